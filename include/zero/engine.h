@@ -1,0 +1,90 @@
+/** @file
+ *  The engine: one rank's shards, slots and streams for one model.
+ *
+ *  Create, fill, then per step: micro-steps around forward and backward (zero/unit.h) and one
+ *  zero_step (zero/step.h). After create returns, nothing allocates. */
+#ifndef ZERO_ENGINE_H
+#define ZERO_ENGINE_H
+
+#include "zero/dtype.h"
+#include "zero/export.h"
+#include "zero/model.h"
+#include "zero/options.h"
+#include "zero/plan.h"
+#include "zero/status.h"
+#include "zero/world.h"
+#include <stdint.h>
+
+ZERO_BEGIN
+
+/** One rank's engine. Threads: one thread calls it; several engines may live in a process. */
+typedef struct zero_engine zero_engine;
+
+/** Allocate the plan and start the streams.
+ *  options  NULL: all defaults. The model is not kept; its `initial` buffers are read before this
+ * returns. Tensors without `initial` are zero until zero_engine_fill. Collective: ranks compare
+ * model and options; MISMATCH names the rank and the first unit, tensor or option that differs.
+ * Other errors: those of zero_plan_create, OUT_OF_MEMORY, COMM, TIMEOUT. Ownership: the caller
+ * destroys the engine before the world. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_engine_create(zero_world *world, const zero_model *model,
+                                                        const zero_engine_options *options,
+                                                        zero_engine **engine);
+
+/** Wait for what is under way and free everything. Accepts NULL. Never fails, and does not hang
+ * when other ranks are gone. */
+ZERO_API void zero_engine_destroy(zero_engine *engine);
+
+/** Gives `count` initial values of a tensor, from element `first`, as fp32 in host memory. The same
+ * element must get the same value whatever the range, so key random numbers by index
+ * (zero/random.h). */
+typedef void (*zero_fill_fn)(void *user, uint32_t tensor, uint64_t first, uint64_t count,
+                             float *values);
+
+/** Set this rank's shards of every tensor from `fn`. Values are rounded to nearest even for
+ * low-precision parameters; the master takes the fp32 value. Local work, no rank needs the whole
+ * model; every rank must call it. Errors: STATE inside a micro-step or while a unit is acquired. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_engine_fill(zero_engine *engine, zero_fill_fn fn,
+                                                      void *user);
+
+/** This rank's piece of a tensor's state.
+ *  role   PARAM, GRAD (as reduced by the last zero_step: the sum, before the divisor), MASTER,
+ * MOMENT1 or MOMENT2. first  out: index in the tensor of the piece's first element. view   out: the
+ * piece; count 0 and data NULL where this rank has none. Waits for the step under way. Local call.
+ * The memory may be read until the next hook, and written before the next micro-step (for a reader
+ * of checkpoints). Errors: INVALID_ARGUMENT, STATE inside a micro-step. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_shard_view(zero_engine *engine, uint32_t tensor,
+                                                     zero_role role, uint64_t *first,
+                                                     zero_view *view);
+
+/** The plan the engine was made from. Ownership: the engine's. */
+ZERO_API const zero_plan *zero_engine_plan(const zero_engine *engine);
+
+/** What the engine has counted since create. */
+typedef struct zero_stats {
+    uint64_t steps;         /**< zero_step calls */
+    uint64_t steps_skipped; /**< of these, skipped for non-finite gradients (known ones) */
+    uint64_t micro_steps;   /**< finished micro-steps */
+    uint64_t gathers;       /**< units gathered */
+    uint64_t gathers_hit;   /**< acquires that found the unit still in its slot or on its way */
+    uint64_t gathers_unforeseen; /**< acquires that the recorded order did not foresee */
+    uint64_t reduces; /**< units whose gradient was reduced over a group of more than one rank; one
+                         reduced twice (in the shard group, then across replicas) counts twice */
+    uint64_t publishes;         /**< units whose updated parameters were gathered after a step */
+    uint64_t gather_bytes;      /**< bytes received by gathers and publishes */
+    uint64_t reduce_bytes;      /**< bytes sent to reductions */
+    uint64_t acquire_wait_ns;   /**< time the host stream waited in zero_unit_acquire */
+    uint64_t grad_wait_ns;      /**< time it waited for a gradient slot */
+    uint64_t step_wait_ns;      /**< time it waited for a step's result */
+    uint64_t device_bytes;      /**< device memory held now, as counted by the allocator */
+    uint64_t device_peak_bytes; /**< most device memory ever held, as counted by the allocator */
+} zero_stats;
+
+/** Counters so far. Local call, no waiting. */
+ZERO_API zero_stats zero_engine_stats(const zero_engine *engine);
+
+/** Device memory the engine holds, by role, as taken from the allocator (not from the plan). */
+ZERO_API zero_memory zero_engine_memory(const zero_engine *engine);
+
+ZERO_END
+
+#endif

@@ -1,0 +1,135 @@
+/** @file
+ *  How a model is sharded, in which types, and with how much memory. Zero is the default
+ * everywhere. */
+#ifndef ZERO_OPTIONS_H
+#define ZERO_OPTIONS_H
+
+#include "zero/dtype.h"
+#include "zero/export.h"
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+ZERO_BEGIN
+
+/** What is split over the ranks (Rajbhandari et al., "ZeRO", 2020, section 5). */
+typedef enum zero_stage {
+    ZERO_STAGE_DEFAULT = 0, /**< stage 3 */
+    ZERO_STAGE_0 = 1,       /**< nothing: plain data parallelism */
+    ZERO_STAGE_1 = 2,       /**< optimizer state */
+    ZERO_STAGE_2 = 3,       /**< optimizer state and gradients */
+    ZERO_STAGE_3 = 4        /**< optimizer state, gradients and parameters */
+} zero_stage;
+
+/** How gradients of several ranks are added. */
+typedef enum zero_reduction {
+    ZERO_REDUCTION_DEFAULT = 0, /**< the backend's own; on one host always the same as EXACT */
+    ZERO_REDUCTION_EXACT = 1 /**< in rank order, in fp32: the same bits on every run and backend */
+} zero_reduction;
+
+/** Where the gradients of several micro-steps are added. */
+typedef enum zero_accumulation {
+    ZERO_ACCUMULATION_DEFAULT = 0, /**< at the degree of sharding the stage gives to gradients */
+    ZERO_ACCUMULATION_LOCAL = 1 /**< whole gradients on every rank, reduced once, at the boundary:
+                                     less traffic, more memory */
+} zero_accumulation;
+
+/** The element-wise update. */
+typedef enum zero_optimizer {
+    ZERO_OPTIMIZER_DEFAULT = 0, /**< AdamW */
+    ZERO_OPTIMIZER_ADAMW = 1, /**< Loshchilov and Hutter, "Decoupled weight decay", 2019, alg. 2 */
+    ZERO_OPTIMIZER_CALLBACK = 2 /**< the caller's own, see zero_update_fn */
+} zero_optimizer;
+
+/** A run of elements for the caller's own element-wise optimizer. All pointers are host memory,
+ * fp32, `count` elements, valid during the call only. */
+typedef struct zero_update_range {
+    uint32_t tensor;   /**< index in the model */
+    uint64_t first;    /**< index of the first element in the tensor */
+    size_t count;      /**< elements, at most 4096 */
+    uint64_t step;     /**< number of this update, from 1; skipped steps do not count */
+    uint32_t group;    /**< hyper-parameter group of the tensor */
+    uint32_t flags;    /**< zero_tensor_flags of the tensor */
+    float *param;      /**< in: value; out: updated value */
+    const float *grad; /**< mean gradient, unscaled and clipped */
+    float *moment1;    /**< in and out; NULL when state_count < 1 */
+    float *moment2;    /**< in and out; NULL when state_count < 2 */
+} zero_update_range;
+
+/** The caller's own element-wise optimizer. Called from the engine's threads, several at once, on
+ *  ranges that do not overlap; must depend on nothing but its arguments and read-only state, else
+ * the result depends on how the model is sharded. */
+typedef void (*zero_update_fn)(void *user, const zero_update_range *range);
+
+/** Options of a plan and an engine. Fill with zero_engine_options_init(), then assign. */
+typedef struct zero_engine_options {
+    size_t struct_bytes; /**< set by zero_engine_options_init(); tells the library the caller's
+                            version */
+
+    zero_stage stage; /**< default: stage 3 */
+    uint32_t
+        shard_group; /**< ranks that parameters are split over at stage 3 (hybrid when smaller than
+                          the world; replicas across). Divides the world. 0: the whole world */
+    uint32_t grad_group; /**< the same for gradients; a multiple of shard_group. 0: as the stage
+                            says, at most shard_group where that is given */
+    uint32_t
+        optimizer_group; /**< the same for optimizer state; a multiple of grad_group. 0: likewise */
+
+    zero_dtype grad_dtype; /**< what backward writes. Default: the tensor's own type */
+    zero_dtype
+        wire_dtype; /**< what ranks exchange when gradients are reduced. Default: grad_dtype */
+    zero_dtype accum_dtype; /**< sums over ranks and micro-steps, F32 or BF16. Default: F32 */
+    zero_dtype
+        master_dtype; /**< F32, or NONE: update low-precision parameters in place with stochastic
+                         rounding. fp32 parameters are their own master. Default: F32 */
+    zero_dtype moment_dtype; /**< F32 or BF16 (stochastic rounding). Default: F32 */
+
+    zero_reduction reduction;       /**< default: the backend's own */
+    zero_accumulation accumulation; /**< default: sharded as the stage says */
+
+    zero_optimizer optimizer; /**< default: AdamW */
+    zero_update_fn update;    /**< the update; required by ZERO_OPTIMIZER_CALLBACK */
+    void *update_user;        /**< handed to update */
+    uint32_t update_states;   /**< moments that update uses, in [0, 2]; CALLBACK only. */
+
+    uint32_t param_slots; /**< slots per class of unit sizes that gathers go to, in [1, 64].
+                             Default 3. Costs one unit of memory each */
+    uint32_t
+        grad_slots; /**< slots per class of bucket sizes for gradients, in [1, 64]. Default 2 */
+    uint32_t look_ahead; /**< units gathered ahead of the one in use, in [1, 63]; no_prefetch turns
+                            it off. Default 1 */
+    int32_t no_prefetch; /**< 1: gather a unit only when it is acquired. Default 0 */
+    uint64_t bucket_bytes; /**< neighbouring units share a bucket until it has this many bytes of
+                              gradient; 1 gives every unit its own. Default 1 MiB */
+
+    uint64_t device_budget_bytes; /**< refuse a plan that needs more per rank. 0: no budget */
+
+    float loss_scale; /**< first loss scale. 0: 65536 when a parameter is F16, else 1 (off) */
+    int32_t loss_scale_static; /**< 1: never change it. Default 0; without F16 and with loss_scale 0
+                                  there is nothing to change */
+    uint32_t loss_scale_window;     /**< good steps before it doubles. Default 2000 */
+    uint32_t loss_scale_hysteresis; /**< overflows in a row before it halves. Default 1 */
+    float loss_scale_min;           /**< floor. Default 1 */
+
+    float grad_divisor; /**< the sum over ranks and micro-steps is divided by this. 0: ranks x
+                           micro-steps, which gives the mean */
+    uint64_t seed;      /**< key of stochastic rounding. Default 0 */
+    uint32_t threads;   /**< threads of this rank's CPU kernels, in [1, 256]. 0: the host's cores
+                           divided by   the ranks on it, at least 1 */
+    int32_t
+        poison_released; /**< 1: fill a slot with NaN when its unit leaves it, so that a stale
+                            pointer shows. Default 0; always on in debug builds of the library */
+} zero_engine_options;
+
+/** Options with every field at its default. */
+static inline zero_engine_options zero_engine_options_init(void)
+{
+    zero_engine_options options;
+    memset(&options, 0, sizeof options);
+    options.struct_bytes = sizeof options;
+    return options;
+}
+
+ZERO_END
+
+#endif

@@ -1,0 +1,85 @@
+/** @file
+ *  Every byte on a rank, computed before anything is allocated.
+ *
+ *  A plan needs no ranks and no memory, so it also answers "what would fit". zero_engine_create
+ * makes the same plan and allocates exactly it. All ranks of a world have the same plan. */
+#ifndef ZERO_PLAN_H
+#define ZERO_PLAN_H
+
+#include "zero/export.h"
+#include "zero/model.h"
+#include "zero/options.h"
+#include "zero/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+ZERO_BEGIN
+
+/** A computed plan; immutable. Threads: any number may read. */
+typedef struct zero_plan zero_plan;
+
+/** What bytes are held for; the rows of a plan. */
+typedef enum zero_role {
+    ZERO_ROLE_PARAM = 0,      /**< parameter shards */
+    ZERO_ROLE_GRAD = 1,       /**< gradient shards */
+    ZERO_ROLE_MASTER = 2,     /**< fp32 copies of low-precision parameters */
+    ZERO_ROLE_MOMENT1 = 3,    /**< first moments */
+    ZERO_ROLE_MOMENT2 = 4,    /**< second moments */
+    ZERO_ROLE_PARAM_SLOT = 5, /**< slots that units are gathered to */
+    ZERO_ROLE_GRAD_SLOT = 6   /**< slots that backward writes gradients to, wire copies included */
+} zero_role;
+
+/** Number of rows of a plan. */
+#define ZERO_ROLE_COUNT 7
+
+/** A row's name: "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots".
+ * Never NULL. */
+ZERO_API const char *zero_role_name(zero_role role);
+
+/** One rank's bytes, padding included. */
+typedef struct zero_memory {
+    uint64_t bytes[ZERO_ROLE_COUNT]; /**< by zero_role */
+    uint64_t total_bytes;            /**< their sum and the arenas' rounding to pages */
+} zero_memory;
+
+/** Over how many ranks each state is split, as resolved from the options. */
+typedef struct zero_sharding {
+    uint32_t world;     /**< ranks */
+    uint32_t param;     /**< ranks a unit's parameters are split over */
+    uint32_t grad;      /**< ranks a unit's gradient is split over while it is accumulated */
+    uint32_t optimizer; /**< ranks master and moments are split over */
+} zero_sharding;
+
+/** Compute the plan of `model` for `world_size` ranks (in [1, 65536]).
+ *  options  NULL: all defaults.
+ *  Ownership: the caller destroys it; the model is not kept.
+ *  Errors: INVALID_ARGUMENT naming the option and its bounds; UNSUPPORTED when
+ * options->struct_bytes is larger than this library knows and its tail is not zero; OUT_OF_MEMORY
+ * with the exact shortfall when device_budget_bytes is set and too small. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_plan_create(const zero_model *model,
+                                                      const zero_engine_options *options,
+                                                      uint32_t world_size, zero_plan **plan);
+
+/** Accepts NULL. */
+ZERO_API void zero_plan_destroy(zero_plan *plan);
+
+/** One rank's bytes by role. Every rank has the same. */
+ZERO_API zero_memory zero_plan_memory(const zero_plan *plan);
+
+/** Degrees of sharding. */
+ZERO_API zero_sharding zero_plan_sharding(const zero_plan *plan);
+
+/** The options as they will be used: every default replaced by its value. */
+ZERO_API zero_engine_options zero_plan_options(const zero_plan *plan);
+
+/** Write the plan as a table of text, one line a role, to `text` (at most `text_bytes`, always
+ * ended). Returns the bytes the whole table needs without the final NUL; text may be NULL when
+ * text_bytes is 0. */
+ZERO_API size_t zero_plan_print(const zero_plan *plan, char *text, size_t text_bytes);
+
+/** A 64-bit hash of everything ranks must agree on. */
+ZERO_API uint64_t zero_plan_hash(const zero_plan *plan);
+
+ZERO_END
+
+#endif

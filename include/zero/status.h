@@ -1,0 +1,57 @@
+/** @file
+ *  Status codes and the error record.
+ *
+ *  Every call that can fail returns a zero_status. When it is not ZERO_OK, zero_last_error() tells
+ * the calling thread what happened, with the values involved and what to do about it. */
+#ifndef ZERO_STATUS_H
+#define ZERO_STATUS_H
+
+#include "zero/export.h"
+#include <stdint.h>
+
+ZERO_BEGIN
+
+/** One row per status: X(NAME, value, text). Values never change. */
+#define ZERO_STATUS_LIST(X)                                                    \
+    X(OK, 0, "no error")                                                       \
+    X(INVALID_ARGUMENT, 1, "an argument is outside what the function accepts") \
+    X(STATE, 2, "the call is not legal now")                                   \
+    X(UNSUPPORTED, 3, "not available in this build or on this machine")        \
+    X(OUT_OF_MEMORY, 4, "memory could not be had, or a budget is too small")   \
+    X(DEVICE, 5, "the device reported a fault")                                \
+    X(COMM, 6, "a collective failed")                                          \
+    X(IO, 7, "a file operation failed")                                        \
+    X(CORRUPT, 8, "stored data is damaged or not ours")                        \
+    X(MISMATCH, 9, "ranks disagree")                                           \
+    X(TIMEOUT, 10, "a rank did not arrive within the deadline")                \
+    X(POISONED, 11, "an earlier failure made this object unusable")
+
+#define ZERO_STATUS_ENUM_(name, value, text) ZERO_##name = value,
+/** What a call came to; ZERO_OK is 0. */
+typedef enum zero_status { ZERO_STATUS_LIST(ZERO_STATUS_ENUM_) } zero_status;
+#undef ZERO_STATUS_ENUM_
+
+/** The calling thread's last failure. Meaningful only after a call returned something but ZERO_OK.
+ */
+typedef struct zero_error {
+    zero_status status; /**< the status that was returned */
+    int32_t native;     /**< errno, MPI or CUDA code, or 0 */
+    int32_t line;       /**< source line where the fault was found */
+    const char *file;   /**< source file where the fault was found */
+    char
+        message[256]; /**< values and remedy, one line, never truncated in the middle of a number */
+} zero_error;
+
+/** The calling thread's error record. Ownership: thread-local storage of the library, overwritten
+ * by the thread's next failure. Threads: each has its own. Never NULL, never fails. */
+ZERO_API const zero_error *zero_last_error(void);
+
+/** A status's name, for example "TIMEOUT". Never NULL; unknown values give "UNKNOWN". */
+ZERO_API const char *zero_status_name(zero_status status);
+
+/** A status's one-line meaning. Never NULL. */
+ZERO_API const char *zero_status_text(zero_status status);
+
+ZERO_END
+
+#endif

@@ -1,0 +1,29 @@
+/** @file
+ *  The stream on which the caller's forward and backward run.
+ *
+ *  A hook never makes the work before it wait longer than it must: it says "what comes next on this
+ *  stream may read the unit". On the CPU device the caller's stream is the calling thread itself,
+ * so there the wait happens inside the hook. On a GPU the native handle is a CUDA stream. */
+#ifndef ZERO_STREAM_H
+#define ZERO_STREAM_H
+
+#include "zero/export.h"
+#include <stddef.h>
+
+ZERO_BEGIN
+
+/** A stream of the caller's. native == NULL is the host stream: the calling thread. */
+typedef struct zero_stream {
+    void *native; /**< CPU device: must be NULL */
+} zero_stream;
+
+/** The calling thread as a stream. */
+static inline zero_stream zero_stream_host(void)
+{
+    zero_stream stream = {NULL};
+    return stream;
+}
+
+ZERO_END
+
+#endif

@@ -1,0 +1,75 @@
+/** @file
+ *  The ranks that train together.
+ *
+ *  A world is one rank's handle on the whole set. It is made from a launcher's environment, from
+ *  threads of this process, from the caller's own MPI communicator (zero/mpi.h), or alone. */
+#ifndef ZERO_WORLD_H
+#define ZERO_WORLD_H
+
+#include "zero/export.h"
+#include "zero/status.h"
+#include <stdint.h>
+
+ZERO_BEGIN
+
+/** One rank's membership. Threads: used by the rank's own thread. */
+typedef struct zero_world zero_world;
+
+/** What one rank does; see zero_world_run. A status that is not ZERO_OK aborts the other ranks. */
+typedef zero_status (*zero_rank_fn)(zero_world *world, void *user);
+
+/** A world of one rank. Local call. Ownership: the caller destroys it. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_self(zero_world **world);
+
+/** Run `fn` on `rank_count` threads of this process, each with its own world, and wait for all.
+ *  rank_count  in [1, 256].
+ *  deadline_ms how long a collective waits for the other ranks; 0 is 600000.
+ *  Returns the first failure in time; its message names the rank. No launcher, no daemon, no
+ * socket. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms,
+                                                    zero_rank_fn fn, void *user);
+
+/** Join the world that the launcher described: mpirun, srun, or RANK/WORLD_SIZE/LOCAL_RANK as
+ * torchrun sets them. Without any of these: a world of one rank. Collective over the launched
+ * processes. deadline_ms as in zero_world_run. Errors: INVALID_ARGUMENT for a half-described
+ * environment (WORLD_SIZE without RANK, rank >= size), UNSUPPORTED when the build lacks what the
+ * launcher needs, TIMEOUT when a rank never comes. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_launched(uint32_t deadline_ms,
+                                                                zero_world **world);
+
+/** 1 if a launcher described more than one rank in this process's environment, else 0. Reads only.
+ */
+ZERO_API int32_t zero_world_is_launched(void);
+
+/** Leave. Accepts NULL. Engines made on it must have been destroyed. Collective unless a rank
+ * failed. */
+ZERO_API void zero_world_destroy(zero_world *world);
+
+/** This rank, 0-based. */
+ZERO_API uint32_t zero_world_rank(const zero_world *world);
+
+/** Number of ranks. */
+ZERO_API uint32_t zero_world_size(const zero_world *world);
+
+/** Number of ranks of this world on this host; what one host's cores are divided by. */
+ZERO_API uint32_t zero_world_local_size(const zero_world *world);
+
+/** Backend of the collectives: "self", "local", "shm", "mpi". Never NULL. */
+ZERO_API const char *zero_world_backend(const zero_world *world);
+
+/** Wait until every rank has called this. Collective. Errors: TIMEOUT, COMM. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_world_barrier(zero_world *world);
+
+/** Every rank's `bytes` bytes at `send`, in rank order, to `recv` (bytes * size). Host memory.
+ *  Collective, blocking, meant for small things (losses, seeds). Errors: TIMEOUT, COMM, MISMATCH.
+ */
+ZERO_API ZERO_MUST_CHECK zero_status zero_world_gather(zero_world *world, const void *send,
+                                                       void *recv, uint32_t bytes);
+
+/** Tell the other ranks that this one cannot go on: their collectives return COMM at once instead
+ * of waiting for the deadline. Local call. The message is the calling thread's last error. */
+ZERO_API void zero_world_abort(zero_world *world);
+
+ZERO_END
+
+#endif

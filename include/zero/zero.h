@@ -1,0 +1,20 @@
+/** @file
+ *  Everything but the optional zero/mpi.h. */
+#ifndef ZERO_ZERO_H
+#define ZERO_ZERO_H
+
+#include "zero/dtype.h"
+#include "zero/engine.h"
+#include "zero/log.h"
+#include "zero/model.h"
+#include "zero/options.h"
+#include "zero/plan.h"
+#include "zero/random.h"
+#include "zero/status.h"
+#include "zero/step.h"
+#include "zero/stream.h"
+#include "zero/unit.h"
+#include "zero/version.h"
+#include "zero/world.h"
+
+#endif

@@ -1,0 +1,136 @@
+/* Groups of ranks and their collectives. A collective is a value; a batch of them is submitted to a
+ * stream and runs as one: one rendezvous, one descriptor check.
+ *
+ * Contract of every backend:
+ *  - All members of a group submit the same batches in the same order; send/recv pointers and `send
+ * == NULL` may differ. What differs otherwise (kind, dtype, count, tag) is MISMATCH, naming the
+ * rank and both values, never a hang.
+ *  - A member that does not come within the deadline: TIMEOUT, naming it and the collective. A
+ * member that aborted: COMM with its message. After any failure the group is dead: later submits
+ * repeat the first error.
+ *  - `count` is elements per rank: sent by each (ALL_GATHER), received by each (REDUCE_SCATTER), in
+ * all (ALL_REDUCE).
+ *  - Group rank i's part is the i-th: of recv in ALL_GATHER, of send in REDUCE_SCATTER.
+ *  - Sums are in fp32, start from +0 and add the ranks in ascending order of world rank, then round
+ * once to recv_dtype. With ZI_COLLECTIVE_ACCUMULATE recv is an addend: recv = round(recv + sum),
+ * the sum being complete before recv is added. Without ZI_COLLECTIVE_EXACT a backend may add in its
+ * own order.
+ *  - send == NULL contributes zeros to a reduction (REDUCE_SCATTER, ALL_REDUCE): the same bits as a
+ * buffer of zeros.
+ *  - In place: ALL_GATHER with send == recv + rank * count; REDUCE_SCATTER with recv == send + rank
+ * * count and equal dtypes; ALL_REDUCE with send == recv and equal dtypes. No other overlap.
+ *  - Buffers from zi_comm_ops.memory_alloc are read by peers directly where the backend can; any
+ * other buffer works and may be staged.
+ *  - After a batch has run on the stream its send buffers may be overwritten: nobody reads them any
+ * more. */
+#ifndef ZI_COMM_COMM_H
+#define ZI_COMM_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device/device.h"
+#include "zero/dtype.h"
+#include "zero/status.h"
+#include "zero/world.h"
+
+#define ZI_RANKS_MAX 256
+
+typedef enum zi_collective_kind {
+    ZI_ALL_GATHER = 1,
+    ZI_REDUCE_SCATTER = 2,
+    ZI_ALL_REDUCE = 3
+} zi_collective_kind;
+
+typedef enum zi_collective_flags {
+    ZI_COLLECTIVE_ACCUMULATE = 1, /* REDUCE_SCATTER only */
+    ZI_COLLECTIVE_EXACT = 2
+} zi_collective_flags;
+
+typedef struct zi_collective {
+    zi_collective_kind kind;
+    uint32_t flags;
+    zero_dtype send_dtype;
+    zero_dtype recv_dtype; /* == send_dtype for ALL_GATHER */
+    uint32_t tag;          /* what it is about, a unit index for example; named in errors */
+    size_t count;
+    const void *send;
+    void *recv;
+} zi_collective;
+
+typedef struct zi_group zi_group;
+
+typedef struct zi_group_ops {
+    size_t struct_bytes;
+    /* Enqueue a batch. `batch` must stay in place until it has run. On the host stream: runs here
+     * and now. */
+    zero_status (*submit)(zi_group *group, zi_stream *stream, const zi_collective *batch,
+                          size_t batch_count);
+    /* Local; no batch may be under way. */
+    void (*destroy)(zi_group *group);
+} zi_group_ops;
+
+/* What every backend's group begins with. */
+struct zi_group {
+    const zi_group_ops *ops;
+    const zi_device *device; /* whose streams carry the batches */
+    uint32_t rank;           /* this rank in the group */
+    uint32_t size;
+    char name[24]; /* for errors: "gather", "reduce", ... */
+};
+
+typedef struct zi_comm zi_comm;
+
+typedef struct zi_comm_ops {
+    size_t struct_bytes;
+    const char *name;
+    /* A group of `size` members (world ranks, in the order of group ranks), of which this rank is
+     * one. Collective over the members; all ranks of the world make their groups in the same order.
+     * Groups share nothing: batches of different groups may run at the same time. */
+    zero_status (*group_create)(zi_comm *comm, const zi_device *device, const uint32_t *members,
+                                uint32_t size, const char *name, zi_group **out);
+    /* Zeroed memory that peers can read directly; multiples of ZI_PAGE_BYTES, the same on all
+     * ranks. Collective over the world. */
+    zero_status (*memory_alloc)(zi_comm *comm, size_t bytes, void **out);
+    void (*memory_free)(zi_comm *comm, void *pointer,
+                        size_t bytes); /* local; after the last collective */
+    /* Wake all waiting peers with COMM and `error`. Any thread. */
+    void (*abort)(zi_comm *comm, const zero_error *error);
+    void (*destroy)(zi_comm *comm);
+} zi_comm_ops;
+
+/* What every backend's world begins with. */
+struct zi_comm {
+    const zi_comm_ops *ops;
+    uint32_t rank;
+    uint32_t size;
+    uint32_t local_size; /* ranks on this host */
+    uint32_t deadline_ms;
+};
+
+/* One rank's membership: the public zero_world. `control` is a group of all ranks for small
+ * host-side exchanges, on the host stream of `device`. */
+struct zero_world {
+    zi_comm *comm;
+    zi_device device;
+    zi_group *control;
+};
+
+static inline zero_status zi_group_submit(zi_group *group, zi_stream *stream,
+                                          const zi_collective *batch, size_t batch_count)
+{
+    return group->ops->submit(group, stream, batch, batch_count);
+}
+
+/* Accepts NULL. */
+static inline void zi_group_destroy(zi_group *group)
+{
+    if (group != NULL) {
+        group->ops->destroy(group);
+    }
+}
+
+/* A short line for errors and logs: "all_gather of unit 3, 4096 x bf16". Returns text. */
+const char *zi_collective_text(const zi_collective *collective, char *text, size_t text_bytes);
+
+#endif

@@ -1,0 +1,73 @@
+/* Collectives over memory that every member can read: threads of one process, or processes of one
+ * host that map each other's windows. An all-gather is a read of the peers' shards, a reduction a
+ * fold of their buffers in ascending world rank; no byte is copied twice.
+ *
+ * A batch runs in three steps: publish (descriptors and send addresses into the group's block, then
+ * arrive), read (check the descriptors, copy or fold peers' memory), leave (arrive again, so that
+ * send buffers may be reused). ALL_REDUCE has one more arrival between folding its own part and
+ * copying the others'.
+ *
+ * The block and everything in it lives in memory shared by the members; waiting is a short spin,
+ * then a futex, until the deadline. Whoever fails writes its error into the block first, and the
+ * others return COMM with that text. */
+#ifndef ZI_COMM_PEER_PEER_H
+#define ZI_COMM_PEER_PEER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/comm.h"
+
+#define ZI_PEER_WINDOWS_MAX 64
+/* Longest batch; engine/ never makes a longer one. */
+#define ZI_PEER_BATCH_MAX 1024
+
+/* A window: memory that all ranks of the world allocated together, as mapped here. */
+typedef struct zi_peer_window {
+    size_t bytes;                      /* of each rank's part */
+    unsigned char *base[ZI_RANKS_MAX]; /* by world rank; NULL: not mapped here */
+} zi_peer_window;
+
+/* What this rank can read of the others. One per comm; windows are appended, never moved, while no
+ * batch is under way. */
+typedef struct zi_peer_space {
+    bool one_address_space; /* ranks are threads: any pointer of theirs is good here */
+    uint32_t world_rank;
+    uint32_t window_count;
+    zi_peer_window windows[ZI_PEER_WINDOWS_MAX];
+} zi_peer_space;
+
+/* State shared by the members of one group. */
+typedef struct zi_peer_block zi_peer_block;
+
+/* Bytes of a block, a multiple of ZI_PAGE_BYTES. stage_bytes: room per member for send buffers that
+ * lie in no window; such a batch goes through it piece by piece. 0 where one_address_space. */
+size_t zi_peer_block_bytes(uint32_t size, size_t stage_bytes);
+
+/* Make zeroed memory a block. Once, by one member, before any other uses it. */
+void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes);
+
+/* Mark the block aborted and wake everybody. Any thread or process, any time, more than once. */
+void zi_peer_block_abort(zi_peer_block *block, uint32_t world_rank, const zero_error *error);
+
+/* Called by destroy with the block, so that its owner may give the memory back. */
+typedef void (*zi_peer_block_free)(void *owner, zi_peer_block *block);
+
+typedef struct zi_peer_group_desc {
+    const zi_device *device;
+    zi_peer_block *block; /* borrowed until destroy, then passed to block_free */
+    const zi_peer_space *space;
+    const uint32_t *members; /* world rank of each member; copied */
+    uint32_t size;
+    uint32_t deadline_ms;
+    const char *name;
+    zi_peer_block_free block_free; /* may be NULL */
+    void *owner;
+} zi_peer_group_desc;
+
+/* A group over a block. Local: needs no other member. This rank's place is where members[i] ==
+ * space->world_rank. */
+zero_status zi_peer_group_create(const zi_peer_group_desc *desc, zi_group **out);
+
+#endif

@@ -1,0 +1,34 @@
+/* Owns the table of element types. */
+#include "zero/dtype.h"
+
+size_t zero_dtype_bytes(zero_dtype dtype)
+{
+    switch (dtype) {
+    case ZERO_DTYPE_F32:
+        return 4;
+    case ZERO_DTYPE_BF16:
+    case ZERO_DTYPE_F16:
+        return 2;
+    case ZERO_DTYPE_DEFAULT:
+    case ZERO_DTYPE_NONE:
+        break;
+    }
+    return 0;
+}
+
+const char *zero_dtype_name(zero_dtype dtype)
+{
+    switch (dtype) {
+    case ZERO_DTYPE_DEFAULT:
+        return "default";
+    case ZERO_DTYPE_F32:
+        return "f32";
+    case ZERO_DTYPE_BF16:
+        return "bf16";
+    case ZERO_DTYPE_F16:
+        return "f16";
+    case ZERO_DTYPE_NONE:
+        return "none";
+    }
+    return "unknown";
+}

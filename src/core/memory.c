@@ -1,0 +1,72 @@
+/* Owns every request to the system's allocator. Invariant: a failed request leaves *out NULL and an
+ * error that names the size. */
+#include "core/memory.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "core/check.h"
+#include "core/error.h"
+#include "core/fault.h"
+
+static atomic_uint_fast64_t calls;
+
+zero_status zi_calloc(size_t count, size_t element_bytes, void **out)
+{
+    *out = NULL;
+    atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+    void *pointer =
+        zi_fault_hit(ZI_FAULT_ALLOC) ? NULL : calloc(count != 0 ? count : 1, element_bytes);
+    if (pointer == NULL) {
+        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, ENOMEM,
+                       "the host has no %zu x %zu bytes left for bookkeeping", count,
+                       element_bytes);
+    }
+    *out = pointer;
+    return ZERO_OK;
+}
+
+void zi_free(void *pointer)
+{
+    free(pointer);
+}
+
+zero_status zi_pages_alloc(size_t bytes, void **out)
+{
+    *out = NULL;
+    zi_assert_cmp(bytes % ZI_PAGE_BYTES, ==, 0);
+    if (bytes == 0) {
+        return ZERO_OK;
+    }
+    atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+    void *pointer = MAP_FAILED;
+    if (!zi_fault_hit(ZI_FAULT_ALLOC)) {
+        pointer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    if (pointer == MAP_FAILED) {
+        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, ENOMEM,
+                       "the host has no %zu bytes left for an arena; shard over more ranks", bytes);
+    }
+    /* Huge pages are an optimisation and populating may be refused on old kernels: pages then fault
+     * on first use. */
+    (void)madvise(pointer, bytes, MADV_HUGEPAGE);
+#ifdef MADV_POPULATE_WRITE
+    (void)madvise(pointer, bytes, MADV_POPULATE_WRITE);
+#endif
+    *out = pointer;
+    return ZERO_OK;
+}
+
+void zi_pages_free(void *pointer, size_t bytes)
+{
+    if (pointer != NULL) {
+        (void)munmap(pointer, bytes);
+    }
+}
+
+uint64_t zi_memory_calls(void)
+{
+    return atomic_load_explicit(&calls, memory_order_relaxed);
+}

@@ -1,0 +1,7 @@
+/* Owns the library's version, read from the headers it was built with. */
+#include "zero/version.h"
+
+const char *zero_version(void)
+{
+    return ZERO_VERSION;
+}
