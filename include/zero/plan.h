@@ -38,8 +38,8 @@ ZERO_API const char *zero_role_name(zero_role role);
 
 /** One rank's bytes, padding included. */
 typedef struct zero_memory {
-    uint64_t bytes[ZERO_ROLE_COUNT]; /**< by zero_role */
-    uint64_t total_bytes;            /**< their sum and the arenas' rounding to pages */
+    uint64_t bytes[ZERO_ROLE_COUNT]; /**< by zero_role, each rounded up to pages of 4096 bytes */
+    uint64_t total_bytes;            /**< their sum */
 } zero_memory;
 
 /** Over how many ranks each state is split, as resolved from the options. */
@@ -69,7 +69,9 @@ ZERO_API zero_memory zero_plan_memory(const zero_plan *plan);
 /** Degrees of sharding. */
 ZERO_API zero_sharding zero_plan_sharding(const zero_plan *plan);
 
-/** The options as they will be used: every default replaced by its value. */
+/** The options as they will be used: every default replaced by its value. grad_dtype and wire_dtype
+ * stay ZERO_DTYPE_DEFAULT (the tensor's own) in a model of several types; threads stays 0, an
+ * engine's own choice. */
 ZERO_API zero_engine_options zero_plan_options(const zero_plan *plan);
 
 /** Write the plan as a table of text, one line a role, to `text` (at most `text_bytes`, always

@@ -26,6 +26,7 @@ ZERO_BEGIN
     X(TIMEOUT, 10, "a rank did not arrive within the deadline")                \
     X(POISONED, 11, "an earlier failure made this object unusable")
 
+/** One status of the list as an enumerator. */
 #define ZERO_STATUS_ENUM_(name, value, text) ZERO_##name = value,
 /** What a call came to; ZERO_OK is 0. */
 typedef enum zero_status { ZERO_STATUS_LIST(ZERO_STATUS_ENUM_) } zero_status;

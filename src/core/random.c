@@ -32,6 +32,8 @@ void zero_random_uniform(uint64_t seed, uint64_t stream, uint64_t first, uint64_
         const uint64_t index = first + i;
         const zi_philox_words words = zi_philox(seed, index / 4, stream);
         const float unit = (float)(words.word[index % 4] >> 8) * 0x1p-24f;
-        values[i] = low + (high - low) * unit;
+        const float value = low + (high - low) * unit;
+        /* The sum may round up to the open end. */
+        values[i] = value >= high && low < high ? nextafterf(high, low) : value;
     }
 }

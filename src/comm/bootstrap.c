@@ -1,0 +1,299 @@
+/* Owns the launcher's environment: the only place of the library that reads it. A launcher is a row
+ * of names. The rows are tried innermost first: torchrun started by srun or mpirun leaves the
+ * outer launcher's variables in place, and a batch script has Slurm's without being a rank. */
+#include "comm/bootstrap.h"
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+#include "comm/mpi/mpi_launch.h"
+#include "comm/shm/shm_comm.h"
+#include "comm/world.h"
+#include "core/error.h"
+#include "core/hash.h"
+
+#define NAMES_MAX 3
+
+/* Variables of one launcher; of several spellings the first that is set counts. */
+typedef struct launcher_row {
+    const char *launcher;
+    zi_launch_kind kind;
+    const char *rank;
+    const char *sizes[NAMES_MAX];
+    const char *local_ranks[NAMES_MAX];
+    const char *local_sizes[NAMES_MAX];
+} launcher_row;
+
+static const launcher_row row_torchrun = {
+    "torchrun", ZI_LAUNCH_TORCHRUN, "RANK", {"WORLD_SIZE"}, {"LOCAL_RANK"}, {"LOCAL_WORLD_SIZE"},
+};
+static const launcher_row row_open_mpi = {
+    "mpirun",
+    ZI_LAUNCH_MPI,
+    "OMPI_COMM_WORLD_RANK",
+    {"OMPI_COMM_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE"},
+};
+static const launcher_row row_pmi = {
+    "mpiexec",
+    ZI_LAUNCH_MPI,
+    "PMI_RANK",
+    {"PMI_SIZE"},
+    {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
+    {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
+};
+/* Sizes per node are lists there, and of the job rather than of the step: MPI counts them itself.
+ */
+static const launcher_row row_slurm = {
+    "srun",
+    ZI_LAUNCH_MPI,
+    "SLURM_PROCID",
+    {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
+    {"SLURM_LOCALID"},
+    {NULL},
+};
+
+/* Slurm's reserved step numbers begin here: the batch script, an interactive shell, ... */
+#define SLURM_STEP_RESERVED UINT64_C(0xfffffff0)
+
+typedef struct environment {
+    zi_lookup_fn lookup;
+    void *user;
+} environment;
+
+static const char *look(const environment *env, const char *name)
+{
+    return env->lookup(env->user, name);
+}
+
+/* The first of `names` that is set, or NULL. *name: which. */
+static const char *look_any(const environment *env, const char *const names[NAMES_MAX],
+                            const char **name)
+{
+    for (size_t i = 0; i < NAMES_MAX && names[i] != NULL; i++) {
+        const char *value = look(env, names[i]);
+        if (value != NULL) {
+            *name = names[i];
+            return value;
+        }
+    }
+    *name = names[0];
+    return NULL;
+}
+
+/* Digits only: no sign, no blank, no tail. False also when the number passes 2^53. */
+static bool read_digits(const char *text, uint64_t *number)
+{
+    uint64_t value = 0;
+    size_t length = 0;
+    while (text[length] >= '0' && text[length] <= '9' && length < 16) {
+        value = value * 10 + (uint64_t)(text[length] - '0');
+        length++;
+    }
+    *number = value;
+    return length > 0 && text[length] == '\0';
+}
+
+static zero_status read_number(const char *name, const char *text, uint32_t low, uint32_t high,
+                               uint32_t *number)
+{
+    uint64_t value = 0;
+    if (!read_digits(text, &value) || value < low || value > high) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "environment: %s='%.60s' is not a whole number in [%u, %u]; unset it or start the "
+                "program with its launcher",
+                name, text, low, high);
+    }
+    *number = (uint32_t)value;
+    return ZERO_OK;
+}
+
+static bool row_present(const environment *env, const launcher_row *row)
+{
+    const char *name = NULL;
+    return look(env, row->rank) != NULL || look_any(env, row->sizes, &name) != NULL;
+}
+
+/* True inside srun; not in the script that sbatch runs, which calls srun or mpirun itself. */
+static bool slurm_step(const environment *env)
+{
+    const char *step = look(env, "SLURM_STEP_ID");
+    uint64_t number = 0;
+    return step != NULL && read_digits(step, &number) && number < SLURM_STEP_RESERVED;
+}
+
+/* The launcher next to this process; NULL: none. */
+static const launcher_row *find_row(const environment *env)
+{
+    if (look(env, "TORCHELASTIC_RUN_ID") != NULL && row_present(env, &row_torchrun)) {
+        return &row_torchrun;
+    }
+    if (row_present(env, &row_open_mpi)) {
+        return &row_open_mpi;
+    }
+    if (row_present(env, &row_pmi)) {
+        return &row_pmi;
+    }
+    if (row_present(env, &row_torchrun)) {
+        return &row_torchrun;
+    }
+    return slurm_step(env) && row_present(env, &row_slurm) ? &row_slurm : NULL;
+}
+
+static zero_status read_local(const environment *env, const launcher_row *row, zi_launch *launch)
+{
+    const char *rank_name = NULL;
+    const char *size_name = NULL;
+    const char *rank = look_any(env, row->local_ranks, &rank_name);
+    const char *size = look_any(env, row->local_sizes, &size_name);
+    if (rank != NULL) {
+        ZI_TRY(read_number(rank_name, rank, 0, ZI_LAUNCH_SIZE_MAX - 1, &launch->local_rank));
+    }
+    if (size != NULL) {
+        ZI_TRY(read_number(size_name, size, 1, ZI_LAUNCH_SIZE_MAX, &launch->local_size));
+        if (launch->local_size > launch->size) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "environment: %s=%u is more than the %u ranks of the world", size_name,
+                    launch->local_size, launch->size);
+        }
+    }
+    const uint32_t bound = launch->local_size != 0 ? launch->local_size : launch->size;
+    if (launch->local_rank >= bound) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "environment: %s=%u is not below the number of ranks on this host, %u", rank_name,
+                launch->local_rank, bound);
+    }
+    return ZERO_OK;
+}
+
+/* Where rank 0 lives, and what the run is called. */
+static zero_status read_meeting(const environment *env, zi_launch *launch)
+{
+    const char *address = look(env, "MASTER_ADDR");
+    if (address != NULL) {
+        const size_t length = strlen(address);
+        if (length >= sizeof launch->address) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "environment: MASTER_ADDR='%.60s...' has %zu bytes; at most %zu are a host "
+                    "name",
+                    address, length, sizeof launch->address - 1);
+        }
+        memcpy(launch->address, address, length + 1);
+    }
+    const char *port = look(env, "MASTER_PORT");
+    if (port != NULL) {
+        ZI_TRY(read_number("MASTER_PORT", port, 1, 65535, &launch->port));
+    }
+    const char *run = look(env, "TORCHELASTIC_RUN_ID");
+    launch->run_hash = run != NULL ? zi_hash_text(ZI_HASH_START, run) : 0;
+    return ZERO_OK;
+}
+
+zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch)
+{
+    *launch = (zi_launch){.kind = ZI_LAUNCH_NONE, .launcher = "none", .size = 1, .local_size = 1};
+    const environment env = {lookup, user};
+    const launcher_row *row = find_row(&env);
+    if (row == NULL) {
+        return ZERO_OK;
+    }
+    const char *size_name = NULL;
+    const char *rank = look(&env, row->rank);
+    const char *size = look_any(&env, row->sizes, &size_name);
+    if (rank == NULL || size == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "environment: %s='%.60s' is set without %s; set both, as %s does, or neither",
+                rank == NULL ? size_name : row->rank, rank == NULL ? size : rank,
+                rank == NULL ? row->rank : size_name, row->launcher);
+    }
+    zi_launch found = {.kind = row->kind, .launcher = row->launcher};
+    ZI_TRY(read_number(size_name, size, 1, ZI_LAUNCH_SIZE_MAX, &found.size));
+    ZI_TRY(read_number(row->rank, rank, 0, ZI_LAUNCH_SIZE_MAX - 1, &found.rank));
+    if (found.rank >= found.size) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "environment: %s=%u is not below %s=%u; ranks count from 0",
+                row->rank, found.rank, size_name, found.size);
+    }
+    ZI_TRY(read_local(&env, row, &found));
+    if (found.kind == ZI_LAUNCH_TORCHRUN) {
+        ZI_TRY(read_meeting(&env, &found));
+    }
+    *launch = found;
+    return ZERO_OK;
+}
+
+bool zi_launch_on_one_host(const zi_launch *launch, const char *host)
+{
+    if (launch->local_size != 0) {
+        return launch->local_size == launch->size;
+    }
+    const char *address = launch->address;
+    /* Started by hand without an address: other hosts could not be found anyway. */
+    return address[0] == '\0' || strcmp(address, "localhost") == 0 ||
+           strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
+           strcmp(address, host) == 0;
+}
+
+static const char *look_process(void *user, const char *name)
+{
+    (void)user;
+    return getenv(name);
+}
+
+/* Ranks that torchrun started; they meet by a name that only they share. */
+static zero_status join_torchrun(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
+{
+    char host[256];
+    if (gethostname(host, sizeof host) != 0) {
+        host[0] = '\0';
+    }
+    host[sizeof host - 1] = '\0';
+    if (!zi_launch_on_one_host(launch, host)) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "torchrun's %u ranks are on several hosts (%u here, rank 0 on '%.60s'); start CPU "
+                "ranks on several hosts with mpirun",
+                launch->size, launch->local_size, launch->address);
+    }
+    zi_shm_place place = {.rank = launch->rank, .size = launch->size};
+    (void)snprintf(place.name, sizeof place.name, "/zero-%u-%u-%016llx-%u", (unsigned)geteuid(),
+                   launch->port, (unsigned long long)launch->run_hash, launch->size);
+    return zi_shm_comm_create(&place, deadline_ms, comm);
+}
+
+zero_status zero_world_create_launched(uint32_t deadline_ms, zero_world **world)
+{
+    if (world == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
+    }
+    *world = NULL;
+    zi_launch launch;
+    ZI_TRY(zi_launch_parse(look_process, NULL, &launch));
+    if (launch.size == 1) {
+        return zero_world_create_self(world);
+    }
+    if (launch.size > ZI_RANKS_MAX) {
+        ZI_FAIL(ZERO_UNSUPPORTED, "%s started %u ranks; a world has at most %d", launch.launcher,
+                launch.size, ZI_RANKS_MAX);
+    }
+    const uint32_t deadline = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS;
+    zi_comm *comm = NULL;
+    if (launch.kind == ZI_LAUNCH_MPI) {
+        ZI_TRY(zi_mpi_launch(&launch, deadline, &comm));
+    } else {
+        ZI_TRY(join_torchrun(&launch, deadline, &comm));
+    }
+    return zi_world_create(comm, world);
+}
+
+/* An environment that zero_world_create_launched refuses counts as launched: a program that asks
+ * first would otherwise train alone without a word. */
+int32_t zero_world_is_launched(void)
+{
+    zi_launch launch;
+    return zi_launch_parse(look_process, NULL, &launch) != ZERO_OK || launch.size > 1;
+}

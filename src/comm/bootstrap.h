@@ -1,0 +1,42 @@
+/* What the launcher said: read once, from the environment, into a value. Pure but for the lookup
+ * that the caller passes, so that every environment can be tested. */
+#ifndef ZI_COMM_BOOTSTRAP_H
+#define ZI_COMM_BOOTSTRAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "zero/status.h"
+
+/* Most ranks that a launcher is believed to have started. */
+#define ZI_LAUNCH_SIZE_MAX 65536
+
+typedef enum zi_launch_kind {
+    ZI_LAUNCH_NONE = 0,    /* no launcher: one rank */
+    ZI_LAUNCH_MPI = 1,     /* mpirun, mpiexec or srun: MPI knows the rest */
+    ZI_LAUNCH_TORCHRUN = 2 /* RANK and WORLD_SIZE, and where rank 0 lives */
+} zi_launch_kind;
+
+typedef struct zi_launch {
+    zi_launch_kind kind;
+    const char *launcher; /* static text for messages: "mpirun", ... */
+    uint32_t rank;
+    uint32_t size;
+    uint32_t local_rank;
+    uint32_t local_size; /* ranks on this host; 0: not said */
+    char address[256];   /* of rank 0's host; "": not said. TORCHRUN only, like the next two */
+    uint32_t port;       /* 0: not said */
+    uint64_t run_hash;   /* of the run's name; 0: not said */
+} zi_launch;
+
+/* The value of an environment variable, or NULL. */
+typedef const char *(*zi_lookup_fn)(void *user, const char *name);
+
+/* INVALID_ARGUMENT naming variable and value when the environment describes half a world or an
+ * impossible one. */
+zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch);
+
+/* True when all of a TORCHRUN launch's ranks are on the host called `host`. */
+bool zi_launch_on_one_host(const zi_launch *launch, const char *host);
+
+#endif

@@ -1,0 +1,381 @@
+/* Owns what in-process ranks share. `mutex` guards every field of the hub and of its blocks' list
+ * entries; the blocks' insides are the peers' own business.
+ * Invariant: a block stays until each of its members has left it, or the hub goes. */
+#include "comm/local/local_hub.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/memory.h"
+
+typedef struct block_member {
+    uint32_t world_rank;
+    bool joined;
+} block_member;
+
+struct zi_local_block {
+    zi_local_block *next;
+    zi_local_hub *hub;
+    zi_peer_block *shared; /* NULL: the first to come had no memory for it */
+    size_t bytes;
+    zero_error error; /* why shared is NULL */
+    uint32_t error_rank;
+    uint32_t left;
+    uint32_t size;
+    block_member members[];
+};
+
+/* The current meeting of all ranks, and the outcome of the last. */
+typedef struct hub_meeting {
+    uint64_t number;
+    uint32_t arrived_count;
+    bool arrived[ZI_RANKS_MAX];
+    size_t bytes;        /* as the first to come said */
+    uint32_t bytes_rank; /* who that was */
+    zero_error error;    /* status ZERO_OK so far */
+    zero_error outcome;  /* of meeting number - 1; stays until all have come to the next */
+} hub_meeting;
+
+struct zi_local_hub {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* a meeting ended, or the hub was aborted */
+    uint32_t references;
+    uint32_t rank_count;
+    uint32_t deadline_ms;
+    bool aborted;
+    uint32_t abort_rank;
+    zero_error abort_error;
+    zi_local_block *blocks;
+    hub_meeting meeting;
+};
+
+static void lock(zi_local_hub *hub)
+{
+    (void)pthread_mutex_lock(&hub->mutex);
+}
+
+static void unlock(zi_local_hub *hub)
+{
+    (void)pthread_mutex_unlock(&hub->mutex);
+}
+
+zero_status zi_local_hub_create(uint32_t rank_count, uint32_t deadline_ms, zi_local_hub **out)
+{
+    *out = NULL;
+    zi_assert(rank_count >= 1 && rank_count <= ZI_RANKS_MAX);
+    zi_local_hub *hub = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *hub, (void **)&hub));
+    (void)pthread_mutex_init(&hub->mutex, NULL);
+    pthread_condattr_t attributes;
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&hub->changed, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    hub->references = 1;
+    hub->rank_count = rank_count;
+    hub->deadline_ms = deadline_ms;
+    *out = hub;
+    return ZERO_OK;
+}
+
+void zi_local_hub_retain(zi_local_hub *hub)
+{
+    lock(hub);
+    hub->references++;
+    unlock(hub);
+}
+
+uint32_t zi_local_hub_ranks(const zi_local_hub *hub)
+{
+    return hub->rank_count;
+}
+
+uint32_t zi_local_hub_deadline_ms(const zi_local_hub *hub)
+{
+    return hub->deadline_ms;
+}
+
+static void block_free(zi_local_block *block)
+{
+    zi_pages_free(block->shared, block->bytes);
+    zi_free(block);
+}
+
+void zi_local_hub_release(zi_local_hub *hub)
+{
+    lock(hub);
+    const bool last = --hub->references == 0;
+    unlock(hub);
+    if (!last) {
+        return;
+    }
+    /* Blocks that some member never joined. */
+    while (hub->blocks != NULL) {
+        zi_local_block *next = hub->blocks->next;
+        block_free(hub->blocks);
+        hub->blocks = next;
+    }
+    (void)pthread_cond_destroy(&hub->changed);
+    (void)pthread_mutex_destroy(&hub->mutex);
+    zi_free(hub);
+}
+
+/* With the mutex held. */
+static void abort_locked(zi_local_hub *hub, uint32_t rank, const zero_error *error)
+{
+    if (hub->aborted) {
+        return;
+    }
+    hub->aborted = true;
+    hub->abort_rank = rank;
+    hub->abort_error = *error;
+    for (zi_local_block *block = hub->blocks; block != NULL; block = block->next) {
+        if (block->shared != NULL) {
+            zi_peer_block_abort(block->shared, rank, error);
+        }
+    }
+    (void)pthread_cond_broadcast(&hub->changed);
+}
+
+void zi_local_hub_abort(zi_local_hub *hub, uint32_t rank, const zero_error *error)
+{
+    lock(hub);
+    abort_locked(hub, rank, error);
+    unlock(hub);
+}
+
+static void name_rank(zero_error *error, uint32_t rank)
+{
+    char message[sizeof error->message];
+    const char *text = error->message[0] != '\0' ? error->message : zero_status_text(error->status);
+    const int used = snprintf(message, sizeof message, "rank %u: ", rank);
+    zi_assert(used > 0);
+    const size_t room = sizeof message - (size_t)used;
+    (void)snprintf(message + used, room, "%.*s", (int)room - 1, text);
+    memcpy(error->message, message, sizeof message);
+}
+
+bool zi_local_hub_error(zi_local_hub *hub, zero_error *error)
+{
+    lock(hub);
+    const bool aborted = hub->aborted;
+    if (aborted) {
+        *error = hub->abort_error;
+        name_rank(error, hub->abort_rank);
+    }
+    unlock(hub);
+    return aborted;
+}
+
+/* With the mutex held: COMM if the hub was aborted. */
+static zero_status alive(const zi_local_hub *hub)
+{
+    if (hub->aborted) {
+        ZI_FAIL_NATIVE(ZERO_COMM, hub->abort_error.native, "rank %u: %.200s", hub->abort_rank,
+                       hub->abort_error.message);
+    }
+    return ZERO_OK;
+}
+
+/* This rank's place in the block if that is the group's and the place is free. */
+static block_member *free_place(zi_local_block *block, uint32_t rank, const uint32_t *members,
+                                uint32_t size)
+{
+    if (block->size != size) {
+        return NULL;
+    }
+    block_member *place = NULL;
+    for (uint32_t i = 0; i < size; i++) {
+        if (block->members[i].world_rank != members[i]) {
+            return NULL;
+        }
+        if (members[i] == rank) {
+            place = &block->members[i];
+        }
+    }
+    return place != NULL && !place->joined ? place : NULL;
+}
+
+/* With the mutex held: append a block for these members. Without memory for the shared part the
+ * entry stays, to tell the others. */
+static zero_status block_make(zi_local_hub *hub, uint32_t rank, const uint32_t *members,
+                              uint32_t size, zi_local_block **out)
+{
+    zi_local_block *block = NULL;
+    const zero_status listed =
+        zi_calloc(1, sizeof *block + size * sizeof block->members[0], (void **)&block);
+    if (listed != ZERO_OK) {
+        abort_locked(hub, rank, zero_last_error());
+        return listed;
+    }
+    block->hub = hub;
+    block->size = size;
+    for (uint32_t i = 0; i < size; i++) {
+        block->members[i].world_rank = members[i];
+    }
+    block->bytes = zi_peer_block_bytes(size, 0);
+    if (zi_pages_alloc(block->bytes, (void **)&block->shared) == ZERO_OK) {
+        zi_peer_block_init(block->shared, size, 0);
+    } else {
+        block->error = *zero_last_error();
+        block->error_rank = rank;
+    }
+    zi_local_block **end = &hub->blocks;
+    while (*end != NULL) {
+        end = &(*end)->next;
+    }
+    *end = block;
+    *out = block;
+    return ZERO_OK;
+}
+
+/* With the mutex held. */
+static void leave_locked(zi_local_block *block)
+{
+    if (++block->left < block->size) {
+        return;
+    }
+    zi_local_block **link = &block->hub->blocks;
+    while (*link != block) {
+        link = &(*link)->next;
+    }
+    *link = block->next;
+    block_free(block);
+}
+
+static zero_status join_locked(zi_local_hub *hub, uint32_t rank, const uint32_t *members,
+                               uint32_t size, zi_local_block **out)
+{
+    ZI_TRY(alive(hub));
+    zi_local_block *block = hub->blocks;
+    while (block != NULL && free_place(block, rank, members, size) == NULL) {
+        block = block->next;
+    }
+    if (block == NULL) {
+        ZI_TRY(block_make(hub, rank, members, size, &block));
+    }
+    block_member *place = free_place(block, rank, members, size);
+    zi_assert(place != NULL);
+    place->joined = true;
+    if (block->shared == NULL) {
+        zero_error error = block->error;
+        if (block->error_rank != rank) {
+            name_rank(&error, block->error_rank);
+            error.status = ZERO_COMM;
+        }
+        leave_locked(block);
+        return zi_error_adopt(&error);
+    }
+    *out = block;
+    return ZERO_OK;
+}
+
+zero_status zi_local_block_join(zi_local_hub *hub, uint32_t rank, const uint32_t *members,
+                                uint32_t size, zi_local_block **out)
+{
+    *out = NULL;
+    lock(hub);
+    const zero_status status = join_locked(hub, rank, members, size, out);
+    unlock(hub);
+    return status;
+}
+
+zi_peer_block *zi_local_block_shared(zi_local_block *block)
+{
+    return block->shared;
+}
+
+void zi_local_block_leave(zi_local_block *block)
+{
+    zi_local_hub *hub = block->hub;
+    lock(hub);
+    leave_locked(block);
+    unlock(hub);
+}
+
+/* With the mutex held: take down what this rank says. The first failure is the meeting's. */
+static void speak(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mine)
+{
+    hub_meeting *meeting = &hub->meeting;
+    if (meeting->arrived_count == 0) {
+        meeting->bytes = bytes;
+        meeting->bytes_rank = rank;
+        meeting->error = (zero_error){.status = ZERO_OK};
+    }
+    zi_assert(!meeting->arrived[rank]);
+    meeting->arrived[rank] = true;
+    meeting->arrived_count++;
+    if (meeting->error.status != ZERO_OK) {
+        return;
+    }
+    if (mine != ZERO_OK) {
+        meeting->error = *zero_last_error();
+        meeting->error.status = ZERO_COMM;
+        name_rank(&meeting->error, rank);
+    } else if (bytes != meeting->bytes) {
+        (void)zi_error_set(ZERO_MISMATCH, 0, __FILE__, __LINE__,
+                           "rank %u allocates %zu bytes of shared memory, rank %u %zu; all ranks "
+                           "must ask for the same",
+                           rank, bytes, meeting->bytes_rank, meeting->bytes);
+        meeting->error = *zero_last_error();
+    }
+}
+
+/* With the mutex held: this rank has waited in vain; the world is dead. */
+static zero_status late(zi_local_hub *hub, uint32_t rank)
+{
+    uint32_t missing = 0;
+    while (missing < hub->rank_count && hub->meeting.arrived[missing]) {
+        missing++;
+    }
+    (void)zi_error_set(ZERO_TIMEOUT, 0, __FILE__, __LINE__,
+                       "rank %u (of %u that are missing) did not come to an allocation of shared "
+                       "memory within %u ms",
+                       missing, hub->rank_count - hub->meeting.arrived_count, hub->deadline_ms);
+    const zero_error error = *zero_last_error();
+    abort_locked(hub, rank, &error);
+    return zi_error_adopt(&error);
+}
+
+static zero_status agree_locked(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mine)
+{
+    hub_meeting *meeting = &hub->meeting;
+    ZI_TRY(alive(hub));
+    speak(hub, rank, bytes, mine);
+    if (meeting->arrived_count == hub->rank_count) {
+        meeting->outcome = meeting->error;
+        meeting->arrived_count = 0;
+        memset(meeting->arrived, 0, sizeof meeting->arrived);
+        meeting->number++;
+        (void)pthread_cond_broadcast(&hub->changed);
+    } else {
+        const uint64_t number = meeting->number;
+        const uint64_t limit_ns = zi_clock_ns() + hub->deadline_ms * UINT64_C(1000000);
+        const struct timespec limit = {.tv_sec = (time_t)(limit_ns / 1000000000),
+                                       .tv_nsec = (long)(limit_ns % 1000000000)};
+        int code = 0;
+        while (meeting->number == number && !hub->aborted && code != ETIMEDOUT) {
+            code = pthread_cond_timedwait(&hub->changed, &hub->mutex, &limit);
+        }
+        if (meeting->number == number) {
+            ZI_TRY(alive(hub));
+            return late(hub, rank);
+        }
+    }
+    return meeting->outcome.status == ZERO_OK ? ZERO_OK : zi_error_adopt(&meeting->outcome);
+}
+
+zero_status zi_local_hub_agree(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mine)
+{
+    const zero_error own = *zero_last_error();
+    lock(hub);
+    const zero_status status = agree_locked(hub, rank, bytes, mine);
+    unlock(hub);
+    return mine == ZERO_OK ? status : zi_error_adopt(&own);
+}

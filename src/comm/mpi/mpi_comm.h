@@ -1,0 +1,21 @@
+/* Ranks that MPI started, on one host or several. Within a host memory is read directly (shm/);
+ * only groups that span hosts talk through MPI. */
+#ifndef ZI_COMM_MPI_MPI_COMM_H
+#define ZI_COMM_MPI_MPI_COMM_H
+
+#include <mpi.h>
+#include <stdbool.h>
+
+#include "comm/comm.h"
+
+typedef struct zi_mpi_options {
+    uint32_t ranks_per_host; /* 0: the hosts as they are; else pretend that so many successive ranks
+                                share one */
+    bool finalize;           /* destroy calls MPI_Finalize */
+} zi_mpi_options;
+
+/* A comm over the ranks of `parent`, which is duplicated. Collective over it. */
+zero_status zi_mpi_comm_create(MPI_Comm parent, uint32_t deadline_ms, const zi_mpi_options *options,
+                               zi_comm **out);
+
+#endif

@@ -1,0 +1,543 @@
+/* Owns the thread that makes a comm's MPI calls. Invariants: `active` and MPI's requests are
+ * touched by the thread alone; what the mutex guards is said at each field; an op that is DONE is
+ * never touched again; once `broken` is set no MPI call is made. */
+#include "comm/mpi/mpi_progress.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/thread.h"
+
+#define NS_PER_MS UINT64_C(1000000)
+/* Looks without sleeping; then pauses as long as a small message takes on a network. */
+#define YIELDS 50
+#define PAUSE_NS 50000
+#define IDLE_WATCH_MS 50
+/* How long the thread may take to answer that an op is given up, before it counts as stuck. */
+#define ANSWER_MS 2000
+#define TELL_MS 200
+#define CANCEL_TESTS 1000
+#define NOTE_TAG 1
+#define NOTES_MAX 64
+
+/* What travels when a rank gives up. */
+typedef struct note {
+    uint64_t group_id;
+    uint32_t world_rank;
+    int32_t native;
+    char text[240];
+} note;
+
+_Static_assert(sizeof(note) == 256, "sent between hosts of one kind as bytes");
+
+struct zi_mpi_progress {
+    MPI_Comm world;
+    bool watch_idle;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t posted_cond; /* signalled by posters: posted, give_up, stop */
+    pthread_cond_t done_cond;   /* signalled by the thread: an op is DONE */
+    zi_mpi_op *posted;          /* mutex */
+    bool stop;                  /* mutex */
+    bool broken;                /* mutex */
+    bool stuck;                 /* mutex */
+    zi_mpi_note_fn on_note;     /* mutex */
+    void *on_note_user;         /* mutex */
+    zi_mpi_op *active;          /* the thread's */
+    uint32_t note_count;        /* the thread's */
+    note notes[NOTES_MAX];      /* the thread's: those received */
+    note incoming;              /* the thread's */
+    MPI_Request incoming_request;
+    int indices[ZI_MPI_REQUESTS_MAX]; /* the thread's */
+    pthread_mutex_t tell_mutex;       /* guards the rest */
+    bool told_world;
+    note outgoing;
+    const uint32_t *tell_members;
+    uint32_t tell_size;
+    uint32_t tell_own;
+    MPI_Request tell_requests[ZI_MPI_REQUESTS_MAX];
+};
+
+zero_status zi_mpi_error(int code, const char *call)
+{
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int length = 0;
+    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
+        text[0] = '\0';
+    }
+    ZI_FAIL_NATIVE(ZERO_COMM, code, "%s: %.180s", call, text);
+}
+
+static void finish(zi_mpi_progress *progress, zi_mpi_op *op, const zero_error *error)
+{
+    (void)pthread_mutex_lock(&progress->mutex);
+    op->error = *error;
+    op->state = ZI_MPI_OP_DONE;
+    (void)pthread_cond_broadcast(&progress->done_cond);
+    (void)pthread_mutex_unlock(&progress->mutex);
+}
+
+static void finish_ok(zi_mpi_progress *progress, zi_mpi_op *op)
+{
+    const zero_error none = {.status = ZERO_OK};
+    finish(progress, op, &none);
+}
+
+static void finish_code(zi_mpi_progress *progress, zi_mpi_op *op, int code, const char *call)
+{
+    (void)zi_mpi_error(code, call);
+    finish(progress, op, zero_last_error());
+}
+
+/* Take the op's open requests back. A receive can be cancelled; a send that nobody takes is left to
+ * MPI, its buffer being only read. */
+static void withdraw(zi_mpi_progress *progress, zi_mpi_op *op)
+{
+    bool open = false;
+    for (uint32_t i = 0; i < op->request_count; i++) {
+        MPI_Request *request = &op->requests[i];
+        const bool late = *request != MPI_REQUEST_NULL;
+        if (op->late != NULL) {
+            op->late[i] = late;
+        }
+        open = open || late;
+        if (!late || op->collective) {
+            continue;
+        }
+        int done = 0;
+        if (i < op->receive_count) {
+            (void)MPI_Cancel(request);
+            for (int j = 0; j < CANCEL_TESTS && !done; j++) {
+                (void)MPI_Test(request, &done, MPI_STATUS_IGNORE);
+            }
+        }
+        if (!done) {
+            (void)MPI_Request_free(request);
+        }
+    }
+    if (op->collective && open) {
+        (void)pthread_mutex_lock(&progress->mutex);
+        progress->broken = true;
+        (void)pthread_mutex_unlock(&progress->mutex);
+    }
+}
+
+static void note_error(const note *about, zero_error *error)
+{
+    (void)zi_error_set(ZERO_COMM, about->native, __FILE__, __LINE__, "rank %u: %.230s",
+                       about->world_rank, about->text);
+    *error = *zero_last_error();
+}
+
+static const note *note_about(const zi_mpi_progress *progress, const zi_mpi_op *op)
+{
+    for (uint32_t i = 0; i < progress->note_count; i++) {
+        const note *about = &progress->notes[i];
+        if (about->group_id == 0 || about->group_id == op->group_id) {
+            return about;
+        }
+    }
+    return NULL;
+}
+
+static int listen_for_note(zi_mpi_progress *progress)
+{
+    return MPI_Irecv(&progress->incoming, (int)sizeof progress->incoming, MPI_BYTE, MPI_ANY_SOURCE,
+                     NOTE_TAG, progress->world, &progress->incoming_request);
+}
+
+/* Keep a note. With no room left it concerns everything: rather too much stops than too little. */
+static void keep_note(zi_mpi_progress *progress)
+{
+    note *about = &progress->incoming;
+    about->text[sizeof about->text - 1] = '\0';
+    if (progress->note_count == NOTES_MAX) {
+        progress->notes[NOTES_MAX - 1].group_id = 0;
+        return;
+    }
+    progress->notes[progress->note_count++] = *about;
+    if (about->group_id != 0) {
+        return;
+    }
+    (void)pthread_mutex_lock(&progress->mutex);
+    const zi_mpi_note_fn fn = progress->on_note;
+    void *user = progress->on_note_user;
+    (void)pthread_mutex_unlock(&progress->mutex);
+    if (fn != NULL) {
+        zero_error error;
+        note_error(about, &error);
+        (void)snprintf(error.message, sizeof error.message, "%.239s", about->text);
+        fn(user, about->world_rank, &error);
+    }
+}
+
+/* Take the notes that have come. True if there was one. */
+static bool poll_notes(zi_mpi_progress *progress)
+{
+    int arrived = 0;
+    if (progress->incoming_request == MPI_REQUEST_NULL ||
+        MPI_Test(&progress->incoming_request, &arrived, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+        !arrived) {
+        return false;
+    }
+    keep_note(progress);
+    if (listen_for_note(progress) != MPI_SUCCESS) {
+        progress->incoming_request = MPI_REQUEST_NULL;
+    }
+    return true;
+}
+
+static bool given_up(zi_mpi_progress *progress, const zi_mpi_op *op)
+{
+    (void)pthread_mutex_lock(&progress->mutex);
+    const bool give_up = op->give_up;
+    (void)pthread_mutex_unlock(&progress->mutex);
+    return give_up;
+}
+
+/* Look after one active op. True when it is done and was handed back. */
+static bool advance(zi_mpi_progress *progress, zi_mpi_op *op, bool *moved)
+{
+    int completed = 0;
+    const int code = MPI_Testsome((int)op->request_count, op->requests, &completed,
+                                  progress->indices, MPI_STATUSES_IGNORE);
+    if (code != MPI_SUCCESS) {
+        withdraw(progress, op);
+        finish_code(progress, op, code, "MPI_Testsome");
+        return true;
+    }
+    *moved = *moved || (completed != MPI_UNDEFINED && completed != 0);
+    bool open = false;
+    for (uint32_t i = 0; i < op->request_count && !open; i++) {
+        open = op->requests[i] != MPI_REQUEST_NULL;
+    }
+    if (!open) {
+        finish_ok(progress, op);
+        return true;
+    }
+    zero_error error = {.status = ZERO_TIMEOUT};
+    const note *about = note_about(progress, op);
+    if (about == NULL && !given_up(progress, op)) {
+        return false;
+    }
+    if (about != NULL) {
+        note_error(about, &error);
+    }
+    withdraw(progress, op);
+    finish(progress, op, &error);
+    return true;
+}
+
+/* Start an op. True when it is active now, false when it is done already. */
+static bool begin(zi_mpi_progress *progress, zi_mpi_op *op)
+{
+    const note *about = note_about(progress, op);
+    if (about != NULL) {
+        zero_error error;
+        note_error(about, &error);
+        finish(progress, op, &error);
+        return false;
+    }
+    for (uint32_t i = 0; op->requests != NULL && i < ZI_MPI_REQUESTS_MAX; i++) {
+        op->requests[i] = MPI_REQUEST_NULL;
+    }
+    const int code = op->start(op);
+    if (code != MPI_SUCCESS) {
+        withdraw(progress, op);
+        finish_code(progress, op, code, "an MPI call");
+        return false;
+    }
+    if (op->request_count == 0) {
+        finish_ok(progress, op);
+        return false;
+    }
+    return true;
+}
+
+/* With nothing to do, wait for something. */
+static void await_work(zi_mpi_progress *progress)
+{
+    if (!progress->watch_idle) {
+        (void)pthread_cond_wait(&progress->posted_cond, &progress->mutex);
+        return;
+    }
+    const uint64_t until_ns = zi_clock_ns() + IDLE_WATCH_MS * NS_PER_MS;
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                                   .tv_nsec = (long)(until_ns % 1000000000)};
+    (void)pthread_cond_timedwait(&progress->posted_cond, &progress->mutex, &until);
+}
+
+/* Take what was posted; false when the thread shall end. */
+static bool take_posted(zi_mpi_progress *progress, zi_mpi_op **taken)
+{
+    (void)pthread_mutex_lock(&progress->mutex);
+    if (progress->posted == NULL && progress->active == NULL && !progress->stop) {
+        await_work(progress);
+    }
+    *taken = progress->posted;
+    progress->posted = NULL;
+    for (zi_mpi_op *op = *taken; op != NULL; op = op->next) {
+        op->state = ZI_MPI_OP_ACTIVE;
+    }
+    const bool go_on = !progress->stop && !progress->broken;
+    (void)pthread_mutex_unlock(&progress->mutex);
+    return go_on;
+}
+
+static void activate(zi_mpi_progress *progress, zi_mpi_op *taken)
+{
+    while (taken != NULL) {
+        zi_mpi_op *op = taken;
+        taken = op->next;
+        if (begin(progress, op)) {
+            op->next = progress->active;
+            progress->active = op;
+        }
+    }
+}
+
+/* True when something moved. */
+static bool advance_all(zi_mpi_progress *progress)
+{
+    bool moved = poll_notes(progress);
+    zi_mpi_op **link = &progress->active;
+    while (*link != NULL) {
+        zi_mpi_op *op = *link;
+        zi_mpi_op *next = op->next; /* read first: a finished op belongs to its poster */
+        if (advance(progress, op, &moved)) {
+            *link = next;
+            moved = true;
+        } else {
+            link = &op->next;
+        }
+    }
+    return moved;
+}
+
+/* Give everything that is left back to its posters. */
+static void drain(zi_mpi_progress *progress, zi_mpi_op *list)
+{
+    zero_error error;
+    (void)zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__,
+                       "an MPI operation was given up in the middle; restart the job");
+    error = *zero_last_error();
+    while (list != NULL) {
+        zi_mpi_op *op = list;
+        list = op->next;
+        finish(progress, op, &error);
+    }
+}
+
+static void *progress_main(void *argument)
+{
+    zi_mpi_progress *progress = argument;
+    uint32_t idle = 0;
+    zi_mpi_op *taken = NULL;
+    while (take_posted(progress, &taken)) {
+        idle = taken != NULL ? 0 : idle;
+        activate(progress, taken);
+        taken = NULL;
+        if (advance_all(progress)) {
+            idle = 0;
+        } else if (idle++ < YIELDS) {
+            (void)sched_yield();
+        } else {
+            const struct timespec span = {.tv_nsec = PAUSE_NS};
+            (void)nanosleep(&span, NULL);
+        }
+    }
+    drain(progress, taken);
+    drain(progress, progress->active);
+    progress->active = NULL;
+    (void)pthread_mutex_lock(&progress->mutex);
+    const bool broken = progress->broken;
+    (void)pthread_mutex_unlock(&progress->mutex);
+    if (!broken && progress->incoming_request != MPI_REQUEST_NULL) {
+        (void)MPI_Cancel(&progress->incoming_request);
+        (void)MPI_Wait(&progress->incoming_request, MPI_STATUS_IGNORE);
+    }
+    return NULL;
+}
+
+static void init_sync(zi_mpi_progress *progress)
+{
+    pthread_condattr_t monotonic;
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&progress->posted_cond, &monotonic);
+    (void)pthread_cond_init(&progress->done_cond, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+    (void)pthread_mutex_init(&progress->mutex, NULL);
+    (void)pthread_mutex_init(&progress->tell_mutex, NULL);
+}
+
+static void free_progress(zi_mpi_progress *progress)
+{
+    (void)pthread_mutex_destroy(&progress->tell_mutex);
+    (void)pthread_mutex_destroy(&progress->mutex);
+    (void)pthread_cond_destroy(&progress->done_cond);
+    (void)pthread_cond_destroy(&progress->posted_cond);
+    zi_free(progress);
+}
+
+zero_status zi_mpi_progress_create(MPI_Comm world, bool watch_idle, zi_mpi_progress **out)
+{
+    *out = NULL;
+    zi_mpi_progress *progress = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *progress, (void **)&progress));
+    progress->world = world;
+    progress->watch_idle = watch_idle;
+    progress->incoming_request = MPI_REQUEST_NULL;
+    init_sync(progress);
+    zero_status status = ZERO_OK;
+    const int code = listen_for_note(progress);
+    if (code != MPI_SUCCESS) {
+        progress->incoming_request = MPI_REQUEST_NULL;
+        status = zi_mpi_error(code, "MPI_Irecv");
+    }
+    if (status == ZERO_OK) {
+        status = zi_thread_start(&progress->thread, progress_main, progress);
+    }
+    if (status != ZERO_OK) {
+        if (progress->incoming_request != MPI_REQUEST_NULL) {
+            (void)MPI_Cancel(&progress->incoming_request);
+            (void)MPI_Wait(&progress->incoming_request, MPI_STATUS_IGNORE);
+        }
+        free_progress(progress);
+        return status;
+    }
+    *out = progress;
+    return ZERO_OK;
+}
+
+void zi_mpi_progress_on_note(zi_mpi_progress *progress, zi_mpi_note_fn fn, void *user)
+{
+    (void)pthread_mutex_lock(&progress->mutex);
+    progress->on_note = fn;
+    progress->on_note_user = user;
+    (void)pthread_mutex_unlock(&progress->mutex);
+}
+
+bool zi_mpi_progress_destroy(zi_mpi_progress *progress)
+{
+    if (progress == NULL) {
+        return true;
+    }
+    (void)pthread_mutex_lock(&progress->mutex);
+    progress->stop = true;
+    const bool stuck = progress->stuck;
+    (void)pthread_cond_broadcast(&progress->posted_cond);
+    (void)pthread_mutex_unlock(&progress->mutex);
+    if (stuck) {
+        (void)pthread_detach(progress->thread);
+        return false;
+    }
+    (void)pthread_join(progress->thread, NULL);
+    free_progress(progress);
+    return true;
+}
+
+/* Wait for DONE until the deadline; the mutex is held. */
+static bool await_done(zi_mpi_progress *progress, const zi_mpi_op *op, uint64_t until_ns)
+{
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                                   .tv_nsec = (long)(until_ns % 1000000000)};
+    int code = 0;
+    while (op->state != ZI_MPI_OP_DONE && code == 0) {
+        code = pthread_cond_timedwait(&progress->done_cond, &progress->mutex, &until);
+    }
+    return op->state == ZI_MPI_OP_DONE;
+}
+
+zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32_t deadline_ms)
+{
+    op->state = ZI_MPI_OP_POSTED;
+    op->give_up = false;
+    op->request_count = 0;
+    op->receive_count = 0;
+    op->collective = false;
+    op->error.status = ZERO_OK;
+    (void)pthread_mutex_lock(&progress->mutex);
+    bool done = false;
+    if (!progress->broken && !progress->stuck && !progress->stop) {
+        op->next = progress->posted;
+        progress->posted = op;
+        (void)pthread_cond_signal(&progress->posted_cond);
+        done = await_done(progress, op, zi_clock_ns() + deadline_ms * NS_PER_MS);
+        if (!done) {
+            op->give_up = true;
+            (void)pthread_cond_signal(&progress->posted_cond);
+            done = await_done(progress, op, zi_clock_ns() + ANSWER_MS * NS_PER_MS);
+            progress->stuck = progress->stuck || !done;
+        }
+    }
+    (void)pthread_mutex_unlock(&progress->mutex);
+    if (!done) {
+        ZI_FAIL(ZERO_COMM, "MPI is of no use any more after an earlier failure; restart the job");
+    }
+    return op->error.status == ZERO_OK ? ZERO_OK : zi_error_adopt(&op->error);
+}
+
+/* Send the note to everybody concerned. */
+static int start_tell(zi_mpi_op *op)
+{
+    zi_mpi_progress *progress = op->argument;
+    for (uint32_t i = 0; i < progress->tell_size; i++) {
+        if (progress->tell_members[i] == progress->tell_own) {
+            continue;
+        }
+        const int code = MPI_Isend(&progress->outgoing, (int)sizeof progress->outgoing, MPI_BYTE,
+                                   (int)progress->tell_members[i], NOTE_TAG, progress->world,
+                                   &op->requests[op->request_count++]);
+        if (code != MPI_SUCCESS) {
+            op->request_count--;
+            return code;
+        }
+    }
+    return MPI_SUCCESS;
+}
+
+void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t own,
+                          const uint32_t *members, uint32_t size, const zero_error *error)
+{
+    const zero_error kept = *error; /* may be this thread's record, which a failed send replaces */
+    (void)pthread_mutex_lock(&progress->tell_mutex);
+    if (!progress->told_world) {
+        progress->told_world = group_id == 0;
+        progress->outgoing = (note){
+            .group_id = group_id,
+            .world_rank = own,
+            .native = kept.native,
+        };
+        (void)snprintf(progress->outgoing.text, sizeof progress->outgoing.text, "%.239s",
+                       kept.message);
+        progress->tell_members = members;
+        progress->tell_size = size;
+        progress->tell_own = own;
+        /* No group has this number: notes of others must not stop this one. */
+        zi_mpi_op op = {.start = start_tell,
+                        .argument = progress,
+                        .group_id = UINT64_MAX,
+                        .requests = progress->tell_requests};
+        if (zi_mpi_progress_run(progress, &op, TELL_MS) != ZERO_OK) {
+            progress->told_world = true; /* `outgoing` may still be read */
+        }
+    }
+    (void)pthread_mutex_unlock(&progress->tell_mutex);
+    (void)zi_error_adopt(&kept);
+}
+
+bool zi_mpi_progress_healthy(zi_mpi_progress *progress)
+{
+    (void)pthread_mutex_lock(&progress->mutex);
+    const bool healthy = !progress->broken && !progress->stuck;
+    (void)pthread_mutex_unlock(&progress->mutex);
+    return healthy;
+}

@@ -1,0 +1,292 @@
+/* Owns a group over a shared block and the course of a batch: publish, meet, check, move, meet.
+ * Invariants: every failure is written into the block, so nobody waits for a member that gave up;
+ * run() returns only when no peer reads this rank's memory any more (threads) or could be hurt by
+ * its going away (processes keep their own mappings). Nothing is allocated after create. */
+#include "comm/peer/peer.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/peer/peer_group.h"
+#include "core/check.h"
+#include "core/error.h"
+#include "core/fault.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+
+#define TEXT_BYTES 80
+/* Looks at the generation before sleeping; about as long as a futex call takes. With more members
+ * than cores the one waited for needs this core. */
+#define SPINS 400
+#define SPINS_CROWDED 20
+
+/* The tasks' argument. */
+typedef struct batch_argument {
+    zi_peer_group *group;
+    const zi_collective *batch;
+    size_t batch_count;
+} batch_argument;
+
+static zi_peer_what what_of(const zi_collective *collective)
+{
+    zi_assert(collective->kind >= ZI_ALL_GATHER && collective->kind <= ZI_ALL_REDUCE);
+    zi_assert(zero_dtype_bytes(collective->send_dtype) != 0);
+    zi_assert(zero_dtype_bytes(collective->recv_dtype) != 0);
+    zi_assert(collective->kind != ZI_ALL_GATHER ||
+              (collective->recv_dtype == collective->send_dtype &&
+               (collective->send != NULL || collective->count == 0)));
+    zi_assert(collective->kind == ZI_REDUCE_SCATTER ||
+              (collective->flags & ZI_COLLECTIVE_ACCUMULATE) == 0);
+    return (zi_peer_what){
+        .kind = (uint8_t)collective->kind,
+        .flags = (uint8_t)collective->flags,
+        .send_dtype = (uint8_t)collective->send_dtype,
+        .recv_dtype = (uint8_t)collective->recv_dtype,
+        .tag = collective->tag,
+        .count = collective->count,
+    };
+}
+
+/* Text of a published collective. */
+static const char *what_text(const zi_peer_what *what, char *text)
+{
+    const zi_collective collective = {
+        .kind = (zi_collective_kind)what->kind,
+        .flags = what->flags,
+        .send_dtype = (zero_dtype)what->send_dtype,
+        .recv_dtype = (zero_dtype)what->recv_dtype,
+        .tag = what->tag,
+        .count = what->count,
+    };
+    return zi_collective_text(&collective, text, TEXT_BYTES);
+}
+
+static void publish(const zi_peer_batch *batch)
+{
+    zi_peer_group *group = batch->group;
+    const uint32_t size = group->base.size;
+    zi_peer_slot *slot = &group->block->slots[group->base.rank];
+    zi_peer_entry *table = zi_peer_block_table(group->block, group->base.rank);
+    uint64_t hash = ZI_HASH_START;
+    for (uint32_t i = 0; i < batch->count; i++) {
+        const zi_collective *collective = &batch->collectives[i];
+        const zi_peer_what what = what_of(collective);
+        hash = zi_hash_bytes(hash, &what, sizeof what);
+        table[i].what = what;
+        table[i].send =
+            zi_peer_locate(group->space, collective->send, zi_peer_send_bytes(collective, size));
+        table[i].recv =
+            zi_peer_locate(group->space, collective->recv,
+                           collective->kind == ZI_ALL_REDUCE ? zi_peer_recv_bytes(collective) : 0);
+    }
+    slot->batch_count = batch->count;
+    slot->batch_hash = hash;
+}
+
+/* Name what group rank `other` does differently from group rank 0. */
+static zero_status mismatch(const zi_peer_batch *batch, uint32_t other)
+{
+    zi_peer_group *group = batch->group;
+    const zi_peer_slot *slots = group->block->slots;
+    const zi_peer_entry *mine = zi_peer_block_table(group->block, 0);
+    const zi_peer_entry *theirs = zi_peer_block_table(group->block, other);
+    const uint32_t common = (uint32_t)zi_min_u64(slots[0].batch_count, slots[other].batch_count);
+    for (uint32_t i = 0; i < common; i++) {
+        if (memcmp(&mine[i].what, &theirs[i].what, sizeof mine[i].what) != 0) {
+            char left[TEXT_BYTES];
+            char right[TEXT_BYTES];
+            ZI_FAIL(ZERO_MISMATCH,
+                    "group %s, collective %u: rank %u has %s, rank %u has %s; all ranks must make "
+                    "the same calls",
+                    group->base.name, i, group->members[other], what_text(&theirs[i].what, left),
+                    group->members[0], what_text(&mine[i].what, right));
+        }
+    }
+    ZI_FAIL(ZERO_MISMATCH,
+            "group %s: rank %u has a batch of %u collectives, rank %u one of %u; all ranks must "
+            "make the same calls",
+            group->base.name, group->members[other], slots[other].batch_count, group->members[0],
+            slots[0].batch_count);
+}
+
+/* All members compare everybody with group rank 0, so all come to the same words. */
+static zero_status check(const zi_peer_batch *batch)
+{
+    const zi_peer_slot *slots = batch->group->block->slots;
+    for (uint32_t i = 1; i < batch->group->base.size; i++) {
+        if (slots[i].batch_hash != slots[0].batch_hash ||
+            slots[i].batch_count != slots[0].batch_count) {
+            return mismatch(batch, i);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* "rank 3" or "ranks 3, 5, 6 and 4 more". */
+static const char *ranks_text(const zi_peer_group *group, uint32_t count, char *text,
+                              size_t text_bytes)
+{
+    const uint32_t named = count < 6 ? count : 6;
+    size_t used = (size_t)snprintf(text, text_bytes, "rank%s ", count > 1 ? "s" : "");
+    for (uint32_t i = 0; i < named && used < text_bytes; i++) {
+        used += (size_t)snprintf(text + used, text_bytes - used, i == 0 ? "%u" : ", %u",
+                                 group->members[group->missing[i]]);
+    }
+    if (count > named && used < text_bytes) {
+        (void)snprintf(text + used, text_bytes - used, " and %u more", count - named);
+    }
+    return text;
+}
+
+zero_status zi_peer_meet(const zi_peer_batch *batch, const char *doing)
+{
+    zi_peer_group *group = batch->group;
+    switch (
+        zi_peer_block_arrive(group->block, group->base.rank, group->spins, group->deadline_ms)) {
+    case ZI_PEER_ARRIVED:
+        return ZERO_OK;
+    case ZI_PEER_FAILED:
+        return zi_peer_block_error(group->block);
+    case ZI_PEER_LATE:
+        break;
+    }
+    char who[64];
+    char what[TEXT_BYTES] = "an empty batch";
+    const uint32_t count = zi_peer_block_missing(group->block, group->base.rank, group->missing);
+    if (batch->count != 0) {
+        (void)zi_collective_text(&batch->collectives[0], what, sizeof what);
+    }
+    ZI_FAIL(ZERO_TIMEOUT, "%s did not %s %s (group %s, a batch of %u) within %u ms",
+            ranks_text(group, count, who, sizeof who), doing, what, group->base.name, batch->count,
+            group->deadline_ms);
+}
+
+/* The course of a batch between several members. */
+static zero_status run_together(const zi_peer_batch *batch)
+{
+    zi_peer_group *group = batch->group;
+    if (zi_peer_block_failed(group->block)) {
+        return zi_peer_block_error(group->block);
+    }
+    publish(batch);
+    ZI_TRY(zi_peer_meet(batch, "arrive at"));
+    if (!zi_peer_block_read_begin(group->block, group->base.rank)) {
+        return zi_peer_block_error(group->block);
+    }
+    zero_status status = check(batch);
+    if (status == ZERO_OK) {
+        status = zi_peer_move(batch);
+    }
+    zi_peer_block_read_end(group->block, group->base.rank);
+    return status == ZERO_OK ? zi_peer_meet(batch, "finish") : status;
+}
+
+/* Tell the others, and stay until they have let go of this rank's buffers. */
+static void give_up(zi_peer_group *group, bool own_fault)
+{
+    const zero_error error = group->first_error;
+    if (own_fault) {
+        zi_peer_block_abort(group->block, group->space->world_rank, &error);
+    } else {
+        zi_peer_block_fail(group->block, error.status, error.native, error.message);
+    }
+    if (group->space->one_address_space) {
+        zi_peer_block_quiesce(group->block);
+    }
+}
+
+static zero_status run(void *argument)
+{
+    const batch_argument *task = argument;
+    zi_peer_group *group = task->group;
+    if (group->first_error.status != ZERO_OK) {
+        return zi_error_adopt(&group->first_error);
+    }
+    const zi_peer_batch batch = {group, task->batch, (uint32_t)task->batch_count};
+    const bool injected = zi_fault_hit(ZI_FAULT_COLLECTIVE);
+    zero_status status = ZERO_OK;
+    if (injected) {
+        status = zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__, "group %s: injected fault",
+                              group->base.name);
+    } else if (group->base.size == 1) {
+        zi_peer_move_alone(&batch);
+    } else {
+        zi_fault_sleep(ZI_FAULT_COLLECTIVE);
+        status = run_together(&batch);
+    }
+    if (status != ZERO_OK) {
+        group->first_error = *zero_last_error();
+        if (group->base.size > 1) {
+            give_up(group, injected);
+        }
+        return zi_error_adopt(&group->first_error);
+    }
+    return ZERO_OK;
+}
+
+static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
+                          size_t batch_count)
+{
+    zi_assert_cmp(batch_count, <=, ZI_PEER_BATCH_MAX);
+    const batch_argument argument = {(zi_peer_group *)base, batch, batch_count};
+    return base->device->ops->task(base->device->self, stream, run, &argument, sizeof argument);
+}
+
+static void destroy(zi_group *base)
+{
+    zi_peer_group *group = (zi_peer_group *)base;
+    if (group->block_free != NULL && group->block != NULL) {
+        group->block_free(group->owner, group->block);
+    }
+    zi_free(group);
+}
+
+static const zi_group_ops peer_ops = {
+    .struct_bytes = sizeof(zi_group_ops),
+    .submit = submit,
+    .destroy = destroy,
+};
+
+/* Place this rank, and put the members in the order of their world ranks. */
+static void place_members(zi_peer_group *group, const zi_peer_group_desc *desc)
+{
+    group->base.rank = UINT32_MAX;
+    for (uint32_t i = 0; i < desc->size; i++) {
+        group->members[i] = desc->members[i];
+        if (desc->members[i] == desc->space->world_rank) {
+            group->base.rank = i;
+        }
+        uint32_t at = i;
+        for (; at > 0 && desc->members[group->order[at - 1]] > desc->members[i]; at--) {
+            group->order[at] = group->order[at - 1];
+        }
+        zi_assert(at == 0 || desc->members[group->order[at - 1]] != desc->members[i]);
+        group->order[at] = i;
+    }
+    zi_assert_cmp(group->base.rank, <, desc->size);
+}
+
+zero_status zi_peer_group_create(const zi_peer_group_desc *desc, zi_group **out)
+{
+    *out = NULL;
+    zi_assert(desc->size >= 1 && desc->size <= ZI_RANKS_MAX);
+    zi_assert(desc->size == 1 || (desc->block != NULL && desc->block->size == desc->size));
+    zi_peer_group *group = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *group, (void **)&group));
+    group->base.ops = &peer_ops;
+    group->base.device = desc->device;
+    group->base.size = desc->size;
+    (void)snprintf(group->base.name, sizeof group->base.name, "%s", desc->name);
+    group->block = desc->block;
+    group->space = desc->space;
+    group->deadline_ms = desc->deadline_ms;
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    group->spins = cores > 0 && desc->size <= (uint32_t)cores ? SPINS : SPINS_CROWDED;
+    group->block_free = desc->block_free;
+    group->owner = desc->owner;
+    place_members(group, desc);
+    *out = &group->base;
+    return ZERO_OK;
+}

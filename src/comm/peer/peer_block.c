@@ -1,0 +1,260 @@
+/* Owns the shared block of a group: arrival, failure, and the flags that say who still reads.
+ * Invariants: arrivals are counted once per member and generation; the error is written once,
+ * before bit 0 of `generation` is set; after that bit is set no member starts to read peers'
+ * memory. */
+#include "comm/peer/peer_block.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+
+#define FAILED_BIT 1u
+#define NS_PER_MS UINT64_C(1000000)
+
+/* Not FUTEX_PRIVATE: the members may be processes. remaining_ns 0: no limit. */
+static void futex_wait(atomic_uint *word, unsigned seen, uint64_t remaining_ns)
+{
+    const struct timespec span = {.tv_sec = (time_t)(remaining_ns / 1000000000),
+                                  .tv_nsec = (long)(remaining_ns % 1000000000)};
+    (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, remaining_ns != 0 ? &span : NULL, NULL, 0);
+}
+
+static void futex_wake_all(atomic_uint *word)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static uint64_t tables_offset(uint32_t size)
+{
+    return sizeof(zi_peer_block) + size * sizeof(zi_peer_slot);
+}
+
+static uint64_t stages_offset(uint32_t size)
+{
+    const uint64_t tables = (uint64_t)size * ZI_PEER_BATCH_MAX * sizeof(zi_peer_entry);
+    return zi_align_up(tables_offset(size) + tables, ZI_PAGE_BYTES);
+}
+
+size_t zi_peer_block_bytes(uint32_t size, size_t stage_bytes)
+{
+    zi_assert(size >= 1 && size <= ZI_RANKS_MAX);
+    uint64_t stages = 0;
+    zi_assert(zi_mul_u64(size, stage_bytes, &stages));
+    return zi_align_up(stages_offset(size) + stages, ZI_PAGE_BYTES);
+}
+
+void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes)
+{
+    block->size = size;
+    block->stage_bytes = stage_bytes;
+    atomic_init(&block->generation, 0);
+    atomic_init(&block->sleepers, 0);
+    atomic_init(&block->arrived_count, 0);
+    atomic_init(&block->error_state, 0);
+    for (uint32_t i = 0; i < size; i++) {
+        atomic_init(&block->slots[i].arrived, 0);
+        atomic_init(&block->slots[i].reading, 0);
+    }
+    atomic_thread_fence(memory_order_release);
+}
+
+zi_peer_entry *zi_peer_block_table(zi_peer_block *block, uint32_t rank)
+{
+    zi_assert_cmp(rank, <, block->size);
+    void *tables = (unsigned char *)block + tables_offset(block->size);
+    return (zi_peer_entry *)tables + (size_t)rank * ZI_PEER_BATCH_MAX;
+}
+
+unsigned char *zi_peer_block_stage(zi_peer_block *block, uint32_t rank)
+{
+    zi_assert_cmp(rank, <, block->size);
+    return (unsigned char *)block + stages_offset(block->size) + rank * block->stage_bytes;
+}
+
+/* Whether the wait that began at generation `start` is over. */
+static bool settled(unsigned word, unsigned start, zi_peer_arrival *arrival)
+{
+    /* A completed arrival counts even when the group failed right after it. */
+    if ((word & ~FAILED_BIT) != start) {
+        *arrival = ZI_PEER_ARRIVED;
+        return true;
+    }
+    *arrival = ZI_PEER_FAILED;
+    return (word & FAILED_BIT) != 0;
+}
+
+/* All have said that they are here; the last is about to move `generation`. */
+static bool all_here(zi_peer_block *block, unsigned start)
+{
+    uint32_t here = 0;
+    for (uint32_t i = 0; i < block->size; i++) {
+        here += atomic_load(&block->slots[i].arrived) == start + 2;
+    }
+    return here == block->size;
+}
+
+static zi_peer_arrival sleep_until_settled(zi_peer_block *block, unsigned start,
+                                           uint32_t deadline_ms)
+{
+    uint64_t limit_ns = zi_clock_ns() + deadline_ms * NS_PER_MS;
+    bool extended = false;
+    zi_peer_arrival arrival = ZI_PEER_LATE;
+    /* Counted before the look at `generation`: whoever moves it then sees that it must wake us. */
+    atomic_fetch_add(&block->sleepers, 1);
+    for (;;) {
+        const unsigned word = atomic_load(&block->generation);
+        if (settled(word, start, &arrival)) {
+            break;
+        }
+        const uint64_t now_ns = zi_clock_ns();
+        if (now_ns >= limit_ns && (extended || !all_here(block, start))) {
+            arrival = ZI_PEER_LATE;
+            break;
+        }
+        if (now_ns >= limit_ns) {
+            extended = true;
+            limit_ns = now_ns + deadline_ms * NS_PER_MS;
+        }
+        futex_wait(&block->generation, word, limit_ns - now_ns);
+    }
+    atomic_fetch_sub(&block->sleepers, 1);
+    return arrival;
+}
+
+zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank, uint32_t spins,
+                                     uint32_t deadline_ms)
+{
+    /* Cannot move before this member has arrived, so this is the generation all wait for. */
+    const unsigned start = atomic_load(&block->generation) & ~FAILED_BIT;
+    atomic_store_explicit(&block->slots[rank].arrived, start + 2, memory_order_release);
+    if (atomic_fetch_add(&block->arrived_count, 1) + 1 == block->size) {
+        atomic_store_explicit(&block->arrived_count, 0, memory_order_relaxed);
+        atomic_fetch_add(&block->generation, 2);
+        if (atomic_load(&block->sleepers) != 0) {
+            futex_wake_all(&block->generation);
+        }
+        return ZI_PEER_ARRIVED;
+    }
+    for (uint32_t i = 0; i < spins; i++) {
+        zi_peer_arrival arrival;
+        if (settled(atomic_load_explicit(&block->generation, memory_order_acquire), start,
+                    &arrival)) {
+            return arrival;
+        }
+        pause_briefly();
+    }
+    return sleep_until_settled(block, start, deadline_ms);
+}
+
+uint32_t zi_peer_block_missing(zi_peer_block *block, uint32_t rank, uint32_t *ranks)
+{
+    const unsigned mine = atomic_load(&block->slots[rank].arrived);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < block->size; i++) {
+        if (atomic_load(&block->slots[i].arrived) != mine) {
+            ranks[count++] = i;
+        }
+    }
+    return count;
+}
+
+bool zi_peer_block_failed(zi_peer_block *block)
+{
+    return (atomic_load(&block->generation) & FAILED_BIT) != 0;
+}
+
+/* Another member is writing the error; if its process dies meanwhile, go on without the text. */
+static void await_error_text(zi_peer_block *block)
+{
+    const uint64_t limit_ns = zi_clock_ns() + 1000 * NS_PER_MS;
+    while (atomic_load_explicit(&block->error_state, memory_order_acquire) != 2 &&
+           zi_clock_ns() < limit_ns) {
+        (void)sched_yield();
+    }
+}
+
+void zi_peer_block_fail(zi_peer_block *block, zero_status status, int32_t native,
+                        const char *message)
+{
+    unsigned none = 0;
+    if (atomic_compare_exchange_strong(&block->error_state, &none, 1)) {
+        block->error_status = (int32_t)status;
+        block->error_native = native;
+        (void)snprintf(block->error_message, sizeof block->error_message, "%s", message);
+        atomic_store_explicit(&block->error_state, 2, memory_order_release);
+    } else {
+        await_error_text(block);
+    }
+    if ((atomic_fetch_or(&block->generation, FAILED_BIT) & FAILED_BIT) == 0) {
+        futex_wake_all(&block->generation);
+    }
+}
+
+void zi_peer_block_abort(zi_peer_block *block, uint32_t world_rank, const zero_error *error)
+{
+    char message[sizeof block->error_message];
+    const char *text = error->message[0] != '\0' ? error->message : zero_status_text(error->status);
+    const int used = snprintf(message, sizeof message, "rank %u: ", world_rank);
+    zi_assert(used > 0);
+    const size_t room = sizeof message - (size_t)used;
+    (void)snprintf(message + used, room, "%.*s", (int)room - 1, text);
+    zi_peer_block_fail(block, ZERO_COMM, error->native, message);
+}
+
+zero_status zi_peer_block_error(zi_peer_block *block)
+{
+    zi_assert(zi_peer_block_failed(block));
+    if (atomic_load_explicit(&block->error_state, memory_order_acquire) != 2) {
+        ZI_FAIL(ZERO_COMM, "a rank ended while it was reporting a failure");
+    }
+    ZI_FAIL_NATIVE((zero_status)block->error_status, block->error_native, "%s",
+                   block->error_message);
+}
+
+bool zi_peer_block_read_begin(zi_peer_block *block, uint32_t rank)
+{
+    /* Sequentially consistent, like the failing side's: either we see the bit, or it sees us. */
+    atomic_store(&block->slots[rank].reading, 1);
+    if (zi_peer_block_failed(block)) {
+        zi_peer_block_read_end(block, rank);
+        return false;
+    }
+    return true;
+}
+
+void zi_peer_block_read_end(zi_peer_block *block, uint32_t rank)
+{
+    atomic_store(&block->slots[rank].reading, 0);
+    if (zi_peer_block_failed(block)) {
+        futex_wake_all(&block->slots[rank].reading);
+    }
+}
+
+void zi_peer_block_quiesce(zi_peer_block *block)
+{
+    zi_assert(zi_peer_block_failed(block));
+    for (uint32_t i = 0; i < block->size; i++) {
+        while (atomic_load(&block->slots[i].reading) != 0) {
+            futex_wait(&block->slots[i].reading, 1, 0);
+        }
+    }
+}

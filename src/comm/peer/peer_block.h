@@ -1,0 +1,108 @@
+/* The memory that the members of a group share: who has arrived, what each has published, why the
+ * group failed. Everything is an offset or a value, so that processes may map it anywhere.
+ *
+ *   header | slot of each member | table of each member | stage of each member (page aligned)
+ *
+ * A member writes its own slot and table before it arrives and reads the others' after;
+ * `generation` orders the two. Bit 0 of `generation` is set once the group has failed, which also
+ * wakes sleepers: they sleep on that very word. */
+#ifndef ZI_COMM_PEER_PEER_BLOCK_H
+#define ZI_COMM_PEER_PEER_BLOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "comm/peer/peer.h"
+
+/* Values of zi_peer_place.window that are no window. */
+#define ZI_PEER_NOWHERE UINT32_MAX          /* NULL: zeros */
+#define ZI_PEER_POINTER (UINT32_MAX - 1)    /* `at` is an address in the common address space */
+#define ZI_PEER_UNREADABLE (UINT32_MAX - 2) /* peers cannot read it: to be staged */
+
+/* Where a member's buffer is. */
+typedef struct zi_peer_place {
+    uint64_t at;
+    uint32_t window;
+    uint32_t unused;
+} zi_peer_place;
+
+/* A published collective. `what` must be equal on all members, the places need not. */
+typedef struct zi_peer_what {
+    uint8_t kind;
+    uint8_t flags;
+    uint8_t send_dtype;
+    uint8_t recv_dtype;
+    uint32_t tag;
+    uint64_t count;
+} zi_peer_what;
+
+typedef struct zi_peer_entry {
+    zi_peer_what what;
+    zi_peer_place send;
+    zi_peer_place recv; /* ALL_REDUCE only: the others copy finished parts out of it */
+} zi_peer_entry;
+
+/* One member's cache lines. */
+typedef struct zi_peer_slot {
+    _Alignas(64) atomic_uint arrived; /* the generation it has arrived for: names who is missing */
+    uint32_t batch_count;
+    uint64_t batch_hash;              /* of the `what` of the batch */
+    _Alignas(64) atomic_uint reading; /* 1 while it may read peers' memory; a futex */
+} zi_peer_slot;
+
+struct zi_peer_block {
+    uint32_t size;
+    uint64_t stage_bytes;
+    _Alignas(64) atomic_uint generation; /* += 2 when all have arrived; bit 0: failed; a futex */
+    atomic_uint sleepers;
+    _Alignas(64) atomic_uint arrived_count;
+    /* Why the group failed. 0: it has not; 1: being written; 2: complete. Written once. */
+    _Alignas(64) atomic_uint error_state;
+    int32_t error_status; /* what the others return */
+    int32_t error_native;
+    char error_message[256];
+    _Alignas(64) zi_peer_slot slots[]; /* size of them, then the tables */
+};
+
+_Static_assert(sizeof(zi_peer_what) == 16, "hashed and compared as bytes");
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "the block is shared by processes");
+
+typedef enum zi_peer_arrival {
+    ZI_PEER_ARRIVED, /* so have all the others */
+    ZI_PEER_FAILED,  /* the block carries an error */
+    ZI_PEER_LATE     /* somebody has not come within the deadline */
+} zi_peer_arrival;
+
+/* Member `rank`'s table of ZI_PEER_BATCH_MAX entries. */
+zi_peer_entry *zi_peer_block_table(zi_peer_block *block, uint32_t rank);
+
+/* Member `rank`'s stage. */
+unsigned char *zi_peer_block_stage(zi_peer_block *block, uint32_t rank);
+
+/* Wait until every member has arrived as often as this one. spins: looks before it sleeps. */
+zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank, uint32_t spins,
+                                     uint32_t deadline_ms);
+
+/* Fill `ranks` (room for block->size) with the members that have not arrived where `rank` waits in
+ * vain; returns their number. */
+uint32_t zi_peer_block_missing(zi_peer_block *block, uint32_t rank, uint32_t *ranks);
+
+bool zi_peer_block_failed(zi_peer_block *block);
+
+/* Let the group fail with this very error for everybody, unless it has failed already. */
+void zi_peer_block_fail(zi_peer_block *block, zero_status status, int32_t native,
+                        const char *message);
+
+/* Take the block's error as the calling thread's own. The block must have failed. */
+zero_status zi_peer_block_error(zi_peer_block *block);
+
+/* Bracket the reading of peers' memory. begin: false if the group has failed; then nothing may be
+ * read. */
+bool zi_peer_block_read_begin(zi_peer_block *block, uint32_t rank);
+void zi_peer_block_read_end(zi_peer_block *block, uint32_t rank);
+
+/* Wait until no member reads any more. The block must have failed, and this rank not be reading.
+ * For ranks that are threads: buffers of a failed batch may then be freed. */
+void zi_peer_block_quiesce(zi_peer_block *block);
+
+#endif

@@ -1,0 +1,45 @@
+/* What peer.c (the course of a batch) and peer_move.c (its data) share. */
+#ifndef ZI_COMM_PEER_PEER_GROUP_H
+#define ZI_COMM_PEER_PEER_GROUP_H
+
+#include "comm/peer/peer_block.h"
+
+typedef struct zi_peer_group {
+    zi_group base;
+    zi_peer_block *block; /* NULL: a group of one may do without */
+    const zi_peer_space *space;
+    uint32_t deadline_ms;
+    uint32_t spins;
+    zi_peer_block_free block_free;
+    void *owner;
+    zero_error first_error;         /* status ZERO_OK while the group is alive */
+    uint32_t members[ZI_RANKS_MAX]; /* world rank of each member */
+    uint32_t order[ZI_RANKS_MAX];   /* group ranks in ascending world rank */
+    uint32_t missing[ZI_RANKS_MAX]; /* room for naming those that are late */
+    const void *sources[ZI_RANKS_MAX];
+} zi_peer_group;
+
+/* The collectives being run, and what all members published about them. */
+typedef struct zi_peer_batch {
+    zi_peer_group *group;
+    const zi_collective *collectives;
+    uint32_t count;
+} zi_peer_batch;
+
+/* Where `bytes` bytes at `pointer` are, as this rank tells the others. */
+zi_peer_place zi_peer_locate(const zi_peer_space *space, const void *pointer, uint64_t bytes);
+
+/* Bytes of a collective's buffers on one rank; recv: of an ALL_REDUCE. */
+uint64_t zi_peer_send_bytes(const zi_collective *collective, uint32_t size);
+uint64_t zi_peer_recv_bytes(const zi_collective *collective);
+
+/* Move and fold the data of a batch that all have published and agreed on. */
+zero_status zi_peer_move(const zi_peer_batch *batch);
+
+/* The same for a group of one. */
+void zi_peer_move_alone(const zi_peer_batch *batch);
+
+/* Wait for all members in the middle or at the end of a batch. doing: a verb for the error. */
+zero_status zi_peer_meet(const zi_peer_batch *batch, const char *doing);
+
+#endif

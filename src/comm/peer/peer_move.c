@@ -1,0 +1,300 @@
+/* Owns the data of a batch: which peer's bytes are copied or folded into which of ours.
+ * Invariant: within a batch a rank writes only its own receive buffers (and its stage), and of a
+ * buffer that is also a send buffer only the part that no peer reads until the next meeting. */
+#include <string.h>
+
+#include "comm/peer/peer_group.h"
+#include "core/check.h"
+#include "core/error.h"
+#include "core/sizes.h"
+#include "kernels/cpu/cpu_kernels.h"
+
+/* Parts of an ALL_REDUCE, and pieces of staged buffers, start at multiples of this. */
+#define PART_COUNT 64
+
+static uint64_t bytes_of(uint64_t count, zero_dtype dtype)
+{
+    uint64_t bytes = 0;
+    zi_assert(zi_mul_u64(count, zero_dtype_bytes(dtype), &bytes));
+    return bytes;
+}
+
+uint64_t zi_peer_send_bytes(const zi_collective *collective, uint32_t size)
+{
+    uint64_t count = collective->count;
+    if (collective->kind == ZI_REDUCE_SCATTER) {
+        zi_assert(zi_mul_u64(count, size, &count));
+    }
+    return bytes_of(count, collective->send_dtype);
+}
+
+uint64_t zi_peer_recv_bytes(const zi_collective *collective)
+{
+    return bytes_of(collective->count, collective->recv_dtype);
+}
+
+zi_peer_place zi_peer_locate(const zi_peer_space *space, const void *pointer, uint64_t bytes)
+{
+    if (pointer == NULL || bytes == 0) {
+        return (zi_peer_place){.window = ZI_PEER_NOWHERE};
+    }
+    if (space->one_address_space) {
+        return (zi_peer_place){.at = (uintptr_t)pointer, .window = ZI_PEER_POINTER};
+    }
+    for (uint32_t i = 0; i < space->window_count; i++) {
+        const zi_peer_window *window = &space->windows[i];
+        const uintptr_t base = (uintptr_t)window->base[space->world_rank];
+        const uintptr_t at = (uintptr_t)pointer;
+        if (base != 0 && at >= base && at - base <= window->bytes &&
+            bytes <= window->bytes - (at - base)) {
+            return (zi_peer_place){.at = at - base, .window = i};
+        }
+    }
+    return (zi_peer_place){.window = ZI_PEER_UNREADABLE};
+}
+
+/* The buffer of member `rank` as mapped here; NULL for zeros. */
+static const unsigned char *reach(const zi_peer_group *group, uint32_t rank,
+                                  const zi_peer_place *place)
+{
+    if (place->window == ZI_PEER_NOWHERE) {
+        return NULL;
+    }
+    if (place->window == ZI_PEER_POINTER) {
+        return (const unsigned char *)(uintptr_t)place->at;
+    }
+    zi_assert_cmp(place->window, <, group->space->window_count);
+    const unsigned char *base = group->space->windows[place->window].base[group->members[rank]];
+    zi_assert(base != NULL);
+    return base + place->at;
+}
+
+static const unsigned char *send_of(const zi_peer_group *group, uint32_t rank, uint32_t index)
+{
+    const zi_peer_entry *entry = &zi_peer_block_table(group->block, rank)[index];
+    return reach(group, rank, &entry->send);
+}
+
+/* Elements [*begin, *begin + result) of an ALL_REDUCE are member `rank`'s to fold. */
+static uint64_t part_of(uint64_t count, uint32_t size, uint32_t rank, uint64_t *begin)
+{
+    const uint64_t part = zi_align_up(zi_div_up(count, size), PART_COUNT);
+    *begin = zi_min_u64(rank * part, count);
+    return zi_min_u64(part, count - *begin);
+}
+
+static void all_gather(const zi_peer_batch *batch, uint32_t index)
+{
+    const zi_peer_group *group = batch->group;
+    const zi_collective *collective = &batch->collectives[index];
+    const uint64_t bytes = bytes_of(collective->count, collective->send_dtype);
+    /* Each starts with its neighbour, so that not all read the same memory at once. */
+    for (uint32_t step = 1; step <= group->base.size && bytes != 0; step++) {
+        const uint32_t rank = (group->base.rank + step) % group->base.size;
+        const unsigned char *source = send_of(group, rank, index);
+        unsigned char *target = (unsigned char *)collective->recv + rank * bytes;
+        if (source != target) {
+            memcpy(target, source, bytes);
+        }
+    }
+}
+
+/* Fold elements [begin, begin + count) of all members' send buffers into `dst`. */
+static void fold(const zi_peer_batch *batch, uint32_t index, uint64_t begin, uint64_t count,
+                 void *dst)
+{
+    zi_peer_group *group = batch->group;
+    const zi_collective *collective = &batch->collectives[index];
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        const unsigned char *source = send_of(group, group->order[i], index);
+        group->sources[i] =
+            source == NULL ? NULL : source + bytes_of(begin, collective->send_dtype);
+    }
+    const zi_fold job = {
+        .dst = dst,
+        .sources = group->sources,
+        .source_count = group->base.size,
+        .count = count,
+        .dst_dtype = collective->recv_dtype,
+        .source_dtype = collective->send_dtype,
+        .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+    };
+    zi_cpu_fold(&job);
+}
+
+static void all_reduce_fold(const zi_peer_batch *batch, uint32_t index)
+{
+    const zi_peer_group *group = batch->group;
+    const zi_collective *collective = &batch->collectives[index];
+    uint64_t begin = 0;
+    const uint64_t count = part_of(collective->count, group->base.size, group->base.rank, &begin);
+    fold(batch, index, begin, count,
+         (unsigned char *)collective->recv + bytes_of(begin, collective->recv_dtype));
+}
+
+/* After a meeting: the other parts are finished in their owners' receive buffers. */
+static void all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
+{
+    const zi_peer_group *group = batch->group;
+    const zi_collective *collective = &batch->collectives[index];
+    for (uint32_t step = 1; step < group->base.size; step++) {
+        const uint32_t rank = (group->base.rank + step) % group->base.size;
+        uint64_t begin = 0;
+        const uint64_t count = part_of(collective->count, group->base.size, rank, &begin);
+        const uint64_t offset = bytes_of(begin, collective->recv_dtype);
+        const zi_peer_entry *entry = &zi_peer_block_table(group->block, rank)[index];
+        if (count != 0) {
+            memcpy((unsigned char *)collective->recv + offset,
+                   reach(group, rank, &entry->recv) + offset,
+                   bytes_of(count, collective->recv_dtype));
+        }
+    }
+}
+
+/* Whether some member's buffer must go through the stages. All members see the same tables, so all
+ * come to the same answer. */
+static bool is_staged(const zi_peer_group *group, uint32_t index)
+{
+    for (uint32_t i = 0; i < group->base.size && !group->space->one_address_space; i++) {
+        const zi_peer_entry *entry = &zi_peer_block_table(group->block, i)[index];
+        if (entry->send.window == ZI_PEER_UNREADABLE || entry->recv.window == ZI_PEER_UNREADABLE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Elements of each slice that fit a stage at once. */
+static uint64_t piece_of(const zi_peer_group *group, const zi_collective *collective)
+{
+    const uint64_t slices = collective->kind == ZI_REDUCE_SCATTER ? group->base.size : 1;
+    const uint64_t count =
+        group->block->stage_bytes / (slices * zero_dtype_bytes(collective->send_dtype));
+    return count >= PART_COUNT ? count / PART_COUNT * PART_COUNT : count;
+}
+
+/* Put elements [begin, begin + count) of every slice of this rank's send buffer on its stage. */
+static void stage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t begin, uint64_t count)
+{
+    const zi_peer_group *group = batch->group;
+    const zi_collective *collective = &batch->collectives[index];
+    const uint32_t slices = collective->kind == ZI_REDUCE_SCATTER ? group->base.size : 1;
+    const uint64_t bytes = bytes_of(count, collective->send_dtype);
+    unsigned char *stage = zi_peer_block_stage(group->block, group->base.rank);
+    for (uint32_t i = 0; i < slices && collective->send != NULL; i++) {
+        const uint64_t first = i * collective->count + begin;
+        memcpy(stage + i * bytes,
+               (const unsigned char *)collective->send + bytes_of(first, collective->send_dtype),
+               bytes);
+    }
+}
+
+/* Take this rank's share of the piece from all stages. An ALL_REDUCE is folded whole by everybody:
+ * the result need not be read by peers then. */
+static void unstage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
+                          uint64_t count)
+{
+    zi_peer_group *group = batch->group;
+    const zi_collective *collective = &batch->collectives[index];
+    const uint64_t bytes = bytes_of(count, collective->send_dtype);
+    const uint64_t slice = collective->kind == ZI_REDUCE_SCATTER ? group->base.rank * bytes : 0;
+    unsigned char *recv =
+        (unsigned char *)collective->recv + bytes_of(begin, collective->recv_dtype);
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        const uint32_t rank = group->order[i];
+        const zi_peer_entry *entry = &zi_peer_block_table(group->block, rank)[index];
+        const unsigned char *source = zi_peer_block_stage(group->block, rank) + slice;
+        group->sources[i] = entry->send.window == ZI_PEER_NOWHERE ? NULL : source;
+        if (collective->kind == ZI_ALL_GATHER) {
+            memcpy(recv + bytes_of(rank * collective->count, collective->recv_dtype), source,
+                   bytes);
+        }
+    }
+    if (collective->kind != ZI_ALL_GATHER) {
+        const zi_fold job = {
+            .dst = recv,
+            .sources = group->sources,
+            .source_count = group->base.size,
+            .count = count,
+            .dst_dtype = collective->recv_dtype,
+            .source_dtype = collective->send_dtype,
+            .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+        };
+        zi_cpu_fold(&job);
+    }
+}
+
+static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
+{
+    const zi_collective *collective = &batch->collectives[index];
+    const uint64_t piece = piece_of(batch->group, collective);
+    if (piece == 0) {
+        char text[80];
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "group %s: %s lies outside the shared memory, and the stage has only %llu bytes; "
+                "use memory of the world",
+                batch->group->base.name, zi_collective_text(collective, text, sizeof text),
+                (unsigned long long)batch->group->block->stage_bytes);
+    }
+    for (uint64_t begin = 0; begin < collective->count; begin += piece) {
+        const uint64_t count = zi_min_u64(piece, collective->count - begin);
+        stage_piece(batch, index, begin, count);
+        ZI_TRY(zi_peer_meet(batch, "stage"));
+        unstage_piece(batch, index, begin, count);
+        ZI_TRY(zi_peer_meet(batch, "take up"));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_peer_move(const zi_peer_batch *batch)
+{
+    zi_peer_group *group = batch->group;
+    bool meet = false;
+    for (uint32_t i = 0; i < batch->count; i++) {
+        const zi_collective *collective = &batch->collectives[i];
+        if (is_staged(group, i)) {
+            ZI_TRY(move_staged(batch, i));
+        } else if (collective->kind == ZI_ALL_GATHER) {
+            all_gather(batch, i);
+        } else if (collective->kind == ZI_REDUCE_SCATTER) {
+            const uint64_t begin = group->base.rank * (uint64_t)collective->count;
+            fold(batch, i, begin, collective->count, collective->recv);
+        } else {
+            all_reduce_fold(batch, i);
+            meet = true;
+        }
+    }
+    if (meet) {
+        ZI_TRY(zi_peer_meet(batch, "fold its part of"));
+    }
+    for (uint32_t i = 0; i < batch->count && meet; i++) {
+        if (batch->collectives[i].kind == ZI_ALL_REDUCE && !is_staged(group, i)) {
+            all_reduce_copy(batch, i);
+        }
+    }
+    return ZERO_OK;
+}
+
+void zi_peer_move_alone(const zi_peer_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->count; i++) {
+        const zi_collective *collective = &batch->collectives[i];
+        if (collective->kind == ZI_ALL_GATHER) {
+            if (collective->send != collective->recv && collective->count != 0) {
+                memcpy(collective->recv, collective->send, zi_peer_recv_bytes(collective));
+            }
+            continue;
+        }
+        /* Folded even in place: a sum starts from +0, so -0 becomes +0 for any number of ranks. */
+        const zi_fold job = {
+            .dst = collective->recv,
+            .sources = &collective->send,
+            .source_count = 1,
+            .count = collective->count,
+            .dst_dtype = collective->recv_dtype,
+            .source_dtype = collective->send_dtype,
+            .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+        };
+        zi_cpu_fold(&job);
+    }
+}

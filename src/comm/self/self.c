@@ -1,0 +1,77 @@
+/* Owns the backend of a world of one rank. Its groups are peer groups of one, which need no block.
+ */
+#include "comm/self/self.h"
+
+#include "comm/peer/peer.h"
+#include "comm/world.h"
+#include "core/check.h"
+#include "core/memory.h"
+
+typedef struct self_comm {
+    zi_comm base;
+    zi_peer_space space;
+} self_comm;
+
+static zero_status group_create(zi_comm *base, const zi_device *device, const uint32_t *members,
+                                uint32_t size, const char *name, zi_group **out)
+{
+    const self_comm *comm = (self_comm *)base;
+    zi_assert_cmp(size, ==, 1);
+    const zi_peer_group_desc desc = {
+        .device = device,
+        .space = &comm->space,
+        .members = members,
+        .size = size,
+        .deadline_ms = base->deadline_ms,
+        .name = name,
+    };
+    return zi_peer_group_create(&desc, out);
+}
+
+static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
+{
+    (void)comm;
+    return zi_pages_alloc(bytes, out);
+}
+
+static void memory_free(zi_comm *comm, void *pointer, size_t bytes)
+{
+    (void)comm;
+    zi_pages_free(pointer, bytes);
+}
+
+/* Nobody else is waiting. */
+static void abort_nobody(zi_comm *comm, const zero_error *error)
+{
+    (void)comm;
+    (void)error;
+}
+
+static void destroy(zi_comm *comm)
+{
+    zi_free(comm);
+}
+
+static const zi_comm_ops self_ops = {
+    .struct_bytes = sizeof(zi_comm_ops),
+    .name = "self",
+    .group_create = group_create,
+    .memory_alloc = memory_alloc,
+    .memory_free = memory_free,
+    .abort = abort_nobody,
+    .destroy = destroy,
+};
+
+zero_status zi_self_comm_create(zi_comm **out)
+{
+    *out = NULL;
+    self_comm *comm = NULL;
+    const zero_status status = zi_calloc(1, sizeof *comm, (void **)&comm);
+    if (status == ZERO_OK) {
+        comm->base = (zi_comm){
+            .ops = &self_ops, .size = 1, .local_size = 1, .deadline_ms = ZI_DEADLINE_DEFAULT_MS};
+        comm->space.one_address_space = true;
+        *out = &comm->base;
+    }
+    return status;
+}

@@ -1,0 +1,316 @@
+/* Owns how the ranks of a host find one another: a name in /dev/shm that lives from rank 0's
+ * arrival to the last rank's. Invariants: the name is removed by whoever made it, on every way out
+ * but a kill; a file under the name is used only while its maker lives. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm/shm/process.h"
+#include "comm/shm/shared_file.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+
+/* How long a file may stay without its header: its maker writes that at once, or was killed. */
+#define HEADER_NS UINT64_C(1000000000)
+/* Pauses between two looks at whether the maker still lives. */
+#define LOOKS_PER_ALIVE 32
+
+static uint64_t header_bytes(void)
+{
+    return zi_align_up(sizeof(zi_shared_header), ZI_PAGE_BYTES);
+}
+
+/* Map the header of the open file; false while the file is not long enough. */
+static bool map_header(int fd, zi_shared_header **header)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0 || (uint64_t)info.st_size < header_bytes()) {
+        return false;
+    }
+    void *base = mmap(NULL, header_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        return false;
+    }
+    *header = base;
+    return true;
+}
+
+static void unmap_header(zi_shared_header *header)
+{
+    (void)munmap(header, header_bytes());
+}
+
+static bool header_ready(zi_shared_header *header)
+{
+    return atomic_load_explicit(&header->magic, memory_order_acquire) == ZI_SHARED_MAGIC &&
+           header->header_bytes == header_bytes();
+}
+
+static bool maker_alive(const zi_shared_header *header)
+{
+    return zi_process_alive(header->maker_pid, header->maker_start);
+}
+
+/* A file of somebody else's under our name is never touched. */
+static zero_status check_owner(int fd, const char *name)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0 || info.st_uid != geteuid()) {
+        ZI_FAIL(ZERO_STATE,
+                "/dev/shm%s belongs to another user; remove it or choose another MASTER_PORT",
+                name);
+    }
+    return ZERO_OK;
+}
+
+/* Remove the name if it still stands for this open file. The lock keeps a second job that found the
+ * same leftover from removing what the first one makes in its place. */
+static void remove_stale(int fd, const char *name)
+{
+    struct stat ours;
+    struct stat named;
+    if (flock(fd, LOCK_EX) != 0) {
+        return;
+    }
+    const int now = shm_open(name, O_RDWR | O_CLOEXEC, 0);
+    if (now >= 0) {
+        if (fstat(fd, &ours) == 0 && fstat(now, &named) == 0 && ours.st_ino == named.st_ino) {
+            (void)shm_unlink(name);
+        }
+        (void)close(now);
+    }
+    (void)flock(fd, LOCK_UN);
+}
+
+/* The name exists. Remove it when its maker is gone; STATE when a living job uses it. */
+static zero_status displace(const char *name)
+{
+    const int fd = shm_open(name, O_RDWR | O_CLOEXEC, 0);
+    if (fd < 0 && errno == ENOENT) {
+        return ZERO_OK;
+    }
+    if (fd < 0) {
+        ZI_FAIL_NATIVE(ZERO_STATE, errno, "cannot open /dev/shm%s: %s; remove it", name,
+                       strerror(errno));
+    }
+    zero_status status = check_owner(fd, name);
+    zi_shared_header *header = NULL;
+    const uint64_t until_ns = zi_clock_ns() + HEADER_NS;
+    bool ready = false;
+    while (status == ZERO_OK && !ready && zi_clock_ns() < until_ns) {
+        if (header == NULL && !map_header(fd, &header)) {
+            header = NULL;
+        }
+        ready = header != NULL && header_ready(header);
+        if (!ready) {
+            (void)usleep(1000);
+        }
+    }
+    if (status == ZERO_OK && ready && maker_alive(header)) {
+        status = zi_error_set(ZERO_STATE, 0, __FILE__, __LINE__,
+                              "process %llu runs a job with the same MASTER_PORT, run id and size "
+                              "(/dev/shm%s); give each job of a host its own MASTER_PORT",
+                              (unsigned long long)header->maker_pid, name);
+    } else if (status == ZERO_OK) {
+        remove_stale(fd, name);
+    }
+    if (header != NULL) {
+        unmap_header(header);
+    }
+    (void)close(fd);
+    return status;
+}
+
+/* Make the file and its header. */
+static zero_status make_file(const zi_shared_desc *desc, zi_shared *shared)
+{
+    zi_shared_wait wait = zi_shared_wait_begin(desc->deadline_ms);
+    for (;;) {
+        shared->fd = shm_open(desc->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (shared->fd >= 0) {
+            break;
+        }
+        if (errno != EEXIST || !zi_shared_wait_more(&wait)) {
+            ZI_FAIL_NATIVE(ZERO_COMM, errno, "cannot make /dev/shm%s: %s", desc->name,
+                           strerror(errno));
+        }
+        ZI_TRY(displace(desc->name));
+    }
+    zero_status status = zi_shared_back(shared, 0, header_bytes());
+    if (status == ZERO_OK && !map_header(shared->fd, &shared->header)) {
+        status = zi_error_set(ZERO_OUT_OF_MEMORY, errno, __FILE__, __LINE__,
+                              "cannot map /dev/shm%s: %s", desc->name, strerror(errno));
+    }
+    if (status != ZERO_OK) {
+        (void)shm_unlink(desc->name);
+        return status;
+    }
+    zi_shared_header *header = shared->header;
+    header->header_bytes = header_bytes();
+    header->maker_pid = (uint64_t)getpid();
+    header->maker_start = zi_process_start(header->maker_pid);
+    header->size = desc->size;
+    atomic_store(&header->end, header_bytes());
+    atomic_store_explicit(&header->magic, ZI_SHARED_MAGIC, memory_order_release);
+    return ZERO_OK;
+}
+
+/* Try once to open the file of a living maker; OK with *found false: not there yet. */
+static zero_status try_open(const zi_shared_desc *desc, zi_shared *shared, bool *found)
+{
+    *found = false;
+    const int fd = shm_open(desc->name, O_RDWR | O_CLOEXEC, 0);
+    if (fd < 0) {
+        return ZERO_OK;
+    }
+    zi_shared_header *header = NULL;
+    const zero_status status = check_owner(fd, desc->name);
+    if (status == ZERO_OK && map_header(fd, &header)) {
+        /* A leftover, or a file half made: rank 0 will see to it. */
+        if (header_ready(header) && maker_alive(header) && header->size == desc->size) {
+            shared->fd = fd;
+            shared->header = header;
+            *found = true;
+            return ZERO_OK;
+        }
+        unmap_header(header);
+    }
+    (void)close(fd);
+    return status;
+}
+
+static zero_status open_file(const zi_shared_desc *desc, zi_shared *shared)
+{
+    zi_shared_wait wait = zi_shared_wait_begin(desc->deadline_ms);
+    bool found = false;
+    for (;;) {
+        ZI_TRY(try_open(desc, shared, &found));
+        if (found) {
+            return ZERO_OK;
+        }
+        if (!zi_shared_wait_more(&wait)) {
+            ZI_FAIL(ZERO_TIMEOUT,
+                    "rank %u did not come within %u ms (rank %u waits for /dev/shm%s); start all "
+                    "%u ranks on this host with the same MASTER_PORT",
+                    desc->world_ranks[0], desc->deadline_ms, desc->world_ranks[desc->index],
+                    desc->name, desc->size);
+        }
+    }
+}
+
+static zero_status sign_in(zi_shared *shared)
+{
+    const uint64_t pid = (uint64_t)getpid();
+    uint64_t nobody = 0;
+    if (!atomic_compare_exchange_strong(&shared->header->slots[shared->index].pid, &nobody, pid)) {
+        ZI_FAIL(ZERO_STATE,
+                "rank %u came twice, as processes %llu and %llu; start each rank once, and give "
+                "each job of a host its own MASTER_PORT",
+                shared->world_ranks[shared->index], (unsigned long long)nobody,
+                (unsigned long long)pid);
+    }
+    return ZERO_OK;
+}
+
+/* True when all have signed in; else who has not. */
+static bool all_here(const zi_shared *shared, bool *late)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < shared->size; i++) {
+        late[i] = atomic_load(&shared->header->slots[i].pid) == 0;
+        all = all && !late[i];
+    }
+    return all;
+}
+
+/* Rank 0 waits until all have signed in, the others until rank 0 has removed the name: a rank that
+ * joins again later then cannot find this file. */
+static zero_status await_all(zi_shared *shared)
+{
+    zi_shared_header *header = shared->header;
+    zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
+    bool late[ZI_RANKS_MAX];
+    while (shared->index == 0 ? !all_here(shared, late)
+                              : atomic_load(&header->state) == ZI_SHARED_JOINING) {
+        ZI_TRY(zi_shared_check(shared));
+        if (shared->index != 0 && wait.rounds % LOOKS_PER_ALIVE == 0 && !maker_alive(header) &&
+            atomic_load(&header->state) == ZI_SHARED_JOINING) {
+            ZI_FAIL(ZERO_COMM, "rank %u (process %llu) ended while the ranks were meeting",
+                    shared->world_ranks[0], (unsigned long long)header->maker_pid);
+        }
+        if (!zi_shared_wait_more(&wait)) {
+            char text[96];
+            if (all_here(shared, late)) {
+                late[0] = true; /* it has signed in but not let us go */
+            }
+            ZI_FAIL(ZERO_TIMEOUT,
+                    "of %u ranks, rank %s did not come within %u ms; start all of "
+                    "them on this host with the same MASTER_PORT",
+                    shared->size, zi_shared_ranks_text(shared, late, text, sizeof text),
+                    shared->deadline_ms);
+        }
+    }
+    return zi_shared_check(shared);
+}
+
+static zero_status meet(const zi_shared_desc *desc, zi_shared *shared)
+{
+    ZI_TRY(desc->index == 0 ? make_file(desc, shared) : open_file(desc, shared));
+    zero_status status = sign_in(shared);
+    if (status == ZERO_OK) {
+        status = await_all(shared);
+    }
+    if (desc->index == 0) {
+        (void)shm_unlink(desc->name);
+    }
+    if (status != ZERO_OK) {
+        return zi_shared_fail(shared);
+    }
+    uint32_t joining = ZI_SHARED_JOINING;
+    if (desc->index == 0) {
+        (void)atomic_compare_exchange_strong(&shared->header->state, &joining, ZI_SHARED_OPEN);
+    }
+    return zi_shared_check(shared);
+}
+
+zero_status zi_shared_join(const zi_shared_desc *desc, zi_shared **out)
+{
+    *out = NULL;
+    zi_shared *shared = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *shared, (void **)&shared));
+    shared->fd = -1;
+    shared->index = desc->index;
+    shared->size = desc->size;
+    shared->deadline_ms = desc->deadline_ms;
+    memcpy(shared->world_ranks, desc->world_ranks, desc->size * sizeof *desc->world_ranks);
+    shared->space.world_rank = desc->world_ranks[desc->index];
+    (void)pthread_mutex_init(&shared->mutex, NULL);
+    const zero_status status = meet(desc, shared);
+    if (status != ZERO_OK) {
+        zi_shared_leave(shared);
+        return status;
+    }
+    *out = shared;
+    return ZERO_OK;
+}
+
+void zi_shared_leave(zi_shared *shared)
+{
+    if (shared == NULL) {
+        return;
+    }
+    if (shared->header != NULL) {
+        unmap_header(shared->header);
+    }
+    if (shared->fd >= 0) {
+        (void)close(shared->fd);
+    }
+    (void)pthread_mutex_destroy(&shared->mutex);
+    zi_free(shared);
+}

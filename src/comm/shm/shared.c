@@ -1,0 +1,323 @@
+/* Owns the shared file once the ranks have met: its failure, the exchange of a few words, and the
+ * windows. Invariants: the first failure stays; an exchange is entered by all ranks of the host in
+ * the same order; a window has the same index on all of them. */
+#include "comm/shm/shared.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "comm/shm/shared_file.h"
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/fault.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+
+#define NS_PER_MS UINT64_C(1000000)
+#define YIELDS 64
+#define SLEEP_NS 200000
+
+_Static_assert(ZI_PEER_WINDOWS_MAX == 64, "free windows are bits of one word");
+
+zi_shared_wait zi_shared_wait_begin(uint32_t deadline_ms)
+{
+    return (zi_shared_wait){.until_ns = zi_clock_ns() + deadline_ms * NS_PER_MS};
+}
+
+bool zi_shared_wait_more(zi_shared_wait *wait)
+{
+    if (wait->rounds++ < YIELDS) {
+        (void)sched_yield();
+    } else {
+        const struct timespec span = {.tv_nsec = SLEEP_NS};
+        (void)nanosleep(&span, NULL);
+    }
+    return zi_clock_ns() < wait->until_ns;
+}
+
+zero_status zi_shared_check(const zi_shared *shared)
+{
+    const zi_shared_header *header = shared->header;
+    if (atomic_load_explicit(&header->state, memory_order_acquire) != ZI_SHARED_FAILED) {
+        return ZERO_OK;
+    }
+    if (header->failure_rank == shared->space.world_rank) {
+        ZI_FAIL_NATIVE((zero_status)header->failure_status, header->failure_native, "%.255s",
+                       header->failure_text);
+    }
+    ZI_FAIL_NATIVE((zero_status)header->failure_status, header->failure_native, "rank %u: %.240s",
+                   header->failure_rank, header->failure_text);
+}
+
+int zi_shared_failed(const zi_shared *shared)
+{
+    return atomic_load(&shared->header->state) == ZI_SHARED_FAILED;
+}
+
+/* The first failure stays. */
+static void set_failure(zi_shared_header *header, uint32_t world_rank, zero_status status,
+                        const zero_error *error)
+{
+    uint32_t unclaimed = 0;
+    if (!atomic_compare_exchange_strong(&header->failing, &unclaimed, 1)) {
+        return;
+    }
+    header->failure_status = (int32_t)status;
+    header->failure_native = error->native;
+    header->failure_rank = world_rank;
+    (void)snprintf(header->failure_text, sizeof header->failure_text, "%s", error->message);
+    atomic_store_explicit(&header->state, ZI_SHARED_FAILED, memory_order_release);
+}
+
+zero_status zi_shared_fail(zi_shared *shared)
+{
+    const zero_error *error = zero_last_error();
+    set_failure(shared->header, shared->space.world_rank, error->status, error);
+    return error->status;
+}
+
+void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *error)
+{
+    set_failure(shared->header, world_rank, ZERO_COMM, error);
+    (void)pthread_mutex_lock(&shared->mutex);
+    for (uint32_t i = 0; i < ZI_SHARED_BLOCKS; i++) {
+        unsigned char *base = shared->blocks[i].base;
+        if (base != NULL) {
+            void *block = base + ZI_PAGE_BYTES;
+            zi_peer_block_abort(block, world_rank, error);
+        }
+    }
+    (void)pthread_mutex_unlock(&shared->mutex);
+}
+
+const char *zi_shared_ranks_text(const zi_shared *shared, const bool *late, char *text,
+                                 size_t text_bytes)
+{
+    size_t used = 0;
+    uint32_t more = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < shared->size; i++) {
+        if (!late[i]) {
+            continue;
+        }
+        if (used + 32 > text_bytes) {
+            more++;
+            continue;
+        }
+        used += (size_t)snprintf(text + used, text_bytes - used, "%s%u", used != 0 ? ", " : "",
+                                 shared->world_ranks[i]);
+    }
+    if (more != 0) {
+        (void)snprintf(text + used, text_bytes - used, " and %u more", more);
+    }
+    return text;
+}
+
+zero_status zi_shared_back(const zi_shared *shared, uint64_t offset, uint64_t bytes)
+{
+    int code = 0;
+    do {
+        /* Reserved now, so that a full /dev/shm is an error here and not a fault at first use. */
+        code = fallocate(shared->fd, 0, (off_t)offset, (off_t)bytes) == 0 ? 0 : errno;
+    } while (code == EINTR);
+    if (code != 0) {
+        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code,
+                       "/dev/shm has no %llu bytes left: %s; enlarge it (mount -o "
+                       "remount,size=..., docker --shm-size) or shard over more ranks",
+                       (unsigned long long)bytes, strerror(code));
+    }
+    return ZERO_OK;
+}
+
+void zi_shared_drop(const zi_shared *shared, uint64_t offset, uint64_t bytes)
+{
+    (void)fallocate(shared->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                    (off_t)bytes);
+}
+
+/* The words that a rank gave to the exchange entered last. */
+static const uint64_t *words_of(const zi_shared *shared, uint32_t index)
+{
+    return shared->header->slots[index].words[shared->turn % 2];
+}
+
+/* Give `mine` and return when all have given theirs; words_of then reads them. what: for errors. */
+static zero_status exchange(zi_shared *shared, const uint64_t mine[ZI_SHARED_WORDS],
+                            const char *what)
+{
+    zi_shared_header *header = shared->header;
+    const uint64_t turn = ++shared->turn;
+    zi_shared_slot *slot = &header->slots[shared->index];
+    memcpy(slot->words[turn % 2], mine, sizeof slot->words[0]);
+    atomic_store_explicit(&slot->turn, turn, memory_order_release);
+    zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
+    for (uint32_t i = 0; i < shared->size; i++) {
+        while (atomic_load_explicit(&header->slots[i].turn, memory_order_acquire) < turn) {
+            ZI_TRY(zi_shared_check(shared));
+            if (zi_shared_wait_more(&wait)) {
+                continue;
+            }
+            bool late[ZI_RANKS_MAX];
+            char text[96];
+            for (uint32_t j = 0; j < shared->size; j++) {
+                late[j] = atomic_load(&header->slots[j].turn) < turn;
+            }
+            (void)zi_error_set(
+                ZERO_TIMEOUT, 0, __FILE__, __LINE__, "%s: rank %s did not come within %u ms", what,
+                zi_shared_ranks_text(shared, late, text, sizeof text), shared->deadline_ms);
+            return zi_shared_fail(shared);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* All ranks' words are here: same size everywhere? Which window is free everywhere? */
+static zero_status agree_window(const zi_shared *shared, size_t bytes, uint32_t *window)
+{
+    uint64_t free_bits = UINT64_MAX;
+    for (uint32_t i = 0; i < shared->size; i++) {
+        const uint64_t *words = words_of(shared, i);
+        if (words[0] != bytes) {
+            ZI_FAIL(ZERO_MISMATCH,
+                    "memory_alloc: rank %u asked for %llu bytes, rank %u for %zu; all ranks of a "
+                    "world allocate alike",
+                    shared->world_ranks[i], (unsigned long long)words[0],
+                    shared->world_ranks[shared->index], bytes);
+        }
+        free_bits &= words[1];
+    }
+    if (free_bits == 0) {
+        ZI_FAIL(ZERO_UNSUPPORTED, "all %d windows of this world are in use; destroy an engine",
+                ZI_PEER_WINDOWS_MAX);
+    }
+    *window = (uint32_t)__builtin_ctzll(free_bits);
+    return ZERO_OK;
+}
+
+static uint64_t free_windows(const zi_shared *shared)
+{
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < ZI_PEER_WINDOWS_MAX; i++) {
+        bits |= shared->space.windows[i].bytes == 0 ? UINT64_C(1) << i : 0;
+    }
+    return bits;
+}
+
+/* Back this rank's part with memory and map all parts. */
+static zero_status map_window(const zi_shared *shared, uint64_t offset, size_t bytes,
+                              unsigned char **base)
+{
+    if (zi_fault_hit(ZI_FAULT_ALLOC)) {
+        ZI_FAIL(ZERO_OUT_OF_MEMORY, "no %zu bytes of shared memory (injected)", bytes);
+    }
+    const uint64_t own = offset + shared->index * (uint64_t)bytes;
+    ZI_TRY(zi_shared_back(shared, own, bytes));
+    void *map = mmap(NULL, shared->size * bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd,
+                     (off_t)offset);
+    if (map == MAP_FAILED) {
+        const int code = errno;
+        zi_shared_drop(shared, own, bytes);
+        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code, "cannot map %zu bytes of each of %u ranks: %s",
+                       bytes, shared->size, strerror(code));
+    }
+    *base = map;
+    return ZERO_OK;
+}
+
+static void unmap_window(const zi_shared *shared, uint64_t offset, size_t bytes,
+                         unsigned char *base)
+{
+    (void)munmap(base, shared->size * bytes);
+    zi_shared_drop(shared, offset + shared->index * (uint64_t)bytes, bytes);
+}
+
+/* Every rank says how mapping went; all of them fail when one does. */
+static zero_status settle_window(zi_shared *shared, zero_status mine)
+{
+    zero_error own = {0};
+    if (mine != ZERO_OK) {
+        own = *zero_last_error();
+    }
+    const uint64_t words[ZI_SHARED_WORDS] = {(uint64_t)mine};
+    ZI_TRY(exchange(shared, words, "memory_alloc"));
+    if (mine != ZERO_OK) {
+        return zi_error_adopt(&own);
+    }
+    for (uint32_t i = 0; i < shared->size; i++) {
+        const zero_status status = (zero_status)words_of(shared, i)[0];
+        if (status != ZERO_OK) {
+            ZI_FAIL(status, "memory_alloc: rank %u of this host has no memory left; see its error",
+                    shared->world_ranks[i]);
+        }
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out)
+{
+    *out = NULL;
+    zi_assert_cmp(bytes % ZI_PAGE_BYTES, ==, 0);
+    uint64_t total = 0;
+    if (!zi_mul_u64(bytes, shared->size, &total) || total > (UINT64_C(1) << 46)) {
+        ZI_FAIL(ZERO_OUT_OF_MEMORY, "%zu bytes on each of %u ranks are more than a host has", bytes,
+                shared->size);
+    }
+    ZI_TRY(zi_shared_check(shared));
+    uint64_t words[ZI_SHARED_WORDS] = {bytes, free_windows(shared)};
+    if (shared->index == 0) {
+        words[2] = atomic_fetch_add(&shared->header->end, total);
+    }
+    ZI_TRY(exchange(shared, words, "memory_alloc"));
+    uint32_t window = 0;
+    ZI_TRY(agree_window(shared, bytes, &window));
+    if (bytes == 0) {
+        return ZERO_OK;
+    }
+    const uint64_t offset = words_of(shared, 0)[2];
+    unsigned char *base = NULL;
+    const zero_status status = settle_window(shared, map_window(shared, offset, bytes, &base));
+    if (status != ZERO_OK) {
+        if (base != NULL) {
+            unmap_window(shared, offset, bytes, base);
+        }
+        return status;
+    }
+    zi_peer_window *row = &shared->space.windows[window];
+    row->bytes = bytes;
+    for (uint32_t i = 0; i < shared->size; i++) {
+        row->base[shared->world_ranks[i]] = base + i * bytes;
+    }
+    shared->space.window_count = (uint32_t)zi_max_u64(shared->space.window_count, window + 1);
+    shared->window_offsets[window] = offset;
+    unsigned char *own = base + shared->index * bytes;
+#ifdef MADV_POPULATE_WRITE
+    /* Spares the first step the faults; where refused, they happen there. */
+    (void)madvise(own, bytes, MADV_POPULATE_WRITE);
+#endif
+    *out = own;
+    return ZERO_OK;
+}
+
+void zi_shared_window_free(zi_shared *shared, void *pointer, size_t bytes)
+{
+    if (pointer == NULL) {
+        return;
+    }
+    const uint32_t own = shared->space.world_rank;
+    uint32_t index = 0;
+    while (index < shared->space.window_count &&
+           shared->space.windows[index].base[own] != pointer) {
+        index++;
+    }
+    zi_assert_cmp(index, <, shared->space.window_count);
+    zi_peer_window *row = &shared->space.windows[index];
+    zi_assert_cmp(row->bytes, ==, bytes);
+    unmap_window(shared, shared->window_offsets[index], bytes, row->base[shared->world_ranks[0]]);
+    *row = (zi_peer_window){.bytes = 0};
+}

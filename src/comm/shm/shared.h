@@ -1,0 +1,51 @@
+/* Memory shared by the ranks of one host: one nameless file that all of them hold open and map
+ * pieces of. Windows for tensors and blocks for groups are further pieces of the same file, so
+ * after the ranks have met nothing of theirs has a name, and the system takes it all back when the
+ * last of them ends, however it ends.
+ *
+ * The ranks of a host are a subset of the world: `index` counts them from 0, world ranks name
+ * them. */
+#ifndef ZI_COMM_SHM_SHARED_H
+#define ZI_COMM_SHM_SHARED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/comm.h"
+
+typedef struct zi_shared zi_shared;
+
+typedef struct zi_shared_desc {
+    const char *name;            /* where they meet: "/..." for shm_open, the same for all */
+    const uint32_t *world_ranks; /* of this host's ranks, ascending; copied */
+    uint32_t index;              /* this rank's place in world_ranks */
+    uint32_t size;               /* ranks on this host */
+    uint32_t deadline_ms;
+} zi_shared_desc;
+
+/* Meet the others. Index 0 makes the file, and replaces one that a killed job left. Returns once
+ * all are there and the name is gone. Errors: TIMEOUT naming the ranks that did not come; STATE
+ * when a living job uses the name; COMM when rank 0 dies meanwhile; what another rank failed with.
+ */
+zero_status zi_shared_join(const zi_shared_desc *desc, zi_shared **out);
+
+/* Local. Accepts NULL. No window or group may be in use; others may still use theirs. */
+void zi_shared_leave(zi_shared *shared);
+
+/* The two calls of zi_comm_ops, collective over the host. After a failure of window_alloc that is
+ * not OUT_OF_MEMORY nothing more can be made. */
+zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out);
+void zi_shared_window_free(zi_shared *shared, void *pointer, size_t bytes);
+
+/* A group whose members are all on this host; as zi_comm_ops.group_create. */
+zero_status zi_shared_group_create(zi_shared *shared, const zi_device *device,
+                                   const uint32_t *members, uint32_t size, const char *name,
+                                   zi_group **out);
+
+/* As zi_comm_ops.abort. world_rank: who cannot go on. Any thread. */
+void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *error);
+
+/* True once a rank aborted or did not come. */
+int zi_shared_failed(const zi_shared *shared);
+
+#endif

@@ -1,0 +1,258 @@
+/* Owns how the members of a group find their block in the shared file, and when its memory goes
+ * back.
+ *
+ * The first member takes a piece of the file, makes it a block and publishes where it is under the
+ * hash of the member list; the others sign in there. When all have, the first frees the row, and
+ * only then the others go on: a later group of the same members cannot be taken for this one. The
+ * page before a block counts the members that still use it; the last one gives the memory back. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "comm/shm/shared_file.h"
+#include "core/check.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/memory.h"
+
+#define KEY_FREE UINT64_C(0)
+#define KEY_WRITING UINT64_C(1)
+/* Room per member for buffers that lie in no window: half of a usual second-level cache. */
+#define STAGE_BYTES ((size_t)256 * 1024)
+
+static uint64_t members_key(const uint32_t *members, uint32_t size)
+{
+    uint64_t key = zi_hash_u64(ZI_HASH_START, size);
+    for (uint32_t i = 0; i < size; i++) {
+        key = zi_hash_u64(key, members[i]);
+    }
+    return key > KEY_WRITING ? key : key + 2;
+}
+
+static uint64_t piece_bytes(uint32_t size)
+{
+    return ZI_PAGE_BYTES + zi_peer_block_bytes(size, STAGE_BYTES);
+}
+
+static _Atomic uint32_t *users_of(const zi_shared_block *row)
+{
+    void *page = row->base;
+    return page;
+}
+
+static zi_peer_block *block_of(const zi_shared_block *row)
+{
+    void *block = row->base + ZI_PAGE_BYTES;
+    return block;
+}
+
+static zero_status map_piece(const zi_shared *shared, uint64_t offset, uint64_t bytes,
+                             zi_shared_block *row)
+{
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd, (off_t)offset);
+    if (map == MAP_FAILED) {
+        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, errno, "cannot map %llu bytes of a group: %s",
+                       (unsigned long long)bytes, strerror(errno));
+    }
+    *row = (zi_shared_block){.base = map, .bytes = bytes, .offset = offset};
+    return ZERO_OK;
+}
+
+/* Unmap, and give the memory back when nobody else maps it. */
+static void release_piece(const zi_shared *shared, const zi_shared_block *row)
+{
+    const bool last = atomic_fetch_sub(users_of(row), 1) == 1;
+    (void)munmap(row->base, row->bytes);
+    if (last) {
+        zi_shared_drop(shared, row->offset, row->bytes);
+    }
+}
+
+/* Take a piece of the file and make it a block. All members count as users from the start. */
+static zero_status make_piece(const zi_shared *shared, uint32_t size, zi_shared_block *row)
+{
+    const uint64_t bytes = piece_bytes(size);
+    const uint64_t offset = atomic_fetch_add(&shared->header->end, bytes);
+    ZI_TRY(zi_shared_back(shared, offset, bytes));
+    const zero_status status = map_piece(shared, offset, bytes, row);
+    if (status != ZERO_OK) {
+        zi_shared_drop(shared, offset, bytes);
+        return status;
+    }
+    atomic_store(users_of(row), size);
+    zi_peer_block_init(block_of(row), size, STAGE_BYTES);
+    return ZERO_OK;
+}
+
+static zero_status fail_late(const zi_shared *shared, const char *name, const char *who)
+{
+    ZI_FAIL(ZERO_TIMEOUT,
+            "group '%s': %s did not come within %u ms; all ranks of a world make their groups in "
+            "the same order",
+            name, who, shared->deadline_ms);
+}
+
+/* First member: publish the block and wait for the others. */
+static zero_status lead(const zi_shared *shared, const zi_shared_block *row, uint64_t key,
+                        uint32_t size, const char *name)
+{
+    zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
+    zi_shared_entry *entry = NULL;
+    for (uint32_t i = 0; entry == NULL; i = (i + 1) % ZI_SHARED_ENTRIES) {
+        uint64_t expected = KEY_FREE;
+        if (atomic_compare_exchange_strong(&shared->header->entries[i].key, &expected,
+                                           KEY_WRITING)) {
+            entry = &shared->header->entries[i];
+        } else if (i + 1 == ZI_SHARED_ENTRIES && !zi_shared_wait_more(&wait)) {
+            return fail_late(shared, name, "a free place for one more group");
+        }
+    }
+    entry->offset = row->offset;
+    (void)snprintf(entry->name, sizeof entry->name, "%s", name);
+    atomic_store(&entry->arrived, 1);
+    atomic_fetch_add(&entry->serial, 1);
+    atomic_store_explicit(&entry->key, key, memory_order_release);
+    zero_status status = ZERO_OK;
+    while (status == ZERO_OK && atomic_load(&entry->arrived) != size) {
+        status = zi_shared_check(shared);
+        if (status == ZERO_OK && !zi_shared_wait_more(&wait)) {
+            char who[64];
+            (void)snprintf(who, sizeof who, "%u of %u members", size - atomic_load(&entry->arrived),
+                           size);
+            status = fail_late(shared, name, who);
+        }
+    }
+    if (status == ZERO_OK) {
+        atomic_store(&entry->key, KEY_FREE);
+    }
+    return status;
+}
+
+static zi_shared_entry *find_entry(const zi_shared *shared, uint64_t key)
+{
+    for (uint32_t i = 0; i < ZI_SHARED_ENTRIES; i++) {
+        zi_shared_entry *entry = &shared->header->entries[i];
+        if (atomic_load_explicit(&entry->key, memory_order_acquire) == key) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+/* Another member: find the block, map it, and wait until all are there. */
+static zero_status follow(const zi_shared *shared, zi_shared_block *row, uint64_t key,
+                          const uint32_t *members, uint32_t size, const char *name)
+{
+    zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
+    char who[64];
+    zi_shared_entry *entry = find_entry(shared, key);
+    for (; entry == NULL; entry = find_entry(shared, key)) {
+        ZI_TRY(zi_shared_check(shared));
+        if (!zi_shared_wait_more(&wait)) {
+            (void)snprintf(who, sizeof who, "rank %u", members[0]);
+            return fail_late(shared, name, who);
+        }
+    }
+    if (strncmp(entry->name, name, sizeof entry->name - 1) != 0) {
+        ZI_FAIL(ZERO_MISMATCH,
+                "rank %u makes group '%.23s', this rank '%s' of the same %u members; all ranks of "
+                "a world make their groups in the same order",
+                members[0], entry->name, name, size);
+    }
+    ZI_TRY(map_piece(shared, entry->offset, piece_bytes(size), row));
+    const uint32_t serial = atomic_load(&entry->serial);
+    atomic_fetch_add(&entry->arrived, 1);
+    while (atomic_load(&entry->serial) == serial && atomic_load(&entry->key) == key) {
+        ZI_TRY(zi_shared_check(shared));
+        if (!zi_shared_wait_more(&wait)) {
+            (void)snprintf(who, sizeof who, "some of %u members", size);
+            return fail_late(shared, name, who);
+        }
+    }
+    return ZERO_OK;
+}
+
+static void block_free(void *owner, zi_peer_block *block)
+{
+    zi_shared *shared = owner;
+    (void)pthread_mutex_lock(&shared->mutex);
+    for (uint32_t i = 0; i < ZI_SHARED_BLOCKS; i++) {
+        zi_shared_block *row = &shared->blocks[i];
+        if (row->base != NULL && block_of(row) == block) {
+            release_piece(shared, row);
+            row->base = NULL;
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&shared->mutex);
+}
+
+/* Remember a block so that an abort reaches it. */
+static zero_status keep_block(zi_shared *shared, const zi_shared_block *made)
+{
+    zero_status status = ZERO_UNSUPPORTED;
+    (void)pthread_mutex_lock(&shared->mutex);
+    for (uint32_t i = 0; i < ZI_SHARED_BLOCKS && status != ZERO_OK; i++) {
+        if (shared->blocks[i].base == NULL) {
+            shared->blocks[i] = *made;
+            status = ZERO_OK;
+        }
+    }
+    (void)pthread_mutex_unlock(&shared->mutex);
+    if (status != ZERO_OK) {
+        ZI_FAIL(ZERO_UNSUPPORTED, "this rank is a member of %d groups already; destroy an engine",
+                ZI_SHARED_BLOCKS);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_shared_group_create(zi_shared *shared, const zi_device *device,
+                                   const uint32_t *members, uint32_t size, const char *name,
+                                   zi_group **out)
+{
+    *out = NULL;
+    ZI_TRY(zi_shared_check(shared));
+    const uint64_t key = members_key(members, size);
+    const bool leader = members[0] == shared->space.world_rank;
+    zi_shared_block row = {.base = NULL};
+    zero_status status = leader ? make_piece(shared, size, &row) : ZERO_OK;
+    if (status == ZERO_OK) {
+        status = leader ? lead(shared, &row, key, size, name)
+                        : follow(shared, &row, key, members, size, name);
+    }
+    if (status == ZERO_OK) {
+        status = keep_block(shared, &row);
+    }
+    if (status == ZERO_OK) {
+        /* An abort that came before the block could be found by it. */
+        status = zi_shared_check(shared);
+        if (status != ZERO_OK) {
+            block_free(shared, block_of(&row));
+            return status;
+        }
+    }
+    if (status != ZERO_OK) {
+        if (row.base != NULL) {
+            release_piece(shared, &row);
+        }
+        /* The others wait for this rank, here or in the group's first batch. */
+        return zi_shared_fail(shared);
+    }
+    const zi_peer_group_desc desc = {
+        .device = device,
+        .block = block_of(&row),
+        .space = &shared->space,
+        .members = members,
+        .size = size,
+        .deadline_ms = shared->deadline_ms,
+        .name = name,
+        .block_free = block_free,
+        .owner = shared,
+    };
+    status = zi_peer_group_create(&desc, out);
+    if (status != ZERO_OK) {
+        block_free(shared, block_of(&row));
+    }
+    return status;
+}

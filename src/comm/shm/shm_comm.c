@@ -1,0 +1,89 @@
+/* Owns the backend "shm": the table that maps a comm's verbs to the memory its ranks share. */
+#include "comm/shm/shm_comm.h"
+
+#include "comm/shm/shared.h"
+#include "core/memory.h"
+
+typedef struct shm_comm {
+    zi_comm base;
+    zi_shared *shared;
+} shm_comm;
+
+static zi_shared *shared_of(zi_comm *comm)
+{
+    return ((shm_comm *)comm)->shared;
+}
+
+static zero_status group_create(zi_comm *comm, const zi_device *device, const uint32_t *members,
+                                uint32_t size, const char *name, zi_group **out)
+{
+    return zi_shared_group_create(shared_of(comm), device, members, size, name, out);
+}
+
+static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
+{
+    return zi_shared_window_alloc(shared_of(comm), bytes, out);
+}
+
+static void memory_free(zi_comm *comm, void *pointer, size_t bytes)
+{
+    zi_shared_window_free(shared_of(comm), pointer, bytes);
+}
+
+static void abort_all(zi_comm *comm, const zero_error *error)
+{
+    zi_shared_abort(shared_of(comm), comm->rank, error);
+}
+
+static void destroy(zi_comm *comm)
+{
+    if (comm != NULL) {
+        zi_shared_leave(shared_of(comm));
+        zi_free(comm);
+    }
+}
+
+static const zi_comm_ops shm_ops = {
+    .struct_bytes = sizeof(zi_comm_ops),
+    .name = "shm",
+    .group_create = group_create,
+    .memory_alloc = memory_alloc,
+    .memory_free = memory_free,
+    .abort = abort_all,
+    .destroy = destroy,
+};
+
+zero_status zi_shm_comm_create(const zi_shm_place *place, uint32_t deadline_ms, zi_comm **out)
+{
+    *out = NULL;
+    uint32_t world_ranks[ZI_RANKS_MAX];
+    for (uint32_t i = 0; i < place->size; i++) {
+        world_ranks[i] = i;
+    }
+    shm_comm *comm = NULL;
+    zero_status status = zi_calloc(1, sizeof *comm, (void **)&comm);
+    if (status != ZERO_OK) {
+        return status;
+    }
+    const zi_shared_desc desc = {
+        .name = place->name,
+        .world_ranks = world_ranks,
+        .index = place->rank,
+        .size = place->size,
+        .deadline_ms = deadline_ms,
+    };
+    status = zi_shared_join(&desc, &comm->shared);
+    if (status != ZERO_OK) {
+        zi_free(comm);
+        return status;
+    }
+    comm->base = (zi_comm){
+        .ops = &shm_ops,
+        .rank = place->rank,
+        .size = place->size,
+        .local_size = place->size,
+        .deadline_ms = deadline_ms,
+    };
+    *out = &comm->base;
+    return ZERO_OK;
+}

@@ -1,0 +1,19 @@
+/* Ranks that are processes of one host, started without MPI. */
+#ifndef ZI_COMM_SHM_SHM_COMM_H
+#define ZI_COMM_SHM_SHM_COMM_H
+
+#include "comm/comm.h"
+
+/* How long a collective waits where the caller names no deadline. */
+#define ZI_DEADLINE_DEFAULT_MS 600000u
+
+typedef struct zi_shm_place {
+    char name[64]; /* where the ranks meet, for shm_open: "/..." */
+    uint32_t rank;
+    uint32_t size;
+} zi_shm_place;
+
+/* Meet the others and make the comm. Errors: those of zi_shared_join. */
+zero_status zi_shm_comm_create(const zi_shm_place *place, uint32_t deadline_ms, zi_comm **out);
+
+#endif

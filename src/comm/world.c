@@ -1,0 +1,216 @@
+/* Owns the public world: a comm with a device and a control group, and the threads of in-process
+ * worlds. Invariant: a rank that fails says so to the others before its handles go. */
+#include "comm/world.h"
+
+#include <string.h>
+
+#include "comm/local/local.h"
+#include "comm/self/self.h"
+#include "core/check.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "core/thread.h"
+
+/* Bytes of each rank that one collective of zero_world_gather carries; whole fp32 elements. */
+#define GATHER_BYTES ((size_t)128)
+
+/* The public handle and the room for zero_world_gather: one part to send, size parts to receive. */
+typedef struct world_room {
+    zero_world world;
+    unsigned char bytes[];
+} world_room;
+
+static zero_status build(zero_world *world, zi_comm *comm)
+{
+    world->comm = comm;
+    ZI_TRY(zi_cpu_device_create(&world->device));
+    uint32_t members[ZI_RANKS_MAX];
+    for (uint32_t i = 0; i < comm->size; i++) {
+        members[i] = i;
+    }
+    return comm->ops->group_create(comm, &world->device, members, comm->size, "control",
+                                   &world->control);
+}
+
+zero_status zi_world_create(zi_comm *comm, zero_world **out)
+{
+    *out = NULL;
+    world_room *room = NULL;
+    const size_t bytes = sizeof *room + (comm->size + 1) * GATHER_BYTES;
+    zero_status status = zi_calloc(1, bytes, (void **)&room);
+    if (status == ZERO_OK) {
+        status = build(&room->world, comm);
+    }
+    if (status != ZERO_OK) {
+        const zero_error error = *zero_last_error();
+        comm->ops->abort(comm, &error);
+        if (room != NULL) {
+            zi_device_destroy(&room->world.device);
+            zi_free(room);
+        }
+        comm->ops->destroy(comm);
+        return zi_error_adopt(&error);
+    }
+    *out = &room->world;
+    return ZERO_OK;
+}
+
+void zero_world_destroy(zero_world *world)
+{
+    if (world == NULL) {
+        return;
+    }
+    zi_group_destroy(world->control);
+    zi_device_destroy(&world->device);
+    world->comm->ops->destroy(world->comm);
+    zi_free(world);
+}
+
+zero_status zero_world_create_self(zero_world **world)
+{
+    *world = NULL;
+    zi_comm *comm = NULL;
+    ZI_TRY(zi_self_comm_create(&comm));
+    return zi_world_create(comm, world);
+}
+
+/* One thread of zero_world_run. */
+typedef struct rank_run {
+    zi_local_hub *hub;
+    zero_rank_fn fn;
+    void *user;
+    pthread_t thread;
+    uint32_t rank;
+} rank_run;
+
+static void *rank_main(void *argument)
+{
+    const rank_run *run = argument;
+    zi_comm *comm = NULL;
+    zero_world *world = NULL;
+    zero_status status = zi_local_comm_create(run->hub, run->rank, &comm);
+    if (status == ZERO_OK) {
+        status = zi_world_create(comm, &world);
+    }
+    if (status == ZERO_OK) {
+        status = run->fn(world, run->user);
+    }
+    if (status != ZERO_OK) {
+        if (zero_last_error()->status != status) {
+            (void)zi_error_set(status, 0, __FILE__, __LINE__, "the rank's function returned %s",
+                               zero_status_name(status));
+        }
+        zi_local_hub_abort(run->hub, run->rank, zero_last_error());
+    }
+    zero_world_destroy(world);
+    return NULL;
+}
+
+zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms, zero_rank_fn fn, void *user)
+{
+    if (rank_count < 1 || rank_count > ZI_RANKS_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "rank_count %u is not in [1, %u]", rank_count, ZI_RANKS_MAX);
+    }
+    if (fn == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "fn is NULL; pass what each rank is to do");
+    }
+    rank_run *runs = NULL;
+    ZI_TRY(zi_calloc(rank_count, sizeof *runs, (void **)&runs));
+    zi_local_hub *hub = NULL;
+    const uint32_t deadline = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS;
+    const zero_status made = zi_local_hub_create(rank_count, deadline, &hub);
+    if (made != ZERO_OK) {
+        zi_free(runs);
+        return made;
+    }
+    uint32_t started = 0;
+    for (; started < rank_count; started++) {
+        rank_run *run = &runs[started];
+        *run = (rank_run){.hub = hub, .fn = fn, .user = user, .rank = started};
+        if (zi_thread_start(&run->thread, rank_main, run) != ZERO_OK) {
+            zi_local_hub_abort(hub, started, zero_last_error());
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < started; i++) {
+        (void)pthread_join(runs[i].thread, NULL);
+    }
+    zero_error error;
+    const bool failed = zi_local_hub_error(hub, &error);
+    zi_local_hub_release(hub);
+    zi_free(runs);
+    return failed ? zi_error_adopt(&error) : ZERO_OK;
+}
+
+uint32_t zero_world_rank(const zero_world *world)
+{
+    return world->comm->rank;
+}
+
+uint32_t zero_world_size(const zero_world *world)
+{
+    return world->comm->size;
+}
+
+uint32_t zero_world_local_size(const zero_world *world)
+{
+    return world->comm->local_size;
+}
+
+const char *zero_world_backend(const zero_world *world)
+{
+    return world->comm->ops->name;
+}
+
+static zero_status host_gather(zero_world *world, uint32_t tag, size_t count, unsigned char *bytes)
+{
+    zi_stream *stream = NULL;
+    ZI_TRY(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &stream));
+    const zi_collective gather = {
+        .kind = ZI_ALL_GATHER,
+        .send_dtype = ZERO_DTYPE_F32,
+        .recv_dtype = ZERO_DTYPE_F32,
+        .tag = tag,
+        .count = count,
+        .send = bytes,
+        .recv = bytes + GATHER_BYTES,
+    };
+    return zi_group_submit(world->control, stream, &gather, 1);
+}
+
+zero_status zero_world_barrier(zero_world *world)
+{
+    return host_gather(world, 0, 0, ((world_room *)world)->bytes);
+}
+
+zero_status zero_world_gather(zero_world *world, const void *send, void *recv, uint32_t bytes)
+{
+    unsigned char *room = ((world_room *)world)->bytes;
+    uint32_t done = 0;
+    /* The tag is the whole size, so that ranks that ask for different sizes find out at once. */
+    do {
+        const uint32_t part = (uint32_t)zi_min_u64(bytes - done, GATHER_BYTES);
+        const size_t count = (part + sizeof(float) - 1) / sizeof(float);
+        if (part != 0) {
+            memcpy(room, (const unsigned char *)send + done, part);
+        }
+        ZI_TRY(host_gather(world, bytes, count, room));
+        for (uint32_t i = 0; i < zero_world_size(world) && part != 0; i++) {
+            memcpy((unsigned char *)recv + (size_t)i * bytes + done,
+                   room + GATHER_BYTES + i * count * sizeof(float), part);
+        }
+        done += part;
+    } while (done < bytes);
+    return ZERO_OK;
+}
+
+void zero_world_abort(zero_world *world)
+{
+    zero_error error = *zero_last_error();
+    if (error.status == ZERO_OK) {
+        error.status = ZERO_COMM;
+        memcpy(error.message, "the rank aborted", sizeof "the rank aborted");
+    }
+    world->comm->ops->abort(world->comm, &error);
+}

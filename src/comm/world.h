@@ -1,0 +1,13 @@
+/* From a backend's comm to the public world. */
+#ifndef ZI_COMM_WORLD_H
+#define ZI_COMM_WORLD_H
+
+#include "comm/comm.h"
+
+#define ZI_DEADLINE_DEFAULT_MS 600000
+
+/* A world over `comm`: device, control group. Takes ownership of comm, also on failure, when it
+ * aborts the comm first so that the other ranks do not wait. Collective over the world. */
+zero_status zi_world_create(zi_comm *comm, zero_world **world);
+
+#endif

@@ -1,0 +1,180 @@
+/* Owns the CPU device: the table that maps the device's verbs to host memory and worker-thread
+ * streams. */
+#include "core/error.h"
+#include "core/memory.h"
+#include "device/cpu/cpu_stream.h"
+#include "device/device.h"
+
+#include <string.h>
+
+typedef struct cpu_device {
+    zi_stream *host;
+} cpu_device;
+
+typedef struct fill_argument {
+    void *target;
+    size_t bytes;
+    int byte;
+} fill_argument;
+
+typedef struct copy_argument {
+    void *target;
+    const void *source;
+    size_t bytes;
+} copy_argument;
+
+static zero_status memory_alloc(void *self, size_t bytes, void **out)
+{
+    (void)self;
+    return zi_pages_alloc(bytes, out);
+}
+
+static void memory_free(void *self, void *pointer, size_t bytes)
+{
+    (void)self;
+    zi_pages_free(pointer, bytes);
+}
+
+static zero_status stream_create(void *self, const char *name, zi_stream **out)
+{
+    (void)self;
+    return zi_cpu_stream_create(name, out);
+}
+
+static void stream_destroy(void *self, zi_stream *stream)
+{
+    (void)self;
+    zi_cpu_stream_destroy(stream);
+}
+
+static zero_status stream_wrap(void *self, zero_stream native, zi_stream **out)
+{
+    cpu_device *device = self;
+    if (native.native != NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "stream %p is not one of the CPU device's; pass zero_stream_host()", native.native);
+    }
+    *out = device->host;
+    return ZERO_OK;
+}
+
+static zero_status event_create(void *self, zi_event **out)
+{
+    (void)self;
+    return zi_cpu_event_create(out);
+}
+
+static void event_destroy(void *self, zi_event *event)
+{
+    (void)self;
+    zi_cpu_event_destroy(event);
+}
+
+static zero_status event_record(void *self, zi_event *event, zi_stream *stream)
+{
+    (void)self;
+    return zi_cpu_event_record(event, stream);
+}
+
+static zero_status stream_wait(void *self, zi_stream *stream, zi_event *event, uint64_t *waited_ns)
+{
+    (void)self;
+    return zi_cpu_stream_wait(stream, event, waited_ns);
+}
+
+static zero_status event_wait(void *self, zi_event *event, uint64_t *waited_ns)
+{
+    (void)self;
+    return zi_cpu_event_wait(event, waited_ns);
+}
+
+static int event_done(void *self, zi_event *event)
+{
+    (void)self;
+    return zi_cpu_event_done(event) ? 1 : 0;
+}
+
+static zero_status task(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
+                        size_t bytes)
+{
+    (void)self;
+    return zi_cpu_stream_task(stream, fn, argument, bytes);
+}
+
+static zero_status run_fill(void *argument)
+{
+    const fill_argument *fill = argument;
+    memset(fill->target, fill->byte, fill->bytes);
+    return ZERO_OK;
+}
+
+static zero_status fill(void *self, zi_stream *stream, void *target, int byte, size_t bytes)
+{
+    const fill_argument argument = {target, bytes, byte};
+    return bytes == 0 ? ZERO_OK : task(self, stream, run_fill, &argument, sizeof argument);
+}
+
+static zero_status run_copy(void *argument)
+{
+    const copy_argument *copy = argument;
+    memcpy(copy->target, copy->source, copy->bytes);
+    return ZERO_OK;
+}
+
+static zero_status copy(void *self, zi_stream *stream, void *target, const void *source,
+                        size_t bytes)
+{
+    const copy_argument argument = {target, source, bytes};
+    return bytes == 0 ? ZERO_OK : task(self, stream, run_copy, &argument, sizeof argument);
+}
+
+static void destroy(void *self)
+{
+    cpu_device *device = self;
+    if (device != NULL) {
+        zi_cpu_stream_destroy(device->host);
+        zi_free(device);
+    }
+}
+
+static const zi_device_ops cpu_ops = {
+    .struct_bytes = sizeof(zi_device_ops),
+    .name = "cpu",
+    .memory_alloc = memory_alloc,
+    .memory_free = memory_free,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_wrap = stream_wrap,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .stream_wait = stream_wait,
+    .event_wait = event_wait,
+    .event_done = event_done,
+    .task = task,
+    .fill = fill,
+    .copy = copy,
+    .destroy = destroy,
+};
+
+zero_status zi_cpu_device_create(zi_device *device)
+{
+    *device = (zi_device){0};
+    cpu_device *self = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *self, (void **)&self));
+    const zero_status status = zi_cpu_stream_create_host(&self->host);
+    if (status != ZERO_OK) {
+        destroy(self);
+        return status;
+    }
+    *device = (zi_device){&cpu_ops, self};
+    return ZERO_OK;
+}
+
+void zi_device_destroy(zi_device *device)
+{
+    if (device->ops != NULL) {
+        device->ops->destroy(device->self);
+    }
+    *device = (zi_device){0};
+}

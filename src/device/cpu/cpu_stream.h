@@ -1,0 +1,24 @@
+/* Streams and events of the CPU device. A stream is a worker thread and a bounded queue of tasks;
+ * an event counts its records, and a record has fired when `done` has reached its number. */
+#ifndef ZI_DEVICE_CPU_CPU_STREAM_H
+#define ZI_DEVICE_CPU_CPU_STREAM_H
+
+#include <stdbool.h>
+
+#include "device/device.h"
+
+/* The stream that is the caller's own thread. Create never fails once memory is there. */
+zero_status zi_cpu_stream_create_host(zi_stream **out);
+zero_status zi_cpu_stream_create(const char *name, zi_stream **out);
+void zi_cpu_stream_destroy(zi_stream *stream);
+zero_status zi_cpu_stream_task(zi_stream *stream, zi_task_fn fn, const void *argument,
+                               size_t bytes);
+
+zero_status zi_cpu_event_create(zi_event **out);
+void zi_cpu_event_destroy(zi_event *event);
+zero_status zi_cpu_event_record(zi_event *event, zi_stream *stream);
+zero_status zi_cpu_event_wait(zi_event *event, uint64_t *waited_ns);
+bool zi_cpu_event_done(zi_event *event);
+zero_status zi_cpu_stream_wait(zi_stream *stream, zi_event *event, uint64_t *waited_ns);
+
+#endif

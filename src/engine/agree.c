@@ -1,0 +1,166 @@
+/* Owns what ranks tell each other outside the collectives of a step: that they describe the same
+ * model, and which gathers nobody needs any more. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "engine/engine_internal.h"
+
+/* Words exchanged at a time. */
+#define ROUND_WORDS 32
+
+static zero_status exchange(zero_world *world, const uint64_t *words, uint64_t *all)
+{
+    return zero_world_gather(world, words, all, ROUND_WORDS * sizeof *words);
+}
+
+/* Hashes of items [first, first + ROUND_WORDS), 0 beyond the end. */
+static void item_hashes(const zi_layout *layout, uint32_t first, uint64_t *words)
+{
+    const uint32_t count = zi_layout_item_count(layout);
+    for (uint32_t i = 0; i < ROUND_WORDS; i++) {
+        words[i] = first + i < count ? zi_layout_item_hash(layout, first + i) : 0;
+    }
+}
+
+static zero_status mismatch(const zero_world *world, const zi_layout *layout, uint32_t peer,
+                            uint32_t item)
+{
+    char text[96];
+    zi_layout_item_text(layout, item, text, sizeof text);
+    ZI_FAIL(ZERO_MISMATCH,
+            "ranks %" PRIu32 " and %" PRIu32 " differ first in %s; describe the same model "
+            "with the same options on every rank",
+            zero_world_rank(world), peer, text);
+}
+
+/* Ranks of equal number of items or not, all walk the same number of rounds: the largest count's.
+ */
+static zero_status name_difference(zero_world *world, const zi_layout *layout, uint64_t most,
+                                   uint64_t *all)
+{
+    const uint32_t size = zero_world_size(world);
+    uint64_t words[ROUND_WORDS];
+    for (uint32_t first = 0; first < most; first += ROUND_WORDS) {
+        item_hashes(layout, first, words);
+        ZI_TRY(exchange(world, words, all));
+        for (uint32_t i = 0; i < ROUND_WORDS; i++) {
+            /* Against rank 0; rank 0 itself names the first rank that differs from it. */
+            for (uint32_t r = 0; r < size; r++) {
+                if (all[(size_t)r * ROUND_WORDS + i] != all[i]) {
+                    return mismatch(world, layout, words[i] != all[i] ? 0 : r, first + i);
+                }
+            }
+        }
+    }
+    ZI_FAIL(ZERO_MISMATCH,
+            "ranks describe different models, though every item is equal; the plan's "
+            "hash is %016" PRIx64 " here",
+            zi_layout_hash(layout));
+}
+
+/* The first rank whose word `word` is not `expected`; the world's size when there is none. */
+static uint32_t first_unlike(const uint64_t *all, uint32_t size, uint32_t word, uint64_t expected)
+{
+    uint32_t rank = 0;
+    while (rank < size && all[(size_t)rank * ROUND_WORDS + word] == expected) {
+        rank++;
+    }
+    return rank;
+}
+
+static zero_status compare(zero_world *world, const zi_layout *layout, zero_status planned,
+                           uint64_t *all)
+{
+    const uint32_t size = zero_world_size(world);
+    uint64_t words[ROUND_WORDS] = {(uint64_t)planned};
+    if (planned == ZERO_OK) {
+        words[1] = zi_layout_hash(layout);
+        words[2] = zi_layout_item_count(layout);
+    }
+    ZI_TRY(exchange(world, words, all));
+    if (planned != ZERO_OK) {
+        return planned; /* the caller's last error still says why */
+    }
+    const uint32_t refused = first_unlike(all, size, 0, ZERO_OK);
+    if (refused < size) {
+        ZI_FAIL(ZERO_MISMATCH,
+                "rank %" PRIu32 " refused its model or options with %s, this rank did "
+                "not; describe the same model with the same options on every rank",
+                refused, zero_status_name((zero_status)all[(size_t)refused * ROUND_WORDS]));
+    }
+    if (first_unlike(all, size, 1, words[1]) == size) {
+        return ZERO_OK;
+    }
+    uint64_t most = 0;
+    for (uint32_t r = 0; r < size; r++) {
+        most = all[(size_t)r * ROUND_WORDS + 2] > most ? all[(size_t)r * ROUND_WORDS + 2] : most;
+    }
+    return name_difference(world, layout, most, all);
+}
+
+zero_status zi_engine_agree_layout(zero_world *world, const zi_layout *layout, zero_status planned)
+{
+    const zero_error error = *zero_last_error();
+    uint64_t *all = NULL;
+    ZI_TRY(zi_calloc((size_t)zero_world_size(world) * ROUND_WORDS, sizeof *all, (void **)&all));
+    const zero_status status = compare(world, layout, planned, all);
+    zi_free(all);
+    return status != ZERO_OK && status == planned ? zi_error_adopt(&error) : status;
+}
+
+size_t zi_engine_agreement_words(uint32_t world_size)
+{
+    return (size_t)world_size * ROUND_WORDS;
+}
+
+static uint64_t schedule_hash(const zi_schedule *schedule)
+{
+    uint64_t hash = zi_hash_u64(ZI_HASH_START, schedule->count);
+    for (uint32_t i = 0; i < schedule->count; i++) {
+        hash =
+            zi_hash_u64(hash, (uint64_t)schedule->entries[i].unit << 8 | schedule->entries[i].pass);
+    }
+    return hash;
+}
+
+/* One round: the hash of the order, then one bit an entry from `first` on. The other ranks' bits
+ * are added to mine where their order is mine; ranks of other shard groups may have another. */
+static zero_status agree_round(zero_engine *engine, zi_schedule *schedule, uint64_t hash,
+                               uint32_t first)
+{
+    uint64_t words[ROUND_WORDS] = {hash};
+    const uint32_t end = first + (ROUND_WORDS - 1) * 64;
+    for (uint32_t i = first; i < end && i < schedule->count; i++) {
+        words[1 + (i - first) / 64] |= (uint64_t)schedule->entries[i].used << ((i - first) % 64);
+    }
+    ZI_TRY(exchange(engine->world, words, engine->agreement));
+    for (uint32_t r = 0; r < zero_world_size(engine->world); r++) {
+        const uint64_t *peer = engine->agreement + (size_t)r * ROUND_WORDS;
+        for (uint32_t i = first; peer[0] == hash && i < end && i < schedule->count; i++) {
+            schedule->entries[i].used |=
+                (uint8_t)(peer[1 + (i - first) / 64] >> ((i - first) % 64) & 1);
+        }
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_agree_schedules(zero_engine *engine)
+{
+    if (engine->layout->sharding.param == 1) {
+        return ZERO_OK;
+    }
+    for (int which = 0; which < ZI_SCHEDULES; which++) {
+        zi_schedule *schedule = zi_params_schedule(engine->params, which);
+        const uint64_t hash = schedule_hash(schedule);
+        /* The declared capacity, not the count, so that ranks of all shard groups make as many
+         * rounds. */
+        for (uint32_t first = 0; first < schedule->capacity; first += (ROUND_WORDS - 1) * 64) {
+            ZI_TRY(agree_round(engine, schedule, hash, first));
+        }
+        zi_schedule_prune(schedule);
+    }
+    return ZERO_OK;
+}

@@ -1,0 +1,364 @@
+/* Owns the making and unmaking of an engine. Invariant: after create returned OK nothing here
+ * allocates; destroy undoes whatever create had done when it stopped. */
+#include "zero/engine.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/check.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "engine/engine_internal.h"
+#include "layout/sharding.h"
+
+_Static_assert(sizeof(zi_norm_sum) <= ZI_NORM_BYTES, "layout reserves too little for the norm");
+_Static_assert(sizeof(zi_norm_sum) % 4 == 0, "the norm is gathered as 4-byte elements");
+
+zero_status zi_engine_check(const zero_engine *engine)
+{
+    if (engine == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "engine is NULL; make one with zero_engine_create");
+    }
+    if (engine->poisoned) {
+        ZI_FAIL(ZERO_POISONED, "%.240s", engine->poison.message);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_finish(zero_engine *engine, zero_status status)
+{
+    switch (status) {
+    case ZERO_OK:
+    case ZERO_INVALID_ARGUMENT:
+    case ZERO_STATE:
+    case ZERO_UNSUPPORTED:
+    case ZERO_POISONED:
+        return status;
+    case ZERO_OUT_OF_MEMORY:
+    case ZERO_DEVICE:
+    case ZERO_COMM:
+    case ZERO_IO:
+    case ZERO_CORRUPT:
+    case ZERO_MISMATCH:
+    case ZERO_TIMEOUT:
+        break;
+    }
+    engine->poisoned = true;
+    engine->poison = *zero_last_error();
+    zi_log(ZERO_LOG_ERROR, "rank %" PRIu32 ": %s", zero_world_rank(engine->world),
+           engine->poison.message);
+    engine->world->comm->ops->abort(engine->world->comm, &engine->poison);
+    return status;
+}
+
+zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit)
+{
+    if (unit >= engine->layout->unit_count) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "unit %" PRIu32 " is not one of the engine's %" PRIu32, unit,
+                engine->layout->unit_count);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor)
+{
+    if (tensor >= engine->layout->tensor_count) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " is not one of the engine's %" PRIu32,
+                tensor, engine->layout->tensor_count);
+    }
+    return ZERO_OK;
+}
+
+/* Roles whose memory peers read: shards and gradient slots. */
+static bool is_shared(int role)
+{
+    return role == ZERO_ROLE_PARAM || role == ZERO_ROLE_GRAD || role == ZERO_ROLE_GRAD_SLOT;
+}
+
+static zero_status take_arenas(zero_engine *engine)
+{
+    zi_comm *comm = engine->world->comm;
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        const size_t bytes = engine->layout->memory.bytes[role];
+        void *memory = NULL;
+        if (bytes == 0) {
+            continue;
+        }
+        if (is_shared(role)) {
+            ZI_TRY(comm->ops->memory_alloc(comm, bytes, &memory));
+        } else {
+            ZI_TRY(engine->device->ops->memory_alloc(engine->device->self, bytes, &memory));
+        }
+        engine->arena[role] = memory;
+        engine->arena_bytes[role] = bytes;
+        engine->stats.device_bytes += bytes;
+    }
+    engine->stats.device_peak_bytes = engine->stats.device_bytes;
+    return ZERO_OK;
+}
+
+static zero_status make_group(zero_engine *engine, uint32_t from, uint32_t to, const char *name,
+                              zi_group **group)
+{
+    uint32_t members[ZI_RANKS_MAX];
+    zi_comm *comm = engine->world->comm;
+    if (to / from > ZI_RANKS_MAX) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "a group of %" PRIu32 " ranks is more than the %d this build joins", to / from,
+                ZI_RANKS_MAX);
+    }
+    zi_shard_members(&engine->layout->sharding, zero_world_rank(engine->world), from, to, members);
+    return comm->ops->group_create(comm, engine->device, members, to / from, name, group);
+}
+
+static zero_status make_groups(zero_engine *engine)
+{
+    const zero_sharding *s = &engine->layout->sharding;
+    engine_groups *groups = &engine->groups;
+    ZI_TRY(make_group(engine, 1, s->param, "gather", &groups->gather));
+    ZI_TRY(make_group(engine, 1, s->grad, "scatter", &groups->scatter));
+    ZI_TRY(make_group(engine, s->grad, s->optimizer, "narrow", &groups->narrow));
+    ZI_TRY(make_group(engine, s->optimizer, s->world, "replica", &groups->replica));
+    ZI_TRY(make_group(engine, s->param, s->optimizer, "publish", &groups->publish));
+    return make_group(engine, 1, s->optimizer, "norm", &groups->norm);
+}
+
+static zero_status make_streams(zero_engine *engine)
+{
+    const zi_device *device = engine->device;
+    ZI_TRY(device->ops->stream_create(device->self, "zero gather", &engine->gather_stream));
+    ZI_TRY(device->ops->stream_create(device->self, "zero reduce", &engine->reduce_stream));
+    ZI_TRY(device->ops->stream_create(device->self, "zero step", &engine->step_stream));
+    ZI_TRY(device->ops->event_create(device->self, &engine->caller));
+    ZI_TRY(device->ops->event_create(device->self, &engine->decided));
+    return device->ops->event_create(device->self, &engine->stepped);
+}
+
+static zero_status make_kernels(zero_engine *engine)
+{
+    uint32_t threads = engine->layout->options.threads;
+    if (threads == 0) {
+        const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+        const uint32_t here = zero_world_local_size(engine->world);
+        threads = cores > (long)here ? (uint32_t)cores / here : 1;
+        threads = threads > 256 ? 256 : threads;
+    }
+    ZI_TRY(zi_pool_create(threads, &engine->pool));
+    return zi_cpu_kernels_create(engine->device, engine->pool, &engine->kernels);
+}
+
+static zero_status make_step(zero_engine *engine)
+{
+    const zero_engine_options *options = &engine->layout->options;
+    const uint32_t members = engine->groups.norm->size;
+    ZI_TRY(zi_calloc(1, sizeof *engine->step, (void **)&engine->step));
+    ZI_TRY(zi_calloc(members, sizeof *engine->norms, (void **)&engine->norms));
+    ZI_TRY(zi_calloc(zi_engine_agreement_words(zero_world_size(engine->world)),
+                     sizeof *engine->agreement, (void **)&engine->agreement));
+    const zi_loss_scaler scaler = {.scale = options->loss_scale,
+                                   .min = options->loss_scale_min,
+                                   .window = options->loss_scale_window,
+                                   .hysteresis = options->loss_scale_hysteresis,
+                                   .dynamic = !options->loss_scale_static};
+    zi_step_state_init(&engine->step->state, scaler);
+    engine->step->norms = engine->norms;
+    engine->step->norm_count = members;
+    engine->norm_gather =
+        (zi_collective){.kind = ZI_ALL_GATHER,
+                        .send_dtype = ZERO_DTYPE_F32,
+                        .recv_dtype = ZERO_DTYPE_F32,
+                        .tag = ZI_NO_INDEX,
+                        .count = sizeof(zi_norm_sum) / sizeof(float),
+                        .send = engine->arena[ZERO_ROLE_GRAD] + engine->layout->norm_at,
+                        .recv = engine->norms};
+    return ZERO_OK;
+}
+
+static zero_status make_optim(zero_engine *engine)
+{
+    const zi_layout *layout = engine->layout;
+    zi_optim_flat *flats = NULL;
+    ZI_TRY(zi_calloc(layout->flat_count, sizeof *flats, (void **)&flats));
+    for (uint32_t f = 0; f < layout->flat_count; f++) {
+        flats[f].param = engine->arena[ZERO_ROLE_PARAM] + layout->flats[f].param_at;
+        flats[f].grad = layout->flats[f].trained ? zi_grads_reduced(engine->grads, f) : NULL;
+    }
+    const zi_optim_desc desc = {
+        .layout = layout,
+        .device = engine->device,
+        .kernels = &engine->kernels,
+        .rank = zero_world_rank(engine->world),
+        .publish = engine->groups.publish,
+        .step_stream = engine->step_stream,
+        .master = engine->arena[ZERO_ROLE_MASTER],
+        .moment = {engine->arena[ZERO_ROLE_MOMENT1], engine->arena[ZERO_ROLE_MOMENT2]},
+        .flats = flats,
+        .decision = &engine->step->decision,
+        .stats = &engine->stats};
+    const zero_status status = zi_optim_create(&desc, &engine->optim);
+    zi_free(flats);
+    return status;
+}
+
+static zero_status make_stages(zero_engine *engine)
+{
+    const zi_params_desc params = {.layout = engine->layout,
+                                   .device = engine->device,
+                                   .gather = engine->groups.gather,
+                                   .gather_stream = engine->gather_stream,
+                                   .shards = engine->arena[ZERO_ROLE_PARAM],
+                                   .slots = engine->arena[ZERO_ROLE_PARAM_SLOT],
+                                   .stats = &engine->stats};
+    const zi_grads_desc grads = {
+        .layout = engine->layout,
+        .device = engine->device,
+        .kernels = &engine->kernels,
+        .rank = zero_world_rank(engine->world),
+        .scatter = engine->groups.scatter,
+        .narrow = engine->groups.narrow,
+        .replica = engine->groups.replica,
+        .reduce_stream = engine->reduce_stream,
+        .shards = engine->arena[ZERO_ROLE_GRAD],
+        .slots = engine->arena[ZERO_ROLE_GRAD_SLOT],
+        .norm = (zi_norm_sum *)(void *)(engine->arena[ZERO_ROLE_GRAD] + engine->layout->norm_at),
+        .stats = &engine->stats};
+    ZI_TRY(zi_params_create(&params, &engine->params));
+    ZI_TRY(zi_grads_create(&grads, &engine->grads));
+    return make_optim(engine);
+}
+
+static zero_status build(zero_engine *engine, const zero_model *model,
+                         const zero_engine_options *options)
+{
+    const zero_status planned =
+        zi_layout_create(model, options, zero_world_size(engine->world), &engine->plan.layout);
+    engine->layout = engine->plan.layout;
+    ZI_TRY(zi_engine_agree_layout(engine->world, engine->layout, planned));
+    engine->agreed = true;
+    ZI_TRY(take_arenas(engine));
+    ZI_TRY(make_groups(engine));
+    ZI_TRY(make_streams(engine));
+    ZI_TRY(make_kernels(engine));
+    ZI_TRY(make_step(engine));
+    ZI_TRY(make_stages(engine));
+    ZI_TRY(zi_engine_take_initial(engine));
+    /* Nobody gathers from a rank that is still taking its initial values. */
+    return zero_world_barrier(engine->world);
+}
+
+zero_status zero_engine_create(zero_world *world, const zero_model *model,
+                               const zero_engine_options *options, zero_engine **out)
+{
+    if (world == NULL || model == NULL || out == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s is NULL; zero_engine_create needs a world, a model and a "
+                "place for the engine",
+                world == NULL   ? "world"
+                : model == NULL ? "model"
+                                : "engine");
+    }
+    *out = NULL;
+    zero_engine *engine = NULL;
+    zero_status status = zi_calloc(1, sizeof *engine, (void **)&engine);
+    if (status == ZERO_OK) {
+        engine->world = world;
+        engine->device = &world->device;
+        status = build(engine, model, options);
+    }
+    if (status != ZERO_OK) {
+        const zero_error first = *zero_last_error();
+        if (engine == NULL || engine->agreed || status == ZERO_OUT_OF_MEMORY) {
+            /* The others wait in the part of create that this rank has left. */
+            world->comm->ops->abort(world->comm, &first);
+        }
+        zero_engine_destroy(engine);
+        return zi_error_adopt(&first);
+    }
+    *out = engine;
+    return ZERO_OK;
+}
+
+static void destroy_streams(zero_engine *engine)
+{
+    const zi_device *device = engine->device;
+    zi_stream *const streams[] = {engine->gather_stream, engine->reduce_stream,
+                                  engine->step_stream};
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        device->ops->stream_destroy(device->self, streams[i]);
+    }
+    zi_event *const events[] = {engine->caller, engine->decided, engine->stepped};
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
+        device->ops->event_destroy(device->self, events[i]);
+    }
+}
+
+static void destroy_memory(zero_engine *engine)
+{
+    zi_comm *comm = engine->world->comm;
+    for (int role = ZERO_ROLE_COUNT; role-- > 0;) {
+        if (engine->arena[role] == NULL) {
+            continue;
+        }
+        if (is_shared(role)) {
+            comm->ops->memory_free(comm, engine->arena[role], engine->arena_bytes[role]);
+        } else {
+            engine->device->ops->memory_free(engine->device->self, engine->arena[role],
+                                             engine->arena_bytes[role]);
+        }
+    }
+}
+
+void zero_engine_destroy(zero_engine *engine)
+{
+    if (engine == NULL) {
+        return;
+    }
+    zi_comm *comm = engine->world->comm;
+    if (engine->micro_open || engine->step_due) {
+        /* The streams may wait for ranks that wait for calls this rank will never make. */
+        zero_error error = {.status = ZERO_COMM, .file = "engine.c", .line = __LINE__};
+        static const char text[] = "a rank destroyed its engine in the middle of a step";
+        memcpy(error.message, text, sizeof text);
+        comm->ops->abort(comm, &error);
+    }
+    destroy_streams(engine);
+    zi_optim_destroy(engine->optim);
+    zi_grads_destroy(engine->grads);
+    zi_params_destroy(engine->params);
+    zi_group *const groups[] = {engine->groups.norm,    engine->groups.publish,
+                                engine->groups.replica, engine->groups.narrow,
+                                engine->groups.scatter, engine->groups.gather};
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        zi_group_destroy(groups[i]);
+    }
+    zi_kernels_destroy(&engine->kernels);
+    zi_pool_destroy(engine->pool);
+    destroy_memory(engine);
+    zi_free(engine->agreement);
+    zi_free(engine->norms);
+    zi_free(engine->step);
+    zi_layout_destroy(engine->plan.layout);
+    zi_free(engine);
+}
+
+const zero_plan *zero_engine_plan(const zero_engine *engine)
+{
+    return &engine->plan;
+}
+
+zero_stats zero_engine_stats(const zero_engine *engine)
+{
+    return engine->stats;
+}
+
+zero_memory zero_engine_memory(const zero_engine *engine)
+{
+    zero_memory memory = {0};
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        memory.bytes[role] = engine->arena_bytes[role];
+        memory.total_bytes += engine->arena_bytes[role];
+    }
+    return memory;
+}

@@ -1,0 +1,91 @@
+/* What an engine is made of, for the files of this folder. */
+#ifndef ZI_ENGINE_ENGINE_INTERNAL_H
+#define ZI_ENGINE_ENGINE_INTERNAL_H
+
+#include "comm/comm.h"
+#include "core/thread.h"
+#include "kernels/kernels.h"
+#include "layout/layout.h"
+#include "stage1/optim.h"
+#include "stage2/grads.h"
+#include "stage3/params.h"
+#include "zero/engine.h"
+#include "zero/step.h"
+#include "zero/unit.h"
+
+/* Groups, each used by one stream: collectives of different directions never wait for one another.
+ */
+typedef struct engine_groups {
+    zi_group *gather;  /* 1 -> param; gather stream */
+    zi_group *scatter; /* 1 -> grad; reduce stream, as the next two */
+    zi_group *narrow;  /* grad -> optimizer */
+    zi_group *replica; /* optimizer -> world */
+    zi_group *publish; /* param -> optimizer; step stream, as the next */
+    zi_group *norm;    /* 1 -> optimizer */
+} engine_groups;
+
+/* One step's way from the norm to the update; written by the step stream, read by the host once
+ * `decided` has fired. */
+typedef struct engine_step {
+    zi_step_input input; /* by the host, while no decision is pending */
+    zi_step_state state;
+    zi_step_decision decision;
+    uint64_t skipped;
+    const zi_norm_sum *norms; /* of all members of the norm group */
+    uint32_t norm_count;
+} engine_step;
+
+struct zero_engine {
+    zero_world *world;
+    zero_plan plan;
+    const zi_layout *layout; /* the plan's */
+    zi_device *device;       /* the world's */
+    zi_pool *pool;
+    zi_kernels kernels;
+    engine_groups groups;
+    zi_stream *gather_stream;
+    zi_stream *reduce_stream;
+    zi_stream *step_stream;
+    unsigned char *arena[ZERO_ROLE_COUNT];
+    uint64_t arena_bytes[ZERO_ROLE_COUNT]; /* as taken from the allocator; 0: not taken */
+    zi_params *params;
+    zi_grads *grads;
+    zi_optim *optim;
+    zi_norm_sum *norms; /* the norm group's sums, gathered here */
+    zi_collective norm_gather;
+    engine_step *step;
+    zi_event *caller;     /* the caller's stream, when a step is enqueued -> step stream */
+    zi_event *decided;    /* step stream, after the decision -> host */
+    zi_event *stepped;    /* step stream, after the last unit -> host, for shard views */
+    uint64_t *agreement;  /* buffers of agree.c */
+    uint64_t micro_index; /* in this step */
+    bool agreed; /* in create: ranks go on together, so one that fails must tell the others */
+    bool micro_open;
+    bool micro_last;
+    bool step_due; /* the boundary is closed, the step not taken */
+    bool poisoned;
+    zero_error poison;
+    zero_stats stats;
+};
+
+/* POISONED with the first failure's message, or INVALID_ARGUMENT for NULL. Every public call starts
+ * here. */
+zero_status zi_engine_check(const zero_engine *engine);
+/* Note a failure that leaves ranks or streams out of step; returns `status`. Every public call ends
+ * here. */
+zero_status zi_engine_finish(zero_engine *engine, zero_status status);
+zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit);
+zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor);
+
+/* Ranks compare their layouts; MISMATCH names the first difference. planned: what making the layout
+ * came to on this rank; when it is not OK (layout NULL), that is returned and the others get
+ * MISMATCH. Collective. (agree.c) */
+zero_status zi_engine_agree_layout(zero_world *world, const zi_layout *layout, zero_status planned);
+/* Words that zi_engine_agree_schedules needs at engine->agreement. */
+size_t zi_engine_agreement_words(uint32_t world_size);
+/* Prune what no rank used from the orders of gathers. Collective. (agree.c) */
+zero_status zi_engine_agree_schedules(zero_engine *engine);
+/* Take the `initial` buffers of the model's tensors. (fill.c) */
+zero_status zi_engine_take_initial(zero_engine *engine);
+
+#endif

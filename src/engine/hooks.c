@@ -1,0 +1,235 @@
+/* Owns the hooks of forward and backward: it checks that a call is legal now and hands it to the
+ * stage that owns the state. */
+#include "zero/unit.h"
+
+#include <inttypes.h>
+
+#include "core/error.h"
+#include "engine/engine_internal.h"
+
+static const char *unit_name(const zero_engine *engine, uint32_t unit)
+{
+    return engine->layout->unit_infos[unit].name;
+}
+
+static const char *pass_name(zero_pass pass)
+{
+    switch (pass) {
+    case ZERO_PASS_FORWARD:
+        return "forward";
+    case ZERO_PASS_BACKWARD:
+        return "backward";
+    case ZERO_PASS_EVAL:
+        return "eval";
+    }
+    return "unknown";
+}
+
+static zero_status wrap(zero_engine *engine, zero_stream stream, zi_stream **out)
+{
+    return engine->device->ops->stream_wrap(engine->device->self, stream, out);
+}
+
+static zero_status micro_begin(zero_engine *engine, int32_t last)
+{
+    if (last != 0 && last != 1) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "last %" PRId32 " is neither 0 nor 1", last);
+    }
+    if (engine->micro_open) {
+        ZI_FAIL(ZERO_STATE, "micro-step %" PRIu64 " is still open; call zero_micro_end first",
+                engine->micro_index);
+    }
+    if (engine->step_due) {
+        ZI_FAIL(ZERO_STATE, "the boundary is closed; call zero_step before the next micro-step");
+    }
+    const uint32_t used = zi_params_first_in_use(engine->params);
+    if (used != ZI_NO_INDEX) {
+        ZI_FAIL(ZERO_STATE,
+                "unit %" PRIu32 " \"%.60s\" is still acquired; release it before the "
+                "micro-step begins",
+                used, unit_name(engine, used));
+    }
+    ZI_TRY(zi_params_micro_begin(engine->params));
+    zi_grads_micro_begin(engine->grads, engine->micro_index == 0, last == 1);
+    engine->micro_open = true;
+    engine->micro_last = last == 1;
+    return ZERO_OK;
+}
+
+zero_status zero_micro_begin(zero_engine *engine, int32_t last)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, micro_begin(engine, last));
+}
+
+static zero_status micro_end(zero_engine *engine)
+{
+    if (!engine->micro_open) {
+        ZI_FAIL(ZERO_STATE, "no micro-step is open; call zero_micro_begin first");
+    }
+    const uint32_t used = zi_params_first_in_use(engine->params);
+    if (used != ZI_NO_INDEX) {
+        ZI_FAIL(ZERO_STATE,
+                "unit %" PRIu32 " \"%.60s\" is still acquired at the end of the micro-step; "
+                "release it",
+                used, unit_name(engine, used));
+    }
+    ZI_TRY(zi_grads_micro_end(engine->grads));
+    ZI_TRY(zi_params_micro_end(engine->params, engine->micro_last));
+    engine->micro_open = false;
+    engine->step_due = engine->micro_last;
+    engine->micro_index++;
+    engine->stats.micro_steps++;
+    return ZERO_OK;
+}
+
+zero_status zero_micro_end(zero_engine *engine)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, micro_end(engine));
+}
+
+static zero_status check_pass(const zero_engine *engine, uint32_t unit, zero_pass pass)
+{
+    if (pass != ZERO_PASS_FORWARD && pass != ZERO_PASS_BACKWARD && pass != ZERO_PASS_EVAL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "pass %d of unit \"%.60s\" is not forward, backward or eval",
+                (int)pass, unit_name(engine, unit));
+    }
+    if ((pass == ZERO_PASS_EVAL) == engine->micro_open) {
+        ZI_FAIL(ZERO_STATE, "unit %" PRIu32 " \"%.60s\": pass %s is not legal %s a micro-step",
+                unit, unit_name(engine, unit), pass_name(pass),
+                engine->micro_open ? "inside" : "outside");
+    }
+    return ZERO_OK;
+}
+
+static zero_status acquire(zero_engine *engine, uint32_t unit, zero_pass pass, zero_stream stream)
+{
+    zi_stream *target = NULL;
+    ZI_TRY(zi_engine_check_unit(engine, unit));
+    ZI_TRY(check_pass(engine, unit, pass));
+    ZI_TRY(wrap(engine, stream, &target));
+    const zi_unit_place *place = &engine->layout->units[unit];
+    const uint32_t *owners = engine->layout->owners + place->owner_first;
+    uint32_t taken = 0;
+    zero_status status = ZERO_OK;
+    while (status == ZERO_OK && taken < place->owner_count) {
+        status = zi_params_acquire(engine->params, owners[taken], pass, target);
+        taken += status == ZERO_OK;
+    }
+    if (status == ZERO_OK) {
+        status = zi_params_acquire(engine->params, unit, pass, target);
+    }
+    if (status != ZERO_OK) {
+        /* Give back what was taken, so that a refusal changes nothing; its own error is the one to
+         * report. */
+        const zero_error error = *zero_last_error();
+        while (taken > 0) {
+            (void)zi_params_release(engine->params, owners[--taken], target);
+        }
+        return zi_error_adopt(&error);
+    }
+    return ZERO_OK;
+}
+
+zero_status zero_unit_acquire(zero_engine *engine, uint32_t unit, zero_pass pass,
+                              zero_stream stream)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, acquire(engine, unit, pass, stream));
+}
+
+static zero_status release(zero_engine *engine, uint32_t unit, zero_stream stream)
+{
+    zi_stream *target = NULL;
+    ZI_TRY(zi_engine_check_unit(engine, unit));
+    ZI_TRY(wrap(engine, stream, &target));
+    const zi_unit_place *place = &engine->layout->units[unit];
+    ZI_TRY(zi_params_release(engine->params, unit, target));
+    for (uint32_t i = 0; i < place->owner_count; i++) {
+        ZI_TRY(zi_params_release(engine->params, engine->layout->owners[place->owner_first + i],
+                                 target));
+    }
+    return ZERO_OK;
+}
+
+zero_status zero_unit_release(zero_engine *engine, uint32_t unit, zero_stream stream)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, release(engine, unit, stream));
+}
+
+static zero_status check_view(const zero_engine *engine, uint32_t tensor, const zero_view *view)
+{
+    ZI_TRY(zi_engine_check(engine));
+    ZI_TRY(zi_engine_check_tensor(engine, tensor));
+    if (view == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "view is NULL; pass the address of a zero_view");
+    }
+    return ZERO_OK;
+}
+
+zero_status zero_tensor_data(zero_engine *engine, uint32_t tensor, zero_view *view)
+{
+    ZI_TRY(check_view(engine, tensor, view));
+    const zi_tensor_info *info = &engine->layout->tensor_infos[tensor];
+    if (!zi_params_in_use(engine->params, info->unit)) {
+        ZI_FAIL(ZERO_STATE, "tensor %" PRIu32 " \"%.60s\": its unit \"%.60s\" is not acquired",
+                tensor, info->name, unit_name(engine, info->unit));
+    }
+    *view = (zero_view){
+        .data = zi_params_data(engine->params, tensor), .count = info->count, .dtype = info->dtype};
+    return ZERO_OK;
+}
+
+static zero_status grad_acquire(zero_engine *engine, uint32_t unit, zero_stream stream)
+{
+    zi_stream *target = NULL;
+    ZI_TRY(zi_engine_check_unit(engine, unit));
+    if (!engine->micro_open) {
+        ZI_FAIL(ZERO_STATE, "unit %" PRIu32 " \"%.60s\": gradients exist only inside a micro-step",
+                unit, unit_name(engine, unit));
+    }
+    ZI_TRY(wrap(engine, stream, &target));
+    return zi_grads_acquire(engine->grads, unit, target);
+}
+
+zero_status zero_unit_grad_acquire(zero_engine *engine, uint32_t unit, zero_stream stream)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, grad_acquire(engine, unit, stream));
+}
+
+zero_status zero_tensor_grad(zero_engine *engine, uint32_t tensor, zero_view *view)
+{
+    ZI_TRY(check_view(engine, tensor, view));
+    const zi_tensor_info *info = &engine->layout->tensor_infos[tensor];
+    if ((info->flags & ZERO_TENSOR_FROZEN) != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " \"%.60s\" is frozen: it has no gradient",
+                tensor, info->name);
+    }
+    if (!zi_grads_in_use(engine->grads, info->unit)) {
+        ZI_FAIL(ZERO_STATE,
+                "tensor %" PRIu32 " \"%.60s\": the gradient of unit \"%.60s\" is not acquired",
+                tensor, info->name, unit_name(engine, info->unit));
+    }
+    *view = (zero_view){.data = zi_grads_data(engine->grads, tensor),
+                        .count = info->count,
+                        .dtype =
+                            engine->layout->flats[engine->layout->tensors[tensor].flat].grad_dtype};
+    return ZERO_OK;
+}
+
+static zero_status grad_ready(zero_engine *engine, uint32_t unit, zero_stream stream)
+{
+    zi_stream *target = NULL;
+    ZI_TRY(zi_engine_check_unit(engine, unit));
+    ZI_TRY(wrap(engine, stream, &target));
+    return zi_grads_ready(engine->grads, unit, target);
+}
+
+zero_status zero_unit_grad_ready(zero_engine *engine, uint32_t unit, zero_stream stream)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, grad_ready(engine, unit, stream));
+}

@@ -1,0 +1,219 @@
+/* Owns the walk over a job's segments and the direct forms of the kernels.
+ * Invariant: a job is divided between threads in units of 64 elements of the shard, and what an
+ * element becomes does not depend on where those cuts lie. */
+#include "kernels/cpu/cpu_kernels.h"
+
+#include "core/check.h"
+#include "core/sizes.h"
+#include "kernels/cpu/lanes.h"
+
+/* What a job is divided in. */
+#define UNIT 64
+
+void zi_cpu_fold(const zi_fold *fold)
+{
+    zi_cpu_lanes_current()->fold(fold);
+}
+
+void zi_cpu_cast(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
+                 size_t count)
+{
+    zi_assert(target != source || target_dtype == source_dtype);
+    zi_cpu_lanes_current()->cast(target, target_dtype, source, source_dtype, count);
+}
+
+void zi_cpu_add(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
+                size_t count)
+{
+    zi_assert(target != source || target_dtype == source_dtype);
+    zi_cpu_lanes_current()->add(target, target_dtype, source, source_dtype, count);
+}
+
+void zi_cpu_square_sum(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum)
+{
+    zi_cpu_lanes_current()->square_sum(source, dtype, count, sum);
+}
+
+static unsigned char *element(void *base, zero_dtype dtype, uint64_t index)
+{
+    return base == NULL ? NULL : (unsigned char *)base + index * zero_dtype_bytes(dtype);
+}
+
+static const unsigned char *element_const(const void *base, zero_dtype dtype, uint64_t index)
+{
+    return (const unsigned char *)base + index * zero_dtype_bytes(dtype);
+}
+
+/* The fp32 array that is the job's truth for the parameter; NULL: there is none. */
+static float *job_master(const zi_update_job *job)
+{
+    return job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->master;
+}
+
+/* A run of a segment: elements [start, start + count) of it. */
+typedef struct segment_run {
+    const zi_segment *segment;
+    uint64_t start;
+    uint64_t count;
+} segment_run;
+
+static zi_rounding_key run_key(const zi_update_job *job, const segment_run *run)
+{
+    return (zi_rounding_key){.seed = job->seed,
+                             .update = job->decision->update,
+                             .tensor = run->segment->tensor,
+                             .purpose = ZI_ROUNDING_PARAM};
+}
+
+static void update_adamw(const zi_update_job *job, const segment_run *run)
+{
+    const zi_segment *segment = run->segment;
+    const uint64_t at = segment->offset + run->start;
+    zi_assert_cmp(segment->group, <, job->decision->group_count);
+    const zi_adamw_coeffs *coeffs = &job->decision->groups[segment->group];
+    const bool own_master = job->param_dtype == ZERO_DTYPE_F32 || job->param == NULL;
+    const zi_adamw_run lanes_run = {
+        .grad = element_const(job->grad, job->grad_dtype, at),
+        .param = own_master ? NULL : element(job->param, job->param_dtype, at),
+        .master = (float *)(void *)element(job_master(job), ZERO_DTYPE_F32, at),
+        .moment1 = element(job->moment1, job->moment_dtype, at),
+        .moment2 = element(job->moment2, job->moment_dtype, at),
+        .count = run->count,
+        .grad_dtype = job->grad_dtype,
+        .param_dtype = own_master ? ZERO_DTYPE_NONE : job->param_dtype,
+        .moment_dtype = job->moment_dtype,
+        .grad_scale = job->decision->grad_scale,
+        .decay = (segment->flags & ZERO_TENSOR_NO_DECAY) != 0 ? 1.0f : coeffs->decay,
+        .coeffs = *coeffs,
+        .key = run_key(job, run),
+        .first = segment->tensor_first + run->start,
+    };
+    zi_cpu_lanes_current()->adamw(&lanes_run);
+}
+
+/* A moment as fp32: itself, or unpacked into `room`; NULL when the job has none. */
+static float *moment_open(const zi_update_job *job, void *moment, uint64_t at, uint64_t count,
+                          float *room)
+{
+    unsigned char *place = element(moment, job->moment_dtype, at);
+    if (place == NULL || job->moment_dtype == ZERO_DTYPE_F32) {
+        return (float *)(void *)place;
+    }
+    zi_cpu_cast(room, ZERO_DTYPE_F32, place, job->moment_dtype, count);
+    return room;
+}
+
+static void round_back(const zi_update_job *job, const segment_run *run, void *base,
+                       const float *values, zi_rounding_purpose purpose)
+{
+    const zero_dtype dtype = purpose == ZI_ROUNDING_PARAM ? job->param_dtype : job->moment_dtype;
+    zi_round_run round = {
+        .target = element(base, dtype, run->segment->offset + run->start),
+        .source = values,
+        .count = run->count,
+        .dtype = dtype,
+        .key = run_key(job, run),
+        .first = run->segment->tensor_first + run->start,
+    };
+    round.key.purpose = purpose;
+    zi_cpu_lanes_current()->round(&round);
+}
+
+/* At most ZI_CPU_RANGE_COUNT elements through the caller's own optimizer. */
+static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
+                            const segment_run *run)
+{
+    const zi_segment *segment = run->segment;
+    const uint64_t at = segment->offset + run->start;
+    float *master = job_master(job);
+    float *param = master != NULL ? master + at : scratch->param;
+    if (master == NULL) {
+        zi_cpu_cast(param, ZERO_DTYPE_F32, element(job->param, job->param_dtype, at),
+                    job->param_dtype, run->count);
+    }
+    float *moment1 = job->update_states >= 1
+                         ? moment_open(job, job->moment1, at, run->count, scratch->moment1)
+                         : NULL;
+    float *moment2 = job->update_states >= 2
+                         ? moment_open(job, job->moment2, at, run->count, scratch->moment2)
+                         : NULL;
+    zi_cpu_lanes_current()->scale(scratch->grad, element_const(job->grad, job->grad_dtype, at),
+                                  job->grad_dtype, job->decision->grad_scale, run->count);
+    const zero_update_range range = {
+        .tensor = segment->tensor,
+        .first = segment->tensor_first + run->start,
+        .count = run->count,
+        .step = job->decision->update,
+        .group = segment->group,
+        .flags = segment->flags,
+        .param = param,
+        .grad = scratch->grad,
+        .moment1 = moment1,
+        .moment2 = moment2,
+    };
+    job->update(job->update_user, &range);
+    if (master == NULL) {
+        round_back(job, run, job->param, param, ZI_ROUNDING_PARAM);
+    } else if (job->param_dtype != ZERO_DTYPE_F32 && job->param != NULL) {
+        zi_cpu_cast(element(job->param, job->param_dtype, at), job->param_dtype, param,
+                    ZERO_DTYPE_F32, run->count);
+    }
+    if (moment1 == scratch->moment1) {
+        round_back(job, run, job->moment1, moment1, ZI_ROUNDING_MOMENT1);
+    }
+    if (moment2 == scratch->moment2) {
+        round_back(job, run, job->moment2, moment2, ZI_ROUNDING_MOMENT2);
+    }
+}
+
+static void update_run(const zi_update_job *job, zi_cpu_scratch *scratch, segment_run run)
+{
+    if (job->update == NULL) {
+        update_adamw(job, &run);
+        return;
+    }
+    const uint64_t end = run.start + run.count;
+    while (run.start < end) {
+        run.count = zi_min_u64(ZI_CPU_RANGE_COUNT, end - run.start);
+        update_callback(job, scratch, &run);
+        run.start += run.count;
+    }
+}
+
+/* Units of segments[0..count). */
+static uint64_t unit_count(const zi_segment *segments, size_t count)
+{
+    uint64_t units = 0;
+    for (size_t i = 0; i < count; i++) {
+        units += zi_div_up(segments[i].count, UNIT);
+    }
+    return units;
+}
+
+void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t part, uint32_t parts)
+{
+    if (job->decision->skip) {
+        return;
+    }
+    zi_assert_cmp(part, <, parts);
+    zi_assert(job->update == NULL || scratch != NULL);
+    const uint64_t units = unit_count(job->segments, job->segment_count);
+    /* Parts differ by at most one unit; written so that nothing wraps. */
+    const uint64_t share = units / parts;
+    const uint64_t extra = units % parts;
+    const uint64_t begin = share * part + zi_min_u64(part, extra);
+    const uint64_t end = begin + share + (part < extra);
+    uint64_t passed = 0;
+    for (size_t i = 0; i < job->segment_count && passed < end; i++) {
+        const zi_segment *segment = &job->segments[i];
+        const uint64_t own = zi_div_up(segment->count, UNIT);
+        const uint64_t from = zi_max_u64(begin, passed);
+        const uint64_t until = zi_min_u64(end, passed + own);
+        if (from < until) {
+            const uint64_t start = (from - passed) * UNIT;
+            const uint64_t stop = zi_min_u64((until - passed) * UNIT, segment->count);
+            update_run(job, scratch, (segment_run){segment, start, stop - start});
+        }
+        passed += own;
+    }
+}

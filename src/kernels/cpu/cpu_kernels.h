@@ -1,0 +1,56 @@
+/* The CPU kernels as plain functions: they run here and now, on the calling thread.
+ *
+ * Every function gives the same bits on every ISA and for any split of its range into sub-ranges
+ * that start at multiples of 64 elements. Pointers need only the alignment of their elements. */
+#ifndef ZI_KERNELS_CPU_CPU_KERNELS_H
+#define ZI_KERNELS_CPU_CPU_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "kernels/math/norm.h"
+#include "zero/dtype.h"
+
+/* dst = round((accumulate ? dst : 0) + sum), where sum adds sources[0], sources[1], ... in that
+ * order, in fp32, from +0, and is complete before dst is added. sources[i] == NULL contributes
+ * zeros. dst may be one of the sources when the types are equal; no other overlap. */
+typedef struct zi_fold {
+    void *dst;
+    const void *const *sources;
+    uint32_t source_count; /* 0: the sum is +0 */
+    size_t count;          /* elements of dst and of every source */
+    zero_dtype dst_dtype;
+    zero_dtype source_dtype;
+    int32_t accumulate;
+} zi_fold;
+
+void zi_cpu_fold(const zi_fold *fold);
+
+/* target = round(source), to nearest even. Equal types copy bits. target == source only with equal
+ * types; no other overlap. */
+void zi_cpu_cast(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
+                 size_t count);
+
+/* target = round(target + source), in fp32. target == source only with equal types. */
+void zi_cpu_add(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
+                size_t count);
+
+/* Add the squares of `count` elements to *sum, in chunks of ZI_NORM_CHUNK from `source` on. */
+void zi_cpu_square_sum(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum);
+
+/* Fp32 room of one thread for the callback optimizer. */
+#define ZI_CPU_RANGE_COUNT 4096
+typedef struct zi_cpu_scratch {
+    float param[ZI_CPU_RANGE_COUNT];
+    float grad[ZI_CPU_RANGE_COUNT];
+    float moment1[ZI_CPU_RANGE_COUNT];
+    float moment2[ZI_CPU_RANGE_COUNT];
+} zi_cpu_scratch;
+
+/* Part `part` of `parts` of a job. Nothing is touched when the job's decision says skip.
+ * scratch: this thread's; may be NULL for AdamW. */
+void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t part,
+                   uint32_t parts);
+
+#endif

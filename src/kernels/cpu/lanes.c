@@ -1,0 +1,551 @@
+/* Owns the inner loops of the CPU kernels. Compiled once per instruction set, with
+ * ZI_LANES_SUFFIX naming it; nothing here chooses one or runs in parallel.
+ * Invariant: no value depends on the block sizes below, on vector width or on alignment. Low
+ * precision passes through fp32 blocks that stay in the first-level cache, so that there is one
+ * loop per conversion instead of one per combination of types. */
+#include "kernels/cpu/lanes.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "kernels/cpu/stream_store.h"
+#include "kernels/math/adamw.h"
+#include "kernels/math/convert.h"
+
+#define JOIN_(left, right) left##right
+#define JOIN(left, right) JOIN_(left, right)
+#define TEXT_(name) #name
+#define TEXT(name) TEXT_(name)
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* Elements of a fixed-count loop: whole vectors on every instruction set, whole lines of memory. */
+#define STEP 64
+/* Elements converted at a time. A multiple of STEP; the fp32 arrays of a function fit in half of a
+ * 32 KiB first-level cache, which is also why its frame may be larger than usual. */
+#define BLOCK 512
+/* Elements between use and prefetch. */
+#define AHEAD 256
+/* From so many elements on, the data does not stay in a cache before its next use. */
+#define STREAM_COUNT_MIN ((size_t)1 << 18)
+#define LINE_BYTES 64
+
+static inline size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t width(zero_dtype dtype)
+{
+    return dtype == ZERO_DTYPE_NONE  ? 0
+           : dtype == ZERO_DTYPE_F32 ? sizeof(float)
+                                     : sizeof(uint16_t);
+}
+
+static inline const void *at_const(const void *base, zero_dtype dtype, size_t index)
+{
+    return (const unsigned char *)base + index * width(dtype);
+}
+
+static inline void *at(void *base, zero_dtype dtype, size_t index)
+{
+    return (unsigned char *)base + index * width(dtype);
+}
+
+/* Asks for the lines AHEAD elements after `count` elements at `base`. Reading past an array's end
+ * this way is harmless; the address is made as an integer because no such pointer may be. */
+ALWAYS_INLINE void prefetch(const void *base, zero_dtype dtype, size_t count)
+{
+    const uintptr_t start = (uintptr_t)base + AHEAD * width(dtype);
+    for (size_t i = 0; i < count * width(dtype); i += LINE_BYTES) {
+        __builtin_prefetch((const void *)(start + i), 0, 2);
+    }
+}
+
+/* One element as fp32. dtype is a constant wherever this is inlined. */
+ALWAYS_INLINE float get(const void *base, zero_dtype dtype, size_t i)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        return ((const float *)base)[i];
+    }
+    const uint16_t value = ((const uint16_t *)base)[i];
+    return dtype == ZERO_DTYPE_BF16 ? zi_f32_from_bf16(value) : zi_f32_from_f16(value);
+}
+
+ALWAYS_INLINE void put(void *base, zero_dtype dtype, size_t i, float value)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        ((float *)base)[i] = value;
+    } else {
+        ((uint16_t *)base)[i] =
+            dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_f32(value) : zi_f16_from_f32(value);
+    }
+}
+
+static void load(float *restrict target, const void *restrict source, zero_dtype dtype,
+                 size_t count)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        memcpy(target, source, count * sizeof *target);
+    } else if (dtype == ZERO_DTYPE_BF16) {
+        for (size_t i = 0; i < count; i++) {
+            target[i] = get(source, ZERO_DTYPE_BF16, i);
+        }
+    } else {
+        zi_assert(dtype == ZERO_DTYPE_F16);
+        for (size_t i = 0; i < count; i++) {
+            target[i] = get(source, ZERO_DTYPE_F16, i);
+        }
+    }
+}
+
+static void store(void *restrict target, zero_dtype dtype, const float *restrict source,
+                  size_t count)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        memcpy(target, source, count * sizeof *source);
+    } else if (dtype == ZERO_DTYPE_BF16) {
+        for (size_t i = 0; i < count; i++) {
+            put(target, ZERO_DTYPE_BF16, i, source[i]);
+        }
+    } else {
+        zi_assert(dtype == ZERO_DTYPE_F16);
+        for (size_t i = 0; i < count; i++) {
+            put(target, ZERO_DTYPE_F16, i, source[i]);
+        }
+    }
+}
+
+/* A block that nobody reads soon: past the caches where the target is aligned for that. */
+static void store_far(void *restrict target, zero_dtype dtype, const float *restrict source,
+                      size_t count)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        zi_stream_store(target, source, count * sizeof *source);
+        return;
+    }
+    _Alignas(64) uint16_t narrow[BLOCK];
+    store(narrow, dtype, source, count);
+    zi_stream_store(target, narrow, count * sizeof narrow[0]);
+}
+
+/* Calls of the generator made side by side. */
+#define CALLS 64
+
+/* Compilers turn this into a vector's multiply-high, but not one 64-bit product used twice. */
+ALWAYS_INLINE uint32_t upper_product(uint32_t a, uint32_t b)
+{
+    return (uint32_t)(((uint64_t)a * b) >> 32);
+}
+
+/* CALLS calls of zi_rounding_words, from `block` on, to words in memory order. Round by round over
+ * all calls, because that vectorises; the same function as zi_philox. */
+static void random_words(uint32_t *restrict words, zi_rounding_key key, uint64_t block)
+{
+    uint32_t x0[CALLS];
+    uint32_t x1[CALLS];
+    uint32_t x2[CALLS];
+    uint32_t x3[CALLS];
+    for (uint32_t i = 0; i < CALLS; i++) {
+        const zi_rounding_counter counter = zi_rounding_counter_of(key, block + i);
+        x0[i] = (uint32_t)counter.low;
+        x1[i] = (uint32_t)(counter.low >> 32);
+        x2[i] = (uint32_t)counter.high;
+        x3[i] = (uint32_t)(counter.high >> 32);
+    }
+    uint32_t k0 = (uint32_t)key.seed;
+    uint32_t k1 = (uint32_t)(key.seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        for (uint32_t i = 0; i < CALLS; i++) {
+            const uint32_t high0 = upper_product(x0[i], UINT32_C(0xD2511F53));
+            const uint32_t high2 = upper_product(x2[i], UINT32_C(0xCD9E8D57));
+            const uint32_t low0 = x0[i] * UINT32_C(0xD2511F53);
+            const uint32_t low2 = x2[i] * UINT32_C(0xCD9E8D57);
+            x0[i] = high2 ^ x1[i] ^ k0;
+            x2[i] = high0 ^ x3[i] ^ k1;
+            x1[i] = low2;
+            x3[i] = low0;
+        }
+        k0 += UINT32_C(0x9E3779B9);
+        k1 += UINT32_C(0xBB67AE85);
+    }
+    for (uint32_t i = 0; i < CALLS; i++) {
+        words[4 * i] = x0[i];
+        words[4 * i + 1] = x1[i];
+        words[4 * i + 2] = x2[i];
+        words[4 * i + 3] = x3[i];
+    }
+}
+
+/* Random bits of BLOCK elements and what the first call has too many of. */
+#define BITS_COUNT (BLOCK + CALLS * ZI_ROUNDING_BLOCK)
+
+/* The 16 random bits of elements [first, first + count) of a tensor, count <= BLOCK. Returns where
+ * in `bits` they begin. */
+static const uint16_t *random_bits(uint16_t bits[BITS_COUNT], zi_rounding_key key, uint64_t first,
+                                   size_t count)
+{
+    uint32_t words[CALLS * ZI_ROUNDING_BLOCK / 2];
+    const size_t before = first % ZI_ROUNDING_BLOCK;
+    for (size_t i = 0; i < before + count; i += CALLS * ZI_ROUNDING_BLOCK) {
+        random_words(words, key, first / ZI_ROUNDING_BLOCK + i / ZI_ROUNDING_BLOCK);
+        for (size_t k = 0; k < CALLS * ZI_ROUNDING_BLOCK / 2; k++) {
+            bits[i + 2 * k] = (uint16_t)words[k];
+            bits[i + 2 * k + 1] = (uint16_t)(words[k] >> 16);
+        }
+    }
+    return bits + before;
+}
+
+/* At most BLOCK elements, rounded stochastically. */
+static void round_block(void *restrict target, zero_dtype dtype, const float *restrict source,
+                        size_t count, const uint16_t *restrict bits)
+{
+    uint16_t *restrict narrow = target;
+    if (dtype == ZERO_DTYPE_BF16) {
+        for (size_t i = 0; i < count; i++) {
+            narrow[i] = zi_bf16_from_f32_stochastic(source[i], bits[i]);
+        }
+    } else {
+        zi_assert(dtype == ZERO_DTYPE_F16);
+        for (size_t i = 0; i < count; i++) {
+            narrow[i] = zi_f16_from_f32_stochastic(source[i], bits[i]);
+        }
+    }
+}
+
+static void lanes_round(const zi_round_run *run)
+{
+    uint16_t room[BITS_COUNT];
+    for (size_t i = 0; i < run->count; i += BLOCK) {
+        const size_t count = least(BLOCK, run->count - i);
+        const uint16_t *bits = random_bits(room, run->key, run->first + i, count);
+        round_block(at(run->target, run->dtype, i), run->dtype, run->source + i, count, bits);
+    }
+}
+
+/* What AdamW on fp32 state needs beside its arrays. */
+typedef struct adamw_scalars {
+    size_t count;
+    float grad_scale;
+    float decay;
+    zi_adamw_coeffs coeffs;
+    bool far; /* the copy goes past the caches */
+} adamw_scalars;
+
+/* The arrays of AdamW; those of one block. */
+typedef struct adamw_arrays {
+    float *p;
+    float *m;
+    float *v;
+    const void *grad;
+    void *copy; /* unused where its type is NONE */
+} adamw_arrays;
+
+ALWAYS_INLINE void adamw_step(adamw_arrays arrays, adamw_scalars scalars, zero_dtype grad_dtype,
+                              zero_dtype copy_dtype)
+{
+    _Alignas(64) uint16_t narrow[STEP];
+    for (size_t i = 0; i < scalars.count; i++) {
+        const zi_adamw_state state = {arrays.p[i], arrays.m[i], arrays.v[i]};
+        const float grad = get(arrays.grad, grad_dtype, i) * scalars.grad_scale;
+        const zi_adamw_state next = zi_adamw_lane(state, grad, scalars.coeffs, scalars.decay);
+        arrays.p[i] = next.p;
+        arrays.m[i] = next.m;
+        arrays.v[i] = next.v;
+        if (copy_dtype != ZERO_DTYPE_NONE) {
+            put(narrow, copy_dtype, i, next.p);
+        }
+    }
+    if (copy_dtype != ZERO_DTYPE_NONE) {
+        if (scalars.far) {
+            zi_stream_store(arrays.copy, narrow, scalars.count * sizeof narrow[0]);
+        } else {
+            memcpy(arrays.copy, narrow, scalars.count * sizeof narrow[0]);
+        }
+    }
+}
+
+ALWAYS_INLINE void adamw_loop(adamw_arrays arrays, const adamw_scalars *all, zero_dtype grad_dtype,
+                              zero_dtype copy_dtype)
+{
+    adamw_scalars scalars = *all; /* kept in registers */
+    scalars.count = STEP;
+    for (size_t left = all->count; left > 0; left -= scalars.count) {
+        if (left < STEP) {
+            scalars.count = left;
+            adamw_step(arrays, scalars, grad_dtype, copy_dtype);
+            return;
+        }
+        prefetch(arrays.p, ZERO_DTYPE_F32, STEP);
+        prefetch(arrays.m, ZERO_DTYPE_F32, STEP);
+        prefetch(arrays.v, ZERO_DTYPE_F32, STEP);
+        prefetch(arrays.grad, grad_dtype, STEP);
+        adamw_step(arrays, scalars, grad_dtype, copy_dtype);
+        arrays.p += STEP;
+        arrays.m += STEP;
+        arrays.v += STEP;
+        arrays.grad = at_const(arrays.grad, grad_dtype, STEP);
+        arrays.copy = at(arrays.copy, copy_dtype, STEP);
+    }
+}
+
+/* One function per pair of types. The arrays are its parameters because that is where compilers
+ * believe `restrict`. */
+#define ADAMW(grad_type, copy_type)                                                            \
+    static void adamw_##grad_type##_##copy_type(float *restrict p, float *restrict m,          \
+                                                float *restrict v, const void *restrict grad,  \
+                                                void *restrict copy, const adamw_scalars *all) \
+    {                                                                                          \
+        adamw_loop((adamw_arrays){p, m, v, grad, copy}, all, ZERO_DTYPE_##grad_type,           \
+                   ZERO_DTYPE_##copy_type);                                                    \
+    }
+ADAMW(F32, NONE)
+ADAMW(F32, BF16)
+ADAMW(F32, F16)
+ADAMW(BF16, NONE)
+ADAMW(BF16, BF16)
+ADAMW(BF16, F16)
+ADAMW(F16, NONE)
+ADAMW(F16, BF16)
+ADAMW(F16, F16)
+
+typedef void (*adamw_fn)(float *restrict p, float *restrict m, float *restrict v,
+                         const void *restrict grad, void *restrict copy, const adamw_scalars *all);
+
+static adamw_fn adamw_choose(zero_dtype grad_dtype, zero_dtype copy_dtype)
+{
+    static const adamw_fn by_type[3][3] = {{adamw_F32_BF16, adamw_F32_F16, adamw_F32_NONE},
+                                           {adamw_BF16_BF16, adamw_BF16_F16, adamw_BF16_NONE},
+                                           {adamw_F16_BF16, adamw_F16_F16, adamw_F16_NONE}};
+    zi_assert(grad_dtype >= ZERO_DTYPE_F32 && grad_dtype <= ZERO_DTYPE_F16);
+    zi_assert(copy_dtype >= ZERO_DTYPE_BF16 && copy_dtype <= ZERO_DTYPE_NONE);
+    return by_type[grad_dtype - ZERO_DTYPE_F32][copy_dtype - ZERO_DTYPE_BF16];
+}
+
+static void adamw_round(const zi_adamw_run *run, zi_rounding_purpose purpose, void *target,
+                        const float *source, size_t start, size_t count)
+{
+    uint16_t room[BITS_COUNT];
+    zi_rounding_key key = run->key;
+    key.purpose = purpose;
+    const uint16_t *bits = random_bits(room, key, run->first + start, count);
+    const zero_dtype dtype = purpose == ZI_ROUNDING_PARAM ? run->param_dtype : run->moment_dtype;
+    round_block(at(target, dtype, start), dtype, source, count, bits);
+}
+
+/* State that is not all fp32 is unpacked, updated and rounded back, a block at a time. */
+static void adamw_unpacked(const zi_adamw_run *run, adamw_scalars scalars, adamw_fn update)
+{
+    _Alignas(64) float p[BLOCK];
+    _Alignas(64) float m[BLOCK];
+    _Alignas(64) float v[BLOCK];
+    const bool unpack_param = run->master == NULL;
+    const bool unpack_moments = run->moment_dtype != ZERO_DTYPE_F32;
+    for (size_t i = 0; i < run->count; i += BLOCK) {
+        const size_t count = least(BLOCK, run->count - i);
+        void *param = at(run->param, run->param_dtype, i);
+        void *moment1 = at(run->moment1, run->moment_dtype, i);
+        void *moment2 = at(run->moment2, run->moment_dtype, i);
+        if (unpack_param) {
+            prefetch(param, run->param_dtype, count);
+            load(p, param, run->param_dtype, count);
+        }
+        if (unpack_moments) {
+            prefetch(moment1, run->moment_dtype, count);
+            prefetch(moment2, run->moment_dtype, count);
+            load(m, moment1, run->moment_dtype, count);
+            load(v, moment2, run->moment_dtype, count);
+        }
+        scalars.count = count;
+        update(unpack_param ? p : run->master + i, unpack_moments ? m : moment1,
+               unpack_moments ? v : moment2, at_const(run->grad, run->grad_dtype, i), param,
+               &scalars);
+        if (unpack_param) {
+            adamw_round(run, ZI_ROUNDING_PARAM, run->param, p, i, count);
+        }
+        if (unpack_moments) {
+            adamw_round(run, ZI_ROUNDING_MOMENT1, run->moment1, m, i, count);
+            adamw_round(run, ZI_ROUNDING_MOMENT2, run->moment2, v, i, count);
+        }
+    }
+}
+
+static void lanes_adamw(const zi_adamw_run *run)
+{
+    const bool has_copy = run->master != NULL && run->param_dtype != ZERO_DTYPE_NONE;
+    const adamw_scalars scalars = {
+        .count = run->count,
+        .grad_scale = run->grad_scale,
+        .decay = run->decay,
+        .coeffs = run->coeffs,
+        .far =
+            has_copy && run->count >= STREAM_COUNT_MIN && (uintptr_t)run->param % LINE_BYTES == 0,
+    };
+    const adamw_fn update =
+        adamw_choose(run->grad_dtype, has_copy ? run->param_dtype : ZERO_DTYPE_NONE);
+    if (run->master != NULL && run->moment_dtype == ZERO_DTYPE_F32) {
+        update(run->master, run->moment1, run->moment2, run->grad, run->param, &scalars);
+    } else {
+        adamw_unpacked(run, scalars, update);
+    }
+    if (scalars.far) {
+        zi_stream_fence();
+    }
+}
+
+ALWAYS_INLINE void sum_loop(float *restrict sum, const void *restrict source, zero_dtype dtype,
+                            size_t count)
+{
+    prefetch(source, dtype, count);
+    if (count == BLOCK) {
+        for (size_t i = 0; i < BLOCK; i++) {
+            sum[i] += get(source, dtype, i);
+        }
+    } else {
+        for (size_t i = 0; i < count; i++) {
+            sum[i] += get(source, dtype, i);
+        }
+    }
+}
+
+/* sum += source, with the same place of the next block on its way. */
+static void sum_block(float *restrict sum, const void *restrict source, zero_dtype dtype,
+                      size_t count)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        sum_loop(sum, source, ZERO_DTYPE_F32, count);
+    } else if (dtype == ZERO_DTYPE_BF16) {
+        sum_loop(sum, source, ZERO_DTYPE_BF16, count);
+    } else {
+        zi_assert(dtype == ZERO_DTYPE_F16);
+        sum_loop(sum, source, ZERO_DTYPE_F16, count);
+    }
+}
+
+/* True when writes to dst can go past the caches: many, aligned, and nothing of it read here. */
+static bool fold_is_far(const zi_fold *fold)
+{
+    bool far = fold->count >= STREAM_COUNT_MIN && !fold->accumulate &&
+               (uintptr_t)fold->dst % LINE_BYTES == 0;
+    for (uint32_t k = 0; k < fold->source_count; k++) {
+        far = far && fold->sources[k] != fold->dst;
+    }
+    return far;
+}
+
+static void lanes_fold(const zi_fold *fold)
+{
+    _Alignas(64) float sum[BLOCK];
+    const bool far = fold_is_far(fold);
+    for (size_t i = 0; i < fold->count; i += BLOCK) {
+        const size_t count = least(BLOCK, fold->count - i);
+        void *dst = at(fold->dst, fold->dst_dtype, i);
+        /* The sum is never -0, so leaving zeros out changes no bit. */
+        memset(sum, 0, count * sizeof sum[0]);
+        for (uint32_t k = 0; k < fold->source_count; k++) {
+            if (fold->sources[k] != NULL) {
+                sum_block(sum, at_const(fold->sources[k], fold->source_dtype, i),
+                          fold->source_dtype, count);
+            }
+        }
+        if (fold->accumulate) {
+            sum_block(sum, dst, fold->dst_dtype, count);
+        }
+        if (far) {
+            store_far(dst, fold->dst_dtype, sum, count);
+        } else {
+            store(dst, fold->dst_dtype, sum, count);
+        }
+    }
+    if (far) {
+        zi_stream_fence();
+    }
+}
+
+static void lanes_cast(void *target, zero_dtype target_dtype, const void *source,
+                       zero_dtype source_dtype, size_t count)
+{
+    _Alignas(64) float values[BLOCK];
+    if (target_dtype == source_dtype) {
+        if (target != source) {
+            memcpy(target, source, count * width(source_dtype));
+        }
+        return;
+    }
+    const bool far = count >= STREAM_COUNT_MIN && (uintptr_t)target % LINE_BYTES == 0;
+    for (size_t i = 0; i < count; i += BLOCK) {
+        const size_t part = least(BLOCK, count - i);
+        prefetch(at_const(source, source_dtype, i), source_dtype, part);
+        load(values, at_const(source, source_dtype, i), source_dtype, part);
+        if (far) {
+            store_far(at(target, target_dtype, i), target_dtype, values, part);
+        } else {
+            store(at(target, target_dtype, i), target_dtype, values, part);
+        }
+    }
+    if (far) {
+        zi_stream_fence();
+    }
+}
+
+static void lanes_add(void *target, zero_dtype target_dtype, const void *source,
+                      zero_dtype source_dtype, size_t count)
+{
+    _Alignas(64) float sum[BLOCK];
+    for (size_t i = 0; i < count; i += BLOCK) {
+        const size_t part = least(BLOCK, count - i);
+        void *place = at(target, target_dtype, i);
+        prefetch(place, target_dtype, part);
+        load(sum, place, target_dtype, part);
+        sum_block(sum, at_const(source, source_dtype, i), source_dtype, part);
+        store(place, target_dtype, sum, part);
+    }
+}
+
+static void lanes_scale(float *restrict target, const void *restrict source,
+                        zero_dtype source_dtype, float scale, size_t count)
+{
+    load(target, source, source_dtype, count);
+    for (size_t i = 0; i < count; i++) {
+        target[i] *= scale;
+    }
+}
+
+static void lanes_square_sum(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum)
+{
+    _Alignas(64) float values[BLOCK];
+    zi_norm_sum part = {{0}, 0, 0};
+    uint64_t additions = 0;
+    for (size_t i = 0; i < count; i += BLOCK) {
+        const size_t block = least(BLOCK, count - i);
+        const void *place = at_const(source, dtype, i);
+        prefetch(place, dtype, block);
+        load(values, place, dtype, block);
+        for (size_t k = block; k % ZI_NORM_CHUNK != 0; k++) {
+            values[k] = 0.0f;
+        }
+        for (size_t k = 0; k < block; k += ZI_NORM_CHUNK) {
+            zi_norm_add(&part, zi_norm_chunk(values + k));
+        }
+        additions += BLOCK / ZI_NORM_CHUNK;
+        if (additions >= ZI_NORM_ADDITIONS_MAX / 2) {
+            zi_norm_normalise(&part);
+            additions = 0;
+        }
+    }
+    zi_norm_merge(sum, &part);
+}
+
+const zi_cpu_lanes JOIN(zi_cpu_lanes_, ZI_LANES_SUFFIX) = {
+    .struct_bytes = sizeof(zi_cpu_lanes),
+    .name = TEXT(ZI_LANES_SUFFIX),
+    .adamw = lanes_adamw,
+    .round = lanes_round,
+    .fold = lanes_fold,
+    .cast = lanes_cast,
+    .add = lanes_add,
+    .scale = lanes_scale,
+    .square_sum = lanes_square_sum,
+};

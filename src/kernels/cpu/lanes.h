@@ -1,0 +1,71 @@
+/* The inner loops of the CPU kernels: one source, compiled once per instruction set into a table.
+ */
+#ifndef ZI_KERNELS_CPU_LANES_H
+#define ZI_KERNELS_CPU_LANES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/math/rounding.h"
+#include "kernels/math/step.h"
+
+/* AdamW over neighbouring elements of one tensor. */
+typedef struct zi_adamw_run {
+    const void *grad;
+    void *param;   /* low precision, out; with master NULL also in, rounded stochastically */
+    float *master; /* NULL: none */
+    void *moment1;
+    void *moment2;
+    size_t count;
+    zero_dtype grad_dtype;
+    zero_dtype param_dtype; /* ZERO_DTYPE_NONE: only the master is written */
+    zero_dtype moment_dtype;
+    float grad_scale;
+    float decay;
+    zi_adamw_coeffs coeffs;
+    zi_rounding_key key; /* its purpose is set as needed */
+    uint64_t first;      /* index in the tensor of the first element */
+} zi_adamw_run;
+
+/* Fp32 values rounded stochastically to BF16 or F16. */
+typedef struct zi_round_run {
+    void *target;
+    const float *source;
+    size_t count;
+    zero_dtype dtype;
+    zi_rounding_key key;
+    uint64_t first;
+} zi_round_run;
+
+typedef struct zi_cpu_lanes {
+    size_t struct_bytes;
+    const char *name;
+    void (*adamw)(const zi_adamw_run *run);
+    void (*round)(const zi_round_run *run);
+    void (*fold)(const zi_fold *fold);
+    void (*cast)(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
+                 size_t count);
+    void (*add)(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
+                size_t count);
+    /* target[i] = fp32(source[i]) * scale */
+    void (*scale)(float *target, const void *source, zero_dtype source_dtype, float scale,
+                  size_t count);
+    void (*square_sum)(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum);
+} zi_cpu_lanes;
+
+/* Tables that this machine can run, slowest first: at least one. */
+uint32_t zi_cpu_lanes_count(void);
+const zi_cpu_lanes *zi_cpu_lanes_at(uint32_t index);
+
+/* The table in use: the last one, unless a test or a benchmark selected another. Selecting holds
+ * for the whole process; no kernel may be running. */
+const zi_cpu_lanes *zi_cpu_lanes_current(void);
+void zi_cpu_lanes_select(uint32_t index);
+
+/* One per instruction set in the build. */
+extern const zi_cpu_lanes zi_cpu_lanes_generic;
+extern const zi_cpu_lanes zi_cpu_lanes_avx2;
+extern const zi_cpu_lanes zi_cpu_lanes_avx512;
+
+#endif

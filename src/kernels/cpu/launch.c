@@ -1,0 +1,222 @@
+/* Owns the CPU's table of kernels: each operation is a device task that spreads a direct function
+ * over the pool. Invariant: parts begin at multiples of 64 elements, and partial norms are added
+ * exactly, so the number of threads shows in no bit. Two streams may run kernels at the same time:
+ * `scratch_mutex` guards the scratch, `sum_mutex` every zi_norm_sum being added to. The first may
+ * be held while waiting for the pool; the second is taken inside it, and only for one addition. */
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "core/check.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/kernels.h"
+
+/* Elements below which waking the pool costs more than it saves. */
+#define SPREAD_COUNT_MIN ((size_t)1 << 15)
+
+typedef struct launcher {
+    const zi_device *device;
+    zi_pool *pool;
+    zi_cpu_scratch *scratch; /* one per thread of the pool */
+    pthread_mutex_t scratch_mutex;
+    pthread_mutex_t sum_mutex;
+} launcher;
+
+/* Arguments of a task; copied into the stream's queue. */
+typedef struct launch {
+    launcher *owner;
+    const zi_update_job *job;
+    void *target;
+    const void *source;
+    size_t count;
+    zi_norm_sum *sum;
+    zero_dtype target_dtype;
+    zero_dtype source_dtype;
+} launch;
+
+_Static_assert(sizeof(launch) <= ZI_TASK_ARGUMENT_BYTES, "a launch travels by value");
+
+static void spread(launcher *owner, size_t count, zi_pool_fn fn, void *argument)
+{
+    zi_pool_run(count < SPREAD_COUNT_MIN ? NULL : owner->pool, fn, argument);
+}
+
+/* The elements of part `part`: whole chunks, the last part takes the tail. */
+static size_t part_begin(size_t count, uint32_t part, uint32_t parts)
+{
+    const uint64_t chunks = zi_div_up(count, ZI_NORM_CHUNK);
+    const uint64_t begin = chunks / parts * part + zi_min_u64(part, chunks % parts);
+    return (size_t)zi_min_u64(begin * ZI_NORM_CHUNK, count);
+}
+
+static const void *source_at(const launch *work, size_t index)
+{
+    return (const unsigned char *)work->source + index * zero_dtype_bytes(work->source_dtype);
+}
+
+static void *target_at(const launch *work, size_t index)
+{
+    return (unsigned char *)work->target + index * zero_dtype_bytes(work->target_dtype);
+}
+
+static void update_part(void *argument, uint32_t part, uint32_t parts)
+{
+    const launch *work = argument;
+    zi_cpu_update(work->job, &work->owner->scratch[part], part, parts);
+}
+
+static zero_status update_task(void *argument)
+{
+    launch *work = argument;
+    size_t count = 0;
+    for (size_t i = 0; i < work->job->segment_count; i++) {
+        count += (size_t)work->job->segments[i].count;
+    }
+    const bool needs_scratch = work->job->update != NULL;
+    if (needs_scratch) {
+        (void)pthread_mutex_lock(&work->owner->scratch_mutex);
+    }
+    spread(work->owner, count, update_part, work);
+    if (needs_scratch) {
+        (void)pthread_mutex_unlock(&work->owner->scratch_mutex);
+    }
+    return ZERO_OK;
+}
+
+static void square_sum_part(void *argument, uint32_t part, uint32_t parts)
+{
+    const launch *work = argument;
+    const size_t begin = part_begin(work->count, part, parts);
+    const size_t end = part_begin(work->count, part + 1, parts);
+    zi_norm_sum own = {{0}, 0, 0};
+    zi_cpu_square_sum(source_at(work, begin), work->source_dtype, end - begin, &own);
+    (void)pthread_mutex_lock(&work->owner->sum_mutex);
+    zi_norm_merge(work->sum, &own);
+    (void)pthread_mutex_unlock(&work->owner->sum_mutex);
+}
+
+static zero_status square_sum_task(void *argument)
+{
+    launch *work = argument;
+    spread(work->owner, work->count, square_sum_part, work);
+    return ZERO_OK;
+}
+
+static void cast_part(void *argument, uint32_t part, uint32_t parts)
+{
+    const launch *work = argument;
+    const size_t begin = part_begin(work->count, part, parts);
+    const size_t end = part_begin(work->count, part + 1, parts);
+    zi_cpu_cast(target_at(work, begin), work->target_dtype, source_at(work, begin),
+                work->source_dtype, end - begin);
+}
+
+static zero_status cast_task(void *argument)
+{
+    launch *work = argument;
+    spread(work->owner, work->count, cast_part, work);
+    return ZERO_OK;
+}
+
+static void add_part(void *argument, uint32_t part, uint32_t parts)
+{
+    const launch *work = argument;
+    const size_t begin = part_begin(work->count, part, parts);
+    const size_t end = part_begin(work->count, part + 1, parts);
+    zi_cpu_add(target_at(work, begin), work->target_dtype, source_at(work, begin),
+               work->source_dtype, end - begin);
+}
+
+static zero_status add_task(void *argument)
+{
+    launch *work = argument;
+    spread(work->owner, work->count, add_part, work);
+    return ZERO_OK;
+}
+
+static zero_status launch_task(launcher *owner, zi_stream *stream, zi_task_fn fn,
+                               const launch *work)
+{
+    return owner->device->ops->task(owner->device->self, stream, fn, work, sizeof *work);
+}
+
+static zero_status launch_update(void *self, zi_stream *stream, const zi_update_job *job)
+{
+    const launch work = {.owner = self, .job = job};
+    return launch_task(self, stream, update_task, &work);
+}
+
+static zero_status launch_square_sum(void *self, zi_stream *stream, const void *source,
+                                     zero_dtype dtype, size_t count, zi_norm_sum *sum)
+{
+    const launch work = {
+        .owner = self, .source = source, .source_dtype = dtype, .count = count, .sum = sum};
+    return launch_task(self, stream, square_sum_task, &work);
+}
+
+static zero_status launch_cast(void *self, zi_stream *stream, void *target, zero_dtype target_dtype,
+                               const void *source, zero_dtype source_dtype, size_t count)
+{
+    const launch work = {.owner = self,
+                         .target = target,
+                         .target_dtype = target_dtype,
+                         .source = source,
+                         .source_dtype = source_dtype,
+                         .count = count};
+    return launch_task(self, stream, cast_task, &work);
+}
+
+static zero_status launch_add(void *self, zi_stream *stream, void *target, zero_dtype target_dtype,
+                              const void *source, zero_dtype source_dtype, size_t count)
+{
+    const launch work = {.owner = self,
+                         .target = target,
+                         .target_dtype = target_dtype,
+                         .source = source,
+                         .source_dtype = source_dtype,
+                         .count = count};
+    return launch_task(self, stream, add_task, &work);
+}
+
+static void launcher_destroy(void *self)
+{
+    launcher *owner = self;
+    if (owner == NULL) {
+        return;
+    }
+    (void)pthread_mutex_destroy(&owner->sum_mutex);
+    (void)pthread_mutex_destroy(&owner->scratch_mutex);
+    zi_free(owner->scratch);
+    zi_free(owner);
+}
+
+static const zi_kernels_ops cpu_kernels_ops = {
+    .struct_bytes = sizeof(zi_kernels_ops),
+    .name = "cpu",
+    .update = launch_update,
+    .square_sum = launch_square_sum,
+    .cast = launch_cast,
+    .add = launch_add,
+    .destroy = launcher_destroy,
+};
+
+zero_status zi_cpu_kernels_create(const zi_device *device, zi_pool *pool, zi_kernels *kernels)
+{
+    *kernels = (zi_kernels){0};
+    launcher *owner = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *owner, (void **)&owner));
+    owner->device = device;
+    owner->pool = pool;
+    (void)pthread_mutex_init(&owner->scratch_mutex, NULL);
+    (void)pthread_mutex_init(&owner->sum_mutex, NULL);
+    const zero_status status =
+        zi_calloc(zi_pool_threads(pool), sizeof *owner->scratch, (void **)&owner->scratch);
+    if (status != ZERO_OK) {
+        launcher_destroy(owner);
+        return status;
+    }
+    *kernels = (zi_kernels){.ops = &cpu_kernels_ops, .self = owner};
+    return ZERO_OK;
+}

@@ -1,0 +1,117 @@
+/* Owns the list of what ranks must agree on, item by item, so that a disagreement can be named:
+ * options, then units, then tensors. What a rank may choose alone (threads, budget, poison,
+ * callbacks' addresses) is not in it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/hash.h"
+#include "layout/layout.h"
+
+typedef struct option_item {
+    const char *name;
+    size_t at;
+    size_t bytes;
+} option_item;
+
+#define ITEM(field)                                                                             \
+    {                                                                                           \
+#field, offsetof(zero_engine_options, field), sizeof(((zero_engine_options *)0)->field) \
+    }
+
+static const option_item option_items[] = {
+    ITEM(stage),
+    ITEM(shard_group),
+    ITEM(grad_group),
+    ITEM(optimizer_group),
+    ITEM(grad_dtype),
+    ITEM(wire_dtype),
+    ITEM(accum_dtype),
+    ITEM(master_dtype),
+    ITEM(moment_dtype),
+    ITEM(reduction),
+    ITEM(accumulation),
+    ITEM(optimizer),
+    ITEM(update_states),
+    ITEM(param_slots),
+    ITEM(grad_slots),
+    ITEM(look_ahead),
+    ITEM(no_prefetch),
+    ITEM(bucket_bytes),
+    ITEM(loss_scale),
+    ITEM(loss_scale_static),
+    ITEM(loss_scale_window),
+    ITEM(loss_scale_hysteresis),
+    ITEM(loss_scale_min),
+    ITEM(grad_divisor),
+    ITEM(seed),
+};
+#define OPTION_ITEMS ((uint32_t)(sizeof option_items / sizeof option_items[0]))
+
+uint32_t zi_layout_item_count(const zi_layout *layout)
+{
+    return OPTION_ITEMS + layout->unit_count + layout->tensor_count;
+}
+
+static uint64_t hash_unit(const zi_layout *layout, uint32_t unit)
+{
+    const zi_unit_place *place = &layout->units[unit];
+    uint64_t hash = zi_hash_text(ZI_HASH_START, layout->unit_infos[unit].name);
+    return zi_hash_bytes(hash, layout->owners + place->owner_first,
+                         place->owner_count * sizeof *layout->owners);
+}
+
+static uint64_t hash_tensor(const zi_tensor_info *info)
+{
+    uint64_t hash = zi_hash_text(ZI_HASH_START, info->name);
+    hash = zi_hash_bytes(hash, info->shape, sizeof info->shape);
+    hash = zi_hash_u64(hash, info->dims);
+    hash = zi_hash_u64(hash, info->unit);
+    hash = zi_hash_u64(hash, info->flags);
+    hash = zi_hash_u64(hash, info->group);
+    return zi_hash_u64(hash, (uint64_t)info->dtype);
+}
+
+uint64_t zi_layout_item_hash(const zi_layout *layout, uint32_t item)
+{
+    if (item < OPTION_ITEMS) {
+        const unsigned char *options = (const unsigned char *)&layout->options;
+        const uint64_t hash = zi_hash_u64(ZI_HASH_START, item);
+        return zi_hash_bytes(hash, options + option_items[item].at, option_items[item].bytes);
+    }
+    item -= OPTION_ITEMS;
+    if (item < layout->unit_count) {
+        return hash_unit(layout, item);
+    }
+    return hash_tensor(&layout->tensor_infos[item - layout->unit_count]);
+}
+
+void zi_layout_item_text(const zi_layout *layout, uint32_t item, char *text, size_t text_bytes)
+{
+    if (item < OPTION_ITEMS) {
+        (void)snprintf(text, text_bytes, "option %s", option_items[item].name);
+        return;
+    }
+    item -= OPTION_ITEMS;
+    if (item < layout->unit_count) {
+        (void)snprintf(text, text_bytes, "unit %" PRIu32 " \"%.60s\"", item,
+                       layout->unit_infos[item].name);
+        return;
+    }
+    item -= layout->unit_count;
+    if (item < layout->tensor_count) {
+        (void)snprintf(text, text_bytes, "tensor %" PRIu32 " \"%.60s\"", item,
+                       layout->tensor_infos[item].name);
+        return;
+    }
+    (void)snprintf(text, text_bytes, "the number of units or tensors");
+}
+
+uint64_t zi_layout_hash(const zi_layout *layout)
+{
+    uint64_t hash = zi_hash_u64(ZI_HASH_START, layout->sharding.world);
+    for (uint32_t i = 0; i < zi_layout_item_count(layout); i++) {
+        hash = zi_hash_u64(hash, zi_layout_item_hash(layout, i));
+    }
+    return hash;
+}

@@ -1,0 +1,295 @@
+/* Owns the making of a layout: flats from tensors, then the offsets of everything in the arenas.
+ * Invariant: no two pieces overlap, and memory.bytes adds up to what the arenas hold. */
+#include "layout/layout.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/arena.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "layout/sharding.h"
+
+static const zero_dtype flat_dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+#define FLATS_PER_UNIT_MAX 6 /* three dtypes, trained and frozen */
+
+static zero_status copy_model(zi_layout *layout, const zero_model *model)
+{
+    layout->unit_count = model->unit_count;
+    layout->tensor_count = model->tensor_count;
+    ZI_TRY(zi_calloc(model->unit_count, sizeof *layout->unit_infos, (void **)&layout->unit_infos));
+    ZI_TRY(zi_calloc(model->unit_count, sizeof *layout->units, (void **)&layout->units));
+    ZI_TRY(zi_calloc(model->tensor_count, sizeof *layout->tensor_infos,
+                     (void **)&layout->tensor_infos));
+    ZI_TRY(zi_calloc(model->tensor_count, sizeof *layout->tensors, (void **)&layout->tensors));
+    ZI_TRY(zi_calloc((size_t)model->unit_count * FLATS_PER_UNIT_MAX, sizeof *layout->flats,
+                     (void **)&layout->flats));
+    ZI_TRY(zi_calloc(model->tie_count, sizeof *layout->owners, (void **)&layout->owners));
+    if (model->unit_count != 0) {
+        memcpy(layout->unit_infos, model->units, model->unit_count * sizeof *model->units);
+    }
+    if (model->tensor_count != 0) {
+        memcpy(layout->tensor_infos, model->tensors, model->tensor_count * sizeof *model->tensors);
+    }
+    return ZERO_OK;
+}
+
+static void copy_ties(zi_layout *layout, const zero_model *model)
+{
+    uint32_t next = 0;
+    for (uint32_t unit = 0; unit < layout->unit_count; unit++) {
+        layout->units[unit].owner_first = next;
+        for (uint32_t i = 0; i < model->tie_count; i++) {
+            if (model->ties[i].unit == unit) {
+                layout->owners[next++] = model->ties[i].owner;
+                layout->units[unit].owner_count++;
+                layout->units[model->ties[i].owner].tied_by++;
+            }
+        }
+    }
+}
+
+/* Lay the unit's tensors of one kind end to end; no flat when there are none. */
+static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, bool trained,
+                     const uint32_t *members, uint32_t member_count)
+{
+    zi_flat *flat = &layout->flats[layout->flat_count];
+    uint64_t offset = 0;
+    bool any = false;
+    for (uint32_t i = 0; i < member_count; i++) {
+        const zi_tensor_info *info = &layout->tensor_infos[members[i]];
+        if (info->dtype != dtype || ((info->flags & ZERO_TENSOR_FROZEN) == 0) != trained) {
+            continue;
+        }
+        offset = zi_align_up(offset, ZI_TENSOR_ALIGN);
+        layout->tensors[members[i]] =
+            (zi_tensor_place){.flat = layout->flat_count, .offset = offset};
+        offset += info->count;
+        any = true;
+    }
+    if (!any) {
+        return;
+    }
+    const uint32_t world = layout->sharding.world;
+    const zero_dtype grad = layout->options.grad_dtype;
+    const zero_dtype wire = layout->options.wire_dtype;
+    *flat = (zi_flat){.unit = unit,
+                      .bucket = ZI_NO_INDEX,
+                      .dtype = dtype,
+                      .trained = trained,
+                      .used_count = offset};
+    flat->grad_dtype = grad != ZERO_DTYPE_DEFAULT ? grad : dtype;
+    flat->wire_dtype = wire != ZERO_DTYPE_DEFAULT ? wire : flat->grad_dtype;
+    flat->has_master =
+        trained && dtype != ZERO_DTYPE_F32 && layout->options.master_dtype == ZERO_DTYPE_F32;
+    flat->slice_count = zi_align_up(zi_div_up(offset, world), ZI_SLICE_ALIGN);
+    flat->count = flat->slice_count * world;
+    layout->units[unit].flat_count++;
+    layout->flat_count++;
+}
+
+static zero_status make_flats(zi_layout *layout)
+{
+    /* Tensors sorted by unit, keeping their order: counting sort over the units. */
+    uint32_t *sorted = NULL;
+    uint32_t *start = NULL;
+    zero_status status = zi_calloc(layout->tensor_count, sizeof *sorted, (void **)&sorted);
+    if (status == ZERO_OK) {
+        status = zi_calloc((size_t)layout->unit_count + 2, sizeof *start, (void **)&start);
+    }
+    if (status == ZERO_OK) {
+        for (uint32_t t = 0; t < layout->tensor_count; t++) {
+            start[layout->tensor_infos[t].unit + 2]++;
+        }
+        for (uint32_t u = 0; u < layout->unit_count; u++) {
+            start[u + 2] += start[u + 1];
+        }
+        for (uint32_t t = 0; t < layout->tensor_count; t++) {
+            sorted[start[layout->tensor_infos[t].unit + 1]++] = t;
+        }
+        for (uint32_t u = 0; u < layout->unit_count; u++) {
+            layout->units[u].flat_first = layout->flat_count;
+            for (uint32_t i = 0; i < FLATS_PER_UNIT_MAX; i++) {
+                add_flat(layout, u, flat_dtypes[i % 3], i < 3, sorted + start[u],
+                         start[u + 1] - start[u]);
+            }
+        }
+    }
+    zi_free(sorted);
+    zi_free(start);
+    return status;
+}
+
+/* The type of all trained tensors; DEFAULT ("the tensor's own") when they differ. */
+static zero_dtype common_dtype(const zi_layout *layout)
+{
+    zero_dtype common = ZERO_DTYPE_DEFAULT;
+    for (uint32_t t = 0; t < layout->tensor_count; t++) {
+        const zi_tensor_info *info = &layout->tensor_infos[t];
+        if ((info->flags & ZERO_TENSOR_FROZEN) != 0) {
+            continue;
+        }
+        if (common != ZERO_DTYPE_DEFAULT && common != info->dtype) {
+            return ZERO_DTYPE_DEFAULT;
+        }
+        common = info->dtype;
+    }
+    return common;
+}
+
+static uint32_t first_set(uint32_t value, uint32_t fallback)
+{
+    return value != 0 ? value : fallback;
+}
+
+/* Options whose defaults depend on the model or the world. */
+static void settle_options(zi_layout *layout)
+{
+    zero_engine_options *options = &layout->options;
+    bool any_f16 = false;
+    for (uint32_t t = 0; t < layout->tensor_count; t++) {
+        const zi_tensor_info *info = &layout->tensor_infos[t];
+        any_f16 =
+            any_f16 || (info->dtype == ZERO_DTYPE_F16 && (info->flags & ZERO_TENSOR_FROZEN) == 0);
+    }
+    any_f16 = any_f16 || options->grad_dtype == ZERO_DTYPE_F16;
+    if (options->loss_scale == 0.0f) {
+        options->loss_scale = any_f16 ? 65536.0f : 1.0f;
+        options->loss_scale_static = options->loss_scale_static || !any_f16;
+    }
+    const zero_sharding *sharding = &layout->sharding;
+    options->shard_group = first_set(options->shard_group, sharding->param);
+    options->grad_group = first_set(options->grad_group, sharding->grad);
+    options->optimizer_group = first_set(options->optimizer_group, sharding->optimizer);
+    if (options->grad_dtype == ZERO_DTYPE_DEFAULT) {
+        options->grad_dtype = common_dtype(layout);
+    }
+    if (options->wire_dtype == ZERO_DTYPE_DEFAULT) {
+        options->wire_dtype = options->grad_dtype;
+    }
+    layout->moment_count = options->optimizer == ZERO_OPTIMIZER_ADAMW ? 2 : options->update_states;
+}
+
+/* One arena per role: a tier is a property of a role. */
+typedef struct role_arenas {
+    zi_arena arena[ZERO_ROLE_COUNT];
+} role_arenas;
+
+/* A piece of a role's arena; returns its offset. */
+static uint64_t take(role_arenas *roles, zero_role role, uint64_t bytes)
+{
+    const uint64_t at = roles->arena[role].used_bytes;
+    (void)zi_arena_take(&roles->arena[role], bytes);
+    return at;
+}
+
+static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *roles)
+{
+    const uint64_t own = zi_shard_count(layout, flat, layout->sharding.optimizer);
+    flat->param_at =
+        take(roles, ZERO_ROLE_PARAM,
+             zi_shard_count(layout, flat, layout->sharding.param) * zero_dtype_bytes(flat->dtype));
+    if (!flat->trained) {
+        return;
+    }
+    flat->grad_at = take(roles, ZERO_ROLE_GRAD,
+                         zi_shard_count(layout, flat, layout->sharding.grad) *
+                             zero_dtype_bytes(layout->options.accum_dtype));
+    if (flat->has_master) {
+        flat->master_at = take(roles, ZERO_ROLE_MASTER, own * sizeof(float));
+    }
+    for (uint32_t i = 0; i < layout->moment_count; i++) {
+        flat->moment_at[i] = take(roles, (zero_role)(ZERO_ROLE_MOMENT1 + i),
+                                  own * zero_dtype_bytes(layout->options.moment_dtype));
+    }
+}
+
+static void place(zi_layout *layout)
+{
+    role_arenas roles = {0};
+    for (uint32_t i = 0; i < layout->flat_count; i++) {
+        place_flat(layout, &layout->flats[i], &roles);
+    }
+    for (uint32_t i = 0; i < layout->param_class_count; i++) {
+        zi_slot_class *class = &layout->param_classes[i];
+        class->slots_at = take(&roles, ZERO_ROLE_PARAM_SLOT, class->slot_bytes * class->slot_count);
+    }
+    for (uint32_t i = 0; i < layout->grad_class_count; i++) {
+        zi_slot_class *class = &layout->grad_classes[i];
+        class->slots_at = take(&roles, ZERO_ROLE_GRAD_SLOT, class->slot_bytes * class->slot_count);
+    }
+    layout->wire_at = take(&roles, ZERO_ROLE_GRAD_SLOT, layout->wire_bytes);
+    layout->norm_at = take(&roles, ZERO_ROLE_GRAD, ZI_NORM_BYTES);
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        layout->memory.bytes[role] = zi_align_up(roles.arena[role].used_bytes, ZI_PAGE_BYTES);
+        layout->memory.total_bytes += layout->memory.bytes[role];
+    }
+}
+
+static zero_status check_budget(const zi_layout *layout)
+{
+    const uint64_t budget = layout->options.device_budget_bytes;
+    const uint64_t need = layout->memory.total_bytes;
+    if (budget != 0 && need > budget) {
+        ZI_FAIL(ZERO_OUT_OF_MEMORY,
+                "the plan needs %" PRIu64 " bytes per rank, device_budget_bytes is %" PRIu64
+                ": short by %" PRIu64 "; use a higher stage, more ranks or fewer slots",
+                need, budget, need - budget);
+    }
+    return ZERO_OK;
+}
+
+static zero_status build(zi_layout *layout, const zero_model *model,
+                         const zero_engine_options *options, uint32_t world)
+{
+    if (model == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "model is NULL; make one with zero_model_create");
+    }
+    if (world < 1 || world > 65536) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "a world of %" PRIu32 " ranks is not in [1, 65536]", world);
+    }
+    ZI_TRY(zi_options_resolve(options, &layout->options));
+    ZI_TRY(zi_sharding_resolve(&layout->options, world, &layout->sharding));
+    ZI_TRY(copy_model(layout, model));
+    copy_ties(layout, model);
+    settle_options(layout);
+    ZI_TRY(make_flats(layout));
+    ZI_TRY(zi_layout_make_buckets(layout));
+    ZI_TRY(zi_layout_make_classes(layout));
+    place(layout);
+    return check_budget(layout);
+}
+
+zero_status zi_layout_create(const zero_model *model, const zero_engine_options *options,
+                             uint32_t world, zi_layout **out)
+{
+    *out = NULL;
+    zi_layout *layout = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *layout, (void **)&layout));
+    const zero_status status = build(layout, model, options, world);
+    if (status != ZERO_OK) {
+        zi_layout_destroy(layout);
+        return status;
+    }
+    *out = layout;
+    return ZERO_OK;
+}
+
+void zi_layout_destroy(zi_layout *layout)
+{
+    if (layout == NULL) {
+        return;
+    }
+    zi_free(layout->unit_infos);
+    zi_free(layout->units);
+    zi_free(layout->tensor_infos);
+    zi_free(layout->tensors);
+    zi_free(layout->flats);
+    zi_free(layout->buckets);
+    zi_free(layout->bucket_flats);
+    zi_free(layout->owners);
+    zi_free(layout->param_classes);
+    zi_free(layout->grad_classes);
+    zi_free(layout);
+}

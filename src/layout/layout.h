@@ -1,0 +1,144 @@
+/* Where every element and every byte lies: tensors -> units -> flats -> slices, slots, buckets and
+ * arenas.
+ *
+ * Pure arithmetic; the plan and the engine share it, so what is planned is what is taken. Offsets
+ * `*_at` are bytes from the start of an arena. The shared arena is memory that peers may read
+ * (shards, gradient slots); the private arena is not.
+ *
+ *   flat     one unit's tensors of one dtype and one trainability, each at a multiple of
+ * ZI_TENSOR_ALIGN elements, the end padded so that it is `world` slices of equal size, a multiple
+ * of ZI_SLICE_ALIGN elements. Offsets are in elements and do not depend on dtypes or stage. class
+ * units (or buckets) of similar size, at most twice the smallest, that share slots. bucket
+ * neighbouring units whose gradients are reduced together; in the order of backward. */
+#ifndef ZI_LAYOUT_LAYOUT_H
+#define ZI_LAYOUT_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "layout/model.h"
+#include "zero/options.h"
+#include "zero/plan.h"
+
+#define ZI_TENSOR_ALIGN 128
+#define ZI_SLICE_ALIGN 64
+#define ZI_NO_INDEX UINT32_MAX
+#define ZI_NORM_BYTES 256
+/* Flats reduced in one batch, at most. */
+#define ZI_BUCKET_FLATS_MAX 192
+
+typedef struct zi_flat {
+    uint32_t unit;
+    uint32_t bucket; /* ZI_NO_INDEX when frozen */
+    zero_dtype dtype;
+    zero_dtype grad_dtype; /* what backward writes */
+    zero_dtype wire_dtype; /* what ranks exchange */
+    bool trained;
+    bool has_master;
+    uint64_t used_count;  /* elements up to the end of the last tensor */
+    uint64_t slice_count; /* elements of a slice */
+    uint64_t count;       /* slice_count * world */
+    uint64_t param_at;    /* shard of degree param */
+    uint64_t grad_at;     /* shard of degree grad, accum_dtype */
+    uint64_t master_at;   /* shards of degree optimizer */
+    uint64_t moment_at[2];
+    uint64_t slot_at;      /* within the unit's parameter slot */
+    uint64_t grad_slot_at; /* within the bucket's gradient slot */
+} zi_flat;
+
+typedef struct zi_tensor_place {
+    uint32_t flat;
+    uint64_t offset; /* elements from the flat's start */
+} zi_tensor_place;
+
+typedef struct zi_unit_place {
+    uint32_t flat_first;
+    uint32_t flat_count;
+    uint32_t owner_first; /* in layout->owners: units it ties to */
+    uint32_t owner_count;
+    uint32_t tied_by;     /* units that tie to this one */
+    uint32_t bucket;      /* ZI_NO_INDEX: no trained tensor */
+    uint32_t param_class; /* ZI_NO_INDEX when parameters are not split */
+    uint64_t slot_bytes;  /* all its flats, in a parameter slot */
+} zi_unit_place;
+
+typedef struct zi_bucket {
+    uint32_t flat_first; /* in layout->bucket_flats */
+    uint32_t flat_count;
+    uint32_t unit_count;
+    uint32_t grad_class; /* ZI_NO_INDEX when gradients are written straight into the shard */
+    bool tied;           /* holds a unit that others tie to: its slot is held long */
+    uint64_t slot_bytes;
+    uint64_t wire_bytes;
+} zi_bucket;
+
+typedef struct zi_slot_class {
+    uint64_t slot_bytes;
+    uint64_t slots_at;
+    uint32_t slot_count;
+    uint32_t member_count;
+} zi_slot_class;
+
+typedef struct zi_layout {
+    zero_engine_options options; /* resolved */
+    zero_sharding sharding;
+    uint32_t moment_count;
+    uint32_t unit_count;
+    uint32_t tensor_count;
+    uint32_t flat_count;
+    uint32_t bucket_count;
+    uint32_t param_class_count;
+    uint32_t grad_class_count;
+    zi_unit_info *unit_infos;
+    zi_unit_place *units;
+    zi_tensor_info *tensor_infos;
+    zi_tensor_place *tensors;
+    zi_flat *flats;
+    zi_bucket *buckets;
+    uint32_t *bucket_flats;
+    uint32_t *owners;
+    zi_slot_class *param_classes;
+    zi_slot_class *grad_classes;
+    uint64_t norm_at; /* grad arena: ZI_NORM_BYTES for the sum of squares that peers read */
+    uint64_t wire_at; /* grad slot arena: one bucket cast to wire types */
+    uint64_t wire_bytes;
+    zero_memory memory; /* bytes of each role's arena, a multiple of pages */
+} zi_layout;
+
+/* Options with defaults replaced and bounds checked; model-dependent ones are settled by
+ * zi_layout_create. */
+zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out);
+
+/* options: as the caller gave them, or NULL. */
+zero_status zi_layout_create(const zero_model *model, const zero_engine_options *options,
+                             uint32_t world, zi_layout **out);
+void zi_layout_destroy(zi_layout *layout); /* accepts NULL */
+
+/* Group units into buckets and buckets and units into classes; steps of zi_layout_create (slots.c).
+ */
+zero_status zi_layout_make_buckets(zi_layout *layout);
+zero_status zi_layout_make_classes(zi_layout *layout);
+
+/* What ranks must agree on, item by item: options, then units, then tensors. */
+uint32_t zi_layout_item_count(const zi_layout *layout);
+uint64_t zi_layout_item_hash(const zi_layout *layout, uint32_t item);
+void zi_layout_item_text(const zi_layout *layout, uint32_t item, char *text, size_t text_bytes);
+uint64_t zi_layout_hash(const zi_layout *layout);
+
+/* Elements of a flat's shard of this degree. */
+static inline uint64_t zi_shard_count(const zi_layout *layout, const zi_flat *flat, uint32_t degree)
+{
+    return flat->slice_count * (layout->sharding.world / degree);
+}
+
+/* Whether the user's gradients of this flat go straight into the shard. */
+static inline bool zi_flat_grad_in_place(const zi_layout *layout, const zi_flat *flat)
+{
+    return layout->sharding.grad == 1 && flat->grad_dtype == layout->options.accum_dtype;
+}
+
+struct zero_plan {
+    zi_layout *layout;
+};
+
+#endif

@@ -1,0 +1,156 @@
+/* Owns the bounds and defaults of the engine's options. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "layout/layout.h"
+#include "layout/sharding.h"
+
+/* Take the caller's struct, which may be older (shorter) or newer (longer, if the rest says
+ * nothing). */
+static zero_status take(const zero_engine_options *in, zero_engine_options *out)
+{
+    memset(out, 0, sizeof *out);
+    if (in == NULL) {
+        return ZERO_OK;
+    }
+    if (in->struct_bytes < sizeof in->struct_bytes || in->struct_bytes > 4096) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.struct_bytes is %zu; fill the options with "
+                "zero_engine_options_init()",
+                in->struct_bytes);
+    }
+    const size_t known = sizeof *out;
+    const unsigned char *bytes = (const unsigned char *)in;
+    for (size_t i = known; i < in->struct_bytes; i++) {
+        if (bytes[i] != 0) {
+            ZI_FAIL(ZERO_UNSUPPORTED,
+                    "options has %zu bytes and sets one beyond the %zu this "
+                    "library knows; link a newer library",
+                    in->struct_bytes, known);
+        }
+    }
+    memcpy(out, in, in->struct_bytes < known ? in->struct_bytes : known);
+    return ZERO_OK;
+}
+
+static zero_status check_range(const char *field, uint64_t value, uint64_t low, uint64_t high)
+{
+    if (value < low || value > high) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.%s %" PRIu64 " is not in [%" PRIu64 ", %" PRIu64 "]", field, value, low,
+                high);
+    }
+    return ZERO_OK;
+}
+
+/* value as a flag: 0 or 1. */
+static zero_status check_flag(const char *field, int32_t value)
+{
+    return check_range(field, (uint64_t)(uint32_t)value, 0, 1);
+}
+
+/* allowed: bit d is set when dtype d is. */
+static zero_status check_dtype(const char *field, zero_dtype dtype, unsigned allowed)
+{
+    if ((unsigned)dtype > ZERO_DTYPE_NONE || ((1u << dtype) & allowed) == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.%s %s (%d) is not a type this role can have", field,
+                zero_dtype_name(dtype), (int)dtype);
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_dtypes(const zero_engine_options *o)
+{
+    const unsigned unset = 1u << ZERO_DTYPE_DEFAULT;
+    const unsigned f32 = 1u << ZERO_DTYPE_F32;
+    const unsigned bf16 = 1u << ZERO_DTYPE_BF16;
+    const unsigned f16 = 1u << ZERO_DTYPE_F16;
+    ZI_TRY(check_dtype("grad_dtype", o->grad_dtype, unset | f32 | bf16 | f16));
+    ZI_TRY(check_dtype("wire_dtype", o->wire_dtype, unset | f32 | bf16 | f16));
+    ZI_TRY(check_dtype("accum_dtype", o->accum_dtype, unset | f32 | bf16));
+    ZI_TRY(check_dtype("master_dtype", o->master_dtype, unset | f32 | 1u << ZERO_DTYPE_NONE));
+    return check_dtype("moment_dtype", o->moment_dtype, unset | f32 | bf16);
+}
+
+static zero_status check_optimizer(const zero_engine_options *o)
+{
+    ZI_TRY(check_range("optimizer", (uint64_t)o->optimizer, 0, ZERO_OPTIMIZER_CALLBACK));
+    ZI_TRY(check_range("update_states", o->update_states, 0, 2));
+    const bool own = o->optimizer == ZERO_OPTIMIZER_CALLBACK;
+    if (own && o->update == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.update is NULL; ZERO_OPTIMIZER_CALLBACK needs it");
+    }
+    if (!own && (o->update != NULL || o->update_states != 0)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.update and update_states are for "
+                "ZERO_OPTIMIZER_CALLBACK; optimizer is %d",
+                (int)o->optimizer);
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_scaling(const zero_engine_options *o)
+{
+    if (!isfinite(o->loss_scale) || o->loss_scale < 0.0f) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.loss_scale %g is not finite and >= 0",
+                (double)o->loss_scale);
+    }
+    if (!isfinite(o->loss_scale_min) || o->loss_scale_min < 0.0f) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.loss_scale_min %g is not finite and >= 0",
+                (double)o->loss_scale_min);
+    }
+    if (!isfinite(o->grad_divisor) || o->grad_divisor < 0.0f) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.grad_divisor %g is not finite and >= 0",
+                (double)o->grad_divisor);
+    }
+    return check_flag("loss_scale_static", o->loss_scale_static);
+}
+
+static zero_status check(const zero_engine_options *o)
+{
+    ZI_TRY(check_range("reduction", (uint64_t)o->reduction, 0, ZERO_REDUCTION_EXACT));
+    ZI_TRY(check_range("accumulation", (uint64_t)o->accumulation, 0, ZERO_ACCUMULATION_LOCAL));
+    ZI_TRY(check_dtypes(o));
+    ZI_TRY(check_optimizer(o));
+    ZI_TRY(check_range("param_slots", o->param_slots, 0, 64));
+    ZI_TRY(check_range("grad_slots", o->grad_slots, 0, 64));
+    ZI_TRY(check_range("look_ahead", o->look_ahead, 0, 63));
+    ZI_TRY(check_range("threads", o->threads, 0, 256));
+    ZI_TRY(check_flag("no_prefetch", o->no_prefetch));
+    ZI_TRY(check_flag("poison_released", o->poison_released));
+    return check_scaling(o);
+}
+
+#define ZI_DEFAULT(field, value)  \
+    do {                          \
+        if (out->field == 0) {    \
+            out->field = (value); \
+        }                         \
+    } while (0)
+
+zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out)
+{
+    ZI_TRY(take(in, out));
+    ZI_TRY(check(out));
+    out->struct_bytes = sizeof *out;
+    out->stage = zi_stage_resolve(out->stage);
+    ZI_DEFAULT(accum_dtype, ZERO_DTYPE_F32);
+    ZI_DEFAULT(master_dtype, ZERO_DTYPE_F32);
+    ZI_DEFAULT(moment_dtype, ZERO_DTYPE_F32);
+    ZI_DEFAULT(optimizer, ZERO_OPTIMIZER_ADAMW);
+    ZI_DEFAULT(param_slots, 3);
+    ZI_DEFAULT(grad_slots, 2);
+    ZI_DEFAULT(look_ahead, 1);
+    ZI_DEFAULT(bucket_bytes, UINT64_C(1) << 20);
+    ZI_DEFAULT(loss_scale_window, 2000);
+    ZI_DEFAULT(loss_scale_hysteresis, 1);
+    if (out->loss_scale_min == 0.0f) {
+        out->loss_scale_min = 1.0f;
+    }
+#ifdef ZI_DEBUG
+    out->poison_released = 1;
+#endif
+    return ZERO_OK;
+}

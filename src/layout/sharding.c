@@ -1,0 +1,125 @@
+/* Owns the meaning of a stage: everything else sees three degrees. */
+#include "layout/sharding.h"
+
+#include <inttypes.h>
+
+#include "core/check.h"
+#include "core/error.h"
+
+typedef struct chain {
+    uint32_t degree[5]; /* ascending, each dividing the next; degree[4] is the world */
+} chain;
+
+static chain chain_of(const zero_sharding *s)
+{
+    const uint32_t low = s->param < s->grad ? s->param : s->grad;
+    const uint32_t high = s->param < s->grad ? s->grad : s->param;
+    return (chain){{1, low, high, s->optimizer, s->world}};
+}
+
+zero_stage zi_stage_resolve(zero_stage stage)
+{
+    return stage == ZERO_STAGE_DEFAULT ? ZERO_STAGE_3 : stage;
+}
+
+/* What a stage splits. */
+typedef struct split {
+    int param;
+    int grad;
+    int optimizer;
+} split;
+
+static zero_status split_of(zero_stage stage, split *out)
+{
+    switch (stage) {
+    case ZERO_STAGE_0:
+        *out = (split){0, 0, 0};
+        return ZERO_OK;
+    case ZERO_STAGE_1:
+        *out = (split){0, 0, 1};
+        return ZERO_OK;
+    case ZERO_STAGE_2:
+        *out = (split){0, 1, 1};
+        return ZERO_OK;
+    case ZERO_STAGE_DEFAULT:
+    case ZERO_STAGE_3:
+        *out = (split){1, 1, 1};
+        return ZERO_OK;
+    }
+    ZI_FAIL(ZERO_INVALID_ARGUMENT, "stage %d is not one of ZERO_STAGE_0 to ZERO_STAGE_3",
+            (int)stage);
+}
+
+static zero_status check_group(const char *field, uint32_t group, int is_split, uint32_t world)
+{
+    if (group > 1 && !is_split) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s %" PRIu32 ": this stage does not split that state; leave it 0", field, group);
+    }
+    if (group != 0 && world % group != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s %" PRIu32 " does not divide the world of %" PRIu32 " ranks", field, group,
+                world);
+    }
+    return ZERO_OK;
+}
+
+static uint32_t first_set(uint32_t a, uint32_t b)
+{
+    return a != 0 ? a : b;
+}
+
+zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t world,
+                                zero_sharding *sharding)
+{
+    split splits = {0, 0, 0};
+    ZI_TRY(split_of(options->stage, &splits));
+    ZI_TRY(check_group("shard_group", options->shard_group, splits.optimizer, world));
+    ZI_TRY(check_group("grad_group", options->grad_group, splits.grad, world));
+    ZI_TRY(check_group("optimizer_group", options->optimizer_group, splits.optimizer, world));
+    const uint32_t shard = first_set(options->shard_group, world);
+    const uint32_t grad = first_set(options->grad_group, shard);
+    *sharding = (zero_sharding){
+        .world = world,
+        .param = splits.param ? shard : 1,
+        .grad = splits.grad && options->accumulation != ZERO_ACCUMULATION_LOCAL ? grad : 1,
+        .optimizer =
+            splits.optimizer ? first_set(options->optimizer_group, splits.grad ? grad : shard) : 1,
+    };
+    if (sharding->grad != 1 && sharding->grad % sharding->param != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "grad_group %" PRIu32 " is not a multiple of shard_group "
+                "%" PRIu32,
+                sharding->grad, sharding->param);
+    }
+    const uint32_t inner = sharding->grad > sharding->param ? sharding->grad : sharding->param;
+    if (sharding->optimizer % inner != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "optimizer_group %" PRIu32 " is not a multiple of %" PRIu32
+                ", the ranks that parameters and gradients are split over",
+                sharding->optimizer, inner);
+    }
+    return ZERO_OK;
+}
+
+uint32_t zi_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t degree)
+{
+    const chain c = chain_of(sharding);
+    uint32_t index = 0;
+    for (int i = 1; i < 5 && c.degree[i - 1] < degree; i++) {
+        const uint32_t radix = c.degree[i] / c.degree[i - 1];
+        index = index * radix + rank / c.degree[i - 1] % radix;
+    }
+    zi_assert_cmp(index, <, degree);
+    return index;
+}
+
+void zi_shard_members(const zero_sharding *sharding, uint32_t rank, uint32_t from, uint32_t to,
+                      uint32_t *members)
+{
+    /* Digits up to `from` and beyond `to` are this rank's own; those between run. */
+    for (uint32_t i = 0; i < to / from; i++) {
+        const uint32_t peer = rank % from + i * from + rank / to * to;
+        members[zi_shard_index(sharding, peer, to) % (to / from)] = peer;
+    }
+}

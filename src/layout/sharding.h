@@ -1,0 +1,34 @@
+/* Over how many ranks each state is split, who holds which slice, and which ranks talk to each
+ * other.
+ *
+ * The degrees form a chain, each dividing the next: 1 | a | b | optimizer | world, where a and b
+ * are the degrees of parameters and gradients in ascending order. A flat is world slices; a shard
+ * of degree D is world / D neighbouring ones. Rank r, written in the chain's mixed radix with its
+ * lowest digit first, owns the slice whose index is the same digits read with the first as the most
+ * significant: so a rank's optimizer shard lies inside its gradient and parameter shards, and
+ * neighbours in rank form the parameter groups. For stages 0-3 slice r belongs to rank r. */
+#ifndef ZI_LAYOUT_SHARDING_H
+#define ZI_LAYOUT_SHARDING_H
+
+#include <stdint.h>
+
+#include "zero/options.h"
+#include "zero/plan.h"
+
+/* The stage that an unset one stands for; others are returned as they are. */
+zero_stage zi_stage_resolve(zero_stage stage);
+
+/* Degrees from stage and group sizes. The only reader of the stage. */
+zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t world,
+                                zero_sharding *sharding);
+
+/* Index of the shard that `rank` holds of a flat split over `degree` ranks (one of the chain's
+ * degrees). */
+uint32_t zi_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t degree);
+
+/* The ranks that hold the parts, of degree `to`, of the shard of degree `from` that `rank` holds;
+ * members[i] holds the i-th part. Writes to / from members. */
+void zi_shard_members(const zero_sharding *sharding, uint32_t rank, uint32_t from, uint32_t to,
+                      uint32_t *members);
+
+#endif

@@ -1,0 +1,217 @@
+/* Owns the grouping of units into buckets, and of units and buckets into classes that share slots.
+ */
+#include <stdlib.h>
+
+#include "core/arena.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "layout/layout.h"
+
+static uint64_t flat_bytes(uint64_t count, zero_dtype dtype)
+{
+    return zi_align_up(count * zero_dtype_bytes(dtype), ZI_ARENA_ALIGN);
+}
+
+/* Add a unit's trained flats to the bucket that is open. */
+static void fill_bucket(zi_layout *layout, zi_bucket *bucket, uint32_t index, uint32_t unit)
+{
+    const zi_unit_place *place = &layout->units[unit];
+    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+        zi_flat *flat = &layout->flats[f];
+        if (!flat->trained) {
+            continue;
+        }
+        flat->bucket = index;
+        layout->bucket_flats[bucket->flat_first + bucket->flat_count++] = f;
+        if (!zi_flat_grad_in_place(layout, flat)) {
+            flat->grad_slot_at = bucket->slot_bytes;
+            bucket->slot_bytes += flat_bytes(flat->count, flat->grad_dtype);
+        }
+        bucket->wire_bytes += flat_bytes(flat->count, flat->wire_dtype);
+    }
+    bucket->unit_count++;
+    bucket->tied = place->tied_by != 0;
+    layout->units[unit].bucket = index;
+}
+
+static uint64_t unit_grad_bytes(const zi_layout *layout, uint32_t unit)
+{
+    uint64_t bytes = 0;
+    const zi_unit_place *place = &layout->units[unit];
+    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+        if (layout->flats[f].trained) {
+            bytes += flat_bytes(layout->flats[f].count, layout->flats[f].grad_dtype);
+        }
+    }
+    return bytes;
+}
+
+static bool unit_is_trained(const zi_layout *layout, uint32_t unit)
+{
+    const zi_unit_place *place = &layout->units[unit];
+    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+        if (layout->flats[f].trained) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the wire type differs anywhere where ranks really exchange. */
+static bool needs_wire(const zi_layout *layout)
+{
+    const zero_sharding *s = &layout->sharding;
+    for (uint32_t f = 0; f < layout->flat_count; f++) {
+        const zi_flat *flat = &layout->flats[f];
+        const zero_dtype source = s->grad > 1 ? flat->grad_dtype : layout->options.accum_dtype;
+        if (flat->trained && s->world > 1 && flat->wire_dtype != source) {
+            return true;
+        }
+    }
+    return false;
+}
+
+zero_status zi_layout_make_buckets(zi_layout *layout)
+{
+    ZI_TRY(zi_calloc(layout->unit_count, sizeof *layout->buckets, (void **)&layout->buckets));
+    ZI_TRY(zi_calloc(layout->flat_count, sizeof *layout->bucket_flats,
+                     (void **)&layout->bucket_flats));
+    uint32_t flats = 0;
+    uint64_t open_bytes = 0;
+    bool open = false;
+    for (uint32_t i = layout->unit_count; i-- > 0;) {
+        layout->units[i].bucket = ZI_NO_INDEX;
+        if (!unit_is_trained(layout, i)) {
+            continue;
+        }
+        /* A tied owner waits for more than its neighbours do, so it never shares. */
+        const bool alone = layout->units[i].tied_by != 0;
+        if (!open || alone) {
+            layout->buckets[layout->bucket_count++] =
+                (zi_bucket){.flat_first = flats, .grad_class = ZI_NO_INDEX};
+            open_bytes = 0;
+        }
+        zi_bucket *bucket = &layout->buckets[layout->bucket_count - 1];
+        fill_bucket(layout, bucket, layout->bucket_count - 1, i);
+        flats = bucket->flat_first + bucket->flat_count;
+        open_bytes += unit_grad_bytes(layout, i);
+        open = !alone && open_bytes < layout->options.bucket_bytes &&
+               bucket->flat_count + 6 <= ZI_BUCKET_FLATS_MAX;
+    }
+    for (uint32_t i = 0; i < layout->bucket_count && needs_wire(layout); i++) {
+        layout->wire_bytes = zi_max_u64(layout->wire_bytes, layout->buckets[i].wire_bytes);
+    }
+    return ZERO_OK;
+}
+
+/* A unit or bucket to be given a class. */
+typedef struct candidate {
+    uint64_t bytes;
+    uint32_t index;
+    bool tied;
+} candidate;
+
+static int by_bytes_falling(const void *left, const void *right)
+{
+    const candidate *a = left;
+    const candidate *b = right;
+    if (a->bytes != b->bytes) {
+        return a->bytes < b->bytes ? 1 : -1;
+    }
+    return a->index < b->index ? -1 : a->index > b->index;
+}
+
+/* Cut the sorted candidates into classes; class_of[k] is candidate k's class. */
+static uint32_t classify(candidate *candidates, uint32_t count, uint32_t slots,
+                         zi_slot_class *classes, uint32_t *class_of)
+{
+    uint32_t class_count = 0;
+    if (count != 0) {
+        qsort(candidates, count, sizeof *candidates, by_bytes_falling);
+    }
+    uint32_t k = 0;
+    while (k < count) {
+        zi_slot_class *class = &classes[class_count];
+        *class = (zi_slot_class){.slot_bytes = candidates[k].bytes};
+        bool tied = false;
+        while (k < count && candidates[k].bytes >= class->slot_bytes - class->slot_bytes / 2) {
+            class_of[k] = class_count;
+            tied = tied || candidates[k].tied;
+            class->member_count++;
+            k++;
+        }
+        class->slot_count = (uint32_t)zi_min_u64(slots + (tied ? 1 : 0), class->member_count);
+        class_count++;
+    }
+    return class_count;
+}
+
+static uint32_t unit_candidates(zi_layout *layout, candidate *candidates)
+{
+    uint32_t count = 0;
+    for (uint32_t u = 0; u < layout->unit_count; u++) {
+        zi_unit_place *place = &layout->units[u];
+        place->param_class = ZI_NO_INDEX;
+        for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+            layout->flats[f].slot_at = place->slot_bytes;
+            place->slot_bytes += flat_bytes(layout->flats[f].count, layout->flats[f].dtype);
+        }
+        if (layout->sharding.param > 1 && place->flat_count != 0) {
+            candidates[count++] = (candidate){place->slot_bytes, u, false};
+        }
+    }
+    return count;
+}
+
+static uint32_t bucket_candidates(const zi_layout *layout, candidate *candidates)
+{
+    uint32_t count = 0;
+    for (uint32_t b = 0; b < layout->bucket_count; b++) {
+        const zi_bucket *bucket = &layout->buckets[b];
+        bool in_place = true;
+        for (uint32_t i = 0; i < bucket->flat_count; i++) {
+            const uint32_t f = layout->bucket_flats[bucket->flat_first + i];
+            in_place = in_place && zi_flat_grad_in_place(layout, &layout->flats[f]);
+        }
+        if (!in_place) {
+            candidates[count++] = (candidate){bucket->slot_bytes, b, bucket->tied};
+        }
+    }
+    return count;
+}
+
+static void assign(zi_layout *layout, candidate *candidates, uint32_t *class_of)
+{
+    uint32_t count = unit_candidates(layout, candidates);
+    layout->param_class_count =
+        classify(candidates, count, layout->options.param_slots, layout->param_classes, class_of);
+    for (uint32_t k = 0; k < count; k++) {
+        layout->units[candidates[k].index].param_class = class_of[k];
+    }
+    count = bucket_candidates(layout, candidates);
+    layout->grad_class_count =
+        classify(candidates, count, layout->options.grad_slots, layout->grad_classes, class_of);
+    for (uint32_t k = 0; k < count; k++) {
+        layout->buckets[candidates[k].index].grad_class = class_of[k];
+    }
+}
+
+zero_status zi_layout_make_classes(zi_layout *layout)
+{
+    const size_t most = layout->unit_count;
+    ZI_TRY(zi_calloc(most, sizeof *layout->param_classes, (void **)&layout->param_classes));
+    ZI_TRY(zi_calloc(most, sizeof *layout->grad_classes, (void **)&layout->grad_classes));
+    candidate *candidates = NULL;
+    uint32_t *class_of = NULL;
+    zero_status status = zi_calloc(most, sizeof *candidates, (void **)&candidates);
+    if (status == ZERO_OK) {
+        status = zi_calloc(most, sizeof *class_of, (void **)&class_of);
+    }
+    if (status == ZERO_OK) {
+        assign(layout, candidates, class_of);
+    }
+    zi_free(candidates);
+    zi_free(class_of);
+    return status;
+}

@@ -1,0 +1,51 @@
+/* State shared by the two halves of the gradient shard: lending (grads.c) and reducing (reduce.c).
+ */
+#ifndef ZI_STAGE2_GRAD_INTERNAL_H
+#define ZI_STAGE2_GRAD_INTERNAL_H
+
+#include "stage2/grads.h"
+
+typedef struct grad_unit {
+    uint32_t own_count; /* acquires by its own name */
+    uint32_t tie_count; /* acquires through units that tie to it */
+    uint32_t ties_done; /* of those units, how many are ready in this micro-step */
+    bool own_done;      /* declared ready by its own name in this micro-step */
+    bool ready;         /* complete: counted in its bucket */
+    bool zeroed;        /* in-place flats hold this step's sum, not the last one's */
+} grad_unit;
+
+typedef struct grad_bucket {
+    uint32_t slot; /* in its class; ZI_NO_INDEX: none */
+    uint32_t ready_count;
+    zi_event *ready;
+    zi_event *reduced;
+} grad_bucket;
+
+/* A flat's three reductions; the batches of a bucket's flats are neighbours. */
+typedef struct grad_batches {
+    zi_collective *scatter;
+    zi_collective *narrow;
+    zi_collective *replica;
+} grad_batches;
+
+struct zi_grads {
+    zi_grads_desc desc;
+    const zi_layout *layout;
+    bool first;        /* micro-step of the step */
+    bool last;         /* the boundary */
+    bool norm_cleared; /* for this boundary */
+    uint32_t next;     /* bucket to be reduced next in this micro-step */
+    grad_unit *units;
+    grad_bucket *buckets;
+    uint32_t *slot_buckets; /* bucket in each slot, all classes end to end; ZI_NO_INDEX: free */
+    uint32_t *slot_last;    /* bucket that was in it last: its `reduced` gates reuse */
+    uint32_t *class_slots;
+    grad_batches batches; /* by position in layout->bucket_flats */
+    zi_event *consumed;
+};
+
+/* Enqueue the reduction of bucket grads->next and step to the one after. */
+zero_status zi_grads_reduce_next(zi_grads *grads);
+unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket);
+
+#endif

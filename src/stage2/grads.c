@@ -1,0 +1,357 @@
+/* Owns the lending of gradient buffers and the states of units and buckets.
+ * Invariant: buckets before grads->next are reduced in this micro-step, the others are not. */
+#include "stage2/grads.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "stage2/grad_internal.h"
+
+static zero_status allocate(zi_grads *grads)
+{
+    const zi_layout *layout = grads->layout;
+    uint32_t slot_count = 0;
+    ZI_TRY(zi_calloc(layout->grad_class_count, sizeof *grads->class_slots,
+                     (void **)&grads->class_slots));
+    for (uint32_t i = 0; i < layout->grad_class_count; i++) {
+        grads->class_slots[i] = slot_count;
+        slot_count += layout->grad_classes[i].slot_count;
+    }
+    ZI_TRY(zi_calloc(layout->unit_count, sizeof *grads->units, (void **)&grads->units));
+    ZI_TRY(zi_calloc(layout->bucket_count, sizeof *grads->buckets, (void **)&grads->buckets));
+    ZI_TRY(zi_calloc(slot_count, sizeof *grads->slot_buckets, (void **)&grads->slot_buckets));
+    ZI_TRY(zi_calloc(slot_count, sizeof *grads->slot_last, (void **)&grads->slot_last));
+    for (uint32_t i = 0; i < slot_count; i++) {
+        grads->slot_buckets[i] = ZI_NO_INDEX;
+        grads->slot_last[i] = ZI_NO_INDEX;
+    }
+    const size_t flats = layout->flat_count;
+    ZI_TRY(zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.scatter));
+    ZI_TRY(zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.narrow));
+    return zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.replica);
+}
+
+static zero_status build(zi_grads *grads)
+{
+    const zi_device *device = grads->desc.device;
+    ZI_TRY(allocate(grads));
+    for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
+        grads->buckets[b].slot = ZI_NO_INDEX;
+        ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].ready));
+        ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].reduced));
+    }
+    return device->ops->event_create(device->self, &grads->consumed);
+}
+
+zero_status zi_grads_create(const zi_grads_desc *desc, zi_grads **out)
+{
+    *out = NULL;
+    zi_grads *grads = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *grads, (void **)&grads));
+    grads->desc = *desc;
+    grads->layout = desc->layout;
+    const zero_status status = build(grads);
+    if (status != ZERO_OK) {
+        zi_grads_destroy(grads);
+        return status;
+    }
+    *out = grads;
+    return ZERO_OK;
+}
+
+void zi_grads_destroy(zi_grads *grads)
+{
+    if (grads == NULL) {
+        return;
+    }
+    const zi_device *device = grads->desc.device;
+    for (uint32_t b = 0; grads->buckets != NULL && b < grads->layout->bucket_count; b++) {
+        device->ops->event_destroy(device->self, grads->buckets[b].ready);
+        device->ops->event_destroy(device->self, grads->buckets[b].reduced);
+    }
+    device->ops->event_destroy(device->self, grads->consumed);
+    zi_free(grads->units);
+    zi_free(grads->buckets);
+    zi_free(grads->slot_buckets);
+    zi_free(grads->slot_last);
+    zi_free(grads->class_slots);
+    zi_free(grads->batches.scatter);
+    zi_free(grads->batches.narrow);
+    zi_free(grads->batches.replica);
+    zi_free(grads);
+}
+
+static const char *name_of(const zi_grads *grads, uint32_t unit)
+{
+    return grads->layout->unit_infos[unit].name;
+}
+
+void zi_grads_micro_begin(zi_grads *grads, bool first, bool last)
+{
+    grads->first = first;
+    grads->last = last;
+    grads->norm_cleared = false;
+    grads->next = 0;
+    for (uint32_t u = 0; u < grads->layout->unit_count; u++) {
+        const bool zeroed = !first && grads->units[u].zeroed;
+        grads->units[u] = (grad_unit){.zeroed = zeroed};
+    }
+    for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
+        grads->buckets[b].ready_count = 0;
+    }
+}
+
+unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket)
+{
+    const zi_slot_class *class =
+        &grads->layout->grad_classes[grads->layout->buckets[bucket].grad_class];
+    return grads->desc.slots + class->slots_at + grads->buckets[bucket].slot * class->slot_bytes;
+}
+
+/* A free slot of the bucket's class, the longest unused first, or ZI_NO_INDEX. */
+static uint32_t free_slot(const zi_grads *grads, uint32_t class)
+{
+    const zi_device *device = grads->desc.device;
+    uint32_t found = ZI_NO_INDEX;
+    for (uint32_t s = 0; s < grads->layout->grad_classes[class].slot_count; s++) {
+        const uint32_t index = grads->class_slots[class] + s;
+        if (grads->slot_buckets[index] != ZI_NO_INDEX) {
+            continue;
+        }
+        const uint32_t last = grads->slot_last[index];
+        if (last == ZI_NO_INDEX ||
+            device->ops->event_done(device->self, grads->buckets[last].reduced)) {
+            return s;
+        }
+        found = found == ZI_NO_INDEX ? s : found;
+    }
+    return found;
+}
+
+/* Whether any unit of the bucket is acquired now. */
+static bool bucket_in_use(const zi_grads *grads, uint32_t bucket)
+{
+    const zi_bucket *place = &grads->layout->buckets[bucket];
+    for (uint32_t i = 0; i < place->flat_count; i++) {
+        const uint32_t flat = grads->layout->bucket_flats[place->flat_first + i];
+        if (zi_grads_in_use(grads, grads->layout->flats[flat].unit)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static zero_status no_slot(const zi_grads *grads, uint32_t unit, uint32_t class)
+{
+    const uint32_t count = grads->layout->grad_classes[class].slot_count;
+    const uint32_t held = grads->slot_buckets[grads->class_slots[class]];
+    const uint32_t flat = grads->layout->bucket_flats[grads->layout->buckets[held].flat_first];
+    ZI_FAIL(ZERO_STATE,
+            "unit %" PRIu32 " \"%.40s\" finds all %" PRIu32
+            " gradient slots of its size held (unit "
+            "\"%.40s\" among them); set grad_slots to %" PRIu32 " or more",
+            unit, name_of(grads, unit), count, name_of(grads, grads->layout->flats[flat].unit),
+            count + 1);
+}
+
+/* Find the bucket a slot. When none is free, buckets before it whose turn has come are given up as
+ * left out. */
+static zero_status take_slot(zi_grads *grads, uint32_t unit, zi_stream *stream)
+{
+    const zi_device *device = grads->desc.device;
+    const uint32_t bucket = grads->layout->units[unit].bucket;
+    const uint32_t class = grads->layout->buckets[bucket].grad_class;
+    if (class == ZI_NO_INDEX || grads->buckets[bucket].slot != ZI_NO_INDEX) {
+        return ZERO_OK;
+    }
+    uint32_t slot = free_slot(grads, class);
+    while (slot == ZI_NO_INDEX && grads->next < bucket && !bucket_in_use(grads, grads->next)) {
+        ZI_TRY(zi_grads_reduce_next(grads));
+        slot = free_slot(grads, class);
+    }
+    if (slot == ZI_NO_INDEX) {
+        return no_slot(grads, unit, class);
+    }
+    const uint32_t index = grads->class_slots[class] + slot;
+    const uint32_t last = grads->slot_last[index];
+    if (last != ZI_NO_INDEX) {
+        ZI_TRY(device->ops->stream_wait(device->self, stream, grads->buckets[last].reduced,
+                                        &grads->desc.stats->grad_wait_ns));
+    }
+    grads->slot_buckets[index] = bucket;
+    grads->slot_last[index] = bucket;
+    grads->buckets[bucket].slot = slot;
+    return device->ops->fill(device->self, stream, zi_grads_slot_data(grads, bucket), 0,
+                             grads->layout->buckets[bucket].slot_bytes);
+}
+
+/* In-place flats start the step at zero, once the last step has read them. */
+static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stream)
+{
+    const zi_device *device = grads->desc.device;
+    const zi_unit_place *place = &grads->layout->units[unit];
+    if (grads->units[unit].zeroed) {
+        return ZERO_OK;
+    }
+    grads->units[unit].zeroed = true;
+    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+        const zi_flat *flat = &grads->layout->flats[f];
+        if (flat->trained && zi_flat_grad_in_place(grads->layout, flat)) {
+            ZI_TRY(device->ops->stream_wait(device->self, stream, grads->consumed,
+                                            &grads->desc.stats->grad_wait_ns));
+            ZI_TRY(device->ops->fill(device->self, stream, grads->desc.shards + flat->grad_at, 0,
+                                     flat->count * zero_dtype_bytes(flat->grad_dtype)));
+        }
+    }
+    return ZERO_OK;
+}
+
+/* Checks and buffers for one unit; counts are the caller's to raise. */
+static zero_status open_unit(zi_grads *grads, uint32_t unit, zi_stream *stream)
+{
+    grad_unit *state = &grads->units[unit];
+    const uint32_t bucket = grads->layout->units[unit].bucket;
+    if (state->ready) {
+        ZI_FAIL(ZERO_STATE,
+                "unit %" PRIu32 " \"%.60s\": its gradient of this micro-step was already "
+                "declared ready",
+                unit, name_of(grads, unit));
+    }
+    if (bucket == ZI_NO_INDEX) {
+        return ZERO_OK; /* only what it ties to is trained */
+    }
+    if (bucket < grads->next) {
+        ZI_FAIL(ZERO_STATE,
+                "unit %" PRIu32 " \"%.40s\": its gradient comes after its turn in the order "
+                "of backward; raise grad_slots above %" PRIu32 " or describe units in the "
+                "order forward uses them",
+                unit, name_of(grads, unit), grads->layout->options.grad_slots);
+    }
+    ZI_TRY(take_slot(grads, unit, stream));
+    ZI_TRY(zero_in_place(grads, unit, stream));
+    return ZERO_OK;
+}
+
+static bool is_trained(const zi_grads *grads, uint32_t unit)
+{
+    const zi_unit_place *place = &grads->layout->units[unit];
+    bool trained = place->bucket != ZI_NO_INDEX;
+    for (uint32_t i = 0; i < place->owner_count; i++) {
+        const uint32_t owner = grads->layout->owners[place->owner_first + i];
+        trained = trained || grads->layout->units[owner].bucket != ZI_NO_INDEX;
+    }
+    return trained;
+}
+
+zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
+{
+    const zi_unit_place *place = &grads->layout->units[unit];
+    if (!is_trained(grads, unit)) {
+        ZI_FAIL(ZERO_STATE,
+                "unit %" PRIu32 " \"%.60s\" has no trained tensor, so it has no gradient", unit,
+                name_of(grads, unit));
+    }
+    for (uint32_t i = 0; i < place->owner_count; i++) {
+        ZI_TRY(open_unit(grads, grads->layout->owners[place->owner_first + i], stream));
+    }
+    ZI_TRY(open_unit(grads, unit, stream));
+    for (uint32_t i = 0; i < place->owner_count; i++) {
+        grads->units[grads->layout->owners[place->owner_first + i]].tie_count++;
+    }
+    grads->units[unit].own_count++;
+    grads->units[unit].own_done = false;
+    return ZERO_OK;
+}
+
+/* Count the unit in its bucket once all who add to it have. */
+static zero_status settle(zi_grads *grads, uint32_t unit, zi_stream *stream)
+{
+    const zi_device *device = grads->desc.device;
+    grad_unit *state = &grads->units[unit];
+    const uint32_t bucket = grads->layout->units[unit].bucket;
+    const bool complete = state->own_count == 0 && state->tie_count == 0 && state->own_done &&
+                          state->ties_done == grads->layout->units[unit].tied_by;
+    if (bucket != ZI_NO_INDEX) {
+        ZI_TRY(device->ops->event_record(device->self, grads->buckets[bucket].ready, stream));
+    }
+    if (!complete || state->ready) {
+        return ZERO_OK;
+    }
+    state->ready = true;
+    if (bucket == ZI_NO_INDEX) {
+        return ZERO_OK;
+    }
+    grads->buckets[bucket].ready_count++;
+    while (grads->next < grads->layout->bucket_count &&
+           grads->buckets[grads->next].ready_count ==
+               grads->layout->buckets[grads->next].unit_count) {
+        ZI_TRY(zi_grads_reduce_next(grads));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_grads_ready(zi_grads *grads, uint32_t unit, zi_stream *stream)
+{
+    const zi_unit_place *place = &grads->layout->units[unit];
+    grad_unit *state = &grads->units[unit];
+    if (state->own_count == 0) {
+        ZI_FAIL(ZERO_STATE,
+                "unit %" PRIu32 " \"%.60s\": its gradient is not acquired; call "
+                "zero_unit_grad_acquire first",
+                unit, name_of(grads, unit));
+    }
+    state->own_count--;
+    state->own_done = state->own_count == 0;
+    for (uint32_t i = 0; i < place->owner_count; i++) {
+        grad_unit *owner = &grads->units[grads->layout->owners[place->owner_first + i]];
+        owner->tie_count--;
+        owner->ties_done += state->own_done;
+    }
+    for (uint32_t i = 0; i < place->owner_count; i++) {
+        ZI_TRY(settle(grads, grads->layout->owners[place->owner_first + i], stream));
+    }
+    return settle(grads, unit, stream);
+}
+
+zero_status zi_grads_micro_end(zi_grads *grads)
+{
+    for (uint32_t u = 0; u < grads->layout->unit_count; u++) {
+        if (zi_grads_in_use(grads, u)) {
+            ZI_FAIL(ZERO_STATE,
+                    "unit %" PRIu32 " \"%.60s\": its gradient is still acquired at the end of "
+                    "the micro-step; call zero_unit_grad_ready",
+                    u, name_of(grads, u));
+        }
+    }
+    while (grads->next < grads->layout->bucket_count) {
+        ZI_TRY(zi_grads_reduce_next(grads));
+    }
+    return ZERO_OK;
+}
+
+void *zi_grads_data(const zi_grads *grads, uint32_t tensor)
+{
+    const zi_tensor_place *place = &grads->layout->tensors[tensor];
+    const zi_flat *flat = &grads->layout->flats[place->flat];
+    if (!zi_grads_in_use(grads, flat->unit)) {
+        return NULL;
+    }
+    unsigned char *base = zi_flat_grad_in_place(grads->layout, flat)
+                              ? grads->desc.shards + flat->grad_at
+                              : zi_grads_slot_data(grads, flat->bucket) + flat->grad_slot_at;
+    return base + place->offset * zero_dtype_bytes(flat->grad_dtype);
+}
+
+bool zi_grads_in_use(const zi_grads *grads, uint32_t unit)
+{
+    return grads->units[unit].own_count != 0 || grads->units[unit].tie_count != 0;
+}
+
+zero_status zi_grads_consumed(zi_grads *grads, zi_stream *stream)
+{
+    const zi_device *device = grads->desc.device;
+    return device->ops->event_record(device->self, grads->consumed, stream);
+}

@@ -1,0 +1,69 @@
+/* The gradient shard: lends slots to backward, reduces bucket by bucket as gradients become
+ * complete, accumulates micro-steps, and sums the squares.
+ *
+ * A bucket's gradient goes through up to three reductions, each over the ranks by which the degree
+ * of sharding grows: slot --(1 -> grad)--> gradient shard       every micro-step; accumulates
+ *   gradient shard --(grad -> optimizer)-->    the optimizer's part of it   at the boundary
+ *   that part --(optimizer -> world)-->        summed over replicas         at the boundary
+ * A group of one makes a reduction an identity. Where the first is one and the types agree,
+ * backward writes straight into the shard and there is no slot. The first reduction that crosses
+ * ranks uses the wire type; later ones the accumulator's.
+ *
+ * Buckets are reduced in one order on all ranks, that of backward through the units as described. A
+ * bucket that never came is reduced as zeros, at the end of the micro-step or when its turn holds
+ * up the slots.
+ *
+ * Events, per bucket (recorded by -> waited for by):
+ *   ready    the caller's stream, at each gradient ready -> reduce stream, before the reduction
+ *   reduced  reduce stream, after it                     -> the caller's stream, before the slot is
+ * lent again and consumed (step stream, after the update -> reduce and caller's streams, before
+ * shards are overwritten). */
+#ifndef ZI_STAGE2_GRADS_H
+#define ZI_STAGE2_GRADS_H
+
+#include "comm/comm.h"
+#include "device/device.h"
+#include "kernels/kernels.h"
+#include "layout/layout.h"
+#include "zero/engine.h"
+
+typedef struct zi_grads zi_grads;
+
+typedef struct zi_grads_desc {
+    const zi_layout *layout;
+    const zi_device *device;
+    const zi_kernels *kernels;
+    uint32_t rank;
+    zi_group *scatter; /* 1 -> grad */
+    zi_group *narrow;  /* grad -> optimizer */
+    zi_group *replica; /* optimizer -> world */
+    zi_stream *reduce_stream;
+    unsigned char *shards; /* arena of ZERO_ROLE_GRAD */
+    unsigned char *slots;  /* arena of ZERO_ROLE_GRAD_SLOT */
+    zi_norm_sum *norm;     /* device memory: this rank's squares of its optimizer part */
+    zero_stats *stats;
+} zi_grads_desc;
+
+zero_status zi_grads_create(const zi_grads_desc *desc, zi_grads **out);
+void zi_grads_destroy(zi_grads *grads); /* accepts NULL; the reduce stream is idle or gone */
+
+/* first: of this step. last: the boundary. */
+void zi_grads_micro_begin(zi_grads *grads, bool first, bool last);
+zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream);
+zero_status zi_grads_ready(zi_grads *grads, uint32_t unit, zi_stream *stream);
+/* Reduce what is left, missing gradients as zeros. STATE when a unit's gradient is still acquired.
+ */
+zero_status zi_grads_micro_end(zi_grads *grads);
+
+/* A trained tensor's gradient while its unit's is acquired, else NULL. */
+void *zi_grads_data(const zi_grads *grads, uint32_t tensor);
+bool zi_grads_in_use(const zi_grads *grads, uint32_t unit);
+
+/* A flat's reduced gradient: this rank's part of degree optimizer, accum_dtype. */
+void *zi_grads_reduced(const zi_grads *grads, uint32_t flat);
+/* Let `stream` wait until the boundary's reductions are done. */
+zero_status zi_grads_wait_reduced(zi_grads *grads, zi_stream *stream);
+/* What is on `stream` so far was the last to read the reduced gradients. */
+zero_status zi_grads_consumed(zi_grads *grads, zi_stream *stream);
+
+#endif

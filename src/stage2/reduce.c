@@ -1,0 +1,239 @@
+/* Owns what is put on the reduce stream: casts to the wire type, the three reductions, the sum of
+ * squares. */
+#include <string.h>
+
+#include "core/check.h"
+#include "core/error.h"
+#include "layout/sharding.h"
+#include "stage2/grad_internal.h"
+
+static const zi_device_ops *ops_of(const zi_grads *grads)
+{
+    return grads->desc.device->ops;
+}
+
+static void *self_of(const zi_grads *grads)
+{
+    return grads->desc.device->self;
+}
+
+/* One bucket on its way through the reductions. */
+typedef struct bucket_job {
+    uint32_t bucket;
+    const zi_bucket *place;
+    bool wired; /* a reduction has crossed ranks already: the rest stays in accum_dtype */
+} bucket_job;
+
+static uint32_t flat_at(const zi_grads *grads, const bucket_job *job, uint32_t i)
+{
+    return grads->layout->bucket_flats[job->place->flat_first + i];
+}
+
+/* Elements of the flat's gradient shard before this rank's optimizer part. */
+static uint64_t part_offset(const zi_grads *grads, const zi_flat *flat)
+{
+    const zero_sharding *s = &grads->layout->sharding;
+    const uint32_t parts = s->optimizer / s->grad;
+    const uint32_t part = zi_shard_index(s, grads->desc.rank, s->optimizer) % parts;
+    return part * zi_shard_count(grads->layout, flat, s->optimizer);
+}
+
+void *zi_grads_reduced(const zi_grads *grads, uint32_t flat)
+{
+    const zi_flat *place = &grads->layout->flats[flat];
+    return grads->desc.shards + place->grad_at +
+           part_offset(grads, place) * zero_dtype_bytes(grads->layout->options.accum_dtype);
+}
+
+/* Cast what is to be sent to the wire buffer when its type asks for it; *send and *dtype are
+ * updated. The buffer is free: its last use was an earlier batch of this stream. */
+static zero_status to_wire(zi_grads *grads, const zi_flat *flat, uint64_t wire_at, uint64_t count,
+                           zi_collective *collective)
+{
+    if (flat->wire_dtype == collective->send_dtype || collective->send == NULL) {
+        collective->send_dtype = flat->wire_dtype;
+        return ZERO_OK;
+    }
+    unsigned char *wire = grads->desc.slots + grads->layout->wire_at + wire_at;
+    const zi_kernels *kernels = grads->desc.kernels;
+    ZI_TRY(kernels->ops->cast(kernels->self, grads->desc.reduce_stream, wire, flat->wire_dtype,
+                              collective->send, collective->send_dtype, count));
+    collective->send = wire;
+    collective->send_dtype = flat->wire_dtype;
+    return ZERO_OK;
+}
+
+static uint64_t wire_stride(const zi_flat *flat, uint64_t count)
+{
+    const uint64_t bytes = count * zero_dtype_bytes(flat->wire_dtype);
+    return (bytes + 255) / 256 * 256;
+}
+
+static uint32_t exact_flag(const zi_grads *grads)
+{
+    return grads->layout->options.reduction == ZERO_REDUCTION_EXACT ? ZI_COLLECTIVE_EXACT : 0;
+}
+
+/* Count a batch that crosses ranks. */
+static void count_batch(zi_grads *grads, const bucket_job *job, const zi_group *group,
+                        const zi_collective *batch, uint32_t batch_count)
+{
+    if (group->size == 1) {
+        return;
+    }
+    grads->desc.stats->reduces += job->place->unit_count;
+    for (uint32_t i = 0; i < batch_count; i++) {
+        const uint64_t sent =
+            batch[i].count * (batch[i].kind == ZI_REDUCE_SCATTER ? group->size : 1);
+        grads->desc.stats->reduce_bytes += sent * zero_dtype_bytes(batch[i].send_dtype);
+    }
+}
+
+/* Slot to gradient shard, every micro-step; nothing for flats that backward writes in place. */
+static zero_status scatter(zi_grads *grads, bucket_job *job)
+{
+    const zi_layout *layout = grads->layout;
+    zi_group *group = grads->desc.scatter;
+    zi_collective *batch = &grads->batches.scatter[job->place->flat_first];
+    const bool crosses = group->size > 1;
+    uint32_t used = 0;
+    uint64_t wire_at = 0;
+    for (uint32_t i = 0; i < job->place->flat_count; i++) {
+        const zi_flat *flat = &layout->flats[flat_at(grads, job, i)];
+        if (zi_flat_grad_in_place(layout, flat)) {
+            continue;
+        }
+        const bool touched = grads->buckets[job->bucket].slot != ZI_NO_INDEX;
+        zi_collective *c = &batch[used++];
+        *c = (zi_collective){
+            .kind = ZI_REDUCE_SCATTER,
+            .flags = exact_flag(grads) | (grads->first ? 0 : (uint32_t)ZI_COLLECTIVE_ACCUMULATE),
+            .send_dtype = flat->grad_dtype,
+            .recv_dtype = layout->options.accum_dtype,
+            .tag = flat->unit,
+            .count = zi_shard_count(layout, flat, layout->sharding.grad),
+            .send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL,
+            .recv = grads->desc.shards + flat->grad_at};
+        if (crosses) {
+            ZI_TRY(to_wire(grads, flat, wire_at, flat->count, c));
+            wire_at += wire_stride(flat, flat->count);
+        }
+    }
+    if (used == 0) {
+        return ZERO_OK;
+    }
+    job->wired = crosses;
+    count_batch(grads, job, group, batch, used);
+    return zi_group_submit(group, grads->desc.reduce_stream, batch, used);
+}
+
+/* Gradient shard to the optimizer's part, then over the replicas. */
+static zero_status boundary_batch(zi_grads *grads, bucket_job *job, zi_collective_kind kind)
+{
+    const zi_layout *layout = grads->layout;
+    const bool narrows = kind == ZI_REDUCE_SCATTER;
+    zi_group *group = narrows ? grads->desc.narrow : grads->desc.replica;
+    zi_collective *batch =
+        (narrows ? grads->batches.narrow : grads->batches.replica) + job->place->flat_first;
+    if (group->size == 1) {
+        return ZERO_OK;
+    }
+    uint64_t wire_at = 0;
+    for (uint32_t i = 0; i < job->place->flat_count; i++) {
+        const uint32_t index = flat_at(grads, job, i);
+        const zi_flat *flat = &layout->flats[index];
+        const uint64_t part = zi_shard_count(layout, flat, layout->sharding.optimizer);
+        const uint64_t sent = narrows ? part * group->size : part;
+        batch[i] = (zi_collective){.kind = kind,
+                                   .flags = exact_flag(grads),
+                                   .send_dtype = layout->options.accum_dtype,
+                                   .recv_dtype = layout->options.accum_dtype,
+                                   .tag = flat->unit,
+                                   .count = part,
+                                   .send = narrows ? grads->desc.shards + flat->grad_at
+                                                   : zi_grads_reduced(grads, index),
+                                   .recv = zi_grads_reduced(grads, index)};
+        if (!job->wired) {
+            ZI_TRY(to_wire(grads, flat, wire_at, sent, &batch[i]));
+            wire_at += wire_stride(flat, sent);
+        }
+    }
+    job->wired = true;
+    count_batch(grads, job, group, batch, job->place->flat_count);
+    return zi_group_submit(group, grads->desc.reduce_stream, batch, job->place->flat_count);
+}
+
+/* In-place flats of units that never came in this step still hold the last step's sum. */
+static zero_status zero_missing(zi_grads *grads, const bucket_job *job)
+{
+    for (uint32_t i = 0; i < job->place->flat_count; i++) {
+        const zi_flat *flat = &grads->layout->flats[flat_at(grads, job, i)];
+        if (zi_flat_grad_in_place(grads->layout, flat) && !grads->units[flat->unit].zeroed) {
+            ZI_TRY(ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream,
+                                       grads->desc.shards + flat->grad_at, 0,
+                                       flat->count * zero_dtype_bytes(flat->grad_dtype)));
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
+{
+    const zi_layout *layout = grads->layout;
+    const zi_kernels *kernels = grads->desc.kernels;
+    for (uint32_t i = 0; i < job->place->flat_count; i++) {
+        const uint32_t index = flat_at(grads, job, i);
+        ZI_TRY(kernels->ops->square_sum(
+            kernels->self, grads->desc.reduce_stream, zi_grads_reduced(grads, index),
+            layout->options.accum_dtype,
+            zi_shard_count(layout, &layout->flats[index], layout->sharding.optimizer),
+            grads->desc.norm));
+    }
+    return ZERO_OK;
+}
+
+static zero_status boundary(zi_grads *grads, bucket_job *job)
+{
+    if (!grads->norm_cleared) {
+        grads->norm_cleared = true;
+        ZI_TRY(ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream, grads->desc.norm, 0,
+                                   sizeof *grads->desc.norm));
+    }
+    ZI_TRY(zero_missing(grads, job));
+    ZI_TRY(boundary_batch(grads, job, ZI_REDUCE_SCATTER));
+    ZI_TRY(boundary_batch(grads, job, ZI_ALL_REDUCE));
+    return sum_squares(grads, job);
+}
+
+zero_status zi_grads_reduce_next(zi_grads *grads)
+{
+    bucket_job job = {.bucket = grads->next, .place = &grads->layout->buckets[grads->next]};
+    grad_bucket *bucket = &grads->buckets[job.bucket];
+    zi_stream *stream = grads->desc.reduce_stream;
+    if (!ops_of(grads)->event_done(self_of(grads), bucket->reduced)) {
+        /* Its last reduction still reads the batches. */
+        ZI_TRY(ops_of(grads)->event_wait(self_of(grads), bucket->reduced,
+                                         &grads->desc.stats->grad_wait_ns));
+    }
+    ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, bucket->ready, NULL));
+    ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, grads->consumed, NULL));
+    ZI_TRY(scatter(grads, &job));
+    if (grads->last) {
+        ZI_TRY(boundary(grads, &job));
+    }
+    ZI_TRY(ops_of(grads)->event_record(self_of(grads), bucket->reduced, stream));
+    if (bucket->slot != ZI_NO_INDEX) {
+        grads->slot_buckets[grads->class_slots[job.place->grad_class] + bucket->slot] = ZI_NO_INDEX;
+        bucket->slot = ZI_NO_INDEX;
+    }
+    grads->next++;
+    return ZERO_OK;
+}
+
+zero_status zi_grads_wait_reduced(zi_grads *grads, zi_stream *stream)
+{
+    const uint32_t count = grads->layout->bucket_count;
+    return count == 0 ? ZERO_OK
+                      : ops_of(grads)->stream_wait(self_of(grads), stream,
+                                                   grads->buckets[count - 1].reduced, NULL);
+}

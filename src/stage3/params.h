@@ -1,0 +1,67 @@
+/* The parameter shard: gathers a unit's flats into a slot before it is used, ahead of time where
+ * the order is known, and frees the slot when the next unit needs it.
+ *
+ * Events, per unit (recorded by -> waited for by):
+ *   gathered  gather stream, after the gather            -> the caller's stream, in acquire
+ *   released  the caller's stream, in release            -> gather stream, before the slot is
+ * reused updated   step stream, after update and publish      -> gather stream, before the gather;
+ * the caller's stream where parameters are not split Which gathers happen, and in which order,
+ * follows from the schedule alone, so that all ranks agree. */
+#ifndef ZI_STAGE3_PARAMS_H
+#define ZI_STAGE3_PARAMS_H
+
+#include "comm/comm.h"
+#include "device/device.h"
+#include "layout/layout.h"
+#include "stage3/schedule.h"
+#include "zero/engine.h"
+#include "zero/unit.h"
+
+typedef struct zi_params zi_params;
+
+typedef struct zi_params_desc {
+    const zi_layout *layout;
+    const zi_device *device;
+    zi_group *gather;         /* the ranks that a unit's parameters are split over */
+    zi_stream *gather_stream; /* only gathers, fills and waits of this object run on it */
+    unsigned char *shards;    /* arena of ZERO_ROLE_PARAM */
+    unsigned char *slots;     /* arena of ZERO_ROLE_PARAM_SLOT */
+    zero_stats *stats;
+} zi_params_desc;
+
+zero_status zi_params_create(const zi_params_desc *desc, zi_params **out);
+void zi_params_destroy(zi_params *params); /* accepts NULL; the gather stream is idle or gone */
+
+zero_status zi_params_acquire(zi_params *params, uint32_t unit, zero_pass pass, zi_stream *stream);
+zero_status zi_params_release(zi_params *params, uint32_t unit, zi_stream *stream);
+
+/* The full tensor while its unit is in use, else NULL (also for a tensor of no elements: see
+ * in_use). */
+void *zi_params_data(const zi_params *params, uint32_t tensor);
+bool zi_params_in_use(const zi_params *params, uint32_t unit);
+/* The lowest unit in use, or ZI_NO_INDEX. */
+uint32_t zi_params_first_in_use(const zi_params *params);
+
+/* End an evaluation sweep that stopped half way, then look ahead into a micro-step. */
+zero_status zi_params_micro_begin(zi_params *params);
+/* Walk over what this rank left out. last: the parameters are about to change, so do not look
+ * ahead. */
+zero_status zi_params_micro_end(zi_params *params, bool last);
+
+/* The shards are about to be rewritten by the host: wait for the gathers so far and forget what is
+ * in the slots. */
+zero_status zi_params_refill_begin(zi_params *params);
+/* A step is being enqueued on `stream`: it starts after all gathers so far, and what is in the
+ * slots is old. No unit is in use. */
+zero_status zi_params_step_begin(zi_params *params, zi_stream *stream);
+/* The unit's shard is updated and published by what is on `stream` so far. */
+zero_status zi_params_updated(zi_params *params, uint32_t unit, zi_stream *stream);
+/* All units are: look ahead into the next micro-step. */
+zero_status zi_params_step_end(zi_params *params);
+
+/* The orders of training (0) and evaluation (1), for ranks to agree on; no unit is in use and no
+ * sweep is under way. */
+#define ZI_SCHEDULES 2
+zi_schedule *zi_params_schedule(zi_params *params, int which);
+
+#endif

@@ -1,0 +1,584 @@
+/* What every backend of collectives must do, as rank functions: run them with zero_world_run, or in
+ * each process of a launched world. Each is collective over the world and leaves it usable, except
+ * case_abort. A check that fails ends the process. */
+#ifndef TESTS_COMM_CONFORMANCE_H
+#define TESTS_COMM_CONFORMANCE_H
+
+#include <time.h>
+
+#include "comm/comm.h"
+#include "conformance_values.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "harness.h"
+#include "zero/world.h"
+
+/* Bytes behind a receive buffer that must stay as they are. */
+#define GUARD_BYTES ((size_t)256)
+#define GUARD_BYTE 0x5a
+
+/* A group under test and this rank's two buffers. */
+typedef struct conf {
+    zero_world *world;
+    zi_group *group;
+    zi_stream *host;
+    uint32_t members[ZI_RANKS_MAX];
+    uint32_t sorted[ZI_RANKS_MAX]; /* group ranks by world rank */
+    uint32_t size;
+    bool plain; /* buffers from malloc, not from the world */
+    size_t bytes;
+    unsigned char *send;
+    unsigned char *recv;
+} conf;
+
+/* One collective under test. */
+typedef struct conf_shape {
+    zi_collective_kind kind;
+    zero_dtype send_dtype;
+    zero_dtype recv_dtype;
+    size_t count;
+    uint32_t flags;
+    bool in_place;
+    uint32_t silent; /* every silent-th member by world rank sends NULL; 0: none */
+    uint64_t stride; /* elements from one that is checked to the next */
+} conf_shape;
+
+static inline void conf_members_all(conf *test, zero_world *world)
+{
+    test->world = world;
+    test->size = zero_world_size(world);
+    for (uint32_t i = 0; i < test->size; i++) {
+        test->members[i] = i;
+    }
+}
+
+/* Make the group, and buffers of `bytes` each. Collective over the world if not plain. */
+static inline void conf_open(conf *test, size_t bytes, const char *name)
+{
+    zi_comm *comm = test->world->comm;
+    zi_device *device = &test->world->device;
+    test->bytes = zi_align_up(bytes + GUARD_BYTES, ZI_PAGE_BYTES);
+    CHECK_OK(comm->ops->group_create(comm, device, test->members, test->size, name, &test->group));
+    CHECK_OK(device->ops->stream_wrap(device->self, zero_stream_host(), &test->host));
+    if (test->plain) {
+        test->send = calloc(1, test->bytes);
+        test->recv = calloc(1, test->bytes);
+        CHECK(test->send != NULL && test->recv != NULL);
+    } else {
+        CHECK_OK(comm->ops->memory_alloc(comm, test->bytes, (void **)&test->send));
+        CHECK_OK(comm->ops->memory_alloc(comm, test->bytes, (void **)&test->recv));
+    }
+    for (uint32_t i = 0; i < test->size; i++) {
+        uint32_t below = 0;
+        for (uint32_t k = 0; k < test->size; k++) {
+            below += test->members[k] < test->members[i];
+        }
+        test->sorted[below] = i;
+    }
+}
+
+static inline void conf_close(conf *test)
+{
+    zi_comm *comm = test->world->comm;
+    zi_group_destroy(test->group);
+    if (test->plain) {
+        free(test->send);
+        free(test->recv);
+    } else {
+        comm->ops->memory_free(comm, test->recv, test->bytes);
+        comm->ops->memory_free(comm, test->send, test->bytes);
+    }
+}
+
+static inline bool conf_is_silent(const conf_shape *shape, uint32_t world_rank)
+{
+    return shape->silent != 0 && world_rank % shape->silent == 0;
+}
+
+static inline uint64_t conf_seed(const conf_shape *shape)
+{
+    return test_seed + (uint64_t)shape->kind * 31 + (uint64_t)shape->send_dtype * 7 +
+           shape->count * 1009;
+}
+
+/* Elements of the send buffer. */
+static inline uint64_t conf_send_count(const conf *test, const conf_shape *shape)
+{
+    return shape->kind == ZI_REDUCE_SCATTER ? shape->count * test->size : shape->count;
+}
+
+static inline uint64_t conf_recv_count(const conf *test, const conf_shape *shape)
+{
+    return shape->kind == ZI_ALL_GATHER ? shape->count * test->size : shape->count;
+}
+
+/* Fill the buffers and describe the collective. */
+static inline zi_collective conf_prepare(const conf *test, const conf_shape *shape)
+{
+    const uint32_t rank = test->group->rank;
+    const uint32_t me = test->members[rank];
+    const size_t offset = rank * shape->count * zero_dtype_bytes(shape->send_dtype);
+    zi_collective job = {.kind = shape->kind,
+                         .flags = shape->flags,
+                         .send_dtype = shape->send_dtype,
+                         .recv_dtype = shape->recv_dtype,
+                         .tag = 7,
+                         .count = shape->count,
+                         .send = test->send,
+                         .recv = test->recv};
+    unsigned char *send = test->send;
+    memset(test->recv, GUARD_BYTE, test->bytes);
+    if (shape->in_place && shape->kind == ZI_ALL_GATHER) {
+        send = test->recv + offset;
+        job.send = send;
+    } else if (shape->in_place) {
+        job.recv = test->send + (shape->kind == ZI_REDUCE_SCATTER ? offset : 0);
+    }
+    for (uint64_t i = 0; i < conf_send_count(test, shape); i++) {
+        value_store(send, shape->send_dtype, i, value_of(conf_seed(shape), me, i));
+    }
+    if (conf_is_silent(shape, me)) {
+        job.send = NULL;
+    }
+    for (uint64_t i = 0; i < shape->count && (shape->flags & ZI_COLLECTIVE_ACCUMULATE) != 0; i++) {
+        value_store(job.recv, shape->recv_dtype, i, value_of(99, me, i));
+    }
+    return job;
+}
+
+/* What element `index` of this rank's receive buffer should hold; *cell gets its bits. */
+static inline void conf_expect(const conf *test, const conf_shape *shape, uint64_t index,
+                               uint32_t *cell)
+{
+    const uint64_t seed = conf_seed(shape);
+    const uint32_t me = test->members[test->group->rank];
+    *cell = 0;
+    if (shape->kind == ZI_ALL_GATHER) {
+        const uint32_t from = test->members[index / shape->count];
+        value_store(cell, shape->recv_dtype, 0, value_of(seed, from, index % shape->count));
+        return;
+    }
+    const uint64_t first = shape->kind == ZI_REDUCE_SCATTER ? test->group->rank * shape->count : 0;
+    float sum = 0.0f;
+    for (uint32_t i = 0; i < test->size; i++) {
+        const uint32_t from = test->members[test->sorted[i]];
+        if (!conf_is_silent(shape, from)) {
+            sum += value_held(seed, from, first + index, shape->send_dtype);
+        }
+    }
+    if ((shape->flags & ZI_COLLECTIVE_ACCUMULATE) != 0) {
+        sum = value_held(99, me, index, shape->recv_dtype) + sum;
+    }
+    value_store(cell, shape->recv_dtype, 0, sum);
+}
+
+static inline void conf_verify(const conf *test, const conf_shape *shape, const zi_collective *job)
+{
+    const size_t element_bytes = zero_dtype_bytes(shape->recv_dtype);
+    const uint64_t count = conf_recv_count(test, shape);
+    const unsigned char *recv = job->recv;
+    for (uint64_t i = 0; i < count; i += shape->stride) {
+        uint32_t expected;
+        uint32_t actual = 0;
+        conf_expect(test, shape, i, &expected);
+        memcpy(&actual, recv + i * element_bytes, element_bytes);
+        if (actual != expected) {
+            char text[96];
+            TEST_FAIL("rank %u of %u, %s: element %" PRIu64 " is %08x, not %08x", test->group->rank,
+                      test->size, zi_collective_text(job, text, sizeof text), i, actual, expected);
+        }
+    }
+    for (size_t i = 0; i < GUARD_BYTES && !(shape->in_place && shape->kind != ZI_ALL_GATHER); i++) {
+        CHECK_EQ(recv[count * element_bytes + i], GUARD_BYTE);
+    }
+    const uint32_t me = test->members[test->group->rank];
+    for (uint64_t i = 0; i < conf_send_count(test, shape) && !shape->in_place; i += shape->stride) {
+        CHECK_SAME(value_load(test->send, shape->send_dtype, i),
+                   value_held(conf_seed(shape), me, i, shape->send_dtype));
+    }
+}
+
+static inline void conf_run(conf *test, conf_shape shape)
+{
+    shape.stride = shape.stride == 0 ? 1 : shape.stride;
+    const zi_collective job = conf_prepare(test, &shape);
+    CHECK_OK(zi_group_submit(test->group, test->host, &job, 1));
+    conf_verify(test, &shape, &job);
+}
+
+/* A collective in all its forms. */
+static inline void conf_run_forms(conf *test, conf_shape shape)
+{
+    const bool same = shape.send_dtype == shape.recv_dtype;
+    conf_run(test, shape);
+    if (same) {
+        shape.in_place = true;
+        conf_run(test, shape);
+        shape.in_place = false;
+    }
+    if (shape.kind == ZI_ALL_GATHER) {
+        return;
+    }
+    for (uint32_t silent = 1; silent <= 3; silent++) {
+        shape.silent = silent;
+        conf_run(test, shape);
+    }
+    if (shape.kind == ZI_REDUCE_SCATTER) {
+        shape.flags = ZI_COLLECTIVE_ACCUMULATE | ZI_COLLECTIVE_EXACT;
+        conf_run(test, shape);
+        shape.silent = 0;
+        conf_run(test, shape);
+    }
+}
+
+static const zero_dtype conf_dtypes[3] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+
+/* Every kind, in every pair of types it takes, at one count. */
+static inline void conf_run_types(conf *test, size_t count, uint64_t stride)
+{
+    for (int s = 0; s < 3; s++) {
+        for (int r = 0; r < 3; r++) {
+            conf_shape shape = {.send_dtype = conf_dtypes[s],
+                                .recv_dtype = conf_dtypes[r],
+                                .count = count,
+                                .flags = ZI_COLLECTIVE_EXACT,
+                                .stride = stride};
+            if (s == r) {
+                shape.kind = ZI_ALL_GATHER;
+                conf_run_forms(test, shape);
+            }
+            shape.kind = ZI_REDUCE_SCATTER;
+            conf_run_forms(test, shape);
+            shape.kind = ZI_ALL_REDUCE;
+            conf_run_forms(test, shape);
+        }
+    }
+}
+
+static const size_t conf_counts[] = {0, 1, 63, 64, 65, 1000};
+#define CONF_COUNTS (sizeof conf_counts / sizeof conf_counts[0])
+
+static inline void conf_run_counts(conf *test)
+{
+    for (size_t i = 0; i < CONF_COUNTS; i++) {
+        conf_run_types(test, conf_counts[i], 1);
+    }
+}
+
+/* Kinds, types, counts, in place or not, added or not, without some senders. */
+static inline zero_status case_kinds(zero_world *world, void *user)
+{
+    (void)user;
+    for (int plain = 0; plain < 2; plain++) {
+        conf test = {.plain = plain == 1};
+        conf_members_all(&test, world);
+        conf_open(&test, 1000 * sizeof(float) * test.size, "all");
+        conf_run_counts(&test);
+        conf_close(&test);
+    }
+    return ZERO_OK;
+}
+
+/* A million elements a rank. */
+static inline zero_status case_large(zero_world *world, void *user)
+{
+    (void)user;
+    const size_t count = (size_t)1 << 20;
+    for (int plain = 0; plain < 2; plain++) {
+        conf test = {.plain = plain == 1};
+        conf_members_all(&test, world);
+        conf_open(&test, count * sizeof(float) * test.size, "large");
+        for (int kind = ZI_ALL_GATHER; kind <= ZI_ALL_REDUCE; kind++) {
+            conf_shape shape = {.kind = (zi_collective_kind)kind,
+                                .send_dtype = ZERO_DTYPE_F32,
+                                .recv_dtype = ZERO_DTYPE_F32,
+                                .count = count,
+                                .stride = 61};
+            conf_run(&test, shape);
+            shape.count = count - 17;
+            shape.in_place = true;
+            conf_run(&test, shape);
+            shape.send_dtype = ZERO_DTYPE_BF16;
+            shape.recv_dtype = ZERO_DTYPE_BF16;
+            conf_run(&test, shape);
+        }
+        conf_close(&test);
+    }
+    return ZERO_OK;
+}
+
+/* Even and odd ranks apart; all ranks backwards: parts follow the group, sums the world. */
+static inline zero_status case_subgroups(zero_world *world, void *user)
+{
+    (void)user;
+    const uint32_t me = zero_world_rank(world);
+    const uint32_t size = zero_world_size(world);
+    conf half = {.world = world};
+    for (uint32_t rank = me % 2; rank < size; rank += 2) {
+        half.members[half.size++] = rank;
+    }
+    conf_open(&half, 1000 * sizeof(float) * size, "half");
+    conf back = {.world = world, .size = size};
+    for (uint32_t i = 0; i < size; i++) {
+        back.members[i] = size - 1 - i;
+    }
+    conf_open(&back, 1000 * sizeof(float) * size, "backwards");
+    conf_run_types(&half, 65, 1);
+    conf_run_counts(&back);
+    conf_run_types(&half, 1000, 1);
+    conf_close(&back);
+    conf_close(&half);
+    return ZERO_OK;
+}
+
+/* Batches of one of each kind, on their own parts of the buffers, many times over. */
+static inline zero_status case_batches(zero_world *world, void *user)
+{
+    (void)user;
+    enum { COUNT = 130, KINDS = 3 };
+    conf whole = {.world = world};
+    conf_members_all(&whole, world);
+    const size_t part = zi_align_up(COUNT * sizeof(float) * whole.size + GUARD_BYTES, 64);
+    conf_open(&whole, part * KINDS, "batches");
+    for (uint32_t round = 0; round < 60; round++) {
+        conf tests[KINDS];
+        conf_shape shapes[KINDS];
+        zi_collective batch[KINDS];
+        for (uint32_t i = 0; i < KINDS; i++) {
+            tests[i] = whole;
+            tests[i].send += i * part;
+            tests[i].recv += i * part;
+            tests[i].bytes = part;
+            shapes[i] = (conf_shape){.kind = (zi_collective_kind)(1 + (round + i) % KINDS),
+                                     .send_dtype = conf_dtypes[round % 3],
+                                     .recv_dtype = conf_dtypes[round % 3],
+                                     .count = COUNT - round % 5,
+                                     .in_place = (round & 1) != 0,
+                                     .stride = 1};
+            batch[i] = conf_prepare(&tests[i], &shapes[i]);
+        }
+        CHECK_OK(zi_group_submit(whole.group, whole.host, batch, round % (KINDS + 1)));
+        for (uint32_t i = 0; i < round % (KINDS + 1); i++) {
+            conf_verify(&tests[i], &shapes[i], &batch[i]);
+        }
+    }
+    conf_close(&whole);
+    return ZERO_OK;
+}
+
+/* Two groups of the same ranks, each on a stream of its own, at the same time. */
+static inline zero_status case_streams(zero_world *world, void *user)
+{
+    (void)user;
+    enum { GROUPS = 2, ROUNDS = 40 };
+    const zi_device_ops *ops = world->device.ops;
+    void *device = world->device.self;
+    conf tests[GROUPS] = {0};
+    conf_shape shapes[GROUPS];
+    zi_collective jobs[GROUPS];
+    zi_stream *streams[GROUPS];
+    zi_event *done = NULL;
+    CHECK_OK(ops->event_create(device, &done));
+    for (uint32_t i = 0; i < GROUPS; i++) {
+        conf_members_all(&tests[i], world);
+        conf_open(&tests[i], 500 * sizeof(float) * tests[i].size, i == 0 ? "first" : "second");
+        CHECK_OK(ops->stream_create(device, i == 0 ? "first" : "second", &streams[i]));
+        shapes[i] = (conf_shape){.kind = i == 0 ? ZI_REDUCE_SCATTER : ZI_ALL_REDUCE,
+                                 .send_dtype = ZERO_DTYPE_F32,
+                                 .recv_dtype = ZERO_DTYPE_F32,
+                                 .count = 500 - i,
+                                 .stride = 1};
+        jobs[i] = conf_prepare(&tests[i], &shapes[i]);
+    }
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        /* Ranks enqueue the two in different orders; only the order within a group counts. */
+        const uint32_t first = (round + zero_world_rank(world)) % GROUPS;
+        CHECK_OK(zi_group_submit(tests[first].group, streams[first], &jobs[first], 1));
+        CHECK_OK(zi_group_submit(tests[1 - first].group, streams[1 - first], &jobs[1 - first], 1));
+    }
+    for (uint32_t i = 0; i < GROUPS; i++) {
+        CHECK_OK(ops->event_record(device, done, streams[i]));
+        CHECK_OK(ops->event_wait(device, done, NULL));
+        conf_verify(&tests[i], &shapes[i], &jobs[i]);
+    }
+    for (uint32_t i = 0; i < GROUPS; i++) {
+        ops->stream_destroy(device, streams[i]);
+    }
+    ops->event_destroy(device, done);
+    for (uint32_t i = GROUPS; i > 0; i--) {
+        conf_close(&tests[i - 1]);
+    }
+    return ZERO_OK;
+}
+
+/* The last rank submits something else: everybody gets MISMATCH with the same words, and again. */
+static inline void conf_mismatch(zero_world *world, const zi_collective *usual,
+                                 const zi_collective *other, size_t other_count, const char *words)
+{
+    conf test = {.world = world};
+    conf_members_all(&test, world);
+    conf_open(&test, 4096 * test.size, "mismatch");
+    const bool deviant = zero_world_rank(world) == test.size - 1;
+    zi_collective batch[2] = {deviant ? *other : *usual, deviant ? *other : *usual};
+    for (int i = 0; i < 2; i++) {
+        batch[i].send = test.send;
+        batch[i].recv = test.recv;
+    }
+    char name[32];
+    snprintf(name, sizeof name, "rank %u has ", test.size - 1);
+    const size_t count = deviant ? other_count : 1;
+    CHECK_FAILS(zi_group_submit(test.group, test.host, batch, count), ZERO_MISMATCH, name);
+    CHECK(strstr(zero_last_error()->message, "rank 0") != NULL);
+    CHECK(strstr(zero_last_error()->message, words) != NULL);
+    CHECK_FAILS(zi_group_submit(test.group, test.host, batch, 1), ZERO_MISMATCH, name);
+    conf_close(&test);
+}
+
+static inline zero_status case_mismatch(zero_world *world, void *user)
+{
+    (void)user;
+    if (zero_world_size(world) == 1) {
+        return ZERO_OK;
+    }
+    const zi_collective usual = {.kind = ZI_REDUCE_SCATTER,
+                                 .send_dtype = ZERO_DTYPE_BF16,
+                                 .recv_dtype = ZERO_DTYPE_BF16,
+                                 .tag = 3,
+                                 .count = 64};
+    zi_collective other = usual;
+    other.kind = ZI_ALL_GATHER;
+    conf_mismatch(world, &usual, &other, 1, "all_gather of unit 3");
+    other = usual;
+    other.send_dtype = ZERO_DTYPE_F16;
+    conf_mismatch(world, &usual, &other, 1, "64 x f16 to bf16");
+    other = usual;
+    other.recv_dtype = ZERO_DTYPE_F32;
+    conf_mismatch(world, &usual, &other, 1, "64 x bf16 to f32");
+    other = usual;
+    other.count = 128;
+    conf_mismatch(world, &usual, &other, 1, "128 x bf16");
+    other = usual;
+    other.tag = 4;
+    conf_mismatch(world, &usual, &other, 1, "of unit 4");
+    other = usual;
+    other.flags = ZI_COLLECTIVE_ACCUMULATE;
+    conf_mismatch(world, &usual, &other, 1, "added");
+    conf_mismatch(world, &usual, &usual, 2, "a batch of 2 collectives");
+    conf_mismatch(world, &usual, &usual, 0, "a batch of 0 collectives");
+    return ZERO_OK;
+}
+
+/* The last rank comes too late; *user is the world's deadline in ms. */
+static inline zero_status case_late(zero_world *world, void *user)
+{
+    const uint32_t deadline_ms = *(const uint32_t *)user;
+    conf test = {.world = world};
+    conf_members_all(&test, world);
+    if (test.size == 1) {
+        return ZERO_OK;
+    }
+    conf_open(&test, 4096 * test.size, "late");
+    CHECK_OK(zero_world_barrier(world));
+    const zi_collective job = {.kind = ZI_ALL_GATHER,
+                               .send_dtype = ZERO_DTYPE_F32,
+                               .recv_dtype = ZERO_DTYPE_F32,
+                               .tag = 5,
+                               .count = 9,
+                               .send = test.send,
+                               .recv = test.recv};
+    char words[80];
+    snprintf(words, sizeof words, "rank %u did not arrive at all_gather of unit 5, 9 x f32",
+             test.size - 1);
+    const uint64_t start_ns = zi_clock_ns();
+    if (zero_world_rank(world) == test.size - 1) {
+        const struct timespec span = {.tv_sec = deadline_ms * 3 / 2000,
+                                      .tv_nsec = deadline_ms * 3 / 2 % 1000 * 1000000};
+        (void)nanosleep(&span, NULL);
+        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_TIMEOUT, words);
+    } else {
+        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_TIMEOUT, words);
+        /* Half a deadline of grace for a loaded machine; the late rank is not waited for. */
+        CHECK((zi_clock_ns() - start_ns) / 1000000 + 1 >= deadline_ms);
+        CHECK((zi_clock_ns() - start_ns) / 1000000 < deadline_ms + deadline_ms / 2 + 1000);
+        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_TIMEOUT, words);
+    }
+    conf_close(&test);
+    return ZERO_OK;
+}
+
+/* Barriers and gathers of any number of bytes. */
+static inline zero_status case_gather(zero_world *world, void *user)
+{
+    (void)user;
+    static const uint32_t sizes[] = {0, 1, 3, 4, 5, 127, 128, 129, 1000};
+    const uint32_t me = zero_world_rank(world);
+    const uint32_t size = zero_world_size(world);
+    unsigned char send[1000];
+    unsigned char *recv = malloc(1000 * (size_t)size + 8);
+    CHECK(recv != NULL);
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+        const uint32_t bytes = sizes[k];
+        for (uint32_t i = 0; i < bytes; i++) {
+            send[i] = (unsigned char)(me * 31 + i);
+        }
+        memset(recv, GUARD_BYTE, 1000 * (size_t)size + 8);
+        CHECK_OK(zero_world_gather(world, send, recv, bytes));
+        for (uint32_t i = 0; i < bytes * size; i++) {
+            CHECK_EQ(recv[i], (unsigned char)(i / bytes * 31 + i % bytes));
+        }
+        for (uint32_t i = 0; i < 8; i++) {
+            CHECK_EQ(recv[bytes * size + i], GUARD_BYTE);
+        }
+        CHECK_OK(zero_world_barrier(world));
+    }
+    free(recv);
+    return ZERO_OK;
+}
+
+/* Shared memory arrives zeroed, at this rank's own address. */
+static inline zero_status case_memory(zero_world *world, void *user)
+{
+    (void)user;
+    zi_comm *comm = world->comm;
+    void *pieces[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        const size_t bytes = (i + 1) * ZI_PAGE_BYTES;
+        CHECK_OK(comm->ops->memory_alloc(comm, bytes, &pieces[i]));
+        const unsigned char *byte = pieces[i];
+        for (size_t k = 0; k < bytes; k++) {
+            CHECK_EQ(byte[k], 0);
+        }
+        memset(pieces[i], 0x11, bytes);
+    }
+    CHECK_OK(zero_world_barrier(world));
+    for (uint32_t i = 0; i < 4; i++) {
+        comm->ops->memory_free(comm, pieces[i], (i + 1) * ZI_PAGE_BYTES);
+    }
+    return ZERO_OK;
+}
+
+/* The last rank aborts while the others wait; ends the world. */
+static inline zero_status case_abort(zero_world *world, void *user)
+{
+    (void)user;
+    const uint32_t last = zero_world_size(world) - 1;
+    if (last == 0) {
+        return ZERO_OK;
+    }
+    if (zero_world_rank(world) == last) {
+        (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
+        zero_world_abort(world);
+        return ZERO_OK;
+    }
+    char words[64];
+    snprintf(words, sizeof words, "rank %u: the disk is on fire", last);
+    const uint64_t start_ns = zi_clock_ns();
+    CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, words);
+    CHECK((zi_clock_ns() - start_ns) / 1000000 < 5000);
+    CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, words);
+    return ZERO_OK;
+}
+
+#endif

@@ -1,0 +1,118 @@
+/* The conformance cases over ranks that are threads of one process. */
+#include "conformance.h"
+
+static const uint32_t worlds[] = {1, 2, 3, 4, 5, 8};
+#define WORLDS (sizeof worlds / sizeof worlds[0])
+#define LONG_MS 60000
+
+static void run_everywhere(zero_rank_fn fn)
+{
+    for (size_t i = 0; i < WORLDS; i++) {
+        CHECK_OK(zero_world_run(worlds[i], LONG_MS, fn, NULL));
+    }
+}
+
+TEST(kinds)
+{
+    run_everywhere(case_kinds);
+}
+
+TEST(large)
+{
+    for (uint32_t size = 1; size <= 3; size++) {
+        CHECK_OK(zero_world_run(size, LONG_MS, case_large, NULL));
+    }
+}
+
+TEST(subgroups)
+{
+    run_everywhere(case_subgroups);
+}
+
+TEST(batches)
+{
+    run_everywhere(case_batches);
+}
+
+TEST(streams)
+{
+    run_everywhere(case_streams);
+}
+
+TEST(mismatch)
+{
+    run_everywhere(case_mismatch);
+}
+
+TEST(late)
+{
+    uint32_t deadline_ms = 300;
+    CHECK_OK(zero_world_run(2, deadline_ms, case_late, &deadline_ms));
+    CHECK_OK(zero_world_run(5, deadline_ms, case_late, &deadline_ms));
+}
+
+TEST(gather)
+{
+    run_everywhere(case_gather);
+}
+
+TEST(memory)
+{
+    run_everywhere(case_memory);
+}
+
+TEST(abort)
+{
+    for (size_t i = 1; i < WORLDS; i++) {
+        char words[64];
+        snprintf(words, sizeof words, "rank %u: the disk is on fire", worlds[i] - 1);
+        CHECK_FAILS(zero_world_run(worlds[i], LONG_MS, case_abort, NULL), ZERO_IO, words);
+        CHECK_EQ(zero_last_error()->native, 5);
+    }
+}
+
+/* A world of one from its own constructor. */
+TEST(self)
+{
+    static const zero_rank_fn cases[] = {case_kinds,   case_large,  case_subgroups, case_batches,
+                                         case_streams, case_gather, case_memory};
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_EQ(zero_world_size(world), 1);
+    CHECK_EQ(zero_world_rank(world), 0);
+    CHECK_EQ(zero_world_local_size(world), 1);
+    CHECK(strcmp(zero_world_backend(world), "self") == 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK_OK(cases[i](world, NULL));
+    }
+    zero_world_destroy(world);
+    zero_world_destroy(NULL);
+}
+
+static zero_status look_around(zero_world *world, void *user)
+{
+    uint32_t *seen = user;
+    CHECK_EQ(zero_world_size(world), 128);
+    CHECK_EQ(zero_world_local_size(world), 128);
+    CHECK(strcmp(zero_world_backend(world), "local") == 0);
+    seen[zero_world_rank(world)]++;
+    conf test = {.world = world};
+    conf_members_all(&test, world);
+    conf_open(&test, 65 * sizeof(float) * test.size, "many");
+    conf_run(&test, (conf_shape){ZI_ALL_GATHER, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, 65, 0, 0, 0, 1});
+    conf_run(&test, (conf_shape){ZI_REDUCE_SCATTER, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 3, 0, 0, 5, 1});
+    conf_run(&test, (conf_shape){ZI_ALL_REDUCE, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, 65, 0, 0, 0, 1});
+    conf_close(&test);
+    return ZERO_OK;
+}
+
+TEST(many_ranks)
+{
+    uint32_t seen[128] = {0};
+    CHECK_OK(zero_world_run(128, LONG_MS, look_around, seen));
+    for (uint32_t i = 0; i < 128; i++) {
+        CHECK_EQ(seen[i], 1);
+    }
+}
+
+TEST_MAIN()
