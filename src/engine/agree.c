@@ -6,10 +6,13 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "core/sizes.h"
 #include "engine/engine_internal.h"
 
 /* Words exchanged at a time. */
 #define ROUND_WORDS 32
+/* Schedule entries in one, after the word that holds the hash. */
+#define ENTRIES_PER_ROUND ((ROUND_WORDS - 1) * 64)
 
 static zero_status exchange(zero_world *world, const uint64_t *words, uint64_t *all)
 {
@@ -105,7 +108,13 @@ zero_status zi_engine_agree_layout(zero_world *world, const zi_layout *layout, z
 {
     const zero_error error = *zero_last_error();
     uint64_t *all = NULL;
-    ZI_TRY(zi_calloc((size_t)zero_world_size(world) * ROUND_WORDS, sizeof *all, (void **)&all));
+    if (zi_calloc((size_t)zero_world_size(world) * ROUND_WORDS, sizeof *all, (void **)&all) !=
+        ZERO_OK) {
+        /* The others are about to wait for this rank's word. */
+        const zero_error own = *zero_last_error();
+        world->comm->ops->abort(world->comm, &own);
+        return zi_error_adopt(&own);
+    }
     const zero_status status = compare(world, layout, planned, all);
     zi_free(all);
     return status != ZERO_OK && status == planned ? zi_error_adopt(&error) : status;
@@ -120,26 +129,30 @@ static uint64_t schedule_hash(const zi_schedule *schedule)
 {
     uint64_t hash = zi_hash_u64(ZI_HASH_START, schedule->count);
     for (uint32_t i = 0; i < schedule->count; i++) {
+        hash = zi_hash_u64(hash, schedule->entries[i].unit);
         hash =
-            zi_hash_u64(hash, (uint64_t)schedule->entries[i].unit << 8 | schedule->entries[i].pass);
+            zi_hash_u64(hash, (uint64_t)schedule->entries[i].via << 8 | schedule->entries[i].pass);
     }
     return hash;
 }
 
-/* One round: the hash of the order, then one bit an entry from `first` on. The other ranks' bits
- * are added to mine where their order is mine; ranks of other shard groups may have another. */
+/* One round: the hash of the order, then one bit an entry from `first` on. The bits of the ranks
+ * this one gathers with are added to its own. *same false: one of them has another order. */
 static zero_status agree_round(zero_engine *engine, zi_schedule *schedule, uint64_t hash,
-                               uint32_t first)
+                               uint32_t first, bool *same)
 {
+    const uint32_t degree = engine->layout->sharding.param;
+    const uint32_t group = zero_world_rank(engine->world) / degree;
     uint64_t words[ROUND_WORDS] = {hash};
-    const uint32_t end = first + (ROUND_WORDS - 1) * 64;
-    for (uint32_t i = first; i < end && i < schedule->count; i++) {
+    const uint32_t end = (uint32_t)zi_min_u64(first + ENTRIES_PER_ROUND, schedule->count);
+    for (uint32_t i = first; i < end; i++) {
         words[1 + (i - first) / 64] |= (uint64_t)schedule->entries[i].used << ((i - first) % 64);
     }
     ZI_TRY(exchange(engine->world, words, engine->agreement));
-    for (uint32_t r = 0; r < zero_world_size(engine->world); r++) {
+    for (uint32_t r = group * degree; r < (group + 1) * degree; r++) {
         const uint64_t *peer = engine->agreement + (size_t)r * ROUND_WORDS;
-        for (uint32_t i = first; peer[0] == hash && i < end && i < schedule->count; i++) {
+        *same = *same && peer[0] == hash;
+        for (uint32_t i = first; i < end; i++) {
             schedule->entries[i].used |=
                 (uint8_t)(peer[1 + (i - first) / 64] >> ((i - first) % 64) & 1);
         }
@@ -155,12 +168,16 @@ zero_status zi_engine_agree_schedules(zero_engine *engine)
     for (int which = 0; which < ZI_SCHEDULES; which++) {
         zi_schedule *schedule = zi_params_schedule(engine->params, which);
         const uint64_t hash = schedule_hash(schedule);
-        /* The declared capacity, not the count, so that ranks of all shard groups make as many
-         * rounds. */
-        for (uint32_t first = 0; first < schedule->capacity; first += (ROUND_WORDS - 1) * 64) {
-            ZI_TRY(agree_round(engine, schedule, hash, first));
+        bool same = true;
+        /* The capacity, not the count, so that ranks of all shard groups make as many rounds. */
+        for (uint32_t first = 0; first < schedule->capacity; first += ENTRIES_PER_ROUND) {
+            ZI_TRY(agree_round(engine, schedule, hash, first, &same));
         }
-        zi_schedule_prune(schedule);
+        if (same) {
+            zi_schedule_prune(schedule);
+        } else {
+            zi_params_reset_schedule(engine->params, which);
+        }
     }
     return ZERO_OK;
 }

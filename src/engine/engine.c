@@ -165,14 +165,14 @@ static zero_status make_step(zero_engine *engine)
     zi_step_state_init(&engine->step->state, scaler);
     engine->step->norms = engine->norms;
     engine->step->norm_count = members;
-    engine->norm_gather =
-        (zi_collective){.kind = ZI_ALL_GATHER,
-                        .send_dtype = ZERO_DTYPE_F32,
-                        .recv_dtype = ZERO_DTYPE_F32,
-                        .tag = ZI_NO_INDEX,
-                        .count = sizeof(zi_norm_sum) / sizeof(float),
-                        .send = engine->arena[ZERO_ROLE_GRAD] + engine->layout->norm_at,
-                        .recv = engine->norms};
+    engine->norm_gather = (zi_collective){
+        .kind = ZI_ALL_GATHER,
+        .send_dtype = ZERO_DTYPE_F32,
+        .recv_dtype = ZERO_DTYPE_F32,
+        .tag = ZI_NO_INDEX,
+        .count = engine->layout->bucket_count != 0 ? sizeof(zi_norm_sum) / sizeof(float) : 0,
+        .send = engine->arena[ZERO_ROLE_GRAD] + engine->layout->norm_at,
+        .recv = engine->norms};
     return ZERO_OK;
 }
 
@@ -269,7 +269,7 @@ zero_status zero_engine_create(zero_world *world, const zero_model *model,
     }
     if (status != ZERO_OK) {
         const zero_error first = *zero_last_error();
-        if (engine == NULL || engine->agreed || status == ZERO_OUT_OF_MEMORY) {
+        if (engine == NULL || engine->agreed) {
             /* The others wait in the part of create that this rank has left. */
             world->comm->ops->abort(world->comm, &first);
         }

@@ -83,7 +83,7 @@ zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor);
 zero_status zi_engine_agree_layout(zero_world *world, const zi_layout *layout, zero_status planned);
 /* Words that zi_engine_agree_schedules needs at engine->agreement. */
 size_t zi_engine_agreement_words(uint32_t world_size);
-/* Prune what no rank used from the orders of gathers. Collective. (agree.c) */
+/* Prune what has moved elsewhere from the orders of gathers. Collective. (agree.c) */
 zero_status zi_engine_agree_schedules(zero_engine *engine);
 /* Take the `initial` buffers of the model's tensors. (fill.c) */
 zero_status zi_engine_take_initial(zero_engine *engine);

@@ -114,11 +114,11 @@ static zero_status acquire(zero_engine *engine, uint32_t unit, zero_pass pass, z
     uint32_t taken = 0;
     zero_status status = ZERO_OK;
     while (status == ZERO_OK && taken < place->owner_count) {
-        status = zi_params_acquire(engine->params, owners[taken], pass, target);
+        status = zi_params_acquire(engine->params, owners[taken], unit, pass, target);
         taken += status == ZERO_OK;
     }
     if (status == ZERO_OK) {
-        status = zi_params_acquire(engine->params, unit, pass, target);
+        status = zi_params_acquire(engine->params, unit, unit, pass, target);
     }
     if (status != ZERO_OK) {
         /* Give back what was taken, so that a refusal changes nothing; its own error is the one to

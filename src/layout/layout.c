@@ -220,7 +220,7 @@ static void place(zi_layout *layout)
         class->slots_at = take(&roles, ZERO_ROLE_GRAD_SLOT, class->slot_bytes * class->slot_count);
     }
     layout->wire_at = take(&roles, ZERO_ROLE_GRAD_SLOT, layout->wire_bytes);
-    layout->norm_at = take(&roles, ZERO_ROLE_GRAD, ZI_NORM_BYTES);
+    layout->norm_at = take(&roles, ZERO_ROLE_GRAD, layout->bucket_count != 0 ? ZI_NORM_BYTES : 0);
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         layout->memory.bytes[role] = zi_align_up(roles.arena[role].used_bytes, ZI_PAGE_BYTES);
         layout->memory.total_bytes += layout->memory.bytes[role];

@@ -21,6 +21,10 @@ typedef struct param_unit {
     zi_event *updated;
 } param_unit;
 
+/* Passes of each schedule. */
+static const zero_pass passes_of[ZI_SCHEDULES][3] = {{ZERO_PASS_FORWARD, ZERO_PASS_BACKWARD},
+                                                     {ZERO_PASS_EVAL}};
+
 struct zi_params {
     zi_params_desc desc;
     const zi_layout *layout;
@@ -71,8 +75,6 @@ static zero_status allocate(zi_params *params)
 
 static zero_status build(zi_params *params)
 {
-    static const zero_pass train[] = {ZERO_PASS_FORWARD, ZERO_PASS_BACKWARD, (zero_pass)0};
-    static const zero_pass eval[] = {ZERO_PASS_EVAL, (zero_pass)0};
     ZI_TRY(allocate(params));
     for (uint32_t u = 0; u < params->layout->unit_count; u++) {
         param_unit *unit = &params->units[u];
@@ -82,8 +84,8 @@ static zero_status build(zi_params *params)
         ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->updated));
     }
     ZI_TRY(ops_of(params)->event_create(self_of(params), &params->gathers_done));
-    ZI_TRY(zi_schedule_create(params->layout, train, &params->schedules[0]));
-    return zi_schedule_create(params->layout, eval, &params->schedules[1]);
+    ZI_TRY(zi_schedule_create(params->layout, passes_of[0], &params->schedules[0]));
+    return zi_schedule_create(params->layout, passes_of[1], &params->schedules[1]);
 }
 
 zero_status zi_params_create(const zi_params_desc *desc, zi_params **out)
@@ -307,22 +309,27 @@ static zero_status look_ahead(zi_params *params, const zi_schedule *schedule)
     return ZERO_OK;
 }
 
-/* Bring the schedule to just behind the entry of this acquire. */
-static zero_status follow(zi_params *params, uint32_t unit, zero_pass pass)
+/* Bring the schedule to just behind the entry of this acquire. *foreseen false: it has none, and
+ * the unit is here, so that no other rank need know. */
+static zero_status follow(zi_params *params, zi_schedule_entry wanted, bool *foreseen)
 {
-    zi_schedule *schedule = &params->schedules[pass == ZERO_PASS_EVAL];
-    uint32_t found = zi_schedule_find(schedule, unit, pass);
-    if (found == ZI_NO_INDEX && pass == ZERO_PASS_EVAL) {
+    const bool eval = wanted.pass == ZERO_PASS_EVAL;
+    zi_schedule *schedule = &params->schedules[eval];
+    uint32_t found = zi_schedule_find(schedule, wanted);
+    if (found == ZI_NO_INDEX && eval) {
         /* A new sweep: finish the last one first, as ranks that went further did. */
         ZI_TRY(walk(params, schedule, schedule->count));
         schedule->position = 0;
-        found = zi_schedule_find(schedule, unit, pass);
+        found = zi_schedule_find(schedule, wanted);
     }
-    if (found == ZI_NO_INDEX) {
+    *foreseen = found != ZI_NO_INDEX;
+    if (!*foreseen) {
         params->desc.stats->gathers_unforeseen++;
-        if (!zi_schedule_insert(schedule, unit, pass)) {
-            return ZERO_OK; /* full: gathered on demand, not recorded */
+        if (params->units[wanted.unit].state != ZI_UNIT_ABSENT ||
+            !zi_schedule_insert(schedule, wanted)) {
+            return ZERO_OK;
         }
+        *foreseen = true;
         found = schedule->position;
     }
     ZI_TRY(walk(params, schedule, found));
@@ -331,31 +338,33 @@ static zero_status follow(zi_params *params, uint32_t unit, zero_pass pass)
     return ZERO_OK;
 }
 
-static zero_status acquire_first(zi_params *params, uint32_t unit, zero_pass pass)
+static zero_status acquire_first(zi_params *params, zi_schedule_entry wanted)
 {
-    param_unit *target = &params->units[unit];
-    if (!params->split) {
-        return ZERO_OK;
-    }
-    ZI_TRY(follow(params, unit, pass));
+    param_unit *target = &params->units[wanted.unit];
+    bool foreseen = false;
+    ZI_TRY(follow(params, wanted, &foreseen));
     if (zi_unit_on(target->state, ZI_ON_ACQUIRE).action == ZI_DO_GATHER_AWAIT) {
         bool taken = false;
-        ZI_TRY(gather(params, unit, true, &taken));
+        ZI_TRY(gather(params, wanted.unit, true, &taken));
         if (!taken) {
-            return no_slot(params, unit);
+            return no_slot(params, wanted.unit);
         }
     } else {
         params->desc.stats->gathers_hit++;
     }
-    target->touched = ++params->clock;
+    if (foreseen) {
+        target->touched = ++params->clock; /* where all ranks do, or none */
+    }
     return ZERO_OK;
 }
 
-zero_status zi_params_acquire(zi_params *params, uint32_t unit, zero_pass pass, zi_stream *stream)
+zero_status zi_params_acquire(zi_params *params, uint32_t unit, uint32_t via, zero_pass pass,
+                              zi_stream *stream)
 {
     param_unit *target = &params->units[unit];
-    if (target->use_count == 0) {
-        ZI_TRY(acquire_first(params, unit, pass));
+    if (target->use_count == 0 && params->split) {
+        ZI_TRY(acquire_first(params,
+                             (zi_schedule_entry){.unit = unit, .via = via, .pass = (uint8_t)pass}));
     }
     target->state = zi_unit_on(target->state, ZI_ON_ACQUIRE).next;
     target->use_count++;
@@ -474,4 +483,9 @@ zero_status zi_params_step_end(zi_params *params)
 zi_schedule *zi_params_schedule(zi_params *params, int which)
 {
     return &params->schedules[which];
+}
+
+void zi_params_reset_schedule(zi_params *params, int which)
+{
+    zi_schedule_reset(&params->schedules[which], params->layout, passes_of[which]);
 }

@@ -32,7 +32,9 @@ typedef struct zi_params_desc {
 zero_status zi_params_create(const zi_params_desc *desc, zi_params **out);
 void zi_params_destroy(zi_params *params); /* accepts NULL; the gather stream is idle or gone */
 
-zero_status zi_params_acquire(zi_params *params, uint32_t unit, zero_pass pass, zi_stream *stream);
+/* via: the unit that the caller asked for, `unit` itself or one that ties to it. */
+zero_status zi_params_acquire(zi_params *params, uint32_t unit, uint32_t via, zero_pass pass,
+                              zi_stream *stream);
 zero_status zi_params_release(zi_params *params, uint32_t unit, zi_stream *stream);
 
 /* The full tensor while its unit is in use, else NULL (also for a tensor of no elements: see
@@ -63,5 +65,6 @@ zero_status zi_params_step_end(zi_params *params);
  * sweep is under way. */
 #define ZI_SCHEDULES 2
 zi_schedule *zi_params_schedule(zi_params *params, int which);
+void zi_params_reset_schedule(zi_params *params, int which);
 
 #endif

@@ -10,20 +10,28 @@
 /* Room for what the declared order did not foresee: as much again, and a little for tiny models. */
 #define SPARE_ENTRIES 64
 
-static void append(zi_schedule *schedule, uint32_t unit, zero_pass pass)
+static void append(zi_schedule *schedule, uint32_t unit, uint32_t via, zero_pass pass)
 {
     zi_assert_cmp(schedule->count, <, schedule->capacity);
-    schedule->entries[schedule->count++] = (zi_schedule_entry){.unit = unit, .pass = (uint8_t)pass};
+    schedule->entries[schedule->count++] =
+        (zi_schedule_entry){.unit = unit, .via = via, .pass = (uint8_t)pass};
 }
 
-static void append_with_owners(zi_schedule *schedule, const zi_layout *layout, uint32_t unit,
-                               zero_pass pass)
+void zi_schedule_reset(zi_schedule *schedule, const zi_layout *layout, const zero_pass *passes)
 {
-    const zi_unit_place *place = &layout->units[unit];
-    for (uint32_t i = 0; i < place->owner_count; i++) {
-        append(schedule, layout->owners[place->owner_first + i], pass);
+    schedule->count = 0;
+    schedule->position = 0;
+    for (uint32_t p = 0; passes[p] != 0; p++) {
+        for (uint32_t i = 0; i < layout->unit_count; i++) {
+            const bool reverse = passes[p] == ZERO_PASS_BACKWARD;
+            const uint32_t unit = reverse ? layout->unit_count - 1 - i : i;
+            const zi_unit_place *place = &layout->units[unit];
+            for (uint32_t o = 0; o < place->owner_count; o++) {
+                append(schedule, layout->owners[place->owner_first + o], unit, passes[p]);
+            }
+            append(schedule, unit, unit, passes[p]);
+        }
     }
-    append(schedule, unit, pass);
 }
 
 zero_status zi_schedule_create(const zi_layout *layout, const zero_pass *passes,
@@ -40,13 +48,7 @@ zero_status zi_schedule_create(const zi_layout *layout, const zero_pass *passes,
     }
     schedule->capacity = 2 * pass_count * declared + SPARE_ENTRIES;
     ZI_TRY(zi_calloc(schedule->capacity, sizeof *schedule->entries, (void **)&schedule->entries));
-    for (uint32_t p = 0; p < pass_count; p++) {
-        for (uint32_t i = 0; i < layout->unit_count; i++) {
-            const bool reverse = passes[p] == ZERO_PASS_BACKWARD;
-            append_with_owners(schedule, layout, reverse ? layout->unit_count - 1 - i : i,
-                               passes[p]);
-        }
-    }
+    zi_schedule_reset(schedule, layout, passes);
     return ZERO_OK;
 }
 
@@ -56,40 +58,53 @@ void zi_schedule_destroy(zi_schedule *schedule)
     *schedule = (zi_schedule){0};
 }
 
-uint32_t zi_schedule_find(const zi_schedule *schedule, uint32_t unit, zero_pass pass)
+uint32_t zi_schedule_find(const zi_schedule *schedule, zi_schedule_entry wanted)
 {
     for (uint32_t i = schedule->position; i < schedule->count; i++) {
-        if (schedule->entries[i].unit == unit && schedule->entries[i].pass == (uint8_t)pass) {
+        const zi_schedule_entry *entry = &schedule->entries[i];
+        if (entry->unit == wanted.unit && entry->via == wanted.via && entry->pass == wanted.pass) {
             return i;
         }
     }
     return ZI_NO_INDEX;
 }
 
-bool zi_schedule_insert(zi_schedule *schedule, uint32_t unit, zero_pass pass)
+bool zi_schedule_insert(zi_schedule *schedule, zi_schedule_entry entry)
 {
     if (schedule->count == schedule->capacity) {
         return false;
     }
     zi_schedule_entry *at = &schedule->entries[schedule->position];
     memmove(at + 1, at, (schedule->count - schedule->position) * sizeof *at);
-    *at = (zi_schedule_entry){.unit = unit, .pass = (uint8_t)pass};
+    *at = entry;
     schedule->count++;
     return true;
+}
+
+static bool same_use(const zi_schedule_entry *a, const zi_schedule_entry *b)
+{
+    return a->unit == b->unit && a->via == b->via && a->pass == b->pass;
+}
+
+/* Whether the entry's use has moved elsewhere in the order. */
+static bool has_moved(const zi_schedule *schedule, const zi_schedule_entry *entry)
+{
+    for (uint32_t i = 0; i < schedule->count && entry->used == 0; i++) {
+        if (schedule->entries[i].used != 0 && same_use(&schedule->entries[i], entry)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void zi_schedule_prune(zi_schedule *schedule)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < schedule->count; i++) {
-        kept += schedule->entries[i].used;
+        schedule->entries[i].moved = has_moved(schedule, &schedule->entries[i]);
     }
-    if (kept == 0) {
-        return;
-    }
-    kept = 0;
     for (uint32_t i = 0; i < schedule->count; i++) {
-        if (schedule->entries[i].used != 0) {
+        if (schedule->entries[i].moved == 0) {
             schedule->entries[kept] = schedule->entries[i];
             schedule->entries[kept].used = 0;
             kept++;

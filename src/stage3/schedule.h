@@ -3,8 +3,8 @@
  * It is the order in which gathers are enqueued, so it must be the same on all ranks even if one of
  * them leaves units out: a rank walks over every entry between its last acquire and the next, and
  * takes part in their gathers. What the schedule did not foresee is inserted where it happened.
- * Entries that no rank used are pruned when the ranks agree to. Pure bookkeeping: no memory,
- * streams or ranks in here. */
+ * Entries whose use has moved elsewhere are pruned when the ranks agree to. Pure bookkeeping: no
+ * memory, streams or ranks in here. */
 #ifndef ZI_STAGE3_SCHEDULE_H
 #define ZI_STAGE3_SCHEDULE_H
 
@@ -16,8 +16,10 @@
 
 typedef struct zi_schedule_entry {
     uint32_t unit;
+    uint32_t via; /* the unit that was asked for: `unit` itself, or one that ties to it */
     uint8_t pass;
-    uint8_t used; /* acquired here since the last pruning */
+    uint8_t used;  /* acquired here, or by a rank that told us, since the last pruning */
+    uint8_t moved; /* scratch of pruning */
 } zi_schedule_entry;
 
 typedef struct zi_schedule {
@@ -28,19 +30,22 @@ typedef struct zi_schedule {
 } zi_schedule;
 
 /* Passes in their declared order: forward through the units as described, backward in reverse; each
- * unit after those it ties to. pass 0 ends the list. */
+ * unit after those it ties to. `passes` ends with 0. */
 zero_status zi_schedule_create(const zi_layout *layout, const zero_pass *passes,
                                zi_schedule *schedule);
 void zi_schedule_destroy(zi_schedule *schedule);
 
-/* Index of the next entry for (unit, pass) from the position on, or ZI_NO_INDEX. */
-uint32_t zi_schedule_find(const zi_schedule *schedule, uint32_t unit, zero_pass pass);
+/* Back to the declared order. */
+void zi_schedule_reset(zi_schedule *schedule, const zi_layout *layout, const zero_pass *passes);
+
+/* Index of the next entry like `wanted` (unit, via, pass) from the position on, or ZI_NO_INDEX. */
+uint32_t zi_schedule_find(const zi_schedule *schedule, zi_schedule_entry wanted);
 
 /* Insert an entry at the position; false when the schedule is full (it then stays unforeseen). */
-bool zi_schedule_insert(zi_schedule *schedule, uint32_t unit, zero_pass pass);
+bool zi_schedule_insert(zi_schedule *schedule, zi_schedule_entry entry);
 
-/* Drop the entries that are not marked as used, and forget the marks. An order that nobody used at
- * all is kept. */
+/* Drop the entries that are not marked as used while another one for the same use is, and forget
+ * the marks. A use that nobody made keeps its entries: one rank alone may make it later. */
 void zi_schedule_prune(zi_schedule *schedule);
 
 #endif

@@ -295,6 +295,7 @@ static inline zero_status case_large(zero_world *world, void *user)
                                 .send_dtype = ZERO_DTYPE_F32,
                                 .recv_dtype = ZERO_DTYPE_F32,
                                 .count = count,
+                                .flags = ZI_COLLECTIVE_EXACT,
                                 .stride = 61};
             conf_run(&test, shape);
             shape.count = count - 17;
@@ -355,6 +356,7 @@ static inline zero_status case_batches(zero_world *world, void *user)
                                      .send_dtype = conf_dtypes[round % 3],
                                      .recv_dtype = conf_dtypes[round % 3],
                                      .count = COUNT - round % 5,
+                                     .flags = ZI_COLLECTIVE_EXACT,
                                      .in_place = (round & 1) != 0,
                                      .stride = 1};
             batch[i] = conf_prepare(&tests[i], &shapes[i]);
@@ -389,6 +391,7 @@ static inline zero_status case_streams(zero_world *world, void *user)
                                  .send_dtype = ZERO_DTYPE_F32,
                                  .recv_dtype = ZERO_DTYPE_F32,
                                  .count = 500 - i,
+                                 .flags = ZI_COLLECTIVE_EXACT,
                                  .stride = 1};
         jobs[i] = conf_prepare(&tests[i], &shapes[i]);
     }

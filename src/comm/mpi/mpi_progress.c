@@ -26,13 +26,16 @@
 #define CANCEL_TESTS 1000
 #define NOTE_TAG 1
 #define NOTES_MAX 64
+/* Group number of sending a note: what others say does not stop it. */
+#define TELLING UINT64_MAX
 
 /* What travels when a rank gives up. */
 typedef struct note {
     uint64_t group_id;
     uint32_t world_rank;
+    int32_t status;
     int32_t native;
-    char text[240];
+    char text[236];
 } note;
 
 _Static_assert(sizeof(note) == 256, "sent between hosts of one kind as bytes");
@@ -58,6 +61,7 @@ struct zi_mpi_progress {
     int indices[ZI_MPI_REQUESTS_MAX]; /* the thread's */
     pthread_mutex_t tell_mutex;       /* guards the rest */
     bool told_world;
+    zi_mpi_op tell_op;
     note outgoing;
     const uint32_t *tell_members;
     uint32_t tell_size;
@@ -131,14 +135,18 @@ static void withdraw(zi_mpi_progress *progress, zi_mpi_op *op)
 
 static void note_error(const note *about, zero_error *error)
 {
-    (void)zi_error_set(ZERO_COMM, about->native, __FILE__, __LINE__, "rank %u: %.230s",
-                       about->world_rank, about->text);
+    if (about->status == ZERO_TIMEOUT) {
+        (void)zi_error_set(ZERO_TIMEOUT, about->native, __FILE__, __LINE__, "%.235s", about->text);
+    } else {
+        (void)zi_error_set(ZERO_COMM, about->native, __FILE__, __LINE__, "rank %u: %.235s",
+                           about->world_rank, about->text);
+    }
     *error = *zero_last_error();
 }
 
 static const note *note_about(const zi_mpi_progress *progress, const zi_mpi_op *op)
 {
-    for (uint32_t i = 0; i < progress->note_count; i++) {
+    for (uint32_t i = 0; i < progress->note_count && op->group_id != TELLING; i++) {
         const note *about = &progress->notes[i];
         if (about->group_id == 0 || about->group_id == op->group_id) {
             return about;
@@ -173,7 +181,7 @@ static void keep_note(zi_mpi_progress *progress)
     if (fn != NULL) {
         zero_error error;
         note_error(about, &error);
-        (void)snprintf(error.message, sizeof error.message, "%.239s", about->text);
+        (void)snprintf(error.message, sizeof error.message, "%.235s", about->text);
         fn(user, about->world_rank, &error);
     }
 }
@@ -218,16 +226,18 @@ static bool advance(zi_mpi_progress *progress, zi_mpi_op *op, bool *moved)
     for (uint32_t i = 0; i < op->request_count && !open; i++) {
         open = op->requests[i] != MPI_REQUEST_NULL;
     }
-    if (!open) {
+    /* A note counts even if all has come: the others have given up and will not go on. */
+    zero_error error = {.status = ZERO_TIMEOUT};
+    const note *about = note_about(progress, op);
+    if (about == NULL && !open) {
         finish_ok(progress, op);
         return true;
     }
-    zero_error error = {.status = ZERO_TIMEOUT};
-    const note *about = note_about(progress, op);
     if (about == NULL && !given_up(progress, op)) {
         return false;
     }
     if (about != NULL) {
+        op->told = true;
         note_error(about, &error);
     }
     withdraw(progress, op);
@@ -242,6 +252,7 @@ static bool begin(zi_mpi_progress *progress, zi_mpi_op *op)
     if (about != NULL) {
         zero_error error;
         note_error(about, &error);
+        op->told = true;
         finish(progress, op, &error);
         return false;
     }
@@ -306,7 +317,7 @@ static void activate(zi_mpi_progress *progress, zi_mpi_op *taken)
 /* True when something moved. */
 static bool advance_all(zi_mpi_progress *progress)
 {
-    bool moved = poll_notes(progress);
+    bool moved = false;
     zi_mpi_op **link = &progress->active;
     while (*link != NULL) {
         zi_mpi_op *op = *link;
@@ -342,6 +353,9 @@ static void *progress_main(void *argument)
     zi_mpi_op *taken = NULL;
     while (take_posted(progress, &taken)) {
         idle = taken != NULL ? 0 : idle;
+        while (poll_notes(progress)) {
+            idle = 0;
+        }
         activate(progress, taken);
         taken = NULL;
         if (advance_all(progress)) {
@@ -460,6 +474,7 @@ zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32
 {
     op->state = ZI_MPI_OP_POSTED;
     op->give_up = false;
+    op->told = false;
     op->request_count = 0;
     op->receive_count = 0;
     op->collective = false;
@@ -514,19 +529,19 @@ void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t
         progress->outgoing = (note){
             .group_id = group_id,
             .world_rank = own,
+            .status = (int32_t)kept.status,
             .native = kept.native,
         };
-        (void)snprintf(progress->outgoing.text, sizeof progress->outgoing.text, "%.239s",
+        (void)snprintf(progress->outgoing.text, sizeof progress->outgoing.text, "%.235s",
                        kept.message);
         progress->tell_members = members;
         progress->tell_size = size;
         progress->tell_own = own;
-        /* No group has this number: notes of others must not stop this one. */
-        zi_mpi_op op = {.start = start_tell,
-                        .argument = progress,
-                        .group_id = UINT64_MAX,
-                        .requests = progress->tell_requests};
-        if (zi_mpi_progress_run(progress, &op, TELL_MS) != ZERO_OK) {
+        progress->tell_op = (zi_mpi_op){.start = start_tell,
+                                        .argument = progress,
+                                        .group_id = TELLING,
+                                        .requests = progress->tell_requests};
+        if (zi_mpi_progress_run(progress, &progress->tell_op, TELL_MS) != ZERO_OK) {
             progress->told_world = true; /* `outgoing` may still be read */
         }
     }

@@ -41,6 +41,7 @@ struct zi_mpi_op {
     /* Guarded by the thread's mutex from post to DONE. */
     zi_mpi_op_state state;
     bool give_up; /* the poster's deadline has passed */
+    bool told;    /* ended by a note: the others know already */
     zero_error error;
     zi_mpi_op *next;
 };
@@ -61,8 +62,8 @@ bool zi_mpi_progress_destroy(zi_mpi_progress *progress);
  * is late. COMM carries MPI's text or another rank's. */
 zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32_t deadline_ms);
 
-/* Send a note to members other than `own`, world ranks. group_id 0: everything. Does not wait for
- * them. */
+/* Send a note to members other than `own`, world ranks. group_id 0: everything. They get TIMEOUT
+ * with the same words, or COMM with "rank OWN: " before them. Does not wait for them. */
 void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t own,
                           const uint32_t *members, uint32_t size, const zero_error *error);
 

@@ -1,17 +1,11 @@
 /* Owns the backend "shm": the table that maps a comm's verbs to the memory its ranks share. */
 #include "comm/shm/shm_comm.h"
 
-#include "comm/shm/shared.h"
 #include "core/memory.h"
-
-typedef struct shm_comm {
-    zi_comm base;
-    zi_shared *shared;
-} shm_comm;
 
 static zi_shared *shared_of(zi_comm *comm)
 {
-    return ((shm_comm *)comm)->shared;
+    return ((zi_shm_comm *)comm)->shared;
 }
 
 static zero_status group_create(zi_comm *comm, const zi_device *device, const uint32_t *members,
@@ -60,7 +54,7 @@ zero_status zi_shm_comm_create(const zi_shm_place *place, uint32_t deadline_ms, 
     for (uint32_t i = 0; i < place->size; i++) {
         world_ranks[i] = i;
     }
-    shm_comm *comm = NULL;
+    zi_shm_comm *comm = NULL;
     zero_status status = zi_calloc(1, sizeof *comm, (void **)&comm);
     if (status != ZERO_OK) {
         return status;

@@ -3,15 +3,18 @@
 #define ZI_COMM_SHM_SHM_COMM_H
 
 #include "comm/comm.h"
-
-/* How long a collective waits where the caller names no deadline. */
-#define ZI_DEADLINE_DEFAULT_MS 600000u
+#include "comm/shm/shared.h"
 
 typedef struct zi_shm_place {
     char name[64]; /* where the ranks meet, for shm_open: "/..." */
     uint32_t rank;
     uint32_t size;
 } zi_shm_place;
+
+typedef struct zi_shm_comm {
+    zi_comm base;
+    zi_shared *shared;
+} zi_shm_comm;
 
 /* Meet the others and make the comm. Errors: those of zi_shared_join. */
 zero_status zi_shm_comm_create(const zi_shm_place *place, uint32_t deadline_ms, zi_comm **out);

@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "kernels/cpu/stream_store.h"
+#include "kernels/cpu/wide.h"
 #include "kernels/math/adamw.h"
 #include "kernels/math/convert.h"
 
@@ -38,9 +39,7 @@ static inline size_t least(size_t a, size_t b)
 
 static inline size_t width(zero_dtype dtype)
 {
-    return dtype == ZERO_DTYPE_NONE  ? 0
-           : dtype == ZERO_DTYPE_F32 ? sizeof(float)
-                                     : sizeof(uint16_t);
+    return dtype == ZERO_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
 static inline const void *at_const(const void *base, zero_dtype dtype, size_t index)
@@ -48,9 +47,10 @@ static inline const void *at_const(const void *base, zero_dtype dtype, size_t in
     return (const unsigned char *)base + index * width(dtype);
 }
 
+/* An array that does not exist is NULL wherever one looks. */
 static inline void *at(void *base, zero_dtype dtype, size_t index)
 {
-    return (unsigned char *)base + index * width(dtype);
+    return dtype == ZERO_DTYPE_NONE ? NULL : (unsigned char *)base + index * width(dtype);
 }
 
 /* Asks for the lines AHEAD elements after `count` elements at `base`. Reading past an array's end
@@ -130,70 +130,73 @@ static void store_far(void *restrict target, zero_dtype dtype, const float *rest
     zi_stream_store(target, narrow, count * sizeof narrow[0]);
 }
 
-/* Calls of the generator made side by side. */
-#define CALLS 64
-
-/* Compilers turn this into a vector's multiply-high, but not one 64-bit product used twice. */
-ALWAYS_INLINE uint32_t upper_product(uint32_t a, uint32_t b)
+/* The generator's words of ZI_WIDE_LANES neighbouring blocks, from `block` on, as two words a lane:
+ * zi_philox with a call in every lane. Only the lower half of a lane counts in x0..x3. */
+ALWAYS_INLINE void random_words(zi_wide words[2], zi_rounding_key key, uint64_t block)
 {
-    return (uint32_t)(((uint64_t)a * b) >> 32);
-}
-
-/* CALLS calls of zi_rounding_words, from `block` on, to words in memory order. Round by round over
- * all calls, because that vectorises; the same function as zi_philox. */
-static void random_words(uint32_t *restrict words, zi_rounding_key key, uint64_t block)
-{
-    uint32_t x0[CALLS];
-    uint32_t x1[CALLS];
-    uint32_t x2[CALLS];
-    uint32_t x3[CALLS];
-    for (uint32_t i = 0; i < CALLS; i++) {
-        const zi_rounding_counter counter = zi_rounding_counter_of(key, block + i);
-        x0[i] = (uint32_t)counter.low;
-        x1[i] = (uint32_t)(counter.low >> 32);
-        x2[i] = (uint32_t)counter.high;
-        x3[i] = (uint32_t)(counter.high >> 32);
+    const zi_rounding_counter counter = zi_rounding_counter_of(key, block);
+    zi_wide x0 = zi_wide_of(counter.low);
+    for (uint64_t i = 0; i < ZI_WIDE_LANES; i++) {
+        x0[i] += i;
     }
+    zi_wide x1 = x0 >> 32;
+    zi_wide x2 = zi_wide_of(counter.high);
+    zi_wide x3 = x2 >> 32;
     uint32_t k0 = (uint32_t)key.seed;
     uint32_t k1 = (uint32_t)(key.seed >> 32);
     for (int round = 0; round < 10; round++) {
-        for (uint32_t i = 0; i < CALLS; i++) {
-            const uint32_t high0 = upper_product(x0[i], UINT32_C(0xD2511F53));
-            const uint32_t high2 = upper_product(x2[i], UINT32_C(0xCD9E8D57));
-            const uint32_t low0 = x0[i] * UINT32_C(0xD2511F53);
-            const uint32_t low2 = x2[i] * UINT32_C(0xCD9E8D57);
-            x0[i] = high2 ^ x1[i] ^ k0;
-            x2[i] = high0 ^ x3[i] ^ k1;
-            x1[i] = low2;
-            x3[i] = low0;
-        }
+        const zi_wide p0 = zi_wide_multiply(x0, zi_wide_of(UINT64_C(0xD2511F53)));
+        const zi_wide p1 = zi_wide_multiply(x2, zi_wide_of(UINT64_C(0xCD9E8D57)));
+        x0 = (p1 >> 32) ^ x1 ^ k0;
+        x2 = (p0 >> 32) ^ x3 ^ k1;
+        x1 = p1;
+        x3 = p0;
         k0 += UINT32_C(0x9E3779B9);
         k1 += UINT32_C(0xBB67AE85);
     }
-    for (uint32_t i = 0; i < CALLS; i++) {
-        words[4 * i] = x0[i];
-        words[4 * i + 1] = x1[i];
-        words[4 * i + 2] = x2[i];
-        words[4 * i + 3] = x3[i];
-    }
+    words[0] = (x0 & UINT32_MAX) | (x1 << 32);
+    words[1] = (x2 & UINT32_MAX) | (x3 << 32);
 }
 
-/* Random bits of BLOCK elements and what the first call has too many of. */
-#define BITS_COUNT (BLOCK + CALLS * ZI_ROUNDING_BLOCK)
+/* Calls of the generator whose words are put in order at once, and the elements they serve. */
+#define CALLS 64
+#define CALLS_ELEMENTS ((size_t)CALLS * ZI_ROUNDING_BLOCK)
+/* Random bits of BLOCK elements, and of what the first and last call have too many of. */
+#define BITS_COUNT (BLOCK + CALLS_ELEMENTS)
+
+/* Bits of CALLS_ELEMENTS elements from a multiple of ZI_ROUNDING_BLOCK on. */
+static void random_calls(uint16_t *restrict bits, zi_rounding_key key, uint64_t block)
+{
+    _Alignas(64) uint64_t low[CALLS];
+    _Alignas(64) uint64_t high[CALLS];
+    _Alignas(64) uint64_t ordered[2 * CALLS];
+    for (size_t i = 0; i < CALLS; i += ZI_WIDE_LANES) {
+        zi_wide words[2];
+        random_words(words, key, block + i);
+        memcpy(low + i, &words[0], sizeof words[0]);
+        memcpy(high + i, &words[1], sizeof words[1]);
+    }
+    for (size_t i = 0; i < CALLS; i++) {
+        ordered[2 * i] = low[i];
+        ordered[2 * i + 1] = high[i];
+    }
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    memcpy(bits, ordered, sizeof ordered);
+#else
+    for (size_t i = 0; i < CALLS_ELEMENTS; i++) {
+        bits[i] = (uint16_t)(ordered[i / 4] >> (16 * (i % 4)));
+    }
+#endif
+}
 
 /* The 16 random bits of elements [first, first + count) of a tensor, count <= BLOCK. Returns where
  * in `bits` they begin. */
 static const uint16_t *random_bits(uint16_t bits[BITS_COUNT], zi_rounding_key key, uint64_t first,
                                    size_t count)
 {
-    uint32_t words[CALLS * ZI_ROUNDING_BLOCK / 2];
     const size_t before = first % ZI_ROUNDING_BLOCK;
-    for (size_t i = 0; i < before + count; i += CALLS * ZI_ROUNDING_BLOCK) {
-        random_words(words, key, first / ZI_ROUNDING_BLOCK + i / ZI_ROUNDING_BLOCK);
-        for (size_t k = 0; k < CALLS * ZI_ROUNDING_BLOCK / 2; k++) {
-            bits[i + 2 * k] = (uint16_t)words[k];
-            bits[i + 2 * k + 1] = (uint16_t)(words[k] >> 16);
-        }
+    for (size_t i = 0; i < before + count; i += CALLS_ELEMENTS) {
+        random_calls(bits + i, key, (first + i) / ZI_ROUNDING_BLOCK);
     }
     return bits + before;
 }

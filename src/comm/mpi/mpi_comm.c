@@ -1,0 +1,434 @@
+/* Owns the backend "mpi": who is on which host, and what is done through MPI at all. Invariants:
+ * our communicators are ours alone, so no message of the program's can meet one of ours; the ranks
+ * of a host share memory as those of "shm" do, so on one host MPI is called in create and destroy
+ * only.
+ *
+ * Destroy of a healthy world is a barrier, then everything is freed, and MPI finalised if that was
+ * asked for. After a failure nothing that waits for others is called, MPI_Finalize included: a
+ * process that ends without it makes mpirun end the job with a message and a status that is not 0,
+ * which is what a job with a dead or hung rank needs. */
+#include "comm/mpi/mpi_comm.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/mpi/mpi_launch.h"
+#include "comm/mpi/mpi_world.h"
+#include "comm/shm/process.h"
+#include "comm/world.h"
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "zero/mpi.h"
+
+#define NS_PER_MS UINT64_C(1000000)
+#define POLL_NS 100000
+
+static atomic_uint comms_made;
+/* MPI is finalised by us only if it was initialised by us. */
+static atomic_bool initialised_here;
+
+static zero_status check_code(int code, const char *call)
+{
+    return code == MPI_SUCCESS ? ZERO_OK : zi_mpi_error(code, call);
+}
+
+/* Poll a collective outside the progress thread. OK with *done false: the deadline has passed. */
+static zero_status poll_request(MPI_Request *request, uint32_t deadline_ms, bool *done)
+{
+    const uint64_t until_ns = zi_clock_ns() + deadline_ms * NS_PER_MS;
+    int complete = 0;
+    for (;;) {
+        ZI_TRY(check_code(MPI_Test(request, &complete, MPI_STATUS_IGNORE), "MPI_Test"));
+        *done = complete != 0;
+        if (*done || zi_clock_ns() >= until_ns) {
+            return ZERO_OK;
+        }
+        const struct timespec span = {.tv_nsec = POLL_NS};
+        (void)nanosleep(&span, NULL);
+    }
+}
+
+/* What must hold before MPI is used. *level: its thread level. */
+static zero_status check_mpi(int *level)
+{
+    int yes = 0;
+    ZI_TRY(check_code(MPI_Initialized(&yes), "MPI_Initialized"));
+    if (!yes) {
+        ZI_FAIL(ZERO_STATE, "MPI is not initialised; call MPI_Init_thread with MPI_THREAD_MULTIPLE "
+                            "first, or use zero_world_create_launched");
+    }
+    ZI_TRY(check_code(MPI_Finalized(&yes), "MPI_Finalized"));
+    if (yes) {
+        ZI_FAIL(ZERO_STATE, "MPI was finalised in this process and cannot start again; keep the "
+                            "first world until the program ends");
+    }
+    ZI_TRY(check_code(MPI_Query_thread(level), "MPI_Query_thread"));
+    if (*level < MPI_THREAD_SERIALIZED) {
+        ZI_FAIL(ZERO_STATE,
+                "MPI was initialised with thread level %d; ask MPI_Init_thread for "
+                "MPI_THREAD_MULTIPLE, or at least MPI_THREAD_SERIALIZED",
+                *level);
+    }
+    return ZERO_OK;
+}
+
+static zero_status group_create(zi_comm *base, const zi_device *device, const uint32_t *members,
+                                uint32_t size, const char *name, zi_group **out)
+{
+    zi_mpi_comm *comm = (zi_mpi_comm *)base;
+    const uint32_t host = comm->host_of[base->rank];
+    for (uint32_t i = 0; i < size; i++) {
+        if (comm->host_of[members[i]] != host) {
+            return zi_mpi_group_create(comm, device, members, size, name, out);
+        }
+    }
+    return zi_shared_group_create(comm->shared, device, members, size, name, out);
+}
+
+/* Each host has allocated or not; say so to the others. */
+static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine)
+{
+    zero_error own = {.status = mine};
+    if (mine != ZERO_OK) {
+        own = *zero_last_error();
+    }
+    const uint64_t words[2] = {bytes, (uint64_t)mine};
+    uint64_t all[ZI_RANKS_MAX][2];
+    const zero_status status =
+        zi_mpi_exchange_records(&comm->control, words, all, sizeof words, "memory_alloc");
+    if (mine != ZERO_OK) {
+        return zi_error_adopt(&own);
+    }
+    ZI_TRY(status);
+    for (uint32_t i = 0; i < comm->base.size; i++) {
+        if (all[i][0] != bytes) {
+            ZI_FAIL(ZERO_MISMATCH,
+                    "memory_alloc: rank %u asked for %llu bytes, rank %u for %zu; all ranks of a "
+                    "world allocate alike",
+                    i, (unsigned long long)all[i][0], comm->base.rank, bytes);
+        }
+        if (all[i][1] != ZERO_OK) {
+            ZI_FAIL((zero_status)all[i][1],
+                    "memory_alloc: rank %u could not have its %zu bytes; see its error", i, bytes);
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status memory_alloc(zi_comm *base, size_t bytes, void **out)
+{
+    zi_mpi_comm *comm = (zi_mpi_comm *)base;
+    zero_status status = zi_shared_window_alloc(comm->shared, bytes, out);
+    if (comm->progress == NULL) {
+        return status;
+    }
+    status = agree_alloc(comm, bytes, status);
+    if (status != ZERO_OK) {
+        zi_shared_window_free(comm->shared, *out, bytes);
+        *out = NULL;
+    }
+    return status;
+}
+
+static void memory_free(zi_comm *base, void *pointer, size_t bytes)
+{
+    zi_shared_window_free(((zi_mpi_comm *)base)->shared, pointer, bytes);
+}
+
+/* A rank elsewhere gave up: those of this host that read one another's memory must learn it too. */
+static void take_note(void *user, uint32_t world_rank, const zero_error *error)
+{
+    zi_shared_abort(user, world_rank, error);
+}
+
+static void abort_all(zi_comm *base, const zero_error *error)
+{
+    zi_mpi_comm *comm = (zi_mpi_comm *)base;
+    (void)pthread_mutex_lock(&comm->mutex);
+    comm->aborted = true;
+    (void)pthread_mutex_unlock(&comm->mutex);
+    zi_shared_abort(comm->shared, base->rank, error);
+    if (comm->progress != NULL) {
+        zi_mpi_progress_tell(comm->progress, 0, base->rank, comm->ranks, base->size, error);
+    }
+}
+
+static int start_barrier(zi_mpi_op *op)
+{
+    const zi_mpi_comm *comm = op->argument;
+    op->collective = true;
+    op->request_count = 1;
+    return MPI_Ibarrier(comm->world, &op->requests[0]);
+}
+
+/* True when all ranks came to the end alive. */
+static bool part_in_peace(zi_mpi_comm *comm)
+{
+    (void)pthread_mutex_lock(&comm->mutex);
+    const bool aborted = comm->aborted;
+    (void)pthread_mutex_unlock(&comm->mutex);
+    if (aborted || (comm->shared != NULL && zi_shared_failed(comm->shared))) {
+        return false;
+    }
+    if (comm->progress != NULL) {
+        comm->control.op.start = start_barrier;
+        comm->control.op.argument = comm;
+        return zi_mpi_progress_run(comm->progress, &comm->control.op, comm->base.deadline_ms) ==
+               ZERO_OK;
+    }
+    MPI_Request request = MPI_REQUEST_NULL;
+    bool done = false;
+    return MPI_Ibarrier(comm->world, &request) == MPI_SUCCESS &&
+           poll_request(&request, comm->base.deadline_ms, &done) == ZERO_OK && done;
+}
+
+static void destroy(zi_comm *base)
+{
+    zi_mpi_comm *comm = (zi_mpi_comm *)base;
+    if (comm == NULL) {
+        return;
+    }
+    const bool healthy = part_in_peace(comm);
+    const bool stopped = zi_mpi_progress_destroy(comm->progress);
+    zi_shared_leave(comm->shared);
+    if (healthy) {
+        for (uint32_t i = 0; i < comm->link_count; i++) {
+            if (comm->links[i].made) {
+                (void)MPI_Comm_free(&comm->links[i].comm);
+            }
+        }
+        (void)MPI_Comm_free(&comm->world);
+    }
+    if (healthy && comm->finalize) {
+        (void)MPI_Finalize();
+    } else if (comm->finalize) {
+        zi_log(ZERO_LOG_WARN, "a rank failed: MPI is not finalised, so that mpirun ends the job");
+    }
+    (void)pthread_mutex_destroy(&comm->mutex);
+    if (stopped) {
+        zi_free(comm);
+    }
+}
+
+static const zi_comm_ops mpi_ops = {
+    .struct_bytes = sizeof(zi_comm_ops),
+    .name = "mpi",
+    .group_create = group_create,
+    .memory_alloc = memory_alloc,
+    .memory_free = memory_free,
+    .abort = abort_all,
+    .destroy = destroy,
+};
+
+/* Our own communicator. A rank that never calls is found by the deadline; who it is, MPI cannot
+ * say. */
+static zero_status duplicate(MPI_Comm parent, uint32_t deadline_ms, MPI_Comm *world)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    ZI_TRY(check_code(MPI_Comm_idup(parent, world, &request), "MPI_Comm_idup"));
+    bool done = false;
+    ZI_TRY(poll_request(&request, deadline_ms, &done));
+    if (!done) {
+        ZI_FAIL(ZERO_TIMEOUT,
+                "not all ranks of the communicator made a world within %u ms; the call is "
+                "collective",
+                deadline_ms);
+    }
+    return check_code(MPI_Comm_set_errhandler(*world, MPI_ERRORS_RETURN),
+                      "MPI_Comm_set_errhandler");
+}
+
+/* Find the ranks of this host, in ascending world rank, and of which host everybody is. */
+static zero_status find_hosts(zi_mpi_comm *comm, uint32_t ranks_per_host, MPI_Comm *host,
+                              uint32_t *on_host)
+{
+    const int rank = (int)comm->base.rank;
+    if (ranks_per_host == 0) {
+        ZI_TRY(check_code(
+            MPI_Comm_split_type(comm->world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, host),
+            "MPI_Comm_split_type"));
+    } else {
+        ZI_TRY(check_code(MPI_Comm_split(comm->world, rank / (int)ranks_per_host, rank, host),
+                          "MPI_Comm_split"));
+    }
+    int size = 0;
+    ZI_TRY(check_code(MPI_Comm_size(*host, &size), "MPI_Comm_size"));
+    comm->base.local_size = (uint32_t)size;
+    const uint32_t own = comm->base.rank;
+    ZI_TRY(check_code(MPI_Allgather(&own, 1, MPI_UINT32_T, on_host, 1, MPI_UINT32_T, *host),
+                      "MPI_Allgather"));
+    return check_code(
+        MPI_Allgather(&on_host[0], 1, MPI_UINT32_T, comm->host_of, 1, MPI_UINT32_T, comm->world),
+        "MPI_Allgather");
+}
+
+/* Meet the ranks of this host under a name that nobody else can have. */
+static zero_status join_host(zi_mpi_comm *comm, MPI_Comm host, const uint32_t *on_host)
+{
+    char name[64] = "";
+    if (on_host[0] == comm->base.rank) {
+        const uint64_t pid = (uint64_t)getpid();
+        (void)snprintf(name, sizeof name, "/zero-mpi-%u-%llu-%llx-%u", (unsigned)geteuid(),
+                       (unsigned long long)pid, (unsigned long long)zi_process_start(pid),
+                       atomic_fetch_add(&comms_made, 1));
+    }
+    ZI_TRY(check_code(MPI_Bcast(name, (int)sizeof name, MPI_CHAR, 0, host), "MPI_Bcast"));
+    zi_shared_desc desc = {
+        .name = name,
+        .world_ranks = on_host,
+        .size = comm->base.local_size,
+        .deadline_ms = comm->base.deadline_ms,
+    };
+    while (on_host[desc.index] != comm->base.rank) {
+        desc.index++;
+    }
+    return zi_shared_join(&desc, &comm->shared);
+}
+
+/* All ranks fail when one does. Its arrival is certain: joining has a deadline. */
+static zero_status agree_joined(zi_mpi_comm *comm, zero_status mine)
+{
+    int32_t all[ZI_RANKS_MAX];
+    const int32_t own = (int32_t)mine;
+    if (MPI_Allgather(&own, 1, MPI_INT32_T, all, 1, MPI_INT32_T, comm->world) != MPI_SUCCESS ||
+        mine != ZERO_OK) {
+        return mine != ZERO_OK ? mine : zi_mpi_error(MPI_ERR_OTHER, "MPI_Allgather");
+    }
+    for (uint32_t i = 0; i < comm->base.size; i++) {
+        if (all[i] != ZERO_OK) {
+            ZI_FAIL((zero_status)all[i],
+                    "rank %u could not meet the ranks of its host; see its error", i);
+        }
+    }
+    return ZERO_OK;
+}
+
+static bool several_hosts(const zi_mpi_comm *comm)
+{
+    return comm->base.local_size != comm->base.size;
+}
+
+/* Everything after the ranks of the world are known. */
+static zero_status build(zi_mpi_comm *comm, const zi_mpi_options *options, int level)
+{
+    uint32_t on_host[ZI_RANKS_MAX];
+    MPI_Comm host = MPI_COMM_NULL;
+    ZI_TRY(find_hosts(comm, options->ranks_per_host, &host, on_host));
+    const zero_status status = agree_joined(comm, join_host(comm, host, on_host));
+    (void)MPI_Comm_free(&host);
+    ZI_TRY(status);
+    for (uint32_t i = 0; i < comm->base.size; i++) {
+        comm->ranks[i] = i;
+    }
+    if (!several_hosts(comm)) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_mpi_progress_create(comm->world, level == MPI_THREAD_MULTIPLE, &comm->progress));
+    zi_mpi_progress_on_note(comm->progress, take_note, comm->shared);
+    comm->control = (zi_mpi_exchange){
+        .progress = comm->progress,
+        .comm = comm->world,
+        .tag = ZI_MPI_TAG_MEET,
+        .rank = comm->base.rank,
+        .size = comm->base.size,
+        .deadline_ms = comm->base.deadline_ms,
+        .world_ranks = comm->ranks,
+    };
+    comm->control.op.requests = comm->control.requests;
+    return ZERO_OK;
+}
+
+zero_status zi_mpi_comm_create(MPI_Comm parent, uint32_t deadline_ms, const zi_mpi_options *options,
+                               zi_comm **out)
+{
+    *out = NULL;
+    int level = 0;
+    int rank = 0;
+    int size = 0;
+    ZI_TRY(check_mpi(&level));
+    if (parent == MPI_COMM_NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "comm is MPI_COMM_NULL; pass a communicator of this rank");
+    }
+    ZI_TRY(check_code(MPI_Comm_rank(parent, &rank), "MPI_Comm_rank"));
+    ZI_TRY(check_code(MPI_Comm_size(parent, &size), "MPI_Comm_size"));
+    if (size > ZI_RANKS_MAX) {
+        ZI_FAIL(ZERO_UNSUPPORTED, "the communicator has %d ranks; a world has at most %d", size,
+                ZI_RANKS_MAX);
+    }
+    zi_mpi_comm *comm = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *comm, (void **)&comm));
+    comm->base = (zi_comm){
+        .ops = &mpi_ops,
+        .rank = (uint32_t)rank,
+        .size = (uint32_t)size,
+        .deadline_ms = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS,
+    };
+    comm->finalize = options->finalize;
+    (void)pthread_mutex_init(&comm->mutex, NULL);
+    zero_status status = duplicate(parent, comm->base.deadline_ms, &comm->world);
+    if (status == ZERO_OK) {
+        status = build(comm, options, level);
+    }
+    if (status != ZERO_OK) {
+        /* Others may be anywhere: nothing collective is called, the communicators stay. */
+        (void)zi_mpi_progress_destroy(comm->progress);
+        zi_shared_leave(comm->shared);
+        (void)pthread_mutex_destroy(&comm->mutex);
+        zi_free(comm);
+        return status;
+    }
+    *out = &comm->base;
+    return ZERO_OK;
+}
+
+zero_status zero_world_create_mpi(MPI_Comm comm, uint32_t deadline_ms, zero_world **world)
+{
+    if (world == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
+    }
+    *world = NULL;
+    const zi_mpi_options options = {.ranks_per_host = 0, .finalize = false};
+    zi_comm *made = NULL;
+    ZI_TRY(zi_mpi_comm_create(comm, deadline_ms, &options, &made));
+    return zi_world_create(made, world);
+}
+
+/* Initialise MPI unless somebody has. */
+static zero_status initialise(void)
+{
+    int yes = 0;
+    ZI_TRY(check_code(MPI_Initialized(&yes), "MPI_Initialized"));
+    if (yes) {
+        return ZERO_OK; /* or finalised since: check_mpi tells */
+    }
+    int level = 0;
+    ZI_TRY(check_code(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread"));
+    atomic_store(&initialised_here, true);
+    return ZERO_OK;
+}
+
+zero_status zi_mpi_launch(const zi_launch *launch, uint32_t deadline_ms, zi_comm **out)
+{
+    *out = NULL;
+    int level = 0;
+    int size = 0;
+    int rank = 0;
+    ZI_TRY(initialise());
+    ZI_TRY(check_mpi(&level));
+    ZI_TRY(check_code(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size"));
+    ZI_TRY(check_code(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank"));
+    if ((uint32_t)size != launch->size || (uint32_t)rank != launch->rank) {
+        ZI_FAIL(ZERO_STATE,
+                "%s calls this rank %u of %u, MPI calls it rank %d of %d; start the program with "
+                "the mpirun of the MPI it was built with (srun: add --mpi=pmix or --mpi=pmi2)",
+                launch->launcher, launch->rank, launch->size, rank, size);
+    }
+    const zi_mpi_options options = {.finalize = atomic_load(&initialised_here)};
+    return zi_mpi_comm_create(MPI_COMM_WORLD, deadline_ms, &options, out);
+}

@@ -1,0 +1,421 @@
+/* Owns a group whose members are on several hosts, and the course of a batch: tell what it is,
+ * compare, move. Invariants: the members compare before any data moves, so a disagreement is told
+ * and not hung on; the first failure stays and is told to the other members; nothing of ours is
+ * allocated after create. */
+#include "comm/mpi/mpi_group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "core/error.h"
+#include "core/fault.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+
+#define TEXT_BYTES 80
+/* Bounds of the stage: of all members together, and of one. */
+#define STAGE_ALL_BYTES ((size_t)16 << 20)
+#define STAGE_LOW_BYTES ((size_t)64 << 10)
+#define STAGE_HIGH_BYTES ((size_t)1 << 20)
+
+/* What must be equal on all members about a collective. */
+typedef struct wire_what {
+    uint8_t kind;
+    uint8_t flags;
+    uint8_t send_dtype;
+    uint8_t recv_dtype;
+    uint32_t tag;
+    uint64_t count;
+} wire_what;
+
+_Static_assert(sizeof(wire_what) == 16, "sent, hashed and compared as bytes");
+_Static_assert(ZI_MPI_BATCH_MAX * sizeof(wire_what) <= STAGE_LOW_BYTES, "a table fits a stage");
+
+typedef struct batch_argument {
+    zi_mpi_group *group;
+    const zi_collective *batch;
+    size_t batch_count;
+} batch_argument;
+
+/* What members say before a group is made. */
+typedef struct meet_record {
+    uint64_t members_hash;
+    uint64_t id;     /* of the first member: the group's number */
+    uint64_t cached; /* number of a link that can be used again; 0: none */
+    char name[24];
+} meet_record;
+
+static wire_what what_of(const zi_collective *c)
+{
+    zi_assert(c->kind >= ZI_ALL_GATHER && c->kind <= ZI_ALL_REDUCE);
+    zi_assert(zero_dtype_bytes(c->send_dtype) != 0 && zero_dtype_bytes(c->recv_dtype) != 0);
+    zi_assert(c->kind != ZI_ALL_GATHER ||
+              (c->send_dtype == c->recv_dtype && (c->send != NULL || c->count == 0)));
+    zi_assert(c->kind == ZI_REDUCE_SCATTER || (c->flags & ZI_COLLECTIVE_ACCUMULATE) == 0);
+    return (wire_what){
+        .kind = (uint8_t)c->kind,
+        .flags = (uint8_t)c->flags,
+        .send_dtype = (uint8_t)c->send_dtype,
+        .recv_dtype = (uint8_t)c->recv_dtype,
+        .tag = c->tag,
+        .count = c->count,
+    };
+}
+
+static const char *what_text(const wire_what *what, char *text)
+{
+    const zi_collective c = {
+        .kind = (zi_collective_kind)what->kind,
+        .flags = what->flags,
+        .send_dtype = (zero_dtype)what->send_dtype,
+        .recv_dtype = (zero_dtype)what->recv_dtype,
+        .tag = what->tag,
+        .count = what->count,
+    };
+    return zi_collective_text(&c, text, TEXT_BYTES);
+}
+
+static bool works_in_place(const zi_mpi_group *group, const zi_collective *c)
+{
+    const unsigned char *send = c->send;
+    const size_t own = group->base.rank * c->count * zero_dtype_bytes(c->send_dtype);
+    return send != NULL && ((c->kind == ZI_ALL_REDUCE && send == c->recv) ||
+                            (c->kind == ZI_REDUCE_SCATTER && send + own == c->recv));
+}
+
+static void describe(zi_mpi_group *group, const batch_argument *batch)
+{
+    zi_mpi_record *mine = &group->mine;
+    *mine = (zi_mpi_record){.hash = ZI_HASH_START, .batch_count = batch->batch_count};
+    for (uint32_t i = 0; i < batch->batch_count; i++) {
+        const zi_collective *c = &batch->batch[i];
+        const wire_what what = what_of(c);
+        mine->hash = zi_hash_bytes(mine->hash, &what, sizeof what);
+        const uint64_t bit = UINT64_C(1) << (i % 64);
+        mine->absent[i / 64] |= c->send == NULL ? bit : 0;
+        mine->in_place[i / 64] |= works_in_place(group, c) ? bit : 0;
+    }
+}
+
+/* Name what group rank `other` does differently from group rank 0. */
+static zero_status name_mismatch(const zi_mpi_group *group, uint32_t other)
+{
+    const wire_what *mine = (const void *)(group->stage);
+    const wire_what *theirs = (const void *)(group->stage + other * group->stage_bytes);
+    const uint64_t my_count = group->records[0].batch_count;
+    const uint64_t their_count = group->records[other].batch_count;
+    for (uint32_t i = 0; i < zi_min_u64(my_count, their_count); i++) {
+        if (memcmp(&mine[i], &theirs[i], sizeof mine[i]) != 0) {
+            char left[TEXT_BYTES];
+            char right[TEXT_BYTES];
+            ZI_FAIL(ZERO_MISMATCH,
+                    "group %s, collective %u: rank %u has %s, rank %u has %s; all ranks must make "
+                    "the same calls",
+                    group->base.name, i, group->members[other], what_text(&theirs[i], left),
+                    group->members[0], what_text(&mine[i], right));
+        }
+    }
+    ZI_FAIL(ZERO_MISMATCH,
+            "group %s: rank %u has a batch of %llu collectives, rank %u one of %llu; all ranks "
+            "must make the same calls",
+            group->base.name, group->members[other], (unsigned long long)their_count,
+            group->members[0], (unsigned long long)my_count);
+}
+
+/* Everybody sends everybody its table, to find the first line that differs. */
+static zero_status exchange_tables(zi_mpi_group *group, const batch_argument *batch,
+                                   const char *what)
+{
+    zi_mpi_exchange *x = &group->exchange;
+    wire_what *mine = (void *)(group->stage + group->base.rank * group->stage_bytes);
+    for (uint32_t i = 0; i < batch->batch_count; i++) {
+        mine[i] = what_of(&batch->batch[i]);
+    }
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        x->send_at[i] = mine;
+        x->send_bytes[i] = batch->batch_count * sizeof *mine;
+        x->recv_at[i] = group->stage + i * group->stage_bytes;
+        x->recv_bytes[i] = group->records[i].batch_count * sizeof *mine;
+    }
+    return zi_mpi_exchange_run(x, what);
+}
+
+/* All members compare everybody with group rank 0, so all come to the same words. */
+static zero_status compare(zi_mpi_group *group, const batch_argument *batch)
+{
+    char text[TEXT_BYTES];
+    char what[TEXT_BYTES + 64];
+    (void)snprintf(what, sizeof what, "%s (first of %zu, group %s)",
+                   batch->batch_count == 0 ? "an empty batch"
+                                           : zi_collective_text(batch->batch, text, sizeof text),
+                   batch->batch_count, group->base.name);
+    describe(group, batch);
+    ZI_TRY(zi_mpi_exchange_records(&group->exchange, &group->mine, group->records,
+                                   sizeof group->mine, what));
+    const zi_mpi_record *records = group->records;
+    for (uint32_t i = 1; i < group->base.size; i++) {
+        if (records[i].hash != records[0].hash ||
+            records[i].batch_count != records[0].batch_count) {
+            ZI_TRY(exchange_tables(group, batch, what));
+            return name_mismatch(group, i);
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status run_moves(zi_mpi_group *group, const batch_argument *batch)
+{
+    zi_fault_sleep(ZI_FAULT_COLLECTIVE);
+    if (zi_fault_hit(ZI_FAULT_COLLECTIVE)) {
+        ZI_FAIL(ZERO_COMM, "group %s: a collective failed (injected)", group->base.name);
+    }
+    ZI_TRY(compare(group, batch));
+    for (uint32_t i = 0; i < batch->batch_count; i++) {
+        ZI_TRY(zi_mpi_move(group, &batch->batch[i], i));
+    }
+    return ZERO_OK;
+}
+
+/* Let the others know of the group's first error, unless they do. */
+static void tell_failure(zi_mpi_group *group)
+{
+    const zero_error *error = &group->first_error;
+    if (error->status == ZERO_MISMATCH) {
+        return; /* all have seen it, and nothing is left under way */
+    }
+    group->link->dead = true;
+    if (group->exchange.op.told || group->op.told) {
+        return;
+    }
+    const uint32_t *whom = group->members;
+    uint32_t count = group->base.size;
+    if (error->status == ZERO_TIMEOUT) {
+        /* Those who wait as this rank did find out in their own time. */
+        whom = group->late;
+        count = zi_mpi_exchange_late(&group->exchange, group->late);
+    }
+    zi_mpi_progress_tell(group->comm->progress, group->id, group->comm->base.rank, whom, count,
+                         error);
+}
+
+/* The task. */
+static zero_status run_batch(void *argument)
+{
+    const batch_argument *batch = argument;
+    zi_mpi_group *group = batch->group;
+    if (group->first_error.status != ZERO_OK) {
+        return zi_error_adopt(&group->first_error);
+    }
+    const zero_status status = run_moves(group, batch);
+    if (status != ZERO_OK) {
+        group->first_error = *zero_last_error();
+        tell_failure(group);
+    }
+    return status;
+}
+
+static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
+                          size_t batch_count)
+{
+    zi_assert_cmp(batch_count, <=, ZI_MPI_BATCH_MAX);
+    const batch_argument argument = {(zi_mpi_group *)base, batch, batch_count};
+    const zi_device *device = base->device;
+    return device->ops->task(device->self, stream, run_batch, &argument, sizeof argument);
+}
+
+static void destroy(zi_group *base)
+{
+    zi_mpi_group *group = (zi_mpi_group *)base;
+    if (!zi_mpi_progress_healthy(group->comm->progress)) {
+        return; /* MPI may still hold its buffers: left to the end of the process */
+    }
+    if (group->link != NULL) {
+        group->link->used = false;
+    }
+    zi_pages_free(group->stage, group->stage_total);
+    zi_free(group->records);
+    zi_free(group);
+}
+
+static const zi_group_ops group_ops = {
+    .struct_bytes = sizeof(zi_group_ops),
+    .submit = submit,
+    .destroy = destroy,
+};
+
+/* Group ranks in ascending world rank. */
+static void sort_order(zi_mpi_group *group)
+{
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        uint32_t place = i;
+        for (; place > 0 && group->members[group->order[place - 1]] > group->members[i]; place--) {
+            group->order[place] = group->order[place - 1];
+        }
+        group->order[place] = i;
+    }
+}
+
+static zero_status make_room(zi_mpi_group *group)
+{
+    const uint32_t size = group->base.size;
+    group->stage_bytes = zi_align_up(STAGE_ALL_BYTES / size, ZI_PAGE_BYTES);
+    group->stage_bytes = zi_max_u64(group->stage_bytes, STAGE_LOW_BYTES);
+    group->stage_bytes = zi_min_u64(group->stage_bytes, STAGE_HIGH_BYTES);
+    group->stage_total = size * group->stage_bytes;
+    ZI_TRY(zi_calloc(size, sizeof *group->records, (void **)&group->records));
+    return zi_pages_alloc(group->stage_total, (void **)&group->stage);
+}
+
+/* A link of the same members that no living group uses; NULL: none. */
+static zi_mpi_link *find_link(zi_mpi_comm *comm, uint64_t members_hash)
+{
+    for (uint32_t i = 0; i < comm->link_count; i++) {
+        zi_mpi_link *link = &comm->links[i];
+        if (link->made && !link->used && !link->dead && link->members_hash == members_hash) {
+            return link;
+        }
+    }
+    return NULL;
+}
+
+/* Meet the other members; they must mean the same group. *again: all have a link for it. */
+static zero_status meet(zi_mpi_group *group, uint64_t members_hash, const zi_mpi_link *link,
+                        bool *again)
+{
+    zi_mpi_comm *comm = group->comm;
+    zi_mpi_exchange *x = &group->exchange;
+    *x = (zi_mpi_exchange){
+        .progress = comm->progress,
+        .comm = comm->world,
+        .tag = ZI_MPI_TAG_MEET,
+        .rank = group->base.rank,
+        .size = group->base.size,
+        .deadline_ms = comm->base.deadline_ms,
+        .comm_ranks = group->members,
+        .world_ranks = group->members,
+    };
+    meet_record mine = {
+        .members_hash = members_hash,
+        .id = ((uint64_t)comm->base.rank + 1) << 32 | ++comm->groups_led,
+        .cached = link != NULL ? link->id : 0,
+    };
+    memcpy(mine.name, group->base.name, sizeof mine.name);
+    char what[64];
+    (void)snprintf(what, sizeof what, "making group %s", group->base.name);
+    meet_record *all = (void *)group->stage;
+    ZI_TRY(zi_mpi_exchange_records(x, &mine, all, sizeof mine, what));
+    *again = true;
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        if (all[i].members_hash != members_hash ||
+            strncmp(all[i].name, mine.name, sizeof mine.name) != 0) {
+            ZI_FAIL(ZERO_MISMATCH,
+                    "rank %u makes group '%.23s', this rank '%s'%s; all ranks of a world make "
+                    "their groups in the same order",
+                    group->members[i], all[i].name, group->base.name,
+                    all[i].members_hash != members_hash ? " of other members" : "");
+        }
+        *again = *again && all[i].cached != 0 && all[i].cached == all[0].cached;
+    }
+    group->id = all[0].id;
+    return ZERO_OK;
+}
+
+/* All members are known to be here: MPI's own call blocks, but not for long. */
+static int start_create(zi_mpi_op *op)
+{
+    zi_mpi_group *group = op->argument;
+    int ranks[ZI_RANKS_MAX];
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        ranks[i] = (int)group->members[i];
+    }
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group some = MPI_GROUP_NULL;
+    int code = MPI_Comm_group(group->comm->world, &all);
+    if (code == MPI_SUCCESS) {
+        code = MPI_Group_incl(all, (int)group->base.size, ranks, &some);
+        (void)MPI_Group_free(&all);
+    }
+    if (code == MPI_SUCCESS) {
+        code =
+            MPI_Comm_create_group(group->comm->world, some, ZI_MPI_TAG_CREATE, &group->link->comm);
+        (void)MPI_Group_free(&some);
+    }
+    if (code == MPI_SUCCESS) {
+        code = MPI_Comm_set_errhandler(group->link->comm, MPI_ERRORS_RETURN);
+    }
+    return code;
+}
+
+static zero_status make_link(zi_mpi_group *group, uint64_t members_hash)
+{
+    zi_mpi_comm *comm = group->comm;
+    if (comm->link_count == ZI_MPI_GROUPS_MAX) {
+        ZI_FAIL(ZERO_UNSUPPORTED, "this world has made %d communicators; destroy an engine first",
+                ZI_MPI_GROUPS_MAX);
+    }
+    group->link = &comm->links[comm->link_count++];
+    *group->link = (zi_mpi_link){
+        .comm = MPI_COMM_NULL,
+        .members_hash = members_hash,
+        .id = group->id,
+    };
+    group->op = (zi_mpi_op){.start = start_create, .argument = group};
+    const zero_status status =
+        zi_mpi_progress_run(comm->progress, &group->op, comm->base.deadline_ms);
+    if (status == ZERO_TIMEOUT) {
+        ZI_FAIL(ZERO_TIMEOUT, "group %s: MPI did not make its communicator within %u ms",
+                group->base.name, comm->base.deadline_ms);
+    }
+    group->link->made = status == ZERO_OK;
+    return status;
+}
+
+static zero_status connect_members(zi_mpi_group *group)
+{
+    const uint32_t size = group->base.size;
+    uint64_t hash = zi_hash_u64(ZI_HASH_START, size);
+    hash = zi_hash_bytes(hash, group->members, size * sizeof *group->members);
+    zi_mpi_link *link = find_link(group->comm, hash);
+    bool again = false;
+    ZI_TRY(meet(group, hash, link, &again));
+    if (again) {
+        group->link = link;
+    } else {
+        ZI_TRY(make_link(group, hash));
+    }
+    group->link->used = true;
+    group->exchange.comm = group->link->comm;
+    group->exchange.tag = ZI_MPI_TAG_DATA;
+    group->exchange.comm_ranks = NULL;
+    group->exchange.op.group_id = group->id;
+    return ZERO_OK;
+}
+
+zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_device *device, const uint32_t *members,
+                                uint32_t size, const char *name, zi_group **out)
+{
+    *out = NULL;
+    zi_mpi_group *group = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *group, (void **)&group));
+    group->comm = comm;
+    group->base = (zi_group){.ops = &group_ops, .device = device, .size = size};
+    (void)snprintf(group->base.name, sizeof group->base.name, "%s", name);
+    memcpy(group->members, members, size * sizeof *members);
+    for (uint32_t i = 0; i < size; i++) {
+        group->base.rank = members[i] == comm->base.rank ? i : group->base.rank;
+    }
+    zi_assert_cmp(members[group->base.rank], ==, comm->base.rank);
+    sort_order(group);
+    zero_status status = make_room(group);
+    if (status == ZERO_OK) {
+        status = connect_members(group);
+    }
+    if (status != ZERO_OK) {
+        destroy(&group->base);
+        return status;
+    }
+    *out = &group->base;
+    return ZERO_OK;
+}

@@ -1,0 +1,286 @@
+/* Owns how the data of one collective travels between hosts. MPI's own algorithm is used where it
+ * may add in its own order and all members have plain buffers; else members exchange their parts in
+ * pieces that fit the stage and fold them in ascending world rank. Which of the two is decided from
+ * what all members have told, so that all decide alike. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/mpi/mpi_group.h"
+#include "core/check.h"
+#include "core/error.h"
+#include "core/sizes.h"
+#include "kernels/cpu/cpu_kernels.h"
+
+#define TEXT_BYTES 96
+/* Slices of an all-reduce begin at multiples of this, as kernels like them. */
+#define SLICE_COUNT 64
+
+static bool bit_of(const uint64_t *bits, uint32_t index)
+{
+    return (bits[index / 64] >> (index % 64) & 1) != 0;
+}
+
+static bool absent(const zi_mpi_group *group, uint32_t member, uint32_t index)
+{
+    return bit_of(group->records[member].absent, index);
+}
+
+/* Number of members that send nothing, and of those that work in place. */
+static void count_special(const zi_mpi_group *group, uint32_t index, uint32_t *absent_count,
+                          uint32_t *in_place_count)
+{
+    *absent_count = 0;
+    *in_place_count = 0;
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        *absent_count += absent(group, i, index);
+        *in_place_count += bit_of(group->records[i].in_place, index);
+    }
+}
+
+static int start_gather(zi_mpi_op *op)
+{
+    const zi_mpi_group *group = op->argument;
+    const zi_collective *c = group->moving;
+    const int bytes = (int)(c->count * zero_dtype_bytes(c->send_dtype));
+    op->collective = true;
+    op->request_count = 1;
+    return MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, c->recv, bytes, MPI_BYTE,
+                          group->link->comm, &op->requests[0]);
+}
+
+static int start_scatter(zi_mpi_op *op)
+{
+    const zi_mpi_group *group = op->argument;
+    const zi_collective *c = group->moving;
+    op->collective = true;
+    op->request_count = 1;
+    return MPI_Ireduce_scatter_block(c->send, c->recv, (int)c->count, MPI_FLOAT, MPI_SUM,
+                                     group->link->comm, &op->requests[0]);
+}
+
+static int start_reduce(zi_mpi_op *op)
+{
+    const zi_mpi_group *group = op->argument;
+    const zi_collective *c = group->moving;
+    op->collective = true;
+    op->request_count = 1;
+    return MPI_Iallreduce(c->send == c->recv ? MPI_IN_PLACE : c->send, c->recv, (int)c->count,
+                          MPI_FLOAT, MPI_SUM, group->link->comm, &op->requests[0]);
+}
+
+static zero_status run_own(zi_mpi_group *group, const zi_collective *c, zi_mpi_start_fn start)
+{
+    group->moving = c;
+    group->op.start = start;
+    group->op.argument = group;
+    group->op.group_id = group->id;
+    group->op.requests = group->op_requests;
+    const uint32_t deadline_ms = group->comm->base.deadline_ms;
+    const zero_status status = zi_mpi_progress_run(group->comm->progress, &group->op, deadline_ms);
+    if (status == ZERO_TIMEOUT) {
+        char text[TEXT_BYTES];
+        ZI_FAIL(ZERO_TIMEOUT,
+                "group %s: %s began but did not end within %u ms; a rank hangs or a link is down",
+                group->base.name, zi_collective_text(c, text, sizeof text), deadline_ms);
+    }
+    return status;
+}
+
+static zero_status exchange_pieces(zi_mpi_group *group, const zi_collective *c)
+{
+    char text[TEXT_BYTES];
+    char what[TEXT_BYTES + 40];
+    (void)snprintf(what, sizeof what, "%s (group %s)", zi_collective_text(c, text, sizeof text),
+                   group->base.name);
+    return zi_mpi_exchange_run(&group->exchange, what);
+}
+
+/* Elements of member `i`'s part of an array of `count`, and where it starts, when the members share
+ * it evenly. */
+static size_t slice_of(const zi_mpi_group *group, size_t count, uint32_t i, size_t *first)
+{
+    const size_t slice = zi_align_up(zi_div_up(count, group->base.size), SLICE_COUNT);
+    *first = zi_min_u64(i * slice, count);
+    return zi_min_u64(slice, count - *first);
+}
+
+/* Own part of `recv` to everybody, theirs to their places. first/count: of each member's part. */
+static zero_status spread(zi_mpi_group *group, const zi_collective *c, bool sliced)
+{
+    zi_mpi_exchange *x = &group->exchange;
+    const size_t bytes = zero_dtype_bytes(c->recv_dtype);
+    unsigned char *recv = c->recv;
+    size_t own_first = 0;
+    const size_t longest = sliced ? slice_of(group, c->count, 0, &own_first) : c->count;
+    const size_t step = ZI_MPI_PIECE_MAX / bytes;
+    for (size_t done = 0; done < longest; done += step) {
+        for (uint32_t i = 0; i < group->base.size; i++) {
+            size_t first = i * c->count;
+            const size_t count = sliced ? slice_of(group, c->count, i, &first) : c->count;
+            const size_t piece = done < count ? zi_min_u64(step, count - done) : 0;
+            x->recv_at[i] = recv + (first + done) * bytes;
+            x->recv_bytes[i] = piece * bytes;
+        }
+        for (uint32_t i = 0; i < group->base.size; i++) {
+            x->send_at[i] = x->recv_at[group->base.rank];
+            x->send_bytes[i] = x->recv_bytes[group->base.rank];
+        }
+        ZI_TRY(exchange_pieces(group, c));
+    }
+    return ZERO_OK;
+}
+
+/* What is being folded: everybody's part of `send`, each to its owner. */
+typedef struct fold_plan {
+    const zi_collective *collective;
+    uint32_t index;
+    bool sliced; /* parts are slices of `count`, else `count` each */
+} fold_plan;
+
+static size_t part_of(const zi_mpi_group *group, const fold_plan *plan, uint32_t i, size_t *first)
+{
+    if (plan->sliced) {
+        return slice_of(group, plan->collective->count, i, first);
+    }
+    *first = i * plan->collective->count;
+    return plan->collective->count;
+}
+
+/* Exchange and fold `step` elements of each part from its element `done` on, into `target`. */
+static zero_status fold_piece(zi_mpi_group *group, const fold_plan *plan, size_t done, size_t step,
+                              unsigned char *target)
+{
+    const zi_collective *c = plan->collective;
+    zi_mpi_exchange *x = &group->exchange;
+    const size_t bytes = zero_dtype_bytes(c->send_dtype);
+    const unsigned char *send = c->send;
+    const uint32_t rank = group->base.rank;
+    size_t first = 0;
+    const size_t own_part = part_of(group, plan, rank, &first);
+    const size_t own_count = done < own_part ? zi_min_u64(step, own_part - done) : 0;
+    const unsigned char *own = send != NULL ? send + (first + done) * bytes : NULL;
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        const size_t part = part_of(group, plan, i, &first);
+        const size_t piece = done < part ? zi_min_u64(step, part - done) : 0;
+        x->send_at[i] = send != NULL ? send + (first + done) * bytes : NULL;
+        x->send_bytes[i] = send != NULL ? piece * bytes : 0;
+        x->recv_at[i] = group->stage + i * group->stage_bytes;
+        x->recv_bytes[i] = absent(group, i, plan->index) ? 0 : own_count * bytes;
+    }
+    ZI_TRY(exchange_pieces(group, c));
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        const uint32_t member = group->order[i];
+        const void *staged =
+            absent(group, member, plan->index) ? NULL : (const void *)x->recv_at[member];
+        group->sources[i] = member == rank ? (const void *)own : staged;
+    }
+    const zi_fold fold = {
+        .dst = target + done * zero_dtype_bytes(c->recv_dtype),
+        .sources = group->sources,
+        .source_count = group->base.size,
+        .count = own_count,
+        .dst_dtype = c->recv_dtype,
+        .source_dtype = c->send_dtype,
+        .accumulate = (c->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+    };
+    zi_cpu_fold(&fold);
+    return ZERO_OK;
+}
+
+static zero_status fold_parts(zi_mpi_group *group, const fold_plan *plan, unsigned char *target)
+{
+    size_t first = 0;
+    const size_t longest = part_of(group, plan, 0, &first);
+    const size_t step = group->stage_bytes / zero_dtype_bytes(plan->collective->send_dtype);
+    for (size_t done = 0; done < longest; done += step) {
+        ZI_TRY(fold_piece(group, plan, done, step, target));
+    }
+    return ZERO_OK;
+}
+
+static zero_status move_gather(zi_mpi_group *group, const zi_collective *c)
+{
+    const size_t bytes = c->count * zero_dtype_bytes(c->send_dtype);
+    unsigned char *own = (unsigned char *)c->recv + group->base.rank * bytes;
+    if (c->send != own) {
+        memcpy(own, c->send, bytes);
+    }
+    return bytes <= ZI_MPI_PIECE_MAX ? run_own(group, c, start_gather) : spread(group, c, false);
+}
+
+/* A sum begins with +0; MPI's begins with a member's element, and -0 + -0 stays -0. */
+static void clear_signed_zeros(const zi_collective *c)
+{
+    const void *const sources[1] = {c->recv};
+    const zi_fold fold = {
+        .dst = c->recv,
+        .sources = sources,
+        .source_count = 1,
+        .count = c->count,
+        .dst_dtype = ZERO_DTYPE_F32,
+        .source_dtype = ZERO_DTYPE_F32,
+    };
+    zi_cpu_fold(&fold);
+}
+
+/* MPI's own sum. */
+static zero_status run_sum(zi_mpi_group *group, const zi_collective *c, zi_mpi_start_fn start)
+{
+    ZI_TRY(run_own(group, c, start));
+    clear_signed_zeros(c);
+    return ZERO_OK;
+}
+
+/* True when MPI's own reduction gives what is asked for, on every member. */
+static bool plain_sum(const zi_collective *c, size_t total)
+{
+    return c->send_dtype == ZERO_DTYPE_F32 && c->recv_dtype == ZERO_DTYPE_F32 && c->flags == 0 &&
+           total <= INT_MAX;
+}
+
+static zero_status move_scatter(zi_mpi_group *group, const zi_collective *c, uint32_t index)
+{
+    uint32_t absent_count = 0;
+    uint32_t in_place_count = 0;
+    count_special(group, index, &absent_count, &in_place_count);
+    if (plain_sum(c, c->count * group->base.size) && absent_count + in_place_count == 0) {
+        return run_sum(group, c, start_scatter);
+    }
+    const fold_plan plan = {.collective = c, .index = index, .sliced = false};
+    return fold_parts(group, &plan, c->recv);
+}
+
+static zero_status move_reduce(zi_mpi_group *group, const zi_collective *c, uint32_t index)
+{
+    uint32_t absent_count = 0;
+    uint32_t in_place_count = 0;
+    count_special(group, index, &absent_count, &in_place_count);
+    if (plain_sum(c, c->count) && absent_count == 0 &&
+        (in_place_count == 0 || in_place_count == group->base.size)) {
+        return run_sum(group, c, start_reduce);
+    }
+    const fold_plan plan = {.collective = c, .index = index, .sliced = true};
+    size_t first = 0;
+    (void)slice_of(group, c->count, group->base.rank, &first);
+    ZI_TRY(fold_parts(group, &plan,
+                      (unsigned char *)c->recv + first * zero_dtype_bytes(c->recv_dtype)));
+    return spread(group, c, true);
+}
+
+zero_status zi_mpi_move(zi_mpi_group *group, const zi_collective *collective, uint32_t index)
+{
+    if (collective->count == 0) {
+        return ZERO_OK;
+    }
+    switch (collective->kind) {
+    case ZI_ALL_GATHER:
+        return move_gather(group, collective);
+    case ZI_REDUCE_SCATTER:
+        return move_scatter(group, collective, index);
+    case ZI_ALL_REDUCE:
+        return move_reduce(group, collective, index);
+    }
+    zi_assert_cmp(collective->kind, <=, ZI_ALL_REDUCE);
+    return ZERO_OK;
+}

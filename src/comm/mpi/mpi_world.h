@@ -1,0 +1,49 @@
+/* What mpi_comm.c (the comm) and mpi_group.c (its groups across hosts) share. */
+#ifndef ZI_COMM_MPI_MPI_WORLD_H
+#define ZI_COMM_MPI_MPI_WORLD_H
+
+#include <pthread.h>
+
+#include "comm/mpi/mpi_exchange.h"
+#include "comm/shm/shared.h"
+
+/* Groups across hosts that exist at once. */
+#define ZI_MPI_GROUPS_MAX 64
+
+/* Tags on the comm's own communicator; 1 is for notes. */
+#define ZI_MPI_TAG_MEET 2   /* members of a group to be */
+#define ZI_MPI_TAG_CREATE 3 /* MPI's own, while it makes a communicator */
+#define ZI_MPI_TAG_DATA 4   /* on a group's communicator */
+
+/* A communicator made for a member list. Kept when its group goes: making one is collective, giving
+ * one up would be too. */
+typedef struct zi_mpi_link {
+    MPI_Comm comm;
+    uint64_t members_hash;
+    uint64_t id; /* of the group it was made for: the same on all members */
+    bool made;
+    bool used;
+    bool dead; /* its group failed: messages may be left in it */
+} zi_mpi_link;
+
+typedef struct zi_mpi_comm {
+    zi_comm base;
+    MPI_Comm world;                 /* ours alone */
+    zi_shared *shared;              /* with the ranks of this host */
+    zi_mpi_progress *progress;      /* NULL: one host, no MPI call between create and destroy */
+    uint32_t host_of[ZI_RANKS_MAX]; /* lowest world rank on each rank's host */
+    uint32_t ranks[ZI_RANKS_MAX];   /* 0, 1, 2, ... */
+    uint64_t groups_led;            /* so far, for numbers */
+    uint32_t link_count;
+    zi_mpi_link links[ZI_MPI_GROUPS_MAX];
+    zi_mpi_exchange control; /* among all ranks, for calls outside the step */
+    bool finalize;
+    bool aborted;          /* by this rank; told apart because it may happen on any thread */
+    pthread_mutex_t mutex; /* guards `aborted` */
+} zi_mpi_comm;
+
+/* A group whose members are on several hosts. */
+zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_device *device, const uint32_t *members,
+                                uint32_t size, const char *name, zi_group **out);
+
+#endif

@@ -1,0 +1,319 @@
+/* What each launcher's environment is taken for, and which environments are refused. */
+#include "comm/bootstrap.h"
+#include "harness.h"
+#include "zero/world.h"
+
+#define PAIRS_MAX 12
+
+/* "NAME=value" texts, ended by NULL. */
+typedef struct parse_case {
+    const char *pairs[PAIRS_MAX];
+    zi_launch_kind kind;
+    const char *launcher;
+    uint32_t rank;
+    uint32_t size;
+    uint32_t local_rank;
+    uint32_t local_size;
+} parse_case;
+
+static const char *look(void *user, const char *name)
+{
+    const char *const *pairs = user;
+    const size_t length = strlen(name);
+    for (size_t i = 0; pairs[i] != NULL; i++) {
+        if (strncmp(pairs[i], name, length) == 0 && pairs[i][length] == '=') {
+            return pairs[i] + length + 1;
+        }
+    }
+    return NULL;
+}
+
+static zero_status parse(const char *const *pairs, zi_launch *launch)
+{
+    const char *copy[PAIRS_MAX] = {NULL};
+    for (size_t i = 0; i + 1 < PAIRS_MAX && pairs[i] != NULL; i++) {
+        copy[i] = pairs[i];
+    }
+    return zi_launch_parse(look, copy, launch);
+}
+
+static const parse_case parses[] = {
+    {{NULL}, ZI_LAUNCH_NONE, "none", 0, 1, 0, 1},
+    {{"LOCAL_RANK=3", "MASTER_PORT=1"}, ZI_LAUNCH_NONE, "none", 0, 1, 0, 1},
+    {{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1",
+      "OMPI_COMM_WORLD_LOCAL_SIZE=2"},
+     ZI_LAUNCH_MPI,
+     "mpirun",
+     3,
+     8,
+     1,
+     2},
+    {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"}, ZI_LAUNCH_MPI, "mpirun", 0, 1, 0, 0},
+    {{"PMI_RANK=2", "PMI_SIZE=4", "MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=4"},
+     ZI_LAUNCH_MPI,
+     "mpiexec",
+     2,
+     4,
+     2,
+     4},
+    {{"PMI_RANK=5", "PMI_SIZE=6", "PMI_LOCAL_RANK=1", "PMI_LOCAL_SIZE=2"},
+     ZI_LAUNCH_MPI,
+     "mpiexec",
+     5,
+     6,
+     1,
+     2},
+    /* A step of srun; the step's own number of tasks counts. */
+    {{"SLURM_STEP_ID=0", "SLURM_PROCID=5", "SLURM_NTASKS=8", "SLURM_LOCALID=1",
+      "SLURM_TASKS_PER_NODE=4(x2)"},
+     ZI_LAUNCH_MPI,
+     "srun",
+     5,
+     8,
+     1,
+     0},
+    {{"SLURM_STEP_ID=17", "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_NTASKS=8"},
+     ZI_LAUNCH_MPI,
+     "srun",
+     1,
+     2,
+     0,
+     0},
+    /* The script of sbatch, with and without Slurm's number for it; the shell of salloc. */
+    {{"SLURM_JOB_ID=9", "SLURM_PROCID=0", "SLURM_NTASKS=8"}, ZI_LAUNCH_NONE, "none", 0, 1, 0, 1},
+    {{"SLURM_STEP_ID=4294967291", "SLURM_PROCID=0", "SLURM_NTASKS=8"},
+     ZI_LAUNCH_NONE,
+     "none",
+     0,
+     1,
+     0,
+     1},
+    {{"SLURM_STEP_ID=4294967290", "SLURM_PROCID=0", "SLURM_NTASKS=8"},
+     ZI_LAUNCH_NONE,
+     "none",
+     0,
+     1,
+     0,
+     1},
+    {{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=node0",
+      "MASTER_PORT=29500"},
+     ZI_LAUNCH_TORCHRUN,
+     "torchrun",
+     1,
+     4,
+     1,
+     2},
+    {{"RANK=0", "WORLD_SIZE=65536"}, ZI_LAUNCH_TORCHRUN, "torchrun", 0, 65536, 0, 0},
+    /* mpirun inside a batch job; torchrun inside mpirun and srun: the innermost. */
+    {{"SLURM_STEP_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=2", "OMPI_COMM_WORLD_RANK=3",
+      "OMPI_COMM_WORLD_SIZE=4"},
+     ZI_LAUNCH_MPI,
+     "mpirun",
+     3,
+     4,
+     0,
+     0},
+    {{"RANK=0", "WORLD_SIZE=9", "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4"},
+     ZI_LAUNCH_MPI,
+     "mpirun",
+     3,
+     4,
+     0,
+     0},
+    {{"TORCHELASTIC_RUN_ID=x", "RANK=2", "WORLD_SIZE=8", "OMPI_COMM_WORLD_RANK=1",
+      "OMPI_COMM_WORLD_SIZE=2"},
+     ZI_LAUNCH_TORCHRUN,
+     "torchrun",
+     2,
+     8,
+     0,
+     0},
+    {{"RANK=2", "WORLD_SIZE=8", "SLURM_STEP_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=2"},
+     ZI_LAUNCH_TORCHRUN,
+     "torchrun",
+     2,
+     8,
+     0,
+     0},
+};
+
+TEST(parses)
+{
+    for (size_t i = 0; i < sizeof parses / sizeof parses[0]; i++) {
+        const parse_case *row = &parses[i];
+        zi_launch launch;
+        CHECK_OK(parse(row->pairs, &launch));
+        if (launch.kind != row->kind || strcmp(launch.launcher, row->launcher) != 0) {
+            TEST_FAIL("case %zu: %s (%d)", i, launch.launcher, (int)launch.kind);
+        }
+        CHECK_EQ(launch.rank, row->rank);
+        CHECK_EQ(launch.size, row->size);
+        CHECK_EQ(launch.local_rank, row->local_rank);
+        CHECK_EQ(launch.local_size, row->local_size);
+    }
+}
+
+/* An environment and what the refusal must name. */
+typedef struct refusal {
+    const char *pairs[PAIRS_MAX];
+    const char *words[3];
+} refusal;
+
+static const refusal refusals[] = {
+    {{"WORLD_SIZE=2"}, {"WORLD_SIZE='2'", "without RANK", "torchrun"}},
+    {{"RANK=1"}, {"RANK='1'", "without WORLD_SIZE", ""}},
+    {{"OMPI_COMM_WORLD_SIZE=2"}, {"OMPI_COMM_WORLD_SIZE='2'", "without OMPI_COMM_WORLD_RANK", ""}},
+    {{"PMI_RANK=0"}, {"PMI_RANK='0'", "without PMI_SIZE", "mpiexec"}},
+    {{"SLURM_STEP_ID=0", "SLURM_NTASKS=2"}, {"SLURM_NTASKS='2'", "without SLURM_PROCID", "srun"}},
+    {{"RANK=2", "WORLD_SIZE=2"}, {"RANK=2", "not below WORLD_SIZE=2", ""}},
+    {{"OMPI_COMM_WORLD_RANK=9", "OMPI_COMM_WORLD_SIZE=4"}, {"OMPI_COMM_WORLD_RANK=9", "=4", ""}},
+    {{"RANK=one", "WORLD_SIZE=2"}, {"RANK='one'", "whole number", ""}},
+    {{"RANK=-1", "WORLD_SIZE=2"}, {"RANK='-1'", "whole number", ""}},
+    {{"RANK=+1", "WORLD_SIZE=2"}, {"RANK='+1'", "whole number", ""}},
+    {{"RANK= 1", "WORLD_SIZE=2"}, {"RANK=' 1'", "whole number", ""}},
+    {{"RANK=1 ", "WORLD_SIZE=2"}, {"RANK='1 '", "whole number", ""}},
+    {{"RANK=", "WORLD_SIZE=2"}, {"RANK=''", "whole number", ""}},
+    {{"RANK=0x1", "WORLD_SIZE=2"}, {"RANK='0x1'", "whole number", ""}},
+    {{"RANK=1", "WORLD_SIZE=2.0"}, {"WORLD_SIZE='2.0'", "whole number", ""}},
+    {{"RANK=0", "WORLD_SIZE=0"}, {"WORLD_SIZE='0'", "[1, 65536]", ""}},
+    {{"RANK=0", "WORLD_SIZE=65537"}, {"WORLD_SIZE='65537'", "[1, 65536]", ""}},
+    {{"RANK=0", "WORLD_SIZE=18446744073709551618"}, {"WORLD_SIZE='1844674407370955", "65536", ""}},
+    {{"PMI_RANK=65536", "PMI_SIZE=65536"}, {"PMI_RANK='65536'", "[0, 65535]", ""}},
+    {{"SLURM_STEP_ID=0", "SLURM_PROCID=x", "SLURM_NTASKS=2"}, {"SLURM_PROCID='x'", "", ""}},
+    {{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=2"}, {"LOCAL_RANK=2", "on this host, 2", ""}},
+    {{"RANK=0", "WORLD_SIZE=4", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"}, {"LOCAL_RANK=2", "", ""}},
+    {{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=a"}, {"LOCAL_RANK='a'", "", ""}},
+    {{"RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=3"}, {"LOCAL_WORLD_SIZE=3", "2 ranks", ""}},
+    {{"RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=0"}, {"LOCAL_WORLD_SIZE='0'", "", ""}},
+    {{"RANK=0", "WORLD_SIZE=2", "MASTER_PORT=0"}, {"MASTER_PORT='0'", "[1, 65535]", ""}},
+    {{"RANK=0", "WORLD_SIZE=2", "MASTER_PORT=65536"}, {"MASTER_PORT='65536'", "", ""}},
+    {{"RANK=0", "WORLD_SIZE=2", "MASTER_PORT=http"}, {"MASTER_PORT='http'", "", ""}},
+};
+
+TEST(refuses)
+{
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        zi_launch launch;
+        for (size_t k = 0; k < 3; k++) {
+            CHECK_FAILS(parse(refusals[i].pairs, &launch), ZERO_INVALID_ARGUMENT,
+                        refusals[i].words[k]);
+        }
+        CHECK_EQ(launch.size, 1);
+        CHECK_EQ(launch.kind, ZI_LAUNCH_NONE);
+    }
+}
+
+TEST(meeting_place)
+{
+    zi_launch launch;
+    const char *here[] = {"RANK=0",           "WORLD_SIZE=2",          "MASTER_ADDR=node0",
+                          "MASTER_PORT=1234", "TORCHELASTIC_RUN_ID=a", NULL};
+    CHECK_OK(parse(here, &launch));
+    CHECK(strcmp(launch.address, "node0") == 0);
+    CHECK_EQ(launch.port, 1234);
+    const uint64_t run = launch.run_hash;
+    CHECK(run != 0);
+    here[4] = "TORCHELASTIC_RUN_ID=b";
+    CHECK_OK(parse(here, &launch));
+    CHECK(launch.run_hash != run && launch.run_hash != 0);
+    here[2] = NULL;
+    CHECK_OK(parse(here, &launch));
+    CHECK(launch.address[0] == '\0');
+    CHECK_EQ(launch.port, 0);
+    CHECK_EQ(launch.run_hash, 0);
+    char longest[300] = "MASTER_ADDR=";
+    memset(longest + 12, 'x', 256);
+    here[2] = longest;
+    here[3] = NULL;
+    CHECK_FAILS(parse(here, &launch), ZERO_INVALID_ARGUMENT, "256 bytes");
+    longest[12 + 255] = '\0';
+    CHECK_OK(parse(here, &launch));
+    CHECK_EQ(strlen(launch.address), 255);
+}
+
+TEST(one_host)
+{
+    static const struct {
+        const char *pairs[PAIRS_MAX];
+        bool one;
+    } rows[] = {
+        {{"RANK=0", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=elsewhere"}, true},
+        {{"RANK=0", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=localhost"}, false},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=localhost"}, true},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=127.0.0.1"}, true},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=::1"}, true},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=here"}, true},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=elsewhere"}, false},
+        {{"RANK=0", "WORLD_SIZE=4"}, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        zi_launch launch;
+        CHECK_OK(parse(rows[i].pairs, &launch));
+        if (zi_launch_on_one_host(&launch, "here") != rows[i].one) {
+            TEST_FAIL("case %zu is taken for %s", i, rows[i].one ? "several hosts" : "one host");
+        }
+    }
+}
+
+/* Forget the launcher this test itself may run under. */
+static void clear_environment(void)
+{
+    static const char *const names[] = {
+        "RANK",        "WORLD_SIZE",           "LOCAL_RANK",           "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR", "MASTER_PORT",          "TORCHELASTIC_RUN_ID",  "PMI_RANK",
+        "PMI_SIZE",    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_ID",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        CHECK_EQ(unsetenv(names[i]), 0);
+    }
+}
+
+static void set(const char *name, const char *value)
+{
+    CHECK_EQ(setenv(name, value, 1), 0);
+}
+
+TEST(alone)
+{
+    clear_environment();
+    CHECK_EQ(zero_world_is_launched(), 0);
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_launched(0, &world));
+    CHECK(strcmp(zero_world_backend(world), "self") == 0);
+    CHECK_EQ(zero_world_size(world), 1);
+    zero_world_destroy(world);
+    CHECK_FAILS(zero_world_create_launched(0, NULL), ZERO_INVALID_ARGUMENT, "NULL");
+}
+
+TEST(launched_alone)
+{
+    clear_environment();
+    set("RANK", "0");
+    set("WORLD_SIZE", "1");
+    CHECK_EQ(zero_world_is_launched(), 0);
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_launched(0, &world));
+    CHECK(strcmp(zero_world_backend(world), "self") == 0);
+    zero_world_destroy(world);
+}
+
+TEST(launched_refusals)
+{
+    clear_environment();
+    zero_world *world = NULL;
+    set("WORLD_SIZE", "2");
+    CHECK_EQ(zero_world_is_launched(), 1);
+    CHECK_FAILS(zero_world_create_launched(0, &world), ZERO_INVALID_ARGUMENT, "without RANK");
+    CHECK(world == NULL);
+    set("RANK", "1");
+    set("LOCAL_WORLD_SIZE", "1");
+    set("MASTER_ADDR", "node0");
+    CHECK_EQ(zero_world_is_launched(), 1);
+    CHECK_FAILS(zero_world_create_launched(0, &world), ZERO_UNSUPPORTED, "mpirun");
+    CHECK(strstr(zero_last_error()->message, "rank 0 on 'node0'") != NULL);
+    set("WORLD_SIZE", "257");
+    CHECK_FAILS(zero_world_create_launched(0, &world), ZERO_UNSUPPORTED, "257 ranks");
+    CHECK(world == NULL);
+}
+
+TEST_MAIN()

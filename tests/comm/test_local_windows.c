@@ -1,0 +1,163 @@
+/* Groups as processes of one host use them, played by threads: peers are read only through windows,
+ * and what lies outside goes through the stages of the block. */
+#include "comm/peer/peer.h"
+#include "conformance.h"
+
+#define LONG_MS 60000
+#define RANKS 4
+#define BUFFER_BYTES (1000 * sizeof(float) * RANKS + GUARD_BYTES)
+#define WINDOW_BYTES ((size_t)128 << 10)
+
+/* Which buffers of which ranks lie in the window: bit 0 send, bit 1 recv. */
+typedef struct layout {
+    unsigned inside[RANKS];
+    size_t stage_bytes;
+} layout;
+
+/* What the threads of one world share. */
+typedef struct stage_play {
+    layout where;
+    uint32_t size;
+    zi_peer_block *block;
+    size_t block_bytes;
+    unsigned char *window[RANKS];
+    uint32_t freed;
+} stage_play;
+
+static void block_free(void *owner, zi_peer_block *block)
+{
+    stage_play *play = owner;
+    CHECK(block == play->block);
+    __atomic_fetch_add(&play->freed, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Build this rank's view of the world: the first rank makes the block, each its window. */
+static void enter(stage_play *play, zero_world *world, zi_peer_space *space, conf *test)
+{
+    const uint32_t me = zero_world_rank(world);
+    CHECK_OK(zi_pages_alloc(WINDOW_BYTES, (void **)&play->window[me]));
+    if (me == 0) {
+        play->block_bytes = zi_peer_block_bytes(play->size, play->where.stage_bytes);
+        CHECK_OK(zi_pages_alloc(play->block_bytes, (void **)&play->block));
+        zi_peer_block_init(play->block, play->size, play->where.stage_bytes);
+    }
+    CHECK_OK(zero_world_barrier(world));
+    space->world_rank = me;
+    space->window_count = 2;
+    space->windows[0].bytes = 64;
+    space->windows[1].bytes = WINDOW_BYTES;
+    conf_members_all(test, world);
+    for (uint32_t i = 0; i < play->size; i++) {
+        test->members[i] = (i + 1) % play->size;
+        test->sorted[test->members[i]] = i;
+        space->windows[1].base[i] = play->window[i];
+    }
+    const zi_peer_group_desc desc = {.device = &world->device,
+                                     .block = play->block,
+                                     .space = space,
+                                     .members = test->members,
+                                     .size = play->size,
+                                     .deadline_ms = LONG_MS,
+                                     .name = "windows",
+                                     .block_free = block_free,
+                                     .owner = play};
+    CHECK_OK(zi_peer_group_create(&desc, &test->group));
+    CHECK_OK(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &test->host));
+    const unsigned inside = play->where.inside[me];
+    test->bytes = BUFFER_BYTES;
+    test->send = (inside & 1) != 0 ? play->window[me] + 64 : calloc(1, BUFFER_BYTES);
+    test->recv = (inside & 2) != 0 ? play->window[me] + WINDOW_BYTES - BUFFER_BYTES
+                                   : calloc(1, BUFFER_BYTES);
+    CHECK(test->send != NULL && test->recv != NULL);
+}
+
+static void leave(stage_play *play, zero_world *world, conf *test)
+{
+    const uint32_t me = zero_world_rank(world);
+    zi_group_destroy(test->group);
+    if ((play->where.inside[me] & 1) == 0) {
+        free(test->send);
+    }
+    if ((play->where.inside[me] & 2) == 0) {
+        free(test->recv);
+    }
+    CHECK_OK(zero_world_barrier(world));
+    CHECK_EQ(play->freed, play->size);
+    zi_pages_free(play->window[me], WINDOW_BYTES);
+    if (me == 0) {
+        zi_pages_free(play->block, play->block_bytes);
+    }
+}
+
+static zero_status all_forms(zero_world *world, void *user)
+{
+    stage_play *play = user;
+    zi_peer_space *space = calloc(1, sizeof *space);
+    CHECK(space != NULL);
+    conf test = {0};
+    enter(play, world, space, &test);
+    conf_run_counts(&test);
+    leave(play, world, &test);
+    free(space);
+    return ZERO_OK;
+}
+
+static void play_all(const layout *where)
+{
+    for (uint32_t size = 2; size <= RANKS; size++) {
+        stage_play play = {.where = *where, .size = size};
+        CHECK_OK(zero_world_run(size, LONG_MS, all_forms, &play));
+    }
+}
+
+TEST(all_in_windows)
+{
+    play_all(&(layout){{3, 3, 3, 3}, 0});
+}
+
+TEST(none_in_windows)
+{
+    play_all(&(layout){{0, 0, 0, 0}, 4096});
+}
+
+TEST(one_rank_outside)
+{
+    play_all(&(layout){{3, 0, 3, 3}, 16384});
+}
+
+TEST(some_buffers_outside)
+{
+    play_all(&(layout){{1, 2, 3, 0}, 1000});
+}
+
+/* One element of each slice at a time. */
+TEST(smallest_stage)
+{
+    play_all(&(layout){{3, 3, 1, 0}, RANKS * sizeof(float)});
+}
+
+static zero_status no_stage(zero_world *world, void *user)
+{
+    stage_play *play = user;
+    zi_peer_space *space = calloc(1, sizeof *space);
+    CHECK(space != NULL);
+    conf test = {0};
+    enter(play, world, space, &test);
+    const zi_collective job = {ZI_ALL_REDUCE, 0,        ZERO_DTYPE_F32, ZERO_DTYPE_F32, 2, 10,
+                               test.send,     test.recv};
+    CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_UNSUPPORTED,
+                "outside the shared memory");
+    CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_UNSUPPORTED,
+                "outside the shared memory");
+    leave(play, world, &test);
+    free(space);
+    return ZERO_OK;
+}
+
+TEST(stage_too_small)
+{
+    stage_play play = {.where = {{3, 1, 3, 3}, 0}, .size = 3};
+    CHECK_OK(zero_world_run(3, LONG_MS, no_stage, &play));
+}
+
+TEST_MAIN()

@@ -1,0 +1,428 @@
+/* Ranks that MPI started: an MPI program, run by mpirun. Every case is collective over the ranks.
+ *
+ *   test_mpi            the conformance cases on the host as it is, and on pretended hosts, so that
+ *                       one machine exercises what several would; the program initialises MPI
+ *   test_mpi launched   the library initialises MPI and finalises it
+ *   test_mpi abandoned  a rank aborts: no rank may hang, and mpirun must report a failure
+ *
+ * A check that fails ends the process, and mpirun the others. */
+#include <mpi.h>
+
+#include "comm/mpi/mpi_comm.h"
+#include "comm/world.h"
+#include "conformance.h"
+#include "core/fault.h"
+#include "zero/mpi.h"
+
+#define LONG_MS 60000
+
+/* How many successive ranks pretend to share a host; 0: the hosts as they are. */
+static uint32_t ranks_per_host;
+static uint32_t passed;
+static uint32_t skipped;
+
+static zero_world *make_world(uint32_t deadline_ms)
+{
+    const zi_mpi_options options = {.ranks_per_host = ranks_per_host};
+    zi_comm *comm = NULL;
+    zero_world *world = NULL;
+    CHECK_OK(zi_mpi_comm_create(MPI_COMM_WORLD, deadline_ms, &options, &comm));
+    CHECK_OK(zi_world_create(comm, &world));
+    return world;
+}
+
+static int own_rank(void)
+{
+    int rank = 0;
+    CHECK_EQ(MPI_Comm_rank(MPI_COMM_WORLD, &rank), MPI_SUCCESS);
+    return rank;
+}
+
+static uint32_t world_size(void)
+{
+    int size = 0;
+    CHECK_EQ(MPI_Comm_size(MPI_COMM_WORLD, &size), MPI_SUCCESS);
+    return (uint32_t)size;
+}
+
+static void say(const char *name)
+{
+    passed++;
+    if (own_rank() == 0) {
+        printf("ok      %s, ", name);
+        if (ranks_per_host == 0) {
+            printf("hosts as they are\n");
+        } else {
+            printf("%u ranks a host\n", ranks_per_host);
+        }
+        fflush(stdout);
+    }
+}
+
+static void run_case(const char *name, zero_rank_fn fn, uint32_t deadline_ms)
+{
+    zero_world *world = make_world(deadline_ms);
+    CHECK_OK(fn(world, &deadline_ms));
+    zero_world_destroy(world);
+    say(name);
+}
+
+/* Hosts and backend are what they should be. */
+static zero_status case_hosts(zero_world *world, void *user)
+{
+    (void)user;
+    const uint32_t size = zero_world_size(world);
+    const uint32_t rank = zero_world_rank(world);
+    CHECK(strcmp(zero_world_backend(world), "mpi") == 0);
+    CHECK_EQ(size, world_size());
+    CHECK_EQ(rank, own_rank());
+    uint32_t local = size;
+    if (ranks_per_host != 0) {
+        const uint32_t first = rank / ranks_per_host * ranks_per_host;
+        local = first + ranks_per_host <= size ? ranks_per_host : size - first;
+    }
+    CHECK_EQ(zero_world_local_size(world), local);
+    return ZERO_OK;
+}
+
+/* Sums of numbers whose sum depends on the order, exact: bit for bit in ascending world rank,
+ * whatever the hosts. */
+static zero_status case_order(zero_world *world, void *user)
+{
+    (void)user;
+    enum { COUNT = 300 };
+    conf test = {.world = world};
+    conf_members_all(&test, world);
+    conf_open(&test, COUNT * sizeof(float) * test.size, "order");
+    float *send = (float *)(void *)test.send;
+    const float *recv = (const float *)(const void *)test.recv;
+    for (uint32_t i = 0; i < COUNT * test.size; i++) {
+        send[i] = 1.0f / (float)(1 + i + 7919 * test.group->rank);
+    }
+    const zi_collective job = {
+        ZI_REDUCE_SCATTER, ZI_COLLECTIVE_EXACT, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 0, COUNT, test.send,
+        test.recv};
+    CHECK_OK(zi_group_submit(test.group, test.host, &job, 1));
+    for (uint32_t i = 0; i < COUNT; i++) {
+        float sum = 0.0f;
+        for (uint32_t rank = 0; rank < test.size; rank++) {
+            sum += 1.0f / (float)(1 + test.group->rank * COUNT + i + 7919 * rank);
+        }
+        CHECK_BYTES(&recv[i], &sum, sizeof sum);
+    }
+    conf_close(&test);
+    return ZERO_OK;
+}
+
+/* Sums that need not be exact, where the backend may add in its own order: close, never -0, and the
+ * same bits on all members of an all-reduce. */
+static zero_status case_own_order(zero_world *world, void *user)
+{
+    (void)user;
+    enum { COUNT = 5000 };
+    conf test = {.world = world};
+    conf_members_all(&test, world);
+    conf_open(&test, COUNT * sizeof(float) * test.size, "own");
+    float *send = (float *)(void *)test.send;
+    const float *recv = (const float *)(const void *)test.recv;
+    const uint32_t me = test.group->rank;
+    for (uint32_t i = 0; i < COUNT * test.size; i++) {
+        send[i] = i % 7 == 0 ? -0.0f : 1.0f / (float)(1 + i + 7919 * me);
+    }
+    for (int kind = ZI_REDUCE_SCATTER; kind <= ZI_ALL_REDUCE; kind++) {
+        const zi_collective job = {.kind = (zi_collective_kind)kind,
+                                   .send_dtype = ZERO_DTYPE_F32,
+                                   .recv_dtype = ZERO_DTYPE_F32,
+                                   .count = COUNT,
+                                   .send = test.send,
+                                   .recv = test.recv};
+        CHECK_OK(zi_group_submit(test.group, test.host, &job, 1));
+        const uint32_t first = kind == ZI_REDUCE_SCATTER ? me * COUNT : 0;
+        for (uint32_t i = 0; i < COUNT; i++) {
+            double sum = 0.0;
+            for (uint32_t rank = 0; rank < test.size && (first + i) % 7 != 0; rank++) {
+                sum += 1.0 / (1 + first + i + 7919 * rank);
+            }
+            CHECK_NEAR(recv[i], sum, sum * 1e-6);
+            CHECK(!signbit(recv[i]));
+        }
+    }
+    uint32_t all[ZI_RANKS_MAX];
+    CHECK_OK(zero_world_gather(world, &recv[COUNT - 1], all, sizeof all[0]));
+    for (uint32_t rank = 1; rank < test.size; rank++) {
+        CHECK_EQ(all[rank], all[0]);
+    }
+    conf_close(&test);
+    return ZERO_OK;
+}
+
+/* More elements than fit the stage, in every way a sum can travel. */
+static zero_status case_pieces(zero_world *world, void *user)
+{
+    (void)user;
+    enum { COUNT = 700001 };
+    conf test = {.world = world, .plain = true};
+    conf_members_all(&test, world);
+    conf_open(&test, COUNT * sizeof(float) * test.size, "pieces");
+    conf_shape shape = {.kind = ZI_REDUCE_SCATTER,
+                        .send_dtype = ZERO_DTYPE_F32,
+                        .recv_dtype = ZERO_DTYPE_F32,
+                        .count = COUNT,
+                        .flags = ZI_COLLECTIVE_EXACT,
+                        .stride = 61};
+    conf_run(&test, shape);
+    shape.silent = 2;
+    conf_run(&test, shape);
+    shape.silent = 0;
+    shape.in_place = true;
+    conf_run(&test, shape);
+    shape.kind = ZI_ALL_REDUCE;
+    conf_run(&test, shape);
+    shape.in_place = false;
+    shape.recv_dtype = ZERO_DTYPE_BF16;
+    conf_run(&test, shape);
+    conf_close(&test);
+    return ZERO_OK;
+}
+
+/* Many groups one after another, two alive at a time: communicators are used again. */
+static zero_status case_many_groups(zero_world *world, void *user)
+{
+    (void)user;
+    for (uint32_t round = 0; round < 100; round++) {
+        conf tests[2] = {{.world = world, .plain = true}, {.world = world, .plain = true}};
+        for (int i = 0; i < 2; i++) {
+            conf_members_all(&tests[i], world);
+            conf_open(&tests[i], 64 * sizeof(float) * tests[i].size, i == 0 ? "one" : "two");
+            conf_run(&tests[i], (conf_shape){ZI_REDUCE_SCATTER, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, 64,
+                                             0, 0, 0, 1});
+        }
+        conf_close(&tests[round % 2]);
+        conf_close(&tests[1 - round % 2]);
+    }
+    return ZERO_OK;
+}
+
+/* One rank has no memory: all are told and go on. */
+static zero_status case_no_memory(zero_world *world, void *user)
+{
+    (void)user;
+    zi_comm *comm = world->comm;
+    const uint32_t last = comm->size - 1;
+    void *piece = NULL;
+    if (comm->rank == last) {
+        zi_fault_arm(ZI_FAULT_ALLOC, 1);
+    }
+    char words[32];
+    snprintf(words, sizeof words, comm->rank == last ? "injected" : "rank ");
+    CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece), ZERO_OUT_OF_MEMORY, words);
+    CHECK(piece == NULL);
+    if (comm->size > 1) {
+        const size_t bytes = (comm->rank == last ? 2 : 1) * ZI_PAGE_BYTES;
+        CHECK_FAILS(comm->ops->memory_alloc(comm, bytes, &piece), ZERO_MISMATCH, "");
+        CHECK(piece == NULL);
+    }
+    return case_memory(world, NULL);
+}
+
+/* A collective of the last rank fails: the others hear of it at once, and other groups live on. */
+static zero_status case_group_fails(zero_world *world, void *user)
+{
+    (void)user;
+    const uint32_t last = zero_world_size(world) - 1;
+    conf test = {.world = world, .plain = true};
+    conf_members_all(&test, world);
+    if (last == 0) {
+        return ZERO_OK;
+    }
+    conf_open(&test, 4096 * test.size, "fails");
+    const zi_collective job = {ZI_ALL_GATHER, 0,        ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, 9,
+                               test.send,     test.recv};
+    CHECK_OK(zero_world_barrier(world));
+    const bool own = zero_world_rank(world) == last;
+    if (own) {
+        zi_fault_arm(ZI_FAULT_COLLECTIVE, 1);
+    }
+    char words[32];
+    snprintf(words, sizeof words, own ? "injected" : "rank %u: ", last);
+    const uint64_t start_ns = zi_clock_ns();
+    CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_COMM, words);
+    CHECK((zi_clock_ns() - start_ns) / 1000000 < 5000);
+    zi_fault_arm(ZI_FAULT_COLLECTIVE, 0);
+    CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_COMM, words);
+    conf_close(&test);
+    CHECK_OK(zero_world_barrier(world));
+    return case_gather(world, NULL);
+}
+
+/* Nothing of ours is allocated in a batch, between hosts either. */
+static zero_status case_no_allocation(zero_world *world, void *user)
+{
+    (void)user;
+    conf test = {.world = world, .plain = true};
+    conf_members_all(&test, world);
+    conf_open(&test, 1000 * sizeof(float) * test.size, "calls");
+    CHECK_OK(zero_world_barrier(world));
+    const uint64_t before = zi_memory_calls();
+    for (int kind = ZI_ALL_GATHER; kind <= ZI_ALL_REDUCE; kind++) {
+        conf_shape shape = {
+            (zi_collective_kind)kind, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1000, 0, 0, 0, 1};
+        conf_run(&test, shape);
+        shape.flags = ZI_COLLECTIVE_EXACT;
+        conf_run(&test, shape);
+    }
+    CHECK_EQ(zi_memory_calls(), before);
+    conf_close(&test);
+    return ZERO_OK;
+}
+
+/* The communicator is the caller's: any part of his ranks, in any order. */
+static void test_own_communicator(void)
+{
+    const int rank = own_rank();
+    const int size = (int)world_size();
+    MPI_Comm part = MPI_COMM_NULL;
+    CHECK_EQ(MPI_Comm_split(MPI_COMM_WORLD, rank % 2, size - rank, &part), MPI_SUCCESS);
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_mpi(part, 0, &world));
+    int part_rank = 0;
+    int part_size = 0;
+    CHECK_EQ(MPI_Comm_rank(part, &part_rank), MPI_SUCCESS);
+    CHECK_EQ(MPI_Comm_size(part, &part_size), MPI_SUCCESS);
+    CHECK_EQ(MPI_Comm_free(&part), MPI_SUCCESS);
+    CHECK_EQ(zero_world_rank(world), part_rank);
+    CHECK_EQ(zero_world_size(world), part_size);
+    CHECK_OK(case_gather(world, NULL));
+    zero_world_destroy(world);
+    CHECK_FAILS(zero_world_create_mpi(MPI_COMM_NULL, 0, &world), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_world_create_mpi(MPI_COMM_WORLD, 0, NULL), ZERO_INVALID_ARGUMENT, "world");
+    say("own communicator");
+}
+
+/* The last rank does not come. */
+static void test_missing_rank(void)
+{
+    if (world_size() == 1) {
+        skipped++;
+        return;
+    }
+    MPI_Comm copy = MPI_COMM_NULL;
+    CHECK_EQ(MPI_Comm_dup(MPI_COMM_WORLD, &copy), MPI_SUCCESS);
+    zero_world *world = NULL;
+    if (own_rank() != (int)world_size() - 1) {
+        CHECK_FAILS(zero_world_create_mpi(copy, 300, &world), ZERO_TIMEOUT, "within 300 ms");
+    }
+    CHECK(world == NULL);
+    say("missing rank");
+}
+
+/* case_abort once the others do wait: none must still be making the world. */
+static zero_status abort_waiting(zero_world *world, void *user)
+{
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) == zero_world_size(world) - 1) {
+        const struct timespec span = {.tv_nsec = 100000000};
+        (void)nanosleep(&span, NULL);
+    }
+    return case_abort(world, user);
+}
+
+static void run_hosts(uint32_t per_host)
+{
+    ranks_per_host = per_host;
+    run_case("hosts", case_hosts, LONG_MS);
+    run_case("kinds", case_kinds, LONG_MS);
+    run_case("large", case_large, LONG_MS);
+    run_case("own order", case_own_order, LONG_MS);
+    run_case("pieces", case_pieces, LONG_MS);
+    run_case("subgroups", case_subgroups, LONG_MS);
+    run_case("batches", case_batches, LONG_MS);
+    run_case("streams", case_streams, LONG_MS);
+    run_case("mismatch", case_mismatch, LONG_MS);
+    run_case("gather", case_gather, LONG_MS);
+    run_case("memory", case_memory, LONG_MS);
+    run_case("order", case_order, LONG_MS);
+    run_case("many groups", case_many_groups, LONG_MS);
+    run_case("no memory", case_no_memory, LONG_MS);
+    run_case("group fails", case_group_fails, LONG_MS);
+    run_case("no allocation", case_no_allocation, LONG_MS);
+    run_case("late", case_late, 500);
+    run_case("abort", abort_waiting, LONG_MS);
+}
+
+static int run_conformance(void)
+{
+    zero_world *world = NULL;
+    CHECK_FAILS(zero_world_create_mpi(MPI_COMM_WORLD, 0, &world), ZERO_STATE, "not initialised");
+    int level = 0;
+    CHECK_EQ(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), MPI_SUCCESS);
+    CHECK_EQ(level, MPI_THREAD_MULTIPLE);
+    run_hosts(0);
+    if (world_size() > 1) {
+        run_hosts(1);
+    }
+    if (world_size() > 2) {
+        run_hosts(2);
+    }
+    ranks_per_host = 0;
+    test_own_communicator();
+    /* Last: what it leaves in MPI is only taken back at the end. */
+    test_missing_rank();
+    const int rank = own_rank();
+    CHECK_EQ(MPI_Finalize(), MPI_SUCCESS);
+    CHECK_FAILS(zero_world_create_mpi(MPI_COMM_WORLD, 0, &world), ZERO_STATE, "finalised");
+    return rank;
+}
+
+/* The world comes from the launcher, and MPI with it. */
+static int run_launched(void)
+{
+    zero_world *world = NULL;
+    CHECK_EQ(zero_world_is_launched(), 1);
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    CHECK(strcmp(zero_world_backend(world), "mpi") == 0);
+    const int rank = own_rank();
+    CHECK_EQ(zero_world_rank(world), rank);
+    CHECK_OK(case_kinds(world, NULL));
+    CHECK_OK(case_batches(world, NULL));
+    CHECK_OK(case_gather(world, NULL));
+    zero_world_destroy(world);
+    int finalised = 0;
+    CHECK_EQ(MPI_Finalized(&finalised), MPI_SUCCESS);
+    CHECK(finalised);
+    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_STATE, "keep the first world");
+    CHECK(world == NULL);
+    passed = 1;
+    return rank;
+}
+
+/* A rank gives up. All come to the end without MPI_Finalize. */
+static int run_abandoned(void)
+{
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    const int rank = own_rank();
+    CHECK_OK(abort_waiting(world, NULL));
+    zero_world_destroy(world);
+    int finalised = 0;
+    CHECK_EQ(MPI_Finalized(&finalised), MPI_SUCCESS);
+    CHECK(!finalised);
+    passed = 1;
+    return rank;
+}
+
+int main(int argc, char **argv)
+{
+    /* The harness's own main forks, which MPI does not take well; its checks serve here too. */
+    (void)test_main;
+    (void)test_last;
+    const char *mode = argc > 1 ? argv[1] : "";
+    alarm(strcmp(mode, "abandoned") == 0 ? 20 : 280);
+    const int rank = strcmp(mode, "launched") == 0    ? run_launched()
+                     : strcmp(mode, "abandoned") == 0 ? run_abandoned()
+                                                      : run_conformance();
+    if (rank == 0) {
+        printf("%u passed, 0 failed, %u skipped\n", passed, skipped);
+    }
+    return 0;
+}

@@ -1,0 +1,631 @@
+/* Ranks that are processes of this host, started as torchrun would: the conformance cases, and what
+ * happens when a rank is missing, dies, comes twice, or finds what a killed job left. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#include "comm/shm/shared_file.h"
+#include "comm/shm/shm_comm.h"
+#include "comm/world.h"
+#include "conformance.h"
+#include "core/fault.h"
+#include "core/hash.h"
+
+#define LONG_MS 60000
+#define RANKS_MAX 8
+
+/* What one process does; its environment says which rank it is. */
+typedef void (*rank_main)(uint32_t rank, void *user);
+
+static uint32_t test_port(void)
+{
+    return 20000 + (uint32_t)getpid() % 40000;
+}
+
+static void run_id(char *text, size_t text_bytes)
+{
+    snprintf(text, text_bytes, "test-%d", (int)getpid());
+}
+
+/* The name under which ranks of this test meet. */
+static void meeting_name(uint32_t port, const char *run, uint32_t size, char *name)
+{
+    snprintf(name, 64, "/zero-%u-%u-%016" PRIx64 "-%u", (unsigned)geteuid(), port,
+             zi_hash_text(ZI_HASH_START, run), size);
+}
+
+static void set_number(const char *name, uint32_t value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%u", value);
+    CHECK_EQ(setenv(name, text, 1), 0);
+}
+
+/* Start rank `rank` of `size`. Leaves with the test, whatever happens to it. */
+static pid_t start_rank(uint32_t rank, uint32_t size, rank_main fn, void *user)
+{
+    char run[32];
+    run_id(run, sizeof run);
+    const uint32_t port = test_port();
+    fflush(NULL);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child != 0) {
+        return child;
+    }
+    CHECK_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", size);
+    set_number("LOCAL_RANK", rank);
+    set_number("LOCAL_WORLD_SIZE", size);
+    set_number("MASTER_PORT", port);
+    CHECK_EQ(setenv("MASTER_ADDR", "localhost", 1), 0);
+    CHECK_EQ(setenv("TORCHELASTIC_RUN_ID", run, 1), 0);
+    fn(rank, user);
+    exit(0);
+}
+
+/* 0 when it ended well, its exit status, or 128 + signal. */
+static int end_of(pid_t child)
+{
+    int state = 0;
+    CHECK(waitpid(child, &state, 0) == child);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+}
+
+static void run_ranks(uint32_t size, rank_main fn, void *user)
+{
+    pid_t children[RANKS_MAX];
+    for (uint32_t i = 0; i < size; i++) {
+        children[i] = start_rank(size - 1 - i, size, fn, user);
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        CHECK_EQ(end_of(children[i]), 0);
+    }
+}
+
+/* Names of this test's run in /dev/shm. */
+static uint32_t names_left(void)
+{
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "zero-%u-%u-", (unsigned)geteuid(), test_port());
+    DIR *folder = opendir("/dev/shm");
+    CHECK(folder != NULL);
+    uint32_t count = 0;
+    for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
+        count += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
+    }
+    closedir(folder);
+    return count;
+}
+
+static void sleep_ms(uint32_t ms)
+{
+    const struct timespec span = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    (void)nanosleep(&span, NULL);
+}
+
+/* Wait until the file under the name exists and is complete. */
+static void await_name(const char *name)
+{
+    for (int i = 0; i < 10000; i++) {
+        const int fd = shm_open(name, O_RDONLY, 0);
+        if (fd >= 0) {
+            uint64_t magic = 0;
+            const bool complete =
+                read(fd, &magic, sizeof magic) == sizeof magic && magic == ZI_SHARED_MAGIC;
+            close(fd);
+            if (complete) {
+                return;
+            }
+        }
+        sleep_ms(1);
+    }
+    TEST_FAIL("no file %s", name);
+}
+
+/* One conformance case in each process. */
+typedef struct case_run {
+    zero_rank_fn fn;
+    uint32_t deadline_ms;
+} case_run;
+
+static void run_case(uint32_t rank, void *user)
+{
+    const case_run *run = user;
+    zero_world *world = NULL;
+    uint32_t deadline_ms = run->deadline_ms;
+    CHECK_EQ(zero_world_is_launched(), 1);
+    CHECK_OK(zero_world_create_launched(deadline_ms, &world));
+    CHECK_EQ(zero_world_rank(world), rank);
+    CHECK(strcmp(zero_world_backend(world), "shm") == 0);
+    CHECK_EQ(zero_world_local_size(world), zero_world_size(world));
+    CHECK_OK(run->fn(world, &deadline_ms));
+    zero_world_destroy(world);
+}
+
+static void run_case_everywhere(zero_rank_fn fn)
+{
+    case_run run = {fn, LONG_MS};
+    for (uint32_t size = 2; size <= 4; size++) {
+        run_ranks(size, run_case, &run);
+        CHECK_EQ(names_left(), 0);
+    }
+}
+
+TEST(kinds)
+{
+    run_case_everywhere(case_kinds);
+}
+
+TEST(large)
+{
+    case_run run = {case_large, LONG_MS};
+    run_ranks(2, run_case, &run);
+    run_ranks(3, run_case, &run);
+}
+
+TEST(subgroups)
+{
+    run_case_everywhere(case_subgroups);
+}
+
+TEST(batches)
+{
+    run_case_everywhere(case_batches);
+}
+
+TEST(streams)
+{
+    run_case_everywhere(case_streams);
+}
+
+TEST(mismatch)
+{
+    run_case_everywhere(case_mismatch);
+}
+
+TEST(gather)
+{
+    run_case_everywhere(case_gather);
+}
+
+TEST(memory)
+{
+    run_case_everywhere(case_memory);
+}
+
+/* case_abort once the others do wait: none must still be making the world. */
+static zero_status abort_waiting(zero_world *world, void *user)
+{
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) == zero_world_size(world) - 1) {
+        const struct timespec span = {.tv_nsec = 100000000};
+        (void)nanosleep(&span, NULL);
+    }
+    return case_abort(world, user);
+}
+
+TEST(abort)
+{
+    run_case_everywhere(abort_waiting);
+}
+
+TEST(late)
+{
+    case_run run = {case_late, 500};
+    run_ranks(2, run_case, &run);
+    run_ranks(4, run_case, &run);
+}
+
+/* The backend itself with one rank. */
+TEST(one_rank)
+{
+    static const zero_rank_fn cases[] = {case_kinds,   case_subgroups, case_batches,
+                                         case_streams, case_gather,    case_memory};
+    zi_shm_place place = {.rank = 0, .size = 1};
+    snprintf(place.name, sizeof place.name, "/zero-%u-%u-one", (unsigned)geteuid(), test_port());
+    zi_comm *comm = NULL;
+    zero_world *world = NULL;
+    CHECK_OK(zi_shm_comm_create(&place, LONG_MS, &comm));
+    CHECK_EQ(names_left(), 0);
+    CHECK_OK(zi_world_create(comm, &world));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK_OK(cases[i](world, NULL));
+    }
+    zero_world_destroy(world);
+}
+
+static void many_worlds(uint32_t rank, void *user)
+{
+    (void)user;
+    for (uint32_t i = 0; i < 30; i++) {
+        zero_world *world = NULL;
+        uint32_t seen[4] = {9, 9, 9, 9};
+        const uint32_t mine = rank * 100 + i;
+        CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+        CHECK_OK(zero_world_gather(world, &mine, seen, sizeof mine));
+        for (uint32_t k = 0; k < zero_world_size(world); k++) {
+            CHECK_EQ(seen[k], k * 100 + i);
+        }
+        /* Some are quick to come again, some slow. */
+        if (i % 3 == rank) {
+            sleep_ms(2);
+        }
+        zero_world_destroy(world);
+    }
+}
+
+TEST(world_after_world)
+{
+    run_ranks(3, many_worlds, NULL);
+    CHECK_EQ(names_left(), 0);
+}
+
+static void miss_a_rank(uint32_t rank, void *user)
+{
+    const uint32_t missing = *(const uint32_t *)user;
+    zero_world *world = NULL;
+    char words[32];
+    snprintf(words, sizeof words, "rank %u did not come", missing);
+    const uint64_t start_ns = zi_clock_ns();
+    CHECK_FAILS(zero_world_create_launched(400, &world), ZERO_TIMEOUT, words);
+    CHECK((zi_clock_ns() - start_ns) / 1000000 >= 300);
+    CHECK((zi_clock_ns() - start_ns) / 1000000 < 5000);
+    CHECK(world == NULL);
+    CHECK(rank != missing);
+}
+
+TEST(missing_rank)
+{
+    for (uint32_t missing = 0; missing < 3; missing++) {
+        pid_t children[3];
+        for (uint32_t i = 0; i < 3; i++) {
+            children[i] = i == missing ? 0 : start_rank(i, 3, miss_a_rank, &missing);
+        }
+        for (uint32_t i = 0; i < 3; i++) {
+            CHECK_EQ(children[i] == 0 ? 0 : end_of(children[i]), 0);
+        }
+        CHECK_EQ(names_left(), 0);
+    }
+}
+
+static void join_and_meet(uint32_t rank, void *user)
+{
+    (void)rank;
+    (void)user;
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    CHECK_OK(zero_world_barrier(world));
+    zero_world_destroy(world);
+}
+
+TEST(stale_file_is_replaced)
+{
+    char name[64];
+    char run[32];
+    run_id(run, sizeof run);
+    meeting_name(test_port(), run, 2, name);
+    const pid_t victim = start_rank(0, 2, join_and_meet, NULL);
+    await_name(name);
+    CHECK_EQ(kill(victim, SIGKILL), 0);
+    CHECK_EQ(end_of(victim), 128 + SIGKILL);
+    CHECK_EQ(names_left(), 1);
+    run_ranks(2, join_and_meet, NULL);
+    CHECK_EQ(names_left(), 0);
+}
+
+/* A killed rank 0 whose body nobody has collected yet is as dead. */
+TEST(stale_file_of_a_zombie)
+{
+    char name[64];
+    char run[32];
+    run_id(run, sizeof run);
+    meeting_name(test_port(), run, 2, name);
+    const pid_t victim = start_rank(0, 2, join_and_meet, NULL);
+    await_name(name);
+    CHECK_EQ(kill(victim, SIGKILL), 0);
+    run_ranks(2, join_and_meet, NULL);
+    CHECK_EQ(end_of(victim), 128 + SIGKILL);
+    CHECK_EQ(names_left(), 0);
+}
+
+TEST(half_made_file_is_replaced)
+{
+    char name[64];
+    char run[32];
+    run_id(run, sizeof run);
+    meeting_name(test_port(), run, 2, name);
+    for (int bytes = 0; bytes <= 1 << 20; bytes += 1 << 20) {
+        const int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+        CHECK(fd >= 0);
+        CHECK_EQ(ftruncate(fd, bytes), 0);
+        close(fd);
+        run_ranks(2, join_and_meet, NULL);
+        CHECK_EQ(names_left(), 0);
+    }
+}
+
+static void come_second(uint32_t rank, void *user)
+{
+    zero_world *world = NULL;
+    char words[48];
+    snprintf(words, sizeof words, "process %d runs a job", (int)*(const pid_t *)user);
+    CHECK_EQ(rank, 0);
+    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_STATE, words);
+    CHECK(strstr(zero_last_error()->message, "MASTER_PORT") != NULL);
+    CHECK(world == NULL);
+}
+
+TEST(two_jobs_of_one_name)
+{
+    char name[64];
+    char run[32];
+    run_id(run, sizeof run);
+    meeting_name(test_port(), run, 2, name);
+    pid_t first = start_rank(0, 2, join_and_meet, NULL);
+    await_name(name);
+    const pid_t second = start_rank(0, 2, come_second, &first);
+    CHECK_EQ(end_of(second), 0);
+    /* The first job is none the worse. */
+    const pid_t other = start_rank(1, 2, join_and_meet, NULL);
+    CHECK_EQ(end_of(other), 0);
+    CHECK_EQ(end_of(first), 0);
+    CHECK_EQ(names_left(), 0);
+}
+
+static void come_twice(uint32_t rank, void *user)
+{
+    (void)rank;
+    (void)user;
+    zero_world *world = NULL;
+    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_STATE, "rank 1 came twice");
+    CHECK(world == NULL);
+}
+
+TEST(rank_comes_twice)
+{
+    pid_t children[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        children[i] = start_rank(i == 0 ? 0 : 1, 3, come_twice, NULL);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_EQ(end_of(children[i]), 0);
+    }
+    CHECK_EQ(names_left(), 0);
+}
+
+static void lose_rank_0(uint32_t rank, void *user)
+{
+    (void)rank;
+    (void)user;
+    zero_world *world = NULL;
+    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_COMM, "ended while");
+    CHECK(strstr(zero_last_error()->message, "rank 0 (process ") != NULL);
+}
+
+TEST(rank_0_dies_while_meeting)
+{
+    char name[64];
+    char run[32];
+    run_id(run, sizeof run);
+    meeting_name(test_port(), run, 3, name);
+    const pid_t victim = start_rank(0, 3, join_and_meet, NULL);
+    await_name(name);
+    const pid_t survivor = start_rank(2, 3, lose_rank_0, NULL);
+    sleep_ms(100);
+    CHECK_EQ(kill(victim, SIGKILL), 0);
+    CHECK_EQ(end_of(survivor), 0);
+    CHECK_EQ(end_of(victim), 128 + SIGKILL);
+    /* The one case in which a name stays: until the next job of this name. */
+    CHECK_EQ(names_left(), 1);
+    run_ranks(3, join_and_meet, NULL);
+    CHECK_EQ(names_left(), 0);
+}
+
+/* The last rank dies; *user is the deadline. */
+static void lose_a_rank(uint32_t rank, void *user)
+{
+    const uint32_t deadline_ms = *(const uint32_t *)user;
+    zero_world *world = NULL;
+    void *memory = NULL;
+    CHECK_OK(zero_world_create_launched(deadline_ms, &world));
+    const uint32_t last = zero_world_size(world) - 1;
+    zi_comm *comm = world->comm;
+    CHECK_OK(comm->ops->memory_alloc(comm, 16 * ZI_PAGE_BYTES, &memory));
+    CHECK_OK(zero_world_barrier(world));
+    if (rank == last) {
+        (void)raise(SIGKILL);
+    }
+    const uint64_t start_ns = zi_clock_ns();
+    char words[16];
+    snprintf(words, sizeof words, "rank %u", last);
+    CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT, words);
+    CHECK((zi_clock_ns() - start_ns) / 1000000 < deadline_ms + 5000);
+    /* Nothing that is still to be made waits longer than the deadline either. */
+    void *more = NULL;
+    const zero_status status = comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &more);
+    CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
+    CHECK(strstr(zero_last_error()->message, words) != NULL);
+    CHECK(more == NULL);
+    comm->ops->memory_free(comm, memory, 16 * ZI_PAGE_BYTES);
+    zero_world_destroy(world);
+}
+
+TEST(rank_is_killed)
+{
+    uint32_t deadline_ms = 500;
+    pid_t children[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        children[i] = start_rank(i, 3, lose_a_rank, &deadline_ms);
+    }
+    CHECK_EQ(end_of(children[2]), 128 + SIGKILL);
+    CHECK_EQ(names_left(), 0); /* while the others still live */
+    CHECK_EQ(end_of(children[0]), 0);
+    CHECK_EQ(end_of(children[1]), 0);
+    CHECK_EQ(names_left(), 0);
+}
+
+/* Bytes of memory behind the shared file. */
+static uint64_t backed_bytes(const zero_world *world)
+{
+    const zi_shm_comm *comm = (const void *)world->comm;
+    struct stat info;
+    CHECK_EQ(fstat(comm->shared->fd, &info), 0);
+    return (uint64_t)info.st_blocks * 512;
+}
+
+static void come_and_go(uint32_t rank, void *user)
+{
+    (void)rank;
+    (void)user;
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    CHECK_OK(zero_world_barrier(world));
+    const uint64_t before = backed_bytes(world);
+    CHECK_OK(zero_world_barrier(world));
+    for (uint32_t round = 0; round < 300; round++) {
+        conf test = {.world = world};
+        conf_members_all(&test, world);
+        conf_open(&test, 64 * sizeof(float) * test.size, "short");
+        conf_run(&test,
+                 (conf_shape){ZI_ALL_REDUCE, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 64, 0, 0, 0, 1});
+        CHECK(backed_bytes(world) > before);
+        conf_close(&test);
+        CHECK_OK(zero_world_barrier(world));
+        CHECK_EQ(backed_bytes(world), before);
+        CHECK_OK(zero_world_barrier(world));
+    }
+    zero_world_destroy(world);
+}
+
+TEST(memory_goes_back)
+{
+    run_ranks(2, come_and_go, NULL);
+}
+
+/* More than the host has: all are told, and go on. */
+static void ask_too_much(uint32_t rank, void *user)
+{
+    (void)user;
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    zi_comm *comm = world->comm;
+    void *piece = NULL;
+    CHECK_FAILS(comm->ops->memory_alloc(comm, (size_t)1 << 43, &piece), ZERO_OUT_OF_MEMORY, "");
+    CHECK(piece == NULL);
+    CHECK_FAILS(comm->ops->memory_alloc(comm, (size_t)1 << 60, &piece), ZERO_OUT_OF_MEMORY, "");
+    /* One rank alone. */
+    if (rank == 1) {
+        zi_fault_arm(ZI_FAULT_ALLOC, 1);
+    }
+    CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece), ZERO_OUT_OF_MEMORY,
+                rank == 1 ? "injected" : "rank 1");
+    CHECK(piece == NULL);
+    CHECK_FAILS(comm->ops->memory_alloc(comm, (1 + rank) * ZI_PAGE_BYTES, &piece), ZERO_MISMATCH,
+                "rank 0");
+    CHECK(piece == NULL);
+    CHECK_OK(case_memory(world, NULL));
+    zero_world_destroy(world);
+}
+
+TEST(too_much_memory)
+{
+    run_ranks(2, ask_too_much, NULL);
+}
+
+/* All windows in use, then given back in another order. */
+static void use_all_windows(uint32_t rank, void *user)
+{
+    (void)rank;
+    (void)user;
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    zi_comm *comm = world->comm;
+    void *pieces[ZI_PEER_WINDOWS_MAX];
+    void *more = NULL;
+    for (int round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < ZI_PEER_WINDOWS_MAX; i++) {
+            CHECK_OK(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &pieces[i]));
+        }
+        CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &more), ZERO_UNSUPPORTED, "64");
+        for (uint32_t i = 0; i < ZI_PEER_WINDOWS_MAX; i++) {
+            const uint32_t piece = (i * 37 + rank * 11) % ZI_PEER_WINDOWS_MAX;
+            comm->ops->memory_free(comm, pieces[piece], ZI_PAGE_BYTES);
+        }
+    }
+    CHECK_OK(comm->ops->memory_alloc(comm, 0, &more));
+    CHECK(more == NULL);
+    comm->ops->memory_free(comm, NULL, 0);
+    zero_world_destroy(world);
+}
+
+TEST(windows_run_out)
+{
+    run_ranks(2, use_all_windows, NULL);
+}
+
+/* Rank 1's allocation number *user fails while it joins. */
+static void fail_nth(uint32_t rank, void *user)
+{
+    const uint64_t nth = *(const uint64_t *)user;
+    zero_world *world = NULL;
+    if (rank == 1) {
+        zi_fault_arm(ZI_FAULT_ALLOC, nth);
+    }
+    const zero_status status = zero_world_create_launched(500, &world);
+    if (status == ZERO_OK) {
+        const bool spared = rank != 1 || zi_fault_count(ZI_FAULT_ALLOC) < nth;
+        zi_fault_arm(ZI_FAULT_ALLOC, 0);
+        const zero_status met = zero_world_barrier(world);
+        zero_world_destroy(world);
+        CHECK(spared);
+        _exit(met == ZERO_OK ? 3 : 0);
+    }
+    CHECK(rank == 1
+              ? status == ZERO_OUT_OF_MEMORY
+              : status == ZERO_TIMEOUT || status == ZERO_COMM || status == ZERO_OUT_OF_MEMORY);
+    CHECK(zero_last_error()->message[0] != '\0');
+}
+
+TEST(every_allocation)
+{
+    for (uint64_t nth = 1;; nth++) {
+        CHECK(nth < 50);
+        const pid_t first = start_rank(0, 2, fail_nth, &nth);
+        const pid_t second = start_rank(1, 2, fail_nth, &nth);
+        const int codes[2] = {end_of(first), end_of(second)};
+        CHECK_EQ(names_left(), 0);
+        if (codes[1] == 3) {
+            CHECK_EQ(codes[0], 3);
+            CHECK(nth > 4);
+            return;
+        }
+        CHECK_EQ(codes[0], 0);
+        CHECK_EQ(codes[1], 0);
+    }
+}
+
+/* Ranks that make other groups than the rest. */
+static void other_groups(uint32_t rank, void *user)
+{
+    (void)user;
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_launched(300, &world));
+    zi_group *group = NULL;
+    const uint32_t both[2] = {0, 1};
+    CHECK_FAILS(world->comm->ops->group_create(world->comm, &world->device, both, 2,
+                                               rank == 0 ? "gather" : "reduce", &group),
+                ZERO_MISMATCH, "'gather'");
+    CHECK(group == NULL);
+    zero_world_destroy(world);
+}
+
+TEST(other_group)
+{
+    run_ranks(2, other_groups, NULL);
+}
+
+TEST_MAIN()

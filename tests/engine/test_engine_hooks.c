@@ -1,0 +1,502 @@
+/* Owns the tests of unusual hook sequences: each is trained beside a plain sequence that must come
+ * to the same bits, at every stage and hybrid. */
+#include "harness.h"
+
+#include "toy.h"
+
+#define DEADLINE_MS 30000
+#define STEPS 8
+
+typedef zero_status (*step_fn)(toy_trainer *trainer);
+
+typedef struct hook_case {
+    const toy_model *model;
+    step_fn unusual;
+    step_fn plain;
+    uint32_t micro_steps;
+    uint32_t param_slots;
+    uint32_t look_ahead;
+    uint64_t bucket_bytes;
+} hook_case;
+
+static zero_status train_by(zero_world *world, const toy_run *run, step_fn step, toy_state *state)
+{
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, run, world));
+    for (uint32_t s = 0; s < run->steps; s++) {
+        TOY_TRY(step(&trainer));
+    }
+    TOY_TRY(toy_collect(&trainer, state));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static zero_status compare(zero_world *world, void *user)
+{
+    const hook_case *c = user;
+    toy_sharding ways[16];
+    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
+    for (uint32_t w = 0; w < count; w++) {
+        toy_run run = toy_run_init(c->model);
+        toy_state unusual;
+        toy_state plain;
+        run.flavour = TOY_INTEGER;
+        run.steps = STEPS;
+        run.micro_steps = c->micro_steps;
+        run.options.param_slots = c->param_slots;
+        run.options.look_ahead = c->look_ahead;
+        run.options.bucket_bytes = c->bucket_bytes;
+        toy_sharding_apply(&ways[w], &run.options);
+        TOY_TRY(train_by(world, &run, c->unusual, &unusual));
+        TOY_TRY(train_by(world, &run, c->plain, &plain));
+        toy_state_same(c->model, &unusual, &plain, ways[w].name);
+        toy_state_free(&unusual);
+        toy_state_free(&plain);
+    }
+    return ZERO_OK;
+}
+
+/* 3 and 4 ranks, buckets of one unit and of many, few slots and many. */
+static void compare_everywhere(step_fn unusual, step_fn plain, uint32_t micro_steps,
+                               uint32_t slots_least)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    hook_case c = {.model = &model, .unusual = unusual, .plain = plain, .micro_steps = micro_steps};
+    for (uint32_t i = 0; i < 2; i++) {
+        c.param_slots = i == 0 ? slots_least : slots_least + 2;
+        c.look_ahead = 1 + i;
+        c.bucket_bytes = i == 0 ? 1 : 4096;
+        CHECK_OK(zero_world_run(3 + i, DEADLINE_MS, compare, &c));
+    }
+    toy_model_close(&model);
+}
+
+/* Forward of a unit in the given pass without its gradient. */
+static zero_status look(toy_trainer *trainer, uint32_t unit, zero_pass pass)
+{
+    TOY_TRY(zero_unit_acquire(trainer->engine, unit, pass, zero_stream_host()));
+    TOY_TRY(toy_read(trainer, unit));
+    return zero_unit_release(trainer->engine, unit, zero_stream_host());
+}
+
+static uint32_t units_of(const toy_trainer *trainer)
+{
+    return trainer->run->model->unit_count;
+}
+
+/* All micro-steps by `micro`, then the update. */
+static zero_status step_of(toy_trainer *trainer, step_fn micro)
+{
+    for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
+        TOY_TRY(toy_micro_begin(trainer, m + 1 == trainer->run->micro_steps));
+        TOY_TRY(micro(trainer));
+        TOY_TRY(toy_micro_end(trainer));
+    }
+    return toy_update(trainer);
+}
+
+/* ---- the same unit more than once ---- */
+
+static zero_status three_times_micro(toy_trainer *trainer)
+{
+    for (uint32_t u = 0; u < units_of(trainer); u++) {
+        for (int i = 0; i < 3; i++) {
+            TOY_TRY(toy_forward(trainer, u));
+        }
+    }
+    for (uint32_t u = units_of(trainer); u-- > 0;) {
+        for (int i = 0; i < 2; i++) {
+            TOY_TRY(look(trainer, u, ZERO_PASS_BACKWARD));
+        }
+        TOY_TRY(toy_backward(trainer, u));
+    }
+    return ZERO_OK;
+}
+
+static zero_status three_times(toy_trainer *trainer)
+{
+    return step_of(trainer, three_times_micro);
+}
+
+TEST(unit_acquired_three_times_in_a_pass)
+{
+    compare_everywhere(three_times, toy_step, 2, 2);
+}
+
+/* Units 1 and 3 again after everything else: a shared layer. */
+static zero_status come_back_micro(toy_trainer *trainer)
+{
+    for (uint32_t u = 0; u < units_of(trainer); u++) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    TOY_TRY(toy_forward(trainer, 1));
+    TOY_TRY(toy_forward(trainer, 3));
+    TOY_TRY(toy_forward(trainer, 1));
+    for (uint32_t u = units_of(trainer); u-- > 0;) {
+        TOY_TRY(toy_backward(trainer, u));
+    }
+    return ZERO_OK;
+}
+
+static zero_status come_back(toy_trainer *trainer)
+{
+    return step_of(trainer, come_back_micro);
+}
+
+TEST(unit_acquired_again_after_others)
+{
+    compare_everywhere(come_back, toy_step, 2, 2);
+}
+
+static zero_status nested_micro(toy_trainer *trainer)
+{
+    const zero_stream host = zero_stream_host();
+    for (uint32_t u = 0; u < units_of(trainer); u++) {
+        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_FORWARD, host));
+        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_FORWARD, host));
+        if (u > 0) {
+            TOY_TRY(toy_read(trainer, u - 1));
+            TOY_TRY(zero_unit_release(trainer->engine, u - 1, host));
+        }
+        TOY_TRY(zero_unit_release(trainer->engine, u, host));
+        TOY_TRY(toy_read(trainer, u));
+    }
+    TOY_TRY(zero_unit_release(trainer->engine, units_of(trainer) - 1, host));
+    for (uint32_t u = units_of(trainer); u-- > 0;) {
+        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_BACKWARD, host));
+        TOY_TRY(toy_backward(trainer, u));
+        TOY_TRY(toy_read(trainer, u));
+        TOY_TRY(zero_unit_release(trainer->engine, u, host));
+    }
+    return ZERO_OK;
+}
+
+static zero_status nested(toy_trainer *trainer)
+{
+    return step_of(trainer, nested_micro);
+}
+
+TEST(acquires_nest_and_overlap)
+{
+    compare_everywhere(nested, toy_step, 2, 4);
+}
+
+/* The embedding stays acquired from the first use to the last. */
+static zero_status hold_first_micro(toy_trainer *trainer)
+{
+    const zero_stream host = zero_stream_host();
+    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_FORWARD, host));
+    for (uint32_t u = 1; u < units_of(trainer); u++) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    for (uint32_t u = units_of(trainer); u-- > 0;) {
+        TOY_TRY(toy_backward(trainer, u));
+    }
+    TOY_TRY(toy_read(trainer, 0));
+    return zero_unit_release(trainer->engine, 0, host);
+}
+
+static zero_status hold_first(toy_trainer *trainer)
+{
+    return step_of(trainer, hold_first_micro);
+}
+
+TEST(unit_held_through_forward_and_backward)
+{
+    compare_everywhere(hold_first, toy_step, 2, 3);
+}
+
+/* ---- recomputation ---- */
+
+static zero_status recompute_micro(toy_trainer *trainer)
+{
+    for (uint32_t u = 0; u < units_of(trainer); u++) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    /* Two units a checkpoint: forward of both again, then backward of both. */
+    for (uint32_t end = units_of(trainer); end > 0; end -= end > 1 ? 2 : 1) {
+        const uint32_t start = end > 1 ? end - 2 : 0;
+        for (uint32_t u = start; u < end; u++) {
+            TOY_TRY(look(trainer, u, ZERO_PASS_BACKWARD));
+        }
+        for (uint32_t u = end; u-- > start;) {
+            TOY_TRY(toy_backward(trainer, u));
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status recompute(toy_trainer *trainer)
+{
+    return step_of(trainer, recompute_micro);
+}
+
+TEST(recomputation_inside_backward)
+{
+    compare_everywhere(recompute, toy_step, 2, 2);
+}
+
+/* ---- gradients that do not come ---- */
+
+/* What a rank leaves out of a unit in the running micro-step. */
+typedef enum omission { ALL_DONE, NO_GRADIENT, NO_BACKWARD, NOT_AT_ALL } omission;
+typedef omission (*omission_fn)(const toy_trainer *trainer, uint32_t unit);
+
+/* explicit_zero: use every unit, and give a gradient of zero where `of` leaves it out. */
+static zero_status omitting_micro(toy_trainer *trainer, omission_fn of, bool explicit_zero)
+{
+    for (uint32_t u = 0; u < units_of(trainer); u++) {
+        if (explicit_zero || of(trainer, u) != NOT_AT_ALL) {
+            TOY_TRY(toy_forward(trainer, u));
+        }
+    }
+    for (uint32_t u = units_of(trainer); u-- > 0;) {
+        const omission left = of(trainer, u);
+        if (left == ALL_DONE) {
+            TOY_TRY(toy_backward(trainer, u));
+        } else if (explicit_zero) {
+            TOY_TRY(toy_backward_zero(trainer, u));
+        } else if (left == NO_GRADIENT) {
+            TOY_TRY(look(trainer, u, ZERO_PASS_BACKWARD));
+        }
+    }
+    return ZERO_OK;
+}
+
+#define OMITTING(name)                                         \
+    static zero_status name##_micro(toy_trainer *trainer)      \
+    {                                                          \
+        return omitting_micro(trainer, name##_of, false);      \
+    }                                                          \
+    static zero_status name##_zero_micro(toy_trainer *trainer) \
+    {                                                          \
+        return omitting_micro(trainer, name##_of, true);       \
+    }                                                          \
+    static zero_status name(toy_trainer *trainer)              \
+    {                                                          \
+        return step_of(trainer, name##_micro);                 \
+    }                                                          \
+    static zero_status name##_zero(toy_trainer *trainer)       \
+    {                                                          \
+        return step_of(trainer, name##_zero_micro);            \
+    }
+
+static omission never_backward_of(const toy_trainer *trainer, uint32_t unit)
+{
+    (void)trainer;
+    return unit == 1 ? NO_BACKWARD : unit == 3 ? NO_GRADIENT : ALL_DONE;
+}
+OMITTING(never_backward)
+
+TEST(unit_whose_backward_never_fires)
+{
+    compare_everywhere(never_backward, never_backward_zero, 2, 2);
+}
+
+static omission never_used_of(const toy_trainer *trainer, uint32_t unit)
+{
+    (void)trainer;
+    return unit == 3 ? NOT_AT_ALL : ALL_DONE;
+}
+OMITTING(never_used)
+
+TEST(unit_that_nobody_uses)
+{
+    compare_everywhere(never_used, never_used_zero, 2, 2);
+}
+
+/* Used in even steps only: an older gradient would show in odd ones. */
+static omission even_steps_of(const toy_trainer *trainer, uint32_t unit)
+{
+    return unit == 1 && trainer->step % 2 == 1 ? NOT_AT_ALL : ALL_DONE;
+}
+OMITTING(even_steps)
+
+TEST(gradient_is_never_from_an_older_step)
+{
+    compare_everywhere(even_steps, even_steps_zero, 1, 2);
+    compare_everywhere(even_steps, even_steps_zero, 2, 2);
+}
+
+/* First used in the second micro-step of odd steps, after a step that filled its memory. */
+static omission later_micro_of(const toy_trainer *trainer, uint32_t unit)
+{
+    const bool late = (unit == 1 || unit == 0) && trainer->step % 2 == 1 && trainer->micro == 0;
+    return late ? NOT_AT_ALL : ALL_DONE;
+}
+OMITTING(later_micro)
+
+TEST(first_use_at_a_later_micro_step)
+{
+    compare_everywhere(later_micro, later_micro_zero, 3, 2);
+}
+
+/* Experts: every rank uses other units. */
+static omission experts_of(const toy_trainer *trainer, uint32_t unit)
+{
+    return unit % trainer->ranks == trainer->rank ? NOT_AT_ALL : ALL_DONE;
+}
+OMITTING(experts)
+
+TEST(ranks_skip_different_units)
+{
+    compare_everywhere(experts, experts_zero, 1, 2);
+    compare_everywhere(experts, experts_zero, 2, 2);
+}
+
+/* Nobody uses unit 3 for two steps, so its place in the order may be forgotten; then rank 0 alone
+ * does. */
+static omission returns_of(const toy_trainer *trainer, uint32_t unit)
+{
+    return unit == 3 && (trainer->step < 2 || trainer->rank != 0) ? NOT_AT_ALL : ALL_DONE;
+}
+OMITTING(returns)
+
+TEST(unit_comes_back_on_one_rank)
+{
+    compare_everywhere(returns, returns_zero, 1, 2);
+}
+
+/* Whatever comes to a rank's mind: all kinds of omissions, other ones each time. */
+static omission by_chance_of(const toy_trainer *trainer, uint32_t unit)
+{
+    uint64_t word =
+        test_seed + unit + 64 * trainer->rank + 4096 * trainer->micro + 65536 * trainer->step;
+    word = (word ^ (word >> 31)) * UINT64_C(0xBF58476D1CE4E5B9);
+    word = (word ^ (word >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return (omission)(word >> 40 & 3);
+}
+OMITTING(by_chance)
+
+TEST(ranks_skip_by_chance)
+{
+    compare_everywhere(by_chance, by_chance_zero, 1, 2);
+    compare_everywhere(by_chance, by_chance_zero, 2, 3);
+}
+
+/* Rank 1 has no work at all; rank 0 keeps the embedding acquired while others never touch it. */
+static omission lazy_rank_of(const toy_trainer *trainer, uint32_t unit)
+{
+    return trainer->rank == 1 || (unit == 0 && trainer->rank != 0) ? NOT_AT_ALL : ALL_DONE;
+}
+OMITTING(lazy_rank)
+
+static zero_status lazy_and_held_micro(toy_trainer *trainer)
+{
+    const zero_stream host = zero_stream_host();
+    if (trainer->rank == 0) {
+        TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_FORWARD, host));
+    }
+    TOY_TRY(lazy_rank_micro(trainer));
+    return trainer->rank == 0 ? zero_unit_release(trainer->engine, 0, host) : ZERO_OK;
+}
+
+static zero_status lazy_and_held(toy_trainer *trainer)
+{
+    return step_of(trainer, lazy_and_held_micro);
+}
+
+TEST(rank_without_work)
+{
+    compare_everywhere(lazy_rank, lazy_rank_zero, 2, 2);
+}
+
+TEST(unit_held_by_one_rank_only)
+{
+    compare_everywhere(lazy_and_held, lazy_rank_zero, 2, 3);
+}
+
+/* ---- other orders ---- */
+
+static zero_status rotated_micro(toy_trainer *trainer)
+{
+    const uint32_t units = units_of(trainer);
+    const uint32_t shift = trainer->step >= 5 ? 3 : 0;
+    for (uint32_t i = 0; i < units; i++) {
+        TOY_TRY(toy_forward(trainer, (i + shift) % units));
+    }
+    for (uint32_t i = units; i-- > 0;) {
+        TOY_TRY(toy_backward(trainer, (i + shift) % units));
+    }
+    return ZERO_OK;
+}
+
+static zero_status rotated(toy_trainer *trainer)
+{
+    return step_of(trainer, rotated_micro);
+}
+
+TEST(order_changes_at_step_5)
+{
+    compare_everywhere(rotated, toy_step, 2, 2);
+}
+
+static zero_status backward_ahead_micro(toy_trainer *trainer)
+{
+    for (uint32_t u = 0; u < units_of(trainer); u++) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    for (uint32_t u = 0; u < units_of(trainer); u++) {
+        TOY_TRY(toy_backward(trainer, u));
+    }
+    return ZERO_OK;
+}
+
+static zero_status backward_ahead(toy_trainer *trainer)
+{
+    return step_of(trainer, backward_ahead_micro);
+}
+
+TEST(backward_in_the_order_of_forward)
+{
+    compare_everywhere(backward_ahead, toy_step, 2, 2);
+}
+
+/* ---- evaluation between steps ---- */
+
+static zero_status with_evaluation(toy_trainer *trainer)
+{
+    TOY_TRY(toy_evaluate(trainer));
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_evaluate(trainer));
+    TOY_TRY(toy_evaluate(trainer));
+    return ZERO_OK;
+}
+
+TEST(evaluation_between_steps)
+{
+    compare_everywhere(with_evaluation, toy_step, 2, 2);
+}
+
+/* Sweeps that stop half way, skip units by rank, or go backwards; also between micro-steps. */
+static zero_status odd_sweep(toy_trainer *trainer)
+{
+    const uint32_t units = units_of(trainer);
+    memset(trainer->seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer->seen_set);
+    for (uint32_t u = 0; u < units / 2; u++) {
+        if (u % trainer->ranks != trainer->rank) {
+            TOY_TRY(look(trainer, u, ZERO_PASS_EVAL));
+        }
+    }
+    for (uint32_t u = units; u-- > units / 2;) {
+        TOY_TRY(look(trainer, u, ZERO_PASS_EVAL));
+    }
+    return ZERO_OK;
+}
+
+static zero_status with_odd_sweeps(toy_trainer *trainer)
+{
+    TOY_TRY(odd_sweep(trainer));
+    TOY_TRY(toy_micro(trainer, false));
+    TOY_TRY(odd_sweep(trainer));
+    TOY_TRY(toy_micro(trainer, true));
+    return toy_update(trainer);
+}
+
+TEST(odd_evaluation_sweeps)
+{
+    compare_everywhere(with_odd_sweeps, toy_step, 2, 2);
+}
+
+TEST_MAIN()

@@ -1,0 +1,157 @@
+/* Owns the tests of memory: what the allocator counted is the plan to the byte, a budget is kept to
+ * the byte, and after create nothing allocates. */
+#include "harness.h"
+
+#include "core/memory.h"
+#include "toy.h"
+
+#define DEADLINE_MS 60000
+
+static void check_measured(const toy_trainer *trainer, const char *when)
+{
+    const zero_memory plan = zero_plan_memory(zero_engine_plan(trainer->engine));
+    const zero_memory used = zero_engine_memory(trainer->engine);
+    const zero_stats stats = zero_engine_stats(trainer->engine);
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        if (plan.bytes[role] != used.bytes[role]) {
+            TEST_FAIL("%s, %s: planned %" PRIu64 " bytes, took %" PRIu64, when,
+                      zero_role_name((zero_role)role), plan.bytes[role], used.bytes[role]);
+        }
+    }
+    CHECK_EQ(used.total_bytes, plan.total_bytes);
+    CHECK_EQ(stats.device_bytes, plan.total_bytes);
+    CHECK_EQ(stats.device_peak_bytes, plan.total_bytes);
+}
+
+static zero_status compare_to_plan(zero_world *world, const toy_run *run)
+{
+    toy_trainer trainer;
+    zero_plan *plan = NULL;
+    TOY_TRY(zero_plan_create(run->model->model, &run->options, zero_world_size(world), &plan));
+    TOY_TRY(toy_open(&trainer, run, world));
+    const zero_memory before = zero_plan_memory(plan);
+    const zero_memory after = zero_plan_memory(zero_engine_plan(trainer.engine));
+    CHECK_BYTES(&before, &after, sizeof before);
+    CHECK_EQ(zero_plan_hash(plan), zero_plan_hash(zero_engine_plan(trainer.engine)));
+    zero_plan_destroy(plan);
+    check_measured(&trainer, "after create");
+    TOY_TRY(toy_micro(&trainer, false));
+    check_measured(&trainer, "after a micro-step");
+    TOY_TRY(toy_micro(&trainer, true));
+    TOY_TRY(toy_update(&trainer));
+    TOY_TRY(toy_evaluate(&trainer));
+    check_measured(&trainer, "after a step");
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static zero_status all_ways(zero_world *world, void *user)
+{
+    const toy_run *given = user;
+    toy_sharding ways[16];
+    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
+    for (uint32_t w = 0; w < count; w++) {
+        toy_run run = *given;
+        toy_sharding_apply(&ways[w], &run.options);
+        TOY_TRY(compare_to_plan(world, &run));
+        run.options.grad_dtype = ZERO_DTYPE_F32;
+        run.options.wire_dtype = ZERO_DTYPE_BF16;
+        run.options.accumulation = ZERO_ACCUMULATION_LOCAL;
+        run.options.grad_group = 0;
+        run.options.optimizer_group = 0;
+        TOY_TRY(compare_to_plan(world, &run));
+    }
+    return ZERO_OK;
+}
+
+TEST(measured_bytes_are_the_plan)
+{
+    static const uint32_t worlds[] = {1, 2, 3, 4, 8};
+    for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
+        toy_model model;
+        toy_model_mixed(&model, (zero_dtype)dtype);
+        toy_run run = toy_run_init(&model);
+        run.micro_steps = 2;
+        for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+            CHECK_OK(zero_world_run(worlds[w], DEADLINE_MS, all_ways, &run));
+            run.options.master_dtype = w % 2 == 0 ? ZERO_DTYPE_NONE : ZERO_DTYPE_DEFAULT;
+            run.options.moment_dtype = w % 2 == 0 ? ZERO_DTYPE_BF16 : ZERO_DTYPE_DEFAULT;
+        }
+        toy_model_close(&model);
+    }
+}
+
+static zero_status keep_budget(zero_world *world, void *user)
+{
+    toy_run run = toy_run_init(user);
+    toy_trainer trainer;
+    zero_plan *plan = NULL;
+    TOY_TRY(zero_plan_create(run.model->model, &run.options, zero_world_size(world), &plan));
+    const uint64_t need = zero_plan_memory(plan).total_bytes;
+    zero_plan_destroy(plan);
+    run.options.device_budget_bytes = need;
+    TOY_TRY(toy_open(&trainer, &run, world));
+    check_measured(&trainer, "within the budget");
+    toy_close(&trainer);
+    run.options.device_budget_bytes = need - 1;
+    CHECK_FAILS(toy_open(&trainer, &run, world), ZERO_OUT_OF_MEMORY, "short by 1");
+    run.options.device_budget_bytes = need;
+    TOY_TRY(toy_open(&trainer, &run, world));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(budget_is_kept_to_the_byte)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    CHECK_OK(zero_world_run(3, DEADLINE_MS, keep_budget, &model));
+    toy_model_close(&model);
+}
+
+static zero_status count_calls(zero_world *world, void *user)
+{
+    toy_run run = *(const toy_run *)user;
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, &run, world));
+    TOY_TRY(toy_step(&trainer));
+    zero_step_result result;
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    TOY_TRY(zero_world_barrier(world));
+    const uint64_t before = zi_memory_calls();
+    TOY_TRY(zero_world_barrier(world));
+    for (uint32_t step = 0; step < 100; step++) {
+        TOY_TRY(toy_step(&trainer));
+        if (step % 10 == 0) {
+            TOY_TRY(toy_evaluate(&trainer));
+        }
+    }
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    CHECK_EQ(result.step, 101);
+    TOY_TRY(zero_world_barrier(world));
+    CHECK_EQ(zi_memory_calls() - before, 0);
+    TOY_TRY(zero_world_barrier(world));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(nothing_allocates_after_create)
+{
+    static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_1, ZERO_STAGE_2, ZERO_STAGE_3};
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    for (size_t s = 0; s < sizeof stages / sizeof stages[0]; s++) {
+        toy_run run = toy_run_init(&model);
+        run.micro_steps = 2;
+        run.params.max_norm = 1.0f;
+        run.options.stage = stages[s];
+        CHECK_OK(zero_world_run(2, DEADLINE_MS, count_calls, &run));
+    }
+    toy_run hybrid = toy_run_init(&model);
+    hybrid.options.shard_group = 2;
+    hybrid.options.threads = 2;
+    CHECK_OK(zero_world_run(4, DEADLINE_MS, count_calls, &hybrid));
+    toy_model_close(&model);
+}
+
+TEST_MAIN()

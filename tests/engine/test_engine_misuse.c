@@ -1,0 +1,433 @@
+/* Owns the tests of calls that are wrong: each is refused with a status and a message that names
+ * what was wrong, and the engine goes on as if it had never been made. */
+#include "harness.h"
+
+#include "toy.h"
+
+#define DEADLINE_MS 10000
+
+/* Two ranks at stage 3 with a model of frozen and trained units; `user` is what each rank does. */
+typedef zero_status (*misuse_fn)(toy_trainer *trainer);
+
+typedef struct misuse {
+    misuse_fn fn;
+    zero_stage stage;
+    toy_model model;
+} misuse;
+
+static zero_status misuse_rank(zero_world *world, void *user)
+{
+    const misuse *m = user;
+    toy_run run = toy_run_init(&m->model);
+    toy_trainer trainer;
+    run.options.stage = m->stage;
+    TOY_TRY(toy_open(&trainer, &run, world));
+    TOY_TRY(m->fn(&trainer));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+enum { EMBED, BLOCK0, FROZEN, BLOCK1, EMPTY, HEAD };
+
+static void at_all_stages(misuse_fn fn)
+{
+    misuse m = {.fn = fn};
+    toy_model_mixed(&m.model, ZERO_DTYPE_BF16);
+    for (m.stage = ZERO_STAGE_0; m.stage <= ZERO_STAGE_3; m.stage++) {
+        CHECK_OK(zero_world_run(2, DEADLINE_MS, misuse_rank, &m));
+    }
+    toy_model_close(&m.model);
+}
+
+/* The engine still trains: a refusal left nothing behind. */
+static zero_status still_works(toy_trainer *trainer)
+{
+    zero_step_result result;
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(zero_step_wait(trainer->engine, &result));
+    CHECK_EQ(result.skipped, 0);
+    CHECK(result.norm > 0);
+    return toy_evaluate(trainer);
+}
+
+static zero_stream host(void)
+{
+    return zero_stream_host();
+}
+
+/* ---- acquire and release ---- */
+
+static zero_status releases(toy_trainer *trainer)
+{
+    zero_engine *engine = trainer->engine;
+    CHECK_FAILS(zero_unit_release(engine, BLOCK0, host()), ZERO_STATE, "block0");
+    TOY_TRY(toy_micro_begin(trainer, true));
+    CHECK_FAILS(zero_unit_release(engine, HEAD, host()), ZERO_STATE, "head");
+    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_FORWARD, host()));
+    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_FORWARD, host()));
+    TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
+    TOY_TRY(toy_read(trainer, BLOCK0));
+    TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
+    CHECK_FAILS(zero_unit_release(engine, BLOCK0, host()), ZERO_STATE, "block0");
+    TOY_TRY(toy_micro_end(trainer));
+    TOY_TRY(toy_update(trainer));
+    CHECK_FAILS(zero_unit_release(engine, BLOCK0, host()), ZERO_STATE, "block0");
+    return still_works(trainer);
+}
+
+TEST(release_without_acquire)
+{
+    at_all_stages(releases);
+}
+
+/* An owner acquired through its tie is not the caller's to release. */
+static zero_status releases_owner(toy_trainer *trainer)
+{
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(zero_unit_acquire(trainer->engine, HEAD, ZERO_PASS_FORWARD, host()));
+    CHECK_FAILS(zero_unit_release(trainer->engine, EMBED, host()), ZERO_STATE, "embed");
+    TOY_TRY(toy_read(trainer, HEAD));
+    TOY_TRY(zero_unit_release(trainer->engine, HEAD, host()));
+    TOY_TRY(toy_micro_end(trainer));
+    TOY_TRY(toy_update(trainer));
+    return still_works(trainer);
+}
+
+TEST(release_of_a_tied_owner)
+{
+    at_all_stages(releases_owner);
+}
+
+static zero_status passes(toy_trainer *trainer)
+{
+    zero_engine *engine = trainer->engine;
+    CHECK_FAILS(zero_unit_acquire(engine, BLOCK1, ZERO_PASS_FORWARD, host()), ZERO_STATE, "block1");
+    CHECK(strstr(zero_last_error()->message, "forward") != NULL);
+    CHECK_FAILS(zero_unit_acquire(engine, BLOCK1, ZERO_PASS_BACKWARD, host()), ZERO_STATE,
+                "backward");
+    CHECK_FAILS(zero_unit_acquire(engine, BLOCK1, (zero_pass)0, host()), ZERO_INVALID_ARGUMENT,
+                "pass 0");
+    CHECK_FAILS(zero_unit_acquire(engine, BLOCK1, (zero_pass)9, host()), ZERO_INVALID_ARGUMENT,
+                "pass 9");
+    TOY_TRY(toy_micro_begin(trainer, true));
+    CHECK_FAILS(zero_unit_acquire(engine, BLOCK1, ZERO_PASS_EVAL, host()), ZERO_STATE, "eval");
+    TOY_TRY(toy_micro_end(trainer));
+    TOY_TRY(toy_update(trainer));
+    return still_works(trainer);
+}
+
+TEST(passes_at_the_wrong_time)
+{
+    at_all_stages(passes);
+}
+
+static zero_status views(toy_trainer *trainer)
+{
+    zero_engine *engine = trainer->engine;
+    const toy_model *model = trainer->run->model;
+    zero_view view;
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        CHECK_FAILS(zero_tensor_data(engine, t, &view), ZERO_STATE, model->tensors[t].name);
+    }
+    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_EVAL, host()));
+    CHECK_FAILS(zero_tensor_data(engine, 0, &view), ZERO_STATE, "embed");
+    TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        CHECK_FAILS(zero_tensor_data(engine, t, &view), ZERO_STATE, model->tensors[t].name);
+    }
+    return still_works(trainer);
+}
+
+TEST(tensor_data_of_a_unit_that_is_not_acquired)
+{
+    at_all_stages(views);
+}
+
+static zero_status ranges(toy_trainer *trainer)
+{
+    zero_engine *engine = trainer->engine;
+    zero_view view;
+    uint64_t first = 0;
+    CHECK_FAILS(zero_unit_acquire(engine, 6, ZERO_PASS_EVAL, host()), ZERO_INVALID_ARGUMENT, "6");
+    CHECK_FAILS(zero_unit_acquire(engine, UINT32_MAX, ZERO_PASS_EVAL, host()),
+                ZERO_INVALID_ARGUMENT, "4294967295");
+    CHECK_FAILS(zero_unit_release(engine, 6, host()), ZERO_INVALID_ARGUMENT, "6");
+    CHECK_FAILS(zero_unit_grad_ready(engine, 6, host()), ZERO_INVALID_ARGUMENT, "6");
+    CHECK_FAILS(zero_tensor_data(engine, 10000, &view), ZERO_INVALID_ARGUMENT, "10000");
+    CHECK_FAILS(zero_tensor_grad(engine, 10000, &view), ZERO_INVALID_ARGUMENT, "10000");
+    CHECK_FAILS(zero_shard_view(engine, 10000, ZERO_ROLE_PARAM, &first, &view),
+                ZERO_INVALID_ARGUMENT, "10000");
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM_SLOT, &first, &view),
+                ZERO_INVALID_ARGUMENT, "slot");
+    CHECK_FAILS(zero_shard_view(engine, 0, (zero_role)99, &first, &view), ZERO_INVALID_ARGUMENT,
+                "99");
+    TOY_TRY(toy_micro_begin(trainer, true));
+    CHECK_FAILS(zero_unit_grad_acquire(engine, 6, host()), ZERO_INVALID_ARGUMENT, "6");
+    TOY_TRY(toy_micro_end(trainer));
+    TOY_TRY(toy_update(trainer));
+    return still_works(trainer);
+}
+
+TEST(units_tensors_and_roles_out_of_range)
+{
+    at_all_stages(ranges);
+}
+
+/* ---- micro-steps and steps ---- */
+
+static zero_status micro_steps(toy_trainer *trainer)
+{
+    zero_engine *engine = trainer->engine;
+    CHECK_FAILS(zero_micro_end(engine), ZERO_STATE, "zero_micro_begin");
+    CHECK_FAILS(zero_micro_begin(engine, 2), ZERO_INVALID_ARGUMENT, "2");
+    TOY_TRY(zero_micro_begin(engine, 0));
+    CHECK_FAILS(zero_micro_begin(engine, 0), ZERO_STATE, "micro");
+    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "micro");
+    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_FORWARD, host()));
+    CHECK_FAILS(zero_micro_end(engine), ZERO_STATE, "block0");
+    TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
+    TOY_TRY(zero_unit_grad_acquire(engine, BLOCK1, host()));
+    CHECK_FAILS(zero_micro_end(engine), ZERO_STATE, "block1");
+    TOY_TRY(zero_unit_grad_ready(engine, BLOCK1, host()));
+    TOY_TRY(zero_micro_end(engine));
+    TOY_TRY(zero_micro_begin(engine, 1));
+    TOY_TRY(zero_micro_end(engine));
+    CHECK_FAILS(zero_micro_begin(engine, 0), ZERO_STATE, "zero_step");
+    TOY_TRY(toy_update(trainer));
+    return still_works(trainer);
+}
+
+TEST(micro_steps_out_of_order)
+{
+    at_all_stages(micro_steps);
+}
+
+static zero_status steps(toy_trainer *trainer)
+{
+    zero_engine *engine = trainer->engine;
+    const zero_step_params *params = &trainer->run->params;
+    zero_step_result result;
+    CHECK_FAILS(zero_step_wait(engine, &result), ZERO_STATE, "step");
+    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "boundary");
+    TOY_TRY(zero_micro_begin(engine, 0));
+    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "micro-step");
+    TOY_TRY(zero_micro_end(engine));
+    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "boundary");
+    TOY_TRY(zero_micro_begin(engine, 1));
+    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "micro-step");
+    TOY_TRY(zero_micro_end(engine));
+    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_EVAL, host()));
+    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "block0");
+    TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
+    TOY_TRY(toy_update(trainer));
+    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "boundary");
+    TOY_TRY(zero_step_wait(engine, &result));
+    CHECK_EQ(result.step, 1);
+    return still_works(trainer);
+}
+
+TEST(steps_out_of_order)
+{
+    at_all_stages(steps);
+}
+
+static zero_status fills(toy_trainer *trainer)
+{
+    zero_engine *engine = trainer->engine;
+    zero_view view;
+    uint64_t first = 0;
+    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_EVAL, host()));
+    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "block0");
+    TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
+    TOY_TRY(toy_micro_begin(trainer, true));
+    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "micro-step");
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view), ZERO_STATE,
+                "micro-step");
+    TOY_TRY(toy_micro_end(trainer));
+    TOY_TRY(toy_update(trainer));
+    TOY_TRY(zero_engine_fill(engine, toy_fill, NULL));
+    return still_works(trainer);
+}
+
+TEST(fill_and_shards_at_the_wrong_time)
+{
+    at_all_stages(fills);
+}
+
+/* ---- gradients ---- */
+
+static zero_status gradients(toy_trainer *trainer)
+{
+    zero_engine *engine = trainer->engine;
+    const toy_model *model = trainer->run->model;
+    zero_view view;
+    CHECK_FAILS(zero_unit_grad_acquire(engine, BLOCK0, host()), ZERO_STATE, "block0");
+    CHECK_FAILS(zero_unit_grad_ready(engine, BLOCK0, host()), ZERO_STATE, "block0");
+    TOY_TRY(toy_micro_begin(trainer, true));
+    CHECK_FAILS(zero_unit_grad_acquire(engine, FROZEN, host()), ZERO_STATE, "frozen");
+    CHECK_FAILS(zero_unit_grad_acquire(engine, EMPTY, host()), ZERO_STATE, "empty");
+    CHECK_FAILS(zero_unit_grad_ready(engine, BLOCK1, host()), ZERO_STATE, "block1");
+    TOY_TRY(zero_unit_grad_acquire(engine, BLOCK1, host()));
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        const toy_tensor *tensor = &model->tensors[t];
+        if ((tensor->desc.flags & ZERO_TENSOR_FROZEN) != 0) {
+            CHECK_FAILS(zero_tensor_grad(engine, t, &view), ZERO_INVALID_ARGUMENT, tensor->name);
+        } else if (tensor->unit != BLOCK1) {
+            CHECK_FAILS(zero_tensor_grad(engine, t, &view), ZERO_STATE, tensor->name);
+        } else {
+            TOY_TRY(zero_tensor_grad(engine, t, &view));
+        }
+    }
+    TOY_TRY(zero_unit_grad_acquire(engine, BLOCK1, host()));
+    TOY_TRY(zero_unit_grad_ready(engine, BLOCK1, host()));
+    TOY_TRY(zero_unit_grad_ready(engine, BLOCK1, host()));
+    CHECK_FAILS(zero_unit_grad_ready(engine, BLOCK1, host()), ZERO_STATE, "block1");
+    CHECK_FAILS(zero_unit_grad_acquire(engine, BLOCK1, host()), ZERO_STATE, "block1");
+    TOY_TRY(toy_micro_end(trainer));
+    TOY_TRY(toy_update(trainer));
+    return still_works(trainer);
+}
+
+TEST(gradients_at_the_wrong_time)
+{
+    at_all_stages(gradients);
+}
+
+/* ---- slots ---- */
+
+static zero_status hold_too_many(zero_world *world, void *user)
+{
+    toy_run run = toy_run_init(user);
+    toy_trainer trainer;
+    run.options.param_slots = 2;
+    run.options.bucket_bytes = 1;
+    TOY_TRY(toy_open(&trainer, &run, world));
+    zero_engine *engine = trainer.engine;
+    TOY_TRY(toy_micro_begin(&trainer, true));
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, host()));
+    TOY_TRY(zero_unit_acquire(engine, 1, ZERO_PASS_FORWARD, host()));
+    CHECK_FAILS(zero_unit_acquire(engine, 2, ZERO_PASS_FORWARD, host()), ZERO_STATE,
+                "param_slots to 3");
+    TOY_TRY(zero_unit_release(engine, 0, host()));
+    TOY_TRY(zero_unit_acquire(engine, 2, ZERO_PASS_FORWARD, host()));
+    TOY_TRY(toy_read(&trainer, 2));
+    TOY_TRY(zero_unit_release(engine, 2, host()));
+    TOY_TRY(zero_unit_release(engine, 1, host()));
+    TOY_TRY(zero_unit_grad_acquire(engine, 3, host()));
+    TOY_TRY(zero_unit_grad_acquire(engine, 2, host()));
+    CHECK_FAILS(zero_unit_grad_acquire(engine, 1, host()), ZERO_STATE, "grad_slots to 3");
+    TOY_TRY(zero_unit_grad_ready(engine, 3, host()));
+    TOY_TRY(zero_unit_grad_acquire(engine, 1, host()));
+    TOY_TRY(zero_unit_grad_ready(engine, 1, host()));
+    TOY_TRY(zero_unit_grad_ready(engine, 2, host()));
+    TOY_TRY(toy_micro_end(&trainer));
+    TOY_TRY(toy_update(&trainer));
+    TOY_TRY(still_works(&trainer));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(more_units_held_than_slots)
+{
+    toy_model model;
+    toy_model_equal(&model, 4, 100, ZERO_DTYPE_F32);
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, hold_too_many, &model));
+    toy_model_close(&model);
+}
+
+/* A pointer kept after release reads NaN once its slot has been given to another unit. */
+static zero_status keep_pointer(zero_world *world, void *user)
+{
+    toy_run run = toy_run_init(user);
+    toy_trainer trainer;
+    zero_view stale;
+    run.options.poison_released = 1;
+    run.options.param_slots = 2;
+    TOY_TRY(toy_open(&trainer, &run, world));
+    TOY_TRY(zero_unit_acquire(trainer.engine, 0, ZERO_PASS_EVAL, host()));
+    TOY_TRY(zero_tensor_data(trainer.engine, 0, &stale));
+    CHECK_SAME(((const float *)stale.data)[0], toy_initial(0, 0));
+    TOY_TRY(zero_unit_release(trainer.engine, 0, host()));
+    /* The units after it are smaller, so the end of its slot is nobody's afterwards. */
+    for (uint32_t u = 1; u < 5; u++) {
+        TOY_TRY(zero_unit_acquire(trainer.engine, u, ZERO_PASS_EVAL, host()));
+        TOY_TRY(toy_read(&trainer, u));
+        TOY_TRY(zero_unit_release(trainer.engine, u, host()));
+    }
+    for (size_t i = 640; i < stale.count; i++) {
+        CHECK(isnan(((const float *)stale.data)[i]));
+    }
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(stale_pointer_reads_nan)
+{
+    toy_model model;
+    toy_model_open(&model);
+    for (uint32_t u = 0; u < 5; u++) {
+        char name[TOY_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "layer%u", u);
+        (void)toy_model_unit(&model, name);
+        (void)toy_model_tensor(&model, u == 0 ? 1024 : 640, 0, ZERO_DTYPE_F32, 0);
+    }
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, keep_pointer, &model));
+    toy_model_close(&model);
+}
+
+/* ---- NULL ---- */
+
+static zero_status nulls(toy_trainer *trainer)
+{
+    zero_engine *engine = trainer->engine;
+    uint64_t first = 0;
+    zero_view view;
+    CHECK_FAILS(zero_micro_begin(NULL, 0), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_micro_end(NULL), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_acquire(NULL, 0, ZERO_PASS_EVAL, host()), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_release(NULL, 0, host()), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_grad_acquire(NULL, 0, host()), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_grad_ready(NULL, 0, host()), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_tensor_data(NULL, 0, &view), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_tensor_data(engine, 0, NULL), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_tensor_grad(engine, 0, NULL), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, NULL, &view), ZERO_INVALID_ARGUMENT,
+                "NULL");
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, NULL), ZERO_INVALID_ARGUMENT,
+                "NULL");
+    CHECK_FAILS(zero_engine_fill(engine, NULL, NULL), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_loss_scale(engine, NULL), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_engine_create(trainer->world, NULL, NULL, &engine), ZERO_INVALID_ARGUMENT,
+                "model is NULL");
+    CHECK_FAILS(zero_engine_create(NULL, trainer->run->model->model, NULL, &engine),
+                ZERO_INVALID_ARGUMENT, "world is NULL");
+    TOY_TRY(still_works(trainer));
+    CHECK_FAILS(zero_step_wait(trainer->engine, NULL), ZERO_INVALID_ARGUMENT, "NULL");
+    zero_engine_destroy(NULL);
+    zero_plan_destroy(NULL);
+    zero_model_destroy(NULL);
+    zero_world_destroy(NULL);
+    return still_works(trainer);
+}
+
+TEST(null_arguments)
+{
+    at_all_stages(nulls);
+}
+
+/* A foreign stream handle on the CPU device. */
+static zero_status streams(toy_trainer *trainer)
+{
+    int nothing = 0;
+    const zero_stream foreign = {&nothing};
+    CHECK_FAILS(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, foreign),
+                ZERO_INVALID_ARGUMENT, "stream");
+    return still_works(trainer);
+}
+
+TEST(foreign_streams)
+{
+    at_all_stages(streams);
+}
+
+TEST_MAIN()

@@ -1,0 +1,533 @@
+/* Owns the tests of the step's arithmetic as seen through the engine: norm and clipping, skipped
+ * steps, loss scaling, accumulation, groups of hyper-parameters and the caller's own optimizer. */
+#include "harness.h"
+
+#include "toy.h"
+
+#define DEADLINE_MS 30000
+
+/* One micro-step in which tensor 0 gets the listed gradients from `rank` (UINT32_MAX: from all). */
+typedef struct given {
+    const float *values;
+    uint32_t count;
+    uint32_t rank;
+} given;
+
+static zero_status give(toy_trainer *trainer, const given *g)
+{
+    const zero_stream host = zero_stream_host();
+    zero_view grad = {NULL, 0, ZERO_DTYPE_DEFAULT};
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(zero_unit_grad_acquire(trainer->engine, 0, host));
+    TOY_TRY(zero_tensor_grad(trainer->engine, 0, &grad));
+    for (uint32_t i = 0; i < g->count && (g->rank == UINT32_MAX || g->rank == trainer->rank); i++) {
+        toy_store(grad.data, i, grad.dtype, toy_encode(g->values[i], grad.dtype));
+    }
+    TOY_TRY(zero_unit_grad_ready(trainer->engine, 0, host));
+    TOY_TRY(toy_micro_end(trainer));
+    return toy_update(trainer);
+}
+
+/* ---- clipping ---- */
+
+static void sgd(void *user, const zero_update_range *range)
+{
+    const float lr = *(const float *)user;
+    for (size_t i = 0; i < range->count; i++) {
+        range->param[i] -= lr * range->grad[i];
+    }
+}
+
+static zero_status clip_known_norm(zero_world *world, void *user)
+{
+    static const float values[4] = {4.3f, 0, 0, 0};
+    const toy_run *given_run = user;
+    toy_sharding ways[16];
+    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
+    for (uint32_t w = 0; w < count; w++) {
+        toy_run run = *given_run;
+        toy_trainer trainer;
+        toy_state state;
+        zero_step_result result;
+        toy_sharding_apply(&ways[w], &run.options);
+        TOY_TRY(toy_open(&trainer, &run, world));
+        TOY_TRY(give(&trainer, &(given){values, 4, UINT32_MAX}));
+        TOY_TRY(zero_step_wait(trainer.engine, &result));
+        CHECK_NEAR(result.norm, 4.3, 1e-6);
+        CHECK_NEAR(result.clip, 1 / 4.3, 1e-7);
+        TOY_TRY(toy_collect(&trainer, &state));
+        /* The clipped gradient has length 1, the learning rate is 0.5. */
+        CHECK_NEAR(toy_decode(state.gathered[0], ZERO_DTYPE_F32), toy_initial(0, 0) - 0.5f, 1e-6);
+        CHECK_SAME(toy_decode(state.gathered[1], ZERO_DTYPE_F32), toy_initial(0, 1));
+        toy_state_free(&state);
+        trainer.run = &run;
+        run.params.max_norm = 5;
+        TOY_TRY(give(&trainer, &(given){values, 4, UINT32_MAX}));
+        TOY_TRY(zero_step_wait(trainer.engine, &result));
+        CHECK_SAME(result.clip, 1.0);
+        toy_close(&trainer);
+    }
+    return ZERO_OK;
+}
+
+TEST(norm_4_3_is_clipped_to_1)
+{
+    static float lr = 0.5f;
+    toy_model model;
+    toy_model_equal(&model, 3, 200, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
+    run.options.update = sgd;
+    run.options.update_user = &lr;
+    run.params.max_norm = 1;
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, clip_known_norm, &run));
+    CHECK_OK(zero_world_run(3, DEADLINE_MS, clip_known_norm, &run));
+    CHECK_OK(zero_world_run(4, DEADLINE_MS, clip_known_norm, &run));
+    toy_model_close(&model);
+}
+
+/* ---- the norm's bits ---- */
+
+#define NORM_STEPS 3
+
+typedef struct norms {
+    toy_run run;
+    double value[NORM_STEPS]; /* bits that everybody must come to; written by the first world */
+    bool known;
+} norms;
+
+static zero_status compare_norms(zero_world *world, void *user)
+{
+    norms *n = user;
+    toy_sharding ways[16];
+    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
+    for (uint32_t w = 0; w < count; w++) {
+        toy_run run = n->run;
+        toy_trainer trainer;
+        /* 8 samples, over as many micro-steps as it takes. */
+        run.micro_steps = (8 + zero_world_size(world) - 1) / zero_world_size(world);
+        toy_sharding_apply(&ways[w], &run.options);
+        TOY_TRY(toy_open(&trainer, &run, world));
+        for (uint32_t s = 0; s < NORM_STEPS; s++) {
+            zero_step_result result;
+            TOY_TRY(toy_step(&trainer));
+            TOY_TRY(zero_step_wait(trainer.engine, &result));
+            CHECK(result.norm > 0);
+            CHECK(result.clip < 1);
+            if (!n->known) {
+                n->value[s] = result.norm;
+            }
+            CHECK_BYTES(&n->value[s], &result.norm, sizeof result.norm);
+        }
+        n->known = n->known || zero_world_size(world) == 1;
+        toy_close(&trainer);
+    }
+    return ZERO_OK;
+}
+
+TEST(norm_has_the_same_bits_over_any_ranks)
+{
+    static const uint32_t worlds[] = {1, 2, 3, 4, 5, 8};
+    for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_BF16; dtype++) {
+        toy_model model;
+        toy_model_mixed(&model, (zero_dtype)dtype);
+        norms n = {.run = toy_run_init(&model)};
+        n.run.flavour = TOY_INTEGER;
+        n.run.samples = 8;
+        n.run.params.max_norm = 1;
+        n.run.options.grad_divisor = 8;
+        for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+            CHECK_OK(zero_world_run(worlds[w], DEADLINE_MS, compare_norms, &n));
+        }
+        toy_model_close(&model);
+    }
+}
+
+/* ---- gradients that are not finite ---- */
+
+typedef struct bad_case {
+    float values[8];
+    uint32_t count;
+    double norm;
+} bad_case;
+
+/* A good step, a bad one that must change nothing, and a good one that must be as if the bad one
+ * had never been. */
+static zero_status skip_once(zero_world *world, const toy_run *run, const bad_case *bad)
+{
+    static const float good[3] = {1, -2, 0.5f};
+    toy_trainer trainer;
+    toy_state before;
+    toy_state after;
+    zero_step_result result;
+    TOY_TRY(toy_open(&trainer, run, world));
+    TOY_TRY(give(&trainer, &(given){good, 3, UINT32_MAX}));
+    TOY_TRY(toy_collect(&trainer, &before));
+    TOY_TRY(give(&trainer, &(given){bad->values, bad->count, trainer.ranks - 1}));
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    CHECK_EQ(result.skipped, 1);
+    CHECK_EQ(result.step, 2);
+    CHECK_EQ(result.updates, 1);
+    CHECK_SAME(result.norm, bad->norm);
+    CHECK_EQ(zero_engine_stats(trainer.engine).steps_skipped, 1);
+    TOY_TRY(toy_collect(&trainer, &after));
+    toy_state_same(run->model, &before, &after, "before and after a skipped step");
+    toy_state_free(&after);
+    TOY_TRY(give(&trainer, &(given){good, 3, UINT32_MAX}));
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    CHECK_EQ(result.skipped, 0);
+    CHECK_EQ(result.updates, 2);
+    CHECK(isfinite(result.norm));
+    TOY_TRY(toy_collect(&trainer, &after));
+    CHECK(toy_state_moved(&before, &after) > 0);
+    CHECK_EQ(zero_engine_stats(trainer.engine).steps_skipped, 1);
+    toy_state_free(&before);
+    toy_state_free(&after);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static zero_status skip_all_ways(zero_world *world, void *user)
+{
+    const bad_case bad_cases[] = {
+        {{INFINITY, -INFINITY, NAN, NAN, NAN, NAN, NAN, NAN}, 8, (double)NAN},
+        {{INFINITY}, 1, (double)INFINITY},
+        {{1, -INFINITY}, 2, (double)INFINITY},
+        {{0, 0, 0, 0, 0, 0, 0, NAN}, 8, (double)NAN},
+    };
+    toy_sharding ways[16];
+    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
+    for (uint32_t w = 0; w < count; w++) {
+        for (size_t b = 0; b < sizeof bad_cases / sizeof bad_cases[0]; b++) {
+            toy_run run = *(const toy_run *)user;
+            run.params.max_norm = b % 2 == 0 ? 1.0f : 0.0f;
+            toy_sharding_apply(&ways[w], &run.options);
+            TOY_TRY(skip_once(world, &run, &bad_cases[b]));
+        }
+    }
+    return ZERO_OK;
+}
+
+TEST(non_finite_gradients_skip_the_step)
+{
+    for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
+        toy_model model;
+        toy_model_equal(&model, 2, 150, (zero_dtype)dtype);
+        toy_run run = toy_run_init(&model);
+        run.options.loss_scale = 1.0f;
+        CHECK_OK(zero_world_run(1, DEADLINE_MS, skip_all_ways, &run));
+        CHECK_OK(zero_world_run(3, DEADLINE_MS, skip_all_ways, &run));
+        run.options.master_dtype = ZERO_DTYPE_NONE;
+        run.options.moment_dtype = ZERO_DTYPE_BF16;
+        CHECK_OK(zero_world_run(2, DEADLINE_MS, skip_all_ways, &run));
+        toy_model_close(&model);
+    }
+}
+
+/* ---- loss scaling ---- */
+
+/* One step, bad or good, and the scale after it. */
+static zero_status scale_after(toy_trainer *trainer, bool bad, float expected)
+{
+    const float value = bad ? INFINITY : 1.0f;
+    zero_step_result result;
+    float scale = 0;
+    TOY_TRY(give(trainer, &(given){&value, 1, 0}));
+    TOY_TRY(zero_step_wait(trainer->engine, &result));
+    CHECK_EQ(result.skipped, bad);
+    CHECK_SAME(result.loss_scale, expected);
+    TOY_TRY(zero_loss_scale(trainer->engine, &scale));
+    CHECK_SAME(scale, expected);
+    return ZERO_OK;
+}
+
+typedef struct scale_script {
+    toy_run run;
+    const char *steps;     /* 'g' a good step, 'b' a bad one */
+    const float *expected; /* the scale after each */
+} scale_script;
+
+static zero_status follow_scale(zero_world *world, void *user)
+{
+    const scale_script *script = user;
+    toy_sharding ways[16];
+    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
+    for (uint32_t w = 0; w < count; w++) {
+        toy_run run = script->run;
+        toy_trainer trainer;
+        toy_sharding_apply(&ways[w], &run.options);
+        TOY_TRY(toy_open(&trainer, &run, world));
+        for (size_t s = 0; script->steps[s] != 0; s++) {
+            TOY_TRY(scale_after(&trainer, script->steps[s] == 'b', script->expected[s]));
+        }
+        toy_close(&trainer);
+    }
+    return ZERO_OK;
+}
+
+static void run_script(scale_script *script, const char *steps, const float *expected)
+{
+    script->steps = steps;
+    script->expected = expected;
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, follow_scale, script));
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, follow_scale, script));
+}
+
+TEST(loss_scale_halves_and_doubles)
+{
+    toy_model model;
+    toy_model_equal(&model, 2, 100, ZERO_DTYPE_F16);
+    scale_script script = {.run = toy_run_init(&model)};
+    run_script(&script, "bgb", (const float[]){32768, 32768, 16384});
+    script.run.options.loss_scale = 64;
+    script.run.options.loss_scale_window = 3;
+    /* Three good steps in a row double it; an overflow starts the count again. */
+    run_script(&script, "gggggbggg", (const float[]){64, 64, 128, 128, 128, 64, 64, 64, 128});
+    toy_model_close(&model);
+}
+
+TEST(loss_scale_has_hysteresis_and_a_floor)
+{
+    toy_model model;
+    toy_model_equal(&model, 2, 100, ZERO_DTYPE_F16);
+    scale_script script = {.run = toy_run_init(&model)};
+    script.run.options.loss_scale = 64;
+    script.run.options.loss_scale_hysteresis = 2;
+    /* Two overflows in a row halve it; a good step between them does not count as a row. */
+    run_script(&script, "bgbb", (const float[]){64, 64, 64, 32});
+    script.run.options.loss_scale_hysteresis = 1;
+    script.run.options.loss_scale_min = 16;
+    run_script(&script, "bbbb", (const float[]){32, 16, 16, 16});
+    script.run.options.loss_scale_static = 1;
+    run_script(&script, "bbgb", (const float[]){64, 64, 64, 64});
+    toy_model_close(&model);
+}
+
+/* The scale takes part in no result: powers of two are exact. */
+static zero_status scale_free(zero_world *world, void *user)
+{
+    toy_state states[2];
+    for (int i = 0; i < 2; i++) {
+        toy_run run = *(const toy_run *)user;
+        run.options.loss_scale = i == 0 ? 1.0f : 1024.0f;
+        TOY_TRY(toy_train_collect(&run, world, &states[i]));
+    }
+    toy_state_same(((const toy_run *)user)->model, &states[0], &states[1], "scales 1 and 1024");
+    toy_state_free(&states[0]);
+    toy_state_free(&states[1]);
+    return ZERO_OK;
+}
+
+TEST(loss_scale_leaves_results_alone)
+{
+    for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_BF16; dtype++) {
+        toy_model model;
+        toy_model_mixed(&model, (zero_dtype)dtype);
+        toy_run run = toy_run_init(&model);
+        run.params.max_norm = 0.5f;
+        run.options.loss_scale_static = 1;
+        CHECK_OK(zero_world_run(2, DEADLINE_MS, scale_free, &run));
+        toy_model_close(&model);
+    }
+}
+
+/* ---- micro-steps ---- */
+
+typedef struct fold_run {
+    toy_run run;
+    toy_state state; /* of one micro-step that adds all samples itself */
+} fold_run;
+
+static zero_status fold_alone(zero_world *world, void *user)
+{
+    fold_run *f = user;
+    f->run.fold = 8;
+    f->run.micro_steps = 1;
+    TOY_TRY(toy_train_collect(&f->run, world, &f->state));
+    return ZERO_OK;
+}
+
+static zero_status fold_shared(zero_world *world, void *user)
+{
+    const fold_run *f = user;
+    toy_run run = f->run;
+    toy_state state;
+    toy_sharding ways[16];
+    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
+    run.fold = 1;
+    run.micro_steps = 8 / zero_world_size(world);
+    for (uint32_t w = 0; w < count; w++) {
+        toy_sharding_apply(&ways[w], &run.options);
+        TOY_TRY(toy_train_collect(&run, world, &state));
+        toy_state_same(run.model, &f->state, &state, "one micro-step and several");
+        toy_state_free(&state);
+    }
+    return ZERO_OK;
+}
+
+TEST(micro_steps_equal_one_step_on_the_mean)
+{
+    for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
+        toy_model model;
+        toy_model_mixed(&model, (zero_dtype)dtype);
+        fold_run f = {.run = toy_run_init(&model)};
+        f.run.flavour = TOY_INTEGER;
+        f.run.steps = 6;
+        f.run.options.grad_divisor = 8;
+        f.run.options.loss_scale = 1;
+        CHECK_OK(zero_world_run(1, DEADLINE_MS, fold_alone, &f));
+        CHECK_OK(zero_world_run(1, DEADLINE_MS, fold_shared, &f));
+        CHECK_OK(zero_world_run(2, DEADLINE_MS, fold_shared, &f));
+        CHECK_OK(zero_world_run(4, DEADLINE_MS, fold_shared, &f));
+        toy_state_free(&f.state);
+        toy_model_close(&model);
+    }
+}
+
+/* ---- groups ---- */
+
+static void grouped_model(toy_model *model)
+{
+    toy_model_open(model);
+    for (uint32_t u = 0; u < 3; u++) {
+        char name[TOY_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "layer%u", u);
+        (void)toy_model_unit(model, name);
+        (void)toy_model_grouped(model, 170, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN, 0);
+        (void)toy_model_grouped(model, 31, ZERO_DTYPE_F32, ZERO_TENSOR_NO_DECAY, 1);
+        (void)toy_model_grouped(model, 65, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN, 2);
+        (void)toy_model_grouped(model, 9, ZERO_DTYPE_F32, ZERO_TENSOR_NO_DECAY, 63);
+    }
+}
+
+static zero_status train_groups(zero_world *world, void *user)
+{
+    const toy_run *given_run = user;
+    const toy_model *model = given_run->model;
+    const uint32_t ranks = zero_world_size(world);
+    float *expected = calloc(model->element_count, sizeof *expected);
+    CHECK(expected != NULL);
+    toy_reference(given_run, ranks, expected);
+    toy_sharding ways[16];
+    const uint32_t count = toy_shardings(ranks, true, ways);
+    for (uint32_t w = 0; w < count; w++) {
+        toy_run run = *given_run;
+        toy_state state;
+        toy_sharding_apply(&ways[w], &run.options);
+        TOY_TRY(toy_train_collect(&run, world, &state));
+        for (uint32_t t = 0; t < model->tensor_count; t++) {
+            const toy_tensor *tensor = &model->tensors[t];
+            for (uint64_t e = 0; e < tensor->count; e++) {
+                const float value = toy_decode(state.gathered[tensor->base + e], ZERO_DTYPE_F32);
+                CHECK_NEAR(value, expected[tensor->base + e], 2e-5);
+                if (tensor->desc.group == 2) {
+                    CHECK_SAME(value, toy_initial(t, e)); /* its learning rate is 0 */
+                }
+            }
+        }
+        toy_state_free(&state);
+    }
+    free(expected);
+    return ZERO_OK;
+}
+
+TEST(groups_and_decay_survive_sharding)
+{
+    toy_model model;
+    grouped_model(&model);
+    toy_run run = toy_run_init(&model);
+    const zero_adamw groups[3] = {{1e-2f, 0.9f, 0.99f, 1e-8f, 0.5f},
+                                  {3e-3f, 0.8f, 0.999f, 1e-6f, 0.5f},
+                                  {0.0f, 0.9f, 0.999f, 1e-8f, 0.5f}};
+    run.flavour = TOY_INTEGER;
+    run.params.groups = groups;
+    run.params.group_count = 3; /* group 63 takes the common values */
+    run.params.adamw.weight_decay = 0.9f;
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, train_groups, &run));
+    CHECK_OK(zero_world_run(3, DEADLINE_MS, train_groups, &run));
+    CHECK_OK(zero_world_run(4, DEADLINE_MS, train_groups, &run));
+    toy_model_close(&model);
+}
+
+/* ---- the caller's own optimizer ---- */
+
+typedef struct own_optimizer {
+    const toy_model *model;
+    uint32_t states;
+} own_optimizer;
+
+/* SGD with momentum, decayed unless the flag says no, which also checks what it is handed. */
+static void momentum_sgd(void *user, const zero_update_range *range)
+{
+    const own_optimizer *own = user;
+    const toy_tensor *tensor = &own->model->tensors[range->tensor];
+    CHECK(range->count >= 1 && range->count <= 4096);
+    CHECK(range->first + range->count <= tensor->count);
+    CHECK_EQ(range->group, tensor->desc.group);
+    CHECK_EQ(range->flags, tensor->desc.flags);
+    CHECK((range->flags & ZERO_TENSOR_FROZEN) == 0);
+    CHECK_EQ(range->moment1 != NULL, own->states >= 1);
+    CHECK_EQ(range->moment2 != NULL, own->states >= 2);
+    CHECK(range->step >= 1 && range->step <= 10);
+    const float decay = (range->flags & ZERO_TENSOR_NO_DECAY) != 0 ? 0.0f : 0.01f;
+    for (size_t i = 0; i < range->count; i++) {
+        float move = range->grad[i];
+        if (range->moment1 != NULL) {
+            range->moment1[i] = 0.9f * range->moment1[i] + range->grad[i];
+            move = range->moment1[i];
+        }
+        if (range->moment2 != NULL) {
+            range->moment2[i] += move * move;
+        }
+        range->param[i] -= 0.01f * (move + decay * range->param[i]) / (float)range->step;
+    }
+}
+
+static zero_status train_own(zero_world *world, void *user)
+{
+    const toy_run *given_run = user;
+    toy_state first;
+    toy_sharding ways[16];
+    const bool exact = given_run->flavour == TOY_INTEGER;
+    const uint32_t count = toy_shardings(zero_world_size(world), exact, ways);
+    for (uint32_t w = 0; w < count; w++) {
+        toy_run run = *given_run;
+        toy_state state;
+        toy_sharding_apply(&ways[w], &run.options);
+        TOY_TRY(toy_train_collect(&run, world, &state));
+        if (w == 0) {
+            first = state;
+            continue;
+        }
+        toy_state_same(run.model, &first, &state, ways[w].name);
+        toy_state_free(&state);
+    }
+    toy_state_free(&first);
+    return ZERO_OK;
+}
+
+TEST(own_optimizer_has_the_same_bits_at_all_stages)
+{
+    for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_BF16; dtype++) {
+        toy_model model;
+        toy_model_mixed(&model, (zero_dtype)dtype);
+        own_optimizer own = {&model, 0};
+        toy_run run = toy_run_init(&model);
+        run.steps = 10;
+        run.params.max_norm = 1;
+        run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
+        run.options.update = momentum_sgd;
+        run.options.update_user = &own;
+        run.options.threads = 2;
+        for (own.states = 0; own.states <= 2; own.states++) {
+            run.options.update_states = own.states;
+            run.flavour = TOY_REAL;
+            CHECK_OK(zero_world_run(3, DEADLINE_MS, train_own, &run));
+            run.flavour = TOY_INTEGER;
+            CHECK_OK(zero_world_run(4, DEADLINE_MS, train_own, &run));
+        }
+        toy_model_close(&model);
+    }
+}
+
+TEST_MAIN()

@@ -1,0 +1,523 @@
+/* Owns the tests of where elements live: each is owned by exactly the ranks that the degrees of
+ * sharding say, comes back from a gather as it went in, and is reduced to the known sum. */
+#include "harness.h"
+
+#include <stdatomic.h>
+
+#include "toy.h"
+
+#define DEADLINE_MS 60000
+
+/* Shapes that divide by nothing, one after another, three tensors a unit. */
+static void odd_model(toy_model *model)
+{
+    static const uint64_t shapes[8][2] = {{17, 257}, {17, 0},   {64, 312}, {64, 0},
+                                          {64, 64},  {512, 64}, {256, 0},  {64, 297}};
+    toy_model_open(model);
+    for (uint32_t i = 0; i < 8; i++) {
+        if (i % 3 == 0) {
+            char name[TOY_NAME_BYTES];
+            (void)snprintf(name, sizeof name, "unit%u", i / 3);
+            (void)toy_model_unit(model, name);
+        }
+        (void)toy_model_tensor(model, shapes[i][0], shapes[i][1], ZERO_DTYPE_F32,
+                               ZERO_TENSOR_PLAIN);
+    }
+}
+
+/* Fewer elements than ranks, nothing, and one. */
+static void tiny_model(toy_model *model)
+{
+    toy_model_open(model);
+    (void)toy_model_unit(model, "nothing");
+    (void)toy_model_unit(model, "zero");
+    (void)toy_model_tensor(model, 0, 0, ZERO_DTYPE_BF16, ZERO_TENSOR_PLAIN);
+    (void)toy_model_unit(model, "one");
+    (void)toy_model_tensor(model, 1, 0, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    (void)toy_model_unit(model, "few");
+    (void)toy_model_tensor(model, 3, 0, ZERO_DTYPE_F16, ZERO_TENSOR_PLAIN);
+    (void)toy_model_tensor(model, 0, 7, ZERO_DTYPE_F16, ZERO_TENSOR_PLAIN);
+    (void)toy_model_tensor(model, 2, 0, ZERO_DTYPE_BF16, ZERO_TENSOR_FROZEN);
+    (void)toy_model_tensor(model, 1, 1, ZERO_DTYPE_BF16, ZERO_TENSOR_NO_DECAY);
+}
+
+/* One whole micro-step in which every use of a tensor adds `value` to every element. */
+static zero_status add_constant(toy_trainer *trainer, float value)
+{
+    const toy_model *model = trainer->run->model;
+    const zero_stream host = zero_stream_host();
+    TOY_TRY(zero_micro_begin(trainer->engine, 1));
+    for (uint32_t u = model->unit_count; u-- > 0;) {
+        if (!toy_unit_trained(model, u)) {
+            continue;
+        }
+        TOY_TRY(zero_unit_grad_acquire(trainer->engine, u, host));
+        for (uint32_t t = 0; t < model->tensor_count; t++) {
+            zero_view grad = {NULL, 0, ZERO_DTYPE_DEFAULT};
+            if (!toy_unit_uses(model, u, t) ||
+                (model->tensors[t].desc.flags & ZERO_TENSOR_FROZEN) != 0) {
+                continue;
+            }
+            TOY_TRY(zero_tensor_grad(trainer->engine, t, &grad));
+            for (uint64_t e = 0; e < grad.count; e++) {
+                const float old = toy_decode(toy_load(grad.data, e, grad.dtype), grad.dtype);
+                toy_store(grad.data, e, grad.dtype, toy_encode(old + value, grad.dtype));
+            }
+        }
+        TOY_TRY(zero_unit_grad_ready(trainer->engine, u, host));
+    }
+    return zero_micro_end(trainer->engine);
+}
+
+/* What all ranks of a world write to while they look: how many hold each element of each role. */
+typedef struct census {
+    const toy_run *run;
+    atomic_uint *holders[TOY_ROLES];
+} census;
+
+static void census_open(census *c, const toy_run *run)
+{
+    c->run = run;
+    for (int role = 0; role < TOY_ROLES; role++) {
+        c->holders[role] = calloc(run->model->element_count + 1, sizeof *c->holders[role]);
+        CHECK(c->holders[role] != NULL);
+    }
+}
+
+static void census_close(census *c)
+{
+    for (int role = 0; role < TOY_ROLES; role++) {
+        free(c->holders[role]);
+    }
+}
+
+/* What an element of a role must be before any step, or of GRAD after the step of place_and_reduce.
+ */
+static float value_expected(const toy_trainer *trainer, zero_role role, uint32_t tensor,
+                            uint64_t element)
+{
+    const toy_model *model = trainer->run->model;
+    if (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_MASTER) {
+        return toy_initial(tensor, element);
+    }
+    if (role != ZERO_ROLE_GRAD) {
+        return 0;
+    }
+    uint32_t uses = 0;
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        uses += toy_unit_uses(model, u, tensor);
+    }
+    return (float)(uses * trainer->ranks * (trainer->ranks + 1) / 2);
+}
+
+/* Check and count this rank's pieces of a role. */
+static zero_status look_at(toy_trainer *trainer, zero_role role, census *c)
+{
+    const toy_model *model = trainer->run->model;
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        const toy_tensor *tensor = &model->tensors[t];
+        zero_view view = {NULL, 0, ZERO_DTYPE_DEFAULT};
+        uint64_t first = 0;
+        TOY_TRY(zero_shard_view(trainer->engine, t, role, &first, &view));
+        CHECK(view.count == 0 || first + view.count <= tensor->count);
+        CHECK_EQ(view.data != NULL, view.count != 0);
+        for (uint64_t e = 0; e < view.count; e++) {
+            const float expected = value_expected(trainer, role, t, first + e);
+            const uint32_t bits = toy_load(view.data, e, view.dtype);
+            if (bits != toy_encode(expected, view.dtype)) {
+                TEST_FAIL("%s of %s[%" PRIu64 "] on rank %u is %g, not %g", zero_role_name(role),
+                          tensor->name, first + e, trainer->rank,
+                          (double)toy_decode(bits, view.dtype), (double)expected);
+            }
+            atomic_fetch_add(&c->holders[role][tensor->base + first + e], 1);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* Each element is held by world / degree ranks. A reduced gradient may be held by more. */
+static void check_holders(const toy_trainer *trainer, const census *c)
+{
+    const toy_model *model = trainer->run->model;
+    const zero_sharding s = zero_plan_sharding(zero_engine_plan(trainer->engine));
+    CHECK_EQ(s.world, trainer->ranks);
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        const toy_tensor *tensor = &model->tensors[t];
+        const bool trained = (tensor->desc.flags & ZERO_TENSOR_FROZEN) == 0;
+        const uint32_t optimizer = trained ? s.world / s.optimizer : 0;
+        const bool own_master = tensor->desc.dtype == ZERO_DTYPE_F32;
+        for (uint64_t at = tensor->base; at < tensor->base + tensor->count; at++) {
+            CHECK_EQ(c->holders[ZERO_ROLE_PARAM][at], s.world / s.param);
+            CHECK_EQ(c->holders[ZERO_ROLE_MOMENT1][at], optimizer);
+            CHECK_EQ(c->holders[ZERO_ROLE_MOMENT2][at], optimizer);
+            if (!own_master || !trained) {
+                CHECK_EQ(c->holders[ZERO_ROLE_MASTER][at], optimizer);
+            }
+            CHECK(c->holders[ZERO_ROLE_GRAD][at] >= optimizer);
+            CHECK(trained || c->holders[ZERO_ROLE_GRAD][at] == 0);
+        }
+    }
+}
+
+/* An acquire shows what the tensors were filled with. */
+static zero_status check_gathered(toy_trainer *trainer)
+{
+    const toy_model *model = trainer->run->model;
+    TOY_TRY(toy_evaluate(trainer));
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        for (uint64_t e = 0; e < model->tensors[t].count; e++) {
+            CHECK_EQ(trainer->seen[model->tensors[t].base + e],
+                     toy_encode(toy_initial(t, e), model->tensors[t].desc.dtype));
+        }
+    }
+    return ZERO_OK;
+}
+
+/* Create, look, reduce, look again. */
+static zero_status place_and_reduce(zero_world *world, void *user)
+{
+    census *c = user;
+    toy_trainer trainer;
+    zero_step_result result;
+    TOY_TRY(toy_open(&trainer, c->run, world));
+    for (int role = 0; role < TOY_ROLES; role++) {
+        if (role != ZERO_ROLE_GRAD) {
+            TOY_TRY(look_at(&trainer, (zero_role)role, c));
+        }
+    }
+    TOY_TRY(check_gathered(&trainer));
+    TOY_TRY(add_constant(&trainer, (float)(trainer.rank + 1)));
+    TOY_TRY(toy_update(&trainer));
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    CHECK_EQ(result.skipped, 0);
+    TOY_TRY(look_at(&trainer, ZERO_ROLE_GRAD, c));
+    TOY_TRY(zero_world_barrier(world));
+    if (trainer.rank == 0) {
+        check_holders(&trainer, c);
+    }
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static void place_over(uint32_t ranks, const toy_run *run)
+{
+    census c;
+    census_open(&c, run);
+    CHECK_OK(zero_world_run(ranks, DEADLINE_MS, place_and_reduce, &c));
+    census_close(&c);
+}
+
+static void place_all_ways(uint32_t ranks, const toy_model *model)
+{
+    toy_sharding ways[16];
+    const uint32_t count = toy_shardings(ranks, true, ways);
+    for (uint32_t w = 0; w < count; w++) {
+        toy_run run = toy_run_init(model);
+        run.options.loss_scale = 1.0f;
+        toy_sharding_apply(&ways[w], &run.options);
+        place_over(ranks, &run);
+    }
+}
+
+static const uint32_t small_worlds[] = {1, 2, 3, 4, 5, 8};
+#define SMALL_WORLDS (sizeof small_worlds / sizeof small_worlds[0])
+
+static void place_in_small_worlds(const toy_model *model)
+{
+    for (size_t w = 0; w < SMALL_WORLDS; w++) {
+        place_all_ways(small_worlds[w], model);
+    }
+}
+
+static void in_small_worlds(zero_rank_fn fn, toy_model *model)
+{
+    for (size_t w = 0; w < SMALL_WORLDS; w++) {
+        CHECK_OK(zero_world_run(small_worlds[w], DEADLINE_MS, fn, model));
+    }
+}
+
+TEST(odd_shapes_in_small_worlds)
+{
+    toy_model model;
+    odd_model(&model);
+    place_in_small_worlds(&model);
+    toy_model_close(&model);
+}
+
+TEST(everything_mixed_in_small_worlds)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    place_in_small_worlds(&model);
+    toy_model_close(&model);
+}
+
+TEST(more_ranks_than_elements)
+{
+    toy_model model;
+    tiny_model(&model);
+    place_in_small_worlds(&model);
+    toy_model_close(&model);
+}
+
+TEST(odd_shapes_over_128_ranks)
+{
+    toy_model model;
+    odd_model(&model);
+    const toy_run run = toy_run_init(&model);
+    place_over(128, &run);
+    toy_model_close(&model);
+}
+
+TEST(tiny_hybrid_over_128_ranks)
+{
+    toy_model model;
+    toy_model_equal(&model, 2, 65, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    run.options.shard_group = 4;
+    run.options.grad_group = 8;
+    run.options.optimizer_group = 32;
+    place_over(128, &run);
+    toy_model_close(&model);
+}
+
+/* Models, worlds and splits from the seed. */
+static uint64_t random_state;
+
+static uint32_t random_below(uint32_t bound)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (uint32_t)((random_state >> 33) % bound);
+}
+
+static void random_model(toy_model *model)
+{
+    toy_model_open(model);
+    const uint32_t units = 1 + random_below(6);
+    for (uint32_t u = 0; u < units; u++) {
+        char name[TOY_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "unit%u", u);
+        (void)toy_model_unit(model, name);
+        const uint32_t tensors = random_below(4);
+        for (uint32_t t = 0; t < tensors; t++) {
+            const uint32_t flags = random_below(4) == 0 ? ZERO_TENSOR_FROZEN : ZERO_TENSOR_PLAIN;
+            (void)toy_model_tensor(model, random_below(700), 0, (zero_dtype)(1 + random_below(3)),
+                                   flags);
+        }
+        if (u > 0 && model->tensor_count > 0 && model->tensors[0].unit == 0 &&
+            random_below(3) == 0) {
+            toy_model_tie(model, u, 0);
+        }
+    }
+}
+
+TEST(random_models)
+{
+    random_state = test_seed;
+    for (uint32_t i = 0; i < 8; i++) {
+        toy_model model;
+        random_model(&model);
+        place_all_ways(1 + random_below(6), &model);
+        toy_model_close(&model);
+    }
+}
+
+/* Sharded and alone, the tiny and the random models train to the same bits. */
+static zero_status train_like_one_rank(zero_world *world, void *user)
+{
+    const toy_model *model = user;
+    toy_run run = toy_run_init(model);
+    run.flavour = TOY_INTEGER;
+    run.steps = 5;
+    run.options.loss_scale = 1.0f;
+    toy_state sharded;
+    TOY_TRY(toy_train_collect(&run, world, &sharded));
+    if (zero_world_rank(world) == 0) {
+        zero_world *self = NULL;
+        toy_state alone;
+        run.micro_steps = zero_world_size(world);
+        TOY_TRY(zero_world_create_self(&self));
+        TOY_TRY(toy_train_collect(&run, self, &alone));
+        toy_state_same(model, &sharded, &alone, "sharded and alone");
+        toy_state_free(&alone);
+        zero_world_destroy(self);
+    }
+    toy_state_free(&sharded);
+    return zero_world_barrier(world);
+}
+
+TEST(tiny_models_train)
+{
+    toy_model model;
+    tiny_model(&model);
+    in_small_worlds(train_like_one_rank, &model);
+    toy_model_close(&model);
+}
+
+TEST(random_models_train)
+{
+    random_state = test_seed + 1;
+    for (uint32_t i = 0; i < 6; i++) {
+        toy_model model;
+        random_model(&model);
+        CHECK_OK(zero_world_run(2 + random_below(4), DEADLINE_MS, train_like_one_rank, &model));
+        toy_model_close(&model);
+    }
+}
+
+static zero_status train_nothing(zero_world *world, void *user)
+{
+    toy_run run = toy_run_init(user);
+    run.steps = 2;
+    run.micro_steps = 2;
+    toy_trainer trainer;
+    zero_step_result result;
+    TOY_TRY(toy_open(&trainer, &run, world));
+    TOY_TRY(toy_train(&trainer));
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    CHECK_EQ(result.step, 2);
+    CHECK_EQ(result.skipped, 0);
+    CHECK_SAME(result.norm, 0.0);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(models_with_nothing_to_train)
+{
+    toy_model model;
+    toy_model_open(&model);
+    CHECK_OK(zero_world_run(3, DEADLINE_MS, train_nothing, &model));
+    (void)toy_model_unit(&model, "empty");
+    CHECK_OK(zero_world_run(3, DEADLINE_MS, train_nothing, &model));
+    (void)toy_model_tensor(&model, 100, 0, ZERO_DTYPE_BF16, ZERO_TENSOR_FROZEN);
+    CHECK_OK(zero_world_run(3, DEADLINE_MS, train_nothing, &model));
+    toy_model_close(&model);
+}
+
+/* The head has nothing of its own; the table is used by three units. */
+TEST(ties_are_summed_once)
+{
+    toy_model model;
+    toy_model_open(&model);
+    (void)toy_model_unit(&model, "embed");
+    const uint32_t table = toy_model_tensor(&model, 40, 9, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    (void)toy_model_unit(&model, "block");
+    (void)toy_model_tensor(&model, 77, 0, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    const uint32_t adapter = toy_model_unit(&model, "adapter");
+    (void)toy_model_tensor(&model, 5, 0, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    toy_model_tie(&model, adapter, table);
+    const uint32_t head = toy_model_unit(&model, "head");
+    toy_model_tie(&model, head, table);
+    place_in_small_worlds(&model);
+    in_small_worlds(train_like_one_rank, &model);
+    toy_model_close(&model);
+}
+
+static zero_memory planned(const toy_model *model)
+{
+    zero_plan *plan = NULL;
+    CHECK_OK(zero_plan_create(model->model, NULL, 4, &plan));
+    const zero_memory memory = zero_plan_memory(plan);
+    zero_plan_destroy(plan);
+    return memory;
+}
+
+TEST(ties_are_allocated_once)
+{
+    zero_memory memory[2];
+    for (int tied = 0; tied < 2; tied++) {
+        toy_model model;
+        toy_model_open(&model);
+        (void)toy_model_unit(&model, "embed");
+        const uint32_t table = toy_model_tensor(&model, 400, 90, ZERO_DTYPE_F32, 0);
+        const uint32_t head = toy_model_unit(&model, "head");
+        if (tied != 0) {
+            toy_model_tie(&model, head, table);
+        }
+        CHECK_EQ(zero_model_element_count(model.model), 36000);
+        memory[tied] = planned(&model);
+        toy_model_close(&model);
+    }
+    for (int role = 0; role <= ZERO_ROLE_MOMENT2; role++) {
+        CHECK_EQ(memory[0].bytes[role], memory[1].bytes[role]);
+    }
+    CHECK(memory[0].bytes[ZERO_ROLE_PARAM] >= 36000);
+}
+
+TEST(frozen_tensors_have_no_gradient)
+{
+    zero_memory memory[2];
+    for (int more = 0; more < 2; more++) {
+        toy_model model;
+        toy_model_open(&model);
+        (void)toy_model_unit(&model, "layer");
+        (void)toy_model_tensor(&model, 300, 70, ZERO_DTYPE_BF16, ZERO_TENSOR_PLAIN);
+        if (more != 0) {
+            (void)toy_model_tensor(&model, 500, 80, ZERO_DTYPE_BF16, ZERO_TENSOR_FROZEN);
+        }
+        memory[more] = planned(&model);
+        toy_model_close(&model);
+    }
+    CHECK(memory[1].bytes[ZERO_ROLE_PARAM] >= memory[0].bytes[ZERO_ROLE_PARAM] + 20000);
+    for (int role = ZERO_ROLE_GRAD; role <= ZERO_ROLE_MOMENT2; role++) {
+        CHECK_EQ(memory[0].bytes[role], memory[1].bytes[role]);
+    }
+    CHECK_EQ(memory[0].bytes[ZERO_ROLE_GRAD_SLOT], memory[1].bytes[ZERO_ROLE_GRAD_SLOT]);
+}
+
+/* Initial bytes of every dtype are taken as they are. */
+static zero_status read_initial(zero_world *world, void *user)
+{
+    const uint32_t *expected = user;
+    toy_model model;
+    toy_model_open(&model);
+    (void)toy_model_unit(&model, "layer");
+    unsigned char bytes[3][4 * 777];
+    for (uint32_t d = 0; d < 3; d++) {
+        const zero_dtype dtype = (zero_dtype)(d + 1);
+        for (uint32_t e = 0; e < 777; e++) {
+            toy_store(bytes[d], e, dtype, expected[e]);
+        }
+        char name[TOY_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "weight%u", d);
+        zero_tensor_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.name = name;
+        desc.dims = 2;
+        desc.shape[0] = 7;
+        desc.shape[1] = 111;
+        desc.dtype = dtype;
+        desc.initial = bytes[d];
+        uint32_t tensor = 0;
+        TOY_TRY(zero_tensor_add(model.model, 0, &desc, &tensor));
+    }
+    zero_engine *engine = NULL;
+    TOY_TRY(zero_engine_create(world, model.model, NULL, &engine));
+    toy_model_close(&model);
+    memset(bytes, 0xff, sizeof bytes); /* the engine has read them */
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, zero_stream_host()));
+    for (uint32_t d = 0; d < 3; d++) {
+        zero_view view;
+        TOY_TRY(zero_tensor_data(engine, d, &view));
+        CHECK_EQ(view.count, 777);
+        for (uint32_t e = 0; e < 777; e++) {
+            CHECK_EQ(toy_load(view.data, e, view.dtype),
+                     d == 0 ? expected[e] : (expected[e] & 0xffff));
+        }
+    }
+    TOY_TRY(zero_unit_release(engine, 0, zero_stream_host()));
+    zero_engine_destroy(engine);
+    return ZERO_OK;
+}
+
+TEST(initial_bytes_are_taken)
+{
+    uint32_t expected[777];
+    for (uint32_t e = 0; e < 777; e++) {
+        expected[e] = e * UINT32_C(2654435761); /* any bits, NaN and subnormals among them */
+    }
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, read_initial, expected));
+    CHECK_OK(zero_world_run(3, DEADLINE_MS, read_initial, expected));
+}
+
+TEST_MAIN()

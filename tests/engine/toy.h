@@ -1,0 +1,210 @@
+/* A toy to train: a model whose gradients are a formula instead of a backward pass.
+ *
+ * The gradient of an element depends on its tensor, its index, the step, the sample and the
+ * parameter's current value, so that a stale parameter, a lost or doubled gradient or a swapped
+ * element shows in the result. A sample is what one rank does in one micro-step; samples are
+ * numbered micro * ranks + rank, so the same samples can be spread over other numbers of ranks and
+ * micro-steps. Every function ends the process with a message when a check of its own fails;
+ * statuses of the library are handed up. */
+#ifndef TESTS_ENGINE_TOY_H
+#define TESTS_ENGINE_TOY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "zero/zero.h"
+
+#define TOY_UNITS_MAX 64
+#define TOY_TENSORS_MAX 128
+#define TOY_TIES_MAX 4
+#define TOY_NAME_BYTES 32
+
+#define TOY_CHECK(condition, ...)                             \
+    do {                                                      \
+        if (!(condition)) {                                   \
+            fprintf(stderr, "  %s:%d: ", __FILE__, __LINE__); \
+            fprintf(stderr, __VA_ARGS__);                     \
+            fprintf(stderr, "\n");                            \
+            fflush(NULL);                                     \
+            _exit(1);                                         \
+        }                                                     \
+    } while (0)
+
+#define TOY_TRY(call)                    \
+    do {                                 \
+        const zero_status try_ = (call); \
+        if (try_ != ZERO_OK) {           \
+            return try_;                 \
+        }                                \
+    } while (0)
+
+typedef struct toy_tensor {
+    char name[TOY_NAME_BYTES];
+    zero_tensor_desc desc; /* desc.name is not kept */
+    uint32_t unit;
+    uint64_t count;
+    uint64_t base; /* of its first element in arrays over the whole model */
+} toy_tensor;
+
+typedef struct toy_unit {
+    char name[TOY_NAME_BYTES];
+    uint32_t tie_count;
+    uint32_t ties[TOY_TIES_MAX]; /* tensors of other units that this one uses */
+} toy_unit;
+
+/* A description, kept beside the library's own so that the toy can walk it. */
+typedef struct toy_model {
+    zero_model *model;
+    uint32_t unit_count;
+    uint32_t tensor_count;
+    uint64_t element_count;
+    toy_unit units[TOY_UNITS_MAX];
+    toy_tensor tensors[TOY_TENSORS_MAX];
+} toy_model;
+
+void toy_model_open(toy_model *model);
+void toy_model_close(toy_model *model);
+uint32_t toy_model_unit(toy_model *model, const char *name);
+/* Into the last unit. cols 0: one dimension. */
+uint32_t toy_model_tensor(toy_model *model, uint64_t rows, uint64_t cols, zero_dtype dtype,
+                          uint32_t flags);
+/* As above, in a group. */
+uint32_t toy_model_grouped(toy_model *model, uint64_t rows, zero_dtype dtype, uint32_t flags,
+                           uint32_t group);
+void toy_model_tie(toy_model *model, uint32_t unit, uint32_t tensor);
+
+/* `unit_count` units of one tensor of `count` elements. */
+void toy_model_equal(toy_model *model, uint32_t unit_count, uint64_t count, zero_dtype dtype);
+/* A small model with everything in it: a tied head, frozen, empty and one-element tensors, no-decay
+ * tensors, an empty unit, a unit without trained tensors, mixed dtypes (dtype and F32). */
+void toy_model_mixed(toy_model *model, zero_dtype dtype);
+
+typedef enum toy_flavour {
+    TOY_REAL = 1,   /* any value: the order of additions shows */
+    TOY_INTEGER = 2 /* integers of at most 4 in size: sums are exact in every dtype */
+} toy_flavour;
+
+/* What to train and how; the same on every rank. */
+typedef struct toy_run {
+    const toy_model *model;
+    zero_engine_options options;
+    zero_step_params params;
+    toy_flavour flavour;
+    uint32_t steps;
+    uint32_t micro_steps;
+    uint32_t samples; /* samples numbered from here on contribute nothing; 0: no limit */
+    uint32_t fold;    /* neighbouring samples that one micro-step takes at once; 0 is 1 */
+} toy_run;
+
+/* 20 steps of one micro-step, real-valued, all options at their default but threads 1. */
+toy_run toy_run_init(const toy_model *model);
+
+/* The model's initial value of one element, before rounding. */
+float toy_initial(uint32_t tensor, uint64_t element);
+/* zero_fill_fn over toy_initial; user is ignored. */
+void toy_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values);
+/* Gradient of one element for one sample. */
+float toy_gradient(toy_flavour flavour, uint32_t tensor, uint64_t element, uint64_t step,
+                   uint64_t sample, float param);
+
+/* One rank at work. */
+typedef struct toy_trainer {
+    const toy_run *run;
+    zero_world *world;
+    zero_engine *engine;
+    uint32_t rank;
+    uint32_t ranks;
+    uint64_t step;
+    uint32_t micro;
+    float loss_scale;
+    uint32_t *seen; /* bits of every parameter as last read in this micro-step */
+    bool *seen_set; /* by tensor */
+} toy_trainer;
+
+/* Create the engine and fill it. On failure there is nothing to close. */
+zero_status toy_open(toy_trainer *trainer, const toy_run *run, zero_world *world);
+void toy_close(toy_trainer *trainer);
+
+/* Bits of every tensor of a unit, ties included, into trainer->seen. The unit is acquired. Checks
+ * count, dtype and alignment, and that a second reading in a micro-step gives the same bits. */
+zero_status toy_read(toy_trainer *trainer, uint32_t unit);
+/* Add this rank's gradient of the micro-step to every trained tensor of a unit, ties included; the
+ * unit and its gradient are acquired. */
+zero_status toy_add_gradient(toy_trainer *trainer, uint32_t unit);
+/* Whether a unit uses a tensor: its own, or by a tie. */
+bool toy_unit_uses(const toy_model *model, uint32_t unit, uint32_t tensor);
+/* Whether a unit has a trained tensor, ties included. */
+bool toy_unit_trained(const toy_model *model, uint32_t unit);
+
+/* Acquire, read, release. */
+zero_status toy_forward(toy_trainer *trainer, uint32_t unit);
+/* Acquire, read, add the gradient, ready, release. */
+zero_status toy_backward(toy_trainer *trainer, uint32_t unit);
+/* The same, adding nothing: an explicit gradient of zero. */
+zero_status toy_backward_zero(toy_trainer *trainer, uint32_t unit);
+/* zero_micro_begin, and forget what was seen. */
+zero_status toy_micro_begin(toy_trainer *trainer, bool last);
+/* zero_micro_end, and count. */
+zero_status toy_micro_end(toy_trainer *trainer);
+/* zero_step with the run's parameters, and count. */
+zero_status toy_update(toy_trainer *trainer);
+
+/* Forward over all units, backward over all in reverse. */
+zero_status toy_micro(toy_trainer *trainer, bool last);
+/* All micro-steps of a step, and the step. */
+zero_status toy_step(toy_trainer *trainer);
+/* run->steps of them. */
+zero_status toy_train(toy_trainer *trainer);
+/* Acquire every unit for evaluation and read it. */
+zero_status toy_evaluate(toy_trainer *trainer);
+
+/* Roles that a rank holds a shard of: PARAM to MOMENT2. */
+#define TOY_ROLES 5
+
+/* The whole model's state, put together from all ranks' shards. Elements are the raw bits. */
+typedef struct toy_state {
+    uint64_t element_count;
+    uint32_t *bits[TOY_ROLES];
+    uint16_t *owners[TOY_ROLES]; /* ranks whose shard has the element */
+    uint32_t *gathered;          /* parameters as an acquire shows them */
+} toy_state;
+
+/* Collective. Checks that ranks that hold the same element hold the same bits, and that an acquire
+ * shows the same bits as the shards. */
+zero_status toy_collect(toy_trainer *trainer, toy_state *state);
+void toy_state_free(toy_state *state);
+/* Ends the process naming role, tensor and element of the first difference. GRAD is left out. */
+void toy_state_same(const toy_model *model, const toy_state *left, const toy_state *right,
+                    const char *what);
+/* Elements whose parameter differs. */
+uint64_t toy_state_moved(const toy_state *left, const toy_state *right);
+
+/* Train and collect: open, train, collect, close. */
+zero_status toy_train_collect(const toy_run *run, zero_world *world, toy_state *state);
+
+/* One way to split a model. */
+typedef struct toy_sharding {
+    const char *name;
+    zero_stage stage;
+    uint32_t shard_group;
+    uint32_t grad_group;
+    uint32_t optimizer_group;
+} toy_sharding;
+
+/* The ways that fit `ranks`: stages 0 to 3, then the hybrids. Returns how many; `ways` holds 16. */
+uint32_t toy_shardings(uint32_t ranks, bool hybrids, toy_sharding *ways);
+void toy_sharding_apply(const toy_sharding *way, zero_engine_options *options);
+
+/* A double-precision AdamW over a model of fp32 parameters, written from the paper; `param` is the
+ * whole model. ranks and the run say which samples each step sums. */
+void toy_reference(const toy_run *run, uint32_t ranks, float *param);
+
+/* Element bits to value and back, to nearest even. */
+float toy_decode(uint32_t bits, zero_dtype dtype);
+uint32_t toy_encode(float value, zero_dtype dtype);
+uint32_t toy_load(const void *data, uint64_t index, zero_dtype dtype);
+void toy_store(void *data, uint64_t index, zero_dtype dtype, uint32_t bits);
+
+#endif

@@ -1,0 +1,94 @@
+/* Owns the toy's conversions between values and element bits, written without the library's so that
+ * the two check each other. Rounding is to nearest even. */
+#include "toy.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint32_t float_bits(float value)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static float bits_float(uint32_t bits)
+{
+    float value = 0;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static float decode_f16(uint32_t bits)
+{
+    const int exponent = (int)(bits >> 10 & 31);
+    const float fraction = (float)(bits & 1023);
+    const float sign = (bits & 0x8000) != 0 ? -1.0f : 1.0f;
+    if (exponent == 31) {
+        return bits_float((bits & 0x8000) << 16 | 0x7f800000 | (bits & 1023) << 13);
+    }
+    return exponent == 0 ? sign * ldexpf(fraction, -24)
+                         : sign * ldexpf(fraction + 1024.0f, exponent - 25);
+}
+
+static uint32_t encode_f16(float value)
+{
+    const uint32_t sign = float_bits(value) >> 16 & 0x8000;
+    if (isnan(value)) {
+        return sign | 0x7e00;
+    }
+    const double size = fabs((double)value);
+    if (size >= 65520.0) {
+        return sign | 0x7c00;
+    }
+    /* The spacing of binary16 around `size`; the smallest is that of subnormals. */
+    const int exponent = size < 0x1p-14 ? -14 : ilogb(size);
+    const double steps = nearbyint(ldexp(size, 10 - exponent));
+    /* Rounding up to the next power of two carries into the exponent, as it should. */
+    return sign | (uint32_t)((exponent + 14) * 1024 + (int)steps);
+}
+
+float toy_decode(uint32_t bits, zero_dtype dtype)
+{
+    if (dtype == ZERO_DTYPE_F16) {
+        return decode_f16(bits);
+    }
+    return bits_float(dtype == ZERO_DTYPE_BF16 ? bits << 16 : bits);
+}
+
+uint32_t toy_encode(float value, zero_dtype dtype)
+{
+    if (dtype == ZERO_DTYPE_F16) {
+        return encode_f16(value);
+    }
+    const uint32_t bits = float_bits(value);
+    if (dtype != ZERO_DTYPE_BF16) {
+        return bits;
+    }
+    if (isnan(value)) {
+        return bits >> 16 | 0x40;
+    }
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+uint32_t toy_load(const void *data, uint64_t index, zero_dtype dtype)
+{
+    if (zero_dtype_bytes(dtype) == 2) {
+        uint16_t half = 0;
+        memcpy(&half, (const unsigned char *)data + 2 * index, sizeof half);
+        return half;
+    }
+    uint32_t word = 0;
+    memcpy(&word, (const unsigned char *)data + 4 * index, sizeof word);
+    return word;
+}
+
+void toy_store(void *data, uint64_t index, zero_dtype dtype, uint32_t bits)
+{
+    const uint16_t half = (uint16_t)bits;
+    if (zero_dtype_bytes(dtype) == 2) {
+        memcpy((unsigned char *)data + 2 * index, &half, sizeof half);
+    } else {
+        memcpy((unsigned char *)data + 4 * index, &bits, sizeof bits);
+    }
+}

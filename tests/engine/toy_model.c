@@ -1,0 +1,311 @@
+/* Owns the toy's model: its description, initial values, gradients and the reference optimizer.
+ * Invariant: everything is a function of indices and a few constants, so ranks never have to tell
+ * one another anything. */
+#include "toy.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void toy_model_open(toy_model *model)
+{
+    memset(model, 0, sizeof *model);
+    TOY_CHECK(zero_model_create(&model->model) == ZERO_OK, "%s", zero_last_error()->message);
+}
+
+void toy_model_close(toy_model *model)
+{
+    zero_model_destroy(model->model);
+    model->model = NULL;
+}
+
+uint32_t toy_model_unit(toy_model *model, const char *name)
+{
+    TOY_CHECK(model->unit_count < TOY_UNITS_MAX, "too many units");
+    toy_unit *unit = &model->units[model->unit_count];
+    (void)snprintf(unit->name, sizeof unit->name, "%s", name);
+    uint32_t index = UINT32_MAX;
+    TOY_CHECK(zero_unit_add(model->model, name, &index) == ZERO_OK, "%s",
+              zero_last_error()->message);
+    TOY_CHECK(index == model->unit_count, "unit %s has index %u, not %u", name, index,
+              model->unit_count);
+    model->unit_count++;
+    return index;
+}
+
+static uint32_t add_tensor(toy_model *model, const zero_tensor_desc *desc)
+{
+    TOY_CHECK(model->tensor_count < TOY_TENSORS_MAX && model->unit_count != 0, "no room");
+    const uint32_t index = model->tensor_count;
+    toy_tensor *tensor = &model->tensors[index];
+    char name[TOY_NAME_BYTES];
+    (void)snprintf(name, sizeof name, "%.16s.t%u", model->units[model->unit_count - 1].name, index);
+    memcpy(tensor->name, name, sizeof name);
+    tensor->desc = *desc;
+    tensor->unit = model->unit_count - 1;
+    tensor->count = 1;
+    for (uint32_t d = 0; d < desc->dims; d++) {
+        tensor->count *= desc->shape[d];
+    }
+    tensor->base = model->element_count;
+    model->element_count += tensor->count;
+    model->tensor_count++;
+    zero_tensor_desc named = *desc;
+    named.name = tensor->name;
+    uint32_t given = UINT32_MAX;
+    TOY_CHECK(zero_tensor_add(model->model, tensor->unit, &named, &given) == ZERO_OK, "%s",
+              zero_last_error()->message);
+    TOY_CHECK(given == index, "tensor %s has index %u, not %u", tensor->name, given, index);
+    return index;
+}
+
+uint32_t toy_model_tensor(toy_model *model, uint64_t rows, uint64_t cols, zero_dtype dtype,
+                          uint32_t flags)
+{
+    zero_tensor_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.dims = cols != 0 ? 2 : 1;
+    desc.shape[0] = rows;
+    desc.shape[1] = cols;
+    desc.dtype = dtype;
+    desc.flags = flags;
+    return add_tensor(model, &desc);
+}
+
+uint32_t toy_model_grouped(toy_model *model, uint64_t rows, zero_dtype dtype, uint32_t flags,
+                           uint32_t group)
+{
+    zero_tensor_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.dims = 1;
+    desc.shape[0] = rows;
+    desc.dtype = dtype;
+    desc.flags = flags;
+    desc.group = group;
+    return add_tensor(model, &desc);
+}
+
+void toy_model_tie(toy_model *model, uint32_t unit, uint32_t tensor)
+{
+    toy_unit *user = &model->units[unit];
+    TOY_CHECK(user->tie_count < TOY_TIES_MAX, "too many ties");
+    user->ties[user->tie_count++] = tensor;
+    TOY_CHECK(zero_tensor_tie(model->model, unit, tensor) == ZERO_OK, "%s",
+              zero_last_error()->message);
+}
+
+void toy_model_equal(toy_model *model, uint32_t unit_count, uint64_t count, zero_dtype dtype)
+{
+    toy_model_open(model);
+    for (uint32_t u = 0; u < unit_count; u++) {
+        char name[TOY_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "layer%u", u);
+        (void)toy_model_unit(model, name);
+        (void)toy_model_tensor(model, count, 0, dtype, ZERO_TENSOR_PLAIN);
+    }
+}
+
+void toy_model_mixed(toy_model *model, zero_dtype dtype)
+{
+    toy_model_open(model);
+    (void)toy_model_unit(model, "embed");
+    const uint32_t table = toy_model_tensor(model, 23, 16, dtype, ZERO_TENSOR_PLAIN);
+    (void)toy_model_tensor(model, 5, 16, dtype, ZERO_TENSOR_PLAIN);
+    (void)toy_model_unit(model, "block0");
+    (void)toy_model_tensor(model, 17, 19, dtype, ZERO_TENSOR_PLAIN);
+    (void)toy_model_tensor(model, 17, 0, dtype, ZERO_TENSOR_NO_DECAY);
+    (void)toy_model_tensor(model, 0, 0, dtype, ZERO_TENSOR_PLAIN);
+    (void)toy_model_tensor(model, 1, 0, ZERO_DTYPE_F32, ZERO_TENSOR_NO_DECAY);
+    (void)toy_model_unit(model, "frozen");
+    (void)toy_model_tensor(model, 130, 0, dtype, ZERO_TENSOR_FROZEN);
+    (void)toy_model_unit(model, "block1");
+    (void)toy_model_tensor(model, 16, 16, dtype, ZERO_TENSOR_PLAIN);
+    (void)toy_model_tensor(model, 33, 0, dtype, ZERO_TENSOR_FROZEN);
+    (void)toy_model_tensor(model, 129, 0, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    (void)toy_model_unit(model, "empty");
+    const uint32_t head = toy_model_unit(model, "head");
+    (void)toy_model_tensor(model, 16, 0, dtype, ZERO_TENSOR_NO_DECAY);
+    toy_model_tie(model, head, table);
+}
+
+/* A well-mixed word from four indices (the finaliser of SplitMix64, chained). */
+static uint64_t mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    const uint64_t words[4] = {a, b, c, d};
+    uint64_t state = UINT64_C(0x9E3779B97F4A7C15);
+    for (int i = 0; i < 4; i++) {
+        state += words[i] + UINT64_C(0x9E3779B97F4A7C15);
+        state = (state ^ (state >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+        state = (state ^ (state >> 27)) * UINT64_C(0x94D049BB133111EB);
+        state ^= state >> 31;
+    }
+    return state;
+}
+
+/* In [-1, 1), 24 bits of it. */
+static float unit_value(uint64_t word)
+{
+    return (float)((int32_t)(word >> 40) - (1 << 23)) * 0x1p-23f;
+}
+
+float toy_initial(uint32_t tensor, uint64_t element)
+{
+    return unit_value(mix(7, tensor, element, 0));
+}
+
+void toy_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values)
+{
+    (void)user;
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = toy_initial(tensor, first + i);
+    }
+}
+
+float toy_gradient(toy_flavour flavour, uint32_t tensor, uint64_t element, uint64_t step,
+                   uint64_t sample, float param)
+{
+    const uint64_t word = mix(element, (uint64_t)tensor << 32 | sample, step, 1);
+    if (flavour == TOY_INTEGER) {
+        return (float)((int32_t)(word % 7) - 3 + (param > 0.25f));
+    }
+    return unit_value(word) + 0.5f * unit_value(word << 24) * param;
+}
+
+toy_run toy_run_init(const toy_model *model)
+{
+    toy_run run;
+    memset(&run, 0, sizeof run);
+    run.model = model;
+    run.options = zero_engine_options_init();
+    run.options.threads = 1;
+    run.params = zero_step_params_init();
+    run.params.adamw.lr = 1e-2f;
+    run.params.adamw.weight_decay = 0.1f;
+    run.flavour = TOY_REAL;
+    run.steps = 20;
+    run.micro_steps = 1;
+    run.fold = 1;
+    return run;
+}
+
+uint32_t toy_shardings(uint32_t ranks, bool hybrids, toy_sharding *ways)
+{
+    static const toy_sharding all[] = {
+        {"stage 0", ZERO_STAGE_0, 0, 0, 0},      {"stage 1", ZERO_STAGE_1, 0, 0, 0},
+        {"stage 2", ZERO_STAGE_2, 0, 0, 0},      {"stage 3", ZERO_STAGE_3, 0, 0, 0},
+        {"hybrid 1", ZERO_STAGE_3, 1, 0, 0},     {"hybrid 2", ZERO_STAGE_3, 2, 0, 0},
+        {"hybrid 4", ZERO_STAGE_3, 4, 0, 0},     {"hybrid 2/4/8", ZERO_STAGE_3, 2, 4, 8},
+        {"hybrid 2/2/4", ZERO_STAGE_3, 2, 2, 4}, {"hybrid 1/2/4", ZERO_STAGE_3, 1, 2, 4},
+        {"hybrid 1/3/3", ZERO_STAGE_3, 1, 3, 3},
+    };
+    uint32_t count = 0;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        const toy_sharding *way = &all[i];
+        const uint32_t widest = way->optimizer_group != 0 ? way->optimizer_group : way->shard_group;
+        const bool hybrid = way->shard_group != 0;
+        if (hybrid && (!hybrids || widest > ranks || ranks % widest != 0)) {
+            continue;
+        }
+        ways[count++] = *way;
+    }
+    return count;
+}
+
+void toy_sharding_apply(const toy_sharding *way, zero_engine_options *options)
+{
+    options->stage = way->stage;
+    options->shard_group = way->shard_group;
+    options->grad_group = way->grad_group;
+    options->optimizer_group = way->optimizer_group;
+}
+
+/* Times that a sample's gradient of a tensor is added: once by its own unit, once by each tie. */
+static uint32_t uses_of(const toy_model *model, uint32_t tensor)
+{
+    uint32_t uses = 1;
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        for (uint32_t i = 0; i < model->units[u].tie_count; i++) {
+            uses += model->units[u].ties[i] == tensor;
+        }
+    }
+    return uses;
+}
+
+/* Sum of a step's gradients of one element over all samples. */
+static double sum_gradients(const toy_run *run, uint32_t ranks, uint32_t tensor, uint64_t element,
+                            uint64_t step, float param)
+{
+    const uint64_t slots = (uint64_t)ranks * run->micro_steps * run->fold;
+    double sum = 0;
+    for (uint64_t sample = 0; sample < slots; sample++) {
+        if (run->samples == 0 || sample < run->samples) {
+            sum += (double)toy_gradient(run->flavour, tensor, element, step, sample, param);
+        }
+    }
+    return sum * uses_of(run->model, tensor);
+}
+
+/* The whole model's norm of the mean gradient, and the mean gradients. */
+static double mean_gradients(const toy_run *run, uint32_t ranks, uint64_t step, const float *param,
+                             double *mean)
+{
+    const toy_model *model = run->model;
+    const double divisor = run->options.grad_divisor > 0 ? (double)run->options.grad_divisor
+                                                         : (double)ranks * run->micro_steps;
+    double squares = 0;
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        const toy_tensor *tensor = &model->tensors[t];
+        for (uint64_t e = 0; e < tensor->count; e++) {
+            const uint64_t at = tensor->base + e;
+            const bool trained = (tensor->desc.flags & ZERO_TENSOR_FROZEN) == 0;
+            mean[at] = trained ? sum_gradients(run, ranks, t, e, step, param[at]) / divisor : 0;
+            squares += mean[at] * mean[at];
+        }
+    }
+    return sqrt(squares);
+}
+
+void toy_reference(const toy_run *run, uint32_t ranks, float *param)
+{
+    const toy_model *model = run->model;
+    double *mean = calloc(model->element_count + 1, sizeof *mean);
+    double *moment1 = calloc(model->element_count + 1, sizeof *moment1);
+    double *moment2 = calloc(model->element_count + 1, sizeof *moment2);
+    TOY_CHECK(mean != NULL && moment1 != NULL && moment2 != NULL, "no memory");
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        toy_fill(NULL, t, 0, model->tensors[t].count, param + model->tensors[t].base);
+    }
+    for (uint64_t step = 0; step < run->steps; step++) {
+        const double norm = mean_gradients(run, ranks, step, param, mean);
+        const double limit = (double)run->params.max_norm;
+        const double clip = limit > 0 && norm > limit ? limit / norm : 1;
+        for (uint32_t t = 0; t < model->tensor_count; t++) {
+            const zero_tensor_desc *desc = &model->tensors[t].desc;
+            const zero_adamw *h = desc->group < run->params.group_count
+                                      ? &run->params.groups[desc->group]
+                                      : &run->params.adamw;
+            if ((desc->flags & ZERO_TENSOR_FROZEN) != 0) {
+                continue;
+            }
+            const double b1 = (double)h->beta1;
+            const double b2 = (double)h->beta2;
+            const double lr = (double)h->lr;
+            const double decay =
+                (desc->flags & ZERO_TENSOR_NO_DECAY) != 0 ? 0 : (double)h->weight_decay;
+            const double c1 = 1 - pow(b1, (double)(step + 1));
+            const double c2 = 1 - pow(b2, (double)(step + 1));
+            for (uint64_t e = 0; e < model->tensors[t].count; e++) {
+                const uint64_t i = model->tensors[t].base + e;
+                const double g = mean[i] * clip;
+                moment1[i] = b1 * moment1[i] + (1 - b1) * g;
+                moment2[i] = b2 * moment2[i] + (1 - b2) * g * g;
+                const double root = sqrt(moment2[i] / c2) + (double)h->eps;
+                param[i] =
+                    (float)((1 - lr * decay) * (double)param[i] - lr * (moment1[i] / c1) / root);
+            }
+        }
+    }
+    free(mean);
+    free(moment1);
+    free(moment2);
+}

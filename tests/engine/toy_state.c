@@ -1,0 +1,182 @@
+/* Owns the whole-model view of a sharded engine: every rank's pieces, put together on every rank.
+ * Invariant: an element that several ranks hold has the same bits on all of them, else the process
+ * ends. */
+#include "toy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+
+/* Elements gathered at once, which bounds the memory that many ranks take. */
+#define PART_ELEMENTS 16384
+
+/* A held element's bits, with this flag above them. */
+#define HELD (UINT64_C(1) << 32)
+
+static void *array_of(uint64_t count, size_t bytes)
+{
+    void *array = calloc(count + 1, bytes);
+    TOY_CHECK(array != NULL, "no memory");
+    return array;
+}
+
+/* This rank's pieces of one role. */
+static zero_status collect_mine(const toy_trainer *trainer, zero_role role, uint64_t *mine)
+{
+    const toy_model *model = trainer->run->model;
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        const toy_tensor *tensor = &model->tensors[t];
+        zero_view view = {NULL, 0, ZERO_DTYPE_DEFAULT};
+        uint64_t first = 0;
+        TOY_TRY(zero_shard_view(trainer->engine, t, role, &first, &view));
+        TOY_CHECK(view.count == 0 || first + view.count <= tensor->count,
+                  "%s: piece [%llu, +%zu) of %llu", tensor->name, (unsigned long long)first,
+                  view.count, (unsigned long long)tensor->count);
+        TOY_CHECK(view.count != 0 || view.data == NULL, "%s: no elements at %p", tensor->name,
+                  view.data);
+        for (uint64_t e = 0; e < view.count; e++) {
+            mine[tensor->base + first + e] = HELD | toy_load(view.data, e, view.dtype);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* Merge one part of all ranks' pieces. */
+static void merge(const toy_trainer *trainer, const uint64_t *all, uint64_t first, uint64_t count,
+                  zero_role role, toy_state *state)
+{
+    for (uint32_t rank = 0; rank < trainer->ranks; rank++) {
+        for (uint64_t i = 0; i < count; i++) {
+            const uint64_t word = all[rank * count + i];
+            const uint64_t at = first + i;
+            if ((word & HELD) == 0) {
+                continue;
+            }
+            TOY_CHECK(state->owners[role][at] == 0 || state->bits[role][at] == (uint32_t)word,
+                      "%s: element %llu of the model: rank %u holds %08x, another %08x",
+                      zero_role_name(role), (unsigned long long)at, rank, (uint32_t)word,
+                      state->bits[role][at]);
+            state->bits[role][at] = (uint32_t)word;
+            state->owners[role][at]++;
+        }
+    }
+}
+
+/* Every rank's `count` words, in rank order. zero_world_gather is for small things, so this uses
+ * the group beneath it. */
+static zero_status gather_words(zero_world *world, const uint64_t *mine, uint64_t *all,
+                                uint64_t count)
+{
+    zi_stream *host = NULL;
+    TOY_TRY(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &host));
+    const zi_collective gather = {.kind = ZI_ALL_GATHER,
+                                  .send_dtype = ZERO_DTYPE_F32,
+                                  .recv_dtype = ZERO_DTYPE_F32,
+                                  .count = count * 2,
+                                  .send = mine,
+                                  .recv = all};
+    return zi_group_submit(world->control, host, &gather, 1);
+}
+
+static zero_status collect_role(const toy_trainer *trainer, zero_role role, toy_state *state)
+{
+    uint64_t *mine = array_of(state->element_count, sizeof *mine);
+    uint64_t *all = array_of((uint64_t)PART_ELEMENTS * trainer->ranks, sizeof *all);
+    zero_status status = collect_mine(trainer, role, mine);
+    for (uint64_t first = 0; first < state->element_count && status == ZERO_OK;
+         first += PART_ELEMENTS) {
+        const uint64_t left = state->element_count - first;
+        const uint64_t count = left < PART_ELEMENTS ? left : PART_ELEMENTS;
+        status = gather_words(trainer->world, mine + first, all, count);
+        if (status == ZERO_OK) {
+            merge(trainer, all, first, count, role, state);
+        }
+    }
+    free(mine);
+    free(all);
+    return status;
+}
+
+zero_status toy_collect(toy_trainer *trainer, toy_state *state)
+{
+    const uint64_t count = trainer->run->model->element_count;
+    memset(state, 0, sizeof *state);
+    state->element_count = count;
+    state->gathered = array_of(count, sizeof *state->gathered);
+    for (int role = 0; role < TOY_ROLES; role++) {
+        state->bits[role] = array_of(count, sizeof *state->bits[role]);
+        state->owners[role] = array_of(count, sizeof *state->owners[role]);
+        TOY_TRY(collect_role(trainer, (zero_role)role, state));
+    }
+    TOY_TRY(toy_evaluate(trainer));
+    memcpy(state->gathered, trainer->seen, count * sizeof *state->gathered);
+    for (uint64_t i = 0; i < count; i++) {
+        TOY_CHECK(state->owners[ZERO_ROLE_PARAM][i] != 0, "nobody holds element %llu",
+                  (unsigned long long)i);
+        TOY_CHECK(state->gathered[i] == state->bits[ZERO_ROLE_PARAM][i],
+                  "element %llu: acquired %08x, in the shard %08x", (unsigned long long)i,
+                  state->gathered[i], state->bits[ZERO_ROLE_PARAM][i]);
+    }
+    return ZERO_OK;
+}
+
+void toy_state_free(toy_state *state)
+{
+    for (int role = 0; role < TOY_ROLES; role++) {
+        free(state->bits[role]);
+        free(state->owners[role]);
+    }
+    free(state->gathered);
+    memset(state, 0, sizeof *state);
+}
+
+static const toy_tensor *tensor_at(const toy_model *model, uint64_t at)
+{
+    uint32_t t = 0;
+    while (at >= model->tensors[t].base + model->tensors[t].count) {
+        t++;
+    }
+    return &model->tensors[t];
+}
+
+void toy_state_same(const toy_model *model, const toy_state *left, const toy_state *right,
+                    const char *what)
+{
+    TOY_CHECK(left->element_count == right->element_count, "%s: other models", what);
+    for (int role = 0; role < TOY_ROLES; role++) {
+        if (role == ZERO_ROLE_GRAD) {
+            continue;
+        }
+        for (uint64_t i = 0; i < left->element_count; i++) {
+            const bool held = left->owners[role][i] != 0;
+            const toy_tensor *tensor = tensor_at(model, i);
+            TOY_CHECK(held == (right->owners[role][i] != 0), "%s: %s of %s[%llu] is held by none",
+                      what, zero_role_name((zero_role)role), tensor->name,
+                      (unsigned long long)(i - tensor->base));
+            TOY_CHECK(left->bits[role][i] == right->bits[role][i],
+                      "%s: %s of %s[%llu]: %08x and %08x", what, zero_role_name((zero_role)role),
+                      tensor->name, (unsigned long long)(i - tensor->base), left->bits[role][i],
+                      right->bits[role][i]);
+        }
+    }
+}
+
+uint64_t toy_state_moved(const toy_state *left, const toy_state *right)
+{
+    uint64_t moved = 0;
+    for (uint64_t i = 0; i < left->element_count; i++) {
+        moved += left->gathered[i] != right->gathered[i];
+    }
+    return moved;
+}
+
+zero_status toy_train_collect(const toy_run *run, zero_world *world, toy_state *state)
+{
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, run, world));
+    TOY_TRY(toy_train(&trainer));
+    TOY_TRY(toy_collect(&trainer, state));
+    toy_close(&trainer);
+    return ZERO_OK;
+}

@@ -1,0 +1,230 @@
+/* Owns the toy's training loop: the same hooks, in the same order, as a trainer would call them.
+ * Invariant: within a micro-step every reading of a parameter must give the bits of the first. */
+#include "toy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+zero_status toy_open(toy_trainer *trainer, const toy_run *run, zero_world *world)
+{
+    memset(trainer, 0, sizeof *trainer);
+    trainer->run = run;
+    trainer->world = world;
+    trainer->rank = zero_world_rank(world);
+    trainer->ranks = zero_world_size(world);
+    trainer->loss_scale = 1;
+    TOY_TRY(zero_engine_create(world, run->model->model, &run->options, &trainer->engine));
+    const zero_status filled = zero_engine_fill(trainer->engine, toy_fill, NULL);
+    if (filled != ZERO_OK) {
+        zero_engine_destroy(trainer->engine);
+        trainer->engine = NULL;
+        return filled;
+    }
+    trainer->seen = calloc(run->model->element_count + 1, sizeof *trainer->seen);
+    trainer->seen_set = calloc(TOY_TENSORS_MAX, sizeof *trainer->seen_set);
+    TOY_CHECK(trainer->seen != NULL && trainer->seen_set != NULL, "no memory");
+    return ZERO_OK;
+}
+
+void toy_close(toy_trainer *trainer)
+{
+    zero_engine_destroy(trainer->engine);
+    free(trainer->seen);
+    free(trainer->seen_set);
+    memset(trainer, 0, sizeof *trainer);
+}
+
+bool toy_unit_uses(const toy_model *model, uint32_t unit, uint32_t tensor)
+{
+    const toy_unit *user = &model->units[unit];
+    for (uint32_t i = 0; i < user->tie_count; i++) {
+        if (user->ties[i] == tensor) {
+            return true;
+        }
+    }
+    return model->tensors[tensor].unit == unit;
+}
+
+bool toy_unit_trained(const toy_model *model, uint32_t unit)
+{
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        if (toy_unit_uses(model, unit, t) &&
+            (model->tensors[t].desc.flags & ZERO_TENSOR_FROZEN) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static zero_dtype param_dtype(const toy_tensor *tensor)
+{
+    return tensor->desc.dtype == ZERO_DTYPE_DEFAULT ? ZERO_DTYPE_F32 : tensor->desc.dtype;
+}
+
+static void read_tensor(toy_trainer *trainer, uint32_t index, const zero_view *view)
+{
+    const toy_tensor *tensor = &trainer->run->model->tensors[index];
+    TOY_CHECK(view->count == tensor->count, "%s: view of %zu elements", tensor->name, view->count);
+    TOY_CHECK(view->dtype == param_dtype(tensor), "%s: view of dtype %s", tensor->name,
+              zero_dtype_name(view->dtype));
+    TOY_CHECK((uintptr_t)view->data % 256 == 0, "%s: view at %p", tensor->name, view->data);
+    for (uint64_t e = 0; e < tensor->count; e++) {
+        const uint32_t bits = toy_load(view->data, e, view->dtype);
+        uint32_t *seen = &trainer->seen[tensor->base + e];
+        TOY_CHECK(!trainer->seen_set[index] || *seen == bits,
+                  "rank %u step %llu micro %u: %s[%llu] was %08x and is %08x", trainer->rank,
+                  (unsigned long long)trainer->step, trainer->micro, tensor->name,
+                  (unsigned long long)e, *seen, bits);
+        *seen = bits;
+    }
+    trainer->seen_set[index] = true;
+}
+
+zero_status toy_read(toy_trainer *trainer, uint32_t unit)
+{
+    const toy_model *model = trainer->run->model;
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        if (toy_unit_uses(model, unit, t)) {
+            zero_view view = {NULL, 0, ZERO_DTYPE_DEFAULT};
+            TOY_TRY(zero_tensor_data(trainer->engine, t, &view));
+            read_tensor(trainer, t, &view);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* Adds one sample's gradient of a whole tensor, scaled, as a backward pass would. */
+static void add_sample(const toy_trainer *trainer, uint32_t index, const zero_view *grad,
+                       uint64_t sample)
+{
+    const toy_tensor *tensor = &trainer->run->model->tensors[index];
+    const zero_dtype dtype = param_dtype(tensor);
+    for (uint64_t e = 0; e < tensor->count; e++) {
+        const float param = toy_decode(trainer->seen[tensor->base + e], dtype);
+        const float gradient =
+            toy_gradient(trainer->run->flavour, index, e, trainer->step, sample, param);
+        const float old = toy_decode(toy_load(grad->data, e, grad->dtype), grad->dtype);
+        const float sum = old + gradient * trainer->loss_scale;
+        toy_store(grad->data, e, grad->dtype, toy_encode(sum, grad->dtype));
+    }
+}
+
+zero_status toy_add_gradient(toy_trainer *trainer, uint32_t unit)
+{
+    const toy_model *model = trainer->run->model;
+    const uint32_t fold = trainer->run->fold != 0 ? trainer->run->fold : 1;
+    const uint64_t slot = (uint64_t)trainer->micro * trainer->ranks + trainer->rank;
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        const toy_tensor *tensor = &model->tensors[t];
+        if (!toy_unit_uses(model, unit, t) || (tensor->desc.flags & ZERO_TENSOR_FROZEN) != 0) {
+            continue;
+        }
+        TOY_CHECK(trainer->seen_set[t], "%s was never read", tensor->name);
+        zero_view grad = {NULL, 0, ZERO_DTYPE_DEFAULT};
+        TOY_TRY(zero_tensor_grad(trainer->engine, t, &grad));
+        TOY_CHECK(grad.count == tensor->count, "%s: gradient of %zu elements", tensor->name,
+                  grad.count);
+        for (uint64_t sample = slot * fold; sample < (slot + 1) * fold; sample++) {
+            if (trainer->run->samples == 0 || sample < trainer->run->samples) {
+                add_sample(trainer, t, &grad, sample);
+            }
+        }
+    }
+    return ZERO_OK;
+}
+
+zero_status toy_forward(toy_trainer *trainer, uint32_t unit)
+{
+    const zero_stream host = zero_stream_host();
+    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_FORWARD, host));
+    TOY_TRY(toy_read(trainer, unit));
+    return zero_unit_release(trainer->engine, unit, host);
+}
+
+static zero_status backward(toy_trainer *trainer, uint32_t unit, bool add)
+{
+    const zero_stream host = zero_stream_host();
+    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_BACKWARD, host));
+    TOY_TRY(toy_read(trainer, unit));
+    if (toy_unit_trained(trainer->run->model, unit)) {
+        TOY_TRY(zero_unit_grad_acquire(trainer->engine, unit, host));
+        if (add) {
+            TOY_TRY(toy_add_gradient(trainer, unit));
+        }
+        TOY_TRY(zero_unit_grad_ready(trainer->engine, unit, host));
+    }
+    return zero_unit_release(trainer->engine, unit, host);
+}
+
+zero_status toy_backward(toy_trainer *trainer, uint32_t unit)
+{
+    return backward(trainer, unit, true);
+}
+
+zero_status toy_backward_zero(toy_trainer *trainer, uint32_t unit)
+{
+    return backward(trainer, unit, false);
+}
+
+zero_status toy_micro_begin(toy_trainer *trainer, bool last)
+{
+    memset(trainer->seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer->seen_set);
+    return zero_micro_begin(trainer->engine, last ? 1 : 0);
+}
+
+zero_status toy_micro_end(toy_trainer *trainer)
+{
+    TOY_TRY(zero_micro_end(trainer->engine));
+    trainer->micro++;
+    return ZERO_OK;
+}
+
+zero_status toy_update(toy_trainer *trainer)
+{
+    TOY_TRY(zero_step(trainer->engine, &trainer->run->params, zero_stream_host()));
+    trainer->step++;
+    trainer->micro = 0;
+    return ZERO_OK;
+}
+
+zero_status toy_micro(toy_trainer *trainer, bool last)
+{
+    const uint32_t units = trainer->run->model->unit_count;
+    TOY_TRY(toy_micro_begin(trainer, last));
+    for (uint32_t u = 0; u < units; u++) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    for (uint32_t u = units; u-- > 0;) {
+        TOY_TRY(toy_backward(trainer, u));
+    }
+    return toy_micro_end(trainer);
+}
+
+zero_status toy_step(toy_trainer *trainer)
+{
+    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
+    for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
+        TOY_TRY(toy_micro(trainer, m + 1 == trainer->run->micro_steps));
+    }
+    return toy_update(trainer);
+}
+
+zero_status toy_train(toy_trainer *trainer)
+{
+    for (uint32_t s = 0; s < trainer->run->steps; s++) {
+        TOY_TRY(toy_step(trainer));
+    }
+    return ZERO_OK;
+}
+
+zero_status toy_evaluate(toy_trainer *trainer)
+{
+    const zero_stream host = zero_stream_host();
+    memset(trainer->seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer->seen_set);
+    for (uint32_t u = 0; u < trainer->run->model->unit_count; u++) {
+        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_EVAL, host));
+        TOY_TRY(toy_read(trainer, u));
+        TOY_TRY(zero_unit_release(trainer->engine, u, host));
+    }
+    return ZERO_OK;
+}

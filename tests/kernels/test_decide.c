@@ -1,0 +1,193 @@
+/* The decision of a step: clipping, bias correction, the loss scale and what a skipped step leaves.
+ */
+#include "harness.h"
+
+#include "kernels/math/step.h"
+
+static zi_loss_scaler fixed_scale(float scale)
+{
+    return (zi_loss_scaler){.scale = scale, .min = 1.0f, .window = 1, .hysteresis = 1};
+}
+
+static zi_step_input plain_input(void)
+{
+    zi_step_input input;
+    memset(&input, 0, sizeof input);
+    input.divisor = 1.0;
+    input.group_count = 1;
+    input.groups[0] = zero_step_params_init().adamw;
+    return input;
+}
+
+static zi_norm_sum sum_of(double total)
+{
+    zi_norm_sum sum = {{0}, 0, 0};
+    zi_norm_add(&sum, total);
+    return sum;
+}
+
+TEST(clipping_multiplies_by_limit_over_norm)
+{
+    zi_step_input input = plain_input();
+    zi_step_decision decision;
+    zi_step_state state;
+    zi_step_state_init(&state, fixed_scale(1.0f));
+    const zi_norm_sum sum = sum_of(4.3 * 4.3);
+    input.max_norm = 1.0;
+    zi_step_decide(&input, &sum, &state, &decision);
+    CHECK_SAME(decision.norm, 4.3);
+    CHECK_SAME(decision.clip, 1.0 / 4.3);
+    CHECK_SAME((double)decision.grad_scale, (double)(float)(1.0 / 4.3));
+    input.max_norm = 4.3;
+    zi_step_decide(&input, &sum, &state, &decision);
+    CHECK_SAME(decision.clip, 1.0);
+    input.max_norm = 0.0;
+    zi_step_decide(&input, &sum, &state, &decision);
+    CHECK_SAME(decision.clip, 1.0);
+    CHECK_EQ(decision.skip, 0);
+    CHECK_EQ(decision.update, 3);
+}
+
+TEST(divisor_and_loss_scale_are_taken_out)
+{
+    zi_step_input input = plain_input();
+    zi_step_decision decision;
+    zi_step_state state;
+    zi_step_state_init(&state, fixed_scale(1024.0f));
+    input.divisor = 6.0;
+    input.max_norm = 1.0;
+    const double raw = 4.3 * 6.0 * 1024.0;
+    const zi_norm_sum sum = sum_of(raw * raw);
+    zi_step_decide(&input, &sum, &state, &decision);
+    CHECK_NEAR(decision.norm, 4.3, 1e-15);
+    CHECK_SAME(decision.clip, 1.0 / decision.norm);
+    CHECK_SAME((double)decision.grad_scale, (double)(float)(decision.clip / 6144.0));
+    CHECK_SAME((double)decision.loss_scale, 1024.0);
+}
+
+TEST(zero_gradients_are_a_step)
+{
+    zi_step_input input = plain_input();
+    zi_step_decision decision;
+    zi_step_state state;
+    zi_step_state_init(&state, fixed_scale(1.0f));
+    input.max_norm = 1.0;
+    const zi_norm_sum sum = {{0}, 0, 0};
+    zi_step_decide(&input, &sum, &state, &decision);
+    CHECK_SAME(decision.norm, 0.0);
+    CHECK_SAME(decision.clip, 1.0);
+    CHECK_EQ(decision.skip, 0);
+}
+
+TEST(coefficients_follow_the_products_of_each_group)
+{
+    zi_step_input input = plain_input();
+    zi_step_decision decision;
+    zi_step_state state;
+    zi_step_state_init(&state, fixed_scale(1.0f));
+    const zi_norm_sum sum = sum_of(1.0);
+    input.group_count = 3;
+    input.groups[1] = (zero_adamw){0.5f, 0.0f, 0.25f, 1e-6f, 0.125f};
+    input.groups[2] = (zero_adamw){1e-2f, 0.8f, 0.95f, 1e-8f, 0.1f};
+    double product1 = 1.0;
+    double product2 = 1.0;
+    for (int step = 0; step < 5; step++) {
+        input.groups[2].beta1 = 0.8f + 0.01f * (float)step;
+        product1 *= (double)input.groups[2].beta1;
+        product2 *= (double)input.groups[2].beta2;
+        zi_step_decide(&input, &sum, &state, &decision);
+        CHECK_SAME((double)decision.groups[2].step_size,
+                   (double)(float)((double)1e-2f / (1.0 - product1)));
+        CHECK_SAME((double)decision.groups[2].c2_root, (double)(float)sqrt(1.0 - product2));
+    }
+    CHECK_EQ(decision.group_count, 3);
+    CHECK_EQ(decision.update, 5);
+    CHECK_SAME((double)decision.groups[1].step_size, 0.5);
+    CHECK_SAME((double)decision.groups[1].decay, 0.9375);
+    CHECK_SAME((double)decision.groups[1].one_minus_beta1, 1.0);
+    CHECK_SAME((double)decision.groups[1].one_minus_beta2, 0.75);
+    CHECK_SAME((double)decision.groups[1].c2_root, (double)(float)sqrt(1.0 - 0x1p-10));
+    CHECK_SAME((double)decision.groups[0].decay, 1.0);
+    CHECK_SAME((double)decision.groups[0].eps, (double)1e-8f);
+}
+
+TEST(a_skipped_step_leaves_everything_but_the_scale)
+{
+    zi_step_input input = plain_input();
+    zi_step_decision decision;
+    zi_step_state state;
+    zi_step_state_init(
+        &state,
+        (zi_loss_scaler){.scale = 8.0f, .min = 1.0f, .window = 100, .hysteresis = 1, .dynamic = 1});
+    input.max_norm = 1.0;
+    const zi_norm_sum good = sum_of(1.0);
+    zi_step_decide(&input, &good, &state, &decision);
+    const zi_step_state before = state;
+    zi_norm_sum bad = good;
+    bad.infinite_chunks = 2;
+    zi_step_decide(&input, &bad, &state, &decision);
+    CHECK_EQ(decision.skip, 1);
+    CHECK_SAME(decision.norm, (double)INFINITY);
+    CHECK_SAME(decision.clip, 1.0);
+    CHECK_EQ(decision.update, 1);
+    CHECK_SAME((double)decision.loss_scale, 4.0);
+    CHECK_EQ(state.updates, before.updates);
+    CHECK_BYTES(state.beta1_product, before.beta1_product, sizeof before.beta1_product);
+    CHECK_BYTES(state.beta2_product, before.beta2_product, sizeof before.beta2_product);
+    bad.nan_chunks = 1;
+    zi_step_decide(&input, &bad, &state, &decision);
+    CHECK(isnan(decision.norm));
+    CHECK_EQ(decision.skip, 1);
+    CHECK_SAME((double)state.scaler.scale, 2.0);
+    zi_step_decide(&input, &good, &state, &decision);
+    CHECK_EQ(decision.update, 2);
+    CHECK_SAME(state.beta1_product[0], (double)0.9f * (double)0.9f);
+}
+
+/* Runs steps written as text, '.' good and 'x' overflow, and returns the scale after each. */
+static void run_scaler(zi_loss_scaler scaler, const char *steps, const float *expected)
+{
+    for (size_t i = 0; steps[i] != '\0'; i++) {
+        scaler = zi_loss_scaler_next(scaler, steps[i] == 'x');
+        if (scaler.scale != expected[i]) {
+            TEST_FAIL("step %zu of %s: scale %g instead of %g", i, steps, (double)scaler.scale,
+                      (double)expected[i]);
+        }
+    }
+}
+
+TEST(loss_scale_doubles_after_the_window)
+{
+    const zi_loss_scaler scaler = {
+        .scale = 16.0f, .min = 1.0f, .window = 3, .hysteresis = 1, .dynamic = 1};
+    run_scaler(scaler, "......", (const float[]){16, 16, 32, 32, 32, 64});
+    /* An overflow starts the window anew. */
+    run_scaler(scaler, "..x...", (const float[]){16, 16, 8, 8, 8, 16});
+}
+
+TEST(loss_scale_halves_after_the_hysteresis)
+{
+    const zi_loss_scaler scaler = {
+        .scale = 16.0f, .min = 1.0f, .window = 2, .hysteresis = 2, .dynamic = 1};
+    run_scaler(scaler, "xxx", (const float[]){16, 8, 4});
+    run_scaler(scaler, "x.x.xx", (const float[]){16, 16, 16, 16, 16, 8});
+    run_scaler(scaler, "x..xx", (const float[]){16, 16, 32, 32, 16});
+}
+
+TEST(loss_scale_stops_at_the_floor_and_stays_finite)
+{
+    zi_loss_scaler scaler = {
+        .scale = 8.0f, .min = 3.0f, .window = 1, .hysteresis = 1, .dynamic = 1};
+    run_scaler(scaler, "xxx.", (const float[]){4, 3, 3, 6});
+    scaler.scale = 2.0f; /* chosen below the floor: stays */
+    run_scaler(scaler, "xx", (const float[]){2, 2});
+    for (int i = 0; i < 300; i++) {
+        scaler = zi_loss_scaler_next(scaler, 0);
+    }
+    CHECK(isfinite(scaler.scale));
+    CHECK(scaler.scale >= 0x1p100f);
+    scaler = fixed_scale(64.0f);
+    run_scaler(scaler, "xx...x", (const float[]){64, 64, 64, 64, 64, 64});
+}
+
+TEST_MAIN()

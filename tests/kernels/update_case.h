@@ -1,0 +1,251 @@
+/* An optimizer pass over one shard, made from a seed, and the same pass written element by element
+ * from the lane functions: what every instruction set, split and thread count must equal. */
+#ifndef TESTS_KERNELS_UPDATE_CASE_H
+#define TESTS_KERNELS_UPDATE_CASE_H
+
+#include "harness.h"
+
+#include "core/memory.h"
+#include "core/rng.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/math/adamw.h"
+#include "kernels/math/convert.h"
+#include "zero/random.h"
+
+#define CASE_ARRAYS 5 /* grad, param, master, moment1, moment2 */
+
+typedef struct update_types {
+    zero_dtype grad;
+    zero_dtype param;
+    zero_dtype moment;
+    bool master;
+} update_types;
+
+/* `job` points into `memory`, whose gaps between segments must survive. */
+typedef struct update_case {
+    zi_update_job job;
+    zi_step_decision decision;
+    zi_segment segments[16];
+    size_t elements; /* of the shard, gaps included */
+    unsigned char *memory;
+    size_t bytes;
+} update_case;
+
+static inline float case_get(const void *base, zero_dtype dtype, size_t i)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        return ((const float *)base)[i];
+    }
+    const uint16_t value = ((const uint16_t *)base)[i];
+    return dtype == ZERO_DTYPE_BF16 ? zi_f32_from_bf16(value) : zi_f32_from_f16(value);
+}
+
+static inline void case_put(void *base, zero_dtype dtype, size_t i, float value)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        ((float *)base)[i] = value;
+    } else {
+        ((uint16_t *)base)[i] =
+            dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_f32(value) : zi_f16_from_f32(value);
+    }
+}
+
+static inline void case_put_stochastic(void *base, zero_dtype dtype, size_t i, float value,
+                                       uint32_t random)
+{
+    ((uint16_t *)base)[i] = dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_f32_stochastic(value, random)
+                                                     : zi_f16_from_f32_stochastic(value, random);
+}
+
+/* Ordinary values with extremes strewn in. */
+static inline float case_value(const float *normal, uint64_t i, bool squared, bool extremes)
+{
+    static const float odd[] = {0.0f, -0.0f, 0x1p-149f, -0x1p-130f, 1e30f, -3e28f, 0x1p-60f};
+    const float value = extremes && i % 17 == 3 ? odd[i / 17 % 7] : normal[i];
+    return squared ? value * value * 1e-3f : value;
+}
+
+static inline void case_fill(void *base, zero_dtype dtype, size_t count, uint64_t stream,
+                             bool extremes)
+{
+    float *normal = malloc(count * sizeof *normal);
+    CHECK(normal != NULL);
+    zero_random_normal(test_seed, stream, 0, count, 0.0f, 0.02f, normal);
+    /* The fourth array is the second moment, which is never negative. */
+    for (size_t i = 0; i < count; i++) {
+        float value = case_value(normal, i, stream == 4, extremes);
+        value = fabsf(value) > 60000.0f && dtype == ZERO_DTYPE_F16 ? 60000.0f : value;
+        value = stream == 4 && !(value < 1e30f) ? 1e30f : value;
+        case_put(base, dtype, i, value);
+    }
+    free(normal);
+}
+
+/* Two groups, of different hyper-parameters; as the third update would be. */
+static inline void case_decide(zi_step_decision *decision)
+{
+    memset(decision, 0, sizeof *decision);
+    const zero_adamw adamw[2] = {{1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f},
+                                 {3e-2f, 0.8f, 0.95f, 1e-6f, 0.0f}};
+    decision->update = 3;
+    decision->clip = 1.0;
+    decision->grad_scale = 0.37f;
+    decision->group_count = 2;
+    for (uint32_t i = 0; i < 2; i++) {
+        decision->groups[i] = zi_adamw_coeffs_of(adamw[i], pow((double)adamw[i].beta1, 3.0),
+                                                 pow((double)adamw[i].beta2, 3.0));
+    }
+}
+
+static inline void *case_array(update_case *one, size_t index)
+{
+    return one->memory + one->bytes / CASE_ARRAYS * index;
+}
+
+/* A shard of segments of the given counts. The case must not move: its job points into it. */
+static inline void case_create(update_case *one, update_types types, const size_t *counts,
+                               size_t segment_count, bool extremes)
+{
+    memset(one, 0, sizeof *one);
+    case_decide(&one->decision);
+    for (size_t i = 0; i < segment_count; i++) {
+        one->segments[i] = (zi_segment){.offset = one->elements,
+                                        .count = counts[i],
+                                        .tensor_first = 64 * (7 * i + 1) * (i % 3),
+                                        .tensor = (uint32_t)(5 * i + 1),
+                                        .group = (uint32_t)(i % 2),
+                                        .flags = i % 3 == 1 ? ZERO_TENSOR_NO_DECAY : 0};
+        one->elements += (counts[i] + 63) / 64 * 64 + 64 * (i % 2);
+    }
+    one->elements += 64;
+    const size_t pages = (one->elements * sizeof(float) + ZI_PAGE_BYTES - 1) / ZI_PAGE_BYTES;
+    one->bytes = CASE_ARRAYS * pages * ZI_PAGE_BYTES;
+    CHECK_OK(zi_pages_alloc(one->bytes, (void **)&one->memory));
+    memset(one->memory, 0xa5, one->bytes);
+    const bool own_master = types.param == ZERO_DTYPE_F32;
+    one->job = (zi_update_job){
+        .segments = one->segments,
+        .segment_count = segment_count,
+        .grad = case_array(one, 0),
+        .param = case_array(one, 1),
+        .master = types.master && !own_master ? case_array(one, 2) : NULL,
+        .moment1 = case_array(one, 3),
+        .moment2 = case_array(one, 4),
+        .grad_dtype = types.grad,
+        .param_dtype = types.param,
+        .moment_dtype = types.moment,
+        .seed = test_seed,
+        .decision = &one->decision,
+        .update_states = 2,
+    };
+    const zero_dtype dtypes[CASE_ARRAYS] = {types.grad, types.param, ZERO_DTYPE_F32, types.moment,
+                                            types.moment};
+    for (size_t k = 0; k < CASE_ARRAYS; k++) {
+        for (size_t i = 0; i < segment_count; i++) {
+            unsigned char *start = (unsigned char *)case_array(one, k) +
+                                   one->segments[i].offset * zero_dtype_bytes(dtypes[k]);
+            case_fill(start, dtypes[k], counts[i], k, extremes);
+        }
+    }
+}
+
+static inline void case_destroy(update_case *one)
+{
+    zi_pages_free(one->memory, one->bytes);
+}
+
+/* The same bytes again. */
+static inline unsigned char *case_copy(const update_case *one)
+{
+    unsigned char *copy = malloc(one->bytes);
+    CHECK(copy != NULL);
+    memcpy(copy, one->memory, one->bytes);
+    return copy;
+}
+
+/* One element of one segment, in place, from the lane functions alone. */
+static inline void case_element(const zi_update_job *job, const zi_segment *segment, uint64_t index)
+{
+    const size_t i = segment->offset + index;
+    const zi_adamw_coeffs coeffs = job->decision->groups[segment->group];
+    const float decay = (segment->flags & ZERO_TENSOR_NO_DECAY) != 0 ? 1.0f : coeffs.decay;
+    float *master = job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->master;
+    const zi_adamw_state state = {
+        master != NULL ? master[i] : case_get(job->param, job->param_dtype, i),
+        case_get(job->moment1, job->moment_dtype, i), case_get(job->moment2, job->moment_dtype, i)};
+    const float grad = case_get(job->grad, job->grad_dtype, i) * job->decision->grad_scale;
+    const zi_adamw_state next = zi_adamw_lane(state, grad, coeffs, decay);
+    zi_rounding_key key = {job->seed, job->decision->update, segment->tensor, ZI_ROUNDING_PARAM};
+    const uint64_t element = segment->tensor_first + index;
+    if (master != NULL) {
+        master[i] = next.p;
+        if (job->param_dtype != ZERO_DTYPE_F32) {
+            case_put(job->param, job->param_dtype, i, next.p);
+        }
+    } else {
+        case_put_stochastic(job->param, job->param_dtype, i, next.p,
+                            zi_rounding_bits(key, element));
+    }
+    if (job->moment_dtype == ZERO_DTYPE_F32) {
+        ((float *)job->moment1)[i] = next.m;
+        ((float *)job->moment2)[i] = next.v;
+        return;
+    }
+    key.purpose = ZI_ROUNDING_MOMENT1;
+    case_put_stochastic(job->moment1, job->moment_dtype, i, next.m, zi_rounding_bits(key, element));
+    key.purpose = ZI_ROUNDING_MOMENT2;
+    case_put_stochastic(job->moment2, job->moment_dtype, i, next.v, zi_rounding_bits(key, element));
+}
+
+/* The whole job that way; returns the bytes it leaves and puts the case back. */
+static inline unsigned char *case_expected(update_case *one)
+{
+    unsigned char *before = case_copy(one);
+    for (size_t k = 0; k < one->job.segment_count; k++) {
+        for (uint64_t i = 0; i < one->segments[k].count; i++) {
+            case_element(&one->job, &one->segments[k], i);
+        }
+    }
+    unsigned char *after = case_copy(one);
+    memcpy(one->memory, before, one->bytes);
+    free(before);
+    return after;
+}
+
+/* Every combination of types that a job may have. */
+static inline size_t case_types(update_types types[36])
+{
+    const zero_dtype narrow[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+    size_t count = 0;
+    for (int grad = 0; grad < 3; grad++) {
+        for (int param = 0; param < 3; param++) {
+            for (int moment = 0; moment < 2; moment++) {
+                types[count++] = (update_types){narrow[grad], narrow[param], narrow[moment], true};
+                if (param > 0) {
+                    types[count++] =
+                        (update_types){narrow[grad], narrow[param], narrow[moment], false};
+                }
+            }
+        }
+    }
+    return count;
+}
+
+/* AdamW as a caller of the library would write it on top of the callback form. */
+static inline void case_callback(void *user, const zero_update_range *range)
+{
+    const zi_step_decision *decision = user;
+    const zi_adamw_coeffs coeffs = decision->groups[range->group];
+    const float decay = (range->flags & ZERO_TENSOR_NO_DECAY) != 0 ? 1.0f : coeffs.decay;
+    CHECK(range->count >= 1 && range->count <= 4096);
+    CHECK_EQ(range->step, decision->update);
+    for (size_t i = 0; i < range->count; i++) {
+        const zi_adamw_state state = {range->param[i], range->moment1[i], range->moment2[i]};
+        const zi_adamw_state next = zi_adamw_lane(state, range->grad[i], coeffs, decay);
+        range->param[i] = next.p;
+        range->moment1[i] = next.m;
+        range->moment2[i] = next.v;
+    }
+}
+
+#endif

@@ -1,0 +1,603 @@
+/* Owns the tests of the public plan: random models and options from test_seed, held against sizes
+ * computed here from the documented rules, and the texts and hashes that a plan gives. */
+#include "harness.h"
+
+#include "zero/zero.h"
+
+#define RANDOM_MODELS 60
+#define UNITS_MAX 12
+#define TENSORS_MAX 48
+#define PAGE 4096u
+
+typedef struct shape {
+    uint32_t unit;
+    uint64_t count;
+    zero_dtype dtype;
+    bool frozen;
+} shape;
+
+typedef struct described {
+    zero_model *model;
+    uint32_t unit_count;
+    uint32_t tensor_count;
+    shape tensors[TENSORS_MAX];
+} described;
+
+static uint64_t random_state;
+
+static uint64_t random_below(uint64_t bound)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (random_state >> 16) % bound;
+}
+
+static void seed_random(uint64_t salt)
+{
+    random_state = (test_seed * UINT64_C(0x9E3779B97F4A7C15)) ^ (salt + 1);
+    (void)random_below(2);
+}
+
+static void add_tensor(described *d, const shape *tensor)
+{
+    char name[32];
+    (void)snprintf(name, sizeof name, "tensor%u", d->tensor_count);
+    zero_tensor_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.name = name;
+    desc.dims = 1;
+    desc.shape[0] = tensor->count;
+    desc.dtype = tensor->dtype;
+    desc.flags = tensor->frozen ? ZERO_TENSOR_FROZEN : ZERO_TENSOR_PLAIN;
+    uint32_t index = UINT32_MAX;
+    CHECK_OK(zero_tensor_add(d->model, tensor->unit, &desc, &index));
+    CHECK_EQ(index, d->tensor_count);
+    d->tensors[d->tensor_count++] = *tensor;
+}
+
+static void describe(described *d)
+{
+    static const uint64_t sizes[] = {0, 1, 2, 63, 64, 65, 127, 128, 129, 1000, 4369, 32768};
+    memset(d, 0, sizeof *d);
+    CHECK_OK(zero_model_create(&d->model));
+    d->unit_count = 1 + (uint32_t)random_below(UNITS_MAX);
+    for (uint32_t u = 0; u < d->unit_count; u++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "unit%u", u);
+        uint32_t index = UINT32_MAX;
+        CHECK_OK(zero_unit_add(d->model, name, &index));
+        CHECK_EQ(index, u);
+        const uint32_t tensors = (uint32_t)random_below(5);
+        for (uint32_t i = 0; i < tensors && d->tensor_count < TENSORS_MAX; i++) {
+            const shape tensor = {
+                .unit = u,
+                .count = sizes[random_below(sizeof sizes / sizeof sizes[0])],
+                .dtype = (zero_dtype)(1 + random_below(3)),
+                .frozen = random_below(4) == 0,
+            };
+            add_tensor(d, &tensor);
+        }
+    }
+}
+
+static uint64_t up(uint64_t value, uint64_t multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+/* Elements of one unit's flat of a kind: tensors at multiples of 128, the whole in `world` slices
+ * of a multiple of 64. 0 when the unit has no such tensor. */
+static uint64_t flat_count(const described *d, uint32_t unit, zero_dtype dtype, bool frozen,
+                           uint32_t world)
+{
+    uint64_t end = 0;
+    for (uint32_t t = 0; t < d->tensor_count; t++) {
+        const shape *tensor = &d->tensors[t];
+        if (tensor->unit == unit && tensor->dtype == dtype && tensor->frozen == frozen) {
+            end = up(end, 128) + tensor->count;
+        }
+    }
+    return up((end + world - 1) / world, 64) * world;
+}
+
+/* Bytes of the shards of a role, without the rounding of pieces and arenas. */
+typedef struct expected {
+    uint64_t bytes[5];
+    uint32_t pieces;
+} expected;
+
+static expected expect(const described *d, const zero_engine_options *o, const zero_sharding *s)
+{
+    expected e = {{0}, 0};
+    for (uint32_t u = 0; u < d->unit_count; u++) {
+        for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
+            const uint64_t bytes = zero_dtype_bytes((zero_dtype)dtype);
+            const uint64_t trained = flat_count(d, u, (zero_dtype)dtype, false, s->world);
+            const uint64_t frozen = flat_count(d, u, (zero_dtype)dtype, true, s->world);
+            const uint64_t moments = trained / s->optimizer * zero_dtype_bytes(o->moment_dtype);
+            e.bytes[ZERO_ROLE_PARAM] += (trained + frozen) / s->param * bytes;
+            e.bytes[ZERO_ROLE_GRAD] += trained / s->grad * zero_dtype_bytes(o->accum_dtype);
+            if (dtype != ZERO_DTYPE_F32 && o->master_dtype == ZERO_DTYPE_F32) {
+                e.bytes[ZERO_ROLE_MASTER] += trained / s->optimizer * 4;
+            }
+            e.bytes[ZERO_ROLE_MOMENT1] += moments;
+            e.bytes[ZERO_ROLE_MOMENT2] += moments;
+            e.pieces += 2;
+        }
+    }
+    return e;
+}
+
+static zero_engine_options random_options(void)
+{
+    zero_engine_options o = zero_engine_options_init();
+    o.stage = (zero_stage)random_below(5);
+    o.master_dtype = random_below(2) == 0 ? ZERO_DTYPE_NONE : ZERO_DTYPE_DEFAULT;
+    o.moment_dtype = (zero_dtype)random_below(3);
+    o.accum_dtype = (zero_dtype)random_below(3);
+    o.wire_dtype = (zero_dtype)random_below(3);
+    o.grad_dtype = (zero_dtype)random_below(4);
+    o.param_slots = (uint32_t)random_below(6);
+    o.grad_slots = (uint32_t)random_below(4);
+    o.bucket_bytes = random_below(2) == 0 ? 1 : random_below(1 << 16);
+    return o;
+}
+
+static void check_plan(const described *d, const zero_engine_options *o, uint32_t world)
+{
+    zero_plan *plan = NULL;
+    CHECK_OK(zero_plan_create(d->model, o, world, &plan));
+    const zero_sharding s = zero_plan_sharding(plan);
+    const zero_engine_options used = zero_plan_options(plan);
+    const zero_memory memory = zero_plan_memory(plan);
+    const expected e = expect(d, &used, &s);
+    CHECK_EQ(s.world, world);
+    CHECK_EQ(s.grad % s.param, 0);
+    CHECK_EQ(s.optimizer % s.grad, 0);
+    CHECK_EQ(s.world % s.optimizer, 0);
+    uint64_t sum = 0;
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        sum += memory.bytes[role];
+    }
+    CHECK(memory.total_bytes >= sum);
+    CHECK(memory.total_bytes - sum < ZERO_ROLE_COUNT * (uint64_t)PAGE);
+    for (int role = 0; role < 5; role++) {
+        /* Pieces start at multiples of 256 bytes, arenas are whole pages. */
+        CHECK(memory.bytes[role] >= e.bytes[role]);
+        CHECK(memory.bytes[role] - e.bytes[role] < 256 * (uint64_t)e.pieces + PAGE);
+    }
+    zero_plan_destroy(plan);
+}
+
+TEST(plan_bytes_of_random_models)
+{
+    static const uint32_t worlds[] = {1, 2, 3, 4, 5, 8, 128, 1000, 65536};
+    for (uint32_t i = 0; i < RANDOM_MODELS; i++) {
+        seed_random(i);
+        described d;
+        describe(&d);
+        for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+            const zero_engine_options o = random_options();
+            check_plan(&d, &o, worlds[w]);
+        }
+        zero_model_destroy(d.model);
+    }
+}
+
+TEST(plan_of_hybrids)
+{
+    for (uint32_t i = 0; i < RANDOM_MODELS / 4; i++) {
+        seed_random(1000 + i);
+        described d;
+        describe(&d);
+        for (uint32_t shard = 1; shard <= 12; shard++) {
+            for (uint32_t grad = shard; grad <= 12; grad += shard) {
+                for (uint32_t optimizer = grad; optimizer <= 12; optimizer += grad) {
+                    zero_engine_options o = zero_engine_options_init();
+                    o.shard_group = shard;
+                    o.grad_group = grad;
+                    o.optimizer_group = optimizer;
+                    if (12 % optimizer != 0) {
+                        continue;
+                    }
+                    zero_plan *plan = NULL;
+                    CHECK_OK(zero_plan_create(d.model, &o, 12, &plan));
+                    const zero_sharding s = zero_plan_sharding(plan);
+                    CHECK_EQ(s.param, shard);
+                    CHECK_EQ(s.grad, grad);
+                    CHECK_EQ(s.optimizer, optimizer);
+                    zero_plan_destroy(plan);
+                    check_plan(&d, &o, 12);
+                }
+            }
+        }
+        zero_model_destroy(d.model);
+    }
+}
+
+static zero_sharding sharding_of(const zero_engine_options *o, uint32_t world)
+{
+    zero_model *model = NULL;
+    zero_plan *plan = NULL;
+    CHECK_OK(zero_model_create(&model));
+    CHECK_OK(zero_plan_create(model, o, world, &plan));
+    const zero_sharding s = zero_plan_sharding(plan);
+    zero_plan_destroy(plan);
+    zero_model_destroy(model);
+    return s;
+}
+
+static void check_degrees(const zero_engine_options *o, uint32_t param, uint32_t grad,
+                          uint32_t optimizer)
+{
+    const zero_sharding s = sharding_of(o, 8);
+    CHECK_EQ(s.world, 8);
+    CHECK_EQ(s.param, param);
+    CHECK_EQ(s.grad, grad);
+    CHECK_EQ(s.optimizer, optimizer);
+}
+
+TEST(degrees_of_every_stage)
+{
+    zero_engine_options o = zero_engine_options_init();
+    check_degrees(&o, 8, 8, 8);
+    o.stage = ZERO_STAGE_0;
+    check_degrees(&o, 1, 1, 1);
+    o.stage = ZERO_STAGE_1;
+    check_degrees(&o, 1, 1, 8);
+    o.stage = ZERO_STAGE_2;
+    check_degrees(&o, 1, 8, 8);
+    o.stage = ZERO_STAGE_3;
+    check_degrees(&o, 8, 8, 8);
+    o.shard_group = 2;
+    check_degrees(&o, 2, 2, 2);
+    o.optimizer_group = 8;
+    check_degrees(&o, 2, 2, 8);
+    o.grad_group = 4;
+    check_degrees(&o, 2, 4, 8);
+    o.optimizer_group = 0;
+    check_degrees(&o, 2, 4, 4);
+}
+
+static void refuse_groups(uint32_t shard, uint32_t grad, uint32_t optimizer, const char *text)
+{
+    zero_model *model = NULL;
+    CHECK_OK(zero_model_create(&model));
+    zero_engine_options o = zero_engine_options_init();
+    o.shard_group = shard;
+    o.grad_group = grad;
+    o.optimizer_group = optimizer;
+    zero_plan *plan = NULL;
+    CHECK_FAILS(zero_plan_create(model, &o, 8, &plan), ZERO_INVALID_ARGUMENT, text);
+    CHECK(plan == NULL);
+    zero_model_destroy(model);
+}
+
+TEST(groups_that_do_not_divide_are_refused)
+{
+    refuse_groups(3, 0, 0, "shard_group 3");
+    refuse_groups(16, 0, 0, "shard_group 16");
+    refuse_groups(2, 5, 0, "grad_group 5");
+    refuse_groups(4, 2, 0, "grad_group 2");
+    refuse_groups(2, 4, 2, "optimizer_group 2");
+    refuse_groups(2, 0, 7, "optimizer_group 7");
+}
+
+TEST(budget_is_exact)
+{
+    for (uint32_t i = 0; i < 8; i++) {
+        seed_random(2000 + i);
+        described d;
+        describe(&d);
+        zero_engine_options o = random_options();
+        zero_plan *plan = NULL;
+        CHECK_OK(zero_plan_create(d.model, &o, 4, &plan));
+        const uint64_t need = zero_plan_memory(plan).total_bytes;
+        zero_plan_destroy(plan);
+        if (need > 1) {
+            o.device_budget_bytes = need;
+            CHECK_OK(zero_plan_create(d.model, &o, 4, &plan));
+            zero_plan_destroy(plan);
+            o.device_budget_bytes = need - 1;
+            CHECK_FAILS(zero_plan_create(d.model, &o, 4, &plan), ZERO_OUT_OF_MEMORY, "short by 1");
+            char text[32];
+            (void)snprintf(text, sizeof text, "%" PRIu64, need);
+            CHECK(strstr(zero_last_error()->message, text) != NULL);
+        }
+        zero_model_destroy(d.model);
+    }
+}
+
+TEST(table_has_every_role)
+{
+    seed_random(3000);
+    described d;
+    describe(&d);
+    zero_plan *plan = NULL;
+    CHECK_OK(zero_plan_create(d.model, NULL, 4, &plan));
+    const zero_memory memory = zero_plan_memory(plan);
+    const size_t bytes = zero_plan_print(plan, NULL, 0);
+    CHECK(bytes > 0);
+    char *text = malloc(bytes + 1);
+    CHECK(text != NULL);
+    CHECK_EQ(zero_plan_print(plan, text, bytes + 1), bytes);
+    CHECK_EQ(strlen(text), bytes);
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        const char *line = text;
+        const char *name = zero_role_name((zero_role)role);
+        /* "param" begins two names: the line must go on with a space and the bytes. */
+        char number[32];
+        (void)snprintf(number, sizeof number, " %" PRIu64 " ", memory.bytes[role]);
+        bool found = false;
+        while (line != NULL && !found) {
+            const char *end = strchr(line, '\n');
+            const char *bytes_at = strstr(line, number);
+            found = strncmp(line, name, strlen(name)) == 0 && bytes_at != NULL &&
+                    (end == NULL || bytes_at < end);
+            line = end != NULL ? end + 1 : NULL;
+        }
+        if (!found) {
+            TEST_FAIL("no line for %s with%sbytes in:\n%s", name, number, text);
+        }
+    }
+    char cut[24];
+    memset(cut, 'x', sizeof cut);
+    CHECK_EQ(zero_plan_print(plan, cut, sizeof cut), bytes);
+    CHECK_EQ(cut[sizeof cut - 1], 0);
+    CHECK_BYTES(cut, text, sizeof cut - 1);
+    free(text);
+    zero_plan_destroy(plan);
+    zero_model_destroy(d.model);
+}
+
+static zero_engine_options resolved(zero_dtype dtype, const zero_engine_options *options)
+{
+    zero_model *model = NULL;
+    uint32_t unit = 0;
+    uint32_t tensor = 0;
+    zero_tensor_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.name = "weight";
+    desc.dtype = dtype;
+    CHECK_OK(zero_model_create(&model));
+    CHECK_OK(zero_unit_add(model, "layer", &unit));
+    CHECK_OK(zero_tensor_add(model, unit, &desc, &tensor));
+    zero_plan *plan = NULL;
+    CHECK_OK(zero_plan_create(model, options, 4, &plan));
+    const zero_engine_options out = zero_plan_options(plan);
+    zero_plan_destroy(plan);
+    zero_model_destroy(model);
+    return out;
+}
+
+TEST(defaults_are_resolved)
+{
+    const zero_engine_options o = resolved(ZERO_DTYPE_BF16, NULL);
+    CHECK_EQ(o.struct_bytes, sizeof o);
+    CHECK_EQ(o.stage, ZERO_STAGE_3);
+    CHECK_EQ(o.shard_group, 4);
+    CHECK_EQ(o.grad_group, 4);
+    CHECK_EQ(o.optimizer_group, 4);
+    CHECK_EQ(o.grad_dtype, ZERO_DTYPE_BF16);
+    CHECK_EQ(o.wire_dtype, ZERO_DTYPE_BF16);
+    CHECK_EQ(o.accum_dtype, ZERO_DTYPE_F32);
+    CHECK_EQ(o.master_dtype, ZERO_DTYPE_F32);
+    CHECK_EQ(o.moment_dtype, ZERO_DTYPE_F32);
+    CHECK_EQ(o.optimizer, ZERO_OPTIMIZER_ADAMW);
+    CHECK_EQ(o.param_slots, 3);
+    CHECK_EQ(o.grad_slots, 2);
+    CHECK_EQ(o.look_ahead, 1);
+    CHECK_EQ(o.no_prefetch, 0);
+    CHECK_EQ(o.bucket_bytes, 1 << 20);
+    CHECK_EQ(o.device_budget_bytes, 0);
+    CHECK_SAME(o.loss_scale, 1.0f);
+    CHECK_EQ(o.loss_scale_static, 1);
+    CHECK_EQ(o.loss_scale_window, 2000);
+    CHECK_EQ(o.loss_scale_hysteresis, 1);
+    CHECK_SAME(o.loss_scale_min, 1.0f);
+    const zero_engine_options half = resolved(ZERO_DTYPE_F16, NULL);
+    CHECK_SAME(half.loss_scale, 65536.0f);
+    CHECK_EQ(half.loss_scale_static, 0);
+    CHECK_EQ(half.grad_dtype, ZERO_DTYPE_F16);
+    zero_engine_options wide = zero_engine_options_init();
+    wide.grad_dtype = ZERO_DTYPE_F32;
+    CHECK_EQ(resolved(ZERO_DTYPE_BF16, &wide).wire_dtype, ZERO_DTYPE_F32);
+}
+
+TEST(defaults_equal_their_values)
+{
+    /* What is resolved resolves to itself. */
+    const zero_engine_options once = resolved(ZERO_DTYPE_F16, NULL);
+    const zero_engine_options twice = resolved(ZERO_DTYPE_F16, &once);
+    CHECK_BYTES(&once, &twice, sizeof once);
+}
+
+TEST(older_and_newer_structs)
+{
+    zero_engine_options o = zero_engine_options_init();
+    o.stage = ZERO_STAGE_1;
+    o.param_slots = 5;
+    o.struct_bytes = offsetof(zero_engine_options, param_slots);
+    const zero_engine_options old = resolved(ZERO_DTYPE_F32, &o);
+    CHECK_EQ(old.stage, ZERO_STAGE_1);
+    CHECK_EQ(old.param_slots, 3);
+    struct {
+        zero_engine_options known;
+        unsigned char more[16];
+    } newer;
+    memset(&newer, 0, sizeof newer);
+    newer.known = zero_engine_options_init();
+    newer.known.struct_bytes = sizeof newer;
+    newer.known.stage = ZERO_STAGE_2;
+    CHECK_EQ(resolved(ZERO_DTYPE_F32, &newer.known).stage, ZERO_STAGE_2);
+    newer.more[9] = 1;
+    zero_model *model = NULL;
+    zero_plan *plan = NULL;
+    CHECK_OK(zero_model_create(&model));
+    CHECK_FAILS(zero_plan_create(model, &newer.known, 2, &plan), ZERO_UNSUPPORTED, "bytes");
+    newer.known.struct_bytes = 0;
+    CHECK_FAILS(zero_plan_create(model, &newer.known, 2, &plan), ZERO_INVALID_ARGUMENT,
+                "struct_bytes");
+    zero_model_destroy(model);
+}
+
+TEST(world_sizes_out_of_range)
+{
+    zero_model *model = NULL;
+    zero_plan *plan = NULL;
+    CHECK_OK(zero_model_create(&model));
+    CHECK_FAILS(zero_plan_create(model, NULL, 0, &plan), ZERO_INVALID_ARGUMENT, "0");
+    CHECK_FAILS(zero_plan_create(model, NULL, 65537, &plan), ZERO_INVALID_ARGUMENT, "65537");
+    CHECK_FAILS(zero_plan_create(NULL, NULL, 1, &plan), ZERO_INVALID_ARGUMENT, "model");
+    CHECK_FAILS(zero_plan_create(model, NULL, 1, NULL), ZERO_INVALID_ARGUMENT, "plan");
+    zero_model_destroy(model);
+}
+
+/* Frozen tensors cost their parameters and nothing else. */
+TEST(frozen_tensors_cost_only_parameters)
+{
+    for (int frozen = 0; frozen < 2; frozen++) {
+        described d;
+        memset(&d, 0, sizeof d);
+        CHECK_OK(zero_model_create(&d.model));
+        uint32_t unit = 0;
+        CHECK_OK(zero_unit_add(d.model, "layer", &unit));
+        d.unit_count = 1;
+        add_tensor(&d, &(shape){0, 100000, ZERO_DTYPE_BF16, frozen == 1});
+        zero_plan *plan = NULL;
+        CHECK_OK(zero_plan_create(d.model, NULL, 4, &plan));
+        const zero_memory memory = zero_plan_memory(plan);
+        CHECK(memory.bytes[ZERO_ROLE_PARAM] >= 50000);
+        for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+            const bool always = role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT;
+            if ((memory.bytes[role] != 0) != (always || frozen == 0)) {
+                TEST_FAIL("%s, frozen %d: %" PRIu64 " bytes", zero_role_name((zero_role)role), frozen,
+                          memory.bytes[role]);
+            }
+        }
+        zero_plan_destroy(plan);
+        zero_model_destroy(d.model);
+    }
+}
+
+typedef struct variant {
+    uint64_t rows;
+    const char *name;
+    const char *unit;
+    zero_dtype dtype;
+    uint32_t flags;
+    uint32_t group;
+    uint32_t world;
+    uint32_t dims;
+    bool tied;
+    zero_engine_options options;
+} variant;
+
+static variant plain_variant(void)
+{
+    return (variant){.rows = 100,
+                     .name = "weight",
+                     .unit = "layer",
+                     .dtype = ZERO_DTYPE_BF16,
+                     .world = 4,
+                     .dims = 1,
+                     .options = zero_engine_options_init()};
+}
+
+static uint64_t hash_of(const variant *v)
+{
+    zero_model *model = NULL;
+    uint32_t unit = 0;
+    uint32_t other = 0;
+    uint32_t tensor = 0;
+    zero_tensor_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.name = v->name;
+    desc.dims = v->dims;
+    desc.shape[0] = v->rows;
+    desc.shape[1] = 1;
+    desc.dtype = v->dtype;
+    desc.flags = v->flags;
+    desc.group = v->group;
+    CHECK_OK(zero_model_create(&model));
+    CHECK_OK(zero_unit_add(model, v->unit, &unit));
+    CHECK_OK(zero_unit_add(model, "head", &other));
+    CHECK_OK(zero_tensor_add(model, unit, &desc, &tensor));
+    if (v->tied) {
+        CHECK_OK(zero_tensor_tie(model, other, tensor));
+    }
+    zero_plan *plan = NULL;
+    CHECK_OK(zero_plan_create(model, &v->options, v->world, &plan));
+    const uint64_t hash = zero_plan_hash(plan);
+    zero_plan_destroy(plan);
+    zero_model_destroy(model);
+    return hash;
+}
+
+#define CHECK_HASH(change, equal)                                             \
+    do {                                                                      \
+        variant v = plain_variant();                                          \
+        const uint64_t before = hash_of(&v);                                  \
+        change;                                                               \
+        const uint64_t after = hash_of(&v);                                   \
+        if ((before == after) != (equal)) {                                   \
+            TEST_FAIL("%s: hash %s", #change, (equal) ? "differs" : "stays"); \
+        }                                                                     \
+    } while (0)
+
+static void update_nothing(void *user, const zero_update_range *range)
+{
+    (void)user;
+    (void)range;
+}
+
+TEST(hash_covers_what_ranks_agree_on)
+{
+    CHECK_HASH((void)v, true);
+    CHECK_HASH(v.rows = 101, false);
+    CHECK_HASH(v.dims = 2, false);
+    CHECK_HASH(v.name = "weighs", false);
+    CHECK_HASH(v.unit = "other", false);
+    CHECK_HASH(v.dtype = ZERO_DTYPE_F16, false);
+    CHECK_HASH(v.flags = ZERO_TENSOR_NO_DECAY, false);
+    CHECK_HASH(v.flags = ZERO_TENSOR_FROZEN, false);
+    CHECK_HASH(v.group = 1, false);
+    CHECK_HASH(v.world = 8, false);
+    CHECK_HASH(v.tied = true, false);
+    CHECK_HASH(v.options.stage = ZERO_STAGE_2, false);
+    CHECK_HASH(v.options.shard_group = 2, false);
+    CHECK_HASH(v.options.shard_group = 2; v.options.grad_group = 4, false);
+    CHECK_HASH(v.options.grad_dtype = ZERO_DTYPE_F32, false);
+    CHECK_HASH(v.options.wire_dtype = ZERO_DTYPE_F32, false);
+    CHECK_HASH(v.options.accum_dtype = ZERO_DTYPE_BF16, false);
+    CHECK_HASH(v.options.master_dtype = ZERO_DTYPE_NONE, false);
+    CHECK_HASH(v.options.moment_dtype = ZERO_DTYPE_BF16, false);
+    CHECK_HASH(v.options.reduction = ZERO_REDUCTION_EXACT, false);
+    CHECK_HASH(v.options.accumulation = ZERO_ACCUMULATION_LOCAL, false);
+    CHECK_HASH(v.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
+               v.options.update = update_nothing, false);
+    CHECK_HASH(v.options.param_slots = 4, false);
+    CHECK_HASH(v.options.grad_slots = 3, false);
+    CHECK_HASH(v.options.look_ahead = 2, false);
+    CHECK_HASH(v.options.no_prefetch = 1, false);
+    CHECK_HASH(v.options.bucket_bytes = 1, false);
+    CHECK_HASH(v.options.loss_scale = 8.0f, false);
+    CHECK_HASH(v.options.loss_scale_window = 7, false);
+    CHECK_HASH(v.options.loss_scale_hysteresis = 3, false);
+    CHECK_HASH(v.options.loss_scale_min = 4.0f, false);
+    CHECK_HASH(v.options.grad_divisor = 3.0f, false);
+    CHECK_HASH(v.options.seed = 5, false);
+}
+
+TEST(hash_ignores_what_a_rank_decides_alone)
+{
+    CHECK_HASH(v.options.threads = 7, true);
+    CHECK_HASH(v.options.poison_released = 1, true);
+    CHECK_HASH(v.options.device_budget_bytes = UINT64_C(1) << 40, true);
+    CHECK_HASH(v.options.update_user = &v, true);
+    CHECK_HASH(v.options.stage = ZERO_STAGE_3, true);
+    CHECK_HASH(v.options.param_slots = 3, true);
+}
+
+TEST_MAIN()
