@@ -20,7 +20,8 @@ typedef enum zero_log_level {
 } zero_log_level;
 
 /** Receives one message without a final newline. May be called from any of the library's threads,
- * one call at a time. */
+ * one
+ *  call at a time; it must not call zero_log_set. */
 typedef void (*zero_log_fn)(void *user, zero_log_level level, const char *message);
 
 /** Send messages to `fn` (NULL: silence). Threads: safe, but meant to be called once, at start. */

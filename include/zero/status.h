@@ -39,8 +39,7 @@ typedef struct zero_error {
     int32_t native;     /**< errno, MPI or CUDA code, or 0 */
     int32_t line;       /**< source line where the fault was found */
     const char *file;   /**< source file where the fault was found */
-    char
-        message[256]; /**< values and remedy, one line, never truncated in the middle of a number */
+    char message[256];  /**< values and remedy, one line, cut at its end when too long */
 } zero_error;
 
 /** The calling thread's error record. Ownership: thread-local storage of the library, overwritten

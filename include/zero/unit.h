@@ -8,7 +8,8 @@
  *        backward:  acquire unit, acquire its gradient, compute, gradient ready, release unit
  *      zero_micro_end(engine)
  *
- *  Every rank makes the same calls in the same order, but a rank may leave units out. */
+ *  Every rank makes the same calls in the same order, but a rank may leave units out. A unit that
+ * stays acquired while others of its size are gathered must be held so by every rank. */
 #ifndef ZERO_UNIT_H
 #define ZERO_UNIT_H
 
@@ -24,7 +25,10 @@ ZERO_BEGIN
 /** What the caller is doing with a unit. */
 typedef enum zero_pass {
     ZERO_PASS_FORWARD = 1,  /**< forward of a micro-step */
-    ZERO_PASS_BACKWARD = 2, /**< backward of a micro-step, recomputation included */
+    ZERO_PASS_BACKWARD = 2, /**< backward of a micro-step, and the unit's recomputation just before
+                               it. Tells that backward has come to this unit: gradients of units
+                                 too far behind it to find a slot are taken as left out. Recompute
+                                 several units ahead of their backward with ZERO_PASS_FORWARD */
     ZERO_PASS_EVAL = 3      /**< forward outside any micro-step; leaves the recorded order alone */
 } zero_pass;
 

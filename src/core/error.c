@@ -40,15 +40,18 @@ const char *zero_status_text(zero_status status)
 zero_status zi_error_set(zero_status status, int native, const char *file, int line,
                          const char *format, ...)
 {
+    /* Formatted aside: an argument may be the record's own last message. */
+    char message[sizeof last_error.message];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    memcpy(last_error.message, message, sizeof message);
     const char *slash = strrchr(file, '/');
     last_error.status = status;
     last_error.native = native;
     last_error.file = slash != NULL ? slash + 1 : file;
     last_error.line = line;
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(last_error.message, sizeof last_error.message, format, args);
-    va_end(args);
     return status;
 }
 

@@ -3,9 +3,11 @@
  * serialises callers. */
 #include "core/thread.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
+#include "core/check.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/memory.h"
@@ -34,7 +36,7 @@ struct zi_pool {
 zero_status zi_thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
 {
     const int code =
-        zi_fault_hit(ZI_FAULT_THREAD) ? 11 : pthread_create(thread, NULL, run, argument);
+        zi_fault_hit(ZI_FAULT_THREAD) ? EAGAIN : pthread_create(thread, NULL, run, argument);
     if (code != 0) {
         ZI_FAIL_NATIVE(ZERO_DEVICE, code,
                        "cannot start a thread: %s; raise the limit on processes (ulimit -u)",
@@ -73,6 +75,7 @@ static void *worker_run(void *argument)
 zero_status zi_pool_create(uint32_t thread_count, zi_pool **out)
 {
     *out = NULL;
+    zi_assert_cmp(thread_count, >=, 1);
     zi_pool *pool = NULL;
     ZI_TRY(zi_calloc(1, sizeof *pool, (void **)&pool));
     pool->thread_count = thread_count;

@@ -88,6 +88,12 @@ static zero_status compare(zero_world *world, const zi_layout *layout, zero_stat
         return planned; /* the caller's last error still says why */
     }
     const uint32_t refused = first_unlike(all, size, 0, ZERO_OK);
+    if (refused < size && all[(size_t)refused * ROUND_WORDS] == ZERO_OUT_OF_MEMORY) {
+        ZI_FAIL(ZERO_OUT_OF_MEMORY,
+                "rank %" PRIu32 " has no memory left, or too small a budget, for "
+                "the plan; its own error says how much",
+                refused);
+    }
     if (refused < size) {
         ZI_FAIL(ZERO_MISMATCH,
                 "rank %" PRIu32 " refused its model or options with %s, this rank did "

@@ -3,6 +3,7 @@
 #include "zero/engine.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -317,10 +318,14 @@ void zero_engine_destroy(zero_engine *engine)
     }
     zi_comm *comm = engine->world->comm;
     if (engine->micro_open || engine->step_due) {
-        /* The streams may wait for ranks that wait for calls this rank will never make. */
+        /* The streams may wait for ranks that wait for calls this rank will never make. Why it
+         * stops is most likely what failed last on this thread. */
+        const zero_error *last = zero_last_error();
         zero_error error = {.status = ZERO_COMM, .file = "engine.c", .line = __LINE__};
-        static const char text[] = "a rank destroyed its engine in the middle of a step";
-        memcpy(error.message, text, sizeof text);
+        (void)snprintf(error.message, sizeof error.message,
+                       "a rank destroyed its engine in the middle of a step%s%.180s",
+                       last->status != ZERO_OK ? "; its last error: " : "",
+                       last->status != ZERO_OK ? last->message : "");
         comm->ops->abort(comm, &error);
     }
     destroy_streams(engine);

@@ -109,6 +109,9 @@ static zero_status acquire(zero_engine *engine, uint32_t unit, zero_pass pass, z
     ZI_TRY(zi_engine_check_unit(engine, unit));
     ZI_TRY(check_pass(engine, unit, pass));
     ZI_TRY(wrap(engine, stream, &target));
+    if (pass == ZERO_PASS_BACKWARD) {
+        ZI_TRY(zi_grads_pass(engine->grads, unit));
+    }
     const zi_unit_place *place = &engine->layout->units[unit];
     const uint32_t *owners = engine->layout->owners + place->owner_first;
     uint32_t taken = 0;
@@ -125,7 +128,7 @@ static zero_status acquire(zero_engine *engine, uint32_t unit, zero_pass pass, z
          * report. */
         const zero_error error = *zero_last_error();
         while (taken > 0) {
-            (void)zi_params_release(engine->params, owners[--taken], target);
+            (void)zi_params_release(engine->params, owners[--taken], unit, target);
         }
         return zi_error_adopt(&error);
     }
@@ -145,10 +148,10 @@ static zero_status release(zero_engine *engine, uint32_t unit, zero_stream strea
     ZI_TRY(zi_engine_check_unit(engine, unit));
     ZI_TRY(wrap(engine, stream, &target));
     const zi_unit_place *place = &engine->layout->units[unit];
-    ZI_TRY(zi_params_release(engine->params, unit, target));
+    ZI_TRY(zi_params_release(engine->params, unit, unit, target));
     for (uint32_t i = 0; i < place->owner_count; i++) {
         ZI_TRY(zi_params_release(engine->params, engine->layout->owners[place->owner_first + i],
-                                 target));
+                                 unit, target));
     }
     return ZERO_OK;
 }

@@ -72,27 +72,27 @@ static uint64_t hash_tensor(const zi_tensor_info *info)
     return zi_hash_u64(hash, (uint64_t)info->dtype);
 }
 
+static uint64_t hash_option(const zi_layout *layout, uint32_t option)
+{
+    const unsigned char *options = (const unsigned char *)&layout->options;
+    const uint64_t hash = zi_hash_u64(ZI_HASH_START, option);
+    return zi_hash_bytes(hash, options + option_items[option].at, option_items[option].bytes);
+}
+
 uint64_t zi_layout_item_hash(const zi_layout *layout, uint32_t item)
 {
-    if (item < OPTION_ITEMS) {
-        const unsigned char *options = (const unsigned char *)&layout->options;
-        const uint64_t hash = zi_hash_u64(ZI_HASH_START, item);
-        return zi_hash_bytes(hash, options + option_items[item].at, option_items[item].bytes);
-    }
-    item -= OPTION_ITEMS;
     if (item < layout->unit_count) {
         return hash_unit(layout, item);
     }
-    return hash_tensor(&layout->tensor_infos[item - layout->unit_count]);
+    item -= layout->unit_count;
+    if (item < layout->tensor_count) {
+        return hash_tensor(&layout->tensor_infos[item]);
+    }
+    return hash_option(layout, item - layout->tensor_count);
 }
 
 void zi_layout_item_text(const zi_layout *layout, uint32_t item, char *text, size_t text_bytes)
 {
-    if (item < OPTION_ITEMS) {
-        (void)snprintf(text, text_bytes, "option %s", option_items[item].name);
-        return;
-    }
-    item -= OPTION_ITEMS;
     if (item < layout->unit_count) {
         (void)snprintf(text, text_bytes, "unit %" PRIu32 " \"%.60s\"", item,
                        layout->unit_infos[item].name);
@@ -102,6 +102,11 @@ void zi_layout_item_text(const zi_layout *layout, uint32_t item, char *text, siz
     if (item < layout->tensor_count) {
         (void)snprintf(text, text_bytes, "tensor %" PRIu32 " \"%.60s\"", item,
                        layout->tensor_infos[item].name);
+        return;
+    }
+    item -= layout->tensor_count;
+    if (item < OPTION_ITEMS) {
+        (void)snprintf(text, text_bytes, "option %s", option_items[item].name);
         return;
     }
     (void)snprintf(text, text_bytes, "the number of units or tensors");

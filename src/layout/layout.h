@@ -119,7 +119,7 @@ void zi_layout_destroy(zi_layout *layout); /* accepts NULL */
 zero_status zi_layout_make_buckets(zi_layout *layout);
 zero_status zi_layout_make_classes(zi_layout *layout);
 
-/* What ranks must agree on, item by item: options, then units, then tensors. */
+/* What ranks must agree on, item by item: units, then tensors, then options. */
 uint32_t zi_layout_item_count(const zi_layout *layout);
 uint64_t zi_layout_item_hash(const zi_layout *layout, uint32_t item);
 void zi_layout_item_text(const zi_layout *layout, uint32_t item, char *text, size_t text_bytes);

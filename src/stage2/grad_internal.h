@@ -11,12 +11,14 @@ typedef struct grad_unit {
     uint32_t ties_done; /* of those units, how many are ready in this micro-step */
     bool own_done;      /* declared ready by its own name in this micro-step */
     bool ready;         /* complete: counted in its bucket */
+    uint32_t turn;      /* its bucket; for a unit without one, that of the trained unit after it */
     bool zeroed;        /* in-place flats hold this step's sum, not the last one's */
 } grad_unit;
 
 typedef struct grad_bucket {
     uint32_t slot; /* in its class; ZI_NO_INDEX: none */
     uint32_t ready_count;
+    uint32_t behind; /* buckets before this one are over when backward comes to here */
     zi_event *ready;
     zi_event *reduced;
 } grad_bucket;

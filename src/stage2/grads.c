@@ -34,6 +34,41 @@ static zero_status allocate(zi_grads *grads)
     return zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.replica);
 }
 
+/* Buckets before this one were reduced before `bucket` can have found a slot: in its class, one
+ * more than the slots. */
+static uint32_t behind(const zi_grads *grads, uint32_t bucket)
+{
+    const zi_bucket *buckets = grads->layout->buckets;
+    const uint32_t class = buckets[bucket].grad_class;
+    if (class == ZI_NO_INDEX) {
+        return 0;
+    }
+    uint32_t seen = 0;
+    for (uint32_t b = bucket + 1; b-- > 0;) {
+        seen += buckets[b].grad_class == class;
+        if (seen > grads->layout->grad_classes[class].slot_count) {
+            return b + 1;
+        }
+    }
+    return 0;
+}
+
+static void find_turns(zi_grads *grads)
+{
+    uint32_t turn = 0;
+    for (uint32_t u = grads->layout->unit_count; u-- > 0;) {
+        const uint32_t bucket = grads->layout->units[u].bucket;
+        turn = bucket != ZI_NO_INDEX ? bucket : turn;
+        grads->units[u].turn = turn;
+    }
+    uint32_t most = 0;
+    for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
+        const uint32_t own = behind(grads, b);
+        most = own > most ? own : most;
+        grads->buckets[b].behind = most;
+    }
+}
+
 static zero_status build(zi_grads *grads)
 {
     const zi_device *device = grads->desc.device;
@@ -43,6 +78,7 @@ static zero_status build(zi_grads *grads)
         ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].ready));
         ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].reduced));
     }
+    find_turns(grads);
     return device->ops->event_create(device->self, &grads->consumed);
 }
 
@@ -97,7 +133,7 @@ void zi_grads_micro_begin(zi_grads *grads, bool first, bool last)
     grads->next = 0;
     for (uint32_t u = 0; u < grads->layout->unit_count; u++) {
         const bool zeroed = !first && grads->units[u].zeroed;
-        grads->units[u] = (grad_unit){.zeroed = zeroed};
+        grads->units[u] = (grad_unit){.zeroed = zeroed, .turn = grads->units[u].turn};
     }
     for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
         grads->buckets[b].ready_count = 0;
@@ -142,6 +178,18 @@ static bool bucket_in_use(const zi_grads *grads, uint32_t bucket)
         }
     }
     return false;
+}
+
+zero_status zi_grads_pass(zi_grads *grads, uint32_t unit)
+{
+    const uint32_t turn = grads->units[unit].turn;
+    if (grads->layout->bucket_count == 0) {
+        return ZERO_OK;
+    }
+    while (grads->next < grads->buckets[turn].behind && !bucket_in_use(grads, grads->next)) {
+        ZI_TRY(zi_grads_reduce_next(grads));
+    }
+    return ZERO_OK;
 }
 
 static zero_status no_slot(const zi_grads *grads, uint32_t unit, uint32_t class)
@@ -225,10 +273,11 @@ static zero_status open_unit(zi_grads *grads, uint32_t unit, zi_stream *stream)
     }
     if (bucket < grads->next) {
         ZI_FAIL(ZERO_STATE,
-                "unit %" PRIu32 " \"%.40s\": its gradient comes after its turn in the order "
-                "of backward; raise grad_slots above %" PRIu32 " or describe units in the "
-                "order forward uses them",
-                unit, name_of(grads, unit), grads->layout->options.grad_slots);
+                "unit %" PRIu32
+                " \"%.40s\": backward has gone so far past it that its gradient was "
+                "taken as left out; raise grad_slots, describe units in the order of forward, or "
+                "recompute several units with ZERO_PASS_FORWARD",
+                unit, name_of(grads, unit));
     }
     ZI_TRY(take_slot(grads, unit, stream));
     ZI_TRY(zero_in_place(grads, unit, stream));
@@ -254,6 +303,7 @@ zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
                 "unit %" PRIu32 " \"%.60s\" has no trained tensor, so it has no gradient", unit,
                 name_of(grads, unit));
     }
+    ZI_TRY(zi_grads_pass(grads, unit));
     for (uint32_t i = 0; i < place->owner_count; i++) {
         ZI_TRY(open_unit(grads, grads->layout->owners[place->owner_first + i], stream));
     }

@@ -10,8 +10,11 @@
  * ranks uses the wire type; later ones the accumulator's.
  *
  * Buckets are reduced in one order on all ranks, that of backward through the units as described. A
- * bucket that never came is reduced as zeros, at the end of the micro-step or when its turn holds
- * up the slots.
+ * bucket that does not come is reduced as zeros: when backward has gone so far that its slot, or an
+ * earlier one's, must have been lent again; when its turn holds up the slots; or at the end of the
+ * micro-step. The first rule keeps ranks that leave units out from waiting in a circle: who waits
+ * for a slot waits for the reduction of a bucket that every rank has enqueued before it waits for
+ * anything further on.
  *
  * Events, per bucket (recorded by -> waited for by):
  *   ready    the caller's stream, at each gradient ready -> reduce stream, before the reduction
@@ -47,6 +50,8 @@ typedef struct zi_grads_desc {
 zero_status zi_grads_create(const zi_grads_desc *desc, zi_grads **out);
 void zi_grads_destroy(zi_grads *grads); /* accepts NULL; the reduce stream is idle or gone */
 
+/* Backward has come to `unit`: buckets too far behind to keep a slot are left out on this rank. */
+zero_status zi_grads_pass(zi_grads *grads, uint32_t unit);
 /* first: of this step. last: the boundary. */
 void zi_grads_micro_begin(zi_grads *grads, bool first, bool last);
 zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream);

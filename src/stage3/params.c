@@ -13,9 +13,10 @@
 
 typedef struct param_unit {
     zi_unit_state state;
-    uint32_t use_count;
-    uint32_t slot;    /* in its class; ZI_NO_INDEX: none */
-    uint64_t touched; /* when the schedule last came by; the smallest is evicted first */
+    uint32_t use_count; /* acquires, by any name */
+    uint32_t own_count; /* of these, by the unit's own name */
+    uint32_t slot;      /* in its class; ZI_NO_INDEX: none */
+    uint64_t touched;   /* when the schedule last came by; the smallest is evicted first */
     zi_event *gathered;
     zi_event *released;
     zi_event *updated;
@@ -368,6 +369,7 @@ zero_status zi_params_acquire(zi_params *params, uint32_t unit, uint32_t via, ze
     }
     target->state = zi_unit_on(target->state, ZI_ON_ACQUIRE).next;
     target->use_count++;
+    target->own_count += unit == via;
     if (params->split && target->use_count == 1) {
         ZI_TRY(look_ahead(params, &params->schedules[pass == ZERO_PASS_EVAL]));
     }
@@ -376,19 +378,21 @@ zero_status zi_params_acquire(zi_params *params, uint32_t unit, uint32_t via, ze
                                        &params->desc.stats->acquire_wait_ns);
 }
 
-zero_status zi_params_release(zi_params *params, uint32_t unit, zi_stream *stream)
+zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi_stream *stream)
 {
     param_unit *target = &params->units[unit];
     const zi_unit_event event = target->use_count > 1 ? ZI_ON_RELEASE : ZI_ON_RELEASE_LAST;
     const zi_unit_step step = zi_unit_on(target->state, event);
-    if (step.action == ZI_DO_REFUSE) {
+    const bool own = unit == via;
+    if (step.action == ZI_DO_REFUSE || (own && target->own_count == 0)) {
         ZI_FAIL(ZERO_STATE,
-                "unit %" PRIu32 " \"%.60s\" is %s, not acquired; release it once per "
-                "acquire",
-                unit, params->layout->unit_infos[unit].name, zi_unit_state_name(target->state));
+                "unit %" PRIu32 " \"%.60s\" is %s, not acquired%s; release it once per acquire",
+                unit, params->layout->unit_infos[unit].name, zi_unit_state_name(target->state),
+                target->use_count != 0 ? " by its own name" : "");
     }
     target->state = step.next;
     target->use_count--;
+    target->own_count -= own;
     if (!params->split || target->use_count != 0) {
         return ZERO_OK;
     }

@@ -35,7 +35,7 @@ void zi_params_destroy(zi_params *params); /* accepts NULL; the gather stream is
 /* via: the unit that the caller asked for, `unit` itself or one that ties to it. */
 zero_status zi_params_acquire(zi_params *params, uint32_t unit, uint32_t via, zero_pass pass,
                               zi_stream *stream);
-zero_status zi_params_release(zi_params *params, uint32_t unit, zi_stream *stream);
+zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi_stream *stream);
 
 /* The full tensor while its unit is in use, else NULL (also for a tensor of no elements: see
  * in_use). */

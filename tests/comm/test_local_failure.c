@@ -169,6 +169,37 @@ TEST(allocation_is_agreed)
     CHECK_EQ(atomic_load(&failures), 1);
 }
 
+/* One member has no memory for its side of a group and goes on living: the other hears of it. */
+static zero_status one_group_fails(zero_world *world, void *user)
+{
+    (void)user;
+    const uint32_t members[2] = {0, 1};
+    zi_comm *comm = world->comm;
+    zi_group *group = NULL;
+    if (comm->rank == 0) {
+        CHECK_OK(comm->ops->group_create(comm, &world->device, members, 2, "pair", &group));
+    }
+    CHECK_OK(zero_world_barrier(world));
+    if (comm->rank == 1) {
+        zi_fault_arm(ZI_FAULT_ALLOC, 1);
+        CHECK_FAILS(comm->ops->group_create(comm, &world->device, members, 2, "pair", &group),
+                    ZERO_OUT_OF_MEMORY, "bookkeeping");
+        CHECK(group == NULL);
+        zi_fault_arm(ZI_FAULT_ALLOC, 0);
+    } else {
+        zi_stream *host = NULL;
+        CHECK_OK(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &host));
+        CHECK_FAILS(zi_group_submit(group, host, NULL, 0), ZERO_COMM, "rank 1: the host has no");
+    }
+    zi_group_destroy(group);
+    return zero_world_barrier(world);
+}
+
+TEST(group_failure_is_told)
+{
+    CHECK_OK(zero_world_run(2, LONG_MS, one_group_fails, NULL));
+}
+
 static zero_status different_sizes(zero_world *world, void *user)
 {
     (void)user;

@@ -76,10 +76,18 @@ static zero_status case_hosts(zero_world *world, void *user)
     CHECK(strcmp(zero_world_backend(world), "mpi") == 0);
     CHECK_EQ(size, world_size());
     CHECK_EQ(rank, own_rank());
-    uint32_t local = size;
+    uint32_t local = 0;
     if (ranks_per_host != 0) {
         const uint32_t first = rank / ranks_per_host * ranks_per_host;
         local = first + ranks_per_host <= size ? ranks_per_host : size - first;
+    } else {
+        MPI_Comm host = MPI_COMM_NULL;
+        int host_size = 0;
+        CHECK_EQ(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
+                 MPI_SUCCESS);
+        CHECK_EQ(MPI_Comm_size(host, &host_size), MPI_SUCCESS);
+        CHECK_EQ(MPI_Comm_free(&host), MPI_SUCCESS);
+        local = (uint32_t)host_size;
     }
     CHECK_EQ(zero_world_local_size(world), local);
     return ZERO_OK;
@@ -265,9 +273,13 @@ static zero_status case_no_allocation(zero_world *world, void *user)
     CHECK_OK(zero_world_barrier(world));
     const uint64_t before = zi_memory_calls();
     for (int kind = ZI_ALL_GATHER; kind <= ZI_ALL_REDUCE; kind++) {
-        conf_shape shape = {
-            (zi_collective_kind)kind, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1000, 0, 0, 0, 1};
-        conf_run(&test, shape);
+        conf_shape shape = {.kind = (zi_collective_kind)kind,
+                            .send_dtype = ZERO_DTYPE_F32,
+                            .recv_dtype = ZERO_DTYPE_F32,
+                            .count = 1000,
+                            .stride = 1};
+        const zi_collective own_order = conf_prepare(&test, &shape);
+        CHECK_OK(zi_group_submit(test.group, test.host, &own_order, 1));
         shape.flags = ZI_COLLECTIVE_EXACT;
         conf_run(&test, shape);
     }

@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
+#include "comm/peer/peer_copy.h"
 #include "comm/shm/shared_file.h"
 #include "comm/shm/shm_comm.h"
 #include "comm/world.h"
@@ -327,6 +328,8 @@ TEST(stale_file_of_a_zombie)
     const pid_t victim = start_rank(0, 2, join_and_meet, NULL);
     await_name(name);
     CHECK_EQ(kill(victim, SIGKILL), 0);
+    siginfo_t end;
+    CHECK_EQ(waitid(P_PID, (id_t)victim, &end, WEXITED | WNOWAIT), 0);
     run_ranks(2, join_and_meet, NULL);
     CHECK_EQ(end_of(victim), 128 + SIGKILL);
     CHECK_EQ(names_left(), 0);
@@ -626,6 +629,32 @@ static void other_groups(uint32_t rank, void *user)
 TEST(other_group)
 {
     run_ranks(2, other_groups, NULL);
+}
+
+/* Copies around the length from which they bypass the caches, from and to any alignment. */
+TEST(long_copies)
+{
+    const size_t room = ZI_PEER_COPY_FAR + 4096;
+    unsigned char *source = malloc(room);
+    unsigned char *target = malloc(room);
+    CHECK(source != NULL && target != NULL);
+    for (size_t i = 0; i < room; i++) {
+        source[i] = (unsigned char)(i * 31 + i / 4096);
+    }
+    for (size_t k = 0; k < 40; k++) {
+        const size_t from = k * 7 % 130;
+        const size_t to = k * 13 % 70;
+        const size_t bytes = ZI_PEER_COPY_FAR - 3 + k * 17 % 200;
+        memset(target, GUARD_BYTE, room);
+        zi_peer_copy(target + to, source + from, bytes);
+        CHECK_BYTES(target + to, source + from, bytes);
+        for (size_t i = 0; i < 64; i++) {
+            CHECK(i >= to || target[to - 1 - i] == GUARD_BYTE);
+            CHECK_EQ(target[to + bytes + i], GUARD_BYTE);
+        }
+    }
+    free(source);
+    free(target);
 }
 
 TEST_MAIN()

@@ -14,7 +14,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-#define TEXT_BYTES 80
+#define TEXT_BYTES 88
 /* Bounds of the stage: of all members together, and of one. */
 #define STAGE_ALL_BYTES ((size_t)16 << 20)
 #define STAGE_LOW_BYTES ((size_t)64 << 10)

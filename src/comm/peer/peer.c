@@ -16,7 +16,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-#define TEXT_BYTES 80
+#define TEXT_BYTES 88
 /* Looks at the generation before sleeping; about as long as a futex call takes. With more members
  * than cores the one waited for needs this core. */
 #define SPINS 400

@@ -3,6 +3,7 @@
  * buffer that is also a send buffer only the part that no peer reads until the next meeting. */
 #include <string.h>
 
+#include "comm/peer/peer_copy.h"
 #include "comm/peer/peer_group.h"
 #include "core/check.h"
 #include "core/error.h"
@@ -94,7 +95,7 @@ static void all_gather(const zi_peer_batch *batch, uint32_t index)
         const unsigned char *source = send_of(group, rank, index);
         unsigned char *target = (unsigned char *)collective->recv + rank * bytes;
         if (source != target) {
-            memcpy(target, source, bytes);
+            zi_peer_copy(target, source, bytes);
         }
     }
 }
@@ -144,9 +145,9 @@ static void all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
         const uint64_t offset = bytes_of(begin, collective->recv_dtype);
         const zi_peer_entry *entry = &zi_peer_block_table(group->block, rank)[index];
         if (count != 0) {
-            memcpy((unsigned char *)collective->recv + offset,
-                   reach(group, rank, &entry->recv) + offset,
-                   bytes_of(count, collective->recv_dtype));
+            zi_peer_copy((unsigned char *)collective->recv + offset,
+                         reach(group, rank, &entry->recv) + offset,
+                         bytes_of(count, collective->recv_dtype));
         }
     }
 }
@@ -229,7 +230,7 @@ static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
     const zi_collective *collective = &batch->collectives[index];
     const uint64_t piece = piece_of(batch->group, collective);
     if (piece == 0) {
-        char text[80];
+        char text[88];
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "group %s: %s lies outside the shared memory, and the stage has only %llu bytes; "
                 "use memory of the world",

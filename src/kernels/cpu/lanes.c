@@ -25,7 +25,7 @@
 #define STEP 64
 /* Elements converted at a time. A multiple of STEP; the fp32 arrays of a function fit in half of a
  * 32 KiB first-level cache, which is also why its frame may be larger than usual. */
-#define BLOCK 512
+#define BLOCK 1024
 /* Elements between use and prefetch. */
 #define AHEAD 256
 /* From so many elements on, the data does not stay in a cache before its next use. */
@@ -53,8 +53,8 @@ static inline void *at(void *base, zero_dtype dtype, size_t index)
     return dtype == ZERO_DTYPE_NONE ? NULL : (unsigned char *)base + index * width(dtype);
 }
 
-/* Asks for the lines AHEAD elements after `count` elements at `base`. Reading past an array's end
- * this way is harmless; the address is made as an integer because no such pointer may be. */
+/* Asks for the lines of `count` elements that lie AHEAD elements after `base`. Reading past an
+ * array's end this way is harmless; the address is an integer because no such pointer may be. */
 ALWAYS_INLINE void prefetch(const void *base, zero_dtype dtype, size_t count)
 {
     const uintptr_t start = (uintptr_t)base + AHEAD * width(dtype);
@@ -83,20 +83,51 @@ ALWAYS_INLINE void put(void *base, zero_dtype dtype, size_t i, float value)
     }
 }
 
+ALWAYS_INLINE void load_step(float *restrict target, const void *restrict source, zero_dtype dtype,
+                             size_t count, bool add)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float value = get(source, dtype, i);
+        target[i] = add ? target[i] + value : value;
+    }
+}
+
+ALWAYS_INLINE void load_loop(float *restrict target, const void *restrict source, zero_dtype dtype,
+                             size_t count, bool add)
+{
+    size_t i = 0;
+    for (; i + STEP <= count; i += STEP) {
+        prefetch(at_const(source, dtype, i), dtype, STEP);
+        load_step(target + i, at_const(source, dtype, i), dtype, STEP, add);
+    }
+    load_step(target + i, at_const(source, dtype, i), dtype, count - i, add);
+}
+
+/* target = source, with the elements AHEAD of it on their way. */
 static void load(float *restrict target, const void *restrict source, zero_dtype dtype,
                  size_t count)
 {
     if (dtype == ZERO_DTYPE_F32) {
-        memcpy(target, source, count * sizeof *target);
+        load_loop(target, source, ZERO_DTYPE_F32, count, false);
     } else if (dtype == ZERO_DTYPE_BF16) {
-        for (size_t i = 0; i < count; i++) {
-            target[i] = get(source, ZERO_DTYPE_BF16, i);
-        }
+        load_loop(target, source, ZERO_DTYPE_BF16, count, false);
     } else {
         zi_assert(dtype == ZERO_DTYPE_F16);
-        for (size_t i = 0; i < count; i++) {
-            target[i] = get(source, ZERO_DTYPE_F16, i);
-        }
+        load_loop(target, source, ZERO_DTYPE_F16, count, false);
+    }
+}
+
+/* target += source, likewise. */
+static void load_add(float *restrict target, const void *restrict source, zero_dtype dtype,
+                     size_t count)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        load_loop(target, source, ZERO_DTYPE_F32, count, true);
+    } else if (dtype == ZERO_DTYPE_BF16) {
+        load_loop(target, source, ZERO_DTYPE_BF16, count, true);
+    } else {
+        zi_assert(dtype == ZERO_DTYPE_F16);
+        load_loop(target, source, ZERO_DTYPE_F16, count, true);
     }
 }
 
@@ -352,12 +383,9 @@ static void adamw_unpacked(const zi_adamw_run *run, adamw_scalars scalars, adamw
         void *moment1 = at(run->moment1, run->moment_dtype, i);
         void *moment2 = at(run->moment2, run->moment_dtype, i);
         if (unpack_param) {
-            prefetch(param, run->param_dtype, count);
             load(p, param, run->param_dtype, count);
         }
         if (unpack_moments) {
-            prefetch(moment1, run->moment_dtype, count);
-            prefetch(moment2, run->moment_dtype, count);
             load(m, moment1, run->moment_dtype, count);
             load(v, moment2, run->moment_dtype, count);
         }
@@ -398,35 +426,6 @@ static void lanes_adamw(const zi_adamw_run *run)
     }
 }
 
-ALWAYS_INLINE void sum_loop(float *restrict sum, const void *restrict source, zero_dtype dtype,
-                            size_t count)
-{
-    prefetch(source, dtype, count);
-    if (count == BLOCK) {
-        for (size_t i = 0; i < BLOCK; i++) {
-            sum[i] += get(source, dtype, i);
-        }
-    } else {
-        for (size_t i = 0; i < count; i++) {
-            sum[i] += get(source, dtype, i);
-        }
-    }
-}
-
-/* sum += source, with the same place of the next block on its way. */
-static void sum_block(float *restrict sum, const void *restrict source, zero_dtype dtype,
-                      size_t count)
-{
-    if (dtype == ZERO_DTYPE_F32) {
-        sum_loop(sum, source, ZERO_DTYPE_F32, count);
-    } else if (dtype == ZERO_DTYPE_BF16) {
-        sum_loop(sum, source, ZERO_DTYPE_BF16, count);
-    } else {
-        zi_assert(dtype == ZERO_DTYPE_F16);
-        sum_loop(sum, source, ZERO_DTYPE_F16, count);
-    }
-}
-
 /* True when writes to dst can go past the caches: many, aligned, and nothing of it read here. */
 static bool fold_is_far(const zi_fold *fold)
 {
@@ -449,12 +448,12 @@ static void lanes_fold(const zi_fold *fold)
         memset(sum, 0, count * sizeof sum[0]);
         for (uint32_t k = 0; k < fold->source_count; k++) {
             if (fold->sources[k] != NULL) {
-                sum_block(sum, at_const(fold->sources[k], fold->source_dtype, i),
-                          fold->source_dtype, count);
+                load_add(sum, at_const(fold->sources[k], fold->source_dtype, i), fold->source_dtype,
+                         count);
             }
         }
         if (fold->accumulate) {
-            sum_block(sum, dst, fold->dst_dtype, count);
+            load_add(sum, dst, fold->dst_dtype, count);
         }
         if (far) {
             store_far(dst, fold->dst_dtype, sum, count);
@@ -480,7 +479,6 @@ static void lanes_cast(void *target, zero_dtype target_dtype, const void *source
     const bool far = count >= STREAM_COUNT_MIN && (uintptr_t)target % LINE_BYTES == 0;
     for (size_t i = 0; i < count; i += BLOCK) {
         const size_t part = least(BLOCK, count - i);
-        prefetch(at_const(source, source_dtype, i), source_dtype, part);
         load(values, at_const(source, source_dtype, i), source_dtype, part);
         if (far) {
             store_far(at(target, target_dtype, i), target_dtype, values, part);
@@ -500,9 +498,8 @@ static void lanes_add(void *target, zero_dtype target_dtype, const void *source,
     for (size_t i = 0; i < count; i += BLOCK) {
         const size_t part = least(BLOCK, count - i);
         void *place = at(target, target_dtype, i);
-        prefetch(place, target_dtype, part);
         load(sum, place, target_dtype, part);
-        sum_block(sum, at_const(source, source_dtype, i), source_dtype, part);
+        load_add(sum, at_const(source, source_dtype, i), source_dtype, part);
         store(place, target_dtype, sum, part);
     }
 }
@@ -524,7 +521,6 @@ static void lanes_square_sum(const void *source, zero_dtype dtype, size_t count,
     for (size_t i = 0; i < count; i += BLOCK) {
         const size_t block = least(BLOCK, count - i);
         const void *place = at_const(source, dtype, i);
-        prefetch(place, dtype, block);
         load(values, place, dtype, block);
         for (size_t k = block; k % ZI_NORM_CHUNK != 0; k++) {
             values[k] = 0.0f;
