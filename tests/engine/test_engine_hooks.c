@@ -7,29 +7,16 @@
 #define DEADLINE_MS 30000
 #define STEPS 8
 
-typedef zero_status (*step_fn)(toy_trainer *trainer);
-
 typedef struct hook_case {
     const toy_model *model;
-    step_fn unusual;
-    step_fn plain;
+    toy_step_fn unusual;
+    toy_step_fn plain;
     uint32_t micro_steps;
     uint32_t param_slots;
     uint32_t look_ahead;
+    uint32_t grad_slots;
     uint64_t bucket_bytes;
 } hook_case;
-
-static zero_status train_by(zero_world *world, const toy_run *run, step_fn step, toy_state *state)
-{
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, run, world));
-    for (uint32_t s = 0; s < run->steps; s++) {
-        TOY_TRY(step(&trainer));
-    }
-    TOY_TRY(toy_collect(&trainer, state));
-    toy_close(&trainer);
-    return ZERO_OK;
-}
 
 static zero_status compare(zero_world *world, void *user)
 {
@@ -45,10 +32,11 @@ static zero_status compare(zero_world *world, void *user)
         run.micro_steps = c->micro_steps;
         run.options.param_slots = c->param_slots;
         run.options.look_ahead = c->look_ahead;
+        run.options.grad_slots = c->grad_slots;
         run.options.bucket_bytes = c->bucket_bytes;
         toy_sharding_apply(&ways[w], &run.options);
-        TOY_TRY(train_by(world, &run, c->unusual, &unusual));
-        TOY_TRY(train_by(world, &run, c->plain, &plain));
+        TOY_TRY(toy_train_by(&run, world, c->unusual, &unusual));
+        TOY_TRY(toy_train_by(&run, world, c->plain, &plain));
         toy_state_same(c->model, &unusual, &plain, ways[w].name);
         toy_state_free(&unusual);
         toy_state_free(&plain);
@@ -57,7 +45,7 @@ static zero_status compare(zero_world *world, void *user)
 }
 
 /* 3 and 4 ranks, buckets of one unit and of many, few slots and many. */
-static void compare_everywhere(step_fn unusual, step_fn plain, uint32_t micro_steps,
+static void compare_everywhere(toy_step_fn unusual, toy_step_fn plain, uint32_t micro_steps,
                                uint32_t slots_least)
 {
     toy_model model;
@@ -86,7 +74,7 @@ static uint32_t units_of(const toy_trainer *trainer)
 }
 
 /* All micro-steps by `micro`, then the update. */
-static zero_status step_of(toy_trainer *trainer, step_fn micro)
+static zero_status step_of(toy_trainer *trainer, toy_step_fn micro)
 {
     for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
         TOY_TRY(toy_micro_begin(trainer, m + 1 == trainer->run->micro_steps));
@@ -375,40 +363,19 @@ TEST(ranks_skip_by_chance)
     compare_everywhere(by_chance, by_chance_zero, 2, 3);
 }
 
-/* Rank 1 has no work at all; rank 0 keeps the embedding acquired while others never touch it. */
+/* Rank 1 has no work at all, and only rank 0 uses the embedding. */
 static omission lazy_rank_of(const toy_trainer *trainer, uint32_t unit)
 {
     return trainer->rank == 1 || (unit == 0 && trainer->rank != 0) ? NOT_AT_ALL : ALL_DONE;
 }
 OMITTING(lazy_rank)
 
-static zero_status lazy_and_held_micro(toy_trainer *trainer)
-{
-    const zero_stream host = zero_stream_host();
-    if (trainer->rank == 0) {
-        TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_FORWARD, host));
-    }
-    TOY_TRY(lazy_rank_micro(trainer));
-    return trainer->rank == 0 ? zero_unit_release(trainer->engine, 0, host) : ZERO_OK;
-}
-
-static zero_status lazy_and_held(toy_trainer *trainer)
-{
-    return step_of(trainer, lazy_and_held_micro);
-}
-
 TEST(rank_without_work)
 {
     compare_everywhere(lazy_rank, lazy_rank_zero, 2, 2);
 }
 
-TEST(unit_held_by_one_rank_only)
-{
-    compare_everywhere(lazy_and_held, lazy_rank_zero, 2, 3);
-}
-
-/* ---- other orders ---- */
-
+/* From step 5 on the units come in another order. */
 static zero_status rotated_micro(toy_trainer *trainer)
 {
     const uint32_t units = units_of(trainer);
@@ -426,6 +393,54 @@ static zero_status rotated(toy_trainer *trainer)
 {
     return step_of(trainer, rotated_micro);
 }
+
+/* Units of one size compete for the same slots, held and let go at other times on every rank. */
+static void compare_equal_units(toy_step_fn unusual, toy_step_fn plain, uint32_t slots_least,
+                                uint32_t grad_slots)
+{
+    toy_model model;
+    toy_model_equal(&model, 9, 200, ZERO_DTYPE_F32);
+    for (uint32_t slots = slots_least; slots <= 5; slots++) {
+        hook_case c = {.model = &model,
+                       .unusual = unusual,
+                       .plain = plain,
+                       .micro_steps = 2,
+                       .param_slots = slots,
+                       .look_ahead = slots - 1,
+                       .grad_slots = grad_slots,
+                       .bucket_bytes = 1};
+        CHECK_OK(zero_world_run(3, DEADLINE_MS, compare, &c));
+    }
+    toy_model_close(&model);
+}
+
+TEST(ranks_skip_different_units_of_one_size)
+{
+    compare_equal_units(experts, experts_zero, 2, 0);
+}
+
+TEST(ranks_skip_units_of_one_size_by_chance)
+{
+    compare_equal_units(by_chance, by_chance_zero, 2, 0);
+}
+
+TEST(unit_of_one_size_held_from_first_to_last)
+{
+    compare_equal_units(hold_first, toy_step, 3, 0);
+}
+
+/* Gradients that come in another order than described need slots to wait in. */
+TEST(order_of_units_of_one_size_changes)
+{
+    compare_equal_units(rotated, toy_step, 2, 9);
+}
+
+TEST(rank_without_work_on_units_of_one_size)
+{
+    compare_equal_units(lazy_rank, lazy_rank_zero, 2, 0);
+}
+
+/* ---- other orders ---- */
 
 TEST(order_changes_at_step_5)
 {

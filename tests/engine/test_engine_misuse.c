@@ -158,7 +158,7 @@ static zero_status ranges(toy_trainer *trainer)
     CHECK_FAILS(zero_shard_view(engine, 10000, ZERO_ROLE_PARAM, &first, &view),
                 ZERO_INVALID_ARGUMENT, "10000");
     CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM_SLOT, &first, &view),
-                ZERO_INVALID_ARGUMENT, "slot");
+                ZERO_INVALID_ARGUMENT, "role 5");
     CHECK_FAILS(zero_shard_view(engine, 0, (zero_role)99, &first, &view), ZERO_INVALID_ARGUMENT,
                 "99");
     TOY_TRY(toy_micro_begin(trainer, true));
@@ -332,6 +332,41 @@ TEST(more_units_held_than_slots)
     toy_model model;
     toy_model_equal(&model, 4, 100, ZERO_DTYPE_F32);
     CHECK_OK(zero_world_run(2, DEADLINE_MS, hold_too_many, &model));
+    toy_model_close(&model);
+}
+
+/* Backward in the order of forward, with too few slots for the gradients that wait their turn. */
+static zero_status late_gradient(zero_world *world, void *user)
+{
+    toy_run run = toy_run_init(user);
+    toy_trainer trainer;
+    run.options.bucket_bytes = 1;
+    run.options.grad_slots = 2;
+    TOY_TRY(toy_open(&trainer, &run, world));
+    TOY_TRY(toy_micro_begin(&trainer, true));
+    uint32_t unit = 0;
+    zero_status status = ZERO_OK;
+    for (; unit < 6 && status == ZERO_OK; unit++) {
+        status = zero_unit_grad_acquire(trainer.engine, unit, host());
+        if (status == ZERO_OK) {
+            TOY_TRY(zero_unit_grad_ready(trainer.engine, unit, host()));
+        }
+    }
+    CHECK_EQ(status, ZERO_STATE);
+    CHECK(unit >= 2);
+    CHECK(strstr(zero_last_error()->message, "grad_slots") != NULL);
+    TOY_TRY(toy_micro_end(&trainer));
+    TOY_TRY(toy_update(&trainer));
+    TOY_TRY(still_works(&trainer));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(gradient_after_its_turn)
+{
+    toy_model model;
+    toy_model_equal(&model, 6, 100, ZERO_DTYPE_F32);
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, late_gradient, &model));
     toy_model_close(&model);
 }
 

@@ -181,7 +181,11 @@ void toy_state_same(const toy_model *model, const toy_state *left, const toy_sta
 /* Elements whose parameter differs. */
 uint64_t toy_state_moved(const toy_state *left, const toy_state *right);
 
-/* Train and collect: open, train, collect, close. */
+/* One step of a trainer, in a test's own way. */
+typedef zero_status (*toy_step_fn)(toy_trainer *trainer);
+/* Open, take run->steps steps, collect, close. */
+zero_status toy_train_by(const toy_run *run, zero_world *world, toy_step_fn step, toy_state *state);
+/* The same with plain steps. */
 zero_status toy_train_collect(const toy_run *run, zero_world *world, toy_state *state);
 
 /* One way to split a model. */

@@ -173,10 +173,26 @@ uint64_t toy_state_moved(const toy_state *left, const toy_state *right)
 
 zero_status toy_train_collect(const toy_run *run, zero_world *world, toy_state *state)
 {
+    return toy_train_by(run, world, toy_step, state);
+}
+
+zero_status toy_train_by(const toy_run *run, zero_world *world, toy_step_fn step, toy_state *state)
+{
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, run, world));
-    TOY_TRY(toy_train(&trainer));
-    TOY_TRY(toy_collect(&trainer, state));
+    zero_status status = ZERO_OK;
+    for (uint32_t s = 0; s < run->steps && status == ZERO_OK; s++) {
+        status = step(&trainer);
+    }
+    if (status == ZERO_OK) {
+        status = toy_collect(&trainer, state);
+    }
+    if (status != ZERO_OK) {
+        /* Closing in the middle of a step is a failure too, and would hide this one. */
+        fprintf(stderr, "  rank %u: %s: %s\n", trainer.rank, zero_status_name(status),
+                zero_last_error()->message);
+    }
+    /* An engine goes before its world does, also when it has failed. */
     toy_close(&trainer);
-    return ZERO_OK;
+    return status;
 }

@@ -39,6 +39,7 @@ static void all_low(toy_run *run)
 {
     no_master(run);
     bf16_moments(run);
+    run->options.grad_dtype = ZERO_DTYPE_BF16;
     run->options.accum_dtype = ZERO_DTYPE_BF16;
     clipped(run);
 }
@@ -124,7 +125,8 @@ static toy_run run_of(const parity_case *c, const toy_model *model)
     return run;
 }
 
-/* Every trained element has left its initial value; no frozen one has. */
+/* Trained elements have left their initial values, but for those that came back to them by
+ * rounding; no frozen one has. */
 static void check_moved(const toy_model *model, const toy_state *state)
 {
     for (uint32_t t = 0; t < model->tensor_count; t++) {
@@ -137,7 +139,7 @@ static void check_moved(const toy_model *model, const toy_state *state)
         if ((tensor->desc.flags & ZERO_TENSOR_FROZEN) != 0) {
             CHECK_EQ(moved, 0);
         } else {
-            CHECK(moved * 10 >= tensor->count * 9);
+            CHECK(moved * 10 >= tensor->count * (tensor->desc.dtype == F32 ? 9 : 5));
         }
     }
 }

@@ -1,0 +1,58 @@
+/* Tokens from a file, and which of them each sample is made of.
+ *
+ * Any file is text whose bytes are tokens, unless it starts like llm.c's token files: 256 int32 of
+ * header (magic 20240520, version 1, count), then uint16 tokens. Sample s of a run depends on the
+ * seed and s alone, so the number of ranks changes nothing about what a global batch contains. */
+#ifndef GPT2_DATA_H
+#define GPT2_DATA_H
+
+#include "gpt2_error.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* A run of tokens in a mapped file. */
+typedef struct gpt2_tokens {
+    const unsigned char *at;
+    uint64_t count;
+    uint32_t bytes; /* of one token: 1 or 2, little-endian */
+} gpt2_tokens;
+
+typedef struct gpt2_mapping {
+    void *at;
+    size_t bytes;
+} gpt2_mapping;
+
+typedef struct gpt2_data {
+    gpt2_tokens train;
+    gpt2_tokens validation;
+    uint32_t vocab;
+    bool text; /* tokens are bytes */
+    gpt2_mapping files[2];
+} gpt2_data;
+
+/* Opens `path`, and `val_path` or, when that is NULL, keeps the last tenth of `path` for
+ * validation. vocab 0: 256 for text, 50257 for token files. Every token is checked against it. */
+bool gpt2_data_open(gpt2_data *data, const char *path, const char *val_path, uint32_t vocab,
+                    gpt2_error *error);
+void gpt2_data_close(gpt2_data *data);
+
+/* Are both parts long enough for samples of `positions` tokens? */
+bool gpt2_data_check(const gpt2_data *data, uint32_t positions, gpt2_error *error);
+
+/* Samples in one pass over the training part; needs gpt2_data_check. */
+uint64_t gpt2_data_epoch(const gpt2_data *data, uint32_t positions);
+
+/* The run's training sample number `sample`: every pass cuts the text at another phase and visits
+ * the pieces in another order. tokens and targets: out, `positions` each. */
+void gpt2_data_sample(const gpt2_data *data, uint64_t seed, uint64_t sample, uint32_t positions,
+                      int32_t *tokens, int32_t *targets);
+
+/* Validation sample `index` of `count` that are spread evenly. */
+void gpt2_data_validation(const gpt2_data *data, uint64_t index, uint64_t count, uint32_t positions,
+                          int32_t *tokens, int32_t *targets);
+
+/* Mean -log p of the validation part under a smoothed bigram model of the training part, in nats a
+ * token; NaN when the vocabulary is beyond 1024 or memory lacks. */
+double gpt2_data_bigram(const gpt2_data *data);
+
+#endif

@@ -1,0 +1,24 @@
+/* One line saying what is wrong, which value it is about, and what to do. */
+#ifndef GPT2_ERROR_H
+#define GPT2_ERROR_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+typedef struct gpt2_error {
+    char text[512];
+} gpt2_error;
+
+/* Sets the text; returns false, so that a caller can `return gpt2_fail(...)`. */
+__attribute__((format(printf, 2, 3))) static inline bool gpt2_fail(gpt2_error *error,
+                                                                   const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    (void)vsnprintf(error->text, sizeof error->text, format, values);
+    va_end(values);
+    return false;
+}
+
+#endif

@@ -1,0 +1,69 @@
+/* What a run reports: a live line on a terminal, plain lines elsewhere, CSV and JSON files. Only
+ * rank 0 has one. */
+#ifndef GPT2_LOG_H
+#define GPT2_LOG_H
+
+#include "gpt2_options.h"
+#include "zero/plan.h"
+
+typedef struct gpt2_step_row {
+    uint32_t step;   /* from 1 */
+    double loss;     /* mean over ranks and micro-steps, nats a token */
+    double val_loss; /* NaN where there was no validation after this step */
+    double norm;
+    double lr;
+    double loss_scale;
+    bool skipped;
+    double seconds;        /* of this step, validation not included */
+    uint64_t tokens;       /* of this step, all ranks */
+    uint64_t memory_bytes; /* device memory of the library on this rank */
+} gpt2_step_row;
+
+typedef struct gpt2_log {
+    const gpt2_options *options;
+    FILE *csv;
+    FILE *json;
+    bool live;
+    double started;
+    double shown;          /* when the live line was last drawn */
+    double seconds_a_step; /* smoothed */
+    double val_loss;       /* the last one */
+    uint32_t rows;
+} gpt2_log;
+
+/* About the run as a whole. */
+typedef struct gpt2_run_facts {
+    uint32_t ranks;
+    uint32_t local_ranks;
+    uint32_t threads;
+    const char *backend;
+    const char *isa;
+    uint64_t parameters;
+    uint64_t train_tokens;
+    uint64_t val_tokens;
+    double bigram; /* NaN: none */
+} gpt2_run_facts;
+
+/* Opens the files and prints what will be run. */
+bool gpt2_log_open(gpt2_log *log, const gpt2_options *options, const gpt2_run_facts *facts,
+                   gpt2_error *error);
+void gpt2_log_step(gpt2_log *log, const gpt2_step_row *row);
+/* One line of text, above the live line. */
+__attribute__((format(printf, 2, 3))) void gpt2_log_line(gpt2_log *log, const char *format, ...);
+/* The table that --memory prints; it also ends the JSON file. own_bytes: memory that is not the
+ * library's. */
+void gpt2_log_memory(gpt2_log *log, const zero_memory *planned, const zero_memory *measured,
+                     uint64_t own_bytes);
+/* Ends the files; false when something could not be written. */
+bool gpt2_log_close(gpt2_log *log, gpt2_error *error);
+
+/* Seconds of a clock that never goes back. */
+double gpt2_seconds(void);
+
+/* `bytes` as "12.3 MiB". */
+typedef struct gpt2_size_text {
+    char text[24];
+} gpt2_size_text;
+gpt2_size_text gpt2_size(uint64_t bytes);
+
+#endif

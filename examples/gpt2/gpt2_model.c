@@ -1,0 +1,455 @@
+/* The units' forward and backward over a gpt2_space.
+ *
+ * The residual stream of layer l is kept whole; everything else of a block lies in its gpt2_saved,
+ * one a layer or, when recomputing, one that backward fills again by the same calls, so that both
+ * ways give the same bits. */
+#include "gpt2_model.h"
+#include "gpt2_attention.h"
+#include "gpt2_linear.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The head's logits are made for so many rows at once that they hold about this many values. */
+enum { LOGITS_MAX = 1 << 20 };
+
+/* --- tensors ---------------------------------------------------------------------------------- */
+
+/* A block tensor's name and its shape as multiples of the width; rows 0: a vector. */
+typedef struct block_tensor {
+    const char *name;
+    uint32_t rows;
+    uint32_t columns;
+    bool into_residual; /* initial values scaled by 1 / sqrt(2 layers) */
+} block_tensor;
+
+static const block_tensor block_tensors[GPT2_BLOCK_TENSORS] = {
+    [GPT2_LN1_W] = {"ln_1.weight", 0, 1, false},
+    [GPT2_LN1_B] = {"ln_1.bias", 0, 1, false},
+    [GPT2_QKV_W] = {"attn.c_attn.weight", 1, 3, false},
+    [GPT2_QKV_B] = {"attn.c_attn.bias", 0, 3, false},
+    [GPT2_MIX_W] = {"attn.c_proj.weight", 1, 1, true},
+    [GPT2_MIX_B] = {"attn.c_proj.bias", 0, 1, false},
+    [GPT2_LN2_W] = {"ln_2.weight", 0, 1, false},
+    [GPT2_LN2_B] = {"ln_2.bias", 0, 1, false},
+    [GPT2_EXPAND_W] = {"mlp.c_fc.weight", 1, 4, false},
+    [GPT2_EXPAND_B] = {"mlp.c_fc.bias", 0, 4, false},
+    [GPT2_SHRINK_W] = {"mlp.c_proj.weight", 4, 1, true},
+    [GPT2_SHRINK_B] = {"mlp.c_proj.bias", 0, 1, false},
+};
+
+#define INIT_SIGMA 0.02
+
+uint32_t gpt2_tensor_count(const gpt2_config *config)
+{
+    return GPT2_EMBED_TENSORS + config->layers * GPT2_BLOCK_TENSORS + 2;
+}
+
+static void describe_block(const gpt2_config *config, uint32_t index, gpt2_tensor *tensor)
+{
+    const uint32_t layer = index / GPT2_BLOCK_TENSORS;
+    const block_tensor *row = &block_tensors[index % GPT2_BLOCK_TENSORS];
+    const uint64_t width = config->width;
+    snprintf(tensor->name, sizeof tensor->name, "h.%u.%s", layer, row->name);
+    tensor->unit = 1 + layer;
+    tensor->dims = row->rows == 0 ? 1 : 2;
+    tensor->shape[0] = (row->rows == 0 ? row->columns : row->rows) * width;
+    tensor->shape[1] = row->rows == 0 ? 0 : row->columns * width;
+    tensor->decays = row->rows != 0;
+    if (tensor->decays) {
+        tensor->init_sigma =
+            (float)(row->into_residual ? INIT_SIGMA / sqrt(2.0 * config->layers) : INIT_SIGMA);
+    } else if (strncmp(row->name, "ln_", 3) == 0 && strstr(row->name, "weight") != NULL) {
+        tensor->init_mean = 1.0f;
+    }
+}
+
+void gpt2_tensor_describe(const gpt2_config *config, uint32_t index, gpt2_tensor *tensor)
+{
+    const uint32_t final = GPT2_EMBED_TENSORS + config->layers * GPT2_BLOCK_TENSORS;
+    memset(tensor, 0, sizeof *tensor);
+    if (index < GPT2_EMBED_TENSORS) {
+        const bool tokens = index == GPT2_WTE;
+        snprintf(tensor->name, sizeof tensor->name, "%s", tokens ? "wte.weight" : "wpe.weight");
+        tensor->shape[0] = tokens ? config->vocab : config->seq;
+        tensor->shape[1] = config->width;
+        tensor->dims = 2;
+        tensor->decays = true;
+        tensor->init_sigma = (float)INIT_SIGMA;
+    } else if (index < final) {
+        describe_block(config, index - GPT2_EMBED_TENSORS, tensor);
+    } else {
+        const bool weight = index == final;
+        snprintf(tensor->name, sizeof tensor->name, "%s", weight ? "ln_f.weight" : "ln_f.bias");
+        tensor->shape[0] = config->width;
+        tensor->dims = 1;
+        tensor->unit = 1 + config->layers;
+        tensor->init_mean = weight ? 1.0f : 0.0f;
+    }
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* Pieces are multiples of 16 elements, so vectors of one row stay in one cache line or two. */
+static gpt2_real *carve(gpt2_real *memory, size_t *used, size_t count)
+{
+    gpt2_real *piece = memory == NULL ? NULL : memory + *used;
+    *used += (count + 15) / 16 * 16;
+    return piece;
+}
+
+static void carve_saved(gpt2_saved *saved, gpt2_real *memory, size_t *used, size_t tokens,
+                        size_t width)
+{
+    saved->norm1 = carve(memory, used, tokens * width);
+    saved->mean1 = carve(memory, used, tokens);
+    saved->rstd1 = carve(memory, used, tokens);
+    saved->qkv = carve(memory, used, tokens * width * 3);
+    saved->mixed = carve(memory, used, tokens * width);
+    saved->middle = carve(memory, used, tokens * width);
+    saved->norm2 = carve(memory, used, tokens * width);
+    saved->mean2 = carve(memory, used, tokens);
+    saved->rstd2 = carve(memory, used, tokens);
+    saved->expand = carve(memory, used, tokens * width * 4);
+    saved->active = carve(memory, used, tokens * width * 4);
+}
+
+/* Lays the space out over space->memory, or only counts when that is NULL. */
+static size_t carve_space(gpt2_space *space)
+{
+    const gpt2_config *config = &space->config;
+    const size_t tokens = space->tokens_max;
+    const size_t width = config->width;
+    size_t used = 0;
+    space->stream = carve(space->memory, &used, (config->layers + 1) * tokens * width);
+    for (uint32_t i = 0; i < (space->recompute ? 1 : config->layers); i++) {
+        carve_saved(&space->saved[i], space->memory, &used, tokens, width);
+    }
+    space->kept.norm1 = carve(space->memory, &used, tokens * width);
+    space->kept.mean1 = carve(space->memory, &used, tokens);
+    space->kept.rstd1 = carve(space->memory, &used, tokens);
+    space->grad = carve(space->memory, &used, tokens * width);
+    space->wide = carve(space->memory, &used, tokens * width * 4);
+    space->narrow = carve(space->memory, &used, tokens * width);
+    space->scores = carve(space->memory, &used, 2 * GPT2_ATTENTION_ROWS * (size_t)config->seq);
+    space->logits = carve(space->memory, &used, space->logits_rows * config->vocab);
+    return used;
+}
+
+/* Could sizes overflow, or exceed what a BLAS of 32-bit integers can count? */
+static bool absurd(const gpt2_config *config, uint32_t samples)
+{
+    const double tokens = (double)samples * config->seq;
+    const double residual = tokens * config->width;
+    return tokens * 2 > INT32_MAX || residual * 18 * (config->layers + 2.0) > 0x1p48 ||
+           tokens * config->vocab > 0x1p48;
+}
+
+gpt2_space *gpt2_space_create(const gpt2_config *config, uint32_t samples, bool recompute)
+{
+    if (absurd(config, samples)) {
+        return NULL;
+    }
+    gpt2_space *space = calloc(1, sizeof *space);
+    if (space == NULL) {
+        return NULL;
+    }
+    space->config = *config;
+    space->ops = gpt2_ops_best();
+    space->tokens_max = (size_t)samples * config->seq;
+    space->recompute = recompute;
+    space->logits_rows = LOGITS_MAX / config->vocab + 1;
+    if (space->logits_rows > space->tokens_max) {
+        space->logits_rows = space->tokens_max;
+    }
+    space->saved = calloc(config->layers, sizeof *space->saved);
+    if (space->saved != NULL) {
+        space->bytes = carve_space(space) * sizeof *space->memory;
+        space->bytes = (space->bytes + 63) / 64 * 64;
+        space->memory = aligned_alloc(64, space->bytes);
+    }
+    if (space->memory == NULL) {
+        gpt2_space_destroy(space);
+        return NULL;
+    }
+    memset(space->memory, 0, space->bytes);
+    (void)carve_space(space);
+    return space;
+}
+
+void gpt2_space_destroy(gpt2_space *space)
+{
+    if (space != NULL) {
+        free(space->memory);
+        free(space->saved);
+        free(space);
+    }
+}
+
+/* --- linear layers ---------------------------------------------------------------------------- */
+
+/* A linear layer's sizes: rows x in -> rows x out. */
+typedef struct linear {
+    size_t rows;
+    size_t in;
+    size_t out;
+} linear;
+
+/* y = x W + beta y */
+static void linear_forward(gpt2_real *y, const gpt2_real *x, const gpt2_real *weight, linear sizes,
+                           gpt2_real beta)
+{
+    const gpt2_product shape = {sizes.rows, sizes.out, sizes.in, 1, beta};
+    gpt2_multiply(y, sizes.out, (gpt2_matrix){x, sizes.in, false},
+                  (gpt2_matrix){weight, sizes.out, false}, &shape);
+}
+
+/* dx = dy W' */
+static void linear_input_grad(gpt2_real *dx, const gpt2_real *dy, const gpt2_real *weight,
+                              linear sizes)
+{
+    const gpt2_product shape = {sizes.rows, sizes.in, sizes.out, 1, 0};
+    gpt2_multiply(dx, sizes.in, (gpt2_matrix){dy, sizes.out, false},
+                  (gpt2_matrix){weight, sizes.out, true}, &shape);
+}
+
+/* dW += x' dy */
+static void linear_weight_grad(gpt2_real *dweight, const gpt2_real *x, const gpt2_real *dy,
+                               linear sizes)
+{
+    const gpt2_product shape = {sizes.in, sizes.out, sizes.rows, 1, 1};
+    gpt2_multiply(dweight, sizes.out, (gpt2_matrix){x, sizes.in, true},
+                  (gpt2_matrix){dy, sizes.out, false}, &shape);
+}
+
+/* --- embedding -------------------------------------------------------------------------------- */
+
+static size_t token_count(const gpt2_batch *batch)
+{
+    return (size_t)batch->samples * batch->positions;
+}
+
+void gpt2_embed_forward(gpt2_space *space, const gpt2_real *const *params, const gpt2_batch *batch)
+{
+    const size_t width = space->config.width;
+    for (size_t t = 0; t < token_count(batch); t++) {
+        const gpt2_real *token = params[GPT2_WTE] + (size_t)batch->tokens[t] * width;
+        const gpt2_real *position = params[GPT2_WPE] + t % batch->positions * width;
+        space->ops->bias_rows(space->stream + t * width, token, position, 1, width);
+    }
+}
+
+void gpt2_embed_backward(gpt2_space *space, gpt2_real *const *grads, const gpt2_batch *batch)
+{
+    const size_t width = space->config.width;
+    for (size_t t = 0; t < token_count(batch); t++) {
+        const gpt2_real *grad = space->grad + t * width;
+        gpt2_real *token = grads[GPT2_WTE] + (size_t)batch->tokens[t] * width;
+        gpt2_real *position = grads[GPT2_WPE] + t % batch->positions * width;
+        space->ops->bias_rows(token, token, grad, 1, width);
+        space->ops->bias_rows(position, position, grad, 1, width);
+    }
+}
+
+/* --- block ------------------------------------------------------------------------------------ */
+
+static gpt2_real *stream_of(const gpt2_space *space, uint32_t layer)
+{
+    return space->stream + layer * space->tokens_max * space->config.width;
+}
+
+/* Everything of a block but its last product. */
+static void block_inside(gpt2_space *space, uint32_t layer, const gpt2_real *const *params,
+                         const gpt2_batch *batch)
+{
+    const gpt2_ops *ops = space->ops;
+    const size_t tokens = token_count(batch);
+    const size_t width = space->config.width;
+    const gpt2_saved *saved = &space->saved[space->recompute ? 0 : layer];
+    const gpt2_real *x = stream_of(space, layer);
+
+    const gpt2_norm norm1 = {x,
+                             params[GPT2_LN1_W],
+                             params[GPT2_LN1_B],
+                             saved->norm1,
+                             saved->mean1,
+                             saved->rstd1,
+                             tokens,
+                             width};
+    ops->norm_forward(&norm1);
+    ops->bias_rows(saved->qkv, NULL, params[GPT2_QKV_B], tokens, 3 * width);
+    linear_forward(saved->qkv, saved->norm1, params[GPT2_QKV_W], (linear){tokens, width, 3 * width},
+                   1);
+    gpt2_attention_forward(space, saved, batch);
+    ops->bias_rows(saved->middle, x, params[GPT2_MIX_B], tokens, width);
+    linear_forward(saved->middle, saved->mixed, params[GPT2_MIX_W], (linear){tokens, width, width},
+                   1);
+
+    const gpt2_norm norm2 = {saved->middle,
+                             params[GPT2_LN2_W],
+                             params[GPT2_LN2_B],
+                             saved->norm2,
+                             saved->mean2,
+                             saved->rstd2,
+                             tokens,
+                             width};
+    ops->norm_forward(&norm2);
+    linear_forward(saved->expand, saved->norm2, params[GPT2_EXPAND_W],
+                   (linear){tokens, width, 4 * width}, 0);
+    ops->gelu_forward(saved->active, saved->expand, params[GPT2_EXPAND_B], tokens, 4 * width);
+}
+
+void gpt2_block_forward(gpt2_space *space, uint32_t layer, const gpt2_real *const *params,
+                        const gpt2_batch *batch)
+{
+    const size_t tokens = token_count(batch);
+    const size_t width = space->config.width;
+    const gpt2_saved *saved = &space->saved[space->recompute ? 0 : layer];
+    gpt2_real *out = stream_of(space, layer + 1);
+    block_inside(space, layer, params, batch);
+    space->ops->bias_rows(out, saved->middle, params[GPT2_SHRINK_B], tokens, width);
+    linear_forward(out, saved->active, params[GPT2_SHRINK_W], (linear){tokens, 4 * width, width},
+                   1);
+}
+
+/* The half of a block after the attention: space->grad from the block's output to `middle`. */
+static void mlp_backward(gpt2_space *space, const gpt2_saved *saved, const gpt2_real *const *params,
+                         gpt2_real *const *grads, size_t tokens)
+{
+    const gpt2_ops *ops = space->ops;
+    const size_t width = space->config.width;
+    const linear shrink = {tokens, 4 * width, width};
+    const linear expand = {tokens, width, 4 * width};
+
+    linear_weight_grad(grads[GPT2_SHRINK_W], saved->active, space->grad, shrink);
+    ops->column_sums(grads[GPT2_SHRINK_B], space->grad, tokens, width);
+    linear_input_grad(space->wide, space->grad, params[GPT2_SHRINK_W], shrink);
+    ops->gelu_backward(space->wide, saved->expand, tokens * 4 * width);
+    linear_weight_grad(grads[GPT2_EXPAND_W], saved->norm2, space->wide, expand);
+    ops->column_sums(grads[GPT2_EXPAND_B], space->wide, tokens, 4 * width);
+    linear_input_grad(space->narrow, space->wide, params[GPT2_EXPAND_W], expand);
+
+    const gpt2_norm norm = {saved->middle, params[GPT2_LN2_W], NULL,   NULL,
+                            saved->mean2,  saved->rstd2,       tokens, width};
+    const gpt2_norm_grad grad = {space->narrow, space->grad, grads[GPT2_LN2_W], grads[GPT2_LN2_B]};
+    ops->norm_backward(&norm, &grad);
+}
+
+void gpt2_block_backward(gpt2_space *space, uint32_t layer, const gpt2_real *const *params,
+                         gpt2_real *const *grads, const gpt2_batch *batch)
+{
+    const gpt2_ops *ops = space->ops;
+    const size_t tokens = token_count(batch);
+    const size_t width = space->config.width;
+    const gpt2_saved *saved = &space->saved[space->recompute ? 0 : layer];
+    const linear mix = {tokens, width, width};
+    const linear qkv = {tokens, width, 3 * width};
+    if (space->recompute) {
+        block_inside(space, layer, params, batch);
+    }
+    mlp_backward(space, saved, params, grads, tokens);
+
+    linear_weight_grad(grads[GPT2_MIX_W], saved->mixed, space->grad, mix);
+    ops->column_sums(grads[GPT2_MIX_B], space->grad, tokens, width);
+    linear_input_grad(space->narrow, space->grad, params[GPT2_MIX_W], mix);
+    gpt2_attention_backward(space, saved, batch, space->narrow, space->wide);
+    linear_weight_grad(grads[GPT2_QKV_W], saved->norm1, space->wide, qkv);
+    ops->column_sums(grads[GPT2_QKV_B], space->wide, tokens, 3 * width);
+    linear_input_grad(space->narrow, space->wide, params[GPT2_QKV_W], qkv);
+
+    const gpt2_norm norm = {stream_of(space, layer),
+                            params[GPT2_LN1_W],
+                            NULL,
+                            NULL,
+                            saved->mean1,
+                            saved->rstd1,
+                            tokens,
+                            width};
+    const gpt2_norm_grad grad = {space->narrow, space->grad, grads[GPT2_LN1_W], grads[GPT2_LN1_B]};
+    ops->norm_backward(&norm, &grad);
+}
+
+/* --- head ------------------------------------------------------------------------------------- */
+
+/* Final norm of `rows` rows from row `first` of the residual stream. */
+static void final_norm(gpt2_space *space, const gpt2_real *const *params, size_t first, size_t rows)
+{
+    const size_t width = space->config.width;
+    const gpt2_norm norm = {stream_of(space, space->config.layers) + first * width,
+                            params[GPT2_LNF_W],
+                            params[GPT2_LNF_B],
+                            space->kept.norm1 + first * width,
+                            space->kept.mean1 + first,
+                            space->kept.rstd1 + first,
+                            rows,
+                            width};
+    space->ops->norm_forward(&norm);
+}
+
+/* logits = norm wte' */
+static void make_logits(gpt2_space *space, const gpt2_real *wte, size_t first, size_t rows,
+                        gpt2_real *logits)
+{
+    const size_t width = space->config.width;
+    linear_input_grad(logits, space->kept.norm1 + first * width, wte,
+                      (linear){rows, space->config.vocab, width});
+}
+
+double gpt2_head_forward(gpt2_space *space, const gpt2_real *const *params, const gpt2_batch *batch)
+{
+    const size_t tokens = token_count(batch);
+    double total = 0;
+    final_norm(space, params, 0, tokens);
+    for (size_t first = 0; first < tokens; first += space->logits_rows) {
+        const size_t left = tokens - first;
+        const size_t rows = left < space->logits_rows ? left : space->logits_rows;
+        make_logits(space, params[GPT2_HEAD_WTE], first, rows, space->logits);
+        const gpt2_logits logits = {space->logits, batch->targets + first, rows,
+                                    space->config.vocab};
+        total += space->ops->loss_forward(&logits);
+    }
+    return total / (double)tokens;
+}
+
+void gpt2_head_logits(gpt2_space *space, const gpt2_real *const *params, const gpt2_batch *batch,
+                      gpt2_real *logits)
+{
+    const size_t last = (size_t)batch->positions - 1;
+    final_norm(space, params, last, 1);
+    make_logits(space, params[GPT2_HEAD_WTE], last, 1, logits);
+}
+
+void gpt2_head_backward(gpt2_space *space, const gpt2_real *const *params, gpt2_real *const *grads,
+                        const gpt2_batch *batch, gpt2_real scale)
+{
+    const size_t tokens = token_count(batch);
+    const size_t width = space->config.width;
+    for (size_t first = 0; first < tokens; first += space->logits_rows) {
+        const size_t left = tokens - first;
+        const size_t rows = left < space->logits_rows ? left : space->logits_rows;
+        const linear sizes = {rows, space->config.vocab, width};
+        if (tokens > space->logits_rows) { /* else forward's logits are still there */
+            make_logits(space, params[GPT2_HEAD_WTE], first, rows, space->logits);
+        }
+        const gpt2_logits logits = {space->logits, batch->targets + first, rows,
+                                    space->config.vocab};
+        space->ops->loss_backward(&logits, scale / (gpt2_real)tokens);
+        linear_weight_grad(grads[GPT2_HEAD_WTE], space->logits, space->kept.norm1 + first * width,
+                           sizes);
+        linear_forward(space->narrow + first * width, space->logits, params[GPT2_HEAD_WTE], sizes,
+                       0);
+    }
+    const gpt2_norm norm = {stream_of(space, space->config.layers),
+                            params[GPT2_LNF_W],
+                            NULL,
+                            NULL,
+                            space->kept.mean1,
+                            space->kept.rstd1,
+                            tokens,
+                            width};
+    const gpt2_norm_grad grad = {space->narrow, space->grad, grads[GPT2_LNF_W], grads[GPT2_LNF_B]};
+    memset(space->grad, 0, tokens * width * sizeof *space->grad);
+    space->ops->norm_backward(&norm, &grad);
+}

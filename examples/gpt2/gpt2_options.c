@@ -1,0 +1,426 @@
+/* One table of options serves parsing, --help and the JSON log. */
+#include "gpt2_options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How an option's value is read and where it goes. */
+typedef enum kind {
+    KIND_TEXT,
+    KIND_FLAG,  /* uint32_t, no value */
+    KIND_COUNT, /* uint32_t in [low, high] */
+    KIND_SEED,  /* uint64_t */
+    KIND_BYTES, /* uint64_t with an optional K, M or G */
+    KIND_REAL,  /* double in [low, high] */
+    KIND_STAGE,
+    KIND_DTYPE /* low: bits of the allowed types */
+} kind;
+
+typedef struct option {
+    const char *name;
+    kind kind;
+    size_t at; /* offset in gpt2_options */
+    double low;
+    double high;
+    const char *help;
+} option;
+
+#define AT(field) offsetof(gpt2_options, field)
+#define F32 (1 << ZERO_DTYPE_F32)
+#define BF16 (1 << ZERO_DTYPE_BF16)
+#define F16 (1 << ZERO_DTYPE_F16)
+#define NONE (1 << ZERO_DTYPE_NONE)
+
+static const option table[] = {
+    {"--data", KIND_TEXT, AT(data), 0, 0, "FILE: text, or llm.c's tokens (required)"},
+    {"--val", KIND_TEXT, AT(val), 0, 0, "FILE: validation data (else the last tenth of --data)"},
+    {"--vocab", KIND_COUNT, AT(vocab), 1, 65536, "N: tokens (else 256 for text, 50257 for .bin)"},
+    {"--ranks", KIND_COUNT, AT(ranks), 1, 256, "N: ranks as threads of this process (4)"},
+    {"--stage", KIND_STAGE, AT(stage), 0, 3, "0..3: what is split over the ranks"},
+    {"--shard-group", KIND_COUNT, AT(shard_group), 1, 65536,
+     "N: ranks that parameters are split over"},
+    {"--dtype", KIND_DTYPE, AT(dtype), F32 | BF16 | F16, 0, "f32|bf16|f16: parameters"},
+    {"--grad-dtype", KIND_DTYPE, AT(grad_dtype), F32 | BF16 | F16, 0, "gradients (as --dtype)"},
+    {"--wire-dtype", KIND_DTYPE, AT(wire_dtype), F32 | BF16 | F16, 0, "gradients on their way"},
+    {"--master", KIND_DTYPE, AT(master), F32 | NONE, 0, "f32|none: copy that is updated"},
+    {"--moments", KIND_DTYPE, AT(moments), F32 | BF16, 0, "f32|bf16: AdamW's moments"},
+    {"--budget", KIND_BYTES, AT(budget), 0, 0, "BYTES[K|M|G]: refuse to use more a rank"},
+    {"--threads", KIND_COUNT, AT(threads), 1, 256, "N: threads a rank (cores / ranks)"},
+    {"--layers", KIND_COUNT, AT(layers), 1, 1000, "N: blocks"},
+    {"--heads", KIND_COUNT, AT(heads), 1, 1024, "N: attention heads; divides --width"},
+    {"--width", KIND_COUNT, AT(width), 1, 65536, "N: of the residual stream"},
+    {"--seq", KIND_COUNT, AT(seq), 1, 65536, "N: tokens of a sample"},
+    {"--recompute", KIND_FLAG, AT(recompute), 0, 0, "keep block inputs only; backward recomputes"},
+    {"--batch", KIND_COUNT, AT(batch), 1, 1 << 20, "N: samples a step, over all ranks"},
+    {"--micro-steps", KIND_COUNT, AT(micro_steps), 1, 1 << 16, "N: parts a step is done in"},
+    {"--steps", KIND_COUNT, AT(steps), 1, 1e9, "N: optimizer steps"},
+    {"--warmup", KIND_COUNT, AT(warmup), 0, 1e9,
+     "N: steps to the full learning rate (50, at most a tenth)"},
+    {"--lr", KIND_REAL, AT(lr), 0, 10, "X: largest learning rate"},
+    {"--min-lr", KIND_REAL, AT(min_lr), 0, 10, "X: last learning rate of the cosine (lr / 10)"},
+    {"--weight-decay", KIND_REAL, AT(weight_decay), 0, 10, "X: of matrices and embeddings"},
+    {"--beta1", KIND_REAL, AT(beta1), 0, 0.999999, "X: AdamW"},
+    {"--beta2", KIND_REAL, AT(beta2), 0, 0.999999, "X: AdamW"},
+    {"--clip", KIND_REAL, AT(clip), 0, 1e9, "X: largest gradient norm; 0: any"},
+    {"--seed", KIND_SEED, AT(seed), 0, 0, "N: of weights, data order and sampling"},
+    {"--val-every", KIND_COUNT, AT(val_every), 0, 1e9, "N: steps between validations; 0: never"},
+    {"--val-batches", KIND_COUNT, AT(val_batches), 1, 1e6, "N: micro-batches of a validation"},
+    {"--log-every", KIND_COUNT, AT(log_every), 1, 1e9, "N: steps between lines of a plain log"},
+    {"--sample", KIND_COUNT, AT(sample), 0, 1e6, "N: tokens to generate after training"},
+    {"--temperature", KIND_REAL, AT(temperature), 0, 100, "X: of sampling; 0: the likeliest"},
+    {"--top-k", KIND_COUNT, AT(top_k), 0, 65536, "N: sample from the N likeliest; 0: from all"},
+    {"--prompt", KIND_TEXT, AT(prompt), 0, 0, "TEXT: what the sample goes on from"},
+    {"--csv", KIND_TEXT, AT(csv), 0, 0, "FILE: one line a step"},
+    {"--json", KIND_TEXT, AT(json), 0, 0, "FILE: settings, steps and memory"},
+    {"--losses-exact", KIND_FLAG, AT(losses_exact), 0, 0, "print losses and norms as hex floats"},
+    {"--plan", KIND_FLAG, AT(plan), 0, 0, "print the memory plan of a rank and exit"},
+    {"--memory", KIND_FLAG, AT(memory), 0, 0, "print planned and measured bytes at the end"},
+    {"--help", KIND_FLAG, AT(help), 0, 0, "print this and exit"},
+};
+
+/* A warm-up that was not given follows the number of steps. */
+#define WARMUP_UNSET UINT32_MAX
+enum { WARMUP_DEFAULT = 50 };
+
+enum { TABLE_ROWS = sizeof table / sizeof table[0] };
+
+static gpt2_options defaults(void)
+{
+    gpt2_options options;
+    memset(&options, 0, sizeof options);
+    options.prompt = "\n";
+    options.stage = ZERO_STAGE_3;
+    options.dtype = ZERO_DTYPE_BF16;
+    options.layers = 4;
+    options.heads = 4;
+    options.width = 128;
+    options.seq = 128;
+    options.batch = 16;
+    options.micro_steps = 1;
+    options.steps = 2000;
+    options.warmup = WARMUP_UNSET;
+    options.lr = 3e-3;
+    options.min_lr = -1;
+    options.weight_decay = 0.1;
+    options.beta1 = 0.9;
+    options.beta2 = 0.95;
+    options.clip = 1;
+    options.seed = 1;
+    options.val_every = 250;
+    options.val_batches = 8;
+    options.log_every = 50;
+    options.temperature = 0.8;
+    return options;
+}
+
+static const void *field_of(const gpt2_options *options, const option *row)
+{
+    return (const char *)options + row->at;
+}
+
+/* --- reading values --------------------------------------------------------------------------- */
+
+/* Digits only: strtoull alone would take signs and spaces. */
+static bool read_whole(const char *text, uint64_t *value, const char **end)
+{
+    if (text[0] < '0' || text[0] > '9') {
+        return false;
+    }
+    char *stop = NULL;
+    errno = 0;
+    *value = strtoull(text, &stop, 10);
+    *end = stop;
+    return errno == 0;
+}
+
+static bool set_count(void *field, const option *row, const char *text, gpt2_error *error)
+{
+    uint64_t value = 0;
+    const char *end = "";
+    if (!read_whole(text, &value, &end) || *end != '\0' || (double)value < row->low ||
+        (double)value > row->high) {
+        return gpt2_fail(error, "%s %s: give a whole number in [%.0f, %.0f]", row->name, text,
+                         row->low, row->high);
+    }
+    const uint32_t count = (uint32_t)value;
+    memcpy(field, &count, sizeof count);
+    return true;
+}
+
+static bool set_long(void *field, const option *row, const char *text, gpt2_error *error)
+{
+    uint64_t value = 0;
+    const char *end = "";
+    bool good = read_whole(text, &value, &end);
+    if (good && row->kind == KIND_BYTES && *end != '\0') {
+        static const char units[] = "KMG";
+        const char *at = strchr(units, *end);
+        const uint32_t shift = at == NULL ? 0 : 10 * (uint32_t)(at - units + 1);
+        good = at != NULL && value <= UINT64_MAX >> shift;
+        value <<= shift;
+        end++;
+    }
+    if (!good || *end != '\0') {
+        return gpt2_fail(error, "%s %s: give a whole number%s", row->name, text,
+                         row->kind == KIND_BYTES ? ", with K, M or G for KiB, MiB or GiB" : "");
+    }
+    memcpy(field, &value, sizeof value);
+    return true;
+}
+
+static bool set_real(void *field, const option *row, const char *text, gpt2_error *error)
+{
+    char *end = NULL;
+    const double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= row->low && value <= row->high)) {
+        return gpt2_fail(error, "%s %s: give a number in [%g, %g]", row->name, text, row->low,
+                         row->high);
+    }
+    memcpy(field, &value, sizeof value);
+    return true;
+}
+
+static bool set_stage(void *field, const option *row, const char *text, gpt2_error *error)
+{
+    if (strlen(text) != 1 || text[0] < '0' || text[0] > '3') {
+        return gpt2_fail(error, "%s %s: give 0, 1, 2 or 3", row->name, text);
+    }
+    const zero_stage stage = (zero_stage)(ZERO_STAGE_0 + (text[0] - '0'));
+    memcpy(field, &stage, sizeof stage);
+    return true;
+}
+
+static bool set_dtype(void *field, const option *row, const char *text, gpt2_error *error)
+{
+    char allowed[64] = "";
+    const uint32_t mask = (uint32_t)row->low;
+    for (int i = ZERO_DTYPE_F32; i <= ZERO_DTYPE_NONE; i++) {
+        const zero_dtype dtype = (zero_dtype)i;
+        if ((mask >> i & 1) == 0) {
+            continue;
+        }
+        if (strcmp(text, zero_dtype_name(dtype)) == 0) {
+            memcpy(field, &dtype, sizeof dtype);
+            return true;
+        }
+        const size_t used = strlen(allowed);
+        (void)snprintf(allowed + used, sizeof allowed - used, "%s%s", used == 0 ? "" : ", ",
+                       zero_dtype_name(dtype));
+    }
+    return gpt2_fail(error, "%s %s: give one of %s", row->name, text, allowed);
+}
+
+static bool set_value(gpt2_options *options, const option *row, const char *text, gpt2_error *error)
+{
+    void *field = (char *)options + row->at;
+    switch (row->kind) {
+    case KIND_TEXT:
+        memcpy(field, &text, sizeof text);
+        return true;
+    case KIND_COUNT:
+        return set_count(field, row, text, error);
+    case KIND_SEED:
+    case KIND_BYTES:
+        return set_long(field, row, text, error);
+    case KIND_REAL:
+        return set_real(field, row, text, error);
+    case KIND_STAGE:
+        return set_stage(field, row, text, error);
+    case KIND_DTYPE:
+        return set_dtype(field, row, text, error);
+    case KIND_FLAG:
+        break;
+    }
+    const uint32_t yes = 1;
+    memcpy(field, &yes, sizeof yes);
+    return true;
+}
+
+/* --- checks ----------------------------------------------------------------------------------- */
+
+static bool check(const gpt2_options *options, gpt2_error *error)
+{
+    const gpt2_options *o = options;
+    if (o->data == NULL && o->help == 0 && o->plan == 0) {
+        return gpt2_fail(error, "no data: give --data FILE (any text)");
+    }
+    if (o->width % o->heads != 0) {
+        return gpt2_fail(error, "--heads %u does not divide --width %u; choose a divisor", o->heads,
+                         o->width);
+    }
+    if (o->batch % o->micro_steps != 0) {
+        return gpt2_fail(error, "--micro-steps %u does not divide --batch %u; choose a divisor",
+                         o->micro_steps, o->batch);
+    }
+    if (o->warmup != WARMUP_UNSET && o->warmup > o->steps) {
+        return gpt2_fail(error, "--warmup %u is longer than --steps %u; make it shorter", o->warmup,
+                         o->steps);
+    }
+    if (o->min_lr > o->lr) {
+        return gpt2_fail(error, "--min-lr %g is above --lr %g; make it smaller", o->min_lr, o->lr);
+    }
+    if (o->master == ZERO_DTYPE_NONE && o->dtype == ZERO_DTYPE_F32) {
+        return gpt2_fail(error, "--master none is for bf16 or f16 parameters; --dtype is f32");
+    }
+    if (o->sample > 0 && o->prompt[0] == '\0') {
+        return gpt2_fail(error, "--prompt is empty; give at least one character");
+    }
+    return true;
+}
+
+bool gpt2_options_check_ranks(const gpt2_options *options, uint32_t ranks, gpt2_error *error)
+{
+    const uint64_t parts = (uint64_t)ranks * options->micro_steps;
+    if (options->batch % parts != 0) {
+        return gpt2_fail(error,
+                         "--batch %u is no multiple of %u ranks x %u micro-steps; %llu would be",
+                         options->batch, ranks, options->micro_steps,
+                         (unsigned long long)((options->batch / parts + 1) * parts));
+    }
+    if (options->shard_group != 0 && ranks % options->shard_group != 0) {
+        return gpt2_fail(error, "--shard-group %u does not divide %u ranks; choose a divisor",
+                         options->shard_group, ranks);
+    }
+    return true;
+}
+
+bool gpt2_options_parse(gpt2_options *options, int argc, char **argv, gpt2_error *error)
+{
+    *options = defaults();
+    for (int i = 1; i < argc; i++) {
+        const option *row = NULL;
+        for (size_t r = 0; r < TABLE_ROWS && row == NULL; r++) {
+            row = strcmp(argv[i], table[r].name) == 0 ? &table[r] : NULL;
+        }
+        if (row == NULL) {
+            return gpt2_fail(error, "unknown option %s; --help lists them", argv[i]);
+        }
+        const char *value = NULL;
+        if (row->kind != KIND_FLAG) {
+            if (i + 1 >= argc) {
+                return gpt2_fail(error, "%s needs a value: %s", row->name, row->help);
+            }
+            value = argv[++i];
+        }
+        if (!set_value(options, row, value, error)) {
+            return false;
+        }
+    }
+    if (!check(options, error)) {
+        return false;
+    }
+    if (options->warmup == WARMUP_UNSET) {
+        const uint32_t tenth = options->steps / 10;
+        options->warmup = tenth < WARMUP_DEFAULT ? tenth : WARMUP_DEFAULT;
+    }
+    if (options->min_lr < 0) {
+        options->min_lr = options->lr / 10;
+    }
+    return true;
+}
+
+/* --- printing --------------------------------------------------------------------------------- */
+
+void gpt2_json_string(FILE *file, const char *text)
+{
+    (void)fputc('"', file);
+    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++) {
+        if (*at == '"' || *at == '\\') {
+            (void)fprintf(file, "\\%c", *at);
+        } else if (*at < 0x20 || *at >= 0x7f) {
+            (void)fprintf(file, "\\u%04x", *at); /* bytes beyond ASCII as if they were Latin-1 */
+        } else {
+            (void)fputc(*at, file);
+        }
+    }
+    (void)fputc('"', file);
+}
+
+/* The value as it is written on a command line; JSON quotes texts and names. */
+static void print_value(const gpt2_options *options, const option *row, FILE *file, bool json)
+{
+    const void *field = field_of(options, row);
+    const char *quote = json ? "\"" : "";
+    switch (row->kind) {
+    case KIND_TEXT: {
+        const char *text = NULL;
+        memcpy(&text, field, sizeof text);
+        if (json && text == NULL) {
+            (void)fputs("null", file);
+        } else {
+            gpt2_json_string(file, text == NULL ? "" : text);
+        }
+        break;
+    }
+    case KIND_SEED:
+    case KIND_BYTES: {
+        uint64_t value = 0;
+        memcpy(&value, field, sizeof value);
+        (void)fprintf(file, "%llu", (unsigned long long)value);
+        break;
+    }
+    case KIND_REAL: {
+        double value = 0;
+        memcpy(&value, field, sizeof value);
+        (void)fprintf(file, "%.9g", value);
+        break;
+    }
+    case KIND_STAGE: {
+        zero_stage stage = ZERO_STAGE_DEFAULT;
+        memcpy(&stage, field, sizeof stage);
+        (void)fprintf(file, "%d", (int)stage - (int)ZERO_STAGE_0);
+        break;
+    }
+    case KIND_DTYPE: {
+        zero_dtype dtype = ZERO_DTYPE_DEFAULT;
+        memcpy(&dtype, field, sizeof dtype);
+        (void)fprintf(file, "%s%s%s", quote, zero_dtype_name(dtype), quote);
+        break;
+    }
+    case KIND_COUNT:
+    case KIND_FLAG: {
+        uint32_t value = 0;
+        memcpy(&value, field, sizeof value);
+        (void)fprintf(file, "%u", value);
+        break;
+    }
+    }
+}
+
+void gpt2_options_usage(FILE *file)
+{
+    const gpt2_options options = defaults();
+    (void)fprintf(file, "usage: gpt2_train --data FILE [options]\n"
+                        "Trains a GPT-2 whose state is sharded over ranks: threads of this process "
+                        "(--ranks),\nor the processes of mpirun, srun or torchrun.\n\n");
+    for (size_t r = 0; r < TABLE_ROWS; r++) {
+        const option *row = &table[r];
+        const bool derived = row->at == AT(ranks) || row->at == AT(vocab) ||
+                             row->at == AT(threads) || row->at == AT(shard_group) ||
+                             row->at == AT(warmup) || row->at == AT(min_lr);
+        const bool shows = row->kind == KIND_REAL || row->kind == KIND_STAGE ||
+                           row->kind == KIND_SEED || row->kind == KIND_COUNT ||
+                           row->at == AT(dtype);
+        (void)fprintf(file, "  %-15s %s", row->name, row->help);
+        if (shows && !derived) {
+            (void)fputs(" [", file);
+            print_value(&options, row, file, false);
+            (void)fputs("]", file);
+        }
+        (void)fputc('\n', file);
+    }
+}
+
+void gpt2_options_json(const gpt2_options *options, FILE *file)
+{
+    for (size_t r = 0; r < TABLE_ROWS; r++) {
+        if (table[r].at == AT(help)) {
+            continue;
+        }
+        (void)fprintf(file, "%s\"%s\": ", r == 0 ? "" : ", ", table[r].name + 2);
+        print_value(options, &table[r], file, true);
+    }
+}

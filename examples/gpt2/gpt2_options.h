@@ -1,0 +1,72 @@
+/* The command line of gpt2_train. */
+#ifndef GPT2_OPTIONS_H
+#define GPT2_OPTIONS_H
+
+#include "gpt2_error.h"
+#include "zero/options.h"
+#include <stdint.h>
+
+typedef struct gpt2_options {
+    const char *data;
+    const char *val;
+    const char *csv;
+    const char *json;
+    const char *prompt;
+    uint32_t vocab; /* 0: by kind of file */
+    uint32_t ranks; /* 0: not given */
+    zero_stage stage;
+    uint32_t shard_group;
+    zero_dtype dtype;
+    zero_dtype grad_dtype;
+    zero_dtype wire_dtype;
+    zero_dtype master;
+    zero_dtype moments;
+    uint64_t budget;
+    uint32_t threads; /* 0: cores / ranks on this host */
+    uint32_t layers;
+    uint32_t heads;
+    uint32_t width;
+    uint32_t seq;
+    uint32_t recompute;
+    uint32_t batch;
+    uint32_t micro_steps;
+    uint32_t steps;
+    uint32_t warmup; /* default: 50, at most a tenth of steps */
+    double lr;
+    double min_lr; /* negative: lr / 10 */
+    double weight_decay;
+    double beta1;
+    double beta2;
+    double clip;
+    uint64_t seed;
+    uint32_t val_every; /* 0: never */
+    uint32_t val_batches;
+    uint32_t log_every;
+    uint32_t sample;
+    double temperature;
+    uint32_t top_k;
+    uint32_t losses_exact;
+    uint32_t plan;
+    uint32_t memory;
+    uint32_t help;
+} gpt2_options;
+
+/* Ranks of this process when nothing says otherwise. */
+enum { GPT2_RANKS_DEFAULT = 4 };
+
+/* Defaults, then the command line. False: `error` says what is wrong with which option. */
+bool gpt2_options_parse(gpt2_options *options, int argc, char **argv, gpt2_error *error);
+
+/* What only the number of ranks decides: is the batch divisible? */
+bool gpt2_options_check_ranks(const gpt2_options *options, uint32_t ranks, gpt2_error *error);
+
+/* One line an option, with its default. */
+void gpt2_options_usage(FILE *file);
+
+/* The settings as the members of a JSON object, without the braces. */
+void gpt2_options_json(const gpt2_options *options, FILE *file);
+
+/* `text` as a JSON string with its quotes. */
+void gpt2_json_string(FILE *file, const char *text);
+
+#endif

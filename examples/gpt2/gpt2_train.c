@@ -1,0 +1,436 @@
+/* gpt2_train: trains a GPT-2 whose parameters, gradients and optimizer state are sharded by
+ * libzero.
+ *
+ * Ranks are threads of this process (--ranks) or the processes a launcher started; each runs
+ * run_rank with its own world. Whatever fails prints one line and ends every rank with status 1. */
+#include "gpt2_data.h"
+#include "gpt2_log.h"
+#include "gpt2_net.h"
+#include "gpt2_sample.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TRY(call)                        \
+    do {                                 \
+        const zero_status try_ = (call); \
+        if (try_ != ZERO_OK) {           \
+            return try_;                 \
+        }                                \
+    } while (0)
+
+/* Shared by the ranks of a process; read-only but for the error. */
+typedef struct gpt2_job {
+    gpt2_options options;
+    gpt2_config config;
+    gpt2_data data;
+    double bigram;
+    uint32_t threads;
+    pthread_mutex_t lock; /* guards error */
+    gpt2_error error;     /* the first failure that was not the library's */
+} gpt2_job;
+
+/* One rank's training. */
+typedef struct trainer {
+    gpt2_job *job;
+    zero_world *world;
+    uint32_t rank;
+    uint32_t ranks;
+    uint32_t samples; /* of a micro-batch on this rank */
+    gpt2_net net;
+    int32_t *tokens;
+    int32_t *targets;
+    double *gathered; /* one value a rank */
+    gpt2_log *log;    /* rank 0 only */
+} trainer;
+
+static zero_status own_failure(gpt2_job *job, const gpt2_error *error, zero_status status)
+{
+    if (error->text[0] != '\0') {
+        (void)pthread_mutex_lock(&job->lock);
+        if (job->error.text[0] == '\0') {
+            job->error = *error;
+        }
+        (void)pthread_mutex_unlock(&job->lock);
+    }
+    return status;
+}
+
+/* --- settings --------------------------------------------------------------------------------- */
+
+static zero_engine_options engine_options(const gpt2_job *job)
+{
+    const gpt2_options *o = &job->options;
+    zero_engine_options options = zero_engine_options_init();
+    options.stage = o->stage;
+    options.shard_group = o->shard_group;
+    options.grad_dtype = o->grad_dtype;
+    options.wire_dtype = o->wire_dtype;
+    options.master_dtype = o->master;
+    options.moment_dtype = o->moments;
+    options.device_budget_bytes = o->budget;
+    options.seed = o->seed;
+    options.threads = job->threads;
+    return options;
+}
+
+/* Linear warm-up, then half a cosine from lr to min_lr. step from 0. */
+static double learning_rate(const gpt2_options *options, uint32_t step)
+{
+    if (step < options->warmup) {
+        return options->lr * (step + 1) / options->warmup;
+    }
+    const uint32_t rest = options->steps - options->warmup;
+    const double done = rest > 1 ? (double)(step - options->warmup) / (rest - 1) : 1;
+    return options->min_lr + (options->lr - options->min_lr) * (1 + cos(M_PI * done)) / 2;
+}
+
+/* --- steps ------------------------------------------------------------------------------------ */
+
+/* Mean of every rank's value, added in rank order. */
+static zero_status mean_over_ranks(trainer *self, double value, double *mean)
+{
+    TRY(zero_world_gather(self->world, &value, self->gathered, sizeof value));
+    double total = 0;
+    for (uint32_t r = 0; r < self->ranks; r++) {
+        total += self->gathered[r];
+    }
+    *mean = total / self->ranks;
+    return ZERO_OK;
+}
+
+/* This rank's batch of a micro-step: samples are numbered through steps, micro-steps and ranks. */
+static gpt2_batch training_batch(trainer *self, uint32_t step, uint32_t micro)
+{
+    const gpt2_options *o = &self->job->options;
+    const uint64_t first =
+        (uint64_t)step * o->batch + ((uint64_t)micro * self->ranks + self->rank) * self->samples;
+    for (uint32_t s = 0; s < self->samples; s++) {
+        gpt2_data_sample(&self->job->data, o->seed, first + s, o->seq,
+                         self->tokens + (size_t)s * o->seq, self->targets + (size_t)s * o->seq);
+    }
+    return (gpt2_batch){self->tokens, self->targets, self->samples, o->seq};
+}
+
+static zero_status micro_step(trainer *self, uint32_t step, uint32_t micro, double *loss,
+                              float *scale)
+{
+    const gpt2_batch batch = training_batch(self, step, micro);
+    zero_engine *engine = self->net.engine;
+    TRY(zero_micro_begin(engine, micro + 1 == self->job->options.micro_steps));
+    TRY(gpt2_net_loss(&self->net, &batch, ZERO_PASS_FORWARD, loss));
+    TRY(zero_loss_scale(engine, scale));
+    TRY(gpt2_net_backward(&self->net, &batch, *scale));
+    return zero_micro_end(engine);
+}
+
+static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
+{
+    const gpt2_options *o = &self->job->options;
+    const double started = gpt2_seconds();
+    double own = 0;
+    float scale = 1;
+    for (uint32_t micro = 0; micro < o->micro_steps; micro++) {
+        double loss = 0;
+        TRY(micro_step(self, step, micro, &loss, &scale));
+        own += loss / o->micro_steps;
+    }
+    zero_step_params params = zero_step_params_init();
+    row->lr = learning_rate(o, step);
+    params.adamw.lr = (float)row->lr;
+    params.adamw.beta1 = (float)o->beta1;
+    params.adamw.beta2 = (float)o->beta2;
+    params.adamw.weight_decay = (float)o->weight_decay;
+    params.max_norm = (float)o->clip;
+    TRY(zero_step(self->net.engine, &params, zero_stream_host()));
+    TRY(mean_over_ranks(self, own, &row->loss));
+    zero_step_result result;
+    TRY(zero_step_wait(self->net.engine, &result));
+    row->step = step + 1;
+    row->val_loss = (double)NAN;
+    row->norm = result.norm;
+    row->skipped = result.skipped != 0;
+    row->loss_scale = (double)scale;
+    row->seconds = gpt2_seconds() - started;
+    row->tokens = (uint64_t)o->batch * o->seq;
+    row->memory_bytes = zero_engine_stats(self->net.engine).device_bytes;
+    return ZERO_OK;
+}
+
+static zero_status validate(trainer *self, double *loss)
+{
+    const gpt2_options *o = &self->job->options;
+    const uint64_t global = (uint64_t)self->samples * self->ranks;
+    double own = 0;
+    for (uint32_t b = 0; b < o->val_batches; b++) {
+        for (uint32_t s = 0; s < self->samples; s++) {
+            const uint64_t index = b * global + (uint64_t)self->rank * self->samples + s;
+            gpt2_data_validation(&self->job->data, index, o->val_batches * global, o->seq,
+                                 self->tokens + (size_t)s * o->seq,
+                                 self->targets + (size_t)s * o->seq);
+        }
+        const gpt2_batch batch = {self->tokens, self->targets, self->samples, o->seq};
+        double part = 0;
+        TRY(gpt2_net_loss(&self->net, &batch, ZERO_PASS_EVAL, &part));
+        own += part / o->val_batches;
+    }
+    return mean_over_ranks(self, own, loss);
+}
+
+static zero_status train(trainer *self)
+{
+    const gpt2_options *o = &self->job->options;
+    for (uint32_t step = 0; step < o->steps; step++) {
+        gpt2_step_row row;
+        TRY(train_step(self, step, &row));
+        const bool due = o->val_every != 0 && (step + 1) % o->val_every == 0;
+        if (due || (o->val_every != 0 && step + 1 == o->steps)) {
+            TRY(validate(self, &row.val_loss));
+        }
+        if (self->log != NULL) {
+            gpt2_log_step(self->log, &row);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* --- a rank ----------------------------------------------------------------------------------- */
+
+static zero_status start_log(trainer *self)
+{
+    const gpt2_job *job = self->job;
+    gpt2_run_facts facts = {
+        .ranks = self->ranks,
+        .local_ranks = zero_world_local_size(self->world),
+        .threads = job->threads,
+        .backend = zero_world_backend(self->world),
+        .isa = self->net.space->ops->isa,
+        .train_tokens = job->data.train.count,
+        .val_tokens = job->data.validation.count,
+        .bigram = job->bigram,
+    };
+    for (uint32_t i = 0; i < gpt2_tensor_count(&job->config); i++) {
+        gpt2_tensor tensor;
+        gpt2_tensor_describe(&job->config, i, &tensor);
+        facts.parameters += tensor.shape[0] * (tensor.dims == 2 ? tensor.shape[1] : 1);
+    }
+    gpt2_error error = {""};
+    if (!gpt2_log_open(self->log, &job->options, &facts, &error)) {
+        return own_failure(self->job, &error, ZERO_IO);
+    }
+    return ZERO_OK;
+}
+
+static zero_status create_trainer(trainer *self)
+{
+    gpt2_job *job = self->job;
+    const gpt2_options *o = &job->options;
+    gpt2_error error = {""};
+    const gpt2_net_setup setup = {.config = job->config,
+                                  .options = engine_options(job),
+                                  .dtype = o->dtype,
+                                  .samples = self->samples,
+                                  .recompute = o->recompute != 0,
+                                  .seed = o->seed};
+    const zero_status status = gpt2_net_create(&self->net, self->world, &setup, &error);
+    if (status != ZERO_OK) {
+        return own_failure(job, &error, status);
+    }
+    const size_t tokens = (size_t)self->samples * o->seq;
+    self->tokens = malloc(tokens * sizeof *self->tokens);
+    self->targets = malloc(tokens * sizeof *self->targets);
+    self->gathered = malloc(self->ranks * sizeof *self->gathered);
+    if (self->tokens == NULL || self->targets == NULL || self->gathered == NULL) {
+        (void)gpt2_fail(&error, "no memory for a batch of %zu tokens", tokens);
+        return own_failure(job, &error, ZERO_OUT_OF_MEMORY);
+    }
+    return self->log != NULL ? start_log(self) : ZERO_OK;
+}
+
+static zero_status sample(trainer *self)
+{
+    const gpt2_options *o = &self->job->options;
+    const gpt2_sampling how = {.prompt = o->prompt,
+                               .count = o->sample,
+                               .temperature = o->temperature,
+                               .top_k = o->top_k,
+                               .seed = o->seed,
+                               .text = self->job->data.text,
+                               .file = self->log != NULL ? stdout : NULL};
+    gpt2_error error = {""};
+    if (self->log != NULL) {
+        printf("\n--- %u tokens generated at temperature %g ---\n", o->sample, o->temperature);
+    }
+    const zero_status status = gpt2_sample(&self->net, &how, &error);
+    if (self->log != NULL) {
+        printf("\n---\n");
+    }
+    return own_failure(self->job, &error, status);
+}
+
+static zero_status finish(trainer *self)
+{
+    if (self->job->options.sample > 0) {
+        TRY(sample(self));
+    }
+    if (self->log != NULL) {
+        const zero_memory planned = zero_plan_memory(zero_engine_plan(self->net.engine));
+        const zero_memory measured = zero_engine_memory(self->net.engine);
+        gpt2_log_memory(self->log, &planned, &measured, self->net.bytes);
+    }
+    return ZERO_OK;
+}
+
+static zero_status run_rank(zero_world *world, void *user)
+{
+    gpt2_job *job = user;
+    gpt2_log log = {.options = &job->options};
+    trainer self = {.job = job,
+                    .world = world,
+                    .rank = zero_world_rank(world),
+                    .ranks = zero_world_size(world)};
+    self.samples = job->options.batch / (job->options.micro_steps * self.ranks);
+    self.log = self.rank == 0 ? &log : NULL;
+    zero_status status = create_trainer(&self);
+    if (status == ZERO_OK) {
+        status = train(&self);
+    }
+    if (status == ZERO_OK) {
+        status = finish(&self);
+    }
+    gpt2_error error = {""};
+    if (!gpt2_log_close(&log, &error) && status == ZERO_OK) {
+        status = own_failure(job, &error, ZERO_IO);
+    }
+    gpt2_net_destroy(&self.net);
+    free(self.tokens);
+    free(self.targets);
+    free(self.gathered);
+    return status;
+}
+
+/* --- the program ------------------------------------------------------------------------------ */
+
+static int complain(const char *text)
+{
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "gpt2_train: %s\n", text);
+    return 1;
+}
+
+/* The job's own failure if there was one, else the library's. */
+static int complain_status(const gpt2_job *job)
+{
+    return complain(job->error.text[0] != '\0' ? job->error.text : zero_last_error()->message);
+}
+
+static void share_cores(gpt2_job *job, uint32_t local_ranks)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    job->threads = job->options.threads;
+    if (job->threads == 0) {
+        const long share = cores / (long)local_ranks;
+        job->threads = share < 1 ? 1 : share > 256 ? 256 : (uint32_t)share;
+    }
+    openblas_set_num_threads((int)job->threads);
+}
+
+static int print_plan(gpt2_job *job, uint32_t ranks)
+{
+    const zero_engine_options options = engine_options(job);
+    zero_model *model = NULL;
+    zero_plan *plan = NULL;
+    zero_status status = gpt2_net_describe(&job->config, job->options.dtype, &model);
+    if (status == ZERO_OK) {
+        status = zero_plan_create(model, &options, ranks, &plan);
+    }
+    zero_model_destroy(model);
+    if (status != ZERO_OK) {
+        return complain_status(job);
+    }
+    const size_t bytes = zero_plan_print(plan, NULL, 0) + 1;
+    char *text = malloc(bytes);
+    if (text == NULL) {
+        zero_plan_destroy(plan);
+        return complain("no memory for the plan's table");
+    }
+    (void)zero_plan_print(plan, text, bytes);
+    (void)fputs(text, stdout);
+    free(text);
+    zero_plan_destroy(plan);
+    return 0;
+}
+
+static int run_here(gpt2_job *job)
+{
+    const uint32_t ranks = job->options.ranks != 0 ? job->options.ranks : GPT2_RANKS_DEFAULT;
+    if (!gpt2_options_check_ranks(&job->options, ranks, &job->error)) {
+        return complain(job->error.text);
+    }
+    share_cores(job, ranks);
+    if (job->options.plan != 0) {
+        return print_plan(job, ranks);
+    }
+    return zero_world_run(ranks, 0, run_rank, job) == ZERO_OK ? 0 : complain_status(job);
+}
+
+static int run_launched(gpt2_job *job)
+{
+    zero_world *world = NULL;
+    if (zero_world_create_launched(0, &world) != ZERO_OK) {
+        return complain_status(job);
+    }
+    const bool first = zero_world_rank(world) == 0;
+    int code = 0;
+    share_cores(job, zero_world_local_size(world));
+    if (!gpt2_options_check_ranks(&job->options, zero_world_size(world), &job->error)) {
+        code = first ? complain(job->error.text) : 1;
+    } else if (job->options.plan != 0) {
+        code = first ? print_plan(job, zero_world_size(world)) : 0;
+    } else if (run_rank(world, job) != ZERO_OK) {
+        code = complain_status(job);
+        zero_world_abort(world);
+    }
+    zero_world_destroy(world);
+    return code;
+}
+
+static int run_job(gpt2_job *job)
+{
+    const bool launched = zero_world_is_launched() != 0;
+    if (launched && job->options.ranks != 0) {
+        return complain("--ranks is for ranks in one process, but a launcher started this one; "
+                        "leave --ranks out");
+    }
+    return launched ? run_launched(job) : run_here(job);
+}
+
+int main(int argc, char **argv)
+{
+    static gpt2_job job = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    if (!gpt2_options_parse(&job.options, argc, argv, &job.error)) {
+        return complain(job.error.text);
+    }
+    const gpt2_options *o = &job.options;
+    if (o->help != 0) {
+        gpt2_options_usage(stdout);
+        return 0;
+    }
+    uint32_t vocab = o->vocab != 0 ? o->vocab : 256;
+    if (o->data != NULL) {
+        if (!gpt2_data_open(&job.data, o->data, o->val, o->vocab, &job.error) ||
+            !gpt2_data_check(&job.data, o->seq, &job.error)) {
+            return complain(job.error.text);
+        }
+        vocab = job.data.vocab;
+        job.bigram = gpt2_data_bigram(&job.data);
+    }
+    job.config = (gpt2_config){o->layers, o->heads, o->width, o->seq, vocab};
+    const int code = run_job(&job);
+    gpt2_data_close(&job.data);
+    return code;
+}

@@ -1,0 +1,81 @@
+# Sourced by the scripts: says what they need, and installs what is missing on Debian and Ubuntu.
+# With nothing missing it does nothing at all; the network is touched only to install.
+
+missing=()
+
+# Shows a command, then runs it.
+run() {
+    printf '+ %s\n' "$*"
+    "$@"
+}
+
+# need_command NAME PACKAGE...: a program on the path.
+need_command() {
+    local name=$1
+    shift
+    command -v "$name" > /dev/null 2>&1 || missing+=("$@")
+}
+
+# need_library MODULE PACKAGE: a library that pkg-config knows.
+need_library() {
+    pkg-config --exists "$1" > /dev/null 2>&1 || missing+=("$2")
+}
+
+# What every build needs.
+need_build() {
+    need_command meson meson
+    need_command ninja ninja-build
+    need_command gcc gcc libc6-dev
+    need_command pkg-config pkg-config
+    need_command python3 python3
+    need_command mpicc libopenmpi-dev
+    need_command mpirun openmpi-bin
+    need_library openblas libopenblas-dev
+    need_library jansson libjansson-dev
+}
+
+# What only the whole of scripts/test needs.
+need_checks() {
+    need_command g++ g++
+    need_command clang clang
+    need_command clang-format clang-format
+    need_command doxygen doxygen
+}
+
+install_missing() {
+    [ ${#missing[@]} -gt 0 ] || return 0
+    local as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        as_root=(sudo)
+        # Nobody is there to type a password.
+        [ -t 0 ] || as_root=(sudo -n)
+    fi
+    if ! command -v apt-get > /dev/null 2>&1 ||
+        { [ ${#as_root[@]} -gt 0 ] && ! command -v sudo > /dev/null 2>&1; }; then
+        printf 'missing: %s (names of Debian packages)\n' "${missing[*]}" >&2
+        printf 'install them with your own package manager, then run this again\n' >&2
+        exit 1
+    fi
+    run "${as_root[@]}" apt-get update -q
+    if ! run "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -q -y --no-install-recommends "${missing[@]}" < /dev/null; then
+        printf 'could not install: %s\n' "${missing[*]}" >&2
+        exit 1
+    fi
+    missing=()
+}
+
+# configure FOLDER COMPILER OPTION...: a build folder with these options, new or as it is there.
+configure() {
+    local folder=$1 compiler=$2
+    shift 2
+    if [ -f "$folder/build.ninja" ]; then
+        run meson setup --reconfigure "$folder" "$@"
+    else
+        run env CC="$compiler" meson setup "$folder" "$@"
+    fi
+}
+
+optimised_options=(--buildtype=release -Ddebug=true -Dwerror=true -Dmpi=enabled)
+
+jobs=$(nproc 2> /dev/null || echo 2)

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Runs the test programs of one build folder, one after the other, and adds up what they say.
+
+Usage: run_suites.py BUILD TALLY [--only SUITE]... [--skip SUITE]... [--wrap COMMAND]
+
+Every program ends with "N passed, N failed, N skipped". One that dies without that line, or does
+not end in its time, counts as one failure. A program of the suite should_fail (meson tells nobody
+of its argument of that name) must end with another status than 0.
+
+One line a program is printed, with the output of those that failed and the reasons of what was
+skipped. The sums are appended to the file TALLY."""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+CLOSING = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped\s*$", re.MULTILINE)
+SHOWN_MAX = 300
+
+
+def tests_of(build, only, skip):
+    """The registered programs whose suites are wanted, with their own suite names."""
+    listed = subprocess.run(
+        ["meson", "introspect", "--tests", build], capture_output=True, text=True, check=True
+    ).stdout
+    for test in json.loads(listed):
+        # meson puts the project's name before the suite's.
+        suites = {suite.split(":")[-1] for suite in test["suite"]}
+        if suites & set(skip) or (only and not suites & set(only)):
+            continue
+        yield "/".join(sorted(suites)), suites, test
+
+
+SANITIZERS = {
+    "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
+    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+}
+
+
+def environment(suites, test):
+    env = {**os.environ, **test["env"]}
+    for name, ours in SANITIZERS.items():
+        if name == "ASAN_OPTIONS" and "mpi" in suites and "LSAN_OPTIONS" not in env:
+            # Open MPI itself leaves memory behind at its end.
+            ours += ":detect_leaks=0"
+        env[name] = f"{ours}:{env[name]}" if env.get(name) else ours
+    return env
+
+
+def run_program(command, env, folder, limit_s):
+    """(exit status or None when out of time, output, errors)"""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=env,
+        cwd=folder,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=limit_s)
+            return process.returncode, output, errors
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, errors = process.communicate()
+            return None, output, errors
+
+
+def judge(status, output, should_fail=False):
+    """(passed, failed, skipped, what went wrong beyond the program's own count)"""
+    closings = CLOSING.findall(output)
+    passed, failed, skipped = (int(count) for count in closings[-1]) if closings else (0, 0, 0)
+    trouble = ""
+    if status is None:
+        trouble = "did not end in its time"
+    elif not closings:
+        trouble = f"ended with status {status} and without its closing line"
+    elif should_fail:
+        trouble = "ended with status 0 and should not have" if status == 0 else ""
+    elif status != 0 and failed == 0:
+        trouble = f"ended with status {status} although nothing failed"
+    elif status == 0 and failed > 0:
+        trouble = "ended with status 0 although something failed"
+    return passed, failed + (1 if trouble else 0), skipped, trouble
+
+
+def show(text):
+    lines = text.rstrip().split("\n")
+    if len(lines) > SHOWN_MAX:
+        print(f"    ({len(lines) - SHOWN_MAX} lines left out)")
+    for line in lines[-SHOWN_MAX:]:
+        print(f"    {line}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build")
+    parser.add_argument("tally")
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--skip", action="append", default=[])
+    parser.add_argument("--wrap", default="")
+    args = parser.parse_args()
+    sums = [0, 0, 0]
+    for label, suites, test in tests_of(args.build, args.only, args.skip):
+        start = time.monotonic()
+        command = shlex.split(args.wrap) + test["cmd"]
+        env = environment(suites, test)
+        limit_s = test["timeout"] * 3 if test["timeout"] else None
+        folder = test["workdir"] or args.build
+        status, output, errors = run_program(command, env, folder, limit_s)
+        passed, failed, skipped, trouble = judge(status, output, "should_fail" in suites)
+        sums = [old + new for old, new in zip(sums, (passed, failed, skipped))]
+        verdict = "FAILED" if failed else "ok"
+        print(
+            f"{verdict:7} {args.build} {label}/{test['name']}: {passed} passed, {failed} failed, "
+            f"{skipped} skipped ({time.monotonic() - start:.1f} s)",
+            flush=True,
+        )
+        if failed:
+            print(f"    {shlex.join(command)}: {trouble or 'failed'}")
+            show(output)
+            show(errors)
+        elif skipped:
+            show("\n".join(line.strip() for line in output.split("\n") if "skipped: " in line))
+    with open(args.tally, "a", encoding="utf-8") as file:
+        file.write(" ".join(str(count) for count in sums) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""What a user of the library meets: headers, symbols, documentation, an installed copy.
+
+Usage: abi.py --source DIR --build DIR --shared FILE --static FILE --cc CC [--cxx CXX] [--mpi FLAGS]
+One line per check; the last line is "N passed, N failed, N skipped"."""
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+
+
+class Skip(Exception):
+    """The check cannot be made on this machine; the text says why."""
+
+
+class Fail(Exception):
+    """What was found instead."""
+
+
+def run(command, **options):
+    """Standard output of a command that must succeed."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip()
+        raise Fail(f"{shlex.join(command)}: exit {done.returncode}\n{said}")
+    return done.stdout
+
+
+def have(program):
+    try:
+        subprocess.run([program, "--version"], capture_output=True, check=False)
+    except OSError:
+        raise Skip(f"{program} is not installed") from None
+
+
+def equal(what, left, right):
+    left, right = set(left), set(right)
+    if left != right:
+        raise Fail(f"{what}: only left {sorted(left - right)}, only right {sorted(right - left)}")
+
+
+def headers(args):
+    names = sorted(os.listdir(f"{args.source}/include/zero"))
+    return [name for name in names if name.endswith(".h")]
+
+
+def compiles_alone(args, name, compiler, standard):
+    """The header twice and nothing else: also shows that it can be included again."""
+    if not compiler:
+        raise Skip("no C++ compiler")
+    flags = []
+    if name == "mpi.h":
+        if not args.mpi:
+            raise Skip("no MPI")
+        # MPI's own headers are somebody else's: no warnings out of them.
+        flags = [re.sub(r"^-I", "-isystem", flag) for flag in args.mpi.split()]
+    language = "c++" if standard.startswith("c++") else "c"
+    text = f"#include <zero/{name}>\n" * 2 + "int main(void) { return 0; }\n"
+    command = [*compiler.split(), f"-std={standard}", *WARNINGS, f"-I{args.source}/include"]
+    run(command + flags + ["-x", language, "-fsyntax-only", "-"], input=text)
+
+
+def declared(args):
+    """Functions that the headers export."""
+    names = []
+    for name in headers(args):
+        if name == "mpi.h" and not args.mpi:
+            continue
+        with open(f"{args.source}/include/zero/{name}", encoding="utf-8") as file:
+            text = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.DOTALL)
+        for line in re.findall(r"^ZERO_API\b([^;]*);", text, flags=re.MULTILINE):
+            names.append(re.search(r"(\w+)\s*\(", line).group(1))
+    if len(names) != len(set(names)):
+        raise Fail("declared twice: " + " ".join(n for n in names if names.count(n) > 1))
+    return names
+
+
+def exported_symbols(args):
+    lines = run(["nm", "-D", "--defined-only", args.shared]).splitlines()
+    symbols = [line.split() for line in lines]
+    # "A" is the version node itself.
+    found = [name.split("@")[0] for _, kind, name in symbols if kind != "A"]
+    equal(f"declared in the headers and exported by {args.shared}", declared(args), found)
+
+
+def map_covers(args):
+    with open(f"{args.source}/src/zero.map", encoding="utf-8") as file:
+        text = re.sub(r"/\*.*?\*/|#[^\n]*", "", file.read(), flags=re.DOTALL)
+    public = re.search(r"global:(.*?)local:", text, re.DOTALL)
+    patterns = [re.escape(p).replace(r"\*", r"\w*") for p in re.findall(r"[\w*]+", public.group(1))]
+    missed = [n for n in declared(args) if not any(re.fullmatch(p, n) for p in patterns)]
+    if missed:
+        raise Fail("not in src/zero.map: " + " ".join(missed))
+    if not re.search(r"local:\s*\*;", text):
+        raise Fail("src/zero.map does not hide the rest")
+
+
+def internal_prefix(args):
+    """In the static library every symbol that could clash with a user's has one of our prefixes."""
+    lines = run(["nm", "-g", "--defined-only", args.static]).splitlines()
+    names = [line.split()[2] for line in lines if len(line.split()) == 3]
+    if not names:
+        raise Fail(f"no symbol in {args.static}")
+    # Thunks that 32-bit or hardened builds emit are the compiler's.
+    odd = [n for n in names if not n.startswith(("zero_", "zi_", "__x86."))]
+    if odd:
+        raise Fail("neither zero_ nor zi_: " + " ".join(sorted(odd)))
+
+
+def documented(args):
+    have("doxygen")
+    with open(f"{args.source}/Doxyfile", encoding="utf-8") as file:
+        settings = file.read()
+    with tempfile.TemporaryDirectory() as folder:
+        settings += f"\nOUTPUT_DIRECTORY = {folder}\n"
+        run(["doxygen", "-"], input=settings, cwd=args.source)
+
+
+def pkg_config(root, *options):
+    """Flags of the copy installed under `root`, its zero.pc edited as if the prefix lay there."""
+    found = []
+    for folder, _, names in os.walk(root):
+        found += [f"{folder}/{name}" for name in names if name == "zero.pc"]
+    if len(found) != 1:
+        raise Fail(f"{len(found)} files zero.pc were installed")
+    with open(found[0], encoding="utf-8") as file:
+        text = re.sub(r"^prefix=", f"prefix={root}", file.read(), flags=re.MULTILINE)
+    with open(found[0], "w", encoding="utf-8") as file:
+        file.write(text)
+    folders = [os.path.dirname(found[0]), os.environ.get("PKG_CONFIG_PATH", "")]
+    path = {**os.environ, "PKG_CONFIG_PATH": ":".join(filter(None, folders))}
+    return run(["pkg-config", *options, "zero"], env=path).split()
+
+
+def losses_of(output):
+    return [float(text) for text in re.findall(r"^step +\d+ +loss (\S+)$", output, re.MULTILINE)]
+
+
+def learns(output):
+    losses = losses_of(output)
+    if len(losses) < 100 or not losses[-1] < losses[0] / 100:
+        raise Fail(f"{len(losses)} losses, first {losses[:1]}, last {losses[-1:]}")
+
+
+def installed_hello(args, linked):
+    """Install to a scratch place, then build and run examples/01_hello by pkg-config alone."""
+    have("pkg-config")
+    with tempfile.TemporaryDirectory() as root:
+        run(["meson", "install", "-C", args.build, "--no-rebuild", "--destdir", root])
+        options = ["--static"] if linked == "static" else []
+        flags = pkg_config(root, "--cflags", "--libs", *options)
+        if linked == "static":
+            flags = [f.replace("-lzero", "-l:libzero.a") for f in flags]
+        program = f"{root}/hello"
+        source = f"{args.source}/examples/01_hello/hello.c"
+        run([*args.cc.split(), "-std=c11", source, "-o", program, *flags])
+        folders = [flag[2:] for flag in flags if flag.startswith("-L")]
+        paths = {**os.environ, "LD_LIBRARY_PATH": ":".join(folders)}
+        learns(run([program, "3"], env=paths))
+        needed = run(["readelf", "-d", program])
+        if ("libzero.so" in needed) == (linked == "static"):
+            raise Fail(f"not linked as {linked}:\n{needed}")
+
+
+def checks(args):
+    for name in headers(args):
+        yield f"zero/{name} alone as C11", compiles_alone, (name, args.cc, "c11")
+        yield f"zero/{name} alone as C++17", compiles_alone, (name, args.cxx, "c++17")
+    yield "exported symbols are the declared ones", exported_symbols, ()
+    yield "symbol map names every declared function", map_covers, ()
+    yield "internal symbols carry our prefix", internal_prefix, ()
+    yield "doxygen has nothing to complain of", documented, ()
+    yield "hello against the installed shared library", installed_hello, ("shared",)
+    yield "hello against the installed static library", installed_hello, ("static",)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("source", "build", "shared", "static", "cc"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--cxx", default="")
+    parser.add_argument("--mpi", default="")
+    args = parser.parse_args()
+    counts = {"ok": 0, "FAILED": 0, "skip": 0}
+    for name, check, arguments in checks(args):
+        verdict, said = "ok", ""
+        try:
+            check(args, *arguments)
+        except Skip as reason:
+            verdict, said = "skip", f"skipped: {reason}"
+        except (Fail, OSError) as reason:
+            verdict, said = "FAILED", str(reason)
+        counts[verdict] += 1
+        print(f"{verdict:8}{name}")
+        for line in said.splitlines():
+            print(f"  {line}")
+    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skip']} skipped")
+    return 1 if counts["FAILED"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,532 @@
+/* Owns the tests of failures: ranks that disagree, stop or sleep, and allocations, threads and
+ * collectives that fail at every possible place. Always a status in time, and destroy works. */
+#include "harness.h"
+
+#include <dirent.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "core/clock.h"
+#include "core/fault.h"
+#include "toy.h"
+
+static void pause_ms(long ms)
+{
+    const struct timespec span = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+    (void)nanosleep(&span, NULL);
+}
+
+static uint64_t ms_since(uint64_t start_ns)
+{
+    return (zi_clock_ns() - start_ns) / 1000000;
+}
+
+/* ---- ranks that disagree ---- */
+
+typedef enum difference {
+    NONE,
+    UNIT_NAME,
+    TENSOR_NAME,
+    SHAPE,
+    DTYPE,
+    FLAGS,
+    GROUP,
+    ORDER,
+    TIE,
+    MORE_UNITS,
+    MORE_TENSORS,
+    STAGE,
+    SLOTS,
+    MASTER,
+    SEED,
+    BUCKET
+} difference;
+
+typedef struct disagreement {
+    difference what;
+    const char *text; /* what every rank's message names */
+} disagreement;
+
+static const disagreement disagreements[] = {
+    {UNIT_NAME, "unit 1"},    {TENSOR_NAME, "tensor 1"},
+    {SHAPE, "tensor 1"},      {DTYPE, "tensor 1"},
+    {FLAGS, "tensor 1"},      {GROUP, "tensor 1"},
+    {ORDER, "tensor 1"},      {TIE, "unit 2"},
+    {MORE_UNITS, ""},         {MORE_TENSORS, ""},
+    {STAGE, "stage"},         {SLOTS, "param_slots"},
+    {MASTER, "master_dtype"}, {SEED, "seed"},
+    {BUCKET, "bucket_bytes"},
+};
+
+static void add_tensor(zero_model *model, uint32_t unit, const char *name, bool odd,
+                       difference what)
+{
+    zero_tensor_desc desc;
+    uint32_t index = 0;
+    memset(&desc, 0, sizeof desc);
+    desc.name = odd && what == TENSOR_NAME ? "other" : name;
+    desc.dims = 1;
+    desc.shape[0] = odd && what == SHAPE ? 101 : 100;
+    desc.dtype = odd && what == DTYPE ? ZERO_DTYPE_F16 : ZERO_DTYPE_BF16;
+    desc.flags = odd && what == FLAGS ? ZERO_TENSOR_NO_DECAY : ZERO_TENSOR_PLAIN;
+    desc.group = odd && what == GROUP ? 1 : 0;
+    CHECK_OK(zero_tensor_add(model, unit, &desc, &index));
+}
+
+static zero_model *describe(difference what)
+{
+    zero_model *model = NULL;
+    uint32_t index = 0;
+    CHECK_OK(zero_model_create(&model));
+    CHECK_OK(zero_unit_add(model, "first", &index));
+    CHECK_OK(zero_unit_add(model, what == UNIT_NAME ? "odd" : "second", &index));
+    CHECK_OK(zero_unit_add(model, "third", &index));
+    add_tensor(model, 0, "a", false, what);
+    add_tensor(model, 1, what == ORDER ? "c" : "b", true, what);
+    add_tensor(model, 1, what == ORDER ? "b" : "c", false, what);
+    if (what == TIE) {
+        CHECK_OK(zero_tensor_tie(model, 2, 0));
+    }
+    if (what == MORE_UNITS) {
+        CHECK_OK(zero_unit_add(model, "fourth", &index));
+    }
+    if (what == MORE_TENSORS) {
+        add_tensor(model, 2, "d", false, what);
+    }
+    return model;
+}
+
+static zero_engine_options options_of(difference what)
+{
+    zero_engine_options o = zero_engine_options_init();
+    o.stage = what == STAGE ? ZERO_STAGE_2 : ZERO_STAGE_3;
+    o.param_slots = what == SLOTS ? 5 : 0;
+    o.master_dtype = what == MASTER ? ZERO_DTYPE_NONE : ZERO_DTYPE_DEFAULT;
+    o.seed = what == SEED ? 9 : 0;
+    o.bucket_bytes = what == BUCKET ? 1 : 0;
+    return o;
+}
+
+/* The last rank differs. Afterwards the same world makes an engine that all agree on. */
+static zero_status disagree(zero_world *world, void *user)
+{
+    const disagreement *d = user;
+    const bool odd = zero_world_rank(world) + 1 == zero_world_size(world);
+    const difference mine = odd ? d->what : NONE;
+    zero_model *model = describe(mine);
+    const zero_engine_options options = options_of(mine);
+    zero_engine *engine = NULL;
+    CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_MISMATCH, d->text);
+    CHECK(engine == NULL);
+    zero_model_destroy(model);
+    model = describe(NONE);
+    TOY_TRY(zero_engine_create(world, model, NULL, &engine));
+    zero_engine_destroy(engine);
+    zero_model_destroy(model);
+    return ZERO_OK;
+}
+
+TEST(ranks_that_describe_different_models)
+{
+    for (size_t i = 0; i < sizeof disagreements / sizeof disagreements[0]; i++) {
+        disagreement d = disagreements[i];
+        printf("  difference %zu\n", i);
+        CHECK_OK(zero_world_run(2, 5000, disagree, &d));
+        CHECK_OK(zero_world_run(3, 5000, disagree, &d));
+    }
+}
+
+static zero_status one_refuses(zero_world *world, void *user)
+{
+    (void)user;
+    zero_model *model = describe(NONE);
+    zero_engine_options o = zero_engine_options_init();
+    zero_engine *engine = NULL;
+    if (zero_world_rank(world) == 1) {
+        o.param_slots = 65;
+        CHECK_FAILS(zero_engine_create(world, model, &o, &engine), ZERO_INVALID_ARGUMENT,
+                    "param_slots");
+    } else {
+        CHECK_FAILS(zero_engine_create(world, model, &o, &engine), ZERO_MISMATCH, "rank 1");
+    }
+    zero_model_destroy(model);
+    return ZERO_OK;
+}
+
+TEST(rank_that_refuses_its_options)
+{
+    CHECK_OK(zero_world_run(3, 5000, one_refuses, NULL));
+}
+
+/* ---- ranks that stop or sleep ---- */
+
+#define SHORT_DEADLINE_MS 400
+#define SLACK_MS 3000
+
+typedef enum absence { STOPS, SLEEPS, RETURNS_ERROR } absence;
+
+typedef struct desertion {
+    toy_run run;
+    absence how;
+    uint32_t after_steps; /* UINT32_MAX: before create */
+    bool in_forward;      /* in the middle of one, instead of between steps */
+    atomic_uint left;     /* ranks that have destroyed their engines */
+} desertion;
+
+/* The last rank: work for a while, then be gone. */
+static zero_status desert(zero_world *world, desertion *d)
+{
+    toy_trainer trainer;
+    const bool made = d->after_steps != UINT32_MAX;
+    if (made) {
+        TOY_TRY(toy_open(&trainer, &d->run, world));
+        for (uint32_t s = 0; s < d->after_steps; s++) {
+            TOY_TRY(toy_step(&trainer));
+        }
+        if (d->in_forward) {
+            TOY_TRY(toy_micro_begin(&trainer, true));
+            TOY_TRY(toy_forward(&trainer, 0));
+        }
+    }
+    while (d->how == SLEEPS && atomic_load(&d->left) + 1 < zero_world_size(world)) {
+        pause_ms(5);
+    }
+    if (made) {
+        toy_close(&trainer);
+    }
+    return d->how == RETURNS_ERROR ? ZERO_IO : ZERO_OK;
+}
+
+/* Any call after a failure repeats it. */
+static void check_poisoned(zero_engine *engine, const char *first)
+{
+    zero_view view;
+    uint64_t shard_first = 0;
+    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_POISONED, first);
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, zero_stream_host()), ZERO_POISONED,
+                first);
+    CHECK_FAILS(zero_tensor_data(engine, 0, &view), ZERO_POISONED, first);
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &shard_first, &view), ZERO_POISONED,
+                first);
+    const zero_step_params params = zero_step_params_init();
+    CHECK_FAILS(zero_step(engine, &params, zero_stream_host()), ZERO_POISONED, first);
+}
+
+/* The others: train on until it cannot go on. */
+static zero_status notice(zero_world *world, desertion *d)
+{
+    toy_trainer trainer;
+    char message[sizeof zero_last_error()->message];
+    uint64_t start = zi_clock_ns();
+    zero_status status = toy_open(&trainer, &d->run, world);
+    const bool made = status == ZERO_OK;
+    for (uint32_t s = 0; s < 50 && status == ZERO_OK; s++) {
+        zero_step_result result;
+        start = zi_clock_ns();
+        status = toy_step(&trainer);
+        status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
+    }
+    (void)snprintf(message, sizeof message, "%.200s", zero_last_error()->message);
+    CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
+    CHECK(d->how == RETURNS_ERROR || strstr(message, "rank") != NULL);
+    CHECK(ms_since(start) < SHORT_DEADLINE_MS + SLACK_MS);
+    if (made) {
+        check_poisoned(trainer.engine, message);
+        start = zi_clock_ns();
+        toy_close(&trainer);
+        CHECK(ms_since(start) < SLACK_MS);
+    }
+    atomic_fetch_add(&d->left, 1);
+    return ZERO_OK;
+}
+
+static zero_status absent_rank(zero_world *world, void *user)
+{
+    desertion *d = user;
+    return zero_world_rank(world) + 1 == zero_world_size(world) ? desert(world, d)
+                                                                : notice(world, d);
+}
+
+static void try_absence(absence how, uint32_t after_steps, bool in_forward)
+{
+    static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_1, ZERO_STAGE_2, ZERO_STAGE_3};
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_F32);
+    for (size_t s = 0; s < sizeof stages / sizeof stages[0]; s++) {
+        desertion d = {.run = toy_run_init(&model),
+                       .how = how,
+                       .after_steps = after_steps,
+                       .in_forward = in_forward};
+        d.run.options.stage = stages[s];
+        const zero_status status = zero_world_run(3, SHORT_DEADLINE_MS, absent_rank, &d);
+        /* Destroying an engine in the middle of a step is a failure of its own, and comes first. */
+        if (how == RETURNS_ERROR && status != ZERO_IO && !(in_forward && status == ZERO_COMM)) {
+            TEST_FAIL("after %u steps, in forward %d, stage %d: %s: %s", after_steps, in_forward,
+                      (int)stages[s] - 1, zero_status_name(status), zero_last_error()->message);
+        }
+        /* A rank that fails at once may keep another from ever starting. */
+        CHECK(atomic_load(&d.left) == 2 || (how == RETURNS_ERROR && after_steps == UINT32_MAX));
+    }
+    toy_model_close(&model);
+}
+
+TEST(rank_that_returns_early)
+{
+    try_absence(STOPS, UINT32_MAX, false);
+    try_absence(STOPS, 0, false);
+    try_absence(STOPS, 2, false);
+    try_absence(STOPS, 2, true);
+}
+
+TEST(rank_that_fails)
+{
+    try_absence(RETURNS_ERROR, UINT32_MAX, false);
+    try_absence(RETURNS_ERROR, 2, false);
+    try_absence(RETURNS_ERROR, 2, true);
+}
+
+TEST(rank_that_sleeps)
+{
+    try_absence(SLEEPS, UINT32_MAX, false);
+    try_absence(SLEEPS, 2, false);
+    try_absence(SLEEPS, 2, true);
+}
+
+/* ---- the n-th event fails ---- */
+
+#define FAULT_DEADLINE_MS 8000
+#define FAULTS_MAX 3000
+
+/* Threads of this process now. */
+static uint32_t thread_count(void)
+{
+    uint32_t count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    if (tasks == NULL) {
+        return 1;
+    }
+    for (const struct dirent *entry = readdir(tasks); entry != NULL; entry = readdir(tasks)) {
+        count += entry->d_name[0] != '.';
+    }
+    (void)closedir(tasks);
+    return count;
+}
+
+/* threads: what this process had before, a sanitizer's own among them. */
+static void check_no_threads_left(uint32_t threads)
+{
+    /* A joined thread's entry may outlive the join by a moment. */
+    for (int i = 0; i < 200 && thread_count() > threads; i++) {
+        pause_ms(1);
+    }
+    CHECK(thread_count() <= threads);
+}
+
+typedef struct fault_run {
+    toy_run run;
+    atomic_uint failures;
+    atomic_uint timeouts;
+} fault_run;
+
+/* Threads of this process after a world that went well. */
+static uint32_t threads_at_rest(uint32_t ranks, zero_rank_fn fn, const toy_run *run)
+{
+    fault_run f = {.run = *run};
+    CHECK_OK(zero_world_run(ranks, FAULT_DEADLINE_MS, fn, &f));
+    pause_ms(50);
+    return thread_count();
+}
+
+static zero_status create_only(zero_world *world, void *user)
+{
+    const fault_run *f = user;
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, &f->run, world));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static void fail_every(zi_fault_kind kind, zero_status expected, const toy_run *run)
+{
+    const uint32_t threads = threads_at_rest(2, create_only, run);
+    uint64_t nth = 1;
+    for (; nth < FAULTS_MAX; nth++) {
+        fault_run f = {.run = *run};
+        const uint64_t start = zi_clock_ns();
+        zi_fault_arm(kind, nth);
+        const zero_status status = zero_world_run(2, FAULT_DEADLINE_MS, create_only, &f);
+        const bool hit = zi_fault_count(kind) >= nth;
+        zi_fault_arm(kind, 0);
+        if (!hit) {
+            CHECK_OK(status);
+            break;
+        }
+        /* The failing rank says what failed; its peers, who may be heard first, that they could not
+         * go on without it, or that it refused what they did not. */
+        const bool named = status == expected || status == ZERO_COMM || status == ZERO_MISMATCH;
+        if (!named || ms_since(start) > FAULT_DEADLINE_MS / 2) {
+            TEST_FAIL("event %" PRIu64 ": %s after %" PRIu64 " ms: %s", nth,
+                      zero_status_name(status), ms_since(start), zero_last_error()->message);
+        }
+        check_no_threads_left(threads);
+    }
+    printf("  %" PRIu64 " events\n", nth - 1);
+    CHECK(nth > 1 && nth < FAULTS_MAX);
+}
+
+TEST(every_allocation_of_create_may_fail)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    fail_every(ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY, &run);
+    run.options.stage = ZERO_STAGE_1;
+    run.options.threads = 2;
+    fail_every(ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY, &run);
+    toy_model_close(&model);
+}
+
+TEST(every_thread_of_create_may_fail)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    run.options.threads = 3;
+    fail_every(ZI_FAULT_THREAD, ZERO_DEVICE, &run);
+    toy_model_close(&model);
+}
+
+TEST(every_allocation_of_a_plan_may_fail)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_F32);
+    bool done = false;
+    for (uint64_t nth = 1; !done; nth++) {
+        zero_plan *plan = NULL;
+        zi_fault_arm(ZI_FAULT_ALLOC, nth);
+        const zero_status status = zero_plan_create(model.model, NULL, 4, &plan);
+        done = zi_fault_count(ZI_FAULT_ALLOC) < nth;
+        zi_fault_arm(ZI_FAULT_ALLOC, 0);
+        CHECK_EQ(status, done ? ZERO_OK : ZERO_OUT_OF_MEMORY);
+        CHECK_EQ(plan != NULL, done);
+        zero_plan_destroy(plan);
+    }
+    toy_model_close(&model);
+}
+
+static zero_status try_model(zero_model **model)
+{
+    TOY_TRY(zero_model_create(model));
+    for (uint32_t u = 0; u < 40; u++) {
+        char name[TOY_NAME_BYTES];
+        uint32_t unit = 0;
+        uint32_t tensor = 0;
+        (void)snprintf(name, sizeof name, "unit%u", u);
+        TOY_TRY(zero_unit_add(*model, name, &unit));
+        const zero_tensor_desc desc = {.name = name};
+        TOY_TRY(zero_tensor_add(*model, unit, &desc, &tensor));
+        if (u > 0) {
+            TOY_TRY(zero_tensor_tie(*model, unit, 0));
+        }
+    }
+    return ZERO_OK;
+}
+
+TEST(every_allocation_of_a_model_may_fail)
+{
+    bool done = false;
+    for (uint64_t nth = 1; !done; nth++) {
+        zero_model *model = NULL;
+        zi_fault_arm(ZI_FAULT_ALLOC, nth);
+        const zero_status status = try_model(&model);
+        done = zi_fault_count(ZI_FAULT_ALLOC) < nth;
+        zi_fault_arm(ZI_FAULT_ALLOC, 0);
+        CHECK_EQ(status, done ? ZERO_OK : ZERO_OUT_OF_MEMORY);
+        zero_model_destroy(model);
+    }
+}
+
+/* Three steps and an evaluation, which sees whatever was still under way. */
+static zero_status run_until_fault(zero_world *world, void *user)
+{
+    fault_run *f = user;
+    toy_trainer trainer;
+    zero_status status = toy_open(&trainer, &f->run, world);
+    const bool made = status == ZERO_OK;
+    for (uint32_t s = 0; s < 3 && status == ZERO_OK; s++) {
+        zero_step_result result;
+        status = toy_step(&trainer);
+        status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
+    }
+    status = status == ZERO_OK ? toy_evaluate(&trainer) : status;
+    if (status != ZERO_OK) {
+        char message[sizeof zero_last_error()->message];
+        (void)snprintf(message, sizeof message, "%.200s", zero_last_error()->message);
+        CHECK(message[0] != 0);
+        atomic_fetch_add(&f->failures, 1);
+        atomic_fetch_add(&f->timeouts, status == ZERO_TIMEOUT);
+        if (made) {
+            check_poisoned(trainer.engine, message);
+        }
+    }
+    if (made) {
+        toy_close(&trainer);
+    }
+    return ZERO_OK;
+}
+
+static void fail_every_collective(uint32_t ranks, const toy_run *run, uint64_t stride)
+{
+    const uint32_t threads = threads_at_rest(ranks, run_until_fault, run);
+    uint64_t nth = 1;
+    for (; nth < FAULTS_MAX; nth += stride) {
+        fault_run f = {.run = *run};
+        const uint64_t start = zi_clock_ns();
+        zi_fault_arm(ZI_FAULT_COLLECTIVE, nth);
+        const zero_status status = zero_world_run(ranks, FAULT_DEADLINE_MS, run_until_fault, &f);
+        const bool hit = zi_fault_count(ZI_FAULT_COLLECTIVE) >= nth;
+        zi_fault_arm(ZI_FAULT_COLLECTIVE, 0);
+        if (!hit) {
+            CHECK_OK(status);
+            CHECK_EQ(atomic_load(&f.failures), 0);
+            break;
+        }
+        if (atomic_load(&f.failures) == 0 || atomic_load(&f.timeouts) != 0 ||
+            ms_since(start) > FAULT_DEADLINE_MS / 2) {
+            TEST_FAIL("collective %" PRIu64 ": %u failures, %u of them timeouts, after %" PRIu64
+                      " ms",
+                      nth, atomic_load(&f.failures), atomic_load(&f.timeouts), ms_since(start));
+        }
+    }
+    check_no_threads_left(threads);
+    printf("  %" PRIu64 " collectives\n", nth - 1);
+    CHECK(nth > 1 && nth < FAULTS_MAX);
+}
+
+TEST(every_collective_may_fail)
+{
+    static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_1, ZERO_STAGE_2, ZERO_STAGE_3};
+    toy_model model;
+    toy_model_equal(&model, 3, 70, ZERO_DTYPE_F32);
+    for (size_t s = 0; s < sizeof stages / sizeof stages[0]; s++) {
+        toy_run run = toy_run_init(&model);
+        run.options.stage = stages[s];
+        run.options.bucket_bytes = 1;
+        fail_every_collective(2, &run, 1);
+    }
+    toy_model_close(&model);
+}
+
+TEST(every_collective_of_a_hybrid_may_fail)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    run.options.shard_group = 2;
+    run.options.optimizer_group = 4;
+    run.options.bucket_bytes = 1;
+    fail_every_collective(4, &run, 5);
+    toy_model_close(&model);
+}
+
+TEST_MAIN()

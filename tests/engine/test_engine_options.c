@@ -1,0 +1,309 @@
+/* Owns the tests of descriptions, options and hyper-parameters that make no sense: each is refused
+ * with a message that names the field and the value. */
+#include "harness.h"
+
+#include "toy.h"
+
+#define DEADLINE_MS 10000
+
+/* ---- options ---- */
+
+/* Plan and create refuse alike, and the world can be used again afterwards. */
+static void refuse(const zero_engine_options *options, const char *field, const char *text)
+{
+    const zero_status status = ZERO_INVALID_ARGUMENT;
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    zero_plan *plan = NULL;
+    zero_engine *engine = NULL;
+    zero_world *world = NULL;
+    CHECK_FAILS(zero_plan_create(model.model, options, 1, &plan), status, field);
+    CHECK(strstr(zero_last_error()->message, text) != NULL);
+    CHECK(plan == NULL);
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_FAILS(zero_engine_create(world, model.model, options, &engine), status, text);
+    CHECK(engine == NULL);
+    CHECK_OK(zero_engine_create(world, model.model, NULL, &engine));
+    zero_engine_destroy(engine);
+    zero_world_destroy(world);
+    toy_model_close(&model);
+}
+
+#define REFUSE(field, value, text)                          \
+    do {                                                    \
+        zero_engine_options o = zero_engine_options_init(); \
+        o.field = (value);                                  \
+        refuse(&o, #field, text);                           \
+    } while (0)
+
+TEST(numbers_out_of_bounds)
+{
+    REFUSE(param_slots, 65, "65");
+    REFUSE(param_slots, UINT32_MAX, "4294967295");
+    REFUSE(grad_slots, 65, "65");
+    REFUSE(look_ahead, 64, "64");
+    REFUSE(update_states, 3, "3");
+    REFUSE(threads, 257, "257");
+    REFUSE(no_prefetch, 2, "2");
+    REFUSE(loss_scale_static, -1, "not in");
+    REFUSE(poison_released, 7, "7");
+    REFUSE(struct_bytes, 0, "zero_engine_options_init");
+    REFUSE(struct_bytes, 3, "zero_engine_options_init");
+    REFUSE(struct_bytes, SIZE_MAX, "zero_engine_options_init");
+}
+
+TEST(floats_out_of_bounds)
+{
+    REFUSE(loss_scale, -1.0f, "-1");
+    REFUSE(loss_scale, (float)NAN, "nan");
+    REFUSE(loss_scale, (float)INFINITY, "inf");
+    REFUSE(loss_scale_min, -0.5f, "-0.5");
+    REFUSE(loss_scale_min, (float)NAN, "nan");
+    REFUSE(grad_divisor, -3.0f, "-3");
+    REFUSE(grad_divisor, (float)INFINITY, "inf");
+    REFUSE(grad_divisor, (float)NAN, "nan");
+}
+
+TEST(enumerations_out_of_bounds)
+{
+    REFUSE(stage, (zero_stage)5, "5");
+    REFUSE(stage, (zero_stage)-1, "stage");
+    REFUSE(reduction, (zero_reduction)2, "2");
+    REFUSE(accumulation, (zero_accumulation)2, "2");
+    REFUSE(optimizer, (zero_optimizer)3, "3");
+}
+
+TEST(dtypes_that_a_role_cannot_have)
+{
+    REFUSE(grad_dtype, ZERO_DTYPE_NONE, "none");
+    REFUSE(wire_dtype, ZERO_DTYPE_NONE, "none");
+    REFUSE(accum_dtype, ZERO_DTYPE_F16, "f16");
+    REFUSE(accum_dtype, ZERO_DTYPE_NONE, "none");
+    REFUSE(master_dtype, ZERO_DTYPE_BF16, "bf16");
+    REFUSE(master_dtype, ZERO_DTYPE_F16, "f16");
+    REFUSE(moment_dtype, ZERO_DTYPE_F16, "f16");
+    REFUSE(moment_dtype, ZERO_DTYPE_NONE, "none");
+    REFUSE(grad_dtype, (zero_dtype)17, "17");
+    REFUSE(moment_dtype, (zero_dtype)-2, "-2");
+}
+
+static void update_nothing(void *user, const zero_update_range *range)
+{
+    (void)user;
+    (void)range;
+}
+
+TEST(optimizers_half_described)
+{
+    zero_engine_options o = zero_engine_options_init();
+    o.optimizer = ZERO_OPTIMIZER_CALLBACK;
+    refuse(&o, "update", "ZERO_OPTIMIZER_CALLBACK");
+    o = zero_engine_options_init();
+    o.update = update_nothing;
+    refuse(&o, "update", "ZERO_OPTIMIZER_CALLBACK");
+    o = zero_engine_options_init();
+    o.update_states = 1;
+    refuse(&o, "update_states", "ZERO_OPTIMIZER_CALLBACK");
+}
+
+TEST(groups_that_the_stage_does_not_split)
+{
+    toy_model model;
+    zero_plan *plan = NULL;
+    toy_model_mixed(&model, ZERO_DTYPE_F32);
+    zero_engine_options o = zero_engine_options_init();
+    o.stage = ZERO_STAGE_0;
+    o.shard_group = 2;
+    CHECK_FAILS(zero_plan_create(model.model, &o, 4, &plan), ZERO_INVALID_ARGUMENT,
+                "shard_group 2");
+    o = zero_engine_options_init();
+    o.stage = ZERO_STAGE_1;
+    o.grad_group = 2;
+    CHECK_FAILS(zero_plan_create(model.model, &o, 4, &plan), ZERO_INVALID_ARGUMENT, "grad_group 2");
+    toy_model_close(&model);
+}
+
+/* ---- descriptions ---- */
+
+static zero_tensor_desc plain_desc(const char *name)
+{
+    zero_tensor_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.name = name;
+    desc.dims = 2;
+    desc.shape[0] = 3;
+    desc.shape[1] = 5;
+    return desc;
+}
+
+#define REFUSE_TENSOR(change, text)                                                          \
+    do {                                                                                     \
+        zero_tensor_desc desc = plain_desc("weight");                                        \
+        uint32_t tensor = 77;                                                                \
+        change;                                                                              \
+        CHECK_FAILS(zero_tensor_add(model, 0, &desc, &tensor), ZERO_INVALID_ARGUMENT, text); \
+        CHECK_EQ(tensor, 77);                                                                \
+        CHECK_EQ(zero_model_tensor_count(model), 1);                                         \
+    } while (0)
+
+TEST(tensors_that_make_no_sense)
+{
+    zero_model *model = NULL;
+    uint32_t index = 0;
+    zero_tensor_desc first = plain_desc("first");
+    CHECK_OK(zero_model_create(&model));
+    CHECK_FAILS(zero_tensor_add(model, 0, &first, &index), ZERO_INVALID_ARGUMENT, "unit");
+    CHECK_OK(zero_unit_add(model, "layer", &index));
+    CHECK_OK(zero_tensor_add(model, 0, &first, &index));
+    CHECK_FAILS(zero_tensor_add(model, 1, &first, &index), ZERO_INVALID_ARGUMENT, "1");
+    REFUSE_TENSOR(desc.name = NULL, "name");
+    REFUSE_TENSOR(desc.name = "", "name");
+    REFUSE_TENSOR(desc.name = "first", "first");
+    REFUSE_TENSOR(desc.dims = 9, "9");
+    REFUSE_TENSOR(desc.dtype = ZERO_DTYPE_NONE, "dtype");
+    REFUSE_TENSOR(desc.dtype = (zero_dtype)12, "12");
+    REFUSE_TENSOR(desc.flags = 4, "4");
+    REFUSE_TENSOR(desc.group = 64, "64");
+    REFUSE_TENSOR(desc.shape[0] = UINT64_MAX, "18446744073709551615");
+    REFUSE_TENSOR(desc.shape[0] = UINT64_C(1) << 46, "2^46");
+    REFUSE_TENSOR(desc.shape[0] = desc.shape[1] = UINT64_C(1) << 32, "2^46");
+    char name[200];
+    memset(name, 'n', sizeof name);
+    name[128] = 0;
+    REFUSE_TENSOR(desc.name = name, "name");
+    name[127] = 0;
+    zero_tensor_desc longest = plain_desc(name);
+    CHECK_OK(zero_tensor_add(model, 0, &longest, &index));
+    CHECK_EQ(strcmp(zero_model_tensor_name(model, 1), name), 0);
+    /* No elements, though other extents alone would overflow. */
+    zero_tensor_desc empty = plain_desc("empty");
+    empty.dims = 3;
+    empty.shape[0] = empty.shape[1] = UINT64_MAX;
+    CHECK_OK(zero_tensor_add(model, 0, &empty, &index));
+    CHECK_EQ(zero_model_tensor_count_of(model, index), 0);
+    zero_model_destroy(model);
+}
+
+TEST(units_and_ties_that_make_no_sense)
+{
+    zero_model *model = NULL;
+    uint32_t index = 0;
+    uint32_t tensor = 0;
+    zero_tensor_desc desc = plain_desc("table");
+    CHECK_OK(zero_model_create(&model));
+    CHECK_FAILS(zero_model_create(NULL), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_add(model, NULL, &index), ZERO_INVALID_ARGUMENT, "name");
+    CHECK_FAILS(zero_unit_add(model, "", &index), ZERO_INVALID_ARGUMENT, "name");
+    CHECK_FAILS(zero_unit_add(NULL, "layer", &index), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_OK(zero_unit_add(model, "embed", &index));
+    CHECK_FAILS(zero_unit_add(model, "embed", &index), ZERO_INVALID_ARGUMENT, "embed");
+    CHECK_OK(zero_unit_add(model, "head", &index));
+    CHECK_OK(zero_unit_add(model, "other", &index));
+    CHECK_OK(zero_tensor_add(model, 0, &desc, &tensor));
+    CHECK_FAILS(zero_tensor_add(model, 0, NULL, &tensor), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_tensor_add(NULL, 0, &desc, &tensor), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_tensor_tie(model, 0, 0), ZERO_INVALID_ARGUMENT, "table");
+    CHECK_FAILS(zero_tensor_tie(model, 1, 5), ZERO_INVALID_ARGUMENT, "5");
+    CHECK_FAILS(zero_tensor_tie(model, 9, 0), ZERO_INVALID_ARGUMENT, "9");
+    CHECK_OK(zero_tensor_tie(model, 1, 0));
+    CHECK_OK(zero_tensor_tie(model, 1, 0)); /* once more changes nothing */
+    desc.name = "bias";
+    CHECK_OK(zero_tensor_add(model, 1, &desc, &tensor));
+    CHECK_FAILS(zero_tensor_tie(model, 2, tensor), ZERO_INVALID_ARGUMENT, "head");
+    CHECK(zero_model_tensor_name(model, 99) == NULL);
+    CHECK_EQ(zero_model_tensor_count_of(model, 99), 0);
+    CHECK_EQ(zero_model_unit_count(model), 3);
+    CHECK_EQ(zero_model_tensor_count(model), 2);
+    CHECK_EQ(zero_model_element_count(model), 30);
+    zero_model_destroy(model);
+}
+
+/* ---- hyper-parameters ---- */
+
+static zero_status refuse_params(toy_trainer *trainer, const zero_step_params *params,
+                                 zero_status status, const char *text)
+{
+    CHECK_FAILS(zero_step(trainer->engine, params, zero_stream_host()), status, text);
+    return ZERO_OK;
+}
+
+#define REFUSE_PARAMS(change, text)                                             \
+    do {                                                                        \
+        zero_step_params params = zero_step_params_init();                      \
+        change;                                                                 \
+        TOY_TRY(refuse_params(&trainer, &params, ZERO_INVALID_ARGUMENT, text)); \
+    } while (0)
+
+static zero_status absurd_params(zero_world *world, void *user)
+{
+    toy_run run = toy_run_init(user);
+    toy_trainer trainer;
+    zero_step_result result;
+    zero_adamw groups[65];
+    TOY_TRY(toy_open(&trainer, &run, world));
+    TOY_TRY(toy_micro(&trainer, true));
+    for (int i = 0; i < 65; i++) {
+        groups[i] = zero_step_params_init().adamw;
+    }
+    REFUSE_PARAMS(params.adamw.lr = -1, "lr");
+    REFUSE_PARAMS(params.adamw.lr = NAN, "lr");
+    REFUSE_PARAMS(params.adamw.lr = INFINITY, "lr");
+    REFUSE_PARAMS(params.adamw.beta1 = 1, "beta1");
+    REFUSE_PARAMS(params.adamw.beta1 = -0.1f, "beta1");
+    REFUSE_PARAMS(params.adamw.beta2 = 1, "beta2");
+    REFUSE_PARAMS(params.adamw.beta2 = NAN, "beta2");
+    REFUSE_PARAMS(params.adamw.eps = 0, "eps");
+    REFUSE_PARAMS(params.adamw.eps = NAN, "eps");
+    REFUSE_PARAMS(params.adamw.weight_decay = -0.01f, "weight_decay");
+    REFUSE_PARAMS(params.max_norm = -1, "max_norm");
+    REFUSE_PARAMS(params.max_norm = NAN, "max_norm");
+    REFUSE_PARAMS(params.group_count = 3, "group");
+    REFUSE_PARAMS((params.groups = groups, params.group_count = 65), "65");
+    REFUSE_PARAMS(params.struct_bytes = 0, "struct_bytes");
+    groups[2].lr = -5;
+    REFUSE_PARAMS((params.groups = groups, params.group_count = 3), "group 2: lr");
+    /* None of these took the step. */
+    TOY_TRY(toy_update(&trainer));
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    CHECK_EQ(result.step, 1);
+    CHECK_EQ(result.updates, 1);
+    TOY_TRY(toy_step(&trainer));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(hyper_parameters_out_of_bounds)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_F32);
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, absurd_params, &model));
+    toy_model_close(&model);
+}
+
+/* Parameters of zero_step may come from an older, shorter struct, or be left out. */
+static zero_status short_params(zero_world *world, void *user)
+{
+    toy_run run = toy_run_init(user);
+    toy_trainer trainer;
+    zero_step_result result;
+    TOY_TRY(toy_open(&trainer, &run, world));
+    TOY_TRY(toy_micro(&trainer, true));
+    zero_step_params params = zero_step_params_init();
+    params.max_norm = 1e-3f;
+    params.struct_bytes = offsetof(zero_step_params, max_norm);
+    TOY_TRY(zero_step(trainer.engine, &params, zero_stream_host()));
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    CHECK_SAME(result.clip, 1.0);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(older_hyper_parameters)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_F32);
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, short_params, &model));
+    toy_model_close(&model);
+}
+
+TEST_MAIN()

@@ -1,0 +1,500 @@
+/* gpt2_train as a user runs it: it trains, its log files hold together, every way of running it
+ * gives the same losses, and what it cannot do it refuses in one line with status 1. */
+#include "harness.h"
+
+#include <fcntl.h>
+
+enum { TEXT_BYTES = 6000, OUTPUT_MAX = 1 << 16, ARGS_MAX = 64 };
+
+static char folder[64];
+static char text_path[96];
+static char output_path[96];
+static char output[OUTPUT_MAX]; /* standard output and error of the last run */
+
+/* Some sentences with structure to learn. */
+static void make_text(char *text)
+{
+    static const char *const words[] = {"the ", "light ", "and ", "earth ", "of ", "water ",
+                                        "was ", "day ",   "he ",  "said ",  ". ",  "night "};
+    size_t used = 0;
+    for (uint32_t i = 0; used < TEXT_BYTES; i++) {
+        const uint32_t pick = i * 2654435761u >> 20;
+        const char *word = words[(pick ^ i) % 12];
+        const size_t length = strlen(word);
+        const size_t part = TEXT_BYTES - used < length ? TEXT_BYTES - used : length;
+        memcpy(text + used, word, part);
+        used += part;
+    }
+}
+
+static void write_file(const char *path, const void *bytes, size_t count)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    CHECK_EQ(fwrite(bytes, 1, count, file), count);
+    CHECK_EQ(fclose(file), 0);
+}
+
+static void begin(void)
+{
+    char text[TEXT_BYTES];
+    make_text(text);
+    snprintf(folder, sizeof folder, "/tmp/gpt2-train-XXXXXX");
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(text_path, sizeof text_path, "%s/text", folder);
+    snprintf(output_path, sizeof output_path, "%s/output", folder);
+    write_file(text_path, text, sizeof text);
+}
+
+static void end(void)
+{
+    (void)unlink(text_path);
+    (void)unlink(output_path);
+    CHECK_EQ(rmdir(folder), 0);
+}
+
+static void read_text(const char *path, char *text)
+{
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    const size_t count = fread(text, 1, OUTPUT_MAX - 1, file);
+    CHECK(count < OUTPUT_MAX - 1);
+    text[count] = '\0';
+    CHECK_EQ(fclose(file), 0);
+}
+
+/* Replaces the child by the program; `line` holds arguments separated by spaces. */
+static void execute(const char *line, const char *rank)
+{
+    static char copy[2048];
+    char *args[ARGS_MAX] = {NULL};
+    char program[] = GPT2_TRAIN;
+    int count = 0;
+    args[count++] = program;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *at = strtok(copy, " "); at != NULL && count + 1 < ARGS_MAX; at = strtok(NULL, " ")) {
+        args[count++] = at;
+    }
+    const int file = open(output_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    CHECK(file >= 0 && dup2(file, 1) == 1 && dup2(file, 2) == 2);
+    if (rank != NULL) {
+        CHECK_EQ(setenv("RANK", rank, 1) + setenv("LOCAL_RANK", rank, 1), 0);
+    }
+    execv(args[0], args);
+    _exit(126);
+}
+
+static int wait_for(pid_t child)
+{
+    int state = 0;
+    CHECK(waitpid(child, &state, 0) == child);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+}
+
+/* Runs the program on the test's text; returns its exit status. */
+static int run(const char *options)
+{
+    char line[1024];
+    snprintf(line, sizeof line,
+             "--data %s --layers 2 --heads 2 --width 32 --seq 32 --batch 8 --val-batches 2 "
+             "--threads 1 %s",
+             text_path, options);
+    (void)unlink(output_path);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        execute(line, NULL);
+    }
+    const int code = wait_for(child);
+    read_text(output_path, output);
+    return code;
+}
+
+static void run_well(const char *options)
+{
+    const int code = run(options);
+    if (code != 0) {
+        TEST_FAIL("%s: status %d: %s", options, code, output);
+    }
+}
+
+/* Status 1, and one line with `text`. */
+static void check_refused(const char *options, const char *text)
+{
+    const int code = run(options);
+    if (code != 1 || strstr(output, text) == NULL) {
+        TEST_FAIL("%s: status %d, expected 1 and \"%s\": %s", options, code, text, output);
+    }
+    CHECK(strncmp(output, "gpt2_train: ", 12) == 0);
+    CHECK(strchr(output, '\n') == output + strlen(output) - 1);
+}
+
+/* The lines of --losses-exact. */
+typedef struct exact {
+    char lines[8192];
+    int count;
+} exact;
+
+static exact exact_lines(void)
+{
+    exact found = {.count = 0};
+    size_t used = 0;
+    for (const char *at = output; at != NULL && *at != '\0';) {
+        const char *stop = strchr(at, '\n');
+        const size_t length = stop != NULL ? (size_t)(stop - at) + 1 : strlen(at);
+        if (strncmp(at, "exact ", 6) == 0) {
+            CHECK(used + length < sizeof found.lines);
+            memcpy(found.lines + used, at, length);
+            used += length;
+            found.count++;
+        }
+        at += length;
+    }
+    return found;
+}
+
+static exact exact_of(const char *options)
+{
+    char line[512];
+    snprintf(line, sizeof line, "--steps 6 --val-every 3 --losses-exact %s", options);
+    run_well(line);
+    const exact found = exact_lines();
+    CHECK_EQ(found.count, 6);
+    return found;
+}
+
+static void check_equal(const exact *left, const exact *right)
+{
+    if (strcmp(left->lines, right->lines) != 0) {
+        TEST_FAIL("losses differ:\n%sand\n%s", left->lines, right->lines);
+    }
+}
+
+static double loss_of_line(const exact *found, int line)
+{
+    char mark[32];
+    snprintf(mark, sizeof mark, "exact %d loss ", line + 1);
+    return strtod(strstr(found->lines, mark) + strlen(mark), NULL);
+}
+
+/* --- training --------------------------------------------------------------------------------- */
+
+static void check_learns(const char *options)
+{
+    char line[512];
+    snprintf(line, sizeof line, "--steps 40 --val-every 40 --lr 0.01 --losses-exact %s", options);
+    run_well(line);
+    const exact found = exact_lines();
+    CHECK_EQ(found.count, 40);
+    CHECK_NEAR(loss_of_line(&found, 0), log(256), 0.3);
+    const double last = loss_of_line(&found, 39);
+    if (!(last < 2.6)) {
+        TEST_FAIL("%s: the loss after 40 steps is %g", options, last);
+    }
+}
+
+TEST(losses_fall_in_every_type)
+{
+    begin();
+    check_learns("--ranks 2 --dtype f32");
+    check_learns("--ranks 2 --dtype bf16");
+    check_learns("--ranks 2 --dtype f16");
+    check_learns("--ranks 2 --dtype bf16 --moments bf16 --wire-dtype f32");
+    check_learns("--ranks 2 --dtype bf16 --master none --grad-dtype f32");
+    end();
+}
+
+TEST(every_stage_prints_the_same_losses)
+{
+    begin();
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        char options[128];
+        snprintf(options, sizeof options, "--ranks %d --stage 0", ranks);
+        const exact zero = exact_of(options);
+        for (int stage = 1; stage <= 3; stage++) {
+            snprintf(options, sizeof options, "--ranks %d --stage %d", ranks, stage);
+            const exact other = exact_of(options);
+            check_equal(&zero, &other);
+        }
+        snprintf(options, sizeof options, "--ranks %d --shard-group 1", ranks);
+        const exact replicas = exact_of(options);
+        check_equal(&zero, &replicas);
+    }
+    end();
+}
+
+TEST(recomputation_and_another_run_print_the_same_losses)
+{
+    begin();
+    const exact once = exact_of("--ranks 2 --dtype f32");
+    const exact twice = exact_of("--ranks 2 --dtype f32");
+    const exact recomputed = exact_of("--ranks 2 --dtype f32 --recompute");
+    const exact other_seed = exact_of("--ranks 2 --dtype f32 --seed 2");
+    check_equal(&once, &twice);
+    check_equal(&once, &recomputed);
+    CHECK(strcmp(once.lines, other_seed.lines) != 0);
+    end();
+}
+
+/* The global batch is the same, only the order of its sums differs. */
+TEST(ranks_and_micro_steps_only_round_differently)
+{
+    begin();
+    const exact one = exact_of("--ranks 1 --dtype f32");
+    const exact four = exact_of("--ranks 4 --dtype f32");
+    const exact parts = exact_of("--ranks 2 --dtype f32 --micro-steps 4");
+    for (int step = 0; step < 6; step++) {
+        CHECK_NEAR(loss_of_line(&one, step), loss_of_line(&four, step), 1e-5);
+        CHECK_NEAR(loss_of_line(&one, step), loss_of_line(&parts, step), 1e-5);
+    }
+    end();
+}
+
+TEST(processes_of_a_launcher_print_what_threads_print)
+{
+    begin();
+    const exact threads = exact_of("--ranks 2");
+    char line[1024];
+    snprintf(
+        line, sizeof line,
+        "--data %s --layers 2 --heads 2 --width 32 --seq 32 --batch 8 --val-batches 2 --threads 1 "
+        "--steps 6 --val-every 3 --losses-exact",
+        text_path);
+    (void)unlink(output_path);
+    CHECK_EQ(setenv("WORLD_SIZE", "2", 1) + setenv("LOCAL_WORLD_SIZE", "2", 1), 0);
+    CHECK_EQ(setenv("MASTER_ADDR", "127.0.0.1", 1), 0);
+    char port[16];
+    snprintf(port, sizeof port, "%d", 20000 + (int)(getpid() % 30000));
+    CHECK_EQ(setenv("MASTER_PORT", port, 1), 0);
+    fflush(NULL);
+    pid_t children[2];
+    for (int rank = 0; rank < 2; rank++) {
+        children[rank] = fork();
+        if (children[rank] == 0) {
+            execute(line, rank == 0 ? "0" : "1");
+        }
+    }
+    const int code = wait_for(children[0]) + wait_for(children[1]);
+    read_text(output_path, output);
+    if (code != 0) {
+        TEST_FAIL("sum of statuses %d: %s", code, output);
+    }
+    const exact processes = exact_lines();
+    check_equal(&threads, &processes);
+    end();
+}
+
+/* The same again as processes of mpirun. */
+TEST(processes_of_mpirun_print_what_threads_print)
+{
+#ifdef GPT2_MPIRUN
+    begin();
+    const exact threads = exact_of("--ranks 2");
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    /* MPI's own leaks and races are not looked for here. */
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
+    setenv("TSAN_OPTIONS", "report_bugs=0", 1);
+    char command[1024];
+    snprintf(command, sizeof command,
+             "'%s' --oversubscribe --bind-to none -n 2 '%s' --data %s --layers 2 --heads 2 "
+             "--width 32 --seq 32 --batch 8 --val-batches 2 --threads 1 --steps 6 --val-every 3 "
+             "--losses-exact > %s 2>&1",
+             GPT2_MPIRUN, GPT2_TRAIN, text_path, output_path);
+    const int code = system(command);
+    read_text(output_path, output);
+    if (code != 0) {
+        TEST_FAIL("status %d: %s", code, output);
+    }
+    const exact processes = exact_lines();
+    check_equal(&threads, &processes);
+    end();
+#else
+    SKIP("built without MPI, or no mpirun was found");
+#endif
+}
+
+/* The same tokens as uint16 in llm.c's format train the same way. */
+TEST(a_token_file_trains_like_the_text)
+{
+    begin();
+    static unsigned char file[1024 + 2 * TEXT_BYTES];
+    const uint32_t header[3] = {20240520, 1, TEXT_BYTES};
+    char text[TEXT_BYTES];
+    make_text(text);
+    memcpy(file, header, sizeof header);
+    for (size_t i = 0; i < TEXT_BYTES; i++) {
+        file[1024 + 2 * i] = (unsigned char)text[i];
+    }
+    const exact from_text = exact_of("--ranks 2");
+    write_file(text_path, file, sizeof file);
+    const exact from_tokens = exact_of("--ranks 2 --vocab 256");
+    check_equal(&from_text, &from_tokens);
+    end();
+}
+
+/* --- what it prints --------------------------------------------------------------------------- */
+
+static const char *after(const char *text, const char *mark)
+{
+    const char *at = strstr(text, mark);
+    if (at == NULL) {
+        TEST_FAIL("no \"%s\" in: %s", mark, text);
+    }
+    return at + strlen(mark);
+}
+
+TEST(samples_do_not_depend_on_the_stage)
+{
+    begin();
+    char first[512];
+    run_well("--steps 5 --ranks 2 --stage 0 --sample 60 --prompt AB --top-k 20");
+    const char *mark = "---\nAB";
+    const char *stop = strstr(after(output, mark), "\n---\n");
+    CHECK(stop != NULL);
+    const size_t length = (size_t)(stop - after(output, mark));
+    CHECK(length >= 60 && length < sizeof first); /* a byte beyond ASCII prints as one byte */
+    memcpy(first, after(output, mark), length);
+    run_well("--steps 5 --ranks 2 --stage 3 --sample 60 --prompt AB --top-k 20");
+    CHECK_BYTES(first, after(output, mark), length);
+    end();
+}
+
+TEST(measured_memory_is_the_planned)
+{
+    begin();
+    for (int stage = 0; stage <= 3; stage++) {
+        char options[64];
+        snprintf(options, sizeof options, "--steps 2 --ranks 2 --memory --stage %d", stage);
+        run_well(options);
+        const char *at = after(output, "planned       measured\n");
+        for (int row = 0; row < 8; row++) {
+            char *next = NULL;
+            const uint64_t planned = strtoull(at + 27, &next, 10);
+            const uint64_t measured = strtoull(next, &next, 10);
+            CHECK_EQ(planned, measured);
+            CHECK(row != 7 || planned > 0);
+            CHECK(*next == '\n');
+            at = next + 1;
+        }
+    }
+    end();
+}
+
+static uint32_t count_of(const char *text, char wanted)
+{
+    uint32_t count = 0;
+    for (const char *at = text; *at != '\0'; at++) {
+        count += *at == wanted;
+    }
+    return count;
+}
+
+TEST(log_files_hold_every_step)
+{
+    begin();
+    char csv[96];
+    char json[96];
+    char options[512];
+    snprintf(csv, sizeof csv, "%s/csv", folder);
+    snprintf(json, sizeof json, "%s/json", folder);
+    snprintf(options, sizeof options, "--steps 7 --ranks 2 --val-every 3 --csv %s --json %s", csv,
+             json);
+    run_well(options);
+    read_text(csv, output);
+    CHECK(strncmp(output, "step,loss,val_loss,norm,lr,", 27) == 0);
+    CHECK_EQ(count_of(output, '\n'), 8);
+    CHECK_EQ(count_of(output, ','), 8 * 9);
+    read_text(json, output);
+    CHECK(strncmp(output, "{\"settings\": {\"data\": \"", 23) == 0);
+    CHECK(strstr(output, "{\"step\": 7, \"loss\": ") != NULL);
+    CHECK(strstr(output, "{\"step\": 3, \"loss\": ") != NULL);
+    CHECK(strtod(after(after(output, "{\"step\": 3,"), "\"val_loss\": "), NULL) > 1);
+    CHECK(strncmp(after(after(output, "{\"step\": 4,"), "\"val_loss\": "), "null", 4) == 0);
+    CHECK(strtod(after(output, "\"param\": {\"planned\": "), NULL) > 0);
+    CHECK_EQ(count_of(output, '{'), count_of(output, '}'));
+    CHECK_EQ(count_of(output, '['), count_of(output, ']'));
+    CHECK_EQ(unlink(csv) + unlink(json), 0);
+    end();
+}
+
+TEST(the_plan_and_the_help_need_no_training)
+{
+    begin();
+    run_well("--plan --ranks 2");
+    (void)after(output, "param slots");
+    CHECK(strstr(output, "step") == NULL);
+    run_well("--help");
+    (void)after(output, "--losses-exact");
+    end();
+}
+
+/* --- refusals --------------------------------------------------------------------------------- */
+
+TEST(wrong_options_are_refused)
+{
+    begin();
+    check_refused("--frobnicate", "unknown option --frobnicate");
+    check_refused("--steps", "--steps needs a value");
+    check_refused("--steps 0", "--steps 0: give a whole number in [1, 1000000000]");
+    check_refused("--steps ten", "--steps ten: give a whole number");
+    check_refused("--steps -1", "--steps -1: give a whole number");
+    check_refused("--steps 99999999999999999999999", "give a whole number");
+    check_refused("--layers 1001", "--layers 1001: give a whole number in [1, 1000]");
+    check_refused("--heads 5", "--heads 5 does not divide --width 32");
+    check_refused("--width 0", "--width 0: give");
+    check_refused("--dtype f64", "--dtype f64: give one of f32, bf16, f16");
+    check_refused("--moments f16", "--moments f16: give one of f32, bf16");
+    check_refused("--master bf16", "--master bf16: give one of f32, none");
+    check_refused("--dtype f32 --master none", "--master none is for bf16 or f16");
+    check_refused("--stage 4", "--stage 4: give 0, 1, 2 or 3");
+    check_refused("--lr nan", "--lr nan: give a number in [0, 10]");
+    check_refused("--lr -0.1", "--lr -0.1: give a number in [0, 10]");
+    check_refused("--beta1 1", "--beta1 1: give a number");
+    check_refused("--min-lr 1 --lr 0.1", "--min-lr 1 is above --lr 0.1");
+    check_refused("--warmup 20 --steps 10", "--warmup 20 is longer than --steps 10");
+    check_refused("--budget 5X", "--budget 5X: give a whole number");
+    check_refused("--budget 99999999999G", "give a whole number");
+    check_refused("--micro-steps 3", "--micro-steps 3 does not divide --batch 8");
+    check_refused("--ranks 3", "--batch 8 is no multiple of 3 ranks x 1 micro-steps; 9 would be");
+    check_refused("--ranks 257", "--ranks 257: give a whole number in [1, 256]");
+    check_refused("--ranks 4 --shard-group 3", "--shard-group 3 does not divide 4 ranks");
+    end();
+}
+
+TEST(wrong_data_and_files_are_refused)
+{
+    begin();
+    check_refused("--data /nonexistent", "cannot open /nonexistent");
+    check_refused("--val /nonexistent", "cannot open /nonexistent");
+    check_refused("--seq 2000", "validation part has 600 tokens, --seq 2000 needs");
+    check_refused("--vocab 32", "is not below the vocabulary of 32");
+    check_refused("--csv /nonexistent/file", "cannot write /nonexistent/file");
+    check_refused("--json /nonexistent/file", "cannot write /nonexistent/file");
+    end();
+}
+
+TEST(too_small_a_budget_is_refused_with_the_shortfall)
+{
+    begin();
+    CHECK_EQ(run("--ranks 2 --budget 1K"), 1);
+    (void)after(output, "gpt2_train: ");
+    CHECK(strstr(output, "1024") != NULL);
+    end();
+}
+
+TEST(half_an_environment_is_refused)
+{
+    begin();
+    CHECK_EQ(setenv("WORLD_SIZE", "2", 1), 0);
+    CHECK_EQ(run("--steps 1"), 1);
+    (void)after(output, "gpt2_train: ");
+    CHECK_EQ(setenv("RANK", "0", 1) + setenv("LOCAL_RANK", "0", 1), 0);
+    check_refused("--steps 1 --ranks 2", "--ranks is for ranks in one process");
+    CHECK_EQ(setenv("RANK", "2", 1), 0);
+    CHECK_EQ(run("--steps 1"), 1);
+    (void)after(output, "gpt2_train: ");
+    end();
+}
+
+TEST_MAIN()

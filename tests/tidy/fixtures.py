@@ -1,0 +1,152 @@
+"""Small trees for the self-test: for each check, one that is clean and several that are not."""
+
+TABLE = (
+    "| folder | owns | may include |\n|---|---|---|\n"
+    "| `include/zero` | api | - |\n| `src/core` | base | - |\n"
+    "| `src/layout` | sums | core |\n| `src/engine` | all | everything |\n"
+    "| `tools` | program | - |\n| `tools/inner.c` | inside | core |\n\nend\n"
+)
+
+
+def _arrows(path, include):
+    files = ["src/core/a.h", "src/layout/b.h", "src/engine/c.h", "include/zero/z.h", "tools/t.h"]
+    tree = {name: "/* here */\n" for name in files}
+    tree["ARCHITECTURE.md"] = TABLE
+    tree[path] = f"#include {include}\n"
+    return tree
+
+
+def _function(lines):
+    return {"src/core/a.c": "int f(int a)\n{\n" + "    a++;\n" * (lines - 3) + "}\n"}
+
+
+def _readme(step):
+    hello = "int f(void)\n{\n    zero_micro_begin(e);\n    work();\n    zero_step(e);\n}\n"
+    return {
+        "examples/01_hello/hello.c": hello,
+        "README.md": f"text\n```c\nzero_micro_begin(e);\n{step}();\nzero_step(e);\n```\n",
+    }
+
+
+
+def _states(row):
+    cells = "CELL(FETCH, GATHERING, GATHER_AWAIT),\n  CELL(EVICT, IN_USE, REFUSE)"
+    return {
+        "src/stage3/unit_state.c": "= {\n [ZI_UNIT_IN_USE] = {" + cells + "},\n};\n",
+        "ARCHITECTURE.md": f"| in use | {row} |\n",
+    }
+
+
+# check: (clean trees, trees in which it must fire)
+FIXTURES = {
+    "include_arrows": (
+        [
+            _arrows("src/layout/x.c", '"core/a.h"'),
+            _arrows("src/engine/x.c", '"layout/b.h"'),
+            _arrows("src/core/x.c", '"zero/z.h"'),
+            _arrows("src/core/x.c", "<stdio.h>"),
+            _arrows("tools/inner.c", '"core/a.h"'),
+            _arrows("tools/inner.c", '"t.h"'),
+            _arrows("tools/x.c", '"made.h"') | {"tools/meson.build": "output: 'made.h'\n"},
+        ],
+        [
+            _arrows("src/core/x.c", '"layout/b.h"'),
+            _arrows("src/layout/x.c", '"engine/c.h"'),
+            _arrows("src/layout/x.c", "<engine/c.h>"),
+            _arrows("src/core/x.c", '"core/gone.h"'),
+            _arrows("tools/x.c", '"core/a.h"'),
+            _arrows("src/stranger/x.c", "<stdio.h>"),
+            {"ARCHITECTURE.md": "no table\n"},
+        ],
+    ),
+    "function_length": (
+        [_function(70), {"src/core/a.c": "int table[] = {\n" + "    1,\n" * 90 + "};\n"}],
+        [_function(71), {"tests/t.c": "TEST(x)\n{\n" + "    y();\n" * 70 + "}\n"}],
+    ),
+    "file_length": ([{"src/a.c": "x\n" * 800}], [{"src/a.c": "x\n" * 801}]),
+    "line_length": (
+        [{"src/a.c": "x" * 100 + "\n", "README.md": "y" * 300 + "\n"}],
+        [{"src/a.c": "x" * 101 + "\n"}, {"scripts/run": "x" * 101 + "\n"}],
+    ),
+    "banned_calls": (
+        [
+            {"src/core/memory.c": "p = malloc(1); free(p);\n"},
+            {"src/comm/a.c": '/* printf(x) */ snprintf(t, 1, "exit(1)"); zi_free(p);\n'},
+            {"src/comm/a.c": "ops->abort(comm); _Static_assert(1, text); zi_assert(1);\n"},
+            {"tools/a.c": "printf(text); exit(1);\n"},
+        ],
+        [
+            {"src/comm/a.c": f"{call}(x);\n"}
+            for call in ("malloc", "free", "printf", "sprintf", "strcpy", "atoi", "assert", "exit")
+        ]
+        + [{"src/core/a.c": "getenv (name);\n"}, {"src/core/a.c": "fprintf(stderr, text);\n"}],
+    ),
+    "unique_names": (
+        [
+            {"src/core/a.c": "", "src/core/a.h": "", "src/comm/meson.build": "", "meson.build": ""},
+            {"include/zero/log.h": "", "src/core/log.h": ""},
+        ],
+        [{"src/core/a.c": "", "tests/unit/a.c": ""}],
+    ),
+    "stage_in_one_file": (
+        [{"src/layout/sharding.c": "x = ZERO_STAGE_3;\n", "tests/a.c": "ZERO_STAGE_1\n"}],
+        [{"src/engine/step.c": "if (stage == ZERO_STAGE_2) {\n}\n"}],
+    ),
+    "documented_api": (
+        [
+            {"include/zero/a.h": "/** Does. */\nZERO_API int f(void);\n"},
+            {"include/zero/a.h": "/** Does\n * much. */\nZERO_API int f(void);\n"},
+        ],
+        [
+            {"include/zero/a.h": "#define X\n\nZERO_API int f(void);\n"},
+            {"include/zero/a.h": "/* plain */\nZERO_API int f(void);\n"},
+            {"include/zero/a.h": "/** one */\nZERO_API int f(void);\nZERO_API int g(void);\n"},
+        ],
+    ),
+    "unfinished_words": (
+        [{"src/a.c": "/* all done */\n"}],
+        [{"src/a.c": "/* TO" + "DO later */\n"}, {"docs/a.md": "FIX" + "ME\n"}],
+    ),
+    "blanks": (
+        [{"src/a.c": "int a;\n\nint b;\n"}],
+        [{"src/a.c": "int a; \n"}, {"src/a.c": "\tint a;\n"}],
+    ),
+    "final_newline": (
+        [{"src/a.c": "int a;\n"}],
+        [{"src/a.c": "int a;"}, {"src/a.c": "int a;\n\n"}],
+    ),
+    "machine_paths": (
+        [{"docs/a.md": "in homework/x and $HOME/work/, see https://a.b/c\n"}],
+        [{"docs/a.md": "cd /wo" + "rk/main\n"}, {"src/a.c": '"/ho' + 'me/someone/x"\n'}],
+    ),
+    "clang_format": (
+        [{"src/a.c": "int f(int a)\n{\n    return a;\n}\n"}],
+        [{"src/a.c": "int f(int a) {\n  return a; }\n"}],
+    ),
+    "dead_files": (
+        [
+            {
+                "src/core/a.c": '#include "core/a.h"\n',
+                "src/core/a.h": "",
+                "src/core/meson.build": "library(['a.c'])\n",
+            },
+            {"src/comm/x/a.c": "", "src/comm/meson.build": "library(['x/a.c'])\n"},
+        ],
+        [
+            {"src/core/a.c": "", "src/core/meson.build": "library(['b.c'])\n"},
+            {"src/core/a.h": ""},
+        ],
+    ),
+    "readme_snippet": (
+        [_readme("work")],
+        [_readme("other"), {"README.md": "```c\n```\n"}],
+    ),
+    "state_table": (
+        [_states("gathering: gather, await | refused")],
+        [_states("gathering: gather | refused"), _states("refused"), {"a.c": ""}],
+    ),
+    "comment_at_top": (
+        [{"src/core/a.c": "/* Owns a. */\nint a;\n"}],
+        [{"src/core/a.c": "int a;\n"}],
+    ),
+}

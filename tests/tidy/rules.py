@@ -1,0 +1,358 @@
+"""The checks: each takes a SourceTree and yields (path, line, what is wrong)."""
+
+import os
+import re
+import subprocess
+
+from source_tree import C_SUFFIXES
+
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 800
+LINE_COLUMNS_MAX = 100
+CLANG_FORMAT_MAJOR = 14
+
+
+class Skipped(Exception):
+    """The check cannot be made on this machine; the text says why."""
+
+
+def folder_table(tree):
+    """{folder: (allowed folders) or None for everything} from ARCHITECTURE.md's folder table."""
+    table = {}
+    inside = False
+    for _, line in tree.lines("ARCHITECTURE.md"):
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if cells == ["folder", "owns", "may include"]:
+            inside = True
+        elif inside and not line.startswith("|"):
+            break
+        elif inside and len(cells) == 3 and not set(line) <= set("|- "):
+            names = [name.strip(" `") for name in cells[2].split(",")]
+            allowed = None if "everything" in names else tuple(names)
+            for folder in cells[0].split(","):
+                table[folder.strip(" `")] = allowed
+    return table
+
+
+def _owner(table, path):
+    """The row a path belongs to: the longest one that is the path or a folder above it."""
+    rows = [row for row in table if path == row or path.startswith(row + "/")]
+    return max(rows, key=len, default=None)
+
+
+def _resolve_include(tree, path, name):
+    """Path in the tree of an include written "name" or <name>, or None."""
+    for base in ("include", "src", os.path.dirname(path), "tests", ""):
+        candidate = os.path.normpath(os.path.join(base, name))
+        if candidate in tree.texts:
+            return candidate
+    return None
+
+
+def include_arrows(tree):
+    table = folder_table(tree)
+    if not table:
+        yield "ARCHITECTURE.md", 1, "no table | folder | owns | may include |"
+        return
+    for path in tree.paths(C_SUFFIXES, ("src/", "tools/", "include/", "examples/")):
+        row = _owner(table, path)
+        if row is None:
+            yield path, 1, "its folder is not in ARCHITECTURE.md's table"
+            continue
+        for number, line in tree.lines(path):
+            match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+            if not match:
+                continue
+            target = _resolve_include(tree, path, match.group(2))
+            if target is None:
+                if match.group(1) == '"' and not _is_generated(tree, match.group(2)):
+                    yield path, number, f'"{match.group(2)}" is no file of this repository'
+            elif not _may_include(table, row, target):
+                yield path, number, f"{row} may not include {target} (ARCHITECTURE.md)"
+
+
+def _is_generated(tree, name):
+    return any(f"'{name}'" in tree.texts[path] for path in tree.paths(("meson.build",)))
+
+
+def _may_include(table, row, target):
+    owner = _owner(table, target)
+    allowed = table[row]
+    if owner == row or owner == "include/zero" or allowed is None:
+        return True
+    # A row for a single file stands in its folder.
+    if owner is not None and os.path.dirname(row) == owner:
+        return True
+    return owner is not None and (owner in allowed or owner.removeprefix("src/") in allowed)
+
+
+def functions(tree, path):
+    """(first line, last line) of each function body's definition, its signature included."""
+    text = re.sub(
+        r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*",
+        lambda match: "\n" * match.group(0).count("\n"),
+        tree.code(path),
+        flags=re.MULTILINE,
+    )
+    depth = 0
+    start = 0  # offset just behind the last thing that ended at depth 0
+    opening = None
+    for offset, char in enumerate(text):
+        if char == "{":
+            if depth == 0 and text[:offset].rstrip().endswith(")"):
+                opening = start
+            depth += 1
+        elif char == "}":
+            depth -= 1
+            if depth == 0:
+                if opening is not None:
+                    head = opening + len(text[opening:]) - len(text[opening:].lstrip())
+                    yield text.count("\n", 0, head) + 1, text.count("\n", 0, offset) + 1
+                    opening = None
+                start = offset + 1
+        elif char == ";" and depth == 0:
+            start = offset + 1
+
+
+def function_length(tree):
+    for path in tree.paths(C_SUFFIXES):
+        for first, last in functions(tree, path):
+            if last - first + 1 > FUNCTION_LINES_MAX:
+                length = last - first + 1
+                yield path, first, f"function of {length} lines, at most {FUNCTION_LINES_MAX}"
+
+
+def file_length(tree):
+    for path in tree.paths(C_SUFFIXES + (".py",)):
+        count = tree.texts[path].count("\n")
+        if count > FILE_LINES_MAX:
+            yield path, count, f"file of {count} lines, at most {FILE_LINES_MAX}"
+
+
+def line_length(tree):
+    for path in tree.paths(C_SUFFIXES + (".py",)) + tree.paths(None, ("scripts/", ".ci/")):
+        for number, line in tree.lines(path):
+            if len(line) > LINE_COLUMNS_MAX:
+                yield path, number, f"line of {len(line)} columns, at most {LINE_COLUMNS_MAX}"
+
+
+# Calls refused in src/, and the files or folders that are excepted.
+BANNED_CALLS = {
+    "malloc": ("src/core/",),
+    "calloc": ("src/core/",),
+    "realloc": ("src/core/",),
+    "free": ("src/core/",),
+    "posix_memalign": ("src/core/",),
+    "aligned_alloc": ("src/core/",),
+    "strdup": (),
+    "printf": (),
+    "puts": (),
+    "fprintf": ("src/core/check.c",),
+    "sprintf": (),
+    "vsprintf": (),
+    "strcpy": (),
+    "strcat": (),
+    "gets": (),
+    "atoi": (),
+    "atol": (),
+    "atof": (),
+    "assert": (),
+    "exit": (),
+    "_exit": (),
+    "abort": ("src/core/check.c",),
+    "getenv": ("src/core/log.c", "src/comm/bootstrap.c"),
+    "alloca": (),
+}
+
+
+def banned_calls(tree):
+    calls = re.compile(r"(?<![\w.>])(" + "|".join(BANNED_CALLS) + r")\s*\(")
+    for path in tree.paths(C_SUFFIXES, ("src/",)):
+        for number, line in tree.code_lines(path):
+            for match in calls.finditer(line):
+                if not path.startswith(BANNED_CALLS[match.group(1)] or "\0"):
+                    yield path, number, f"{match.group(1)}() is not for src/"
+
+
+def unique_names(tree):
+    """Public headers are named by their noun; zero/model.h may have a layout/model.h behind it."""
+    seen = {}
+    for path in [path for path in tree.paths(C_SUFFIXES) if not path.startswith("include/zero/")]:
+        name = os.path.basename(path)
+        if name in seen:
+            yield path, 1, f"has the name of {seen[name]}"
+        seen[name] = path
+
+
+def stage_in_one_file(tree):
+    for path in tree.paths(C_SUFFIXES, ("src/",)):
+        if path == "src/layout/sharding.c":
+            continue
+        for number, line in tree.code_lines(path):
+            match = re.search(r"\bZERO_STAGE_\w+", line)
+            if match:
+                yield path, number, f"{match.group(0)}: only src/layout/sharding.c reads the stage"
+
+
+def documented_api(tree):
+    for path in tree.paths((".h",), ("include/",)):
+        lines = tree.texts[path].split("\n")
+        for index, line in enumerate(lines):
+            if not line.startswith("ZERO_API"):
+                continue
+            block_end = lines[index - 1].rstrip().endswith("*/") if index > 0 else False
+            opening = index - 1
+            while block_end and opening > 0 and "/*" not in lines[opening]:
+                opening -= 1
+            if not block_end or not lines[opening].lstrip().startswith("/**"):
+                yield path, index + 1, "no /** doc block right above"
+
+
+def unfinished_words(tree):
+    words = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b")
+    for path in tree.paths():
+        for number, line in tree.lines(path):
+            match = words.search(line)
+            if match:
+                yield path, number, f"{match.group(1)}: unfinished business lives in issues"
+
+
+def blanks(tree):
+    for path in tree.paths():
+        for number, line in tree.lines(path):
+            if line != line.rstrip():
+                yield path, number, "trailing blank"
+            if "\t" in line and path != ".gitmodules":
+                yield path, number, "tab"
+
+
+def final_newline(tree):
+    for path in tree.paths():
+        text = tree.texts[path]
+        if text and (not text.endswith("\n") or text.endswith("\n\n")):
+            yield path, text.count("\n") + 1, "must end with exactly one newline"
+
+
+def machine_paths(tree):
+    places = re.compile("(?<![\\w.$}])/(?:" + "|".join(["work", "root", "home/[a-z]+"]) + ")/")
+    for path in tree.paths():
+        for number, line in tree.lines(path):
+            if places.search(line):
+                yield path, number, "path of a build machine"
+
+
+def clang_format(tree):
+    try:
+        version = subprocess.run(
+            ["clang-format", "--version"], capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        raise Skipped("clang-format is not installed") from None
+    major = re.search(r"version (\d+)", version)
+    if not major or int(major.group(1)) != CLANG_FORMAT_MAJOR:
+        raise Skipped(f"{version.strip()}: the layout is that of version {CLANG_FORMAT_MAJOR}")
+    root = tree.root or os.path.dirname(os.path.abspath(__file__)) + "/../.."
+    for path in tree.paths(C_SUFFIXES):
+        formatted = subprocess.run(
+            ["clang-format", f"--assume-filename={path}"],
+            input=tree.texts[path],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=root,
+        ).stdout
+        if formatted != tree.texts[path]:
+            old, new = tree.texts[path].split("\n"), formatted.split("\n")
+            first = next((i for i, pair in enumerate(zip(old, new)) if pair[0] != pair[1]), 0)
+            yield path, first + 1, "clang-format would change this"
+
+
+def dead_files(tree):
+    """A source is alive when this build compiles it, or a meson.build names it for another one."""
+    builds = {os.path.dirname(path): tree.texts[path] for path in tree.paths(("meson.build",))}
+    for path in tree.paths((".c", ".cu", ".cpp"), ("src/", "tools/", "examples/", "tests/")):
+        named = any(
+            f"'{os.path.relpath(path, folder or '.')}'" in text for folder, text in builds.items()
+        )
+        if not named and path not in tree.compiled:
+            yield path, 1, "no meson.build names it"
+    included = set()
+    for path in tree.paths(C_SUFFIXES):
+        for match in re.finditer(r'#\s*include\s*[<"]([^>"]+)[>"]', tree.texts[path]):
+            included.add(_resolve_include(tree, path, match.group(1)))
+    for path in tree.paths((".h", ".cuh"), ("src/", "tools/", "examples/", "tests/")):
+        if path not in included:
+            yield path, 1, "nothing includes it"
+
+
+def readme_snippet(tree):
+    """README's first C block is hello.c's training step, from zero_micro_begin to zero_step."""
+    hello = "examples/01_hello/hello.c"
+    lines = tree.texts.get(hello, "").split("\n")
+    marks = [i for i, line in enumerate(lines) if re.search(r"zero_(micro_begin|step)\(", line)]
+    if len(marks) != 2:
+        yield hello, 1, "expected one zero_micro_begin( and one zero_step("
+        return
+    region = lines[marks[0] : marks[1] + 1]
+    indent = len(region[0]) - len(region[0].lstrip())
+    expected = "\n".join(line[indent:] for line in region)
+    readme = tree.texts.get("README.md", "")
+    block = re.search(r"^```c\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    if not block or block.group(1).rstrip("\n") != expected:
+        yield "README.md", 1, f"its C block is not {hello}:{marks[0] + 1}-{marks[1] + 1}"
+
+
+def comment_at_top(tree):
+    for path in tree.paths((".c", ".cu"), ("src/",)):
+        lines = tree.texts[path].split("\n")
+        end = next((i for i, line in enumerate(lines) if line.rstrip().endswith("*/")), -1)
+        if not lines[0].startswith("/*") or end < 0:
+            yield path, 1, "does not open with what it owns"
+
+
+ACTIONS = {
+    "NOTHING": "",
+    "GATHER": ": gather",
+    "AWAIT": ": await",
+    "GATHER_AWAIT": ": gather, await",
+    "FREE": ": free",
+}
+
+
+def state_table(tree):
+    """ARCHITECTURE.md shows the table of unit states as src/stage3/unit_state.c has it."""
+    code = tree.texts.get("src/stage3/unit_state.c", "")
+    rows = re.findall(r"\[ZI_UNIT_([A-Z_]+)\] = \{(CELL.*?)\},?\n", code, re.DOTALL)
+    words = str.maketrans("_", " ")
+    shown = tree.texts.get("ARCHITECTURE.md", "")
+    if not rows:
+        yield "src/stage3/unit_state.c", 1, "no table of states found"
+    for state, cells in rows:
+        expected = [state.lower().translate(words)]
+        for _, following, action in re.findall(r"CELL\((\w+), (\w+), (\w+)\)", cells):
+            following = following.lower().translate(words)
+            expected.append("refused" if action == "REFUSE" else following + ACTIONS[action])
+        row = "| " + " | ".join(expected) + " |"
+        if row not in shown:
+            yield "ARCHITECTURE.md", 1, f"its table of unit states lacks the row {row}"
+
+
+CHECKS = [
+    include_arrows,
+    function_length,
+    file_length,
+    line_length,
+    banned_calls,
+    unique_names,
+    stage_in_one_file,
+    documented_api,
+    unfinished_words,
+    blanks,
+    final_newline,
+    machine_paths,
+    clang_format,
+    dead_files,
+    readme_snippet,
+    comment_at_top,
+    state_table,
+]

@@ -1,0 +1,315 @@
+/* Runs the program `zero` as a user does and reads what it prints. ZERO_PROGRAM names it. Speed is
+ * never judged here: the smallest scale shows that every case runs, is right and is reported. */
+#include "harness.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <sys/stat.h>
+
+#define WORDS_MAX 12
+#define TEXT_BYTES ((size_t)1 << 20)
+
+/* What a run came to. */
+typedef struct cli_run {
+    int status;
+    char *out; /* stdout, ended */
+    char *err; /* stderr, ended */
+} cli_run;
+
+/* What was written to the file, which is closed. */
+static char *file_text(int file)
+{
+    char *text = calloc(1, TEXT_BYTES);
+    CHECK(text != NULL);
+    CHECK(lseek(file, 0, SEEK_SET) == 0);
+    size_t used = 0;
+    for (;;) {
+        const ssize_t got = read(file, text + used, TEXT_BYTES - 1 - used);
+        CHECK(got >= 0);
+        if (got == 0) {
+            break;
+        }
+        used += (size_t)got;
+    }
+    CHECK(used < TEXT_BYTES - 1);
+    close(file);
+    return text;
+}
+
+static int open_unnamed(void)
+{
+    FILE *file = tmpfile();
+    CHECK(file != NULL);
+    const int copy = dup(fileno(file));
+    CHECK(copy >= 0);
+    fclose(file);
+    return copy;
+}
+
+/* Run `zero` with the words of `line`, split at single blanks. */
+static cli_run run_zero(const char *line)
+{
+    const char *program = getenv("ZERO_PROGRAM");
+    if (program == NULL) {
+        TEST_FAIL("ZERO_PROGRAM does not name the program to test");
+    }
+    char words[512];
+    char name[] = "zero";
+    char *argv[WORDS_MAX + 2] = {name};
+    int argc = 1;
+    (void)snprintf(words, sizeof words, "%s", line);
+    char *rest = NULL;
+    for (char *word = strtok_r(words, " ", &rest); word != NULL;
+         word = strtok_r(NULL, " ", &rest)) {
+        CHECK(argc <= WORDS_MAX);
+        argv[argc++] = word;
+    }
+    const int out = open_unnamed();
+    const int err = open_unnamed();
+    fflush(NULL);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        dup2(out, STDOUT_FILENO);
+        dup2(err, STDERR_FILENO);
+        execv(program, argv);
+        _exit(99);
+    }
+    int state = 0;
+    CHECK(waitpid(child, &state, 0) == child);
+    CHECK(WIFEXITED(state));
+    return (cli_run){WEXITSTATUS(state), file_text(out), file_text(err)};
+}
+
+static void clear_run(cli_run *run)
+{
+    free(run->out);
+    free(run->err);
+}
+
+/* The line is refused: status 1, nothing on stdout, one line on stderr that names `value`. */
+static void check_refused(const char *line, const char *value)
+{
+    cli_run run = run_zero(line);
+    if (run.status != 1 || run.out[0] != '\0' || strstr(run.err, value) == NULL ||
+        strchr(run.err, '\n') != run.err + strlen(run.err) - 1) {
+        TEST_FAIL("zero %s: status %d, stdout '%s', stderr '%s'", line, run.status, run.out,
+                  run.err);
+    }
+    clear_run(&run);
+}
+
+static void check_prints(const char *line, const char *text)
+{
+    cli_run run = run_zero(line);
+    if (run.status != 0 || strstr(run.out, text) == NULL || run.err[0] != '\0') {
+        TEST_FAIL("zero %s: status %d, stdout '%s', stderr '%s'", line, run.status, run.out,
+                  run.err);
+    }
+    clear_run(&run);
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    if (text == NULL) {
+        TEST_FAIL("no text under \"%s\"", key);
+    }
+    return text;
+}
+
+static double number_of(const json_t *object, const char *key)
+{
+    const json_t *number = json_object_get(object, key);
+    if (!json_is_number(number)) {
+        TEST_FAIL("no number under \"%s\"", key);
+    }
+    return json_number_value(number);
+}
+
+/* Every documented key of a row, with values that fit together. */
+static void check_row(const json_t *row)
+{
+    CHECK(strlen(text_of(row, "metric")) > 0);
+    CHECK(strlen(text_of(row, "case")) > 0);
+    CHECK(strlen(text_of(row, "unit")) > 0);
+    CHECK(number_of(row, "min") <= number_of(row, "value"));
+    CHECK(number_of(row, "value") <= number_of(row, "max"));
+    CHECK(number_of(row, "reference") > 0.0);
+    CHECK(number_of(row, "repetitions") >= 1.0);
+    CHECK_NEAR(number_of(row, "ratio") * number_of(row, "value") / number_of(row, "reference"), 1.0,
+               1e-6);
+}
+
+static void check_head(const json_t *report)
+{
+    const json_t *machine = json_object_get(report, "machine");
+    CHECK(strlen(text_of(machine, "cpu")) > 0);
+    CHECK(number_of(machine, "cores") >= 1.0);
+    CHECK(number_of(machine, "memory_bytes") >= 1.0);
+    CHECK(strlen(text_of(machine, "kernel")) > 0);
+    CHECK(strlen(text_of(machine, "os")) > 0);
+    CHECK(strlen(text_of(report, "commit")) > 0);
+    CHECK_EQ(json_array_size(json_object_get(report, "failed")), 0);
+}
+
+/* The report of a line that asks for `--json -`: nothing else may be on stdout. */
+static json_t *report_of(const char *line)
+{
+    cli_run run = run_zero(line);
+    json_error_t error;
+    json_t *report = json_loads(run.out, JSON_REJECT_DUPLICATES, &error);
+    if (run.status != 0 || report == NULL) {
+        TEST_FAIL("zero %s: status %d, stdout '%s', stderr '%s'", line, run.status, run.out,
+                  run.err);
+    }
+    clear_run(&run);
+    check_head(report);
+    const json_t *rows = json_object_get(report, "results");
+    CHECK(json_is_array(rows));
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        check_row(json_array_get(rows, i));
+    }
+    return report;
+}
+
+static size_t rows_of(const json_t *report, const char *list, const char *metric)
+{
+    const json_t *rows = json_object_get(report, list);
+    size_t count = 0;
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        count += strcmp(text_of(json_array_get(rows, i), "metric"), metric) == 0;
+    }
+    return count;
+}
+
+/* Measured, or left out with a reason. */
+static void check_reported(const json_t *report, const char *metric)
+{
+    if (rows_of(report, "results", metric) == 0 && rows_of(report, "skipped", metric) == 0) {
+        TEST_FAIL("nothing is said of %s", metric);
+    }
+}
+
+TEST(help_and_version)
+{
+    check_prints("--help", "bench");
+    check_prints("--version", "zero ");
+    check_prints("bench --help", "--repeat");
+    check_prints("bench --help", "adamw_vs_limit");
+}
+
+TEST(no_command_is_refused)
+{
+    cli_run run = run_zero("");
+    CHECK_EQ(run.status, 1);
+    CHECK_EQ(run.out[0], '\0');
+    CHECK(strstr(run.err, "usage: zero") != NULL);
+    clear_run(&run);
+}
+
+TEST(unknown_words_are_refused)
+{
+    check_refused("frobnicate", "'frobnicate'");
+    check_refused("--frobnicate", "'--frobnicate'");
+    check_refused("bench frobnicate", "'frobnicate'");
+    check_refused("bench hooks adamw", "'adamw'");
+    check_refused("bench --frobnicate", "'--frobnicate'");
+    check_refused("bench hooks --tiny --case frobnicate", "frobnicate");
+}
+
+TEST(absurd_numbers_are_refused)
+{
+    check_refused("bench --repeat 0", "--repeat 0");
+    check_refused("bench --repeat 6", "--repeat 6");
+    check_refused("bench --repeat -7", "--repeat -7");
+    check_refused("bench --repeat 1001", "--repeat 1001");
+    check_refused("bench --repeat 7x", "--repeat 7x");
+    check_refused("bench --repeat 99999999999999999999", "--repeat 99999999999999999999");
+    check_refused("bench --repeat", "--repeat needs a value");
+    check_refused("bench --ranks 0", "--ranks 0");
+    check_refused("bench --ranks 257", "--ranks 257");
+    check_refused("bench --threads many", "--threads many");
+}
+
+TEST(an_unwritable_file_is_refused_before_measuring)
+{
+    check_refused("bench --json /nonexistent/report.json", "/nonexistent/report.json");
+}
+
+TEST(a_full_disk_is_reported)
+{
+    if (access("/dev/full", W_OK) != 0) {
+        SKIP("there is no /dev/full here");
+    }
+    cli_run run = run_zero("bench hooks --tiny --json /dev/full");
+    CHECK_EQ(run.status, 1);
+    CHECK(strstr(run.err, "/dev/full") != NULL);
+    clear_run(&run);
+}
+
+TEST(hooks_give_json_alone_on_stdout)
+{
+    json_t *report = report_of("bench hooks --quick --json -");
+    CHECK(rows_of(report, "results", "hook_ns") >= 4);
+    CHECK_EQ(rows_of(report, "results", "hook_ns"),
+             json_array_size(json_object_get(report, "results")));
+    CHECK_EQ(strcmp(text_of(report, "scale"), "quick"), 0);
+    json_decref(report);
+}
+
+TEST(a_file_gets_the_same_report)
+{
+    char path[] = "zero-cli-report-XXXXXX";
+    const int file = mkstemp(path);
+    CHECK(file >= 0);
+    CHECK(write(file, "left over", 9) == 9);
+    char line[128];
+    (void)snprintf(line, sizeof line, "bench hooks --tiny --json %s", path);
+    cli_run run = run_zero(line);
+    json_t *report = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    CHECK(unlink(path) == 0);
+    close(file);
+    CHECK_EQ(run.status, 0);
+    CHECK(report != NULL);
+    check_head(report);
+    CHECK(strstr(run.out, "hook_ns") != NULL);
+    CHECK(rows_of(report, "results", "hook_ns") >= 4);
+    clear_run(&run);
+    json_decref(report);
+}
+
+TEST(a_case_can_be_chosen)
+{
+    json_t *report = report_of("bench hooks --tiny --case tensor_grad --repeat 8 --json -");
+    CHECK_EQ(json_array_size(json_object_get(report, "results")), 1);
+    const json_t *row = json_array_get(json_object_get(report, "results"), 0);
+    CHECK(strstr(text_of(row, "case"), "tensor_grad") != NULL);
+    CHECK_EQ((uint64_t)number_of(row, "repetitions"), 8);
+    json_decref(report);
+}
+
+TEST(step_gives_speed_and_memory)
+{
+    json_t *report = report_of("bench step --tiny --json -");
+    check_reported(report, "stage3_vs_stage0");
+    CHECK(rows_of(report, "results", "peak_memory_vs_plan") >= 16);
+    json_decref(report);
+}
+
+TEST(adam_gives_its_metric)
+{
+    json_t *report = report_of("bench adam --tiny --json -");
+    CHECK(rows_of(report, "results", "adamw_vs_limit") >= 1);
+    json_decref(report);
+}
+
+TEST(comm_gives_its_metrics)
+{
+    json_t *report = report_of("bench comm --tiny --json -");
+    check_reported(report, "reduce_scatter_vs_mpi");
+    check_reported(report, "all_gather_vs_mpi");
+    json_decref(report);
+}
+
+TEST_MAIN()

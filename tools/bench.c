@@ -1,0 +1,288 @@
+/* Owns `zero bench`: reads its line, runs the runners, prints the report. Invariant: with --json -
+ * nothing but one JSON object goes to stdout. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bench_report.h"
+#include "commands.h"
+#include "zero/world.h"
+
+typedef struct bench_runner {
+    const char *name;
+    const char *summary;
+    int (*run)(const bench_options *options, bench_report *report);
+} bench_runner;
+
+static const bench_runner runners[] = {
+    {"adam", "adamw_vs_limit: the fused optimizer pass against reading and writing the same bytes",
+     bench_adam},
+    {"comm", "reduce_scatter_vs_mpi, all_gather_vs_mpi: collectives against the MPI library's own",
+     bench_comm},
+    {"step", "stage3_vs_stage0: whole steps by stage; peak_memory_vs_plan", bench_step},
+    {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks},
+};
+#define RUNNER_COUNT (sizeof runners / sizeof runners[0])
+
+/* What the line asks for. */
+typedef struct bench_line {
+    bench_options options;
+    bool chosen[RUNNER_COUNT];
+    bool help;
+    const char *json_path; /* NULL: none; "-": stdout */
+    const char *rank_path; /* where rank 0 of bench_spawn_ranks leaves its rows, or NULL */
+} bench_line;
+
+static void print_help(void)
+{
+    printf("usage: zero bench [NAME ...] [OPTIONS]\n\n"
+           "Measures each NAME (default: all), checks its results, and prints a row per case. A\n"
+           "ratio above 1 means better than the reference; min..max are those of the value.\n\n"
+           "names:\n");
+    for (size_t i = 0; i < RUNNER_COUNT; i++) {
+        printf("  %-7s %s\n", runners[i].name, runners[i].summary);
+    }
+    printf("  %-7s %s\n", "all", "all of these");
+    printf("\noptions:\n"
+           "  --quick        a few seconds each; shows the tendency\n"
+           "  --tiny         smallest sizes; shows that the cases run, the numbers say nothing\n"
+           "  --repeat N     measurements per side of a case, in [%d, %d]; default 15, 7 with\n"
+           "                 --quick and --tiny\n"
+           "  --ranks N      ranks, in [1, 256]; default: the case's own\n"
+           "  --threads N    threads per rank, in [1, 256]; default: the case's own\n"
+           "  --case TEXT    only cases whose name contains TEXT\n"
+           "  --json FILE    write the report as JSON too; - for stdout, without the table\n"
+           "  --help         this text\n\n"
+           "Exit status: 0 when everything asked for was measured or skipped with a reason, 1\n"
+           "when a result was wrong, a call failed or the line was refused.\n",
+           BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX);
+}
+
+/* A whole number within bounds; 1 after bench_fail. */
+static int read_number(const char *option, const char *text, uint32_t low, uint32_t high,
+                       uint32_t *number)
+{
+    char *end = NULL;
+    errno = 0;
+    const long value = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || value < (long)low || value > (long)high) {
+        return bench_fail("%s %s: expected a whole number in [%u, %u]", option, text, low, high);
+    }
+    *number = (uint32_t)value;
+    return 0;
+}
+
+/* An option that takes a value. */
+static int read_valued(bench_line *line, const char *option, const char *value)
+{
+    if (strcmp(option, "--repeat") == 0) {
+        return read_number(option, value, BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX,
+                           &line->options.repetitions);
+    }
+    if (strcmp(option, "--ranks") == 0) {
+        return read_number(option, value, 1, 256, &line->options.ranks);
+    }
+    if (strcmp(option, "--threads") == 0) {
+        return read_number(option, value, 1, 256, &line->options.threads);
+    }
+    if (strcmp(option, "--case") == 0) {
+        line->options.case_filter = value;
+        return 0;
+    }
+    if (strcmp(option, "--json") == 0) {
+        line->json_path = value;
+        return 0;
+    }
+    line->rank_path = value;
+    line->options.as_rank = true;
+    return 0;
+}
+
+static bool takes_value(const char *option)
+{
+    static const char *const valued[] = {"--repeat", "--ranks", "--threads",
+                                         "--case",   "--json",  "--as-rank"};
+    for (size_t i = 0; i < sizeof valued / sizeof valued[0]; i++) {
+        if (strcmp(option, valued[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int read_name(bench_line *line, const char *name)
+{
+    bool known = false;
+    for (size_t i = 0; i < RUNNER_COUNT; i++) {
+        const bool named = strcmp(name, "all") == 0 || strcmp(name, runners[i].name) == 0;
+        line->chosen[i] = line->chosen[i] || named;
+        known = known || named;
+    }
+    return known ? 0
+                 : bench_fail("unknown benchmark '%s'; `zero bench --help` lists them all", name);
+}
+
+static int read_line(int argc, char **argv, bench_line *line)
+{
+    bool any = false;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            line->help = true;
+        } else if (strcmp(word, "--quick") == 0) {
+            line->options.scale = BENCH_QUICK;
+        } else if (strcmp(word, "--tiny") == 0) {
+            line->options.scale = BENCH_TINY;
+        } else if (takes_value(word)) {
+            if (i + 1 == argc) {
+                return bench_fail("%s needs a value", word);
+            }
+            if (read_valued(line, word, argv[++i]) != 0) {
+                return 1;
+            }
+        } else if (word[0] == '-') {
+            return bench_fail("unknown option '%s'; `zero bench --help` lists them all", word);
+        } else {
+            any = true;
+            if (read_name(line, word) != 0) {
+                return 1;
+            }
+        }
+    }
+    if (line->options.repetitions == 0) {
+        line->options.repetitions = line->options.scale == BENCH_FULL ? 15 : BENCH_REPETITIONS_MIN;
+    }
+    return any ? 0 : read_name(line, "all");
+}
+
+/* Open the file for the JSON before anything is measured, without losing what is in it. */
+static int open_json(const char *path, int *file)
+{
+    *file = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO)
+                                   : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    return *file >= 0 ? 0 : bench_fail("cannot write %s: %s", path, strerror(errno));
+}
+
+/* Write the object to the open file, which is closed. */
+static int write_json(const json_t *object, const char *path, int file)
+{
+    struct stat kind;
+    if (fstat(file, &kind) == 0 && S_ISREG(kind.st_mode) && strcmp(path, "-") != 0 &&
+        ftruncate(file, 0) != 0) {
+        (void)close(file);
+        return bench_fail("cannot write %s: %s", path, strerror(errno));
+    }
+    FILE *out = fdopen(file, "w");
+    if (out == NULL) {
+        (void)close(file);
+        return bench_fail("cannot write %s: %s", path, strerror(errno));
+    }
+    int failed = json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) != 0;
+    failed = fputc('\n', out) == EOF || failed;
+    failed = fclose(out) != 0 || failed;
+    return failed ? bench_fail("cannot write %s: %s", path, strerror(errno)) : 0;
+}
+
+static json_t *whole_json(const bench_report *report, const bench_line *line)
+{
+    static const char *const scales[] = {"full", "quick", "tiny"};
+    json_t *object = json_pack("{s:o, s:s, s:o, s:s}", "machine", bench_machine_json(), "commit",
+                               bench_commit_text(), "build", bench_build_json(), "scale",
+                               scales[line->options.scale]);
+    json_t *rows = bench_report_json(report);
+    if (object == NULL || rows == NULL || json_object_update(object, rows) != 0) {
+        json_decref(object);
+        object = NULL;
+    }
+    json_decref(rows);
+    return object;
+}
+
+static int write_report(const bench_report *report, const bench_line *line, int file)
+{
+    if (line->json_path == NULL || strcmp(line->json_path, "-") != 0) {
+        bench_report_print(report, stdout);
+        if (fflush(stdout) != 0) {
+            return bench_fail("cannot write the table: %s", strerror(errno));
+        }
+    }
+    if (line->json_path == NULL) {
+        return 0;
+    }
+    json_t *object = whole_json(report, line);
+    if (object == NULL) {
+        return bench_fail("no memory left for the report");
+    }
+    const int failed = write_json(object, line->json_path, file);
+    json_decref(object);
+    return failed;
+}
+
+/* As one of several ranks: only rank 0 has rows, and only it writes. */
+static int write_rank_report(const bench_report *report, const char *path)
+{
+    if (report->row_count == 0 && report->omission_count == 0) {
+        return 0;
+    }
+    int file = -1;
+    json_t *object = bench_report_json(report);
+    const int failed =
+        object == NULL || open_json(path, &file) != 0 || write_json(object, path, file) != 0;
+    json_decref(object);
+    return failed;
+}
+
+static int run_chosen(const bench_line *line, bench_report *report)
+{
+    int failed = 0;
+    for (size_t i = 0; i < RUNNER_COUNT; i++) {
+        if (line->chosen[i] && runners[i].run(&line->options, report) != 0) {
+            report->failed[report->failed_count++] = runners[i].name;
+            failed = 1;
+        }
+    }
+    return failed;
+}
+
+static const char *own_path(char *fallback, char *path, size_t path_bytes)
+{
+    const ssize_t bytes = readlink("/proc/self/exe", path, path_bytes - 1);
+    if (bytes <= 0) {
+        return fallback;
+    }
+    path[bytes] = '\0';
+    return path;
+}
+
+int command_bench(int argc, char **argv)
+{
+    char path[4096];
+    bench_line line = {.options.program = own_path("zero", path, sizeof path)};
+    if (read_line(argc, argv, &line) != 0) {
+        return 1;
+    }
+    if (line.help) {
+        print_help();
+        return fflush(stdout) == 0 ? 0 : 1;
+    }
+    if (zero_world_is_launched() && !line.options.as_rank) {
+        return bench_fail("started by a launcher; run it alone, it starts the ranks it needs");
+    }
+    int file = -1;
+    if (line.json_path != NULL && open_json(line.json_path, &file) != 0) {
+        return 1;
+    }
+    bench_report report = {0};
+    int failed = run_chosen(&line, &report);
+    if (!failed && !line.options.as_rank && line.options.case_filter != NULL &&
+        report.row_count + report.omission_count == 0) {
+        failed = bench_fail("--case %s: no case of that name", line.options.case_filter);
+    }
+    const int unwritten = line.options.as_rank ? write_rank_report(&report, line.rank_path)
+                                               : write_report(&report, &line, file);
+    bench_report_clear(&report);
+    return failed || unwritten;
+}

@@ -1,0 +1,116 @@
+/* `zero bench`: measurements of the library, each against its limit or a peer in the same run.
+ *
+ * A runner (bench_adam, ...) checks that what it measures computes the right thing, measures the
+ * library and its reference in turn (bench_interleave), and adds one row per case to the report. A
+ * ratio above 1 always means better than the reference. Runners print nothing on stdout; the
+ * program prints the report. A wrong result, or a call that fails, ends the runner with
+ * `return bench_fail(...)`; what this machine or build cannot measure is bench_skip. */
+#ifndef TOOLS_BENCH_H
+#define TOOLS_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* How much work a runner does. */
+typedef enum bench_scale {
+    BENCH_FULL = 0,  /* numbers fit to be published */
+    BENCH_QUICK = 1, /* a few seconds in all: the tendency */
+    BENCH_TINY = 2   /* under a second: shows that the case runs and is right, the numbers say
+                        nothing */
+} bench_scale;
+
+#define BENCH_REPETITIONS_MIN 7
+#define BENCH_REPETITIONS_MAX 1000
+
+typedef struct bench_options {
+    bench_scale scale;
+    uint32_t repetitions;    /* per side of a case; 0 is never seen by a runner */
+    uint32_t ranks;          /* 0: the runner's own choice */
+    uint32_t threads;        /* 0: the runner's own choice */
+    const char *case_filter; /* NULL: all; else a part of the names of the cases to run */
+    const char *program;     /* path of this program, for bench_spawn_ranks */
+    bool as_rank; /* this process is one of the ranks that bench_spawn_ranks started: run the cases
+                     for the world it is in, and add rows on rank 0 only */
+} bench_options;
+
+/* One measured case. Texts are copied when the row is added. */
+typedef struct bench_row {
+    const char *metric; /* "adamw_vs_limit", ... */
+    const char *name;   /* of the case: "bf16 grad and copy, 2 threads" */
+    double value;       /* median of what was measured */
+    const char *unit;   /* of value, min, max and reference: "ms", "ns", "bytes" */
+    double reference;   /* median of the reference, or the limit */
+    double ratio;       /* above 1: better than the reference */
+    double min;         /* smallest and largest of the measured values */
+    double max;
+    uint32_t repetitions;
+} bench_row;
+
+typedef struct bench_report bench_report;
+
+/* 0, or 1 after bench_fail when memory is out or a number is not finite. */
+int bench_add(bench_report *report, const bench_row *row);
+
+/* Say that a metric (name NULL) or one of its cases was not measured, and why. Returns 0. */
+int bench_skip(bench_report *report, const char *metric, const char *name, const char *reason);
+
+/* One line on stderr, "zero bench: ...". Returns 1. */
+int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* bench_fail with zero_last_error() behind `what`. Returns 1. */
+int bench_fail_zero(const char *what);
+
+/* True when options->case_filter asks for the case. */
+bool bench_wants(const bench_options *options, const char *name);
+
+/* Monotonic seconds. */
+double bench_now(void);
+
+/* Runs a side once and returns the seconds that count (barriers, refills and checks left out),
+ * taken with bench_now(). Negative: it failed and has said so with bench_fail. */
+typedef double (*bench_side_fn)(void *argument);
+
+typedef struct bench_side {
+    bench_side_fn run;
+    void *argument;
+} bench_side;
+
+#define BENCH_SIDES_MAX 8
+
+/* Of a side's repetitions. */
+typedef struct bench_stat {
+    double median;
+    double min;
+    double max;
+    uint32_t repetitions;
+} bench_stat;
+
+/* One unmeasured round, then `repetitions` rounds A,B,C, A,B,C, ... of 1 to BENCH_SIDES_MAX sides.
+ * stats: out, one per side, in seconds. Ranks in lock step call it with the same sides in the same
+ * order. Returns 0, or 1 when a side failed. */
+int bench_interleave(const bench_side *sides, uint32_t side_count, uint32_t repetitions,
+                     bench_stat *stats);
+
+/* Statistics of values measured by other means; reorders them. */
+bench_stat bench_stat_of(double *values, uint32_t count);
+
+/* The row of a timed case against a timed reference: ratio = reference / ours, values in ms. */
+int bench_add_times(bench_report *report, const char *metric, const char *name,
+                    const bench_stat *ours, const bench_stat *reference);
+
+/* Run `zero bench RUNNER --as-rank` with these options as `ranks` processes under mpirun, wait for
+ * them (at most BENCH_SPAWN_SECONDS), and take rank 0's rows and skips into the report. The
+ * processes' stdout goes to stderr. Returns 0, or 1 after bench_fail; where there is no mpirun,
+ * *missing is set and nothing is said. */
+#define BENCH_SPAWN_SECONDS 1200
+int bench_spawn_ranks(const bench_options *options, const char *runner, uint32_t ranks,
+                      bench_report *report, bool *missing);
+
+/* The runners: 0, or 1 after bench_fail. */
+int bench_adam(const bench_options *options, bench_report *report);
+int bench_comm(const bench_options *options, bench_report *report);
+int bench_step(const bench_options *options, bench_report *report);
+int bench_hooks(const bench_options *options, bench_report *report);
+
+#endif

@@ -1,0 +1,424 @@
+/* Owns the measurement of the fused AdamW pass against what the memory allows: reading and writing
+ * back the same bytes in place, with the same prefetches and the same stores past the caches.
+ * Invariant: both sides work on the same arrays, the limit leaves every value as it is, and a case
+ * is reported only when sampled elements went through exactly the scalar lane's bits. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "core/memory.h"
+#include "core/thread.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/math/adamw.h"
+#include "kernels/math/convert.h"
+#include "kernels/math/rounding.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define METRIC "adamw_vs_limit"
+#define SAMPLE_STRIDE ((size_t)40961)
+#define SEED UINT64_C(0x5eed)
+/* Bytes of an array that one step of the limit covers; a line at least of the narrowest. */
+#define STEP_ELEMENTS 64
+
+typedef struct adam_case {
+    const char *name;
+    zero_dtype grad;
+    zero_dtype param; /* F32: its own master, no copy */
+    zero_dtype moment;
+} adam_case;
+
+static const adam_case cases[] = {
+    {"bf16 grad and copy", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32},
+    {"all fp32", ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
+    {"bf16 grad, copy and moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16},
+};
+#define CASE_COUNT (sizeof cases / sizeof cases[0])
+#define THREADS_MAX 256
+
+/* One case ready to run: the job covers `count` elements in one segment. */
+typedef struct adam_run {
+    const adam_case *what;
+    char name[64]; /* of the case, threads included */
+    size_t count;
+    zi_update_job job;
+    zi_segment segment;
+    zi_step_decision decision;
+    zi_pool *pool;
+    size_t ahead;     /* of the limit's prefetches, in bytes */
+    uint64_t zero;    /* xor-ed in by the limit; the compiler does not know that it is 0 */
+    uint64_t updates; /* passes of AdamW so far */
+    uint64_t
+        seen[THREADS_MAX]; /* what the limit makes of the gradient, by thread; nobody needs it */
+} adam_run;
+
+/* What an element starts as: a small value that depends on nothing but its index and its array. */
+static float first_value(size_t i, uint32_t array)
+{
+    const uint32_t mixed = ((uint32_t)i * 2654435761u) ^ (array * 0x9e3779b9u);
+    const float unit = (float)(int32_t)(mixed ^ mixed >> 15) * 0x1p-31f;
+    return array == 3 ? unit * unit * 1e-4f + 1e-8f : unit * 0.02f;
+}
+
+static void put(void *base, zero_dtype dtype, size_t i, float value)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        ((float *)base)[i] = value;
+    } else {
+        ((uint16_t *)base)[i] = zi_bf16_from_f32(value);
+    }
+}
+
+static float get(const void *base, zero_dtype dtype, size_t i)
+{
+    return dtype == ZERO_DTYPE_F32 ? ((const float *)base)[i]
+                                   : zi_f32_from_bf16(((const uint16_t *)base)[i]);
+}
+
+static bool has_copy(const adam_run *run)
+{
+    return run->what->param != ZERO_DTYPE_F32;
+}
+
+static float *master_of(const adam_run *run)
+{
+    return has_copy(run) ? run->job.master : run->job.param;
+}
+
+/* Part of the elements, in multiples of STEP_ELEMENTS (the count is one). */
+static size_t part_begin(const adam_run *run, uint32_t part, uint32_t parts)
+{
+    return run->count / STEP_ELEMENTS * part / parts * STEP_ELEMENTS;
+}
+
+static void fill_part(void *argument, uint32_t part, uint32_t parts)
+{
+    const adam_run *run = argument;
+    float *master = master_of(run);
+    void *grad = run->job.param; /* never used: overwritten below */
+    memcpy(&grad, &run->job.grad, sizeof grad);
+    for (size_t i = part_begin(run, part, parts); i < part_begin(run, part + 1, parts); i++) {
+        master[i] = first_value(i, 1);
+        put(grad, run->what->grad, i, first_value(i, 0));
+        put(run->job.moment1, run->what->moment, i, first_value(i, 2));
+        put(run->job.moment2, run->what->moment, i, first_value(i, 3));
+        if (has_copy(run)) {
+            put(run->job.param, run->what->param, i, 0.0f);
+        }
+    }
+}
+
+/* The limit, once per width of vector: read, change and write back three arrays, read one, and
+ * write one past the caches when there is a copy. */
+typedef struct limit_arrays {
+    unsigned char *changed[3];
+    size_t changed_width[3]; /* bytes of an element */
+    const unsigned char *grad;
+    size_t grad_width;
+    unsigned char *copy; /* NULL: none */
+    size_t count;
+    size_t ahead; /* bytes between use and prefetch */
+    uint64_t zero;
+} limit_arrays;
+
+static inline void ask_for(const unsigned char *place, size_t bytes, size_t ahead)
+{
+    for (size_t b = 0; b < bytes; b += 64) {
+        __builtin_prefetch(place + b + ahead, 0, 2);
+    }
+}
+
+#define LIMIT(name, target, bytes, stream)                                                    \
+    typedef unsigned long long name##_vector __attribute__((vector_size(bytes)));             \
+    target static uint64_t name(const limit_arrays *limit)                                    \
+    {                                                                                         \
+        const limit_arrays all = *limit;                                                      \
+        const name##_vector zero = (name##_vector){0} + all.zero;                             \
+        name##_vector seen = zero;                                                            \
+        for (size_t i = 0; i < all.count; i += STEP_ELEMENTS) {                               \
+            const unsigned char *grad = all.grad + i * all.grad_width;                        \
+            const size_t grad_step = STEP_ELEMENTS * all.grad_width;                          \
+            for (int k = 0; k < 3; k++) {                                                     \
+                ask_for(all.changed[k] + i * all.changed_width[k],                            \
+                        STEP_ELEMENTS * all.changed_width[k], all.ahead);                     \
+            }                                                                                 \
+            ask_for(grad, grad_step, all.ahead);                                              \
+            for (int k = 0; k < 3; k++) {                                                     \
+                unsigned char *at = all.changed[k] + i * all.changed_width[k];                \
+                for (size_t b = 0; b < STEP_ELEMENTS * all.changed_width[k]; b += (bytes)) {  \
+                    *(name##_vector *)(void *)(at + b) ^= zero;                               \
+                }                                                                             \
+            }                                                                                 \
+            for (size_t b = 0; b < grad_step; b += (bytes)) {                                 \
+                const name##_vector value = *(const name##_vector *)(const void *)(grad + b); \
+                seen |= value;                                                                \
+                if (all.copy != NULL) {                                                       \
+                    stream(all.copy + i * 2 + b, value);                                      \
+                }                                                                             \
+            }                                                                                 \
+        }                                                                                     \
+        return seen[0] | seen[1];                                                             \
+    }
+
+#if defined(__x86_64__)
+#define STREAM_64(place, value) _mm512_stream_si512((__m512i *)(void *)(place), (__m512i)(value))
+#define STREAM_32(place, value) _mm256_stream_si256((__m256i *)(void *)(place), (__m256i)(value))
+#define STREAM_16(place, value) _mm_stream_si128((__m128i *)(void *)(place), (__m128i)(value))
+LIMIT(limit_64, __attribute__((target("avx512f"))), 64, STREAM_64)
+LIMIT(limit_32, __attribute__((target("avx"))), 32, STREAM_32)
+LIMIT(limit_16, , 16, STREAM_16)
+#else
+#define STREAM_PLAIN(place, value) memcpy((place), &(value), sizeof(value))
+LIMIT(limit_16, , 16, STREAM_PLAIN)
+#endif
+
+static uint64_t run_limit(const limit_arrays *all)
+{
+#if defined(__x86_64__)
+    uint64_t seen;
+    if (__builtin_cpu_supports("avx512f")) {
+        seen = limit_64(all);
+    } else {
+        seen = __builtin_cpu_supports("avx") ? limit_32(all) : limit_16(all);
+    }
+    _mm_sfence();
+    return seen;
+#else
+    return limit_16(all);
+#endif
+}
+
+static unsigned char *shifted(void *base, zero_dtype dtype, size_t index)
+{
+    return (unsigned char *)base + index * zero_dtype_bytes(dtype);
+}
+
+static void limit_part(void *argument, uint32_t part, uint32_t parts)
+{
+    adam_run *run = argument;
+    const adam_case *what = run->what;
+    const size_t begin = part_begin(run, part, parts);
+    const size_t moment_width = zero_dtype_bytes(what->moment);
+    const limit_arrays all = {
+        .changed = {shifted(master_of(run), ZERO_DTYPE_F32, begin),
+                    shifted(run->job.moment1, what->moment, begin),
+                    shifted(run->job.moment2, what->moment, begin)},
+        .changed_width = {sizeof(float), moment_width, moment_width},
+        .grad = (const unsigned char *)run->job.grad + begin * zero_dtype_bytes(what->grad),
+        .grad_width = zero_dtype_bytes(what->grad),
+        .copy = has_copy(run) ? shifted(run->job.param, what->param, begin) : NULL,
+        .count = part_begin(run, part + 1, parts) - begin,
+        .ahead = run->ahead,
+        .zero = run->zero,
+    };
+    run->seen[part] = run_limit(&all);
+}
+
+static void adamw_part(void *argument, uint32_t part, uint32_t parts)
+{
+    const adam_run *run = argument;
+    zi_cpu_update(&run->job, NULL, part, parts);
+}
+
+static double time_limit(adam_run *run, size_t ahead)
+{
+    run->ahead = ahead;
+    const double start = bench_now();
+    zi_pool_run(run->pool, limit_part, run);
+    return bench_now() - start;
+}
+
+/* Which distance is faster depends on the mix; the limit is the faster one. */
+static double time_limit_near(void *argument)
+{
+    return time_limit(argument, 1024);
+}
+
+static double time_limit_far(void *argument)
+{
+    return time_limit(argument, 2048);
+}
+
+static double time_adamw(void *argument)
+{
+    adam_run *run = argument;
+    const double start = bench_now();
+    zi_pool_run(run->pool, adamw_part, run);
+    run->updates++;
+    return bench_now() - start;
+}
+
+/* One update of one element as the lane functions define it; returns the bits of the copy. */
+static uint16_t scalar_update(const adam_run *run, size_t i, zi_adamw_state *state)
+{
+    const zi_adamw_coeffs coeffs = run->decision.groups[0];
+    const float grad = get(run->job.grad, run->what->grad, i) * run->decision.grad_scale;
+    *state = zi_adamw_lane(*state, grad, coeffs, coeffs.decay);
+    if (run->what->moment != ZERO_DTYPE_F32) {
+        zi_rounding_key key = {SEED, run->decision.update, 0, ZI_ROUNDING_MOMENT1};
+        state->m =
+            zi_f32_from_bf16(zi_bf16_from_f32_stochastic(state->m, zi_rounding_bits(key, i)));
+        key.purpose = ZI_ROUNDING_MOMENT2;
+        state->v =
+            zi_f32_from_bf16(zi_bf16_from_f32_stochastic(state->v, zi_rounding_bits(key, i)));
+    }
+    return zi_bf16_from_f32(state->p);
+}
+
+static bool same_bits(float left, float right)
+{
+    return zi_f32_bits(left) == zi_f32_bits(right);
+}
+
+/* Sampled elements went through exactly `updates` scalar updates, and through nothing else. */
+static int check_sample(const adam_run *run)
+{
+    const zero_dtype moment = run->what->moment;
+    for (size_t k = 0; k < run->count / SAMPLE_STRIDE + 1; k++) {
+        const size_t i = k == 0 ? run->count - 1 : (k - 1) * SAMPLE_STRIDE;
+        zi_adamw_state state = {first_value(i, 1), first_value(i, 2), first_value(i, 3)};
+        if (moment != ZERO_DTYPE_F32) {
+            state.m = zi_f32_from_bf16(zi_bf16_from_f32(state.m));
+            state.v = zi_f32_from_bf16(zi_bf16_from_f32(state.v));
+        }
+        uint16_t copy = 0;
+        for (uint64_t u = 0; u < run->updates; u++) {
+            copy = scalar_update(run, i, &state);
+        }
+        const bool right = same_bits(state.p, master_of(run)[i]) &&
+                           same_bits(state.m, get(run->job.moment1, moment, i)) &&
+                           same_bits(state.v, get(run->job.moment2, moment, i)) &&
+                           (!has_copy(run) || copy == ((const uint16_t *)run->job.param)[i]);
+        if (!right) {
+            return bench_fail("adam, %s: element %zu differs from the scalar lane after %llu "
+                              "updates: %a instead of %a",
+                              run->name, i, (unsigned long long)run->updates,
+                              (double)master_of(run)[i], (double)state.p);
+        }
+    }
+    return 0;
+}
+
+/* Bytes of all arrays for one element; none of them is shared. */
+static size_t element_bytes(const adam_case *what)
+{
+    const size_t copy = what->param == ZERO_DTYPE_F32 ? 0 : zero_dtype_bytes(what->param);
+    return sizeof(float) + zero_dtype_bytes(what->grad) + 2 * zero_dtype_bytes(what->moment) + copy;
+}
+
+/* Lay the arrays of a case out in `memory`, one after the other. */
+static void lay_out(adam_run *run, unsigned char *memory)
+{
+    const adam_case *what = run->what;
+    unsigned char *next = memory;
+    unsigned char *const master = next;
+    next += run->count * sizeof(float);
+    run->job.moment1 = next;
+    next += run->count * zero_dtype_bytes(what->moment);
+    run->job.moment2 = next;
+    next += run->count * zero_dtype_bytes(what->moment);
+    run->job.grad = next;
+    next += run->count * zero_dtype_bytes(what->grad);
+    run->job.param = has_copy(run) ? next : master;
+    run->job.master = has_copy(run) ? master : NULL;
+}
+
+/* A step like the tenth, with numbers of no meaning. */
+static void decide(zi_step_decision *decision)
+{
+    const zero_adamw adamw = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f};
+    decision->update = 10;
+    decision->grad_scale = 0.5f;
+    decision->group_count = 1;
+    decision->groups[0] = zi_adamw_coeffs_of(adamw, 0.35, 0.99);
+}
+
+/* Interleaves both sides over the first run->count elements, then checks and reports. */
+static int measure(const bench_options *options, bench_report *report, adam_run *run)
+{
+    zi_pool_run(run->pool, fill_part, run);
+    /* The limit goes first in a round, so that the copy it writes is not what is checked. */
+    const bench_side sides[3] = {{time_limit_near, run}, {time_limit_far, run}, {time_adamw, run}};
+    bench_stat stats[3];
+    if (bench_interleave(sides, 3, options->repetitions, stats) != 0 || check_sample(run) != 0) {
+        return 1;
+    }
+    const bench_stat *limit = stats[0].median < stats[1].median ? &stats[0] : &stats[1];
+    return bench_add_times(report, METRIC, run->name, &stats[2], limit);
+}
+
+/* One mix of types on `threads` threads, in arrays laid out in `memory`. */
+static int run_case(const bench_options *options, bench_report *report, adam_run *run,
+                    unsigned char *memory, size_t bytes)
+{
+    const adam_case *what = run->what;
+    /* Arrays begin at multiples of 64 KiB, as those of an engine begin at pages. */
+    run->count = bytes / element_bytes(what) / 32768 * 32768;
+    decide(&run->decision);
+    run->segment = (zi_segment){.count = run->count};
+    run->job = (zi_update_job){.segments = &run->segment,
+                               .segment_count = 1,
+                               .grad_dtype = what->grad,
+                               .param_dtype = what->param,
+                               .moment_dtype = what->moment,
+                               .seed = SEED,
+                               .decision = &run->decision};
+    lay_out(run, memory);
+    return measure(options, report, run);
+}
+
+/* All mixes on `threads` threads. */
+static int run_threads(const bench_options *options, bench_report *report, uint32_t threads,
+                       unsigned char *memory, size_t bytes)
+{
+    zi_pool *pool = NULL;
+    if (zi_pool_create(threads, &pool) != ZERO_OK) {
+        return bench_fail_zero("adam: starting threads");
+    }
+    int failed = 0;
+    for (size_t i = 0; i < CASE_COUNT && !failed; i++) {
+        adam_run *run = calloc(1, sizeof *run);
+        if (run == NULL) {
+            failed = bench_fail("adam: no memory left for a case");
+            break;
+        }
+        run->what = &cases[i];
+        run->pool = pool;
+        (void)snprintf(run->name, sizeof run->name, "%s, %u thread%s", cases[i].name, threads,
+                       threads == 1 ? "" : "s");
+        if (bench_wants(options, run->name)) {
+            failed = run_case(options, report, run, memory, bytes);
+        }
+        free(run);
+    }
+    zi_pool_destroy(pool);
+    return failed;
+}
+
+int bench_adam(const bench_options *options, bench_report *report)
+{
+    static const size_t sizes[] = {[BENCH_FULL] = (size_t)9 << 29, /* 4.5 GiB */
+                                   [BENCH_QUICK] = (size_t)1 << 30,
+                                   [BENCH_TINY] = (size_t)1 << 23};
+    const size_t bytes = sizes[options->scale];
+    void *memory = NULL;
+    if (zi_pages_alloc(bytes, &memory) != ZERO_OK) {
+        return bench_fail_zero("adam: memory for the arrays");
+    }
+    int failed = 0;
+    if (options->threads != 0) {
+        failed = run_threads(options, report, options->threads, memory, bytes);
+    } else {
+        failed = run_threads(options, report, 1, memory, bytes);
+        if (sysconf(_SC_NPROCESSORS_ONLN) > 1) {
+            failed = failed || run_threads(options, report, 2, memory, bytes);
+        } else {
+            (void)bench_skip(report, METRIC, "2 threads", "this machine has one core");
+        }
+    }
+    zi_pages_free(memory, bytes);
+    return failed;
+}

@@ -1,0 +1,14 @@
+/* Stands for bench_comm.c in a build without MPI: there is nothing to compare with. */
+#include "bench.h"
+
+int bench_comm(const bench_options *options, bench_report *report)
+{
+    static const char *const metrics[] = {"reduce_scatter_vs_mpi", "all_gather_vs_mpi"};
+    (void)options;
+    int failed = 0;
+    for (int i = 0; i < 2 && !failed; i++) {
+        failed = bench_skip(report, metrics[i], NULL,
+                            "built without MPI; install libopenmpi-dev, configure -Dmpi=enabled");
+    }
+    return failed;
+}

@@ -1,0 +1,319 @@
+/* Owns the measurement of hooks that have nothing to do: one rank, every unit where it is,
+ * gradients that stay where backward wrote them. Invariant: a number is reported only when the
+ * hooks handed out the right memory and nothing was allocated while they were timed. */
+#include <stdlib.h>
+
+#include "bench.h"
+#include "bench_alloc.h"
+#include "zero/zero.h"
+
+#define METRIC "hook_ns"
+#define LIMIT_NS 200.0
+#define UNITS 256
+#define TENSORS_PER_UNIT 4
+#define TENSOR_ELEMENTS 64
+#define READS 16 /* of every tensor in one visit of its unit */
+
+typedef struct hooks_setup {
+    zero_world *world;
+    zero_model *model;
+    zero_engine *engine;
+} hooks_setup;
+
+/* What every element of a tensor is filled with. */
+static float tensor_value(uint32_t tensor)
+{
+    return (float)(tensor % 1000) * 0.5f;
+}
+
+static void fill_values(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values)
+{
+    (void)user;
+    (void)first;
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = tensor_value(tensor);
+    }
+}
+
+static zero_status describe_model(zero_model *model)
+{
+    for (uint32_t u = 0; u < UNITS; u++) {
+        char name[64];
+        uint32_t unit = 0;
+        (void)snprintf(name, sizeof name, "unit%u", u);
+        zero_status status = zero_unit_add(model, name, &unit);
+        for (uint32_t t = 0; t < TENSORS_PER_UNIT && status == ZERO_OK; t++) {
+            (void)snprintf(name, sizeof name, "unit%u.tensor%u", u, t);
+            const zero_tensor_desc desc = {.name = name, .shape = {TENSOR_ELEMENTS}, .dims = 1};
+            uint32_t tensor = 0;
+            status = zero_tensor_add(model, unit, &desc, &tensor);
+        }
+        if (status != ZERO_OK) {
+            return status;
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status set_up(hooks_setup *setup, zero_stage stage)
+{
+    zero_status status = zero_world_create_self(&setup->world);
+    if (status == ZERO_OK) {
+        status = zero_model_create(&setup->model);
+    }
+    if (status == ZERO_OK) {
+        status = describe_model(setup->model);
+    }
+    if (status == ZERO_OK) {
+        zero_engine_options options = zero_engine_options_init();
+        options.stage = stage;
+        options.threads = 1;
+        status = zero_engine_create(setup->world, setup->model, &options, &setup->engine);
+    }
+    if (status == ZERO_OK) {
+        status = zero_engine_fill(setup->engine, fill_values, NULL);
+    }
+    return status;
+}
+
+static void tear_down(hooks_setup *setup)
+{
+    zero_engine_destroy(setup->engine);
+    zero_model_destroy(setup->model);
+    zero_world_destroy(setup->world);
+}
+
+/* One micro-step over all units; adds the time of the hooks it is about to *seconds. */
+typedef zero_status (*hooks_loop)(hooks_setup *setup, double *seconds);
+
+static zero_status loop_acquire_release(hooks_setup *setup, double *seconds)
+{
+    zero_engine *engine = setup->engine;
+    zero_status status = zero_micro_begin(engine, 0);
+    const double start = bench_now();
+    for (uint32_t unit = 0; unit < UNITS && status == ZERO_OK; unit++) {
+        status = zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, zero_stream_host());
+        if (status == ZERO_OK) {
+            status = zero_unit_release(engine, unit, zero_stream_host());
+        }
+    }
+    *seconds += bench_now() - start;
+    return status == ZERO_OK ? zero_micro_end(engine) : status;
+}
+
+/* The hooks of backward: gradient acquire and ready, inside acquire and release. */
+static zero_status loop_backward(hooks_setup *setup, double *seconds)
+{
+    zero_engine *engine = setup->engine;
+    const zero_stream host = zero_stream_host();
+    zero_status status = zero_micro_begin(engine, 0);
+    const double start = bench_now();
+    for (uint32_t unit = UNITS; unit-- > 0 && status == ZERO_OK;) {
+        status = zero_unit_acquire(engine, unit, ZERO_PASS_BACKWARD, host);
+        if (status == ZERO_OK) {
+            status = zero_unit_grad_acquire(engine, unit, host);
+        }
+        if (status == ZERO_OK) {
+            status = zero_unit_grad_ready(engine, unit, host);
+        }
+        if (status == ZERO_OK) {
+            status = zero_unit_release(engine, unit, host);
+        }
+    }
+    *seconds += bench_now() - start;
+    return status == ZERO_OK ? zero_micro_end(engine) : status;
+}
+
+static zero_status read_tensors(zero_engine *engine, uint32_t unit)
+{
+    for (uint32_t t = 0; t < TENSORS_PER_UNIT; t++) {
+        zero_view view = {0};
+        const zero_status status = zero_tensor_data(engine, unit * TENSORS_PER_UNIT + t, &view);
+        if (status != ZERO_OK) {
+            return status;
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status loop_tensor_data(hooks_setup *setup, double *seconds)
+{
+    zero_engine *engine = setup->engine;
+    zero_status status = zero_micro_begin(engine, 0);
+    for (uint32_t unit = 0; unit < UNITS && status == ZERO_OK; unit++) {
+        status = zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, zero_stream_host());
+        const double start = bench_now();
+        for (uint32_t again = 0; again < READS && status == ZERO_OK; again++) {
+            status = read_tensors(engine, unit);
+        }
+        *seconds += bench_now() - start;
+        if (status == ZERO_OK) {
+            status = zero_unit_release(engine, unit, zero_stream_host());
+        }
+    }
+    return status == ZERO_OK ? zero_micro_end(engine) : status;
+}
+
+static zero_status read_gradients(zero_engine *engine, uint32_t unit)
+{
+    for (uint32_t t = 0; t < TENSORS_PER_UNIT; t++) {
+        zero_view view = {0};
+        const zero_status status = zero_tensor_grad(engine, unit * TENSORS_PER_UNIT + t, &view);
+        if (status != ZERO_OK) {
+            return status;
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status loop_tensor_grad(hooks_setup *setup, double *seconds)
+{
+    zero_engine *engine = setup->engine;
+    const zero_stream host = zero_stream_host();
+    zero_status status = zero_micro_begin(engine, 0);
+    for (uint32_t unit = UNITS; unit-- > 0 && status == ZERO_OK;) {
+        status = zero_unit_grad_acquire(engine, unit, host);
+        const double start = bench_now();
+        for (uint32_t again = 0; again < READS && status == ZERO_OK; again++) {
+            status = read_gradients(engine, unit);
+        }
+        *seconds += bench_now() - start;
+        if (status == ZERO_OK) {
+            status = zero_unit_grad_ready(engine, unit, host);
+        }
+    }
+    return status == ZERO_OK ? zero_micro_end(engine) : status;
+}
+
+typedef struct hooks_case {
+    const char *name;
+    zero_stage stage;
+    hooks_loop loop;
+    uint32_t calls; /* of one loop */
+} hooks_case;
+
+static const hooks_case cases[] = {
+    {"acquire and release, stage 0", ZERO_STAGE_0, loop_acquire_release, 2 * UNITS},
+    {"acquire and release, stage 3", ZERO_STAGE_3, loop_acquire_release, 2 * UNITS},
+    {"tensor_data, stage 0", ZERO_STAGE_0, loop_tensor_data, READS *TENSORS_PER_UNIT *UNITS},
+    {"acquire, grad_acquire, grad_ready and release, stage 0", ZERO_STAGE_0, loop_backward,
+     4 * UNITS},
+    {"tensor_grad, stage 0", ZERO_STAGE_0, loop_tensor_grad, READS *TENSORS_PER_UNIT *UNITS},
+};
+#define CASE_COUNT (sizeof cases / sizeof cases[0])
+
+/* What one measurement needs to know, and what it has seen. */
+typedef struct hooks_side {
+    hooks_setup *setup;
+    const hooks_case *what;
+    uint32_t loops;       /* of one measurement */
+    uint32_t runs;        /* measurements so far */
+    uint64_t allocations; /* in all but the first, which warms up */
+} hooks_side;
+
+static double run_side(void *argument)
+{
+    hooks_side *side = argument;
+    double seconds = 0.0;
+    const uint64_t before = bench_allocations();
+    for (uint32_t i = 0; i < side->loops; i++) {
+        if (side->what->loop(side->setup, &seconds) != ZERO_OK) {
+            (void)bench_fail_zero(side->what->name);
+            return -1.0;
+        }
+    }
+    side->allocations += side->runs > 0 ? bench_allocations() - before : 0;
+    side->runs++;
+    return seconds / ((double)side->loops * side->what->calls);
+}
+
+/* All values of a tensor are what they were filled with. */
+static int check_tensor(zero_engine *engine, uint32_t tensor)
+{
+    zero_view view = {0};
+    if (zero_tensor_data(engine, tensor, &view) != ZERO_OK) {
+        return bench_fail_zero("hooks: reading the parameters back");
+    }
+    if (view.count != TENSOR_ELEMENTS || view.dtype != ZERO_DTYPE_F32) {
+        return bench_fail("hooks: tensor %u has %zu elements of %s", tensor, view.count,
+                          zero_dtype_name(view.dtype));
+    }
+    const float *values = view.data;
+    for (size_t i = 0; i < view.count; i++) {
+        if (values[i] != tensor_value(tensor)) {
+            return bench_fail("hooks: element %zu of tensor %u is %g instead of %g", i, tensor,
+                              (double)values[i], (double)tensor_value(tensor));
+        }
+    }
+    return 0;
+}
+
+/* No gradient was written, so a step without decay leaves every parameter as it was filled. */
+static int check_engine(hooks_setup *setup)
+{
+    zero_engine *engine = setup->engine;
+    const zero_step_params params = zero_step_params_init();
+    double seconds = 0.0;
+    if (loop_backward(setup, &seconds) != ZERO_OK || zero_micro_begin(engine, 1) != ZERO_OK ||
+        zero_micro_end(engine) != ZERO_OK ||
+        zero_step(engine, &params, zero_stream_host()) != ZERO_OK) {
+        return bench_fail_zero("hooks: the step after the measurement");
+    }
+    int failed = 0;
+    for (uint32_t unit = 0; unit < UNITS && !failed; unit++) {
+        if (zero_unit_acquire(engine, unit, ZERO_PASS_EVAL, zero_stream_host()) != ZERO_OK) {
+            return bench_fail_zero("hooks: reading the parameters back");
+        }
+        for (uint32_t t = 0; t < TENSORS_PER_UNIT && !failed; t++) {
+            failed = check_tensor(engine, unit * TENSORS_PER_UNIT + t);
+        }
+        if (zero_unit_release(engine, unit, zero_stream_host()) != ZERO_OK) {
+            return bench_fail_zero("hooks: reading the parameters back");
+        }
+    }
+    return failed;
+}
+
+static int measure(const bench_options *options, const hooks_case *what, hooks_setup *setup,
+                   bench_report *report)
+{
+    /* Calls of one measurement; at least a million in all but the tiny scale. */
+    static const uint32_t calls_wanted[] = {1000000, 200000, 4000};
+    hooks_side side = {.setup = setup, .what = what};
+    side.loops = 1 + calls_wanted[options->scale] / what->calls;
+    const bench_side sides[] = {{run_side, &side}};
+    bench_stat stat = {0};
+    if (bench_interleave(sides, 1, options->repetitions, &stat) != 0 || check_engine(setup) != 0) {
+        return 1;
+    }
+    if (side.allocations != 0) {
+        return bench_fail("hooks, %s: %llu memory requests while the hooks ran", what->name,
+                          (unsigned long long)side.allocations);
+    }
+    const bench_row row = {.metric = METRIC,
+                           .name = what->name,
+                           .value = stat.median * 1e9,
+                           .unit = "ns",
+                           .reference = LIMIT_NS,
+                           .ratio = LIMIT_NS / (stat.median * 1e9),
+                           .min = stat.min * 1e9,
+                           .max = stat.max * 1e9,
+                           .repetitions = stat.repetitions};
+    return bench_add(report, &row);
+}
+
+int bench_hooks(const bench_options *options, bench_report *report)
+{
+    int failed = 0;
+    for (size_t i = 0; i < CASE_COUNT && !failed; i++) {
+        if (!bench_wants(options, cases[i].name)) {
+            continue;
+        }
+        hooks_setup setup = {0};
+        failed = set_up(&setup, cases[i].stage) == ZERO_OK
+                     ? measure(options, &cases[i], &setup, report)
+                     : bench_fail_zero("hooks: setting up");
+        tear_down(&setup);
+    }
+    return failed;
+}

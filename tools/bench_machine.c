@@ -1,0 +1,84 @@
+/* Owns what a measurement must name to mean something: the machine, the build and the commit. */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "bench_commit.h"
+#include "bench_report.h"
+
+/* What follows `key` and the separator on the first line of a file that begins with it, without
+ * quotes; "unknown" when there is none. */
+static const char *file_value(const char *path, const char *key, char separator, char *text,
+                              size_t text_bytes)
+{
+    (void)snprintf(text, text_bytes, "unknown");
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        return text;
+    }
+    char line[512];
+    while (fgets(line, sizeof line, file) != NULL) {
+        const char *value = strchr(line, separator);
+        if (strncmp(line, key, strlen(key)) != 0 || value == NULL) {
+            continue;
+        }
+        value += 1 + strspn(value + 1, " \t\"");
+        (void)snprintf(text, text_bytes, "%.*s", (int)strcspn(value, "\"\n"), value);
+        break;
+    }
+    (void)fclose(file);
+    return text;
+}
+
+/* Cores this process may run on. */
+static json_int_t core_count(void)
+{
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+        return CPU_COUNT(&allowed);
+    }
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? online : 0;
+}
+
+static json_int_t memory_bytes(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES);
+    const long page_bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page_bytes > 0 ? (json_int_t)pages * page_bytes : 0;
+}
+
+json_t *bench_machine_json(void)
+{
+    char cpu[256];
+    char os[256];
+    struct utsname names;
+    memset(&names, 0, sizeof names);
+    const char *kernel = uname(&names) == 0 ? names.release : "unknown";
+    double load = 0.0;
+    (void)getloadavg(&load, 1);
+    return json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:f}", "cpu",
+                     file_value("/proc/cpuinfo", "model name", ':', cpu, sizeof cpu),
+                     "architecture", names.machine[0] != '\0' ? names.machine : "unknown", "cores",
+                     core_count(), "memory_bytes", memory_bytes(), "kernel", kernel, "os",
+                     file_value("/etc/os-release", "PRETTY_NAME", '=', os, sizeof os), "load_1min",
+                     load);
+}
+
+json_t *bench_build_json(void)
+{
+#ifdef __OPTIMIZE__
+    const int optimised = 1;
+#else
+    const int optimised = 0;
+#endif
+    return json_pack("{s:s, s:b}", "compiler", __VERSION__, "optimised", optimised);
+}
+
+const char *bench_commit_text(void)
+{
+    return BENCH_COMMIT;
+}

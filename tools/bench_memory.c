@@ -1,0 +1,289 @@
+/* Owns peak_memory_vs_plan: engines of every stage and several types run steps in in-process ranks.
+ * Two measures are held against the plan of one rank: the most bytes the library's allocator says a
+ * rank ever held, and by how much the resident memory of the whole process grew, per rank. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench_step.h"
+#include "zero/zero.h"
+
+#define METRIC "peak_memory_vs_plan"
+#define DEADLINE_MS 120000
+#define STEPS 2
+
+/* A choice of types. */
+typedef struct memory_types {
+    const char *name;
+    zero_dtype param;
+    zero_dtype master;
+    zero_dtype moments;
+} memory_types;
+
+static const memory_types types[] = {
+    {"f32", ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_DTYPE_DEFAULT},
+    {"bf16 with f32 master", ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
+    {"bf16 without master, bf16 moments", ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_BF16},
+    {"f16 with f32 master", ZERO_DTYPE_F16, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
+};
+#define TYPES_COUNT (sizeof types / sizeof types[0])
+
+typedef struct memory_job {
+    uint32_t ranks;
+    uint32_t units;
+    uint32_t width;
+    zero_stage stage;
+    const memory_types *types;
+    uint64_t *peak_bytes;    /* by rank: as the allocator counted */
+    uint64_t planned_bytes;  /* of one rank, from a plan made apart from the engines */
+    uint64_t resident_bytes; /* by which the process grew */
+} memory_job;
+
+/* Units of several sizes, none of which divides evenly: a square matrix, a long one, a bias, and a
+ * frozen tensor in every third unit. */
+static zero_status describe_unit(const memory_job *job, zero_model *model, uint32_t index)
+{
+    char name[64];
+    uint32_t unit = 0;
+    uint32_t tensor = 0;
+    (void)snprintf(name, sizeof name, "unit%u", index);
+    zero_status status = zero_unit_add(model, name, &unit);
+    const uint64_t width = job->width;
+    const uint64_t extents[][2] = {{width, width + index}, {4 * width + 1, width}, {width, 1}};
+    for (uint32_t t = 0; t < 3 && status == ZERO_OK; t++) {
+        (void)snprintf(name, sizeof name, "unit%u.tensor%u", index, t);
+        const zero_tensor_desc desc = {.name = name,
+                                       .shape = {extents[t][0], extents[t][1]},
+                                       .dims = 2,
+                                       .dtype = job->types->param,
+                                       .flags = t == 2 ? ZERO_TENSOR_NO_DECAY : ZERO_TENSOR_PLAIN};
+        status = zero_tensor_add(model, unit, &desc, &tensor);
+    }
+    if (status == ZERO_OK && index % 3 == 0) {
+        (void)snprintf(name, sizeof name, "unit%u.frozen", index);
+        const zero_tensor_desc desc = {.name = name,
+                                       .shape = {width},
+                                       .dims = 1,
+                                       .dtype = job->types->param,
+                                       .flags = ZERO_TENSOR_FROZEN};
+        status = zero_tensor_add(model, unit, &desc, &tensor);
+    }
+    return status;
+}
+
+static zero_status describe_model(const memory_job *job, zero_model **model)
+{
+    zero_status status = zero_model_create(model);
+    for (uint32_t i = 0; i < job->units && status == ZERO_OK; i++) {
+        status = describe_unit(job, *model, i);
+    }
+    return status;
+}
+
+static zero_engine_options make_options(const memory_job *job)
+{
+    zero_engine_options options = zero_engine_options_init();
+    options.stage = job->stage;
+    options.master_dtype = job->types->master;
+    options.moment_dtype = job->types->moments;
+    options.threads = 1;
+    return options;
+}
+
+/* One step in which every unit is used forward and backward and every gradient is zero. */
+static zero_status run_step(zero_engine *engine, uint32_t units)
+{
+    const zero_stream host = zero_stream_host();
+    const zero_step_params params = zero_step_params_init();
+    zero_status status = zero_micro_begin(engine, 1);
+    for (uint32_t unit = 0; unit < units && status == ZERO_OK; unit++) {
+        status = zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, host);
+        if (status == ZERO_OK) {
+            status = zero_unit_release(engine, unit, host);
+        }
+    }
+    for (uint32_t unit = units; unit-- > 0 && status == ZERO_OK;) {
+        status = zero_unit_acquire(engine, unit, ZERO_PASS_BACKWARD, host);
+        if (status == ZERO_OK) {
+            status = zero_unit_grad_acquire(engine, unit, host);
+        }
+        if (status == ZERO_OK) {
+            status = zero_unit_grad_ready(engine, unit, host);
+        }
+        if (status == ZERO_OK) {
+            status = zero_unit_release(engine, unit, host);
+        }
+    }
+    if (status == ZERO_OK) {
+        status = zero_micro_end(engine);
+    }
+    return status == ZERO_OK ? zero_step(engine, &params, host) : status;
+}
+
+/* Pages of the process that are in memory; 0 where the system does not tell. */
+static uint64_t resident_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    if (file != NULL) {
+        if (fscanf(file, "%*u %lu", &pages) != 1) {
+            pages = 0;
+        }
+        (void)fclose(file);
+    }
+    return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Rank 0 reads the process's size while all ranks wait before and after. */
+static zero_status read_resident(zero_world *world, uint64_t *bytes)
+{
+    zero_status status = zero_world_barrier(world);
+    if (zero_world_rank(world) == 0) {
+        *bytes = resident_bytes();
+    }
+    return status == ZERO_OK ? zero_world_barrier(world) : status;
+}
+
+static zero_status run_engine(memory_job *job, zero_world *world, zero_engine *engine)
+{
+    zero_status status = ZERO_OK;
+    for (uint32_t step = 0; step < STEPS && status == ZERO_OK; step++) {
+        status = run_step(engine, job->units);
+    }
+    if (status == ZERO_OK) {
+        zero_step_result result;
+        status = zero_step_wait(engine, &result);
+    }
+    job->peak_bytes[zero_world_rank(world)] = zero_engine_stats(engine).device_peak_bytes;
+    return status;
+}
+
+static zero_status run_rank(zero_world *world, void *user)
+{
+    memory_job *job = user;
+    zero_model *model = NULL;
+    zero_engine *engine = NULL;
+    uint64_t before = 0;
+    uint64_t after = 0;
+    const zero_engine_options options = make_options(job);
+    zero_status status = describe_model(job, &model);
+    if (status == ZERO_OK) {
+        status = read_resident(world, &before);
+    }
+    if (status == ZERO_OK) {
+        status = zero_engine_create(world, model, &options, &engine);
+    }
+    if (status == ZERO_OK) {
+        status = run_engine(job, world, engine);
+    }
+    if (status == ZERO_OK) {
+        status = read_resident(world, &after);
+    }
+    if (status == ZERO_OK && zero_world_rank(world) == 0) {
+        job->resident_bytes = after > before ? after - before : 0;
+    }
+    zero_engine_destroy(engine);
+    zero_model_destroy(model);
+    return status;
+}
+
+/* The plan, made without ranks and without memory. */
+static zero_status make_plan(memory_job *job)
+{
+    zero_model *model = NULL;
+    zero_plan *plan = NULL;
+    const zero_engine_options options = make_options(job);
+    zero_status status = describe_model(job, &model);
+    if (status == ZERO_OK) {
+        status = zero_plan_create(model, &options, job->ranks, &plan);
+    }
+    if (status == ZERO_OK) {
+        job->planned_bytes = zero_plan_memory(plan).total_bytes;
+    }
+    zero_plan_destroy(plan);
+    zero_model_destroy(model);
+    return status;
+}
+
+static int add_row(const memory_job *job, bench_report *report, const char *name,
+                   const bench_stat *stat)
+{
+    const double planned = (double)job->planned_bytes;
+    const bench_row row = {.metric = METRIC,
+                           .name = name,
+                           .value = stat->max,
+                           .unit = "bytes",
+                           .reference = planned,
+                           .ratio = planned / stat->max,
+                           .min = stat->min,
+                           .max = stat->max,
+                           .repetitions = stat->repetitions};
+    return bench_add(report, &row);
+}
+
+static int report_peak(const memory_job *job, bench_report *report, const char *name)
+{
+    double *bytes = calloc(job->ranks, sizeof *bytes);
+    if (bytes == NULL) {
+        return bench_fail("no memory left for the peaks of %u ranks", job->ranks);
+    }
+    for (uint32_t rank = 0; rank < job->ranks; rank++) {
+        bytes[rank] = (double)job->peak_bytes[rank];
+    }
+    const bench_stat stat = bench_stat_of(bytes, job->ranks);
+    free(bytes);
+    return add_row(job, report, name, &stat);
+}
+
+static int report_resident(const memory_job *job, bench_report *report, const char *name)
+{
+    if (job->resident_bytes == 0) {
+        return bench_skip(report, METRIC, name, "the system does not tell the process's size");
+    }
+    double bytes = (double)job->resident_bytes / job->ranks;
+    const bench_stat stat = bench_stat_of(&bytes, 1);
+    return add_row(job, report, name, &stat);
+}
+
+static int measure(memory_job *job, bench_report *report, bool resident, const char *name)
+{
+    memset(job->peak_bytes, 0, job->ranks * sizeof *job->peak_bytes);
+    if (make_plan(job) != ZERO_OK ||
+        zero_world_run(job->ranks, DEADLINE_MS, run_rank, job) != ZERO_OK) {
+        return bench_fail_zero(name);
+    }
+    return resident ? report_resident(job, report, name) : report_peak(job, report, name);
+}
+
+static int measure_all(const bench_options *options, memory_job *job, bench_report *report)
+{
+    static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_1, ZERO_STAGE_2, ZERO_STAGE_3};
+    static const uint32_t widths[] = {700, 350, 60}; /* of the models whose pages are counted */
+    for (uint32_t s = 0; s < sizeof stages / sizeof stages[0]; s++) {
+        for (size_t t = 0; t <= TYPES_COUNT; t++) {
+            const bool resident = t == TYPES_COUNT;
+            char name[128];
+            job->stage = stages[s];
+            job->types = &types[resident ? 0 : t];
+            job->width = resident ? widths[options->scale] : 61;
+            (void)snprintf(name, sizeof name, "stage %u, %u ranks, %s%s", s, job->ranks,
+                           job->types->name, resident ? ", resident pages" : "");
+            if (bench_wants(options, name) && measure(job, report, resident, name) != 0) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+int bench_peak_memory(const bench_options *options, bench_report *report)
+{
+    memory_job job = {.ranks = options->ranks != 0 ? options->ranks : 2, .units = 24};
+    job.peak_bytes = calloc(job.ranks, sizeof *job.peak_bytes);
+    if (job.peak_bytes == NULL) {
+        return bench_fail("no memory left for the peaks of %u ranks", job.ranks);
+    }
+    const int failed = measure_all(options, &job, report);
+    free(job.peak_bytes);
+    return failed;
+}

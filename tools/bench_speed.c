@@ -1,0 +1,258 @@
+/* Owns stage3_vs_stage0: one engine per stage in every in-process rank, training the same network
+ * on the same batches in turn. Invariant: a ratio is reported only when every stage had the same
+ * losses and ended with the same parameters, to the bit, on every rank. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_block.h"
+#include "bench_step.h"
+
+#define METRIC "stage3_vs_stage0"
+#define STAGES 4
+#define DEADLINE_MS 120000
+
+/* What a stage came to on one rank, compared between stages and ranks. */
+typedef struct speed_trace {
+    uint64_t loss_hash;  /* over the bits of all its losses; differs between ranks */
+    uint64_t param_hash; /* over all parameters at the end */
+    float first_loss;
+    float last_loss;
+    uint64_t steps;
+} speed_trace;
+
+/* What all ranks share. */
+typedef struct speed_job {
+    const bench_options *options;
+    bench_report *report;
+    block_shape shape;
+    uint32_t ranks;
+    uint32_t steps; /* of one measurement */
+    int failed;     /* rank 0's verdict */
+} speed_job;
+
+/* One stage on one rank: a side of the measurement. */
+typedef struct speed_side {
+    zero_world *world;
+    zero_engine *engine;
+    block_net *net;
+    const speed_job *job;
+    speed_trace trace;
+} speed_side;
+
+static const zero_stage stages[STAGES] = {ZERO_STAGE_0, ZERO_STAGE_1, ZERO_STAGE_2, ZERO_STAGE_3};
+
+static uint64_t mix_hash(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ (hash >> 29);
+}
+
+static uint64_t hash_floats(uint64_t hash, const float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits = 0;
+        memcpy(&bits, values + i, sizeof bits);
+        hash = mix_hash(hash, bits);
+    }
+    return hash;
+}
+
+static zero_status train_step(speed_side *side)
+{
+    zero_step_params params = zero_step_params_init();
+    params.adamw.lr = 1e-4f;
+    params.adamw.weight_decay = 0.01f;
+    params.max_norm = 1.0f;
+    float loss = 0.0f;
+    zero_status status = block_micro_step(side->net, side->engine, &loss);
+    if (status == ZERO_OK) {
+        status = zero_step(side->engine, &params, zero_stream_host());
+    }
+    side->trace.loss_hash = hash_floats(side->trace.loss_hash, &loss, 1);
+    side->trace.last_loss = loss;
+    if (side->trace.steps++ == 0) {
+        side->trace.first_loss = loss;
+    }
+    return status;
+}
+
+/* Seconds a step; the measurement ends when the last step's update is done on every rank. */
+static double run_side(void *argument)
+{
+    speed_side *side = argument;
+    zero_status status = zero_world_barrier(side->world);
+    const double start = bench_now();
+    for (uint32_t step = 0; step < side->job->steps && status == ZERO_OK; step++) {
+        status = train_step(side);
+    }
+    if (status == ZERO_OK) {
+        uint64_t first = 0;
+        zero_view view = {0};
+        status = zero_shard_view(side->engine, 0, ZERO_ROLE_PARAM, &first, &view);
+    }
+    if (status == ZERO_OK) {
+        status = zero_world_barrier(side->world);
+    }
+    if (status != ZERO_OK) {
+        (void)bench_fail_zero("step");
+        return -1.0;
+    }
+    return (bench_now() - start) / side->job->steps;
+}
+
+static zero_status hash_unit(zero_engine *engine, uint32_t unit, uint32_t tensors_per_unit,
+                             uint64_t *hash)
+{
+    zero_status status = zero_unit_acquire(engine, unit, ZERO_PASS_EVAL, zero_stream_host());
+    for (uint32_t t = 0; t < tensors_per_unit && status == ZERO_OK; t++) {
+        zero_view view = {0};
+        status = zero_tensor_data(engine, unit * tensors_per_unit + t, &view);
+        if (status == ZERO_OK) {
+            *hash = hash_floats(*hash, view.data, view.count);
+        }
+    }
+    return status == ZERO_OK ? zero_unit_release(engine, unit, zero_stream_host()) : status;
+}
+
+static zero_status make_sides(speed_job *job, zero_world *world, const zero_model *model,
+                              block_net *net, speed_side *sides)
+{
+    for (uint32_t i = 0; i < STAGES; i++) {
+        sides[i].world = world;
+        sides[i].job = job;
+        sides[i].net = net;
+        zero_engine_options options = zero_engine_options_init();
+        options.stage = stages[i];
+        options.threads = job->options->threads != 0 ? job->options->threads : 1;
+        zero_status status = zero_engine_create(world, model, &options, &sides[i].engine);
+        if (status == ZERO_OK) {
+            status = zero_engine_fill(sides[i].engine, block_fill, NULL);
+        }
+        if (status != ZERO_OK) {
+            return status;
+        }
+    }
+    return ZERO_OK;
+}
+
+/* The traces of every stage of every rank, on every rank: traces[rank * STAGES + stage]. */
+static zero_status gather_traces(speed_side *sides, const zero_model *model, speed_trace *traces)
+{
+    const uint32_t units = zero_model_unit_count(model);
+    speed_trace own[STAGES];
+    for (uint32_t i = 0; i < STAGES; i++) {
+        zero_status status = ZERO_OK;
+        for (uint32_t unit = 0; unit < units && status == ZERO_OK; unit++) {
+            status = hash_unit(sides[i].engine, unit, zero_model_tensor_count(model) / units,
+                               &sides[i].trace.param_hash);
+        }
+        if (status != ZERO_OK) {
+            return status;
+        }
+        own[i] = sides[i].trace;
+    }
+    return zero_world_gather(sides[0].world, own, traces, sizeof own);
+}
+
+static int check_traces(const speed_trace *traces, uint32_t ranks)
+{
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        for (uint32_t i = 0; i < STAGES; i++) {
+            const speed_trace *trace = &traces[rank * STAGES + i];
+            const speed_trace *base = &traces[rank * STAGES];
+            if (trace->loss_hash != base->loss_hash) {
+                return bench_fail("stage %u on rank %u: losses differ from stage 0's (last %.9g "
+                                  "and %.9g)",
+                                  i, rank, (double)trace->last_loss, (double)base->last_loss);
+            }
+            if (trace->param_hash != traces[0].param_hash) {
+                return bench_fail("stage %u on rank %u: parameters differ from stage 0's after "
+                                  "%" PRIu64 " steps",
+                                  i, rank, trace->steps);
+            }
+            if (!(trace->last_loss < trace->first_loss)) {
+                return bench_fail("stage %u on rank %u: loss went from %.9g to %.9g", i, rank,
+                                  (double)trace->first_loss, (double)trace->last_loss);
+            }
+        }
+    }
+    return 0;
+}
+
+static int add_rows(const speed_job *job, const bench_stat *stats)
+{
+    for (uint32_t i = 1; i < STAGES; i++) {
+        char name[128];
+        (void)snprintf(name, sizeof name, "stage %u, %u ranks, %u blocks of %u, %u tokens each", i,
+                       job->ranks, job->shape.blocks, job->shape.width, job->shape.tokens);
+        if (bench_wants(job->options, name) &&
+            bench_add_times(job->report, METRIC, name, &stats[i], &stats[0]) != 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static zero_status measure(speed_job *job, speed_side *sides, const zero_model *model)
+{
+    bench_side runs[STAGES];
+    bench_stat stats[STAGES];
+    for (uint32_t i = 0; i < STAGES; i++) {
+        runs[i] = (bench_side){run_side, &sides[i]};
+    }
+    if (bench_interleave(runs, STAGES, job->options->repetitions, stats) != 0) {
+        return ZERO_STATE;
+    }
+    speed_trace *traces = calloc((size_t)job->ranks * STAGES, sizeof *traces);
+    if (traces == NULL) {
+        return ZERO_OUT_OF_MEMORY;
+    }
+    const zero_status status = gather_traces(sides, model, traces);
+    if (status == ZERO_OK && zero_world_rank(sides[0].world) == 0) {
+        job->failed = check_traces(traces, job->ranks) || add_rows(job, stats);
+    }
+    free(traces);
+    return status;
+}
+
+static zero_status run_rank(zero_world *world, void *user)
+{
+    speed_job *job = user;
+    speed_side sides[STAGES] = {{0}};
+    zero_model *model = NULL;
+    block_net *net = block_net_create(&job->shape, zero_world_rank(world));
+    zero_status status = net != NULL ? zero_model_create(&model) : ZERO_OUT_OF_MEMORY;
+    if (status == ZERO_OK) {
+        status = block_describe(&job->shape, model);
+    }
+    if (status == ZERO_OK) {
+        status = make_sides(job, world, model, net, sides);
+    }
+    if (status == ZERO_OK) {
+        status = measure(job, sides, model);
+    }
+    for (uint32_t i = 0; i < STAGES; i++) {
+        zero_engine_destroy(sides[i].engine);
+    }
+    zero_model_destroy(model);
+    block_net_destroy(net);
+    return status;
+}
+
+int bench_stage_speed(const bench_options *options, bench_report *report)
+{
+    static const block_shape shapes[] = {{8, 512, 512}, {6, 256, 512}, {2, 32, 16}};
+    static const uint32_t steps[] = {2, 2, 1};
+    speed_job job = {.options = options,
+                     .report = report,
+                     .shape = shapes[options->scale],
+                     .ranks = options->ranks != 0 ? options->ranks : 2,
+                     .steps = steps[options->scale]};
+    block_single_thread();
+    if (zero_world_run(job.ranks, DEADLINE_MS, run_rank, &job) != ZERO_OK) {
+        return bench_fail_zero("step");
+    }
+    return job.failed;
+}

@@ -1,0 +1,8 @@
+/* The subcommands of `zero`. Each takes its part of the line, argv[0] being its own name, and
+ * returns the program's exit status. */
+#ifndef TOOLS_COMMANDS_H
+#define TOOLS_COMMANDS_H
+
+int command_bench(int argc, char **argv);
+
+#endif
