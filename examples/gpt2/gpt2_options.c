@@ -100,7 +100,7 @@ static gpt2_options defaults(void)
     options.seq = 128;
     options.batch = 16;
     options.micro_steps = 1;
-    options.steps = 2000;
+    options.steps = 1500;
     options.warmup = WARMUP_UNSET;
     options.lr = 3e-3;
     options.min_lr = -1;

@@ -472,8 +472,8 @@ TEST(frozen_tensors_cost_only_parameters)
         for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
             const bool always = role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT;
             if ((memory.bytes[role] != 0) != (always || frozen == 0)) {
-                TEST_FAIL("%s, frozen %d: %" PRIu64 " bytes", zero_role_name((zero_role)role), frozen,
-                          memory.bytes[role]);
+                TEST_FAIL("%s, frozen %d: %" PRIu64 " bytes", zero_role_name((zero_role)role),
+                          frozen, memory.bytes[role]);
             }
         }
         zero_plan_destroy(plan);
