@@ -8,9 +8,9 @@
  *        backward:  acquire unit, acquire its gradient, compute, gradient ready, release unit
  *      zero_micro_end(engine)
  *
- *  Every rank makes the same calls in the same order, but a rank may leave units out. A unit that
- * stays acquired while others of its size are gathered must be held so by every rank, and
- * meanwhile no rank may leave units out. */
+ *  Every rank makes the same calls in the same order, but a rank may leave units out. A unit
+ *  that stays acquired while others of its size are gathered must be held so by every rank, and
+ *  meanwhile no rank may leave units out. */
 #ifndef ZERO_UNIT_H
 #define ZERO_UNIT_H
 

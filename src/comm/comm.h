@@ -1,28 +1,29 @@
-/* Groups of ranks and their collectives. A collective is a value; a batch of them is submitted to a
- * stream and runs as one: one rendezvous, one descriptor check.
+/* Groups of ranks and their collectives. A collective is a value; a batch of them is submitted
+ * to a stream and runs as one: one rendezvous, one descriptor check.
  *
  * Contract of every backend:
- *  - All members of a group submit the same batches in the same order; send/recv pointers and `send
- * == NULL` may differ. What differs otherwise (kind, dtype, count, tag) is MISMATCH, naming the
- * rank and both values, never a hang.
- *  - A member that does not come within the deadline: TIMEOUT, naming it and the collective. A
- * member that aborted: COMM with its message. After any failure the group is dead: later submits
- * repeat the first error.
- *  - `count` is elements per rank: sent by each (ALL_GATHER), received by each (REDUCE_SCATTER), in
- * all (ALL_REDUCE).
+ *  - All members of a group submit the same batches in the same order; only the pointers, NULL
+ *    among them, may differ. What differs otherwise (kind, dtype, count, tag) is MISMATCH,
+ *    naming the rank and both values, never a hang.
+ *  - A member that does not come within the deadline is TIMEOUT, naming it and the collective. A
+ *    member that aborted is COMM with its message. After any failure the group is dead: later
+ *    submits repeat the first error.
+ *  - `count` is elements per rank: sent by each (ALL_GATHER), received by each (REDUCE_SCATTER),
+ *    in all (ALL_REDUCE).
  *  - Group rank i's part is the i-th: of recv in ALL_GATHER, of send in REDUCE_SCATTER.
- *  - Sums are in fp32, start from +0 and add the ranks in ascending order of world rank, then round
- * once to recv_dtype. With ZI_COLLECTIVE_ACCUMULATE recv is an addend: recv = round(recv + sum),
- * the sum being complete before recv is added. Without ZI_COLLECTIVE_EXACT a backend may add in its
- * own order.
- *  - send == NULL contributes zeros to a reduction (REDUCE_SCATTER, ALL_REDUCE): the same bits as a
- * buffer of zeros.
- *  - In place: ALL_GATHER with send == recv + rank * count; REDUCE_SCATTER with recv == send + rank
- * * count and equal dtypes; ALL_REDUCE with send == recv and equal dtypes. No other overlap.
+ *  - Sums are in fp32, start from +0, add the ranks in ascending order of world rank, and round
+ *    once to recv_dtype. With ZI_COLLECTIVE_ACCUMULATE recv is an addend: recv = round(recv +
+ *    sum), the sum being complete before recv is added. Without ZI_COLLECTIVE_EXACT a backend
+ *    may add in its own order.
+ *  - send == NULL contributes zeros to a reduction (REDUCE_SCATTER, ALL_REDUCE): the same bits
+ *    as a buffer of zeros.
+ *  - In place: ALL_GATHER with send at part `rank` of recv; REDUCE_SCATTER with recv at part
+ *    `rank` of send and equal dtypes; ALL_REDUCE with send == recv and equal dtypes. No other
+ *    overlap.
  *  - Buffers from zi_comm_ops.memory_alloc are read by peers directly where the backend can; any
- * other buffer works and may be staged.
- *  - After a batch has run on the stream its send buffers may be overwritten: nobody reads them any
- * more. */
+ *    other buffer works and may be staged.
+ *  - After a batch has run on the stream its send buffers may be overwritten: nobody reads them
+ *    any more. */
 #ifndef ZI_COMM_COMM_H
 #define ZI_COMM_COMM_H
 

@@ -1,8 +1,6 @@
 /* Owns the optimizer step: from the boundary's reductions to published parameters, all of it on the
- * step stream.
- *
- *   wait for reductions and for the last readers -> gather the squares -> decide -> per unit:
- * update, publish, `updated` */
+ * step stream: wait for the reductions and the last readers, gather the squares, decide; then for
+ * each unit update, publish, record `updated`. */
 #include "zero/step.h"
 
 #include <inttypes.h>

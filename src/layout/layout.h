@@ -2,14 +2,14 @@
  * arenas.
  *
  * Pure arithmetic; the plan and the engine share it, so what is planned is what is taken. Offsets
- * `*_at` are bytes from the start of an arena. The shared arena is memory that peers may read
- * (shards, gradient slots); the private arena is not.
+ * `*_at` are bytes from the start of the role's arena; there is one arena per role.
  *
- *   flat     one unit's tensors of one dtype and one trainability, each at a multiple of
- * ZI_TENSOR_ALIGN elements, the end padded so that it is `world` slices of equal size, a multiple
- * of ZI_SLICE_ALIGN elements. Offsets are in elements and do not depend on dtypes or stage. class
- * units (or buckets) of similar size, at most twice the smallest, that share slots. bucket
- * neighbouring units whose gradients are reduced together; in the order of backward. */
+ *   flat     One unit's tensors of one dtype and one trainability, each at a multiple of
+ *            ZI_TENSOR_ALIGN elements, the end padded so that it is `world` slices of equal size, a
+ *            multiple of ZI_SLICE_ALIGN elements. Element offsets do not depend on dtypes or stage.
+ *   class    Units (or buckets) of similar size that share slots: none is smaller than half of the
+ *            largest.
+ *   bucket   Neighbouring units whose gradients are reduced together; in the order of backward. */
 #ifndef ZI_LAYOUT_LAYOUT_H
 #define ZI_LAYOUT_LAYOUT_H
 

@@ -2,9 +2,12 @@
  * complete, accumulates micro-steps, and sums the squares.
  *
  * A bucket's gradient goes through up to three reductions, each over the ranks by which the degree
- * of sharding grows: slot --(1 -> grad)--> gradient shard       every micro-step; accumulates
- *   gradient shard --(grad -> optimizer)-->    the optimizer's part of it   at the boundary
- *   that part --(optimizer -> world)-->        summed over replicas         at the boundary
+ * of sharding grows:
+ *
+ *   slot            --(1 -> grad)-->          gradient shard         every micro-step; accumulates
+ *   gradient shard  --(grad -> optimizer)-->  the optimizer's part   at the boundary
+ *   that part       --(optimizer -> world)--> summed over replicas   at the boundary
+ *
  * A group of one makes a reduction an identity. Where the first is one and the types agree,
  * backward writes straight into the shard and there is no slot. The first reduction that crosses
  * ranks uses the wire type; later ones the accumulator's.
@@ -16,11 +19,13 @@
  * for a slot waits for the reduction of a bucket that every rank has enqueued before it waits for
  * anything further on.
  *
- * Events, per bucket (recorded by -> waited for by):
- *   ready    the caller's stream, at each gradient ready -> reduce stream, before the reduction
- *   reduced  reduce stream, after it                     -> the caller's stream, before the slot is
- * lent again and consumed (step stream, after the update -> reduce and caller's streams, before
- * shards are overwritten). */
+ * Events:
+ *   ready     per bucket; recorded on the caller's stream, at each gradient ready;
+ *             awaited by the reduce stream, before the reduction
+ *   reduced   per bucket; recorded on the reduce stream, after it;
+ *             awaited by the caller's stream, before the slot is lent again
+ *   consumed  recorded on the step stream, after the update;
+ *             awaited by the reduce and the caller's stream, before shards are overwritten */
 #ifndef ZI_STAGE2_GRADS_H
 #define ZI_STAGE2_GRADS_H
 

@@ -1,12 +1,17 @@
 /* The parameter shard: gathers a unit's flats into a slot before it is used, ahead of time where
  * the order is known, and frees the slot when the next unit needs it.
  *
- * Events, per unit (recorded by -> waited for by):
- *   gathered  gather stream, after the gather            -> the caller's stream, in acquire
- *   released  the caller's stream, in release            -> gather stream, before the slot is
- * reused updated   step stream, after update and publish      -> gather stream, before the gather;
- * the caller's stream where parameters are not split Which gathers happen, and in which order,
- * follows from the schedule alone, so that all ranks agree. */
+ * Events, per unit:
+ *   gathered  recorded on the gather stream, after the gather;
+ *             awaited by the caller's stream, in acquire
+ *   released  recorded on the caller's stream, in the last release;
+ *             awaited by the gather stream, before the slot is reused
+ *   updated   recorded on the step stream, after update and publish;
+ *             awaited by the gather stream, before the gather, and by the caller's stream where
+ *             parameters are not split
+ *
+ * Which gathers happen, and in which order, follows from the schedule alone, so that all ranks
+ * agree. */
 #ifndef ZI_STAGE3_PARAMS_H
 #define ZI_STAGE3_PARAMS_H
 
