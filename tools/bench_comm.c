@@ -25,6 +25,7 @@ typedef struct comm_run {
     zi_stream *host;
     zi_collective job; /* ours; count a rank */
     float *theirs;     /* what MPI receives */
+    bool in_place;     /* each rank's part is in both receive buffers from the start */
     size_t send_count;
     size_t recv_count;
     int shares[ZI_RANKS_MAX]; /* for MPI_Reduce_scatter */
@@ -92,7 +93,8 @@ static double time_gather(void *argument)
 {
     const comm_run *run = argument;
     const double start = start_together();
-    const int code = MPI_Allgather(run->job.send, (int)run->job.count, MPI_FLOAT, run->theirs,
+    const void *send = run->in_place ? MPI_IN_PLACE : run->job.send;
+    const int code = MPI_Allgather(send, (int)run->job.count, MPI_FLOAT, run->theirs,
                                    (int)run->job.count, MPI_FLOAT, MPI_COMM_WORLD);
     return slowest(start, code, "MPI_Allgather");
 }
@@ -126,6 +128,20 @@ static int check_results(const comm_run *run)
     return 0;
 }
 
+/* This rank's values, and in place its part of MPI's buffer too. */
+static void fill(comm_run *run)
+{
+    const uint32_t rank = zero_world_rank(run->world);
+    float *send = run->theirs; /* never used: set below */
+    memcpy(&send, &run->job.send, sizeof send);
+    for (size_t i = 0; i < run->send_count; i++) {
+        send[i] = value_of(rank, i);
+        if (run->in_place) {
+            run->theirs[rank * run->job.count + i] = send[i];
+        }
+    }
+}
+
 /* Measure one collective whose buffers are there. */
 static int measure(comm_run *run, const bench_options *options, bench_report *report,
                    const char *metric, const char *name)
@@ -133,11 +149,7 @@ static int measure(comm_run *run, const bench_options *options, bench_report *re
     const bool gather = run->job.kind == ZI_ALL_GATHER;
     const bench_side sides[3] = {
         {time_ours, run}, {gather ? time_gather : time_block, run}, {time_shares, run}};
-    float *send = run->theirs; /* never used: set below */
-    memcpy(&send, &run->job.send, sizeof send);
-    for (size_t i = 0; i < run->send_count; i++) {
-        send[i] = value_of(zero_world_rank(run->world), i);
-    }
+    fill(run);
     bench_stat stats[3];
     if (bench_interleave(sides, gather ? 2 : 3, options->repetitions, stats) != 0 ||
         check_results(run) != 0) {
@@ -150,24 +162,44 @@ static int measure(comm_run *run, const bench_options *options, bench_report *re
     return bench_add_times(report, metric, name, &stats[0], &stats[block_wins ? 1 : 2]);
 }
 
+/* A collective to be measured. */
+typedef struct comm_case {
+    zi_collective_kind kind;
+    bool in_place;
+    const char *note; /* ends the case's name */
+} comm_case;
+
+static const comm_case cases[] = {
+    {ZI_REDUCE_SCATTER, false, ""},      /* of gradients */
+    {ZI_ALL_GATHER, false, ""},          /* of parameters, from a shard to a slot */
+    {ZI_ALL_GATHER, true, ", in place"}, /* of parameters, after a step of stage 1 or 2 */
+};
+
+/* Memory as in an engine: shards and gradient slots are shared, the slots that units are gathered
+ * to are not. Both sides receive in the same kind. */
+static bool is_shared(const comm_case *kind, int buffer)
+{
+    return buffer == 0 || kind->kind != ZI_ALL_GATHER || kind->in_place;
+}
+
 /* One collective over a buffer of `bytes` in all: the whole send buffer of a reduce-scatter, the
  * whole receive buffer of an all-gather. */
-static int run_case(zero_world *world, zi_collective_kind kind, size_t bytes,
+static int run_case(zero_world *world, const comm_case *kind, size_t bytes,
                     const bench_options *options, bench_report *report)
 {
     const uint32_t size = zero_world_size(world);
-    const bool gather = kind == ZI_ALL_GATHER;
+    const bool gather = kind->kind == ZI_ALL_GATHER;
     const char *metric = gather ? METRIC_GATHER : METRIC_REDUCE;
     char name[64];
-    (void)snprintf(name, sizeof name, "%zu MiB, %u ranks", bytes / MIB, size);
+    (void)snprintf(name, sizeof name, "%zu MiB, %u ranks%s", bytes / MIB, size, kind->note);
     if (!bench_wants(options, name)) {
         return 0;
     }
-    comm_run run = {.world = world};
+    comm_run run = {.world = world, .in_place = kind->in_place};
     const size_t count = bytes / sizeof(float) / size / 64 * 64;
     run.send_count = gather ? count : count * size;
     run.recv_count = gather ? count * size : count;
-    run.job = (zi_collective){.kind = kind,
+    run.job = (zi_collective){.kind = kind->kind,
                               .flags = gather ? 0 : ZI_COLLECTIVE_EXACT,
                               .send_dtype = ZERO_DTYPE_F32,
                               .recv_dtype = ZERO_DTYPE_F32,
@@ -183,21 +215,28 @@ static int run_case(zero_world *world, zi_collective_kind kind, size_t bytes,
     void *buffers[3] = {NULL, NULL, NULL};
     int failed = device->stream_wrap(world->device.self, zero_stream_host(), &run.host) != ZERO_OK;
     for (int i = 0; i < 3 && !failed; i++) {
-        failed = comm->ops->memory_alloc(comm, rooms[i], &buffers[i]) != ZERO_OK;
+        failed = (is_shared(kind, i)
+                      ? comm->ops->memory_alloc(comm, rooms[i], &buffers[i])
+                      : device->memory_alloc(world->device.self, rooms[i], &buffers[i])) != ZERO_OK;
     }
     if (failed) {
         (void)bench_fail_zero(name);
     } else {
         run.job.send = buffers[0];
         run.job.recv = buffers[1];
+        if (kind->in_place) {
+            run.job.send = (float *)buffers[1] + zero_world_rank(world) * count;
+        }
         run.theirs = buffers[2];
         failed = measure(&run, options, report, metric, name);
     }
     /* Nobody may still be reading. */
     failed = failed || zero_world_barrier(world) != ZERO_OK;
     for (int i = 0; i < 3; i++) {
-        if (buffers[i] != NULL) {
+        if (buffers[i] != NULL && is_shared(kind, i)) {
             comm->ops->memory_free(comm, buffers[i], rooms[i]);
+        } else if (buffers[i] != NULL) {
+            device->memory_free(world->device.self, buffers[i], rooms[i]);
         }
     }
     return failed;
@@ -217,9 +256,10 @@ static int run_rank(const bench_options *options, bench_report *report)
         return bench_fail_zero("zero_world_create_launched");
     }
     int failed = 0;
-    for (size_t i = 0; i < count && !failed; i++) {
-        failed = run_case(world, ZI_REDUCE_SCATTER, sizes[i] * MIB, options, report) ||
-                 run_case(world, ZI_ALL_GATHER, sizes[i] * MIB, options, report);
+    const size_t case_count = sizeof cases / sizeof cases[0];
+    for (size_t i = 0; i < count * case_count && !failed; i++) {
+        failed =
+            run_case(world, &cases[i % case_count], sizes[i / case_count] * MIB, options, report);
     }
     if (!failed) {
         zero_world_destroy(world);

@@ -11,18 +11,31 @@
 #endif
 
 #define LINE_BYTES ((size_t)64)
-/* How far ahead of the copy the source is asked for. */
-#define AHEAD_BYTES ((size_t)2048)
+/* Memory that processes share comes in small pages, where the hardware's prefetching stops and the
+ * translation of the next page begins: several pages at a time keep enough lines on their way. */
+#define PAGES ((size_t)4)
+#define PAGE_BYTES ((size_t)4096)
+#define BLOCK_BYTES (PAGES * PAGE_BYTES)
+/* Of a page, before the next page's turn. */
+#define TURN_BYTES (2 * LINE_BYTES)
 
 #if defined(__x86_64__)
-/* bytes is a multiple of LINE_BYTES, target a multiple of it. The lines asked for may lie behind
+/* bytes is a multiple of BLOCK_BYTES, target one of LINE_BYTES. The lines asked for may lie behind
  * the source; that is harmless. */
 __attribute__((target("avx512f"))) static void
 copy_avx512(unsigned char *target, const unsigned char *source, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i += LINE_BYTES) {
-        _mm_prefetch((const char *)(source + i + AHEAD_BYTES), _MM_HINT_T0);
-        _mm512_stream_si512((__m512i *)(void *)(target + i), _mm512_loadu_si512(source + i));
+    for (size_t block = 0; block < bytes; block += BLOCK_BYTES) {
+        for (size_t turn = 0; turn < PAGE_BYTES; turn += TURN_BYTES) {
+            for (size_t page = 0; page < BLOCK_BYTES; page += PAGE_BYTES) {
+                const unsigned char *from = source + block + page + turn;
+                unsigned char *to = target + block + page + turn;
+                for (size_t i = 0; i < TURN_BYTES; i += LINE_BYTES) {
+                    _mm_prefetch((const char *)(from + BLOCK_BYTES + i), _MM_HINT_T0);
+                    _mm512_stream_si512((__m512i *)(void *)(to + i), _mm512_loadu_si512(from + i));
+                }
+            }
+        }
     }
     _mm_sfence();
 }
@@ -30,12 +43,20 @@ copy_avx512(unsigned char *target, const unsigned char *source, size_t bytes)
 __attribute__((target("avx"))) static void copy_avx(unsigned char *target,
                                                     const unsigned char *source, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i += LINE_BYTES) {
-        _mm_prefetch((const char *)(source + i + AHEAD_BYTES), _MM_HINT_T0);
-        for (size_t k = 0; k < LINE_BYTES; k += sizeof(__m256i)) {
-            _mm256_stream_si256(
-                (__m256i *)(void *)(target + i + k),
-                _mm256_loadu_si256((const __m256i *)(const void *)(source + i + k)));
+    for (size_t block = 0; block < bytes; block += BLOCK_BYTES) {
+        for (size_t turn = 0; turn < PAGE_BYTES; turn += TURN_BYTES) {
+            for (size_t page = 0; page < BLOCK_BYTES; page += PAGE_BYTES) {
+                const unsigned char *from = source + block + page + turn;
+                unsigned char *to = target + block + page + turn;
+                for (size_t i = 0; i < TURN_BYTES; i += sizeof(__m256i)) {
+                    if (i % LINE_BYTES == 0) {
+                        _mm_prefetch((const char *)(from + BLOCK_BYTES + i), _MM_HINT_T0);
+                    }
+                    _mm256_stream_si256(
+                        (__m256i *)(void *)(to + i),
+                        _mm256_loadu_si256((const __m256i *)(const void *)(from + i)));
+                }
+            }
         }
     }
     _mm_sfence();
@@ -49,7 +70,7 @@ void zi_peer_copy(void *target, const void *source, size_t bytes)
 #if defined(__x86_64__)
     if (bytes >= ZI_PEER_COPY_FAR && __builtin_cpu_supports("avx")) {
         const size_t head = (LINE_BYTES - (uintptr_t)to % LINE_BYTES) % LINE_BYTES;
-        const size_t body = (bytes - head) / LINE_BYTES * LINE_BYTES;
+        const size_t body = (bytes - head) / BLOCK_BYTES * BLOCK_BYTES;
         memcpy(to, from, head);
         if (__builtin_cpu_supports("avx512f")) {
             copy_avx512(to + head, from + head, body);
