@@ -12,7 +12,7 @@ ZERO_BEGIN
  *  comm        initialised with MPI_THREAD_MULTIPLE or MPI_THREAD_SERIALIZED; duplicated, so the
  * caller may free its own at once. deadline_ms as in zero_world_run. Collective over comm. Errors:
  * STATE when MPI is not initialised or its thread level is too low, UNSUPPORTED without MPI in the
- * build. MPI is not finalised by zero_world_destroy. */
+ * build or with more than 256 ranks. MPI is not finalised by zero_world_destroy. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_mpi(MPI_Comm comm, uint32_t deadline_ms,
                                                            zero_world **world);
 

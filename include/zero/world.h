@@ -33,7 +33,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_world_run(uint32_t rank_count, uint32_
  * torchrun sets them. Without any of these: a world of one rank. Collective over the launched
  * processes. deadline_ms as in zero_world_run. Errors: INVALID_ARGUMENT for a half-described
  * environment (WORLD_SIZE without RANK, rank >= size), UNSUPPORTED when the build lacks what the
- * launcher needs, TIMEOUT when a rank never comes. */
+ * launcher needs or there are more than 256 ranks, TIMEOUT when a rank never comes. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_launched(uint32_t deadline_ms,
                                                                 zero_world **world);
 
