@@ -28,7 +28,7 @@ typedef struct comm_run {
     bool in_place;     /* each rank's part is in both receive buffers from the start */
     size_t send_count;
     size_t recv_count;
-    int shares[ZI_RANKS_MAX]; /* for MPI_Reduce_scatter */
+    int *shares; /* for MPI_Reduce_scatter; one a rank */
 } comm_run;
 
 /* Element `i` of rank `rank`'s send buffer. */
@@ -204,16 +204,15 @@ static int run_case(zero_world *world, const comm_case *kind, size_t bytes,
                               .send_dtype = ZERO_DTYPE_F32,
                               .recv_dtype = ZERO_DTYPE_F32,
                               .count = count};
-    for (uint32_t i = 0; i < size; i++) {
-        run.shares[i] = (int)count;
-    }
     const zi_device_ops *device = world->device.ops;
     zi_comm *comm = world->comm;
     const size_t rooms[3] = {zi_align_up(run.send_count * sizeof(float), ZI_PAGE_BYTES),
                              zi_align_up(run.recv_count * sizeof(float), ZI_PAGE_BYTES),
                              zi_align_up(run.recv_count * sizeof(float), ZI_PAGE_BYTES)};
     void *buffers[3] = {NULL, NULL, NULL};
-    int failed = device->stream_wrap(world->device.self, zero_stream_host(), &run.host) != ZERO_OK;
+    int failed =
+        device->stream_wrap(world->device.self, zero_stream_host(), &run.host) != ZERO_OK ||
+        zi_calloc(size, sizeof *run.shares, (void **)&run.shares) != ZERO_OK;
     for (int i = 0; i < 3 && !failed; i++) {
         failed = (is_shared(kind, i)
                       ? comm->ops->memory_alloc(comm, rooms[i], &buffers[i])
@@ -228,8 +227,12 @@ static int run_case(zero_world *world, const comm_case *kind, size_t bytes,
             run.job.send = (float *)buffers[1] + zero_world_rank(world) * count;
         }
         run.theirs = buffers[2];
+        for (uint32_t i = 0; i < size; i++) {
+            run.shares[i] = (int)count;
+        }
         failed = measure(&run, options, report, metric, name);
     }
+    zi_free(run.shares);
     /* Nobody may still be reading. */
     failed = failed || zero_world_barrier(world) != ZERO_OK;
     for (int i = 0; i < 3; i++) {

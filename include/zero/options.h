@@ -41,6 +41,24 @@ typedef enum zero_optimizer {
     ZERO_OPTIMIZER_CALLBACK = 2 /**< the caller's own, see zero_update_fn */
 } zero_optimizer;
 
+/** Where shards and slots live, and what computes with them. */
+typedef enum zero_device {
+    ZERO_DEVICE_DEFAULT = 0, /**< the CPU */
+    ZERO_DEVICE_CPU = 1,     /**< host memory, threads of the library */
+    ZERO_DEVICE_CUDA = 2     /**< the GPU that is current (cudaSetDevice) on the thread that creates
+                                the engine; see zero/cuda.h */
+} zero_device;
+
+/** What carries bytes between GPUs of ranks that are processes. Ranks that are threads of one
+ *  process read one another's memory, and host memory is not concerned. */
+typedef enum zero_transport {
+    ZERO_TRANSPORT_DEFAULT = 0, /**< NCCL; nothing where it is not needed */
+    ZERO_TRANSPORT_NCCL = 1,    /**< NCCL 2.19 or later, loaded as libnccl.so.2; needs a GPU for
+                                   each rank */
+    ZERO_TRANSPORT_HOST = 2 /**< through host memory: slow, one host only, any number of ranks on
+                               a GPU */
+} zero_transport;
+
 /** A run of elements for the caller's own element-wise optimizer. All pointers are host memory,
  * fp32, `count` elements, valid during the call only. */
 typedef struct zero_update_range {
@@ -119,6 +137,10 @@ typedef struct zero_engine_options {
     int32_t
         poison_released; /**< 1: fill a slot with NaN when its unit leaves it, so that a stale
                             pointer shows. Default 0; always on in debug builds of the library */
+
+    zero_device device; /**< default: the CPU */
+
+    zero_transport transport; /**< for ZERO_DEVICE_CUDA. Default: NCCL between processes */
 } zero_engine_options;
 
 /** Options with every field at its default. */

@@ -26,14 +26,15 @@ typedef enum zero_role {
     ZERO_ROLE_MOMENT1 = 3,    /**< first moments */
     ZERO_ROLE_MOMENT2 = 4,    /**< second moments */
     ZERO_ROLE_PARAM_SLOT = 5, /**< slots that units are gathered to */
-    ZERO_ROLE_GRAD_SLOT = 6   /**< slots that backward writes gradients to, wire copies included */
+    ZERO_ROLE_GRAD_SLOT = 6,  /**< slots that backward writes gradients to, wire copies included */
+    ZERO_ROLE_STEP = 7        /**< norms, the step's decision, where each tensor's pieces lie */
 } zero_role;
 
 /** Number of rows of a plan. */
-#define ZERO_ROLE_COUNT 7
+#define ZERO_ROLE_COUNT 8
 
-/** A row's name: "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots".
- * Never NULL. */
+/** A row's name: "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots",
+ * "step". Never NULL. */
 ZERO_API const char *zero_role_name(zero_role role);
 
 /** One rank's bytes, padding included. */

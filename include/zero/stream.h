@@ -14,7 +14,7 @@ ZERO_BEGIN
 
 /** A stream of the caller's. native == NULL is the host stream: the calling thread. */
 typedef struct zero_stream {
-    void *native; /**< CPU device: must be NULL */
+    void *native; /**< CPU device: must be NULL; CUDA: see zero_stream_cuda in zero/cuda.h */
 } zero_stream;
 
 /** The calling thread as a stream. */

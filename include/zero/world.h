@@ -22,10 +22,10 @@ typedef zero_status (*zero_rank_fn)(zero_world *world, void *user);
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_self(zero_world **world);
 
 /** Run `fn` on `rank_count` threads of this process, each with its own world, and wait for all.
- *  rank_count  in [1, 256].
+ *  rank_count  at least 1; as many as the host has threads for.
  *  deadline_ms how long a collective waits for the other ranks; 0 is 600000.
- *  Returns the first failure in time; its message names the rank. No launcher, no daemon, no
- * socket. */
+ *  Returns the first failure in time; its message names the rank. DEVICE when a thread cannot be
+ *  started. No launcher, no daemon, no socket. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms,
                                                     zero_rank_fn fn, void *user);
 
@@ -33,7 +33,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_world_run(uint32_t rank_count, uint32_
  * torchrun sets them. Without any of these: a world of one rank. Collective over the launched
  * processes. deadline_ms as in zero_world_run. Errors: INVALID_ARGUMENT for a half-described
  * environment (WORLD_SIZE without RANK, rank >= size), UNSUPPORTED when the build lacks what the
- * launcher needs or there are more than 256 ranks, TIMEOUT when a rank never comes. */
+ * launcher needs, TIMEOUT when a rank never comes. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_launched(uint32_t deadline_ms,
                                                                 zero_world **world);
 

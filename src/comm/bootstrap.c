@@ -276,10 +276,6 @@ zero_status zero_world_create_launched(uint32_t deadline_ms, zero_world **world)
     if (launch.size == 1) {
         return zero_world_create_self(world);
     }
-    if (launch.size > ZI_RANKS_MAX) {
-        ZI_FAIL(ZERO_UNSUPPORTED, "%s started %u ranks; a world has at most %d", launch.launcher,
-                launch.size, ZI_RANKS_MAX);
-    }
     const uint32_t deadline = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS;
     zi_comm *comm = NULL;
     if (launch.kind == ZI_LAUNCH_MPI) {

@@ -8,8 +8,8 @@
 
 #include "zero/status.h"
 
-/* Most ranks that a launcher is believed to have started. */
-#define ZI_LAUNCH_SIZE_MAX 65536
+/* MPI, and launchers with it, count ranks in int. */
+#define ZI_LAUNCH_SIZE_MAX INT32_MAX
 
 typedef enum zi_launch_kind {
     ZI_LAUNCH_NONE = 0,    /* no launcher: one rank */

@@ -1,8 +1,9 @@
-/* Owns the one-line text of a collective. Everything that members must agree on shows in it, so
- * that two collectives that differ read differently. */
+/* Owns what members must agree on about a collective, and its one-line text. All terms show in the
+ * text, so that two collectives that differ read differently. */
 #include <stdio.h>
 
 #include "comm/comm.h"
+#include "core/check.h"
 
 static const char *kind_name(zi_collective_kind kind)
 {
@@ -29,4 +30,38 @@ const char *zi_collective_text(const zi_collective *collective, char *text, size
                    collective->tag, collective->count, zero_dtype_name(collective->send_dtype),
                    target, accumulate, exact);
     return text;
+}
+
+zi_collective_terms zi_collective_terms_of(const zi_collective *collective)
+{
+    zi_assert(collective->kind >= ZI_ALL_GATHER && collective->kind <= ZI_ALL_REDUCE);
+    zi_assert(zero_dtype_bytes(collective->send_dtype) != 0);
+    zi_assert(zero_dtype_bytes(collective->recv_dtype) != 0);
+    zi_assert(collective->kind != ZI_ALL_GATHER ||
+              (collective->recv_dtype == collective->send_dtype &&
+               (collective->send != NULL || collective->count == 0)));
+    zi_assert(collective->kind == ZI_REDUCE_SCATTER ||
+              (collective->flags & ZI_COLLECTIVE_ACCUMULATE) == 0);
+    return (zi_collective_terms){
+        .kind = (uint8_t)collective->kind,
+        .flags = (uint8_t)collective->flags,
+        .send_dtype = (uint8_t)collective->send_dtype,
+        .recv_dtype = (uint8_t)collective->recv_dtype,
+        .tag = collective->tag,
+        .count = collective->count,
+    };
+}
+
+const char *zi_collective_terms_text(const zi_collective_terms *terms, char *text,
+                                     size_t text_bytes)
+{
+    const zi_collective collective = {
+        .kind = (zi_collective_kind)terms->kind,
+        .flags = terms->flags,
+        .send_dtype = (zero_dtype)terms->send_dtype,
+        .recv_dtype = (zero_dtype)terms->recv_dtype,
+        .tag = terms->tag,
+        .count = terms->count,
+    };
+    return zi_collective_text(&collective, text, text_bytes);
 }

@@ -23,19 +23,22 @@
  *  - Buffers from zi_comm_ops.memory_alloc are read by peers directly where the backend can; any
  *    other buffer works and may be staged.
  *  - After a batch has run on the stream its send buffers may be overwritten: nobody reads them
- *    any more. */
+ *    any more.
+ *
+ * comm/nccl/nccl_group.h says where groups over NCCL differ. */
 #ifndef ZI_COMM_COMM_H
 #define ZI_COMM_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "device/device.h"
+#include "kernels/kernels.h"
 #include "zero/dtype.h"
+#include "zero/options.h"
 #include "zero/status.h"
 #include "zero/world.h"
-
-#define ZI_RANKS_MAX 256
 
 typedef enum zi_collective_kind {
     ZI_ALL_GATHER = 1,
@@ -59,23 +62,38 @@ typedef struct zi_collective {
     void *recv;
 } zi_collective;
 
+/* What all members must say alike about a collective; sent, hashed and compared as bytes. */
+typedef struct zi_collective_terms {
+    uint8_t kind;
+    uint8_t flags;
+    uint8_t send_dtype;
+    uint8_t recv_dtype;
+    uint32_t tag;
+    uint64_t count;
+} zi_collective_terms;
+
+_Static_assert(sizeof(zi_collective_terms) == 16, "no padding: compared as bytes");
+
 typedef struct zi_group zi_group;
 
 typedef struct zi_group_ops {
     size_t struct_bytes;
-    /* Enqueue a batch. `batch` must stay in place until it has run. On the host stream: runs here
+    /* Enqueue a batch. `batch` must stay in place until it is issued. On the host stream: runs here
      * and now. */
     zero_status (*submit)(zi_group *group, zi_stream *stream, const zi_collective *batch,
                           size_t batch_count);
     /* Local; no batch may be under way. */
     void (*destroy)(zi_group *group);
+    /* OK, or what the group has failed with so far. Never blocks; any thread. NULL where streams
+     * carry every failure to whoever waits for them. */
+    zero_status (*check)(zi_group *group);
 } zi_group_ops;
 
 /* What every backend's group begins with. */
 struct zi_group {
     const zi_group_ops *ops;
-    const zi_device *device; /* whose streams carry the batches */
-    uint32_t rank;           /* this rank in the group */
+    const zi_kernels *kernels; /* what folds; their device's streams carry the batches */
+    uint32_t rank;             /* this rank in the group */
     uint32_t size;
     char name[24]; /* for errors: "gather", "reduce", ... */
 };
@@ -88,9 +106,9 @@ typedef struct zi_comm_ops {
     /* A group of `size` members (world ranks, in the order of group ranks), of which this rank is
      * one. Collective over the members; all ranks of the world make their groups in the same order.
      * Groups share nothing: batches of different groups may run at the same time. */
-    zero_status (*group_create)(zi_comm *comm, const zi_device *device, const uint32_t *members,
+    zero_status (*group_create)(zi_comm *comm, const zi_kernels *kernels, const uint32_t *members,
                                 uint32_t size, const char *name, zi_group **out);
-    /* Zeroed memory that peers can read directly; multiples of ZI_PAGE_BYTES, the same on all
+    /* Zeroed host memory that peers can read directly; multiples of ZI_PAGE_BYTES, the same on all
      * ranks. Collective over the world. */
     zero_status (*memory_alloc)(zi_comm *comm, size_t bytes, void **out);
     void (*memory_free)(zi_comm *comm, void *pointer,
@@ -98,6 +116,9 @@ typedef struct zi_comm_ops {
     /* Wake all waiting peers with COMM and `error`. Any thread. */
     void (*abort)(zi_comm *comm, const zero_error *error);
     void (*destroy)(zi_comm *comm);
+    /* OK, or COMM with what a rank has aborted with, this one or another. Never blocks; any thread.
+     * NULL: one rank. */
+    zero_status (*check)(zi_comm *comm);
 } zi_comm_ops;
 
 /* What every backend's world begins with. */
@@ -107,6 +128,8 @@ struct zi_comm {
     uint32_t size;
     uint32_t local_size; /* ranks on this host */
     uint32_t deadline_ms;
+    bool submit_waits; /* issuing a batch waits for the other members to come */
+    bool one_process;  /* ranks are threads, or there is one */
 };
 
 /* One rank's membership: the public zero_world. `control` is a group of all ranks for small
@@ -114,6 +137,7 @@ struct zi_comm {
 struct zero_world {
     zi_comm *comm;
     zi_device device;
+    zi_kernels kernels; /* of `device`, on the stream's own thread */
     zi_group *control;
 };
 
@@ -121,6 +145,32 @@ static inline zero_status zi_group_submit(zi_group *group, zi_stream *stream,
                                           const zi_collective *batch, size_t batch_count)
 {
     return group->ops->submit(group, stream, batch, batch_count);
+}
+
+/* What a group is made of. */
+typedef struct zi_group_desc {
+    const zi_kernels *kernels;
+    const uint32_t *members;  /* as zi_comm_ops.group_create */
+    uint32_t size;            /* of members */
+    zero_transport transport; /* as the options say; for device memory of several processes */
+    bool gathers_only;        /* no reduction is put on it: it needs no memory for sums */
+    const char *name;
+} zi_group_desc;
+
+/* A group over what moves its bytes: NCCL for device memory of several processes unless they are to
+ * go through host memory, else what the comm does itself. Collective over the members, as
+ * zi_comm_ops.group_create. UNSUPPORTED when that cannot be had: nothing is chosen in its place.
+ * (world.c) */
+zero_status zi_world_group_create(zero_world *world, const zi_group_desc *desc, zi_group **out);
+
+/* Whether issuing a batch of device memory waits for other ranks. (world.c) */
+bool zi_world_submit_waits(const zero_world *world, zero_transport transport);
+
+/* OK, or what the group has failed with. A wait for a stream that carries its batches may return OK
+ * although they failed; this tells. Never blocks. Accepts NULL. */
+static inline zero_status zi_group_check(zi_group *group)
+{
+    return group != NULL && group->ops->check != NULL ? group->ops->check(group) : ZERO_OK;
 }
 
 /* Accepts NULL. */
@@ -131,7 +181,17 @@ static inline void zi_group_destroy(zi_group *group)
     }
 }
 
+/* Room for the longest text of a collective. */
+#define ZI_COLLECTIVE_TEXT_BYTES 96
+
 /* A short line for errors and logs: "all_gather of unit 3, 4096 x bf16". Returns text. */
 const char *zi_collective_text(const zi_collective *collective, char *text, size_t text_bytes);
+
+/* The terms of a collective, which must be one that the contract allows. */
+zi_collective_terms zi_collective_terms_of(const zi_collective *collective);
+
+/* As zi_collective_text, of what a member has said. */
+const char *zi_collective_terms_text(const zi_collective_terms *terms, char *text,
+                                     size_t text_bytes);
 
 #endif

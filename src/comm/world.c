@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/local/local.h"
+#include "comm/nccl/nccl_group.h"
 #include "comm/self/self.h"
 #include "core/check.h"
 #include "core/error.h"
@@ -25,19 +26,23 @@ static zero_status build(zero_world *world, zi_comm *comm)
 {
     world->comm = comm;
     ZI_TRY(zi_cpu_device_create(&world->device));
-    uint32_t members[ZI_RANKS_MAX];
+    ZI_TRY(zi_cpu_kernels_create(&world->device, NULL, &world->kernels));
+    uint32_t *members = NULL;
+    ZI_TRY(zi_calloc(comm->size, sizeof *members, (void **)&members));
     for (uint32_t i = 0; i < comm->size; i++) {
         members[i] = i;
     }
-    return comm->ops->group_create(comm, &world->device, members, comm->size, "control",
-                                   &world->control);
+    const zero_status status = comm->ops->group_create(comm, &world->kernels, members, comm->size,
+                                                       "control", &world->control);
+    zi_free(members);
+    return status;
 }
 
 zero_status zi_world_create(zi_comm *comm, zero_world **out)
 {
     *out = NULL;
     world_room *room = NULL;
-    const size_t bytes = sizeof *room + (comm->size + 1) * GATHER_BYTES;
+    const size_t bytes = sizeof *room + ((size_t)comm->size + 1) * GATHER_BYTES;
     zero_status status = zi_calloc(1, bytes, (void **)&room);
     if (status == ZERO_OK) {
         status = build(&room->world, comm);
@@ -46,6 +51,7 @@ zero_status zi_world_create(zi_comm *comm, zero_world **out)
         const zero_error error = *zero_last_error();
         comm->ops->abort(comm, &error);
         if (room != NULL) {
+            zi_kernels_destroy(&room->world.kernels);
             zi_device_destroy(&room->world.device);
             zi_free(room);
         }
@@ -62,6 +68,7 @@ void zero_world_destroy(zero_world *world)
         return;
     }
     zi_group_destroy(world->control);
+    zi_kernels_destroy(&world->kernels);
     zi_device_destroy(&world->device);
     world->comm->ops->destroy(world->comm);
     zi_free(world);
@@ -109,8 +116,8 @@ static void *rank_main(void *argument)
 
 zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms, zero_rank_fn fn, void *user)
 {
-    if (rank_count < 1 || rank_count > ZI_RANKS_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "rank_count %u is not in [1, %u]", rank_count, ZI_RANKS_MAX);
+    if (rank_count < 1) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "rank_count is 0; a world has at least one rank");
     }
     if (fn == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "fn is NULL; pass what each rank is to do");
@@ -161,6 +168,56 @@ uint32_t zero_world_local_size(const zero_world *world)
 const char *zero_world_backend(const zero_world *world)
 {
     return world->comm->ops->name;
+}
+
+/* Whether batches of device memory go over NCCL. */
+static bool uses_nccl(const zero_world *world, zero_transport transport)
+{
+    return transport == ZERO_TRANSPORT_NCCL ||
+           (transport == ZERO_TRANSPORT_DEFAULT && !world->comm->one_process);
+}
+
+bool zi_world_submit_waits(const zero_world *world, zero_transport transport)
+{
+    return world->comm->submit_waits && !uses_nccl(world, transport);
+}
+
+static zero_status create_over_nccl(zero_world *world, const zi_group_desc *desc, zi_group **out)
+{
+    zi_comm *comm = world->comm;
+    if (comm->one_process) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "group %s: ranks are threads of one process, whose GPUs read one another; leave "
+                "options.transport at ZERO_TRANSPORT_DEFAULT, or start one process for each GPU",
+                desc->name);
+    }
+    zi_group *host = NULL;
+    ZI_TRY(comm->ops->group_create(comm, &world->kernels, desc->members, desc->size, desc->name,
+                                   &host));
+    const zi_nccl_group_desc nccl = {
+        .comm = comm,
+        .host = host,
+        .kernels = desc->kernels,
+        .members = desc->members,
+        .size = desc->size,
+        .deadline_ms = comm->deadline_ms,
+        .name = desc->name,
+        .gathers_only = desc->gathers_only,
+    };
+    const zero_status status = zi_nccl_group_create(&nccl, out);
+    zi_group_destroy(host);
+    return status;
+}
+
+zero_status zi_world_group_create(zero_world *world, const zi_group_desc *desc, zi_group **out)
+{
+    zi_comm *comm = world->comm;
+    *out = NULL;
+    if (desc->size > 1 && !desc->kernels->device->ops->host_memory &&
+        uses_nccl(world, desc->transport)) {
+        return create_over_nccl(world, desc, out);
+    }
+    return comm->ops->group_create(comm, desc->kernels, desc->members, desc->size, desc->name, out);
 }
 
 static zero_status host_gather(zero_world *world, uint32_t tag, size_t count, unsigned char *bytes)

@@ -5,11 +5,13 @@
 
 #include <stdint.h>
 
+#include "core/lane.h"
+
 typedef struct zi_philox_words {
     uint32_t word[4];
 } zi_philox_words;
 
-static inline zi_philox_words zi_philox(uint64_t key, uint64_t counter_low, uint64_t counter_high)
+ZI_LANE zi_philox_words zi_philox(uint64_t key, uint64_t counter_low, uint64_t counter_high)
 {
     zi_philox_words x = {{(uint32_t)counter_low, (uint32_t)(counter_low >> 32),
                           (uint32_t)counter_high, (uint32_t)(counter_high >> 32)}};

@@ -1,10 +1,14 @@
 /* A device: memory, streams and events. A backend is a const table of functions and its own state;
  * nothing above asks for its name.
  *
- * Streams run tasks in order; different streams run at the same time. All calls on one device's
- * streams and events come from one host thread (the rank's), except inside tasks, which make none.
- * The host stream is the caller's own thread seen as a stream: a task put on it runs at once,
- * waiting on it blocks.
+ * Streams run what is put on them in order; different streams run at the same time. All calls on
+ * one device's streams and events come from one host thread (the rank's), and from tasks, which may
+ * put tasks, copies and kernels on their own stream; those run within the task. The host stream is
+ * the caller's own thread seen as a stream: what is put on it runs at once, waiting on it blocks.
+ *
+ * What is put on a stream is first issued, then run. The CPU runs what it issues. On a GPU issuing
+ * hands the work to the driver; a task is host code and runs when its turn comes to be issued.
+ * Arguments that the callers of task, copy and the like give by pointer must stay until then.
  *
  * Failure: the first task of a stream that fails leaves its error in the stream. Later tasks of
  * that stream are skipped; its events still fire and carry the error to whoever waits, streams
@@ -12,6 +16,7 @@
 #ifndef ZI_DEVICE_DEVICE_H
 #define ZI_DEVICE_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +25,7 @@
 
 typedef struct zi_stream zi_stream; /* backend's own */
 typedef struct zi_event zi_event;   /* backend's own */
+typedef struct zi_fence zi_fence;   /* backend's own */
 
 /* A piece of host code run by a stream in its turn. */
 typedef zero_status (*zi_task_fn)(void *argument);
@@ -30,9 +36,16 @@ typedef zero_status (*zi_task_fn)(void *argument);
 typedef struct zi_device_ops {
     size_t struct_bytes;
     const char *name;
+    bool host_memory; /* memory_alloc's is the host's */
     /* Zeroed memory in multiples of ZI_PAGE_BYTES. Blocking; only while an engine is created. */
     zero_status (*memory_alloc)(void *self, size_t bytes, void **out);
     void (*memory_free)(void *self, void *pointer, size_t bytes);
+    /* Zeroed memory of the host that copies and kernels of the device reach; as memory_alloc. */
+    zero_status (*host_alloc)(void *self, size_t bytes, void **out);
+    void (*host_free)(void *self, void *pointer, size_t bytes);
+    /* Let the device reach whole pages of host memory that is there already. Once for a page. */
+    zero_status (*host_map)(void *self, void *pointer, size_t bytes);
+    void (*host_unmap)(void *self, void *pointer); /* accepts NULL */
     /* name: static text, for traces. */
     zero_status (*stream_create)(void *self, const char *name, zi_stream **out);
     /* Waits for the tasks under way. Accepts NULL. */
@@ -50,16 +63,30 @@ typedef struct zi_device_ops {
     zero_status (*stream_wait)(void *self, zi_stream *stream, zi_event *event, uint64_t *waited_ns);
     /* Block the host until the event's last record has fired; returns the error it carries. */
     zero_status (*event_wait)(void *self, zi_event *event, uint64_t *waited_ns);
-    /* 1 if the event's last record has fired. Never blocks. */
-    int (*event_done)(void *self, zi_event *event);
-    /* Run fn on the stream; `bytes` <= ZI_TASK_ARGUMENT_BYTES of argument are copied. Blocks only
+    /* Block the host until what was put on the stream before the event's last record has been
+     * issued: what it was given by pointer may be changed. Returns the error the event carries. */
+    zero_status (*issue_wait)(void *self, zi_event *event, uint64_t *waited_ns);
+    /* Run fn in its turn; `bytes` <= ZI_TASK_ARGUMENT_BYTES of argument are copied. Blocks only
      * while the stream's queue is full. On the host stream: runs at once and returns its status. */
     zero_status (*task)(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
                         size_t bytes);
     /* Set `bytes` bytes to `byte`. */
     zero_status (*fill)(void *self, zi_stream *stream, void *target, int byte, size_t bytes);
+    /* Between any two places in memory of the device or the host. */
     zero_status (*copy)(void *self, zi_stream *stream, void *target, const void *source,
                         size_t bytes);
+    /* The rest is for tasks, on their own stream: collectives order the streams of several ranks.
+     */
+    /* Block until what is on the stream has run. */
+    zero_status (*drain)(void *self, zi_stream *stream);
+    /* A fence is a point on one rank's stream that the streams of ranks in the same process can
+     * follow. Marking it again moves it: whoever was to follow it must have done so. */
+    zero_status (*fence_create)(void *self, zi_fence **out); /* *out may be NULL: needs none */
+    void (*fence_destroy)(void *self, zi_fence *fence);      /* accepts NULL */
+    zero_status (*fence_mark)(void *self, zi_fence *fence, zi_stream *stream);
+    /* What is put on `stream` from now on runs after the mark, another rank's. UNSUPPORTED when the
+     * devices cannot read each other's memory. */
+    zero_status (*fence_follow)(void *self, zi_stream *stream, const zi_fence *fence);
     void (*destroy)(void *self); /* accepts NULL */
 } zi_device_ops;
 
@@ -70,6 +97,11 @@ typedef struct zi_device {
 
 /* The CPU: streams are worker threads, memory is the host's. */
 zero_status zi_cpu_device_create(zi_device *device);
+
+/* The calling thread's current GPU (cuda/cuda_device.h). queued: its streams have threads that
+ * issue, for tasks that wait for other ranks. Errors: DEVICE when there is no GPU or no driver,
+ * UNSUPPORTED in a build without CUDA. */
+zero_status zi_cuda_device_create(bool queued, zi_device *device);
 
 /* Accepts a zeroed device. */
 void zi_device_destroy(zi_device *device);

@@ -11,11 +11,20 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/sizes.h"
 #include "engine/engine_internal.h"
 #include "layout/sharding.h"
 
 _Static_assert(sizeof(zi_norm_sum) <= ZI_NORM_BYTES, "layout reserves too little for the norm");
 _Static_assert(sizeof(zi_norm_sum) % 4 == 0, "the norm is gathered as 4-byte elements");
+
+/* The state and the decision as they stand in the step arena. */
+typedef struct step_block {
+    zi_step_state state;
+    zi_step_decision decision;
+} step_block;
+
+_Static_assert(sizeof(step_block) <= ZI_STEP_BYTES, "layout reserves too little for the step");
 
 zero_status zi_engine_check(const zero_engine *engine)
 {
@@ -54,6 +63,19 @@ zero_status zi_engine_finish(zero_engine *engine, zero_status status)
     return status;
 }
 
+zero_status zi_engine_await(zero_engine *engine, zi_event *event)
+{
+    ZI_TRY(
+        engine->device->ops->event_wait(engine->device->self, event, &engine->stats.step_wait_ns));
+    zi_group *const groups[] = {engine->groups.gather,  engine->groups.scatter,
+                                engine->groups.narrow,  engine->groups.replica,
+                                engine->groups.publish, engine->groups.norm};
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        ZI_TRY(zi_group_check(groups[i]));
+    }
+    return ZERO_OK;
+}
+
 zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit)
 {
     if (unit >= engine->layout->unit_count) {
@@ -72,10 +94,12 @@ zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor)
     return ZERO_OK;
 }
 
-/* Roles whose memory peers read: shards and gradient slots. */
-static bool is_shared(int role)
+/* Roles that peers read where memory is the host's: shards, gradient slots, norms. */
+static bool is_shared(const zero_engine *engine, int role)
 {
-    return role == ZERO_ROLE_PARAM || role == ZERO_ROLE_GRAD || role == ZERO_ROLE_GRAD_SLOT;
+    return engine->device->ops->host_memory &&
+           (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_GRAD || role == ZERO_ROLE_GRAD_SLOT ||
+            role == ZERO_ROLE_STEP);
 }
 
 static zero_status take_arenas(zero_engine *engine)
@@ -87,7 +111,7 @@ static zero_status take_arenas(zero_engine *engine)
         if (bytes == 0) {
             continue;
         }
-        if (is_shared(role)) {
+        if (is_shared(engine, role)) {
             ZI_TRY(comm->ops->memory_alloc(comm, bytes, &memory));
         } else {
             ZI_TRY(engine->device->ops->memory_alloc(engine->device->self, bytes, &memory));
@@ -101,29 +125,32 @@ static zero_status take_arenas(zero_engine *engine)
 }
 
 static zero_status make_group(zero_engine *engine, uint32_t from, uint32_t to, const char *name,
-                              zi_group **group)
+                              bool gathers_only, zi_group **group)
 {
-    uint32_t members[ZI_RANKS_MAX];
-    zi_comm *comm = engine->world->comm;
-    if (to / from > ZI_RANKS_MAX) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
-                "a group of %" PRIu32 " ranks is more than the %d this build joins", to / from,
-                ZI_RANKS_MAX);
-    }
+    uint32_t *members = NULL;
+    ZI_TRY(zi_calloc(to / from, sizeof *members, (void **)&members));
     zi_shard_members(&engine->layout->sharding, zero_world_rank(engine->world), from, to, members);
-    return comm->ops->group_create(comm, engine->device, members, to / from, name, group);
+    const zi_group_desc desc = {.kernels = &engine->kernels,
+                                .members = members,
+                                .size = to / from,
+                                .transport = engine->layout->options.transport,
+                                .gathers_only = gathers_only,
+                                .name = name};
+    const zero_status status = zi_world_group_create(engine->world, &desc, group);
+    zi_free(members);
+    return status;
 }
 
 static zero_status make_groups(zero_engine *engine)
 {
     const zero_sharding *s = &engine->layout->sharding;
     engine_groups *groups = &engine->groups;
-    ZI_TRY(make_group(engine, 1, s->param, "gather", &groups->gather));
-    ZI_TRY(make_group(engine, 1, s->grad, "scatter", &groups->scatter));
-    ZI_TRY(make_group(engine, s->grad, s->optimizer, "narrow", &groups->narrow));
-    ZI_TRY(make_group(engine, s->optimizer, s->world, "replica", &groups->replica));
-    ZI_TRY(make_group(engine, s->param, s->optimizer, "publish", &groups->publish));
-    return make_group(engine, 1, s->optimizer, "norm", &groups->norm);
+    ZI_TRY(make_group(engine, 1, s->param, "gather", true, &groups->gather));
+    ZI_TRY(make_group(engine, 1, s->grad, "scatter", false, &groups->scatter));
+    ZI_TRY(make_group(engine, s->grad, s->optimizer, "narrow", false, &groups->narrow));
+    ZI_TRY(make_group(engine, s->optimizer, s->world, "replica", false, &groups->replica));
+    ZI_TRY(make_group(engine, s->param, s->optimizer, "publish", true, &groups->publish));
+    return make_group(engine, 1, s->optimizer, "norm", true, &groups->norm);
 }
 
 static zero_status make_streams(zero_engine *engine)
@@ -133,12 +160,33 @@ static zero_status make_streams(zero_engine *engine)
     ZI_TRY(device->ops->stream_create(device->self, "zero reduce", &engine->reduce_stream));
     ZI_TRY(device->ops->stream_create(device->self, "zero step", &engine->step_stream));
     ZI_TRY(device->ops->event_create(device->self, &engine->caller));
-    ZI_TRY(device->ops->event_create(device->self, &engine->decided));
+    for (uint32_t i = 0; i < ENGINE_TURNS; i++) {
+        ZI_TRY(device->ops->event_create(device->self, &engine->decided[i]));
+    }
     return device->ops->event_create(device->self, &engine->stepped);
+}
+
+static zero_status open_device(zero_engine *engine)
+{
+    if (engine->layout->options.device != ZERO_DEVICE_CUDA) {
+        return ZERO_OK;
+    }
+    if (engine->layout->options.optimizer == ZERO_OPTIMIZER_CALLBACK) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "ZERO_OPTIMIZER_CALLBACK is host code and cannot update memory of "
+                "a GPU; use ZERO_OPTIMIZER_ADAMW or ZERO_DEVICE_CPU");
+    }
+    const bool queued = zi_world_submit_waits(engine->world, engine->layout->options.transport);
+    ZI_TRY(zi_cuda_device_create(queued, &engine->own_device));
+    engine->device = &engine->own_device;
+    return ZERO_OK;
 }
 
 static zero_status make_kernels(zero_engine *engine)
 {
+    if (engine->layout->options.device == ZERO_DEVICE_CUDA) {
+        return zi_cuda_kernels_create(engine->device, &engine->kernels);
+    }
     uint32_t threads = engine->layout->options.threads;
     if (threads == 0) {
         const long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -150,31 +198,52 @@ static zero_status make_kernels(zero_engine *engine)
     return zi_cpu_kernels_create(engine->device, engine->pool, &engine->kernels);
 }
 
-static zero_status make_step(zero_engine *engine)
+/* Bytes of the turns as taken from the device. */
+static size_t turns_bytes(void)
+{
+    return zi_align_up(ENGINE_TURNS * sizeof(engine_turn), ZI_PAGE_BYTES);
+}
+
+/* The first state, put where the device keeps it. */
+static zero_status start_state(zero_engine *engine, zi_step_state *target)
 {
     const zero_engine_options *options = &engine->layout->options;
-    const uint32_t members = engine->groups.norm->size;
-    ZI_TRY(zi_calloc(1, sizeof *engine->step, (void **)&engine->step));
-    ZI_TRY(zi_calloc(members, sizeof *engine->norms, (void **)&engine->norms));
-    ZI_TRY(zi_calloc(zi_engine_agreement_words(zero_world_size(engine->world)),
-                     sizeof *engine->agreement, (void **)&engine->agreement));
     const zi_loss_scaler scaler = {.scale = options->loss_scale,
                                    .min = options->loss_scale_min,
                                    .window = options->loss_scale_window,
                                    .hysteresis = options->loss_scale_hysteresis,
                                    .dynamic = !options->loss_scale_static};
-    zi_step_state_init(&engine->step->state, scaler);
-    engine->step->norms = engine->norms;
-    engine->step->norm_count = members;
+    zi_step_state state;
+    zi_stream *host = NULL;
+    memset(&state, 0, sizeof state);
+    zi_step_state_init(&state, scaler);
+    ZI_TRY(engine->device->ops->stream_wrap(engine->device->self, zero_stream_host(), &host));
+    return engine->device->ops->copy(engine->device->self, host, target, &state, sizeof state);
+}
+
+static zero_status make_step(zero_engine *engine)
+{
+    const zi_device *device = engine->device;
+    const zi_layout *layout = engine->layout;
+    unsigned char *arena = engine->arena[ZERO_ROLE_STEP];
+    step_block *block = (step_block *)(void *)(arena + layout->step_at);
+    zi_norm_sum *norms = (zi_norm_sum *)(void *)(arena + layout->norms_at);
+    ZI_TRY(device->ops->host_alloc(device->self, turns_bytes(), (void **)&engine->turns));
+    ZI_TRY(zi_calloc(zi_engine_agreement_words(zero_world_size(engine->world)),
+                     sizeof *engine->agreement, (void **)&engine->agreement));
+    engine->decide = (zi_decide_job){.norms = norms,
+                                     .norm_count = engine->groups.norm->size,
+                                     .state = &block->state,
+                                     .decision = &block->decision};
     engine->norm_gather = (zi_collective){
         .kind = ZI_ALL_GATHER,
         .send_dtype = ZERO_DTYPE_F32,
         .recv_dtype = ZERO_DTYPE_F32,
         .tag = ZI_NO_INDEX,
-        .count = engine->layout->bucket_count != 0 ? sizeof(zi_norm_sum) / sizeof(float) : 0,
-        .send = engine->arena[ZERO_ROLE_GRAD] + engine->layout->norm_at,
-        .recv = engine->norms};
-    return ZERO_OK;
+        .count = layout->bucket_count != 0 ? sizeof(zi_norm_sum) / sizeof(float) : 0,
+        .send = arena + layout->norm_at,
+        .recv = norms};
+    return start_state(engine, &block->state);
 }
 
 static zero_status make_optim(zero_engine *engine)
@@ -196,7 +265,8 @@ static zero_status make_optim(zero_engine *engine)
         .master = engine->arena[ZERO_ROLE_MASTER],
         .moment = {engine->arena[ZERO_ROLE_MOMENT1], engine->arena[ZERO_ROLE_MOMENT2]},
         .flats = flats,
-        .decision = &engine->step->decision,
+        .segments = engine->arena[ZERO_ROLE_STEP] + layout->segments_at,
+        .decision = engine->decide.decision,
         .stats = &engine->stats};
     const zero_status status = zi_optim_create(&desc, &engine->optim);
     zi_free(flats);
@@ -223,7 +293,7 @@ static zero_status make_stages(zero_engine *engine)
         .reduce_stream = engine->reduce_stream,
         .shards = engine->arena[ZERO_ROLE_GRAD],
         .slots = engine->arena[ZERO_ROLE_GRAD_SLOT],
-        .norm = (zi_norm_sum *)(void *)(engine->arena[ZERO_ROLE_GRAD] + engine->layout->norm_at),
+        .norm = (zi_norm_sum *)(void *)(engine->arena[ZERO_ROLE_STEP] + engine->layout->norm_at),
         .stats = &engine->stats};
     ZI_TRY(zi_params_create(&params, &engine->params));
     ZI_TRY(zi_grads_create(&grads, &engine->grads));
@@ -238,10 +308,11 @@ static zero_status build(zero_engine *engine, const zero_model *model,
     engine->layout = engine->plan.layout;
     ZI_TRY(zi_engine_agree_layout(engine->world, engine->layout, planned));
     engine->agreed = true;
+    ZI_TRY(open_device(engine));
     ZI_TRY(take_arenas(engine));
+    ZI_TRY(make_kernels(engine));
     ZI_TRY(make_groups(engine));
     ZI_TRY(make_streams(engine));
-    ZI_TRY(make_kernels(engine));
     ZI_TRY(make_step(engine));
     ZI_TRY(make_stages(engine));
     ZI_TRY(zi_engine_take_initial(engine));
@@ -289,10 +360,11 @@ static void destroy_streams(zero_engine *engine)
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
         device->ops->stream_destroy(device->self, streams[i]);
     }
-    zi_event *const events[] = {engine->caller, engine->decided, engine->stepped};
-    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
-        device->ops->event_destroy(device->self, events[i]);
+    for (uint32_t i = 0; i < ENGINE_TURNS; i++) {
+        device->ops->event_destroy(device->self, engine->decided[i]);
     }
+    device->ops->event_destroy(device->self, engine->caller);
+    device->ops->event_destroy(device->self, engine->stepped);
 }
 
 static void destroy_memory(zero_engine *engine)
@@ -302,7 +374,7 @@ static void destroy_memory(zero_engine *engine)
         if (engine->arena[role] == NULL) {
             continue;
         }
-        if (is_shared(role)) {
+        if (is_shared(engine, role)) {
             comm->ops->memory_free(comm, engine->arena[role], engine->arena_bytes[role]);
         } else {
             engine->device->ops->memory_free(engine->device->self, engine->arena[role],
@@ -341,9 +413,9 @@ void zero_engine_destroy(zero_engine *engine)
     zi_kernels_destroy(&engine->kernels);
     zi_pool_destroy(engine->pool);
     destroy_memory(engine);
+    engine->device->ops->host_free(engine->device->self, engine->turns, turns_bytes());
     zi_free(engine->agreement);
-    zi_free(engine->norms);
-    zi_free(engine->step);
+    zi_device_destroy(&engine->own_device);
     zi_layout_destroy(engine->plan.layout);
     zi_free(engine);
 }

@@ -24,22 +24,21 @@ typedef struct engine_groups {
     zi_group *norm;    /* 1 -> optimizer */
 } engine_groups;
 
-/* One step's way from the norm to the update; written by the step stream, read by the host once
- * `decided` has fired. */
-typedef struct engine_step {
-    zi_step_input input; /* by the host, while no decision is pending */
-    zi_step_state state;
-    zi_step_decision decision;
-    uint64_t skipped;
-    const zi_norm_sum *norms; /* of all members of the norm group */
-    uint32_t norm_count;
-} engine_step;
+/* Steps that the host may be ahead of the device. */
+#define ENGINE_TURNS 4
+
+/* What a step hands to the device and gets back, in host memory that the device reaches. */
+typedef struct engine_turn {
+    zi_step_input input;
+    zi_step_decision outcome; /* there once the turn's `decided` has fired */
+} engine_turn;
 
 struct zero_engine {
     zero_world *world;
     zero_plan plan;
     const zi_layout *layout; /* the plan's */
-    zi_device *device;       /* the world's */
+    zi_device *device;       /* the world's, or its own */
+    zi_device own_device;    /* zeroed where the world's is used */
     zi_pool *pool;
     zi_kernels kernels;
     engine_groups groups;
@@ -51,11 +50,11 @@ struct zero_engine {
     zi_params *params;
     zi_grads *grads;
     zi_optim *optim;
-    zi_norm_sum *norms; /* the norm group's sums, gathered here */
     zi_collective norm_gather;
-    engine_step *step;
+    zi_decide_job decide; /* its input is the turn's */
+    engine_turn *turns;
+    zi_event *decided[ENGINE_TURNS]; /* step stream, after the decision -> host */
     zi_event *caller;     /* the caller's stream, when a step is enqueued -> step stream */
-    zi_event *decided;    /* step stream, after the decision -> host */
     zi_event *stepped;    /* step stream, after the last unit -> host, for shard views */
     uint64_t *agreement;  /* buffers of agree.c */
     uint64_t micro_index; /* in this step */
@@ -74,6 +73,9 @@ zero_status zi_engine_check(const zero_engine *engine);
 /* Note a failure that leaves ranks or streams out of step; returns `status`. Every public call ends
  * here. */
 zero_status zi_engine_finish(zero_engine *engine, zero_status status);
+/* Block the host until the event has fired, and ask the groups whether they are alive: what a
+ * failed one had under way ends like any other work of a GPU. */
+zero_status zi_engine_await(zero_engine *engine, zi_event *event);
 zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit);
 zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor);
 

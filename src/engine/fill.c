@@ -8,8 +8,9 @@
 #include "engine/engine_internal.h"
 #include "layout/sharding.h"
 
-/* Elements converted at a time. */
-#define FILL_COUNT 4096
+/* Elements converted at a time, and their room. */
+#define FILL_COUNT ((uint64_t)65536)
+#define FILL_BYTES (FILL_COUNT * sizeof(float))
 
 /* The part of a tensor that lies in elements [first, first + count) of its flat. */
 typedef struct piece {
@@ -60,45 +61,77 @@ static role_shard shard_of(const zero_engine *engine, uint32_t flat, zero_role r
     return shard;
 }
 
-/* Round `values` (F32) or `source` of another type into a shard. */
-static zero_status put(zero_engine *engine, role_shard shard, uint64_t at, const void *source,
-                       zero_dtype dtype, uint64_t count)
+/* Where values wait on their way into shards: the room is host memory that the device reaches. */
+typedef struct funnel {
+    zi_stream *host;
+    float *room;
+} funnel;
+
+static zero_status open_funnel(zero_engine *engine, funnel *in)
 {
-    zi_stream *host = NULL;
-    ZI_TRY(engine->device->ops->stream_wrap(engine->device->self, zero_stream_host(), &host));
-    return engine->kernels.ops->cast(engine->kernels.self, host,
-                                     shard.data + at * zero_dtype_bytes(shard.dtype), shard.dtype,
-                                     source, dtype, count);
+    const zi_device *device = engine->device;
+    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &in->host));
+    return device->ops->host_alloc(device->self, FILL_BYTES, (void **)&in->room);
 }
 
-static zero_status take_initial(zero_engine *engine, uint32_t tensor, zero_role role)
+static void close_funnel(zero_engine *engine, funnel *in)
 {
+    engine->device->ops->host_free(engine->device->self, in->room, FILL_BYTES);
+}
+
+/* Round `count` elements of `dtype` in the room into a shard. */
+static zero_status put(zero_engine *engine, const funnel *in, role_shard shard, uint64_t at,
+                       zero_dtype dtype, uint64_t count)
+{
+    return engine->kernels.ops->cast(engine->kernels.self, in->host,
+                                     shard.data + at * zero_dtype_bytes(shard.dtype), shard.dtype,
+                                     in->room, dtype, count);
+}
+
+static zero_status take_initial(zero_engine *engine, const funnel *in, uint32_t tensor,
+                                zero_role role)
+{
+    const zi_device *device = engine->device;
     const zi_tensor_info *info = &engine->layout->tensor_infos[tensor];
     const role_shard shard = shard_of(engine, engine->layout->tensors[tensor].flat, role);
     const piece p = piece_of(engine->layout, tensor, shard.first, shard.count);
-    if (shard.data == NULL || p.count == 0) {
-        return ZERO_OK;
-    }
     const unsigned char *source = info->initial;
-    return put(engine, shard, p.flat_first, source + p.tensor_first * zero_dtype_bytes(info->dtype),
-               info->dtype, p.count);
+    const size_t size = zero_dtype_bytes(info->dtype);
+    for (uint64_t done = 0; shard.data != NULL && done < p.count; done += FILL_COUNT) {
+        const uint64_t count = zi_min_u64(FILL_COUNT, p.count - done);
+        ZI_TRY(device->ops->copy(device->self, in->host, in->room,
+                                 source + (p.tensor_first + done) * size, count * size));
+        ZI_TRY(put(engine, in, shard, p.flat_first + done, info->dtype, count));
+    }
+    return ZERO_OK;
 }
 
-zero_status zi_engine_take_initial(zero_engine *engine)
+static zero_status take_all(zero_engine *engine, const funnel *in)
 {
     for (uint32_t t = 0; t < engine->layout->tensor_count; t++) {
         if (engine->layout->tensor_infos[t].initial != NULL) {
-            ZI_TRY(take_initial(engine, t, ZERO_ROLE_PARAM));
-            ZI_TRY(take_initial(engine, t, ZERO_ROLE_MASTER));
+            ZI_TRY(take_initial(engine, in, t, ZERO_ROLE_PARAM));
+            ZI_TRY(take_initial(engine, in, t, ZERO_ROLE_MASTER));
         }
     }
     return ZERO_OK;
 }
 
+zero_status zi_engine_take_initial(zero_engine *engine)
+{
+    funnel in = {0};
+    zero_status status = open_funnel(engine, &in);
+    if (status == ZERO_OK) {
+        status = take_all(engine, &in);
+    }
+    close_funnel(engine, &in);
+    return status;
+}
+
 typedef struct filler {
     zero_fill_fn fn;
     void *user;
-    float *values;
+    funnel in;
 } filler;
 
 static zero_status fill_role(zero_engine *engine, const filler *fill, uint32_t tensor,
@@ -108,8 +141,8 @@ static zero_status fill_role(zero_engine *engine, const filler *fill, uint32_t t
     const piece p = piece_of(engine->layout, tensor, shard.first, shard.count);
     for (uint64_t done = 0; shard.data != NULL && done < p.count; done += FILL_COUNT) {
         const uint64_t count = zi_min_u64(FILL_COUNT, p.count - done);
-        fill->fn(fill->user, tensor, p.tensor_first + done, count, fill->values);
-        ZI_TRY(put(engine, shard, p.flat_first + done, fill->values, ZERO_DTYPE_F32, count));
+        fill->fn(fill->user, tensor, p.tensor_first + done, count, fill->in.room);
+        ZI_TRY(put(engine, &fill->in, shard, p.flat_first + done, ZERO_DTYPE_F32, count));
     }
     return ZERO_OK;
 }
@@ -125,8 +158,7 @@ static zero_status settle(zero_engine *engine)
         ZI_FAIL(ZERO_STATE, "unit %" PRIu32 " \"%.60s\" is still acquired; release it first", used,
                 engine->layout->unit_infos[used].name);
     }
-    return engine->device->ops->event_wait(engine->device->self, engine->stepped,
-                                           &engine->stats.step_wait_ns);
+    return zi_engine_await(engine, engine->stepped);
 }
 
 static zero_status fill_all(zero_engine *engine, const filler *fill)
@@ -149,9 +181,11 @@ static zero_status fill_engine(zero_engine *engine, zero_fill_fn fn, void *user)
     ZI_TRY(zi_params_refill_begin(engine->params));
     ZI_TRY(zero_world_barrier(engine->world));
     filler fill = {.fn = fn, .user = user};
-    ZI_TRY(zi_calloc(FILL_COUNT, sizeof *fill.values, (void **)&fill.values));
-    const zero_status status = fill_all(engine, &fill);
-    zi_free(fill.values);
+    zero_status status = open_funnel(engine, &fill.in);
+    if (status == ZERO_OK) {
+        status = fill_all(engine, &fill);
+    }
+    close_funnel(engine, &fill.in);
     ZI_TRY(status);
     return zero_world_barrier(engine->world);
 }
@@ -179,9 +213,7 @@ zero_status zero_shard_view(zero_engine *engine, uint32_t tensor, zero_role role
     if (engine->micro_open) {
         ZI_FAIL(ZERO_STATE, "a micro-step is open; shards are not at rest");
     }
-    ZI_TRY(zi_engine_finish(engine,
-                            engine->device->ops->event_wait(engine->device->self, engine->stepped,
-                                                            &engine->stats.step_wait_ns)));
+    ZI_TRY(zi_engine_finish(engine, zi_engine_await(engine, engine->stepped)));
     const role_shard shard = shard_of(engine, engine->layout->tensors[tensor].flat, role);
     const piece p = piece_of(engine->layout, tensor, shard.first, shard.count);
     const bool exists = shard.data != NULL && p.count != 0;

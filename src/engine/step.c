@@ -85,32 +85,28 @@ static zero_status make_input(const zero_engine *engine, const zero_step_params 
     return ZERO_OK;
 }
 
-static zero_status run_decision(void *argument)
+/* The turn of step `step`, counted from 0. */
+static uint32_t turn_of(uint64_t step)
 {
-    engine_step *const *pointer = argument;
-    engine_step *step = *pointer;
-    zi_norm_sum total;
-    memset(&total, 0, sizeof total);
-    for (uint32_t i = 0; i < step->norm_count; i++) {
-        zi_norm_merge(&total, &step->norms[i]);
-    }
-    zi_step_decide(&step->input, &total, &step->state, &step->decision);
-    step->skipped += step->decision.skip != 0;
-    return ZERO_OK;
+    return (uint32_t)(step % ENGINE_TURNS);
 }
 
-static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller)
+static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint32_t turn)
 {
     const zi_device *device = engine->device;
+    engine_turn *room = &engine->turns[turn];
+    zi_decide_job job = engine->decide;
+    job.input = &room->input;
     zi_stream *stream = engine->step_stream;
     ZI_TRY(zi_params_step_begin(engine->params, stream));
     ZI_TRY(device->ops->event_record(device->self, engine->caller, caller));
     ZI_TRY(device->ops->stream_wait(device->self, stream, engine->caller, NULL));
     ZI_TRY(zi_grads_wait_reduced(engine->grads, stream));
     ZI_TRY(zi_group_submit(engine->groups.norm, stream, &engine->norm_gather, 1));
-    ZI_TRY(
-        device->ops->task(device->self, stream, run_decision, &engine->step, sizeof engine->step));
-    return device->ops->event_record(device->self, engine->decided, stream);
+    ZI_TRY(engine->kernels.ops->decide(engine->kernels.self, stream, &job));
+    ZI_TRY(device->ops->copy(device->self, stream, &room->outcome, job.decision,
+                             sizeof room->outcome));
+    return device->ops->event_record(device->self, engine->decided[turn], stream);
 }
 
 static zero_status enqueue_update(zero_engine *engine)
@@ -124,10 +120,23 @@ static zero_status enqueue_update(zero_engine *engine)
     return device->ops->event_record(device->self, engine->stepped, engine->step_stream);
 }
 
-static zero_status await_decision(zero_engine *engine)
+/* Until the last step that used the turn is decided, if any did. */
+static zero_status await_turn(zero_engine *engine, uint32_t turn)
 {
-    return engine->device->ops->event_wait(engine->device->self, engine->decided,
-                                           &engine->stats.step_wait_ns);
+    ZI_TRY(zi_engine_await(engine, engine->decided[turn]));
+    const uint64_t skipped = engine->turns[turn].outcome.skipped;
+    if (skipped > engine->stats.steps_skipped) {
+        engine->stats.steps_skipped = skipped;
+    }
+    return ZERO_OK;
+}
+
+/* The last step's outcome; a step was taken. */
+static zero_status await_outcome(zero_engine *engine, const zi_step_decision **outcome)
+{
+    const uint32_t turn = turn_of(engine->stats.steps - 1);
+    *outcome = &engine->turns[turn].outcome;
+    return await_turn(engine, turn);
 }
 
 /* After steps 1, 2, 4, 8, ...: often while the order settles, then hardly ever. */
@@ -164,10 +173,10 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
     ZI_TRY(take_params(caller_params, &params));
     ZI_TRY(make_input(engine, &params, &input));
     ZI_TRY(engine->device->ops->stream_wrap(engine->device->self, stream, &caller));
-    ZI_TRY(await_decision(engine));
-    engine->stats.steps_skipped = engine->step->skipped;
-    engine->step->input = input;
-    ZI_TRY(enqueue_decision(engine, caller));
+    const uint32_t turn = turn_of(engine->stats.steps);
+    ZI_TRY(await_turn(engine, turn));
+    engine->turns[turn].input = input;
+    ZI_TRY(enqueue_decision(engine, caller, turn));
     ZI_TRY(enqueue_update(engine));
     engine->step_due = false;
     engine->micro_index = 0;
@@ -191,9 +200,8 @@ zero_status zero_step_wait(zero_engine *engine, zero_step_result *result)
         ZI_FAIL(result == NULL ? ZERO_INVALID_ARGUMENT : ZERO_STATE,
                 "no step was taken yet, or the place for its result (%p) is NULL", (void *)result);
     }
-    ZI_TRY(zi_engine_finish(engine, await_decision(engine)));
-    const zi_step_decision *decision = &engine->step->decision;
-    engine->stats.steps_skipped = engine->step->skipped;
+    const zi_step_decision *decision = NULL;
+    ZI_TRY(zi_engine_finish(engine, await_outcome(engine, &decision)));
     *result = (zero_step_result){.step = engine->stats.steps,
                                  .updates = decision->update,
                                  .norm = decision->norm,
@@ -209,11 +217,11 @@ zero_status zero_loss_scale(zero_engine *engine, float *scale)
     if (scale == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "scale is NULL; pass the address of a float");
     }
-    if (!engine->layout->options.loss_scale_static) {
-        ZI_TRY(zi_engine_finish(engine, await_decision(engine)));
-        *scale = engine->step->state.scaler.scale;
-        return ZERO_OK;
-    }
     *scale = engine->layout->options.loss_scale;
+    if (!engine->layout->options.loss_scale_static && engine->stats.steps != 0) {
+        const zi_step_decision *decision = NULL;
+        ZI_TRY(zi_engine_finish(engine, await_outcome(engine, &decision)));
+        *scale = decision->loss_scale;
+    }
     return ZERO_OK;
 }

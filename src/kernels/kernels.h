@@ -27,10 +27,11 @@ typedef struct zi_segment {
     uint32_t flags;        /* zero_tensor_flags */
 } zi_segment;
 
-/* One optimizer pass over one shard. The job stays in place until it has run. */
+/* One optimizer pass over one shard. The job stays in place until it is issued. */
 typedef struct zi_update_job {
-    const zi_segment *segments;
+    const zi_segment *segments; /* device memory; by ascending offset */
     size_t segment_count;
+    uint64_t count;   /* elements up to the end of the last segment */
     const void *grad; /* reduced sum; grad_dtype F32 or BF16 */
     void *param;      /* low-precision copy out, or the master itself when param_dtype is F32 */
     void *master;     /* F32; NULL when the parameter is its own master or there is none */
@@ -40,13 +41,36 @@ typedef struct zi_update_job {
     zero_dtype param_dtype;
     zero_dtype moment_dtype;
     uint64_t seed;
-    /* Written by the decision task earlier on the same stream, read when the job runs. */
+    /* Device memory: written by `decide` earlier on the same stream, read when the job runs. */
     const zi_step_decision *decision;
     /* The caller's own optimizer; NULL: AdamW. */
     zero_update_fn update;
     void *update_user;
     uint32_t update_states;
 } zi_update_job;
+
+/* dst = round((accumulate ? dst : 0) + sum), where sum adds sources[0], sources[1], ... in that
+ * order, in fp32, from +0, and is complete before dst is added. sources[i] == NULL contributes
+ * zeros. dst may be one of the sources when the types are equal; no other overlap. */
+typedef struct zi_fold {
+    void *dst;
+    const void *const *sources;
+    uint32_t source_count; /* 0: the sum is +0 */
+    size_t count;          /* elements of dst and of every source */
+    zero_dtype dst_dtype;
+    zero_dtype source_dtype;
+    int32_t accumulate;
+} zi_fold;
+
+/* From the sums of squares to a step's decision. `input` is host memory that the device reaches,
+ * and stays until the job has run; all else is device memory. */
+typedef struct zi_decide_job {
+    const zi_step_input *input;
+    const zi_norm_sum *norms; /* added up */
+    uint32_t norm_count;
+    zi_step_state *state; /* moves on */
+    zi_step_decision *decision;
+} zi_decide_job;
 
 typedef struct zi_kernels_ops {
     size_t struct_bytes;
@@ -56,23 +80,29 @@ typedef struct zi_kernels_ops {
     /* Add the squares of `count` elements to *sum, in chunks of ZI_NORM_CHUNK from `source` on. */
     zero_status (*square_sum)(void *self, zi_stream *stream, const void *source, zero_dtype dtype,
                               size_t count, zi_norm_sum *sum);
-    /* target = round(source). Round to nearest even. Arrays are equal or do not overlap. */
+    /* zi_step_decide on the device. */
+    zero_status (*decide)(void *self, zi_stream *stream, const zi_decide_job *job);
+    /* The fold and its list of sources stay in place until it is issued. */
+    zero_status (*fold)(void *self, zi_stream *stream, const zi_fold *fold);
+    /* target = round(source). Round to nearest even. Arrays are equal or do not overlap. `source`
+     * may be host memory that the device reaches. */
     zero_status (*cast)(void *self, zi_stream *stream, void *target, zero_dtype target_dtype,
                         const void *source, zero_dtype source_dtype, size_t count);
-    /* target = round(target + source), in fp32. */
-    zero_status (*add)(void *self, zi_stream *stream, void *target, zero_dtype target_dtype,
-                       const void *source, zero_dtype source_dtype, size_t count);
     void (*destroy)(void *self); /* accepts NULL */
 } zi_kernels_ops;
 
 typedef struct zi_kernels {
     const zi_kernels_ops *ops;
     void *self;
+    const zi_device *device; /* whose streams and memory they work on */
 } zi_kernels;
 
 /* Kernels of the CPU device. pool: the threads a kernel is spread over, borrowed; NULL: the
  * stream's own thread. */
 zero_status zi_cpu_kernels_create(const zi_device *device, zi_pool *pool, zi_kernels *kernels);
+
+/* Kernels of a CUDA device. UNSUPPORTED in a build without CUDA. */
+zero_status zi_cuda_kernels_create(const zi_device *device, zi_kernels *kernels);
 
 /* Accepts a zeroed value. */
 void zi_kernels_destroy(zi_kernels *kernels);

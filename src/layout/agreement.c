@@ -45,6 +45,8 @@ static const option_item option_items[] = {
     ITEM(loss_scale_min),
     ITEM(grad_divisor),
     ITEM(seed),
+    ITEM(device),
+    ITEM(transport),
 };
 #define OPTION_ITEMS ((uint32_t)(sizeof option_items / sizeof option_items[0]))
 

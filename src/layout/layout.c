@@ -205,6 +205,19 @@ static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *role
     }
 }
 
+static void place_step(zi_layout *layout, role_arenas *roles)
+{
+    uint64_t trained = 0;
+    for (uint32_t t = 0; t < layout->tensor_count; t++) {
+        trained += layout->flats[layout->tensors[t].flat].trained;
+    }
+    layout->norm_at = take(roles, ZERO_ROLE_STEP, ZI_NORM_BYTES);
+    layout->norms_at =
+        take(roles, ZERO_ROLE_STEP, (uint64_t)layout->sharding.optimizer * ZI_NORM_BYTES);
+    layout->step_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
+    layout->segments_at = take(roles, ZERO_ROLE_STEP, trained * ZI_SEGMENT_BYTES);
+}
+
 static void place(zi_layout *layout)
 {
     role_arenas roles = {0};
@@ -220,7 +233,7 @@ static void place(zi_layout *layout)
         class->slots_at = take(&roles, ZERO_ROLE_GRAD_SLOT, class->slot_bytes * class->slot_count);
     }
     layout->wire_at = take(&roles, ZERO_ROLE_GRAD_SLOT, layout->wire_bytes);
-    layout->norm_at = take(&roles, ZERO_ROLE_GRAD, layout->bucket_count != 0 ? ZI_NORM_BYTES : 0);
+    place_step(layout, &roles);
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         layout->memory.bytes[role] = zi_align_up(roles.arena[role].used_bytes, ZI_PAGE_BYTES);
         layout->memory.total_bytes += layout->memory.bytes[role];

@@ -23,7 +23,10 @@
 #define ZI_TENSOR_ALIGN 128
 #define ZI_SLICE_ALIGN 64
 #define ZI_NO_INDEX UINT32_MAX
+/* Room for what kernels/ and stage1/ keep in the step arena; they check that it is enough. */
 #define ZI_NORM_BYTES 256
+#define ZI_STEP_BYTES 4096
+#define ZI_SEGMENT_BYTES 48
 /* Flats reduced in one batch, at most. */
 #define ZI_BUCKET_FLATS_MAX 192
 
@@ -99,8 +102,11 @@ typedef struct zi_layout {
     uint32_t *owners;
     zi_slot_class *param_classes;
     zi_slot_class *grad_classes;
-    uint64_t norm_at; /* grad arena: ZI_NORM_BYTES for the sum of squares that peers read */
-    uint64_t wire_at; /* grad slot arena: one bucket cast to wire types */
+    uint64_t norm_at;     /* step arena: ZI_NORM_BYTES for the sum of squares that peers read */
+    uint64_t norms_at;    /* step arena: the sums of all ranks of degree optimizer, gathered */
+    uint64_t step_at;     /* step arena: ZI_STEP_BYTES for the state and the decision */
+    uint64_t segments_at; /* step arena: ZI_SEGMENT_BYTES for each trained tensor */
+    uint64_t wire_at;     /* grad slot arena: one bucket cast to wire types */
     uint64_t wire_bytes;
     zero_memory memory; /* bytes of each role's arena, a multiple of pages */
 } zi_layout;

@@ -108,12 +108,25 @@ static zero_status check_scaling(const zero_engine_options *o)
     return check_flag("loss_scale_static", o->loss_scale_static);
 }
 
+static zero_status check_transport(const zero_engine_options *o)
+{
+    ZI_TRY(check_range("transport", (uint64_t)o->transport, 0, ZERO_TRANSPORT_HOST));
+    if (o->transport != ZERO_TRANSPORT_DEFAULT && o->device != ZERO_DEVICE_CUDA) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.transport is %d and options.device %d; it is for ZERO_DEVICE_CUDA",
+                (int)o->transport, (int)o->device);
+    }
+    return ZERO_OK;
+}
+
 static zero_status check(const zero_engine_options *o)
 {
     ZI_TRY(check_range("reduction", (uint64_t)o->reduction, 0, ZERO_REDUCTION_EXACT));
     ZI_TRY(check_range("accumulation", (uint64_t)o->accumulation, 0, ZERO_ACCUMULATION_LOCAL));
     ZI_TRY(check_dtypes(o));
     ZI_TRY(check_optimizer(o));
+    ZI_TRY(check_range("device", (uint64_t)o->device, 0, ZERO_DEVICE_CUDA));
+    ZI_TRY(check_transport(o));
     ZI_TRY(check_range("param_slots", o->param_slots, 0, 64));
     ZI_TRY(check_range("grad_slots", o->grad_slots, 0, 64));
     ZI_TRY(check_range("look_ahead", o->look_ahead, 0, 63));
@@ -136,6 +149,7 @@ zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_option
     ZI_TRY(check(out));
     out->struct_bytes = sizeof *out;
     out->stage = zi_stage_resolve(out->stage);
+    ZI_DEFAULT(device, ZERO_DEVICE_CPU);
     ZI_DEFAULT(accum_dtype, ZERO_DTYPE_F32);
     ZI_DEFAULT(master_dtype, ZERO_DTYPE_F32);
     ZI_DEFAULT(moment_dtype, ZERO_DTYPE_F32);

@@ -12,7 +12,7 @@
 const char *zero_role_name(zero_role role)
 {
     static const char *const names[ZERO_ROLE_COUNT] = {
-        "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots"};
+        "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots", "step"};
     return (unsigned)role < ZERO_ROLE_COUNT ? names[role] : "unknown";
 }
 
@@ -95,6 +95,7 @@ static uint32_t degree_of(const zero_sharding *s, zero_role role)
         return s->optimizer;
     case ZERO_ROLE_PARAM_SLOT:
     case ZERO_ROLE_GRAD_SLOT:
+    case ZERO_ROLE_STEP:
         break;
     }
     return 1;

@@ -9,12 +9,13 @@
 #include "core/sizes.h"
 #include "layout/sharding.h"
 
+_Static_assert(sizeof(zi_segment) <= ZI_SEGMENT_BYTES, "layout reserves too little for segments");
+
 struct zi_optim {
     zi_optim_desc desc;
     const zi_layout *layout;
     zi_optim_flat *flats;
-    zi_segment *segments; /* all flats' end to end */
-    zi_update_job *jobs;  /* by flat; no segments when frozen */
+    zi_update_job *jobs; /* by flat; no segments when frozen */
     zi_collective *publishes;
 };
 
@@ -105,8 +106,9 @@ static bool make_segment(const zi_optim *optim, uint32_t tensor, zi_segment *seg
     return true;
 }
 
-/* Two sweeps over the tensors: count each flat's segments, then write them where they belong. */
-static void make_segments(zi_optim *optim)
+/* Two sweeps over the tensors: count each flat's segments, then write them where they belong, all
+ * flats' end to end. */
+static void list_segments(zi_optim *optim, zi_segment *segments)
 {
     const zi_layout *layout = optim->layout;
     zi_segment segment;
@@ -115,7 +117,7 @@ static void make_segments(zi_optim *optim)
             optim->jobs[layout->tensors[t].flat].segment_count++;
         }
     }
-    zi_segment *next = optim->segments;
+    zi_segment *next = segments;
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         optim->jobs[f].segments = next;
         next += optim->jobs[f].segment_count;
@@ -124,10 +126,31 @@ static void make_segments(zi_optim *optim)
     for (uint32_t t = 0; t < layout->tensor_count; t++) {
         if (layout->flats[layout->tensors[t].flat].trained && make_segment(optim, t, &segment)) {
             zi_update_job *job = &optim->jobs[layout->tensors[t].flat];
-            optim->segments[(size_t)(job->segments - optim->segments) + job->segment_count++] =
-                segment;
+            segments[(size_t)(job->segments - segments) + job->segment_count++] = segment;
+            job->count = segment.offset + segment.count;
         }
     }
+}
+
+/* The jobs' segments are read on the device, so that is where they go. */
+static zero_status make_segments(zi_optim *optim)
+{
+    const zi_device *device = optim->desc.device;
+    zi_segment *segments = NULL;
+    zi_stream *host = NULL;
+    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));
+    ZI_TRY(zi_calloc(optim->layout->tensor_count, sizeof *segments, (void **)&segments));
+    list_segments(optim, segments);
+    size_t count = 0;
+    for (uint32_t f = 0; f < optim->layout->flat_count; f++) {
+        zi_update_job *job = &optim->jobs[f];
+        job->segments = (const zi_segment *)(const void *)optim->desc.segments + count;
+        count += job->segment_count;
+    }
+    const zero_status status = device->ops->copy(device->self, host, optim->desc.segments, segments,
+                                                 count * sizeof *segments);
+    zi_free(segments);
+    return status;
 }
 
 static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
@@ -136,7 +159,6 @@ static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
     ZI_TRY(zi_calloc(layout->flat_count, sizeof *optim->flats, (void **)&optim->flats));
     ZI_TRY(zi_calloc(layout->flat_count, sizeof *optim->jobs, (void **)&optim->jobs));
     ZI_TRY(zi_calloc(layout->flat_count, sizeof *optim->publishes, (void **)&optim->publishes));
-    ZI_TRY(zi_calloc(layout->tensor_count, sizeof *optim->segments, (void **)&optim->segments));
     if (layout->flat_count != 0) {
         memcpy(optim->flats, flats, layout->flat_count * sizeof *flats);
     }
@@ -145,8 +167,7 @@ static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
             make_job(optim, f);
         }
     }
-    make_segments(optim);
-    return ZERO_OK;
+    return make_segments(optim);
 }
 
 zero_status zi_optim_create(const zi_optim_desc *desc, zi_optim **out)
@@ -171,7 +192,6 @@ void zi_optim_destroy(zi_optim *optim)
         zi_free(optim->flats);
         zi_free(optim->jobs);
         zi_free(optim->publishes);
-        zi_free(optim->segments);
         zi_free(optim);
     }
 }

@@ -27,10 +27,11 @@ typedef struct zi_optim_desc {
     uint32_t rank;
     zi_group *publish; /* param -> optimizer */
     zi_stream *step_stream;
-    unsigned char *master;      /* arena of ZERO_ROLE_MASTER */
-    unsigned char *moment[2];   /* arenas of ZERO_ROLE_MOMENT1 and 2 */
-    const zi_optim_flat *flats; /* by flat; copied */
-    const zi_step_decision *decision;
+    unsigned char *master;            /* arena of ZERO_ROLE_MASTER */
+    unsigned char *moment[2];         /* arenas of ZERO_ROLE_MOMENT1 and 2 */
+    const zi_optim_flat *flats;       /* by flat; copied */
+    unsigned char *segments;          /* in the arena of ZERO_ROLE_STEP */
+    const zi_step_decision *decision; /* likewise */
     zero_stats *stats;
 } zi_optim_desc;
 

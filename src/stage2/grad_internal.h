@@ -23,6 +23,12 @@ typedef struct grad_bucket {
     zi_event *reduced;
 } grad_bucket;
 
+typedef struct grad_slot {
+    uint32_t bucket; /* that holds it; ZI_NO_INDEX: free */
+    uint32_t last;   /* that held it last: its `reduced` gates reuse */
+    uint64_t freed;  /* when: the smallest is lent first; 0: never used */
+} grad_slot;
+
 /* A flat's three reductions; the batches of a bucket's flats are neighbours. */
 typedef struct grad_batches {
     zi_collective *scatter;
@@ -39,10 +45,10 @@ struct zi_grads {
     uint32_t next;     /* bucket to be reduced next in this micro-step */
     grad_unit *units;
     grad_bucket *buckets;
-    uint32_t *slot_buckets; /* bucket in each slot, all classes end to end; ZI_NO_INDEX: free */
-    uint32_t *slot_last;    /* bucket that was in it last: its `reduced` gates reuse */
-    uint32_t *class_slots;
-    grad_batches batches; /* by position in layout->bucket_flats */
+    grad_slot *slots;      /* all classes end to end */
+    uint64_t clock;        /* of grad_slot.freed */
+    uint32_t *class_slots; /* first of a class in slots */
+    grad_batches batches;  /* by position in layout->bucket_flats */
     zi_event *consumed;
 };
 

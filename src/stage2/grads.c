@@ -22,11 +22,9 @@ static zero_status allocate(zi_grads *grads)
     }
     ZI_TRY(zi_calloc(layout->unit_count, sizeof *grads->units, (void **)&grads->units));
     ZI_TRY(zi_calloc(layout->bucket_count, sizeof *grads->buckets, (void **)&grads->buckets));
-    ZI_TRY(zi_calloc(slot_count, sizeof *grads->slot_buckets, (void **)&grads->slot_buckets));
-    ZI_TRY(zi_calloc(slot_count, sizeof *grads->slot_last, (void **)&grads->slot_last));
+    ZI_TRY(zi_calloc(slot_count, sizeof *grads->slots, (void **)&grads->slots));
     for (uint32_t i = 0; i < slot_count; i++) {
-        grads->slot_buckets[i] = ZI_NO_INDEX;
-        grads->slot_last[i] = ZI_NO_INDEX;
+        grads->slots[i] = (grad_slot){.bucket = ZI_NO_INDEX, .last = ZI_NO_INDEX};
     }
     const size_t flats = layout->flat_count;
     ZI_TRY(zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.scatter));
@@ -111,8 +109,7 @@ void zi_grads_destroy(zi_grads *grads)
     device->ops->event_destroy(device->self, grads->consumed);
     zi_free(grads->units);
     zi_free(grads->buckets);
-    zi_free(grads->slot_buckets);
-    zi_free(grads->slot_last);
+    zi_free(grads->slots);
     zi_free(grads->class_slots);
     zi_free(grads->batches.scatter);
     zi_free(grads->batches.narrow);
@@ -150,19 +147,13 @@ unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket)
 /* A free slot of the bucket's class, the longest unused first, or ZI_NO_INDEX. */
 static uint32_t free_slot(const zi_grads *grads, uint32_t class)
 {
-    const zi_device *device = grads->desc.device;
+    const grad_slot *slots = grads->slots + grads->class_slots[class];
     uint32_t found = ZI_NO_INDEX;
     for (uint32_t s = 0; s < grads->layout->grad_classes[class].slot_count; s++) {
-        const uint32_t index = grads->class_slots[class] + s;
-        if (grads->slot_buckets[index] != ZI_NO_INDEX) {
-            continue;
+        if (slots[s].bucket == ZI_NO_INDEX &&
+            (found == ZI_NO_INDEX || slots[s].freed < slots[found].freed)) {
+            found = s;
         }
-        const uint32_t last = grads->slot_last[index];
-        if (last == ZI_NO_INDEX ||
-            device->ops->event_done(device->self, grads->buckets[last].reduced)) {
-            return s;
-        }
-        found = found == ZI_NO_INDEX ? s : found;
     }
     return found;
 }
@@ -195,7 +186,7 @@ zero_status zi_grads_pass(zi_grads *grads, uint32_t unit)
 static zero_status no_slot(const zi_grads *grads, uint32_t unit, uint32_t class)
 {
     const uint32_t count = grads->layout->grad_classes[class].slot_count;
-    const uint32_t held = grads->slot_buckets[grads->class_slots[class]];
+    const uint32_t held = grads->slots[grads->class_slots[class]].bucket;
     const uint32_t flat = grads->layout->bucket_flats[grads->layout->buckets[held].flat_first];
     ZI_FAIL(ZERO_STATE,
             "unit %" PRIu32 " \"%.40s\" finds all %" PRIu32
@@ -223,14 +214,13 @@ static zero_status take_slot(zi_grads *grads, uint32_t unit, zi_stream *stream)
     if (slot == ZI_NO_INDEX) {
         return no_slot(grads, unit, class);
     }
-    const uint32_t index = grads->class_slots[class] + slot;
-    const uint32_t last = grads->slot_last[index];
-    if (last != ZI_NO_INDEX) {
-        ZI_TRY(device->ops->stream_wait(device->self, stream, grads->buckets[last].reduced,
+    grad_slot *taken = &grads->slots[grads->class_slots[class] + slot];
+    if (taken->last != ZI_NO_INDEX) {
+        ZI_TRY(device->ops->stream_wait(device->self, stream, grads->buckets[taken->last].reduced,
                                         &grads->desc.stats->grad_wait_ns));
     }
-    grads->slot_buckets[index] = bucket;
-    grads->slot_last[index] = bucket;
+    taken->bucket = bucket;
+    taken->last = bucket;
     grads->buckets[bucket].slot = slot;
     return device->ops->fill(device->self, stream, zi_grads_slot_data(grads, bucket), 0,
                              grads->layout->buckets[bucket].slot_bytes);

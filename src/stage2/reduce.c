@@ -210,11 +210,9 @@ zero_status zi_grads_reduce_next(zi_grads *grads)
     bucket_job job = {.bucket = grads->next, .place = &grads->layout->buckets[grads->next]};
     grad_bucket *bucket = &grads->buckets[job.bucket];
     zi_stream *stream = grads->desc.reduce_stream;
-    if (!ops_of(grads)->event_done(self_of(grads), bucket->reduced)) {
-        /* Its last reduction still reads the batches. */
-        ZI_TRY(ops_of(grads)->event_wait(self_of(grads), bucket->reduced,
-                                         &grads->desc.stats->grad_wait_ns));
-    }
+    /* Its last reduction may still read the batches. */
+    ZI_TRY(ops_of(grads)->issue_wait(self_of(grads), bucket->reduced,
+                                     &grads->desc.stats->grad_wait_ns));
     ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, bucket->ready, NULL));
     ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, grads->consumed, NULL));
     ZI_TRY(scatter(grads, &job));
@@ -223,7 +221,9 @@ zero_status zi_grads_reduce_next(zi_grads *grads)
     }
     ZI_TRY(ops_of(grads)->event_record(self_of(grads), bucket->reduced, stream));
     if (bucket->slot != ZI_NO_INDEX) {
-        grads->slot_buckets[grads->class_slots[job.place->grad_class] + bucket->slot] = ZI_NO_INDEX;
+        const uint32_t index = grads->class_slots[job.place->grad_class] + bucket->slot;
+        grads->slots[index].bucket = ZI_NO_INDEX;
+        grads->slots[index].freed = ++grads->clock;
         bucket->slot = ZI_NO_INDEX;
     }
     grads->next++;

@@ -215,10 +215,8 @@ static zero_status enqueue_gather(zi_params *params, uint32_t unit)
     const zi_unit_place *place = &params->layout->units[unit];
     param_unit *target = &params->units[unit];
     zi_stream *stream = params->desc.gather_stream;
-    if (!ops_of(params)->event_done(self_of(params), target->gathered)) {
-        /* An unused gather of the same unit is still on its way and reads the batch. */
-        ZI_TRY(ops_of(params)->event_wait(self_of(params), target->gathered, NULL));
-    }
+    /* An unused gather of the same unit may still be on its way and read the batch. */
+    ZI_TRY(ops_of(params)->issue_wait(self_of(params), target->gathered, NULL));
     for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
         const zi_flat *flat = &params->layout->flats[f];
         params->collectives[f] = (zi_collective){

@@ -2,6 +2,7 @@
 """What a user of the library meets: headers, symbols, documentation, an installed copy.
 
 Usage: abi.py --source DIR --build DIR --shared FILE --static FILE --cc CC [--cxx CXX] [--mpi FLAGS]
+       [--cuda FOLDER]
 One line per check; the last line is "N passed, N failed, N skipped"."""
 
 import argparse
@@ -60,6 +61,10 @@ def compiles_alone(args, name, compiler, standard):
             raise Skip("no MPI")
         # MPI's own headers are somebody else's: no warnings out of them.
         flags = [re.sub(r"^-I", "-isystem", flag) for flag in args.mpi.split()]
+    if name == "cuda.h":
+        if not args.cuda:
+            raise Skip("the CUDA toolkit is not in this build")
+        flags = [f"-isystem{args.cuda}"]
     language = "c++" if standard.startswith("c++") else "c"
     text = f"#include <zero/{name}>\n" * 2 + "int main(void) { return 0; }\n"
     command = [*compiler.split(), f"-std={standard}", *WARNINGS, f"-I{args.source}/include"]
@@ -70,7 +75,7 @@ def declared(args):
     """Functions that the headers export."""
     names = []
     for name in headers(args):
-        if name == "mpi.h" and not args.mpi:
+        if (name == "mpi.h" and not args.mpi) or (name == "cuda.h" and not args.cuda):
             continue
         with open(f"{args.source}/include/zero/{name}", encoding="utf-8") as file:
             text = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.DOTALL)
@@ -186,6 +191,7 @@ def main():
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--cxx", default="")
     parser.add_argument("--mpi", default="")
+    parser.add_argument("--cuda", default="")
     args = parser.parse_args()
     counts = {"ok": 0, "FAILED": 0, "skip": 0}
     for name, check, arguments in checks(args):

@@ -19,13 +19,16 @@
 #define GUARD_BYTES ((size_t)256)
 #define GUARD_BYTE 0x5a
 
+/* Largest world under test. */
+#define CONF_RANKS_MAX 512
+
 /* A group under test and this rank's two buffers. */
 typedef struct conf {
     zero_world *world;
     zi_group *group;
     zi_stream *host;
-    uint32_t members[ZI_RANKS_MAX];
-    uint32_t sorted[ZI_RANKS_MAX]; /* group ranks by world rank */
+    uint32_t members[CONF_RANKS_MAX];
+    uint32_t sorted[CONF_RANKS_MAX]; /* group ranks by world rank */
     uint32_t size;
     bool plain; /* buffers from malloc, not from the world */
     size_t bytes;
@@ -49,6 +52,7 @@ static inline void conf_members_all(conf *test, zero_world *world)
 {
     test->world = world;
     test->size = zero_world_size(world);
+    CHECK(test->size <= CONF_RANKS_MAX);
     for (uint32_t i = 0; i < test->size; i++) {
         test->members[i] = i;
     }
@@ -60,7 +64,8 @@ static inline void conf_open(conf *test, size_t bytes, const char *name)
     zi_comm *comm = test->world->comm;
     zi_device *device = &test->world->device;
     test->bytes = zi_align_up(bytes + GUARD_BYTES, ZI_PAGE_BYTES);
-    CHECK_OK(comm->ops->group_create(comm, device, test->members, test->size, name, &test->group));
+    CHECK_OK(comm->ops->group_create(comm, &test->world->kernels, test->members, test->size, name,
+                                     &test->group));
     CHECK_OK(device->ops->stream_wrap(device->self, zero_stream_host(), &test->host));
     if (test->plain) {
         test->send = calloc(1, test->bytes);
@@ -569,6 +574,34 @@ static inline zero_status case_memory(zero_world *world, void *user)
     return ZERO_OK;
 }
 
+/* A few collectives of each kind, for worlds so large that every form would take too long. */
+static inline zero_status case_many(zero_world *world, void *user)
+{
+    (void)user;
+    static const conf_shape shapes[] = {
+        {ZI_ALL_GATHER, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, 65, 0, 0, 0, 1},
+        {ZI_REDUCE_SCATTER, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 3, ZI_COLLECTIVE_EXACT, 0, 5, 1},
+        {ZI_ALL_REDUCE, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, 65, ZI_COLLECTIVE_EXACT, 0, 0, 1},
+    };
+    const uint32_t size = zero_world_size(world);
+    for (int plain = 0; plain < 2; plain++) {
+        conf test = {.plain = plain == 1};
+        conf_members_all(&test, world);
+        conf_open(&test, 65 * sizeof(float) * size, "many");
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+            conf_run(&test, shapes[i]);
+        }
+        conf_close(&test);
+    }
+    const uint32_t mine = zero_world_rank(world) * 7 + 1;
+    uint32_t seen[CONF_RANKS_MAX];
+    CHECK_OK(zero_world_gather(world, &mine, seen, sizeof mine));
+    for (uint32_t i = 0; i < size; i++) {
+        CHECK_EQ(seen[i], i * 7 + 1);
+    }
+    return ZERO_OK;
+}
+
 /* The last rank aborts while the others wait; ends the world. */
 static inline zero_status case_abort(zero_world *world, void *user)
 {
@@ -588,6 +621,7 @@ static inline zero_status case_abort(zero_world *world, void *user)
     CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, words);
     CHECK((zi_clock_ns() - start_ns) / 1000000 < 5000);
     CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, words);
+    CHECK_FAILS(world->comm->ops->check(world->comm), ZERO_COMM, words);
     return ZERO_OK;
 }
 

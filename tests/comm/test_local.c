@@ -4,6 +4,7 @@
 static const uint32_t worlds[] = {1, 2, 3, 4, 5, 8};
 #define WORLDS (sizeof worlds / sizeof worlds[0])
 #define LONG_MS 60000
+#define MANY 300
 
 static void run_everywhere(zero_rank_fn fn)
 {
@@ -92,25 +93,18 @@ TEST(self)
 static zero_status look_around(zero_world *world, void *user)
 {
     uint32_t *seen = user;
-    CHECK_EQ(zero_world_size(world), 128);
-    CHECK_EQ(zero_world_local_size(world), 128);
+    CHECK_EQ(zero_world_size(world), MANY);
+    CHECK_EQ(zero_world_local_size(world), MANY);
     CHECK(strcmp(zero_world_backend(world), "local") == 0);
     seen[zero_world_rank(world)]++;
-    conf test = {.world = world};
-    conf_members_all(&test, world);
-    conf_open(&test, 65 * sizeof(float) * test.size, "many");
-    conf_run(&test, (conf_shape){ZI_ALL_GATHER, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, 65, 0, 0, 0, 1});
-    conf_run(&test, (conf_shape){ZI_REDUCE_SCATTER, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 3, 0, 0, 5, 1});
-    conf_run(&test, (conf_shape){ZI_ALL_REDUCE, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, 65, 0, 0, 0, 1});
-    conf_close(&test);
-    return ZERO_OK;
+    return case_many(world, NULL);
 }
 
 TEST(many_ranks)
 {
-    uint32_t seen[128] = {0};
-    CHECK_OK(zero_world_run(128, LONG_MS, look_around, seen));
-    for (uint32_t i = 0; i < 128; i++) {
+    uint32_t seen[MANY] = {0};
+    CHECK_OK(zero_world_run(MANY, LONG_MS, look_around, seen));
+    for (uint32_t i = 0; i < MANY; i++) {
         CHECK_EQ(seen[i], 1);
     }
 }

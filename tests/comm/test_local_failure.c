@@ -25,8 +25,8 @@ static zero_status small_life(zero_world *world, void *user)
     zi_comm *comm = world->comm;
     zi_group *groups[2] = {NULL, NULL};
     void *pieces[PIECES] = {NULL, NULL};
-    uint32_t members[ZI_RANKS_MAX];
-    uint32_t half[ZI_RANKS_MAX];
+    uint32_t members[CONF_RANKS_MAX];
+    uint32_t half[CONF_RANKS_MAX];
     uint32_t half_size = 0;
     for (uint32_t i = 0; i < comm->size; i++) {
         members[i] = i;
@@ -35,9 +35,10 @@ static zero_status small_life(zero_world *world, void *user)
         }
     }
     zero_status status =
-        comm->ops->group_create(comm, &world->device, members, comm->size, "all", &groups[0]);
+        comm->ops->group_create(comm, &world->kernels, members, comm->size, "all", &groups[0]);
     if (status == ZERO_OK) {
-        status = comm->ops->group_create(comm, &world->device, half, half_size, "half", &groups[1]);
+        status =
+            comm->ops->group_create(comm, &world->kernels, half, half_size, "half", &groups[1]);
     }
     for (int i = 0; i < PIECES && status == ZERO_OK; i++) {
         status = comm->ops->memory_alloc(comm, BYTES, &pieces[i]);
@@ -177,12 +178,12 @@ static zero_status one_group_fails(zero_world *world, void *user)
     zi_comm *comm = world->comm;
     zi_group *group = NULL;
     if (comm->rank == 0) {
-        CHECK_OK(comm->ops->group_create(comm, &world->device, members, 2, "pair", &group));
+        CHECK_OK(comm->ops->group_create(comm, &world->kernels, members, 2, "pair", &group));
     }
     CHECK_OK(zero_world_barrier(world));
     if (comm->rank == 1) {
         zi_fault_arm(ZI_FAULT_ALLOC, 1);
-        CHECK_FAILS(comm->ops->group_create(comm, &world->device, members, 2, "pair", &group),
+        CHECK_FAILS(comm->ops->group_create(comm, &world->kernels, members, 2, "pair", &group),
                     ZERO_OUT_OF_MEMORY, "bookkeeping");
         CHECK(group == NULL);
         zi_fault_arm(ZI_FAULT_ALLOC, 0);
@@ -257,9 +258,9 @@ static zero_status one_gives_up(zero_world *world, void *user)
     zi_group *group = NULL;
     const uint32_t members[2] = {0, size - 1};
     if (zero_world_rank(world) == 0 && size > 2) {
-        CHECK_FAILS(
-            world->comm->ops->group_create(world->comm, &world->device, members, 2, "late", &group),
-            ZERO_COMM, words);
+        CHECK_FAILS(world->comm->ops->group_create(world->comm, &world->kernels, members, 2, "late",
+                                                   &group),
+                    ZERO_COMM, words);
     }
     atomic_fetch_add(heard, 1);
     return ZERO_COMM;
@@ -379,8 +380,7 @@ TEST(gather_sizes)
 
 TEST(bad_arguments)
 {
-    CHECK_FAILS(zero_world_run(0, 0, small_life, NULL), ZERO_INVALID_ARGUMENT, "rank_count 0");
-    CHECK_FAILS(zero_world_run(257, 0, small_life, NULL), ZERO_INVALID_ARGUMENT, "rank_count 257");
+    CHECK_FAILS(zero_world_run(0, 0, small_life, NULL), ZERO_INVALID_ARGUMENT, "rank_count is 0");
     CHECK_FAILS(zero_world_run(2, 0, NULL, NULL), ZERO_INVALID_ARGUMENT, "fn is NULL");
 }
 

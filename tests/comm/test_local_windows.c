@@ -20,9 +20,11 @@ typedef struct stage_play {
     uint32_t size;
     zi_peer_block *block;
     size_t block_bytes;
-    unsigned char *window[RANKS];
+    unsigned char *window; /* a part of WINDOW_BYTES for each rank */
     uint32_t freed;
 } stage_play;
+
+static const uint32_t all_ranks[RANKS] = {0, 1, 2, 3};
 
 static void block_free(void *owner, zi_peer_block *block)
 {
@@ -31,28 +33,30 @@ static void block_free(void *owner, zi_peer_block *block)
     __atomic_fetch_add(&play->freed, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Build this rank's view of the world: the first rank makes the block, each its window. */
+/* Build this rank's view of the world: the first rank makes the block and the window. */
 static void enter(stage_play *play, zero_world *world, zi_peer_space *space, conf *test)
 {
     const uint32_t me = zero_world_rank(world);
-    CHECK_OK(zi_pages_alloc(WINDOW_BYTES, (void **)&play->window[me]));
     if (me == 0) {
+        CHECK_OK(zi_pages_alloc(play->size * WINDOW_BYTES, (void **)&play->window));
         play->block_bytes = zi_peer_block_bytes(play->size, play->where.stage_bytes);
         CHECK_OK(zi_pages_alloc(play->block_bytes, (void **)&play->block));
         zi_peer_block_init(play->block, play->size, play->where.stage_bytes);
     }
     CHECK_OK(zero_world_barrier(world));
+    unsigned char *own = play->window + me * WINDOW_BYTES;
     space->world_rank = me;
-    space->window_count = 2;
-    space->windows[0].bytes = 64;
-    space->windows[1].bytes = WINDOW_BYTES;
+    space->part = me;
+    space->ranks = all_ranks;
+    space->rank_count = play->size;
+    space->window_count = 2; /* the first is free */
+    space->windows[1] = (zi_peer_window){.bytes = WINDOW_BYTES, .base = play->window};
     conf_members_all(test, world);
     for (uint32_t i = 0; i < play->size; i++) {
         test->members[i] = (i + 1) % play->size;
         test->sorted[test->members[i]] = i;
-        space->windows[1].base[i] = play->window[i];
     }
-    const zi_peer_group_desc desc = {.device = &world->device,
+    const zi_peer_group_desc desc = {.kernels = &world->kernels,
                                      .block = play->block,
                                      .space = space,
                                      .members = test->members,
@@ -65,9 +69,8 @@ static void enter(stage_play *play, zero_world *world, zi_peer_space *space, con
     CHECK_OK(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &test->host));
     const unsigned inside = play->where.inside[me];
     test->bytes = BUFFER_BYTES;
-    test->send = (inside & 1) != 0 ? play->window[me] + 64 : calloc(1, BUFFER_BYTES);
-    test->recv = (inside & 2) != 0 ? play->window[me] + WINDOW_BYTES - BUFFER_BYTES
-                                   : calloc(1, BUFFER_BYTES);
+    test->send = (inside & 1) != 0 ? own + 64 : calloc(1, BUFFER_BYTES);
+    test->recv = (inside & 2) != 0 ? own + WINDOW_BYTES - BUFFER_BYTES : calloc(1, BUFFER_BYTES);
     CHECK(test->send != NULL && test->recv != NULL);
 }
 
@@ -83,8 +86,8 @@ static void leave(stage_play *play, zero_world *world, conf *test)
     }
     CHECK_OK(zero_world_barrier(world));
     CHECK_EQ(play->freed, play->size);
-    zi_pages_free(play->window[me], WINDOW_BYTES);
     if (me == 0) {
+        zi_pages_free(play->window, play->size * WINDOW_BYTES);
         zi_pages_free(play->block, play->block_bytes);
     }
 }

@@ -155,7 +155,7 @@ static zero_status case_own_order(zero_world *world, void *user)
             CHECK(!signbit(recv[i]));
         }
     }
-    uint32_t all[ZI_RANKS_MAX];
+    uint32_t all[CONF_RANKS_MAX];
     CHECK_OK(zero_world_gather(world, &recv[COUNT - 1], all, sizeof all[0]));
     for (uint32_t rank = 1; rank < test.size; rank++) {
         CHECK_EQ(all[rank], all[0]);

@@ -6,16 +6,16 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
-#include "comm/peer/peer_copy.h"
 #include "comm/shm/shared_file.h"
 #include "comm/shm/shm_comm.h"
 #include "comm/world.h"
 #include "conformance.h"
 #include "core/fault.h"
 #include "core/hash.h"
+#include "device/cpu/cpu_copy.h"
 
 #define LONG_MS 60000
-#define RANKS_MAX 8
+#define MANY 300
 
 /* What one process does; its environment says which rank it is. */
 typedef void (*rank_main)(uint32_t rank, void *user);
@@ -78,7 +78,8 @@ static int end_of(pid_t child)
 
 static void run_ranks(uint32_t size, rank_main fn, void *user)
 {
-    pid_t children[RANKS_MAX];
+    pid_t children[MANY];
+    CHECK(size <= MANY);
     for (uint32_t i = 0; i < size; i++) {
         children[i] = start_rank(size - 1 - i, size, fn, user);
     }
@@ -219,6 +220,14 @@ TEST(late)
     case_run run = {case_late, 500};
     run_ranks(2, run_case, &run);
     run_ranks(4, run_case, &run);
+}
+
+/* More processes than a page of the shared file has lines for. */
+TEST(many_ranks)
+{
+    case_run run = {case_many, LONG_MS};
+    run_ranks(MANY, run_case, &run);
+    CHECK_EQ(names_left(), 0);
 }
 
 /* The backend itself with one rank. */
@@ -375,6 +384,41 @@ TEST(two_jobs_of_one_name)
     /* The first job is none the worse. */
     const pid_t other = start_rank(1, 2, join_and_meet, NULL);
     CHECK_EQ(end_of(other), 0);
+    CHECK_EQ(end_of(first), 0);
+    CHECK_EQ(names_left(), 0);
+}
+
+/* Under one name as a world of two whose rank 0 waits: worlds of another size, one that has fewer
+ * lines in the file and one that has more than the file is long. */
+static void come_with_another_size(uint32_t rank, void *user)
+{
+    zi_shm_place place = {.rank = rank};
+    (void)snprintf(place.name, sizeof place.name, "%s", (const char *)user);
+    for (place.size = 3; place.size <= MANY; place.size += MANY - 3) {
+        zi_comm *comm = NULL;
+        if (rank == 0) {
+            CHECK_FAILS(zi_shm_comm_create(&place, LONG_MS, &comm), ZERO_STATE, "runs a job");
+        } else {
+            CHECK_FAILS(zi_shm_comm_create(&place, 200, &comm), ZERO_TIMEOUT, "rank 0 did not");
+        }
+        CHECK(comm == NULL);
+    }
+}
+
+TEST(worlds_of_other_sizes)
+{
+    char name[64];
+    char run[32];
+    run_id(run, sizeof run);
+    meeting_name(test_port(), run, 2, name);
+    const pid_t first = start_rank(0, 2, join_and_meet, NULL);
+    await_name(name);
+    const pid_t maker = start_rank(0, 2, come_with_another_size, name);
+    const pid_t joiner = start_rank(1, 2, come_with_another_size, name);
+    CHECK_EQ(end_of(maker), 0);
+    CHECK_EQ(end_of(joiner), 0);
+    const pid_t second = start_rank(1, 2, join_and_meet, NULL);
+    CHECK_EQ(end_of(second), 0);
     CHECK_EQ(end_of(first), 0);
     CHECK_EQ(names_left(), 0);
 }
@@ -611,6 +655,37 @@ TEST(every_allocation)
     }
 }
 
+/* Rank 1 has no memory for its side of a group and goes on living: rank 0 hears of it at once. */
+static void lack_memory_for_a_group(uint32_t rank, void *user)
+{
+    (void)user;
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    zi_comm *comm = world->comm;
+    zi_group *group = NULL;
+    const uint32_t both[2] = {0, 1};
+    if (rank == 1) {
+        zi_fault_arm(ZI_FAULT_ALLOC, 1);
+        CHECK_FAILS(comm->ops->group_create(comm, &world->kernels, both, 2, "pair", &group),
+                    ZERO_OUT_OF_MEMORY, "bookkeeping");
+        CHECK(group == NULL);
+        zi_fault_arm(ZI_FAULT_ALLOC, 0);
+    } else {
+        zi_stream *host = NULL;
+        CHECK_OK(comm->ops->group_create(comm, &world->kernels, both, 2, "pair", &group));
+        CHECK_OK(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &host));
+        CHECK_FAILS(zi_group_submit(group, host, NULL, 0), ZERO_COMM, "rank 1: the host has no");
+    }
+    zi_group_destroy(group);
+    CHECK_OK(zero_world_barrier(world));
+    zero_world_destroy(world);
+}
+
+TEST(group_failure_is_told)
+{
+    run_ranks(2, lack_memory_for_a_group, NULL);
+}
+
 /* Ranks that make other groups than the rest. */
 static void other_groups(uint32_t rank, void *user)
 {
@@ -619,7 +694,7 @@ static void other_groups(uint32_t rank, void *user)
     CHECK_OK(zero_world_create_launched(300, &world));
     zi_group *group = NULL;
     const uint32_t both[2] = {0, 1};
-    CHECK_FAILS(world->comm->ops->group_create(world->comm, &world->device, both, 2,
+    CHECK_FAILS(world->comm->ops->group_create(world->comm, &world->kernels, both, 2,
                                                rank == 0 ? "gather" : "reduce", &group),
                 ZERO_MISMATCH, "'gather'");
     CHECK(group == NULL);
@@ -634,7 +709,7 @@ TEST(other_group)
 /* Copies around the length from which they bypass the caches, from and to any alignment. */
 TEST(long_copies)
 {
-    const size_t room = ZI_PEER_COPY_FAR + 4096;
+    const size_t room = ZI_CPU_COPY_FAR + 4096;
     unsigned char *source = malloc(room);
     unsigned char *target = malloc(room);
     CHECK(source != NULL && target != NULL);
@@ -644,9 +719,9 @@ TEST(long_copies)
     for (size_t k = 0; k < 40; k++) {
         const size_t from = k * 7 % 130;
         const size_t to = k * 13 % 70;
-        const size_t bytes = ZI_PEER_COPY_FAR - 3 + k * 17 % 200;
+        const size_t bytes = ZI_CPU_COPY_FAR - 3 + k * 17 % 200;
         memset(target, GUARD_BYTE, room);
-        zi_peer_copy(target + to, source + from, bytes);
+        zi_cpu_copy(target + to, source + from, bytes);
         CHECK_BYTES(target + to, source + from, bytes);
         for (size_t i = 0; i < 64; i++) {
             CHECK(i >= to || target[to - 1 - i] == GUARD_BYTE);

@@ -250,16 +250,16 @@ static void compute(void)
 static zero_status slow_forward(const toy_trainer *trainer)
 {
     for (uint32_t u = 0; u < UNITS; u++) {
-        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_FORWARD, zero_stream_host()));
+        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_FORWARD, toy_stream()));
         compute();
-        TOY_TRY(zero_unit_release(trainer->engine, u, zero_stream_host()));
+        TOY_TRY(zero_unit_release(trainer->engine, u, toy_stream()));
     }
     return ZERO_OK;
 }
 
 static zero_status slow_backward(toy_trainer *trainer)
 {
-    const zero_stream host = zero_stream_host();
+    const zero_stream host = toy_stream();
     for (uint32_t u = UNITS; u-- > 0;) {
         TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_BACKWARD, host));
         TOY_TRY(zero_unit_grad_acquire(trainer->engine, u, host));

@@ -203,13 +203,12 @@ static void check_poisoned(zero_engine *engine, const char *first)
     zero_view view;
     uint64_t shard_first = 0;
     CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_POISONED, first);
-    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, zero_stream_host()), ZERO_POISONED,
-                first);
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream()), ZERO_POISONED, first);
     CHECK_FAILS(zero_tensor_data(engine, 0, &view), ZERO_POISONED, first);
     CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &shard_first, &view), ZERO_POISONED,
                 first);
     const zero_step_params params = zero_step_params_init();
-    CHECK_FAILS(zero_step(engine, &params, zero_stream_host()), ZERO_POISONED, first);
+    CHECK_FAILS(zero_step(engine, &params, toy_stream()), ZERO_POISONED, first);
 }
 
 /* The others: train on until it cannot go on. */

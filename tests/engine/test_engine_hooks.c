@@ -63,14 +63,30 @@ static void compare_everywhere(toy_step_fn unusual, toy_step_fn plain, uint32_t 
 /* Forward of a unit in the given pass without its gradient. */
 static zero_status look(toy_trainer *trainer, uint32_t unit, zero_pass pass)
 {
-    TOY_TRY(zero_unit_acquire(trainer->engine, unit, pass, zero_stream_host()));
+    TOY_TRY(zero_unit_acquire(trainer->engine, unit, pass, toy_stream()));
     TOY_TRY(toy_read(trainer, unit));
-    return zero_unit_release(trainer->engine, unit, zero_stream_host());
+    return zero_unit_release(trainer->engine, unit, toy_stream());
 }
 
 static uint32_t units_of(const toy_trainer *trainer)
 {
     return trainer->run->model->unit_count;
+}
+
+static zero_status forward_all(toy_trainer *trainer)
+{
+    for (uint32_t u = 0; u < units_of(trainer); u++) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    return ZERO_OK;
+}
+
+static zero_status backward_all(toy_trainer *trainer)
+{
+    for (uint32_t u = units_of(trainer); u-- > 0;) {
+        TOY_TRY(toy_backward(trainer, u));
+    }
+    return ZERO_OK;
 }
 
 /* All micro-steps by `micro`, then the update. */
@@ -84,9 +100,18 @@ static zero_status step_of(toy_trainer *trainer, toy_step_fn micro)
     return toy_update(trainer);
 }
 
+/* Defines the step `name`, each of whose micro-steps does what follows. */
+#define MICRO_STEPS(name)                                  \
+    static zero_status name##_micro(toy_trainer *trainer); \
+    static zero_status name(toy_trainer *trainer)          \
+    {                                                      \
+        return step_of(trainer, name##_micro);             \
+    }                                                      \
+    static zero_status name##_micro(toy_trainer *trainer)
+
 /* ---- the same unit more than once ---- */
 
-static zero_status three_times_micro(toy_trainer *trainer)
+MICRO_STEPS(three_times)
 {
     for (uint32_t u = 0; u < units_of(trainer); u++) {
         for (int i = 0; i < 3; i++) {
@@ -102,34 +127,19 @@ static zero_status three_times_micro(toy_trainer *trainer)
     return ZERO_OK;
 }
 
-static zero_status three_times(toy_trainer *trainer)
-{
-    return step_of(trainer, three_times_micro);
-}
-
 TEST(unit_acquired_three_times_in_a_pass)
 {
     compare_everywhere(three_times, toy_step, 2, 2);
 }
 
 /* Units 1 and 3 again after everything else: a shared layer. */
-static zero_status come_back_micro(toy_trainer *trainer)
+MICRO_STEPS(come_back)
 {
-    for (uint32_t u = 0; u < units_of(trainer); u++) {
-        TOY_TRY(toy_forward(trainer, u));
-    }
+    TOY_TRY(forward_all(trainer));
     TOY_TRY(toy_forward(trainer, 1));
     TOY_TRY(toy_forward(trainer, 3));
     TOY_TRY(toy_forward(trainer, 1));
-    for (uint32_t u = units_of(trainer); u-- > 0;) {
-        TOY_TRY(toy_backward(trainer, u));
-    }
-    return ZERO_OK;
-}
-
-static zero_status come_back(toy_trainer *trainer)
-{
-    return step_of(trainer, come_back_micro);
+    return backward_all(trainer);
 }
 
 TEST(unit_acquired_again_after_others)
@@ -137,9 +147,9 @@ TEST(unit_acquired_again_after_others)
     compare_everywhere(come_back, toy_step, 2, 2);
 }
 
-static zero_status nested_micro(toy_trainer *trainer)
+MICRO_STEPS(nested)
 {
-    const zero_stream host = zero_stream_host();
+    const zero_stream host = toy_stream();
     for (uint32_t u = 0; u < units_of(trainer); u++) {
         TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_FORWARD, host));
         TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_FORWARD, host));
@@ -160,34 +170,22 @@ static zero_status nested_micro(toy_trainer *trainer)
     return ZERO_OK;
 }
 
-static zero_status nested(toy_trainer *trainer)
-{
-    return step_of(trainer, nested_micro);
-}
-
 TEST(acquires_nest_and_overlap)
 {
     compare_everywhere(nested, toy_step, 2, 4);
 }
 
 /* The embedding stays acquired from the first use to the last. */
-static zero_status hold_first_micro(toy_trainer *trainer)
+MICRO_STEPS(hold_first)
 {
-    const zero_stream host = zero_stream_host();
+    const zero_stream host = toy_stream();
     TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_FORWARD, host));
     for (uint32_t u = 1; u < units_of(trainer); u++) {
         TOY_TRY(toy_forward(trainer, u));
     }
-    for (uint32_t u = units_of(trainer); u-- > 0;) {
-        TOY_TRY(toy_backward(trainer, u));
-    }
+    TOY_TRY(backward_all(trainer));
     TOY_TRY(toy_read(trainer, 0));
     return zero_unit_release(trainer->engine, 0, host);
-}
-
-static zero_status hold_first(toy_trainer *trainer)
-{
-    return step_of(trainer, hold_first_micro);
 }
 
 TEST(unit_held_through_forward_and_backward)
@@ -197,11 +195,9 @@ TEST(unit_held_through_forward_and_backward)
 
 /* ---- recomputation ---- */
 
-static zero_status recompute_micro(toy_trainer *trainer)
+MICRO_STEPS(recompute)
 {
-    for (uint32_t u = 0; u < units_of(trainer); u++) {
-        TOY_TRY(toy_forward(trainer, u));
-    }
+    TOY_TRY(forward_all(trainer));
     /* Two units a checkpoint: forward of both again, then backward of both. */
     for (uint32_t end = units_of(trainer); end > 0; end -= end > 1 ? 2 : 1) {
         const uint32_t start = end > 1 ? end - 2 : 0;
@@ -213,11 +209,6 @@ static zero_status recompute_micro(toy_trainer *trainer)
         }
     }
     return ZERO_OK;
-}
-
-static zero_status recompute(toy_trainer *trainer)
-{
-    return step_of(trainer, recompute_micro);
 }
 
 TEST(recomputation_inside_backward)
@@ -252,42 +243,36 @@ static zero_status omitting_micro(toy_trainer *trainer, omission_fn of, bool exp
     return ZERO_OK;
 }
 
-#define OMITTING(name)                                         \
-    static zero_status name##_micro(toy_trainer *trainer)      \
-    {                                                          \
-        return omitting_micro(trainer, name##_of, false);      \
-    }                                                          \
-    static zero_status name##_zero_micro(toy_trainer *trainer) \
-    {                                                          \
-        return omitting_micro(trainer, name##_of, true);       \
-    }                                                          \
-    static zero_status name(toy_trainer *trainer)              \
-    {                                                          \
-        return step_of(trainer, name##_micro);                 \
-    }                                                          \
-    static zero_status name##_zero(toy_trainer *trainer)       \
-    {                                                          \
-        return step_of(trainer, name##_zero_micro);            \
-    }
+/* Defines two steps: `name`, in which a rank leaves out what follows, and name_zero, in which it
+ * gives explicit zeros instead. */
+#define OMITTING(name)                                                    \
+    static omission name##_of(const toy_trainer *trainer, uint32_t unit); \
+    MICRO_STEPS(name)                                                     \
+    {                                                                     \
+        return omitting_micro(trainer, name##_of, false);                 \
+    }                                                                     \
+    MICRO_STEPS(name##_zero)                                              \
+    {                                                                     \
+        return omitting_micro(trainer, name##_of, true);                  \
+    }                                                                     \
+    static omission name##_of(const toy_trainer *trainer, uint32_t unit)
 
-static omission never_backward_of(const toy_trainer *trainer, uint32_t unit)
+OMITTING(never_backward)
 {
     (void)trainer;
     return unit == 1 ? NO_BACKWARD : unit == 3 ? NO_GRADIENT : ALL_DONE;
 }
-OMITTING(never_backward)
 
 TEST(unit_whose_backward_never_fires)
 {
     compare_everywhere(never_backward, never_backward_zero, 2, 2);
 }
 
-static omission never_used_of(const toy_trainer *trainer, uint32_t unit)
+OMITTING(never_used)
 {
     (void)trainer;
     return unit == 3 ? NOT_AT_ALL : ALL_DONE;
 }
-OMITTING(never_used)
 
 TEST(unit_that_nobody_uses)
 {
@@ -295,11 +280,10 @@ TEST(unit_that_nobody_uses)
 }
 
 /* Used in even steps only: an older gradient would show in odd ones. */
-static omission even_steps_of(const toy_trainer *trainer, uint32_t unit)
+OMITTING(even_steps)
 {
     return unit == 1 && trainer->step % 2 == 1 ? NOT_AT_ALL : ALL_DONE;
 }
-OMITTING(even_steps)
 
 TEST(gradient_is_never_from_an_older_step)
 {
@@ -308,12 +292,11 @@ TEST(gradient_is_never_from_an_older_step)
 }
 
 /* First used in the second micro-step of odd steps, after a step that filled its memory. */
-static omission later_micro_of(const toy_trainer *trainer, uint32_t unit)
+OMITTING(later_micro)
 {
     const bool late = (unit == 1 || unit == 0) && trainer->step % 2 == 1 && trainer->micro == 0;
     return late ? NOT_AT_ALL : ALL_DONE;
 }
-OMITTING(later_micro)
 
 TEST(first_use_at_a_later_micro_step)
 {
@@ -321,11 +304,10 @@ TEST(first_use_at_a_later_micro_step)
 }
 
 /* Experts: every rank uses other units. */
-static omission experts_of(const toy_trainer *trainer, uint32_t unit)
+OMITTING(experts)
 {
     return unit % trainer->ranks == trainer->rank ? NOT_AT_ALL : ALL_DONE;
 }
-OMITTING(experts)
 
 TEST(ranks_skip_different_units)
 {
@@ -335,11 +317,10 @@ TEST(ranks_skip_different_units)
 
 /* Nobody uses unit 3 for two steps, so its place in the order may be forgotten; then rank 0 alone
  * does. */
-static omission returns_of(const toy_trainer *trainer, uint32_t unit)
+OMITTING(returns)
 {
     return unit == 3 && (trainer->step < 2 || trainer->rank != 0) ? NOT_AT_ALL : ALL_DONE;
 }
-OMITTING(returns)
 
 TEST(unit_comes_back_on_one_rank)
 {
@@ -347,7 +328,7 @@ TEST(unit_comes_back_on_one_rank)
 }
 
 /* Whatever comes to a rank's mind: all kinds of omissions, other ones each time. */
-static omission by_chance_of(const toy_trainer *trainer, uint32_t unit)
+OMITTING(by_chance)
 {
     uint64_t word =
         test_seed + unit + 64 * trainer->rank + 4096 * trainer->micro + 65536 * trainer->step;
@@ -355,7 +336,6 @@ static omission by_chance_of(const toy_trainer *trainer, uint32_t unit)
     word = (word ^ (word >> 27)) * UINT64_C(0x94D049BB133111EB);
     return (omission)(word >> 40 & 3);
 }
-OMITTING(by_chance)
 
 TEST(ranks_skip_by_chance)
 {
@@ -364,11 +344,10 @@ TEST(ranks_skip_by_chance)
 }
 
 /* Rank 1 has no work at all, and only rank 0 uses the embedding. */
-static omission lazy_rank_of(const toy_trainer *trainer, uint32_t unit)
+OMITTING(lazy_rank)
 {
     return trainer->rank == 1 || (unit == 0 && trainer->rank != 0) ? NOT_AT_ALL : ALL_DONE;
 }
-OMITTING(lazy_rank)
 
 TEST(rank_without_work)
 {
@@ -376,7 +355,7 @@ TEST(rank_without_work)
 }
 
 /* From step 5 on the units come in another order. */
-static zero_status rotated_micro(toy_trainer *trainer)
+MICRO_STEPS(rotated)
 {
     const uint32_t units = units_of(trainer);
     const uint32_t shift = trainer->step >= 5 ? 3 : 0;
@@ -387,11 +366,6 @@ static zero_status rotated_micro(toy_trainer *trainer)
         TOY_TRY(toy_backward(trainer, (i + shift) % units));
     }
     return ZERO_OK;
-}
-
-static zero_status rotated(toy_trainer *trainer)
-{
-    return step_of(trainer, rotated_micro);
 }
 
 /* Units of one size compete for the same slots, held and let go at other times on every rank. */
@@ -447,20 +421,13 @@ TEST(order_changes_at_step_5)
     compare_everywhere(rotated, toy_step, 2, 2);
 }
 
-static zero_status backward_ahead_micro(toy_trainer *trainer)
+MICRO_STEPS(backward_ahead)
 {
-    for (uint32_t u = 0; u < units_of(trainer); u++) {
-        TOY_TRY(toy_forward(trainer, u));
-    }
+    TOY_TRY(forward_all(trainer));
     for (uint32_t u = 0; u < units_of(trainer); u++) {
         TOY_TRY(toy_backward(trainer, u));
     }
     return ZERO_OK;
-}
-
-static zero_status backward_ahead(toy_trainer *trainer)
-{
-    return step_of(trainer, backward_ahead_micro);
 }
 
 TEST(backward_in_the_order_of_forward)

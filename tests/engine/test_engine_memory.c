@@ -45,23 +45,22 @@ static zero_status compare_to_plan(zero_world *world, const toy_run *run)
     return ZERO_OK;
 }
 
+static zero_status compare_both(zero_world *world, const toy_run *given, void *user)
+{
+    (void)user;
+    TOY_TRY(compare_to_plan(world, given));
+    toy_run run = *given;
+    run.options.grad_dtype = ZERO_DTYPE_F32;
+    run.options.wire_dtype = ZERO_DTYPE_BF16;
+    run.options.accumulation = ZERO_ACCUMULATION_LOCAL;
+    run.options.grad_group = 0;
+    run.options.optimizer_group = 0;
+    return compare_to_plan(world, &run);
+}
+
 static zero_status all_ways(zero_world *world, void *user)
 {
-    const toy_run *given = user;
-    toy_sharding ways[16];
-    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
-    for (uint32_t w = 0; w < count; w++) {
-        toy_run run = *given;
-        toy_sharding_apply(&ways[w], &run.options);
-        TOY_TRY(compare_to_plan(world, &run));
-        run.options.grad_dtype = ZERO_DTYPE_F32;
-        run.options.wire_dtype = ZERO_DTYPE_BF16;
-        run.options.accumulation = ZERO_ACCUMULATION_LOCAL;
-        run.options.grad_group = 0;
-        run.options.optimizer_group = 0;
-        TOY_TRY(compare_to_plan(world, &run));
-    }
-    return ZERO_OK;
+    return toy_each_way(world, user, compare_both, NULL);
 }
 
 TEST(measured_bytes_are_the_plan)

@@ -15,20 +15,50 @@ typedef struct given {
 
 static zero_status give(toy_trainer *trainer, const given *g)
 {
-    const zero_stream host = zero_stream_host();
+    const zero_stream host = toy_stream();
     zero_view grad = {NULL, 0, ZERO_DTYPE_DEFAULT};
     TOY_TRY(toy_micro_begin(trainer, true));
     TOY_TRY(zero_unit_grad_acquire(trainer->engine, 0, host));
     TOY_TRY(zero_tensor_grad(trainer->engine, 0, &grad));
+    const size_t bytes = grad.count * zero_dtype_bytes(grad.dtype);
+    void *data = toy_fetch(grad.data, bytes);
     for (uint32_t i = 0; i < g->count && (g->rank == UINT32_MAX || g->rank == trainer->rank); i++) {
-        toy_store(grad.data, i, grad.dtype, toy_encode(g->values[i], grad.dtype));
+        toy_store(data, i, grad.dtype, toy_encode(g->values[i], grad.dtype));
     }
+    toy_put(grad.data, data, bytes);
     TOY_TRY(zero_unit_grad_ready(trainer->engine, 0, host));
     TOY_TRY(toy_micro_end(trainer));
     return toy_update(trainer);
 }
 
-/* ---- clipping ---- */
+/* A run, and what each rank does with it split in one way. */
+typedef struct split_run {
+    const toy_run *run;
+    toy_way_fn fn;
+    void *user;
+} split_run;
+
+static zero_status each_way(zero_world *world, void *user)
+{
+    const split_run *split = user;
+    return toy_each_way(world, split->run, split->fn, split->user);
+}
+
+static void over_ranks(uint32_t ranks, const toy_run *run, toy_way_fn fn, void *user)
+{
+    split_run split = {run, fn, user};
+    CHECK_OK(zero_world_run(ranks, DEADLINE_MS, each_way, &split));
+}
+
+/* ---- plain SGD: clipping and means ---- */
+
+/* The caller's own optimizer is host code, which only an engine on the CPU can run. */
+static void needs_host_memory(void)
+{
+    if (toy_device() != ZERO_DEVICE_CPU) {
+        SKIP("the callback optimizer is for the CPU device");
+    }
+}
 
 static void sgd(void *user, const zero_update_range *range)
 {
@@ -38,101 +68,97 @@ static void sgd(void *user, const zero_update_range *range)
     }
 }
 
-static zero_status clip_known_norm(zero_world *world, void *user)
+/* Three units of 200 elements, and SGD with a learning rate of 0.5. */
+static toy_run sgd_run(toy_model *model)
+{
+    static float lr = 0.5f;
+    toy_model_equal(model, 3, 200, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(model);
+    run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
+    run.options.update = sgd;
+    run.options.update_user = &lr;
+    return run;
+}
+
+static zero_status clip_known_norm(zero_world *world, const toy_run *run, void *user)
 {
     static const float values[4] = {4.3f, 0, 0, 0};
-    const toy_run *given_run = user;
-    toy_sharding ways[16];
-    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
-    for (uint32_t w = 0; w < count; w++) {
-        toy_run run = *given_run;
-        toy_trainer trainer;
-        toy_state state;
-        zero_step_result result;
-        toy_sharding_apply(&ways[w], &run.options);
-        TOY_TRY(toy_open(&trainer, &run, world));
-        TOY_TRY(give(&trainer, &(given){values, 4, UINT32_MAX}));
-        TOY_TRY(zero_step_wait(trainer.engine, &result));
-        CHECK_NEAR(result.norm, 4.3, 1e-6);
-        CHECK_NEAR(result.clip, 1 / 4.3, 1e-7);
-        TOY_TRY(toy_collect(&trainer, &state));
-        /* The clipped gradient has length 1, the learning rate is 0.5. */
-        CHECK_NEAR(toy_decode(state.gathered[0], ZERO_DTYPE_F32), toy_initial(0, 0) - 0.5f, 1e-6);
-        CHECK_SAME(toy_decode(state.gathered[1], ZERO_DTYPE_F32), toy_initial(0, 1));
-        toy_state_free(&state);
-        trainer.run = &run;
-        run.params.max_norm = 5;
-        TOY_TRY(give(&trainer, &(given){values, 4, UINT32_MAX}));
-        TOY_TRY(zero_step_wait(trainer.engine, &result));
-        CHECK_SAME(result.clip, 1.0);
-        toy_close(&trainer);
-    }
+    toy_run loose = *run;
+    toy_trainer trainer;
+    toy_state state;
+    zero_step_result result;
+    (void)user;
+    TOY_TRY(toy_open(&trainer, run, world));
+    TOY_TRY(give(&trainer, &(given){values, 4, UINT32_MAX}));
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    CHECK_NEAR(result.norm, 4.3, 1e-6);
+    CHECK_NEAR(result.clip, 1 / 4.3, 1e-7);
+    TOY_TRY(toy_collect(&trainer, &state));
+    /* The clipped gradient has length 1, the learning rate is 0.5. */
+    CHECK_NEAR(toy_decode(state.gathered[0], ZERO_DTYPE_F32), toy_initial(0, 0) - 0.5f, 1e-6);
+    CHECK_SAME(toy_decode(state.gathered[1], ZERO_DTYPE_F32), toy_initial(0, 1));
+    toy_state_free(&state);
+    loose.params.max_norm = 5;
+    trainer.run = &loose;
+    TOY_TRY(give(&trainer, &(given){values, 4, UINT32_MAX}));
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    CHECK_SAME(result.clip, 1.0);
+    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(norm_4_3_is_clipped_to_1)
 {
-    static float lr = 0.5f;
     toy_model model;
-    toy_model_equal(&model, 3, 200, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
-    run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
-    run.options.update = sgd;
-    run.options.update_user = &lr;
+    needs_host_memory();
+    toy_run run = sgd_run(&model);
     run.params.max_norm = 1;
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, clip_known_norm, &run));
-    CHECK_OK(zero_world_run(3, DEADLINE_MS, clip_known_norm, &run));
-    CHECK_OK(zero_world_run(4, DEADLINE_MS, clip_known_norm, &run));
+    over_ranks(1, &run, clip_known_norm, NULL);
+    over_ranks(3, &run, clip_known_norm, NULL);
+    over_ranks(4, &run, clip_known_norm, NULL);
     toy_model_close(&model);
 }
 
 /* Without a divisor of the caller's, the sum over ranks and micro-steps becomes their mean. */
-static zero_status take_mean(zero_world *world, void *user)
+static zero_status take_mean(zero_world *world, const toy_run *run, void *user)
 {
-    toy_sharding ways[16];
-    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
-    for (uint32_t w = 0; w < count; w++) {
-        toy_run run = *(const toy_run *)user;
-        toy_trainer trainer;
-        toy_state state;
-        zero_step_result result;
-        toy_sharding_apply(&ways[w], &run.options);
-        TOY_TRY(toy_open(&trainer, &run, world));
-        for (uint32_t m = 0; m < 3; m++) {
-            /* Rank r adds r in each of three micro-steps: the mean is that of the ranks. */
-            zero_view grad = {NULL, 0, ZERO_DTYPE_DEFAULT};
-            TOY_TRY(toy_micro_begin(&trainer, m == 2));
-            TOY_TRY(zero_unit_grad_acquire(trainer.engine, 1, zero_stream_host()));
-            TOY_TRY(zero_tensor_grad(trainer.engine, 1, &grad));
-            ((float *)grad.data)[5] += (float)trainer.rank;
-            TOY_TRY(zero_unit_grad_ready(trainer.engine, 1, zero_stream_host()));
-            TOY_TRY(toy_micro_end(&trainer));
-        }
-        TOY_TRY(toy_update(&trainer));
-        TOY_TRY(zero_step_wait(trainer.engine, &result));
-        const double mean = ((double)trainer.ranks - 1) / 2;
-        CHECK_SAME(result.norm, mean);
-        TOY_TRY(toy_collect(&trainer, &state));
-        CHECK_NEAR(toy_decode(state.gathered[205], ZERO_DTYPE_F32),
-                   (double)toy_initial(1, 5) - 0.5 * mean, 1e-6);
-        toy_state_free(&state);
-        toy_close(&trainer);
+    toy_trainer trainer;
+    toy_state state;
+    zero_step_result result;
+    (void)user;
+    TOY_TRY(toy_open(&trainer, run, world));
+    for (uint32_t m = 0; m < 3; m++) {
+        /* Rank r adds r in each of three micro-steps: the mean is that of the ranks. */
+        zero_view grad = {NULL, 0, ZERO_DTYPE_DEFAULT};
+        TOY_TRY(toy_micro_begin(&trainer, m == 2));
+        TOY_TRY(zero_unit_grad_acquire(trainer.engine, 1, toy_stream()));
+        TOY_TRY(zero_tensor_grad(trainer.engine, 1, &grad));
+        float *data = toy_fetch(grad.data, grad.count * sizeof(float));
+        data[5] += (float)trainer.rank;
+        toy_put(grad.data, data, grad.count * sizeof(float));
+        TOY_TRY(zero_unit_grad_ready(trainer.engine, 1, toy_stream()));
+        TOY_TRY(toy_micro_end(&trainer));
     }
+    TOY_TRY(toy_update(&trainer));
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    const double mean = ((double)trainer.ranks - 1) / 2;
+    CHECK_SAME(result.norm, mean);
+    TOY_TRY(toy_collect(&trainer, &state));
+    CHECK_NEAR(toy_decode(state.gathered[205], ZERO_DTYPE_F32),
+               (double)toy_initial(1, 5) - 0.5 * mean, 1e-6);
+    toy_state_free(&state);
+    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(mean_is_over_ranks_and_micro_steps)
 {
-    static float lr = 0.5f;
     toy_model model;
-    toy_model_equal(&model, 3, 200, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
-    run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
-    run.options.update = sgd;
-    run.options.update_user = &lr;
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, take_mean, &run));
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_mean, &run));
-    CHECK_OK(zero_world_run(4, DEADLINE_MS, take_mean, &run));
+    needs_host_memory();
+    const toy_run run = sgd_run(&model);
+    over_ranks(1, &run, take_mean, NULL);
+    over_ranks(2, &run, take_mean, NULL);
+    over_ranks(4, &run, take_mean, NULL);
     toy_model_close(&model);
 }
 
@@ -141,39 +167,30 @@ TEST(mean_is_over_ranks_and_micro_steps)
 #define NORM_STEPS 3
 
 typedef struct norms {
-    toy_run run;
     double value[NORM_STEPS]; /* bits that everybody must come to; written by the first world */
     bool known;
 } norms;
 
-static zero_status compare_norms(zero_world *world, void *user)
+static zero_status compare_norms(zero_world *world, const toy_run *run, void *user)
 {
     norms *n = user;
-    toy_sharding ways[16];
-    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
-    for (uint32_t w = 0; w < count; w++) {
-        toy_run run = n->run;
-        toy_trainer trainer;
-        /* 8 samples, over as many micro-steps as it takes. */
-        run.micro_steps = (8 + zero_world_size(world) - 1) / zero_world_size(world);
-        toy_sharding_apply(&ways[w], &run.options);
-        TOY_TRY(toy_open(&trainer, &run, world));
-        for (uint32_t s = 0; s < NORM_STEPS; s++) {
-            zero_step_result result;
-            TOY_TRY(toy_step(&trainer));
-            TOY_TRY(zero_step_wait(trainer.engine, &result));
-            CHECK(result.norm > 0);
-            CHECK(result.clip < 1);
-            if (!n->known) {
-                n->value[s] = result.norm;
-            }
-            CHECK_BYTES(&n->value[s], &result.norm, sizeof result.norm);
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, run, world));
+    for (uint32_t s = 0; s < NORM_STEPS; s++) {
+        zero_step_result result;
+        TOY_TRY(toy_step(&trainer));
+        TOY_TRY(zero_step_wait(trainer.engine, &result));
+        CHECK(result.norm > 0);
+        CHECK(result.clip < 1);
+        if (!n->known) {
+            n->value[s] = result.norm;
         }
-        if (zero_world_size(world) == 1) {
-            n->known = true;
-        }
-        toy_close(&trainer);
+        CHECK_BYTES(&n->value[s], &result.norm, sizeof result.norm);
     }
+    if (zero_world_size(world) == 1) {
+        n->known = true;
+    }
+    toy_close(&trainer);
     return ZERO_OK;
 }
 
@@ -183,13 +200,16 @@ TEST(norm_has_the_same_bits_over_any_ranks)
     for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_BF16; dtype++) {
         toy_model model;
         toy_model_mixed(&model, (zero_dtype)dtype);
-        norms n = {.run = toy_run_init(&model)};
-        n.run.flavour = TOY_INTEGER;
-        n.run.samples = 8;
-        n.run.params.max_norm = 1;
-        n.run.options.grad_divisor = 8;
+        norms n = {.known = false};
+        toy_run run = toy_run_init(&model);
+        run.flavour = TOY_INTEGER;
+        run.samples = 8;
+        run.params.max_norm = 1;
+        run.options.grad_divisor = 8;
         for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
-            CHECK_OK(zero_world_run(worlds[w], DEADLINE_MS, compare_norms, &n));
+            /* The samples over as many micro-steps as it takes. */
+            run.micro_steps = (run.samples + worlds[w] - 1) / worlds[w];
+            over_ranks(worlds[w], &run, compare_norms, &n);
         }
         toy_model_close(&model);
     }
@@ -239,7 +259,7 @@ static zero_status skip_once(zero_world *world, const toy_run *run, const bad_ca
     return ZERO_OK;
 }
 
-static zero_status skip_all_ways(zero_world *world, void *user)
+static zero_status skip_all_cases(zero_world *world, const toy_run *given_run, void *user)
 {
     const bad_case bad_cases[] = {
         {{INFINITY, -INFINITY, NAN, NAN, NAN, NAN, NAN, NAN}, 8, (double)NAN},
@@ -247,15 +267,11 @@ static zero_status skip_all_ways(zero_world *world, void *user)
         {{1, -INFINITY}, 2, (double)INFINITY},
         {{0, 0, 0, 0, 0, 0, 0, NAN}, 8, (double)NAN},
     };
-    toy_sharding ways[16];
-    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
-    for (uint32_t w = 0; w < count; w++) {
-        for (size_t b = 0; b < sizeof bad_cases / sizeof bad_cases[0]; b++) {
-            toy_run run = *(const toy_run *)user;
-            run.params.max_norm = b % 2 == 0 ? 1.0f : 0.0f;
-            toy_sharding_apply(&ways[w], &run.options);
-            TOY_TRY(skip_once(world, &run, &bad_cases[b]));
-        }
+    toy_run run = *given_run;
+    (void)user;
+    for (size_t b = 0; b < sizeof bad_cases / sizeof bad_cases[0]; b++) {
+        run.params.max_norm = b % 2 == 0 ? 1.0f : 0.0f;
+        TOY_TRY(skip_once(world, &run, &bad_cases[b]));
     }
     return ZERO_OK;
 }
@@ -267,11 +283,11 @@ TEST(non_finite_gradients_skip_the_step)
         toy_model_equal(&model, 2, 150, (zero_dtype)dtype);
         toy_run run = toy_run_init(&model);
         run.options.loss_scale = 1.0f;
-        CHECK_OK(zero_world_run(1, DEADLINE_MS, skip_all_ways, &run));
-        CHECK_OK(zero_world_run(3, DEADLINE_MS, skip_all_ways, &run));
+        over_ranks(1, &run, skip_all_cases, NULL);
+        over_ranks(3, &run, skip_all_cases, NULL);
         run.options.master_dtype = ZERO_DTYPE_NONE;
         run.options.moment_dtype = ZERO_DTYPE_BF16;
-        CHECK_OK(zero_world_run(2, DEADLINE_MS, skip_all_ways, &run));
+        over_ranks(2, &run, skip_all_cases, NULL);
         toy_model_close(&model);
     }
 }
@@ -294,47 +310,39 @@ static zero_status scale_after(toy_trainer *trainer, bool bad, float expected)
 }
 
 typedef struct scale_script {
-    toy_run run;
     const char *steps;     /* 'g' a good step, 'b' a bad one */
     const float *expected; /* the scale after each */
 } scale_script;
 
-static zero_status follow_scale(zero_world *world, void *user)
+static zero_status follow_scale(zero_world *world, const toy_run *run, void *user)
 {
     const scale_script *script = user;
-    toy_sharding ways[16];
-    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
-    for (uint32_t w = 0; w < count; w++) {
-        toy_run run = script->run;
-        toy_trainer trainer;
-        toy_sharding_apply(&ways[w], &run.options);
-        TOY_TRY(toy_open(&trainer, &run, world));
-        for (size_t s = 0; script->steps[s] != 0; s++) {
-            TOY_TRY(scale_after(&trainer, script->steps[s] == 'b', script->expected[s]));
-        }
-        toy_close(&trainer);
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, run, world));
+    for (size_t s = 0; script->steps[s] != 0; s++) {
+        TOY_TRY(scale_after(&trainer, script->steps[s] == 'b', script->expected[s]));
     }
+    toy_close(&trainer);
     return ZERO_OK;
 }
 
-static void run_script(scale_script *script, const char *steps, const float *expected)
+static void run_script(const toy_run *run, const char *steps, const float *expected)
 {
-    script->steps = steps;
-    script->expected = expected;
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, follow_scale, script));
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, follow_scale, script));
+    scale_script script = {steps, expected};
+    over_ranks(1, run, follow_scale, &script);
+    over_ranks(2, run, follow_scale, &script);
 }
 
 TEST(loss_scale_halves_and_doubles)
 {
     toy_model model;
     toy_model_equal(&model, 2, 100, ZERO_DTYPE_F16);
-    scale_script script = {.run = toy_run_init(&model)};
-    run_script(&script, "bgb", (const float[]){32768, 32768, 16384});
-    script.run.options.loss_scale = 64;
-    script.run.options.loss_scale_window = 3;
+    toy_run run = toy_run_init(&model);
+    run_script(&run, "bgb", (const float[]){32768, 32768, 16384});
+    run.options.loss_scale = 64;
+    run.options.loss_scale_window = 3;
     /* Three good steps in a row double it; an overflow starts the count again. */
-    run_script(&script, "gggggbggg", (const float[]){64, 64, 128, 128, 128, 64, 64, 64, 128});
+    run_script(&run, "gggggbggg", (const float[]){64, 64, 128, 128, 128, 64, 64, 64, 128});
     toy_model_close(&model);
 }
 
@@ -342,16 +350,16 @@ TEST(loss_scale_has_hysteresis_and_a_floor)
 {
     toy_model model;
     toy_model_equal(&model, 2, 100, ZERO_DTYPE_F16);
-    scale_script script = {.run = toy_run_init(&model)};
-    script.run.options.loss_scale = 64;
-    script.run.options.loss_scale_hysteresis = 2;
+    toy_run run = toy_run_init(&model);
+    run.options.loss_scale = 64;
+    run.options.loss_scale_hysteresis = 2;
     /* Two overflows in a row halve it; a good step between them does not count as a row. */
-    run_script(&script, "bgbb", (const float[]){64, 64, 64, 32});
-    script.run.options.loss_scale_hysteresis = 1;
-    script.run.options.loss_scale_min = 16;
-    run_script(&script, "bbbb", (const float[]){32, 16, 16, 16});
-    script.run.options.loss_scale_static = 1;
-    run_script(&script, "bbgb", (const float[]){64, 64, 64, 64});
+    run_script(&run, "bgbb", (const float[]){64, 64, 64, 32});
+    run.options.loss_scale_hysteresis = 1;
+    run.options.loss_scale_min = 16;
+    run_script(&run, "bbbb", (const float[]){32, 16, 16, 16});
+    run.options.loss_scale_static = 1;
+    run_script(&run, "bbgb", (const float[]){64, 64, 64, 64});
     toy_model_close(&model);
 }
 
@@ -393,27 +401,15 @@ typedef struct fold_run {
 static zero_status fold_alone(zero_world *world, void *user)
 {
     fold_run *f = user;
-    f->run.fold = 8;
-    f->run.micro_steps = 1;
-    TOY_TRY(toy_train_collect(&f->run, world, &f->state));
-    return ZERO_OK;
+    return toy_train_collect(&f->run, world, &f->state);
 }
 
-static zero_status fold_shared(zero_world *world, void *user)
+static zero_status fold_shared(zero_world *world, const toy_run *run, void *user)
 {
-    const fold_run *f = user;
-    toy_run run = f->run;
     toy_state state;
-    toy_sharding ways[16];
-    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
-    run.fold = 1;
-    run.micro_steps = 8 / zero_world_size(world);
-    for (uint32_t w = 0; w < count; w++) {
-        toy_sharding_apply(&ways[w], &run.options);
-        TOY_TRY(toy_train_collect(&run, world, &state));
-        toy_state_same(run.model, &f->state, &state, "one micro-step and several");
-        toy_state_free(&state);
-    }
+    TOY_TRY(toy_train_collect(run, world, &state));
+    toy_state_same(run->model, user, &state, "one micro-step and several");
+    toy_state_free(&state);
     return ZERO_OK;
 }
 
@@ -427,10 +423,13 @@ TEST(micro_steps_equal_one_step_on_the_mean)
         f.run.steps = 6;
         f.run.options.grad_divisor = 8;
         f.run.options.loss_scale = 1;
+        f.run.fold = 8;
         CHECK_OK(zero_world_run(1, DEADLINE_MS, fold_alone, &f));
-        CHECK_OK(zero_world_run(1, DEADLINE_MS, fold_shared, &f));
-        CHECK_OK(zero_world_run(2, DEADLINE_MS, fold_shared, &f));
-        CHECK_OK(zero_world_run(4, DEADLINE_MS, fold_shared, &f));
+        f.run.fold = 1;
+        for (uint32_t ranks = 1; ranks <= 4; ranks *= 2) {
+            f.run.micro_steps = 8 / ranks;
+            over_ranks(ranks, &f.run, fold_shared, &f.state);
+        }
         toy_state_free(&f.state);
         toy_model_close(&model);
     }
@@ -452,34 +451,23 @@ static void grouped_model(toy_model *model)
     }
 }
 
-static zero_status train_groups(zero_world *world, void *user)
+static zero_status train_groups(zero_world *world, const toy_run *run, void *user)
 {
-    const toy_run *given_run = user;
-    const toy_model *model = given_run->model;
-    const uint32_t ranks = zero_world_size(world);
-    float *expected = calloc(model->element_count, sizeof *expected);
-    CHECK(expected != NULL);
-    toy_reference(given_run, ranks, expected);
-    toy_sharding ways[16];
-    const uint32_t count = toy_shardings(ranks, true, ways);
-    for (uint32_t w = 0; w < count; w++) {
-        toy_run run = *given_run;
-        toy_state state;
-        toy_sharding_apply(&ways[w], &run.options);
-        TOY_TRY(toy_train_collect(&run, world, &state));
-        for (uint32_t t = 0; t < model->tensor_count; t++) {
-            const toy_tensor *tensor = &model->tensors[t];
-            for (uint64_t e = 0; e < tensor->count; e++) {
-                const float value = toy_decode(state.gathered[tensor->base + e], ZERO_DTYPE_F32);
-                CHECK_NEAR(value, expected[tensor->base + e], 2e-5);
-                if (tensor->desc.group == 2) {
-                    CHECK_SAME(value, toy_initial(t, e)); /* its learning rate is 0 */
-                }
+    const float *expected = user;
+    const toy_model *model = run->model;
+    toy_state state;
+    TOY_TRY(toy_train_collect(run, world, &state));
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        const toy_tensor *tensor = &model->tensors[t];
+        for (uint64_t e = 0; e < tensor->count; e++) {
+            const float value = toy_decode(state.gathered[tensor->base + e], ZERO_DTYPE_F32);
+            CHECK_NEAR(value, expected[tensor->base + e], 2e-5);
+            if (tensor->desc.group == 2) {
+                CHECK_SAME(value, toy_initial(t, e)); /* its learning rate is 0 */
             }
         }
-        toy_state_free(&state);
     }
-    free(expected);
+    toy_state_free(&state);
     return ZERO_OK;
 }
 
@@ -495,9 +483,13 @@ TEST(groups_and_decay_survive_sharding)
     run.params.groups = groups;
     run.params.group_count = 3; /* group 63 takes the common values */
     run.params.adamw.weight_decay = 0.9f;
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, train_groups, &run));
-    CHECK_OK(zero_world_run(3, DEADLINE_MS, train_groups, &run));
-    CHECK_OK(zero_world_run(4, DEADLINE_MS, train_groups, &run));
+    float *expected = calloc(model.element_count, sizeof *expected);
+    CHECK(expected != NULL);
+    for (uint32_t ranks = 1; ranks <= 4; ranks++) {
+        toy_reference(&run, ranks, expected);
+        over_ranks(ranks, &run, train_groups, expected);
+    }
+    free(expected);
     toy_model_close(&model);
 }
 
@@ -560,6 +552,7 @@ static zero_status train_own(zero_world *world, void *user)
 
 TEST(own_optimizer_has_the_same_bits_at_all_stages)
 {
+    needs_host_memory();
     for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_BF16; dtype++) {
         toy_model model;
         toy_model_mixed(&model, (zero_dtype)dtype);

@@ -223,7 +223,7 @@ TEST(units_and_ties_that_make_no_sense)
 static zero_status refuse_params(toy_trainer *trainer, const zero_step_params *params,
                                  zero_status status, const char *text)
 {
-    CHECK_FAILS(zero_step(trainer->engine, params, zero_stream_host()), status, text);
+    CHECK_FAILS(zero_step(trainer->engine, params, toy_stream()), status, text);
     return ZERO_OK;
 }
 
@@ -291,7 +291,7 @@ static zero_status short_params(zero_world *world, void *user)
     zero_step_params params = zero_step_params_init();
     params.max_norm = 1e-3f;
     params.struct_bytes = offsetof(zero_step_params, max_norm);
-    TOY_TRY(zero_step(trainer.engine, &params, zero_stream_host()));
+    TOY_TRY(zero_step(trainer.engine, &params, toy_stream()));
     TOY_TRY(zero_step_wait(trainer.engine, &result));
     CHECK_SAME(result.clip, 1.0);
     toy_close(&trainer);

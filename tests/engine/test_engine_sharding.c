@@ -45,7 +45,7 @@ static void tiny_model(toy_model *model)
 static zero_status add_constant(toy_trainer *trainer, float value)
 {
     const toy_model *model = trainer->run->model;
-    const zero_stream host = zero_stream_host();
+    const zero_stream host = toy_stream();
     TOY_TRY(zero_micro_begin(trainer->engine, 1));
     for (uint32_t u = model->unit_count; u-- > 0;) {
         if (!toy_unit_trained(model, u)) {
@@ -59,10 +59,13 @@ static zero_status add_constant(toy_trainer *trainer, float value)
                 continue;
             }
             TOY_TRY(zero_tensor_grad(trainer->engine, t, &grad));
+            const size_t bytes = grad.count * zero_dtype_bytes(grad.dtype);
+            void *data = toy_fetch(grad.data, bytes);
             for (uint64_t e = 0; e < grad.count; e++) {
-                const float old = toy_decode(toy_load(grad.data, e, grad.dtype), grad.dtype);
-                toy_store(grad.data, e, grad.dtype, toy_encode(old + value, grad.dtype));
+                const float old = toy_decode(toy_load(data, e, grad.dtype), grad.dtype);
+                toy_store(data, e, grad.dtype, toy_encode(old + value, grad.dtype));
             }
+            toy_put(grad.data, data, bytes);
         }
         TOY_TRY(zero_unit_grad_ready(trainer->engine, u, host));
     }
@@ -121,9 +124,10 @@ static zero_status look_at(toy_trainer *trainer, zero_role role, census *c)
         TOY_TRY(zero_shard_view(trainer->engine, t, role, &first, &view));
         CHECK(view.count == 0 || first + view.count <= tensor->count);
         CHECK_EQ(view.data != NULL, view.count != 0);
+        const void *data = toy_fetch(view.data, view.count * zero_dtype_bytes(view.dtype));
         for (uint64_t e = 0; e < view.count; e++) {
             const float expected = value_expected(trainer, role, t, first + e);
-            const uint32_t bits = toy_load(view.data, e, view.dtype);
+            const uint32_t bits = toy_load(data, e, view.dtype);
             if (bits != toy_encode(expected, view.dtype)) {
                 TEST_FAIL("%s of %s[%" PRIu64 "] on rank %u is %g, not %g", zero_role_name(role),
                           tensor->name, first + e, trainer->rank,
@@ -492,20 +496,22 @@ static zero_status read_initial(zero_world *world, void *user)
         TOY_TRY(zero_tensor_add(model.model, 0, &desc, &tensor));
     }
     zero_engine *engine = NULL;
-    TOY_TRY(zero_engine_create(world, model.model, NULL, &engine));
+    zero_engine_options options = zero_engine_options_init();
+    options.device = toy_device();
+    TOY_TRY(zero_engine_create(world, model.model, &options, &engine));
     toy_model_close(&model);
     memset(bytes, 0xff, sizeof bytes); /* the engine has read them */
-    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, zero_stream_host()));
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream()));
     for (uint32_t d = 0; d < 3; d++) {
         zero_view view;
         TOY_TRY(zero_tensor_data(engine, d, &view));
         CHECK_EQ(view.count, 777);
+        const void *data = toy_fetch(view.data, view.count * zero_dtype_bytes(view.dtype));
         for (uint32_t e = 0; e < 777; e++) {
-            CHECK_EQ(toy_load(view.data, e, view.dtype),
-                     d == 0 ? expected[e] : (expected[e] & 0xffff));
+            CHECK_EQ(toy_load(data, e, view.dtype), d == 0 ? expected[e] : (expected[e] & 0xffff));
         }
     }
-    TOY_TRY(zero_unit_release(engine, 0, zero_stream_host()));
+    TOY_TRY(zero_unit_release(engine, 0, toy_stream()));
     zero_engine_destroy(engine);
     return ZERO_OK;
 }

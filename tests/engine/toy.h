@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "toy_device.h"
 #include "zero/zero.h"
 
 #define TOY_UNITS_MAX 64
@@ -200,6 +201,10 @@ typedef struct toy_sharding {
 /* The ways that fit `ranks`: stages 0 to 3, then the hybrids. Returns how many; `ways` holds 16. */
 uint32_t toy_shardings(uint32_t ranks, bool hybrids, toy_sharding *ways);
 void toy_sharding_apply(const toy_sharding *way, zero_engine_options *options);
+/* What a rank does with a run that is split in one way. */
+typedef zero_status (*toy_way_fn)(zero_world *world, const toy_run *run, void *user);
+/* Calls `fn` with the run split in one way after the other, hybrids included. */
+zero_status toy_each_way(zero_world *world, const toy_run *run, toy_way_fn fn, void *user);
 
 /* A double-precision AdamW over a model of fp32 parameters, written from the paper; `param` is the
  * whole model. ranks and the run say which samples each step sums. */

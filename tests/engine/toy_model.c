@@ -178,6 +178,7 @@ toy_run toy_run_init(const toy_model *model)
     run.model = model;
     run.options = zero_engine_options_init();
     run.options.threads = 1;
+    run.options.device = toy_device();
     run.params = zero_step_params_init();
     run.params.adamw.lr = 1e-2f;
     run.params.adamw.weight_decay = 0.1f;
@@ -217,6 +218,18 @@ void toy_sharding_apply(const toy_sharding *way, zero_engine_options *options)
     options->shard_group = way->shard_group;
     options->grad_group = way->grad_group;
     options->optimizer_group = way->optimizer_group;
+}
+
+zero_status toy_each_way(zero_world *world, const toy_run *run, toy_way_fn fn, void *user)
+{
+    toy_sharding ways[16];
+    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
+    for (uint32_t w = 0; w < count; w++) {
+        toy_run split = *run;
+        toy_sharding_apply(&ways[w], &split.options);
+        TOY_TRY(fn(world, &split, user));
+    }
+    return ZERO_OK;
 }
 
 /* Times that a sample's gradient of a tensor is added: once by its own unit, once by each tie. */

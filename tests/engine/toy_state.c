@@ -35,8 +35,9 @@ static zero_status collect_mine(const toy_trainer *trainer, zero_role role, uint
                   view.count, (unsigned long long)tensor->count);
         TOY_CHECK(view.count != 0 || view.data == NULL, "%s: no elements at %p", tensor->name,
                   view.data);
+        const void *data = toy_fetch(view.data, view.count * zero_dtype_bytes(view.dtype));
         for (uint64_t e = 0; e < view.count; e++) {
-            mine[tensor->base + first + e] = HELD | toy_load(view.data, e, view.dtype);
+            mine[tensor->base + first + e] = HELD | toy_load(data, e, view.dtype);
         }
     }
     return ZERO_OK;

@@ -68,8 +68,9 @@ static void read_tensor(toy_trainer *trainer, uint32_t index, const zero_view *v
     TOY_CHECK(view->dtype == param_dtype(tensor), "%s: view of dtype %s", tensor->name,
               zero_dtype_name(view->dtype));
     TOY_CHECK((uintptr_t)view->data % 256 == 0, "%s: view at %p", tensor->name, view->data);
+    const void *data = toy_fetch(view->data, view->count * zero_dtype_bytes(view->dtype));
     for (uint64_t e = 0; e < tensor->count; e++) {
-        const uint32_t bits = toy_load(view->data, e, view->dtype);
+        const uint32_t bits = toy_load(data, e, view->dtype);
         uint32_t *seen = &trainer->seen[tensor->base + e];
         TOY_CHECK(!trainer->seen_set[index] || *seen == bits,
                   "rank %u step %llu micro %u: %s[%llu] was %08x and is %08x", trainer->rank,
@@ -99,14 +100,17 @@ static void add_sample(const toy_trainer *trainer, uint32_t index, const zero_vi
 {
     const toy_tensor *tensor = &trainer->run->model->tensors[index];
     const zero_dtype dtype = param_dtype(tensor);
+    const size_t bytes = grad->count * zero_dtype_bytes(grad->dtype);
+    void *data = toy_fetch(grad->data, bytes);
     for (uint64_t e = 0; e < tensor->count; e++) {
         const float param = toy_decode(trainer->seen[tensor->base + e], dtype);
         const float gradient =
             toy_gradient(trainer->run->flavour, index, e, trainer->step, sample, param);
-        const float old = toy_decode(toy_load(grad->data, e, grad->dtype), grad->dtype);
+        const float old = toy_decode(toy_load(data, e, grad->dtype), grad->dtype);
         const float sum = old + gradient * trainer->loss_scale;
-        toy_store(grad->data, e, grad->dtype, toy_encode(sum, grad->dtype));
+        toy_store(data, e, grad->dtype, toy_encode(sum, grad->dtype));
     }
+    toy_put(grad->data, data, bytes);
 }
 
 zero_status toy_add_gradient(toy_trainer *trainer, uint32_t unit)
@@ -135,7 +139,7 @@ zero_status toy_add_gradient(toy_trainer *trainer, uint32_t unit)
 
 zero_status toy_forward(toy_trainer *trainer, uint32_t unit)
 {
-    const zero_stream host = zero_stream_host();
+    const zero_stream host = toy_stream();
     TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_FORWARD, host));
     TOY_TRY(toy_read(trainer, unit));
     return zero_unit_release(trainer->engine, unit, host);
@@ -143,7 +147,7 @@ zero_status toy_forward(toy_trainer *trainer, uint32_t unit)
 
 static zero_status backward(toy_trainer *trainer, uint32_t unit, bool add)
 {
-    const zero_stream host = zero_stream_host();
+    const zero_stream host = toy_stream();
     TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_BACKWARD, host));
     TOY_TRY(toy_read(trainer, unit));
     if (toy_unit_trained(trainer->run->model, unit)) {
@@ -181,7 +185,7 @@ zero_status toy_micro_end(toy_trainer *trainer)
 
 zero_status toy_update(toy_trainer *trainer)
 {
-    TOY_TRY(zero_step(trainer->engine, &trainer->run->params, zero_stream_host()));
+    TOY_TRY(zero_step(trainer->engine, &trainer->run->params, toy_stream()));
     trainer->step++;
     trainer->micro = 0;
     return ZERO_OK;
@@ -219,7 +223,7 @@ zero_status toy_train(toy_trainer *trainer)
 
 zero_status toy_evaluate(toy_trainer *trainer)
 {
-    const zero_stream host = zero_stream_host();
+    const zero_stream host = toy_stream();
     memset(trainer->seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer->seen_set);
     for (uint32_t u = 0; u < trainer->run->model->unit_count; u++) {
         TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_EVAL, host));

@@ -423,7 +423,7 @@ TEST(the_plan_and_the_help_need_no_training)
     begin();
     run_well("--plan --ranks 2");
     (void)after(output, "param slots");
-    CHECK(strstr(output, "step") == NULL);
+    CHECK(strstr(output, "loss") == NULL);
     run_well("--help");
     (void)after(output, "--losses-exact");
     end();

@@ -106,7 +106,7 @@ TEST(update_reads_the_decision_when_it_runs)
     rig_destroy(&all);
 }
 
-TEST(norm_cast_and_add_equal_the_direct_functions)
+TEST(norm_and_cast_equal_the_direct_functions)
 {
     enum { COUNT = 200001 };
     float *values = malloc(COUNT * sizeof *values);
@@ -128,11 +128,6 @@ TEST(norm_cast_and_add_equal_the_direct_functions)
         zi_cpu_cast(expected, ZERO_DTYPE_BF16, values, ZERO_DTYPE_F32, COUNT);
         CHECK_OK(ops->cast(all.kernels.self, all.streams[0], got, ZERO_DTYPE_BF16, values,
                            ZERO_DTYPE_F32, COUNT));
-        rig_wait(&all, 0);
-        CHECK_BYTES(got, expected, COUNT * sizeof *got);
-        zi_cpu_add(expected, ZERO_DTYPE_BF16, values, ZERO_DTYPE_F32, COUNT);
-        CHECK_OK(ops->add(all.kernels.self, all.streams[0], got, ZERO_DTYPE_BF16, values,
-                          ZERO_DTYPE_F32, COUNT));
         rig_wait(&all, 0);
         CHECK_BYTES(got, expected, COUNT * sizeof *got);
         rig_destroy(&all);

@@ -104,12 +104,13 @@ static uint64_t flat_count(const described *d, uint32_t unit, zero_dtype dtype, 
 /* Bytes of the shards of a role, without the rounding of pieces and arenas. */
 typedef struct expected {
     uint64_t bytes[5];
+    uint64_t step; /* of the step arena, exactly */
     uint32_t pieces;
 } expected;
 
 static expected expect(const described *d, const zero_engine_options *o, const zero_sharding *s)
 {
-    expected e = {{0}, 0};
+    expected e = {{0}, 0, 0};
     for (uint32_t u = 0; u < d->unit_count; u++) {
         for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
             const uint64_t bytes = zero_dtype_bytes((zero_dtype)dtype);
@@ -126,6 +127,12 @@ static expected expect(const described *d, const zero_engine_options *o, const z
             e.pieces += 2;
         }
     }
+    uint64_t trained = 0;
+    for (uint32_t t = 0; t < d->tensor_count; t++) {
+        trained += !d->tensors[t].frozen;
+    }
+    /* One norm of its own and one of each rank; state and decision; a segment a trained tensor. */
+    e.step = up(256 + (uint64_t)s->optimizer * 256 + 4096 + up(trained * 48, 256), PAGE);
     return e;
 }
 
@@ -167,6 +174,7 @@ static void check_plan(const described *d, const zero_engine_options *o, uint32_
         CHECK(memory.bytes[role] >= e.bytes[role]);
         CHECK(memory.bytes[role] - e.bytes[role] < 256 * (uint64_t)e.pieces + PAGE);
     }
+    CHECK_EQ(memory.bytes[ZERO_ROLE_STEP], e.step);
     zero_plan_destroy(plan);
 }
 
@@ -271,6 +279,23 @@ static void refuse_groups(uint32_t shard, uint32_t grad, uint32_t optimizer, con
     zero_plan *plan = NULL;
     CHECK_FAILS(zero_plan_create(model, &o, 8, &plan), ZERO_INVALID_ARGUMENT, text);
     CHECK(plan == NULL);
+    zero_model_destroy(model);
+}
+
+TEST(a_transport_is_for_gpus)
+{
+    zero_engine_options o = zero_engine_options_init();
+    zero_model *model = NULL;
+    zero_plan *plan = NULL;
+    CHECK_OK(zero_model_create(&model));
+    o.transport = ZERO_TRANSPORT_NCCL;
+    CHECK_FAILS(zero_plan_create(model, &o, 2, &plan), ZERO_INVALID_ARGUMENT, "ZERO_DEVICE_CUDA");
+    o.device = ZERO_DEVICE_CUDA;
+    CHECK_OK(zero_plan_create(model, &o, 2, &plan));
+    zero_plan_destroy(plan);
+    o.transport = (zero_transport)3;
+    CHECK_FAILS(zero_plan_create(model, &o, 2, &plan), ZERO_INVALID_ARGUMENT,
+                "options.transport 3");
     zero_model_destroy(model);
 }
 
@@ -454,7 +479,7 @@ TEST(world_sizes_out_of_range)
     zero_model_destroy(model);
 }
 
-/* Frozen tensors cost their parameters and nothing else. */
+/* Frozen tensors cost their parameters, and a step that has nothing to do its decision. */
 TEST(frozen_tensors_cost_only_parameters)
 {
     for (int frozen = 0; frozen < 2; frozen++) {
@@ -470,7 +495,8 @@ TEST(frozen_tensors_cost_only_parameters)
         const zero_memory memory = zero_plan_memory(plan);
         CHECK(memory.bytes[ZERO_ROLE_PARAM] >= 50000);
         for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-            const bool always = role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT;
+            const bool always =
+                role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT || role == ZERO_ROLE_STEP;
             if ((memory.bytes[role] != 0) != (always || frozen == 0)) {
                 TEST_FAIL("%s, frozen %d: %" PRIu64 " bytes", zero_role_name((zero_role)role),
                           frozen, memory.bytes[role]);
@@ -574,6 +600,9 @@ TEST(hash_covers_what_ranks_agree_on)
     CHECK_HASH(v.options.master_dtype = ZERO_DTYPE_NONE, false);
     CHECK_HASH(v.options.moment_dtype = ZERO_DTYPE_BF16, false);
     CHECK_HASH(v.options.reduction = ZERO_REDUCTION_EXACT, false);
+    CHECK_HASH(v.options.device = ZERO_DEVICE_CUDA, false);
+    CHECK_HASH(v.options.device = ZERO_DEVICE_CUDA;
+               v.options.transport = ZERO_TRANSPORT_HOST, false);
     CHECK_HASH(v.options.accumulation = ZERO_ACCUMULATION_LOCAL, false);
     CHECK_HASH(v.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
                v.options.update = update_nothing, false);

@@ -18,12 +18,12 @@ static void block_free(void *owner, zi_peer_block *shared)
     zi_local_block_leave(block);
 }
 
-static zero_status group_create(zi_comm *base, const zi_device *device, const uint32_t *members,
+static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const uint32_t *members,
                                 uint32_t size, const char *name, zi_group **out)
 {
     local_comm *comm = (local_comm *)base;
     zi_peer_group_desc desc = {
-        .device = device,
+        .kernels = kernels,
         .space = &comm->space,
         .members = members,
         .size = size,
@@ -70,6 +70,16 @@ static void abort_all(zi_comm *base, const zero_error *error)
     zi_local_hub_abort(comm->hub, base->rank, error);
 }
 
+static zero_status check(zi_comm *base)
+{
+    zero_error error;
+    if (!zi_local_hub_error(((local_comm *)base)->hub, &error)) {
+        return ZERO_OK;
+    }
+    error.status = ZERO_COMM; /* as for all who wait for the rank that aborted */
+    return zi_error_adopt(&error);
+}
+
 static void destroy(zi_comm *base)
 {
     local_comm *comm = (local_comm *)base;
@@ -85,6 +95,7 @@ static const zi_comm_ops local_ops = {
     .memory_free = memory_free,
     .abort = abort_all,
     .destroy = destroy,
+    .check = check,
 };
 
 zero_status zi_local_comm_create(zi_local_hub *hub, uint32_t rank, zi_comm **out)
@@ -101,6 +112,8 @@ zero_status zi_local_comm_create(zi_local_hub *hub, uint32_t rank, zi_comm **out
         .size = rank_count,
         .local_size = rank_count,
         .deadline_ms = zi_local_hub_deadline_ms(hub),
+        .submit_waits = rank_count > 1,
+        .one_process = true,
     };
     comm->hub = hub;
     comm->space.one_address_space = true;

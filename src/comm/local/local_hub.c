@@ -35,7 +35,6 @@ struct zi_local_block {
 typedef struct hub_meeting {
     uint64_t number;
     uint32_t arrived_count;
-    bool arrived[ZI_RANKS_MAX];
     size_t bytes;        /* as the first to come said */
     uint32_t bytes_rank; /* who that was */
     zero_error error;    /* status ZERO_OK so far */
@@ -53,6 +52,7 @@ struct zi_local_hub {
     zero_error abort_error;
     zi_local_block *blocks;
     hub_meeting meeting;
+    bool arrived[]; /* by rank: at the current meeting */
 };
 
 static void lock(zi_local_hub *hub)
@@ -68,9 +68,9 @@ static void unlock(zi_local_hub *hub)
 zero_status zi_local_hub_create(uint32_t rank_count, uint32_t deadline_ms, zi_local_hub **out)
 {
     *out = NULL;
-    zi_assert(rank_count >= 1 && rank_count <= ZI_RANKS_MAX);
+    zi_assert_cmp(rank_count, >=, 1);
     zi_local_hub *hub = NULL;
-    ZI_TRY(zi_calloc(1, sizeof *hub, (void **)&hub));
+    ZI_TRY(zi_calloc(1, sizeof *hub + rank_count * sizeof hub->arrived[0], (void **)&hub));
     (void)pthread_mutex_init(&hub->mutex, NULL);
     pthread_condattr_t attributes;
     (void)pthread_condattr_init(&attributes);
@@ -308,8 +308,8 @@ static void speak(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mi
         meeting->bytes_rank = rank;
         meeting->error = (zero_error){.status = ZERO_OK};
     }
-    zi_assert(!meeting->arrived[rank]);
-    meeting->arrived[rank] = true;
+    zi_assert(!hub->arrived[rank]);
+    hub->arrived[rank] = true;
     meeting->arrived_count++;
     if (meeting->error.status != ZERO_OK) {
         return;
@@ -331,7 +331,7 @@ static void speak(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mi
 static zero_status late(zi_local_hub *hub, uint32_t rank)
 {
     uint32_t missing = 0;
-    while (missing < hub->rank_count && hub->meeting.arrived[missing]) {
+    while (missing < hub->rank_count && hub->arrived[missing]) {
         missing++;
     }
     (void)zi_error_set(ZERO_TIMEOUT, 0, __FILE__, __LINE__,
@@ -351,7 +351,7 @@ static zero_status agree_locked(zi_local_hub *hub, uint32_t rank, size_t bytes, 
     if (meeting->arrived_count == hub->rank_count) {
         meeting->outcome = meeting->error;
         meeting->arrived_count = 0;
-        memset(meeting->arrived, 0, sizeof meeting->arrived);
+        memset(hub->arrived, 0, hub->rank_count * sizeof hub->arrived[0]);
         meeting->number++;
         (void)pthread_cond_broadcast(&hub->changed);
     } else {

@@ -78,17 +78,17 @@ static zero_status check_mpi(int *level)
     return ZERO_OK;
 }
 
-static zero_status group_create(zi_comm *base, const zi_device *device, const uint32_t *members,
+static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const uint32_t *members,
                                 uint32_t size, const char *name, zi_group **out)
 {
     zi_mpi_comm *comm = (zi_mpi_comm *)base;
     const uint32_t host = comm->host_of[base->rank];
     for (uint32_t i = 0; i < size; i++) {
         if (comm->host_of[members[i]] != host) {
-            return zi_mpi_group_create(comm, device, members, size, name, out);
+            return zi_mpi_group_create(comm, kernels, members, size, name, out);
         }
     }
-    return zi_shared_group_create(comm->shared, device, members, size, name, out);
+    return zi_shared_group_create(comm->shared, kernels, members, size, name, out);
 }
 
 /* Each host has allocated or not; say so to the others. */
@@ -99,9 +99,9 @@ static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine
         own = *zero_last_error();
     }
     const uint64_t words[2] = {bytes, (uint64_t)mine};
-    uint64_t all[ZI_RANKS_MAX][2];
-    const zero_status status =
-        zi_mpi_exchange_records(&comm->control, words, all, sizeof words, "memory_alloc");
+    uint64_t(*const all)[2] = comm->words;
+    const zero_status status = zi_mpi_exchange_records(&comm->control, words, sizeof words, all,
+                                                       sizeof words, "memory_alloc");
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
     }
@@ -179,6 +179,8 @@ static bool part_in_peace(zi_mpi_comm *comm)
     if (comm->progress != NULL) {
         comm->control.op.start = start_barrier;
         comm->control.op.argument = comm;
+        comm->control.op.requests = comm->control.requests;
+        comm->control.op.request_room = 1;
         return zi_mpi_progress_run(comm->progress, &comm->control.op, comm->base.deadline_ms) ==
                ZERO_OK;
     }
@@ -212,8 +214,15 @@ static void destroy(zi_comm *base)
     }
     (void)pthread_mutex_destroy(&comm->mutex);
     if (stopped) {
+        zi_mpi_exchange_close(&comm->control);
         zi_free(comm);
     }
+}
+
+/* What ranks of other hosts say reaches the shared memory too. */
+static zero_status check_ranks(zi_comm *base)
+{
+    return zi_shared_check(((zi_mpi_comm *)base)->shared);
 }
 
 static const zi_comm_ops mpi_ops = {
@@ -224,6 +233,7 @@ static const zi_comm_ops mpi_ops = {
     .memory_free = memory_free,
     .abort = abort_all,
     .destroy = destroy,
+    .check = check_ranks,
 };
 
 /* Our own communicator. A rank that never calls is found by the deadline; who it is, MPI cannot
@@ -245,8 +255,7 @@ static zero_status duplicate(MPI_Comm parent, uint32_t deadline_ms, MPI_Comm *wo
 }
 
 /* Find the ranks of this host, in ascending world rank, and of which host everybody is. */
-static zero_status find_hosts(zi_mpi_comm *comm, uint32_t ranks_per_host, MPI_Comm *host,
-                              uint32_t *on_host)
+static zero_status find_hosts(zi_mpi_comm *comm, uint32_t ranks_per_host, MPI_Comm *host)
 {
     const int rank = (int)comm->base.rank;
     if (ranks_per_host == 0) {
@@ -261,16 +270,17 @@ static zero_status find_hosts(zi_mpi_comm *comm, uint32_t ranks_per_host, MPI_Co
     ZI_TRY(check_code(MPI_Comm_size(*host, &size), "MPI_Comm_size"));
     comm->base.local_size = (uint32_t)size;
     const uint32_t own = comm->base.rank;
-    ZI_TRY(check_code(MPI_Allgather(&own, 1, MPI_UINT32_T, on_host, 1, MPI_UINT32_T, *host),
+    ZI_TRY(check_code(MPI_Allgather(&own, 1, MPI_UINT32_T, comm->on_host, 1, MPI_UINT32_T, *host),
                       "MPI_Allgather"));
-    return check_code(
-        MPI_Allgather(&on_host[0], 1, MPI_UINT32_T, comm->host_of, 1, MPI_UINT32_T, comm->world),
-        "MPI_Allgather");
+    return check_code(MPI_Allgather(&comm->on_host[0], 1, MPI_UINT32_T, comm->host_of, 1,
+                                    MPI_UINT32_T, comm->world),
+                      "MPI_Allgather");
 }
 
 /* Meet the ranks of this host under a name that nobody else can have. */
-static zero_status join_host(zi_mpi_comm *comm, MPI_Comm host, const uint32_t *on_host)
+static zero_status join_host(zi_mpi_comm *comm, MPI_Comm host)
 {
+    const uint32_t *on_host = comm->on_host;
     char name[64] = "";
     if (on_host[0] == comm->base.rank) {
         const uint64_t pid = (uint64_t)getpid();
@@ -294,12 +304,13 @@ static zero_status join_host(zi_mpi_comm *comm, MPI_Comm host, const uint32_t *o
 /* All ranks fail when one does. Its arrival is certain: joining has a deadline. */
 static zero_status agree_joined(zi_mpi_comm *comm, zero_status mine)
 {
-    int32_t all[ZI_RANKS_MAX];
-    const int32_t own = (int32_t)mine;
-    if (MPI_Allgather(&own, 1, MPI_INT32_T, all, 1, MPI_INT32_T, comm->world) != MPI_SUCCESS ||
-        mine != ZERO_OK) {
-        return mine != ZERO_OK ? mine : zi_mpi_error(MPI_ERR_OTHER, "MPI_Allgather");
+    uint64_t *all = comm->words[0];
+    const uint64_t own = (uint64_t)mine;
+    const int code = MPI_Allgather(&own, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, comm->world);
+    if (mine != ZERO_OK) {
+        return mine;
     }
+    ZI_TRY(check_code(code, "MPI_Allgather"));
     for (uint32_t i = 0; i < comm->base.size; i++) {
         if (all[i] != ZERO_OK) {
             ZI_FAIL((zero_status)all[i],
@@ -317,19 +328,16 @@ static bool several_hosts(const zi_mpi_comm *comm)
 /* Everything after the ranks of the world are known. */
 static zero_status build(zi_mpi_comm *comm, const zi_mpi_options *options, int level)
 {
-    uint32_t on_host[ZI_RANKS_MAX];
     MPI_Comm host = MPI_COMM_NULL;
-    ZI_TRY(find_hosts(comm, options->ranks_per_host, &host, on_host));
-    const zero_status status = agree_joined(comm, join_host(comm, host, on_host));
+    ZI_TRY(find_hosts(comm, options->ranks_per_host, &host));
+    const zero_status status = agree_joined(comm, join_host(comm, host));
     (void)MPI_Comm_free(&host);
     ZI_TRY(status);
-    for (uint32_t i = 0; i < comm->base.size; i++) {
-        comm->ranks[i] = i;
-    }
     if (!several_hosts(comm)) {
         return ZERO_OK;
     }
-    ZI_TRY(zi_mpi_progress_create(comm->world, level == MPI_THREAD_MULTIPLE, &comm->progress));
+    ZI_TRY(zi_mpi_progress_create(comm->world, comm->base.size, level == MPI_THREAD_MULTIPLE,
+                                  &comm->progress));
     zi_mpi_progress_on_note(comm->progress, take_note, comm->shared);
     comm->control = (zi_mpi_exchange){
         .progress = comm->progress,
@@ -340,7 +348,31 @@ static zero_status build(zi_mpi_comm *comm, const zi_mpi_options *options, int l
         .deadline_ms = comm->base.deadline_ms,
         .world_ranks = comm->ranks,
     };
-    comm->control.op.requests = comm->control.requests;
+    return zi_mpi_exchange_open(&comm->control);
+}
+
+/* With room for `size` ranks. All of it is taken before the others wait for this rank without a
+ * deadline. */
+static zero_status make_comm(uint32_t rank, uint32_t size, uint32_t deadline_ms, zi_mpi_comm **out)
+{
+    zi_mpi_comm *comm = NULL;
+    const size_t rank_bytes = sizeof comm->words[0] + 3 * sizeof *comm->ranks;
+    ZI_TRY(zi_calloc(1, sizeof *comm + size * rank_bytes, (void **)&comm));
+    comm->host_of = (uint32_t *)(void *)(comm->words + size);
+    comm->ranks = comm->host_of + size;
+    comm->on_host = comm->ranks + size;
+    for (uint32_t i = 0; i < size; i++) {
+        comm->ranks[i] = i;
+    }
+    comm->base = (zi_comm){
+        .ops = &mpi_ops,
+        .rank = rank,
+        .size = size,
+        .deadline_ms = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS,
+        .submit_waits = true,
+    };
+    (void)pthread_mutex_init(&comm->mutex, NULL);
+    *out = comm;
     return ZERO_OK;
 }
 
@@ -357,20 +389,9 @@ zero_status zi_mpi_comm_create(MPI_Comm parent, uint32_t deadline_ms, const zi_m
     }
     ZI_TRY(check_code(MPI_Comm_rank(parent, &rank), "MPI_Comm_rank"));
     ZI_TRY(check_code(MPI_Comm_size(parent, &size), "MPI_Comm_size"));
-    if (size > ZI_RANKS_MAX) {
-        ZI_FAIL(ZERO_UNSUPPORTED, "the communicator has %d ranks; a world has at most %d", size,
-                ZI_RANKS_MAX);
-    }
     zi_mpi_comm *comm = NULL;
-    ZI_TRY(zi_calloc(1, sizeof *comm, (void **)&comm));
-    comm->base = (zi_comm){
-        .ops = &mpi_ops,
-        .rank = (uint32_t)rank,
-        .size = (uint32_t)size,
-        .deadline_ms = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS,
-    };
+    ZI_TRY(make_comm((uint32_t)rank, (uint32_t)size, deadline_ms, &comm));
     comm->finalize = options->finalize;
-    (void)pthread_mutex_init(&comm->mutex, NULL);
     zero_status status = duplicate(parent, comm->base.deadline_ms, &comm->world);
     if (status == ZERO_OK) {
         status = build(comm, options, level);
@@ -380,6 +401,7 @@ zero_status zi_mpi_comm_create(MPI_Comm parent, uint32_t deadline_ms, const zi_m
         (void)zi_mpi_progress_destroy(comm->progress);
         zi_shared_leave(comm->shared);
         (void)pthread_mutex_destroy(&comm->mutex);
+        zi_mpi_exchange_close(&comm->control);
         zi_free(comm);
         return status;
     }

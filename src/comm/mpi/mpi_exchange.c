@@ -7,6 +7,27 @@
 
 #include "core/check.h"
 #include "core/error.h"
+#include "core/memory.h"
+
+zero_status zi_mpi_exchange_open(zi_mpi_exchange *exchange)
+{
+    const size_t size = exchange->size;
+    const size_t request_bytes =
+        sizeof *exchange->requests + sizeof *exchange->peers + sizeof *exchange->late;
+    const size_t member_bytes = sizeof *exchange->pieces + 2 * request_bytes;
+    ZI_TRY(zi_calloc(size, member_bytes, (void **)&exchange->pieces));
+    /* In the order of their alignment. */
+    exchange->requests = (MPI_Request *)(void *)(exchange->pieces + size);
+    exchange->peers = (uint32_t *)(void *)(exchange->requests + 2 * size);
+    exchange->late = (bool *)(exchange->peers + 2 * size);
+    return ZERO_OK;
+}
+
+void zi_mpi_exchange_close(zi_mpi_exchange *exchange)
+{
+    zi_free(exchange->pieces);
+    exchange->pieces = NULL;
+}
 
 static int rank_of(const zi_mpi_exchange *exchange, uint32_t member)
 {
@@ -21,9 +42,10 @@ static int start(zi_mpi_op *op)
     for (uint32_t i = 1; i < exchange->size && code == MPI_SUCCESS; i++) {
         /* Everybody begins with another member. */
         const uint32_t member = (exchange->rank + i) % exchange->size;
-        if (exchange->recv_bytes[member] != 0) {
+        const zi_mpi_piece *piece = &exchange->pieces[member];
+        if (piece->recv_bytes != 0) {
             exchange->peers[count] = member;
-            code = MPI_Irecv(exchange->recv_at[member], (int)exchange->recv_bytes[member], MPI_BYTE,
+            code = MPI_Irecv(piece->recv_at, (int)piece->recv_bytes, MPI_BYTE,
                              rank_of(exchange, member), exchange->tag, exchange->comm,
                              &op->requests[count]);
             count += code == MPI_SUCCESS;
@@ -32,9 +54,10 @@ static int start(zi_mpi_op *op)
     op->receive_count = count;
     for (uint32_t i = 1; i < exchange->size && code == MPI_SUCCESS; i++) {
         const uint32_t member = (exchange->rank + i) % exchange->size;
-        if (exchange->send_bytes[member] != 0) {
+        const zi_mpi_piece *piece = &exchange->pieces[member];
+        if (piece->send_bytes != 0) {
             exchange->peers[count] = member;
-            code = MPI_Isend(exchange->send_at[member], (int)exchange->send_bytes[member], MPI_BYTE,
+            code = MPI_Isend(piece->send_at, (int)piece->send_bytes, MPI_BYTE,
                              rank_of(exchange, member), exchange->tag, exchange->comm,
                              &op->requests[count]);
             count += code == MPI_SUCCESS;
@@ -44,30 +67,30 @@ static int start(zi_mpi_op *op)
     return code;
 }
 
-uint32_t zi_mpi_exchange_late(const zi_mpi_exchange *exchange, uint32_t *world_ranks)
+/* Note which members the open requests were about. */
+static void mark_late(zi_mpi_exchange *exchange)
 {
-    bool named[ZI_RANKS_MAX] = {false};
-    uint32_t count = 0;
     for (uint32_t i = 0; i < exchange->op.request_count; i++) {
-        const uint32_t member = exchange->peers[i];
-        if (exchange->late[i] && !named[member]) {
-            named[member] = true;
-            world_ranks[count++] = exchange->world_ranks[member];
-        }
+        zi_mpi_piece *piece = &exchange->pieces[exchange->peers[i]];
+        piece->late = piece->late || exchange->late[i];
     }
-    return count;
 }
 
 /* "rank 3", or "ranks 3, 5 and 2 more". */
 static const char *late_text(const zi_mpi_exchange *exchange, char *text, size_t text_bytes)
 {
-    uint32_t ranks[ZI_RANKS_MAX];
-    const uint32_t count = zi_mpi_exchange_late(exchange, ranks);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < exchange->size; i++) {
+        count += exchange->pieces[i].late;
+    }
     const uint32_t named = count < 6 ? count : 6;
     size_t used = (size_t)snprintf(text, text_bytes, "rank%s", count == 1 ? "" : "s");
-    for (uint32_t i = 0; i < named; i++) {
-        used +=
-            (size_t)snprintf(text + used, text_bytes - used, "%s %u", i != 0 ? "," : "", ranks[i]);
+    for (uint32_t i = 0, done = 0; done < named; i++) {
+        if (exchange->pieces[i].late) {
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s %u", done != 0 ? "," : "",
+                                     exchange->world_ranks[i]);
+            done++;
+        }
     }
     if (count > named) {
         (void)snprintf(text + used, text_bytes - used, " and %u more", count - named);
@@ -78,33 +101,38 @@ static const char *late_text(const zi_mpi_exchange *exchange, char *text, size_t
 zero_status zi_mpi_exchange_run(zi_mpi_exchange *exchange, const char *what)
 {
     for (uint32_t i = 0; i < exchange->size; i++) {
-        zi_assert_cmp(exchange->send_bytes[i], <=, ZI_MPI_PIECE_MAX);
-        zi_assert_cmp(exchange->recv_bytes[i], <=, ZI_MPI_PIECE_MAX);
+        zi_assert_cmp(exchange->pieces[i].send_bytes, <=, ZI_MPI_PIECE_MAX);
+        zi_assert_cmp(exchange->pieces[i].recv_bytes, <=, ZI_MPI_PIECE_MAX);
     }
     exchange->op.start = start;
     exchange->op.argument = exchange;
     exchange->op.requests = exchange->requests;
+    exchange->op.request_room = 2 * (size_t)exchange->size;
     exchange->op.late = exchange->late;
     const zero_status status =
         zi_mpi_progress_run(exchange->progress, &exchange->op, exchange->deadline_ms);
     if (status == ZERO_TIMEOUT && !exchange->op.told) {
         char text[80];
+        mark_late(exchange);
         ZI_FAIL(ZERO_TIMEOUT, "%s did not arrive at %s within %u ms",
                 late_text(exchange, text, sizeof text), what, exchange->deadline_ms);
     }
     return status;
 }
 
-zero_status zi_mpi_exchange_records(zi_mpi_exchange *exchange, const void *mine, void *all,
-                                    size_t bytes, const char *what)
+zero_status zi_mpi_exchange_records(zi_mpi_exchange *exchange, const void *mine, size_t mine_bytes,
+                                    void *all, size_t bytes, const char *what)
 {
+    zi_assert_cmp(mine_bytes, <=, bytes);
     unsigned char *to = all;
+    /* Sent from there: a send that nobody takes may be read after this call. */
+    const unsigned char *own = to + exchange->rank * bytes;
+    memcpy(to + exchange->rank * bytes, mine, mine_bytes);
     for (uint32_t i = 0; i < exchange->size; i++) {
-        exchange->send_at[i] = mine;
-        exchange->send_bytes[i] = bytes;
-        exchange->recv_at[i] = to + i * bytes;
-        exchange->recv_bytes[i] = bytes;
+        exchange->pieces[i].send_at = own;
+        exchange->pieces[i].send_bytes = mine_bytes;
+        exchange->pieces[i].recv_at = to + i * bytes;
+        exchange->pieces[i].recv_bytes = bytes;
     }
-    memcpy(to + exchange->rank * bytes, mine, bytes);
     return zi_mpi_exchange_run(exchange, what);
 }

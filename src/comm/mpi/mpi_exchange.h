@@ -8,6 +8,16 @@
 /* Largest piece: MPI counts in int. */
 #define ZI_MPI_PIECE_MAX ((size_t)1 << 30)
 
+/* What goes to a member and comes from it. 0 bytes: nothing, and the other side knows. The own one
+ * is ignored. */
+typedef struct zi_mpi_piece {
+    const void *send_at;
+    size_t send_bytes;
+    void *recv_at;
+    size_t recv_bytes;
+    bool late; /* after a TIMEOUT: the member was waited for */
+} zi_mpi_piece;
+
 typedef struct zi_mpi_exchange {
     zi_mpi_progress *progress;
     MPI_Comm comm;
@@ -17,26 +27,26 @@ typedef struct zi_mpi_exchange {
     uint32_t deadline_ms;
     const uint32_t *comm_ranks;  /* of each member in `comm`; NULL: its place */
     const uint32_t *world_ranks; /* of each member, for errors */
-    /* Per member; 0 bytes: nothing is sent or received, and the other side knows. Own: ignored. */
-    const void *send_at[ZI_RANKS_MAX];
-    size_t send_bytes[ZI_RANKS_MAX];
-    void *recv_at[ZI_RANKS_MAX];
-    size_t recv_bytes[ZI_RANKS_MAX];
     zi_mpi_op op;
-    MPI_Request requests[ZI_MPI_REQUESTS_MAX];
-    bool late[ZI_MPI_REQUESTS_MAX];
-    uint32_t peers[ZI_MPI_REQUESTS_MAX]; /* member of each request */
+    zi_mpi_piece *pieces; /* one a member; the head of a block with all that follows */
+    MPI_Request *requests;
+    uint32_t *peers; /* member of each request */
+    bool *late;      /* of each request, for `op` */
 } zi_mpi_exchange;
+
+/* Take the memory for exchanges among exchange->size members. */
+zero_status zi_mpi_exchange_open(zi_mpi_exchange *exchange);
+
+/* Give it back; also when it was never taken. */
+void zi_mpi_exchange_close(zi_mpi_exchange *exchange);
 
 /* Do it once. TIMEOUT: "rank 3 did not arrive at WHAT within 500 ms". Members with nothing to say
  * to one another do not wait for one another. */
 zero_status zi_mpi_exchange_run(zi_mpi_exchange *exchange, const char *what);
 
-/* After a TIMEOUT: the world ranks of those that were late; returns their number. */
-uint32_t zi_mpi_exchange_late(const zi_mpi_exchange *exchange, uint32_t *world_ranks);
-
-/* The same `bytes` at `mine` to everybody; theirs to `all` + place * bytes, own included. */
-zero_status zi_mpi_exchange_records(zi_mpi_exchange *exchange, const void *mine, void *all,
-                                    size_t bytes, const char *what);
+/* `mine_bytes` at `mine` to everybody; theirs to `all` + place * bytes, own included. A record may
+ * be shorter than the `bytes` there is room for. */
+zero_status zi_mpi_exchange_records(zi_mpi_exchange *exchange, const void *mine, size_t mine_bytes,
+                                    void *all, size_t bytes, const char *what);
 
 #endif

@@ -14,24 +14,14 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-#define TEXT_BYTES 88
 /* Bounds of the stage: of all members together, and of one. */
 #define STAGE_ALL_BYTES ((size_t)16 << 20)
-#define STAGE_LOW_BYTES ((size_t)64 << 10)
+#define STAGE_LOW_BYTES ((size_t)16 << 10)
 #define STAGE_HIGH_BYTES ((size_t)1 << 20)
 
-/* What must be equal on all members about a collective. */
-typedef struct wire_what {
-    uint8_t kind;
-    uint8_t flags;
-    uint8_t send_dtype;
-    uint8_t recv_dtype;
-    uint32_t tag;
-    uint64_t count;
-} wire_what;
-
-_Static_assert(sizeof(wire_what) == 16, "sent, hashed and compared as bytes");
-_Static_assert(ZI_MPI_BATCH_MAX * sizeof(wire_what) <= STAGE_LOW_BYTES, "a table fits a stage");
+_Static_assert(ZI_MPI_BATCH_MAX * sizeof(zi_collective_terms) <= STAGE_LOW_BYTES,
+               "a table fits a stage");
+_Static_assert(sizeof(int) == sizeof(uint32_t), "MPI takes a member list as it is");
 
 typedef struct batch_argument {
     zi_mpi_group *group;
@@ -47,36 +37,6 @@ typedef struct meet_record {
     char name[24];
 } meet_record;
 
-static wire_what what_of(const zi_collective *c)
-{
-    zi_assert(c->kind >= ZI_ALL_GATHER && c->kind <= ZI_ALL_REDUCE);
-    zi_assert(zero_dtype_bytes(c->send_dtype) != 0 && zero_dtype_bytes(c->recv_dtype) != 0);
-    zi_assert(c->kind != ZI_ALL_GATHER ||
-              (c->send_dtype == c->recv_dtype && (c->send != NULL || c->count == 0)));
-    zi_assert(c->kind == ZI_REDUCE_SCATTER || (c->flags & ZI_COLLECTIVE_ACCUMULATE) == 0);
-    return (wire_what){
-        .kind = (uint8_t)c->kind,
-        .flags = (uint8_t)c->flags,
-        .send_dtype = (uint8_t)c->send_dtype,
-        .recv_dtype = (uint8_t)c->recv_dtype,
-        .tag = c->tag,
-        .count = c->count,
-    };
-}
-
-static const char *what_text(const wire_what *what, char *text)
-{
-    const zi_collective c = {
-        .kind = (zi_collective_kind)what->kind,
-        .flags = what->flags,
-        .send_dtype = (zero_dtype)what->send_dtype,
-        .recv_dtype = (zero_dtype)what->recv_dtype,
-        .tag = what->tag,
-        .count = what->count,
-    };
-    return zi_collective_text(&c, text, TEXT_BYTES);
-}
-
 static bool works_in_place(const zi_mpi_group *group, const zi_collective *c)
 {
     const unsigned char *send = c->send;
@@ -91,30 +51,31 @@ static void describe(zi_mpi_group *group, const batch_argument *batch)
     *mine = (zi_mpi_record){.hash = ZI_HASH_START, .batch_count = batch->batch_count};
     for (uint32_t i = 0; i < batch->batch_count; i++) {
         const zi_collective *c = &batch->batch[i];
-        const wire_what what = what_of(c);
-        mine->hash = zi_hash_bytes(mine->hash, &what, sizeof what);
+        const zi_collective_terms terms = zi_collective_terms_of(c);
+        mine->hash = zi_hash_bytes(mine->hash, &terms, sizeof terms);
         const uint64_t bit = UINT64_C(1) << (i % 64);
-        mine->absent[i / 64] |= c->send == NULL ? bit : 0;
-        mine->in_place[i / 64] |= works_in_place(group, c) ? bit : 0;
+        mine->bits[i / 64].absent |= c->send == NULL ? bit : 0;
+        mine->bits[i / 64].in_place |= works_in_place(group, c) ? bit : 0;
     }
 }
 
 /* Name what group rank `other` does differently from group rank 0. */
 static zero_status name_mismatch(const zi_mpi_group *group, uint32_t other)
 {
-    const wire_what *mine = (const void *)(group->stage);
-    const wire_what *theirs = (const void *)(group->stage + other * group->stage_bytes);
+    const zi_collective_terms *mine = (const void *)(group->stage);
+    const zi_collective_terms *theirs = (const void *)(group->stage + other * group->stage_bytes);
     const uint64_t my_count = group->records[0].batch_count;
     const uint64_t their_count = group->records[other].batch_count;
     for (uint32_t i = 0; i < zi_min_u64(my_count, their_count); i++) {
         if (memcmp(&mine[i], &theirs[i], sizeof mine[i]) != 0) {
-            char left[TEXT_BYTES];
-            char right[TEXT_BYTES];
+            char left[ZI_COLLECTIVE_TEXT_BYTES];
+            char right[ZI_COLLECTIVE_TEXT_BYTES];
             ZI_FAIL(ZERO_MISMATCH,
                     "group %s, collective %u: rank %u has %s, rank %u has %s; all ranks must make "
                     "the same calls",
-                    group->base.name, i, group->members[other], what_text(&theirs[i], left),
-                    group->members[0], what_text(&mine[i], right));
+                    group->base.name, i, group->members[other],
+                    zi_collective_terms_text(&theirs[i], left, sizeof left), group->members[0],
+                    zi_collective_terms_text(&mine[i], right, sizeof right));
         }
     }
     ZI_FAIL(ZERO_MISMATCH,
@@ -129,15 +90,15 @@ static zero_status exchange_tables(zi_mpi_group *group, const batch_argument *ba
                                    const char *what)
 {
     zi_mpi_exchange *x = &group->exchange;
-    wire_what *mine = (void *)(group->stage + group->base.rank * group->stage_bytes);
+    zi_collective_terms *mine = (void *)(group->stage + group->base.rank * group->stage_bytes);
     for (uint32_t i = 0; i < batch->batch_count; i++) {
-        mine[i] = what_of(&batch->batch[i]);
+        mine[i] = zi_collective_terms_of(&batch->batch[i]);
     }
     for (uint32_t i = 0; i < group->base.size; i++) {
-        x->send_at[i] = mine;
-        x->send_bytes[i] = batch->batch_count * sizeof *mine;
-        x->recv_at[i] = group->stage + i * group->stage_bytes;
-        x->recv_bytes[i] = group->records[i].batch_count * sizeof *mine;
+        x->pieces[i].send_at = mine;
+        x->pieces[i].send_bytes = batch->batch_count * sizeof *mine;
+        x->pieces[i].recv_at = group->stage + i * group->stage_bytes;
+        x->pieces[i].recv_bytes = group->records[i].batch_count * sizeof *mine;
     }
     return zi_mpi_exchange_run(x, what);
 }
@@ -145,14 +106,16 @@ static zero_status exchange_tables(zi_mpi_group *group, const batch_argument *ba
 /* All members compare everybody with group rank 0, so all come to the same words. */
 static zero_status compare(zi_mpi_group *group, const batch_argument *batch)
 {
-    char text[TEXT_BYTES];
-    char what[TEXT_BYTES + 64];
+    char text[ZI_COLLECTIVE_TEXT_BYTES];
+    char what[ZI_COLLECTIVE_TEXT_BYTES + 64];
     (void)snprintf(what, sizeof what, "%s (first of %zu, group %s)",
                    batch->batch_count == 0 ? "an empty batch"
                                            : zi_collective_text(batch->batch, text, sizeof text),
                    batch->batch_count, group->base.name);
     describe(group, batch);
-    ZI_TRY(zi_mpi_exchange_records(&group->exchange, &group->mine, group->records,
+    const size_t mine_bytes =
+        offsetof(zi_mpi_record, bits) + zi_div_up(batch->batch_count, 64) * sizeof(zi_mpi_bits);
+    ZI_TRY(zi_mpi_exchange_records(&group->exchange, &group->mine, mine_bytes, group->records,
                                    sizeof group->mine, what));
     const zi_mpi_record *records = group->records;
     for (uint32_t i = 1; i < group->base.size; i++) {
@@ -194,7 +157,12 @@ static void tell_failure(zi_mpi_group *group)
     if (error->status == ZERO_TIMEOUT) {
         /* Those who wait as this rank did find out in their own time. */
         whom = group->late;
-        count = zi_mpi_exchange_late(&group->exchange, group->late);
+        count = 0;
+        for (uint32_t i = 0; i < group->base.size; i++) {
+            if (group->exchange.pieces[i].late) {
+                group->late[count++] = group->members[i];
+            }
+        }
     }
     zi_mpi_progress_tell(group->comm->progress, group->id, group->comm->base.rank, whom, count,
                          error);
@@ -221,7 +189,7 @@ static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective
 {
     zi_assert_cmp(batch_count, <=, ZI_MPI_BATCH_MAX);
     const batch_argument argument = {(zi_mpi_group *)base, batch, batch_count};
-    const zi_device *device = base->device;
+    const zi_device *device = base->kernels->device;
     return device->ops->task(device->self, stream, run_batch, &argument, sizeof argument);
 }
 
@@ -234,6 +202,7 @@ static void destroy(zi_group *base)
     if (group->link != NULL) {
         group->link->used = false;
     }
+    zi_mpi_exchange_close(&group->exchange);
     zi_pages_free(group->stage, group->stage_total);
     zi_free(group->records);
     zi_free(group);
@@ -264,6 +233,8 @@ static zero_status make_room(zi_mpi_group *group)
     group->stage_bytes = zi_max_u64(group->stage_bytes, STAGE_LOW_BYTES);
     group->stage_bytes = zi_min_u64(group->stage_bytes, STAGE_HIGH_BYTES);
     group->stage_total = size * group->stage_bytes;
+    group->exchange.size = size;
+    ZI_TRY(zi_mpi_exchange_open(&group->exchange));
     ZI_TRY(zi_calloc(size, sizeof *group->records, (void **)&group->records));
     return zi_pages_alloc(group->stage_total, (void **)&group->stage);
 }
@@ -286,26 +257,23 @@ static zero_status meet(zi_mpi_group *group, uint64_t members_hash, const zi_mpi
 {
     zi_mpi_comm *comm = group->comm;
     zi_mpi_exchange *x = &group->exchange;
-    *x = (zi_mpi_exchange){
-        .progress = comm->progress,
-        .comm = comm->world,
-        .tag = ZI_MPI_TAG_MEET,
-        .rank = group->base.rank,
-        .size = group->base.size,
-        .deadline_ms = comm->base.deadline_ms,
-        .comm_ranks = group->members,
-        .world_ranks = group->members,
-    };
+    x->progress = comm->progress;
+    x->comm = comm->world;
+    x->tag = ZI_MPI_TAG_MEET;
+    x->rank = group->base.rank;
+    x->deadline_ms = comm->base.deadline_ms;
+    x->comm_ranks = group->members;
+    x->world_ranks = group->members;
     meet_record mine = {
         .members_hash = members_hash,
-        .id = ((uint64_t)comm->base.rank + 1) << 32 | ++comm->groups_led,
+        .id = ((uint64_t)comm->base.rank + 1) << 32 | ++comm->groups_met,
         .cached = link != NULL ? link->id : 0,
     };
     memcpy(mine.name, group->base.name, sizeof mine.name);
     char what[64];
     (void)snprintf(what, sizeof what, "making group %s", group->base.name);
     meet_record *all = (void *)group->stage;
-    ZI_TRY(zi_mpi_exchange_records(x, &mine, all, sizeof mine, what));
+    ZI_TRY(zi_mpi_exchange_records(x, &mine, sizeof mine, all, sizeof mine, what));
     *again = true;
     for (uint32_t i = 0; i < group->base.size; i++) {
         if (all[i].members_hash != members_hash ||
@@ -326,10 +294,7 @@ static zero_status meet(zi_mpi_group *group, uint64_t members_hash, const zi_mpi
 static int start_create(zi_mpi_op *op)
 {
     zi_mpi_group *group = op->argument;
-    int ranks[ZI_RANKS_MAX];
-    for (uint32_t i = 0; i < group->base.size; i++) {
-        ranks[i] = (int)group->members[i];
-    }
+    const int *ranks = (const void *)group->members; /* of MPI's world, so they fit */
     MPI_Group all = MPI_GROUP_NULL;
     MPI_Group some = MPI_GROUP_NULL;
     int code = MPI_Comm_group(group->comm->world, &all);
@@ -393,14 +358,26 @@ static zero_status connect_members(zi_mpi_group *group)
     return ZERO_OK;
 }
 
-zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_device *device, const uint32_t *members,
-                                uint32_t size, const char *name, zi_group **out)
+zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_kernels *kernels,
+                                const uint32_t *members, uint32_t size, const char *name,
+                                zi_group **out)
 {
     *out = NULL;
+    if (!kernels->device->ops->host_memory) {
+        ZI_FAIL(
+            ZERO_UNSUPPORTED,
+            "group '%s' joins device memory of several hosts, which MPI alone does not do here; "
+            "put all ranks on one host, or use ZERO_DEVICE_CPU",
+            name);
+    }
     zi_mpi_group *group = NULL;
-    ZI_TRY(zi_calloc(1, sizeof *group, (void **)&group));
+    const size_t member_bytes = sizeof group->sources[0] + 3 * sizeof *group->members;
+    ZI_TRY(zi_calloc(1, sizeof *group + size * member_bytes, (void **)&group));
+    group->members = (uint32_t *)(void *)&group->sources[size];
+    group->order = group->members + size;
+    group->late = group->order + size;
     group->comm = comm;
-    group->base = (zi_group){.ops = &group_ops, .device = device, .size = size};
+    group->base = (zi_group){.ops = &group_ops, .kernels = kernels, .size = size};
     (void)snprintf(group->base.name, sizeof group->base.name, "%s", name);
     memcpy(group->members, members, size * sizeof *members);
     for (uint32_t i = 0; i < size; i++) {

@@ -7,12 +7,17 @@
 /* Longest batch, as for peer/. */
 #define ZI_MPI_BATCH_MAX 1024
 
-/* What a member says about its batch before any data moves. Bits: one a collective. */
+/* Two bits for each of 64 collectives. */
+typedef struct zi_mpi_bits {
+    uint64_t absent;   /* send is NULL */
+    uint64_t in_place; /* send and recv overlap */
+} zi_mpi_bits;
+
+/* What a member says about its batch before any data moves; sent as far as the batch goes. */
 typedef struct zi_mpi_record {
     uint64_t hash;
     uint64_t batch_count;
-    uint64_t absent[ZI_MPI_BATCH_MAX / 64];   /* send is NULL */
-    uint64_t in_place[ZI_MPI_BATCH_MAX / 64]; /* send and recv overlap */
+    zi_mpi_bits bits[ZI_MPI_BATCH_MAX / 64];
 } zi_mpi_record;
 
 typedef struct zi_mpi_group {
@@ -20,20 +25,21 @@ typedef struct zi_mpi_group {
     zi_mpi_comm *comm;
     zi_mpi_link *link;
     uint64_t id;
-    zero_error first_error;         /* status ZERO_OK while the group is alive */
-    uint32_t members[ZI_RANKS_MAX]; /* world rank of each member */
-    uint32_t order[ZI_RANKS_MAX];   /* group ranks in ascending world rank */
+    zero_error first_error; /* status ZERO_OK while the group is alive */
     zi_mpi_record mine;
     zi_mpi_record *records; /* one a member */
     unsigned char *stage;   /* stage_bytes a member: their pieces of a sum */
     size_t stage_bytes;
     size_t stage_total;
-    const void *sources[ZI_RANKS_MAX];
     zi_mpi_exchange exchange;
-    uint32_t late[ZI_RANKS_MAX]; /* world ranks to be told of a timeout */
-    zi_mpi_op op;                /* MPI's own collectives */
-    MPI_Request op_requests[ZI_MPI_REQUESTS_MAX];
+    zi_mpi_op op; /* MPI's own collectives */
+    MPI_Request op_request;
     const zi_collective *moving; /* what `op` is to start */
+    /* One entry a member, behind `sources` in the group's own memory. */
+    uint32_t *members;     /* world rank of each member */
+    uint32_t *order;       /* group ranks in ascending world rank */
+    uint32_t *late;        /* world ranks to be told of a timeout */
+    const void *sources[]; /* what is being folded */
 } zi_mpi_group;
 
 /* Move and fold the data of collective `index` of a batch that all members have described alike. */

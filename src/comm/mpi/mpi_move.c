@@ -12,18 +12,17 @@
 #include "core/sizes.h"
 #include "kernels/cpu/cpu_kernels.h"
 
-#define TEXT_BYTES 96
 /* Slices of an all-reduce begin at multiples of this, as kernels like them. */
 #define SLICE_COUNT 64
 
-static bool bit_of(const uint64_t *bits, uint32_t index)
-{
-    return (bits[index / 64] >> (index % 64) & 1) != 0;
-}
-
 static bool absent(const zi_mpi_group *group, uint32_t member, uint32_t index)
 {
-    return bit_of(group->records[member].absent, index);
+    return (group->records[member].bits[index / 64].absent >> (index % 64) & 1) != 0;
+}
+
+static bool in_place(const zi_mpi_group *group, uint32_t member, uint32_t index)
+{
+    return (group->records[member].bits[index / 64].in_place >> (index % 64) & 1) != 0;
 }
 
 /* Number of members that send nothing, and of those that work in place. */
@@ -34,7 +33,7 @@ static void count_special(const zi_mpi_group *group, uint32_t index, uint32_t *a
     *in_place_count = 0;
     for (uint32_t i = 0; i < group->base.size; i++) {
         *absent_count += absent(group, i, index);
-        *in_place_count += bit_of(group->records[i].in_place, index);
+        *in_place_count += in_place(group, i, index);
     }
 }
 
@@ -75,11 +74,12 @@ static zero_status run_own(zi_mpi_group *group, const zi_collective *c, zi_mpi_s
     group->op.start = start;
     group->op.argument = group;
     group->op.group_id = group->id;
-    group->op.requests = group->op_requests;
+    group->op.requests = &group->op_request;
+    group->op.request_room = 1;
     const uint32_t deadline_ms = group->comm->base.deadline_ms;
     const zero_status status = zi_mpi_progress_run(group->comm->progress, &group->op, deadline_ms);
     if (status == ZERO_TIMEOUT) {
-        char text[TEXT_BYTES];
+        char text[ZI_COLLECTIVE_TEXT_BYTES];
         ZI_FAIL(ZERO_TIMEOUT,
                 "group %s: %s began but did not end within %u ms; a rank hangs or a link is down",
                 group->base.name, zi_collective_text(c, text, sizeof text), deadline_ms);
@@ -89,8 +89,8 @@ static zero_status run_own(zi_mpi_group *group, const zi_collective *c, zi_mpi_s
 
 static zero_status exchange_pieces(zi_mpi_group *group, const zi_collective *c)
 {
-    char text[TEXT_BYTES];
-    char what[TEXT_BYTES + 40];
+    char text[ZI_COLLECTIVE_TEXT_BYTES];
+    char what[ZI_COLLECTIVE_TEXT_BYTES + 40];
     (void)snprintf(what, sizeof what, "%s (group %s)", zi_collective_text(c, text, sizeof text),
                    group->base.name);
     return zi_mpi_exchange_run(&group->exchange, what);
@@ -119,12 +119,13 @@ static zero_status spread(zi_mpi_group *group, const zi_collective *c, bool slic
             size_t first = i * c->count;
             const size_t count = sliced ? slice_of(group, c->count, i, &first) : c->count;
             const size_t piece = done < count ? zi_min_u64(step, count - done) : 0;
-            x->recv_at[i] = recv + (first + done) * bytes;
-            x->recv_bytes[i] = piece * bytes;
+            x->pieces[i].recv_at = recv + (first + done) * bytes;
+            x->pieces[i].recv_bytes = piece * bytes;
         }
+        const zi_mpi_piece *own = &x->pieces[group->base.rank];
         for (uint32_t i = 0; i < group->base.size; i++) {
-            x->send_at[i] = x->recv_at[group->base.rank];
-            x->send_bytes[i] = x->recv_bytes[group->base.rank];
+            x->pieces[i].send_at = own->recv_at;
+            x->pieces[i].send_bytes = own->recv_bytes;
         }
         ZI_TRY(exchange_pieces(group, c));
     }
@@ -163,16 +164,16 @@ static zero_status fold_piece(zi_mpi_group *group, const fold_plan *plan, size_t
     for (uint32_t i = 0; i < group->base.size; i++) {
         const size_t part = part_of(group, plan, i, &first);
         const size_t piece = done < part ? zi_min_u64(step, part - done) : 0;
-        x->send_at[i] = send != NULL ? send + (first + done) * bytes : NULL;
-        x->send_bytes[i] = send != NULL ? piece * bytes : 0;
-        x->recv_at[i] = group->stage + i * group->stage_bytes;
-        x->recv_bytes[i] = absent(group, i, plan->index) ? 0 : own_count * bytes;
+        x->pieces[i].send_at = send != NULL ? send + (first + done) * bytes : NULL;
+        x->pieces[i].send_bytes = send != NULL ? piece * bytes : 0;
+        x->pieces[i].recv_at = group->stage + i * group->stage_bytes;
+        x->pieces[i].recv_bytes = absent(group, i, plan->index) ? 0 : own_count * bytes;
     }
     ZI_TRY(exchange_pieces(group, c));
     for (uint32_t i = 0; i < group->base.size; i++) {
         const uint32_t member = group->order[i];
         const void *staged =
-            absent(group, member, plan->index) ? NULL : (const void *)x->recv_at[member];
+            absent(group, member, plan->index) ? NULL : (const void *)x->pieces[member].recv_at;
         group->sources[i] = member == rank ? (const void *)own : staged;
     }
     const zi_fold fold = {

@@ -23,7 +23,8 @@
 /* How long the thread may take to answer that an op is given up, before it counts as stuck. */
 #define ANSWER_MS 2000
 #define TELL_MS 200
-#define CANCEL_TESTS 1000
+/* How long messages on their way may take to end once their op is given up. */
+#define WITHDRAW_MS 100
 #define NOTE_TAG 1
 #define NOTES_MAX 64
 /* Group number of sending a note: what others say does not stop it. */
@@ -58,15 +59,15 @@ struct zi_mpi_progress {
     note notes[NOTES_MAX];      /* the thread's: those received */
     note incoming;              /* the thread's */
     MPI_Request incoming_request;
-    int indices[ZI_MPI_REQUESTS_MAX]; /* the thread's */
-    pthread_mutex_t tell_mutex;       /* guards the rest */
+    int *indices;               /* the thread's; room for any op's requests, behind the struct */
+    pthread_mutex_t tell_mutex; /* guards the rest */
     bool told_world;
     zi_mpi_op tell_op;
     note outgoing;
     const uint32_t *tell_members;
     uint32_t tell_size;
     uint32_t tell_own;
-    MPI_Request tell_requests[ZI_MPI_REQUESTS_MAX];
+    MPI_Request tell_requests[]; /* one a rank */
 };
 
 zero_status zi_mpi_error(int code, const char *call)
@@ -100,33 +101,59 @@ static void finish_code(zi_mpi_progress *progress, zi_mpi_op *op, int code, cons
     finish(progress, op, zero_last_error());
 }
 
-/* Take the op's open requests back. A receive can be cancelled; a send that nobody takes is left to
- * MPI, its buffer being only read. */
-static void withdraw(zi_mpi_progress *progress, zi_mpi_op *op)
+/* Note which requests are open, and cancel those that can be: receives. Returns their number. */
+static uint32_t cancel_open(zi_mpi_op *op)
 {
-    bool open = false;
+    uint32_t open = 0;
     for (uint32_t i = 0; i < op->request_count; i++) {
-        MPI_Request *request = &op->requests[i];
-        const bool late = *request != MPI_REQUEST_NULL;
+        const bool late = op->requests[i] != MPI_REQUEST_NULL;
         if (op->late != NULL) {
             op->late[i] = late;
         }
-        open = open || late;
-        if (!late || op->collective) {
-            continue;
+        if (late && i < op->receive_count && !op->collective) {
+            (void)MPI_Cancel(&op->requests[i]);
         }
-        int done = 0;
-        if (i < op->receive_count) {
-            (void)MPI_Cancel(request);
-            for (int j = 0; j < CANCEL_TESTS && !done; j++) {
-                (void)MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        open += late;
+    }
+    return open;
+}
+
+/* Test the open requests once more. Returns the number of those that stay open. */
+static uint32_t test_open(zi_mpi_op *op)
+{
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < op->request_count; i++) {
+        int done = 1;
+        if (op->requests[i] != MPI_REQUEST_NULL) {
+            (void)MPI_Test(&op->requests[i], &done, MPI_STATUS_IGNORE);
+        }
+        if (done) {
+            op->requests[i] = MPI_REQUEST_NULL; /* which a failed one may not be */
+        }
+        open += !done;
+    }
+    return open;
+}
+
+/* Take the op's open requests back. Small sends complete by themselves and receives that no message
+ * has met can be cancelled. What is left then, a collective or a long message on its way, MPI may
+ * read or write whenever it is called, and its buffers are about to go: so it is not called again.
+ * Notes are left to MPI: their buffer stays. */
+static void withdraw(zi_mpi_progress *progress, zi_mpi_op *op)
+{
+    uint32_t open = cancel_open(op);
+    const uint64_t until_ns = zi_clock_ns() + WITHDRAW_MS * NS_PER_MS;
+    while (open != 0 && !op->collective && zi_clock_ns() < until_ns) {
+        open = test_open(op);
+        (void)sched_yield();
+    }
+    if (op->group_id == TELLING) {
+        for (uint32_t i = 0; i < op->request_count && open != 0; i++) {
+            if (op->requests[i] != MPI_REQUEST_NULL) {
+                (void)MPI_Request_free(&op->requests[i]);
             }
         }
-        if (!done) {
-            (void)MPI_Request_free(request);
-        }
-    }
-    if (op->collective && open) {
+    } else if (open != 0) {
         (void)pthread_mutex_lock(&progress->mutex);
         progress->broken = true;
         (void)pthread_mutex_unlock(&progress->mutex);
@@ -161,11 +188,17 @@ static int listen_for_note(zi_mpi_progress *progress)
                      NOTE_TAG, progress->world, &progress->incoming_request);
 }
 
-/* Keep a note. With no room left it concerns everything: rather too much stops than too little. */
+/* Keep a note, the first about its group: all members of a group may send one. With no room left it
+ * concerns everything: rather too much stops than too little. */
 static void keep_note(zi_mpi_progress *progress)
 {
     note *about = &progress->incoming;
     about->text[sizeof about->text - 1] = '\0';
+    for (uint32_t i = 0; i < progress->note_count; i++) {
+        if (progress->notes[i].group_id == about->group_id) {
+            return;
+        }
+    }
     if (progress->note_count == NOTES_MAX) {
         progress->notes[NOTES_MAX - 1].group_id = 0;
         return;
@@ -256,7 +289,7 @@ static bool begin(zi_mpi_progress *progress, zi_mpi_op *op)
         finish(progress, op, &error);
         return false;
     }
-    for (uint32_t i = 0; op->requests != NULL && i < ZI_MPI_REQUESTS_MAX; i++) {
+    for (size_t i = 0; i < op->request_room; i++) {
         op->requests[i] = MPI_REQUEST_NULL;
     }
     const int code = op->start(op);
@@ -401,11 +434,14 @@ static void free_progress(zi_mpi_progress *progress)
     zi_free(progress);
 }
 
-zero_status zi_mpi_progress_create(MPI_Comm world, bool watch_idle, zi_mpi_progress **out)
+zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t size, bool watch_idle,
+                                   zi_mpi_progress **out)
 {
     *out = NULL;
     zi_mpi_progress *progress = NULL;
-    ZI_TRY(zi_calloc(1, sizeof *progress, (void **)&progress));
+    const size_t rank_bytes = sizeof progress->tell_requests[0] + 2 * sizeof *progress->indices;
+    ZI_TRY(zi_calloc(1, sizeof *progress + size * rank_bytes, (void **)&progress));
+    progress->indices = (int *)(void *)(progress->tell_requests + size);
     progress->world = world;
     progress->watch_idle = watch_idle;
     progress->incoming_request = MPI_REQUEST_NULL;
@@ -446,6 +482,7 @@ bool zi_mpi_progress_destroy(zi_mpi_progress *progress)
     }
     (void)pthread_mutex_lock(&progress->mutex);
     progress->stop = true;
+    progress->on_note = NULL; /* what it is for goes too, also when the thread stays */
     const bool stuck = progress->stuck;
     (void)pthread_cond_broadcast(&progress->posted_cond);
     (void)pthread_mutex_unlock(&progress->mutex);
@@ -540,7 +577,8 @@ void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t
         progress->tell_op = (zi_mpi_op){.start = start_tell,
                                         .argument = progress,
                                         .group_id = TELLING,
-                                        .requests = progress->tell_requests};
+                                        .requests = progress->tell_requests,
+                                        .request_room = size};
         if (zi_mpi_progress_run(progress, &progress->tell_op, TELL_MS) != ZERO_OK) {
             progress->told_world = true; /* `outgoing` may still be read */
         }

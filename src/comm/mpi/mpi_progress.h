@@ -17,8 +17,6 @@
 typedef struct zi_mpi_progress zi_mpi_progress;
 typedef struct zi_mpi_op zi_mpi_op;
 
-#define ZI_MPI_REQUESTS_MAX (2 * ZI_RANKS_MAX)
-
 /* Runs on the progress thread: starts the operation, leaves its requests and their number in the
  * op. Returns an MPI code. May block if all others are known to do the same. */
 typedef int (*zi_mpi_start_fn)(zi_mpi_op *op);
@@ -32,8 +30,9 @@ typedef enum zi_mpi_op_state {
 struct zi_mpi_op {
     zi_mpi_start_fn start;
     void *argument;
-    uint64_t group_id;      /* a note about this group ends the op, one about group 0 ends all */
-    MPI_Request *requests;  /* room for ZI_MPI_REQUESTS_MAX */
+    uint64_t group_id; /* a note about this group ends the op, one about group 0 ends all */
+    MPI_Request *requests;
+    size_t request_room;    /* of `requests`; at most two a rank of the world */
     bool *late;             /* out, on TIMEOUT: which requests were open; may be NULL */
     uint32_t request_count; /* set by start */
     uint32_t receive_count; /* set by start: the first so many are receives */
@@ -46,9 +45,10 @@ struct zi_mpi_op {
     zi_mpi_op *next;
 };
 
-/* Start the thread. world: of this comm's own, for notes. watch_idle: look for notes while nothing
- * is posted too, which needs MPI_THREAD_MULTIPLE if the program itself calls MPI. */
-zero_status zi_mpi_progress_create(MPI_Comm world, bool watch_idle, zi_mpi_progress **out);
+/* Start the thread. world: of this comm's own `size` ranks, for notes. watch_idle: look for notes
+ * while nothing is posted too, which needs MPI_THREAD_MULTIPLE if the program itself calls MPI. */
+zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t size, bool watch_idle,
+                                   zi_mpi_progress **out);
 
 /* Called on the progress thread for each note about the whole world. */
 typedef void (*zi_mpi_note_fn)(void *user, uint32_t world_rank, const zero_error *error);

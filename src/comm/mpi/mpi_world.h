@@ -28,22 +28,26 @@ typedef struct zi_mpi_link {
 
 typedef struct zi_mpi_comm {
     zi_comm base;
-    MPI_Comm world;                 /* ours alone */
-    zi_shared *shared;              /* with the ranks of this host */
-    zi_mpi_progress *progress;      /* NULL: one host, no MPI call between create and destroy */
-    uint32_t host_of[ZI_RANKS_MAX]; /* lowest world rank on each rank's host */
-    uint32_t ranks[ZI_RANKS_MAX];   /* 0, 1, 2, ... */
-    uint64_t groups_led;            /* so far, for numbers */
+    MPI_Comm world;            /* ours alone */
+    zi_shared *shared;         /* with the ranks of this host */
+    zi_mpi_progress *progress; /* NULL: one host, no MPI call between create and destroy */
+    uint64_t groups_met;       /* so far, for numbers */
     uint32_t link_count;
     zi_mpi_link links[ZI_MPI_GROUPS_MAX];
     zi_mpi_exchange control; /* among all ranks, for calls outside the step */
     bool finalize;
     bool aborted;          /* by this rank; told apart because it may happen on any thread */
     pthread_mutex_t mutex; /* guards `aborted` */
+    /* One entry a rank, behind `words` in the comm's own memory. */
+    uint32_t *host_of;   /* lowest world rank on each rank's host */
+    uint32_t *ranks;     /* 0, 1, 2, ... */
+    uint32_t *on_host;   /* world ranks of this host, base.local_size of them */
+    uint64_t words[][2]; /* what the ranks say when they allocate or join */
 } zi_mpi_comm;
 
 /* A group whose members are on several hosts. */
-zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_device *device, const uint32_t *members,
-                                uint32_t size, const char *name, zi_group **out);
+zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_kernels *kernels,
+                                const uint32_t *members, uint32_t size, const char *name,
+                                zi_group **out);
 
 #endif

@@ -16,7 +16,6 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-#define TEXT_BYTES 88
 /* Looks at the generation before sleeping; about as long as a futex call takes. With more members
  * than cores the one waited for needs this core. */
 #define SPINS 400
@@ -25,43 +24,10 @@
 /* The tasks' argument. */
 typedef struct batch_argument {
     zi_peer_group *group;
+    zi_stream *stream;
     const zi_collective *batch;
     size_t batch_count;
 } batch_argument;
-
-static zi_peer_what what_of(const zi_collective *collective)
-{
-    zi_assert(collective->kind >= ZI_ALL_GATHER && collective->kind <= ZI_ALL_REDUCE);
-    zi_assert(zero_dtype_bytes(collective->send_dtype) != 0);
-    zi_assert(zero_dtype_bytes(collective->recv_dtype) != 0);
-    zi_assert(collective->kind != ZI_ALL_GATHER ||
-              (collective->recv_dtype == collective->send_dtype &&
-               (collective->send != NULL || collective->count == 0)));
-    zi_assert(collective->kind == ZI_REDUCE_SCATTER ||
-              (collective->flags & ZI_COLLECTIVE_ACCUMULATE) == 0);
-    return (zi_peer_what){
-        .kind = (uint8_t)collective->kind,
-        .flags = (uint8_t)collective->flags,
-        .send_dtype = (uint8_t)collective->send_dtype,
-        .recv_dtype = (uint8_t)collective->recv_dtype,
-        .tag = collective->tag,
-        .count = collective->count,
-    };
-}
-
-/* Text of a published collective. */
-static const char *what_text(const zi_peer_what *what, char *text)
-{
-    const zi_collective collective = {
-        .kind = (zi_collective_kind)what->kind,
-        .flags = what->flags,
-        .send_dtype = (zero_dtype)what->send_dtype,
-        .recv_dtype = (zero_dtype)what->recv_dtype,
-        .tag = what->tag,
-        .count = what->count,
-    };
-    return zi_collective_text(&collective, text, TEXT_BYTES);
-}
 
 static void publish(const zi_peer_batch *batch)
 {
@@ -72,9 +38,9 @@ static void publish(const zi_peer_batch *batch)
     uint64_t hash = ZI_HASH_START;
     for (uint32_t i = 0; i < batch->count; i++) {
         const zi_collective *collective = &batch->collectives[i];
-        const zi_peer_what what = what_of(collective);
-        hash = zi_hash_bytes(hash, &what, sizeof what);
-        table[i].what = what;
+        const zi_collective_terms terms = zi_collective_terms_of(collective);
+        hash = zi_hash_bytes(hash, &terms, sizeof terms);
+        table[i].terms = terms;
         table[i].send =
             zi_peer_locate(group->space, collective->send, zi_peer_send_bytes(collective, size));
         table[i].recv =
@@ -94,14 +60,16 @@ static zero_status mismatch(const zi_peer_batch *batch, uint32_t other)
     const zi_peer_entry *theirs = zi_peer_block_table(group->block, other);
     const uint32_t common = (uint32_t)zi_min_u64(slots[0].batch_count, slots[other].batch_count);
     for (uint32_t i = 0; i < common; i++) {
-        if (memcmp(&mine[i].what, &theirs[i].what, sizeof mine[i].what) != 0) {
-            char left[TEXT_BYTES];
-            char right[TEXT_BYTES];
+        if (memcmp(&mine[i].terms, &theirs[i].terms, sizeof mine[i].terms) != 0) {
+            char left[ZI_COLLECTIVE_TEXT_BYTES];
+            char right[ZI_COLLECTIVE_TEXT_BYTES];
             ZI_FAIL(ZERO_MISMATCH,
                     "group %s, collective %u: rank %u has %s, rank %u has %s; all ranks must make "
                     "the same calls",
-                    group->base.name, i, group->members[other], what_text(&theirs[i].what, left),
-                    group->members[0], what_text(&mine[i].what, right));
+                    group->base.name, i, group->members[other],
+                    zi_collective_terms_text(&theirs[i].terms, left, sizeof left),
+                    group->members[0],
+                    zi_collective_terms_text(&mine[i].terms, right, sizeof right));
         }
     }
     ZI_FAIL(ZERO_MISMATCH,
@@ -140,20 +108,50 @@ static const char *ranks_text(const zi_peer_group *group, uint32_t count, char *
     return text;
 }
 
+/* What this rank has put on its stream so far, others will find done. Fences take turns, so that
+ * one is marked again only after a meeting between at which all have followed it. */
+static zero_status mark(const zi_peer_batch *batch, uint32_t turn)
+{
+    const zi_peer_group *group = batch->group;
+    const zi_device *device = group->base.kernels->device;
+    if (!group->space->one_address_space) {
+        return device->ops->drain(device->self, batch->stream);
+    }
+    return group->fences[turn] != NULL
+               ? device->ops->fence_mark(device->self, group->fences[turn], batch->stream)
+               : ZERO_OK;
+}
+
+/* What this rank puts on its stream from here on, the others' streams are ready for. */
+static zero_status follow(const zi_peer_batch *batch, uint32_t turn)
+{
+    const zi_peer_group *group = batch->group;
+    const zi_device *device = group->base.kernels->device;
+    for (uint32_t i = 0; i < group->base.size && group->fences[turn] != NULL; i++) {
+        const zi_fence *fence = group->block->slots[i].fences[turn];
+        if (i != group->base.rank) {
+            ZI_TRY(device->ops->fence_follow(device->self, batch->stream, fence));
+        }
+    }
+    return ZERO_OK;
+}
+
 zero_status zi_peer_meet(const zi_peer_batch *batch, const char *doing)
 {
     zi_peer_group *group = batch->group;
+    const uint32_t turn = group->meetings++ % 2;
+    ZI_TRY(mark(batch, turn));
     switch (
         zi_peer_block_arrive(group->block, group->base.rank, group->spins, group->deadline_ms)) {
     case ZI_PEER_ARRIVED:
-        return ZERO_OK;
+        return follow(batch, turn);
     case ZI_PEER_FAILED:
         return zi_peer_block_error(group->block);
     case ZI_PEER_LATE:
         break;
     }
     char who[64];
-    char what[TEXT_BYTES] = "an empty batch";
+    char what[ZI_COLLECTIVE_TEXT_BYTES] = "an empty batch";
     const uint32_t count = zi_peer_block_missing(group->block, group->base.rank, group->missing);
     if (batch->count != 0) {
         (void)zi_collective_text(&batch->collectives[0], what, sizeof what);
@@ -204,14 +202,14 @@ static zero_status run(void *argument)
     if (group->first_error.status != ZERO_OK) {
         return zi_error_adopt(&group->first_error);
     }
-    const zi_peer_batch batch = {group, task->batch, (uint32_t)task->batch_count};
+    const zi_peer_batch batch = {group, task->stream, task->batch, (uint32_t)task->batch_count};
     const bool injected = zi_fault_hit(ZI_FAULT_COLLECTIVE);
     zero_status status = ZERO_OK;
     if (injected) {
         status = zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__, "group %s: injected fault",
                               group->base.name);
     } else if (group->base.size == 1) {
-        zi_peer_move_alone(&batch);
+        status = zi_peer_move_alone(&batch);
     } else {
         zi_fault_sleep(ZI_FAULT_COLLECTIVE);
         status = run_together(&batch);
@@ -230,13 +228,52 @@ static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective
                           size_t batch_count)
 {
     zi_assert_cmp(batch_count, <=, ZI_PEER_BATCH_MAX);
-    const batch_argument argument = {(zi_peer_group *)base, batch, batch_count};
-    return base->device->ops->task(base->device->self, stream, run, &argument, sizeof argument);
+    const zi_device *device = base->kernels->device;
+    const batch_argument argument = {(zi_peer_group *)base, stream, batch, batch_count};
+    return device->ops->task(device->self, stream, run, &argument, sizeof argument);
+}
+
+/* What the group needs of a device that does not work on host memory at once. */
+static zero_status open_device(zi_peer_group *group)
+{
+    const zi_device *device = group->base.kernels->device;
+    if (group->base.size == 1) {
+        return ZERO_OK;
+    }
+    if (!group->space->one_address_space) {
+        ZI_TRY(device->ops->host_map(device->self, zi_peer_block_stage(group->block, 0),
+                                     group->base.size * group->block->stage_bytes));
+        group->stage_mapped = true;
+        return ZERO_OK;
+    }
+    zi_fence *fences[2] = {NULL, NULL};
+    ZI_TRY(device->ops->fence_create(device->self, &fences[0]));
+    const zero_status status = device->ops->fence_create(device->self, &fences[1]);
+    if (status != ZERO_OK) {
+        device->ops->fence_destroy(device->self, fences[0]);
+        return status;
+    }
+    zi_peer_block_open_fences(group->block, group->base.rank, fences);
+    memcpy(group->fences, fences, sizeof group->fences);
+    group->fenced = true;
+    return ZERO_OK;
+}
+
+static void close_device(zi_peer_group *group)
+{
+    const zi_device *device = group->base.kernels->device;
+    if (group->stage_mapped) {
+        device->ops->host_unmap(device->self, zi_peer_block_stage(group->block, 0));
+    }
+    if (group->fenced) {
+        zi_peer_block_close_fences(group->block, device);
+    }
 }
 
 static void destroy(zi_group *base)
 {
     zi_peer_group *group = (zi_peer_group *)base;
+    close_device(group);
     if (group->block_free != NULL && group->block != NULL) {
         group->block_free(group->owner, group->block);
     }
@@ -249,12 +286,32 @@ static const zi_group_ops peer_ops = {
     .destroy = destroy,
 };
 
+/* The part of world rank `world_rank` in the windows of a space. */
+static uint32_t find_part(const zi_peer_space *space, uint32_t world_rank)
+{
+    uint32_t low = 0;
+    uint32_t high = space->rank_count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (space->ranks[middle] < world_rank) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    zi_assert(low < space->rank_count && space->ranks[low] == world_rank);
+    return low;
+}
+
 /* Place this rank, and put the members in the order of their world ranks. */
 static void place_members(zi_peer_group *group, const zi_peer_group_desc *desc)
 {
     group->base.rank = UINT32_MAX;
     for (uint32_t i = 0; i < desc->size; i++) {
         group->members[i] = desc->members[i];
+        if (!desc->space->one_address_space) {
+            group->parts[i] = find_part(desc->space, desc->members[i]);
+        }
         if (desc->members[i] == desc->space->world_rank) {
             group->base.rank = i;
         }
@@ -271,22 +328,34 @@ static void place_members(zi_peer_group *group, const zi_peer_group_desc *desc)
 zero_status zi_peer_group_create(const zi_peer_group_desc *desc, zi_group **out)
 {
     *out = NULL;
-    zi_assert(desc->size >= 1 && desc->size <= ZI_RANKS_MAX);
-    zi_assert(desc->size == 1 || (desc->block != NULL && desc->block->size == desc->size));
+    const uint32_t size = desc->size;
+    zi_assert_cmp(size, >=, 1);
+    zi_assert(size == 1 || (desc->block != NULL && desc->block->size == size));
     zi_peer_group *group = NULL;
-    ZI_TRY(zi_calloc(1, sizeof *group, (void **)&group));
+    const size_t member_bytes = sizeof group->sources[0] + 4 * sizeof *group->members;
+    ZI_TRY(zi_calloc(1, sizeof *group + size * member_bytes, (void **)&group));
+    group->members = (uint32_t *)(void *)&group->sources[size];
+    group->order = group->members + size;
+    group->parts = group->order + size;
+    group->missing = group->parts + size;
     group->base.ops = &peer_ops;
-    group->base.device = desc->device;
-    group->base.size = desc->size;
+    group->base.kernels = desc->kernels;
+    group->base.size = size;
     (void)snprintf(group->base.name, sizeof group->base.name, "%s", desc->name);
     group->block = desc->block;
     group->space = desc->space;
     group->deadline_ms = desc->deadline_ms;
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    group->spins = cores > 0 && desc->size <= (uint32_t)cores ? SPINS : SPINS_CROWDED;
+    group->spins = cores > 0 && size <= (uint32_t)cores ? SPINS : SPINS_CROWDED;
     group->block_free = desc->block_free;
     group->owner = desc->owner;
     place_members(group, desc);
+    const zero_status status = open_device(group);
+    if (status != ZERO_OK) {
+        close_device(group);
+        zi_free(group);
+        return status;
+    }
     *out = &group->base;
     return ZERO_OK;
 }

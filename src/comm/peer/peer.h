@@ -7,6 +7,10 @@
  * send buffers may be reused). ALL_REDUCE has one more arrival between folding its own part and
  * copying the others'.
  *
+ * A batch runs as a task of its stream. Where the device runs what it is given later, meeting puts
+ * the members' streams in order too: threads follow one another's fences, processes drain their
+ * stream first.
+ *
  * The block and everything in it lives in memory shared by the members; waiting is a short spin,
  * then a futex, until the deadline. Whoever fails writes its error into the block first, and the
  * others return COMM with that text. */
@@ -23,10 +27,10 @@
 /* Longest batch; engine/ never makes a longer one. */
 #define ZI_PEER_BATCH_MAX 1024
 
-/* A window: memory that all ranks of the world allocated together, as mapped here. */
+/* A window: memory that ranks allocated together, mapped here in one piece: one part a rank. */
 typedef struct zi_peer_window {
-    size_t bytes;                      /* of each rank's part */
-    unsigned char *base[ZI_RANKS_MAX]; /* by world rank; NULL: not mapped here */
+    size_t bytes;        /* of each rank's part; 0: free */
+    unsigned char *base; /* of the first part */
 } zi_peer_window;
 
 /* What this rank can read of the others. One per comm; windows are appended, never moved, while no
@@ -34,6 +38,9 @@ typedef struct zi_peer_window {
 typedef struct zi_peer_space {
     bool one_address_space; /* ranks are threads: any pointer of theirs is good here */
     uint32_t world_rank;
+    uint32_t part;         /* this rank's in every window */
+    uint32_t rank_count;   /* parts of a window; 0 where one_address_space */
+    const uint32_t *ranks; /* world rank of each part, ascending; borrowed */
     uint32_t window_count;
     zi_peer_window windows[ZI_PEER_WINDOWS_MAX];
 } zi_peer_space;
@@ -55,7 +62,7 @@ void zi_peer_block_abort(zi_peer_block *block, uint32_t world_rank, const zero_e
 typedef void (*zi_peer_block_free)(void *owner, zi_peer_block *block);
 
 typedef struct zi_peer_group_desc {
-    const zi_device *device;
+    const zi_kernels *kernels;
     zi_peer_block *block; /* borrowed until destroy, then passed to block_free */
     const zi_peer_space *space;
     const uint32_t *members; /* world rank of each member; copied */

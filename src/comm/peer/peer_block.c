@@ -45,7 +45,7 @@ static void pause_briefly(void)
 
 static uint64_t tables_offset(uint32_t size)
 {
-    return sizeof(zi_peer_block) + size * sizeof(zi_peer_slot);
+    return sizeof(zi_peer_block) + (uint64_t)size * sizeof(zi_peer_slot);
 }
 
 static uint64_t stages_offset(uint32_t size)
@@ -56,7 +56,7 @@ static uint64_t stages_offset(uint32_t size)
 
 size_t zi_peer_block_bytes(uint32_t size, size_t stage_bytes)
 {
-    zi_assert(size >= 1 && size <= ZI_RANKS_MAX);
+    zi_assert_cmp(size, >=, 1);
     uint64_t stages = 0;
     zi_assert(zi_mul_u64(size, stage_bytes, &stages));
     return zi_align_up(stages_offset(size) + stages, ZI_PAGE_BYTES);
@@ -66,6 +66,8 @@ void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes)
 {
     block->size = size;
     block->stage_bytes = stage_bytes;
+    block->fence_users = 0;
+    atomic_init(&block->fence_lock, 0);
     atomic_init(&block->generation, 0);
     atomic_init(&block->sleepers, 0);
     atomic_init(&block->arrived_count, 0);
@@ -75,6 +77,39 @@ void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes)
         atomic_init(&block->slots[i].reading, 0);
     }
     atomic_thread_fence(memory_order_release);
+}
+
+static void lock_fences(zi_peer_block *block)
+{
+    while (atomic_exchange_explicit(&block->fence_lock, 1, memory_order_acquire) != 0) {
+        (void)sched_yield();
+    }
+}
+
+static void unlock_fences(zi_peer_block *block)
+{
+    atomic_store_explicit(&block->fence_lock, 0, memory_order_release);
+}
+
+void zi_peer_block_open_fences(zi_peer_block *block, uint32_t rank, zi_fence *const fences[2])
+{
+    lock_fences(block);
+    block->fence_users++;
+    memcpy(block->slots[rank].fences, fences, sizeof block->slots[rank].fences);
+    unlock_fences(block);
+}
+
+void zi_peer_block_close_fences(zi_peer_block *block, const zi_device *device)
+{
+    lock_fences(block);
+    const bool last = --block->fence_users == 0;
+    for (uint32_t i = 0; i < block->size && last; i++) {
+        for (int turn = 0; turn < 2; turn++) {
+            device->ops->fence_destroy(device->self, block->slots[i].fences[turn]);
+            block->slots[i].fences[turn] = NULL;
+        }
+    }
+    unlock_fences(block);
 }
 
 zi_peer_entry *zi_peer_block_table(zi_peer_block *block, uint32_t rank)

@@ -26,18 +26,9 @@ typedef struct zi_peer_place {
     uint32_t unused;
 } zi_peer_place;
 
-/* A published collective. `what` must be equal on all members, the places need not. */
-typedef struct zi_peer_what {
-    uint8_t kind;
-    uint8_t flags;
-    uint8_t send_dtype;
-    uint8_t recv_dtype;
-    uint32_t tag;
-    uint64_t count;
-} zi_peer_what;
-
+/* A published collective. The terms must be equal on all members, the places need not. */
 typedef struct zi_peer_entry {
-    zi_peer_what what;
+    zi_collective_terms terms;
     zi_peer_place send;
     zi_peer_place recv; /* ALL_REDUCE only: the others copy finished parts out of it */
 } zi_peer_entry;
@@ -46,13 +37,16 @@ typedef struct zi_peer_entry {
 typedef struct zi_peer_slot {
     _Alignas(64) atomic_uint arrived; /* the generation it has arrived for: names who is missing */
     uint32_t batch_count;
-    uint64_t batch_hash;              /* of the `what` of the batch */
+    uint64_t batch_hash;              /* of the terms of the batch */
+    zi_fence *fences[2];              /* one address space only; NULL: the device needs none */
     _Alignas(64) atomic_uint reading; /* 1 while it may read peers' memory; a futex */
 } zi_peer_slot;
 
 struct zi_peer_block {
     uint32_t size;
     uint64_t stage_bytes;
+    uint32_t fence_users;   /* members whose group may still follow fences; under fence_lock */
+    atomic_uint fence_lock; /* 1: taken */
     _Alignas(64) atomic_uint generation; /* += 2 when all have arrived; bit 0: failed; a futex */
     atomic_uint sleepers;
     _Alignas(64) atomic_uint arrived_count;
@@ -64,7 +58,6 @@ struct zi_peer_block {
     _Alignas(64) zi_peer_slot slots[]; /* size of them, then the tables */
 };
 
-_Static_assert(sizeof(zi_peer_what) == 16, "hashed and compared as bytes");
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "the block is shared by processes");
 
 typedef enum zi_peer_arrival {
@@ -100,6 +93,13 @@ zero_status zi_peer_block_error(zi_peer_block *block);
  * read. */
 bool zi_peer_block_read_begin(zi_peer_block *block, uint32_t rank);
 void zi_peer_block_read_end(zi_peer_block *block, uint32_t rank);
+
+/* Ranks that are threads: put a member's two fences where the others find them. */
+void zi_peer_block_open_fences(zi_peer_block *block, uint32_t rank, zi_fence *const fences[2]);
+
+/* The member follows no fence any more, though others may follow its own: the last one to say so
+ * gives all of them back. */
+void zi_peer_block_close_fences(zi_peer_block *block, const zi_device *device);
 
 /* Wait until no member reads any more. The block must have failed, and this rank not be reading.
  * For ranks that are threads: buffers of a failed batch may then be freed. */

@@ -12,16 +12,23 @@ typedef struct zi_peer_group {
     uint32_t spins;
     zi_peer_block_free block_free;
     void *owner;
-    zero_error first_error;         /* status ZERO_OK while the group is alive */
-    uint32_t members[ZI_RANKS_MAX]; /* world rank of each member */
-    uint32_t order[ZI_RANKS_MAX];   /* group ranks in ascending world rank */
-    uint32_t missing[ZI_RANKS_MAX]; /* room for naming those that are late */
-    const void *sources[ZI_RANKS_MAX];
+    zero_error first_error; /* status ZERO_OK while the group is alive */
+    zi_fence *fences[2];    /* for meetings of even and odd number; NULL: the device needs none */
+    bool fenced;            /* they are in the block too, which gives them back */
+    uint32_t meetings;
+    bool stage_mapped;
+    /* One entry a member, behind `sources` in the group's own memory. */
+    uint32_t *members;     /* world rank of each member */
+    uint32_t *order;       /* group ranks in ascending world rank */
+    uint32_t *parts;       /* each member's in a window; unused where one_address_space */
+    uint32_t *missing;     /* room for naming those that are late */
+    const void *sources[]; /* what is being folded */
 } zi_peer_group;
 
 /* The collectives being run, and what all members published about them. */
 typedef struct zi_peer_batch {
     zi_peer_group *group;
+    zi_stream *stream; /* whose task this is */
     const zi_collective *collectives;
     uint32_t count;
 } zi_peer_batch;
@@ -37,9 +44,10 @@ uint64_t zi_peer_recv_bytes(const zi_collective *collective);
 zero_status zi_peer_move(const zi_peer_batch *batch);
 
 /* The same for a group of one. */
-void zi_peer_move_alone(const zi_peer_batch *batch);
+zero_status zi_peer_move_alone(const zi_peer_batch *batch);
 
-/* Wait for all members in the middle or at the end of a batch. doing: a verb for the error. */
+/* Wait for all members, and let the stream wait for what they have put on theirs. doing: a verb for
+ * the error. */
 zero_status zi_peer_meet(const zi_peer_batch *batch, const char *doing);
 
 #endif

@@ -3,12 +3,10 @@
  * buffer that is also a send buffer only the part that no peer reads until the next meeting. */
 #include <string.h>
 
-#include "comm/peer/peer_copy.h"
 #include "comm/peer/peer_group.h"
 #include "core/check.h"
 #include "core/error.h"
 #include "core/sizes.h"
-#include "kernels/cpu/cpu_kernels.h"
 
 /* Parts of an ALL_REDUCE, and pieces of staged buffers, start at multiples of this. */
 #define PART_COUNT 64
@@ -44,9 +42,9 @@ zi_peer_place zi_peer_locate(const zi_peer_space *space, const void *pointer, ui
     }
     for (uint32_t i = 0; i < space->window_count; i++) {
         const zi_peer_window *window = &space->windows[i];
-        const uintptr_t base = (uintptr_t)window->base[space->world_rank];
+        const uintptr_t base = (uintptr_t)window->base + space->part * window->bytes;
         const uintptr_t at = (uintptr_t)pointer;
-        if (base != 0 && at >= base && at - base <= window->bytes &&
+        if (window->bytes != 0 && at >= base && at - base <= window->bytes &&
             bytes <= window->bytes - (at - base)) {
             return (zi_peer_place){.at = at - base, .window = i};
         }
@@ -65,9 +63,9 @@ static const unsigned char *reach(const zi_peer_group *group, uint32_t rank,
         return (const unsigned char *)(uintptr_t)place->at;
     }
     zi_assert_cmp(place->window, <, group->space->window_count);
-    const unsigned char *base = group->space->windows[place->window].base[group->members[rank]];
-    zi_assert(base != NULL);
-    return base + place->at;
+    const zi_peer_window *window = &group->space->windows[place->window];
+    zi_assert_cmp(place->at, <, window->bytes);
+    return window->base + group->parts[rank] * window->bytes + place->at;
 }
 
 static const unsigned char *send_of(const zi_peer_group *group, uint32_t rank, uint32_t index)
@@ -84,7 +82,21 @@ static uint64_t part_of(uint64_t count, uint32_t size, uint32_t rank, uint64_t *
     return zi_min_u64(part, count - *begin);
 }
 
-static void all_gather(const zi_peer_batch *batch, uint32_t index)
+/* The two ways in which data moves: on the stream whose task this is. */
+static zero_status copy(const zi_peer_batch *batch, void *target, const void *source,
+                        uint64_t bytes)
+{
+    const zi_device *device = batch->group->base.kernels->device;
+    return device->ops->copy(device->self, batch->stream, target, source, bytes);
+}
+
+static zero_status run_fold(const zi_peer_batch *batch, const zi_fold *job)
+{
+    const zi_kernels *kernels = batch->group->base.kernels;
+    return kernels->ops->fold(kernels->self, batch->stream, job);
+}
+
+static zero_status all_gather(const zi_peer_batch *batch, uint32_t index)
 {
     const zi_peer_group *group = batch->group;
     const zi_collective *collective = &batch->collectives[index];
@@ -95,14 +107,15 @@ static void all_gather(const zi_peer_batch *batch, uint32_t index)
         const unsigned char *source = send_of(group, rank, index);
         unsigned char *target = (unsigned char *)collective->recv + rank * bytes;
         if (source != target) {
-            zi_peer_copy(target, source, bytes);
+            ZI_TRY(copy(batch, target, source, bytes));
         }
     }
+    return ZERO_OK;
 }
 
 /* Fold elements [begin, begin + count) of all members' send buffers into `dst`. */
-static void fold(const zi_peer_batch *batch, uint32_t index, uint64_t begin, uint64_t count,
-                 void *dst)
+static zero_status fold(const zi_peer_batch *batch, uint32_t index, uint64_t begin, uint64_t count,
+                        void *dst)
 {
     zi_peer_group *group = batch->group;
     const zi_collective *collective = &batch->collectives[index];
@@ -120,21 +133,21 @@ static void fold(const zi_peer_batch *batch, uint32_t index, uint64_t begin, uin
         .source_dtype = collective->send_dtype,
         .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
     };
-    zi_cpu_fold(&job);
+    return run_fold(batch, &job);
 }
 
-static void all_reduce_fold(const zi_peer_batch *batch, uint32_t index)
+static zero_status all_reduce_fold(const zi_peer_batch *batch, uint32_t index)
 {
     const zi_peer_group *group = batch->group;
     const zi_collective *collective = &batch->collectives[index];
     uint64_t begin = 0;
     const uint64_t count = part_of(collective->count, group->base.size, group->base.rank, &begin);
-    fold(batch, index, begin, count,
-         (unsigned char *)collective->recv + bytes_of(begin, collective->recv_dtype));
+    return fold(batch, index, begin, count,
+                (unsigned char *)collective->recv + bytes_of(begin, collective->recv_dtype));
 }
 
 /* After a meeting: the other parts are finished in their owners' receive buffers. */
-static void all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
+static zero_status all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
 {
     const zi_peer_group *group = batch->group;
     const zi_collective *collective = &batch->collectives[index];
@@ -145,11 +158,12 @@ static void all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
         const uint64_t offset = bytes_of(begin, collective->recv_dtype);
         const zi_peer_entry *entry = &zi_peer_block_table(group->block, rank)[index];
         if (count != 0) {
-            zi_peer_copy((unsigned char *)collective->recv + offset,
-                         reach(group, rank, &entry->recv) + offset,
-                         bytes_of(count, collective->recv_dtype));
+            ZI_TRY(copy(batch, (unsigned char *)collective->recv + offset,
+                        reach(group, rank, &entry->recv) + offset,
+                        bytes_of(count, collective->recv_dtype)));
         }
     }
+    return ZERO_OK;
 }
 
 /* Whether some member's buffer must go through the stages. All members see the same tables, so all
@@ -175,7 +189,8 @@ static uint64_t piece_of(const zi_peer_group *group, const zi_collective *collec
 }
 
 /* Put elements [begin, begin + count) of every slice of this rank's send buffer on its stage. */
-static void stage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t begin, uint64_t count)
+static zero_status stage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
+                               uint64_t count)
 {
     const zi_peer_group *group = batch->group;
     const zi_collective *collective = &batch->collectives[index];
@@ -184,16 +199,18 @@ static void stage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t beg
     unsigned char *stage = zi_peer_block_stage(group->block, group->base.rank);
     for (uint32_t i = 0; i < slices && collective->send != NULL; i++) {
         const uint64_t first = i * collective->count + begin;
-        memcpy(stage + i * bytes,
-               (const unsigned char *)collective->send + bytes_of(first, collective->send_dtype),
-               bytes);
+        ZI_TRY(
+            copy(batch, stage + i * bytes,
+                 (const unsigned char *)collective->send + bytes_of(first, collective->send_dtype),
+                 bytes));
     }
+    return ZERO_OK;
 }
 
 /* Take this rank's share of the piece from all stages. An ALL_REDUCE is folded whole by everybody:
  * the result need not be read by peers then. */
-static void unstage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
-                          uint64_t count)
+static zero_status unstage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
+                                 uint64_t count)
 {
     zi_peer_group *group = batch->group;
     const zi_collective *collective = &batch->collectives[index];
@@ -207,22 +224,23 @@ static void unstage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t b
         const unsigned char *source = zi_peer_block_stage(group->block, rank) + slice;
         group->sources[i] = entry->send.window == ZI_PEER_NOWHERE ? NULL : source;
         if (collective->kind == ZI_ALL_GATHER) {
-            memcpy(recv + bytes_of(rank * collective->count, collective->recv_dtype), source,
-                   bytes);
+            ZI_TRY(copy(batch, recv + bytes_of(rank * collective->count, collective->recv_dtype),
+                        source, bytes));
         }
     }
-    if (collective->kind != ZI_ALL_GATHER) {
-        const zi_fold job = {
-            .dst = recv,
-            .sources = group->sources,
-            .source_count = group->base.size,
-            .count = count,
-            .dst_dtype = collective->recv_dtype,
-            .source_dtype = collective->send_dtype,
-            .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-        };
-        zi_cpu_fold(&job);
+    if (collective->kind == ZI_ALL_GATHER) {
+        return ZERO_OK;
     }
+    const zi_fold job = {
+        .dst = recv,
+        .sources = group->sources,
+        .source_count = group->base.size,
+        .count = count,
+        .dst_dtype = collective->recv_dtype,
+        .source_dtype = collective->send_dtype,
+        .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+    };
+    return run_fold(batch, &job);
 }
 
 static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
@@ -230,7 +248,7 @@ static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
     const zi_collective *collective = &batch->collectives[index];
     const uint64_t piece = piece_of(batch->group, collective);
     if (piece == 0) {
-        char text[88];
+        char text[ZI_COLLECTIVE_TEXT_BYTES];
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "group %s: %s lies outside the shared memory, and the stage has only %llu bytes; "
                 "use memory of the world",
@@ -239,9 +257,9 @@ static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
     }
     for (uint64_t begin = 0; begin < collective->count; begin += piece) {
         const uint64_t count = zi_min_u64(piece, collective->count - begin);
-        stage_piece(batch, index, begin, count);
+        ZI_TRY(stage_piece(batch, index, begin, count));
         ZI_TRY(zi_peer_meet(batch, "stage"));
-        unstage_piece(batch, index, begin, count);
+        ZI_TRY(unstage_piece(batch, index, begin, count));
         ZI_TRY(zi_peer_meet(batch, "take up"));
     }
     return ZERO_OK;
@@ -256,12 +274,12 @@ zero_status zi_peer_move(const zi_peer_batch *batch)
         if (is_staged(group, i)) {
             ZI_TRY(move_staged(batch, i));
         } else if (collective->kind == ZI_ALL_GATHER) {
-            all_gather(batch, i);
+            ZI_TRY(all_gather(batch, i));
         } else if (collective->kind == ZI_REDUCE_SCATTER) {
             const uint64_t begin = group->base.rank * (uint64_t)collective->count;
-            fold(batch, i, begin, collective->count, collective->recv);
+            ZI_TRY(fold(batch, i, begin, collective->count, collective->recv));
         } else {
-            all_reduce_fold(batch, i);
+            ZI_TRY(all_reduce_fold(batch, i));
             meet = true;
         }
     }
@@ -270,19 +288,20 @@ zero_status zi_peer_move(const zi_peer_batch *batch)
     }
     for (uint32_t i = 0; i < batch->count && meet; i++) {
         if (batch->collectives[i].kind == ZI_ALL_REDUCE && !is_staged(group, i)) {
-            all_reduce_copy(batch, i);
+            ZI_TRY(all_reduce_copy(batch, i));
         }
     }
     return ZERO_OK;
 }
 
-void zi_peer_move_alone(const zi_peer_batch *batch)
+zero_status zi_peer_move_alone(const zi_peer_batch *batch)
 {
     for (uint32_t i = 0; i < batch->count; i++) {
         const zi_collective *collective = &batch->collectives[i];
         if (collective->kind == ZI_ALL_GATHER) {
-            if (collective->send != collective->recv && collective->count != 0) {
-                memcpy(collective->recv, collective->send, zi_peer_recv_bytes(collective));
+            if (collective->send != collective->recv) {
+                ZI_TRY(copy(batch, collective->recv, collective->send,
+                            zi_peer_recv_bytes(collective)));
             }
             continue;
         }
@@ -296,6 +315,7 @@ void zi_peer_move_alone(const zi_peer_batch *batch)
             .source_dtype = collective->send_dtype,
             .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
         };
-        zi_cpu_fold(&job);
+        ZI_TRY(run_fold(batch, &job));
     }
+    return ZERO_OK;
 }

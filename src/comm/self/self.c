@@ -12,13 +12,13 @@ typedef struct self_comm {
     zi_peer_space space;
 } self_comm;
 
-static zero_status group_create(zi_comm *base, const zi_device *device, const uint32_t *members,
+static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const uint32_t *members,
                                 uint32_t size, const char *name, zi_group **out)
 {
     const self_comm *comm = (self_comm *)base;
     zi_assert_cmp(size, ==, 1);
     const zi_peer_group_desc desc = {
-        .device = device,
+        .kernels = kernels,
         .space = &comm->space,
         .members = members,
         .size = size,
@@ -69,7 +69,12 @@ zero_status zi_self_comm_create(zi_comm **out)
     const zero_status status = zi_calloc(1, sizeof *comm, (void **)&comm);
     if (status == ZERO_OK) {
         comm->base = (zi_comm){
-            .ops = &self_ops, .size = 1, .local_size = 1, .deadline_ms = ZI_DEADLINE_DEFAULT_MS};
+            .ops = &self_ops,
+            .size = 1,
+            .local_size = 1,
+            .deadline_ms = ZI_DEADLINE_DEFAULT_MS,
+            .one_process = true,
+        };
         comm->space.one_address_space = true;
         *out = &comm->base;
     }

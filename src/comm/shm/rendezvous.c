@@ -21,19 +21,21 @@
 /* Pauses between two looks at whether the maker still lives. */
 #define LOOKS_PER_ALIVE 32
 
-static uint64_t header_bytes(void)
+/* With the slots of `size` ranks; 0 for what can be read whatever the size. */
+static uint64_t header_bytes(uint32_t size)
 {
-    return zi_align_up(sizeof(zi_shared_header), ZI_PAGE_BYTES);
+    return zi_align_up(sizeof(zi_shared_header) + (uint64_t)size * sizeof(zi_shared_slot),
+                       ZI_PAGE_BYTES);
 }
 
 /* Map the header of the open file; false while the file is not long enough. */
-static bool map_header(int fd, zi_shared_header **header)
+static bool map_header(int fd, uint32_t size, zi_shared_header **header)
 {
     struct stat info;
-    if (fstat(fd, &info) != 0 || (uint64_t)info.st_size < header_bytes()) {
+    if (fstat(fd, &info) != 0 || (uint64_t)info.st_size < header_bytes(size)) {
         return false;
     }
-    void *base = mmap(NULL, header_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *base = mmap(NULL, header_bytes(size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) {
         return false;
     }
@@ -41,15 +43,14 @@ static bool map_header(int fd, zi_shared_header **header)
     return true;
 }
 
-static void unmap_header(zi_shared_header *header)
+static void unmap_header(zi_shared_header *header, uint32_t size)
 {
-    (void)munmap(header, header_bytes());
+    (void)munmap(header, header_bytes(size));
 }
 
-static bool header_ready(zi_shared_header *header)
+static bool header_ready(const zi_shared_header *header)
 {
-    return atomic_load_explicit(&header->magic, memory_order_acquire) == ZI_SHARED_MAGIC &&
-           header->header_bytes == header_bytes();
+    return atomic_load_explicit(&header->magic, memory_order_acquire) == ZI_SHARED_MAGIC;
 }
 
 static bool maker_alive(const zi_shared_header *header)
@@ -104,7 +105,7 @@ static zero_status displace(const char *name)
     const uint64_t until_ns = zi_clock_ns() + HEADER_NS;
     bool ready = false;
     while (status == ZERO_OK && !ready && zi_clock_ns() < until_ns) {
-        if (header == NULL && !map_header(fd, &header)) {
+        if (header == NULL && !map_header(fd, 0, &header)) {
             header = NULL;
         }
         ready = header != NULL && header_ready(header);
@@ -121,7 +122,7 @@ static zero_status displace(const char *name)
         remove_stale(fd, name);
     }
     if (header != NULL) {
-        unmap_header(header);
+        unmap_header(header, 0);
     }
     (void)close(fd);
     return status;
@@ -142,8 +143,8 @@ static zero_status make_file(const zi_shared_desc *desc, zi_shared *shared)
         }
         ZI_TRY(displace(desc->name));
     }
-    zero_status status = zi_shared_back(shared, 0, header_bytes());
-    if (status == ZERO_OK && !map_header(shared->fd, &shared->header)) {
+    zero_status status = zi_shared_back(shared, 0, header_bytes(desc->size));
+    if (status == ZERO_OK && !map_header(shared->fd, desc->size, &shared->header)) {
         status = zi_error_set(ZERO_OUT_OF_MEMORY, errno, __FILE__, __LINE__,
                               "cannot map /dev/shm%s: %s", desc->name, strerror(errno));
     }
@@ -152,11 +153,10 @@ static zero_status make_file(const zi_shared_desc *desc, zi_shared *shared)
         return status;
     }
     zi_shared_header *header = shared->header;
-    header->header_bytes = header_bytes();
     header->maker_pid = (uint64_t)getpid();
     header->maker_start = zi_process_start(header->maker_pid);
     header->size = desc->size;
-    atomic_store(&header->end, header_bytes());
+    atomic_store(&header->end, header_bytes(desc->size));
     atomic_store_explicit(&header->magic, ZI_SHARED_MAGIC, memory_order_release);
     return ZERO_OK;
 }
@@ -171,7 +171,7 @@ static zero_status try_open(const zi_shared_desc *desc, zi_shared *shared, bool 
     }
     zi_shared_header *header = NULL;
     const zero_status status = check_owner(fd, desc->name);
-    if (status == ZERO_OK && map_header(fd, &header)) {
+    if (status == ZERO_OK && map_header(fd, desc->size, &header)) {
         /* A leftover, or a file half made: rank 0 will see to it. */
         if (header_ready(header) && maker_alive(header) && header->size == desc->size) {
             shared->fd = fd;
@@ -179,7 +179,7 @@ static zero_status try_open(const zi_shared_desc *desc, zi_shared *shared, bool 
             *found = true;
             return ZERO_OK;
         }
-        unmap_header(header);
+        unmap_header(header, desc->size);
     }
     (void)close(fd);
     return status;
@@ -198,8 +198,8 @@ static zero_status open_file(const zi_shared_desc *desc, zi_shared *shared)
             ZI_FAIL(ZERO_TIMEOUT,
                     "rank %u did not come within %u ms (rank %u waits for /dev/shm%s); start all "
                     "%u ranks on this host with the same MASTER_PORT",
-                    desc->world_ranks[0], desc->deadline_ms, desc->world_ranks[desc->index],
-                    desc->name, desc->size);
+                    shared->world_ranks[0], desc->deadline_ms, shared->space.world_rank, desc->name,
+                    desc->size);
         }
     }
 }
@@ -218,15 +218,18 @@ static zero_status sign_in(zi_shared *shared)
     return ZERO_OK;
 }
 
-/* True when all have signed in; else who has not. */
-static bool all_here(const zi_shared *shared, bool *late)
+static bool is_away(const zi_shared *shared, uint32_t index)
 {
-    bool all = true;
-    for (uint32_t i = 0; i < shared->size; i++) {
-        late[i] = atomic_load(&shared->header->slots[i].pid) == 0;
-        all = all && !late[i];
+    return atomic_load(&shared->header->slots[index].pid) == 0;
+}
+
+/* Moves *next over the ranks that have signed in; true when it has passed all. */
+static bool all_here(const zi_shared *shared, uint32_t *next)
+{
+    while (*next < shared->size && !is_away(shared, *next)) {
+        (*next)++;
     }
-    return all;
+    return *next == shared->size;
 }
 
 /* Rank 0 waits until all have signed in, the others until rank 0 has removed the name: a rank that
@@ -235,8 +238,8 @@ static zero_status await_all(zi_shared *shared)
 {
     zi_shared_header *header = shared->header;
     zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
-    bool late[ZI_RANKS_MAX];
-    while (shared->index == 0 ? !all_here(shared, late)
+    uint32_t next = 0;
+    while (shared->index == 0 ? !all_here(shared, &next)
                               : atomic_load(&header->state) == ZI_SHARED_JOINING) {
         ZI_TRY(zi_shared_check(shared));
         if (shared->index != 0 && wait.rounds % LOOKS_PER_ALIVE == 0 && !maker_alive(header) &&
@@ -246,13 +249,11 @@ static zero_status await_all(zi_shared *shared)
         }
         if (!zi_shared_wait_more(&wait)) {
             char text[96];
-            if (all_here(shared, late)) {
-                late[0] = true; /* it has signed in but not let us go */
-            }
+            /* When all have signed in it is rank 0 that has not let us go. */
             ZI_FAIL(ZERO_TIMEOUT,
                     "of %u ranks, rank %s did not come within %u ms; start all of "
                     "them on this host with the same MASTER_PORT",
-                    shared->size, zi_shared_ranks_text(shared, late, text, sizeof text),
+                    shared->size, zi_shared_late_text(shared, is_away, 0, text, sizeof text),
                     shared->deadline_ms);
         }
     }
@@ -283,13 +284,19 @@ zero_status zi_shared_join(const zi_shared_desc *desc, zi_shared **out)
 {
     *out = NULL;
     zi_shared *shared = NULL;
-    ZI_TRY(zi_calloc(1, sizeof *shared, (void **)&shared));
+    const size_t ranks_bytes = desc->size * sizeof shared->world_ranks[0];
+    ZI_TRY(zi_calloc(1, sizeof *shared + ranks_bytes, (void **)&shared));
     shared->fd = -1;
     shared->index = desc->index;
     shared->size = desc->size;
     shared->deadline_ms = desc->deadline_ms;
-    memcpy(shared->world_ranks, desc->world_ranks, desc->size * sizeof *desc->world_ranks);
-    shared->space.world_rank = desc->world_ranks[desc->index];
+    for (uint32_t i = 0; i < desc->size; i++) {
+        shared->world_ranks[i] = desc->world_ranks != NULL ? desc->world_ranks[i] : i;
+    }
+    shared->space.world_rank = shared->world_ranks[desc->index];
+    shared->space.part = desc->index;
+    shared->space.ranks = shared->world_ranks;
+    shared->space.rank_count = desc->size;
     (void)pthread_mutex_init(&shared->mutex, NULL);
     const zero_status status = meet(desc, shared);
     if (status != ZERO_OK) {
@@ -306,7 +313,7 @@ void zi_shared_leave(zi_shared *shared)
         return;
     }
     if (shared->header != NULL) {
-        unmap_header(shared->header);
+        unmap_header(shared->header, shared->size);
     }
     if (shared->fd >= 0) {
         (void)close(shared->fd);

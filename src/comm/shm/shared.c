@@ -96,14 +96,14 @@ void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *e
     (void)pthread_mutex_unlock(&shared->mutex);
 }
 
-const char *zi_shared_ranks_text(const zi_shared *shared, const bool *late, char *text,
-                                 size_t text_bytes)
+const char *zi_shared_late_text(const zi_shared *shared, zi_shared_late_fn is_late, uint32_t last,
+                                char *text, size_t text_bytes)
 {
     size_t used = 0;
     uint32_t more = 0;
-    text[0] = '\0';
+    (void)snprintf(text, text_bytes, "%u", shared->world_ranks[last]);
     for (uint32_t i = 0; i < shared->size; i++) {
-        if (!late[i]) {
+        if (!is_late(shared, i)) {
             continue;
         }
         if (used + 32 > text_bytes) {
@@ -147,6 +147,11 @@ static const uint64_t *words_of(const zi_shared *shared, uint32_t index)
     return shared->header->slots[index].words[shared->turn % 2];
 }
 
+static bool exchange_late(const zi_shared *shared, uint32_t index)
+{
+    return atomic_load(&shared->header->slots[index].turn) < shared->turn;
+}
+
 /* Give `mine` and return when all have given theirs; words_of then reads them. what: for errors. */
 static zero_status exchange(zi_shared *shared, const uint64_t mine[ZI_SHARED_WORDS],
                             const char *what)
@@ -163,14 +168,11 @@ static zero_status exchange(zi_shared *shared, const uint64_t mine[ZI_SHARED_WOR
             if (zi_shared_wait_more(&wait)) {
                 continue;
             }
-            bool late[ZI_RANKS_MAX];
             char text[96];
-            for (uint32_t j = 0; j < shared->size; j++) {
-                late[j] = atomic_load(&header->slots[j].turn) < turn;
-            }
-            (void)zi_error_set(
-                ZERO_TIMEOUT, 0, __FILE__, __LINE__, "%s: rank %s did not come within %u ms", what,
-                zi_shared_ranks_text(shared, late, text, sizeof text), shared->deadline_ms);
+            (void)zi_error_set(ZERO_TIMEOUT, 0, __FILE__, __LINE__,
+                               "%s: rank %s did not come within %u ms", what,
+                               zi_shared_late_text(shared, exchange_late, i, text, sizeof text),
+                               shared->deadline_ms);
             return zi_shared_fail(shared);
         }
     }
@@ -288,11 +290,7 @@ zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out)
         }
         return status;
     }
-    zi_peer_window *row = &shared->space.windows[window];
-    row->bytes = bytes;
-    for (uint32_t i = 0; i < shared->size; i++) {
-        row->base[shared->world_ranks[i]] = base + i * bytes;
-    }
+    shared->space.windows[window] = (zi_peer_window){.bytes = bytes, .base = base};
     shared->space.window_count = (uint32_t)zi_max_u64(shared->space.window_count, window + 1);
     shared->window_offsets[window] = offset;
     unsigned char *own = base + shared->index * bytes;
@@ -309,15 +307,13 @@ void zi_shared_window_free(zi_shared *shared, void *pointer, size_t bytes)
     if (pointer == NULL) {
         return;
     }
-    const uint32_t own = shared->space.world_rank;
+    unsigned char *base = (unsigned char *)pointer - shared->index * bytes;
     uint32_t index = 0;
-    while (index < shared->space.window_count &&
-           shared->space.windows[index].base[own] != pointer) {
+    while (index < shared->space.window_count && shared->space.windows[index].base != base) {
         index++;
     }
     zi_assert_cmp(index, <, shared->space.window_count);
-    zi_peer_window *row = &shared->space.windows[index];
-    zi_assert_cmp(row->bytes, ==, bytes);
-    unmap_window(shared, shared->window_offsets[index], bytes, row->base[shared->world_ranks[0]]);
-    *row = (zi_peer_window){.bytes = 0};
+    zi_assert_cmp(shared->space.windows[index].bytes, ==, bytes);
+    unmap_window(shared, shared->window_offsets[index], bytes, base);
+    shared->space.windows[index] = (zi_peer_window){.bytes = 0};
 }

@@ -17,7 +17,7 @@ typedef struct zi_shared zi_shared;
 
 typedef struct zi_shared_desc {
     const char *name;            /* where they meet: "/..." for shm_open, the same for all */
-    const uint32_t *world_ranks; /* of this host's ranks, ascending; copied */
+    const uint32_t *world_ranks; /* of this host's ranks, ascending; copied. NULL: 0, 1, 2, ... */
     uint32_t index;              /* this rank's place in world_ranks */
     uint32_t size;               /* ranks on this host */
     uint32_t deadline_ms;
@@ -38,12 +38,15 @@ zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out);
 void zi_shared_window_free(zi_shared *shared, void *pointer, size_t bytes);
 
 /* A group whose members are all on this host; as zi_comm_ops.group_create. */
-zero_status zi_shared_group_create(zi_shared *shared, const zi_device *device,
+zero_status zi_shared_group_create(zi_shared *shared, const zi_kernels *kernels,
                                    const uint32_t *members, uint32_t size, const char *name,
                                    zi_group **out);
 
 /* As zi_comm_ops.abort. world_rank: who cannot go on. Any thread. */
 void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *error);
+
+/* The failure of a rank as the calling thread's own, or OK. Any thread. */
+zero_status zi_shared_check(const zi_shared *shared);
 
 /* True once a rank aborted or did not come. */
 int zi_shared_failed(const zi_shared *shared);

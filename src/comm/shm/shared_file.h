@@ -10,7 +10,7 @@
 #include "comm/shm/shared.h"
 
 /* "zero" and the version of this layout. */
-#define ZI_SHARED_MAGIC UINT64_C(0x7a65726f00000001)
+#define ZI_SHARED_MAGIC UINT64_C(0x7a65726f00000002)
 #define ZI_SHARED_WORDS 4
 /* Groups being created at one moment, and groups that one rank is a member of. */
 #define ZI_SHARED_ENTRIES 256
@@ -41,7 +41,6 @@ typedef struct zi_shared_entry {
 
 typedef struct zi_shared_header {
     _Atomic uint64_t magic; /* written last by the maker */
-    uint64_t header_bytes;
     uint64_t maker_pid;
     uint64_t maker_start;
     uint32_t size;
@@ -52,8 +51,8 @@ typedef struct zi_shared_header {
     uint32_t failure_rank; /* world rank */
     char failure_text[256];
     _Atomic uint64_t end; /* bytes of the file given out */
-    zi_shared_slot slots[ZI_RANKS_MAX];
     zi_shared_entry entries[ZI_SHARED_ENTRIES];
+    zi_shared_slot slots[]; /* `size` of them: one for each rank of the host */
 } zi_shared_header;
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "the header is shared by processes");
@@ -70,13 +69,13 @@ struct zi_shared {
     uint32_t index;
     uint32_t size;
     uint32_t deadline_ms;
-    uint32_t world_ranks[ZI_RANKS_MAX];
     zi_shared_header *header;
     uint64_t turn;
     zi_peer_space space; /* a window of 0 bytes is free */
     uint64_t window_offsets[ZI_PEER_WINDOWS_MAX];
     pthread_mutex_t mutex; /* guards `blocks`, which an abort walks */
     zi_shared_block blocks[ZI_SHARED_BLOCKS];
+    uint32_t world_ranks[]; /* `size` of them, ascending */
 };
 
 /* A wait with a deadline, for calls outside the step: yields at first, then sleeps. */
@@ -90,16 +89,17 @@ zi_shared_wait zi_shared_wait_begin(uint32_t deadline_ms);
 /* False when the deadline has passed. */
 bool zi_shared_wait_more(zi_shared_wait *wait);
 
-/* The shared failure as the calling thread's own, or OK. */
-zero_status zi_shared_check(const zi_shared *shared);
-
 /* Let everything on this host fail with the calling thread's last error, unless it has. Returns
  * that error's status. */
 zero_status zi_shared_fail(zi_shared *shared);
 
-/* Fill `text` with the world ranks of the places where late[i] is true. */
-const char *zi_shared_ranks_text(const zi_shared *shared, const bool *late, char *text,
-                                 size_t text_bytes);
+/* Whether the rank at place `index` is still waited for. */
+typedef bool (*zi_shared_late_fn)(const zi_shared *shared, uint32_t index);
+
+/* Fill `text` with the world ranks that are late; with that of place `last` when all have come just
+ * now. */
+const char *zi_shared_late_text(const zi_shared *shared, zi_shared_late_fn is_late, uint32_t last,
+                                char *text, size_t text_bytes);
 
 /* Back `bytes` of the file from `offset` with memory. */
 zero_status zi_shared_back(const zi_shared *shared, uint64_t offset, uint64_t bytes);

@@ -15,11 +15,14 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "core/sizes.h"
 
 #define KEY_FREE UINT64_C(0)
 #define KEY_WRITING UINT64_C(1)
-/* Room per member for buffers that lie in no window: half of a usual second-level cache. */
-#define STAGE_BYTES ((size_t)256 * 1024)
+/* Room for buffers that lie in no window: half of a usual second-level cache a member, less where
+ * many share a host. */
+#define STAGE_BYTES ((size_t)256 << 10)
+#define STAGE_ALL_BYTES ((size_t)16 << 20)
 
 static uint64_t members_key(const uint32_t *members, uint32_t size)
 {
@@ -30,9 +33,16 @@ static uint64_t members_key(const uint32_t *members, uint32_t size)
     return key > KEY_WRITING ? key : key + 2;
 }
 
+/* A member's stage takes at least one element of each slice. */
+static uint64_t stage_bytes(uint32_t size)
+{
+    const uint64_t share = zi_min_u64(STAGE_ALL_BYTES / size, STAGE_BYTES);
+    return zi_align_up(zi_max_u64(share, size * sizeof(float)), ZI_PAGE_BYTES);
+}
+
 static uint64_t piece_bytes(uint32_t size)
 {
-    return ZI_PAGE_BYTES + zi_peer_block_bytes(size, STAGE_BYTES);
+    return ZI_PAGE_BYTES + zi_peer_block_bytes(size, stage_bytes(size));
 }
 
 static _Atomic uint32_t *users_of(const zi_shared_block *row)
@@ -81,7 +91,7 @@ static zero_status make_piece(const zi_shared *shared, uint32_t size, zi_shared_
         return status;
     }
     atomic_store(users_of(row), size);
-    zi_peer_block_init(block_of(row), size, STAGE_BYTES);
+    zi_peer_block_init(block_of(row), size, stage_bytes(size));
     return ZERO_OK;
 }
 
@@ -104,8 +114,11 @@ static zero_status lead(const zi_shared *shared, const zi_shared_block *row, uin
         if (atomic_compare_exchange_strong(&shared->header->entries[i].key, &expected,
                                            KEY_WRITING)) {
             entry = &shared->header->entries[i];
-        } else if (i + 1 == ZI_SHARED_ENTRIES && !zi_shared_wait_more(&wait)) {
-            return fail_late(shared, name, "a free place for one more group");
+        } else if (i + 1 == ZI_SHARED_ENTRIES) {
+            ZI_TRY(zi_shared_check(shared));
+            if (!zi_shared_wait_more(&wait)) {
+                return fail_late(shared, name, "a free place for one more group");
+            }
         }
     }
     entry->offset = row->offset;
@@ -207,7 +220,15 @@ static zero_status keep_block(zi_shared *shared, const zi_shared_block *made)
     return ZERO_OK;
 }
 
-zero_status zi_shared_group_create(zi_shared *shared, const zi_device *device,
+/* This rank has no use for a kept block: tell the others, who may be waiting in it already. */
+static zero_status give_up(zi_shared *shared, zi_peer_block *block, zero_status status)
+{
+    zi_peer_block_abort(block, shared->space.world_rank, zero_last_error());
+    block_free(shared, block);
+    return status;
+}
+
+zero_status zi_shared_group_create(zi_shared *shared, const zi_kernels *kernels,
                                    const uint32_t *members, uint32_t size, const char *name,
                                    zi_group **out)
 {
@@ -224,14 +245,6 @@ zero_status zi_shared_group_create(zi_shared *shared, const zi_device *device,
     if (status == ZERO_OK) {
         status = keep_block(shared, &row);
     }
-    if (status == ZERO_OK) {
-        /* An abort that came before the block could be found by it. */
-        status = zi_shared_check(shared);
-        if (status != ZERO_OK) {
-            block_free(shared, block_of(&row));
-            return status;
-        }
-    }
     if (status != ZERO_OK) {
         if (row.base != NULL) {
             release_piece(shared, &row);
@@ -239,8 +252,13 @@ zero_status zi_shared_group_create(zi_shared *shared, const zi_device *device,
         /* The others wait for this rank, here or in the group's first batch. */
         return zi_shared_fail(shared);
     }
+    /* An abort that came before the block could be found by it. */
+    status = zi_shared_check(shared);
+    if (status != ZERO_OK) {
+        return give_up(shared, block_of(&row), status);
+    }
     const zi_peer_group_desc desc = {
-        .device = device,
+        .kernels = kernels,
         .block = block_of(&row),
         .space = &shared->space,
         .members = members,
@@ -251,8 +269,5 @@ zero_status zi_shared_group_create(zi_shared *shared, const zi_device *device,
         .owner = shared,
     };
     status = zi_peer_group_create(&desc, out);
-    if (status != ZERO_OK) {
-        block_free(shared, block_of(&row));
-    }
-    return status;
+    return status == ZERO_OK ? ZERO_OK : give_up(shared, block_of(&row), status);
 }

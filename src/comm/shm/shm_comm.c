@@ -1,6 +1,7 @@
 /* Owns the backend "shm": the table that maps a comm's verbs to the memory its ranks share. */
 #include "comm/shm/shm_comm.h"
 
+#include "core/error.h"
 #include "core/memory.h"
 
 static zi_shared *shared_of(zi_comm *comm)
@@ -8,10 +9,10 @@ static zi_shared *shared_of(zi_comm *comm)
     return ((zi_shm_comm *)comm)->shared;
 }
 
-static zero_status group_create(zi_comm *comm, const zi_device *device, const uint32_t *members,
+static zero_status group_create(zi_comm *comm, const zi_kernels *kernels, const uint32_t *members,
                                 uint32_t size, const char *name, zi_group **out)
 {
-    return zi_shared_group_create(shared_of(comm), device, members, size, name, out);
+    return zi_shared_group_create(shared_of(comm), kernels, members, size, name, out);
 }
 
 static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
@@ -37,6 +38,11 @@ static void destroy(zi_comm *comm)
     }
 }
 
+static zero_status check(zi_comm *comm)
+{
+    return zi_shared_check(shared_of(comm));
+}
+
 static const zi_comm_ops shm_ops = {
     .struct_bytes = sizeof(zi_comm_ops),
     .name = "shm",
@@ -45,28 +51,21 @@ static const zi_comm_ops shm_ops = {
     .memory_free = memory_free,
     .abort = abort_all,
     .destroy = destroy,
+    .check = check,
 };
 
 zero_status zi_shm_comm_create(const zi_shm_place *place, uint32_t deadline_ms, zi_comm **out)
 {
     *out = NULL;
-    uint32_t world_ranks[ZI_RANKS_MAX];
-    for (uint32_t i = 0; i < place->size; i++) {
-        world_ranks[i] = i;
-    }
     zi_shm_comm *comm = NULL;
-    zero_status status = zi_calloc(1, sizeof *comm, (void **)&comm);
-    if (status != ZERO_OK) {
-        return status;
-    }
+    ZI_TRY(zi_calloc(1, sizeof *comm, (void **)&comm));
     const zi_shared_desc desc = {
         .name = place->name,
-        .world_ranks = world_ranks,
         .index = place->rank,
         .size = place->size,
         .deadline_ms = deadline_ms,
     };
-    status = zi_shared_join(&desc, &comm->shared);
+    const zero_status status = zi_shared_join(&desc, &comm->shared);
     if (status != ZERO_OK) {
         zi_free(comm);
         return status;
@@ -77,6 +76,7 @@ zero_status zi_shm_comm_create(const zi_shm_place *place, uint32_t deadline_ms, 
         .size = place->size,
         .local_size = place->size,
         .deadline_ms = deadline_ms,
+        .submit_waits = true,
     };
     *out = &comm->base;
     return ZERO_OK;

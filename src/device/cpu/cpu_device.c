@@ -2,6 +2,7 @@
  * streams. */
 #include "core/error.h"
 #include "core/memory.h"
+#include "device/cpu/cpu_copy.h"
 #include "device/cpu/cpu_stream.h"
 #include "device/device.h"
 
@@ -88,12 +89,6 @@ static zero_status event_wait(void *self, zi_event *event, uint64_t *waited_ns)
     return zi_cpu_event_wait(event, waited_ns);
 }
 
-static int event_done(void *self, zi_event *event)
-{
-    (void)self;
-    return zi_cpu_event_done(event) ? 1 : 0;
-}
-
 static zero_status task(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
                         size_t bytes)
 {
@@ -117,7 +112,7 @@ static zero_status fill(void *self, zi_stream *stream, void *target, int byte, s
 static zero_status run_copy(void *argument)
 {
     const copy_argument *copy = argument;
-    memcpy(copy->target, copy->source, copy->bytes);
+    zi_cpu_copy(copy->target, copy->source, copy->bytes);
     return ZERO_OK;
 }
 
@@ -126,6 +121,57 @@ static zero_status copy(void *self, zi_stream *stream, void *target, const void 
 {
     const copy_argument argument = {target, source, bytes};
     return bytes == 0 ? ZERO_OK : task(self, stream, run_copy, &argument, sizeof argument);
+}
+
+static zero_status host_map(void *self, void *pointer, size_t bytes)
+{
+    (void)self;
+    (void)pointer;
+    (void)bytes;
+    return ZERO_OK;
+}
+
+static void host_unmap(void *self, void *pointer)
+{
+    (void)self;
+    (void)pointer;
+}
+
+/* Tasks have run when they return: there is nothing to wait for and nothing to fence. */
+static zero_status drain(void *self, zi_stream *stream)
+{
+    (void)self;
+    (void)stream;
+    return ZERO_OK;
+}
+
+static zero_status fence_create(void *self, zi_fence **out)
+{
+    (void)self;
+    *out = NULL;
+    return ZERO_OK;
+}
+
+static void fence_destroy(void *self, zi_fence *fence)
+{
+    (void)self;
+    (void)fence;
+}
+
+static zero_status fence_mark(void *self, zi_fence *fence, zi_stream *stream)
+{
+    (void)self;
+    (void)fence;
+    (void)stream;
+    return ZERO_OK;
+}
+
+static zero_status fence_follow(void *self, zi_stream *stream, const zi_fence *fence)
+{
+    (void)self;
+    (void)stream;
+    (void)fence;
+    return ZERO_OK;
 }
 
 static void destroy(void *self)
@@ -140,8 +186,13 @@ static void destroy(void *self)
 static const zi_device_ops cpu_ops = {
     .struct_bytes = sizeof(zi_device_ops),
     .name = "cpu",
+    .host_memory = true,
     .memory_alloc = memory_alloc,
     .memory_free = memory_free,
+    .host_alloc = memory_alloc,
+    .host_free = memory_free,
+    .host_map = host_map,
+    .host_unmap = host_unmap,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_wrap = stream_wrap,
@@ -150,10 +201,15 @@ static const zi_device_ops cpu_ops = {
     .event_record = event_record,
     .stream_wait = stream_wait,
     .event_wait = event_wait,
-    .event_done = event_done,
+    .issue_wait = event_wait,
     .task = task,
     .fill = fill,
     .copy = copy,
+    .drain = drain,
+    .fence_create = fence_create,
+    .fence_destroy = fence_destroy,
+    .fence_mark = fence_mark,
+    .fence_follow = fence_follow,
     .destroy = destroy,
 };
 

@@ -245,13 +245,20 @@ static void push(zi_stream *stream)
     (void)pthread_mutex_unlock(&stream->mutex);
 }
 
+zero_status zi_cpu_task_now(zi_task_fn fn, const void *argument, size_t bytes)
+{
+    _Alignas(16) unsigned char copy[ZI_TASK_ARGUMENT_BYTES];
+    zi_assert_cmp(bytes, <=, ZI_TASK_ARGUMENT_BYTES);
+    memcpy(copy, argument, bytes);
+    return fn(copy);
+}
+
 zero_status zi_cpu_stream_task(zi_stream *stream, zi_task_fn fn, const void *argument, size_t bytes)
 {
     zi_assert_cmp(bytes, <=, ZI_TASK_ARGUMENT_BYTES);
-    if (stream->host) {
-        _Alignas(16) unsigned char copy[ZI_TASK_ARGUMENT_BYTES];
-        memcpy(copy, argument, bytes);
-        return fn(copy);
+    if (stream->host || pthread_equal(stream->thread, pthread_self())) {
+        /* From a task of the stream's own: now is its turn. */
+        return zi_cpu_task_now(fn, argument, bytes);
     }
     stream_task *task = next_cell(stream);
     task->kind = TASK_RUN;
@@ -271,12 +278,16 @@ static void push_point(zi_stream *stream, task_kind kind, event_point point)
 
 zero_status zi_cpu_event_record(zi_event *event, zi_stream *stream)
 {
-    const event_point point = {event, ++event->recorded};
     if (stream->host) {
-        fire(point, NULL);
-    } else {
-        push_point(stream, TASK_SIGNAL, point);
+        return zi_cpu_event_fire(event);
     }
+    push_point(stream, TASK_SIGNAL, (event_point){event, ++event->recorded});
+    return ZERO_OK;
+}
+
+zero_status zi_cpu_event_fire(zi_event *event)
+{
+    fire((event_point){event, ++event->recorded}, NULL);
     return ZERO_OK;
 }
 

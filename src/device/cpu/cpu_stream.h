@@ -14,9 +14,14 @@ void zi_cpu_stream_destroy(zi_stream *stream);
 zero_status zi_cpu_stream_task(zi_stream *stream, zi_task_fn fn, const void *argument,
                                size_t bytes);
 
+/* Run fn on a copy of its argument, as a stream would. */
+zero_status zi_cpu_task_now(zi_task_fn fn, const void *argument, size_t bytes);
+
 zero_status zi_cpu_event_create(zi_event **out);
 void zi_cpu_event_destroy(zi_event *event);
 zero_status zi_cpu_event_record(zi_event *event, zi_stream *stream);
+/* Record it on the calling thread: it fires at once. */
+zero_status zi_cpu_event_fire(zi_event *event);
 zero_status zi_cpu_event_wait(zi_event *event, uint64_t *waited_ns);
 bool zi_cpu_event_done(zi_event *event);
 zero_status zi_cpu_stream_wait(zi_stream *stream, zi_event *event, uint64_t *waited_ns);

@@ -22,13 +22,6 @@ void zi_cpu_cast(void *target, zero_dtype target_dtype, const void *source, zero
     zi_cpu_lanes_current()->cast(target, target_dtype, source, source_dtype, count);
 }
 
-void zi_cpu_add(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
-                size_t count)
-{
-    zi_assert(target != source || target_dtype == source_dtype);
-    zi_cpu_lanes_current()->add(target, target_dtype, source, source_dtype, count);
-}
-
 void zi_cpu_square_sum(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum)
 {
     zi_cpu_lanes_current()->square_sum(source, dtype, count, sum);

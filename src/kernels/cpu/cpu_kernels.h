@@ -12,29 +12,12 @@
 #include "kernels/math/norm.h"
 #include "zero/dtype.h"
 
-/* dst = round((accumulate ? dst : 0) + sum), where sum adds sources[0], sources[1], ... in that
- * order, in fp32, from +0, and is complete before dst is added. sources[i] == NULL contributes
- * zeros. dst may be one of the sources when the types are equal; no other overlap. */
-typedef struct zi_fold {
-    void *dst;
-    const void *const *sources;
-    uint32_t source_count; /* 0: the sum is +0 */
-    size_t count;          /* elements of dst and of every source */
-    zero_dtype dst_dtype;
-    zero_dtype source_dtype;
-    int32_t accumulate;
-} zi_fold;
-
 void zi_cpu_fold(const zi_fold *fold);
 
 /* target = round(source), to nearest even. Equal types copy bits. target == source only with equal
  * types; no other overlap. */
 void zi_cpu_cast(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
                  size_t count);
-
-/* target = round(target + source), in fp32. target == source only with equal types. */
-void zi_cpu_add(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
-                size_t count);
 
 /* Add the squares of `count` elements to *sum, in chunks of ZI_NORM_CHUNK from `source` on. */
 void zi_cpu_square_sum(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum);

@@ -23,9 +23,12 @@
 
 /* Elements of a fixed-count loop: whole vectors on every instruction set, whole lines of memory. */
 #define STEP 64
-/* Elements converted at a time. A multiple of STEP; the fp32 arrays of a function fit in half of a
- * 32 KiB first-level cache, which is also why its frame may be larger than usual. */
+/* Elements converted at a time, a multiple of STEP: long enough that the loops' ends do not count,
+ * and a function's blocks fit in a quarter of a 32 KiB first-level cache. They are also why a frame
+ * may be larger than usual, up to 8 KiB. */
 #define BLOCK 1024
+/* The same for three arrays at once. */
+#define UNPACKED 512
 /* Elements between use and prefetch. */
 #define AHEAD 256
 /* From so many elements on, the data does not stay in a cache before its next use. */
@@ -190,10 +193,10 @@ ALWAYS_INLINE void random_words(zi_wide words[2], zi_rounding_key key, uint64_t 
 }
 
 /* Calls of the generator whose words are put in order at once, and the elements they serve. */
-#define CALLS 64
+#define CALLS 32
 #define CALLS_ELEMENTS ((size_t)CALLS * ZI_ROUNDING_BLOCK)
-/* Random bits of BLOCK elements, and of what the first and last call have too many of. */
-#define BITS_COUNT (BLOCK + CALLS_ELEMENTS)
+/* Random bits of `count` elements, and of what the first and last call have too many of. */
+#define BITS_COUNT(count) ((count) + CALLS_ELEMENTS)
 
 /* Bits of CALLS_ELEMENTS elements from a multiple of ZI_ROUNDING_BLOCK on. */
 static void random_calls(uint16_t *restrict bits, zi_rounding_key key, uint64_t block)
@@ -220,9 +223,9 @@ static void random_calls(uint16_t *restrict bits, zi_rounding_key key, uint64_t 
 #endif
 }
 
-/* The 16 random bits of elements [first, first + count) of a tensor, count <= BLOCK. Returns where
- * in `bits` they begin. */
-static const uint16_t *random_bits(uint16_t bits[BITS_COUNT], zi_rounding_key key, uint64_t first,
+/* The 16 random bits of elements [first, first + count) of a tensor. bits: room for
+ * BITS_COUNT(count). Returns where in it they begin. */
+static const uint16_t *random_bits(uint16_t *bits, zi_rounding_key key, uint64_t first,
                                    size_t count)
 {
     const size_t before = first % ZI_ROUNDING_BLOCK;
@@ -232,7 +235,7 @@ static const uint16_t *random_bits(uint16_t bits[BITS_COUNT], zi_rounding_key ke
     return bits + before;
 }
 
-/* At most BLOCK elements, rounded stochastically. */
+/* `count` elements, rounded stochastically. */
 static void round_block(void *restrict target, zero_dtype dtype, const float *restrict source,
                         size_t count, const uint16_t *restrict bits)
 {
@@ -251,7 +254,7 @@ static void round_block(void *restrict target, zero_dtype dtype, const float *re
 
 static void lanes_round(const zi_round_run *run)
 {
-    uint16_t room[BITS_COUNT];
+    uint16_t room[BITS_COUNT(BLOCK)];
     for (size_t i = 0; i < run->count; i += BLOCK) {
         const size_t count = least(BLOCK, run->count - i);
         const uint16_t *bits = random_bits(room, run->key, run->first + i, count);
@@ -358,10 +361,12 @@ static adamw_fn adamw_choose(zero_dtype grad_dtype, zero_dtype copy_dtype)
     return by_type[grad_dtype - ZERO_DTYPE_F32][copy_dtype - ZERO_DTYPE_BF16];
 }
 
-static void adamw_round(const zi_adamw_run *run, zi_rounding_purpose purpose, void *target,
-                        const float *source, size_t start, size_t count)
+/* Kept out of its caller, whose frame the random bits would join. */
+__attribute__((noinline)) static void adamw_round(const zi_adamw_run *run,
+                                                  zi_rounding_purpose purpose, void *target,
+                                                  const float *source, size_t start, size_t count)
 {
-    uint16_t room[BITS_COUNT];
+    uint16_t room[BITS_COUNT(UNPACKED)];
     zi_rounding_key key = run->key;
     key.purpose = purpose;
     const uint16_t *bits = random_bits(room, key, run->first + start, count);
@@ -372,13 +377,13 @@ static void adamw_round(const zi_adamw_run *run, zi_rounding_purpose purpose, vo
 /* State that is not all fp32 is unpacked, updated and rounded back, a block at a time. */
 static void adamw_unpacked(const zi_adamw_run *run, adamw_scalars scalars, adamw_fn update)
 {
-    _Alignas(64) float p[BLOCK];
-    _Alignas(64) float m[BLOCK];
-    _Alignas(64) float v[BLOCK];
+    _Alignas(64) float p[UNPACKED];
+    _Alignas(64) float m[UNPACKED];
+    _Alignas(64) float v[UNPACKED];
     const bool unpack_param = run->master == NULL;
     const bool unpack_moments = run->moment_dtype != ZERO_DTYPE_F32;
-    for (size_t i = 0; i < run->count; i += BLOCK) {
-        const size_t count = least(BLOCK, run->count - i);
+    for (size_t i = 0; i < run->count; i += UNPACKED) {
+        const size_t count = least(UNPACKED, run->count - i);
         void *param = at(run->param, run->param_dtype, i);
         void *moment1 = at(run->moment1, run->moment_dtype, i);
         void *moment2 = at(run->moment2, run->moment_dtype, i);
@@ -491,19 +496,6 @@ static void lanes_cast(void *target, zero_dtype target_dtype, const void *source
     }
 }
 
-static void lanes_add(void *target, zero_dtype target_dtype, const void *source,
-                      zero_dtype source_dtype, size_t count)
-{
-    _Alignas(64) float sum[BLOCK];
-    for (size_t i = 0; i < count; i += BLOCK) {
-        const size_t part = least(BLOCK, count - i);
-        void *place = at(target, target_dtype, i);
-        load(sum, place, target_dtype, part);
-        load_add(sum, at_const(source, source_dtype, i), source_dtype, part);
-        store(place, target_dtype, sum, part);
-    }
-}
-
 static void lanes_scale(float *restrict target, const void *restrict source,
                         zero_dtype source_dtype, float scale, size_t count)
 {
@@ -544,7 +536,6 @@ const zi_cpu_lanes JOIN(zi_cpu_lanes_, ZI_LANES_SUFFIX) = {
     .round = lanes_round,
     .fold = lanes_fold,
     .cast = lanes_cast,
-    .add = lanes_add,
     .scale = lanes_scale,
     .square_sum = lanes_square_sum,
 };

@@ -46,8 +46,6 @@ typedef struct zi_cpu_lanes {
     void (*fold)(const zi_fold *fold);
     void (*cast)(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
                  size_t count);
-    void (*add)(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
-                size_t count);
     /* target[i] = fp32(source[i]) * scale */
     void (*scale)(float *target, const void *source, zero_dtype source_dtype, float scale,
                   size_t count);

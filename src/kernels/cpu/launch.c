@@ -120,22 +120,6 @@ static zero_status cast_task(void *argument)
     return ZERO_OK;
 }
 
-static void add_part(void *argument, uint32_t part, uint32_t parts)
-{
-    const launch *work = argument;
-    const size_t begin = part_begin(work->count, part, parts);
-    const size_t end = part_begin(work->count, part + 1, parts);
-    zi_cpu_add(target_at(work, begin), work->target_dtype, source_at(work, begin),
-               work->source_dtype, end - begin);
-}
-
-static zero_status add_task(void *argument)
-{
-    launch *work = argument;
-    spread(work->owner, work->count, add_part, work);
-    return ZERO_OK;
-}
-
 static zero_status launch_task(launcher *owner, zi_stream *stream, zi_task_fn fn,
                                const launch *work)
 {
@@ -168,16 +152,33 @@ static zero_status launch_cast(void *self, zi_stream *stream, void *target, zero
     return launch_task(self, stream, cast_task, &work);
 }
 
-static zero_status launch_add(void *self, zi_stream *stream, void *target, zero_dtype target_dtype,
-                              const void *source, zero_dtype source_dtype, size_t count)
+static zero_status decide_task(void *argument)
 {
-    const launch work = {.owner = self,
-                         .target = target,
-                         .target_dtype = target_dtype,
-                         .source = source,
-                         .source_dtype = source_dtype,
-                         .count = count};
-    return launch_task(self, stream, add_task, &work);
+    const zi_decide_job *job = argument;
+    zi_norm_sum total = {{0}, 0, 0};
+    for (uint32_t i = 0; i < job->norm_count; i++) {
+        zi_norm_merge(&total, &job->norms[i]);
+    }
+    zi_step_decide(job->input, &total, job->state, job->decision);
+    return ZERO_OK;
+}
+
+static zero_status launch_decide(void *self, zi_stream *stream, const zi_decide_job *job)
+{
+    const launcher *owner = self;
+    return owner->device->ops->task(owner->device->self, stream, decide_task, job, sizeof *job);
+}
+
+static zero_status fold_task(void *argument)
+{
+    zi_cpu_fold(argument);
+    return ZERO_OK;
+}
+
+static zero_status launch_fold(void *self, zi_stream *stream, const zi_fold *fold)
+{
+    const launcher *owner = self;
+    return owner->device->ops->task(owner->device->self, stream, fold_task, fold, sizeof *fold);
 }
 
 static void launcher_destroy(void *self)
@@ -197,8 +198,9 @@ static const zi_kernels_ops cpu_kernels_ops = {
     .name = "cpu",
     .update = launch_update,
     .square_sum = launch_square_sum,
+    .decide = launch_decide,
+    .fold = launch_fold,
     .cast = launch_cast,
-    .add = launch_add,
     .destroy = launcher_destroy,
 };
 
@@ -217,6 +219,6 @@ zero_status zi_cpu_kernels_create(const zi_device *device, zi_pool *pool, zi_ker
         launcher_destroy(owner);
         return status;
     }
-    *kernels = (zi_kernels){.ops = &cpu_kernels_ops, .self = owner};
+    *kernels = (zi_kernels){.ops = &cpu_kernels_ops, .self = owner, .device = device};
     return ZERO_OK;
 }

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "kernels/math/hd.h"
+#include "core/lane.h"
 #include "kernels/math/step.h"
 
 typedef struct zi_adamw_state {
@@ -15,8 +15,8 @@ typedef struct zi_adamw_state {
 } zi_adamw_state;
 
 /* grad: already unscaled and clipped. decay: coeffs.decay, or 1 for a tensor without decay. */
-ZI_HD zi_adamw_state zi_adamw_lane(zi_adamw_state state, float grad, zi_adamw_coeffs coeffs,
-                                   float decay)
+ZI_LANE zi_adamw_state zi_adamw_lane(zi_adamw_state state, float grad, zi_adamw_coeffs coeffs,
+                                     float decay)
 {
     zi_adamw_state next;
     next.m = fmaf(coeffs.beta1, state.m, coeffs.one_minus_beta1 * grad);

@@ -8,7 +8,8 @@
 
 #include <stdint.h>
 
-#include "kernels/math/hd.h"
+#include "core/lane.h"
+#include "kernels/math/float_bits.h"
 
 #define ZI_F32_INF UINT32_C(0x7f800000)
 #define ZI_F32_MAGNITUDE UINT32_C(0x7fffffff)
@@ -23,18 +24,18 @@
 
 /* `chosen` where `condition` is 1, `other` where it is 0. Written with a mask because compilers
  * turn a ?: whose sides contain floating-point work back into a branch. */
-ZI_HD uint32_t zi_select_u32(uint32_t condition, uint32_t chosen, uint32_t other)
+ZI_LANE uint32_t zi_select_u32(uint32_t condition, uint32_t chosen, uint32_t other)
 {
     const uint32_t mask = UINT32_C(0) - condition;
     return (chosen & mask) | (other & ~mask);
 }
 
-ZI_HD float zi_f32_from_bf16(uint16_t value)
+ZI_LANE float zi_f32_from_bf16(uint16_t value)
 {
     return zi_f32_from_bits((uint32_t)value << 16);
 }
 
-ZI_HD uint16_t zi_bf16_from_f32(float value)
+ZI_LANE uint16_t zi_bf16_from_f32(float value)
 {
     const uint32_t bits = zi_f32_bits(value);
     const uint32_t rounded = (bits + UINT32_C(0x7fff) + ((bits >> 16) & 1)) >> 16;
@@ -42,7 +43,7 @@ ZI_HD uint16_t zi_bf16_from_f32(float value)
     return (uint16_t)((bits & ZI_F32_MAGNITUDE) > ZI_F32_INF ? quiet : rounded);
 }
 
-ZI_HD float zi_f32_from_f16(uint16_t value)
+ZI_LANE float zi_f32_from_f16(uint16_t value)
 {
     const uint32_t sign = ((uint32_t)value & UINT32_C(0x8000)) << 16;
     const uint32_t half = (uint32_t)value & UINT32_C(0x7fff);
@@ -57,7 +58,7 @@ ZI_HD float zi_f32_from_f16(uint16_t value)
     return zi_f32_from_bits(sign | (half >= ZI_F16_INF ? special : finite));
 }
 
-ZI_HD uint16_t zi_f16_from_f32(float value)
+ZI_LANE uint16_t zi_f16_from_f32(float value)
 {
     const uint32_t bits = zi_f32_bits(value);
     const uint32_t sign = (bits >> 16) & UINT32_C(0x8000);
@@ -77,7 +78,7 @@ ZI_HD uint16_t zi_f16_from_f32(float value)
 /* Stochastic rounding. `random` is 16 uniform bits. Values of the target type, infinities and NaN
  * (quietened) stay. Between the target's largest value and the next step of its grid there is
  * nothing to go up to: the largest value is taken. From that step on the value overflows. */
-ZI_HD uint16_t zi_bf16_from_f32_stochastic(float value, uint32_t random)
+ZI_LANE uint16_t zi_bf16_from_f32_stochastic(float value, uint32_t random)
 {
     const uint32_t bits = zi_f32_bits(value);
     const uint32_t sign = (bits >> 16) & UINT32_C(0x8000);
@@ -91,7 +92,7 @@ ZI_HD uint16_t zi_bf16_from_f32_stochastic(float value, uint32_t random)
 
 /* Normal results drop 13 bits, so the upper 13 random bits decide without bias. A subnormal one may
  * drop more than there are random bits: its probability is rounded to a multiple of 2^-16. */
-ZI_HD uint16_t zi_f16_from_f32_stochastic(float value, uint32_t random)
+ZI_LANE uint16_t zi_f16_from_f32_stochastic(float value, uint32_t random)
 {
     const uint32_t bits = zi_f32_bits(value);
     const uint32_t sign = (bits >> 16) & UINT32_C(0x8000);

@@ -11,7 +11,8 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "kernels/math/hd.h"
+#include "core/lane.h"
+#include "kernels/math/float_bits.h"
 
 #define ZI_NORM_CHUNK 64
 #define ZI_NORM_LIMBS 20
@@ -29,7 +30,7 @@ typedef struct zi_norm_sum {
 
 /* The sum of the squares of ZI_NORM_CHUNK elements; a shorter chunk is filled up with zeros, which
  * changes no bit. A square of an fp32 value is exact in double, so contraction could not show. */
-ZI_HD double zi_norm_chunk(const float *values)
+ZI_LANE double zi_norm_chunk(const float *values)
 {
     double lane[ZI_NORM_LANES];
     for (int i = 0; i < ZI_NORM_LANES; i++) {
@@ -50,7 +51,7 @@ ZI_HD double zi_norm_chunk(const float *values)
 }
 
 /* Move carries up until every limb has 32 bits: one number has one form. */
-ZI_HD void zi_norm_normalise(zi_norm_sum *sum)
+ZI_LANE void zi_norm_normalise(zi_norm_sum *sum)
 {
     uint64_t carry = 0;
     for (int i = 0; i < ZI_NORM_LIMBS; i++) {
@@ -63,7 +64,7 @@ ZI_HD void zi_norm_normalise(zi_norm_sum *sum)
 /* Add a chunk's total, exactly. total: of zi_norm_chunk, so 0, in [2^-298, 2^262], inf or NaN. At
  * most ZI_NORM_ADDITIONS_MAX additions to a normalised sum before it is normalised again. */
 #define ZI_NORM_ADDITIONS_MAX (UINT64_C(1) << 30)
-ZI_HD void zi_norm_add(zi_norm_sum *sum, double total)
+ZI_LANE void zi_norm_add(zi_norm_sum *sum, double total)
 {
     const uint64_t bits = zi_f64_bits(total);
     const uint32_t exponent = (uint32_t)(bits >> 52) & UINT32_C(0x7ff);
@@ -92,7 +93,7 @@ ZI_HD void zi_norm_add(zi_norm_sum *sum, double total)
 }
 
 /* sum += other, exactly. Both may have carries waiting; the result has none. */
-ZI_HD void zi_norm_merge(zi_norm_sum *sum, const zi_norm_sum *other)
+ZI_LANE void zi_norm_merge(zi_norm_sum *sum, const zi_norm_sum *other)
 {
     uint64_t carry = 0;
     for (int i = 0; i < ZI_NORM_LIMBS; i++) {
@@ -106,7 +107,7 @@ ZI_HD void zi_norm_merge(zi_norm_sum *sum, const zi_norm_sum *other)
 }
 
 /* The sum rounded once to the nearest double; NaN if any chunk was, else inf if any chunk was. */
-ZI_HD double zi_norm_value(const zi_norm_sum *sum)
+ZI_LANE double zi_norm_value(const zi_norm_sum *sum)
 {
     if (sum->nan_chunks != 0) {
         return (double)NAN;

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
+#include "core/lane.h"
 #include "core/rng.h"
-#include "kernels/math/hd.h"
 
 /* Elements that share one call of the generator. */
 #define ZI_ROUNDING_BLOCK 8
@@ -32,7 +32,7 @@ typedef struct zi_rounding_counter {
     uint64_t high;
 } zi_rounding_counter;
 
-ZI_HD zi_rounding_counter zi_rounding_counter_of(zi_rounding_key key, uint64_t block)
+ZI_LANE zi_rounding_counter zi_rounding_counter_of(zi_rounding_key key, uint64_t block)
 {
     zi_rounding_counter counter;
     counter.low = block | ((uint64_t)key.purpose << 62);
@@ -41,7 +41,7 @@ ZI_HD zi_rounding_counter zi_rounding_counter_of(zi_rounding_key key, uint64_t b
 }
 
 /* The 16 bits of one element: half i % 8 of its block's words, the lower half of a word first. */
-ZI_HD uint32_t zi_rounding_bits(zi_rounding_key key, uint64_t element)
+ZI_LANE uint32_t zi_rounding_bits(zi_rounding_key key, uint64_t element)
 {
     const zi_rounding_counter counter = zi_rounding_counter_of(key, element / ZI_ROUNDING_BLOCK);
     const zi_philox_words words = zi_philox(key.seed, counter.low, counter.high);

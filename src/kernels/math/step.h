@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "kernels/math/hd.h"
+#include "core/lane.h"
 #include "kernels/math/norm.h"
 #include "zero/step.h"
 
@@ -29,6 +29,7 @@ typedef struct zi_adamw_coeffs {
 /* Device-resident outcome of a step's decision. */
 typedef struct zi_step_decision {
     uint64_t update;  /* number of this update, from 1; of the last one when skipped */
+    uint64_t skipped; /* steps skipped so far */
     double norm;      /* of the mean gradient, before clipping */
     double clip;      /* 1 when not clipped */
     float grad_scale; /* clip / (divisor * loss scale): what the reduced sum is multiplied by */
@@ -52,6 +53,7 @@ typedef struct zi_loss_scaler {
 /* What one step leaves to the next. */
 typedef struct zi_step_state {
     uint64_t updates; /* steps so far that were not skipped */
+    uint64_t skipped; /* and that were */
     zi_loss_scaler scaler;
     double beta1_product[ZI_GROUPS_MAX]; /* over those updates, by group; 1 at the start */
     double beta2_product[ZI_GROUPS_MAX];
@@ -66,9 +68,10 @@ typedef struct zi_step_input {
 } zi_step_input;
 
 /* The state before the first step. */
-ZI_HD void zi_step_state_init(zi_step_state *state, zi_loss_scaler scaler)
+ZI_LANE void zi_step_state_init(zi_step_state *state, zi_loss_scaler scaler)
 {
     state->updates = 0;
+    state->skipped = 0;
     state->scaler = scaler;
     for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++) {
         state->beta1_product[i] = 1.0;
@@ -77,7 +80,7 @@ ZI_HD void zi_step_state_init(zi_step_state *state, zi_loss_scaler scaler)
 }
 
 /* The scaler after a step that overflowed, or did not. */
-ZI_HD zi_loss_scaler zi_loss_scaler_next(zi_loss_scaler scaler, int overflow)
+ZI_LANE zi_loss_scaler zi_loss_scaler_next(zi_loss_scaler scaler, int overflow)
 {
     scaler.overflows = overflow ? scaler.overflows + 1 : 0;
     scaler.good_steps = overflow ? 0 : scaler.good_steps + 1;
@@ -98,8 +101,8 @@ ZI_HD zi_loss_scaler zi_loss_scaler_next(zi_loss_scaler scaler, int overflow)
 }
 
 /* The products include this update. */
-ZI_HD zi_adamw_coeffs zi_adamw_coeffs_of(zero_adamw adamw, double beta1_product,
-                                         double beta2_product)
+ZI_LANE zi_adamw_coeffs zi_adamw_coeffs_of(zero_adamw adamw, double beta1_product,
+                                           double beta2_product)
 {
     zi_adamw_coeffs coeffs;
     coeffs.beta1 = adamw.beta1;
@@ -115,8 +118,8 @@ ZI_HD zi_adamw_coeffs zi_adamw_coeffs_of(zero_adamw adamw, double beta1_product,
 
 /* Decide a step from the summed squares of the reduced gradients. *state moves on; a skipped step
  * moves nothing in it but the loss scaler, and leaves the decision's groups as they were. */
-ZI_HD void zi_step_decide(const zi_step_input *input, const zi_norm_sum *total,
-                          zi_step_state *state, zi_step_decision *decision)
+ZI_LANE void zi_step_decide(const zi_step_input *input, const zi_norm_sum *total,
+                            zi_step_state *state, zi_step_decision *decision)
 {
     const double divisor = input->divisor * (double)state->scaler.scale;
     const double norm = sqrt(zi_norm_value(total)) / divisor;
@@ -128,7 +131,9 @@ ZI_HD void zi_step_decide(const zi_step_input *input, const zi_norm_sum *total,
     decision->skip = skip;
     decision->group_count = input->group_count;
     state->updates += skip ? 0 : 1;
+    state->skipped += skip ? 1 : 0;
     decision->update = state->updates;
+    decision->skipped = state->skipped;
     for (uint32_t i = 0; i < input->group_count && !skip; i++) {
         const zero_adamw adamw = input->groups[i];
         state->beta1_product[i] *= (double)adamw.beta1;

@@ -1,7 +1,7 @@
 /* Owns the long copy. The C library has one too, but begins to use it at a share of the last-level
  * cache that a virtual machine may be told wrongly. Without wide stores that bypass the caches it
  * is memcpy. */
-#include "comm/peer/peer_copy.h"
+#include "device/cpu/cpu_copy.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -63,12 +63,12 @@ __attribute__((target("avx"))) static void copy_avx(unsigned char *target,
 }
 #endif
 
-void zi_peer_copy(void *target, const void *source, size_t bytes)
+void zi_cpu_copy(void *target, const void *source, size_t bytes)
 {
     unsigned char *to = target;
     const unsigned char *from = source;
 #if defined(__x86_64__)
-    if (bytes >= ZI_PEER_COPY_FAR && __builtin_cpu_supports("avx")) {
+    if (bytes >= ZI_CPU_COPY_FAR && __builtin_cpu_supports("avx")) {
         const size_t head = (LINE_BYTES - (uintptr_t)to % LINE_BYTES) % LINE_BYTES;
         const size_t body = (bytes - head) / BLOCK_BYTES * BLOCK_BYTES;
         memcpy(to, from, head);

@@ -1,0 +1,27 @@
+/** @file
+ *  Engines on NVIDIA GPUs; needs the CUDA toolkit's headers and a build with CUDA.
+ *
+ *  Set zero_engine_options.device to ZERO_DEVICE_CUDA and make the GPU current (cudaSetDevice) on
+ * the thread that creates the engine and calls its hooks. Pointers that hooks give
+ * (zero_tensor_data, zero_tensor_grad, zero_shard_view) are then memory of that GPU. Hooks only
+ * enqueue: they never wait for the GPU, except zero_step_wait, zero_loss_scale, zero_shard_view and
+ * hooks that are given the host stream, which do. */
+#ifndef ZERO_CUDA_H
+#define ZERO_CUDA_H
+
+#include "zero/stream.h"
+#include <cuda_runtime_api.h>
+
+ZERO_BEGIN
+
+/** The CUDA stream on which forward and backward run. 0 is the legacy default stream. */
+static inline zero_stream zero_stream_cuda(cudaStream_t native)
+{
+    zero_stream stream;
+    stream.native = native != 0 ? (void *)native : (void *)cudaStreamLegacy;
+    return stream;
+}
+
+ZERO_END
+
+#endif

@@ -1,0 +1,67 @@
+/* NCCL's functions, looked up when they are first wanted. The library has some 200 MB and not every
+ * machine has it, so nothing links it; and a test may put a table of its own in its place. */
+#ifndef ZI_COMM_NCCL_NCCL_API_H
+#define ZI_COMM_NCCL_NCCL_API_H
+
+#include <nccl.h>
+
+#include "zero/status.h"
+
+/* The oldest NCCL that has all that is required here: 2.19. */
+#define ZI_NCCL_VERSION_MIN 21900
+
+#define ZI_NCCL_REQUIRED(X)                          \
+    X(get_version, ncclGetVersion)                   \
+    X(get_unique_id, ncclGetUniqueId)                \
+    X(get_error_string, ncclGetErrorString)          \
+    X(get_last_error, ncclGetLastError)              \
+    X(comm_init_rank_config, ncclCommInitRankConfig) \
+    X(comm_split, ncclCommSplit)                     \
+    X(comm_get_async_error, ncclCommGetAsyncError)   \
+    X(comm_abort, ncclCommAbort)                     \
+    X(comm_finalize, ncclCommFinalize)               \
+    X(comm_destroy, ncclCommDestroy)                 \
+    X(comm_count, ncclCommCount)                     \
+    X(comm_user_rank, ncclCommUserRank)              \
+    X(comm_cu_device, ncclCommCuDevice)              \
+    X(group_start, ncclGroupStart)                   \
+    X(group_end, ncclGroupEnd)                       \
+    X(all_gather, ncclAllGather)                     \
+    X(reduce_scatter, ncclReduceScatter)             \
+    X(all_reduce, ncclAllReduce)                     \
+    X(send, ncclSend)                                \
+    X(recv, ncclRecv)
+
+/* NULL where the library does not have them. The headers know the last two since 2.27. */
+#if NCCL_VERSION_CODE >= 22700
+#define ZI_NCCL_WINDOWS(X)                          \
+    X(comm_window_register, ncclCommWindowRegister) \
+    X(comm_window_deregister, ncclCommWindowDeregister)
+#else
+#define ZI_NCCL_WINDOWS(X)
+#endif
+#define ZI_NCCL_OPTIONAL(X)                \
+    X(mem_alloc, ncclMemAlloc)             \
+    X(mem_free, ncclMemFree)               \
+    X(comm_register, ncclCommRegister)     \
+    X(comm_deregister, ncclCommDeregister) \
+    ZI_NCCL_WINDOWS(X)
+
+#define ZI_NCCL_MEMBER(member, symbol) __typeof__(&(symbol)) member;
+typedef struct zi_nccl_api {
+    ZI_NCCL_REQUIRED(ZI_NCCL_MEMBER)
+    ZI_NCCL_OPTIONAL(ZI_NCCL_MEMBER)
+} zi_nccl_api;
+
+/* The table of the process and the version it answers, MAJOR * 10000 + MINOR * 100 + PATCH. The
+ * first call loads the library. Any thread. UNSUPPORTED when it is missing, lacks a function, or is
+ * too old; then always, with the same words. */
+zero_status zi_nccl_api_get(const zi_nccl_api **api, int *version);
+
+/* Load `library` into a table. */
+zero_status zi_nccl_api_load(const char *library, zi_nccl_api *api);
+
+/* For tests: use this table from now on; NULL: the library again. No group may exist. */
+void zi_nccl_api_replace(const zi_nccl_api *api);
+
+#endif

@@ -1,0 +1,401 @@
+/* Owns a group's life: meeting the members, its communicator, the course of a batch, its end.
+ * Invariants: every communicator is non-blocking, so no call of NCCL waits for other ranks and each
+ * wait here has a deadline; whatever can fail on one rank alone is done before the members meet, so
+ * that all learn of it there. */
+#include "comm/nccl/nccl_group.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "comm/nccl/nccl_state.h"
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/fault.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "device/cuda/cuda_device.h"
+
+#define NS_PER_MS UINT64_C(1000000)
+/* Looks at NCCL's progress before sleeping between them. */
+#define YIELDS 256
+#define SLEEP_NS 50000
+
+/* Sends that one group of calls should not pass by far. */
+#define CALLS 1024
+/* The fewest elements of a part that a piece moves. */
+#define PART_COUNT 64
+
+/* What members tell one another before they connect. */
+typedef struct meet_record {
+    uint32_t status; /* what getting ready came to */
+    int32_t version;
+    ncclUniqueId id; /* of group rank 0 */
+} meet_record;
+
+_Static_assert(sizeof(meet_record) % sizeof(float) == 0, "gathered as fp32 elements");
+
+/* The tasks' argument. */
+typedef struct batch_argument {
+    zi_nccl_group *group;
+    zi_stream *stream;
+    const zi_collective *batch;
+    size_t batch_count;
+} batch_argument;
+
+zero_status zi_nccl_check(zi_nccl_group *group)
+{
+    if (atomic_load_explicit(&group->failed, memory_order_acquire) == 0) {
+        return ZERO_OK;
+    }
+    return zi_error_adopt(&group->first_error);
+}
+
+/* False when it has failed already. */
+static bool set_error(zi_nccl_group *group, const zero_error *error)
+{
+    uint32_t unclaimed = 0;
+    if (!atomic_compare_exchange_strong(&group->failing, &unclaimed, 1)) {
+        return false;
+    }
+    group->first_error = *error;
+    atomic_store_explicit(&group->failed, 1, memory_order_release);
+    return true;
+}
+
+void zi_nccl_fail(zi_nccl_group *group, const zero_error *error)
+{
+    if (set_error(group, error)) {
+        group->comm->ops->abort(group->comm, error);
+    }
+}
+
+zero_status zi_nccl_result(zi_nccl_group *group, ncclResult_t result, const char *call)
+{
+    if (result == ncclSuccess) {
+        return ZERO_OK;
+    }
+    const char *detail = group->api->get_last_error(NULL); /* of the process */
+    ZI_FAIL_NATIVE(ZERO_COMM, (int)result, "group %s: %s: %.60s%s%.110s", group->base.name, call,
+                   group->api->get_error_string(result),
+                   detail != NULL && detail[0] != '\0' ? ": " : "", detail != NULL ? detail : "");
+}
+
+static void pause_between(uint32_t rounds)
+{
+    if (rounds < YIELDS) {
+        (void)sched_yield();
+    } else {
+        const struct timespec span = {.tv_nsec = SLEEP_NS};
+        (void)nanosleep(&span, NULL);
+    }
+}
+
+/* The group's own error, or another rank's. */
+static zero_status check_world(zi_nccl_group *group)
+{
+    ZI_TRY(zi_nccl_check(group));
+    zi_comm *comm = group->comm;
+    return comm->ops->check != NULL ? comm->ops->check(comm) : ZERO_OK;
+}
+
+/* How far NCCL is. */
+static zero_status look(zi_nccl_group *group, ncclResult_t *state)
+{
+    ncclResult_t result = ncclSuccess;
+    (void)pthread_mutex_lock(&group->mutex);
+    const bool gone = group->handle == NULL;
+    if (!gone) {
+        result = group->api->comm_get_async_error(group->handle, state);
+    }
+    (void)pthread_mutex_unlock(&group->mutex);
+    /* The watcher aborts only groups that have failed. */
+    return gone ? zi_nccl_check(group) : zi_nccl_result(group, result, "ncclCommGetAsyncError");
+}
+
+zero_status zi_nccl_settle(zi_nccl_group *group, ncclResult_t result, const char *call)
+{
+    const uint64_t until_ns = zi_clock_ns() + group->deadline_ms * NS_PER_MS;
+    for (uint32_t rounds = 0; result == ncclInProgress; rounds++) {
+        ZI_TRY(check_world(group));
+        if (zi_clock_ns() > until_ns) {
+            ZI_FAIL(ZERO_TIMEOUT,
+                    "group %s, rank %u: %s of %u members did not finish within %u ms; a rank has "
+                    "died, has no GPU of its own, or cannot be reached (NCCL_DEBUG=INFO says more)",
+                    group->base.name, group->comm->rank, call, group->base.size,
+                    group->deadline_ms);
+        }
+        pause_between(rounds);
+        ZI_TRY(look(group, &result));
+    }
+    return zi_nccl_result(group, result, call);
+}
+
+static zero_status run_batch(const batch_argument *task)
+{
+    zi_nccl_group *group = task->group;
+    const uint32_t count = (uint32_t)task->batch_count;
+    const cudaStream_t native = zi_cuda_stream_native(task->stream);
+    zi_nccl_noting noting;
+    if (zi_fault_hit(ZI_FAULT_COLLECTIVE)) {
+        ZI_FAIL(ZERO_COMM, "group %s: injected fault", group->base.name);
+    }
+    zi_fault_sleep(ZI_FAULT_COLLECTIVE);
+    ZI_TRY(zi_nccl_mark_begin(group, native, &noting));
+    ZI_TRY(zi_nccl_move(group, task->stream, task->batch, count));
+    return zi_nccl_mark_end(group, native, noting, task->batch, count);
+}
+
+static zero_status run(void *argument)
+{
+    const batch_argument *task = argument;
+    zi_nccl_group *group = task->group;
+    ZI_TRY(zi_nccl_check(group));
+    if (run_batch(task) == ZERO_OK) {
+        return ZERO_OK;
+    }
+    /* When the watcher was faster, its error is the one that all are told. */
+    const zero_error error = *zero_last_error();
+    zi_nccl_fail(group, &error);
+    while (zi_nccl_check(group) == ZERO_OK) {
+        (void)sched_yield();
+    }
+    return zi_nccl_check(group);
+}
+
+static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
+                          size_t batch_count)
+{
+    zi_assert_cmp(batch_count, <=, ZI_NCCL_BATCH_MAX);
+    zi_nccl_group *group = (zi_nccl_group *)base;
+    const zi_device *device = base->kernels->device;
+    const batch_argument argument = {group, stream, batch, batch_count};
+    ZI_TRY(device->ops->task(device->self, stream, run, &argument, sizeof argument));
+    /* On the host stream the batch has run by now, or was aborted. */
+    return zi_nccl_check(group);
+}
+
+static zero_status check(zi_group *base)
+{
+    return zi_nccl_check((zi_nccl_group *)base);
+}
+
+/* Give the communicator up in peace; false when that does not work out. */
+static bool finalize(zi_nccl_group *group)
+{
+    if (zi_nccl_check(group) != ZERO_OK) {
+        return false;
+    }
+    const ncclResult_t result = group->api->comm_finalize(group->handle);
+    return zi_nccl_settle(group, result, "ncclCommFinalize") == ZERO_OK;
+}
+
+static void close_handle(zi_nccl_group *group)
+{
+    if (group->handle != NULL && finalize(group)) {
+        (void)group->api->comm_destroy(group->handle);
+    } else if (group->handle != NULL) {
+        (void)group->api->comm_abort(group->handle);
+    }
+    group->handle = NULL;
+}
+
+/* What a group takes of the GPU. */
+static void close_device(zi_nccl_group *group)
+{
+    const zi_device *device = group->base.kernels->device;
+    for (uint32_t i = 0; i < ZI_NCCL_MARKS; i++) {
+        zi_nccl_mark *mark = &group->marks[i];
+        if (mark->began != NULL) {
+            (void)cudaEventDestroy(mark->began);
+        }
+        if (mark->done != NULL) {
+            (void)cudaEventDestroy(mark->done);
+        }
+    }
+    device->ops->memory_free(device->self, group->scratch, 2 * group->half_bytes);
+}
+
+/* Everything but the watch. */
+static void release(zi_nccl_group *group)
+{
+    close_handle(group);
+    close_device(group);
+    (void)pthread_mutex_destroy(&group->mutex);
+    zi_free(group);
+}
+
+static void destroy(zi_group *base)
+{
+    zi_nccl_group *group = (zi_nccl_group *)base;
+    zi_nccl_watch_remove(group);
+    release(group);
+}
+
+static const zi_group_ops nccl_ops = {
+    .struct_bytes = sizeof(zi_group_ops),
+    .submit = submit,
+    .destroy = destroy,
+    .check = check,
+};
+
+static zero_status open_marks(zi_nccl_group *group)
+{
+    for (uint32_t i = 0; i < ZI_NCCL_MARKS; i++) {
+        zi_nccl_mark *mark = &group->marks[i];
+        ZI_TRY(zi_cuda_check(cudaEventCreateWithFlags(&mark->began, cudaEventDisableTiming),
+                             "cudaEventCreateWithFlags"));
+        ZI_TRY(zi_cuda_check(cudaEventCreateWithFlags(&mark->done, cudaEventDisableTiming),
+                             "cudaEventCreateWithFlags"));
+    }
+    return ZERO_OK;
+}
+
+static zero_status open_scratch(zi_nccl_group *group, const zi_nccl_group_desc *desc)
+{
+    const size_t wanted = desc->scratch_bytes != 0 ? desc->scratch_bytes : ZI_NCCL_SCRATCH_BYTES;
+    const size_t half = wanted / 2 / ZI_PAGE_BYTES * ZI_PAGE_BYTES;
+    const size_t least = group->base.size * PART_COUNT * sizeof(float);
+    if (desc->gathers_only) {
+        return ZERO_OK;
+    }
+    if (half < least) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "group %s: %zu bytes of scratch memory are too few for %u ranks; give %zu or more",
+                group->base.name, wanted, group->base.size,
+                (size_t)(2 * zi_align_up(least, ZI_PAGE_BYTES)));
+    }
+    const zi_device *device = group->base.kernels->device;
+    group->half_bytes = half;
+    return device->ops->memory_alloc(device->self, 2 * half, (void **)&group->scratch);
+}
+
+/* All that this rank can do alone; its record for the others. */
+static zero_status get_ready(zi_nccl_group *group, const zi_nccl_group_desc *desc,
+                             meet_record *mine)
+{
+    int version = 0;
+    ZI_TRY(zi_nccl_api_get(&group->api, &version));
+    mine->version = version;
+    ZI_TRY(zi_cuda_check(cudaGetDevice(&group->ordinal), "cudaGetDevice"));
+    ZI_TRY(open_marks(group));
+    ZI_TRY(open_scratch(group, desc));
+    if (group->base.rank != 0) {
+        return ZERO_OK;
+    }
+    return zi_nccl_result(group, group->api->get_unique_id(&mine->id), "ncclGetUniqueId");
+}
+
+/* Gather the members' records over the host. */
+static zero_status meet(zi_group *host, const meet_record *mine, meet_record *all)
+{
+    const zi_device *device = host->kernels->device;
+    zi_stream *stream = NULL;
+    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &stream));
+    const zi_collective gather = {
+        .kind = ZI_ALL_GATHER,
+        .send_dtype = ZERO_DTYPE_F32,
+        .recv_dtype = ZERO_DTYPE_F32,
+        .count = sizeof *mine / sizeof(float),
+        .send = mine,
+        .recv = all,
+    };
+    return zi_group_submit(host, stream, &gather, 1);
+}
+
+/* Is every member ready, with the same NCCL? */
+static zero_status compare(const zi_nccl_group *group, const zi_nccl_group_desc *desc,
+                           const meet_record *all)
+{
+    for (uint32_t i = 0; i < desc->size; i++) {
+        if (all[i].status != ZERO_OK) {
+            ZI_FAIL((zero_status)all[i].status,
+                    "group %s: rank %u could not get ready for NCCL; see its error",
+                    group->base.name, desc->members[i]);
+        }
+        if (all[i].version != all[0].version) {
+            ZI_FAIL(ZERO_MISMATCH,
+                    "group %s: rank %u loads NCCL %d, rank %u NCCL %d; install one version "
+                    "everywhere",
+                    group->base.name, desc->members[i], (int)all[i].version, desc->members[0],
+                    (int)all[0].version);
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status init_handle(zi_nccl_group *group, const ncclUniqueId *id)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const ncclResult_t result = group->api->comm_init_rank_config(
+        &group->handle, (int)group->base.size, *id, (int)group->base.rank, &config);
+    return zi_nccl_settle(group, result, "ncclCommInitRankConfig");
+}
+
+static zero_status connect_members(zi_nccl_group *group, const zi_nccl_group_desc *desc)
+{
+    meet_record mine;
+    meet_record *all = NULL;
+    memset(&mine, 0, sizeof mine);
+    ZI_TRY(zi_calloc(desc->size, sizeof *all, (void **)&all));
+    const zero_status ready = get_ready(group, desc, &mine);
+    const zero_error error = *zero_last_error();
+    mine.status = (uint32_t)ready;
+    zero_status status = meet(desc->host, &mine, all);
+    if (status == ZERO_OK) {
+        status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(group, desc, all);
+    }
+    if (status == ZERO_OK) {
+        status = init_handle(group, &all[0].id);
+    }
+    zi_free(all);
+    return status;
+}
+
+/* Find this rank's place, and put the members in the order of their world ranks. */
+static void place_members(zi_nccl_group *group, const zi_nccl_group_desc *desc)
+{
+    group->base.rank = UINT32_MAX;
+    for (uint32_t i = 0; i < desc->size; i++) {
+        if (desc->members[i] == desc->comm->rank) {
+            group->base.rank = i;
+        }
+        uint32_t at = i;
+        for (; at > 0 && desc->members[group->order[at - 1]] > desc->members[i]; at--) {
+            group->order[at] = group->order[at - 1];
+        }
+        group->order[at] = i;
+    }
+    zi_assert_cmp(group->base.rank, <, desc->size);
+}
+
+zero_status zi_nccl_group_create(const zi_nccl_group_desc *desc, zi_group **out)
+{
+    *out = NULL;
+    zi_nccl_group *group = NULL;
+    const size_t member_bytes = sizeof group->sources[0] + sizeof *group->order;
+    ZI_TRY(zi_calloc(1, sizeof *group + desc->size * member_bytes, (void **)&group));
+    group->order = (uint32_t *)(void *)&group->sources[desc->size];
+    group->base = (zi_group){.ops = &nccl_ops, .kernels = desc->kernels, .size = desc->size};
+    (void)snprintf(group->base.name, sizeof group->base.name, "%s", desc->name);
+    group->comm = desc->comm;
+    group->deadline_ms = desc->deadline_ms;
+    group->piece_limit = (uint32_t)zi_max_u64(1, zi_min_u64(ZI_NCCL_PIECES, CALLS / desc->size));
+    (void)pthread_mutex_init(&group->mutex, NULL);
+    place_members(group, desc);
+    zero_status status = connect_members(group, desc);
+    if (status == ZERO_OK) {
+        status = zi_nccl_watch_add(group);
+    }
+    if (status != ZERO_OK) {
+        const zero_error error = *zero_last_error();
+        (void)set_error(group, &error); /* so that release does not wait for the others */
+        release(group);
+        return zi_error_adopt(&error);
+    }
+    *out = &group->base;
+    return ZERO_OK;
+}

@@ -1,0 +1,100 @@
+/* What nccl_group.c (a group's life), nccl_move.c (its data) and nccl_watch.c (its failures) share.
+ */
+#ifndef ZI_COMM_NCCL_NCCL_STATE_H
+#define ZI_COMM_NCCL_NCCL_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "comm/nccl/nccl_api.h"
+#include "comm/nccl/nccl_group.h"
+
+/* Batches of a group that are told apart while they are under way. */
+#define ZI_NCCL_MARKS 64
+/* Pieces of sums that share one round. */
+#define ZI_NCCL_PIECES 64
+/* Longest batch, as for peer/. */
+#define ZI_NCCL_BATCH_MAX 1024
+
+/* A batch under way. `began` and `done` are recorded around it on its stream; only the watcher asks
+ * for them. When all marks are taken, later batches join the last one. */
+typedef struct zi_nccl_mark {
+    cudaEvent_t began;
+    cudaEvent_t done;
+    uint64_t began_ns; /* when the watcher found that it had begun; 0: it has not */
+    uint32_t batches;
+    uint32_t collectives; /* of the first batch; 0: `first` is nothing */
+    zi_collective_terms first;
+} zi_nccl_mark;
+
+/* Elements [begin, begin + count) of every part of a sum. */
+typedef struct zi_nccl_piece {
+    const zi_collective *collective;
+    uint64_t begin;
+    uint64_t count;
+    unsigned char *at; /* its own piece of scratch memory */
+} zi_nccl_piece;
+
+typedef struct zi_nccl_group {
+    zi_group base;
+    const zi_nccl_api *api;
+    zi_comm *comm;
+    int ordinal; /* of the GPU */
+    uint32_t deadline_ms;
+    /* Guards the next four, and every call of NCCL about this group: none may be under way when the
+     * watcher aborts. Nobody waits for other ranks while holding it. */
+    pthread_mutex_t mutex;
+    ncclComm_t handle; /* NULL: aborted */
+    zi_nccl_mark marks[ZI_NCCL_MARKS];
+    uint32_t mark_first;
+    uint32_t mark_count;
+    /* Written once, by whoever moves `failing` from 0 to 1; readable once `failed` is 1. */
+    atomic_uint failing;
+    atomic_uint failed;
+    zero_error first_error;
+    struct zi_nccl_group *next; /* of the watcher's list */
+    unsigned char *scratch;     /* zeros, then work; half_bytes each. NULL: gathers only */
+    size_t half_bytes;
+    zi_nccl_piece pieces[ZI_NCCL_PIECES]; /* of the round under way */
+    uint32_t piece_count;
+    uint32_t piece_limit;
+    /* One entry a member, behind `sources` in the group's own memory. */
+    uint32_t *order;       /* group ranks in ascending world rank */
+    const void *sources[]; /* what is being folded */
+} zi_nccl_group;
+
+/* OK, or the group's error. Any thread; never blocks. */
+zero_status zi_nccl_check(zi_nccl_group *group);
+
+/* Let the group fail with `error` unless it has, and tell the other ranks. The watcher does the
+ * rest. */
+void zi_nccl_fail(zi_nccl_group *group, const zero_error *error);
+
+/* OK, or COMM with NCCL's words about what `call` came to. Not for ncclInProgress. */
+zero_status zi_nccl_result(zi_nccl_group *group, ncclResult_t result, const char *call);
+
+/* Wait until NCCL is done with what `call` has begun. TIMEOUT after the group's deadline; the
+ * group's or the world's error when that comes first. */
+zero_status zi_nccl_settle(zi_nccl_group *group, ncclResult_t result, const char *call);
+
+/* Issue a batch on its stream, within a task of it. (nccl_move.c) */
+zero_status zi_nccl_move(zi_nccl_group *group, zi_stream *stream, const zi_collective *batch,
+                         uint32_t batch_count);
+
+/* Begin and end the watch over a group. (nccl_watch.c) */
+zero_status zi_nccl_watch_add(zi_nccl_group *group);
+void zi_nccl_watch_remove(zi_nccl_group *group);
+
+/* How a batch is noted. */
+typedef enum zi_nccl_noting {
+    ZI_NCCL_UNNOTED, /* the stream captures a graph, which runs the batch later or never */
+    ZI_NCCL_NOTED,   /* by a mark of its own */
+    ZI_NCCL_JOINED   /* by the last one */
+} zi_nccl_noting;
+
+/* Bracket a batch on its stream. (nccl_watch.c) */
+zero_status zi_nccl_mark_begin(zi_nccl_group *group, cudaStream_t stream, zi_nccl_noting *noting);
+zero_status zi_nccl_mark_end(zi_nccl_group *group, cudaStream_t stream, zi_nccl_noting noting,
+                             const zi_collective *batch, uint32_t batch_count);
+
+#endif

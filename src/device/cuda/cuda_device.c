@@ -1,0 +1,300 @@
+/* Owns the CUDA device: the table that maps the device's verbs to the CUDA runtime. */
+#include "device/cuda/cuda_device.h"
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "device/cuda/cuda_fence.h"
+#include "device/cuda/cuda_stream.h"
+
+typedef struct cuda_device {
+    int ordinal;
+    bool queued;
+    cuda_stream *blocking;  /* carries what is put on the host stream */
+    cuda_stream caller;     /* the stream wrapped last; good until the next is */
+    _Atomic uint64_t peers; /* GPUs whose memory kernels of this one may read, a bit each */
+} cuda_device;
+
+/* Arguments of a copy, or of a fill (source NULL). */
+typedef struct move {
+    cudaStream_t stream;
+    void *target;
+    const void *source;
+    size_t bytes;
+    int byte;
+} move;
+
+static cuda_stream *stream_of(zi_stream *stream)
+{
+    return (cuda_stream *)stream;
+}
+
+static cuda_event *event_of(zi_event *event)
+{
+    return (cuda_event *)event;
+}
+
+cudaStream_t zi_cuda_stream_native(const zi_stream *stream)
+{
+    return ((const cuda_stream *)stream)->native;
+}
+
+/* A set of device memory may return before it is done. */
+static zero_status set_zero(void *pointer, size_t bytes)
+{
+    ZI_TRY(zi_cuda_check(cudaMemset(pointer, 0, bytes), "cudaMemset"));
+    return zi_cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+static zero_status memory_alloc(void *self, size_t bytes, void **out)
+{
+    (void)self;
+    *out = NULL;
+    if (bytes == 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_cuda_check(cudaMalloc(out, bytes), "cudaMalloc"));
+    const zero_status status = set_zero(*out, bytes);
+    if (status != ZERO_OK) {
+        (void)cudaFree(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+static void memory_free(void *self, void *pointer, size_t bytes)
+{
+    (void)self;
+    (void)bytes;
+    if (pointer != NULL) {
+        (void)cudaFree(pointer);
+    }
+}
+
+static zero_status host_map(void *self, void *pointer, size_t bytes)
+{
+    (void)self;
+    return zi_cuda_check(cudaHostRegister(pointer, bytes, cudaHostRegisterPortable),
+                         "cudaHostRegister");
+}
+
+static void host_unmap(void *self, void *pointer)
+{
+    (void)self;
+    if (pointer != NULL) {
+        (void)cudaHostUnregister(pointer);
+    }
+}
+
+static zero_status host_alloc(void *self, size_t bytes, void **out)
+{
+    ZI_TRY(zi_pages_alloc(bytes, out));
+    if (bytes == 0) {
+        return ZERO_OK; /* no page, and CUDA refuses to register none */
+    }
+    const zero_status status = host_map(self, *out, bytes);
+    if (status != ZERO_OK) {
+        zi_pages_free(*out, bytes);
+        *out = NULL;
+    }
+    return status;
+}
+
+static void host_free(void *self, void *pointer, size_t bytes)
+{
+    host_unmap(self, pointer);
+    zi_pages_free(pointer, bytes);
+}
+
+static zero_status stream_create(void *self, const char *name, zi_stream **out)
+{
+    const cuda_device *device = self;
+    cuda_stream *stream = NULL;
+    const zero_status status = zi_cuda_stream_open(device->queued, device->ordinal, name, &stream);
+    *out = (zi_stream *)stream;
+    return status;
+}
+
+static void stream_destroy(void *self, zi_stream *stream)
+{
+    (void)self;
+    zi_cuda_stream_close(stream_of(stream));
+}
+
+static zero_status stream_wrap(void *self, zero_stream native, zi_stream **out)
+{
+    cuda_device *device = self;
+    device->caller.native = native.native;
+    *out = (zi_stream *)(native.native == NULL ? device->blocking : &device->caller);
+    return ZERO_OK;
+}
+
+static zero_status event_create(void *self, zi_event **out)
+{
+    const cuda_device *device = self;
+    cuda_event *event = NULL;
+    const zero_status status = zi_cuda_event_open(device->queued, &event);
+    *out = (zi_event *)event;
+    return status;
+}
+
+static void event_destroy(void *self, zi_event *event)
+{
+    (void)self;
+    zi_cuda_event_close(event_of(event));
+}
+
+static zero_status event_record(void *self, zi_event *event, zi_stream *stream)
+{
+    (void)self;
+    return zi_cuda_event_record(event_of(event), stream_of(stream));
+}
+
+static zero_status stream_wait(void *self, zi_stream *stream, zi_event *event, uint64_t *waited_ns)
+{
+    (void)self;
+    return zi_cuda_stream_wait(stream_of(stream), event_of(event), waited_ns);
+}
+
+static zero_status event_wait(void *self, zi_event *event, uint64_t *waited_ns)
+{
+    (void)self;
+    return zi_cuda_event_wait(event_of(event), waited_ns);
+}
+
+static zero_status issue_wait(void *self, zi_event *event, uint64_t *waited_ns)
+{
+    (void)self;
+    return zi_cuda_issue_wait(event_of(event), waited_ns);
+}
+
+static zero_status task(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
+                        size_t bytes)
+{
+    (void)self;
+    return zi_cuda_issue(stream_of(stream), fn, argument, bytes);
+}
+
+static zero_status fill_now(void *argument)
+{
+    const move *m = argument;
+    return zi_cuda_check(cudaMemsetAsync(m->target, m->byte, m->bytes, m->stream),
+                         "cudaMemsetAsync");
+}
+
+static zero_status fill(void *self, zi_stream *stream, void *target, int byte, size_t bytes)
+{
+    const move m = {zi_cuda_stream_native(stream), target, NULL, bytes, byte};
+    return bytes == 0 ? ZERO_OK : task(self, stream, fill_now, &m, sizeof m);
+}
+
+static zero_status copy_now(void *argument)
+{
+    const move *m = argument;
+    return zi_cuda_check(
+        cudaMemcpyAsync(m->target, m->source, m->bytes, cudaMemcpyDefault, m->stream),
+        "cudaMemcpyAsync");
+}
+
+static zero_status copy(void *self, zi_stream *stream, void *target, const void *source,
+                        size_t bytes)
+{
+    const move m = {zi_cuda_stream_native(stream), target, source, bytes, 0};
+    return bytes == 0 ? ZERO_OK : task(self, stream, copy_now, &m, sizeof m);
+}
+
+static zero_status drain(void *self, zi_stream *stream)
+{
+    (void)self;
+    return zi_cuda_check(cudaStreamSynchronize(stream_of(stream)->native), "cudaStreamSynchronize");
+}
+
+static zero_status fence_create(void *self, zi_fence **out)
+{
+    const cuda_device *device = self;
+    return zi_cuda_fence_create(device->ordinal, out);
+}
+
+static void fence_destroy(void *self, zi_fence *fence)
+{
+    (void)self;
+    zi_cuda_fence_destroy(fence);
+}
+
+static zero_status fence_mark(void *self, zi_fence *fence, zi_stream *stream)
+{
+    (void)self;
+    return zi_cuda_fence_mark(fence, stream_of(stream));
+}
+
+static zero_status fence_follow(void *self, zi_stream *stream, const zi_fence *fence)
+{
+    cuda_device *device = self;
+    return zi_cuda_fence_follow(stream_of(stream), device->ordinal, &device->peers, fence);
+}
+
+static void destroy(void *self)
+{
+    cuda_device *device = self;
+    if (device != NULL) {
+        zi_cuda_stream_close(device->blocking);
+        zi_free(device);
+    }
+}
+
+static const zi_device_ops cuda_ops = {
+    .struct_bytes = sizeof(zi_device_ops),
+    .name = "cuda",
+    .memory_alloc = memory_alloc,
+    .memory_free = memory_free,
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .host_map = host_map,
+    .host_unmap = host_unmap,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_wrap = stream_wrap,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .stream_wait = stream_wait,
+    .event_wait = event_wait,
+    .issue_wait = issue_wait,
+    .task = task,
+    .fill = fill,
+    .copy = copy,
+    .drain = drain,
+    .fence_create = fence_create,
+    .fence_destroy = fence_destroy,
+    .fence_mark = fence_mark,
+    .fence_follow = fence_follow,
+    .destroy = destroy,
+};
+
+static zero_status open_device(bool queued, cuda_device *self)
+{
+    int count = 0;
+    ZI_TRY(zi_cuda_check(cudaGetDeviceCount(&count), "cudaGetDeviceCount"));
+    if (count == 0) {
+        ZI_FAIL(ZERO_DEVICE, "this machine has no GPU that CUDA can use; look at nvidia-smi and "
+                             "CUDA_VISIBLE_DEVICES");
+    }
+    ZI_TRY(zi_cuda_check(cudaGetDevice(&self->ordinal), "cudaGetDevice"));
+    self->queued = queued;
+    ZI_TRY(zi_cuda_stream_open(false, self->ordinal, "zero host", &self->blocking));
+    self->blocking->host = true;
+    return ZERO_OK;
+}
+
+zero_status zi_cuda_device_create(bool queued, zi_device *device)
+{
+    *device = (zi_device){0};
+    cuda_device *self = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *self, (void **)&self));
+    const zero_status status = open_device(queued, self);
+    if (status != ZERO_OK) {
+        destroy(self);
+        return status;
+    }
+    *device = (zi_device){&cuda_ops, self};
+    return ZERO_OK;
+}

@@ -1,0 +1,44 @@
+/* Streams and events of the CUDA device, for the files of this folder. */
+#ifndef ZI_DEVICE_CUDA_CUDA_STREAM_H
+#define ZI_DEVICE_CUDA_CUDA_STREAM_H
+
+#include "device/cuda/cuda_device.h"
+
+/* What a zi_stream is here. */
+typedef struct cuda_stream {
+    cudaStream_t native;
+    zi_stream *issuer; /* a CPU stream whose thread issues; NULL: the calling thread does */
+    bool host;         /* the calling thread: what is put on it has run when the call returns */
+} cuda_stream;
+
+/* A record goes to one of two native events in turn, so that one that is recorded again does not
+ * move under a wait that is still to be issued. On a queued device one stream of the device's own
+ * may wait for an event, besides the caller's streams: the count of its waits stays in order. */
+#define CUDA_EVENT_RECORDS 2
+
+/* What a zi_event is here. The CPU events exist on a queued device only. */
+typedef struct cuda_event {
+    cudaEvent_t native[CUDA_EVENT_RECORDS];
+    uint64_t records;
+    zi_event *issued;                      /* the last record is with the driver */
+    zi_event *awaited[CUDA_EVENT_RECORDS]; /* and so are the waits for each native event */
+    const cuda_stream *waiter;             /* the one that waits */
+} cuda_event;
+
+zero_status zi_cuda_stream_open(bool queued, int ordinal, const char *name, cuda_stream **out);
+/* Waits for everything on it. Accepts NULL. */
+void zi_cuda_stream_close(cuda_stream *stream);
+
+zero_status zi_cuda_event_open(bool queued, cuda_event **out);
+void zi_cuda_event_close(cuda_event *event); /* accepts NULL */
+
+/* Run fn when the stream's turn to issue comes; now where the caller issues, or is in a task of
+ * this stream. A host stream is waited for. */
+zero_status zi_cuda_issue(cuda_stream *stream, zi_task_fn fn, const void *argument, size_t bytes);
+
+zero_status zi_cuda_event_record(cuda_event *event, cuda_stream *stream);
+zero_status zi_cuda_stream_wait(cuda_stream *stream, cuda_event *event, uint64_t *waited_ns);
+zero_status zi_cuda_event_wait(cuda_event *event, uint64_t *waited_ns);
+zero_status zi_cuda_issue_wait(cuda_event *event, uint64_t *waited_ns);
+
+#endif

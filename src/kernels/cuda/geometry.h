@@ -1,0 +1,83 @@
+/* How a CUDA kernel's work is cut: pure functions of an element count, so that a test on the CPU
+ * can go through the very blocks and lanes of a launch.
+ *
+ * A warp covers `warp_count` neighbouring elements, tile by tile; neighbouring lanes touch
+ * neighbouring quads of four elements, so that every access of a warp is one run of memory. */
+#ifndef ZI_KERNELS_CUDA_GEOMETRY_H
+#define ZI_KERNELS_CUDA_GEOMETRY_H
+
+#include <stdint.h>
+
+#include "core/lane.h"
+#include "kernels/math/norm.h"
+
+#define ZI_WARP_LANES 32
+#define ZI_BLOCK_WARPS 8
+#define ZI_BLOCK_THREADS (ZI_WARP_LANES * ZI_BLOCK_WARPS)
+
+/* Elements that a lane moves at once, and that a warp's lanes move together. */
+#define ZI_QUAD 4
+#define ZI_WARP_QUADS (ZI_WARP_LANES * ZI_QUAD)
+
+/* Sources of a fold, at most. */
+#define ZI_CUDA_SOURCES_MAX 256
+
+/* Elements of a warp. The many make a block's start, the search for its segment included, small
+ * beside its work; where that would leave processors without a block, the few do. */
+#define ZI_WARP_COUNT_MANY 1024
+#define ZI_WARP_COUNT_FEW 512
+#define ZI_MANY_FROM ((uint64_t)1 << 23)
+
+typedef struct zi_cuda_grid {
+    uint64_t blocks;
+    uint64_t warp_count; /* elements of a warp, a multiple of every tile */
+} zi_cuda_grid;
+
+ZI_LANE zi_cuda_grid zi_cuda_grid_of(uint64_t count)
+{
+    zi_cuda_grid grid;
+    grid.warp_count = count < ZI_MANY_FROM ? ZI_WARP_COUNT_FEW : ZI_WARP_COUNT_MANY;
+    const uint64_t block_count = grid.warp_count * ZI_BLOCK_WARPS;
+    grid.blocks = count / block_count + (count % block_count != 0);
+    return grid;
+}
+
+/* Elements [begin, end) of a warp. */
+typedef struct zi_warp_range {
+    uint64_t begin;
+    uint64_t end;
+} zi_warp_range;
+
+ZI_LANE zi_warp_range zi_warp_range_of(uint64_t warp, uint64_t warp_count, uint64_t count)
+{
+    zi_warp_range range;
+    range.begin = warp * warp_count < count ? warp * warp_count : count;
+    range.end = count - range.begin < warp_count ? count : range.begin + warp_count;
+    return range;
+}
+
+/* The norm: a pair of lanes takes a chunk, so a warp takes 16 at once and a block 128, and a block
+ * makes `passes` of these. About so many blocks give every processor of today's GPUs several, while
+ * each has enough chunks to make up for its own accumulator. */
+#define ZI_NORM_WARP_CHUNKS (ZI_WARP_LANES / 2)
+#define ZI_NORM_PASS_CHUNKS (ZI_NORM_WARP_CHUNKS * ZI_BLOCK_WARPS)
+#define ZI_NORM_BLOCKS 1056
+#define ZI_NORM_PASSES_MAX 64
+
+typedef struct zi_norm_grid {
+    uint64_t blocks;
+    uint64_t passes; /* of a block */
+} zi_norm_grid;
+
+ZI_LANE zi_norm_grid zi_norm_grid_of(uint64_t count)
+{
+    const uint64_t pass_count = (uint64_t)ZI_NORM_PASS_CHUNKS * ZI_NORM_CHUNK;
+    const uint64_t all = count / pass_count + (count % pass_count != 0);
+    const uint64_t share = all / ZI_NORM_BLOCKS + (all % ZI_NORM_BLOCKS != 0);
+    zi_norm_grid grid;
+    grid.passes = share < ZI_NORM_PASSES_MAX ? share : ZI_NORM_PASSES_MAX;
+    grid.blocks = grid.passes == 0 ? 0 : all / grid.passes + (all % grid.passes != 0);
+    return grid;
+}
+
+#endif

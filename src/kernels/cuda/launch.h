@@ -1,0 +1,32 @@
+/* The CUDA kernels as C functions that put them on a stream. What a pointer of the arguments points
+ * to is device memory, but for the arguments themselves, `input` of a decision (host memory that
+ * the device reaches) and a fold's list of sources (host; read before return). They return what the
+ * launch came to, and cudaErrorInvalidValue for types that are no element's or a fold of more than
+ * ZI_CUDA_SOURCES_MAX sources; what happens while a kernel runs shows on the stream. Arrays need
+ * only the alignment of their elements; those aligned to 16 bytes are faster. */
+#ifndef ZI_KERNELS_CUDA_LAUNCH_H
+#define ZI_KERNELS_CUDA_LAUNCH_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/geometry.h"
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* AdamW over a job's segments; job->update must be NULL. */
+cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_update_job *job);
+cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void *source, zero_dtype dtype,
+                                      uint64_t count, zi_norm_sum *sum);
+cudaError_t zi_cuda_launch_decide(cudaStream_t stream, const zi_decide_job *job);
+cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *fold);
+cudaError_t zi_cuda_launch_cast(cudaStream_t stream, void *target, zero_dtype target_dtype,
+                                const void *source, zero_dtype source_dtype, uint64_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,43 @@
+/* What the launch functions share: where a thread is, and how a kernel with one argument starts. */
+#ifndef ZI_KERNELS_CUDA_LAUNCH_KERNEL_H
+#define ZI_KERNELS_CUDA_LAUNCH_KERNEL_H
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include "kernels/cuda/geometry.h"
+#include "zero/dtype.h"
+
+/* The thread's warp in the grid, and its lane. */
+static __forceinline__ __device__ uint64_t zi_kernel_warp(void)
+{
+    return (uint64_t)blockIdx.x * ZI_BLOCK_WARPS + threadIdx.x / ZI_WARP_LANES;
+}
+
+static __forceinline__ __device__ uint32_t zi_kernel_lane(void)
+{
+    return threadIdx.x % ZI_WARP_LANES;
+}
+
+static inline bool zi_is_element(zero_dtype dtype)
+{
+    return dtype == ZERO_DTYPE_F32 || dtype == ZERO_DTYPE_BF16 || dtype == ZERO_DTYPE_F16;
+}
+
+/* Nothing to do is no launch. The code is of this launch alone: what an earlier call of the program
+ * left behind with the runtime is not taken for it. */
+static inline cudaError_t zi_kernel_launch(const void *kernel, uint64_t blocks, void *args,
+                                           cudaStream_t stream)
+{
+    if (blocks == 0) {
+        return cudaSuccess;
+    }
+    if (blocks > INT32_MAX) {
+        return cudaErrorInvalidValue;
+    }
+    void *list[] = {args};
+    return cudaLaunchKernel(kernel, dim3((unsigned)blocks), dim3(ZI_BLOCK_THREADS), list, 0,
+                            stream);
+}
+
+#endif

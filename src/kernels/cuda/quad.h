@@ -1,0 +1,240 @@
+/* Reading and writing arrays on the GPU: single elements, and quads of four neighbouring ones in
+ * one access of 16 bytes, or 8 where the type has 16 bits. Everything passes through fp32. Types
+ * are constants wherever this is inlined. The CPU compiles the same text for tests. */
+#ifndef ZI_KERNELS_CUDA_QUAD_H
+#define ZI_KERNELS_CUDA_QUAD_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "core/lane.h"
+#include "kernels/cuda/geometry.h"
+#include "kernels/math/convert.h"
+#include "zero/dtype.h"
+
+#if defined(__CUDA_ARCH__)
+#define ZI_UNROLL _Pragma("unroll")
+#define ZI_NO_UNROLL _Pragma("unroll 1")
+#else
+#define ZI_UNROLL
+#define ZI_NO_UNROLL
+#endif
+
+/* How often the step needs the data: what is needed once leaves the cache to the rest. */
+typedef enum zi_use { ZI_USE_AGAIN = 0, ZI_USE_ONCE = 1 } zi_use;
+
+typedef struct zi_quad {
+    float value[ZI_QUAD];
+} zi_quad;
+
+/* A quad as it lies in memory; a narrow one takes the first two words, the lower half first. */
+typedef struct zi_quad_words {
+    uint32_t word[4];
+} zi_quad_words;
+
+ZI_LANE uint64_t zi_quad_width(zero_dtype dtype)
+{
+    return dtype == ZERO_DTYPE_F32 ? 4 : 2;
+}
+
+ZI_LANE const void *zi_place_const(const void *base, zero_dtype dtype, uint64_t index)
+{
+    return (const unsigned char *)base + index * zi_quad_width(dtype);
+}
+
+ZI_LANE void *zi_place(void *base, zero_dtype dtype, uint64_t index)
+{
+    return (unsigned char *)base + index * zi_quad_width(dtype);
+}
+
+/* True when quads that begin at a multiple of four elements are one access. */
+ZI_LANE int zi_quad_aligned(const void *base, zero_dtype dtype)
+{
+    return (uintptr_t)base % (ZI_QUAD * zi_quad_width(dtype)) == 0;
+}
+
+ZI_LANE float zi_f32_from_narrow(uint32_t half, zero_dtype dtype)
+{
+    return dtype == ZERO_DTYPE_BF16 ? zi_f32_from_bf16((uint16_t)half)
+                                    : zi_f32_from_f16((uint16_t)half);
+}
+
+ZI_LANE uint16_t zi_narrow_from_f32(float value, zero_dtype dtype)
+{
+    return dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_f32(value) : zi_f16_from_f32(value);
+}
+
+ZI_LANE uint16_t zi_narrow_stochastic(float value, zero_dtype dtype, uint32_t random)
+{
+    return dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_f32_stochastic(value, random)
+                                    : zi_f16_from_f32_stochastic(value, random);
+}
+
+ZI_LANE float zi_element_get(const void *base, zero_dtype dtype, uint64_t index)
+{
+    return dtype == ZERO_DTYPE_F32 ? ((const float *)base)[index]
+                                   : zi_f32_from_narrow(((const uint16_t *)base)[index], dtype);
+}
+
+ZI_LANE void zi_element_put(void *base, zero_dtype dtype, uint64_t index, float value)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        ((float *)base)[index] = value;
+    } else {
+        ((uint16_t *)base)[index] = zi_narrow_from_f32(value, dtype);
+    }
+}
+
+#if defined(__CUDA_ARCH__)
+/* Loads that stay where they are written: the compiler moves plain ones down to their first use,
+ * behind the arithmetic of the quads before, and then less is on its way at a time. */
+#define ZI_LOAD16(how, words, place)                                                    \
+    asm volatile("ld.global" how ".v4.u32 {%0, %1, %2, %3}, [%4];"                      \
+                 : "=r"((words).word[0]), "=r"((words).word[1]), "=r"((words).word[2]), \
+                   "=r"((words).word[3])                                                \
+                 : "l"(place)                                                           \
+                 : "memory")
+#define ZI_LOAD8(how, words, place)                             \
+    asm volatile("ld.global" how ".v2.u32 {%0, %1}, [%2];"      \
+                 : "=r"((words).word[0]), "=r"((words).word[1]) \
+                 : "l"(place)                                   \
+                 : "memory")
+#endif
+
+ZI_LANE zi_quad_words zi_words_load16(const void *place, zi_use use)
+{
+    zi_quad_words words;
+#if defined(__CUDA_ARCH__)
+    if (use == ZI_USE_ONCE) {
+        ZI_LOAD16(".cs", words, place);
+    } else {
+        ZI_LOAD16("", words, place);
+    }
+#else
+    (void)use;
+    memcpy(words.word, place, 16);
+#endif
+    return words;
+}
+
+ZI_LANE zi_quad_words zi_words_load8(const void *place, zi_use use)
+{
+    zi_quad_words words;
+    words.word[2] = 0;
+    words.word[3] = 0;
+#if defined(__CUDA_ARCH__)
+    if (use == ZI_USE_ONCE) {
+        ZI_LOAD8(".cs", words, place);
+    } else {
+        ZI_LOAD8("", words, place);
+    }
+#else
+    (void)use;
+    memcpy(words.word, place, 8);
+#endif
+    return words;
+}
+
+ZI_LANE void zi_words_store16(void *place, zi_quad_words words, zi_use use)
+{
+#if defined(__CUDA_ARCH__)
+    uint4 *const at = (uint4 *)place;
+    const uint4 x = make_uint4(words.word[0], words.word[1], words.word[2], words.word[3]);
+    if (use == ZI_USE_ONCE) {
+        __stcs(at, x);
+    } else {
+        *at = x;
+    }
+#else
+    (void)use;
+    memcpy(place, words.word, 16);
+#endif
+}
+
+ZI_LANE void zi_words_store8(void *place, zi_quad_words words, zi_use use)
+{
+#if defined(__CUDA_ARCH__)
+    uint2 *const at = (uint2 *)place;
+    const uint2 x = make_uint2(words.word[0], words.word[1]);
+    if (use == ZI_USE_ONCE) {
+        __stcs(at, x);
+    } else {
+        *at = x;
+    }
+#else
+    (void)use;
+    memcpy(place, words.word, 8);
+#endif
+}
+
+/* Element i of a narrow quad, as 16 bits. */
+ZI_LANE uint32_t zi_words_half(zi_quad_words words, int i)
+{
+    return (words.word[i / 2] >> (16 * (i % 2))) & UINT32_C(0xffff);
+}
+
+ZI_LANE zi_quad zi_quad_of(zi_quad_words words, zero_dtype dtype)
+{
+    zi_quad quad;
+    ZI_UNROLL
+    for (int i = 0; i < ZI_QUAD; i++) {
+        quad.value[i] = dtype == ZERO_DTYPE_F32
+                            ? zi_f32_from_bits(words.word[i])
+                            : zi_f32_from_narrow(zi_words_half(words, i), dtype);
+    }
+    return quad;
+}
+
+ZI_LANE zi_quad zi_quad_load(const void *base, zero_dtype dtype, uint64_t index, zi_use use)
+{
+    const void *const place = zi_place_const(base, dtype, index);
+    return zi_quad_of(
+        dtype == ZERO_DTYPE_F32 ? zi_words_load16(place, use) : zi_words_load8(place, use), dtype);
+}
+
+ZI_LANE zi_quad_words zi_words_narrow(uint16_t a, uint16_t b, uint16_t c, uint16_t d)
+{
+    zi_quad_words words;
+    words.word[0] = (uint32_t)a | (uint32_t)b << 16;
+    words.word[1] = (uint32_t)c | (uint32_t)d << 16;
+    words.word[2] = 0;
+    words.word[3] = 0;
+    return words;
+}
+
+ZI_LANE void zi_quad_store(void *base, zero_dtype dtype, uint64_t index, zi_quad quad, zi_use use)
+{
+    void *const place = zi_place(base, dtype, index);
+    if (dtype == ZERO_DTYPE_F32) {
+        zi_quad_words words;
+        ZI_UNROLL
+        for (int i = 0; i < ZI_QUAD; i++) {
+            words.word[i] = zi_f32_bits(quad.value[i]);
+        }
+        zi_words_store16(place, words, use);
+    } else {
+        zi_words_store8(place,
+                        zi_words_narrow(zi_narrow_from_f32(quad.value[0], dtype),
+                                        zi_narrow_from_f32(quad.value[1], dtype),
+                                        zi_narrow_from_f32(quad.value[2], dtype),
+                                        zi_narrow_from_f32(quad.value[3], dtype)),
+                        use);
+    }
+}
+
+/* Rounded stochastically to a narrow type. bits: 16 random ones for each element, the first lowest.
+ */
+ZI_LANE void zi_quad_round(void *base, zero_dtype dtype, uint64_t index, zi_quad quad,
+                           uint64_t bits)
+{
+    const uint32_t low = (uint32_t)bits;
+    const uint32_t high = (uint32_t)(bits >> 32);
+    zi_words_store8(zi_place(base, dtype, index),
+                    zi_words_narrow(zi_narrow_stochastic(quad.value[0], dtype, low & 0xffff),
+                                    zi_narrow_stochastic(quad.value[1], dtype, low >> 16),
+                                    zi_narrow_stochastic(quad.value[2], dtype, high & 0xffff),
+                                    zi_narrow_stochastic(quad.value[3], dtype, high >> 16)),
+                    ZI_USE_AGAIN);
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* Owns the kernel of AdamW: one launch for all segments of a shard. A kernel is made for each
+ * combination of types that a job may have, so that no lane decides anything about types. */
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/launch_kernel.h"
+#include "kernels/cuda/update_body.h"
+
+/* Blocks of a processor, at least: bounds the registers. What rounds the parameter stochastically,
+ * or to F16, needs more of them than a third block leaves. */
+#define BLOCKS(param, has_master) ((has_master) && (param) != ZERO_DTYPE_F16 ? 3 : 2)
+
+template <zero_dtype grad, zero_dtype param, zero_dtype moment, int has_master>
+static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, BLOCKS(param, has_master))
+    update_kernel(const __grid_constant__ zi_update_args args)
+{
+    const zi_update_form form = {grad, param, moment, has_master};
+    zi_update_lane(form, &args, zi_kernel_warp(), zi_kernel_lane());
+}
+
+template <zero_dtype grad, zero_dtype moment> static const void *choose_param(zi_update_form form)
+{
+    if (!form.has_master) {
+        return form.param == ZERO_DTYPE_BF16
+                   ? (const void *)update_kernel<grad, ZERO_DTYPE_BF16, moment, 0>
+                   : (const void *)update_kernel<grad, ZERO_DTYPE_F16, moment, 0>;
+    }
+    switch (form.param) {
+    case ZERO_DTYPE_BF16:
+        return (const void *)update_kernel<grad, ZERO_DTYPE_BF16, moment, 1>;
+    case ZERO_DTYPE_F16:
+        return (const void *)update_kernel<grad, ZERO_DTYPE_F16, moment, 1>;
+    default:
+        return (const void *)update_kernel<grad, ZERO_DTYPE_NONE, moment, 1>;
+    }
+}
+
+template <zero_dtype grad> static const void *choose_moment(zi_update_form form)
+{
+    return form.moment == ZERO_DTYPE_F32 ? choose_param<grad, ZERO_DTYPE_F32>(form)
+                                         : choose_param<grad, ZERO_DTYPE_BF16>(form);
+}
+
+static const void *choose_kernel(zi_update_form form)
+{
+    switch (form.grad) {
+    case ZERO_DTYPE_F32:
+        return choose_moment<ZERO_DTYPE_F32>(form);
+    case ZERO_DTYPE_BF16:
+        return choose_moment<ZERO_DTYPE_BF16>(form);
+    default:
+        return choose_moment<ZERO_DTYPE_F16>(form);
+    }
+}
+
+extern "C" cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_update_job *job)
+{
+    const zi_update_form form = zi_update_form_of(job);
+    if (job->update != NULL || !zi_is_element(form.grad) ||
+        (form.moment != ZERO_DTYPE_F32 && form.moment != ZERO_DTYPE_BF16) ||
+        (!form.has_master && !zi_is_element(form.param))) {
+        return cudaErrorInvalidValue;
+    }
+    zi_update_args args = zi_update_args_of(job);
+    return zi_kernel_launch(choose_kernel(form), zi_cuda_grid_of(job->count).blocks, &args, stream);
+}

@@ -1,0 +1,341 @@
+/* What one lane of the update's kernel does: find the segments under its warp, and take them tile
+ * by tile. The lanes of a warp go the same way, so the whole warp meets where lanes exchange words.
+ */
+#ifndef ZI_KERNELS_CUDA_UPDATE_BODY_H
+#define ZI_KERNELS_CUDA_UPDATE_BODY_H
+
+#include <stdint.h>
+
+#include "core/lane.h"
+#include "kernels/cuda/geometry.h"
+#include "kernels/cuda/quad.h"
+#include "kernels/kernels.h"
+#include "kernels/math/adamw.h"
+#include "kernels/math/rounding.h"
+
+/* A lane's two quads lie half a tile apart, so that both accesses of a warp are runs of memory. */
+#define ZI_UPDATE_QUADS 2
+#define ZI_UPDATE_TILE (ZI_UPDATE_QUADS * ZI_WARP_QUADS)
+
+/* The types of a job. Constants in a kernel. */
+typedef struct zi_update_form {
+    zero_dtype grad;
+    zero_dtype param;   /* NONE: only the master is written */
+    zero_dtype moment;  /* rounded stochastically unless F32 */
+    int32_t has_master; /* 0: `param` is the truth, and rounded stochastically */
+} zi_update_form;
+
+/* A job as its kernel gets it, by value. */
+typedef struct zi_update_args {
+    const zi_segment *segments;
+    uint64_t segment_count;
+    uint64_t count;
+    uint64_t warp_count;
+    const void *grad;
+    void *param;
+    float *master;
+    void *moment1;
+    void *moment2;
+    uint64_t seed;
+    const zi_step_decision *decision;
+    int32_t aligned; /* quads are single accesses in every array */
+} zi_update_args;
+
+ZI_LANE zi_update_form zi_update_form_of(const zi_update_job *job)
+{
+    const int own_master = job->param_dtype == ZERO_DTYPE_F32;
+    zi_update_form form;
+    form.grad = job->grad_dtype;
+    form.param = own_master || job->param == 0 ? ZERO_DTYPE_NONE : job->param_dtype;
+    form.moment = job->moment_dtype;
+    form.has_master = own_master || job->master != 0;
+    return form;
+}
+
+ZI_LANE zi_update_args zi_update_args_of(const zi_update_job *job)
+{
+    const zi_update_form form = zi_update_form_of(job);
+    zi_update_args args;
+    args.segments = job->segments;
+    args.segment_count = job->segment_count;
+    args.count = job->count;
+    args.warp_count = zi_cuda_grid_of(job->count).warp_count;
+    args.grad = job->grad;
+    args.param = form.param == ZERO_DTYPE_NONE ? 0 : job->param;
+    args.master = (float *)(job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->master);
+    args.moment1 = job->moment1;
+    args.moment2 = job->moment2;
+    args.seed = job->seed;
+    args.decision = job->decision;
+    args.aligned =
+        zi_quad_aligned(args.grad, form.grad) && zi_quad_aligned(args.param, form.param) &&
+        zi_quad_aligned(args.master, ZERO_DTYPE_F32) &&
+        zi_quad_aligned(args.moment1, form.moment) && zi_quad_aligned(args.moment2, form.moment);
+    return args;
+}
+
+/* Neighbouring elements of one segment, and all that they have in common. */
+typedef struct zi_update_run {
+    uint64_t at;      /* in the shard */
+    uint64_t left;    /* elements from there on */
+    uint64_t element; /* what `at` is in the tensor */
+    zi_rounding_key key;
+    zi_adamw_coeffs coeffs;
+    float decay;
+    float grad_scale;
+} zi_update_run;
+
+/* The first segment that ends behind `place`; segment_count: none does. */
+ZI_LANE uint64_t zi_segment_find(const zi_segment *segments, uint64_t segment_count, uint64_t place)
+{
+    uint64_t low = 0;
+    uint64_t high = segment_count;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (segments[middle].offset + segments[middle].count > place) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+/* What of the segment lies in the warp's range; the segment begins before the range's end and does
+ * not end before its begin. */
+ZI_LANE zi_update_run zi_update_run_of(const zi_update_args *args, const zi_segment *segment,
+                                       zi_warp_range range)
+{
+    const zi_step_decision *const decision = args->decision;
+    const uint64_t segment_end = segment->offset + segment->count;
+    const uint64_t end = segment_end < range.end ? segment_end : range.end;
+    zi_update_run run;
+    run.at = segment->offset > range.begin ? segment->offset : range.begin;
+    run.left = end - run.at;
+    run.element = segment->tensor_first + (run.at - segment->offset);
+    run.key.seed = args->seed;
+    run.key.update = decision->update;
+    run.key.tensor = segment->tensor;
+    run.key.purpose = ZI_ROUNDING_PARAM;
+    run.coeffs = decision->groups[segment->group];
+    run.decay = (segment->flags & ZERO_TENSOR_NO_DECAY) != 0 ? 1.0f : run.coeffs.decay;
+    run.grad_scale = decision->grad_scale;
+    return run;
+}
+
+/* Random bits of a lane's two quads, as zi_quad_round takes them. */
+typedef struct zi_tile_bits {
+    uint64_t quad[ZI_UPDATE_QUADS];
+} zi_tile_bits;
+
+/* The bits of the two quads that one call of the generator serves. */
+ZI_LANE zi_tile_bits zi_octet_bits(zi_rounding_key key, uint64_t octet)
+{
+    const zi_rounding_counter counter = zi_rounding_counter_of(key, octet);
+    const zi_philox_words words = zi_philox(key.seed, counter.low, counter.high);
+    zi_tile_bits bits;
+    bits.quad[0] = (uint64_t)words.word[0] | (uint64_t)words.word[1] << 32;
+    bits.quad[1] = (uint64_t)words.word[2] | (uint64_t)words.word[3] << 32;
+    return bits;
+}
+
+/* Two neighbouring lanes share an octet in the tile's first half and one in its second: the even
+ * lane calls the generator for the first, the odd one for the second. */
+ZI_LANE uint64_t zi_lane_octet(uint64_t element, uint32_t lane)
+{
+    const uint64_t half = lane % 2 == 0 ? 0 : ZI_WARP_LANES / 2;
+    return element / ZI_ROUNDING_BLOCK + half + lane / 2;
+}
+
+/* What the neighbour makes for this lane: its quad of the octet that the neighbour called for. */
+ZI_LANE uint64_t zi_neighbour_bits(zi_rounding_key key, uint64_t element, uint32_t lane,
+                                   zi_tile_bits own)
+{
+#if defined(__CUDA_ARCH__)
+    (void)key;
+    (void)element;
+    return __shfl_xor_sync(0xffffffffu, lane % 2 == 0 ? own.quad[1] : own.quad[0], 1);
+#else
+    (void)own;
+    return zi_octet_bits(key, zi_lane_octet(element, lane ^ 1)).quad[lane % 2];
+#endif
+}
+
+/* Four neighbouring elements that begin anywhere, a call each. */
+ZI_LANE uint64_t zi_quad_bits_anywhere(zi_rounding_key key, uint64_t element)
+{
+    uint64_t bits = 0;
+    ZI_NO_UNROLL
+    for (int i = 0; i < ZI_QUAD; i++) {
+        bits |= (uint64_t)zi_rounding_bits(key, element + (uint64_t)i) << (16 * i);
+    }
+    return bits;
+}
+
+/* The bits of a lane's quads; element: the tensor's element that the tile begins with. */
+ZI_LANE zi_tile_bits zi_tile_bits_of(zi_rounding_key key, uint64_t element, uint32_t lane)
+{
+    zi_tile_bits bits;
+    if (element % ZI_ROUNDING_BLOCK == 0) {
+        const zi_tile_bits own = zi_octet_bits(key, zi_lane_octet(element, lane));
+        const uint64_t received = zi_neighbour_bits(key, element, lane, own);
+        bits.quad[0] = lane % 2 == 0 ? own.quad[0] : received;
+        bits.quad[1] = lane % 2 == 0 ? received : own.quad[1];
+        return bits;
+    }
+    /* No layout of ours begins a tensor's piece there. */
+    const uint64_t mine = element + (uint64_t)lane * ZI_QUAD;
+    bits.quad[0] = zi_quad_bits_anywhere(key, mine);
+    bits.quad[1] = zi_quad_bits_anywhere(key, mine + ZI_WARP_QUADS);
+    return bits;
+}
+
+/* A lane's elements of a tile, one quad of each array. */
+typedef struct zi_update_quad {
+    zi_quad p;
+    zi_quad m;
+    zi_quad v;
+    zi_quad g;
+} zi_update_quad;
+
+ZI_LANE zi_update_quad zi_update_load(zi_update_form form, const zi_update_args *args,
+                                      uint64_t place)
+{
+    zi_update_quad quad;
+    quad.g = zi_quad_load(args->grad, form.grad, place, ZI_USE_ONCE);
+    quad.p = form.has_master ? zi_quad_load(args->master, ZERO_DTYPE_F32, place, ZI_USE_AGAIN)
+                             : zi_quad_load(args->param, form.param, place, ZI_USE_AGAIN);
+    quad.m = zi_quad_load(args->moment1, form.moment, place, ZI_USE_AGAIN);
+    quad.v = zi_quad_load(args->moment2, form.moment, place, ZI_USE_AGAIN);
+    return quad;
+}
+
+ZI_LANE void zi_update_advance(const zi_update_run *run, zi_update_quad *quad)
+{
+    ZI_UNROLL
+    for (int i = 0; i < ZI_QUAD; i++) {
+        const zi_adamw_state state = {quad->p.value[i], quad->m.value[i], quad->v.value[i]};
+        const zi_adamw_state next =
+            zi_adamw_lane(state, quad->g.value[i] * run->grad_scale, run->coeffs, run->decay);
+        quad->p.value[i] = next.p;
+        quad->m.value[i] = next.m;
+        quad->v.value[i] = next.v;
+    }
+}
+
+ZI_LANE void zi_update_store_param(zi_update_form form, const zi_update_args *args, uint64_t place,
+                                   zi_quad p)
+{
+    if (form.has_master) {
+        zi_quad_store(args->master, ZERO_DTYPE_F32, place, p, ZI_USE_AGAIN);
+        if (form.param != ZERO_DTYPE_NONE) {
+            zi_quad_store(args->param, form.param, place, p, ZI_USE_ONCE);
+        }
+    }
+}
+
+/* One array, rounded stochastically, in both of the lane's places. */
+ZI_LANE void zi_update_round(const zi_update_run *run, zi_rounding_purpose purpose, void *base,
+                             zero_dtype dtype, const zi_quad *first, const zi_quad *second,
+                             uint32_t lane)
+{
+    zi_rounding_key key = run->key;
+    key.purpose = purpose;
+    const zi_tile_bits bits = zi_tile_bits_of(key, run->element, lane);
+    const uint64_t place = run->at + (uint64_t)lane * ZI_QUAD;
+    zi_quad_round(base, dtype, place, *first, bits.quad[0]);
+    zi_quad_round(base, dtype, place + ZI_WARP_QUADS, *second, bits.quad[1]);
+}
+
+/* The first ZI_UPDATE_TILE elements of a run, of aligned arrays. */
+ZI_LANE void zi_update_tile(zi_update_form form, const zi_update_args *args,
+                            const zi_update_run *run, uint32_t lane)
+{
+    const uint64_t place = run->at + (uint64_t)lane * ZI_QUAD;
+    zi_update_quad first = zi_update_load(form, args, place);
+    zi_update_quad second = zi_update_load(form, args, place + ZI_WARP_QUADS);
+    zi_update_advance(run, &first);
+    zi_update_advance(run, &second);
+    zi_update_store_param(form, args, place, first.p);
+    zi_update_store_param(form, args, place + ZI_WARP_QUADS, second.p);
+    if (!form.has_master) {
+        zi_update_round(run, ZI_ROUNDING_PARAM, args->param, form.param, &first.p, &second.p, lane);
+    }
+    if (form.moment == ZERO_DTYPE_F32) {
+        zi_quad_store(args->moment1, ZERO_DTYPE_F32, place, first.m, ZI_USE_AGAIN);
+        zi_quad_store(args->moment1, ZERO_DTYPE_F32, place + ZI_WARP_QUADS, second.m, ZI_USE_AGAIN);
+        zi_quad_store(args->moment2, ZERO_DTYPE_F32, place, first.v, ZI_USE_AGAIN);
+        zi_quad_store(args->moment2, ZERO_DTYPE_F32, place + ZI_WARP_QUADS, second.v, ZI_USE_AGAIN);
+        return;
+    }
+    zi_update_round(run, ZI_ROUNDING_MOMENT1, args->moment1, form.moment, &first.m, &second.m,
+                    lane);
+    zi_update_round(run, ZI_ROUNDING_MOMENT2, args->moment2, form.moment, &first.v, &second.v,
+                    lane);
+}
+
+ZI_LANE void zi_element_round(void *base, zero_dtype dtype, uint64_t index, float value,
+                              zi_rounding_key key, zi_rounding_purpose purpose, uint64_t element)
+{
+    key.purpose = purpose;
+    ((uint16_t *)base)[index] = zi_narrow_stochastic(value, dtype, zi_rounding_bits(key, element));
+}
+
+/* Element `i` of a run. */
+ZI_LANE void zi_update_element(zi_update_form form, const zi_update_args *args,
+                               const zi_update_run *run, uint64_t i)
+{
+    const uint64_t at = run->at + i;
+    const zi_adamw_state state = {form.has_master ? args->master[at]
+                                                  : zi_element_get(args->param, form.param, at),
+                                  zi_element_get(args->moment1, form.moment, at),
+                                  zi_element_get(args->moment2, form.moment, at)};
+    const float grad = zi_element_get(args->grad, form.grad, at) * run->grad_scale;
+    const zi_adamw_state next = zi_adamw_lane(state, grad, run->coeffs, run->decay);
+    if (!form.has_master) {
+        zi_element_round(args->param, form.param, at, next.p, run->key, ZI_ROUNDING_PARAM,
+                         run->element + i);
+    } else {
+        args->master[at] = next.p;
+        if (form.param != ZERO_DTYPE_NONE) {
+            zi_element_put(args->param, form.param, at, next.p);
+        }
+    }
+    if (form.moment == ZERO_DTYPE_F32) {
+        ((float *)args->moment1)[at] = next.m;
+        ((float *)args->moment2)[at] = next.v;
+        return;
+    }
+    zi_element_round(args->moment1, form.moment, at, next.m, run->key, ZI_ROUNDING_MOMENT1,
+                     run->element + i);
+    zi_element_round(args->moment2, form.moment, at, next.v, run->key, ZI_ROUNDING_MOMENT2,
+                     run->element + i);
+}
+
+/* Everything that lane `lane` of warp `warp` does. */
+ZI_LANE void zi_update_lane(zi_update_form form, const zi_update_args *args, uint64_t warp,
+                            uint32_t lane)
+{
+    const zi_warp_range range = zi_warp_range_of(warp, args->warp_count, args->count);
+    if (args->decision->skip || range.begin == range.end) {
+        return;
+    }
+    uint64_t index = zi_segment_find(args->segments, args->segment_count, range.begin);
+    ZI_NO_UNROLL
+    for (; index < args->segment_count && args->segments[index].offset < range.end; index++) {
+        zi_update_run run = zi_update_run_of(args, &args->segments[index], range);
+        ZI_NO_UNROLL
+        while (args->aligned && run.left >= ZI_UPDATE_TILE) {
+            zi_update_tile(form, args, &run, lane);
+            run.at += ZI_UPDATE_TILE;
+            run.element += ZI_UPDATE_TILE;
+            run.left -= ZI_UPDATE_TILE;
+        }
+        ZI_NO_UNROLL
+        for (uint64_t i = lane; i < run.left; i += ZI_WARP_LANES) {
+            zi_update_element(form, args, &run, i);
+        }
+    }
+}
+
+#endif

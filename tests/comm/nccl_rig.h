@@ -1,0 +1,89 @@
+/* What the tests of groups over NCCL share: a rank's GPU, and groups of ranks that are threads,
+ * over the fakes of NCCL and of the CUDA runtime. */
+#ifndef TESTS_COMM_NCCL_RIG_H
+#define TESTS_COMM_NCCL_RIG_H
+
+#include "comm/nccl/nccl_group.h"
+#include "core/error.h"
+#include "fake/fake_cuda.h"
+#include "fake/fake_nccl.h"
+#include "harness.h"
+
+#define LONG_MS 60000
+#define SHORT_MS 300
+/* The least for four ranks: 256 fp32 elements from each at once. */
+#define SMALL_SCRATCH ((size_t)8192)
+#define LARGE_SCRATCH ((size_t)4 << 20)
+
+/* A rank's GPU. */
+typedef struct gpu {
+    zi_device device;
+    zi_kernels kernels;
+    zi_stream *stream;
+    zi_event *done;
+} gpu;
+
+static inline void gpu_open(gpu *g)
+{
+    CHECK_OK(zi_cuda_device_create(false, &g->device));
+    CHECK_OK(zi_cuda_kernels_create(&g->device, &g->kernels));
+    CHECK_OK(g->device.ops->stream_create(g->device.self, "collectives", &g->stream));
+    CHECK_OK(g->device.ops->event_create(g->device.self, &g->done));
+}
+
+static inline void gpu_close(gpu *g)
+{
+    g->device.ops->stream_destroy(g->device.self, g->stream);
+    g->device.ops->event_destroy(g->device.self, g->done);
+    zi_kernels_destroy(&g->kernels);
+    zi_device_destroy(&g->device);
+}
+
+static inline zero_status gpu_wait(const gpu *g)
+{
+    ZI_TRY(g->device.ops->event_record(g->device.self, g->done, g->stream));
+    return g->device.ops->event_wait(g->device.self, g->done, NULL);
+}
+
+/* How the ranks of a test make their groups. */
+typedef struct setup {
+    size_t scratch_bytes;
+    uint32_t deadline_ms;
+    bool gathers_only;
+} setup;
+
+static setup common = {LARGE_SCRATCH, LONG_MS, false};
+static _Thread_local gpu own;
+
+/* As zi_world_group_create does between processes. Collective. */
+static inline zero_status make_group(zero_world *world, const uint32_t *members, uint32_t size,
+                                     const char *name, zi_group **out)
+{
+    zi_comm *comm = world->comm;
+    zi_group *host = NULL;
+    CHECK_OK(comm->ops->group_create(comm, &world->kernels, members, size, name, &host));
+    const zi_nccl_group_desc desc = {
+        .comm = comm,
+        .host = host,
+        .kernels = &own.kernels,
+        .members = members,
+        .size = size,
+        .deadline_ms = common.deadline_ms,
+        .name = name,
+        .gathers_only = common.gathers_only,
+        .scratch_bytes = common.scratch_bytes,
+    };
+    const zero_status status = zi_nccl_group_create(&desc, out);
+    zi_group_destroy(host);
+    return status;
+}
+
+static inline void finish(void)
+{
+    CHECK(fake_nccl_check());
+    CHECK_EQ(fake_nccl_live(), 0);
+    CHECK(fake_cuda_check());
+    CHECK_EQ(fake_cuda_live(), 0);
+}
+
+#endif

@@ -1,0 +1,403 @@
+/* Groups over NCCL that cannot be made or that fail: ranks that do not connect, errors that NCCL
+ * reports, batches that never finish, ranks that give up elsewhere. */
+#include <stdatomic.h>
+#include <time.h>
+
+#include "core/clock.h"
+#include "core/fault.h"
+#include "core/memory.h"
+#include "nccl_rig.h"
+
+static zi_collective gather_of(unsigned char *memory)
+{
+    return (zi_collective){.kind = ZI_ALL_GATHER,
+                           .send_dtype = ZERO_DTYPE_BF16,
+                           .recv_dtype = ZERO_DTYPE_BF16,
+                           .tag = 3,
+                           .count = 64,
+                           .send = memory,
+                           .recv = memory + 1024};
+}
+
+/* Wait until the group has failed. */
+static zero_status await_failure(zi_group *group)
+{
+    const uint64_t until_ns = zi_clock_ns() + UINT64_C(20000000000);
+    while (zi_group_check(group) == ZERO_OK) {
+        CHECK(zi_clock_ns() < until_ns);
+        const struct timespec span = {.tv_nsec = 1000000};
+        (void)nanosleep(&span, NULL);
+    }
+    return zi_group_check(group);
+}
+
+/* Rank 0 makes a batch that never finishes; the other rank as well, or not at all. */
+static zero_status stall(zero_world *world, void *user)
+{
+    (void)user;
+    static const uint32_t members[] = {0, 1};
+    const uint32_t rank = zero_world_rank(world);
+    zi_group *group = NULL;
+    zi_group *other = NULL;
+    unsigned char *memory = NULL;
+    gpu_open(&own);
+    CHECK_OK(make_group(world, members, 2, "gather", &group));
+    CHECK_OK(make_group(world, members, 2, "reduce", &other));
+    CHECK_OK(own.device.ops->memory_alloc(own.device.self, ZI_PAGE_BYTES, (void **)&memory));
+    const zi_collective job = gather_of(memory);
+    CHECK_OK(zi_group_submit(group, own.stream, &job, 1));
+    CHECK_OK(gpu_wait(&own));
+    CHECK_OK(zero_world_barrier(world));
+    if (rank == 0) {
+        fake_nccl_stall();
+    }
+    CHECK_OK(zero_world_barrier(world));
+    const uint64_t start_ns = zi_clock_ns();
+    CHECK_OK(zi_group_submit(group, own.stream, &job, 1));
+    /* The stream is freed: the wait ends, and the check tells. */
+    (void)gpu_wait(&own);
+    const uint64_t waited_ms = (zi_clock_ns() - start_ns) / 1000000;
+    CHECK(waited_ms + 1 >= SHORT_MS);
+    CHECK(waited_ms < SHORT_MS + 10000);
+    const zero_status status = await_failure(group);
+    CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
+    CHECK(strstr(zero_last_error()->message, "all_gather of unit 3, 64 x bf16") != NULL);
+    CHECK(strstr(zero_last_error()->message, "did not finish within 300 ms") != NULL);
+    CHECK(strstr(zero_last_error()->message, "group gather") != NULL);
+    CHECK(zi_group_submit(group, own.stream, &job, 1) == status);
+    /* The other group of the world goes with it. */
+    (void)await_failure(other);
+    CHECK(strstr(zero_last_error()->message, "did not finish within 300 ms") != NULL);
+    zi_group_destroy(other);
+    zi_group_destroy(group);
+    own.device.ops->memory_free(own.device.self, memory, ZI_PAGE_BYTES);
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(a_batch_that_never_finishes)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    common.deadline_ms = SHORT_MS;
+    CHECK(zero_world_run(2, LONG_MS, stall, NULL) != ZERO_OK);
+    fake_nccl_unstall();
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 0);
+    CHECK_EQ(fake_nccl_live(), 0);
+    CHECK(fake_nccl_check());
+}
+
+/* Rank 1 never makes the batch: while NCCL connects them, rank 0 waits within submit. */
+static zero_status miss(zero_world *world, void *user)
+{
+    (void)user;
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    unsigned char *memory = NULL;
+    gpu_open(&own);
+    CHECK_OK(make_group(world, members, 2, "gather", &group));
+    CHECK_OK(own.device.ops->memory_alloc(own.device.self, ZI_PAGE_BYTES, (void **)&memory));
+    const zi_collective job = gather_of(memory);
+    if (zero_world_rank(world) == 0) {
+        CHECK_FAILS(zi_group_submit(group, own.stream, &job, 1), ZERO_TIMEOUT,
+                    "group gather, rank 0: ncclGroupEnd of 2 members did not finish within 300 ms");
+        CHECK_FAILS(zi_group_submit(group, own.stream, &job, 1), ZERO_TIMEOUT, "ncclGroupEnd");
+    } else {
+        (void)await_failure(group);
+        CHECK(strstr(zero_last_error()->message, "ncclGroupEnd of 2 members") != NULL);
+    }
+    zi_group_destroy(group);
+    own.device.ops->memory_free(own.device.self, memory, ZI_PAGE_BYTES);
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(a_rank_that_makes_other_calls)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    common.deadline_ms = SHORT_MS;
+    common.gathers_only = true;
+    CHECK(zero_world_run(2, LONG_MS, miss, NULL) != ZERO_OK);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
+    CHECK_EQ(fake_nccl_live(), 0);
+    CHECK(fake_nccl_check());
+}
+
+/* NCCL finds an error on rank 1 by itself. */
+static zero_status go_wrong(zero_world *world, void *user)
+{
+    (void)user;
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    gpu_open(&own);
+    CHECK_OK(make_group(world, members, 2, "scatter", &group));
+    CHECK_OK(zero_world_barrier(world));
+    CHECK_OK(zi_group_check(group));
+    if (zero_world_rank(world) == 1) {
+        fake_nccl_break(1, ncclRemoteError);
+    }
+    CHECK(await_failure(group) == ZERO_COMM);
+    CHECK(strstr(zero_last_error()->message,
+                 "group scatter: communication: a fake error: a fake detail") != NULL);
+    zi_group_destroy(group);
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(an_error_that_nccl_reports)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    CHECK_FAILS(zero_world_run(2, LONG_MS, go_wrong, NULL), ZERO_COMM, "a fake detail");
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
+    finish();
+}
+
+/* A rank that gives up elsewhere frees the others. */
+static zero_status give_up(zero_world *world, void *user)
+{
+    (void)user;
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    gpu_open(&own);
+    CHECK_OK(make_group(world, members, 2, "gather", &group));
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) == 1) {
+        (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
+        zero_world_abort(world);
+    }
+    (void)await_failure(group);
+    CHECK(strstr(zero_last_error()->message, "the disk is on fire") != NULL);
+    zi_group_destroy(group);
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(a_rank_that_gives_up_elsewhere)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    CHECK(zero_world_run(2, LONG_MS, give_up, NULL) != ZERO_OK);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
+    finish();
+}
+
+/* A create that must fail on every rank. */
+typedef struct failing {
+    zero_status status;
+    const char *words;
+} failing;
+
+static zero_status fail_to_create(zero_world *world, void *user)
+{
+    const failing *expected = user;
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    gpu_open(&own);
+    CHECK_FAILS(make_group(world, members, 2, "gather", &group), expected->status, expected->words);
+    CHECK(group == NULL);
+    CHECK_OK(zero_world_barrier(world));
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(ranks_that_never_connect)
+{
+    failing expected = {ZERO_TIMEOUT,
+                        "ncclCommInitRankConfig of 2 members did not finish within 300 ms"};
+    zi_nccl_api_replace(fake_nccl_api());
+    fake_nccl_hold_init(true);
+    common.deadline_ms = SHORT_MS;
+    CHECK_OK(zero_world_run(2, LONG_MS, fail_to_create, &expected));
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
+    CHECK_EQ(fake_nccl_live(), 0);
+    CHECK(fake_nccl_check());
+}
+
+TEST(a_version_that_is_too_old)
+{
+    failing expected = {ZERO_UNSUPPORTED, "NCCL 2.18.5 is too old"};
+    zi_nccl_api_replace(fake_nccl_api());
+    fake_nccl_set_version(21805);
+    CHECK_OK(zero_world_run(2, LONG_MS, fail_to_create, &expected));
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 0);
+    finish();
+}
+
+TEST(too_little_scratch)
+{
+    failing expected = {ZERO_INVALID_ARGUMENT, "scratch memory are too few for 2 ranks"};
+    zi_nccl_api_replace(fake_nccl_api());
+    common.scratch_bytes = 4096;
+    CHECK_OK(zero_world_run(2, LONG_MS, fail_to_create, &expected));
+    finish();
+}
+
+TEST(a_library_that_is_missing)
+{
+    zi_nccl_api api;
+    CHECK_FAILS(zi_nccl_api_load("libnccl-is-not-here.so.2", &api), ZERO_UNSUPPORTED,
+                "cannot load libnccl-is-not-here.so.2");
+    CHECK(strstr(zero_last_error()->message, "ZERO_TRANSPORT_HOST") != NULL);
+    CHECK_FAILS(zi_nccl_api_load("libc.so.6", &api), ZERO_UNSUPPORTED,
+                "libc.so.6 has no ncclGetVersion");
+}
+
+/* The real library, where there is one: its functions are all found, and it can make an id. */
+TEST(the_library_of_this_machine)
+{
+    const zi_nccl_api *api = NULL;
+    int found = 0;
+    if (zi_nccl_api_get(&api, &found) != ZERO_OK) {
+        CHECK(strstr(zero_last_error()->message, "NCCL") != NULL);
+        SKIP(zero_last_error()->message);
+    }
+    CHECK(found >= ZI_NCCL_VERSION_MIN);
+    CHECK(api->all_gather != NULL && api->comm_init_rank_config != NULL);
+}
+
+/* Every allocation of create may fail, on one rank of two: both are told. */
+static zero_status create_without_memory(zero_world *world, void *user)
+{
+    const uint64_t nth = *(const uint64_t *)user;
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    gpu_open(&own);
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) == 0) {
+        fake_cuda_fail("cudaMalloc", nth, cudaErrorMemoryAllocation);
+    }
+    CHECK_OK(zero_world_barrier(world));
+    const zero_status status = make_group(world, members, 2, "gather", &group);
+    CHECK(status == ZERO_OUT_OF_MEMORY);
+    CHECK(strstr(zero_last_error()->message, "cudaMalloc") != NULL ||
+          strstr(zero_last_error()->message, "could not get ready") != NULL);
+    CHECK_OK(zero_world_barrier(world));
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(a_rank_without_memory)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    for (uint64_t nth = 1; nth <= 2; nth++) {
+        CHECK_OK(zero_world_run(2, LONG_MS, create_without_memory, &nth));
+    }
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 0);
+    finish();
+}
+
+/* A batch that fails on one rank before NCCL hears of it. */
+static zero_status fail_a_batch(zero_world *world, void *user)
+{
+    (void)user;
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    unsigned char *memory = NULL;
+    gpu_open(&own);
+    CHECK_OK(make_group(world, members, 2, "gather", &group));
+    CHECK_OK(own.device.ops->memory_alloc(own.device.self, ZI_PAGE_BYTES, (void **)&memory));
+    const zi_collective job = gather_of(memory);
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) == 0) {
+        zi_fault_arm(ZI_FAULT_COLLECTIVE, 1);
+        CHECK_FAILS(zi_group_submit(group, own.stream, &job, 1), ZERO_COMM, "injected fault");
+    } else {
+        (void)await_failure(group);
+        CHECK(strstr(zero_last_error()->message, "rank 0: group gather: injected fault") != NULL);
+    }
+    zi_group_destroy(group);
+    own.device.ops->memory_free(own.device.self, memory, ZI_PAGE_BYTES);
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(a_batch_that_fails_on_one_rank)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    common.gathers_only = true;
+    CHECK_FAILS(zero_world_run(2, LONG_MS, fail_a_batch, NULL), ZERO_COMM, "injected fault");
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
+    finish();
+}
+
+/* The system refuses the watcher to the rank that comes first. */
+static zero_status create_without_thread(zero_world *world, void *user)
+{
+    atomic_uint *refused = user;
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    gpu_open(&own);
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) == 0) {
+        zi_fault_arm(ZI_FAULT_THREAD, 1);
+    }
+    CHECK_OK(zero_world_barrier(world));
+    const zero_status status = make_group(world, members, 2, "gather", &group);
+    CHECK((status == ZERO_OK) == (group != NULL));
+    atomic_fetch_add(refused, status == ZERO_DEVICE);
+    CHECK_OK(zero_world_barrier(world));
+    zi_group_destroy(group);
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(a_rank_without_a_watcher)
+{
+    atomic_uint refused = 0;
+    zi_nccl_api_replace(fake_nccl_api());
+    CHECK_OK(zero_world_run(2, LONG_MS, create_without_thread, &refused));
+    CHECK_EQ(refused, 1);
+    finish();
+}
+
+/* Threads of one process read one another's memory: NCCL is refused, the default is not NCCL. */
+static zero_status choose(zero_world *world, void *user)
+{
+    (void)user;
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    gpu_open(&own);
+    zi_group_desc desc = {.kernels = &own.kernels,
+                          .members = members,
+                          .size = 2,
+                          .transport = ZERO_TRANSPORT_NCCL,
+                          .name = "gather"};
+    CHECK_FAILS(zi_world_group_create(world, &desc, &group), ZERO_UNSUPPORTED, "threads");
+    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_NCCL));
+    CHECK(zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT));
+    CHECK(zi_world_submit_waits(world, ZERO_TRANSPORT_HOST));
+    desc.transport = ZERO_TRANSPORT_DEFAULT;
+    CHECK_OK(zi_world_group_create(world, &desc, &group));
+    CHECK_OK(zi_group_check(group));
+    CHECK_OK(zero_world_barrier(world));
+    zi_group_destroy(group);
+    /* The same for a world that says its ranks are processes. */
+    world->comm->one_process = false;
+    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT));
+    CHECK_OK(zi_world_group_create(world, &desc, &group));
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
+    zi_group_destroy(group);
+    desc.transport = ZERO_TRANSPORT_HOST;
+    CHECK_OK(zi_world_group_create(world, &desc, &group));
+    CHECK_OK(zero_world_barrier(world));
+    zi_group_destroy(group);
+    desc.kernels = &world->kernels;
+    desc.transport = ZERO_TRANSPORT_DEFAULT;
+    CHECK_OK(zi_world_group_create(world, &desc, &group));
+    CHECK_OK(zero_world_barrier(world));
+    zi_group_destroy(group);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
+    world->comm->one_process = true;
+    CHECK_OK(zero_world_barrier(world));
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(what_carries_a_group)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    CHECK_OK(zero_world_run(2, LONG_MS, choose, NULL));
+    finish();
+}
+
+TEST_MAIN()

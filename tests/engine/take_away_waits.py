@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Takes each wait between streams away in turn and expects test_cuda_order to notice.
+
+Usage: take_away_waits.py SOURCE FOLDER
+
+SOURCE is the project; FOLDER is made and takes a copy and a build of it (some minutes). One line
+for each wait; the last line is "N passed, N failed, 0 skipped". A wait that can be taken away
+unnoticed is either not needed or not tested."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+TEST = "tests/engine/test_cuda_order"
+PARAMS = "src/stage3/params.c"
+GRADS = "src/stage2/grads.c"
+REDUCE = "src/stage2/reduce.c"
+STEP = "src/engine/step.c"
+
+# What waits, where, the text that is taken away and what stands in its place.
+WAIT = "device->ops->stream_wait(device->self, stream, "
+OPS = "    ZI_TRY(ops_of({0})->stream_wait(self_of({0}), stream, {1}, NULL));\n"
+
+WAITS = [
+    ("acquire for gathered and updated", PARAMS,
+     """    return ops_of(params)->stream_wait(self_of(params), stream,
+                                       params->split ? target->gathered : target->updated,
+                                       &params->desc.stats->acquire_wait_ns);
+""", "    return ZERO_OK;\n"),
+    ("a slot's reuse for released", PARAMS, OPS.format("params", "holder->released"), ""),
+    ("a gather for updated", PARAMS, OPS.format("params", "target->updated"), ""),
+    ("a step for the gathers before it", PARAMS,
+     OPS.format("params", "params->gathers_done")
+     .replace("ZI_TRY(", "return ").replace("));", ");"),
+     "    (void)stream;\n    return ZERO_OK;\n"),
+    ("a slot's reuse for reduced", GRADS,
+     f"""        ZI_TRY({WAIT}grads->buckets[taken->last].reduced,
+                                        &grads->desc.stats->grad_wait_ns));
+""", ""),
+    ("a reduction for ready", REDUCE, OPS.format("grads", "bucket->ready"), ""),
+    ("a reduction for consumed", REDUCE, OPS.format("grads", "grads->consumed"), ""),
+    ("a step for the reductions", STEP,
+     "    ZI_TRY(zi_grads_wait_reduced(engine->grads, stream));\n", ""),
+    ("a step for the caller's stream", STEP, f"    ZI_TRY({WAIT}engine->caller, NULL));\n", ""),
+    ("ranks for one another's fences", "src/comm/peer/peer.c",
+     "        return follow(batch, turn);\n", "        return ZERO_OK;\n"),
+]
+
+
+def not_source(folder, names):
+    """Build folders and what git keeps."""
+    return [name for name in names
+            if name == ".git" or os.path.exists(os.path.join(folder, name, "build.ninja"))]
+
+
+def run(command, **options):
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          check=False, **options).returncode
+
+
+def unnoticed(tree, build, path, text, instead):
+    """Why taking this away did not show, or nothing."""
+    name = os.path.join(tree, path)
+    with open(name, encoding="utf-8") as file:
+        whole = file.read()
+    if whole.count(text) != 1:
+        return f"the text stands {whole.count(text)} times in {path}"
+    with open(name, "w", encoding="utf-8") as file:
+        file.write(whole.replace(text, instead))
+    built = run(["ninja", "-C", build, TEST])
+    code = run([os.path.join(build, TEST)], timeout=300) if built == 0 else 0
+    with open(name, "w", encoding="utf-8") as file:
+        file.write(whole)
+    if built != 0:
+        return "it does not compile without"
+    return "" if code != 0 else f"{TEST} passes without"
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    source, folder = sys.argv[1:]
+    tree = os.path.join(folder, "tree")
+    build = os.path.join(folder, "build")
+    shutil.copytree(source, tree, ignore=not_source)
+    if run(["meson", "setup", build, tree, "--buildtype=release", "-Dcuda=enabled"]) != 0:
+        sys.exit(f"meson setup {build} {tree} fails; it needs the CUDA toolkit")
+    if run(["ninja", "-C", build, TEST]) != 0 or run([os.path.join(build, TEST)]) != 0:
+        sys.exit(f"{TEST} does not pass as it is")
+    failed = 0
+    for what, path, text, instead in WAITS:
+        why = unnoticed(tree, build, path, text, instead)
+        failed += why != ""
+        print(f"{'FAILED  ' if why else 'ok      '}{what}{': ' + why if why else ''}", flush=True)
+    print(f"{len(WAITS) - failed} passed, {failed} failed, 0 skipped")
+    sys.exit(failed != 0)
+
+
+main()

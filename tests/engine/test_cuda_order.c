@@ -1,0 +1,258 @@
+/* engine over the CUDA runtime's double: forward and backward are kernels on the caller's stream
+ * and the host waits for nothing, so that streams and events alone must order every read and write.
+ * The toy's other tests read on the host, which orders more than a trainer on a GPU does. */
+#include "harness.h"
+
+#include "fake_cuda.h"
+#include "toy.h"
+
+#define DEADLINE_MS 60000
+#define STEPS 5
+#define SEEDS 4
+
+/* One kernel: reads a tensor's parameters and adds a sample's gradient; without `grad` it only
+ * reads. */
+typedef struct toy_kernel {
+    const void *param;
+    void *grad;
+    uint64_t count;
+    uint64_t step;
+    uint64_t sample;
+    zero_dtype param_dtype;
+    zero_dtype grad_dtype;
+    uint32_t tensor;
+    toy_flavour flavour;
+} toy_kernel;
+
+static void run_kernel(void *payload)
+{
+    const toy_kernel *k = payload;
+    for (uint64_t e = 0; e < k->count; e++) {
+        const float param = toy_decode(toy_load(k->param, e, k->param_dtype), k->param_dtype);
+        CHECK(isfinite(param)); /* a poisoned slot reads as NaN */
+        if (k->grad != NULL) {
+            const float old = toy_decode(toy_load(k->grad, e, k->grad_dtype), k->grad_dtype);
+            const float sum =
+                old + toy_gradient(k->flavour, k->tensor, e, k->step, k->sample, param);
+            toy_store(k->grad, e, k->grad_dtype, toy_encode(sum, k->grad_dtype));
+        }
+    }
+}
+
+static void launch(const toy_kernel *kernel)
+{
+    const size_t param_bytes = kernel->count * zero_dtype_bytes(kernel->param_dtype);
+    const size_t grad_bytes =
+        kernel->grad != NULL ? kernel->count * zero_dtype_bytes(kernel->grad_dtype) : 0;
+    const fake_cuda_range ranges[] = {{kernel->param, param_bytes, false},
+                                      {kernel->grad, grad_bytes, false},
+                                      {kernel->grad, grad_bytes, true}};
+    const fake_cuda_work work = {
+        .name = kernel->grad != NULL ? "backward" : "forward",
+        .kind = FAKE_CUDA_KERNEL,
+        .run = run_kernel,
+        .payload = kernel,
+        .payload_bytes = sizeof *kernel,
+        .ranges = ranges,
+        .range_count = 3,
+    };
+    CHECK_EQ(fake_cuda_enqueue(toy_stream().native, &work), cudaSuccess);
+}
+
+/* Kernels over all tensors that a unit uses; backward also adds the gradient. */
+static zero_status use_unit(toy_trainer *trainer, uint32_t unit, bool backward)
+{
+    const toy_model *model = trainer->run->model;
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        zero_view param = {0};
+        zero_view grad = {0};
+        if (!toy_unit_uses(model, unit, t)) {
+            continue;
+        }
+        TOY_TRY(zero_tensor_data(trainer->engine, t, &param));
+        if (backward && (model->tensors[t].desc.flags & ZERO_TENSOR_FROZEN) == 0) {
+            TOY_TRY(zero_tensor_grad(trainer->engine, t, &grad));
+        }
+        const toy_kernel kernel = {
+            .param = param.data,
+            .grad = grad.data,
+            .count = param.count,
+            .step = trainer->step,
+            .sample = (uint64_t)trainer->micro * trainer->ranks + trainer->rank,
+            .param_dtype = param.dtype,
+            .grad_dtype = grad.dtype,
+            .tensor = t,
+            .flavour = trainer->run->flavour,
+        };
+        if (param.count != 0) {
+            launch(&kernel);
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status forward(toy_trainer *trainer, uint32_t unit, zero_pass pass)
+{
+    TOY_TRY(zero_unit_acquire(trainer->engine, unit, pass, toy_stream()));
+    TOY_TRY(use_unit(trainer, unit, false));
+    return zero_unit_release(trainer->engine, unit, toy_stream());
+}
+
+static zero_status backward(toy_trainer *trainer, uint32_t unit)
+{
+    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_BACKWARD, toy_stream()));
+    if (toy_unit_trained(trainer->run->model, unit)) {
+        TOY_TRY(zero_unit_grad_acquire(trainer->engine, unit, toy_stream()));
+        TOY_TRY(use_unit(trainer, unit, true));
+        TOY_TRY(zero_unit_grad_ready(trainer->engine, unit, toy_stream()));
+    }
+    return zero_unit_release(trainer->engine, unit, toy_stream());
+}
+
+typedef bool (*omit_fn)(const toy_trainer *trainer, uint32_t unit);
+
+static bool omit_none(const toy_trainer *trainer, uint32_t unit)
+{
+    (void)trainer;
+    (void)unit;
+    return false;
+}
+
+/* As experts do: each rank leaves out other units in every step, and some are left out by all. */
+static bool omit_some(const toy_trainer *trainer, uint32_t unit)
+{
+    return (unit + trainer->step + trainer->rank) % 3 == 0 || (unit + trainer->step) % 5 == 0;
+}
+
+static zero_status step_without(toy_trainer *trainer, omit_fn omit)
+{
+    const uint32_t units = trainer->run->model->unit_count;
+    for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
+        TOY_TRY(toy_micro_begin(trainer, m + 1 == trainer->run->micro_steps));
+        for (uint32_t u = 0; u < units; u++) {
+            TOY_TRY(omit(trainer, u) ? ZERO_OK : forward(trainer, u, ZERO_PASS_FORWARD));
+        }
+        for (uint32_t u = units; u-- > 0;) {
+            TOY_TRY(omit(trainer, u) ? ZERO_OK : backward(trainer, u));
+        }
+        TOY_TRY(toy_micro_end(trainer));
+    }
+    /* Readings that no gradient follows, right before the parameters change. */
+    for (uint32_t u = 0; u < units; u++) {
+        TOY_TRY(omit(trainer, u) ? ZERO_OK : forward(trainer, u, ZERO_PASS_EVAL));
+    }
+    return toy_update(trainer);
+}
+
+static zero_status step(toy_trainer *trainer)
+{
+    return step_without(trainer, omit_none);
+}
+
+static zero_status step_omitting(toy_trainer *trainer)
+{
+    return step_without(trainer, omit_some);
+}
+
+typedef struct comparison {
+    toy_run run;
+    toy_step_fn first; /* gives the state that all must come to */
+    toy_step_fn step;
+} comparison;
+
+static zero_status compare_ways(zero_world *world, void *user)
+{
+    const comparison *c = user;
+    toy_sharding ways[16];
+    toy_state first;
+    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
+    toy_run run = c->run;
+    toy_sharding_apply(&ways[0], &run.options);
+    TOY_TRY(toy_train_by(&run, world, c->first, &first));
+    for (uint32_t w = 0; w < count; w++) {
+        toy_state state;
+        toy_sharding_apply(&ways[w], &run.options);
+        TOY_TRY(toy_train_by(&run, world, c->step, &state));
+        toy_state_same(run.model, &first, &state, ways[w].name);
+        toy_state_free(&state);
+    }
+    toy_state_free(&first);
+    return ZERO_OK;
+}
+
+static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps)
+{
+    toy_model model;
+    toy_model_mixed(&model, dtype);
+    comparison c = {toy_run_init(&model), toy_step, step};
+    c.run.steps = STEPS;
+    c.run.micro_steps = micro_steps;
+    c.run.flavour = TOY_INTEGER;
+    c.run.options.poison_released = 1;
+    c.run.options.bucket_bytes = 1;
+    c.run.options.loss_scale = 1;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        fake_cuda_start(mode, test_seed * SEEDS + seed);
+        CHECK_OK(zero_world_run((uint32_t)seed, DEADLINE_MS, compare_ways, &c));
+        c.first = step_omitting;
+        c.step = step_omitting;
+        CHECK_OK(zero_world_run((uint32_t)seed, DEADLINE_MS, compare_ways, &c));
+        CHECK(fake_cuda_check());
+        c.first = toy_step;
+        c.step = step;
+    }
+    toy_model_close(&model);
+}
+
+TEST(as_late_as_possible)
+{
+    train(FAKE_CUDA_LAZY, ZERO_DTYPE_F32, 1);
+}
+
+TEST(at_once)
+{
+    train(FAKE_CUDA_EAGER, ZERO_DTYPE_F32, 2);
+}
+
+TEST(at_random)
+{
+    train(FAKE_CUDA_RANDOM, ZERO_DTYPE_BF16, 2);
+}
+
+TEST(when_waited_for)
+{
+    train(FAKE_CUDA_AT_SYNC, ZERO_DTYPE_F16, 2);
+}
+
+/* ---- what the host waits for ---- */
+
+static zero_status count_waits(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    const toy_run *run = user;
+    TOY_TRY(toy_open(&trainer, run, world));
+    TOY_TRY(step(&trainer));
+    const uint64_t before = fake_cuda_syncs();
+    for (int i = 0; i < 3; i++) {
+        TOY_TRY(step(&trainer)); /* no more steps ahead of the GPU than there are turns */
+    }
+    CHECK_EQ(fake_cuda_syncs() - before, 0);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(hooks_wait_for_no_gpu)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        run.options.stage = (zero_stage)stage;
+        fake_cuda_start(FAKE_CUDA_LAZY, 1);
+        CHECK_OK(zero_world_run(1, DEADLINE_MS, count_waits, &run));
+        CHECK(fake_cuda_check());
+    }
+    toy_model_close(&model);
+}
+
+TEST_MAIN()

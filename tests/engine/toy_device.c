@@ -1,0 +1,98 @@
+/* Owns the toy's memory on either side. */
+#include "toy_device.h"
+
+#include "toy.h"
+
+#ifdef TOY_CUDA
+
+#include <stdlib.h>
+
+#include "zero/cuda.h"
+
+#define CUDA_CHECK(call)                                                             \
+    do {                                                                             \
+        const cudaError_t code_ = (call);                                            \
+        TOY_CHECK(code_ == cudaSuccess, "%s: %s", #call, cudaGetErrorString(code_)); \
+    } while (0)
+
+zero_device toy_device(void)
+{
+    return ZERO_DEVICE_CUDA;
+}
+
+bool toy_device_present(void)
+{
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+static cudaStream_t own_stream(void)
+{
+    static _Thread_local cudaStream_t stream;
+    if (stream == NULL) {
+        CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    }
+    return stream;
+}
+
+zero_stream toy_stream(void)
+{
+    return zero_stream_cuda(own_stream());
+}
+
+void *toy_fetch(void *data, size_t bytes)
+{
+    static _Thread_local void *room;
+    static _Thread_local size_t room_bytes;
+    if (bytes > room_bytes) {
+        free(room);
+        room = malloc(bytes);
+        room_bytes = bytes;
+        TOY_CHECK(room != NULL, "no memory");
+    }
+    if (bytes != 0) {
+        CUDA_CHECK(cudaMemcpyAsync(room, data, bytes, cudaMemcpyDefault, own_stream()));
+        CUDA_CHECK(cudaStreamSynchronize(own_stream()));
+    }
+    return room;
+}
+
+void toy_put(void *data, const void *host, size_t bytes)
+{
+    if (bytes != 0) {
+        CUDA_CHECK(cudaMemcpyAsync(data, host, bytes, cudaMemcpyDefault, own_stream()));
+        CUDA_CHECK(cudaStreamSynchronize(own_stream()));
+    }
+}
+
+#else
+
+zero_device toy_device(void)
+{
+    return ZERO_DEVICE_CPU;
+}
+
+bool toy_device_present(void)
+{
+    return true;
+}
+
+zero_stream toy_stream(void)
+{
+    return zero_stream_host();
+}
+
+void *toy_fetch(void *data, size_t bytes)
+{
+    (void)bytes;
+    return data;
+}
+
+void toy_put(void *data, const void *host, size_t bytes)
+{
+    (void)data;
+    (void)host;
+    (void)bytes;
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* Where the toy's formulas meet the engine's memory. On the CPU there is one memory. With TOY_CUDA
+ * the engine's is a GPU's: the toy copies what it reads and writes, on a stream of its own, and
+ * waits for that stream only, so nothing else is ordered by the toy. */
+#ifndef TESTS_ENGINE_TOY_DEVICE_H
+#define TESTS_ENGINE_TOY_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "zero/zero.h"
+
+/* What engines of this program are made for. */
+zero_device toy_device(void);
+/* The calling thread's stream, for hooks. */
+zero_stream toy_stream(void);
+/* A GPU is there, or none is needed. */
+bool toy_device_present(void);
+
+/* `bytes` bytes of the engine's memory as the host sees them after all on toy_stream() so far; good
+ * until the thread's next call. */
+void *toy_fetch(void *data, size_t bytes);
+/* What toy_fetch gave, changed, back to where it came from. */
+void toy_put(void *data, const void *host, size_t bytes);
+
+#endif

@@ -1,0 +1,24 @@
+/* Puts programs of this folder on the CUDA runtime's double: how it orders what may run is drawn
+ * anew for every test, and a test that leaves a fault behind has failed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "fake_cuda.h"
+
+static void check_faults(void)
+{
+    if (!fake_cuda_check()) {
+        fflush(NULL);
+        _exit(1);
+    }
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    const char *mode = getenv("FAKE_CUDA_MODE");
+    const char *seed = getenv("FAKE_CUDA_SEED");
+    fake_cuda_start(mode != NULL ? (fake_cuda_mode)atoi(mode) : FAKE_CUDA_AT_SYNC,
+                    seed != NULL ? strtoull(seed, NULL, 10) : 1);
+    (void)atexit(check_faults);
+}

@@ -1,0 +1,378 @@
+/* The CUDA runtime's functions over the fake, but for those on memory. Each begins with fake_enter
+ * and ends with fake_leave; signatures are checked by CUDA's own header. */
+#include "fake_cuda.h"
+
+#include "fake_stream.h"
+
+static _Thread_local enum cudaStreamCaptureMode capture_mode;
+
+/* ---- errors ---- */
+
+typedef struct error_text {
+    cudaError_t code;
+    const char *name;
+    const char *text;
+} error_text;
+
+static const error_text error_texts[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorPeerAccessUnsupported, "cudaErrorPeerAccessUnsupported",
+     "peer access is not supported between these two devices"},
+    {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled",
+     "peer access is already enabled"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+     "an illegal memory access was encountered"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorNotPermitted, "cudaErrorNotPermitted", "operation not permitted"},
+    {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered",
+     "part or all of the requested memory range is already mapped"},
+    {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered",
+     "pointer does not correspond to a registered memory region"},
+};
+
+static const error_text *text_of(cudaError_t code)
+{
+    static const error_text unknown = {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"};
+    for (size_t i = 0; i < sizeof error_texts / sizeof error_texts[0]; i++) {
+        if (error_texts[i].code == code) {
+            return &error_texts[i];
+        }
+    }
+    return &unknown;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return text_of(error)->text;
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    return text_of(error)->name;
+}
+
+/* ---- devices ---- */
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    cudaError_t code = fake_enter("cudaGetDeviceCount");
+    if (code == cudaSuccess) {
+        *count = fake.devices;
+        code = fake.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
+    }
+    return fake_leave(code);
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    cudaError_t code = fake_enter("cudaGetDevice");
+    if (code == cudaSuccess) {
+        *device = fake_device;
+        code = fake.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
+    }
+    return fake_leave(code);
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    cudaError_t code = fake_enter("cudaSetDevice");
+    if (code == cudaSuccess && (device < 0 || device >= fake.devices)) {
+        code = cudaErrorInvalidDevice;
+    }
+    if (code == cudaSuccess) {
+        fake_device = device;
+    }
+    return fake_leave(code);
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *canAccessPeer, int device, int peerDevice)
+{
+    cudaError_t code = fake_enter("cudaDeviceCanAccessPeer");
+    if (code == cudaSuccess && (device >= fake.devices || peerDevice >= fake.devices)) {
+        code = cudaErrorInvalidDevice;
+    }
+    if (code == cudaSuccess) {
+        *canAccessPeer = !fake.no_peers && device != peerDevice;
+    }
+    return fake_leave(code);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peerDevice, unsigned int flags)
+{
+    (void)flags; /* must be 0 */
+    cudaError_t code = fake_enter("cudaDeviceEnablePeerAccess");
+    if (code == cudaSuccess && (peerDevice >= fake.devices || peerDevice == fake_device)) {
+        code = cudaErrorInvalidDevice;
+    }
+    if (code == cudaSuccess && fake.no_peers) {
+        code = cudaErrorPeerAccessUnsupported;
+    }
+    if (code == cudaSuccess && fake.peers[fake_device][peerDevice]) {
+        code = cudaErrorPeerAccessAlreadyEnabled;
+    }
+    if (code == cudaSuccess) {
+        fake.peers[fake_device][peerDevice] = true;
+    }
+    return fake_leave(code);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    const cudaError_t code = fake_enter("cudaDeviceSynchronize");
+    fake.syncs++;
+    for (cudaStream_t s = fake.streams; code == cudaSuccess && s != NULL; s = s->next) {
+        if (s->device == fake_device) {
+            fake_host_wait(s, s->enqueued, &s->clock);
+        }
+    }
+    return fake_leave(code);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
+{
+    const cudaError_t code = fake_enter("cudaDeviceGetStreamPriorityRange");
+    if (code == cudaSuccess) {
+        *leastPriority = 0;
+        *greatestPriority = -5;
+    }
+    return fake_leave(code);
+}
+
+/* ---- streams ---- */
+
+static cudaError_t stream_create(const char *call, cudaStream_t *out, unsigned int flags)
+{
+    cudaError_t code = fake_enter(call);
+    if (code == cudaSuccess && fake.devices == 0) {
+        code = cudaErrorNoDevice;
+    }
+    if (code == cudaSuccess) {
+        *out = fake_stream_add(fake_device, (flags & cudaStreamNonBlocking) == 0, false);
+    }
+    return fake_leave(code);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *pStream, unsigned int flags)
+{
+    return stream_create("cudaStreamCreateWithFlags", pStream, flags);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *pStream, unsigned int flags, int priority)
+{
+    (void)priority; /* any order that is allowed is taken anyway */
+    return stream_create("cudaStreamCreateWithPriority", pStream, flags);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    const cudaError_t entered = fake_enter("cudaStreamDestroy");
+    cudaStream_t found = NULL;
+    if (!fake_may_release(entered)) {
+        return fake_leave(entered);
+    }
+    const cudaError_t code = fake_stream_find(stream, &found);
+    if (code != cudaSuccess || found->legacy) {
+        return fake_leave(cudaErrorInvalidResourceHandle);
+    }
+    if (entered == cudaSuccess &&
+        !fake_clock_has(fake_host_clock(), found->timeline, found->enqueued)) {
+        fake_fault(FAKE_MISUSE, "cudaStreamDestroy of %s, whose operation #%llu may not have run",
+                   fake_timeline_name(found->timeline), (unsigned long long)found->enqueued);
+    }
+    found->alive = false;
+    return fake_leave(entered);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    cudaStream_t found = NULL;
+    cudaError_t code = fake_enter("cudaStreamSynchronize");
+    fake.syncs++;
+    if (code == cudaSuccess) {
+        code = fake_stream_find(stream, &found);
+    }
+    if (code == cudaSuccess) {
+        fake_stream_order(found);
+        fake_host_wait(found, found->enqueued, &found->clock);
+    }
+    return fake_leave(code);
+}
+
+/* A caller that polls moves things on, in every mode. */
+static cudaError_t query(cudaStream_t stream, uint64_t number, const fake_clock *clock)
+{
+    if (stream->done < number) {
+        fake_run_toward(stream, number);
+        return cudaErrorNotReady;
+    }
+    fake_host_learn(clock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    cudaStream_t found = NULL;
+    cudaError_t code = fake_enter("cudaStreamQuery");
+    if (code == cudaSuccess) {
+        code = fake_stream_find(stream, &found);
+    }
+    if (code == cudaSuccess) {
+        fake_stream_order(found);
+        code = query(found, found->enqueued, &found->clock);
+    }
+    return fake_leave(code);
+}
+
+typedef struct host_function_payload {
+    cudaHostFn_t fn;
+    void *user;
+} host_function_payload;
+
+static void run_host_function(void *payload)
+{
+    const host_function_payload *call = payload;
+    call->fn(call->user);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData)
+{
+    const host_function_payload call = {fn, userData};
+    const fake_cuda_work work = {.name = "cudaLaunchHostFunc",
+                                 .kind = FAKE_CUDA_HOST_FN,
+                                 .run = run_host_function,
+                                 .payload = &call,
+                                 .payload_bytes = sizeof call};
+    return fake_cuda_enqueue(stream, &work);
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *pCaptureStatus)
+{
+    cudaStream_t found = NULL;
+    cudaError_t code = fake_enter("cudaStreamIsCapturing");
+    if (code == cudaSuccess) {
+        code = fake_stream_find(stream, &found);
+        *pCaptureStatus = cudaStreamCaptureStatusNone;
+    }
+    return fake_leave(code);
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    const cudaError_t code = fake_enter("cudaThreadExchangeStreamCaptureMode");
+    if (code == cudaSuccess) {
+        const enum cudaStreamCaptureMode given = *mode;
+        *mode = capture_mode;
+        capture_mode = given;
+    }
+    return fake_leave(code);
+}
+
+/* ---- events ---- */
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    const cudaError_t entered = fake_enter("cudaEventDestroy");
+    cudaEvent_t found = NULL;
+    if (!fake_may_release(entered)) {
+        return fake_leave(entered);
+    }
+    const cudaError_t code = fake_event_find(event, &found);
+    if (code != cudaSuccess) {
+        return fake_leave(code);
+    }
+    /* Legal while its record is still to run: the runtime gives it back later. */
+    found->alive = false;
+    return fake_leave(entered);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    cudaStream_t found = NULL;
+    cudaEvent_t point = NULL;
+    cudaError_t code = fake_enter("cudaEventRecord");
+    if (code == cudaSuccess) {
+        code = fake_event_find(event, &point);
+    }
+    if (code == cudaSuccess) {
+        code = fake_stream_find(stream, &found);
+    }
+    if (code == cudaSuccess && point->device != found->device) {
+        code = cudaErrorInvalidResourceHandle;
+    }
+    if (code == cudaSuccess) {
+        fake_stream_record(found, point);
+    }
+    return fake_leave(code);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
+{
+    (void)flags;
+    cudaStream_t found = NULL;
+    cudaEvent_t point = NULL;
+    cudaError_t code = fake_enter("cudaStreamWaitEvent");
+    if (code == cudaSuccess) {
+        code = fake_event_find(event, &point);
+    }
+    if (code == cudaSuccess) {
+        code = fake_stream_find(stream, &found);
+    }
+    if (code == cudaSuccess) {
+        fake_stream_await(found, point);
+    }
+    return fake_leave(code);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    cudaEvent_t point = NULL;
+    cudaError_t code = fake_enter("cudaEventSynchronize");
+    fake.syncs++;
+    if (code == cudaSuccess) {
+        code = fake_event_find(event, &point);
+    }
+    if (code == cudaSuccess && point->stream != NULL) {
+        fake_host_wait(point->stream, point->number, &point->clock);
+    }
+    return fake_leave(code);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    cudaEvent_t point = NULL;
+    cudaError_t code = fake_enter("cudaEventQuery");
+    if (code == cudaSuccess) {
+        code = fake_event_find(event, &point);
+    }
+    if (code == cudaSuccess && point->stream != NULL) {
+        code = query(point->stream, point->number, &point->clock);
+    }
+    return fake_leave(code);
+}
+
+/* ---- what fakes of launches put ---- */
+
+cudaError_t fake_cuda_enqueue(cudaStream_t stream, const fake_cuda_work *work)
+{
+    cudaStream_t found = NULL;
+    cudaError_t code = fake_enter(work->name);
+    if (code == cudaSuccess) {
+        code = fake_stream_find(stream, &found);
+    }
+    /* A kernel goes to the device that is current. */
+    if (code == cudaSuccess && work->kind == FAKE_CUDA_KERNEL && found->device != fake_device) {
+        code = cudaErrorInvalidResourceHandle;
+    }
+    if (code == cudaSuccess) {
+        code = fake_stream_put(found, work);
+    }
+    return fake_leave(code);
+}

@@ -1,0 +1,54 @@
+/* A test double of NCCL over the fake CUDA runtime (fake_cuda.h): the table that libzero would load
+ * from libnccl. Ranks are threads of one process; each has communicators of its own.
+ *
+ * A group of calls is issued when its ncclGroupEnd comes: what is sent is copied away in stream
+ * order, so every access is a declared one of the rank's own stream. What is received is put on the
+ * stream once all ranks have issued theirs; until then the communicator says ncclInProgress, and
+ * some looks longer. So the fake waits for the other ranks at every group, which NCCL does only
+ * when it first connects them: ranks must issue groups of several communicators in the same order.
+ *
+ * Wrong use is counted: calls that do not match those of other ranks, calls on a communicator that
+ * is in progress, groups left open, sums of other types than fp32. */
+#ifndef TESTS_FAKE_FAKE_NCCL_H
+#define TESTS_FAKE_FAKE_NCCL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "comm/nccl/nccl_api.h"
+
+typedef enum fake_nccl_call {
+    FAKE_NCCL_INIT = 0,
+    FAKE_NCCL_ABORT = 1,
+    FAKE_NCCL_FINALIZE = 2,
+    FAKE_NCCL_DESTROY = 3,
+    FAKE_NCCL_GROUP = 4, /* those with calls in them */
+    FAKE_NCCL_ALL_GATHER = 5,
+    FAKE_NCCL_REDUCE_SCATTER = 6,
+    FAKE_NCCL_ALL_REDUCE = 7,
+    FAKE_NCCL_SEND = 8,
+    FAKE_NCCL_RECV = 9
+} fake_nccl_call;
+#define FAKE_NCCL_CALLS 10
+
+const zi_nccl_api *fake_nccl_api(void);
+
+/* Calls so far, of all ranks. */
+uint64_t fake_nccl_calls(fake_nccl_call call);
+/* Communicators that were made and not given back. */
+uint64_t fake_nccl_live(void);
+/* True when nothing was used wrongly; prints what was. */
+bool fake_nccl_check(void);
+
+/* What ncclGetVersion says from now on. */
+void fake_nccl_set_version(int version);
+/* Ranks never finish connecting from now on. */
+void fake_nccl_hold_init(bool hold);
+/* Let every communicator of this group rank report `error` from now on. */
+void fake_nccl_break(int rank, ncclResult_t error);
+/* Groups of calls issued from now on never finish, until a communicator is aborted. */
+void fake_nccl_stall(void);
+/* Ends what stall has begun; something must have been aborted. */
+void fake_nccl_unstall(void);
+
+#endif

@@ -1,0 +1,503 @@
+/* Owns the fake's streams: what is enqueued, in which order it runs, and what the host knows.
+ * Invariant: an operation waits only for operations enqueued before it, so something can always
+ * run; and every clock that is joined belongs to what is done, or awaited in the stream. */
+#include "fake_stream.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define STREAM_MAGIC UINT32_C(0x57e4a3d1)
+#define EVENT_MAGIC UINT32_C(0xe7e2b90c)
+
+struct fake_operation {
+    fake_operation *next;
+    const char *name;
+    fake_cuda_kind kind;
+    uint64_t number; /* in its stream */
+    cudaStream_t awaited;
+    uint64_t awaited_number;
+    void (*run)(void *payload);
+    void *payload;
+    fake_cuda_range *ranges;
+    size_t range_count;
+    bool watched; /* the host memory it reads has this hash until it runs */
+    uint64_t hash;
+};
+
+fake_state fake = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+                   .moved = PTHREAD_COND_INITIALIZER,
+                   .random = 1,
+                   .devices = 1};
+_Thread_local int fake_device;
+_Thread_local bool fake_in_host_function;
+_Thread_local const fake_clock *fake_task_clock;
+
+void fake_give_up(const char *what)
+{
+    (void)fprintf(stderr, "fake CUDA: %s\n", what);
+    abort();
+}
+
+/* ---- handles ---- */
+
+cudaStream_t fake_stream_add(int device, bool blocking, bool legacy)
+{
+    cudaStream_t stream = fake_allocate(sizeof *stream);
+    char name[32];
+    (void)snprintf(name, sizeof name, "stream 0 of device %d", device);
+    stream->magic = STREAM_MAGIC;
+    stream->timeline = fake_timeline_add(name);
+    if (!legacy) {
+        (void)snprintf(name, sizeof name, "stream %u", stream->timeline);
+        fake_timeline_rename(stream->timeline, name);
+    }
+    stream->device = device;
+    stream->blocking = blocking;
+    stream->legacy = legacy;
+    stream->alive = true;
+    stream->next = fake.streams;
+    fake.streams = stream;
+    return stream;
+}
+
+cudaError_t fake_stream_find(cudaStream_t handle, cudaStream_t *out)
+{
+    if (handle == NULL || handle == cudaStreamLegacy) {
+        cudaStream_t *legacy = &fake.legacy[fake_device];
+        if (*legacy == NULL) {
+            *legacy = fake_stream_add(fake_device, true, true);
+        }
+        *out = *legacy;
+        return cudaSuccess;
+    }
+    if (handle == cudaStreamPerThread || handle->magic != STREAM_MAGIC || !handle->alive) {
+        fake_fault(FAKE_MISUSE, "a handle that is no stream, or that of one destroyed");
+        return cudaErrorInvalidResourceHandle;
+    }
+    *out = handle;
+    return cudaSuccess;
+}
+
+cudaError_t fake_event_find(cudaEvent_t handle, cudaEvent_t *out)
+{
+    if (handle == NULL || handle->magic != EVENT_MAGIC || !handle->alive) {
+        fake_fault(FAKE_MISUSE, "a handle that is no event, or that of one destroyed");
+        return cudaErrorInvalidResourceHandle;
+    }
+    *out = handle;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
+{
+    (void)flags; /* times are not kept */
+    const cudaError_t code = fake_enter("cudaEventCreateWithFlags");
+    if (code == cudaSuccess) {
+        cudaEvent_t made = fake_allocate(sizeof *made);
+        made->magic = EVENT_MAGIC;
+        made->device = fake_device;
+        made->alive = true;
+        made->next = fake.events;
+        fake.events = made;
+        *event = made;
+    }
+    return fake_leave(code);
+}
+
+/* ---- enqueueing ---- */
+
+const fake_clock *fake_host_clock(void)
+{
+    fake_clock *clock = &fake.effective;
+    fake_clock_clear(clock);
+    fake_clock_join(clock, fake_task_clock != NULL ? fake_task_clock : &fake.known);
+    fake_clock_join(clock, &fake.known_in_task);
+    return clock;
+}
+
+void fake_host_learn(const fake_clock *clock)
+{
+    fake_clock_join(fake_task_clock != NULL ? &fake.known_in_task : &fake.known, clock);
+}
+
+fake_access fake_host_access(const char *what)
+{
+    fake.host_accesses++;
+    fake_clock_set(fake_task_clock != NULL ? &fake.known_in_task : &fake.known, FAKE_HOST_TIMELINE,
+                   fake.host_accesses);
+    return (fake_access){what, FAKE_HOST_TIMELINE, fake.host_accesses};
+}
+
+static fake_operation *append(cudaStream_t stream, const char *name, fake_cuda_kind kind)
+{
+    fake_operation *operation = fake_allocate(sizeof *operation);
+    operation->name = name;
+    operation->kind = kind;
+    operation->number = ++stream->enqueued;
+    fake_clock_join(&stream->clock, fake_host_clock());
+    fake_clock_set(&stream->clock, stream->timeline, operation->number);
+    if (stream->last == NULL) {
+        stream->first = operation;
+    } else {
+        stream->last->next = operation;
+    }
+    stream->last = operation;
+    return operation;
+}
+
+static void append_wait(cudaStream_t stream, cudaStream_t awaited, uint64_t number,
+                        const fake_clock *clock)
+{
+    fake_operation *operation = append(stream, "cudaStreamWaitEvent", FAKE_CUDA_WAIT);
+    operation->awaited = awaited;
+    operation->awaited_number = number;
+    fake_clock_join(&stream->clock, clock);
+}
+
+void fake_stream_order(cudaStream_t stream)
+{
+    for (cudaStream_t other = fake.streams; stream->blocking && other != NULL;
+         other = other->next) {
+        const bool concerned = other != stream && other->blocking &&
+                               other->device == stream->device && (other->legacy || stream->legacy);
+        if (concerned && !fake_clock_has(&stream->clock, other->timeline, other->enqueued)) {
+            append_wait(stream, other, other->enqueued, &other->clock);
+        }
+    }
+}
+
+/* A copy may go from or to pageable memory; nothing else may leave the regions. */
+static cudaError_t check_reach(cudaStream_t stream, const fake_cuda_work *work)
+{
+    for (size_t i = 0; i < work->range_count; i++) {
+        const fake_cuda_range *range = &work->ranges[i];
+        if (range->bytes == 0) {
+            continue;
+        }
+        const fake_region *region = fake_region_of(range->pointer);
+        const bool pageable = region == NULL && work->kind == FAKE_CUDA_COPY;
+        if (!pageable && fake_region_of_range(range->pointer, range->bytes) == NULL) {
+            fake_fault(FAKE_MISUSE, "%s: %zu bytes at %p %s", work->name, range->bytes,
+                       range->pointer,
+                       region == NULL ? "are not memory that a device reaches"
+                                      : "reach beyond their allocation");
+            return cudaErrorInvalidValue;
+        }
+        if (work->kind == FAKE_CUDA_KERNEL && region->device != FAKE_DEVICE_NONE &&
+            region->device != stream->device && !fake.peers[stream->device][region->device]) {
+            fake_fault(FAKE_MISUSE, "%s on device %d reaches for memory of device %d", work->name,
+                       stream->device, region->device);
+            return cudaErrorInvalidValue;
+        }
+    }
+    return cudaSuccess;
+}
+
+/* FNV-1a over the host memory that the operation reads. */
+static uint64_t hash_host_reads(const fake_operation *operation)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < operation->range_count; i++) {
+        const fake_cuda_range *range = &operation->ranges[i];
+        const fake_region *region = fake_region_of(range->pointer);
+        if (range->write || region == NULL || region->device != FAKE_DEVICE_NONE) {
+            continue;
+        }
+        const unsigned char *byte = range->pointer;
+        for (size_t b = 0; b < range->bytes; b++) {
+            hash = (hash ^ byte[b]) * UINT64_C(0x100000001b3);
+        }
+    }
+    return hash;
+}
+
+/* Host memory can be watched when nothing is pending that may still write it. */
+static void watch_host_reads(fake_operation *operation)
+{
+    bool found = false;
+    for (size_t i = 0; i < operation->range_count; i++) {
+        const fake_cuda_range *range = &operation->ranges[i];
+        const fake_region *region = range->bytes == 0 ? NULL : fake_region_of(range->pointer);
+        if (range->write || region == NULL || region->device != FAKE_DEVICE_NONE) {
+            continue;
+        }
+        fake_access pending;
+        if (!fake_region_settled(region, range, fake_host_clock(), false, &pending)) {
+            return;
+        }
+        found = true;
+    }
+    operation->watched = found;
+    operation->hash = found ? hash_host_reads(operation) : 0;
+}
+
+cudaError_t fake_stream_put(cudaStream_t stream, const fake_cuda_work *work)
+{
+    const cudaError_t code = check_reach(stream, work);
+    if (code != cudaSuccess) {
+        return code;
+    }
+    fake_stream_order(stream);
+    fake_operation *operation = append(stream, work->name, work->kind);
+    stream->operations[work->kind]++;
+    operation->run = work->run;
+    operation->payload = fake_allocate(work->payload_bytes + 1);
+    if (work->payload_bytes > 0) {
+        memcpy(operation->payload, work->payload, work->payload_bytes);
+    }
+    operation->ranges = fake_allocate((work->range_count + 1) * sizeof work->ranges[0]);
+    for (size_t i = 0; i < work->range_count; i++) {
+        operation->ranges[i] = work->ranges[i];
+    }
+    operation->range_count = work->range_count;
+    watch_host_reads(operation);
+    const fake_access who = {work->name, stream->timeline, operation->number};
+    fake_shadow_access(&stream->clock, who, operation->ranges, operation->range_count);
+    return cudaSuccess;
+}
+
+void fake_stream_record(cudaStream_t stream, cudaEvent_t event)
+{
+    fake_stream_order(stream);
+    const fake_operation *operation = append(stream, "cudaEventRecord", FAKE_CUDA_RECORD);
+    stream->operations[FAKE_CUDA_RECORD]++;
+    event->stream = stream;
+    event->number = operation->number;
+    /* Not a join: the record before this one may belong to another stream. */
+    fake_clock_clear(&event->clock);
+    fake_clock_join(&event->clock, &stream->clock);
+}
+
+void fake_stream_await(cudaStream_t stream, cudaEvent_t event)
+{
+    fake_stream_order(stream);
+    stream->operations[FAKE_CUDA_WAIT]++;
+    if (event->stream != NULL) {
+        append_wait(stream, event->stream, event->number, &event->clock);
+    }
+}
+
+/* ---- running ---- */
+
+static uint64_t draw(uint64_t bound)
+{
+    fake.random += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t x = fake.random;
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (x ^ (x >> 31)) % bound;
+}
+
+/* The pages of a range of device memory: false when it is none. */
+static bool pages_of(const fake_cuda_range *range, unsigned char **first, size_t *bytes)
+{
+    const fake_region *region = range->bytes == 0 ? NULL : fake_region_of(range->pointer);
+    if (region == NULL || region->device == FAKE_DEVICE_NONE) {
+        return false;
+    }
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t offset = (size_t)((uintptr_t)range->pointer - (uintptr_t)region->base);
+    const size_t begin = offset / page * page;
+    const size_t end = (offset + range->bytes + page - 1) / page * page;
+    *first = region->base + begin;
+    *bytes = end - begin;
+    return true;
+}
+
+static void protect(const fake_cuda_range *range, int protection)
+{
+    unsigned char *first = NULL;
+    size_t bytes = 0;
+    if (pages_of(range, &first, &bytes) && mprotect(first, bytes, protection) != 0) {
+        fake_give_up("mprotect failed");
+    }
+}
+
+void fake_open_ranges(const fake_cuda_range *ranges, size_t range_count)
+{
+    /* Reads first, so that a page that is also written stays writable. */
+    for (size_t i = 0; i < range_count; i++) {
+        if (!ranges[i].write) {
+            protect(&ranges[i], PROT_READ);
+        }
+    }
+    for (size_t i = 0; i < range_count; i++) {
+        if (ranges[i].write) {
+            protect(&ranges[i], PROT_READ | PROT_WRITE);
+        }
+    }
+}
+
+void fake_close_ranges(const fake_cuda_range *ranges, size_t range_count)
+{
+    for (size_t i = 0; i < range_count; i++) {
+        protect(&ranges[i], PROT_NONE);
+    }
+}
+
+static void release(fake_operation *operation)
+{
+    free(operation->payload);
+    free(operation->ranges);
+    free(operation);
+}
+
+/* The device's end: nothing that is pending will run. */
+static void drop_everything(void)
+{
+    for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next) {
+        while (stream->first != NULL) {
+            fake_operation *operation = stream->first;
+            stream->first = operation->next;
+            release(operation);
+        }
+        stream->last = NULL;
+        stream->done = stream->enqueued;
+    }
+}
+
+static void run_work(cudaStream_t stream, const fake_operation *operation)
+{
+    if (operation->watched && hash_host_reads(operation) != operation->hash) {
+        fake_fault(FAKE_CHANGED,
+                   "host memory that %s #%llu of %s reads was written by the host "
+                   "before the operation ran",
+                   operation->name, (unsigned long long)operation->number,
+                   fake_timeline_name(stream->timeline));
+    }
+    fake.ran++;
+    if (fake.ran == fake.fail_at) {
+        fake.sticky = cudaErrorIllegalAddress;
+        return;
+    }
+    fake_open_ranges(operation->ranges, operation->range_count);
+    operation->run(operation->payload);
+    fake_close_ranges(operation->ranges, operation->range_count);
+}
+
+static void run_host_function(cudaStream_t stream, const fake_operation *operation)
+{
+    stream->running = true;
+    fake.host_running++;
+    fake_unlock();
+    fake_in_host_function = true;
+    operation->run(operation->payload);
+    fake_in_host_function = false;
+    fake_lock();
+    fake.host_running--;
+    stream->running = false;
+    (void)pthread_cond_broadcast(&fake.moved);
+}
+
+static bool blocked(const fake_operation *operation)
+{
+    return operation->kind == FAKE_CUDA_WAIT &&
+           operation->awaited->done < operation->awaited_number;
+}
+
+static bool runnable(cudaStream_t stream)
+{
+    return stream->first != NULL && !stream->running && !blocked(stream->first);
+}
+
+/* Any stream whose first operation can run, or NULL. */
+static cudaStream_t any_runnable(void)
+{
+    uint64_t count = 0;
+    cudaStream_t chosen = NULL;
+    for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next) {
+        if (runnable(stream) && draw(++count) == 0) {
+            chosen = stream;
+        }
+    }
+    return chosen;
+}
+
+/* The stream whose first operation has to run next for this one to move on; NULL while a function
+ * of the host must return first. */
+static cudaStream_t needed(cudaStream_t stream)
+{
+    while (stream->first != NULL && !stream->running && blocked(stream->first)) {
+        stream = stream->first->awaited;
+    }
+    return runnable(stream) ? stream : NULL;
+}
+
+static void run_head(cudaStream_t stream)
+{
+    fake_operation *operation = stream->first;
+    stream->first = operation->next;
+    if (stream->first == NULL) {
+        stream->last = NULL;
+    }
+    if (operation->kind == FAKE_CUDA_HOST_FN) {
+        run_host_function(stream, operation);
+    } else if (operation->run != NULL) {
+        run_work(stream, operation);
+    }
+    if (stream->done < operation->number) {
+        stream->done = operation->number;
+    }
+    release(operation);
+    if (fake.sticky != cudaSuccess) {
+        drop_everything();
+    }
+}
+
+void fake_run_toward(cudaStream_t stream, uint64_t number)
+{
+    cudaStream_t next = stream->done < number ? needed(stream) : NULL;
+    if (next != NULL) {
+        run_head(next);
+    }
+}
+
+void fake_run_until(cudaStream_t stream, uint64_t number)
+{
+    while (stream->done < number) {
+        cudaStream_t next = fake.mode == FAKE_CUDA_LAZY ? needed(stream) : any_runnable();
+        if (next != NULL) {
+            run_head(next);
+        } else if (fake.host_running > 0) {
+            (void)pthread_cond_wait(&fake.moved, &fake.mutex);
+        } else {
+            fake_give_up("somebody waits for what nobody has enqueued");
+        }
+    }
+}
+
+void fake_run_device(int device)
+{
+    for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next) {
+        if (stream->device == device) {
+            fake_run_until(stream, stream->enqueued);
+        }
+    }
+}
+
+void fake_host_wait(cudaStream_t stream, uint64_t number, const fake_clock *clock)
+{
+    /* A copy: other threads may go on while a function of the host runs. */
+    fake_clock known = {0};
+    fake_clock_join(&known, clock);
+    fake_run_until(stream, number);
+    fake_host_learn(&known);
+    free(known.seen);
+}
+
+void fake_run_by_mode(void)
+{
+    const uint64_t most = fake.mode == FAKE_CUDA_EAGER    ? UINT64_MAX
+                          : fake.mode == FAKE_CUDA_RANDOM ? draw(4)
+                                                          : 0;
+    for (uint64_t i = 0; i < most && fake.sticky == cudaSuccess; i++) {
+        cudaStream_t stream = any_runnable();
+        if (stream == NULL) {
+            break;
+        }
+        run_head(stream);
+    }
+}

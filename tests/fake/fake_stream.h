@@ -1,0 +1,119 @@
+/* The fake's streams and events, what waits on them to run, and who runs it. */
+#ifndef TESTS_FAKE_FAKE_STREAM_H
+#define TESTS_FAKE_FAKE_STREAM_H
+
+#include <pthread.h>
+
+#include "fake_shadow.h"
+
+typedef struct fake_operation fake_operation;
+
+/* What a cudaStream_t points to. Never freed. */
+struct CUstream_st {
+    uint32_t magic;
+    uint32_t timeline;
+    int device;
+    bool legacy;   /* the device's stream 0 */
+    bool blocking; /* ordered with the legacy stream */
+    bool alive;
+    bool running;      /* a function of the host, outside the lock */
+    uint64_t enqueued; /* number of the last operation */
+    uint64_t done;     /* number of the last one that has run */
+    fake_operation *first;
+    fake_operation *last;
+    fake_clock clock; /* of the last operation */
+    uint64_t operations[FAKE_CUDA_KINDS];
+    struct CUstream_st *next;
+};
+
+/* What a cudaEvent_t points to. Never freed. */
+struct CUevent_st {
+    uint32_t magic;
+    int device;
+    bool alive;
+    cudaStream_t stream; /* of the last record; NULL: never recorded */
+    uint64_t number;     /* of the record in that stream */
+    fake_clock clock;    /* what is ordered before it, itself included */
+    struct CUevent_st *next;
+};
+
+typedef struct fake_state {
+    pthread_mutex_t mutex; /* guards everything but what the host's functions do */
+    pthread_cond_t moved;  /* a function of the host returned */
+    fake_cuda_mode mode;
+    uint64_t random;
+    int devices;
+    uint64_t syncs;
+    uint64_t ran;             /* kernels, copies and fills */
+    uint64_t fail_at;         /* `ran` that ends the device; 0: none */
+    cudaError_t sticky;       /* the device's end */
+    uint32_t host_running;    /* functions of the host under way */
+    fake_clock known;         /* what waits outside of tasks have told the host */
+    fake_clock known_in_task; /* what waits in tasks have */
+    fake_clock effective;     /* room for fake_host_clock */
+    uint64_t host_accesses;   /* the host's own timeline */
+    cudaStream_t streams;
+    cudaEvent_t events;
+    cudaStream_t legacy[FAKE_CUDA_DEVICES_MAX];
+    bool peers[FAKE_CUDA_DEVICES_MAX][FAKE_CUDA_DEVICES_MAX]; /* [d][o]: d may read o's memory */
+    bool no_peers;                                            /* no device can */
+} fake_state;
+
+extern fake_state fake;
+
+/* Of the calling thread. */
+extern _Thread_local int fake_device;
+extern _Thread_local bool fake_in_host_function;
+/* In a task of a CPU stream: what the host knew when the task was put. Else NULL. */
+extern _Thread_local const fake_clock *fake_task_clock;
+
+/* The fake cannot go on: says why and aborts. */
+_Noreturn void fake_give_up(const char *what);
+
+/* Every call begins with enter and ends with leave, whatever enter said. Takes the lock; returns
+ * the failure that is armed for `call` or the device's end, else success. */
+cudaError_t fake_enter(const char *call);
+/* Runs what the mode says, notes the error, gives the lock back. Returns `code`, or the device's
+ * end if that came just now. */
+cudaError_t fake_leave(cudaError_t code);
+/* May a call that gives something back do so? Also when the device has ended. */
+bool fake_may_release(cudaError_t entered);
+/* For control functions of the tests: only the lock. */
+void fake_lock(void);
+void fake_unlock(void);
+
+cudaStream_t fake_stream_add(int device, bool blocking, bool legacy);
+/* The object of a handle; the legacy stream for 0. Errors: a handle that is no stream's. */
+cudaError_t fake_stream_find(cudaStream_t handle, cudaStream_t *out);
+cudaError_t fake_event_find(cudaEvent_t handle, cudaEvent_t *out);
+
+/* Put an operation last. Errors: a range that the device cannot reach. */
+cudaError_t fake_stream_put(cudaStream_t stream, const fake_cuda_work *work);
+/* Let what comes next on the stream follow the device's stream 0, or on that one the blocking
+ * streams, as CUDA orders them. */
+void fake_stream_order(cudaStream_t stream);
+void fake_stream_record(cudaStream_t stream, cudaEvent_t event);
+void fake_stream_await(cudaStream_t stream, cudaEvent_t event);
+
+/* Run until operation `number` of the stream is done. The host learns nothing. */
+void fake_run_until(cudaStream_t stream, uint64_t number);
+/* Run one operation that `number` of the stream needs, if it is not done. */
+void fake_run_toward(cudaStream_t stream, uint64_t number);
+void fake_run_device(int device);
+/* As a call does that waits for nothing: see fake_cuda_mode. */
+void fake_run_by_mode(void);
+/* As fake_run_until, and the host then knows what is done. */
+void fake_host_wait(cudaStream_t stream, uint64_t number, const fake_clock *clock);
+
+/* What the calling thread knows to be done. Good until the next call. */
+const fake_clock *fake_host_clock(void);
+/* It has waited for this. */
+void fake_host_learn(const fake_clock *clock);
+/* Next number of the host's own timeline, known to the caller. */
+fake_access fake_host_access(const char *what);
+
+/* Let the process reach a range of device memory, or no longer. */
+void fake_open_ranges(const fake_cuda_range *ranges, size_t range_count);
+void fake_close_ranges(const fake_cuda_range *ranges, size_t range_count);
+
+#endif

@@ -1,0 +1,179 @@
+/* Owns the launches of the CUDA kernels' bodies on the CPU: lanes one after the other, and where
+ * lanes of a warp meet, all of them up to that point first. */
+#include "fake_launch.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "kernels/cuda/fold_body.h"
+#include "kernels/cuda/norm_body.h"
+#include "kernels/cuda/update_body.h"
+
+void zi_fake_run_update(const zi_update_job *job)
+{
+    const zi_update_form form = zi_update_form_of(job);
+    const zi_update_args args = zi_update_args_of(job);
+    const uint64_t warps = zi_cuda_grid_of(job->count).blocks * ZI_BLOCK_WARPS;
+    for (uint64_t warp = 0; warp < warps; warp++) {
+        for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+            zi_update_lane(form, &args, warp, lane);
+        }
+    }
+}
+
+void zi_fake_run_fold(const zi_fold *fold)
+{
+    const zi_cuda_grid grid = zi_cuda_grid_of(fold->count);
+    zi_fold_args args;
+    zi_fold_args_fill(&args, fold->dst, fold->dst_dtype, fold->sources, fold->source_count,
+                      fold->source_dtype);
+    args.count = fold->count;
+    args.warp_count = grid.warp_count;
+    args.accumulate = fold->accumulate;
+    for (uint64_t warp = 0; warp < grid.blocks * ZI_BLOCK_WARPS; warp++) {
+        for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+            zi_fold_lane(fold->dst_dtype, fold->source_dtype, &args, warp, lane);
+        }
+    }
+}
+
+void zi_fake_run_cast(void *target, zero_dtype target_dtype, const void *source,
+                      zero_dtype source_dtype, uint64_t count)
+{
+    if (target_dtype == source_dtype) {
+        if (target != source) {
+            memcpy(target, source, count * zi_quad_width(source_dtype));
+        }
+        return;
+    }
+    const zi_cuda_grid grid = zi_cuda_grid_of(count);
+    const zi_cast_args args = {
+        .target = target,
+        .source = source,
+        .count = count,
+        .warp_count = grid.warp_count,
+        .aligned = zi_quad_aligned(target, target_dtype) && zi_quad_aligned(source, source_dtype),
+    };
+    for (uint64_t warp = 0; warp < grid.blocks * ZI_BLOCK_WARPS; warp++) {
+        for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+            zi_cast_lane(target_dtype, source_dtype, &args, warp, lane);
+        }
+    }
+}
+
+/* The totals of a warp's chunks, each with both lanes of its pair. */
+static void warp_totals(const void *source, zero_dtype dtype, uint64_t count, uint64_t first_chunk,
+                        double totals[ZI_WARP_LANES])
+{
+    zi_norm_half half[ZI_WARP_LANES];
+    for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+        half[lane] = zi_norm_half_of(source, dtype, count, first_chunk + lane / 2, lane);
+    }
+    double sum[ZI_WARP_LANES];
+    for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+        sum[lane] =
+            zi_norm_half_sum(&half[lane], lane, zi_norm_half_sends(&half[lane ^ 1], lane ^ 1));
+    }
+    for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+        totals[lane] = sum[lane] + sum[lane ^ 1];
+    }
+}
+
+/* A warp's windows go to the block's accumulator. */
+static void windows_close(const zi_norm_window *windows, zi_norm_sum *block)
+{
+    for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+        for (uint32_t i = 0; i < ZI_NORM_WINDOW; i++) {
+            if (windows[lane].limb[i] != 0) {
+                block->limb[windows[lane].base + i] += windows[lane].limb[i];
+            }
+        }
+    }
+}
+
+/* Moves the windows when none of the totals that there are to add fits; those of lanes with `adds`.
+ */
+static void windows_follow(zi_norm_window *windows, const zi_norm_addend *addends, const bool *adds,
+                           zi_norm_sum *block)
+{
+    uint32_t leader = ZI_WARP_LANES;
+    for (uint32_t lane = ZI_WARP_LANES; lane-- > 0;) {
+        if (adds[lane] && zi_norm_window_fits(&windows[lane], &addends[lane])) {
+            return;
+        }
+        leader = adds[lane] ? lane : leader;
+    }
+    if (leader == ZI_WARP_LANES) {
+        return;
+    }
+    windows_close(windows, block);
+    for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+        zi_norm_window_open(&windows[lane], zi_norm_window_base(addends[leader].first));
+    }
+}
+
+static void warp_add_totals(zi_norm_window *windows, const double *totals, uint64_t owned,
+                            zi_norm_sum *block)
+{
+    zi_norm_addend addends[ZI_WARP_LANES];
+    bool adds[ZI_WARP_LANES];
+    for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+        const bool owns = lane % 2 == 0 && lane / 2 < owned;
+        addends[lane] = zi_norm_addend_of(totals[lane]);
+        adds[lane] = owns && addends[lane].finite && !addends[lane].zero;
+        block->infinite_chunks += owns && isinf(totals[lane]);
+        block->nan_chunks += owns && isnan(totals[lane]);
+    }
+    windows_follow(windows, addends, adds, block);
+    for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+        if (adds[lane] && zi_norm_window_fits(&windows[lane], &addends[lane])) {
+            zi_norm_window_add(&windows[lane], &addends[lane]);
+        } else if (adds[lane]) {
+            for (uint32_t i = 0; i < 3; i++) {
+                block->limb[addends[lane].first + i] += addends[lane].limb[i];
+            }
+        }
+    }
+}
+
+void zi_fake_run_square_sum(const void *source, zero_dtype dtype, uint64_t count, zi_norm_sum *sum)
+{
+    const zi_norm_grid grid = zi_norm_grid_of(count);
+    const uint64_t chunks = count / ZI_NORM_CHUNK + (count % ZI_NORM_CHUNK != 0);
+    for (uint64_t block = 0; block < grid.blocks; block++) {
+        zi_norm_sum own = {{0}, 0, 0};
+        for (uint32_t warp = 0; warp < ZI_BLOCK_WARPS; warp++) {
+            zi_norm_window windows[ZI_WARP_LANES];
+            for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+                zi_norm_window_open(&windows[lane], ZI_NORM_NO_BASE);
+            }
+            for (uint64_t pass = 0; pass < grid.passes; pass++) {
+                const uint64_t first =
+                    zi_norm_chunk_of(block, grid.passes, pass, warp * ZI_WARP_LANES);
+                if (first >= chunks) {
+                    break;
+                }
+                double totals[ZI_WARP_LANES];
+                warp_totals(source, dtype, count, first, totals);
+                warp_add_totals(windows, totals, chunks - first, &own);
+            }
+            windows_close(windows, &own);
+        }
+        zi_norm_normalise(&own);
+        for (int i = 0; i < ZI_NORM_LIMBS; i++) {
+            sum->limb[i] += own.limb[i];
+        }
+        sum->infinite_chunks += own.infinite_chunks;
+        sum->nan_chunks += own.nan_chunks;
+    }
+}
+
+void zi_fake_run_decide(const zi_decide_job *job)
+{
+    zi_norm_sum total = {{0}, 0, 0};
+    for (uint32_t i = 0; i < job->norm_count; i++) {
+        zi_norm_merge(&total, &job->norms[i]);
+    }
+    zi_step_decide(job->input, &total, job->state, job->decision);
+}

@@ -1,0 +1,148 @@
+/* The functions of fake_launch.h on a GPU: what a job points to is copied there, the real launch
+ * runs, and what it wrote comes back. So the tests of the bodies become tests of the kernels. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fake_launch.h"
+#include "kernels/cuda/launch.h"
+
+#define CUDA_CHECK(call)                                                     \
+    do {                                                                     \
+        const cudaError_t code_ = (call);                                    \
+        if (code_ != cudaSuccess) {                                          \
+            fprintf(stderr, "  %s: %s\n", #call, cudaGetErrorString(code_)); \
+            fflush(NULL);                                                    \
+            _exit(1);                                                        \
+        }                                                                    \
+    } while (0)
+
+/* As far from a boundary as on the host, so that alignment is the test's matter. */
+#define BOUNDARY 256
+
+typedef struct mirror {
+    void *host;
+    size_t bytes;
+    unsigned char *base;
+    unsigned char *device;
+} mirror;
+
+static mirror open_mirror(const void *host, size_t bytes)
+{
+    mirror m = {.bytes = bytes};
+    memcpy(&m.host, &host, sizeof host);
+    if (host != NULL) {
+        CUDA_CHECK(cudaMalloc((void **)&m.base, bytes + BOUNDARY));
+        m.device = m.base + (uintptr_t)host % BOUNDARY;
+        CUDA_CHECK(cudaMemcpy(m.device, host, bytes, cudaMemcpyHostToDevice));
+    }
+    return m;
+}
+
+static void close_mirror(mirror *m, bool written)
+{
+    if (m->host != NULL && written) {
+        CUDA_CHECK(cudaMemcpy(m->host, m->device, m->bytes, cudaMemcpyDeviceToHost));
+    }
+    CUDA_CHECK(cudaFree(m->base));
+}
+
+static void finish(cudaError_t launched)
+{
+    CUDA_CHECK(launched);
+    CUDA_CHECK(cudaDeviceSynchronize());
+}
+
+void zi_fake_run_update(const zi_update_job *job)
+{
+    const size_t count = job->count;
+    const size_t param_bytes = count * zero_dtype_bytes(job->param_dtype);
+    const size_t moment_bytes = count * zero_dtype_bytes(job->moment_dtype);
+    mirror m[] = {
+        open_mirror(job->segments, job->segment_count * sizeof *job->segments),
+        open_mirror(job->grad, count * zero_dtype_bytes(job->grad_dtype)),
+        open_mirror(job->param, param_bytes),
+        open_mirror(job->master, count * sizeof(float)),
+        open_mirror(job->moment1, moment_bytes),
+        open_mirror(job->moment2, moment_bytes),
+        open_mirror(job->decision, sizeof *job->decision),
+    };
+    zi_update_job there = *job;
+    there.segments = (const zi_segment *)(const void *)m[0].device;
+    there.grad = m[1].device;
+    there.param = m[2].device;
+    there.master = m[3].device;
+    there.moment1 = m[4].device;
+    there.moment2 = m[5].device;
+    there.decision = (const zi_step_decision *)(const void *)m[6].device;
+    finish(zi_cuda_launch_update(NULL, &there));
+    for (size_t i = 0; i < sizeof m / sizeof m[0]; i++) {
+        close_mirror(&m[i], i >= 2 && i <= 5);
+    }
+}
+
+void zi_fake_run_square_sum(const void *source, zero_dtype dtype, uint64_t count, zi_norm_sum *sum)
+{
+    mirror from = open_mirror(source, count * zero_dtype_bytes(dtype));
+    mirror to = open_mirror(sum, sizeof *sum);
+    finish(zi_cuda_launch_square_sum(NULL, from.device, dtype, count,
+                                     (zi_norm_sum *)(void *)to.device));
+    close_mirror(&from, false);
+    close_mirror(&to, true);
+}
+
+void zi_fake_run_decide(const zi_decide_job *job)
+{
+    mirror input = open_mirror(job->input, sizeof *job->input);
+    mirror norms = open_mirror(job->norms, job->norm_count * sizeof *job->norms);
+    mirror state = open_mirror(job->state, sizeof *job->state);
+    mirror decision = open_mirror(job->decision, sizeof *job->decision);
+    const zi_decide_job there = {
+        .input = (const zi_step_input *)(const void *)input.device,
+        .norms = (const zi_norm_sum *)(const void *)norms.device,
+        .norm_count = job->norm_count,
+        .state = (zi_step_state *)(void *)state.device,
+        .decision = (zi_step_decision *)(void *)decision.device,
+    };
+    finish(zi_cuda_launch_decide(NULL, &there));
+    close_mirror(&input, false);
+    close_mirror(&norms, false);
+    close_mirror(&state, true);
+    close_mirror(&decision, true);
+}
+
+void zi_fake_run_fold(const zi_fold *fold)
+{
+    const size_t source_bytes = fold->count * zero_dtype_bytes(fold->source_dtype);
+    mirror *sources = calloc(fold->source_count + 1, sizeof *sources);
+    const void **list = calloc(fold->source_count + 1, sizeof *list);
+    mirror dst = open_mirror(fold->dst, fold->count * zero_dtype_bytes(fold->dst_dtype));
+    for (uint32_t i = 0; i < fold->source_count; i++) {
+        const bool same = fold->sources[i] == fold->dst;
+        sources[i] = open_mirror(same ? NULL : fold->sources[i], source_bytes);
+        list[i] = same ? dst.device : sources[i].device;
+    }
+    zi_fold there = *fold;
+    there.dst = dst.device;
+    there.sources = list;
+    finish(zi_cuda_launch_fold(NULL, &there));
+    for (uint32_t i = 0; i < fold->source_count; i++) {
+        close_mirror(&sources[i], false);
+    }
+    close_mirror(&dst, true);
+    free(sources);
+    free(list);
+}
+
+void zi_fake_run_cast(void *target, zero_dtype target_dtype, const void *source,
+                      zero_dtype source_dtype, uint64_t count)
+{
+    mirror from = open_mirror(source, count * zero_dtype_bytes(source_dtype));
+    mirror to = open_mirror(target, count * zero_dtype_bytes(target_dtype));
+    finish(zi_cuda_launch_cast(NULL, target == source ? from.device : to.device, target_dtype,
+                               from.device, source_dtype, count));
+    close_mirror(&from, false);
+    close_mirror(&to, target != source);
+}

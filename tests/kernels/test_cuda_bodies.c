@@ -1,0 +1,471 @@
+/* What the GPU computes, on the CPU: every block and lane of the CUDA kernels' launches, against
+ * the CPU kernels, bit by bit. */
+#include "update_case.h"
+
+#include <sys/mman.h>
+
+#include "fake_launch.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cuda/fold_body.h"
+#include "kernels/cuda/norm_body.h"
+#include "kernels/cuda/update_body.h"
+
+static const zero_dtype dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+static const size_t counts[] = {0, 1, 63, 64, 65, 255, 256, 1000, 8192, 100003};
+#define COUNTS (sizeof counts / sizeof counts[0])
+
+/* The launch leaves what the CPU's kernel leaves, in every byte of the case. */
+static void check_update(update_case *one)
+{
+    unsigned char *before = case_copy(one);
+    zi_cpu_update(&one->job, NULL, 0, 1);
+    unsigned char *expected = case_copy(one);
+    memcpy(one->memory, before, one->bytes);
+    zi_fake_run_update(&one->job);
+    CHECK_BYTES(one->memory, expected, one->bytes);
+    free(expected);
+    free(before);
+}
+
+TEST(update_has_the_cpus_bits_for_every_type)
+{
+    const size_t ragged[] = {1, 63, 64, 65, 0, 0, 1000, 3, 12345, 0, 256, 5000};
+    update_types types[36];
+    const size_t type_count = case_types(types);
+    for (size_t t = 0; t < type_count; t++) {
+        update_case one;
+        case_create(&one, types[t], ragged, sizeof ragged / sizeof ragged[0], true);
+        one.job.count = one.segments[11].offset + one.segments[11].count;
+        check_update(&one);
+        case_destroy(&one);
+    }
+}
+
+TEST(update_of_a_long_segment)
+{
+    const size_t one_segment[] = {100003};
+    update_types types[36];
+    const size_t type_count = case_types(types);
+    for (size_t t = 0; t < type_count; t += 7) {
+        update_case one;
+        case_create(&one, types[t], one_segment, 1, false);
+        one.job.count = 100003;
+        check_update(&one);
+        case_destroy(&one);
+    }
+}
+
+/* So many elements that a warp takes the larger share. */
+TEST(update_of_a_large_shard)
+{
+    const size_t large[] = {100, ZI_MANY_FROM + 12345, 77};
+    const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, true};
+    update_case one;
+    case_create(&one, types, large, 3, false);
+    one.job.count = one.segments[2].offset + one.segments[2].count;
+    CHECK_EQ(zi_cuda_grid_of(one.job.count).warp_count, ZI_WARP_COUNT_MANY);
+    check_update(&one);
+    case_destroy(&one);
+}
+
+/* A piece of a tensor may begin anywhere in it, though no layout of ours makes it. */
+TEST(update_rounds_by_the_tensors_elements)
+{
+    const size_t ragged[] = {700, 1, 64, 2000};
+    const update_types types[] = {{ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, false},
+                                  {ZERO_DTYPE_F32, ZERO_DTYPE_F16, ZERO_DTYPE_F32, false},
+                                  {ZERO_DTYPE_F16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, true}};
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        for (uint64_t first = 0; first < 18; first++) {
+            update_case one;
+            case_create(&one, types[t], ragged, 4, false);
+            for (size_t k = 0; k < 4; k++) {
+                one.segments[k].tensor_first = first + k * 1001 + ((uint64_t)k << 40);
+            }
+            one.job.count = one.segments[3].offset + one.segments[3].count;
+            check_update(&one);
+            case_destroy(&one);
+        }
+    }
+}
+
+/* One array of the job moves by an element; false: the job has none there. */
+static bool case_shift(zi_update_job *job, int array)
+{
+    const void *places[CASE_ARRAYS] = {job->grad, job->param, job->master, job->moment1,
+                                       job->moment2};
+    const size_t param_bytes = zero_dtype_bytes(job->param_dtype);
+    const size_t moment_bytes = zero_dtype_bytes(job->moment_dtype);
+    job->grad = (const char *)job->grad + (array == 0 ? zero_dtype_bytes(job->grad_dtype) : 0);
+    job->param = (char *)job->param + (array == 1 ? param_bytes : 0);
+    if (job->master != NULL) {
+        job->master = (char *)job->master + (array == 2 ? sizeof(float) : 0);
+    }
+    job->moment1 = (char *)job->moment1 + (array == 3 ? moment_bytes : 0);
+    job->moment2 = (char *)job->moment2 + (array == 4 ? moment_bytes : 0);
+    return places[array] != NULL;
+}
+
+/* Each array in turn misses its alignment by one element. */
+TEST(update_of_arrays_that_are_not_aligned)
+{
+    const size_t ragged[] = {700, 1, 64, 2000};
+    update_types types[36];
+    const size_t type_count = case_types(types);
+    for (size_t t = 0; t < type_count; t++) {
+        for (int k = 0; k < CASE_ARRAYS; k++) {
+            update_case one;
+            case_create(&one, types[t], ragged, 4, false);
+            zi_update_job *job = &one.job;
+            job->count = one.segments[3].offset + one.segments[3].count;
+            if (case_shift(job, k)) {
+                CHECK(!zi_update_args_of(job).aligned);
+                check_update(&one);
+            }
+            case_destroy(&one);
+        }
+    }
+}
+
+/* Tiny segments by the hundred, empty ones and gaps between them. */
+TEST(update_of_many_tiny_segments)
+{
+    enum { SEGMENTS = 700 };
+    static zi_segment segments[SEGMENTS];
+    const size_t room[] = {SEGMENTS * 320};
+    const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, true};
+    uint64_t offset = 0;
+    for (uint64_t i = 0; i < SEGMENTS; i++) {
+        const zi_philox_words random = zi_philox(test_seed, i, 5);
+        segments[i] = (zi_segment){.offset = offset,
+                                   .count = random.word[0] % 4 == 0 ? 0 : random.word[1] % 150,
+                                   .tensor_first = 64 * (random.word[2] % 1000),
+                                   .tensor = (uint32_t)i,
+                                   .group = random.word[3] % 2,
+                                   .flags = random.word[3] % 8 == 1 ? ZERO_TENSOR_NO_DECAY : 0};
+        offset += (segments[i].count + 63) / 64 * 64 + random.word[3] % 3 * 64;
+    }
+    CHECK(offset <= room[0]);
+    update_case one;
+    case_create(&one, types, room, 1, true);
+    one.job.segments = segments;
+    for (size_t count = 0; count <= SEGMENTS; count += 350) {
+        one.job.segment_count = count;
+        one.job.count = count == 0 ? 0 : segments[count - 1].offset + segments[count - 1].count;
+        check_update(&one);
+    }
+    case_destroy(&one);
+}
+
+TEST(update_that_is_skipped_touches_nothing)
+{
+    const size_t ragged[] = {700, 1, 64, 2000};
+    update_types types[36];
+    const size_t type_count = case_types(types);
+    for (size_t t = 0; t < type_count; t++) {
+        update_case one;
+        case_create(&one, types[t], ragged, 4, false);
+        one.job.count = one.segments[3].offset + one.segments[3].count;
+        one.decision.skip = 1;
+        one.decision.grad_scale = (float)NAN;
+        unsigned char *before = case_copy(&one);
+        zi_fake_run_update(&one.job);
+        CHECK_BYTES(one.memory, before, one.bytes);
+        free(before);
+        case_destroy(&one);
+    }
+}
+
+TEST(search_finds_the_segment_behind_a_place)
+{
+    const zi_segment segments[] = {
+        {.offset = 0, .count = 1},   {.offset = 64, .count = 0},
+        {.offset = 64, .count = 64}, {.offset = 256, .count = 65},
+        {.offset = 384, .count = 0}, {.offset = UINT64_C(1) << 33, .count = 9},
+    };
+    const uint64_t last = (UINT64_C(1) << 33) + 9;
+    const uint64_t places[] = {0, 1, 63, 64, 127, 128, 255, 256, 320, 321, 400, last - 1, last};
+    const uint64_t found[] = {0, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5, 5, 6};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        CHECK_EQ(zi_segment_find(segments, 6, places[i]), found[i]);
+    }
+    CHECK_EQ(zi_segment_find(segments, 0, 0), 0);
+}
+
+TEST(grids_cover_every_element_once)
+{
+    const uint64_t large[] = {0,
+                              1,
+                              512,
+                              513,
+                              ZI_MANY_FROM - 1,
+                              ZI_MANY_FROM,
+                              1u << 31,
+                              (UINT64_C(1) << 33) + 12345,
+                              UINT64_C(1) << 43};
+    for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
+        const uint64_t count = large[i];
+        const zi_cuda_grid grid = zi_cuda_grid_of(count);
+        const uint64_t warps = grid.blocks * ZI_BLOCK_WARPS;
+        CHECK(grid.blocks <= INT32_MAX || count > UINT64_C(1) << 43);
+        CHECK_EQ(grid.warp_count % ZI_UPDATE_TILE, 0);
+        CHECK_EQ(grid.warp_count % ZI_FOLD_TILE, 0);
+        CHECK_EQ(grid.warp_count % ZI_CAST_TILE, 0);
+        CHECK_EQ(zi_warp_range_of(warps, grid.warp_count, count).begin, count);
+        for (uint64_t warp = warps < 9 ? 0 : warps - 9; warp < warps; warp++) {
+            const zi_warp_range range = zi_warp_range_of(warp, grid.warp_count, count);
+            const zi_warp_range next = zi_warp_range_of(warp + 1, grid.warp_count, count);
+            CHECK_EQ(range.end, next.begin);
+            CHECK(range.end - range.begin <= grid.warp_count);
+        }
+        const zi_norm_grid norm = zi_norm_grid_of(count);
+        const uint64_t chunks = count / ZI_NORM_CHUNK + (count % ZI_NORM_CHUNK != 0);
+        CHECK(norm.passes <= ZI_NORM_PASSES_MAX && norm.blocks <= INT32_MAX);
+        CHECK(zi_norm_chunk_of(norm.blocks, norm.passes, 0, 0) >= chunks);
+        CHECK(count == 0 || zi_norm_chunk_of(norm.blocks - 1, norm.passes, 0, 0) < chunks);
+    }
+}
+
+/* Room for one array, whose margin must survive. */
+#define ROOM_BYTES ((size_t)100 * ZI_PAGE_BYTES)
+
+static void *room(zero_dtype dtype, size_t count, uint64_t stream)
+{
+    void *memory = NULL;
+    CHECK_OK(zi_pages_alloc(ROOM_BYTES, &memory));
+    memset(memory, 0x5a, ROOM_BYTES);
+    case_fill(memory, dtype, count, stream + 10, true);
+    return memory;
+}
+
+static void check_fold(zi_fold fold, const void *before)
+{
+    static unsigned char expected[ROOM_BYTES];
+    static unsigned char got[ROOM_BYTES + 64] __attribute__((aligned(64)));
+    memcpy(expected, before, ROOM_BYTES);
+    fold.dst = expected;
+    zi_cpu_fold(&fold);
+    /* Aligned, and not. */
+    for (size_t shift = 0; shift <= 4; shift += 4) {
+        memcpy(got + shift, before, ROOM_BYTES);
+        fold.dst = got + shift;
+        zi_fake_run_fold(&fold);
+        CHECK_BYTES(got + shift, expected, ROOM_BYTES);
+    }
+}
+
+TEST(fold_has_the_cpus_bits_for_every_pair_of_types)
+{
+    enum { SOURCES = 9 };
+    const uint32_t source_counts[] = {0, 1, 2, 4, 5, SOURCES};
+    for (size_t d = 0; d < 9; d++) {
+        for (size_t c = 0; c < COUNTS; c++) {
+            const void *list[SOURCES];
+            void *memory[SOURCES];
+            for (size_t k = 0; k < SOURCES; k++) {
+                memory[k] = room(dtypes[d % 3], counts[c], k);
+                list[k] = k % 4 == 2 ? NULL : memory[k];
+            }
+            void *before = room(dtypes[d / 3], counts[c], SOURCES);
+            zi_fold fold = {.sources = list,
+                            .count = counts[c],
+                            .dst_dtype = dtypes[d / 3],
+                            .source_dtype = dtypes[d % 3]};
+            for (size_t k = 0; k < sizeof source_counts / sizeof source_counts[0]; k++) {
+                fold.source_count = source_counts[k];
+                fold.accumulate = k % 2 == 0;
+                check_fold(fold, before);
+            }
+            for (size_t k = 0; k < SOURCES; k++) {
+                zi_pages_free(memory[k], ROOM_BYTES);
+            }
+            zi_pages_free(before, ROOM_BYTES);
+        }
+    }
+}
+
+TEST(fold_into_one_of_its_sources_and_of_unaligned_ones)
+{
+    const size_t count = 5000;
+    for (size_t d = 0; d < 3; d++) {
+        char *first = room(dtypes[d], count, 1);
+        char *second = room(dtypes[d], count, 2);
+        void *expected = room(dtypes[d], count, 2);
+        const void *apart[] = {first + zero_dtype_bytes(dtypes[d]), second};
+        zi_fold fold = {.dst = expected,
+                        .sources = apart,
+                        .source_count = 2,
+                        .count = count - 1,
+                        .dst_dtype = dtypes[d],
+                        .source_dtype = dtypes[d]};
+        zi_cpu_fold(&fold);
+        fold.dst = second;
+        zi_fake_run_fold(&fold);
+        CHECK_BYTES(second, expected, ROOM_BYTES);
+        apart[0] = first;
+        fold.dst = expected;
+        zi_cpu_fold(&fold);
+        apart[1] = expected;
+        fold.dst = expected;
+        zi_cpu_fold(&fold);
+        apart[1] = second;
+        fold.dst = second;
+        zi_fake_run_fold(&fold);
+        zi_fake_run_fold(&fold);
+        CHECK_BYTES(second, expected, ROOM_BYTES);
+        zi_pages_free(first, ROOM_BYTES);
+        zi_pages_free(second, ROOM_BYTES);
+        zi_pages_free(expected, ROOM_BYTES);
+    }
+}
+
+TEST(fold_takes_as_many_sources_as_a_world_has_ranks)
+{
+    const void *list[ZI_CUDA_SOURCES_MAX];
+    void *source = room(ZERO_DTYPE_BF16, 1000, 1);
+    void *before = room(ZERO_DTYPE_F32, 1000, 2);
+    for (size_t k = 0; k < ZI_CUDA_SOURCES_MAX; k++) {
+        list[k] = (const uint16_t *)source + k % 7 * 4;
+    }
+    const zi_fold fold = {.sources = list,
+                          .source_count = ZI_CUDA_SOURCES_MAX,
+                          .count = 900,
+                          .dst_dtype = ZERO_DTYPE_F32,
+                          .source_dtype = ZERO_DTYPE_BF16,
+                          .accumulate = 1};
+    check_fold(fold, before);
+    zi_pages_free(source, ROOM_BYTES);
+    zi_pages_free(before, ROOM_BYTES);
+}
+
+TEST(cast_has_the_cpus_bits_for_every_pair_of_types)
+{
+    static unsigned char expected[ROOM_BYTES];
+    static unsigned char got[ROOM_BYTES + 64] __attribute__((aligned(64)));
+    for (size_t d = 0; d < 9; d++) {
+        const zero_dtype to = dtypes[d / 3];
+        const zero_dtype from = dtypes[d % 3];
+        for (size_t c = 0; c < COUNTS; c++) {
+            void *source = room(from, counts[c], 1);
+            memset(expected, 0x77, sizeof expected);
+            zi_cpu_cast(expected, to, source, from, counts[c]);
+            for (size_t shift = 0; shift <= 4; shift += 4) {
+                memset(got, 0x77, sizeof got);
+                zi_fake_run_cast(got + shift, to, source, from, counts[c]);
+                CHECK_BYTES(got + shift, expected, sizeof expected);
+            }
+            zi_pages_free(source, ROOM_BYTES);
+        }
+    }
+}
+
+/* The last block of more elements than 32 bits count. Pages that nobody touches are not there. */
+TEST(cast_beyond_two_to_the_32_elements)
+{
+    const uint64_t count = (UINT64_C(1) << 32) + 5000;
+    float *source = mmap(NULL, count * sizeof *source, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint16_t *target = mmap(NULL, count * sizeof *target, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (source == MAP_FAILED || target == MAP_FAILED) {
+        SKIP("24 GiB of address space are not to be had");
+    }
+    const zi_cuda_grid grid = zi_cuda_grid_of(count);
+    const zi_cast_args args = {target, source, count, grid.warp_count, 1};
+    const uint64_t first = count - 3000;
+    for (uint64_t i = first; i < count; i++) {
+        source[i] = (float)(i - first) + 1.0f;
+    }
+    for (uint64_t warp = first / grid.warp_count; warp < grid.blocks * ZI_BLOCK_WARPS; warp++) {
+        for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+            zi_cast_lane(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, &args, warp, lane);
+        }
+    }
+    for (uint64_t i = first; i < count; i++) {
+        CHECK_EQ(target[i], zi_bf16_from_f32(source[i]));
+    }
+}
+
+/* Both sums, added to one that is there already, in their one form. */
+static void check_norm(const void *source, zero_dtype dtype, size_t count)
+{
+    zi_norm_sum expected = {{0}, 0, 0};
+    zi_norm_add(&expected, 0x1.23456789p-5);
+    zi_norm_sum got = expected;
+    zi_cpu_square_sum(source, dtype, count, &expected);
+    zi_fake_run_square_sum(source, dtype, count, &got);
+    zi_norm_normalise(&expected);
+    zi_norm_normalise(&got);
+    CHECK_BYTES(&got, &expected, sizeof got);
+}
+
+TEST(square_sum_equals_the_cpus_for_every_type)
+{
+    for (size_t d = 0; d < 3; d++) {
+        for (size_t c = 0; c < COUNTS; c++) {
+            unsigned char *source = room(dtypes[d], counts[c], 1);
+            check_norm(source, dtypes[d], counts[c]);
+            memmove(source + 2 * d + 4 * (d == 0), source, ROOM_BYTES / 2);
+            check_norm(source + 2 * d + 4 * (d == 0), dtypes[d], counts[c] / 2);
+            zi_pages_free(source, ROOM_BYTES);
+        }
+    }
+}
+
+/* Values of all magnitudes move the windows; long runs of one do not. */
+static float wide_value(uint64_t index, uint64_t run)
+{
+    const zi_philox_words words = zi_philox(test_seed, index, 0);
+    const uint32_t exponent = zi_philox(test_seed, index / run, 1).word[0] % 255;
+    return zi_f32_from_bits((words.word[0] & 0x807fffffu) | exponent << 23);
+}
+
+TEST(square_sum_of_all_magnitudes)
+{
+    enum { COUNT = 70001 };
+    float *values = malloc(COUNT * sizeof *values);
+    CHECK(values != NULL);
+    for (uint64_t run = 1; run <= 1 << 16; run *= 16) {
+        for (uint64_t i = 0; i < COUNT; i++) {
+            values[i] = i / 5000 % 3 == 2 ? 0.0f : wide_value(i, run);
+        }
+        check_norm(values, ZERO_DTYPE_F32, COUNT);
+    }
+    free(values);
+}
+
+TEST(square_sum_counts_what_is_not_finite)
+{
+    enum { COUNT = 20000 };
+    float *values = calloc(COUNT, sizeof *values);
+    CHECK(values != NULL);
+    values[5] = (float)INFINITY;
+    values[70] = (float)NAN;
+    values[71] = (float)INFINITY;
+    values[9999] = -(float)INFINITY;
+    values[12000] = 0x1.fffffep127f;
+    values[13000] = 0x1p-149f;
+    values[COUNT - 1] = (float)NAN;
+    check_norm(values, ZERO_DTYPE_F32, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        values[i] = 0x1.fffffep127f;
+    }
+    check_norm(values, ZERO_DTYPE_F32, COUNT);
+    free(values);
+}
+
+/* Several passes of a block. */
+TEST(square_sum_of_a_long_array)
+{
+    const size_t count = (size_t)ZI_NORM_BLOCKS * ZI_NORM_PASS_CHUNKS * ZI_NORM_CHUNK * 2 + 777;
+    CHECK_EQ(zi_norm_grid_of(count).passes, 3);
+    uint16_t *values = malloc(count * sizeof *values);
+    CHECK(values != NULL);
+    for (size_t i = 0; i < count; i++) {
+        values[i] = (uint16_t)(0x3c00u + (uint32_t)(i * 2654435761u) % 0x300u);
+    }
+    check_norm(values, ZERO_DTYPE_BF16, count);
+    free(values);
+}
+
+TEST_MAIN()
