@@ -79,6 +79,16 @@ static void open_json(gpt2_log *log, const gpt2_run_facts *facts)
     (void)fprintf(log->json, ",\n\"steps\": [");
 }
 
+/* Floating-point operations that the model needs a token: 6 for each parameter, and 12 layers x
+ * positions x width for attention's two products (PaLM, Chowdhery et al. 2022, appendix B; Kaplan
+ * et al. 2020, section 2.1, count forward alike). Recomputation and the half that causal attention
+ * does not need change nothing about it, so the utilisation says what was achieved and not what was
+ * done. */
+static double flops_a_token(const gpt2_options *o, uint64_t parameters)
+{
+    return 6.0 * (double)parameters + 12.0 * o->layers * o->seq * o->width;
+}
+
 bool gpt2_log_open(gpt2_log *log, const gpt2_options *options, const gpt2_run_facts *facts,
                    gpt2_error *error)
 {
@@ -88,6 +98,8 @@ bool gpt2_log_open(gpt2_log *log, const gpt2_options *options, const gpt2_run_fa
     log->live = isatty(STDOUT_FILENO) == 1 && strcmp(facts->backend, "mpi") != 0;
     log->started = gpt2_seconds();
     log->val_loss = (double)NAN;
+    log->flops_a_token = flops_a_token(options, facts->parameters);
+    log->peak_flops = options->peak_tflops * 1e12 * facts->gpus;
     if (!open_file(&log->csv, options->csv, error) ||
         !open_file(&log->json, options->json, error)) {
         return false;
@@ -127,10 +139,16 @@ static void print_row(const gpt2_log *log, const gpt2_step_row *row)
     if (!isnan(log->val_loss)) {
         (void)snprintf(validation, sizeof validation, "  val %.4f", log->val_loss);
     }
-    printf("step %*u/%u  loss %.4f%s  %.0f tok/s  %.1f ms/step  %s/rank  ETA %u:%02u%s", 4,
-           row->step, log->options->steps, row->loss, validation,
-           (double)row->tokens / log->seconds_a_step, log->seconds_a_step * 1e3,
-           gpt2_size(row->memory_bytes).text, eta / 60, eta % 60, row->skipped ? "  skipped" : "");
+    const double rate = (double)row->tokens / log->seconds_a_step;
+    char utilisation[32] = "";
+    if (log->peak_flops > 0) {
+        (void)snprintf(utilisation, sizeof utilisation, "  MFU %.1f %%",
+                       100 * rate * log->flops_a_token / log->peak_flops);
+    }
+    printf("step %*u/%u  loss %.4f%s  %.0f tok/s%s  %.1f ms/step  %s/rank  ETA %u:%02u%s", 4,
+           row->step, log->options->steps, row->loss, validation, rate, utilisation,
+           log->seconds_a_step * 1e3, gpt2_size(row->memory_bytes).text, eta / 60, eta % 60,
+           row->skipped ? "  skipped" : "");
 }
 
 static void show_row(gpt2_log *log, const gpt2_step_row *row)
@@ -174,9 +192,14 @@ static void write_row(gpt2_log *log, const gpt2_step_row *row)
         json_number(log->json, row->norm);
         (void)fprintf(log->json,
                       ", \"lr\": %.9g, \"loss_scale\": %g, \"skipped\": %s, "
-                      "\"tokens_per_second\": %.1f, \"ms\": %.3f, \"memory_bytes\": %llu}",
+                      "\"tokens_per_second\": %.1f, \"ms\": %.3f, \"memory_bytes\": %llu",
                       row->lr, row->loss_scale, row->skipped ? "true" : "false", rate,
                       row->seconds * 1e3, (unsigned long long)row->memory_bytes);
+        if (log->peak_flops > 0) {
+            (void)fprintf(log->json, ", \"mfu\": %.6f",
+                          rate * log->flops_a_token / log->peak_flops);
+        }
+        (void)fputc('}', log->json);
     }
 }
 

@@ -28,6 +28,8 @@ typedef struct gpt2_log {
     double shown;          /* when the live line was last drawn */
     double seconds_a_step; /* smoothed */
     double val_loss;       /* the last one */
+    double flops_a_token;  /* of the model */
+    double peak_flops;     /* a second, of all GPUs; 0: not known */
     uint32_t rows;
 } gpt2_log;
 
@@ -37,7 +39,8 @@ typedef struct gpt2_run_facts {
     uint32_t local_ranks;
     uint32_t threads;
     const char *backend;
-    const char *isa;
+    const char *isa; /* what computes */
+    uint32_t gpus;   /* of all hosts; 0: none */
     uint64_t parameters;
     uint64_t train_tokens;
     uint64_t val_tokens;

@@ -1,7 +1,6 @@
 /* The hooks around each unit's mathematics, in one fixed order that every rank follows. */
 #include "gpt2_net.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define TRY(call)                        \
@@ -12,13 +11,13 @@
         }                                \
     } while (0)
 
-/* Pointers to a unit's tensors, in the model's order of them. */
+/* A unit's tensors, in the model's order of them. */
 typedef struct unit {
     uint32_t index; /* in the engine */
     uint32_t count;
     uint32_t tensors[GPT2_BLOCK_TENSORS];
-    const float *params[GPT2_BLOCK_TENSORS];
-    float *grads[GPT2_BLOCK_TENSORS];
+    zero_view params[GPT2_BLOCK_TENSORS];
+    zero_view grads[GPT2_BLOCK_TENSORS];
 } unit;
 
 /* --- description ------------------------------------------------------------------------------ */
@@ -85,58 +84,51 @@ static void fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, fl
     }
 }
 
-/* Elements of the largest unit, a tied tensor included. */
-static uint64_t largest_unit(const gpt2_config *config)
+static zero_status create_engine(gpt2_net *net, zero_world *world, const gpt2_net_setup *setup)
 {
-    const uint64_t width = config->width;
-    const uint64_t embed = ((uint64_t)config->vocab + config->seq) * width;
-    const uint64_t head = ((uint64_t)config->vocab + 2) * width;
-    const uint64_t block = (12 * width + 13) * width;
-    const uint64_t ends = embed > head ? embed : head;
-    return block > ends ? block : ends;
+    zero_model *model = NULL;
+    TRY(gpt2_net_describe(&setup->config, setup->dtype, &model));
+    const zero_status status = zero_engine_create(world, model, &setup->options, &net->engine);
+    zero_model_destroy(model);
+    return status;
 }
 
-static bool allocate(gpt2_net *net, const gpt2_net_setup *setup, gpt2_error *error)
-{
-    const uint64_t copy_bytes = largest_unit(&setup->config) * sizeof(float);
-    const zero_dtype grad_dtype = setup->options.grad_dtype;
-    const bool low = setup->dtype != ZERO_DTYPE_F32;
-    const bool low_grads = grad_dtype == ZERO_DTYPE_DEFAULT ? low : grad_dtype != ZERO_DTYPE_F32;
-    net->space = gpt2_space_create(&setup->config, setup->samples, setup->recompute);
-    net->wide = low ? malloc(copy_bytes) : NULL;
-    net->grads = low_grads ? malloc(copy_bytes) : NULL;
-    if (net->space == NULL || (low && net->wide == NULL) || (low_grads && net->grads == NULL)) {
-        return gpt2_fail(error,
-                         "no memory for activations of %u samples of %u tokens a rank; make "
-                         "--batch, --seq or --width smaller, --micro-steps larger, or use "
-                         "--recompute",
-                         setup->samples, setup->config.seq);
-    }
-    net->bytes = net->space->bytes + (low ? copy_bytes : 0) + (low_grads ? copy_bytes : 0);
-    return true;
-}
-
-zero_status gpt2_net_create(gpt2_net *net, zero_world *world, const gpt2_net_setup *setup,
-                            gpt2_error *error)
+zero_status gpt2_net_create(gpt2_net *net, zero_world *world, const gpt2_net_setup *setup)
 {
     memset(net, 0, sizeof *net);
     net->config = setup->config;
-    zero_model *model = NULL;
-    TRY(gpt2_net_describe(&setup->config, setup->dtype, &model));
-    zero_status status = zero_engine_create(world, model, &setup->options, &net->engine);
-    zero_model_destroy(model);
-    TRY(status);
+    const bool cuda = setup->options.device == ZERO_DEVICE_CUDA;
+    net->backend = setup->backend != NULL ? setup->backend
+                   : cuda                 ? gpt2_cuda_backend(&net->error)
+                                          : gpt2_cpu_backend(&net->error);
+    if (net->backend == NULL) {
+        return ZERO_UNSUPPORTED;
+    }
+    const uint32_t local_rank = zero_world_rank(world) % zero_world_local_size(world);
+    TRY(net->backend->prepare(local_rank, &net->error));
+    TRY(create_engine(net, world, setup));
     initial how = {setup->config, setup->seed};
     TRY(zero_engine_fill(net->engine, fill, &how));
-    return allocate(net, setup, error) ? ZERO_OK : ZERO_OUT_OF_MEMORY;
+    const gpt2_backend_setup space = {.config = setup->config,
+                                      .dtype = setup->dtype,
+                                      .grad_dtype = setup->options.grad_dtype,
+                                      .samples = setup->samples,
+                                      .recompute = setup->recompute,
+                                      .tf32 = setup->tf32,
+                                      .error = &net->error};
+    TRY(net->backend->create(&space, &net->space));
+    net->stream = cuda ? net->backend->stream(net->space) : zero_stream_host();
+    net->bytes = net->backend->bytes(net->space);
+    return ZERO_OK;
 }
 
+/* The engine first: it waits for what the space's stream still does for it. */
 void gpt2_net_destroy(gpt2_net *net)
 {
     zero_engine_destroy(net->engine);
-    gpt2_space_destroy(net->space);
-    free(net->wide);
-    free(net->grads);
+    if (net->backend != NULL) {
+        net->backend->destroy(net->space);
+    }
     memset(net, 0, sizeof *net);
 }
 
@@ -166,65 +158,33 @@ static unit unit_of(const gpt2_net *net, uint32_t index)
     return it;
 }
 
-/* Acquires the unit and finds its parameters, as fp32. */
+/* Acquires the unit and finds its parameters. */
 static zero_status acquire(gpt2_net *net, unit *it, zero_pass pass)
 {
-    TRY(zero_unit_acquire(net->engine, it->index, pass, zero_stream_host()));
-    float *wide = net->wide;
+    TRY(zero_unit_acquire(net->engine, it->index, pass, net->stream));
     for (uint32_t i = 0; i < it->count; i++) {
-        zero_view view;
-        TRY(zero_tensor_data(net->engine, it->tensors[i], &view));
-        if (view.dtype == ZERO_DTYPE_F32) {
-            it->params[i] = view.data;
-            continue;
-        }
-        if (view.dtype == ZERO_DTYPE_BF16) {
-            net->space->ops->widen_bf16(wide, view.data, view.count);
-        } else {
-            net->space->ops->widen_f16(wide, view.data, view.count);
-        }
-        it->params[i] = wide;
-        wide += view.count;
+        TRY(zero_tensor_data(net->engine, it->tensors[i], &it->params[i]));
     }
     return ZERO_OK;
 }
 
 static zero_status release(gpt2_net *net, const unit *it)
 {
-    return zero_unit_release(net->engine, it->index, zero_stream_host());
+    return zero_unit_release(net->engine, it->index, net->stream);
 }
 
-/* Acquires the unit's gradient; low-precision ones are summed in net->grads first. */
 static zero_status acquire_grad(gpt2_net *net, unit *it)
 {
-    TRY(zero_unit_grad_acquire(net->engine, it->index, zero_stream_host()));
-    float *sums = net->grads;
+    TRY(zero_unit_grad_acquire(net->engine, it->index, net->stream));
     for (uint32_t i = 0; i < it->count; i++) {
-        zero_view view;
-        TRY(zero_tensor_grad(net->engine, it->tensors[i], &view));
-        if (view.dtype == ZERO_DTYPE_F32) {
-            it->grads[i] = view.data;
-            continue;
-        }
-        memset(sums, 0, view.count * sizeof *sums);
-        it->grads[i] = sums;
-        sums += view.count;
+        TRY(zero_tensor_grad(net->engine, it->tensors[i], &it->grads[i]));
     }
     return ZERO_OK;
 }
 
 static zero_status finish_grad(gpt2_net *net, const unit *it)
 {
-    for (uint32_t i = 0; i < it->count; i++) {
-        zero_view view;
-        TRY(zero_tensor_grad(net->engine, it->tensors[i], &view));
-        if (view.dtype == ZERO_DTYPE_BF16) {
-            net->space->ops->add_bf16(view.data, it->grads[i], view.count);
-        } else if (view.dtype == ZERO_DTYPE_F16) {
-            net->space->ops->add_f16(view.data, it->grads[i], view.count);
-        }
-    }
-    return zero_unit_grad_ready(net->engine, it->index, zero_stream_host());
+    return zero_unit_grad_ready(net->engine, it->index, net->stream);
 }
 
 /* --- passes ----------------------------------------------------------------------------------- */
@@ -232,26 +192,33 @@ static zero_status finish_grad(gpt2_net *net, const unit *it)
 /* Everything below the head. */
 static zero_status run_body(gpt2_net *net, const gpt2_batch *batch, zero_pass pass)
 {
+    const gpt2_backend *backend = net->backend;
     unit embed = unit_of(net, 0);
+    TRY(backend->begin(net->space, batch));
     TRY(acquire(net, &embed, pass));
-    gpt2_embed_forward(net->space, embed.params, batch);
+    TRY(backend->embed_forward(net->space, embed.params));
     TRY(release(net, &embed));
     for (uint32_t layer = 0; layer < net->config.layers; layer++) {
         unit block = unit_of(net, 1 + layer);
         TRY(acquire(net, &block, pass));
-        gpt2_block_forward(net->space, layer, block.params, batch);
+        TRY(backend->block_forward(net->space, layer, block.params));
         TRY(release(net, &block));
     }
     return ZERO_OK;
 }
 
-zero_status gpt2_net_loss(gpt2_net *net, const gpt2_batch *batch, zero_pass pass, double *loss)
+zero_status gpt2_net_forward(gpt2_net *net, const gpt2_batch *batch, zero_pass pass)
 {
     TRY(run_body(net, batch, pass));
     unit head = unit_of(net, 1 + net->config.layers);
     TRY(acquire(net, &head, pass));
-    *loss = gpt2_head_forward(net->space, head.params, batch);
+    TRY(net->backend->head_forward(net->space, head.params, pass == ZERO_PASS_FORWARD));
     return release(net, &head);
+}
+
+zero_status gpt2_net_loss(gpt2_net *net, double *loss)
+{
+    return net->backend->loss(net->space, loss);
 }
 
 zero_status gpt2_net_logits(gpt2_net *net, const gpt2_batch *batch, float *logits)
@@ -259,29 +226,30 @@ zero_status gpt2_net_logits(gpt2_net *net, const gpt2_batch *batch, float *logit
     TRY(run_body(net, batch, ZERO_PASS_EVAL));
     unit head = unit_of(net, 1 + net->config.layers);
     TRY(acquire(net, &head, ZERO_PASS_EVAL));
-    gpt2_head_logits(net->space, head.params, batch, logits);
+    TRY(net->backend->head_logits(net->space, head.params, logits));
     return release(net, &head);
 }
 
-zero_status gpt2_net_backward(gpt2_net *net, const gpt2_batch *batch, float scale)
+zero_status gpt2_net_backward(gpt2_net *net, float scale)
 {
+    const gpt2_backend *backend = net->backend;
     unit head = unit_of(net, 1 + net->config.layers);
     TRY(acquire(net, &head, ZERO_PASS_BACKWARD));
     TRY(acquire_grad(net, &head));
-    gpt2_head_backward(net->space, head.params, head.grads, batch, scale);
+    TRY(backend->head_backward(net->space, head.params, head.grads, scale));
     TRY(finish_grad(net, &head));
     TRY(release(net, &head));
     for (uint32_t layer = net->config.layers; layer-- > 0;) {
         unit block = unit_of(net, 1 + layer);
         TRY(acquire(net, &block, ZERO_PASS_BACKWARD));
         TRY(acquire_grad(net, &block));
-        gpt2_block_backward(net->space, layer, block.params, block.grads, batch);
+        TRY(backend->block_backward(net->space, layer, block.params, block.grads));
         TRY(finish_grad(net, &block));
         TRY(release(net, &block));
     }
     /* The embedding's gradient needs none of its parameters: nothing to gather. */
     unit embed = unit_of(net, 0);
     TRY(acquire_grad(net, &embed));
-    gpt2_embed_backward(net->space, embed.grads, batch);
+    TRY(backend->embed_backward(net->space, embed.grads));
     return finish_grad(net, &embed);
 }

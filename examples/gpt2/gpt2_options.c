@@ -16,7 +16,9 @@ typedef enum kind {
     KIND_BYTES, /* uint64_t with an optional K, M or G */
     KIND_REAL,  /* double in [low, high] */
     KIND_STAGE,
-    KIND_DTYPE /* low: bits of the allowed types */
+    KIND_DEVICE,
+    KIND_PRESET, /* a text, and the sizes it stands for */
+    KIND_DTYPE   /* low: bits of the allowed types */
 } kind;
 
 typedef struct option {
@@ -39,6 +41,7 @@ static const option table[] = {
     {"--val", KIND_TEXT, AT(val), 0, 0, "FILE: validation data (else the last tenth of --data)"},
     {"--vocab", KIND_COUNT, AT(vocab), 1, 65536, "N: tokens (else 256 for text, 50257 for .bin)"},
     {"--ranks", KIND_COUNT, AT(ranks), 1, 256, "N: ranks as threads of this process (4)"},
+    {"--device", KIND_DEVICE, AT(device), 0, 0, "cpu|cuda: where ranks compute, one GPU a rank"},
     {"--stage", KIND_STAGE, AT(stage), 0, 3, "0..3: what is split over the ranks"},
     {"--shard-group", KIND_COUNT, AT(shard_group), 1, 65536,
      "N: ranks that parameters are split over"},
@@ -49,11 +52,14 @@ static const option table[] = {
     {"--moments", KIND_DTYPE, AT(moments), F32 | BF16, 0, "f32|bf16: AdamW's moments"},
     {"--budget", KIND_BYTES, AT(budget), 0, 0, "BYTES[K|M|G]: refuse to use more a rank"},
     {"--threads", KIND_COUNT, AT(threads), 1, 256, "N: threads a rank (cores / ranks)"},
+    {"--preset", KIND_PRESET, AT(preset), 0, 0,
+     "gpt2-124m|gpt2-355m|gpt2-774m|gpt2-1558m: layers, heads, width, seq"},
     {"--layers", KIND_COUNT, AT(layers), 1, 1000, "N: blocks"},
     {"--heads", KIND_COUNT, AT(heads), 1, 1024, "N: attention heads; divides --width"},
     {"--width", KIND_COUNT, AT(width), 1, 65536, "N: of the residual stream"},
     {"--seq", KIND_COUNT, AT(seq), 1, 65536, "N: tokens of a sample"},
     {"--recompute", KIND_FLAG, AT(recompute), 0, 0, "keep block inputs only; backward recomputes"},
+    {"--tf32", KIND_FLAG, AT(tf32), 0, 0, "CUDA: f32 products may round their factors to TF32"},
     {"--batch", KIND_COUNT, AT(batch), 1, 1 << 20, "N: samples a step, over all ranks"},
     {"--micro-steps", KIND_COUNT, AT(micro_steps), 1, 1 << 16, "N: parts a step is done in"},
     {"--steps", KIND_COUNT, AT(steps), 1, 1e9, "N: optimizer steps"},
@@ -75,6 +81,8 @@ static const option table[] = {
     {"--prompt", KIND_TEXT, AT(prompt), 0, 0, "TEXT: what the sample goes on from"},
     {"--csv", KIND_TEXT, AT(csv), 0, 0, "FILE: one line a step"},
     {"--json", KIND_TEXT, AT(json), 0, 0, "FILE: settings, steps and memory"},
+    {"--peak-tflops", KIND_REAL, AT(peak_tflops), 0, 1e6,
+     "X: of one GPU at --dtype, from its data sheet; prints MFU"},
     {"--losses-exact", KIND_FLAG, AT(losses_exact), 0, 0, "print losses and norms as hex floats"},
     {"--plan", KIND_FLAG, AT(plan), 0, 0, "print the memory plan of a rank and exit"},
     {"--memory", KIND_FLAG, AT(memory), 0, 0, "print planned and measured bytes at the end"},
@@ -93,6 +101,7 @@ static gpt2_options defaults(void)
     memset(&options, 0, sizeof options);
     options.prompt = "\n";
     options.stage = ZERO_STAGE_3;
+    options.device = ZERO_DEVICE_CPU;
     options.dtype = ZERO_DTYPE_BF16;
     options.layers = 4;
     options.heads = 4;
@@ -193,6 +202,45 @@ static bool set_stage(void *field, const option *row, const char *text, gpt2_err
     return true;
 }
 
+static bool set_device(void *field, const option *row, const char *text, gpt2_error *error)
+{
+    const bool cuda = strcmp(text, "cuda") == 0;
+    if (!cuda && strcmp(text, "cpu") != 0) {
+        return gpt2_fail(error, "%s %s: give cpu or cuda", row->name, text);
+    }
+    const zero_device device = cuda ? ZERO_DEVICE_CUDA : ZERO_DEVICE_CPU;
+    memcpy(field, &device, sizeof device);
+    return true;
+}
+
+/* The sizes of the public GPT-2 checkpoints; options after --preset change them. */
+static bool set_preset(gpt2_options *options, const option *row, const char *text,
+                       gpt2_error *error)
+{
+    static const struct {
+        const char *name;
+        uint32_t layers;
+        uint32_t heads;
+        uint32_t width;
+    } presets[] = {
+        {"gpt2-124m", 12, 12, 768},
+        {"gpt2-355m", 24, 16, 1024},
+        {"gpt2-774m", 36, 20, 1280},
+        {"gpt2-1558m", 48, 25, 1600},
+    };
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        if (strcmp(text, presets[i].name) == 0) {
+            options->preset = presets[i].name;
+            options->layers = presets[i].layers;
+            options->heads = presets[i].heads;
+            options->width = presets[i].width;
+            options->seq = 1024;
+            return true;
+        }
+    }
+    return gpt2_fail(error, "%s %s: give one of %s", row->name, text, row->help);
+}
+
 static bool set_dtype(void *field, const option *row, const char *text, gpt2_error *error)
 {
     char allowed[64] = "";
@@ -229,6 +277,10 @@ static bool set_value(gpt2_options *options, const option *row, const char *text
         return set_real(field, row, text, error);
     case KIND_STAGE:
         return set_stage(field, row, text, error);
+    case KIND_DEVICE:
+        return set_device(field, row, text, error);
+    case KIND_PRESET:
+        return set_preset(options, row, text, error);
     case KIND_DTYPE:
         return set_dtype(field, row, text, error);
     case KIND_FLAG:
@@ -241,6 +293,27 @@ static bool set_value(gpt2_options *options, const option *row, const char *text
 
 /* --- checks ----------------------------------------------------------------------------------- */
 
+/* What the GPU's kernels and products take. */
+static bool check_cuda(const gpt2_options *o, gpt2_error *error)
+{
+    const uint32_t depth = o->width / o->heads;
+    const zero_dtype grads = o->grad_dtype == ZERO_DTYPE_DEFAULT ? o->dtype : o->grad_dtype;
+    if (o->dtype == ZERO_DTYPE_F16) {
+        return gpt2_fail(error, "--dtype f16 is not for --device cuda; use bf16 or f32");
+    }
+    if (grads != ZERO_DTYPE_F32 && grads != o->dtype) {
+        return gpt2_fail(error, "--grad-dtype %s with --dtype %s is not for --device cuda; use f32",
+                         zero_dtype_name(grads), zero_dtype_name(o->dtype));
+    }
+    if (depth % 8 != 0 || depth > 128) {
+        return gpt2_fail(error,
+                         "--width %u / --heads %u is %u; --device cuda needs a multiple of 8, at "
+                         "most 128",
+                         o->width, o->heads, depth);
+    }
+    return true;
+}
+
 static bool check(const gpt2_options *options, gpt2_error *error)
 {
     const gpt2_options *o = options;
@@ -250,6 +323,9 @@ static bool check(const gpt2_options *options, gpt2_error *error)
     if (o->width % o->heads != 0) {
         return gpt2_fail(error, "--heads %u does not divide --width %u; choose a divisor", o->heads,
                          o->width);
+    }
+    if (o->device == ZERO_DEVICE_CUDA && !check_cuda(o, error)) {
+        return false;
     }
     if (o->batch % o->micro_steps != 0) {
         return gpt2_fail(error, "--micro-steps %u does not divide --batch %u; choose a divisor",
@@ -345,6 +421,7 @@ static void print_value(const gpt2_options *options, const option *row, FILE *fi
     const void *field = field_of(options, row);
     const char *quote = json ? "\"" : "";
     switch (row->kind) {
+    case KIND_PRESET:
     case KIND_TEXT: {
         const char *text = NULL;
         memcpy(&text, field, sizeof text);
@@ -374,6 +451,12 @@ static void print_value(const gpt2_options *options, const option *row, FILE *fi
         (void)fprintf(file, "%d", (int)stage - (int)ZERO_STAGE_0);
         break;
     }
+    case KIND_DEVICE: {
+        zero_device device = ZERO_DEVICE_DEFAULT;
+        memcpy(&device, field, sizeof device);
+        (void)fprintf(file, "%s%s%s", quote, device == ZERO_DEVICE_CUDA ? "cuda" : "cpu", quote);
+        break;
+    }
     case KIND_DTYPE: {
         zero_dtype dtype = ZERO_DTYPE_DEFAULT;
         memcpy(&dtype, field, sizeof dtype);
@@ -400,10 +483,11 @@ void gpt2_options_usage(FILE *file)
         const option *row = &table[r];
         const bool derived = row->at == AT(ranks) || row->at == AT(vocab) ||
                              row->at == AT(threads) || row->at == AT(shard_group) ||
-                             row->at == AT(warmup) || row->at == AT(min_lr);
+                             row->at == AT(warmup) || row->at == AT(min_lr) ||
+                             row->at == AT(peak_tflops);
         const bool shows = row->kind == KIND_REAL || row->kind == KIND_STAGE ||
-                           row->kind == KIND_SEED || row->kind == KIND_COUNT ||
-                           row->at == AT(dtype);
+                           row->kind == KIND_DEVICE || row->kind == KIND_SEED ||
+                           row->kind == KIND_COUNT || row->at == AT(dtype);
         (void)fprintf(file, "  %-15s %s", row->name, row->help);
         if (shows && !derived) {
             (void)fputs(" [", file);

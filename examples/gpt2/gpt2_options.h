@@ -12,9 +12,11 @@ typedef struct gpt2_options {
     const char *csv;
     const char *json;
     const char *prompt;
+    const char *preset;
     uint32_t vocab; /* 0: by kind of file */
     uint32_t ranks; /* 0: not given */
     zero_stage stage;
+    zero_device device;
     uint32_t shard_group;
     zero_dtype dtype;
     zero_dtype grad_dtype;
@@ -28,6 +30,8 @@ typedef struct gpt2_options {
     uint32_t width;
     uint32_t seq;
     uint32_t recompute;
+    uint32_t tf32;
+    double peak_tflops; /* of one GPU; 0: not given */
     uint32_t batch;
     uint32_t micro_steps;
     uint32_t steps;

@@ -8,7 +8,6 @@
 #include "gpt2_net.h"
 #include "gpt2_sample.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -30,6 +29,7 @@ typedef struct gpt2_job {
     gpt2_data data;
     double bigram;
     uint32_t threads;
+    const gpt2_backend *backend;
     pthread_mutex_t lock; /* guards error */
     gpt2_error error;     /* the first failure that was not the library's */
 } gpt2_job;
@@ -75,6 +75,7 @@ static zero_engine_options engine_options(const gpt2_job *job)
     options.device_budget_bytes = o->budget;
     options.seed = o->seed;
     options.threads = job->threads;
+    options.device = o->device;
     return options;
 }
 
@@ -122,10 +123,11 @@ static zero_status micro_step(trainer *self, uint32_t step, uint32_t micro, doub
     const gpt2_batch batch = training_batch(self, step, micro);
     zero_engine *engine = self->net.engine;
     TRY(zero_micro_begin(engine, micro + 1 == self->job->options.micro_steps));
-    TRY(gpt2_net_loss(&self->net, &batch, ZERO_PASS_FORWARD, loss));
+    TRY(gpt2_net_forward(&self->net, &batch, ZERO_PASS_FORWARD));
     TRY(zero_loss_scale(engine, scale));
-    TRY(gpt2_net_backward(&self->net, &batch, *scale));
-    return zero_micro_end(engine);
+    TRY(gpt2_net_backward(&self->net, *scale));
+    TRY(zero_micro_end(engine));
+    return gpt2_net_loss(&self->net, loss);
 }
 
 static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
@@ -146,7 +148,7 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
     params.adamw.beta2 = (float)o->beta2;
     params.adamw.weight_decay = (float)o->weight_decay;
     params.max_norm = (float)o->clip;
-    TRY(zero_step(self->net.engine, &params, zero_stream_host()));
+    TRY(zero_step(self->net.engine, &params, self->net.stream));
     TRY(mean_over_ranks(self, own, &row->loss));
     zero_step_result result;
     TRY(zero_step_wait(self->net.engine, &result));
@@ -175,7 +177,8 @@ static zero_status validate(trainer *self, double *loss)
         }
         const gpt2_batch batch = {self->tokens, self->targets, self->samples, o->seq};
         double part = 0;
-        TRY(gpt2_net_loss(&self->net, &batch, ZERO_PASS_EVAL, &part));
+        TRY(gpt2_net_forward(&self->net, &batch, ZERO_PASS_EVAL));
+        TRY(gpt2_net_loss(&self->net, &part));
         own += part / o->val_batches;
     }
     return mean_over_ranks(self, own, loss);
@@ -208,7 +211,7 @@ static zero_status start_log(trainer *self)
         .local_ranks = zero_world_local_size(self->world),
         .threads = job->threads,
         .backend = zero_world_backend(self->world),
-        .isa = self->net.space->ops->isa,
+        .isa = job->backend->machine(self->net.space),
         .train_tokens = job->data.train.count,
         .val_tokens = job->data.validation.count,
         .bigram = job->bigram,
@@ -218,6 +221,9 @@ static zero_status start_log(trainer *self)
         gpt2_tensor_describe(&job->config, i, &tensor);
         facts.parameters += tensor.shape[0] * (tensor.dims == 2 ? tensor.shape[1] : 1);
     }
+    const uint32_t local_ranks = facts.local_ranks;
+    const uint32_t devices = job->backend->devices();
+    facts.gpus = self->ranks / local_ranks * (devices < local_ranks ? devices : local_ranks);
     gpt2_error error = {""};
     if (!gpt2_log_open(self->log, &job->options, &facts, &error)) {
         return own_failure(self->job, &error, ZERO_IO);
@@ -229,22 +235,21 @@ static zero_status create_trainer(trainer *self)
 {
     gpt2_job *job = self->job;
     const gpt2_options *o = &job->options;
-    gpt2_error error = {""};
     const gpt2_net_setup setup = {.config = job->config,
                                   .options = engine_options(job),
+                                  .backend = job->backend,
                                   .dtype = o->dtype,
                                   .samples = self->samples,
                                   .recompute = o->recompute != 0,
+                                  .tf32 = o->tf32 != 0,
                                   .seed = o->seed};
-    const zero_status status = gpt2_net_create(&self->net, self->world, &setup, &error);
-    if (status != ZERO_OK) {
-        return own_failure(job, &error, status);
-    }
+    TRY(gpt2_net_create(&self->net, self->world, &setup));
     const size_t tokens = (size_t)self->samples * o->seq;
     self->tokens = malloc(tokens * sizeof *self->tokens);
     self->targets = malloc(tokens * sizeof *self->targets);
     self->gathered = malloc(self->ranks * sizeof *self->gathered);
     if (self->tokens == NULL || self->targets == NULL || self->gathered == NULL) {
+        gpt2_error error = {""};
         (void)gpt2_fail(&error, "no memory for a batch of %zu tokens", tokens);
         return own_failure(job, &error, ZERO_OUT_OF_MEMORY);
     }
@@ -302,6 +307,9 @@ static zero_status run_rank(zero_world *world, void *user)
     if (status == ZERO_OK) {
         status = finish(&self);
     }
+    if (status != ZERO_OK) {
+        status = own_failure(job, &self.net.error, status);
+    }
     gpt2_error error = {""};
     if (!gpt2_log_close(&log, &error) && status == ZERO_OK) {
         status = own_failure(job, &error, ZERO_IO);
@@ -336,7 +344,7 @@ static void share_cores(gpt2_job *job, uint32_t local_ranks)
         const long share = cores / (long)local_ranks;
         job->threads = share < 1 ? 1 : share > 256 ? 256 : (uint32_t)share;
     }
-    openblas_set_num_threads((int)job->threads);
+    job->backend->use_threads(job->threads);
 }
 
 static int print_plan(gpt2_job *job, uint32_t ranks)
@@ -419,6 +427,11 @@ int main(int argc, char **argv)
     if (o->help != 0) {
         gpt2_options_usage(stdout);
         return 0;
+    }
+    job.backend = o->device == ZERO_DEVICE_CUDA ? gpt2_cuda_backend(&job.error)
+                                                : gpt2_cpu_backend(&job.error);
+    if (job.backend == NULL) {
+        return complain(job.error.text);
     }
     uint32_t vocab = o->vocab != 0 ? o->vocab : 256;
     if (o->data != NULL) {

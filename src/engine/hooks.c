@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "core/error.h"
+#include "core/trace.h"
 #include "engine/engine_internal.h"
 
 static const char *unit_name(const zero_engine *engine, uint32_t unit)
@@ -23,6 +24,19 @@ static const char *pass_name(zero_pass pass)
         return "eval";
     }
     return "unknown";
+}
+
+/* For a span: any number may be asked for. */
+static const char *span_name(const zero_engine *engine, uint32_t unit)
+{
+    return unit < engine->layout->unit_count ? unit_name(engine, unit) : "no such unit";
+}
+
+/* What every hook ends with: its span, and what came of it. */
+static zero_status leave(zero_engine *engine, zero_status status)
+{
+    zi_span_end();
+    return zi_engine_finish(engine, status);
 }
 
 static zero_status wrap(zero_engine *engine, zero_stream stream, zi_stream **out)
@@ -59,7 +73,8 @@ static zero_status micro_begin(zero_engine *engine, int32_t last)
 zero_status zero_micro_begin(zero_engine *engine, int32_t last)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, micro_begin(engine, last));
+    zi_span_begin(ZI_SPAN_MICRO_BEGIN, last == 1 ? "last" : "not last");
+    return leave(engine, micro_begin(engine, last));
 }
 
 static zero_status micro_end(zero_engine *engine)
@@ -86,7 +101,8 @@ static zero_status micro_end(zero_engine *engine)
 zero_status zero_micro_end(zero_engine *engine)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, micro_end(engine));
+    zi_span_begin(ZI_SPAN_MICRO_END, "");
+    return leave(engine, micro_end(engine));
 }
 
 static zero_status check_pass(const zero_engine *engine, uint32_t unit, zero_pass pass)
@@ -139,7 +155,8 @@ zero_status zero_unit_acquire(zero_engine *engine, uint32_t unit, zero_pass pass
                               zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, acquire(engine, unit, pass, stream));
+    zi_span_begin(ZI_SPAN_ACQUIRE, span_name(engine, unit));
+    return leave(engine, acquire(engine, unit, pass, stream));
 }
 
 static zero_status release(zero_engine *engine, uint32_t unit, zero_stream stream)
@@ -159,7 +176,8 @@ static zero_status release(zero_engine *engine, uint32_t unit, zero_stream strea
 zero_status zero_unit_release(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, release(engine, unit, stream));
+    zi_span_begin(ZI_SPAN_RELEASE, span_name(engine, unit));
+    return leave(engine, release(engine, unit, stream));
 }
 
 static zero_status check_view(const zero_engine *engine, uint32_t tensor, const zero_view *view)
@@ -200,7 +218,8 @@ static zero_status grad_acquire(zero_engine *engine, uint32_t unit, zero_stream 
 zero_status zero_unit_grad_acquire(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, grad_acquire(engine, unit, stream));
+    zi_span_begin(ZI_SPAN_GRAD_ACQUIRE, span_name(engine, unit));
+    return leave(engine, grad_acquire(engine, unit, stream));
 }
 
 zero_status zero_tensor_grad(zero_engine *engine, uint32_t tensor, zero_view *view)
@@ -234,5 +253,6 @@ static zero_status grad_ready(zero_engine *engine, uint32_t unit, zero_stream st
 zero_status zero_unit_grad_ready(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, grad_ready(engine, unit, stream));
+    zi_span_begin(ZI_SPAN_GRAD_READY, span_name(engine, unit));
+    return leave(engine, grad_ready(engine, unit, stream));
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/trace.h"
 #include "engine/engine_internal.h"
 
 /* Take the caller's struct, older or newer; as options.c does. */
@@ -190,7 +191,10 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
 zero_status zero_step(zero_engine *engine, const zero_step_params *params, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, take_step(engine, params, stream));
+    zi_span_begin(ZI_SPAN_STEP, "");
+    const zero_status status = take_step(engine, params, stream);
+    zi_span_end();
+    return zi_engine_finish(engine, status);
 }
 
 zero_status zero_step_wait(zero_engine *engine, zero_step_result *result)

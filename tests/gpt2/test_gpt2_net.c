@@ -49,11 +49,12 @@ static zero_status one_step(gpt2_net *net, const gpt2_batch *batch, double *loss
     params.adamw = (zero_adamw){1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f};
     params.max_norm = 1;
     CHECK_OK(zero_micro_begin(net->engine, 1));
-    CHECK_OK(gpt2_net_loss(net, batch, ZERO_PASS_FORWARD, loss));
+    CHECK_OK(gpt2_net_forward(net, batch, ZERO_PASS_FORWARD));
     CHECK_OK(zero_loss_scale(net->engine, &scale));
-    CHECK_OK(gpt2_net_backward(net, batch, scale));
+    CHECK_OK(gpt2_net_backward(net, scale));
     CHECK_OK(zero_micro_end(net->engine));
-    CHECK_OK(zero_step(net->engine, &params, zero_stream_host()));
+    CHECK_OK(gpt2_net_loss(net, loss));
+    CHECK_OK(zero_step(net->engine, &params, net->stream));
     CHECK_OK(zero_step_wait(net->engine, &result));
     CHECK_EQ(result.skipped, 0);
     *norm = result.norm;
@@ -74,11 +75,10 @@ static zero_status train_rank(zero_world *world, void *user)
     setup.options.stage = past->plan.stage;
     setup.options.shard_group = past->plan.shard_group;
     setup.options.grad_dtype = past->plan.grad_dtype;
-    gpt2_error error = {""};
     gpt2_net net;
     gpt2_case tokens;
     case_create(&tokens, &shape, SAMPLES, true);
-    CHECK_OK(gpt2_net_create(&net, world, &setup, &error));
+    CHECK_OK(gpt2_net_create(&net, world, &setup));
     CHECK_OK(zero_engine_fill(net.engine, formula, NULL));
     for (uint32_t step = 0; step < STEPS; step++) {
         const gpt2_batch batch = rank_batch(&tokens, step, rank, ranks);

@@ -424,6 +424,8 @@ TEST(the_plan_and_the_help_need_no_training)
     run_well("--plan --ranks 2");
     (void)after(output, "param slots");
     CHECK(strstr(output, "loss") == NULL);
+    run_well("--plan --ranks 2 --preset gpt2-124m --layers 1 --seq 32");
+    (void)after(output, "3 units, 16 tensors, 7310592 elements, 2 ranks");
     run_well("--help");
     (void)after(output, "--losses-exact");
     end();
@@ -459,6 +461,23 @@ TEST(wrong_options_are_refused)
     check_refused("--ranks 3", "--batch 8 is no multiple of 3 ranks x 1 micro-steps; 9 would be");
     check_refused("--ranks 257", "--ranks 257: give a whole number in [1, 256]");
     check_refused("--ranks 4 --shard-group 3", "--shard-group 3 does not divide 4 ranks");
+    check_refused("--preset gpt3", "--preset gpt3: give one of gpt2-124m");
+    end();
+}
+
+/* What the GPU's kernels cannot do is refused on any machine; the GPU itself only where it lacks.
+ */
+TEST(a_gpu_is_refused_where_it_cannot_serve)
+{
+    begin();
+    check_refused("--device gpu", "--device gpu: give cpu or cuda");
+    check_refused("--device cuda --dtype f16", "--dtype f16 is not for --device cuda");
+    check_refused("--device cuda --dtype f32 --grad-dtype bf16", "--grad-dtype bf16 with --dtype");
+    check_refused("--device cuda --heads 8", "--width 32 / --heads 8 is 4; --device cuda needs");
+    if (run("--device cuda --ranks 2 --steps 1") != 0) {
+        CHECK(strncmp(output, "gpt2_train: --device cuda: ", 27) == 0);
+        CHECK(strchr(output, '\n') == output + strlen(output) - 1);
+    }
     end();
 }
 

@@ -16,6 +16,7 @@
 #include "core/fault.h"
 #include "core/memory.h"
 #include "core/sizes.h"
+#include "core/trace.h"
 #include "device/cuda/cuda_device.h"
 
 #define NS_PER_MS UINT64_C(1000000)
@@ -153,7 +154,10 @@ static zero_status run(void *argument)
     const batch_argument *task = argument;
     zi_nccl_group *group = task->group;
     ZI_TRY(zi_nccl_check(group));
-    if (run_batch(task) == ZERO_OK) {
+    zi_span_begin(ZI_SPAN_COLLECTIVE, group->base.name);
+    const zero_status status = run_batch(task);
+    zi_span_end();
+    if (status == ZERO_OK) {
         return ZERO_OK;
     }
     /* When the watcher was faster, its error is the one that all are told. */

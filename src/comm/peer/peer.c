@@ -15,6 +15,7 @@
 #include "core/hash.h"
 #include "core/memory.h"
 #include "core/sizes.h"
+#include "core/trace.h"
 
 /* Looks at the generation before sleeping; about as long as a futex call takes. With more members
  * than cores the one waited for needs this core. */
@@ -195,9 +196,8 @@ static void give_up(zi_peer_group *group, bool own_fault)
     }
 }
 
-static zero_status run(void *argument)
+static zero_status run_batch(const batch_argument *task)
 {
-    const batch_argument *task = argument;
     zi_peer_group *group = task->group;
     if (group->first_error.status != ZERO_OK) {
         return zi_error_adopt(&group->first_error);
@@ -222,6 +222,15 @@ static zero_status run(void *argument)
         return zi_error_adopt(&group->first_error);
     }
     return ZERO_OK;
+}
+
+static zero_status run(void *argument)
+{
+    const batch_argument *task = argument;
+    zi_span_begin(ZI_SPAN_COLLECTIVE, task->group->base.name);
+    const zero_status status = run_batch(task);
+    zi_span_end();
+    return status;
 }
 
 static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,

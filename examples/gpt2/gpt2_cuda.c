@@ -1,0 +1,611 @@
+/* CUDA's table: the units as gpt2_model.c has them, on a GPU.
+ *
+ * Activations have the parameters' type, sums are in fp32. Everything goes to the space's one
+ * stream, in order; only `loss`, `head_logits` and the reuse of a batch's memory wait for it. A
+ * product adds straight into the engine's gradient, in fp32 and rounded once. */
+#include "gpt2_cuda_kernels.h"
+#include "gpt2_cuda_space.h"
+#include "zero/cuda.h"
+
+#include <string.h>
+
+#define TRY(call)                        \
+    do {                                 \
+        const zero_status try_ = (call); \
+        if (try_ != ZERO_OK) {           \
+            return try_;                 \
+        }                                \
+    } while (0)
+
+typedef gpt2_cuda_space space_type;
+
+/* --- the table's outside ---------------------------------------------------------------------- */
+
+static zero_status prepare(uint32_t local_rank, gpt2_error *error)
+{
+    int count = 0;
+    cudaError_t code = cudaGetDeviceCount(&count);
+    if (code != cudaSuccess || count == 0) {
+        (void)gpt2_fail(error,
+                        "--device cuda: no NVIDIA GPU can be used here: %s; use --device cpu",
+                        code != cudaSuccess ? cudaGetErrorString(code) : "none found");
+        return ZERO_DEVICE;
+    }
+    const int device = (int)(local_rank % (uint32_t)count);
+    code = cudaSetDevice(device);
+    if (code != cudaSuccess) {
+        (void)gpt2_fail(error, "--device cuda: GPU %d cannot be used: %s", device,
+                        cudaGetErrorString(code));
+        return ZERO_DEVICE;
+    }
+    return ZERO_OK;
+}
+
+static uint32_t devices(void)
+{
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count > 0 ? (uint32_t)count : 0;
+}
+
+static void use_threads(uint32_t threads)
+{
+    (void)threads;
+}
+
+static zero_status create(const gpt2_backend_setup *setup, void **space)
+{
+    space_type *made = NULL;
+    TRY(gpt2_cuda_space_create(setup, &made));
+    *space = made;
+    return ZERO_OK;
+}
+
+static void destroy(void *space)
+{
+    gpt2_cuda_space_destroy(space);
+}
+
+static uint64_t bytes(const void *space)
+{
+    return ((const space_type *)space)->bytes + ((const space_type *)space)->host_bytes;
+}
+
+static const char *machine(const void *space)
+{
+    return ((const space_type *)space)->machine;
+}
+
+static zero_stream stream(const void *space)
+{
+    return zero_stream_cuda(((const space_type *)space)->stream);
+}
+
+static zero_status begin(void *space, const gpt2_batch *batch)
+{
+    return gpt2_cuda_space_begin(space, batch);
+}
+
+/* --- parts ------------------------------------------------------------------------------------ */
+
+/* The kernels read and write 16 bytes at a time. */
+static zero_status check_views(space_type *self, const zero_view *views, uint32_t count,
+                               zero_dtype dtype)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (views[i].dtype != dtype || (uintptr_t)views[i].data % 16 != 0) {
+            (void)gpt2_fail(self->error,
+                            "tensor %u of a unit is %s at %p, not %s at a multiple "
+                            "of 16",
+                            i, zero_dtype_name(views[i].dtype), views[i].data,
+                            zero_dtype_name(dtype));
+            return ZERO_UNSUPPORTED;
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status multiply(space_type *self, const gpt2_product_job *job)
+{
+    return gpt2_product(&self->products, self->stream, job, self->error) ? ZERO_OK : ZERO_DEVICE;
+}
+
+/* A linear layer's sizes: y (tokens x out) = x (tokens x in) W (in x out) + b. */
+typedef struct linear {
+    uint64_t tokens;
+    uint64_t in;
+    uint64_t out;
+} linear;
+
+/* y = x W + b, and + added where that is not NULL. */
+static zero_status linear_forward(space_type *self, linear sizes, void *y, const void *x,
+                                  const zero_view *weight_and_bias, const void *added)
+{
+    const gpt2_product_job job = {.rows = sizes.tokens,
+                                  .columns = sizes.out,
+                                  .inner = sizes.in,
+                                  .dtype = self->dtype,
+                                  .left = {x, sizes.in, false},
+                                  .right = {weight_and_bias[0].data, sizes.out, false},
+                                  .out_dtype = self->dtype,
+                                  .out_stride = sizes.out,
+                                  .out = y,
+                                  .added = added,
+                                  .bias = weight_and_bias[1].data,
+                                  .alpha = 1,
+                                  .beta = added != NULL ? 1.0f : 0.0f};
+    return multiply(self, &job);
+}
+
+/* dx = dy W' */
+static zero_status linear_input_grad(space_type *self, linear sizes, void *dx, const void *dy,
+                                     const zero_view *weight)
+{
+    const gpt2_product_job job = {.rows = sizes.tokens,
+                                  .columns = sizes.in,
+                                  .inner = sizes.out,
+                                  .dtype = self->dtype,
+                                  .left = {dy, sizes.out, false},
+                                  .right = {weight->data, sizes.out, true},
+                                  .out_dtype = self->dtype,
+                                  .out_stride = sizes.in,
+                                  .out = dx,
+                                  .alpha = 1};
+    return multiply(self, &job);
+}
+
+/* dW += x' dy, db += sums of dy. */
+static zero_status linear_grads(space_type *self, linear sizes, const void *x, const void *dy,
+                                const zero_view *grads)
+{
+    const gpt2_product_job job = {.rows = sizes.in,
+                                  .columns = sizes.out,
+                                  .inner = sizes.tokens,
+                                  .dtype = self->dtype,
+                                  .left = {x, sizes.in, true},
+                                  .right = {dy, sizes.out, false},
+                                  .out_dtype = grads[0].dtype,
+                                  .out_stride = sizes.out,
+                                  .out = grads[0].data,
+                                  .added = grads[0].data,
+                                  .alpha = 1,
+                                  .beta = 1};
+    const gpt2_sums_job sums = {.dtype = self->dtype,
+                                .grad_dtype = grads[1].dtype,
+                                .rows = (uint32_t)sizes.tokens,
+                                .width = (uint32_t)sizes.out,
+                                .dy = dy,
+                                .partials = self->partials,
+                                .sums = grads[1].data};
+    TRY(multiply(self, &job));
+    return gpt2_cuda_check(self, gpt2_launch_sums(self->stream, &sums), "sums of a bias");
+}
+
+/* Parameters are weight, bias. */
+static zero_status norm_forward(space_type *self, gpt2_norm_job norm, const zero_view *params)
+{
+    norm.dtype = self->dtype;
+    norm.width = self->config.width;
+    norm.weight = params[0].data;
+    norm.bias = params[1].data;
+    return gpt2_cuda_check(self, gpt2_launch_norm(self->stream, &norm), "normalisation");
+}
+
+/* self->grad += what comes through the norm from norm.dy; gradients of weight and bias. */
+static zero_status norm_backward(space_type *self, gpt2_norm_job norm, const zero_view *params,
+                                 const zero_view *grads)
+{
+    norm.dtype = self->dtype;
+    norm.width = self->config.width;
+    norm.weight = params[0].data;
+    norm.dx = self->grad;
+    const gpt2_sums_job sums = {.dtype = self->dtype,
+                                .grad_dtype = grads[0].dtype,
+                                .rows = norm.rows,
+                                .width = norm.width,
+                                .dy = norm.dy,
+                                .x = norm.x,
+                                .mean = norm.mean,
+                                .rstd = norm.rstd,
+                                .partials = self->partials,
+                                .sums = grads[1].data,
+                                .products = grads[0].data};
+    TRY(gpt2_cuda_check(self, gpt2_launch_norm_grad(self->stream, &norm), "normalisation"));
+    return gpt2_cuda_check(self, gpt2_launch_sums(self->stream, &sums), "sums of a norm");
+}
+
+/* --- embedding -------------------------------------------------------------------------------- */
+
+static void *residual_of(const space_type *self, uint32_t layer)
+{
+    const size_t rows = (size_t)self->tokens_max * self->config.width;
+    return (unsigned char *)self->residual + layer * rows * zero_dtype_bytes(self->dtype);
+}
+
+static zero_status embed_forward(void *space, const zero_view *params)
+{
+    space_type *self = space;
+    TRY(check_views(self, params, GPT2_EMBED_TENSORS, self->dtype));
+    const gpt2_embed_job job = {.dtype = self->dtype,
+                                .rows = self->rows,
+                                .positions = self->positions,
+                                .width = self->config.width,
+                                .wte = params[GPT2_WTE].data,
+                                .wpe = params[GPT2_WPE].data,
+                                .tokens = self->batch.tokens,
+                                .out = residual_of(self, 0)};
+    return gpt2_cuda_check(self, gpt2_launch_embed(self->stream, &job), "embedding");
+}
+
+static zero_status embed_backward(void *space, const zero_view *grads)
+{
+    space_type *self = space;
+    TRY(check_views(self, grads, GPT2_EMBED_TENSORS, self->grad_dtype));
+    const gpt2_embed_grad_job job = {.dtype = self->dtype,
+                                     .grad_dtype = self->grad_dtype,
+                                     .samples = self->samples,
+                                     .positions = self->positions,
+                                     .width = self->config.width,
+                                     .segments = self->segments,
+                                     .order = self->batch.order,
+                                     .starts = self->batch.starts,
+                                     .ids = self->batch.ids,
+                                     .grad = self->grad,
+                                     .dwte = grads[GPT2_WTE].data,
+                                     .dwpe = grads[GPT2_WPE].data};
+    return gpt2_cuda_check(self, gpt2_launch_embed_grad(self->stream, &job),
+                           "gradient of the embedding");
+}
+
+/* --- block ------------------------------------------------------------------------------------ */
+
+static const gpt2_cuda_saved *saved_of(const space_type *self, uint32_t layer)
+{
+    return &self->saved[self->recompute ? 0 : layer];
+}
+
+static gpt2_norm_job norm1_of(const space_type *self, uint32_t layer)
+{
+    const gpt2_cuda_saved *saved = saved_of(self, layer);
+    return (gpt2_norm_job){.rows = self->rows,
+                           .x = residual_of(self, layer),
+                           .y = saved->norm1,
+                           .mean = saved->mean1,
+                           .rstd = saved->rstd1};
+}
+
+static gpt2_norm_job norm2_of(const space_type *self, uint32_t layer)
+{
+    const gpt2_cuda_saved *saved = saved_of(self, layer);
+    return (gpt2_norm_job){.rows = self->rows,
+                           .x = saved->middle,
+                           .y = saved->norm2,
+                           .mean = saved->mean2,
+                           .rstd = saved->rstd2};
+}
+
+static gpt2_attention_job attention_of(const space_type *self, const gpt2_cuda_saved *saved)
+{
+    return (gpt2_attention_job){.dtype = self->dtype,
+                                .samples = self->samples,
+                                .positions = self->positions,
+                                .heads = self->config.heads,
+                                .depth = self->config.width / self->config.heads,
+                                .qkv = saved->qkv,
+                                .mixed = saved->mixed,
+                                .log_sums = saved->log_sums,
+                                .dmixed = self->narrow,
+                                .dqkv = self->wide,
+                                .deltas = self->deltas};
+}
+
+/* Everything of a block but its last product. */
+static zero_status block_inside(space_type *self, uint32_t layer, const zero_view *params)
+{
+    const gpt2_cuda_saved *saved = saved_of(self, layer);
+    const uint64_t tokens = self->rows;
+    const uint64_t width = self->config.width;
+    const gpt2_attention_job attention = attention_of(self, saved);
+    TRY(norm_forward(self, norm1_of(self, layer), &params[GPT2_LN1_W]));
+    TRY(linear_forward(self, (linear){tokens, width, 3 * width}, saved->qkv, saved->norm1,
+                       &params[GPT2_QKV_W], NULL));
+    TRY(gpt2_cuda_check(self, gpt2_launch_attention(self->stream, &attention), "attention"));
+    TRY(linear_forward(self, (linear){tokens, width, width}, saved->middle, saved->mixed,
+                       &params[GPT2_MIX_W], residual_of(self, layer)));
+    TRY(norm_forward(self, norm2_of(self, layer), &params[GPT2_LN2_W]));
+    TRY(linear_forward(self, (linear){tokens, width, 4 * width}, saved->expand, saved->norm2,
+                       &params[GPT2_EXPAND_W], NULL));
+    return gpt2_cuda_check(self,
+                           gpt2_launch_gelu(self->stream, self->dtype, saved->active, saved->expand,
+                                            tokens * 4 * width),
+                           "GELU");
+}
+
+static zero_status block_forward(void *space, uint32_t layer, const zero_view *params)
+{
+    space_type *self = space;
+    const gpt2_cuda_saved *saved = saved_of(self, layer);
+    const linear shrink = {self->rows, 4 * (uint64_t)self->config.width, self->config.width};
+    TRY(check_views(self, params, GPT2_BLOCK_TENSORS, self->dtype));
+    TRY(block_inside(self, layer, params));
+    return linear_forward(self, shrink, residual_of(self, layer + 1), saved->active,
+                          &params[GPT2_SHRINK_W], saved->middle);
+}
+
+/* The half of a block after the attention: self->grad from the block's output to `middle`. */
+static zero_status mlp_backward(space_type *self, uint32_t layer, const zero_view *params,
+                                const zero_view *grads)
+{
+    const gpt2_cuda_saved *saved = saved_of(self, layer);
+    const uint64_t tokens = self->rows;
+    const uint64_t width = self->config.width;
+    const linear shrink = {tokens, 4 * width, width};
+    const linear expand = {tokens, width, 4 * width};
+    TRY(linear_grads(self, shrink, saved->active, self->grad, &grads[GPT2_SHRINK_W]));
+    TRY(linear_input_grad(self, shrink, self->wide, self->grad, &params[GPT2_SHRINK_W]));
+    TRY(gpt2_cuda_check(self,
+                        gpt2_launch_gelu_grad(self->stream, self->dtype, self->wide, saved->expand,
+                                              tokens * 4 * width),
+                        "gradient of GELU"));
+    TRY(linear_grads(self, expand, saved->norm2, self->wide, &grads[GPT2_EXPAND_W]));
+    TRY(linear_input_grad(self, expand, self->narrow, self->wide, &params[GPT2_EXPAND_W]));
+    gpt2_norm_job norm = norm2_of(self, layer);
+    norm.dy = self->narrow;
+    return norm_backward(self, norm, &params[GPT2_LN2_W], &grads[GPT2_LN2_W]);
+}
+
+/* The half before: self->grad from `middle` to the block's input. */
+static zero_status attention_backward(space_type *self, uint32_t layer, const zero_view *params,
+                                      const zero_view *grads)
+{
+    const gpt2_cuda_saved *saved = saved_of(self, layer);
+    const uint64_t width = self->config.width;
+    const linear mix = {self->rows, width, width};
+    const linear qkv = {self->rows, width, 3 * width};
+    const gpt2_attention_job attention = attention_of(self, saved);
+    TRY(linear_grads(self, mix, saved->mixed, self->grad, &grads[GPT2_MIX_W]));
+    TRY(linear_input_grad(self, mix, self->narrow, self->grad, &params[GPT2_MIX_W]));
+    TRY(gpt2_cuda_check(self, gpt2_launch_attention_grad(self->stream, &attention),
+                        "gradient of attention"));
+    TRY(linear_grads(self, qkv, saved->norm1, self->wide, &grads[GPT2_QKV_W]));
+    TRY(linear_input_grad(self, qkv, self->narrow, self->wide, &params[GPT2_QKV_W]));
+    gpt2_norm_job norm = norm1_of(self, layer);
+    norm.dy = self->narrow;
+    return norm_backward(self, norm, &params[GPT2_LN1_W], &grads[GPT2_LN1_W]);
+}
+
+static zero_status block_backward(void *space, uint32_t layer, const zero_view *params,
+                                  const zero_view *grads)
+{
+    space_type *self = space;
+    TRY(check_views(self, params, GPT2_BLOCK_TENSORS, self->dtype));
+    TRY(check_views(self, grads, GPT2_BLOCK_TENSORS, self->grad_dtype));
+    if (self->recompute) {
+        TRY(block_inside(self, layer, params));
+    }
+    TRY(mlp_backward(self, layer, params, grads));
+    return attention_backward(self, layer, params, grads);
+}
+
+/* --- head ------------------------------------------------------------------------------------- */
+
+/* Rows of the head that are done at once. */
+typedef struct piece {
+    uint32_t first;
+    uint32_t rows;
+} piece;
+
+static piece piece_of(const space_type *self, uint32_t first)
+{
+    const uint32_t left = self->rows - first;
+    return (piece){first, left < self->logits_rows ? left : self->logits_rows};
+}
+
+static const void *normed_rows(const space_type *self, uint32_t first)
+{
+    return (const unsigned char *)self->kept.norm1 +
+           (size_t)first * self->config.width * zero_dtype_bytes(self->dtype);
+}
+
+/* The final norm of `rows` rows from row `first` of the residual stream. */
+static gpt2_norm_job final_norm_of(const space_type *self, uint32_t first, uint32_t rows)
+{
+    const size_t row_bytes = self->config.width * zero_dtype_bytes(self->dtype);
+    const unsigned char *x = residual_of(self, self->config.layers);
+    return (gpt2_norm_job){.rows = rows,
+                           .x = x + first * row_bytes,
+                           .y = (unsigned char *)self->kept.norm1 + first * row_bytes,
+                           .mean = self->kept.mean1 + first,
+                           .rstd = self->kept.rstd1 + first};
+}
+
+/* logits = norm wte' */
+static zero_status make_logits(space_type *self, const zero_view *params, piece part)
+{
+    const uint64_t width = self->config.width;
+    const gpt2_product_job job = {.rows = part.rows,
+                                  .columns = self->config.vocab,
+                                  .inner = width,
+                                  .dtype = self->dtype,
+                                  .left = {normed_rows(self, part.first), width, false},
+                                  .right = {params[GPT2_HEAD_WTE].data, width, true},
+                                  .out_dtype = self->dtype,
+                                  .out_stride = self->logits_stride,
+                                  .out = self->logits,
+                                  .alpha = 1};
+    return multiply(self, &job);
+}
+
+/* Losses of the piece's logits, which with `trains` become the loss's gradient. */
+static zero_status make_losses(space_type *self, piece part, bool trains)
+{
+    const gpt2_loss_job job = {.dtype = self->dtype,
+                               .rows = part.rows,
+                               .vocab = self->config.vocab,
+                               .stride = self->logits_stride,
+                               .trains = trains,
+                               .scale = 1.0f / (float)self->rows,
+                               .logits = self->logits,
+                               .targets = self->batch.targets + part.first,
+                               .losses = self->losses + part.first};
+    return gpt2_cuda_check(self, gpt2_launch_loss(self->stream, &job), "loss");
+}
+
+static zero_status head_forward(void *space, const zero_view *params, bool trains)
+{
+    space_type *self = space;
+    TRY(check_views(self, params, GPT2_HEAD_TENSORS, self->dtype));
+    TRY(norm_forward(self, final_norm_of(self, 0, self->rows), &params[GPT2_LNF_W]));
+    const bool whole = self->rows <= self->logits_rows;
+    for (uint32_t first = 0; first < self->rows; first += self->logits_rows) {
+        const piece part = piece_of(self, first);
+        TRY(make_logits(self, params, part));
+        TRY(make_losses(self, part, trains && whole));
+    }
+    TRY(gpt2_cuda_check(self, gpt2_launch_mean(self->stream, self->mean, self->losses, self->rows),
+                        "mean loss"));
+    TRY(gpt2_cuda_check(self,
+                        cudaMemcpyAsync(self->host_mean, self->mean, sizeof *self->mean,
+                                        cudaMemcpyDeviceToHost, self->stream),
+                        "copying the loss"));
+    return gpt2_cuda_check(self, cudaEventRecord(self->measured, self->stream), "copying the loss");
+}
+
+static zero_status loss(void *space, double *value)
+{
+    space_type *self = space;
+    TRY(gpt2_cuda_check(self, cudaEventSynchronize(self->measured), "forward"));
+    *value = *self->host_mean;
+    return ZERO_OK;
+}
+
+static void to_floats(const space_type *self, float *logits)
+{
+    const uint32_t vocab = self->config.vocab;
+    if (self->dtype == ZERO_DTYPE_F32) {
+        memcpy(logits, self->host_logits, vocab * sizeof *logits);
+        return;
+    }
+    const uint16_t *halves = self->host_logits;
+    for (uint32_t i = 0; i < vocab; i++) {
+        const uint32_t bits = (uint32_t)halves[i] << 16;
+        memcpy(&logits[i], &bits, sizeof bits);
+    }
+}
+
+static zero_status head_logits(void *space, const zero_view *params, float *logits)
+{
+    space_type *self = space;
+    const piece last = {self->positions - 1, 1};
+    TRY(check_views(self, params, GPT2_HEAD_TENSORS, self->dtype));
+    TRY(norm_forward(self, final_norm_of(self, last.first, 1), &params[GPT2_LNF_W]));
+    TRY(make_logits(self, params, last));
+    TRY(gpt2_cuda_check(self,
+                        cudaMemcpyAsync(self->host_logits, self->logits,
+                                        self->config.vocab * zero_dtype_bytes(self->dtype),
+                                        cudaMemcpyDeviceToHost, self->stream),
+                        "copying logits"));
+    TRY(gpt2_cuda_check(self, cudaStreamSynchronize(self->stream), "forward"));
+    to_floats(self, logits);
+    return ZERO_OK;
+}
+
+/* One piece's share: self->narrow = dlogits wte, and into `target` what dlogits' norm adds to the
+ * gradient of wte. */
+static zero_status piece_backward(space_type *self, const zero_view *params, piece part,
+                                  float scale, const zero_view *target, float beta)
+{
+    const uint64_t width = self->config.width;
+    unsigned char *narrow = self->narrow;
+    const gpt2_product_job to_norm = {.rows = part.rows,
+                                      .columns = width,
+                                      .inner = self->config.vocab,
+                                      .dtype = self->dtype,
+                                      .left = {self->logits, self->logits_stride, false},
+                                      .right = {params[GPT2_HEAD_WTE].data, width, false},
+                                      .out_dtype = self->dtype,
+                                      .out_stride = width,
+                                      .out = narrow + (size_t)part.first * width *
+                                                          zero_dtype_bytes(self->dtype),
+                                      .alpha = scale};
+    const gpt2_product_job to_wte = {.rows = self->config.vocab,
+                                     .columns = width,
+                                     .inner = part.rows,
+                                     .dtype = self->dtype,
+                                     .left = {self->logits, self->logits_stride, true},
+                                     .right = {normed_rows(self, part.first), width, false},
+                                     .out_dtype = target->dtype,
+                                     .out_stride = width,
+                                     .out = target->data,
+                                     .added = target->data,
+                                     .alpha = scale,
+                                     .beta = beta};
+    TRY(multiply(self, &to_norm));
+    return multiply(self, &to_wte);
+}
+
+/* The head's products. Where logits came in pieces, the gradient of wte is summed over them in fp32
+ * and rounded once. */
+static zero_status pieces_backward(space_type *self, const zero_view *params,
+                                   const zero_view *wte_grad, float scale)
+{
+    const bool whole = self->rows <= self->logits_rows;
+    const bool apart = !whole && wte_grad->dtype != ZERO_DTYPE_F32;
+    const uint64_t count = (uint64_t)self->config.vocab * self->config.width;
+    const zero_view sums = {self->wte_sums, count, ZERO_DTYPE_F32};
+    for (uint32_t first = 0; first < self->rows; first += self->logits_rows) {
+        const piece part = piece_of(self, first);
+        if (!whole) { /* else forward's are still there */
+            TRY(make_logits(self, params, part));
+            TRY(make_losses(self, part, true));
+        }
+        TRY(piece_backward(self, params, part, scale, apart ? &sums : wte_grad,
+                           apart && first == 0 ? 0.0f : 1.0f));
+    }
+    return apart ? gpt2_cuda_check(
+                       self, gpt2_launch_add(self->stream, wte_grad->data, self->wte_sums, count),
+                       "gradient of wte")
+                 : ZERO_OK;
+}
+
+static zero_status head_backward(void *space, const zero_view *params, const zero_view *grads,
+                                 float scale)
+{
+    space_type *self = space;
+    const size_t grad_bytes =
+        (size_t)self->rows * self->config.width * zero_dtype_bytes(self->dtype);
+    TRY(check_views(self, params, GPT2_HEAD_TENSORS, self->dtype));
+    TRY(check_views(self, grads, GPT2_HEAD_TENSORS, self->grad_dtype));
+    TRY(pieces_backward(self, params, &grads[GPT2_HEAD_WTE], scale));
+    TRY(gpt2_cuda_check(self, cudaMemsetAsync(self->grad, 0, grad_bytes, self->stream),
+                        "clearing a gradient"));
+    gpt2_norm_job norm = final_norm_of(self, 0, self->rows);
+    norm.dy = self->narrow;
+    return norm_backward(self, norm, &params[GPT2_LNF_W], &grads[GPT2_LNF_W]);
+}
+
+static const gpt2_backend table = {
+    .name = "cuda",
+    .prepare = prepare,
+    .devices = devices,
+    .use_threads = use_threads,
+    .create = create,
+    .destroy = destroy,
+    .bytes = bytes,
+    .machine = machine,
+    .stream = stream,
+    .begin = begin,
+    .embed_forward = embed_forward,
+    .block_forward = block_forward,
+    .head_forward = head_forward,
+    .loss = loss,
+    .head_logits = head_logits,
+    .head_backward = head_backward,
+    .block_backward = block_backward,
+    .embed_backward = embed_backward,
+};
+
+const gpt2_backend *gpt2_cuda_backend(gpt2_error *error)
+{
+    (void)error;
+    return &table;
+}

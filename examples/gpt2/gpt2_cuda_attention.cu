@@ -1,0 +1,538 @@
+/* Causal attention by tiles (Dao, "FlashAttention-2", 2023): no positions x positions array.
+ *
+ * A block of four warps holds 64 rows of one head in shared memory, a warp 16 of them, and walks
+ * over tiles of COLUMNS others. Forward keeps a running maximum and sum of each query's row, and
+ * leaves its log-sum; backward makes the probabilities again from that. There are two backward
+ * kernels, one with queries as rows (dq) and one with keys as rows (dk, dv), so that each sum is
+ * one warp's and nothing is added atomically.
+ *
+ * A 16 x COLUMNS tile of scores lies in registers as the matrix instructions leave it: value i of
+ * piece n is row (lane / 4 + i / 2 * 8), column (n * 8 + lane % 4 * 2 + i % 2). For bfloat16 the
+ * products are matrix instructions; for float the same lanes compute the same values in fp32.
+ * Scores are in base 2: scaled by log2(e) / sqrt(depth), so exp2f does. */
+#include "gpt2_cuda_kernels.h"
+#include "gpt2_cuda_warp.h"
+
+#include <math.h>
+
+enum { ROWS = 64, WARP_ROWS = 16, THREADS = 128 };
+
+#define INFINITE __int_as_float(0x7f800000)
+
+/* The tiles' shapes for heads of up to DEPTH, whose rows are padded so that the 8 rows that are
+ * read at once lie in different banks. */
+template <typename T, int DEPTH_MAX> struct tiles {
+    enum {
+        DEPTH = DEPTH_MAX,
+        COLUMNS = sizeof(T) == 2 ? 64 : 32,
+        STRIDE = DEPTH_MAX + 16 / (int)sizeof(T),
+        FORWARD_BYTES = (ROWS + 2 * COLUMNS) * STRIDE * (int)sizeof(T),
+        BACKWARD_BYTES = (2 * ROWS + 2 * COLUMNS) * STRIDE * (int)sizeof(T),
+        /* what keys as rows need besides: log-sums and deltas of the queries */
+        KEY_BYTES = BACKWARD_BYTES + 2 * COLUMNS * (int)sizeof(float)
+    };
+};
+
+/* --- tiles ------------------------------------------------------------------------------------ */
+
+/* Where one head of one sample lies. */
+struct head {
+    uint64_t qkv;       /* first query, in qkv and dqkv */
+    uint64_t out;       /* in mixed and dmixed */
+    uint64_t row;       /* in log_sums and deltas */
+    uint32_t width;     /* heads x depth: rows of mixed; rows of qkv have 3 of it */
+    uint32_t positions; /* rows of the head */
+};
+
+static __device__ __forceinline__ head head_of(const gpt2_attention_job &job, uint32_t pair)
+{
+    const uint32_t width = job.heads * job.depth;
+    const uint64_t token = (uint64_t)(pair / job.heads) * job.positions;
+    const uint32_t column = pair % job.heads * job.depth;
+    return {token * 3 * width + column, token * width + column, (uint64_t)pair * job.positions,
+            width, job.positions};
+}
+
+/* Rows [first, first + rows) of a matrix of `stride` into a tile; 0 beyond the last position and
+ * beyond the head's depth. */
+template <typename shape, typename T>
+static __device__ __forceinline__ void load_tile(T *tile, int rows, const T *from, uint64_t stride,
+                                                 uint32_t first, const gpt2_attention_job &job)
+{
+    const int piece = 16 / (int)sizeof(T);
+    const int pieces = shape::DEPTH / piece;
+    for (int i = (int)threadIdx.x; i < rows * pieces; i += THREADS) {
+        const uint32_t row = (uint32_t)(i / pieces);
+        const uint32_t column = (uint32_t)(i % pieces * piece);
+        uint4 value = make_uint4(0, 0, 0, 0);
+        if (first + row < job.positions && column < job.depth) {
+            value = *(const uint4 *)(from + (first + row) * stride + column);
+        }
+        *(uint4 *)(tile + row * (uint32_t)shape::STRIDE + column) = value;
+    }
+}
+
+/* out = x y': a warp's 16 rows of x by the COLUMNS rows of y, over the depth. */
+template <typename shape>
+static __device__ __forceinline__ void cross(float (&out)[shape::COLUMNS / 8][4],
+                                             const gpt2_bf16 *x, const gpt2_bf16 *y)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const gpt2_bf16 *x_row = x + (lane / 8 % 2 * 8 + lane % 8) * shape::STRIDE + lane / 16 * 8;
+    const gpt2_bf16 *y_row = y + (lane / 16 * 8 + lane % 8) * shape::STRIDE + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int n = 0; n < shape::COLUMNS / 8; n++) {
+        out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
+    }
+#pragma unroll
+    for (int k = 0; k < shape::DEPTH; k += 16) {
+        uint32_t a[4];
+        load_matrices(a, x_row + k);
+#pragma unroll
+        for (int n = 0; n < shape::COLUMNS; n += 16) {
+            uint32_t b[4];
+            load_matrices(b, y_row + n * shape::STRIDE + k);
+            multiply(out[n / 8], a, b[0], b[1]);
+            multiply(out[n / 8 + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+template <typename shape>
+static __device__ __forceinline__ void cross(float (&out)[shape::COLUMNS / 8][4], const float *x,
+                                             const float *y)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const float *x_row = x + lane / 4 * shape::STRIDE;
+    const float *y_row = y + lane % 4 * 2 * shape::STRIDE;
+#pragma unroll
+    for (int n = 0; n < shape::COLUMNS / 8; n++) {
+        out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
+    }
+    for (int k = 0; k < shape::DEPTH; k += 4) {
+        const float4 a0 = *(const float4 *)(x_row + k);
+        const float4 a1 = *(const float4 *)(x_row + 8 * shape::STRIDE + k);
+#pragma unroll
+        for (int n = 0; n < shape::COLUMNS / 8; n++) {
+            const float4 b0 = *(const float4 *)(y_row + n * 8 * shape::STRIDE + k);
+            const float4 b1 = *(const float4 *)(y_row + (n * 8 + 1) * shape::STRIDE + k);
+            out[n][0] += a0.x * b0.x + a0.y * b0.y + a0.z * b0.z + a0.w * b0.w;
+            out[n][1] += a0.x * b1.x + a0.y * b1.y + a0.z * b1.z + a0.w * b1.w;
+            out[n][2] += a1.x * b0.x + a1.y * b0.y + a1.z * b0.z + a1.w * b0.w;
+            out[n][3] += a1.x * b1.x + a1.y * b1.y + a1.z * b1.z + a1.w * b1.w;
+        }
+    }
+}
+
+/* out += p y: the warp's 16 x COLUMNS scores by the COLUMNS rows of y. Two neighbouring pieces of
+ * scores are, as they lie, one left factor of the matrix instruction. */
+template <typename shape>
+static __device__ __forceinline__ void weigh(float (&out)[shape::DEPTH / 8][4],
+                                             const float (&p)[shape::COLUMNS / 8][4],
+                                             const gpt2_bf16 *y)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const gpt2_bf16 *y_row = y + (lane / 8 % 2 * 8 + lane % 8) * shape::STRIDE + lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < shape::COLUMNS; k += 16) {
+        const float(&low)[4] = p[k / 8];
+        const float(&high)[4] = p[k / 8 + 1];
+        const uint32_t a[4] = {to_bf16_pair(low[0], low[1]), to_bf16_pair(low[2], low[3]),
+                               to_bf16_pair(high[0], high[1]), to_bf16_pair(high[2], high[3])};
+#pragma unroll
+        for (int n = 0; n < shape::DEPTH; n += 16) {
+            uint32_t b[4];
+            load_matrices_turned(b, y_row + k * shape::STRIDE + n);
+            multiply(out[n / 8], a, b[0], b[1]);
+            multiply(out[n / 8 + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+template <typename shape>
+static __device__ __forceinline__ void
+weigh(float (&out)[shape::DEPTH / 8][4], const float (&p)[shape::COLUMNS / 8][4], const float *y)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const float *y_row = y + lane % 4 * 2;
+#pragma unroll
+    for (int k = 0; k < shape::COLUMNS; k++) {
+        /* column k of both rows is with the lane of the same four that holds it */
+        const int from = lane / 4 * 4 + k % 8 / 2;
+        const float p0 = warp_from(p[k / 8][k % 2], from);
+        const float p1 = warp_from(p[k / 8][2 + k % 2], from);
+#pragma unroll
+        for (int n = 0; n < shape::DEPTH / 8; n++) {
+            const float2 b = *(const float2 *)(y_row + k * shape::STRIDE + n * 8);
+            out[n][0] += p0 * b.x;
+            out[n][1] += p0 * b.y;
+            out[n][2] += p1 * b.x;
+            out[n][3] += p1 * b.y;
+        }
+    }
+}
+
+template <typename shape>
+static __device__ __forceinline__ void clear(float (&out)[shape::DEPTH / 8][4])
+{
+#pragma unroll
+    for (int n = 0; n < shape::DEPTH / 8; n++) {
+        out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
+    }
+}
+
+/* The warp's 16 rows from row `first` on, times `low` for rows lane / 4 and `high` for those 8
+ * further. */
+template <typename shape, typename T>
+static __device__ __forceinline__ void
+store_rows(T *to, uint64_t stride, uint32_t first, const float (&value)[shape::DEPTH / 8][4],
+           float low, float high, const gpt2_attention_job &job)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t row = first + lane / 4;
+#pragma unroll
+    for (int n = 0; n < shape::DEPTH / 8; n++) {
+        const uint32_t column = (uint32_t)n * 8 + lane % 4 * 2;
+        if (column < job.depth && row < job.positions) {
+            store_two(to + row * stride + column, value[n][0] * low, value[n][1] * low);
+        }
+        if (column < job.depth && row + 8 < job.positions) {
+            store_two(to + (row + 8) * stride + column, value[n][2] * high, value[n][3] * high);
+        }
+    }
+}
+
+static __device__ __forceinline__ float natural_scale(const gpt2_attention_job &job)
+{
+    return 1 / sqrtf((float)job.depth);
+}
+
+static __device__ __forceinline__ float base2_scale(const gpt2_attention_job &job)
+{
+    return natural_scale(job) * 1.4426950408889634f;
+}
+
+/* --- forward ---------------------------------------------------------------------------------- */
+
+/* Of the two rows that a lane has values of: largest score so far, and the lane's share of the sum
+ * of 2^(score - most). */
+struct running {
+    float most[2];
+    float total[2];
+};
+
+/* Scores of a tile to probabilities up to the row's factor; what was summed before is scaled to the
+ * new maximum. Column 0 is visible to every row and in the first tile, so no maximum stays
+ * -infinity. */
+template <typename shape>
+static __device__ __forceinline__ void soften(float (&s)[shape::COLUMNS / 8][4],
+                                              float (&out)[shape::DEPTH / 8][4], running &state)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float most = state.most[half];
+#pragma unroll
+        for (int n = 0; n < shape::COLUMNS / 8; n++) {
+            most = fmaxf(most, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+        }
+        most = fmaxf(most, warp_xor(most, 1));
+        most = fmaxf(most, warp_xor(most, 2));
+        const float factor = exp2f(state.most[half] - most);
+        float total = state.total[half] * factor;
+#pragma unroll
+        for (int n = 0; n < shape::COLUMNS / 8; n++) {
+            s[n][2 * half] = exp2f(s[n][2 * half] - most);
+            s[n][2 * half + 1] = exp2f(s[n][2 * half + 1] - most);
+            total += s[n][2 * half] + s[n][2 * half + 1];
+        }
+#pragma unroll
+        for (int n = 0; n < shape::DEPTH / 8; n++) {
+            out[n][2 * half] *= factor;
+            out[n][2 * half + 1] *= factor;
+        }
+        state.most[half] = most;
+        state.total[half] = total;
+    }
+}
+
+template <typename T, typename shape>
+static __global__ void __launch_bounds__(THREADS) attention_kernel(const gpt2_attention_job job)
+{
+    GPT2_DYNAMIC_SHARED(shared);
+    T *query_tile = (T *)shared;
+    T *key_tile = query_tile + ROWS * shape::STRIDE;
+    T *value_tile = key_tile + shape::COLUMNS * shape::STRIDE;
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t warp = threadIdx.x / 32;
+    const head at = head_of(job, blockIdx.x);
+    const uint32_t first = (gridDim.y - 1 - blockIdx.y) * ROWS; /* the longest walks begin first */
+    const uint32_t own = first + warp * WARP_ROWS;
+    const uint32_t end = first + ROWS < at.positions ? first + ROWS : at.positions;
+    const uint64_t stride = 3 * (uint64_t)at.width;
+    const T *qkv = (const T *)job.qkv + at.qkv;
+    const float scale = base2_scale(job);
+    running state = {{-INFINITE, -INFINITE}, {0, 0}};
+    float s[shape::COLUMNS / 8][4];
+    float out[shape::DEPTH / 8][4];
+    clear<shape>(out);
+    load_tile<shape>(query_tile, ROWS, qkv, stride, first, job);
+    for (uint32_t key = 0; key < end; key += shape::COLUMNS) {
+        sync_block();
+        load_tile<shape>(key_tile, shape::COLUMNS, qkv + at.width, stride, key, job);
+        load_tile<shape>(value_tile, shape::COLUMNS, qkv + 2 * at.width, stride, key, job);
+        sync_block();
+        if (key > own + WARP_ROWS - 1) {
+            continue; /* nothing of this tile is visible to the warp */
+        }
+        cross<shape>(s, query_tile + warp * WARP_ROWS * shape::STRIDE, key_tile);
+#pragma unroll
+        for (int n = 0; n < shape::COLUMNS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint32_t row = own + lane / 4 + i / 2 * 8;
+                const uint32_t column = key + n * 8 + lane % 4 * 2 + i % 2;
+                const bool visible = column <= row && column < at.positions;
+                s[n][i] = visible ? s[n][i] * scale : -INFINITE;
+            }
+        }
+        soften<shape>(s, out, state);
+        weigh<shape>(out, s, value_tile);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        state.total[half] += warp_xor(state.total[half], 1);
+        state.total[half] += warp_xor(state.total[half], 2);
+        const uint32_t row = own + lane / 4 + half * 8;
+        if (lane % 4 == 0 && row < at.positions) {
+            job.log_sums[at.row + row] = state.most[half] + log2f(state.total[half]);
+        }
+    }
+    store_rows<shape>((T *)job.mixed + at.out, at.width, own, out, 1 / state.total[0],
+                      1 / state.total[1], job);
+}
+
+/* --- backward --------------------------------------------------------------------------------- */
+
+/* deltas = sum over the depth of dmixed mixed, which is the sum over keys of p dp. A warp has one
+ * head of one token. */
+template <typename T> static __global__ void delta_kernel(const gpt2_attention_job job)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    const uint64_t index = (uint64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    const uint64_t tokens = (uint64_t)job.samples * job.positions;
+    if (index >= tokens * job.heads) {
+        return;
+    }
+    const uint64_t token = index / job.heads;
+    const uint32_t which = (uint32_t)(index % job.heads);
+    const uint64_t at = (token * job.heads + which) * job.depth;
+    float total = 0;
+    for (uint32_t c = lane; c < job.depth; c += 32) {
+        total += widen(((const T *)job.mixed)[at + c]) * widen(((const T *)job.dmixed)[at + c]);
+    }
+    total = warp_sum(total);
+    if (lane == 0) {
+        const uint64_t pair = token / job.positions * job.heads + which;
+        job.deltas[pair * job.positions + token % job.positions] = total;
+    }
+}
+
+/* Rows are queries: dq = scale ds k, ds = p (dp - delta), dp = dmixed v'. */
+template <typename T, typename shape>
+static __global__ void __launch_bounds__(THREADS) query_grad_kernel(const gpt2_attention_job job)
+{
+    GPT2_DYNAMIC_SHARED(shared);
+    T *query_tile = (T *)shared;
+    T *dout_tile = query_tile + ROWS * shape::STRIDE;
+    T *key_tile = dout_tile + ROWS * shape::STRIDE;
+    T *value_tile = key_tile + shape::COLUMNS * shape::STRIDE;
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t warp = threadIdx.x / 32;
+    const head at = head_of(job, blockIdx.x);
+    const uint32_t first = (gridDim.y - 1 - blockIdx.y) * ROWS;
+    const uint32_t own = first + warp * WARP_ROWS;
+    const uint32_t end = first + ROWS < at.positions ? first + ROWS : at.positions;
+    const uint64_t stride = 3 * (uint64_t)at.width;
+    const T *qkv = (const T *)job.qkv + at.qkv;
+    const float scale = base2_scale(job);
+    float log_sum[2] = {0, 0};
+    float delta[2] = {0, 0};
+    for (uint32_t half = 0; half < 2; half++) {
+        const uint32_t row = own + lane / 4 + half * 8;
+        if (row < at.positions) {
+            log_sum[half] = job.log_sums[at.row + row];
+            delta[half] = job.deltas[at.row + row];
+        }
+    }
+    float s[shape::COLUMNS / 8][4];
+    float dp[shape::COLUMNS / 8][4];
+    float dq[shape::DEPTH / 8][4];
+    clear<shape>(dq);
+    load_tile<shape>(query_tile, ROWS, qkv, stride, first, job);
+    load_tile<shape>(dout_tile, ROWS, (const T *)job.dmixed + at.out, at.width, first, job);
+    for (uint32_t key = 0; key < end; key += shape::COLUMNS) {
+        sync_block();
+        load_tile<shape>(key_tile, shape::COLUMNS, qkv + at.width, stride, key, job);
+        load_tile<shape>(value_tile, shape::COLUMNS, qkv + 2 * at.width, stride, key, job);
+        sync_block();
+        if (key > own + WARP_ROWS - 1) {
+            continue;
+        }
+        cross<shape>(s, query_tile + warp * WARP_ROWS * shape::STRIDE, key_tile);
+        cross<shape>(dp, dout_tile + warp * WARP_ROWS * shape::STRIDE, value_tile);
+#pragma unroll
+        for (int n = 0; n < shape::COLUMNS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint32_t row = own + lane / 4 + i / 2 * 8;
+                const uint32_t column = key + n * 8 + lane % 4 * 2 + i % 2;
+                const bool visible = column <= row && column < at.positions && row < at.positions;
+                const float p = visible ? exp2f(s[n][i] * scale - log_sum[i / 2]) : 0;
+                s[n][i] = p * (dp[n][i] - delta[i / 2]);
+            }
+        }
+        weigh<shape>(dq, s, key_tile);
+    }
+    const float factor = natural_scale(job);
+    store_rows<shape>((T *)job.dqkv + at.qkv, stride, own, dq, factor, factor, job);
+}
+
+/* A tile of what keys as rows need of the queries. */
+template <typename shape>
+static __device__ __forceinline__ void load_queries(float *log_sums, float *deltas, uint32_t first,
+                                                    const head &at, const gpt2_attention_job &job)
+{
+    for (uint32_t i = threadIdx.x; i < shape::COLUMNS; i += THREADS) {
+        const bool exists = first + i < at.positions;
+        log_sums[i] = exists ? job.log_sums[at.row + first + i] : 0;
+        deltas[i] = exists ? job.deltas[at.row + first + i] : 0;
+    }
+}
+
+/* Rows are keys, so scores, p and ds lie transposed: dv = p' dmixed, dk = scale ds' q. */
+template <typename T, typename shape>
+static __global__ void __launch_bounds__(THREADS) key_grad_kernel(const gpt2_attention_job job)
+{
+    GPT2_DYNAMIC_SHARED(shared);
+    T *key_tile = (T *)shared;
+    T *value_tile = key_tile + ROWS * shape::STRIDE;
+    T *query_tile = value_tile + ROWS * shape::STRIDE;
+    T *dout_tile = query_tile + shape::COLUMNS * shape::STRIDE;
+    float *log_sums = (float *)(dout_tile + shape::COLUMNS * shape::STRIDE);
+    float *deltas = log_sums + shape::COLUMNS;
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t warp = threadIdx.x / 32;
+    const head at = head_of(job, blockIdx.x);
+    const uint32_t first = blockIdx.y * ROWS; /* here the first rows walk longest */
+    const uint32_t own = first + warp * WARP_ROWS;
+    const uint64_t stride = 3 * (uint64_t)at.width;
+    const T *qkv = (const T *)job.qkv + at.qkv;
+    const T *dmixed = (const T *)job.dmixed + at.out;
+    const float scale = base2_scale(job);
+    float p[shape::COLUMNS / 8][4];
+    float ds[shape::COLUMNS / 8][4];
+    float dk[shape::DEPTH / 8][4];
+    float dv[shape::DEPTH / 8][4];
+    clear<shape>(dk);
+    clear<shape>(dv);
+    load_tile<shape>(key_tile, ROWS, qkv + at.width, stride, first, job);
+    load_tile<shape>(value_tile, ROWS, qkv + 2 * at.width, stride, first, job);
+    for (uint32_t query = first; query < at.positions; query += shape::COLUMNS) {
+        sync_block();
+        load_tile<shape>(query_tile, shape::COLUMNS, qkv, stride, query, job);
+        load_tile<shape>(dout_tile, shape::COLUMNS, dmixed, at.width, query, job);
+        load_queries<shape>(log_sums, deltas, query, at, job);
+        sync_block();
+        if (query + shape::COLUMNS - 1 < own) {
+            continue; /* the warp's keys are behind all of these queries */
+        }
+        cross<shape>(p, key_tile + warp * WARP_ROWS * shape::STRIDE, query_tile);
+        cross<shape>(ds, value_tile + warp * WARP_ROWS * shape::STRIDE, dout_tile);
+#pragma unroll
+        for (int n = 0; n < shape::COLUMNS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint32_t row = own + lane / 4 + i / 2 * 8;
+                const uint32_t column = n * 8 + lane % 4 * 2 + i % 2;
+                const bool visible = row <= query + column && query + column < at.positions;
+                p[n][i] = visible ? exp2f(p[n][i] * scale - log_sums[column]) : 0;
+                ds[n][i] = p[n][i] * (ds[n][i] - deltas[column]);
+            }
+        }
+        weigh<shape>(dv, p, dout_tile);
+        weigh<shape>(dk, ds, query_tile);
+    }
+    const float factor = natural_scale(job);
+    T *dqkv = (T *)job.dqkv + at.qkv;
+    store_rows<shape>(dqkv + at.width, stride, own, dk, factor, factor, job);
+    store_rows<shape>(dqkv + 2 * at.width, stride, own, dv, 1, 1, job);
+}
+
+/* --- launches --------------------------------------------------------------------------------- */
+
+template <typename T, typename shape>
+static cudaError_t launch_forward(cudaStream_t stream, const gpt2_attention_job *job)
+{
+    const dim3 grid(job->samples * job->heads, (job->positions + ROWS - 1) / ROWS);
+    return gpt2_launch(attention_kernel<T, shape>, grid, dim3(THREADS), shape::FORWARD_BYTES,
+                       stream, *job);
+}
+
+template <typename T, typename shape>
+static cudaError_t launch_backward(cudaStream_t stream, const gpt2_attention_job *job)
+{
+    const dim3 grid(job->samples * job->heads, (job->positions + ROWS - 1) / ROWS);
+    const uint64_t deltas = (uint64_t)job->samples * job->positions * job->heads;
+    const uint64_t warps = THREADS / 32;
+    cudaError_t code = gpt2_launch(delta_kernel<T>, dim3((unsigned)((deltas + warps - 1) / warps)),
+                                   dim3(THREADS), 0, stream, *job);
+    if (code == cudaSuccess) {
+        code = gpt2_launch(query_grad_kernel<T, shape>, grid, dim3(THREADS), shape::BACKWARD_BYTES,
+                           stream, *job);
+    }
+    if (code == cudaSuccess) {
+        code = gpt2_launch(key_grad_kernel<T, shape>, grid, dim3(THREADS), shape::KEY_BYTES, stream,
+                           *job);
+    }
+    return code;
+}
+
+template <typename T> static cudaError_t forward(cudaStream_t stream, const gpt2_attention_job *job)
+{
+    return job->depth <= 32   ? launch_forward<T, tiles<T, 32>>(stream, job)
+           : job->depth <= 64 ? launch_forward<T, tiles<T, 64>>(stream, job)
+                              : launch_forward<T, tiles<T, 128>>(stream, job);
+}
+
+template <typename T>
+static cudaError_t backward(cudaStream_t stream, const gpt2_attention_job *job)
+{
+    return job->depth <= 32   ? launch_backward<T, tiles<T, 32>>(stream, job)
+           : job->depth <= 64 ? launch_backward<T, tiles<T, 64>>(stream, job)
+                              : launch_backward<T, tiles<T, 128>>(stream, job);
+}
+
+static bool is_possible(const gpt2_attention_job *job)
+{
+    return (job->dtype == ZERO_DTYPE_F32 || job->dtype == ZERO_DTYPE_BF16) && job->depth % 8 == 0 &&
+           job->depth <= 128;
+}
+
+extern "C" cudaError_t gpt2_launch_attention(cudaStream_t stream, const gpt2_attention_job *job)
+{
+    if (!is_possible(job)) {
+        return cudaErrorInvalidValue;
+    }
+    return job->dtype == ZERO_DTYPE_F32 ? forward<float>(stream, job)
+                                        : forward<gpt2_bf16>(stream, job);
+}
+
+extern "C" cudaError_t gpt2_launch_attention_grad(cudaStream_t stream,
+                                                  const gpt2_attention_job *job)
+{
+    if (!is_possible(job)) {
+        return cudaErrorInvalidValue;
+    }
+    return job->dtype == ZERO_DTYPE_F32 ? backward<float>(stream, job)
+                                        : backward<gpt2_bf16>(stream, job);
+}

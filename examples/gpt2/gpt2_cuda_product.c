@@ -1,0 +1,277 @@
+/* cuBLASLt's matrices are column-major, so a row-major product is made as its transpose: out' =
+ * right' left', with row-major memory read as the transposed column-major matrix. */
+#include "gpt2_cuda_product.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What decides on descriptors and algorithm. Filled with zeros first, compared as bytes. */
+typedef struct kind {
+    uint64_t rows;
+    uint64_t columns;
+    uint64_t inner;
+    uint64_t left_stride;
+    uint64_t right_stride;
+    uint64_t out_stride;
+    uint32_t left_turned;
+    uint32_t right_turned;
+    uint32_t has_bias;
+    uint32_t dtype;
+    uint32_t out_dtype;
+    uint32_t left_align; /* bytes that addresses are multiples of, at most 256 */
+    uint32_t right_align;
+    uint32_t added_align;
+    uint32_t out_align;
+    uint32_t unused;
+} kind;
+
+struct gpt2_product_plan {
+    kind what;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t left;
+    cublasLtMatrixLayout_t right;
+    cublasLtMatrixLayout_t out; /* and added */
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+static bool check(cublasStatus_t status, const char *what, gpt2_error *error)
+{
+    return status == CUBLAS_STATUS_SUCCESS ||
+           gpt2_fail(error, "%s: cuBLASLt says %s", what, cublasLtGetStatusString(status));
+}
+
+bool gpt2_products_create(gpt2_products *products, bool tf32, void *workspace,
+                          size_t workspace_bytes, gpt2_error *error)
+{
+    memset(products, 0, sizeof *products);
+    products->compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    products->workspace = workspace;
+    products->workspace_bytes = workspace_bytes;
+    products->plans = calloc(GPT2_PRODUCT_PLANS, sizeof *products->plans);
+    if (products->plans == NULL) {
+        return gpt2_fail(error, "no host memory for the plans of matrix products");
+    }
+    return check(cublasLtCreate(&products->handle), "cublasLtCreate", error);
+}
+
+/* --- plans ------------------------------------------------------------------------------------ */
+
+static void plan_destroy(gpt2_product_plan *plan)
+{
+    if (plan->product != NULL) {
+        (void)cublasLtMatmulDescDestroy(plan->product);
+    }
+    cublasLtMatrixLayout_t layouts[3] = {plan->left, plan->right, plan->out};
+    for (int i = 0; i < 3; i++) {
+        if (layouts[i] != NULL) {
+            (void)cublasLtMatrixLayoutDestroy(layouts[i]);
+        }
+    }
+    memset(plan, 0, sizeof *plan);
+}
+
+void gpt2_products_destroy(gpt2_products *products)
+{
+    for (uint32_t i = 0; products->plans != NULL && i < GPT2_PRODUCT_PLANS; i++) {
+        plan_destroy(&products->plans[i]);
+    }
+    free(products->plans);
+    if (products->handle != NULL) {
+        (void)cublasLtDestroy(products->handle);
+    }
+    memset(products, 0, sizeof *products);
+}
+
+/* The largest power of two, at most 256, that the address is a multiple of. */
+static uint32_t align_of(const void *pointer)
+{
+    const uintptr_t bits = (uintptr_t)pointer | 256;
+    return (uint32_t)(bits & (~bits + 1));
+}
+
+static kind kind_of(const gpt2_product_job *job)
+{
+    kind what;
+    memset(&what, 0, sizeof what);
+    what.rows = job->rows;
+    what.columns = job->columns;
+    what.inner = job->inner;
+    what.left_stride = job->left.stride;
+    what.right_stride = job->right.stride;
+    what.out_stride = job->out_stride;
+    what.left_turned = job->left.turned;
+    what.right_turned = job->right.turned;
+    what.has_bias = job->bias != NULL;
+    what.dtype = job->dtype;
+    what.out_dtype = job->out_dtype;
+    what.left_align = align_of(job->left.at);
+    what.right_align = align_of(job->right.at);
+    what.added_align = align_of(job->beta != 0.0f ? job->added : job->out);
+    what.out_align = align_of(job->out);
+    if (job->bias != NULL && align_of(job->bias) < what.out_align) {
+        what.out_align = align_of(job->bias); /* the bias is read as the output is written */
+    }
+    return what;
+}
+
+static cudaDataType_t type_of(uint32_t dtype)
+{
+    return dtype == ZERO_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/* A row-major rows x columns matrix is, to cuBLASLt, a columns x rows one. */
+static cublasStatus_t layout_create(cublasLtMatrixLayout_t *layout, uint32_t dtype, uint64_t rows,
+                                    uint64_t columns, uint64_t stride)
+{
+    return cublasLtMatrixLayoutCreate(layout, type_of(dtype), columns, rows, (int64_t)stride);
+}
+
+/* Rows and columns as they lie in memory, whatever transpose is meant. */
+static cublasStatus_t layouts_create(gpt2_product_plan *plan)
+{
+    const kind *it = &plan->what;
+    const uint64_t left_rows = it->left_turned ? it->inner : it->rows;
+    const uint64_t left_columns = it->left_turned ? it->rows : it->inner;
+    const uint64_t right_rows = it->right_turned ? it->columns : it->inner;
+    const uint64_t right_columns = it->right_turned ? it->inner : it->columns;
+    cublasStatus_t status =
+        layout_create(&plan->left, it->dtype, left_rows, left_columns, it->left_stride);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status =
+            layout_create(&plan->right, it->dtype, right_rows, right_columns, it->right_stride);
+    }
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status = layout_create(&plan->out, it->out_dtype, it->rows, it->columns, it->out_stride);
+    }
+    return status;
+}
+
+static cublasStatus_t set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t which,
+                          const void *value, size_t bytes)
+{
+    return cublasLtMatmulDescSetAttribute(product, which, value, bytes);
+}
+
+/* cuBLASLt's A is our right factor and its B the left one. */
+static cublasStatus_t product_create(gpt2_product_plan *plan, cublasComputeType_t compute,
+                                     const void *bias)
+{
+    const kind *it = &plan->what;
+    const cublasOperation_t first = it->right_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t second = it->left_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    cublasStatus_t status = cublasLtMatmulDescCreate(&plan->product, compute, CUDA_R_32F);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status = set(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
+    }
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status = set(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+    }
+    if (status == CUBLAS_STATUS_SUCCESS && it->has_bias) {
+        status = set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    }
+    if (status == CUBLAS_STATUS_SUCCESS && it->has_bias) {
+        status = set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    }
+    return status;
+}
+
+/* Only algorithms that these alignments and the workspace allow. */
+static cublasStatus_t restrict_choice(cublasLtMatmulPreference_t choice, const kind *it,
+                                      size_t workspace_bytes)
+{
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t which;
+        uint32_t value;
+    } aligns[] = {
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, it->right_align},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, it->left_align},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, it->added_align},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, it->out_align},
+    };
+    cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
+        choice, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof workspace_bytes);
+    for (size_t i = 0; i < sizeof aligns / sizeof aligns[0] && status == CUBLAS_STATUS_SUCCESS;
+         i++) {
+        status = cublasLtMatmulPreferenceSetAttribute(choice, aligns[i].which, &aligns[i].value,
+                                                      sizeof aligns[i].value);
+    }
+    return status;
+}
+
+static cublasStatus_t choose_algorithm(const gpt2_products *products, gpt2_product_plan *plan)
+{
+    cublasLtMatmulPreference_t choice = NULL;
+    cublasStatus_t status = cublasLtMatmulPreferenceCreate(&choice);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        return status;
+    }
+    cublasLtMatmulHeuristicResult_t found;
+    int count = 0;
+    memset(&found, 0, sizeof found);
+    status = restrict_choice(choice, &plan->what, products->workspace_bytes);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status =
+            cublasLtMatmulAlgoGetHeuristic(products->handle, plan->product, plan->right, plan->left,
+                                           plan->out, plan->out, choice, 1, &found, &count);
+    }
+    (void)cublasLtMatmulPreferenceDestroy(choice);
+    if (status == CUBLAS_STATUS_SUCCESS && count == 0) {
+        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    plan->algorithm = found.algo;
+    return status;
+}
+
+static gpt2_product_plan *find_plan(gpt2_products *products, const gpt2_product_job *job,
+                                    gpt2_error *error)
+{
+    const kind what = kind_of(job);
+    for (uint32_t i = 0; i < GPT2_PRODUCT_PLANS && i < products->plan_count; i++) {
+        if (memcmp(&products->plans[i].what, &what, sizeof what) == 0) {
+            return &products->plans[i];
+        }
+    }
+    gpt2_product_plan *plan = &products->plans[products->plan_count % GPT2_PRODUCT_PLANS];
+    plan_destroy(plan);
+    plan->what = what;
+    cublasStatus_t status = product_create(plan, products->compute, job->bias);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status = layouts_create(plan);
+    }
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status = choose_algorithm(products, plan);
+    }
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        plan_destroy(plan);
+        (void)gpt2_fail(error, "no matrix product %llu x %llu x %llu of %s: cuBLASLt says %s",
+                        (unsigned long long)job->rows, (unsigned long long)job->columns,
+                        (unsigned long long)job->inner, zero_dtype_name(job->dtype),
+                        cublasLtGetStatusString(status));
+        return NULL;
+    }
+    products->plan_count++;
+    return plan;
+}
+
+/* --- products --------------------------------------------------------------------------------- */
+
+bool gpt2_product(gpt2_products *products, cudaStream_t stream, const gpt2_product_job *job,
+                  gpt2_error *error)
+{
+    gpt2_product_plan *plan = find_plan(products, job, error);
+    if (plan == NULL) {
+        return false;
+    }
+    if (job->bias != NULL &&
+        !check(set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &job->bias, sizeof job->bias),
+               "bias of a matrix product", error)) {
+        return false;
+    }
+    const void *added = job->beta != 0.0f ? job->added : job->out;
+    return check(cublasLtMatmul(products->handle, plan->product, &job->alpha, job->right.at,
+                                plan->right, job->left.at, plan->left, &job->beta, added, plan->out,
+                                job->out, plan->out, &plan->algorithm, products->workspace,
+                                products->workspace_bytes, stream),
+                 "matrix product", error);
+}

@@ -1,0 +1,393 @@
+/* What the CUDA backend calls of the CUDA runtime and of cuBLASLt, on the CPU: device memory is
+ * host memory, and all is done at once but copies to the host, which are done when the host waits.
+ * Products are loops over column-major matrices, as cuBLASLt defines them. */
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- runtime ---------------------------------------------------------------------------------- */
+
+enum { COPIES_MAX = 16 };
+
+typedef struct copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+} copy;
+
+/* Copies to the host that this thread has not waited for. */
+static _Thread_local copy pending[COPIES_MAX];
+static _Thread_local size_t pending_count;
+
+static cudaError_t flush(void)
+{
+    for (size_t i = 0; i < pending_count; i++) {
+        memcpy(pending[i].to, pending[i].from, pending[i].bytes);
+    }
+    pending_count = 0;
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t code)
+{
+    return code == cudaSuccess ? "no error" : "an emulated error";
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *about, int device)
+{
+    (void)device;
+    memset(about, 0, sizeof *about);
+    memcpy(about->name, "emulation", sizeof "emulation");
+    return cudaSuccess;
+}
+
+/* Filled with NaNs: nothing may rely on what memory held. */
+cudaError_t cudaMalloc(void **pointer, size_t bytes)
+{
+    *pointer = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (*pointer == NULL) {
+        return cudaErrorMemoryAllocation;
+    }
+    memset(*pointer, 0xff, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *pointer)
+{
+    free(pointer);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **pointer, size_t bytes)
+{
+    return cudaMalloc(pointer, bytes);
+}
+
+cudaError_t cudaFreeHost(void *pointer)
+{
+    return cudaFree(pointer);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    (void)stream;
+    if (kind != cudaMemcpyDeviceToHost) {
+        memcpy(to, from, bytes);
+        return cudaSuccess;
+    }
+    if (pending_count == COPIES_MAX) {
+        return cudaErrorMemoryAllocation;
+    }
+    pending[pending_count++] = (copy){to, from, bytes};
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    (void)kind;
+    memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *pointer, int value, size_t bytes, cudaStream_t stream)
+{
+    (void)stream;
+    memset(pointer, value, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *pointer, int value, size_t bytes)
+{
+    return cudaMemsetAsync(pointer, value, bytes, NULL);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    (void)flags;
+    *stream = malloc(1);
+    return *stream != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    free(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    (void)stream;
+    return flush();
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    return flush();
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    (void)flags;
+    *event = malloc(1);
+    return *event != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    (void)event;
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    (void)event;
+    return flush();
+}
+
+/* --- cuBLASLt --------------------------------------------------------------------------------- */
+
+typedef struct layout {
+    cudaDataType type;
+    uint64_t rows;
+    uint64_t columns;
+    int64_t stride;
+} layout;
+
+typedef struct product {
+    cublasOperation_t turn_a;
+    cublasOperation_t turn_b;
+    cublasLtEpilogue_t epilogue;
+    const void *bias;
+} product;
+
+static cublasStatus_t make(void **object, const void *value, size_t bytes)
+{
+    *object = malloc(bytes);
+    if (*object == NULL) {
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    }
+    memcpy(*object, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_SUCCESS ? "success" : "an emulated failure";
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    const int none = 0;
+    return make((void **)handle, &none, sizeof none);
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    free(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale_type)
+{
+    const product value = {CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL};
+    if (scale_type != CUDA_R_32F ||
+        (compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32)) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    return make((void **)desc, &value, sizeof value);
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    free(desc);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t which,
+                                              const void *value, size_t bytes)
+{
+    product *it = (product *)(void *)desc;
+    void *field = which == CUBLASLT_MATMUL_DESC_TRANSA         ? (void *)&it->turn_a
+                  : which == CUBLASLT_MATMUL_DESC_TRANSB       ? (void *)&it->turn_b
+                  : which == CUBLASLT_MATMUL_DESC_EPILOGUE     ? (void *)&it->epilogue
+                  : which == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? (void *)&it->bias
+                                                               : NULL;
+    const size_t expected = which == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4;
+    if (field == NULL || bytes != expected) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(field, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t stride)
+{
+    const layout value = {type, rows, columns, stride};
+    if (stride < (int64_t)rows) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    return make((void **)out, &value, sizeof value);
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t it)
+{
+    free(it);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *choice)
+{
+    const int none = 0;
+    return make((void **)choice, &none, sizeof none);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t choice)
+{
+    free(choice);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t choice,
+                                                    cublasLtMatmulPreferenceAttributes_t which,
+                                                    const void *value, size_t bytes)
+{
+    (void)choice;
+    (void)value;
+    const bool workspace = which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+    return bytes == (workspace ? sizeof(uint64_t) : sizeof(uint32_t)) ? CUBLAS_STATUS_SUCCESS
+                                                                      : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+/* Sizes must agree as cuBLASLt checks them: op(A) is m x k, op(B) k x n, C and D m x n. */
+static bool agree(const product *it, const layout *a, const layout *b, const layout *d)
+{
+    const uint64_t m = it->turn_a == CUBLAS_OP_T ? a->columns : a->rows;
+    const uint64_t k = it->turn_a == CUBLAS_OP_T ? a->rows : a->columns;
+    const uint64_t n = it->turn_b == CUBLAS_OP_T ? b->rows : b->columns;
+    const uint64_t inner = it->turn_b == CUBLAS_OP_T ? b->columns : b->rows;
+    const bool types = a->type == b->type && (d->type == a->type || d->type == CUDA_R_32F);
+    return k == inner && d->rows == m && d->columns == n && types &&
+           (it->epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
+            (it->epilogue == CUBLASLT_EPILOGUE_BIAS && it->bias != NULL));
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t choice, int wanted,
+                                              cublasLtMatmulHeuristicResult_t results[], int *found)
+{
+    (void)handle;
+    (void)c;
+    (void)choice;
+    (void)results;
+    const bool good = agree((const product *)(const void *)desc, (const layout *)(const void *)a,
+                            (const layout *)(const void *)b, (const layout *)(const void *)d);
+    *found = good && wanted > 0 ? 1 : 0;
+    return good ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static float read_value(const void *from, cudaDataType type, uint64_t index)
+{
+    if (type == CUDA_R_32F) {
+        return ((const float *)from)[index];
+    }
+    const uint32_t bits = (uint32_t)((const uint16_t *)from)[index] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void write_value(void *to, cudaDataType type, uint64_t index, float value)
+{
+    uint32_t bits;
+    if (type == CUDA_R_32F) {
+        ((float *)to)[index] = value;
+        return;
+    }
+    memcpy(&bits, &value, sizeof bits);
+    ((uint16_t *)to)[index] = (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+/* Element (row, column) of op(matrix). */
+static float element(const void *from, const layout *it, cublasOperation_t turn, uint64_t row,
+                     uint64_t column)
+{
+    const uint64_t stride = (uint64_t)it->stride;
+    return read_value(from, it->type,
+                      turn == CUBLAS_OP_T ? row * stride + column : column * stride + row);
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t a_desc, const void *b,
+                              cublasLtMatrixLayout_t b_desc, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t c_desc, void *d, cublasLtMatrixLayout_t d_desc,
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream)
+{
+    const product *it = (const product *)(const void *)desc;
+    const layout *la = (const layout *)(const void *)a_desc;
+    const layout *lb = (const layout *)(const void *)b_desc;
+    const layout *lc = (const layout *)(const void *)c_desc;
+    const layout *ld = (const layout *)(const void *)d_desc;
+    const uint64_t inner = it->turn_a == CUBLAS_OP_T ? la->rows : la->columns;
+    const float scale = *(const float *)alpha;
+    const float keep = *(const float *)beta;
+    (void)handle;
+    (void)algorithm;
+    (void)workspace;
+    (void)workspace_bytes;
+    (void)stream;
+    if (!agree(it, la, lb, ld)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    for (uint64_t column = 0; column < ld->columns; column++) {
+        for (uint64_t row = 0; row < ld->rows; row++) {
+            float total = 0;
+            for (uint64_t k = 0; k < inner; k++) {
+                total += element(a, la, it->turn_a, row, k) * element(b, lb, it->turn_b, k, column);
+            }
+            total *= scale;
+            if (keep != 0.0f) {
+                total += keep * element(c, lc, CUBLAS_OP_N, row, column);
+            }
+            if (it->epilogue == CUBLASLT_EPILOGUE_BIAS) {
+                total += read_value(it->bias, la->type, row);
+            }
+            write_value(d, ld->type, column * (uint64_t)ld->stride + row, total);
+        }
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
