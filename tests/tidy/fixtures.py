@@ -29,6 +29,13 @@ def _readme(step):
 
 
 
+def _document(line):
+    return {
+        "examples/x/x.c": "int f(void)\n{\n    work();\n\n    rest();\n}\n",
+        "docs/x.md": f"text\n```c\nwork();\n\n{line}\n```\n",
+    }
+
+
 def _states(row):
     cells = "CELL(FETCH, GATHERING, GATHER_AWAIT),\n  CELL(EVICT, IN_USE, REFUSE)"
     return {
@@ -140,6 +147,10 @@ FIXTURES = {
     "readme_snippet": (
         [_readme("work")],
         [_readme("other"), {"README.md": "```c\n```\n"}],
+    ),
+    "doc_snippets": (
+        [_document("rest();"), {"docs/x.md": "```sh\nwork\n```\n"}],
+        [_document("other();"), _document("    rest();")],
     ),
     "state_table": (
         [_states("gathering: gather, await | refused")],

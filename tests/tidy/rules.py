@@ -302,6 +302,31 @@ def readme_snippet(tree):
         yield "README.md", 1, f"its C block is not {hello}:{marks[0] + 1}-{marks[1] + 1}"
 
 
+def _snippet(lines):
+    """Lines without their common indent; empty ones stay."""
+    filled = [line for line in lines if line.strip()]
+    indent = min((len(line) - len(line.lstrip()) for line in filled), default=0)
+    return "\n".join(line[indent:] for line in lines)
+
+
+def doc_snippets(tree):
+    """What a document shows as C is a run of lines of a file in examples/, which are compiled."""
+    sources = [tree.texts[p].split("\n") for p in tree.paths(C_SUFFIXES, ("examples/",))]
+    for path in tree.paths((".md",), ("docs/",)):
+        text = tree.texts[path]
+        for block in re.finditer(r"^```c\n(.*?)\n```", text, re.DOTALL | re.MULTILINE):
+            wanted = block.group(1).split("\n")
+            shown = _snippet(wanted)
+            runs = (
+                _snippet(lines[i : i + len(wanted)])
+                for lines in sources
+                for i in range(len(lines) - len(wanted) + 1)
+            )
+            if shown not in runs:
+                line = text.count("\n", 0, block.start()) + 2
+                yield path, line, "this C is nowhere in examples/"
+
+
 def comment_at_top(tree):
     for path in tree.paths((".c", ".cu"), ("src/",)):
         lines = tree.texts[path].split("\n")
@@ -353,6 +378,7 @@ CHECKS = [
     clang_format,
     dead_files,
     readme_snippet,
+    doc_snippets,
     comment_at_top,
     state_table,
 ]

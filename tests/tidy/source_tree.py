@@ -56,14 +56,23 @@ class SourceTree:
         return enumerate(self.texts.get(path, "").split("\n"), start=1)
 
 
+def _known_to_git(root):
+    """Nothing where there is no git, or no repository: an unpacked archive."""
+    try:
+        git = subprocess.run(
+            ["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            capture_output=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        return set()
+    return set(git.stdout.decode().split("\0")) - {""} if git.returncode == 0 else set()
+
+
 def _list_files(root):
-    git = subprocess.run(
-        ["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        check=False,
-    )
-    if git.returncode == 0 and git.stdout:
-        return sorted(set(git.stdout.decode().split("\0")) - {""})
+    known = _known_to_git(root)
+    if known:
+        return sorted(known)
     found = []
     for folder, folders, names in os.walk(root):
         folders[:] = [f for f in folders if not f.startswith((".git", "build")) and f != "data"]
