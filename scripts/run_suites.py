@@ -74,6 +74,10 @@ def run_program(command, env, folder, limit_s):
             os.killpg(process.pid, signal.SIGKILL)
             output, errors = process.communicate()
             return None, output, errors
+        except BaseException:
+            # Whoever ends this program wants nothing of it to go on.
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
 
 
 def judge(status, output, should_fail=False):
@@ -110,6 +114,7 @@ def main():
     parser.add_argument("--skip", action="append", default=[])
     parser.add_argument("--wrap", default="")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     sums = [0, 0, 0]
     for label, suites, test in tests_of(args.build, args.only, args.skip):
         start = time.monotonic()

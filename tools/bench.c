@@ -24,6 +24,8 @@ static const bench_runner runners[] = {
      bench_comm},
     {"step", "stage3_vs_stage0: whole steps by stage; peak_memory_vs_plan", bench_step},
     {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks},
+    {"gpu", "on a GPU: kernels against device copies, and all of the above that it can do",
+     bench_gpu},
 };
 #define RUNNER_COUNT (sizeof runners / sizeof runners[0])
 
@@ -31,6 +33,7 @@ static const bench_runner runners[] = {
 typedef struct bench_line {
     bench_options options;
     bool chosen[RUNNER_COUNT];
+    bool named[RUNNER_COUNT]; /* chosen by its own name */
     bool help;
     const char *json_path; /* NULL: none; "-": stdout */
     const char *rank_path; /* where rank 0 of bench_spawn_ranks leaves its rows, or NULL */
@@ -117,9 +120,11 @@ static int read_name(bench_line *line, const char *name)
 {
     bool known = false;
     for (size_t i = 0; i < RUNNER_COUNT; i++) {
-        const bool named = strcmp(name, "all") == 0 || strcmp(name, runners[i].name) == 0;
-        line->chosen[i] = line->chosen[i] || named;
-        known = known || named;
+        const bool named = strcmp(name, runners[i].name) == 0;
+        const bool chosen = named || strcmp(name, "all") == 0;
+        line->named[i] = line->named[i] || named;
+        line->chosen[i] = line->chosen[i] || chosen;
+        known = known || chosen;
     }
     return known ? 0
                  : bench_fail("unknown benchmark '%s'; `zero bench --help` lists them all", name);
@@ -166,39 +171,37 @@ static int open_json(const char *path, int *file)
     return *file >= 0 ? 0 : bench_fail("cannot write %s: %s", path, strerror(errno));
 }
 
-/* Write the object to the open file, which is closed. */
-static int write_json(const json_t *object, const char *path, int file)
+/* The open file as a stream, emptied where it is a file on disk; NULL after bench_fail. */
+static FILE *open_stream(const char *path, int file)
 {
     struct stat kind;
-    if (fstat(file, &kind) == 0 && S_ISREG(kind.st_mode) && strcmp(path, "-") != 0 &&
-        ftruncate(file, 0) != 0) {
-        (void)close(file);
-        return bench_fail("cannot write %s: %s", path, strerror(errno));
-    }
-    FILE *out = fdopen(file, "w");
+    const bool on_disk = fstat(file, &kind) == 0 && S_ISREG(kind.st_mode) && strcmp(path, "-") != 0;
+    FILE *out = on_disk && ftruncate(file, 0) != 0 ? NULL : fdopen(file, "w");
     if (out == NULL) {
+        (void)bench_fail("cannot write %s: %s", path, strerror(errno));
         (void)close(file);
-        return bench_fail("cannot write %s: %s", path, strerror(errno));
     }
-    int failed = json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) != 0;
-    failed = fputc('\n', out) == EOF || failed;
+    return out;
+}
+
+static int close_stream(const char *path, FILE *out)
+{
+    int failed = ferror(out) != 0;
     failed = fclose(out) != 0 || failed;
     return failed ? bench_fail("cannot write %s: %s", path, strerror(errno)) : 0;
 }
 
-static json_t *whole_json(const bench_report *report, const bench_line *line)
+static void write_json(const bench_report *report, const bench_line *line, FILE *out)
 {
     static const char *const scales[] = {"full", "quick", "tiny"};
-    json_t *object = json_pack("{s:o, s:s, s:o, s:s}", "machine", bench_machine_json(), "commit",
-                               bench_commit_text(), "build", bench_build_json(), "scale",
-                               scales[line->options.scale]);
-    json_t *rows = bench_report_json(report);
-    if (object == NULL || rows == NULL || json_object_update(object, rows) != 0) {
-        json_decref(object);
-        object = NULL;
-    }
-    json_decref(rows);
-    return object;
+    bench_json json = {.out = out};
+    bench_json_open(&json, NULL, '{');
+    bench_machine_json(&report->gpu, &json);
+    bench_json_text(&json, "commit", bench_commit_text());
+    bench_build_json(&json);
+    bench_json_text(&json, "scale", scales[line->options.scale]);
+    bench_report_json(report, &json);
+    bench_json_close(&json, '}');
 }
 
 static int write_report(const bench_report *report, const bench_line *line, int file)
@@ -212,13 +215,12 @@ static int write_report(const bench_report *report, const bench_line *line, int 
     if (line->json_path == NULL) {
         return 0;
     }
-    json_t *object = whole_json(report, line);
-    if (object == NULL) {
-        return bench_fail("no memory left for the report");
+    FILE *out = open_stream(line->json_path, file);
+    if (out == NULL) {
+        return 1;
     }
-    const int failed = write_json(object, line->json_path, file);
-    json_decref(object);
-    return failed;
+    write_json(report, line, out);
+    return close_stream(line->json_path, out);
 }
 
 /* As one of several ranks: only rank 0 has rows, and only it writes. */
@@ -228,18 +230,21 @@ static int write_rank_report(const bench_report *report, const char *path)
         return 0;
     }
     int file = -1;
-    json_t *object = bench_report_json(report);
-    const int failed =
-        object == NULL || open_json(path, &file) != 0 || write_json(object, path, file) != 0;
-    json_decref(object);
-    return failed;
+    FILE *out = open_json(path, &file) == 0 ? open_stream(path, file) : NULL;
+    if (out == NULL) {
+        return 1;
+    }
+    bench_report_leave(report, out);
+    return close_stream(path, out);
 }
 
 static int run_chosen(const bench_line *line, bench_report *report)
 {
     int failed = 0;
     for (size_t i = 0; i < RUNNER_COUNT; i++) {
-        if (line->chosen[i] && runners[i].run(&line->options, report) != 0) {
+        bench_options options = line->options;
+        options.named = line->named[i];
+        if (line->chosen[i] && runners[i].run(&options, report) != 0) {
             report->failed[report->failed_count++] = runners[i].name;
             failed = 1;
         }

@@ -30,6 +30,7 @@ typedef struct bench_options {
     uint32_t threads;        /* 0: the runner's own choice */
     const char *case_filter; /* NULL: all; else a part of the names of the cases to run */
     const char *program;     /* path of this program, for bench_spawn_ranks */
+    bool named;              /* the line names this runner: what it lacks is then a failure */
     bool as_rank; /* this process is one of the ranks that bench_spawn_ranks started: run the cases
                      for the world it is in, and add rows on rank 0 only */
 } bench_options;
@@ -47,6 +48,21 @@ typedef struct bench_row {
     uint32_t repetitions;
 } bench_row;
 
+/* The GPU that was measured, for the report's machine. Rates are decimal: 1e9 bytes a second. */
+typedef struct bench_gpu_facts {
+    char name[256];
+    char compute_capability[16];
+    char driver[32]; /* CUDA version that it knows, "13.0" */
+    char runtime[32];
+    uint32_t gpu_count;
+    uint32_t sm_count;
+    uint64_t l2_bytes;
+    uint64_t memory_bytes;
+    double to_gpu_gb_per_s;  /* pinned host memory to the GPU */
+    double to_host_gb_per_s; /* and back */
+    double both_gb_per_s;    /* sum of both directions at once */
+} bench_gpu_facts;
+
 typedef struct bench_report bench_report;
 
 /* 0, or 1 after bench_fail when memory is out or a number is not finite. */
@@ -54,6 +70,9 @@ int bench_add(bench_report *report, const bench_row *row);
 
 /* Say that a metric (name NULL) or one of its cases was not measured, and why. Returns 0. */
 int bench_skip(bench_report *report, const char *metric, const char *name, const char *reason);
+
+/* The report's GPU, zeroed before; for the runner that looks at one. */
+bench_gpu_facts *bench_gpu_facts_of(bench_report *report);
 
 /* One line on stderr, "zero bench: ...". Returns 1. */
 int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -112,5 +131,6 @@ int bench_adam(const bench_options *options, bench_report *report);
 int bench_comm(const bench_options *options, bench_report *report);
 int bench_step(const bench_options *options, bench_report *report);
 int bench_hooks(const bench_options *options, bench_report *report);
+int bench_gpu(const bench_options *options, bench_report *report);
 
 #endif

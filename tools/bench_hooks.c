@@ -3,18 +3,18 @@
  * hooks handed out the right memory and nothing was allocated while they were timed. */
 #include <stdlib.h>
 
-#include "bench.h"
 #include "bench_alloc.h"
+#include "bench_place.h"
 #include "zero/zero.h"
 
 #define METRIC "hook_ns"
 #define LIMIT_NS 200.0
-#define UNITS 256
 #define TENSORS_PER_UNIT 4
 #define TENSOR_ELEMENTS 64
 #define READS 16 /* of every tensor in one visit of its unit */
 
 typedef struct hooks_setup {
+    const bench_place *place;
     zero_world *world;
     zero_model *model;
     zero_engine *engine;
@@ -35,9 +35,10 @@ static void fill_values(void *user, uint32_t tensor, uint64_t first, uint64_t co
     }
 }
 
-static zero_status describe_model(zero_model *model)
+static zero_status describe_model(const hooks_setup *setup)
 {
-    for (uint32_t u = 0; u < UNITS; u++) {
+    zero_model *model = setup->model;
+    for (uint32_t u = 0; u < setup->place->hook_units; u++) {
         char name[64];
         uint32_t unit = 0;
         (void)snprintf(name, sizeof name, "unit%u", u);
@@ -62,12 +63,13 @@ static zero_status set_up(hooks_setup *setup, zero_stage stage)
         status = zero_model_create(&setup->model);
     }
     if (status == ZERO_OK) {
-        status = describe_model(setup->model);
+        status = describe_model(setup);
     }
     if (status == ZERO_OK) {
         zero_engine_options options = zero_engine_options_init();
         options.stage = stage;
         options.threads = 1;
+        options.device = setup->place->device;
         status = zero_engine_create(setup->world, setup->model, &options, &setup->engine);
     }
     if (status == ZERO_OK) {
@@ -89,12 +91,13 @@ typedef zero_status (*hooks_loop)(hooks_setup *setup, double *seconds);
 static zero_status loop_acquire_release(hooks_setup *setup, double *seconds)
 {
     zero_engine *engine = setup->engine;
+    const zero_stream here = setup->place->stream;
     zero_status status = zero_micro_begin(engine, 0);
     const double start = bench_now();
-    for (uint32_t unit = 0; unit < UNITS && status == ZERO_OK; unit++) {
-        status = zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, zero_stream_host());
+    for (uint32_t unit = 0; unit < setup->place->hook_units && status == ZERO_OK; unit++) {
+        status = zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, here);
         if (status == ZERO_OK) {
-            status = zero_unit_release(engine, unit, zero_stream_host());
+            status = zero_unit_release(engine, unit, here);
         }
     }
     *seconds += bench_now() - start;
@@ -105,19 +108,19 @@ static zero_status loop_acquire_release(hooks_setup *setup, double *seconds)
 static zero_status loop_backward(hooks_setup *setup, double *seconds)
 {
     zero_engine *engine = setup->engine;
-    const zero_stream host = zero_stream_host();
+    const zero_stream here = setup->place->stream;
     zero_status status = zero_micro_begin(engine, 0);
     const double start = bench_now();
-    for (uint32_t unit = UNITS; unit-- > 0 && status == ZERO_OK;) {
-        status = zero_unit_acquire(engine, unit, ZERO_PASS_BACKWARD, host);
+    for (uint32_t unit = setup->place->hook_units; unit-- > 0 && status == ZERO_OK;) {
+        status = zero_unit_acquire(engine, unit, ZERO_PASS_BACKWARD, here);
         if (status == ZERO_OK) {
-            status = zero_unit_grad_acquire(engine, unit, host);
+            status = zero_unit_grad_acquire(engine, unit, here);
         }
         if (status == ZERO_OK) {
-            status = zero_unit_grad_ready(engine, unit, host);
+            status = zero_unit_grad_ready(engine, unit, here);
         }
         if (status == ZERO_OK) {
-            status = zero_unit_release(engine, unit, host);
+            status = zero_unit_release(engine, unit, here);
         }
     }
     *seconds += bench_now() - start;
@@ -139,16 +142,17 @@ static zero_status read_tensors(zero_engine *engine, uint32_t unit)
 static zero_status loop_tensor_data(hooks_setup *setup, double *seconds)
 {
     zero_engine *engine = setup->engine;
+    const zero_stream here = setup->place->stream;
     zero_status status = zero_micro_begin(engine, 0);
-    for (uint32_t unit = 0; unit < UNITS && status == ZERO_OK; unit++) {
-        status = zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, zero_stream_host());
+    for (uint32_t unit = 0; unit < setup->place->hook_units && status == ZERO_OK; unit++) {
+        status = zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, here);
         const double start = bench_now();
         for (uint32_t again = 0; again < READS && status == ZERO_OK; again++) {
             status = read_tensors(engine, unit);
         }
         *seconds += bench_now() - start;
         if (status == ZERO_OK) {
-            status = zero_unit_release(engine, unit, zero_stream_host());
+            status = zero_unit_release(engine, unit, here);
         }
     }
     return status == ZERO_OK ? zero_micro_end(engine) : status;
@@ -169,17 +173,17 @@ static zero_status read_gradients(zero_engine *engine, uint32_t unit)
 static zero_status loop_tensor_grad(hooks_setup *setup, double *seconds)
 {
     zero_engine *engine = setup->engine;
-    const zero_stream host = zero_stream_host();
+    const zero_stream here = setup->place->stream;
     zero_status status = zero_micro_begin(engine, 0);
-    for (uint32_t unit = UNITS; unit-- > 0 && status == ZERO_OK;) {
-        status = zero_unit_grad_acquire(engine, unit, host);
+    for (uint32_t unit = setup->place->hook_units; unit-- > 0 && status == ZERO_OK;) {
+        status = zero_unit_grad_acquire(engine, unit, here);
         const double start = bench_now();
         for (uint32_t again = 0; again < READS && status == ZERO_OK; again++) {
             status = read_gradients(engine, unit);
         }
         *seconds += bench_now() - start;
         if (status == ZERO_OK) {
-            status = zero_unit_grad_ready(engine, unit, host);
+            status = zero_unit_grad_ready(engine, unit, here);
         }
     }
     return status == ZERO_OK ? zero_micro_end(engine) : status;
@@ -189,16 +193,15 @@ typedef struct hooks_case {
     const char *name;
     zero_stage stage;
     hooks_loop loop;
-    uint32_t calls; /* of one loop */
+    uint32_t calls; /* of one loop, for each unit */
 } hooks_case;
 
 static const hooks_case cases[] = {
-    {"acquire and release, stage 0", ZERO_STAGE_0, loop_acquire_release, 2 * UNITS},
-    {"acquire and release, stage 3", ZERO_STAGE_3, loop_acquire_release, 2 * UNITS},
-    {"tensor_data, stage 0", ZERO_STAGE_0, loop_tensor_data, READS *TENSORS_PER_UNIT *UNITS},
-    {"acquire, grad_acquire, grad_ready and release, stage 0", ZERO_STAGE_0, loop_backward,
-     4 * UNITS},
-    {"tensor_grad, stage 0", ZERO_STAGE_0, loop_tensor_grad, READS *TENSORS_PER_UNIT *UNITS},
+    {"acquire and release, stage 0", ZERO_STAGE_0, loop_acquire_release, 2},
+    {"acquire and release, stage 3", ZERO_STAGE_3, loop_acquire_release, 2},
+    {"tensor_data, stage 0", ZERO_STAGE_0, loop_tensor_data, READS *TENSORS_PER_UNIT},
+    {"acquire, grad_acquire, grad_ready and release, stage 0", ZERO_STAGE_0, loop_backward, 4},
+    {"tensor_grad, stage 0", ZERO_STAGE_0, loop_tensor_grad, READS *TENSORS_PER_UNIT},
 };
 #define CASE_COUNT (sizeof cases / sizeof cases[0])
 
@@ -206,6 +209,7 @@ static const hooks_case cases[] = {
 typedef struct hooks_side {
     hooks_setup *setup;
     const hooks_case *what;
+    uint32_t calls;       /* of one loop */
     uint32_t loops;       /* of one measurement */
     uint32_t runs;        /* measurements so far */
     uint64_t allocations; /* in all but the first, which warms up */
@@ -221,24 +225,31 @@ static double run_side(void *argument)
             (void)bench_fail_zero(side->what->name);
             return -1.0;
         }
+        /* A GPU's queue that is full makes the next call wait, which is not what is measured. */
+        if (side->setup->place->settle(side->setup->place) != 0) {
+            return -1.0;
+        }
     }
     side->allocations += side->runs > 0 ? bench_allocations() - before : 0;
     side->runs++;
-    return seconds / ((double)side->loops * side->what->calls);
+    return seconds / ((double)side->loops * side->calls);
 }
 
 /* All values of a tensor are what they were filled with. */
-static int check_tensor(zero_engine *engine, uint32_t tensor)
+static int check_tensor(const hooks_setup *setup, uint32_t tensor)
 {
     zero_view view = {0};
-    if (zero_tensor_data(engine, tensor, &view) != ZERO_OK) {
+    if (zero_tensor_data(setup->engine, tensor, &view) != ZERO_OK) {
         return bench_fail_zero("hooks: reading the parameters back");
     }
     if (view.count != TENSOR_ELEMENTS || view.dtype != ZERO_DTYPE_F32) {
         return bench_fail("hooks: tensor %u has %zu elements of %s", tensor, view.count,
                           zero_dtype_name(view.dtype));
     }
-    const float *values = view.data;
+    float values[TENSOR_ELEMENTS];
+    if (setup->place->fetch(setup->place, values, view.data, sizeof values) != 0) {
+        return 1;
+    }
     for (size_t i = 0; i < view.count; i++) {
         if (values[i] != tensor_value(tensor)) {
             return bench_fail("hooks: element %zu of tensor %u is %g instead of %g", i, tensor,
@@ -252,35 +263,35 @@ static int check_tensor(zero_engine *engine, uint32_t tensor)
 static int check_engine(hooks_setup *setup)
 {
     zero_engine *engine = setup->engine;
+    const zero_stream here = setup->place->stream;
     const zero_step_params params = zero_step_params_init();
     double seconds = 0.0;
     if (loop_backward(setup, &seconds) != ZERO_OK || zero_micro_begin(engine, 1) != ZERO_OK ||
-        zero_micro_end(engine) != ZERO_OK ||
-        zero_step(engine, &params, zero_stream_host()) != ZERO_OK) {
+        zero_micro_end(engine) != ZERO_OK || zero_step(engine, &params, here) != ZERO_OK) {
         return bench_fail_zero("hooks: the step after the measurement");
     }
     int failed = 0;
-    for (uint32_t unit = 0; unit < UNITS && !failed; unit++) {
-        if (zero_unit_acquire(engine, unit, ZERO_PASS_EVAL, zero_stream_host()) != ZERO_OK) {
+    for (uint32_t unit = 0; unit < setup->place->hook_units && !failed; unit++) {
+        if (zero_unit_acquire(engine, unit, ZERO_PASS_EVAL, here) != ZERO_OK) {
             return bench_fail_zero("hooks: reading the parameters back");
         }
         for (uint32_t t = 0; t < TENSORS_PER_UNIT && !failed; t++) {
-            failed = check_tensor(engine, unit * TENSORS_PER_UNIT + t);
+            failed = check_tensor(setup, unit * TENSORS_PER_UNIT + t);
         }
-        if (zero_unit_release(engine, unit, zero_stream_host()) != ZERO_OK) {
+        if (zero_unit_release(engine, unit, here) != ZERO_OK) {
             return bench_fail_zero("hooks: reading the parameters back");
         }
     }
     return failed;
 }
 
-static int measure(const bench_options *options, const hooks_case *what, hooks_setup *setup,
-                   bench_report *report)
+static int measure(const bench_options *options, const hooks_case *what, const char *name,
+                   hooks_setup *setup, bench_report *report)
 {
-    /* Calls of one measurement; at least a million in all but the tiny scale. */
-    static const uint32_t calls_wanted[] = {1000000, 200000, 4000};
+    static const uint32_t shares[] = {1, 5, 250}; /* of the calls, by scale */
     hooks_side side = {.setup = setup, .what = what};
-    side.loops = 1 + calls_wanted[options->scale] / what->calls;
+    side.calls = what->calls * setup->place->hook_units;
+    side.loops = 1 + setup->place->hook_calls / shares[options->scale] / side.calls;
     const bench_side sides[] = {{run_side, &side}};
     bench_stat stat = {0};
     if (bench_interleave(sides, 1, options->repetitions, &stat) != 0 || check_engine(setup) != 0) {
@@ -291,7 +302,7 @@ static int measure(const bench_options *options, const hooks_case *what, hooks_s
                           (unsigned long long)side.allocations);
     }
     const bench_row row = {.metric = METRIC,
-                           .name = what->name,
+                           .name = name,
                            .value = stat.median * 1e9,
                            .unit = "ns",
                            .reference = LIMIT_NS,
@@ -302,16 +313,18 @@ static int measure(const bench_options *options, const hooks_case *what, hooks_s
     return bench_add(report, &row);
 }
 
-int bench_hooks(const bench_options *options, bench_report *report)
+int bench_hooks_at(const bench_place *place, const bench_options *options, bench_report *report)
 {
     int failed = 0;
     for (size_t i = 0; i < CASE_COUNT && !failed; i++) {
-        if (!bench_wants(options, cases[i].name)) {
+        hooks_setup setup = {.place = place};
+        char name[128];
+        (void)snprintf(name, sizeof name, "%s%s", cases[i].name, place->suffix);
+        if (!bench_wants(options, name)) {
             continue;
         }
-        hooks_setup setup = {0};
         failed = set_up(&setup, cases[i].stage) == ZERO_OK
-                     ? measure(options, &cases[i], &setup, report)
+                     ? measure(options, &cases[i], name, &setup, report)
                      : bench_fail_zero("hooks: setting up");
         tear_down(&setup);
     }

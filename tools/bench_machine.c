@@ -1,5 +1,6 @@
 /* Owns what a measurement must name to mean something: the machine, the build and the commit. */
 #include <sched.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -10,13 +11,13 @@
 
 /* What follows `key` and the separator on the first line of a file that begins with it, without
  * quotes; "unknown" when there is none. */
-static const char *file_value(const char *path, const char *key, char separator, char *text,
-                              size_t text_bytes)
+static void file_value(const char *path, const char *key, char separator, char *text,
+                       size_t text_bytes)
 {
     (void)snprintf(text, text_bytes, "unknown");
     FILE *file = fopen(path, "r");
     if (file == NULL) {
-        return text;
+        return;
     }
     char line[512];
     while (fgets(line, sizeof line, file) != NULL) {
@@ -29,29 +30,45 @@ static const char *file_value(const char *path, const char *key, char separator,
         break;
     }
     (void)fclose(file);
-    return text;
 }
 
 /* Cores this process may run on. */
-static json_int_t core_count(void)
+static uint64_t core_count(void)
 {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
     if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
-        return CPU_COUNT(&allowed);
+        return (uint64_t)CPU_COUNT(&allowed);
     }
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? online : 0;
+    return online > 0 ? (uint64_t)online : 0;
 }
 
-static json_int_t memory_bytes(void)
+static uint64_t memory_bytes(void)
 {
     const long pages = sysconf(_SC_PHYS_PAGES);
     const long page_bytes = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page_bytes > 0 ? (json_int_t)pages * page_bytes : 0;
+    return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
 }
 
-json_t *bench_machine_json(void)
+static void gpu_json(const bench_gpu_facts *gpu, bench_json *json)
+{
+    bench_json_open(json, "gpu", '{');
+    bench_json_text(json, "name", gpu->name);
+    bench_json_text(json, "compute_capability", gpu->compute_capability);
+    bench_json_text(json, "driver", gpu->driver);
+    bench_json_text(json, "runtime", gpu->runtime);
+    bench_json_whole(json, "gpus", gpu->gpu_count);
+    bench_json_whole(json, "sm_count", gpu->sm_count);
+    bench_json_whole(json, "l2_bytes", gpu->l2_bytes);
+    bench_json_whole(json, "memory_bytes", gpu->memory_bytes);
+    bench_json_number(json, "pinned_to_gpu_gb_per_s", gpu->to_gpu_gb_per_s);
+    bench_json_number(json, "pinned_to_host_gb_per_s", gpu->to_host_gb_per_s);
+    bench_json_number(json, "pinned_both_gb_per_s", gpu->both_gb_per_s);
+    bench_json_close(json, '}');
+}
+
+void bench_machine_json(const bench_gpu_facts *gpu, bench_json *json)
 {
     char cpu[256];
     char os[256];
@@ -60,22 +77,33 @@ json_t *bench_machine_json(void)
     const char *kernel = uname(&names) == 0 ? names.release : "unknown";
     double load = 0.0;
     (void)getloadavg(&load, 1);
-    return json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:f}", "cpu",
-                     file_value("/proc/cpuinfo", "model name", ':', cpu, sizeof cpu),
-                     "architecture", names.machine[0] != '\0' ? names.machine : "unknown", "cores",
-                     core_count(), "memory_bytes", memory_bytes(), "kernel", kernel, "os",
-                     file_value("/etc/os-release", "PRETTY_NAME", '=', os, sizeof os), "load_1min",
-                     load);
+    file_value("/proc/cpuinfo", "model name", ':', cpu, sizeof cpu);
+    file_value("/etc/os-release", "PRETTY_NAME", '=', os, sizeof os);
+    bench_json_open(json, "machine", '{');
+    bench_json_text(json, "cpu", cpu);
+    bench_json_text(json, "architecture", names.machine[0] != '\0' ? names.machine : "unknown");
+    bench_json_whole(json, "cores", core_count());
+    bench_json_whole(json, "memory_bytes", memory_bytes());
+    bench_json_text(json, "kernel", kernel);
+    bench_json_text(json, "os", os);
+    bench_json_number(json, "load_1min", load);
+    if (gpu->name[0] != '\0') {
+        gpu_json(gpu, json);
+    }
+    bench_json_close(json, '}');
 }
 
-json_t *bench_build_json(void)
+void bench_build_json(bench_json *json)
 {
 #ifdef __OPTIMIZE__
-    const int optimised = 1;
+    const bool optimised = true;
 #else
-    const int optimised = 0;
+    const bool optimised = false;
 #endif
-    return json_pack("{s:s, s:b}", "compiler", __VERSION__, "optimised", optimised);
+    bench_json_open(json, "build", '{');
+    bench_json_text(json, "compiler", __VERSION__);
+    bench_json_flag(json, "optimised", optimised);
+    bench_json_close(json, '}');
 }
 
 const char *bench_commit_text(void)

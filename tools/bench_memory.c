@@ -1,11 +1,11 @@
 /* Owns peak_memory_vs_plan: engines of every stage and several types run steps in in-process ranks.
  * Two measures are held against the plan of one rank: the most bytes the library's allocator says a
- * rank ever held, and by how much the resident memory of the whole process grew, per rank. */
+ * rank ever held, and by how much grew what the system says is in use, per rank: resident pages of
+ * the process, or memory of the GPU. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "bench_step.h"
+#include "bench_place.h"
 #include "zero/zero.h"
 
 #define METRIC "peak_memory_vs_plan"
@@ -29,14 +29,15 @@ static const memory_types types[] = {
 #define TYPES_COUNT (sizeof types / sizeof types[0])
 
 typedef struct memory_job {
+    const bench_place *place;
     uint32_t ranks;
     uint32_t units;
     uint32_t width;
     zero_stage stage;
     const memory_types *types;
-    uint64_t *peak_bytes;    /* by rank: as the allocator counted */
-    uint64_t planned_bytes;  /* of one rank, from a plan made apart from the engines */
-    uint64_t resident_bytes; /* by which the process grew */
+    uint64_t *peak_bytes;   /* by rank: as the allocator counted */
+    uint64_t planned_bytes; /* of one rank, from a plan made apart from the engines */
+    uint64_t used_bytes;    /* by which what is in use grew */
 } memory_job;
 
 /* Units of several sizes, none of which divides evenly: a square matrix, a long one, a bias, and a
@@ -87,6 +88,7 @@ static zero_engine_options make_options(const memory_job *job)
     options.master_dtype = job->types->master;
     options.moment_dtype = job->types->moments;
     options.threads = 1;
+    options.device = job->place->device;
     return options;
 }
 
@@ -120,26 +122,12 @@ static zero_status run_step(zero_engine *engine, uint32_t units)
     return status == ZERO_OK ? zero_step(engine, &params, host) : status;
 }
 
-/* Pages of the process that are in memory; 0 where the system does not tell. */
-static uint64_t resident_bytes(void)
-{
-    FILE *file = fopen("/proc/self/statm", "r");
-    unsigned long pages = 0;
-    if (file != NULL) {
-        if (fscanf(file, "%*u %lu", &pages) != 1) {
-            pages = 0;
-        }
-        (void)fclose(file);
-    }
-    return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-/* Rank 0 reads the process's size while all ranks wait before and after. */
-static zero_status read_resident(zero_world *world, uint64_t *bytes)
+/* Rank 0 reads what is in use while all ranks wait before and after. */
+static zero_status read_used(const bench_place *place, zero_world *world, uint64_t *bytes)
 {
     zero_status status = zero_world_barrier(world);
     if (zero_world_rank(world) == 0) {
-        *bytes = resident_bytes();
+        *bytes = place->used_bytes();
     }
     return status == ZERO_OK ? zero_world_barrier(world) : status;
 }
@@ -168,7 +156,7 @@ static zero_status run_rank(zero_world *world, void *user)
     const zero_engine_options options = make_options(job);
     zero_status status = describe_model(job, &model);
     if (status == ZERO_OK) {
-        status = read_resident(world, &before);
+        status = read_used(job->place, world, &before);
     }
     if (status == ZERO_OK) {
         status = zero_engine_create(world, model, &options, &engine);
@@ -177,10 +165,10 @@ static zero_status run_rank(zero_world *world, void *user)
         status = run_engine(job, world, engine);
     }
     if (status == ZERO_OK) {
-        status = read_resident(world, &after);
+        status = read_used(job->place, world, &after);
     }
     if (status == ZERO_OK && zero_world_rank(world) == 0) {
-        job->resident_bytes = after > before ? after - before : 0;
+        job->used_bytes = after > before ? after - before : 0;
     }
     zero_engine_destroy(engine);
     zero_model_destroy(model);
@@ -235,40 +223,41 @@ static int report_peak(const memory_job *job, bench_report *report, const char *
     return add_row(job, report, name, &stat);
 }
 
-static int report_resident(const memory_job *job, bench_report *report, const char *name)
+static int report_used(const memory_job *job, bench_report *report, const char *name)
 {
-    if (job->resident_bytes == 0) {
-        return bench_skip(report, METRIC, name, "the system does not tell the process's size");
+    if (job->used_bytes == 0) {
+        return bench_skip(report, METRIC, name, "the system does not tell what is in use");
     }
-    double bytes = (double)job->resident_bytes / job->ranks;
+    double bytes = (double)job->used_bytes / job->ranks;
     const bench_stat stat = bench_stat_of(&bytes, 1);
     return add_row(job, report, name, &stat);
 }
 
-static int measure(memory_job *job, bench_report *report, bool resident, const char *name)
+static int measure(memory_job *job, bench_report *report, bool used, const char *name)
 {
     memset(job->peak_bytes, 0, job->ranks * sizeof *job->peak_bytes);
     if (make_plan(job) != ZERO_OK ||
         zero_world_run(job->ranks, DEADLINE_MS, run_rank, job) != ZERO_OK) {
         return bench_fail_zero(name);
     }
-    return resident ? report_resident(job, report, name) : report_peak(job, report, name);
+    return used ? report_used(job, report, name) : report_peak(job, report, name);
 }
 
 static int measure_all(const bench_options *options, memory_job *job, bench_report *report)
 {
     static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_1, ZERO_STAGE_2, ZERO_STAGE_3};
-    static const uint32_t widths[] = {700, 350, 60}; /* of the models whose pages are counted */
+    static const uint32_t widths[] = {700, 350, 60}; /* of the models whose growth is counted */
     for (uint32_t s = 0; s < sizeof stages / sizeof stages[0]; s++) {
         for (size_t t = 0; t <= TYPES_COUNT; t++) {
-            const bool resident = t == TYPES_COUNT;
+            const bool used = t == TYPES_COUNT;
             char name[128];
             job->stage = stages[s];
-            job->types = &types[resident ? 0 : t];
-            job->width = resident ? widths[options->scale] : 61;
-            (void)snprintf(name, sizeof name, "stage %u, %u ranks, %s%s", s, job->ranks,
-                           job->types->name, resident ? ", resident pages" : "");
-            if (bench_wants(options, name) && measure(job, report, resident, name) != 0) {
+            job->types = &types[used ? 0 : t];
+            job->width = used ? widths[options->scale] : 61;
+            (void)snprintf(name, sizeof name, "stage %u, %u ranks, %s%s%s%s", s, job->ranks,
+                           job->types->name, job->place->suffix, used ? ", " : "",
+                           used ? job->place->used : "");
+            if (bench_wants(options, name) && measure(job, report, used, name) != 0) {
                 return 1;
             }
         }
@@ -276,9 +265,11 @@ static int measure_all(const bench_options *options, memory_job *job, bench_repo
     return 0;
 }
 
-int bench_peak_memory(const bench_options *options, bench_report *report)
+int bench_peak_memory_at(const bench_place *place, const bench_options *options,
+                         bench_report *report)
 {
-    memory_job job = {.ranks = options->ranks != 0 ? options->ranks : 2, .units = 24};
+    memory_job job = {
+        .place = place, .ranks = options->ranks != 0 ? options->ranks : 2, .units = 24};
     job.peak_bytes = calloc(job.ranks, sizeof *job.peak_bytes);
     if (job.peak_bytes == NULL) {
         return bench_fail("no memory left for the peaks of %u ranks", job.ranks);

@@ -120,6 +120,11 @@ void bench_report_clear(bench_report *report)
     memset(report, 0, sizeof *report);
 }
 
+bench_gpu_facts *bench_gpu_facts_of(bench_report *report)
+{
+    return &report->gpu;
+}
+
 /* Large numbers whole, small ones with four significant digits. */
 static const char *number_text(double number, char *text, size_t text_bytes)
 {
@@ -145,8 +150,21 @@ static int wider(int width, const char *text)
     return own > width ? own : width;
 }
 
+static void print_gpu(const bench_gpu_facts *gpu, FILE *out)
+{
+    fprintf(out,
+            "gpu: %s, %u SMs, %.1f GiB, L2 %.0f MiB, driver %s, runtime %s\n"
+            "pinned copies in GB/s: %.1f to the GPU, %.1f back, %.1f both at once\n",
+            gpu->name, gpu->sm_count, (double)gpu->memory_bytes / 0x1p30,
+            (double)gpu->l2_bytes / 0x1p20, gpu->driver, gpu->runtime, gpu->to_gpu_gb_per_s,
+            gpu->to_host_gb_per_s, gpu->both_gb_per_s);
+}
+
 void bench_report_print(const bench_report *report, FILE *out)
 {
+    if (report->gpu.name[0] != '\0') {
+        print_gpu(&report->gpu, out);
+    }
     int metric_width = (int)strlen("metric");
     int name_width = (int)strlen("case");
     for (size_t i = 0; i < report->row_count; i++) {
@@ -170,75 +188,104 @@ void bench_report_print(const bench_report *report, FILE *out)
     }
 }
 
-static json_t *row_json(const bench_row *row)
+static void row_json(const bench_row *row, bench_json *json)
 {
-    return json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:I}", "metric", row->metric, "case",
-                     row->name, "value", row->value, "unit", row->unit, "reference", row->reference,
-                     "ratio", row->ratio, "min", row->min, "max", row->max, "repetitions",
-                     (json_int_t)row->repetitions);
+    bench_json_open(json, NULL, '{');
+    bench_json_text(json, "metric", row->metric);
+    bench_json_text(json, "case", row->name);
+    bench_json_number(json, "value", row->value);
+    bench_json_text(json, "unit", row->unit);
+    bench_json_number(json, "reference", row->reference);
+    bench_json_number(json, "ratio", row->ratio);
+    bench_json_number(json, "min", row->min);
+    bench_json_number(json, "max", row->max);
+    bench_json_whole(json, "repetitions", row->repetitions);
+    bench_json_close(json, '}');
 }
 
-static json_t *omission_json(const bench_omission *omission)
+void bench_report_json(const bench_report *report, bench_json *json)
 {
-    return json_pack("{s:s, s:s?, s:s}", "metric", omission->metric, "case", omission->name,
-                     "reason", omission->reason);
+    bench_json_open(json, "results", '[');
+    for (size_t i = 0; i < report->row_count; i++) {
+        row_json(&report->rows[i], json);
+    }
+    bench_json_close(json, ']');
+    bench_json_open(json, "skipped", '[');
+    for (size_t i = 0; i < report->omission_count; i++) {
+        bench_json_open(json, NULL, '{');
+        bench_json_text(json, "metric", report->omissions[i].metric);
+        bench_json_text(json, "case", report->omissions[i].name);
+        bench_json_text(json, "reason", report->omissions[i].reason);
+        bench_json_close(json, '}');
+    }
+    bench_json_close(json, ']');
+    bench_json_open(json, "failed", '[');
+    for (size_t i = 0; i < report->failed_count; i++) {
+        bench_json_text(json, NULL, report->failed[i]);
+    }
+    bench_json_close(json, ']');
 }
 
-json_t *bench_report_json(const bench_report *report)
+/* Lines of fields with tabs between them, which no text of ours has. */
+void bench_report_leave(const bench_report *report, FILE *out)
 {
-    json_t *object = json_pack("{s:[], s:[], s:[]}", "results", "skipped", "failed");
-    int wrong = object == NULL;
-    for (size_t i = 0; i < report->row_count && !wrong; i++) {
-        wrong = json_array_append_new(json_object_get(object, "results"),
-                                      row_json(&report->rows[i])) != 0;
+    for (size_t i = 0; i < report->row_count; i++) {
+        const bench_row *row = &report->rows[i];
+        (void)fprintf(out, "row\t%s\t%s\t%s\t%.17g\t%.17g\t%.17g\t%.17g\t%.17g\t%u\n", row->metric,
+                      row->name, row->unit, row->value, row->reference, row->ratio, row->min,
+                      row->max, row->repetitions);
     }
-    for (size_t i = 0; i < report->omission_count && !wrong; i++) {
-        wrong = json_array_append_new(json_object_get(object, "skipped"),
-                                      omission_json(&report->omissions[i])) != 0;
+    for (size_t i = 0; i < report->omission_count; i++) {
+        const bench_omission *omission = &report->omissions[i];
+        (void)fprintf(out, "skip\t%s\t%s\t%s\n", omission->metric,
+                      omission->name != NULL ? omission->name : "", omission->reason);
     }
-    for (size_t i = 0; i < report->failed_count && !wrong; i++) {
-        wrong = json_array_append_new(json_object_get(object, "failed"),
-                                      json_string(report->failed[i])) != 0;
-    }
-    if (wrong) {
-        json_decref(object);
-        return NULL;
-    }
-    return object;
 }
 
-int bench_report_merge(bench_report *report, const json_t *object)
+#define ROW_FIELDS 10
+#define SKIP_FIELDS 4
+
+static int take_row(bench_report *report, char *const *fields)
 {
-    const json_t *results = json_object_get(object, "results");
-    const json_t *skipped = json_object_get(object, "skipped");
-    if (!json_is_array(results) || !json_is_array(skipped)) {
-        return bench_fail("the ranks' report has no rows");
+    const bench_row row = {.metric = fields[1],
+                           .name = fields[2],
+                           .unit = fields[3],
+                           .value = strtod(fields[4], NULL),
+                           .reference = strtod(fields[5], NULL),
+                           .ratio = strtod(fields[6], NULL),
+                           .min = strtod(fields[7], NULL),
+                           .max = strtod(fields[8], NULL),
+                           .repetitions = (uint32_t)strtoul(fields[9], NULL, 10)};
+    return bench_add(report, &row);
+}
+
+static int take_line(bench_report *report, char *line)
+{
+    char *fields[ROW_FIELDS + 1] = {NULL};
+    size_t count = 0;
+    char *rest = line;
+    line[strcspn(line, "\n")] = '\0';
+    while (rest != NULL && count <= ROW_FIELDS) {
+        fields[count++] = strsep(&rest, "\t");
     }
-    for (size_t i = 0; i < json_array_size(results); i++) {
-        bench_row row = {0};
-        json_int_t repetitions = 0;
-        if (json_unpack(json_array_get(results, i), "{s:s, s:s, s:F, s:s, s:F, s:F, s:F, s:F, s:I}",
-                        "metric", &row.metric, "case", &row.name, "value", &row.value, "unit",
-                        &row.unit, "reference", &row.reference, "ratio", &row.ratio, "min",
-                        &row.min, "max", &row.max, "repetitions", &repetitions) != 0) {
-            return bench_fail("row %zu of the ranks' report lacks a field", i);
-        }
-        row.repetitions = (uint32_t)repetitions;
-        if (bench_add(report, &row) != 0) {
-            return 1;
-        }
+    if (count == ROW_FIELDS && strcmp(fields[0], "row") == 0) {
+        return take_row(report, fields);
     }
-    for (size_t i = 0; i < json_array_size(skipped); i++) {
-        const json_t *entry = json_array_get(skipped, i);
-        const char *metric = json_string_value(json_object_get(entry, "metric"));
-        const char *reason = json_string_value(json_object_get(entry, "reason"));
-        if (metric == NULL || reason == NULL) {
-            return bench_fail("entry %zu of what the ranks skipped lacks a field", i);
-        }
-        const char *name = json_string_value(json_object_get(entry, "case"));
-        if (bench_skip(report, metric, name, reason) != 0) {
-            return 1;
-        }
+    if (count == SKIP_FIELDS && strcmp(fields[0], "skip") == 0) {
+        return bench_skip(report, fields[1], fields[2][0] != '\0' ? fields[2] : NULL, fields[3]);
     }
-    return 0;
+    return bench_fail("the ranks' report has a line of %zu fields that begins with '%.40s'", count,
+                      fields[0]);
+}
+
+int bench_report_take(bench_report *report, FILE *in)
+{
+    char *line = NULL;
+    size_t line_bytes = 0;
+    int failed = 0;
+    while (!failed && getline(&line, &line_bytes, in) > 0) {
+        failed = take_line(report, line);
+    }
+    free(line);
+    return failed;
 }

@@ -2,11 +2,11 @@
 #ifndef TOOLS_BENCH_REPORT_H
 #define TOOLS_BENCH_REPORT_H
 
-#include <jansson.h>
 #include <stddef.h>
 #include <stdio.h>
 
 #include "bench.h"
+#include "bench_json.h"
 
 /* A case that was not measured. */
 typedef struct bench_omission {
@@ -24,25 +24,28 @@ struct bench_report {
     size_t omission_capacity;
     const char *failed[8]; /* runners that failed; static text */
     size_t failed_count;
+    bench_gpu_facts gpu; /* name[0] == '\0': no runner looked at a GPU */
 };
 
 void bench_report_clear(bench_report *report);
 
-/* One line a row, then what was left out and why. */
+/* The GPU, one line a row, then what was left out and why. */
 void bench_report_print(const bench_report *report, FILE *out);
 
-/* {"results": [...], "skipped": [...], "failed": [...]}; NULL when memory is out. Ownership: the
- * caller's. */
-json_t *bench_report_json(const bench_report *report);
+/* "results": [...], "skipped": [...], "failed": [...] inside the object that is open. */
+void bench_report_json(const bench_report *report, bench_json *json);
 
-/* Take rows and omissions of such an object; 1 after bench_fail when it is not one. */
-int bench_report_merge(bench_report *report, const json_t *object);
+/* Leave rows and omissions for another process to take, a line each; the GPU stays behind. take: 1
+ * after bench_fail when that is not what the file holds. */
+void bench_report_leave(const bench_report *report, FILE *out);
+int bench_report_take(bench_report *report, FILE *in);
 
-/* The machine as an object; "unknown" and 0 where the system does not tell. */
-json_t *bench_machine_json(void);
+/* "machine": {...}; "unknown" and 0 where the system does not tell, "gpu" only where a runner
+ * looked at one. */
+void bench_machine_json(const bench_gpu_facts *gpu, bench_json *json);
 
-/* What the program was built from and with. */
-json_t *bench_build_json(void);
+/* "build": what the program was built from and with. */
+void bench_build_json(bench_json *json);
 
 /* The commit it was built from, with "-dirty" behind it when files differed; "unknown" outside a
  * repository. */

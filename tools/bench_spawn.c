@@ -162,16 +162,19 @@ static int run_line(const spawn_line *line, bool *missing)
                : bench_fail("%s ended with status %d", line->words[0], WEXITSTATUS(state));
 }
 
-/* Take the rows that rank 0 left in the file. */
+/* Take the rows that rank 0 left in the file, which stays open. */
 static int read_rows(int file, bench_report *report)
 {
-    json_error_t error;
-    json_t *object = json_loadfd(file, 0, &error);
-    if (object == NULL) {
-        return bench_fail("rank 0 left no readable report: %s", error.text);
+    const int copy = dup(file);
+    FILE *in = copy >= 0 ? fdopen(copy, "r") : NULL;
+    if (in == NULL) {
+        if (copy >= 0) {
+            (void)close(copy);
+        }
+        return bench_fail("cannot read the ranks' report: %s", strerror(errno));
     }
-    const int failed = bench_report_merge(report, object);
-    json_decref(object);
+    const int failed = bench_report_take(report, in);
+    (void)fclose(in);
     return failed;
 }
 

@@ -312,4 +312,42 @@ TEST(comm_gives_its_metrics)
     json_decref(report);
 }
 
+TEST(gpu_is_refused_with_a_remedy)
+{
+    if (system("nvidia-smi > /dev/null 2>&1") == 0) {
+        SKIP("there is a GPU here");
+    }
+    cli_run run = run_zero("bench gpu --tiny --json /dev/null");
+    CHECK_EQ(run.status, 1);
+    CHECK(strstr(run.out, "failed: gpu") != NULL);
+    CHECK(strstr(run.err, "zero bench: gpu: ") == run.err);
+    /* The toolkit is missing, or the GPU is. */
+    CHECK(strstr(run.err, "-Dcuda=enabled") != NULL || strstr(run.err, "nvidia-smi") != NULL);
+    CHECK(strchr(run.err, '\n') == run.err + strlen(run.err) - 1);
+    clear_run(&run);
+}
+
+/* Every case, with results that are checked; the figures say nothing. */
+TEST(gpu_gives_its_metrics)
+{
+    static const char *const metrics[] = {"adamw_vs_copy",    "norm_extra",   "square_sum_vs_read",
+                                          "fold_vs_copy",     "cast_vs_copy", "peak_memory_vs_plan",
+                                          "stage3_vs_stage0", "hook_ns"};
+    const char *fake = getenv("ZERO_FAKE_PROGRAM");
+    if (fake == NULL) {
+        SKIP("built without CUDA");
+    }
+    CHECK(setenv("ZERO_PROGRAM", fake, 1) == 0);
+    json_t *report = report_of("bench gpu --tiny --json -");
+    for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
+        CHECK(rows_of(report, "results", metrics[i]) >= 2);
+    }
+    CHECK_EQ(rows_of(report, "results", "stage3_vs_stage0"), 6);
+    const json_t *gpu = json_object_get(json_object_get(report, "machine"), "gpu");
+    CHECK_EQ(strcmp(text_of(gpu, "name"), "none, \"faked\""), 0);
+    CHECK_EQ(strcmp(text_of(gpu, "driver"), "13.0"), 0);
+    CHECK(number_of(gpu, "pinned_to_gpu_gb_per_s") > 0.0);
+    json_decref(report);
+}
+
 TEST_MAIN()

@@ -1,0 +1,77 @@
+/* Owns `zero bench gpu`: is there one, what it is, and the order of what is measured on it. */
+#include "bench_gpu.h"
+
+#include "bench_gpu_clock.h"
+#include "bench_place.h"
+#include "zero/cuda.h"
+
+/* Where a GPU is wanted and none is there. */
+static int refuse(const bench_options *options, bench_report *report, const char *why)
+{
+    char reason[256];
+    (void)snprintf(reason, sizeof reason,
+                   "no GPU that CUDA can use (%s); look at nvidia-smi and CUDA_VISIBLE_DEVICES",
+                   why);
+    return options->named ? bench_fail("gpu: %s", reason) : bench_skip(report, "gpu", NULL, reason);
+}
+
+static int settle(const bench_place *place)
+{
+    return bench_gpu_check(cudaStreamSynchronize(place->stream.native), "cudaStreamSynchronize");
+}
+
+static int fetch(const bench_place *place, void *host, const void *data, size_t bytes)
+{
+    return bench_gpu_check(
+               cudaMemcpyAsync(host, data, bytes, cudaMemcpyDeviceToHost, place->stream.native),
+               "cudaMemcpyAsync") ||
+           settle(place);
+}
+
+static uint64_t used_bytes(void)
+{
+    size_t left = 0;
+    size_t all = 0;
+    return cudaMemGetInfo(&left, &all) == cudaSuccess ? all - left : 0;
+}
+
+/* What the CPU is measured by too. */
+static int measure_engines(const bench_options *options, bench_report *report)
+{
+    cudaStream_t stream = NULL;
+    if (bench_gpu_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                        "cudaStreamCreateWithFlags") != 0) {
+        return 1;
+    }
+    const bench_place place = {
+        .device = ZERO_DEVICE_CUDA,
+        .stream = zero_stream_cuda(stream),
+        .suffix = ", GPU",
+        .used = "memory in use",
+        .hook_units = 32, /* their calls fit into the queue of a stream */
+        .hook_calls = 100000,
+        .settle = settle,
+        .fetch = fetch,
+        .used_bytes = used_bytes,
+    };
+    const int memory_failed = bench_peak_memory_at(&place, options, report);
+    const int hooks_failed = bench_hooks_at(&place, options, report);
+    (void)cudaStreamDestroy(stream);
+    return memory_failed || hooks_failed;
+}
+
+int bench_gpu(const bench_options *options, bench_report *report)
+{
+    int count = 0;
+    const cudaError_t code = cudaGetDeviceCount(&count);
+    if (code != cudaSuccess || count == 0) {
+        return refuse(options, report, code != cudaSuccess ? cudaGetErrorString(code) : "none");
+    }
+    if (bench_gpu_machine(options, bench_gpu_facts_of(report)) != 0) {
+        return 1;
+    }
+    const int kernels_failed = bench_gpu_kernels(options, report);
+    const int engines_failed = measure_engines(options, report);
+    const int steps_failed = bench_gpu_steps(options, report);
+    return kernels_failed || engines_failed || steps_failed;
+}

@@ -1,0 +1,24 @@
+/* The parts of `zero bench gpu`; each returns 0, or 1 after bench_fail. */
+#ifndef TOOLS_BENCH_GPU_H
+#define TOOLS_BENCH_GPU_H
+
+#include "bench.h"
+
+struct gpu_rig;
+
+/* adamw_vs_copy, norm_extra, square_sum_vs_read. */
+int bench_gpu_adam(struct gpu_rig *rig);
+
+/* fold_vs_copy, cast_vs_copy. */
+int bench_gpu_fold(struct gpu_rig *rig);
+
+/* All of these, on a rig of their own. */
+int bench_gpu_kernels(const bench_options *options, bench_report *report);
+
+/* What the GPU is, and the rates of pinned copies. */
+int bench_gpu_machine(const bench_options *options, bench_gpu_facts *facts);
+
+/* stage3_vs_stage0: steps of a model of GPT-2's sizes, for ranks that share the GPU. */
+int bench_gpu_steps(const bench_options *options, bench_report *report);
+
+#endif

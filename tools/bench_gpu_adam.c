@@ -1,0 +1,361 @@
+/* Owns adamw_vs_copy, norm_extra and square_sum_vs_read: an optimizer step's kernels as the engine
+ * puts them on the step stream. Invariant: after every launch that is timed the host makes the same
+ * step on the samples, so that the GPU's must have the same bits at the end. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_gpu.h"
+#include "bench_gpu_rig.h"
+#include "core/memory.h"
+#include "kernels/cpu/cpu_kernels.h"
+
+#define SEED 11
+#define LIMIT_NORM 1.0
+
+/* Types of one optimizer pass. */
+typedef struct adam_case {
+    const char *name;
+    zero_dtype grad;
+    zero_dtype param; /* F32: the master itself, no copy out */
+    zero_dtype moment;
+} adam_case;
+
+static const adam_case cases[] = {
+    {"f32 throughout, GPU", ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
+    {"bf16 grad and copy, GPU", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32},
+    {"bf16 grad, copy and moments, GPU", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16},
+};
+#define CASE_COUNT (sizeof cases / sizeof cases[0])
+
+/* What a step keeps on the GPU beside the arrays. */
+typedef struct adam_block {
+    zi_step_state state;
+    zi_step_decision decision;
+    zi_norm_sum norm;
+    zi_norm_sum other; /* of square_sum alone */
+    zi_segment segment;
+} adam_block;
+
+/* The same step on the samples. */
+typedef struct adam_host {
+    zi_step_state state;
+    zi_step_decision decision;
+    zi_norm_sum norm; /* of the whole gradient, which no step changes */
+    zi_segment segments[GPU_SAMPLES];
+    zi_update_job job;
+} adam_host;
+
+enum { GRAD, MASTER, MOMENT1, MOMENT2, COPY, ARRAYS };
+
+typedef struct adam_run {
+    gpu_rig *rig;
+    const adam_case *what;
+    gpu_array arrays[ARRAYS];
+    adam_block *block;    /* of the GPU */
+    zi_step_input *input; /* of the host, and the GPU reaches it */
+    zi_update_job job;
+    zi_decide_job decide;
+    gpu_copy half; /* as many bytes moved as square_sum reads */
+    adam_host host;
+} adam_run;
+
+static bool has_copy(const adam_case *what)
+{
+    return what->param != ZERO_DTYPE_F32;
+}
+
+static size_t grad_bytes(const adam_run *run)
+{
+    return run->rig->count * zero_dtype_bytes(run->what->grad);
+}
+
+/* Bytes that an update reads and writes for one element. */
+static size_t update_width(const adam_case *what)
+{
+    const size_t copy = has_copy(what) ? zero_dtype_bytes(what->param) : 0;
+    return zero_dtype_bytes(what->grad) + 2 * sizeof(float) + 4 * zero_dtype_bytes(what->moment) +
+           copy;
+}
+
+/* --- the GPU's step --------------------------------------------------------------------------- */
+
+static int checked(zero_status status, const char *what)
+{
+    return status == ZERO_OK ? 0 : bench_fail_zero(what);
+}
+
+static int enqueue_update(void *argument)
+{
+    const adam_run *run = argument;
+    const zi_kernels *kernels = &run->rig->kernels;
+    return checked(kernels->ops->update(kernels->self, run->rig->stream, &run->job), "gpu: update");
+}
+
+static int enqueue_squares(const adam_run *run, zi_norm_sum *sum)
+{
+    const gpu_rig *rig = run->rig;
+    const zi_kernels *kernels = &rig->kernels;
+    zero_status status = rig->device.ops->fill(rig->device.self, rig->stream, sum, 0, sizeof *sum);
+    if (status == ZERO_OK) {
+        status = kernels->ops->square_sum(kernels->self, rig->stream, run->arrays[GRAD].data,
+                                          run->what->grad, rig->count, sum);
+    }
+    return checked(status, "gpu: square_sum");
+}
+
+static int enqueue_squares_alone(void *argument)
+{
+    const adam_run *run = argument;
+    return enqueue_squares(run, &run->block->other);
+}
+
+static int enqueue_decide(const adam_run *run)
+{
+    const zi_kernels *kernels = &run->rig->kernels;
+    return checked(kernels->ops->decide(kernels->self, run->rig->stream, &run->decide),
+                   "gpu: decide");
+}
+
+static int enqueue_step(void *argument)
+{
+    const adam_run *run = argument;
+    return enqueue_squares(run, &run->block->norm) || enqueue_decide(run) ||
+           enqueue_update(argument);
+}
+
+/* --- the host's ------------------------------------------------------------------------------- */
+
+static void follow_decide(adam_run *run)
+{
+    zi_step_decide(run->input, &run->host.norm, &run->host.state, &run->host.decision);
+}
+
+static void follow_update(const adam_run *run)
+{
+    zi_cpu_update(&run->host.job, NULL, 0, 1);
+}
+
+/* --- sides ------------------------------------------------------------------------------------ */
+
+static double time_update(void *argument)
+{
+    adam_run *run = argument;
+    const double seconds = gpu_clock_time(&run->rig->clock, enqueue_update, run, run->rig->times);
+    for (uint32_t i = 0; i < run->rig->times; i++) {
+        follow_update(run);
+    }
+    return seconds;
+}
+
+static double time_step(void *argument)
+{
+    adam_run *run = argument;
+    const double seconds = gpu_clock_time(&run->rig->clock, enqueue_step, run, run->rig->times);
+    for (uint32_t i = 0; i < run->rig->times; i++) {
+        follow_decide(run);
+        follow_update(run);
+    }
+    return seconds;
+}
+
+static double time_squares(void *argument)
+{
+    const adam_run *run = argument;
+    return gpu_clock_time(&run->rig->clock, enqueue_squares_alone, argument, run->rig->times);
+}
+
+/* --- a case ----------------------------------------------------------------------------------- */
+
+/* The arrays as an update job has them; data: of the GPU or the samples. */
+static zi_update_job make_job(const adam_run *run, void *const data[ARRAYS])
+{
+    return (zi_update_job){
+        .grad = data[GRAD],
+        .param = has_copy(run->what) ? data[COPY] : data[MASTER],
+        .master = has_copy(run->what) ? data[MASTER] : NULL,
+        .moment1 = data[MOMENT1],
+        .moment2 = data[MOMENT2],
+        .grad_dtype = run->what->grad,
+        .param_dtype = run->what->param,
+        .moment_dtype = run->what->moment,
+        .seed = SEED,
+        .update_states = 2,
+    };
+}
+
+static int make_arrays(adam_run *run)
+{
+    const adam_case *what = run->what;
+    gpu_rig *rig = run->rig;
+    const zero_dtype dtypes[ARRAYS] = {what->grad, ZERO_DTYPE_F32, what->moment, what->moment,
+                                       what->param};
+    gpu_arrays_restart(rig);
+    for (uint32_t k = 0; k < (has_copy(what) ? ARRAYS : COPY); k++) {
+        if (gpu_array_make(rig, dtypes[k], k, k == MOMENT2, &run->arrays[k]) != 0) {
+            return 1;
+        }
+        if (k == GRAD) {
+            /* The tile is still the gradient's; every other tile of it has the same squares. */
+            zi_norm_sum one = {{0}, 0, 0};
+            zi_cpu_square_sum(rig->tile, what->grad, rig->tile_count, &one);
+            for (uint64_t tile = 0; tile < rig->count / rig->tile_count; tile++) {
+                zi_norm_merge(&run->host.norm, &one);
+            }
+        }
+    }
+    return 0;
+}
+
+static void make_jobs(adam_run *run)
+{
+    void *data[ARRAYS];
+    void *samples[ARRAYS];
+    adam_host *host = &run->host;
+    for (uint32_t k = 0; k < ARRAYS; k++) {
+        data[k] = run->arrays[k].data;
+        samples[k] = run->arrays[k].samples;
+    }
+    run->job = make_job(run, data);
+    run->job.segments = &run->block->segment;
+    run->job.segment_count = 1;
+    run->job.count = run->rig->count;
+    run->job.decision = &run->block->decision;
+    run->decide = (zi_decide_job){.input = run->input,
+                                  .norms = &run->block->norm,
+                                  .norm_count = 1,
+                                  .state = &run->block->state,
+                                  .decision = &run->block->decision};
+    host->job = make_job(run, samples);
+    host->job.segments = host->segments;
+    host->job.segment_count = GPU_SAMPLES;
+    host->job.count = GPU_SAMPLE_ALL;
+    host->job.decision = &host->decision;
+    for (uint32_t i = 0; i < GPU_SAMPLES; i++) {
+        host->segments[i] = (zi_segment){.offset = (uint64_t)i * GPU_SAMPLE_COUNT,
+                                         .count = GPU_SAMPLE_COUNT,
+                                         .tensor_first = gpu_sample_first(run->rig, i)};
+    }
+}
+
+/* The state before the first step, on both sides, and its decision. */
+static int start(adam_run *run)
+{
+    gpu_rig *rig = run->rig;
+    adam_block block;
+    memset(&block, 0, sizeof block);
+    const zi_loss_scaler scaler = {.scale = 1.0f, .min = 1.0f, .window = 2000, .hysteresis = 1};
+    zi_step_state_init(&block.state, scaler);
+    block.segment = (zi_segment){.count = rig->count};
+    run->host.state = block.state;
+    *run->input = (zi_step_input){.divisor = 1.0, .max_norm = LIMIT_NORM, .group_count = 1};
+    run->input->groups[0] = (zero_adamw){1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f};
+    int failed =
+        bench_gpu_check(cudaMemcpyAsync(run->block, &block, sizeof block, cudaMemcpyHostToDevice,
+                                        rig->clock.stream),
+                        "cudaMemcpyAsync") ||
+        bench_gpu_check(cudaStreamSynchronize(rig->clock.stream), "cudaStreamSynchronize") ||
+        enqueue_squares(run, &run->block->norm) || enqueue_decide(run);
+    follow_decide(run);
+    return failed;
+}
+
+static int check_step(const adam_run *run)
+{
+    adam_block block;
+    if (bench_gpu_check(cudaMemcpyAsync(&block, run->block, sizeof block, cudaMemcpyDeviceToHost,
+                                        run->rig->clock.stream),
+                        "cudaMemcpyAsync") != 0 ||
+        bench_gpu_check(cudaStreamSynchronize(run->rig->clock.stream), "cudaStreamSynchronize")) {
+        return 1;
+    }
+    zi_norm_normalise(&block.other);
+    if (memcmp(&block.other, &run->host.norm, sizeof block.other) != 0) {
+        return bench_fail("gpu, %s: the sum of squares is %.17g instead of %.17g", run->what->name,
+                          zi_norm_value(&block.other), zi_norm_value(&run->host.norm));
+    }
+    if (memcmp(&block.decision, &run->host.decision, sizeof block.decision) != 0) {
+        return bench_fail("gpu, %s: decision of update %llu with norm %.17g instead of %llu with "
+                          "%.17g",
+                          run->what->name, (unsigned long long)block.decision.update,
+                          block.decision.norm, (unsigned long long)run->host.decision.update,
+                          run->host.decision.norm);
+    }
+    for (uint32_t k = MASTER; k < (has_copy(run->what) ? ARRAYS : COPY); k++) {
+        if (gpu_array_check(run->rig, &run->arrays[k], run->what->name) != 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int measure(adam_run *run)
+{
+    gpu_rig *rig = run->rig;
+    enum { DEVICE_COPY, UPDATE, STEP, SQUARES, HALF, SIDES };
+    const bench_side sides[SIDES] = {[DEVICE_COPY] = {gpu_copy_side, &rig->copy},
+                                     [UPDATE] = {time_update, run},
+                                     [STEP] = {time_step, run},
+                                     [SQUARES] = {time_squares, run},
+                                     [HALF] = {gpu_copy_side, &run->half}};
+    bench_stat stats[SIDES];
+    gpu_rig_copy_moves(rig, rig->count * update_width(run->what));
+    run->half = rig->copy;
+    run->half.bytes = grad_bytes(run) / 2;
+    if (bench_interleave(sides, SIDES, rig->options->repetitions, stats) != 0 ||
+        check_step(run) != 0) {
+        return 1;
+    }
+    const char *name = run->what->name;
+    return bench_add_times(rig->report, "adamw_vs_copy", name, &stats[UPDATE],
+                           &stats[DEVICE_COPY]) ||
+           bench_add_times(rig->report, "norm_extra", name, &stats[STEP], &stats[UPDATE]) ||
+           bench_add_times(rig->report, "square_sum_vs_read", name, &stats[SQUARES], &stats[HALF]);
+}
+
+static int run_case(adam_run *run)
+{
+    const zi_device *device = &run->rig->device;
+    const size_t block_bytes = (sizeof *run->block / ZI_PAGE_BYTES + 1) * ZI_PAGE_BYTES;
+    void *block = NULL;
+    void *input = NULL;
+    zero_status status = device->ops->memory_alloc(device->self, block_bytes, &block);
+    if (status == ZERO_OK) {
+        status = device->ops->host_alloc(device->self, ZI_PAGE_BYTES, &input);
+    }
+    run->block = block;
+    run->input = input;
+    int failed = checked(status, "gpu: memory for a step") || make_arrays(run);
+    if (!failed) {
+        make_jobs(run);
+        failed = start(run) || measure(run);
+    }
+    for (uint32_t k = 0; k < ARRAYS; k++) {
+        gpu_array_drop(&run->arrays[k]);
+    }
+    if (input != NULL) {
+        device->ops->host_free(device->self, input, ZI_PAGE_BYTES);
+    }
+    device->ops->memory_free(device->self, block, block_bytes);
+    return failed;
+}
+
+_Static_assert(sizeof(zi_step_input) <= ZI_PAGE_BYTES, "the input has a page");
+
+int bench_gpu_adam(gpu_rig *rig)
+{
+    int failed = 0;
+    for (size_t i = 0; i < CASE_COUNT && !failed; i++) {
+        if (!bench_wants(rig->options, cases[i].name)) {
+            continue;
+        }
+        adam_run *run = calloc(1, sizeof *run);
+        if (run == NULL) {
+            return bench_fail("gpu: no memory left for a case");
+        }
+        run->rig = rig;
+        run->what = &cases[i];
+        failed = run_case(run);
+        free(run);
+    }
+    return failed;
+}

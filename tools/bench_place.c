@@ -1,0 +1,48 @@
+/* Owns the CPU as a place: what is put on the host stream has run when the call returns. */
+#include "bench_place.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static int settle(const bench_place *place)
+{
+    (void)place;
+    return 0;
+}
+
+static int fetch(const bench_place *place, void *host, const void *data, size_t bytes)
+{
+    (void)place;
+    memcpy(host, data, bytes);
+    return 0;
+}
+
+/* Pages of the process that are in memory. */
+static uint64_t resident_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    if (file != NULL) {
+        if (fscanf(file, "%*u %lu", &pages) != 1) {
+            pages = 0;
+        }
+        (void)fclose(file);
+    }
+    return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+const bench_place bench_cpu_place = {
+    .device = ZERO_DEVICE_CPU,
+    .suffix = "",
+    .used = "resident pages",
+    .hook_units = 256,
+    .hook_calls = 1000000,
+    .settle = settle,
+    .fetch = fetch,
+    .used_bytes = resident_bytes,
+};
+
+int bench_hooks(const bench_options *options, bench_report *report)
+{
+    return bench_hooks_at(&bench_cpu_place, options, report);
+}
