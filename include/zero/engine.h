@@ -61,7 +61,7 @@ ZERO_API const zero_plan *zero_engine_plan(const zero_engine *engine);
 
 /** What the engine has counted since create. */
 typedef struct zero_stats {
-    uint64_t steps;         /**< zero_step calls */
+    uint64_t steps;         /**< zero_step calls, and known launches of captured ones */
     uint64_t steps_skipped; /**< of these, skipped for non-finite gradients (known ones) */
     uint64_t micro_steps;   /**< finished micro-steps */
     uint64_t gathers;       /**< units gathered */

@@ -59,7 +59,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_step(zero_engine *engine, const zero_s
 
 /** What a step came to. */
 typedef struct zero_step_result {
-    uint64_t step;    /**< zero_step calls so far, this one included */
+    uint64_t step;    /**< steps so far, this one included */
     uint64_t updates; /**< of these, not skipped */
     double norm; /**< L2 norm of the mean gradient before clipping; the true inf or NaN when not
                     finite. The same bits for any number of ranks that made the same gradients */

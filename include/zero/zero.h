@@ -3,6 +3,7 @@
 #ifndef ZERO_ZERO_H
 #define ZERO_ZERO_H
 
+#include "zero/capture.h"
 #include "zero/dtype.h"
 #include "zero/engine.h"
 #include "zero/log.h"

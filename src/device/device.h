@@ -87,6 +87,13 @@ typedef struct zi_device_ops {
     /* What is put on `stream` from now on runs after the mark, another rank's. UNSUPPORTED when the
      * devices cannot read each other's memory. */
     zero_status (*fence_follow)(void *self, zi_stream *stream, const zi_fence *fence);
+    /* For graphs of captured work (include/zero/capture.h). */
+    /* Whether what is put on the stream is being captured. UNSUPPORTED where no stream of the
+     * device can be. */
+    zero_status (*captured)(void *self, zi_stream *stream, bool *out);
+    /* All records so far are as if they had never been made: what was put on the streams has run,
+     * or belongs to a graph. */
+    void (*forget)(void *self);
     void (*destroy)(void *self); /* accepts NULL */
 } zi_device_ops;
 

@@ -76,6 +76,52 @@ zero_status zi_engine_await(zero_engine *engine, zi_event *event)
     return ZERO_OK;
 }
 
+zero_status zi_engine_check_mode(const zero_engine *engine)
+{
+    switch (engine->mode) {
+    case ENGINE_PLAIN:
+    case ENGINE_CAPTURING:
+        return ZERO_OK;
+    case ENGINE_PREPARED:
+        ZI_FAIL(ZERO_STATE, "a capture is prepared; call zero_capture_begin inside it, or "
+                            "zero_capture_end to give it up");
+    case ENGINE_CAPTURED:
+        ZI_FAIL(ZERO_STATE, "a capture holds one step, which is taken; call zero_capture_end");
+    case ENGINE_REPLAYING:
+        break;
+    }
+    ZI_FAIL(ZERO_STATE, "a captured step is being launched; call zero_replay_end first");
+}
+
+zero_status zi_engine_check_waits(const zero_engine *engine)
+{
+    if (engine->mode == ENGINE_CAPTURING) {
+        ZI_FAIL(ZERO_STATE, "inside a capture nothing runs, so nothing can be waited for; ask "
+                            "before zero_capture_prepare or after the launch");
+    }
+    return zi_engine_check_mode(engine);
+}
+
+zero_status zi_engine_wrap(zero_engine *engine, zero_stream stream, zi_stream **out)
+{
+    const zi_device *device = engine->device;
+    const bool capturing = engine->mode == ENGINE_CAPTURING || engine->mode == ENGINE_CAPTURED;
+    ZI_TRY(device->ops->stream_wrap(device->self, stream, out));
+    if (engine->mode != ENGINE_PLAIN && stream.native == NULL) {
+        ZI_FAIL(ZERO_STATE, "the host stream cannot be captured and launches no graph; pass "
+                            "zero_stream_cuda of a CUDA stream");
+    }
+    bool captured = false;
+    if (capturing) {
+        ZI_TRY(device->ops->captured(device->self, *out, &captured));
+    }
+    if (capturing && !captured) {
+        ZI_FAIL(ZERO_STATE, "a hook inside a capture was given a stream outside it; pass the "
+                            "captured stream or one that waited for an event of it");
+    }
+    return ZERO_OK;
+}
+
 zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit)
 {
     if (unit >= engine->layout->unit_count) {
@@ -160,8 +206,11 @@ static zero_status make_streams(zero_engine *engine)
     ZI_TRY(device->ops->stream_create(device->self, "zero reduce", &engine->reduce_stream));
     ZI_TRY(device->ops->stream_create(device->self, "zero step", &engine->step_stream));
     ZI_TRY(device->ops->event_create(device->self, &engine->caller));
-    for (uint32_t i = 0; i < ENGINE_TURNS; i++) {
+    for (uint32_t i = 0; i <= ENGINE_GRAPH_TURN; i++) {
         ZI_TRY(device->ops->event_create(device->self, &engine->decided[i]));
+    }
+    for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {
+        ZI_TRY(device->ops->event_create(device->self, &engine->joined[i]));
     }
     return device->ops->event_create(device->self, &engine->stepped);
 }
@@ -201,7 +250,7 @@ static zero_status make_kernels(zero_engine *engine)
 /* Bytes of the turns as taken from the device. */
 static size_t turns_bytes(void)
 {
-    return zi_align_up(ENGINE_TURNS * sizeof(engine_turn), ZI_PAGE_BYTES);
+    return zi_align_up((ENGINE_TURNS + 1) * sizeof(engine_turn), ZI_PAGE_BYTES);
 }
 
 /* The first state, put where the device keeps it. */
@@ -360,8 +409,11 @@ static void destroy_streams(zero_engine *engine)
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
         device->ops->stream_destroy(device->self, streams[i]);
     }
-    for (uint32_t i = 0; i < ENGINE_TURNS; i++) {
+    for (uint32_t i = 0; i <= ENGINE_GRAPH_TURN; i++) {
         device->ops->event_destroy(device->self, engine->decided[i]);
+    }
+    for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {
+        device->ops->event_destroy(device->self, engine->joined[i]);
     }
     device->ops->event_destroy(device->self, engine->caller);
     device->ops->event_destroy(device->self, engine->stepped);

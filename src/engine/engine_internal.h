@@ -26,12 +26,25 @@ typedef struct engine_groups {
 
 /* Steps that the host may be ahead of the device. */
 #define ENGINE_TURNS 4
+/* The turn behind those: a captured graph's, for as long as it is launched. */
+#define ENGINE_GRAPH_TURN ENGINE_TURNS
+/* The engine's own streams. */
+#define ENGINE_STREAMS 3
 
 /* What a step hands to the device and gets back, in host memory that the device reaches. */
 typedef struct engine_turn {
     zi_step_input input;
     zi_step_decision outcome; /* there once the turn's `decided` has fired */
 } engine_turn;
+
+/* Where an engine stands between plain steps and a graph's launches: see zero/capture.h. */
+typedef enum engine_mode {
+    ENGINE_PLAIN = 0,
+    ENGINE_PREPARED,  /* for a capture */
+    ENGINE_CAPTURING, /* all its streams are in the capture */
+    ENGINE_CAPTURED,  /* the step was taken, the capture not ended */
+    ENGINE_REPLAYING  /* the caller launches the graph */
+} engine_mode;
 
 struct zero_engine {
     zero_world *world;
@@ -53,9 +66,20 @@ struct zero_engine {
     zi_collective norm_gather;
     zi_decide_job decide; /* its input is the turn's */
     engine_turn *turns;
-    zi_event *decided[ENGINE_TURNS]; /* step stream, after the decision -> host */
-    zi_event *caller;     /* the caller's stream, when a step is enqueued -> step stream */
-    zi_event *stepped;    /* step stream, after the last unit -> host, for shard views */
+    /* step stream, after the decision -> host; the graph's: recorded on the stream of its
+     * launches, after them */
+    zi_event *decided[ENGINE_TURNS + 1];
+    /* the caller's stream, when a step is enqueued -> step stream; when a capture begins or
+     * launches are over -> all of the engine's streams */
+    zi_event *caller;
+    zi_event *stepped; /* step stream, after the last unit -> host, for shard views */
+    /* each of the engine's streams -> host or the caller's stream, around captures and launches */
+    zi_event *joined[ENGINE_STREAMS];
+    engine_mode mode;
+    bool has_graph;       /* a step was captured */
+    uint32_t turn;        /* of the next plain step */
+    uint32_t last_turn;   /* of the last */
+    uint64_t plain_steps; /* as many on every rank, whatever their graphs did */
     uint64_t *agreement;  /* buffers of agree.c */
     uint64_t micro_index; /* in this step */
     bool agreed; /* in create: ranks go on together, so one that fails must tell the others */
@@ -76,6 +100,17 @@ zero_status zi_engine_finish(zero_engine *engine, zero_status status);
 /* Block the host until the event has fired, and ask the groups whether they are alive: what a
  * failed one had under way ends like any other work of a GPU. */
 zero_status zi_engine_await(zero_engine *engine, zi_event *event);
+/* The caller's stream for a hook. STATE where it is of no use in a capture or for its launches. */
+zero_status zi_engine_wrap(zero_engine *engine, zero_stream stream, zi_stream **out);
+/* STATE where a capture or launches keep hooks away. */
+zero_status zi_engine_check_mode(const zero_engine *engine);
+/* The same for calls that wait for the GPU. */
+zero_status zi_engine_check_waits(const zero_engine *engine);
+/* A step's hyper-parameters as the device reads them, but for the divisor. (step.c) */
+zero_status zi_engine_take_input(const zero_engine *engine, const zero_step_params *params,
+                                 zi_step_input *input);
+/* The last step's result, once it is known; STATE when there is none. (step.c) */
+zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result);
 zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit);
 zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor);
 

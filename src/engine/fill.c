@@ -150,6 +150,7 @@ static zero_status fill_role(zero_engine *engine, const filler *fill, uint32_t t
 /* Nothing may be reading or writing the shards. */
 static zero_status settle(zero_engine *engine)
 {
+    ZI_TRY(zi_engine_check_waits(engine));
     if (engine->micro_open || engine->step_due) {
         ZI_FAIL(ZERO_STATE, "a micro-step is open or its step is due; shards are not at rest");
     }
@@ -213,6 +214,7 @@ zero_status zero_shard_view(zero_engine *engine, uint32_t tensor, zero_role role
     if (engine->micro_open) {
         ZI_FAIL(ZERO_STATE, "a micro-step is open; shards are not at rest");
     }
+    ZI_TRY(zi_engine_check_waits(engine));
     ZI_TRY(zi_engine_finish(engine, zi_engine_await(engine, engine->stepped)));
     const role_shard shard = shard_of(engine, engine->layout->tensors[tensor].flat, role);
     const piece p = piece_of(engine->layout, tensor, shard.first, shard.count);

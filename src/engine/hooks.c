@@ -39,16 +39,12 @@ static zero_status leave(zero_engine *engine, zero_status status)
     return zi_engine_finish(engine, status);
 }
 
-static zero_status wrap(zero_engine *engine, zero_stream stream, zi_stream **out)
-{
-    return engine->device->ops->stream_wrap(engine->device->self, stream, out);
-}
-
 static zero_status micro_begin(zero_engine *engine, int32_t last)
 {
     if (last != 0 && last != 1) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "last %" PRId32 " is neither 0 nor 1", last);
     }
+    ZI_TRY(zi_engine_check_mode(engine));
     if (engine->micro_open) {
         ZI_FAIL(ZERO_STATE, "micro-step %" PRIu64 " is still open; call zero_micro_end first",
                 engine->micro_index);
@@ -123,8 +119,9 @@ static zero_status acquire(zero_engine *engine, uint32_t unit, zero_pass pass, z
 {
     zi_stream *target = NULL;
     ZI_TRY(zi_engine_check_unit(engine, unit));
+    ZI_TRY(zi_engine_check_mode(engine));
     ZI_TRY(check_pass(engine, unit, pass));
-    ZI_TRY(wrap(engine, stream, &target));
+    ZI_TRY(zi_engine_wrap(engine, stream, &target));
     if (pass == ZERO_PASS_BACKWARD) {
         ZI_TRY(zi_grads_pass(engine->grads, unit));
     }
@@ -163,7 +160,7 @@ static zero_status release(zero_engine *engine, uint32_t unit, zero_stream strea
 {
     zi_stream *target = NULL;
     ZI_TRY(zi_engine_check_unit(engine, unit));
-    ZI_TRY(wrap(engine, stream, &target));
+    ZI_TRY(zi_engine_wrap(engine, stream, &target));
     const zi_unit_place *place = &engine->layout->units[unit];
     ZI_TRY(zi_params_release(engine->params, unit, unit, target));
     for (uint32_t i = 0; i < place->owner_count; i++) {
@@ -211,7 +208,7 @@ static zero_status grad_acquire(zero_engine *engine, uint32_t unit, zero_stream 
         ZI_FAIL(ZERO_STATE, "unit %" PRIu32 " \"%.60s\": gradients exist only inside a micro-step",
                 unit, unit_name(engine, unit));
     }
-    ZI_TRY(wrap(engine, stream, &target));
+    ZI_TRY(zi_engine_wrap(engine, stream, &target));
     return zi_grads_acquire(engine->grads, unit, target);
 }
 
@@ -246,7 +243,7 @@ static zero_status grad_ready(zero_engine *engine, uint32_t unit, zero_stream st
 {
     zi_stream *target = NULL;
     ZI_TRY(zi_engine_check_unit(engine, unit));
-    ZI_TRY(wrap(engine, stream, &target));
+    ZI_TRY(zi_engine_wrap(engine, stream, &target));
     return zi_grads_ready(engine->grads, unit, target);
 }
 

@@ -57,7 +57,7 @@ static zero_status check_adamw(uint32_t group, const zero_adamw *a)
     return check_number(group, "weight_decay", a->weight_decay, a->weight_decay >= 0.0f);
 }
 
-/* The decision's input: every group's numbers, the divisor and the limit. */
+/* The decision's input but for the divisor: every group's numbers and the limit. */
 static zero_status make_input(const zero_engine *engine, const zero_step_params *params,
                               zi_step_input *input)
 {
@@ -80,16 +80,23 @@ static zero_status make_input(const zero_engine *engine, const zero_step_params 
         input->groups[g] = *adamw;
     }
     input->max_norm = (double)params->max_norm;
-    input->divisor = options->grad_divisor != 0.0f
-                         ? (double)options->grad_divisor
-                         : (double)engine->layout->sharding.world * (double)engine->micro_index;
     return ZERO_OK;
 }
 
-/* The turn of step `step`, counted from 0. */
-static uint32_t turn_of(uint64_t step)
+zero_status zi_engine_take_input(const zero_engine *engine, const zero_step_params *params,
+                                 zi_step_input *input)
 {
-    return (uint32_t)(step % ENGINE_TURNS);
+    zero_step_params taken;
+    ZI_TRY(take_params(params, &taken));
+    return make_input(engine, &taken, input);
+}
+
+/* What the sum of the step's micro-steps is divided by. */
+static double divisor_of(const zero_engine *engine)
+{
+    const float own = engine->layout->options.grad_divisor;
+    return own != 0.0f ? (double)own
+                       : (double)engine->layout->sharding.world * (double)engine->micro_index;
 }
 
 static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint32_t turn)
@@ -132,12 +139,23 @@ static zero_status await_turn(zero_engine *engine, uint32_t turn)
     return ZERO_OK;
 }
 
-/* The last step's outcome; a step was taken. */
+/* Steps up to the one decided, itself included; 0: none was. */
+static uint64_t steps_of(const zi_step_decision *outcome)
+{
+    return outcome->update + outcome->skipped;
+}
+
+/* The last step's outcome, a plain one's or a launch's of the graph. Only the device knows how
+ * often that was launched. */
 static zero_status await_outcome(zero_engine *engine, const zi_step_decision **outcome)
 {
-    const uint32_t turn = turn_of(engine->stats.steps - 1);
-    *outcome = &engine->turns[turn].outcome;
-    return await_turn(engine, turn);
+    const zi_step_decision *plain = &engine->turns[engine->last_turn].outcome;
+    const zi_step_decision *graph = &engine->turns[ENGINE_GRAPH_TURN].outcome;
+    ZI_TRY(await_turn(engine, engine->last_turn));
+    ZI_TRY(await_turn(engine, ENGINE_GRAPH_TURN));
+    *outcome = steps_of(graph) > steps_of(plain) ? graph : plain;
+    engine->stats.steps = steps_of(*outcome);
+    return ZERO_OK;
 }
 
 /* After steps 1, 2, 4, 8, ...: often while the order settles, then hardly ever. */
@@ -164,28 +182,43 @@ static zero_status check_now(const zero_engine *engine)
     return ZERO_OK;
 }
 
+/* A plain step is enqueued: count it, agree, look ahead. */
+static zero_status step_taken(zero_engine *engine)
+{
+    engine->last_turn = engine->turn;
+    engine->turn = (engine->turn + 1) % ENGINE_TURNS;
+    engine->stats.steps++;
+    engine->plain_steps++;
+    if (is_power_of_two(engine->plain_steps)) {
+        ZI_TRY(zi_engine_agree_schedules(engine));
+    }
+    return zi_params_step_end(engine->params);
+}
+
 static zero_status take_step(zero_engine *engine, const zero_step_params *caller_params,
                              zero_stream stream)
 {
-    zero_step_params params;
     zi_step_input input;
     zi_stream *caller = NULL;
     ZI_TRY(check_now(engine));
-    ZI_TRY(take_params(caller_params, &params));
-    ZI_TRY(make_input(engine, &params, &input));
-    ZI_TRY(engine->device->ops->stream_wrap(engine->device->self, stream, &caller));
-    const uint32_t turn = turn_of(engine->stats.steps);
-    ZI_TRY(await_turn(engine, turn));
+    ZI_TRY(zi_engine_take_input(engine, caller_params, &input));
+    input.divisor = divisor_of(engine);
+    ZI_TRY(zi_engine_wrap(engine, stream, &caller));
+    const bool captured = engine->mode == ENGINE_CAPTURING;
+    const uint32_t turn = captured ? ENGINE_GRAPH_TURN : engine->turn;
+    if (!captured) {
+        ZI_TRY(await_turn(engine, turn)); /* the graph's was left alone by zero_capture_prepare */
+    }
     engine->turns[turn].input = input;
     ZI_TRY(enqueue_decision(engine, caller, turn));
     ZI_TRY(enqueue_update(engine));
     engine->step_due = false;
     engine->micro_index = 0;
-    engine->stats.steps++;
-    if (is_power_of_two(engine->stats.steps)) {
-        ZI_TRY(zi_engine_agree_schedules(engine));
+    if (captured) {
+        engine->mode = ENGINE_CAPTURED;
+        return ZERO_OK;
     }
-    return zi_params_step_end(engine->params);
+    return step_taken(engine);
 }
 
 zero_status zero_step(zero_engine *engine, const zero_step_params *params, zero_stream stream)
@@ -200,12 +233,18 @@ zero_status zero_step(zero_engine *engine, const zero_step_params *params, zero_
 zero_status zero_step_wait(zero_engine *engine, zero_step_result *result)
 {
     ZI_TRY(zi_engine_check(engine));
-    if (engine->stats.steps == 0 || result == NULL) {
+    ZI_TRY(zi_engine_check_waits(engine));
+    return zi_engine_finish(engine, zi_engine_take_result(engine, result));
+}
+
+zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result)
+{
+    const zi_step_decision *decision = NULL;
+    ZI_TRY(await_outcome(engine, &decision));
+    if (steps_of(decision) == 0 || result == NULL) {
         ZI_FAIL(result == NULL ? ZERO_INVALID_ARGUMENT : ZERO_STATE,
                 "no step was taken yet, or the place for its result (%p) is NULL", (void *)result);
     }
-    const zi_step_decision *decision = NULL;
-    ZI_TRY(zi_engine_finish(engine, await_outcome(engine, &decision)));
     *result = (zero_step_result){.step = engine->stats.steps,
                                  .updates = decision->update,
                                  .norm = decision->norm,
@@ -222,10 +261,11 @@ zero_status zero_loss_scale(zero_engine *engine, float *scale)
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "scale is NULL; pass the address of a float");
     }
     *scale = engine->layout->options.loss_scale;
-    if (!engine->layout->options.loss_scale_static && engine->stats.steps != 0) {
+    if (!engine->layout->options.loss_scale_static) {
         const zi_step_decision *decision = NULL;
+        ZI_TRY(zi_engine_check_waits(engine));
         ZI_TRY(zi_engine_finish(engine, await_outcome(engine, &decision)));
-        *scale = decision->loss_scale;
+        *scale = steps_of(decision) != 0 ? decision->loss_scale : *scale;
     }
     return ZERO_OK;
 }

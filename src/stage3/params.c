@@ -460,6 +460,11 @@ static zero_status retire(zi_params *params)
                                         params->desc.gather_stream);
 }
 
+zero_status zi_params_forget(zi_params *params)
+{
+    return retire(params);
+}
+
 zero_status zi_params_refill_begin(zi_params *params)
 {
     ZI_TRY(retire(params));

@@ -4,110 +4,11 @@
 #include "harness.h"
 
 #include "fake_cuda.h"
-#include "toy.h"
+#include "toy_kernel.h"
 
 #define DEADLINE_MS 60000
 #define STEPS 5
 #define SEEDS 4
-
-/* One kernel: reads a tensor's parameters and adds a sample's gradient; without `grad` it only
- * reads. */
-typedef struct toy_kernel {
-    const void *param;
-    void *grad;
-    uint64_t count;
-    uint64_t step;
-    uint64_t sample;
-    zero_dtype param_dtype;
-    zero_dtype grad_dtype;
-    uint32_t tensor;
-    toy_flavour flavour;
-} toy_kernel;
-
-static void run_kernel(void *payload)
-{
-    const toy_kernel *k = payload;
-    for (uint64_t e = 0; e < k->count; e++) {
-        const float param = toy_decode(toy_load(k->param, e, k->param_dtype), k->param_dtype);
-        CHECK(isfinite(param)); /* a poisoned slot reads as NaN */
-        if (k->grad != NULL) {
-            const float old = toy_decode(toy_load(k->grad, e, k->grad_dtype), k->grad_dtype);
-            const float sum =
-                old + toy_gradient(k->flavour, k->tensor, e, k->step, k->sample, param);
-            toy_store(k->grad, e, k->grad_dtype, toy_encode(sum, k->grad_dtype));
-        }
-    }
-}
-
-static void launch(const toy_kernel *kernel)
-{
-    const size_t param_bytes = kernel->count * zero_dtype_bytes(kernel->param_dtype);
-    const size_t grad_bytes =
-        kernel->grad != NULL ? kernel->count * zero_dtype_bytes(kernel->grad_dtype) : 0;
-    const fake_cuda_range ranges[] = {{kernel->param, param_bytes, false},
-                                      {kernel->grad, grad_bytes, false},
-                                      {kernel->grad, grad_bytes, true}};
-    const fake_cuda_work work = {
-        .name = kernel->grad != NULL ? "backward" : "forward",
-        .kind = FAKE_CUDA_KERNEL,
-        .run = run_kernel,
-        .payload = kernel,
-        .payload_bytes = sizeof *kernel,
-        .ranges = ranges,
-        .range_count = 3,
-    };
-    CHECK_EQ(fake_cuda_enqueue(toy_stream().native, &work), cudaSuccess);
-}
-
-/* Kernels over all tensors that a unit uses; backward also adds the gradient. */
-static zero_status use_unit(toy_trainer *trainer, uint32_t unit, bool backward)
-{
-    const toy_model *model = trainer->run->model;
-    for (uint32_t t = 0; t < model->tensor_count; t++) {
-        zero_view param = {0};
-        zero_view grad = {0};
-        if (!toy_unit_uses(model, unit, t)) {
-            continue;
-        }
-        TOY_TRY(zero_tensor_data(trainer->engine, t, &param));
-        if (backward && (model->tensors[t].desc.flags & ZERO_TENSOR_FROZEN) == 0) {
-            TOY_TRY(zero_tensor_grad(trainer->engine, t, &grad));
-        }
-        const toy_kernel kernel = {
-            .param = param.data,
-            .grad = grad.data,
-            .count = param.count,
-            .step = trainer->step,
-            .sample = (uint64_t)trainer->micro * trainer->ranks + trainer->rank,
-            .param_dtype = param.dtype,
-            .grad_dtype = grad.dtype,
-            .tensor = t,
-            .flavour = trainer->run->flavour,
-        };
-        if (param.count != 0) {
-            launch(&kernel);
-        }
-    }
-    return ZERO_OK;
-}
-
-static zero_status forward(toy_trainer *trainer, uint32_t unit, zero_pass pass)
-{
-    TOY_TRY(zero_unit_acquire(trainer->engine, unit, pass, toy_stream()));
-    TOY_TRY(use_unit(trainer, unit, false));
-    return zero_unit_release(trainer->engine, unit, toy_stream());
-}
-
-static zero_status backward(toy_trainer *trainer, uint32_t unit)
-{
-    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_BACKWARD, toy_stream()));
-    if (toy_unit_trained(trainer->run->model, unit)) {
-        TOY_TRY(zero_unit_grad_acquire(trainer->engine, unit, toy_stream()));
-        TOY_TRY(use_unit(trainer, unit, true));
-        TOY_TRY(zero_unit_grad_ready(trainer->engine, unit, toy_stream()));
-    }
-    return zero_unit_release(trainer->engine, unit, toy_stream());
-}
 
 typedef bool (*omit_fn)(const toy_trainer *trainer, uint32_t unit);
 
@@ -130,16 +31,16 @@ static zero_status step_without(toy_trainer *trainer, omit_fn omit)
     for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
         TOY_TRY(toy_micro_begin(trainer, m + 1 == trainer->run->micro_steps));
         for (uint32_t u = 0; u < units; u++) {
-            TOY_TRY(omit(trainer, u) ? ZERO_OK : forward(trainer, u, ZERO_PASS_FORWARD));
+            TOY_TRY(omit(trainer, u) ? ZERO_OK : toy_kernel_forward(trainer, u, ZERO_PASS_FORWARD));
         }
         for (uint32_t u = units; u-- > 0;) {
-            TOY_TRY(omit(trainer, u) ? ZERO_OK : backward(trainer, u));
+            TOY_TRY(omit(trainer, u) ? ZERO_OK : toy_kernel_backward(trainer, u));
         }
         TOY_TRY(toy_micro_end(trainer));
     }
     /* Readings that no gradient follows, right before the parameters change. */
     for (uint32_t u = 0; u < units; u++) {
-        TOY_TRY(omit(trainer, u) ? ZERO_OK : forward(trainer, u, ZERO_PASS_EVAL));
+        TOY_TRY(omit(trainer, u) ? ZERO_OK : toy_kernel_forward(trainer, u, ZERO_PASS_EVAL));
     }
     return toy_update(trainer);
 }

@@ -4,8 +4,6 @@
 
 #include "fake_stream.h"
 
-static _Thread_local enum cudaStreamCaptureMode capture_mode;
-
 /* ---- errors ---- */
 
 typedef struct error_text {
@@ -34,6 +32,24 @@ static const error_text error_texts[] = {
     {cudaErrorNotPermitted, "cudaErrorNotPermitted", "operation not permitted"},
     {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered",
      "part or all of the requested memory range is already mapped"},
+    {cudaErrorIllegalState, "cudaErrorIllegalState",
+     "the operation cannot be performed in the present state"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureMerge, "cudaErrorStreamCaptureMerge",
+     "operation would result in a merge of separate capture sequences"},
+    {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
+     "capture was not ended in the same stream as it began"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined",
+     "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
+    {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+     "operation not permitted on an event last recorded in a capturing stream"},
+    {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
+     "attempt to terminate a thread-local capture sequence from another thread"},
     {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered",
      "pointer does not correspond to a registered memory region"},
 };
@@ -126,8 +142,11 @@ cudaError_t cudaDeviceEnablePeerAccess(int peerDevice, unsigned int flags)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    const cudaError_t code = fake_enter("cudaDeviceSynchronize");
+    cudaError_t code = fake_enter("cudaDeviceSynchronize");
     fake.syncs++;
+    if (code == cudaSuccess) {
+        code = fake_capture_unsafe("cudaDeviceSynchronize");
+    }
     for (cudaStream_t s = fake.streams; code == cudaSuccess && s != NULL; s = s->next) {
         if (s->device == fake_device) {
             fake_host_wait(s, s->enqueued, &s->clock);
@@ -200,6 +219,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
         code = fake_stream_find(stream, &found);
     }
     if (code == cudaSuccess) {
+        code = fake_capture_asked(found, NULL);
+    }
+    if (code == cudaSuccess) {
         fake_stream_order(found);
         fake_host_wait(found, found->enqueued, &found->clock);
     }
@@ -223,6 +245,9 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     cudaError_t code = fake_enter("cudaStreamQuery");
     if (code == cudaSuccess) {
         code = fake_stream_find(stream, &found);
+    }
+    if (code == cudaSuccess) {
+        code = fake_capture_asked(found, NULL);
     }
     if (code == cudaSuccess) {
         fake_stream_order(found);
@@ -251,28 +276,6 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userD
                                  .payload = &call,
                                  .payload_bytes = sizeof call};
     return fake_cuda_enqueue(stream, &work);
-}
-
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *pCaptureStatus)
-{
-    cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("cudaStreamIsCapturing");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-        *pCaptureStatus = cudaStreamCaptureStatusNone;
-    }
-    return fake_leave(code);
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
-{
-    const cudaError_t code = fake_enter("cudaThreadExchangeStreamCaptureMode");
-    if (code == cudaSuccess) {
-        const enum cudaStreamCaptureMode given = *mode;
-        *mode = capture_mode;
-        capture_mode = given;
-    }
-    return fake_leave(code);
 }
 
 /* ---- events ---- */
@@ -307,7 +310,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (code == cudaSuccess && point->device != found->device) {
         code = cudaErrorInvalidResourceHandle;
     }
+    bool captured = false;
     if (code == cudaSuccess) {
+        code = fake_capture_record(found, point, &captured);
+    }
+    if (code == cudaSuccess && !captured) {
         fake_stream_record(found, point);
     }
     return fake_leave(code);
@@ -325,7 +332,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (code == cudaSuccess) {
         code = fake_stream_find(stream, &found);
     }
+    bool captured = false;
     if (code == cudaSuccess) {
+        code = fake_capture_await(found, point, &captured);
+    }
+    if (code == cudaSuccess && !captured) {
         fake_stream_await(found, point);
     }
     return fake_leave(code);
@@ -339,6 +350,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     if (code == cudaSuccess) {
         code = fake_event_find(event, &point);
     }
+    if (code == cudaSuccess) {
+        code = fake_capture_asked(NULL, point);
+    }
     if (code == cudaSuccess && point->stream != NULL) {
         fake_host_wait(point->stream, point->number, &point->clock);
     }
@@ -351,6 +365,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     cudaError_t code = fake_enter("cudaEventQuery");
     if (code == cudaSuccess) {
         code = fake_event_find(event, &point);
+    }
+    if (code == cudaSuccess) {
+        code = fake_capture_asked(NULL, point);
     }
     if (code == cudaSuccess && point->stream != NULL) {
         code = query(point->stream, point->number, &point->clock);

@@ -23,6 +23,12 @@
  * watched only where an operation or fake_cuda_host_read and _write declare it; but host memory
  * that changes between the enqueueing and the running of an operation that reads it is a fault too.
  *
+ * A captured step is kept as it was put. A launch puts it anew, each captured stream's part on a
+ * stream of its own that begins after the launching stream's work and that the launching stream
+ * goes on after; so the order is the graph's and every launch is checked for races. CUDA's rules
+ * for captures are errors here, and wrong use too; not known are work on stream 0 while a blocking
+ * stream is captured, and freeing memory that a graph uses.
+ *
  * Functions of the host (cudaLaunchHostFunc) run on whichever thread waits, outside the lock; all
  * else runs under one lock. Objects live as long as the process, so a stale handle is recognised.
  */

@@ -42,6 +42,9 @@ cudaError_t cudaMalloc(void **devPtr, size_t size)
     cudaError_t code = fake_enter("cudaMalloc");
     fake.syncs++;
     if (code == cudaSuccess) {
+        code = fake_capture_unsafe("cudaMalloc");
+    }
+    if (code == cudaSuccess) {
         *devPtr = NULL;
         code = size == 0 ? cudaSuccess : map_memory(devPtr, size);
     }
@@ -92,6 +95,9 @@ cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned int flags)
     (void)flags; /* portable or not: one address space */
     cudaError_t code = fake_enter("cudaHostRegister");
     fake.syncs++;
+    if (code == cudaSuccess) {
+        code = fake_capture_unsafe("cudaHostRegister");
+    }
     if (code == cudaSuccess && (ptr == NULL || size == 0)) {
         code = cudaErrorInvalidValue;
     }
@@ -258,6 +264,9 @@ static cudaError_t copy_on(cudaStream_t stream, const copy_payload *copy, enum c
     fake.syncs += blocking || staged || waits;
     cudaStream_t found = NULL;
     cudaError_t code = fake_stream_find(stream, &found);
+    if (code == cudaSuccess && (staged || waits)) {
+        code = fake_capture_asked(found, NULL);
+    }
     if (code == cudaSuccess) {
         code = staged ? put_staged(found, name, copy) : put_copy(found, name, copy);
     }
@@ -282,6 +291,9 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, enum cudaMemcpy
 {
     const copy_payload copy = {dst, src, count};
     cudaError_t code = fake_enter("cudaMemcpy");
+    if (code == cudaSuccess) {
+        code = fake_capture_unsafe("cudaMemcpy");
+    }
     if (code == cudaSuccess && count > 0) {
         code = copy_on(NULL, &copy, kind, true);
     }
@@ -326,6 +338,9 @@ cudaError_t cudaMemset(void *devPtr, int value, size_t count)
     const fill_payload fill = {devPtr, value, count};
     cudaError_t code = fake_enter("cudaMemset");
     fake.syncs++;
+    if (code == cudaSuccess) {
+        code = fake_capture_unsafe("cudaMemset");
+    }
     if (code == cudaSuccess && count > 0) {
         code = fill_on(NULL, &fill, true);
     }

@@ -234,24 +234,33 @@ static void watch_host_reads(fake_operation *operation)
     operation->hash = found ? hash_host_reads(operation) : 0;
 }
 
+void fake_work_copy(const fake_cuda_work *work, void **payload, fake_cuda_range **ranges)
+{
+    *payload = fake_allocate(work->payload_bytes + 1);
+    if (work->payload_bytes > 0) {
+        memcpy(*payload, work->payload, work->payload_bytes);
+    }
+    *ranges = fake_allocate((work->range_count + 1) * sizeof work->ranges[0]);
+    for (size_t i = 0; i < work->range_count; i++) {
+        (*ranges)[i] = work->ranges[i];
+    }
+}
+
 cudaError_t fake_stream_put(cudaStream_t stream, const fake_cuda_work *work)
 {
-    const cudaError_t code = check_reach(stream, work);
-    if (code != cudaSuccess) {
+    bool captured = false;
+    cudaError_t code = check_reach(stream, work);
+    if (code == cudaSuccess) {
+        code = fake_capture_put(stream, work, &captured);
+    }
+    if (code != cudaSuccess || captured) {
         return code;
     }
     fake_stream_order(stream);
     fake_operation *operation = append(stream, work->name, work->kind);
     stream->operations[work->kind]++;
     operation->run = work->run;
-    operation->payload = fake_allocate(work->payload_bytes + 1);
-    if (work->payload_bytes > 0) {
-        memcpy(operation->payload, work->payload, work->payload_bytes);
-    }
-    operation->ranges = fake_allocate((work->range_count + 1) * sizeof work->ranges[0]);
-    for (size_t i = 0; i < work->range_count; i++) {
-        operation->ranges[i] = work->ranges[i];
-    }
+    fake_work_copy(work, &operation->payload, &operation->ranges);
     operation->range_count = work->range_count;
     watch_host_reads(operation);
     const fake_access who = {work->name, stream->timeline, operation->number};
@@ -278,6 +287,12 @@ void fake_stream_await(cudaStream_t stream, cudaEvent_t event)
     if (event->stream != NULL) {
         append_wait(stream, event->stream, event->number, &event->clock);
     }
+}
+
+void fake_stream_follow(cudaStream_t stream, cudaStream_t other, uint64_t number,
+                        const fake_clock *clock)
+{
+    append_wait(stream, other, number, clock);
 }
 
 /* ---- running ---- */

@@ -7,6 +7,7 @@
 #include "fake_shadow.h"
 
 typedef struct fake_operation fake_operation;
+typedef struct CUgraph_st fake_capture; /* also while it is being captured */
 
 /* What a cudaStream_t points to. Never freed. */
 struct CUstream_st {
@@ -23,6 +24,8 @@ struct CUstream_st {
     fake_operation *last;
     fake_clock clock; /* of the last operation */
     uint64_t operations[FAKE_CUDA_KINDS];
+    fake_capture *capture; /* that it is in; NULL: none */
+    uint32_t branch;       /* of that capture */
     struct CUstream_st *next;
 };
 
@@ -31,9 +34,11 @@ struct CUevent_st {
     uint32_t magic;
     int device;
     bool alive;
-    cudaStream_t stream; /* of the last record; NULL: never recorded */
-    uint64_t number;     /* of the record in that stream */
-    fake_clock clock;    /* what is ordered before it, itself included */
+    cudaStream_t stream;   /* of the last record; NULL: never recorded */
+    uint64_t number;       /* of the record in that stream */
+    fake_clock clock;      /* what is ordered before it, itself included */
+    fake_capture *capture; /* that the last record belongs to; NULL: none */
+    size_t node;           /* of the record in that */
     struct CUevent_st *next;
 };
 
@@ -94,6 +99,22 @@ cudaError_t fake_stream_put(cudaStream_t stream, const fake_cuda_work *work);
 void fake_stream_order(cudaStream_t stream);
 void fake_stream_record(cudaStream_t stream, cudaEvent_t event);
 void fake_stream_await(cudaStream_t stream, cudaEvent_t event);
+/* Let what comes next on the stream run after operation `number` of another. clock: of that. */
+void fake_stream_follow(cudaStream_t stream, cudaStream_t other, uint64_t number,
+                        const fake_clock *clock);
+/* Copies what an operation is made of; the rest of the copy is the caller's to set. */
+void fake_work_copy(const fake_cuda_work *work, void **payload, fake_cuda_range **ranges);
+
+/* Captures (fake_capture.c). Where the stream is in one, these keep the work, record or wait for
+ * its graph and set *captured; errors as CUDA's. */
+cudaError_t fake_capture_put(cudaStream_t stream, const fake_cuda_work *work, bool *captured);
+cudaError_t fake_capture_record(cudaStream_t stream, cudaEvent_t event, bool *captured);
+cudaError_t fake_capture_await(cudaStream_t stream, cudaEvent_t event, bool *captured);
+/* The host asks or waits for a stream or an event: an error that ends the capture it is in. Either
+ * may be NULL. */
+cudaError_t fake_capture_asked(cudaStream_t stream, cudaEvent_t event);
+/* A call that the calling thread may not make while it captures: the same for all its captures. */
+cudaError_t fake_capture_unsafe(const char *call);
 
 /* Run until operation `number` of the stream is done. The host learns nothing. */
 void fake_run_until(cudaStream_t stream, uint64_t number);

@@ -174,6 +174,21 @@ static zero_status fence_follow(void *self, zi_stream *stream, const zi_fence *f
     return ZERO_OK;
 }
 
+static zero_status captured(void *self, zi_stream *stream, bool *out)
+{
+    (void)self;
+    (void)stream;
+    *out = false;
+    ZI_FAIL(ZERO_UNSUPPORTED, "only what runs on a GPU can be captured into a graph; create the "
+                              "engine with ZERO_DEVICE_CUDA");
+}
+
+/* Nothing is ever captured, and records that have fired cost no wait. */
+static void forget(void *self)
+{
+    (void)self;
+}
+
 static void destroy(void *self)
 {
     cpu_device *device = self;
@@ -210,6 +225,8 @@ static const zi_device_ops cpu_ops = {
     .fence_destroy = fence_destroy,
     .fence_mark = fence_mark,
     .fence_follow = fence_follow,
+    .captured = captured,
+    .forget = forget,
     .destroy = destroy,
 };
 

@@ -9,6 +9,7 @@
 typedef struct cuda_device {
     int ordinal;
     bool queued;
+    uint64_t epoch;         /* records of an earlier one are forgotten */
     cuda_stream *blocking;  /* carries what is put on the host stream */
     cuda_stream caller;     /* the stream wrapped last; good until the next is */
     _Atomic uint64_t peers; /* GPUs whose memory kernels of this one may read, a bit each */
@@ -143,21 +144,32 @@ static void event_destroy(void *self, zi_event *event)
     zi_cuda_event_close(event_of(event));
 }
 
+/* Its last record counts. */
+static bool is_remembered(const cuda_device *device, const cuda_event *event)
+{
+    return event->epoch == device->epoch;
+}
+
 static zero_status event_record(void *self, zi_event *event, zi_stream *stream)
 {
-    (void)self;
+    const cuda_device *device = self;
+    event_of(event)->epoch = device->epoch;
     return zi_cuda_event_record(event_of(event), stream_of(stream));
 }
 
 static zero_status stream_wait(void *self, zi_stream *stream, zi_event *event, uint64_t *waited_ns)
 {
-    (void)self;
+    if (!is_remembered(self, event_of(event))) {
+        return ZERO_OK;
+    }
     return zi_cuda_stream_wait(stream_of(stream), event_of(event), waited_ns);
 }
 
 static zero_status event_wait(void *self, zi_event *event, uint64_t *waited_ns)
 {
-    (void)self;
+    if (!is_remembered(self, event_of(event))) {
+        return ZERO_OK;
+    }
     return zi_cuda_event_wait(event_of(event), waited_ns);
 }
 
@@ -232,6 +244,29 @@ static zero_status fence_follow(void *self, zi_stream *stream, const zi_fence *f
     return zi_cuda_fence_follow(stream_of(stream), device->ordinal, &device->peers, fence);
 }
 
+static zero_status captured(void *self, zi_stream *stream, bool *out)
+{
+    const cuda_device *device = self;
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    *out = false;
+    if (device->queued) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "ranks that meet on the host (threads of one process, MPI, ZERO_TRANSPORT_HOST) "
+                "cannot be captured into a graph; start one process for each GPU and use NCCL");
+    }
+    ZI_TRY(zi_cuda_check(cudaStreamIsCapturing(stream_of(stream)->native, &status),
+                         "cudaStreamIsCapturing"));
+    *out = status == cudaStreamCaptureStatusActive;
+    return ZERO_OK;
+}
+
+/* A stream outside a capture may not wait for a record inside, nor the other way round. */
+static void forget(void *self)
+{
+    cuda_device *device = self;
+    device->epoch++;
+}
+
 static void destroy(void *self)
 {
     cuda_device *device = self;
@@ -267,6 +302,8 @@ static const zi_device_ops cuda_ops = {
     .fence_destroy = fence_destroy,
     .fence_mark = fence_mark,
     .fence_follow = fence_follow,
+    .captured = captured,
+    .forget = forget,
     .destroy = destroy,
 };
 

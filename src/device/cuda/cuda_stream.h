@@ -20,6 +20,7 @@ typedef struct cuda_stream {
 typedef struct cuda_event {
     cudaEvent_t native[CUDA_EVENT_RECORDS];
     uint64_t records;
+    uint64_t epoch;                        /* the device's at the last record */
     zi_event *issued;                      /* the last record is with the driver */
     zi_event *awaited[CUDA_EVENT_RECORDS]; /* and so are the waits for each native event */
     const cuda_stream *waiter;             /* the one that waits */

@@ -1,0 +1,223 @@
+/* Owns the way between plain steps and a captured one's launches: what the engine's streams have is
+ * joined into the caller's stream, what comes after forks off it, and records on one side of a
+ * capture's edge are forgotten on the other. */
+#include "zero/capture.h"
+
+#include <inttypes.h>
+
+#include "core/error.h"
+#include "engine/engine_internal.h"
+
+static zero_status need_mode(const zero_engine *engine, engine_mode mode, const char *before)
+{
+    if (engine->mode != mode) {
+        ZI_FAIL(ZERO_STATE, "%s has to come first", before);
+    }
+    return ZERO_OK;
+}
+
+/* Between steps, so that every one of the next begins and ends on one side. */
+static zero_status check_at_rest(const zero_engine *engine)
+{
+    if (engine->micro_open || engine->step_due || engine->micro_index != 0) {
+        ZI_FAIL(ZERO_STATE,
+                "a step is under way (micro-step %" PRIu64 "%s); finish it with "
+                "zero_step first",
+                engine->micro_index, engine->micro_open ? ", open" : "");
+    }
+    const uint32_t used = zi_params_first_in_use(engine->params);
+    if (used != ZI_NO_INDEX) {
+        ZI_FAIL(ZERO_STATE, "unit %" PRIu32 " \"%.60s\" is still acquired; release it first", used,
+                engine->layout->unit_infos[used].name);
+    }
+    return ZERO_OK;
+}
+
+static zi_stream *own_stream(const zero_engine *engine, uint32_t i)
+{
+    zi_stream *const streams[ENGINE_STREAMS] = {engine->gather_stream, engine->reduce_stream,
+                                                engine->step_stream};
+    return streams[i];
+}
+
+/* `stream` goes on after all that the engine's streams have. */
+static zero_status join(zero_engine *engine, zi_stream *stream)
+{
+    const zi_device *device = engine->device;
+    for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {
+        ZI_TRY(device->ops->event_record(device->self, engine->joined[i], own_stream(engine, i)));
+        ZI_TRY(device->ops->stream_wait(device->self, stream, engine->joined[i], NULL));
+    }
+    return ZERO_OK;
+}
+
+/* The engine's streams go on after all that `stream` has. */
+static zero_status fork_streams(zero_engine *engine, zi_stream *stream)
+{
+    const zi_device *device = engine->device;
+    ZI_TRY(device->ops->event_record(device->self, engine->caller, stream));
+    for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {
+        ZI_TRY(device->ops->stream_wait(device->self, own_stream(engine, i), engine->caller, NULL));
+    }
+    return ZERO_OK;
+}
+
+static zero_status prepare(zero_engine *engine)
+{
+    const zi_device *device = engine->device;
+    bool captured = false;
+    ZI_TRY(need_mode(engine, ENGINE_PLAIN, "the end of the capture or of the launches under way"));
+    ZI_TRY(check_at_rest(engine));
+    ZI_TRY(device->ops->captured(device->self, engine->step_stream, &captured));
+    ZI_TRY(zi_params_forget(engine->params));
+    for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {
+        ZI_TRY(device->ops->event_record(device->self, engine->joined[i], own_stream(engine, i)));
+        ZI_TRY(zi_engine_await(engine, engine->joined[i]));
+    }
+    device->ops->forget(device->self);
+    engine->mode = ENGINE_PREPARED;
+    return ZERO_OK;
+}
+
+zero_status zero_capture_prepare(zero_engine *engine)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, prepare(engine));
+}
+
+static zero_status begin(zero_engine *engine, zero_stream stream)
+{
+    const zi_device *device = engine->device;
+    zi_stream *caller = NULL;
+    bool captured = false;
+    ZI_TRY(need_mode(engine, ENGINE_PREPARED, "zero_capture_prepare"));
+    ZI_TRY(zi_engine_wrap(engine, stream, &caller));
+    ZI_TRY(device->ops->captured(device->self, caller, &captured));
+    if (!captured) {
+        ZI_FAIL(ZERO_STATE, "the stream is not being captured; call cudaStreamBeginCapture with "
+                            "cudaStreamCaptureModeThreadLocal before zero_capture_begin");
+    }
+    /* At once, so that no stream of the engine runs what belongs to the graph. */
+    ZI_TRY(fork_streams(engine, caller));
+    engine->mode = ENGINE_CAPTURING;
+    return ZERO_OK;
+}
+
+zero_status zero_capture_begin(zero_engine *engine, zero_stream stream)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, begin(engine, stream));
+}
+
+static zero_status end(zero_engine *engine, zero_stream stream)
+{
+    zi_stream *caller = NULL;
+    if (engine->mode == ENGINE_PREPARED) {
+        engine->mode = ENGINE_PLAIN;
+        return ZERO_OK;
+    }
+    ZI_TRY(need_mode(engine, ENGINE_CAPTURED, "zero_capture_begin and one step up to zero_step"));
+    ZI_TRY(zi_engine_wrap(engine, stream, &caller));
+    ZI_TRY(join(engine, caller));
+    engine->device->ops->forget(engine->device->self);
+    engine->mode = ENGINE_PLAIN;
+    engine->has_graph = true;
+    return ZERO_OK;
+}
+
+zero_status zero_capture_end(zero_engine *engine, zero_stream stream)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, end(engine, stream));
+}
+
+static zero_status replay_begin(zero_engine *engine, zero_stream stream)
+{
+    zi_stream *caller = NULL;
+    ZI_TRY(need_mode(engine, ENGINE_PLAIN, "the end of the capture or of the launches under way"));
+    ZI_TRY(check_at_rest(engine));
+    if (!engine->has_graph) {
+        ZI_FAIL(ZERO_STATE, "no step was captured; see zero_capture_prepare");
+    }
+    if (stream.native == NULL) {
+        ZI_FAIL(ZERO_STATE,
+                "the host stream launches no graph; pass zero_stream_cuda of the stream "
+                "that does");
+    }
+    ZI_TRY(zi_engine_wrap(engine, stream, &caller));
+    /* Launches change the parameters. */
+    ZI_TRY(zi_params_forget(engine->params));
+    ZI_TRY(join(engine, caller));
+    engine->mode = ENGINE_REPLAYING;
+    return ZERO_OK;
+}
+
+zero_status zero_replay_begin(zero_engine *engine, zero_stream stream)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, replay_begin(engine, stream));
+}
+
+/* Let the graph's turn count as decided when all on `stream` so far has run. */
+static zero_status mark_launches(zero_engine *engine, zero_stream stream)
+{
+    const zi_device *device = engine->device;
+    zi_stream *caller = NULL;
+    ZI_TRY(need_mode(engine, ENGINE_REPLAYING, "zero_replay_begin"));
+    ZI_TRY(zi_engine_wrap(engine, stream, &caller));
+    return device->ops->event_record(device->self, engine->decided[ENGINE_GRAPH_TURN], caller);
+}
+
+static zero_status replay_params(zero_engine *engine, zero_stream stream,
+                                 const zero_step_params *params)
+{
+    zi_step_input *input = &engine->turns[ENGINE_GRAPH_TURN].input;
+    zi_step_input next;
+    ZI_TRY(zi_engine_take_input(engine, params, &next));
+    next.divisor = input->divisor; /* the captured micro-steps' */
+    ZI_TRY(mark_launches(engine, stream));
+    ZI_TRY(zi_engine_await(engine, engine->decided[ENGINE_GRAPH_TURN]));
+    *input = next;
+    return ZERO_OK;
+}
+
+zero_status zero_replay_params(zero_engine *engine, zero_stream stream,
+                               const zero_step_params *params)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, replay_params(engine, stream, params));
+}
+
+static zero_status replay_result(zero_engine *engine, zero_stream stream, zero_step_result *result)
+{
+    ZI_TRY(mark_launches(engine, stream));
+    return zi_engine_take_result(engine, result);
+}
+
+zero_status zero_replay_result(zero_engine *engine, zero_stream stream, zero_step_result *result)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, replay_result(engine, stream, result));
+}
+
+static zero_status replay_end(zero_engine *engine, zero_stream stream)
+{
+    const zi_device *device = engine->device;
+    zi_stream *caller = NULL;
+    ZI_TRY(mark_launches(engine, stream));
+    ZI_TRY(zi_engine_wrap(engine, stream, &caller));
+    ZI_TRY(fork_streams(engine, caller));
+    /* For hooks on other streams: acquire waits for the unit's gather or for this. */
+    for (uint32_t u = 0; u < engine->layout->unit_count; u++) {
+        ZI_TRY(zi_params_updated(engine->params, u, engine->step_stream));
+    }
+    ZI_TRY(device->ops->event_record(device->self, engine->stepped, engine->step_stream));
+    engine->mode = ENGINE_PLAIN;
+    return zi_params_step_end(engine->params);
+}
+
+zero_status zero_replay_end(zero_engine *engine, zero_stream stream)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, replay_end(engine, stream));
+}

@@ -1,0 +1,453 @@
+/* engine over the CUDA runtime's double: a step captured into a graph and launched is, bit for bit,
+ * the plain step, with plain steps before, between and after; and what is not legal around captures
+ * is refused without harm. */
+#include "harness.h"
+
+#include "fake_cuda.h"
+#include "toy_kernel.h"
+#include "zero/cuda.h"
+
+#define DEADLINE_MS 60000
+#define LAUNCHES 5
+#define SEEDS 3
+
+static cudaStream_t native(void)
+{
+    return toy_stream().native;
+}
+
+/* Other numbers at every step. */
+static zero_step_params params_of(uint64_t step, bool changing)
+{
+    zero_step_params params = zero_step_params_init();
+    params.adamw.lr = changing ? 1e-2f / (float)(step + 1) : 1e-2f;
+    params.adamw.weight_decay = 0.1f;
+    params.max_norm = changing && step % 2 == 0 ? 0.5f : 0.0f;
+    return params;
+}
+
+/* Always the gradient of step 0, so that it is a function of parameters alone, as in a graph. */
+static zero_status take_step(toy_trainer *trainer, const zero_step_params *params)
+{
+    const uint32_t units = trainer->run->model->unit_count;
+    for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
+        TOY_TRY(toy_micro_begin(trainer, m + 1 == trainer->run->micro_steps));
+        for (uint32_t u = 0; u < units; u++) {
+            TOY_TRY(toy_kernel_forward(trainer, u, ZERO_PASS_FORWARD));
+        }
+        for (uint32_t u = units; u-- > 0;) {
+            TOY_TRY(toy_kernel_backward(trainer, u));
+        }
+        TOY_TRY(toy_micro_end(trainer));
+    }
+    trainer->micro = 0;
+    return zero_step(trainer->engine, params, toy_stream());
+}
+
+/* A captured step, ready to be launched. */
+static zero_status capture(toy_trainer *trainer, const zero_step_params *params,
+                           cudaGraphExec_t *graph_exec)
+{
+    cudaGraph_t graph = NULL;
+    TOY_TRY(zero_capture_prepare(trainer->engine));
+    const uint64_t syncs = fake_cuda_syncs();
+    const uint64_t pending = fake_cuda_pending();
+    CHECK_EQ(cudaStreamBeginCapture(native(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    TOY_TRY(zero_capture_begin(trainer->engine, toy_stream()));
+    TOY_TRY(take_step(trainer, params));
+    TOY_TRY(zero_capture_end(trainer->engine, toy_stream()));
+    CHECK_EQ(cudaStreamEndCapture(native(), &graph), cudaSuccess);
+    CHECK_EQ(fake_cuda_syncs(), syncs);
+    CHECK(fake_cuda_pending() <= pending);
+    CHECK_EQ(cudaGraphInstantiate(graph_exec, graph, 0), cudaSuccess);
+    CHECK_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    return ZERO_OK;
+}
+
+/* What a test lets a rank do. */
+typedef struct course {
+    toy_run run;
+    bool changing; /* hyper-parameters */
+    bool evaluate; /* between plain steps and launches */
+    uint32_t rounds;
+    uint64_t steps; /* that the launches and plain steps came to */
+} course;
+
+static zero_status plain_steps(toy_trainer *trainer, course *c, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const zero_step_params params = params_of(c->steps++, c->changing);
+        TOY_TRY(take_step(trainer, &params));
+    }
+    return ZERO_OK;
+}
+
+static zero_status evaluate(toy_trainer *trainer, const course *c)
+{
+    for (uint32_t u = 0; c->evaluate && u < c->run.model->unit_count; u++) {
+        TOY_TRY(toy_kernel_forward(trainer, u, ZERO_PASS_EVAL));
+    }
+    return ZERO_OK;
+}
+
+static zero_status launch_steps(toy_trainer *trainer, course *c, cudaGraphExec_t graph_exec)
+{
+    zero_step_result result;
+    TOY_TRY(zero_replay_begin(trainer->engine, toy_stream()));
+    const uint64_t syncs = fake_cuda_syncs();
+    for (int i = 0; i < LAUNCHES; i++) {
+        const zero_step_params params = params_of(c->steps++, c->changing);
+        if (c->changing || i == 0) {
+            TOY_TRY(zero_replay_params(trainer->engine, toy_stream(), &params));
+        }
+        CHECK_EQ(cudaGraphLaunch(graph_exec, native()), cudaSuccess);
+    }
+    CHECK_EQ(fake_cuda_syncs() - syncs, c->changing ? LAUNCHES : 1);
+    if (c->changing) {
+        TOY_TRY(zero_replay_result(trainer->engine, toy_stream(), &result));
+        CHECK_EQ(result.step, c->steps);
+        CHECK_EQ(result.skipped, 0);
+    }
+    return zero_replay_end(trainer->engine, toy_stream());
+}
+
+static zero_status train_with_launches(toy_trainer *trainer, course *c)
+{
+    cudaGraphExec_t graph_exec = NULL;
+    zero_step_result result;
+    const zero_step_params unused = params_of(7, true); /* those of the launches are set before */
+    TOY_TRY(plain_steps(trainer, c, 1));
+    TOY_TRY(capture(trainer, &unused, &graph_exec));
+    for (uint32_t i = 0; i < c->rounds; i++) {
+        TOY_TRY(evaluate(trainer, c));
+        TOY_TRY(launch_steps(trainer, c, graph_exec));
+        TOY_TRY(evaluate(trainer, c));
+        TOY_TRY(plain_steps(trainer, c, i)); /* none after the first round */
+    }
+    TOY_TRY(zero_step_wait(trainer->engine, &result));
+    CHECK_EQ(result.step, c->steps);
+    CHECK_EQ(zero_engine_stats(trainer->engine).steps, c->steps);
+    CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
+    return ZERO_OK;
+}
+
+static zero_status compare(zero_world *world, void *user)
+{
+    course *c = user;
+    toy_trainer trainer;
+    toy_state launched;
+    toy_state plain;
+    c->steps = 0;
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    TOY_TRY(train_with_launches(&trainer, c));
+    TOY_TRY(toy_collect(&trainer, &launched));
+    toy_close(&trainer);
+    const uint32_t steps = (uint32_t)c->steps;
+    c->steps = 0;
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    TOY_TRY(plain_steps(&trainer, c, steps));
+    TOY_TRY(toy_collect(&trainer, &plain));
+    toy_close(&trainer);
+    toy_state_same(c->run.model, &plain, &launched, "launches");
+    toy_state_free(&plain);
+    toy_state_free(&launched);
+    return ZERO_OK;
+}
+
+static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps, bool changing)
+{
+    toy_model model;
+    toy_model_mixed(&model, dtype);
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        course c = {.run = toy_run_init(&model), .changing = changing, .rounds = 4};
+        c.run.micro_steps = micro_steps;
+        c.run.options.stage = (zero_stage)stage;
+        c.run.options.poison_released = 1;
+        c.run.options.bucket_bytes = 1;
+        c.run.options.loss_scale = 4; /* kernels leave it out: what it moves shows in the state */
+        c.run.options.loss_scale_window = 3;
+        for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+            c.evaluate = seed % 2 == 0;
+            fake_cuda_start(mode, test_seed * SEEDS + seed);
+            CHECK_OK(zero_world_run(1, DEADLINE_MS, compare, &c));
+            CHECK(fake_cuda_check());
+        }
+    }
+    toy_model_close(&model);
+}
+
+TEST(as_late_as_possible)
+{
+    train(FAKE_CUDA_LAZY, ZERO_DTYPE_F32, 1, false);
+}
+
+TEST(at_once)
+{
+    train(FAKE_CUDA_EAGER, ZERO_DTYPE_BF16, 2, true);
+}
+
+TEST(at_random)
+{
+    train(FAKE_CUDA_RANDOM, ZERO_DTYPE_F16, 2, true);
+}
+
+TEST(when_waited_for)
+{
+    train(FAKE_CUDA_AT_SYNC, ZERO_DTYPE_F32, 2, false);
+}
+
+/* ---- what the edges are there for ---- */
+
+/* Launches that do not begin or end as they should, so that plain steps run beside them. */
+static zero_status race_with_launches(zero_world *world, void *user)
+{
+    course *c = user;
+    toy_trainer trainer;
+    cudaGraphExec_t graph_exec = NULL;
+    const zero_step_params params = params_of(0, false);
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    TOY_TRY(capture(&trainer, &params, &graph_exec));
+    TOY_TRY(plain_steps(&trainer, c, 1));
+    CHECK_EQ(fake_cuda_races(), 0);
+    CHECK_EQ(cudaGraphLaunch(graph_exec, native()), cudaSuccess);
+    CHECK(fake_cuda_races() > 0);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(a_launch_without_begin_is_seen_to_race)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    course c = {.run = toy_run_init(&model)};
+    fake_cuda_start(FAKE_CUDA_LAZY, 1);
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, race_with_launches, &c));
+    toy_model_close(&model);
+}
+
+/* Read a parameter on another stream than the launches', with an acquire alone to order it. */
+static zero_status read_elsewhere(zero_engine *engine, cudaStream_t stream, void *room)
+{
+    zero_view view;
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, zero_stream_cuda(stream)));
+    TOY_TRY(zero_tensor_data(engine, 0, &view));
+    CHECK_EQ(cudaMemcpyAsync(room, view.data, 4, cudaMemcpyDefault, stream), cudaSuccess);
+    return zero_unit_release(engine, 0, zero_stream_cuda(stream));
+}
+
+/* Readers and a step that no work of the caller's orders behind the launches. */
+static zero_status follow_launches(zero_world *world, void *user)
+{
+    course *c = user;
+    toy_trainer trainer;
+    cudaGraphExec_t graph_exec = NULL;
+    cudaStream_t other = NULL;
+    void *room = NULL;
+    uint32_t bits = 0;
+    uint64_t first = 0;
+    zero_view view;
+    const zero_step_params params = params_of(0, false);
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    CHECK_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+    CHECK_EQ(cudaMalloc(&room, 4), cudaSuccess);
+    TOY_TRY(capture(&trainer, &params, &graph_exec));
+    for (int way = 0; way < 3; way++) {
+        TOY_TRY(launch_steps(&trainer, c, graph_exec));
+        if (way == 0) {
+            TOY_TRY(zero_shard_view(trainer.engine, 0, ZERO_ROLE_PARAM, &first, &view));
+            fake_cuda_peek(&bits, view.data, 4);
+        } else if (way == 1) {
+            TOY_TRY(read_elsewhere(trainer.engine, other, room));
+            CHECK_EQ(cudaStreamSynchronize(other), cudaSuccess);
+        } else {
+            TOY_TRY(zero_micro_begin(trainer.engine, 1)); /* every unit is left out */
+            TOY_TRY(zero_micro_end(trainer.engine));
+            TOY_TRY(zero_step(trainer.engine, &params, zero_stream_cuda(other)));
+        }
+    }
+    TOY_TRY(zero_shard_view(trainer.engine, 0, ZERO_ROLE_PARAM, &first, &view));
+    toy_close(&trainer);
+    CHECK_EQ(cudaFree(room), cudaSuccess);
+    CHECK_EQ(cudaStreamDestroy(other), cudaSuccess);
+    return ZERO_OK;
+}
+
+TEST(what_follows_launches_comes_after_them)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    course c = {.run = toy_run_init(&model)};
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        c.run.options.stage = (zero_stage)stage;
+        fake_cuda_start(FAKE_CUDA_LAZY, 1);
+        CHECK_OK(zero_world_run(1, DEADLINE_MS, follow_launches, &c));
+        CHECK(fake_cuda_check());
+    }
+    toy_model_close(&model);
+}
+
+/* The device alone knows how often it was launched. */
+static zero_status ask_launches(zero_world *world, void *user)
+{
+    course *c = user;
+    toy_trainer trainer;
+    cudaGraphExec_t graph_exec = NULL;
+    zero_step_result result;
+    zero_step_params params = params_of(0, false);
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    TOY_TRY(capture(&trainer, &params, &graph_exec));
+    TOY_TRY(zero_replay_begin(trainer.engine, toy_stream()));
+    CHECK_EQ(zero_replay_result(trainer.engine, toy_stream(), &result), ZERO_STATE);
+    CHECK_EQ(cudaGraphLaunch(graph_exec, native()), cudaSuccess);
+    CHECK_EQ(cudaGraphLaunch(graph_exec, native()), cudaSuccess);
+    TOY_TRY(zero_replay_result(trainer.engine, toy_stream(), &result));
+    CHECK_EQ(result.step, 2);
+    CHECK_EQ(result.updates, 2);
+    CHECK_EQ(result.loss_scale, 8.0f); /* it doubles after two good steps */
+    TOY_TRY(zero_replay_end(trainer.engine, toy_stream()));
+    float scale = 0;
+    TOY_TRY(zero_loss_scale(trainer.engine, &scale));
+    CHECK_EQ(scale, 8.0f);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(results_are_the_launches)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_F16);
+    course c = {.run = toy_run_init(&model)};
+    c.run.options.loss_scale = 4;
+    c.run.options.loss_scale_window = 2;
+    fake_cuda_start(FAKE_CUDA_RANDOM, 1);
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, ask_launches, &c));
+    CHECK(fake_cuda_check());
+    toy_model_close(&model);
+}
+
+/* ---- misuse ---- */
+
+static void refused(zero_status status, zero_status expected, const char *text)
+{
+    CHECK_EQ(status, expected);
+    if (strstr(zero_last_error()->message, text) == NULL) {
+        TEST_FAIL("\"%s\" is not in \"%s\"", text, zero_last_error()->message);
+    }
+}
+
+static void misuse_before(zero_engine *engine)
+{
+    refused(zero_capture_begin(engine, toy_stream()), ZERO_STATE, "zero_capture_prepare");
+    refused(zero_capture_end(engine, toy_stream()), ZERO_STATE, "zero_capture_begin");
+    refused(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "no step was captured");
+    refused(zero_replay_end(engine, toy_stream()), ZERO_STATE, "zero_replay_begin");
+    refused(zero_replay_params(engine, toy_stream(), NULL), ZERO_STATE, "zero_replay_begin");
+    CHECK_OK(zero_micro_begin(engine, 0));
+    refused(zero_capture_prepare(engine), ZERO_STATE, "under way");
+    CHECK_OK(zero_micro_end(engine));
+    refused(zero_capture_prepare(engine), ZERO_STATE, "under way");
+    CHECK_OK(zero_micro_begin(engine, 1));
+    CHECK_OK(zero_micro_end(engine));
+    refused(zero_capture_prepare(engine), ZERO_STATE, "zero_step");
+    CHECK_OK(zero_step(engine, NULL, toy_stream()));
+    CHECK_OK(zero_capture_prepare(engine));
+    CHECK_OK(zero_capture_end(engine, zero_stream_host())); /* given up */
+    CHECK_OK(zero_capture_prepare(engine));
+    refused(zero_micro_begin(engine, 1), ZERO_STATE, "zero_capture_begin");
+    refused(zero_capture_prepare(engine), ZERO_STATE, "end of the capture");
+    refused(zero_capture_begin(engine, toy_stream()), ZERO_STATE, "cudaStreamBeginCapture");
+    refused(zero_capture_begin(engine, zero_stream_host()), ZERO_STATE, "host stream");
+}
+
+static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
+{
+    zero_engine *engine = trainer->engine;
+    const zero_step_params params = params_of(0, false);
+    zero_step_result result;
+    zero_view view;
+    uint64_t first = 0;
+    CHECK_OK(zero_micro_begin(engine, 1));
+    refused(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_host()), ZERO_STATE,
+            "host stream");
+    refused(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_cuda(outside)), ZERO_STATE,
+            "outside");
+    refused(zero_capture_end(engine, toy_stream()), ZERO_STATE, "one step");
+    CHECK_OK(zero_micro_end(engine));
+    refused(zero_step_wait(engine, &result), ZERO_STATE, "nothing runs");
+    refused(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view), ZERO_STATE, "nothing runs");
+    refused(zero_step(engine, &params, zero_stream_host()), ZERO_STATE, "host stream");
+    CHECK_OK(zero_step(engine, &params, toy_stream()));
+    refused(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "zero_capture_end");
+    refused(zero_micro_begin(engine, 1), ZERO_STATE, "one step");
+    refused(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream()), ZERO_STATE, "one step");
+}
+
+static void misuse_after(zero_engine *engine)
+{
+    zero_step_result result;
+    zero_step_params wrong = zero_step_params_init();
+    wrong.adamw.lr = -1.0f;
+    refused(zero_replay_result(engine, toy_stream(), &result), ZERO_STATE, "zero_replay_begin");
+    refused(zero_replay_begin(engine, zero_stream_host()), ZERO_STATE, "host stream");
+    CHECK_OK(zero_replay_begin(engine, toy_stream()));
+    refused(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "launches under way");
+    refused(zero_micro_begin(engine, 1), ZERO_STATE, "zero_replay_end");
+    refused(zero_step_wait(engine, &result), ZERO_STATE, "zero_replay_end");
+    refused(zero_replay_params(engine, toy_stream(), &wrong), ZERO_INVALID_ARGUMENT, "lr");
+    CHECK_OK(zero_replay_end(engine, toy_stream()));
+}
+
+static zero_status misuse(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    cudaGraph_t graph = NULL;
+    cudaStream_t outside = NULL;
+    TOY_TRY(toy_open(&trainer, user, world));
+    CHECK_EQ(cudaStreamCreateWithFlags(&outside, cudaStreamNonBlocking), cudaSuccess);
+    misuse_before(trainer.engine);
+    CHECK_EQ(cudaStreamBeginCapture(native(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    CHECK_OK(zero_capture_begin(trainer.engine, toy_stream()));
+    misuse_inside(&trainer, outside);
+    CHECK_OK(zero_capture_end(trainer.engine, toy_stream()));
+    CHECK_EQ(cudaStreamEndCapture(native(), &graph), cudaSuccess);
+    misuse_after(trainer.engine);
+    CHECK_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    CHECK_EQ(cudaStreamDestroy(outside), cudaSuccess);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static zero_status unsupported(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    const toy_run *run = user;
+    TOY_TRY(toy_open(&trainer, run, world));
+    refused(zero_capture_prepare(trainer.engine), ZERO_UNSUPPORTED,
+            run->options.device == ZERO_DEVICE_CPU ? "ZERO_DEVICE_CUDA" : "NCCL");
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(misuse_is_refused)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    fake_cuda_start(FAKE_CUDA_RANDOM, 1);
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, misuse, &run));
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, unsupported, &run));
+    CHECK(fake_cuda_check());
+    toy_model_close(&model);
+}
+
+TEST(the_cpu_captures_nothing)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    run.options.device = ZERO_DEVICE_CPU;
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, unsupported, &run));
+    toy_model_close(&model);
+}
+
+TEST_MAIN()
