@@ -5,6 +5,7 @@
 
 #ifdef TOY_CUDA
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "zero/cuda.h"
@@ -40,15 +41,26 @@ zero_stream toy_stream(void)
     return zero_stream_cuda(own_stream());
 }
 
+/* Freed with the thread. */
+static pthread_key_t room_key;
+static pthread_once_t room_once = PTHREAD_ONCE_INIT;
+
+static void make_room_key(void)
+{
+    TOY_CHECK(pthread_key_create(&room_key, free) == 0, "no key");
+}
+
 void *toy_fetch(void *data, size_t bytes)
 {
-    static _Thread_local void *room;
     static _Thread_local size_t room_bytes;
+    (void)pthread_once(&room_once, make_room_key);
+    void *room = pthread_getspecific(room_key);
     if (bytes > room_bytes) {
         free(room);
         room = malloc(bytes);
         room_bytes = bytes;
         TOY_CHECK(room != NULL, "no memory");
+        TOY_CHECK(pthread_setspecific(room_key, room) == 0, "no memory");
     }
     if (bytes != 0) {
         CUDA_CHECK(cudaMemcpyAsync(room, data, bytes, cudaMemcpyDefault, own_stream()));
