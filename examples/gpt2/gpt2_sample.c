@@ -8,13 +8,6 @@
 /* The seed's stream of random numbers for sampling; tensors use the low numbers. */
 #define SAMPLE_STREAM ((uint64_t)1 << 40)
 
-static int descending(const void *left, const void *right)
-{
-    const float a = *(const float *)left;
-    const float b = *(const float *)right;
-    return (a < b) - (a > b);
-}
-
 static int32_t likeliest(const float *logits, uint32_t count)
 {
     uint32_t best = 0;
@@ -24,21 +17,28 @@ static int32_t likeliest(const float *logits, uint32_t count)
     return (int32_t)best;
 }
 
-/* The k-th largest logit, or the smallest when every token may be drawn. */
+/* The k-th largest logit, or the smallest when every token may be drawn. Goes down from the largest
+ * value, so it needs no memory; k is small. */
 static float threshold_of(const float *logits, uint32_t count, uint32_t top_k)
 {
-    if (top_k == 0 || top_k >= count) {
-        return -INFINITY;
+    float threshold = INFINITY;
+    uint32_t taken = 0;
+    while (top_k != 0 && taken < top_k && taken < count) {
+        float next = -INFINITY;
+        uint32_t equal = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            if (logits[i] < threshold && logits[i] >= next) {
+                equal = logits[i] > next ? 1 : equal + 1;
+                next = logits[i];
+            }
+        }
+        if (equal == 0) {
+            return -INFINITY; /* the rest is NaN */
+        }
+        taken += equal;
+        threshold = next;
     }
-    float *sorted = malloc(count * sizeof *sorted);
-    if (sorted == NULL) {
-        return -INFINITY;
-    }
-    memcpy(sorted, logits, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, descending);
-    const float threshold = sorted[top_k - 1];
-    free(sorted);
-    return threshold;
+    return top_k == 0 ? -INFINITY : threshold;
 }
 
 int32_t gpt2_choose(float *logits, uint32_t count, const gpt2_sampling *how, float uniform)

@@ -267,4 +267,23 @@ TEST(sampling_follows_the_distribution)
     CHECK_NEAR(drawn_two[1], 571, 2);
 }
 
+/* Of k tokens, equal ones at the border are all let in; k beyond the vocabulary lets all in. */
+TEST(sampling_of_k_tokens_counts_equal_ones)
+{
+    static const struct {
+        uint32_t top_k;
+        uint32_t drawn;
+    } rows[] = {{1, 1}, {2, 3}, {3, 3}, {4, 4}, {9, 4}};
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        const gpt2_sampling how = {.temperature = 1, .top_k = rows[r].top_k};
+        bool drawn[4] = {false};
+        for (uint32_t i = 0; i < 1000; i++) {
+            float logits[4] = {2.0f, 3.0f, 1.0f, 2.0f};
+            drawn[gpt2_choose(logits, 4, &how, ((float)i + 0.5f) / 1000)] = true;
+        }
+        CHECK_EQ(drawn[0] + drawn[1] + drawn[2] + drawn[3], rows[r].drawn);
+        CHECK(drawn[1]);
+    }
+}
+
 TEST_MAIN()
