@@ -32,6 +32,7 @@ need_build() {
     need_command mpirun openmpi-bin
     need_library openblas libopenblas-dev
     need_library jansson libjansson-dev
+    need_library liburing liburing-dev
 }
 
 # What only the whole of scripts/test needs.

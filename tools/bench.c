@@ -163,8 +163,7 @@ static int read_line(int argc, char **argv, bench_line *line)
     return any ? 0 : read_name(line, "all");
 }
 
-/* Open the file for the JSON before anything is measured, without losing what is in it. */
-static int open_json(const char *path, int *file)
+int bench_open_json(const char *path, int *file)
 {
     *file = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO)
                                    : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -191,7 +190,7 @@ static int close_stream(const char *path, FILE *out)
     return failed ? bench_fail("cannot write %s: %s", path, strerror(errno)) : 0;
 }
 
-static void write_json(const bench_report *report, const bench_line *line, FILE *out)
+static void write_json(const bench_report *report, bench_scale scale, FILE *out)
 {
     static const char *const scales[] = {"full", "quick", "tiny"};
     bench_json json = {.out = out};
@@ -199,9 +198,19 @@ static void write_json(const bench_report *report, const bench_line *line, FILE 
     bench_machine_json(&report->gpu, &json);
     bench_json_text(&json, "commit", bench_commit_text());
     bench_build_json(&json);
-    bench_json_text(&json, "scale", scales[line->options.scale]);
+    bench_json_text(&json, "scale", scales[scale]);
     bench_report_json(report, &json);
     bench_json_close(&json, '}');
+}
+
+int bench_write_json(const bench_report *report, bench_scale scale, const char *path, int file)
+{
+    FILE *out = open_stream(path, file);
+    if (out == NULL) {
+        return 1;
+    }
+    write_json(report, scale, out);
+    return close_stream(path, out);
 }
 
 static int write_report(const bench_report *report, const bench_line *line, int file)
@@ -212,15 +221,9 @@ static int write_report(const bench_report *report, const bench_line *line, int 
             return bench_fail("cannot write the table: %s", strerror(errno));
         }
     }
-    if (line->json_path == NULL) {
-        return 0;
-    }
-    FILE *out = open_stream(line->json_path, file);
-    if (out == NULL) {
-        return 1;
-    }
-    write_json(report, line, out);
-    return close_stream(line->json_path, out);
+    return line->json_path == NULL
+               ? 0
+               : bench_write_json(report, line->options.scale, line->json_path, file);
 }
 
 /* As one of several ranks: only rank 0 has rows, and only it writes. */
@@ -230,7 +233,7 @@ static int write_rank_report(const bench_report *report, const char *path)
         return 0;
     }
     int file = -1;
-    FILE *out = open_json(path, &file) == 0 ? open_stream(path, file) : NULL;
+    FILE *out = bench_open_json(path, &file) == 0 ? open_stream(path, file) : NULL;
     if (out == NULL) {
         return 1;
     }
@@ -277,7 +280,7 @@ int command_bench(int argc, char **argv)
         return bench_fail("started by a launcher; run it alone, it starts the ranks it needs");
     }
     int file = -1;
-    if (line.json_path != NULL && open_json(line.json_path, &file) != 0) {
+    if (line.json_path != NULL && bench_open_json(line.json_path, &file) != 0) {
         return 1;
     }
     bench_report report = {0};

@@ -74,6 +74,9 @@ int bench_skip(bench_report *report, const char *metric, const char *name, const
 /* The report's GPU, zeroed before; for the runner that looks at one. */
 bench_gpu_facts *bench_gpu_facts_of(bench_report *report);
 
+/* The command that speaks in bench_fail; "zero bench" until then. Static text. */
+void bench_speak_as(const char *command);
+
 /* One line on stderr, "zero bench: ...". Returns 1. */
 int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -9,11 +9,18 @@
 
 #include "zero/status.h"
 
+static const char *speaker = "zero bench";
+
+void bench_speak_as(const char *command)
+{
+    speaker = command;
+}
+
 int bench_fail(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    fputs("zero bench: ", stderr);
+    fprintf(stderr, "%s: ", speaker);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
     va_end(arguments);

@@ -32,6 +32,13 @@ void bench_report_clear(bench_report *report);
 /* The GPU, one line a row, then what was left out and why. */
 void bench_report_print(const bench_report *report, FILE *out);
 
+/* Open the file for the JSON before anything is measured, without losing what is in it; "-" is
+ * stdout. 1 after bench_fail. */
+int bench_open_json(const char *path, int *file);
+
+/* The whole document into that file, which is closed. 1 after bench_fail. */
+int bench_write_json(const bench_report *report, bench_scale scale, const char *path, int file);
+
 /* "results": [...], "skipped": [...], "failed": [...] inside the object that is open. */
 void bench_report_json(const bench_report *report, bench_json *json);
 

@@ -4,5 +4,6 @@
 #define TOOLS_COMMANDS_H
 
 int command_bench(int argc, char **argv);
+int command_io(int argc, char **argv);
 
 #endif

@@ -197,6 +197,8 @@ TEST(help_and_version)
     check_prints("--version", "zero ");
     check_prints("bench --help", "--repeat");
     check_prints("bench --help", "adamw_vs_limit");
+    check_prints("--help", "io ");
+    check_prints("io --help", "--seconds");
 }
 
 TEST(no_command_is_refused)
@@ -310,6 +312,54 @@ TEST(comm_gives_its_metrics)
     check_reported(report, "reduce_scatter_vs_mpi");
     check_reported(report, "all_gather_vs_mpi");
     json_decref(report);
+}
+
+TEST(io_refuses_what_it_cannot_measure)
+{
+    check_refused("io", "zero io: which directory");
+    check_refused("io --frobnicate", "'--frobnicate'");
+    check_refused("io . ..", "'..' is a second directory");
+    check_refused("io . --size", "--size needs a value");
+    check_refused("io . --size 4097K", "4097K");
+    check_refused("io . --size 1048577", "1048577");
+    check_refused("io . --size 1Q", "1Q");
+    check_refused("io . --size -1G", "-1G");
+    check_refused("io . --size 99999999999999999999", "99999999999999999999");
+    check_refused("io . --seconds 0", "--seconds 0");
+    check_refused("io . --seconds 3601", "--seconds 3601");
+    check_refused("io . --rung libaio", "--rung libaio");
+    check_refused("io /there/is/none", "make the directory /there/is/none first");
+    check_refused("io /proc/self", "/proc/self");
+    check_refused("io . --size 1000000G", "1073741824000000 bytes wanted");
+    check_refused("io . --json /nonexistent/report.json", "/nonexistent/report.json");
+}
+
+TEST(io_gives_its_metrics)
+{
+    char folder[] = "zero-cli-io-XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    char line[128];
+    (void)snprintf(line, sizeof line, "io %s --size 16M --seconds 2 --json -", folder);
+    json_t *report = report_of(line);
+    check_reported(report, "storage_vs_fio");
+    check_reported(report, "storage_cpu_ms_per_gb");
+    /* Four sizes, three depths, three mixes; one of each mix is recommended. */
+    CHECK_EQ(rows_of(report, "results", "storage_ms_per_gb"), 36);
+    CHECK_EQ(rows_of(report, "results", "storage_recommended_ms_per_gb"), 3);
+    json_decref(report);
+    /* Nothing stays behind. */
+    CHECK(rmdir(folder) == 0);
+}
+
+TEST(io_prints_a_table_for_a_given_rung)
+{
+    char folder[] = "zero-cli-io-XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    char line[128];
+    (void)snprintf(line, sizeof line, "io %s --size 2M --seconds 1 --rung posix", folder);
+    check_prints(line, "rung: posix (");
+    check_prints(line, "recommended: pieces of ");
+    CHECK(rmdir(folder) == 0);
 }
 
 TEST(gpu_is_refused_with_a_remedy)

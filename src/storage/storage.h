@@ -1,0 +1,184 @@
+/* Aligned asynchronous file I/O: where a tier on disk keeps its bytes.
+ *
+ * A *store* is one range of bytes on 1 to ZI_STORE_DIRECTORIES_MAX directories. Each holds one file
+ * of its part, reserved at create and without a name, so that a killed process leaves no bytes
+ * behind; the lock file beside it keeps a second job out. A *queue* moves bytes between a store and
+ * memory. Several queues, each of a thread of its own, may use one store at once.
+ *
+ * Offsets, sizes and memory are multiples of ZI_STORAGE_ALIGN everywhere; what a store holds before
+ * it is written is unspecified. Nothing allocates after create. */
+#ifndef ZI_STORAGE_STORAGE_H
+#define ZI_STORAGE_STORAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "storage/stripe.h"
+#include "zero/status.h"
+
+/* What every direct access is aligned to. A file system that wants more is refused. */
+#define ZI_STORAGE_ALIGN ((uint64_t)4096)
+#define ZI_STORE_DIRECTORIES_MAX ZI_STRIPE_FILES_MAX
+/* Default of zi_store_options.unit_bytes. */
+#define ZI_STORE_UNIT_BYTES ((uint64_t)1 << 20)
+
+typedef struct zi_store zi_store;
+
+typedef struct zi_store_options {
+    const char *const *directories; /* directory_count paths; they exist and are writable */
+    const uint32_t *rates;          /* measured speed of each, in any unit; NULL: all the same */
+    uint32_t directory_count;       /* in [1, ZI_STORE_DIRECTORIES_MAX] */
+    uint32_t rank;                  /* names the lock file: ranks may share a directory */
+    uint64_t bytes;                 /* of the range, above 0 */
+    uint64_t unit_bytes;            /* of a stripe; 0: ZI_STORE_UNIT_BYTES */
+    bool buffered;                  /* go through the page cache even where O_DIRECT is had */
+    bool named; /* open and unlink, as where a file system has no O_TMPFILE; for tests */
+} zi_store_options;
+
+/* A directory as it is used. */
+typedef struct zi_store_directory {
+    const char *path;    /* as given; the store's */
+    uint64_t file_bytes; /* of the range that lie here */
+    bool direct;         /* O_DIRECT: no page cache */
+    bool reserved;       /* the file system has set the bytes aside */
+    bool in_memory;      /* tmpfs or ramfs: no disk */
+    char note[160];      /* why not direct or not reserved; else "" */
+} zi_store_directory;
+
+/* *store is NULL on failure, and nothing stays in the directories.
+ * Errors: INVALID_ARGUMENT; STATE where another process, named by pid and host, has the directory
+ * for this rank; OUT_OF_MEMORY where the space is not there; UNSUPPORTED where a file system wants
+ * more than ZI_STORAGE_ALIGN; IO for all else, errno in the error record. */
+zero_status zi_store_create(const zi_store_options *options, zi_store **store);
+
+/* Accepts NULL. Its queues are destroyed before. Gives all space back. */
+void zi_store_destroy(zi_store *store);
+
+uint64_t zi_store_bytes(const zi_store *store);
+const zi_stripe_map *zi_store_map(const zi_store *store);
+const zi_store_directory *zi_store_directory_of(const zi_store *store, uint32_t file);
+/* For backends: the open file behind a directory. The store's. */
+int zi_store_fd(const zi_store *store, uint32_t file);
+
+/* How a queue reaches the files, best first. */
+typedef enum zi_io_rung {
+    ZI_IO_RUNG_BEST = 0,  /* as an option: the first that works */
+    ZI_IO_RUNG_FIXED = 1, /* io_uring with registered files and memory */
+    ZI_IO_RUNG_URING = 2, /* plain io_uring */
+    ZI_IO_RUNG_POSIX = 3, /* threads that call pread and pwrite */
+    ZI_IO_RUNG_GIVEN = 4  /* as a report: the caller's own backend */
+} zi_io_rung;
+#define ZI_IO_RUNGS 3
+
+/* "fixed", "uring", "posix", "given". */
+const char *zi_io_rung_name(zi_io_rung rung);
+
+typedef enum zi_io_kind { ZI_IO_READ = 0, ZI_IO_WRITE = 1 } zi_io_kind;
+#define ZI_IO_KINDS 2
+
+typedef enum zi_io_phase {
+    ZI_IO_IDLE = 0, /* never started */
+    ZI_IO_RUNNING = 1,
+    ZI_IO_DONE = 2,
+    ZI_IO_FAILED = 3
+} zi_io_phase;
+
+/* One transfer. Zeroed, then filled in; while it runs it and its memory are the queue's. It may be
+ * started again once it has been waited for. */
+typedef struct zi_io_op {
+    zi_io_kind kind;
+    void *memory;
+    uint64_t offset; /* in the store */
+    uint64_t bytes;  /* 0: done at once */
+    /* The queue's own. */
+    struct zi_io_op *next; /* of those with something left to cut */
+    zi_io_phase phase;
+    uint32_t in_flight; /* pieces cut and not yet back */
+    uint64_t cut_bytes; /* handed out as pieces so far */
+    int32_t region;     /* that all its memory lies in; -1: none */
+    int32_t native;     /* FAILED: the first errno, and where */
+    uint32_t failed_file;
+    uint64_t failed_offset;
+    uint64_t failed_bytes;
+} zi_io_op;
+
+/* Memory that operations will use, so that it can be registered once. */
+typedef struct zi_io_region {
+    void *memory;
+    uint64_t bytes;
+} zi_io_region;
+
+/* A registered piece of memory is at most this long; longer regions are cut. */
+#define ZI_IO_SLICE_BYTES ((uint64_t)1 << 30)
+
+#define ZI_IO_PIECE_BYTES ((uint64_t)1 << 20)
+#define ZI_IO_DEPTH 16
+#define ZI_IO_DEPTH_MAX 1024
+#define ZI_IO_RETRY_NS UINT64_C(10000000000)
+
+struct zi_io_backend; /* storage/io_backend.h */
+
+typedef struct zi_io_options {
+    const zi_store *store;
+    const zi_io_region *regions; /* copied; memory outside them works too, unregistered */
+    uint32_t region_count;
+    zi_io_rung rung;      /* BEST; else this one or an error */
+    uint64_t piece_bytes; /* of one access, at most 1 GiB; 0: ZI_IO_PIECE_BYTES */
+    uint32_t file_depth;  /* pieces in flight for each file; 0: ZI_IO_DEPTH */
+    uint32_t depth;       /* in all, at most ZI_IO_DEPTH_MAX; 0: file_depth for every file */
+    uint64_t retry_ns;    /* how long a piece is tried again without progress; 0: ZI_IO_RETRY_NS */
+    const struct zi_io_backend *backend; /* not NULL: this one, and rung is ignored; owned by the
+                                            queue from then on, also when create fails */
+} zi_io_options;
+
+/* What the queue came out as. */
+typedef struct zi_io_report {
+    zi_io_rung rung;
+    bool direct;               /* no file goes through the page cache */
+    uint32_t depth;            /* pieces in flight, in all */
+    uint64_t region_bytes;     /* asked to be registered */
+    uint64_t registered_bytes; /* that were */
+    char flags[128];           /* what the rung uses */
+    char refusals[512];        /* each better rung that was refused, and why; "" when none */
+} zi_io_report;
+
+/* Counts since create, by zi_io_kind. */
+typedef struct zi_io_stats {
+    uint64_t ops[ZI_IO_KINDS];   /* started */
+    uint64_t bytes[ZI_IO_KINDS]; /* moved */
+    uint64_t pieces[ZI_IO_KINDS];
+    uint64_t retries;   /* pieces handed over again: interrupted, refused for now, or cut short */
+    uint64_t failed;    /* operations */
+    uint64_t waited_ns; /* in zi_io_wait */
+} zi_io_stats;
+
+typedef struct zi_io zi_io;
+
+/* Any thread. The queue then belongs to the first thread that starts, polls or waits.
+ * Errors: INVALID_ARGUMENT; UNSUPPORTED where the rung that was asked for is refused;
+ * OUT_OF_MEMORY; DEVICE where a thread cannot be started. */
+zero_status zi_io_create(const zi_io_options *options, zi_io **queue);
+
+/* Accepts NULL. What is not yet in flight fails with ECANCELED, what is in flight is awaited. With
+ * nothing in flight any thread may call it, else the owner. */
+void zi_io_destroy(zi_io *queue);
+
+/* Begin op; never blocks on I/O. INVALID_ARGUMENT for what is not aligned or not in the store,
+ * STATE while op runs, IO once the queue is broken. */
+zero_status zi_io_start(zi_io *queue, zi_io_op *op);
+
+/* Blocks until op is complete: returns at once for one that never ran or is complete already. IO
+ * when a piece failed, with directory, offset, bytes and errno; then no other piece of op is in
+ * flight and its memory is the caller's again. There is no deadline: memory that the kernel may
+ * still write cannot be given back. A device that answers nothing is logged every 30 s. */
+zero_status zi_io_wait(zi_io *queue, zi_io_op *op);
+
+/* Take what is complete and hand over what waits, without blocking. To be called now and then
+ * between start and wait by a thread that computes meanwhile. */
+void zi_io_poll(zi_io *queue);
+
+const zi_io_report *zi_io_report_of(const zi_io *queue);
+const zi_io_stats *zi_io_stats_of(const zi_io *queue);
+
+#endif

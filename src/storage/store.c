@@ -1,0 +1,162 @@
+/* Owns a store: its directories, locks and files. Invariant: a directory's lock is held from before
+ * its file is made until after it is closed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/check.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "storage/storage.h"
+#include "storage/store_file.h"
+#include "storage/store_lock.h"
+
+typedef struct store_part {
+    int directory; /* open; -1: not yet */
+    int lock;
+    int fd;
+    char *path;
+    zi_store_directory info;
+} store_part;
+
+struct zi_store {
+    uint32_t rank;
+    zi_stripe_map map;
+    store_part parts[ZI_STORE_DIRECTORIES_MAX];
+};
+
+static zero_status check_options(const zi_store_options *options)
+{
+    if (options->directory_count < 1 || options->directory_count > ZI_STORE_DIRECTORIES_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%u directories; give 1 to %d", options->directory_count,
+                ZI_STORE_DIRECTORIES_MAX);
+    }
+    for (uint32_t i = 0; i < options->directory_count; i++) {
+        if (options->directories[i] == NULL || options->directories[i][0] == '\0') {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT, "directory %u has no path", i);
+        }
+    }
+    if (options->bytes == 0 || options->bytes % ZI_STORAGE_ALIGN != 0 ||
+        options->bytes > INT64_MAX / 2) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "a store of %" PRIu64 " bytes; give a multiple of %" PRIu64,
+                options->bytes, ZI_STORAGE_ALIGN);
+    }
+    if (options->unit_bytes % ZI_STORAGE_ALIGN != 0 || options->unit_bytes > INT64_MAX / 2) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "stripes of %" PRIu64 " bytes; give a multiple of %" PRIu64,
+                options->unit_bytes, ZI_STORAGE_ALIGN);
+    }
+    return ZERO_OK;
+}
+
+static zero_status open_directory(store_part *part)
+{
+    part->directory = open(part->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (part->directory < 0) {
+        ZI_FAIL_NATIVE(ZERO_IO, errno, "cannot open it: %s; make the directory %s first",
+                       strerror(errno), part->path);
+    }
+    return ZERO_OK;
+}
+
+/* The lock would refuse the second one too, naming ourselves. */
+static zero_status refuse_twice(const zi_store *store, uint32_t index)
+{
+    struct stat ours;
+    struct stat other;
+    for (uint32_t i = 0; i < index; i++) {
+        if (fstat(store->parts[index].directory, &ours) == 0 &&
+            fstat(store->parts[i].directory, &other) == 0 && ours.st_dev == other.st_dev &&
+            ours.st_ino == other.st_ino) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT, "directories %u and %u are the same: %s", i, index,
+                    store->parts[index].path);
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status open_part(zi_store *store, const zi_store_options *options, uint32_t index)
+{
+    store_part *part = &store->parts[index];
+    const size_t path_bytes = strlen(options->directories[index]) + 1;
+    ZI_TRY(zi_calloc(path_bytes, 1, (void **)&part->path));
+    memcpy(part->path, options->directories[index], path_bytes);
+    part->info.path = part->path;
+    part->info.file_bytes = zi_stripe_file_bytes(&store->map, index);
+    ZI_TRY(open_directory(part));
+    ZI_TRY(refuse_twice(store, index));
+    ZI_TRY(zi_store_lock(part->directory, part->path, store->rank, &part->lock));
+    return zi_store_file_open(part->directory, options, &part->info, &part->fd);
+}
+
+zero_status zi_store_create(const zi_store_options *options, zi_store **out)
+{
+    *out = NULL;
+    ZI_TRY(check_options(options));
+    zi_store *store = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *store, (void **)&store));
+    store->rank = options->rank;
+    for (uint32_t i = 0; i < ZI_STORE_DIRECTORIES_MAX; i++) {
+        store->parts[i].directory = -1;
+        store->parts[i].lock = -1;
+        store->parts[i].fd = -1;
+    }
+    const uint64_t unit_bytes =
+        options->unit_bytes != 0 ? options->unit_bytes : ZI_STORE_UNIT_BYTES;
+    zero_status status = zi_stripe_init(&store->map, options->bytes, unit_bytes, options->rates,
+                                        options->directory_count);
+    for (uint32_t i = 0; i < options->directory_count && status == ZERO_OK; i++) {
+        status = open_part(store, options, i);
+    }
+    if (status != ZERO_OK) {
+        zi_store_destroy(store);
+        return status;
+    }
+    *out = store;
+    return ZERO_OK;
+}
+
+void zi_store_destroy(zi_store *store)
+{
+    if (store == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < ZI_STORE_DIRECTORIES_MAX; i++) {
+        store_part *part = &store->parts[i];
+        if (part->fd >= 0) {
+            (void)close(part->fd);
+        }
+        if (part->lock >= 0) {
+            zi_store_unlock(part->directory, store->rank, part->lock);
+        }
+        if (part->directory >= 0) {
+            (void)close(part->directory);
+        }
+        zi_free(part->path);
+    }
+    zi_free(store);
+}
+
+uint64_t zi_store_bytes(const zi_store *store)
+{
+    return store->map.bytes;
+}
+
+const zi_stripe_map *zi_store_map(const zi_store *store)
+{
+    return &store->map;
+}
+
+const zi_store_directory *zi_store_directory_of(const zi_store *store, uint32_t file)
+{
+    zi_assert_cmp(file, <, store->map.file_count);
+    return &store->parts[file].info;
+}
+
+int zi_store_fd(const zi_store *store, uint32_t file)
+{
+    zi_assert_cmp(file, <, store->map.file_count);
+    return store->parts[file].fd;
+}

@@ -1,0 +1,99 @@
+/* Owns the lock file of a directory. Invariant: who holds the lock of the file that has the name
+ * owns the directory; the text in it only tells others whom to ask. The kernel drops the lock with
+ * the process, so a killed owner never blocks the next one. */
+#include "storage/store_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+
+/* An owner that leaves removes the name, so the file may be gone once it is locked. */
+#define ATTEMPTS 100
+
+static void lock_name(uint32_t rank, char *name, size_t name_bytes)
+{
+    (void)snprintf(name, name_bytes, "zero-rank-%u.lock", rank);
+}
+
+static zero_status refuse(int lock, const char *path, uint32_t rank)
+{
+    char text[128] = {0};
+    const ssize_t bytes = pread(lock, text, sizeof text - 1, 0);
+    text[bytes > 0 ? bytes : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    ZI_FAIL(ZERO_STATE,
+            "rank %u's place is taken by %s; end it or give each job a directory of its own: %s",
+            rank, text[0] != '\0' ? text : "a process that has not written its pid yet", path);
+}
+
+static zero_status cannot(int code, const char *what, const char *path)
+{
+    ZI_FAIL_NATIVE(ZERO_IO, code, "cannot %s the lock file: %s; in the directory %s", what,
+                   strerror(code), path);
+}
+
+/* True while `name` stands for the open file. */
+static bool still_named(int directory, const char *name, int lock)
+{
+    struct stat ours;
+    struct stat named;
+    return fstat(lock, &ours) == 0 && fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
+}
+
+static zero_status sign(int lock, const char *path)
+{
+    char host[64] = "unknown";
+    char text[128];
+    (void)gethostname(host, sizeof host - 1);
+    host[sizeof host - 1] = '\0';
+    const int bytes = snprintf(text, sizeof text, "process %ld on %s\n", (long)getpid(), host);
+    if (ftruncate(lock, 0) != 0 || pwrite(lock, text, (size_t)bytes, 0) != bytes) {
+        return cannot(errno != 0 ? errno : EIO, "write", path);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_store_lock(int directory, const char *path, uint32_t rank, int *lock)
+{
+    char name[40];
+    lock_name(rank, name, sizeof name);
+    *lock = -1;
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        const int fd = openat(directory, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        if (fd < 0) {
+            return cannot(errno, "open", path);
+        }
+        zero_status status = ZERO_OK;
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+            status = errno == EWOULDBLOCK ? refuse(fd, path, rank) : cannot(errno, "lock", path);
+        } else if (!still_named(directory, name, fd)) {
+            (void)close(fd);
+            continue;
+        } else {
+            status = sign(fd, path);
+        }
+        if (status != ZERO_OK) {
+            (void)close(fd);
+            return status;
+        }
+        *lock = fd;
+        return ZERO_OK;
+    }
+    return cannot(ESTALE, "keep", path);
+}
+
+void zi_store_unlock(int directory, uint32_t rank, int lock)
+{
+    char name[40];
+    lock_name(rank, name, sizeof name);
+    (void)unlinkat(directory, name, 0);
+    (void)close(lock);
+}

@@ -1,0 +1,14 @@
+/* Owns what a build without liburing says of io_uring. */
+#include "core/error.h"
+#include "storage/io_backend.h"
+
+zero_status zi_uring_create(const zi_io_setup *setup, zi_io_rung rung, zi_io_backend *backend,
+                            zi_io_report *report)
+{
+    (void)setup;
+    (void)rung;
+    (void)backend;
+    (void)report;
+    ZI_FAIL(ZERO_UNSUPPORTED, "this build has no io_uring; install liburing (Debian: liburing-dev) "
+                              "and configure with -During=enabled");
+}

@@ -1,0 +1,151 @@
+#include "faulty_backend.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "core/check.h"
+
+static uint64_t chance(faulty *self)
+{
+    self->seed = self->seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return self->seed >> 33;
+}
+
+static int choose_kind(faulty *self)
+{
+    static const int mended[] = {FAULTY_SHORT, FAULTY_TORN, FAULTY_ERRNO + EINTR,
+                                 FAULTY_ERRNO + EAGAIN};
+    self->pieces++;
+    if (self->always || self->nth == self->pieces) {
+        return self->kind;
+    }
+    if (self->nth == 0 && chance(self) % 100 < self->percent) {
+        return mended[chance(self) % 4];
+    }
+    return FAULTY_NONE;
+}
+
+static void faulty_put(void *self_, zi_io_piece *piece)
+{
+    faulty *self = self_;
+    uint32_t slot = 0;
+    while (self->piece[slot] != NULL) {
+        zi_assert(self->piece[slot] != piece);
+        slot++;
+        zi_assert_cmp(slot, <, FAULTY_PIECES_MAX);
+    }
+    self->piece[slot] = piece;
+    self->bytes[slot] = piece->bytes;
+    self->complete[slot] = false;
+    self->out++;
+    self->out_max = self->out > self->out_max ? self->out : self->out_max;
+    const uint32_t of_file = ++self->file_out[piece->file];
+    self->file_out_max = of_file > self->file_out_max ? of_file : self->file_out_max;
+    const int kind = choose_kind(self);
+    self->faults += kind != FAULTY_NONE;
+    if (kind >= FAULTY_ERRNO || kind == FAULTY_NOTHING) {
+        piece->result = kind == FAULTY_NOTHING ? 0 : FAULTY_ERRNO - kind;
+        self->complete[slot] = true;
+        return;
+    }
+    if (kind == FAULTY_SHORT && piece->bytes > ZI_STORAGE_ALIGN) {
+        piece->bytes = (uint32_t)(piece->bytes / 2 / ZI_STORAGE_ALIGN * ZI_STORAGE_ALIGN);
+    }
+    self->inner.ops->put(self->inner.self, piece);
+    if (kind == FAULTY_TORN) {
+        /* It has moved all, and says less. */
+        self->bytes[slot] |= UINT32_C(1);
+    }
+}
+
+static void faulty_flush(void *self_)
+{
+    faulty *self = self_;
+    self->inner.ops->flush(self->inner.self);
+}
+
+static void settle(faulty *self, zi_io_piece *piece)
+{
+    for (uint32_t slot = 0; slot < FAULTY_PIECES_MAX; slot++) {
+        if (self->piece[slot] == piece) {
+            const bool torn = (self->bytes[slot] & 1) != 0;
+            piece->bytes = self->bytes[slot] & ~UINT32_C(1);
+            if (torn && piece->result > 0) {
+                piece->result -= 1 + (int)(chance(self) % 4096);
+            }
+            self->complete[slot] = true;
+            return;
+        }
+    }
+    zi_assert(false && "a piece came back that was not out");
+}
+
+static uint32_t give_back(faulty *self, zi_io_piece **done, uint32_t room)
+{
+    uint32_t count = 0;
+    const uint32_t first = self->shuffle ? (uint32_t)(chance(self) % FAULTY_PIECES_MAX) : 0;
+    for (uint32_t i = 0; i < FAULTY_PIECES_MAX && count < room; i++) {
+        const uint32_t slot = (first + i) % FAULTY_PIECES_MAX;
+        zi_io_piece *piece = self->piece[slot];
+        if (piece == NULL || !self->complete[slot] || (int)piece->file == self->hold_file ||
+            (self->shuffle && count > 0 && chance(self) % 2 == 0)) {
+            continue;
+        }
+        self->piece[slot] = NULL;
+        self->out--;
+        self->file_out[piece->file]--;
+        done[count++] = piece;
+    }
+    return count;
+}
+
+static int faulty_reap(void *self_, zi_io_piece **done, uint32_t room, uint32_t want,
+                       uint64_t timeout_ns)
+{
+    faulty *self = self_;
+    if (self->broken != 0) {
+        return -self->broken;
+    }
+    (void)want;
+    zi_io_piece *inner[64];
+    uint32_t count = 0;
+    for (uint64_t slept_ns = 0; count == 0; slept_ns += 1000000) {
+        const int back = self->inner.ops->reap(self->inner.self, inner, 64, 1, 0);
+        for (int i = 0; i < back; i++) {
+            settle(self, inner[i]);
+        }
+        count = give_back(self, done, room);
+        if (count > 0 || slept_ns >= timeout_ns) {
+            break;
+        }
+        usleep(1000);
+    }
+    return (int)count;
+}
+
+static void faulty_destroy(void *self_)
+{
+    faulty *self = self_;
+    self->inner.ops->destroy(self->inner.self);
+    self->inner.self = NULL;
+}
+
+static const zi_io_backend_ops faulty_ops = {
+    .struct_bytes = sizeof(zi_io_backend_ops),
+    .name = "faulty",
+    .put = faulty_put,
+    .flush = faulty_flush,
+    .reap = faulty_reap,
+    .destroy = faulty_destroy,
+};
+
+void faulty_open(faulty *self, const zi_store *store, zi_io_backend *backend)
+{
+    zi_io_report unread;
+    const zi_io_setup setup = {
+        .store = store, .file_count = zi_store_map(store)->file_count, .depth = 16};
+    const zero_status status = zi_posix_create(&setup, ZI_IO_RUNG_POSIX, &self->inner, &unread);
+    zi_assert_cmp(status, ==, ZERO_OK);
+    backend->ops = &faulty_ops;
+    backend->self = self;
+}

@@ -1,0 +1,112 @@
+/* What the storage tests share: directories of their own, memory, and data that says where it
+ * belongs. */
+#ifndef TESTS_STORAGE_RIG_H
+#define TESTS_STORAGE_RIG_H
+
+#include "harness.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "storage/io_backend.h"
+#include "storage/storage.h"
+
+#define PAGE ZI_STORAGE_ALIGN
+#define MIB ((uint64_t)1 << 20)
+
+/* An empty folder: of the build's file system, or in memory. */
+static inline char *rig_folder(bool in_memory)
+{
+    char *path = calloc(1, 64);
+    CHECK(path != NULL);
+    (void)snprintf(path, 64, "%s/zero-storage-XXXXXX", in_memory ? "/dev/shm" : ".");
+    CHECK(mkdtemp(path) != NULL);
+    return path;
+}
+
+/* Files in a folder. */
+static inline unsigned rig_entries(const char *path)
+{
+    DIR *folder = opendir(path);
+    CHECK(folder != NULL);
+    unsigned count = 0;
+    for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    closedir(folder);
+    return count;
+}
+
+/* The folder must be empty again. */
+static inline void rig_remove(char *path)
+{
+    CHECK_EQ(rig_entries(path), 0);
+    CHECK(rmdir(path) == 0);
+    free(path);
+}
+
+static inline unsigned char *rig_memory(uint64_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
+/* The word that belongs at an offset of the store, in a given round of writing. */
+static inline uint64_t rig_word(uint64_t offset, uint64_t round)
+{
+    uint64_t x = offset * UINT64_C(0x9E3779B97F4A7C15) + round * UINT64_C(0xD1342543DE82EF95);
+    x ^= x >> 29;
+    return x * UINT64_C(0xBF58476D1CE4E5B9);
+}
+
+static inline void rig_fill(unsigned char *memory, uint64_t offset, uint64_t bytes, uint64_t round)
+{
+    for (uint64_t at = 0; at < bytes; at += 8) {
+        const uint64_t word = rig_word(offset + at, round);
+        memcpy(memory + at, &word, 8);
+    }
+}
+
+static inline void rig_check(const unsigned char *memory, uint64_t offset, uint64_t bytes,
+                             uint64_t round)
+{
+    for (uint64_t at = 0; at < bytes; at += 8) {
+        uint64_t word = 0;
+        memcpy(&word, memory + at, 8);
+        if (word != rig_word(offset + at, round)) {
+            TEST_FAIL("byte %" PRIu64 " of the store, round %" PRIu64 ": %016" PRIx64
+                      " instead of %016" PRIx64,
+                      offset + at, round, word, rig_word(offset + at, round));
+        }
+    }
+}
+
+static inline zi_store *rig_store(const char *const *folders, uint32_t count, uint64_t bytes)
+{
+    const zi_store_options options = {
+        .directories = folders, .directory_count = count, .bytes = bytes};
+    zi_store *store = NULL;
+    CHECK_OK(zi_store_create(&options, &store));
+    return store;
+}
+
+/* Start and wait. */
+static inline zero_status rig_move(zi_io *queue, zi_io_kind kind, unsigned char *memory,
+                                   uint64_t offset, uint64_t bytes)
+{
+    zi_io_op op = {.kind = kind, .memory = memory, .offset = offset, .bytes = bytes};
+    const zero_status status = zi_io_start(queue, &op);
+    return status != ZERO_OK ? status : zi_io_wait(queue, &op);
+}
+
+/* Open descriptors of this process. */
+static inline unsigned rig_descriptors(void)
+{
+    return rig_entries("/proc/self/fd");
+}
+
+#endif

@@ -1,0 +1,200 @@
+/* A kernel that refuses io_uring or locked memory: a working way below, which says so. */
+#include "storage_rig.h"
+
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "zero/log.h"
+
+/* From now on this process gets `code` from the system call. */
+static void refuse_call(long call, int code)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)code),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+        SKIP("system calls cannot be filtered here");
+    }
+}
+
+static int warnings;
+
+static void count_warning(void *user, zero_log_level level, const char *message)
+{
+    (void)user;
+    warnings += level == ZERO_LOG_WARN && strstr(message, "goes on without") != NULL;
+}
+
+typedef struct refusal_case {
+    char *folder;
+    zi_store *store;
+    unsigned char *memory;
+} refusal_case;
+
+static void open_case(refusal_case *io)
+{
+    io->folder = rig_folder(false);
+    const char *folders[] = {io->folder};
+    io->store = rig_store(folders, 1, 4 * MIB);
+    io->memory = rig_memory(4 * MIB);
+    warnings = 0;
+    zero_log_set(count_warning, NULL);
+}
+
+static void close_case(refusal_case *io)
+{
+    zero_log_set(NULL, NULL);
+    zi_store_destroy(io->store);
+    munmap(io->memory, 4 * MIB);
+    rig_remove(io->folder);
+}
+
+/* The best queue works and is `rung`; how many better ones were refused, with `text`. */
+static void check_falls(zi_io_rung rung, int refused, const char *text)
+{
+    refusal_case io;
+    open_case(&io);
+    const zi_io_options options = {.store = io.store};
+    zi_io *queue = NULL;
+    CHECK_OK(zi_io_create(&options, &queue));
+    const zi_io_report *report = zi_io_report_of(queue);
+    CHECK_EQ(report->rung, rung);
+    CHECK_EQ(warnings, refused);
+    if (strstr(report->refusals, text) == NULL) {
+        TEST_FAIL("\"%s\" is not in: %s", text, report->refusals);
+    }
+    rig_fill(io.memory, 0, 4 * MIB, 1);
+    CHECK_OK(rig_move(queue, ZI_IO_WRITE, io.memory, 0, 4 * MIB));
+    memset(io.memory, 0, 4 * MIB);
+    CHECK_OK(rig_move(queue, ZI_IO_READ, io.memory, 0, 4 * MIB));
+    rig_check(io.memory, 0, 4 * MIB, 1);
+    zi_io_destroy(queue);
+    close_case(&io);
+}
+
+/* Asked for by name it is an error and no fall. */
+static void check_refused(zi_io_rung rung, const char *text)
+{
+    refusal_case io;
+    open_case(&io);
+    const zi_io_options options = {.store = io.store, .rung = rung};
+    zi_io *queue = NULL;
+    CHECK_FAILS(zi_io_create(&options, &queue), ZERO_UNSUPPORTED, text);
+    CHECK(queue == NULL);
+    CHECK_EQ(warnings, 0);
+    close_case(&io);
+}
+
+static void need_uring(zi_io_rung rung)
+{
+    refusal_case io;
+    open_case(&io);
+    const zi_io_options options = {.store = io.store, .rung = rung};
+    zi_io *queue = NULL;
+    const bool had = zi_io_create(&options, &queue) == ZERO_OK;
+    zi_io_destroy(queue);
+    close_case(&io);
+    if (!had) {
+        SKIP("io_uring is refused here without our doing");
+    }
+}
+
+TEST(a_container_that_forbids_io_uring)
+{
+    need_uring(ZI_IO_RUNG_URING);
+    refuse_call(SYS_io_uring_setup, EPERM);
+    check_falls(ZI_IO_RUNG_POSIX, 2, "uring: io_uring_setup: Operation not permitted");
+    check_refused(ZI_IO_RUNG_URING, "kernel.io_uring_disabled");
+    check_refused(ZI_IO_RUNG_FIXED, "io_uring_setup");
+}
+
+TEST(a_kernel_without_io_uring)
+{
+    need_uring(ZI_IO_RUNG_URING);
+    refuse_call(SYS_io_uring_setup, ENOSYS);
+    check_falls(ZI_IO_RUNG_POSIX, 2, "Function not implemented");
+}
+
+TEST(a_kernel_that_registers_nothing)
+{
+    need_uring(ZI_IO_RUNG_FIXED);
+    refuse_call(SYS_io_uring_register, EINVAL);
+    check_falls(ZI_IO_RUNG_URING, 1, "fixed: registering files");
+    check_refused(ZI_IO_RUNG_FIXED, "registering files");
+}
+
+TEST(a_ring_that_cannot_be_entered)
+{
+    need_uring(ZI_IO_RUNG_URING);
+    refuse_call(SYS_io_uring_enter, EPERM);
+    check_falls(ZI_IO_RUNG_POSIX, 2, "io_uring_enter: Operation not permitted");
+}
+
+/* A build without liburing comes here. */
+TEST(without_io_uring_posix_is_taken_with_a_reason)
+{
+    refusal_case io;
+    open_case(&io);
+    const zi_io_options options = {.store = io.store, .rung = ZI_IO_RUNG_URING};
+    zi_io *queue = NULL;
+    if (zi_io_create(&options, &queue) == ZERO_OK) {
+        zi_io_destroy(queue);
+        close_case(&io);
+        SKIP("io_uring is had here");
+    }
+    CHECK_EQ(zero_last_error()->status, ZERO_UNSUPPORTED);
+    char reason[256];
+    (void)snprintf(reason, sizeof reason, "%.60s", zero_last_error()->message);
+    close_case(&io);
+    check_falls(ZI_IO_RUNG_POSIX, 2, reason);
+}
+
+/* Three regions of 4 MiB where 8 MiB may be locked: what does not fit works unregistered. */
+TEST(a_low_limit_on_locked_memory)
+{
+    enum { REGIONS = 3 };
+    need_uring(ZI_IO_RUNG_FIXED);
+    refusal_case io;
+    open_case(&io);
+    const struct rlimit limit = {8 * MIB, 8 * MIB};
+    if (getuid() == 0 && setresuid(65534, 65534, 0) != 0) {
+        SKIP("cannot become a user to whom the limit applies");
+    }
+    CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    zi_io_region regions[REGIONS];
+    for (int i = 0; i < REGIONS; i++) {
+        regions[i] = (zi_io_region){rig_memory(4 * MIB), 4 * MIB};
+    }
+    const zi_io_options options = {
+        .store = io.store, .regions = regions, .region_count = REGIONS, .rung = ZI_IO_RUNG_FIXED};
+    zi_io *queue = NULL;
+    CHECK_OK(zi_io_create(&options, &queue));
+    const zi_io_report *report = zi_io_report_of(queue);
+    CHECK_EQ(report->region_bytes, 12 * MIB);
+    CHECK(report->registered_bytes < 12 * MIB);
+    CHECK(strstr(report->flags, "ulimit -l") != NULL);
+    printf("  %s\n", report->flags);
+    for (uint64_t i = 0; i < REGIONS; i++) {
+        unsigned char *memory = regions[i].memory;
+        rig_fill(memory, 0, 4 * MIB, i);
+        CHECK_OK(rig_move(queue, ZI_IO_WRITE, memory, 0, 4 * MIB));
+        memset(memory, 0, 4 * MIB);
+        CHECK_OK(rig_move(queue, ZI_IO_READ, memory, 0, 4 * MIB));
+        rig_check(memory, 0, 4 * MIB, i);
+    }
+    zi_io_destroy(queue);
+    CHECK(getuid() == 0 || setresuid(0, 0, 0) == 0 || geteuid() == 65534);
+    close_case(&io);
+}
+
+TEST_MAIN()

@@ -1,0 +1,293 @@
+/* Stores: space, locks, leftovers, refusals. */
+#include "storage_rig.h"
+
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+
+#include "core/fault.h"
+#include "storage/store_file.h"
+#include "storage/store_lock.h"
+
+static zi_store_options options_of(const char *const *folders, uint32_t count)
+{
+    return (zi_store_options){.directories = folders, .directory_count = count, .bytes = 4 * MIB};
+}
+
+TEST(space_is_reserved_and_given_back)
+{
+    for (int in_memory = 0; in_memory < 2; in_memory++) {
+        char *folder = rig_folder(in_memory);
+        const char *folders[] = {folder};
+        zi_store *store = rig_store(folders, 1, 4 * MIB);
+        const zi_store_directory *info = zi_store_directory_of(store, 0);
+        CHECK_EQ(info->file_bytes, 4 * MIB);
+        CHECK_EQ(info->in_memory, in_memory);
+        struct stat file;
+        CHECK(fstat(zi_store_fd(store, 0), &file) == 0);
+        CHECK_EQ(file.st_nlink, 0);
+        if (info->reserved) {
+            CHECK_EQ(file.st_size, 4 * MIB);
+            CHECK((uint64_t)file.st_blocks * 512 >= 4 * MIB);
+        } else {
+            CHECK(strstr(info->note, "reserve") != NULL);
+        }
+        if (!info->direct) {
+            CHECK(strstr(info->note, "buffered") != NULL);
+        }
+        CHECK_EQ(rig_entries(folder), 1); /* the lock alone */
+        zi_store_destroy(store);
+        rig_remove(folder);
+    }
+}
+
+TEST(a_file_that_was_named_for_an_instant_is_nameless_too)
+{
+    char *folder = rig_folder(false);
+    const char *folders[] = {folder};
+    zi_store_options options = options_of(folders, 1);
+    options.named = true;
+    zi_store *store = NULL;
+    CHECK_OK(zi_store_create(&options, &store));
+    CHECK_EQ(rig_entries(folder), 1);
+    struct stat file;
+    CHECK(fstat(zi_store_fd(store, 0), &file) == 0);
+    CHECK_EQ(file.st_nlink, 0);
+    zi_store_destroy(store);
+    rig_remove(folder);
+}
+
+TEST(stripes_have_the_sizes_of_their_rates)
+{
+    char *first = rig_folder(false);
+    char *second = rig_folder(true);
+    const char *folders[] = {first, second};
+    static const uint32_t rates[] = {3, 1};
+    zi_store_options options = options_of(folders, 2);
+    options.rates = rates;
+    options.bytes = 8 * MIB + PAGE;
+    zi_store *store = NULL;
+    CHECK_OK(zi_store_create(&options, &store));
+    CHECK_EQ(zi_store_bytes(store), 8 * MIB + PAGE);
+    CHECK_EQ(zi_store_directory_of(store, 0)->file_bytes, 6 * MIB + PAGE);
+    CHECK_EQ(zi_store_directory_of(store, 1)->file_bytes, 2 * MIB);
+    zi_store_destroy(store);
+    rig_remove(first);
+    rig_remove(second);
+}
+
+TEST(misuse_is_refused)
+{
+    char *folder = rig_folder(false);
+    const char *folders[] = {folder, folder};
+    zi_store *store = NULL;
+    zi_store_options options = options_of(folders, 2);
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_INVALID_ARGUMENT, "are the same");
+    options.directory_count = 0;
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_INVALID_ARGUMENT, "0 directories");
+    options.directory_count = 17;
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_INVALID_ARGUMENT, "17 directories");
+    options = options_of(folders, 1);
+    options.bytes = 4097;
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_INVALID_ARGUMENT, "4097");
+    options.bytes = 0;
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_INVALID_ARGUMENT, "0 bytes");
+    options = options_of(folders, 1);
+    options.unit_bytes = 100;
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_INVALID_ARGUMENT, "100");
+    CHECK(store == NULL);
+    const char *missing[] = {"./there/is/none"};
+    options = options_of(missing, 1);
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_IO, "./there/is/none");
+    CHECK_EQ(zero_last_error()->native, ENOENT);
+    const char *no_folder[] = {"/dev/null"};
+    options = options_of(no_folder, 1);
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_IO, "/dev/null");
+    rig_remove(folder);
+}
+
+TEST(a_folder_that_cannot_be_written_is_refused)
+{
+    char *folder = rig_folder(true);
+    CHECK(chmod(folder, 0555) == 0);
+    if (getuid() == 0 && setresuid(65534, 65534, 0) != 0) {
+        SKIP("cannot become another user");
+    }
+    const char *folders[] = {folder};
+    zi_store_options options = options_of(folders, 1);
+    zi_store *store = NULL;
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_IO, folder);
+    CHECK_EQ(zero_last_error()->native, EACCES);
+    (void)setresuid(0, 0, 0);
+    rig_remove(folder);
+}
+
+TEST(alignments_above_ours_are_refused)
+{
+    bool direct = true;
+    CHECK_OK(zi_store_direct_rule(0, 0, "D", &direct));
+    CHECK(!direct);
+    CHECK_OK(zi_store_direct_rule(512, 512, "D", &direct));
+    CHECK(direct);
+    CHECK_OK(zi_store_direct_rule(4096, 4096, "D", &direct));
+    CHECK(direct);
+    CHECK_FAILS(zi_store_direct_rule(4, 8192, "D", &direct), ZERO_UNSUPPORTED, "8192");
+    CHECK_FAILS(zi_store_direct_rule(65536, 512, "D", &direct), ZERO_UNSUPPORTED, "65536");
+}
+
+/* A process that has a store in the folder until it is killed; *pid is whom. */
+static void start_owner(const char *folder, pid_t *pid)
+{
+    int ready[2];
+    CHECK(pipe(ready) == 0);
+    fflush(NULL);
+    *pid = fork();
+    CHECK(*pid >= 0);
+    if (*pid == 0) {
+        /* Nor does it outlive a test that fails. */
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        const char *folders[] = {folder};
+        (void)rig_store(folders, 1, 64 * MIB);
+        (void)!write(ready[1], "x", 1);
+        for (;;) {
+            pause();
+        }
+    }
+    char byte = 0;
+    close(ready[1]);
+    CHECK(read(ready[0], &byte, 1) == 1);
+    close(ready[0]);
+}
+
+static void kill_owner(pid_t pid)
+{
+    int state = 0;
+    CHECK(kill(pid, SIGKILL) == 0);
+    CHECK(waitpid(pid, &state, 0) == pid);
+}
+
+TEST(a_second_job_is_refused_with_the_owner_s_pid)
+{
+    char *folder = rig_folder(false);
+    const char *folders[] = {folder};
+    pid_t owner = 0;
+    start_owner(folder, &owner);
+    char text[64];
+    (void)snprintf(text, sizeof text, "process %ld on ", (long)owner);
+    zi_store_options options = options_of(folders, 1);
+    zi_store *store = NULL;
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_STATE, text);
+    CHECK(strstr(zero_last_error()->message, folder) != NULL);
+    /* Another rank has its own place. */
+    options.rank = 1;
+    CHECK_OK(zi_store_create(&options, &store));
+    zi_store_destroy(store);
+    CHECK_EQ(rig_entries(folder), 1);
+    kill_owner(owner);
+    options.rank = 0;
+    CHECK_OK(zi_store_create(&options, &store));
+    zi_store_destroy(store);
+    rig_remove(folder);
+}
+
+/* A tmpfs of its own, seen by this process alone. */
+static char *mounted_folder(const char *size)
+{
+    char *folder = rig_folder(false);
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", folder, "tmpfs", 0, size) != 0) {
+        rig_remove(folder);
+        SKIP("a file system cannot be mounted here");
+    }
+    return folder;
+}
+
+static uint64_t free_of(const char *folder)
+{
+    struct statvfs info;
+    CHECK(statvfs(folder, &info) == 0);
+    return (uint64_t)info.f_bfree * info.f_frsize;
+}
+
+TEST(a_killed_owner_leaves_no_bytes)
+{
+    char *folder = mounted_folder("size=100m");
+    const char *folders[] = {folder};
+    const uint64_t all = free_of(folder);
+    pid_t owner = 0;
+    start_owner(folder, &owner);
+    CHECK(free_of(folder) <= all - 64 * MIB);
+    kill_owner(owner);
+    CHECK(free_of(folder) >= all - 2 * PAGE); /* the lock file is still there */
+    CHECK_EQ(rig_entries(folder), 1);
+    zi_store_destroy(rig_store(folders, 1, 64 * MIB));
+    CHECK_EQ(free_of(folder), all);
+    CHECK(umount(folder) == 0);
+    rig_remove(folder);
+}
+
+TEST(leftovers_are_removed)
+{
+    char *folder = rig_folder(false);
+    const char *folders[] = {folder};
+    char path[96];
+    (void)snprintf(path, sizeof path, "%s/zero-rank-0.swap", folder);
+    const int file = open(path, O_WRONLY | O_CREAT, 0600);
+    CHECK(file >= 0);
+    CHECK(ftruncate(file, 1 << 20) == 0);
+    close(file);
+    zi_store_options options = options_of(folders, 1);
+    for (int named = 0; named < 2; named++) {
+        options.named = named;
+        zi_store *store = NULL;
+        CHECK_OK(zi_store_create(&options, &store));
+        CHECK_EQ(rig_entries(folder), 1);
+        zi_store_destroy(store);
+    }
+    rig_remove(folder);
+}
+
+TEST(too_little_space_is_named)
+{
+    char *folder = mounted_folder("size=8m");
+    char *other = rig_folder(false);
+    const char *folders[] = {other, folder};
+    zi_store_options options = options_of(folders, 2);
+    options.bytes = 64 * MIB;
+    zi_store *store = NULL;
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_OUT_OF_MEMORY, folder);
+    CHECK(strstr(zero_last_error()->message, "33554432 bytes wanted") != NULL);
+    CHECK(strstr(zero_last_error()->message, "8388608 free") != NULL ||
+          strstr(zero_last_error()->message, "8384512 free") != NULL);
+    CHECK_EQ(zero_last_error()->native, ENOSPC);
+    options.bytes = 4 * MIB;
+    CHECK_OK(zi_store_create(&options, &store));
+    zi_store_destroy(store);
+    CHECK(umount(folder) == 0);
+    rig_remove(folder);
+    rig_remove(other);
+}
+
+TEST(every_allocation_may_fail)
+{
+    char *folder = rig_folder(false);
+    const char *folders[] = {folder};
+    const unsigned descriptors = rig_descriptors();
+    zi_store_options options = options_of(folders, 1);
+    zi_store *store = NULL;
+    uint64_t nth = 0;
+    do {
+        zi_fault_arm(ZI_FAULT_ALLOC, ++nth);
+        const zero_status status = zi_store_create(&options, &store);
+        zi_fault_arm(ZI_FAULT_ALLOC, 0);
+        CHECK(status == ZERO_OK || status == ZERO_OUT_OF_MEMORY);
+        CHECK((store != NULL) == (status == ZERO_OK));
+        CHECK_EQ(rig_entries(folder), store != NULL);
+    } while (store == NULL);
+    CHECK(nth >= 3);
+    zi_store_destroy(store);
+    CHECK_EQ(rig_descriptors(), descriptors);
+    rig_remove(folder);
+}
+
+TEST_MAIN()

@@ -1,0 +1,420 @@
+/* Owns `zero io`: reads its line, shares out the time, prints the table and the recommendation. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_report.h"
+#include "commands.h"
+#include "io_rig.h"
+
+#define SECONDS_DEFAULT 55
+#define SECONDS_MIN 1
+#define SECONDS_MAX 3600
+#define SIZE_DEFAULT ((uint64_t)4 << 30)
+#define SIZE_MIN ((uint64_t)1 << 20)
+#define ALIGN 4096
+/* Shares of the time: filling the file at most, then the settings; the rest goes to the recommended
+ * one against fio. */
+#define SHARE_FILL 0.4
+#define SHARE_GRID 0.7
+#define ROUNDS_MAX 15
+#define SAMPLE_MIN_S 0.01
+#define FINAL_SAMPLE_S 0.4
+
+#define METRIC_FIO "storage_vs_fio"
+#define METRIC_CPU "storage_cpu_ms_per_gb"
+#define METRIC_SPEED "storage_ms_per_gb"
+#define METRIC_RECOMMENDED "storage_recommended_ms_per_gb"
+
+typedef struct io_line {
+    const char *directory;
+    uint64_t bytes;
+    uint32_t seconds;
+    const char *rung;
+    const char *json_path;
+    bool help;
+} io_line;
+
+static void print_help(void)
+{
+    printf("usage: zero io DIRECTORY [OPTIONS]\n\n"
+           "Measures how fast a directory takes and gives bytes, as state on disk would use it:\n"
+           "one file, read, written and both in turn, in pieces of several sizes with several of\n"
+           "them in flight; beside fio on the same file where fio is installed. Recommends a\n"
+           "setting. The file has no name and is gone when the program ends.\n\n"
+           "options:\n"
+           "  --size BYTES   of the file, also with K, M, G behind it; default 4G\n"
+           "  --rung NAME    fixed, uring or posix; default: the best that works\n"
+           "  --seconds N    to take, about; in [%d, %d], default %d\n"
+           "  --json FILE    write a report as `zero bench --json` does; - for stdout, without\n"
+           "                 the table\n"
+           "  --help         this text\n\n"
+           "A GB is 1e9 bytes. A ratio above 1 means faster than fio. Disks that others use, or\n"
+           "that are throttled, give figures that differ from run to run: the ratios are what\n"
+           "lasts. Exit status: 0 when all was measured, else 1.\n",
+           SECONDS_MIN, SECONDS_MAX, SECONDS_DEFAULT);
+}
+
+static int read_size(const char *text, uint64_t *bytes)
+{
+    static const char suffixes[] = "KMG";
+    char *end = NULL;
+    errno = 0;
+    const unsigned long long value = strtoull(text, &end, 10);
+    const char *suffix = *end != '\0' ? strchr(suffixes, *end) : NULL;
+    const unsigned shift = suffix != NULL ? 10 * (unsigned)(suffix - suffixes + 1) : 0;
+    const bool whole = *end == '\0' || (suffix != NULL && end[1] == '\0');
+    if (end == text || text[0] == '-' || !whole || errno != 0 || value > (UINT64_MAX >> shift) ||
+        (value << shift) < SIZE_MIN || (value << shift) > ((uint64_t)1 << 50) ||
+        (value << shift) % ALIGN != 0) {
+        return bench_fail("--size %s: expected bytes, a multiple of %d from 1M on", text, ALIGN);
+    }
+    *bytes = (uint64_t)value << shift;
+    return 0;
+}
+
+static int read_seconds(const char *text, uint32_t *seconds)
+{
+    char *end = NULL;
+    errno = 0;
+    const long value = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || value < SECONDS_MIN || value > SECONDS_MAX) {
+        return bench_fail("--seconds %s: expected a whole number in [%d, %d]", text, SECONDS_MIN,
+                          SECONDS_MAX);
+    }
+    *seconds = (uint32_t)value;
+    return 0;
+}
+
+/* One word that takes a value. */
+static int read_valued(io_line *line, const char *option, const char *value)
+{
+    if (strcmp(option, "--size") == 0) {
+        return read_size(value, &line->bytes);
+    }
+    if (strcmp(option, "--seconds") == 0) {
+        return read_seconds(value, &line->seconds);
+    }
+    if (strcmp(option, "--rung") == 0) {
+        line->rung = value;
+    } else {
+        line->json_path = value;
+    }
+    return 0;
+}
+
+static bool takes_value(const char *option)
+{
+    static const char *const valued[] = {"--size", "--seconds", "--rung", "--json"};
+    for (size_t i = 0; i < sizeof valued / sizeof valued[0]; i++) {
+        if (strcmp(option, valued[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int read_line(int argc, char **argv, io_line *line)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            line->help = true;
+            return 0;
+        }
+        if (takes_value(word)) {
+            if (i + 1 == argc) {
+                return bench_fail("%s needs a value", word);
+            }
+            if (read_valued(line, word, argv[++i]) != 0) {
+                return 1;
+            }
+        } else if (word[0] == '-') {
+            return bench_fail("unknown option '%s'; `zero io --help` lists them all", word);
+        } else if (line->directory != NULL) {
+            return bench_fail("'%s' is a second directory; measure one at a time", word);
+        } else {
+            line->directory = word;
+        }
+    }
+    return line->directory != NULL ? 0 : bench_fail("which directory? see `zero io --help`");
+}
+
+/* A run: what is measured with, and how long it may take. */
+typedef struct io_run {
+    io_rig *rig;
+    io_grid grid;
+    const char *fio_missing; /* NULL: fio is measured too */
+    double end;              /* bench_now() when the time is over */
+    double fio_extra;        /* seconds that a run of fio takes beyond its sample */
+} io_run;
+
+/* NULL, or why not. */
+static const char *try_fio(io_run *run, io_mix mix, const io_setting *setting, double seconds,
+                           io_sample *sample)
+{
+    const double start = bench_now();
+    const char *reason = io_measure_fio(run->rig, mix, setting, seconds, sample);
+    run->fio_extra = bench_now() - start - seconds;
+    return reason;
+}
+
+static int measure_fio(io_run *run, io_mix mix, const io_setting *setting, double seconds,
+                       io_sample *sample)
+{
+    const char *reason = try_fio(run, mix, setting, seconds, sample);
+    return reason == NULL ? 0 : bench_fail("%s", reason);
+}
+
+/* Find out whether fio works here at all, and what starting it costs. */
+static void look_for_fio(io_run *run, bool direct)
+{
+    const io_setting setting = {1 << 20, 8};
+    io_sample unread;
+    run->fio_missing = direct ? io_fio_missing() : "without O_DIRECT the page cache would decide";
+    if (run->fio_missing == NULL) {
+        run->fio_missing = try_fio(run, IO_MIX_READ, &setting, SAMPLE_MIN_S, &unread);
+    }
+}
+
+static double at_least(double value, double least)
+{
+    return value > least ? value : least;
+}
+
+/* Every setting once, all mixes of a setting together, and fio right behind each unless starting it
+ * takes more time than there is. */
+static int measure_grid(io_run *run)
+{
+    const double share = run->fio_missing == NULL ? SHARE_GRID : 1.0;
+    const double slot = (run->end - bench_now()) * share / (IO_SETTINGS * IO_MIXES);
+    const bool with_fio = run->fio_missing == NULL && slot > run->fio_extra + 2 * SAMPLE_MIN_S;
+    const double seconds = at_least(with_fio ? (slot - run->fio_extra) / 2 : slot, SAMPLE_MIN_S);
+    for (uint32_t i = 0; i < IO_SETTINGS; i++) {
+        for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
+            const io_setting *setting = &run->grid.settings[i];
+            if (io_measure(run->rig, (io_mix)mix, setting, seconds, &run->grid.ours[mix][i]) != 0 ||
+                (with_fio &&
+                 measure_fio(run, (io_mix)mix, setting, seconds, &run->grid.fio[mix][i]) != 0)) {
+                return 1;
+            }
+        }
+    }
+    io_grid_recommend(&run->grid);
+    return 0;
+}
+
+static int add_row(bench_report *report, const char *metric, const char *name,
+                   const bench_stat *ours, double reference)
+{
+    const bench_row row = {.metric = metric,
+                           .name = name,
+                           .value = ours->median,
+                           .unit = "ms/GB",
+                           .reference = reference,
+                           .ratio = reference / ours->median,
+                           .min = ours->min,
+                           .max = ours->max,
+                           .repetitions = ours->repetitions};
+    return bench_add(report, &row);
+}
+
+/* The recommended setting against fio's, in turn. */
+static int measure_final(io_run *run, io_mix mix, double budget, bench_report *report)
+{
+    const io_setting *setting = &run->grid.settings[run->grid.recommended];
+    double time[2][ROUNDS_MAX];
+    double cpu[2][ROUNDS_MAX];
+    char name[64];
+    const double end = bench_now() + budget;
+    uint32_t rounds = 0;
+    double round_s = 0.0;
+    while (rounds < ROUNDS_MAX && (rounds == 0 || bench_now() + round_s < end)) {
+        const double start = bench_now();
+        const double seconds = budget < FINAL_SAMPLE_S ? SAMPLE_MIN_S : FINAL_SAMPLE_S;
+        io_sample samples[2] = {{0.0, 0.0}, {0.0, 0.0}};
+        if (io_measure(run->rig, mix, setting, seconds, &samples[0]) != 0 ||
+            measure_fio(run, mix, setting, seconds, &samples[1]) != 0) {
+            return 1;
+        }
+        for (int side = 0; side < 2; side++) {
+            time[side][rounds] = samples[side].seconds_per_gb * 1e3;
+            cpu[side][rounds] = samples[side].cpu_ms_per_gb;
+        }
+        rounds++;
+        round_s = bench_now() - start;
+    }
+    io_case_name(mix, setting, name, sizeof name);
+    const bench_stat time_ours = bench_stat_of(time[0], rounds);
+    const bench_stat cpu_ours = bench_stat_of(cpu[0], rounds);
+    const double cpu_fio = bench_stat_of(cpu[1], rounds).median;
+    if (add_row(report, METRIC_FIO, name, &time_ours, bench_stat_of(time[1], rounds).median)) {
+        return 1;
+    }
+    return cpu_fio > 0.0 && cpu_ours.median > 0.0
+               ? add_row(report, METRIC_CPU, name, &cpu_ours, cpu_fio)
+               : bench_skip(report, METRIC_CPU, name,
+                            "too short for CPU time; give more --seconds");
+}
+
+static int measure_finals(io_run *run, bench_report *report)
+{
+    if (run->fio_missing != NULL) {
+        return bench_skip(report, METRIC_FIO, NULL, run->fio_missing) ||
+               bench_skip(report, METRIC_CPU, NULL, run->fio_missing);
+    }
+    for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
+        const double budget = (run->end - bench_now()) / (IO_MIXES - mix);
+        if (measure_final(run, (io_mix)mix, budget, report) != 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Every setting's time as a row; its reference is the fastest setting of the mix. */
+static int add_grid(const io_grid *grid, bench_report *report)
+{
+    for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
+        double best = grid->ours[mix][0].seconds_per_gb;
+        for (uint32_t i = 1; i < IO_SETTINGS; i++) {
+            const double own = grid->ours[mix][i].seconds_per_gb;
+            best = own < best ? own : best;
+        }
+        for (uint32_t i = 0; i < IO_SETTINGS; i++) {
+            char name[64];
+            double ms = grid->ours[mix][i].seconds_per_gb * 1e3;
+            const bench_stat stat = bench_stat_of(&ms, 1);
+            io_case_name((io_mix)mix, &grid->settings[i], name, sizeof name);
+            if (add_row(report, METRIC_SPEED, name, &stat, best * 1e3) != 0 ||
+                (i == grid->recommended &&
+                 add_row(report, METRIC_RECOMMENDED, name, &stat, best * 1e3) != 0)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static void print_facts(const io_rig *rig, const io_line *line)
+{
+    io_facts facts;
+    io_rig_facts(rig, &facts);
+    printf("directory: %s, %.2f GiB in use%s\n", line->directory, (double)facts.bytes / 0x1p30,
+           facts.bytes < line->bytes ? " (there was no time to fill more)" : "");
+    printf("rung: %s%s%s%s\n", facts.rung, facts.flags[0] != '\0' ? " (" : "", facts.flags,
+           facts.flags[0] != '\0' ? ")" : "");
+    if (facts.refusals[0] != '\0') {
+        printf("refused: %s\n", facts.refusals);
+    }
+    if (facts.note[0] != '\0') {
+        printf("note: %s\n", facts.note);
+    }
+    if (!facts.direct) {
+        printf("note: O_DIRECT is not in effect; the page cache is emptied before each\n"
+               "measurement and what was written is flushed within it\n");
+    }
+    if (facts.in_memory) {
+        printf("note: this file system is in memory; these are no figures of a disk\n");
+    }
+}
+
+static void print_sample(const io_sample *sample)
+{
+    if (sample->seconds_per_gb > 0.0) {
+        printf("  %6.2f %6.1f", 1.0 / sample->seconds_per_gb, sample->cpu_ms_per_gb);
+    } else {
+        printf("  %6s %6s", "-", "-");
+    }
+}
+
+static void print_grid(const io_grid *grid, bool with_fio)
+{
+    printf("\n%-7s %9s %5s  %6s %6s  %6s %6s  %6s\n", "mix", "piece", "depth", "GB/s", "ms/GB",
+           "fio", "ms/GB", "ratio");
+    for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
+        for (uint32_t i = 0; i < IO_SETTINGS; i++) {
+            const io_sample *ours = &grid->ours[mix][i];
+            const io_sample *fio = &grid->fio[mix][i];
+            printf("%-7s %5" PRIu64 " KiB %5u", io_mix_name((io_mix)mix),
+                   grid->settings[i].piece_bytes >> 10, grid->settings[i].depth);
+            print_sample(ours);
+            print_sample(fio);
+            if (fio->seconds_per_gb > 0.0) {
+                printf("  %6.2f", fio->seconds_per_gb / ours->seconds_per_gb);
+            }
+            printf("\n");
+        }
+    }
+    printf("(ms/GB: CPU time%s)\n", with_fio ? "" : "; fio was not measured at every setting");
+}
+
+static void print_report(const io_run *run, const io_line *line, const bench_report *report)
+{
+    const io_setting *setting = &run->grid.settings[run->grid.recommended];
+    print_facts(run->rig, line);
+    print_grid(&run->grid, run->grid.fio[0][0].seconds_per_gb > 0.0);
+    printf("\nrecommended: pieces of %" PRIu64 " KiB, %u in flight\n", setting->piece_bytes >> 10,
+           setting->depth);
+    for (size_t i = 0; i < report->row_count; i++) {
+        const bench_row *row = &report->rows[i];
+        if (strcmp(row->metric, METRIC_FIO) == 0) {
+            printf("  %s: %.2f GB/s, fio %.2f, ratio %.3f (medians of %u)\n", row->name,
+                   1e3 / row->value, 1e3 / row->reference, row->ratio, row->repetitions);
+        } else if (strcmp(row->metric, METRIC_CPU) == 0) {
+            printf("  %s: %.1f CPU-ms per GB, fio %.1f\n", row->name, row->value, row->reference);
+        }
+    }
+    for (size_t i = 0; i < report->omission_count; i++) {
+        printf("skipped: %s: %s\n", report->omissions[i].metric, report->omissions[i].reason);
+    }
+}
+
+static int measure_all(io_run *run, const io_line *line, bench_report *report)
+{
+    const double start = bench_now();
+    run->end = start + line->seconds;
+    io_grid_init(&run->grid);
+    if (io_rig_open(line->directory, line->bytes, line->rung, &run->rig) != 0 ||
+        io_rig_fill(run->rig, line->seconds * SHARE_FILL) != 0) {
+        return 1;
+    }
+    io_facts facts;
+    io_rig_facts(run->rig, &facts);
+    look_for_fio(run, facts.direct);
+    return measure_grid(run) || measure_finals(run, report) || add_grid(&run->grid, report);
+}
+
+int command_io(int argc, char **argv)
+{
+    io_line line = {.bytes = SIZE_DEFAULT, .seconds = SECONDS_DEFAULT};
+    bench_speak_as("zero io");
+    if (read_line(argc, argv, &line) != 0) {
+        return 1;
+    }
+    if (line.help) {
+        print_help();
+        return fflush(stdout) == 0 ? 0 : 1;
+    }
+    int file = -1;
+    if (line.json_path != NULL && bench_open_json(line.json_path, &file) != 0) {
+        return 1;
+    }
+    bench_report report = {0};
+    io_run run = {0};
+    int failed = measure_all(&run, &line, &report);
+    if (!failed && (line.json_path == NULL || strcmp(line.json_path, "-") != 0)) {
+        print_report(&run, &line, &report);
+        failed =
+            fflush(stdout) != 0 ? bench_fail("cannot write the table: %s", strerror(errno)) : 0;
+    }
+    if (!failed && line.json_path != NULL) {
+        const bench_scale scale = line.seconds >= SECONDS_DEFAULT ? BENCH_FULL : BENCH_QUICK;
+        failed = bench_write_json(&report, scale, line.json_path, file);
+    }
+    io_rig_close(run.rig);
+    bench_report_clear(&report);
+    return failed;
+}

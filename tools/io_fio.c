@@ -1,0 +1,179 @@
+/* Owns fio as a peer: the same file, mix, size and depth, by io_uring with registered memory and
+ * files. Invariant: no fio is left running when a call returns. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "io_rig.h"
+
+#define TEXT_BYTES 8192
+#define WORD_BYTES 96
+#define WORDS_MAX 24
+/* Beyond the time it is asked to run. */
+#define PATIENCE_S 30.0
+
+/* Fields of the terse form, version 3: kilobytes and milliseconds of reading and writing, and
+ * percent of one CPU. */
+#define FIELD_READ_KIB 5
+#define FIELD_READ_MS 8
+#define FIELD_WRITE_KIB 46
+#define FIELD_WRITE_MS 49
+#define FIELD_USER 87
+#define FIELD_SYSTEM 88
+#define FIELDS 89
+
+extern char **environ;
+
+/* Start the words with stdout in a pipe and stderr nowhere. Returns 0 or an errno. */
+static int start(char *const *words, pid_t *child, int *out)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return errno;
+    }
+    posix_spawn_file_actions_t actions;
+    int code = posix_spawn_file_actions_init(&actions);
+    if (code == 0) {
+        (void)posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+        (void)posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+        code = posix_spawnp(child, words[0], &actions, NULL, words, environ);
+        (void)posix_spawn_file_actions_destroy(&actions);
+    }
+    (void)close(ends[1]);
+    if (code != 0) {
+        (void)close(ends[0]);
+    }
+    *out = ends[0];
+    return code;
+}
+
+/* What comes through the pipe until its end; false when that does not come in time. */
+static bool read_all(int out, double end, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    for (;;) {
+        const double left = end - bench_now();
+        struct pollfd look = {.fd = out, .events = POLLIN};
+        if (left <= 0.0 || poll(&look, 1, (int)(left * 1e3) + 1) == 0) {
+            return false;
+        }
+        char more[512];
+        const ssize_t got = read(out, more, sizeof more);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            text[used] = '\0';
+            return got == 0;
+        }
+        const size_t kept =
+            (size_t)got < text_bytes - 1 - used ? (size_t)got : text_bytes - 1 - used;
+        memcpy(text + used, more, kept);
+        used += kept;
+    }
+}
+
+/* Run to the end; what it printed is in text. 0, an errno, or -1 when it failed or was killed. */
+static int run(char *const *words, double seconds, char *text, size_t text_bytes)
+{
+    pid_t child = 0;
+    int out = -1;
+    const int code = start(words, &child, &out);
+    if (code != 0) {
+        return code;
+    }
+    const bool ended = read_all(out, bench_now() + seconds, text, text_bytes);
+    (void)close(out);
+    if (!ended) {
+        (void)kill(child, SIGKILL);
+    }
+    int state = 0;
+    while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
+    }
+    return ended && WIFEXITED(state) && WEXITSTATUS(state) == 0 ? 0 : -1;
+}
+
+const char *io_fio_missing(void)
+{
+    char name[] = "fio";
+    char option[] = "--version";
+    char *words[] = {name, option, NULL};
+    char text[TEXT_BYTES];
+    const int code = run(words, PATIENCE_S, text, sizeof text);
+    if (code == ENOENT) {
+        return "fio is not installed";
+    }
+    return code == 0 && strncmp(text, "fio-", 4) == 0 ? NULL : "fio does not start";
+}
+
+/* NULL, or what is wrong. */
+static const char *read_sample(char *text, io_sample *sample)
+{
+    double fields[FIELDS] = {0.0};
+    char *rest = text;
+    int count = 0;
+    for (char *field = strsep(&rest, ";"); field != NULL && count < FIELDS;
+         field = strsep(&rest, ";")) {
+        fields[count++] = strtod(field, NULL);
+    }
+    const double read_ms = fields[FIELD_READ_MS];
+    const double write_ms = fields[FIELD_WRITE_MS];
+    const double ms = read_ms > write_ms ? read_ms : write_ms;
+    const double gb = (fields[FIELD_READ_KIB] + fields[FIELD_WRITE_KIB]) * 1024.0 * 1e-9;
+    if (count < FIELDS || ms <= 0.0 || gb <= 0.0) {
+        return "fio's report is not understood";
+    }
+    sample->seconds_per_gb = ms * 1e-3 / gb;
+    sample->cpu_ms_per_gb = (fields[FIELD_USER] + fields[FIELD_SYSTEM]) * 0.01 * ms / gb;
+    return NULL;
+}
+
+const char *io_measure_fio(const io_rig *rig, io_mix mix, const io_setting *setting, double seconds,
+                           io_sample *sample)
+{
+    static const char *const modes[IO_MIXES] = {"read", "write", "rw"};
+    static const char *const constant[] = {"fio",
+                                           "--name=zero",
+                                           "--ioengine=io_uring",
+                                           "--fixedbufs=1",
+                                           "--registerfiles=1",
+                                           "--direct=1",
+                                           "--time_based",
+                                           "--scramble_buffers=0",
+                                           "--output-format=terse",
+                                           "--terse-version=3"};
+    enum { CONSTANT = sizeof constant / sizeof constant[0] };
+    char words[WORDS_MAX][WORD_BYTES];
+    char *argv[WORDS_MAX] = {NULL};
+    char path[64];
+    io_facts facts;
+    io_rig_path(rig, path, sizeof path);
+    io_rig_facts(rig, &facts);
+    for (int i = 0; i < CONSTANT; i++) {
+        (void)snprintf(words[i], WORD_BYTES, "%s", constant[i]);
+    }
+    (void)snprintf(words[CONSTANT], WORD_BYTES, "--filename=%s", path);
+    (void)snprintf(words[CONSTANT + 1], WORD_BYTES, "--rw=%s", modes[mix]);
+    (void)snprintf(words[CONSTANT + 2], WORD_BYTES, "--bs=%" PRIu64, setting->piece_bytes);
+    (void)snprintf(words[CONSTANT + 3], WORD_BYTES, "--iodepth=%u", setting->depth);
+    (void)snprintf(words[CONSTANT + 4], WORD_BYTES, "--size=%" PRIu64, facts.bytes);
+    (void)snprintf(words[CONSTANT + 5], WORD_BYTES, "--runtime=%.0fms", seconds * 1e3);
+    for (int i = 0; i < CONSTANT + 6; i++) {
+        argv[i] = words[i];
+    }
+    char text[TEXT_BYTES];
+    const int code = run(argv, seconds + PATIENCE_S, text, sizeof text);
+    if (code != 0) {
+        return code > 0 ? strerror(code) : "fio fails with io_uring here";
+    }
+    return read_sample(text, sample);
+}

@@ -1,0 +1,69 @@
+/* Owns which settings are measured, and which of them is recommended. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "io_rig.h"
+
+/* Of the fastest: what is given up at most for fewer bytes in flight. */
+#define GIVEN_UP 0.05
+
+void io_grid_init(io_grid *grid)
+{
+    static const uint64_t sizes[IO_PIECE_SIZES] = {256 << 10, 512 << 10, 1 << 20, 2 << 20};
+    static const uint32_t depths[IO_DEPTHS] = {4, 8, 16};
+    memset(grid, 0, sizeof *grid);
+    for (uint32_t i = 0; i < IO_SETTINGS; i++) {
+        grid->settings[i] = (io_setting){sizes[i / IO_DEPTHS], depths[i % IO_DEPTHS]};
+    }
+}
+
+/* Least seconds a GB of a mix. */
+static double fastest(const io_grid *grid, uint32_t mix)
+{
+    double best = 0.0;
+    for (uint32_t i = 0; i < IO_SETTINGS; i++) {
+        const double seconds = grid->ours[mix][i].seconds_per_gb;
+        best = best <= 0.0 || seconds < best ? seconds : best;
+    }
+    return best;
+}
+
+/* Mean over the mixes of the speed relative to the fastest. */
+static double score(const io_grid *grid, uint32_t setting)
+{
+    double sum = 0.0;
+    for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
+        sum += fastest(grid, mix) / grid->ours[mix][setting].seconds_per_gb;
+    }
+    return sum / IO_MIXES;
+}
+
+void io_grid_recommend(io_grid *grid)
+{
+    double best = 0.0;
+    for (uint32_t i = 0; i < IO_SETTINGS; i++) {
+        const double own = score(grid, i);
+        best = own > best ? own : best;
+    }
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < IO_SETTINGS; i++) {
+        const uint64_t bytes = grid->settings[i].piece_bytes * grid->settings[i].depth;
+        if (score(grid, i) >= best * (1.0 - GIVEN_UP) && bytes < least) {
+            least = bytes;
+            grid->recommended = i;
+        }
+    }
+}
+
+const char *io_mix_name(io_mix mix)
+{
+    static const char *const names[IO_MIXES] = {"read", "write", "mixed"};
+    return names[mix];
+}
+
+void io_case_name(io_mix mix, const io_setting *setting, char *text, uint32_t text_bytes)
+{
+    (void)snprintf(text, text_bytes, "%s, %" PRIu64 " KiB x %u", io_mix_name(mix),
+                   setting->piece_bytes >> 10, setting->depth);
+}
