@@ -18,7 +18,9 @@ typedef struct bench_runner {
 } bench_runner;
 
 static const bench_runner runners[] = {
-    {"adam", "adamw_vs_limit: the fused optimizer pass against reading and writing the same bytes",
+    {"adam",
+     "adamw_vs_limit: the fused optimizer pass against reading and writing the same bytes; "
+     "norm_extra: folds that add squares",
      bench_adam},
     {"comm", "reduce_scatter_vs_mpi, all_gather_vs_mpi: collectives against the MPI library's own",
      bench_comm},

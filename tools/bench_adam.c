@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "bench_fold.h"
 #include "core/memory.h"
 #include "core/thread.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -370,7 +371,7 @@ static int run_case(const bench_options *options, bench_report *report, adam_run
     return measure(options, report, run);
 }
 
-/* All mixes on `threads` threads. */
+/* All mixes, and the folds, on `threads` threads. */
 static int run_threads(const bench_options *options, bench_report *report, uint32_t threads,
                        unsigned char *memory, size_t bytes)
 {
@@ -394,6 +395,7 @@ static int run_threads(const bench_options *options, bench_report *report, uint3
         }
         free(run);
     }
+    failed = failed || bench_fold(options, report, pool, memory, bytes);
     zi_pool_destroy(pool);
     return failed;
 }

@@ -1,8 +1,10 @@
-/* Owns fold_vs_copy and cast_vs_copy: what reductions are made of. */
+/* Owns fold_vs_copy and cast_vs_copy, what reductions are made of, and of folds norm_extra and
+ * fold_squares_vs_apart: what it costs that one adds the squares of what it stores. */
 #include <string.h>
 
 #include "bench_gpu.h"
 #include "bench_gpu_rig.h"
+#include "core/memory.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 #define SOURCES_MAX 8
@@ -32,7 +34,11 @@ typedef struct fold_run {
     gpu_array target;
     const void *source_data[SOURCES_MAX];
     zi_fold fold;
+    zi_fold fused;     /* the same with squares */
+    zi_norm_sum *sums; /* of the GPU: the fused one's, and those of what is read again */
 } fold_run;
+
+enum { FUSED, APART, SUMS };
 
 static int enqueue(void *argument)
 {
@@ -47,10 +53,75 @@ static int enqueue(void *argument)
     return status == ZERO_OK ? 0 : bench_fail_zero(run->what->name);
 }
 
+static int enqueue_fused(void *argument)
+{
+    const fold_run *run = argument;
+    const zi_kernels *kernels = &run->rig->kernels;
+    const zero_status status = kernels->ops->fold(kernels->self, run->rig->stream, &run->fused);
+    return status == ZERO_OK ? 0 : bench_fail_zero(run->what->name);
+}
+
+static int enqueue_squares(const fold_run *run)
+{
+    const gpu_rig *rig = run->rig;
+    const zi_kernels *kernels = &rig->kernels;
+    const zero_status status =
+        kernels->ops->square_sum(kernels->self, rig->stream, run->target.data, run->what->target,
+                                 rig->count, &run->sums[APART]);
+    return status == ZERO_OK ? 0 : bench_fail_zero(run->what->name);
+}
+
+static int enqueue_apart(void *argument)
+{
+    return enqueue(argument) || enqueue_squares(argument);
+}
+
 static double time_fold(void *argument)
 {
     const fold_run *run = argument;
     return gpu_clock_time(&run->rig->clock, enqueue, argument, run->rig->times);
+}
+
+static double time_fused(void *argument)
+{
+    const fold_run *run = argument;
+    return gpu_clock_time(&run->rig->clock, enqueue_fused, argument, run->rig->times);
+}
+
+static double time_apart(void *argument)
+{
+    const fold_run *run = argument;
+    return gpu_clock_time(&run->rig->clock, enqueue_apart, argument, run->rig->times);
+}
+
+static int clear_sums(const fold_run *run)
+{
+    const zi_device *device = &run->rig->device;
+    return device->ops->fill(device->self, run->rig->stream, run->sums, 0,
+                             SUMS * sizeof *run->sums) == ZERO_OK
+               ? 0
+               : bench_fail_zero(run->what->name);
+}
+
+/* One fused fold has the bits of a sum of squares that reads what it stored. */
+static int check_squares(fold_run *run)
+{
+    zi_norm_sum seen[SUMS];
+    const cudaStream_t stream = run->rig->clock.stream;
+    if (clear_sums(run) || enqueue_fused(run) || enqueue_squares(run) ||
+        bench_gpu_check(
+            cudaMemcpyAsync(seen, run->sums, sizeof seen, cudaMemcpyDeviceToHost, stream),
+            "cudaMemcpyAsync") ||
+        bench_gpu_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) {
+        return 1;
+    }
+    zi_norm_normalise(&seen[FUSED]);
+    zi_norm_normalise(&seen[APART]);
+    return memcmp(&seen[FUSED], &seen[APART], sizeof seen[FUSED]) == 0
+               ? 0
+               : bench_fail("gpu, %s: the fold's squares come to %.17g instead of %.17g",
+                            run->what->name, zi_norm_value(&seen[FUSED]),
+                            zi_norm_value(&seen[APART]));
 }
 
 /* What the host makes of the samples. */
@@ -92,38 +163,61 @@ static int make_arrays(fold_run *run)
                           .count = run->rig->count,
                           .dst_dtype = what->target,
                           .source_dtype = what->source};
-    return 0;
+    run->fused = run->fold;
+    run->fused.squares = &run->sums[FUSED];
+    return clear_sums(run);
 }
 
 static int measure(fold_run *run)
 {
     gpu_rig *rig = run->rig;
     const fold_case *what = run->what;
-    const bench_side sides[2] = {{gpu_copy_side, &rig->copy}, {time_fold, run}};
-    bench_stat stats[2];
+    enum { COPY, FOLD, BOTH, ONE, SIDES };
+    const bench_side sides[SIDES] = {[COPY] = {gpu_copy_side, &rig->copy},
+                                     [FOLD] = {time_fold, run},
+                                     [BOTH] = {time_apart, run},
+                                     [ONE] = {time_fused, run}};
+    bench_stat stats[SIDES];
     gpu_rig_copy_moves(rig, rig->count * (what->source_count * zero_dtype_bytes(what->source) +
                                           zero_dtype_bytes(what->target)));
-    if (bench_interleave(sides, 2, rig->options->repetitions, stats) != 0) {
+    if (bench_interleave(sides, what->cast ? BOTH : SIDES, rig->options->repetitions, stats) != 0) {
         return 1;
     }
     follow(run);
-    return gpu_array_check(rig, &run->target, what->name) ||
-           bench_add_times(rig->report, what->metric, what->name, &stats[1], &stats[0]);
+    if (gpu_array_check(rig, &run->target, what->name) != 0 ||
+        bench_add_times(rig->report, what->metric, what->name, &stats[FOLD], &stats[COPY]) != 0) {
+        return 1;
+    }
+    return !what->cast &&
+           (check_squares(run) ||
+            bench_add_times(rig->report, "norm_extra", what->name, &stats[ONE], &stats[FOLD]) ||
+            bench_add_times(rig->report, "fold_squares_vs_apart", what->name, &stats[ONE],
+                            &stats[BOTH]));
+}
+
+static int run_case(gpu_rig *rig, const fold_case *what, zi_norm_sum *sums)
+{
+    fold_run run = {.rig = rig, .what = what, .sums = sums};
+    const int failed = make_arrays(&run) || measure(&run);
+    for (uint32_t k = 0; k < SOURCES_MAX; k++) {
+        gpu_array_drop(&run.sources[k]);
+    }
+    gpu_array_drop(&run.target);
+    return failed;
 }
 
 int bench_gpu_fold(gpu_rig *rig)
 {
+    void *sums = NULL;
+    if (rig->device.ops->memory_alloc(rig->device.self, ZI_PAGE_BYTES, &sums) != ZERO_OK) {
+        return bench_fail_zero("gpu: memory for sums of squares");
+    }
     int failed = 0;
     for (size_t i = 0; i < CASE_COUNT && !failed; i++) {
-        if (!bench_wants(rig->options, cases[i].name)) {
-            continue;
+        if (bench_wants(rig->options, cases[i].name)) {
+            failed = run_case(rig, &cases[i], sums);
         }
-        fold_run run = {.rig = rig, .what = &cases[i]};
-        failed = make_arrays(&run) || measure(&run);
-        for (uint32_t k = 0; k < SOURCES_MAX; k++) {
-            gpu_array_drop(&run.sources[k]);
-        }
-        gpu_array_drop(&run.target);
     }
+    rig->device.ops->memory_free(rig->device.self, sums, ZI_PAGE_BYTES);
     return failed;
 }

@@ -1,5 +1,5 @@
 /* Owns what members must agree on about a collective, and its one-line text. All terms show in the
- * text, so that two collectives that differ read differently. */
+ * text, so that two collectives that differ read differently. And the squares of what one left. */
 #include <stdio.h>
 
 #include "comm/comm.h"
@@ -42,6 +42,7 @@ zi_collective_terms zi_collective_terms_of(const zi_collective *collective)
                (collective->send != NULL || collective->count == 0)));
     zi_assert(collective->kind == ZI_REDUCE_SCATTER ||
               (collective->flags & ZI_COLLECTIVE_ACCUMULATE) == 0);
+    zi_assert(collective->kind != ZI_ALL_GATHER || collective->squares == NULL);
     return (zi_collective_terms){
         .kind = (uint8_t)collective->kind,
         .flags = (uint8_t)collective->flags,
@@ -64,4 +65,14 @@ const char *zi_collective_terms_text(const zi_collective_terms *terms, char *tex
         .count = terms->count,
     };
     return zi_collective_text(&collective, text, text_bytes);
+}
+
+zero_status zi_collective_square_sum(const zi_kernels *kernels, zi_stream *stream,
+                                     const zi_collective *collective)
+{
+    if (collective->squares == NULL || collective->count == 0) {
+        return ZERO_OK;
+    }
+    return kernels->ops->square_sum(kernels->self, stream, collective->recv, collective->recv_dtype,
+                                    collective->count, collective->squares);
 }

@@ -17,6 +17,9 @@
  *    may add in its own order.
  *  - send == NULL contributes zeros to a reduction (REDUCE_SCATTER, ALL_REDUCE): the same bits
  *    as a buffer of zeros.
+ *  - squares, of a reduction: once recv is complete, the squares of all of it are added to
+ *    *squares, with the bits of a square_sum of recv (kernels.h). A member's own matter, no part of
+ *    the terms: others may leave it NULL. Batches that add to the same sum are on one stream.
  *  - In place: ALL_GATHER with send at part `rank` of recv; REDUCE_SCATTER with recv at part
  *    `rank` of send and equal dtypes; ALL_REDUCE with send == recv and equal dtypes. No other
  *    overlap.
@@ -60,6 +63,7 @@ typedef struct zi_collective {
     size_t count;
     const void *send;
     void *recv;
+    zi_norm_sum *squares; /* memory of the group's device; NULL: not wanted, as for ALL_GATHER */
 } zi_collective;
 
 /* What all members must say alike about a collective; sent, hashed and compared as bytes. */
@@ -180,6 +184,10 @@ static inline void zi_group_destroy(zi_group *group)
         group->ops->destroy(group);
     }
 }
+
+/* For backends: adds the squares of a collective's complete recv where no fold has done so. */
+zero_status zi_collective_square_sum(const zi_kernels *kernels, zi_stream *stream,
+                                     const zi_collective *collective);
 
 /* Room for the longest text of a collective. */
 #define ZI_COLLECTIVE_TEXT_BYTES 96

@@ -60,6 +60,9 @@ typedef struct zi_fold {
     zero_dtype dst_dtype;
     zero_dtype source_dtype;
     int32_t accumulate;
+    /* Device memory: the squares of what dst holds then are added, with the bits of a square_sum of
+     * dst. NULL: they are not. */
+    zi_norm_sum *squares;
 } zi_fold;
 
 /* From the sums of squares to a step's decision. `input` is host memory that the device reaches,

@@ -1,5 +1,5 @@
 /* The gradient shard: lends slots to backward, reduces bucket by bucket as gradients become
- * complete, accumulates micro-steps, and sums the squares.
+ * complete, accumulates micro-steps, and has the last reduction sum the squares.
  *
  * A bucket's gradient goes through up to three reductions, each over the ranks by which the degree
  * of sharding grows:

@@ -1,5 +1,7 @@
 /* Owns what is put on the reduce stream: casts to the wire type, the three reductions, the sum of
- * squares. */
+ * squares.
+ * Invariant: at the boundary every element of this rank's optimizer part is counted once, by the
+ * last reduction that its flat goes through, or by itself where there is none. */
 #include <string.h>
 
 #include "core/check.h"
@@ -89,6 +91,12 @@ static void count_batch(zi_grads *grads, const bucket_job *job, const zi_group *
     }
 }
 
+/* Whether the sums are final once they are in the gradient shard. */
+static bool scatter_is_last(const zi_grads *grads)
+{
+    return grads->last && grads->desc.narrow->size == 1 && grads->desc.replica->size == 1;
+}
+
 /* Slot to gradient shard, every micro-step; nothing for flats that backward writes in place. */
 static zero_status scatter(zi_grads *grads, bucket_job *job)
 {
@@ -113,7 +121,8 @@ static zero_status scatter(zi_grads *grads, bucket_job *job)
             .tag = flat->unit,
             .count = zi_shard_count(layout, flat, layout->sharding.grad),
             .send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL,
-            .recv = grads->desc.shards + flat->grad_at};
+            .recv = grads->desc.shards + flat->grad_at,
+            .squares = scatter_is_last(grads) ? grads->desc.norm : NULL};
         if (crosses) {
             ZI_TRY(to_wire(grads, flat, wire_at, flat->count, c));
             wire_at += wire_stride(flat, flat->count);
@@ -132,6 +141,7 @@ static zero_status boundary_batch(zi_grads *grads, bucket_job *job, zi_collectiv
 {
     const zi_layout *layout = grads->layout;
     const bool narrows = kind == ZI_REDUCE_SCATTER;
+    const bool last = !narrows || grads->desc.replica->size == 1;
     zi_group *group = narrows ? grads->desc.narrow : grads->desc.replica;
     zi_collective *batch =
         (narrows ? grads->batches.narrow : grads->batches.replica) + job->place->flat_first;
@@ -152,7 +162,8 @@ static zero_status boundary_batch(zi_grads *grads, bucket_job *job, zi_collectiv
                                    .count = part,
                                    .send = narrows ? grads->desc.shards + flat->grad_at
                                                    : zi_grads_reduced(grads, index),
-                                   .recv = zi_grads_reduced(grads, index)};
+                                   .recv = zi_grads_reduced(grads, index),
+                                   .squares = last ? grads->desc.norm : NULL};
         if (!job->wired) {
             ZI_TRY(to_wire(grads, flat, wire_at, sent, &batch[i]));
             wire_at += wire_stride(flat, sent);
@@ -177,28 +188,37 @@ static zero_status zero_missing(zi_grads *grads, const bucket_job *job)
     return ZERO_OK;
 }
 
+/* What went through no reduction: flats written in place that nobody else holds. */
 static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
 {
     const zi_layout *layout = grads->layout;
     const zi_kernels *kernels = grads->desc.kernels;
-    for (uint32_t i = 0; i < job->place->flat_count; i++) {
+    for (uint32_t i = 0; i < job->place->flat_count && scatter_is_last(grads); i++) {
         const uint32_t index = flat_at(grads, job, i);
-        ZI_TRY(kernels->ops->square_sum(
-            kernels->self, grads->desc.reduce_stream, zi_grads_reduced(grads, index),
-            layout->options.accum_dtype,
-            zi_shard_count(layout, &layout->flats[index], layout->sharding.optimizer),
-            grads->desc.norm));
+        const zi_flat *flat = &layout->flats[index];
+        if (zi_flat_grad_in_place(layout, flat)) {
+            ZI_TRY(kernels->ops->square_sum(
+                kernels->self, grads->desc.reduce_stream, zi_grads_reduced(grads, index),
+                layout->options.accum_dtype,
+                zi_shard_count(layout, flat, layout->sharding.optimizer), grads->desc.norm));
+        }
     }
     return ZERO_OK;
 }
 
+/* Before the first bucket of a boundary. */
+static zero_status clear_norm(zi_grads *grads)
+{
+    if (!grads->last || grads->norm_cleared) {
+        return ZERO_OK;
+    }
+    grads->norm_cleared = true;
+    return ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream, grads->desc.norm, 0,
+                               sizeof *grads->desc.norm);
+}
+
 static zero_status boundary(zi_grads *grads, bucket_job *job)
 {
-    if (!grads->norm_cleared) {
-        grads->norm_cleared = true;
-        ZI_TRY(ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream, grads->desc.norm, 0,
-                                   sizeof *grads->desc.norm));
-    }
     ZI_TRY(zero_missing(grads, job));
     ZI_TRY(boundary_batch(grads, job, ZI_REDUCE_SCATTER));
     ZI_TRY(boundary_batch(grads, job, ZI_ALL_REDUCE));
@@ -215,6 +235,7 @@ zero_status zi_grads_reduce_next(zi_grads *grads)
                                      &grads->desc.stats->grad_wait_ns));
     ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, bucket->ready, NULL));
     ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, grads->consumed, NULL));
+    ZI_TRY(clear_norm(grads));
     ZI_TRY(scatter(grads, &job));
     if (grads->last) {
         ZI_TRY(boundary(grads, &job));

@@ -13,6 +13,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "harness.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "zero/world.h"
 
 /* Bytes behind a receive buffer that must stay as they are. */
@@ -34,6 +35,8 @@ typedef struct conf {
     size_t bytes;
     unsigned char *send;
     unsigned char *recv;
+    zi_norm_sum squares; /* what collectives add to; holds something before */
+    uint32_t runs;       /* how often a collective is run before it is checked; 0: once */
 } conf;
 
 /* One collective under test. */
@@ -119,8 +122,23 @@ static inline uint64_t conf_recv_count(const conf *test, const conf_shape *shape
     return shape->kind == ZI_ALL_GATHER ? shape->count * test->size : shape->count;
 }
 
+static inline zi_norm_sum conf_squares_before(void)
+{
+    zi_norm_sum sum = {{0}, 0, 0};
+    zi_norm_add(&sum, 0x1.23456789p-5);
+    zi_norm_normalise(&sum);
+    return sum;
+}
+
+/* Some members of some reductions leave the squares out. */
+static inline bool conf_wants_squares(const conf *test, const conf_shape *shape)
+{
+    return shape->kind != ZI_ALL_GATHER &&
+           (test->members[test->group->rank] + shape->count) % 4 != 3;
+}
+
 /* Fill the buffers and describe the collective. */
-static inline zi_collective conf_prepare(const conf *test, const conf_shape *shape)
+static inline zi_collective conf_prepare(conf *test, const conf_shape *shape)
 {
     const uint32_t rank = test->group->rank;
     const uint32_t me = test->members[rank];
@@ -132,8 +150,10 @@ static inline zi_collective conf_prepare(const conf *test, const conf_shape *sha
                          .tag = 7,
                          .count = shape->count,
                          .send = test->send,
-                         .recv = test->recv};
+                         .recv = test->recv,
+                         .squares = conf_wants_squares(test, shape) ? &test->squares : NULL};
     unsigned char *send = test->send;
+    test->squares = conf_squares_before();
     memset(test->recv, GUARD_BYTE, test->bytes);
     if (shape->in_place && shape->kind == ZI_ALL_GATHER) {
         send = test->recv + offset;
@@ -179,8 +199,28 @@ static inline void conf_expect(const conf *test, const conf_shape *shape, uint64
     value_store(cell, shape->recv_dtype, 0, sum);
 }
 
+/* The squares are those of recv as it is now, read in one piece. */
+static inline void conf_verify_squares(const conf *test, const conf_shape *shape,
+                                       const zi_collective *job)
+{
+    zi_norm_sum expected = conf_squares_before();
+    zi_norm_sum actual = test->squares;
+    const uint32_t runs = test->runs == 0 ? 1 : test->runs;
+    for (uint32_t i = 0; i < runs && conf_wants_squares(test, shape); i++) {
+        zi_cpu_square_sum(job->recv, shape->recv_dtype, shape->count, &expected);
+    }
+    zi_norm_normalise(&actual); /* a GPU leaves carries */
+    if (memcmp(&actual, &expected, sizeof actual) != 0) {
+        char text[96];
+        TEST_FAIL("rank %u of %u, %s: the squares come to %a, not %a", test->group->rank,
+                  test->size, zi_collective_text(job, text, sizeof text), zi_norm_value(&actual),
+                  zi_norm_value(&expected));
+    }
+}
+
 static inline void conf_verify(const conf *test, const conf_shape *shape, const zi_collective *job)
 {
+    conf_verify_squares(test, shape, job);
     const size_t element_bytes = zero_dtype_bytes(shape->recv_dtype);
     const uint64_t count = conf_recv_count(test, shape);
     const unsigned char *recv = job->recv;
@@ -390,6 +430,7 @@ static inline zero_status case_streams(zero_world *world, void *user)
     CHECK_OK(ops->event_create(device, &done));
     for (uint32_t i = 0; i < GROUPS; i++) {
         conf_members_all(&tests[i], world);
+        tests[i].runs = ROUNDS;
         conf_open(&tests[i], 500 * sizeof(float) * tests[i].size, i == 0 ? "first" : "second");
         CHECK_OK(ops->stream_create(device, i == 0 ? "first" : "second", &streams[i]));
         shapes[i] = (conf_shape){.kind = i == 0 ? ZI_REDUCE_SCATTER : ZI_ALL_REDUCE,
@@ -580,7 +621,7 @@ static inline zero_status case_many(zero_world *world, void *user)
     (void)user;
     static const conf_shape shapes[] = {
         {ZI_ALL_GATHER, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, 65, 0, 0, 0, 1},
-        {ZI_REDUCE_SCATTER, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 3, ZI_COLLECTIVE_EXACT, 0, 5, 1},
+        {ZI_REDUCE_SCATTER, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 65, ZI_COLLECTIVE_EXACT, 0, 5, 1},
         {ZI_ALL_REDUCE, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, 65, ZI_COLLECTIVE_EXACT, 0, 0, 1},
     };
     const uint32_t size = zero_world_size(world);

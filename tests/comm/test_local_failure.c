@@ -47,9 +47,9 @@ static zero_status small_life(zero_world *world, void *user)
     CHECK_OK(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &host));
     for (int round = 0; round < 6 && status == ZERO_OK; round++) {
         const zi_collective batch[2] = {
-            {ZI_ALL_REDUCE, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, 1000, pieces[0], pieces[1]},
+            {ZI_ALL_REDUCE, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, 1000, pieces[0], pieces[1], NULL},
             {ZI_REDUCE_SCATTER, 0, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, 1, 100,
-             (unsigned char *)pieces[0] + 4096, (unsigned char *)pieces[1] + 4096}};
+             (unsigned char *)pieces[0] + 4096, (unsigned char *)pieces[1] + 4096, NULL}};
         status = zi_group_submit(groups[round % 2], host, batch, 2);
     }
     if (status == ZERO_OK) {
@@ -308,7 +308,7 @@ static zero_status free_in_flight(zero_world *world, void *user)
     zi_stream *stream = NULL;
     CHECK_OK(ops->stream_create(device, "flight", &stream));
     const zi_collective job = {
-        ZI_REDUCE_SCATTER, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 0, count, test.send, test.recv};
+        ZI_REDUCE_SCATTER, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 0, count, test.send, test.recv, NULL};
     for (int i = 0; i < 20; i++) {
         CHECK_OK(zi_group_submit(test.group, stream, &job, 1));
     }

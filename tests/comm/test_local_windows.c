@@ -146,8 +146,8 @@ static zero_status no_stage(zero_world *world, void *user)
     CHECK(space != NULL);
     conf test = {0};
     enter(play, world, space, &test);
-    const zi_collective job = {ZI_ALL_REDUCE, 0,        ZERO_DTYPE_F32, ZERO_DTYPE_F32, 2, 10,
-                               test.send,     test.recv};
+    const zi_collective job = {ZI_ALL_REDUCE, 0,   ZERO_DTYPE_F32, ZERO_DTYPE_F32, 2, 10, test.send,
+                               test.recv,     NULL};
     CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_UNSUPPORTED,
                 "outside the shared memory");
     CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_UNSUPPORTED,

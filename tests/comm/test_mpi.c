@@ -107,9 +107,15 @@ static zero_status case_order(zero_world *world, void *user)
     for (uint32_t i = 0; i < COUNT * test.size; i++) {
         send[i] = 1.0f / (float)(1 + i + 7919 * test.group->rank);
     }
-    const zi_collective job = {
-        ZI_REDUCE_SCATTER, ZI_COLLECTIVE_EXACT, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 0, COUNT, test.send,
-        test.recv};
+    const zi_collective job = {ZI_REDUCE_SCATTER,
+                               ZI_COLLECTIVE_EXACT,
+                               ZERO_DTYPE_F32,
+                               ZERO_DTYPE_F32,
+                               0,
+                               COUNT,
+                               test.send,
+                               test.recv,
+                               NULL};
     CHECK_OK(zi_group_submit(test.group, test.host, &job, 1));
     for (uint32_t i = 0; i < COUNT; i++) {
         float sum = 0.0f;
@@ -244,8 +250,8 @@ static zero_status case_group_fails(zero_world *world, void *user)
         return ZERO_OK;
     }
     conf_open(&test, 4096 * test.size, "fails");
-    const zi_collective job = {ZI_ALL_GATHER, 0,        ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, 9,
-                               test.send,     test.recv};
+    const zi_collective job = {ZI_ALL_GATHER, 0,   ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, 9, test.send,
+                               test.recv,     NULL};
     CHECK_OK(zero_world_barrier(world));
     const bool own = zero_world_rank(world) == last;
     if (own) {
@@ -280,6 +286,7 @@ static zero_status case_no_allocation(zero_world *world, void *user)
                             .stride = 1};
         const zi_collective own_order = conf_prepare(&test, &shape);
         CHECK_OK(zi_group_submit(test.group, test.host, &own_order, 1));
+        conf_verify_squares(&test, &shape, &own_order);
         shape.flags = ZI_COLLECTIVE_EXACT;
         conf_run(&test, shape);
     }

@@ -7,7 +7,8 @@
 
 #define GAP_BYTES ((size_t)256)
 #define GAP_BYTE 0x6b
-#define BLOCKS_MAX 8
+#define BATCH_MAX 4
+#define BLOCKS_MAX (3 * BATCH_MAX)
 
 /* A group of host memory, as the cases want one, over a group of device memory. */
 typedef struct bridge {
@@ -31,9 +32,11 @@ static size_t bytes_of(const zi_collective *c, uint32_t size, bool received)
            zero_dtype_bytes(received ? c->recv_dtype : c->send_dtype);
 }
 
-/* The blocks that a collective needs: one where its buffers overlap, else two. */
+/* The blocks that a collective needs: the squares', and one where its buffers overlap, else two. */
 static uint32_t blocks_of(const zi_collective *c, uint32_t size, block *blocks)
 {
+    *blocks++ = (block){.host = (unsigned char *)c->squares,
+                        .bytes = c->squares != NULL ? sizeof *c->squares : 0};
     union {
         const void *const_pointer;
         unsigned char *pointer;
@@ -47,11 +50,11 @@ static uint32_t blocks_of(const zi_collective *c, uint32_t size, block *blocks)
         unsigned char *recv_end = recv + recv_bytes;
         blocks[0] = (block){.host = first,
                             .bytes = (size_t)((send_end > recv_end ? send_end : recv_end) - first)};
-        return 1;
+        return 2;
     }
     blocks[0] = (block){.host = send.pointer, .bytes = send_bytes};
     blocks[1] = (block){.host = recv, .bytes = recv_bytes};
-    return 2;
+    return 3;
 }
 
 static unsigned char *device_of(const block *blocks, uint32_t count, const void *host)
@@ -112,9 +115,9 @@ static zero_status bridge_submit(zi_group *base, zi_stream *stream, const zi_col
     (void)stream;
     bridge *b = (bridge *)base;
     block blocks[BLOCKS_MAX];
-    zi_collective jobs[BLOCKS_MAX / 2];
+    zi_collective jobs[BATCH_MAX];
     uint32_t count = 0;
-    CHECK(batch_count <= BLOCKS_MAX / 2);
+    CHECK(batch_count <= BATCH_MAX);
     for (size_t i = 0; i < batch_count; i++) {
         count += blocks_of(&batch[i], base->size, &blocks[count]);
     }
@@ -123,6 +126,7 @@ static zero_status bridge_submit(zi_group *base, zi_stream *stream, const zi_col
         jobs[i] = batch[i];
         jobs[i].send = batch[i].send != NULL ? device_of(blocks, count, batch[i].send) : NULL;
         jobs[i].recv = device_of(blocks, count, batch[i].recv);
+        jobs[i].squares = (zi_norm_sum *)(void *)device_of(blocks, count, batch[i].squares);
     }
     ZI_TRY(zi_group_submit(b->inner, own.stream, jobs, batch_count));
     ZI_TRY(gpu_wait(&own));

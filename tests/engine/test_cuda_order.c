@@ -156,4 +156,50 @@ TEST(hooks_wait_for_no_gpu)
     toy_model_close(&model);
 }
 
+/* ---- what reads gradients again for their norm ---- */
+
+#define SQUARES_STEPS 2
+
+static zero_status count_squares(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, user, world));
+    for (int i = 0; i < SQUARES_STEPS; i++) {
+        TOY_TRY(step(&trainer));
+    }
+    zero_step_result result;
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    CHECK(result.norm > 0);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+/* Launches of square_sum of all ranks in a step: `units` units of one flat each. */
+static uint64_t squares_of(zero_stage stage, uint32_t shard_group, uint32_t ranks, uint32_t units)
+{
+    toy_model model;
+    toy_model_equal(&model, units, 1000, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    run.options.stage = stage;
+    run.options.shard_group = shard_group;
+    run.micro_steps = 2;
+    fake_cuda_start(FAKE_CUDA_AT_SYNC, 1);
+    CHECK_OK(zero_world_run(ranks, DEADLINE_MS, count_squares, &run));
+    CHECK(fake_cuda_check());
+    CHECK(fake_cuda_calls("zi_cuda_launch_fold") != 0 || ranks == 1);
+    toy_model_close(&model);
+    return fake_cuda_calls("zi_cuda_launch_square_sum") / SQUARES_STEPS;
+}
+
+TEST(the_last_fold_of_a_gradient_adds_its_squares)
+{
+    CHECK_EQ(squares_of(ZERO_STAGE_1, 0, 2, 3), 0);
+    CHECK_EQ(squares_of(ZERO_STAGE_2, 0, 2, 3), 0);
+    CHECK_EQ(squares_of(ZERO_STAGE_3, 0, 2, 3), 0);
+    /* Flats that nobody reduces, and sums that replicas put together. */
+    CHECK_EQ(squares_of(ZERO_STAGE_0, 0, 1, 3), 3);
+    CHECK_EQ(squares_of(ZERO_STAGE_0, 0, 2, 3), 6);
+    CHECK_EQ(squares_of(ZERO_STAGE_3, 2, 4, 3), 12);
+}
+
 TEST_MAIN()

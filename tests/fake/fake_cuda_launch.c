@@ -139,6 +139,8 @@ cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *fold)
         reads(&list, fold->dst, dst_bytes);
     }
     writes(&list, fold->dst, dst_bytes);
+    reads(&list, fold->squares, sizeof *fold->squares);
+    writes(&list, fold->squares, sizeof *fold->squares);
     return launch(stream, __func__, run_fold, &payload, sizeof payload, &list);
 }
 

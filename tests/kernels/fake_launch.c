@@ -22,22 +22,6 @@ void zi_fake_run_update(const zi_update_job *job)
     }
 }
 
-void zi_fake_run_fold(const zi_fold *fold)
-{
-    const zi_cuda_grid grid = zi_cuda_grid_of(fold->count);
-    zi_fold_args args;
-    zi_fold_args_fill(&args, fold->dst, fold->dst_dtype, fold->sources, fold->source_count,
-                      fold->source_dtype);
-    args.count = fold->count;
-    args.warp_count = grid.warp_count;
-    args.accumulate = fold->accumulate;
-    for (uint64_t warp = 0; warp < grid.blocks * ZI_BLOCK_WARPS; warp++) {
-        for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
-            zi_fold_lane(fold->dst_dtype, fold->source_dtype, &args, warp, lane);
-        }
-    }
-}
-
 void zi_fake_run_cast(void *target, zero_dtype target_dtype, const void *source,
                       zero_dtype source_dtype, uint64_t count)
 {
@@ -80,6 +64,13 @@ static void warp_totals(const void *source, zero_dtype dtype, uint64_t count, ui
     }
 }
 
+static void windows_open(zi_norm_window *windows)
+{
+    for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+        zi_norm_window_open(&windows[lane], ZI_NORM_NO_BASE);
+    }
+}
+
 /* A warp's windows go to the block's accumulator. */
 static void windows_close(const zi_norm_window *windows, zi_norm_sum *block)
 {
@@ -113,17 +104,17 @@ static void windows_follow(zi_norm_window *windows, const zi_norm_addend *addend
     }
 }
 
-static void warp_add_totals(zi_norm_window *windows, const double *totals, uint64_t owned,
+/* The totals of lanes with `owns`. */
+static void warp_add_totals(zi_norm_window *windows, const double *totals, const bool *owns,
                             zi_norm_sum *block)
 {
     zi_norm_addend addends[ZI_WARP_LANES];
     bool adds[ZI_WARP_LANES];
     for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
-        const bool owns = lane % 2 == 0 && lane / 2 < owned;
         addends[lane] = zi_norm_addend_of(totals[lane]);
-        adds[lane] = owns && addends[lane].finite && !addends[lane].zero;
-        block->infinite_chunks += owns && isinf(totals[lane]);
-        block->nan_chunks += owns && isnan(totals[lane]);
+        adds[lane] = owns[lane] && addends[lane].finite && !addends[lane].zero;
+        block->infinite_chunks += owns[lane] && isinf(totals[lane]);
+        block->nan_chunks += owns[lane] && isnan(totals[lane]);
     }
     windows_follow(windows, addends, adds, block);
     for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
@@ -137,6 +128,17 @@ static void warp_add_totals(zi_norm_window *windows, const double *totals, uint6
     }
 }
 
+/* A block's accumulator goes to the launch's sum. */
+static void block_close(zi_norm_sum *block, zi_norm_sum *sum)
+{
+    zi_norm_normalise(block);
+    for (int i = 0; i < ZI_NORM_LIMBS; i++) {
+        sum->limb[i] += block->limb[i];
+    }
+    sum->infinite_chunks += block->infinite_chunks;
+    sum->nan_chunks += block->nan_chunks;
+}
+
 void zi_fake_run_square_sum(const void *source, zero_dtype dtype, uint64_t count, zi_norm_sum *sum)
 {
     const zi_norm_grid grid = zi_norm_grid_of(count);
@@ -145,9 +147,7 @@ void zi_fake_run_square_sum(const void *source, zero_dtype dtype, uint64_t count
         zi_norm_sum own = {{0}, 0, 0};
         for (uint32_t warp = 0; warp < ZI_BLOCK_WARPS; warp++) {
             zi_norm_window windows[ZI_WARP_LANES];
-            for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
-                zi_norm_window_open(&windows[lane], ZI_NORM_NO_BASE);
-            }
+            windows_open(windows);
             for (uint64_t pass = 0; pass < grid.passes; pass++) {
                 const uint64_t first =
                     zi_norm_chunk_of(block, grid.passes, pass, warp * ZI_WARP_LANES);
@@ -155,17 +155,102 @@ void zi_fake_run_square_sum(const void *source, zero_dtype dtype, uint64_t count
                     break;
                 }
                 double totals[ZI_WARP_LANES];
+                bool owns[ZI_WARP_LANES];
+                for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+                    owns[lane] = lane % 2 == 0 && first + lane / 2 < chunks;
+                }
                 warp_totals(source, dtype, count, first, totals);
-                warp_add_totals(windows, totals, chunks - first, &own);
+                warp_add_totals(windows, totals, owns, &own);
             }
             windows_close(windows, &own);
         }
-        zi_norm_normalise(&own);
-        for (int i = 0; i < ZI_NORM_LIMBS; i++) {
-            sum->limb[i] += own.limb[i];
+        block_close(&own, sum);
+    }
+}
+
+/* The totals of a tile's chunks, each with all lanes of its chunk. */
+static void tile_totals(const zi_fold *fold, const zi_fold_args *args, uint64_t tile,
+                        double totals[ZI_WARP_LANES])
+{
+    _Alignas(16) float room[ZI_FOLD_ROOM];
+    for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+        zi_fold_tile_squares(fold->dst_dtype, fold->source_dtype, args, tile, lane, room);
+    }
+    for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+        totals[lane] = zi_fold_column(room, lane);
+    }
+    for (uint32_t half = ZI_NORM_LANES / 2; half > 0; half /= 2) {
+        double before[ZI_WARP_LANES];
+        memcpy(before, totals, sizeof before);
+        for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+            totals[lane] += before[lane ^ half];
         }
-        sum->infinite_chunks += own.infinite_chunks;
-        sum->nan_chunks += own.nan_chunks;
+    }
+}
+
+/* The tiles of one pass of a warp. */
+static void fold_pass(const zi_fold *fold, const zi_fold_args *args, uint64_t first,
+                      zi_norm_window *windows, zi_norm_sum *block)
+{
+    double kept[ZI_WARP_LANES] = {0};
+    bool owns[ZI_WARP_LANES];
+    for (uint32_t i = 0; i < ZI_FOLD_PASS_TILES; i++) {
+        const uint64_t tile = first + (uint64_t)i * ZI_FOLD_TILE;
+        if (tile >= args->count) {
+            break;
+        }
+        double totals[ZI_WARP_LANES];
+        tile_totals(fold, args, tile, totals);
+        for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+            kept[lane] = zi_fold_keeps(lane) == i ? totals[lane] : kept[lane];
+        }
+    }
+    for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+        owns[lane] = zi_fold_owns(args, first, lane);
+    }
+    warp_add_totals(windows, kept, owns, block);
+}
+
+static void run_fold_squares(const zi_fold *fold, const zi_fold_args *args, uint64_t blocks)
+{
+    for (uint64_t block = 0; block < blocks; block++) {
+        zi_norm_sum own = {{0}, 0, 0};
+        for (uint32_t warp = 0; warp < ZI_BLOCK_WARPS; warp++) {
+            zi_norm_window windows[ZI_WARP_LANES];
+            windows_open(windows);
+            for (uint64_t pass = 0; pass < args->passes; pass++) {
+                const uint64_t first = zi_fold_pass_tile(block, args->passes, pass, warp);
+                if (first >= args->count) {
+                    break;
+                }
+                fold_pass(fold, args, first, windows, &own);
+            }
+            windows_close(windows, &own);
+        }
+        block_close(&own, args->squares);
+    }
+}
+
+void zi_fake_run_fold(const zi_fold *fold)
+{
+    const zi_cuda_grid grid = zi_cuda_grid_of(fold->count);
+    const zi_norm_grid norm_grid = zi_norm_grid_of(fold->count);
+    zi_fold_args args;
+    zi_fold_args_fill(&args, fold->dst, fold->dst_dtype, fold->sources, fold->source_count,
+                      fold->source_dtype);
+    args.count = fold->count;
+    args.warp_count = grid.warp_count;
+    args.squares = fold->squares;
+    args.passes = norm_grid.passes;
+    args.accumulate = fold->accumulate;
+    if (fold->squares != NULL) {
+        run_fold_squares(fold, &args, norm_grid.blocks);
+        return;
+    }
+    for (uint64_t warp = 0; warp < grid.blocks * ZI_BLOCK_WARPS; warp++) {
+        for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
+            zi_fold_lane(fold->dst_dtype, fold->source_dtype, &args, warp, lane);
+        }
     }
 }
 

@@ -124,14 +124,17 @@ void zi_fake_run_fold(const zi_fold *fold)
         sources[i] = open_mirror(same ? NULL : fold->sources[i], source_bytes);
         list[i] = same ? dst.device : sources[i].device;
     }
+    mirror squares = open_mirror(fold->squares, sizeof *fold->squares);
     zi_fold there = *fold;
     there.dst = dst.device;
     there.sources = list;
+    there.squares = (zi_norm_sum *)(void *)squares.device;
     finish(zi_cuda_launch_fold(NULL, &there));
     for (uint32_t i = 0; i < fold->source_count; i++) {
         close_mirror(&sources[i], false);
     }
     close_mirror(&dst, true);
+    close_mirror(&squares, true);
     free(sources);
     free(list);
 }

@@ -238,6 +238,7 @@ static void *room(zero_dtype dtype, size_t count, uint64_t stream)
     return memory;
 }
 
+/* Without squares, and with the bits of a sum of squares that reads what was stored. */
 static void check_fold(zi_fold fold, const void *before)
 {
     static unsigned char expected[ROOM_BYTES];
@@ -245,12 +246,21 @@ static void check_fold(zi_fold fold, const void *before)
     memcpy(expected, before, ROOM_BYTES);
     fold.dst = expected;
     zi_cpu_fold(&fold);
+    zi_norm_sum first = {{0}, 0, 0};
+    zi_norm_add(&first, 0x1.23456789p-5);
+    zi_norm_sum squares = first;
+    zi_cpu_square_sum(expected, fold.dst_dtype, fold.count, &squares);
     /* Aligned, and not. */
-    for (size_t shift = 0; shift <= 4; shift += 4) {
+    for (size_t form = 0; form < 4; form++) {
+        const size_t shift = form % 2 * 4;
+        zi_norm_sum sum = first;
         memcpy(got + shift, before, ROOM_BYTES);
         fold.dst = got + shift;
+        fold.squares = form < 2 ? NULL : &sum;
         zi_fake_run_fold(&fold);
         CHECK_BYTES(got + shift, expected, ROOM_BYTES);
+        zi_norm_normalise(&sum);
+        CHECK_BYTES(&sum, form < 2 ? &first : &squares, sizeof sum);
     }
 }
 
@@ -317,6 +327,47 @@ TEST(fold_into_one_of_its_sources_and_of_unaligned_ones)
         zi_pages_free(second, ROOM_BYTES);
         zi_pages_free(expected, ROOM_BYTES);
     }
+}
+
+/* Values of all magnitudes move the windows; long runs of one do not. */
+static float wide_value(uint64_t index, uint64_t run)
+{
+    const zi_philox_words words = zi_philox(test_seed, index, 0);
+    const uint32_t exponent = zi_philox(test_seed, index / run, 1).word[0] % 255;
+    return zi_f32_from_bits((words.word[0] & 0x807fffffu) | exponent << 23);
+}
+
+/* In place, of all magnitudes, not finite here and there, and over several passes of a block. */
+TEST(fold_adds_squares_of_any_values)
+{
+    const size_t count = (size_t)ZI_NORM_BLOCKS * ZI_NORM_PASS_CHUNKS * ZI_NORM_CHUNK + 777;
+    CHECK_EQ(zi_norm_grid_of(count).passes, 2);
+    float *values = malloc(count * sizeof *values);
+    CHECK(values != NULL);
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = i / 5000 % 3 == 2 ? 0.0f : wide_value(i, i % 3 == 0 ? 1 : 4096);
+    }
+    values[70] = (float)NAN;
+    values[71] = (float)INFINITY;
+    values[9999] = -(float)INFINITY;
+    values[count - 1] = 0x1.fffffep127f;
+    zi_norm_sum expected = {{0}, 0, 0};
+    zi_norm_sum got = expected;
+    const void *sources[] = {values};
+    zi_cpu_square_sum(values, ZERO_DTYPE_F32, count, &expected);
+    const zi_fold fold = {.dst = values,
+                          .sources = sources,
+                          .source_count = 1,
+                          .count = count,
+                          .dst_dtype = ZERO_DTYPE_F32,
+                          .source_dtype = ZERO_DTYPE_F32,
+                          .squares = &got};
+    zi_fake_run_fold(&fold);
+    zi_norm_normalise(&got);
+    CHECK_EQ(got.nan_chunks, 1);
+    CHECK(got.infinite_chunks >= 1);
+    CHECK_BYTES(&got, &expected, sizeof got);
+    free(values);
 }
 
 TEST(fold_takes_as_many_sources_as_a_world_has_ranks)
@@ -410,14 +461,6 @@ TEST(square_sum_equals_the_cpus_for_every_type)
             zi_pages_free(source, ROOM_BYTES);
         }
     }
-}
-
-/* Values of all magnitudes move the windows; long runs of one do not. */
-static float wide_value(uint64_t index, uint64_t run)
-{
-    const zi_philox_words words = zi_philox(test_seed, index, 0);
-    const uint32_t exponent = zi_philox(test_seed, index / run, 1).word[0] % 255;
-    return zi_f32_from_bits((words.word[0] & 0x807fffffu) | exponent << 23);
 }
 
 TEST(square_sum_of_all_magnitudes)

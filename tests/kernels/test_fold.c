@@ -34,6 +34,37 @@ static void plain_fold(const zi_fold *fold, void *dst)
     }
 }
 
+/* Whole, without squares. */
+static void run_fold(uint32_t set, const zi_fold *fold)
+{
+    zi_cpu_lanes_at(set)->fold(fold, 0, fold->count, NULL);
+}
+
+/* Whole and in pieces from the last to the first, which have the bits of a sum of squares that
+ * reads what was stored. */
+static void check_squares(zi_fold fold, uint32_t set, const guarded *before,
+                          const guarded *expected)
+{
+    static guarded got;
+    static const size_t pieces[] = {64, 192, 1024, ROOM};
+    zi_norm_sum first = {{0}, 0, 0};
+    zi_norm_add(&first, 0x1.23456789p-5);
+    zi_norm_sum squares = first;
+    zi_cpu_square_sum(expected, fold.dst_dtype, fold.count, &squares);
+    for (size_t p = 0; p < sizeof pieces / sizeof pieces[0]; p++) {
+        zi_norm_sum sum = first;
+        got = *before;
+        fold.dst = &got;
+        for (size_t end = (fold.count + pieces[p] - 1) / pieces[p] * pieces[p]; end > 0;
+             end -= pieces[p]) {
+            const size_t stop = end < fold.count ? end : fold.count;
+            zi_cpu_lanes_at(set)->fold(&fold, end - pieces[p], stop, &sum);
+        }
+        CHECK_BYTES(&got, expected, sizeof got);
+        CHECK_BYTES(&sum, &squares, sizeof sum);
+    }
+}
+
 static void check_fold(zi_fold fold, const guarded *before)
 {
     static guarded expected;
@@ -43,8 +74,9 @@ static void check_fold(zi_fold fold, const guarded *before)
     for (uint32_t set = 0; set < zi_cpu_lanes_count(); set++) {
         got = *before;
         fold.dst = &got;
-        zi_cpu_lanes_at(set)->fold(&fold);
+        run_fold(set, &fold);
         CHECK_BYTES(&got, &expected, sizeof got);
+        check_squares(fold, set, before, &expected);
     }
 }
 
@@ -114,7 +146,7 @@ TEST(fold_starts_from_plus_zero)
                     .source_dtype = ZERO_DTYPE_F32};
     for (uint32_t set = 0; set < zi_cpu_lanes_count(); set++) {
         dst[0] = -0.0f;
-        zi_cpu_lanes_at(set)->fold(&fold);
+        run_fold(set, &fold);
         for (size_t i = 0; i < 3; i++) {
             CHECK_EQ(zi_f32_bits(dst[i]), 0);
         }
@@ -135,7 +167,7 @@ TEST(fold_adds_dst_last)
                               .dst_dtype = ZERO_DTYPE_F32,
                               .source_dtype = ZERO_DTYPE_F32,
                               .accumulate = 1};
-        zi_cpu_lanes_at(set)->fold(&fold);
+        run_fold(set, &fold);
         CHECK_SAME(dst, 0x1p24 + 2.0);
     }
 }
@@ -163,9 +195,36 @@ TEST(fold_into_one_of_its_sources)
             const void *within[] = {&first, &got};
             fold.sources = within;
             fold.dst = &got;
-            zi_cpu_lanes_at(set)->fold(&fold);
+            run_fold(set, &fold);
             CHECK_BYTES(&got, &expected, sizeof got);
         }
+    }
+}
+
+/* A sum that overflows its type is counted as the infinity that is stored, and NaN as NaN. */
+TEST(fold_counts_what_is_not_finite_once_rounded)
+{
+    float source[200] = {0};
+    uint16_t dst[200];
+    const void *sources[] = {source};
+    source[3] = 65519.0f; /* the largest value below the half way to 2^16 */
+    source[64] = 65520.0f;
+    source[130] = -(float)INFINITY;
+    source[199] = (float)NAN;
+    for (uint32_t set = 0; set < zi_cpu_lanes_count(); set++) {
+        zi_norm_sum sum = {{0}, 0, 0};
+        const zi_fold fold = {.dst = dst,
+                              .sources = sources,
+                              .source_count = 1,
+                              .count = 200,
+                              .dst_dtype = ZERO_DTYPE_F16,
+                              .source_dtype = ZERO_DTYPE_F32};
+        zi_cpu_lanes_at(set)->fold(&fold, 0, 200, &sum);
+        CHECK_EQ(sum.infinite_chunks, 2);
+        CHECK_EQ(sum.nan_chunks, 1);
+        sum.infinite_chunks = 0;
+        sum.nan_chunks = 0;
+        CHECK_SAME(zi_norm_value(&sum), 65504.0 * 65504.0);
     }
 }
 
@@ -189,10 +248,15 @@ TEST(fold_of_long_arrays)
                         .dst_dtype = dst_dtype,
                         .source_dtype = source_dtype};
         plain_fold(&fold, memory[3]);
-        for (uint32_t set = 0; set < zi_cpu_lanes_count(); set++) {
+        zi_norm_sum squares = {{0}, 0, 0};
+        zi_cpu_square_sum(memory[3], dst_dtype, COUNT, &squares);
+        for (uint32_t form = 0; form < 2 * zi_cpu_lanes_count(); form++) {
+            zi_norm_sum sum = {{0}, 0, 0};
+            const bool adds = form % 2 != 0;
             memset(memory[2], 0, COUNT * zero_dtype_bytes(dst_dtype));
-            zi_cpu_lanes_at(set)->fold(&fold);
+            zi_cpu_lanes_at(form / 2)->fold(&fold, 0, COUNT, adds ? &sum : NULL);
             CHECK_BYTES(memory[2], memory[3], COUNT * zero_dtype_bytes(dst_dtype));
+            CHECK(!adds || memcmp(&sum, &squares, sizeof sum) == 0);
         }
         if (dst_dtype == source_dtype) {
             fold.dst = memory[0];

@@ -137,6 +137,44 @@ TEST(norm_and_cast_equal_the_direct_functions)
     free(got);
 }
 
+TEST(fold_equals_the_direct_function_and_adds_squares)
+{
+    enum { COUNT = 200001 };
+    float *values = malloc(COUNT * sizeof *values);
+    uint16_t *expected = malloc(COUNT * sizeof *expected);
+    uint16_t *got = malloc(COUNT * sizeof *got);
+    CHECK(values != NULL && expected != NULL && got != NULL);
+    zero_random_normal(test_seed, 32, 0, COUNT, 0.0f, 1.0f, values);
+    const void *sources[] = {values, NULL, values};
+    zi_fold fold = {.dst = expected,
+                    .sources = sources,
+                    .source_count = 3,
+                    .count = COUNT,
+                    .dst_dtype = ZERO_DTYPE_BF16,
+                    .source_dtype = ZERO_DTYPE_F32};
+    zi_norm_sum direct = {{0}, 0, 0};
+    zi_cpu_fold(&fold);
+    zi_cpu_square_sum(expected, ZERO_DTYPE_BF16, COUNT, &direct);
+    fold.dst = got;
+    for (size_t t = 0; t < 4; t++) {
+        rig all;
+        rig_create(&all, thread_counts[t]);
+        for (int adds = 0; adds < 2; adds++) {
+            zi_norm_sum sum = {{0}, 0, 0};
+            fold.squares = adds ? &sum : NULL;
+            memset(got, 0, COUNT * sizeof *got);
+            CHECK_OK(all.kernels.ops->fold(all.kernels.self, all.streams[0], &fold));
+            rig_wait(&all, 0);
+            CHECK_BYTES(got, expected, COUNT * sizeof *got);
+            CHECK(!adds || memcmp(&sum, &direct, sizeof sum) == 0);
+        }
+        rig_destroy(&all);
+    }
+    free(values);
+    free(expected);
+    free(got);
+}
+
 /* Updates and norms of two streams share a pool and its scratch without waiting for each other
  * forever. */
 TEST(two_streams_at_once)

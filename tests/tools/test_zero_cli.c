@@ -299,10 +299,12 @@ TEST(step_gives_speed_and_memory)
     json_decref(report);
 }
 
-TEST(adam_gives_its_metric)
+TEST(adam_gives_its_metrics)
 {
     json_t *report = report_of("bench adam --tiny --json -");
     CHECK(rows_of(report, "results", "adamw_vs_limit") >= 1);
+    CHECK(rows_of(report, "results", "norm_extra") >= 4);
+    CHECK(rows_of(report, "results", "fold_squares_vs_apart") >= 4);
     json_decref(report);
 }
 
@@ -380,9 +382,10 @@ TEST(gpu_is_refused_with_a_remedy)
 /* Every case, with results that are checked; the figures say nothing. */
 TEST(gpu_gives_its_metrics)
 {
-    static const char *const metrics[] = {"adamw_vs_copy",    "norm_extra",   "square_sum_vs_read",
-                                          "fold_vs_copy",     "cast_vs_copy", "peak_memory_vs_plan",
-                                          "stage3_vs_stage0", "hook_ns"};
+    static const char *const metrics[] = {
+        "adamw_vs_copy",    "norm_extra",   "square_sum_vs_read",
+        "fold_vs_copy",     "cast_vs_copy", "peak_memory_vs_plan",
+        "stage3_vs_stage0", "hook_ns",      "fold_squares_vs_apart"};
     const char *fake = getenv("ZERO_FAKE_PROGRAM");
     if (fake == NULL) {
         SKIP("built without CUDA");
@@ -393,6 +396,7 @@ TEST(gpu_gives_its_metrics)
         CHECK(rows_of(report, "results", metrics[i]) >= 2);
     }
     CHECK_EQ(rows_of(report, "results", "stage3_vs_stage0"), 6);
+    CHECK_EQ(rows_of(report, "results", "norm_extra"), 5);
     const json_t *gpu = json_object_get(json_object_get(report, "machine"), "gpu");
     CHECK_EQ(strcmp(text_of(gpu, "name"), "none, \"faked\""), 0);
     CHECK_EQ(strcmp(text_of(gpu, "driver"), "13.0"), 0);

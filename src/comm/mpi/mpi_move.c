@@ -9,11 +9,15 @@
 #include "comm/mpi/mpi_group.h"
 #include "core/check.h"
 #include "core/error.h"
+#include "core/memory.h"
 #include "core/sizes.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 /* Slices of an all-reduce begin at multiples of this, as kernels like them. */
 #define SLICE_COUNT 64
+
+_Static_assert(ZI_PAGE_BYTES / sizeof(float) % ZI_NORM_CHUNK == 0,
+               "what fits a stage can add its squares itself");
 
 static bool absent(const zi_mpi_group *group, uint32_t member, uint32_t index)
 {
@@ -184,6 +188,7 @@ static zero_status fold_piece(zi_mpi_group *group, const fold_plan *plan, size_t
         .dst_dtype = c->recv_dtype,
         .source_dtype = c->send_dtype,
         .accumulate = (c->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+        .squares = plan->sliced ? NULL : c->squares, /* of slices only once all are here */
     };
     zi_cpu_fold(&fold);
     return ZERO_OK;
@@ -210,7 +215,8 @@ static zero_status move_gather(zi_mpi_group *group, const zi_collective *c)
     return bytes <= ZI_MPI_PIECE_MAX ? run_own(group, c, start_gather) : spread(group, c, false);
 }
 
-/* A sum begins with +0; MPI's begins with a member's element, and -0 + -0 stays -0. */
+/* A sum begins with +0; MPI's begins with a member's element, and -0 + -0 stays -0. The squares are
+ * added on the way. */
 static void clear_signed_zeros(const zi_collective *c)
 {
     const void *const sources[1] = {c->recv};
@@ -221,6 +227,7 @@ static void clear_signed_zeros(const zi_collective *c)
         .count = c->count,
         .dst_dtype = ZERO_DTYPE_F32,
         .source_dtype = ZERO_DTYPE_F32,
+        .squares = c->squares,
     };
     zi_cpu_fold(&fold);
 }
@@ -266,7 +273,11 @@ static zero_status move_reduce(zi_mpi_group *group, const zi_collective *c, uint
     (void)slice_of(group, c->count, group->base.rank, &first);
     ZI_TRY(fold_parts(group, &plan,
                       (unsigned char *)c->recv + first * zero_dtype_bytes(c->recv_dtype)));
-    return spread(group, c, true);
+    ZI_TRY(spread(group, c, true));
+    if (c->squares != NULL) {
+        zi_cpu_square_sum(c->recv, c->recv_dtype, c->count, c->squares);
+    }
+    return ZERO_OK;
 }
 
 zero_status zi_mpi_move(zi_mpi_group *group, const zi_collective *collective, uint32_t index)

@@ -17,6 +17,8 @@
 /* Pieces start at multiples of this many bytes of scratch memory. */
 #define PIECE_ALIGN 256
 
+_Static_assert(PART_COUNT % ZI_NORM_CHUNK == 0, "pieces can add their squares themselves");
+
 /* A group of NCCL's calls being issued. */
 typedef struct call_group {
     zi_nccl_group *group;
@@ -86,6 +88,12 @@ static bool is_direct(const zi_nccl_group *group, const zi_collective *c)
     const bool plain = !is_exchanged(c) && c->recv_dtype == ZERO_DTYPE_F32 &&
                        (c->flags & ZI_COLLECTIVE_ACCUMULATE) == 0;
     return plain && (c->kind == ZI_ALL_REDUCE || is_contiguous(group, c));
+}
+
+/* Whether the folds of its pieces add the squares: they make up recv, in pieces of whole chunks. */
+static bool adds_squares(const zi_nccl_group *group, const zi_collective *c)
+{
+    return c->kind == ZI_REDUCE_SCATTER && !is_direct(group, c);
 }
 
 static const unsigned char *zeros_of(const zi_nccl_group *group)
@@ -402,6 +410,7 @@ static zero_status fold(const moving *m, const zi_nccl_piece *piece)
         .dst_dtype = c->recv_dtype,
         .source_dtype = c->send_dtype,
         .accumulate = (c->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+        .squares = adds_squares(group, c) ? c->squares : NULL,
     };
     return count != 0 ? kernels->ops->fold(kernels->self, m->stream, &job) : ZERO_OK;
 }
@@ -468,6 +477,18 @@ static zero_status move_round(const moving *m)
     return calls_end(&calls);
 }
 
+/* Of what no fold has left complete. */
+static zero_status add_squares(const moving *m)
+{
+    for (uint32_t i = 0; i < m->batch_count; i++) {
+        const zi_collective *c = &m->batch[i];
+        if (c->kind != ZI_ALL_GATHER && !adds_squares(m->group, c)) {
+            ZI_TRY(zi_collective_square_sum(m->group->base.kernels, m->stream, c));
+        }
+    }
+    return ZERO_OK;
+}
+
 zero_status zi_nccl_move(zi_nccl_group *group, zi_stream *stream, const zi_collective *batch,
                          uint32_t batch_count)
 {
@@ -476,5 +497,5 @@ zero_status zi_nccl_move(zi_nccl_group *group, zi_stream *stream, const zi_colle
     while (next_round(&m)) {
         ZI_TRY(move_round(&m));
     }
-    return ZERO_OK;
+    return add_squares(&m);
 }

@@ -11,6 +11,8 @@
 /* Parts of an ALL_REDUCE, and pieces of staged buffers, start at multiples of this. */
 #define PART_COUNT 64
 
+_Static_assert(PART_COUNT % ZI_NORM_CHUNK == 0, "pieces can add their squares themselves");
+
 static uint64_t bytes_of(uint64_t count, zero_dtype dtype)
 {
     uint64_t bytes = 0;
@@ -113,7 +115,14 @@ static zero_status all_gather(const zi_peer_batch *batch, uint32_t index)
     return ZERO_OK;
 }
 
-/* Fold elements [begin, begin + count) of all members' send buffers into `dst`. */
+static zero_status square_sum(const zi_peer_batch *batch, uint32_t index)
+{
+    return zi_collective_square_sum(batch->group->base.kernels, batch->stream,
+                                    &batch->collectives[index]);
+}
+
+/* Fold elements [begin, begin + count) of all members' send buffers into `dst`: all of recv, or
+ * this rank's part of an ALL_REDUCE, whose squares wait for the other parts. */
 static zero_status fold(const zi_peer_batch *batch, uint32_t index, uint64_t begin, uint64_t count,
                         void *dst)
 {
@@ -132,6 +141,7 @@ static zero_status fold(const zi_peer_batch *batch, uint32_t index, uint64_t beg
         .dst_dtype = collective->recv_dtype,
         .source_dtype = collective->send_dtype,
         .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+        .squares = collective->kind == ZI_REDUCE_SCATTER ? collective->squares : NULL,
     };
     return run_fold(batch, &job);
 }
@@ -188,6 +198,13 @@ static uint64_t piece_of(const zi_peer_group *group, const zi_collective *collec
     return count >= PART_COUNT ? count / PART_COUNT * PART_COUNT : count;
 }
 
+/* Whether the folds of its pieces add the squares: each begins with a chunk. */
+static bool adds_squares(const zi_peer_group *group, const zi_collective *collective)
+{
+    const uint64_t piece = piece_of(group, collective);
+    return piece % ZI_NORM_CHUNK == 0 || piece >= collective->count;
+}
+
 /* Put elements [begin, begin + count) of every slice of this rank's send buffer on its stage. */
 static zero_status stage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
                                uint64_t count)
@@ -239,6 +256,7 @@ static zero_status unstage_piece(const zi_peer_batch *batch, uint32_t index, uin
         .dst_dtype = collective->recv_dtype,
         .source_dtype = collective->send_dtype,
         .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+        .squares = adds_squares(group, collective) ? collective->squares : NULL,
     };
     return run_fold(batch, &job);
 }
@@ -262,7 +280,7 @@ static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
         ZI_TRY(unstage_piece(batch, index, begin, count));
         ZI_TRY(zi_peer_meet(batch, "take up"));
     }
-    return ZERO_OK;
+    return adds_squares(batch->group, collective) ? ZERO_OK : square_sum(batch, index);
 }
 
 zero_status zi_peer_move(const zi_peer_batch *batch)
@@ -289,6 +307,7 @@ zero_status zi_peer_move(const zi_peer_batch *batch)
     for (uint32_t i = 0; i < batch->count && meet; i++) {
         if (batch->collectives[i].kind == ZI_ALL_REDUCE && !is_staged(group, i)) {
             ZI_TRY(all_reduce_copy(batch, i));
+            ZI_TRY(square_sum(batch, i));
         }
     }
     return ZERO_OK;
@@ -314,6 +333,7 @@ zero_status zi_peer_move_alone(const zi_peer_batch *batch)
             .dst_dtype = collective->recv_dtype,
             .source_dtype = collective->send_dtype,
             .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+            .squares = collective->squares,
         };
         ZI_TRY(run_fold(batch, &job));
     }

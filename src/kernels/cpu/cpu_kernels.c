@@ -12,7 +12,13 @@
 
 void zi_cpu_fold(const zi_fold *fold)
 {
-    zi_cpu_lanes_current()->fold(fold);
+    zi_cpu_fold_range(fold, 0, fold->count, fold->squares);
+}
+
+void zi_cpu_fold_range(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares)
+{
+    zi_assert_cmp(begin % ZI_NORM_CHUNK, ==, 0);
+    zi_cpu_lanes_current()->fold(fold, begin, end, squares);
 }
 
 void zi_cpu_cast(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,

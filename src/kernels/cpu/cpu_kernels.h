@@ -14,6 +14,10 @@
 
 void zi_cpu_fold(const zi_fold *fold);
 
+/* Elements [begin, end) of a fold, with their squares added to *squares (NULL: nowhere) and not to
+ * the fold's own. begin: a multiple of ZI_NORM_CHUNK. */
+void zi_cpu_fold_range(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares);
+
 /* target = round(source), to nearest even. Equal types copy bits. target == source only with equal
  * types; no other overlap. */
 void zi_cpu_cast(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,

@@ -29,6 +29,8 @@
 #define BLOCK 1024
 /* The same for three arrays at once. */
 #define UNPACKED 512
+/* Of a fold whose squares are taken in between: memory is not left idle as long. */
+#define SQUARED 512
 /* Elements between use and prefetch. */
 #define AHEAD 256
 /* From so many elements on, the data does not stay in a cache before its next use. */
@@ -442,23 +444,71 @@ static bool fold_is_far(const zi_fold *fold)
     return far;
 }
 
-static void lanes_fold(const zi_fold *fold)
+/* values = what `dtype` holds of them. */
+static void round_values(float *values, zero_dtype dtype, size_t count)
+{
+    if (dtype == ZERO_DTYPE_BF16) {
+        for (size_t i = 0; i < count; i++) {
+            values[i] = zi_f32_from_bf16(zi_bf16_from_f32(values[i]));
+        }
+    } else if (dtype == ZERO_DTYPE_F16) {
+        for (size_t i = 0; i < count; i++) {
+            values[i] = zi_f32_from_f16(zi_f16_from_f32(values[i]));
+        }
+    }
+}
+
+/* A sum that is normalised in time. */
+typedef struct square_part {
+    zi_norm_sum sum;
+    uint64_t additions;
+} square_part;
+
+/* Adds the squares of at most BLOCK values, and fills up the last chunk with zeros. */
+static void add_squares(square_part *part, float *values, size_t count)
+{
+    for (size_t k = count; k % ZI_NORM_CHUNK != 0; k++) {
+        values[k] = 0.0f;
+    }
+    for (size_t k = 0; k < count; k += ZI_NORM_CHUNK) {
+        zi_norm_add(&part->sum, zi_norm_chunk(values + k));
+    }
+    part->additions += BLOCK / ZI_NORM_CHUNK;
+    if (part->additions >= ZI_NORM_ADDITIONS_MAX / 2) {
+        zi_norm_normalise(&part->sum);
+        part->additions = 0;
+    }
+}
+
+/* The fold's sum of elements [i, i + count). */
+ALWAYS_INLINE void fold_block(const zi_fold *fold, size_t i, size_t count, float *sum)
+{
+    /* The sum is never -0, so leaving zeros out changes no bit. */
+    memset(sum, 0, count * sizeof sum[0]);
+    for (uint32_t k = 0; k < fold->source_count; k++) {
+        if (fold->sources[k] != NULL) {
+            load_add(sum, at_const(fold->sources[k], fold->source_dtype, i), fold->source_dtype,
+                     count);
+        }
+    }
+    if (fold->accumulate) {
+        load_add(sum, at(fold->dst, fold->dst_dtype, i), fold->dst_dtype, count);
+    }
+}
+
+static void lanes_fold(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares)
 {
     _Alignas(64) float sum[BLOCK];
+    square_part part = {{{0}, 0, 0}, 0};
     const bool far = fold_is_far(fold);
-    for (size_t i = 0; i < fold->count; i += BLOCK) {
-        const size_t count = least(BLOCK, fold->count - i);
+    const size_t block = squares != NULL ? SQUARED : BLOCK;
+    for (size_t i = begin; i < end; i += block) {
+        const size_t count = least(block, end - i);
         void *dst = at(fold->dst, fold->dst_dtype, i);
-        /* The sum is never -0, so leaving zeros out changes no bit. */
-        memset(sum, 0, count * sizeof sum[0]);
-        for (uint32_t k = 0; k < fold->source_count; k++) {
-            if (fold->sources[k] != NULL) {
-                load_add(sum, at_const(fold->sources[k], fold->source_dtype, i), fold->source_dtype,
-                         count);
-            }
-        }
-        if (fold->accumulate) {
-            load_add(sum, dst, fold->dst_dtype, count);
+        fold_block(fold, i, count, sum);
+        if (squares != NULL) {
+            round_values(sum, fold->dst_dtype, count); /* a second time changes no bit */
+            add_squares(&part, sum, count);
         }
         if (far) {
             store_far(dst, fold->dst_dtype, sum, count);
@@ -468,6 +518,9 @@ static void lanes_fold(const zi_fold *fold)
     }
     if (far) {
         zi_stream_fence();
+    }
+    if (squares != NULL) {
+        zi_norm_merge(squares, &part.sum);
     }
 }
 
@@ -508,25 +561,13 @@ static void lanes_scale(float *restrict target, const void *restrict source,
 static void lanes_square_sum(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum)
 {
     _Alignas(64) float values[BLOCK];
-    zi_norm_sum part = {{0}, 0, 0};
-    uint64_t additions = 0;
+    square_part part = {{{0}, 0, 0}, 0};
     for (size_t i = 0; i < count; i += BLOCK) {
         const size_t block = least(BLOCK, count - i);
-        const void *place = at_const(source, dtype, i);
-        load(values, place, dtype, block);
-        for (size_t k = block; k % ZI_NORM_CHUNK != 0; k++) {
-            values[k] = 0.0f;
-        }
-        for (size_t k = 0; k < block; k += ZI_NORM_CHUNK) {
-            zi_norm_add(&part, zi_norm_chunk(values + k));
-        }
-        additions += BLOCK / ZI_NORM_CHUNK;
-        if (additions >= ZI_NORM_ADDITIONS_MAX / 2) {
-            zi_norm_normalise(&part);
-            additions = 0;
-        }
+        load(values, at_const(source, dtype, i), dtype, block);
+        add_squares(&part, values, block);
     }
-    zi_norm_merge(sum, &part);
+    zi_norm_merge(sum, &part.sum);
 }
 
 const zi_cpu_lanes JOIN(zi_cpu_lanes_, ZI_LANES_SUFFIX) = {

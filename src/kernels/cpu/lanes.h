@@ -43,7 +43,8 @@ typedef struct zi_cpu_lanes {
     const char *name;
     void (*adamw)(const zi_adamw_run *run);
     void (*round)(const zi_round_run *run);
-    void (*fold)(const zi_fold *fold);
+    /* As zi_cpu_fold_range. */
+    void (*fold)(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares);
     void (*cast)(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
                  size_t count);
     /* target[i] = fp32(source[i]) * scale */

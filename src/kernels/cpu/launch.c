@@ -85,6 +85,13 @@ static zero_status update_task(void *argument)
     return ZERO_OK;
 }
 
+static void merge_sum(launcher *owner, zi_norm_sum *sum, const zi_norm_sum *own)
+{
+    (void)pthread_mutex_lock(&owner->sum_mutex);
+    zi_norm_merge(sum, own);
+    (void)pthread_mutex_unlock(&owner->sum_mutex);
+}
+
 static void square_sum_part(void *argument, uint32_t part, uint32_t parts)
 {
     const launch *work = argument;
@@ -92,9 +99,7 @@ static void square_sum_part(void *argument, uint32_t part, uint32_t parts)
     const size_t end = part_begin(work->count, part + 1, parts);
     zi_norm_sum own = {{0}, 0, 0};
     zi_cpu_square_sum(source_at(work, begin), work->source_dtype, end - begin, &own);
-    (void)pthread_mutex_lock(&work->owner->sum_mutex);
-    zi_norm_merge(work->sum, &own);
-    (void)pthread_mutex_unlock(&work->owner->sum_mutex);
+    merge_sum(work->owner, work->sum, &own);
 }
 
 static zero_status square_sum_task(void *argument)
@@ -169,16 +174,41 @@ static zero_status launch_decide(void *self, zi_stream *stream, const zi_decide_
     return owner->device->ops->task(owner->device->self, stream, decide_task, job, sizeof *job);
 }
 
+/* Argument of a fold's task. */
+typedef struct fold_work {
+    launcher *owner;
+    zi_fold fold;
+} fold_work;
+
+_Static_assert(sizeof(fold_work) <= ZI_TASK_ARGUMENT_BYTES, "a fold travels by value");
+
+static void fold_part(void *argument, uint32_t part, uint32_t parts)
+{
+    const fold_work *work = argument;
+    const zi_fold *fold = &work->fold;
+    const size_t begin = part_begin(fold->count, part, parts);
+    const size_t end = part_begin(fold->count, part + 1, parts);
+    if (fold->squares == NULL) {
+        zi_cpu_fold_range(fold, begin, end, NULL);
+        return;
+    }
+    zi_norm_sum own = {{0}, 0, 0};
+    zi_cpu_fold_range(fold, begin, end, &own);
+    merge_sum(work->owner, fold->squares, &own);
+}
+
 static zero_status fold_task(void *argument)
 {
-    zi_cpu_fold(argument);
+    fold_work *work = argument;
+    spread(work->owner, work->fold.count, fold_part, work);
     return ZERO_OK;
 }
 
 static zero_status launch_fold(void *self, zi_stream *stream, const zi_fold *fold)
 {
-    const launcher *owner = self;
-    return owner->device->ops->task(owner->device->self, stream, fold_task, fold, sizeof *fold);
+    launcher *owner = self;
+    const fold_work work = {owner, *fold};
+    return owner->device->ops->task(owner->device->self, stream, fold_task, &work, sizeof work);
 }
 
 static void launcher_destroy(void *self)

@@ -1,14 +1,59 @@
-/* Owns the kernels of fold and cast, one for each pair of types. Four blocks of a processor leave
- * the registers for ZI_FOLD_AHEAD sources on their way. */
+/* Owns the kernels of fold, without squares and with them, and of cast, one for each pair of types.
+ * Four blocks of a processor leave the registers for ZI_FOLD_AHEAD sources on their way. */
 #include "kernels/cuda/fold_body.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_kernel.h"
+#include "kernels/cuda/norm_block.h"
 
 template <zero_dtype dst, zero_dtype source>
 static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, 4)
     fold_kernel(const __grid_constant__ zi_fold_args args)
 {
     zi_fold_lane(dst, source, &args, zi_kernel_warp(), zi_kernel_lane());
+}
+
+/* The lanes of a chunk all get its total, added up as zi_norm_chunk does. */
+static __forceinline__ __device__ double chunk_total(double column)
+{
+#pragma unroll
+    for (int half = ZI_NORM_LANES / 2; half > 0; half /= 2) {
+        column += __shfl_xor_sync(ZI_ALL_LANES, column, half);
+    }
+    return column;
+}
+
+template <zero_dtype dst, zero_dtype source>
+static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, 4)
+    fold_squares_kernel(const __grid_constant__ zi_fold_args args)
+{
+    __shared__ zi_norm_sum sum;
+    __shared__ __align__(16) float rooms[ZI_BLOCK_WARPS][ZI_FOLD_ROOM];
+    zi_sum_word *const words = zi_norm_block_open(&sum);
+    const uint32_t warp = threadIdx.x / ZI_WARP_LANES;
+    const uint32_t lane = zi_kernel_lane();
+    zi_norm_window window;
+    zi_norm_window_open(&window, ZI_NORM_NO_BASE);
+    for (uint64_t pass = 0; pass < args.passes; pass++) {
+        const uint64_t first = zi_fold_pass_tile(blockIdx.x, args.passes, pass, warp);
+        if (first >= args.count) {
+            break; /* nothing is left for the whole warp */
+        }
+        double own = 0.0;
+        ZI_NO_UNROLL
+        for (uint32_t i = 0; i < ZI_FOLD_PASS_TILES; i++) {
+            const uint64_t tile = first + (uint64_t)i * ZI_FOLD_TILE;
+            if (tile >= args.count) {
+                break;
+            }
+            zi_fold_tile_squares(dst, source, &args, tile, lane, rooms[warp]);
+            __syncwarp();
+            const double total = chunk_total(zi_fold_column(rooms[warp], lane));
+            __syncwarp();
+            own = zi_fold_keeps(lane) == i ? total : own;
+        }
+        zi_norm_add_totals(&window, words, own, zi_fold_owns(&args, first, lane));
+    }
+    zi_norm_block_close(&window, &sum, args.squares);
 }
 
 template <zero_dtype target, zero_dtype source>
@@ -18,15 +63,21 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, 4)
     zi_cast_lane(target, source, &args, zi_kernel_warp(), zi_kernel_lane());
 }
 
-template <zero_dtype dst> static const void *choose_fold(zero_dtype source)
+template <zero_dtype dst, zero_dtype source> static const void *fold_of(bool squares)
+{
+    return squares ? (const void *)fold_squares_kernel<dst, source>
+                   : (const void *)fold_kernel<dst, source>;
+}
+
+template <zero_dtype dst> static const void *choose_fold(zero_dtype source, bool squares)
 {
     switch (source) {
     case ZERO_DTYPE_F32:
-        return (const void *)fold_kernel<dst, ZERO_DTYPE_F32>;
+        return fold_of<dst, ZERO_DTYPE_F32>(squares);
     case ZERO_DTYPE_BF16:
-        return (const void *)fold_kernel<dst, ZERO_DTYPE_BF16>;
+        return fold_of<dst, ZERO_DTYPE_BF16>(squares);
     default:
-        return (const void *)fold_kernel<dst, ZERO_DTYPE_F16>;
+        return fold_of<dst, ZERO_DTYPE_F16>(squares);
     }
 }
 
@@ -55,18 +106,23 @@ extern "C" cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *f
         !zi_is_element(fold->source_dtype)) {
         return cudaErrorInvalidValue;
     }
+    const bool squares = fold->squares != NULL;
     const zi_cuda_grid grid = zi_cuda_grid_of(fold->count);
+    const zi_norm_grid norm_grid = zi_norm_grid_of(fold->count);
     zi_fold_args args;
     zi_fold_args_fill(&args, fold->dst, fold->dst_dtype, fold->sources, fold->source_count,
                       fold->source_dtype);
     args.count = fold->count;
     args.warp_count = grid.warp_count;
+    args.squares = fold->squares;
+    args.passes = norm_grid.passes;
     args.accumulate = fold->accumulate;
-    const void *kernel =
-        fold->dst_dtype == ZERO_DTYPE_F32    ? choose_fold<ZERO_DTYPE_F32>(fold->source_dtype)
-        : fold->dst_dtype == ZERO_DTYPE_BF16 ? choose_fold<ZERO_DTYPE_BF16>(fold->source_dtype)
-                                             : choose_fold<ZERO_DTYPE_F16>(fold->source_dtype);
-    return zi_kernel_launch(kernel, grid.blocks, &args, stream);
+    const void *kernel = fold->dst_dtype == ZERO_DTYPE_F32
+                             ? choose_fold<ZERO_DTYPE_F32>(fold->source_dtype, squares)
+                         : fold->dst_dtype == ZERO_DTYPE_BF16
+                             ? choose_fold<ZERO_DTYPE_BF16>(fold->source_dtype, squares)
+                             : choose_fold<ZERO_DTYPE_F16>(fold->source_dtype, squares);
+    return zi_kernel_launch(kernel, squares ? norm_grid.blocks : grid.blocks, &args, stream);
 }
 
 extern "C" cudaError_t zi_cuda_launch_cast(cudaStream_t stream, void *target,

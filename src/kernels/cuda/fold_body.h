@@ -3,9 +3,11 @@
 #define ZI_KERNELS_CUDA_FOLD_BODY_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "core/lane.h"
 #include "kernels/cuda/geometry.h"
+#include "kernels/cuda/norm_body.h"
 #include "kernels/cuda/quad.h"
 #include "zero/dtype.h"
 
@@ -22,6 +24,9 @@ typedef struct zi_fold_args {
     void *dst;
     uint64_t count;
     uint64_t warp_count;
+    /* Of the kernel that adds squares, which has no warp_count. */
+    zi_norm_sum *squares;
+    uint64_t passes;
     uint32_t source_count; /* without those that are NULL */
     int32_t accumulate;
     int32_t aligned; /* quads are single accesses, in dst and in every source */
@@ -83,9 +88,9 @@ ZI_LANE void zi_fold_add(zi_fold_sum *sum, const zi_fold_sum *other)
     }
 }
 
-/* A whole tile of aligned arrays. */
-ZI_LANE void zi_fold_tile(zero_dtype dst, zero_dtype source, const zi_fold_args *args,
-                          uint64_t tile, uint32_t lane)
+/* The sums of a whole tile of aligned arrays. */
+ZI_LANE zi_fold_sum zi_fold_tile_sum(zero_dtype dst, zero_dtype source, const zi_fold_args *args,
+                                     uint64_t tile, uint32_t lane)
 {
     zi_fold_sum sum = {{{{0.0f, 0.0f, 0.0f, 0.0f}}, {{0.0f, 0.0f, 0.0f, 0.0f}}}};
     uint32_t k = 0;
@@ -110,14 +115,21 @@ ZI_LANE void zi_fold_tile(zero_dtype dst, zero_dtype source, const zi_fold_args 
         const zi_fold_sum before = zi_fold_load(args->dst, dst, tile, lane);
         zi_fold_add(&sum, &before);
     }
+    return sum;
+}
+
+ZI_LANE void zi_fold_tile(zero_dtype dst, zero_dtype source, const zi_fold_args *args,
+                          uint64_t tile, uint32_t lane)
+{
+    const zi_fold_sum sum = zi_fold_tile_sum(dst, source, args, tile, lane);
     ZI_UNROLL
     for (int q = 0; q < ZI_FOLD_QUADS; q++) {
         zi_quad_store(args->dst, dst, zi_lane_place(tile, q, lane), sum.quad[q], ZI_USE_AGAIN);
     }
 }
 
-ZI_LANE void zi_fold_element(zero_dtype dst, zero_dtype source, const zi_fold_args *args,
-                             uint64_t index)
+ZI_LANE float zi_fold_element_sum(zero_dtype dst, zero_dtype source, const zi_fold_args *args,
+                                  uint64_t index)
 {
     float sum = 0.0f;
     for (uint32_t k = 0; k < args->source_count; k++) {
@@ -126,7 +138,13 @@ ZI_LANE void zi_fold_element(zero_dtype dst, zero_dtype source, const zi_fold_ar
     if (args->accumulate) {
         sum += zi_element_get(args->dst, dst, index);
     }
-    zi_element_put(args->dst, dst, index, sum);
+    return sum;
+}
+
+ZI_LANE void zi_fold_element(zero_dtype dst, zero_dtype source, const zi_fold_args *args,
+                             uint64_t index)
+{
+    zi_element_put(args->dst, dst, index, zi_fold_element_sum(dst, source, args, index));
 }
 
 /* Everything that lane `lane` of warp `warp` does. */
@@ -143,6 +161,115 @@ ZI_LANE void zi_fold_lane(zero_dtype dst, zero_dtype source, const zi_fold_args 
     for (uint64_t i = at + lane; i < range.end; i += ZI_WARP_LANES) {
         zi_fold_element(dst, source, args, i);
     }
+}
+
+/* ---- with the squares of what is stored ----
+ *
+ * A warp lays the values of a tile into a room that all its lanes read, then each lane takes a lane
+ * of zi_norm_chunk: eight neighbours a chunk, four chunks a tile. Of the eight another one keeps
+ * the total in every tile of a pass, so that the warp adds all of a pass together. */
+#define ZI_FOLD_TILE_CHUNKS (ZI_FOLD_TILE / ZI_NORM_CHUNK)
+/* Chunks lie so far apart that lanes of different ones read different banks. */
+#define ZI_FOLD_CHUNK_ROOM (ZI_NORM_CHUNK + ZI_NORM_LANES)
+#define ZI_FOLD_ROOM (ZI_FOLD_TILE_CHUNKS * ZI_FOLD_CHUNK_ROOM)
+/* Tiles of a warp in one pass of its block; the grid is that of the norm. */
+#define ZI_FOLD_PASS_TILES (ZI_NORM_WARP_CHUNKS / ZI_FOLD_TILE_CHUNKS)
+
+#if ZI_FOLD_TILE_CHUNKS * ZI_NORM_LANES != ZI_WARP_LANES
+#error "a tile's chunks have a lane for each of a warp's"
+#endif
+#if ZI_FOLD_PASS_TILES > ZI_NORM_LANES
+#error "the lanes of a chunk keep a total each"
+#endif
+
+/* Where element `index` of a tile lies in the room. */
+ZI_LANE uint32_t zi_fold_room_place(uint32_t index)
+{
+    return index / ZI_NORM_CHUNK * ZI_FOLD_CHUNK_ROOM + index % ZI_NORM_CHUNK;
+}
+
+/* A value as `dtype` holds it. */
+ZI_LANE float zi_fold_rounded(float value, zero_dtype dtype)
+{
+    return dtype == ZERO_DTYPE_F32 ? value
+                                   : zi_f32_from_narrow(zi_narrow_from_f32(value, dtype), dtype);
+}
+
+/* Four neighbours into the room at once: the compiler makes single ones of some such stores. */
+ZI_LANE void zi_fold_room_put(float *place, zi_quad_words words)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(place)), "r"(words.word[0]),
+                   "r"(words.word[1]), "r"(words.word[2]), "r"(words.word[3])
+                 : "memory");
+#else
+    memcpy(place, words.word, sizeof words.word);
+#endif
+}
+
+/* Where the first of a warp's tiles in a pass begins. */
+ZI_LANE uint64_t zi_fold_pass_tile(uint64_t block, uint64_t passes, uint64_t pass, uint32_t warp)
+{
+    return zi_norm_chunk_of(block, passes, pass, warp * ZI_WARP_LANES) * ZI_NORM_CHUNK;
+}
+
+/* Of which tile of a pass the lane keeps a total, and whether that is one of the array's. */
+ZI_LANE uint32_t zi_fold_keeps(uint32_t lane)
+{
+    return lane % ZI_NORM_LANES;
+}
+
+ZI_LANE int zi_fold_owns(const zi_fold_args *args, uint64_t first_tile, uint32_t lane)
+{
+    const uint64_t chunk = (uint64_t)zi_fold_keeps(lane) * ZI_FOLD_TILE +
+                           (uint64_t)(lane / ZI_NORM_LANES) * ZI_NORM_CHUNK;
+    return zi_fold_keeps(lane) < ZI_FOLD_PASS_TILES && first_tile + chunk < args->count;
+}
+
+/* Folds the lane's elements of a tile, whole or not, and lays them into the warp's room: zeros
+ * behind the end of the array. room: ZI_FOLD_ROOM floats, aligned to 16 bytes. */
+ZI_LANE void zi_fold_tile_squares(zero_dtype dst, zero_dtype source, const zi_fold_args *args,
+                                  uint64_t tile, uint32_t lane, float *room)
+{
+    if (args->aligned && args->count - tile >= ZI_FOLD_TILE) {
+        const zi_fold_sum sum = zi_fold_tile_sum(dst, source, args, tile, lane);
+        ZI_UNROLL
+        for (int q = 0; q < ZI_FOLD_QUADS; q++) {
+            zi_quad_words words;
+            zi_quad_store(args->dst, dst, zi_lane_place(tile, q, lane), sum.quad[q], ZI_USE_AGAIN);
+            ZI_UNROLL
+            for (int i = 0; i < ZI_QUAD; i++) {
+                words.word[i] = zi_f32_bits(zi_fold_rounded(sum.quad[q].value[i], dst));
+            }
+            zi_fold_room_put(room + zi_fold_room_place((uint32_t)zi_lane_place(0, q, lane)), words);
+        }
+        return;
+    }
+    ZI_NO_UNROLL
+    for (uint32_t i = lane; i < ZI_FOLD_TILE; i += ZI_WARP_LANES) {
+        float value = 0.0f;
+        if (tile + i < args->count) {
+            value = zi_fold_element_sum(dst, source, args, tile + i);
+            zi_element_put(args->dst, dst, tile + i, value);
+        }
+        room[zi_fold_room_place(i)] = zi_fold_rounded(value, dst);
+    }
+}
+
+/* The sum that zi_norm_chunk has in one of its lanes before it adds these up. */
+ZI_LANE double zi_fold_column(const float *room, uint32_t lane)
+{
+    const float *const first =
+        room + lane / ZI_NORM_LANES * ZI_FOLD_CHUNK_ROOM + lane % ZI_NORM_LANES;
+    double sum = 0.0;
+    ZI_UNROLL
+    for (uint32_t row = 0; row < ZI_NORM_ROWS; row++) {
+        const double value = (double)first[row * ZI_NORM_LANES];
+        sum = fma(value, value, sum);
+    }
+    return sum;
 }
 
 /* The same for a cast between different types. */

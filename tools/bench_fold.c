@@ -1,0 +1,189 @@
+/* Owns the measurement of folds that add the squares of what they store, against the fold alone and
+ * against a fold whose result is read again for its squares.
+ * Invariant: a case is reported only when the squares have the bits of those of what lies in
+ * memory. */
+#include "bench_fold.h"
+
+#include <string.h>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/math/convert.h"
+
+#define EXTRA "norm_extra"
+#define APART "fold_squares_vs_apart"
+#define SOURCES_MAX 4
+#define THREADS_MAX 256
+/* Arrays begin at multiples of so many elements, and are whole numbers of chunks. */
+#define STEP_ELEMENTS ((size_t)32768)
+
+typedef struct fold_case {
+    const char *name;
+    uint32_t source_count;
+    zero_dtype source;
+    zero_dtype target;
+    bool added; /* to what the target holds */
+} fold_case;
+
+static const fold_case cases[] = {
+    {"4 sources of f32 to f32", 4, ZERO_DTYPE_F32, ZERO_DTYPE_F32, false},
+    {"4 sources of bf16 to f32", 4, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, false},
+    {"1 source of bf16 added to f32", 1, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, true},
+    {"4 sources of bf16 to bf16", 4, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, false},
+};
+#define CASE_COUNT (sizeof cases / sizeof cases[0])
+
+typedef struct fold_run {
+    char name[64]; /* of the case, threads included */
+    zi_pool *pool;
+    zi_fold fold;
+    const void *sources[SOURCES_MAX];
+    unsigned char *memory;
+    zi_norm_sum parts[THREADS_MAX]; /* a thread's squares */
+} fold_run;
+
+static size_t part_begin(const fold_run *run, uint32_t part, uint32_t parts)
+{
+    return run->fold.count / ZI_NORM_CHUNK * part / parts * ZI_NORM_CHUNK;
+}
+
+/* Small values that depend on nothing but where they are. */
+static void fill_part(void *argument, uint32_t part, uint32_t parts)
+{
+    const fold_run *run = argument;
+    const zero_dtype dtype = run->fold.source_dtype;
+    for (uint32_t k = 0; k <= run->fold.source_count; k++) {
+        const bool target = k == run->fold.source_count;
+        unsigned char *array =
+            run->memory + k * run->fold.count * zero_dtype_bytes(run->fold.source_dtype);
+        for (size_t i = part_begin(run, part, parts); i < part_begin(run, part + 1, parts); i++) {
+            const uint32_t mixed = ((uint32_t)i * 2654435761u) ^ (k * 0x9e3779b9u);
+            const float value = (float)(int32_t)(mixed ^ mixed >> 15) * 0x1p-37f;
+            if ((target ? run->fold.dst_dtype : dtype) == ZERO_DTYPE_F32) {
+                ((float *)(void *)array)[i] = value;
+            } else {
+                ((uint16_t *)(void *)array)[i] = zi_bf16_from_f32(value);
+            }
+        }
+    }
+}
+
+static void alone_part(void *argument, uint32_t part, uint32_t parts)
+{
+    const fold_run *run = argument;
+    zi_cpu_fold_range(&run->fold, part_begin(run, part, parts), part_begin(run, part + 1, parts),
+                      NULL);
+}
+
+static void fused_part(void *argument, uint32_t part, uint32_t parts)
+{
+    fold_run *run = argument;
+    run->parts[part] = (zi_norm_sum){{0}, 0, 0};
+    zi_cpu_fold_range(&run->fold, part_begin(run, part, parts), part_begin(run, part + 1, parts),
+                      &run->parts[part]);
+}
+
+static void squares_part(void *argument, uint32_t part, uint32_t parts)
+{
+    fold_run *run = argument;
+    const size_t begin = part_begin(run, part, parts);
+    const size_t width = zero_dtype_bytes(run->fold.dst_dtype);
+    run->parts[part] = (zi_norm_sum){{0}, 0, 0};
+    zi_cpu_square_sum((const unsigned char *)run->fold.dst + begin * width, run->fold.dst_dtype,
+                      part_begin(run, part + 1, parts) - begin, &run->parts[part]);
+}
+
+static double time_alone(void *argument)
+{
+    const fold_run *run = argument;
+    const double start = bench_now();
+    zi_pool_run(run->pool, alone_part, argument);
+    return bench_now() - start;
+}
+
+static double time_apart(void *argument)
+{
+    const fold_run *run = argument;
+    const double start = bench_now();
+    zi_pool_run(run->pool, alone_part, argument);
+    zi_pool_run(run->pool, squares_part, argument);
+    return bench_now() - start;
+}
+
+static double time_fused(void *argument)
+{
+    const fold_run *run = argument;
+    const double start = bench_now();
+    zi_pool_run(run->pool, fused_part, argument);
+    return bench_now() - start;
+}
+
+static zi_norm_sum sum_of(const fold_run *run)
+{
+    zi_norm_sum sum = {{0}, 0, 0};
+    for (uint32_t i = 0; i < zi_pool_threads(run->pool); i++) {
+        zi_norm_merge(&sum, &run->parts[i]);
+    }
+    return sum;
+}
+
+/* The last side that ran was the fused one. */
+static int check_squares(fold_run *run)
+{
+    const zi_norm_sum fused = sum_of(run);
+    zi_pool_run(run->pool, squares_part, run);
+    const zi_norm_sum apart = sum_of(run);
+    if (memcmp(&fused, &apart, sizeof fused) != 0 || !(zi_norm_value(&fused) > 0.0)) {
+        return bench_fail("adam, %s: the fold's squares come to %a instead of %a", run->name,
+                          zi_norm_value(&fused), zi_norm_value(&apart));
+    }
+    return 0;
+}
+
+static int measure(const bench_options *options, bench_report *report, fold_run *run)
+{
+    const bench_side sides[3] = {{time_alone, run}, {time_apart, run}, {time_fused, run}};
+    bench_stat stats[3];
+    zi_pool_run(run->pool, fill_part, run);
+    if (bench_interleave(sides, 3, options->repetitions, stats) != 0 || check_squares(run) != 0) {
+        return 1;
+    }
+    return bench_add_times(report, EXTRA, run->name, &stats[2], &stats[0]) ||
+           bench_add_times(report, APART, run->name, &stats[2], &stats[1]);
+}
+
+/* The sources one after the other, then the target. */
+static void lay_out(fold_run *run, const fold_case *what, unsigned char *memory, size_t bytes)
+{
+    const size_t width = zero_dtype_bytes(what->source);
+    const size_t all = what->source_count * width + zero_dtype_bytes(what->target);
+    const size_t count = bytes / all / STEP_ELEMENTS * STEP_ELEMENTS;
+    for (uint32_t k = 0; k < what->source_count; k++) {
+        run->sources[k] = memory + k * count * width;
+    }
+    run->memory = memory;
+    run->fold = (zi_fold){.dst = memory + what->source_count * count * width,
+                          .sources = run->sources,
+                          .source_count = what->source_count,
+                          .count = count,
+                          .dst_dtype = what->target,
+                          .source_dtype = what->source,
+                          .accumulate = what->added};
+}
+
+int bench_fold(const bench_options *options, bench_report *report, zi_pool *pool,
+               unsigned char *memory, size_t bytes)
+{
+    static fold_run run;
+    const uint32_t threads = zi_pool_threads(pool);
+    int failed = 0;
+    for (size_t i = 0; i < CASE_COUNT && !failed; i++) {
+        (void)snprintf(run.name, sizeof run.name, "%s, %u thread%s", cases[i].name, threads,
+                       threads == 1 ? "" : "s");
+        if (bench_wants(options, run.name)) {
+            run.pool = pool;
+            lay_out(&run, &cases[i], memory, bytes);
+            failed = measure(options, report, &run);
+        }
+    }
+    return failed;
+}
