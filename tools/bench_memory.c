@@ -89,6 +89,9 @@ static zero_engine_options make_options(const memory_job *job)
     options.moment_dtype = job->types->moments;
     options.threads = 1;
     options.device = job->place->device;
+    if (options.device == ZERO_DEVICE_CUDA) {
+        options.transport = ZERO_TRANSPORT_PEER; /* ranks are threads here; the plan cannot know */
+    }
     return options;
 }
 

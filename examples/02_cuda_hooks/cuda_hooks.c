@@ -214,6 +214,9 @@ static zero_status rank(zero_world *world, void *user)
     TRY(make_engine(&t, world, &r->options));
     TRY(train(&t, world, r));
     if (zero_world_rank(world) == 0) {
+        printf("parameters by %s, gradients by %s\n",
+               zero_engine_path(t.engine, ZERO_TRAFFIC_GATHER).text,
+               zero_engine_path(t.engine, ZERO_TRAFFIC_REDUCE).text);
         printf("stage %d, %u ranks over %s: loss %.3e to %.3e\n", (int)r->options.stage - 1,
                zero_world_size(world), zero_world_backend(world), (double)r->first_loss,
                (double)r->last_loss);

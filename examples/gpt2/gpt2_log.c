@@ -58,6 +58,7 @@ static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
     printf("ranks: %u (%s, %u on this host, %u thread%s each, %s), stage %d\n", facts->ranks,
            facts->backend, facts->local_ranks, facts->threads, facts->threads == 1 ? "" : "s",
            facts->isa, (int)o->stage - (int)ZERO_STAGE_0);
+    printf("between ranks: parameters by %s, gradients by %s\n", facts->gather, facts->reduce);
     printf("data: %llu tokens to train on, %llu to validate on; %u samples of %u tokens a step\n",
            (unsigned long long)facts->train_tokens, (unsigned long long)facts->val_tokens, o->batch,
            o->seq);
@@ -71,10 +72,12 @@ static void open_json(gpt2_log *log, const gpt2_run_facts *facts)
     (void)fprintf(log->json, "{\"settings\": {");
     gpt2_options_json(log->options, log->json);
     (void)fprintf(log->json,
-                  "},\n\"world\": %u, \"backend\": \"%s\", \"isa\": \"%s\", \"parameters\": %llu, "
-                  "\"train_tokens\": %llu, \"val_tokens\": %llu, \"bigram\": ",
-                  facts->ranks, facts->backend, facts->isa, (unsigned long long)facts->parameters,
-                  (unsigned long long)facts->train_tokens, (unsigned long long)facts->val_tokens);
+                  "},\n\"world\": %u, \"backend\": \"%s\", \"gather\": \"%s\", \"reduce\": \"%s\", "
+                  "\"isa\": \"%s\", \"parameters\": %llu, \"train_tokens\": %llu, \"val_tokens\": "
+                  "%llu, \"bigram\": ",
+                  facts->ranks, facts->backend, facts->gather, facts->reduce, facts->isa,
+                  (unsigned long long)facts->parameters, (unsigned long long)facts->train_tokens,
+                  (unsigned long long)facts->val_tokens);
     json_number(log->json, facts->bigram);
     (void)fprintf(log->json, ",\n\"steps\": [");
 }

@@ -39,6 +39,8 @@ typedef struct gpt2_run_facts {
     uint32_t local_ranks;
     uint32_t threads;
     const char *backend;
+    const char *gather; /* what carries parameters, and gradients */
+    const char *reduce;
     const char *isa; /* what computes */
     uint32_t gpus;   /* of all hosts; 0: none */
     uint64_t parameters;

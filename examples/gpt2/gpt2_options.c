@@ -17,6 +17,7 @@ typedef enum kind {
     KIND_REAL,  /* double in [low, high] */
     KIND_STAGE,
     KIND_DEVICE,
+    KIND_MEMORY, /* zero_nccl_memory */
     KIND_PRESET, /* a text, and the sizes it stands for */
     KIND_DTYPE   /* low: bits of the allowed types */
 } kind;
@@ -42,6 +43,10 @@ static const option table[] = {
     {"--vocab", KIND_COUNT, AT(vocab), 1, 65536, "N: tokens (else 256 for text, 50257 for .bin)"},
     {"--ranks", KIND_COUNT, AT(ranks), 1, 256, "N: ranks as threads of this process (4)"},
     {"--device", KIND_DEVICE, AT(device), 0, 0, "cpu|cuda: where ranks compute, one GPU a rank"},
+    {"--nccl-memory", KIND_MEMORY, AT(nccl_memory), 0, 0,
+     "none|registered|symmetric: what NCCL knows of memory"},
+    {"--zero-cta", KIND_FLAG, AT(zero_cta), 0, 0,
+     "let NCCL gather by copy engines; with --nccl-memory symmetric"},
     {"--stage", KIND_STAGE, AT(stage), 0, 3, "0..3: what is split over the ranks"},
     {"--shard-group", KIND_COUNT, AT(shard_group), 1, 65536,
      "N: ranks that parameters are split over"},
@@ -213,6 +218,20 @@ static bool set_device(void *field, const option *row, const char *text, gpt2_er
     return true;
 }
 
+static const char *const memory_names[] = {"none", "registered", "symmetric"};
+
+static bool set_memory(void *field, const option *row, const char *text, gpt2_error *error)
+{
+    for (int i = 0; i <= ZERO_NCCL_MEMORY_SYMMETRIC; i++) {
+        const zero_nccl_memory memory = (zero_nccl_memory)i;
+        if (strcmp(text, memory_names[i]) == 0) {
+            memcpy(field, &memory, sizeof memory);
+            return true;
+        }
+    }
+    return gpt2_fail(error, "%s %s: give none, registered or symmetric", row->name, text);
+}
+
 /* The sizes of the public GPT-2 checkpoints; options after --preset change them. */
 static bool set_preset(gpt2_options *options, const option *row, const char *text,
                        gpt2_error *error)
@@ -279,6 +298,8 @@ static bool set_value(gpt2_options *options, const option *row, const char *text
         return set_stage(field, row, text, error);
     case KIND_DEVICE:
         return set_device(field, row, text, error);
+    case KIND_MEMORY:
+        return set_memory(field, row, text, error);
     case KIND_PRESET:
         return set_preset(options, row, text, error);
     case KIND_DTYPE:
@@ -457,6 +478,12 @@ static void print_value(const gpt2_options *options, const option *row, FILE *fi
         (void)fprintf(file, "%s%s%s", quote, device == ZERO_DEVICE_CUDA ? "cuda" : "cpu", quote);
         break;
     }
+    case KIND_MEMORY: {
+        zero_nccl_memory memory = ZERO_NCCL_MEMORY_NONE;
+        memcpy(&memory, field, sizeof memory);
+        (void)fprintf(file, "%s%s%s", quote, memory_names[memory], quote);
+        break;
+    }
     case KIND_DTYPE: {
         zero_dtype dtype = ZERO_DTYPE_DEFAULT;
         memcpy(&dtype, field, sizeof dtype);
@@ -486,8 +513,9 @@ void gpt2_options_usage(FILE *file)
                              row->at == AT(warmup) || row->at == AT(min_lr) ||
                              row->at == AT(peak_tflops);
         const bool shows = row->kind == KIND_REAL || row->kind == KIND_STAGE ||
-                           row->kind == KIND_DEVICE || row->kind == KIND_SEED ||
-                           row->kind == KIND_COUNT || row->at == AT(dtype);
+                           row->kind == KIND_DEVICE || row->kind == KIND_MEMORY ||
+                           row->kind == KIND_SEED || row->kind == KIND_COUNT ||
+                           row->at == AT(dtype);
         (void)fprintf(file, "  %-15s %s", row->name, row->help);
         if (shows && !derived) {
             (void)fputs(" [", file);

@@ -17,6 +17,8 @@ typedef struct gpt2_options {
     uint32_t ranks; /* 0: not given */
     zero_stage stage;
     zero_device device;
+    zero_nccl_memory nccl_memory;
+    uint32_t zero_cta;
     uint32_t shard_group;
     zero_dtype dtype;
     zero_dtype grad_dtype;

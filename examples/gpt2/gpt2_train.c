@@ -28,6 +28,7 @@ typedef struct gpt2_job {
     gpt2_config config;
     gpt2_data data;
     double bigram;
+    bool launched; /* ranks are processes */
     uint32_t threads;
     const gpt2_backend *backend;
     pthread_mutex_t lock; /* guards error */
@@ -76,6 +77,11 @@ static zero_engine_options engine_options(const gpt2_job *job)
     options.seed = o->seed;
     options.threads = job->threads;
     options.device = o->device;
+    options.nccl_memory = o->nccl_memory;
+    options.nccl_zero_cta = (int32_t)o->zero_cta;
+    if (o->device == ZERO_DEVICE_CUDA && !job->launched) {
+        options.transport = ZERO_TRANSPORT_PEER; /* also what --plan is to count */
+    }
     return options;
 }
 
@@ -206,11 +212,15 @@ static zero_status train(trainer *self)
 static zero_status start_log(trainer *self)
 {
     const gpt2_job *job = self->job;
+    const zero_path gather = zero_engine_path(self->net.engine, ZERO_TRAFFIC_GATHER);
+    const zero_path reduce = zero_engine_path(self->net.engine, ZERO_TRAFFIC_REDUCE);
     gpt2_run_facts facts = {
         .ranks = self->ranks,
         .local_ranks = zero_world_local_size(self->world),
         .threads = job->threads,
         .backend = zero_world_backend(self->world),
+        .gather = gather.text,
+        .reduce = reduce.text,
         .isa = job->backend->machine(self->net.space),
         .train_tokens = job->data.train.count,
         .val_tokens = job->data.validation.count,
@@ -410,6 +420,7 @@ static int run_launched(gpt2_job *job)
 static int run_job(gpt2_job *job)
 {
     const bool launched = zero_world_is_launched() != 0;
+    job->launched = launched;
     if (launched && job->options.ranks != 0) {
         return complain("--ranks is for ranks in one process, but a launcher started this one; "
                         "leave --ranks out");

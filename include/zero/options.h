@@ -55,9 +55,27 @@ typedef enum zero_transport {
     ZERO_TRANSPORT_DEFAULT = 0, /**< NCCL; nothing where it is not needed */
     ZERO_TRANSPORT_NCCL = 1,    /**< NCCL 2.19 or later, loaded as libnccl.so.2; needs a GPU for
                                    each rank */
-    ZERO_TRANSPORT_HOST = 2 /**< through host memory: slow, one host only, any number of ranks on
+    ZERO_TRANSPORT_HOST = 2, /**< through host memory: slow, one host only, any number of ranks on
                                a GPU */
+    ZERO_TRANSPORT_PEER = 3  /**< the GPUs themselves; ranks are threads of one process. What an
+                               engine of such ranks makes of the default; for plans of them, since
+                               a plan takes the default for NCCL */
 } zero_transport;
+
+/** How NCCL gets at the memory that gathers and reductions read and write. Only for ranks that are
+ *  processes over NCCL: elsewhere anything but NONE is refused, and so is what the NCCL that is
+ *  loaded cannot do. Memory from NCCL's allocator is the plan's bytes; NCCL rounds each role's up
+ *  to pages of the GPU, at most a few MiB each, as cudaMalloc does. */
+typedef enum zero_nccl_memory {
+    ZERO_NCCL_MEMORY_NONE = 0,       /**< NCCL copies through buffers of its own where it must */
+    ZERO_NCCL_MEMORY_REGISTERED = 1, /**< from ncclMemAlloc, registered once with each communicator
+                                        that uses it (ncclCommRegister) */
+    ZERO_NCCL_MEMORY_SYMMETRIC = 2   /**< the same memory as windows (ncclCommWindowRegister), those
+                                        that all ranks use at equal offsets as symmetric ones; NCCL
+                                        2.27 or later, GPUs that map one another's memory. Units of
+                                        similar size then take slots in turn, so that at most
+                                        param_slots neighbours of them can be held at once */
+} zero_nccl_memory;
 
 /** A run of elements for the caller's own element-wise optimizer. All pointers are host memory,
  * fp32, `count` elements, valid during the call only. */
@@ -141,6 +159,12 @@ typedef struct zero_engine_options {
     zero_device device; /**< default: the CPU */
 
     zero_transport transport; /**< for ZERO_DEVICE_CUDA. Default: NCCL between processes */
+
+    zero_nccl_memory nccl_memory; /**< default: none is registered */
+    int32_t nccl_zero_cta; /**< 1: ask NCCL to gather parameters without the GPU's multiprocessors
+                              where it can, by its copy engines (NCCL_CTA_POLICY_ZERO). Needs NCCL
+                              2.28 or later and ZERO_NCCL_MEMORY_SYMMETRIC, without which it would
+                              have no effect. Default 0 */
 } zero_engine_options;
 
 /** Options with every field at its default. */

@@ -2,7 +2,10 @@
  *  Every byte on a rank, computed before anything is allocated.
  *
  *  A plan needs no ranks and no memory, so it also answers "what would fit". zero_engine_create
- * makes the same plan and allocates exactly it. All ranks of a world have the same plan. */
+ * makes the same plan and allocates exactly it. All ranks of a world have the same plan. One thing
+ * no number of ranks tells: with ZERO_DEVICE_CUDA a plan takes ranks for processes, which need
+ * scratch memory to reduce over NCCL; of ranks that are threads say options.transport =
+ * ZERO_TRANSPORT_PEER. */
 #ifndef ZERO_PLAN_H
 #define ZERO_PLAN_H
 
@@ -27,14 +30,15 @@ typedef enum zero_role {
     ZERO_ROLE_MOMENT2 = 4,    /**< second moments */
     ZERO_ROLE_PARAM_SLOT = 5, /**< slots that units are gathered to */
     ZERO_ROLE_GRAD_SLOT = 6,  /**< slots that backward writes gradients to, wire copies included */
-    ZERO_ROLE_STEP = 7        /**< norms, the step's decision, where each tensor's pieces lie */
+    ZERO_ROLE_STEP = 7,       /**< norms, the step's decision, where each tensor's pieces lie */
+    ZERO_ROLE_SCRATCH = 8     /**< sums under way between GPUs, over NCCL only: at most 64 MiB */
 } zero_role;
 
 /** Number of rows of a plan. */
-#define ZERO_ROLE_COUNT 8
+#define ZERO_ROLE_COUNT 9
 
 /** A row's name: "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots",
- * "step". Never NULL. */
+ * "step", "scratch". Never NULL. */
 ZERO_API const char *zero_role_name(zero_role role);
 
 /** One rank's bytes, padding included. */

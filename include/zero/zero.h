@@ -9,6 +9,7 @@
 #include "zero/log.h"
 #include "zero/model.h"
 #include "zero/options.h"
+#include "zero/path.h"
 #include "zero/plan.h"
 #include "zero/random.h"
 #include "zero/status.h"

@@ -40,6 +40,7 @@
 #include "kernels/kernels.h"
 #include "zero/dtype.h"
 #include "zero/options.h"
+#include "zero/path.h"
 #include "zero/status.h"
 #include "zero/world.h"
 
@@ -91,6 +92,9 @@ typedef struct zi_group_ops {
     /* OK, or what the group has failed with so far. Never blocks; any thread. NULL where streams
      * carry every failure to whoever waits for them. */
     zero_status (*check)(zi_group *group);
+    /* What carries the batches of a group of several; all but the text. NULL: what its device's
+     * memory says (zi_world_group_path). */
+    void (*path)(const zi_group *group, zero_path *path);
 } zi_group_ops;
 
 /* What every backend's group begins with. */
@@ -151,6 +155,13 @@ static inline zero_status zi_group_submit(zi_group *group, zi_stream *stream,
     return group->ops->submit(group, stream, batch, batch_count);
 }
 
+/* Device memory that a group's batches read and write. */
+typedef struct zi_group_memory {
+    void *pointer;
+    size_t bytes;   /* the same on all members */
+    bool symmetric; /* each collective uses it on all members at equal offsets, or in place */
+} zi_group_memory;
+
 /* What a group is made of. */
 typedef struct zi_group_desc {
     const zi_kernels *kernels;
@@ -159,6 +170,13 @@ typedef struct zi_group_desc {
     zero_transport transport; /* as the options say; for device memory of several processes */
     bool gathers_only;        /* no reduction is put on it: it needs no memory for sums */
     const char *name;
+    /* For NCCL; what the options say, and all that the batches read and write. */
+    zero_nccl_memory nccl_memory;
+    bool nccl_zero_cta;
+    const zi_group_memory *memory; /* read in create */
+    uint32_t memory_count;
+    void *scratch; /* lent, zeroed; for groups whose batches are on one stream. See nccl_group.h */
+    size_t scratch_bytes;
 } zi_group_desc;
 
 /* A group over what moves its bytes: NCCL for device memory of several processes unless they are to
@@ -169,6 +187,9 @@ zero_status zi_world_group_create(zero_world *world, const zi_group_desc *desc, 
 
 /* Whether issuing a batch of device memory waits for other ranks. (world.c) */
 bool zi_world_submit_waits(const zero_world *world, zero_transport transport);
+
+/* What carries the group's batches, text and all. (world.c) */
+void zi_world_group_path(const zero_world *world, const zi_group *group, zero_path *path);
 
 /* OK, or what the group has failed with. A wait for a stream that carries its batches may return OK
  * although they failed; this tells. Never blocks. Accepts NULL. */

@@ -2,6 +2,7 @@
  * worlds. Invariant: a rank that fails says so to the others before its handles go. */
 #include "comm/world.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "comm/local/local.h"
@@ -203,6 +204,12 @@ static zero_status create_over_nccl(zero_world *world, const zi_group_desc *desc
         .deadline_ms = comm->deadline_ms,
         .name = desc->name,
         .gathers_only = desc->gathers_only,
+        .zero_cta = desc->nccl_zero_cta,
+        .memory_kind = desc->nccl_memory,
+        .memory = desc->memory,
+        .memory_count = desc->memory_count,
+        .scratch = desc->scratch,
+        .scratch_bytes = desc->scratch_bytes,
     };
     const zero_status status = zi_nccl_group_create(&nccl, out);
     zi_group_destroy(host);
@@ -213,11 +220,67 @@ zero_status zi_world_group_create(zero_world *world, const zi_group_desc *desc, 
 {
     zi_comm *comm = world->comm;
     *out = NULL;
+    if (desc->transport == ZERO_TRANSPORT_PEER && !comm->one_process) {
+        ZI_FAIL(
+            ZERO_UNSUPPORTED,
+            "group %s: options.transport is ZERO_TRANSPORT_PEER, and ranks are processes, whose "
+            "GPUs do not read one another here; leave it at ZERO_TRANSPORT_DEFAULT",
+            desc->name);
+    }
     if (desc->size > 1 && !desc->kernels->device->ops->host_memory &&
         uses_nccl(world, desc->transport)) {
         return create_over_nccl(world, desc, out);
     }
     return comm->ops->group_create(comm, desc->kernels, desc->members, desc->size, desc->name, out);
+}
+
+static const char *carrier_text(zero_carrier carrier)
+{
+    switch (carrier) {
+    case ZERO_CARRIER_NONE:
+        break;
+    case ZERO_CARRIER_HOST:
+        return "host memory";
+    case ZERO_CARRIER_PEER:
+        return "peer copies";
+    case ZERO_CARRIER_MPI:
+        return "mpi";
+    case ZERO_CARRIER_NCCL:
+        return "nccl";
+    }
+    return "none (one rank)";
+}
+
+static void write_text(zero_path *path)
+{
+    char memory[48] = "";
+    char version[24] = "";
+    if (path->symmetric != 0 && path->symmetric == path->windows) {
+        (void)snprintf(memory, sizeof memory, ", symmetric windows");
+    } else if (path->windows != 0) {
+        (void)snprintf(memory, sizeof memory, ", windows (%u of %u symmetric)", path->symmetric,
+                       path->windows);
+    } else if (path->buffers != 0) {
+        (void)snprintf(memory, sizeof memory, ", registered buffers");
+    }
+    if (path->nccl_version != 0) {
+        (void)snprintf(version, sizeof version, " %d.%d.%d", path->nccl_version / 10000,
+                       path->nccl_version / 100 % 100, path->nccl_version % 100);
+    }
+    (void)snprintf(path->text, sizeof path->text, "%s%s%s%s", carrier_text(path->carrier), version,
+                   memory, path->zero_cta != 0 ? ", zero-CTA policy" : "");
+}
+
+void zi_world_group_path(const zero_world *world, const zi_group *group, zero_path *path)
+{
+    memset(path, 0, sizeof *path);
+    if (group->size > 1 && group->ops->path != NULL) {
+        group->ops->path(group, path);
+    } else if (group->size > 1) {
+        const bool peers = !group->kernels->device->ops->host_memory && world->comm->one_process;
+        path->carrier = peers ? ZERO_CARRIER_PEER : ZERO_CARRIER_HOST;
+    }
+    write_text(path);
 }
 
 static zero_status host_gather(zero_world *world, uint32_t tag, size_t count, unsigned char *bytes)

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/nccl/nccl_group.h"
+#include "comm/nccl/nccl_memory.h"
 #include "core/check.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -148,9 +150,19 @@ static bool is_shared(const zero_engine *engine, int role)
             role == ZERO_ROLE_STEP);
 }
 
+/* Roles that NCCL reads or writes, where it is to know them: from its own allocator. */
+static bool is_known(const zero_engine *engine, int role)
+{
+    return engine->layout->options.nccl_memory != ZERO_NCCL_MEMORY_NONE &&
+           (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT || role == ZERO_ROLE_GRAD ||
+            role == ZERO_ROLE_GRAD_SLOT || role == ZERO_ROLE_STEP || role == ZERO_ROLE_SCRATCH);
+}
+
 static zero_status take_arenas(zero_engine *engine)
 {
     zi_comm *comm = engine->world->comm;
+    const zero_engine_options *options = &engine->layout->options;
+    ZI_TRY(zi_nccl_memory_check(options->nccl_memory, options->nccl_zero_cta != 0));
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         const size_t bytes = engine->layout->memory.bytes[role];
         void *memory = NULL;
@@ -159,6 +171,8 @@ static zero_status take_arenas(zero_engine *engine)
         }
         if (is_shared(engine, role)) {
             ZI_TRY(comm->ops->memory_alloc(comm, bytes, &memory));
+        } else if (is_known(engine, role)) {
+            ZI_TRY(zi_nccl_memory_alloc(engine->device, bytes, &memory));
         } else {
             ZI_TRY(engine->device->ops->memory_alloc(engine->device->self, bytes, &memory));
         }
@@ -170,33 +184,96 @@ static zero_status take_arenas(zero_engine *engine)
     return ZERO_OK;
 }
 
-static zero_status make_group(zero_engine *engine, uint32_t from, uint32_t to, const char *name,
-                              bool gathers_only, zi_group **group)
+/* A group's part in the engine: between which degrees, and what its batches read and write. */
+typedef struct group_plan {
+    const char *name;
+    uint32_t from;
+    uint32_t to;
+    bool reduces;
+    bool zero_cta; /* where the options ask for it */
+    zero_role roles[ZI_NCCL_MEMORIES];
+    uint32_t role_count;
+} group_plan;
+
+/* Whether every collective finds its piece of the role's arena at the same offset on all ranks, as
+ * symmetric windows need. Of gradients' slots that cannot be said: which one a bucket gets depends
+ * on what this rank has left out, and a rank without a gradient sends zeros from the scratch memory
+ * instead; both are plain windows, so that all ranks use windows of one kind. Slots of parameters
+ * are taken in turn where this matters (stage3/params.c). */
+static bool is_symmetric(zero_role role)
 {
+    return role != ZERO_ROLE_GRAD_SLOT && role != ZERO_ROLE_SCRATCH;
+}
+
+static uint32_t list_memory(const zero_engine *engine, const group_plan *plan,
+                            zi_group_memory *memory)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plan->role_count; i++) {
+        const zero_role role = plan->roles[i];
+        if (engine->arena_bytes[role] != 0) {
+            memory[count++] = (zi_group_memory){.pointer = engine->arena[role],
+                                                .bytes = engine->arena_bytes[role],
+                                                .symmetric = is_symmetric(role)};
+        }
+    }
+    return count;
+}
+
+static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_group **group)
+{
+    const zero_engine_options *options = &engine->layout->options;
+    const uint32_t size = plan->to / plan->from;
+    zi_group_memory memory[ZI_NCCL_MEMORIES];
     uint32_t *members = NULL;
-    ZI_TRY(zi_calloc(to / from, sizeof *members, (void **)&members));
-    zi_shard_members(&engine->layout->sharding, zero_world_rank(engine->world), from, to, members);
+    ZI_TRY(zi_calloc(size, sizeof *members, (void **)&members));
+    zi_shard_members(&engine->layout->sharding, zero_world_rank(engine->world), plan->from,
+                     plan->to, members);
     const zi_group_desc desc = {.kernels = &engine->kernels,
                                 .members = members,
-                                .size = to / from,
-                                .transport = engine->layout->options.transport,
-                                .gathers_only = gathers_only,
-                                .name = name};
+                                .size = size,
+                                .transport = options->transport,
+                                .gathers_only = !plan->reduces,
+                                .name = plan->name,
+                                .nccl_memory = options->nccl_memory,
+                                .nccl_zero_cta = plan->zero_cta && options->nccl_zero_cta != 0,
+                                .memory = memory,
+                                .memory_count = list_memory(engine, plan, memory),
+                                .scratch = engine->arena[ZERO_ROLE_SCRATCH],
+                                .scratch_bytes = engine->arena_bytes[ZERO_ROLE_SCRATCH]};
     const zero_status status = zi_world_group_create(engine->world, &desc, group);
     zi_free(members);
     return status;
 }
 
+/* The three that reduce share the scratch memory: their batches are all on the reduce stream. */
+#define REDUCED_ROLES                                                                   \
+    .reduces = true, .roles = {ZERO_ROLE_GRAD, ZERO_ROLE_GRAD_SLOT, ZERO_ROLE_SCRATCH}, \
+    .role_count = 3
+
 static zero_status make_groups(zero_engine *engine)
 {
     const zero_sharding *s = &engine->layout->sharding;
     engine_groups *groups = &engine->groups;
-    ZI_TRY(make_group(engine, 1, s->param, "gather", true, &groups->gather));
-    ZI_TRY(make_group(engine, 1, s->grad, "scatter", false, &groups->scatter));
-    ZI_TRY(make_group(engine, s->grad, s->optimizer, "narrow", false, &groups->narrow));
-    ZI_TRY(make_group(engine, s->optimizer, s->world, "replica", false, &groups->replica));
-    ZI_TRY(make_group(engine, s->param, s->optimizer, "publish", true, &groups->publish));
-    return make_group(engine, 1, s->optimizer, "norm", true, &groups->norm);
+    const struct {
+        zi_group **group;
+        group_plan plan;
+    } rows[] = {
+        {&groups->gather,
+         {"gather", 1, s->param, .zero_cta = true, .roles = {ZERO_ROLE_PARAM, ZERO_ROLE_PARAM_SLOT},
+          .role_count = 2}},
+        {&groups->scatter, {"scatter", 1, s->grad, REDUCED_ROLES}},
+        {&groups->narrow, {"narrow", s->grad, s->optimizer, REDUCED_ROLES}},
+        {&groups->replica, {"replica", s->optimizer, s->world, REDUCED_ROLES}},
+        {&groups->publish,
+         {"publish", s->param, s->optimizer, .zero_cta = true, .roles = {ZERO_ROLE_PARAM},
+          .role_count = 1}},
+        {&groups->norm, {"norm", 1, s->optimizer, .roles = {ZERO_ROLE_STEP}, .role_count = 1}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ZI_TRY(make_group(engine, &rows[i].plan, rows[i].group));
+    }
+    return ZERO_OK;
 }
 
 static zero_status make_streams(zero_engine *engine)
@@ -353,7 +430,8 @@ static zero_status build(zero_engine *engine, const zero_model *model,
                          const zero_engine_options *options)
 {
     const zero_status planned =
-        zi_layout_create(model, options, zero_world_size(engine->world), &engine->plan.layout);
+        zi_layout_create(model, options, zero_world_size(engine->world),
+                         engine->world->comm->one_process, &engine->plan.layout);
     engine->layout = engine->plan.layout;
     ZI_TRY(zi_engine_agree_layout(engine->world, engine->layout, planned));
     engine->agreed = true;
@@ -428,6 +506,8 @@ static void destroy_memory(zero_engine *engine)
         }
         if (is_shared(engine, role)) {
             comm->ops->memory_free(comm, engine->arena[role], engine->arena_bytes[role]);
+        } else if (is_known(engine, role)) {
+            zi_nccl_memory_free(engine->arena[role]);
         } else {
             engine->device->ops->memory_free(engine->device->self, engine->arena[role],
                                              engine->arena_bytes[role]);
@@ -490,4 +570,28 @@ zero_memory zero_engine_memory(const zero_engine *engine)
         memory.total_bytes += engine->arena_bytes[role];
     }
     return memory;
+}
+
+/* The group that the traffic goes through first, of those with several ranks; else one of one. */
+static const zi_group *carrier_of(const zero_engine *engine, zero_traffic traffic)
+{
+    const engine_groups *groups = &engine->groups;
+    const zi_group *gathers[] = {groups->gather, groups->publish, NULL};
+    const zi_group *reductions[] = {groups->scatter, groups->narrow, groups->replica};
+    const zi_group *const *of = traffic == ZERO_TRAFFIC_GATHER ? gathers : reductions;
+    for (uint32_t i = 0; i < 3; i++) {
+        if (of[i] != NULL && of[i]->size > 1) {
+            return of[i];
+        }
+    }
+    return of[0];
+}
+
+zero_path zero_engine_path(const zero_engine *engine, zero_traffic traffic)
+{
+    zero_path path = {.text = "none"};
+    if (engine != NULL && (traffic == ZERO_TRAFFIC_GATHER || traffic == ZERO_TRAFFIC_REDUCE)) {
+        zi_world_group_path(engine->world, carrier_of(engine, traffic), &path);
+    }
+    return path;
 }

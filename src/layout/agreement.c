@@ -47,6 +47,8 @@ static const option_item option_items[] = {
     ITEM(seed),
     ITEM(device),
     ITEM(transport),
+    ITEM(nccl_memory),
+    ITEM(nccl_zero_cta),
 };
 #define OPTION_ITEMS ((uint32_t)(sizeof option_items / sizeof option_items[0]))
 

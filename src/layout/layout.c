@@ -143,6 +143,25 @@ static uint32_t first_set(uint32_t value, uint32_t fallback)
     return value != 0 ? value : fallback;
 }
 
+/* What carries bytes between GPUs, and whether that can do what is asked of NCCL. */
+static zero_status settle_transport(zi_layout *layout, bool threads)
+{
+    zero_engine_options *options = &layout->options;
+    const uint32_t world = layout->sharding.world;
+    if (options->device == ZERO_DEVICE_CUDA && world > 1 &&
+        options->transport == ZERO_TRANSPORT_DEFAULT) {
+        options->transport = threads ? ZERO_TRANSPORT_PEER : ZERO_TRANSPORT_NCCL;
+    }
+    if (options->nccl_memory != ZERO_NCCL_MEMORY_NONE &&
+        (world == 1 || options->transport == ZERO_TRANSPORT_PEER)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.nccl_memory is %d, and NCCL has nothing to do in a world of %s; leave it "
+                "at ZERO_NCCL_MEMORY_NONE, or start a process for each GPU",
+                (int)options->nccl_memory, world == 1 ? "one rank" : "threads");
+    }
+    return ZERO_OK;
+}
+
 /* Options whose defaults depend on the model or the world. */
 static void settle_options(zi_layout *layout)
 {
@@ -234,6 +253,7 @@ static void place(zi_layout *layout)
     }
     layout->wire_at = take(&roles, ZERO_ROLE_GRAD_SLOT, layout->wire_bytes);
     place_step(layout, &roles);
+    (void)take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         layout->memory.bytes[role] = zi_align_up(roles.arena[role].used_bytes, ZI_PAGE_BYTES);
         layout->memory.total_bytes += layout->memory.bytes[role];
@@ -254,7 +274,7 @@ static zero_status check_budget(const zi_layout *layout)
 }
 
 static zero_status build(zi_layout *layout, const zero_model *model,
-                         const zero_engine_options *options, uint32_t world)
+                         const zero_engine_options *options, uint32_t world, bool threads)
 {
     if (model == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "model is NULL; make one with zero_model_create");
@@ -264,6 +284,7 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     }
     ZI_TRY(zi_options_resolve(options, &layout->options));
     ZI_TRY(zi_sharding_resolve(&layout->options, world, &layout->sharding));
+    ZI_TRY(settle_transport(layout, threads));
     ZI_TRY(copy_model(layout, model));
     copy_ties(layout, model);
     settle_options(layout);
@@ -275,12 +296,12 @@ static zero_status build(zi_layout *layout, const zero_model *model,
 }
 
 zero_status zi_layout_create(const zero_model *model, const zero_engine_options *options,
-                             uint32_t world, zi_layout **out)
+                             uint32_t world, bool threads, zi_layout **out)
 {
     *out = NULL;
     zi_layout *layout = NULL;
     ZI_TRY(zi_calloc(1, sizeof *layout, (void **)&layout));
-    const zero_status status = build(layout, model, options, world);
+    const zero_status status = build(layout, model, options, world, threads);
     if (status != ZERO_OK) {
         zi_layout_destroy(layout);
         return status;

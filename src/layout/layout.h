@@ -27,6 +27,10 @@
 #define ZI_NORM_BYTES 256
 #define ZI_STEP_BYTES 4096
 #define ZI_SEGMENT_BYTES 48
+/* Scratch memory of reductions over NCCL, at most; they cut up what needs more. */
+#define ZI_SCRATCH_BYTES_MAX ((uint64_t)64 << 20)
+/* Elements of one rank's part of a sum, at least: what comm/nccl moves. */
+#define ZI_SCRATCH_PART_COUNT 64
 /* Flats reduced in one batch, at most. */
 #define ZI_BUCKET_FLATS_MAX 192
 
@@ -115,15 +119,19 @@ typedef struct zi_layout {
  * zi_layout_create. */
 zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out);
 
-/* options: as the caller gave them, or NULL. */
+/* options: as the caller gave them, or NULL. threads: the ranks are threads of one process, so that
+ * the default transport of GPUs is not NCCL. */
 zero_status zi_layout_create(const zero_model *model, const zero_engine_options *options,
-                             uint32_t world, zi_layout **out);
+                             uint32_t world, bool threads, zi_layout **out);
 void zi_layout_destroy(zi_layout *layout); /* accepts NULL */
 
 /* Group units into buckets and buckets and units into classes; steps of zi_layout_create (slots.c).
  */
 zero_status zi_layout_make_buckets(zi_layout *layout);
 zero_status zi_layout_make_classes(zi_layout *layout);
+
+/* Bytes of ZERO_ROLE_SCRATCH, once flats and buckets are made (scratch.c). */
+uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
 
 /* What ranks must agree on, item by item: units, then tensors, then options. */
 uint32_t zi_layout_item_count(const zi_layout *layout);

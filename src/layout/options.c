@@ -1,6 +1,7 @@
 /* Owns the bounds and defaults of the engine's options. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "core/error.h"
@@ -110,11 +111,31 @@ static zero_status check_scaling(const zero_engine_options *o)
 
 static zero_status check_transport(const zero_engine_options *o)
 {
-    ZI_TRY(check_range("transport", (uint64_t)o->transport, 0, ZERO_TRANSPORT_HOST));
+    ZI_TRY(check_range("transport", (uint64_t)o->transport, 0, ZERO_TRANSPORT_PEER));
     if (o->transport != ZERO_TRANSPORT_DEFAULT && o->device != ZERO_DEVICE_CUDA) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "options.transport is %d and options.device %d; it is for ZERO_DEVICE_CUDA",
                 (int)o->transport, (int)o->device);
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_nccl(const zero_engine_options *o)
+{
+    ZI_TRY(check_range("nccl_memory", (uint64_t)o->nccl_memory, 0, ZERO_NCCL_MEMORY_SYMMETRIC));
+    ZI_TRY(check_flag("nccl_zero_cta", o->nccl_zero_cta));
+    const bool nccl = o->transport == ZERO_TRANSPORT_DEFAULT || o->transport == ZERO_TRANSPORT_NCCL;
+    if (o->nccl_memory != ZERO_NCCL_MEMORY_NONE && (o->device != ZERO_DEVICE_CUDA || !nccl)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.nccl_memory is %d, device %d and transport %d; it is for ZERO_DEVICE_CUDA "
+                "over NCCL: leave it at ZERO_NCCL_MEMORY_NONE",
+                (int)o->nccl_memory, (int)o->device, (int)o->transport);
+    }
+    if (o->nccl_zero_cta != 0 && o->nccl_memory != ZERO_NCCL_MEMORY_SYMMETRIC) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.nccl_zero_cta is 1 and nccl_memory %d; NCCL gathers without CTAs from "
+                "symmetric memory only: set nccl_memory to ZERO_NCCL_MEMORY_SYMMETRIC",
+                (int)o->nccl_memory);
     }
     return ZERO_OK;
 }
@@ -127,6 +148,7 @@ static zero_status check(const zero_engine_options *o)
     ZI_TRY(check_optimizer(o));
     ZI_TRY(check_range("device", (uint64_t)o->device, 0, ZERO_DEVICE_CUDA));
     ZI_TRY(check_transport(o));
+    ZI_TRY(check_nccl(o));
     ZI_TRY(check_range("param_slots", o->param_slots, 0, 64));
     ZI_TRY(check_range("grad_slots", o->grad_slots, 0, 64));
     ZI_TRY(check_range("look_ahead", o->look_ahead, 0, 63));

@@ -11,8 +11,9 @@
 
 const char *zero_role_name(zero_role role)
 {
-    static const char *const names[ZERO_ROLE_COUNT] = {
-        "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots", "step"};
+    static const char *const names[ZERO_ROLE_COUNT] = {"param",      "grad",    "master",
+                                                       "moment1",    "moment2", "param slots",
+                                                       "grad slots", "step",    "scratch"};
     return (unsigned)role < ZERO_ROLE_COUNT ? names[role] : "unknown";
 }
 
@@ -25,7 +26,7 @@ zero_status zero_plan_create(const zero_model *model, const zero_engine_options 
     *plan = NULL;
     zero_plan *made = NULL;
     ZI_TRY(zi_calloc(1, sizeof *made, (void **)&made));
-    const zero_status status = zi_layout_create(model, options, world_size, &made->layout);
+    const zero_status status = zi_layout_create(model, options, world_size, false, &made->layout);
     if (status != ZERO_OK) {
         zi_free(made);
         return status;
@@ -96,6 +97,7 @@ static uint32_t degree_of(const zero_sharding *s, zero_role role)
     case ZERO_ROLE_PARAM_SLOT:
     case ZERO_ROLE_GRAD_SLOT:
     case ZERO_ROLE_STEP:
+    case ZERO_ROLE_SCRATCH:
         break;
     }
     return 1;

@@ -16,6 +16,7 @@ typedef struct param_unit {
     uint32_t use_count; /* acquires, by any name */
     uint32_t own_count; /* of these, by the unit's own name */
     uint32_t slot;      /* in its class; ZI_NO_INDEX: none */
+    uint32_t turn;      /* the only slot that it may take; ZI_NO_INDEX: any */
     uint64_t touched;   /* when the schedule last came by; the smallest is evicted first */
     zi_event *gathered;
     zi_event *released;
@@ -74,9 +75,30 @@ static zero_status allocate(zi_params *params)
     return ZERO_OK;
 }
 
+/* Over symmetric windows a unit must be gathered to the same place on all ranks. With free choice
+ * that may fail: a rank that still holds a unit evicts another one than a rank that has left it
+ * out. So there the units of a class take its slots in turn, whatever ranks hold. */
+static void set_turns(zi_params *params)
+{
+    const zi_layout *layout = params->layout;
+    const bool fixed = layout->options.nccl_memory == ZERO_NCCL_MEMORY_SYMMETRIC;
+    for (uint32_t u = 0; u < layout->unit_count; u++) {
+        params->units[u].turn = ZI_NO_INDEX;
+    }
+    for (uint32_t c = 0; fixed && c < layout->param_class_count; c++) {
+        uint32_t next = 0;
+        for (uint32_t u = 0; u < layout->unit_count; u++) {
+            if (layout->units[u].param_class == c) {
+                params->units[u].turn = next++ % layout->param_classes[c].slot_count;
+            }
+        }
+    }
+}
+
 static zero_status build(zi_params *params)
 {
     ZI_TRY(allocate(params));
+    set_turns(params);
     for (uint32_t u = 0; u < params->layout->unit_count; u++) {
         param_unit *unit = &params->units[u];
         unit->slot = ZI_NO_INDEX;
@@ -174,13 +196,18 @@ static zero_status leave(zi_params *params, uint32_t unit, zi_unit_event event)
 }
 
 /* The slot's holder that may be evicted first: released ones before those nobody has used yet, and
- * of these the one the schedule came by longest ago. Returns a slot of the class (empty ones
- * first), or ZI_NO_INDEX. */
-static uint32_t choose_slot(const zi_params *params, uint32_t class, bool may_drop)
+ * of these the one the schedule came by longest ago. Returns a slot of the unit's class that it may
+ * take (empty ones first), or ZI_NO_INDEX. */
+static uint32_t choose_slot(const zi_params *params, uint32_t taker, bool may_drop)
 {
+    const uint32_t class = params->layout->units[taker].param_class;
+    const uint32_t turn = params->units[taker].turn;
     const uint32_t *holders = params->slot_units + params->class_slots[class];
     uint32_t best = ZI_NO_INDEX;
     for (uint32_t s = 0; s < params->layout->param_classes[class].slot_count; s++) {
+        if (turn != ZI_NO_INDEX && turn != s) {
+            continue;
+        }
         if (holders[s] == ZI_NO_INDEX) {
             return s;
         }
@@ -202,6 +229,15 @@ static zero_status no_slot(const zi_params *params, uint32_t unit)
     const uint32_t class = params->layout->units[unit].param_class;
     const uint32_t *holders = params->slot_units + params->class_slots[class];
     const uint32_t count = params->layout->param_classes[class].slot_count;
+    const uint32_t turn = params->units[unit].turn;
+    if (turn != ZI_NO_INDEX) {
+        ZI_FAIL(ZERO_STATE,
+                "unit %" PRIu32 " \"%.40s\" finds its slot held by unit %" PRIu32
+                " \"%.40s\": over symmetric windows units of a size take %" PRIu32
+                " slots in turn; release that one first, or change param_slots",
+                unit, params->layout->unit_infos[unit].name, holders[turn],
+                params->layout->unit_infos[holders[turn]].name, count);
+    }
     ZI_FAIL(ZERO_STATE,
             "unit %" PRIu32 " \"%.40s\" finds all %" PRIu32 " slots of its size held (unit %" PRIu32
             " \"%.40s\" among them); release one first, or set param_slots to %" PRIu32 " or more",
@@ -246,7 +282,7 @@ static zero_status gather(zi_params *params, uint32_t unit, bool may_drop, bool 
     if (!params->split || class == ZI_NO_INDEX) {
         return ZERO_OK;
     }
-    const uint32_t slot = choose_slot(params, class, may_drop);
+    const uint32_t slot = choose_slot(params, unit, may_drop);
     if (slot == ZI_NO_INDEX) {
         *taken = false;
         return ZERO_OK;

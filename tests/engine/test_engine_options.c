@@ -71,6 +71,8 @@ TEST(enumerations_out_of_bounds)
     REFUSE(reduction, (zero_reduction)2, "2");
     REFUSE(accumulation, (zero_accumulation)2, "2");
     REFUSE(optimizer, (zero_optimizer)3, "3");
+    REFUSE(nccl_memory, (zero_nccl_memory)3, "3");
+    REFUSE(nccl_zero_cta, 2, "2");
 }
 
 TEST(dtypes_that_a_role_cannot_have)
@@ -120,6 +122,60 @@ TEST(groups_that_the_stage_does_not_split)
     o.stage = ZERO_STAGE_1;
     o.grad_group = 2;
     CHECK_FAILS(zero_plan_create(model.model, &o, 4, &plan), ZERO_INVALID_ARGUMENT, "grad_group 2");
+    toy_model_close(&model);
+}
+
+/* Whatever is asked of NCCL where there is no work for it. */
+TEST(nccl_where_it_has_nothing_to_do)
+{
+    for (int device = ZERO_DEVICE_CPU; device <= ZERO_DEVICE_CUDA; device++) {
+        zero_engine_options o = zero_engine_options_init();
+        o.device = (zero_device)device;
+        o.nccl_memory = ZERO_NCCL_MEMORY_REGISTERED;
+        refuse(&o, "nccl_memory is 1", "ZERO_NCCL_MEMORY_NONE");
+        o.nccl_memory = ZERO_NCCL_MEMORY_NONE;
+        o.nccl_zero_cta = 1;
+        refuse(&o, "nccl_zero_cta is 1", "ZERO_NCCL_MEMORY_SYMMETRIC");
+    }
+    static const zero_transport others[] = {ZERO_TRANSPORT_HOST, ZERO_TRANSPORT_PEER};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        zero_engine_options o = zero_engine_options_init();
+        o.device = ZERO_DEVICE_CUDA;
+        o.transport = others[i];
+        o.nccl_memory = ZERO_NCCL_MEMORY_SYMMETRIC;
+        refuse(&o, "nccl_memory is 2", "over NCCL");
+    }
+}
+
+static zero_status read_path(zero_world *world, void *user)
+{
+    toy_run run = toy_run_init(user);
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, &run, world));
+    for (int traffic = ZERO_TRAFFIC_GATHER; traffic <= ZERO_TRAFFIC_REDUCE; traffic++) {
+        const zero_path path = zero_engine_path(trainer.engine, (zero_traffic)traffic);
+        if (zero_world_size(world) == 1) {
+            CHECK_EQ(path.carrier, ZERO_CARRIER_NONE);
+            CHECK_EQ(strcmp(path.text, "none (one rank)"), 0);
+        } else if (toy_device() == ZERO_DEVICE_CUDA) {
+            CHECK_EQ(path.carrier, ZERO_CARRIER_PEER);
+            CHECK_EQ(strcmp(path.text, "peer copies"), 0);
+        } else {
+            CHECK_EQ(path.carrier, ZERO_CARRIER_HOST);
+            CHECK_EQ(strcmp(path.text, "host memory"), 0);
+        }
+        CHECK_EQ(path.nccl_version, 0);
+    }
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(what_carries_ranks_that_are_threads)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_F32);
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, read_path, &model));
+    CHECK_OK(zero_world_run(3, DEADLINE_MS, read_path, &model));
     toy_model_close(&model);
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "fake_cuda.h"
+#include "fake_nccl_memory.h"
 
 #define RANKS_MAX 16
 /* Looks at a communicator that still find it in progress. */
@@ -379,6 +380,12 @@ static ncclResult_t issue(ncclComm_t comm, op_list list)
     calls[FAKE_NCCL_GROUP]++;
     for (size_t i = 0; i < list.count; i++) {
         calls[list.ops[i].call]++;
+        const fake_op *op = &list.ops[i];
+        const fake_nccl_use use = {comm,
+                                   op->call,
+                                   {op->send, op->recv},
+                                   {sent_bytes(op, round->size), received_bytes(op, round->size)}};
+        faults += fake_nccl_memory_use(&use) ? 0 : 1;
         const ncclResult_t result = put_sent(&list.ops[i], round->size);
         if (result != ncclSuccess) {
             return result;
@@ -563,6 +570,7 @@ static ncclResult_t init(ncclComm_t *out, int size, ncclUniqueId id, int rank, n
     ncclComm_t comm = allocate(sizeof *comm);
     comm->clique = clique;
     comm->rank = rank;
+    faults += fake_nccl_memory_join(comm, clique, rank, size, config) ? 0 : 1;
     comm->joining = true;
     comm->looks = LOOKS;
     (void)cudaGetDevice(&comm->device);
@@ -596,6 +604,9 @@ static ncclResult_t state_of(ncclComm_t comm)
     if (comm->rank == broken_rank) {
         return broken_error;
     }
+    if (!fake_nccl_memory_ready(comm)) {
+        return ncclInProgress;
+    }
     if (comm->pending != NULL && comm->pending->arrived == comm->clique->size) {
         complete(comm);
     }
@@ -624,9 +635,10 @@ static ncclResult_t finalize(ncclComm_t comm)
 }
 
 /* Events go with the last rank: others may still have to wait for them. */
-static void leave(ncclComm_t comm)
+static void leave(ncclComm_t comm, bool aborted)
 {
     fake_clique *clique = comm->clique;
+    faults += fake_nccl_memory_leave(comm, aborted) ? 0 : 1;
     comm->gone = true;
     live--;
     clique->left++;
@@ -644,7 +656,7 @@ static ncclResult_t destroy(ncclComm_t comm)
         fault("rank %d destroys a communicator that is not finalized", comm->rank);
     }
     calls[FAKE_NCCL_DESTROY]++;
-    leave(comm);
+    leave(comm, false);
     (void)pthread_mutex_unlock(&lock);
     return ncclSuccess;
 }
@@ -657,7 +669,7 @@ static ncclResult_t abort_comm(ncclComm_t comm)
     }
     comm->clique->stuck = comm->clique->stuck || comm->issued != 0;
     calls[FAKE_NCCL_ABORT]++;
-    leave(comm);
+    leave(comm, true);
     (void)pthread_mutex_unlock(&lock);
     (void)pthread_mutex_lock(&gate.mutex);
     gate.open = true;
@@ -685,6 +697,7 @@ const zi_nccl_api *fake_nccl_api(void)
         .all_reduce = all_reduce,
         .send = send_to,
         .recv = recv_from,
+        FAKE_NCCL_MEMORY_CALLS,
     };
     return &api;
 }
@@ -711,7 +724,7 @@ uint64_t fake_nccl_live(void)
 
 bool fake_nccl_check(void)
 {
-    return read_locked(&faults) == 0;
+    return read_locked(&faults) == 0 && fake_nccl_memory_check();
 }
 
 void fake_nccl_set_version(int value)

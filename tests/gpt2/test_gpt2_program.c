@@ -412,6 +412,7 @@ TEST(log_files_hold_every_step)
     CHECK(strtod(after(after(output, "{\"step\": 3,"), "\"val_loss\": "), NULL) > 1);
     CHECK(strncmp(after(after(output, "{\"step\": 4,"), "\"val_loss\": "), "null", 4) == 0);
     CHECK(strtod(after(output, "\"param\": {\"planned\": "), NULL) > 0);
+    (void)after(output, "\"gather\": \"host memory\", \"reduce\": \"host memory\"");
     CHECK_EQ(count_of(output, '{'), count_of(output, '}'));
     CHECK_EQ(count_of(output, '['), count_of(output, ']'));
     CHECK_EQ(unlink(csv) + unlink(json), 0);
@@ -450,6 +451,9 @@ TEST(wrong_options_are_refused)
     check_refused("--master bf16", "--master bf16: give one of f32, none");
     check_refused("--dtype f32 --master none", "--master none is for bf16 or f16");
     check_refused("--stage 4", "--stage 4: give 0, 1, 2 or 3");
+    check_refused("--nccl-memory all", "--nccl-memory all: give none, registered or symmetric");
+    check_refused("--nccl-memory symmetric", "it is for ZERO_DEVICE_CUDA over NCCL");
+    check_refused("--zero-cta", "set nccl_memory to ZERO_NCCL_MEMORY_SYMMETRIC");
     check_refused("--lr nan", "--lr nan: give a number in [0, 10]");
     check_refused("--lr -0.1", "--lr -0.1: give a number in [0, 10]");
     check_refused("--beta1 1", "--beta1 1: give a number");

@@ -293,10 +293,95 @@ TEST(a_transport_is_for_gpus)
     o.device = ZERO_DEVICE_CUDA;
     CHECK_OK(zero_plan_create(model, &o, 2, &plan));
     zero_plan_destroy(plan);
-    o.transport = (zero_transport)3;
+    o.transport = (zero_transport)4;
     CHECK_FAILS(zero_plan_create(model, &o, 2, &plan), ZERO_INVALID_ARGUMENT,
-                "options.transport 3");
+                "options.transport 4");
     zero_model_destroy(model);
+}
+
+/* What a plan makes of the default, which it cannot ask anybody about. */
+TEST(ranks_of_gpus_are_taken_for_processes)
+{
+    static const struct {
+        zero_transport asked;
+        uint32_t world;
+        zero_transport used;
+    } rows[] = {
+        {ZERO_TRANSPORT_DEFAULT, 4, ZERO_TRANSPORT_NCCL},
+        {ZERO_TRANSPORT_DEFAULT, 1, ZERO_TRANSPORT_DEFAULT},
+        {ZERO_TRANSPORT_PEER, 4, ZERO_TRANSPORT_PEER},
+        {ZERO_TRANSPORT_HOST, 4, ZERO_TRANSPORT_HOST},
+        {ZERO_TRANSPORT_NCCL, 4, ZERO_TRANSPORT_NCCL},
+    };
+    described d;
+    seed_random(3000);
+    describe(&d);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        zero_engine_options o = zero_engine_options_init();
+        zero_plan *plan = NULL;
+        o.device = ZERO_DEVICE_CUDA;
+        o.transport = rows[i].asked;
+        CHECK_OK(zero_plan_create(d.model, &o, rows[i].world, &plan));
+        CHECK_EQ(zero_plan_options(plan).transport, rows[i].used);
+        const bool scratch = zero_plan_memory(plan).bytes[ZERO_ROLE_SCRATCH] != 0;
+        CHECK_EQ(scratch, rows[i].used == ZERO_TRANSPORT_NCCL);
+        zero_plan_destroy(plan);
+    }
+    zero_model_destroy(d.model);
+}
+
+static uint64_t scratch_of(const zero_model *model, zero_engine_options o, uint32_t world)
+{
+    zero_plan *plan = NULL;
+    o.device = ZERO_DEVICE_CUDA;
+    CHECK_OK(zero_plan_create(model, &o, world, &plan));
+    const uint64_t bytes = zero_plan_memory(plan).bytes[ZERO_ROLE_SCRATCH];
+    zero_plan_destroy(plan);
+    return bytes;
+}
+
+/* Twice what the largest bucket's reduction has on the wire, in pages, and at most 64 MiB. */
+TEST(scratch_of_reductions)
+{
+    static const uint64_t least = 2 * (uint64_t)PAGE;
+    described d;
+    memset(&d, 0, sizeof d);
+    CHECK_OK(zero_model_create(&d.model));
+    for (uint32_t u = 0; u < 3; u++) {
+        char name[16];
+        uint32_t unit = 0;
+        (void)snprintf(name, sizeof name, "unit%u", u);
+        CHECK_OK(zero_unit_add(d.model, name, &unit));
+        add_tensor(&d, &(shape){unit, u == 1 ? 100000 : 1000, ZERO_DTYPE_BF16, false});
+    }
+    zero_engine_options o = zero_engine_options_init();
+    o.bucket_bytes = 1;
+    const uint64_t flat = up(100000 / 4, 64) * 4; /* elements of the largest */
+    CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(flat * 2, PAGE));
+    o.wire_dtype = ZERO_DTYPE_F32;
+    CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(flat * 4, PAGE));
+    /* Gradients are split over two ranks: the replicas have half of it, in the sum's type. */
+    o.wire_dtype = ZERO_DTYPE_BF16;
+    o.shard_group = 2;
+    CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(flat * 2, PAGE));
+    o.shard_group = 0;
+    o.stage = ZERO_STAGE_0; /* all ranks have all of it: one ALL_REDUCE */
+    CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(up(flat / 4, 64) * 4 * 2, PAGE));
+    o.bucket_bytes = UINT64_C(1) << 30; /* one bucket */
+    const uint64_t small = up(up(1000, 4) / 4, 64) * 4;
+    CHECK_EQ(scratch_of(d.model, o, 4), 2 * up((flat + 2 * small) * 2, PAGE));
+    CHECK_EQ(scratch_of(d.model, o, 1), 0);
+    zero_model_destroy(d.model);
+    /* Nothing to reduce still needs what a group is made with; far too much is cut up. */
+    memset(&d, 0, sizeof d);
+    o = zero_engine_options_init();
+    CHECK_OK(zero_model_create(&d.model));
+    CHECK_EQ(scratch_of(d.model, o, 4), least);
+    uint32_t unit = 0;
+    CHECK_OK(zero_unit_add(d.model, "large", &unit));
+    add_tensor(&d, &(shape){unit, UINT64_C(1) << 30, ZERO_DTYPE_BF16, false});
+    CHECK_EQ(scratch_of(d.model, o, 4), UINT64_C(64) << 20);
+    zero_model_destroy(d.model);
 }
 
 TEST(groups_that_do_not_divide_are_refused)
@@ -497,7 +582,8 @@ TEST(frozen_tensors_cost_only_parameters)
         for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
             const bool always =
                 role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT || role == ZERO_ROLE_STEP;
-            if ((memory.bytes[role] != 0) != (always || frozen == 0)) {
+            const bool never = role == ZERO_ROLE_SCRATCH; /* on the CPU */
+            if ((memory.bytes[role] != 0) != (always || (frozen == 0 && !never))) {
                 TEST_FAIL("%s, frozen %d: %" PRIu64 " bytes", zero_role_name((zero_role)role),
                           frozen, memory.bytes[role]);
             }

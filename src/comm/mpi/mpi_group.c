@@ -208,10 +208,17 @@ static void destroy(zi_group *base)
     zi_free(group);
 }
 
+static void path_of(const zi_group *group, zero_path *path)
+{
+    (void)group;
+    path->carrier = ZERO_CARRIER_MPI;
+}
+
 static const zi_group_ops group_ops = {
     .struct_bytes = sizeof(zi_group_ops),
     .submit = submit,
     .destroy = destroy,
+    .path = path_of,
 };
 
 /* Group ranks in ascending world rank. */

@@ -32,8 +32,14 @@
     X(send, ncclSend)                                \
     X(recv, ncclRecv)
 
-/* NULL where the library does not have them. The headers know the last two since 2.27. */
-#if NCCL_VERSION_CODE >= 22700
+/* From which version on headers and library know windows, and gathers without CTAs. */
+#define ZI_NCCL_VERSION_WINDOWS 22700
+#define ZI_NCCL_VERSION_ZERO_CTA 22800
+#define ZI_NCCL_HAS_WINDOWS (NCCL_VERSION_CODE >= ZI_NCCL_VERSION_WINDOWS)
+#define ZI_NCCL_HAS_ZERO_CTA (NCCL_VERSION_CODE >= ZI_NCCL_VERSION_ZERO_CTA)
+
+/* NULL where the library does not have them. */
+#if ZI_NCCL_HAS_WINDOWS
 #define ZI_NCCL_WINDOWS(X)                          \
     X(comm_window_register, ncclCommWindowRegister) \
     X(comm_window_deregister, ncclCommWindowDeregister)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "comm/nccl/nccl_memory.h"
 #include "comm/nccl/nccl_state.h"
 #include "core/check.h"
 #include "core/clock.h"
@@ -189,7 +190,7 @@ static zero_status check(zi_group *base)
 /* Give the communicator up in peace; false when that does not work out. */
 static bool finalize(zi_nccl_group *group)
 {
-    if (zi_nccl_check(group) != ZERO_OK) {
+    if (zi_nccl_check(group) != ZERO_OK || zi_nccl_deregister(group) != ZERO_OK) {
         return false;
     }
     const ncclResult_t result = group->api->comm_finalize(group->handle);
@@ -209,7 +210,6 @@ static void close_handle(zi_nccl_group *group)
 /* What a group takes of the GPU. */
 static void close_device(zi_nccl_group *group)
 {
-    const zi_device *device = group->base.kernels->device;
     for (uint32_t i = 0; i < ZI_NCCL_MARKS; i++) {
         zi_nccl_mark *mark = &group->marks[i];
         if (mark->began != NULL) {
@@ -219,7 +219,6 @@ static void close_device(zi_nccl_group *group)
             (void)cudaEventDestroy(mark->done);
         }
     }
-    device->ops->memory_free(device->self, group->scratch, 2 * group->half_bytes);
 }
 
 /* Everything but the watch. */
@@ -238,11 +237,25 @@ static void destroy(zi_group *base)
     release(group);
 }
 
+static void path_of(const zi_group *base, zero_path *path)
+{
+    const zi_nccl_group *group = (const zi_nccl_group *)base;
+    const bool windows = group->memory_kind == ZERO_NCCL_MEMORY_SYMMETRIC;
+    path->carrier = ZERO_CARRIER_NCCL;
+    path->nccl_version = group->version;
+    path->zero_cta = group->zero_cta ? 1 : 0;
+    *(windows ? &path->windows : &path->buffers) = group->known_count;
+    for (uint32_t i = 0; i < group->known_count; i++) {
+        path->symmetric += group->known[i].symmetric;
+    }
+}
+
 static const zi_group_ops nccl_ops = {
     .struct_bytes = sizeof(zi_group_ops),
     .submit = submit,
     .destroy = destroy,
     .check = check,
+    .path = path_of,
 };
 
 static zero_status open_marks(zi_nccl_group *group)
@@ -257,10 +270,9 @@ static zero_status open_marks(zi_nccl_group *group)
     return ZERO_OK;
 }
 
-static zero_status open_scratch(zi_nccl_group *group, const zi_nccl_group_desc *desc)
+static zero_status take_scratch(zi_nccl_group *group, const zi_nccl_group_desc *desc)
 {
-    const size_t wanted = desc->scratch_bytes != 0 ? desc->scratch_bytes : ZI_NCCL_SCRATCH_BYTES;
-    const size_t half = wanted / 2 / ZI_PAGE_BYTES * ZI_PAGE_BYTES;
+    const size_t half = desc->scratch_bytes / 2 / ZI_PAGE_BYTES * ZI_PAGE_BYTES;
     const size_t least = group->base.size * PART_COUNT * sizeof(float);
     if (desc->gathers_only) {
         return ZERO_OK;
@@ -268,12 +280,12 @@ static zero_status open_scratch(zi_nccl_group *group, const zi_nccl_group_desc *
     if (half < least) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "group %s: %zu bytes of scratch memory are too few for %u ranks; give %zu or more",
-                group->base.name, wanted, group->base.size,
+                group->base.name, desc->scratch_bytes, group->base.size,
                 (size_t)(2 * zi_align_up(least, ZI_PAGE_BYTES)));
     }
-    const zi_device *device = group->base.kernels->device;
     group->half_bytes = half;
-    return device->ops->memory_alloc(device->self, 2 * half, (void **)&group->scratch);
+    group->scratch = desc->scratch;
+    return ZERO_OK;
 }
 
 /* All that this rank can do alone; its record for the others. */
@@ -283,9 +295,11 @@ static zero_status get_ready(zi_nccl_group *group, const zi_nccl_group_desc *des
     int version = 0;
     ZI_TRY(zi_nccl_api_get(&group->api, &version));
     mine->version = version;
+    group->version = version;
+    ZI_TRY(zi_nccl_memory_check(desc->memory_kind, desc->zero_cta));
     ZI_TRY(zi_cuda_check(cudaGetDevice(&group->ordinal), "cudaGetDevice"));
     ZI_TRY(open_marks(group));
-    ZI_TRY(open_scratch(group, desc));
+    ZI_TRY(take_scratch(group, desc));
     if (group->base.rank != 0) {
         return ZERO_OK;
     }
@@ -330,10 +344,12 @@ static zero_status compare(const zi_nccl_group *group, const zi_nccl_group_desc 
     return ZERO_OK;
 }
 
-static zero_status init_handle(zi_nccl_group *group, const ncclUniqueId *id)
+static zero_status init_handle(zi_nccl_group *group, const zi_nccl_group_desc *desc,
+                               const ncclUniqueId *id)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    ZI_TRY(zi_nccl_configure(desc, &config));
     const ncclResult_t result = group->api->comm_init_rank_config(
         &group->handle, (int)group->base.size, *id, (int)group->base.rank, &config);
     return zi_nccl_settle(group, result, "ncclCommInitRankConfig");
@@ -353,7 +369,7 @@ static zero_status connect_members(zi_nccl_group *group, const zi_nccl_group_des
         status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(group, desc, all);
     }
     if (status == ZERO_OK) {
-        status = init_handle(group, &all[0].id);
+        status = init_handle(group, desc, &all[0].id);
     }
     zi_free(all);
     return status;
@@ -387,10 +403,15 @@ zero_status zi_nccl_group_create(const zi_nccl_group_desc *desc, zi_group **out)
     (void)snprintf(group->base.name, sizeof group->base.name, "%s", desc->name);
     group->comm = desc->comm;
     group->deadline_ms = desc->deadline_ms;
+    group->zero_cta = desc->zero_cta;
+    group->memory_kind = desc->memory_kind;
     group->piece_limit = (uint32_t)zi_max_u64(1, zi_min_u64(ZI_NCCL_PIECES, CALLS / desc->size));
     (void)pthread_mutex_init(&group->mutex, NULL);
     place_members(group, desc);
     zero_status status = connect_members(group, desc);
+    if (status == ZERO_OK) {
+        status = zi_nccl_register(group, desc);
+    }
     if (status == ZERO_OK) {
         status = zi_nccl_watch_add(group);
     }

@@ -8,7 +8,9 @@
  *  - The deadline of a batch counts from when the GPU has come to it. A batch that does not finish
  *    fails its group and all groups of the world: their communicators are aborted, which frees the
  *    GPU, and zi_group_check tells. Until then the stream holds what the batch left behind.
- *  - Batches of a group go on one stream at a time: they share its scratch memory.
+ *  - Batches of a group go on one stream at a time: they share its scratch memory. Groups may share
+ *    one where their batches are on one stream.
+ *  - Where memory is registered, all that a batch reads and writes lies in it, on every member.
  *  - Sums go one of two ways. NCCL adds only fp32 without ZI_COLLECTIVE_EXACT. All else, 16-bit
  *    types among them because NCCL would round them at every hop, is exchanged part by part and
  *    added by kernels->fold in the order of world ranks: the same bytes on the wire as a reduction,
@@ -23,9 +25,6 @@
 
 #include "comm/comm.h"
 
-/* Device memory of a group for sums under way: half of it zeros, half what other ranks sent. */
-#define ZI_NCCL_SCRATCH_BYTES ((size_t)64 << 20)
-
 typedef struct zi_nccl_group_desc {
     zi_comm *comm;             /* of the world: tells and hears of failures */
     zi_group *host;            /* of the same members, on the CPU; used within create only */
@@ -34,11 +33,22 @@ typedef struct zi_nccl_group_desc {
     uint32_t size;
     uint32_t deadline_ms;
     const char *name;
-    bool gathers_only;    /* ALL_GATHER is all that is put on it; then there is no scratch memory */
-    size_t scratch_bytes; /* 0: ZI_NCCL_SCRATCH_BYTES */
+    bool gathers_only; /* ALL_GATHER is all that is put on it; then there is no scratch memory */
+    bool zero_cta;     /* NCCL_CTA_POLICY_ZERO; with ZERO_NCCL_MEMORY_SYMMETRIC */
+    zero_nccl_memory memory_kind;
+    const zi_group_memory *memory; /* what is registered: at most ZI_NCCL_MEMORIES, none empty */
+    uint32_t memory_count;
+    /* Zeroed device memory for sums under way: half of it stays zeros, half is what other ranks
+     * sent. The caller's; given back after the group. With memory_kind it is in `memory` too. */
+    void *scratch;
+    size_t scratch_bytes;
 } zi_nccl_group_desc;
 
-/* Collective over the members. Errors: UNSUPPORTED without NCCL or when it is too old; TIMEOUT when
+/* Arenas that a group registers. */
+#define ZI_NCCL_MEMORIES 4
+
+/* Collective over the members. Errors: UNSUPPORTED without NCCL, when it is too old, or when it
+ * does not register the memory; TIMEOUT when
  * NCCL does not connect the members within the deadline; MISMATCH when they load different versions
  * of it; COMM with NCCL's words. Unless all fail alike the caller then aborts the comm: the
  * others may wait for this rank. */

@@ -35,6 +35,15 @@ typedef struct zi_nccl_piece {
     unsigned char *at; /* its own piece of scratch memory */
 } zi_nccl_piece;
 
+/* An arena that the communicator knows. NCCL may fill a window in later than its call returns. */
+typedef struct zi_nccl_known {
+    void *buffer; /* of ncclCommRegister */
+#if ZI_NCCL_HAS_WINDOWS
+    ncclWindow_t window;
+#endif
+    bool symmetric;
+} zi_nccl_known;
+
 typedef struct zi_nccl_group {
     zi_group base;
     const zi_nccl_api *api;
@@ -53,8 +62,13 @@ typedef struct zi_nccl_group {
     atomic_uint failed;
     zero_error first_error;
     struct zi_nccl_group *next; /* of the watcher's list */
-    unsigned char *scratch;     /* zeros, then work; half_bytes each. NULL: gathers only */
+    unsigned char *scratch;     /* lent: zeros, then work; half_bytes each. NULL: gathers only */
     size_t half_bytes;
+    int version; /* of NCCL */
+    bool zero_cta;
+    zero_nccl_memory memory_kind;
+    zi_nccl_known known[ZI_NCCL_MEMORIES];
+    uint32_t known_count;
     zi_nccl_piece pieces[ZI_NCCL_PIECES]; /* of the round under way */
     uint32_t piece_count;
     uint32_t piece_limit;
@@ -80,6 +94,15 @@ zero_status zi_nccl_settle(zi_nccl_group *group, ncclResult_t result, const char
 /* Issue a batch on its stream, within a task of it. (nccl_move.c) */
 zero_status zi_nccl_move(zi_nccl_group *group, zi_stream *stream, const zi_collective *batch,
                          uint32_t batch_count);
+
+/* What is asked of the communicator before it is made. (nccl_memory.c) */
+zero_status zi_nccl_configure(const zi_nccl_group_desc *desc, ncclConfig_t *config);
+/* Register the memory with the communicator, which is ready. Collective over the members where it
+ * becomes windows. (nccl_memory.c) */
+zero_status zi_nccl_register(zi_nccl_group *group, const zi_nccl_group_desc *desc);
+/* Give the registrations back; no batch is under way. Not after an abort: that has done it.
+ * (nccl_memory.c) */
+zero_status zi_nccl_deregister(zi_nccl_group *group);
 
 /* Begin and end the watch over a group. (nccl_watch.c) */
 zero_status zi_nccl_watch_add(zi_nccl_group *group);

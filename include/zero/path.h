@@ -1,0 +1,47 @@
+/** @file
+ *  What really carries bytes between ranks, as it came out when the engine was made. */
+#ifndef ZERO_PATH_H
+#define ZERO_PATH_H
+
+#include "zero/engine.h"
+#include "zero/export.h"
+#include "zero/options.h"
+#include <stdint.h>
+
+ZERO_BEGIN
+
+/** What is moved. */
+typedef enum zero_traffic {
+    ZERO_TRAFFIC_GATHER = 0, /**< parameters: gathers of units, or their publishing after a step */
+    ZERO_TRAFFIC_REDUCE = 1  /**< gradients: the first reduction that crosses ranks */
+} zero_traffic;
+
+/** What moves it. */
+typedef enum zero_carrier {
+    ZERO_CARRIER_NONE = 0, /**< nothing: the state is with one rank */
+    ZERO_CARRIER_HOST = 1, /**< host memory that the ranks of a host share; a GPU's is staged */
+    ZERO_CARRIER_PEER = 2, /**< GPUs that read one another's memory */
+    ZERO_CARRIER_MPI = 3,  /**< messages of MPI between hosts */
+    ZERO_CARRIER_NCCL = 4  /**< NCCL */
+} zero_carrier;
+
+/** A carrier, and for NCCL what it was given and took. NCCL does not tell which kernel or copy
+ *  engine it then uses: NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=REG,TUNING,COLL in the environment
+ *  lets it print that. What was asked for is in zero_plan_options(zero_engine_plan(engine)). */
+typedef struct zero_path {
+    zero_carrier carrier; /**< what moves the bytes */
+    int32_t nccl_version; /**< of the library that was loaded: 22809 is 2.28.9. 0: not NCCL */
+    uint32_t buffers;     /**< arenas that the communicator has registered as plain buffers */
+    uint32_t windows;     /**< arenas that it has registered as windows */
+    uint32_t symmetric;   /**< of these, symmetric ones */
+    int32_t zero_cta;     /**< 1: the communicator was made with NCCL_CTA_POLICY_ZERO */
+    char text[96];        /**< the same for people: "nccl 2.28.9, symmetric windows" */
+} zero_path;
+
+/** What carries this traffic of the engine. Local call, no waiting; the same on every rank but for
+ *  what is between this rank and its peers. An unknown traffic, or NULL: ZERO_CARRIER_NONE. */
+ZERO_API zero_path zero_engine_path(const zero_engine *engine, zero_traffic traffic);
+
+ZERO_END
+
+#endif

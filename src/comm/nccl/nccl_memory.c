@@ -1,0 +1,230 @@
+/* Owns what NCCL is told about memory: whose allocator it comes from, its registration with a
+ * communicator, and the policy that rests on it. Invariants: what was asked for is in effect or an
+ * error, since NCCL itself takes a registration it cannot make for success without a handle; all
+ * members register the same arenas in the same order. */
+#include "comm/nccl/nccl_memory.h"
+
+#include "comm/nccl/nccl_state.h"
+#include "core/check.h"
+#include "core/error.h"
+
+#define VERSION_FORMAT "%d.%d.%d"
+#define VERSION_VALUES(v) (v) / 10000, (v) / 100 % 100, (v) % 100
+
+/* A thing that came with a version of NCCL. */
+typedef struct feature {
+    const char *option; /* that asks for it */
+    int version;
+    bool built; /* this build's headers have it */
+    bool found; /* the library's functions are there */
+} feature;
+
+static zero_status check_feature(const feature *f, int version)
+{
+    if (!f->built) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "%s needs NCCL " VERSION_FORMAT " and the library was built with the headers "
+                "of " VERSION_FORMAT "; build it with newer ones (-Dnccl_include)",
+                f->option, VERSION_VALUES(f->version), VERSION_VALUES(NCCL_VERSION_CODE));
+    }
+    if (version < f->version || !f->found) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "%s needs NCCL " VERSION_FORMAT " or later, and " VERSION_FORMAT " is loaded; "
+                "install a newer one, or leave the option at 0",
+                f->option, VERSION_VALUES(f->version), VERSION_VALUES(version));
+    }
+    return ZERO_OK;
+}
+
+static bool has_windows(const zi_nccl_api *api)
+{
+#if ZI_NCCL_HAS_WINDOWS
+    return api->comm_window_register != NULL && api->comm_window_deregister != NULL;
+#else
+    (void)api;
+    return false;
+#endif
+}
+
+zero_status zi_nccl_memory_check(zero_nccl_memory kind, bool zero_cta)
+{
+    if (kind == ZERO_NCCL_MEMORY_NONE && !zero_cta) {
+        return ZERO_OK;
+    }
+    const zi_nccl_api *api = NULL;
+    int version = 0;
+    ZI_TRY(zi_nccl_api_get(&api, &version));
+    const feature registered = {
+        .option = "options.nccl_memory",
+        .version = ZI_NCCL_VERSION_MIN,
+        .built = true,
+        .found = api->mem_alloc != NULL && api->mem_free != NULL && api->comm_register != NULL &&
+                 api->comm_deregister != NULL,
+    };
+    ZI_TRY(check_feature(&registered, version));
+    const feature windows = {.option = "options.nccl_memory = ZERO_NCCL_MEMORY_SYMMETRIC",
+                             .version = ZI_NCCL_VERSION_WINDOWS,
+                             .built = ZI_NCCL_HAS_WINDOWS,
+                             .found = has_windows(api)};
+    if (kind == ZERO_NCCL_MEMORY_SYMMETRIC) {
+        ZI_TRY(check_feature(&windows, version));
+    }
+    const feature policy = {.option = "options.nccl_zero_cta",
+                            .version = ZI_NCCL_VERSION_ZERO_CTA,
+                            .built = ZI_NCCL_HAS_ZERO_CTA,
+                            .found = true};
+    return zero_cta ? check_feature(&policy, version) : ZERO_OK;
+}
+
+/* ---- the allocator ---- */
+
+zero_status zi_nccl_memory_alloc(const zi_device *device, size_t bytes, void **out)
+{
+    const zi_nccl_api *api = NULL;
+    int version = 0;
+    zi_stream *host = NULL;
+    *out = NULL;
+    ZI_TRY(zi_nccl_memory_check(ZERO_NCCL_MEMORY_REGISTERED, false));
+    ZI_TRY(zi_nccl_api_get(&api, &version));
+    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));
+    const ncclResult_t result = api->mem_alloc(out, bytes);
+    if (result != ncclSuccess) {
+        /* NCCL has one number for all that CUDA refuses; here it is most likely memory. */
+        *out = NULL;
+        ZI_FAIL_NATIVE(result == ncclUnhandledCudaError ? ZERO_OUT_OF_MEMORY : ZERO_DEVICE,
+                       (int)result, "ncclMemAlloc of %zu bytes: %s: %.110s", bytes,
+                       api->get_error_string(result), api->get_last_error(NULL));
+    }
+    const zero_status status = device->ops->fill(device->self, host, *out, 0, bytes);
+    if (status != ZERO_OK) {
+        (void)api->mem_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+void zi_nccl_memory_free(void *pointer)
+{
+    const zi_nccl_api *api = NULL;
+    int version = 0;
+    if (pointer != NULL && zi_nccl_api_get(&api, &version) == ZERO_OK) {
+        (void)api->mem_free(pointer);
+    }
+}
+
+/* ---- communicators ---- */
+
+zero_status zi_nccl_configure(const zi_nccl_group_desc *desc, ncclConfig_t *config)
+{
+    if (!desc->zero_cta) {
+        return ZERO_OK;
+    }
+#if ZI_NCCL_HAS_ZERO_CTA
+    config->CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    return ZERO_OK;
+#else
+    (void)config;
+    return zi_nccl_memory_check(desc->memory_kind, true); /* which fails */
+#endif
+}
+
+/* Calls are made under the group's mutex, as all about its communicator; waiting is not. */
+static zero_status register_buffer(zi_nccl_group *group, const zi_group_memory *memory,
+                                   zi_nccl_known *known)
+{
+    (void)pthread_mutex_lock(&group->mutex);
+    const ncclResult_t result =
+        group->api->comm_register(group->handle, memory->pointer, memory->bytes, &known->buffer);
+    (void)pthread_mutex_unlock(&group->mutex);
+    ZI_TRY(zi_nccl_settle(group, result, "ncclCommRegister"));
+    if (known->buffer == NULL) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "group %s: NCCL " VERSION_FORMAT " registers no memory here; unset "
+                "NCCL_LOCAL_REGISTER, or leave options.nccl_memory at ZERO_NCCL_MEMORY_NONE",
+                group->base.name, VERSION_VALUES(group->version));
+    }
+    return ZERO_OK;
+}
+
+#if ZI_NCCL_HAS_WINDOWS
+
+static zero_status register_window(zi_nccl_group *group, const zi_group_memory *memory,
+                                   zi_nccl_known *known)
+{
+    const int flags = memory->symmetric ? NCCL_WIN_COLL_SYMMETRIC : NCCL_WIN_DEFAULT;
+    (void)pthread_mutex_lock(&group->mutex);
+    const ncclResult_t result = group->api->comm_window_register(
+        group->handle, memory->pointer, memory->bytes, &known->window, flags);
+    (void)pthread_mutex_unlock(&group->mutex);
+    ZI_TRY(zi_nccl_settle(group, result, "ncclCommWindowRegister"));
+    if (known->window == NULL) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "group %s: NCCL " VERSION_FORMAT " makes no window of memory here: GPUs cannot map "
+                "one another's, or NCCL_CUMEM_ENABLE or NCCL_WIN_ENABLE is 0; use "
+                "ZERO_NCCL_MEMORY_REGISTERED or _NONE",
+                group->base.name, VERSION_VALUES(group->version));
+    }
+    return ZERO_OK;
+}
+
+static ncclResult_t deregister_window(zi_nccl_group *group, const zi_nccl_known *known)
+{
+    return group->api->comm_window_deregister(group->handle, known->window);
+}
+
+#else
+
+static zero_status register_window(zi_nccl_group *group, const zi_group_memory *memory,
+                                   zi_nccl_known *known)
+{
+    (void)memory;
+    (void)known;
+    return zi_nccl_memory_check(group->memory_kind, false); /* which fails */
+}
+
+static ncclResult_t deregister_window(zi_nccl_group *group, const zi_nccl_known *known)
+{
+    (void)group;
+    (void)known;
+    return ncclSuccess;
+}
+
+#endif
+
+zero_status zi_nccl_register(zi_nccl_group *group, const zi_nccl_group_desc *desc)
+{
+    const bool windows = desc->memory_kind == ZERO_NCCL_MEMORY_SYMMETRIC;
+    if (desc->memory_kind == ZERO_NCCL_MEMORY_NONE) {
+        return ZERO_OK;
+    }
+    zi_assert_cmp(desc->memory_count, <=, ZI_NCCL_MEMORIES);
+    for (uint32_t i = 0; i < desc->memory_count; i++) {
+        const zi_group_memory *memory = &desc->memory[i];
+        zi_nccl_known *known = &group->known[i];
+        known->symmetric = windows && memory->symmetric;
+        ZI_TRY(windows ? register_window(group, memory, known)
+                       : register_buffer(group, memory, known));
+        group->known_count++;
+    }
+    return ZERO_OK;
+}
+
+static zero_status forget(zi_nccl_group *group, const zi_nccl_known *known)
+{
+    const bool windows = group->memory_kind == ZERO_NCCL_MEMORY_SYMMETRIC;
+    (void)pthread_mutex_lock(&group->mutex);
+    const ncclResult_t result = windows ? deregister_window(group, known)
+                                        : group->api->comm_deregister(group->handle, known->buffer);
+    (void)pthread_mutex_unlock(&group->mutex);
+    return zi_nccl_settle(group, result,
+                          windows ? "ncclCommWindowDeregister" : "ncclCommDeregister");
+}
+
+zero_status zi_nccl_deregister(zi_nccl_group *group)
+{
+    while (group->known_count != 0) {
+        ZI_TRY(forget(group, &group->known[group->known_count - 1]));
+        group->known_count--;
+    }
+    return ZERO_OK;
+}

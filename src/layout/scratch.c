@@ -1,0 +1,67 @@
+/* Owns the size of the scratch memory that reductions over NCCL share: what the largest batch needs
+ * to go in one round, or ZI_SCRATCH_BYTES_MAX. Half of it are zeros, for ranks without a gradient;
+ * the other half holds what ranks have sent. All these reductions are on one stream, so one of them
+ * at a time uses it. */
+#include "core/arena.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "layout/layout.h"
+
+/* One of the three reductions of stage2/reduce.c. */
+typedef struct reduction {
+    uint32_t size;     /* ranks that are summed; 1: nothing crosses */
+    uint32_t degree;   /* of what each of them receives */
+    bool whole;        /* all receive the same, as after an ALL_REDUCE */
+    bool before_wired; /* a reduction before this one has crossed already */
+} reduction;
+
+/* What one flat's part of a batch takes: every rank's part at once, or as many zeros. */
+static uint64_t flat_need(const zi_layout *layout, const zi_flat *flat, const reduction *r)
+{
+    const zero_dtype dtype = r->before_wired ? layout->options.accum_dtype : flat->wire_dtype;
+    const uint64_t own = zi_shard_count(layout, flat, r->degree);
+    const uint64_t part =
+        r->whole ? zi_align_up(zi_div_up(own, r->size), ZI_SCRATCH_PART_COUNT) : own;
+    return zi_align_up(part * r->size * zero_dtype_bytes(dtype), ZI_ARENA_ALIGN);
+}
+
+static uint64_t largest_batch(const zi_layout *layout, const reduction *r)
+{
+    uint64_t most = 0;
+    for (uint32_t b = 0; b < layout->bucket_count; b++) {
+        const zi_bucket *bucket = &layout->buckets[b];
+        uint64_t need = 0;
+        for (uint32_t i = 0; i < bucket->flat_count; i++) {
+            need +=
+                flat_need(layout, &layout->flats[layout->bucket_flats[bucket->flat_first + i]], r);
+        }
+        most = zi_max_u64(most, need);
+    }
+    return most;
+}
+
+uint64_t zi_layout_scratch_bytes(const zi_layout *layout)
+{
+    const zero_sharding *s = &layout->sharding;
+    const uint32_t narrow = s->optimizer / s->grad;
+    const reduction reductions[] = {
+        {.size = s->grad, .degree = s->grad},
+        {.size = narrow, .degree = s->optimizer, .before_wired = s->grad > 1},
+        {.size = s->world / s->optimizer,
+         .degree = s->optimizer,
+         .whole = true,
+         .before_wired = s->grad > 1 || narrow > 1},
+    };
+    uint64_t half = 0;
+    if (layout->options.transport != ZERO_TRANSPORT_NCCL) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof reductions / sizeof reductions[0]; i++) {
+        const reduction *r = &reductions[i];
+        if (r->size > 1) {
+            const uint64_t least = r->size * ZI_SCRATCH_PART_COUNT * sizeof(float);
+            half = zi_max_u64(half, zi_max_u64(least, largest_batch(layout, r)));
+        }
+    }
+    return 2 * zi_min_u64(zi_align_up(half, ZI_PAGE_BYTES), ZI_SCRATCH_BYTES_MAX / 2);
+}

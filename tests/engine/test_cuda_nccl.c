@@ -1,0 +1,564 @@
+/* engine over NCCL, with doubles of NCCL and of the CUDA runtime and ranks that are threads but say
+ * that they are processes: results are those of GPUs that read one another, memory is the plan to
+ * the byte, and what is asked of NCCL about memory is in effect, said, or refused. */
+#include "harness.h"
+
+#include "comm/comm.h"
+#include "fake_cuda.h"
+#include "fake_nccl_memory.h"
+#include "toy.h"
+
+#define DEADLINE_MS 60000
+#define RANKS 4
+
+/* What NCCL is asked for. */
+typedef struct asked {
+    zero_nccl_memory memory;
+    int32_t zero_cta;
+} asked;
+
+static const asked kinds[] = {
+    {ZERO_NCCL_MEMORY_NONE, 0},
+    {ZERO_NCCL_MEMORY_REGISTERED, 0},
+    {ZERO_NCCL_MEMORY_SYMMETRIC, 0},
+    {ZERO_NCCL_MEMORY_SYMMETRIC, 1},
+};
+/* Those that the headers of this build know. */
+#define KINDS ((size_t)(ZI_NCCL_HAS_ZERO_CTA ? 4 : ZI_NCCL_HAS_WINDOWS ? 3 : 2))
+#define NEEDS_KINDS(count)                       \
+    if (KINDS < (count)) {                       \
+        SKIP("nccl.h of this build is too old"); \
+    }
+
+static void ask(zero_engine_options *options, asked what)
+{
+    options->nccl_memory = what.memory;
+    options->nccl_zero_cta = what.zero_cta;
+}
+
+/* Ranks of this world are processes from here on, until all have come to the end. */
+static void become_processes(zero_world *world)
+{
+    world->comm->one_process = false;
+}
+
+static zero_status become_threads(zero_world *world)
+{
+    const zero_status status = zero_world_barrier(world);
+    world->comm->one_process = true;
+    return status;
+}
+
+static void start(void)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    fake_cuda_start(FAKE_CUDA_AT_SYNC, test_seed);
+}
+
+static void finish(void)
+{
+    CHECK(fake_nccl_check());
+    CHECK_EQ(fake_nccl_live(), 0);
+    CHECK_EQ(fake_nccl_memory_live(), 0);
+    CHECK(fake_cuda_check());
+}
+
+/* ---- the same results, whatever carries them ---- */
+
+static zero_status compare_kinds(zero_world *world, const toy_run *given, void *user)
+{
+    (void)user;
+    toy_run run = *given;
+    toy_state peers;
+    TOY_TRY(toy_train_collect(&run, world, &peers));
+    for (size_t k = 0; k < KINDS; k++) {
+        toy_state state;
+        ask(&run.options, kinds[k]);
+        become_processes(world);
+        TOY_TRY(toy_train_collect(&run, world, &state));
+        TOY_TRY(become_threads(world));
+        toy_state_same(run.model, &peers, &state, "over NCCL");
+        toy_state_free(&state);
+    }
+    toy_state_free(&peers);
+    return ZERO_OK;
+}
+
+static zero_status compare_ways(zero_world *world, void *user)
+{
+    return toy_each_way(world, user, compare_kinds, NULL);
+}
+
+static void train(zero_dtype dtype, zero_dtype wire, zero_reduction reduction)
+{
+    toy_model model;
+    toy_model_mixed(&model, dtype);
+    toy_run run = toy_run_init(&model);
+    run.steps = 3;
+    run.micro_steps = 2;
+    run.flavour = TOY_INTEGER;
+    run.options.wire_dtype = wire;
+    run.options.reduction = reduction;
+    run.options.bucket_bytes = 1;
+    run.options.loss_scale = 1;
+    run.params.max_norm = 1.0f;
+    start();
+    CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, compare_ways, &run));
+    CHECK(fake_nccl_registered(FAKE_NCCL_BUFFER) != 0);
+    CHECK_EQ(fake_nccl_registered(FAKE_NCCL_SYMMETRIC) != 0, KINDS > 2);
+    CHECK(KINDS == 2 ||
+          fake_nccl_registered(FAKE_NCCL_SYMMETRIC) < fake_nccl_registered(FAKE_NCCL_WINDOW));
+    CHECK_EQ(fake_nccl_zero_cta() != 0, KINDS > 3);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
+    finish();
+    toy_model_close(&model);
+}
+
+TEST(results_in_fp32)
+{
+    train(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_REDUCTION_DEFAULT);
+    CHECK(fake_nccl_calls(FAKE_NCCL_REDUCE_SCATTER) != 0);
+    CHECK(fake_nccl_calls(FAKE_NCCL_ALL_REDUCE) != 0);
+}
+
+TEST(results_in_bf16)
+{
+    train(ZERO_DTYPE_BF16, ZERO_DTYPE_DEFAULT, ZERO_REDUCTION_DEFAULT);
+    CHECK(fake_nccl_calls(FAKE_NCCL_SEND) != 0);
+}
+
+TEST(results_with_wire_copies)
+{
+    train(ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_REDUCTION_EXACT);
+    train(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_REDUCTION_DEFAULT);
+}
+
+/* A rank without a gradient sends zeros from other memory than those that have one. */
+static zero_status leave_out(toy_trainer *trainer)
+{
+    const uint32_t units = trainer->run->model->unit_count;
+    TOY_TRY(toy_micro_begin(trainer, true));
+    for (uint32_t u = 0; u < units; u++) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    for (uint32_t u = units; u-- > 0;) {
+        const bool omits = (u + trainer->step + trainer->rank) % 3 == 0;
+        TOY_TRY(omits ? ZERO_OK : toy_backward(trainer, u));
+    }
+    TOY_TRY(toy_micro_end(trainer));
+    return toy_update(trainer);
+}
+
+static zero_status compare_left_out(zero_world *world, void *user)
+{
+    toy_run run = *(const toy_run *)user;
+    toy_state peers;
+    TOY_TRY(toy_train_by(&run, world, leave_out, &peers));
+    for (size_t k = 0; k < KINDS; k++) {
+        toy_state state;
+        ask(&run.options, kinds[k]);
+        become_processes(world);
+        TOY_TRY(toy_train_by(&run, world, leave_out, &state));
+        TOY_TRY(become_threads(world));
+        toy_state_same(run.model, &peers, &state, "units left out");
+        toy_state_free(&state);
+    }
+    toy_state_free(&peers);
+    return ZERO_OK;
+}
+
+TEST(gradients_left_out)
+{
+    toy_model model;
+    toy_model_equal(&model, 9, 5000, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    run.steps = 4;
+    run.flavour = TOY_INTEGER;
+    run.options.stage = ZERO_STAGE_2; /* no gathers: the fake wants one order of all groups */
+    run.options.bucket_bytes = 1;
+    start();
+    CHECK_OK(zero_world_run(3, DEADLINE_MS, compare_left_out, &run));
+    finish();
+    toy_model_close(&model);
+}
+
+/* ---- memory ---- */
+
+static zero_status check_memory(zero_world *world, const toy_run *run)
+{
+    toy_trainer trainer;
+    zero_plan *plan = NULL;
+    uint64_t arenas = 0;
+    TOY_TRY(zero_plan_create(run->model->model, &run->options, zero_world_size(world), &plan));
+    TOY_TRY(zero_world_barrier(world));
+    const uint64_t before = fake_cuda_calls("cudaMalloc");
+    TOY_TRY(zero_world_barrier(world));
+    TOY_TRY(toy_open(&trainer, run, world));
+    TOY_TRY(toy_step(&trainer));
+    TOY_TRY(zero_world_barrier(world));
+    const uint64_t taken = fake_cuda_calls("cudaMalloc") - before;
+    const zero_memory planned = zero_plan_memory(plan);
+    const zero_memory used = zero_engine_memory(trainer.engine);
+    CHECK_BYTES(&planned, &used, sizeof planned);
+    CHECK_EQ(zero_plan_hash(plan), zero_plan_hash(zero_engine_plan(trainer.engine)));
+    CHECK_EQ(zero_engine_stats(trainer.engine).device_peak_bytes, planned.total_bytes);
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        arenas += planned.bytes[role] != 0;
+    }
+    /* So no group has taken memory of its own. */
+    CHECK_EQ(taken, arenas * zero_world_size(world));
+    CHECK(planned.bytes[ZERO_ROLE_SCRATCH] != 0);
+    CHECK(planned.bytes[ZERO_ROLE_SCRATCH] <= (uint64_t)64 << 20);
+    zero_plan_destroy(plan);
+    TOY_TRY(zero_world_barrier(world));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static zero_status check_kinds(zero_world *world, const toy_run *given, void *user)
+{
+    (void)user;
+    toy_run run = *given;
+    for (size_t k = 0; k < KINDS; k++) {
+        ask(&run.options, kinds[k]);
+        become_processes(world);
+        TOY_TRY(check_memory(world, &run));
+        TOY_TRY(become_threads(world));
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_ways(zero_world *world, void *user)
+{
+    return toy_each_way(world, user, check_kinds, NULL);
+}
+
+TEST(measured_bytes_are_the_plan)
+{
+    for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
+        toy_model model;
+        toy_model_mixed(&model, (zero_dtype)dtype);
+        toy_run run = toy_run_init(&model);
+        start();
+        CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, check_ways, &run));
+        finish();
+        toy_model_close(&model);
+    }
+}
+
+/* The largest bucket goes in one round: one group of calls a rank, not pieces. */
+static zero_status count_rounds(zero_world *world, void *user)
+{
+    toy_run run = *(const toy_run *)user;
+    toy_trainer trainer;
+    become_processes(world);
+    TOY_TRY(toy_open(&trainer, &run, world));
+    TOY_TRY(toy_step(&trainer));
+    TOY_TRY(zero_world_barrier(world));
+    const uint64_t before = fake_nccl_calls(FAKE_NCCL_GROUP);
+    TOY_TRY(zero_world_barrier(world));
+    TOY_TRY(toy_step(&trainer));
+    zero_step_result result;
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    TOY_TRY(zero_world_barrier(world));
+    /* For every unit a scatter and a publish; one norm. */
+    const uint64_t calls = fake_nccl_calls(FAKE_NCCL_GROUP) - before;
+    CHECK_EQ(calls, zero_world_size(world) * (2 * run.model->unit_count + 1));
+    TOY_TRY(zero_world_barrier(world));
+    toy_close(&trainer);
+    return become_threads(world);
+}
+
+TEST(scratch_holds_the_largest_batch)
+{
+    for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_BF16; dtype++) {
+        toy_model model;
+        toy_model_equal(&model, 3, 70000, (zero_dtype)dtype);
+        toy_run run = toy_run_init(&model);
+        run.options.stage = ZERO_STAGE_2;
+        run.options.bucket_bytes = 1;
+        start();
+        CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, count_rounds, &run));
+        finish();
+        toy_model_close(&model);
+    }
+}
+
+/* ---- slots over symmetric windows ---- */
+
+static zero_status use(toy_trainer *trainer, uint32_t unit)
+{
+    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_EVAL, toy_stream()));
+    TOY_TRY(toy_read(trainer, unit));
+    return zero_unit_release(trainer->engine, unit, toy_stream());
+}
+
+/* Rank 0 keeps unit 1 while it uses 2 and 3; the others leave unit 1 out, and may evict it. */
+static zero_status hold_and_leave_out(zero_world *world, void *user)
+{
+    toy_run run = *(const toy_run *)user;
+    toy_trainer trainer;
+    become_processes(world);
+    TOY_TRY(toy_open(&trainer, &run, world));
+    for (int sweep = 0; sweep < 2; sweep++) {
+        memset(trainer.seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer.seen_set);
+        TOY_TRY(use(&trainer, 0));
+        if (trainer.rank == 0) {
+            TOY_TRY(zero_unit_acquire(trainer.engine, 1, ZERO_PASS_EVAL, toy_stream()));
+        }
+        TOY_TRY(use(&trainer, 2));
+        TOY_TRY(use(&trainer, 3));
+        if (trainer.rank == 0) {
+            TOY_TRY(toy_read(&trainer, 1));
+            TOY_TRY(zero_unit_release(trainer.engine, 1, toy_stream()));
+        }
+        for (uint32_t u = 4; u < run.model->unit_count; u++) {
+            TOY_TRY(use(&trainer, u));
+        }
+    }
+    TOY_TRY(zero_world_barrier(world));
+    toy_close(&trainer);
+    return become_threads(world);
+}
+
+/* More than the slots that take turns. */
+static zero_status hold_too_many(zero_world *world, void *user)
+{
+    toy_run run = *(const toy_run *)user;
+    toy_trainer trainer;
+    become_processes(world);
+    TOY_TRY(toy_open(&trainer, &run, world));
+    TOY_TRY(zero_unit_acquire(trainer.engine, 1, ZERO_PASS_EVAL, toy_stream()));
+    TOY_TRY(use(&trainer, 2));
+    TOY_TRY(use(&trainer, 3));
+    CHECK_FAILS(zero_unit_acquire(trainer.engine, 4, ZERO_PASS_EVAL, toy_stream()), ZERO_STATE,
+                "take 3 slots in turn");
+    TOY_TRY(zero_unit_release(trainer.engine, 1, toy_stream()));
+    TOY_TRY(use(&trainer, 4));
+    TOY_TRY(zero_world_barrier(world));
+    toy_close(&trainer);
+    return become_threads(world);
+}
+
+TEST(slots_are_the_same_on_all_ranks)
+{
+    NEEDS_KINDS(3);
+    toy_model model;
+    toy_model_equal(&model, 8, 3000, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    run.options.param_slots = 3;
+    ask(&run.options, kinds[2]);
+    start();
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, hold_and_leave_out, &run));
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, hold_too_many, &run));
+    finish();
+    toy_model_close(&model);
+}
+
+/* ---- what is said ---- */
+
+typedef struct said {
+    toy_run run;
+    const char *gather;
+    const char *reduce;
+    bool processes;
+} said;
+
+static zero_status read_paths(zero_world *world, void *user)
+{
+    const said *expected = user;
+    toy_trainer trainer;
+    if (expected->processes) {
+        become_processes(world);
+    }
+    TOY_TRY(toy_open(&trainer, &expected->run, world));
+    const zero_path gather = zero_engine_path(trainer.engine, ZERO_TRAFFIC_GATHER);
+    const zero_path reduce = zero_engine_path(trainer.engine, ZERO_TRAFFIC_REDUCE);
+    if (strcmp(gather.text, expected->gather) != 0 || strcmp(reduce.text, expected->reduce) != 0) {
+        TEST_FAIL("gather: \"%s\", not \"%s\"; reduce: \"%s\", not \"%s\"", gather.text,
+                  expected->gather, reduce.text, expected->reduce);
+    }
+    CHECK_EQ(reduce.zero_cta, 0);
+    CHECK_EQ(gather.zero_cta, expected->run.options.nccl_zero_cta);
+    CHECK_EQ(gather.nccl_version, gather.carrier == ZERO_CARRIER_NCCL ? NCCL_VERSION_CODE : 0);
+    CHECK_EQ(zero_engine_path(NULL, ZERO_TRAFFIC_GATHER).carrier, ZERO_CARRIER_NONE);
+    CHECK_EQ(zero_engine_path(trainer.engine, (zero_traffic)7).carrier, ZERO_CARRIER_NONE);
+    TOY_TRY(zero_world_barrier(world));
+    toy_close(&trainer);
+    return become_threads(world);
+}
+
+static void check_path(const toy_model *model, zero_stage stage, asked what, const char *gather,
+                       const char *reduce)
+{
+    char texts[2][96];
+    const char *const given[] = {gather, reduce};
+    for (int i = 0; i < 2; i++) {
+        char version[24] = "";
+        const size_t named = strncmp(given[i], "nccl", 4) == 0 ? 4 : 0;
+        if (named != 0) {
+            (void)snprintf(version, sizeof version, "nccl %d.%d.%d", NCCL_MAJOR, NCCL_MINOR,
+                           NCCL_PATCH);
+        }
+        (void)snprintf(texts[i], sizeof texts[i], "%s%s", version, given[i] + named);
+    }
+    said expected = {toy_run_init(model), texts[0], texts[1], true};
+    expected.run.options.stage = stage;
+    ask(&expected.run.options, what);
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, read_paths, &expected));
+}
+
+TEST(what_carries_an_engine)
+{
+    NEEDS_KINDS(4);
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    start();
+    check_path(&model, ZERO_STAGE_3, kinds[0], "nccl", "nccl");
+    check_path(&model, ZERO_STAGE_3, kinds[1], "nccl, registered buffers",
+               "nccl, registered buffers");
+    check_path(&model, ZERO_STAGE_3, kinds[2], "nccl, symmetric windows",
+               "nccl, windows (1 of 3 symmetric)");
+    check_path(&model, ZERO_STAGE_3, kinds[3], "nccl, symmetric windows, zero-CTA policy",
+               "nccl, windows (1 of 3 symmetric)");
+    check_path(&model, ZERO_STAGE_1, kinds[3], "nccl, symmetric windows, zero-CTA policy",
+               "nccl, windows (1 of 3 symmetric)");
+    check_path(&model, ZERO_STAGE_0, kinds[0], "none (one rank)", "nccl");
+    said expected = {toy_run_init(&model), "peer copies", "peer copies", false};
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, read_paths, &expected));
+    expected.gather = expected.reduce = "none (one rank)";
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, read_paths, &expected));
+    expected.gather = expected.reduce = "host memory";
+    expected.processes = true;
+    expected.run.options.transport = ZERO_TRANSPORT_HOST;
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, read_paths, &expected));
+    finish();
+    toy_model_close(&model);
+}
+
+/* ---- what is refused ---- */
+
+typedef struct refusal {
+    toy_run run;
+    zero_status status;
+    const char *words;
+    bool processes;
+} refusal;
+
+static zero_status refuse(zero_world *world, void *user)
+{
+    const refusal *expected = user;
+    zero_engine *engine = NULL;
+    if (expected->processes) {
+        become_processes(world);
+    }
+    CHECK_FAILS(
+        zero_engine_create(world, expected->run.model->model, &expected->run.options, &engine),
+        expected->status, expected->words);
+    CHECK(engine == NULL);
+    world->comm->one_process = true;
+    return ZERO_OK;
+}
+
+/* A rank that was refused has told the others, or not: the world may end in either way. */
+static void check_refused(const toy_model *model, uint32_t ranks, bool processes, asked what,
+                          zero_status status, const char *words)
+{
+    refusal expected = {toy_run_init(model), status, words, processes};
+    ask(&expected.run.options, what);
+    const zero_status ended = zero_world_run(ranks, DEADLINE_MS, refuse, &expected);
+    CHECK(ended == ZERO_OK || ended == status);
+    finish();
+}
+
+TEST(what_nccl_cannot_do_is_refused)
+{
+    NEEDS_KINDS(4);
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    start();
+    fake_nccl_set_version(22605);
+    check_refused(&model, 2, true, kinds[2], ZERO_UNSUPPORTED,
+                  "needs NCCL 2.27.0 or later, and 2.26.5 is loaded");
+    fake_nccl_set_version(22705);
+    check_refused(&model, 2, true, kinds[3], ZERO_UNSUPPORTED,
+                  "needs NCCL 2.28.0 or later, and 2.27.5 is loaded");
+    fake_nccl_set_version(NCCL_VERSION_CODE);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 0);
+    /* NCCL takes what it cannot do for success without a handle. */
+    fake_nccl_refuse_register(true);
+    check_refused(&model, 2, true, kinds[1], ZERO_UNSUPPORTED, "registers no memory here");
+    check_refused(&model, 2, true, kinds[3], ZERO_UNSUPPORTED, "makes no window of memory here");
+    fake_nccl_refuse_register(false);
+    check_refused(&model, 2, false, kinds[1], ZERO_INVALID_ARGUMENT, "a world of threads");
+    check_refused(&model, 1, true, kinds[2], ZERO_INVALID_ARGUMENT, "a world of one rank");
+    toy_model_close(&model);
+}
+
+/* The nth registration fails on one rank, in whichever group that is. */
+typedef struct mishap {
+    toy_run run;
+    uint64_t nth;
+    bool allocation;
+} mishap;
+
+static zero_status fail_on_one_rank(zero_world *world, void *user)
+{
+    const mishap *m = user;
+    zero_engine *engine = NULL;
+    const uint32_t rank = zero_world_rank(world);
+    become_processes(world);
+    TOY_TRY(zero_world_barrier(world));
+    if (rank == 1 && m->allocation) {
+        fake_cuda_fail("cudaMalloc", m->nth, cudaErrorMemoryAllocation);
+    } else if (rank == 1) {
+        fake_nccl_fail_register(1, m->nth, ncclSystemError);
+    }
+    TOY_TRY(zero_world_barrier(world));
+    const zero_status status =
+        zero_engine_create(world, m->run.model->model, &m->run.options, &engine);
+    CHECK(status != ZERO_OK);
+    CHECK(engine == NULL);
+    if (!m->allocation) {
+        CHECK_EQ(status, ZERO_COMM);
+        CHECK(strstr(zero_last_error()->message, "Register: a fake error") != NULL);
+    }
+    world->comm->one_process = true;
+    return status;
+}
+
+TEST(a_registration_that_fails_on_one_rank)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    for (size_t k = 1; k < 3 && k < KINDS; k++) {
+        for (uint64_t nth = 1; nth <= 6; nth++) {
+            mishap m = {toy_run_init(&model), nth, false};
+            ask(&m.run.options, kinds[k]);
+            start();
+            CHECK_FAILS(zero_world_run(2, DEADLINE_MS, fail_on_one_rank, &m), ZERO_COMM,
+                        "a fake error");
+            CHECK(fake_nccl_calls(FAKE_NCCL_ABORT) != 0);
+            finish();
+        }
+    }
+    toy_model_close(&model);
+}
+
+TEST(an_allocation_that_fails_on_one_rank)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    mishap m = {toy_run_init(&model), 1, true};
+    for (; m.nth <= 12; m.nth += 3) {
+        ask(&m.run.options, kinds[1]);
+        start();
+        /* The first is of a role that NCCL is to know. */
+        CHECK_FAILS(zero_world_run(2, DEADLINE_MS, fail_on_one_rank, &m), ZERO_OUT_OF_MEMORY,
+                    m.nth == 1 ? "ncclMemAlloc" : "lloc");
+        finish();
+    }
+    toy_model_close(&model);
+}
+
+TEST_MAIN()
