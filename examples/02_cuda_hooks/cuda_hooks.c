@@ -206,10 +206,10 @@ static zero_status rank(zero_world *world, void *user)
     run *r = user;
     trainer t;
     memset(&t, 0, sizeof t);
-    const char *local_rank = getenv("LOCAL_RANK"); /* torchrun's; else ranks are on one host */
-    zero_status status;
-    TRY(choose_gpu(local_rank != NULL ? (uint32_t)strtoul(local_rank, NULL, 10)
-                                      : zero_world_rank(world)));
+    zero_status status = ZERO_OK;
+    if (getenv("LOCAL_RANK") == NULL) { /* ranks are on one host */
+        TRY(choose_gpu(zero_world_rank(world)));
+    }
     TRY(make_room(&t));
     TRY(make_engine(&t, world, &r->options));
     TRY(train(&t, world, r));
@@ -226,11 +226,16 @@ done:
     return status;
 }
 
-/* A process that a launcher started. */
+/* A process that a launcher started. Under torchrun on several hosts the world itself is made over
+ * the GPU that is current. */
 static zero_status run_launched(run *r)
 {
+    const char *local_rank = getenv("LOCAL_RANK"); /* torchrun's */
     zero_world *world = NULL;
-    zero_status status;
+    zero_status status = ZERO_OK;
+    if (local_rank != NULL) {
+        TRY(choose_gpu((uint32_t)strtoul(local_rank, NULL, 10)));
+    }
     TRY(zero_world_create_launched(DEADLINE_MS, &world));
     TRY(rank(world, r));
 done:

@@ -398,7 +398,13 @@ static int run_here(gpt2_job *job)
 
 static int run_launched(gpt2_job *job)
 {
+    const char *local_rank = getenv("LOCAL_RANK"); /* torchrun's */
     zero_world *world = NULL;
+    /* On several hosts the world itself is made over the GPU that is current. */
+    if (local_rank != NULL &&
+        job->backend->prepare((uint32_t)strtoul(local_rank, NULL, 10), &job->error) != ZERO_OK) {
+        return complain(job->error.text);
+    }
     if (zero_world_create_launched(0, &world) != ZERO_OK) {
         return complain_status(job);
     }

@@ -2,7 +2,8 @@
  *  The ranks that train together.
  *
  *  A world is one rank's handle on the whole set. It is made from a launcher's environment, from
- *  threads of this process, from the caller's own MPI communicator (zero/mpi.h), or alone. */
+ *  threads of this process, from the caller's own MPI or NCCL communicator (zero/mpi.h,
+ *  zero/nccl.h), or alone. */
 #ifndef ZERO_WORLD_H
 #define ZERO_WORLD_H
 
@@ -31,9 +32,14 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_world_run(uint32_t rank_count, uint32_
 
 /** Join the world that the launcher described: mpirun, srun, or RANK/WORLD_SIZE/LOCAL_RANK as
  * torchrun sets them. Without any of these: a world of one rank. Collective over the launched
- * processes. deadline_ms as in zero_world_run. Errors: INVALID_ARGUMENT for a half-described
- * environment (WORLD_SIZE without RANK, rank >= size), UNSUPPORTED when the build lacks what the
- * launcher needs, TIMEOUT when a rank never comes. */
+ * processes. deadline_ms as in zero_world_run.
+ *  Ranks of torchrun on several hosts need NCCL and a GPU each, the calling thread's current one:
+ * call cudaSetDevice by LOCAL_RANK first. They meet at NCCL_COMM_ID=host:port where the environment
+ * has it, else at MASTER_ADDR and the port after MASTER_PORT; that is set as NCCL_COMM_ID during
+ * the call, so no other thread may read or change the environment meanwhile. Errors:
+ * INVALID_ARGUMENT for a half-described environment (WORLD_SIZE without RANK, rank >= size, several
+ * hosts without MASTER_PORT), UNSUPPORTED when the build or the machine lacks what the launcher
+ * needs, TIMEOUT when a rank never comes, COMM with NCCL's words. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_launched(uint32_t deadline_ms,
                                                                 zero_world **world);
 
@@ -54,7 +60,7 @@ ZERO_API uint32_t zero_world_size(const zero_world *world);
 /** Number of ranks of this world on this host; what one host's cores are divided by. */
 ZERO_API uint32_t zero_world_local_size(const zero_world *world);
 
-/** Backend of the collectives: "self", "local", "shm", "mpi". Never NULL. */
+/** Backend of the collectives: "self", "local", "shm", "mpi", "nccl". Never NULL. */
 ZERO_API const char *zero_world_backend(const zero_world *world);
 
 /** Wait until every rank has called this. Collective. Errors: TIMEOUT, COMM. */

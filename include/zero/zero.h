@@ -1,5 +1,5 @@
 /** @file
- *  Everything but the optional zero/mpi.h. */
+ *  Everything but the optional zero/cuda.h, zero/mpi.h and zero/nccl.h. */
 #ifndef ZERO_ZERO_H
 #define ZERO_ZERO_H
 

@@ -12,6 +12,7 @@
 
 #include "comm/comm.h"
 #include "comm/mpi/mpi_launch.h"
+#include "comm/nccl/nccl_launch.h"
 #include "comm/shm/shm_comm.h"
 #include "comm/world.h"
 #include "core/error.h"
@@ -172,20 +173,25 @@ static zero_status read_local(const environment *env, const launcher_row *row, z
     return ZERO_OK;
 }
 
+/* A host name, with a port or without; "" when the variable is not set. */
+static zero_status read_address(const environment *env, const char *name, char text[256])
+{
+    const char *value = look(env, name);
+    const size_t length = value != NULL ? strlen(value) : 0;
+    if (length > 255) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "environment: %s='%.60s...' has %zu bytes; at most 255 are a host name", name,
+                value, length);
+    }
+    memcpy(text, length != 0 ? value : "", length + 1);
+    return ZERO_OK;
+}
+
 /* Where rank 0 lives, and what the run is called. */
 static zero_status read_meeting(const environment *env, zi_launch *launch)
 {
-    const char *address = look(env, "MASTER_ADDR");
-    if (address != NULL) {
-        const size_t length = strlen(address);
-        if (length >= sizeof launch->address) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                    "environment: MASTER_ADDR='%.60s...' has %zu bytes; at most %zu are a host "
-                    "name",
-                    address, length, sizeof launch->address - 1);
-        }
-        memcpy(launch->address, address, length + 1);
-    }
+    ZI_TRY(read_address(env, "MASTER_ADDR", launch->address));
+    ZI_TRY(read_address(env, "NCCL_COMM_ID", launch->comm_id));
     const char *port = look(env, "MASTER_PORT");
     if (port != NULL) {
         ZI_TRY(read_number("MASTER_PORT", port, 1, 65535, &launch->port));
@@ -239,13 +245,60 @@ bool zi_launch_on_one_host(const zi_launch *launch, const char *host)
            strcmp(address, host) == 0;
 }
 
+zero_status zi_launch_meeting(const zi_launch *launch, char text[ZI_MEETING_BYTES])
+{
+    const char *address = launch->address;
+    const bool colons = strchr(address, ':') != NULL && address[0] != '['; /* of IPv6 */
+    if (launch->comm_id[0] != '\0') {
+        (void)snprintf(text, ZI_MEETING_BYTES, "%s", launch->comm_id);
+        return ZERO_OK;
+    }
+    if (address[0] == '\0' || launch->port == 0 || launch->port == 65535) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "environment: ranks on several hosts meet at the port after MASTER_PORT of "
+                "MASTER_ADDR, which are '%.60s' and %u; set both, the port below 65535, or "
+                "NCCL_COMM_ID=host:port",
+                address, launch->port);
+    }
+    (void)snprintf(text, ZI_MEETING_BYTES, "%s%s%s:%u", colons ? "[" : "", address,
+                   colons ? "]" : "", launch->port + 1);
+    return ZERO_OK;
+}
+
 static const char *look_process(void *user, const char *name)
 {
     (void)user;
     return getenv(name);
 }
 
-/* Ranks that torchrun started; they meet by a name that only they share. */
+/* Ranks that torchrun started on one host; they meet by a name that only they share. */
+static zero_status join_on_host(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
+{
+    zi_shm_place place = {.rank = launch->rank, .size = launch->size};
+    (void)snprintf(place.name, sizeof place.name, "/zero-%u-%u-%016llx-%u", (unsigned)geteuid(),
+                   launch->port, (unsigned long long)launch->run_hash, launch->size);
+    return zi_shm_comm_create(&place, deadline_ms, comm);
+}
+
+/* NCCL reads where to meet from the environment only. What it did not find there goes again: any
+ * other communicator of the program would get the same id. */
+static zero_status join_over_nccl(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
+{
+    static const char variable[] = "NCCL_COMM_ID";
+    char meeting[ZI_MEETING_BYTES];
+    const bool given = launch->comm_id[0] != '\0';
+    ZI_TRY(zi_nccl_can_launch(launch));
+    ZI_TRY(zi_launch_meeting(launch, meeting));
+    if (!given && setenv(variable, meeting, 1) != 0) {
+        ZI_FAIL(ZERO_OUT_OF_MEMORY, "no memory for %s=%.60s in the environment", variable, meeting);
+    }
+    const zero_status status = zi_nccl_launch(launch, deadline_ms, meeting, comm);
+    if (!given) {
+        (void)unsetenv(variable);
+    }
+    return status;
+}
+
 static zero_status join_torchrun(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
 {
     char host[256];
@@ -253,16 +306,8 @@ static zero_status join_torchrun(const zi_launch *launch, uint32_t deadline_ms, 
         host[0] = '\0';
     }
     host[sizeof host - 1] = '\0';
-    if (!zi_launch_on_one_host(launch, host)) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
-                "torchrun's %u ranks are on several hosts (%u here, rank 0 on '%.60s'); start CPU "
-                "ranks on several hosts with mpirun",
-                launch->size, launch->local_size, launch->address);
-    }
-    zi_shm_place place = {.rank = launch->rank, .size = launch->size};
-    (void)snprintf(place.name, sizeof place.name, "/zero-%u-%u-%016llx-%u", (unsigned)geteuid(),
-                   launch->port, (unsigned long long)launch->run_hash, launch->size);
-    return zi_shm_comm_create(&place, deadline_ms, comm);
+    return zi_launch_on_one_host(launch, host) ? join_on_host(launch, deadline_ms, comm)
+                                               : join_over_nccl(launch, deadline_ms, comm);
 }
 
 zero_status zero_world_create_launched(uint32_t deadline_ms, zero_world **world)

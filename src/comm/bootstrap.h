@@ -24,9 +24,10 @@ typedef struct zi_launch {
     uint32_t size;
     uint32_t local_rank;
     uint32_t local_size; /* ranks on this host; 0: not said */
-    char address[256];   /* of rank 0's host; "": not said. TORCHRUN only, like the next two */
+    char address[256];   /* of rank 0's host; "": not said. TORCHRUN only, like the next three */
     uint32_t port;       /* 0: not said */
     uint64_t run_hash;   /* of the run's name; 0: not said */
+    char comm_id[256];   /* NCCL_COMM_ID; "": not said */
 } zi_launch;
 
 /* The value of an environment variable, or NULL. */
@@ -38,5 +39,13 @@ zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch);
 
 /* True when all of a TORCHRUN launch's ranks are on the host called `host`. */
 bool zi_launch_on_one_host(const zi_launch *launch, const char *host);
+
+/* Room for an address and a port. */
+#define ZI_MEETING_BYTES 272
+
+/* Where ranks on several hosts meet over NCCL, as NCCL_COMM_ID has it: what is said there, else the
+ * port after MASTER_PORT, at which torchrun itself listens. INVALID_ARGUMENT when neither is said.
+ */
+zero_status zi_launch_meeting(const zi_launch *launch, char text[ZI_MEETING_BYTES]);
 
 #endif

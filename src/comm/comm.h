@@ -129,6 +129,8 @@ typedef struct zi_comm_ops {
     zero_status (*check)(zi_comm *comm);
 } zi_comm_ops;
 
+struct zi_nccl_group;
+
 /* What every backend's world begins with. */
 struct zi_comm {
     const zi_comm_ops *ops;
@@ -138,6 +140,9 @@ struct zi_comm {
     uint32_t deadline_ms;
     bool submit_waits; /* issuing a batch waits for the other members to come */
     bool one_process;  /* ranks are threads, or there is one */
+    /* What groups over NCCL are split off; NULL until the first is made. Written by the rank's
+     * thread, read by the watcher too. (nccl/nccl_base.c) */
+    struct zi_nccl_group *_Atomic nccl_base;
 };
 
 /* One rank's membership: the public zero_world. `control` is a group of all ranks for small
@@ -181,8 +186,9 @@ typedef struct zi_group_desc {
 
 /* A group over what moves its bytes: NCCL for device memory of several processes unless they are to
  * go through host memory, else what the comm does itself. Collective over the members, as
- * zi_comm_ops.group_create. UNSUPPORTED when that cannot be had: nothing is chosen in its place.
- * (world.c) */
+ * zi_comm_ops.group_create; over NCCL over the world, whose ranks all make a group of this name and
+ * of more than one rank, or none does. UNSUPPORTED when that cannot be had: nothing is chosen in
+ * its place. (world.c) */
 zero_status zi_world_group_create(zero_world *world, const zi_group_desc *desc, zi_group **out);
 
 /* Whether issuing a batch of device memory waits for other ranks. (world.c) */

@@ -69,6 +69,7 @@ void zero_world_destroy(zero_world *world)
         return;
     }
     zi_group_destroy(world->control);
+    zi_nccl_base_destroy(world->comm);
     zi_kernels_destroy(&world->kernels);
     zi_device_destroy(&world->device);
     world->comm->ops->destroy(world->comm);
@@ -192,12 +193,10 @@ static zero_status create_over_nccl(zero_world *world, const zi_group_desc *desc
                 "options.transport at ZERO_TRANSPORT_DEFAULT, or start one process for each GPU",
                 desc->name);
     }
-    zi_group *host = NULL;
-    ZI_TRY(comm->ops->group_create(comm, &world->kernels, desc->members, desc->size, desc->name,
-                                   &host));
+    ZI_TRY(zi_nccl_base_get(comm, world->control, comm->deadline_ms));
     const zi_nccl_group_desc nccl = {
         .comm = comm,
-        .host = host,
+        .control = world->control,
         .kernels = desc->kernels,
         .members = desc->members,
         .size = desc->size,
@@ -211,9 +210,7 @@ static zero_status create_over_nccl(zero_world *world, const zi_group_desc *desc
         .scratch = desc->scratch,
         .scratch_bytes = desc->scratch_bytes,
     };
-    const zero_status status = zi_nccl_group_create(&nccl, out);
-    zi_group_destroy(host);
-    return status;
+    return zi_nccl_group_create(&nccl, out);
 }
 
 zero_status zi_world_group_create(zero_world *world, const zi_group_desc *desc, zi_group **out)

@@ -2,7 +2,7 @@
 """What a user of the library meets: headers, symbols, documentation, an installed copy.
 
 Usage: abi.py --source DIR --build DIR --shared FILE --static FILE --cc CC [--cxx CXX] [--mpi FLAGS]
-       [--cuda FOLDER]
+       [--cuda FOLDER] [--nccl FOLDER]
 One line per check; the last line is "N passed, N failed, N skipped"."""
 
 import argparse
@@ -65,6 +65,10 @@ def compiles_alone(args, name, compiler, standard):
         if not args.cuda:
             raise Skip("the CUDA toolkit is not in this build")
         flags = [f"-isystem{args.cuda}"]
+    if name == "nccl.h":
+        if not args.nccl:
+            raise Skip("NCCL is not in this build")
+        flags = [f"-isystem{folder}" for folder in (args.nccl, args.cuda) if folder]
     language = "c++" if standard.startswith("c++") else "c"
     text = f"#include <zero/{name}>\n" * 2 + "int main(void) { return 0; }\n"
     command = [*compiler.split(), f"-std={standard}", *WARNINGS, f"-I{args.source}/include"]
@@ -75,7 +79,8 @@ def declared(args):
     """Functions that the headers export."""
     names = []
     for name in headers(args):
-        if (name == "mpi.h" and not args.mpi) or (name == "cuda.h" and not args.cuda):
+        needs = {"mpi.h": args.mpi, "cuda.h": args.cuda, "nccl.h": args.nccl}
+        if not needs.get(name, "nothing"):
             continue
         with open(f"{args.source}/include/zero/{name}", encoding="utf-8") as file:
             text = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.DOTALL)
@@ -195,6 +200,7 @@ def main():
     parser.add_argument("--cxx", default="")
     parser.add_argument("--mpi", default="")
     parser.add_argument("--cuda", default="")
+    parser.add_argument("--nccl", default="")
     args = parser.parse_args()
     counts = {"ok": 0, "FAILED": 0, "skip": 0}
     for name, check, arguments in checks(args):

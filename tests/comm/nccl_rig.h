@@ -73,13 +73,11 @@ static inline zero_status gpu_wait(const gpu *g)
 static inline zero_status make_group(zero_world *world, const uint32_t *members, uint32_t size,
                                      const char *name, zi_group **out)
 {
-    zi_comm *comm = world->comm;
-    zi_group *host = NULL;
-    CHECK_OK(comm->ops->group_create(comm, &world->kernels, members, size, name, &host));
     const zi_group_memory memory = {own.known, ZI_PAGE_BYTES, true};
+    ZI_TRY(zi_nccl_base_get(world->comm, world->control, common.deadline_ms));
     const zi_nccl_group_desc desc = {
-        .comm = comm,
-        .host = host,
+        .comm = world->comm,
+        .control = world->control,
         .kernels = &own.kernels,
         .members = members,
         .size = size,
@@ -92,9 +90,7 @@ static inline zero_status make_group(zero_world *world, const uint32_t *members,
         .scratch = own.scratch,
         .scratch_bytes = own.scratch_bytes,
     };
-    const zero_status status = zi_nccl_group_create(&desc, out);
-    zi_group_destroy(host);
-    return status;
+    return zi_nccl_group_create(&desc, out);
 }
 
 static inline void finish(void)

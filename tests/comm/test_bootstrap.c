@@ -1,5 +1,6 @@
 /* What each launcher's environment is taken for, and which environments are refused. */
 #include "comm/bootstrap.h"
+#include "comm/nccl/nccl_launch.h"
 #include "harness.h"
 #include "zero/world.h"
 
@@ -255,13 +256,67 @@ TEST(one_host)
     }
 }
 
+/* Where ranks on several hosts meet. */
+TEST(meeting_address)
+{
+    static const struct {
+        const char *pairs[PAIRS_MAX];
+        const char *text; /* NULL: refused */
+    } rows[] = {
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=node0", "MASTER_PORT=29500"}, "node0:29501"},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=10.0.0.7", "MASTER_PORT=1"}, "10.0.0.7:2"},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=fe80::1", "MASTER_PORT=65534"}, "[fe80::1]:65535"},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=[fe80::1]", "MASTER_PORT=9"}, "[fe80::1]:10"},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=node0", "MASTER_PORT=65535"}, NULL},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=node0"}, NULL},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_PORT=29500"}, NULL},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=node0", "MASTER_PORT=29500",
+          "NCCL_COMM_ID=node1:7"},
+         "node1:7"},
+        {{"RANK=0", "WORLD_SIZE=4", "NCCL_COMM_ID=node1:7"}, "node1:7"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        zi_launch launch;
+        char text[ZI_MEETING_BYTES];
+        CHECK_OK(parse(rows[i].pairs, &launch));
+        if (rows[i].text == NULL) {
+            CHECK_FAILS(zi_launch_meeting(&launch, text), ZERO_INVALID_ARGUMENT,
+                        "NCCL_COMM_ID=host:port");
+            continue;
+        }
+        CHECK_OK(zi_launch_meeting(&launch, text));
+        if (strcmp(text, rows[i].text) != 0) {
+            TEST_FAIL("case %zu: %s instead of %s", i, text, rows[i].text);
+        }
+    }
+}
+
+/* The longest address still fits; a longer NCCL_COMM_ID is refused, not cut. */
+TEST(long_meeting_addresses)
+{
+    char text[ZI_MEETING_BYTES];
+    char address[300] = "MASTER_ADDR=";
+    char given[300] = "NCCL_COMM_ID=";
+    const char *pairs[] = {"RANK=0", "WORLD_SIZE=2", address, "MASTER_PORT=65534", NULL, NULL};
+    zi_launch launch;
+    memset(address + 12, ':', 255);
+    CHECK_OK(parse(pairs, &launch));
+    CHECK_OK(zi_launch_meeting(&launch, text));
+    CHECK_EQ(strlen(text), 255 + 2 + 6);
+    CHECK(strcmp(text + 256, "]:65535") == 0);
+    memset(given + 13, 'x', 256);
+    pairs[4] = given;
+    CHECK_FAILS(parse(pairs, &launch), ZERO_INVALID_ARGUMENT, "NCCL_COMM_ID='xxx");
+}
+
 /* Forget the launcher this test itself may run under. */
 static void clear_environment(void)
 {
     static const char *const names[] = {
-        "RANK",        "WORLD_SIZE",           "LOCAL_RANK",           "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR", "MASTER_PORT",          "TORCHELASTIC_RUN_ID",  "PMI_RANK",
-        "PMI_SIZE",    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_ID",
+        "RANK",         "WORLD_SIZE",           "LOCAL_RANK",           "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",  "MASTER_PORT",          "TORCHELASTIC_RUN_ID",  "PMI_RANK",
+        "PMI_SIZE",     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_ID",
+        "NCCL_COMM_ID",
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         CHECK_EQ(unsetenv(names[i]), 0);
@@ -309,9 +364,18 @@ TEST(launched_refusals)
     set("LOCAL_WORLD_SIZE", "1");
     set("MASTER_ADDR", "node0");
     CHECK_EQ(zero_world_is_launched(), 1);
-    CHECK_FAILS(zero_world_create_launched(0, &world), ZERO_UNSUPPORTED, "mpirun");
-    CHECK(strstr(zero_last_error()->message, "rank 0 on 'node0'") != NULL);
+    /* Several hosts: with NCCL and a GPU it needs the port too. */
+    const zi_launch launch = {.size = 2, .local_size = 1, .address = "node0"};
+    if (zi_nccl_can_launch(&launch) == ZERO_OK) {
+        CHECK_FAILS(zero_world_create_launched(0, &world), ZERO_INVALID_ARGUMENT,
+                    "the port after MASTER_PORT of MASTER_ADDR, which are 'node0' and 0");
+    } else {
+        CHECK_FAILS(zero_world_create_launched(0, &world), ZERO_UNSUPPORTED, "mpirun");
+        CHECK(strstr(zero_last_error()->message, "2 ranks are on several hosts") != NULL);
+        CHECK(strstr(zero_last_error()->message, "NCCL") != NULL);
+    }
     CHECK(world == NULL);
+    CHECK(getenv("NCCL_COMM_ID") == NULL);
 }
 
 TEST_MAIN()

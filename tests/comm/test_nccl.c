@@ -383,8 +383,9 @@ TEST(a_batch_is_as_few_calls_as_can_be)
     zi_nccl_api_replace(fake_nccl_api());
     CHECK_OK(zero_world_run(2, LONG_MS, count_calls, NULL));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
-    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 2);
-    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_DESTROY), 2);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 2);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 4);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_DESTROY), 4);
     finish();
 }
 

@@ -81,7 +81,7 @@ static void run_stall(void)
     common.deadline_ms = SHORT_MS;
     CHECK(zero_world_run(2, LONG_MS, stall, NULL) != ZERO_OK);
     fake_nccl_unstall();
-    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 6); /* the base too, once on each rank */
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 0);
     CHECK_EQ(fake_nccl_live(), 0);
     CHECK_EQ(fake_nccl_memory_live(), 0);
@@ -136,7 +136,7 @@ TEST(a_rank_that_makes_other_calls)
     common.deadline_ms = SHORT_MS;
     common.gathers_only = true;
     CHECK(zero_world_run(2, LONG_MS, miss, NULL) != ZERO_OK);
-    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     CHECK_EQ(fake_nccl_live(), 0);
     CHECK(fake_nccl_check());
 }
@@ -155,8 +155,8 @@ static zero_status go_wrong(zero_world *world, void *user)
         fake_nccl_break(1, ncclRemoteError);
     }
     CHECK(await_failure(group) == ZERO_COMM);
-    CHECK(strstr(zero_last_error()->message,
-                 "group scatter: communication: a fake error: a fake detail") != NULL);
+    CHECK(strstr(zero_last_error()->message, ": communication: a fake error: a fake detail") !=
+          NULL);
     zi_group_destroy(group);
     gpu_close(&own);
     return ZERO_OK;
@@ -166,7 +166,7 @@ TEST(an_error_that_nccl_reports)
 {
     zi_nccl_api_replace(fake_nccl_api());
     CHECK_FAILS(zero_world_run(2, LONG_MS, go_wrong, NULL), ZERO_COMM, "a fake detail");
-    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
 
@@ -194,7 +194,7 @@ TEST(a_rank_that_gives_up_elsewhere)
 {
     zi_nccl_api_replace(fake_nccl_api());
     CHECK(zero_world_run(2, LONG_MS, give_up, NULL) != ZERO_OK);
-    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
 
@@ -280,6 +280,7 @@ static zero_status create_without_memory(zero_world *world, void *user)
     static const uint32_t members[] = {0, 1};
     zi_group *group = NULL;
     gpu_open(&own);
+    CHECK_OK(zi_nccl_base_get(world->comm, world->control, common.deadline_ms));
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == 0) {
         fake_cuda_fail("cudaEventCreateWithFlags", nth, cudaErrorMemoryAllocation);
@@ -300,7 +301,7 @@ TEST(a_rank_without_memory)
     for (uint64_t nth = 1; nth <= 2; nth++) {
         CHECK_OK(zero_world_run(2, LONG_MS, create_without_memory, &nth));
     }
-    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 0);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 0);
     finish();
 }
 
@@ -334,11 +335,12 @@ TEST(a_batch_that_fails_on_one_rank)
     zi_nccl_api_replace(fake_nccl_api());
     common.gathers_only = true;
     CHECK_FAILS(zero_world_run(2, LONG_MS, fail_a_batch, NULL), ZERO_COMM, "injected fault");
-    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
 
-/* The system refuses the watcher to the rank that comes first. */
+/* The system refuses the watcher to the rank that comes first: both are told, before they connect.
+ */
 static zero_status create_without_thread(zero_world *world, void *user)
 {
     atomic_uint *refused = user;
@@ -350,11 +352,13 @@ static zero_status create_without_thread(zero_world *world, void *user)
         zi_fault_arm(ZI_FAULT_THREAD, 1);
     }
     CHECK_OK(zero_world_barrier(world));
-    const zero_status status = make_group(world, members, 2, "gather", &group);
-    CHECK((status == ZERO_OK) == (group != NULL));
-    atomic_fetch_add(refused, status == ZERO_DEVICE);
+    CHECK(make_group(world, members, 2, "gather", &group) == ZERO_DEVICE);
+    atomic_fetch_add(refused, strstr(zero_last_error()->message, "could not get ready") == NULL);
+    CHECK(group == NULL);
     CHECK_OK(zero_world_barrier(world));
+    CHECK_OK(make_group(world, members, 2, "gather", &group));
     zi_group_destroy(group);
+    CHECK_OK(zero_world_barrier(world));
     gpu_close(&own);
     return ZERO_OK;
 }
@@ -365,6 +369,137 @@ TEST(a_rank_without_a_watcher)
     zi_nccl_api_replace(fake_nccl_api());
     CHECK_OK(zero_world_run(2, LONG_MS, create_without_thread, &refused));
     CHECK_EQ(refused, 1);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
+    finish();
+}
+
+/* Many groups, one base; what they are split into fits hybrid sharding. */
+static zero_status make_many(zero_world *world, void *user)
+{
+    (void)user;
+    const uint32_t me = zero_world_rank(world);
+    const uint32_t shard[] = {me / 2 * 2, me / 2 * 2 + 1};
+    const uint32_t replica[] = {me % 2 + 2, me % 2};
+    zi_group *groups[8];
+    gpu_open(&own);
+    for (uint32_t i = 0; i < 8; i++) {
+        const uint32_t *members = i % 2 == 0 ? shard : replica;
+        CHECK_OK(make_group(world, members, 2, i % 2 == 0 ? "scatter" : "replica", &groups[i]));
+        CHECK_EQ(members[groups[i]->rank], me);
+    }
+    for (uint32_t i = 8; i > 0; i--) {
+        zi_group_destroy(groups[i - 1]);
+    }
+    CHECK_OK(zero_world_barrier(world));
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(many_groups_have_one_base)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    common.gathers_only = true;
+    CHECK_OK(zero_world_run(4, LONG_MS, make_many, NULL));
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 4);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 32);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 36);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
+    finish();
+}
+
+/* A group is there already; the split for the next does not come off. */
+static zero_status fail_to_split(zero_world *world, void *user)
+{
+    const failing *expected = user;
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    zi_group *next = NULL;
+    gpu_open(&own);
+    CHECK_OK(make_group(world, members, 2, "gather", &group));
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) == 0) {
+        if (expected->status == ZERO_COMM) {
+            fake_nccl_fail_split(0);
+        } else {
+            fake_nccl_hold_split(true);
+        }
+    }
+    CHECK_OK(zero_world_barrier(world));
+    const zero_status status = make_group(world, members, 2, "reduce", &next);
+    /* The one that is faster tells the other through the first group's failure. */
+    CHECK(status == expected->status || status == ZERO_COMM || status == ZERO_TIMEOUT);
+    CHECK(next == NULL);
+    if (zero_world_rank(world) == 0 && expected->status == ZERO_COMM) {
+        CHECK(strstr(zero_last_error()->message, expected->words) != NULL);
+    }
+    /* With the base goes what was split off it before. */
+    (void)await_failure(group);
+    CHECK(make_group(world, members, 2, "norm", &next) != ZERO_OK);
+    zi_group_destroy(group);
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(a_split_that_fails_on_one_rank)
+{
+    failing expected = {ZERO_COMM, "group reduce: ncclCommSplit: a fake error"};
+    zi_nccl_api_replace(fake_nccl_api());
+    common.deadline_ms = SHORT_MS;
+    CHECK(zero_world_run(2, LONG_MS, fail_to_split, &expected) != ZERO_OK);
+    /* Two bases, two groups, and the child that was left behind; each once. */
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 5);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 0);
+    finish();
+}
+
+TEST(a_split_that_never_finishes)
+{
+    failing expected = {ZERO_TIMEOUT, "ncclCommSplit of 2 members did not finish within 300 ms"};
+    zi_nccl_api_replace(fake_nccl_api());
+    common.deadline_ms = SHORT_MS;
+    CHECK_FAILS(zero_world_run(2, LONG_MS, fail_to_split, &expected), ZERO_TIMEOUT, expected.words);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
+    finish();
+}
+
+/* Ranks whose groups do not fit together are told before NCCL is; the world stays usable. */
+static zero_status make_unlike(zero_world *world, void *user)
+{
+    (void)user;
+    static const uint32_t pair[] = {0, 1};
+    static const uint32_t swapped[] = {1, 0};
+    static const uint32_t all[] = {0, 1, 2};
+    static const uint32_t last[] = {2};
+    const uint32_t me = zero_world_rank(world);
+    zi_group *group = NULL;
+    gpu_open(&own);
+    CHECK_FAILS(make_group(world, all, 3, me == 1 ? "reduce" : "gather", &group), ZERO_MISMATCH,
+                "rank 1 makes group reduce, rank 0 group gather");
+    CHECK_FAILS(make_group(world, me == 0 ? pair : all, me == 0 ? 2 : 3, "sizes", &group),
+                ZERO_MISMATCH, "rank 1's members are not those of rank 0");
+    CHECK_FAILS(make_group(world,
+                           me == 0   ? pair
+                           : me == 1 ? swapped
+                                     : last,
+                           me == 2 ? 1 : 2, "order", &group),
+                ZERO_MISMATCH, "rank 1's members are not those of rank 0");
+    CHECK_FAILS(make_group(world, me == 2 ? last : all, me == 2 ? 1 : 3, "count", &group),
+                ZERO_MISMATCH, "2 of the 3 members of rank 0 make it");
+    CHECK(group == NULL);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 0);
+    CHECK_OK(make_group(world, all, 3, "gather", &group));
+    zi_group_destroy(group);
+    CHECK_OK(zero_world_barrier(world));
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(groups_that_do_not_fit_together)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    common.gathers_only = true;
+    CHECK_OK(zero_world_run(3, LONG_MS, make_unlike, NULL));
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
     finish();
 }
 

@@ -3,7 +3,6 @@
  * under which they run. Cliques and rounds live as long as the process. */
 #include "fake_nccl.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,68 +10,15 @@
 
 #include "fake_cuda.h"
 #include "fake_nccl_memory.h"
+#include "fake_nccl_state.h"
 
-#define RANKS_MAX 16
-/* Looks at a communicator that still find it in progress. */
-#define LOOKS 3
-/* A rank is at most one group of calls ahead of another. */
-#define EVENTS 2
-
-typedef struct fake_op {
-    fake_nccl_call call;
-    const void *send;
-    void *recv;
-    size_t count;
-    ncclDataType_t type;
-    ncclRedOp_t sum;
-    int peer;
-    cudaStream_t stream;
-    unsigned char *sent; /* a copy, made in stream order */
-} fake_op;
-
-typedef struct op_list {
-    fake_op *ops;
-    size_t count;
-    size_t room;
-} op_list;
-
-/* What the ranks have issued as their nth group of calls. */
-typedef struct fake_round {
-    op_list lists[RANKS_MAX];
-    int size;
-    int arrived;
-    size_t left; /* results that are still to run */
-    struct fake_round *next;
-} fake_round;
-
-typedef struct fake_clique {
-    ncclUniqueId id;
-    int size;
-    int joined;
-    int left;
-    bool stuck; /* work of aborted ranks may be pending for ever */
-    ncclComm_t comms[RANKS_MAX];
-    fake_round *rounds; /* the last first */
-    uint64_t round_count;
-    struct fake_clique *next;
-} fake_clique;
-
-struct ncclComm {
-    fake_clique *clique;
-    int rank;
-    int device;
-    int looks; /* that still find it in progress */
-    uint64_t issued;
-    fake_round *pending;
-    cudaEvent_t sent[EVENTS];
-    bool joining;
-    bool finalized;
-    bool gone;
-};
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t fake_nccl_lock = PTHREAD_MUTEX_INITIALIZER;
+uint64_t fake_nccl_counts[FAKE_NCCL_CALLS];
+#define lock fake_nccl_lock
+#define calls fake_nccl_counts
+#define fault fake_nccl_fault
+#define allocate fake_nccl_allocate
 static fake_clique *cliques;
-static uint64_t calls[FAKE_NCCL_CALLS];
 static uint64_t live;
 static uint64_t ids;
 static uint64_t faults;
@@ -98,7 +44,7 @@ static struct {
     bool open;
 } gate = {.mutex = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
 
-__attribute__((format(printf, 1, 2))) static void fault(const char *format, ...)
+void fake_nccl_fault(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -109,7 +55,7 @@ __attribute__((format(printf, 1, 2))) static void fault(const char *format, ...)
     faults++;
 }
 
-static void *allocate(size_t bytes)
+void *fake_nccl_allocate(size_t bytes)
 {
     void *memory = calloc(1, bytes);
     if (memory == NULL) {
@@ -373,7 +319,7 @@ static fake_round *round_of(fake_clique *clique, uint64_t number)
 static ncclResult_t issue(ncclComm_t comm, op_list list)
 {
     fake_round *round = round_of(comm->clique, comm->issued);
-    if (comm->pending != NULL || comm->joining || comm->finalized || comm->gone) {
+    if (!fake_nccl_is_ready(comm)) {
         fault("rank %d issues calls on a communicator that is not ready", comm->rank);
         return ncclInvalidUsage;
     }
@@ -524,8 +470,14 @@ static ncclResult_t get_version(int *out)
 static ncclResult_t get_unique_id(ncclUniqueId *id)
 {
     (void)pthread_mutex_lock(&lock);
+    const char *meeting = getenv("NCCL_COMM_ID");
     memset(id, 0, sizeof *id);
-    (void)snprintf(id->internal, sizeof id->internal, "fake id %llu", (unsigned long long)++ids);
+    if (meeting != NULL) {
+        (void)snprintf(id->internal, sizeof id->internal, "fake id at %s", meeting);
+    } else {
+        (void)snprintf(id->internal, sizeof id->internal, "fake id %llu",
+                       (unsigned long long)++ids);
+    }
     (void)pthread_mutex_unlock(&lock);
     return ncclSuccess;
 }
@@ -541,15 +493,16 @@ static const char *get_last_error(ncclComm_t comm)
     return "a fake detail";
 }
 
-static fake_clique *clique_of(const ncclUniqueId *id, int size)
+/* One that everybody has joined is over: an id at a port is used again. */
+fake_clique *fake_nccl_clique(const char *id, int size)
 {
     fake_clique *clique = cliques;
-    while (clique != NULL && memcmp(&clique->id, id, sizeof *id) != 0) {
+    while (clique != NULL && (strcmp(clique->id, id) != 0 || clique->joined == clique->size)) {
         clique = clique->next;
     }
     if (clique == NULL) {
         clique = allocate(sizeof *clique);
-        clique->id = *id;
+        (void)snprintf(clique->id, sizeof clique->id, "%s", id);
         clique->size = size;
         clique->next = cliques;
         cliques = clique;
@@ -557,20 +510,13 @@ static fake_clique *clique_of(const ncclUniqueId *id, int size)
     return clique;
 }
 
-static ncclResult_t init(ncclComm_t *out, int size, ncclUniqueId id, int rank, ncclConfig_t *config)
+ncclComm_t fake_nccl_join(fake_clique *clique, int rank, const ncclConfig_t *config)
 {
-    (void)pthread_mutex_lock(&lock);
-    fake_clique *clique = clique_of(&id, size);
-    if (strncmp(id.internal, "fake id ", 8) != 0 || clique->size != size || size > RANKS_MAX ||
-        rank < 0 || rank >= size || clique->comms[rank] != NULL || config->blocking != 0) {
-        fault("rank %d of %d cannot join", rank, size);
-        (void)pthread_mutex_unlock(&lock);
-        return ncclInvalidArgument;
-    }
     ncclComm_t comm = allocate(sizeof *comm);
     comm->clique = clique;
     comm->rank = rank;
-    faults += fake_nccl_memory_join(comm, clique, rank, size, config) ? 0 : 1;
+    comm->blocking = config->blocking != 0;
+    faults += fake_nccl_memory_join(comm, clique, rank, clique->size, config) ? 0 : 1;
     comm->joining = true;
     comm->looks = LOOKS;
     (void)cudaGetDevice(&comm->device);
@@ -579,11 +525,30 @@ static ncclResult_t init(ncclComm_t *out, int size, ncclUniqueId id, int rank, n
     }
     clique->comms[rank] = comm;
     clique->joined++;
-    calls[FAKE_NCCL_INIT]++;
     live++;
-    *out = comm;
+    return comm;
+}
+
+static ncclResult_t init(ncclComm_t *out, int size, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+    (void)pthread_mutex_lock(&lock);
+    fake_clique *clique = fake_nccl_clique(id.internal, size);
+    if (strncmp(id.internal, "fake id ", 8) != 0 || clique->size != size || size > RANKS_MAX ||
+        rank < 0 || rank >= size || clique->comms[rank] != NULL || config->blocking != 0) {
+        fault("rank %d of %d cannot join", rank, size);
+        (void)pthread_mutex_unlock(&lock);
+        return ncclInvalidArgument;
+    }
+    *out = fake_nccl_join(clique, rank, config);
+    calls[FAKE_NCCL_INIT]++;
     (void)pthread_mutex_unlock(&lock);
     return ncclInProgress;
+}
+
+bool fake_nccl_is_ready(ncclComm_t comm)
+{
+    return comm->pending == NULL && !comm->joining && comm->split == NULL && !comm->finalized &&
+           !comm->gone;
 }
 
 /* Move the communicator on as far as it goes. */
@@ -596,6 +561,12 @@ static ncclResult_t state_of(ncclComm_t comm)
     if (comm->looks > 0) {
         comm->looks--;
         return ncclInProgress;
+    }
+    if (comm->split != NULL) {
+        return fake_nccl_split_state(comm);
+    }
+    if (comm->failed != ncclSuccess) {
+        return comm->failed;
     }
     if (comm->joining) {
         comm->joining = init_held || comm->clique->joined < comm->clique->size;
@@ -624,7 +595,7 @@ static ncclResult_t get_async_error(ncclComm_t comm, ncclResult_t *state)
 static ncclResult_t finalize(ncclComm_t comm)
 {
     (void)pthread_mutex_lock(&lock);
-    if (comm->pending != NULL || comm->joining || comm->finalized || comm->gone) {
+    if (!fake_nccl_is_ready(comm)) {
         fault("rank %d finalizes a communicator that is not ready", comm->rank);
     }
     comm->finalized = true;
@@ -635,7 +606,7 @@ static ncclResult_t finalize(ncclComm_t comm)
 }
 
 /* Events go with the last rank: others may still have to wait for them. */
-static void leave(ncclComm_t comm, bool aborted)
+void fake_nccl_leave(ncclComm_t comm, bool aborted)
 {
     fake_clique *clique = comm->clique;
     faults += fake_nccl_memory_leave(comm, aborted) ? 0 : 1;
@@ -656,20 +627,21 @@ static ncclResult_t destroy(ncclComm_t comm)
         fault("rank %d destroys a communicator that is not finalized", comm->rank);
     }
     calls[FAKE_NCCL_DESTROY]++;
-    leave(comm, false);
+    fake_nccl_leave(comm, false);
     (void)pthread_mutex_unlock(&lock);
     return ncclSuccess;
 }
 
-static ncclResult_t abort_comm(ncclComm_t comm)
+ncclResult_t fake_nccl_abort(ncclComm_t comm)
 {
     (void)pthread_mutex_lock(&lock);
     if (comm->gone) {
         fault("rank %d aborts a communicator that is gone", comm->rank);
     }
+    fake_nccl_split_abort(comm);
     comm->clique->stuck = comm->clique->stuck || comm->issued != 0;
     calls[FAKE_NCCL_ABORT]++;
-    leave(comm, true);
+    fake_nccl_leave(comm, true);
     (void)pthread_mutex_unlock(&lock);
     (void)pthread_mutex_lock(&gate.mutex);
     gate.open = true;
@@ -687,7 +659,11 @@ const zi_nccl_api *fake_nccl_api(void)
         .get_last_error = get_last_error,
         .comm_init_rank_config = init,
         .comm_get_async_error = get_async_error,
-        .comm_abort = abort_comm,
+        .comm_abort = fake_nccl_abort,
+        .comm_split = fake_nccl_split,
+        .comm_count = fake_nccl_count,
+        .comm_user_rank = fake_nccl_user_rank,
+        .comm_cu_device = fake_nccl_cu_device,
         .comm_finalize = finalize,
         .comm_destroy = destroy,
         .group_start = group_start,

@@ -7,6 +7,9 @@
  * some looks longer. So the fake waits for the other ranks at every group, which NCCL does only
  * when it first connects them: ranks must issue groups of several communicators in the same order.
  *
+ * A split says success when it has begun, and writes the child's handle when its parent is found to
+ * be ready again, as NCCL does. With NCCL_COMM_ID in the environment all ids are the same.
+ *
  * Wrong use is counted: calls that do not match those of other ranks, calls on a communicator that
  * is in progress, groups left open, sums of other types than fp32. */
 #ifndef TESTS_FAKE_FAKE_NCCL_H
@@ -27,9 +30,10 @@ typedef enum fake_nccl_call {
     FAKE_NCCL_REDUCE_SCATTER = 6,
     FAKE_NCCL_ALL_REDUCE = 7,
     FAKE_NCCL_SEND = 8,
-    FAKE_NCCL_RECV = 9
+    FAKE_NCCL_RECV = 9,
+    FAKE_NCCL_SPLIT = 10
 } fake_nccl_call;
-#define FAKE_NCCL_CALLS 10
+#define FAKE_NCCL_CALLS 11
 
 const zi_nccl_api *fake_nccl_api(void);
 
@@ -44,6 +48,17 @@ bool fake_nccl_check(void);
 void fake_nccl_set_version(int version);
 /* Ranks never finish connecting from now on. */
 void fake_nccl_hold_init(bool hold);
+/* Splits never finish from now on. */
+void fake_nccl_hold_split(bool hold);
+/* The next split on this rank of a parent fails and leaves a child that can only be aborted; it
+ * does not finish on the others. -1: none. */
+void fake_nccl_fail_split(int rank);
+/* A communicator as the program that embeds the library has one: rank `rank` of `size` of those of
+ * this name, connected once all have asked for theirs. Given back by fake_nccl_take_back, when it
+ * must be as good as new, or by fake_nccl_abort. */
+ncclComm_t fake_nccl_lend(const char *name, int size, int rank, bool blocking);
+void fake_nccl_take_back(ncclComm_t comm);
+ncclResult_t fake_nccl_abort(ncclComm_t comm);
 /* Let every communicator of this group rank report `error` from now on. */
 void fake_nccl_break(int rank, ncclResult_t error);
 /* Groups of calls issued from now on never finish, until a communicator is aborted. */

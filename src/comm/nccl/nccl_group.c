@@ -1,4 +1,4 @@
-/* Owns a group's life: meeting the members, its communicator, the course of a batch, its end.
+/* Owns a group's life: meeting the other ranks, its communicator, the course of a batch, its end.
  * Invariants: every communicator is non-blocking, so no call of NCCL waits for other ranks and each
  * wait here has a deadline; whatever can fail on one rank alone is done before the members meet, so
  * that all learn of it there. */
@@ -15,6 +15,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/hash.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "core/trace.h"
@@ -30,11 +31,16 @@
 /* The fewest elements of a part that a piece moves. */
 #define PART_COUNT 64
 
-/* What members tell one another before they connect. */
+#define NAME_BYTES sizeof(((zi_group *)NULL)->name)
+
+/* What the ranks of the world tell one another before each makes its group of a name. */
 typedef struct meet_record {
     uint32_t status; /* what getting ready came to */
-    int32_t version;
-    ncclUniqueId id; /* of group rank 0 */
+    uint32_t color;  /* the lowest world rank of the group */
+    uint32_t size;
+    uint32_t found;   /* 0; ranks of this color, where the records are compared */
+    uint64_t members; /* hash of the list */
+    char name[NAME_BYTES];
 } meet_record;
 
 _Static_assert(sizeof(meet_record) % sizeof(float) == 0, "gathered as fp32 elements");
@@ -55,8 +61,7 @@ zero_status zi_nccl_check(zi_nccl_group *group)
     return zi_error_adopt(&group->first_error);
 }
 
-/* False when it has failed already. */
-static bool set_error(zi_nccl_group *group, const zero_error *error)
+bool zi_nccl_set_error(zi_nccl_group *group, const zero_error *error)
 {
     uint32_t unclaimed = 0;
     if (!atomic_compare_exchange_strong(&group->failing, &unclaimed, 1)) {
@@ -69,7 +74,7 @@ static bool set_error(zi_nccl_group *group, const zero_error *error)
 
 void zi_nccl_fail(zi_nccl_group *group, const zero_error *error)
 {
-    if (set_error(group, error)) {
+    if (zi_nccl_set_error(group, error)) {
         group->comm->ops->abort(group->comm, error);
     }
 }
@@ -85,7 +90,7 @@ zero_status zi_nccl_result(zi_nccl_group *group, ncclResult_t result, const char
                    detail != NULL && detail[0] != '\0' ? ": " : "", detail != NULL ? detail : "");
 }
 
-static void pause_between(uint32_t rounds)
+void zi_nccl_pause(uint32_t rounds)
 {
     if (rounds < YIELDS) {
         (void)sched_yield();
@@ -117,7 +122,8 @@ static zero_status look(zi_nccl_group *group, ncclResult_t *state)
     return gone ? zi_nccl_check(group) : zi_nccl_result(group, result, "ncclCommGetAsyncError");
 }
 
-zero_status zi_nccl_settle(zi_nccl_group *group, ncclResult_t result, const char *call)
+zero_status zi_nccl_settle_by(zi_nccl_group *parent, zi_nccl_group *group, ncclResult_t result,
+                              const char *call)
 {
     const uint64_t until_ns = zi_clock_ns() + group->deadline_ms * NS_PER_MS;
     for (uint32_t rounds = 0; result == ncclInProgress; rounds++) {
@@ -129,10 +135,15 @@ zero_status zi_nccl_settle(zi_nccl_group *group, ncclResult_t result, const char
                     group->base.name, group->comm->rank, call, group->base.size,
                     group->deadline_ms);
         }
-        pause_between(rounds);
-        ZI_TRY(look(group, &result));
+        zi_nccl_pause(rounds);
+        ZI_TRY(look(parent, &result));
     }
     return zi_nccl_result(group, result, call);
+}
+
+zero_status zi_nccl_settle(zi_nccl_group *group, ncclResult_t result, const char *call)
+{
+    return zi_nccl_settle_by(group, group, result, call);
 }
 
 static zero_status run_batch(const batch_argument *task)
@@ -197,6 +208,16 @@ static bool finalize(zi_nccl_group *group)
     return zi_nccl_settle(group, result, "ncclCommFinalize") == ZERO_OK;
 }
 
+void zi_nccl_abort_handle(zi_nccl_group *group)
+{
+    (void)pthread_mutex_lock(&group->mutex);
+    if (group->handle != NULL) {
+        (void)group->api->comm_abort(group->handle);
+        group->handle = NULL;
+    }
+    (void)pthread_mutex_unlock(&group->mutex);
+}
+
 static void close_handle(zi_nccl_group *group)
 {
     if (group->handle != NULL && finalize(group)) {
@@ -221,9 +242,11 @@ static void close_device(zi_nccl_group *group)
     }
 }
 
-/* Everything but the watch. */
-static void release(zi_nccl_group *group)
+void zi_nccl_group_close(zi_nccl_group *group)
 {
+    if (group == NULL) {
+        return;
+    }
     close_handle(group);
     close_device(group);
     (void)pthread_mutex_destroy(&group->mutex);
@@ -234,7 +257,7 @@ static void destroy(zi_group *base)
 {
     zi_nccl_group *group = (zi_nccl_group *)base;
     zi_nccl_watch_remove(group);
-    release(group);
+    zi_nccl_group_close(group);
 }
 
 static void path_of(const zi_group *base, zero_path *path)
@@ -288,26 +311,23 @@ static zero_status take_scratch(zi_nccl_group *group, const zi_nccl_group_desc *
     return ZERO_OK;
 }
 
-/* All that this rank can do alone; its record for the others. */
-static zero_status get_ready(zi_nccl_group *group, const zi_nccl_group_desc *desc,
-                             meet_record *mine)
+/* All that this rank can do alone. */
+static zero_status get_ready(zi_nccl_group *group, const zi_nccl_group_desc *desc)
 {
-    int version = 0;
-    ZI_TRY(zi_nccl_api_get(&group->api, &version));
-    mine->version = version;
-    group->version = version;
+    zi_nccl_group *base = desc->comm->nccl_base;
+    ZI_TRY(zi_nccl_check(base));
     ZI_TRY(zi_nccl_memory_check(desc->memory_kind, desc->zero_cta));
-    ZI_TRY(zi_cuda_check(cudaGetDevice(&group->ordinal), "cudaGetDevice"));
-    ZI_TRY(open_marks(group));
-    ZI_TRY(take_scratch(group, desc));
-    if (group->base.rank != 0) {
-        return ZERO_OK;
+    if (group->ordinal != base->ordinal) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "group %s, rank %u: GPU %d is current but NCCL was connected from GPU %d; make one "
+                "GPU current for all engines of a world",
+                group->base.name, desc->comm->rank, group->ordinal, base->ordinal);
     }
-    return zi_nccl_result(group, group->api->get_unique_id(&mine->id), "ncclGetUniqueId");
+    ZI_TRY(open_marks(group));
+    return take_scratch(group, desc);
 }
 
-/* Gather the members' records over the host. */
-static zero_status meet(zi_group *host, const meet_record *mine, meet_record *all)
+zero_status zi_nccl_tell(zi_group *host, const void *mine, void *all, size_t bytes)
 {
     const zi_device *device = host->kernels->device;
     zi_stream *stream = NULL;
@@ -316,63 +336,95 @@ static zero_status meet(zi_group *host, const meet_record *mine, meet_record *al
         .kind = ZI_ALL_GATHER,
         .send_dtype = ZERO_DTYPE_F32,
         .recv_dtype = ZERO_DTYPE_F32,
-        .count = sizeof *mine / sizeof(float),
+        .count = bytes / sizeof(float),
         .send = mine,
         .recv = all,
     };
     return zi_group_submit(host, stream, &gather, 1);
 }
 
-/* Is every member ready, with the same NCCL? */
-static zero_status compare(const zi_nccl_group *group, const zi_nccl_group_desc *desc,
-                           const meet_record *all)
+/* Is every rank ready, and making its group of the same name? */
+static zero_status compare(const zi_nccl_group *group, const meet_record *all)
 {
-    for (uint32_t i = 0; i < desc->size; i++) {
+    for (uint32_t i = 0; i < group->comm->size; i++) {
         if (all[i].status != ZERO_OK) {
             ZI_FAIL((zero_status)all[i].status,
                     "group %s: rank %u could not get ready for NCCL; see its error",
-                    group->base.name, desc->members[i]);
+                    group->base.name, i);
         }
-        if (all[i].version != all[0].version) {
+        if (strcmp(all[i].name, all[0].name) != 0) {
             ZI_FAIL(ZERO_MISMATCH,
-                    "group %s: rank %u loads NCCL %d, rank %u NCCL %d; install one version "
-                    "everywhere",
-                    group->base.name, desc->members[i], (int)all[i].version, desc->members[0],
-                    (int)all[0].version);
+                    "rank %u makes group %s, rank 0 group %s; all ranks must make their groups in "
+                    "the same order",
+                    i, all[i].name, all[0].name);
         }
     }
     return ZERO_OK;
 }
 
-static zero_status init_handle(zi_nccl_group *group, const zi_nccl_group_desc *desc,
-                               const ncclUniqueId *id)
+/* Do the members' lists fit together? NCCL would not ask. All ranks look at all groups, so that all
+ * come to the same words. */
+static zero_status compare_members(const zi_nccl_group *group, meet_record *all)
 {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    ZI_TRY(zi_nccl_configure(desc, &config));
-    const ncclResult_t result = group->api->comm_init_rank_config(
-        &group->handle, (int)group->base.size, *id, (int)group->base.rank, &config);
-    return zi_nccl_settle(group, result, "ncclCommInitRankConfig");
+    const uint32_t size = group->comm->size;
+    for (uint32_t i = 0; i < size; i++) {
+        const uint32_t color = all[i].color;
+        all[color].found++;
+        if (all[i].members != all[color].members) {
+            ZI_FAIL(ZERO_MISMATCH,
+                    "group %s: rank %u's members are not those of rank %u, or in another order; "
+                    "give all ranks the same lists",
+                    group->base.name, i, color);
+        }
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        const uint32_t color = all[i].color;
+        if (all[color].found != all[i].size) {
+            ZI_FAIL(ZERO_MISMATCH,
+                    "group %s: %u of the %u members of rank %u make it, the others another; give "
+                    "all ranks the same lists",
+                    group->base.name, all[color].found, all[i].size, i);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* Tell the other ranks what getting ready came to, and hear the same of them. */
+static zero_status meet(const zi_nccl_group *group, const zi_nccl_group_desc *desc, uint32_t color,
+                        zero_status ready)
+{
+    const zero_error error = *zero_last_error();
+    meet_record *all = NULL;
+    meet_record mine = {
+        .status = (uint32_t)ready,
+        .color = color,
+        .size = desc->size,
+        .members = zi_hash_bytes(ZI_HASH_START, desc->members, desc->size * sizeof *desc->members),
+    };
+    memcpy(mine.name, group->base.name, sizeof mine.name);
+    ZI_TRY(zi_calloc(desc->comm->size, sizeof *all, (void **)&all));
+    zero_status status = zi_nccl_tell(desc->control, &mine, all, sizeof mine);
+    if (status == ZERO_OK) {
+        status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(group, all);
+    }
+    if (status == ZERO_OK) {
+        status = compare_members(group, all);
+    }
+    zi_free(all);
+    return status;
 }
 
 static zero_status connect_members(zi_nccl_group *group, const zi_nccl_group_desc *desc)
 {
-    meet_record mine;
-    meet_record *all = NULL;
-    memset(&mine, 0, sizeof mine);
-    ZI_TRY(zi_calloc(desc->size, sizeof *all, (void **)&all));
-    const zero_status ready = get_ready(group, desc, &mine);
-    const zero_error error = *zero_last_error();
-    mine.status = (uint32_t)ready;
-    zero_status status = meet(desc->host, &mine, all);
-    if (status == ZERO_OK) {
-        status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(group, desc, all);
+    const uint32_t color = desc->members[group->order[0]];
+    zero_status status = get_ready(group, desc);
+    if (desc->control != NULL) {
+        status = meet(group, desc, color, status);
     }
-    if (status == ZERO_OK) {
-        status = init_handle(group, desc, &all[0].id);
-    }
-    zi_free(all);
-    return status;
+    ZI_TRY(status);
+    ZI_TRY(zi_nccl_split(group, color));
+    ZI_TRY(zi_nccl_register(group, desc));
+    return zi_nccl_watch_add(group);
 }
 
 /* Find this rank's place, and put the members in the order of their world ranks. */
@@ -392,14 +444,15 @@ static void place_members(zi_nccl_group *group, const zi_nccl_group_desc *desc)
     zi_assert_cmp(group->base.rank, <, desc->size);
 }
 
-zero_status zi_nccl_group_create(const zi_nccl_group_desc *desc, zi_group **out)
+zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **out)
 {
     *out = NULL;
     zi_nccl_group *group = NULL;
     const size_t member_bytes = sizeof group->sources[0] + sizeof *group->order;
     ZI_TRY(zi_calloc(1, sizeof *group + desc->size * member_bytes, (void **)&group));
     group->order = (uint32_t *)(void *)&group->sources[desc->size];
-    group->base = (zi_group){.ops = &nccl_ops, .kernels = desc->kernels, .size = desc->size};
+    group->base = (zi_group){
+        .ops = &nccl_ops, .kernels = desc->kernels, .rank = desc->comm->rank, .size = desc->size};
     (void)snprintf(group->base.name, sizeof group->base.name, "%s", desc->name);
     group->comm = desc->comm;
     group->deadline_ms = desc->deadline_ms;
@@ -407,18 +460,31 @@ zero_status zi_nccl_group_create(const zi_nccl_group_desc *desc, zi_group **out)
     group->memory_kind = desc->memory_kind;
     group->piece_limit = (uint32_t)zi_max_u64(1, zi_min_u64(ZI_NCCL_PIECES, CALLS / desc->size));
     (void)pthread_mutex_init(&group->mutex, NULL);
-    place_members(group, desc);
-    zero_status status = connect_members(group, desc);
-    if (status == ZERO_OK) {
-        status = zi_nccl_register(group, desc);
+    if (desc->members != NULL) {
+        place_members(group, desc);
     }
+    zero_status status = zi_nccl_api_get(&group->api, &group->version);
     if (status == ZERO_OK) {
-        status = zi_nccl_watch_add(group);
+        status = zi_cuda_check(cudaGetDevice(&group->ordinal), "cudaGetDevice");
     }
     if (status != ZERO_OK) {
+        zi_nccl_group_close(group);
+        return status;
+    }
+    *out = group;
+    return ZERO_OK;
+}
+
+zero_status zi_nccl_group_create(const zi_nccl_group_desc *desc, zi_group **out)
+{
+    *out = NULL;
+    zi_nccl_group *group = NULL;
+    ZI_TRY(zi_nccl_group_open(desc, &group));
+    const zero_status status = connect_members(group, desc);
+    if (status != ZERO_OK) {
         const zero_error error = *zero_last_error();
-        (void)set_error(group, &error); /* so that release does not wait for the others */
-        release(group);
+        (void)zi_nccl_set_error(group, &error); /* so that close does not wait for the others */
+        zi_nccl_group_close(group);
         return zi_error_adopt(&error);
     }
     *out = &group->base;

@@ -1,5 +1,6 @@
 /* Groups of processes with one GPU each, over NCCL: their collectives move from GPU to GPU, and no
- * host thread waits for another rank but while NCCL first connects the members.
+ * host thread waits for another rank but while NCCL first connects the members. The communicators
+ * of a world's groups are all split off one base (docs/decisions/013).
  *
  * What comm.h says of every backend holds, with these differences:
  *  - NCCL does not see what members say about a batch, so a batch that differs between them is not
@@ -26,8 +27,9 @@
 #include "comm/comm.h"
 
 typedef struct zi_nccl_group_desc {
-    zi_comm *comm;             /* of the world: tells and hears of failures */
-    zi_group *host;            /* of the same members, on the CPU; used within create only */
+    zi_comm *comm; /* of the world: has the base, tells and hears of failures */
+    zi_group
+        *control; /* of all ranks, on the CPU; used within create only. NULL: nothing is told */
     const zi_kernels *kernels; /* of a CUDA device that is the calling thread's current one */
     const uint32_t *members;   /* world ranks, in the order of group ranks; copied */
     uint32_t size;
@@ -47,11 +49,22 @@ typedef struct zi_nccl_group_desc {
 /* Arenas that a group registers. */
 #define ZI_NCCL_MEMORIES 4
 
-/* Collective over the members. Errors: UNSUPPORTED without NCCL, when it is too old, or when it
- * does not register the memory; TIMEOUT when
- * NCCL does not connect the members within the deadline; MISMATCH when they load different versions
- * of it; COMM with NCCL's words. Unless all fail alike the caller then aborts the comm: the
- * others may wait for this rank. */
+/* Make comm->nccl_base unless it is there: one communicator over all ranks of the world, on the
+ * calling thread's current GPU. Collective over the world. Errors: UNSUPPORTED without NCCL or when
+ * it is too old; TIMEOUT when NCCL does not connect the ranks within the deadline; MISMATCH when
+ * they load different versions of it; COMM with NCCL's words. (nccl_base.c) */
+zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline_ms);
+
+/* When all groups are gone; in peace unless the world has failed, then collective over the world.
+ * Accepts a comm without a base. (nccl_base.c) */
+void zi_nccl_base_destroy(zi_comm *comm);
+
+/* Needs comm->nccl_base. Collective over the world, not the members alone: each rank is a member of
+ * the one group of this name that it makes. Errors: INVALID_ARGUMENT when the current GPU is not
+ * the base's; UNSUPPORTED when NCCL does not register the memory; MISMATCH when members or names do
+ * not fit together; TIMEOUT when NCCL does not connect them within the deadline; COMM with NCCL's
+ * words. Unless all fail alike the caller then aborts the comm: the others may wait for this rank.
+ */
 zero_status zi_nccl_group_create(const zi_nccl_group_desc *desc, zi_group **out);
 
 #endif

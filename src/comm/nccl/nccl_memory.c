@@ -114,9 +114,9 @@ void zi_nccl_memory_free(void *pointer)
 
 /* ---- communicators ---- */
 
-zero_status zi_nccl_configure(const zi_nccl_group_desc *desc, ncclConfig_t *config)
+zero_status zi_nccl_configure(const zi_nccl_group *group, ncclConfig_t *config)
 {
-    if (!desc->zero_cta) {
+    if (!group->zero_cta) {
         return ZERO_OK;
     }
 #if ZI_NCCL_HAS_ZERO_CTA
@@ -124,7 +124,7 @@ zero_status zi_nccl_configure(const zi_nccl_group_desc *desc, ncclConfig_t *conf
     return ZERO_OK;
 #else
     (void)config;
-    return zi_nccl_memory_check(desc->memory_kind, true); /* which fails */
+    return zi_nccl_memory_check(group->memory_kind, true); /* which fails */
 #endif
 }
 

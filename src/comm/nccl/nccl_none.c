@@ -1,7 +1,24 @@
-/* Stands where groups over NCCL, and memory from it, would in a build without it. */
+/* Stands where groups, worlds and memory of NCCL would in a build without it. */
 #include "comm/nccl/nccl_group.h"
+#include "comm/nccl/nccl_launch.h"
 #include "comm/nccl/nccl_memory.h"
 #include "core/error.h"
+
+zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline_ms)
+{
+    (void)comm;
+    (void)control;
+    (void)deadline_ms;
+    ZI_FAIL(ZERO_UNSUPPORTED,
+            "the engine joins the GPUs of several processes and this build has no NCCL; configure "
+            "with -Dnccl=enabled, or set options.transport = ZERO_TRANSPORT_HOST to stage through "
+            "host memory");
+}
+
+void zi_nccl_base_destroy(zi_comm *comm)
+{
+    (void)comm; /* none was made */
+}
 
 zero_status zi_nccl_memory_check(zero_nccl_memory kind, bool zero_cta)
 {
@@ -30,9 +47,23 @@ void zi_nccl_memory_free(void *pointer)
 zero_status zi_nccl_group_create(const zi_nccl_group_desc *desc, zi_group **out)
 {
     *out = NULL;
+    ZI_FAIL(ZERO_UNSUPPORTED, "group '%.23s': this build has no NCCL", desc->name);
+}
+
+zero_status zi_nccl_can_launch(const zi_launch *launch)
+{
     ZI_FAIL(ZERO_UNSUPPORTED,
-            "group '%.23s' joins the GPUs of several processes and this build has no NCCL; "
-            "configure with -Dnccl=enabled, or set options.transport = ZERO_TRANSPORT_HOST to "
-            "stage through host memory",
-            desc->name);
+            "torchrun's %u ranks are on several hosts (%u here, rank 0 on '%.60s') and this build "
+            "has no NCCL; configure with -Dnccl=enabled for ranks with GPUs, or start the ranks "
+            "with mpirun",
+            launch->size, launch->local_size, launch->address);
+}
+
+zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms, const char *meeting,
+                           zi_comm **out)
+{
+    (void)deadline_ms;
+    (void)meeting;
+    *out = NULL;
+    return zi_nccl_can_launch(launch);
 }

@@ -1,5 +1,5 @@
-/* What nccl_group.c (a group's life), nccl_move.c (its data) and nccl_watch.c (its failures) share.
- */
+/* What nccl_group.c (a group's life), nccl_base.c (what groups are split from), nccl_move.c (its
+ * data) and nccl_watch.c (its failures) share. */
 #ifndef ZI_COMM_NCCL_NCCL_STATE_H
 #define ZI_COMM_NCCL_NCCL_STATE_H
 
@@ -50,10 +50,11 @@ typedef struct zi_nccl_group {
     zi_comm *comm;
     int ordinal; /* of the GPU */
     uint32_t deadline_ms;
-    /* Guards the next four, and every call of NCCL about this group: none may be under way when the
+    /* Guards the next five, and every call of NCCL about this group: none may be under way when the
      * watcher aborts. Nobody waits for other ranks while holding it. */
     pthread_mutex_t mutex;
     ncclComm_t handle; /* NULL: aborted */
+    ncclComm_t child;  /* of a base: where NCCL puts what a split under way comes to */
     zi_nccl_mark marks[ZI_NCCL_MARKS];
     uint32_t mark_first;
     uint32_t mark_count;
@@ -61,6 +62,9 @@ typedef struct zi_nccl_group {
     atomic_uint failing;
     atomic_uint failed;
     zero_error first_error;
+    /* When not 0: the rank has given up, and this communicator, which carries its last words, goes
+     * at that time instead of with the others. */
+    _Atomic uint64_t leaves_ns;
     struct zi_nccl_group *next; /* of the watcher's list */
     unsigned char *scratch;     /* lent: zeros, then work; half_bytes each. NULL: gathers only */
     size_t half_bytes;
@@ -77,26 +81,54 @@ typedef struct zi_nccl_group {
     const void *sources[]; /* what is being folded */
 } zi_nccl_group;
 
+/* A group without a communicator: this rank's part alone. members NULL: all ranks of the world, for
+ * a base, whose kernels are NULL because no batch is put on it. */
+zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **out);
+
+/* Give up the communicator, in peace unless the group has failed, and free the group. It is not
+ * watched. Accepts NULL. */
+void zi_nccl_group_close(zi_nccl_group *group);
+
+/* Abort the communicator unless it has been. */
+void zi_nccl_abort_handle(zi_nccl_group *group);
+
+/* Gather `bytes` bytes, a multiple of 4, of every rank over the host. Collective over `host`. */
+zero_status zi_nccl_tell(zi_group *host, const void *mine, void *all, size_t bytes);
+
+/* Split the group's communicator off the world's base: the ranks of the same color become one, in
+ * the order of their keys. Collective over the world. When it fails no other group can be made: the
+ * base fails with it. (nccl_base.c) */
+zero_status zi_nccl_split(zi_nccl_group *group, uint32_t color);
+
 /* OK, or the group's error. Any thread; never blocks. */
 zero_status zi_nccl_check(zi_nccl_group *group);
 
-/* Let the group fail with `error` unless it has, and tell the other ranks. The watcher does the
- * rest. */
+/* Let the group fail with `error` unless it has; false when it has. The watcher does the rest. */
+bool zi_nccl_set_error(zi_nccl_group *group, const zero_error *error);
+
+/* As zi_nccl_set_error, and tell the other ranks. */
 void zi_nccl_fail(zi_nccl_group *group, const zero_error *error);
 
 /* OK, or COMM with NCCL's words about what `call` came to. Not for ncclInProgress. */
 zero_status zi_nccl_result(zi_nccl_group *group, ncclResult_t result, const char *call);
 
+/* Let others work for a moment between two looks at what they do, of which there were `rounds`. */
+void zi_nccl_pause(uint32_t rounds);
+
 /* Wait until NCCL is done with what `call` has begun. TIMEOUT after the group's deadline; the
  * group's or the world's error when that comes first. */
 zero_status zi_nccl_settle(zi_nccl_group *group, ncclResult_t result, const char *call);
+
+/* The same where `parent`'s state tells how far `call` about the group is. */
+zero_status zi_nccl_settle_by(zi_nccl_group *parent, zi_nccl_group *group, ncclResult_t result,
+                              const char *call);
 
 /* Issue a batch on its stream, within a task of it. (nccl_move.c) */
 zero_status zi_nccl_move(zi_nccl_group *group, zi_stream *stream, const zi_collective *batch,
                          uint32_t batch_count);
 
 /* What is asked of the communicator before it is made. (nccl_memory.c) */
-zero_status zi_nccl_configure(const zi_nccl_group_desc *desc, ncclConfig_t *config);
+zero_status zi_nccl_configure(const zi_nccl_group *group, ncclConfig_t *config);
 /* Register the memory with the communicator, which is ready. Collective over the members where it
  * becomes windows. (nccl_memory.c) */
 zero_status zi_nccl_register(zi_nccl_group *group, const zi_nccl_group_desc *desc);

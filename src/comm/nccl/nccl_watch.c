@@ -2,10 +2,11 @@
  * NCCL itself tells only of network errors; a member that died or makes other calls leaves kernels
  * that spin for ever, which only their age shows. The watcher ends them.
  *
- * Invariants: communicators are aborted here, or by their own group's create and destroy, and
- * nowhere else; groups are aborted in the order in which they were made, the same on all ranks,
- * since an abort may wait for the same abort on other ranks of the host. Locks: `watch.mutex`, then
- * a group's. */
+ * Invariants: communicators are aborted here, or by create and destroy of their own group or of one
+ * split off the same base, and nowhere else; groups are aborted in the order in which they were
+ * made, the same on all ranks, since an abort may wait for the same abort on other ranks of the
+ * host, and a base before what was split off it, since it may still point at those. Locks:
+ * `watch.mutex`, then a group's. */
 #include <stdio.h>
 #include <time.h>
 
@@ -157,8 +158,18 @@ static zero_status look_at_handle(zi_nccl_group *group)
     return found == ncclInProgress ? ZERO_OK : zi_nccl_result(group, found, "communication");
 }
 
+/* A rank that has given up lets its last words be heard for a while. */
+static bool leaves_later(zi_nccl_group *group)
+{
+    const uint64_t leaves_ns = atomic_load_explicit(&group->leaves_ns, memory_order_acquire);
+    return leaves_ns != 0 && zi_clock_ns() < leaves_ns;
+}
+
 static void look_at(zi_nccl_group *group)
 {
+    if (leaves_later(group)) {
+        return;
+    }
     (void)cudaSetDevice(group->ordinal);
     (void)pthread_mutex_lock(&group->mutex);
     zero_status status = look_at_handle(group);
@@ -184,21 +195,10 @@ static bool has_failed(const zi_nccl_group *group)
 static void spread_failure(zi_nccl_group *failed)
 {
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
-        if (group->comm == failed->comm && !has_failed(group)) {
+        if (group->comm == failed->comm && !has_failed(group) && !leaves_later(group)) {
             zi_nccl_fail(group, &failed->first_error);
         }
     }
-}
-
-static void abort_handle(zi_nccl_group *group)
-{
-    (void)cudaSetDevice(group->ordinal);
-    (void)pthread_mutex_lock(&group->mutex);
-    if (group->handle != NULL) {
-        (void)group->api->comm_abort(group->handle);
-        group->handle = NULL;
-    }
-    (void)pthread_mutex_unlock(&group->mutex);
 }
 
 static void look_at_all(void)
@@ -215,7 +215,8 @@ static void look_at_all(void)
     }
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
         if (has_failed(group)) {
-            abort_handle(group);
+            (void)cudaSetDevice(group->ordinal);
+            zi_nccl_abort_handle(group);
         }
     }
 }

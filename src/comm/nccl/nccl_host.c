@@ -1,0 +1,293 @@
+/* Owns a group of host memory over a link. Invariant: all members make the same exchanges, because
+ * each compares what all say about the next one before anything else is done with it; so they find
+ * a difference in the same exchange, and come to the same words. */
+#include "comm/nccl/nccl_host.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+
+typedef struct host_group {
+    zi_group base;
+    zi_comm *comm;
+    zi_nccl_link *link;
+    zi_nccl_host_close close;
+    zero_error first_error; /* status ZERO_OK: none. Of the thread that runs batches */
+    /* One entry a member each, behind `sources` in the group's own memory. */
+    uint32_t *members;     /* world ranks */
+    uint32_t *order;       /* group ranks in ascending world rank */
+    const void *sources[]; /* what is being folded */
+} host_group;
+
+/* The tasks' argument. */
+typedef struct batch_argument {
+    host_group *group;
+    zi_stream *stream;
+    const zi_collective *batch;
+    uint32_t batch_count;
+} batch_argument;
+
+/* Elements [first, first + count) of the part of group rank `part`. */
+typedef struct host_piece {
+    const zi_collective *collective;
+    uint32_t part;
+    uint64_t first;
+    uint64_t count;
+} host_piece;
+
+static zero_status mismatch(const host_group *group, uint32_t other)
+{
+    const zi_nccl_frame *left = zi_nccl_link_frame(group->link, other);
+    const zi_nccl_frame *right = zi_nccl_link_frame(group->link, 0);
+    if (left->batch_count != right->batch_count) {
+        ZI_FAIL(ZERO_MISMATCH,
+                "group %s: rank %u has a batch of %u collectives, rank %u one of %u; all ranks "
+                "must make the same calls",
+                group->base.name, group->members[other], left->batch_count, group->members[0],
+                right->batch_count);
+    }
+    char left_text[ZI_COLLECTIVE_TEXT_BYTES];
+    char right_text[ZI_COLLECTIVE_TEXT_BYTES];
+    ZI_FAIL(ZERO_MISMATCH,
+            "group %s, collective %u: rank %u has %s, rank %u has %s; all ranks must make the same "
+            "calls",
+            group->base.name, left->index, group->members[other],
+            zi_collective_terms_text(&left->terms, left_text, sizeof left_text), group->members[0],
+            zi_collective_terms_text(&right->terms, right_text, sizeof right_text));
+}
+
+/* A rank has given up: so has the world. */
+static zero_status hear(const host_group *group, uint32_t other)
+{
+    const zi_nccl_frame *frame = zi_nccl_link_frame(group->link, other);
+    const zero_status status = zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__, "rank %u: %.200s",
+                                            group->members[other], (const char *)frame->room);
+    const zero_error error = *zero_last_error();
+    (void)zi_nccl_set_error(group->comm->nccl_base, &error);
+    return status;
+}
+
+/* Do all members mean the same exchange? */
+static zero_status compare(const host_group *group)
+{
+    const zi_nccl_frame *first = zi_nccl_link_frame(group->link, 0);
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        if (zi_nccl_link_frame(group->link, i)->status != ZERO_OK) {
+            return hear(group, i);
+        }
+    }
+    for (uint32_t i = 1; i < group->base.size; i++) {
+        const zi_nccl_frame *frame = zi_nccl_link_frame(group->link, i);
+        if (memcmp(frame, first, ZI_NCCL_FRAME_TERMS_BYTES) != 0) {
+            return mismatch(group, i);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* NCCL does not know who is missing. */
+static zero_status late(const host_group *group, const zi_collective *collective)
+{
+    char text[ZI_COLLECTIVE_TEXT_BYTES] = "an empty batch";
+    if (collective != NULL) {
+        (void)zi_collective_text(collective, text, sizeof text);
+    }
+    ZI_FAIL(ZERO_TIMEOUT,
+            "not all of %u ranks arrived at %s (group %s, seen from rank %u) within %u ms; one has "
+            "died, is slow or makes other calls",
+            group->base.size, text, group->base.name, group->comm->rank, group->comm->deadline_ms);
+}
+
+static void put_piece(const host_group *group, const host_piece *piece)
+{
+    const zi_collective *c = piece->collective;
+    const uint64_t element = zero_dtype_bytes(c->send_dtype);
+    const uint64_t first = piece->part * (uint64_t)c->count + piece->first;
+    unsigned char *room = zi_nccl_link_own(group->link)->room;
+    if (c->send == NULL) {
+        memset(room, 0, piece->count * element);
+    } else if (piece->count != 0) {
+        memcpy(room, (const unsigned char *)c->send + first * element, piece->count * element);
+    }
+}
+
+static zero_status fold(host_group *group, zi_stream *stream, const host_piece *piece)
+{
+    const zi_collective *c = piece->collective;
+    const zi_kernels *kernels = group->base.kernels;
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        group->sources[i] = zi_nccl_link_frame(group->link, group->order[i])->room;
+    }
+    const zi_fold job = {
+        .dst = (unsigned char *)c->recv + piece->first * zero_dtype_bytes(c->recv_dtype),
+        .sources = group->sources,
+        .source_count = group->base.size,
+        .count = piece->count,
+        .dst_dtype = c->recv_dtype,
+        .source_dtype = c->send_dtype,
+        .accumulate = (c->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+    };
+    return kernels->ops->fold(kernels->self, stream, &job);
+}
+
+static zero_status take_piece(host_group *group, zi_stream *stream, const host_piece *piece)
+{
+    const zi_collective *c = piece->collective;
+    const uint64_t element = zero_dtype_bytes(c->recv_dtype);
+    if (piece->count == 0) {
+        return ZERO_OK;
+    }
+    if (c->kind != ZI_ALL_GATHER) {
+        const bool mine = c->kind == ZI_ALL_REDUCE || piece->part == group->base.rank;
+        return mine ? fold(group, stream, piece) : ZERO_OK;
+    }
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        memcpy((unsigned char *)c->recv + (i * (uint64_t)c->count + piece->first) * element,
+               zi_nccl_link_frame(group->link, i)->room, piece->count * element);
+    }
+    return ZERO_OK;
+}
+
+/* One exchange. piece NULL: about an empty batch. */
+static zero_status move_piece(const batch_argument *task, uint32_t index, uint64_t number,
+                              const host_piece *piece)
+{
+    host_group *group = task->group;
+    zi_nccl_frame *frame = zi_nccl_link_own(group->link);
+    memset(frame, 0, offsetof(zi_nccl_frame, room));
+    frame->batch_count = task->batch_count;
+    frame->index = index;
+    frame->piece = number;
+    if (piece != NULL) {
+        frame->terms = zi_collective_terms_of(piece->collective);
+        put_piece(group, piece);
+    }
+    const zero_status status = zi_nccl_link_exchange(group->link);
+    if (status == ZERO_TIMEOUT) {
+        return late(group, piece != NULL ? piece->collective : NULL);
+    }
+    ZI_TRY(status);
+    ZI_TRY(compare(group));
+    return piece != NULL ? take_piece(group, task->stream, piece) : ZERO_OK;
+}
+
+/* All pieces of one collective, of which there is always one. */
+static zero_status move(const batch_argument *task, uint32_t index)
+{
+    const zi_collective *c = &task->batch[index];
+    const uint64_t most = ZI_NCCL_ROOM_BYTES / zero_dtype_bytes(c->send_dtype);
+    const uint32_t parts =
+        c->kind == ZI_REDUCE_SCATTER && c->count != 0 ? task->group->base.size : 1;
+    uint64_t number = 0;
+    for (uint32_t part = 0; part < parts; part++) {
+        uint64_t first = 0;
+        do {
+            const host_piece piece = {c, part, first, zi_min_u64(most, c->count - first)};
+            ZI_TRY(move_piece(task, index, number++, &piece));
+            first += piece.count;
+        } while (first < c->count);
+    }
+    return ZERO_OK;
+}
+
+static zero_status run_batch(const batch_argument *task)
+{
+    if (task->batch_count == 0) {
+        return move_piece(task, 0, 0, NULL);
+    }
+    for (uint32_t i = 0; i < task->batch_count; i++) {
+        ZI_TRY(move(task, i));
+        ZI_TRY(zi_collective_square_sum(task->group->base.kernels, task->stream, &task->batch[i]));
+    }
+    return ZERO_OK;
+}
+
+static zero_status run(void *argument)
+{
+    const batch_argument *task = argument;
+    host_group *group = task->group;
+    if (group->first_error.status != ZERO_OK) {
+        return zi_error_adopt(&group->first_error);
+    }
+    const zero_status status = run_batch(task);
+    if (status != ZERO_OK) {
+        group->first_error = *zero_last_error();
+    }
+    return status;
+}
+
+static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
+                          size_t batch_count)
+{
+    zi_assert_cmp(batch_count, <=, ZI_NCCL_BATCH_MAX);
+    const zi_device *device = base->kernels->device;
+    const batch_argument argument = {(host_group *)base, stream, batch, (uint32_t)batch_count};
+    return device->ops->task(device->self, stream, run, &argument, sizeof argument);
+}
+
+static void close_link(zi_comm *comm, zi_nccl_link *link, zi_nccl_host_close close)
+{
+    if (close != NULL) {
+        close(comm, link);
+    } else {
+        zi_nccl_link_destroy(link);
+    }
+}
+
+static void destroy(zi_group *base)
+{
+    host_group *group = (host_group *)base;
+    close_link(group->comm, group->link, group->close);
+    zi_free(group);
+}
+
+static const zi_group_ops host_ops = {
+    .struct_bytes = sizeof(zi_group_ops),
+    .submit = submit,
+    .destroy = destroy,
+};
+
+/* Place this rank, and put the members in the order of their world ranks. */
+static void place_members(host_group *group, const zi_nccl_host_desc *desc)
+{
+    group->base.rank = UINT32_MAX;
+    for (uint32_t i = 0; i < desc->size; i++) {
+        uint32_t at = i;
+        group->members[i] = desc->members[i];
+        if (desc->members[i] == desc->comm->rank) {
+            group->base.rank = i;
+        }
+        for (; at > 0 && desc->members[group->order[at - 1]] > desc->members[i]; at--) {
+            group->order[at] = group->order[at - 1];
+        }
+        group->order[at] = i;
+    }
+    zi_assert_cmp(group->base.rank, <, desc->size);
+}
+
+zero_status zi_nccl_host_create(const zi_nccl_host_desc *desc, zi_group **out)
+{
+    *out = NULL;
+    host_group *group = NULL;
+    const size_t member_bytes = sizeof group->sources[0] + 2 * sizeof *group->members;
+    const zero_status status =
+        zi_calloc(1, sizeof *group + desc->size * member_bytes, (void **)&group);
+    if (status != ZERO_OK) {
+        close_link(desc->comm, desc->link, desc->close);
+        return status;
+    }
+    group->members = (uint32_t *)(void *)&group->sources[desc->size];
+    group->order = group->members + desc->size;
+    group->base = (zi_group){.ops = &host_ops, .kernels = desc->kernels, .size = desc->size};
+    (void)snprintf(group->base.name, sizeof group->base.name, "%s", desc->name);
+    group->comm = desc->comm;
+    group->link = desc->link;
+    group->close = desc->close;
+    place_members(group, desc);
+    *out = &group->base;
+    return ZERO_OK;
+}

@@ -1,0 +1,278 @@
+/* Owns the backend "nccl": its comm, how ranks on one host are counted, and how a rank gives up.
+ * Invariants: the world has failed when its base has, and with that error; a link of all ranks is
+ * there from create until the group `control`, which takes it over, is destroyed, and a rank that
+ * gives up says so over that. */
+#include "comm/nccl/nccl_world.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/nccl/nccl_base.h"
+#include "comm/nccl/nccl_host.h"
+#include "comm/nccl/nccl_launch.h"
+#include "comm/peer/peer.h"
+#include "comm/world.h"
+#include "core/check.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "device/cuda/cuda_device.h"
+
+typedef struct nccl_comm {
+    zi_comm base;
+    zi_peer_space alone; /* for groups of this rank only */
+    zi_device device;    /* the GPU that frames pass through */
+    zi_kernels kernels;  /* of it */
+    zi_group *control;   /* the first group of all ranks; borrowed */
+    atomic_uint aborting;
+    pthread_mutex_t mutex; /* guards `link` */
+    zi_nccl_link *link;    /* of all ranks; `control` has it once that is there */
+} nccl_comm;
+
+static zero_status check(zi_comm *base)
+{
+    return base->nccl_base != NULL ? zi_nccl_check(base->nccl_base) : ZERO_OK;
+}
+
+/* Last words first: once the base has failed the watcher ends everything else. */
+static void abort_all(zi_comm *base, const zero_error *error)
+{
+    nccl_comm *comm = (nccl_comm *)base;
+    if (atomic_exchange(&comm->aborting, 1) != 0 || base->nccl_base == NULL) {
+        return;
+    }
+    zero_error told = {.status = ZERO_COMM, .native = error->native, .line = error->line};
+    told.file = error->file;
+    (void)snprintf(told.message, sizeof told.message, "rank %u: %.230s", base->rank,
+                   error->message);
+    (void)pthread_mutex_lock(&comm->mutex);
+    if (comm->link != NULL && check(base) == ZERO_OK) {
+        zi_nccl_link_speak(comm->link, error);
+    }
+    (void)pthread_mutex_unlock(&comm->mutex);
+    (void)zi_nccl_set_error(base->nccl_base, &told);
+}
+
+/* `control` is being destroyed. */
+static void close_link(zi_comm *base, zi_nccl_link *link)
+{
+    nccl_comm *comm = (nccl_comm *)base;
+    (void)pthread_mutex_lock(&comm->mutex);
+    comm->link = NULL;
+    comm->control = NULL;
+    (void)pthread_mutex_unlock(&comm->mutex);
+    zi_nccl_link_destroy(link);
+}
+
+static zero_status make_alone(const nccl_comm *comm, const zi_kernels *kernels,
+                              const uint32_t *members, const char *name, zi_group **out)
+{
+    const zi_peer_group_desc desc = {
+        .kernels = kernels,
+        .space = &comm->alone,
+        .members = members,
+        .size = 1,
+        .deadline_ms = comm->base.deadline_ms,
+        .name = name,
+    };
+    return zi_peer_group_create(&desc, out);
+}
+
+static zero_status make_link(nccl_comm *comm, const uint32_t *members, uint32_t size,
+                             const char *name, zi_nccl_link **out)
+{
+    const zi_nccl_group_desc desc = {
+        .comm = &comm->base,
+        .control = comm->control,
+        .kernels = &comm->kernels,
+        .members = members,
+        .size = size,
+        .deadline_ms = comm->base.deadline_ms,
+        .name = name,
+        .gathers_only = true,
+    };
+    return zi_nccl_link_create(&desc, out);
+}
+
+static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const uint32_t *members,
+                                uint32_t size, const char *name, zi_group **out)
+{
+    nccl_comm *comm = (nccl_comm *)base;
+    const bool on_host = kernels->device->ops->host_memory;
+    *out = NULL;
+    if (base->size == 1 || (size == 1 && !on_host)) {
+        return make_alone(comm, kernels, members, name, out);
+    }
+    if (!on_host) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "group %s: ranks that have only NCCL in common share no host memory to exchange "
+                "through; leave options.transport at ZERO_TRANSPORT_DEFAULT",
+                name);
+    }
+    zi_nccl_host_desc desc = {
+        .comm = base,
+        .link = comm->link,
+        .kernels = kernels,
+        .members = members,
+        .size = size,
+        .name = name,
+        .close = close_link,
+    };
+    if (comm->control == NULL) {
+        zi_assert_cmp(size, ==, base->size); /* the world's own group comes first */
+        ZI_TRY(zi_nccl_host_create(&desc, &comm->control));
+        *out = comm->control;
+        return ZERO_OK;
+    }
+    desc.close = NULL;
+    ZI_TRY(make_link(comm, members, size, name, &desc.link));
+    return zi_nccl_host_create(&desc, out);
+}
+
+static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
+{
+    *out = NULL;
+    if (comm->size > 1) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "a world over NCCL has no host memory that ranks share, which engines on the CPU "
+                "need; set options.device = ZERO_DEVICE_CUDA, or make the world with mpirun or "
+                "zero_world_create_mpi");
+    }
+    return zi_pages_alloc(bytes, out);
+}
+
+static void memory_free(zi_comm *comm, void *pointer, size_t bytes)
+{
+    (void)comm;
+    zi_pages_free(pointer, bytes);
+}
+
+/* The control group is gone, or was never made. */
+static void destroy(zi_comm *base)
+{
+    nccl_comm *comm = (nccl_comm *)base;
+    zi_nccl_link_destroy(comm->link);
+    zi_nccl_base_destroy(base);
+    zi_kernels_destroy(&comm->kernels);
+    zi_device_destroy(&comm->device);
+    (void)pthread_mutex_destroy(&comm->mutex);
+    zi_free(comm);
+}
+
+static const zi_comm_ops nccl_ops = {
+    .struct_bytes = sizeof(zi_comm_ops),
+    .name = "nccl",
+    .group_create = group_create,
+    .memory_alloc = memory_alloc,
+    .memory_free = memory_free,
+    .abort = abort_all,
+    .destroy = destroy,
+    .check = check,
+};
+
+/* The same for all processes of a host, in containers too, and for no other host. */
+static uint64_t host_hash(void)
+{
+    char name[256] = "";
+    char boot[64] = "";
+    (void)gethostname(name, sizeof name - 1);
+    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        const ssize_t length = read(file, boot, sizeof boot - 1);
+        boot[length > 0 ? length : 0] = '\0';
+        (void)close(file);
+    }
+    return zi_hash_text(ZI_HASH_START, boot[0] != '\0' ? boot : name);
+}
+
+/* The first exchange: whoever is on this host. */
+static zero_status count_local(nccl_comm *comm)
+{
+    const uint64_t mine = host_hash();
+    memcpy(zi_nccl_link_own(comm->link)->room, &mine, sizeof mine);
+    ZI_TRY(zi_nccl_link_exchange(comm->link));
+    for (uint32_t i = 0; i < comm->base.size; i++) {
+        uint64_t theirs = 0;
+        memcpy(&theirs, zi_nccl_link_frame(comm->link, i)->room, sizeof theirs);
+        comm->base.local_size += theirs == mine;
+    }
+    return ZERO_OK;
+}
+
+static zero_status build(nccl_comm *comm, const zi_nccl_place *place)
+{
+    uint32_t *members = NULL;
+    ZI_TRY(zi_cuda_device_create(false, &comm->device));
+    ZI_TRY(zi_cuda_kernels_create(&comm->device, &comm->kernels));
+    ZI_TRY(place->borrowed != NULL ? zi_nccl_base_borrow(&comm->base, place->borrowed)
+                                   : zi_nccl_base_meet(&comm->base));
+    ZI_TRY(zi_calloc(place->size, sizeof *members, (void **)&members));
+    for (uint32_t i = 0; i < place->size; i++) {
+        members[i] = i;
+    }
+    const zero_status status = make_link(comm, members, place->size, "control", &comm->link);
+    zi_free(members);
+    ZI_TRY(status);
+    return count_local(comm);
+}
+
+zero_status zi_nccl_comm_create(const zi_nccl_place *place, uint32_t deadline_ms, zi_comm **out)
+{
+    *out = NULL;
+    nccl_comm *comm = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *comm, (void **)&comm));
+    comm->base = (zi_comm){
+        .ops = &nccl_ops,
+        .rank = place->rank,
+        .size = place->size,
+        .deadline_ms = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS,
+        .submit_waits = true,
+    };
+    comm->alone = (zi_peer_space){.one_address_space = true, .world_rank = place->rank};
+    (void)pthread_mutex_init(&comm->mutex, NULL);
+    const zero_status status = build(comm, place);
+    if (status != ZERO_OK) {
+        const zero_error error = *zero_last_error();
+        abort_all(&comm->base, &error);
+        destroy(&comm->base);
+        return zi_error_adopt(&error);
+    }
+    *out = &comm->base;
+    return ZERO_OK;
+}
+
+zero_status zi_nccl_can_launch(const zi_launch *launch)
+{
+    const zi_nccl_api *api = NULL;
+    int version = 0;
+    int ordinal = 0;
+    zero_status status = zi_nccl_api_get(&api, &version);
+    if (status == ZERO_OK) {
+        status = zi_cuda_check(cudaGetDevice(&ordinal), "cudaGetDevice");
+    }
+    if (status != ZERO_OK) {
+        const zero_error error = *zero_last_error();
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "torchrun's %u ranks are on several hosts, where they need NCCL and a GPU each "
+                "(%.120s); or start CPU ranks with mpirun",
+                launch->size, error.message);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms, const char *meeting,
+                           zi_comm **out)
+{
+    const zi_nccl_place place = {.rank = launch->rank, .size = launch->size};
+    const zero_status status = zi_nccl_comm_create(&place, deadline_ms, out);
+    if (status == ZERO_TIMEOUT || status == ZERO_COMM) {
+        const zero_error error = *zero_last_error();
+        ZI_FAIL_NATIVE(status, error.native,
+                       "ranks could not meet at NCCL_COMM_ID=%.40s: %.110s; each host needs an "
+                       "interface in that subnet (NCCL_SOCKET_IFNAME: for data)",
+                       meeting, error.message);
+    }
+    return status;
+}

@@ -1,0 +1,525 @@
+/* Worlds whose ranks have nothing in common but NCCL: what is exchanged on the host, groups of
+ * device memory beside it, how they are made, and how they fail. Over the fakes of NCCL and of the
+ * CUDA runtime. */
+#include "conformance.h"
+#include "nccl_world_rig.h"
+
+/* ---- the conformance cases: the world's memory is made the host's own ---- */
+
+typedef struct plain_comm {
+    zi_comm base;
+    zi_comm *real;
+} plain_comm;
+
+static zero_status plain_create(zi_comm *comm, const zi_kernels *kernels, const uint32_t *members,
+                                uint32_t size, const char *name, zi_group **out)
+{
+    zi_comm *real = ((plain_comm *)comm)->real;
+    return real->ops->group_create(real, kernels, members, size, name, out);
+}
+
+static zero_status plain_alloc(zi_comm *comm, size_t bytes, void **out)
+{
+    (void)comm;
+    return zi_pages_alloc(bytes, out);
+}
+
+static void plain_free(zi_comm *comm, void *pointer, size_t bytes)
+{
+    (void)comm;
+    zi_pages_free(pointer, bytes);
+}
+
+static zero_status plain_check(zi_comm *comm)
+{
+    zi_comm *real = ((plain_comm *)comm)->real;
+    return real->ops->check(real);
+}
+
+static void plain_abort(zi_comm *comm, const zero_error *error)
+{
+    zi_comm *real = ((plain_comm *)comm)->real;
+    real->ops->abort(real, error);
+}
+
+static const zi_comm_ops plain_ops = {
+    .struct_bytes = sizeof(zi_comm_ops),
+    .name = "plain",
+    .group_create = plain_create,
+    .memory_alloc = plain_alloc,
+    .memory_free = plain_free,
+    .abort = plain_abort,
+    .check = plain_check,
+};
+
+static zero_status run_plain(zero_world *world, void *user)
+{
+    const zero_rank_fn *fn = user;
+    plain_comm comm = {.base = *world->comm, .real = world->comm};
+    comm.base.ops = &plain_ops;
+    world->comm = &comm.base;
+    const zero_status status = (*fn)(world, NULL);
+    world->comm = comm.real;
+    return status;
+}
+
+static void run_case(zero_rank_fn fn, uint32_t ranks, fake_cuda_mode mode)
+{
+    const rig g = {.ranks = ranks,
+                   .deadline_ms = LONG_MS,
+                   .blocking = ranks % 2 == 0,
+                   .fn = run_plain,
+                   .user = &fn};
+    fake_cuda_start(mode, test_seed);
+    rig_run(&g, ZERO_OK);
+}
+
+TEST(kinds)
+{
+    run_case(case_kinds, 2, FAKE_CUDA_AT_SYNC);
+    finish();
+}
+
+TEST(subgroups)
+{
+    run_case(case_subgroups, 3, FAKE_CUDA_EAGER);
+    run_case(case_subgroups, 4, FAKE_CUDA_AT_SYNC);
+    finish();
+}
+
+TEST(batches)
+{
+    for (int mode = 0; mode < FAKE_CUDA_MODES; mode++) {
+        run_case(case_batches, 3, (fake_cuda_mode)mode);
+    }
+    finish();
+}
+
+TEST(streams)
+{
+    run_case(case_streams, 2, FAKE_CUDA_EAGER);
+    finish();
+}
+
+TEST(mismatches)
+{
+    run_case(case_mismatch, 2, FAKE_CUDA_AT_SYNC);
+    run_case(case_mismatch, 3, FAKE_CUDA_AT_SYNC);
+    finish();
+}
+
+TEST(gathers)
+{
+    for (uint32_t ranks = 1; ranks <= 4; ranks++) {
+        run_case(case_gather, ranks, FAKE_CUDA_RANDOM);
+    }
+    finish();
+}
+
+/* Communicators that were aborted leave events behind in the fake. */
+static void finish_failed(void)
+{
+    CHECK(fake_nccl_check());
+    CHECK_EQ(fake_nccl_live(), 0);
+    CHECK(fake_cuda_check());
+}
+
+TEST(last_words)
+{
+    run_case(case_abort, 2, FAKE_CUDA_AT_SYNC);
+    run_case(case_abort, 4, FAKE_CUDA_EAGER);
+    finish_failed();
+}
+
+/* ---- making worlds ---- */
+
+static zero_status describe(zero_world *world, void *user)
+{
+    const uint32_t *ranks = user;
+    uint32_t seen[RIG_RANKS_MAX];
+    const uint32_t mine = zero_world_rank(world);
+    CHECK_EQ(zero_world_size(world), *ranks);
+    CHECK_EQ(zero_world_local_size(world), *ranks);
+    CHECK(strcmp(zero_world_backend(world), "nccl") == 0);
+    CHECK_OK(zero_world_gather(world, &mine, seen, sizeof mine));
+    for (uint32_t i = 0; i < *ranks; i++) {
+        CHECK_EQ(seen[i], i);
+    }
+    int device = -1;
+    CHECK_EQ(cudaGetDevice(&device), cudaSuccess);
+    CHECK_EQ(device, mine);
+    return ZERO_OK;
+}
+
+/* The caller's communicator is split once, and nothing else: rig_main checks that it is as it was.
+ */
+TEST(worlds_on_the_callers_communicator)
+{
+    for (uint32_t ranks = 1; ranks <= 4; ranks++) {
+        for (int blocking = 0; blocking < 2; blocking++) {
+            const rig g = {.ranks = ranks,
+                           .deadline_ms = LONG_MS,
+                           .blocking = blocking == 1,
+                           .fn = describe,
+                           .user = &ranks};
+            const uint64_t before = fake_nccl_calls(FAKE_NCCL_SPLIT);
+            rig_run(&g, ZERO_OK);
+            /* The base and the control group. */
+            CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT) - before, 2 * ranks);
+        }
+    }
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 0);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
+    finish();
+}
+
+TEST(worlds_that_meet_at_an_address)
+{
+    uint32_t ranks = 3;
+    const rig g = {
+        .ranks = ranks, .deadline_ms = LONG_MS, .launched = true, .fn = describe, .user = &ranks};
+    CHECK_EQ(setenv("NCCL_COMM_ID", "node0:1235", 1), 0);
+    rig_run(&g, ZERO_OK);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 3);
+    rig_run(&g, ZERO_OK);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 6);
+    finish();
+}
+
+TEST(nothing_to_make_a_world_of)
+{
+    zero_world *world = NULL;
+    zi_nccl_api_replace(fake_nccl_api());
+    fake_cuda_devices(2);
+    CHECK_FAILS(zero_world_create_nccl(NULL, 0, &world), ZERO_INVALID_ARGUMENT, "comm is NULL");
+    ncclComm_t lent = fake_nccl_lend("one", 1, 0, true);
+    CHECK_FAILS(zero_world_create_nccl(lent, 0, NULL), ZERO_INVALID_ARGUMENT, "world is NULL");
+    CHECK_EQ(cudaSetDevice(1), cudaSuccess);
+    CHECK_FAILS(zero_world_create_nccl(lent, 0, &world), ZERO_INVALID_ARGUMENT,
+                "comm is of GPU 0 but GPU 1 is current; call cudaSetDevice(0)");
+    CHECK(world == NULL);
+    CHECK_EQ(cudaSetDevice(0), cudaSuccess);
+    fake_nccl_set_version(21805);
+    CHECK_FAILS(zero_world_create_nccl(lent, 0, &world), ZERO_UNSUPPORTED, "2.18.5 is too old");
+    fake_nccl_set_version(NCCL_VERSION_CODE);
+    fake_nccl_break(0, ncclRemoteError);
+    CHECK_FAILS(zero_world_create_nccl(lent, 0, &world), ZERO_COMM, "a fake error");
+    fake_nccl_break(-1, ncclSuccess);
+    CHECK_OK(zero_world_create_nccl(lent, 0, &world));
+    zero_world_destroy(world);
+    fake_nccl_take_back(lent);
+    finish();
+}
+
+/* Two ranks have a communicator, and one does not come. */
+static void miss_create(bool blocking)
+{
+    zero_world *world = NULL;
+    ncclComm_t lent[2];
+    zi_nccl_api_replace(fake_nccl_api());
+    lent[1] = fake_nccl_lend("late", 2, 1, false);
+    lent[0] = fake_nccl_lend("late", 2, 0, blocking);
+    const uint64_t start_ns = zi_clock_ns();
+    CHECK_FAILS(zero_world_create_nccl(lent[0], SHORT_MS, &world), ZERO_TIMEOUT,
+                "did not finish within 300 ms");
+    CHECK((zi_clock_ns() - start_ns) / 1000000 + 1 >= SHORT_MS);
+    CHECK((zi_clock_ns() - start_ns) / 1000000 < 20000);
+    CHECK(world == NULL);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
+    /* What the text advises. */
+    CHECK_EQ(fake_nccl_abort(lent[0]), ncclSuccess);
+    CHECK_EQ(fake_nccl_abort(lent[1]), ncclSuccess);
+    const struct timespec span = {.tv_nsec = 50000000}; /* the thread in NCCL's call ends */
+    (void)nanosleep(&span, NULL);
+    finish();
+}
+
+TEST(a_rank_that_does_not_come)
+{
+    miss_create(false);
+}
+
+TEST(a_rank_that_does_not_come_to_a_blocking_communicator)
+{
+    miss_create(true);
+}
+
+TEST(ranks_that_never_meet_at_an_address)
+{
+    const zi_launch launch = {.rank = 1, .size = 2, .address = "node0"};
+    zi_comm *comm = NULL;
+    zi_nccl_api_replace(fake_nccl_api());
+    CHECK_EQ(setenv("NCCL_COMM_ID", "node0:1235", 1), 0);
+    CHECK_FAILS(zi_nccl_launch(&launch, SHORT_MS, "node0:1235", &comm), ZERO_TIMEOUT,
+                "NCCL_COMM_ID=node0:1235");
+    CHECK(strstr(zero_last_error()->message, "did not finish within 300 ms") != NULL);
+    CHECK(strstr(zero_last_error()->message, "NCCL_SOCKET_IFNAME") != NULL);
+    CHECK(comm == NULL);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 1);
+    CHECK_EQ(fake_nccl_live(), 0);
+    fake_nccl_set_version(21805);
+    CHECK_FAILS(zi_nccl_can_launch(&launch), ZERO_UNSUPPORTED, "mpirun");
+    CHECK(strstr(zero_last_error()->message, "too old") != NULL);
+}
+
+/* A process of torchrun's on another host than rank 0: the address is in the environment for as
+ * long as NCCL may read it, and one that was there stays. */
+TEST(launched_on_several_hosts)
+{
+    static const char *const variables[][2] = {
+        {"RANK", "1"},
+        {"WORLD_SIZE", "2"},
+        {"LOCAL_RANK", "0"},
+        {"MASTER_ADDR", "node0"},
+        {"MASTER_PORT", "29500"},
+        {"LOCAL_WORLD_SIZE", "1"},
+    };
+    zero_world *world = NULL;
+    zi_nccl_api_replace(fake_nccl_api());
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        CHECK_EQ(setenv(variables[i][0], variables[i][1], 1), 0);
+    }
+    CHECK_EQ(unsetenv("NCCL_COMM_ID"), 0);
+    CHECK_FAILS(zero_world_create_launched(SHORT_MS, &world), ZERO_TIMEOUT,
+                "NCCL_COMM_ID=node0:29501");
+    CHECK(getenv("NCCL_COMM_ID") == NULL);
+    CHECK_EQ(setenv("NCCL_COMM_ID", "node7:7", 1), 0);
+    CHECK_FAILS(zero_world_create_launched(SHORT_MS, &world), ZERO_TIMEOUT, "NCCL_COMM_ID=node7:7");
+    CHECK(strcmp(getenv("NCCL_COMM_ID"), "node7:7") == 0);
+    CHECK(world == NULL);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
+    CHECK_EQ(fake_nccl_live(), 0);
+    CHECK(fake_nccl_check());
+}
+
+/* ---- groups of device memory ---- */
+
+static void check_gather(zero_world *world, const uint32_t *members, uint32_t size,
+                         const char *name)
+{
+    enum { COUNT = 64 };
+    zi_group *group = NULL;
+    unsigned char *memory = NULL;
+    float values[COUNT];
+    const zi_group_desc desc = {.kernels = &own.kernels,
+                                .members = members,
+                                .size = size,
+                                .gathers_only = true,
+                                .name = name};
+    CHECK_OK(zi_world_group_create(world, &desc, &group));
+    CHECK_EQ(members[group->rank], zero_world_rank(world));
+    CHECK_OK(own.device.ops->memory_alloc(own.device.self, ZI_PAGE_BYTES, (void **)&memory));
+    for (uint32_t i = 0; i < COUNT; i++) {
+        values[i] = (float)(zero_world_rank(world) * COUNT + i);
+    }
+    fake_cuda_poke(memory, values, sizeof values);
+    const zi_collective job = {.kind = ZI_ALL_GATHER,
+                               .send_dtype = ZERO_DTYPE_F32,
+                               .recv_dtype = ZERO_DTYPE_F32,
+                               .count = COUNT,
+                               .send = memory,
+                               .recv = memory + sizeof values};
+    CHECK_OK(zi_group_submit(group, own.stream, &job, 1));
+    CHECK_OK(gpu_wait(&own));
+    CHECK_OK(zi_group_check(group));
+    for (uint32_t m = 0; m < size; m++) {
+        fake_cuda_peek(values, memory + (1 + m) * sizeof values, sizeof values);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            CHECK_EQ(values[i], members[m] * COUNT + i);
+        }
+    }
+    zi_group_destroy(group);
+    own.device.ops->memory_free(own.device.self, memory, ZI_PAGE_BYTES);
+}
+
+/* As hybrid sharding has them: neighbours, and every second rank; and all, backwards. */
+static zero_status hybrid(zero_world *world, void *user)
+{
+    (void)user;
+    const uint32_t me = zero_world_rank(world);
+    const uint32_t shard[] = {me / 2 * 2, me / 2 * 2 + 1};
+    const uint32_t replica[] = {me % 2, me % 2 + 2};
+    const uint32_t all[] = {3, 2, 1, 0};
+    gpu_open(&own);
+    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT));
+    check_gather(world, shard, 2, "scatter");
+    check_gather(world, replica, 2, "replica");
+    check_gather(world, all, 4, "gather");
+    check_gather(world, &me, 1, "alone");
+    CHECK_OK(zero_world_barrier(world));
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(groups_of_device_memory)
+{
+    const rig g = {.ranks = 4, .deadline_ms = LONG_MS, .fn = hybrid};
+    fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
+    rig_run(&g, ZERO_OK);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
+    finish();
+}
+
+static zero_status refuse(zero_world *world, void *user)
+{
+    (void)user;
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    void *memory = NULL;
+    zero_model *model = NULL;
+    zero_engine *engine = NULL;
+    gpu_open(&own);
+    zi_group_desc desc = {.kernels = &own.kernels,
+                          .members = members,
+                          .size = 2,
+                          .transport = ZERO_TRANSPORT_HOST,
+                          .name = "gather"};
+    CHECK_FAILS(zi_world_group_create(world, &desc, &group), ZERO_UNSUPPORTED,
+                "share no host memory");
+    CHECK_FAILS(world->comm->ops->memory_alloc(world->comm, ZI_PAGE_BYTES, &memory),
+                ZERO_UNSUPPORTED, "zero_world_create_mpi");
+    CHECK_EQ(cudaSetDevice(1 - (int)zero_world_rank(world)), cudaSuccess);
+    desc.transport = ZERO_TRANSPORT_DEFAULT;
+    CHECK_FAILS(zi_world_group_create(world, &desc, &group), ZERO_INVALID_ARGUMENT, "GPU");
+    CHECK_EQ(cudaSetDevice((int)zero_world_rank(world)), cudaSuccess);
+    CHECK_OK(zero_world_barrier(world));
+    gpu_close(&own);
+    /* An engine on the CPU, last, since a create that fails ends the world. */
+    zero_engine_options options = zero_engine_options_init();
+    uint32_t unit = 0;
+    uint32_t tensor = 0;
+    const zero_tensor_desc weight = {.name = "w", .shape = {64}, .dims = 1};
+    CHECK_OK(zero_model_create(&model));
+    CHECK_OK(zero_unit_add(model, "u", &unit));
+    CHECK_OK(zero_tensor_add(model, unit, &weight, &tensor));
+    CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_UNSUPPORTED,
+                "ZERO_DEVICE_CUDA");
+    zero_model_destroy(model);
+    return ZERO_OK;
+}
+
+TEST(what_such_a_world_cannot_do)
+{
+    const rig g = {.ranks = 2, .deadline_ms = LONG_MS, .fn = refuse};
+    rig_run(&g, ZERO_OK);
+    finish_failed();
+}
+
+/* ---- failures ---- */
+
+/* Rank 1 does not come to the second barrier. */
+static zero_status be_late(zero_world *world, void *user)
+{
+    (void)user;
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) == 1) {
+        const struct timespec span = {.tv_nsec = 900000000};
+        (void)nanosleep(&span, NULL);
+        /* What the other has sent is there, so this may even succeed; but it ends. */
+        const zero_status status = zero_world_barrier(world);
+        CHECK(status == ZERO_OK || status == ZERO_TIMEOUT || status == ZERO_COMM);
+        return ZERO_TIMEOUT;
+    }
+    const uint64_t start_ns = zi_clock_ns();
+    CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT,
+                "not all of 2 ranks arrived at all_gather of unit 0, 0 x f32 (group control");
+    CHECK(strstr(zero_last_error()->message, "within 300 ms") != NULL);
+    CHECK((zi_clock_ns() - start_ns) / 1000000 < 10000);
+    CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT, "not all of 2 ranks");
+    CHECK(world->comm->ops->check(world->comm) == ZERO_COMM);
+    return ZERO_TIMEOUT;
+}
+
+TEST(a_rank_that_is_late)
+{
+    const rig g = {.ranks = 2, .deadline_ms = SHORT_MS, .fn = be_late};
+    rig_run(&g, ZERO_TIMEOUT);
+    CHECK_EQ(fake_nccl_live(), 0);
+    CHECK(fake_nccl_calls(FAKE_NCCL_ABORT) >= 2); /* the base and the control group */
+}
+
+/* Rank 1 gives up where the others make a group: they hear why in their meeting. */
+static zero_status give_up(zero_world *world, void *user)
+{
+    (void)user;
+    static const uint32_t members[] = {0, 1, 2};
+    zi_group *group = NULL;
+    gpu_open(&own);
+    const zi_group_desc desc = {
+        .kernels = &own.kernels, .members = members, .size = 3, .name = "gather"};
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) == 1) {
+        (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
+        zero_world_abort(world);
+        CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, "rank 1: the disk is on fire");
+    } else {
+        CHECK_FAILS(zi_world_group_create(world, &desc, &group), ZERO_COMM,
+                    "rank 1: the disk is on fire");
+        CHECK_FAILS(world->comm->ops->check(world->comm), ZERO_COMM, "rank 1: the disk is on fire");
+    }
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(a_rank_that_gives_up_elsewhere)
+{
+    const rig g = {.ranks = 3, .deadline_ms = LONG_MS, .fn = give_up};
+    const uint64_t start_ns = zi_clock_ns();
+    rig_run(&g, ZERO_OK);
+    CHECK((zi_clock_ns() - start_ns) / 1000000 < 10000);
+    finish_failed();
+}
+
+/* Nobody hears the last words: they go with the world all the same, after a second. */
+static zero_status speak_alone(zero_world *world, void *user)
+{
+    (void)user;
+    if (zero_world_rank(world) == 1) {
+        (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
+        zero_world_abort(world);
+        zero_world_abort(world);
+    } else {
+        const struct timespec span = {.tv_sec = 2, .tv_nsec = 500000000};
+        (void)nanosleep(&span, NULL);
+        zero_world_abort(world);
+    }
+    return ZERO_OK;
+}
+
+TEST(last_words_that_nobody_hears)
+{
+    const rig g = {.ranks = 2, .deadline_ms = LONG_MS, .fn = speak_alone};
+    const uint64_t start_ns = zi_clock_ns();
+    rig_run(&g, ZERO_OK);
+    CHECK((zi_clock_ns() - start_ns) / 1000000 < 20000);
+    finish_failed();
+}
+
+/* An error that NCCL finds on one rank fails its world, and the other's by the deadline. */
+static zero_status break_down(zero_world *world, void *user)
+{
+    (void)user;
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) == 1) {
+        fake_nccl_break(1, ncclRemoteError);
+        const uint64_t until_ns = zi_clock_ns() + UINT64_C(20000000000);
+        while (world->comm->ops->check(world->comm) == ZERO_OK) {
+            CHECK(zi_clock_ns() < until_ns);
+        }
+        CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, "a fake error");
+        fake_nccl_break(-1, ncclSuccess);
+    } else {
+        const zero_status status = zero_world_barrier(world);
+        CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
+    }
+    return ZERO_OK;
+}
+
+TEST(an_error_that_nccl_reports)
+{
+    const rig g = {.ranks = 2, .deadline_ms = 1000, .fn = break_down};
+    rig_run(&g, ZERO_OK);
+    CHECK_EQ(fake_nccl_live(), 0);
+}
+
+TEST_MAIN()

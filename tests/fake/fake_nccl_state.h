@@ -1,0 +1,109 @@
+/* What the files of the fake NCCL share: communicators, what their ranks have issued, splits. */
+#ifndef TESTS_FAKE_FAKE_NCCL_STATE_H
+#define TESTS_FAKE_FAKE_NCCL_STATE_H
+
+#include <pthread.h>
+
+#include "fake_nccl.h"
+
+#define RANKS_MAX 16
+/* Looks at a communicator that still find it in progress. */
+#define LOOKS 3
+/* A rank is at most one group of calls ahead of another. */
+#define EVENTS 2
+
+typedef struct fake_op {
+    fake_nccl_call call;
+    const void *send;
+    void *recv;
+    size_t count;
+    ncclDataType_t type;
+    ncclRedOp_t sum;
+    int peer;
+    cudaStream_t stream;
+    unsigned char *sent; /* a copy, made in stream order */
+} fake_op;
+
+typedef struct op_list {
+    fake_op *ops;
+    size_t count;
+    size_t room;
+} op_list;
+
+/* What the ranks have issued as their nth group of calls. */
+typedef struct fake_round {
+    op_list lists[RANKS_MAX];
+    int size;
+    int arrived;
+    size_t left; /* results that are still to run */
+    struct fake_round *next;
+} fake_round;
+
+/* The nth split of a clique: what each of its ranks asks for. */
+typedef struct fake_split {
+    int colors[RANKS_MAX];
+    int keys[RANKS_MAX];
+    int arrived;
+    uint64_t number;
+    bool broken; /* one rank has failed: the others never finish */
+    struct fake_split *next;
+} fake_split;
+
+typedef struct fake_clique {
+    char id[NCCL_UNIQUE_ID_BYTES];
+    int size;
+    int joined;
+    int left;
+    bool stuck; /* work of aborted ranks may be pending for ever */
+    ncclComm_t comms[RANKS_MAX];
+    fake_round *rounds; /* the last first */
+    uint64_t round_count;
+    fake_split *splits;
+    struct fake_clique *next;
+} fake_clique;
+
+struct ncclComm {
+    fake_clique *clique;
+    int rank;
+    int device;
+    int looks; /* that still find it in progress */
+    uint64_t issued;
+    fake_round *pending;
+    cudaEvent_t sent[EVENTS];
+    uint64_t split_count;
+    fake_split *split;    /* under way */
+    ncclComm_t *child_at; /* where what it comes to goes */
+    ncclConfig_t child_config;
+    ncclResult_t failed; /* other than ncclSuccess: all that it is good for is to be aborted */
+    bool blocking;
+    bool joining;
+    bool finalized;
+    bool gone;
+};
+
+/* Guards all of it but what kernels touch. */
+extern pthread_mutex_t fake_nccl_lock;
+extern uint64_t fake_nccl_counts[FAKE_NCCL_CALLS];
+
+__attribute__((format(printf, 1, 2))) void fake_nccl_fault(const char *format, ...);
+void *fake_nccl_allocate(size_t bytes);
+
+/* The lock is held for the next six. */
+fake_clique *fake_nccl_clique(const char *id, int size);
+ncclComm_t fake_nccl_join(fake_clique *clique, int rank, const ncclConfig_t *config);
+/* May something new be asked of it? */
+bool fake_nccl_is_ready(ncclComm_t comm);
+/* Move a split on as far as it goes. */
+ncclResult_t fake_nccl_split_state(ncclComm_t comm);
+/* The rank gives it back. */
+void fake_nccl_leave(ncclComm_t comm, bool aborted);
+/* The communicator is being aborted. */
+void fake_nccl_split_abort(ncclComm_t comm);
+
+ncclResult_t fake_nccl_split(ncclComm_t comm, int color, int key, ncclComm_t *child,
+                             ncclConfig_t *config);
+ncclResult_t fake_nccl_count(ncclComm_t comm, int *count);
+ncclResult_t fake_nccl_user_rank(ncclComm_t comm, int *rank);
+ncclResult_t fake_nccl_cu_device(ncclComm_t comm, int *device);
+
+#endif
