@@ -55,11 +55,11 @@ typedef enum zero_transport {
     ZERO_TRANSPORT_DEFAULT = 0, /**< NCCL; nothing where it is not needed */
     ZERO_TRANSPORT_NCCL = 1,    /**< NCCL 2.19 or later, loaded as libnccl.so.2; needs a GPU for
                                    each rank */
-    ZERO_TRANSPORT_HOST = 2, /**< through host memory: slow, one host only, any number of ranks on
-                               a GPU */
-    ZERO_TRANSPORT_PEER = 3  /**< the GPUs themselves; ranks are threads of one process. What an
-                               engine of such ranks makes of the default; for plans of them, since
-                               a plan takes the default for NCCL */
+    ZERO_TRANSPORT_HOST = 2,    /**< through host memory, and MPI between hosts: slow, any number of
+                                   ranks on a GPU */
+    ZERO_TRANSPORT_PEER = 3     /**< the GPUs themselves; ranks are threads of one process. What an
+                                   engine of such ranks makes of the default; for plans of them,
+                                   since a plan takes the default for NCCL */
 } zero_transport;
 
 /** How NCCL gets at the memory that gathers and reductions read and write. Only for ranks that are

@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/numa.h"
 
 static atomic_uint_fast64_t calls;
 
@@ -35,6 +36,11 @@ void zi_free(void *pointer)
 
 zero_status zi_pages_alloc(size_t bytes, void **out)
 {
+    return zi_pages_alloc_on(bytes, -1, out);
+}
+
+zero_status zi_pages_alloc_on(size_t bytes, int node, void **out)
+{
     *out = NULL;
     zi_assert_cmp(bytes % ZI_PAGE_BYTES, ==, 0);
     if (bytes == 0) {
@@ -52,6 +58,7 @@ zero_status zi_pages_alloc(size_t bytes, void **out)
     /* Huge pages are an optimisation and populating may be refused on old kernels: pages then fault
      * on first use. */
     (void)madvise(pointer, bytes, MADV_HUGEPAGE);
+    (void)zi_numa_bind(pointer, bytes, node);
 #ifdef MADV_POPULATE_WRITE
     (void)madvise(pointer, bytes, MADV_POPULATE_WRITE);
 #endif

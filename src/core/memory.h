@@ -24,6 +24,9 @@ void zi_free(void *pointer);
  * multiple of ZI_PAGE_BYTES; 0 gives NULL. */
 zero_status zi_pages_alloc(size_t bytes, void **out);
 
+/* The same, on a node of the host (core/numa.h). node < 0: on any. */
+zero_status zi_pages_alloc_on(size_t bytes, int node, void **out);
+
 /* Accepts NULL. bytes as allocated. */
 void zi_pages_free(void *pointer, size_t bytes);
 

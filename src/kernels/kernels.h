@@ -2,8 +2,9 @@
  * device.
  *
  * Arithmetic is fixed by kernels/math: the same bits on every ISA, device, thread split and range
- * split. All arrays are device memory; `grad`, `param`, ... point at the first element of the shard
- * that a job covers. */
+ * split. Which bits a NaN has is not specified: a GPU's operations make others than a CPU's, and
+ * compilers choose which operand's survive. All arrays are device memory; `grad`, `param`, ...
+ * point at the first element of the shard that a job covers. */
 #ifndef ZI_KERNELS_KERNELS_H
 #define ZI_KERNELS_KERNELS_H
 
@@ -78,6 +79,7 @@ typedef struct zi_decide_job {
 typedef struct zi_kernels_ops {
     size_t struct_bytes;
     const char *name;
+    uint32_t sources_max; /* of a fold; 0: any number */
     /* One fused pass: skip, unscale and clip, update, write master, moments and parameter. */
     zero_status (*update)(void *self, zi_stream *stream, const zi_update_job *job);
     /* Add the squares of `count` elements to *sum, in chunks of ZI_NORM_CHUNK from `source` on. */

@@ -4,6 +4,10 @@
  *                       one machine exercises what several would; the program initialises MPI
  *   test_mpi launched   the library initialises MPI and finalises it
  *   test_mpi abandoned  a rank aborts: no rank may hang, and mpirun must report a failure
+ *   test_mpi_cuda       the cases on memory of a GPU, which is the fake of the CUDA runtime (the
+ *                       same source with MPI_ON_GPU)
+ *   test_mpi_cuda broken  a GPU fails while long messages are on their way: what MPI may still use
+ *                       is left to the end of the process
  *
  * A check that fails ends the process, and mpirun the others. */
 #include <mpi.h>
@@ -13,6 +17,10 @@
 #include "conformance.h"
 #include "core/fault.h"
 #include "zero/mpi.h"
+
+#ifdef MPI_ON_GPU
+#include "bridge.h"
+#endif
 
 #define LONG_MS 60000
 
@@ -59,10 +67,49 @@ static void say(const char *name)
     }
 }
 
+#ifdef MPI_ON_GPU
+
+/* As an engine with ZERO_TRANSPORT_HOST does. */
+static zero_status make_group(zero_world *world, const uint32_t *members, uint32_t size,
+                              const char *name, zi_group **out)
+{
+    const zi_group_desc desc = {.kernels = &own.kernels,
+                                .members = members,
+                                .size = size,
+                                .transport = ZERO_TRANSPORT_HOST,
+                                .name = name};
+    CHECK(zi_world_submit_waits(world, desc.transport));
+    return zi_world_group_create(world, &desc, out);
+}
+
+/* Cases take the orders in which the GPU may run things in turn. */
+static zero_status call_case(zero_world *world, zero_rank_fn fn, uint32_t *deadline_ms)
+{
+    const bridge_case run = {fn, make_group, deadline_ms, true};
+    fake_cuda_start((fake_cuda_mode)((passed + world_size()) % FAKE_CUDA_MODES),
+                    test_seed * 100 + passed);
+    const uint64_t before = fake_cuda_live();
+    const zero_status status = bridge_run(world, &run);
+    CHECK(fake_cuda_check());
+    /* Memory that MPI may still read is left to the end of the process: a group's stage. */
+    const bool ended = world->comm->ops->check(world->comm) != ZERO_OK;
+    CHECK(fake_cuda_live() - before <= (ended ? 1 : 0));
+    return status;
+}
+
+#else
+
+static zero_status call_case(zero_world *world, zero_rank_fn fn, uint32_t *deadline_ms)
+{
+    return fn(world, deadline_ms);
+}
+
+#endif
+
 static void run_case(const char *name, zero_rank_fn fn, uint32_t deadline_ms)
 {
     zero_world *world = make_world(deadline_ms);
-    CHECK_OK(fn(world, &deadline_ms));
+    CHECK_OK(call_case(world, fn, &deadline_ms));
     zero_world_destroy(world);
     say(name);
 }
@@ -258,12 +305,12 @@ static zero_status case_group_fails(zero_world *world, void *user)
     const zi_collective job = {ZI_ALL_GATHER, 0,   ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, 9, test.send,
                                test.recv,     NULL};
     CHECK_OK(zero_world_barrier(world));
-    const bool own = zero_world_rank(world) == last;
-    if (own) {
+    const bool failing = zero_world_rank(world) == last;
+    if (failing) {
         zi_fault_arm(ZI_FAULT_COLLECTIVE, 1);
     }
     char words[32];
-    snprintf(words, sizeof words, own ? "injected" : "rank %u: ", last);
+    snprintf(words, sizeof words, failing ? "injected" : "rank %u: ", last);
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_COMM, words);
     CHECK((zi_clock_ns() - start_ns) / 1000000 < 5000);
@@ -299,6 +346,162 @@ static zero_status case_no_allocation(zero_world *world, void *user)
     conf_close(&test);
     return ZERO_OK;
 }
+
+#ifdef MPI_ON_GPU
+
+/* The last rank's GPU fails at a copy: the others hear of it. */
+static void gpu_fails(zero_world *world, zi_collective_kind kind, size_t count, uint64_t nth_copy)
+{
+    conf test = {.world = world, .plain = true};
+    conf_members_all(&test, world);
+    const uint32_t last = test.size - 1;
+    const bool failing = zero_world_rank(world) == last;
+    conf_open(&test, count * sizeof(float) * test.size, "fails");
+    const zi_collective job = {.kind = kind,
+                               .send_dtype = ZERO_DTYPE_F32,
+                               .recv_dtype = ZERO_DTYPE_F32,
+                               .count = count,
+                               .send = test.send,
+                               .recv = test.recv};
+    CHECK_OK(zero_world_barrier(world));
+    char words[48] = "cudaMemcpyAsync";
+    if (failing) {
+        fake_cuda_fail("cudaMemcpyAsync", nth_copy, cudaErrorLaunchFailure);
+    } else {
+        snprintf(words, sizeof words, "rank %u: cudaMemcpyAsync", last);
+    }
+    const zero_status status = failing ? ZERO_DEVICE : ZERO_COMM;
+    CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), status, words);
+    CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), status, words);
+    conf_close(&test);
+}
+
+/* Short messages: the world goes on. */
+static zero_status case_gpu_fails(zero_world *world, void *user)
+{
+    (void)user;
+    gpu_fails(world, ZI_ALL_GATHER, 100, 1);
+    gpu_fails(world, ZI_ALL_GATHER, 100, 2);
+    gpu_fails(world, ZI_REDUCE_SCATTER, 100, 1);
+    gpu_fails(world, ZI_ALL_REDUCE, 200, 1);
+    return zero_world_barrier(world);
+}
+
+/* Several pieces, failing in the middle. MPI may be of no use afterwards: the world ends. */
+static zero_status gpu_breaks(zero_world *world, zi_collective_kind kind)
+{
+    gpu_fails(world, kind, 700001, 4);
+    zero_world_abort(world);
+    return ZERO_OK;
+}
+
+static zero_status case_gpu_breaks_gather(zero_world *world, void *user)
+{
+    (void)user;
+    return gpu_breaks(world, ZI_ALL_GATHER);
+}
+
+static zero_status case_gpu_breaks_scatter(zero_world *world, void *user)
+{
+    (void)user;
+    return gpu_breaks(world, ZI_REDUCE_SCATTER);
+}
+
+static zero_status case_gpu_breaks_reduce(zero_world *world, void *user)
+{
+    (void)user;
+    return gpu_breaks(world, ZI_ALL_REDUCE);
+}
+
+/* The last rank gives up while the others wait in a batch; ends the world. */
+static zero_status case_gpu_abort(zero_world *world, void *user)
+{
+    (void)user;
+    conf test = {.world = world, .plain = true};
+    conf_members_all(&test, world);
+    const uint32_t last = test.size - 1;
+    conf_open(&test, 4096 * test.size, "abort");
+    const zi_collective job = {
+        ZI_ALL_REDUCE, 0, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 300, test.send, test.recv, NULL};
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) == last) {
+        const struct timespec span = {.tv_nsec = 100000000};
+        (void)nanosleep(&span, NULL);
+        (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
+        zero_world_abort(world);
+    } else {
+        char words[48];
+        snprintf(words, sizeof words, "rank %u: the disk is on fire", last);
+        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_COMM, words);
+    }
+    conf_close(&test);
+    return ZERO_OK;
+}
+
+/* A batch that ranks disagree on, put right behind one that the GPU has not finished: the results
+ * of that one stay whole. */
+static zero_status case_gpu_mismatch(zero_world *world, void *user)
+{
+    (void)user;
+    enum { COUNT = 1000 };
+    const zi_device_ops *ops = own.device.ops;
+    const size_t bytes = zi_align_up(COUNT * sizeof(float), ZI_PAGE_BYTES);
+    const uint32_t size = zero_world_size(world);
+    float values[COUNT];
+    float *send = NULL;
+    float *recv = NULL;
+    zi_group *group = NULL;
+    conf test;
+    conf_members_all(&test, world);
+    fake_cuda_start(FAKE_CUDA_LAZY, test_seed);
+    CHECK_OK(ops->memory_alloc(own.device.self, bytes, (void **)&send));
+    CHECK_OK(ops->memory_alloc(own.device.self, bytes * size, (void **)&recv));
+    zi_comm *bridged = world->comm;
+    world->comm = ((const bridge_comm *)bridged)->real;
+    CHECK_OK(make_group(world, test.members, size, "pending", &group));
+    world->comm = bridged;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        values[i] = (float)(i + 1 + COUNT * zero_world_rank(world));
+    }
+    fake_cuda_poke(send, values, sizeof values);
+    const zi_collective gather = {
+        ZI_ALL_GATHER, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, COUNT, send, recv, NULL};
+    zi_collective odd = gather;
+    odd.tag = zero_world_rank(world);
+    CHECK_OK(zi_group_submit(group, own.stream, &gather, 1));
+    CHECK_OK(zi_group_submit(group, own.stream, &odd, 1));
+    CHECK_FAILS(gpu_wait(&own), ZERO_MISMATCH, "rank 1 has all_gather of unit 1");
+    CHECK_OK(ops->drain(own.device.self, own.stream));
+    for (uint32_t rank = 0; rank < size; rank++) {
+        fake_cuda_peek(values, recv + rank * COUNT, sizeof values);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            CHECK_SAME(values[i], (float)(i + 1 + COUNT * rank));
+        }
+    }
+    zi_group_destroy(group);
+    ops->memory_free(own.device.self, send, bytes);
+    ops->memory_free(own.device.self, recv, bytes * size);
+    return ZERO_OK;
+}
+
+/* A kernel adds up so many arrays and no more. */
+static zero_status case_many_sources(zero_world *world, void *user)
+{
+    (void)user;
+    uint32_t members[300];
+    zi_group *group = NULL;
+    for (uint32_t i = 0; i < 300; i++) {
+        members[i] = i % zero_world_size(world);
+    }
+    CHECK_EQ(own.kernels.ops->sources_max, 256);
+    zi_comm *real = ((const bridge_comm *)world->comm)->real;
+    CHECK_FAILS(real->ops->group_create(real, &own.kernels, members, 300, "wide", &group),
+                ZERO_UNSUPPORTED, "300 ranks on several hosts");
+    CHECK(group == NULL);
+    return ZERO_OK;
+}
+
+#endif
 
 /* The communicator is the caller's: any part of his ranks, in any order. */
 static void test_own_communicator(void)
@@ -361,18 +564,45 @@ static void run_hosts(uint32_t per_host)
     run_case("pieces", case_pieces, LONG_MS);
     run_case("subgroups", case_subgroups, LONG_MS);
     run_case("batches", case_batches, LONG_MS);
-    run_case("streams", case_streams, LONG_MS);
     run_case("mismatch", case_mismatch, LONG_MS);
-    run_case("gather", case_gather, LONG_MS);
-    run_case("memory", case_memory, LONG_MS);
     run_case("order", case_order, LONG_MS);
     run_case("many groups", case_many_groups, LONG_MS);
     run_case("no memory", case_no_memory, LONG_MS);
     run_case("group fails", case_group_fails, LONG_MS);
     run_case("no allocation", case_no_allocation, LONG_MS);
     run_case("late", case_late, 500);
+#ifdef MPI_ON_GPU
+    if (per_host != 0) {
+        run_case("GPU mismatch", case_gpu_mismatch, LONG_MS);
+        run_case("GPU fails", case_gpu_fails, LONG_MS);
+        run_case("many sources", case_many_sources, LONG_MS);
+        run_case("GPU abort", case_gpu_abort, LONG_MS);
+    }
+#else
+    run_case("streams", case_streams, LONG_MS);
+    run_case("gather", case_gather, LONG_MS);
+    run_case("memory", case_memory, LONG_MS);
     run_case("abort", abort_waiting, LONG_MS);
+#endif
 }
+
+#ifdef MPI_ON_GPU
+
+static int run_broken(void)
+{
+    int level = 0;
+    CHECK_EQ(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), MPI_SUCCESS);
+    for (ranks_per_host = 1; ranks_per_host < 3; ranks_per_host++) {
+        run_case("GPU fails in a gather", case_gpu_breaks_gather, LONG_MS);
+        run_case("GPU fails in a scatter", case_gpu_breaks_scatter, LONG_MS);
+        run_case("GPU fails in a reduction", case_gpu_breaks_reduce, LONG_MS);
+    }
+    const int rank = own_rank();
+    CHECK_EQ(MPI_Finalize(), MPI_SUCCESS);
+    return rank;
+}
+
+#endif
 
 static int run_conformance(void)
 {
@@ -442,6 +672,14 @@ int main(int argc, char **argv)
     (void)test_last;
     const char *mode = argc > 1 ? argv[1] : "";
     alarm(strcmp(mode, "abandoned") == 0 ? 20 : 280);
+#ifdef MPI_ON_GPU
+    if (strcmp(mode, "broken") == 0) {
+        if (run_broken() == 0) {
+            printf("%u passed, 0 failed, 0 skipped\n", passed);
+        }
+        return 0;
+    }
+#endif
     const int rank = strcmp(mode, "launched") == 0    ? run_launched()
                      : strcmp(mode, "abandoned") == 0 ? run_abandoned()
                                                       : run_conformance();

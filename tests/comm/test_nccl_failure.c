@@ -510,6 +510,7 @@ static zero_status choose(zero_world *world, void *user)
     static const uint32_t members[] = {0, 1};
     zi_group *group = NULL;
     gpu_open(&own);
+    gpu_lend(&own);
     zi_group_desc desc = {.kernels = &own.kernels,
                           .members = members,
                           .size = 2,

@@ -1,6 +1,7 @@
 /* device: the CUDA device's contract, direct and queued, over the fake CUDA runtime: whatever the
  * GPU runs first, work that is in order gives the same bytes. */
 #include "cuda_rig.h"
+#include "memory_policy.h"
 
 #include <pthread.h>
 
@@ -361,6 +362,41 @@ static void body_pinned(rig *r)
 TEST(host_memory_is_within_the_devices_reach)
 {
     on_both(body_pinned);
+}
+
+/* The node that host memory of a device made now is bound to. */
+static int node_of_pinned(void)
+{
+    rig room = open_rig(false);
+    rig *r = &room;
+    void *pinned = NULL;
+    CHECK_OK(OPS->host_alloc(SELF, BYTES, &pinned));
+    CHECK_EQ(page_node(pinned) >= 0, 1); /* faulted in */
+    const int node = policy_node(pinned);
+    OPS->host_free(SELF, pinned, BYTES);
+    close_rig(r);
+    CHECK_EQ(cudaGetLastError(), cudaSuccess);
+    return node;
+}
+
+TEST(host_memory_lies_next_to_the_gpu)
+{
+    if (!policy_known()) {
+        SKIP("the kernel does not say where memory lies");
+    }
+    const int near = page_node(&test_seed); /* a node that there is */
+    fake_cuda_start(FAKE_CUDA_AT_SYNC, test_seed);
+    CHECK_EQ(node_of_pinned(), -1);
+    CHECK_EQ(fake_cuda_calls("cudaDeviceGetAttribute"), 1);
+    CHECK_EQ(fake_cuda_calls("cudaHostRegister"), 1);
+    fake_cuda_host_node(near);
+#ifdef ZI_WITH_NUMA
+    CHECK_EQ(node_of_pinned(), near);
+#endif
+    /* As a driver that does not know the attribute. */
+    fake_cuda_fail("cudaDeviceGetAttribute", 1, cudaErrorInvalidValue);
+    CHECK_EQ(node_of_pinned(), -1);
+    CHECK(fake_cuda_check());
 }
 
 static void body_wrapped(rig *r)

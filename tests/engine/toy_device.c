@@ -3,6 +3,13 @@
 
 #include "toy.h"
 
+static bool use_cpu;
+
+void toy_device_on_cpu(bool on_cpu)
+{
+    use_cpu = on_cpu;
+}
+
 #ifdef TOY_CUDA
 
 #include <pthread.h>
@@ -18,7 +25,7 @@
 
 zero_device toy_device(void)
 {
-    return ZERO_DEVICE_CUDA;
+    return use_cpu ? ZERO_DEVICE_CPU : ZERO_DEVICE_CUDA;
 }
 
 bool toy_device_present(void)
@@ -38,7 +45,7 @@ static cudaStream_t own_stream(void)
 
 zero_stream toy_stream(void)
 {
-    return zero_stream_cuda(own_stream());
+    return use_cpu ? zero_stream_host() : zero_stream_cuda(own_stream());
 }
 
 /* Freed with the thread. */
@@ -53,6 +60,9 @@ static void make_room_key(void)
 void *toy_fetch(void *data, size_t bytes)
 {
     static _Thread_local size_t room_bytes;
+    if (use_cpu) {
+        return data;
+    }
     (void)pthread_once(&room_once, make_room_key);
     void *room = pthread_getspecific(room_key);
     if (bytes > room_bytes) {
@@ -71,7 +81,7 @@ void *toy_fetch(void *data, size_t bytes)
 
 void toy_put(void *data, const void *host, size_t bytes)
 {
-    if (bytes != 0) {
+    if (bytes != 0 && !use_cpu) {
         CUDA_CHECK(cudaMemcpyAsync(data, host, bytes, cudaMemcpyDefault, own_stream()));
         CUDA_CHECK(cudaStreamSynchronize(own_stream()));
     }

@@ -11,6 +11,9 @@
 
 /* What engines of this program are made for. */
 zero_device toy_device(void);
+/* Engines are made for the CPU from here on, or no longer: what a program for GPUs compares with.
+ */
+void toy_device_on_cpu(bool on_cpu);
 /* The calling thread's stream, for hooks. */
 zero_stream toy_stream(void);
 /* A GPU is there, or none is needed. */

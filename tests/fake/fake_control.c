@@ -128,6 +128,13 @@ void fake_cuda_devices(int count)
     fake_unlock();
 }
 
+void fake_cuda_host_node(int node)
+{
+    fake_lock();
+    fake.host_node = node;
+    fake_unlock();
+}
+
 void fake_cuda_peers(bool possible)
 {
     fake_lock();

@@ -109,6 +109,26 @@ cudaError_t cudaSetDevice(int device)
     return fake_leave(code);
 }
 
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
+{
+    cudaError_t code = fake_enter("cudaDeviceGetAttribute");
+    if (code == cudaSuccess && (device < 0 || device >= fake.devices)) {
+        code = cudaErrorInvalidDevice;
+    }
+#if CUDART_VERSION >= 12020
+    if (code == cudaSuccess && attr == cudaDevAttrHostNumaId) {
+        *value = fake.host_node;
+        return fake_leave(code);
+    }
+#endif
+    (void)value;
+    (void)attr;
+    if (code == cudaSuccess) {
+        code = cudaErrorInvalidValue;
+    }
+    return fake_leave(code);
+}
+
 cudaError_t cudaDeviceCanAccessPeer(int *canAccessPeer, int device, int peerDevice)
 {
     cudaError_t code = fake_enter("cudaDeviceCanAccessPeer");

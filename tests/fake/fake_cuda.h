@@ -69,6 +69,9 @@ void fake_cuda_devices(int count);
 /* Can they be made to read each other's memory? At first they can. */
 void fake_cuda_peers(bool possible);
 
+/* The host's NUMA node next to every GPU; at first -1, none. */
+void fake_cuda_host_node(int node);
+
 /* What went wrong so far: races ("race: ..."), reads of memory never set ("unset: ..."), host
  * memory changed under a pending operation ("changed: ...") and wrong use ("misuse: ..."). Texts
  * are kept for the first FAKE_CUDA_TEXTS. */

@@ -30,7 +30,8 @@ struct fake_operation {
 fake_state fake = {.mutex = PTHREAD_MUTEX_INITIALIZER,
                    .moved = PTHREAD_COND_INITIALIZER,
                    .random = 1,
-                   .devices = 1};
+                   .devices = 1,
+                   .host_node = -1};
 _Thread_local int fake_device;
 _Thread_local bool fake_in_host_function;
 _Thread_local const fake_clock *fake_task_clock;

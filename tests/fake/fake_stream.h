@@ -48,6 +48,7 @@ typedef struct fake_state {
     fake_cuda_mode mode;
     uint64_t random;
     int devices;
+    int host_node;
     uint64_t syncs;
     uint64_t ran;             /* kernels, copies and fills */
     uint64_t fail_at;         /* `ran` that ends the device; 0: none */

@@ -14,15 +14,22 @@ static const zero_dtype dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_
 static const size_t counts[] = {0, 1, 63, 64, 65, 255, 256, 1000, 8192, 100003};
 #define COUNTS (sizeof counts / sizeof counts[0])
 
-/* The launch leaves what the CPU's kernel leaves, in every byte of the case. */
+/* The launch leaves what the CPU's kernel leaves, in every element of the case and between. */
 static void check_update(update_case *one)
 {
+    const zi_update_job *job = &one->job;
+    const zero_dtype kinds[CASE_ARRAYS] = {job->grad_dtype, job->param_dtype, ZERO_DTYPE_F32,
+                                           job->moment_dtype, job->moment_dtype};
+    const size_t array_bytes = one->bytes / CASE_ARRAYS;
     unsigned char *before = case_copy(one);
     zi_cpu_update(&one->job, NULL, 0, 1);
     unsigned char *expected = case_copy(one);
     memcpy(one->memory, before, one->bytes);
     zi_fake_run_update(&one->job);
-    CHECK_BYTES(one->memory, expected, one->bytes);
+    for (size_t k = 0; k < CASE_ARRAYS; k++) {
+        case_same(one->memory + k * array_bytes, expected + k * array_bytes, kinds[k],
+                  array_bytes / zero_dtype_bytes(kinds[k]));
+    }
     free(expected);
     free(before);
 }
@@ -258,7 +265,8 @@ static void check_fold(zi_fold fold, const void *before)
         fold.dst = got + shift;
         fold.squares = form < 2 ? NULL : &sum;
         zi_fake_run_fold(&fold);
-        CHECK_BYTES(got + shift, expected, ROOM_BYTES);
+        case_same(got + shift, expected, fold.dst_dtype,
+                  ROOM_BYTES / zero_dtype_bytes(fold.dst_dtype));
         zi_norm_normalise(&sum);
         CHECK_BYTES(&sum, form < 2 ? &first : &squares, sizeof sum);
     }
@@ -403,10 +411,93 @@ TEST(cast_has_the_cpus_bits_for_every_pair_of_types)
             for (size_t shift = 0; shift <= 4; shift += 4) {
                 memset(got, 0x77, sizeof got);
                 zi_fake_run_cast(got + shift, to, source, from, counts[c]);
-                CHECK_BYTES(got + shift, expected, sizeof expected);
+                case_same(got + shift, expected, to, sizeof expected / zero_dtype_bytes(to));
             }
             zi_pages_free(source, ROOM_BYTES);
         }
+    }
+}
+
+/* Bits of NaN of both signs, quiet and not, and of infinities, one in three elements. */
+static void strew_specials(void *base, zero_dtype dtype, size_t count, size_t first)
+{
+    static const uint32_t f32[] = {0x7fc00000u, 0xffc00000u, 0x7fffffffu, 0x7f800001u,
+                                   0xffabcdefu, 0x7f800000u, 0xff800000u};
+    static const uint16_t bf16[] = {0x7fc0, 0xffc0, 0x7fff, 0x7f81, 0xffab, 0x7f80, 0xff80};
+    static const uint16_t f16[] = {0x7e00, 0xfe00, 0x7fff, 0x7c01, 0xfdab, 0x7c00, 0xfc00};
+    for (size_t i = first; i < count; i += 3) {
+        if (dtype == ZERO_DTYPE_F32) {
+            ((uint32_t *)base)[i] = f32[i % 7];
+        } else {
+            ((uint16_t *)base)[i] = dtype == ZERO_DTYPE_BF16 ? bf16[i % 7] : f16[i % 7];
+        }
+    }
+}
+
+static size_t count_nan(const void *base, zero_dtype dtype, size_t count)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        found += isnan(case_get(base, dtype, i)) ? 1 : 0;
+    }
+    return found;
+}
+
+TEST(fold_and_cast_of_nan_and_infinities)
+{
+    enum { COUNT = 5000, SOURCES = 3 };
+    for (size_t d = 0; d < 9; d++) {
+        const zero_dtype from = dtypes[d % 3];
+        const zero_dtype to = dtypes[d / 3];
+        void *sources[SOURCES];
+        const void *list[SOURCES];
+        for (size_t k = 0; k < SOURCES; k++) {
+            sources[k] = room(from, COUNT, k);
+            strew_specials(sources[k], from, COUNT, k / 2); /* two alike: inf and -inf meet too */
+            list[k] = sources[k];
+        }
+        void *before = room(to, COUNT, SOURCES);
+        strew_specials(before, to, COUNT, 2);
+        zi_fold fold = {.sources = list,
+                        .source_count = SOURCES,
+                        .count = COUNT,
+                        .dst_dtype = to,
+                        .source_dtype = from};
+        check_fold(fold, before);
+        fold.accumulate = 1;
+        check_fold(fold, before);
+        void *expected = room(to, COUNT, 1);
+        zi_cpu_cast(expected, to, sources[0], from, COUNT);
+        zi_fake_run_cast(before, to, sources[0], from, COUNT);
+        CHECK(count_nan(expected, to, COUNT) > COUNT / 5);
+        case_same(before, expected, to, COUNT);
+        for (size_t k = 0; k < SOURCES; k++) {
+            zi_pages_free(sources[k], ROOM_BYTES);
+        }
+        zi_pages_free(before, ROOM_BYTES);
+        zi_pages_free(expected, ROOM_BYTES);
+    }
+}
+
+/* Gradients that a step would be skipped for, and second moments below 0, whose root is no number.
+ */
+TEST(update_of_nan_and_infinities)
+{
+    const size_t counts_of_segments[] = {5000, 64};
+    update_types types[36];
+    const size_t type_count = case_types(types);
+    for (size_t t = 0; t < type_count; t++) {
+        update_case one;
+        case_create(&one, types[t], counts_of_segments, 2, false);
+        one.job.count = one.segments[1].offset + one.segments[1].count;
+        strew_specials(case_array(&one, 0), types[t].grad, 5000, 0);
+        for (size_t i = 1; i < 5000; i += 3) {
+            case_put(case_array(&one, 4), types[t].moment, i, -1.0f);
+        }
+        check_update(&one);
+        zi_cpu_update(&one.job, NULL, 0, 1);
+        CHECK(count_nan(one.job.param, types[t].param, 5000) > 5000 / 3);
+        case_destroy(&one);
     }
 }
 

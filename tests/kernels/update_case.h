@@ -57,6 +57,21 @@ static inline void case_put_stochastic(void *base, zero_dtype dtype, size_t i, f
                                                      : zi_f16_from_f32_stochastic(value, random);
 }
 
+/* The same bits in every element, except that one NaN is as good as another. */
+static inline void case_same(const void *left, const void *right, zero_dtype dtype, size_t count)
+{
+    const size_t bytes = zero_dtype_bytes(dtype);
+    for (size_t i = 0; i < count; i++) {
+        const char *l = (const char *)left + i * bytes;
+        const char *r = (const char *)right + i * bytes;
+        if (memcmp(l, r, bytes) != 0 &&
+            !(isnan(case_get(left, dtype, i)) && isnan(case_get(right, dtype, i)))) {
+            TEST_FAIL("element %zu of %zu is %.9g and %.9g", i, count,
+                      (double)case_get(left, dtype, i), (double)case_get(right, dtype, i));
+        }
+    }
+}
+
 /* Ordinary values with extremes strewn in. */
 static inline float case_value(const float *normal, uint64_t i, bool squared, bool extremes)
 {

@@ -14,7 +14,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-/* Bounds of the stage: of all members together, and of one. */
+/* Bounds of the stage in one direction: of all members together, and of one. */
 #define STAGE_ALL_BYTES ((size_t)16 << 20)
 #define STAGE_LOW_BYTES ((size_t)16 << 10)
 #define STAGE_HIGH_BYTES ((size_t)1 << 20)
@@ -25,6 +25,7 @@ _Static_assert(sizeof(int) == sizeof(uint32_t), "MPI takes a member list as it i
 
 typedef struct batch_argument {
     zi_mpi_group *group;
+    zi_stream *stream;
     const zi_collective *batch;
     size_t batch_count;
 } batch_argument;
@@ -85,10 +86,18 @@ static zero_status name_mismatch(const zi_mpi_group *group, uint32_t other)
             group->members[0], (unsigned long long)my_count);
 }
 
+/* Let what is on the stream come to its end: it may use the stage. */
+static zero_status drain(const batch_argument *batch)
+{
+    const zi_device *device = batch->group->base.kernels->device;
+    return device->ops->drain(device->self, batch->stream);
+}
+
 /* Everybody sends everybody its table, to find the first line that differs. */
 static zero_status exchange_tables(zi_mpi_group *group, const batch_argument *batch,
                                    const char *what)
 {
+    ZI_TRY(drain(batch));
     zi_mpi_exchange *x = &group->exchange;
     zi_collective_terms *mine = (void *)(group->stage + group->base.rank * group->stage_bytes);
     for (uint32_t i = 0; i < batch->batch_count; i++) {
@@ -136,7 +145,7 @@ static zero_status run_moves(zi_mpi_group *group, const batch_argument *batch)
     }
     ZI_TRY(compare(group, batch));
     for (uint32_t i = 0; i < batch->batch_count; i++) {
-        ZI_TRY(zi_mpi_move(group, &batch->batch[i], i));
+        ZI_TRY(zi_mpi_move(group, batch->stream, &batch->batch[i], i));
     }
     return ZERO_OK;
 }
@@ -180,15 +189,18 @@ static zero_status run_batch(void *argument)
     if (status != ZERO_OK) {
         group->first_error = *zero_last_error();
         tell_failure(group);
+        /* Whoever waits for the batch hears of the failure at once, and may destroy the group. */
+        (void)drain(batch);
+        return zi_error_adopt(&group->first_error);
     }
-    return status;
+    return ZERO_OK;
 }
 
 static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
                           size_t batch_count)
 {
     zi_assert_cmp(batch_count, <=, ZI_MPI_BATCH_MAX);
-    const batch_argument argument = {(zi_mpi_group *)base, batch, batch_count};
+    const batch_argument argument = {(zi_mpi_group *)base, stream, batch, batch_count};
     const zi_device *device = base->kernels->device;
     return device->ops->task(device->self, stream, run_batch, &argument, sizeof argument);
 }
@@ -202,8 +214,9 @@ static void destroy(zi_group *base)
     if (group->link != NULL) {
         group->link->used = false;
     }
+    const zi_device *device = base->kernels->device;
     zi_mpi_exchange_close(&group->exchange);
-    zi_pages_free(group->stage, group->stage_total);
+    device->ops->host_free(device->self, group->stage, group->stage_total);
     zi_free(group->records);
     zi_free(group);
 }
@@ -235,15 +248,16 @@ static void sort_order(zi_mpi_group *group)
 
 static zero_status make_room(zi_mpi_group *group)
 {
+    const zi_device *device = group->base.kernels->device;
     const uint32_t size = group->base.size;
     group->stage_bytes = zi_align_up(STAGE_ALL_BYTES / size, ZI_PAGE_BYTES);
     group->stage_bytes = zi_max_u64(group->stage_bytes, STAGE_LOW_BYTES);
     group->stage_bytes = zi_min_u64(group->stage_bytes, STAGE_HIGH_BYTES);
-    group->stage_total = size * group->stage_bytes;
+    group->stage_total = size * group->stage_bytes * (device->ops->host_memory ? 1 : 2);
     group->exchange.size = size;
     ZI_TRY(zi_mpi_exchange_open(&group->exchange));
     ZI_TRY(zi_calloc(size, sizeof *group->records, (void **)&group->records));
-    return zi_pages_alloc(group->stage_total, (void **)&group->stage);
+    return device->ops->host_alloc(device->self, group->stage_total, (void **)&group->stage);
 }
 
 /* A link of the same members that no living group uses; NULL: none. */
@@ -370,12 +384,12 @@ zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_kernels *kernels,
                                 zi_group **out)
 {
     *out = NULL;
-    if (!kernels->device->ops->host_memory) {
-        ZI_FAIL(
-            ZERO_UNSUPPORTED,
-            "group '%s' joins device memory of several hosts, which MPI alone does not do here; "
-            "put all ranks on one host, or use ZERO_DEVICE_CPU",
-            name);
+    const uint32_t sources = kernels->ops->sources_max;
+    if (sources != 0 && size > sources) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "group '%s' has %u ranks on several hosts, and the device adds up what %u send at "
+                "most; use NCCL, or shard groups of at most %u ranks",
+                name, size, sources, sources);
     }
     zi_mpi_group *group = NULL;
     const size_t member_bytes = sizeof group->sources[0] + 3 * sizeof *group->members;

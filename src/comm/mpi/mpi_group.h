@@ -1,4 +1,5 @@
-/* What mpi_group.c (a group's life and the course of a batch) and mpi_move.c (its data) share. */
+/* What mpi_group.c (a group's life and the course of a batch), mpi_move.c (its data) and
+ * mpi_staged.c (the data of device memory) share. */
 #ifndef ZI_COMM_MPI_MPI_GROUP_H
 #define ZI_COMM_MPI_MPI_GROUP_H
 
@@ -28,7 +29,8 @@ typedef struct zi_mpi_group {
     zero_error first_error; /* status ZERO_OK while the group is alive */
     zi_mpi_record mine;
     zi_mpi_record *records; /* one a member */
-    unsigned char *stage;   /* stage_bytes a member: their pieces of a sum */
+    unsigned char *stage;   /* stage_bytes a member: what came from them. For device memory as
+                               much again behind it: what goes to them */
     size_t stage_bytes;
     size_t stage_total;
     zi_mpi_exchange exchange;
@@ -42,7 +44,30 @@ typedef struct zi_mpi_group {
     const void *sources[]; /* what is being folded */
 } zi_mpi_group;
 
-/* Move and fold the data of collective `index` of a batch that all members have described alike. */
-zero_status zi_mpi_move(zi_mpi_group *group, const zi_collective *collective, uint32_t index);
+/* How the members share a collective's array: each has a part of it. */
+typedef struct zi_mpi_plan {
+    const zi_collective *collective;
+    uint32_t index; /* in its batch */
+    bool sliced;    /* parts are slices of `count`, else `count` each */
+} zi_mpi_plan;
+
+/* Elements of member `i`'s part, and where it starts. The first member's is the longest. */
+size_t zi_mpi_part_of(const zi_mpi_group *group, const zi_mpi_plan *plan, uint32_t i,
+                      size_t *first);
+
+/* Whether a member sends nothing to collective `index`. */
+bool zi_mpi_absent(const zi_mpi_group *group, uint32_t member, uint32_t index);
+
+/* Run group->exchange as its pieces say. */
+zero_status zi_mpi_exchange_pieces(zi_mpi_group *group, const zi_collective *collective);
+
+/* Move and fold the data of collective `index` of a batch that all members have described alike.
+ * stream: whose task this is. */
+zero_status zi_mpi_move(zi_mpi_group *group, zi_stream *stream, const zi_collective *collective,
+                        uint32_t index);
+
+/* The same for device memory, count > 0. When it fails, work may be left on the stream. */
+zero_status zi_mpi_move_staged(zi_mpi_group *group, zi_stream *stream,
+                               const zi_collective *collective, uint32_t index);
 
 #endif

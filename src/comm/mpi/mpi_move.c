@@ -19,7 +19,7 @@
 _Static_assert(ZI_PAGE_BYTES / sizeof(float) % ZI_NORM_CHUNK == 0,
                "what fits a stage can add its squares itself");
 
-static bool absent(const zi_mpi_group *group, uint32_t member, uint32_t index)
+bool zi_mpi_absent(const zi_mpi_group *group, uint32_t member, uint32_t index)
 {
     return (group->records[member].bits[index / 64].absent >> (index % 64) & 1) != 0;
 }
@@ -36,7 +36,7 @@ static void count_special(const zi_mpi_group *group, uint32_t index, uint32_t *a
     *absent_count = 0;
     *in_place_count = 0;
     for (uint32_t i = 0; i < group->base.size; i++) {
-        *absent_count += absent(group, i, index);
+        *absent_count += zi_mpi_absent(group, i, index);
         *in_place_count += in_place(group, i, index);
     }
 }
@@ -91,7 +91,7 @@ static zero_status run_own(zi_mpi_group *group, const zi_collective *c, zi_mpi_s
     return status;
 }
 
-static zero_status exchange_pieces(zi_mpi_group *group, const zi_collective *c)
+zero_status zi_mpi_exchange_pieces(zi_mpi_group *group, const zi_collective *c)
 {
     char text[ZI_COLLECTIVE_TEXT_BYTES];
     char what[ZI_COLLECTIVE_TEXT_BYTES + 40];
@@ -131,19 +131,12 @@ static zero_status spread(zi_mpi_group *group, const zi_collective *c, bool slic
             x->pieces[i].send_at = own->recv_at;
             x->pieces[i].send_bytes = own->recv_bytes;
         }
-        ZI_TRY(exchange_pieces(group, c));
+        ZI_TRY(zi_mpi_exchange_pieces(group, c));
     }
     return ZERO_OK;
 }
 
-/* What is being folded: everybody's part of `send`, each to its owner. */
-typedef struct fold_plan {
-    const zi_collective *collective;
-    uint32_t index;
-    bool sliced; /* parts are slices of `count`, else `count` each */
-} fold_plan;
-
-static size_t part_of(const zi_mpi_group *group, const fold_plan *plan, uint32_t i, size_t *first)
+size_t zi_mpi_part_of(const zi_mpi_group *group, const zi_mpi_plan *plan, uint32_t i, size_t *first)
 {
     if (plan->sliced) {
         return slice_of(group, plan->collective->count, i, first);
@@ -152,9 +145,10 @@ static size_t part_of(const zi_mpi_group *group, const fold_plan *plan, uint32_t
     return plan->collective->count;
 }
 
-/* Exchange and fold `step` elements of each part from its element `done` on, into `target`. */
-static zero_status fold_piece(zi_mpi_group *group, const fold_plan *plan, size_t done, size_t step,
-                              unsigned char *target)
+/* Everybody's part of `send` to its owner: exchange and fold `step` elements of each part from its
+ * element `done` on, into `target`. */
+static zero_status fold_piece(zi_mpi_group *group, const zi_mpi_plan *plan, size_t done,
+                              size_t step, unsigned char *target)
 {
     const zi_collective *c = plan->collective;
     zi_mpi_exchange *x = &group->exchange;
@@ -162,22 +156,23 @@ static zero_status fold_piece(zi_mpi_group *group, const fold_plan *plan, size_t
     const unsigned char *send = c->send;
     const uint32_t rank = group->base.rank;
     size_t first = 0;
-    const size_t own_part = part_of(group, plan, rank, &first);
+    const size_t own_part = zi_mpi_part_of(group, plan, rank, &first);
     const size_t own_count = done < own_part ? zi_min_u64(step, own_part - done) : 0;
     const unsigned char *own = send != NULL ? send + (first + done) * bytes : NULL;
     for (uint32_t i = 0; i < group->base.size; i++) {
-        const size_t part = part_of(group, plan, i, &first);
+        const size_t part = zi_mpi_part_of(group, plan, i, &first);
         const size_t piece = done < part ? zi_min_u64(step, part - done) : 0;
         x->pieces[i].send_at = send != NULL ? send + (first + done) * bytes : NULL;
         x->pieces[i].send_bytes = send != NULL ? piece * bytes : 0;
         x->pieces[i].recv_at = group->stage + i * group->stage_bytes;
-        x->pieces[i].recv_bytes = absent(group, i, plan->index) ? 0 : own_count * bytes;
+        x->pieces[i].recv_bytes = zi_mpi_absent(group, i, plan->index) ? 0 : own_count * bytes;
     }
-    ZI_TRY(exchange_pieces(group, c));
+    ZI_TRY(zi_mpi_exchange_pieces(group, c));
     for (uint32_t i = 0; i < group->base.size; i++) {
         const uint32_t member = group->order[i];
-        const void *staged =
-            absent(group, member, plan->index) ? NULL : (const void *)x->pieces[member].recv_at;
+        const void *staged = zi_mpi_absent(group, member, plan->index)
+                                 ? NULL
+                                 : (const void *)x->pieces[member].recv_at;
         group->sources[i] = member == rank ? (const void *)own : staged;
     }
     const zi_fold fold = {
@@ -194,10 +189,10 @@ static zero_status fold_piece(zi_mpi_group *group, const fold_plan *plan, size_t
     return ZERO_OK;
 }
 
-static zero_status fold_parts(zi_mpi_group *group, const fold_plan *plan, unsigned char *target)
+static zero_status fold_parts(zi_mpi_group *group, const zi_mpi_plan *plan, unsigned char *target)
 {
     size_t first = 0;
-    const size_t longest = part_of(group, plan, 0, &first);
+    const size_t longest = zi_mpi_part_of(group, plan, 0, &first);
     const size_t step = group->stage_bytes / zero_dtype_bytes(plan->collective->send_dtype);
     for (size_t done = 0; done < longest; done += step) {
         ZI_TRY(fold_piece(group, plan, done, step, target));
@@ -255,7 +250,7 @@ static zero_status move_scatter(zi_mpi_group *group, const zi_collective *c, uin
     if (plain_sum(c, c->count * group->base.size) && absent_count + in_place_count == 0) {
         return run_sum(group, c, start_scatter);
     }
-    const fold_plan plan = {.collective = c, .index = index, .sliced = false};
+    const zi_mpi_plan plan = {.collective = c, .index = index, .sliced = false};
     return fold_parts(group, &plan, c->recv);
 }
 
@@ -268,7 +263,7 @@ static zero_status move_reduce(zi_mpi_group *group, const zi_collective *c, uint
         (in_place_count == 0 || in_place_count == group->base.size)) {
         return run_sum(group, c, start_reduce);
     }
-    const fold_plan plan = {.collective = c, .index = index, .sliced = true};
+    const zi_mpi_plan plan = {.collective = c, .index = index, .sliced = true};
     size_t first = 0;
     (void)slice_of(group, c->count, group->base.rank, &first);
     ZI_TRY(fold_parts(group, &plan,
@@ -280,10 +275,14 @@ static zero_status move_reduce(zi_mpi_group *group, const zi_collective *c, uint
     return ZERO_OK;
 }
 
-zero_status zi_mpi_move(zi_mpi_group *group, const zi_collective *collective, uint32_t index)
+zero_status zi_mpi_move(zi_mpi_group *group, zi_stream *stream, const zi_collective *collective,
+                        uint32_t index)
 {
     if (collective->count == 0) {
         return ZERO_OK;
+    }
+    if (!group->base.kernels->device->ops->host_memory) {
+        return zi_mpi_move_staged(group, stream, collective, index);
     }
     switch (collective->kind) {
     case ZI_ALL_GATHER:

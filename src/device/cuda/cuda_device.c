@@ -8,6 +8,7 @@
 
 typedef struct cuda_device {
     int ordinal;
+    int host_node; /* of the host's memory, nearest to the GPU; -1: not known */
     bool queued;
     uint64_t epoch;         /* records of an earlier one are forgotten */
     cuda_stream *blocking;  /* carries what is put on the host stream */
@@ -88,7 +89,8 @@ static void host_unmap(void *self, void *pointer)
 
 static zero_status host_alloc(void *self, size_t bytes, void **out)
 {
-    ZI_TRY(zi_pages_alloc(bytes, out));
+    const cuda_device *device = self;
+    ZI_TRY(zi_pages_alloc_on(bytes, device->host_node, out));
     if (bytes == 0) {
         return ZERO_OK; /* no page, and CUDA refuses to register none */
     }
@@ -307,6 +309,21 @@ static const zi_device_ops cuda_ops = {
     .destroy = destroy,
 };
 
+/* A driver older than the toolkit may not know what is asked. */
+static int ask_host_node(int ordinal)
+{
+    int node = -1;
+#if CUDART_VERSION >= 12020
+    if (cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, ordinal) != cudaSuccess) {
+        (void)cudaGetLastError();
+        node = -1;
+    }
+#else
+    (void)ordinal;
+#endif
+    return node;
+}
+
 static zero_status open_device(bool queued, cuda_device *self)
 {
     int count = 0;
@@ -316,6 +333,7 @@ static zero_status open_device(bool queued, cuda_device *self)
                              "CUDA_VISIBLE_DEVICES");
     }
     ZI_TRY(zi_cuda_check(cudaGetDevice(&self->ordinal), "cudaGetDevice"));
+    self->host_node = ask_host_node(self->ordinal);
     self->queued = queued;
     ZI_TRY(zi_cuda_stream_open(false, self->ordinal, "zero host", &self->blocking));
     self->blocking->host = true;

@@ -131,6 +131,7 @@ static zero_status launch_cast(void *self, zi_stream *stream, void *target, zero
 static const zi_kernels_ops cuda_kernels_ops = {
     .struct_bytes = sizeof(zi_kernels_ops),
     .name = "cuda",
+    .sources_max = ZI_CUDA_SOURCES_MAX,
     .update = launch_update,
     .square_sum = launch_square_sum,
     .decide = launch_decide,
