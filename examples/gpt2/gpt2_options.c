@@ -18,6 +18,8 @@ typedef enum kind {
     KIND_STAGE,
     KIND_DEVICE,
     KIND_MEMORY, /* zero_nccl_memory */
+    KIND_TIER,
+    KIND_DISK,   /* a text; may be given again */
     KIND_PRESET, /* a text, and the sizes it stands for */
     KIND_DTYPE   /* low: bits of the allowed types */
 } kind;
@@ -55,6 +57,11 @@ static const option table[] = {
     {"--wire-dtype", KIND_DTYPE, AT(wire_dtype), F32 | BF16 | F16, 0, "gradients on their way"},
     {"--master", KIND_DTYPE, AT(master), F32 | NONE, 0, "f32|none: copy that is updated"},
     {"--moments", KIND_DTYPE, AT(moments), F32 | BF16, 0, "f32|bf16: AdamW's moments"},
+    {"--master-tier", KIND_TIER, AT(master_tier), 0, 0, "device|host|disk: where the copy lives"},
+    {"--moment-tier", KIND_TIER, AT(moment_tier), 0, 0, "device|host|disk: where the moments live"},
+    {"--disk", KIND_DISK, AT(disks), 0, 0, "DIR: for what lives on disk; again for more disks"},
+    {"--range-bytes", KIND_BYTES, AT(range_bytes), 0, 0,
+     "BYTES[K|M|G]: moved to disk at once (8M)"},
     {"--budget", KIND_BYTES, AT(budget), 0, 0, "BYTES[K|M|G]: refuse to use more a rank"},
     {"--threads", KIND_COUNT, AT(threads), 1, 256, "N: threads a rank (cores / ranks)"},
     {"--preset", KIND_PRESET, AT(preset), 0, 0,
@@ -108,6 +115,8 @@ static gpt2_options defaults(void)
     options.stage = ZERO_STAGE_3;
     options.device = ZERO_DEVICE_CPU;
     options.dtype = ZERO_DTYPE_BF16;
+    options.master_tier = ZERO_TIER_DEVICE;
+    options.moment_tier = ZERO_TIER_DEVICE;
     options.layers = 4;
     options.heads = 4;
     options.width = 128;
@@ -232,6 +241,37 @@ static bool set_memory(void *field, const option *row, const char *text, gpt2_er
     return gpt2_fail(error, "%s %s: give none, registered or symmetric", row->name, text);
 }
 
+static bool set_tier(void *field, const option *row, const char *text, gpt2_error *error)
+{
+    for (int i = ZERO_TIER_DEVICE; i < ZERO_TIER_COUNT; i++) {
+        const zero_tier tier = (zero_tier)i;
+        if (strcmp(text, zero_tier_name(tier)) == 0) {
+            memcpy(field, &tier, sizeof tier);
+            return true;
+        }
+    }
+    return gpt2_fail(error, "%s %s: give device, host or disk", row->name, text);
+}
+
+uint32_t gpt2_options_disks(const gpt2_options *options)
+{
+    uint32_t count = 0;
+    while (count < GPT2_DISKS_MAX && options->disks[count] != NULL) {
+        count++;
+    }
+    return count;
+}
+
+static bool add_disk(gpt2_options *options, const option *row, const char *text, gpt2_error *error)
+{
+    const uint32_t count = gpt2_options_disks(options);
+    if (count == GPT2_DISKS_MAX) {
+        return gpt2_fail(error, "%s %s: at most %d directories", row->name, text, GPT2_DISKS_MAX);
+    }
+    options->disks[count] = text;
+    return true;
+}
+
 /* The sizes of the public GPT-2 checkpoints; options after --preset change them. */
 static bool set_preset(gpt2_options *options, const option *row, const char *text,
                        gpt2_error *error)
@@ -300,6 +340,10 @@ static bool set_value(gpt2_options *options, const option *row, const char *text
         return set_device(field, row, text, error);
     case KIND_MEMORY:
         return set_memory(field, row, text, error);
+    case KIND_TIER:
+        return set_tier(field, row, text, error);
+    case KIND_DISK:
+        return add_disk(options, row, text, error);
     case KIND_PRESET:
         return set_preset(options, row, text, error);
     case KIND_DTYPE:
@@ -361,6 +405,10 @@ static bool check(const gpt2_options *options, gpt2_error *error)
     }
     if (o->master == ZERO_DTYPE_NONE && o->dtype == ZERO_DTYPE_F32) {
         return gpt2_fail(error, "--master none is for bf16 or f16 parameters; --dtype is f32");
+    }
+    if ((o->master_tier == ZERO_TIER_DISK || o->moment_tier == ZERO_TIER_DISK) &&
+        o->disks[0] == NULL && o->plan == 0) {
+        return gpt2_fail(error, "no directory for what lives on disk: give --disk DIR");
     }
     if (o->sample > 0 && o->prompt[0] == '\0') {
         return gpt2_fail(error, "--prompt is empty; give at least one character");
@@ -436,6 +484,31 @@ void gpt2_json_string(FILE *file, const char *text)
     (void)fputc('"', file);
 }
 
+static void print_disks(const gpt2_options *options, FILE *file)
+{
+    (void)fputc('[', file);
+    for (uint32_t i = 0; i < gpt2_options_disks(options); i++) {
+        (void)fputs(i == 0 ? "" : ", ", file);
+        gpt2_json_string(file, options->disks[i]);
+    }
+    (void)fputc(']', file);
+}
+
+/* What a value of these kinds is called; all of them are enumerators. */
+static const char *value_name(const option *row, const void *field)
+{
+    int value = 0;
+    memcpy(&value, field, sizeof value);
+    if (row->kind == KIND_DEVICE) {
+        return value == ZERO_DEVICE_CUDA ? "cuda" : "cpu";
+    }
+    if (row->kind == KIND_MEMORY) {
+        return memory_names[value];
+    }
+    return row->kind == KIND_TIER ? zero_tier_name((zero_tier)value)
+                                  : zero_dtype_name((zero_dtype)value);
+}
+
 /* The value as it is written on a command line; JSON quotes texts and names. */
 static void print_value(const gpt2_options *options, const option *row, FILE *file, bool json)
 {
@@ -472,24 +545,15 @@ static void print_value(const gpt2_options *options, const option *row, FILE *fi
         (void)fprintf(file, "%d", (int)stage - (int)ZERO_STAGE_0);
         break;
     }
-    case KIND_DEVICE: {
-        zero_device device = ZERO_DEVICE_DEFAULT;
-        memcpy(&device, field, sizeof device);
-        (void)fprintf(file, "%s%s%s", quote, device == ZERO_DEVICE_CUDA ? "cuda" : "cpu", quote);
+    case KIND_DISK:
+        print_disks(options, file);
         break;
-    }
-    case KIND_MEMORY: {
-        zero_nccl_memory memory = ZERO_NCCL_MEMORY_NONE;
-        memcpy(&memory, field, sizeof memory);
-        (void)fprintf(file, "%s%s%s", quote, memory_names[memory], quote);
+    case KIND_DEVICE:
+    case KIND_MEMORY:
+    case KIND_TIER:
+    case KIND_DTYPE:
+        (void)fprintf(file, "%s%s%s", quote, value_name(row, field), quote);
         break;
-    }
-    case KIND_DTYPE: {
-        zero_dtype dtype = ZERO_DTYPE_DEFAULT;
-        memcpy(&dtype, field, sizeof dtype);
-        (void)fprintf(file, "%s%s%s", quote, zero_dtype_name(dtype), quote);
-        break;
-    }
     case KIND_COUNT:
     case KIND_FLAG: {
         uint32_t value = 0;
@@ -514,8 +578,8 @@ void gpt2_options_usage(FILE *file)
                              row->at == AT(peak_tflops);
         const bool shows = row->kind == KIND_REAL || row->kind == KIND_STAGE ||
                            row->kind == KIND_DEVICE || row->kind == KIND_MEMORY ||
-                           row->kind == KIND_SEED || row->kind == KIND_COUNT ||
-                           row->at == AT(dtype);
+                           row->kind == KIND_SEED || row->kind == KIND_TIER ||
+                           row->kind == KIND_COUNT || row->at == AT(dtype);
         (void)fprintf(file, "  %-15s %s", row->name, row->help);
         if (shows && !derived) {
             (void)fputs(" [", file);

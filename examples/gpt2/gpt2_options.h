@@ -6,6 +6,9 @@
 #include "zero/options.h"
 #include <stdint.h>
 
+/* Directories that optimizer state on disk is dealt over. */
+enum { GPT2_DISKS_MAX = 16 };
+
 typedef struct gpt2_options {
     const char *data;
     const char *val;
@@ -25,6 +28,10 @@ typedef struct gpt2_options {
     zero_dtype wire_dtype;
     zero_dtype master;
     zero_dtype moments;
+    zero_tier master_tier;
+    zero_tier moment_tier;
+    const char *disks[GPT2_DISKS_MAX]; /* as many as are not NULL */
+    uint64_t range_bytes;
     uint64_t budget;
     uint32_t threads; /* 0: cores / ranks on this host */
     uint32_t layers;
@@ -65,6 +72,9 @@ bool gpt2_options_parse(gpt2_options *options, int argc, char **argv, gpt2_error
 
 /* What only the number of ranks decides: is the batch divisible? */
 bool gpt2_options_check_ranks(const gpt2_options *options, uint32_t ranks, gpt2_error *error);
+
+/* Directories given. */
+uint32_t gpt2_options_disks(const gpt2_options *options);
 
 /* One line an option, with its default. */
 void gpt2_options_usage(FILE *file);

@@ -74,6 +74,12 @@ static zero_engine_options engine_options(const gpt2_job *job)
     options.master_dtype = o->master;
     options.moment_dtype = o->moments;
     options.device_budget_bytes = o->budget;
+    options.tier[ZERO_ROLE_MASTER] = o->master_tier;
+    options.tier[ZERO_ROLE_MOMENT1] = o->moment_tier;
+    options.tier[ZERO_ROLE_MOMENT2] = o->moment_tier;
+    options.disk_directories = o->disks;
+    options.disk_directory_count = gpt2_options_disks(o);
+    options.range_bytes = o->range_bytes;
     options.seed = o->seed;
     options.threads = job->threads;
     options.device = o->device;

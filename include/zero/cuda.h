@@ -3,9 +3,10 @@
  *
  *  Set zero_engine_options.device to ZERO_DEVICE_CUDA and make the GPU current (cudaSetDevice) on
  * the thread that creates the engine and calls its hooks. Pointers that hooks give
- * (zero_tensor_data, zero_tensor_grad, zero_shard_view) are then memory of that GPU. Hooks only
- * enqueue: they never wait for the GPU, except zero_step_wait, zero_loss_scale, zero_shard_view and
- * hooks that are given the host stream, which do. */
+ * (zero_tensor_data, zero_tensor_grad, zero_shard_view) are then memory of that GPU; shards on the
+ * host tier are host memory. Hooks only enqueue: they never wait for the GPU, except
+ * zero_step_wait, zero_loss_scale, the calls of zero/shard.h and hooks that are given the host
+ * stream, which do. */
 #ifndef ZERO_CUDA_H
 #define ZERO_CUDA_H
 

@@ -46,16 +46,6 @@ typedef void (*zero_fill_fn)(void *user, uint32_t tensor, uint64_t first, uint64
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_fill(zero_engine *engine, zero_fill_fn fn,
                                                       void *user);
 
-/** This rank's piece of a tensor's state.
- *  role   PARAM, GRAD (as reduced by the last zero_step: the sum, before the divisor), MASTER,
- * MOMENT1 or MOMENT2. first  out: index in the tensor of the piece's first element. view   out: the
- * piece; count 0 and data NULL where this rank has none. Waits for the step under way. Local call.
- * The memory may be read until the next hook, and written before the next micro-step (for a reader
- * of checkpoints). Errors: INVALID_ARGUMENT, STATE inside a micro-step. */
-ZERO_API ZERO_MUST_CHECK zero_status zero_shard_view(zero_engine *engine, uint32_t tensor,
-                                                     zero_role role, uint64_t *first,
-                                                     zero_view *view);
-
 /** The plan the engine was made from. Ownership: the engine's. */
 ZERO_API const zero_plan *zero_engine_plan(const zero_engine *engine);
 
@@ -77,12 +67,22 @@ typedef struct zero_stats {
     uint64_t step_wait_ns;      /**< time it waited for a step's result */
     uint64_t device_bytes;      /**< device memory held now, as counted by the allocator */
     uint64_t device_peak_bytes; /**< most device memory ever held, as counted by the allocator */
+    /* Of the tiers, as counted where it happened. */
+    uint64_t host_bytes;       /**< host memory held for roles on that tier, the ring included */
+    uint64_t disk_bytes;       /**< bytes reserved on disk */
+    uint64_t disk_read_bytes;  /**< read from disk */
+    uint64_t disk_write_bytes; /**< written to disk */
+    uint64_t disk_read_hits; /**< ranges of state on disk that were in memory when their turn came,
+                                without a read for it */
+    uint64_t disk_wait_ns;   /**< time updates waited for the disk: reads that came too late, writes
+                                that kept memory, and the last writes of a step */
+    uint64_t update_ns;      /**< time the update's kernels took on the CPU; 0 on a GPU */
 } zero_stats;
 
 /** Counters so far. Local call, no waiting. */
 ZERO_API zero_stats zero_engine_stats(const zero_engine *engine);
 
-/** Device memory the engine holds, by role, as taken from the allocator (not from the plan). */
+/** What the engine holds, as taken from the allocators and the file systems (not from the plan). */
 ZERO_API zero_memory zero_engine_memory(const zero_engine *engine);
 
 ZERO_END

@@ -6,6 +6,7 @@
 
 #include "zero/dtype.h"
 #include "zero/export.h"
+#include "zero/role.h"
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -165,6 +166,21 @@ typedef struct zero_engine_options {
                               where it can, by its copy engines (NCCL_CTA_POLICY_ZERO). Needs NCCL
                               2.28 or later and ZERO_NCCL_MEMORY_SYMMETRIC, without which it would
                               have no effect. Default 0 */
+
+    zero_tier tier[ZERO_SHARD_ROLES]; /**< by zero_role, where it lives. Any for MASTER, MOMENT1 and
+                                         MOMENT2, DISK with ZERO_DEVICE_CPU only; DEVICE for PARAM
+                                         and GRAD. Default: DEVICE */
+    uint32_t disk_directory_count;    /**< at most 16 */
+    const char *const *disk_directories; /**< where roles on disk lie, dealt over all of them; they
+                                            exist, ranks may share them. Needed by engines with a
+                                            role on disk; read while the engine is created */
+    uint64_t range_bytes; /**< state on disk that is moved at once, a multiple of 4096, at least
+                             4096. Default 8 MiB */
+    uint32_t ring_depth;  /**< ranges in memory at once: read, updated and written; in [3, 64]. Each
+                             costs range_bytes of host memory. Default 4 */
+    uint64_t host_budget_bytes; /**< refuse a plan that needs more host memory per rank for roles on
+                                   that tier and the ring. 0: no budget */
+    uint64_t disk_budget_bytes; /**< the same of disk */
 } zero_engine_options;
 
 /** Options with every field at its default. */

@@ -12,6 +12,7 @@
 #include "zero/export.h"
 #include "zero/model.h"
 #include "zero/options.h"
+#include "zero/role.h"
 #include "zero/status.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -21,30 +22,11 @@ ZERO_BEGIN
 /** A computed plan; immutable. Threads: any number may read. */
 typedef struct zero_plan zero_plan;
 
-/** What bytes are held for; the rows of a plan. */
-typedef enum zero_role {
-    ZERO_ROLE_PARAM = 0,      /**< parameter shards */
-    ZERO_ROLE_GRAD = 1,       /**< gradient shards */
-    ZERO_ROLE_MASTER = 2,     /**< fp32 copies of low-precision parameters */
-    ZERO_ROLE_MOMENT1 = 3,    /**< first moments */
-    ZERO_ROLE_MOMENT2 = 4,    /**< second moments */
-    ZERO_ROLE_PARAM_SLOT = 5, /**< slots that units are gathered to */
-    ZERO_ROLE_GRAD_SLOT = 6,  /**< slots that backward writes gradients to, wire copies included */
-    ZERO_ROLE_STEP = 7,       /**< norms, the step's decision, where each tensor's pieces lie */
-    ZERO_ROLE_SCRATCH = 8     /**< sums under way between GPUs, over NCCL only: at most 64 MiB */
-} zero_role;
-
-/** Number of rows of a plan. */
-#define ZERO_ROLE_COUNT 9
-
-/** A row's name: "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots",
- * "step", "scratch". Never NULL. */
-ZERO_API const char *zero_role_name(zero_role role);
-
 /** One rank's bytes, padding included. */
 typedef struct zero_memory {
     uint64_t bytes[ZERO_ROLE_COUNT]; /**< by zero_role, each rounded up to pages of 4096 bytes */
-    uint64_t total_bytes;            /**< their sum */
+    uint64_t tier_bytes[ZERO_TIER_COUNT]; /**< by zero_tier; on disk with what records are padded */
+    uint64_t total_bytes;                 /**< of all tiers */
 } zero_memory;
 
 /** Over how many ranks each state is split, as resolved from the options. */
@@ -60,7 +42,8 @@ typedef struct zero_sharding {
  *  Ownership: the caller destroys it; the model is not kept.
  *  Errors: INVALID_ARGUMENT naming the option and its bounds; UNSUPPORTED when
  * options->struct_bytes is larger than this library knows and its tail is not zero; OUT_OF_MEMORY
- * with the exact shortfall when device_budget_bytes is set and too small. */
+ * with the exact shortfall when device_budget_bytes, host_budget_bytes or disk_budget_bytes is set
+ * and too small. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_plan_create(const zero_model *model,
                                                       const zero_engine_options *options,
                                                       uint32_t world_size, zero_plan **plan);
@@ -76,12 +59,12 @@ ZERO_API zero_sharding zero_plan_sharding(const zero_plan *plan);
 
 /** The options as they will be used: every default replaced by its value. grad_dtype and wire_dtype
  * stay ZERO_DTYPE_DEFAULT (the tensor's own) in a model of several types; threads stays 0, an
- * engine's own choice. */
+ * engine's own choice. disk_directories is NULL, and their number 0. */
 ZERO_API zero_engine_options zero_plan_options(const zero_plan *plan);
 
-/** Write the plan as a table of text, one line a role, to `text` (at most `text_bytes`, always
- * ended). Returns the bytes the whole table needs without the final NUL; text may be NULL when
- * text_bytes is 0. */
+/** Write the plan as a table of text, one line a role, the sums of the tiers in use, and what a
+ * step moves to and from disk, to `text` (at most `text_bytes`, always ended). Returns the bytes
+ * the whole table needs without the final NUL; text may be NULL when text_bytes is 0. */
 ZERO_API size_t zero_plan_print(const zero_plan *plan, char *text, size_t text_bytes);
 
 /** A 64-bit hash of everything ranks must agree on. */

@@ -12,6 +12,8 @@
 #include "zero/path.h"
 #include "zero/plan.h"
 #include "zero/random.h"
+#include "zero/role.h"
+#include "zero/shard.h"
 #include "zero/status.h"
 #include "zero/step.h"
 #include "zero/stream.h"

@@ -70,6 +70,10 @@ typedef struct zi_device_ops {
      * while the stream's queue is full. On the host stream: runs at once and returns its status. */
     zero_status (*task)(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
                         size_t bytes);
+    /* The same, but run also when the stream has failed: ends what earlier tasks have begun and
+     * only the stream's thread may end. */
+    zero_status (*task_always)(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
+                               size_t bytes);
     /* Set `bytes` bytes to `byte`. */
     zero_status (*fill)(void *self, zi_stream *stream, void *target, int byte, size_t bytes);
     /* Between any two places in memory of the device or the host. */

@@ -165,20 +165,24 @@ static zero_status take_arenas(zero_engine *engine)
     ZI_TRY(zi_nccl_memory_check(options->nccl_memory, options->nccl_zero_cta != 0));
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         const size_t bytes = engine->layout->memory.bytes[role];
+        const zero_tier tier = zi_role_tier(engine->layout, (zero_role)role);
         void *memory = NULL;
-        if (bytes == 0) {
+        if (bytes == 0 || tier == ZERO_TIER_DISK) {
             continue;
         }
         if (is_shared(engine, role)) {
             ZI_TRY(comm->ops->memory_alloc(comm, bytes, &memory));
         } else if (is_known(engine, role)) {
             ZI_TRY(zi_nccl_memory_alloc(engine->device, bytes, &memory));
+        } else if (tier == ZERO_TIER_HOST) {
+            ZI_TRY(engine->device->ops->host_alloc(engine->device->self, bytes, &memory));
         } else {
             ZI_TRY(engine->device->ops->memory_alloc(engine->device->self, bytes, &memory));
         }
         engine->arena[role] = memory;
         engine->arena_bytes[role] = bytes;
-        engine->stats.device_bytes += bytes;
+        engine->stats.host_bytes += tier == ZERO_TIER_HOST ? bytes : 0;
+        engine->stats.device_bytes += tier == ZERO_TIER_HOST ? 0 : bytes;
     }
     engine->stats.device_peak_bytes = engine->stats.device_bytes;
     return ZERO_OK;
@@ -381,19 +385,20 @@ static zero_status make_optim(zero_engine *engine)
         flats[f].param = engine->arena[ZERO_ROLE_PARAM] + layout->flats[f].param_at;
         flats[f].grad = layout->flats[f].trained ? zi_grads_reduced(engine->grads, f) : NULL;
     }
-    const zi_optim_desc desc = {
-        .layout = layout,
-        .device = engine->device,
-        .kernels = &engine->kernels,
-        .rank = zero_world_rank(engine->world),
-        .publish = engine->groups.publish,
-        .step_stream = engine->step_stream,
-        .master = engine->arena[ZERO_ROLE_MASTER],
-        .moment = {engine->arena[ZERO_ROLE_MOMENT1], engine->arena[ZERO_ROLE_MOMENT2]},
-        .flats = flats,
-        .segments = engine->arena[ZERO_ROLE_STEP] + layout->segments_at,
-        .decision = engine->decide.decision,
-        .stats = &engine->stats};
+    const zi_optim_desc desc = {.layout = layout,
+                                .device = engine->device,
+                                .kernels = &engine->kernels,
+                                .rank = zero_world_rank(engine->world),
+                                .publish = engine->groups.publish,
+                                .step_stream = engine->step_stream,
+                                .state = {engine->arena[ZERO_ROLE_MASTER],
+                                          engine->arena[ZERO_ROLE_MOMENT1],
+                                          engine->arena[ZERO_ROLE_MOMENT2]},
+                                .ring = engine->ring,
+                                .flats = flats,
+                                .segments = engine->arena[ZERO_ROLE_STEP] + layout->segments_at,
+                                .decision = engine->decide.decision,
+                                .stats = &engine->stats};
     const zero_status status = zi_optim_create(&desc, &engine->optim);
     zi_free(flats);
     return status;
@@ -437,6 +442,7 @@ static zero_status build(zero_engine *engine, const zero_model *model,
     engine->agreed = true;
     ZI_TRY(open_device(engine));
     ZI_TRY(take_arenas(engine));
+    ZI_TRY(zi_engine_open_store(engine, options));
     ZI_TRY(make_kernels(engine));
     ZI_TRY(make_groups(engine));
     ZI_TRY(make_streams(engine));
@@ -508,6 +514,9 @@ static void destroy_memory(zero_engine *engine)
             comm->ops->memory_free(comm, engine->arena[role], engine->arena_bytes[role]);
         } else if (is_known(engine, role)) {
             zi_nccl_memory_free(engine->arena[role]);
+        } else if (zi_role_tier(engine->layout, (zero_role)role) == ZERO_TIER_HOST) {
+            engine->device->ops->host_free(engine->device->self, engine->arena[role],
+                                           engine->arena_bytes[role]);
         } else {
             engine->device->ops->memory_free(engine->device->self, engine->arena[role],
                                              engine->arena_bytes[role]);
@@ -532,8 +541,12 @@ void zero_engine_destroy(zero_engine *engine)
                        last->status != ZERO_OK ? last->message : "");
         comm->ops->abort(comm, &error);
     }
+    if (engine->optim != NULL) {
+        (void)zi_optim_quiet(engine->optim);
+    }
     destroy_streams(engine);
     zi_optim_destroy(engine->optim);
+    zi_engine_close_store(engine);
     zi_grads_destroy(engine->grads);
     zi_params_destroy(engine->params);
     zi_group *const groups[] = {engine->groups.norm,    engine->groups.publish,
@@ -555,21 +568,6 @@ void zero_engine_destroy(zero_engine *engine)
 const zero_plan *zero_engine_plan(const zero_engine *engine)
 {
     return &engine->plan;
-}
-
-zero_stats zero_engine_stats(const zero_engine *engine)
-{
-    return engine->stats;
-}
-
-zero_memory zero_engine_memory(const zero_engine *engine)
-{
-    zero_memory memory = {0};
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        memory.bytes[role] = engine->arena_bytes[role];
-        memory.total_bytes += engine->arena_bytes[role];
-    }
-    return memory;
 }
 
 /* The group that the traffic goes through first, of those with several ranks; else one of one. */

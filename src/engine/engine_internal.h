@@ -6,10 +6,12 @@
 #include "core/thread.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
+#include "offload/ring.h"
 #include "stage1/optim.h"
 #include "stage2/grads.h"
 #include "stage3/params.h"
 #include "zero/engine.h"
+#include "zero/shard.h"
 #include "zero/step.h"
 #include "zero/unit.h"
 
@@ -60,6 +62,8 @@ struct zero_engine {
     zi_stream *step_stream;
     unsigned char *arena[ZERO_ROLE_COUNT];
     uint64_t arena_bytes[ZERO_ROLE_COUNT]; /* as taken from the allocator; 0: not taken */
+    zi_store *store;                       /* roles on disk; NULL: there are none */
+    zi_ring *ring;                         /* before it; used on the step stream */
     zi_params *params;
     zi_grads *grads;
     zi_optim *optim;
@@ -72,7 +76,8 @@ struct zero_engine {
     /* the caller's stream, when a step is enqueued -> step stream; when a capture begins or
      * launches are over -> all of the engine's streams */
     zi_event *caller;
-    zi_event *stepped; /* step stream, after the last unit -> host, for shard views */
+    /* step stream, after the last unit or a move of state on disk -> host, for shards */
+    zi_event *stepped;
     /* each of the engine's streams -> host or the caller's stream, around captures and launches */
     zi_event *joined[ENGINE_STREAMS];
     engine_mode mode;
@@ -124,5 +129,37 @@ size_t zi_engine_agreement_words(uint32_t world_size);
 zero_status zi_engine_agree_schedules(zero_engine *engine);
 /* Take the `initial` buffers of the model's tensors. (fill.c) */
 zero_status zi_engine_take_initial(zero_engine *engine);
+
+/* Reserve roles on disk and make the ring before them; nothing where there are none. (tiers.c) */
+zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options *caller_options);
+/* The step stream is gone. */
+void zi_engine_close_store(zero_engine *engine);
+/* Whether the next step goes from the last unit to the first: see zi_optim_look_ahead. */
+bool zi_engine_steps_down(const zero_engine *engine);
+
+/* A rank's shard of one flat in one role, and the part of a tensor in it. (shard.c) */
+typedef struct engine_shard {
+    unsigned char *data; /* NULL: on disk, or there is none */
+    zero_dtype dtype;
+    zero_tier tier;
+    uint32_t flat;
+    zero_role role;
+    uint64_t at;           /* elements from the shard's start to the tensor's first here */
+    uint64_t tensor_first; /* its index in the tensor */
+    uint64_t count;        /* 0: nothing of the tensor is here in this role */
+} engine_shard;
+
+engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role);
+/* Elements [first, first + count) of the shard's part of the tensor := values of `dtype`, which is
+ * host memory that the device reaches, rounded to nearest even. Blocks. Nothing else uses the
+ * shard. */
+zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard, uint64_t first,
+                                 uint64_t count, float *values, zero_dtype dtype);
+/* What was filled is on disk. Blocks. */
+zero_status zi_engine_shards_rest(zero_engine *engine);
+/* STATE while shards may be read or written: a micro-step is open or its step is due. */
+zero_status zi_engine_check_rest(const zero_engine *engine);
+/* STATE while a unit is acquired. */
+zero_status zi_engine_check_unused(const zero_engine *engine);
 
 #endif

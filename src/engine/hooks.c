@@ -87,6 +87,10 @@ static zero_status micro_end(zero_engine *engine)
     }
     ZI_TRY(zi_grads_micro_end(engine->grads));
     ZI_TRY(zi_params_micro_end(engine->params, engine->micro_last));
+    if (engine->micro_last) {
+        /* The first state on disk is read while gradients are still reduced. */
+        ZI_TRY(zi_optim_look_ahead(engine->optim, zi_engine_steps_down(engine)));
+    }
     engine->micro_open = false;
     engine->step_due = engine->micro_last;
     engine->micro_index++;

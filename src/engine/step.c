@@ -120,12 +120,16 @@ static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint
 static zero_status enqueue_update(zero_engine *engine)
 {
     const zi_device *device = engine->device;
-    for (uint32_t u = 0; u < engine->layout->unit_count; u++) {
-        ZI_TRY(zi_optim_step_unit(engine->optim, u));
-        ZI_TRY(zi_params_updated(engine->params, u, engine->step_stream));
+    const uint32_t units = engine->layout->unit_count;
+    const bool down = zi_engine_steps_down(engine);
+    for (uint32_t i = 0; i < units; i++) {
+        const uint32_t unit = down ? units - 1 - i : i;
+        ZI_TRY(zi_optim_step_unit(engine->optim, unit));
+        ZI_TRY(zi_params_updated(engine->params, unit, engine->step_stream));
     }
     ZI_TRY(zi_grads_consumed(engine->grads, engine->step_stream));
-    return device->ops->event_record(device->self, engine->stepped, engine->step_stream);
+    ZI_TRY(device->ops->event_record(device->self, engine->stepped, engine->step_stream));
+    return zi_optim_rest(engine->optim);
 }
 
 /* Until the last step that used the turn is decided, if any did. */

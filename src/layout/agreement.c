@@ -49,6 +49,9 @@ static const option_item option_items[] = {
     ITEM(transport),
     ITEM(nccl_memory),
     ITEM(nccl_zero_cta),
+    ITEM(tier),
+    ITEM(range_bytes),
+    ITEM(ring_depth),
 };
 #define OPTION_ITEMS ((uint32_t)(sizeof option_items / sizeof option_items[0]))
 

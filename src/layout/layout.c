@@ -203,9 +203,24 @@ static uint64_t take(role_arenas *roles, zero_role role, uint64_t bytes)
     return at;
 }
 
+/* A state of a flat that is not on disk: one shard, of which each piece knows its own start. */
+static void place_state(const zi_layout *layout, const zi_flat *flat, role_arenas *roles, int state)
+{
+    const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
+    const uint64_t bytes = zi_state_bytes(layout, flat, role);
+    if (bytes == 0 || zi_role_tier(layout, role) == ZERO_TIER_DISK) {
+        return;
+    }
+    const uint64_t at =
+        take(roles, role, zi_shard_count(layout, flat, layout->sharding.optimizer) * bytes);
+    for (uint32_t i = 0; i < flat->piece_count; i++) {
+        zi_piece *piece = &layout->pieces[flat->piece_first + i];
+        piece->at[state] = at + piece->first * bytes;
+    }
+}
+
 static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *roles)
 {
-    const uint64_t own = zi_shard_count(layout, flat, layout->sharding.optimizer);
     flat->param_at =
         take(roles, ZERO_ROLE_PARAM,
              zi_shard_count(layout, flat, layout->sharding.param) * zero_dtype_bytes(flat->dtype));
@@ -215,26 +230,47 @@ static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *role
     flat->grad_at = take(roles, ZERO_ROLE_GRAD,
                          zi_shard_count(layout, flat, layout->sharding.grad) *
                              zero_dtype_bytes(layout->options.accum_dtype));
-    if (flat->has_master) {
-        flat->master_at = take(roles, ZERO_ROLE_MASTER, own * sizeof(float));
-    }
-    for (uint32_t i = 0; i < layout->moment_count; i++) {
-        flat->moment_at[i] = take(roles, (zero_role)(ZERO_ROLE_MOMENT1 + i),
-                                  own * zero_dtype_bytes(layout->options.moment_dtype));
+    for (int state = 0; state < ZI_STATES; state++) {
+        place_state(layout, flat, roles, state);
     }
 }
 
 static void place_step(zi_layout *layout, role_arenas *roles)
 {
-    uint64_t trained = 0;
-    for (uint32_t t = 0; t < layout->tensor_count; t++) {
-        trained += layout->flats[layout->tensors[t].flat].trained;
-    }
     layout->norm_at = take(roles, ZERO_ROLE_STEP, ZI_NORM_BYTES);
     layout->norms_at =
         take(roles, ZERO_ROLE_STEP, (uint64_t)layout->sharding.optimizer * ZI_NORM_BYTES);
     layout->step_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
-    layout->segments_at = take(roles, ZERO_ROLE_STEP, trained * ZI_SEGMENT_BYTES);
+    layout->segments_at = take(roles, ZERO_ROLE_STEP, layout->segment_count * ZI_SEGMENT_BYTES);
+}
+
+/* A role on disk has no arena, but bytes in records; these are padded to whole pages, which counts
+ * in the tier only. */
+static uint64_t record_share(const zi_layout *layout, zero_role role)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < layout->piece_count; i++) {
+        const zi_piece *piece = &layout->pieces[i];
+        const uint64_t each = zi_state_bytes(layout, &layout->flats[piece->flat], role);
+        bytes += zi_align_up(piece->count * each, ZI_ARENA_ALIGN);
+    }
+    return bytes;
+}
+
+static void add_up(zi_layout *layout, const role_arenas *roles)
+{
+    zero_memory *memory = &layout->memory;
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        const zero_tier tier = zi_role_tier(layout, (zero_role)role);
+        const uint64_t used = tier == ZERO_TIER_DISK ? record_share(layout, (zero_role)role)
+                                                     : roles->arena[role].used_bytes;
+        memory->bytes[role] = zi_align_up(used, ZI_PAGE_BYTES);
+        memory->tier_bytes[tier] += tier == ZERO_TIER_DISK ? 0 : memory->bytes[role];
+    }
+    memory->tier_bytes[ZERO_TIER_DISK] = layout->step_write_bytes;
+    for (int tier = 0; tier < ZERO_TIER_COUNT; tier++) {
+        memory->total_bytes += memory->tier_bytes[tier];
+    }
 }
 
 static void place(zi_layout *layout)
@@ -254,23 +290,34 @@ static void place(zi_layout *layout)
     layout->wire_at = take(&roles, ZERO_ROLE_GRAD_SLOT, layout->wire_bytes);
     place_step(layout, &roles);
     (void)take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        layout->memory.bytes[role] = zi_align_up(roles.arena[role].used_bytes, ZI_PAGE_BYTES);
-        layout->memory.total_bytes += layout->memory.bytes[role];
-    }
+    (void)take(&roles, ZERO_ROLE_RING, layout->ring_slots * layout->record_bytes_max);
+    add_up(layout, &roles);
 }
 
-static zero_status check_budget(const zi_layout *layout)
+static zero_status check_budget(const zi_layout *layout, zero_tier tier, uint64_t budget,
+                                const char *remedy)
 {
-    const uint64_t budget = layout->options.device_budget_bytes;
-    const uint64_t need = layout->memory.total_bytes;
+    const uint64_t need = layout->memory.tier_bytes[tier];
     if (budget != 0 && need > budget) {
         ZI_FAIL(ZERO_OUT_OF_MEMORY,
-                "the plan needs %" PRIu64 " bytes per rank, device_budget_bytes is %" PRIu64
-                ": short by %" PRIu64 "; use a higher stage, more ranks or fewer slots",
-                need, budget, need - budget);
+                "the plan needs %" PRIu64 " bytes of %s per rank, %s_budget_bytes is %" PRIu64
+                ": short by %" PRIu64 "; %s",
+                need, zero_tier_name(tier), zero_tier_name(tier), budget, need - budget, remedy);
     }
     return ZERO_OK;
+}
+
+static zero_status check_budgets(const zi_layout *layout)
+{
+    const zero_engine_options *o = &layout->options;
+    ZI_TRY(check_budget(layout, ZERO_TIER_DEVICE, o->device_budget_bytes,
+                        "use a higher stage, more ranks or fewer slots, or put the optimizer state "
+                        "on another tier"));
+    ZI_TRY(check_budget(layout, ZERO_TIER_HOST, o->host_budget_bytes,
+                        "use more ranks, put fewer roles on the host, or lower ring_depth or "
+                        "range_bytes"));
+    return check_budget(layout, ZERO_TIER_DISK, o->disk_budget_bytes,
+                        "use more ranks, bf16 moments, or put fewer roles on disk");
 }
 
 static zero_status build(zi_layout *layout, const zero_model *model,
@@ -283,6 +330,8 @@ static zero_status build(zi_layout *layout, const zero_model *model,
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "a world of %" PRIu32 " ranks is not in [1, 65536]", world);
     }
     ZI_TRY(zi_options_resolve(options, &layout->options));
+    layout->options.disk_directories = NULL; /* the caller's, and no plan needs them */
+    layout->options.disk_directory_count = 0;
     ZI_TRY(zi_sharding_resolve(&layout->options, world, &layout->sharding));
     ZI_TRY(settle_transport(layout, threads));
     ZI_TRY(copy_model(layout, model));
@@ -291,8 +340,9 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     ZI_TRY(make_flats(layout));
     ZI_TRY(zi_layout_make_buckets(layout));
     ZI_TRY(zi_layout_make_classes(layout));
+    ZI_TRY(zi_layout_make_pieces(layout));
     place(layout);
-    return check_budget(layout);
+    return check_budgets(layout);
 }
 
 zero_status zi_layout_create(const zero_model *model, const zero_engine_options *options,
@@ -323,6 +373,8 @@ void zi_layout_destroy(zi_layout *layout)
     zi_free(layout->buckets);
     zi_free(layout->bucket_flats);
     zi_free(layout->owners);
+    zi_free(layout->pieces);
+    zi_free(layout->ranges);
     zi_free(layout->param_classes);
     zi_free(layout->grad_classes);
     zi_free(layout);

@@ -9,7 +9,12 @@
  *            multiple of ZI_SLICE_ALIGN elements. Element offsets do not depend on dtypes or stage.
  *   class    Units (or buckets) of similar size that share slots: none is smaller than half of the
  *            largest.
- *   bucket   Neighbouring units whose gradients are reduced together; in the order of backward. */
+ *   bucket   Neighbouring units whose gradients are reduced together; in the order of backward.
+ *   piece    A run of a rank's optimizer part of one flat that is updated at once: all of it, or
+ *            what lies in one range.
+ *   range    Neighbouring pieces whose state on disk is moved at once. Its record in the store is
+ *            piece by piece the masters and moments that are on disk, each at a multiple of
+ *            ZI_ARENA_ALIGN, and whole pages; records lie end to end. */
 #ifndef ZI_LAYOUT_LAYOUT_H
 #define ZI_LAYOUT_LAYOUT_H
 
@@ -34,6 +39,9 @@
 /* Flats reduced in one batch, at most. */
 #define ZI_BUCKET_FLATS_MAX 192
 
+/* Roles of the optimizer state: MASTER, MOMENT1 and MOMENT2. */
+#define ZI_STATES 3
+
 typedef struct zi_flat {
     uint32_t unit;
     uint32_t bucket; /* ZI_NO_INDEX when frozen */
@@ -47,11 +55,25 @@ typedef struct zi_flat {
     uint64_t count;       /* slice_count * world */
     uint64_t param_at;    /* shard of degree param */
     uint64_t grad_at;     /* shard of degree grad, accum_dtype */
-    uint64_t master_at;   /* shards of degree optimizer */
-    uint64_t moment_at[2];
+    uint32_t piece_first; /* of its part of degree optimizer */
+    uint32_t piece_count;
     uint64_t slot_at;      /* within the unit's parameter slot */
     uint64_t grad_slot_at; /* within the bucket's gradient slot */
 } zi_flat;
+
+typedef struct zi_piece {
+    uint32_t flat;
+    uint32_t range; /* ZI_NO_INDEX: none of its state is on disk */
+    uint64_t first; /* elements from the start of a rank's optimizer part; a multiple of 64 */
+    uint64_t count; /* likewise */
+    /* Bytes of master and moments from the start of the role's arena or, on disk, of the record. */
+    uint64_t at[ZI_STATES];
+} zi_piece;
+
+typedef struct zi_range {
+    uint64_t at; /* bytes in the store */
+    uint64_t bytes;
+} zi_range;
 
 typedef struct zi_tensor_place {
     uint32_t flat;
@@ -96,6 +118,8 @@ typedef struct zi_layout {
     uint32_t bucket_count;
     uint32_t param_class_count;
     uint32_t grad_class_count;
+    uint32_t piece_count;
+    uint32_t range_count;
     zi_unit_info *unit_infos;
     zi_unit_place *units;
     zi_tensor_info *tensor_infos;
@@ -104,15 +128,22 @@ typedef struct zi_layout {
     zi_bucket *buckets;
     uint32_t *bucket_flats;
     uint32_t *owners;
+    zi_piece *pieces; /* in the order of flats */
+    zi_range *ranges; /* in the order of their pieces */
     zi_slot_class *param_classes;
     zi_slot_class *grad_classes;
-    uint64_t norm_at;     /* step arena: ZI_NORM_BYTES for the sum of squares that peers read */
-    uint64_t norms_at;    /* step arena: the sums of all ranks of degree optimizer, gathered */
-    uint64_t step_at;     /* step arena: ZI_STEP_BYTES for the state and the decision */
-    uint64_t segments_at; /* step arena: ZI_SEGMENT_BYTES for each trained tensor */
-    uint64_t wire_at;     /* grad slot arena: one bucket cast to wire types */
+    uint64_t norm_at;       /* step arena: ZI_NORM_BYTES for the sum of squares that peers read */
+    uint64_t norms_at;      /* step arena: the sums of all ranks of degree optimizer, gathered */
+    uint64_t step_at;       /* step arena: ZI_STEP_BYTES for the state and the decision */
+    uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
+    uint64_t segment_count; /* runs of trained tensors in pieces, at most */
+    uint64_t wire_at;       /* grad slot arena: one bucket cast to wire types */
     uint64_t wire_bytes;
-    zero_memory memory; /* bytes of each role's arena, a multiple of pages */
+    uint64_t record_bytes_max;
+    uint32_t ring_slots;       /* records in memory at once */
+    uint64_t step_read_bytes;  /* that a step moves from disk, at most, and to it */
+    uint64_t step_write_bytes; /* 0 where nothing is on disk */
+    zero_memory memory;        /* bytes of each role's arena, a multiple of pages */
 } zi_layout;
 
 /* Options with defaults replaced and bounds checked; model-dependent ones are settled by
@@ -132,6 +163,11 @@ zero_status zi_layout_make_classes(zi_layout *layout);
 
 /* Bytes of ZERO_ROLE_SCRATCH, once flats and buckets are made (scratch.c). */
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
+/* Cut optimizer parts into pieces and ranges, and place what is on disk in its record; a step of
+ * zi_layout_create (pieces.c). */
+zero_status zi_layout_make_pieces(zi_layout *layout);
+/* Bytes of an element of a flat's MASTER, MOMENT1 or MOMENT2; 0 where the flat has none. */
+uint64_t zi_state_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role);
 
 /* What ranks must agree on, item by item: units, then tensors, then options. */
 uint32_t zi_layout_item_count(const zi_layout *layout);
@@ -143,6 +179,15 @@ uint64_t zi_layout_hash(const zi_layout *layout);
 static inline uint64_t zi_shard_count(const zi_layout *layout, const zi_flat *flat, uint32_t degree)
 {
     return flat->slice_count * (layout->sharding.world / degree);
+}
+
+/* Where a role lives. */
+static inline zero_tier zi_role_tier(const zi_layout *layout, zero_role role)
+{
+    if (role == ZERO_ROLE_RING) {
+        return ZERO_TIER_HOST;
+    }
+    return (uint32_t)role < ZERO_SHARD_ROLES ? layout->options.tier[role] : ZERO_TIER_DEVICE;
 }
 
 /* Whether the user's gradients of this flat go straight into the shard. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/memory.h"
 #include "layout/layout.h"
 #include "layout/sharding.h"
 
@@ -140,6 +141,45 @@ static zero_status check_nccl(const zero_engine_options *o)
     return ZERO_OK;
 }
 
+static zero_status check_tier(const zero_engine_options *o, zero_role role)
+{
+    const zero_tier tier = o->tier[role];
+    if ((uint32_t)tier >= ZERO_TIER_COUNT) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.tier of %s is %d, not a zero_tier",
+                zero_role_name(role), (int)tier);
+    }
+    if (role < ZERO_ROLE_MASTER && tier > ZERO_TIER_DEVICE) {
+        ZI_FAIL(
+            ZERO_UNSUPPORTED,
+            "options.tier of %s is %s; parameters and gradients are on the device so far: leave "
+            "it at ZERO_TIER_DEVICE",
+            zero_role_name(role), zero_tier_name(tier));
+    }
+    if (tier == ZERO_TIER_DISK && o->device == ZERO_DEVICE_CUDA) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "options.tier of %s is disk, which engines on the CPU have only so far; with "
+                "ZERO_DEVICE_CUDA use ZERO_TIER_HOST",
+                zero_role_name(role));
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_tiers(const zero_engine_options *o)
+{
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        ZI_TRY(check_tier(o, (zero_role)role));
+    }
+    ZI_TRY(check_range("disk_directory_count", o->disk_directory_count, 0, 16));
+    if (o->range_bytes != 0) {
+        ZI_TRY(check_range("range_bytes", o->range_bytes, ZI_PAGE_BYTES, UINT64_C(1) << 40));
+    }
+    if (o->range_bytes % ZI_PAGE_BYTES != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.range_bytes %" PRIu64 " is not a multiple of %zu",
+                o->range_bytes, ZI_PAGE_BYTES);
+    }
+    return o->ring_depth != 0 ? check_range("ring_depth", o->ring_depth, 3, 64) : ZERO_OK;
+}
+
 static zero_status check(const zero_engine_options *o)
 {
     ZI_TRY(check_range("reduction", (uint64_t)o->reduction, 0, ZERO_REDUCTION_EXACT));
@@ -149,6 +189,7 @@ static zero_status check(const zero_engine_options *o)
     ZI_TRY(check_range("device", (uint64_t)o->device, 0, ZERO_DEVICE_CUDA));
     ZI_TRY(check_transport(o));
     ZI_TRY(check_nccl(o));
+    ZI_TRY(check_tiers(o));
     ZI_TRY(check_range("param_slots", o->param_slots, 0, 64));
     ZI_TRY(check_range("grad_slots", o->grad_slots, 0, 64));
     ZI_TRY(check_range("look_ahead", o->look_ahead, 0, 63));
@@ -180,6 +221,11 @@ zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_option
     ZI_DEFAULT(grad_slots, 2);
     ZI_DEFAULT(look_ahead, 1);
     ZI_DEFAULT(bucket_bytes, UINT64_C(1) << 20);
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        ZI_DEFAULT(tier[role], ZERO_TIER_DEVICE);
+    }
+    ZI_DEFAULT(range_bytes, UINT64_C(8) << 20);
+    ZI_DEFAULT(ring_depth, 4);
     ZI_DEFAULT(loss_scale_window, 2000);
     ZI_DEFAULT(loss_scale_hysteresis, 1);
     if (out->loss_scale_min == 0.0f) {

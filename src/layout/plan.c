@@ -11,10 +11,16 @@
 
 const char *zero_role_name(zero_role role)
 {
-    static const char *const names[ZERO_ROLE_COUNT] = {"param",      "grad",    "master",
-                                                       "moment1",    "moment2", "param slots",
-                                                       "grad slots", "step",    "scratch"};
+    static const char *const names[ZERO_ROLE_COUNT] = {
+        "param",       "grad",       "master", "moment1", "moment2",
+        "param slots", "grad slots", "step",   "scratch", "ring"};
     return (unsigned)role < ZERO_ROLE_COUNT ? names[role] : "unknown";
+}
+
+const char *zero_tier_name(zero_tier tier)
+{
+    static const char *const names[ZERO_TIER_COUNT] = {"default", "device", "host", "disk"};
+    return (unsigned)tier < ZERO_TIER_COUNT ? names[tier] : "unknown";
 }
 
 zero_status zero_plan_create(const zero_model *model, const zero_engine_options *options,
@@ -98,9 +104,48 @@ static uint32_t degree_of(const zero_sharding *s, zero_role role)
     case ZERO_ROLE_GRAD_SLOT:
     case ZERO_ROLE_STEP:
     case ZERO_ROLE_SCRATCH:
+    case ZERO_ROLE_RING:
         break;
     }
     return 1;
+}
+
+static void print_row(printer *out, const char *name, const char *tier, const char *split,
+                      uint64_t bytes)
+{
+    print(out, "%-12s %-7s %10s %18" PRIu64 " %12.2f\n", name, tier, split, bytes,
+          (double)bytes / 1048576.0);
+}
+
+static void print_roles(printer *out, const zi_layout *layout)
+{
+    for (int i = 0; i < ZERO_ROLE_COUNT; i++) {
+        const zero_role role = (zero_role)i;
+        char split[16];
+        (void)snprintf(split, sizeof split, "%" PRIu32, degree_of(&layout->sharding, role));
+        print_row(out, zero_role_name(role), zero_tier_name(zi_role_tier(layout, role)), split,
+                  layout->memory.bytes[role]);
+    }
+}
+
+/* The sums of the tiers where there is more than one, and what a step moves. */
+static void print_tiers(printer *out, const zi_layout *layout)
+{
+    const zero_memory *memory = &layout->memory;
+    const bool several = memory->tier_bytes[ZERO_TIER_DEVICE] != memory->total_bytes;
+    for (int i = ZERO_TIER_DEVICE; several && i < ZERO_TIER_COUNT; i++) {
+        if (memory->tier_bytes[i] != 0) {
+            print_row(out, "sum", zero_tier_name((zero_tier)i), "", memory->tier_bytes[i]);
+        }
+    }
+    print_row(out, "total", "", "", memory->total_bytes);
+    if (layout->range_count != 0) {
+        print(out,
+              "disk: a step reads at most %" PRIu64 " bytes and writes %" PRIu64 ", in %" PRIu32
+              " ranges of at most %" PRIu64 "\n",
+              layout->step_read_bytes, layout->step_write_bytes, layout->range_count,
+              layout->record_bytes_max);
+    }
 }
 
 size_t zero_plan_print(const zero_plan *plan, char *text, size_t text_bytes)
@@ -113,13 +158,9 @@ size_t zero_plan_print(const zero_plan *plan, char *text, size_t text_bytes)
     printer out = {text, text_bytes, 0};
     print(&out, "%" PRIu32 " units, %" PRIu32 " tensors, %" PRIu64 " elements, %" PRIu32 " ranks\n",
           layout->unit_count, layout->tensor_count, elements, layout->sharding.world);
-    print(&out, "%-12s %10s %18s %12s\n", "role", "split over", "bytes per rank", "MiB");
-    for (int i = 0; i < ZERO_ROLE_COUNT; i++) {
-        const uint64_t bytes = layout->memory.bytes[i];
-        print(&out, "%-12s %10" PRIu32 " %18" PRIu64 " %12.2f\n", zero_role_name((zero_role)i),
-              degree_of(&layout->sharding, (zero_role)i), bytes, (double)bytes / 1048576.0);
-    }
-    print(&out, "%-12s %10s %18" PRIu64 " %12.2f\n", "total", "", layout->memory.total_bytes,
-          (double)layout->memory.total_bytes / 1048576.0);
+    print(&out, "%-12s %-7s %10s %18s %12s\n", "role", "tier", "split over", "bytes per rank",
+          "MiB");
+    print_roles(&out, layout);
+    print_tiers(&out, layout);
     return out.used;
 }

@@ -1,9 +1,12 @@
-/* Owns the update jobs. Invariant: segments of a flat are this rank's part of its tensors, in
- * order, without padding. */
+/* Owns the update jobs, one for each piece. Invariant: segments of a piece are this rank's part of
+ * the flat's tensors that lies in it, in order, without padding. */
 #include "stage1/optim.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
+#include "core/check.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
@@ -15,9 +18,21 @@ struct zi_optim {
     zi_optim_desc desc;
     const zi_layout *layout;
     zi_optim_flat *flats;
-    zi_update_job *jobs; /* by flat; no segments when frozen */
-    zi_collective *publishes;
+    zi_update_job *jobs;      /* by piece */
+    zi_collective *publishes; /* by flat */
+    bool down;                /* the step under way goes from the last unit to the first */
+    atomic_uint_fast64_t update_ns;
 };
+
+/* What tasks of the step stream are given. */
+typedef struct optim_work {
+    zi_optim *optim;
+    uint32_t unit;
+    bool down;
+    zi_optim_move move;
+} optim_work;
+
+_Static_assert(sizeof(optim_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
 
 void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count)
 {
@@ -28,17 +43,14 @@ void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64
 
 void *zi_optim_state(const zi_optim *optim, uint32_t flat, zero_role role)
 {
-    const zi_flat *place = &optim->layout->flats[flat];
-    if (!place->trained) {
+    const zi_layout *layout = optim->layout;
+    const zi_flat *place = &layout->flats[flat];
+    const uint32_t state = (uint32_t)role - ZERO_ROLE_MASTER;
+    if (place->piece_count == 0 || zi_state_bytes(layout, place, role) == 0 ||
+        zi_role_tier(layout, role) == ZERO_TIER_DISK) {
         return NULL;
     }
-    if (role == ZERO_ROLE_MASTER) {
-        return place->has_master ? optim->desc.master + place->master_at : NULL;
-    }
-    const uint32_t moment = role == ZERO_ROLE_MOMENT1 ? 0 : 1;
-    return moment < optim->layout->moment_count
-               ? optim->desc.moment[moment] + place->moment_at[moment]
-               : NULL;
+    return optim->desc.state[state] + layout->pieces[place->piece_first].at[state];
 }
 
 /* This rank's part of the flat inside its parameter shard. */
@@ -52,20 +64,43 @@ static unsigned char *param_part(const zi_optim *optim, uint32_t flat)
                                           zero_dtype_bytes(place->dtype);
 }
 
-static void make_job(zi_optim *optim, uint32_t flat)
+/* A piece's state in one role: `record` holds what is on disk. */
+static void *piece_state(const zi_optim *optim, const zi_piece *piece, zero_role role,
+                         unsigned char *record)
 {
     const zi_layout *layout = optim->layout;
-    const zi_flat *place = &layout->flats[flat];
+    const uint32_t state = (uint32_t)role - ZERO_ROLE_MASTER;
+    unsigned char *base =
+        zi_role_tier(layout, role) == ZERO_TIER_DISK ? record : optim->desc.state[state];
+    if (base == NULL || zi_state_bytes(layout, &layout->flats[piece->flat], role) == 0) {
+        return NULL;
+    }
+    return base + piece->at[state];
+}
+
+/* Let a job work on a record; NULL: what it has in arenas. */
+static void point_job(const zi_optim *optim, uint32_t p, unsigned char *record)
+{
+    const zi_piece *piece = &optim->layout->pieces[p];
+    zi_update_job *job = &optim->jobs[p];
+    job->master = piece_state(optim, piece, ZERO_ROLE_MASTER, record);
+    job->moment1 = piece_state(optim, piece, ZERO_ROLE_MOMENT1, record);
+    job->moment2 = piece_state(optim, piece, ZERO_ROLE_MOMENT2, record);
+}
+
+static void make_job(zi_optim *optim, uint32_t p)
+{
+    const zi_layout *layout = optim->layout;
+    const zi_piece *piece = &layout->pieces[p];
+    const zero_dtype dtype = layout->flats[piece->flat].dtype;
     const zero_engine_options *options = &layout->options;
     const bool own = options->optimizer == ZERO_OPTIMIZER_CALLBACK;
-    optim->jobs[flat] = (zi_update_job){
-        .grad = optim->flats[flat].grad,
-        .param = param_part(optim, flat),
-        .master = zi_optim_state(optim, flat, ZERO_ROLE_MASTER),
-        .moment1 = zi_optim_state(optim, flat, ZERO_ROLE_MOMENT1),
-        .moment2 = zi_optim_state(optim, flat, ZERO_ROLE_MOMENT2),
+    const unsigned char *grad = optim->flats[piece->flat].grad;
+    optim->jobs[p] = (zi_update_job){
+        .grad = grad + piece->first * zero_dtype_bytes(options->accum_dtype),
+        .param = param_part(optim, piece->flat) + piece->first * zero_dtype_bytes(dtype),
         .grad_dtype = options->accum_dtype,
-        .param_dtype = place->dtype,
+        .param_dtype = dtype,
         .moment_dtype = options->moment_dtype,
         .seed = options->seed,
         .decision = optim->desc.decision,
@@ -73,6 +108,13 @@ static void make_job(zi_optim *optim, uint32_t flat)
         .update_user = options->update_user,
         .update_states = options->update_states,
     };
+    point_job(optim, p, NULL);
+}
+
+static void make_publish(zi_optim *optim, uint32_t flat)
+{
+    const zi_layout *layout = optim->layout;
+    const zi_flat *place = &layout->flats[flat];
     optim->publishes[flat] = (zi_collective){
         .kind = ZI_ALL_GATHER,
         .send_dtype = place->dtype,
@@ -84,16 +126,18 @@ static void make_job(zi_optim *optim, uint32_t flat)
     };
 }
 
-/* The piece of a tensor that lies in this rank's part, if any. */
-static bool make_segment(const zi_optim *optim, uint32_t tensor, zi_segment *segment)
+/* The run of a tensor that lies in a piece of its flat, if any. */
+static bool make_segment(const zi_optim *optim, uint32_t tensor, const zi_piece *piece,
+                         zi_segment *segment)
 {
     const zi_tensor_info *info = &optim->layout->tensor_infos[tensor];
     const zi_tensor_place *place = &optim->layout->tensors[tensor];
     uint64_t first = 0;
-    uint64_t count = 0;
-    zi_optim_part(optim, place->flat, &first, &count);
+    uint64_t whole = 0;
+    zi_optim_part(optim, place->flat, &first, &whole);
+    first += piece->first;
     const uint64_t begin = zi_max_u64(first, place->offset);
-    const uint64_t end = zi_min_u64(first + count, place->offset + info->count);
+    const uint64_t end = zi_min_u64(first + piece->count, place->offset + info->count);
     if (begin >= end) {
         return false;
     }
@@ -106,29 +150,42 @@ static bool make_segment(const zi_optim *optim, uint32_t tensor, zi_segment *seg
     return true;
 }
 
-/* Two sweeps over the tensors: count each flat's segments, then write them where they belong, all
- * flats' end to end. */
+/* Count a tensor's segments, or where there is room for them write each behind its job's others. */
+static void add_segments(zi_optim *optim, uint32_t tensor, zi_segment *segments)
+{
+    const zi_layout *layout = optim->layout;
+    const zi_flat *place = &layout->flats[layout->tensors[tensor].flat];
+    zi_segment segment;
+    for (uint32_t p = place->piece_first; p < place->piece_first + place->piece_count; p++) {
+        if (!make_segment(optim, tensor, &layout->pieces[p], &segment)) {
+            continue;
+        }
+        zi_update_job *job = &optim->jobs[p];
+        if (segments != NULL) {
+            segments[(size_t)(job->segments - segments) + job->segment_count] = segment;
+            job->count = segment.offset + segment.count;
+        }
+        job->segment_count++;
+    }
+}
+
+/* Two sweeps over the tensors: count each piece's segments, then write them where they belong, all
+ * pieces' end to end. */
 static void list_segments(zi_optim *optim, zi_segment *segments)
 {
     const zi_layout *layout = optim->layout;
-    zi_segment segment;
     for (uint32_t t = 0; t < layout->tensor_count; t++) {
-        if (layout->flats[layout->tensors[t].flat].trained && make_segment(optim, t, &segment)) {
-            optim->jobs[layout->tensors[t].flat].segment_count++;
-        }
+        add_segments(optim, t, NULL);
     }
     zi_segment *next = segments;
-    for (uint32_t f = 0; f < layout->flat_count; f++) {
-        optim->jobs[f].segments = next;
-        next += optim->jobs[f].segment_count;
-        optim->jobs[f].segment_count = 0;
+    for (uint32_t p = 0; p < layout->piece_count; p++) {
+        optim->jobs[p].segments = next;
+        next += optim->jobs[p].segment_count;
+        optim->jobs[p].segment_count = 0;
     }
+    zi_assert_cmp(next - segments, <=, (int64_t)layout->segment_count);
     for (uint32_t t = 0; t < layout->tensor_count; t++) {
-        if (layout->flats[layout->tensors[t].flat].trained && make_segment(optim, t, &segment)) {
-            zi_update_job *job = &optim->jobs[layout->tensors[t].flat];
-            segments[(size_t)(job->segments - segments) + job->segment_count++] = segment;
-            job->count = segment.offset + segment.count;
-        }
+        add_segments(optim, t, segments);
     }
 }
 
@@ -139,11 +196,11 @@ static zero_status make_segments(zi_optim *optim)
     zi_segment *segments = NULL;
     zi_stream *host = NULL;
     ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));
-    ZI_TRY(zi_calloc(optim->layout->tensor_count, sizeof *segments, (void **)&segments));
+    ZI_TRY(zi_calloc(optim->layout->segment_count, sizeof *segments, (void **)&segments));
     list_segments(optim, segments);
     size_t count = 0;
-    for (uint32_t f = 0; f < optim->layout->flat_count; f++) {
-        zi_update_job *job = &optim->jobs[f];
+    for (uint32_t p = 0; p < optim->layout->piece_count; p++) {
+        zi_update_job *job = &optim->jobs[p];
         job->segments = (const zi_segment *)(const void *)optim->desc.segments + count;
         count += job->segment_count;
     }
@@ -157,15 +214,18 @@ static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
 {
     const zi_layout *layout = optim->layout;
     ZI_TRY(zi_calloc(layout->flat_count, sizeof *optim->flats, (void **)&optim->flats));
-    ZI_TRY(zi_calloc(layout->flat_count, sizeof *optim->jobs, (void **)&optim->jobs));
+    ZI_TRY(zi_calloc(layout->piece_count, sizeof *optim->jobs, (void **)&optim->jobs));
     ZI_TRY(zi_calloc(layout->flat_count, sizeof *optim->publishes, (void **)&optim->publishes));
     if (layout->flat_count != 0) {
         memcpy(optim->flats, flats, layout->flat_count * sizeof *flats);
     }
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         if (layout->flats[f].trained) {
-            make_job(optim, f);
+            make_publish(optim, f);
         }
+    }
+    for (uint32_t p = 0; p < layout->piece_count; p++) {
+        make_job(optim, p);
     }
     return make_segments(optim);
 }
@@ -196,21 +256,92 @@ void zi_optim_destroy(zi_optim *optim)
     }
 }
 
+static zero_status enqueue(const zi_optim *optim, zi_task_fn fn, const optim_work *work)
+{
+    const zi_device *device = optim->desc.device;
+    return device->ops->task(device->self, optim->desc.step_stream, fn, work, sizeof *work);
+}
+
+static zero_status aim(void *argument)
+{
+    const optim_work *work = argument;
+    const uint32_t end = work->optim->layout->range_count - 1;
+    return zi_ring_aim(work->optim->desc.ring, work->down ? end : 0, work->down ? 0 : end);
+}
+
+zero_status zi_optim_look_ahead(zi_optim *optim, bool down)
+{
+    const optim_work work = {.optim = optim, .down = down};
+    optim->down = down;
+    return optim->desc.ring != NULL ? enqueue(optim, aim, &work) : ZERO_OK;
+}
+
+static zero_status update_piece(zi_optim *optim, uint32_t p)
+{
+    const zi_kernels *kernels = optim->desc.kernels;
+    const uint32_t range = optim->layout->pieces[p].range;
+    zi_update_job *job = &optim->jobs[p];
+    if (job->segment_count == 0) {
+        return ZERO_OK;
+    }
+    if (range != ZI_NO_INDEX) {
+        unsigned char *record = NULL;
+        ZI_TRY(zi_ring_at(optim->desc.ring, range, true, &record));
+        point_job(optim, p, record);
+    }
+    /* On a GPU this only hands the work over. */
+    const bool timed = optim->desc.device->ops->host_memory;
+    const uint64_t start_ns = timed ? zi_clock_ns() : 0;
+    const zero_status status = kernels->ops->update(kernels->self, optim->desc.step_stream, job);
+    if (timed) {
+        atomic_fetch_add_explicit(&optim->update_ns, zi_clock_ns() - start_ns,
+                                  memory_order_relaxed);
+    }
+    return status;
+}
+
+/* Pieces of a unit: those of its flats, which lie together. */
+static uint32_t unit_pieces(const zi_layout *layout, uint32_t unit, uint32_t *first)
+{
+    const zi_unit_place *place = &layout->units[unit];
+    uint32_t count = 0;
+    *first = place->flat_count != 0 ? layout->flats[place->flat_first].piece_first : 0;
+    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+        count += layout->flats[f].piece_count;
+    }
+    return count;
+}
+
+static zero_status update_unit(void *argument)
+{
+    const optim_work *work = argument;
+    zi_optim *optim = work->optim;
+    uint32_t first = 0;
+    const uint32_t count = unit_pieces(optim->layout, work->unit, &first);
+    if (optim->desc.ring != NULL && optim->desc.decision->skip) {
+        return ZERO_OK;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        ZI_TRY(update_piece(optim, first + (work->down ? count - 1 - i : i)));
+    }
+    return ZERO_OK;
+}
+
 zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit)
 {
     const zi_unit_place *place = &optim->layout->units[unit];
-    const zi_kernels *kernels = optim->desc.kernels;
+    const optim_work work = {.optim = optim, .unit = unit, .down = optim->down};
     /* A unit's trained flats come first: layout puts the frozen ones behind. */
     uint32_t trained = 0;
     while (trained < place->flat_count &&
            optim->layout->flats[place->flat_first + trained].trained) {
-        const zi_update_job *job = &optim->jobs[place->flat_first + trained];
-        if (job->segment_count != 0) {
-            ZI_TRY(kernels->ops->update(kernels->self, optim->desc.step_stream, job));
-        }
         trained++;
     }
-    if (trained == 0 || optim->desc.publish->size == 1) {
+    if (trained == 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(enqueue(optim, update_unit, &work));
+    if (optim->desc.publish->size == 1) {
         return ZERO_OK;
     }
     const zi_collective *batch = &optim->publishes[place->flat_first];
@@ -220,4 +351,89 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit)
             batch[i].count * optim->desc.publish->size * zero_dtype_bytes(batch[i].send_dtype);
     }
     return zi_group_submit(optim->desc.publish, optim->desc.step_stream, batch, trained);
+}
+
+static zero_status rest(void *argument)
+{
+    const optim_work *work = argument;
+    return zi_ring_rest(work->optim->desc.ring);
+}
+
+zero_status zi_optim_rest(zi_optim *optim)
+{
+    const optim_work work = {.optim = optim};
+    return optim->desc.ring != NULL ? enqueue(optim, rest, &work) : ZERO_OK;
+}
+
+static zero_status quiet(void *argument)
+{
+    const optim_work *work = argument;
+    zi_ring_quiet(work->optim->desc.ring);
+    return ZERO_OK;
+}
+
+zero_status zi_optim_quiet(zi_optim *optim)
+{
+    const zi_device *device = optim->desc.device;
+    const optim_work work = {.optim = optim};
+    return optim->desc.ring != NULL
+               ? device->ops->task_always(device->self, optim->desc.step_stream, quiet, &work,
+                                          sizeof work)
+               : ZERO_OK;
+}
+
+/* The part of a move that lies in one piece. */
+static zero_status move_piece(zi_optim *optim, const zi_optim_move *move, const zi_piece *piece)
+{
+    const zi_kernels *kernels = optim->desc.kernels;
+    const uint64_t begin = zi_max_u64(move->first, piece->first);
+    const uint64_t end = zi_min_u64(move->first + move->count, piece->first + piece->count);
+    const uint64_t bytes =
+        zi_state_bytes(optim->layout, &optim->layout->flats[piece->flat], move->role);
+    const zero_dtype dtype =
+        move->role == ZERO_ROLE_MASTER ? ZERO_DTYPE_F32 : optim->layout->options.moment_dtype;
+    unsigned char *record = NULL;
+    ZI_TRY(zi_ring_at(optim->desc.ring, piece->range, move->writes, &record));
+    unsigned char *state = piece_state(optim, piece, move->role, record);
+    state += (begin - piece->first) * bytes;
+    unsigned char *values = move->values;
+    values += (begin - move->first) * zero_dtype_bytes(move->dtype);
+    zi_stream *stream = optim->desc.step_stream;
+    return move->writes ? kernels->ops->cast(kernels->self, stream, state, dtype, values,
+                                             move->dtype, end - begin)
+                        : kernels->ops->cast(kernels->self, stream, values, dtype, state, dtype,
+                                             end - begin);
+}
+
+static zero_status run_move(void *argument)
+{
+    const optim_work *work = argument;
+    const zi_optim_move *move = &work->move;
+    const zi_layout *layout = work->optim->layout;
+    const zi_flat *place = &layout->flats[move->flat];
+    uint32_t first = place->piece_first;
+    while (layout->pieces[first].first + layout->pieces[first].count <= move->first) {
+        first++;
+    }
+    uint32_t last = first;
+    while (layout->pieces[last].first + layout->pieces[last].count < move->first + move->count) {
+        last++;
+    }
+    ZI_TRY(zi_ring_aim(work->optim->desc.ring, layout->pieces[first].range,
+                       layout->pieces[last].range));
+    for (uint32_t p = first; p <= last; p++) {
+        ZI_TRY(move_piece(work->optim, move, &layout->pieces[p]));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move)
+{
+    const optim_work work = {.optim = optim, .move = *move};
+    return move->count != 0 ? enqueue(optim, run_move, &work) : ZERO_OK;
+}
+
+uint64_t zi_optim_update_ns(const zi_optim *optim)
+{
+    return atomic_load_explicit(&optim->update_ns, memory_order_relaxed);
 }

@@ -1,8 +1,10 @@
 /* The optimizer shard: master copies and moments of this rank's part of every trained flat, the
  * update, and the publishing of updated parameters to the ranks that hold the same parameter shard.
  *
- * All pointers are settled at create, so a step is a list of jobs that only wait for their
- * decision. */
+ * A job updates one piece. Its pointers are settled at create, but for those to state on disk: a
+ * unit's update takes the piece's range from the ring first, and the ring reads ahead and writes
+ * behind. So a step is a list of jobs that only wait for their decision and, on disk, their range;
+ * a skipped step leaves the disk alone. */
 #ifndef ZI_STAGE1_OPTIM_H
 #define ZI_STAGE1_OPTIM_H
 
@@ -10,6 +12,7 @@
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
+#include "offload/ring.h"
 #include "zero/engine.h"
 
 typedef struct zi_optim zi_optim;
@@ -27,8 +30,8 @@ typedef struct zi_optim_desc {
     uint32_t rank;
     zi_group *publish; /* param -> optimizer */
     zi_stream *step_stream;
-    unsigned char *master;            /* arena of ZERO_ROLE_MASTER */
-    unsigned char *moment[2];         /* arenas of ZERO_ROLE_MOMENT1 and 2 */
+    unsigned char *state[ZI_STATES];  /* arenas of ZERO_ROLE_MASTER on; NULL: empty or on disk */
+    zi_ring *ring;                    /* used on the step stream; NULL: nothing is on disk */
     const zi_optim_flat *flats;       /* by flat; copied */
     unsigned char *segments;          /* in the arena of ZERO_ROLE_STEP */
     const zi_step_decision *decision; /* likewise */
@@ -38,13 +41,37 @@ typedef struct zi_optim_desc {
 zero_status zi_optim_create(const zi_optim_desc *desc, zi_optim **out);
 void zi_optim_destroy(zi_optim *optim); /* accepts NULL; the step stream is idle or gone */
 
+/* A step that goes up through the units, or down, comes next: begin to read its first ranges. Every
+ * other step goes the other way, and begins with what the one before left in memory. */
+zero_status zi_optim_look_ahead(zi_optim *optim, bool down);
 /* Enqueue a unit's update and publishing. */
 zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit);
+/* What was enqueued so far is on disk when what is enqueued now runs. */
+zero_status zi_optim_rest(zi_optim *optim);
+/* Leave nothing in flight, whatever has failed; the stream's last task. */
+zero_status zi_optim_quiet(zi_optim *optim);
+
+/* Elements [first, first + count) of this rank's part of one state on disk, from or to memory. */
+typedef struct zi_optim_move {
+    uint32_t flat;
+    zero_role role;
+    uint64_t first;
+    uint64_t count;
+    void *values;     /* host memory */
+    zero_dtype dtype; /* of the values; the role's own when they are read */
+    bool writes;
+} zi_optim_move;
+
+/* Enqueue a move; the values stay until it has run. */
+zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move);
+
+/* Time that updates took on the CPU. Any thread. */
+uint64_t zi_optim_update_ns(const zi_optim *optim);
 
 /* Elements [*first, *first + *count) of the flat are this rank's optimizer part. */
 void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count);
 
-/* A flat's master or moment, of degree optimizer; NULL where there is none. */
+/* A flat's master or moment, of degree optimizer; NULL where there is none, or it is on disk. */
 void *zi_optim_state(const zi_optim *optim, uint32_t flat, zero_role role);
 
 #endif

@@ -27,18 +27,17 @@ static zero_status collect_mine(const toy_trainer *trainer, zero_role role, uint
     const toy_model *model = trainer->run->model;
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         const toy_tensor *tensor = &model->tensors[t];
-        zero_view view = {NULL, 0, ZERO_DTYPE_DEFAULT};
-        uint64_t first = 0;
-        TOY_TRY(zero_shard_view(trainer->engine, t, role, &first, &view));
-        TOY_CHECK(view.count == 0 || first + view.count <= tensor->count,
-                  "%s: piece [%llu, +%zu) of %llu", tensor->name, (unsigned long long)first,
-                  view.count, (unsigned long long)tensor->count);
-        TOY_CHECK(view.count != 0 || view.data == NULL, "%s: no elements at %p", tensor->name,
-                  view.data);
-        const void *data = toy_fetch(view.data, view.count * zero_dtype_bytes(view.dtype));
-        for (uint64_t e = 0; e < view.count; e++) {
-            mine[tensor->base + first + e] = HELD | toy_load(data, e, view.dtype);
+        zero_shard shard;
+        TOY_TRY(zero_shard_range(trainer->engine, t, role, &shard));
+        TOY_CHECK(shard.count == 0 || shard.first + shard.count <= tensor->count,
+                  "%s: piece [%llu, +%llu) of %llu", tensor->name, (unsigned long long)shard.first,
+                  (unsigned long long)shard.count, (unsigned long long)tensor->count);
+        void *values = array_of(shard.count, sizeof(uint32_t));
+        TOY_TRY(zero_shard_read(trainer->engine, t, role, shard.first, shard.count, values));
+        for (uint64_t e = 0; e < shard.count; e++) {
+            mine[tensor->base + shard.first + e] = HELD | toy_load(values, e, shard.dtype);
         }
+        free(values);
     }
     return ZERO_OK;
 }

@@ -4,6 +4,8 @@
 
 #include <fcntl.h>
 
+#include "zero/role.h"
+
 enum { TEXT_BYTES = 6000, OUTPUT_MAX = 1 << 16, ARGS_MAX = 64 };
 
 static char folder[64];
@@ -236,6 +238,24 @@ TEST(recomputation_and_another_run_print_the_same_losses)
     end();
 }
 
+TEST(every_tier_prints_the_same_losses)
+{
+    begin();
+    char options[256];
+    const exact device = exact_of("--ranks 2");
+    const exact host = exact_of("--ranks 2 --master-tier host --moment-tier host");
+    check_equal(&device, &host);
+    snprintf(options, sizeof options,
+             "--ranks 2 --master-tier disk --moment-tier disk --range-bytes 16K --disk %s --disk .",
+             folder);
+    const exact disk = exact_of(options);
+    check_equal(&device, &disk);
+    snprintf(options, sizeof options, "--ranks 2 --stage 2 --moment-tier disk --disk %s", folder);
+    const exact mixed = exact_of(options);
+    check_equal(&device, &mixed);
+    end();
+}
+
 /* The global batch is the same, only the order of its sums differs. */
 TEST(ranks_and_micro_steps_only_round_differently)
 {
@@ -368,12 +388,12 @@ TEST(measured_memory_is_the_planned)
         snprintf(options, sizeof options, "--steps 2 --ranks 2 --memory --stage %d", stage);
         run_well(options);
         const char *at = after(output, "planned       measured\n");
-        for (int row = 0; row < 8; row++) {
+        for (int row = 0; row <= ZERO_ROLE_COUNT; row++) {
             char *next = NULL;
             const uint64_t planned = strtoull(at + 27, &next, 10);
             const uint64_t measured = strtoull(next, &next, 10);
             CHECK_EQ(planned, measured);
-            CHECK(row != 7 || planned > 0);
+            CHECK(row != ZERO_ROLE_COUNT || planned > 0);
             CHECK(*next == '\n');
             at = next + 1;
         }
@@ -459,6 +479,10 @@ TEST(wrong_options_are_refused)
     check_refused("--beta1 1", "--beta1 1: give a number");
     check_refused("--min-lr 1 --lr 0.1", "--min-lr 1 is above --lr 0.1");
     check_refused("--warmup 20 --steps 10", "--warmup 20 is longer than --steps 10");
+    check_refused("--moment-tier tape", "--moment-tier tape: give device, host or disk");
+    check_refused("--master-tier disk", "give --disk DIR");
+    check_refused("--master-tier disk --disk /nonexistent", "/nonexistent");
+    check_refused("--moment-tier disk --disk . --range-bytes 5000", "range_bytes 5000");
     check_refused("--budget 5X", "--budget 5X: give a whole number");
     check_refused("--budget 99999999999G", "give a whole number");
     check_refused("--micro-steps 3", "--micro-steps 3 does not divide --batch 8");

@@ -501,6 +501,10 @@ TEST(defaults_are_resolved)
     CHECK_EQ(o.no_prefetch, 0);
     CHECK_EQ(o.bucket_bytes, 1 << 20);
     CHECK_EQ(o.device_budget_bytes, 0);
+    CHECK_EQ(o.tier[ZERO_ROLE_PARAM], ZERO_TIER_DEVICE);
+    CHECK_EQ(o.tier[ZERO_ROLE_MOMENT2], ZERO_TIER_DEVICE);
+    CHECK_EQ(o.range_bytes, 8 << 20);
+    CHECK_EQ(o.ring_depth, 4);
     CHECK_SAME(o.loss_scale, 1.0f);
     CHECK_EQ(o.loss_scale_static, 1);
     CHECK_EQ(o.loss_scale_window, 2000);
@@ -582,8 +586,8 @@ TEST(frozen_tensors_cost_only_parameters)
         for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
             const bool always =
                 role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT || role == ZERO_ROLE_STEP;
-            const bool never = role == ZERO_ROLE_SCRATCH; /* on the CPU */
-            if ((memory.bytes[role] != 0) != (always || (frozen == 0 && !never))) {
+            const bool never = role == ZERO_ROLE_SCRATCH || role == ZERO_ROLE_RING; /* here */
+            if ((memory.bytes[role] != 0) != (!never && (always || frozen == 0))) {
                 TEST_FAIL("%s, frozen %d: %" PRIu64 " bytes", zero_role_name((zero_role)role),
                           frozen, memory.bytes[role]);
             }
@@ -703,6 +707,10 @@ TEST(hash_covers_what_ranks_agree_on)
     CHECK_HASH(v.options.loss_scale_min = 4.0f, false);
     CHECK_HASH(v.options.grad_divisor = 3.0f, false);
     CHECK_HASH(v.options.seed = 5, false);
+    CHECK_HASH(v.options.tier[ZERO_ROLE_MASTER] = ZERO_TIER_HOST, false);
+    CHECK_HASH(v.options.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_DISK, false);
+    CHECK_HASH(v.options.range_bytes = 4096, false);
+    CHECK_HASH(v.options.ring_depth = 5, false);
 }
 
 TEST(hash_ignores_what_a_rank_decides_alone)
@@ -710,6 +718,11 @@ TEST(hash_ignores_what_a_rank_decides_alone)
     CHECK_HASH(v.options.threads = 7, true);
     CHECK_HASH(v.options.poison_released = 1, true);
     CHECK_HASH(v.options.device_budget_bytes = UINT64_C(1) << 40, true);
+    CHECK_HASH(v.options.host_budget_bytes = UINT64_C(1) << 40, true);
+    CHECK_HASH(v.options.disk_budget_bytes = UINT64_C(1) << 40, true);
+    static const char *const directories[] = {"one", "two"};
+    CHECK_HASH(v.options.disk_directories = directories; v.options.disk_directory_count = 2, true);
+    CHECK_HASH(v.options.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DEVICE, true);
     CHECK_HASH(v.options.update_user = &v, true);
     CHECK_HASH(v.options.stage = ZERO_STAGE_3, true);
     CHECK_HASH(v.options.param_slots = 3, true);

@@ -96,6 +96,13 @@ static zero_status task(void *self, zi_stream *stream, zi_task_fn fn, const void
     return zi_cpu_stream_task(stream, fn, argument, bytes);
 }
 
+static zero_status task_always(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
+                               size_t bytes)
+{
+    (void)self;
+    return zi_cpu_stream_task_always(stream, fn, argument, bytes);
+}
+
 static zero_status run_fill(void *argument)
 {
     const fill_argument *fill = argument;
@@ -218,6 +225,7 @@ static const zi_device_ops cpu_ops = {
     .event_wait = event_wait,
     .issue_wait = event_wait,
     .task = task,
+    .task_always = task_always,
     .fill = fill,
     .copy = copy,
     .drain = drain,

@@ -1,7 +1,7 @@
 /* Owns the CPU's streams and events.
  * Invariant: a task put on a stream runs exactly once or, after the stream's first failure, is
- * skipped; signals and waits are never skipped, so every record of an event fires. One host thread
- * calls; workers call nothing here but fire(). */
+ * skipped unless it is to run always; signals and waits are never skipped, so every record of an
+ * event fires. One host thread calls; workers call nothing here but fire(). */
 #include "device/cpu/cpu_stream.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@
 /* Tasks a stream holds before the host must wait for room. A step of a unit puts about six. */
 #define QUEUE_TASKS 256
 
-typedef enum task_kind { TASK_RUN, TASK_SIGNAL, TASK_WAIT } task_kind;
+typedef enum task_kind { TASK_RUN, TASK_ALWAYS, TASK_SIGNAL, TASK_WAIT } task_kind;
 
 typedef struct event_point {
     zi_event *event;
@@ -137,7 +137,11 @@ static void run_task(zi_stream *stream, stream_task *task)
 {
     switch (task->kind) {
     case TASK_RUN:
-        if (!stream->failed && task->fn(task->argument) != ZERO_OK) {
+    case TASK_ALWAYS:
+        if (stream->failed && task->kind == TASK_RUN) {
+            break;
+        }
+        if (task->fn(task->argument) != ZERO_OK && !stream->failed) {
             stream->error = *zero_last_error();
             stream->failed = true;
         }
@@ -253,7 +257,8 @@ zero_status zi_cpu_task_now(zi_task_fn fn, const void *argument, size_t bytes)
     return fn(copy);
 }
 
-zero_status zi_cpu_stream_task(zi_stream *stream, zi_task_fn fn, const void *argument, size_t bytes)
+static zero_status put_task(zi_stream *stream, task_kind kind, zi_task_fn fn, const void *argument,
+                            size_t bytes)
 {
     zi_assert_cmp(bytes, <=, ZI_TASK_ARGUMENT_BYTES);
     if (stream->host || pthread_equal(stream->thread, pthread_self())) {
@@ -261,11 +266,22 @@ zero_status zi_cpu_stream_task(zi_stream *stream, zi_task_fn fn, const void *arg
         return zi_cpu_task_now(fn, argument, bytes);
     }
     stream_task *task = next_cell(stream);
-    task->kind = TASK_RUN;
+    task->kind = kind;
     task->fn = fn;
     memcpy(task->argument, argument, bytes);
     push(stream);
     return ZERO_OK;
+}
+
+zero_status zi_cpu_stream_task(zi_stream *stream, zi_task_fn fn, const void *argument, size_t bytes)
+{
+    return put_task(stream, TASK_RUN, fn, argument, bytes);
+}
+
+zero_status zi_cpu_stream_task_always(zi_stream *stream, zi_task_fn fn, const void *argument,
+                                      size_t bytes)
+{
+    return put_task(stream, TASK_ALWAYS, fn, argument, bytes);
 }
 
 static void push_point(zi_stream *stream, task_kind kind, event_point point)

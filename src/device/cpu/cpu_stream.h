@@ -14,6 +14,10 @@ void zi_cpu_stream_destroy(zi_stream *stream);
 zero_status zi_cpu_stream_task(zi_stream *stream, zi_task_fn fn, const void *argument,
                                size_t bytes);
 
+/* The same, but run also when the stream has failed. */
+zero_status zi_cpu_stream_task_always(zi_stream *stream, zi_task_fn fn, const void *argument,
+                                      size_t bytes);
+
 /* Run fn on a copy of its argument, as a stream would. */
 zero_status zi_cpu_task_now(zi_task_fn fn, const void *argument, size_t bytes);
 

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "device/cpu/cpu_stream.h"
 #include "device/cuda/cuda_fence.h"
 #include "device/cuda/cuda_stream.h"
 
@@ -188,6 +189,15 @@ static zero_status task(void *self, zi_stream *stream, zi_task_fn fn, const void
     return zi_cuda_issue(stream_of(stream), fn, argument, bytes);
 }
 
+static zero_status task_always(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
+                               size_t bytes)
+{
+    const cuda_stream *target = stream_of(stream);
+    (void)self;
+    return target->issuer != NULL ? zi_cpu_stream_task_always(target->issuer, fn, argument, bytes)
+                                  : zi_cpu_task_now(fn, argument, bytes);
+}
+
 static zero_status fill_now(void *argument)
 {
     const move *m = argument;
@@ -297,6 +307,7 @@ static const zi_device_ops cuda_ops = {
     .event_wait = event_wait,
     .issue_wait = issue_wait,
     .task = task,
+    .task_always = task_always,
     .fill = fill,
     .copy = copy,
     .drain = drain,

@@ -1,0 +1,52 @@
+/** @file
+ *  What a rank holds bytes for, and where they live. */
+#ifndef ZERO_ROLE_H
+#define ZERO_ROLE_H
+
+#include "zero/export.h"
+
+ZERO_BEGIN
+
+/** What bytes are held for; the rows of a plan. */
+typedef enum zero_role {
+    ZERO_ROLE_PARAM = 0,      /**< parameter shards */
+    ZERO_ROLE_GRAD = 1,       /**< gradient shards */
+    ZERO_ROLE_MASTER = 2,     /**< fp32 copies of low-precision parameters */
+    ZERO_ROLE_MOMENT1 = 3,    /**< first moments */
+    ZERO_ROLE_MOMENT2 = 4,    /**< second moments */
+    ZERO_ROLE_PARAM_SLOT = 5, /**< slots that units are gathered to */
+    ZERO_ROLE_GRAD_SLOT = 6,  /**< slots that backward writes gradients to, wire copies included */
+    ZERO_ROLE_STEP = 7,       /**< norms, the step's decision, where each tensor's pieces lie */
+    ZERO_ROLE_SCRATCH = 8,    /**< sums under way between GPUs, over NCCL only: at most 64 MiB */
+    ZERO_ROLE_RING = 9        /**< host memory that state on disk passes through */
+} zero_role;
+
+/** Number of rows of a plan. */
+#define ZERO_ROLE_COUNT 10
+
+/** Roles that a rank has shards of: PARAM to MOMENT2. */
+#define ZERO_SHARD_ROLES 5
+
+/** A row's name: "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots",
+ * "step", "scratch", "ring". Never NULL. */
+ZERO_API const char *zero_role_name(zero_role role);
+
+/** Where a role's bytes live. No tier changes a bit of any result. */
+typedef enum zero_tier {
+    ZERO_TIER_DEFAULT = 0, /**< unset: the device */
+    ZERO_TIER_DEVICE = 1,  /**< memory of options.device */
+    ZERO_TIER_HOST = 2,    /**< host memory that the device reaches; on the CPU the same as DEVICE,
+                              counted apart */
+    ZERO_TIER_DISK = 3     /**< files in options.disk_directories; MASTER, MOMENT1 and MOMENT2 of
+                              engines on the CPU */
+} zero_tier;
+
+/** Values of zero_tier. */
+#define ZERO_TIER_COUNT 4
+
+/** "default", "device", "host", "disk". Never NULL. */
+ZERO_API const char *zero_tier_name(zero_tier tier);
+
+ZERO_END
+
+#endif

@@ -1,0 +1,271 @@
+/* Owns a rank's own pieces outside steps: where each is, views of them, and values in and out of
+ * any tier. State on disk moves on the step stream, which owns the ring; all else at once. */
+#include "zero/shard.h"
+
+#include <inttypes.h>
+
+#include "core/error.h"
+#include "core/sizes.h"
+#include "engine/engine_internal.h"
+#include "layout/sharding.h"
+
+/* Where the flat's shard begins; false when the role has none of it. */
+static bool locate(const zero_engine *engine, engine_shard *shard)
+{
+    const zi_layout *layout = engine->layout;
+    const zi_flat *flat = &layout->flats[shard->flat];
+    switch (shard->role) {
+    case ZERO_ROLE_PARAM:
+        shard->data = engine->arena[ZERO_ROLE_PARAM] + flat->param_at;
+        shard->dtype = flat->dtype;
+        return true;
+    case ZERO_ROLE_GRAD:
+        shard->data = flat->trained ? zi_grads_reduced(engine->grads, shard->flat) : NULL;
+        shard->dtype = layout->options.accum_dtype;
+        return flat->trained;
+    case ZERO_ROLE_MASTER:
+    case ZERO_ROLE_MOMENT1:
+    case ZERO_ROLE_MOMENT2:
+    case ZERO_ROLE_PARAM_SLOT:
+    case ZERO_ROLE_GRAD_SLOT:
+    case ZERO_ROLE_STEP:
+    case ZERO_ROLE_SCRATCH:
+    case ZERO_ROLE_RING:
+        break;
+    }
+    shard->data = zi_optim_state(engine->optim, shard->flat, shard->role);
+    shard->dtype = shard->role == ZERO_ROLE_MASTER ? ZERO_DTYPE_F32 : layout->options.moment_dtype;
+    return zi_state_bytes(layout, flat, shard->role) != 0;
+}
+
+engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role)
+{
+    const zi_layout *layout = engine->layout;
+    const zi_tensor_place *place = &layout->tensors[tensor];
+    engine_shard shard = {.flat = place->flat, .role = role, .tier = zi_role_tier(layout, role)};
+    const bool exists = locate(engine, &shard);
+    const uint32_t degree =
+        role == ZERO_ROLE_PARAM ? layout->sharding.param : layout->sharding.optimizer;
+    const uint64_t whole = zi_shard_count(layout, &layout->flats[place->flat], degree);
+    const uint64_t first =
+        whole * zi_shard_index(&layout->sharding, zero_world_rank(engine->world), degree);
+    const uint64_t begin = zi_max_u64(first, place->offset);
+    const uint64_t end =
+        zi_min_u64(first + whole, place->offset + layout->tensor_infos[tensor].count);
+    if (exists && begin < end) {
+        shard.at = begin - first;
+        shard.tensor_first = begin - place->offset;
+        shard.count = end - begin;
+    }
+    return shard;
+}
+
+/* Elements from `first` on of the shard's part of the tensor; not on disk. */
+static unsigned char *element(const engine_shard *shard, uint64_t first)
+{
+    return shard->data + (shard->at + first) * zero_dtype_bytes(shard->dtype);
+}
+
+/* Enqueue a move of state on disk. */
+static zero_status enqueue_move(zero_engine *engine, const engine_shard *shard,
+                                const zi_optim_move *values)
+{
+    zi_optim_move move = *values;
+    move.flat = shard->flat;
+    move.role = shard->role;
+    move.first += shard->at;
+    return zi_optim_enqueue_move(engine->optim, &move);
+}
+
+/* Until the step stream has run all so far. */
+static zero_status await_stream(zero_engine *engine)
+{
+    const zi_device *device = engine->device;
+    ZI_TRY(device->ops->event_record(device->self, engine->stepped, engine->step_stream));
+    return zi_engine_await(engine, engine->stepped);
+}
+
+zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard, uint64_t first,
+                                 uint64_t count, float *values, zero_dtype dtype)
+{
+    const zi_device *device = engine->device;
+    const zi_kernels *kernels = &engine->kernels;
+    if (shard->tier == ZERO_TIER_DISK) {
+        const zi_optim_move move = {
+            .first = first, .count = count, .values = values, .dtype = dtype, .writes = true};
+        ZI_TRY(enqueue_move(engine, shard, &move));
+        return await_stream(engine);
+    }
+    zi_stream *host = NULL;
+    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));
+    return kernels->ops->cast(kernels->self, host, element(shard, first), shard->dtype, values,
+                              dtype, count);
+}
+
+zero_status zi_engine_shards_rest(zero_engine *engine)
+{
+    if (engine->ring == NULL) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_optim_rest(engine->optim));
+    return await_stream(engine);
+}
+
+zero_status zi_engine_check_rest(const zero_engine *engine)
+{
+    if (engine->micro_open || engine->step_due) {
+        ZI_FAIL(ZERO_STATE, "a micro-step is open or its step is due; shards are not at rest");
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_check_unused(const zero_engine *engine)
+{
+    const uint32_t used = zi_params_first_in_use(engine->params);
+    if (used != ZI_NO_INDEX) {
+        ZI_FAIL(ZERO_STATE, "unit %" PRIu32 " \"%.60s\" is still acquired; release it first", used,
+                engine->layout->unit_infos[used].name);
+    }
+    return ZERO_OK;
+}
+
+static zero_status check(const zero_engine *engine, uint32_t tensor, zero_role role)
+{
+    ZI_TRY(zi_engine_check(engine));
+    ZI_TRY(zi_engine_check_tensor(engine, tensor));
+    if ((uint32_t)role >= ZERO_SHARD_ROLES) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "role %d has no shard of a tensor; use PARAM, GRAD, MASTER, "
+                "MOMENT1 or MOMENT2",
+                (int)role);
+    }
+    return ZERO_OK;
+}
+
+zero_status zero_shard_range(const zero_engine *engine, uint32_t tensor, zero_role role,
+                             zero_shard *out)
+{
+    ZI_TRY(check(engine, tensor, role));
+    if (out == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "shard is NULL; pass the address of a zero_shard");
+    }
+    const engine_shard shard = zi_engine_shard(engine, tensor, role);
+    *out = (zero_shard){.first = shard.tensor_first,
+                        .count = shard.count,
+                        .dtype = shard.dtype,
+                        .tier = shard.tier};
+    return ZERO_OK;
+}
+
+zero_status zero_shard_view(zero_engine *engine, uint32_t tensor, zero_role role, uint64_t *first,
+                            zero_view *view)
+{
+    ZI_TRY(check(engine, tensor, role));
+    if (first == NULL || view == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "first or view is NULL");
+    }
+    if (engine->micro_open) {
+        ZI_FAIL(ZERO_STATE, "a micro-step is open; shards are not at rest");
+    }
+    const engine_shard shard = zi_engine_shard(engine, tensor, role);
+    if (shard.tier == ZERO_TIER_DISK) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "%s is on disk and has no address; use zero_shard_read and zero_shard_write",
+                zero_role_name(role));
+    }
+    ZI_TRY(zi_engine_check_waits(engine));
+    ZI_TRY(zi_engine_finish(engine, zi_engine_await(engine, engine->stepped)));
+    *first = shard.tensor_first;
+    *view = (zero_view){.data = shard.count != 0 ? element(&shard, 0) : NULL,
+                        .count = shard.count,
+                        .dtype = shard.dtype};
+    return ZERO_OK;
+}
+
+static zero_status check_range(const zero_engine *engine, uint32_t tensor,
+                               const engine_shard *shard, uint64_t first, uint64_t count)
+{
+    const uint64_t end = shard->tensor_first + shard->count;
+    if (count != 0 && (first < shard->tensor_first || first > end || count > end - first)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "elements [%" PRIu64 ", +%" PRIu64 ") of %s of tensor %" PRIu32
+                " \"%.60s\" are not all here; this rank has [%" PRIu64 ", +%" PRIu64 ")",
+                first, count, zero_role_name(shard->role), tensor,
+                engine->layout->tensor_infos[tensor].name, shard->tensor_first, shard->count);
+    }
+    return ZERO_OK;
+}
+
+/* Elements from `first` of the tensor on, between a shard at rest and `values`, which are of the
+ * role's own type. */
+static zero_status move_values(zero_engine *engine, const engine_shard *shard,
+                               const zi_optim_move *move)
+{
+    const zi_device *device = engine->device;
+    if (shard->tier == ZERO_TIER_DISK) {
+        ZI_TRY(enqueue_move(engine, shard, move));
+        ZI_TRY(move->writes ? zi_optim_rest(engine->optim) : ZERO_OK);
+        return await_stream(engine);
+    }
+    zi_stream *host = NULL;
+    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));
+    const uint64_t bytes = move->count * zero_dtype_bytes(shard->dtype);
+    void *data = element(shard, move->first);
+    return move->writes ? device->ops->copy(device->self, host, data, move->values, bytes)
+                        : device->ops->copy(device->self, host, move->values, data, bytes);
+}
+
+static zero_status transfer(zero_engine *engine, uint32_t tensor, zero_role role,
+                            const zi_optim_move *given)
+{
+    const engine_shard shard = zi_engine_shard(engine, tensor, role);
+    zi_optim_move move = *given;
+    ZI_TRY(check_range(engine, tensor, &shard, move.first, move.count));
+    if (move.values == NULL && move.count != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "values is NULL; %" PRIu64 " elements need a place",
+                move.count);
+    }
+    ZI_TRY(zi_engine_check_waits(engine));
+    ZI_TRY(zi_engine_check_rest(engine));
+    if (role == ZERO_ROLE_GRAD && engine->micro_index != 0) {
+        ZI_FAIL(ZERO_STATE,
+                "gradients are being added up, micro-step %" PRIu64 " of a step is over; "
+                "they are at rest after zero_step",
+                engine->micro_index);
+    }
+    if (move.writes) {
+        ZI_TRY(zi_engine_check_unused(engine));
+    }
+    ZI_TRY(zi_engine_await(engine, engine->stepped));
+    if (move.writes && role == ZERO_ROLE_PARAM) {
+        /* What was gathered ahead of time is old, here and, since all call, everywhere. */
+        ZI_TRY(zi_params_refill_begin(engine->params));
+    }
+    if (move.count == 0) {
+        return ZERO_OK;
+    }
+    move.first -= shard.tensor_first;
+    move.dtype = shard.dtype;
+    return move_values(engine, &shard, &move);
+}
+
+zero_status zero_shard_read(zero_engine *engine, uint32_t tensor, zero_role role, uint64_t first,
+                            uint64_t count, void *values)
+{
+    ZI_TRY(check(engine, tensor, role));
+    const zi_optim_move move = {.first = first, .count = count, .values = values};
+    return zi_engine_finish(engine, transfer(engine, tensor, role, &move));
+}
+
+zero_status zero_shard_write(zero_engine *engine, uint32_t tensor, zero_role role, uint64_t first,
+                             uint64_t count, const void *values)
+{
+    ZI_TRY(check(engine, tensor, role));
+    const union {
+        const void *given;
+        void *plain; /* a move's values go either way; these are only read */
+    } source = {values};
+    const zi_optim_move move = {
+        .first = first, .count = count, .values = source.plain, .writes = true};
+    return zi_engine_finish(engine, transfer(engine, tensor, role, &move));
+}

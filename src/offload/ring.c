@@ -1,0 +1,278 @@
+/* Owns the slots of a ring. Invariant: a record is in at most one slot; a slot's memory is touched
+ * only while nothing is in flight for it; the slot given to a record is the one whose own is
+ * farthest from the walk, so what is read and written follows from the walks alone. */
+#include "offload/ring.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/memory.h"
+
+typedef struct ring_slot {
+    zi_io_op op;
+    unsigned char *memory;
+    uint32_t range; /* ZI_NO_INDEX: none */
+    bool busy;      /* op was started and not waited for */
+    bool fetched;   /* for a turn that has not come yet */
+} ring_slot;
+
+struct zi_ring {
+    const zi_range *ranges;
+    uint32_t range_count;
+    uint32_t slot_count;
+    zi_io *queue;
+    bool *written; /* by range: the store holds it */
+    ring_slot *slots;
+    ring_slot *held;  /* the record at hand; NULL: none */
+    bool dirty;       /* it is to be written */
+    uint32_t current; /* where the walk stands */
+    uint32_t last;    /* where it ends */
+    atomic_uint_fast64_t read_bytes;
+    atomic_uint_fast64_t write_bytes;
+    atomic_uint_fast64_t hits;
+    atomic_uint_fast64_t wait_ns;
+};
+
+static zero_status build(zi_ring *ring, const zi_ring_desc *desc)
+{
+    const zi_io_region region = {desc->memory, desc->slot_count * desc->slot_bytes};
+    const zi_io_options options = {
+        .store = desc->store, .regions = &region, .region_count = 1, .backend = desc->backend};
+    ZI_TRY(zi_io_create(&options, &ring->queue));
+    ZI_TRY(zi_calloc(ring->range_count, sizeof *ring->written, (void **)&ring->written));
+    ZI_TRY(zi_calloc(ring->slot_count, sizeof *ring->slots, (void **)&ring->slots));
+    for (uint32_t i = 0; i < ring->slot_count; i++) {
+        ring->slots[i].memory = desc->memory + i * desc->slot_bytes;
+        ring->slots[i].range = ZI_NO_INDEX;
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_ring_create(const zi_ring_desc *desc, zi_ring **out)
+{
+    *out = NULL;
+    zi_ring *ring = NULL;
+    zi_assert(desc->slot_count >= 3 || desc->slot_count >= desc->range_count);
+    ZI_TRY(zi_calloc(1, sizeof *ring, (void **)&ring));
+    ring->ranges = desc->ranges;
+    ring->range_count = desc->range_count;
+    ring->slot_count = desc->slot_count;
+    const zero_status status = build(ring, desc);
+    if (status != ZERO_OK) {
+        zi_ring_destroy(ring);
+        return status;
+    }
+    *out = ring;
+    return ZERO_OK;
+}
+
+void zi_ring_destroy(zi_ring *ring)
+{
+    if (ring != NULL) {
+        zi_io_destroy(ring->queue);
+        zi_free(ring->slots);
+        zi_free(ring->written);
+        zi_free(ring);
+    }
+}
+
+static void count(atomic_uint_fast64_t *counter, uint64_t more)
+{
+    atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+}
+
+static ring_slot *slot_of(zi_ring *ring, uint32_t range)
+{
+    for (uint32_t i = 0; i < ring->slot_count; i++) {
+        if (ring->slots[i].range == range) {
+            return &ring->slots[i];
+        }
+    }
+    return NULL;
+}
+
+/* Records from where the walk stands to `range`; negative: the walk does not come to it. */
+static int64_t ahead(const zi_ring *ring, uint32_t range)
+{
+    const int64_t way = (int64_t)range - ring->current;
+    const int64_t end = (int64_t)ring->last - ring->current;
+    const int64_t forward = end < 0 ? -way : way;
+    return forward <= (end < 0 ? -end : end) ? forward : -1;
+}
+
+/* Whether the walk comes to the record before the slots have gone round. */
+static bool is_wanted(const zi_ring *ring, uint32_t range)
+{
+    const int64_t steps = ahead(ring, range);
+    return steps >= 0 && steps < ring->slot_count;
+}
+
+/* The slot to give to another record: an empty one, or the farthest from the walk. */
+static ring_slot *spare(zi_ring *ring)
+{
+    ring_slot *best = NULL;
+    uint64_t farthest = 0;
+    for (uint32_t i = 0; i < ring->slot_count; i++) {
+        ring_slot *slot = &ring->slots[i];
+        if (slot == ring->held || (slot->range != ZI_NO_INDEX && is_wanted(ring, slot->range))) {
+            continue;
+        }
+        const int64_t way = (int64_t)slot->range - ring->current;
+        const uint64_t far =
+            slot->range == ZI_NO_INDEX ? UINT64_MAX : (uint64_t)(way < 0 ? -way : way);
+        if (best == NULL || far > farthest) {
+            best = slot;
+            farthest = far;
+        }
+    }
+    zi_assert(best != NULL);
+    return best;
+}
+
+/* Block until nothing is in flight for the slot. */
+static zero_status settle(zi_ring *ring, ring_slot *slot)
+{
+    if (!slot->busy) {
+        return ZERO_OK;
+    }
+    const uint64_t start_ns = slot->op.phase == ZI_IO_RUNNING ? zi_clock_ns() : 0;
+    const zero_status status = zi_io_wait(ring->queue, &slot->op);
+    if (start_ns != 0) {
+        count(&ring->wait_ns, zi_clock_ns() - start_ns);
+    }
+    slot->busy = false;
+    return status;
+}
+
+static zero_status start(zi_ring *ring, ring_slot *slot, zi_io_kind kind)
+{
+    const zi_range *range = &ring->ranges[slot->range];
+    slot->op = (zi_io_op){
+        .kind = kind, .memory = slot->memory, .offset = range->at, .bytes = range->bytes};
+    ZI_TRY(zi_io_start(ring->queue, &slot->op));
+    slot->busy = true;
+    count(kind == ZI_IO_READ ? &ring->read_bytes : &ring->write_bytes, range->bytes);
+    return ZERO_OK;
+}
+
+/* Give the slot to a record, and read it. */
+static zero_status fetch(zi_ring *ring, ring_slot *slot, uint32_t range)
+{
+    slot->range = range;
+    slot->fetched = true;
+    if (!ring->written[range]) {
+        memset(slot->memory, 0, ring->ranges[range].bytes);
+        return ZERO_OK;
+    }
+    return start(ring, slot, ZI_IO_READ);
+}
+
+/* Fetch what the walk comes to next, as far as slots are free without waiting. */
+static zero_status look_ahead(zi_ring *ring)
+{
+    zi_io_poll(ring->queue);
+    for (uint32_t i = 0; i < ring->slot_count; i++) {
+        const bool down = ring->last < ring->current;
+        const uint32_t range = down ? ring->current - i : ring->current + i;
+        if ((down && i > ring->current) || range >= ring->range_count || !is_wanted(ring, range)) {
+            break;
+        }
+        if (slot_of(ring, range) != NULL) {
+            continue;
+        }
+        ring_slot *slot = spare(ring);
+        if (slot->busy && slot->op.phase == ZI_IO_RUNNING) {
+            break;
+        }
+        ZI_TRY(settle(ring, slot));
+        ZI_TRY(fetch(ring, slot, range));
+    }
+    return ZERO_OK;
+}
+
+static zero_status give_back(zi_ring *ring)
+{
+    ring_slot *slot = ring->held;
+    ring->held = NULL;
+    if (slot == NULL || !ring->dirty) {
+        return ZERO_OK;
+    }
+    ring->dirty = false;
+    ring->written[slot->range] = true;
+    return start(ring, slot, ZI_IO_WRITE);
+}
+
+zero_status zi_ring_aim(zi_ring *ring, uint32_t first, uint32_t last)
+{
+    zi_assert(first < ring->range_count && last < ring->range_count);
+    if (!ring->dirty || ring->held->range != first) { /* else it would be written twice */
+        ZI_TRY(give_back(ring));
+    }
+    ring->current = first;
+    ring->last = last;
+    return look_ahead(ring);
+}
+
+/* Make the record the one at hand. */
+static zero_status move_to(zi_ring *ring, uint32_t range)
+{
+    ZI_TRY(give_back(ring));
+    ring->current = range;
+    ring_slot *slot = slot_of(ring, range);
+    if (slot == NULL) {
+        slot = spare(ring);
+        ZI_TRY(settle(ring, slot));
+        ZI_TRY(fetch(ring, slot, range));
+    }
+    ring->held = slot;
+    count(&ring->hits, slot->fetched ? 0 : 1);
+    slot->fetched = false;
+    /* Before the wait, so that the reads that follow are under way meanwhile. */
+    ZI_TRY(look_ahead(ring));
+    return settle(ring, slot);
+}
+
+zero_status zi_ring_at(zi_ring *ring, uint32_t range, bool writes, unsigned char **memory)
+{
+    zi_assert_cmp(range, <, ring->range_count);
+    if (ring->held == NULL || ring->held->range != range) {
+        ZI_TRY(move_to(ring, range));
+    }
+    ring->dirty = ring->dirty || writes;
+    *memory = ring->held->memory;
+    return look_ahead(ring);
+}
+
+zero_status zi_ring_rest(zi_ring *ring)
+{
+    ZI_TRY(give_back(ring));
+    for (uint32_t i = 0; i < ring->slot_count; i++) {
+        if (ring->slots[i].op.kind == ZI_IO_WRITE) {
+            ZI_TRY(settle(ring, &ring->slots[i]));
+        }
+    }
+    return ZERO_OK;
+}
+
+void zi_ring_quiet(zi_ring *ring)
+{
+    for (uint32_t i = 0; i < ring->slot_count; i++) {
+        (void)settle(ring, &ring->slots[i]);
+    }
+}
+
+static uint64_t load(const atomic_uint_fast64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+zi_ring_counts zi_ring_count(const zi_ring *ring)
+{
+    return (zi_ring_counts){.read_bytes = load(&ring->read_bytes),
+                            .write_bytes = load(&ring->write_bytes),
+                            .hits = load(&ring->hits),
+                            .wait_ns = load(&ring->wait_ns)};
+}

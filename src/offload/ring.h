@@ -1,0 +1,64 @@
+/* The ring: the few records of a store that are in memory, while a walk over all of them reads
+ * ahead, works on one, and writes behind. It knows records and no optimizer.
+ *
+ *   slots of 4, walking up:   written     worked on    read ahead
+ *                             [ 6 ]       [ 7 ]        [ 8 ] [ 9 ]
+ *
+ * A walk is aimed at the records from one to another, up or down, and goes from one to the next.
+ * What a walk leaves in the slots the next one does not read, so a walk that goes back the other
+ * way begins with hits. A record that was never written is zeros and is not read.
+ *
+ * All calls but create, destroy and counts come from one thread, the owner of the queue beneath. */
+#ifndef ZI_OFFLOAD_RING_H
+#define ZI_OFFLOAD_RING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "layout/layout.h"
+#include "storage/storage.h"
+
+typedef struct zi_ring zi_ring;
+
+typedef struct zi_ring_desc {
+    const zi_range *ranges; /* borrowed; records in the store, whole pages */
+    uint32_t range_count;
+    uint32_t slot_count;   /* at least 3, or as many as there are ranges */
+    uint64_t slot_bytes;   /* of the largest record */
+    unsigned char *memory; /* slot_count * slot_bytes of whole pages; borrowed */
+    const zi_store *store; /* borrowed */
+    /* NULL: the best this machine has. Else the queue's own from then on. */
+    const struct zi_io_backend *backend;
+} zi_ring_desc;
+
+/* Since create. */
+typedef struct zi_ring_counts {
+    uint64_t read_bytes;
+    uint64_t write_bytes;
+    uint64_t hits;    /* records that were in memory when their turn came, without a read for it */
+    uint64_t wait_ns; /* that calls blocked */
+} zi_ring_counts;
+
+/* Errors: those of zi_io_create. The backend is taken also when create fails. */
+zero_status zi_ring_create(const zi_ring_desc *desc, zi_ring **out);
+/* Accepts NULL. Nothing is in flight: after zi_ring_quiet, or never used. Any thread. */
+void zi_ring_destroy(zi_ring *ring);
+
+/* A walk over the records from `first` to `last`, in this order, comes next: give back the one at
+ * hand, unless it goes on with that, and read ahead. Does not block. */
+zero_status zi_ring_aim(zi_ring *ring, uint32_t first, uint32_t last);
+
+/* Go to a record, giving back the one at hand; blocks until it has been read. *memory is good until
+ * the next call. writes: it is to be written once it is given back. Errors: IO. */
+zero_status zi_ring_at(zi_ring *ring, uint32_t range, bool writes, unsigned char **memory);
+
+/* Give back the record at hand and block until all writes are done. Errors: IO. */
+zero_status zi_ring_rest(zi_ring *ring);
+
+/* Block until nothing is in flight, whatever came of it; also after a failure. */
+void zi_ring_quiet(zi_ring *ring);
+
+/* Any thread. */
+zi_ring_counts zi_ring_count(const zi_ring *ring);
+
+#endif

@@ -1,0 +1,679 @@
+/* Owns the tests of tiers: whatever lives where, training has the bits of all on the device, holds
+ * what was planned on each tier, and allocates nothing. What disks add: what is refused, what a
+ * skipped step leaves alone, and what a fault in the middle of a step comes to. */
+#include "harness.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include "core/memory.h"
+#include "toy.h"
+
+#define DEADLINE_MS 60000
+
+#define DEV ZERO_TIER_DEVICE
+#define HOST ZERO_TIER_HOST
+#define DISK ZERO_TIER_DISK
+
+/* Master, moment1, moment2. */
+typedef struct mix {
+    zero_tier tier[3];
+} mix;
+
+#ifdef TOY_CUDA
+static const mix mixes[] = {
+    {{HOST, HOST, HOST}}, {{HOST, DEV, DEV}}, {{DEV, HOST, HOST}}, {{DEV, DEV, HOST}}};
+#else
+static const mix mixes[] = {{{HOST, HOST, HOST}}, {{DISK, DISK, DISK}}, {{DISK, HOST, DEV}},
+                            {{DEV, DISK, HOST}},  {{HOST, DEV, DISK}},  {{DEV, DISK, DISK}},
+                            {{DISK, DISK, HOST}}, {{DISK, DEV, DEV}}};
+#endif
+#define MIXES (sizeof mixes / sizeof mixes[0])
+
+static bool on_disk(const mix *m)
+{
+    return m->tier[0] == DISK || m->tier[1] == DISK || m->tier[2] == DISK;
+}
+
+/* Where disk roles of a test lie: two folders on the build's disk, or one in memory. */
+static char folders[3][64];
+static const char *folder_list[3] = {folders[0], folders[1], folders[2]};
+
+static void remove_folders(void)
+{
+    for (int i = 0; i < 3; i++) {
+        if (folders[i][0] != 0 && rmdir(folders[i]) != 0) {
+            fprintf(stderr, "  %s: %s\n", folders[i], strerror(errno));
+            _exit(1); /* something was left in it */
+        }
+    }
+}
+
+static void make_folders(void)
+{
+    static const char *const bases[3] = {".", ".", "/dev/shm"};
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(folders[i], sizeof folders[i], "%s/zero-tiers-XXXXXX", bases[i]);
+        CHECK(mkdtemp(folders[i]) != NULL);
+    }
+    CHECK(atexit(remove_folders) == 0);
+}
+
+static void put_on(zero_engine_options *options, const mix *m, bool in_memory)
+{
+    for (int i = 0; i < 3; i++) {
+        options->tier[ZERO_ROLE_MASTER + i] = m->tier[i];
+    }
+    options->disk_directories = in_memory ? &folder_list[2] : folder_list;
+    options->disk_directory_count = in_memory ? 1 : 2;
+    /* The smallest, so that ranges cut flats and tensors and the ring is far smaller than all. */
+    options->range_bytes = 4096;
+    options->ring_depth = 3;
+}
+
+/* The mixed model, and units large enough for many ranges. */
+static void wide_model(toy_model *model, zero_dtype dtype)
+{
+    toy_model_mixed(model, dtype);
+    for (uint32_t i = 0; i < 3; i++) {
+        char name[TOY_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "wide%u", i);
+        (void)toy_model_unit(model, name);
+        (void)toy_model_tensor(model, 31 + i, 47, dtype, ZERO_TENSOR_PLAIN);
+        (void)toy_model_tensor(model, 129, 0, ZERO_DTYPE_F32, ZERO_TENSOR_NO_DECAY);
+        (void)toy_model_tensor(model, 300 + i, 0, dtype, ZERO_TENSOR_PLAIN);
+    }
+}
+
+/* ---- the same bits ---- */
+
+/* Steps 3 and 7 have a gradient that is not finite; the last unit's backward adds it. */
+static zero_status step_or_skip(toy_trainer *trainer)
+{
+    toy_run run = *trainer->run;
+    const toy_run *given = trainer->run;
+    const bool bad = trainer->step == 3 || trainer->step == 7;
+    zero_step_result result;
+    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
+    trainer->loss_scale = bad ? (float)INFINITY : trainer->loss_scale;
+    trainer->run = &run;
+    for (uint32_t m = 0; m < run.micro_steps; m++) {
+        TOY_TRY(toy_micro(trainer, m + 1 == run.micro_steps));
+    }
+    TOY_TRY(toy_update(trainer));
+    TOY_TRY(zero_step_wait(trainer->engine, &result));
+    CHECK(result.skipped || !bad);
+    trainer->run = given;
+    return ZERO_OK;
+}
+
+static zero_status compare_mixes(zero_world *world, const toy_run *run, void *user)
+{
+    const uint32_t *turn = user;
+    toy_state plain;
+    TOY_TRY(toy_train_by(run, world, step_or_skip, &plain));
+    /* All ways times all mixes is more than a test needs: each way sees a third of them. */
+    for (size_t i = (*turn + run->options.stage) % 3; i < MIXES; i += 3) {
+        toy_run tiered = *run;
+        toy_state state;
+        put_on(&tiered.options, &mixes[i], (*turn + i) % 2 == 0);
+        TOY_TRY(toy_train_by(&tiered, world, step_or_skip, &state));
+        char what[64];
+        (void)snprintf(what, sizeof what, "device and %s, %s, %s", zero_tier_name(mixes[i].tier[0]),
+                       zero_tier_name(mixes[i].tier[1]), zero_tier_name(mixes[i].tier[2]));
+        toy_state_same(run->model, &plain, &state, what);
+        toy_state_free(&state);
+    }
+    toy_state_free(&plain);
+    return ZERO_OK;
+}
+
+typedef struct same_case {
+    const toy_run *run;
+    uint32_t turn;
+} same_case;
+
+static zero_status compare_ways(zero_world *world, void *user)
+{
+    same_case *c = user;
+    return toy_each_way(world, c->run, compare_mixes, &c->turn);
+}
+
+static void compare_run(toy_run run)
+{
+    make_folders();
+    run.steps = 12;
+    run.params.max_norm = 1;
+    for (uint32_t ranks = 1; ranks <= 4; ranks++) {
+        same_case c = {&run, ranks};
+        run.options.threads = ranks == 1 ? 2 : 1;
+        run.micro_steps = ranks == 2 ? 2 : 1;
+        CHECK_OK(zero_world_run(ranks, DEADLINE_MS, compare_ways, &c));
+    }
+}
+
+static void compare(zero_dtype dtype, zero_dtype master, zero_dtype moments)
+{
+    toy_model model;
+    wide_model(&model, dtype);
+    toy_run run = toy_run_init(&model);
+    run.options.master_dtype = master;
+    run.options.moment_dtype = moments;
+    compare_run(run);
+    toy_model_close(&model);
+}
+
+TEST(same_bits_in_f32)
+{
+    compare(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_DTYPE_F32);
+}
+
+TEST(same_bits_in_bf16)
+{
+    compare(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32);
+}
+
+TEST(same_bits_in_bf16_without_a_master)
+{
+    compare(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_BF16);
+}
+
+TEST(same_bits_in_f16_with_bf16_moments)
+{
+    compare(ZERO_DTYPE_F16, ZERO_DTYPE_F32, ZERO_DTYPE_BF16);
+}
+
+#ifndef TOY_CUDA
+
+static void momentum(void *user, const zero_update_range *range)
+{
+    (void)user;
+    for (size_t i = 0; i < range->count; i++) {
+        range->moment1[i] = 0.9f * range->moment1[i] + range->grad[i];
+        range->param[i] -= 0.01f * range->moment1[i];
+    }
+}
+
+TEST(same_bits_with_an_optimizer_of_ones_own)
+{
+    toy_model model;
+    wide_model(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
+    run.options.update = momentum;
+    run.options.update_states = 1;
+    compare_run(run);
+    toy_model_close(&model);
+}
+
+#endif
+
+/* ---- memory and counts ---- */
+
+static void check_tiers(const toy_trainer *trainer)
+{
+    const zero_memory plan = zero_plan_memory(zero_engine_plan(trainer->engine));
+    const zero_memory used = zero_engine_memory(trainer->engine);
+    const zero_stats stats = zero_engine_stats(trainer->engine);
+    CHECK_BYTES(&plan, &used, sizeof plan);
+    CHECK_EQ(stats.device_bytes, plan.tier_bytes[DEV]);
+    CHECK_EQ(stats.host_bytes, plan.tier_bytes[HOST]);
+    CHECK_EQ(stats.disk_bytes, plan.tier_bytes[DISK]);
+}
+
+static zero_status count_one(zero_world *world, const toy_run *run, const mix *m)
+{
+    toy_trainer trainer;
+    zero_step_result result;
+    TOY_TRY(toy_open(&trainer, run, world));
+    check_tiers(&trainer);
+    TOY_TRY(toy_step(&trainer));
+    TOY_TRY(toy_step(&trainer));
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    TOY_TRY(zero_world_barrier(world));
+    const uint64_t before = zi_memory_calls();
+    TOY_TRY(zero_world_barrier(world));
+    for (int step = 0; step < 50; step++) {
+        TOY_TRY(toy_step(&trainer));
+    }
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    TOY_TRY(zero_world_barrier(world));
+    CHECK_EQ(zi_memory_calls() - before, 0);
+    check_tiers(&trainer);
+    const zero_stats stats = zero_engine_stats(trainer.engine);
+    CHECK_EQ(stats.disk_write_bytes != 0, on_disk(m));
+    CHECK_EQ(stats.disk_read_hits != 0, on_disk(m));
+#ifndef TOY_CUDA
+    CHECK(stats.update_ns > 0);
+#endif
+    TOY_TRY(zero_world_barrier(world));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static zero_status count_mixes(zero_world *world, void *user)
+{
+    for (size_t i = 0; i < MIXES; i++) {
+        toy_run run = *(const toy_run *)user;
+        put_on(&run.options, &mixes[i], i % 2 == 0);
+        TOY_TRY(count_one(world, &run, &mixes[i]));
+    }
+    return ZERO_OK;
+}
+
+TEST(memory_is_the_plan_and_steps_allocate_nothing)
+{
+    toy_model model;
+    make_folders();
+    wide_model(&model, ZERO_DTYPE_BF16);
+    const toy_run run = toy_run_init(&model);
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, count_mixes, (void *)(uintptr_t)&run));
+    CHECK_OK(zero_world_run(3, DEADLINE_MS, count_mixes, (void *)(uintptr_t)&run));
+    toy_model_close(&model);
+}
+
+/* ---- values in and out ---- */
+
+/* Write every element of every role as a function of itself, read it back in odd portions. */
+static zero_status write_and_read(toy_trainer *trainer, zero_role role)
+{
+    const toy_model *model = trainer->run->model;
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        zero_shard shard;
+        TOY_TRY(zero_shard_range(trainer->engine, t, role, &shard));
+        unsigned char *values = calloc(shard.count + 1, sizeof(uint32_t));
+        unsigned char *seen = calloc(shard.count + 1, sizeof(uint32_t));
+        CHECK(values != NULL && seen != NULL);
+        const size_t each = zero_dtype_bytes(shard.dtype);
+        for (uint64_t e = 0; e < shard.count; e++) {
+            toy_store(values, e, shard.dtype, (uint32_t)(t * 977 + shard.first + e + role));
+        }
+        TOY_TRY(zero_shard_write(trainer->engine, t, role, shard.first, shard.count, values));
+        for (uint64_t done = 0; done < shard.count;) {
+            const uint64_t portion = done % 7 * 61 + 1;
+            const uint64_t count = portion < shard.count - done ? portion : shard.count - done;
+            TOY_TRY(zero_shard_read(trainer->engine, t, role, shard.first + done, count,
+                                    seen + done * each));
+            done += count;
+        }
+        CHECK_BYTES(values, seen, shard.count * each);
+        free(values);
+        free(seen);
+    }
+    return ZERO_OK;
+}
+
+static zero_status values_of_mixes(zero_world *world, void *user)
+{
+    for (size_t i = 0; i < MIXES; i++) {
+        toy_run run = *(const toy_run *)user;
+        toy_trainer trainer;
+        put_on(&run.options, &mixes[i], i % 2 == 0);
+        TOY_TRY(toy_open(&trainer, &run, world));
+        TOY_TRY(toy_step(&trainer));
+        for (int role = ZERO_ROLE_PARAM; role < ZERO_SHARD_ROLES; role++) {
+            TOY_TRY(write_and_read(&trainer, (zero_role)role));
+        }
+        /* What was written is what is gathered, whatever had been gathered ahead of time. */
+        toy_state state;
+        TOY_TRY(toy_collect(&trainer, &state));
+        toy_state_free(&state);
+        toy_close(&trainer);
+    }
+    return ZERO_OK;
+}
+
+TEST(values_written_are_read_on_every_tier)
+{
+    toy_model model;
+    make_folders();
+    wide_model(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+        CHECK_OK(zero_world_run(ranks, DEADLINE_MS, values_of_mixes, &run));
+        run.options.stage = ZERO_STAGE_1;
+    }
+    toy_model_close(&model);
+}
+
+static zero_status ask_wrongly(zero_world *world, void *user)
+{
+    toy_run run = *(const toy_run *)user;
+    toy_trainer trainer;
+    zero_shard shard;
+    uint32_t room[4096];
+    uint64_t first = 0;
+    zero_view view;
+    const mix *m = &mixes[MIXES - 1];
+    const zero_role role = on_disk(m) ? ZERO_ROLE_MASTER : ZERO_ROLE_MOMENT2;
+    put_on(&run.options, m, true);
+    TOY_TRY(toy_open(&trainer, &run, world));
+    zero_engine *engine = trainer.engine;
+    TOY_TRY(zero_shard_range(engine, 0, role, &shard));
+    CHECK(shard.count > 1);
+    CHECK_EQ(shard.tier, run.options.tier[role]);
+    CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first, shard.count + 1, room),
+                ZERO_INVALID_ARGUMENT, "not all here");
+    CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first + shard.count, 1, room),
+                ZERO_INVALID_ARGUMENT, "not all here");
+    CHECK_FAILS(zero_shard_write(engine, 0, role, UINT64_MAX, 2, room), ZERO_INVALID_ARGUMENT,
+                "not all here");
+    CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first, 1, NULL), ZERO_INVALID_ARGUMENT,
+                "values");
+    CHECK_FAILS(zero_shard_range(engine, 0, ZERO_ROLE_RING, &shard), ZERO_INVALID_ARGUMENT,
+                "role 9");
+    CHECK_FAILS(zero_shard_range(engine, 0, role, NULL), ZERO_INVALID_ARGUMENT, "shard");
+    CHECK_FAILS(zero_shard_read(engine, 99999, role, 0, 1, room), ZERO_INVALID_ARGUMENT, "99999");
+    if (on_disk(m)) {
+        CHECK_FAILS(zero_shard_view(engine, 0, role, &first, &view), ZERO_UNSUPPORTED,
+                    "zero_shard_read");
+    }
+    TOY_TRY(toy_micro(&trainer, false));
+    TOY_TRY(zero_shard_read(engine, 0, role, shard.first, 1, room));
+    TOY_TRY(zero_shard_range(engine, 0, ZERO_ROLE_GRAD, &shard));
+    CHECK_FAILS(zero_shard_read(engine, 0, ZERO_ROLE_GRAD, shard.first, 1, room), ZERO_STATE,
+                "micro-step 1");
+    TOY_TRY(zero_shard_range(engine, 0, role, &shard));
+    TOY_TRY(toy_micro_begin(&trainer, true));
+    CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first, 1, room), ZERO_STATE, "micro-step");
+    TOY_TRY(zero_micro_end(engine));
+    CHECK_FAILS(zero_shard_write(engine, 0, role, shard.first, 1, room), ZERO_STATE, "step is due");
+    TOY_TRY(toy_update(&trainer));
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream()));
+    CHECK_FAILS(zero_shard_write(engine, 0, role, shard.first, 1, room), ZERO_STATE, "acquired");
+    TOY_TRY(zero_shard_read(engine, 0, role, shard.first, 1, room));
+    TOY_TRY(zero_unit_release(engine, 0, toy_stream()));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(wrong_questions_are_refused)
+{
+    toy_model model;
+    make_folders();
+    wide_model(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, ask_wrongly, &run));
+    toy_model_close(&model);
+}
+
+#ifdef TOY_CUDA
+
+TEST(disk_is_not_for_gpus_yet)
+{
+    toy_model model;
+    zero_plan *plan = NULL;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    run.options.tier[ZERO_ROLE_MOMENT1] = DISK;
+    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_UNSUPPORTED,
+                "moment1 is disk");
+    toy_model_close(&model);
+}
+
+#else
+
+/* ---- what a step moves ---- */
+
+static toy_run disk_run(const toy_model *model)
+{
+    toy_run run = toy_run_init(model);
+    put_on(&run.options, &(mix){{DISK, DISK, DISK}}, true);
+    return run;
+}
+
+/* What is on disk is at rest: a role on disk is read in its turn, from what is in memory. */
+static zero_stats stats_at_rest(const toy_trainer *trainer, uint32_t tensor)
+{
+    zero_shard shard;
+    uint32_t value = 0;
+    CHECK_OK(zero_shard_range(trainer->engine, tensor, ZERO_ROLE_MOMENT1, &shard));
+    CHECK(shard.count != 0);
+    CHECK_OK(zero_shard_read(trainer->engine, tensor, ZERO_ROLE_MOMENT1, shard.first, 1, &value));
+    return zero_engine_stats(trainer->engine);
+}
+
+/* Bytes that the plan says a step reads at most, and writes. */
+static void planned_traffic(const toy_trainer *trainer, uint64_t *reads, uint64_t *writes)
+{
+    char text[4096];
+    CHECK(zero_plan_print(zero_engine_plan(trainer->engine), text, sizeof text) < sizeof text);
+    const char *line = strstr(text, "disk: ");
+    CHECK(line != NULL);
+    CHECK_EQ(sscanf(line, "disk: a step reads at most %" SCNu64 " bytes and writes %" SCNu64, reads,
+                    writes),
+             2);
+}
+
+/* Steps go down and up in turn: tensor 0 is where those that go down end, so looking at it between
+ * two steps moves nothing. Steps 0, 2, ... go down. */
+TEST(a_step_moves_what_was_planned_and_a_skipped_one_nothing)
+{
+    toy_model model;
+    zero_world *world = NULL;
+    toy_trainer trainer;
+    uint64_t reads = 0;
+    uint64_t writes = 0;
+    make_folders();
+    wide_model(&model, ZERO_DTYPE_BF16);
+    toy_run run = disk_run(&model);
+    run.options.loss_scale = 1;
+    run.options.loss_scale_static = 1;
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_OK(toy_open(&trainer, &run, world));
+    planned_traffic(&trainer, &reads, &writes);
+    CHECK(reads > writes / 2 && reads < writes);
+    CHECK_OK(toy_step(&trainer));
+    const zero_stats before = stats_at_rest(&trainer, 0);
+    CHECK_OK(step_or_skip(&trainer));
+    CHECK_OK(step_or_skip(&trainer));
+    const zero_stats after = stats_at_rest(&trainer, 0);
+    CHECK_EQ(after.disk_write_bytes - before.disk_write_bytes, 2 * writes);
+    CHECK(after.disk_read_bytes - before.disk_read_bytes <= 2 * reads);
+    CHECK(after.disk_read_bytes - before.disk_read_bytes > 2 * reads - 3 * 4096);
+    CHECK_EQ(after.disk_read_hits - before.disk_read_hits, 2 * 3 + 1);
+    CHECK_EQ(trainer.step, 3);
+    CHECK_OK(step_or_skip(&trainer));
+    const zero_stats skipped = stats_at_rest(&trainer, 0);
+    CHECK_EQ(skipped.steps_skipped, 1);
+    CHECK_EQ(skipped.disk_write_bytes, after.disk_write_bytes);
+    CHECK_EQ(skipped.disk_read_bytes, after.disk_read_bytes);
+    toy_close(&trainer);
+    zero_world_destroy(world);
+    toy_model_close(&model);
+}
+
+/* ---- what is refused ---- */
+
+static zero_status open_refused(const toy_run *run, zero_status expected, const char *text)
+{
+    zero_world *world = NULL;
+    toy_trainer trainer;
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_FAILS(toy_open(&trainer, run, world), expected, text);
+    zero_world_destroy(world);
+    return expected;
+}
+
+TEST(directories_that_will_not_do)
+{
+    toy_model model;
+    make_folders();
+    wide_model(&model, ZERO_DTYPE_BF16);
+    toy_run run = disk_run(&model);
+    const char *missing[] = {folders[2], "/nonexistent/zero"};
+    run.options.disk_directories = missing;
+    run.options.disk_directory_count = 2;
+    (void)open_refused(&run, ZERO_IO, "/nonexistent/zero");
+    const char *file[] = {"/proc/self/status"};
+    run.options.disk_directories = file;
+    run.options.disk_directory_count = 1;
+    (void)open_refused(&run, ZERO_IO, "/proc/self/status");
+    run.options.disk_directory_count = 0;
+    (void)open_refused(&run, ZERO_INVALID_ARGUMENT, "disk_directories");
+    run.options.disk_directories = NULL;
+    run.options.disk_directory_count = 1;
+    (void)open_refused(&run, ZERO_INVALID_ARGUMENT, "disk_directories");
+    toy_model_close(&model);
+}
+
+TEST(a_full_disk_is_refused_with_what_is_missing)
+{
+    toy_model model;
+    char folder[] = "./zero-full-XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    if (mount("tmpfs", folder, "tmpfs", 0, "size=64k") != 0) {
+        (void)rmdir(folder);
+        SKIP("mounting a small file system is not allowed here");
+    }
+    toy_model_equal(&model, 4, 100000, ZERO_DTYPE_BF16);
+    toy_run run = disk_run(&model);
+    const char *list[] = {folder};
+    run.options.disk_directories = list;
+    (void)open_refused(&run, ZERO_OUT_OF_MEMORY, folder);
+    CHECK(umount(folder) == 0);
+    CHECK(rmdir(folder) == 0);
+    toy_model_close(&model);
+}
+
+TEST(one_directory_one_engine)
+{
+    toy_model model;
+    zero_world *world = NULL;
+    toy_trainer first;
+    make_folders();
+    wide_model(&model, ZERO_DTYPE_BF16);
+    const toy_run run = disk_run(&model);
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_OK(toy_open(&first, &run, world));
+    char pid[32];
+    (void)snprintf(pid, sizeof pid, "%d", (int)getpid());
+    (void)open_refused(&run, ZERO_STATE, pid);
+    CHECK_OK(toy_step(&first));
+    toy_close(&first);
+    zero_world_destroy(world);
+    toy_model_close(&model);
+}
+
+/* One rank that cannot have its directory takes the others with it. */
+static zero_status one_without(zero_world *world, void *user)
+{
+    toy_run run = *(const toy_run *)user;
+    const char *missing[] = {"/nonexistent/zero"};
+    toy_trainer trainer;
+    const bool odd = zero_world_rank(world) == 1;
+    run.options.disk_directories = odd ? missing : run.options.disk_directories;
+    const zero_status status = toy_open(&trainer, &run, world);
+    CHECK(status != ZERO_OK);
+    CHECK(strstr(zero_last_error()->message, "/nonexistent/zero") != NULL);
+    return ZERO_OK;
+}
+
+TEST(a_rank_without_its_directory)
+{
+    toy_model model;
+    make_folders();
+    wide_model(&model, ZERO_DTYPE_BF16);
+    toy_run run = disk_run(&model);
+    CHECK_FAILS(zero_world_run(3, DEADLINE_MS, one_without, &run), ZERO_IO, "/nonexistent/zero");
+    toy_model_close(&model);
+}
+
+/* ---- a fault in the middle of a step ---- */
+
+/* Cut off the nameless file that a rank keeps in a folder: what is read from it ends too early. */
+static int truncate_files(const char *folder)
+{
+    DIR *fds = opendir("/proc/self/fd");
+    int cut = 0;
+    CHECK(fds != NULL);
+    char real[4096];
+    CHECK(realpath(folder, real) != NULL);
+    for (const struct dirent *entry = readdir(fds); entry != NULL; entry = readdir(fds)) {
+        char target[4096] = "";
+        const ssize_t length = readlinkat(dirfd(fds), entry->d_name, target, sizeof target - 1);
+        struct stat info;
+        const int fd = atoi(entry->d_name);
+        if (length > 0 && strncmp(target, real, strlen(real)) == 0 && fstat(fd, &info) == 0 &&
+            S_ISREG(info.st_mode) && info.st_nlink == 0) {
+            CHECK(ftruncate(fd, 0) == 0);
+            cut++;
+        }
+    }
+    (void)closedir(fds);
+    return cut;
+}
+
+/* All ranks' files are cut by rank 0, so that every rank meets a fault sooner or later. */
+static zero_status lose_the_disk(zero_world *world, void *user)
+{
+    const toy_run *run = user;
+    toy_trainer trainer;
+    zero_step_result result;
+    TOY_TRY(toy_open(&trainer, run, world));
+    for (int i = 0; i < 3; i++) {
+        TOY_TRY(toy_step(&trainer));
+    }
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    TOY_TRY(toy_evaluate(&trainer));
+    TOY_TRY(zero_world_barrier(world));
+    if (trainer.rank == 0) {
+        CHECK_EQ(truncate_files(run->options.disk_directories[0]), trainer.ranks);
+    }
+    TOY_TRY(zero_world_barrier(world));
+    zero_status status = ZERO_OK;
+    for (int i = 0; i < 3 && status == ZERO_OK; i++) {
+        status = toy_step(&trainer);
+        status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
+    }
+    CHECK(status == ZERO_IO || (trainer.ranks > 1 && status == ZERO_COMM));
+    CHECK(strstr(zero_last_error()->message, run->options.disk_directories[0]) != NULL);
+    CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, run->options.disk_directories[0]);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(a_fault_in_a_step_names_the_directory)
+{
+    toy_model model;
+    make_folders();
+    wide_model(&model, ZERO_DTYPE_BF16);
+    for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+        toy_run run = disk_run(&model);
+        run.options.disk_directories = &folder_list[ranks % 2 == 0 ? 2 : 0];
+        CHECK_FAILS(zero_world_run(ranks, DEADLINE_MS, lose_the_disk, &run), ZERO_IO,
+                    run.options.disk_directories[0]);
+    }
+    toy_model_close(&model);
+}
+
+/* A step under way when its engine goes: nothing is left in flight, and nobody waits for ever. */
+static zero_status leave_early(zero_world *world, void *user)
+{
+    for (int i = 0; i < 5; i++) {
+        toy_trainer trainer;
+        TOY_TRY(toy_open(&trainer, user, world));
+        TOY_TRY(toy_step(&trainer));
+        TOY_TRY(toy_step(&trainer));
+        toy_close(&trainer);
+        TOY_TRY(zero_world_barrier(world));
+    }
+    return ZERO_OK;
+}
+
+TEST(engines_may_go_with_writes_under_way)
+{
+    toy_model model;
+    make_folders();
+    wide_model(&model, ZERO_DTYPE_BF16);
+    toy_run run = disk_run(&model);
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, leave_early, &run));
+    toy_model_close(&model);
+}
+
+#endif
+
+TEST_MAIN()

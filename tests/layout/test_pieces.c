@@ -1,0 +1,334 @@
+/* Owns the tests of tiers in the layout: pieces tile every optimizer part, records on disk hold
+ * each piece's state once and are full, budgets are kept on every tier, and the table says it. */
+#include "harness.h"
+
+#include "layout/layout.h"
+#include "zero/zero.h"
+
+#define PAGE 4096u
+
+static uint64_t random_state;
+
+static uint64_t random_below(uint64_t bound)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (random_state >> 16) % bound;
+}
+
+static zero_model *random_model(uint64_t salt)
+{
+    static const uint64_t sizes[] = {0, 1, 63, 64, 65, 129, 1000, 4369, 32768};
+    zero_model *model = NULL;
+    uint32_t index = 0;
+    random_state = (test_seed * UINT64_C(0x9E3779B97F4A7C15)) ^ (salt + 1);
+    CHECK_OK(zero_model_create(&model));
+    const uint32_t units = 1 + (uint32_t)random_below(8);
+    for (uint32_t u = 0; u < units; u++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "unit%u", u);
+        CHECK_OK(zero_unit_add(model, name, &index));
+        const uint32_t tensors = (uint32_t)random_below(6);
+        for (uint32_t t = 0; t < tensors; t++) {
+            (void)snprintf(name, sizeof name, "tensor%u.%u", u, t);
+            const zero_tensor_desc desc = {
+                .name = name,
+                .dims = 1,
+                .shape = {sizes[random_below(sizeof sizes / sizeof sizes[0])]},
+                .dtype = (zero_dtype)(1 + random_below(3)),
+                .flags = random_below(4) == 0 ? ZERO_TENSOR_FROZEN : ZERO_TENSOR_PLAIN};
+            CHECK_OK(zero_tensor_add(model, u, &desc, &index));
+        }
+    }
+    return model;
+}
+
+static zero_engine_options random_options(void)
+{
+    zero_engine_options o = zero_engine_options_init();
+    o.stage = (zero_stage)random_below(5);
+    o.master_dtype = random_below(2) == 0 ? ZERO_DTYPE_NONE : ZERO_DTYPE_DEFAULT;
+    o.moment_dtype = (zero_dtype)random_below(3);
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        o.tier[role] = (zero_tier)random_below(ZERO_TIER_COUNT);
+    }
+    o.range_bytes = random_below(6) * PAGE;
+    o.ring_depth = random_below(2) == 0 ? 0 : 3 + (uint32_t)random_below(6);
+    return o;
+}
+
+/* Bytes of an element of a flat's state, from the documented rules. */
+static uint64_t state_bytes(const zi_layout *l, const zi_flat *flat, int role)
+{
+    if (role != ZERO_ROLE_MASTER) {
+        return zero_dtype_bytes(l->options.moment_dtype);
+    }
+    return flat->dtype != ZERO_DTYPE_F32 && l->options.master_dtype == ZERO_DTYPE_F32 ? 4 : 0;
+}
+
+static uint64_t up(uint64_t value, uint64_t multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+/* What elements of a flat take in a record. */
+static uint64_t in_record(const zi_layout *l, const zi_flat *flat, uint64_t count)
+{
+    uint64_t bytes = 0;
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        if (l->options.tier[role] == ZERO_TIER_DISK) {
+            bytes += up(count * state_bytes(l, flat, role), 256);
+        }
+    }
+    return bytes;
+}
+
+static void check_tiling(const zi_layout *l)
+{
+    uint32_t next = 0;
+    for (uint32_t f = 0; f < l->flat_count; f++) {
+        const zi_flat *flat = &l->flats[f];
+        const uint64_t part = flat->trained ? flat->count / l->sharding.optimizer : 0;
+        uint64_t first = 0;
+        CHECK_EQ(flat->piece_first, next);
+        for (uint32_t i = 0; i < flat->piece_count; i++, next++) {
+            const zi_piece *piece = &l->pieces[next];
+            CHECK_EQ(piece->flat, f);
+            CHECK_EQ(piece->first, first);
+            CHECK(piece->count != 0 && piece->count % 64 == 0);
+            CHECK_EQ(piece->range == ZI_NO_INDEX, in_record(l, flat, 64) == 0);
+            first += piece->count;
+        }
+        CHECK_EQ(first, part);
+        CHECK(flat->piece_count <= 1 || in_record(l, flat, 64) != 0);
+    }
+    CHECK_EQ(next, l->piece_count);
+}
+
+/* Records lie end to end; in each its pieces' states, one behind the other; and none ends while 64
+ * elements of the next piece would have fitted. */
+static void check_records(const zi_layout *l)
+{
+    uint64_t used = 0;
+    uint32_t range = ZI_NO_INDEX;
+    uint64_t at = 0;
+    for (uint32_t p = 0; p < l->piece_count; p++) {
+        const zi_piece *piece = &l->pieces[p];
+        const zi_flat *flat = &l->flats[piece->flat];
+        if (piece->range == ZI_NO_INDEX) {
+            continue;
+        }
+        if (piece->range != range) {
+            CHECK_EQ(piece->range, range + 1); /* from UINT32_MAX to 0 */
+            CHECK(range == ZI_NO_INDEX || used + in_record(l, flat, 64) > l->options.range_bytes);
+            range = piece->range;
+            used = 0;
+            CHECK_EQ(l->ranges[range].at, at);
+            CHECK(l->ranges[range].bytes % PAGE == 0 && l->ranges[range].bytes != 0);
+            CHECK(l->ranges[range].bytes <= l->options.range_bytes);
+            at += l->ranges[range].bytes;
+        }
+        for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+            const uint64_t bytes = piece->count * state_bytes(l, flat, role);
+            if (l->options.tier[role] == ZERO_TIER_DISK && bytes != 0) {
+                CHECK_EQ(piece->at[role - ZERO_ROLE_MASTER], used);
+                used += up(bytes, 256);
+            }
+        }
+        CHECK(used <= l->ranges[range].bytes);
+    }
+    CHECK_EQ(l->range_count, range + 1);
+    CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_DISK], at);
+}
+
+/* A role with an arena: its pieces lie in order and do not overlap. */
+static void check_arenas(const zi_layout *l)
+{
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        uint64_t end = 0;
+        if (l->options.tier[role] == ZERO_TIER_DISK) {
+            continue;
+        }
+        for (uint32_t p = 0; p < l->piece_count; p++) {
+            const zi_piece *piece = &l->pieces[p];
+            const uint64_t each = state_bytes(l, &l->flats[piece->flat], role);
+            const uint64_t at = piece->at[role - ZERO_ROLE_MASTER];
+            if (each == 0) {
+                continue;
+            }
+            CHECK(piece->first != 0 ? at == end : at >= end && at % 256 == 0);
+            end = at + piece->count * each;
+        }
+        CHECK_EQ(l->memory.bytes[role], up(end, PAGE));
+    }
+}
+
+static void check_sums(const zi_layout *l)
+{
+    uint64_t tiers[ZERO_TIER_COUNT] = {0};
+    uint64_t largest = 0;
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        const zero_tier tier = role == ZERO_ROLE_RING    ? ZERO_TIER_HOST
+                               : role < ZERO_SHARD_ROLES ? l->options.tier[role]
+                                                         : ZERO_TIER_DEVICE;
+        tiers[tier] += l->memory.bytes[role];
+    }
+    for (uint32_t r = 0; r < l->range_count; r++) {
+        largest = l->ranges[r].bytes > largest ? l->ranges[r].bytes : largest;
+    }
+    const uint64_t slots =
+        l->options.ring_depth < l->range_count ? l->options.ring_depth : l->range_count;
+    CHECK_EQ(l->memory.bytes[ZERO_ROLE_RING], slots * largest);
+    CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_DEVICE], tiers[ZERO_TIER_DEVICE]);
+    CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_HOST], tiers[ZERO_TIER_HOST]);
+    /* Roles on disk are given in whole pages, records as they are. */
+    CHECK(l->memory.tier_bytes[ZERO_TIER_DISK] + 3 * (uint64_t)PAGE >= tiers[ZERO_TIER_DISK]);
+    CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_DEFAULT], 0);
+    CHECK_EQ(l->memory.total_bytes, l->memory.tier_bytes[ZERO_TIER_DEVICE] +
+                                        l->memory.tier_bytes[ZERO_TIER_HOST] +
+                                        l->memory.tier_bytes[ZERO_TIER_DISK]);
+}
+
+TEST(pieces_of_random_models)
+{
+    static const uint32_t worlds[] = {1, 2, 3, 8, 128};
+    uint32_t cut = 0;
+    for (uint64_t i = 0; i < 60; i++) {
+        zero_model *model = random_model(i);
+        for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+            const zero_engine_options o = random_options();
+            zi_layout *l = NULL;
+            CHECK_OK(zi_layout_create(model, &o, worlds[w], true, &l));
+            check_tiling(l);
+            check_records(l);
+            check_arenas(l);
+            check_sums(l);
+            cut += l->piece_count > l->flat_count;
+            zi_layout_destroy(l);
+        }
+        zero_model_destroy(model);
+    }
+    CHECK(cut > 20);
+}
+
+/* at: of the budget in the options. */
+static void keep_budget(const zero_model *model, zero_tier tier, size_t at, const char *text)
+{
+    zero_engine_options o = zero_engine_options_init();
+    zero_plan *plan = NULL;
+    o.tier[ZERO_ROLE_MASTER] = ZERO_TIER_DISK;
+    o.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_HOST;
+    CHECK_OK(zero_plan_create(model, &o, 2, &plan));
+    const uint64_t need = zero_plan_memory(plan).tier_bytes[tier];
+    zero_plan_destroy(plan);
+    CHECK(need > 1);
+    memcpy((char *)&o + at, &need, sizeof need);
+    CHECK_OK(zero_plan_create(model, &o, 2, &plan));
+    zero_plan_destroy(plan);
+    const uint64_t less = need - 1;
+    memcpy((char *)&o + at, &less, sizeof less);
+    CHECK_FAILS(zero_plan_create(model, &o, 2, &plan), ZERO_OUT_OF_MEMORY, text);
+    CHECK(strstr(zero_last_error()->message, "short by 1;") != NULL);
+}
+
+static zero_model *plain_model(void)
+{
+    zero_model *model = NULL;
+    uint32_t index = 0;
+    CHECK_OK(zero_model_create(&model));
+    CHECK_OK(zero_unit_add(model, "layer", &index));
+    const zero_tensor_desc desc = {
+        .name = "weight", .dims = 1, .shape = {200000}, .dtype = ZERO_DTYPE_BF16};
+    CHECK_OK(zero_tensor_add(model, index, &desc, &index));
+    return model;
+}
+
+TEST(budgets_of_every_tier)
+{
+    zero_model *model = plain_model();
+    keep_budget(model, ZERO_TIER_DEVICE, offsetof(zero_engine_options, device_budget_bytes),
+                "device_budget_bytes");
+    keep_budget(model, ZERO_TIER_HOST, offsetof(zero_engine_options, host_budget_bytes),
+                "host_budget_bytes");
+    keep_budget(model, ZERO_TIER_DISK, offsetof(zero_engine_options, disk_budget_bytes),
+                "disk_budget_bytes");
+    zero_model_destroy(model);
+}
+
+static void check_text(const zero_model *model, const zero_engine_options *o, const char *expected)
+{
+    char text[2048];
+    zero_plan *plan = NULL;
+    CHECK_OK(zero_plan_create(model, o, 2, &plan));
+    CHECK(zero_plan_print(plan, text, sizeof text) < sizeof text);
+    if (strstr(text, expected) == NULL) {
+        TEST_FAIL("no \"%s\" in:\n%s", expected, text);
+    }
+    zero_plan_destroy(plan);
+}
+
+/* 200000 elements over two ranks in slices of 64: 100032 of 12 bytes each; a range of 64 KiB holds
+ * 5440 of them. */
+TEST(the_table_names_tiers_and_traffic)
+{
+    zero_model *model = plain_model();
+    zero_engine_options o = zero_engine_options_init();
+    check_text(model, &o, "master       device           2");
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        o.tier[role] = ZERO_TIER_DISK;
+    }
+    o.range_bytes = 65536;
+    check_text(model, &o, "master       disk             2");
+    check_text(model, &o, "ring         host             1             262144");
+    /* 18 ranges of 65536 bytes and one of 25344, in pages 28672. */
+    check_text(model, &o, "sum          disk                          1208320");
+    check_text(
+        model, &o,
+        "disk: a step reads at most 983040 bytes and writes 1208320, in 19 ranges of at most "
+        "65536\n");
+    o.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_HOST;
+    check_text(model, &o, "moment1      host             2");
+    zero_model_destroy(model);
+}
+
+static void refuse(zero_engine_options o, zero_status status, const char *text)
+{
+    zero_model *model = plain_model();
+    zero_plan *plan = NULL;
+    CHECK_FAILS(zero_plan_create(model, &o, 2, &plan), status, text);
+    zero_model_destroy(model);
+}
+
+TEST(tiers_that_cannot_be)
+{
+    zero_engine_options o = zero_engine_options_init();
+    o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_HOST;
+    refuse(o, ZERO_UNSUPPORTED, "options.tier of param is host");
+    o = zero_engine_options_init();
+    o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
+    refuse(o, ZERO_UNSUPPORTED, "options.tier of grad is disk");
+    o = zero_engine_options_init();
+    o.tier[ZERO_ROLE_MOMENT2] = (zero_tier)4;
+    refuse(o, ZERO_INVALID_ARGUMENT, "options.tier of moment2 is 4");
+    o.tier[ZERO_ROLE_MOMENT2] = (zero_tier)-1;
+    refuse(o, ZERO_INVALID_ARGUMENT, "options.tier of moment2 is -1");
+    o.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_DISK;
+    o.device = ZERO_DEVICE_CUDA;
+    refuse(o, ZERO_UNSUPPORTED, "use ZERO_TIER_HOST");
+    o = zero_engine_options_init();
+    o.range_bytes = 4097;
+    refuse(o, ZERO_INVALID_ARGUMENT, "range_bytes 4097");
+    o.range_bytes = UINT64_MAX - 4095;
+    refuse(o, ZERO_INVALID_ARGUMENT, "range_bytes");
+    o = zero_engine_options_init();
+    o.ring_depth = 2;
+    refuse(o, ZERO_INVALID_ARGUMENT, "ring_depth 2");
+    o.ring_depth = 65;
+    refuse(o, ZERO_INVALID_ARGUMENT, "ring_depth 65");
+    o = zero_engine_options_init();
+    o.disk_directory_count = 17;
+    refuse(o, ZERO_INVALID_ARGUMENT, "disk_directory_count 17");
+}
+
+TEST_MAIN()

@@ -1,0 +1,251 @@
+/* Owns the tests of the ring over a small store: walks find what the one before wrote, read and
+ * write no byte too many, and stop at the first fault with nothing in flight. */
+#include "harness.h"
+
+#include "offload/ring.h"
+#include "storage/faulty_backend.h"
+#include "storage/storage_rig.h"
+
+#define RANGES 11
+
+typedef struct rig {
+    zi_range ranges[RANGES];
+    uint64_t round[RANGES]; /* what a record holds; 0: zeros */
+    uint64_t bytes;         /* of all records */
+    uint32_t slot_count;
+    char *folder;
+    zi_store *store;
+    unsigned char *memory;
+    zi_ring *ring;
+} rig;
+
+static void open_rig(rig *r, uint32_t slot_count, bool in_memory, faulty *faults)
+{
+    memset(r, 0, sizeof *r);
+    for (uint32_t i = 0; i < RANGES; i++) {
+        r->ranges[i] = (zi_range){.at = r->bytes, .bytes = PAGE * (1 + i * 5 % 3)};
+        r->bytes += r->ranges[i].bytes;
+    }
+    r->slot_count = slot_count;
+    r->folder = rig_folder(in_memory);
+    const char *folder = r->folder;
+    r->store = rig_store(&folder, 1, r->bytes);
+    r->memory = rig_memory(slot_count * 3 * PAGE);
+    zi_io_backend backend;
+    if (faults != NULL) {
+        faulty_open(faults, r->store, &backend);
+    }
+    const zi_ring_desc desc = {.ranges = r->ranges,
+                               .range_count = RANGES,
+                               .slot_count = slot_count,
+                               .slot_bytes = 3 * PAGE,
+                               .memory = r->memory,
+                               .store = r->store,
+                               .backend = faults != NULL ? &backend : NULL};
+    CHECK_OK(zi_ring_create(&desc, &r->ring));
+}
+
+static void close_rig(rig *r)
+{
+    zi_ring_quiet(r->ring);
+    zi_ring_destroy(r->ring);
+    zi_store_destroy(r->store);
+    CHECK(munmap(r->memory, r->slot_count * 3 * PAGE) == 0);
+    rig_remove(r->folder);
+}
+
+static void check_record(const rig *r, uint32_t range, const unsigned char *memory)
+{
+    const zi_range *place = &r->ranges[range];
+    if (r->round[range] != 0) {
+        rig_check(memory, place->at, place->bytes, r->round[range]);
+        return;
+    }
+    for (uint64_t i = 0; i < place->bytes; i++) {
+        CHECK_EQ(memory[i], 0);
+    }
+}
+
+/* Look at every record on the way, and write the next round where asked. */
+static zero_status walk(rig *r, uint32_t first, uint32_t last, bool writes)
+{
+    zero_status status = zi_ring_aim(r->ring, first, last);
+    for (uint32_t range = first; status == ZERO_OK; first < last ? range++ : range--) {
+        unsigned char *memory = NULL;
+        status = zi_ring_at(r->ring, range, writes, &memory);
+        if (status == ZERO_OK) {
+            check_record(r, range, memory);
+        }
+        if (status == ZERO_OK && writes) {
+            rig_fill(memory, r->ranges[range].at, r->ranges[range].bytes, ++r->round[range]);
+        }
+        if (range == last) {
+            break;
+        }
+    }
+    return status == ZERO_OK ? zi_ring_rest(r->ring) : status;
+}
+
+static zero_status walk_all(rig *r, bool down)
+{
+    return walk(r, down ? RANGES - 1 : 0, down ? 0 : RANGES - 1, true);
+}
+
+/* Bytes of the records that a walk in this direction comes to last. */
+static uint64_t last_bytes(const rig *r, bool down, uint32_t count)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += r->ranges[down ? i : RANGES - 1 - i].bytes;
+    }
+    return bytes;
+}
+
+static void zig_zag(uint32_t slot_count, bool in_memory)
+{
+    rig r;
+    open_rig(&r, slot_count, in_memory, NULL);
+    zi_ring_counts expected = {0};
+    for (uint32_t step = 0; step < 9; step++) {
+        const bool down = step % 2 == 1;
+        CHECK_OK(walk_all(&r, down));
+        expected.write_bytes += r.bytes;
+        if (step != 0) { /* what was never written is not read */
+            expected.read_bytes += r.bytes - last_bytes(&r, !down, slot_count);
+            expected.hits += slot_count;
+        }
+        const zi_ring_counts counts = zi_ring_count(r.ring);
+        CHECK_EQ(counts.read_bytes, expected.read_bytes);
+        CHECK_EQ(counts.write_bytes, expected.write_bytes);
+        CHECK_EQ(counts.hits, expected.hits);
+    }
+    close_rig(&r);
+}
+
+TEST(a_walk_back_begins_with_what_is_there)
+{
+    for (int in_memory = 0; in_memory < 2; in_memory++) {
+        zig_zag(3, in_memory == 1);
+        zig_zag(4, in_memory == 1);
+        zig_zag(RANGES, in_memory == 1);
+    }
+}
+
+TEST(a_walk_the_same_way_reads_all_again)
+{
+    rig r;
+    open_rig(&r, 4, false, NULL);
+    CHECK_OK(walk_all(&r, false));
+    CHECK_OK(walk_all(&r, false));
+    const zi_ring_counts counts = zi_ring_count(r.ring);
+    CHECK_EQ(counts.read_bytes, r.bytes);
+    CHECK_EQ(counts.hits, 0);
+    close_rig(&r);
+}
+
+TEST(a_short_walk_reads_its_own_records_only)
+{
+    rig r;
+    open_rig(&r, 4, false, NULL);
+    CHECK_OK(walk_all(&r, false));
+    CHECK_OK(walk(&r, 2, 4, false));
+    zi_ring_counts counts = zi_ring_count(r.ring);
+    CHECK_EQ(counts.read_bytes, r.ranges[2].bytes + r.ranges[3].bytes + r.ranges[4].bytes);
+    CHECK_EQ(counts.write_bytes, r.bytes);
+    CHECK_OK(walk(&r, 3, 3, false));
+    CHECK_EQ(zi_ring_count(r.ring).hits, counts.hits + 1);
+    CHECK_OK(walk(&r, 4, 3, true));
+    counts = zi_ring_count(r.ring);
+    CHECK_EQ(counts.write_bytes, r.bytes + r.ranges[3].bytes + r.ranges[4].bytes);
+    CHECK_OK(walk_all(&r, true));
+    close_rig(&r);
+}
+
+/* As filling does: one short walk after the other through the same records. */
+TEST(walks_that_go_on_write_a_record_once)
+{
+    rig r;
+    open_rig(&r, 3, false, NULL);
+    for (uint32_t i = 0; i < 4 * RANGES; i++) {
+        unsigned char *memory = NULL;
+        CHECK_OK(zi_ring_aim(r.ring, i / 4, i / 4));
+        CHECK_OK(zi_ring_at(r.ring, i / 4, true, &memory));
+        memory[i % 4] = (unsigned char)i;
+    }
+    CHECK_OK(zi_ring_rest(r.ring));
+    CHECK_EQ(zi_ring_count(r.ring).write_bytes, r.bytes);
+    CHECK_EQ(zi_ring_count(r.ring).read_bytes, 0);
+    for (uint32_t i = 0; i < 4 * RANGES; i++) {
+        unsigned char *memory = NULL;
+        CHECK_OK(zi_ring_at(r.ring, i / 4, false, &memory));
+        CHECK_EQ(memory[i % 4], i);
+    }
+    close_rig(&r);
+}
+
+/* Only some records of a walk are ever asked for. */
+TEST(records_may_be_passed_by)
+{
+    rig r;
+    open_rig(&r, 3, false, NULL);
+    CHECK_OK(walk_all(&r, false));
+    for (int step = 0; step < 6; step++) {
+        const bool down = step % 2 == 0;
+        CHECK_OK(zi_ring_aim(r.ring, down ? RANGES - 1 : 0, down ? 0 : RANGES - 1));
+        for (uint32_t i = 0; i < RANGES; i += 1 + (uint32_t)step) {
+            const uint32_t range = down ? RANGES - 1 - i : i;
+            unsigned char *memory = NULL;
+            CHECK_OK(zi_ring_at(r.ring, range, true, &memory));
+            check_record(&r, range, memory);
+            rig_fill(memory, r.ranges[range].at, r.ranges[range].bytes, ++r.round[range]);
+        }
+        CHECK_OK(zi_ring_rest(r.ring));
+    }
+    CHECK_OK(walk_all(&r, true));
+    close_rig(&r);
+}
+
+TEST(what_can_be_mended_is)
+{
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        static faulty faults;
+        faults =
+            (faulty){.percent = 30, .shuffle = true, .hold_file = -1, .seed = test_seed + seed};
+        rig r;
+        open_rig(&r, 3 + (uint32_t)seed % 3, true, &faults);
+        for (int step = 0; step < 8; step++) {
+            CHECK_OK(walk_all(&r, step % 2 == 1));
+        }
+        CHECK(faults.faults > 0);
+        close_rig(&r);
+    }
+}
+
+/* The n-th access fails, for every n of three walks. */
+TEST(the_first_fault_ends_a_walk)
+{
+    bool ended = false;
+    int failures = 0;
+    for (int nth = 1; !ended; nth++) {
+        static faulty faults;
+        faults = (faulty){.nth = nth, .kind = FAULTY_ERRNO + EIO, .hold_file = -1};
+        rig r;
+        open_rig(&r, 3, true, &faults);
+        zero_status status = ZERO_OK;
+        for (int step = 0; step < 3 && status == ZERO_OK; step++) {
+            status = walk_all(&r, step % 2 == 1);
+        }
+        ended = faults.pieces < nth;
+        CHECK_EQ(status, ended ? ZERO_OK : ZERO_IO);
+        failures += !ended;
+        if (!ended) {
+            CHECK(strstr(zero_last_error()->message, r.folder) != NULL);
+            CHECK(strstr(zero_last_error()->message, strerror(EIO)) != NULL);
+        }
+        close_rig(&r);
+    }
+    /* Every record written three times, and read but for the hits. */
+    CHECK_EQ(failures, 3 * RANGES + 2 * (RANGES - 3));
+}
+
+TEST_MAIN()
