@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the test programs of one build folder, one after the other, and adds up what they say.
+"""Runs the test programs of one build folder and adds up what they say.
 
 Usage: run_suites.py BUILD TALLY [--only SUITE]... [--skip SUITE]... [--wrap COMMAND]
 
@@ -7,10 +7,14 @@ Every program ends with "N passed, N failed, N skipped". One that dies without t
 not end in its time, counts as one failure. A program of the suite should_fail (meson tells nobody
 of its argument of that name) must end with another status than 0.
 
+Programs run two at a time where there are two cores; those that meson is told are not parallel,
+which start processes of their own, follow one after the other.
+
 One line a program is printed, with the output of those that failed and the reasons of what was
 skipped. The sums are appended to the file TALLY."""
 
 import argparse
+import concurrent.futures
 import json
 import os
 import re
@@ -22,6 +26,7 @@ import time
 
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped\s*$", re.MULTILINE)
 SHOWN_MAX = 300
+RUNNING = set()  # processes, each the leader of its group
 
 
 def tests_of(build, only, skip):
@@ -54,6 +59,13 @@ def environment(suites, test):
     return env
 
 
+def stop(*_):
+    """Whoever ends this program wants nothing of it to go on."""
+    for process in list(RUNNING):
+        os.killpg(process.pid, signal.SIGKILL)
+    os._exit(1)
+
+
 def run_program(command, env, folder, limit_s):
     """(exit status or None when out of time, output, errors)"""
     with subprocess.Popen(
@@ -67,6 +79,7 @@ def run_program(command, env, folder, limit_s):
         cwd=folder,
         start_new_session=True,
     ) as process:
+        RUNNING.add(process)
         try:
             output, errors = process.communicate(timeout=limit_s)
             return process.returncode, output, errors
@@ -74,10 +87,8 @@ def run_program(command, env, folder, limit_s):
             os.killpg(process.pid, signal.SIGKILL)
             output, errors = process.communicate()
             return None, output, errors
-        except BaseException:
-            # Whoever ends this program wants nothing of it to go on.
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+        finally:
+            RUNNING.discard(process)
 
 
 def judge(status, output, should_fail=False):
@@ -98,12 +109,32 @@ def judge(status, output, should_fail=False):
     return passed, failed + (1 if trouble else 0), skipped, trouble
 
 
-def show(text):
+def shown(text):
+    """The last lines of a text, indented."""
     lines = text.rstrip().split("\n")
-    if len(lines) > SHOWN_MAX:
-        print(f"    ({len(lines) - SHOWN_MAX} lines left out)")
-    for line in lines[-SHOWN_MAX:]:
-        print(f"    {line}")
+    out = [f"    {line}" for line in lines[-SHOWN_MAX:]]
+    left_out = len(lines) - SHOWN_MAX
+    return ([f"    ({left_out} lines left out)"] if left_out > 0 else []) + out
+
+
+def run_test(args, label, suites, test):
+    """(passed, failed, skipped) of one program, and the lines to print about it"""
+    start = time.monotonic()
+    command = shlex.split(args.wrap) + test["cmd"]
+    limit_s = test["timeout"] * 3 if test["timeout"] else None
+    folder = test["workdir"] or args.build
+    status, output, errors = run_program(command, environment(suites, test), folder, limit_s)
+    passed, failed, skipped, trouble = judge(status, output, "should_fail" in suites)
+    lines = [
+        f"{'FAILED' if failed else 'ok':7} {args.build} {label}/{test['name']}: {passed} passed, "
+        f"{failed} failed, {skipped} skipped ({time.monotonic() - start:.1f} s)"
+    ]
+    if failed:
+        lines += [f"    {shlex.join(command)}: {trouble or 'failed'}"]
+        lines += shown(output) + shown(errors)
+    elif skipped:
+        lines += shown("\n".join(ln.strip() for ln in output.split("\n") if "skipped: " in ln))
+    return (passed, failed, skipped), lines
 
 
 def main():
@@ -114,29 +145,19 @@ def main():
     parser.add_argument("--skip", action="append", default=[])
     parser.add_argument("--wrap", default="")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    tests = list(tests_of(args.build, args.only, args.skip))
     sums = [0, 0, 0]
-    for label, suites, test in tests_of(args.build, args.only, args.skip):
-        start = time.monotonic()
-        command = shlex.split(args.wrap) + test["cmd"]
-        env = environment(suites, test)
-        limit_s = test["timeout"] * 3 if test["timeout"] else None
-        folder = test["workdir"] or args.build
-        status, output, errors = run_program(command, env, folder, limit_s)
-        passed, failed, skipped, trouble = judge(status, output, "should_fail" in suites)
-        sums = [old + new for old, new in zip(sums, (passed, failed, skipped))]
-        verdict = "FAILED" if failed else "ok"
-        print(
-            f"{verdict:7} {args.build} {label}/{test['name']}: {passed} passed, {failed} failed, "
-            f"{skipped} skipped ({time.monotonic() - start:.1f} s)",
-            flush=True,
-        )
-        if failed:
-            print(f"    {shlex.join(command)}: {trouble or 'failed'}")
-            show(output)
-            show(errors)
-        elif skipped:
-            show("\n".join(line.strip() for line in output.split("\n") if "skipped: " in line))
+    for parallel in (True, False):
+        workers = min(2, os.cpu_count() or 1) if parallel else 1
+        chosen = [test for test in tests if test[2].get("is_parallel", False) == parallel]
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            running = [pool.submit(run_test, args, *test) for test in chosen]
+            for done in concurrent.futures.as_completed(running):
+                counts, lines = done.result()
+                sums = [old + new for old, new in zip(sums, counts)]
+                print("\n".join(lines), flush=True)
     with open(args.tally, "a", encoding="utf-8") as file:
         file.write(" ".join(str(count) for count in sums) + "\n")
     return 0
