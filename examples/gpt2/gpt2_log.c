@@ -109,7 +109,7 @@ bool gpt2_log_open(gpt2_log *log, const gpt2_options *options, const gpt2_run_fa
     }
     if (log->csv != NULL) {
         (void)fprintf(log->csv, "step,loss,val_loss,norm,lr,loss_scale,skipped,tokens_per_second,"
-                                "ms,memory_bytes\n");
+                                "ms,memory_bytes,disk_bytes\n");
     }
     if (log->json != NULL) {
         open_json(log, facts);
@@ -148,9 +148,14 @@ static void print_row(const gpt2_log *log, const gpt2_step_row *row)
         (void)snprintf(utilisation, sizeof utilisation, "  MFU %.1f %%",
                        100 * rate * log->flops_a_token / log->peak_flops);
     }
-    printf("step %*u/%u  loss %.4f%s  %.0f tok/s%s  %.1f ms/step  %s/rank  ETA %u:%02u%s", 4,
+    char disk[32] = "";
+    if (log->disk_a_step > 0) {
+        (void)snprintf(disk, sizeof disk, "  disk %.2f GB/s/rank",
+                       1e-9 * log->disk_a_step / log->seconds_a_step);
+    }
+    printf("step %*u/%u  loss %.4f%s  %.0f tok/s%s  %.1f ms/step  %s/rank%s  ETA %u:%02u%s", 4,
            row->step, log->options->steps, row->loss, validation, rate, utilisation,
-           log->seconds_a_step * 1e3, gpt2_size(row->memory_bytes).text, eta / 60, eta % 60,
+           log->seconds_a_step * 1e3, gpt2_size(row->memory_bytes).text, disk, eta / 60, eta % 60,
            row->skipped ? "  skipped" : "");
 }
 
@@ -181,9 +186,9 @@ static void write_row(gpt2_log *log, const gpt2_step_row *row)
         if (!isnan(row->val_loss)) {
             (void)fprintf(log->csv, "%.9g", row->val_loss);
         }
-        (void)fprintf(log->csv, ",%.9g,%.9g,%g,%d,%.1f,%.3f,%llu\n", row->norm, row->lr,
+        (void)fprintf(log->csv, ",%.9g,%.9g,%g,%d,%.1f,%.3f,%llu,%llu\n", row->norm, row->lr,
                       row->loss_scale, row->skipped, rate, row->seconds * 1e3,
-                      (unsigned long long)row->memory_bytes);
+                      (unsigned long long)row->memory_bytes, (unsigned long long)row->disk_bytes);
     }
     if (log->json != NULL) {
         (void)fprintf(log->json, "%s\n{\"step\": %u, \"loss\": ", log->rows == 0 ? "" : ",",
@@ -195,9 +200,11 @@ static void write_row(gpt2_log *log, const gpt2_step_row *row)
         json_number(log->json, row->norm);
         (void)fprintf(log->json,
                       ", \"lr\": %.9g, \"loss_scale\": %g, \"skipped\": %s, "
-                      "\"tokens_per_second\": %.1f, \"ms\": %.3f, \"memory_bytes\": %llu",
+                      "\"tokens_per_second\": %.1f, \"ms\": %.3f, \"memory_bytes\": %llu, "
+                      "\"disk_bytes\": %llu",
                       row->lr, row->loss_scale, row->skipped ? "true" : "false", rate,
-                      row->seconds * 1e3, (unsigned long long)row->memory_bytes);
+                      row->seconds * 1e3, (unsigned long long)row->memory_bytes,
+                      (unsigned long long)row->disk_bytes);
         if (log->peak_flops > 0) {
             (void)fprintf(log->json, ", \"mfu\": %.6f",
                           rate * log->flops_a_token / log->peak_flops);
@@ -210,6 +217,7 @@ void gpt2_log_step(gpt2_log *log, const gpt2_step_row *row)
 {
     const double weight = log->rows == 0 ? 1 : log->rows < 20 ? 1.0 / (log->rows + 1.0) : 0.05;
     log->seconds_a_step += weight * (row->seconds - log->seconds_a_step);
+    log->disk_a_step += weight * ((double)row->disk_bytes - log->disk_a_step);
     if (!isnan(row->val_loss)) {
         log->val_loss = row->val_loss;
     }

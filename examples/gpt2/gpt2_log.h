@@ -17,6 +17,7 @@ typedef struct gpt2_step_row {
     double seconds;        /* of this step, validation not included */
     uint64_t tokens;       /* of this step, all ranks */
     uint64_t memory_bytes; /* device memory of the library on this rank */
+    uint64_t disk_bytes;   /* read and written on this rank since the step before */
 } gpt2_step_row;
 
 typedef struct gpt2_log {
@@ -27,6 +28,7 @@ typedef struct gpt2_log {
     double started;
     double shown;          /* when the live line was last drawn */
     double seconds_a_step; /* smoothed */
+    double disk_a_step;    /* bytes of this rank, smoothed alike */
     double val_loss;       /* the last one */
     double flops_a_token;  /* of the model */
     double peak_flops;     /* a second, of all GPUs; 0: not known */

@@ -45,8 +45,9 @@ typedef struct trainer {
     gpt2_net net;
     int32_t *tokens;
     int32_t *targets;
-    double *gathered; /* one value a rank */
-    gpt2_log *log;    /* rank 0 only */
+    double *gathered;    /* one value a rank */
+    uint64_t disk_bytes; /* moved so far */
+    gpt2_log *log;       /* rank 0 only */
 } trainer;
 
 static zero_status own_failure(gpt2_job *job, const gpt2_error *error, zero_status status)
@@ -171,7 +172,11 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
     row->loss_scale = (double)scale;
     row->seconds = gpt2_seconds() - started;
     row->tokens = (uint64_t)o->batch * o->seq;
-    row->memory_bytes = zero_engine_stats(self->net.engine).device_bytes;
+    const zero_stats stats = zero_engine_stats(self->net.engine);
+    const uint64_t disk_bytes = stats.disk_read_bytes + stats.disk_write_bytes;
+    row->memory_bytes = stats.device_bytes;
+    row->disk_bytes = disk_bytes - self->disk_bytes;
+    self->disk_bytes = disk_bytes;
     return ZERO_OK;
 }
 

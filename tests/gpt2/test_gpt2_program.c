@@ -245,11 +245,13 @@ TEST(every_tier_prints_the_same_losses)
     const exact device = exact_of("--ranks 2");
     const exact host = exact_of("--ranks 2 --master-tier host --moment-tier host");
     check_equal(&device, &host);
+    CHECK(strstr(output, "GB/s") == NULL);
     snprintf(options, sizeof options,
              "--ranks 2 --master-tier disk --moment-tier disk --range-bytes 16K --disk %s --disk .",
              folder);
     const exact disk = exact_of(options);
     check_equal(&device, &disk);
+    CHECK(strstr(output, "/rank  disk ") != NULL);
     snprintf(options, sizeof options, "--ranks 2 --stage 2 --moment-tier disk --disk %s", folder);
     const exact mixed = exact_of(options);
     check_equal(&device, &mixed);
@@ -424,7 +426,8 @@ TEST(log_files_hold_every_step)
     read_text(csv, output);
     CHECK(strncmp(output, "step,loss,val_loss,norm,lr,", 27) == 0);
     CHECK_EQ(count_of(output, '\n'), 8);
-    CHECK_EQ(count_of(output, ','), 8 * 9);
+    CHECK_EQ(count_of(output, ','), 8 * 10);
+    (void)after(output, ",memory_bytes,disk_bytes\n");
     read_text(json, output);
     CHECK(strncmp(output, "{\"settings\": {\"data\": \"", 23) == 0);
     CHECK(strstr(output, "{\"step\": 7, \"loss\": ") != NULL);
