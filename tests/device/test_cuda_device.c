@@ -497,7 +497,8 @@ static void body_tasks(rig *r)
     CHECK_OK(OPS->issue_wait(SELF, r->event, &waited_ns));
     CHECK(is_open(&g));
     CHECK_EQ(log, 123456789);
-    CHECK_EQ(waited_ns > 0, r->queued);
+    /* The gate may have been open by then, but only a queue is ever waited for. */
+    CHECK(r->queued || waited_ns == 0);
     CHECK_EQ(pthread_join(g.opener, NULL), 0);
     finish(r, r->a);
 }
