@@ -76,7 +76,9 @@ typedef struct zero_stats {
                                 without a read for it */
     uint64_t disk_wait_ns;   /**< time updates waited for the disk: reads that came too late, writes
                                 that kept memory, and the last writes of a step */
-    uint64_t update_ns;      /**< time the update's kernels took on the CPU; 0 on a GPU */
+    uint64_t update_ns; /**< time the update's kernels took on the CPU, with what they waited for
+                           the GPU's memory; 0 where a GPU updates everything */
+    uint64_t host_update_elements; /**< elements that the CPU updated for a GPU (zero_updater) */
 } zero_stats;
 
 /** Counters so far. Local call, no waiting. */

@@ -78,6 +78,15 @@ typedef enum zero_nccl_memory {
                                         param_slots neighbours of them can be held at once */
 } zero_nccl_memory;
 
+/** What updates state in host memory where the device is a GPU. The bits are the same. */
+typedef enum zero_updater {
+    ZERO_UPDATER_DEFAULT = 0, /**< the GPU; the CPU what is on disk */
+    ZERO_UPDATER_GPU = 1,     /**< the GPU's kernels, which reach the state over the bus */
+    ZERO_UPDATER_CPU = 2,     /**< the CPU's; only gradients and parameters go over the bus */
+    ZERO_UPDATER_BOTH = 3     /**< the GPU units from the first on and the CPU units from the last
+                                 on, until they meet: each as many as it is fast */
+} zero_updater;
+
 /** A run of elements for the caller's own element-wise optimizer. All pointers are host memory,
  * fp32, `count` elements, valid during the call only. */
 typedef struct zero_update_range {
@@ -168,8 +177,7 @@ typedef struct zero_engine_options {
                               have no effect. Default 0 */
 
     zero_tier tier[ZERO_SHARD_ROLES]; /**< by zero_role, where it lives. Any for MASTER, MOMENT1 and
-                                         MOMENT2, DISK with ZERO_DEVICE_CPU only; DEVICE for PARAM
-                                         and GRAD. Default: DEVICE */
+                                         MOMENT2; DEVICE for PARAM and GRAD. Default: DEVICE */
     uint32_t disk_directory_count;    /**< at most 16 */
     const char *const *disk_directories; /**< where roles on disk lie, dealt over all of them; they
                                             exist, ranks may share them. Needed by engines with a
@@ -181,6 +189,8 @@ typedef struct zero_engine_options {
     uint64_t host_budget_bytes; /**< refuse a plan that needs more host memory per rank for roles on
                                    that tier and the ring. 0: no budget */
     uint64_t disk_budget_bytes; /**< the same of disk */
+    zero_updater updater;       /**< for ZERO_DEVICE_CUDA; pieces that the CPU updates have at most
+                                   range_bytes of state. Default: DEFAULT */
 } zero_engine_options;
 
 /** Options with every field at its default. */

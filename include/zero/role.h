@@ -37,8 +37,7 @@ typedef enum zero_tier {
     ZERO_TIER_DEVICE = 1,  /**< memory of options.device */
     ZERO_TIER_HOST = 2,    /**< host memory that the device reaches; on the CPU the same as DEVICE,
                               counted apart */
-    ZERO_TIER_DISK = 3     /**< files in options.disk_directories; MASTER, MOMENT1 and MOMENT2 of
-                              engines on the CPU */
+    ZERO_TIER_DISK = 3     /**< files in options.disk_directories; MASTER, MOMENT1 and MOMENT2 */
 } zero_tier;
 
 /** Values of zero_tier. */

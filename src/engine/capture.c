@@ -68,6 +68,10 @@ static zero_status prepare(zero_engine *engine)
     bool captured = false;
     ZI_TRY(need_mode(engine, ENGINE_PLAIN, "the end of the capture or of the launches under way"));
     ZI_TRY(check_at_rest(engine));
+    if (engine->layout->room_bytes != 0) {
+        ZI_FAIL(ZERO_UNSUPPORTED, "the CPU updates state of this engine, which a graph cannot do; "
+                                  "use ZERO_TIER_HOST and ZERO_UPDATER_GPU, or take plain steps");
+    }
     ZI_TRY(device->ops->captured(device->self, engine->step_stream, &captured));
     ZI_TRY(zi_params_forget(engine->params));
     for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {

@@ -306,17 +306,16 @@ static zero_status open_device(zero_engine *engine)
                 "ZERO_OPTIMIZER_CALLBACK is host code and cannot update memory of "
                 "a GPU; use ZERO_OPTIMIZER_ADAMW or ZERO_DEVICE_CPU");
     }
-    const bool queued = zi_world_submit_waits(engine->world, engine->layout->options.transport);
+    const bool queued = zi_world_submit_waits(engine->world, engine->layout->options.transport) ||
+                        engine->layout->room_bytes != 0;
     ZI_TRY(zi_cuda_device_create(queued, &engine->own_device));
     engine->device = &engine->own_device;
     return ZERO_OK;
 }
 
-static zero_status make_kernels(zero_engine *engine)
+/* The CPU's kernels, on a pool of threads. */
+static zero_status make_host_kernels(zero_engine *engine, zi_kernels *kernels)
 {
-    if (engine->layout->options.device == ZERO_DEVICE_CUDA) {
-        return zi_cuda_kernels_create(engine->device, &engine->kernels);
-    }
     uint32_t threads = engine->layout->options.threads;
     if (threads == 0) {
         const long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -325,7 +324,17 @@ static zero_status make_kernels(zero_engine *engine)
         threads = threads > 256 ? 256 : threads;
     }
     ZI_TRY(zi_pool_create(threads, &engine->pool));
-    return zi_cpu_kernels_create(engine->device, engine->pool, &engine->kernels);
+    return zi_cpu_kernels_create(&engine->world->device, engine->pool, kernels);
+}
+
+static zero_status make_kernels(zero_engine *engine)
+{
+    if (engine->layout->options.device != ZERO_DEVICE_CUDA) {
+        return make_host_kernels(engine, &engine->kernels);
+    }
+    ZI_TRY(zi_cuda_kernels_create(engine->device, &engine->kernels));
+    return engine->layout->room_bytes != 0 ? make_host_kernels(engine, &engine->host_kernels)
+                                           : ZERO_OK;
 }
 
 /* Bytes of the turns as taken from the device. */
@@ -385,20 +394,22 @@ static zero_status make_optim(zero_engine *engine)
         flats[f].param = engine->arena[ZERO_ROLE_PARAM] + layout->flats[f].param_at;
         flats[f].grad = layout->flats[f].trained ? zi_grads_reduced(engine->grads, f) : NULL;
     }
-    const zi_optim_desc desc = {.layout = layout,
-                                .device = engine->device,
-                                .kernels = &engine->kernels,
-                                .rank = zero_world_rank(engine->world),
-                                .publish = engine->groups.publish,
-                                .step_stream = engine->step_stream,
-                                .state = {engine->arena[ZERO_ROLE_MASTER],
-                                          engine->arena[ZERO_ROLE_MOMENT1],
-                                          engine->arena[ZERO_ROLE_MOMENT2]},
-                                .ring = engine->ring,
-                                .flats = flats,
-                                .segments = engine->arena[ZERO_ROLE_STEP] + layout->segments_at,
-                                .decision = engine->decide.decision,
-                                .stats = &engine->stats};
+    const zi_optim_desc desc = {
+        .layout = layout,
+        .device = engine->device,
+        .kernels = &engine->kernels,
+        .rank = zero_world_rank(engine->world),
+        .publish = engine->groups.publish,
+        .step_stream = engine->step_stream,
+        .state = {engine->arena[ZERO_ROLE_MASTER], engine->arena[ZERO_ROLE_MOMENT1],
+                  engine->arena[ZERO_ROLE_MOMENT2]},
+        .ring = engine->ring,
+        .host_kernels = engine->host_kernels.ops != NULL ? &engine->host_kernels : &engine->kernels,
+        .rooms = engine->arena[ZERO_ROLE_RING] + layout->rooms_at,
+        .flats = flats,
+        .segments = engine->arena[ZERO_ROLE_STEP] + layout->segments_at,
+        .decision = engine->decide.decision,
+        .stats = &engine->stats};
     const zero_status status = zi_optim_create(&desc, &engine->optim);
     zi_free(flats);
     return status;
@@ -556,6 +567,7 @@ void zero_engine_destroy(zero_engine *engine)
         zi_group_destroy(groups[i]);
     }
     zi_kernels_destroy(&engine->kernels);
+    zi_kernels_destroy(&engine->host_kernels);
     zi_pool_destroy(engine->pool);
     destroy_memory(engine);
     engine->device->ops->host_free(engine->device->self, engine->turns, turns_bytes());

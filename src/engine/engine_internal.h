@@ -56,6 +56,7 @@ struct zero_engine {
     zi_device own_device;    /* zeroed where the world's is used */
     zi_pool *pool;
     zi_kernels kernels;
+    zi_kernels host_kernels; /* the CPU's, where it updates a GPU's parameters; else zeroed */
     engine_groups groups;
     zi_stream *gather_stream;
     zi_stream *reduce_stream;

@@ -117,14 +117,14 @@ static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint
     return device->ops->event_record(device->self, engine->decided[turn], stream);
 }
 
-static zero_status enqueue_update(zero_engine *engine)
+static zero_status enqueue_update(zero_engine *engine, uint32_t turn)
 {
     const zi_device *device = engine->device;
     const uint32_t units = engine->layout->unit_count;
     const bool down = zi_engine_steps_down(engine);
     for (uint32_t i = 0; i < units; i++) {
         const uint32_t unit = down ? units - 1 - i : i;
-        ZI_TRY(zi_optim_step_unit(engine->optim, unit));
+        ZI_TRY(zi_optim_step_unit(engine->optim, unit, &engine->turns[turn].outcome));
         ZI_TRY(zi_params_updated(engine->params, unit, engine->step_stream));
     }
     ZI_TRY(zi_grads_consumed(engine->grads, engine->step_stream));
@@ -215,7 +215,7 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
     }
     engine->turns[turn].input = input;
     ZI_TRY(enqueue_decision(engine, caller, turn));
-    ZI_TRY(enqueue_update(engine));
+    ZI_TRY(enqueue_update(engine, turn));
     engine->step_due = false;
     engine->micro_index = 0;
     if (captured) {

@@ -56,6 +56,7 @@ zero_stats zero_engine_stats(const zero_engine *engine)
 {
     zero_stats stats = engine->stats;
     stats.update_ns = zi_optim_update_ns(engine->optim);
+    stats.host_update_elements = zi_optim_host_elements(engine->optim);
     if (engine->ring != NULL) {
         const zi_ring_counts counts = zi_ring_count(engine->ring);
         stats.disk_read_bytes = counts.read_bytes;

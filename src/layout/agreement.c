@@ -50,6 +50,7 @@ static const option_item option_items[] = {
     ITEM(nccl_memory),
     ITEM(nccl_zero_cta),
     ITEM(tier),
+    ITEM(updater),
     ITEM(range_bytes),
     ITEM(ring_depth),
 };

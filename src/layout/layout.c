@@ -291,6 +291,7 @@ static void place(zi_layout *layout)
     place_step(layout, &roles);
     (void)take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
     (void)take(&roles, ZERO_ROLE_RING, layout->ring_slots * layout->record_bytes_max);
+    layout->rooms_at = take(&roles, ZERO_ROLE_RING, 2 * layout->room_bytes);
     add_up(layout, &roles);
 }
 

@@ -140,7 +140,9 @@ typedef struct zi_layout {
     uint64_t wire_at;       /* grad slot arena: one bucket cast to wire types */
     uint64_t wire_bytes;
     uint64_t record_bytes_max;
-    uint32_t ring_slots;       /* records in memory at once */
+    uint32_t ring_slots; /* records in memory at once */
+    uint64_t rooms_at;   /* ring arena: two rooms of room_bytes each, behind the records, for */
+    uint64_t room_bytes; /* what the CPU updates of a GPU's memory; 0: nothing */
     uint64_t step_read_bytes;  /* that a step moves from disk, at most, and to it */
     uint64_t step_write_bytes; /* 0 where nothing is on disk */
     zero_memory memory;        /* bytes of each role's arena, a multiple of pages */

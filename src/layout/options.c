@@ -155,17 +155,33 @@ static zero_status check_tier(const zero_engine_options *o, zero_role role)
             "it at ZERO_TIER_DEVICE",
             zero_role_name(role), zero_tier_name(tier));
     }
-    if (tier == ZERO_TIER_DISK && o->device == ZERO_DEVICE_CUDA) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
-                "options.tier of %s is disk, which engines on the CPU have only so far; with "
-                "ZERO_DEVICE_CUDA use ZERO_TIER_HOST",
-                zero_role_name(role));
+    return ZERO_OK;
+}
+
+static zero_status check_updater(const zero_engine_options *o)
+{
+    bool disk = false;
+    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
+        disk = disk || o->tier[role] == ZERO_TIER_DISK;
+    }
+    ZI_TRY(check_range("updater", (uint64_t)o->updater, 0, ZERO_UPDATER_BOTH));
+    if (o->updater != ZERO_UPDATER_DEFAULT && o->device != ZERO_DEVICE_CUDA) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.updater is %d and options.device %d; it is for ZERO_DEVICE_CUDA",
+                (int)o->updater, (int)o->device);
+    }
+    if (disk && (o->updater == ZERO_UPDATER_GPU || o->updater == ZERO_UPDATER_BOTH)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.updater is %d, but state on disk is updated by the CPU; use "
+                "ZERO_UPDATER_CPU, or ZERO_TIER_HOST for the roles on disk",
+                (int)o->updater);
     }
     return ZERO_OK;
 }
 
 static zero_status check_tiers(const zero_engine_options *o)
 {
+    ZI_TRY(check_updater(o));
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         ZI_TRY(check_tier(o, (zero_role)role));
     }

@@ -44,6 +44,14 @@ static uint64_t record_bytes(const zi_layout *layout, const zi_flat *flat, uint6
     return bytes;
 }
 
+/* Elements of a piece that the CPU updates and that no range cuts: as many as a range would have.
+ */
+static uint64_t room_count(const zi_layout *layout)
+{
+    const uint64_t count = layout->options.range_bytes / (ZI_STATES * sizeof(float));
+    return zi_max_u64(count / ZI_SLICE_ALIGN, 1) * ZI_SLICE_ALIGN;
+}
+
 /* As many of `left` elements as fit in `room` bytes of a record; all when none of them is on disk.
  */
 static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t left, uint64_t room)
@@ -53,7 +61,8 @@ static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t l
         each += disk_bytes(layout, flat, state);
     }
     if (each == 0) {
-        return left;
+        return layout->options.updater >= ZERO_UPDATER_CPU ? zi_min_u64(left, room_count(layout))
+                                                           : left;
     }
     uint64_t count = zi_min_u64(left, room / each / ZI_SLICE_ALIGN * ZI_SLICE_ALIGN);
     while (count != 0 && record_bytes(layout, flat, count) > room) {
@@ -142,6 +151,31 @@ static void place_records(zi_layout *layout)
     layout->step_read_bytes = at - zi_min_u64(low, high);
 }
 
+/* What the largest piece that the CPU updates takes in a room (stage1/staging.c): gradient,
+ * parameter, and the state that is the GPU's memory. */
+static void measure_rooms(zi_layout *layout)
+{
+    const zero_engine_options *options = &layout->options;
+    for (uint32_t p = 0; options->device == ZERO_DEVICE_CUDA && p < layout->piece_count; p++) {
+        const zi_piece *piece = &layout->pieces[p];
+        const zi_flat *flat = &layout->flats[piece->flat];
+        if (piece->range == ZI_NO_INDEX && options->updater < ZERO_UPDATER_CPU) {
+            continue;
+        }
+        uint64_t bytes =
+            zi_align_up(piece->count * zero_dtype_bytes(options->accum_dtype), ZI_ARENA_ALIGN) +
+            zi_align_up(piece->count * zero_dtype_bytes(flat->dtype), ZI_ARENA_ALIGN);
+        for (int state = 0; state < ZI_STATES; state++) {
+            const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
+            const bool stays = zi_role_tier(layout, role) == ZERO_TIER_DEVICE;
+            bytes += stays ? zi_align_up(piece->count * zi_state_bytes(layout, flat, role),
+                                         ZI_ARENA_ALIGN)
+                           : 0;
+        }
+        layout->room_bytes = zi_max_u64(layout->room_bytes, bytes);
+    }
+}
+
 /* Tensors of trained flats, and where cuts between pieces may go through one. */
 static void count_segments(zi_layout *layout)
 {
@@ -171,6 +205,7 @@ zero_status zi_layout_make_pieces(zi_layout *layout)
     cutter write = {.layout = layout};
     cut_all(&write);
     place_records(layout);
+    measure_rooms(layout);
     count_segments(layout);
     return ZERO_OK;
 }

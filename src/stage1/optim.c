@@ -11,6 +11,8 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "layout/sharding.h"
+#include "stage1/share.h"
+#include "stage1/staging.h"
 
 _Static_assert(sizeof(zi_segment) <= ZI_SEGMENT_BYTES, "layout reserves too little for segments");
 
@@ -18,17 +20,30 @@ struct zi_optim {
     zi_optim_desc desc;
     const zi_layout *layout;
     zi_optim_flat *flats;
-    zi_update_job *jobs;      /* by piece */
+    zi_update_job *jobs; /* by piece */
+    zi_stream *host;     /* of the host's kernels on records */
+    /* Where the layout has rooms. */
+    zi_segment *segments; /* the jobs', in host memory: piece p's from segment_first[p] on */
+    size_t *segment_first;
+    zi_staging *staging;
+    zi_stream *cpu_stream; /* the CPU's, where it shares a step with the GPU; else NULL */
+    zi_share *share;       /* likewise */
+    uint64_t shared_steps;
     zi_collective *publishes; /* by flat */
     bool down;                /* the step under way goes from the last unit to the first */
+    bool begun;               /* and its first unit is enqueued */
     atomic_uint_fast64_t update_ns;
+    atomic_uint_fast64_t host_elements;
 };
 
-/* What tasks of the step stream are given. */
+/* What tasks are given. */
 typedef struct optim_work {
     zi_optim *optim;
     uint32_t unit;
     bool down;
+    bool first;    /* of the step */
+    uint64_t step; /* shared ones are counted from 1 */
+    const zi_step_decision *outcome;
     zi_optim_move move;
 } optim_work;
 
@@ -189,25 +204,74 @@ static void list_segments(zi_optim *optim, zi_segment *segments)
     }
 }
 
-/* The jobs' segments are read on the device, so that is where they go. */
+/* Whether the CPU updates the piece of an engine on a GPU, and the GPU never does. */
+static bool is_staged(const zi_optim *optim, uint32_t p)
+{
+    return optim->staging != NULL && (optim->layout->pieces[p].range != ZI_NO_INDEX ||
+                                      optim->layout->options.updater == ZERO_UPDATER_CPU);
+}
+
+/* The jobs' segments are read on the device, so that is where they go; the CPU keeps its own. */
 static zero_status make_segments(zi_optim *optim)
 {
     const zi_device *device = optim->desc.device;
-    zi_segment *segments = NULL;
+    const uint32_t pieces = optim->layout->piece_count;
     zi_stream *host = NULL;
     ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));
-    ZI_TRY(zi_calloc(optim->layout->segment_count, sizeof *segments, (void **)&segments));
-    list_segments(optim, segments);
+    ZI_TRY(zi_calloc(pieces, sizeof *optim->segment_first, (void **)&optim->segment_first));
+    ZI_TRY(zi_calloc(optim->layout->segment_count, sizeof *optim->segments,
+                     (void **)&optim->segments));
+    list_segments(optim, optim->segments);
     size_t count = 0;
-    for (uint32_t p = 0; p < optim->layout->piece_count; p++) {
+    for (uint32_t p = 0; p < pieces; p++) {
         zi_update_job *job = &optim->jobs[p];
         job->segments = (const zi_segment *)(const void *)optim->desc.segments + count;
+        optim->segment_first[p] = count;
         count += job->segment_count;
     }
-    const zero_status status = device->ops->copy(device->self, host, optim->desc.segments, segments,
-                                                 count * sizeof *segments);
-    zi_free(segments);
-    return status;
+    ZI_TRY(device->ops->copy(device->self, host, optim->desc.segments, optim->segments,
+                             count * sizeof *optim->segments));
+    if (optim->staging == NULL) {
+        zi_free(optim->segments);
+        optim->segments = NULL;
+    }
+    return ZERO_OK;
+}
+
+/* What shares a step between the GPU and the CPU. */
+static zero_status make_share(zi_optim *optim)
+{
+    const zi_device *device = optim->desc.device;
+    if (optim->layout->options.updater != ZERO_UPDATER_BOTH) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_share_create(optim->layout->unit_count, &optim->share));
+    return device->ops->stream_create(device->self, "zero cpu", &optim->cpu_stream);
+}
+
+static zero_status make_staging(zi_optim *optim)
+{
+    const zi_layout *layout = optim->layout;
+    const zi_device *host = optim->desc.host_kernels->device;
+    if (layout->room_bytes == 0 && optim->desc.ring == NULL) {
+        return ZERO_OK;
+    }
+    ZI_TRY(host->ops->stream_wrap(host->self, zero_stream_host(), &optim->host));
+    if (layout->room_bytes == 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(make_share(optim));
+    zi_staging_desc desc = {.device = optim->desc.device,
+                            .stream =
+                                optim->share != NULL ? optim->cpu_stream : optim->desc.step_stream,
+                            .kernels = optim->desc.host_kernels,
+                            .rooms = optim->desc.rooms,
+                            .room_bytes = layout->room_bytes};
+    for (int state = 0; state < ZI_STATES; state++) {
+        const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
+        desc.on_device[state] = zi_role_tier(layout, role) == ZERO_TIER_DEVICE;
+    }
+    return zi_staging_create(&desc, &optim->staging);
 }
 
 static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
@@ -227,6 +291,7 @@ static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
     for (uint32_t p = 0; p < layout->piece_count; p++) {
         make_job(optim, p);
     }
+    ZI_TRY(make_staging(optim));
     return make_segments(optim);
 }
 
@@ -251,6 +316,14 @@ void zi_optim_destroy(zi_optim *optim)
     if (optim != NULL) {
         zi_free(optim->flats);
         zi_free(optim->jobs);
+        if (optim->cpu_stream != NULL) {
+            zi_share_close(optim->share, UINT64_MAX);
+            optim->desc.device->ops->stream_destroy(optim->desc.device->self, optim->cpu_stream);
+        }
+        zi_share_destroy(optim->share);
+        zi_staging_destroy(optim->staging);
+        zi_free(optim->segments);
+        zi_free(optim->segment_first);
         zi_free(optim->publishes);
         zi_free(optim);
     }
@@ -273,11 +346,38 @@ zero_status zi_optim_look_ahead(zi_optim *optim, bool down)
 {
     const optim_work work = {.optim = optim, .down = down};
     optim->down = down;
+    optim->begun = false;
     return optim->desc.ring != NULL ? enqueue(optim, aim, &work) : ZERO_OK;
 }
 
-static zero_status update_piece(zi_optim *optim, uint32_t p)
+static uint64_t clock_of(bool timed)
 {
+    return timed ? zi_clock_ns() : 0;
+}
+
+static void count(atomic_uint_fast64_t *counter, uint64_t more)
+{
+    atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+}
+
+/* The CPU updates a piece for a GPU. next: the piece that it comes to then, or ZI_NO_INDEX. */
+static zero_status update_staged(zi_optim *optim, uint32_t p, uint32_t next,
+                                 const zi_step_decision *outcome)
+{
+    const bool goes_on = next < optim->layout->piece_count && optim->jobs[next].segment_count != 0;
+    const zi_staged_piece piece = {.job = &optim->jobs[p],
+                                   .segments = optim->segments + optim->segment_first[p],
+                                   .decision = outcome};
+    const uint64_t start_ns = clock_of(true);
+    ZI_TRY(zi_staging_update(optim->staging, &piece, goes_on ? &optim->jobs[next] : NULL));
+    count(&optim->update_ns, clock_of(true) - start_ns);
+    count(&optim->host_elements, piece.job->count);
+    return ZERO_OK;
+}
+
+static zero_status update_piece(const optim_work *work, uint32_t p)
+{
+    zi_optim *optim = work->optim;
     const zi_kernels *kernels = optim->desc.kernels;
     const uint32_t range = optim->layout->pieces[p].range;
     zi_update_job *job = &optim->jobs[p];
@@ -289,15 +389,17 @@ static zero_status update_piece(zi_optim *optim, uint32_t p)
         ZI_TRY(zi_ring_at(optim->desc.ring, range, true, &record));
         point_job(optim, p, record);
     }
-    /* On a GPU this only hands the work over. */
-    const bool timed = optim->desc.device->ops->host_memory;
-    const uint64_t start_ns = timed ? zi_clock_ns() : 0;
-    const zero_status status = kernels->ops->update(kernels->self, optim->desc.step_stream, job);
-    if (timed) {
-        atomic_fetch_add_explicit(&optim->update_ns, zi_clock_ns() - start_ns,
-                                  memory_order_relaxed);
+    if (is_staged(optim, p)) {
+        const uint32_t next = work->down ? p - 1 : p + 1; /* none below the first either */
+        const bool follows = next < optim->layout->piece_count && is_staged(optim, next);
+        return update_staged(optim, p, follows ? next : ZI_NO_INDEX, work->outcome);
     }
-    return status;
+    /* A GPU's kernels are only handed over. */
+    const bool timed = optim->desc.device->ops->host_memory;
+    const uint64_t start_ns = clock_of(timed);
+    ZI_TRY(kernels->ops->update(kernels->self, optim->desc.step_stream, job));
+    count(&optim->update_ns, clock_of(timed) - start_ns);
+    return ZERO_OK;
 }
 
 /* Pieces of a unit: those of its flats, which lie together. */
@@ -312,25 +414,93 @@ static uint32_t unit_pieces(const zi_layout *layout, uint32_t unit, uint32_t *fi
     return count;
 }
 
+/* Whether the step's outcome has to be known before its updates are handed over. */
+static bool is_asked(const zi_optim *optim)
+{
+    return optim->desc.ring != NULL || optim->staging != NULL;
+}
+
+/* In a shared step: whether the CPU has the unit, and then wait until it is done with it. The GPU
+ * takes a unit when it is done with those before. */
+static zero_status leave_to_cpu(const optim_work *work, bool *left)
+{
+    zi_optim *optim = work->optim;
+    const zi_device *device = optim->desc.device;
+    *left = false;
+    if (optim->share == NULL) {
+        return ZERO_OK;
+    }
+    if (work->first) {
+        zi_share_open(optim->share, work->step);
+    } else {
+        ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream));
+    }
+    *left = !zi_share_claim(optim->share, work->unit);
+    return *left ? zi_share_await(optim->share, work->unit) : ZERO_OK;
+}
+
 static zero_status update_unit(void *argument)
 {
     const optim_work *work = argument;
     zi_optim *optim = work->optim;
+    const zi_device *device = optim->desc.device;
     uint32_t first = 0;
-    const uint32_t count = unit_pieces(optim->layout, work->unit, &first);
-    if (optim->desc.ring != NULL && optim->desc.decision->skip) {
+    bool left = false;
+    const uint32_t pieces = unit_pieces(optim->layout, work->unit, &first);
+    if (is_asked(optim) && work->first) {
+        ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream)); /* it is here */
+    }
+    if (is_asked(optim) && work->outcome->skip) {
         return ZERO_OK;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        ZI_TRY(update_piece(optim, first + (work->down ? count - 1 - i : i)));
+    ZI_TRY(leave_to_cpu(work, &left));
+    for (uint32_t i = 0; i < pieces && !left; i++) {
+        ZI_TRY(update_piece(work, first + (work->down ? pieces - 1 - i : i)));
     }
     return ZERO_OK;
 }
 
-zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit)
+/* The CPU's part of a unit of a shared step; its parameters are there when this returns. */
+static zero_status take_unit(const optim_work *work, uint32_t unit)
+{
+    zi_optim *optim = work->optim;
+    const zi_device *device = optim->desc.device;
+    uint32_t first = 0;
+    const uint32_t end = unit_pieces(optim->layout, unit, &first) + first;
+    for (uint32_t p = first; p < end; p++) {
+        if (optim->jobs[p].segment_count != 0) {
+            ZI_TRY(update_staged(optim, p, p + 1 < end ? p + 1 : ZI_NO_INDEX, work->outcome));
+        }
+    }
+    return device->ops->drain(device->self, optim->cpu_stream);
+}
+
+/* The CPU's part of a shared step. */
+static zero_status take_units(void *argument)
+{
+    const optim_work *work = argument;
+    uint32_t unit = 0;
+    while (zi_share_take(work->optim->share, work->step, &unit)) {
+        const zero_status status = take_unit(work, unit);
+        zi_share_done(work->optim->share, status);
+        ZI_TRY(status);
+    }
+    return ZERO_OK;
+}
+
+/* A step's first unit comes. */
+static zero_status begin_step(zi_optim *optim, const optim_work *work)
+{
+    const zi_device *device = optim->desc.device;
+    optim->begun = true;
+    return optim->share != NULL
+               ? device->ops->task(device->self, optim->cpu_stream, take_units, work, sizeof *work)
+               : ZERO_OK;
+}
+
+zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome)
 {
     const zi_unit_place *place = &optim->layout->units[unit];
-    const optim_work work = {.optim = optim, .unit = unit, .down = optim->down};
     /* A unit's trained flats come first: layout puts the frozen ones behind. */
     uint32_t trained = 0;
     while (trained < place->flat_count &&
@@ -340,6 +510,14 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit)
     if (trained == 0) {
         return ZERO_OK;
     }
+    optim->shared_steps += !optim->begun;
+    const optim_work work = {.optim = optim,
+                             .unit = unit,
+                             .down = optim->down,
+                             .first = !optim->begun,
+                             .step = optim->shared_steps,
+                             .outcome = outcome};
+    ZI_TRY(work.first ? begin_step(optim, &work) : ZERO_OK);
     ZI_TRY(enqueue(optim, update_unit, &work));
     if (optim->desc.publish->size == 1) {
         return ZERO_OK;
@@ -356,19 +534,29 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit)
 static zero_status rest(void *argument)
 {
     const optim_work *work = argument;
-    return zi_ring_rest(work->optim->desc.ring);
+    const zi_optim *optim = work->optim;
+    if (optim->share != NULL) {
+        zi_share_close(optim->share, work->step);
+    }
+    return optim->desc.ring != NULL ? zi_ring_rest(optim->desc.ring) : ZERO_OK;
 }
 
 zero_status zi_optim_rest(zi_optim *optim)
 {
-    const optim_work work = {.optim = optim};
-    return optim->desc.ring != NULL ? enqueue(optim, rest, &work) : ZERO_OK;
+    const optim_work work = {.optim = optim, .step = optim->shared_steps};
+    return is_asked(optim) ? enqueue(optim, rest, &work) : ZERO_OK;
 }
 
 static zero_status quiet(void *argument)
 {
     const optim_work *work = argument;
-    zi_ring_quiet(work->optim->desc.ring);
+    const zi_optim *optim = work->optim;
+    if (optim->share != NULL) {
+        zi_share_close(optim->share, UINT64_MAX);
+    }
+    if (optim->desc.ring != NULL) {
+        zi_ring_quiet(optim->desc.ring);
+    }
     return ZERO_OK;
 }
 
@@ -376,16 +564,15 @@ zero_status zi_optim_quiet(zi_optim *optim)
 {
     const zi_device *device = optim->desc.device;
     const optim_work work = {.optim = optim};
-    return optim->desc.ring != NULL
-               ? device->ops->task_always(device->self, optim->desc.step_stream, quiet, &work,
-                                          sizeof work)
-               : ZERO_OK;
+    return is_asked(optim) ? device->ops->task_always(device->self, optim->desc.step_stream, quiet,
+                                                      &work, sizeof work)
+                           : ZERO_OK;
 }
 
 /* The part of a move that lies in one piece. */
 static zero_status move_piece(zi_optim *optim, const zi_optim_move *move, const zi_piece *piece)
 {
-    const zi_kernels *kernels = optim->desc.kernels;
+    const zi_kernels *kernels = optim->desc.host_kernels;
     const uint64_t begin = zi_max_u64(move->first, piece->first);
     const uint64_t end = zi_min_u64(move->first + move->count, piece->first + piece->count);
     const uint64_t bytes =
@@ -398,11 +585,10 @@ static zero_status move_piece(zi_optim *optim, const zi_optim_move *move, const 
     state += (begin - piece->first) * bytes;
     unsigned char *values = move->values;
     values += (begin - move->first) * zero_dtype_bytes(move->dtype);
-    zi_stream *stream = optim->desc.step_stream;
-    return move->writes ? kernels->ops->cast(kernels->self, stream, state, dtype, values,
+    return move->writes ? kernels->ops->cast(kernels->self, optim->host, state, dtype, values,
                                              move->dtype, end - begin)
-                        : kernels->ops->cast(kernels->self, stream, values, dtype, state, dtype,
-                                             end - begin);
+                        : kernels->ops->cast(kernels->self, optim->host, values, dtype, state,
+                                             dtype, end - begin);
 }
 
 static zero_status run_move(void *argument)
@@ -436,4 +622,9 @@ zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move)
 uint64_t zi_optim_update_ns(const zi_optim *optim)
 {
     return atomic_load_explicit(&optim->update_ns, memory_order_relaxed);
+}
+
+uint64_t zi_optim_host_elements(const zi_optim *optim)
+{
+    return atomic_load_explicit(&optim->host_elements, memory_order_relaxed);
 }

@@ -4,7 +4,11 @@
  * A job updates one piece. Its pointers are settled at create, but for those to state on disk: a
  * unit's update takes the piece's range from the ring first, and the ring reads ahead and writes
  * behind. So a step is a list of jobs that only wait for their decision and, on disk, their range;
- * a skipped step leaves the disk alone. */
+ * a skipped step leaves the disk alone.
+ *
+ * For an engine on a GPU the CPU updates what is on disk, in the same task, through staging.h; and
+ * what is in host memory where it is asked to, alone or together with the GPU, on a stream of its
+ * own (share.h). */
 #ifndef ZI_STAGE1_OPTIM_H
 #define ZI_STAGE1_OPTIM_H
 
@@ -32,6 +36,8 @@ typedef struct zi_optim_desc {
     zi_stream *step_stream;
     unsigned char *state[ZI_STATES];  /* arenas of ZERO_ROLE_MASTER on; NULL: empty or on disk */
     zi_ring *ring;                    /* used on the step stream; NULL: nothing is on disk */
+    const zi_kernels *host_kernels;   /* the CPU's, for records of the ring; may be `kernels` */
+    unsigned char *rooms;             /* where the layout has rooms: both */
     const zi_optim_flat *flats;       /* by flat; copied */
     unsigned char *segments;          /* in the arena of ZERO_ROLE_STEP */
     const zi_step_decision *decision; /* likewise */
@@ -44,9 +50,10 @@ void zi_optim_destroy(zi_optim *optim); /* accepts NULL; the step stream is idle
 /* A step that goes up through the units, or down, comes next: begin to read its first ranges. Every
  * other step goes the other way, and begins with what the one before left in memory. */
 zero_status zi_optim_look_ahead(zi_optim *optim, bool down);
-/* Enqueue a unit's update and publishing. */
-zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit);
-/* What was enqueued so far is on disk when what is enqueued now runs. */
+/* Enqueue a unit's update and publishing. outcome: host memory that has the step's decision once
+ * what is on the step stream so far has run. */
+zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome);
+/* The step's last unit is enqueued: what was is on disk when what is enqueued now runs. */
 zero_status zi_optim_rest(zi_optim *optim);
 /* Leave nothing in flight, whatever has failed; the stream's last task. */
 zero_status zi_optim_quiet(zi_optim *optim);
@@ -65,8 +72,9 @@ typedef struct zi_optim_move {
 /* Enqueue a move; the values stay until it has run. */
 zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move);
 
-/* Time that updates took on the CPU. Any thread. */
+/* Time that updates took on the CPU, and elements that it updated for a GPU. Any thread. */
 uint64_t zi_optim_update_ns(const zi_optim *optim);
+uint64_t zi_optim_host_elements(const zi_optim *optim);
 
 /* Elements [*first, *first + *count) of the flat are this rank's optimizer part. */
 void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count);

@@ -18,20 +18,37 @@
 #define HOST ZERO_TIER_HOST
 #define DISK ZERO_TIER_DISK
 
-/* Master, moment1, moment2. */
+/* Master, moment1, moment2; and what updates them where the device is a GPU. */
 typedef struct mix {
     zero_tier tier[3];
+    zero_updater updater;
 } mix;
 
-#ifdef TOY_CUDA
 static const mix mixes[] = {
-    {{HOST, HOST, HOST}}, {{HOST, DEV, DEV}}, {{DEV, HOST, HOST}}, {{DEV, DEV, HOST}}};
-#else
-static const mix mixes[] = {{{HOST, HOST, HOST}}, {{DISK, DISK, DISK}}, {{DISK, HOST, DEV}},
-                            {{DEV, DISK, HOST}},  {{HOST, DEV, DISK}},  {{DEV, DISK, DISK}},
-                            {{DISK, DISK, HOST}}, {{DISK, DEV, DEV}}};
+    {{HOST, HOST, HOST}, 0},
+    {{DISK, DISK, DISK}, 0},
+    {{DISK, HOST, DEV}, 0},
+    {{DEV, DISK, HOST}, 0},
+    {{HOST, DEV, DISK}, 0},
+    {{DEV, DISK, DISK}, 0},
+    {{DISK, DISK, HOST}, 0},
+    {{DISK, DEV, DEV}, 0},
+    {{HOST, DEV, DEV}, 0},
+#ifdef TOY_CUDA
+    {{HOST, HOST, HOST}, ZERO_UPDATER_CPU},
+    {{HOST, DEV, DEV}, ZERO_UPDATER_CPU},
+    {{HOST, HOST, HOST}, ZERO_UPDATER_BOTH},
+    {{DEV, HOST, HOST}, ZERO_UPDATER_BOTH},
+    {{DEV, DEV, DEV}, ZERO_UPDATER_BOTH},
+    {{DISK, HOST, DISK}, ZERO_UPDATER_CPU},
 #endif
+};
 #define MIXES (sizeof mixes / sizeof mixes[0])
+#ifdef TOY_CUDA
+#define SAMPLE 9
+#else
+#define SAMPLE 3
+#endif
 
 static bool on_disk(const mix *m)
 {
@@ -67,6 +84,7 @@ static void put_on(zero_engine_options *options, const mix *m, bool in_memory)
     for (int i = 0; i < 3; i++) {
         options->tier[ZERO_ROLE_MASTER + i] = m->tier[i];
     }
+    options->updater = m->updater;
     options->disk_directories = in_memory ? &folder_list[2] : folder_list;
     options->disk_directory_count = in_memory ? 1 : 2;
     /* The smallest, so that ranges cut flats and tensors and the ring is far smaller than all. */
@@ -115,8 +133,8 @@ static zero_status compare_mixes(zero_world *world, const toy_run *run, void *us
     const uint32_t *turn = user;
     toy_state plain;
     TOY_TRY(toy_train_by(run, world, step_or_skip, &plain));
-    /* All ways times all mixes is more than a test needs: each way sees a third of them. */
-    for (size_t i = (*turn + run->options.stage) % 3; i < MIXES; i += 3) {
+    /* All ways times all mixes is more than a test needs: each way sees a few of them. */
+    for (size_t i = (4 * *turn + run->options.stage) % SAMPLE; i < MIXES; i += SAMPLE) {
         toy_run tiered = *run;
         toy_state state;
         put_on(&tiered.options, &mixes[i], (*turn + i) % 2 == 0);
@@ -246,7 +264,12 @@ static zero_status count_one(zero_world *world, const toy_run *run, const mix *m
     const zero_stats stats = zero_engine_stats(trainer.engine);
     CHECK_EQ(stats.disk_write_bytes != 0, on_disk(m));
     CHECK_EQ(stats.disk_read_hits != 0, on_disk(m));
-#ifndef TOY_CUDA
+#ifdef TOY_CUDA
+    const bool both = m->updater == ZERO_UPDATER_BOTH; /* that may be either one */
+    CHECK(both || (stats.host_update_elements != 0) == (on_disk(m) || m->updater != 0));
+    CHECK(both || (stats.update_ns != 0) == (stats.host_update_elements != 0));
+#else
+    CHECK_EQ(stats.host_update_elements, 0);
     CHECK(stats.update_ns > 0);
 #endif
     TOY_TRY(zero_world_barrier(world));
@@ -400,28 +423,57 @@ TEST(wrong_questions_are_refused)
     toy_model_close(&model);
 }
 
-#ifdef TOY_CUDA
-
-TEST(disk_is_not_for_gpus_yet)
+TEST(updaters_that_will_not_do)
 {
     toy_model model;
     zero_plan *plan = NULL;
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
-    run.options.tier[ZERO_ROLE_MOMENT1] = DISK;
-    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_UNSUPPORTED,
-                "moment1 is disk");
+    run.options.updater = (zero_updater)4;
+    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_INVALID_ARGUMENT,
+                "updater 4 is not in");
+    run.options.device = ZERO_DEVICE_CPU;
+    run.options.updater = ZERO_UPDATER_BOTH;
+    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_INVALID_ARGUMENT,
+                "updater is 3 and options.device 1");
+    run.options.device = ZERO_DEVICE_CUDA;
+    run.options.tier[ZERO_ROLE_MOMENT2] = DISK;
+    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_INVALID_ARGUMENT,
+                "on disk is updated by the CPU");
     toy_model_close(&model);
 }
 
-#else
+#ifdef TOY_CUDA
+
+static zero_status capture_it(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, user, world));
+    CHECK_FAILS(zero_capture_prepare(trainer.engine), ZERO_UNSUPPORTED, "ZERO_UPDATER_GPU");
+    TOY_TRY(toy_step(&trainer));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(no_graph_of_what_the_cpu_does)
+{
+    toy_model model;
+    make_folders();
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    put_on(&run.options, &(mix){{HOST, HOST, HOST}, ZERO_UPDATER_BOTH}, true);
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, capture_it, &run));
+    toy_model_close(&model);
+}
+
+#endif
 
 /* ---- what a step moves ---- */
 
 static toy_run disk_run(const toy_model *model)
 {
     toy_run run = toy_run_init(model);
-    put_on(&run.options, &(mix){{DISK, DISK, DISK}}, true);
+    put_on(&run.options, &(mix){{DISK, DISK, DISK}, 0}, true);
     return run;
 }
 
@@ -673,7 +725,5 @@ TEST(engines_may_go_with_writes_under_way)
     CHECK_OK(zero_world_run(2, DEADLINE_MS, leave_early, &run));
     toy_model_close(&model);
 }
-
-#endif
 
 TEST_MAIN()

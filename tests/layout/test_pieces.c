@@ -313,9 +313,6 @@ TEST(tiers_that_cannot_be)
     refuse(o, ZERO_INVALID_ARGUMENT, "options.tier of moment2 is 4");
     o.tier[ZERO_ROLE_MOMENT2] = (zero_tier)-1;
     refuse(o, ZERO_INVALID_ARGUMENT, "options.tier of moment2 is -1");
-    o.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_DISK;
-    o.device = ZERO_DEVICE_CUDA;
-    refuse(o, ZERO_UNSUPPORTED, "use ZERO_TIER_HOST");
     o = zero_engine_options_init();
     o.range_bytes = 4097;
     refuse(o, ZERO_INVALID_ARGUMENT, "range_bytes 4097");
