@@ -26,6 +26,10 @@ static const bench_runner runners[] = {
      bench_comm},
     {"step", "stage3_vs_stage0: whole steps by stage; peak_memory_vs_plan", bench_step},
     {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks},
+    {"offload",
+     "offload_step_vs_io: steps with optimizer state on disk against moving the same bytes; "
+     "offload_overhead_bytes; storage_vs_fio",
+     bench_offload},
     {"gpu", "on a GPU: kernels against device copies, and all of the above that it can do",
      bench_gpu},
 };
@@ -37,8 +41,9 @@ typedef struct bench_line {
     bool chosen[RUNNER_COUNT];
     bool named[RUNNER_COUNT]; /* chosen by its own name */
     bool help;
-    const char *json_path; /* NULL: none; "-": stdout */
-    const char *rank_path; /* where rank 0 of bench_spawn_ranks leaves its rows, or NULL */
+    const char *for_offload; /* an option that only `offload` has; NULL: none was given */
+    const char *json_path;   /* NULL: none; "-": stdout */
+    const char *rank_path;   /* where rank 0 of bench_spawn_ranks leaves its rows, or NULL */
 } bench_line;
 
 static void print_help(void)
@@ -48,9 +53,9 @@ static void print_help(void)
            "ratio above 1 means better than the reference; min..max are those of the value.\n\n"
            "names:\n");
     for (size_t i = 0; i < RUNNER_COUNT; i++) {
-        printf("  %-7s %s\n", runners[i].name, runners[i].summary);
+        printf("  %-8s%s\n", runners[i].name, runners[i].summary);
     }
-    printf("  %-7s %s\n", "all", "all of these");
+    printf("  %-8s%s\n", "all", "all of these");
     printf("\noptions:\n"
            "  --quick        a few seconds each; shows the tendency\n"
            "  --tiny         smallest sizes; shows that the cases run, the numbers say nothing\n"
@@ -59,6 +64,12 @@ static void print_help(void)
            "  --ranks N      ranks, in [1, 256]; default: the case's own\n"
            "  --threads N    threads per rank, in [1, 256]; default: the case's own\n"
            "  --case TEXT    only cases whose name contains TEXT\n"
+           "  --dir DIR      offload: where state on disk lies; again for more disks; default:\n"
+           "                 the current directory\n"
+           "  --layers N     offload: layers of a rank, in [1, 128]; default 16, 2 with --quick\n"
+           "  --moments TYPE offload: f32 (default) or bf16\n"
+           "  --slice N      offload: N steps of all that 1 of 512 ranks has of a model of 1e12\n"
+           "                 parameters, 28 GB of disk and 8 of memory with moments in f32\n"
            "  --json FILE    write the report as JSON too; - for stdout, without the table\n"
            "  --help         this text\n\n"
            "Exit status: 0 when everything asked for was measured or skipped with a reason, 1\n"
@@ -80,9 +91,45 @@ static int read_number(const char *option, const char *text, uint32_t low, uint3
     return 0;
 }
 
+static bool is_for_offload(const char *option)
+{
+    static const char *const own[] = {"--dir", "--layers", "--moments", "--slice"};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        if (strcmp(option, own[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int read_for_offload(bench_offload_options *options, const char *option, const char *value)
+{
+    if (strcmp(option, "--layers") == 0) {
+        return read_number(option, value, 1, 128, &options->layers);
+    }
+    if (strcmp(option, "--slice") == 0) {
+        return read_number(option, value, 1, 1000, &options->slice_steps);
+    }
+    if (strcmp(option, "--moments") == 0) {
+        options->bf16_moments = strcmp(value, "bf16") == 0;
+        return options->bf16_moments || strcmp(value, "f32") == 0
+                   ? 0
+                   : bench_fail("--moments %s: expected f32 or bf16", value);
+    }
+    if (options->directory_count == BENCH_DIRECTORIES_MAX) {
+        return bench_fail("--dir %s: more than %d directories", value, BENCH_DIRECTORIES_MAX);
+    }
+    options->directories[options->directory_count++] = value;
+    return 0;
+}
+
 /* An option that takes a value. */
 static int read_valued(bench_line *line, const char *option, const char *value)
 {
+    if (is_for_offload(option)) {
+        line->for_offload = option;
+        return read_for_offload(&line->options.offload, option, value);
+    }
     if (strcmp(option, "--repeat") == 0) {
         return read_number(option, value, BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX,
                            &line->options.repetitions);
@@ -115,7 +162,7 @@ static bool takes_value(const char *option)
             return true;
         }
     }
-    return false;
+    return is_for_offload(option);
 }
 
 static int read_name(bench_line *line, const char *name)
@@ -130,6 +177,17 @@ static int read_name(bench_line *line, const char *name)
     }
     return known ? 0
                  : bench_fail("unknown benchmark '%s'; `zero bench --help` lists them all", name);
+}
+
+static int check_for_offload(const bench_line *line)
+{
+    for (size_t i = 0; i < RUNNER_COUNT; i++) {
+        if (line->chosen[i] && runners[i].run == bench_offload) {
+            return 0;
+        }
+    }
+    return bench_fail("%s is for `offload`, which is not among what is to be measured",
+                      line->for_offload);
 }
 
 static int read_line(int argc, char **argv, bench_line *line)
@@ -162,7 +220,10 @@ static int read_line(int argc, char **argv, bench_line *line)
     if (line->options.repetitions == 0) {
         line->options.repetitions = line->options.scale == BENCH_FULL ? 15 : BENCH_REPETITIONS_MIN;
     }
-    return any ? 0 : read_name(line, "all");
+    if (!any && read_name(line, "all") != 0) {
+        return 1;
+    }
+    return line->for_offload == NULL || line->help ? 0 : check_for_offload(line);
 }
 
 int bench_open_json(const char *path, int *file)

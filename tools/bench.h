@@ -23,14 +23,26 @@ typedef enum bench_scale {
 #define BENCH_REPETITIONS_MIN 7
 #define BENCH_REPETITIONS_MAX 1000
 
+#define BENCH_DIRECTORIES_MAX 16
+
+/* What is for `offload` alone. */
+typedef struct bench_offload_options {
+    const char *directories[BENCH_DIRECTORIES_MAX];
+    uint32_t directory_count; /* 0: the current directory */
+    uint32_t layers;          /* 0: by scale */
+    uint32_t slice_steps;     /* measure a rank's whole slice for so many steps; 0: not */
+    bool bf16_moments;
+} bench_offload_options;
+
 typedef struct bench_options {
     bench_scale scale;
     uint32_t repetitions;    /* per side of a case; 0 is never seen by a runner */
     uint32_t ranks;          /* 0: the runner's own choice */
     uint32_t threads;        /* 0: the runner's own choice */
     const char *case_filter; /* NULL: all; else a part of the names of the cases to run */
-    const char *program;     /* path of this program, for bench_spawn_ranks */
-    bool named;              /* the line names this runner: what it lacks is then a failure */
+    bench_offload_options offload;
+    const char *program; /* path of this program, for bench_spawn_ranks */
+    bool named;          /* the line names this runner: what it lacks is then a failure */
     bool as_rank; /* this process is one of the ranks that bench_spawn_ranks started: run the cases
                      for the world it is in, and add rows on rank 0 only */
 } bench_options;
@@ -134,6 +146,7 @@ int bench_adam(const bench_options *options, bench_report *report);
 int bench_comm(const bench_options *options, bench_report *report);
 int bench_step(const bench_options *options, bench_report *report);
 int bench_hooks(const bench_options *options, bench_report *report);
+int bench_offload(const bench_options *options, bench_report *report);
 int bench_gpu(const bench_options *options, bench_report *report);
 
 #endif

@@ -19,12 +19,11 @@
  * one against fio. */
 #define SHARE_FILL 0.4
 #define SHARE_GRID 0.7
-#define ROUNDS_MAX 15
 #define SAMPLE_MIN_S 0.01
-#define FINAL_SAMPLE_S 0.4
+/* An engine's accesses, and its ring_depth by default. */
+#define ACCESS_BYTES ((uint64_t)1 << 20)
+#define RING_DEPTH 4
 
-#define METRIC_FIO "storage_vs_fio"
-#define METRIC_CPU "storage_cpu_ms_per_gb"
 #define METRIC_SPEED "storage_ms_per_gb"
 #define METRIC_RECOMMENDED "storage_recommended_ms_per_gb"
 
@@ -151,32 +150,11 @@ typedef struct io_run {
     double fio_extra;        /* seconds that a run of fio takes beyond its sample */
 } io_run;
 
-/* NULL, or why not. */
-static const char *try_fio(io_run *run, io_mix mix, const io_setting *setting, double seconds,
-                           io_sample *sample)
-{
-    const double start = bench_now();
-    const char *reason = io_measure_fio(run->rig, mix, setting, seconds, sample);
-    run->fio_extra = bench_now() - start - seconds;
-    return reason;
-}
-
 static int measure_fio(io_run *run, io_mix mix, const io_setting *setting, double seconds,
                        io_sample *sample)
 {
-    const char *reason = try_fio(run, mix, setting, seconds, sample);
+    const char *reason = io_measure_fio(run->rig, mix, setting, seconds, sample);
     return reason == NULL ? 0 : bench_fail("%s", reason);
-}
-
-/* Find out whether fio works here at all, and what starting it costs. */
-static void look_for_fio(io_run *run, bool direct)
-{
-    const io_setting setting = {1 << 20, 8};
-    io_sample unread;
-    run->fio_missing = direct ? io_fio_missing() : "without O_DIRECT the page cache would decide";
-    if (run->fio_missing == NULL) {
-        run->fio_missing = try_fio(run, IO_MIX_READ, &setting, SAMPLE_MIN_S, &unread);
-    }
 }
 
 static double at_least(double value, double least)
@@ -206,68 +184,16 @@ static int measure_grid(io_run *run)
     return 0;
 }
 
-static int add_row(bench_report *report, const char *metric, const char *name,
-                   const bench_stat *ours, double reference)
-{
-    const bench_row row = {.metric = metric,
-                           .name = name,
-                           .value = ours->median,
-                           .unit = "ms/GB",
-                           .reference = reference,
-                           .ratio = reference / ours->median,
-                           .min = ours->min,
-                           .max = ours->max,
-                           .repetitions = ours->repetitions};
-    return bench_add(report, &row);
-}
-
-/* The recommended setting against fio's, in turn. */
-static int measure_final(io_run *run, io_mix mix, double budget, bench_report *report)
-{
-    const io_setting *setting = &run->grid.settings[run->grid.recommended];
-    double time[2][ROUNDS_MAX];
-    double cpu[2][ROUNDS_MAX];
-    char name[64];
-    const double end = bench_now() + budget;
-    uint32_t rounds = 0;
-    double round_s = 0.0;
-    while (rounds < ROUNDS_MAX && (rounds == 0 || bench_now() + round_s < end)) {
-        const double start = bench_now();
-        const double seconds = budget < FINAL_SAMPLE_S ? SAMPLE_MIN_S : FINAL_SAMPLE_S;
-        io_sample samples[2] = {{0.0, 0.0}, {0.0, 0.0}};
-        if (io_measure(run->rig, mix, setting, seconds, &samples[0]) != 0 ||
-            measure_fio(run, mix, setting, seconds, &samples[1]) != 0) {
-            return 1;
-        }
-        for (int side = 0; side < 2; side++) {
-            time[side][rounds] = samples[side].seconds_per_gb * 1e3;
-            cpu[side][rounds] = samples[side].cpu_ms_per_gb;
-        }
-        rounds++;
-        round_s = bench_now() - start;
-    }
-    io_case_name(mix, setting, name, sizeof name);
-    const bench_stat time_ours = bench_stat_of(time[0], rounds);
-    const bench_stat cpu_ours = bench_stat_of(cpu[0], rounds);
-    const double cpu_fio = bench_stat_of(cpu[1], rounds).median;
-    if (add_row(report, METRIC_FIO, name, &time_ours, bench_stat_of(time[1], rounds).median)) {
-        return 1;
-    }
-    return cpu_fio > 0.0 && cpu_ours.median > 0.0
-               ? add_row(report, METRIC_CPU, name, &cpu_ours, cpu_fio)
-               : bench_skip(report, METRIC_CPU, name,
-                            "too short for CPU time; give more --seconds");
-}
-
 static int measure_finals(io_run *run, bench_report *report)
 {
     if (run->fio_missing != NULL) {
-        return bench_skip(report, METRIC_FIO, NULL, run->fio_missing) ||
-               bench_skip(report, METRIC_CPU, NULL, run->fio_missing);
+        return bench_skip(report, IO_METRIC_FIO, NULL, run->fio_missing) ||
+               bench_skip(report, IO_METRIC_CPU, NULL, run->fio_missing);
     }
+    const io_setting *setting = &run->grid.settings[run->grid.recommended];
     for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
         const double budget = (run->end - bench_now()) / (IO_MIXES - mix);
-        if (measure_final(run, (io_mix)mix, budget, report) != 0) {
+        if (io_measure_rounds(run->rig, (io_mix)mix, setting, budget, report) != 0) {
             return 1;
         }
     }
@@ -288,9 +214,9 @@ static int add_grid(const io_grid *grid, bench_report *report)
             double ms = grid->ours[mix][i].seconds_per_gb * 1e3;
             const bench_stat stat = bench_stat_of(&ms, 1);
             io_case_name((io_mix)mix, &grid->settings[i], name, sizeof name);
-            if (add_row(report, METRIC_SPEED, name, &stat, best * 1e3) != 0 ||
+            if (io_add_row(report, METRIC_SPEED, name, &stat, best * 1e3) != 0 ||
                 (i == grid->recommended &&
-                 add_row(report, METRIC_RECOMMENDED, name, &stat, best * 1e3) != 0)) {
+                 io_add_row(report, METRIC_RECOMMENDED, name, &stat, best * 1e3) != 0)) {
                 return 1;
             }
         }
@@ -351,6 +277,21 @@ static void print_grid(const io_grid *grid, bool with_fio)
     printf("(ms/GB: CPU time%s)\n", with_fio ? "" : "; fio was not measured at every setting");
 }
 
+/* The options of an engine that keep as many bytes in flight as the setting, with accesses of the
+ * size that engines use: while one of the ring's ranges is updated, the others are on their way. */
+static void print_options(const io_setting *setting)
+{
+    const uint64_t flying = setting->piece_bytes * setting->depth;
+    const uint64_t depth = (flying + ACCESS_BYTES - 1) / ACCESS_BYTES;
+    uint64_t range_bytes = ACCESS_BYTES;
+    while (range_bytes * (RING_DEPTH - 1) < flying) {
+        range_bytes *= 2;
+    }
+    printf("as options of an engine: io_depth %" PRIu64 ", range_bytes %" PRIu64
+           ", ring_depth %d\n",
+           depth, range_bytes, RING_DEPTH);
+}
+
 static void print_report(const io_run *run, const io_line *line, const bench_report *report)
 {
     const io_setting *setting = &run->grid.settings[run->grid.recommended];
@@ -358,12 +299,13 @@ static void print_report(const io_run *run, const io_line *line, const bench_rep
     print_grid(&run->grid, run->grid.fio[0][0].seconds_per_gb > 0.0);
     printf("\nrecommended: pieces of %" PRIu64 " KiB, %u in flight\n", setting->piece_bytes >> 10,
            setting->depth);
+    print_options(setting);
     for (size_t i = 0; i < report->row_count; i++) {
         const bench_row *row = &report->rows[i];
-        if (strcmp(row->metric, METRIC_FIO) == 0) {
+        if (strcmp(row->metric, IO_METRIC_FIO) == 0) {
             printf("  %s: %.2f GB/s, fio %.2f, ratio %.3f (medians of %u)\n", row->name,
                    1e3 / row->value, 1e3 / row->reference, row->ratio, row->repetitions);
-        } else if (strcmp(row->metric, METRIC_CPU) == 0) {
+        } else if (strcmp(row->metric, IO_METRIC_CPU) == 0) {
             printf("  %s: %.1f CPU-ms per GB, fio %.1f\n", row->name, row->value, row->reference);
         }
     }
@@ -377,13 +319,15 @@ static int measure_all(io_run *run, const io_line *line, bench_report *report)
     const double start = bench_now();
     run->end = start + line->seconds;
     io_grid_init(&run->grid);
-    if (io_rig_open(line->directory, line->bytes, line->rung, &run->rig) != 0 ||
+    const io_rig_desc desc = {.directories = &line->directory,
+                              .directory_count = 1,
+                              .bytes = line->bytes,
+                              .rung = line->rung};
+    if (io_rig_open(&desc, &run->rig) != 0 ||
         io_rig_fill(run->rig, line->seconds * SHARE_FILL) != 0) {
         return 1;
     }
-    io_facts facts;
-    io_rig_facts(run->rig, &facts);
-    look_for_fio(run, facts.direct);
+    run->fio_missing = io_fio_unusable(run->rig, &run->fio_extra);
     return measure_grid(run) || measure_finals(run, report) || add_grid(&run->grid, report);
 }
 

@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench.h"
 #include "io_rig.h"
 
 #define TEXT_BYTES 8192

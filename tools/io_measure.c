@@ -1,4 +1,4 @@
-/* Owns the file that `zero io` measures on, and the library's side of it. Invariant: while bytes
+/* Owns the store that is measured on, and the library's side of it. Invariant: while bytes
  * are counted, twice as many pieces are asked for as may be in flight, so the queue never runs
  * dry. */
 #include <errno.h>
@@ -10,7 +10,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "bench.h"
 #include "core/memory.h"
 #include "core/rng.h"
 #include "core/sizes.h"
@@ -19,15 +18,17 @@
 
 #define OPS 8
 #define PIECES_PER_OP(depth) ((depth) / 4)
-#define MEMORY_BYTES ((uint64_t)64 << 20)
+#define MEMORY_BYTES ((uint64_t)64 << 20) /* for each directory */
 
 struct io_rig {
     zi_store *store;
     zi_io_rung rung;
     uint64_t bytes;                 /* in use */
     uint64_t position[ZI_IO_KINDS]; /* where the next access goes */
-    unsigned char *memory;          /* MEMORY_BYTES, random */
-    zi_io_report report;            /* of the last queue */
+    uint32_t file_count;
+    uint64_t memory_bytes;
+    unsigned char *memory; /* random */
+    zi_io_report report;   /* of the last queue */
 };
 
 static int read_rung(const char *name, zi_io_rung *rung)
@@ -50,7 +51,7 @@ static int fail_with_message(void)
 
 static int open_queue(io_rig *rig, const io_setting *setting, zi_io **queue)
 {
-    const zi_io_region region = {rig->memory, MEMORY_BYTES};
+    const zi_io_region region = {rig->memory, rig->memory_bytes};
     const zi_io_options options = {.store = rig->store,
                                    .regions = &region,
                                    .region_count = 1,
@@ -64,27 +65,31 @@ static int open_queue(io_rig *rig, const io_setting *setting, zi_io **queue)
     return 0;
 }
 
-int io_rig_open(const char *directory, uint64_t bytes, const char *rung, io_rig **out)
+int io_rig_open(const io_rig_desc *desc, io_rig **out)
 {
     *out = NULL;
     zi_io_rung wanted = ZI_IO_RUNG_BEST;
-    if (read_rung(rung, &wanted) != 0) {
+    if (read_rung(desc->rung, &wanted) != 0) {
         return 1;
     }
     io_rig *rig = calloc(1, sizeof *rig);
     if (rig == NULL) {
         return bench_fail("no memory left");
     }
-    rig->bytes = bytes;
+    rig->bytes = desc->bytes;
     rig->rung = wanted;
-    const zi_store_options options = {
-        .directories = &directory, .directory_count = 1, .bytes = bytes};
+    rig->file_count = desc->directory_count;
+    rig->memory_bytes = MEMORY_BYTES * desc->directory_count;
+    const zi_store_options options = {.directories = desc->directories,
+                                      .directory_count = desc->directory_count,
+                                      .rank = desc->rank,
+                                      .bytes = desc->bytes};
     if (zi_store_create(&options, &rig->store) != ZERO_OK ||
-        zi_pages_alloc(MEMORY_BYTES, (void **)&rig->memory) != ZERO_OK) {
+        zi_pages_alloc(rig->memory_bytes, (void **)&rig->memory) != ZERO_OK) {
         io_rig_close(rig);
         return fail_with_message();
     }
-    for (uint64_t at = 0; at < MEMORY_BYTES; at += sizeof(zi_philox_words)) {
+    for (uint64_t at = 0; at < rig->memory_bytes; at += sizeof(zi_philox_words)) {
         const zi_philox_words words = zi_philox(1, at, 0);
         memcpy(rig->memory + at, &words, sizeof words);
     }
@@ -96,7 +101,7 @@ void io_rig_close(io_rig *rig)
 {
     if (rig != NULL) {
         zi_store_destroy(rig->store);
-        zi_pages_free(rig->memory, MEMORY_BYTES);
+        zi_pages_free(rig->memory, rig->memory_bytes);
         free(rig);
     }
 }
@@ -115,7 +120,7 @@ int io_rig_fill(io_rig *rig, double seconds)
         zi_io_op op = {.kind = ZI_IO_WRITE,
                        .memory = rig->memory,
                        .offset = filled,
-                       .bytes = zi_min_u64(MEMORY_BYTES, rig->bytes - filled)};
+                       .bytes = zi_min_u64(rig->memory_bytes, rig->bytes - filled)};
         failed = zi_io_start(queue, &op) != ZERO_OK || zi_io_wait(queue, &op) != ZERO_OK;
         filled += op.bytes;
     }
@@ -127,11 +132,16 @@ int io_rig_fill(io_rig *rig, double seconds)
 void io_rig_facts(const io_rig *rig, io_facts *facts)
 {
     const zi_store_directory *directory = zi_store_directory_of(rig->store, 0);
+    bool direct = true;
+    for (uint32_t i = 0; i < rig->file_count; i++) {
+        direct = direct && zi_store_directory_of(rig->store, i)->direct;
+    }
     *facts = (io_facts){.rung = zi_io_rung_name(rig->report.rung),
                         .flags = rig->report.flags,
                         .refusals = rig->report.refusals,
                         .note = directory->note,
-                        .direct = directory->direct,
+                        .direct = direct,
+                        .files = rig->file_count,
                         .in_memory = directory->in_memory,
                         .bytes = rig->bytes};
 }
@@ -159,10 +169,12 @@ static uint64_t next_offset(io_rig *rig, zi_io_kind kind, io_mix mix, uint64_t b
 /* Without O_DIRECT: what was written reaches the disk, and what is read comes from it. */
 static int past_the_cache(const io_rig *rig)
 {
-    const int fd = zi_store_fd(rig->store, 0);
-    if (!zi_store_directory_of(rig->store, 0)->direct &&
-        (fdatasync(fd) != 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)) {
-        return bench_fail("cannot empty the page cache: %s", strerror(errno));
+    for (uint32_t i = 0; i < rig->file_count; i++) {
+        const int fd = zi_store_fd(rig->store, i);
+        if (!zi_store_directory_of(rig->store, i)->direct &&
+            (fdatasync(fd) != 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)) {
+            return bench_fail("cannot empty the page cache: %s", strerror(errno));
+        }
     }
     return 0;
 }
@@ -209,7 +221,7 @@ int io_measure(io_rig *rig, io_mix mix, const io_setting *setting, double second
                io_sample *sample)
 {
     /* Half of what is used must hold an operation. */
-    const uint64_t per_op = setting->piece_bytes * PIECES_PER_OP(setting->depth);
+    const uint64_t per_op = setting->piece_bytes * PIECES_PER_OP(setting->depth) * rig->file_count;
     const uint64_t op_bytes =
         zi_min_u64(per_op, rig->bytes / 2 / ZI_STORAGE_ALIGN * ZI_STORAGE_ALIGN);
     zi_io *queue = NULL;

@@ -1,10 +1,13 @@
-/* `zero io`: a file in a directory, and what moves bytes to and from it: the library's queue, and
- * fio on the same file. Functions that can fail return 1 after bench_fail. */
+/* Storage as it is measured: a store, and what moves bytes to and from it: the library's queue, and
+ * fio on its file. `zero io` and `zero bench offload` use it. Functions that can fail return 1
+ * after bench_fail. */
 #ifndef TOOLS_IO_RIG_H
 #define TOOLS_IO_RIG_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "bench.h"
 
 typedef enum io_mix { IO_MIX_READ = 0, IO_MIX_WRITE = 1, IO_MIX_BOTH = 2 } io_mix;
 #define IO_MIXES 3
@@ -32,24 +35,33 @@ typedef struct io_facts {
     const char *flags;
     const char *refusals; /* "": none */
     const char *note;     /* of the directory; "": none */
-    bool direct;
+    bool direct;          /* in all directories */
     bool in_memory;
-    uint64_t bytes; /* of the file that are used */
+    uint32_t files;
+    uint64_t bytes; /* of the store that are used */
 } io_facts;
 
-/* A file of `bytes` in the directory. rung: NULL for the best, or its name. */
-int io_rig_open(const char *directory, uint64_t bytes, const char *rung, io_rig **rig);
+typedef struct io_rig_desc {
+    const char *const *directories; /* one, or several that are used as one store */
+    uint32_t directory_count;
+    uint32_t rank;    /* whose store it is: another one than that of an engine there */
+    uint64_t bytes;   /* of the store */
+    const char *rung; /* NULL for the best, or its name */
+} io_rig_desc;
+
+/* A store, which has a file in each directory. */
+int io_rig_open(const io_rig_desc *desc, io_rig **rig);
 
 /* Accepts NULL. */
 void io_rig_close(io_rig *rig);
 
-/* Random bytes all over the file, so that no read is one of nothing. After `seconds` the rest of
- * the file is left out of use. */
+/* Random bytes all over the store, so that no read is one of nothing. After `seconds` the rest of
+ * it is left out of use. */
 int io_rig_fill(io_rig *rig, double seconds);
 
 void io_rig_facts(const io_rig *rig, io_facts *facts);
 
-/* For others of this machine: a path that opens the rig's file while it is open. */
+/* For others of this machine: a path that opens the rig's first file while it is open. */
 void io_rig_path(const io_rig *rig, char *path, uint32_t path_bytes);
 
 /* Move bytes one after the other for so many seconds. */
@@ -60,8 +72,23 @@ int io_measure(io_rig *rig, io_mix mix, const io_setting *setting, double second
 const char *io_measure_fio(const io_rig *rig, io_mix mix, const io_setting *setting, double seconds,
                            io_sample *sample);
 
-/* Why fio cannot be measured here, NULL when it can. */
+/* Why fio cannot be started here, NULL when it can. */
 const char *io_fio_missing(void);
+
+/* Why fio cannot be measured on the rig, NULL when it can; found out by a short run. start_s: out,
+ * seconds that a run takes beyond its sample. */
+const char *io_fio_unusable(const io_rig *rig, double *start_s);
+
+#define IO_METRIC_FIO "storage_vs_fio"
+#define IO_METRIC_CPU "storage_cpu_ms_per_gb"
+
+/* A row: ms a GB against a reference in the same unit. */
+int io_add_row(bench_report *report, const char *metric, const char *name, const bench_stat *ours,
+               double reference);
+
+/* A setting against fio's, in turn for about `budget` seconds: rows of both metrics. */
+int io_measure_rounds(io_rig *rig, io_mix mix, const io_setting *setting, double budget,
+                      bench_report *report);
 
 /* Measurements of all settings: [mix][setting]. */
 typedef struct io_grid {

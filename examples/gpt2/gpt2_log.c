@@ -59,6 +59,9 @@ static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
            facts->backend, facts->local_ranks, facts->threads, facts->threads == 1 ? "" : "s",
            facts->isa, (int)o->stage - (int)ZERO_STAGE_0);
     printf("between ranks: parameters by %s, gradients by %s\n", facts->gather, facts->reduce);
+    if (facts->disk != NULL) {
+        printf("state on disk by %s\n", facts->disk);
+    }
     printf("data: %llu tokens to train on, %llu to validate on; %u samples of %u tokens a step\n",
            (unsigned long long)facts->train_tokens, (unsigned long long)facts->val_tokens, o->batch,
            o->seq);
@@ -148,10 +151,10 @@ static void print_row(const gpt2_log *log, const gpt2_step_row *row)
         (void)snprintf(utilisation, sizeof utilisation, "  MFU %.1f %%",
                        100 * rate * log->flops_a_token / log->peak_flops);
     }
-    char disk[32] = "";
+    char disk[64] = "";
     if (log->disk_a_step > 0) {
-        (void)snprintf(disk, sizeof disk, "  disk %.2f GB/s/rank",
-                       1e-9 * log->disk_a_step / log->seconds_a_step);
+        (void)snprintf(disk, sizeof disk, "  disk %.3f GB/s/rank, bound by %s",
+                       1e-9 * log->disk_a_step / log->seconds_a_step, zero_bound_name(row->bound));
     }
     printf("step %*u/%u  loss %.4f%s  %.0f tok/s%s  %.1f ms/step  %s/rank%s  ETA %u:%02u%s", 4,
            row->step, log->options->steps, row->loss, validation, rate, utilisation,

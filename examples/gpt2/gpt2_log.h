@@ -4,6 +4,7 @@
 #define GPT2_LOG_H
 
 #include "gpt2_options.h"
+#include "zero/bound.h"
 #include "zero/plan.h"
 
 typedef struct gpt2_step_row {
@@ -18,6 +19,7 @@ typedef struct gpt2_step_row {
     uint64_t tokens;       /* of this step, all ranks */
     uint64_t memory_bytes; /* device memory of the library on this rank */
     uint64_t disk_bytes;   /* read and written on this rank since the step before */
+    zero_bound bound;      /* what most of this rank's time since then went to */
 } gpt2_step_row;
 
 typedef struct gpt2_log {
@@ -43,8 +45,9 @@ typedef struct gpt2_run_facts {
     const char *backend;
     const char *gather; /* what carries parameters, and gradients */
     const char *reduce;
-    const char *isa; /* what computes */
-    uint32_t gpus;   /* of all hosts; 0: none */
+    const char *disk; /* how state on disk is reached; NULL: there is none */
+    const char *isa;  /* what computes */
+    uint32_t gpus;    /* of all hosts; 0: none */
     uint64_t parameters;
     uint64_t train_tokens;
     uint64_t val_tokens;

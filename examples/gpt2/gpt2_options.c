@@ -54,11 +54,14 @@ static const option table[] = {
      "N: ranks that parameters are split over"},
     {"--dtype", KIND_DTYPE, AT(dtype), F32 | BF16 | F16, 0, "f32|bf16|f16: parameters"},
     {"--grad-dtype", KIND_DTYPE, AT(grad_dtype), F32 | BF16 | F16, 0, "gradients (as --dtype)"},
+    {"--accum", KIND_DTYPE, AT(accum), F32 | BF16, 0, "f32|bf16: sums of gradients (f32)"},
     {"--wire-dtype", KIND_DTYPE, AT(wire_dtype), F32 | BF16 | F16, 0, "gradients on their way"},
     {"--master", KIND_DTYPE, AT(master), F32 | NONE, 0, "f32|none: copy that is updated"},
     {"--moments", KIND_DTYPE, AT(moments), F32 | BF16, 0, "f32|bf16: AdamW's moments"},
     {"--master-tier", KIND_TIER, AT(master_tier), 0, 0, "device|host|disk: where the copy lives"},
     {"--moment-tier", KIND_TIER, AT(moment_tier), 0, 0, "device|host|disk: where the moments live"},
+    {"--offload", KIND_TIER, AT(offload), 0, 0,
+     "device|host|disk: where all but parameters waits while validating; device: it stays"},
     {"--disk", KIND_DISK, AT(disks), 0, 0, "DIR: for what lives on disk; again for more disks"},
     {"--range-bytes", KIND_BYTES, AT(range_bytes), 0, 0,
      "BYTES[K|M|G]: moved to disk at once (8M)"},
@@ -117,6 +120,7 @@ static gpt2_options defaults(void)
     options.dtype = ZERO_DTYPE_BF16;
     options.master_tier = ZERO_TIER_DEVICE;
     options.moment_tier = ZERO_TIER_DEVICE;
+    options.offload = ZERO_TIER_DEVICE;
     options.layers = 4;
     options.heads = 4;
     options.width = 128;
@@ -406,9 +410,13 @@ static bool check(const gpt2_options *options, gpt2_error *error)
     if (o->master == ZERO_DTYPE_NONE && o->dtype == ZERO_DTYPE_F32) {
         return gpt2_fail(error, "--master none is for bf16 or f16 parameters; --dtype is f32");
     }
-    if ((o->master_tier == ZERO_TIER_DISK || o->moment_tier == ZERO_TIER_DISK) &&
+    if ((o->master_tier == ZERO_TIER_DISK || o->moment_tier == ZERO_TIER_DISK ||
+         o->offload == ZERO_TIER_DISK) &&
         o->disks[0] == NULL && o->plan == 0) {
         return gpt2_fail(error, "no directory for what lives on disk: give --disk DIR");
+    }
+    if (o->offload == ZERO_TIER_HOST && o->device == ZERO_DEVICE_CPU) {
+        return gpt2_fail(error, "--offload host frees nothing with --device cpu; give disk");
     }
     if (o->sample > 0 && o->prompt[0] == '\0') {
         return gpt2_fail(error, "--prompt is empty; give at least one character");

@@ -25,11 +25,13 @@ typedef struct gpt2_options {
     uint32_t shard_group;
     zero_dtype dtype;
     zero_dtype grad_dtype;
+    zero_dtype accum;
     zero_dtype wire_dtype;
     zero_dtype master;
     zero_dtype moments;
     zero_tier master_tier;
     zero_tier moment_tier;
+    zero_tier offload;                 /* DEVICE: nothing is */
     const char *disks[GPT2_DISKS_MAX]; /* as many as are not NULL */
     uint64_t range_bytes;
     uint64_t budget;

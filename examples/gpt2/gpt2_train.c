@@ -45,9 +45,9 @@ typedef struct trainer {
     gpt2_net net;
     int32_t *tokens;
     int32_t *targets;
-    double *gathered;    /* one value a rank */
-    uint64_t disk_bytes; /* moved so far */
-    gpt2_log *log;       /* rank 0 only */
+    double *gathered; /* one value a rank */
+    zero_stats stats; /* when the last step ended */
+    gpt2_log *log;    /* rank 0 only */
 } trainer;
 
 static zero_status own_failure(gpt2_job *job, const gpt2_error *error, zero_status status)
@@ -71,6 +71,7 @@ static zero_engine_options engine_options(const gpt2_job *job)
     options.stage = o->stage;
     options.shard_group = o->shard_group;
     options.grad_dtype = o->grad_dtype;
+    options.accum_dtype = o->accum;
     options.wire_dtype = o->wire_dtype;
     options.master_dtype = o->master;
     options.moment_dtype = o->moments;
@@ -173,10 +174,13 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
     row->seconds = gpt2_seconds() - started;
     row->tokens = (uint64_t)o->batch * o->seq;
     const zero_stats stats = zero_engine_stats(self->net.engine);
-    const uint64_t disk_bytes = stats.disk_read_bytes + stats.disk_write_bytes;
+    zero_bound_report report;
+    TRY(zero_stats_bound(&self->stats, &stats, &report));
     row->memory_bytes = stats.device_bytes;
-    row->disk_bytes = disk_bytes - self->disk_bytes;
-    self->disk_bytes = disk_bytes;
+    row->disk_bytes = stats.disk_read_bytes + stats.disk_write_bytes - self->stats.disk_read_bytes -
+                      self->stats.disk_write_bytes;
+    row->bound = report.bound;
+    self->stats = stats;
     return ZERO_OK;
 }
 
@@ -201,6 +205,19 @@ static zero_status validate(trainer *self, double *loss)
     return mean_over_ranks(self, own, loss);
 }
 
+/* Validation reads parameters alone: what else there is may give its memory to others meanwhile. */
+static zero_status validate_between_steps(trainer *self, double *loss)
+{
+    zero_engine *engine = self->net.engine;
+    const zero_tier tier = self->job->options.offload;
+    if (tier == ZERO_TIER_DEVICE) {
+        return validate(self, loss);
+    }
+    TRY(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, tier));
+    TRY(validate(self, loss));
+    return zero_engine_reload(engine);
+}
+
 static zero_status train(trainer *self)
 {
     const gpt2_options *o = &self->job->options;
@@ -209,7 +226,7 @@ static zero_status train(trainer *self)
         TRY(train_step(self, step, &row));
         const bool due = o->val_every != 0 && (step + 1) % o->val_every == 0;
         if (due || (o->val_every != 0 && step + 1 == o->steps)) {
-            TRY(validate(self, &row.val_loss));
+            TRY(validate_between_steps(self, &row.val_loss));
         }
         if (self->log != NULL) {
             gpt2_log_step(self->log, &row);
@@ -225,6 +242,7 @@ static zero_status start_log(trainer *self)
     const gpt2_job *job = self->job;
     const zero_path gather = zero_engine_path(self->net.engine, ZERO_TRAFFIC_GATHER);
     const zero_path reduce = zero_engine_path(self->net.engine, ZERO_TRAFFIC_REDUCE);
+    const zero_disk_path disk = zero_engine_disk_path(self->net.engine);
     gpt2_run_facts facts = {
         .ranks = self->ranks,
         .local_ranks = zero_world_local_size(self->world),
@@ -232,6 +250,7 @@ static zero_status start_log(trainer *self)
         .backend = zero_world_backend(self->world),
         .gather = gather.text,
         .reduce = reduce.text,
+        .disk = disk.rung != ZERO_RUNG_NONE ? disk.text : NULL,
         .isa = job->backend->machine(self->net.space),
         .train_tokens = job->data.train.count,
         .val_tokens = job->data.validation.count,

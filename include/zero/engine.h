@@ -68,23 +68,28 @@ typedef struct zero_stats {
     uint64_t device_bytes;      /**< device memory held now, as counted by the allocator */
     uint64_t device_peak_bytes; /**< most device memory ever held, as counted by the allocator */
     /* Of the tiers, as counted where it happened. */
-    uint64_t host_bytes;       /**< host memory held for roles on that tier, the ring included */
+    uint64_t host_bytes;       /**< host memory held for roles on that tier or parked there
+                                    (zero/park.h), the ring included */
     uint64_t disk_bytes;       /**< bytes reserved on disk */
     uint64_t disk_read_bytes;  /**< read from disk */
     uint64_t disk_write_bytes; /**< written to disk */
     uint64_t disk_read_hits; /**< ranges of state on disk that were in memory when their turn came,
                                 without a read for it */
-    uint64_t disk_wait_ns;   /**< time updates waited for the disk: reads that came too late, writes
-                                that kept memory, and the last writes of a step */
+    uint64_t disk_read_wait_ns;  /**< time updates waited for reads that came too late */
+    uint64_t disk_write_wait_ns; /**< time they waited for writes: for those that kept memory, and
+                                    for the last ones of a step */
     uint64_t update_ns; /**< time the update's kernels took on the CPU, with what they waited for
                            the GPU's memory; 0 where a GPU updates everything */
     uint64_t host_update_elements; /**< elements that the CPU updated for a GPU (zero_updater) */
+    uint64_t taken_ns; /**< when these counts were read, by a clock that never goes back */
 } zero_stats;
 
 /** Counters so far. Local call, no waiting. */
 ZERO_API zero_stats zero_engine_stats(const zero_engine *engine);
 
-/** What the engine holds, as taken from the allocators and the file systems (not from the plan). */
+/** What the engine holds, as taken from the allocators and the file systems (not from the plan).
+ * While roles are offloaded (zero/park.h) a parked role counts on the tier where it is parked, and
+ * one that is not kept has no bytes. */
 ZERO_API zero_memory zero_engine_memory(const zero_engine *engine);
 
 ZERO_END

@@ -181,7 +181,9 @@ typedef struct zero_engine_options {
     uint32_t disk_directory_count;    /**< at most 16 */
     const char *const *disk_directories; /**< where roles on disk lie, dealt over all of them; they
                                             exist, ranks may share them. Needed by engines with a
-                                            role on disk; read while the engine is created */
+                                            role on disk, and where zero_engine_offload parks on
+                                            disk; read while the engine is created. Relative ones
+                                            are looked up when they are used */
     uint64_t range_bytes; /**< state on disk that is moved at once, a multiple of 4096, at least
                              4096. Default 8 MiB */
     uint32_t ring_depth;  /**< ranges in memory at once: read, updated and written; in [3, 64]. Each
@@ -191,6 +193,13 @@ typedef struct zero_engine_options {
     uint64_t disk_budget_bytes; /**< the same of disk */
     zero_updater updater;       /**< for ZERO_DEVICE_CUDA; pieces that the CPU updates have at most
                                    range_bytes of state. Default: DEFAULT */
+    const uint32_t *disk_weights; /**< disk_directory_count relative bandwidths, in any unit: state
+                                     is dealt over the directories in proportion, so that they end
+                                     together. Each above 0 and at least about a 128th of the
+                                     largest. NULL: all the same. Read while the engine is
+                                     created */
+    uint32_t io_depth; /**< accesses of at most 1 MiB in flight for each directory, in [1, 1024]; at
+                          most 1024 in all. Default 16 */
 } zero_engine_options;
 
 /** Options with every field at its default. */

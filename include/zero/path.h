@@ -1,5 +1,5 @@
 /** @file
- *  What really carries bytes between ranks, as it came out when the engine was made. */
+ *  What really carries bytes between ranks and to disk, as it came out when the engine was made. */
 #ifndef ZERO_PATH_H
 #define ZERO_PATH_H
 
@@ -41,6 +41,29 @@ typedef struct zero_path {
 /** What carries this traffic of the engine. Local call, no waiting; the same on every rank but for
  *  what is between this rank and its peers. An unknown traffic, or NULL: ZERO_CARRIER_NONE. */
 ZERO_API zero_path zero_engine_path(const zero_engine *engine, zero_traffic traffic);
+
+/** A way to reach files, best first. The best one that a machine grants is taken. */
+typedef enum zero_rung {
+    ZERO_RUNG_NONE = 0,  /**< nothing is on disk */
+    ZERO_RUNG_FIXED = 1, /**< io_uring with registered files, and memory as far as the limit on
+                            locked memory allows */
+    ZERO_RUNG_URING = 2, /**< plain io_uring */
+    ZERO_RUNG_POSIX = 3  /**< threads that call pread and pwrite */
+} zero_rung;
+
+/** How state on disk is reached. */
+typedef struct zero_disk_path {
+    zero_rung rung;            /**< what was taken */
+    int32_t direct;            /**< 1: no directory goes through the page cache */
+    uint64_t ring_bytes;       /**< host memory that all accesses go through */
+    uint64_t registered_bytes; /**< of these, registered with io_uring */
+    char text[256];    /**< the same for people: "fixed (files, 1 of 1 slices of memory), direct" */
+    char refused[512]; /**< what would have been better and was refused, with the reasons; "" */
+} zero_disk_path;
+
+/** How this rank reaches its state on disk. Local call, no waiting. NULL, or an engine with nothing
+ *  on disk: ZERO_RUNG_NONE. */
+ZERO_API zero_disk_path zero_engine_disk_path(const zero_engine *engine);
 
 ZERO_END
 

@@ -3,12 +3,14 @@
 #ifndef ZERO_ZERO_H
 #define ZERO_ZERO_H
 
+#include "zero/bound.h"
 #include "zero/capture.h"
 #include "zero/dtype.h"
 #include "zero/engine.h"
 #include "zero/log.h"
 #include "zero/model.h"
 #include "zero/options.h"
+#include "zero/park.h"
 #include "zero/path.h"
 #include "zero/plan.h"
 #include "zero/random.h"

@@ -8,9 +8,10 @@
 typedef enum zi_fault_kind {
     ZI_FAULT_ALLOC = 0,
     ZI_FAULT_COLLECTIVE = 1,
-    ZI_FAULT_THREAD = 2
+    ZI_FAULT_THREAD = 2,
+    ZI_FAULT_IO = 3 /* a piece comes back from a file with EIO */
 } zi_fault_kind;
-#define ZI_FAULT_KINDS 3
+#define ZI_FAULT_KINDS 4
 
 /* Let the nth event (1-based) of `kind` from now on fail; 0 disarms. Process-wide. */
 void zi_fault_arm(zi_fault_kind kind, uint64_t nth);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "core/check.h"
@@ -71,6 +72,37 @@ void zi_pages_free(void *pointer, size_t bytes)
     if (pointer != NULL) {
         (void)munmap(pointer, bytes);
     }
+}
+
+zero_status zi_pages_discard(void *pointer, size_t bytes)
+{
+    /* Only this frees shared pages; private ones it does not know. */
+    int code = madvise(pointer, bytes, MADV_REMOVE) == 0 ? 0 : errno;
+    if (code == EINVAL) {
+        code = madvise(pointer, bytes, MADV_DONTNEED) == 0 ? 0 : errno;
+    }
+    if (code != 0) {
+        ZI_FAIL_NATIVE(ZERO_DEVICE, code, "the system does not take %zu bytes of memory back: %s",
+                       bytes, strerror(code));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_pages_restore(void *pointer, size_t bytes)
+{
+    int code = zi_fault_hit(ZI_FAULT_ALLOC) ? ENOMEM : 0;
+#ifdef MADV_POPULATE_WRITE
+    if (code == 0 && madvise(pointer, bytes, MADV_POPULATE_WRITE) != 0) {
+        code = errno == EINVAL ? 0 : errno; /* a kernel that does not know it faults on first use */
+    }
+#endif
+    if (code != 0) {
+        (void)zi_pages_discard(pointer, bytes);
+        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code,
+                       "the host has no %zu bytes left to take an arena again: %s", bytes,
+                       strerror(code));
+    }
+    return ZERO_OK;
 }
 
 uint64_t zi_memory_calls(void)

@@ -30,6 +30,13 @@ zero_status zi_pages_alloc_on(size_t bytes, int node, void **out);
 /* Accepts NULL. bytes as allocated. */
 void zi_pages_free(void *pointer, size_t bytes);
 
+/* Give whole pages back to the system, of zi_pages_alloc or of memory shared with other processes.
+ * The address stays; what is touched again is zeros. Errors: DEVICE when the system refuses. */
+zero_status zi_pages_discard(void *pointer, size_t bytes);
+
+/* Fault discarded pages in. OUT_OF_MEMORY when they are not to be had; then none is held. */
+zero_status zi_pages_restore(void *pointer, size_t bytes);
+
 /* Calls of zi_calloc and zi_pages_alloc in this process so far. */
 uint64_t zi_memory_calls(void);
 

@@ -17,7 +17,7 @@ static zero_status need_mode(const zero_engine *engine, engine_mode mode, const 
 }
 
 /* Between steps, so that every one of the next begins and ends on one side. */
-static zero_status check_at_rest(const zero_engine *engine)
+zero_status zi_engine_check_between(const zero_engine *engine)
 {
     if (engine->micro_open || engine->step_due || engine->micro_index != 0) {
         ZI_FAIL(ZERO_STATE,
@@ -67,7 +67,8 @@ static zero_status prepare(zero_engine *engine)
     const zi_device *device = engine->device;
     bool captured = false;
     ZI_TRY(need_mode(engine, ENGINE_PLAIN, "the end of the capture or of the launches under way"));
-    ZI_TRY(check_at_rest(engine));
+    ZI_TRY(zi_engine_check_loaded(engine));
+    ZI_TRY(zi_engine_check_between(engine));
     if (engine->layout->room_bytes != 0) {
         ZI_FAIL(ZERO_UNSUPPORTED, "the CPU updates state of this engine, which a graph cannot do; "
                                   "use ZERO_TIER_HOST and ZERO_UPDATER_GPU, or take plain steps");
@@ -139,7 +140,8 @@ static zero_status replay_begin(zero_engine *engine, zero_stream stream)
 {
     zi_stream *caller = NULL;
     ZI_TRY(need_mode(engine, ENGINE_PLAIN, "the end of the capture or of the launches under way"));
-    ZI_TRY(check_at_rest(engine));
+    ZI_TRY(zi_engine_check_loaded(engine));
+    ZI_TRY(zi_engine_check_between(engine));
     if (!engine->has_graph) {
         ZI_FAIL(ZERO_STATE, "no step was captured; see zero_capture_prepare");
     }
@@ -153,6 +155,7 @@ static zero_status replay_begin(zero_engine *engine, zero_stream stream)
     ZI_TRY(zi_params_forget(engine->params));
     ZI_TRY(join(engine, caller));
     engine->mode = ENGINE_REPLAYING;
+    engine->park.grads_lost = false; /* launches make new ones */
     return ZERO_OK;
 }
 

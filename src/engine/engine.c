@@ -143,7 +143,7 @@ zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor)
 }
 
 /* Roles that peers read where memory is the host's: shards, gradient slots, norms. */
-static bool is_shared(const zero_engine *engine, int role)
+static bool is_shared(const zero_engine *engine, zero_role role)
 {
     return engine->device->ops->host_memory &&
            (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_GRAD || role == ZERO_ROLE_GRAD_SLOT ||
@@ -151,40 +151,92 @@ static bool is_shared(const zero_engine *engine, int role)
 }
 
 /* Roles that NCCL reads or writes, where it is to know them: from its own allocator. */
-static bool is_known(const zero_engine *engine, int role)
+static bool is_known(const zero_engine *engine, zero_role role)
 {
     return engine->layout->options.nccl_memory != ZERO_NCCL_MEMORY_NONE &&
            (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT || role == ZERO_ROLE_GRAD ||
             role == ZERO_ROLE_GRAD_SLOT || role == ZERO_ROLE_STEP || role == ZERO_ROLE_SCRATCH);
 }
 
-static zero_status take_arenas(zero_engine *engine)
+/* Where a role's bytes are counted. */
+static uint64_t *held_bytes(zero_engine *engine, zero_role role)
+{
+    const bool host = zi_role_tier(engine->layout, role) == ZERO_TIER_HOST;
+    return host ? &engine->stats.host_bytes : &engine->stats.device_bytes;
+}
+
+static zero_status alloc_arena(zero_engine *engine, zero_role role, size_t bytes, void **out)
 {
     zi_comm *comm = engine->world->comm;
+    const zi_device *device = engine->device;
+    if (is_shared(engine, role)) {
+        return comm->ops->memory_alloc(comm, bytes, out);
+    }
+    if (is_known(engine, role)) {
+        return zi_nccl_memory_alloc(device, bytes, out);
+    }
+    return zi_role_tier(engine->layout, role) == ZERO_TIER_HOST
+               ? device->ops->host_alloc(device->self, bytes, out)
+               : device->ops->memory_alloc(device->self, bytes, out);
+}
+
+static void free_arena(zero_engine *engine, zero_role role)
+{
+    zi_comm *comm = engine->world->comm;
+    const zi_device *device = engine->device;
+    const size_t bytes = engine->layout->memory.bytes[role];
+    if (is_shared(engine, role)) {
+        comm->ops->memory_free(comm, engine->arena[role], bytes);
+    } else if (is_known(engine, role)) {
+        zi_nccl_memory_free(engine->arena[role]);
+    } else if (zi_role_tier(engine->layout, role) == ZERO_TIER_HOST) {
+        device->ops->host_free(device->self, engine->arena[role], bytes);
+    } else {
+        device->ops->memory_free(device->self, engine->arena[role], bytes);
+    }
+    engine->arena[role] = NULL;
+}
+
+zero_status zi_engine_take_arena(zero_engine *engine, zero_role role)
+{
+    const size_t bytes = engine->layout->memory.bytes[role];
+    void *memory = engine->arena[role];
+    if (memory != NULL) {
+        ZI_TRY(zi_pages_restore(memory, bytes)); /* shared, and given up: see below */
+    } else {
+        ZI_TRY(alloc_arena(engine, role, bytes, &memory));
+    }
+    engine->arena[role] = memory;
+    engine->arena_bytes[role] = bytes;
+    *held_bytes(engine, role) += bytes;
+    engine->stats.device_peak_bytes =
+        zi_max_u64(engine->stats.device_peak_bytes, engine->stats.device_bytes);
+    return ZERO_OK;
+}
+
+zero_status zi_engine_give_arena(zero_engine *engine, zero_role role)
+{
+    if (is_shared(engine, role)) {
+        /* Peers have it mapped; only its pages go, which needs no agreement. */
+        ZI_TRY(zi_pages_discard(engine->arena[role], engine->arena_bytes[role]));
+    } else {
+        free_arena(engine, role);
+    }
+    *held_bytes(engine, role) -= engine->arena_bytes[role];
+    engine->arena_bytes[role] = 0;
+    return ZERO_OK;
+}
+
+static zero_status take_arenas(zero_engine *engine)
+{
     const zero_engine_options *options = &engine->layout->options;
     ZI_TRY(zi_nccl_memory_check(options->nccl_memory, options->nccl_zero_cta != 0));
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        const size_t bytes = engine->layout->memory.bytes[role];
-        const zero_tier tier = zi_role_tier(engine->layout, (zero_role)role);
-        void *memory = NULL;
-        if (bytes == 0 || tier == ZERO_TIER_DISK) {
-            continue;
+        if (engine->layout->memory.bytes[role] != 0 &&
+            zi_role_tier(engine->layout, (zero_role)role) != ZERO_TIER_DISK) {
+            ZI_TRY(zi_engine_take_arena(engine, (zero_role)role));
         }
-        if (is_shared(engine, role)) {
-            ZI_TRY(comm->ops->memory_alloc(comm, bytes, &memory));
-        } else if (is_known(engine, role)) {
-            ZI_TRY(zi_nccl_memory_alloc(engine->device, bytes, &memory));
-        } else if (tier == ZERO_TIER_HOST) {
-            ZI_TRY(engine->device->ops->host_alloc(engine->device->self, bytes, &memory));
-        } else {
-            ZI_TRY(engine->device->ops->memory_alloc(engine->device->self, bytes, &memory));
-        }
-        engine->arena[role] = memory;
-        engine->arena_bytes[role] = bytes;
-        engine->stats.host_bytes += tier == ZERO_TIER_HOST ? bytes : 0;
-        engine->stats.device_bytes += tier == ZERO_TIER_HOST ? 0 : bytes;
     }
-    engine->stats.device_peak_bytes = engine->stats.device_bytes;
     return ZERO_OK;
 }
 
@@ -385,15 +437,38 @@ static zero_status make_step(zero_engine *engine)
     return start_state(engine, &block->state);
 }
 
+/* Where the optimizer finds each flat; the caller frees the list. */
+static zero_status list_flats(const zero_engine *engine, zi_optim_flat **flats)
+{
+    const zi_layout *layout = engine->layout;
+    ZI_TRY(zi_calloc(layout->flat_count, sizeof **flats, (void **)flats));
+    for (uint32_t f = 0; f < layout->flat_count; f++) {
+        (*flats)[f].param = engine->arena[ZERO_ROLE_PARAM] + layout->flats[f].param_at;
+        (*flats)[f].grad = layout->flats[f].trained ? zi_grads_reduced(engine->grads, f) : NULL;
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_point(zero_engine *engine)
+{
+    zi_optim_flat *flats = NULL;
+    unsigned char *const state[ZI_STATES] = {engine->arena[ZERO_ROLE_MASTER],
+                                             engine->arena[ZERO_ROLE_MOMENT1],
+                                             engine->arena[ZERO_ROLE_MOMENT2]};
+    zi_grads_point(engine->grads, engine->arena[ZERO_ROLE_GRAD],
+                   engine->arena[ZERO_ROLE_GRAD_SLOT]);
+    ZI_TRY(list_flats(engine, &flats));
+    zi_optim_point(engine->optim, state, flats,
+                   engine->arena[ZERO_ROLE_RING] + engine->layout->rooms_at);
+    zi_free(flats);
+    return ZERO_OK;
+}
+
 static zero_status make_optim(zero_engine *engine)
 {
     const zi_layout *layout = engine->layout;
     zi_optim_flat *flats = NULL;
-    ZI_TRY(zi_calloc(layout->flat_count, sizeof *flats, (void **)&flats));
-    for (uint32_t f = 0; f < layout->flat_count; f++) {
-        flats[f].param = engine->arena[ZERO_ROLE_PARAM] + layout->flats[f].param_at;
-        flats[f].grad = layout->flats[f].trained ? zi_grads_reduced(engine->grads, f) : NULL;
-    }
+    ZI_TRY(list_flats(engine, &flats));
     const zi_optim_desc desc = {
         .layout = layout,
         .device = engine->device,
@@ -454,6 +529,7 @@ static zero_status build(zero_engine *engine, const zero_model *model,
     ZI_TRY(open_device(engine));
     ZI_TRY(take_arenas(engine));
     ZI_TRY(zi_engine_open_store(engine, options));
+    ZI_TRY(zi_engine_keep_directories(engine, options));
     ZI_TRY(make_kernels(engine));
     ZI_TRY(make_groups(engine));
     ZI_TRY(make_streams(engine));
@@ -516,21 +592,9 @@ static void destroy_streams(zero_engine *engine)
 
 static void destroy_memory(zero_engine *engine)
 {
-    zi_comm *comm = engine->world->comm;
     for (int role = ZERO_ROLE_COUNT; role-- > 0;) {
-        if (engine->arena[role] == NULL) {
-            continue;
-        }
-        if (is_shared(engine, role)) {
-            comm->ops->memory_free(comm, engine->arena[role], engine->arena_bytes[role]);
-        } else if (is_known(engine, role)) {
-            zi_nccl_memory_free(engine->arena[role]);
-        } else if (zi_role_tier(engine->layout, (zero_role)role) == ZERO_TIER_HOST) {
-            engine->device->ops->host_free(engine->device->self, engine->arena[role],
-                                           engine->arena_bytes[role]);
-        } else {
-            engine->device->ops->memory_free(engine->device->self, engine->arena[role],
-                                             engine->arena_bytes[role]);
+        if (engine->arena[role] != NULL) {
+            free_arena(engine, (zero_role)role);
         }
     }
 }
@@ -558,6 +622,7 @@ void zero_engine_destroy(zero_engine *engine)
     destroy_streams(engine);
     zi_optim_destroy(engine->optim);
     zi_engine_close_store(engine);
+    zi_engine_close_park(engine);
     zi_grads_destroy(engine->grads);
     zi_params_destroy(engine->params);
     zi_group *const groups[] = {engine->groups.norm,    engine->groups.publish,
@@ -580,28 +645,4 @@ void zero_engine_destroy(zero_engine *engine)
 const zero_plan *zero_engine_plan(const zero_engine *engine)
 {
     return &engine->plan;
-}
-
-/* The group that the traffic goes through first, of those with several ranks; else one of one. */
-static const zi_group *carrier_of(const zero_engine *engine, zero_traffic traffic)
-{
-    const engine_groups *groups = &engine->groups;
-    const zi_group *gathers[] = {groups->gather, groups->publish, NULL};
-    const zi_group *reductions[] = {groups->scatter, groups->narrow, groups->replica};
-    const zi_group *const *of = traffic == ZERO_TRAFFIC_GATHER ? gathers : reductions;
-    for (uint32_t i = 0; i < 3; i++) {
-        if (of[i] != NULL && of[i]->size > 1) {
-            return of[i];
-        }
-    }
-    return of[0];
-}
-
-zero_path zero_engine_path(const zero_engine *engine, zero_traffic traffic)
-{
-    zero_path path = {.text = "none"};
-    if (engine != NULL && (traffic == ZERO_TRAFFIC_GATHER || traffic == ZERO_TRAFFIC_REDUCE)) {
-        zi_world_group_path(engine->world, carrier_of(engine, traffic), &path);
-    }
-    return path;
 }

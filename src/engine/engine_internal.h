@@ -48,6 +48,19 @@ typedef enum engine_mode {
     ENGINE_REPLAYING  /* the caller launches the graph */
 } engine_mode;
 
+/* What is offloaded between steps. (park.c) */
+typedef struct engine_park {
+    const char **directories; /* of the options; in one piece with their texts */
+    uint32_t directory_count;
+    zero_tier tier;
+    uint32_t roles;                 /* that the caller has offloaded, bits by role; 0: none */
+    uint32_t given;                 /* of these, whose memory was given up */
+    uint32_t parked;                /* of those, what is kept on `tier` */
+    zi_store *store;                /* there, role after role */
+    unsigned char *host[ZI_STATES]; /* or here, from MASTER on */
+    bool grads_lost;                /* since the last plain step or launch */
+} engine_park;
+
 struct zero_engine {
     zero_world *world;
     zero_plan plan;
@@ -62,9 +75,10 @@ struct zero_engine {
     zi_stream *reduce_stream;
     zi_stream *step_stream;
     unsigned char *arena[ZERO_ROLE_COUNT];
-    uint64_t arena_bytes[ZERO_ROLE_COUNT]; /* as taken from the allocator; 0: not taken */
+    uint64_t arena_bytes[ZERO_ROLE_COUNT]; /* as taken from the allocator; 0: not held */
     zi_store *store;                       /* roles on disk; NULL: there are none */
     zi_ring *ring;                         /* before it; used on the step stream */
+    engine_park park;
     zi_params *params;
     zi_grads *grads;
     zi_optim *optim;
@@ -130,6 +144,27 @@ size_t zi_engine_agreement_words(uint32_t world_size);
 zero_status zi_engine_agree_schedules(zero_engine *engine);
 /* Take the `initial` buffers of the model's tensors. (fill.c) */
 zero_status zi_engine_take_initial(zero_engine *engine);
+
+/* Take a role's memory, zeroed, where its tier says; again, after it was given up. The first time
+ * collective over the world for memory that peers read, later on local. (engine.c) */
+zero_status zi_engine_take_arena(zero_engine *engine, zero_role role);
+/* Give a role's memory back to the system. Nothing uses it; on failure it is held still. */
+zero_status zi_engine_give_arena(zero_engine *engine, zero_role role);
+/* Let the stages work on the arenas as they are now: some were taken again. The streams that use
+ * them are idle. */
+zero_status zi_engine_point(zero_engine *engine);
+
+/* Copy the directories, for zero_engine_offload. (park.c) */
+zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_options *options);
+void zi_engine_close_park(zero_engine *engine);
+/* Add what is parked. */
+void zi_engine_add_parked(const zero_engine *engine, zero_memory *memory);
+/* STATE while anything is offloaded. */
+zero_status zi_engine_check_loaded(const zero_engine *engine);
+/* STATE while what a role holds is not there. */
+zero_status zi_engine_check_held(const zero_engine *engine, zero_role role);
+/* STATE inside a step or while a unit is acquired. (capture.c) */
+zero_status zi_engine_check_between(const zero_engine *engine);
 
 /* Reserve roles on disk and make the ring before them; nothing where there are none. (tiers.c) */
 zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options *caller_options);

@@ -89,6 +89,7 @@ static zero_status fill_role(zero_engine *engine, const filler *fill, uint32_t t
 static zero_status settle(zero_engine *engine)
 {
     ZI_TRY(zi_engine_check_waits(engine));
+    ZI_TRY(zi_engine_check_loaded(engine));
     ZI_TRY(zi_engine_check_rest(engine));
     ZI_TRY(zi_engine_check_unused(engine));
     return zi_engine_await(engine, engine->stepped);

@@ -45,6 +45,7 @@ static zero_status micro_begin(zero_engine *engine, int32_t last)
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "last %" PRId32 " is neither 0 nor 1", last);
     }
     ZI_TRY(zi_engine_check_mode(engine));
+    ZI_TRY(zi_engine_check_loaded(engine));
     if (engine->micro_open) {
         ZI_FAIL(ZERO_STATE, "micro-step %" PRIu64 " is still open; call zero_micro_end first",
                 engine->micro_index);

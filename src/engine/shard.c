@@ -167,6 +167,7 @@ zero_status zero_shard_view(zero_engine *engine, uint32_t tensor, zero_role role
     if (engine->micro_open) {
         ZI_FAIL(ZERO_STATE, "a micro-step is open; shards are not at rest");
     }
+    ZI_TRY(zi_engine_check_held(engine, role));
     const engine_shard shard = zi_engine_shard(engine, tensor, role);
     if (shard.tier == ZERO_TIER_DISK) {
         ZI_FAIL(ZERO_UNSUPPORTED,
@@ -226,6 +227,7 @@ static zero_status transfer(zero_engine *engine, uint32_t tensor, zero_role role
                 move.count);
     }
     ZI_TRY(zi_engine_check_waits(engine));
+    ZI_TRY(zi_engine_check_held(engine, role));
     ZI_TRY(zi_engine_check_rest(engine));
     if (role == ZERO_ROLE_GRAD && engine->micro_index != 0) {
         ZI_FAIL(ZERO_STATE,

@@ -170,6 +170,7 @@ static bool is_power_of_two(uint64_t number)
 
 static zero_status check_now(const zero_engine *engine)
 {
+    ZI_TRY(zi_engine_check_loaded(engine));
     if (engine->micro_open) {
         ZI_FAIL(ZERO_STATE, "a micro-step is open; call zero_micro_end before zero_step");
     }
@@ -193,6 +194,7 @@ static zero_status step_taken(zero_engine *engine)
     engine->turn = (engine->turn + 1) % ENGINE_TURNS;
     engine->stats.steps++;
     engine->plain_steps++;
+    engine->park.grads_lost = false;
     if (is_power_of_two(engine->plain_steps)) {
         ZI_TRY(zi_engine_agree_schedules(engine));
     }

@@ -332,6 +332,7 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     }
     ZI_TRY(zi_options_resolve(options, &layout->options));
     layout->options.disk_directories = NULL; /* the caller's, and no plan needs them */
+    layout->options.disk_weights = NULL;
     layout->options.disk_directory_count = 0;
     ZI_TRY(zi_sharding_resolve(&layout->options, world, &layout->sharding));
     ZI_TRY(settle_transport(layout, threads));

@@ -179,13 +179,33 @@ static zero_status check_updater(const zero_engine_options *o)
     return ZERO_OK;
 }
 
+static zero_status check_disks(const zero_engine_options *o)
+{
+    ZI_TRY(check_range("disk_directory_count", o->disk_directory_count, 0, 16));
+    if (o->disk_weights != NULL && o->disk_directory_count == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.disk_weights is %p and disk_directory_count 0; give a weight for each of "
+                "disk_directories, or none",
+                (const void *)o->disk_weights);
+    }
+    for (uint32_t i = 0; o->disk_weights != NULL && i < o->disk_directory_count; i++) {
+        if (o->disk_weights[i] == 0) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "options.disk_weights[%" PRIu32 "] is 0; leave that directory out, or give its "
+                    "bandwidth",
+                    i);
+        }
+    }
+    return o->io_depth != 0 ? check_range("io_depth", o->io_depth, 1, 1024) : ZERO_OK;
+}
+
 static zero_status check_tiers(const zero_engine_options *o)
 {
     ZI_TRY(check_updater(o));
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         ZI_TRY(check_tier(o, (zero_role)role));
     }
-    ZI_TRY(check_range("disk_directory_count", o->disk_directory_count, 0, 16));
+    ZI_TRY(check_disks(o));
     if (o->range_bytes != 0) {
         ZI_TRY(check_range("range_bytes", o->range_bytes, ZI_PAGE_BYTES, UINT64_C(1) << 40));
     }
@@ -242,6 +262,7 @@ zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_option
     }
     ZI_DEFAULT(range_bytes, UINT64_C(8) << 20);
     ZI_DEFAULT(ring_depth, 4);
+    ZI_DEFAULT(io_depth, 16);
     ZI_DEFAULT(loss_scale_window, 2000);
     ZI_DEFAULT(loss_scale_hysteresis, 1);
     if (out->loss_scale_min == 0.0f) {

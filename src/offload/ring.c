@@ -23,7 +23,10 @@ struct zi_ring {
     const zi_range *ranges;
     uint32_t range_count;
     uint32_t slot_count;
-    zi_io *queue;
+    uint64_t slot_bytes;
+    uint32_t io_depth;
+    const zi_store *store;
+    zi_io *queue;  /* NULL: suspended */
     bool *written; /* by range: the store holds it */
     ring_slot *slots;
     ring_slot *held;  /* the record at hand; NULL: none */
@@ -33,21 +36,35 @@ struct zi_ring {
     atomic_uint_fast64_t read_bytes;
     atomic_uint_fast64_t write_bytes;
     atomic_uint_fast64_t hits;
-    atomic_uint_fast64_t wait_ns;
+    atomic_uint_fast64_t wait_ns[ZI_IO_KINDS];
 };
+
+static zero_status open_queue(zi_ring *ring, unsigned char *memory,
+                              const struct zi_io_backend *backend)
+{
+    const zi_io_region region = {memory, ring->slot_count * ring->slot_bytes};
+    const zi_io_options options = {.store = ring->store,
+                                   .regions = &region,
+                                   .region_count = 1,
+                                   .file_depth = ring->io_depth,
+                                   .backend = backend};
+    return zi_io_create(&options, &ring->queue);
+}
+
+/* No record is in any. */
+static void empty_slots(zi_ring *ring, unsigned char *memory)
+{
+    for (uint32_t i = 0; i < ring->slot_count; i++) {
+        ring->slots[i] = (ring_slot){.memory = memory + i * ring->slot_bytes, .range = ZI_NO_INDEX};
+    }
+}
 
 static zero_status build(zi_ring *ring, const zi_ring_desc *desc)
 {
-    const zi_io_region region = {desc->memory, desc->slot_count * desc->slot_bytes};
-    const zi_io_options options = {
-        .store = desc->store, .regions = &region, .region_count = 1, .backend = desc->backend};
-    ZI_TRY(zi_io_create(&options, &ring->queue));
+    ZI_TRY(open_queue(ring, desc->memory, desc->backend));
     ZI_TRY(zi_calloc(ring->range_count, sizeof *ring->written, (void **)&ring->written));
     ZI_TRY(zi_calloc(ring->slot_count, sizeof *ring->slots, (void **)&ring->slots));
-    for (uint32_t i = 0; i < ring->slot_count; i++) {
-        ring->slots[i].memory = desc->memory + i * desc->slot_bytes;
-        ring->slots[i].range = ZI_NO_INDEX;
-    }
+    empty_slots(ring, desc->memory);
     return ZERO_OK;
 }
 
@@ -60,6 +77,9 @@ zero_status zi_ring_create(const zi_ring_desc *desc, zi_ring **out)
     ring->ranges = desc->ranges;
     ring->range_count = desc->range_count;
     ring->slot_count = desc->slot_count;
+    ring->slot_bytes = desc->slot_bytes;
+    ring->io_depth = desc->io_depth;
+    ring->store = desc->store;
     const zero_status status = build(ring, desc);
     if (status != ZERO_OK) {
         zi_ring_destroy(ring);
@@ -141,7 +161,7 @@ static zero_status settle(zi_ring *ring, ring_slot *slot)
     const uint64_t start_ns = slot->op.phase == ZI_IO_RUNNING ? zi_clock_ns() : 0;
     const zero_status status = zi_io_wait(ring->queue, &slot->op);
     if (start_ns != 0) {
-        count(&ring->wait_ns, zi_clock_ns() - start_ns);
+        count(&ring->wait_ns[slot->op.kind], zi_clock_ns() - start_ns);
     }
     slot->busy = false;
     return status;
@@ -264,6 +284,24 @@ void zi_ring_quiet(zi_ring *ring)
     }
 }
 
+void zi_ring_suspend(zi_ring *ring)
+{
+    zi_assert(ring->held == NULL);
+    for (uint32_t i = 0; i < ring->slot_count; i++) {
+        zi_assert(!ring->slots[i].busy);
+    }
+    zi_io_destroy(ring->queue);
+    ring->queue = NULL;
+}
+
+zero_status zi_ring_resume(zi_ring *ring, unsigned char *memory)
+{
+    zi_assert(ring->queue == NULL);
+    ZI_TRY(open_queue(ring, memory, NULL));
+    empty_slots(ring, memory);
+    return ZERO_OK;
+}
+
 static uint64_t load(const atomic_uint_fast64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
@@ -274,5 +312,11 @@ zi_ring_counts zi_ring_count(const zi_ring *ring)
     return (zi_ring_counts){.read_bytes = load(&ring->read_bytes),
                             .write_bytes = load(&ring->write_bytes),
                             .hits = load(&ring->hits),
-                            .wait_ns = load(&ring->wait_ns)};
+                            .read_wait_ns = load(&ring->wait_ns[ZI_IO_READ]),
+                            .write_wait_ns = load(&ring->wait_ns[ZI_IO_WRITE])};
+}
+
+const zi_io_report *zi_ring_report(const zi_ring *ring)
+{
+    return zi_io_report_of(ring->queue);
 }

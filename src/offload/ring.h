@@ -8,7 +8,8 @@
  * What a walk leaves in the slots the next one does not read, so a walk that goes back the other
  * way begins with hits. A record that was never written is zeros and is not read.
  *
- * All calls but create, destroy and counts come from one thread, the owner of the queue beneath. */
+ * All calls but create, destroy, count and report come from one thread, the owner of the queue
+ * beneath. */
 #ifndef ZI_OFFLOAD_RING_H
 #define ZI_OFFLOAD_RING_H
 
@@ -26,6 +27,7 @@ typedef struct zi_ring_desc {
     uint32_t slot_count;   /* at least 3, or as many as there are ranges */
     uint64_t slot_bytes;   /* of the largest record */
     unsigned char *memory; /* slot_count * slot_bytes of whole pages; borrowed */
+    uint32_t io_depth;     /* the queue's, for each directory; 0: its default */
     const zi_store *store; /* borrowed */
     /* NULL: the best this machine has. Else the queue's own from then on. */
     const struct zi_io_backend *backend;
@@ -35,8 +37,10 @@ typedef struct zi_ring_desc {
 typedef struct zi_ring_counts {
     uint64_t read_bytes;
     uint64_t write_bytes;
-    uint64_t hits;    /* records that were in memory when their turn came, without a read for it */
-    uint64_t wait_ns; /* that calls blocked */
+    uint64_t hits; /* records that were in memory when their turn came, without a read for it */
+    /* That calls blocked: for a record to be read, and for one to be written, to have its slot. */
+    uint64_t read_wait_ns;
+    uint64_t write_wait_ns;
 } zi_ring_counts;
 
 /* Errors: those of zi_io_create. The backend is taken also when create fails. */
@@ -58,7 +62,17 @@ zero_status zi_ring_rest(zi_ring *ring);
 /* Block until nothing is in flight, whatever came of it; also after a failure. */
 void zi_ring_quiet(zi_ring *ring);
 
+/* Give the memory and the queue up, but not the store nor the counts. After zi_ring_rest and
+ * zi_ring_quiet; any thread. */
+void zi_ring_suspend(zi_ring *ring);
+/* Go on with other memory, of the same size; any thread. The records that were in the ring's memory
+ * are read again. Errors: those of zi_io_create; the ring is then still suspended. */
+zero_status zi_ring_resume(zi_ring *ring, unsigned char *memory);
+
 /* Any thread. */
 zi_ring_counts zi_ring_count(const zi_ring *ring);
+
+/* How files are reached; the queue's. Any thread. */
+const zi_io_report *zi_ring_report(const zi_ring *ring);
 
 #endif

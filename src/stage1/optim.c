@@ -93,6 +93,13 @@ static void *piece_state(const zi_optim *optim, const zi_piece *piece, zero_role
     return base + piece->at[state];
 }
 
+/* Where the gradients of a piece are. */
+static const void *piece_grad(const zi_optim *optim, const zi_piece *piece)
+{
+    const unsigned char *grad = optim->flats[piece->flat].grad;
+    return grad + piece->first * zero_dtype_bytes(optim->layout->options.accum_dtype);
+}
+
 /* Let a job work on a record; NULL: what it has in arenas. */
 static void point_job(const zi_optim *optim, uint32_t p, unsigned char *record)
 {
@@ -110,9 +117,8 @@ static void make_job(zi_optim *optim, uint32_t p)
     const zero_dtype dtype = layout->flats[piece->flat].dtype;
     const zero_engine_options *options = &layout->options;
     const bool own = options->optimizer == ZERO_OPTIMIZER_CALLBACK;
-    const unsigned char *grad = optim->flats[piece->flat].grad;
     optim->jobs[p] = (zi_update_job){
-        .grad = grad + piece->first * zero_dtype_bytes(options->accum_dtype),
+        .grad = piece_grad(optim, piece),
         .param = param_part(optim, piece->flat) + piece->first * zero_dtype_bytes(dtype),
         .grad_dtype = options->accum_dtype,
         .param_dtype = dtype,
@@ -617,6 +623,22 @@ zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move)
 {
     const optim_work work = {.optim = optim, .move = *move};
     return move->count != 0 ? enqueue(optim, run_move, &work) : ZERO_OK;
+}
+
+void zi_optim_point(zi_optim *optim, unsigned char *const state[ZI_STATES],
+                    const zi_optim_flat *flats, unsigned char *rooms)
+{
+    if (optim->staging != NULL) {
+        zi_staging_point(optim->staging, rooms);
+    }
+    memcpy(optim->desc.state, state, sizeof optim->desc.state);
+    if (optim->layout->flat_count != 0) {
+        memcpy(optim->flats, flats, optim->layout->flat_count * sizeof *flats);
+    }
+    for (uint32_t p = 0; p < optim->layout->piece_count; p++) {
+        optim->jobs[p].grad = piece_grad(optim, &optim->layout->pieces[p]);
+        point_job(optim, p, NULL);
+    }
 }
 
 uint64_t zi_optim_update_ns(const zi_optim *optim)

@@ -76,6 +76,11 @@ zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move);
 uint64_t zi_optim_update_ns(const zi_optim *optim);
 uint64_t zi_optim_host_elements(const zi_optim *optim);
 
+/* Let all jobs work on other memory: arenas of state and gradients that were taken anew. flats as
+ * in the description, copied; the step stream is idle. */
+void zi_optim_point(zi_optim *optim, unsigned char *const state[ZI_STATES],
+                    const zi_optim_flat *flats, unsigned char *rooms);
+
 /* Elements [*first, *first + *count) of the flat are this rank's optimizer part. */
 void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count);
 

@@ -49,6 +49,12 @@ void zi_staging_destroy(zi_staging *staging)
     zi_free(staging);
 }
 
+void zi_staging_point(zi_staging *staging, unsigned char *rooms)
+{
+    zi_assert(staging->coming == NULL);
+    staging->desc.rooms = rooms;
+}
+
 /* A job's arrays, and their places in a room. Only the GPU's memory has one. */
 static void list_arrays(const zi_staging *staging, const zi_update_job *job, uint32_t turn,
                         staged_array arrays[ARRAYS])

@@ -385,6 +385,12 @@ void *zi_grads_data(const zi_grads *grads, uint32_t tensor)
     return base + place->offset * zero_dtype_bytes(flat->grad_dtype);
 }
 
+void zi_grads_point(zi_grads *grads, unsigned char *shards, unsigned char *slots)
+{
+    grads->desc.shards = shards;
+    grads->desc.slots = slots;
+}
+
 bool zi_grads_in_use(const zi_grads *grads, uint32_t unit)
 {
     return grads->units[unit].own_count != 0 || grads->units[unit].tie_count != 0;

@@ -69,6 +69,9 @@ zero_status zi_grads_micro_end(zi_grads *grads);
 void *zi_grads_data(const zi_grads *grads, uint32_t tensor);
 bool zi_grads_in_use(const zi_grads *grads, uint32_t unit);
 
+/* Work on other memory: arenas that were taken anew. Between steps, the reduce stream idle. */
+void zi_grads_point(zi_grads *grads, unsigned char *shards, unsigned char *slots);
+
 /* A flat's reduced gradient: this rank's part of degree optimizer, accum_dtype. */
 void *zi_grads_reduced(const zi_grads *grads, uint32_t flat);
 /* Let `stream` wait until the boundary's reductions are done. */

@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/fault.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/sizes.h"
@@ -169,7 +170,7 @@ static void advance_piece(zi_io *queue, zi_io_piece *piece)
 
 static void judge_piece(zi_io *queue, zi_io_piece *piece)
 {
-    const int result = piece->result;
+    const int result = zi_fault_hit(ZI_FAULT_IO) ? -EIO : piece->result;
     queue->out--;
     if (piece->op->native != 0) {
         free_piece(queue, piece);

@@ -30,10 +30,11 @@ typedef struct zi_store_options {
     const uint32_t *rates;          /* measured speed of each, in any unit; NULL: all the same */
     uint32_t directory_count;       /* in [1, ZI_STORE_DIRECTORIES_MAX] */
     uint32_t rank;                  /* names the lock file: ranks may share a directory */
-    uint64_t bytes;                 /* of the range, above 0 */
-    uint64_t unit_bytes;            /* of a stripe; 0: ZI_STORE_UNIT_BYTES */
-    bool buffered;                  /* go through the page cache even where O_DIRECT is had */
-    bool named; /* open and unlink, as where a file system has no O_TMPFILE; for tests */
+    const char *use; /* static; names it too, so that a rank may have several stores. NULL: "" */
+    uint64_t bytes;  /* of the range, above 0 */
+    uint64_t unit_bytes; /* of a stripe; 0: ZI_STORE_UNIT_BYTES */
+    bool buffered;       /* go through the page cache even where O_DIRECT is had */
+    bool named;          /* open and unlink, as where a file system has no O_TMPFILE; for tests */
 } zi_store_options;
 
 /* A directory as it is used. */

@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/memory.h"
 #include "storage/storage.h"
 #include "storage/store_file.h"
@@ -23,7 +24,7 @@ typedef struct store_part {
 } store_part;
 
 struct zi_store {
-    uint32_t rank;
+    zi_store_owner owner;
     zi_stripe_map map;
     store_part parts[ZI_STORE_DIRECTORIES_MAX];
 };
@@ -87,8 +88,8 @@ static zero_status open_part(zi_store *store, const zi_store_options *options, u
     part->info.file_bytes = zi_stripe_file_bytes(&store->map, index);
     ZI_TRY(open_directory(part));
     ZI_TRY(refuse_twice(store, index));
-    ZI_TRY(zi_store_lock(part->directory, part->path, store->rank, &part->lock));
-    return zi_store_file_open(part->directory, options, &part->info, &part->fd);
+    ZI_TRY(zi_store_lock(part->directory, part->path, &store->owner, &part->lock));
+    return zi_store_file_open(part->directory, options, &store->owner, &part->info, &part->fd);
 }
 
 zero_status zi_store_create(const zi_store_options *options, zi_store **out)
@@ -97,7 +98,7 @@ zero_status zi_store_create(const zi_store_options *options, zi_store **out)
     ZI_TRY(check_options(options));
     zi_store *store = NULL;
     ZI_TRY(zi_calloc(1, sizeof *store, (void **)&store));
-    store->rank = options->rank;
+    store->owner = (zi_store_owner){options->rank, options->use != NULL ? options->use : ""};
     for (uint32_t i = 0; i < ZI_STORE_DIRECTORIES_MAX; i++) {
         store->parts[i].directory = -1;
         store->parts[i].lock = -1;
@@ -126,10 +127,16 @@ void zi_store_destroy(zi_store *store)
     for (uint32_t i = 0; i < ZI_STORE_DIRECTORIES_MAX; i++) {
         store_part *part = &store->parts[i];
         if (part->fd >= 0) {
+            /* io_uring lets go of a registered file some time after its ring is gone, and the next
+             * engine may need the space now. */
+            if (ftruncate(part->fd, 0) != 0) {
+                zi_log(ZERO_LOG_WARN, "storage: cannot empty a file: %s; in the directory %s",
+                       strerror(errno), part->path);
+            }
             (void)close(part->fd);
         }
         if (part->lock >= 0) {
-            zi_store_unlock(part->directory, store->rank, part->lock);
+            zi_store_unlock(part->directory, &store->owner, part->lock);
         }
         if (part->directory >= 0) {
             (void)close(part->directory);

@@ -38,11 +38,16 @@ static void note(zi_store_directory *info, const char *format, ...)
     zi_log(ZERO_LOG_WARN, "storage: %s; in the directory %s", text, info->path);
 }
 
-/* Named for an instant. What stands under the name is a leftover: the lock is ours. */
-static int open_unlinked(int directory, uint32_t rank)
+static void swap_name(const zi_store_owner *owner, char *name, size_t name_bytes)
 {
-    char name[40];
-    (void)snprintf(name, sizeof name, "zero-rank-%u.swap", rank);
+    (void)snprintf(name, name_bytes, "zero-rank-%u%s.swap", owner->rank, owner->use);
+}
+
+/* Named for an instant. What stands under the name is a leftover: the lock is ours. */
+static int open_unlinked(int directory, const zi_store_owner *owner)
+{
+    char name[ZI_STORE_NAME_BYTES];
+    swap_name(owner, name, sizeof name);
     const int fd =
         openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd >= 0 && unlinkat(directory, name, 0) != 0) {
@@ -54,10 +59,10 @@ static int open_unlinked(int directory, uint32_t rank)
     return fd;
 }
 
-static zero_status remove_leftover(int directory, uint32_t rank, const char *path)
+static zero_status remove_leftover(int directory, const zi_store_owner *owner, const char *path)
 {
-    char name[40];
-    (void)snprintf(name, sizeof name, "zero-rank-%u.swap", rank);
+    char name[ZI_STORE_NAME_BYTES];
+    swap_name(owner, name, sizeof name);
     if (unlinkat(directory, name, 0) == 0) {
         zi_log(ZERO_LOG_INFO, "storage: removed %s, left by a killed process, in %s", name, path);
         return ZERO_OK;
@@ -69,8 +74,8 @@ static zero_status remove_leftover(int directory, uint32_t rank, const char *pat
     return ZERO_OK;
 }
 
-static zero_status open_nameless(int directory, const zi_store_options *options, const char *path,
-                                 int *fd)
+static zero_status open_nameless(int directory, const zi_store_options *options,
+                                 const zi_store_owner *owner, const char *path, int *fd)
 {
     int code = EOPNOTSUPP;
     if (!options->named) {
@@ -79,7 +84,7 @@ static zero_status open_nameless(int directory, const zi_store_options *options,
     }
     /* EISDIR: a kernel that does not know the flag. */
     if (code == EOPNOTSUPP || code == EISDIR || code == ENOENT || code == EINVAL) {
-        *fd = open_unlinked(directory, options->rank);
+        *fd = open_unlinked(directory, owner);
         code = *fd < 0 ? errno : 0;
     }
     if (code != 0) {
@@ -204,10 +209,10 @@ static bool is_in_memory(int fd)
 }
 
 zero_status zi_store_file_open(int directory, const zi_store_options *options,
-                               zi_store_directory *info, int *fd)
+                               const zi_store_owner *owner, zi_store_directory *info, int *fd)
 {
-    ZI_TRY(remove_leftover(directory, options->rank, info->path));
-    ZI_TRY(open_nameless(directory, options, info->path, fd));
+    ZI_TRY(remove_leftover(directory, owner, info->path));
+    ZI_TRY(open_nameless(directory, options, owner, info->path, fd));
     info->in_memory = is_in_memory(*fd);
     zero_status status = info->file_bytes > 0 ? reserve(*fd, info) : ZERO_OK;
     if (status == ZERO_OK && !options->buffered) {

@@ -4,11 +4,12 @@
 #define ZI_STORAGE_STORE_FILE_H
 
 #include "storage/storage.h"
+#include "storage/store_lock.h"
 
 /* Open and reserve info->file_bytes in the open `directory`, whose lock is held, and fill the rest
  * of *info, whose path is set. */
 zero_status zi_store_file_open(int directory, const zi_store_options *options,
-                               zi_store_directory *info, int *fd);
+                               const zi_store_owner *owner, zi_store_directory *info, int *fd);
 
 /* Whether a file system that asks for these alignments is used with O_DIRECT: 0 and 0 say that it
  * has none. UNSUPPORTED when it asks for more than ZI_STORAGE_ALIGN. */

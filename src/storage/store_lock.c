@@ -17,9 +17,9 @@
 /* An owner that leaves removes the name, so the file may be gone once it is locked. */
 #define ATTEMPTS 100
 
-static void lock_name(uint32_t rank, char *name, size_t name_bytes)
+static void lock_name(const zi_store_owner *owner, char *name, size_t name_bytes)
 {
-    (void)snprintf(name, name_bytes, "zero-rank-%u.lock", rank);
+    (void)snprintf(name, name_bytes, "zero-rank-%u%s.lock", owner->rank, owner->use);
 }
 
 static zero_status refuse(int lock, const char *path, uint32_t rank)
@@ -61,10 +61,10 @@ static zero_status sign(int lock, const char *path)
     return ZERO_OK;
 }
 
-zero_status zi_store_lock(int directory, const char *path, uint32_t rank, int *lock)
+zero_status zi_store_lock(int directory, const char *path, const zi_store_owner *owner, int *lock)
 {
-    char name[40];
-    lock_name(rank, name, sizeof name);
+    char name[ZI_STORE_NAME_BYTES];
+    lock_name(owner, name, sizeof name);
     *lock = -1;
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         const int fd = openat(directory, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -73,7 +73,8 @@ zero_status zi_store_lock(int directory, const char *path, uint32_t rank, int *l
         }
         zero_status status = ZERO_OK;
         if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-            status = errno == EWOULDBLOCK ? refuse(fd, path, rank) : cannot(errno, "lock", path);
+            status =
+                errno == EWOULDBLOCK ? refuse(fd, path, owner->rank) : cannot(errno, "lock", path);
         } else if (!still_named(directory, name, fd)) {
             (void)close(fd);
             continue;
@@ -90,10 +91,10 @@ zero_status zi_store_lock(int directory, const char *path, uint32_t rank, int *l
     return cannot(ESTALE, "keep", path);
 }
 
-void zi_store_unlock(int directory, uint32_t rank, int lock)
+void zi_store_unlock(int directory, const zi_store_owner *owner, int lock)
 {
-    char name[40];
-    lock_name(rank, name, sizeof name);
+    char name[ZI_STORE_NAME_BYTES];
+    lock_name(owner, name, sizeof name);
     (void)unlinkat(directory, name, 0);
     (void)close(lock);
 }

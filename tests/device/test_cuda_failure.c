@@ -61,7 +61,7 @@ static void body_device_end(rig *r)
         status = OPS->event_wait(SELF, r->event, NULL);
     }
     CHECK_FAILS(status, ZERO_DEVICE, "an illegal memory access was encountered");
-    CHECK_FAILS(OPS->memory_alloc(SELF, BYTES, &(void *){NULL}), ZERO_DEVICE, "cudaMalloc: ");
+    CHECK_FAILS(OPS->memory_alloc(SELF, BYTES, &(void *){NULL}), ZERO_DEVICE, "cudaGetDevice: ");
 }
 
 /* In a process of its own: the device does not come back. */

@@ -325,6 +325,129 @@ TEST(results_are_the_launches)
     toy_model_close(&model);
 }
 
+/* ---- memory given back ---- */
+
+/* A captured step holds addresses: an offload retires it, and another is captured after. */
+static zero_status launch_around_offload(toy_trainer *trainer, course *c, zero_tier tier)
+{
+    cudaGraphExec_t graph_exec = NULL;
+    const zero_step_params params = params_of(0, false);
+    zero_engine *engine = trainer->engine;
+    TOY_TRY(plain_steps(trainer, c, 1));
+    for (int i = 0; i < 2; i++) {
+        TOY_TRY(capture(trainer, &params, &graph_exec));
+        TOY_TRY(launch_steps(trainer, c, graph_exec));
+        CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
+        TOY_TRY(zero_capture_prepare(engine));
+        CHECK_EQ(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, tier), ZERO_STATE);
+        CHECK(strstr(zero_last_error()->message, "capture is prepared") != NULL);
+        TOY_TRY(zero_capture_end(engine, toy_stream()));
+        TOY_TRY(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, tier));
+        TOY_TRY(evaluate(trainer, c));
+        TOY_TRY(zero_engine_reload(engine));
+        CHECK_EQ(zero_replay_begin(engine, toy_stream()), ZERO_STATE);
+        CHECK(strstr(zero_last_error()->message, "no step was captured") != NULL);
+        TOY_TRY(plain_steps(trainer, c, (uint32_t)i));
+    }
+    return ZERO_OK;
+}
+
+static zero_status compare_around_offload(zero_world *world, void *user)
+{
+    course *c = user;
+    toy_trainer trainer;
+    toy_state launched;
+    toy_state plain;
+    c->steps = 0;
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    TOY_TRY(launch_around_offload(&trainer, c, ZERO_TIER_HOST));
+    TOY_TRY(toy_collect(&trainer, &launched));
+    toy_close(&trainer);
+    const uint32_t steps = (uint32_t)c->steps;
+    c->steps = 0;
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    TOY_TRY(plain_steps(&trainer, c, steps));
+    TOY_TRY(toy_collect(&trainer, &plain));
+    toy_close(&trainer);
+    toy_state_same(c->run.model, &plain, &launched, "launches around an offload");
+    toy_state_free(&plain);
+    toy_state_free(&launched);
+    return ZERO_OK;
+}
+
+TEST(an_offload_retires_the_captured_step)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        course c = {.run = toy_run_init(&model), .evaluate = true};
+        c.run.micro_steps = 2;
+        c.run.options.stage = (zero_stage)stage;
+        fake_cuda_start(FAKE_CUDA_LAZY, 1 + (uint64_t)stage);
+        CHECK_OK(zero_world_run(1, DEADLINE_MS, compare_around_offload, &c));
+        CHECK(fake_cuda_check());
+    }
+    toy_model_close(&model);
+}
+
+/* Fail the nth allocation of device memory in a reload, for every n: all is still parked. */
+static zero_status reload_without_memory(toy_trainer *trainer, zero_tier tier)
+{
+    zero_engine *engine = trainer->engine;
+    TOY_TRY(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, tier));
+    const zero_memory less = zero_engine_memory(engine);
+    const uint64_t live = fake_cuda_live();
+    uint64_t refusals = 0;
+    zero_status status = ZERO_OUT_OF_MEMORY;
+    while (status != ZERO_OK) {
+        fake_cuda_fail("cudaMalloc", refusals + 1, cudaErrorMemoryAllocation);
+        status = zero_engine_reload(engine);
+        if (status != ZERO_OK) {
+            const zero_memory still = zero_engine_memory(engine);
+            CHECK_EQ(status, ZERO_OUT_OF_MEMORY);
+            CHECK_BYTES(&less, &still, sizeof less);
+            CHECK_EQ(fake_cuda_live(), live);
+            refusals++;
+        }
+    }
+    fake_cuda_fail("cudaMalloc", UINT64_MAX, cudaErrorMemoryAllocation);
+    CHECK(refusals >= 4); /* masters, two moments, gradients */
+    return ZERO_OK;
+}
+
+static zero_status compare_without_memory(zero_world *world, void *user)
+{
+    course *c = user;
+    toy_state short_of;
+    toy_state plain;
+    for (int pass = 0; pass < 2; pass++) {
+        toy_trainer trainer;
+        c->steps = 0;
+        TOY_TRY(toy_open(&trainer, &c->run, world));
+        TOY_TRY(plain_steps(&trainer, c, 2));
+        TOY_TRY(pass == 0 ? reload_without_memory(&trainer, ZERO_TIER_HOST) : ZERO_OK);
+        TOY_TRY(plain_steps(&trainer, c, 2));
+        TOY_TRY(toy_collect(&trainer, pass == 0 ? &short_of : &plain));
+        toy_close(&trainer);
+    }
+    toy_state_same(c->run.model, &plain, &short_of, "a reload tried again");
+    toy_state_free(&plain);
+    toy_state_free(&short_of);
+    return ZERO_OK;
+}
+
+TEST(a_reload_without_memory_may_be_tried_again)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    course c = {.run = toy_run_init(&model)};
+    c.run.micro_steps = 1;
+    fake_cuda_start(FAKE_CUDA_AT_SYNC, 1);
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, compare_without_memory, &c));
+    CHECK(fake_cuda_check());
+    toy_model_close(&model);
+}
+
 /* ---- misuse ---- */
 
 static void refused(zero_status status, zero_status expected, const char *text)

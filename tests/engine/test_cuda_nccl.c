@@ -149,6 +149,55 @@ static zero_status leave_out(toy_trainer *trainer)
     return toy_update(trainer);
 }
 
+/* Memory is given back before each step: what NCCL knows stays where it is. */
+static zero_status step_after_offload(toy_trainer *trainer)
+{
+    const uint32_t grads = ZERO_ROLE_BIT(ZERO_ROLE_GRAD) | ZERO_ROLE_BIT(ZERO_ROLE_GRAD_SLOT);
+    const zero_engine_options *options = &trainer->run->options;
+    const bool known = options->nccl_memory != ZERO_NCCL_MEMORY_NONE;
+    if (known) {
+        CHECK_FAILS(zero_engine_offload(trainer->engine, ZERO_OFFLOAD_ALL, ZERO_TIER_HOST),
+                    ZERO_UNSUPPORTED, "nccl_memory");
+    }
+    TOY_TRY(zero_engine_offload(trainer->engine, ZERO_OFFLOAD_STATE | (known ? 0 : grads),
+                                ZERO_TIER_HOST));
+    TOY_TRY(toy_evaluate(trainer));
+    TOY_TRY(zero_engine_reload(trainer->engine));
+    return toy_step(trainer);
+}
+
+static zero_status compare_offloaded(zero_world *world, void *user)
+{
+    toy_run run = *(const toy_run *)user;
+    toy_state peers;
+    TOY_TRY(toy_train_collect(&run, world, &peers));
+    for (size_t k = 0; k < KINDS; k++) {
+        toy_state state;
+        ask(&run.options, kinds[k]);
+        become_processes(world);
+        TOY_TRY(toy_train_by(&run, world, step_after_offload, &state));
+        TOY_TRY(become_threads(world));
+        toy_state_same(run.model, &peers, &state, "memory given back");
+        toy_state_free(&state);
+    }
+    toy_state_free(&peers);
+    return ZERO_OK;
+}
+
+TEST(memory_given_back_between_steps)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    run.steps = 3;
+    run.flavour = TOY_INTEGER;
+    run.options.loss_scale = 1;
+    start();
+    CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, compare_offloaded, &run));
+    finish();
+    toy_model_close(&model);
+}
+
 static zero_status compare_left_out(zero_world *world, void *user)
 {
     toy_run run = *(const toy_run *)user;

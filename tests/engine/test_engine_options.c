@@ -362,4 +362,24 @@ TEST(older_hyper_parameters)
     toy_model_close(&model);
 }
 
+TEST(updaters_that_will_not_do)
+{
+    toy_model model;
+    zero_plan *plan = NULL;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    run.options.updater = (zero_updater)4;
+    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_INVALID_ARGUMENT,
+                "updater 4 is not in");
+    run.options.device = ZERO_DEVICE_CPU;
+    run.options.updater = ZERO_UPDATER_BOTH;
+    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_INVALID_ARGUMENT,
+                "updater is 3 and options.device 1");
+    run.options.device = ZERO_DEVICE_CUDA;
+    run.options.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_DISK;
+    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_INVALID_ARGUMENT,
+                "on disk is updated by the CPU");
+    toy_model_close(&model);
+}
+
 TEST_MAIN()

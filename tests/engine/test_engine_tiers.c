@@ -423,26 +423,6 @@ TEST(wrong_questions_are_refused)
     toy_model_close(&model);
 }
 
-TEST(updaters_that_will_not_do)
-{
-    toy_model model;
-    zero_plan *plan = NULL;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
-    run.options.updater = (zero_updater)4;
-    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_INVALID_ARGUMENT,
-                "updater 4 is not in");
-    run.options.device = ZERO_DEVICE_CPU;
-    run.options.updater = ZERO_UPDATER_BOTH;
-    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_INVALID_ARGUMENT,
-                "updater is 3 and options.device 1");
-    run.options.device = ZERO_DEVICE_CUDA;
-    run.options.tier[ZERO_ROLE_MOMENT2] = DISK;
-    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_INVALID_ARGUMENT,
-                "on disk is updated by the CPU");
-    toy_model_close(&model);
-}
-
 #ifdef TOY_CUDA
 
 static zero_status capture_it(zero_world *world, void *user)
@@ -538,6 +518,103 @@ TEST(a_step_moves_what_was_planned_and_a_skipped_one_nothing)
     toy_model_close(&model);
 }
 
+#ifndef TOY_CUDA
+
+/* Between two readings of an engine: what moved over the time, and a bound that is one of its own.
+ */
+TEST(a_bound_is_named_from_an_engines_counters)
+{
+    toy_model model;
+    zero_world *world = NULL;
+    toy_trainer trainer;
+    zero_bound_report report;
+    make_folders();
+    wide_model(&model, ZERO_DTYPE_BF16);
+    for (int disk = 0; disk < 2; disk++) {
+        const toy_run run = disk != 0 ? disk_run(&model) : toy_run_init(&model);
+        CHECK_OK(zero_world_create_self(&world));
+        CHECK_OK(toy_open(&trainer, &run, world));
+        CHECK_OK(toy_step(&trainer));
+        const zero_stats before = zero_engine_stats(trainer.engine);
+        CHECK_OK(toy_step(&trainer));
+        CHECK_OK(toy_evaluate(&trainer));
+        const zero_stats after = zero_engine_stats(trainer.engine);
+        CHECK_OK(zero_stats_bound(&before, &after, &report));
+        CHECK(report.interval_ns > 0 && report.cpu_ns > 0);
+        CHECK_EQ(report.link_ns, 0);
+        if (disk == 0) {
+            CHECK_EQ(report.bound, ZERO_BOUND_CPU);
+            CHECK_EQ(report.disk_read_ns + report.disk_write_ns, 0);
+        } else {
+            CHECK(report.bound >= ZERO_BOUND_CPU && report.bound <= ZERO_BOUND_DISK_WRITE);
+            CHECK(report.disk_read_gb_s > 0.0 && report.disk_write_gb_s > 0.0);
+        }
+        toy_close(&trainer);
+        zero_world_destroy(world);
+    }
+    toy_model_close(&model);
+}
+
+#endif
+
+/* ---- weights ---- */
+
+/* The nameless files that ranks keep in a folder: their bytes, and how many. Cut off, what is read
+ * from them ends too early. */
+static int nameless_files(const char *folder, bool cut, uint64_t *bytes)
+{
+    DIR *fds = opendir("/proc/self/fd");
+    int count = 0;
+    *bytes = 0;
+    CHECK(fds != NULL);
+    char real[4096];
+    CHECK(realpath(folder, real) != NULL);
+    for (const struct dirent *entry = readdir(fds); entry != NULL; entry = readdir(fds)) {
+        char target[4096] = "";
+        const ssize_t length = readlinkat(dirfd(fds), entry->d_name, target, sizeof target - 1);
+        struct stat info;
+        const int fd = atoi(entry->d_name);
+        if (length > 0 && strncmp(target, real, strlen(real)) == 0 && fstat(fd, &info) == 0 &&
+            S_ISREG(info.st_mode) && info.st_nlink == 0) {
+            *bytes += (uint64_t)info.st_size;
+            CHECK(!cut || ftruncate(fd, 0) == 0);
+            count++;
+        }
+    }
+    (void)closedir(fds);
+    return count;
+}
+
+/* State large enough for several stripes of 1 MiB: 6 of 8 to the first, whatever io_depth is. */
+TEST(weights_decide_what_a_directory_holds)
+{
+    toy_model model;
+    zero_world *world = NULL;
+    toy_trainer trainer;
+    uint64_t bytes[2] = {0};
+    make_folders();
+    toy_model_equal(&model, 1, 8 * 262144, ZERO_DTYPE_F32);
+    toy_run run = disk_run(&model);
+    const uint32_t weights[] = {600, 200};
+    run.options.tier[ZERO_ROLE_MOMENT1] = DEV;
+    run.options.disk_directories = folder_list;
+    run.options.disk_directory_count = 2;
+    run.options.disk_weights = weights;
+    run.options.range_bytes = 2 << 20;
+    run.options.io_depth = 1;
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_OK(toy_open(&trainer, &run, world));
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(nameless_files(folders[i], false, &bytes[i]), 1);
+    }
+    CHECK_EQ(bytes[0] + bytes[1], zero_engine_stats(trainer.engine).disk_bytes);
+    CHECK_EQ(bytes[0], 3 * bytes[1]);
+    CHECK_OK(toy_step(&trainer));
+    toy_close(&trainer);
+    zero_world_destroy(world);
+    toy_model_close(&model);
+}
+
 /* ---- what is refused ---- */
 
 static zero_status open_refused(const toy_run *run, zero_status expected, const char *text)
@@ -569,6 +646,11 @@ TEST(directories_that_will_not_do)
     run.options.disk_directories = NULL;
     run.options.disk_directory_count = 1;
     (void)open_refused(&run, ZERO_INVALID_ARGUMENT, "disk_directories");
+    const uint32_t hopeless[] = {1000, 1};
+    run.options.disk_directories = folder_list;
+    run.options.disk_directory_count = 2;
+    run.options.disk_weights = hopeless;
+    (void)open_refused(&run, ZERO_INVALID_ARGUMENT, "directory 1 has the rate 1, the fastest 1000");
     toy_model_close(&model);
 }
 
@@ -636,29 +718,6 @@ TEST(a_rank_without_its_directory)
 
 /* ---- a fault in the middle of a step ---- */
 
-/* Cut off the nameless file that a rank keeps in a folder: what is read from it ends too early. */
-static int truncate_files(const char *folder)
-{
-    DIR *fds = opendir("/proc/self/fd");
-    int cut = 0;
-    CHECK(fds != NULL);
-    char real[4096];
-    CHECK(realpath(folder, real) != NULL);
-    for (const struct dirent *entry = readdir(fds); entry != NULL; entry = readdir(fds)) {
-        char target[4096] = "";
-        const ssize_t length = readlinkat(dirfd(fds), entry->d_name, target, sizeof target - 1);
-        struct stat info;
-        const int fd = atoi(entry->d_name);
-        if (length > 0 && strncmp(target, real, strlen(real)) == 0 && fstat(fd, &info) == 0 &&
-            S_ISREG(info.st_mode) && info.st_nlink == 0) {
-            CHECK(ftruncate(fd, 0) == 0);
-            cut++;
-        }
-    }
-    (void)closedir(fds);
-    return cut;
-}
-
 /* All ranks' files are cut by rank 0, so that every rank meets a fault sooner or later. */
 static zero_status lose_the_disk(zero_world *world, void *user)
 {
@@ -673,7 +732,8 @@ static zero_status lose_the_disk(zero_world *world, void *user)
     TOY_TRY(toy_evaluate(&trainer));
     TOY_TRY(zero_world_barrier(world));
     if (trainer.rank == 0) {
-        CHECK_EQ(truncate_files(run->options.disk_directories[0]), trainer.ranks);
+        uint64_t bytes = 0;
+        CHECK_EQ(nameless_files(run->options.disk_directories[0], true, &bytes), trainer.ranks);
     }
     TOY_TRY(zero_world_barrier(world));
     zero_status status = ZERO_OK;

@@ -34,6 +34,14 @@ bool toy_device_present(void)
     return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
 }
 
+uint64_t toy_device_bytes(void)
+{
+    size_t unused = 0;
+    size_t total = 0;
+    CUDA_CHECK(cudaMemGetInfo(&unused, &total));
+    return total - unused;
+}
+
 static cudaStream_t own_stream(void)
 {
     static _Thread_local cudaStream_t stream;
@@ -88,6 +96,16 @@ void toy_put(void *data, const void *host, size_t bytes)
 }
 
 #else
+
+uint64_t toy_device_bytes(void)
+{
+    unsigned long long mapped = 0;
+    unsigned long long resident = 0;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    TOY_CHECK(statm != NULL && fscanf(statm, "%llu %llu", &mapped, &resident) == 2, "no statm");
+    (void)fclose(statm);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
 
 zero_device toy_device(void)
 {

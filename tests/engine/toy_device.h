@@ -19,6 +19,9 @@ zero_stream toy_stream(void);
 /* A GPU is there, or none is needed. */
 bool toy_device_present(void);
 
+/* Memory in use where engines of this program live: the process's resident memory, or a GPU's. */
+uint64_t toy_device_bytes(void);
+
 /* `bytes` bytes of the engine's memory as the host sees them after all on toy_stream() so far; good
  * until the thread's next call. */
 void *toy_fetch(void *data, size_t bytes);

@@ -33,11 +33,13 @@ static zero_status collect_mine(const toy_trainer *trainer, zero_role role, uint
                   "%s: piece [%llu, +%llu) of %llu", tensor->name, (unsigned long long)shard.first,
                   (unsigned long long)shard.count, (unsigned long long)tensor->count);
         void *values = array_of(shard.count, sizeof(uint32_t));
-        TOY_TRY(zero_shard_read(trainer->engine, t, role, shard.first, shard.count, values));
-        for (uint64_t e = 0; e < shard.count; e++) {
+        const zero_status status =
+            zero_shard_read(trainer->engine, t, role, shard.first, shard.count, values);
+        for (uint64_t e = 0; e < shard.count && status == ZERO_OK; e++) {
             mine[tensor->base + shard.first + e] = HELD | toy_load(values, e, shard.dtype);
         }
         free(values);
+        TOY_TRY(status);
     }
     return ZERO_OK;
 }

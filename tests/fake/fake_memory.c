@@ -90,6 +90,20 @@ cudaError_t cudaFree(void *devPtr)
     return fake_leave(code);
 }
 
+/* What every GPU of the fake has. */
+#define DEVICE_BYTES ((size_t)1 << 40)
+
+/* Weak: a program may have its own, for what it wants to be told. */
+__attribute__((weak)) cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
+{
+    const cudaError_t code = fake_enter("cudaMemGetInfo");
+    if (code == cudaSuccess) {
+        *total = DEVICE_BYTES;
+        *free = DEVICE_BYTES - fake_region_bytes(fake_device);
+    }
+    return fake_leave(code);
+}
+
 cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned int flags)
 {
     (void)flags; /* portable or not: one address space */

@@ -214,6 +214,15 @@ fake_region *fake_region_of_range(const void *pointer, size_t bytes)
     return fits ? region : NULL;
 }
 
+uint64_t fake_region_bytes(int device)
+{
+    uint64_t bytes = 0;
+    for (const fake_region *region = regions; region != NULL; region = region->next) {
+        bytes += region->device == device ? region->bytes : 0;
+    }
+    return bytes;
+}
+
 uint64_t fake_region_count(void)
 {
     uint64_t count = 0;

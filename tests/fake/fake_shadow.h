@@ -68,6 +68,8 @@ fake_region *fake_region_of(const void *pointer);
 /* The same for all of a range; NULL when it reaches beyond. */
 fake_region *fake_region_of_range(const void *pointer, size_t bytes);
 uint64_t fake_region_count(void);
+/* Of all regions of a device. */
+uint64_t fake_region_bytes(int device);
 
 /* True when every write to these bytes, and with `reads` every read, is in the clock; else *which
  * is one that is not. */

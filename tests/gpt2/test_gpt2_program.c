@@ -252,9 +252,15 @@ TEST(every_tier_prints_the_same_losses)
     const exact disk = exact_of(options);
     check_equal(&device, &disk);
     CHECK(strstr(output, "/rank  disk ") != NULL);
+    CHECK(strstr(output, " GB/s/rank, bound by ") != NULL);
+    CHECK(strstr(output, "\nstate on disk by ") != NULL);
     snprintf(options, sizeof options, "--ranks 2 --stage 2 --moment-tier disk --disk %s", folder);
     const exact mixed = exact_of(options);
     check_equal(&device, &mixed);
+    snprintf(options, sizeof options, "--ranks 2 --moment-tier disk --offload disk --disk %s",
+             folder);
+    const exact offloaded = exact_of(options);
+    check_equal(&device, &offloaded);
     end();
 }
 
@@ -484,6 +490,8 @@ TEST(wrong_options_are_refused)
     check_refused("--warmup 20 --steps 10", "--warmup 20 is longer than --steps 10");
     check_refused("--moment-tier tape", "--moment-tier tape: give device, host or disk");
     check_refused("--master-tier disk", "give --disk DIR");
+    check_refused("--offload disk", "give --disk DIR");
+    check_refused("--offload host", "frees nothing");
     check_refused("--master-tier disk --disk /nonexistent", "/nonexistent");
     check_refused("--moment-tier disk --disk . --range-bytes 5000", "range_bytes 5000");
     check_refused("--budget 5X", "--budget 5X: give a whole number");

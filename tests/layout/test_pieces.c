@@ -326,6 +326,15 @@ TEST(tiers_that_cannot_be)
     o = zero_engine_options_init();
     o.disk_directory_count = 17;
     refuse(o, ZERO_INVALID_ARGUMENT, "disk_directory_count 17");
+    o = zero_engine_options_init();
+    o.io_depth = 1025;
+    refuse(o, ZERO_INVALID_ARGUMENT, "io_depth 1025");
+    o = zero_engine_options_init();
+    static const uint32_t weights[] = {3, 0};
+    o.disk_weights = weights;
+    refuse(o, ZERO_INVALID_ARGUMENT, "disk_directory_count 0");
+    o.disk_directory_count = 2;
+    refuse(o, ZERO_INVALID_ARGUMENT, "disk_weights[1] is 0");
 }
 
 TEST_MAIN()

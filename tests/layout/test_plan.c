@@ -505,6 +505,7 @@ TEST(defaults_are_resolved)
     CHECK_EQ(o.tier[ZERO_ROLE_MOMENT2], ZERO_TIER_DEVICE);
     CHECK_EQ(o.range_bytes, 8 << 20);
     CHECK_EQ(o.ring_depth, 4);
+    CHECK_EQ(o.io_depth, 16);
     CHECK_SAME(o.loss_scale, 1.0f);
     CHECK_EQ(o.loss_scale_static, 1);
     CHECK_EQ(o.loss_scale_window, 2000);
@@ -721,7 +722,10 @@ TEST(hash_ignores_what_a_rank_decides_alone)
     CHECK_HASH(v.options.host_budget_bytes = UINT64_C(1) << 40, true);
     CHECK_HASH(v.options.disk_budget_bytes = UINT64_C(1) << 40, true);
     static const char *const directories[] = {"one", "two"};
+    static const uint32_t weights[] = {3, 1};
     CHECK_HASH(v.options.disk_directories = directories; v.options.disk_directory_count = 2, true);
+    CHECK_HASH(v.options.disk_weights = weights; v.options.disk_directory_count = 2, true);
+    CHECK_HASH(v.options.io_depth = 3, true);
     CHECK_HASH(v.options.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DEVICE, true);
     CHECK_HASH(v.options.update_user = &v, true);
     CHECK_HASH(v.options.stage = ZERO_STAGE_3, true);

@@ -19,7 +19,8 @@ typedef struct rig {
     zi_ring *ring;
 } rig;
 
-static void open_rig(rig *r, uint32_t slot_count, bool in_memory, faulty *faults)
+static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *faults,
+                        uint32_t io_depth)
 {
     memset(r, 0, sizeof *r);
     for (uint32_t i = 0; i < RANGES; i++) {
@@ -40,9 +41,15 @@ static void open_rig(rig *r, uint32_t slot_count, bool in_memory, faulty *faults
                                .slot_count = slot_count,
                                .slot_bytes = 3 * PAGE,
                                .memory = r->memory,
+                               .io_depth = io_depth,
                                .store = r->store,
                                .backend = faults != NULL ? &backend : NULL};
     CHECK_OK(zi_ring_create(&desc, &r->ring));
+}
+
+static void open_rig(rig *r, uint32_t slot_count, bool in_memory, faulty *faults)
+{
+    open_rig_at(r, slot_count, in_memory, faults, 0);
 }
 
 static void close_rig(rig *r)
@@ -203,6 +210,39 @@ TEST(records_may_be_passed_by)
     }
     CHECK_OK(walk_all(&r, true));
     close_rig(&r);
+}
+
+/* A walk over records that were never written reads nothing, one that only looks writes nothing; a
+ * disk that is late is waited for. */
+TEST(waits_are_counted_by_what_was_waited_for)
+{
+    static faulty faults;
+    faults = (faulty){.late = true, .hold_file = -1};
+    rig r;
+    open_rig(&r, 3, true, &faults);
+    CHECK_OK(walk_all(&r, false));
+    const zi_ring_counts written = zi_ring_count(r.ring);
+    CHECK_EQ(written.read_wait_ns, 0);
+    CHECK(written.write_wait_ns > 0);
+    CHECK_OK(walk(&r, RANGES - 1, 0, false));
+    const zi_ring_counts read = zi_ring_count(r.ring);
+    CHECK(read.read_wait_ns > 0);
+    CHECK_EQ(read.write_wait_ns, written.write_wait_ns);
+    close_rig(&r);
+}
+
+TEST(io_depth_bounds_what_is_in_flight)
+{
+    for (uint32_t depth = 0; depth <= 2; depth++) {
+        static faulty faults;
+        faults = (faulty){.late = true, .hold_file = -1};
+        rig r;
+        open_rig_at(&r, 5, true, &faults, depth);
+        CHECK_OK(walk_all(&r, false));
+        CHECK_OK(walk_all(&r, true));
+        CHECK(depth == 0 ? faults.file_out_max > 2 : faults.file_out_max == depth);
+        close_rig(&r);
+    }
 }
 
 TEST(what_can_be_mended_is)

@@ -24,6 +24,7 @@ typedef struct faulty {
     bool always;      /* every piece meets `kind` */
     bool shuffle;     /* complete in any order, some late */
     int hold_file;    /* pieces of this file do not come back; -1: none */
+    bool late;        /* pieces come back to who waits for them only, never to who looks */
     int broken;       /* reap fails with this errno; 0: it does not */
     uint64_t seed;
     /* Counts. */

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #define WORDS_MAX 12
@@ -232,6 +233,11 @@ TEST(absurd_numbers_are_refused)
     check_refused("bench --ranks 0", "--ranks 0");
     check_refused("bench --ranks 257", "--ranks 257");
     check_refused("bench --threads many", "--threads many");
+    check_refused("bench offload --layers 129", "--layers 129");
+    check_refused("bench offload --slice 0", "--slice 0");
+    check_refused("bench offload --moments f16", "--moments f16");
+    check_refused("bench offload --dir", "--dir needs a value");
+    check_refused("bench adam --dir .", "--dir is for `offload`");
 }
 
 TEST(an_unwritable_file_is_refused_before_measuring)
@@ -316,6 +322,61 @@ TEST(comm_gives_its_metrics)
     json_decref(report);
 }
 
+/* What cannot be measured is a failure that names the directory, and leaves nothing in it. */
+TEST(offload_fails_where_there_is_no_room)
+{
+    cli_run run = run_zero("bench offload --tiny --dir /nonexistent/zero --json /dev/null");
+    CHECK_EQ(run.status, 1);
+    CHECK(strstr(run.out, "failed: offload") != NULL);
+    CHECK(strstr(run.err, "--dir /nonexistent/zero: ") != NULL);
+    clear_run(&run);
+    char folder[] = "zero-cli-offload-XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    if (mount("tmpfs", folder, "tmpfs", 0, "size=1m") != 0) {
+        CHECK(rmdir(folder) == 0);
+        SKIP("mounting a small file system is not allowed here");
+    }
+    char line[128];
+    (void)snprintf(line, sizeof line, "bench offload --tiny --dir %s --json /dev/null", folder);
+    run = run_zero(line);
+    CHECK_EQ(run.status, 1);
+    CHECK(strstr(run.err, "1048576 free") != NULL && strstr(run.err, "too few") != NULL);
+    clear_run(&run);
+    CHECK(umount(folder) == 0);
+    CHECK(rmdir(folder) == 0);
+}
+
+TEST(offload_gives_its_metrics)
+{
+    static const char *const moments[] = {"f32", "bf16"};
+    for (int i = 0; i < 2; i++) {
+        char first[] = "zero-cli-offload-XXXXXX";
+        char second[] = "zero-cli-offload-XXXXXX";
+        CHECK(mkdtemp(first) != NULL && mkdtemp(second) != NULL);
+        char line[160];
+        (void)snprintf(line, sizeof line,
+                       i == 0 ? "bench offload --tiny --json - --moments %s --dir %s"
+                              : "bench offload --tiny --json - --moments %s --dir %s --dir %s",
+                       moments[i], first, second);
+        json_t *report = report_of(line);
+        CHECK_EQ(rows_of(report, "results", "offload_step_vs_io") +
+                     rows_of(report, "skipped", "offload_step_vs_io"),
+                 2);
+        CHECK(rows_of(report, "results", "offload_step_vs_io") >= 1);
+        CHECK_EQ(rows_of(report, "results", "offload_ms_per_gb"), 1);
+        CHECK_EQ(rows_of(report, "results", "offload_bound_ms") +
+                     rows_of(report, "skipped", "offload_bound_ms"),
+                 3);
+        check_reported(report, "peak_memory_vs_plan");
+        check_reported(report, "offload_overhead_bytes");
+        check_reported(report, "storage_vs_fio");
+        check_reported(report, "storage_cpu_ms_per_gb");
+        json_decref(report);
+        /* Nothing stays behind. */
+        CHECK(rmdir(first) == 0 && rmdir(second) == 0);
+    }
+}
+
 TEST(io_refuses_what_it_cannot_measure)
 {
     check_refused("io", "zero io: which directory");
@@ -361,6 +422,7 @@ TEST(io_prints_a_table_for_a_given_rung)
     (void)snprintf(line, sizeof line, "io %s --size 2M --seconds 1 --rung posix", folder);
     check_prints(line, "rung: posix (");
     check_prints(line, "recommended: pieces of ");
+    check_prints(line, "as options of an engine: io_depth ");
     CHECK(rmdir(folder) == 0);
 }
 

@@ -48,19 +48,33 @@ static zero_status set_zero(void *pointer, size_t bytes)
     return zi_cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
-static zero_status memory_alloc(void *self, size_t bytes, void **out)
+static zero_status alloc_here(size_t bytes, void **out)
 {
-    (void)self;
-    *out = NULL;
-    if (bytes == 0) {
-        return ZERO_OK;
-    }
     ZI_TRY(zi_cuda_check(cudaMalloc(out, bytes), "cudaMalloc"));
     const zero_status status = set_zero(*out, bytes);
     if (status != ZERO_OK) {
         (void)cudaFree(*out);
         *out = NULL;
     }
+    return status;
+}
+
+/* Memory is taken again long after create, when the thread's current GPU may be another. */
+static zero_status memory_alloc(void *self, size_t bytes, void **out)
+{
+    const cuda_device *device = self;
+    int current = device->ordinal;
+    *out = NULL;
+    if (bytes == 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_cuda_check(cudaGetDevice(&current), "cudaGetDevice"));
+    if (current == device->ordinal) {
+        return alloc_here(bytes, out);
+    }
+    ZI_TRY(zi_cuda_check(cudaSetDevice(device->ordinal), "cudaSetDevice"));
+    const zero_status status = alloc_here(bytes, out);
+    (void)cudaSetDevice(current);
     return status;
 }
 

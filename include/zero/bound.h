@@ -1,0 +1,53 @@
+/** @file
+ *  What held up training between two readings of the counters: the CPU, a disk, or other ranks. */
+#ifndef ZERO_BOUND_H
+#define ZERO_BOUND_H
+
+#include "zero/engine.h"
+#include "zero/export.h"
+#include "zero/status.h"
+#include <stdint.h>
+
+ZERO_BEGIN
+
+/** What most of the time that was spent or waited on the library's account went to. */
+typedef enum zero_bound {
+    ZERO_BOUND_NONE = 0,       /**< nothing was counted, as on a GPU, whose waits the host does not
+                                  see */
+    ZERO_BOUND_CPU = 1,        /**< the update itself */
+    ZERO_BOUND_DISK_READ = 2,  /**< updates waited for state to be read */
+    ZERO_BOUND_DISK_WRITE = 3, /**< updates waited for state to be written */
+    ZERO_BOUND_LINK = 4        /**< the caller waited for gathers and reductions */
+} zero_bound;
+
+/** "none", "CPU", "disk read", "disk write", "link"; "unknown" for another value. */
+ZERO_API const char *zero_bound_name(zero_bound bound);
+
+/** An interval between two readings of one engine's counters. Bytes per ns are GB (1e9 bytes) per
+ *  second, and are over the whole interval, forward and backward included. */
+typedef struct zero_bound_report {
+    zero_bound bound;       /**< the largest of the four times below; of equal ones the first */
+    uint64_t interval_ns;   /**< taken_ns of the second reading less that of the first */
+    uint64_t cpu_ns;        /**< update_ns */
+    uint64_t disk_read_ns;  /**< disk_read_wait_ns */
+    uint64_t disk_write_ns; /**< disk_write_wait_ns */
+    uint64_t link_ns; /**< what the caller waited (acquire_wait_ns + grad_wait_ns + step_wait_ns)
+                         beyond the three times above, any of which may have held it up: the least
+                         that gathers and reductions cost it, other ranks' lateness included. 0
+                         where no bytes went between ranks */
+    double disk_read_gb_s;  /**< bytes read from disk over the interval */
+    double disk_write_gb_s; /**< bytes written */
+    double link_gb_s;       /**< bytes gathered and sent to reductions */
+} zero_bound_report;
+
+/** Say what bounded the steps between two readings. Arithmetic on its arguments alone: no engine,
+ *  no clock. before, after  two results of zero_engine_stats() for one engine, in this order.
+ *  report  out. Any thread. Errors: INVALID_ARGUMENT for NULL, and where a counter that only grows
+ *  is smaller in `after`. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_stats_bound(const zero_stats *before,
+                                                      const zero_stats *after,
+                                                      zero_bound_report *report);
+
+ZERO_END
+
+#endif

@@ -1,0 +1,522 @@
+/* Owns giving memory back between steps: which roles are offloaded, what is parked of them, and the
+ * way there and back. Invariants: nothing is given up before all that is to be kept is parked;
+ * nothing parked is given up before it is back. */
+#include "zero/park.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "engine/engine_internal.h"
+
+/* What one transfer moves, and how many are under way. */
+#define CHUNK_BYTES ((uint64_t)4 << 20)
+#define CHUNKS 4
+
+/* The queue of one call, and where chunks wait that the disk does not reach. */
+typedef struct mover {
+    zero_engine *engine;
+    zi_stream *host;
+    zi_io *queue;
+    unsigned char *room; /* CHUNKS of them; NULL where all arenas are the host's */
+    zi_io_op ops[CHUNKS];
+} mover;
+
+static bool has(uint32_t roles, zero_role role)
+{
+    return (roles & ZERO_ROLE_BIT(role)) != 0;
+}
+
+static uint64_t bytes_of(const zero_engine *engine, zero_role role)
+{
+    return engine->layout->memory.bytes[role];
+}
+
+/* The names of a set of roles, with commas. Returns text. */
+static const char *roles_text(uint32_t roles, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        const char *name = zero_role_name((zero_role)role);
+        if (has(roles, (zero_role)role) && used + strlen(name) + 3 <= text_bytes) {
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", used != 0 ? ", " : "",
+                                     name);
+        }
+    }
+    return text;
+}
+
+/* ---- what is legal ---- */
+
+zero_status zi_engine_check_loaded(const zero_engine *engine)
+{
+    char text[96];
+    if (engine->park.roles != 0) {
+        ZI_FAIL(ZERO_STATE, "%s are offloaded; call zero_engine_reload first",
+                roles_text(engine->park.roles, text, sizeof text));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_check_held(const zero_engine *engine, zero_role role)
+{
+    const uint32_t roles = engine->park.roles;
+    const bool on_disk = zi_role_tier(engine->layout, role) == ZERO_TIER_DISK;
+    if (has(roles, role) || (on_disk && has(roles, ZERO_ROLE_RING))) {
+        return zi_engine_check_loaded(engine);
+    }
+    if (role == ZERO_ROLE_GRAD && engine->park.grads_lost) {
+        ZI_FAIL(ZERO_STATE, "gradients were given up when they were offloaded; there are some "
+                            "again after the next zero_step");
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_roles(const zero_engine *engine, uint32_t roles)
+{
+    char text[96];
+    const uint32_t known = UINT32_MAX >> (32 - ZERO_ROLE_COUNT);
+    if (roles == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "roles is empty; ZERO_OFFLOAD_ALL is all there are");
+    }
+    if ((roles & ~ZERO_OFFLOAD_ALL) != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "roles 0x%" PRIx32 " has bits that cannot be offloaded (0x%" PRIx32 ": %s); "
+                "use ZERO_OFFLOAD_ALL or a part of it",
+                roles, roles & ~ZERO_OFFLOAD_ALL,
+                roles_text(roles & ~ZERO_OFFLOAD_ALL & known, text, sizeof text));
+    }
+    const bool known_to_nccl = engine->layout->options.nccl_memory != ZERO_NCCL_MEMORY_NONE;
+    if (known_to_nccl && (has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT))) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "grad and grad slots are registered with NCCL and stay where they are; leave "
+                "them out of roles, or options.nccl_memory at ZERO_NCCL_MEMORY_NONE");
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_tier(const zero_engine *engine, zero_tier tier)
+{
+    if (tier != ZERO_TIER_HOST && tier != ZERO_TIER_DISK) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "tier %d (%s) is nowhere to park; use ZERO_TIER_DISK, or on a GPU "
+                "ZERO_TIER_HOST",
+                (int)tier, zero_tier_name(tier));
+    }
+    if (tier == ZERO_TIER_HOST && engine->device->ops->host_memory) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tier host would free nothing: the memory of an engine on "
+                                       "the CPU is the host's; use ZERO_TIER_DISK");
+    }
+    return ZERO_OK;
+}
+
+/* ---- what is to be done ---- */
+
+/* Of the roles, those whose bytes are parked: they have some, and not there already. */
+static uint32_t parked_of(const zero_engine *engine, uint32_t roles, zero_tier tier)
+{
+    uint32_t parked = 0;
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        if (has(roles, (zero_role)role) && engine->arena_bytes[role] != 0 &&
+            zi_role_tier(engine->layout, (zero_role)role) != tier) {
+            parked |= ZERO_ROLE_BIT(role);
+        }
+    }
+    return parked;
+}
+
+/* Of the roles, those whose memory is given up besides. */
+static uint32_t dropped_of(const zero_engine *engine, uint32_t roles)
+{
+    uint32_t dropped = 0;
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        if (has(roles & ~ZERO_OFFLOAD_STATE, (zero_role)role) && engine->arena_bytes[role] != 0) {
+            dropped |= ZERO_ROLE_BIT(role);
+        }
+    }
+    return dropped;
+}
+
+/* Bytes of all parked roles before this one, or of all of them: ZERO_ROLE_COUNT. */
+static uint64_t parked_before(const zero_engine *engine, int end)
+{
+    uint64_t bytes = 0;
+    for (int role = 0; role < end; role++) {
+        bytes += has(engine->park.parked, (zero_role)role) ? bytes_of(engine, (zero_role)role) : 0;
+    }
+    return bytes;
+}
+
+/* The step, its reductions and all the ring does are over. */
+static zero_status settle(zero_engine *engine)
+{
+    const zi_device *device = engine->device;
+    zi_stream *const streams[] = {engine->reduce_stream, engine->step_stream};
+    ZI_TRY(zi_engine_shards_rest(engine));
+    ZI_TRY(zi_optim_quiet(engine->optim));
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        ZI_TRY(device->ops->event_record(device->self, engine->joined[i], streams[i]));
+        ZI_TRY(zi_engine_await(engine, engine->joined[i]));
+    }
+    return ZERO_OK;
+}
+
+/* ---- to disk and back ---- */
+
+/* Whether the disk reaches a role's arena. */
+static bool is_reached(const zero_engine *engine, zero_role role)
+{
+    return engine->device->ops->host_memory || zi_role_tier(engine->layout, role) == ZERO_TIER_HOST;
+}
+
+static void close_mover(mover *m)
+{
+    const zi_device *device = m->engine->device;
+    zi_io_destroy(m->queue);
+    device->ops->host_free(device->self, m->room, CHUNKS * CHUNK_BYTES);
+}
+
+static zero_status open_mover(zero_engine *engine, mover *m)
+{
+    const zi_device *device = engine->device;
+    const zi_io_options options = {.store = engine->park.store};
+    *m = (mover){.engine = engine};
+    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &m->host));
+    if (engine->park.store == NULL) {
+        return ZERO_OK;
+    }
+    if (!device->ops->host_memory) {
+        ZI_TRY(device->ops->host_alloc(device->self, CHUNKS * CHUNK_BYTES, (void **)&m->room));
+    }
+    const zero_status status = zi_io_create(&options, &m->queue);
+    if (status != ZERO_OK) {
+        close_mover(m);
+    }
+    return status;
+}
+
+/* One chunk of a role: where it is in memory, and its operation. */
+typedef struct chunk {
+    zi_io_op *op;
+    unsigned char *data;   /* in the arena */
+    unsigned char *memory; /* that the disk reaches: the same, or the room */
+    uint64_t bytes;
+} chunk;
+
+static chunk chunk_of(mover *m, zero_role role, uint64_t index)
+{
+    chunk c = {.op = &m->ops[index % CHUNKS],
+               .data = m->engine->arena[role] + index * CHUNK_BYTES,
+               .bytes = zi_min_u64(CHUNK_BYTES, bytes_of(m->engine, role) - index * CHUNK_BYTES)};
+    const bool reached = is_reached(m->engine, role);
+    c.memory = reached ? c.data : m->room + index % CHUNKS * CHUNK_BYTES;
+    return c;
+}
+
+static zero_status copy_chunk(mover *m, const chunk *c, zi_io_kind kind)
+{
+    const zi_device *device = m->engine->device;
+    if (c->memory == c->data) {
+        return ZERO_OK;
+    }
+    return kind == ZI_IO_WRITE
+               ? device->ops->copy(device->self, m->host, c->memory, c->data, c->bytes)
+               : device->ops->copy(device->self, m->host, c->data, c->memory, c->bytes);
+}
+
+static zero_status start_chunk(mover *m, zero_role role, uint64_t index, zi_io_kind kind)
+{
+    const chunk c = chunk_of(m, role, index);
+    ZI_TRY(kind == ZI_IO_WRITE ? copy_chunk(m, &c, kind) : ZERO_OK);
+    *c.op = (zi_io_op){.kind = kind,
+                       .memory = c.memory,
+                       .offset = parked_before(m->engine, (int)role) + index * CHUNK_BYTES,
+                       .bytes = c.bytes};
+    return zi_io_start(m->queue, c.op);
+}
+
+static zero_status finish_chunk(mover *m, zero_role role, uint64_t index, zi_io_kind kind)
+{
+    const chunk c = chunk_of(m, role, index);
+    ZI_TRY(zi_io_wait(m->queue, c.op));
+    return kind == ZI_IO_READ ? copy_chunk(m, &c, kind) : ZERO_OK;
+}
+
+static zero_status move_on_disk(mover *m, zero_role role, zi_io_kind kind)
+{
+    zero_stats *stats = &m->engine->stats;
+    const uint64_t bytes = bytes_of(m->engine, role);
+    const uint64_t count = zi_div_up(bytes, CHUNK_BYTES);
+    for (uint64_t i = 0; i < count + CHUNKS; i++) {
+        if (i >= CHUNKS && i - CHUNKS < count) {
+            ZI_TRY(finish_chunk(m, role, i - CHUNKS, kind));
+        }
+        ZI_TRY(i < count ? start_chunk(m, role, i, kind) : ZERO_OK);
+    }
+    *(kind == ZI_IO_READ ? &stats->disk_read_bytes : &stats->disk_write_bytes) += bytes;
+    return ZERO_OK;
+}
+
+static zero_status move_on_host(mover *m, zero_role role, zi_io_kind kind)
+{
+    const zi_device *device = m->engine->device;
+    unsigned char *data = m->engine->arena[role];
+    unsigned char *parked = m->engine->park.host[role - ZERO_ROLE_MASTER];
+    return kind == ZI_IO_WRITE
+               ? device->ops->copy(device->self, m->host, parked, data, bytes_of(m->engine, role))
+               : device->ops->copy(device->self, m->host, data, parked, bytes_of(m->engine, role));
+}
+
+/* All parked roles: ZI_IO_WRITE parks them, ZI_IO_READ brings them back. */
+static zero_status move_all(mover *m, zi_io_kind kind)
+{
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        if (has(m->engine->park.parked, (zero_role)role)) {
+            ZI_TRY(m->queue != NULL ? move_on_disk(m, (zero_role)role, kind)
+                                    : move_on_host(m, (zero_role)role, kind));
+        }
+    }
+    return ZERO_OK;
+}
+
+/* ---- places to park ---- */
+
+zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_options *options)
+{
+    zero_engine_options resolved;
+    ZI_TRY(zi_options_resolve(options, &resolved));
+    const uint32_t count = resolved.disk_directories != NULL ? resolved.disk_directory_count : 0;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (resolved.disk_directories[i] == NULL) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.disk_directories[%" PRIu32 "] is NULL", i);
+        }
+        bytes += strlen(resolved.disk_directories[i]) + 1;
+    }
+    ZI_TRY(zi_calloc(count * sizeof(char *) + bytes, 1, (void **)&engine->park.directories));
+    engine->park.directory_count = count;
+    char *text = (char *)(engine->park.directories + count);
+    for (uint32_t i = 0; i < count; i++) {
+        const size_t length = strlen(resolved.disk_directories[i]) + 1;
+        engine->park.directories[i] = memcpy(text, resolved.disk_directories[i], length);
+        text += length;
+    }
+    return ZERO_OK;
+}
+
+static zero_status open_store(zero_engine *engine, uint64_t bytes)
+{
+    engine_park *park = &engine->park;
+    if (park->directory_count == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%" PRIu64 " bytes are to be parked on disk and options.disk_directories was "
+                "empty; create the engine with a directory",
+                bytes);
+    }
+    const zi_store_options options = {.directories = park->directories,
+                                      .directory_count = park->directory_count,
+                                      .rank = zero_world_rank(engine->world),
+                                      .use = "-park",
+                                      .bytes = bytes};
+    ZI_TRY(zi_store_create(&options, &park->store));
+    engine->stats.disk_bytes += bytes;
+    return ZERO_OK;
+}
+
+static zero_status open_host(zero_engine *engine)
+{
+    engine_park *park = &engine->park;
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        const uint64_t bytes = bytes_of(engine, (zero_role)role);
+        if (has(park->parked, (zero_role)role)) {
+            ZI_TRY(zi_pages_alloc(bytes, (void **)&park->host[role - ZERO_ROLE_MASTER]));
+            engine->stats.host_bytes += bytes;
+        }
+    }
+    return ZERO_OK;
+}
+
+/* Give up what is parked, and forget that anything is offloaded. */
+static void clear(zero_engine *engine)
+{
+    engine_park *park = &engine->park;
+    for (int state = 0; state < ZI_STATES; state++) {
+        const uint64_t bytes = bytes_of(engine, (zero_role)(ZERO_ROLE_MASTER + state));
+        if (park->host[state] != NULL) {
+            zi_pages_free(park->host[state], bytes);
+            engine->stats.host_bytes -= bytes;
+            park->host[state] = NULL;
+        }
+    }
+    if (park->store != NULL) {
+        engine->stats.disk_bytes -= zi_store_bytes(park->store);
+        zi_store_destroy(park->store);
+        park->store = NULL;
+    }
+    park->roles = 0;
+    park->parked = 0;
+    park->given = 0;
+}
+
+void zi_engine_close_park(zero_engine *engine)
+{
+    if (engine->layout != NULL) {
+        clear(engine);
+    }
+    zi_free(engine->park.directories);
+}
+
+void zi_engine_add_parked(const zero_engine *engine, zero_memory *memory)
+{
+    const engine_park *park = &engine->park;
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        if (has(park->parked, (zero_role)role)) {
+            memory->bytes[role] += bytes_of(engine, (zero_role)role);
+            memory->tier_bytes[park->tier] += bytes_of(engine, (zero_role)role);
+        }
+    }
+}
+
+/* ---- the memory ---- */
+
+static zero_status give(zero_engine *engine, zero_role role)
+{
+    if (role == ZERO_ROLE_RING) {
+        zi_ring_suspend(engine->ring);
+    }
+    return zi_engine_give_arena(engine, role);
+}
+
+static zero_status take(zero_engine *engine, zero_role role)
+{
+    ZI_TRY(zi_engine_take_arena(engine, role));
+    const zero_status status = role == ZERO_ROLE_RING
+                                   ? zi_ring_resume(engine->ring, engine->arena[ZERO_ROLE_RING])
+                                   : ZERO_OK;
+    if (status != ZERO_OK) {
+        ZI_TRY(zi_engine_give_arena(engine, role)); /* the ring is suspended still */
+    }
+    return status;
+}
+
+static zero_status give_all(zero_engine *engine)
+{
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        ZI_TRY(has(engine->park.given, (zero_role)role) ? give(engine, (zero_role)role) : ZERO_OK);
+    }
+    return ZERO_OK;
+}
+
+/* Of the roles that were given up, those below `end`, again. */
+static void give_taken(zero_engine *engine, int end)
+{
+    const zero_error error = *zero_last_error();
+    for (int role = 0; role < end; role++) {
+        if (has(engine->park.given, (zero_role)role)) {
+            (void)give(engine, (zero_role)role);
+        }
+    }
+    (void)zi_error_adopt(&error);
+}
+
+static zero_status take_all(zero_engine *engine)
+{
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        const zero_status status =
+            has(engine->park.given, (zero_role)role) ? take(engine, (zero_role)role) : ZERO_OK;
+        if (status != ZERO_OK) {
+            give_taken(engine, role);
+            return status;
+        }
+    }
+    return ZERO_OK;
+}
+
+/* ---- the calls ---- */
+
+/* Park all that is to be kept. */
+static zero_status park_all(zero_engine *engine)
+{
+    const uint64_t bytes = parked_before(engine, ZERO_ROLE_COUNT);
+    mover m;
+    if (bytes == 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(engine->park.tier == ZERO_TIER_DISK ? open_store(engine, bytes) : open_host(engine));
+    ZI_TRY(open_mover(engine, &m));
+    const zero_status status = move_all(&m, ZI_IO_WRITE);
+    close_mover(&m);
+    return status;
+}
+
+static zero_status check_offload(const zero_engine *engine, uint32_t roles, zero_tier tier)
+{
+    ZI_TRY(check_roles(engine, roles));
+    ZI_TRY(check_tier(engine, tier));
+    ZI_TRY(zi_engine_check_loaded(engine));
+    ZI_TRY(zi_engine_check_waits(engine));
+    return zi_engine_check_between(engine);
+}
+
+zero_status zero_engine_offload(zero_engine *engine, uint32_t roles, zero_tier tier)
+{
+    ZI_TRY(zi_engine_check(engine));
+    ZI_TRY(check_offload(engine, roles, tier));
+    ZI_TRY(zi_engine_finish(engine, settle(engine)));
+    engine_park *park = &engine->park;
+    park->tier = tier;
+    park->parked = parked_of(engine, roles, tier);
+    park->given = park->parked | dropped_of(engine, roles);
+    const zero_status status = park_all(engine);
+    if (status != ZERO_OK) {
+        const zero_error error = *zero_last_error();
+        clear(engine); /* the engine has all it had */
+        return zi_error_adopt(&error);
+    }
+    park->roles = roles;
+    park->grads_lost = park->grads_lost || has(park->given, ZERO_ROLE_GRAD);
+    engine->has_graph = false; /* it holds addresses */
+    ZI_TRY(zi_engine_finish(engine, give_all(engine)));
+    zi_log(ZERO_LOG_INFO, "rank %" PRIu32 ": offloaded, %" PRIu64 " bytes parked on the tier %s",
+           zero_world_rank(engine->world), parked_before(engine, ZERO_ROLE_COUNT),
+           zero_tier_name(tier));
+    return ZERO_OK;
+}
+
+/* Take all memory and whatever moves the bytes; on failure none of it. */
+static zero_status begin_reload(zero_engine *engine, mover *m)
+{
+    ZI_TRY(open_mover(engine, m));
+    zero_status status = take_all(engine);
+    if (status == ZERO_OK) {
+        status = zi_engine_point(engine);
+        if (status != ZERO_OK) {
+            give_taken(engine, ZERO_ROLE_COUNT);
+        }
+    }
+    if (status != ZERO_OK) {
+        close_mover(m);
+    }
+    return status;
+}
+
+zero_status zero_engine_reload(zero_engine *engine)
+{
+    mover m;
+    ZI_TRY(zi_engine_check(engine));
+    if (engine->park.roles == 0) {
+        ZI_FAIL(ZERO_STATE, "nothing is offloaded; zero_engine_offload has to come first");
+    }
+    ZI_TRY(begin_reload(engine, &m)); /* else all is still parked */
+    const zero_status moved = move_all(&m, ZI_IO_READ);
+    close_mover(&m);
+    ZI_TRY(zi_engine_finish(engine, moved));
+    clear(engine);
+    return ZERO_OK;
+}

@@ -1,0 +1,87 @@
+/* Owns what an engine tells of its paths: what carries bytes between ranks, and how files are
+ * reached. */
+#include "zero/path.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine_internal.h"
+
+/* The group that the traffic goes through first, of those with several ranks; else one of one. */
+static const zi_group *carrier_of(const zero_engine *engine, zero_traffic traffic)
+{
+    const engine_groups *groups = &engine->groups;
+    const zi_group *gathers[] = {groups->gather, groups->publish, NULL};
+    const zi_group *reductions[] = {groups->scatter, groups->narrow, groups->replica};
+    const zi_group *const *of = traffic == ZERO_TRAFFIC_GATHER ? gathers : reductions;
+    for (uint32_t i = 0; i < 3; i++) {
+        if (of[i] != NULL && of[i]->size > 1) {
+            return of[i];
+        }
+    }
+    return of[0];
+}
+
+zero_path zero_engine_path(const zero_engine *engine, zero_traffic traffic)
+{
+    zero_path path = {.text = "none"};
+    if (engine != NULL && (traffic == ZERO_TRAFFIC_GATHER || traffic == ZERO_TRAFFIC_REDUCE)) {
+        zi_world_group_path(engine->world, carrier_of(engine, traffic), &path);
+    }
+    return path;
+}
+
+static zero_rung rung_of(zi_io_rung rung)
+{
+    switch (rung) {
+    case ZI_IO_RUNG_FIXED:
+        return ZERO_RUNG_FIXED;
+    case ZI_IO_RUNG_URING:
+        return ZERO_RUNG_URING;
+    case ZI_IO_RUNG_POSIX:
+        return ZERO_RUNG_POSIX;
+    case ZI_IO_RUNG_BEST:
+    case ZI_IO_RUNG_GIVEN:
+        break;
+    }
+    return ZERO_RUNG_NONE;
+}
+
+/* Add to what was refused. What does not fit is cut off, visibly; all of it stands in the log. */
+static void note_refused(zero_disk_path *path, const char *where, const char *reason)
+{
+    const size_t used = strlen(path->refused);
+    const size_t room = sizeof path->refused - used;
+    const int length = snprintf(path->refused + used, room, "%s%s%s%s", used > 0 ? "; " : "", where,
+                                where[0] != '\0' ? ": " : "", reason);
+    if (length >= (int)room) {
+        memcpy(path->refused + sizeof path->refused - 4, "...", 4);
+    }
+}
+
+zero_disk_path zero_engine_disk_path(const zero_engine *engine)
+{
+    zero_disk_path path = {.text = "none (nothing on disk)"};
+    if (engine == NULL || engine->ring == NULL) {
+        return path;
+    }
+    const zi_io_report *report = zi_ring_report(engine->ring);
+    path.rung = rung_of(report->rung);
+    path.direct = report->direct;
+    path.ring_bytes = report->region_bytes;
+    path.registered_bytes = report->registered_bytes;
+    (void)snprintf(path.text, sizeof path.text, "%s%s%s%s, %s", zi_io_rung_name(report->rung),
+                   report->flags[0] != '\0' ? " (" : "", report->flags,
+                   report->flags[0] != '\0' ? ")" : "", report->direct ? "direct" : "buffered");
+    if (report->refusals[0] != '\0') {
+        note_refused(&path, "", report->refusals);
+    }
+    const uint32_t files = zi_store_map(engine->store)->file_count;
+    for (uint32_t i = 0; i < files; i++) {
+        const zi_store_directory *directory = zi_store_directory_of(engine->store, i);
+        if (directory->note[0] != '\0') {
+            note_refused(&path, directory->path, directory->note);
+        }
+    }
+    return path;
+}

@@ -1,0 +1,757 @@
+/* Owns the tests of giving memory back between steps: training goes on with the bits it would have
+ * had, the memory really falls, what the engine says it holds is what it holds, and whatever fails
+ * on the way there or back costs nothing that is to be kept. */
+#include "harness.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include "comm/shm/shm_comm.h"
+#include "comm/world.h"
+#include "core/fault.h"
+#include "toy.h"
+
+#define DEADLINE_MS 60000
+
+#define DEV ZERO_TIER_DEVICE
+#define HOST ZERO_TIER_HOST
+#define DISK ZERO_TIER_DISK
+#define BIT(role) ZERO_ROLE_BIT(ZERO_ROLE_##role)
+
+/* What is offloaded to where, of which state. */
+typedef struct park_case {
+    uint32_t roles;
+    zero_tier tier;
+    zero_tier state[3]; /* master, moment1, moment2 */
+} park_case;
+
+#ifdef TOY_CUDA
+static const park_case pauses[] = {
+    {ZERO_OFFLOAD_ALL, HOST, {DEV, DEV, DEV}},
+    {ZERO_OFFLOAD_ALL, DISK, {DEV, DEV, DEV}},
+    {ZERO_OFFLOAD_ALL, DISK, {HOST, DEV, HOST}},
+    {ZERO_OFFLOAD_STATE, HOST, {HOST, HOST, DEV}},
+    {BIT(MOMENT1) | BIT(GRAD), HOST, {DEV, DEV, DEV}},
+    {BIT(GRAD) | BIT(GRAD_SLOT) | BIT(RING), HOST, {DEV, DEV, DEV}},
+};
+#define ELSEWHERE HOST
+#else
+static const park_case pauses[] = {
+    {ZERO_OFFLOAD_ALL, DISK, {DEV, DEV, DEV}},
+    {ZERO_OFFLOAD_ALL, DISK, {DISK, DISK, DISK}},
+    {ZERO_OFFLOAD_ALL, DISK, {HOST, DISK, DEV}},
+    {ZERO_OFFLOAD_STATE, DISK, {DEV, DEV, DISK}},
+    {BIT(MOMENT2) | BIT(GRAD_SLOT), DISK, {DEV, DEV, DEV}},
+    {BIT(GRAD) | BIT(RING), DISK, {DISK, DEV, DEV}},
+};
+#define ELSEWHERE DISK
+#endif
+#define PAUSES (sizeof pauses / sizeof pauses[0])
+
+/* ---- where disks are: one in memory, one of the build's ---- */
+
+static char folders[2][64];
+static const char *folder_list[2] = {folders[0], folders[1]};
+
+static void remove_folders(void)
+{
+    for (int i = 0; i < 2; i++) {
+        if (folders[i][0] != 0 && rmdir(folders[i]) != 0) {
+            fprintf(stderr, "  %s: %s\n", folders[i], strerror(errno));
+            _exit(1); /* something was left in it */
+        }
+    }
+}
+
+static void make_folders(void)
+{
+    static const char *const bases[2] = {"/dev/shm", "."};
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(folders[i], sizeof folders[i], "%s/zero-park-XXXXXX", bases[i]);
+        CHECK(mkdtemp(folders[i]) != NULL);
+    }
+    CHECK(atexit(remove_folders) == 0);
+}
+
+static void put_on(zero_engine_options *options, const park_case *p)
+{
+    for (int i = 0; i < 3; i++) {
+        options->tier[ZERO_ROLE_MASTER + i] = p->state[i];
+    }
+    options->disk_directories = folder_list;
+    options->disk_directory_count = 2;
+    /* The smallest, so that the ring is far smaller than what passes through it. */
+    options->range_bytes = 4096;
+    options->ring_depth = 3;
+}
+
+/* ---- what is held ---- */
+
+static zero_tier tier_of(const park_case *p, int role)
+{
+    if (role == ZERO_ROLE_RING) {
+        return HOST;
+    }
+    return role >= ZERO_ROLE_MASTER && role <= ZERO_ROLE_MOMENT2 ? p->state[role - ZERO_ROLE_MASTER]
+                                                                 : DEV;
+}
+
+/* `full` as it is to be while offloaded. */
+static zero_memory offloaded(const zero_memory *full, const park_case *p)
+{
+    zero_memory memory = *full;
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        const zero_tier tier = tier_of(p, role);
+        const bool state = (ZERO_OFFLOAD_STATE & (1u << role)) != 0;
+        if ((p->roles & (1u << role)) == 0 || tier == DISK || (state && tier == p->tier)) {
+            continue;
+        }
+        memory.tier_bytes[tier] -= full->bytes[role];
+        if (state) {
+            memory.tier_bytes[p->tier] += full->bytes[role];
+        } else {
+            memory.bytes[role] = 0;
+            memory.total_bytes -= full->bytes[role];
+        }
+    }
+    return memory;
+}
+
+static void check_memory(const toy_trainer *trainer, const zero_memory *expected)
+{
+    const zero_memory held = zero_engine_memory(trainer->engine);
+    const zero_stats stats = zero_engine_stats(trainer->engine);
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        if (held.bytes[role] != expected->bytes[role]) {
+            TEST_FAIL("%s: %" PRIu64 " bytes instead of %" PRIu64, zero_role_name((zero_role)role),
+                      held.bytes[role], expected->bytes[role]);
+        }
+    }
+    CHECK_BYTES(held.tier_bytes, expected->tier_bytes, sizeof held.tier_bytes);
+    CHECK_EQ(held.total_bytes, expected->total_bytes);
+    CHECK_EQ(stats.device_bytes, held.tier_bytes[DEV]);
+    CHECK_EQ(stats.host_bytes, held.tier_bytes[HOST]);
+    CHECK_EQ(stats.disk_bytes, held.tier_bytes[DISK]);
+}
+
+/* ---- the same bits ---- */
+
+/* Offload, evaluate, reload. */
+static zero_status take_a_pause(toy_trainer *trainer, const park_case *p)
+{
+    const zero_memory full = zero_engine_memory(trainer->engine);
+    const zero_memory less = offloaded(&full, p);
+    zero_shard shard;
+    uint32_t values[4096];
+    TOY_TRY(zero_engine_offload(trainer->engine, p->roles, p->tier));
+    check_memory(trainer, &less);
+    TOY_TRY(toy_evaluate(trainer));
+    TOY_TRY(zero_shard_range(trainer->engine, 0, ZERO_ROLE_PARAM, &shard));
+    CHECK(shard.count <= 4096);
+    TOY_TRY(zero_shard_read(trainer->engine, 0, ZERO_ROLE_PARAM, shard.first, shard.count, values));
+    TOY_TRY(zero_engine_reload(trainer->engine));
+    check_memory(trainer, &full);
+    return ZERO_OK;
+}
+
+static zero_status train_with_pauses(const toy_run *run, zero_world *world, const park_case *p,
+                                     toy_state *state)
+{
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, run, world));
+    for (uint32_t step = 0; step < run->steps; step++) {
+        if (step % 3 != 2) {
+            TOY_TRY(take_a_pause(&trainer, p));
+        }
+        TOY_TRY(toy_step(&trainer));
+    }
+    TOY_TRY(toy_collect(&trainer, state));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static zero_status compare_pauses(zero_world *world, const toy_run *run, void *user)
+{
+    const uint32_t *turn = user;
+    toy_state plain;
+    TOY_TRY(toy_train_collect(run, world, &plain));
+    /* All ways times all pauses is more than a test needs: each way sees one of them. */
+    const size_t i = (*turn + run->options.stage) % PAUSES;
+    toy_run paused = *run;
+    toy_state state;
+    char what[64];
+    put_on(&paused.options, &pauses[i]);
+    TOY_TRY(train_with_pauses(&paused, world, &pauses[i], &state));
+    (void)snprintf(what, sizeof what, "without and with pause %zu", i);
+    toy_state_same(run->model, &plain, &state, what);
+    toy_state_free(&state);
+    toy_state_free(&plain);
+    return ZERO_OK;
+}
+
+typedef struct same_case {
+    const toy_run *run;
+    uint32_t turn;
+} same_case;
+
+static zero_status compare_ways(zero_world *world, void *user)
+{
+    same_case *c = user;
+    return toy_each_way(world, c->run, compare_pauses, &c->turn);
+}
+
+static void check_same_bits(zero_dtype dtype, zero_dtype master, uint32_t turn)
+{
+    static const uint32_t worlds[] = {1, 2, 4};
+    toy_model model;
+    make_folders();
+    toy_model_mixed(&model, dtype);
+    toy_run run = toy_run_init(&model);
+    run.steps = 4;
+    run.micro_steps = 2;
+    run.params.max_norm = 1.0f;
+    run.options.master_dtype = master;
+    for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+        same_case c = {&run, turn + 2 * (uint32_t)w};
+        CHECK_OK(zero_world_run(worlds[w], DEADLINE_MS, compare_ways, &c));
+        run.options.accumulation = w == 0 ? ZERO_ACCUMULATION_LOCAL : run.options.accumulation;
+    }
+    toy_model_close(&model);
+}
+
+TEST(same_bits_in_bf16)
+{
+    check_same_bits(ZERO_DTYPE_BF16, ZERO_DTYPE_DEFAULT, 0);
+}
+
+TEST(same_bits_in_f32)
+{
+    check_same_bits(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, 1);
+}
+
+TEST(same_bits_without_masters)
+{
+    check_same_bits(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, 2);
+}
+
+/* ---- what is legal ---- */
+
+static toy_run park_run(const toy_model *model)
+{
+    toy_run run = toy_run_init(model);
+    put_on(&run.options, &pauses[0]);
+    return run;
+}
+
+static zero_status ask_wrongly(zero_world *world, void *user)
+{
+    const uint32_t all = ZERO_OFFLOAD_ALL;
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, user, world));
+    zero_engine *engine = trainer.engine;
+    CHECK_FAILS(zero_engine_offload(NULL, all, ELSEWHERE), ZERO_INVALID_ARGUMENT, "engine");
+    CHECK_FAILS(zero_engine_reload(NULL), ZERO_INVALID_ARGUMENT, "engine");
+    CHECK_FAILS(zero_engine_reload(engine), ZERO_STATE, "zero_engine_offload");
+    CHECK_FAILS(zero_engine_offload(engine, 0, ELSEWHERE), ZERO_INVALID_ARGUMENT, "empty");
+    CHECK_FAILS(zero_engine_offload(engine, all | BIT(PARAM), ELSEWHERE), ZERO_INVALID_ARGUMENT,
+                "0x1: param");
+    CHECK_FAILS(zero_engine_offload(engine, BIT(PARAM_SLOT) | BIT(STEP), ELSEWHERE),
+                ZERO_INVALID_ARGUMENT, "param slots, step");
+    CHECK_FAILS(zero_engine_offload(engine, UINT32_C(1) << 31, ELSEWHERE), ZERO_INVALID_ARGUMENT,
+                "0x80000000");
+    CHECK_FAILS(zero_engine_offload(engine, all, DEV), ZERO_INVALID_ARGUMENT, "device");
+    CHECK_FAILS(zero_engine_offload(engine, all, ZERO_TIER_DEFAULT), ZERO_INVALID_ARGUMENT,
+                "default");
+    CHECK_FAILS(zero_engine_offload(engine, all, (zero_tier)7), ZERO_INVALID_ARGUMENT, "tier 7");
+    if (toy_device() == ZERO_DEVICE_CPU) {
+        CHECK_FAILS(zero_engine_offload(engine, all, HOST), ZERO_INVALID_ARGUMENT, "free nothing");
+    }
+    TOY_TRY(toy_micro_begin(&trainer, false));
+    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "step is under way");
+    TOY_TRY(toy_micro_end(&trainer));
+    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "step is under way");
+    TOY_TRY(toy_micro(&trainer, true));
+    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "step is under way");
+    TOY_TRY(toy_update(&trainer));
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream()));
+    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "acquired");
+    TOY_TRY(zero_unit_release(engine, 0, toy_stream()));
+    TOY_TRY(toy_step(&trainer));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(wrong_questions_are_refused)
+{
+    toy_model model;
+    make_folders();
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = park_run(&model);
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, ask_wrongly, &run));
+    toy_model_close(&model);
+}
+
+/* Reading one element of each role, and writing it back where that is legal at all. */
+static void check_reads(zero_engine *engine, const bool legal[ZERO_SHARD_ROLES], const char *text)
+{
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        zero_shard shard;
+        uint32_t value = 0;
+        uint64_t first = 0;
+        zero_view view;
+        CHECK_OK(zero_shard_range(engine, 0, (zero_role)role, &shard));
+        CHECK(shard.count != 0);
+        if (legal[role]) {
+            CHECK_OK(zero_shard_read(engine, 0, (zero_role)role, shard.first, 1, &value));
+            CHECK_OK(zero_shard_write(engine, 0, (zero_role)role, shard.first, 1, &value));
+            continue;
+        }
+        CHECK_FAILS(zero_shard_read(engine, 0, (zero_role)role, shard.first, 1, &value), ZERO_STATE,
+                    text);
+        CHECK_FAILS(zero_shard_write(engine, 0, (zero_role)role, shard.first, 1, &value),
+                    ZERO_STATE, text);
+        CHECK_FAILS(zero_shard_view(engine, 0, (zero_role)role, &first, &view), ZERO_STATE, text);
+    }
+}
+
+static void check_refusals(zero_engine *engine)
+{
+    const zero_step_params params = zero_step_params_init();
+    static const char remedy[] = "zero_engine_reload";
+    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, remedy);
+    CHECK_FAILS(zero_step(engine, &params, toy_stream()), ZERO_STATE, remedy);
+    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, remedy);
+    CHECK_FAILS(zero_capture_prepare(engine), ZERO_STATE, remedy);
+    CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_STATE, remedy);
+    CHECK_FAILS(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, ELSEWHERE), ZERO_STATE, remedy);
+    CHECK_FAILS(zero_engine_offload(engine, BIT(MOMENT1), ELSEWHERE), ZERO_STATE, "moment1");
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, toy_stream()), ZERO_STATE,
+                "forward");
+    CHECK_FAILS(zero_unit_grad_acquire(engine, 0, toy_stream()), ZERO_STATE, "micro-step");
+}
+
+static zero_status use_while_offloaded(zero_world *world, void *user)
+{
+    static const bool none[] = {true, false, false, false, false};
+    static const bool some[] = {true, true, true, false, true};
+    static const bool no_grad[] = {true, false, true, true, true};
+    static const bool all[] = {true, true, true, true, true};
+    toy_trainer trainer;
+    zero_step_result result;
+    TOY_TRY(toy_open(&trainer, user, world));
+    zero_engine *engine = trainer.engine;
+    TOY_TRY(toy_step(&trainer));
+    TOY_TRY(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, ELSEWHERE));
+    check_refusals(engine);
+    check_reads(engine, none, "zero_engine_reload");
+    TOY_TRY(zero_step_wait(engine, &result)); /* of the step before */
+    CHECK_EQ(result.step, 1);
+    TOY_TRY(toy_evaluate(&trainer));
+    TOY_TRY(zero_engine_reload(engine));
+    CHECK_FAILS(zero_engine_reload(engine), ZERO_STATE, "zero_engine_offload");
+    check_reads(engine, no_grad, "next zero_step");
+    TOY_TRY(toy_evaluate(&trainer)); /* what was written is gathered anew on every rank */
+    TOY_TRY(toy_step(&trainer));
+    check_reads(engine, all, "");
+    /* Some roles only: twice, so that what was not among them stays what it was. */
+    TOY_TRY(zero_engine_offload(engine, BIT(MOMENT1), ELSEWHERE));
+    check_reads(engine, some, "moment1");
+    check_refusals(engine);
+    TOY_TRY(zero_engine_reload(engine));
+    check_reads(engine, all, "");
+    TOY_TRY(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, ELSEWHERE));
+    toy_close(&trainer); /* while offloaded */
+    return ZERO_OK;
+}
+
+TEST(what_is_legal_while_offloaded)
+{
+    toy_model model;
+    make_folders();
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = park_run(&model);
+    /* One rank has a part of tensor 0 in each role; the other ranks' are found by the same code. */
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, use_while_offloaded, &run));
+    toy_model_close(&model);
+}
+
+/* ---- what fails ---- */
+
+/* Offload and reload, failing the nth event of a kind for every n; a failed offload leaves a state
+ * to train on with, a failed reload one to try again from. */
+static zero_status pause_with_faults(toy_trainer *trainer, const park_case *p, zi_fault_kind kind)
+{
+    const zero_memory full = zero_engine_memory(trainer->engine);
+    const zero_memory less = offloaded(&full, p);
+    const zero_status expected = kind == ZI_FAULT_IO ? ZERO_IO : ZERO_OUT_OF_MEMORY;
+    uint64_t faults = 0;
+    for (uint64_t n = 1;; n++) {
+        zi_fault_arm(kind, n);
+        const zero_status status = zero_engine_offload(trainer->engine, p->roles, p->tier);
+        zi_fault_arm(kind, 0);
+        if (status == ZERO_OK) {
+            break;
+        }
+        CHECK_EQ(status, expected);
+        check_memory(trainer, &full);
+        faults++;
+        if (n % 3 == 1) {
+            TOY_TRY(toy_step(trainer));
+        }
+    }
+    check_memory(trainer, &less);
+    for (uint64_t n = 1; kind == ZI_FAULT_ALLOC; n++) {
+        zi_fault_arm(kind, n);
+        const zero_status status = zero_engine_reload(trainer->engine);
+        zi_fault_arm(kind, 0);
+        if (status == ZERO_OK) {
+            break;
+        }
+        CHECK_EQ(status, expected);
+        check_memory(trainer, &less);
+        faults++;
+    }
+    TOY_TRY(kind == ZI_FAULT_ALLOC ? ZERO_OK : zero_engine_reload(trainer->engine));
+    check_memory(trainer, &full);
+    CHECK(faults != 0);
+    return ZERO_OK;
+}
+
+/* As many steps as the faults made, without any. */
+static zero_status compare_to_plain(const toy_trainer *trainer, const toy_state *state)
+{
+    toy_run plain = *trainer->run;
+    toy_state expected;
+    plain.steps = (uint32_t)trainer->step;
+    TOY_TRY(toy_train_collect(&plain, trainer->world, &expected));
+    toy_state_same(plain.model, &expected, state, "without and with faults");
+    toy_state_free(&expected);
+    return ZERO_OK;
+}
+
+/* What is parked is all that moves to disk: faults of steps are others' to test. */
+static bool parks_on_a_quiet_disk(const park_case *p)
+{
+    return p->tier == DISK && (p->roles & ZERO_OFFLOAD_STATE) != 0 && p->state[0] != DISK &&
+           p->state[1] != DISK && p->state[2] != DISK;
+}
+
+static void check_faults(zi_fault_kind kind)
+{
+    toy_model model;
+    zero_world *world = NULL;
+    make_folders();
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    CHECK_OK(zero_world_create_self(&world));
+    for (size_t i = 0; i < PAUSES; i++) {
+        if (kind == ZI_FAULT_IO && !parks_on_a_quiet_disk(&pauses[i])) {
+            continue;
+        }
+        toy_run run = toy_run_init(&model);
+        toy_trainer trainer;
+        toy_state state;
+        put_on(&run.options, &pauses[i]);
+        CHECK_OK(toy_open(&trainer, &run, world));
+        CHECK_OK(toy_step(&trainer));
+        CHECK_OK(pause_with_faults(&trainer, &pauses[i], kind));
+        CHECK_OK(toy_step(&trainer));
+        CHECK_OK(toy_collect(&trainer, &state));
+        /* Two engines of one rank would want the same place on disk. */
+        zero_engine_destroy(trainer.engine);
+        trainer.engine = NULL;
+        CHECK_OK(compare_to_plain(&trainer, &state));
+        toy_state_free(&state);
+        toy_close(&trainer);
+    }
+    zero_world_destroy(world);
+    toy_model_close(&model);
+}
+
+TEST(every_allocation_may_fail)
+{
+    check_faults(ZI_FAULT_ALLOC);
+}
+
+TEST(every_write_may_fail)
+{
+    check_faults(ZI_FAULT_IO);
+}
+
+/* What was parked cannot be read: nobody trains on. */
+static zero_status lose_what_was_parked(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, user, world));
+    TOY_TRY(toy_step(&trainer));
+    TOY_TRY(zero_engine_offload(trainer.engine, ZERO_OFFLOAD_ALL, DISK));
+    TOY_TRY(zero_world_barrier(world));
+    if (trainer.rank == 0) {
+        zi_fault_arm(ZI_FAULT_IO, 1);
+        CHECK_FAILS(zero_engine_reload(trainer.engine), ZERO_IO, "zero-park");
+        zi_fault_arm(ZI_FAULT_IO, 0);
+        CHECK_FAILS(zero_engine_reload(trainer.engine), ZERO_POISONED, "zero-park");
+        CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, "zero-park");
+    } else {
+        /* What this rank has parked it gets back, but nobody reduces with it. */
+        CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, "zero-park");
+        TOY_TRY(zero_engine_reload(trainer.engine));
+        CHECK_FAILS(toy_step(&trainer), ZERO_COMM, "zero-park");
+    }
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(a_fault_in_a_reload_names_the_directory)
+{
+    toy_model model;
+    make_folders();
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = park_run(&model);
+    for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+        CHECK_FAILS(zero_world_run(ranks, DEADLINE_MS, lose_what_was_parked, &run), ZERO_IO,
+                    "zero-park");
+    }
+    toy_model_close(&model);
+}
+
+/* A rank that has no place to park goes on as it was, and so do the others. */
+static zero_status one_without(zero_world *world, void *user)
+{
+    toy_run run = *(const toy_run *)user;
+    const char *missing[] = {"/nonexistent/zero"};
+    toy_trainer trainer;
+    toy_state state;
+    const bool odd = zero_world_rank(world) == 1;
+    run.options.disk_directories = odd ? missing : run.options.disk_directories;
+    run.options.disk_directory_count = odd ? 1 : run.options.disk_directory_count;
+    TOY_TRY(toy_open(&trainer, &run, world));
+    TOY_TRY(toy_step(&trainer));
+    const zero_status status = zero_engine_offload(trainer.engine, ZERO_OFFLOAD_ALL, DISK);
+    CHECK_EQ(status, odd ? ZERO_IO : ZERO_OK);
+    CHECK(!odd || strstr(zero_last_error()->message, "/nonexistent/zero") != NULL);
+    TOY_TRY(toy_evaluate(&trainer));
+    TOY_TRY(odd ? ZERO_OK : zero_engine_reload(trainer.engine));
+    TOY_TRY(toy_step(&trainer));
+    TOY_TRY(toy_collect(&trainer, &state));
+    TOY_TRY(compare_to_plain(&trainer, &state));
+    toy_state_free(&state);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(a_rank_without_its_directory)
+{
+    toy_model model;
+    make_folders();
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = park_run(&model);
+    CHECK_OK(zero_world_run(3, DEADLINE_MS, one_without, &run));
+    toy_model_close(&model);
+}
+
+static void offload_refused(const toy_run *run, uint32_t roles, zero_status expected,
+                            const char *text)
+{
+    zero_world *world = NULL;
+    toy_trainer trainer;
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_OK(toy_open(&trainer, run, world));
+    CHECK_OK(toy_step(&trainer));
+    const zero_memory full = zero_engine_memory(trainer.engine);
+    CHECK_FAILS(zero_engine_offload(trainer.engine, roles, DISK), expected, text);
+    check_memory(&trainer, &full);
+    CHECK_OK(toy_step(&trainer));
+    toy_close(&trainer);
+    zero_world_destroy(world);
+}
+
+TEST(directories_that_will_not_do)
+{
+    toy_model model;
+    zero_world *world = NULL;
+    toy_trainer first;
+    make_folders();
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = park_run(&model);
+    /* One that another engine of this rank number has. */
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_OK(toy_open(&first, &run, world));
+    CHECK_OK(zero_engine_offload(first.engine, ZERO_OFFLOAD_ALL, DISK));
+    char pid[32];
+    (void)snprintf(pid, sizeof pid, "%d", (int)getpid());
+    offload_refused(&run, ZERO_OFFLOAD_ALL, ZERO_STATE, pid);
+    CHECK_OK(zero_engine_reload(first.engine));
+    toy_close(&first);
+    /* None: needed where something is parked. */
+    run.options.disk_directory_count = 0;
+    offload_refused(&run, ZERO_OFFLOAD_ALL, ZERO_INVALID_ARGUMENT, "disk_directories");
+    CHECK_OK(toy_open(&first, &run, world));
+    CHECK_OK(zero_engine_offload(first.engine, BIT(GRAD) | BIT(GRAD_SLOT), DISK));
+    CHECK_OK(zero_engine_reload(first.engine));
+    CHECK_OK(toy_step(&first));
+    toy_close(&first);
+    zero_world_destroy(world);
+    toy_model_close(&model);
+}
+
+TEST(a_full_disk_is_refused_with_what_is_missing)
+{
+    toy_model model;
+    char folder[] = "./zero-full-XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    if (mount("tmpfs", folder, "tmpfs", 0, "size=64k") != 0) {
+        (void)rmdir(folder);
+        SKIP("mounting a small file system is not allowed here");
+    }
+    toy_model_equal(&model, 4, 50000, ZERO_DTYPE_BF16);
+    toy_run run = park_run(&model);
+    const char *list[] = {folder};
+    run.options.disk_directories = list;
+    run.options.disk_directory_count = 1;
+    offload_refused(&run, ZERO_OFFLOAD_ALL, ZERO_OUT_OF_MEMORY, folder);
+    CHECK(umount(folder) == 0);
+    CHECK(rmdir(folder) == 0);
+    toy_model_close(&model);
+}
+
+/* ---- what falls ---- */
+
+#define LARGE_BYTES (UINT64_C(32) << 20)
+
+/* Memory in use falls by the bytes of the roles and comes back. */
+static zero_status check_falls(zero_world *world, const toy_run *run, const uint32_t roles)
+{
+    zero_engine *engine = NULL;
+    TOY_TRY(zero_engine_create(world, run->model->model, &run->options, &engine));
+    TOY_TRY(zero_world_barrier(world));
+    const zero_memory full = zero_engine_memory(engine);
+    uint64_t given = 0;
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        given += (roles & (1u << role)) != 0 ? full.bytes[role] : 0;
+    }
+    CHECK(given >= LARGE_BYTES);
+    const uint64_t before = toy_device_bytes();
+    TOY_TRY(zero_engine_offload(engine, roles, ELSEWHERE));
+    const uint64_t during = toy_device_bytes();
+    TOY_TRY(zero_engine_reload(engine));
+    const uint64_t after = toy_device_bytes();
+    printf("  roles of %" PRIu64 " bytes: %" PRIu64 " in use, %" PRIu64 " offloaded, %" PRIu64
+           " reloaded\n",
+           given, before, during, after);
+    CHECK(before > during && before - during >= given / 100 * 95);
+    CHECK(after > during && after - during >= given / 100 * 95);
+    TOY_TRY(zero_world_barrier(world));
+    zero_engine_destroy(engine);
+    return ZERO_OK;
+}
+
+/* Each role has some 34 MiB. */
+static toy_run large_run(const toy_model *model)
+{
+    toy_run run = park_run(model);
+    run.options.stage = ZERO_STAGE_0;
+    return run;
+}
+
+TEST(memory_in_use_falls)
+{
+    toy_model model;
+    zero_world *world = NULL;
+#ifdef __SANITIZE_THREAD__
+    SKIP("ThreadSanitizer keeps a shadow of what was parked");
+#endif
+    make_folders();
+    toy_model_equal(&model, 4, 2200000, ZERO_DTYPE_BF16);
+    const toy_run run = large_run(&model);
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_OK(check_falls(world, &run, ZERO_OFFLOAD_ALL));
+    CHECK_OK(check_falls(world, &run, BIT(MOMENT1)));
+    CHECK_OK(check_falls(world, &run, BIT(GRAD)));
+    zero_world_destroy(world);
+    toy_model_close(&model);
+}
+
+#ifndef TOY_CUDA
+
+/* ---- processes ---- */
+
+/* Ranks of one host that map each other's gradients. */
+static void be_a_rank(uint32_t rank, uint32_t ranks, const char *name, zero_rank_fn fn, void *user)
+{
+    zi_shm_place place = {.rank = rank, .size = ranks};
+    zi_comm *comm = NULL;
+    zero_world *world = NULL;
+    (void)snprintf(place.name, sizeof place.name, "%s", name);
+    CHECK_OK(zi_shm_comm_create(&place, DEADLINE_MS, &comm));
+    CHECK_OK(zi_world_create(comm, &world));
+    CHECK_OK(fn(world, user));
+    zero_world_destroy(world);
+}
+
+static void run_processes(uint32_t ranks, zero_rank_fn fn, void *user)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "/zero-park-%d", (int)getpid());
+    fflush(NULL);
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        if (fork() == 0) {
+            alarm(100);
+            be_a_rank(rank, ranks, name, fn, user);
+            fflush(NULL);
+            _exit(0); /* the folders are the parent's to remove */
+        }
+    }
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        int state = 0;
+        CHECK(wait(&state) > 0);
+        CHECK_EQ(state, 0);
+    }
+}
+
+static zero_status compare_in_processes(zero_world *world, void *user)
+{
+    static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_1, ZERO_STAGE_2, ZERO_STAGE_3};
+    for (uint32_t s = 0; s < 4; s++) {
+        toy_run run = *(const toy_run *)user;
+        uint32_t turn = s;
+        run.options.stage = stages[s];
+        TOY_TRY(compare_pauses(world, &run, &turn));
+    }
+    return ZERO_OK;
+}
+
+TEST(same_bits_in_processes)
+{
+    toy_model model;
+    make_folders();
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    run.steps = 4;
+    run_processes(2, compare_in_processes, &run);
+    toy_model_close(&model);
+}
+
+static zero_status fall_in_processes(zero_world *world, void *user)
+{
+    TOY_TRY(check_falls(world, user, BIT(GRAD)));
+    return check_falls(world, user, ZERO_OFFLOAD_ALL);
+}
+
+TEST(memory_in_use_falls_in_processes)
+{
+    toy_model model;
+#ifdef __SANITIZE_THREAD__
+    SKIP("ThreadSanitizer keeps a shadow of what was parked");
+#endif
+    make_folders();
+    toy_model_equal(&model, 4, 2200000, ZERO_DTYPE_BF16);
+    toy_run run = large_run(&model);
+    run_processes(2, fall_in_processes, &run);
+    toy_model_close(&model);
+}
+
+#endif
+
+TEST_MAIN()

@@ -1,0 +1,358 @@
+/* Owns `zero bench offload`: steps of a rank whose optimizer state is on disk against moving the
+ * same bytes and nothing else, what they hold in memory beyond the plan, what bounds them, and the
+ * storage beneath beside fio. Invariant: nothing stays on disk, and a run whose results are wrong
+ * gives no row. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#include "io_rig.h"
+#include "offload_rank.h"
+
+#define METRIC_STEP "offload_step_vs_io"
+#define METRIC_SPEED "offload_ms_per_gb"
+#define METRIC_BOUND "offload_bound_ms"
+#define METRIC_OVERHEAD "offload_overhead_bytes"
+#define METRIC_PEAK "peak_memory_vs_plan"
+#define PAGE_BYTES 4096
+#define OVERHEAD_AIM ((double)(64 << 20))
+#define RIG_BYTES_MAX ((uint64_t)4 << 30)
+/* A side that only moves bytes takes as long as the step before it, within these. */
+#define SAMPLE_MIN_S 0.01
+#define SAMPLE_MAX_S 10.0
+#define QUIET_MAX_S 10.0
+#define FILL_S 60.0
+#define RIG_RANK 1 /* the engine there is rank 0's */
+
+/* Enough to keep a disk busy; as an engine's queue does by default. */
+static const io_setting setting = {1 << 20, 16};
+
+typedef struct offload_run {
+    const bench_options *options;
+    offload_rank_desc desc;
+    zero_memory plan;
+    io_rig *rig;
+    offload_rank *rank;
+    offload_step step;       /* the last one */
+    zero_bound_report bound; /* of all measured steps: times added up */
+    uint32_t steps;          /* with the one that is not measured */
+    double step_s;           /* of the measured ones */
+    const char *fio_unusable;
+    char name[96]; /* of the case */
+} offload_run;
+
+/* ---- is there room ---- */
+
+/* Bytes that are to be on the file system of directory `index`, of all directories. */
+static uint64_t wanted_beside(const offload_rank_desc *desc, uint64_t each, dev_t device)
+{
+    uint64_t wanted = 0;
+    struct stat other;
+    for (uint32_t i = 0; i < desc->directory_count; i++) {
+        wanted += stat(desc->directories[i], &other) == 0 && other.st_dev == device ? each : 0;
+    }
+    return wanted;
+}
+
+/* False, with the reason, where a directory's disk is too small. */
+static bool disks_suffice(const offload_run *run, uint64_t bytes, char *reason, size_t reason_bytes)
+{
+    const offload_rank_desc *desc = &run->desc;
+    const uint64_t each = bytes / desc->directory_count;
+    for (uint32_t i = 0; i < desc->directory_count; i++) {
+        const char *directory = desc->directories[i];
+        struct statvfs space;
+        struct stat own;
+        if (stat(directory, &own) != 0 || statvfs(directory, &space) != 0) {
+            (void)snprintf(reason, reason_bytes, "--dir %s: %s", directory, strerror(errno));
+            return false;
+        }
+        const uint64_t available = (uint64_t)space.f_bavail * space.f_frsize;
+        const uint64_t wanted = wanted_beside(desc, each, own.st_dev);
+        if (wanted > available) {
+            (void)snprintf(reason, reason_bytes,
+                           "--dir %s: %llu bytes wanted, %llu free, %llu too few; use a larger "
+                           "disk, more of them, or fewer --layers",
+                           directory, (unsigned long long)wanted, (unsigned long long)available,
+                           (unsigned long long)(wanted - available));
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A number of kB behind `key` in a file of /proc, in bytes; 0 where there is none. */
+static uint64_t proc_bytes(const char *path, const char *key)
+{
+    FILE *file = fopen(path, "r");
+    char line[256];
+    uint64_t bytes = 0;
+    while (file != NULL && bytes == 0 && fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, key, strlen(key)) == 0) {
+            bytes = strtoull(line + strlen(key), NULL, 10) << 10;
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return bytes;
+}
+
+static uint64_t memory_bytes(const zero_memory *plan)
+{
+    return plan->tier_bytes[ZERO_TIER_DEVICE] + plan->tier_bytes[ZERO_TIER_HOST];
+}
+
+static bool memory_suffices(const offload_run *run, char *reason, size_t reason_bytes)
+{
+    const uint64_t wanted = memory_bytes(&run->plan) + (uint64_t)OVERHEAD_AIM;
+    const uint64_t available = proc_bytes("/proc/meminfo", "MemAvailable:");
+    (void)snprintf(reason, reason_bytes,
+                   "%llu bytes of memory wanted, %llu available; give fewer --layers",
+                   (unsigned long long)wanted, (unsigned long long)available);
+    return available == 0 || wanted <= available;
+}
+
+/* ---- the sides ---- */
+
+static double step_side(void *argument)
+{
+    offload_run *run = argument;
+    if (offload_rank_step(run->rank, &run->step) != 0) {
+        return -1.0;
+    }
+    if (run->steps++ > 0) { /* the first one reads nothing */
+        const zero_bound_report *one = &run->step.bound;
+        run->bound.cpu_ns += one->cpu_ns;
+        run->bound.disk_read_ns += one->disk_read_ns;
+        run->bound.disk_write_ns += one->disk_write_ns;
+        run->step_s += run->step.seconds;
+    }
+    return run->step.seconds;
+}
+
+/* How long to move bytes, after as much quiet as the step had: many disks are fast for a while
+ * after a pause. */
+static double begin_sample(const offload_run *run)
+{
+    const double seconds = run->step.seconds;
+    const double quiet = run->step.quiet_s < QUIET_MAX_S ? run->step.quiet_s : QUIET_MAX_S;
+    const struct timespec pause = {(time_t)quiet, (long)((quiet - (double)(time_t)quiet) * 1e9)};
+    (void)nanosleep(&pause, NULL);
+    return seconds < SAMPLE_MIN_S ? SAMPLE_MIN_S : seconds > SAMPLE_MAX_S ? SAMPLE_MAX_S : seconds;
+}
+
+/* The time that the last step's bytes would have taken. */
+static double own_side(void *argument)
+{
+    const offload_run *run = argument;
+    io_sample sample;
+    if (io_measure(run->rig, IO_MIX_BOTH, &setting, begin_sample(run), &sample) != 0) {
+        return -1.0;
+    }
+    return sample.seconds_per_gb * 1e-9 * (double)run->step.bytes;
+}
+
+static double fio_side(void *argument)
+{
+    const offload_run *run = argument;
+    io_sample sample;
+    const char *reason =
+        io_measure_fio(run->rig, IO_MIX_BOTH, &setting, begin_sample(run), &sample);
+    if (reason != NULL) {
+        (void)bench_fail("%s", reason);
+        return -1.0;
+    }
+    return sample.seconds_per_gb * 1e-9 * (double)run->step.bytes;
+}
+
+/* ---- rows ---- */
+
+static int report_times(const offload_run *run, const bench_stat *stats, bench_report *report)
+{
+    char name[160];
+    const double gb = 1e-9 * (double)run->step.bytes;
+    const bench_stat speed = {stats[0].median * 1e3 / gb, stats[0].min * 1e3 / gb,
+                              stats[0].max * 1e3 / gb, stats[0].repetitions};
+    (void)snprintf(name, sizeof name, "%s, own queue", run->name);
+    if (bench_add_times(report, METRIC_STEP, name, &stats[0], &stats[1]) != 0) {
+        return 1;
+    }
+    (void)snprintf(name, sizeof name, "%s, fio", run->name);
+    const int failed = run->fio_unusable != NULL
+                           ? bench_skip(report, METRIC_STEP, name, run->fio_unusable)
+                           : bench_add_times(report, METRIC_STEP, name, &stats[0], &stats[2]);
+    return failed ||
+           io_add_row(report, METRIC_SPEED, run->name, &speed, stats[1].median * 1e3 / gb);
+}
+
+/* What most time of the measured steps went to, a step, against a step's mean time. */
+static int report_bound(offload_run *run, bench_report *report)
+{
+    const zero_bound_report *sum = &run->bound;
+    const double times[] = {(double)sum->cpu_ns, (double)sum->disk_read_ns,
+                            (double)sum->disk_write_ns};
+    static const zero_bound bounds[] = {ZERO_BOUND_CPU, ZERO_BOUND_DISK_READ,
+                                        ZERO_BOUND_DISK_WRITE};
+    const double count = run->steps - 1;
+    for (int i = 0; i < 3; i++) {
+        char name[160];
+        double value = times[i] * 1e-6 / count;
+        const bench_stat stat = bench_stat_of(&value, 1);
+        const double whole = run->step_s * 1e3 / count;
+        (void)snprintf(name, sizeof name, "%s, %s", run->name, zero_bound_name(bounds[i]));
+        const bench_row row = {.metric = METRIC_BOUND,
+                               .name = name,
+                               .value = stat.median,
+                               .unit = "ms",
+                               .reference = whole,
+                               .ratio = whole / stat.median,
+                               .min = stat.min,
+                               .max = stat.max,
+                               .repetitions = run->steps - 1};
+        if (value > 0.0 ? bench_add(report, &row) != 0
+                        : bench_skip(report, METRIC_BOUND, name, "no time went to it") != 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int add_bytes(const offload_run *run, const char *metric, double bytes, double reference,
+                     bench_report *report)
+{
+    const bench_row row = {.metric = metric,
+                           .name = run->name,
+                           .value = bytes,
+                           .unit = "bytes",
+                           .reference = reference,
+                           .ratio = reference / bytes,
+                           .min = bytes,
+                           .max = bytes,
+                           .repetitions = 1};
+    return bench_add(report, &row);
+}
+
+/* base: resident before the rank was made; peak: the most since then. What is beyond the plan is a
+ * page at least. */
+static int report_memory(const offload_run *run, uint64_t base, uint64_t peak, bench_report *report)
+{
+    const char *unknown = "the system does not tell the peak";
+    const uint64_t planned = memory_bytes(&run->plan);
+    if (base == 0 || peak <= base) {
+        return bench_skip(report, METRIC_PEAK, run->name, unknown) ||
+               bench_skip(report, METRIC_OVERHEAD, run->name, unknown);
+    }
+    const uint64_t used = peak - base;
+    const double beyond = used > planned + PAGE_BYTES ? (double)(used - planned) : PAGE_BYTES;
+    return add_bytes(run, METRIC_PEAK, (double)used, (double)planned, report) ||
+           add_bytes(run, METRIC_OVERHEAD, beyond, OVERHEAD_AIM, report);
+}
+
+static int report_storage(const offload_run *run, bench_report *report)
+{
+    static const double budgets[] = {20.0, 2.0, 0.05};
+    if (run->fio_unusable != NULL) {
+        return bench_skip(report, IO_METRIC_FIO, NULL, run->fio_unusable) ||
+               bench_skip(report, IO_METRIC_CPU, NULL, run->fio_unusable);
+    }
+    for (int mix = 0; mix < IO_MIXES; mix++) {
+        if (io_measure_rounds(run->rig, (io_mix)mix, &setting, budgets[run->options->scale],
+                              report) != 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* ---- the run ---- */
+
+static void set_up(offload_run *run)
+{
+    static const char *const here[] = {"."};
+    static const uint32_t layers[] = {16, 2, 2};
+    const bench_offload_options *o = &run->options->offload;
+    const bool tiny = run->options->scale == BENCH_TINY;
+    const uint32_t by_default = o->slice_steps != 0 ? OFFLOAD_LAYERS : layers[run->options->scale];
+    run->desc = (offload_rank_desc){
+        .layers = o->layers != 0 ? o->layers : by_default,
+        .unit = tiny && o->slice_steps == 0 ? 8192 : OFFLOAD_UNIT,
+        .bf16_moments = o->bf16_moments,
+        .tier = ZERO_TIER_DISK,
+        .directories = o->directory_count != 0 ? o->directories : here,
+        .directory_count = o->directory_count != 0 ? o->directory_count : 1,
+        .threads = run->options->threads,
+        /* So that the ring is far smaller than the state. */
+        .range_bytes = tiny ? 65536 : 0,
+    };
+}
+
+static void name_case(offload_run *run)
+{
+    const bool real = run->desc.unit == OFFLOAD_UNIT;
+    (void)snprintf(run->name, sizeof run->name, "%u %s, %s moments, %.3g GB on disk",
+                   run->desc.layers, real ? "layers of a rank of 512" : "small layers",
+                   run->desc.bf16_moments ? "bf16" : "f32",
+                   1e-9 * (double)run->plan.tier_bytes[ZERO_TIER_DISK]);
+}
+
+/* Forget the peak so far; what is resident now, or 0 where the system does not tell. */
+static uint64_t start_peak(void)
+{
+    FILE *file = fopen("/proc/self/clear_refs", "w");
+    bool cleared = file != NULL && fputs("5", file) >= 0;
+    cleared = file != NULL && fclose(file) == 0 && cleared;
+    return cleared ? proc_bytes("/proc/self/status", "VmRSS:") : 0;
+}
+
+static int measure(offload_run *run, bench_report *report)
+{
+    const bench_side sides[] = {{step_side, run}, {own_side, run}, {fio_side, run}};
+    const uint32_t slice_steps = run->options->offload.slice_steps;
+    double unread = 0.0;
+    bench_stat stats[3];
+    run->fio_unusable = io_fio_unusable(run->rig, &unread);
+    const uint64_t base = start_peak();
+    if (offload_rank_open(&run->desc, &run->rank) != 0 ||
+        bench_interleave(sides, run->fio_unusable == NULL ? 3 : 2,
+                         slice_steps != 0 ? slice_steps : run->options->repetitions, stats) != 0) {
+        return 1;
+    }
+    const uint64_t peak = proc_bytes("/proc/self/status", "VmHWM:");
+    return offload_rank_check(run->rank) || report_times(run, stats, report) ||
+           report_bound(run, report) || report_memory(run, base, peak, report) ||
+           report_storage(run, report);
+}
+
+int bench_offload(const bench_options *options, bench_report *report)
+{
+    offload_run run = {.options = options};
+    set_up(&run);
+    if (offload_rank_plan(&run.desc, &run.plan) != 0) {
+        return 1;
+    }
+    name_case(&run);
+    if (!bench_wants(options, run.name)) {
+        return 0;
+    }
+    const uint64_t state = run.plan.tier_bytes[ZERO_TIER_DISK];
+    const uint64_t rig_bytes = state < RIG_BYTES_MAX ? state : RIG_BYTES_MAX;
+    const io_rig_desc rig = {.directories = run.desc.directories,
+                             .directory_count = run.desc.directory_count,
+                             .rank = RIG_RANK,
+                             .bytes = rig_bytes};
+    char reason[512];
+    if (!disks_suffice(&run, state + rig_bytes, reason, sizeof reason) ||
+        !memory_suffices(&run, reason, sizeof reason)) {
+        return options->named ? bench_fail("%s", reason)
+                              : bench_skip(report, METRIC_STEP, run.name, reason);
+    }
+    const int failed =
+        io_rig_open(&rig, &run.rig) || io_rig_fill(run.rig, FILL_S) || measure(&run, report);
+    offload_rank_close(run.rank);
+    io_rig_close(run.rig);
+    return failed;
+}

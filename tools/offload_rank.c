@@ -1,0 +1,264 @@
+/* Owns a rank with state on disk. Invariant: an element's gradient depends on the step and on its
+ * index modulo PERIOD only, so one tensor of PERIOD elements has every trajectory there is; with
+ * moments that are rounded by index, those of tensor 0's first elements. */
+#include "offload_rank.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+#define PERIOD 4096
+#define SHIFT 17 /* of the pattern, from step to step */
+#define MATRICES 4
+
+static const uint32_t portions[MATRICES] = {3, 1, 4, 4};
+
+struct offload_rank {
+    offload_rank_desc desc;
+    zero_world *world;
+    zero_model *model;
+    zero_engine *engine;
+    uint32_t steps;
+    uint16_t pattern[2 * PERIOD]; /* bf16, twice over, so that it can be read from anywhere */
+};
+
+/* Positive and negative values from 2^-7 to nearly 2, as bf16 bits. */
+static void make_pattern(uint16_t *pattern)
+{
+    uint32_t state = 1;
+    for (uint32_t i = 0; i < PERIOD; i++) {
+        state = state * 1664525u + 1013904223u;
+        const uint32_t sign = state >> 31;
+        const uint32_t exponent = 120 + (state >> 28) % 8;
+        pattern[i] = (uint16_t)(sign << 15 | exponent << 7 | (state >> 12 & 0x7f));
+        pattern[PERIOD + i] = pattern[i];
+    }
+}
+
+static zero_status describe(const offload_rank_desc *desc, zero_model **model)
+{
+    zero_status status = zero_model_create(model);
+    for (uint32_t layer = 0; layer < desc->layers && status == ZERO_OK; layer++) {
+        char name[64];
+        uint32_t unit = 0;
+        (void)snprintf(name, sizeof name, "layer%u", layer);
+        status = zero_unit_add(*model, name, &unit);
+        for (uint32_t m = 0; m < MATRICES && status == ZERO_OK; m++) {
+            uint32_t tensor = 0;
+            (void)snprintf(name, sizeof name, "layer%u.matrix%u", layer, m);
+            const zero_tensor_desc tensor_desc = {.name = name,
+                                                  .shape = {portions[m] * desc->unit},
+                                                  .dims = 1,
+                                                  .dtype = ZERO_DTYPE_BF16};
+            status = zero_tensor_add(*model, unit, &tensor_desc, &tensor);
+        }
+    }
+    return status;
+}
+
+/* Gradients are bf16 and summed as such: 4 bytes for each parameter in memory, with itself. */
+static zero_engine_options options_of(const offload_rank_desc *desc)
+{
+    zero_engine_options options = zero_engine_options_init();
+    options.accum_dtype = ZERO_DTYPE_BF16;
+    options.moment_dtype = desc->bf16_moments ? ZERO_DTYPE_BF16 : ZERO_DTYPE_F32;
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        options.tier[role] = desc->tier;
+    }
+    options.disk_directories = desc->directories;
+    options.disk_directory_count = desc->directory_count;
+    options.threads = desc->threads;
+    options.range_bytes = desc->range_bytes;
+    return options;
+}
+
+int offload_rank_plan(const offload_rank_desc *desc, zero_memory *memory)
+{
+    zero_model *model = NULL;
+    zero_plan *plan = NULL;
+    const zero_engine_options options = options_of(desc);
+    zero_status status = describe(desc, &model);
+    if (status == ZERO_OK) {
+        status = zero_plan_create(model, &options, 1, &plan);
+    }
+    if (status == ZERO_OK) {
+        *memory = zero_plan_memory(plan);
+    }
+    const int failed = status != ZERO_OK ? bench_fail_zero("the plan of a rank") : 0;
+    zero_plan_destroy(plan);
+    zero_model_destroy(model);
+    return failed;
+}
+
+static zero_status build(offload_rank *rank)
+{
+    const zero_engine_options options = options_of(&rank->desc);
+    zero_status status = describe(&rank->desc, &rank->model);
+    if (status == ZERO_OK) {
+        status = zero_world_create_self(&rank->world);
+    }
+    return status == ZERO_OK ? zero_engine_create(rank->world, rank->model, &options, &rank->engine)
+                             : status;
+}
+
+int offload_rank_open(const offload_rank_desc *desc, offload_rank **out)
+{
+    *out = NULL;
+    offload_rank *rank = calloc(1, sizeof *rank);
+    if (rank == NULL) {
+        return bench_fail("no memory left for a rank");
+    }
+    rank->desc = *desc;
+    make_pattern(rank->pattern);
+    if (build(rank) != ZERO_OK) {
+        (void)bench_fail_zero("a rank with state on disk");
+        offload_rank_close(rank);
+        return 1;
+    }
+    *out = rank;
+    return 0;
+}
+
+void offload_rank_close(offload_rank *rank)
+{
+    if (rank != NULL) {
+        zero_engine_destroy(rank->engine);
+        zero_model_destroy(rank->model);
+        zero_world_destroy(rank->world);
+        free(rank);
+    }
+}
+
+/* Backward of one unit. The buffer holds zeros, so copying into it adds. */
+static zero_status make_gradient(offload_rank *rank, uint32_t unit)
+{
+    const zero_stream host = zero_stream_host();
+    const uint16_t *pattern = rank->pattern + rank->steps * SHIFT % PERIOD;
+    zero_status status = zero_unit_grad_acquire(rank->engine, unit, host);
+    for (uint32_t m = 0; m < MATRICES && status == ZERO_OK; m++) {
+        zero_view view = {0};
+        status = zero_tensor_grad(rank->engine, unit * MATRICES + m, &view);
+        uint16_t *grad = view.data;
+        for (uint64_t at = 0; at < view.count; at += PERIOD) {
+            const uint64_t left = view.count - at;
+            memcpy(grad + at, pattern, (left < PERIOD ? left : PERIOD) * sizeof *grad);
+        }
+    }
+    return status == ZERO_OK ? zero_unit_grad_ready(rank->engine, unit, host) : status;
+}
+
+static zero_status make_gradients(offload_rank *rank)
+{
+    zero_status status = zero_micro_begin(rank->engine, 1);
+    for (uint32_t unit = rank->desc.layers; unit-- > 0 && status == ZERO_OK;) {
+        status = make_gradient(rank, unit);
+    }
+    return status;
+}
+
+/* Blocks until the step's last write is done: a value of a role on disk is read in its turn behind
+ * it. The first, third, ... step ends with the first unit and the others with the last, and what
+ * they end with is in memory still. */
+static zero_status await_rest(offload_rank *rank)
+{
+    const uint32_t last = rank->desc.layers * MATRICES - 1;
+    float value = 0.0f;
+    const bool down = rank->steps % 2 == 0;
+    const uint64_t count = zero_model_tensor_count_of(rank->model, last);
+    return zero_shard_read(rank->engine, down ? 0 : last, ZERO_ROLE_MASTER, down ? 0 : count - 1, 1,
+                           &value);
+}
+
+static zero_status timed_step(offload_rank *rank, offload_step *step)
+{
+    const zero_step_params params = zero_step_params_init();
+    const double quiet = bench_now();
+    zero_status status = make_gradients(rank);
+    const zero_stats before = zero_engine_stats(rank->engine);
+    const double start = bench_now();
+    step->quiet_s = start - quiet;
+    if (status == ZERO_OK) {
+        status = zero_micro_end(rank->engine); /* the first reads begin */
+    }
+    if (status == ZERO_OK) {
+        status = zero_step(rank->engine, &params, zero_stream_host());
+    }
+    if (status == ZERO_OK) {
+        status = await_rest(rank);
+    }
+    step->seconds = bench_now() - start;
+    const zero_stats after = zero_engine_stats(rank->engine);
+    step->bytes = after.disk_read_bytes - before.disk_read_bytes + after.disk_write_bytes -
+                  before.disk_write_bytes;
+    rank->steps++;
+    return status == ZERO_OK ? zero_stats_bound(&before, &after, &step->bound) : status;
+}
+
+int offload_rank_step(offload_rank *rank, offload_step *step)
+{
+    return timed_step(rank, step) == ZERO_OK ? 0 : bench_fail_zero("a step with state on disk");
+}
+
+/* ---- the check ---- */
+
+/* Of one role: the device's PERIOD elements, and the sampled ones. */
+static int compare(const offload_rank *rank, const offload_rank *device, uint32_t tensor,
+                   uint64_t first, zero_role role)
+{
+    zero_shard shard;
+    uint32_t wanted[PERIOD];
+    uint32_t seen[PERIOD];
+    const uint64_t whole = zero_model_tensor_count_of(rank->model, tensor);
+    const uint64_t count = whole - first < PERIOD ? whole - first : PERIOD;
+    if (zero_shard_range(rank->engine, tensor, role, &shard) != ZERO_OK ||
+        zero_shard_read(rank->engine, tensor, role, first, count, seen) != ZERO_OK ||
+        zero_shard_read(device->engine, 0, role, 0, count, wanted) != ZERO_OK) {
+        return bench_fail_zero("reading what a step came to");
+    }
+    return memcmp(seen, wanted, count * zero_dtype_bytes(shard.dtype)) == 0
+               ? 0
+               : bench_fail("after %u steps, %s of tensor %u from %llu on has other bits than with "
+                            "all on the device",
+                            rank->steps, zero_role_name(role), tensor, (unsigned long long)first);
+}
+
+static int compare_samples(const offload_rank *rank, const offload_rank *device)
+{
+    const uint32_t tensors = rank->desc.layers * MATRICES;
+    const uint32_t sampled[] = {0, tensors / 2, tensors - 1};
+    const uint32_t tensor_count = rank->desc.bf16_moments ? 1 : 3;
+    for (uint32_t t = 0; t < tensor_count; t++) {
+        const uint64_t whole = zero_model_tensor_count_of(rank->model, sampled[t]);
+        const uint64_t firsts[] = {0, whole / 2 / PERIOD * PERIOD, (whole - 1) / PERIOD * PERIOD};
+        const uint32_t first_count = rank->desc.bf16_moments ? 1 : 3;
+        for (uint32_t i = 0; i < first_count; i++) {
+            for (int role = ZERO_ROLE_PARAM; role <= ZERO_ROLE_MOMENT2; role++) {
+                if (role != ZERO_ROLE_GRAD &&
+                    compare(rank, device, sampled[t], firsts[i], (zero_role)role) != 0) {
+                    return 1;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+int offload_rank_check(offload_rank *rank)
+{
+    offload_rank_desc desc = rank->desc;
+    offload_rank *device = NULL;
+    desc.layers = 1;
+    desc.unit = PERIOD;
+    desc.tier = ZERO_TIER_DEVICE;
+    desc.directory_count = 0;
+    desc.directories = NULL;
+    int failed = offload_rank_open(&desc, &device);
+    while (!failed && device->steps < rank->steps) {
+        offload_step unread;
+        failed = offload_rank_step(device, &unread);
+    }
+    failed = failed || compare_samples(rank, device);
+    offload_rank_close(device);
+    return failed;
+}
