@@ -10,7 +10,10 @@
  *
  *  Every rank makes the same calls in the same order, but a rank may leave units out. A unit
  *  that stays acquired while others of its size are gathered must be held so by every rank, and
- *  meanwhile no rank may leave units out. */
+ *  meanwhile no rank may leave units out: a rank that holds a unit gives up another's place where
+ *  the others give up that one's, and later they gather different units. That is MISMATCH with the
+ *  units' numbers, TIMEOUT over NCCL; with param_slots as many as there are units of a size nothing
+ *  is given up and any rank may hold any unit. */
 #ifndef ZERO_UNIT_H
 #define ZERO_UNIT_H
 

@@ -4,6 +4,7 @@
 
 #include "comm/comm.h"
 #include "core/check.h"
+#include "core/error.h"
 
 static const char *kind_name(zi_collective_kind kind)
 {
@@ -65,6 +66,19 @@ const char *zi_collective_terms_text(const zi_collective_terms *terms, char *tex
         .count = terms->count,
     };
     return zi_collective_text(&collective, text, text_bytes);
+}
+
+zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, const char *name,
+                                   const char *remedy)
+{
+    const uint32_t most = kernels->ops->sources_max;
+    if (most != 0 && size > most) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "group %s: its sums are of %u ranks, and a kernel adds up %u at most; %s, or split "
+                "over at most %u ranks (shard_group, grad_group, optimizer_group)",
+                name, size, most, remedy, most);
+    }
+    return ZERO_OK;
 }
 
 zero_status zi_collective_square_sum(const zi_kernels *kernels, zi_stream *stream,

@@ -87,6 +87,12 @@ typedef struct zi_group_ops {
      * and now. */
     zero_status (*submit)(zi_group *group, zi_stream *stream, const zi_collective *batch,
                           size_t batch_count);
+    /* What connects late, in the first batch of a kind and size, and waits on the host for the
+     * other members then: do that now. From here on submit does not wait so for a batch of these
+     * terms. It may put the batch on the stream, or leave it. Collective over the members. NULL:
+     * nothing connects late. */
+    zero_status (*connect)(zi_group *group, zi_stream *stream, const zi_collective *batch,
+                           size_t batch_count);
     /* Local; no batch may be under way. */
     void (*destroy)(zi_group *group);
     /* OK, or what the group has failed with so far. Never blocks; any thread. NULL where streams
@@ -160,6 +166,19 @@ static inline zero_status zi_group_submit(zi_group *group, zi_stream *stream,
     return group->ops->submit(group, stream, batch, batch_count);
 }
 
+static inline bool zi_group_connects(const zi_group *group)
+{
+    return group->size > 1 && group->ops->connect != NULL;
+}
+
+/* Nothing where zi_group_connects says so. */
+static inline zero_status zi_group_connect(zi_group *group, zi_stream *stream,
+                                           const zi_collective *batch, size_t batch_count)
+{
+    return zi_group_connects(group) ? group->ops->connect(group, stream, batch, batch_count)
+                                    : ZERO_OK;
+}
+
 /* Device memory that a group's batches read and write. */
 typedef struct zi_group_memory {
     void *pointer;
@@ -174,6 +193,8 @@ typedef struct zi_group_desc {
     uint32_t size;            /* of members */
     zero_transport transport; /* as the options say; for device memory of several processes */
     bool gathers_only;        /* no reduction is put on it: it needs no memory for sums */
+    bool
+        folds; /* over NCCL: some reduction on it is EXACT or sends a 16-bit type, so kernels add */
     const char *name;
     /* For NCCL; what the options say, and all that the batches read and write. */
     zero_nccl_memory nccl_memory;
@@ -211,6 +232,11 @@ static inline void zi_group_destroy(zi_group *group)
         group->ops->destroy(group);
     }
 }
+
+/* For backends: UNSUPPORTED when kernels cannot add up what `size` members of the group send.
+ * remedy: what to do beside making the group smaller. */
+zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, const char *name,
+                                   const char *remedy);
 
 /* For backends: adds the squares of a collective's complete recv where no fold has done so. */
 zero_status zi_collective_square_sum(const zi_kernels *kernels, zi_stream *stream,

@@ -203,6 +203,7 @@ static zero_status create_over_nccl(zero_world *world, const zi_group_desc *desc
         .deadline_ms = comm->deadline_ms,
         .name = desc->name,
         .gathers_only = desc->gathers_only,
+        .folds = desc->folds,
         .zero_cta = desc->nccl_zero_cta,
         .memory_kind = desc->nccl_memory,
         .memory = desc->memory,

@@ -65,10 +65,8 @@ zero_status zi_engine_finish(zero_engine *engine, zero_status status)
     return status;
 }
 
-zero_status zi_engine_await(zero_engine *engine, zi_event *event)
+static zero_status check_groups(const zero_engine *engine)
 {
-    ZI_TRY(
-        engine->device->ops->event_wait(engine->device->self, event, &engine->stats.step_wait_ns));
     zi_group *const groups[] = {engine->groups.gather,  engine->groups.scatter,
                                 engine->groups.narrow,  engine->groups.replica,
                                 engine->groups.publish, engine->groups.norm};
@@ -76,6 +74,13 @@ zero_status zi_engine_await(zero_engine *engine, zi_event *event)
         ZI_TRY(zi_group_check(groups[i]));
     }
     return ZERO_OK;
+}
+
+zero_status zi_engine_await(zero_engine *engine, zi_event *event)
+{
+    ZI_TRY(
+        engine->device->ops->event_wait(engine->device->self, event, &engine->stats.step_wait_ns));
+    return check_groups(engine);
 }
 
 zero_status zi_engine_check_mode(const zero_engine *engine)
@@ -246,6 +251,7 @@ typedef struct group_plan {
     uint32_t from;
     uint32_t to;
     bool reduces;
+    bool folds;    /* as zi_group_desc */
     bool zero_cta; /* where the options ask for it */
     zero_role roles[ZI_NCCL_MEMORIES];
     uint32_t role_count;
@@ -290,6 +296,7 @@ static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_gr
                                 .size = size,
                                 .transport = options->transport,
                                 .gathers_only = !plan->reduces,
+                                .folds = plan->folds,
                                 .name = plan->name,
                                 .nccl_memory = options->nccl_memory,
                                 .nccl_zero_cta = plan->zero_cta && options->nccl_zero_cta != 0,
@@ -307,11 +314,26 @@ static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_gr
     .reduces = true, .roles = {ZERO_ROLE_GRAD, ZERO_ROLE_GRAD_SLOT, ZERO_ROLE_SCRATCH}, \
     .role_count = 3
 
+/* Whether some sum that this group of those that reduce makes is one that NCCL does not: see
+ * nccl_group.h. What is sent is of the wire's type in the first that crosses ranks, and has the
+ * accumulators' in those after it. */
+static bool needs_folds(const zi_layout *layout, bool first)
+{
+    bool needs = layout->options.reduction == ZERO_REDUCTION_EXACT ||
+                 (!first && layout->options.accum_dtype != ZERO_DTYPE_F32);
+    for (uint32_t f = 0; f < layout->flat_count && first; f++) {
+        needs =
+            needs || (layout->flats[f].trained && layout->flats[f].wire_dtype != ZERO_DTYPE_F32);
+    }
+    return needs;
+}
+
 static zero_status make_groups(zero_engine *engine)
 {
     const zero_sharding *s = &engine->layout->sharding;
     engine_groups *groups = &engine->groups;
-    const struct {
+    bool first = true; /* no group that reduces crosses ranks so far */
+    struct {
         zi_group **group;
         group_plan plan;
     } rows[] = {
@@ -327,7 +349,10 @@ static zero_status make_groups(zero_engine *engine)
         {&groups->norm, {"norm", 1, s->optimizer, .roles = {ZERO_ROLE_STEP}, .role_count = 1}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        ZI_TRY(make_group(engine, &rows[i].plan, rows[i].group));
+        group_plan *plan = &rows[i].plan;
+        plan->folds = plan->reduces && needs_folds(engine->layout, first);
+        ZI_TRY(make_group(engine, plan, rows[i].group));
+        first = first && !(plan->reduces && plan->to > plan->from);
     }
     return ZERO_OK;
 }
@@ -517,6 +542,30 @@ static zero_status make_stages(zero_engine *engine)
     return make_optim(engine);
 }
 
+static zero_status drain(zero_engine *engine, zi_stream *stream)
+{
+    const zi_device_ops *ops = engine->device->ops;
+    zi_event *event = engine->joined[0]; /* nothing is captured yet */
+    ZI_TRY(ops->event_record(engine->device->self, event, stream));
+    return ops->event_wait(engine->device->self, event, NULL);
+}
+
+/* Let all groups connect for all that will be put on them, one after the other and in the same
+ * order on all ranks: later, ranks come to them in other orders, and a rank that waits on the host
+ * in one could keep others waiting in another. What is put on the streams for that moves zeros,
+ * and comes between nothing that orders the streams, so each runs dry before the next begins. */
+static zero_status connect_groups(zero_engine *engine)
+{
+    ZI_TRY(zi_params_connect(engine->params));
+    ZI_TRY(drain(engine, engine->gather_stream));
+    ZI_TRY(zi_grads_connect(engine->grads));
+    ZI_TRY(drain(engine, engine->reduce_stream));
+    ZI_TRY(zi_optim_connect(engine->optim));
+    ZI_TRY(zi_group_connect(engine->groups.norm, engine->step_stream, &engine->norm_gather, 1));
+    ZI_TRY(drain(engine, engine->step_stream));
+    return check_groups(engine);
+}
+
 static zero_status build(zero_engine *engine, const zero_model *model,
                          const zero_engine_options *options)
 {
@@ -535,6 +584,7 @@ static zero_status build(zero_engine *engine, const zero_model *model,
     ZI_TRY(make_streams(engine));
     ZI_TRY(make_step(engine));
     ZI_TRY(make_stages(engine));
+    ZI_TRY(connect_groups(engine));
     ZI_TRY(zi_engine_take_initial(engine));
     /* Nobody gathers from a rank that is still taking its initial values. */
     return zero_world_barrier(engine->world);

@@ -504,15 +504,31 @@ static zero_status begin_step(zi_optim *optim, const optim_work *work)
                : ZERO_OK;
 }
 
-zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome)
+/* A unit's trained flats come first: layout puts the frozen ones behind. */
+static uint32_t trained_count(const zi_optim *optim, const zi_unit_place *place)
 {
-    const zi_unit_place *place = &optim->layout->units[unit];
-    /* A unit's trained flats come first: layout puts the frozen ones behind. */
     uint32_t trained = 0;
     while (trained < place->flat_count &&
            optim->layout->flats[place->flat_first + trained].trained) {
         trained++;
     }
+    return trained;
+}
+
+zero_status zi_optim_connect(zi_optim *optim)
+{
+    for (uint32_t u = 0; u < optim->layout->unit_count; u++) {
+        const zi_unit_place *place = &optim->layout->units[u];
+        ZI_TRY(zi_group_connect(optim->desc.publish, optim->desc.step_stream,
+                                &optim->publishes[place->flat_first], trained_count(optim, place)));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome)
+{
+    const zi_unit_place *place = &optim->layout->units[unit];
+    const uint32_t trained = trained_count(optim, place);
     if (trained == 0) {
         return ZERO_OK;
     }

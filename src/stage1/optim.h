@@ -47,6 +47,10 @@ typedef struct zi_optim_desc {
 zero_status zi_optim_create(const zi_optim_desc *desc, zi_optim **out);
 void zi_optim_destroy(zi_optim *optim); /* accepts NULL; the step stream is idle or gone */
 
+/* Connect for every unit's publishing; parameters are zeros and stay so. Collective over the group.
+ */
+zero_status zi_optim_connect(zi_optim *optim);
+
 /* A step that goes up through the units, or down, comes next: begin to read its first ranges. Every
  * other step goes the other way, and begins with what the one before left in memory. */
 zero_status zi_optim_look_ahead(zi_optim *optim, bool down);

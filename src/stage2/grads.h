@@ -55,6 +55,10 @@ typedef struct zi_grads_desc {
 zero_status zi_grads_create(const zi_grads_desc *desc, zi_grads **out);
 void zi_grads_destroy(zi_grads *grads); /* accepts NULL; the reduce stream is idle or gone */
 
+/* Connect for every bucket's reductions; shards are zeros and stay so. Before any other call,
+ * collective over the groups. */
+zero_status zi_grads_connect(zi_grads *grads);
+
 /* Backward has come to `unit`: buckets too far behind to keep a slot are left out on this rank. */
 zero_status zi_grads_pass(zi_grads *grads, uint32_t unit);
 /* first: of this step. last: the boundary. */

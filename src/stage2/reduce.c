@@ -97,13 +97,19 @@ static bool scatter_is_last(const zi_grads *grads)
     return grads->last && grads->desc.narrow->size == 1 && grads->desc.replica->size == 1;
 }
 
+/* A reduction of a bucket, ready to be submitted. */
+typedef struct bucket_batch {
+    zi_group *group;
+    zi_collective *batch;
+    uint32_t count;
+} bucket_batch;
+
 /* Slot to gradient shard, every micro-step; nothing for flats that backward writes in place. */
-static zero_status scatter(zi_grads *grads, bucket_job *job)
+static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *out)
 {
     const zi_layout *layout = grads->layout;
-    zi_group *group = grads->desc.scatter;
     zi_collective *batch = &grads->batches.scatter[job->place->flat_first];
-    const bool crosses = group->size > 1;
+    const bool crosses = grads->desc.scatter->size > 1;
     uint32_t used = 0;
     uint64_t wire_at = 0;
     for (uint32_t i = 0; i < job->place->flat_count; i++) {
@@ -128,16 +134,14 @@ static zero_status scatter(zi_grads *grads, bucket_job *job)
             wire_at += wire_stride(flat, flat->count);
         }
     }
-    if (used == 0) {
-        return ZERO_OK;
-    }
-    job->wired = crosses;
-    count_batch(grads, job, group, batch, used);
-    return zi_group_submit(group, grads->desc.reduce_stream, batch, used);
+    job->wired = crosses && used != 0;
+    *out = (bucket_batch){.group = grads->desc.scatter, .batch = batch, .count = used};
+    return ZERO_OK;
 }
 
-/* Gradient shard to the optimizer's part, then over the replicas. */
-static zero_status boundary_batch(zi_grads *grads, bucket_job *job, zi_collective_kind kind)
+/* Gradient shard to the optimizer's part, or that over the replicas; nothing within one rank. */
+static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective_kind kind,
+                                 bucket_batch *out)
 {
     const zi_layout *layout = grads->layout;
     const bool narrows = kind == ZI_REDUCE_SCATTER;
@@ -145,6 +149,7 @@ static zero_status boundary_batch(zi_grads *grads, bucket_job *job, zi_collectiv
     zi_group *group = narrows ? grads->desc.narrow : grads->desc.replica;
     zi_collective *batch =
         (narrows ? grads->batches.narrow : grads->batches.replica) + job->place->flat_first;
+    *out = (bucket_batch){.group = group, .batch = batch};
     if (group->size == 1) {
         return ZERO_OK;
     }
@@ -170,8 +175,31 @@ static zero_status boundary_batch(zi_grads *grads, bucket_job *job, zi_collectiv
         }
     }
     job->wired = true;
-    count_batch(grads, job, group, batch, job->place->flat_count);
-    return zi_group_submit(group, grads->desc.reduce_stream, batch, job->place->flat_count);
+    out->count = job->place->flat_count;
+    return ZERO_OK;
+}
+
+static zero_status submit(zi_grads *grads, const bucket_job *job, const bucket_batch *ready)
+{
+    if (ready->count == 0) {
+        return ZERO_OK;
+    }
+    count_batch(grads, job, ready->group, ready->batch, ready->count);
+    return zi_group_submit(ready->group, grads->desc.reduce_stream, ready->batch, ready->count);
+}
+
+static zero_status scatter(zi_grads *grads, bucket_job *job)
+{
+    bucket_batch ready;
+    ZI_TRY(make_scatter(grads, job, &ready));
+    return submit(grads, job, &ready);
+}
+
+static zero_status boundary_batch(zi_grads *grads, bucket_job *job, zi_collective_kind kind)
+{
+    bucket_batch ready;
+    ZI_TRY(make_boundary(grads, job, kind, &ready));
+    return submit(grads, job, &ready);
 }
 
 /* In-place flats of units that never came in this step still hold the last step's sum. */
@@ -248,6 +276,47 @@ zero_status zi_grads_reduce_next(zi_grads *grads)
         bucket->slot = ZI_NO_INDEX;
     }
     grads->next++;
+    return ZERO_OK;
+}
+
+static zero_status connect_batch(const zi_grads *grads, const bucket_batch *ready)
+{
+    return zi_group_connect(ready->group, grads->desc.reduce_stream, ready->batch, ready->count);
+}
+
+static zero_status connect_bucket(zi_grads *grads, uint32_t bucket)
+{
+    bucket_job job = {.bucket = bucket, .place = &grads->layout->buckets[bucket]};
+    zi_event *reduced = grads->buckets[bucket].reduced;
+    bucket_batch ready;
+    ZI_TRY(ops_of(grads)->issue_wait(self_of(grads), reduced, NULL)); /* the batches are read */
+    /* From a slot, as most ranks will; all of them are empty. */
+    grads->buckets[bucket].slot = job.place->grad_class != ZI_NO_INDEX ? 0 : ZI_NO_INDEX;
+    const zero_status status = make_scatter(grads, &job, &ready);
+    grads->buckets[bucket].slot = ZI_NO_INDEX;
+    ZI_TRY(status);
+    ZI_TRY(connect_batch(grads, &ready));
+    ZI_TRY(make_boundary(grads, &job, ZI_REDUCE_SCATTER, &ready));
+    ZI_TRY(connect_batch(grads, &ready));
+    ZI_TRY(make_boundary(grads, &job, ZI_ALL_REDUCE, &ready));
+    ZI_TRY(connect_batch(grads, &ready));
+    return ops_of(grads)->event_record(self_of(grads), reduced, grads->desc.reduce_stream);
+}
+
+zero_status zi_grads_connect(zi_grads *grads)
+{
+    const zi_grads_desc *desc = &grads->desc;
+    if (!zi_group_connects(desc->scatter) && !zi_group_connects(desc->narrow) &&
+        !zi_group_connects(desc->replica)) {
+        return ZERO_OK;
+    }
+    /* The first micro-step of a step and the others go other ways; any may be the last. */
+    for (int way = 0; way < 2; way++) {
+        zi_grads_micro_begin(grads, way == 0, true);
+        for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
+            ZI_TRY(connect_bucket(grads, b));
+        }
+    }
     return ZERO_OK;
 }
 

@@ -245,14 +245,10 @@ static zero_status no_slot(const zi_params *params, uint32_t unit)
             params->layout->unit_infos[holders[0]].name, count + 1);
 }
 
-/* Enqueue the unit's gather into its slot. */
-static zero_status enqueue_gather(zi_params *params, uint32_t unit)
+/* The unit's gather into its slot. */
+static void make_batch(zi_params *params, uint32_t unit)
 {
     const zi_unit_place *place = &params->layout->units[unit];
-    param_unit *target = &params->units[unit];
-    zi_stream *stream = params->desc.gather_stream;
-    /* An unused gather of the same unit may still be on its way and read the batch. */
-    ZI_TRY(ops_of(params)->issue_wait(self_of(params), target->gathered, NULL));
     for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
         const zi_flat *flat = &params->layout->flats[f];
         params->collectives[f] = (zi_collective){
@@ -264,12 +260,41 @@ static zero_status enqueue_gather(zi_params *params, uint32_t unit)
             .send = params->desc.shards + flat->param_at,
             .recv = flat_data(params, f)};
     }
+}
+
+static zero_status enqueue_gather(zi_params *params, uint32_t unit)
+{
+    const zi_unit_place *place = &params->layout->units[unit];
+    param_unit *target = &params->units[unit];
+    zi_stream *stream = params->desc.gather_stream;
+    /* An unused gather of the same unit may still be on its way and read the batch. */
+    ZI_TRY(ops_of(params)->issue_wait(self_of(params), target->gathered, NULL));
+    make_batch(params, unit);
     ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream, target->updated, NULL));
     ZI_TRY(zi_group_submit(params->desc.gather, stream, &params->collectives[place->flat_first],
                            place->flat_count));
     ZI_TRY(ops_of(params)->event_record(self_of(params), target->gathered, stream));
     params->desc.stats->gathers++;
     params->desc.stats->gather_bytes += place->slot_bytes;
+    return ZERO_OK;
+}
+
+zero_status zi_params_connect(zi_params *params)
+{
+    for (uint32_t u = 0; u < params->layout->unit_count; u++) {
+        const zi_unit_place *place = &params->layout->units[u];
+        param_unit *unit = &params->units[u];
+        if (!params->split || place->param_class == ZI_NO_INDEX) {
+            continue;
+        }
+        unit->slot = unit->turn != ZI_NO_INDEX ? unit->turn : 0; /* all are empty */
+        make_batch(params, u);
+        const zero_status status =
+            zi_group_connect(params->desc.gather, params->desc.gather_stream,
+                             &params->collectives[place->flat_first], place->flat_count);
+        unit->slot = ZI_NO_INDEX;
+        ZI_TRY(status);
+    }
     return ZERO_OK;
 }
 

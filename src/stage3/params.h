@@ -37,6 +37,10 @@ typedef struct zi_params_desc {
 zero_status zi_params_create(const zi_params_desc *desc, zi_params **out);
 void zi_params_destroy(zi_params *params); /* accepts NULL; the gather stream is idle or gone */
 
+/* Connect for every unit's gather; shards and slots are zeros and stay so. Before any other call,
+ * collective over the group. */
+zero_status zi_params_connect(zi_params *params);
+
 /* via: the unit that the caller asked for, `unit` itself or one that ties to it. */
 zero_status zi_params_acquire(zi_params *params, uint32_t unit, uint32_t via, zero_pass pass,
                               zi_stream *stream);

@@ -20,10 +20,11 @@ typedef struct setup {
     size_t scratch_bytes;
     uint32_t deadline_ms;
     bool gathers_only;
+    bool folds;
     zero_nccl_memory memory_kind;
 } setup;
 
-static setup common = {LARGE_SCRATCH, LONG_MS, false, ZERO_NCCL_MEMORY_NONE};
+static setup common = {LARGE_SCRATCH, LONG_MS, false, false, ZERO_NCCL_MEMORY_NONE};
 
 /* What groups are lent, as an engine does, unless the GPU has lent it already. */
 static inline void gpu_lend(gpu *g)
@@ -54,6 +55,7 @@ static inline zero_status make_group(zero_world *world, const uint32_t *members,
         .deadline_ms = common.deadline_ms,
         .name = name,
         .gathers_only = common.gathers_only,
+        .folds = common.folds,
         .memory_kind = common.memory_kind,
         .memory = &memory,
         .memory_count = own.known != NULL ? 1 : 0,

@@ -496,7 +496,7 @@ static zero_status case_many_sources(zero_world *world, void *user)
     CHECK_EQ(own.kernels.ops->sources_max, 256);
     zi_comm *real = ((const bridge_comm *)world->comm)->real;
     CHECK_FAILS(real->ops->group_create(real, &own.kernels, members, 300, "wide", &group),
-                ZERO_UNSUPPORTED, "300 ranks on several hosts");
+                ZERO_UNSUPPORTED, "group wide: its sums are of 300 ranks");
     CHECK(group == NULL);
     return ZERO_OK;
 }

@@ -227,4 +227,66 @@ TEST(many_batches_under_way)
     finish();
 }
 
+/* ---- connecting ahead ---- */
+
+/* After ranks have connected for a batch together, one goes through its submit while the other has
+ * not come to it: rank 1 submits only when rank 0 is back. */
+static zero_status submit_alone(zero_world *world, void *user)
+{
+    (void)user;
+    enum { MEMORY_BYTES = 1 << 17, KINDS = 4 };
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    unsigned char *memory = NULL;
+    gpu_open(&own);
+    CHECK_OK(make_group(world, members, 2, "ahead", &group));
+    CHECK(zi_group_connects(group));
+    CHECK_OK(own.device.ops->memory_alloc(own.device.self, MEMORY_BYTES, (void **)&memory));
+    zi_collective batches[KINDS];
+    for (uint32_t i = 0; i < KINDS; i++) {
+        /* What NCCL picks by kind and by size, and what goes from rank to rank. */
+        batches[i] = (zi_collective){.kind = i == 3 ? ZI_REDUCE_SCATTER : ZI_ALL_GATHER,
+                                     .send_dtype = i == 2 ? ZERO_DTYPE_BF16 : ZERO_DTYPE_F32,
+                                     .recv_dtype = ZERO_DTYPE_F32,
+                                     .tag = i,
+                                     .count = i == 1 ? 8192 : 64,
+                                     .send = memory,
+                                     .recv = memory + MEMORY_BYTES / 2};
+        batches[i].kind = i == 2 ? ZI_ALL_REDUCE : batches[i].kind;
+        CHECK_OK(zi_group_connect(group, own.stream, &batches[i], 1));
+    }
+    const uint64_t calls = fake_nccl_calls(FAKE_NCCL_GROUP);
+    CHECK_OK(zero_world_barrier(world));
+    for (uint32_t i = 0; i < KINDS; i++) {
+        batches[i].tag += KINDS; /* another unit of the same size */
+        CHECK_OK(zi_group_connect(group, own.stream, &batches[i], 1)); /* nothing to do */
+    }
+    CHECK_OK(zero_world_barrier(world));
+    CHECK(fake_nccl_calls(FAKE_NCCL_GROUP) <= calls + KINDS + 1); /* what the other was behind */
+    for (uint32_t i = 0; i < KINDS && zero_world_rank(world) == 0; i++) {
+        CHECK_OK(zi_group_submit(group, own.stream, &batches[i], 1));
+    }
+    CHECK_OK(zero_world_barrier(world));
+    for (uint32_t i = 0; i < KINDS && zero_world_rank(world) == 1; i++) {
+        CHECK_OK(zi_group_submit(group, own.stream, &batches[i], 1));
+    }
+    CHECK_OK(gpu_wait(&own));
+    CHECK_OK(zi_group_check(group));
+    zi_group_destroy(group);
+    own.device.ops->memory_free(own.device.self, memory, MEMORY_BYTES);
+    CHECK_OK(zero_world_barrier(world));
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(who_has_connected_waits_for_nobody)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    for (int mode = 0; mode < FAKE_CUDA_MODES; mode++) {
+        fake_cuda_start((fake_cuda_mode)mode, test_seed);
+        CHECK_OK(zero_world_run(2, LONG_MS, submit_alone, NULL));
+        finish();
+    }
+}
+
 TEST_MAIN()

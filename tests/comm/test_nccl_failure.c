@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "comm/peer/peer.h"
 #include "core/clock.h"
 #include "core/fault.h"
 #include "core/memory.h"
@@ -271,6 +272,45 @@ TEST(the_library_of_this_machine)
     }
     CHECK(found >= ZI_NCCL_VERSION_MIN);
     CHECK(api->all_gather != NULL && api->comm_init_rank_config != NULL);
+}
+
+/* More ranks than a kernel adds up. What it does not add up is not refused for that. */
+static zero_status make_wide(zero_world *world, void *user)
+{
+    (void)user;
+    uint32_t members[300];
+    zi_group *group = NULL;
+    for (uint32_t i = 0; i < 300; i++) {
+        members[i] = i % zero_world_size(world);
+    }
+    gpu_open(&own);
+    CHECK_EQ(own.kernels.ops->sources_max, 256);
+    CHECK_FAILS(make_group(world, members, 300, "wide", &group), ZERO_MISMATCH,
+                "2 of the 300 members");
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) == 0) {
+        common.folds = true;
+    }
+    CHECK_OK(zero_world_barrier(world));
+    CHECK_FAILS(
+        make_group(world, members, 300, "wide", &group), ZERO_UNSUPPORTED,
+        "group wide: its sums are of 300 ranks, and a kernel adds up 256 at most; let NCCL");
+    const zi_peer_group_desc peers = {
+        .kernels = &own.kernels, .members = members, .size = 300, .name = "peers"};
+    CHECK_FAILS(zi_peer_group_create(&peers, &group), ZERO_UNSUPPORTED,
+                "group peers: its sums are of 300 ranks");
+    CHECK(group == NULL);
+    CHECK_OK(zero_world_barrier(world));
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(more_ranks_than_a_kernel_adds_up)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    CHECK_OK(zero_world_run(2, LONG_MS, make_wide, NULL));
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 0);
+    finish();
 }
 
 /* Every event of create may fail to be made, on one rank of two: both are told. */

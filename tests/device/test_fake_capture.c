@@ -233,4 +233,34 @@ TEST(streams_must_be_joined)
     CHECK_EQ(cudaStreamEndCapture(b, &graph), cudaErrorStreamCaptureUnmatched);
 }
 
+static cudaError_t add_at_launch(cudaStream_t stream, void *user)
+{
+    return launch_add(stream, user);
+}
+
+/* What a library enqueues when a graph is launched stands where it was captured. */
+TEST(a_library_enqueues_at_each_launch)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t graph_exec = NULL;
+    fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
+    unsigned char *memory = open_memory();
+    unsigned char seen = 0;
+    const cudaStream_t a = open_stream();
+    set_zero(a, memory);
+    CHECK_EQ(fake_cuda_at_launch(a, add_at_launch, memory), cudaErrorIllegalState);
+    begin(a);
+    CHECK_EQ(launch_add(a, memory), cudaSuccess);
+    CHECK_EQ(fake_cuda_at_launch(a, add_at_launch, memory), cudaSuccess);
+    CHECK_EQ(launch_add(a, memory), cudaSuccess);
+    CHECK_EQ(cudaStreamEndCapture(a, &graph), cudaSuccess);
+    CHECK_EQ(cudaGraphInstantiate(&graph_exec, graph, 0), cudaSuccess);
+    CHECK_EQ(cudaGraphLaunch(graph_exec, a), cudaSuccess);
+    CHECK_EQ(cudaGraphLaunch(graph_exec, a), cudaSuccess);
+    CHECK_EQ(cudaStreamSynchronize(a), cudaSuccess);
+    fake_cuda_peek(&seen, memory, 1);
+    CHECK_EQ(seen, 6);
+    CHECK(fake_cuda_check());
+}
+
 TEST_MAIN()

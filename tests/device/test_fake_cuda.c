@@ -546,6 +546,54 @@ TEST(functions_of_the_host_run_in_their_turn)
     close_scene(&s);
 }
 
+/* ---- latches ---- */
+
+/* Two streams meet: what each has put before is done when either goes on. */
+TEST(streams_meet_at_a_latch)
+{
+    for (int mode = 0; mode < FAKE_CUDA_MODES; mode++) {
+        fake_cuda_start((fake_cuda_mode)mode, test_seed);
+        const scene s = open_scene();
+        fake_cuda_latch latch = {.expected = 2};
+        bool given_up = false;
+        put_fill(s.x, 3, s.a);
+        CUDA_OK(fake_cuda_latch_come(s.a, &latch));
+        CUDA_OK(fake_cuda_latch_wait(s.a, &latch, &given_up));
+        put_fill(s.x, 4, s.a);
+        CHECK_EQ(cudaStreamQuery(s.a), cudaErrorNotReady); /* b has not come */
+        unsigned char seen = 0;
+        put_fill(s.y, 5, s.b);
+        CUDA_OK(fake_cuda_latch_come(s.b, &latch));
+        CHECK(fake_cuda_latch_full(&latch));
+        CUDA_OK(cudaStreamSynchronize(s.a));
+        CHECK_EQ(fake_cuda_pending(), 0);
+        fake_cuda_peek(&seen, s.x, 1);
+        CHECK_EQ(seen, 4);
+        fake_cuda_latch_give_up(&latch, &given_up);
+        CHECK(!given_up);
+        close_scene(&s);
+        CHECK(fake_cuda_check());
+    }
+}
+
+/* Nobody else comes. */
+TEST(a_latch_can_be_given_up)
+{
+    fake_cuda_start(FAKE_CUDA_LAZY, test_seed);
+    const scene s = open_scene();
+    fake_cuda_latch latch = {.expected = 2};
+    bool given_up = false;
+    CUDA_OK(fake_cuda_latch_come(s.a, &latch));
+    CUDA_OK(fake_cuda_latch_wait(s.a, &latch, &given_up));
+    put_fill(s.x, 4, s.a);
+    CHECK_EQ(cudaStreamQuery(s.a), cudaErrorNotReady);
+    fake_cuda_latch_give_up(&latch, &given_up);
+    CHECK(given_up);
+    CUDA_OK(cudaStreamSynchronize(s.a));
+    close_scene(&s);
+    CHECK(fake_cuda_check());
+}
+
 /* A rank: its own streams and memory, in a thread of its own. */
 static void *run_rank(void *argument)
 {

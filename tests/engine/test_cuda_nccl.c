@@ -223,10 +223,12 @@ TEST(gradients_left_out)
     toy_run run = toy_run_init(&model);
     run.steps = 4;
     run.flavour = TOY_INTEGER;
-    run.options.stage = ZERO_STAGE_2; /* no gathers: the fake wants one order of all groups */
     run.options.bucket_bytes = 1;
     start();
-    CHECK_OK(zero_world_run(3, DEADLINE_MS, compare_left_out, &run));
+    for (int stage = ZERO_STAGE_2; stage <= ZERO_STAGE_3; stage++) {
+        run.options.stage = (zero_stage)stage;
+        CHECK_OK(zero_world_run(3, DEADLINE_MS, compare_left_out, &run));
+    }
     finish();
     toy_model_close(&model);
 }
@@ -501,9 +503,11 @@ static zero_status refuse(zero_world *world, void *user)
     if (expected->processes) {
         become_processes(world);
     }
-    CHECK_FAILS(
-        zero_engine_create(world, expected->run.model->model, &expected->run.options, &engine),
-        expected->status, expected->words);
+    const zero_status status =
+        zero_engine_create(world, expected->run.model->model, &expected->run.options, &engine);
+    /* A rank that is slower may hear of it before it finds out. */
+    CHECK(status == expected->status || (status == ZERO_COMM && expected->processes));
+    CHECK(strstr(zero_last_error()->message, expected->words) != NULL);
     CHECK(engine == NULL);
     world->comm->one_process = true;
     return ZERO_OK;

@@ -21,6 +21,53 @@ static uint64_t ms_since(uint64_t start_ns)
     return (zi_clock_ns() - start_ns) / 1000000;
 }
 
+/* ---- a unit held by one rank alone ---- */
+
+/* Rank 0 holds unit 1 through forward and backward, the others leave it out. */
+static zero_status hold_in_step(toy_trainer *trainer)
+{
+    const uint32_t units = trainer->run->model->unit_count;
+    const zero_stream host = zero_stream_host();
+    TOY_TRY(toy_micro_begin(trainer, true));
+    if (trainer->rank == 0) {
+        TOY_TRY(zero_unit_acquire(trainer->engine, 1, ZERO_PASS_FORWARD, host));
+    }
+    for (uint32_t u = 2; u < units; u++) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    for (uint32_t u = units; u-- > 0;) {
+        TOY_TRY(u == 1 ? ZERO_OK : toy_backward(trainer, u));
+    }
+    if (trainer->rank == 0) {
+        TOY_TRY(zero_unit_release(trainer->engine, 1, host));
+    }
+    TOY_TRY(toy_micro_end(trainer));
+    return toy_update(trainer);
+}
+
+static zero_status hold_alone(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, user, world));
+    const zero_status status = hold_in_step(&trainer);
+    toy_close(&trainer);
+    return status;
+}
+
+/* Where units must give up their slots that is told with the remedy; else it is legal. */
+TEST(a_unit_that_one_rank_alone_holds)
+{
+    toy_model model;
+    toy_model_equal(&model, 6, 200, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    run.options.param_slots = 3;
+    CHECK_FAILS(zero_world_run(2, 60000, hold_alone, &run), ZERO_MISMATCH,
+                "hold the same units (zero/unit.h)");
+    run.options.param_slots = 6;
+    CHECK_OK(zero_world_run(2, 60000, hold_alone, &run));
+    toy_model_close(&model);
+}
+
 /* ---- ranks that disagree ---- */
 
 typedef enum difference {

@@ -409,7 +409,7 @@ TEST(order_of_units_of_one_size_changes)
     compare_equal_units(rotated, toy_step, 2, 9);
 }
 
-TEST(rank_without_work_on_units_of_one_size)
+TEST(units_of_one_size_and_a_lazy_rank)
 {
     compare_equal_units(lazy_rank, lazy_rank_zero, 2, 0);
 }

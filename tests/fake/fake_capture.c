@@ -8,16 +8,18 @@
 #define GRAPH_MAGIC UINT32_C(0x67a9c0de)
 #define BRANCHES_MAX 64
 
-typedef enum node_kind { NODE_WORK, NODE_RECORD, NODE_WAIT } node_kind;
+typedef enum node_kind { NODE_WORK, NODE_RECORD, NODE_WAIT, NODE_CALL } node_kind;
 
 typedef struct graph_node {
     node_kind kind;
     uint32_t branch;
     fake_cuda_work work; /* with copies of what it points to */
-    size_t record;       /* the node that a wait waits for */
-    fake_clock joined;   /* of a record: by branch, the works before it */
-    uint64_t number;     /* of a record: of the operation that the last launch made of it */
-    fake_clock clock;    /* and that one's clock */
+    cudaError_t (*call)(cudaStream_t stream, void *user);
+    void *user;
+    size_t record;     /* the node that a wait waits for */
+    fake_clock joined; /* of a record: by branch, the works before it */
+    uint64_t number;   /* of a record: of the operation that the last launch made of it */
+    fake_clock clock;  /* and that one's clock */
 } graph_node;
 
 /* A captured stream's part. */
@@ -103,6 +105,30 @@ cudaError_t fake_capture_put(cudaStream_t stream, const fake_cuda_work *work, bo
     fake_clock_set(&branch->joined, stream->branch, ++branch->works);
     *captured = true;
     return cudaSuccess;
+}
+
+cudaError_t fake_cuda_at_launch(cudaStream_t stream,
+                                cudaError_t (*fn)(cudaStream_t stream, void *user), void *user)
+{
+    cudaStream_t found = NULL;
+    cudaError_t code = fake_enter("fake_cuda_at_launch");
+    if (code == cudaSuccess) {
+        code = fake_stream_find(stream, &found);
+    }
+    if (code == cudaSuccess && found->capture == NULL) {
+        code = cudaErrorIllegalState;
+    }
+    if (code == cudaSuccess && found->capture->invalid) {
+        code = cudaErrorStreamCaptureInvalidated;
+    }
+    if (code == cudaSuccess) {
+        graph_branch *branch = &found->capture->branches[found->branch];
+        graph_node *node = add_node(found->capture, found->branch, NODE_CALL);
+        node->call = fn;
+        node->user = user;
+        fake_clock_set(&branch->joined, found->branch, ++branch->works);
+    }
+    return fake_leave(code);
 }
 
 cudaError_t fake_capture_record(cudaStream_t stream, cudaEvent_t event, bool *captured)
@@ -331,6 +357,17 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec)
     return fake_leave(code);
 }
 
+/* The stream is good for calls meanwhile; else nobody has its handle. */
+static cudaError_t call_out(cudaStream_t stream, const graph_node *node)
+{
+    stream->alive = true;
+    fake_unlock();
+    const cudaError_t code = node->call(stream, node->user);
+    fake_lock();
+    stream->alive = false;
+    return code;
+}
+
 static cudaError_t put_node(struct CUgraph_st *graph, graph_node *node)
 {
     cudaStream_t stream = graph->branches[node->branch].own;
@@ -347,6 +384,8 @@ static cudaError_t put_node(struct CUgraph_st *graph, graph_node *node)
         fake_stream_follow(stream, graph->branches[record->branch].own, record->number,
                            &record->clock);
         return cudaSuccess;
+    case NODE_CALL:
+        return call_out(stream, node);
     }
     return cudaErrorUnknown;
 }

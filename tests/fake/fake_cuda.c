@@ -167,10 +167,8 @@ cudaError_t cudaDeviceSynchronize(void)
     if (code == cudaSuccess) {
         code = fake_capture_unsafe("cudaDeviceSynchronize");
     }
-    for (cudaStream_t s = fake.streams; code == cudaSuccess && s != NULL; s = s->next) {
-        if (s->device == fake_device) {
-            fake_host_wait(s, s->enqueued, &s->clock);
-        }
+    if (code == cudaSuccess) {
+        fake_host_wait_device(fake_device);
     }
     return fake_leave(code);
 }

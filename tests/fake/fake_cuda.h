@@ -135,4 +135,29 @@ typedef struct fake_cuda_work {
 /* As a launch does. For fakes of kernels and of libraries above CUDA. */
 cudaError_t fake_cuda_enqueue(cudaStream_t stream, const fake_cuda_work *work);
 
+/* For fakes of libraries whose work on one stream waits for work on others that may not even be
+ * enqueued yet. Streams come to a latch in any order; what waits for it goes on once `expected`
+ * have come and what each had enqueued by then has run. Ranks of a collective share no memory that
+ * is checked, so a latch orders no accesses. Zeroed but for `expected`; it and the flags stay. */
+typedef struct fake_cuda_latch {
+    uint32_t expected;
+    uint32_t count;
+    cudaStream_t streams[FAKE_CUDA_DEVICES_MAX];
+    uint64_t numbers[FAKE_CUDA_DEVICES_MAX];
+} fake_cuda_latch;
+
+cudaError_t fake_cuda_latch_come(cudaStream_t stream, fake_cuda_latch *latch);
+/* given_up: once it is set, by the next, the stream goes on anyway. */
+cudaError_t fake_cuda_latch_wait(cudaStream_t stream, const fake_cuda_latch *latch,
+                                 const bool *given_up);
+/* Set the flag unless all have come. */
+void fake_cuda_latch_give_up(const fake_cuda_latch *latch, bool *given_up);
+/* Whether all have come. In work that runs: the lock is held. */
+bool fake_cuda_latch_full(const fake_cuda_latch *latch);
+
+/* A captured stream's graph calls `fn` at each launch, at this place, with the stream that this
+ * stream's part is put on: it enqueues what it likes there. Not under the lock. */
+cudaError_t fake_cuda_at_launch(cudaStream_t stream,
+                                cudaError_t (*fn)(cudaStream_t stream, void *user), void *user);
+
 #endif

@@ -1,6 +1,5 @@
-/* Owns the fake's communicators and what their ranks have issued. Lock: one for all; the fake
- * CUDA's lock is taken within. What kernels touch when they run is guarded by the fake CUDA's lock,
- * under which they run. Cliques and rounds live as long as the process. */
+/* Owns the fake's communicators and its lock: one for all; the fake CUDA's lock is taken within.
+ * Cliques live as long as the process. */
 #include "fake_nccl.h"
 
 #include <stdarg.h>
@@ -16,12 +15,13 @@ pthread_mutex_t fake_nccl_lock = PTHREAD_MUTEX_INITIALIZER;
 uint64_t fake_nccl_counts[FAKE_NCCL_CALLS];
 #define lock fake_nccl_lock
 #define calls fake_nccl_counts
+#define faults fake_nccl_faults
 #define fault fake_nccl_fault
 #define allocate fake_nccl_allocate
 static fake_clique *cliques;
 static uint64_t live;
 static uint64_t ids;
-static uint64_t faults;
+uint64_t fake_nccl_faults;
 static int version = NCCL_VERSION_CODE;
 static bool init_held;
 static int broken_rank = -1;
@@ -64,292 +64,6 @@ void *fake_nccl_allocate(size_t bytes)
     return memory;
 }
 
-static size_t type_bytes(ncclDataType_t type)
-{
-    if (type == ncclFloat32) {
-        return 4;
-    }
-    return type == ncclFloat16 || type == ncclBfloat16 ? 2 : 1;
-}
-
-static size_t sent_bytes(const fake_op *op, int size)
-{
-    const size_t parts = op->call == FAKE_NCCL_REDUCE_SCATTER ? (size_t)size : 1;
-    return op->call == FAKE_NCCL_RECV ? 0 : parts * op->count * type_bytes(op->type);
-}
-
-static size_t received_bytes(const fake_op *op, int size)
-{
-    const size_t parts = op->call == FAKE_NCCL_ALL_GATHER ? (size_t)size : 1;
-    return op->call == FAKE_NCCL_SEND ? 0 : parts * op->count * type_bytes(op->type);
-}
-
-static bool is_pair(const fake_op *op)
-{
-    return op->call == FAKE_NCCL_SEND || op->call == FAKE_NCCL_RECV;
-}
-
-/* ---- work on streams ---- */
-
-typedef struct copy_payload {
-    void *target;
-    const void *source;
-    size_t bytes;
-} copy_payload;
-
-static void run_copy(void *payload)
-{
-    const copy_payload *copy = payload;
-    memcpy(copy->target, copy->source, copy->bytes);
-}
-
-static ncclResult_t put_sent(fake_op *op, int size)
-{
-    const size_t bytes = sent_bytes(op, size);
-    if (bytes == 0) {
-        return ncclSuccess;
-    }
-    op->sent = allocate(bytes);
-    const copy_payload copy = {op->sent, op->send, bytes};
-    const fake_cuda_range range = {op->send, bytes, false};
-    const fake_cuda_work work = {.name = "nccl send",
-                                 .kind = FAKE_CUDA_KERNEL,
-                                 .run = run_copy,
-                                 .payload = &copy,
-                                 .payload_bytes = sizeof copy,
-                                 .ranges = &range,
-                                 .range_count = 1};
-    return fake_cuda_enqueue(op->stream, &work) == cudaSuccess ? ncclSuccess
-                                                               : ncclUnhandledCudaError;
-}
-
-typedef struct result_payload {
-    fake_round *round;
-    int rank;
-    size_t index;
-} result_payload;
-
-/* The nth send to `rank` in the list of `peer`, or NULL. */
-static const fake_op *nth_send(const fake_round *round, int peer, int rank, size_t n)
-{
-    const op_list *list = &round->lists[peer];
-    for (size_t i = 0; i < list->count; i++) {
-        if (list->ops[i].call == FAKE_NCCL_SEND && list->ops[i].peer == rank && n-- == 0) {
-            return &list->ops[i];
-        }
-    }
-    return NULL;
-}
-
-/* What the receive at `index` of rank's list matches. */
-static const fake_op *match_of(const fake_round *round, int rank, size_t index)
-{
-    const op_list *list = &round->lists[rank];
-    size_t before = 0;
-    for (size_t i = 0; i < index; i++) {
-        before += list->ops[i].call == FAKE_NCCL_RECV && list->ops[i].peer == list->ops[index].peer;
-    }
-    return nth_send(round, list->ops[index].peer, rank, before);
-}
-
-static bool is_alike(const fake_op *a, const fake_op *b)
-{
-    return a->call == b->call && a->count == b->count && a->type == b->type && a->sum == b->sum;
-}
-
-/* Sends to `peer`, or receives from it. */
-static size_t pair_count(const op_list *list, fake_nccl_call call, int peer)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < list->count; i++) {
-        count += list->ops[i].call == call && list->ops[i].peer == peer;
-    }
-    return count;
-}
-
-static size_t collective_count(const op_list *list)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < list->count; i++) {
-        count += !is_pair(&list->ops[i]);
-    }
-    return count;
-}
-
-/* The collective of rank `other` that goes with the one at `index` of rank's list. */
-static const fake_op *like(const fake_round *round, int rank, size_t index, int other)
-{
-    const op_list mine = {round->lists[rank].ops, index, 0};
-    size_t before = collective_count(&mine);
-    const op_list *theirs = &round->lists[other];
-    size_t at = 0;
-    while (is_pair(&theirs->ops[at]) || before-- != 0) {
-        at++;
-    }
-    return &theirs->ops[at];
-}
-
-static void run_sum(const result_payload *result, size_t first)
-{
-    const fake_round *round = result->round;
-    const fake_op *op = &round->lists[result->rank].ops[result->index];
-    for (size_t e = 0; e < op->count; e++) {
-        float sum = 0.0f;
-        for (int i = 0; i < round->size; i++) {
-            float value = 0.0f;
-            const fake_op *sent = like(round, result->rank, result->index, i);
-            memcpy(&value, sent->sent + (first + e) * sizeof value, sizeof value);
-            sum += value;
-        }
-        memcpy((unsigned char *)op->recv + e * sizeof sum, &sum, sizeof sum);
-    }
-}
-
-static void free_round(fake_round *round)
-{
-    for (int i = 0; i < round->size; i++) {
-        for (size_t k = 0; k < round->lists[i].count; k++) {
-            free(round->lists[i].ops[k].sent);
-        }
-        free(round->lists[i].ops);
-        round->lists[i] = (op_list){0};
-    }
-}
-
-static void run_result(void *payload)
-{
-    const result_payload *result = payload;
-    fake_round *round = result->round;
-    const fake_op *op = &round->lists[result->rank].ops[result->index];
-    const size_t bytes = op->count * type_bytes(op->type);
-    if (op->call == FAKE_NCCL_ALL_GATHER) {
-        for (int i = 0; i < round->size; i++) {
-            memcpy((unsigned char *)op->recv + (size_t)i * bytes,
-                   like(round, result->rank, result->index, i)->sent, bytes);
-        }
-    } else if (op->call == FAKE_NCCL_REDUCE_SCATTER) {
-        run_sum(result, (size_t)result->rank * op->count);
-    } else if (op->call == FAKE_NCCL_ALL_REDUCE) {
-        run_sum(result, 0);
-    } else if (op->call == FAKE_NCCL_RECV) {
-        memcpy(op->recv, match_of(round, result->rank, result->index)->sent, bytes);
-    }
-    if (--round->left == 0) {
-        free_round(round);
-    }
-}
-
-static void put_result(fake_round *round, int rank, size_t index)
-{
-    const fake_op *op = &round->lists[rank].ops[index];
-    const result_payload result = {round, rank, index};
-    const fake_cuda_range range = {op->recv, received_bytes(op, round->size), true};
-    const fake_cuda_work work = {.name = "nccl result",
-                                 .kind = FAKE_CUDA_KERNEL,
-                                 .run = run_result,
-                                 .payload = &result,
-                                 .payload_bytes = sizeof result,
-                                 .ranges = &range,
-                                 .range_count = 1};
-    (void)fake_cuda_enqueue(op->stream, &work);
-}
-
-/* ---- rounds ---- */
-
-/* All ranks make the same collectives in the same order, and each receive has its send. */
-static bool matches(const fake_round *round, int rank)
-{
-    const op_list *mine = &round->lists[rank];
-    bool good = collective_count(mine) == collective_count(&round->lists[0]);
-    for (size_t i = 0; good && i < mine->count; i++) {
-        const fake_op *op = &mine->ops[i];
-        if (op->call == FAKE_NCCL_RECV) {
-            const fake_op *sent = match_of(round, rank, i);
-            good = sent != NULL && sent->count == op->count && sent->type == op->type;
-        } else if (op->call == FAKE_NCCL_SEND) {
-            good = pair_count(mine, FAKE_NCCL_SEND, op->peer) ==
-                   pair_count(&round->lists[op->peer], FAKE_NCCL_RECV, rank);
-        } else {
-            good = is_alike(op, like(round, rank, i, 0));
-        }
-    }
-    return good;
-}
-
-/* All ranks have issued their calls: let this rank's stream follow them. */
-static void complete(ncclComm_t comm)
-{
-    fake_round *round = comm->pending;
-    const op_list *list = &round->lists[comm->rank];
-    const uint64_t turn = (comm->issued - 1) % EVENTS;
-    const cudaStream_t stream = list->ops[0].stream;
-    comm->pending = NULL;
-    if (!matches(round, comm->rank)) {
-        fault("rank %d's calls do not match those of the others", comm->rank);
-        return;
-    }
-    for (int i = 0; i < round->size; i++) {
-        (void)cudaStreamWaitEvent(stream, comm->clique->comms[i]->sent[turn], 0);
-    }
-    if (gate.active) {
-        (void)cudaStreamWaitEvent(stream, gate.passed, 0);
-    }
-    const size_t count = list->count; /* the list goes when the last result has run */
-    for (size_t i = 0; i < count; i++) {
-        put_result(round, comm->rank, i);
-    }
-}
-
-static fake_round *round_of(fake_clique *clique, uint64_t number)
-{
-    if (number == clique->round_count) {
-        fake_round *round = allocate(sizeof *round);
-        round->size = clique->size;
-        round->next = clique->rounds;
-        clique->rounds = round;
-        clique->round_count++;
-    }
-    fake_round *round = clique->rounds;
-    for (uint64_t last = clique->round_count - 1; last > number; last--) {
-        round = round->next;
-    }
-    return round;
-}
-
-static ncclResult_t issue(ncclComm_t comm, op_list list)
-{
-    fake_round *round = round_of(comm->clique, comm->issued);
-    if (!fake_nccl_is_ready(comm)) {
-        fault("rank %d issues calls on a communicator that is not ready", comm->rank);
-        return ncclInvalidUsage;
-    }
-    calls[FAKE_NCCL_GROUP]++;
-    for (size_t i = 0; i < list.count; i++) {
-        calls[list.ops[i].call]++;
-        const fake_op *op = &list.ops[i];
-        const fake_nccl_use use = {comm,
-                                   op->call,
-                                   {op->send, op->recv},
-                                   {sent_bytes(op, round->size), received_bytes(op, round->size)}};
-        faults += fake_nccl_memory_use(&use) ? 0 : 1;
-        const ncclResult_t result = put_sent(&list.ops[i], round->size);
-        if (result != ncclSuccess) {
-            return result;
-        }
-    }
-    round->lists[comm->rank] = list;
-    round->left += list.count;
-    const cudaEvent_t sent = comm->sent[comm->issued % EVENTS];
-    if (cudaEventRecord(sent, list.ops[0].stream) != cudaSuccess) {
-        return ncclUnhandledCudaError;
-    }
-    comm->issued++;
-    comm->pending = round;
-    comm->looks = LOOKS;
-    round->arrived++;
-    return ncclInProgress;
-}
-
 static ncclResult_t group_start(void)
 {
     depth++;
@@ -370,7 +84,7 @@ static ncclResult_t group_end(void)
         return ncclSuccess;
     }
     (void)pthread_mutex_lock(&lock);
-    const ncclResult_t result = issue(comm, list);
+    const ncclResult_t result = fake_nccl_accept(comm, list);
     (void)pthread_mutex_unlock(&lock);
     return result;
 }
@@ -520,9 +234,6 @@ ncclComm_t fake_nccl_join(fake_clique *clique, int rank, const ncclConfig_t *con
     comm->joining = true;
     comm->looks = LOOKS;
     (void)cudaGetDevice(&comm->device);
-    for (int i = 0; i < EVENTS; i++) {
-        (void)cudaEventCreateWithFlags(&comm->sent[i], cudaEventDisableTiming);
-    }
     clique->comms[rank] = comm;
     clique->joined++;
     live++;
@@ -547,7 +258,7 @@ static ncclResult_t init(ncclComm_t *out, int size, ncclUniqueId id, int rank, n
 
 bool fake_nccl_is_ready(ncclComm_t comm)
 {
-    return comm->pending == NULL && !comm->joining && comm->split == NULL && !comm->finalized &&
+    return comm->waiting.count == 0 && !comm->joining && comm->split == NULL && !comm->finalized &&
            !comm->gone;
 }
 
@@ -578,10 +289,12 @@ static ncclResult_t state_of(ncclComm_t comm)
     if (!fake_nccl_memory_ready(comm)) {
         return ncclInProgress;
     }
-    if (comm->pending != NULL && comm->pending->arrived == comm->clique->size) {
-        complete(comm);
+    if (comm->waiting.count != 0) {
+        const ncclResult_t result = fake_nccl_calls_state(comm);
+        comm->failed = result == ncclInProgress ? ncclSuccess : result;
+        return result;
     }
-    return comm->pending != NULL ? ncclInProgress : ncclSuccess;
+    return ncclSuccess;
 }
 
 static ncclResult_t get_async_error(ncclComm_t comm, ncclResult_t *state)
@@ -605,19 +318,11 @@ static ncclResult_t finalize(ncclComm_t comm)
     return ncclInProgress;
 }
 
-/* Events go with the last rank: others may still have to wait for them. */
 void fake_nccl_leave(ncclComm_t comm, bool aborted)
 {
-    fake_clique *clique = comm->clique;
     faults += fake_nccl_memory_leave(comm, aborted) ? 0 : 1;
     comm->gone = true;
     live--;
-    clique->left++;
-    for (int i = 0; i < EVENTS * clique->size; i++) {
-        if (clique->left == clique->size && !clique->stuck) {
-            (void)cudaEventDestroy(clique->comms[i / EVENTS]->sent[i % EVENTS]);
-        }
-    }
 }
 
 static ncclResult_t destroy(ncclComm_t comm)
@@ -639,7 +344,7 @@ ncclResult_t fake_nccl_abort(ncclComm_t comm)
         fault("rank %d aborts a communicator that is gone", comm->rank);
     }
     fake_nccl_split_abort(comm);
-    comm->clique->stuck = comm->clique->stuck || comm->issued != 0;
+    fake_nccl_give_up(comm);
     calls[FAKE_NCCL_ABORT]++;
     fake_nccl_leave(comm, true);
     (void)pthread_mutex_unlock(&lock);
@@ -721,6 +426,13 @@ void fake_nccl_break(int rank, ncclResult_t error)
     broken_rank = rank;
     broken_error = error;
     (void)pthread_mutex_unlock(&lock);
+}
+
+void fake_nccl_pass_gate(cudaStream_t stream)
+{
+    if (gate.active) {
+        (void)cudaStreamWaitEvent(stream, gate.passed, 0);
+    }
 }
 
 static void hold(void *argument)

@@ -1,11 +1,14 @@
 /* A test double of NCCL over the fake CUDA runtime (fake_cuda.h): the table that libzero would load
  * from libnccl. Ranks are threads of one process; each has communicators of its own.
  *
- * A group of calls is issued when its ncclGroupEnd comes: what is sent is copied away in stream
- * order, so every access is a declared one of the rank's own stream. What is received is put on the
- * stream once all ranks have issued theirs; until then the communicator says ncclInProgress, and
- * some looks longer. So the fake waits for the other ranks at every group, which NCCL does only
- * when it first connects them: ranks must issue groups of several communicators in the same order.
+ * A group of calls is issued when its ncclGroupEnd comes, and the communicator says ncclInProgress
+ * for some looks: what is sent is copied away in stream order, so every access is a declared one of
+ * the rank's own stream; what is received comes behind a latch (fake_cuda.h) that opens when all
+ * ranks have issued theirs. As NCCL does, a communicator connects late: for a kind of collective,
+ * of few bytes or of many, when the first such call comes, and for a pair of ranks when they first
+ * exchange. It is in progress, and issues nothing, until all whom that concerns have come to it.
+ *
+ * On a stream that is captured a group of calls is kept, and issued at each launch of the graph.
  *
  * A split says success when it has begun, and writes the child's handle when its parent is found to
  * be ready again, as NCCL does. With NCCL_COMM_ID in the environment all ids are the same.

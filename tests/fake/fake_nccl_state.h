@@ -4,14 +4,14 @@
 
 #include <pthread.h>
 
+#include <stdatomic.h>
+
+#include "fake_cuda.h"
 #include "fake_nccl.h"
 
 #define RANKS_MAX 16
 /* Looks at a communicator that still find it in progress. */
 #define LOOKS 3
-/* A rank is at most one group of calls ahead of another. */
-#define EVENTS 2
-
 typedef struct fake_op {
     fake_nccl_call call;
     const void *send;
@@ -30,14 +30,22 @@ typedef struct op_list {
     size_t room;
 } op_list;
 
-/* What the ranks have issued as their nth group of calls. */
+/* What the ranks have issued as their nth group of calls. Results run once all have. */
 typedef struct fake_round {
     op_list lists[RANKS_MAX];
     int size;
     int arrived;
-    size_t left; /* results that are still to run */
+    bool unlike;              /* the ranks' calls do not match */
+    bool given_up[RANKS_MAX]; /* guarded by the fake CUDA's lock, as the latch */
+    fake_cuda_latch latch;    /* that each comes to with what it sends copied away */
+    atomic_size_t left;       /* results that are still to run */
     struct fake_round *next;
 } fake_round;
+
+/* What a communicator connects for at a time: a collective of a class of sizes. */
+#define WAYS 6
+/* Collectives of more bytes than this go another way. */
+#define SMALL_BYTES ((size_t)4096)
 
 /* The nth split of a clique: what each of its ranks asks for. */
 typedef struct fake_split {
@@ -53,10 +61,11 @@ typedef struct fake_clique {
     char id[NCCL_UNIQUE_ID_BYTES];
     int size;
     int joined;
-    int left;
-    bool stuck; /* work of aborted ranks may be pending for ever */
     ncclComm_t comms[RANKS_MAX];
-    fake_round *rounds; /* the last first */
+    bool came[WAYS][RANKS_MAX];          /* to connect */
+    bool sends[RANKS_MAX][RANKS_MAX];    /* [a][b]: a has come to connect to b */
+    bool receives[RANKS_MAX][RANKS_MAX]; /* [a][b]: b has, to connect to a */
+    fake_round *rounds;                  /* the last first */
     uint64_t round_count;
     fake_split *splits;
     struct fake_clique *next;
@@ -68,8 +77,7 @@ struct ncclComm {
     int device;
     int looks; /* that still find it in progress */
     uint64_t issued;
-    fake_round *pending;
-    cudaEvent_t sent[EVENTS];
+    op_list waiting; /* a group of calls that waits for the others to connect */
     uint64_t split_count;
     fake_split *split;    /* under way */
     ncclComm_t *child_at; /* where what it comes to goes */
@@ -84,17 +92,26 @@ struct ncclComm {
 /* Guards all of it but what kernels touch. */
 extern pthread_mutex_t fake_nccl_lock;
 extern uint64_t fake_nccl_counts[FAKE_NCCL_CALLS];
+extern uint64_t fake_nccl_faults;
 
 __attribute__((format(printf, 1, 2))) void fake_nccl_fault(const char *format, ...);
 void *fake_nccl_allocate(size_t bytes);
 
-/* The lock is held for the next six. */
+/* The lock is held for the next ten. */
 fake_clique *fake_nccl_clique(const char *id, int size);
 ncclComm_t fake_nccl_join(fake_clique *clique, int rank, const ncclConfig_t *config);
 /* May something new be asked of it? */
 bool fake_nccl_is_ready(ncclComm_t comm);
 /* Move a split on as far as it goes. */
 ncclResult_t fake_nccl_split_state(ncclComm_t comm);
+/* The communicator, which is ready, takes a group of calls over, and moves it on as far as it
+ * goes. (fake_nccl_calls.c) */
+ncclResult_t fake_nccl_accept(ncclComm_t comm, op_list list);
+ncclResult_t fake_nccl_calls_state(ncclComm_t comm);
+/* What waits for other ranks goes on. (fake_nccl_calls.c) */
+void fake_nccl_give_up(ncclComm_t comm);
+/* See fake_nccl_stall. */
+void fake_nccl_pass_gate(cudaStream_t stream);
 /* The rank gives it back. */
 void fake_nccl_leave(ncclComm_t comm, bool aborted);
 /* The communicator is being aborted. */

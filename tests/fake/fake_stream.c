@@ -19,6 +19,8 @@ struct fake_operation {
     uint64_t number; /* in its stream */
     cudaStream_t awaited;
     uint64_t awaited_number;
+    const fake_cuda_latch *latch; /* or this, unless... */
+    const bool *given_up;         /* ...that is set */
     void (*run)(void *payload);
     void *payload;
     fake_cuda_range *ranges;
@@ -296,6 +298,65 @@ void fake_stream_follow(cudaStream_t stream, cudaStream_t other, uint64_t number
     append_wait(stream, other, number, clock);
 }
 
+/* ---- latches ---- */
+
+cudaError_t fake_cuda_latch_come(cudaStream_t stream, fake_cuda_latch *latch)
+{
+    cudaStream_t found = NULL;
+    cudaError_t code = fake_enter("fake_cuda_latch_come");
+    if (code == cudaSuccess) {
+        code = fake_stream_find(stream, &found);
+    }
+    if (code == cudaSuccess) {
+        latch->streams[latch->count] = found;
+        latch->numbers[latch->count++] = found->enqueued;
+        (void)pthread_cond_broadcast(&fake.moved);
+    }
+    return fake_leave(code);
+}
+
+cudaError_t fake_cuda_latch_wait(cudaStream_t stream, const fake_cuda_latch *latch,
+                                 const bool *given_up)
+{
+    cudaStream_t found = NULL;
+    cudaError_t code = fake_enter("fake_cuda_latch_wait");
+    if (code == cudaSuccess) {
+        code = fake_stream_find(stream, &found);
+    }
+    if (code == cudaSuccess) {
+        fake_operation *operation = append(found, "a latch", FAKE_CUDA_WAIT);
+        operation->latch = latch;
+        operation->given_up = given_up;
+    }
+    return fake_leave(code);
+}
+
+void fake_cuda_latch_give_up(const fake_cuda_latch *latch, bool *given_up)
+{
+    fake_lock();
+    if (!fake_cuda_latch_full(latch)) {
+        *given_up = true;
+        (void)pthread_cond_broadcast(&fake.moved);
+    }
+    fake_unlock();
+}
+
+bool fake_cuda_latch_full(const fake_cuda_latch *latch)
+{
+    return latch->count == latch->expected;
+}
+
+/* The first stream that has come and has not run so far, or NULL. */
+static cudaStream_t behind(const fake_cuda_latch *latch)
+{
+    for (uint32_t i = 0; i < latch->count; i++) {
+        if (latch->streams[i]->done < latch->numbers[i]) {
+            return latch->streams[i];
+        }
+    }
+    return NULL;
+}
+
 /* ---- running ---- */
 
 static uint64_t draw(uint64_t bound)
@@ -410,6 +471,10 @@ static void run_host_function(cudaStream_t stream, const fake_operation *operati
 
 static bool blocked(const fake_operation *operation)
 {
+    if (operation->latch != NULL) {
+        return !*operation->given_up &&
+               (!fake_cuda_latch_full(operation->latch) || behind(operation->latch) != NULL);
+    }
     return operation->kind == FAKE_CUDA_WAIT &&
            operation->awaited->done < operation->awaited_number;
 }
@@ -432,12 +497,20 @@ static cudaStream_t any_runnable(void)
     return chosen;
 }
 
-/* The stream whose first operation has to run next for this one to move on; NULL while a function
- * of the host must return first. */
-static cudaStream_t needed(cudaStream_t stream)
+/* The stream whose first operation has to run next for this one to move on. NULL while a function
+ * of the host must return first, or another thread come to a latch: *elsewhere says so. */
+static cudaStream_t needed(cudaStream_t stream, bool *elsewhere)
 {
+    *elsewhere = false;
     while (stream->first != NULL && !stream->running && blocked(stream->first)) {
-        stream = stream->first->awaited;
+        const fake_operation *operation = stream->first;
+        cudaStream_t next =
+            operation->latch != NULL ? behind(operation->latch) : operation->awaited;
+        if (next == NULL) {
+            *elsewhere = true;
+            return NULL;
+        }
+        stream = next;
     }
     return runnable(stream) ? stream : NULL;
 }
@@ -465,19 +538,25 @@ static void run_head(cudaStream_t stream)
 
 void fake_run_toward(cudaStream_t stream, uint64_t number)
 {
-    cudaStream_t next = stream->done < number ? needed(stream) : NULL;
+    bool elsewhere = false;
+    cudaStream_t next = stream->done < number ? needed(stream, &elsewhere) : NULL;
     if (next != NULL) {
         run_head(next);
     }
 }
 
-void fake_run_until(cudaStream_t stream, uint64_t number)
+/* patient: wait for threads that have yet to come to a latch; else stop there. */
+static void run_until(cudaStream_t stream, uint64_t number, bool patient)
 {
     while (stream->done < number) {
-        cudaStream_t next = fake.mode == FAKE_CUDA_LAZY ? needed(stream) : any_runnable();
+        bool elsewhere = false;
+        cudaStream_t next = needed(stream, &elsewhere);
+        next = fake.mode == FAKE_CUDA_LAZY ? next : any_runnable();
         if (next != NULL) {
             run_head(next);
-        } else if (fake.host_running > 0) {
+        } else if (elsewhere && !patient) {
+            return;
+        } else if (fake.host_running > 0 || elsewhere) {
             (void)pthread_cond_wait(&fake.moved, &fake.mutex);
         } else {
             fake_give_up("somebody waits for what nobody has enqueued");
@@ -485,11 +564,32 @@ void fake_run_until(cudaStream_t stream, uint64_t number)
     }
 }
 
+void fake_run_until(cudaStream_t stream, uint64_t number)
+{
+    run_until(stream, number, true);
+}
+
 void fake_run_device(int device)
 {
     for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next) {
         if (stream->device == device) {
-            fake_run_until(stream, stream->enqueued);
+            run_until(stream, stream->enqueued, false);
+        }
+    }
+}
+
+void fake_host_wait_device(int device)
+{
+    for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next) {
+        if (stream->device == device) {
+            fake_clock known = {0};
+            const uint64_t number = stream->enqueued;
+            fake_clock_join(&known, &stream->clock);
+            run_until(stream, number, false);
+            if (stream->done >= number) {
+                fake_host_learn(&known);
+            }
+            free(known.seen);
         }
     }
 }

@@ -121,11 +121,17 @@ cudaError_t fake_capture_unsafe(const char *call);
 void fake_run_until(cudaStream_t stream, uint64_t number);
 /* Run one operation that `number` of the stream needs, if it is not done. */
 void fake_run_toward(cudaStream_t stream, uint64_t number);
+/* As far as it goes without what other threads have yet to enqueue. */
 void fake_run_device(int device);
 /* As a call does that waits for nothing: see fake_cuda_mode. */
 void fake_run_by_mode(void);
 /* As fake_run_until, and the host then knows what is done. */
 void fake_host_wait(cudaStream_t stream, uint64_t number, const fake_clock *clock);
+
+/* The same of all streams of a device, as fake_run_device: ranks that are threads may share one
+ * here, and what one of them has at a latch must not hold up another. The host does not learn what
+ * is stuck there. */
+void fake_host_wait_device(int device);
 
 /* What the calling thread knows to be done. Good until the next call. */
 const fake_clock *fake_host_clock(void);

@@ -73,7 +73,7 @@ static zero_status name_mismatch(const zi_mpi_group *group, uint32_t other)
             char right[ZI_COLLECTIVE_TEXT_BYTES];
             ZI_FAIL(ZERO_MISMATCH,
                     "group %s, collective %u: rank %u has %s, rank %u has %s; all ranks must make "
-                    "the same calls",
+                    "the same calls and hold the same units (zero/unit.h)",
                     group->base.name, i, group->members[other],
                     zi_collective_terms_text(&theirs[i], left, sizeof left), group->members[0],
                     zi_collective_terms_text(&mine[i], right, sizeof right));
@@ -384,13 +384,7 @@ zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_kernels *kernels,
                                 zi_group **out)
 {
     *out = NULL;
-    const uint32_t sources = kernels->ops->sources_max;
-    if (sources != 0 && size > sources) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
-                "group '%s' has %u ranks on several hosts, and the device adds up what %u send at "
-                "most; use NCCL, or shard groups of at most %u ranks",
-                name, size, sources, sources);
-    }
+    ZI_TRY(zi_group_check_sources(kernels, size, name, "use NCCL"));
     zi_mpi_group *group = NULL;
     const size_t member_bytes = sizeof group->sources[0] + 3 * sizeof *group->members;
     ZI_TRY(zi_calloc(1, sizeof *group + size * member_bytes, (void **)&group));

@@ -193,6 +193,37 @@ static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective
     return zi_nccl_check(group);
 }
 
+/* Of all that NCCL chooses by: what a batch is about is left out. */
+static uint64_t hash_terms(const zi_collective *batch, size_t batch_count)
+{
+    uint64_t hash = zi_hash_u64(ZI_HASH_START, batch_count);
+    for (size_t i = 0; i < batch_count; i++) {
+        zi_collective_terms terms = zi_collective_terms_of(&batch[i]);
+        terms.tag = 0;
+        hash = zi_hash_bytes(hash, &terms, sizeof terms);
+    }
+    return hash;
+}
+
+/* NCCL connects the members for an algorithm when it first picks it, by the kind and the size of
+ * what is called together, and for pairs when they first exchange. So nothing but the batch itself
+ * connects for all that it comes to. All members remember the same. */
+static zero_status connect_for(zi_group *base, zi_stream *stream, const zi_collective *batch,
+                               size_t batch_count)
+{
+    zi_nccl_group *group = (zi_nccl_group *)base;
+    const uint64_t hash = hash_terms(batch, batch_count);
+    for (uint32_t i = 0; i < group->connected_count; i++) {
+        if (group->connected[i] == hash) {
+            return ZERO_OK;
+        }
+    }
+    if (group->connected_count < ZI_NCCL_CONNECTED) {
+        group->connected[group->connected_count++] = hash;
+    }
+    return submit(base, stream, batch, batch_count);
+}
+
 static zero_status check(zi_group *base)
 {
     return zi_nccl_check((zi_nccl_group *)base);
@@ -276,6 +307,7 @@ static void path_of(const zi_group *base, zero_path *path)
 static const zi_group_ops nccl_ops = {
     .struct_bytes = sizeof(zi_group_ops),
     .submit = submit,
+    .connect = connect_for,
     .destroy = destroy,
     .check = check,
     .path = path_of,
@@ -322,6 +354,11 @@ static zero_status get_ready(zi_nccl_group *group, const zi_nccl_group_desc *des
                 "group %s, rank %u: GPU %d is current but NCCL was connected from GPU %d; make one "
                 "GPU current for all engines of a world",
                 group->base.name, desc->comm->rank, group->ordinal, base->ordinal);
+    }
+    if (desc->folds) {
+        ZI_TRY(zi_group_check_sources(
+            desc->kernels, desc->size, group->base.name,
+            "let NCCL add: wire_dtype and accum_dtype ZERO_DTYPE_F32, no ZERO_REDUCTION_EXACT"));
     }
     ZI_TRY(open_marks(group));
     return take_scratch(group, desc);

@@ -1,6 +1,6 @@
 /* Groups of processes with one GPU each, over NCCL: their collectives move from GPU to GPU, and no
- * host thread waits for another rank but while NCCL first connects the members. The communicators
- * of a world's groups are all split off one base (docs/decisions/013).
+ * host thread waits for another rank but while NCCL connects the members for a batch: see
+ * `connect`. The communicators of a world's groups are all split off one base (docs/decisions/013).
  *
  * What comm.h says of every backend holds, with these differences:
  *  - NCCL does not see what members say about a batch, so a batch that differs between them is not
@@ -36,6 +36,7 @@ typedef struct zi_nccl_group_desc {
     uint32_t deadline_ms;
     const char *name;
     bool gathers_only; /* ALL_GATHER is all that is put on it; then there is no scratch memory */
+    bool folds;        /* as zi_group_desc */
     bool zero_cta;     /* NCCL_CTA_POLICY_ZERO; with ZERO_NCCL_MEMORY_SYMMETRIC */
     zero_nccl_memory memory_kind;
     const zi_group_memory *memory; /* what is registered: at most ZI_NCCL_MEMORIES, none empty */

@@ -15,6 +15,8 @@
 #define ZI_NCCL_PIECES 64
 /* Longest batch, as for peer/. */
 #define ZI_NCCL_BATCH_MAX 1024
+/* Batches that a group remembers to have connected for; of more it connects for some again. */
+#define ZI_NCCL_CONNECTED 32
 
 /* A batch under way. `began` and `done` are recorded around it on its stream; only the watcher asks
  * for them. When all marks are taken, later batches join the last one. */
@@ -73,6 +75,8 @@ typedef struct zi_nccl_group {
     zero_nccl_memory memory_kind;
     zi_nccl_known known[ZI_NCCL_MEMORIES];
     uint32_t known_count;
+    uint64_t connected[ZI_NCCL_CONNECTED]; /* hashes of terms */
+    uint32_t connected_count;
     zi_nccl_piece pieces[ZI_NCCL_PIECES]; /* of the round under way */
     uint32_t piece_count;
     uint32_t piece_limit;

@@ -66,7 +66,7 @@ static zero_status mismatch(const zi_peer_batch *batch, uint32_t other)
             char right[ZI_COLLECTIVE_TEXT_BYTES];
             ZI_FAIL(ZERO_MISMATCH,
                     "group %s, collective %u: rank %u has %s, rank %u has %s; all ranks must make "
-                    "the same calls",
+                    "the same calls and hold the same units (zero/unit.h)",
                     group->base.name, i, group->members[other],
                     zi_collective_terms_text(&theirs[i].terms, left, sizeof left),
                     group->members[0],
@@ -339,6 +339,8 @@ zero_status zi_peer_group_create(const zi_peer_group_desc *desc, zi_group **out)
     *out = NULL;
     const uint32_t size = desc->size;
     zi_assert_cmp(size, >=, 1);
+    ZI_TRY(zi_group_check_sources(desc->kernels, size, desc->name,
+                                  "start a process for each GPU and use NCCL"));
     zi_assert(size == 1 || (desc->block != NULL && desc->block->size == size));
     zi_peer_group *group = NULL;
     const size_t member_bytes = sizeof group->sources[0] + 4 * sizeof *group->members;
