@@ -1,0 +1,335 @@
+/* Owns what tasks of a step do: update pieces, on whatever has their state, and move state on disk.
+ * Invariant: a piece is touched by one task at a time, the one whose unit it is. */
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/sizes.h"
+#include "stage1/optim_internal.h"
+
+/* What tasks are given. */
+typedef struct optim_work {
+    zi_optim *optim;
+    uint32_t unit;
+    bool down;
+    bool first;    /* of the step */
+    uint64_t step; /* shared ones are counted from 1 */
+    const zi_step_decision *outcome;
+    zi_optim_move move;
+} optim_work;
+
+_Static_assert(sizeof(optim_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
+
+static zero_status enqueue(const zi_optim *optim, zi_task_fn fn, const optim_work *work)
+{
+    const zi_device *device = optim->desc.device;
+    return device->ops->task(device->self, optim->desc.step_stream, fn, work, sizeof *work);
+}
+
+static zero_status aim(void *argument)
+{
+    const optim_work *work = argument;
+    const uint32_t end = work->optim->layout->range_count - 1;
+    return zi_ring_aim(work->optim->desc.ring, work->down ? end : 0, work->down ? 0 : end);
+}
+
+zero_status zi_optim_look_ahead(zi_optim *optim, bool down)
+{
+    const optim_work work = {.optim = optim, .down = down};
+    optim->down = down;
+    optim->begun = false;
+    return optim->desc.ring != NULL ? enqueue(optim, aim, &work) : ZERO_OK;
+}
+
+static uint64_t clock_of(bool timed)
+{
+    return timed ? zi_clock_ns() : 0;
+}
+
+static void count(atomic_uint_fast64_t *counter, uint64_t more)
+{
+    atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+}
+
+/* The CPU updates a piece for a GPU. next: the piece that it comes to then, or ZI_NO_INDEX. */
+static zero_status update_staged(zi_optim *optim, uint32_t p, uint32_t next,
+                                 const zi_step_decision *outcome)
+{
+    const bool goes_on = next < optim->layout->piece_count && optim->jobs[next].segment_count != 0;
+    const zi_staged_piece piece = {.job = &optim->jobs[p],
+                                   .segments = optim->segments + optim->segment_first[p],
+                                   .decision = outcome};
+    const uint64_t start_ns = clock_of(true);
+    ZI_TRY(zi_staging_update(optim->staging, &piece, goes_on ? &optim->jobs[next] : NULL));
+    count(&optim->update_ns, clock_of(true) - start_ns);
+    count(&optim->host_elements, piece.job->count);
+    return ZERO_OK;
+}
+
+static zero_status update_piece(const optim_work *work, uint32_t p)
+{
+    zi_optim *optim = work->optim;
+    const zi_kernels *kernels = optim->desc.kernels;
+    const uint32_t range = optim->layout->pieces[p].range;
+    zi_update_job *job = &optim->jobs[p];
+    if (job->segment_count == 0) {
+        return ZERO_OK;
+    }
+    if (range != ZI_NO_INDEX) {
+        unsigned char *record = NULL;
+        ZI_TRY(zi_ring_at(optim->desc.ring, range, true, &record));
+        zi_optim_point_job(optim, p, record);
+    }
+    if (zi_optim_is_staged(optim, p)) {
+        const uint32_t next = work->down ? p - 1 : p + 1; /* none below the first either */
+        const bool follows = next < optim->layout->piece_count && zi_optim_is_staged(optim, next);
+        return update_staged(optim, p, follows ? next : ZI_NO_INDEX, work->outcome);
+    }
+    /* A GPU's kernels are only handed over. */
+    const bool timed = optim->desc.device->ops->host_memory;
+    const uint64_t start_ns = clock_of(timed);
+    ZI_TRY(kernels->ops->update(kernels->self, optim->desc.step_stream, job));
+    count(&optim->update_ns, clock_of(timed) - start_ns);
+    return ZERO_OK;
+}
+
+/* Pieces of a unit: those of its flats, which lie together. */
+static uint32_t unit_pieces(const zi_layout *layout, uint32_t unit, uint32_t *first)
+{
+    const zi_unit_place *place = &layout->units[unit];
+    uint32_t count = 0;
+    *first = place->flat_count != 0 ? layout->flats[place->flat_first].piece_first : 0;
+    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+        count += layout->flats[f].piece_count;
+    }
+    return count;
+}
+
+/* Whether the step's outcome has to be known before its updates are handed over. */
+static bool is_asked(const zi_optim *optim)
+{
+    return optim->desc.ring != NULL || optim->staging != NULL;
+}
+
+/* In a shared step: whether the CPU has the unit, and then wait until it is done with it. The GPU
+ * takes a unit when it is done with those before. */
+static zero_status leave_to_cpu(const optim_work *work, bool *left)
+{
+    zi_optim *optim = work->optim;
+    const zi_device *device = optim->desc.device;
+    *left = false;
+    if (optim->share == NULL) {
+        return ZERO_OK;
+    }
+    if (work->first) {
+        zi_share_open(optim->share, work->step);
+    } else {
+        ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream));
+    }
+    *left = !zi_share_claim(optim->share, work->unit);
+    return *left ? zi_share_await(optim->share, work->unit) : ZERO_OK;
+}
+
+static zero_status update_unit(void *argument)
+{
+    const optim_work *work = argument;
+    zi_optim *optim = work->optim;
+    const zi_device *device = optim->desc.device;
+    uint32_t first = 0;
+    bool left = false;
+    const uint32_t pieces = unit_pieces(optim->layout, work->unit, &first);
+    if (is_asked(optim) && work->first) {
+        ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream)); /* it is here */
+    }
+    if (is_asked(optim) && work->outcome->skip) {
+        return ZERO_OK;
+    }
+    ZI_TRY(leave_to_cpu(work, &left));
+    for (uint32_t i = 0; i < pieces && !left; i++) {
+        ZI_TRY(update_piece(work, first + (work->down ? pieces - 1 - i : i)));
+    }
+    return ZERO_OK;
+}
+
+/* The CPU's part of a unit of a shared step; its parameters are there when this returns. */
+static zero_status take_unit(const optim_work *work, uint32_t unit)
+{
+    zi_optim *optim = work->optim;
+    const zi_device *device = optim->desc.device;
+    uint32_t first = 0;
+    const uint32_t end = unit_pieces(optim->layout, unit, &first) + first;
+    for (uint32_t p = first; p < end; p++) {
+        if (optim->jobs[p].segment_count != 0) {
+            ZI_TRY(update_staged(optim, p, p + 1 < end ? p + 1 : ZI_NO_INDEX, work->outcome));
+        }
+    }
+    return device->ops->drain(device->self, optim->cpu_stream);
+}
+
+/* The CPU's part of a shared step. */
+static zero_status take_units(void *argument)
+{
+    const optim_work *work = argument;
+    uint32_t unit = 0;
+    while (zi_share_take(work->optim->share, work->step, &unit)) {
+        const zero_status status = take_unit(work, unit);
+        zi_share_done(work->optim->share, status);
+        ZI_TRY(status);
+    }
+    return ZERO_OK;
+}
+
+/* A step's first unit comes. */
+static zero_status begin_step(zi_optim *optim, const optim_work *work)
+{
+    const zi_device *device = optim->desc.device;
+    optim->begun = true;
+    return optim->share != NULL
+               ? device->ops->task(device->self, optim->cpu_stream, take_units, work, sizeof *work)
+               : ZERO_OK;
+}
+
+/* A unit's trained flats come first: layout puts the frozen ones behind. */
+static uint32_t trained_count(const zi_optim *optim, const zi_unit_place *place)
+{
+    uint32_t trained = 0;
+    while (trained < place->flat_count &&
+           optim->layout->flats[place->flat_first + trained].trained) {
+        trained++;
+    }
+    return trained;
+}
+
+zero_status zi_optim_connect(zi_optim *optim)
+{
+    for (uint32_t u = 0; u < optim->layout->unit_count; u++) {
+        const zi_unit_place *place = &optim->layout->units[u];
+        ZI_TRY(zi_group_connect(optim->desc.publish, optim->desc.step_stream,
+                                &optim->publishes[place->flat_first], trained_count(optim, place)));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome)
+{
+    const zi_unit_place *place = &optim->layout->units[unit];
+    const uint32_t trained = trained_count(optim, place);
+    if (trained == 0) {
+        return ZERO_OK;
+    }
+    optim->shared_steps += !optim->begun;
+    const optim_work work = {.optim = optim,
+                             .unit = unit,
+                             .down = optim->down,
+                             .first = !optim->begun,
+                             .step = optim->shared_steps,
+                             .outcome = outcome};
+    ZI_TRY(work.first ? begin_step(optim, &work) : ZERO_OK);
+    ZI_TRY(enqueue(optim, update_unit, &work));
+    if (optim->desc.publish->size == 1) {
+        return ZERO_OK;
+    }
+    const zi_collective *batch = &optim->publishes[place->flat_first];
+    optim->desc.stats->publishes++;
+    for (uint32_t i = 0; i < trained; i++) {
+        optim->desc.stats->gather_bytes +=
+            batch[i].count * optim->desc.publish->size * zero_dtype_bytes(batch[i].send_dtype);
+    }
+    return zi_group_submit(optim->desc.publish, optim->desc.step_stream, batch, trained);
+}
+
+static zero_status rest(void *argument)
+{
+    const optim_work *work = argument;
+    const zi_optim *optim = work->optim;
+    if (optim->share != NULL) {
+        zi_share_close(optim->share, work->step);
+    }
+    return optim->desc.ring != NULL ? zi_ring_rest(optim->desc.ring) : ZERO_OK;
+}
+
+zero_status zi_optim_rest(zi_optim *optim)
+{
+    const optim_work work = {.optim = optim, .step = optim->shared_steps};
+    return is_asked(optim) ? enqueue(optim, rest, &work) : ZERO_OK;
+}
+
+static zero_status quiet(void *argument)
+{
+    const optim_work *work = argument;
+    const zi_optim *optim = work->optim;
+    if (optim->share != NULL) {
+        zi_share_close(optim->share, UINT64_MAX);
+    }
+    if (optim->desc.ring != NULL) {
+        zi_ring_quiet(optim->desc.ring);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_optim_quiet(zi_optim *optim)
+{
+    const zi_device *device = optim->desc.device;
+    const optim_work work = {.optim = optim};
+    return is_asked(optim) ? device->ops->task_always(device->self, optim->desc.step_stream, quiet,
+                                                      &work, sizeof work)
+                           : ZERO_OK;
+}
+
+/* The part of a move that lies in one piece. */
+static zero_status move_piece(zi_optim *optim, const zi_optim_move *move, const zi_piece *piece)
+{
+    const zi_kernels *kernels = optim->desc.host_kernels;
+    const uint64_t begin = zi_max_u64(move->first, piece->first);
+    const uint64_t end = zi_min_u64(move->first + move->count, piece->first + piece->count);
+    const uint64_t bytes =
+        zi_state_bytes(optim->layout, &optim->layout->flats[piece->flat], move->role);
+    const zero_dtype dtype =
+        move->role == ZERO_ROLE_MASTER ? ZERO_DTYPE_F32 : optim->layout->options.moment_dtype;
+    unsigned char *record = NULL;
+    ZI_TRY(zi_ring_at(optim->desc.ring, piece->range, move->writes, &record));
+    unsigned char *state = zi_optim_piece_state(optim, piece, move->role, record);
+    state += (begin - piece->first) * bytes;
+    unsigned char *values = move->values;
+    values += (begin - move->first) * zero_dtype_bytes(move->dtype);
+    return move->writes ? kernels->ops->cast(kernels->self, optim->host, state, dtype, values,
+                                             move->dtype, end - begin)
+                        : kernels->ops->cast(kernels->self, optim->host, values, dtype, state,
+                                             dtype, end - begin);
+}
+
+static zero_status run_move(void *argument)
+{
+    const optim_work *work = argument;
+    const zi_optim_move *move = &work->move;
+    const zi_layout *layout = work->optim->layout;
+    const zi_flat *place = &layout->flats[move->flat];
+    uint32_t first = place->piece_first;
+    while (layout->pieces[first].first + layout->pieces[first].count <= move->first) {
+        first++;
+    }
+    uint32_t last = first;
+    while (layout->pieces[last].first + layout->pieces[last].count < move->first + move->count) {
+        last++;
+    }
+    ZI_TRY(zi_ring_aim(work->optim->desc.ring, layout->pieces[first].range,
+                       layout->pieces[last].range));
+    for (uint32_t p = first; p <= last; p++) {
+        ZI_TRY(move_piece(work->optim, move, &layout->pieces[p]));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move)
+{
+    const optim_work work = {.optim = optim, .move = *move};
+    return move->count != 0 ? enqueue(optim, run_move, &work) : ZERO_OK;
+}
+
+uint64_t zi_optim_update_ns(const zi_optim *optim)
+{
+    return atomic_load_explicit(&optim->update_ns, memory_order_relaxed);
+}
+
+uint64_t zi_optim_host_elements(const zi_optim *optim)
+{
+    return atomic_load_explicit(&optim->host_elements, memory_order_relaxed);
+}
