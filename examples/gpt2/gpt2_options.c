@@ -58,6 +58,8 @@ static const option table[] = {
     {"--wire-dtype", KIND_DTYPE, AT(wire_dtype), F32 | BF16 | F16, 0, "gradients on their way"},
     {"--master", KIND_DTYPE, AT(master), F32 | NONE, 0, "f32|none: copy that is updated"},
     {"--moments", KIND_DTYPE, AT(moments), F32 | BF16, 0, "f32|bf16: AdamW's moments"},
+    {"--param-tier", KIND_TIER, AT(param_tier), 0, 0, "device|host|disk: where parameters live"},
+    {"--grad-tier", KIND_TIER, AT(grad_tier), 0, 0, "device|host|disk: where gradients live"},
     {"--master-tier", KIND_TIER, AT(master_tier), 0, 0, "device|host|disk: where the copy lives"},
     {"--moment-tier", KIND_TIER, AT(moment_tier), 0, 0, "device|host|disk: where the moments live"},
     {"--offload", KIND_TIER, AT(offload), 0, 0,
@@ -118,6 +120,8 @@ static gpt2_options defaults(void)
     options.stage = ZERO_STAGE_3;
     options.device = ZERO_DEVICE_CPU;
     options.dtype = ZERO_DTYPE_BF16;
+    options.param_tier = ZERO_TIER_DEVICE;
+    options.grad_tier = ZERO_TIER_DEVICE;
     options.master_tier = ZERO_TIER_DEVICE;
     options.moment_tier = ZERO_TIER_DEVICE;
     options.offload = ZERO_TIER_DEVICE;
@@ -410,9 +414,10 @@ static bool check(const gpt2_options *options, gpt2_error *error)
     if (o->master == ZERO_DTYPE_NONE && o->dtype == ZERO_DTYPE_F32) {
         return gpt2_fail(error, "--master none is for bf16 or f16 parameters; --dtype is f32");
     }
-    if ((o->master_tier == ZERO_TIER_DISK || o->moment_tier == ZERO_TIER_DISK ||
-         o->offload == ZERO_TIER_DISK) &&
-        o->disks[0] == NULL && o->plan == 0) {
+    const bool disk = o->param_tier == ZERO_TIER_DISK || o->grad_tier == ZERO_TIER_DISK ||
+                      o->master_tier == ZERO_TIER_DISK || o->moment_tier == ZERO_TIER_DISK ||
+                      o->offload == ZERO_TIER_DISK;
+    if (disk && o->disks[0] == NULL && o->plan == 0) {
         return gpt2_fail(error, "no directory for what lives on disk: give --disk DIR");
     }
     if (o->offload == ZERO_TIER_HOST && o->device == ZERO_DEVICE_CPU) {

@@ -29,6 +29,8 @@ typedef struct gpt2_options {
     zero_dtype wire_dtype;
     zero_dtype master;
     zero_dtype moments;
+    zero_tier param_tier;
+    zero_tier grad_tier;
     zero_tier master_tier;
     zero_tier moment_tier;
     zero_tier offload;                 /* DEVICE: nothing is */

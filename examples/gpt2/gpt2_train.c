@@ -76,6 +76,8 @@ static zero_engine_options engine_options(const gpt2_job *job)
     options.master_dtype = o->master;
     options.moment_dtype = o->moments;
     options.device_budget_bytes = o->budget;
+    options.tier[ZERO_ROLE_PARAM] = o->param_tier;
+    options.tier[ZERO_ROLE_GRAD] = o->grad_tier;
     options.tier[ZERO_ROLE_MASTER] = o->master_tier;
     options.tier[ZERO_ROLE_MOMENT1] = o->moment_tier;
     options.tier[ZERO_ROLE_MOMENT2] = o->moment_tier;

@@ -54,7 +54,7 @@ typedef struct zero_stats {
     uint64_t steps;         /**< zero_step calls, and known launches of captured ones */
     uint64_t steps_skipped; /**< of these, skipped for non-finite gradients (known ones) */
     uint64_t micro_steps;   /**< finished micro-steps */
-    uint64_t gathers;       /**< units gathered */
+    uint64_t gathers;       /**< units gathered or, where not split, loaded from another tier */
     uint64_t gathers_hit;   /**< acquires that found the unit still in its slot or on its way */
     uint64_t gathers_unforeseen; /**< acquires that the recorded order did not foresee */
     uint64_t reduces; /**< units whose gradient was reduced over a group of more than one rank; one
@@ -73,9 +73,10 @@ typedef struct zero_stats {
     uint64_t disk_bytes;       /**< bytes reserved on disk */
     uint64_t disk_read_bytes;  /**< read from disk */
     uint64_t disk_write_bytes; /**< written to disk */
-    uint64_t disk_read_hits; /**< ranges of state on disk that were in memory when their turn came,
-                                without a read for it */
-    uint64_t disk_read_wait_ns;  /**< time updates waited for reads that came too late */
+    uint64_t disk_read_hits; /**< ranges of state, and units or buckets, on disk that were in memory
+                                when their turn came, without a read for it */
+    uint64_t disk_read_wait_ns;  /**< time updates, gathers and reductions waited for reads that
+                                    came too late; several may wait at once, and all count */
     uint64_t disk_write_wait_ns; /**< time they waited for writes: for those that kept memory, and
                                     for the last ones of a step */
     uint64_t update_ns; /**< time the update's kernels took on the CPU, with what they waited for

@@ -176,8 +176,8 @@ typedef struct zero_engine_options {
                               2.28 or later and ZERO_NCCL_MEMORY_SYMMETRIC, without which it would
                               have no effect. Default 0 */
 
-    zero_tier tier[ZERO_SHARD_ROLES]; /**< by zero_role, where it lives. Any for MASTER, MOMENT1 and
-                                         MOMENT2; DEVICE for PARAM and GRAD. Default: DEVICE */
+    zero_tier tier[ZERO_SHARD_ROLES]; /**< by zero_role, where it lives, in any mix; PARAM and GRAD
+                                         on the device where nccl_memory is set. Default: DEVICE */
     uint32_t disk_directory_count;    /**< at most 16 */
     const char *const *disk_directories; /**< where roles on disk lie, dealt over all of them; they
                                             exist, ranks may share them. Needed by engines with a
@@ -187,7 +187,8 @@ typedef struct zero_engine_options {
     uint64_t range_bytes; /**< state on disk that is moved at once, a multiple of 4096, at least
                              4096. Default 8 MiB */
     uint32_t ring_depth;  /**< ranges in memory at once: read, updated and written; in [3, 64]. Each
-                             costs range_bytes of host memory. Default 4 */
+                             costs range_bytes of host memory, and with PARAM or GRAD on disk this
+                             rank's shard of the largest unit or bucket. Default 4 */
     uint64_t host_budget_bytes; /**< refuse a plan that needs more host memory per rank for roles on
                                    that tier and the ring. 0: no budget */
     uint64_t disk_budget_bytes; /**< the same of disk */

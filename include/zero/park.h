@@ -52,8 +52,10 @@ ZERO_BEGIN
  *  Memory: a few tables; on a GPU for DISK 16 MiB of host memory during the call.
  *  Errors, all of which leave the engine as it was: INVALID_ARGUMENT; STATE when it is offloaded
  * already, inside a step, or where another engine of this rank number is parked in a directory;
- * UNSUPPORTED for GRAD and GRAD_SLOT with options.nccl_memory; OUT_OF_MEMORY and IO where the bytes
- * cannot be parked. An earlier step's failure is reported here too, and poisons. */
+ * UNSUPPORTED for GRAD and GRAD_SLOT with options.nccl_memory or where gradients are on disk or,
+ * for a GPU, on the host, and for RING where parameters or gradients are on disk; OUT_OF_MEMORY and
+ * IO where the bytes cannot be parked. An earlier step's failure is reported here too, and poisons.
+ */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_offload(zero_engine *engine, uint32_t roles,
                                                          zero_tier tier);
 

@@ -63,8 +63,9 @@ ZERO_API zero_sharding zero_plan_sharding(const zero_plan *plan);
 ZERO_API zero_engine_options zero_plan_options(const zero_plan *plan);
 
 /** Write the plan as a table of text, one line a role, the sums of the tiers in use, and what a
- * step moves to and from disk, to `text` (at most `text_bytes`, always ended). Returns the bytes
- * the whole table needs without the final NUL; text may be NULL when text_bytes is 0. */
+ * step, a pass and a micro-step move to and from disk, to `text` (at most `text_bytes`, always
+ * ended). Returns the bytes the whole table needs without the final NUL; text may be NULL when
+ * text_bytes is 0. */
 ZERO_API size_t zero_plan_print(const zero_plan *plan, char *text, size_t text_bytes);
 
 /** A 64-bit hash of everything ranks must agree on. */

@@ -14,11 +14,12 @@ typedef enum zero_role {
     ZERO_ROLE_MASTER = 2,     /**< fp32 copies of low-precision parameters */
     ZERO_ROLE_MOMENT1 = 3,    /**< first moments */
     ZERO_ROLE_MOMENT2 = 4,    /**< second moments */
-    ZERO_ROLE_PARAM_SLOT = 5, /**< slots that units are gathered to */
-    ZERO_ROLE_GRAD_SLOT = 6,  /**< slots that backward writes gradients to, wire copies included */
+    ZERO_ROLE_PARAM_SLOT = 5, /**< slots that units are gathered to; trays, where PARAM is far */
+    ZERO_ROLE_GRAD_SLOT = 6,  /**< slots that backward writes gradients to, wire copies included;
+                                 trays, where GRAD is far */
     ZERO_ROLE_STEP = 7,       /**< norms, the step's decision, where each tensor's pieces lie */
     ZERO_ROLE_SCRATCH = 8,    /**< sums under way between GPUs, over NCCL only: at most 64 MiB */
-    ZERO_ROLE_RING = 9        /**< host memory that state on disk passes through */
+    ZERO_ROLE_RING = 9        /**< host memory that what is on disk passes through */
 } zero_role;
 
 /** Number of rows of a plan. */
@@ -37,7 +38,7 @@ typedef enum zero_tier {
     ZERO_TIER_DEVICE = 1,  /**< memory of options.device */
     ZERO_TIER_HOST = 2,    /**< host memory that the device reaches; on the CPU the same as DEVICE,
                               counted apart */
-    ZERO_TIER_DISK = 3     /**< files in options.disk_directories; MASTER, MOMENT1 and MOMENT2 */
+    ZERO_TIER_DISK = 3     /**< files in options.disk_directories */
 } zero_tier;
 
 /** Values of zero_tier. */

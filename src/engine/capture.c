@@ -69,9 +69,10 @@ static zero_status prepare(zero_engine *engine)
     ZI_TRY(need_mode(engine, ENGINE_PLAIN, "the end of the capture or of the launches under way"));
     ZI_TRY(zi_engine_check_loaded(engine));
     ZI_TRY(zi_engine_check_between(engine));
-    if (engine->layout->room_bytes != 0) {
-        ZI_FAIL(ZERO_UNSUPPORTED, "the CPU updates state of this engine, which a graph cannot do; "
-                                  "use ZERO_TIER_HOST and ZERO_UPDATER_GPU, or take plain steps");
+    if (zi_engine_uses_host(engine)) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "the host has a part in this engine's steps, which a graph cannot hold: a disk or "
+                "an update; use ZERO_TIER_HOST and ZERO_UPDATER_GPU, or take plain steps");
     }
     ZI_TRY(device->ops->captured(device->self, engine->step_stream, &captured));
     ZI_TRY(zi_params_forget(engine->params));

@@ -7,8 +7,10 @@
 #include "kernels/kernels.h"
 #include "layout/layout.h"
 #include "offload/ring.h"
+#include "offload/shelf.h"
 #include "stage1/optim.h"
 #include "stage2/grads.h"
+#include "stage3/param_trays.h"
 #include "stage3/params.h"
 #include "zero/engine.h"
 #include "zero/shard.h"
@@ -78,8 +80,10 @@ struct zero_engine {
     uint64_t arena_bytes[ZERO_ROLE_COUNT]; /* as taken from the allocator; 0: not held */
     zi_store *store;                       /* roles on disk; NULL: there are none */
     zi_ring *ring;                         /* before it; used on the step stream */
+    zi_shelf *shelves[ZI_SHELVES];         /* by role; NULL: it is not far */
     engine_park park;
     zi_params *params;
+    zi_param_trays *trays;
     zi_grads *grads;
     zi_optim *optim;
     zi_collective norm_gather;
@@ -91,7 +95,8 @@ struct zero_engine {
     /* the caller's stream, when a step is enqueued -> step stream; when a capture begins or
      * launches are over -> all of the engine's streams */
     zi_event *caller;
-    /* step stream, after the last unit or a move of state on disk -> host, for shards */
+    /* step stream, after the last unit or a move of state on disk; a shelf's stream, after a move
+     * on it -> host, for shards */
     zi_event *stepped;
     /* each of the engine's streams -> host or the caller's stream, around captures and launches */
     zi_event *joined[ENGINE_STREAMS];
@@ -134,6 +139,14 @@ zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result)
 zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit);
 zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor);
 
+/* Make the groups; collective. Connect them for all that will be put on them; collective, after the
+ * stages are made and before they do anything. (groups.c) */
+zero_status zi_engine_make_groups(zero_engine *engine);
+zero_status zi_engine_connect_groups(zero_engine *engine);
+/* What any of them has failed with so far. */
+zero_status zi_engine_check_groups(const zero_engine *engine);
+void zi_engine_destroy_groups(zero_engine *engine);
+
 /* Ranks compare their layouts; MISMATCH names the first difference. planned: what making the layout
  * came to on this rank; when it is not OK (layout NULL), that is returned and the others get
  * MISMATCH. Collective. (agree.c) */
@@ -145,8 +158,11 @@ zero_status zi_engine_agree_schedules(zero_engine *engine);
 /* Take the `initial` buffers of the model's tensors. (fill.c) */
 zero_status zi_engine_take_initial(zero_engine *engine);
 
+/* Take the memory of all roles that have some, and give it back. (arenas.c) */
+zero_status zi_engine_take_arenas(zero_engine *engine);
+void zi_engine_free_arenas(zero_engine *engine);
 /* Take a role's memory, zeroed, where its tier says; again, after it was given up. The first time
- * collective over the world for memory that peers read, later on local. (engine.c) */
+ * collective over the world for memory that peers read, later on local. */
 zero_status zi_engine_take_arena(zero_engine *engine, zero_role role);
 /* Give a role's memory back to the system. Nothing uses it; on failure it is held still. */
 zero_status zi_engine_give_arena(zero_engine *engine, zero_role role);
@@ -168,14 +184,31 @@ zero_status zi_engine_check_between(const zero_engine *engine);
 
 /* Reserve roles on disk and make the ring before them; nothing where there are none. (tiers.c) */
 zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options *caller_options);
-/* The step stream is gone. */
+/* Make the shelves of far roles, once there are streams. (tiers.c) */
+zero_status zi_engine_make_shelves(zero_engine *engine);
+/* The stream that a role's shelf is on. */
+zi_stream *zi_engine_shelf_stream(const zero_engine *engine, zero_role role);
+/* The engine's streams are gone. */
 void zi_engine_close_store(zero_engine *engine);
+/* Whether the host has a part in what streams do beside issuing it: a disk, or updates of a GPU's
+ * parameters. Such a GPU's streams have threads that issue. */
+static inline bool zi_engine_uses_host(const zero_engine *engine)
+{
+    return engine->layout->disk_bytes != 0 || engine->layout->room_bytes != 0;
+}
+/* The kernels for what tasks do to memory of the host. */
+static inline const zi_kernels *zi_engine_host_kernels(const zero_engine *engine)
+{
+    return engine->host_kernels.ops != NULL ? &engine->host_kernels : &engine->kernels;
+}
 /* Whether the next step goes from the last unit to the first: see zi_optim_look_ahead. */
 bool zi_engine_steps_down(const zero_engine *engine);
 
 /* A rank's shard of one flat in one role, and the part of a tensor in it. (shard.c) */
 typedef struct engine_shard {
     unsigned char *data; /* NULL: on disk, or there is none */
+    uint32_t record;     /* of its shelf, where it is far, and bytes of that before it */
+    uint64_t record_at;
     zero_dtype dtype;
     zero_tier tier;
     uint32_t flat;

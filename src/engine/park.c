@@ -78,6 +78,26 @@ zero_status zi_engine_check_held(const zero_engine *engine, zero_role role)
     return ZERO_OK;
 }
 
+/* A shelf uses memory of these roles between steps too. */
+static zero_status check_shelves(const zero_engine *engine, uint32_t roles)
+{
+    const bool grads = has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT);
+    if (grads && zi_role_far(engine->layout, ZERO_ROLE_GRAD)) {
+        ZI_FAIL(
+            ZERO_UNSUPPORTED,
+            "gradients are on the tier %s, so grad and grad slots stay; leave them out of roles",
+            zero_tier_name(zi_role_tier(engine->layout, ZERO_ROLE_GRAD)));
+    }
+    for (int i = 0; i < ZI_SHELVES && has(roles, ZERO_ROLE_RING); i++) {
+        if (engine->shelves[i] != NULL && zi_shelf_ring(engine->shelves[i]) != NULL) {
+            ZI_FAIL(ZERO_UNSUPPORTED,
+                    "%s is on disk and passes through the ring; leave ring out of roles",
+                    zero_role_name((zero_role)i));
+        }
+    }
+    return ZERO_OK;
+}
+
 static zero_status check_roles(const zero_engine *engine, uint32_t roles)
 {
     char text[96];
@@ -92,6 +112,7 @@ static zero_status check_roles(const zero_engine *engine, uint32_t roles)
                 roles, roles & ~ZERO_OFFLOAD_ALL,
                 roles_text(roles & ~ZERO_OFFLOAD_ALL & known, text, sizeof text));
     }
+    ZI_TRY(check_shelves(engine, roles));
     const bool known_to_nccl = engine->layout->options.nccl_memory != ZERO_NCCL_MEMORY_NONE;
     if (known_to_nccl && (has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT))) {
         ZI_FAIL(ZERO_UNSUPPORTED,

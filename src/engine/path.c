@@ -59,13 +59,24 @@ static void note_refused(zero_disk_path *path, const char *where, const char *re
     }
 }
 
+/* One of the engine's rings; all are made alike. NULL: nothing is on disk. */
+static const zi_ring *ring_of(const zero_engine *engine)
+{
+    const zi_ring *ring = engine != NULL ? engine->ring : NULL;
+    for (int i = 0; engine != NULL && ring == NULL && i < ZI_SHELVES; i++) {
+        ring = engine->shelves[i] != NULL ? zi_shelf_ring(engine->shelves[i]) : NULL;
+    }
+    return ring;
+}
+
 zero_disk_path zero_engine_disk_path(const zero_engine *engine)
 {
     zero_disk_path path = {.text = "none (nothing on disk)"};
-    if (engine == NULL || engine->ring == NULL) {
+    const zi_ring *ring = ring_of(engine);
+    if (ring == NULL) {
         return path;
     }
-    const zi_io_report *report = zi_ring_report(engine->ring);
+    const zi_io_report *report = zi_ring_report(ring);
     path.rung = rung_of(report->rung);
     path.direct = report->direct;
     path.ring_bytes = report->region_bytes;

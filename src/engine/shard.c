@@ -1,5 +1,6 @@
 /* Owns a rank's own pieces outside steps: where each is, views of them, and values in and out of
- * any tier. State on disk moves on the step stream, which owns the ring; all else at once. */
+ * any tier. State on disk moves on the step stream, which owns the ring, and what is on a shelf on
+ * the shelf's stream; all else at once. */
 #include "zero/shard.h"
 
 #include <inttypes.h>
@@ -9,19 +10,40 @@
 #include "engine/engine_internal.h"
 #include "layout/sharding.h"
 
+/* Where a far role's shard begins. */
+static void locate_far(const zero_engine *engine, engine_shard *shard)
+{
+    const zi_flat *flat = &engine->layout->flats[shard->flat];
+    const bool param = shard->role == ZERO_ROLE_PARAM;
+    const zi_shelf *shelf = engine->shelves[shard->role];
+    shard->record = param ? flat->unit : flat->bucket;
+    shard->record_at = param ? flat->param_at : zi_grads_reduced_at(engine->grads, shard->flat);
+    unsigned char *record = zi_shelf_memory(shelf, shard->record);
+    shard->data = record != NULL ? record + shard->record_at : NULL;
+}
+
 /* Where the flat's shard begins; false when the role has none of it. */
 static bool locate(const zero_engine *engine, engine_shard *shard)
 {
     const zi_layout *layout = engine->layout;
     const zi_flat *flat = &layout->flats[shard->flat];
+    const bool far = zi_role_far(layout, shard->role);
     switch (shard->role) {
     case ZERO_ROLE_PARAM:
-        shard->data = engine->arena[ZERO_ROLE_PARAM] + flat->param_at;
         shard->dtype = flat->dtype;
+        if (far) {
+            locate_far(engine, shard);
+        } else {
+            shard->data = engine->arena[ZERO_ROLE_PARAM] + flat->param_at;
+        }
         return true;
     case ZERO_ROLE_GRAD:
-        shard->data = flat->trained ? zi_grads_reduced(engine->grads, shard->flat) : NULL;
         shard->dtype = layout->options.accum_dtype;
+        if (flat->trained && far) {
+            locate_far(engine, shard);
+        } else if (flat->trained) {
+            shard->data = zi_grads_reduced(engine->grads, shard->flat);
+        }
         return flat->trained;
     case ZERO_ROLE_MASTER:
     case ZERO_ROLE_MOMENT1:
@@ -66,23 +88,58 @@ static unsigned char *element(const engine_shard *shard, uint64_t first)
     return shard->data + (shard->at + first) * zero_dtype_bytes(shard->dtype);
 }
 
-/* Enqueue a move of state on disk. */
-static zero_status enqueue_move(zero_engine *engine, const engine_shard *shard,
+/* What a task of a shelf's stream is given. */
+typedef struct shelf_values {
+    zero_engine *engine;
+    engine_shard shard;
+    zi_optim_move move;
+} shelf_values;
+
+_Static_assert(sizeof(shelf_values) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
+
+static zero_status move_on_shelf(void *argument)
+{
+    const shelf_values *work = argument;
+    const engine_shard *shard = &work->shard;
+    const zi_optim_move *move = &work->move;
+    const zi_kernels *kernels = zi_engine_host_kernels(work->engine); /* both are the host's */
+    const zi_device *device = kernels->device;
+    zi_stream *stream = NULL;
+    unsigned char *record = NULL;
+    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &stream));
+    ZI_TRY(zi_shelf_at(work->engine->shelves[shard->role], shard->record, move->writes, &record));
+    unsigned char *place = record + shard->record_at + move->first * zero_dtype_bytes(shard->dtype);
+    return move->writes ? kernels->ops->cast(kernels->self, stream, place, shard->dtype,
+                                             move->values, move->dtype, move->count)
+                        : kernels->ops->cast(kernels->self, stream, move->values, shard->dtype,
+                                             place, shard->dtype, move->count);
+}
+
+/* Until a stream of the engine has run all so far. */
+static zero_status await_stream(zero_engine *engine, zi_stream *stream)
+{
+    const zi_device *device = engine->device;
+    ZI_TRY(device->ops->event_record(device->self, engine->stepped, stream));
+    return zi_engine_await(engine, engine->stepped);
+}
+
+/* Move values of a role on disk, and block until they are moved. */
+static zero_status move_on_disk(zero_engine *engine, const engine_shard *shard,
                                 const zi_optim_move *values)
 {
+    const zi_device *device = engine->device;
     zi_optim_move move = *values;
     move.flat = shard->flat;
     move.role = shard->role;
     move.first += shard->at;
-    return zi_optim_enqueue_move(engine->optim, &move);
-}
-
-/* Until the step stream has run all so far. */
-static zero_status await_stream(zero_engine *engine)
-{
-    const zi_device *device = engine->device;
-    ZI_TRY(device->ops->event_record(device->self, engine->stepped, engine->step_stream));
-    return zi_engine_await(engine, engine->stepped);
+    if (shard->role >= ZI_SHELVES) {
+        ZI_TRY(zi_optim_enqueue_move(engine->optim, &move));
+        return await_stream(engine, engine->step_stream);
+    }
+    const shelf_values work = {.engine = engine, .shard = *shard, .move = move};
+    zi_stream *stream = zi_engine_shelf_stream(engine, shard->role);
+    ZI_TRY(device->ops->task(device->self, stream, move_on_shelf, &work, sizeof work));
+    return await_stream(engine, stream);
 }
 
 zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard, uint64_t first,
@@ -93,8 +150,7 @@ zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard,
     if (shard->tier == ZERO_TIER_DISK) {
         const zi_optim_move move = {
             .first = first, .count = count, .values = values, .dtype = dtype, .writes = true};
-        ZI_TRY(enqueue_move(engine, shard, &move));
-        return await_stream(engine);
+        return move_on_disk(engine, shard, &move);
     }
     zi_stream *host = NULL;
     ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));
@@ -104,11 +160,17 @@ zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard,
 
 zero_status zi_engine_shards_rest(zero_engine *engine)
 {
+    for (int i = 0; i < ZI_SHELVES; i++) {
+        if (engine->shelves[i] != NULL) {
+            ZI_TRY(zi_shelf_rest(engine->shelves[i]));
+            ZI_TRY(await_stream(engine, zi_engine_shelf_stream(engine, (zero_role)i)));
+        }
+    }
     if (engine->ring == NULL) {
         return ZERO_OK;
     }
     ZI_TRY(zi_optim_rest(engine->optim));
-    return await_stream(engine);
+    return await_stream(engine, engine->step_stream);
 }
 
 zero_status zi_engine_check_rest(const zero_engine *engine)
@@ -204,9 +266,8 @@ static zero_status move_values(zero_engine *engine, const engine_shard *shard,
 {
     const zi_device *device = engine->device;
     if (shard->tier == ZERO_TIER_DISK) {
-        ZI_TRY(enqueue_move(engine, shard, move));
-        ZI_TRY(move->writes ? zi_optim_rest(engine->optim) : ZERO_OK);
-        return await_stream(engine);
+        ZI_TRY(move_on_disk(engine, shard, move));
+        return move->writes ? zi_engine_shards_rest(engine) : ZERO_OK;
     }
     zi_stream *host = NULL;
     ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));

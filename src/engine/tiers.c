@@ -1,5 +1,5 @@
-/* Owns what of an engine's state is not on the device: the store on disk and the ring before it,
- * and the counts of all tiers. */
+/* Owns what of an engine's roles is not on the device: the store on disk and the ring before it,
+ * the shelves of far roles, and the counts of all tiers. */
 #include <inttypes.h>
 
 #include "core/clock.h"
@@ -12,7 +12,7 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
 {
     const zi_layout *layout = engine->layout;
     zero_engine_options options; /* the plan's have no directories */
-    if (layout->range_count == 0) {
+    if (layout->disk_bytes == 0) {
         return ZERO_OK;
     }
     ZI_TRY(zi_options_resolve(caller_options, &options));
@@ -36,25 +36,72 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
                                .memory = engine->arena[ZERO_ROLE_RING],
                                .io_depth = options.io_depth,
                                .store = engine->store};
-    ZI_TRY(zi_ring_create(&ring, &engine->ring));
-    zi_log(ZERO_LOG_INFO,
-           "rank %" PRIu32 ": %" PRIu64 " bytes of state in %" PRIu32 " directories, %" PRIu32
-           " ranges, %" PRIu32 " of them in memory; reached by %s",
-           store.rank, store.bytes, store.directory_count, ring.range_count, ring.slot_count,
-           zero_engine_disk_path(engine).text);
+    if (layout->range_count != 0) {
+        ZI_TRY(zi_ring_create(&ring, &engine->ring));
+    }
+    return ZERO_OK;
+}
+
+zi_stream *zi_engine_shelf_stream(const zero_engine *engine, zero_role role)
+{
+    return role == ZERO_ROLE_PARAM ? engine->gather_stream : engine->reduce_stream;
+}
+
+zero_status zi_engine_make_shelves(zero_engine *engine)
+{
+    for (int i = 0; i < ZI_SHELVES; i++) {
+        const zero_role role = (zero_role)i;
+        const zi_shelf_place *place = &engine->layout->shelves[i];
+        const zi_shelf_desc desc = {
+            .place = place,
+            .device = engine->device,
+            .stream = zi_engine_shelf_stream(engine, role),
+            .arena = engine->arena[role],
+            .ring_memory =
+                place->ring_slots != 0 ? engine->arena[ZERO_ROLE_RING] + place->ring_at : NULL,
+            .io_depth = engine->layout->options.io_depth,
+            .store = engine->store};
+        if (zi_role_far(engine->layout, role)) {
+            ZI_TRY(zi_shelf_create(&desc, &engine->shelves[i]));
+        }
+    }
+    if (engine->store != NULL) {
+        zi_log(ZERO_LOG_INFO,
+               "rank %" PRIu32 ": %" PRIu64 " bytes on disk, %" PRIu32 " ranges of state, "
+               "%" PRIu32 " of them in memory; reached by %s",
+               zero_world_rank(engine->world), zi_store_bytes(engine->store),
+               engine->layout->range_count, engine->layout->ring_slots,
+               zero_engine_disk_path(engine).text);
+    }
     return ZERO_OK;
 }
 
 void zi_engine_close_store(zero_engine *engine)
 {
+    for (int i = 0; i < ZI_SHELVES; i++) {
+        zi_shelf_destroy(engine->shelves[i]);
+    }
     zi_ring_destroy(engine->ring);
     zi_store_destroy(engine->store);
 }
 
 bool zi_engine_steps_down(const zero_engine *engine)
 {
-    /* Filling goes up, so the first step goes down. */
-    return engine->ring != NULL && engine->plain_steps % 2 == 0;
+    if (engine->ring != NULL) {
+        /* Filling goes up, so the first step goes down. */
+        return engine->plain_steps % 2 == 0;
+    }
+    /* What an update leaves in the ring of parameters is what the next forward begins with. */
+    return engine->layout->shelves[ZERO_ROLE_PARAM].ring_slots != 0;
+}
+
+static void add_counts(zero_stats *stats, zi_ring_counts counts)
+{
+    stats->disk_read_bytes += counts.read_bytes; /* on top of what was parked */
+    stats->disk_write_bytes += counts.write_bytes;
+    stats->disk_read_hits += counts.hits;
+    stats->disk_read_wait_ns += counts.read_wait_ns;
+    stats->disk_write_wait_ns += counts.write_wait_ns;
 }
 
 zero_stats zero_engine_stats(const zero_engine *engine)
@@ -64,12 +111,12 @@ zero_stats zero_engine_stats(const zero_engine *engine)
     stats.update_ns = zi_optim_update_ns(engine->optim);
     stats.host_update_elements = zi_optim_host_elements(engine->optim);
     if (engine->ring != NULL) {
-        const zi_ring_counts counts = zi_ring_count(engine->ring);
-        stats.disk_read_bytes += counts.read_bytes; /* on top of what was parked */
-        stats.disk_write_bytes += counts.write_bytes;
-        stats.disk_read_hits = counts.hits;
-        stats.disk_read_wait_ns = counts.read_wait_ns;
-        stats.disk_write_wait_ns = counts.write_wait_ns;
+        add_counts(&stats, zi_ring_count(engine->ring));
+    }
+    for (int i = 0; i < ZI_SHELVES; i++) {
+        if (engine->shelves[i] != NULL) {
+            add_counts(&stats, zi_shelf_count(engine->shelves[i]));
+        }
     }
     return stats;
 }

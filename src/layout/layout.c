@@ -221,15 +221,19 @@ static void place_state(const zi_layout *layout, const zi_flat *flat, role_arena
 
 static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *roles)
 {
-    flat->param_at =
-        take(roles, ZERO_ROLE_PARAM,
-             zi_shard_count(layout, flat, layout->sharding.param) * zero_dtype_bytes(flat->dtype));
+    if (!zi_role_far(layout, ZERO_ROLE_PARAM)) {
+        flat->param_at = take(roles, ZERO_ROLE_PARAM,
+                              zi_shard_count(layout, flat, layout->sharding.param) *
+                                  zero_dtype_bytes(flat->dtype));
+    }
     if (!flat->trained) {
         return;
     }
-    flat->grad_at = take(roles, ZERO_ROLE_GRAD,
-                         zi_shard_count(layout, flat, layout->sharding.grad) *
-                             zero_dtype_bytes(layout->options.accum_dtype));
+    if (!zi_role_far(layout, ZERO_ROLE_GRAD)) {
+        flat->grad_at = take(roles, ZERO_ROLE_GRAD,
+                             zi_shard_count(layout, flat, layout->sharding.grad) *
+                                 zero_dtype_bytes(layout->options.accum_dtype));
+    }
     for (int state = 0; state < ZI_STATES; state++) {
         place_state(layout, flat, roles, state);
     }
@@ -244,11 +248,24 @@ static void place_step(zi_layout *layout, role_arenas *roles)
     layout->segments_at = take(roles, ZERO_ROLE_STEP, layout->segment_count * ZI_SEGMENT_BYTES);
 }
 
-/* A role on disk has no arena, but bytes in records; these are padded to whole pages, which counts
- * in the tier only. */
+/* What a far role takes of its arena and of others. */
+static void place_shelf(zi_layout *layout, zero_role role, role_arenas *roles)
+{
+    const zero_role slots = role == ZERO_ROLE_PARAM ? ZERO_ROLE_PARAM_SLOT : ZERO_ROLE_GRAD_SLOT;
+    zi_shelf_place *shelf = &layout->shelves[role];
+    (void)take(roles, role, shelf->ring_slots != 0 ? 0 : shelf->bytes);
+    shelf->trays_at = take(roles, slots, ZI_TRAYS * shelf->record_bytes_max);
+    shelf->ring_at = take(roles, ZERO_ROLE_RING, shelf->ring_slots * shelf->record_bytes_max);
+}
+
+/* A role on disk has no arena, but bytes in records; where several roles share these, what pads
+ * them to whole pages counts in the tier only. */
 static uint64_t record_share(const zi_layout *layout, zero_role role)
 {
     uint64_t bytes = 0;
+    if (role < ZI_SHELVES) {
+        return layout->shelves[role].bytes;
+    }
     for (uint32_t i = 0; i < layout->piece_count; i++) {
         const zi_piece *piece = &layout->pieces[i];
         const uint64_t each = zi_state_bytes(layout, &layout->flats[piece->flat], role);
@@ -267,7 +284,7 @@ static void add_up(zi_layout *layout, const role_arenas *roles)
         memory->bytes[role] = zi_align_up(used, ZI_PAGE_BYTES);
         memory->tier_bytes[tier] += tier == ZERO_TIER_DISK ? 0 : memory->bytes[role];
     }
-    memory->tier_bytes[ZERO_TIER_DISK] = layout->step_write_bytes;
+    memory->tier_bytes[ZERO_TIER_DISK] = layout->disk_bytes;
     for (int tier = 0; tier < ZERO_TIER_COUNT; tier++) {
         memory->total_bytes += memory->tier_bytes[tier];
     }
@@ -292,6 +309,9 @@ static void place(zi_layout *layout)
     (void)take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
     (void)take(&roles, ZERO_ROLE_RING, layout->ring_slots * layout->record_bytes_max);
     layout->rooms_at = take(&roles, ZERO_ROLE_RING, 2 * layout->room_bytes);
+    for (int role = 0; role < ZI_SHELVES; role++) {
+        place_shelf(layout, (zero_role)role, &roles);
+    }
     add_up(layout, &roles);
 }
 
@@ -312,8 +332,8 @@ static zero_status check_budgets(const zi_layout *layout)
 {
     const zero_engine_options *o = &layout->options;
     ZI_TRY(check_budget(layout, ZERO_TIER_DEVICE, o->device_budget_bytes,
-                        "use a higher stage, more ranks or fewer slots, or put the optimizer state "
-                        "on another tier"));
+                        "use a higher stage, more ranks or fewer slots, or put roles on another "
+                        "tier"));
     ZI_TRY(check_budget(layout, ZERO_TIER_HOST, o->host_budget_bytes,
                         "use more ranks, put fewer roles on the host, or lower ring_depth or "
                         "range_bytes"));
@@ -343,6 +363,7 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     ZI_TRY(zi_layout_make_buckets(layout));
     ZI_TRY(zi_layout_make_classes(layout));
     ZI_TRY(zi_layout_make_pieces(layout));
+    ZI_TRY(zi_layout_make_shelves(layout));
     place(layout);
     return check_budgets(layout);
 }
@@ -377,6 +398,9 @@ void zi_layout_destroy(zi_layout *layout)
     zi_free(layout->owners);
     zi_free(layout->pieces);
     zi_free(layout->ranges);
+    for (int role = 0; role < ZI_SHELVES; role++) {
+        zi_free(layout->shelves[role].records);
+    }
     zi_free(layout->param_classes);
     zi_free(layout->grad_classes);
     zi_free(layout);

@@ -14,7 +14,9 @@
  *            what lies in one range.
  *   range    Neighbouring pieces whose state on disk is moved at once. Its record in the store is
  *            piece by piece the masters and moments that are on disk, each at a multiple of
- *            ZI_ARENA_ALIGN, and whole pages; records lie end to end. */
+ *            ZI_ARENA_ALIGN, and whole pages; records lie end to end.
+ *   shelf    The shards of a role that is far: a record for each unit (PARAM) or bucket (GRAD).
+ *   tray     Room of one record of a shelf, beside the role's slots, where it is worked on. */
 #ifndef ZI_LAYOUT_LAYOUT_H
 #define ZI_LAYOUT_LAYOUT_H
 
@@ -42,6 +44,11 @@
 /* Roles of the optimizer state: MASTER, MOMENT1 and MOMENT2. */
 #define ZI_STATES 3
 
+/* Roles that may be far: PARAM and GRAD. */
+#define ZI_SHELVES 2
+/* Trays of each: one is worked on while the next is filled. */
+#define ZI_TRAYS 2
+
 typedef struct zi_flat {
     uint32_t unit;
     uint32_t bucket; /* ZI_NO_INDEX when frozen */
@@ -53,8 +60,8 @@ typedef struct zi_flat {
     uint64_t used_count;  /* elements up to the end of the last tensor */
     uint64_t slice_count; /* elements of a slice */
     uint64_t count;       /* slice_count * world */
-    uint64_t param_at;    /* shard of degree param */
-    uint64_t grad_at;     /* shard of degree grad, accum_dtype */
+    uint64_t param_at;    /* shard of degree param; where that is far, in its record */
+    uint64_t grad_at;     /* shard of degree grad, accum_dtype; likewise */
     uint32_t piece_first; /* of its part of degree optimizer */
     uint32_t piece_count;
     uint64_t slot_at;      /* within the unit's parameter slot */
@@ -75,6 +82,17 @@ typedef struct zi_range {
     uint64_t bytes;
 } zi_range;
 
+/* A role's shelf; all zero where the role is not far. */
+typedef struct zi_shelf_place {
+    zi_range *records; /* by unit or bucket; in the store or, on the host, in the role's arena */
+    uint32_t record_count;
+    uint32_t ring_slots; /* on disk: records in memory at once; 0: on the host */
+    uint64_t record_bytes_max;
+    uint64_t bytes;    /* of all records */
+    uint64_t ring_at;  /* in the ring's arena */
+    uint64_t trays_at; /* in the arena of the role's slots: ZI_TRAYS of record_bytes_max */
+} zi_shelf_place;
+
 typedef struct zi_tensor_place {
     uint32_t flat;
     uint64_t offset; /* elements from the flat's start */
@@ -87,7 +105,7 @@ typedef struct zi_unit_place {
     uint32_t owner_count;
     uint32_t tied_by;     /* units that tie to this one */
     uint32_t bucket;      /* ZI_NO_INDEX: no trained tensor */
-    uint32_t param_class; /* ZI_NO_INDEX when parameters are not split */
+    uint32_t param_class; /* ZI_NO_INDEX when parameters are neither split nor far */
     uint64_t slot_bytes;  /* all its flats, in a parameter slot */
 } zi_unit_place;
 
@@ -143,9 +161,13 @@ typedef struct zi_layout {
     uint32_t ring_slots; /* records in memory at once */
     uint64_t rooms_at;   /* ring arena: two rooms of room_bytes each, behind the records, for */
     uint64_t room_bytes; /* what the CPU updates of a GPU's memory; 0: nothing */
-    uint64_t step_read_bytes;  /* that a step moves from disk, at most, and to it */
-    uint64_t step_write_bytes; /* 0 where nothing is on disk */
-    zero_memory memory;        /* bytes of each role's arena, a multiple of pages */
+    zi_shelf_place shelves[ZI_SHELVES]; /* by role */
+    uint64_t step_read_bytes;           /* that a step moves from disk, at most, and to it */
+    uint64_t step_write_bytes;          /* 0 where nothing is on disk */
+    uint64_t pass_read_bytes; /* of PARAM that a pass over all units reads from disk, at most */
+    uint64_t micro_bytes;     /* of GRAD that a micro-step writes; all but the first read as many */
+    uint64_t disk_bytes;      /* of the store: ranges, then the shelves' records */
+    zero_memory memory;       /* bytes of each role's arena, a multiple of pages */
 } zi_layout;
 
 /* Options with defaults replaced and bounds checked; model-dependent ones are settled by
@@ -168,6 +190,15 @@ uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
 /* Cut optimizer parts into pieces and ranges, and place what is on disk in its record; a step of
  * zi_layout_create (pieces.c). */
 zero_status zi_layout_make_pieces(zi_layout *layout);
+/* Give shards that are far their records; a step of zi_layout_create (shelves.c). */
+zero_status zi_layout_make_shelves(zi_layout *layout);
+/* Trained flats of a unit: its first ones. */
+uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit);
+/* Whether an update of the unit reads its parameters: one of them is its own master. */
+bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit);
+/* Whether gradients that are far cross ranks only once the last micro-step is over: backward writes
+ * them in place, so it waits for their loads, and may not so wait for other ranks. */
+bool zi_grads_end_late(const zi_layout *layout);
 /* Bytes of an element of a flat's MASTER, MOMENT1 or MOMENT2; 0 where the flat has none. */
 uint64_t zi_state_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role);
 
@@ -192,10 +223,32 @@ static inline zero_tier zi_role_tier(const zi_layout *layout, zero_role role)
     return (uint32_t)role < ZERO_SHARD_ROLES ? layout->options.tier[role] : ZERO_TIER_DEVICE;
 }
 
-/* Whether the user's gradients of this flat go straight into the shard. */
+/* Whether a shard is not where the device computes: what is needed of it is loaded, and stored
+ * again. Host memory is the device's own where the device is the CPU. */
+static inline bool zi_role_far(const zi_layout *layout, zero_role role)
+{
+    const zero_tier tier = zi_role_tier(layout, role);
+    return tier == ZERO_TIER_DISK ||
+           (tier == ZERO_TIER_HOST && layout->options.device == ZERO_DEVICE_CUDA);
+}
+
+/* Whether units are gathered or loaded into slots. */
+static inline bool zi_params_in_slots(const zi_layout *layout)
+{
+    return layout->sharding.param > 1 || zi_role_far(layout, ZERO_ROLE_PARAM);
+}
+
+/* Whether the user's gradients of this flat are added to the sum itself: in the shard or, where
+ * that is far, in a slot that holds it meanwhile. */
 static inline bool zi_flat_grad_in_place(const zi_layout *layout, const zi_flat *flat)
 {
     return layout->sharding.grad == 1 && flat->grad_dtype == layout->options.accum_dtype;
+}
+
+/* Whether the flat has room in its bucket's gradient slot. */
+static inline bool zi_flat_grad_in_slot(const zi_layout *layout, const zi_flat *flat)
+{
+    return !zi_flat_grad_in_place(layout, flat) || zi_role_far(layout, ZERO_ROLE_GRAD);
 }
 
 struct zero_plan {

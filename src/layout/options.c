@@ -148,12 +148,12 @@ static zero_status check_tier(const zero_engine_options *o, zero_role role)
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.tier of %s is %d, not a zero_tier",
                 zero_role_name(role), (int)tier);
     }
-    if (role < ZERO_ROLE_MASTER && tier > ZERO_TIER_DEVICE) {
-        ZI_FAIL(
-            ZERO_UNSUPPORTED,
-            "options.tier of %s is %s; parameters and gradients are on the device so far: leave "
-            "it at ZERO_TIER_DEVICE",
-            zero_role_name(role), zero_tier_name(tier));
+    if (role < ZERO_ROLE_MASTER && tier > ZERO_TIER_DEVICE &&
+        o->nccl_memory != ZERO_NCCL_MEMORY_NONE) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "options.tier of %s is %s and nccl_memory %d; NCCL knows only what is on the "
+                "device: leave one of them at its default",
+                zero_role_name(role), zero_tier_name(tier), (int)o->nccl_memory);
     }
     return ZERO_OK;
 }
@@ -175,6 +175,15 @@ static zero_status check_updater(const zero_engine_options *o)
                 "options.updater is %d, but state on disk is updated by the CPU; use "
                 "ZERO_UPDATER_CPU, or ZERO_TIER_HOST for the roles on disk",
                 (int)o->updater);
+    }
+    const bool far =
+        o->tier[ZERO_ROLE_PARAM] > ZERO_TIER_DEVICE || o->tier[ZERO_ROLE_GRAD] > ZERO_TIER_DEVICE;
+    if (far && o->updater == ZERO_UPDATER_BOTH) {
+        ZI_FAIL(
+            ZERO_INVALID_ARGUMENT,
+            "options.updater is %d, but parameters or gradients that are not on the device come "
+            "to it a unit at a time; use ZERO_UPDATER_GPU or ZERO_UPDATER_CPU",
+            (int)o->updater);
     }
     return ZERO_OK;
 }

@@ -172,7 +172,7 @@ static void measure_rooms(zi_layout *layout)
                                          ZI_ARENA_ALIGN)
                            : 0;
         }
-        layout->room_bytes = zi_max_u64(layout->room_bytes, bytes);
+        layout->room_bytes = zi_max_u64(layout->room_bytes, zi_align_up(bytes, ZI_PAGE_BYTES));
     }
 }
 

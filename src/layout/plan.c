@@ -139,12 +139,22 @@ static void print_tiers(printer *out, const zi_layout *layout)
         }
     }
     print_row(out, "total", "", "", memory->total_bytes);
-    if (layout->range_count != 0) {
+    if (layout->disk_bytes != 0) {
         print(out,
               "disk: a step reads at most %" PRIu64 " bytes and writes %" PRIu64 ", in %" PRIu32
               " ranges of at most %" PRIu64 "\n",
               layout->step_read_bytes, layout->step_write_bytes, layout->range_count,
               layout->record_bytes_max);
+    }
+    if (layout->pass_read_bytes != 0) {
+        print(out, "disk: a pass reads at most %" PRIu64 " bytes of parameters\n",
+              layout->pass_read_bytes);
+    }
+    if (layout->micro_bytes != 0) {
+        print(out,
+              "disk: a micro-step writes %" PRIu64 " bytes of gradients; all but a step's first "
+              "read at most as many\n",
+              layout->micro_bytes);
     }
 }
 

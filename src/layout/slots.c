@@ -24,7 +24,7 @@ static void fill_bucket(zi_layout *layout, zi_bucket *bucket, uint32_t index, ui
         }
         flat->bucket = index;
         layout->bucket_flats[bucket->flat_first + bucket->flat_count++] = f;
-        if (!zi_flat_grad_in_place(layout, flat)) {
+        if (zi_flat_grad_in_slot(layout, flat)) {
             flat->grad_slot_at = bucket->slot_bytes;
             bucket->slot_bytes += flat_bytes(flat->count, flat->grad_dtype);
         }
@@ -157,7 +157,7 @@ static uint32_t unit_candidates(zi_layout *layout, candidate *candidates)
             layout->flats[f].slot_at = place->slot_bytes;
             place->slot_bytes += flat_bytes(layout->flats[f].count, layout->flats[f].dtype);
         }
-        if (layout->sharding.param > 1 && place->flat_count != 0) {
+        if (zi_params_in_slots(layout) && place->flat_count != 0) {
             candidates[count++] = (candidate){place->slot_bytes, u, false};
         }
     }
@@ -169,12 +169,12 @@ static uint32_t bucket_candidates(const zi_layout *layout, candidate *candidates
     uint32_t count = 0;
     for (uint32_t b = 0; b < layout->bucket_count; b++) {
         const zi_bucket *bucket = &layout->buckets[b];
-        bool in_place = true;
+        bool slotted = false;
         for (uint32_t i = 0; i < bucket->flat_count; i++) {
             const uint32_t f = layout->bucket_flats[bucket->flat_first + i];
-            in_place = in_place && zi_flat_grad_in_place(layout, &layout->flats[f]);
+            slotted = slotted || zi_flat_grad_in_slot(layout, &layout->flats[f]);
         }
-        if (!in_place) {
+        if (slotted) {
             candidates[count++] = (candidate){bucket->slot_bytes, b, bucket->tied};
         }
     }

@@ -33,6 +33,9 @@ struct zi_ring {
     bool dirty;       /* it is to be written */
     uint32_t current; /* where the walk stands */
     uint32_t last;    /* where it ends */
+    bool named;       /* no walk: `next` come after the one at hand */
+    uint32_t next[ZI_RING_AHEAD];
+    uint32_t next_count;
     atomic_uint_fast64_t read_bytes;
     atomic_uint_fast64_t write_bytes;
     atomic_uint_fast64_t hits;
@@ -117,6 +120,14 @@ static ring_slot *slot_of(zi_ring *ring, uint32_t range)
 /* Records from where the walk stands to `range`; negative: the walk does not come to it. */
 static int64_t ahead(const zi_ring *ring, uint32_t range)
 {
+    for (uint32_t i = 0; ring->named && i < ring->next_count; i++) {
+        if (ring->next[i] == range) {
+            return i + 1;
+        }
+    }
+    if (ring->named) {
+        return range == ring->current ? 0 : -1;
+    }
     const int64_t way = (int64_t)range - ring->current;
     const int64_t end = (int64_t)ring->last - ring->current;
     const int64_t forward = end < 0 ? -way : way;
@@ -190,14 +201,25 @@ static zero_status fetch(zi_ring *ring, ring_slot *slot, uint32_t range)
     return start(ring, slot, ZI_IO_READ);
 }
 
+/* The record that comes `steps` after the one the walk stands at; ZI_NO_INDEX: none. */
+static uint32_t coming(const zi_ring *ring, uint32_t steps)
+{
+    if (ring->named && steps != 0) {
+        return steps <= ring->next_count ? ring->next[steps - 1] : ZI_NO_INDEX;
+    }
+    if (ring->last < ring->current) {
+        return steps <= ring->current ? ring->current - steps : ZI_NO_INDEX;
+    }
+    return ring->current + steps;
+}
+
 /* Fetch what the walk comes to next, as far as slots are free without waiting. */
 static zero_status look_ahead(zi_ring *ring)
 {
     zi_io_poll(ring->queue);
     for (uint32_t i = 0; i < ring->slot_count; i++) {
-        const bool down = ring->last < ring->current;
-        const uint32_t range = down ? ring->current - i : ring->current + i;
-        if ((down && i > ring->current) || range >= ring->range_count || !is_wanted(ring, range)) {
+        const uint32_t range = coming(ring, i);
+        if (range >= ring->range_count || !is_wanted(ring, range)) {
             break;
         }
         if (slot_of(ring, range) != NULL) {
@@ -231,9 +253,20 @@ zero_status zi_ring_aim(zi_ring *ring, uint32_t first, uint32_t last)
     if (!ring->dirty || ring->held->range != first) { /* else it would be written twice */
         ZI_TRY(give_back(ring));
     }
+    ring->named = false;
     ring->current = first;
     ring->last = last;
     return look_ahead(ring);
+}
+
+void zi_ring_expect(zi_ring *ring, const uint32_t *next, uint32_t count)
+{
+    zi_assert_cmp(count, <=, ZI_RING_AHEAD);
+    ring->named = true;
+    ring->next_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        ring->next[i] = next[i];
+    }
 }
 
 /* Make the record the one at hand. */
@@ -264,6 +297,25 @@ zero_status zi_ring_at(zi_ring *ring, uint32_t range, bool writes, unsigned char
     ring->dirty = ring->dirty || writes;
     *memory = ring->held->memory;
     return look_ahead(ring);
+}
+
+zero_status zi_ring_replace(zi_ring *ring, uint32_t range, unsigned char **memory)
+{
+    zi_assert_cmp(range, <, ring->range_count);
+    zi_io_poll(ring->queue);
+    if (ring->held == NULL || ring->held->range != range) {
+        ZI_TRY(give_back(ring));
+        ring->current = range;
+        ring_slot *slot = slot_of(ring, range);
+        slot = slot != NULL ? slot : spare(ring);
+        ZI_TRY(settle(ring, slot));
+        slot->range = range;
+        slot->fetched = false;
+        ring->held = slot;
+    }
+    ring->dirty = true;
+    *memory = ring->held->memory;
+    return ZERO_OK;
 }
 
 zero_status zi_ring_rest(zi_ring *ring)

@@ -6,7 +6,8 @@
  *
  * A walk is aimed at the records from one to another, up or down, and goes from one to the next.
  * What a walk leaves in the slots the next one does not read, so a walk that goes back the other
- * way begins with hits. A record that was never written is zeros and is not read.
+ * way begins with hits. Where records do not come in a walk's order, the next few are named
+ * instead. A record that was never written is zeros and is not read.
  *
  * All calls but create, destroy, count and report come from one thread, the owner of the queue
  * beneath. */
@@ -20,6 +21,9 @@
 #include "storage/storage.h"
 
 typedef struct zi_ring zi_ring;
+
+/* Records that may be named ahead, at most; how many are read ahead is up to the slots. */
+#define ZI_RING_AHEAD 7
 
 typedef struct zi_ring_desc {
     const zi_range *ranges; /* borrowed; records in the store, whole pages */
@@ -52,9 +56,17 @@ void zi_ring_destroy(zi_ring *ring);
  * hand, unless it goes on with that, and read ahead. Does not block. */
 zero_status zi_ring_aim(zi_ring *ring, uint32_t first, uint32_t last);
 
+/* Instead of a walk, until the next is aimed: after the record that zi_ring_at is called with next
+ * come these, each another. At most ZI_RING_AHEAD. */
+void zi_ring_expect(zi_ring *ring, const uint32_t *next, uint32_t count);
+
 /* Go to a record, giving back the one at hand; blocks until it has been read. *memory is good until
  * the next call. writes: it is to be written once it is given back. Errors: IO. */
 zero_status zi_ring_at(zi_ring *ring, uint32_t range, bool writes, unsigned char **memory);
+
+/* Go to a record that is to be overwritten whole: what it holds is not read, nor is anything ahead.
+ * It is written once it is given back. *memory as above. Errors: IO, of its slot's last use. */
+zero_status zi_ring_replace(zi_ring *ring, uint32_t range, unsigned char **memory);
 
 /* Give back the record at hand and block until all writes are done. Errors: IO. */
 zero_status zi_ring_rest(zi_ring *ring);

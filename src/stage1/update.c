@@ -64,6 +64,19 @@ static zero_status update_staged(zi_optim *optim, uint32_t p, uint32_t next,
     return ZERO_OK;
 }
 
+/* The piece that the CPU comes to after this one, if what it reads is there already: gradients and
+ * parameters that are far come a unit at a time. */
+static uint32_t staged_after(const optim_work *work, uint32_t p)
+{
+    const zi_layout *layout = work->optim->layout;
+    const uint32_t next = work->down ? p - 1 : p + 1; /* none below the first either */
+    if (next >= layout->piece_count || !zi_optim_is_staged(work->optim, next)) {
+        return ZI_NO_INDEX;
+    }
+    const bool far = zi_role_far(layout, ZERO_ROLE_PARAM) || zi_role_far(layout, ZERO_ROLE_GRAD);
+    return !far || layout->flats[layout->pieces[next].flat].unit == work->unit ? next : ZI_NO_INDEX;
+}
+
 static zero_status update_piece(const optim_work *work, uint32_t p)
 {
     zi_optim *optim = work->optim;
@@ -79,9 +92,7 @@ static zero_status update_piece(const optim_work *work, uint32_t p)
         zi_optim_point_job(optim, p, record);
     }
     if (zi_optim_is_staged(optim, p)) {
-        const uint32_t next = work->down ? p - 1 : p + 1; /* none below the first either */
-        const bool follows = next < optim->layout->piece_count && zi_optim_is_staged(optim, next);
-        return update_staged(optim, p, follows ? next : ZI_NO_INDEX, work->outcome);
+        return update_staged(optim, p, staged_after(work, p), work->outcome);
     }
     /* A GPU's kernels are only handed over. */
     const bool timed = optim->desc.device->ops->host_memory;
@@ -187,23 +198,13 @@ static zero_status begin_step(zi_optim *optim, const optim_work *work)
                : ZERO_OK;
 }
 
-/* A unit's trained flats come first: layout puts the frozen ones behind. */
-static uint32_t trained_count(const zi_optim *optim, const zi_unit_place *place)
-{
-    uint32_t trained = 0;
-    while (trained < place->flat_count &&
-           optim->layout->flats[place->flat_first + trained].trained) {
-        trained++;
-    }
-    return trained;
-}
-
 zero_status zi_optim_connect(zi_optim *optim)
 {
     for (uint32_t u = 0; u < optim->layout->unit_count; u++) {
         const zi_unit_place *place = &optim->layout->units[u];
         ZI_TRY(zi_group_connect(optim->desc.publish, optim->desc.step_stream,
-                                &optim->publishes[place->flat_first], trained_count(optim, place)));
+                                &optim->publishes[place->flat_first],
+                                zi_unit_trained_count(optim->layout, u)));
     }
     return ZERO_OK;
 }
@@ -211,7 +212,7 @@ zero_status zi_optim_connect(zi_optim *optim)
 zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome)
 {
     const zi_unit_place *place = &optim->layout->units[unit];
-    const uint32_t trained = trained_count(optim, place);
+    const uint32_t trained = zi_unit_trained_count(optim->layout, unit);
     if (trained == 0) {
         return ZERO_OK;
     }

@@ -75,6 +75,11 @@ static zero_status build(zi_grads *grads)
         grads->buckets[b].slot = ZI_NO_INDEX;
         ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].ready));
         ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].reduced));
+        ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].filled));
+    }
+    for (uint32_t i = 0; i < ZI_TRAYS; i++) {
+        ZI_TRY(device->ops->event_create(device->self, &grads->trays[i].moved));
+        ZI_TRY(device->ops->event_create(device->self, &grads->trays[i].taken));
     }
     find_turns(grads);
     return device->ops->event_create(device->self, &grads->consumed);
@@ -105,6 +110,11 @@ void zi_grads_destroy(zi_grads *grads)
     for (uint32_t b = 0; grads->buckets != NULL && b < grads->layout->bucket_count; b++) {
         device->ops->event_destroy(device->self, grads->buckets[b].ready);
         device->ops->event_destroy(device->self, grads->buckets[b].reduced);
+        device->ops->event_destroy(device->self, grads->buckets[b].filled);
+    }
+    for (uint32_t i = 0; i < ZI_TRAYS; i++) {
+        device->ops->event_destroy(device->self, grads->trays[i].moved);
+        device->ops->event_destroy(device->self, grads->trays[i].taken);
     }
     device->ops->event_destroy(device->self, grads->consumed);
     zi_free(grads->units);
@@ -128,6 +138,7 @@ void zi_grads_micro_begin(zi_grads *grads, bool first, bool last)
     grads->last = last;
     grads->norm_cleared = false;
     grads->next = 0;
+    grads->brought = ZI_NO_INDEX;
     for (uint32_t u = 0; u < grads->layout->unit_count; u++) {
         const bool zeroed = !first && grads->units[u].zeroed;
         grads->units[u] = (grad_unit){.zeroed = zeroed, .turn = grads->units[u].turn};
@@ -222,16 +233,16 @@ static zero_status take_slot(zi_grads *grads, uint32_t unit, zi_stream *stream)
     taken->bucket = bucket;
     taken->last = bucket;
     grads->buckets[bucket].slot = slot;
-    return device->ops->fill(device->self, stream, zi_grads_slot_data(grads, bucket), 0,
-                             grads->layout->buckets[bucket].slot_bytes);
+    return zi_grads_fill_slot(grads, bucket, stream);
 }
 
-/* In-place flats start the step at zero, once the last step has read them. */
+/* In-place flats start the step at zero, once the last step has read them. In a slot they do
+ * anyway. */
 static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stream)
 {
     const zi_device *device = grads->desc.device;
     const zi_unit_place *place = &grads->layout->units[unit];
-    if (grads->units[unit].zeroed) {
+    if (grads->units[unit].zeroed || grads->desc.shelf != NULL) {
         return ZERO_OK;
     }
     grads->units[unit].zeroed = true;
@@ -369,7 +380,7 @@ zero_status zi_grads_micro_end(zi_grads *grads)
     while (grads->next < grads->layout->bucket_count) {
         ZI_TRY(zi_grads_reduce_next(grads));
     }
-    return ZERO_OK;
+    return zi_grads_end_boundary(grads);
 }
 
 void *zi_grads_data(const zi_grads *grads, uint32_t tensor)
@@ -379,9 +390,9 @@ void *zi_grads_data(const zi_grads *grads, uint32_t tensor)
     if (!zi_grads_in_use(grads, flat->unit)) {
         return NULL;
     }
-    unsigned char *base = zi_flat_grad_in_place(grads->layout, flat)
-                              ? grads->desc.shards + flat->grad_at
-                              : zi_grads_slot_data(grads, flat->bucket) + flat->grad_slot_at;
+    unsigned char *base = zi_flat_grad_in_slot(grads->layout, flat)
+                              ? zi_grads_slot_data(grads, flat->bucket) + flat->grad_slot_at
+                              : grads->desc.shards + flat->grad_at;
     return base + place->offset * zero_dtype_bytes(flat->grad_dtype);
 }
 

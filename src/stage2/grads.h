@@ -25,7 +25,19 @@
  *   reduced   per bucket; recorded on the reduce stream, after it;
  *             awaited by the caller's stream, before the slot is lent again
  *   consumed  recorded on the step stream, after the update;
- *             awaited by the reduce and the caller's stream, before shards are overwritten */
+ *             awaited by the reduce and the caller's stream, before shards are overwritten
+ *
+ * Where gradients are far, a bucket's shards are in a tray while it is reduced: loaded unless this
+ * is the first micro-step, added to, and stored. What backward adds to in place lies in the slot
+ * instead. The reduce stream is the shelf's; it also fills the trays that an update reads. What
+ * crosses ranks after the first reduction waits until the micro-step is over where backward waits
+ * for loads: so it only ever waits for this rank (zi_grads_end_late). Events on top:
+ *   filled    per bucket; recorded on the reduce stream, after a slot was loaded;
+ *             awaited by the caller's stream, before backward adds to it
+ *   moved     per tray; recorded on the reduce stream, after it was filled for an update;
+ *             awaited by the step stream, before the update
+ *   taken     per tray; recorded on the step stream, after an update;
+ *             awaited by the reduce stream, before the next is loaded */
 #ifndef ZI_STAGE2_GRADS_H
 #define ZI_STAGE2_GRADS_H
 
@@ -33,6 +45,7 @@
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
+#include "offload/shelf.h"
 #include "zero/engine.h"
 
 typedef struct zi_grads zi_grads;
@@ -46,8 +59,9 @@ typedef struct zi_grads_desc {
     zi_group *narrow;  /* grad -> optimizer */
     zi_group *replica; /* optimizer -> world */
     zi_stream *reduce_stream;
-    unsigned char *shards; /* arena of ZERO_ROLE_GRAD */
+    unsigned char *shards; /* arena of ZERO_ROLE_GRAD; NULL: they are far */
     unsigned char *slots;  /* arena of ZERO_ROLE_GRAD_SLOT */
+    zi_shelf *shelf;       /* on the reduce stream; NULL: they are not far */
     zi_norm_sum *norm;     /* device memory: this rank's squares of its optimizer part */
     zero_stats *stats;
 } zi_grads_desc;
@@ -73,13 +87,25 @@ zero_status zi_grads_micro_end(zi_grads *grads);
 void *zi_grads_data(const zi_grads *grads, uint32_t tensor);
 bool zi_grads_in_use(const zi_grads *grads, uint32_t unit);
 
-/* Work on other memory: arenas that were taken anew. Between steps, the reduce stream idle. */
+/* Work on other memory: arenas that were taken anew. Between steps, the reduce stream idle; not
+ * where gradients are far. */
 void zi_grads_point(zi_grads *grads, unsigned char *shards, unsigned char *slots);
 
-/* A flat's reduced gradient: this rank's part of degree optimizer, accum_dtype. */
+/* A flat's reduced gradient where the update reads it: this rank's part of degree optimizer,
+ * accum_dtype. Where gradients are far, only for as long as it is lent. */
 void *zi_grads_reduced(const zi_grads *grads, uint32_t flat);
+/* Bytes of the flat's record before it, where gradients are far. */
+uint64_t zi_grads_reduced_at(const zi_grads *grads, uint32_t flat);
 /* Let `stream` wait until the boundary's reductions are done. */
 zero_status zi_grads_wait_reduced(zi_grads *grads, zi_stream *stream);
+/* For each unit of an update, in rising or falling order; they do nothing where gradients are not
+ * far. */
+/* Begin to fill the tray of the unit's bucket. What had the tray is given back. */
+zero_status zi_grads_bring(zi_grads *grads, uint32_t unit, bool down);
+/* Let `stream` wait until the unit's reduced gradient may be read. */
+zero_status zi_grads_lend(zi_grads *grads, uint32_t unit, zi_stream *stream);
+/* The unit's gradient has been read by what is on `stream` so far. */
+zero_status zi_grads_give_back(zi_grads *grads, uint32_t unit, zi_stream *stream);
 /* What is on `stream` so far was the last to read the reduced gradients. */
 zero_status zi_grads_consumed(zi_grads *grads, zi_stream *stream);
 

@@ -40,11 +40,37 @@ static uint64_t part_offset(const zi_grads *grads, const zi_flat *flat)
     return part * zi_shard_count(grads->layout, flat, s->optimizer);
 }
 
-void *zi_grads_reduced(const zi_grads *grads, uint32_t flat)
+unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat)
 {
     const zi_flat *place = &grads->layout->flats[flat];
-    return grads->desc.shards + place->grad_at +
+    if (grads->desc.shelf == NULL) {
+        return grads->desc.shards + place->grad_at;
+    }
+    return zi_flat_grad_in_place(grads->layout, place) &&
+                   grads->buckets[place->bucket].slot != ZI_NO_INDEX
+               ? zi_grads_slot_data(grads, place->bucket) + place->grad_slot_at
+               : zi_grads_tray_data(grads, place->bucket) + place->grad_at;
+}
+
+/* This rank's optimizer part of it. */
+static unsigned char *own_part(const zi_grads *grads, uint32_t flat)
+{
+    return zi_grads_shard(grads, flat) + part_offset(grads, &grads->layout->flats[flat]) *
+                                             zero_dtype_bytes(grads->layout->options.accum_dtype);
+}
+
+uint64_t zi_grads_reduced_at(const zi_grads *grads, uint32_t flat)
+{
+    const zi_flat *place = &grads->layout->flats[flat];
+    return place->grad_at +
            part_offset(grads, place) * zero_dtype_bytes(grads->layout->options.accum_dtype);
+}
+
+void *zi_grads_reduced(const zi_grads *grads, uint32_t flat)
+{
+    const uint32_t bucket = grads->layout->flats[flat].bucket;
+    return zi_grads_reduced_at(grads, flat) +
+           (grads->desc.shelf != NULL ? zi_grads_tray_data(grads, bucket) : grads->desc.shards);
 }
 
 /* Cast what is to be sent to the wire buffer when its type asks for it; *send and *dtype are
@@ -104,7 +130,7 @@ typedef struct bucket_batch {
     uint32_t count;
 } bucket_batch;
 
-/* Slot to gradient shard, every micro-step; nothing for flats that backward writes in place. */
+/* Slot to gradient shard, every micro-step; nothing for flats that backward adds to in place. */
 static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *out)
 {
     const zi_layout *layout = grads->layout;
@@ -113,7 +139,8 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
     uint32_t used = 0;
     uint64_t wire_at = 0;
     for (uint32_t i = 0; i < job->place->flat_count; i++) {
-        const zi_flat *flat = &layout->flats[flat_at(grads, job, i)];
+        const uint32_t index = flat_at(grads, job, i);
+        const zi_flat *flat = &layout->flats[index];
         if (zi_flat_grad_in_place(layout, flat)) {
             continue;
         }
@@ -127,7 +154,7 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
             .tag = flat->unit,
             .count = zi_shard_count(layout, flat, layout->sharding.grad),
             .send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL,
-            .recv = grads->desc.shards + flat->grad_at,
+            .recv = zi_grads_shard(grads, index),
             .squares = scatter_is_last(grads) ? grads->desc.norm : NULL};
         if (crosses) {
             ZI_TRY(to_wire(grads, flat, wire_at, flat->count, c));
@@ -159,16 +186,16 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
         const zi_flat *flat = &layout->flats[index];
         const uint64_t part = zi_shard_count(layout, flat, layout->sharding.optimizer);
         const uint64_t sent = narrows ? part * group->size : part;
-        batch[i] = (zi_collective){.kind = kind,
-                                   .flags = exact_flag(grads),
-                                   .send_dtype = layout->options.accum_dtype,
-                                   .recv_dtype = layout->options.accum_dtype,
-                                   .tag = flat->unit,
-                                   .count = part,
-                                   .send = narrows ? grads->desc.shards + flat->grad_at
-                                                   : zi_grads_reduced(grads, index),
-                                   .recv = zi_grads_reduced(grads, index),
-                                   .squares = last ? grads->desc.norm : NULL};
+        batch[i] =
+            (zi_collective){.kind = kind,
+                            .flags = exact_flag(grads),
+                            .send_dtype = layout->options.accum_dtype,
+                            .recv_dtype = layout->options.accum_dtype,
+                            .tag = flat->unit,
+                            .count = part,
+                            .send = narrows ? zi_grads_shard(grads, index) : own_part(grads, index),
+                            .recv = own_part(grads, index),
+                            .squares = last ? grads->desc.norm : NULL};
         if (!job->wired) {
             ZI_TRY(to_wire(grads, flat, wire_at, sent, &batch[i]));
             wire_at += wire_stride(flat, sent);
@@ -202,10 +229,11 @@ static zero_status boundary_batch(zi_grads *grads, bucket_job *job, zi_collectiv
     return submit(grads, job, &ready);
 }
 
-/* In-place flats of units that never came in this step still hold the last step's sum. */
+/* In-place flats of units that never came in this step still hold the last step's sum. Far ones
+ * are zeros then. */
 static zero_status zero_missing(zi_grads *grads, const bucket_job *job)
 {
-    for (uint32_t i = 0; i < job->place->flat_count; i++) {
+    for (uint32_t i = 0; i < job->place->flat_count && grads->desc.shelf == NULL; i++) {
         const zi_flat *flat = &grads->layout->flats[flat_at(grads, job, i)];
         if (zi_flat_grad_in_place(grads->layout, flat) && !grads->units[flat->unit].zeroed) {
             ZI_TRY(ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream,
@@ -226,7 +254,7 @@ static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
         const zi_flat *flat = &layout->flats[index];
         if (zi_flat_grad_in_place(layout, flat)) {
             ZI_TRY(kernels->ops->square_sum(
-                kernels->self, grads->desc.reduce_stream, zi_grads_reduced(grads, index),
+                kernels->self, grads->desc.reduce_stream, own_part(grads, index),
                 layout->options.accum_dtype,
                 zi_shard_count(layout, flat, layout->sharding.optimizer), grads->desc.norm));
         }
@@ -264,10 +292,12 @@ zero_status zi_grads_reduce_next(zi_grads *grads)
     ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, bucket->ready, NULL));
     ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, grads->consumed, NULL));
     ZI_TRY(clear_norm(grads));
+    ZI_TRY(zi_grads_fetch(grads, job.bucket, false));
     ZI_TRY(scatter(grads, &job));
-    if (grads->last) {
+    if (grads->last && !zi_grads_end_late(grads->layout)) {
         ZI_TRY(boundary(grads, &job));
     }
+    ZI_TRY(zi_grads_store(grads, job.bucket));
     ZI_TRY(ops_of(grads)->event_record(self_of(grads), bucket->reduced, stream));
     if (bucket->slot != ZI_NO_INDEX) {
         const uint32_t index = grads->class_slots[job.place->grad_class] + bucket->slot;
@@ -316,6 +346,22 @@ zero_status zi_grads_connect(zi_grads *grads)
         for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
             ZI_TRY(connect_bucket(grads, b));
         }
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_grads_end_boundary(zi_grads *grads)
+{
+    if (!grads->last || !zi_grads_end_late(grads->layout)) {
+        return ZERO_OK;
+    }
+    for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
+        bucket_job job = {.bucket = b, .place = &grads->layout->buckets[b]};
+        ZI_TRY(zi_grads_fetch(grads, b, true));
+        ZI_TRY(boundary(grads, &job));
+        ZI_TRY(zi_grads_store(grads, b));
+        ZI_TRY(ops_of(grads)->event_record(self_of(grads), grads->buckets[b].reduced,
+                                           grads->desc.reduce_stream));
     }
     return ZERO_OK;
 }

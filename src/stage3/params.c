@@ -1,6 +1,5 @@
 /* Owns the parameter slots and the unit states.
- * Invariant: a unit that is not ABSENT and whose parameters are split holds exactly one slot of its
- * class. */
+ * Invariant: a unit that is not ABSENT and has a class holds exactly one slot of it. */
 #include "stage3/params.h"
 
 #include <inttypes.h>
@@ -30,7 +29,7 @@ static const zero_pass passes_of[ZI_SCHEDULES][3] = {{ZERO_PASS_FORWARD, ZERO_PA
 struct zi_params {
     zi_params_desc desc;
     const zi_layout *layout;
-    bool split; /* over more than one rank: gathers are real */
+    bool slotted; /* split or far: gathers or loads are real */
     uint32_t look_ahead;
     uint64_t clock; /* of `touched` */
     param_unit *units;
@@ -38,6 +37,7 @@ struct zi_params {
     uint32_t *slot_units;       /* holder of each slot, all classes end to end */
     uint32_t *class_slots;      /* first of a class in slot_units */
     zi_event *gathers_done;     /* gather stream, before a step */
+    const zi_schedule *sweep;   /* gathers follow it now */
     zi_schedule schedules[ZI_SCHEDULES];
 };
 
@@ -118,7 +118,7 @@ zero_status zi_params_create(const zi_params_desc *desc, zi_params **out)
     ZI_TRY(zi_calloc(1, sizeof *params, (void **)&params));
     params->desc = *desc;
     params->layout = desc->layout;
-    params->split = desc->layout->sharding.param > 1;
+    params->slotted = zi_params_in_slots(desc->layout);
     params->look_ahead = desc->layout->options.no_prefetch ? 0 : desc->layout->options.look_ahead;
     const zero_status status = build(params);
     if (status != ZERO_OK) {
@@ -160,8 +160,8 @@ static unsigned char *slot_data(const zi_params *params, uint32_t unit)
 static unsigned char *flat_data(const zi_params *params, uint32_t flat)
 {
     const zi_flat *place = &params->layout->flats[flat];
-    return params->split ? slot_data(params, place->unit) + place->slot_at
-                         : params->desc.shards + place->param_at;
+    return params->slotted ? slot_data(params, place->unit) + place->slot_at
+                           : params->desc.shards + place->param_at;
 }
 
 /* Give the slot back: from here on the gather stream may overwrite it, once its readers are done.
@@ -169,7 +169,7 @@ static unsigned char *flat_data(const zi_params *params, uint32_t flat)
 static zero_status free_slot(zi_params *params, uint32_t unit)
 {
     param_unit *holder = &params->units[unit];
-    if (!params->split || holder->slot == ZI_NO_INDEX) {
+    if (!params->slotted || holder->slot == ZI_NO_INDEX) {
         return ZERO_OK;
     }
     const zi_unit_place *place = &params->layout->units[unit];
@@ -245,6 +245,56 @@ static zero_status no_slot(const zi_params *params, uint32_t unit)
             params->layout->unit_infos[holders[0]].name, count + 1);
 }
 
+/* This rank's own part of a flat in its slot. */
+static unsigned char *own_part(const zi_params *params, uint32_t flat)
+{
+    const zi_flat *place = &params->layout->flats[flat];
+    return flat_data(params, flat) +
+           params->desc.gather->rank *
+               zi_shard_count(params->layout, place, params->layout->sharding.param) *
+               zero_dtype_bytes(place->dtype);
+}
+
+/* Name the units that this sweep will gather after this one: those that are not here. */
+static void name_next(const zi_params *params, zi_shelf_move *move)
+{
+    const zi_schedule *sweep = params->sweep;
+    uint32_t at = sweep->position != 0 ? sweep->position - 1 : 0;
+    while (at < sweep->count && sweep->entries[at].unit != move->record) {
+        at++;
+    }
+    for (uint32_t i = at + 1; i < sweep->count && move->next_count < ZI_RING_AHEAD; i++) {
+        const uint32_t unit = sweep->entries[i].unit;
+        bool wanted = unit != move->record && params->layout->units[unit].slot_bytes != 0 &&
+                      params->units[unit].state == ZI_UNIT_ABSENT;
+        for (uint32_t k = 0; k < move->next_count; k++) {
+            wanted = wanted && move->next[k] != unit;
+        }
+        if (wanted) {
+            move->next[move->next_count++] = unit;
+        }
+    }
+}
+
+/* Bring this rank's shard of the unit into its slot, where peers read it. */
+static zero_status load(zi_params *params, uint32_t unit)
+{
+    const zi_unit_place *place = &params->layout->units[unit];
+    zi_shelf_move move = {.record = unit};
+    if (params->desc.shelf == NULL) {
+        return ZERO_OK;
+    }
+    name_next(params, &move);
+    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+        move.at = params->layout->flats[f].param_at;
+        move.bytes =
+            params->collectives[f].count * zero_dtype_bytes(params->layout->flats[f].dtype);
+        move.memory = own_part(params, f);
+        ZI_TRY(zi_shelf_load(params->desc.shelf, &move));
+    }
+    return ZERO_OK;
+}
+
 /* The unit's gather into its slot. */
 static void make_batch(zi_params *params, uint32_t unit)
 {
@@ -257,7 +307,8 @@ static void make_batch(zi_params *params, uint32_t unit)
             .recv_dtype = flat->dtype,
             .tag = unit,
             .count = zi_shard_count(params->layout, flat, params->layout->sharding.param),
-            .send = params->desc.shards + flat->param_at,
+            .send = params->desc.shelf != NULL ? own_part(params, f)
+                                               : params->desc.shards + flat->param_at,
             .recv = flat_data(params, f)};
     }
 }
@@ -271,12 +322,14 @@ static zero_status enqueue_gather(zi_params *params, uint32_t unit)
     ZI_TRY(ops_of(params)->issue_wait(self_of(params), target->gathered, NULL));
     make_batch(params, unit);
     ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream, target->updated, NULL));
-    ZI_TRY(zi_group_submit(params->desc.gather, stream, &params->collectives[place->flat_first],
-                           place->flat_count));
-    ZI_TRY(ops_of(params)->event_record(self_of(params), target->gathered, stream));
+    ZI_TRY(load(params, unit));
+    if (params->desc.gather->size > 1) {
+        ZI_TRY(zi_group_submit(params->desc.gather, stream, &params->collectives[place->flat_first],
+                               place->flat_count));
+        params->desc.stats->gather_bytes += place->slot_bytes;
+    }
     params->desc.stats->gathers++;
-    params->desc.stats->gather_bytes += place->slot_bytes;
-    return ZERO_OK;
+    return ops_of(params)->event_record(self_of(params), target->gathered, stream);
 }
 
 zero_status zi_params_connect(zi_params *params)
@@ -284,7 +337,7 @@ zero_status zi_params_connect(zi_params *params)
     for (uint32_t u = 0; u < params->layout->unit_count; u++) {
         const zi_unit_place *place = &params->layout->units[u];
         param_unit *unit = &params->units[u];
-        if (!params->split || place->param_class == ZI_NO_INDEX) {
+        if (!params->slotted || place->param_class == ZI_NO_INDEX) {
             continue;
         }
         unit->slot = unit->turn != ZI_NO_INDEX ? unit->turn : 0; /* all are empty */
@@ -304,7 +357,7 @@ static zero_status gather(zi_params *params, uint32_t unit, bool may_drop, bool 
 {
     const uint32_t class = params->layout->units[unit].param_class;
     *taken = true;
-    if (!params->split || class == ZI_NO_INDEX) {
+    if (!params->slotted || class == ZI_NO_INDEX) {
         return ZERO_OK;
     }
     const uint32_t slot = choose_slot(params, unit, may_drop);
@@ -339,6 +392,7 @@ static zero_status fetch(zi_params *params, uint32_t unit, bool may_drop, bool *
 /* Walk over the schedule up to, not including, `end`, taking part in every gather on the way. */
 static zero_status walk(zi_params *params, zi_schedule *schedule, uint32_t end)
 {
+    params->sweep = schedule;
     while (schedule->position < end) {
         const uint32_t unit = schedule->entries[schedule->position].unit;
         bool taken = false;
@@ -356,6 +410,7 @@ static zero_status walk(zi_params *params, zi_schedule *schedule, uint32_t end)
 
 static zero_status look_ahead(zi_params *params, const zi_schedule *schedule)
 {
+    params->sweep = schedule;
     for (uint32_t i = 0; i < params->look_ahead; i++) {
         const uint32_t next = schedule->position + i;
         bool taken = true;
@@ -422,18 +477,18 @@ zero_status zi_params_acquire(zi_params *params, uint32_t unit, uint32_t via, ze
                               zi_stream *stream)
 {
     param_unit *target = &params->units[unit];
-    if (target->use_count == 0 && params->split) {
+    if (target->use_count == 0 && params->slotted) {
         ZI_TRY(acquire_first(params,
                              (zi_schedule_entry){.unit = unit, .via = via, .pass = (uint8_t)pass}));
     }
     target->state = zi_unit_on(target->state, ZI_ON_ACQUIRE).next;
     target->use_count++;
     target->own_count += unit == via;
-    if (params->split && target->use_count == 1) {
+    if (params->slotted && target->use_count == 1) {
         ZI_TRY(look_ahead(params, &params->schedules[pass == ZERO_PASS_EVAL]));
     }
     return ops_of(params)->stream_wait(self_of(params), stream,
-                                       params->split ? target->gathered : target->updated,
+                                       params->slotted ? target->gathered : target->updated,
                                        &params->desc.stats->acquire_wait_ns);
 }
 
@@ -452,7 +507,7 @@ zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi
     target->state = step.next;
     target->use_count--;
     target->own_count -= own;
-    if (!params->split || target->use_count != 0) {
+    if (!params->slotted || target->use_count != 0) {
         return ZERO_OK;
     }
     return ops_of(params)->event_record(self_of(params), target->released, stream);
@@ -486,7 +541,7 @@ uint32_t zi_params_first_in_use(const zi_params *params)
 /* Walk to the end of a sweep that has begun, and stand at the start again. */
 static zero_status finish(zi_params *params, zi_schedule *schedule)
 {
-    if (params->split && schedule->position != 0) {
+    if (params->slotted && schedule->position != 0) {
         ZI_TRY(walk(params, schedule, schedule->count));
     }
     schedule->position = 0;
@@ -496,18 +551,18 @@ static zero_status finish(zi_params *params, zi_schedule *schedule)
 zero_status zi_params_micro_begin(zi_params *params)
 {
     ZI_TRY(finish(params, &params->schedules[1]));
-    return params->split ? look_ahead(params, &params->schedules[0]) : ZERO_OK;
+    return params->slotted ? look_ahead(params, &params->schedules[0]) : ZERO_OK;
 }
 
 zero_status zi_params_micro_end(zi_params *params, bool last)
 {
     zi_schedule *train = &params->schedules[0];
-    if (params->split) {
+    if (params->slotted) {
         /* Also when this rank used nothing at all: the others may have. */
         ZI_TRY(walk(params, train, train->count));
     }
     train->position = 0;
-    return params->split && !last ? look_ahead(params, train) : ZERO_OK;
+    return params->slotted && !last ? look_ahead(params, train) : ZERO_OK;
 }
 
 /* End sweeps, forget all slots, and mark where the gathers end. */
@@ -545,7 +600,7 @@ zero_status zi_params_updated(zi_params *params, uint32_t unit, zi_stream *strea
 
 zero_status zi_params_step_end(zi_params *params)
 {
-    return params->split ? look_ahead(params, &params->schedules[0]) : ZERO_OK;
+    return params->slotted ? look_ahead(params, &params->schedules[0]) : ZERO_OK;
 }
 
 zi_schedule *zi_params_schedule(zi_params *params, int which)

@@ -8,7 +8,10 @@
  *             awaited by the gather stream, before the slot is reused
  *   updated   recorded on the step stream, after update and publish;
  *             awaited by the gather stream, before the gather, and by the caller's stream where
- *             parameters are not split
+ *             there are no slots
+ *
+ * Where parameters are far, a gather loads this rank's shard into its own part of the slot first;
+ * the gather stream is the shelf's, so it finds what the last update has stored.
  *
  * Which gathers happen, and in which order, follows from the schedule alone, so that all ranks
  * agree. */
@@ -18,6 +21,7 @@
 #include "comm/comm.h"
 #include "device/device.h"
 #include "layout/layout.h"
+#include "offload/shelf.h"
 #include "stage3/schedule.h"
 #include "zero/engine.h"
 #include "zero/unit.h"
@@ -29,8 +33,9 @@ typedef struct zi_params_desc {
     const zi_device *device;
     zi_group *gather;         /* the ranks that a unit's parameters are split over */
     zi_stream *gather_stream; /* only gathers, fills and waits of this object run on it */
-    unsigned char *shards;    /* arena of ZERO_ROLE_PARAM */
+    unsigned char *shards;    /* arena of ZERO_ROLE_PARAM; NULL: they are far */
     unsigned char *slots;     /* arena of ZERO_ROLE_PARAM_SLOT */
+    zi_shelf *shelf;          /* on the gather stream; NULL: they are not far */
     zero_stats *stats;
 } zi_params_desc;
 

@@ -17,6 +17,8 @@ PARAMS = "src/stage3/params.c"
 GRADS = "src/stage2/grads.c"
 REDUCE = "src/stage2/reduce.c"
 STEP = "src/engine/step.c"
+FAR_GRADS = "src/stage2/far_grads.c"
+TRAYS = "src/stage3/param_trays.c"
 
 # What waits, where, the text that is taken away and what stands in its place.
 WAIT = "device->ops->stream_wait(device->self, stream, "
@@ -25,7 +27,7 @@ OPS = "    ZI_TRY(ops_of({0})->stream_wait(self_of({0}), stream, {1}, NULL));\n"
 WAITS = [
     ("acquire for gathered and updated", PARAMS,
      """    return ops_of(params)->stream_wait(self_of(params), stream,
-                                       params->split ? target->gathered : target->updated,
+                                       params->slotted ? target->gathered : target->updated,
                                        &params->desc.stats->acquire_wait_ns);
 """, "    return ZERO_OK;\n"),
     ("a slot's reuse for released", PARAMS, OPS.format("params", "holder->released"), ""),
@@ -43,6 +45,21 @@ WAITS = [
     ("a step for the reductions", STEP,
      "    ZI_TRY(zi_grads_wait_reduced(engine->grads, stream));\n", ""),
     ("a step for the caller's stream", STEP, f"    ZI_TRY({WAIT}engine->caller, NULL));\n", ""),
+    ("an update for its tray of parameters", STEP,
+     "    ZI_TRY(zi_param_trays_lend(engine->trays, unit));\n", ""),
+    ("a store for the update", TRAYS,
+     "    ZI_TRY(device->ops->stream_wait(device->self, trays->desc.gather_stream, own->updated, "
+     "NULL));\n", ""),
+    ("the end of a step for the stores", STEP,
+     "    ZI_TRY(zi_param_trays_settle(engine->trays));\n", ""),
+    ("an update for its tray of gradients", STEP,
+     "    ZI_TRY(zi_grads_lend(engine->grads, unit, stream));\n", ""),
+    ("a tray's reuse for taken", FAR_GRADS,
+     OPS.format("grads", "tray->taken").replace("stream, tray", "reduce, tray"), ""),
+    ("backward for the sum in its slot", FAR_GRADS,
+     """    return ops_of(grads)->stream_wait(self_of(grads), stream, grads->buckets[bucket].filled,
+                                      &grads->desc.stats->grad_wait_ns);
+""", "    (void)stream;\n    return ZERO_OK;\n"),
     ("ranks for one another's fences", "src/comm/peer/peer.c",
      "        return follow(batch, turn);\n", "        return ZERO_OK;\n"),
 ]

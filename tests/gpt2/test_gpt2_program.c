@@ -261,6 +261,11 @@ TEST(every_tier_prints_the_same_losses)
              folder);
     const exact offloaded = exact_of(options);
     check_equal(&device, &offloaded);
+    snprintf(options, sizeof options,
+             "--ranks 2 --param-tier disk --grad-tier disk --master-tier host --disk %s", folder);
+    const exact far = exact_of(options);
+    check_equal(&device, &far);
+    CHECK(strstr(output, "/rank  disk ") != NULL);
     end();
 }
 
@@ -278,16 +283,16 @@ TEST(ranks_and_micro_steps_only_round_differently)
     end();
 }
 
-TEST(processes_of_a_launcher_print_what_threads_print)
+/* What both kinds of processes are given; `more`: where roles live. */
+#define PROCESS_OPTIONS                                                                         \
+    "--data %s --layers 2 --heads 2 --width 32 --seq 32 --batch 8 --val-batches 2 --threads 1 " \
+    "--steps 6 --val-every 3 --losses-exact --disk %s %s"
+#define ON_DISK "--param-tier disk --grad-tier disk --moment-tier disk"
+
+static void check_launched(const exact *threads, const char *more)
 {
-    begin();
-    const exact threads = exact_of("--ranks 2");
     char line[1024];
-    snprintf(
-        line, sizeof line,
-        "--data %s --layers 2 --heads 2 --width 32 --seq 32 --batch 8 --val-batches 2 --threads 1 "
-        "--steps 6 --val-every 3 --losses-exact",
-        text_path);
+    snprintf(line, sizeof line, PROCESS_OPTIONS, text_path, folder, more);
     (void)unlink(output_path);
     CHECK_EQ(setenv("WORLD_SIZE", "2", 1) + setenv("LOCAL_WORLD_SIZE", "2", 1), 0);
     CHECK_EQ(setenv("MASTER_ADDR", "127.0.0.1", 1), 0);
@@ -308,9 +313,36 @@ TEST(processes_of_a_launcher_print_what_threads_print)
         TEST_FAIL("sum of statuses %d: %s", code, output);
     }
     const exact processes = exact_lines();
-    check_equal(&threads, &processes);
+    check_equal(threads, &processes);
+}
+
+TEST(processes_of_a_launcher_print_what_threads_print)
+{
+    begin();
+    const exact threads = exact_of("--ranks 2");
+    check_launched(&threads, "");
+    check_launched(&threads, ON_DISK);
     end();
 }
+
+#ifdef GPT2_MPIRUN
+
+static void check_mpi(const exact *threads, const char *more)
+{
+    char command[1024];
+    snprintf(command, sizeof command,
+             "'%s' --oversubscribe --bind-to none -n 2 '%s' " PROCESS_OPTIONS " > %s 2>&1",
+             GPT2_MPIRUN, GPT2_TRAIN, text_path, folder, more, output_path);
+    const int code = system(command);
+    read_text(output_path, output);
+    if (code != 0) {
+        TEST_FAIL("status %d: %s", code, output);
+    }
+    const exact processes = exact_lines();
+    check_equal(threads, &processes);
+}
+
+#endif
 
 /* The same again as processes of mpirun. */
 TEST(processes_of_mpirun_print_what_threads_print)
@@ -323,19 +355,8 @@ TEST(processes_of_mpirun_print_what_threads_print)
     /* MPI's own leaks and races are not looked for here. */
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
     setenv("TSAN_OPTIONS", "report_bugs=0", 1);
-    char command[1024];
-    snprintf(command, sizeof command,
-             "'%s' --oversubscribe --bind-to none -n 2 '%s' --data %s --layers 2 --heads 2 "
-             "--width 32 --seq 32 --batch 8 --val-batches 2 --threads 1 --steps 6 --val-every 3 "
-             "--losses-exact > %s 2>&1",
-             GPT2_MPIRUN, GPT2_TRAIN, text_path, output_path);
-    const int code = system(command);
-    read_text(output_path, output);
-    if (code != 0) {
-        TEST_FAIL("status %d: %s", code, output);
-    }
-    const exact processes = exact_lines();
-    check_equal(&threads, &processes);
+    check_mpi(&threads, "");
+    check_mpi(&threads, ON_DISK);
     end();
 #else
     SKIP("built without MPI, or no mpirun was found");
@@ -492,6 +513,7 @@ TEST(wrong_options_are_refused)
     check_refused("--master-tier disk", "give --disk DIR");
     check_refused("--offload disk", "give --disk DIR");
     check_refused("--offload host", "frees nothing");
+    check_refused("--param-tier disk", "give --disk DIR");
     check_refused("--master-tier disk --disk /nonexistent", "/nonexistent");
     check_refused("--moment-tier disk --disk . --range-bytes 5000", "range_bytes 5000");
     check_refused("--budget 5X", "--budget 5X: give a whole number");

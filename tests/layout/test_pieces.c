@@ -50,7 +50,7 @@ static zero_engine_options random_options(void)
     o.stage = (zero_stage)random_below(5);
     o.master_dtype = random_below(2) == 0 ? ZERO_DTYPE_NONE : ZERO_DTYPE_DEFAULT;
     o.moment_dtype = (zero_dtype)random_below(3);
-    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         o.tier[role] = (zero_tier)random_below(ZERO_TIER_COUNT);
     }
     o.range_bytes = random_below(6) * PAGE;
@@ -106,6 +106,45 @@ static void check_tiling(const zi_layout *l)
     CHECK_EQ(next, l->piece_count);
 }
 
+/* A role on disk has a record for each unit or bucket, from `at` on, in whole pages; in each its
+ * flats' shards lie in order and do not overlap. Returns their end. */
+static uint64_t check_shelf(const zi_layout *l, zero_role role, uint64_t at)
+{
+    const zi_shelf_place *shelf = &l->shelves[role];
+    const bool param = role == ZERO_ROLE_PARAM;
+    CHECK_EQ(shelf->record_count, param ? l->unit_count : l->bucket_count);
+    uint64_t *used = calloc(shelf->record_count + 1, sizeof *used);
+    CHECK(used != NULL);
+    for (uint32_t f = 0; f < l->flat_count; f++) {
+        const zi_flat *flat = &l->flats[f];
+        if (!param && !flat->trained) {
+            continue;
+        }
+        const uint32_t record = param ? flat->unit : flat->bucket;
+        const uint32_t degree = param ? l->sharding.param : l->sharding.grad;
+        const zero_dtype dtype = param ? flat->dtype : l->options.accum_dtype;
+        CHECK_EQ(param ? flat->param_at : flat->grad_at, used[record]);
+        used[record] += up(flat->count / degree * zero_dtype_bytes(dtype), 256);
+    }
+    uint64_t largest = 0;
+    for (uint32_t r = 0; r < shelf->record_count; r++) {
+        CHECK_EQ(shelf->records[r].at, at);
+        CHECK_EQ(shelf->records[r].bytes, up(used[r], PAGE));
+        at += shelf->records[r].bytes;
+        largest = shelf->records[r].bytes > largest ? shelf->records[r].bytes : largest;
+    }
+    const uint64_t slots =
+        l->options.ring_depth < shelf->record_count ? l->options.ring_depth : shelf->record_count;
+    CHECK_EQ(shelf->ring_slots, slots);
+    CHECK_EQ(shelf->record_bytes_max, largest);
+    CHECK(shelf->ring_at % PAGE == 0);
+    CHECK(shelf->ring_at + slots * largest <= l->memory.bytes[ZERO_ROLE_RING]);
+    CHECK(shelf->trays_at + ZI_TRAYS * largest <=
+          l->memory.bytes[param ? ZERO_ROLE_PARAM_SLOT : ZERO_ROLE_GRAD_SLOT]);
+    free(used);
+    return at;
+}
+
 /* Records lie end to end; in each its pieces' states, one behind the other; and none ends while 64
  * elements of the next piece would have fitted. */
 static void check_records(const zi_layout *l)
@@ -139,6 +178,11 @@ static void check_records(const zi_layout *l)
         CHECK(used <= l->ranges[range].bytes);
     }
     CHECK_EQ(l->range_count, range + 1);
+    for (int role = 0; role < ZI_SHELVES; role++) {
+        if (l->options.tier[role] == ZERO_TIER_DISK) {
+            at = check_shelf(l, (zero_role)role, at);
+        }
+    }
     CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_DISK], at);
 }
 
@@ -179,7 +223,11 @@ static void check_sums(const zi_layout *l)
     }
     const uint64_t slots =
         l->options.ring_depth < l->range_count ? l->options.ring_depth : l->range_count;
-    CHECK_EQ(l->memory.bytes[ZERO_ROLE_RING], slots * largest);
+    uint64_t ring = slots * largest;
+    for (int role = 0; role < ZI_SHELVES; role++) {
+        ring += l->shelves[role].ring_slots * l->shelves[role].record_bytes_max;
+    }
+    CHECK_EQ(l->memory.bytes[ZERO_ROLE_RING], ring);
     CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_DEVICE], tiers[ZERO_TIER_DEVICE]);
     CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_HOST], tiers[ZERO_TIER_HOST]);
     /* Roles on disk are given in whole pages, records as they are. */
@@ -292,6 +340,26 @@ TEST(the_table_names_tiers_and_traffic)
     zero_model_destroy(model);
 }
 
+/* 100032 elements of 2 bytes in 49 pages, and of 4 bytes in 98. Gradients are read by the step,
+ * parameters written. */
+TEST(the_table_counts_passes_and_micro_steps)
+{
+    zero_model *model = plain_model();
+    zero_engine_options o = zero_engine_options_init();
+    o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DISK;
+    o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
+    check_text(model, &o, "param        disk             2             200704");
+    check_text(model, &o, "grad         disk             2             401408");
+    check_text(model, &o, "ring         host             1             602112");
+    check_text(model, &o, "disk: a step reads at most 401408 bytes and writes 200704");
+    check_text(model, &o, "disk: a pass reads at most 200704 bytes of parameters\n");
+    check_text(model, &o, "disk: a micro-step writes 401408 bytes of gradients;");
+    o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_HOST;
+    o.master_dtype = ZERO_DTYPE_NONE; /* so the update reads parameters */
+    check_text(model, &o, "disk: a step reads at most 200704 bytes and writes 200704");
+    zero_model_destroy(model);
+}
+
 static void refuse(zero_engine_options o, zero_status status, const char *text)
 {
     zero_model *model = plain_model();
@@ -303,9 +371,13 @@ static void refuse(zero_engine_options o, zero_status status, const char *text)
 TEST(tiers_that_cannot_be)
 {
     zero_engine_options o = zero_engine_options_init();
+    o.device = ZERO_DEVICE_CUDA;
+    o.nccl_memory = ZERO_NCCL_MEMORY_REGISTERED;
     o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_HOST;
-    refuse(o, ZERO_UNSUPPORTED, "options.tier of param is host");
-    o = zero_engine_options_init();
+    refuse(o, ZERO_UNSUPPORTED, "options.tier of param is host and nccl_memory 1");
+    o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DEVICE;
+    o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_HOST;
+    refuse(o, ZERO_UNSUPPORTED, "options.tier of grad is host and nccl_memory 1");
     o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
     refuse(o, ZERO_UNSUPPORTED, "options.tier of grad is disk");
     o = zero_engine_options_init();

@@ -288,4 +288,54 @@ TEST(the_first_fault_ends_a_walk)
     CHECK_EQ(failures, 3 * RANGES + 2 * (RANGES - 3));
 }
 
+/* ---- records that come in no walk's order ---- */
+
+/* Records 0, 7, 3, ... with two named ahead each time: when one is at hand, the reads of those
+ * named have been started. */
+TEST(named_records_are_read_before_their_turn)
+{
+    static const uint32_t order[] = {0, 7, 3, 10, 1, 5};
+    enum { COUNT = sizeof order / sizeof order[0], AHEAD = 2 };
+    rig r;
+    open_rig(&r, 4, true, NULL);
+    CHECK_OK(walk_all(&r, false));
+    CHECK_OK(walk_all(&r, true)); /* 3, 2, 1 and 0 are in memory */
+    const uint64_t before = zi_ring_count(r.ring).read_bytes;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        unsigned char *memory = NULL;
+        const uint32_t left = COUNT - 1 - i < AHEAD ? COUNT - 1 - i : AHEAD;
+        uint64_t started = 0;
+        zi_ring_expect(r.ring, &order[i + 1], left);
+        CHECK_OK(zi_ring_at(r.ring, order[i], false, &memory));
+        check_record(&r, order[i], memory);
+        for (uint32_t k = 1; k <= i + left; k++) {
+            const bool kept = order[k] == 3 || order[k] == 1; /* named while still there */
+            started += kept ? 0 : r.ranges[order[k]].bytes;
+        }
+        CHECK_EQ(zi_ring_count(r.ring).read_bytes - before, started);
+    }
+    close_rig(&r);
+}
+
+/* A record that is overwritten is neither read nor is what comes behind it, and holds what was
+ * written last, whether it is still in memory or not. */
+TEST(replaced_records_are_not_read)
+{
+    rig r;
+    open_rig(&r, 3, true, NULL);
+    for (uint32_t round = 1; round <= 3; round++) {
+        for (uint32_t i = 0; i < RANGES; i++) {
+            unsigned char *memory = NULL;
+            CHECK_OK(zi_ring_replace(r.ring, i, &memory));
+            rig_fill(memory, r.ranges[i].at, r.ranges[i].bytes, ++r.round[i]);
+        }
+        CHECK_OK(zi_ring_rest(r.ring));
+        CHECK_EQ(zi_ring_count(r.ring).read_bytes, 0);
+        CHECK_EQ(zi_ring_count(r.ring).write_bytes, round * r.bytes);
+    }
+    CHECK_OK(walk(&r, 0, RANGES - 1, false));
+    CHECK_EQ(zi_ring_count(r.ring).read_bytes, r.bytes);
+    close_rig(&r);
+}
+
 TEST_MAIN()

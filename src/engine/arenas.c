@@ -1,0 +1,116 @@
+/* Owns the memory of roles: where each is taken from, and how it is given back. Invariant: what is
+ * held is counted, in arena_bytes and in the statistics. */
+#include "comm/nccl/nccl_memory.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "engine/engine_internal.h"
+
+/* Roles that peers read where memory is the host's: shards, gradient slots, norms, and slots of
+ * parameters that are far, which hold this rank's shard. */
+static bool is_shared(const zero_engine *engine, zero_role role)
+{
+    return engine->device->ops->host_memory &&
+           (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_GRAD || role == ZERO_ROLE_GRAD_SLOT ||
+            role == ZERO_ROLE_STEP ||
+            (role == ZERO_ROLE_PARAM_SLOT && zi_role_far(engine->layout, ZERO_ROLE_PARAM)));
+}
+
+/* Roles that NCCL reads or writes, where it is to know them: from its own allocator. */
+static bool is_known(const zero_engine *engine, zero_role role)
+{
+    return engine->layout->options.nccl_memory != ZERO_NCCL_MEMORY_NONE &&
+           (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT || role == ZERO_ROLE_GRAD ||
+            role == ZERO_ROLE_GRAD_SLOT || role == ZERO_ROLE_STEP || role == ZERO_ROLE_SCRATCH);
+}
+
+/* Where a role's bytes are counted. */
+static uint64_t *held_bytes(zero_engine *engine, zero_role role)
+{
+    const bool host = zi_role_tier(engine->layout, role) == ZERO_TIER_HOST;
+    return host ? &engine->stats.host_bytes : &engine->stats.device_bytes;
+}
+
+static zero_status alloc_arena(zero_engine *engine, zero_role role, size_t bytes, void **out)
+{
+    zi_comm *comm = engine->world->comm;
+    const zi_device *device = engine->device;
+    if (is_shared(engine, role)) {
+        return comm->ops->memory_alloc(comm, bytes, out);
+    }
+    if (is_known(engine, role)) {
+        return zi_nccl_memory_alloc(device, bytes, out);
+    }
+    return zi_role_tier(engine->layout, role) == ZERO_TIER_HOST
+               ? device->ops->host_alloc(device->self, bytes, out)
+               : device->ops->memory_alloc(device->self, bytes, out);
+}
+
+static void free_arena(zero_engine *engine, zero_role role)
+{
+    zi_comm *comm = engine->world->comm;
+    const zi_device *device = engine->device;
+    const size_t bytes = engine->layout->memory.bytes[role];
+    if (is_shared(engine, role)) {
+        comm->ops->memory_free(comm, engine->arena[role], bytes);
+    } else if (is_known(engine, role)) {
+        zi_nccl_memory_free(engine->arena[role]);
+    } else if (zi_role_tier(engine->layout, role) == ZERO_TIER_HOST) {
+        device->ops->host_free(device->self, engine->arena[role], bytes);
+    } else {
+        device->ops->memory_free(device->self, engine->arena[role], bytes);
+    }
+    engine->arena[role] = NULL;
+}
+
+zero_status zi_engine_take_arena(zero_engine *engine, zero_role role)
+{
+    const size_t bytes = engine->layout->memory.bytes[role];
+    void *memory = engine->arena[role];
+    if (memory != NULL) {
+        ZI_TRY(zi_pages_restore(memory, bytes)); /* shared, and given up: see below */
+    } else {
+        ZI_TRY(alloc_arena(engine, role, bytes, &memory));
+    }
+    engine->arena[role] = memory;
+    engine->arena_bytes[role] = bytes;
+    *held_bytes(engine, role) += bytes;
+    engine->stats.device_peak_bytes =
+        zi_max_u64(engine->stats.device_peak_bytes, engine->stats.device_bytes);
+    return ZERO_OK;
+}
+
+zero_status zi_engine_give_arena(zero_engine *engine, zero_role role)
+{
+    if (is_shared(engine, role)) {
+        /* Peers have it mapped; only its pages go, which needs no agreement. */
+        ZI_TRY(zi_pages_discard(engine->arena[role], engine->arena_bytes[role]));
+    } else {
+        free_arena(engine, role);
+    }
+    *held_bytes(engine, role) -= engine->arena_bytes[role];
+    engine->arena_bytes[role] = 0;
+    return ZERO_OK;
+}
+
+zero_status zi_engine_take_arenas(zero_engine *engine)
+{
+    const zero_engine_options *options = &engine->layout->options;
+    ZI_TRY(zi_nccl_memory_check(options->nccl_memory, options->nccl_zero_cta != 0));
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        if (engine->layout->memory.bytes[role] != 0 &&
+            zi_role_tier(engine->layout, (zero_role)role) != ZERO_TIER_DISK) {
+            ZI_TRY(zi_engine_take_arena(engine, (zero_role)role));
+        }
+    }
+    return ZERO_OK;
+}
+
+void zi_engine_free_arenas(zero_engine *engine)
+{
+    for (int role = ZERO_ROLE_COUNT; role-- > 0;) {
+        if (engine->arena[role] != NULL) {
+            free_arena(engine, (zero_role)role);
+        }
+    }
+}
