@@ -32,8 +32,9 @@
 ZERO_BEGIN
 
 /** Make ready for a capture: waits for all that the engine has enqueued. Outside any capture and
- * any step. Until zero_capture_begin no hook is legal. Local call. Errors: UNSUPPORTED on the CPU
- * and where ranks meet on the host; STATE inside a step. */
+ * any step. Until zero_capture_begin no hook is legal. Local call. Errors: UNSUPPORTED on the CPU,
+ * where ranks meet on the host, and with a role on disk or an updater that is not the GPU; STATE
+ * inside a step. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_capture_prepare(zero_engine *engine);
 
 /** The capture on `stream` has begun: take the engine's own streams into it. Hooks are then legal
