@@ -19,6 +19,13 @@ typedef struct ring_slot {
     bool fetched;   /* for a turn that has not come yet */
 } ring_slot;
 
+/* Where a record is in the store. */
+typedef struct ring_record {
+    bool written; /* the store holds it */
+    bool beside;  /* it has changed places with its draft */
+    bool drafted; /* the store holds its draft */
+} ring_record;
+
 struct zi_ring {
     const zi_range *ranges;
     uint32_t range_count;
@@ -26,8 +33,10 @@ struct zi_ring {
     uint64_t slot_bytes;
     uint32_t io_depth;
     const zi_store *store;
-    zi_io *queue;  /* NULL: suspended */
-    bool *written; /* by range: the store holds it */
+    zi_io *queue;         /* NULL: suspended */
+    ring_record *records; /* by range */
+    uint64_t draft_at;
+    bool drafting;
     ring_slot *slots;
     ring_slot *held;  /* the record at hand; NULL: none */
     bool dirty;       /* it is to be written */
@@ -65,7 +74,7 @@ static void empty_slots(zi_ring *ring, unsigned char *memory)
 static zero_status build(zi_ring *ring, const zi_ring_desc *desc)
 {
     ZI_TRY(open_queue(ring, desc->memory, desc->backend));
-    ZI_TRY(zi_calloc(ring->range_count, sizeof *ring->written, (void **)&ring->written));
+    ZI_TRY(zi_calloc(ring->range_count, sizeof *ring->records, (void **)&ring->records));
     ZI_TRY(zi_calloc(ring->slot_count, sizeof *ring->slots, (void **)&ring->slots));
     empty_slots(ring, desc->memory);
     return ZERO_OK;
@@ -82,6 +91,7 @@ zero_status zi_ring_create(const zi_ring_desc *desc, zi_ring **out)
     ring->slot_count = desc->slot_count;
     ring->slot_bytes = desc->slot_bytes;
     ring->io_depth = desc->io_depth;
+    ring->draft_at = desc->draft_at;
     ring->store = desc->store;
     const zero_status status = build(ring, desc);
     if (status != ZERO_OK) {
@@ -97,7 +107,7 @@ void zi_ring_destroy(zi_ring *ring)
     if (ring != NULL) {
         zi_io_destroy(ring->queue);
         zi_free(ring->slots);
-        zi_free(ring->written);
+        zi_free(ring->records);
         zi_free(ring);
     }
 }
@@ -178,11 +188,15 @@ static zero_status settle(zi_ring *ring, ring_slot *slot)
     return status;
 }
 
-static zero_status start(zi_ring *ring, ring_slot *slot, zi_io_kind kind)
+/* `draft`: of the slot's record its draft. */
+static zero_status start(zi_ring *ring, ring_slot *slot, zi_io_kind kind, bool draft)
 {
     const zi_range *range = &ring->ranges[slot->range];
-    slot->op = (zi_io_op){
-        .kind = kind, .memory = slot->memory, .offset = range->at, .bytes = range->bytes};
+    const bool beside = ring->records[slot->range].beside != draft;
+    slot->op = (zi_io_op){.kind = kind,
+                          .memory = slot->memory,
+                          .offset = range->at + (beside ? ring->draft_at : 0),
+                          .bytes = range->bytes};
     ZI_TRY(zi_io_start(ring->queue, &slot->op));
     slot->busy = true;
     count(kind == ZI_IO_READ ? &ring->read_bytes : &ring->write_bytes, range->bytes);
@@ -194,11 +208,12 @@ static zero_status fetch(zi_ring *ring, ring_slot *slot, uint32_t range)
 {
     slot->range = range;
     slot->fetched = true;
-    if (!ring->written[range]) {
+    const ring_record *record = &ring->records[range];
+    if (!record->written && !record->drafted) {
         memset(slot->memory, 0, ring->ranges[range].bytes);
         return ZERO_OK;
     }
-    return start(ring, slot, ZI_IO_READ);
+    return start(ring, slot, ZI_IO_READ, record->drafted);
 }
 
 /* The record that comes `steps` after the one the walk stands at; ZI_NO_INDEX: none. */
@@ -243,8 +258,10 @@ static zero_status give_back(zi_ring *ring)
         return ZERO_OK;
     }
     ring->dirty = false;
-    ring->written[slot->range] = true;
-    return start(ring, slot, ZI_IO_WRITE);
+    ring_record *record = &ring->records[slot->range];
+    record->drafted = ring->drafting;
+    record->written = record->written || !ring->drafting;
+    return start(ring, slot, ZI_IO_WRITE, ring->drafting);
 }
 
 zero_status zi_ring_aim(zi_ring *ring, uint32_t first, uint32_t last)
@@ -327,6 +344,46 @@ zero_status zi_ring_rest(zi_ring *ring)
         }
     }
     return ZERO_OK;
+}
+
+zero_status zi_ring_draft(zi_ring *ring)
+{
+    zi_assert(ring->draft_at != 0 && !ring->drafting);
+    ZI_TRY(give_back(ring));
+    ring->drafting = true;
+    return ZERO_OK;
+}
+
+zero_status zi_ring_keep(zi_ring *ring)
+{
+    zi_assert(ring->drafting);
+    ZI_TRY(give_back(ring));
+    ring->drafting = false;
+    for (uint32_t i = 0; i < ring->range_count; i++) {
+        ring_record *record = &ring->records[i];
+        record->written = record->written || record->drafted;
+        record->beside = record->beside != record->drafted;
+        record->drafted = false;
+    }
+    return ZERO_OK;
+}
+
+void zi_ring_drop(zi_ring *ring)
+{
+    zi_assert(ring->drafting);
+    for (uint32_t i = 0; i < ring->slot_count; i++) {
+        ring_slot *slot = &ring->slots[i];
+        const bool drafted = slot->range != ZI_NO_INDEX && ring->records[slot->range].drafted;
+        if (drafted || (slot == ring->held && ring->dirty)) {
+            slot->range = ZI_NO_INDEX;
+        }
+    }
+    for (uint32_t i = 0; i < ring->range_count; i++) {
+        ring->records[i].drafted = false;
+    }
+    ring->held = NULL;
+    ring->dirty = false;
+    ring->drafting = false;
 }
 
 void zi_ring_quiet(zi_ring *ring)

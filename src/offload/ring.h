@@ -9,6 +9,10 @@
  * way begins with hits. Where records do not come in a walk's order, the next few are named
  * instead. A record that was never written is zeros and is not read.
  *
+ * A ring may have room in its store for a draft of each record, beside it. While it drafts, what is
+ * written goes there, and what was drafted is read from there; then all drafts are kept, and are
+ * the records, or are dropped, as if they had never been made.
+ *
  * All calls but create, destroy, count and report come from one thread, the owner of the queue
  * beneath. */
 #ifndef ZI_OFFLOAD_RING_H
@@ -32,6 +36,7 @@ typedef struct zi_ring_desc {
     uint64_t slot_bytes;   /* of the largest record */
     unsigned char *memory; /* slot_count * slot_bytes of whole pages; borrowed */
     uint32_t io_depth;     /* the queue's, for each directory; 0: its default */
+    uint64_t draft_at;     /* bytes in the store from a record to its draft; 0: there are none */
     const zi_store *store; /* borrowed */
     /* NULL: the best this machine has. Else the queue's own from then on. */
     const struct zi_io_backend *backend;
@@ -70,6 +75,16 @@ zero_status zi_ring_replace(zi_ring *ring, uint32_t range, unsigned char **memor
 
 /* Give back the record at hand and block until all writes are done. Errors: IO. */
 zero_status zi_ring_rest(zi_ring *ring);
+
+/* From here on write drafts; the record at hand is given back before. Only where there is room for
+ * them, and none are held. */
+zero_status zi_ring_draft(zi_ring *ring);
+/* Give back the record at hand; the drafts are the records from here on, and those without one stay
+ * what they are. No more are written. */
+zero_status zi_ring_keep(zi_ring *ring);
+/* Forget all drafts, the one at hand too, and write no more. Their slots are free once what is in
+ * flight for them has ended; that it failed shows then. */
+void zi_ring_drop(zi_ring *ring);
 
 /* Block until nothing is in flight, whatever came of it; also after a failure. */
 void zi_ring_quiet(zi_ring *ring);

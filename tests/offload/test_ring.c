@@ -30,7 +30,7 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
     r->slot_count = slot_count;
     r->folder = rig_folder(in_memory);
     const char *folder = r->folder;
-    r->store = rig_store(&folder, 1, r->bytes);
+    r->store = rig_store(&folder, 1, 2 * r->bytes);
     r->memory = rig_memory(slot_count * 3 * PAGE);
     zi_io_backend backend;
     if (faults != NULL) {
@@ -42,6 +42,7 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
                                .slot_bytes = 3 * PAGE,
                                .memory = r->memory,
                                .io_depth = io_depth,
+                               .draft_at = r->bytes,
                                .store = r->store,
                                .backend = faults != NULL ? &backend : NULL};
     CHECK_OK(zi_ring_create(&desc, &r->ring));
@@ -286,6 +287,78 @@ TEST(the_first_fault_ends_a_walk)
     }
     /* Every record written three times, and read but for the hits. */
     CHECK_EQ(failures, 3 * RANGES + 2 * (RANGES - 3));
+}
+
+/* ---- drafts ---- */
+
+/* The same for the same seed and turn. */
+static uint32_t chance(uint64_t seed, uint64_t turn, uint32_t choices)
+{
+    uint64_t x = (seed * 1000 + turn + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return (uint32_t)((x ^ x >> 31) % choices);
+}
+
+/* Draft some records in any order, some twice, look at some, and keep all or drop all. */
+static void draft_some(rig *r, uint64_t seed, bool keeps)
+{
+    uint64_t before[RANGES];
+    memcpy(before, r->round, sizeof before);
+    CHECK_OK(zi_ring_draft(r->ring));
+    CHECK_OK(zi_ring_aim(r->ring, RANGES - 1, 0));
+    for (uint64_t turn = 0; turn < 2 * RANGES; turn++) {
+        const uint32_t range = chance(seed, turn, RANGES);
+        const bool writes = chance(seed, turn + 100, 3) != 0;
+        unsigned char *memory = NULL;
+        CHECK_OK(zi_ring_at(r->ring, range, writes, &memory));
+        check_record(r, range, memory);
+        if (writes) {
+            r->round[range] = before[range] + 2 + turn;
+            rig_fill(memory, r->ranges[range].at, r->ranges[range].bytes, r->round[range]);
+        }
+    }
+    if (keeps) {
+        CHECK_OK(zi_ring_keep(r->ring));
+    } else {
+        zi_ring_drop(r->ring); /* with the last one at hand */
+        memcpy(r->round, before, sizeof before);
+    }
+}
+
+/* Over a disk that answers late and in any order, so that drops find accesses in flight. */
+TEST(drafts_are_kept_or_were_never_made)
+{
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        static faulty faults;
+        faults = (faulty){.shuffle = true, .late = true, .hold_file = -1, .seed = test_seed + seed};
+        rig r;
+        open_rig(&r, 3 + (uint32_t)seed % 3, true, &faults);
+        for (uint64_t round = 0; round < 6; round++) {
+            draft_some(&r, test_seed * 4096 + seed * 8 + round, chance(seed, round, 2) == 0);
+            if (chance(seed, round + 50, 2) == 0) {
+                CHECK_OK(walk_all(&r, round % 2 == 0));
+            }
+        }
+        CHECK_OK(walk(&r, 0, RANGES - 1, false));
+        close_rig(&r);
+    }
+}
+
+TEST(a_draft_moves_as_much_as_a_record)
+{
+    rig r;
+    open_rig(&r, 3, true, NULL);
+    CHECK_OK(walk_all(&r, false));
+    const zi_ring_counts before = zi_ring_count(r.ring);
+    CHECK_OK(zi_ring_draft(r.ring));
+    CHECK_OK(walk_all(&r, true));
+    CHECK_OK(zi_ring_keep(r.ring));
+    const zi_ring_counts after = zi_ring_count(r.ring);
+    CHECK_EQ(after.write_bytes - before.write_bytes, r.bytes);
+    CHECK_EQ(after.read_bytes - before.read_bytes, r.bytes - last_bytes(&r, false, 3));
+    CHECK_OK(walk(&r, 0, RANGES - 1, false));
+    close_rig(&r);
 }
 
 /* ---- records that come in no walk's order ---- */
