@@ -82,7 +82,11 @@ typedef struct zero_stats {
     uint64_t update_ns; /**< time the update's kernels took on the CPU, with what they waited for
                            the GPU's memory; 0 where a GPU updates everything */
     uint64_t host_update_elements; /**< elements that the CPU updated for a GPU (zero_updater) */
-    uint64_t taken_ns; /**< when these counts were read, by a clock that never goes back */
+    uint64_t steps_overlapped; /**< announced steps that were updated during backward; known once
+                                    what is behind them has begun to run, as the next one */
+    uint64_t steps_redone; /**< announced steps that were updated during backward and, since they
+                                are clipped, again from what was there before */
+    uint64_t taken_ns;     /**< when these counts were read, by a clock that never goes back */
 } zero_stats;
 
 /** Counters so far. Local call, no waiting. */

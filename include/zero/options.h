@@ -201,6 +201,10 @@ typedef struct zero_engine_options {
                                      created */
     uint32_t io_depth; /**< accesses of at most 1 MiB in flight for each directory, in [1, 1024]; at
                           most 1024 in all. Default 16 */
+    int32_t overlap_step; /**< 1: a step that was announced (zero_step_announce) is updated while
+                             backward runs. Needs MASTER, MOMENT1 and MOMENT2 on disk, which keeps
+                             them twice, and host memory for this rank's part of the parameters.
+                             Default 0 */
 } zero_engine_options;
 
 /** Options with every field at its default. */

@@ -78,10 +78,10 @@ static zero_status make_kernels(zero_engine *engine)
     return zi_engine_uses_host(engine) ? make_host_kernels(engine, &engine->host_kernels) : ZERO_OK;
 }
 
-/* Bytes of the turns as taken from the device. */
-static size_t turns_bytes(void)
+/* As taken from the device. */
+static size_t host_bytes(void)
 {
-    return zi_align_up((ENGINE_TURNS + 1) * sizeof(engine_turn), ZI_PAGE_BYTES);
+    return zi_align_up(sizeof(engine_host), ZI_PAGE_BYTES);
 }
 
 /* The first state, put where the device keeps it. */
@@ -108,13 +108,17 @@ static zero_status make_step(zero_engine *engine)
     unsigned char *arena = engine->arena[ZERO_ROLE_STEP];
     step_block *block = (step_block *)(void *)(arena + layout->step_at);
     zi_norm_sum *norms = (zi_norm_sum *)(void *)(arena + layout->norms_at);
-    ZI_TRY(device->ops->host_alloc(device->self, turns_bytes(), (void **)&engine->turns));
+    ZI_TRY(device->ops->host_alloc(device->self, host_bytes(), (void **)&engine->host));
+    engine->turns = engine->host->turns;
     ZI_TRY(zi_calloc(zi_engine_agreement_words(zero_world_size(engine->world)),
                      sizeof *engine->agreement, (void **)&engine->agreement));
     engine->decide = (zi_decide_job){.norms = norms,
                                      .norm_count = engine->groups.norm->size,
                                      .state = &block->state,
                                      .decision = &block->decision};
+    step_block *presumed = (step_block *)(void *)(arena + layout->presumed_at);
+    engine->announced.presume =
+        (zi_decide_job){.state = &presumed->state, .decision = &presumed->decision};
     engine->norm_gather = (zi_collective){
         .kind = ZI_ALL_GATHER,
         .send_dtype = ZERO_DTYPE_F32,
@@ -147,8 +151,7 @@ zero_status zi_engine_point(zero_engine *engine)
     zi_grads_point(engine->grads, engine->arena[ZERO_ROLE_GRAD],
                    engine->arena[ZERO_ROLE_GRAD_SLOT]);
     ZI_TRY(list_flats(engine, &flats));
-    zi_optim_point(engine->optim, state, flats,
-                   engine->arena[ZERO_ROLE_RING] + engine->layout->rooms_at);
+    zi_optim_point(engine->optim, state, flats, engine->arena[ZERO_ROLE_RING]);
     zi_free(flats);
     return ZERO_OK;
 }
@@ -169,10 +172,11 @@ static zero_status make_optim(zero_engine *engine)
                                           engine->arena[ZERO_ROLE_MOMENT2]},
                                 .ring = engine->ring,
                                 .host_kernels = zi_engine_host_kernels(engine),
-                                .rooms = engine->arena[ZERO_ROLE_RING] + layout->rooms_at,
+                                .workspace = engine->arena[ZERO_ROLE_RING],
                                 .flats = flats,
                                 .segments = engine->arena[ZERO_ROLE_STEP] + layout->segments_at,
                                 .decision = engine->decide.decision,
+                                .presumed = &engine->host->presumed,
                                 .stats = &engine->stats};
     const zero_status status = zi_optim_create(&desc, &engine->optim);
     zi_free(flats);
@@ -330,7 +334,7 @@ void zero_engine_destroy(zero_engine *engine)
     zi_kernels_destroy(&engine->host_kernels);
     zi_pool_destroy(engine->pool);
     zi_engine_free_arenas(engine);
-    engine->device->ops->host_free(engine->device->self, engine->turns, turns_bytes());
+    engine->device->ops->host_free(engine->device->self, engine->host, host_bytes());
     zi_free(engine->agreement);
     zi_device_destroy(&engine->own_device);
     zi_layout_destroy(engine->plan.layout);

@@ -41,6 +41,21 @@ typedef struct engine_turn {
     zi_step_decision outcome; /* there once the turn's `decided` has fired */
 } engine_turn;
 
+/* Host memory that the device reaches. */
+typedef struct engine_host {
+    engine_turn turns[ENGINE_TURNS + 1];
+    zi_step_decision presumed; /* of the step that is drafted */
+} engine_host;
+
+/* A step that is begun before it is decided. (announce.c) */
+typedef struct engine_announced {
+    bool given;          /* for the next step, or the one under way */
+    bool begun;          /* its last micro-step is under way or over; false without state on disk */
+    uint32_t next;       /* bucket whose units are drafted next */
+    zi_step_input input; /* but for the divisor */
+    zi_decide_job presume;
+} engine_announced;
+
 /* Where an engine stands between plain steps and a graph's launches: see zero/capture.h. */
 typedef enum engine_mode {
     ENGINE_PLAIN = 0,
@@ -88,7 +103,9 @@ struct zero_engine {
     zi_optim *optim;
     zi_collective norm_gather;
     zi_decide_job decide; /* its input is the turn's */
-    engine_turn *turns;
+    engine_announced announced;
+    engine_host *host;
+    engine_turn *turns; /* the host's */
     /* step stream, after the decision -> host; the graph's: recorded on the stream of its
      * launches, after them */
     zi_event *decided[ENGINE_TURNS + 1];
@@ -134,6 +151,16 @@ zero_status zi_engine_check_waits(const zero_engine *engine);
 /* A step's hyper-parameters as the device reads them, but for the divisor. (step.c) */
 zero_status zi_engine_take_input(const zero_engine *engine, const zero_step_params *params,
                                  zi_step_input *input);
+/* What the sum of this many micro-steps is divided by. (step.c) */
+double zi_engine_divisor(const zero_engine *engine, uint64_t micro_steps);
+/* Block until the last step that used the turn is decided, if any did. (step.c) */
+zero_status zi_engine_await_turn(zero_engine *engine, uint32_t turn);
+/* The last micro-step begins: so does the step that was announced, if one was. (announce.c) */
+zero_status zi_engine_begin_announced(zero_engine *engine);
+/* After anything that may have enqueued reductions: draft what they are of. (announce.c) */
+zero_status zi_engine_draft(zero_engine *engine);
+/* INVALID_ARGUMENT where the step is not the one that was announced. (announce.c) */
+zero_status zi_engine_check_announced(const zero_engine *engine, const zi_step_input *input);
 /* The last step's result, once it is known; STATE when there is none. (step.c) */
 zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result);
 zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit);

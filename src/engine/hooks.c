@@ -64,7 +64,7 @@ static zero_status micro_begin(zero_engine *engine, int32_t last)
     zi_grads_micro_begin(engine->grads, engine->micro_index == 0, last == 1);
     engine->micro_open = true;
     engine->micro_last = last == 1;
-    return ZERO_OK;
+    return last == 1 ? zi_engine_begin_announced(engine) : ZERO_OK;
 }
 
 zero_status zero_micro_begin(zero_engine *engine, int32_t last)
@@ -88,7 +88,8 @@ static zero_status micro_end(zero_engine *engine)
     }
     ZI_TRY(zi_grads_micro_end(engine->grads));
     ZI_TRY(zi_params_micro_end(engine->params, engine->micro_last));
-    if (engine->micro_last) {
+    ZI_TRY(zi_engine_draft(engine));
+    if (engine->micro_last && !engine->announced.begun) {
         /* The first state on disk is read while gradients are still reduced. */
         ZI_TRY(zi_optim_look_ahead(engine->optim, zi_engine_steps_down(engine)));
     }
@@ -129,6 +130,7 @@ static zero_status acquire(zero_engine *engine, uint32_t unit, zero_pass pass, z
     ZI_TRY(zi_engine_wrap(engine, stream, &target));
     if (pass == ZERO_PASS_BACKWARD) {
         ZI_TRY(zi_grads_pass(engine->grads, unit));
+        ZI_TRY(zi_engine_draft(engine));
     }
     const zi_unit_place *place = &engine->layout->units[unit];
     const uint32_t *owners = engine->layout->owners + place->owner_first;
@@ -214,7 +216,8 @@ static zero_status grad_acquire(zero_engine *engine, uint32_t unit, zero_stream 
                 unit, unit_name(engine, unit));
     }
     ZI_TRY(zi_engine_wrap(engine, stream, &target));
-    return zi_grads_acquire(engine->grads, unit, target);
+    ZI_TRY(zi_grads_acquire(engine->grads, unit, target));
+    return zi_engine_draft(engine);
 }
 
 zero_status zero_unit_grad_acquire(zero_engine *engine, uint32_t unit, zero_stream stream)
@@ -249,7 +252,8 @@ static zero_status grad_ready(zero_engine *engine, uint32_t unit, zero_stream st
     zi_stream *target = NULL;
     ZI_TRY(zi_engine_check_unit(engine, unit));
     ZI_TRY(zi_engine_wrap(engine, stream, &target));
-    return zi_grads_ready(engine->grads, unit, target);
+    ZI_TRY(zi_grads_ready(engine->grads, unit, target));
+    return zi_engine_draft(engine);
 }
 
 zero_status zero_unit_grad_ready(zero_engine *engine, uint32_t unit, zero_stream stream)

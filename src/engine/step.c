@@ -91,12 +91,10 @@ zero_status zi_engine_take_input(const zero_engine *engine, const zero_step_para
     return make_input(engine, &taken, input);
 }
 
-/* What the sum of the step's micro-steps is divided by. */
-static double divisor_of(const zero_engine *engine)
+double zi_engine_divisor(const zero_engine *engine, uint64_t micro_steps)
 {
     const float own = engine->layout->options.grad_divisor;
-    return own != 0.0f ? (double)own
-                       : (double)engine->layout->sharding.world * (double)engine->micro_index;
+    return own != 0.0f ? (double)own : (double)engine->layout->sharding.world * (double)micro_steps;
 }
 
 static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint32_t turn)
@@ -157,8 +155,7 @@ static zero_status enqueue_update(zero_engine *engine, uint32_t turn)
     return zi_optim_rest(engine->optim);
 }
 
-/* Until the last step that used the turn is decided, if any did. */
-static zero_status await_turn(zero_engine *engine, uint32_t turn)
+zero_status zi_engine_await_turn(zero_engine *engine, uint32_t turn)
 {
     ZI_TRY(zi_engine_await(engine, engine->decided[turn]));
     const uint64_t skipped = engine->turns[turn].outcome.skipped;
@@ -180,8 +177,8 @@ static zero_status await_outcome(zero_engine *engine, const zi_step_decision **o
 {
     const zi_step_decision *plain = &engine->turns[engine->last_turn].outcome;
     const zi_step_decision *graph = &engine->turns[ENGINE_GRAPH_TURN].outcome;
-    ZI_TRY(await_turn(engine, engine->last_turn));
-    ZI_TRY(await_turn(engine, ENGINE_GRAPH_TURN));
+    ZI_TRY(zi_engine_await_turn(engine, engine->last_turn));
+    ZI_TRY(zi_engine_await_turn(engine, ENGINE_GRAPH_TURN));
     *outcome = steps_of(graph) > steps_of(plain) ? graph : plain;
     engine->stats.steps = steps_of(*outcome);
     return ZERO_OK;
@@ -233,16 +230,21 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
     zi_stream *caller = NULL;
     ZI_TRY(check_now(engine));
     ZI_TRY(zi_engine_take_input(engine, caller_params, &input));
-    input.divisor = divisor_of(engine);
+    input.divisor = zi_engine_divisor(engine, engine->micro_index);
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     const bool captured = engine->mode == ENGINE_CAPTURING;
     const uint32_t turn = captured ? ENGINE_GRAPH_TURN : engine->turn;
-    if (!captured) {
-        ZI_TRY(await_turn(engine, turn)); /* the graph's was left alone by zero_capture_prepare */
+    ZI_TRY(zi_engine_check_announced(engine, &input));
+    if (!captured) { /* the graph's was left alone by zero_capture_prepare */
+        ZI_TRY(zi_engine_await_turn(engine, turn));
     }
-    engine->turns[turn].input = input;
+    if (!engine->announced.begun) { /* else it is there, and read by what was presumed */
+        engine->turns[turn].input = input;
+    }
     ZI_TRY(enqueue_decision(engine, caller, turn));
     ZI_TRY(enqueue_update(engine, turn));
+    engine->announced.given = false;
+    engine->announced.begun = false;
     engine->step_due = false;
     engine->micro_index = 0;
     if (captured) {

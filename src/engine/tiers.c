@@ -35,6 +35,7 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
                                .slot_bytes = layout->record_bytes_max,
                                .memory = engine->arena[ZERO_ROLE_RING],
                                .io_depth = options.io_depth,
+                               .draft_at = layout->draft_at,
                                .store = engine->store};
     if (layout->range_count != 0) {
         ZI_TRY(zi_ring_create(&ring, &engine->ring));
@@ -87,6 +88,9 @@ void zi_engine_close_store(zero_engine *engine)
 
 bool zi_engine_steps_down(const zero_engine *engine)
 {
+    if (engine->layout->draft_at != 0) {
+        return false; /* drafts go down, as gradients come */
+    }
     if (engine->ring != NULL) {
         /* Filling goes up, so the first step goes down. */
         return engine->plain_steps % 2 == 0;
@@ -110,6 +114,8 @@ zero_stats zero_engine_stats(const zero_engine *engine)
     stats.taken_ns = zi_clock_ns();
     stats.update_ns = zi_optim_update_ns(engine->optim);
     stats.host_update_elements = zi_optim_host_elements(engine->optim);
+    stats.steps_overlapped = zi_optim_kept(engine->optim);
+    stats.steps_redone = zi_optim_redone(engine->optim);
     if (engine->ring != NULL) {
         add_counts(&stats, zi_ring_count(engine->ring));
     }

@@ -53,6 +53,7 @@ static const option_item option_items[] = {
     ITEM(updater),
     ITEM(range_bytes),
     ITEM(ring_depth),
+    ITEM(overlap_step),
 };
 #define OPTION_ITEMS ((uint32_t)(sizeof option_items / sizeof option_items[0]))
 

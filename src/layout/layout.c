@@ -245,7 +245,19 @@ static void place_step(zi_layout *layout, role_arenas *roles)
     layout->norms_at =
         take(roles, ZERO_ROLE_STEP, (uint64_t)layout->sharding.optimizer * ZI_NORM_BYTES);
     layout->step_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
+    layout->presumed_at = take(roles, ZERO_ROLE_STEP, layout->draft_at != 0 ? ZI_STEP_BYTES : 0);
     layout->segments_at = take(roles, ZERO_ROLE_STEP, layout->segment_count * ZI_SEGMENT_BYTES);
+}
+
+/* Drafts of this rank's part of all parameters that are trained. */
+static void place_drafts(const zi_layout *layout, role_arenas *roles)
+{
+    for (uint32_t f = 0; f < layout->flat_count && layout->draft_at != 0; f++) {
+        zi_flat *flat = &layout->flats[f];
+        const uint64_t count =
+            flat->trained ? zi_shard_count(layout, flat, layout->sharding.optimizer) : 0;
+        flat->draft_at = take(roles, ZERO_ROLE_RING, count * zero_dtype_bytes(flat->dtype));
+    }
 }
 
 /* What a far role takes of its arena and of others. */
@@ -271,7 +283,7 @@ static uint64_t record_share(const zi_layout *layout, zero_role role)
         const uint64_t each = zi_state_bytes(layout, &layout->flats[piece->flat], role);
         bytes += zi_align_up(piece->count * each, ZI_ARENA_ALIGN);
     }
-    return bytes;
+    return layout->draft_at != 0 ? 2 * bytes : bytes;
 }
 
 static void add_up(zi_layout *layout, const role_arenas *roles)
@@ -312,6 +324,7 @@ static void place(zi_layout *layout)
     for (int role = 0; role < ZI_SHELVES; role++) {
         place_shelf(layout, (zero_role)role, &roles);
     }
+    place_drafts(layout, &roles); /* behind what is whole pages */
     add_up(layout, &roles);
 }
 

@@ -66,6 +66,7 @@ typedef struct zi_flat {
     uint32_t piece_count;
     uint64_t slot_at;      /* within the unit's parameter slot */
     uint64_t grad_slot_at; /* within the bucket's gradient slot */
+    uint64_t draft_at;     /* ring arena: a draft of this rank's part of its parameters */
 } zi_flat;
 
 typedef struct zi_piece {
@@ -153,12 +154,14 @@ typedef struct zi_layout {
     uint64_t norm_at;       /* step arena: ZI_NORM_BYTES for the sum of squares that peers read */
     uint64_t norms_at;      /* step arena: the sums of all ranks of degree optimizer, gathered */
     uint64_t step_at;       /* step arena: ZI_STEP_BYTES for the state and the decision */
+    uint64_t presumed_at;   /* the same where there are drafts, for what they presume */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
     uint64_t segment_count; /* runs of trained tensors in pieces, at most */
     uint64_t wire_at;       /* grad slot arena: one bucket cast to wire types */
     uint64_t wire_bytes;
     uint64_t record_bytes_max;
     uint32_t ring_slots; /* records in memory at once */
+    uint64_t draft_at;   /* bytes in the store from a range to its draft; 0: there are none */
     uint64_t rooms_at;   /* ring arena: two rooms of room_bytes each, behind the records, for */
     uint64_t room_bytes; /* what the CPU updates of a GPU's memory; 0: nothing */
     zi_shelf_place shelves[ZI_SHELVES]; /* by role */

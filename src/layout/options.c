@@ -208,9 +208,33 @@ static zero_status check_disks(const zero_engine_options *o)
     return o->io_depth != 0 ? check_range("io_depth", o->io_depth, 1, 1024) : ZERO_OK;
 }
 
+/* Drafts are written where old state is kept, which only a disk has the room for. */
+static zero_status check_overlap(const zero_engine_options *o)
+{
+    ZI_TRY(check_flag("overlap_step", o->overlap_step));
+    for (int role = ZERO_ROLE_MASTER; o->overlap_step && role < ZERO_SHARD_ROLES; role++) {
+        if (o->tier[role] != ZERO_TIER_DISK) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "options.overlap_step is 1 and tier of %s %s; put master, moment1 and moment2 "
+                    "on ZERO_TIER_DISK, or leave overlap_step at 0",
+                    zero_role_name((zero_role)role), zero_tier_name(o->tier[role]));
+        }
+    }
+    const zero_tier grad = o->tier[ZERO_ROLE_GRAD];
+    if (o->overlap_step &&
+        (grad == ZERO_TIER_DISK || (grad == ZERO_TIER_HOST && o->device == ZERO_DEVICE_CUDA))) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "options.overlap_step is 1 and tier of grad %s; an update during backward reads "
+                "gradients where they are reduced: leave one of them at its default",
+                zero_tier_name(grad));
+    }
+    return ZERO_OK;
+}
+
 static zero_status check_tiers(const zero_engine_options *o)
 {
     ZI_TRY(check_updater(o));
+    ZI_TRY(check_overlap(o));
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         ZI_TRY(check_tier(o, (zero_role)role));
     }

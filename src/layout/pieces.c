@@ -147,8 +147,10 @@ static void place_records(zi_layout *layout)
         low += layout->ranges[i].bytes;
         high += layout->ranges[layout->range_count - 1 - i].bytes;
     }
+    const bool drafts = layout->options.overlap_step != 0;
+    layout->draft_at = drafts ? at : 0;
     layout->step_write_bytes = at;
-    layout->step_read_bytes = at - zi_min_u64(low, high);
+    layout->step_read_bytes = at - (drafts ? 0 : zi_min_u64(low, high)); /* all go one way */
 }
 
 /* What the largest piece that the CPU updates takes in a room (stage1/staging.c): gradient,

@@ -146,6 +146,10 @@ static void print_tiers(printer *out, const zi_layout *layout)
               layout->step_read_bytes, layout->step_write_bytes, layout->range_count,
               layout->record_bytes_max);
     }
+    if (layout->draft_at != 0) {
+        print(out, "disk: master and moments are there twice; a step that is updated during "
+                   "backward and has to be clipped moves them twice\n");
+    }
     if (layout->pass_read_bytes != 0) {
         print(out, "disk: a pass reads at most %" PRIu64 " bytes of parameters\n",
               layout->pass_read_bytes);

@@ -70,7 +70,7 @@ static void count_param_moves(zi_layout *layout)
 
 zero_status zi_layout_make_shelves(zi_layout *layout)
 {
-    layout->disk_bytes = layout->step_write_bytes; /* all ranges */
+    layout->disk_bytes = layout->step_write_bytes + layout->draft_at; /* all ranges */
     if (zi_role_far(layout, ZERO_ROLE_PARAM)) {
         ZI_TRY(make_shelf(layout, ZERO_ROLE_PARAM, layout->unit_count));
     }

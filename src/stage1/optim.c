@@ -31,8 +31,7 @@ void *zi_optim_state(const zi_optim *optim, uint32_t flat, zero_role role)
     return optim->desc.state[state] + layout->pieces[place->piece_first].at[state];
 }
 
-/* This rank's part of the flat inside its parameter shard. */
-static unsigned char *param_part(const zi_optim *optim, uint32_t flat)
+unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat)
 {
     const zero_sharding *s = &optim->layout->sharding;
     const zi_flat *place = &optim->layout->flats[flat];
@@ -40,6 +39,13 @@ static unsigned char *param_part(const zi_optim *optim, uint32_t flat)
         zi_shard_index(s, optim->desc.rank, s->optimizer) % (s->optimizer / s->param);
     return optim->flats[flat].param + part * zi_shard_count(optim->layout, place, s->optimizer) *
                                           zero_dtype_bytes(place->dtype);
+}
+
+uint64_t zi_optim_param_bytes(const zi_optim *optim, uint32_t flat)
+{
+    const zi_flat *place = &optim->layout->flats[flat];
+    return zi_shard_count(optim->layout, place, optim->layout->sharding.optimizer) *
+           zero_dtype_bytes(place->dtype);
 }
 
 void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_role role,
@@ -62,10 +68,10 @@ static const void *piece_grad(const zi_optim *optim, const zi_piece *piece)
     return grad + piece->first * zero_dtype_bytes(optim->layout->options.accum_dtype);
 }
 
-void zi_optim_point_job(const zi_optim *optim, uint32_t p, unsigned char *record)
+void zi_optim_point_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
+                        unsigned char *record)
 {
     const zi_piece *piece = &optim->layout->pieces[p];
-    zi_update_job *job = &optim->jobs[p];
     job->master = zi_optim_piece_state(optim, piece, ZERO_ROLE_MASTER, record);
     job->moment1 = zi_optim_piece_state(optim, piece, ZERO_ROLE_MOMENT1, record);
     job->moment2 = zi_optim_piece_state(optim, piece, ZERO_ROLE_MOMENT2, record);
@@ -80,7 +86,7 @@ static void make_job(zi_optim *optim, uint32_t p)
     const bool own = options->optimizer == ZERO_OPTIMIZER_CALLBACK;
     optim->jobs[p] = (zi_update_job){
         .grad = piece_grad(optim, piece),
-        .param = param_part(optim, piece->flat) + piece->first * zero_dtype_bytes(dtype),
+        .param = zi_optim_param_part(optim, piece->flat) + piece->first * zero_dtype_bytes(dtype),
         .grad_dtype = options->accum_dtype,
         .param_dtype = dtype,
         .moment_dtype = options->moment_dtype,
@@ -90,7 +96,7 @@ static void make_job(zi_optim *optim, uint32_t p)
         .update_user = options->update_user,
         .update_states = options->update_states,
     };
-    zi_optim_point_job(optim, p, NULL);
+    zi_optim_point_job(optim, p, &optim->jobs[p], NULL);
 }
 
 static void make_publish(zi_optim *optim, uint32_t flat)
@@ -103,7 +109,7 @@ static void make_publish(zi_optim *optim, uint32_t flat)
         .recv_dtype = place->dtype,
         .tag = place->unit,
         .count = zi_shard_count(layout, place, layout->sharding.optimizer),
-        .send = param_part(optim, flat),
+        .send = zi_optim_param_part(optim, flat),
         .recv = optim->flats[flat].param,
     };
 }
@@ -231,7 +237,7 @@ static zero_status make_staging(zi_optim *optim)
                             .stream =
                                 optim->share != NULL ? optim->cpu_stream : optim->desc.step_stream,
                             .kernels = optim->desc.host_kernels,
-                            .rooms = optim->desc.rooms,
+                            .rooms = optim->desc.workspace + layout->rooms_at,
                             .room_bytes = layout->room_bytes};
     for (int state = 0; state < ZI_STATES; state++) {
         const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
@@ -258,7 +264,8 @@ static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
         make_job(optim, p);
     }
     ZI_TRY(make_staging(optim));
-    return make_segments(optim);
+    ZI_TRY(make_segments(optim));
+    return layout->draft_at != 0 ? zi_optim_make_drafts(optim) : ZERO_OK;
 }
 
 zero_status zi_optim_create(const zi_optim_desc *desc, zi_optim **out)
@@ -282,6 +289,7 @@ void zi_optim_destroy(zi_optim *optim)
     if (optim != NULL) {
         zi_free(optim->flats);
         zi_free(optim->jobs);
+        zi_free(optim->drafts);
         if (optim->cpu_stream != NULL) {
             zi_share_close(optim->share, UINT64_MAX);
             optim->desc.device->ops->stream_destroy(optim->desc.device->self, optim->cpu_stream);
@@ -296,10 +304,11 @@ void zi_optim_destroy(zi_optim *optim)
 }
 
 void zi_optim_point(zi_optim *optim, unsigned char *const state[ZI_STATES],
-                    const zi_optim_flat *flats, unsigned char *rooms)
+                    const zi_optim_flat *flats, unsigned char *workspace)
 {
+    optim->desc.workspace = workspace;
     if (optim->staging != NULL) {
-        zi_staging_point(optim->staging, rooms);
+        zi_staging_point(optim->staging, workspace + optim->layout->rooms_at);
     }
     memcpy(optim->desc.state, state, sizeof optim->desc.state);
     if (optim->layout->flat_count != 0) {
@@ -307,6 +316,7 @@ void zi_optim_point(zi_optim *optim, unsigned char *const state[ZI_STATES],
     }
     for (uint32_t p = 0; p < optim->layout->piece_count; p++) {
         optim->jobs[p].grad = piece_grad(optim, &optim->layout->pieces[p]);
-        zi_optim_point_job(optim, p, NULL);
+        zi_optim_point_job(optim, p, &optim->jobs[p], NULL);
     }
+    zi_optim_point_drafts(optim);
 }

@@ -6,6 +6,12 @@
  * behind. So a step is a list of jobs that only wait for their decision and, on disk, their range;
  * a skipped step leaves the disk alone.
  *
+ * A step may begin before it is decided. Then a *draft* of each unit's update is made as soon as
+ * its gradient is reduced, with a decision that is presumed: that gradients are finite and not
+ * clipped. State goes to the ring's drafts and parameters to host memory, so nothing that the step
+ * replaces is touched. Once the step is decided the drafts are kept, which leaves only the
+ * parameters to be copied, or dropped, and then the step goes its usual way from where it was.
+ *
  * For an engine on a GPU the CPU updates what is on disk, in the same task, through staging.h; and
  * what is in host memory where it is asked to, alone or together with the GPU, on a stream of its
  * own (share.h). */
@@ -37,10 +43,12 @@ typedef struct zi_optim_desc {
     unsigned char *state[ZI_STATES];  /* arenas of ZERO_ROLE_MASTER on; NULL: empty or on disk */
     zi_ring *ring;                    /* used on the step stream; NULL: nothing is on disk */
     const zi_kernels *host_kernels;   /* the CPU's, for records of the ring; may be `kernels` */
-    unsigned char *rooms;             /* where the layout has rooms: both */
+    unsigned char *workspace;         /* arena of ZERO_ROLE_RING, for rooms and drafts; or NULL */
     const zi_optim_flat *flats;       /* by flat; copied */
     unsigned char *segments;          /* in the arena of ZERO_ROLE_STEP */
     const zi_step_decision *decision; /* likewise */
+    /* Host memory, where the layout has drafts: the decision that they presume. */
+    const zi_step_decision *presumed;
     zero_stats *stats;
 } zi_optim_desc;
 
@@ -54,6 +62,22 @@ zero_status zi_optim_connect(zi_optim *optim);
 /* A step that goes up through the units, or down, comes next: begin to read its first ranges. Every
  * other step goes the other way, and begins with what the one before left in memory. */
 zero_status zi_optim_look_ahead(zi_optim *optim, bool down);
+/* Instead, where the layout has drafts: the step begins now, with what is presumed once what is on
+ * the step stream so far has run. It then goes up, whether drafts are kept or not. */
+zero_status zi_optim_begin_drafts(zi_optim *optim);
+/* What a flat's draft begins with where its update reads parameters: bytes of its parameter shard,
+ * from `at` on, in this memory. bytes: 0 where it reads none. */
+typedef struct zi_optim_draft {
+    void *memory;
+    uint64_t at;
+    uint64_t bytes;
+} zi_optim_draft;
+
+zi_optim_draft zi_optim_draft_of(const zi_optim *optim, uint32_t flat);
+/* Enqueue the draft of a unit's update: its reduced gradient is there when the stream comes to it
+ * and, where parameters are far, what its flats' drafts begin with. Every unit, from the last to
+ * the first as far as gradients come so, that has anything trained. */
+zero_status zi_optim_draft_unit(zi_optim *optim, uint32_t unit);
 /* Enqueue a unit's update and publishing. outcome: host memory that has the step's decision once
  * what is on the step stream so far has run. */
 zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome);
@@ -79,11 +103,14 @@ zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move);
 /* Time that updates took on the CPU, and elements that it updated for a GPU. Any thread. */
 uint64_t zi_optim_update_ns(const zi_optim *optim);
 uint64_t zi_optim_host_elements(const zi_optim *optim);
+/* Steps whose drafts were kept, and whose drafts were dropped for another update. Any thread. */
+uint64_t zi_optim_kept(const zi_optim *optim);
+uint64_t zi_optim_redone(const zi_optim *optim);
 
 /* Let all jobs work on other memory: arenas of state and gradients that were taken anew. flats as
  * in the description, copied; the step stream is idle. */
 void zi_optim_point(zi_optim *optim, unsigned char *const state[ZI_STATES],
-                    const zi_optim_flat *flats, unsigned char *rooms);
+                    const zi_optim_flat *flats, unsigned char *workspace);
 
 /* Elements [*first, *first + *count) of the flat are this rank's optimizer part. */
 void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count);

@@ -1,5 +1,5 @@
-/* State shared by the two halves of the optimizer shard: what is updated (optim.c) and how
- * (update.c). */
+/* State shared by the parts of the optimizer shard: what is updated (optim.c), how (update.c), and
+ * before it is decided (draft.c). */
 #ifndef ZI_STAGE1_OPTIM_INTERNAL_H
 #define ZI_STAGE1_OPTIM_INTERNAL_H
 
@@ -25,15 +25,52 @@ struct zi_optim {
     zi_collective *publishes; /* by flat */
     bool down;                /* the step under way goes from the last unit to the first */
     bool begun;               /* and its first unit is enqueued */
+    bool drafted;             /* and it began with drafts */
+    /* Where the layout has drafts. */
+    zi_update_job *drafts; /* the jobs, to draft */
+    bool keeps;            /* for tasks: the step under way is what was drafted */
     atomic_uint_fast64_t update_ns;
     atomic_uint_fast64_t host_elements;
+    atomic_uint_fast64_t kept;
+    atomic_uint_fast64_t redone;
 };
+
+/* What tasks are given. */
+typedef struct optim_work {
+    zi_optim *optim;
+    uint32_t unit;
+    bool down;
+    bool first;    /* of the step */
+    bool drafts;   /* this is a draft */
+    bool drafted;  /* the step began with drafts */
+    uint64_t step; /* shared ones are counted from 1 */
+    const zi_step_decision *outcome;
+    zi_optim_move move;
+} optim_work;
+
+_Static_assert(sizeof(optim_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
+
+/* Put a task on the step stream. */
+zero_status zi_optim_enqueue(const zi_optim *optim, zi_task_fn fn, const optim_work *work);
+/* For a task: update the pieces of the unit, one after another. */
+zero_status zi_optim_update_pieces(const optim_work *work);
+/* For the first task of a step that is decided: keep its drafts or drop them. (draft.c) */
+zero_status zi_optim_judge_drafts(const optim_work *work);
+/* For a task of a step that keeps its drafts: those are the unit's parameters from now on. */
+zero_status zi_optim_adopt_unit(const optim_work *work);
 
 /* A piece's state in one role: `record` holds what is on disk. */
 void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_role role,
                            unsigned char *record);
-/* Let a job work on a record; NULL: what it has in arenas. */
-void zi_optim_point_job(const zi_optim *optim, uint32_t p, unsigned char *record);
+/* This rank's part of the flat inside its parameter shard, and its bytes. */
+unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat);
+uint64_t zi_optim_param_bytes(const zi_optim *optim, uint32_t flat);
+/* Let a job of piece p work on a record; NULL: what it has in arenas. */
+void zi_optim_point_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
+                        unsigned char *record);
+/* Make the jobs of drafts, and let them work on memory that was taken anew. (draft.c) */
+zero_status zi_optim_make_drafts(zi_optim *optim);
+void zi_optim_point_drafts(zi_optim *optim);
 /* Whether the CPU updates the piece of an engine on a GPU, and the GPU never does. */
 bool zi_optim_is_staged(const zi_optim *optim, uint32_t p);
 

@@ -5,20 +5,7 @@
 #include "core/sizes.h"
 #include "stage1/optim_internal.h"
 
-/* What tasks are given. */
-typedef struct optim_work {
-    zi_optim *optim;
-    uint32_t unit;
-    bool down;
-    bool first;    /* of the step */
-    uint64_t step; /* shared ones are counted from 1 */
-    const zi_step_decision *outcome;
-    zi_optim_move move;
-} optim_work;
-
-_Static_assert(sizeof(optim_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
-
-static zero_status enqueue(const zi_optim *optim, zi_task_fn fn, const optim_work *work)
+zero_status zi_optim_enqueue(const zi_optim *optim, zi_task_fn fn, const optim_work *work)
 {
     const zi_device *device = optim->desc.device;
     return device->ops->task(device->self, optim->desc.step_stream, fn, work, sizeof *work);
@@ -36,7 +23,8 @@ zero_status zi_optim_look_ahead(zi_optim *optim, bool down)
     const optim_work work = {.optim = optim, .down = down};
     optim->down = down;
     optim->begun = false;
-    return optim->desc.ring != NULL ? enqueue(optim, aim, &work) : ZERO_OK;
+    optim->drafted = false;
+    return optim->desc.ring != NULL ? zi_optim_enqueue(optim, aim, &work) : ZERO_OK;
 }
 
 static uint64_t clock_of(bool timed)
@@ -49,23 +37,29 @@ static void count(atomic_uint_fast64_t *counter, uint64_t more)
     atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
 }
 
-/* The CPU updates a piece for a GPU. next: the piece that it comes to then, or ZI_NO_INDEX. */
-static zero_status update_staged(zi_optim *optim, uint32_t p, uint32_t next,
-                                 const zi_step_decision *outcome)
+static zi_update_job *jobs_of(const optim_work *work)
 {
-    const bool goes_on = next < optim->layout->piece_count && optim->jobs[next].segment_count != 0;
-    const zi_staged_piece piece = {.job = &optim->jobs[p],
+    return work->drafts ? work->optim->drafts : work->optim->jobs;
+}
+
+/* The CPU updates a piece for a GPU. next: the piece that it comes to then, or ZI_NO_INDEX. */
+static zero_status update_staged(const optim_work *work, uint32_t p, uint32_t next)
+{
+    zi_optim *optim = work->optim;
+    const zi_update_job *jobs = jobs_of(work);
+    const bool goes_on = next < optim->layout->piece_count && jobs[next].segment_count != 0;
+    const zi_staged_piece piece = {.job = &jobs[p],
                                    .segments = optim->segments + optim->segment_first[p],
-                                   .decision = outcome};
+                                   .decision = work->outcome};
     const uint64_t start_ns = clock_of(true);
-    ZI_TRY(zi_staging_update(optim->staging, &piece, goes_on ? &optim->jobs[next] : NULL));
+    ZI_TRY(zi_staging_update(optim->staging, &piece, goes_on ? &jobs[next] : NULL));
     count(&optim->update_ns, clock_of(true) - start_ns);
     count(&optim->host_elements, piece.job->count);
     return ZERO_OK;
 }
 
 /* The piece that the CPU comes to after this one, if what it reads is there already: gradients and
- * parameters that are far come a unit at a time. */
+ * parameters that are far come a unit at a time, and so do drafts. */
 static uint32_t staged_after(const optim_work *work, uint32_t p)
 {
     const zi_layout *layout = work->optim->layout;
@@ -73,7 +67,8 @@ static uint32_t staged_after(const optim_work *work, uint32_t p)
     if (next >= layout->piece_count || !zi_optim_is_staged(work->optim, next)) {
         return ZI_NO_INDEX;
     }
-    const bool far = zi_role_far(layout, ZERO_ROLE_PARAM) || zi_role_far(layout, ZERO_ROLE_GRAD);
+    const bool far =
+        work->drafts || zi_role_far(layout, ZERO_ROLE_PARAM) || zi_role_far(layout, ZERO_ROLE_GRAD);
     return !far || layout->flats[layout->pieces[next].flat].unit == work->unit ? next : ZI_NO_INDEX;
 }
 
@@ -82,17 +77,17 @@ static zero_status update_piece(const optim_work *work, uint32_t p)
     zi_optim *optim = work->optim;
     const zi_kernels *kernels = optim->desc.kernels;
     const uint32_t range = optim->layout->pieces[p].range;
-    zi_update_job *job = &optim->jobs[p];
+    zi_update_job *job = &jobs_of(work)[p];
     if (job->segment_count == 0) {
         return ZERO_OK;
     }
     if (range != ZI_NO_INDEX) {
         unsigned char *record = NULL;
         ZI_TRY(zi_ring_at(optim->desc.ring, range, true, &record));
-        zi_optim_point_job(optim, p, record);
+        zi_optim_point_job(optim, p, job, record);
     }
     if (zi_optim_is_staged(optim, p)) {
-        return update_staged(optim, p, staged_after(work, p), work->outcome);
+        return update_staged(work, p, staged_after(work, p));
     }
     /* A GPU's kernels are only handed over. */
     const bool timed = optim->desc.device->ops->host_memory;
@@ -112,6 +107,16 @@ static uint32_t unit_pieces(const zi_layout *layout, uint32_t unit, uint32_t *fi
         count += layout->flats[f].piece_count;
     }
     return count;
+}
+
+zero_status zi_optim_update_pieces(const optim_work *work)
+{
+    uint32_t first = 0;
+    const uint32_t pieces = unit_pieces(work->optim->layout, work->unit, &first);
+    for (uint32_t i = 0; i < pieces; i++) {
+        ZI_TRY(update_piece(work, first + (work->down ? pieces - 1 - i : i)));
+    }
+    return ZERO_OK;
 }
 
 /* Whether the step's outcome has to be known before its updates are handed over. */
@@ -144,20 +149,19 @@ static zero_status update_unit(void *argument)
     const optim_work *work = argument;
     zi_optim *optim = work->optim;
     const zi_device *device = optim->desc.device;
-    uint32_t first = 0;
     bool left = false;
-    const uint32_t pieces = unit_pieces(optim->layout, work->unit, &first);
     if (is_asked(optim) && work->first) {
         ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream)); /* it is here */
+        ZI_TRY(work->drafted ? zi_optim_judge_drafts(work) : ZERO_OK);
     }
     if (is_asked(optim) && work->outcome->skip) {
         return ZERO_OK;
     }
-    ZI_TRY(leave_to_cpu(work, &left));
-    for (uint32_t i = 0; i < pieces && !left; i++) {
-        ZI_TRY(update_piece(work, first + (work->down ? pieces - 1 - i : i)));
+    if (work->drafted && optim->keeps) {
+        return zi_optim_adopt_unit(work);
     }
-    return ZERO_OK;
+    ZI_TRY(leave_to_cpu(work, &left));
+    return left ? ZERO_OK : zi_optim_update_pieces(work);
 }
 
 /* The CPU's part of a unit of a shared step; its parameters are there when this returns. */
@@ -169,7 +173,7 @@ static zero_status take_unit(const optim_work *work, uint32_t unit)
     const uint32_t end = unit_pieces(optim->layout, unit, &first) + first;
     for (uint32_t p = first; p < end; p++) {
         if (optim->jobs[p].segment_count != 0) {
-            ZI_TRY(update_staged(optim, p, p + 1 < end ? p + 1 : ZI_NO_INDEX, work->outcome));
+            ZI_TRY(update_staged(work, p, p + 1 < end ? p + 1 : ZI_NO_INDEX));
         }
     }
     return device->ops->drain(device->self, optim->cpu_stream);
@@ -221,10 +225,11 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_dec
                              .unit = unit,
                              .down = optim->down,
                              .first = !optim->begun,
+                             .drafted = optim->drafted,
                              .step = optim->shared_steps,
                              .outcome = outcome};
     ZI_TRY(work.first ? begin_step(optim, &work) : ZERO_OK);
-    ZI_TRY(enqueue(optim, update_unit, &work));
+    ZI_TRY(zi_optim_enqueue(optim, update_unit, &work));
     if (optim->desc.publish->size == 1) {
         return ZERO_OK;
     }
@@ -250,7 +255,7 @@ static zero_status rest(void *argument)
 zero_status zi_optim_rest(zi_optim *optim)
 {
     const optim_work work = {.optim = optim, .step = optim->shared_steps};
-    return is_asked(optim) ? enqueue(optim, rest, &work) : ZERO_OK;
+    return is_asked(optim) ? zi_optim_enqueue(optim, rest, &work) : ZERO_OK;
 }
 
 static zero_status quiet(void *argument)
@@ -322,7 +327,7 @@ static zero_status run_move(void *argument)
 zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move)
 {
     const optim_work work = {.optim = optim, .move = *move};
-    return move->count != 0 ? enqueue(optim, run_move, &work) : ZERO_OK;
+    return move->count != 0 ? zi_optim_enqueue(optim, run_move, &work) : ZERO_OK;
 }
 
 uint64_t zi_optim_update_ns(const zi_optim *optim)

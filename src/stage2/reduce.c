@@ -366,10 +366,18 @@ zero_status zi_grads_end_boundary(zi_grads *grads)
     return ZERO_OK;
 }
 
+uint32_t zi_grads_reduced_count(const zi_grads *grads)
+{
+    return grads->next;
+}
+
+zero_status zi_grads_wait_bucket(zi_grads *grads, uint32_t bucket, zi_stream *stream)
+{
+    return ops_of(grads)->stream_wait(self_of(grads), stream, grads->buckets[bucket].reduced, NULL);
+}
+
 zero_status zi_grads_wait_reduced(zi_grads *grads, zi_stream *stream)
 {
     const uint32_t count = grads->layout->bucket_count;
-    return count == 0 ? ZERO_OK
-                      : ops_of(grads)->stream_wait(self_of(grads), stream,
-                                                   grads->buckets[count - 1].reduced, NULL);
+    return count == 0 ? ZERO_OK : zi_grads_wait_bucket(grads, count - 1, stream);
 }

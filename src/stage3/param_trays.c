@@ -14,6 +14,7 @@ struct zi_param_trays {
     const zi_layout *layout;
     uint32_t *turns; /* by unit: its tray */
     tray trays[ZI_TRAYS];
+    zi_event *shown;
 };
 
 static zero_status build(zi_param_trays *trays)
@@ -30,7 +31,7 @@ static zero_status build(zi_param_trays *trays)
         ZI_TRY(device->ops->event_create(device->self, &trays->trays[i].moved));
         ZI_TRY(device->ops->event_create(device->self, &trays->trays[i].updated));
     }
-    return ZERO_OK;
+    return device->ops->event_create(device->self, &trays->shown);
 }
 
 zero_status zi_param_trays_create(const zi_param_trays_desc *desc, zi_param_trays **out)
@@ -59,6 +60,7 @@ void zi_param_trays_destroy(zi_param_trays *trays)
         device->ops->event_destroy(device->self, trays->trays[i].moved);
         device->ops->event_destroy(device->self, trays->trays[i].updated);
     }
+    device->ops->event_destroy(device->self, trays->shown);
     zi_free(trays->turns);
     zi_free(trays);
 }
@@ -142,6 +144,24 @@ zero_status zi_param_trays_put_back(zi_param_trays *trays, uint32_t unit)
     ZI_TRY(device->ops->stream_wait(device->self, trays->desc.gather_stream, own->updated, NULL));
     ZI_TRY(zi_shelf_store(trays->desc.shelf, &move));
     return mark(trays, unit);
+}
+
+/* The gather stream is behind the step stream's last use of that memory: it has stored what the
+ * last step left in this unit's tray. */
+zero_status zi_param_trays_show(zi_param_trays *trays, uint32_t flat, uint64_t at, uint64_t bytes,
+                                void *memory)
+{
+    const zi_device *device = trays->desc.device;
+    const zi_flat *place = &trays->layout->flats[flat];
+    zi_shelf_move move = {
+        .record = place->unit, .at = place->param_at + at, .bytes = bytes, .memory = memory};
+    if (trays->desc.shelf == NULL) {
+        return ZERO_OK;
+    }
+    zi_shelf_go_on(trays->desc.shelf, &move, true); /* backward does */
+    ZI_TRY(zi_shelf_load(trays->desc.shelf, &move));
+    ZI_TRY(device->ops->event_record(device->self, trays->shown, trays->desc.gather_stream));
+    return device->ops->stream_wait(device->self, trays->desc.step_stream, trays->shown, NULL);
 }
 
 zero_status zi_param_trays_settle(zi_param_trays *trays)

@@ -10,7 +10,11 @@
  *   moved     recorded on the gather stream, after the tray was filled or what was in it stored;
  *             awaited by the step stream, before it works on the tray
  *   updated   recorded on the step stream, after update and publish;
- *             awaited by the gather stream, before it stores */
+ *             awaited by the gather stream, before it stores
+ *
+ * An update that begins before its step is decided reads parameters, where it does, without a tray:
+ *   shown     one; recorded on the gather stream, after what was read was copied;
+ *             awaited by the step stream, before the update */
 #ifndef ZI_STAGE3_PARAM_TRAYS_H
 #define ZI_STAGE3_PARAM_TRAYS_H
 
@@ -45,6 +49,10 @@ zero_status zi_param_trays_bring(zi_param_trays *trays, uint32_t unit, bool down
 zero_status zi_param_trays_lend(zi_param_trays *trays, uint32_t unit);
 /* Store what the step stream has updated so far. */
 zero_status zi_param_trays_put_back(zi_param_trays *trays, uint32_t unit);
+/* Copy bytes of a flat's shard, where that is far, from `at` on to host memory; the step stream
+ * goes on once they are there. Between steps and before a step's first unit. */
+zero_status zi_param_trays_show(zi_param_trays *trays, uint32_t flat, uint64_t at, uint64_t bytes,
+                                void *memory);
 /* The step stream goes on once all is stored, in host memory or the ring. */
 zero_status zi_param_trays_settle(zi_param_trays *trays);
 

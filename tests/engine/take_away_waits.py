@@ -60,6 +60,11 @@ WAITS = [
      """    return ops_of(grads)->stream_wait(self_of(grads), stream, grads->buckets[bucket].filled,
                                       &grads->desc.stats->grad_wait_ns);
 """, "    (void)stream;\n    return ZERO_OK;\n"),
+    ("a draft for its reductions", "src/engine/announce.c",
+     "    ZI_TRY(zi_grads_wait_bucket(engine->grads, index, engine->step_stream));\n", ""),
+    ("a draft for the parameters it begins with", TRAYS,
+     "    return device->ops->stream_wait(device->self, trays->desc.step_stream, trays->shown, "
+     "NULL);\n", "    return ZERO_OK;\n"),
     ("ranks for one another's fences", "src/comm/peer/peer.c",
      "        return follow(batch, turn);\n", "        return ZERO_OK;\n"),
 ]

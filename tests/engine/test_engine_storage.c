@@ -75,6 +75,8 @@ static toy_run memory_run(const toy_run *run)
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         plain.options.tier[role] = ZERO_TIER_DEVICE;
     }
+    plain.options.overlap_step = 0;
+    plain.announced = false;
     return plain;
 }
 
@@ -184,7 +186,7 @@ static bool strike(fault_run *f, int kind, int nth, const char *code)
 
 /* What is the same at every access comes to the same at every one; code: what a run that ends says,
  * NULL: it goes on. */
-static void strike_every(int kind, const char *code)
+static void strike_every(int kind, const char *code, bool announced)
 {
     static fault_run f;
     toy_model model;
@@ -192,6 +194,9 @@ static void strike_every(int kind, const char *code)
     toy_model_equal(&model, 3, 1800, ZERO_DTYPE_BF16);
     toy_run run = disk_run(&model);
     run.steps = 2;
+    run.options.overlap_step = announced;
+    run.announced = announced;
+    run.params.max_norm = 1e-3f; /* the drafts of what is announced are dropped */
     f = (fault_run){.run = &run};
     CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, train_plain, &f));
     int nth = 1 + kind % STRIDE;
@@ -208,29 +213,34 @@ static void strike_every(int kind, const char *code)
 
 TEST(short_accesses_change_nothing)
 {
-    strike_every(FAULTY_SHORT, NULL);
-    strike_every(FAULTY_TORN, NULL);
+    strike_every(FAULTY_SHORT, NULL, false);
+    strike_every(FAULTY_TORN, NULL, false);
 }
 
 TEST(interrupted_accesses_change_nothing)
 {
-    strike_every(FAULTY_ERRNO + EINTR, NULL);
-    strike_every(FAULTY_ERRNO + EAGAIN, NULL);
+    strike_every(FAULTY_ERRNO + EINTR, NULL, false);
+    strike_every(FAULTY_ERRNO + EAGAIN, NULL, false);
 }
 
 TEST(an_io_error_stops_every_rank_by_name)
 {
-    strike_every(FAULTY_ERRNO + EIO, "errno 5");
+    strike_every(FAULTY_ERRNO + EIO, "errno 5", false);
+}
+
+TEST(an_io_error_stops_every_rank_that_updates_during_backward)
+{
+    strike_every(FAULTY_ERRNO + EIO, "errno 5", true);
 }
 
 TEST(a_disk_that_fills_up_stops_every_rank_by_name)
 {
-    strike_every(FAULTY_ERRNO + ENOSPC, "errno 28");
+    strike_every(FAULTY_ERRNO + ENOSPC, "errno 28", false);
 }
 
 TEST(a_file_that_ends_early_stops_every_rank_by_name)
 {
-    strike_every(FAULTY_NOTHING, "errno 5");
+    strike_every(FAULTY_NOTHING, "errno 5", false);
 }
 
 /* A third of all accesses, and answers in any order. */

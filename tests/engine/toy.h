@@ -97,6 +97,7 @@ typedef struct toy_run {
     uint32_t micro_steps;
     uint32_t samples; /* samples numbered from here on contribute nothing; 0: no limit */
     uint32_t fold;    /* neighbouring samples that one micro-step takes at once; 0 is 1 */
+    bool announced;   /* every step is, before its last micro-step */
 } toy_run;
 
 /* 20 steps of one micro-step, real-valued, all options at their default but threads 1. */
@@ -145,7 +146,8 @@ zero_status toy_forward(toy_trainer *trainer, uint32_t unit);
 zero_status toy_backward(toy_trainer *trainer, uint32_t unit);
 /* The same, adding nothing: an explicit gradient of zero. */
 zero_status toy_backward_zero(toy_trainer *trainer, uint32_t unit);
-/* zero_micro_begin, and forget what was seen. */
+/* zero_micro_begin, and forget what was seen; before the last one announce the step, where that is
+ * wanted. */
 zero_status toy_micro_begin(toy_trainer *trainer, bool last);
 /* zero_micro_end, and count. */
 zero_status toy_micro_end(toy_trainer *trainer);

@@ -1,0 +1,126 @@
+/* Owns steps that are begun before they are decided: what the caller announced, what is presumed of
+ * it, and when a unit can be drafted. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "engine/engine_internal.h"
+
+static zero_status announce(zero_engine *engine, const zero_step_params *params)
+{
+    engine_announced *announced = &engine->announced;
+    zi_step_input input;
+    if (!engine->layout->options.overlap_step) {
+        ZI_FAIL(ZERO_STATE, "options.overlap_step is 0, so no step can begin before its time; set "
+                            "it to 1, or do not announce steps");
+    }
+    if (engine->step_due || (engine->micro_open && engine->micro_last)) {
+        ZI_FAIL(ZERO_STATE, "the last micro-step of the step has begun; announce a step before");
+    }
+    ZI_TRY(zi_engine_take_input(engine, params, &input));
+    announced->input = input;
+    announced->given = true;
+    return ZERO_OK;
+}
+
+zero_status zero_step_announce(zero_engine *engine, const zero_step_params *params)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, announce(engine, params));
+}
+
+/* What the step will be decided to be, unless it is clipped or skipped: the decision for a gradient
+ * of zeros. */
+static zero_status presume(zero_engine *engine, const zi_step_input *input)
+{
+    const zi_device *device = engine->device;
+    zi_stream *stream = engine->step_stream;
+    zi_decide_job job = engine->announced.presume;
+    job.input = input;
+    ZI_TRY(device->ops->copy(device->self, stream, job.state, engine->decide.state,
+                             sizeof *job.state));
+    ZI_TRY(engine->kernels.ops->decide(engine->kernels.self, stream, &job));
+    return device->ops->copy(device->self, stream, &engine->host->presumed, job.decision,
+                             sizeof *job.decision);
+}
+
+zero_status zi_engine_begin_announced(zero_engine *engine)
+{
+    engine_announced *announced = &engine->announced;
+    engine_turn *turn = &engine->turns[engine->turn];
+    if (!announced->given || engine->layout->draft_at == 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_engine_await_turn(engine, engine->turn));
+    turn->input = announced->input;
+    turn->input.divisor = zi_engine_divisor(engine, engine->micro_index + 1);
+    announced->begun = true;
+    announced->next = 0;
+    ZI_TRY(presume(engine, &turn->input));
+    return zi_optim_begin_drafts(engine->optim);
+}
+
+static zero_status draft_unit(zero_engine *engine, uint32_t unit)
+{
+    const uint32_t first = engine->layout->units[unit].flat_first;
+    const uint32_t count = zi_unit_trained_count(engine->layout, unit);
+    for (uint32_t f = first; f < first + count; f++) {
+        const zi_optim_draft draft = zi_optim_draft_of(engine->optim, f);
+        if (draft.bytes != 0) {
+            ZI_TRY(zi_param_trays_show(engine->trays, f, draft.at, draft.bytes, draft.memory));
+        }
+    }
+    return zi_optim_draft_unit(engine->optim, unit);
+}
+
+/* All units of a bucket, whose flats lie together. */
+static zero_status draft_bucket(zero_engine *engine, uint32_t index)
+{
+    const zi_layout *layout = engine->layout;
+    const zi_bucket *bucket = &layout->buckets[index];
+    uint32_t unit = ZI_NO_INDEX;
+    ZI_TRY(zi_grads_wait_bucket(engine->grads, index, engine->step_stream));
+    for (uint32_t i = 0; i < bucket->flat_count; i++) {
+        const uint32_t next = layout->flats[layout->bucket_flats[bucket->flat_first + i]].unit;
+        if (next != unit) {
+            unit = next;
+            ZI_TRY(draft_unit(engine, unit));
+        }
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_draft(zero_engine *engine)
+{
+    engine_announced *announced = &engine->announced;
+    while (announced->begun && announced->next < zi_grads_reduced_count(engine->grads)) {
+        ZI_TRY(draft_bucket(engine, announced->next++));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_check_announced(const zero_engine *engine, const zi_step_input *input)
+{
+    const zi_step_input *announced = &engine->announced.input;
+    if (!engine->announced.given) {
+        return ZERO_OK;
+    }
+    if (memcmp(&input->max_norm, &announced->max_norm, sizeof input->max_norm) != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "max_norm %g was announced as %g; give zero_step what zero_step_announce was given",
+                input->max_norm, announced->max_norm);
+    }
+    for (uint32_t g = 0; g < ZI_GROUPS_MAX; g++) {
+        const zero_adamw *own = &input->groups[g];
+        const zero_adamw *said = &announced->groups[g];
+        if (memcmp(own, said, sizeof *own) != 0) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "group %" PRIu32 ": lr %g, betas %g %g, eps %g, weight_decay %g were announced "
+                    "as %g, %g %g, %g, %g; give zero_step what zero_step_announce was given",
+                    g, (double)own->lr, (double)own->beta1, (double)own->beta2, (double)own->eps,
+                    (double)own->weight_decay, (double)said->lr, (double)said->beta1,
+                    (double)said->beta2, (double)said->eps, (double)said->weight_decay);
+        }
+    }
+    return ZERO_OK;
+}
