@@ -30,6 +30,10 @@ static const bench_runner runners[] = {
      "offload_step_vs_io: steps with optimizer state on disk against moving the same bytes; "
      "offload_overhead_bytes; storage_vs_fio",
      bench_offload},
+    {"overlap",
+     "overlap_vs_plain: steps with optimizer state on disk that begin during backward against "
+     "the same steps after it; overlap_step_exposed",
+     bench_overlap},
     {"gpu", "on a GPU: kernels against device copies, and all of the above that it can do",
      bench_gpu},
 };
@@ -41,7 +45,7 @@ typedef struct bench_line {
     bool chosen[RUNNER_COUNT];
     bool named[RUNNER_COUNT]; /* chosen by its own name */
     bool help;
-    const char *for_offload; /* an option that only `offload` has; NULL: none was given */
+    const char *for_offload; /* an option of `offload` and `overlap`; NULL: none was given */
     const char *json_path;   /* NULL: none; "-": stdout */
     const char *rank_path;   /* where rank 0 of bench_spawn_ranks leaves its rows, or NULL */
 } bench_line;
@@ -64,10 +68,11 @@ static void print_help(void)
            "  --ranks N      ranks, in [1, 256]; default: the case's own\n"
            "  --threads N    threads per rank, in [1, 256]; default: the case's own\n"
            "  --case TEXT    only cases whose name contains TEXT\n"
-           "  --dir DIR      offload: where state on disk lies; again for more disks; default:\n"
-           "                 the current directory\n"
-           "  --layers N     offload: layers of a rank, in [1, 128]; default 16, 2 with --quick\n"
-           "  --moments TYPE offload: f32 (default) or bf16\n"
+           "  --dir DIR      offload, overlap: where state on disk lies; again for more disks;\n"
+           "                 default: the current directory\n"
+           "  --layers N     offload, overlap: layers of a rank, in [1, 128]; default 16, 2 with\n"
+           "                 --quick\n"
+           "  --moments TYPE offload, overlap: f32 (default) or bf16\n"
            "  --slice N      offload: N steps of all that 1 of 512 ranks has of a model of 1e12\n"
            "                 parameters, 28 GB of disk and 8 of memory with moments in f32\n"
            "  --json FILE    write the report as JSON too; - for stdout, without the table\n"
@@ -182,12 +187,15 @@ static int read_name(bench_line *line, const char *name)
 static int check_for_offload(const bench_line *line)
 {
     for (size_t i = 0; i < RUNNER_COUNT; i++) {
-        if (line->chosen[i] && runners[i].run == bench_offload) {
+        const bool offload = runners[i].run == bench_offload;
+        const bool overlap = runners[i].run == bench_overlap;
+        if (line->chosen[i] && (offload || (overlap && line->options.offload.slice_steps == 0))) {
             return 0;
         }
     }
-    return bench_fail("%s is for `offload`, which is not among what is to be measured",
-                      line->for_offload);
+    return bench_fail("%s is for `offload`%s, which is not among what is to be measured",
+                      line->for_offload,
+                      line->options.offload.slice_steps == 0 ? " or `overlap`" : "");
 }
 
 static int read_line(int argc, char **argv, bench_line *line)

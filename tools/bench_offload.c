@@ -9,8 +9,8 @@
 #include <sys/statvfs.h>
 #include <time.h>
 
+#include "bench_offload.h"
 #include "io_rig.h"
-#include "offload_rank.h"
 
 #define METRIC_STEP "offload_step_vs_io"
 #define METRIC_SPEED "offload_ms_per_gb"
@@ -57,10 +57,9 @@ static uint64_t wanted_beside(const offload_rank_desc *desc, uint64_t each, dev_
     return wanted;
 }
 
-/* False, with the reason, where a directory's disk is too small. */
-static bool disks_suffice(const offload_run *run, uint64_t bytes, char *reason, size_t reason_bytes)
+bool bench_disks_suffice(const offload_rank_desc *desc, uint64_t bytes, char *reason,
+                         size_t reason_bytes)
 {
-    const offload_rank_desc *desc = &run->desc;
     const uint64_t each = bytes / desc->directory_count;
     for (uint32_t i = 0; i < desc->directory_count; i++) {
         const char *directory = desc->directories[i];
@@ -121,7 +120,7 @@ static bool memory_suffices(const offload_run *run, char *reason, size_t reason_
 static double step_side(void *argument)
 {
     offload_run *run = argument;
-    if (offload_rank_step(run->rank, &run->step) != 0) {
+    if (offload_rank_step(run->rank, NULL, &run->step) != 0) {
         return -1.0;
     }
     if (run->steps++ > 0) { /* the first one reads nothing */
@@ -270,21 +269,21 @@ static int report_storage(const offload_run *run, bench_report *report)
 
 /* ---- the run ---- */
 
-static void set_up(offload_run *run)
+offload_rank_desc bench_offload_desc(const bench_options *options)
 {
     static const char *const here[] = {"."};
     static const uint32_t layers[] = {16, 2, 2};
-    const bench_offload_options *o = &run->options->offload;
-    const bool tiny = run->options->scale == BENCH_TINY;
-    const uint32_t by_default = o->slice_steps != 0 ? OFFLOAD_LAYERS : layers[run->options->scale];
-    run->desc = (offload_rank_desc){
+    const bench_offload_options *o = &options->offload;
+    const bool tiny = options->scale == BENCH_TINY;
+    const uint32_t by_default = o->slice_steps != 0 ? OFFLOAD_LAYERS : layers[options->scale];
+    return (offload_rank_desc){
         .layers = o->layers != 0 ? o->layers : by_default,
         .unit = tiny && o->slice_steps == 0 ? 8192 : OFFLOAD_UNIT,
         .bf16_moments = o->bf16_moments,
         .tier = ZERO_TIER_DISK,
         .directories = o->directory_count != 0 ? o->directories : here,
         .directory_count = o->directory_count != 0 ? o->directory_count : 1,
-        .threads = run->options->threads,
+        .threads = options->threads,
         /* So that the ring is far smaller than the state. */
         .range_bytes = tiny ? 65536 : 0,
     };
@@ -329,8 +328,7 @@ static int measure(offload_run *run, bench_report *report)
 
 int bench_offload(const bench_options *options, bench_report *report)
 {
-    offload_run run = {.options = options};
-    set_up(&run);
+    offload_run run = {.options = options, .desc = bench_offload_desc(options)};
     if (offload_rank_plan(&run.desc, &run.plan) != 0) {
         return 1;
     }
@@ -345,7 +343,7 @@ int bench_offload(const bench_options *options, bench_report *report)
                              .rank = RIG_RANK,
                              .bytes = rig_bytes};
     char reason[512];
-    if (!disks_suffice(&run, state + rig_bytes, reason, sizeof reason) ||
+    if (!bench_disks_suffice(&run.desc, state + rig_bytes, reason, sizeof reason) ||
         !memory_suffices(&run, reason, sizeof reason)) {
         return options->named ? bench_fail("%s", reason)
                               : bench_skip(report, METRIC_STEP, run.name, reason);

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench.h"
 
@@ -70,6 +71,7 @@ static zero_engine_options options_of(const offload_rank_desc *desc)
     options.disk_directory_count = desc->directory_count;
     options.threads = desc->threads;
     options.range_bytes = desc->range_bytes;
+    options.overlap_step = desc->overlap;
     return options;
 }
 
@@ -148,10 +150,18 @@ static zero_status make_gradient(offload_rank *rank, uint32_t unit)
     return status == ZERO_OK ? zero_unit_grad_ready(rank->engine, unit, host) : status;
 }
 
-static zero_status make_gradients(offload_rank *rank)
+static void sleep_for(double seconds)
+{
+    const time_t whole = (time_t)seconds;
+    const struct timespec pause = {whole, (long)((seconds - (double)whole) * 1e9)};
+    (void)nanosleep(&pause, NULL);
+}
+
+static zero_status make_gradients(offload_rank *rank, double backward_s)
 {
     zero_status status = zero_micro_begin(rank->engine, 1);
     for (uint32_t unit = rank->desc.layers; unit-- > 0 && status == ZERO_OK;) {
+        sleep_for(backward_s / rank->desc.layers);
         status = make_gradient(rank, unit);
     }
     return status;
@@ -159,23 +169,27 @@ static zero_status make_gradients(offload_rank *rank)
 
 /* Blocks until the step's last write is done: a value of a role on disk is read in its turn behind
  * it. The first, third, ... step ends with the first unit and the others with the last, and what
- * they end with is in memory still. */
-static zero_status await_rest(offload_rank *rank)
+ * they end with is in memory still. Where steps may be announced, those that are end with the first
+ * and the others with the last. */
+static zero_status await_rest(offload_rank *rank, bool announced)
 {
     const uint32_t last = rank->desc.layers * MATRICES - 1;
     float value = 0.0f;
-    const bool down = rank->steps % 2 == 0;
+    const bool down = rank->desc.overlap ? announced : rank->steps % 2 == 0;
     const uint64_t count = zero_model_tensor_count_of(rank->model, last);
     return zero_shard_read(rank->engine, down ? 0 : last, ZERO_ROLE_MASTER, down ? 0 : count - 1, 1,
                            &value);
 }
 
-static zero_status timed_step(offload_rank *rank, offload_step *step)
+static zero_status timed_step(offload_rank *rank, const offload_way *way, offload_step *step)
 {
     const zero_step_params params = zero_step_params_init();
-    const double quiet = bench_now();
-    zero_status status = make_gradients(rank);
     const zero_stats before = zero_engine_stats(rank->engine);
+    zero_status status = way->announced ? zero_step_announce(rank->engine, &params) : ZERO_OK;
+    const double quiet = bench_now();
+    if (status == ZERO_OK) {
+        status = make_gradients(rank, way->backward_s);
+    }
     const double start = bench_now();
     step->quiet_s = start - quiet;
     if (status == ZERO_OK) {
@@ -185,7 +199,7 @@ static zero_status timed_step(offload_rank *rank, offload_step *step)
         status = zero_step(rank->engine, &params, zero_stream_host());
     }
     if (status == ZERO_OK) {
-        status = await_rest(rank);
+        status = await_rest(rank, way->announced);
     }
     step->seconds = bench_now() - start;
     const zero_stats after = zero_engine_stats(rank->engine);
@@ -195,9 +209,17 @@ static zero_status timed_step(offload_rank *rank, offload_step *step)
     return status == ZERO_OK ? zero_stats_bound(&before, &after, &step->bound) : status;
 }
 
-int offload_rank_step(offload_rank *rank, offload_step *step)
+int offload_rank_step(offload_rank *rank, const offload_way *way, offload_step *step)
 {
-    return timed_step(rank, step) == ZERO_OK ? 0 : bench_fail_zero("a step with state on disk");
+    static const offload_way at_once = {0};
+    return timed_step(rank, way != NULL ? way : &at_once, step) == ZERO_OK
+               ? 0
+               : bench_fail_zero("a step with state on disk");
+}
+
+uint64_t offload_rank_overlapped(const offload_rank *rank)
+{
+    return zero_engine_stats(rank->engine).steps_overlapped;
 }
 
 /* ---- the check ---- */
@@ -250,13 +272,14 @@ int offload_rank_check(offload_rank *rank)
     offload_rank *device = NULL;
     desc.layers = 1;
     desc.unit = PERIOD;
+    desc.overlap = false;
     desc.tier = ZERO_TIER_DEVICE;
     desc.directory_count = 0;
     desc.directories = NULL;
     int failed = offload_rank_open(&desc, &device);
     while (!failed && device->steps < rank->steps) {
         offload_step unread;
-        failed = offload_rank_step(device, &unread);
+        failed = offload_rank_step(device, NULL, &unread);
     }
     failed = failed || compare_samples(rank, device);
     offload_rank_close(device);

@@ -67,6 +67,8 @@ static const option table[] = {
     {"--disk", KIND_DISK, AT(disks), 0, 0, "DIR: for what lives on disk; again for more disks"},
     {"--range-bytes", KIND_BYTES, AT(range_bytes), 0, 0,
      "BYTES[K|M|G]: moved to disk at once (8M)"},
+    {"--overlap", KIND_FLAG, AT(overlap), 0, 0,
+     "update during backward; with --master-tier and --moment-tier disk"},
     {"--budget", KIND_BYTES, AT(budget), 0, 0, "BYTES[K|M|G]: refuse to use more a rank"},
     {"--threads", KIND_COUNT, AT(threads), 1, 256, "N: threads a rank (cores / ranks)"},
     {"--preset", KIND_PRESET, AT(preset), 0, 0,

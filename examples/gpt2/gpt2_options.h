@@ -36,6 +36,7 @@ typedef struct gpt2_options {
     zero_tier offload;                 /* DEVICE: nothing is */
     const char *disks[GPT2_DISKS_MAX]; /* as many as are not NULL */
     uint64_t range_bytes;
+    uint32_t overlap;
     uint64_t budget;
     uint32_t threads; /* 0: cores / ranks on this host */
     uint32_t layers;

@@ -84,6 +84,7 @@ static zero_engine_options engine_options(const gpt2_job *job)
     options.disk_directories = o->disks;
     options.disk_directory_count = gpt2_options_disks(o);
     options.range_bytes = o->range_bytes;
+    options.overlap_step = (int32_t)o->overlap;
     options.seed = o->seed;
     options.threads = job->threads;
     options.device = o->device;
@@ -146,24 +147,33 @@ static zero_status micro_step(trainer *self, uint32_t step, uint32_t micro, doub
     return gpt2_net_loss(&self->net, loss);
 }
 
+static zero_step_params step_params(const gpt2_options *o, double lr)
+{
+    zero_step_params params = zero_step_params_init();
+    params.adamw.lr = (float)lr;
+    params.adamw.beta1 = (float)o->beta1;
+    params.adamw.beta2 = (float)o->beta2;
+    params.adamw.weight_decay = (float)o->weight_decay;
+    params.max_norm = (float)o->clip;
+    return params;
+}
+
 static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
 {
     const gpt2_options *o = &self->job->options;
     const double started = gpt2_seconds();
     double own = 0;
     float scale = 1;
+    row->lr = learning_rate(o, step);
+    const zero_step_params params = step_params(o, row->lr);
+    if (o->overlap) {
+        TRY(zero_step_announce(self->net.engine, &params));
+    }
     for (uint32_t micro = 0; micro < o->micro_steps; micro++) {
         double loss = 0;
         TRY(micro_step(self, step, micro, &loss, &scale));
         own += loss / o->micro_steps;
     }
-    zero_step_params params = zero_step_params_init();
-    row->lr = learning_rate(o, step);
-    params.adamw.lr = (float)row->lr;
-    params.adamw.beta1 = (float)o->beta1;
-    params.adamw.beta2 = (float)o->beta2;
-    params.adamw.weight_decay = (float)o->weight_decay;
-    params.max_norm = (float)o->clip;
     TRY(zero_step(self->net.engine, &params, self->net.stream));
     TRY(mean_over_ranks(self, own, &row->loss));
     zero_step_result result;
@@ -233,6 +243,12 @@ static zero_status train(trainer *self)
         if (self->log != NULL) {
             gpt2_log_step(self->log, &row);
         }
+    }
+    self->stats = zero_engine_stats(self->net.engine);
+    if (self->log != NULL && o->overlap) {
+        gpt2_log_line(self->log, "updated during backward: %llu steps, and %llu once more, clipped",
+                      (unsigned long long)self->stats.steps_overlapped,
+                      (unsigned long long)self->stats.steps_redone);
     }
     return ZERO_OK;
 }

@@ -254,6 +254,13 @@ TEST(every_tier_prints_the_same_losses)
     CHECK(strstr(output, "/rank  disk ") != NULL);
     CHECK(strstr(output, " GB/s/rank, bound by ") != NULL);
     CHECK(strstr(output, "\nstate on disk by ") != NULL);
+    snprintf(
+        options, sizeof options,
+        "--ranks 2 --master-tier disk --moment-tier disk --range-bytes 16K --overlap --disk %s",
+        folder);
+    const exact overlapped = exact_of(options);
+    check_equal(&device, &overlapped);
+    CHECK(strstr(output, "updated during backward: ") != NULL);
     snprintf(options, sizeof options, "--ranks 2 --stage 2 --moment-tier disk --disk %s", folder);
     const exact mixed = exact_of(options);
     check_equal(&device, &mixed);

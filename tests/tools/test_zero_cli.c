@@ -377,6 +377,19 @@ TEST(offload_gives_its_metrics)
     }
 }
 
+TEST(overlap_gives_its_metrics)
+{
+    char folder[] = "zero-cli-overlap-XXXXXX";
+    char line[128];
+    CHECK(mkdtemp(folder) != NULL);
+    (void)snprintf(line, sizeof line, "bench overlap --tiny --json - --dir %s", folder);
+    json_t *report = report_of(line);
+    CHECK_EQ(rows_of(report, "results", "overlap_vs_plain"), 1);
+    CHECK_EQ(rows_of(report, "results", "overlap_step_exposed"), 1);
+    json_decref(report);
+    CHECK(rmdir(folder) == 0);
+}
+
 TEST(io_refuses_what_it_cannot_measure)
 {
     check_refused("io", "zero io: which directory");
