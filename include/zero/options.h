@@ -185,10 +185,12 @@ typedef struct zero_engine_options {
                                             disk; read while the engine is created. Relative ones
                                             are looked up when they are used */
     uint64_t range_bytes; /**< state on disk that is moved at once, a multiple of 4096, at least
-                             4096. Default 8 MiB */
+                             4096. Default 8 MiB or, where host_budget_bytes is too small for that,
+                             the next half that it suffices for, down to 256 KiB */
     uint32_t ring_depth;  /**< ranges in memory at once: read, updated and written; in [3, 64]. Each
                              costs range_bytes of host memory, and with PARAM or GRAD on disk this
-                             rank's shard of the largest unit or bucket. Default 4 */
+                             rank's shard of the largest unit or bucket. Default 4, or 3 where
+                             host_budget_bytes is too small for that */
     uint64_t host_budget_bytes; /**< refuse a plan that needs more host memory per rank for roles on
                                    that tier and the ring. 0: no budget */
     uint64_t disk_budget_bytes; /**< the same of disk */

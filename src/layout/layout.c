@@ -12,6 +12,10 @@
 #include "layout/sharding.h"
 
 static const zero_dtype flat_dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+/* The least that is chosen for a budget: one range is read while one is updated and one written;
+ * smaller accesses cost a disk its bandwidth. */
+#define RING_DEPTH_MIN 3
+#define RANGE_BYTES_MIN (UINT64_C(256) << 10)
 #define FLATS_PER_UNIT_MAX 6 /* three dtypes, trained and frozen */
 
 static zero_status copy_model(zi_layout *layout, const zero_model *model)
@@ -341,6 +345,58 @@ static zero_status check_budget(const zi_layout *layout, zero_tier tier, uint64_
     return ZERO_OK;
 }
 
+/* Where the caller left the ring open and it is too large for the budget of host memory: the next
+ * smaller one, of fewer ranges, then of smaller ones. false: there is none, or no need. */
+static bool shrink_ring(const zero_engine_options *given, zi_layout *layout)
+{
+    zero_engine_options *options = &layout->options;
+    const uint64_t budget = options->host_budget_bytes;
+    if (budget == 0 || layout->memory.tier_bytes[ZERO_TIER_HOST] <= budget) {
+        return false;
+    }
+    if (given->ring_depth == 0 && options->ring_depth > RING_DEPTH_MIN) {
+        options->ring_depth--;
+        return true;
+    }
+    if (given->range_bytes == 0 && options->range_bytes > RANGE_BYTES_MIN) {
+        options->range_bytes /= 2;
+        return true;
+    }
+    return false;
+}
+
+static void free_places(zi_layout *layout)
+{
+    zi_free(layout->pieces);
+    zi_free(layout->ranges);
+    for (int role = 0; role < ZI_SHELVES; role++) {
+        zi_free(layout->shelves[role].records);
+    }
+}
+
+static zero_status cut_and_place(zi_layout *layout)
+{
+    ZI_TRY(zi_layout_make_pieces(layout));
+    ZI_TRY(zi_layout_make_shelves(layout));
+    place(layout);
+    return ZERO_OK;
+}
+
+/* Cut and place all there is, with a ring that fits in the budget if there is one. */
+static zero_status fit(const zero_engine_options *given, zi_layout *layout)
+{
+    const zi_layout uncut = *layout;
+    ZI_TRY(cut_and_place(layout));
+    while (shrink_ring(given, layout)) {
+        const zero_engine_options options = layout->options;
+        free_places(layout);
+        *layout = uncut;
+        layout->options = options;
+        ZI_TRY(cut_and_place(layout));
+    }
+    return ZERO_OK;
+}
+
 static zero_status check_budgets(const zi_layout *layout)
 {
     const zero_engine_options *o = &layout->options;
@@ -363,6 +419,8 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     if (world < 1 || world > 65536) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "a world of %" PRIu32 " ranks is not in [1, 65536]", world);
     }
+    zero_engine_options given;
+    ZI_TRY(zi_options_take(options, &given));
     ZI_TRY(zi_options_resolve(options, &layout->options));
     layout->options.disk_directories = NULL; /* the caller's, and no plan needs them */
     layout->options.disk_weights = NULL;
@@ -375,9 +433,7 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     ZI_TRY(make_flats(layout));
     ZI_TRY(zi_layout_make_buckets(layout));
     ZI_TRY(zi_layout_make_classes(layout));
-    ZI_TRY(zi_layout_make_pieces(layout));
-    ZI_TRY(zi_layout_make_shelves(layout));
-    place(layout);
+    ZI_TRY(fit(&given, layout));
     return check_budgets(layout);
 }
 
@@ -409,11 +465,7 @@ void zi_layout_destroy(zi_layout *layout)
     zi_free(layout->buckets);
     zi_free(layout->bucket_flats);
     zi_free(layout->owners);
-    zi_free(layout->pieces);
-    zi_free(layout->ranges);
-    for (int role = 0; role < ZI_SHELVES; role++) {
-        zi_free(layout->shelves[role].records);
-    }
+    free_places(layout);
     zi_free(layout->param_classes);
     zi_free(layout->grad_classes);
     zi_free(layout);

@@ -173,6 +173,8 @@ typedef struct zi_layout {
     zero_memory memory;       /* bytes of each role's arena, a multiple of pages */
 } zi_layout;
 
+/* Options as the caller gave them; NULL: all zero. */
+zero_status zi_options_take(const zero_engine_options *in, zero_engine_options *out);
 /* Options with defaults replaced and bounds checked; model-dependent ones are settled by
  * zi_layout_create. */
 zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out);

@@ -9,9 +9,8 @@
 #include "layout/layout.h"
 #include "layout/sharding.h"
 
-/* Take the caller's struct, which may be older (shorter) or newer (longer, if the rest says
- * nothing). */
-static zero_status take(const zero_engine_options *in, zero_engine_options *out)
+/* The caller's struct may be older (shorter) or newer (longer, if the rest says nothing). */
+zero_status zi_options_take(const zero_engine_options *in, zero_engine_options *out)
 {
     memset(out, 0, sizeof *out);
     if (in == NULL) {
@@ -277,7 +276,7 @@ static zero_status check(const zero_engine_options *o)
 
 zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out)
 {
-    ZI_TRY(take(in, out));
+    ZI_TRY(zi_options_take(in, out));
     ZI_TRY(check(out));
     out->struct_bytes = sizeof *out;
     out->stage = zi_stage_resolve(out->stage);

@@ -142,9 +142,9 @@ static void print_tiers(printer *out, const zi_layout *layout)
     if (layout->disk_bytes != 0) {
         print(out,
               "disk: a step reads at most %" PRIu64 " bytes and writes %" PRIu64 ", in %" PRIu32
-              " ranges of at most %" PRIu64 "\n",
+              " ranges of at most %" PRIu64 ", %" PRIu32 " of them in memory\n",
               layout->step_read_bytes, layout->step_write_bytes, layout->range_count,
-              layout->record_bytes_max);
+              layout->record_bytes_max, layout->ring_slots);
     }
     if (layout->draft_at != 0) {
         print(out, "disk: master and moments are there twice; a step that is updated during "

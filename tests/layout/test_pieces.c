@@ -267,6 +267,8 @@ static void keep_budget(const zero_model *model, zero_tier tier, size_t at, cons
     zero_plan *plan = NULL;
     o.tier[ZERO_ROLE_MASTER] = ZERO_TIER_DISK;
     o.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_HOST;
+    o.range_bytes = 65536; /* else there would be a smaller ring */
+    o.ring_depth = 4;
     CHECK_OK(zero_plan_create(model, &o, 2, &plan));
     const uint64_t need = zero_plan_memory(plan).tier_bytes[tier];
     zero_plan_destroy(plan);
@@ -304,6 +306,62 @@ TEST(budgets_of_every_tier)
     zero_model_destroy(model);
 }
 
+/* What a plan makes of the ring with this much host memory; what is not 0 is given. */
+static zero_engine_options ring_of(const zero_model *model, uint64_t budget, uint64_t range_bytes,
+                                   uint32_t depth)
+{
+    zero_engine_options o = zero_engine_options_init();
+    zero_plan *plan = NULL;
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        o.tier[role] = ZERO_TIER_DISK;
+    }
+    o.host_budget_bytes = budget;
+    o.range_bytes = range_bytes;
+    o.ring_depth = depth;
+    CHECK_OK(zero_plan_create(model, &o, 1, &plan));
+    CHECK(budget == 0 || zero_plan_memory(plan).tier_bytes[ZERO_TIER_HOST] <= budget);
+    o = zero_plan_options(plan);
+    zero_plan_destroy(plan);
+    return o;
+}
+
+static void check_ring(zero_engine_options o, uint64_t range_bytes, uint32_t depth)
+{
+    CHECK_EQ(o.range_bytes, range_bytes);
+    CHECK_EQ(o.ring_depth, depth);
+}
+
+TEST(the_ring_is_what_the_budget_allows)
+{
+    const uint64_t mib = UINT64_C(1) << 20;
+    zero_model *model = NULL;
+    uint32_t index = 0;
+    CHECK_OK(zero_model_create(&model));
+    CHECK_OK(zero_unit_add(model, "layer", &index));
+    const zero_tensor_desc desc = {
+        .name = "weight", .dims = 1, .shape = {10000000}, .dtype = ZERO_DTYPE_BF16};
+    CHECK_OK(zero_tensor_add(model, index, &desc, &index));
+    check_ring(ring_of(model, 0, 0, 0), 8 * mib, 4);
+    check_ring(ring_of(model, 32 * mib, 0, 0), 8 * mib, 4);
+    check_ring(ring_of(model, 32 * mib - 1, 0, 0), 8 * mib, 3);
+    check_ring(ring_of(model, 24 * mib - 1, 0, 0), 4 * mib, 3);
+    check_ring(ring_of(model, 3 * mib, 0, 0), mib, 3);
+    check_ring(ring_of(model, 3 * mib / 4, 0, 0), mib / 4, 3);
+    /* What is given stays. */
+    check_ring(ring_of(model, 20 * mib, 0, 4), 4 * mib, 4);
+    check_ring(ring_of(model, 12 * mib, 4 * mib, 0), 4 * mib, 3);
+    zero_engine_options o = ring_of(model, 0, 0, 0);
+    zero_plan *plan = NULL;
+    o.range_bytes = 0;
+    o.ring_depth = 0;
+    o.host_budget_bytes = 3 * mib / 4 - 1;
+    CHECK_FAILS(zero_plan_create(model, &o, 1, &plan), ZERO_OUT_OF_MEMORY, "short by 1;");
+    o.range_bytes = 8 * mib;
+    o.host_budget_bytes = 24 * mib - 1;
+    CHECK_FAILS(zero_plan_create(model, &o, 1, &plan), ZERO_OUT_OF_MEMORY, "short by 1;");
+    zero_model_destroy(model);
+}
+
 static void check_text(const zero_model *model, const zero_engine_options *o, const char *expected)
 {
     char text[2048];
@@ -334,7 +392,7 @@ TEST(the_table_names_tiers_and_traffic)
     check_text(
         model, &o,
         "disk: a step reads at most 983040 bytes and writes 1208320, in 19 ranges of at most "
-        "65536\n");
+        "65536, 4 of them in memory\n");
     o.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_HOST;
     check_text(model, &o, "moment1      host             2");
     zero_model_destroy(model);
