@@ -219,14 +219,6 @@ static zero_status check_overlap(const zero_engine_options *o)
                     zero_role_name((zero_role)role), zero_tier_name(o->tier[role]));
         }
     }
-    const zero_tier grad = o->tier[ZERO_ROLE_GRAD];
-    if (o->overlap_step &&
-        (grad == ZERO_TIER_DISK || (grad == ZERO_TIER_HOST && o->device == ZERO_DEVICE_CUDA))) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
-                "options.overlap_step is 1 and tier of grad %s; an update during backward reads "
-                "gradients where they are reduced: leave one of them at its default",
-                zero_tier_name(grad));
-    }
     return ZERO_OK;
 }
 

@@ -43,7 +43,13 @@ zero_status zi_grads_fetch(zi_grads *grads, uint32_t bucket, bool all)
 {
     const zi_layout *layout = grads->layout;
     const zi_bucket *place = &layout->buckets[bucket];
-    for (uint32_t i = 0; i < place->flat_count && grads->desc.shelf != NULL; i++) {
+    if (grads->desc.shelf == NULL) {
+        return ZERO_OK;
+    }
+    /* An update that began during backward may read the tray. */
+    ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), grads->desc.reduce_stream,
+                                      grads->trays[bucket % ZI_TRAYS].taken, NULL));
+    for (uint32_t i = 0; i < place->flat_count; i++) {
         const uint32_t flat = layout->bucket_flats[place->flat_first + i];
         const bool in_place = zi_flat_grad_in_place(layout, &layout->flats[flat]);
         void *target = zi_grads_shard(grads, flat);

@@ -48,6 +48,7 @@ struct zi_grads {
     bool first;        /* micro-step of the step */
     bool last;         /* the boundary */
     bool norm_cleared; /* for this boundary */
+    bool ended;        /* what was put off to its end is enqueued */
     uint32_t next;     /* bucket to be reduced next in this micro-step */
     grad_unit *units;
     grad_bucket *buckets;

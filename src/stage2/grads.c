@@ -137,6 +137,7 @@ void zi_grads_micro_begin(zi_grads *grads, bool first, bool last)
     grads->first = first;
     grads->last = last;
     grads->norm_cleared = false;
+    grads->ended = false;
     grads->next = 0;
     grads->brought = ZI_NO_INDEX;
     for (uint32_t u = 0; u < grads->layout->unit_count; u++) {

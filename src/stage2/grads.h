@@ -96,14 +96,14 @@ void zi_grads_point(zi_grads *grads, unsigned char *shards, unsigned char *slots
 void *zi_grads_reduced(const zi_grads *grads, uint32_t flat);
 /* Bytes of the flat's record before it, where gradients are far. */
 uint64_t zi_grads_reduced_at(const zi_grads *grads, uint32_t flat);
-/* Buckets whose reduction the micro-step has enqueued so far: those from the first on. */
+/* Buckets whose last reduction of the boundary is enqueued so far: those from the first on. */
 uint32_t zi_grads_reduced_count(const zi_grads *grads);
 /* Let `stream` wait until the bucket's is done. */
 zero_status zi_grads_wait_bucket(zi_grads *grads, uint32_t bucket, zi_stream *stream);
 /* Let `stream` wait until the boundary's reductions are done. */
 zero_status zi_grads_wait_reduced(zi_grads *grads, zi_stream *stream);
 /* For each unit of an update, in rising or falling order; they do nothing where gradients are not
- * far. */
+ * far. Also while the boundary goes on, for buckets whose reduction is enqueued. */
 /* Begin to fill the tray of the unit's bucket. What had the tray is given back. */
 zero_status zi_grads_bring(zi_grads *grads, uint32_t unit, bool down);
 /* Let `stream` wait until the unit's reduced gradient may be read. */

@@ -363,12 +363,13 @@ zero_status zi_grads_end_boundary(zi_grads *grads)
         ZI_TRY(ops_of(grads)->event_record(self_of(grads), grads->buckets[b].reduced,
                                            grads->desc.reduce_stream));
     }
+    grads->ended = true;
     return ZERO_OK;
 }
 
 uint32_t zi_grads_reduced_count(const zi_grads *grads)
 {
-    return grads->next;
+    return zi_grads_end_late(grads->layout) && !grads->ended ? 0 : grads->next;
 }
 
 zero_status zi_grads_wait_bucket(zi_grads *grads, uint32_t bucket, zi_stream *stream)

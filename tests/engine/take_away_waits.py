@@ -65,6 +65,10 @@ WAITS = [
     ("a draft for the parameters it begins with", TRAYS,
      "    return device->ops->stream_wait(device->self, trays->desc.step_stream, trays->shown, "
      "NULL);\n", "    return ZERO_OK;\n"),
+    ("a bucket's tray for the draft that reads it", FAR_GRADS,
+     """    ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), grads->desc.reduce_stream,
+                                      grads->trays[bucket % ZI_TRAYS].taken, NULL));
+""", ""),
     ("ranks for one another's fences", "src/comm/peer/peer.c",
      "        return follow(batch, turn);\n", "        return ZERO_OK;\n"),
 ]

@@ -81,7 +81,7 @@ static void let_overlap(toy_run *run, bool far)
     for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
         run->options.tier[role] = ZERO_TIER_DISK;
     }
-    run->options.tier[ZERO_ROLE_PARAM] = far ? ZERO_TIER_HOST : ZERO_TIER_DEVICE;
+    put_far(&run->options, far);
     run->options.disk_directories = &directory;
     run->options.disk_directory_count = 1;
     run->options.range_bytes = 4096;

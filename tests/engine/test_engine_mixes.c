@@ -235,17 +235,12 @@ static void compare(const course *c, const outcome *plain, const outcome *tiered
     }
 }
 
-/* Any place that a step that begins before its time leaves to parameters and gradients. */
+/* State on disk, and parameters and gradients anywhere. */
 static void let_overlap(toy_run *run, uint32_t turn)
 {
-#ifdef TOY_CUDA
-    const uint32_t grads = 1; /* not on the host */
-#else
-    const uint32_t grads = 2;
-#endif
     put_on(&run->options, mix_count() - 1, turn % 2 == 0);
     run->options.tier[ZERO_ROLE_PARAM] = tiers[turn % TIERS];
-    run->options.tier[ZERO_ROLE_GRAD] = tiers[turn / TIERS % grads];
+    run->options.tier[ZERO_ROLE_GRAD] = tiers[turn / TIERS % TIERS];
     run->options.overlap_step = 1;
     run->announced = true;
 }

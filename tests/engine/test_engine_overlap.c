@@ -426,9 +426,6 @@ TEST(options_that_exclude_it)
                zero_role_name((zero_role)role));
     }
     zero_engine_options options = run.options;
-    options.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
-    expect(zero_plan_create(model.model, &options, 2, &plan), ZERO_UNSUPPORTED, "grad disk");
-    options = run.options;
     options.overlap_step = 2;
     expect(zero_plan_create(model.model, &options, 2, &plan), ZERO_INVALID_ARGUMENT,
            "overlap_step");
