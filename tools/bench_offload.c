@@ -28,11 +28,12 @@
 #define RIG_RANK 1 /* the engine there is rank 0's */
 
 /* Enough to keep a disk busy; as an engine's queue does by default. */
-static const io_setting setting = {1 << 20, 16};
+static const io_setting setting = {2 << 20, 16};
 
 typedef struct offload_run {
     const bench_options *options;
     offload_rank_desc desc;
+    io_rates rates; /* of its directories: engine and rig are dealt by the same */
     zero_memory plan;
     io_rig *rig;
     offload_rank *rank;
@@ -41,26 +42,30 @@ typedef struct offload_run {
     uint32_t steps;          /* with the one that is not measured */
     double step_s;           /* of the measured ones */
     const char *fio_unusable;
-    char name[96]; /* of the case */
+    io_fio_setting fio; /* its best for a mix of both */
+    char name[96];      /* of the case */
 } offload_run;
 
 /* ---- is there room ---- */
 
-/* Bytes that are to be on the file system of directory `index`, of all directories. */
-static uint64_t wanted_beside(const offload_rank_desc *desc, uint64_t each, dev_t device)
+/* Of bytes that are dealt over all directories, those that are to be on one file system. */
+static uint64_t wanted_on(const offload_rank_desc *desc, uint64_t bytes, dev_t device)
 {
-    uint64_t wanted = 0;
+    double all = 0.0;
+    double there = 0.0;
     struct stat other;
     for (uint32_t i = 0; i < desc->directory_count; i++) {
-        wanted += stat(desc->directories[i], &other) == 0 && other.st_dev == device ? each : 0;
+        const double rate = desc->disk_weights != NULL ? desc->disk_weights[i] : 1.0;
+        const bool on_it = stat(desc->directories[i], &other) == 0 && other.st_dev == device;
+        all += rate;
+        there += on_it ? rate : 0.0;
     }
-    return wanted;
+    return (uint64_t)((double)bytes * (there / all));
 }
 
 bool bench_disks_suffice(const offload_rank_desc *desc, uint64_t bytes, char *reason,
                          size_t reason_bytes)
 {
-    const uint64_t each = bytes / desc->directory_count;
     for (uint32_t i = 0; i < desc->directory_count; i++) {
         const char *directory = desc->directories[i];
         struct statvfs space;
@@ -70,7 +75,7 @@ bool bench_disks_suffice(const offload_rank_desc *desc, uint64_t bytes, char *re
             return false;
         }
         const uint64_t available = (uint64_t)space.f_bavail * space.f_frsize;
-        const uint64_t wanted = wanted_beside(desc, each, own.st_dev);
+        const uint64_t wanted = wanted_on(desc, bytes, own.st_dev);
         if (wanted > available) {
             (void)snprintf(reason, reason_bytes,
                            "--dir %s: %llu bytes wanted, %llu free, %llu too few; use a larger "
@@ -160,7 +165,7 @@ static double fio_side(void *argument)
     const offload_run *run = argument;
     io_sample sample;
     const char *reason =
-        io_measure_fio(run->rig, IO_MIX_BOTH, &setting, begin_sample(run), &sample);
+        io_measure_fio(run->rig, IO_MIX_BOTH, &run->fio, begin_sample(run), &sample);
     if (reason != NULL) {
         (void)bench_fail("%s", reason);
         return -1.0;
@@ -180,7 +185,11 @@ static int report_times(const offload_run *run, const bench_stat *stats, bench_r
     if (bench_add_times(report, METRIC_STEP, name, &stats[0], &stats[1]) != 0) {
         return 1;
     }
-    (void)snprintf(name, sizeof name, "%s, fio", run->name);
+    char fio[64] = "fio";
+    if (run->fio_unusable == NULL) {
+        io_fio_name(&run->fio, fio, sizeof fio);
+    }
+    (void)snprintf(name, sizeof name, "%s, %s", run->name, fio);
     const int failed = run->fio_unusable != NULL
                            ? bench_skip(report, METRIC_STEP, name, run->fio_unusable)
                            : bench_add_times(report, METRIC_STEP, name, &stats[0], &stats[2]);
@@ -253,13 +262,14 @@ static int report_memory(const offload_run *run, uint64_t base, uint64_t peak, b
 
 static int report_storage(const offload_run *run, bench_report *report)
 {
-    static const double budgets[] = {20.0, 2.0, 0.05};
+    static const double budgets[] = {18.0, 2.0, 0.05};
+    const io_fio_setting first = io_fio_alike(&setting);
     if (run->fio_unusable != NULL) {
         return bench_skip(report, IO_METRIC_FIO, NULL, run->fio_unusable) ||
                bench_skip(report, IO_METRIC_CPU, NULL, run->fio_unusable);
     }
     for (int mix = 0; mix < IO_MIXES; mix++) {
-        if (io_measure_rounds(run->rig, (io_mix)mix, &setting, budgets[run->options->scale],
+        if (io_measure_rounds(run->rig, (io_mix)mix, &setting, &first, budgets[run->options->scale],
                               report) != 0) {
             return 1;
         }
@@ -310,10 +320,16 @@ static uint64_t start_peak(void)
 static int measure(offload_run *run, bench_report *report)
 {
     const bench_side sides[] = {{step_side, run}, {own_side, run}, {fio_side, run}};
+    static const double search_s[] = {6.0, 1.0, 0.0};
     const uint32_t slice_steps = run->options->offload.slice_steps;
     double unread = 0.0;
     bench_stat stats[3];
     run->fio_unusable = io_fio_unusable(run->rig, &unread);
+    if (run->fio_unusable == NULL) {
+        const io_fio_setting first = io_fio_alike(&setting);
+        run->fio_unusable = io_fio_find_best(run->rig, IO_MIX_BOTH, &first,
+                                             search_s[run->options->scale], &run->fio);
+    }
     const uint64_t base = start_peak();
     if (offload_rank_open(&run->desc, &run->rank) != 0 ||
         bench_interleave(sides, run->fio_unusable == NULL ? 3 : 2,
@@ -338,7 +354,12 @@ int bench_offload(const bench_options *options, bench_report *report)
     }
     const uint64_t state = run.plan.tier_bytes[ZERO_TIER_DISK];
     const uint64_t rig_bytes = state < RIG_BYTES_MAX ? state : RIG_BYTES_MAX;
+    if (io_choose_rates(run.desc.directories, run.desc.directory_count, state, &run.rates) != 0) {
+        return 1;
+    }
+    run.desc.disk_weights = run.rates.measured ? run.rates.rate : NULL;
     const io_rig_desc rig = {.directories = run.desc.directories,
+                             .rates = run.desc.disk_weights,
                              .directory_count = run.desc.directory_count,
                              .rank = RIG_RANK,
                              .bytes = rig_bytes};

@@ -16,19 +16,21 @@
 #define SIZE_MIN ((uint64_t)1 << 20)
 #define ALIGN 4096
 /* Shares of the time: filling the file at most, then the settings; the rest goes to the recommended
- * one against fio. */
+ * one against fio's best, and to finding that. */
 #define SHARE_FILL 0.4
-#define SHARE_GRID 0.7
+#define SHARE_GRID 0.45
 #define SAMPLE_MIN_S 0.01
 /* An engine's accesses, and its ring_depth by default. */
-#define ACCESS_BYTES ((uint64_t)1 << 20)
+#define ACCESS_BYTES ((uint64_t)2 << 20)
 #define RING_DEPTH 4
 
 #define METRIC_SPEED "storage_ms_per_gb"
 #define METRIC_RECOMMENDED "storage_recommended_ms_per_gb"
+#define METRIC_DISK "storage_directory_ms_per_gb"
 
 typedef struct io_line {
-    const char *directory;
+    const char *directories[IO_DIRECTORIES_MAX];
+    uint32_t directory_count;
     uint64_t bytes;
     uint32_t seconds;
     const char *rung;
@@ -38,11 +40,13 @@ typedef struct io_line {
 
 static void print_help(void)
 {
-    printf("usage: zero io DIRECTORY [OPTIONS]\n\n"
+    printf("usage: zero io DIRECTORY... [OPTIONS]\n\n"
            "Measures how fast a directory takes and gives bytes, as state on disk would use it:\n"
            "one file, read, written and both in turn, in pieces of several sizes with several of\n"
            "them in flight; beside fio on the same file where fio is installed. Recommends a\n"
-           "setting. The file has no name and is gone when the program ends.\n\n"
+           "setting. The file has no name and is gone when the program ends.\n"
+           "Several directories are measured one by one as an engine does, which gives the\n"
+           "disk_weights that they amount to, then all together, dealt by these, without fio.\n\n"
            "options:\n"
            "  --size BYTES   of the file, also with K, M, G behind it; default 4G\n"
            "  --rung NAME    fixed, uring or posix; default: the best that works\n"
@@ -132,19 +136,20 @@ static int read_line(int argc, char **argv, io_line *line)
             }
         } else if (word[0] == '-') {
             return bench_fail("unknown option '%s'; `zero io --help` lists them all", word);
-        } else if (line->directory != NULL) {
-            return bench_fail("'%s' is a second directory; measure one at a time", word);
+        } else if (line->directory_count == IO_DIRECTORIES_MAX) {
+            return bench_fail("%s: more than %d directories", word, IO_DIRECTORIES_MAX);
         } else {
-            line->directory = word;
+            line->directories[line->directory_count++] = word;
         }
     }
-    return line->directory != NULL ? 0 : bench_fail("which directory? see `zero io --help`");
+    return line->directory_count > 0 ? 0 : bench_fail("which directory? see `zero io --help`");
 }
 
 /* A run: what is measured with, and how long it may take. */
 typedef struct io_run {
     io_rig *rig;
     io_grid grid;
+    io_rates rates;          /* of several directories */
     const char *fio_missing; /* NULL: fio is measured too */
     double end;              /* bench_now() when the time is over */
     double fio_extra;        /* seconds that a run of fio takes beyond its sample */
@@ -153,7 +158,8 @@ typedef struct io_run {
 static int measure_fio(io_run *run, io_mix mix, const io_setting *setting, double seconds,
                        io_sample *sample)
 {
-    const char *reason = io_measure_fio(run->rig, mix, setting, seconds, sample);
+    const io_fio_setting fio = io_fio_alike(setting);
+    const char *reason = io_measure_fio(run->rig, mix, &fio, seconds, sample);
     return reason == NULL ? 0 : bench_fail("%s", reason);
 }
 
@@ -184,6 +190,18 @@ static int measure_grid(io_run *run)
     return 0;
 }
 
+/* fio's fastest setting of the grid, where that was measured; else the recommended one. */
+static io_fio_setting first_of_fio(const io_grid *grid, uint32_t mix)
+{
+    uint32_t first = grid->recommended;
+    for (uint32_t i = 0; i < IO_SETTINGS; i++) {
+        if (grid->fio[mix][i].seconds_per_gb < grid->fio[mix][first].seconds_per_gb) {
+            first = i;
+        }
+    }
+    return io_fio_alike(&grid->settings[first]);
+}
+
 static int measure_finals(io_run *run, bench_report *report)
 {
     if (run->fio_missing != NULL) {
@@ -193,7 +211,8 @@ static int measure_finals(io_run *run, bench_report *report)
     const io_setting *setting = &run->grid.settings[run->grid.recommended];
     for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
         const double budget = (run->end - bench_now()) / (IO_MIXES - mix);
-        if (io_measure_rounds(run->rig, (io_mix)mix, setting, budget, report) != 0) {
+        const io_fio_setting first = first_of_fio(&run->grid, mix);
+        if (io_measure_rounds(run->rig, (io_mix)mix, setting, &first, budget, report) != 0) {
             return 1;
         }
     }
@@ -224,19 +243,59 @@ static int add_grid(const io_grid *grid, bench_report *report)
     return 0;
 }
 
+/* Of several directories: each one's time as a row; its reference is the fastest one's. */
+static int add_rates(const io_rates *rates, const io_line *line, bench_report *report)
+{
+    uint32_t fastest = 0;
+    for (uint32_t i = 0; i < line->directory_count; i++) {
+        fastest = rates->rate[i] > fastest ? rates->rate[i] : fastest;
+    }
+    for (uint32_t i = 0; i < line->directory_count && rates->measured; i++) {
+        double ms = 1e6 / rates->rate[i];
+        const bench_stat stat = bench_stat_of(&ms, 1);
+        if (io_add_row(report, METRIC_DISK, line->directories[i], &stat, 1e6 / fastest) != 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void print_rates(const io_rates *rates, const io_line *line)
+{
+    for (uint32_t i = 0; i < line->directory_count; i++) {
+        printf("directory %s: %u MB/s, as many bytes each way", line->directories[i],
+               rates->rate[i]);
+        if (rates->sharers[i] > 1) {
+            printf("; a part of what its disk gives %u of them", rates->sharers[i]);
+        }
+        printf("\n");
+    }
+    printf("as options of an engine: disk_weights {");
+    for (uint32_t i = 0; i < line->directory_count; i++) {
+        printf("%s%u", i > 0 ? ", " : "", rates->rate[i]);
+    }
+    printf("}, which it finds itself where they are NULL\n\n");
+}
+
 static void print_facts(const io_rig *rig, const io_line *line)
 {
     io_facts facts;
     io_rig_facts(rig, &facts);
-    printf("directory: %s, %.2f GiB in use%s\n", line->directory, (double)facts.bytes / 0x1p30,
+    printf("director%s: %s", facts.files > 1 ? "ies" : "y", line->directories[0]);
+    for (uint32_t i = 1; i < facts.files; i++) {
+        printf(", %s", line->directories[i]);
+    }
+    printf(", %.2f GiB in use%s\n", (double)facts.bytes / 0x1p30,
            facts.bytes < line->bytes ? " (there was no time to fill more)" : "");
     printf("rung: %s%s%s%s\n", facts.rung, facts.flags[0] != '\0' ? " (" : "", facts.flags,
            facts.flags[0] != '\0' ? ")" : "");
     if (facts.refusals[0] != '\0') {
         printf("refused: %s\n", facts.refusals);
     }
-    if (facts.note[0] != '\0') {
-        printf("note: %s\n", facts.note);
+    for (uint32_t i = 0; i < facts.files; i++) {
+        if (facts.notes[i][0] != '\0') {
+            printf("note: %s: %s\n", line->directories[i], facts.notes[i]);
+        }
     }
     if (!facts.direct) {
         printf("note: O_DIRECT is not in effect; the page cache is emptied before each\n"
@@ -279,12 +338,12 @@ static void print_grid(const io_grid *grid, bool with_fio)
 
 /* The options of an engine that keep as many bytes in flight as the setting, with accesses of the
  * size that engines use: while one of the ring's ranges is updated, the others are on their way. */
-static void print_options(const io_setting *setting)
+static void print_options(const io_setting *setting, uint32_t directory_count)
 {
     const uint64_t flying = setting->piece_bytes * setting->depth;
     const uint64_t depth = (flying + ACCESS_BYTES - 1) / ACCESS_BYTES;
     uint64_t range_bytes = ACCESS_BYTES;
-    while (range_bytes * (RING_DEPTH - 1) < flying) {
+    while (range_bytes * (RING_DEPTH - 1) < flying * directory_count) {
         range_bytes *= 2;
     }
     printf("as options of an engine: io_depth %" PRIu64 ", range_bytes %" PRIu64
@@ -295,11 +354,14 @@ static void print_options(const io_setting *setting)
 static void print_report(const io_run *run, const io_line *line, const bench_report *report)
 {
     const io_setting *setting = &run->grid.settings[run->grid.recommended];
+    if (run->rates.measured) {
+        print_rates(&run->rates, line);
+    }
     print_facts(run->rig, line);
     print_grid(&run->grid, run->grid.fio[0][0].seconds_per_gb > 0.0);
-    printf("\nrecommended: pieces of %" PRIu64 " KiB, %u in flight\n", setting->piece_bytes >> 10,
-           setting->depth);
-    print_options(setting);
+    printf("\nrecommended: pieces of %" PRIu64 " KiB, %u in flight%s\n", setting->piece_bytes >> 10,
+           setting->depth, line->directory_count > 1 ? " for each directory" : "");
+    print_options(setting, line->directory_count);
     for (size_t i = 0; i < report->row_count; i++) {
         const bench_row *row = &report->rows[i];
         if (strcmp(row->metric, IO_METRIC_FIO) == 0) {
@@ -319,8 +381,13 @@ static int measure_all(io_run *run, const io_line *line, bench_report *report)
     const double start = bench_now();
     run->end = start + line->seconds;
     io_grid_init(&run->grid);
-    const io_rig_desc desc = {.directories = &line->directory,
-                              .directory_count = 1,
+    const bool several = line->directory_count > 1;
+    if (several && io_measure_rates(line->directories, line->directory_count, &run->rates) != 0) {
+        return 1;
+    }
+    const io_rig_desc desc = {.directories = line->directories,
+                              .directory_count = line->directory_count,
+                              .rates = several ? run->rates.rate : NULL,
                               .bytes = line->bytes,
                               .rung = line->rung};
     if (io_rig_open(&desc, &run->rig) != 0 ||
@@ -328,7 +395,8 @@ static int measure_all(io_run *run, const io_line *line, bench_report *report)
         return 1;
     }
     run->fio_missing = io_fio_unusable(run->rig, &run->fio_extra);
-    return measure_grid(run) || measure_finals(run, report) || add_grid(&run->grid, report);
+    return measure_grid(run) || measure_finals(run, report) || add_grid(&run->grid, report) ||
+           add_rates(&run->rates, line, report);
 }
 
 int command_io(int argc, char **argv)

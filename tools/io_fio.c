@@ -1,11 +1,13 @@
-/* Owns fio as a peer: the same file, mix, size and depth, by io_uring with registered memory and
- * files. Invariant: no fio is left running when a call returns. */
+/* Owns fio as a peer, at its best: the same file and mix, past the page cache, in memory of huge
+ * pages, by io_uring with registered memory and files or by libaio. Invariant: no fio is left
+ * running when a call returns. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,7 @@
 
 #define TEXT_BYTES 8192
 #define WORD_BYTES 96
-#define WORDS_MAX 24
+#define WORDS_MAX 32
 /* Beyond the time it is asked to run. */
 #define PATIENCE_S 30.0
 
@@ -114,8 +116,8 @@ const char *io_fio_missing(void)
     return code == 0 && strncmp(text, "fio-", 4) == 0 ? NULL : "fio does not start";
 }
 
-/* NULL, or what is wrong. */
-static const char *read_sample(char *text, io_sample *sample)
+/* NULL, or what is wrong. Percent are a job's mean. */
+static const char *read_sample(char *text, uint32_t jobs, io_sample *sample)
 {
     double fields[FIELDS] = {0.0};
     char *rest = text;
@@ -132,47 +134,111 @@ static const char *read_sample(char *text, io_sample *sample)
         return "fio's report is not understood";
     }
     sample->seconds_per_gb = ms * 1e-3 / gb;
-    sample->cpu_ms_per_gb = (fields[FIELD_USER] + fields[FIELD_SYSTEM]) * 0.01 * ms / gb;
+    sample->cpu_ms_per_gb = (fields[FIELD_USER] + fields[FIELD_SYSTEM]) * 0.01 * jobs * ms / gb;
     return NULL;
 }
 
-const char *io_measure_fio(const io_rig *rig, io_mix mix, const io_setting *setting, double seconds,
+/* A line of words for a process. */
+typedef struct fio_line {
+    char words[WORDS_MAX][WORD_BYTES];
+    int count;
+} fio_line;
+
+static void add_word(fio_line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void add_word(fio_line *line, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (line->count < WORDS_MAX - 1) {
+        (void)vsnprintf(line->words[line->count++], WORD_BYTES, format, args);
+    }
+    va_end(args);
+}
+
+/* Memory as the library's, huge pages where the kernel grants them on request: with small ones an
+ * access of 1 MiB is 256 segments, and fio is far slower. fio has no option for these but for
+ * pools that an administrator reserves; the C library's allocator has, from glibc 2.35 on. Threads
+ * instead of processes, so that killing fio kills all of it. */
+static void add_constant(fio_line *line)
+{
+    static const char *const words[] = {"env",
+                                        "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
+                                        "fio",
+                                        "--name=zero",
+                                        "--thread",
+                                        "--iomem_align=2m",
+                                        "--direct=1",
+                                        "--time_based",
+                                        "--scramble_buffers=0",
+                                        "--gtod_reduce=1",
+                                        "--group_reporting",
+                                        "--output-format=terse",
+                                        "--terse-version=3"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        add_word(line, "%s", words[i]);
+    }
+}
+
+/* Each job has a part of the file. */
+static void add_setting(fio_line *line, const io_fio_setting *fio, uint64_t file_bytes)
+{
+    const uint64_t block = fio->setting.piece_bytes;
+    const uint64_t part = file_bytes / fio->jobs / block * block;
+    add_word(line, "--ioengine=%s", fio->libaio ? "libaio" : "io_uring");
+    if (!fio->libaio) {
+        add_word(line, "--fixedbufs=1");
+        add_word(line, "--registerfiles=1");
+    }
+    add_word(line, "--bs=%" PRIu64, block);
+    add_word(line, "--iodepth=%u", fio->setting.depth);
+    add_word(line, "--iodepth_batch=%u", fio->batch);
+    add_word(line, "--iodepth_batch_complete_min=%u", fio->batch);
+    add_word(line, "--iodepth_batch_complete_max=%u", fio->setting.depth);
+    add_word(line, "--numjobs=%u", fio->jobs);
+    add_word(line, "--size=%" PRIu64, part);
+    add_word(line, "--offset_increment=%" PRIu64, part);
+}
+
+const char *io_measure_fio(const io_rig *rig, io_mix mix, const io_fio_setting *fio, double seconds,
                            io_sample *sample)
 {
     static const char *const modes[IO_MIXES] = {"read", "write", "rw"};
-    static const char *const constant[] = {"fio",
-                                           "--name=zero",
-                                           "--ioengine=io_uring",
-                                           "--fixedbufs=1",
-                                           "--registerfiles=1",
-                                           "--direct=1",
-                                           "--time_based",
-                                           "--scramble_buffers=0",
-                                           "--output-format=terse",
-                                           "--terse-version=3"};
-    enum { CONSTANT = sizeof constant / sizeof constant[0] };
-    char words[WORDS_MAX][WORD_BYTES];
+    fio_line line = {.count = 0};
     char *argv[WORDS_MAX] = {NULL};
     char path[64];
     io_facts facts;
     io_rig_path(rig, path, sizeof path);
     io_rig_facts(rig, &facts);
-    for (int i = 0; i < CONSTANT; i++) {
-        (void)snprintf(words[i], WORD_BYTES, "%s", constant[i]);
+    if (facts.bytes / fio->jobs < fio->setting.piece_bytes) {
+        return "the file is too small for fio's accesses";
     }
-    (void)snprintf(words[CONSTANT], WORD_BYTES, "--filename=%s", path);
-    (void)snprintf(words[CONSTANT + 1], WORD_BYTES, "--rw=%s", modes[mix]);
-    (void)snprintf(words[CONSTANT + 2], WORD_BYTES, "--bs=%" PRIu64, setting->piece_bytes);
-    (void)snprintf(words[CONSTANT + 3], WORD_BYTES, "--iodepth=%u", setting->depth);
-    (void)snprintf(words[CONSTANT + 4], WORD_BYTES, "--size=%" PRIu64, facts.bytes);
-    (void)snprintf(words[CONSTANT + 5], WORD_BYTES, "--runtime=%.0fms", seconds * 1e3);
-    for (int i = 0; i < CONSTANT + 6; i++) {
-        argv[i] = words[i];
+    add_constant(&line);
+    add_setting(&line, fio, facts.bytes);
+    add_word(&line, "--filename=%s", path);
+    add_word(&line, "--rw=%s", modes[mix]);
+    add_word(&line, "--runtime=%.0fms", seconds * 1e3);
+    for (int i = 0; i < line.count; i++) {
+        argv[i] = line.words[i];
     }
     char text[TEXT_BYTES];
     const int code = run(argv, seconds + PATIENCE_S, text, sizeof text);
     if (code != 0) {
-        return code > 0 ? strerror(code) : "fio fails with io_uring here";
+        return code > 0 ? strerror(code) : "fio fails here";
     }
-    return read_sample(text, sample);
+    return read_sample(text, fio->jobs, sample);
+}
+
+void io_fio_name(const io_fio_setting *fio, char *text, uint32_t text_bytes)
+{
+    char batch[32] = "";
+    char jobs[32] = "";
+    if (fio->batch > 1) {
+        (void)snprintf(batch, sizeof batch, " by %u", fio->batch);
+    }
+    if (fio->jobs > 1) {
+        (void)snprintf(jobs, sizeof jobs, ", %u jobs", fio->jobs);
+    }
+    (void)snprintf(text, text_bytes, "fio %s%" PRIu64 " KiB x %u%s%s", fio->libaio ? "libaio " : "",
+                   fio->setting.piece_bytes >> 10, fio->setting.depth, batch, jobs);
 }

@@ -14,11 +14,14 @@
 #include "core/rng.h"
 #include "core/sizes.h"
 #include "io_rig.h"
+#include "storage/rate.h"
 #include "storage/storage.h"
 
 #define OPS 8
 #define PIECES_PER_OP(depth) ((depth) / 4)
 #define MEMORY_BYTES ((uint64_t)64 << 20) /* for each directory */
+
+_Static_assert(IO_DIRECTORIES_MAX == ZI_STORE_DIRECTORIES_MAX, "as many as a store has");
 
 struct io_rig {
     zi_store *store;
@@ -65,6 +68,34 @@ static int open_queue(io_rig *rig, const io_setting *setting, zi_io **queue)
     return 0;
 }
 
+static int take_rates(zero_status status, const zi_rates *found, io_rates *rates)
+{
+    if (status != ZERO_OK) {
+        return fail_with_message();
+    }
+    rates->measured = found->measured;
+    memcpy(rates->rate, found->rate, sizeof rates->rate);
+    memcpy(rates->sharers, found->sharers, sizeof rates->sharers);
+    return 0;
+}
+
+int io_measure_rates(const char *const *directories, uint32_t directory_count, io_rates *rates)
+{
+    const zi_rate_options options = {.directories = directories,
+                                     .directory_count = directory_count};
+    zi_rates found;
+    return take_rates(zi_rate_measure(&options, &found), &found, rates);
+}
+
+int io_choose_rates(const char *const *directories, uint32_t directory_count, uint64_t bytes,
+                    io_rates *rates)
+{
+    const zi_rate_options options = {.directories = directories,
+                                     .directory_count = directory_count};
+    zi_rates found;
+    return take_rates(zi_rate_choose(&options, bytes, &found), &found, rates);
+}
+
 int io_rig_open(const io_rig_desc *desc, io_rig **out)
 {
     *out = NULL;
@@ -81,6 +112,7 @@ int io_rig_open(const io_rig_desc *desc, io_rig **out)
     rig->file_count = desc->directory_count;
     rig->memory_bytes = MEMORY_BYTES * desc->directory_count;
     const zi_store_options options = {.directories = desc->directories,
+                                      .rates = desc->rates,
                                       .directory_count = desc->directory_count,
                                       .rank = desc->rank,
                                       .bytes = desc->bytes};
@@ -131,19 +163,18 @@ int io_rig_fill(io_rig *rig, double seconds)
 
 void io_rig_facts(const io_rig *rig, io_facts *facts)
 {
-    const zi_store_directory *directory = zi_store_directory_of(rig->store, 0);
-    bool direct = true;
-    for (uint32_t i = 0; i < rig->file_count; i++) {
-        direct = direct && zi_store_directory_of(rig->store, i)->direct;
-    }
     *facts = (io_facts){.rung = zi_io_rung_name(rig->report.rung),
                         .flags = rig->report.flags,
                         .refusals = rig->report.refusals,
-                        .note = directory->note,
-                        .direct = direct,
+                        .direct = true,
                         .files = rig->file_count,
-                        .in_memory = directory->in_memory,
                         .bytes = rig->bytes};
+    for (uint32_t i = 0; i < rig->file_count; i++) {
+        const zi_store_directory *directory = zi_store_directory_of(rig->store, i);
+        facts->notes[i] = directory->note;
+        facts->direct = facts->direct && directory->direct;
+        facts->in_memory = facts->in_memory || directory->in_memory;
+    }
 }
 
 void io_rig_path(const io_rig *rig, char *path, uint32_t path_bytes)

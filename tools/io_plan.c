@@ -49,7 +49,7 @@ void io_grid_recommend(io_grid *grid)
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < IO_SETTINGS; i++) {
         const uint64_t bytes = grid->settings[i].piece_bytes * grid->settings[i].depth;
-        if (score(grid, i) >= best * (1.0 - GIVEN_UP) && bytes < least) {
+        if (score(grid, i) >= best * (1.0 - GIVEN_UP) && bytes <= least) {
             least = bytes;
             grid->recommended = i;
         }

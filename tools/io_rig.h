@@ -27,16 +27,26 @@ typedef struct io_sample {
     double cpu_ms_per_gb;
 } io_sample;
 
+#define IO_DIRECTORIES_MAX 16
+
+/* How fast directories are, as an engine finds it (storage/rate.h). Those on one disk share its
+ * rate. */
+typedef struct io_rates {
+    bool measured;                        /* false: all rates are 1 */
+    uint32_t rate[IO_DIRECTORIES_MAX];    /* MB/s, of as many bytes each way */
+    uint32_t sharers[IO_DIRECTORIES_MAX]; /* directories on the same disk, with itself */
+} io_rates;
+
 typedef struct io_rig io_rig;
 
 /* What is to be said of the directory and the way to it; texts are the rig's. */
 typedef struct io_facts {
     const char *rung;
     const char *flags;
-    const char *refusals; /* "": none */
-    const char *note;     /* of the directory; "": none */
-    bool direct;          /* in all directories */
-    bool in_memory;
+    const char *refusals;                  /* "": none */
+    const char *notes[IO_DIRECTORIES_MAX]; /* of each directory; "": none */
+    bool direct;                           /* in all directories */
+    bool in_memory;                        /* one of them at least */
     uint32_t files;
     uint64_t bytes; /* of the store that are used */
 } io_facts;
@@ -44,10 +54,18 @@ typedef struct io_facts {
 typedef struct io_rig_desc {
     const char *const *directories; /* one, or several that are used as one store */
     uint32_t directory_count;
-    uint32_t rank;    /* whose store it is: another one than that of an engine there */
-    uint64_t bytes;   /* of the store */
-    const char *rung; /* NULL for the best, or its name */
+    const uint32_t *rates; /* by which it is dealt over them; NULL: equally */
+    uint32_t rank;         /* whose store it is: another one than that of an engine there */
+    uint64_t bytes;        /* of the store */
+    const char *rung;      /* NULL for the best, or its name */
 } io_rig_desc;
+
+/* Measures each disk by itself. */
+int io_measure_rates(const char *const *directories, uint32_t directory_count, io_rates *rates);
+
+/* What an engine with so many bytes on disk deals by: measured only where that is worth it. */
+int io_choose_rates(const char *const *directories, uint32_t directory_count, uint64_t bytes,
+                    io_rates *rates);
 
 /* A store, which has a file in each directory. */
 int io_rig_open(const io_rig_desc *desc, io_rig **rig);
@@ -68,9 +86,29 @@ void io_rig_path(const io_rig *rig, char *path, uint32_t path_bytes);
 int io_measure(io_rig *rig, io_mix mix, const io_setting *setting, double seconds,
                io_sample *sample);
 
+/* How fio is to do it. */
+typedef struct io_fio_setting {
+    io_setting setting; /* of each job */
+    uint32_t jobs;      /* threads, each with a part of the file */
+    uint32_t batch;     /* accesses that are handed over, and awaited, at once */
+    bool libaio;        /* else io_uring with registered memory and files */
+} io_fio_setting;
+
 /* The same by fio, in a process of its own. NULL, or why it failed; says nothing itself. */
-const char *io_measure_fio(const io_rig *rig, io_mix mix, const io_setting *setting, double seconds,
+const char *io_measure_fio(const io_rig *rig, io_mix mix, const io_fio_setting *fio, double seconds,
                            io_sample *sample);
+
+/* "fio 2048 KiB x 8, 2 jobs" */
+void io_fio_name(const io_fio_setting *fio, char *text, uint32_t text_bytes);
+
+/* fio with the accesses of a setting of ours. */
+io_fio_setting io_fio_alike(const io_setting *setting);
+
+/* Looks for fio's fastest setting for a mix, `first` and a handful of others in turn for about
+ * `budget` seconds; `first` alone where that is all there is time for. NULL, or why `first` failed;
+ * others that fail are left out. */
+const char *io_fio_find_best(const io_rig *rig, io_mix mix, const io_fio_setting *first,
+                             double budget, io_fio_setting *best);
 
 /* Why fio cannot be started here, NULL when it can. */
 const char *io_fio_missing(void);
@@ -86,9 +124,10 @@ const char *io_fio_unusable(const io_rig *rig, double *start_s);
 int io_add_row(bench_report *report, const char *metric, const char *name, const bench_stat *ours,
                double reference);
 
-/* A setting against fio's, in turn for about `budget` seconds: rows of both metrics. */
-int io_measure_rounds(io_rig *rig, io_mix mix, const io_setting *setting, double budget,
-                      bench_report *report);
+/* A setting against fio's best, which is looked for from `first` on, and then in turn with it:
+ * about `budget` seconds in all. Rows of both metrics. */
+int io_measure_rounds(io_rig *rig, io_mix mix, const io_setting *setting,
+                      const io_fio_setting *first, double budget, bench_report *report);
 
 /* Measurements of all settings: [mix][setting]. */
 typedef struct io_grid {
@@ -101,7 +140,8 @@ typedef struct io_grid {
 void io_grid_init(io_grid *grid);
 
 /* Settles grid->recommended: of the settings within a few percent of the fastest over all mixes,
- * the one with the fewest bytes in flight. */
+ * the one with the fewest bytes in flight, and of several such the one with the longest pieces,
+ * which cost the CPU least. */
 void io_grid_recommend(io_grid *grid);
 
 const char *io_mix_name(io_mix mix);

@@ -69,6 +69,7 @@ static zero_engine_options options_of(const offload_rank_desc *desc)
     }
     options.disk_directories = desc->directories;
     options.disk_directory_count = desc->directory_count;
+    options.disk_weights = desc->disk_weights;
     options.threads = desc->threads;
     options.range_bytes = desc->range_bytes;
     options.overlap_step = desc->overlap;
@@ -276,6 +277,7 @@ int offload_rank_check(offload_rank *rank)
     desc.tier = ZERO_TIER_DEVICE;
     desc.directory_count = 0;
     desc.directories = NULL;
+    desc.disk_weights = NULL;
     int failed = offload_rank_open(&desc, &device);
     while (!failed && device->steps < rank->steps) {
         offload_step unread;

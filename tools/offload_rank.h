@@ -27,8 +27,9 @@ typedef struct offload_rank_desc {
     zero_tier tier; /* of master and moments */
     const char *const *directories;
     uint32_t directory_count;
-    uint32_t threads;     /* 0: the engine's choice */
-    uint64_t range_bytes; /* 0: the engine's choice */
+    const uint32_t *disk_weights; /* NULL: the engine's choice */
+    uint32_t threads;             /* 0: the engine's choice */
+    uint64_t range_bytes;         /* 0: the engine's choice */
 } offload_rank_desc;
 
 /* Elements of `unit` in such a rank: 25600 * 25600 / 512. */

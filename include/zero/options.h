@@ -179,10 +179,11 @@ typedef struct zero_engine_options {
     zero_tier tier[ZERO_SHARD_ROLES]; /**< by zero_role, where it lives, in any mix; PARAM and GRAD
                                          on the device where nccl_memory is set. Default: DEVICE */
     uint32_t disk_directory_count;    /**< at most 16 */
-    const char *const *disk_directories; /**< where roles on disk lie, dealt over all of them; they
-                                            exist, ranks may share them. Needed by engines with a
-                                            role on disk, and where zero_engine_offload parks on
-                                            disk; read while the engine is created. Relative ones
+    const char *const *disk_directories; /**< where roles on disk lie, dealt over all of them by
+                                            disk_weights; they exist, ranks may share them, and two
+                                            on one file system share its disk. Needed by engines
+                                            with a role on disk, and where zero_engine_offload parks
+                                            on disk; read while the engine is created. Relative ones
                                             are looked up when they are used */
     uint64_t range_bytes; /**< state on disk that is moved at once, a multiple of 4096, at least
                              4096. Default 8 MiB or, where host_budget_bytes is too small for that,
@@ -199,9 +200,12 @@ typedef struct zero_engine_options {
     const uint32_t *disk_weights; /**< disk_directory_count relative bandwidths, in any unit: state
                                      is dealt over the directories in proportion, so that they end
                                      together. Each above 0 and at least about a 128th of the
-                                     largest. NULL: all the same. Read while the engine is
-                                     created */
-    uint32_t io_depth; /**< accesses of at most 1 MiB in flight for each directory, in [1, 1024]; at
+                                     largest. Read while the engine is created. NULL: as
+                                     measured then, by writing and reading 128 MiB on each disk,
+                                     which takes 32 MiB of host memory and about 1.5 s a disk at
+                                     most; all the same where that is not worth it: for less than
+                                     1 GiB on disk, or one disk. zero_engine_disk_path tells */
+    uint32_t io_depth; /**< accesses of at most 2 MiB in flight for each directory, in [1, 1024]; at
                           most 1024 in all. Default 16 */
     int32_t overlap_step; /**< 1: a step that was announced (zero_step_announce) is updated while
                              backward runs. Needs MASTER, MOMENT1 and MOMENT2 on disk, which keeps

@@ -59,6 +59,8 @@ typedef struct zero_disk_path {
     uint64_t registered_bytes; /**< of these, registered with io_uring */
     char text[256];    /**< the same for people: "fixed (files, 1 of 1 slices of memory), direct" */
     char refused[512]; /**< what would have been better and was refused, with the reasons; "" */
+    char dealt[192];   /**< how it is dealt over the directories: "to one directory", "equally",
+                          "by disk_weights 3:1", or "by measured MB/s 2870:1410"; "" without */
 } zero_disk_path;
 
 /** How this rank reaches its state on disk. Local call, no waiting. NULL, or an engine with nothing

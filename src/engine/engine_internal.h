@@ -12,6 +12,7 @@
 #include "stage2/grads.h"
 #include "stage3/param_trays.h"
 #include "stage3/params.h"
+#include "storage/rate.h"
 #include "zero/engine.h"
 #include "zero/shard.h"
 #include "zero/step.h"
@@ -65,10 +66,23 @@ typedef enum engine_mode {
     ENGINE_REPLAYING  /* the caller launches the graph */
 } engine_mode;
 
+/* By what a store is dealt over the directories. (tiers.c) */
+typedef enum engine_dealt {
+    ENGINE_DEALT_EQUALLY = 0,
+    ENGINE_DEALT_AS_GIVEN = 1, /* options.disk_weights */
+    ENGINE_DEALT_AS_MEASURED = 2
+} engine_dealt;
+
+typedef struct engine_dealing {
+    engine_dealt by;
+    uint32_t rates[ZI_STORE_DIRECTORIES_MAX];
+} engine_dealing;
+
 /* What is offloaded between steps. (park.c) */
 typedef struct engine_park {
     const char **directories; /* of the options; in one piece with their texts */
     uint32_t directory_count;
+    engine_dealing dealing; /* as roles on disk are, or measured by the first store worth it */
     zero_tier tier;
     uint32_t roles;                 /* that the caller has offloaded, bits by role; 0: none */
     uint32_t given;                 /* of these, whose memory was given up */
@@ -93,6 +107,7 @@ struct zero_engine {
     zi_stream *step_stream;
     unsigned char *arena[ZERO_ROLE_COUNT];
     uint64_t arena_bytes[ZERO_ROLE_COUNT]; /* as taken from the allocator; 0: not held */
+    engine_dealing dealing;                /* of the store */
     zi_store *store;                       /* roles on disk; NULL: there are none */
     zi_ring *ring;                         /* before it; used on the step stream */
     zi_shelf *shelves[ZI_SHELVES];         /* by role; NULL: it is not far */
@@ -209,6 +224,11 @@ zero_status zi_engine_check_held(const zero_engine *engine, zero_role role);
 /* STATE inside a step or while a unit is acquired. (capture.c) */
 zero_status zi_engine_check_between(const zero_engine *engine);
 
+/* Settle by what a store of so many bytes is dealt: measures the directories where it was equally
+ * so far and that is worth it. (tiers.c) */
+zero_status zi_engine_choose_dealing(const zero_engine *engine, const char *const *directories,
+                                     uint32_t directory_count, uint64_t bytes,
+                                     engine_dealing *dealing);
 /* Reserve roles on disk and make the ring before them; nothing where there are none. (tiers.c) */
 zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options *caller_options);
 /* Make the shelves of far roles, once there are streams. (tiers.c) */

@@ -322,6 +322,7 @@ zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_op
     }
     ZI_TRY(zi_calloc(count * sizeof(char *) + bytes, 1, (void **)&engine->park.directories));
     engine->park.directory_count = count;
+    engine->park.dealing = engine->dealing;
     char *text = (char *)(engine->park.directories + count);
     for (uint32_t i = 0; i < count; i++) {
         const size_t length = strlen(resolved.disk_directories[i]) + 1;
@@ -340,7 +341,10 @@ static zero_status open_store(zero_engine *engine, uint64_t bytes)
                 "empty; create the engine with a directory",
                 bytes);
     }
+    ZI_TRY(zi_engine_choose_dealing(engine, park->directories, park->directory_count, bytes,
+                                    &park->dealing));
     const zi_store_options options = {.directories = park->directories,
+                                      .rates = park->dealing.rates,
                                       .directory_count = park->directory_count,
                                       .rank = zero_world_rank(engine->world),
                                       .use = "-park",

@@ -2,6 +2,7 @@
  * reached. */
 #include "zero/path.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -69,6 +70,18 @@ static const zi_ring *ring_of(const zero_engine *engine)
     return ring;
 }
 
+static void tell_dealing(zero_disk_path *path, const engine_dealing *dealing, uint32_t count)
+{
+    static const char *const by[] = {"equally", "by disk_weights ", "by measured MB/s "};
+    const char *text = count == 1 ? "to one directory" : by[dealing->by];
+    size_t used = (size_t)snprintf(path->dealt, sizeof path->dealt, "%s", text);
+    for (uint32_t i = 0; i < count && count > 1 && dealing->by != ENGINE_DEALT_EQUALLY; i++) {
+        (void)snprintf(path->dealt + used, sizeof path->dealt - used, "%s%" PRIu32,
+                       i > 0 ? ":" : "", dealing->rates[i]);
+        used = strlen(path->dealt);
+    }
+}
+
 zero_disk_path zero_engine_disk_path(const zero_engine *engine)
 {
     zero_disk_path path = {.text = "none (nothing on disk)"};
@@ -88,6 +101,7 @@ zero_disk_path zero_engine_disk_path(const zero_engine *engine)
         note_refused(&path, "", report->refusals);
     }
     const uint32_t files = zi_store_map(engine->store)->file_count;
+    tell_dealing(&path, &engine->dealing, files);
     for (uint32_t i = 0; i < files; i++) {
         const zi_store_directory *directory = zi_store_directory_of(engine->store, i);
         if (directory->note[0] != '\0') {

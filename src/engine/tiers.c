@@ -1,6 +1,7 @@
 /* Owns what of an engine's roles is not on the device: the store on disk and the ring before it,
  * the shelves of far roles, and the counts of all tiers. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -8,25 +9,56 @@
 #include "engine/engine_internal.h"
 #include "zero/path.h"
 
+zero_status zi_engine_choose_dealing(const zero_engine *engine, const char *const *directories,
+                                     uint32_t directory_count, uint64_t bytes,
+                                     engine_dealing *dealing)
+{
+    const zi_rate_options rate = {.directories = directories,
+                                  .directory_count = directory_count,
+                                  .rank = zero_world_rank(engine->world)};
+    zi_rates rates;
+    if (dealing->by != ENGINE_DEALT_EQUALLY) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_rate_choose(&rate, bytes, &rates));
+    memcpy(dealing->rates, rates.rate, sizeof dealing->rates);
+    dealing->by = rates.measured ? ENGINE_DEALT_AS_MEASURED : ENGINE_DEALT_EQUALLY;
+    return ZERO_OK;
+}
+
+static void take_weights(engine_dealing *dealing, const zero_engine_options *options)
+{
+    if (options->disk_weights != NULL) {
+        dealing->by = ENGINE_DEALT_AS_GIVEN;
+        for (uint32_t i = 0; i < options->disk_directory_count; i++) {
+            dealing->rates[i] = options->disk_weights[i];
+        }
+    }
+}
+
 zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options *caller_options)
 {
     const zi_layout *layout = engine->layout;
     zero_engine_options options; /* the plan's have no directories */
+    ZI_TRY(zi_options_resolve(caller_options, &options));
+    take_weights(&engine->dealing, &options);
     if (layout->disk_bytes == 0) {
         return ZERO_OK;
     }
-    ZI_TRY(zi_options_resolve(caller_options, &options));
     if (options.disk_directories == NULL || options.disk_directory_count == 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "options.disk_directories is %p and disk_directory_count %" PRIu32
                 "; a role on disk needs at least one directory",
                 (const void *)options.disk_directories, options.disk_directory_count);
     }
+    const uint64_t bytes = layout->memory.tier_bytes[ZERO_TIER_DISK];
+    ZI_TRY(zi_engine_choose_dealing(engine, options.disk_directories, options.disk_directory_count,
+                                    bytes, &engine->dealing));
     const zi_store_options store = {.directories = options.disk_directories,
-                                    .rates = options.disk_weights,
+                                    .rates = engine->dealing.rates,
                                     .directory_count = options.disk_directory_count,
                                     .rank = zero_world_rank(engine->world),
-                                    .bytes = layout->memory.tier_bytes[ZERO_TIER_DISK]};
+                                    .bytes = bytes};
     ZI_TRY(zi_store_create(&store, &engine->store));
     engine->stats.disk_bytes = zi_store_bytes(engine->store);
     const zi_ring_desc ring = {.ranges = layout->ranges,
@@ -67,12 +99,12 @@ zero_status zi_engine_make_shelves(zero_engine *engine)
         }
     }
     if (engine->store != NULL) {
+        const zero_disk_path path = zero_engine_disk_path(engine);
         zi_log(ZERO_LOG_INFO,
                "rank %" PRIu32 ": %" PRIu64 " bytes on disk, %" PRIu32 " ranges of state, "
-               "%" PRIu32 " of them in memory; reached by %s",
+               "%" PRIu32 " of them in memory; reached by %s; dealt %s",
                zero_world_rank(engine->world), zi_store_bytes(engine->store),
-               engine->layout->range_count, engine->layout->ring_slots,
-               zero_engine_disk_path(engine).text);
+               engine->layout->range_count, engine->layout->ring_slots, path.text, path.dealt);
     }
     return ZERO_OK;
 }

@@ -2,6 +2,7 @@
  * file are 0 up to its size without a gap. */
 #include "storage/stripe.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "core/check.h"
@@ -18,31 +19,44 @@ static uint32_t common_divisor(uint32_t a, uint32_t b)
     return a;
 }
 
-/* Rates as weights: reduced, and brought down to ZI_STRIPE_WEIGHT_MAX for the fastest if that is
- * still too much. */
-static zero_status settle_weights(zi_stripe_map *map, const uint32_t *rates)
+uint32_t zi_stripe_weigh(const uint32_t *rates, uint32_t file_count, uint16_t *weights)
 {
     uint32_t divisor = 0;
     uint32_t fastest = 0;
-    for (uint32_t i = 0; i < map->file_count; i++) {
-        const uint32_t rate = rates != NULL ? rates[i] : 1;
-        divisor = common_divisor(divisor, rate);
-        fastest = rate > fastest ? rate : fastest;
+    for (uint32_t i = 0; i < file_count; i++) {
+        divisor = common_divisor(divisor, rates[i]);
+        fastest = rates[i] > fastest ? rates[i] : fastest;
     }
     const bool reduces = divisor != 0 && fastest / divisor <= ZI_STRIPE_WEIGHT_MAX;
-    for (uint32_t i = 0; i < map->file_count; i++) {
-        const uint32_t rate = rates != NULL ? rates[i] : 1;
+    for (uint32_t i = 0; i < file_count; i++) {
         const uint64_t scaled =
-            fastest == 0 ? 0 : ((uint64_t)rate * ZI_STRIPE_WEIGHT_MAX + fastest / 2) / fastest;
-        const uint64_t weight = reduces ? rate / divisor : scaled;
-        if (rate == 0 || weight == 0) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                    "directory %u has the rate %u, the fastest %u: leave it out, it would hold up "
-                    "the others",
-                    i, rate, fastest);
+            fastest == 0 ? 0 : ((uint64_t)rates[i] * ZI_STRIPE_WEIGHT_MAX + fastest / 2) / fastest;
+        weights[i] = (uint16_t)(reduces ? rates[i] / divisor : scaled);
+        if (weights[i] == 0) {
+            return i;
         }
-        map->weight[i] = (uint16_t)weight;
-        map->cycle += (uint32_t)weight;
+    }
+    return file_count;
+}
+
+static zero_status settle_weights(zi_stripe_map *map, const uint32_t *rates)
+{
+    uint32_t same[ZI_STRIPE_FILES_MAX];
+    uint32_t fastest = 0;
+    for (uint32_t i = 0; i < map->file_count; i++) {
+        same[i] = 1;
+        fastest = rates != NULL && rates[i] > fastest ? rates[i] : fastest;
+    }
+    const uint32_t slow =
+        zi_stripe_weigh(rates != NULL ? rates : same, map->file_count, map->weight);
+    if (slow < map->file_count) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "directory %u has the rate %u, the fastest %u: leave it out, it would hold up "
+                "the others",
+                slow, rates != NULL ? rates[slow] : 1, fastest);
+    }
+    for (uint32_t i = 0; i < map->file_count; i++) {
+        map->cycle += map->weight[i];
     }
     return ZERO_OK;
 }

@@ -32,9 +32,13 @@ typedef struct zi_stripe_place {
     uint64_t bytes;  /* that lie together from there on */
 } zi_stripe_place;
 
+/* Rates as weights: reduced, and brought down to ZI_STRIPE_WEIGHT_MAX for the fastest if that is
+ * still too much. Returns the first file whose rate is 0 or so far below the others that even one
+ * block a cycle is too much for it, file_count where there is none. */
+uint32_t zi_stripe_weigh(const uint32_t *rates, uint32_t file_count, uint16_t *weights);
+
 /* file_count in [1, ZI_STRIPE_FILES_MAX], unit_bytes not 0. rates: how fast each file is, in any
- * unit; NULL: all the same. INVALID_ARGUMENT where a rate is 0 or so far below the others that even
- * one block a cycle is too much for its file. */
+ * unit; NULL: all the same. INVALID_ARGUMENT where zi_stripe_weigh names a file. */
 zero_status zi_stripe_init(zi_stripe_map *map, uint64_t bytes, uint64_t unit_bytes,
                            const uint32_t *rates, uint32_t file_count);
 

@@ -589,7 +589,7 @@ static int nameless_files(const char *folder, bool cut, uint64_t *bytes)
     return count;
 }
 
-/* State large enough for several stripes of 1 MiB: 6 of 8 to the first, whatever io_depth is. */
+/* State large enough for several stripes of 2 MiB: 3 of 4 to the first, whatever io_depth is. */
 TEST(weights_decide_what_a_directory_holds)
 {
     toy_model model;

@@ -7,7 +7,7 @@
 #include "core/fault.h"
 #include "core/memory.h"
 
-#define BLOCK ZI_IO_PIECE_BYTES
+#define BLOCK MIB /* an access at most */
 #define STORE_BYTES (24 * MIB)
 
 typedef struct io_case {
@@ -20,8 +20,11 @@ typedef struct io_case {
 static void open_queue(io_case *io, zi_io_rung rung)
 {
     const zi_io_region region = {io->memory, STORE_BYTES};
-    const zi_io_options options = {
-        .store = io->store, .regions = &region, .region_count = 1, .rung = rung};
+    const zi_io_options options = {.store = io->store,
+                                   .regions = &region,
+                                   .region_count = 1,
+                                   .rung = rung,
+                                   .piece_bytes = BLOCK};
     if (zi_io_create(&options, &io->queue) != ZERO_OK) {
         CHECK(rung != ZI_IO_RUNG_POSIX);
         CHECK_EQ(zero_last_error()->status, ZERO_UNSUPPORTED);

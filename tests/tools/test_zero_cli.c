@@ -7,7 +7,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
-#define WORDS_MAX 12
+#define WORDS_MAX 24
 #define TEXT_BYTES ((size_t)1 << 20)
 
 /* What a run came to. */
@@ -394,7 +394,9 @@ TEST(io_refuses_what_it_cannot_measure)
 {
     check_refused("io", "zero io: which directory");
     check_refused("io --frobnicate", "'--frobnicate'");
-    check_refused("io . ..", "'..' is a second directory");
+    check_refused("io 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17", "17: more than 16 directories");
+    check_refused("io . . --size 1M", "are the same: .");
+    check_refused("io . /there/is/none", "/there/is/none");
     check_refused("io . --size", "--size needs a value");
     check_refused("io . --size 4097K", "4097K");
     check_refused("io . --size 1048577", "1048577");
@@ -422,6 +424,16 @@ TEST(io_gives_its_metrics)
     /* Four sizes, three depths, three mixes; one of each mix is recommended. */
     CHECK_EQ(rows_of(report, "results", "storage_ms_per_gb"), 36);
     CHECK_EQ(rows_of(report, "results", "storage_recommended_ms_per_gb"), 3);
+    /* A peer is named with its setting. */
+    size_t index = 0;
+    const json_t *row = NULL;
+    json_array_foreach(json_object_get(report, "results"), index, row)
+    {
+        if (strcmp(text_of(row, "metric"), "storage_vs_fio") == 0) {
+            const char *peer = strstr(text_of(row, "case"), "; fio ");
+            CHECK(peer != NULL && strstr(peer, " KiB x ") != NULL);
+        }
+    }
     json_decref(report);
     /* Nothing stays behind. */
     CHECK(rmdir(folder) == 0);
@@ -433,10 +445,38 @@ TEST(io_prints_a_table_for_a_given_rung)
     CHECK(mkdtemp(folder) != NULL);
     char line[128];
     (void)snprintf(line, sizeof line, "io %s --size 2M --seconds 1 --rung posix", folder);
-    check_prints(line, "rung: posix (");
-    check_prints(line, "recommended: pieces of ");
-    check_prints(line, "as options of an engine: io_depth ");
+    cli_run run = run_zero(line);
+    CHECK_EQ(run.status, 0);
+    CHECK(strstr(run.out, "rung: posix (") != NULL);
+    CHECK(strstr(run.out, "recommended: pieces of ") != NULL);
+    CHECK(strstr(run.out, "as options of an engine: io_depth ") != NULL);
+    CHECK(strstr(run.out, "disk_weights") == NULL);
+    clear_run(&run);
     CHECK(rmdir(folder) == 0);
+}
+
+/* Two directories on one disk are as fast as one another. */
+TEST(io_gives_the_weights_of_several_directories)
+{
+    char folders[2][32] = {"zero-cli-io-XXXXXX", "zero-cli-io-XXXXXX"};
+    CHECK(mkdtemp(folders[0]) != NULL && mkdtemp(folders[1]) != NULL);
+    char line[128];
+    (void)snprintf(line, sizeof line, "io %s %s --size 2M --seconds 1", folders[0], folders[1]);
+    cli_run run = run_zero(line);
+    CHECK_EQ(run.status, 0);
+    char *weights = strstr(run.out, "as options of an engine: disk_weights {");
+    unsigned rate[2] = {0, 0};
+    CHECK(weights != NULL);
+    CHECK_EQ(sscanf(strchr(weights, '{'), "{%u, %u}", &rate[0], &rate[1]), 2);
+    CHECK(rate[0] > 0);
+    CHECK_EQ(rate[0], rate[1]);
+    CHECK(strstr(run.out, "a part of what its disk gives 2 of them") != NULL);
+    CHECK(strstr(run.out, "in flight for each directory") != NULL);
+    CHECK(strstr(run.out, "skipped: storage_vs_fio: it is measured on one directory only") != NULL);
+    clear_run(&run);
+    for (int i = 0; i < 2; i++) {
+        CHECK(rmdir(folders[i]) == 0);
+    }
 }
 
 TEST(gpu_is_refused_with_a_remedy)

@@ -1,0 +1,200 @@
+/* Owns the tests of by what an engine deals its stores over directories. The linker hands
+ * zi_rate_choose and zi_store_create to the wrappers below (--wrap): the first gives the rates that
+ * a test wants found (tests/storage/test_rate.c has what is really measured), the second keeps what
+ * a store was made by. */
+#include "storage/storage_rig.h"
+
+#include "core/error.h"
+#include "storage/rate.h"
+#include "toy.h"
+#include "zero/park.h"
+#include "zero/path.h"
+
+#define DEADLINE_MS 60000
+
+/* What is to be found, and what was asked. */
+typedef enum found { FOUND_NOTHING, FOUND_RATES, FOUND_FAULT } found;
+
+static found to_find;
+static char *folders[2];
+static struct {
+    int choices;
+    uint32_t rank;
+    uint32_t directory_count;
+    uint64_t bytes;
+    int stores;
+    const char *use;
+    uint32_t rates[2]; /* of the last store */
+    uint64_t store_bytes;
+} seen;
+
+zero_status __wrap_zi_rate_choose(const zi_rate_options *options, uint64_t store_bytes,
+                                  zi_rates *rates);
+zero_status __real_zi_store_create(const zi_store_options *options, zi_store **store);
+zero_status __wrap_zi_store_create(const zi_store_options *options, zi_store **store);
+
+zero_status __wrap_zi_rate_choose(const zi_rate_options *options, uint64_t store_bytes,
+                                  zi_rates *rates)
+{
+    if (to_find == FOUND_FAULT) {
+        ZI_FAIL(ZERO_IO, "the disk of %s is worn out", options->directories[1]);
+    }
+    seen.choices++;
+    seen.rank = options->rank;
+    seen.directory_count = options->directory_count;
+    seen.bytes = store_bytes;
+    *rates = (zi_rates){.measured = to_find == FOUND_RATES, .rate = {1, 1}};
+    if (rates->measured) {
+        rates->rate[0] = 2870;
+        rates->rate[1] = 1410;
+    }
+    return ZERO_OK;
+}
+
+zero_status __wrap_zi_store_create(const zi_store_options *options, zi_store **store)
+{
+    seen.stores++;
+    seen.use = options->use;
+    seen.store_bytes = options->bytes;
+    CHECK_EQ(options->directory_count, 2);
+    memcpy(seen.rates, options->rates, sizeof seen.rates);
+    return __real_zi_store_create(options, store);
+}
+
+static toy_run open_run(toy_model *model, bool on_disk, found what)
+{
+    for (int i = 0; i < 2; i++) {
+        folders[i] = rig_folder(false);
+    }
+    to_find = what;
+    toy_model_equal(model, 2, 5000, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(model);
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2 && on_disk; role++) {
+        run.options.tier[role] = ZERO_TIER_DISK;
+    }
+    run.options.disk_directories = (const char *const *)folders;
+    run.options.disk_directory_count = 2;
+    run.options.range_bytes = 8192;
+    return run;
+}
+
+static void close_run(toy_model *model)
+{
+    toy_model_close(model);
+    rig_remove(folders[0]);
+    rig_remove(folders[1]);
+}
+
+/* Opens an engine, takes a step; how the disk is dealt. */
+static zero_disk_path train(const toy_run *run, bool park)
+{
+    zero_world *world = NULL;
+    toy_trainer trainer;
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_OK(toy_open(&trainer, run, world));
+    const zero_disk_path path = zero_engine_disk_path(trainer.engine);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(toy_step(&trainer));
+        if (park) {
+            CHECK_OK(zero_engine_offload(trainer.engine, ZERO_OFFLOAD_STATE, ZERO_TIER_DISK));
+            CHECK_OK(zero_engine_reload(trainer.engine));
+        }
+    }
+    toy_close(&trainer);
+    zero_world_destroy(world);
+    return path;
+}
+
+static void check_text(const char *text, const char *expected)
+{
+    if (strcmp(text, expected) != 0) {
+        TEST_FAIL("\"%s\" instead of \"%s\"", text, expected);
+    }
+}
+
+TEST(roles_on_disk_are_dealt_as_measured)
+{
+    toy_model model;
+    const toy_run run = open_run(&model, true, FOUND_RATES);
+    const zero_disk_path path = train(&run, false);
+    CHECK_EQ(seen.choices, 1);
+    CHECK_EQ(seen.directory_count, 2);
+    CHECK_EQ(seen.bytes, seen.store_bytes);
+    CHECK_EQ(seen.rates[0], 2870);
+    CHECK_EQ(seen.rates[1], 1410);
+    check_text(path.dealt, "by measured MB/s 2870:1410");
+    close_run(&model);
+}
+
+TEST(what_was_not_measured_is_dealt_equally)
+{
+    toy_model model;
+    const toy_run run = open_run(&model, true, FOUND_NOTHING);
+    const zero_disk_path path = train(&run, false);
+    CHECK_EQ(seen.choices, 1);
+    CHECK_EQ(seen.rates[0], 1);
+    CHECK_EQ(seen.rates[1], 1);
+    check_text(path.dealt, "equally");
+    close_run(&model);
+}
+
+TEST(weights_that_are_given_are_not_measured)
+{
+    static const uint32_t weights[] = {3, 7};
+    toy_model model;
+    toy_run run = open_run(&model, true, FOUND_RATES);
+    run.options.disk_weights = weights;
+    const zero_disk_path path = train(&run, false);
+    CHECK_EQ(seen.choices, 0);
+    CHECK_EQ(seen.rates[0], 3);
+    CHECK_EQ(seen.rates[1], 7);
+    check_text(path.dealt, "by disk_weights 3:7");
+    close_run(&model);
+}
+
+TEST(weights_that_are_given_are_those_of_what_is_parked)
+{
+    static const uint32_t weights[] = {3, 7};
+    toy_model model;
+    toy_run run = open_run(&model, false, FOUND_RATES);
+    run.options.disk_weights = weights;
+    (void)train(&run, true);
+    CHECK_EQ(seen.choices, 0);
+    check_text(seen.use, "-park");
+    CHECK_EQ(seen.rates[0], 3);
+    CHECK_EQ(seen.rates[1], 7);
+    close_run(&model);
+}
+
+/* An engine with nothing on disk has no store to be worth a measurement until it parks; the second
+ * time the first one's rates are taken. */
+TEST(what_is_parked_is_dealt_as_measured)
+{
+    toy_model model;
+    const toy_run run = open_run(&model, false, FOUND_RATES);
+    const zero_disk_path path = train(&run, true);
+    CHECK_EQ(seen.stores, 2);
+    CHECK_EQ(seen.choices, 1);
+    check_text(seen.use, "-park");
+    CHECK_EQ(seen.bytes, seen.store_bytes);
+    CHECK_EQ(seen.rates[0], 2870);
+    check_text(path.dealt, "");
+    close_run(&model);
+}
+
+static zero_status open_one(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    return toy_open(&trainer, user, world);
+}
+
+TEST(a_measurement_that_fails_is_what_create_says)
+{
+    toy_model model;
+    toy_run run = open_run(&model, true, FOUND_FAULT);
+    CHECK_FAILS(zero_world_run(2, DEADLINE_MS, open_one, &run), ZERO_IO, "is worn out");
+    CHECK_EQ(seen.stores, 0);
+    close_run(&model);
+}
+
+TEST_MAIN()
