@@ -7,9 +7,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "sanitizer.h"
 #include "zero/dtype.h"
 
-static inline uint64_t value_mix(uint64_t x)
+UNWATCHED static inline uint64_t value_mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
@@ -19,7 +20,7 @@ static inline uint64_t value_mix(uint64_t x)
 /* Element `index` of world rank `rank`'s buffer, before it is rounded to the buffer's type: of
  * either sign, over 2^12, so that the order of a sum shows in its bits; sometimes a zero of either
  * sign. */
-static inline float value_of(uint64_t seed, uint32_t rank, uint64_t index)
+UNWATCHED static inline float value_of(uint64_t seed, uint32_t rank, uint64_t index)
 {
     const uint64_t word = value_mix(seed * 1000003 + rank * UINT64_C(0x9E3779B97F4A7C15) + index);
     const float sign = (word & 1) != 0 ? -1.0f : 1.0f;
@@ -31,7 +32,7 @@ static inline float value_of(uint64_t seed, uint32_t rank, uint64_t index)
 }
 
 /* To nearest even at `digits` binary digits, the last of weight 2^low or more. */
-static inline double value_round(double value, int digits, int low)
+UNWATCHED static inline double value_round(double value, int digits, int low)
 {
     int exponent = 0;
     (void)frexp(value, &exponent);
@@ -39,14 +40,14 @@ static inline double value_round(double value, int digits, int low)
     return ldexp(nearbyint(ldexp(value, -unit)), unit);
 }
 
-static inline uint32_t value_f32_bits(float value)
+UNWATCHED static inline uint32_t value_f32_bits(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-static inline uint32_t value_f16_bits(double rounded)
+UNWATCHED static inline uint32_t value_f16_bits(double rounded)
 {
     const uint32_t sign = signbit(rounded) ? 0x8000 : 0;
     const double size = fabs(rounded);
@@ -61,29 +62,23 @@ static inline uint32_t value_f16_bits(double rounded)
     return sign | ((uint32_t)(exponent + 14) << 10) | ((uint32_t)(fraction * 2048.0) - 1024);
 }
 
-/* Store `value`, rounded once, as element `index` of `array`. */
-static inline void value_store(void *array, zero_dtype dtype, uint64_t index, float value)
+/* `value`, rounded once to a type: its bits. */
+UNWATCHED static inline uint32_t value_to_bits(zero_dtype dtype, float value)
 {
     if (dtype == ZERO_DTYPE_F32) {
-        ((float *)array)[index] = value;
-    } else if (dtype == ZERO_DTYPE_BF16) {
-        const float rounded = (float)value_round((double)value, 8, -133);
-        ((uint16_t *)array)[index] = (uint16_t)(value_f32_bits(rounded) >> 16);
-    } else {
-        const double rounded = value_round((double)value, 11, -24);
-        ((uint16_t *)array)[index] = (uint16_t)value_f16_bits(rounded);
+        return value_f32_bits(value);
     }
+    if (dtype == ZERO_DTYPE_BF16) {
+        return value_f32_bits((float)value_round((double)value, 8, -133)) >> 16;
+    }
+    return value_f16_bits(value_round((double)value, 11, -24));
 }
 
-static inline float value_load(const void *array, zero_dtype dtype, uint64_t index)
+UNWATCHED static inline float value_from_bits(zero_dtype dtype, uint32_t bits)
 {
-    if (dtype == ZERO_DTYPE_F32) {
-        return ((const float *)array)[index];
-    }
-    const uint32_t bits = ((const uint16_t *)array)[index];
-    float value = 0;
-    if (dtype == ZERO_DTYPE_BF16) {
-        const uint32_t wide = bits << 16;
+    if (dtype != ZERO_DTYPE_F16) {
+        const uint32_t wide = dtype == ZERO_DTYPE_BF16 ? bits << 16 : bits;
+        float value = 0;
         memcpy(&value, &wide, sizeof value);
         return value;
     }
@@ -94,12 +89,29 @@ static inline float value_load(const void *array, zero_dtype dtype, uint64_t ind
     return (bits & 0x8000) != 0 ? (float)-size : (float)size;
 }
 
-/* value_of as a buffer of type `dtype` holds it. */
-static inline float value_held(uint64_t seed, uint32_t rank, uint64_t index, zero_dtype dtype)
+/* Store `value`, rounded once, as element `index` of `array`. */
+static inline void value_store(void *array, zero_dtype dtype, uint64_t index, float value)
 {
-    uint32_t cell = 0;
-    value_store(&cell, dtype, 0, value_of(seed, rank, index));
-    return value_load(&cell, dtype, 0);
+    if (dtype == ZERO_DTYPE_F32) {
+        ((float *)array)[index] = value;
+    } else {
+        ((uint16_t *)array)[index] = (uint16_t)value_to_bits(dtype, value);
+    }
+}
+
+static inline float value_load(const void *array, zero_dtype dtype, uint64_t index)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        return ((const float *)array)[index];
+    }
+    return value_from_bits(dtype, ((const uint16_t *)array)[index]);
+}
+
+/* value_of as a buffer of type `dtype` holds it. */
+UNWATCHED static inline float value_held(uint64_t seed, uint32_t rank, uint64_t index,
+                                         zero_dtype dtype)
+{
+    return value_from_bits(dtype, value_to_bits(dtype, value_of(seed, rank, index)));
 }
 
 #endif

@@ -16,13 +16,9 @@
 
 #define LONG_MS 60000
 
-/* More processes than a page of the shared file has lines for. ThreadSanitizer sees nothing across
- * processes and makes each of them slow to start and end, so there only just more. */
-#if defined(__SANITIZE_THREAD__)
-#define MANY 80
-#else
-#define MANY 300
-#endif
+/* More processes than a page of the shared file has lines for. Sanitizers see nothing across
+ * processes and make each of them slow to start and end, so there only just more. */
+#define MANY (UNDER_SANITIZER ? 80 : 300)
 
 /* What one process does; its environment says which rank it is. */
 typedef void (*rank_main)(uint32_t rank, void *user);

@@ -24,6 +24,9 @@ static zero_status compare(zero_world *world, void *user)
     toy_sharding ways[16];
     const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
     for (uint32_t w = 0; w < count; w++) {
+        if (!IN_SAMPLE(w + c->look_ahead)) {
+            continue;
+        }
         toy_run run = toy_run_init(c->model);
         toy_state unusual;
         toy_state plain;

@@ -4,8 +4,7 @@
  */
 #include "harness.h"
 
-#include <sys/stat.h>
-
+#include "folders.h"
 #include "toy.h"
 
 #define DEADLINE_MS 60000
@@ -46,29 +45,6 @@ static uint32_t mix_count(void)
     return count;
 }
 
-static char folders[2][64]; /* on the build's disk, in memory */
-static const char *folder_list[2] = {folders[0], folders[1]};
-
-static void remove_folders(void)
-{
-    for (int i = 0; i < 2; i++) {
-        if (folders[i][0] != 0 && rmdir(folders[i]) != 0) {
-            fprintf(stderr, "  %s: %s\n", folders[i], strerror(errno));
-            _exit(1); /* something was left in it */
-        }
-    }
-}
-
-static void make_folders(void)
-{
-    static const char *const bases[2] = {".", "/dev/shm"};
-    for (int i = 0; i < 2; i++) {
-        (void)snprintf(folders[i], sizeof folders[i], "%s/zero-mixes-XXXXXX", bases[i]);
-        CHECK(mkdtemp(folders[i]) != NULL);
-    }
-    CHECK(atexit(remove_folders) == 0);
-}
-
 /* Digit i of the mix is role i's tier. */
 static void put_on(zero_engine_options *options, uint32_t mix, bool real_disk)
 {
@@ -76,7 +52,7 @@ static void put_on(zero_engine_options *options, uint32_t mix, bool real_disk)
         options->tier[role] = tiers[mix % TIERS];
         mix /= TIERS;
     }
-    options->disk_directories = &folder_list[real_disk ? 0 : 1];
+    options->disk_directories = &rig_paths[real_disk ? 0 : 1];
     options->disk_directory_count = 1;
     options->range_bytes = 4096;
     options->ring_depth = 3;
@@ -295,7 +271,7 @@ static toy_run run_of(const toy_model *model, const kind *k)
 static void try_ranks(uint32_t ranks)
 {
     uint64_t turn = test_seed * 77 + ranks;
-    make_folders();
+    rig_folders(1, 1);
     for (size_t k = 0; k < KINDS; k++) {
         toy_model model;
         toy_sharding ways[16];
@@ -382,7 +358,7 @@ static zero_status sweep_and_count(zero_world *world, void *user)
 TEST(parameters_are_read_two_units_ahead)
 {
     toy_model model;
-    make_folders();
+    rig_folders(1, 1);
     toy_model_equal(&model, UNITS, 5000, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
     put_on(&run.options, 2, false);
@@ -420,7 +396,7 @@ static zero_status leave_one_out(zero_world *world, void *user)
 TEST(a_sum_in_a_slot_waits_for_no_other_rank)
 {
     toy_model model;
-    make_folders();
+    rig_folders(1, 1);
     toy_model_equal(&model, UNITS, 300, ZERO_DTYPE_F32);
     toy_run run = toy_run_init(&model);
     put_on(&run.options, 2 * TIERS, false);
@@ -495,7 +471,7 @@ static zero_status count_traffic(zero_world *world, void *user)
 TEST(what_moves_is_what_was_planned)
 {
     toy_model model;
-    make_folders();
+    rig_folders(1, 1);
     toy_model_equal(&model, UNITS, 5000, ZERO_DTYPE_BF16);
     static const uint32_t mixes[] = {2, 8}; /* parameters on disk; gradients too */
     for (int i = 0; i < 2; i++) {

@@ -3,14 +3,10 @@
  * on the way there or back costs nothing that is to be kept. */
 #include "harness.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-
 #include "comm/shm/shm_comm.h"
 #include "comm/world.h"
 #include "core/fault.h"
+#include "folders.h"
 #include "toy.h"
 
 #define DEADLINE_MS 60000
@@ -52,35 +48,12 @@ static const park_case pauses[] = {
 
 /* ---- where disks are: one in memory, one of the build's ---- */
 
-static char folders[2][64];
-static const char *folder_list[2] = {folders[0], folders[1]};
-
-static void remove_folders(void)
-{
-    for (int i = 0; i < 2; i++) {
-        if (folders[i][0] != 0 && rmdir(folders[i]) != 0) {
-            fprintf(stderr, "  %s: %s\n", folders[i], strerror(errno));
-            _exit(1); /* something was left in it */
-        }
-    }
-}
-
-static void make_folders(void)
-{
-    static const char *const bases[2] = {"/dev/shm", "."};
-    for (int i = 0; i < 2; i++) {
-        (void)snprintf(folders[i], sizeof folders[i], "%s/zero-park-XXXXXX", bases[i]);
-        CHECK(mkdtemp(folders[i]) != NULL);
-    }
-    CHECK(atexit(remove_folders) == 0);
-}
-
 static void put_on(zero_engine_options *options, const park_case *p)
 {
     for (int i = 0; i < 3; i++) {
         options->tier[ZERO_ROLE_MASTER + i] = p->state[i];
     }
-    options->disk_directories = folder_list;
+    options->disk_directories = rig_paths;
     options->disk_directory_count = 2;
     /* The smallest, so that the ring is far smaller than what passes through it. */
     options->range_bytes = 4096;
@@ -176,9 +149,12 @@ static zero_status compare_pauses(zero_world *world, const toy_run *run, void *u
 {
     const uint32_t *turn = user;
     toy_state plain;
-    TOY_TRY(toy_train_collect(run, world, &plain));
     /* All ways times all pauses is more than a test needs: each way sees one of them. */
     const size_t i = (*turn + run->options.stage) % PAUSES;
+    if (!IN_SAMPLE(*turn / 2 + run->options.stage)) { /* not `i`: all pauses are seen */
+        return ZERO_OK;
+    }
+    TOY_TRY(toy_train_collect(run, world, &plain));
     toy_run paused = *run;
     toy_state state;
     char what[64];
@@ -191,22 +167,11 @@ static zero_status compare_pauses(zero_world *world, const toy_run *run, void *u
     return ZERO_OK;
 }
 
-typedef struct same_case {
-    const toy_run *run;
-    uint32_t turn;
-} same_case;
-
-static zero_status compare_ways(zero_world *world, void *user)
-{
-    same_case *c = user;
-    return toy_each_way(world, c->run, compare_pauses, &c->turn);
-}
-
 static void check_same_bits(zero_dtype dtype, zero_dtype master, uint32_t turn)
 {
     static const uint32_t worlds[] = {1, 2, 4};
     toy_model model;
-    make_folders();
+    rig_folders(1, 1);
     toy_model_mixed(&model, dtype);
     toy_run run = toy_run_init(&model);
     run.steps = 4;
@@ -214,8 +179,8 @@ static void check_same_bits(zero_dtype dtype, zero_dtype master, uint32_t turn)
     run.params.max_norm = 1.0f;
     run.options.master_dtype = master;
     for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
-        same_case c = {&run, turn + 2 * (uint32_t)w};
-        CHECK_OK(zero_world_run(worlds[w], DEADLINE_MS, compare_ways, &c));
+        uint32_t pause = turn + 2 * (uint32_t)w;
+        CHECK_OK(toy_run_ways(worlds[w], DEADLINE_MS, &run, compare_pauses, &pause));
         run.options.accumulation = w == 0 ? ZERO_ACCUMULATION_LOCAL : run.options.accumulation;
     }
     toy_model_close(&model);
@@ -286,7 +251,7 @@ static zero_status ask_wrongly(zero_world *world, void *user)
 TEST(wrong_questions_are_refused)
 {
     toy_model model;
-    make_folders();
+    rig_folders(1, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     toy_run run = park_run(&model);
     CHECK_OK(zero_world_run(2, DEADLINE_MS, ask_wrongly, &run));
@@ -369,7 +334,7 @@ static zero_status use_while_offloaded(zero_world *world, void *user)
 TEST(what_is_legal_while_offloaded)
 {
     toy_model model;
-    make_folders();
+    rig_folders(1, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     toy_run run = park_run(&model);
     /* One rank has a part of tensor 0 in each role; the other ranks' are found by the same code. */
@@ -442,7 +407,7 @@ static void check_faults(zi_fault_kind kind)
 {
     toy_model model;
     zero_world *world = NULL;
-    make_folders();
+    rig_folders(1, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     CHECK_OK(zero_world_create_self(&world));
     for (size_t i = 0; i < PAUSES; i++) {
@@ -489,15 +454,15 @@ static zero_status lose_what_was_parked(zero_world *world, void *user)
     TOY_TRY(zero_world_barrier(world));
     if (trainer.rank == 0) {
         zi_fault_arm(ZI_FAULT_IO, 1);
-        CHECK_FAILS(zero_engine_reload(trainer.engine), ZERO_IO, "zero-park");
+        CHECK_FAILS(zero_engine_reload(trainer.engine), ZERO_IO, "zero-storage");
         zi_fault_arm(ZI_FAULT_IO, 0);
-        CHECK_FAILS(zero_engine_reload(trainer.engine), ZERO_POISONED, "zero-park");
-        CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, "zero-park");
+        CHECK_FAILS(zero_engine_reload(trainer.engine), ZERO_POISONED, "zero-storage");
+        CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, "zero-storage");
     } else {
         /* What this rank has parked it gets back, but nobody reduces with it. */
-        CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, "zero-park");
+        CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, "zero-storage");
         TOY_TRY(zero_engine_reload(trainer.engine));
-        CHECK_FAILS(toy_step(&trainer), ZERO_COMM, "zero-park");
+        CHECK_FAILS(toy_step(&trainer), ZERO_COMM, "zero-storage");
     }
     toy_close(&trainer);
     return ZERO_OK;
@@ -506,12 +471,12 @@ static zero_status lose_what_was_parked(zero_world *world, void *user)
 TEST(a_fault_in_a_reload_names_the_directory)
 {
     toy_model model;
-    make_folders();
+    rig_folders(1, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     toy_run run = park_run(&model);
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
         CHECK_FAILS(zero_world_run(ranks, DEADLINE_MS, lose_what_was_parked, &run), ZERO_IO,
-                    "zero-park");
+                    "zero-storage");
     }
     toy_model_close(&model);
 }
@@ -544,7 +509,7 @@ static zero_status one_without(zero_world *world, void *user)
 TEST(a_rank_without_its_directory)
 {
     toy_model model;
-    make_folders();
+    rig_folders(1, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     toy_run run = park_run(&model);
     CHECK_OK(zero_world_run(3, DEADLINE_MS, one_without, &run));
@@ -572,7 +537,7 @@ TEST(directories_that_will_not_do)
     toy_model model;
     zero_world *world = NULL;
     toy_trainer first;
-    make_folders();
+    rig_folders(1, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     toy_run run = park_run(&model);
     /* One that another engine of this rank number has. */
@@ -599,20 +564,14 @@ TEST(directories_that_will_not_do)
 TEST(a_full_disk_is_refused_with_what_is_missing)
 {
     toy_model model;
-    char folder[] = "./zero-full-XXXXXX";
-    CHECK(mkdtemp(folder) != NULL);
-    if (mount("tmpfs", folder, "tmpfs", 0, "size=64k") != 0) {
-        (void)rmdir(folder);
-        SKIP("mounting a small file system is not allowed here");
-    }
+    char *folder = rig_small_disk();
     toy_model_equal(&model, 4, 50000, ZERO_DTYPE_BF16);
     toy_run run = park_run(&model);
     const char *list[] = {folder};
     run.options.disk_directories = list;
     run.options.disk_directory_count = 1;
     offload_refused(&run, ZERO_OFFLOAD_ALL, ZERO_OUT_OF_MEMORY, folder);
-    CHECK(umount(folder) == 0);
-    CHECK(rmdir(folder) == 0);
+    rig_small_disk_remove(folder);
     toy_model_close(&model);
 }
 
@@ -662,7 +621,7 @@ TEST(memory_in_use_falls)
 #ifdef __SANITIZE_THREAD__
     SKIP("ThreadSanitizer keeps a shadow of what was parked");
 #endif
-    make_folders();
+    rig_folders(1, 1);
     toy_model_equal(&model, 4, 2200000, ZERO_DTYPE_BF16);
     const toy_run run = large_run(&model);
     CHECK_OK(zero_world_create_self(&world));
@@ -725,7 +684,7 @@ static zero_status compare_in_processes(zero_world *world, void *user)
 TEST(same_bits_in_processes)
 {
     toy_model model;
-    make_folders();
+    rig_folders(1, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
     run.steps = 4;
@@ -745,7 +704,7 @@ TEST(memory_in_use_falls_in_processes)
 #ifdef __SANITIZE_THREAD__
     SKIP("ThreadSanitizer keeps a shadow of what was parked");
 #endif
-    make_folders();
+    rig_folders(1, 1);
     toy_model_equal(&model, 4, 2200000, ZERO_DTYPE_BF16);
     toy_run run = large_run(&model);
     run_processes(2, fall_in_processes, &run);

@@ -216,6 +216,9 @@ static void place_all_ways(uint32_t ranks, const toy_model *model)
     toy_sharding ways[16];
     const uint32_t count = toy_shardings(ranks, true, ways);
     for (uint32_t w = 0; w < count; w++) {
+        if (!IN_SAMPLE(w + ranks)) {
+            continue;
+        }
         toy_run run = toy_run_init(model);
         run.options.loss_scale = 1.0f;
         toy_sharding_apply(&ways[w], &run.options);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "sanitizer.h"
 #include "toy_device.h"
 #include "zero/zero.h"
 
@@ -81,6 +82,8 @@ void toy_model_equal(toy_model *model, uint32_t unit_count, uint64_t count, zero
 /* A small model with everything in it: a tied head, frozen, empty and one-element tensors, no-decay
  * tensors, an empty unit, a unit without trained tensors, mixed dtypes (dtype and F32). */
 void toy_model_mixed(toy_model *model, zero_dtype dtype);
+/* That, and units large enough for many ranges on disk. */
+void toy_model_wide(toy_model *model, zero_dtype dtype);
 
 typedef enum toy_flavour {
     TOY_REAL = 1,   /* any value: the order of additions shows */
@@ -207,6 +210,9 @@ void toy_sharding_apply(const toy_sharding *way, zero_engine_options *options);
 typedef zero_status (*toy_way_fn)(zero_world *world, const toy_run *run, void *user);
 /* Calls `fn` with the run split in one way after the other, hybrids included. */
 zero_status toy_each_way(zero_world *world, const toy_run *run, toy_way_fn fn, void *user);
+/* The same on every rank of a world of threads. */
+zero_status toy_run_ways(uint32_t ranks, uint32_t deadline_ms, const toy_run *run, toy_way_fn fn,
+                         void *user);
 
 /* A double-precision AdamW over a model of fp32 parameters, written from the paper; `param` is the
  * whole model. ranks and the run say which samples each step sums. */
@@ -215,6 +221,8 @@ void toy_reference(const toy_run *run, uint32_t ranks, float *param);
 /* Element bits to value and back, to nearest even. */
 float toy_decode(uint32_t bits, zero_dtype dtype);
 uint32_t toy_encode(float value, zero_dtype dtype);
+/* An element of an array of the caller's own; what
+ * others share is fetched first (toy_device.h). */
 uint32_t toy_load(const void *data, uint64_t index, zero_dtype dtype);
 void toy_store(void *data, uint64_t index, zero_dtype dtype, uint32_t bits);
 

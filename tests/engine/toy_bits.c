@@ -5,21 +5,21 @@
 #include <math.h>
 #include <string.h>
 
-static uint32_t float_bits(float value)
+UNWATCHED static uint32_t float_bits(float value)
 {
     uint32_t bits = 0;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-static float bits_float(uint32_t bits)
+UNWATCHED static float bits_float(uint32_t bits)
 {
     float value = 0;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static float decode_f16(uint32_t bits)
+UNWATCHED static float decode_f16(uint32_t bits)
 {
     const int exponent = (int)(bits >> 10 & 31);
     const float fraction = (float)(bits & 1023);
@@ -31,7 +31,7 @@ static float decode_f16(uint32_t bits)
                          : sign * ldexpf(fraction + 1024.0f, exponent - 25);
 }
 
-static uint32_t encode_f16(float value)
+UNWATCHED static uint32_t encode_f16(float value)
 {
     const uint32_t sign = float_bits(value) >> 16 & 0x8000;
     if (isnan(value)) {
@@ -48,7 +48,7 @@ static uint32_t encode_f16(float value)
     return sign | (uint32_t)((exponent + 14) * 1024 + (int)steps);
 }
 
-float toy_decode(uint32_t bits, zero_dtype dtype)
+UNWATCHED float toy_decode(uint32_t bits, zero_dtype dtype)
 {
     if (dtype == ZERO_DTYPE_F16) {
         return decode_f16(bits);
@@ -56,7 +56,7 @@ float toy_decode(uint32_t bits, zero_dtype dtype)
     return bits_float(dtype == ZERO_DTYPE_BF16 ? bits << 16 : bits);
 }
 
-uint32_t toy_encode(float value, zero_dtype dtype)
+UNWATCHED uint32_t toy_encode(float value, zero_dtype dtype)
 {
     if (dtype == ZERO_DTYPE_F16) {
         return encode_f16(value);
@@ -71,9 +71,14 @@ uint32_t toy_encode(float value, zero_dtype dtype)
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-uint32_t toy_load(const void *data, uint64_t index, zero_dtype dtype)
+UNWATCHED static bool is_half(zero_dtype dtype)
 {
-    if (zero_dtype_bytes(dtype) == 2) {
+    return dtype == ZERO_DTYPE_BF16 || dtype == ZERO_DTYPE_F16;
+}
+
+UNWATCHED uint32_t toy_load(const void *data, uint64_t index, zero_dtype dtype)
+{
+    if (is_half(dtype)) {
         uint16_t half = 0;
         memcpy(&half, (const unsigned char *)data + 2 * index, sizeof half);
         return half;
@@ -83,10 +88,10 @@ uint32_t toy_load(const void *data, uint64_t index, zero_dtype dtype)
     return word;
 }
 
-void toy_store(void *data, uint64_t index, zero_dtype dtype, uint32_t bits)
+UNWATCHED void toy_store(void *data, uint64_t index, zero_dtype dtype, uint32_t bits)
 {
     const uint16_t half = (uint16_t)bits;
-    if (zero_dtype_bytes(dtype) == 2) {
+    if (is_half(dtype)) {
         memcpy((unsigned char *)data + 2 * index, &half, sizeof half);
     } else {
         memcpy((unsigned char *)data + 4 * index, &bits, sizeof bits);

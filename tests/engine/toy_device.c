@@ -1,6 +1,10 @@
 /* Owns the toy's memory on either side. */
 #include "toy_device.h"
 
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "toy.h"
 
 static bool use_cpu;
@@ -11,9 +15,6 @@ void toy_device_on_cpu(bool on_cpu)
 }
 
 #ifdef TOY_CUDA
-
-#include <pthread.h>
-#include <stdlib.h>
 
 #include "zero/cuda.h"
 
@@ -56,41 +57,13 @@ zero_stream toy_stream(void)
     return use_cpu ? zero_stream_host() : zero_stream_cuda(own_stream());
 }
 
-/* Freed with the thread. */
-static pthread_key_t room_key;
-static pthread_once_t room_once = PTHREAD_ONCE_INIT;
-
-static void make_room_key(void)
+/* Between the engine's memory and the host's. */
+static void copy(void *to, const void *from, size_t bytes)
 {
-    TOY_CHECK(pthread_key_create(&room_key, free) == 0, "no key");
-}
-
-void *toy_fetch(void *data, size_t bytes)
-{
-    static _Thread_local size_t room_bytes;
     if (use_cpu) {
-        return data;
-    }
-    (void)pthread_once(&room_once, make_room_key);
-    void *room = pthread_getspecific(room_key);
-    if (bytes > room_bytes) {
-        free(room);
-        room = malloc(bytes);
-        room_bytes = bytes;
-        TOY_CHECK(room != NULL, "no memory");
-        TOY_CHECK(pthread_setspecific(room_key, room) == 0, "no memory");
-    }
-    if (bytes != 0) {
-        CUDA_CHECK(cudaMemcpyAsync(room, data, bytes, cudaMemcpyDefault, own_stream()));
-        CUDA_CHECK(cudaStreamSynchronize(own_stream()));
-    }
-    return room;
-}
-
-void toy_put(void *data, const void *host, size_t bytes)
-{
-    if (bytes != 0 && !use_cpu) {
-        CUDA_CHECK(cudaMemcpyAsync(data, host, bytes, cudaMemcpyDefault, own_stream()));
+        memcpy(to, from, bytes);
+    } else {
+        CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, own_stream()));
         CUDA_CHECK(cudaStreamSynchronize(own_stream()));
     }
 }
@@ -122,17 +95,43 @@ zero_stream toy_stream(void)
     return zero_stream_host();
 }
 
+static void copy(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
+#endif
+
+/* Freed with the thread. */
+static pthread_key_t room_key;
+static pthread_once_t room_once = PTHREAD_ONCE_INIT;
+
+static void make_room_key(void)
+{
+    TOY_CHECK(pthread_key_create(&room_key, free) == 0, "no key");
+}
+
 void *toy_fetch(void *data, size_t bytes)
 {
-    (void)bytes;
-    return data;
+    static _Thread_local size_t room_bytes;
+    (void)pthread_once(&room_once, make_room_key);
+    void *room = pthread_getspecific(room_key);
+    if (room == NULL || bytes > room_bytes) {
+        free(room);
+        room = malloc(bytes + 1);
+        room_bytes = bytes;
+        TOY_CHECK(room != NULL, "no memory");
+        TOY_CHECK(pthread_setspecific(room_key, room) == 0, "no memory");
+    }
+    if (bytes != 0) {
+        copy(room, data, bytes);
+    }
+    return room;
 }
 
 void toy_put(void *data, const void *host, size_t bytes)
 {
-    (void)data;
-    (void)host;
-    (void)bytes;
+    if (bytes != 0) {
+        copy(data, host, bytes);
+    }
 }
-
-#endif

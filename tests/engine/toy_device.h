@@ -1,5 +1,5 @@
-/* Where the toy's formulas meet the engine's memory. On the CPU there is one memory. With TOY_CUDA
- * the engine's is a GPU's: the toy copies what it reads and writes, on a stream of its own, and
+/* Where the toy's formulas meet the engine's memory: the toy works on copies of what it reads and
+ * writes. With TOY_CUDA the engine's memory is a GPU's: the toy copies on a stream of its own and
  * waits for that stream only, so nothing else is ordered by the toy. */
 #ifndef TESTS_ENGINE_TOY_DEVICE_H
 #define TESTS_ENGINE_TOY_DEVICE_H
@@ -22,8 +22,8 @@ bool toy_device_present(void);
 /* Memory in use where engines of this program live: the process's resident memory, or a GPU's. */
 uint64_t toy_device_bytes(void);
 
-/* `bytes` bytes of the engine's memory as the host sees them after all on toy_stream() so far; good
- * until the thread's next call. */
+/* A copy of `bytes` bytes of the engine's memory as the host sees them after all on toy_stream() so
+ * far; good until the thread's next call. */
 void *toy_fetch(void *data, size_t bytes);
 /* What toy_fetch gave, changed, back to where it came from. */
 void toy_put(void *data, const void *host, size_t bytes);

@@ -128,8 +128,21 @@ void toy_model_mixed(toy_model *model, zero_dtype dtype)
     toy_model_tie(model, head, table);
 }
 
+void toy_model_wide(toy_model *model, zero_dtype dtype)
+{
+    toy_model_mixed(model, dtype);
+    for (uint32_t i = 0; i < 3; i++) {
+        char name[TOY_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "wide%u", i);
+        (void)toy_model_unit(model, name);
+        (void)toy_model_tensor(model, 31 + i, 47, dtype, ZERO_TENSOR_PLAIN);
+        (void)toy_model_tensor(model, 129, 0, ZERO_DTYPE_F32, ZERO_TENSOR_NO_DECAY);
+        (void)toy_model_tensor(model, 300 + i, 0, dtype, ZERO_TENSOR_PLAIN);
+    }
+}
+
 /* A well-mixed word from four indices (the finaliser of SplitMix64, chained). */
-static uint64_t mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+UNWATCHED static uint64_t mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
     const uint64_t words[4] = {a, b, c, d};
     uint64_t state = UINT64_C(0x9E3779B97F4A7C15);
@@ -143,12 +156,12 @@ static uint64_t mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 }
 
 /* In [-1, 1), 24 bits of it. */
-static float unit_value(uint64_t word)
+UNWATCHED static float unit_value(uint64_t word)
 {
     return (float)((int32_t)(word >> 40) - (1 << 23)) * 0x1p-23f;
 }
 
-float toy_initial(uint32_t tensor, uint64_t element)
+UNWATCHED float toy_initial(uint32_t tensor, uint64_t element)
 {
     return unit_value(mix(7, tensor, element, 0));
 }
@@ -161,8 +174,8 @@ void toy_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, float
     }
 }
 
-float toy_gradient(toy_flavour flavour, uint32_t tensor, uint64_t element, uint64_t step,
-                   uint64_t sample, float param)
+UNWATCHED float toy_gradient(toy_flavour flavour, uint32_t tensor, uint64_t element, uint64_t step,
+                             uint64_t sample, float param)
 {
     const uint64_t word = mix(element, (uint64_t)tensor << 32 | sample, step, 1);
     if (flavour == TOY_INTEGER) {
@@ -230,6 +243,25 @@ zero_status toy_each_way(zero_world *world, const toy_run *run, toy_way_fn fn, v
         TOY_TRY(fn(world, &split, user));
     }
     return ZERO_OK;
+}
+
+typedef struct ways {
+    const toy_run *run;
+    toy_way_fn fn;
+    void *user;
+} ways;
+
+static zero_status each_way(zero_world *world, void *user)
+{
+    const ways *w = user;
+    return toy_each_way(world, w->run, w->fn, w->user);
+}
+
+zero_status toy_run_ways(uint32_t ranks, uint32_t deadline_ms, const toy_run *run, toy_way_fn fn,
+                         void *user)
+{
+    ways all = {run, fn, user};
+    return zero_world_run(ranks, deadline_ms, each_way, &all);
 }
 
 /* Times that a sample's gradient of a tensor is added: once by its own unit, once by each tie. */

@@ -45,8 +45,8 @@ static zero_status collect_mine(const toy_trainer *trainer, zero_role role, uint
 }
 
 /* Merge one part of all ranks' pieces. */
-static void merge(const toy_trainer *trainer, const uint64_t *all, uint64_t first, uint64_t count,
-                  zero_role role, toy_state *state)
+UNWATCHED static void merge(const toy_trainer *trainer, const uint64_t *all, uint64_t first,
+                            uint64_t count, zero_role role, toy_state *state)
 {
     for (uint32_t rank = 0; rank < trainer->ranks; rank++) {
         for (uint64_t i = 0; i < count; i++) {
@@ -84,12 +84,13 @@ static zero_status gather_words(zero_world *world, const uint64_t *mine, uint64_
 static zero_status collect_role(const toy_trainer *trainer, zero_role role, toy_state *state)
 {
     uint64_t *mine = array_of(state->element_count, sizeof *mine);
-    uint64_t *all = array_of((uint64_t)PART_ELEMENTS * trainer->ranks, sizeof *all);
+    const uint64_t part =
+        state->element_count < PART_ELEMENTS ? state->element_count : PART_ELEMENTS;
+    uint64_t *all = array_of(part * trainer->ranks, sizeof *all);
     zero_status status = collect_mine(trainer, role, mine);
-    for (uint64_t first = 0; first < state->element_count && status == ZERO_OK;
-         first += PART_ELEMENTS) {
+    for (uint64_t first = 0; first < state->element_count && status == ZERO_OK; first += part) {
         const uint64_t left = state->element_count - first;
-        const uint64_t count = left < PART_ELEMENTS ? left : PART_ELEMENTS;
+        const uint64_t count = left < part ? left : part;
         status = gather_words(trainer->world, mine + first, all, count);
         if (status == ZERO_OK) {
             merge(trainer, all, first, count, role, state);
@@ -142,8 +143,21 @@ static const toy_tensor *tensor_at(const toy_model *model, uint64_t at)
     return &model->tensors[t];
 }
 
-void toy_state_same(const toy_model *model, const toy_state *left, const toy_state *right,
-                    const char *what)
+/* An element that differs: says which, and ends the process. */
+static void tell_difference(const toy_model *model, const toy_state *left, const toy_state *right,
+                            int role, uint64_t at, const char *what)
+{
+    const toy_tensor *tensor = tensor_at(model, at);
+    const char *name = zero_role_name((zero_role)role);
+    const unsigned long long element = at - tensor->base;
+    TOY_CHECK((left->owners[role][at] != 0) == (right->owners[role][at] != 0),
+              "%s: %s of %s[%llu] is held by none", what, name, tensor->name, element);
+    TOY_CHECK(false, "%s: %s of %s[%llu]: %08x and %08x", what, name, tensor->name, element,
+              left->bits[role][at], right->bits[role][at]);
+}
+
+UNWATCHED void toy_state_same(const toy_model *model, const toy_state *left, const toy_state *right,
+                              const char *what)
 {
     TOY_CHECK(left->element_count == right->element_count, "%s: other models", what);
     for (int role = 0; role < TOY_ROLES; role++) {
@@ -152,14 +166,10 @@ void toy_state_same(const toy_model *model, const toy_state *left, const toy_sta
         }
         for (uint64_t i = 0; i < left->element_count; i++) {
             const bool held = left->owners[role][i] != 0;
-            const toy_tensor *tensor = tensor_at(model, i);
-            TOY_CHECK(held == (right->owners[role][i] != 0), "%s: %s of %s[%llu] is held by none",
-                      what, zero_role_name((zero_role)role), tensor->name,
-                      (unsigned long long)(i - tensor->base));
-            TOY_CHECK(left->bits[role][i] == right->bits[role][i],
-                      "%s: %s of %s[%llu]: %08x and %08x", what, zero_role_name((zero_role)role),
-                      tensor->name, (unsigned long long)(i - tensor->base), left->bits[role][i],
-                      right->bits[role][i]);
+            if (held != (right->owners[role][i] != 0) ||
+                left->bits[role][i] != right->bits[role][i]) {
+                tell_difference(model, left, right, role, i, what);
+            }
         }
     }
 }

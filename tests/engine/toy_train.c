@@ -56,9 +56,24 @@ bool toy_unit_trained(const toy_model *model, uint32_t unit)
     return false;
 }
 
-static zero_dtype param_dtype(const toy_tensor *tensor)
+UNWATCHED static zero_dtype param_dtype(const toy_tensor *tensor)
 {
     return tensor->desc.dtype == ZERO_DTYPE_DEFAULT ? ZERO_DTYPE_F32 : tensor->desc.dtype;
+}
+
+/* The bits of a tensor as the rank has fetched them. */
+UNWATCHED static void note_seen(toy_trainer *trainer, uint32_t index, const void *data)
+{
+    const toy_tensor *tensor = &trainer->run->model->tensors[index];
+    for (uint64_t e = 0; e < tensor->count; e++) {
+        const uint32_t bits = toy_load(data, e, param_dtype(tensor));
+        uint32_t *seen = &trainer->seen[tensor->base + e];
+        TOY_CHECK(!trainer->seen_set[index] || *seen == bits,
+                  "rank %u step %llu micro %u: %s[%llu] was %08x and is %08x", trainer->rank,
+                  (unsigned long long)trainer->step, trainer->micro, tensor->name,
+                  (unsigned long long)e, *seen, bits);
+        *seen = bits;
+    }
 }
 
 static void read_tensor(toy_trainer *trainer, uint32_t index, const zero_view *view)
@@ -68,16 +83,7 @@ static void read_tensor(toy_trainer *trainer, uint32_t index, const zero_view *v
     TOY_CHECK(view->dtype == param_dtype(tensor), "%s: view of dtype %s", tensor->name,
               zero_dtype_name(view->dtype));
     TOY_CHECK((uintptr_t)view->data % 256 == 0, "%s: view at %p", tensor->name, view->data);
-    const void *data = toy_fetch(view->data, view->count * zero_dtype_bytes(view->dtype));
-    for (uint64_t e = 0; e < tensor->count; e++) {
-        const uint32_t bits = toy_load(data, e, view->dtype);
-        uint32_t *seen = &trainer->seen[tensor->base + e];
-        TOY_CHECK(!trainer->seen_set[index] || *seen == bits,
-                  "rank %u step %llu micro %u: %s[%llu] was %08x and is %08x", trainer->rank,
-                  (unsigned long long)trainer->step, trainer->micro, tensor->name,
-                  (unsigned long long)e, *seen, bits);
-        *seen = bits;
-    }
+    note_seen(trainer, index, toy_fetch(view->data, view->count * zero_dtype_bytes(view->dtype)));
     trainer->seen_set[index] = true;
 }
 
@@ -94,22 +100,27 @@ zero_status toy_read(toy_trainer *trainer, uint32_t unit)
     return ZERO_OK;
 }
 
-/* Adds one sample's gradient of a whole tensor, scaled, as a backward pass would. */
+/* Adds one sample's gradient of a whole tensor, scaled, to what the rank has fetched. */
+UNWATCHED static void add_to(const toy_trainer *trainer, uint32_t index, void *data,
+                             zero_dtype dtype, uint64_t sample)
+{
+    const toy_tensor *tensor = &trainer->run->model->tensors[index];
+    for (uint64_t e = 0; e < tensor->count; e++) {
+        const float param = toy_decode(trainer->seen[tensor->base + e], param_dtype(tensor));
+        const float gradient =
+            toy_gradient(trainer->run->flavour, index, e, trainer->step, sample, param);
+        const float old = toy_decode(toy_load(data, e, dtype), dtype);
+        toy_store(data, e, dtype, toy_encode(old + gradient * trainer->loss_scale, dtype));
+    }
+}
+
+/* As a backward pass would. */
 static void add_sample(const toy_trainer *trainer, uint32_t index, const zero_view *grad,
                        uint64_t sample)
 {
-    const toy_tensor *tensor = &trainer->run->model->tensors[index];
-    const zero_dtype dtype = param_dtype(tensor);
     const size_t bytes = grad->count * zero_dtype_bytes(grad->dtype);
     void *data = toy_fetch(grad->data, bytes);
-    for (uint64_t e = 0; e < tensor->count; e++) {
-        const float param = toy_decode(trainer->seen[tensor->base + e], dtype);
-        const float gradient =
-            toy_gradient(trainer->run->flavour, index, e, trainer->step, sample, param);
-        const float old = toy_decode(toy_load(data, e, grad->dtype), grad->dtype);
-        const float sum = old + gradient * trainer->loss_scale;
-        toy_store(data, e, grad->dtype, toy_encode(sum, grad->dtype));
-    }
+    add_to(trainer, index, data, grad->dtype, sample);
     toy_put(grad->data, data, bytes);
 }
 

@@ -104,6 +104,7 @@ void fake_cuda_start(fake_cuda_mode mode, uint64_t seed)
     fake.ran = 0;
     fake.fail_at = 0;
     memset(call_counts, 0, sizeof call_counts);
+    memset(fake.retired_operations, 0, sizeof fake.retired_operations);
     for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next) {
         memset(stream->operations, 0, sizeof stream->operations);
     }
@@ -176,8 +177,8 @@ uint64_t fake_cuda_syncs(void)
 
 uint64_t fake_cuda_operations(fake_cuda_kind kind)
 {
-    uint64_t count = 0;
     fake_lock();
+    uint64_t count = fake.retired_operations[kind];
     for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next) {
         count += stream->operations[kind];
     }

@@ -219,12 +219,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     if (code != cudaSuccess || found->legacy) {
         return fake_leave(cudaErrorInvalidResourceHandle);
     }
-    if (entered == cudaSuccess &&
-        !fake_clock_has(fake_host_clock(), found->timeline, found->enqueued)) {
-        fake_fault(FAKE_MISUSE, "cudaStreamDestroy of %s, whose operation #%llu may not have run",
-                   fake_timeline_name(found->timeline), (unsigned long long)found->enqueued);
-    }
     found->alive = false;
+    if (fake_clock_has(fake_host_clock(), found->timeline, found->enqueued)) {
+        fake_stream_retire(found);
+    } else if (entered == cudaSuccess) {
+        fake_fault(FAKE_MISUSE, "cudaStreamDestroy of %s, whose operation #%llu may not have run",
+                   fake_timeline_name(found->timeline),
+                   fake_timeline_number(found->timeline, found->enqueued));
+    }
     return fake_leave(entered);
 }
 

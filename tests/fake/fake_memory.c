@@ -61,7 +61,7 @@ static void retire(fake_region *region, const char *call)
         !fake_region_settled(region, &all, fake_host_clock(), true, &pending)) {
         fake_fault(FAKE_MISUSE, "%s of %s %u, which %s #%llu of %s may still use", call,
                    region->device == FAKE_DEVICE_NONE ? "host range" : "allocation", region->number,
-                   pending.what, (unsigned long long)pending.number,
+                   pending.what, fake_timeline_number(pending.timeline, pending.number),
                    fake_timeline_name(pending.timeline));
     }
     for (int device = 0; device < FAKE_CUDA_DEVICES_MAX; device++) {

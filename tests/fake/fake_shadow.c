@@ -11,9 +11,14 @@
 #define NAME_BYTES 48
 #define TEXT_BYTES 400
 
+typedef struct fake_timeline {
+    char name[NAME_BYTES];
+    uint64_t before; /* number of the last operation of streams that had it before */
+} fake_timeline;
+
 static fake_region *regions;
 static uint32_t regions_made;
-static char (*timeline_names)[NAME_BYTES];
+static fake_timeline *timelines;
 static uint32_t timeline_count;
 static uint64_t fault_count;
 static uint64_t race_count;
@@ -98,19 +103,30 @@ void fake_timelines_open(void)
 
 uint32_t fake_timeline_add(const char *name)
 {
-    timeline_names = fake_resize(timeline_names, (timeline_count + 1) * sizeof timeline_names[0]);
-    fake_timeline_rename(timeline_count, name);
+    timelines = fake_resize(timelines, (timeline_count + 1) * sizeof timelines[0]);
+    fake_timeline_go_on(timeline_count, 0, name);
     return timeline_count++;
 }
 
 void fake_timeline_rename(uint32_t timeline, const char *name)
 {
-    (void)snprintf(timeline_names[timeline], NAME_BYTES, "%s", name);
+    (void)snprintf(timelines[timeline].name, NAME_BYTES, "%s", name);
+}
+
+void fake_timeline_go_on(uint32_t timeline, uint64_t before, const char *name)
+{
+    timelines[timeline].before = before;
+    fake_timeline_rename(timeline, name);
 }
 
 const char *fake_timeline_name(uint32_t timeline)
 {
-    return timeline_names[timeline];
+    return timelines[timeline].name;
+}
+
+unsigned long long fake_timeline_number(uint32_t timeline, uint64_t number)
+{
+    return number - timelines[timeline].before;
 }
 
 bool fake_clock_has(const fake_clock *clock, uint32_t timeline, uint64_t number)
@@ -341,12 +357,12 @@ static void report(finding *f, const fake_interval *interval, const fake_access 
     fake_fault(FAKE_RACE,
                "%s #%llu of %s %s bytes [%zu, %zu) of %s %u, which %s #%llu of %s %s, and nothing "
                "orders the two",
-               f->who.what, (unsigned long long)f->who.number, fake_timeline_name(f->who.timeline),
-               f->range->write ? "writes" : "reads",
+               f->who.what, fake_timeline_number(f->who.timeline, f->who.number),
+               fake_timeline_name(f->who.timeline), f->range->write ? "writes" : "reads",
                offset > interval->first ? offset : interval->first,
                end < interval->end ? end : interval->end,
                f->region->device == FAKE_DEVICE_NONE ? "host range" : "allocation",
-               f->region->number, other->what, (unsigned long long)other->number,
+               f->region->number, other->what, fake_timeline_number(other->timeline, other->number),
                fake_timeline_name(other->timeline), other_writes ? "writes" : "reads");
 }
 
@@ -377,8 +393,8 @@ static void check(const fake_region *region, const fake_clock *clock, fake_acces
         fake_fault(FAKE_UNSET,
                    "%s #%llu of %s reads bytes [%zu, %zu) of allocation %u, not all of "
                    "which were ever set",
-                   who.what, (unsigned long long)who.number, fake_timeline_name(who.timeline),
-                   offset, offset + range->bytes, region->number);
+                   who.what, fake_timeline_number(who.timeline, who.number),
+                   fake_timeline_name(who.timeline), offset, offset + range->bytes, region->number);
     }
 }
 

@@ -53,7 +53,11 @@ void *fake_resize(void *pointer, size_t bytes);
 void fake_timelines_open(void);
 uint32_t fake_timeline_add(const char *name);
 void fake_timeline_rename(uint32_t timeline, const char *name);
+/* Another stream goes on in a timeline, after operation `before`. */
+void fake_timeline_go_on(uint32_t timeline, uint64_t before, const char *name);
 const char *fake_timeline_name(uint32_t timeline);
+/* For texts: an operation's number in its stream. */
+unsigned long long fake_timeline_number(uint32_t timeline, uint64_t number);
 
 bool fake_clock_has(const fake_clock *clock, uint32_t timeline, uint64_t number);
 void fake_clock_set(fake_clock *clock, uint32_t timeline, uint64_t number);

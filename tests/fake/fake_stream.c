@@ -29,7 +29,8 @@ struct fake_operation {
     uint64_t hash;
 };
 
-fake_state fake = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+/* Adaptive: who holds it does so briefly, and ranks that are threads ask for it all the time. */
+fake_state fake = {.mutex = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
                    .moved = PTHREAD_COND_INITIALIZER,
                    .random = 1,
                    .devices = 1,
@@ -46,13 +47,30 @@ void fake_give_up(const char *what)
 
 /* ---- handles ---- */
 
+/* A timeline for a stream: what is put on it is numbered on from where the last one left it. */
+static void take_timeline(cudaStream_t stream, const char *name)
+{
+    cudaStream_t before = fake.retired;
+    if (before == NULL) {
+        stream->timeline = fake_timeline_add(name);
+        return;
+    }
+    fake.retired = before->next_retired;
+    before->next_retired = fake.gone;
+    fake.gone = before;
+    stream->timeline = before->timeline;
+    stream->enqueued = before->enqueued;
+    stream->done = before->done;
+    fake_timeline_go_on(stream->timeline, before->enqueued, name);
+}
+
 cudaStream_t fake_stream_add(int device, bool blocking, bool legacy)
 {
     cudaStream_t stream = fake_allocate(sizeof *stream);
     char name[32];
     (void)snprintf(name, sizeof name, "stream 0 of device %d", device);
     stream->magic = STREAM_MAGIC;
-    stream->timeline = fake_timeline_add(name);
+    take_timeline(stream, name);
     if (!legacy) {
         (void)snprintf(name, sizeof name, "stream %u", stream->timeline);
         fake_timeline_rename(stream->timeline, name);
@@ -64,6 +82,20 @@ cudaStream_t fake_stream_add(int device, bool blocking, bool legacy)
     stream->next = fake.streams;
     fake.streams = stream;
     return stream;
+}
+
+void fake_stream_retire(cudaStream_t stream)
+{
+    cudaStream_t *link = &fake.streams;
+    while (*link != stream) {
+        link = &(*link)->next;
+    }
+    *link = stream->next;
+    stream->next_retired = fake.retired;
+    fake.retired = stream;
+    for (int kind = 0; kind < FAKE_CUDA_KINDS; kind++) {
+        fake.retired_operations[kind] += stream->operations[kind];
+    }
 }
 
 cudaError_t fake_stream_find(cudaStream_t handle, cudaStream_t *out)
@@ -199,7 +231,19 @@ static cudaError_t check_reach(cudaStream_t stream, const fake_cuda_work *work)
     return cudaSuccess;
 }
 
-/* FNV-1a over the host memory that the operation reads. */
+/* FNV-1a, but by words, and what is high in a product comes down again. */
+static uint64_t hash_bytes(uint64_t hash, const unsigned char *bytes, size_t count)
+{
+    for (size_t b = 0; b < count; b += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + b, count - b < sizeof word ? count - b : sizeof word);
+        hash = (hash ^ word) * UINT64_C(0x100000001b3);
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+/* Over the host memory that the operation reads. */
 static uint64_t hash_host_reads(const fake_operation *operation)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -209,10 +253,7 @@ static uint64_t hash_host_reads(const fake_operation *operation)
         if (range->write || region == NULL || region->device != FAKE_DEVICE_NONE) {
             continue;
         }
-        const unsigned char *byte = range->pointer;
-        for (size_t b = 0; b < range->bytes; b++) {
-            hash = (hash ^ byte[b]) * UINT64_C(0x100000001b3);
-        }
+        hash = hash_bytes(hash, range->pointer, range->bytes);
     }
     return hash;
 }
@@ -393,17 +434,36 @@ static void protect(const fake_cuda_range *range, int protection)
     }
 }
 
+static bool is_inside(const fake_cuda_range *range, const fake_cuda_range *other)
+{
+    const uintptr_t begin = (uintptr_t)range->pointer;
+    const uintptr_t other_begin = (uintptr_t)other->pointer;
+    return begin >= other_begin && begin + range->bytes <= other_begin + other->bytes;
+}
+
+/* Whether a range needs no opening of its own, as another one does it: what is read and written
+ * stands among them twice. Of two that are the same the first counts. */
+static bool is_opened_by_another(const fake_cuda_range *ranges, size_t range_count, size_t i)
+{
+    for (size_t j = 0; j < range_count; j++) {
+        const bool first = ranges[j].write != ranges[i].write
+                               ? ranges[j].write
+                               : j < i || !is_inside(&ranges[j], &ranges[i]);
+        if (j != i && first && is_inside(&ranges[i], &ranges[j])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void fake_open_ranges(const fake_cuda_range *ranges, size_t range_count)
 {
     /* Reads first, so that a page that is also written stays writable. */
-    for (size_t i = 0; i < range_count; i++) {
-        if (!ranges[i].write) {
-            protect(&ranges[i], PROT_READ);
-        }
-    }
-    for (size_t i = 0; i < range_count; i++) {
-        if (ranges[i].write) {
-            protect(&ranges[i], PROT_READ | PROT_WRITE);
+    for (int write = 0; write < 2; write++) {
+        for (size_t i = 0; i < range_count; i++) {
+            if (ranges[i].write == (write != 0) && !is_opened_by_another(ranges, range_count, i)) {
+                protect(&ranges[i], write != 0 ? PROT_READ | PROT_WRITE : PROT_READ);
+            }
         }
     }
 }
@@ -411,7 +471,9 @@ void fake_open_ranges(const fake_cuda_range *ranges, size_t range_count)
 void fake_close_ranges(const fake_cuda_range *ranges, size_t range_count)
 {
     for (size_t i = 0; i < range_count; i++) {
-        protect(&ranges[i], PROT_NONE);
+        if (!is_opened_by_another(ranges, range_count, i)) {
+            protect(&ranges[i], PROT_NONE);
+        }
     }
 }
 
@@ -442,7 +504,7 @@ static void run_work(cudaStream_t stream, const fake_operation *operation)
         fake_fault(FAKE_CHANGED,
                    "host memory that %s #%llu of %s reads was written by the host "
                    "before the operation ran",
-                   operation->name, (unsigned long long)operation->number,
+                   operation->name, fake_timeline_number(stream->timeline, operation->number),
                    fake_timeline_name(stream->timeline));
     }
     fake.ran++;

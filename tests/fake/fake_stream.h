@@ -9,7 +9,8 @@
 typedef struct fake_operation fake_operation;
 typedef struct CUgraph_st fake_capture; /* also while it is being captured */
 
-/* What a cudaStream_t points to. Never freed. */
+/* What a cudaStream_t points to. Never freed; one that is gone keeps its `next`, so who walks the
+ * streams meanwhile still comes to the end. */
 struct CUstream_st {
     uint32_t magic;
     uint32_t timeline;
@@ -27,6 +28,7 @@ struct CUstream_st {
     fake_capture *capture; /* that it is in; NULL: none */
     uint32_t branch;       /* of that capture */
     struct CUstream_st *next;
+    struct CUstream_st *next_retired;
 };
 
 /* What a cudaEvent_t points to. Never freed. */
@@ -58,7 +60,10 @@ typedef struct fake_state {
     fake_clock known_in_task; /* what waits in tasks have */
     fake_clock effective;     /* room for fake_host_clock */
     uint64_t host_accesses;   /* the host's own timeline */
-    cudaStream_t streams;
+    cudaStream_t streams;     /* but for those retired */
+    cudaStream_t retired;     /* whose timelines the next streams go on with; by next_retired */
+    cudaStream_t gone;        /* of those, the ones with whose timelines others did */
+    uint64_t retired_operations[FAKE_CUDA_KINDS];
     cudaEvent_t events;
     cudaStream_t legacy[FAKE_CUDA_DEVICES_MAX];
     bool peers[FAKE_CUDA_DEVICES_MAX][FAKE_CUDA_DEVICES_MAX]; /* [d][o]: d may read o's memory */
@@ -89,6 +94,9 @@ void fake_lock(void);
 void fake_unlock(void);
 
 cudaStream_t fake_stream_add(int device, bool blocking, bool legacy);
+/* The stream is destroyed and the host knows all that it did: a new one may go on in its timeline,
+ * so that clocks are as long as the streams that a test has at once, not all that it ever had. */
+void fake_stream_retire(cudaStream_t stream);
 /* The object of a handle; the legacy stream for 0. Errors: a handle that is no stream's. */
 cudaError_t fake_stream_find(cudaStream_t handle, cudaStream_t *out);
 cudaError_t fake_event_find(cudaEvent_t handle, cudaEvent_t *out);

@@ -1,52 +1,20 @@
-/* What the storage tests share: directories of their own, memory, and data that says where it
- * belongs. */
+/* What the storage tests share beside folders: memory, and data that says where it belongs. */
 #ifndef TESTS_STORAGE_RIG_H
 #define TESTS_STORAGE_RIG_H
 
 #include "harness.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "folders.h"
 #include "storage/io_backend.h"
 #include "storage/storage.h"
 
 #define PAGE ZI_STORAGE_ALIGN
 #define MIB ((uint64_t)1 << 20)
-
-/* An empty folder: of the build's file system, or in memory. */
-static inline char *rig_folder(bool in_memory)
-{
-    char *path = calloc(1, 64);
-    CHECK(path != NULL);
-    (void)snprintf(path, 64, "%s/zero-storage-XXXXXX", in_memory ? "/dev/shm" : ".");
-    CHECK(mkdtemp(path) != NULL);
-    return path;
-}
-
-/* Files in a folder. */
-static inline unsigned rig_entries(const char *path)
-{
-    DIR *folder = opendir(path);
-    CHECK(folder != NULL);
-    unsigned count = 0;
-    for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    }
-    closedir(folder);
-    return count;
-}
-
-/* The folder must be empty again. */
-static inline void rig_remove(char *path)
-{
-    CHECK_EQ(rig_entries(path), 0);
-    CHECK(rmdir(path) == 0);
-    free(path);
-}
 
 static inline unsigned char *rig_memory(uint64_t bytes)
 {

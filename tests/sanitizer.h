@@ -1,0 +1,25 @@
+/* What a build with sanitizers may do less of. Its programs run several times slower and there look
+ * for faults that no result shows, so a sample of what other builds try in full is enough; the seed
+ * says which, and every kind of case stays in it. */
+#ifndef TESTS_SANITIZER_H
+#define TESTS_SANITIZER_H
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define UNDER_SANITIZER 1
+#else
+#define UNDER_SANITIZER 0
+#endif
+
+/* Whether this build tries number `i` of several things: every other one under a sanitizer, and so
+ * do engines over the double of the CUDA runtime, whose every call takes its lock. */
+#ifdef TOY_DOUBLE
+#define IN_SAMPLE(i) (((i) + test_seed) % 2 == 0)
+#else
+#define IN_SAMPLE(i) (!UNDER_SANITIZER || ((i) + test_seed) % 2 == 0)
+#endif
+
+/* Of a function that touches its thread's own copies and nothing else: ThreadSanitizer would watch
+ * every element of them and find nothing. */
+#define UNWATCHED __attribute__((no_sanitize("thread")))
+
+#endif
