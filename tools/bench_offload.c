@@ -28,7 +28,7 @@
 #define RIG_RANK 1 /* the engine there is rank 0's */
 
 /* Enough to keep a disk busy; as an engine's queue does by default. */
-static const io_setting setting = {2 << 20, 16};
+static const io_setting setting = {IO_ACCESS_BYTES, 16};
 
 typedef struct offload_run {
     const bench_options *options;

@@ -20,8 +20,7 @@
 #define SHARE_FILL 0.4
 #define SHARE_GRID 0.45
 #define SAMPLE_MIN_S 0.01
-/* An engine's accesses, and its ring_depth by default. */
-#define ACCESS_BYTES ((uint64_t)2 << 20)
+/* An engine's, by default. */
 #define RING_DEPTH 4
 
 #define METRIC_SPEED "storage_ms_per_gb"
@@ -336,19 +335,17 @@ static void print_grid(const io_grid *grid, bool with_fio)
     printf("(ms/GB: CPU time%s)\n", with_fio ? "" : "; fio was not measured at every setting");
 }
 
-/* The options of an engine that keep as many bytes in flight as the setting, with accesses of the
- * size that engines use: while one of the ring's ranges is updated, the others are on their way. */
+/* The options of an engine that keeps as much in flight: while one of the ring's ranges is updated,
+ * the others are on their way. */
 static void print_options(const io_setting *setting, uint32_t directory_count)
 {
     const uint64_t flying = setting->piece_bytes * setting->depth;
-    const uint64_t depth = (flying + ACCESS_BYTES - 1) / ACCESS_BYTES;
-    uint64_t range_bytes = ACCESS_BYTES;
+    uint64_t range_bytes = IO_ACCESS_BYTES;
     while (range_bytes * (RING_DEPTH - 1) < flying * directory_count) {
         range_bytes *= 2;
     }
-    printf("as options of an engine: io_depth %" PRIu64 ", range_bytes %" PRIu64
-           ", ring_depth %d\n",
-           depth, range_bytes, RING_DEPTH);
+    printf("as options of an engine: io_depth %u, range_bytes %" PRIu64 ", ring_depth %d\n",
+           setting->depth, range_bytes, RING_DEPTH);
 }
 
 static void print_report(const io_run *run, const io_line *line, const bench_report *report)

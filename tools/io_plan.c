@@ -1,5 +1,6 @@
 /* Owns which settings are measured, and which of them is recommended. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,18 +40,25 @@ static double score(const io_grid *grid, uint32_t setting)
     return sum / IO_MIXES;
 }
 
+/* An engine chooses how many accesses are in flight, not how long they are. */
+static bool is_an_engines(const io_setting *setting)
+{
+    return setting->piece_bytes == IO_ACCESS_BYTES;
+}
+
 void io_grid_recommend(io_grid *grid)
 {
     double best = 0.0;
     for (uint32_t i = 0; i < IO_SETTINGS; i++) {
-        const double own = score(grid, i);
+        const double own = is_an_engines(&grid->settings[i]) ? score(grid, i) : 0.0;
         best = own > best ? own : best;
     }
-    uint64_t least = UINT64_MAX;
+    uint32_t least = UINT32_MAX;
     for (uint32_t i = 0; i < IO_SETTINGS; i++) {
-        const uint64_t bytes = grid->settings[i].piece_bytes * grid->settings[i].depth;
-        if (score(grid, i) >= best * (1.0 - GIVEN_UP) && bytes <= least) {
-            least = bytes;
+        const io_setting *setting = &grid->settings[i];
+        if (is_an_engines(setting) && setting->depth < least &&
+            score(grid, i) >= best * (1.0 - GIVEN_UP)) {
+            least = setting->depth;
             grid->recommended = i;
         }
     }

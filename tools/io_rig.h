@@ -28,6 +28,8 @@ typedef struct io_sample {
 } io_sample;
 
 #define IO_DIRECTORIES_MAX 16
+/* An engine's accesses. */
+#define IO_ACCESS_BYTES ((uint64_t)2 << 20)
 
 /* How fast directories are, as an engine finds it (storage/rate.h). Those on one disk share its
  * rate. */
@@ -139,9 +141,8 @@ typedef struct io_grid {
 
 void io_grid_init(io_grid *grid);
 
-/* Settles grid->recommended: of the settings within a few percent of the fastest over all mixes,
- * the one with the fewest bytes in flight, and of several such the one with the longest pieces,
- * which cost the CPU least. */
+/* Settles grid->recommended: of the settings that an engine can have and that are within a few
+ * percent of the fastest of these over all mixes, the one with the fewest accesses in flight. */
 void io_grid_recommend(io_grid *grid);
 
 const char *io_mix_name(io_mix mix);
