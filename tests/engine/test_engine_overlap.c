@@ -180,17 +180,24 @@ static zero_status now_and_then(toy_trainer *trainer)
     return ZERO_OK;
 }
 
-static zero_status mix_steps(zero_world *world, void *user)
+/* A run, and how its steps are taken. */
+typedef struct course {
+    toy_run run;
+    toy_step_fn step;
+} course;
+
+/* Once without disks and once with, where steps may be announced. */
+static zero_status take_twice(zero_world *world, void *user)
 {
-    toy_run run = *(const toy_run *)user;
+    course c = *(const course *)user;
     toy_state plain;
-    toy_state mixed;
-    TOY_TRY(toy_train_by(&run, world, now_and_then, &plain));
-    let_overlap(&run);
-    TOY_TRY(toy_train_by(&run, world, now_and_then, &mixed));
-    toy_state_same(run.model, &plain, &mixed, "some announced");
+    toy_state announced;
+    TOY_TRY(toy_train_by(&c.run, world, c.step, &plain));
+    let_overlap(&c.run);
+    TOY_TRY(toy_train_by(&c.run, world, c.step, &announced));
+    toy_state_same(c.run.model, &plain, &announced, "announced");
     toy_state_free(&plain);
-    toy_state_free(&mixed);
+    toy_state_free(&announced);
     return ZERO_OK;
 }
 
@@ -199,11 +206,11 @@ TEST(some_steps_announced_and_the_ring_offloaded)
     toy_model model;
     rig_folders(1, 0);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
-    run.steps = 8;
-    run.params.max_norm = 1;
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, mix_steps, &run));
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, mix_steps, &run));
+    course c = {toy_run_init(&model), now_and_then};
+    c.run.steps = 8;
+    c.run.params.max_norm = 1;
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, take_twice, &c));
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_twice, &c));
     toy_model_close(&model);
 }
 
@@ -297,11 +304,11 @@ TEST(announced_without_any_state)
     toy_model model;
     rig_folders(1, 0);
     toy_model_mixed(&model, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
-    run.steps = 4;
-    run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
-    run.options.update = by_slope;
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, mix_steps, &run));
+    course c = {toy_run_init(&model), now_and_then};
+    c.run.steps = 4;
+    c.run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
+    c.run.options.update = by_slope;
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_twice, &c));
     toy_model_close(&model);
 }
 
@@ -372,30 +379,16 @@ static zero_status step_with_refusals(toy_trainer *trainer)
     return toy_update(trainer);
 }
 
-static zero_status refuse(zero_world *world, void *user)
-{
-    toy_run run = *(const toy_run *)user;
-    toy_state plain;
-    toy_state announced;
-    TOY_TRY(toy_train_by(&run, world, step_with_refusals, &plain));
-    let_overlap(&run);
-    TOY_TRY(toy_train_by(&run, world, step_with_refusals, &announced));
-    toy_state_same(run.model, &plain, &announced, "refusals");
-    toy_state_free(&plain);
-    toy_state_free(&announced);
-    return ZERO_OK;
-}
-
 TEST(what_is_announced_is_what_is_taken)
 {
     toy_model model;
     rig_folders(1, 0);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
-    run.params.max_norm = 1;
-    run.steps = 3;
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, refuse, &run));
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, refuse, &run));
+    course c = {toy_run_init(&model), step_with_refusals};
+    c.run.params.max_norm = 1;
+    c.run.steps = 3;
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, take_twice, &c));
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_twice, &c));
     toy_model_close(&model);
 }
 
