@@ -98,7 +98,8 @@ TEST(coefficients_follow_the_products_of_each_group)
         zi_step_decide(&input, &sum, &state, &decision);
         CHECK_SAME((double)decision.groups[2].step_size,
                    (double)(float)((double)1e-2f / (1.0 - product1)));
-        CHECK_SAME((double)decision.groups[2].c2_root, (double)(float)sqrt(1.0 - product2));
+        CHECK_SAME((double)decision.groups[2].c2_scale,
+                   (double)(float)(1.0 / sqrt(1.0 - product2)));
     }
     CHECK_EQ(decision.group_count, 3);
     CHECK_EQ(decision.update, 5);
@@ -106,7 +107,7 @@ TEST(coefficients_follow_the_products_of_each_group)
     CHECK_SAME((double)decision.groups[1].decay, 0.9375);
     CHECK_SAME((double)decision.groups[1].one_minus_beta1, 1.0);
     CHECK_SAME((double)decision.groups[1].one_minus_beta2, 0.75);
-    CHECK_SAME((double)decision.groups[1].c2_root, (double)(float)sqrt(1.0 - 0x1p-10));
+    CHECK_SAME((double)decision.groups[1].c2_scale, (double)(float)(1.0 / sqrt(1.0 - 0x1p-10)));
     CHECK_SAME((double)decision.groups[0].decay, 1.0);
     CHECK_SAME((double)decision.groups[0].eps, (double)1e-8f);
 }

@@ -37,6 +37,7 @@ typedef struct zi_update_args {
     void *moment1;
     void *moment2;
     uint64_t seed;
+    zi_philox_keys keys; /* of the seed: made once, not by every lane */
     const zi_step_decision *decision;
     int32_t aligned; /* quads are single accesses in every array */
 } zi_update_args;
@@ -66,6 +67,7 @@ ZI_LANE zi_update_args zi_update_args_of(const zi_update_job *job)
     args.moment1 = job->moment1;
     args.moment2 = job->moment2;
     args.seed = job->seed;
+    args.keys = zi_philox_keys_of(job->seed);
     args.decision = job->decision;
     args.aligned =
         zi_quad_aligned(args.grad, form.grad) && zi_quad_aligned(args.param, form.param) &&
@@ -129,10 +131,10 @@ typedef struct zi_tile_bits {
 } zi_tile_bits;
 
 /* The bits of the two quads that one call of the generator serves. */
-ZI_LANE zi_tile_bits zi_octet_bits(zi_rounding_key key, uint64_t octet)
+ZI_LANE zi_tile_bits zi_octet_bits(const zi_philox_keys *keys, zi_rounding_key key, uint64_t octet)
 {
     const zi_rounding_counter counter = zi_rounding_counter_of(key, octet);
-    const zi_philox_words words = zi_philox(key.seed, counter.low, counter.high);
+    const zi_philox_words words = zi_philox_by_keys(keys, counter.low, counter.high);
     zi_tile_bits bits;
     bits.quad[0] = (uint64_t)words.word[0] | (uint64_t)words.word[1] << 32;
     bits.quad[1] = (uint64_t)words.word[2] | (uint64_t)words.word[3] << 32;
@@ -148,16 +150,17 @@ ZI_LANE uint64_t zi_lane_octet(uint64_t element, uint32_t lane)
 }
 
 /* What the neighbour makes for this lane: its quad of the octet that the neighbour called for. */
-ZI_LANE uint64_t zi_neighbour_bits(zi_rounding_key key, uint64_t element, uint32_t lane,
-                                   zi_tile_bits own)
+ZI_LANE uint64_t zi_neighbour_bits(const zi_philox_keys *keys, zi_rounding_key key,
+                                   uint64_t element, uint32_t lane, zi_tile_bits own)
 {
 #if defined(__CUDA_ARCH__)
+    (void)keys;
     (void)key;
     (void)element;
     return __shfl_xor_sync(0xffffffffu, lane % 2 == 0 ? own.quad[1] : own.quad[0], 1);
 #else
     (void)own;
-    return zi_octet_bits(key, zi_lane_octet(element, lane ^ 1)).quad[lane % 2];
+    return zi_octet_bits(keys, key, zi_lane_octet(element, lane ^ 1)).quad[lane % 2];
 #endif
 }
 
@@ -173,12 +176,13 @@ ZI_LANE uint64_t zi_quad_bits_anywhere(zi_rounding_key key, uint64_t element)
 }
 
 /* The bits of a lane's quads; element: the tensor's element that the tile begins with. */
-ZI_LANE zi_tile_bits zi_tile_bits_of(zi_rounding_key key, uint64_t element, uint32_t lane)
+ZI_LANE zi_tile_bits zi_tile_bits_of(const zi_philox_keys *keys, zi_rounding_key key,
+                                     uint64_t element, uint32_t lane)
 {
     zi_tile_bits bits;
     if (element % ZI_ROUNDING_BLOCK == 0) {
-        const zi_tile_bits own = zi_octet_bits(key, zi_lane_octet(element, lane));
-        const uint64_t received = zi_neighbour_bits(key, element, lane, own);
+        const zi_tile_bits own = zi_octet_bits(keys, key, zi_lane_octet(element, lane));
+        const uint64_t received = zi_neighbour_bits(keys, key, element, lane, own);
         bits.quad[0] = lane % 2 == 0 ? own.quad[0] : received;
         bits.quad[1] = lane % 2 == 0 ? received : own.quad[1];
         return bits;
@@ -235,13 +239,13 @@ ZI_LANE void zi_update_store_param(zi_update_form form, const zi_update_args *ar
 }
 
 /* One array, rounded stochastically, in both of the lane's places. */
-ZI_LANE void zi_update_round(const zi_update_run *run, zi_rounding_purpose purpose, void *base,
-                             zero_dtype dtype, const zi_quad *first, const zi_quad *second,
-                             uint32_t lane)
+ZI_LANE void zi_update_round(const zi_philox_keys *keys, const zi_update_run *run,
+                             zi_rounding_purpose purpose, void *base, zero_dtype dtype,
+                             const zi_quad *first, const zi_quad *second, uint32_t lane)
 {
     zi_rounding_key key = run->key;
     key.purpose = purpose;
-    const zi_tile_bits bits = zi_tile_bits_of(key, run->element, lane);
+    const zi_tile_bits bits = zi_tile_bits_of(keys, key, run->element, lane);
     const uint64_t place = run->at + (uint64_t)lane * ZI_QUAD;
     zi_quad_round(base, dtype, place, *first, bits.quad[0]);
     zi_quad_round(base, dtype, place + ZI_WARP_QUADS, *second, bits.quad[1]);
@@ -259,7 +263,8 @@ ZI_LANE void zi_update_tile(zi_update_form form, const zi_update_args *args,
     zi_update_store_param(form, args, place, first.p);
     zi_update_store_param(form, args, place + ZI_WARP_QUADS, second.p);
     if (!form.has_master) {
-        zi_update_round(run, ZI_ROUNDING_PARAM, args->param, form.param, &first.p, &second.p, lane);
+        zi_update_round(&args->keys, run, ZI_ROUNDING_PARAM, args->param, form.param, &first.p,
+                        &second.p, lane);
     }
     if (form.moment == ZERO_DTYPE_F32) {
         zi_quad_store(args->moment1, ZERO_DTYPE_F32, place, first.m, ZI_USE_AGAIN);
@@ -268,10 +273,10 @@ ZI_LANE void zi_update_tile(zi_update_form form, const zi_update_args *args,
         zi_quad_store(args->moment2, ZERO_DTYPE_F32, place + ZI_WARP_QUADS, second.v, ZI_USE_AGAIN);
         return;
     }
-    zi_update_round(run, ZI_ROUNDING_MOMENT1, args->moment1, form.moment, &first.m, &second.m,
-                    lane);
-    zi_update_round(run, ZI_ROUNDING_MOMENT2, args->moment2, form.moment, &first.v, &second.v,
-                    lane);
+    zi_update_round(&args->keys, run, ZI_ROUNDING_MOMENT1, args->moment1, form.moment, &first.m,
+                    &second.m, lane);
+    zi_update_round(&args->keys, run, ZI_ROUNDING_MOMENT2, args->moment2, form.moment, &first.v,
+                    &second.v, lane);
 }
 
 ZI_LANE void zi_element_round(void *base, zero_dtype dtype, uint64_t index, float value,

@@ -21,7 +21,7 @@ ZI_LANE zi_adamw_state zi_adamw_lane(zi_adamw_state state, float grad, zi_adamw_
     zi_adamw_state next;
     next.m = fmaf(coeffs.beta1, state.m, coeffs.one_minus_beta1 * grad);
     next.v = fmaf(coeffs.beta2, state.v, coeffs.one_minus_beta2 * grad * grad);
-    const float denominator = sqrtf(next.v) / coeffs.c2_root + coeffs.eps;
+    const float denominator = sqrtf(next.v) * coeffs.c2_scale + coeffs.eps;
     next.p = fmaf(-coeffs.step_size, next.m / denominator, state.p * decay);
     return next;
 }

@@ -81,13 +81,10 @@ ZI_LANE uint16_t zi_f16_from_f32(float value)
 ZI_LANE uint16_t zi_bf16_from_f32_stochastic(float value, uint32_t random)
 {
     const uint32_t bits = zi_f32_bits(value);
-    const uint32_t sign = (bits >> 16) & UINT32_C(0x8000);
     const uint32_t magnitude = bits & ZI_F32_MAGNITUDE;
-    const uint32_t raised = (magnitude + random) >> 16;
-    const uint32_t finite = raised > ZI_BF16_MAX ? ZI_BF16_MAX : raised;
-    const uint32_t special =
-        (magnitude >> 16) | (magnitude > ZI_F32_INF ? UINT32_C(0x40) : UINT32_C(0));
-    return (uint16_t)(sign | (magnitude >= ZI_F32_INF ? special : finite));
+    const uint32_t raised = bits + (magnitude < ZI_BF16_MAX << 16 ? random : UINT32_C(0));
+    const uint32_t quiet = magnitude > ZI_F32_INF ? UINT32_C(0x40) : UINT32_C(0);
+    return (uint16_t)(raised >> 16 | quiet);
 }
 
 /* Normal results drop 13 bits, so the upper 13 random bits decide without bias. A subnormal one may

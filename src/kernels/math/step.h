@@ -22,7 +22,7 @@ typedef struct zi_adamw_coeffs {
     float one_minus_beta2;
     float decay;     /* 1 - lr * weight_decay */
     float step_size; /* lr / c1 */
-    float c2_root;   /* sqrt(c2) */
+    float c2_scale;  /* 1 / sqrt(c2) */
     float eps;
 } zi_adamw_coeffs;
 
@@ -111,7 +111,7 @@ ZI_LANE zi_adamw_coeffs zi_adamw_coeffs_of(zero_adamw adamw, double beta1_produc
     coeffs.one_minus_beta2 = (float)(1.0 - (double)adamw.beta2);
     coeffs.decay = (float)(1.0 - (double)adamw.lr * (double)adamw.weight_decay);
     coeffs.step_size = (float)((double)adamw.lr / (1.0 - beta1_product));
-    coeffs.c2_root = (float)sqrt(1.0 - beta2_product);
+    coeffs.c2_scale = (float)(1.0 / sqrt(1.0 - beta2_product));
     coeffs.eps = adamw.eps;
     return coeffs;
 }
