@@ -20,11 +20,12 @@ enum { ROWS = 64, WARP_ROWS = 16, THREADS = 128 };
 #define INFINITE __int_as_float(0x7f800000)
 
 /* The tiles' shapes for heads of up to DEPTH, whose rows are padded so that the 8 rows that are
- * read at once lie in different banks. */
+ * read at once lie in different banks. All fit into the 99 KiB that a block can have on the
+ * smallest of the GPUs since Ampere (compute capability 8.6, 8.9 and 12.0). */
 template <typename T, int DEPTH_MAX> struct tiles {
     enum {
         DEPTH = DEPTH_MAX,
-        COLUMNS = sizeof(T) == 2 ? 64 : 32,
+        COLUMNS = sizeof(T) == 2 ? 64 : 2048 / (DEPTH_MAX > 64 ? DEPTH_MAX : 64),
         STRIDE = DEPTH_MAX + 16 / (int)sizeof(T),
         FORWARD_BYTES = (ROWS + 2 * COLUMNS) * STRIDE * (int)sizeof(T),
         BACKWARD_BYTES = (2 * ROWS + 2 * COLUMNS) * STRIDE * (int)sizeof(T),

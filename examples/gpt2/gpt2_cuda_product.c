@@ -15,13 +15,13 @@ typedef struct kind {
     uint64_t out_stride;
     uint32_t left_turned;
     uint32_t right_turned;
-    uint32_t has_bias;
     uint32_t dtype;
     uint32_t out_dtype;
     uint32_t left_align; /* bytes that addresses are multiples of, at most 256 */
     uint32_t right_align;
     uint32_t added_align;
     uint32_t out_align;
+    uint32_t bias_align; /* 0: no bias */
     uint32_t unused;
 } kind;
 
@@ -101,16 +101,13 @@ static kind kind_of(const gpt2_product_job *job)
     what.out_stride = job->out_stride;
     what.left_turned = job->left.turned;
     what.right_turned = job->right.turned;
-    what.has_bias = job->bias != NULL;
     what.dtype = job->dtype;
     what.out_dtype = job->out_dtype;
     what.left_align = align_of(job->left.at);
     what.right_align = align_of(job->right.at);
     what.added_align = align_of(job->beta != 0.0f ? job->added : job->out);
     what.out_align = align_of(job->out);
-    if (job->bias != NULL && align_of(job->bias) < what.out_align) {
-        what.out_align = align_of(job->bias); /* the bias is read as the output is written */
-    }
+    what.bias_align = job->bias != NULL ? align_of(job->bias) : 0;
     return what;
 }
 
@@ -167,23 +164,25 @@ static cublasStatus_t product_create(gpt2_product_plan *plan, cublasComputeType_
     if (status == CUBLAS_STATUS_SUCCESS) {
         status = set(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
     }
-    if (status == CUBLAS_STATUS_SUCCESS && it->has_bias) {
+    if (status == CUBLAS_STATUS_SUCCESS && it->bias_align != 0) {
         status = set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     }
-    if (status == CUBLAS_STATUS_SUCCESS && it->has_bias) {
+    if (status == CUBLAS_STATUS_SUCCESS && it->bias_align != 0) {
         status = set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
     }
     return status;
 }
 
-/* Only algorithms that these alignments and the workspace allow. */
+/* Only algorithms that these alignments and the workspace allow, and that keep partial sums in
+ * fp32: cuBLASLt may else split the inner size and round every part to the output's type. */
 static cublasStatus_t restrict_choice(cublasLtMatmulPreference_t choice, const kind *it,
-                                      size_t workspace_bytes)
+                                      uint64_t workspace_bytes)
 {
     const struct {
         cublasLtMatmulPreferenceAttributes_t which;
         uint32_t value;
-    } aligns[] = {
+    } wanted[] = {
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, it->right_align},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, it->left_align},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, it->added_align},
@@ -191,10 +190,10 @@ static cublasStatus_t restrict_choice(cublasLtMatmulPreference_t choice, const k
     };
     cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
         choice, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof workspace_bytes);
-    for (size_t i = 0; i < sizeof aligns / sizeof aligns[0] && status == CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0] && status == CUBLAS_STATUS_SUCCESS;
          i++) {
-        status = cublasLtMatmulPreferenceSetAttribute(choice, aligns[i].which, &aligns[i].value,
-                                                      sizeof aligns[i].value);
+        status = cublasLtMatmulPreferenceSetAttribute(choice, wanted[i].which, &wanted[i].value,
+                                                      sizeof wanted[i].value);
     }
     return status;
 }
@@ -216,11 +215,31 @@ static cublasStatus_t choose_algorithm(const gpt2_products *products, gpt2_produ
                                            plan->out, plan->out, choice, 1, &found, &count);
     }
     (void)cublasLtMatmulPreferenceDestroy(choice);
-    if (status == CUBLAS_STATUS_SUCCESS && count == 0) {
-        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status = count > 0 ? found.state : CUBLAS_STATUS_NOT_SUPPORTED;
     }
     plan->algorithm = found.algo;
     return status;
+}
+
+/* Names all that cuBLASLt decides by, since any of it may be what it does not take. */
+static void refuse(const gpt2_products *products, const gpt2_product_job *job, const kind *it,
+                   cublasStatus_t status, gpt2_error *error)
+{
+    (void)gpt2_fail(error,
+                    "no matrix product (%llu x %llu) (%llu x %llu) of %s%s%s into %s%s%s%s "
+                    "(strides %llu, %llu, %llu; "
+                    "alignments %u, %u, %u, %u, %u; workspace %zu): cuBLASLt %zu says %s",
+                    (unsigned long long)it->rows, (unsigned long long)it->inner,
+                    (unsigned long long)it->inner, (unsigned long long)it->columns,
+                    zero_dtype_name(job->dtype), it->left_turned ? ", left transposed" : "",
+                    it->right_turned ? ", right transposed" : "", zero_dtype_name(job->out_dtype),
+                    job->bias != NULL ? " with a bias" : "", job->beta != 0.0f ? " with a sum" : "",
+                    products->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? " in TF32" : "",
+                    (unsigned long long)it->left_stride, (unsigned long long)it->right_stride,
+                    (unsigned long long)it->out_stride, it->left_align, it->right_align,
+                    it->added_align, it->out_align, it->bias_align, products->workspace_bytes,
+                    cublasLtGetVersion(), cublasLtGetStatusString(status));
 }
 
 static gpt2_product_plan *find_plan(gpt2_products *products, const gpt2_product_job *job,
@@ -244,10 +263,7 @@ static gpt2_product_plan *find_plan(gpt2_products *products, const gpt2_product_
     }
     if (status != CUBLAS_STATUS_SUCCESS) {
         plan_destroy(plan);
-        (void)gpt2_fail(error, "no matrix product %llu x %llu x %llu of %s: cuBLASLt says %s",
-                        (unsigned long long)job->rows, (unsigned long long)job->columns,
-                        (unsigned long long)job->inner, zero_dtype_name(job->dtype),
-                        cublasLtGetStatusString(status));
+        refuse(products, job, &what, status, error);
         return NULL;
     }
     products->plan_count++;
@@ -269,9 +285,12 @@ bool gpt2_product(gpt2_products *products, cudaStream_t stream, const gpt2_produ
         return false;
     }
     const void *added = job->beta != 0.0f ? job->added : job->out;
-    return check(cublasLtMatmul(products->handle, plan->product, &job->alpha, job->right.at,
-                                plan->right, job->left.at, plan->left, &job->beta, added, plan->out,
-                                job->out, plan->out, &plan->algorithm, products->workspace,
-                                products->workspace_bytes, stream),
-                 "matrix product", error);
+    const cublasStatus_t status =
+        cublasLtMatmul(products->handle, plan->product, &job->alpha, job->right.at, plan->right,
+                       job->left.at, plan->left, &job->beta, added, plan->out, job->out, plan->out,
+                       &plan->algorithm, products->workspace, products->workspace_bytes, stream);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        refuse(products, job, &plan->what, status, error);
+    }
+    return status == CUBLAS_STATUS_SUCCESS;
 }

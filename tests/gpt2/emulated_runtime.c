@@ -1,6 +1,7 @@
 /* What the CUDA backend calls of the CUDA runtime and of cuBLASLt, on the CPU: device memory is
  * host memory, and all is done at once but copies to the host, which are done when the host waits.
- * Products are loops over column-major matrices, as cuBLASLt defines them. */
+ * Products are loops over column-major matrices, as cuBLASLt defines them: types by the table of
+ * cublasLtMatmul's manual, and an algorithm as careless as the preferences let it be. */
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
@@ -182,11 +183,25 @@ typedef struct layout {
     int64_t stride;
 } layout;
 
+typedef struct preference {
+    uint64_t workspace_bytes;
+    uint32_t reductions;
+    uint32_t aligns[4]; /* of A, B, C, D */
+} preference;
+
+/* What an algorithm relies on, kept in a cublasLtMatmulAlgo_t. */
+typedef struct algorithm {
+    uint32_t aligns[5]; /* of A, B, C, D, bias */
+    uint32_t reduction; /* in place: what half of the inner size gives is kept in D's type */
+    uint64_t workspace_bytes;
+} algorithm;
+
 typedef struct product {
     cublasOperation_t turn_a;
     cublasOperation_t turn_b;
     cublasLtEpilogue_t epilogue;
     const void *bias;
+    cublasComputeType_t compute;
 } product;
 
 static cublasStatus_t make(void **object, const void *value, size_t bytes)
@@ -204,6 +219,11 @@ const char *cublasLtGetStatusString(cublasStatus_t status)
     return status == CUBLAS_STATUS_SUCCESS ? "success" : "an emulated failure";
 }
 
+size_t cublasLtGetVersion(void)
+{
+    return 0;
+}
+
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
     const int none = 0;
@@ -219,7 +239,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                         cudaDataType_t scale_type)
 {
-    const product value = {CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL};
+    const product value = {CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL, compute};
     if (scale_type != CUDA_R_32F ||
         (compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32)) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -269,8 +289,8 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t it)
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *choice)
 {
-    const int none = 0;
-    return make((void **)choice, &none, sizeof none);
+    const preference value = {0, CUBLASLT_REDUCTION_SCHEME_MASK, {256, 256, 256, 256}};
+    return make((void **)choice, &value, sizeof value);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t choice)
@@ -283,14 +303,21 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t c
                                                     cublasLtMatmulPreferenceAttributes_t which,
                                                     const void *value, size_t bytes)
 {
-    (void)choice;
-    (void)value;
-    const bool workspace = which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-    return bytes == (workspace ? sizeof(uint64_t) : sizeof(uint32_t)) ? CUBLAS_STATUS_SUCCESS
-                                                                      : CUBLAS_STATUS_INVALID_VALUE;
+    preference *it = (preference *)(void *)choice;
+    const int align = (int)which - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    void *field = which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? (void *)&it->workspace_bytes
+                  : which == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK ? (void *)&it->reductions
+                  : align >= 0 && align < 4                             ? &it->aligns[align]
+                                                                        : NULL;
+    if (field == NULL || bytes != (field == &it->workspace_bytes ? 8 : 4)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(field, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Sizes must agree as cuBLASLt checks them: op(A) is m x k, op(B) k x n, C and D m x n. */
+/* Sizes must agree as cuBLASLt checks them: op(A) is m x k, op(B) k x n, C and D m x n. A bias has
+ * D's type. */
 static bool agree(const product *it, const layout *a, const layout *b, const layout *d)
 {
     const uint64_t m = it->turn_a == CUBLAS_OP_T ? a->columns : a->rows;
@@ -299,24 +326,45 @@ static bool agree(const product *it, const layout *a, const layout *b, const lay
     const uint64_t inner = it->turn_b == CUBLAS_OP_T ? b->columns : b->rows;
     const bool types = a->type == b->type && (d->type == a->type || d->type == CUDA_R_32F);
     return k == inner && d->rows == m && d->columns == n && types &&
+           (it->compute == CUBLAS_COMPUTE_32F || a->type == CUDA_R_32F) &&
            (it->epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
             (it->epilogue == CUBLASLT_EPILOGUE_BIAS && it->bias != NULL));
 }
 
+static uint32_t align_of(const void *pointer)
+{
+    const uintptr_t bits = (uintptr_t)pointer | 256;
+    return (uint32_t)(bits & (~bits + 1));
+}
+
+/* Relies on every alignment and on all of the workspace that it was promised, and of the reductions
+ * takes the one that rounds most. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t choice, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[], int *found)
 {
+    const product *it = (const product *)(const void *)desc;
+    const preference *limits = (const preference *)(const void *)choice;
+    const layout *out = (const layout *)(const void *)d;
+    algorithm chosen = {.aligns = {limits->aligns[0], limits->aligns[1], limits->aligns[2],
+                                   limits->aligns[3], align_of(it->bias)},
+                        .workspace_bytes = limits->workspace_bytes};
     (void)handle;
     (void)c;
-    (void)choice;
-    (void)results;
-    const bool good = agree((const product *)(const void *)desc, (const layout *)(const void *)a,
-                            (const layout *)(const void *)b, (const layout *)(const void *)d);
-    *found = good && wanted > 0 ? 1 : 0;
-    return good ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    if (!agree(it, (const layout *)(const void *)a, (const layout *)(const void *)b, out)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if ((limits->reductions & CUBLASLT_REDUCTION_SCHEME_INPLACE) != 0) {
+        chosen.reduction = CUBLASLT_REDUCTION_SCHEME_INPLACE;
+    }
+    *found = wanted > 0 ? 1 : 0;
+    memset(results, 0, sizeof *results);
+    results->workspaceSize = chosen.workspace_bytes;
+    memcpy(&results->algo, &chosen, sizeof chosen);
+    results->state = CUBLAS_STATUS_SUCCESS;
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 static float read_value(const void *from, cudaDataType type, uint64_t index)
@@ -341,6 +389,13 @@ static void write_value(void *to, cudaDataType type, uint64_t index, float value
     ((uint16_t *)to)[index] = (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
+static float rounded(float value, cudaDataType_t type)
+{
+    float kept = 0;
+    write_value(&kept, type, 0, value);
+    return read_value(&kept, type, 0);
+}
+
 /* Element (row, column) of op(matrix). */
 static float element(const void *from, const layout *it, cublasOperation_t turn, uint64_t row,
                      uint64_t column)
@@ -350,11 +405,23 @@ static float element(const void *from, const layout *it, cublasOperation_t turn,
                       turn == CUBLAS_OP_T ? row * stride + column : column * stride + row);
 }
 
+/* What an algorithm relies on holds; else a GPU would fault, or write beyond the workspace. */
+static bool keeps(const algorithm *chosen, const void *const pointers[5], const void *workspace,
+                  size_t workspace_bytes)
+{
+    for (int i = 0; i < 5; i++) {
+        if (pointers[i] != NULL && align_of(pointers[i]) < chosen->aligns[i]) {
+            return false;
+        }
+    }
+    return chosen->workspace_bytes <= workspace_bytes && align_of(workspace) == 256;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_desc, const void *b,
                               cublasLtMatrixLayout_t b_desc, const void *beta, const void *c,
                               cublasLtMatrixLayout_t c_desc, void *d, cublasLtMatrixLayout_t d_desc,
-                              const cublasLtMatmulAlgo_t *algorithm, void *workspace,
+                              const cublasLtMatmulAlgo_t *algo, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream)
 {
     const product *it = (const product *)(const void *)desc;
@@ -362,21 +429,24 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     const layout *lb = (const layout *)(const void *)b_desc;
     const layout *lc = (const layout *)(const void *)c_desc;
     const layout *ld = (const layout *)(const void *)d_desc;
+    const algorithm *chosen = (const algorithm *)(const void *)algo;
     const uint64_t inner = it->turn_a == CUBLAS_OP_T ? la->rows : la->columns;
+    const uint64_t middle = inner / 2;
     const float scale = *(const float *)alpha;
     const float keep = *(const float *)beta;
+    const void *const pointers[5] = {a, b, c, d, it->bias};
     (void)handle;
-    (void)algorithm;
-    (void)workspace;
-    (void)workspace_bytes;
     (void)stream;
-    if (!agree(it, la, lb, ld)) {
+    if (!agree(it, la, lb, ld) || !keeps(chosen, pointers, workspace, workspace_bytes)) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
     for (uint64_t column = 0; column < ld->columns; column++) {
         for (uint64_t row = 0; row < ld->rows; row++) {
             float total = 0;
             for (uint64_t k = 0; k < inner; k++) {
+                if (k == middle && chosen->reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE) {
+                    total = rounded(total, ld->type);
+                }
                 total += element(a, la, it->turn_a, row, k) * element(b, lb, it->turn_b, k, column);
             }
             total *= scale;
@@ -384,7 +454,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                 total += keep * element(c, lc, CUBLAS_OP_N, row, column);
             }
             if (it->epilogue == CUBLASLT_EPILOGUE_BIAS) {
-                total += read_value(it->bias, la->type, row);
+                total += read_value(it->bias, ld->type, row);
             }
             write_value(d, ld->type, column * (uint64_t)ld->stride + row, total);
         }

@@ -29,7 +29,8 @@
 enum {
     EMULATED_THREADS_MAX = 256,
     EMULATED_STACK_BYTES = 1 << 16,
-    EMULATED_SHARED_MAX = 227 << 10
+    EMULATED_SHARED_MAX = 99 << 10, /* the least that a GPU since Ampere has */
+    EMULATED_GUARD = 4096           /* bytes behind the shared memory that stay as they are */
 };
 
 enum emulated_state { READY, AT_WARP, AT_BLOCK, DONE };
@@ -183,7 +184,7 @@ static inline void emulated_open()
     }
     emulated = (emulated_block *)calloc(1, sizeof *emulated);
     emulated->stacks = (unsigned char *)malloc((size_t)EMULATED_THREADS_MAX * EMULATED_STACK_BYTES);
-    emulated->shared = (unsigned char *)aligned_alloc(16, EMULATED_SHARED_MAX);
+    emulated->shared = (unsigned char *)aligned_alloc(16, EMULATED_SHARED_MAX + EMULATED_GUARD);
     for (int i = 0; i < EMULATED_THREADS_MAX; i++) {
         emulated_thread *thread = &emulated->threads[i];
         thread->lane = i % 32;
@@ -207,6 +208,15 @@ template <typename job> static void emulated_run(const void *call)
     it->kernel(*it->what);
 }
 
+static inline void emulated_check_guard(size_t shared)
+{
+    for (size_t i = 0; i < EMULATED_GUARD; i++) {
+        if (emulated->shared[shared + i] != 0xff) {
+            emulated_fault("a block writes beyond its shared memory");
+        }
+    }
+}
+
 template <typename job>
 static inline cudaError_t gpt2_launch(void (*kernel)(job), dim3 grid, dim3 block, size_t shared,
                                       cudaStream_t stream, const job &what)
@@ -226,9 +236,10 @@ static inline cudaError_t gpt2_launch(void (*kernel)(job), dim3 grid, dim3 block
     for (unsigned y = 0; y < grid.y; y++) {
         for (unsigned x = 0; x < grid.x; x++) {
             emulated->index = {x, y, 0};
-            /* What a block finds in shared memory is nobody's: NaNs. */
-            memset(emulated->shared, 0xff, shared);
+            /* What a block finds in shared memory is nobody's: NaNs, and beyond it too. */
+            memset(emulated->shared, 0xff, shared + EMULATED_GUARD);
             emulated_run_block();
+            emulated_check_guard(shared);
         }
     }
     return cudaSuccess;
