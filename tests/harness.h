@@ -132,6 +132,15 @@ static uint64_t test_seed = 1;
         _exit(77);                           \
     } while (0)
 
+/* Below `choices`, by chance: the same for the same turn, in any order of asking. */
+static inline uint32_t test_chance(uint64_t turn, uint32_t choices)
+{
+    uint64_t x = (turn + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return (uint32_t)((x ^ x >> 31) % choices);
+}
+
 /* Runs one test in a child; returns its exit status, or 128 + signal. exit(), not _exit(), ends a
  * test that passed, so that leak checkers report. */
 static int test_run_child(const test_case *test, unsigned timeout_s)

@@ -26,7 +26,7 @@ ZERO_API const char *zero_dtype_name(zero_dtype dtype);
 
 /** A contiguous run of elements. Borrowed: whoever hands it out says until when it may be read. */
 typedef struct zero_view {
-    void *data;       /**< first element; device memory */
+    void *data;       /**< first element; memory of options.device, unless said otherwise */
     size_t count;     /**< elements */
     zero_dtype dtype; /**< element type */
 } zero_view;

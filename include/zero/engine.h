@@ -2,7 +2,14 @@
  *  The engine: one rank's shards, slots and streams for one model.
  *
  *  Create, fill, then per step: micro-steps around forward and backward (zero/unit.h) and one
- *  zero_step (zero/step.h). After create returns, nothing allocates. */
+ *  zero_step (zero/step.h). After create returns, nothing allocates but zero_engine_fill, as long
+ *  as it runs, and what gives memory back and takes it again (zero/park.h).
+ *
+ *  Of every call on an engine, besides the errors that it names: INVALID_ARGUMENT for NULL and for
+ *  a number that is out of range. COMM, TIMEOUT, MISMATCH, DEVICE, IO and OUT_OF_MEMORY are also
+ *  those of what earlier calls have enqueued. They leave ranks or streams out of step, unless a
+ *  call says otherwise: from then on every call is POISONED with the first message, and destroy
+ *  still works. */
 #ifndef ZERO_ENGINE_H
 #define ZERO_ENGINE_H
 
@@ -24,8 +31,10 @@ typedef struct zero_engine zero_engine;
  *  options  NULL: all defaults. The model is not kept; its `initial` buffers are read before this
  * returns. Tensors without `initial` are zero until zero_engine_fill. Collective: ranks compare
  * model and options; MISMATCH names the rank and the first unit, tensor or option that differs.
- * Other errors: those of zero_plan_create, OUT_OF_MEMORY, COMM, TIMEOUT. Ownership: the caller
- * destroys the engine before the world. */
+ * Other errors: those of zero_plan_create; INVALID_ARGUMENT for directories that will not do;
+ * UNSUPPORTED for what this build, machine or world lacks, and for ZERO_OPTIMIZER_CALLBACK on a
+ * GPU; STATE where another engine has a directory for this rank; OUT_OF_MEMORY, DEVICE, IO, COMM,
+ * TIMEOUT. Ownership: the caller destroys the engine before the world. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_create(zero_world *world, const zero_model *model,
                                                         const zero_engine_options *options,
                                                         zero_engine **engine);
@@ -41,8 +50,10 @@ typedef void (*zero_fill_fn)(void *user, uint32_t tensor, uint64_t first, uint64
                              float *values);
 
 /** Set this rank's shards of every tensor from `fn`. Values are rounded to nearest even for
- * low-precision parameters; the master takes the fp32 value. Local work, no rank needs the whole
- * model; every rank must call it. Errors: STATE inside a micro-step or while a unit is acquired. */
+ * low-precision parameters; the master takes the fp32 value. No rank needs the whole model.
+ * Collective: ranks wait for one another before and after. Memory: 256 KiB of host memory until it
+ * returns. Errors: STATE inside a micro-step, before its step is taken, while a unit is acquired,
+ * in a capture or a replay (zero/capture.h), and while roles are offloaded (zero/park.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_fill(zero_engine *engine, zero_fill_fn fn,
                                                       void *user);
 
@@ -60,11 +71,12 @@ typedef struct zero_stats {
     uint64_t reduces; /**< units whose gradient was reduced over a group of more than one rank; one
                          reduced twice (in the shard group, then across replicas) counts twice */
     uint64_t publishes;         /**< units whose updated parameters were gathered after a step */
-    uint64_t gather_bytes;      /**< bytes received by gathers and publishes */
-    uint64_t reduce_bytes;      /**< bytes sent to reductions */
+    uint64_t gather_bytes;      /**< bytes that gathers and publishes put together, this rank's
+                                     own part among them */
+    uint64_t reduce_bytes;      /**< bytes given to reductions, this rank's own part among them */
     uint64_t acquire_wait_ns;   /**< time the host stream waited in zero_unit_acquire */
-    uint64_t grad_wait_ns;      /**< time it waited for a gradient slot */
-    uint64_t step_wait_ns;      /**< time it waited for a step's result */
+    uint64_t grad_wait_ns;      /**< time it waited for a place to write a gradient to */
+    uint64_t step_wait_ns;      /**< time it waited for a step's result, or for its end */
     uint64_t device_bytes;      /**< device memory held now, as counted by the allocator */
     uint64_t device_peak_bytes; /**< most device memory ever held, as counted by the allocator */
     /* Of the tiers, as counted where it happened. */
@@ -83,7 +95,7 @@ typedef struct zero_stats {
                            the GPU's memory; 0 where a GPU updates everything */
     uint64_t host_update_elements; /**< elements that the CPU updated for a GPU (zero_updater) */
     uint64_t steps_overlapped; /**< announced steps that were updated during backward; known once
-                                    what is behind them has begun to run, as the next one */
+                                    their result is (zero_step_wait) */
     uint64_t steps_redone; /**< announced steps that were updated during backward and, since they
                                 are clipped, again from what was there before */
     uint64_t taken_ns;     /**< when these counts were read, by a clock that never goes back */

@@ -27,7 +27,7 @@ typedef enum zero_tensor_flags {
     ZERO_TENSOR_FROZEN = 2    /**< never trained: no gradient, no optimizer state */
 } zero_tensor_flags;
 
-/** One parameter of the model. All fields zero but name and shape: an fp32 scalar-shaped tensor. */
+/** One parameter of the model. All fields zero but the name: an fp32 scalar. */
 typedef struct zero_tensor_desc {
     const char *name;                     /**< unique in the model, 1..127 bytes; copied */
     uint64_t shape[ZERO_TENSOR_DIMS_MAX]; /**< extents, outermost first; 0 is legal */
@@ -46,19 +46,22 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_model_create(zero_model **model);
 /** Accepts NULL. */
 ZERO_API void zero_model_destroy(zero_model *model);
 
-/** Append a unit. name: 1..127 bytes, copied. unit: out, its 0-based index. */
+/** Append a unit. name: unique among units, 1..127 bytes, copied. unit: out, its 0-based index.
+ *  Errors: INVALID_ARGUMENT, also for more than 2^20 units; OUT_OF_MEMORY. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_add(zero_model *model, const char *name,
                                                    uint32_t *unit);
 
 /** Append a tensor to a unit. tensor: out, its 0-based index in the model (not in the unit).
  *  Errors: INVALID_ARGUMENT naming the field (duplicate name, dims, dtype, flags, group, a product
- * of extents beyond 2^46 elements). */
+ * of extents beyond 2^46 elements), and for more than 2^22 tensors or 2^50 elements in a model;
+ * OUT_OF_MEMORY. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_add(zero_model *model, uint32_t unit,
                                                      const zero_tensor_desc *desc,
                                                      uint32_t *tensor);
 
 /** Let `unit` use `tensor`, which belongs to another unit (a tied head). Acquiring `unit` then
- * acquires the owner too, and the owner's gradient is complete when both units' gradients are. */
+ * acquires the owner too, and the owner's gradient is complete when both units' gradients are.
+ *  Errors: INVALID_ARGUMENT for its own tensor and where ties would chain; OUT_OF_MEMORY. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_tie(zero_model *model, uint32_t unit,
                                                      uint32_t tensor);
 

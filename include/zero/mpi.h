@@ -1,5 +1,6 @@
 /** @file
- *  Worlds on the caller's MPI communicator; needs mpi.h and a build with MPI. */
+ *  Worlds on the caller's MPI communicator; needs mpi.h and a build with MPI, without which the
+ *  library has no such function. */
 #ifndef ZERO_MPI_H
 #define ZERO_MPI_H
 
@@ -11,8 +12,9 @@ ZERO_BEGIN
 /** A world over the ranks of `comm`, for example the data-parallel dimension of a larger mesh.
  *  comm        initialised with MPI_THREAD_MULTIPLE or MPI_THREAD_SERIALIZED; duplicated, so the
  * caller may free its own at once. deadline_ms as in zero_world_run. Collective over comm. Errors:
- * STATE when MPI is not initialised or its thread level is too low, UNSUPPORTED without MPI in the
- * build. MPI is not finalised by zero_world_destroy.
+ * INVALID_ARGUMENT for NULL; STATE when MPI is not initialised, was finalised, or its thread level
+ * is too low; TIMEOUT when a rank does not call this; OUT_OF_MEMORY, COMM. MPI is not finalised by
+ * zero_world_destroy.
  *  Threads: with ranks on several hosts a thread of the library calls MPI while the world exists.
  * With MPI_THREAD_MULTIPLE the program may do so too. With MPI_THREAD_SERIALIZED it must not, nor
  * make a second world, before zero_world_destroy has returned. With all ranks on one host MPI is

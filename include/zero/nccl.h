@@ -1,5 +1,6 @@
 /** @file
- *  Worlds on the caller's NCCL communicator; needs nccl.h and a build with NCCL. */
+ *  Worlds on the caller's NCCL communicator; needs nccl.h and a build with NCCL, without which
+ *  the library has no such function. */
 #ifndef ZERO_NCCL_H
 #define ZERO_NCCL_H
 

@@ -39,7 +39,7 @@ typedef enum zero_accumulation {
 typedef enum zero_optimizer {
     ZERO_OPTIMIZER_DEFAULT = 0, /**< AdamW */
     ZERO_OPTIMIZER_ADAMW = 1, /**< Loshchilov and Hutter, "Decoupled weight decay", 2019, alg. 2 */
-    ZERO_OPTIMIZER_CALLBACK = 2 /**< the caller's own, see zero_update_fn */
+    ZERO_OPTIMIZER_CALLBACK = 2 /**< the caller's own, see zero_update_fn; not on a GPU */
 } zero_optimizer;
 
 /** Where shards and slots live, and what computes with them. */
@@ -98,8 +98,8 @@ typedef struct zero_update_range {
     uint32_t flags;    /**< zero_tensor_flags of the tensor */
     float *param;      /**< in: value; out: updated value */
     const float *grad; /**< mean gradient, unscaled and clipped */
-    float *moment1;    /**< in and out; NULL when state_count < 1 */
-    float *moment2;    /**< in and out; NULL when state_count < 2 */
+    float *moment1;    /**< in and out; NULL when update_states < 1 */
+    float *moment2;    /**< in and out; NULL when update_states < 2 */
 } zero_update_range;
 
 /** The caller's own element-wise optimizer. Called from the engine's threads, several at once, on
@@ -112,12 +112,12 @@ typedef struct zero_engine_options {
     size_t struct_bytes; /**< set by zero_engine_options_init(); tells the library the caller's
                             version */
 
-    zero_stage stage; /**< default: stage 3 */
-    uint32_t
-        shard_group; /**< ranks that parameters are split over at stage 3 (hybrid when smaller than
-                          the world; replicas across). Divides the world. 0: the whole world */
-    uint32_t grad_group; /**< the same for gradients; a multiple of shard_group. 0: as the stage
-                            says, at most shard_group where that is given */
+    zero_stage stage;     /**< default: stage 3 */
+    uint32_t shard_group; /**< ranks that parameters are split over at stage 3 (hybrid when smaller
+                             than the world; replicas across). Divides the world. At stages 1 and 2
+                             the default of the next two. 0: the whole world */
+    uint32_t grad_group;  /**< the same for gradients; a multiple of shard_group. 0: as the stage
+                             says, at most shard_group where that is given */
     uint32_t
         optimizer_group; /**< the same for optimizer state; a multiple of grad_group. 0: likewise */
 
@@ -146,22 +146,25 @@ typedef struct zero_engine_options {
                             it off. Default 1 */
     int32_t no_prefetch; /**< 1: gather a unit only when it is acquired. Default 0 */
     uint64_t bucket_bytes; /**< neighbouring units share a bucket until it has this many bytes of
-                              gradient; 1 gives every unit its own. Default 1 MiB */
+                              gradient; 1 gives every unit its own, as one that others tie to
+                              has anyway. Default 1 MiB */
 
     uint64_t device_budget_bytes; /**< refuse a plan that needs more per rank. 0: no budget */
 
-    float loss_scale; /**< first loss scale. 0: 65536 when a parameter is F16, else 1 (off) */
-    int32_t loss_scale_static; /**< 1: never change it. Default 0; without F16 and with loss_scale 0
-                                  there is nothing to change */
-    uint32_t loss_scale_window;     /**< good steps before it doubles. Default 2000 */
-    uint32_t loss_scale_hysteresis; /**< overflows in a row before it halves. Default 1 */
-    float loss_scale_min;           /**< floor. Default 1 */
+    float loss_scale; /**< first loss scale. 0: 65536 when a trained parameter or grad_dtype is F16,
+                         else 1 (off) */
+    int32_t loss_scale_static;  /**< 1: never change it. Default 0; where loss_scale 0 is off there
+                                   is nothing to change */
+    uint32_t loss_scale_window; /**< good steps before it doubles. Default 2000 */
+    uint32_t
+        loss_scale_hysteresis; /**< overflows in a row from which on each halves it. Default 1 */
+    float loss_scale_min;      /**< floor; a first scale below it is not raised. Default 1 */
 
     float grad_divisor; /**< the sum over ranks and micro-steps is divided by this. 0: ranks x
                            micro-steps, which gives the mean */
     uint64_t seed;      /**< key of stochastic rounding. Default 0 */
     uint32_t threads;   /**< threads of this rank's CPU kernels, in [1, 256]. 0: the host's cores
-                           divided by   the ranks on it, at least 1 */
+                           divided by the ranks on it, in [1, 256] */
     int32_t
         poison_released; /**< 1: fill a slot with NaN when its unit leaves it, so that a stale
                             pointer shows. Default 0; always on in debug builds of the library */
@@ -185,9 +188,9 @@ typedef struct zero_engine_options {
                                             with a role on disk, and where zero_engine_offload parks
                                             on disk; read while the engine is created. Relative ones
                                             are looked up when they are used */
-    uint64_t range_bytes; /**< state on disk that is moved at once, a multiple of 4096, at least
-                             4096. Default 8 MiB or, where host_budget_bytes is too small for that,
-                             the next half that it suffices for, down to 256 KiB */
+    uint64_t range_bytes; /**< state on disk that is moved at once, a multiple of 4096, in
+                             [4096, 2^40]. Default 8 MiB or, where host_budget_bytes is too small
+                             for that, the next half that it suffices for, down to 256 KiB */
     uint32_t ring_depth;  /**< ranges in memory at once: read, updated and written; in [3, 64]. Each
                              costs range_bytes of host memory, and with PARAM or GRAD on disk this
                              rank's shard of the largest unit or bucket. Default 4, or 3 where

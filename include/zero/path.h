@@ -55,7 +55,8 @@ typedef enum zero_rung {
 typedef struct zero_disk_path {
     zero_rung rung;            /**< what was taken */
     int32_t direct;            /**< 1: no directory goes through the page cache */
-    uint64_t ring_bytes;       /**< host memory that all accesses go through */
+    uint64_t ring_bytes;       /**< host memory that all accesses go through; while it is offloaded
+                                    (zero/park.h), as it was before */
     uint64_t registered_bytes; /**< of these, registered with io_uring */
     char text[256];    /**< the same for people: "fixed (files, 1 of 1 slices of memory), direct" */
     char refused[512]; /**< what would have been better and was refused, with the reasons; "" */

@@ -59,7 +59,7 @@ ZERO_API zero_sharding zero_plan_sharding(const zero_plan *plan);
 
 /** The options as they will be used: every default replaced by its value. grad_dtype and wire_dtype
  * stay ZERO_DTYPE_DEFAULT (the tensor's own) in a model of several types; threads stays 0, an
- * engine's own choice. disk_directories is NULL, and their number 0. */
+ * engine's own choice. disk_directories and disk_weights are NULL, and their number 0. */
 ZERO_API zero_engine_options zero_plan_options(const zero_plan *plan);
 
 /** Write the plan as a table of text, one line a role, the sums of the tiers in use, and what a

@@ -22,8 +22,9 @@ typedef struct zero_shard {
 } zero_shard;
 
 /** This rank's piece of a tensor's state. It stays the same for the engine's life.
- *  role   PARAM, GRAD (as reduced by the last zero_step: the sum, before the divisor), MASTER,
- * MOMENT1 or MOMENT2. Local call, no waiting. Errors: INVALID_ARGUMENT. */
+ *  role   PARAM, GRAD (as reduced by the last zero_step: the sum, before the divisor and with the
+ * loss scale in it), MASTER, MOMENT1 or MOMENT2. Local call, no waiting. Errors: INVALID_ARGUMENT.
+ */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_range(const zero_engine *engine, uint32_t tensor,
                                                       zero_role role, zero_shard *shard);
 

@@ -36,7 +36,7 @@ typedef enum zero_status { ZERO_STATUS_LIST(ZERO_STATUS_ENUM_) } zero_status;
  */
 typedef struct zero_error {
     zero_status status; /**< the status that was returned */
-    int32_t native;     /**< errno, MPI or CUDA code, or 0 */
+    int32_t native;     /**< errno, code of MPI, CUDA or NCCL, or 0 */
     int32_t line;       /**< source line where the fault was found */
     const char *file;   /**< source file where the fault was found */
     char message[256];  /**< values and remedy, one line, cut at its end when too long */

@@ -55,16 +55,18 @@ static inline zero_step_params zero_step_params_init(void)
  * clipped. A step that is clipped is updated again, from what was there before, which moves its
  * state twice (zero_stats.steps_redone); a step that is skipped leaves all as it was. The bits are
  * those of a step that was not announced. A callback update may so be called twice for a step.
- * params  read before return; the next zero_step must be given the same. Another call before the
- * last micro-step begins replaces them. Local call; ranks may differ. Errors: STATE
+ * params  as for zero_step; read before return; the next zero_step must be given the same. Another
+ * call before the last micro-step begins replaces them. Local call; ranks may differ. Errors: STATE
  * where options.overlap_step is 0, or the step's last micro-step has begun; INVALID_ARGUMENT naming
  * the hyper-parameter. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_announce(zero_engine *engine,
                                                         const zero_step_params *params);
 
 /** Update the shards with the reduced gradients, then publish the parameters. Returns once
- * enqueued: the next forward may begin at once, an acquire waits for its own unit only. A step
- * whose gradients are not finite changes nothing but the loss scale, and is counted. stream  where
+ * enqueued: the next forward may begin at once, an acquire waits for its own unit only. It waits
+ * itself while four steps are undecided, and after steps 1, 2, 4, 8 and so on, where parameters are
+ * split, for the other ranks' same call. A step whose gradients are not finite changes nothing but
+ * the loss scale, and is counted. params  NULL: as zero_step_params_init() has them. stream  where
  * the last gradients were made ready. Collective. Errors: STATE inside a micro-step or without a
  * finished boundary; INVALID_ARGUMENT naming the hyper-parameter, also one that is not as
  * announced; COMM, TIMEOUT, MISMATCH. */

@@ -37,7 +37,8 @@ typedef enum zero_pass {
 } zero_pass;
 
 /** Open a micro-step. last: 1 at the boundary, the last micro-step before zero_step; else 0.
- *  Errors: STATE when one is open, or when the boundary's step has not been taken. */
+ *  Errors: STATE when one is open, when the boundary's step has not been taken, while a unit is
+ * acquired, and while roles are offloaded (zero/park.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_micro_begin(zero_engine *engine, int32_t last);
 
 /** Close it: gradients that never came count as zero. Errors: STATE when none is open or a unit or
@@ -46,9 +47,9 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_micro_end(zero_engine *engine);
 
 /** Make a unit's full parameters (and those of units it ties to) readable on `stream`.
  *  Collective over the shard group. Acquires nest by count. Memory: none; uses a slot made at
- * create. Errors: INVALID_ARGUMENT (unit); STATE (pass outside/inside a micro-step; no free slot:
- * the message says how many param_slots are needed); COMM, TIMEOUT or MISMATCH, after which the
- * engine is poisoned. */
+ * create. Errors: INVALID_ARGUMENT (unit, pass, stream); STATE (pass outside/inside a micro-step;
+ * no free slot: the message says how many param_slots are needed); COMM, TIMEOUT or MISMATCH, after
+ * which the engine is poisoned. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_acquire(zero_engine *engine, uint32_t unit,
                                                        zero_pass pass, zero_stream stream);
 
@@ -57,16 +58,17 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_unit_acquire(zero_engine *engine, uint
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_release(zero_engine *engine, uint32_t unit,
                                                        zero_stream stream);
 
-/** A tensor's elements: contiguous, shape as described, device memory, read-only to the caller.
- *  Borrowed until the last release of its unit. Errors: STATE when its unit is not acquired. */
+/** A tensor's elements: contiguous, shape as described, memory of the device, read-only to the
+ * caller. Borrowed until the last release of its unit. Errors: STATE when its unit is not acquired.
+ */
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_data(zero_engine *engine, uint32_t tensor,
                                                       zero_view *view);
 
 /** Make a unit's gradient (and those of units it ties to) writable on `stream`. The buffer holds
  * zeros, or the sum of what was added earlier: ADD to it, never assign. Nests by count. Errors:
- * STATE outside a micro-step, after the unit's gradient was declared ready in this micro-step, for
- * a unit with no trained tensor, or when no slot is free (the message says how many grad_slots are
- * needed). */
+ * STATE outside a micro-step, after the unit's gradient was declared ready or taken as left out in
+ * this micro-step, for a unit with no trained tensor, or when no slot is free (the message says how
+ * many grad_slots are needed). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_grad_acquire(zero_engine *engine, uint32_t unit,
                                                             zero_stream stream);
 

@@ -19,7 +19,8 @@ typedef struct zero_world zero_world;
 /** What one rank does; see zero_world_run. A status that is not ZERO_OK aborts the other ranks. */
 typedef zero_status (*zero_rank_fn)(zero_world *world, void *user);
 
-/** A world of one rank. Local call. Ownership: the caller destroys it. */
+/** A world of one rank. Local call. Ownership: the caller destroys it. Errors: INVALID_ARGUMENT for
+ * NULL; OUT_OF_MEMORY. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_self(zero_world **world);
 
 /** Run `fn` on `rank_count` threads of this process, each with its own world, and wait for all.
@@ -39,7 +40,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_world_run(uint32_t rank_count, uint32_
  * the call, so no other thread may read or change the environment meanwhile. Errors:
  * INVALID_ARGUMENT for a half-described environment (WORLD_SIZE without RANK, rank >= size, several
  * hosts without MASTER_PORT), UNSUPPORTED when the build or the machine lacks what the launcher
- * needs, TIMEOUT when a rank never comes, COMM with NCCL's words. */
+ * needs, STATE when MPI counts ranks in another way than it, TIMEOUT when a rank never comes, COMM
+ * with NCCL's words. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_launched(uint32_t deadline_ms,
                                                                 zero_world **world);
 
@@ -63,7 +65,8 @@ ZERO_API uint32_t zero_world_local_size(const zero_world *world);
 /** Backend of the collectives: "self", "local", "shm", "mpi", "nccl". Never NULL. */
 ZERO_API const char *zero_world_backend(const zero_world *world);
 
-/** Wait until every rank has called this. Collective. Errors: TIMEOUT, COMM. */
+/** Wait until every rank has called this. Collective. Errors: TIMEOUT, COMM; MISMATCH when another
+ * is in zero_world_gather. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_barrier(zero_world *world);
 
 /** Every rank's `bytes` bytes at `send`, in rank order, to `recv` (bytes * size). Host memory.

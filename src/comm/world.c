@@ -78,6 +78,9 @@ void zero_world_destroy(zero_world *world)
 
 zero_status zero_world_create_self(zero_world **world)
 {
+    if (world == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
+    }
     *world = NULL;
     zi_comm *comm = NULL;
     ZI_TRY(zi_self_comm_create(&comm));

@@ -37,8 +37,8 @@ typedef struct zi_device_ops {
     size_t struct_bytes;
     const char *name;
     bool host_memory; /* memory_alloc's is the host's */
-    /* Zeroed memory in multiples of ZI_PAGE_BYTES. Blocking; only while an engine is created or
-     * reloaded (include/zero/park.h). */
+    /* Zeroed memory in multiples of ZI_PAGE_BYTES. Blocking; only while an engine is created,
+     * filled, or reloaded (include/zero/park.h). */
     zero_status (*memory_alloc)(void *self, size_t bytes, void **out);
     void (*memory_free)(void *self, void *pointer, size_t bytes);
     /* Zeroed memory of the host that copies and kernels of the device reach; as memory_alloc. */

@@ -70,7 +70,7 @@ static zero_status draft_unit(zero_engine *engine, uint32_t unit)
             ZI_TRY(zi_param_trays_show(engine->trays, f, draft.at, draft.bytes, draft.memory));
         }
     }
-    ZI_TRY(zi_grads_bring(engine->grads, unit, true));
+    ZI_TRY(zi_grads_bring(engine->grads, unit, true, NULL));
     ZI_TRY(zi_grads_lend(engine->grads, unit, engine->step_stream));
     ZI_TRY(zi_optim_draft_unit(engine->optim, unit));
     return zi_grads_give_back(engine->grads, unit, engine->step_stream);

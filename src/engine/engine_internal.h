@@ -121,8 +121,8 @@ struct zero_engine {
     engine_announced announced;
     engine_host *host;
     engine_turn *turns; /* the host's */
-    /* step stream, after the decision -> host; the graph's: recorded on the stream of its
-     * launches, after them */
+    /* step stream, after the decision and what becomes of drafts -> host and, where there were
+     * drafts, the reduce stream; the graph's: recorded on the stream of its launches, after them */
     zi_event *decided[ENGINE_TURNS + 1];
     /* the caller's stream, when a step is enqueued -> step stream; when a capture begins or
      * launches are over -> all of the engine's streams */

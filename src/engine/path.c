@@ -60,14 +60,26 @@ static void note_refused(zero_disk_path *path, const char *where, const char *re
     }
 }
 
-/* One of the engine's rings; all are made alike. NULL: nothing is on disk. */
-static const zi_ring *ring_of(const zero_engine *engine)
+/* How one of the engine's rings reaches files: all are made alike, so the first says it for all,
+ * but for what each of them has in memory, which is added up. false: nothing is on disk. */
+static bool report_of(const zero_engine *engine, zi_io_report *report)
 {
-    const zi_ring *ring = engine != NULL ? engine->ring : NULL;
-    for (int i = 0; engine != NULL && ring == NULL && i < ZI_SHELVES; i++) {
-        ring = engine->shelves[i] != NULL ? zi_shelf_ring(engine->shelves[i]) : NULL;
+    const zi_ring *rings[1 + ZI_SHELVES] = {engine->ring};
+    bool found = false;
+    for (int i = 0; i < ZI_SHELVES; i++) {
+        rings[1 + i] = engine->shelves[i] != NULL ? zi_shelf_ring(engine->shelves[i]) : NULL;
     }
-    return ring;
+    for (int i = 0; i < 1 + ZI_SHELVES; i++) {
+        const zi_io_report *own = rings[i] != NULL ? zi_ring_report(rings[i]) : NULL;
+        if (own != NULL && !found) {
+            *report = *own;
+            found = true;
+        } else if (own != NULL) {
+            report->region_bytes += own->region_bytes;
+            report->registered_bytes += own->registered_bytes;
+        }
+    }
+    return found;
 }
 
 static void tell_dealing(zero_disk_path *path, const engine_dealing *dealing, uint32_t count)
@@ -85,20 +97,19 @@ static void tell_dealing(zero_disk_path *path, const engine_dealing *dealing, ui
 zero_disk_path zero_engine_disk_path(const zero_engine *engine)
 {
     zero_disk_path path = {.text = "none (nothing on disk)"};
-    const zi_ring *ring = ring_of(engine);
-    if (ring == NULL) {
+    zi_io_report report;
+    if (engine == NULL || !report_of(engine, &report)) {
         return path;
     }
-    const zi_io_report *report = zi_ring_report(ring);
-    path.rung = rung_of(report->rung);
-    path.direct = report->direct;
-    path.ring_bytes = report->region_bytes;
-    path.registered_bytes = report->registered_bytes;
-    (void)snprintf(path.text, sizeof path.text, "%s%s%s%s, %s", zi_io_rung_name(report->rung),
-                   report->flags[0] != '\0' ? " (" : "", report->flags,
-                   report->flags[0] != '\0' ? ")" : "", report->direct ? "direct" : "buffered");
-    if (report->refusals[0] != '\0') {
-        note_refused(&path, "", report->refusals);
+    path.rung = rung_of(report.rung);
+    path.direct = report.direct;
+    path.ring_bytes = report.region_bytes;
+    path.registered_bytes = report.registered_bytes;
+    (void)snprintf(path.text, sizeof path.text, "%s%s%s%s, %s", zi_io_rung_name(report.rung),
+                   report.flags[0] != '\0' ? " (" : "", report.flags,
+                   report.flags[0] != '\0' ? ")" : "", report.direct ? "direct" : "buffered");
+    if (report.refusals[0] != '\0') {
+        note_refused(&path, "", report.refusals);
     }
     const uint32_t files = zi_store_map(engine->store)->file_count;
     tell_dealing(&path, &engine->dealing, files);

@@ -112,6 +112,9 @@ static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint
     ZI_TRY(engine->kernels.ops->decide(engine->kernels.self, stream, &job));
     ZI_TRY(device->ops->copy(device->self, stream, &room->outcome, job.decision,
                              sizeof room->outcome));
+    if (engine->announced.begun) {
+        ZI_TRY(zi_optim_judge(engine->optim, &room->outcome));
+    }
     return device->ops->event_record(device->self, engine->decided[turn], stream);
 }
 
@@ -120,10 +123,11 @@ static zero_status bring(zero_engine *engine, uint32_t i, bool down)
 {
     const uint32_t units = engine->layout->unit_count;
     const uint32_t unit = down ? units - 1 - i : i;
+    const int *kept = zi_optim_keeps(engine->optim);
     if (i >= units) {
         return ZERO_OK;
     }
-    ZI_TRY(zi_grads_bring(engine->grads, unit, down));
+    ZI_TRY(zi_grads_bring(engine->grads, unit, down, kept));
     return zi_param_trays_bring(engine->trays, unit, down);
 }
 
@@ -143,6 +147,10 @@ static zero_status enqueue_update(zero_engine *engine, uint32_t turn)
     const zi_device *device = engine->device;
     const uint32_t units = engine->layout->unit_count;
     const bool down = zi_engine_steps_down(engine);
+    if (engine->announced.begun) { /* whether sums are loaded once more is known then */
+        ZI_TRY(device->ops->stream_wait(device->self, engine->reduce_stream, engine->decided[turn],
+                                        NULL));
+    }
     ZI_TRY(bring(engine, 0, down));
     for (uint32_t i = 0; i < units; i++) {
         /* Before this one is updated, so that it is under way meanwhile. */

@@ -12,6 +12,7 @@
 #define UNITS_MAX (UINT32_C(1) << 20)
 #define TENSORS_MAX (UINT32_C(1) << 22)
 #define TENSOR_ELEMENTS_MAX (UINT64_C(1) << 46)
+#define MODEL_ELEMENTS_MAX (UINT64_C(1) << 50)
 #define TENSOR_GROUPS_MAX 64
 
 zero_status zero_model_create(zero_model **model)
@@ -162,7 +163,7 @@ zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_
                     desc->name, i);
         }
     }
-    if (model->tensor_count == TENSORS_MAX || model->element_count > (TENSOR_ELEMENTS_MAX << 4)) {
+    if (model->tensor_count == TENSORS_MAX || count > MODEL_ELEMENTS_MAX - model->element_count) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "tensor \"%.60s\" makes the model too large: at most "
                 "%" PRIu32 " tensors and 2^50 elements",

@@ -34,6 +34,7 @@ struct zi_ring {
     uint32_t io_depth;
     const zi_store *store;
     zi_io *queue;         /* NULL: suspended */
+    zi_io_report report;  /* of the queue, or the one before it was suspended */
     ring_record *records; /* by range */
     uint64_t draft_at;
     bool drafting;
@@ -60,7 +61,9 @@ static zero_status open_queue(zi_ring *ring, unsigned char *memory,
                                    .region_count = 1,
                                    .file_depth = ring->io_depth,
                                    .backend = backend};
-    return zi_io_create(&options, &ring->queue);
+    ZI_TRY(zi_io_create(&options, &ring->queue));
+    ring->report = *zi_io_report_of(ring->queue);
+    return ZERO_OK;
 }
 
 /* No record is in any. */
@@ -427,5 +430,5 @@ zi_ring_counts zi_ring_count(const zi_ring *ring)
 
 const zi_io_report *zi_ring_report(const zi_ring *ring)
 {
-    return zi_io_report_of(ring->queue);
+    return &ring->report;
 }

@@ -99,7 +99,7 @@ zero_status zi_ring_resume(zi_ring *ring, unsigned char *memory);
 /* Any thread. */
 zi_ring_counts zi_ring_count(const zi_ring *ring);
 
-/* How files are reached; the queue's. Any thread. */
+/* How files are reached; the queue's. While suspended, as it was before. */
 const zi_io_report *zi_ring_report(const zi_ring *ring);
 
 #endif

@@ -77,6 +77,12 @@ zero_status zi_shelf_at(zi_shelf *shelf, uint32_t record, bool writes, unsigned 
     return zi_ring_at(shelf->ring, record, writes, memory);
 }
 
+/* For a task: whether there is nothing to move after all. */
+static bool is_spared(const zi_shelf_move *move)
+{
+    return move->unless != NULL && *move->unless != 0;
+}
+
 /* Within a task: bytes between a record and memory of the device. When this returns the record may
  * be written or lent to another. */
 static zero_status copy(const zi_shelf *shelf, void *target, const void *source, uint64_t bytes)
@@ -92,6 +98,9 @@ static zero_status run_load(void *argument)
     const shelf_work *work = argument;
     const zi_shelf_move *move = &work->move;
     unsigned char *record = NULL;
+    if (is_spared(move)) {
+        return ZERO_OK;
+    }
     zi_ring_expect(work->shelf->ring, move->next, move->next_count);
     ZI_TRY(zi_ring_at(work->shelf->ring, move->record, false, &record));
     return copy(work->shelf, move->memory, record + move->at, move->bytes);
@@ -103,7 +112,7 @@ static zero_status run_store(void *argument)
     const zi_shelf_move *move = &work->move;
     zi_shelf *shelf = work->shelf;
     unsigned char *record = NULL;
-    if (move->unless != NULL && *move->unless != 0) {
+    if (is_spared(move)) {
         return ZERO_OK;
     }
     ZI_TRY(move->replaces ? zi_ring_replace(shelf->ring, move->record, &record)

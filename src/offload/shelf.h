@@ -41,7 +41,7 @@ typedef struct zi_shelf_move {
     uint64_t at;   /* from the record's start */
     uint64_t bytes;
     void *memory;
-    const int *unless; /* NULL, or on disk: store nothing when this is not 0 by then */
+    const int *unless; /* NULL, or on disk: move nothing when this is not 0 by then */
     uint32_t next_count;
     uint32_t next[ZI_RING_AHEAD]; /* to load: records that most likely come after this one */
 } zi_shelf_move;

@@ -109,10 +109,13 @@ static bool is_same_update(const zi_step_decision *a, const zi_step_decision *b)
            memcmp(a->groups, b->groups, sizeof a->groups) == 0;
 }
 
-zero_status zi_optim_judge_drafts(const optim_work *work)
+static zero_status judge(void *argument)
 {
+    const optim_work *work = argument;
     zi_optim *optim = work->optim;
+    const zi_device *device = optim->desc.device;
     zi_ring *ring = optim->desc.ring;
+    ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream)); /* the outcome is here */
     optim->keeps = is_same_update(work->outcome, optim->desc.presumed);
     if (optim->keeps) {
         atomic_fetch_add_explicit(&optim->kept, 1, memory_order_relaxed);
@@ -124,6 +127,17 @@ zero_status zi_optim_judge_drafts(const optim_work *work)
     }
     atomic_fetch_add_explicit(&optim->redone, 1, memory_order_relaxed);
     return zi_ring_aim(ring, 0, optim->layout->range_count - 1);
+}
+
+zero_status zi_optim_judge(zi_optim *optim, const zi_step_decision *outcome)
+{
+    const optim_work work = {.optim = optim, .outcome = outcome};
+    return zi_optim_enqueue(optim, judge, &work);
+}
+
+const int *zi_optim_keeps(const zi_optim *optim)
+{
+    return optim->drafted ? &optim->keeps : NULL;
 }
 
 zero_status zi_optim_adopt_unit(const optim_work *work)

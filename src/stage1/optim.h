@@ -78,6 +78,12 @@ zi_optim_draft zi_optim_draft_of(const zi_optim *optim, uint32_t flat);
  * and, where parameters are far, what its flats' drafts begin with. Every unit, from the last to
  * the first as far as gradients come so, that has anything trained. */
 zero_status zi_optim_draft_unit(zi_optim *optim, uint32_t unit);
+/* Enqueue, before the first unit of a step that began with drafts: keep or drop them, by its
+ * outcome as below. */
+zero_status zi_optim_judge(zi_optim *optim, const zi_step_decision *outcome);
+/* In host memory: whether they are kept, once that has run; then the units' updates read no
+ * gradients. NULL where the step did not begin with drafts. */
+const int *zi_optim_keeps(const zi_optim *optim);
 /* Enqueue a unit's update and publishing. outcome: host memory that has the step's decision once
  * what is on the step stream so far has run. */
 zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome);

@@ -28,7 +28,7 @@ struct zi_optim {
     bool drafted;             /* and it began with drafts */
     /* Where the layout has drafts. */
     zi_update_job *drafts; /* the jobs, to draft */
-    bool keeps;            /* for tasks: the step under way is what was drafted */
+    int keeps;             /* for tasks: the step under way is what was drafted */
     atomic_uint_fast64_t update_ns;
     atomic_uint_fast64_t host_elements;
     atomic_uint_fast64_t kept;
@@ -54,8 +54,6 @@ _Static_assert(sizeof(optim_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value")
 zero_status zi_optim_enqueue(const zi_optim *optim, zi_task_fn fn, const optim_work *work);
 /* For a task: update the pieces of the unit, one after another. */
 zero_status zi_optim_update_pieces(const optim_work *work);
-/* For the first task of a step that is decided: keep its drafts or drop them. (draft.c) */
-zero_status zi_optim_judge_drafts(const optim_work *work);
 /* For a task of a step that keeps its drafts: those are the unit's parameters from now on. */
 zero_status zi_optim_adopt_unit(const optim_work *work);
 

@@ -152,7 +152,6 @@ static zero_status update_unit(void *argument)
     bool left = false;
     if (is_asked(optim) && work->first) {
         ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream)); /* it is here */
-        ZI_TRY(work->drafted ? zi_optim_judge_drafts(work) : ZERO_OK);
     }
     if (is_asked(optim) && work->outcome->skip) {
         return ZERO_OK;

@@ -119,7 +119,18 @@ static uint32_t lent_bucket(const zi_grads *grads, uint32_t unit)
     return grads->desc.shelf != NULL ? grads->layout->units[unit].bucket : ZI_NO_INDEX;
 }
 
-zero_status zi_grads_bring(zi_grads *grads, uint32_t unit, bool down)
+/* The last units are in bucket 0. What the first micro-step has not reduced yet is not the step's.
+ */
+static void name_next(const zi_grads *grads, zi_shelf_move *move, bool down)
+{
+    const uint32_t reduced = grads->next - 1 - move->record;
+    zi_shelf_go_on(grads->desc.shelf, move, !down);
+    if (down && grads->first && move->next_count > reduced) {
+        move->next_count = reduced;
+    }
+}
+
+zero_status zi_grads_bring(zi_grads *grads, uint32_t unit, bool down, const int *unless)
 {
     const zi_layout *layout = grads->layout;
     const uint32_t bucket = lent_bucket(grads, unit);
@@ -138,8 +149,9 @@ zero_status zi_grads_bring(zi_grads *grads, uint32_t unit, bool down)
             .at = zi_grads_reduced_at(grads, flat),
             .bytes = zi_shard_count(layout, &layout->flats[flat], layout->sharding.optimizer) *
                      zero_dtype_bytes(layout->options.accum_dtype),
-            .memory = zi_grads_reduced(grads, flat)};
-        zi_shelf_go_on(grads->desc.shelf, &move, !down); /* the last units are in bucket 0 */
+            .memory = zi_grads_reduced(grads, flat),
+            .unless = unless};
+        name_next(grads, &move, down);
         ZI_TRY(zi_shelf_load(grads->desc.shelf, &move));
     }
     return ops_of(grads)->event_record(self_of(grads), tray->moved, reduce);

@@ -104,8 +104,9 @@ zero_status zi_grads_wait_bucket(zi_grads *grads, uint32_t bucket, zi_stream *st
 zero_status zi_grads_wait_reduced(zi_grads *grads, zi_stream *stream);
 /* For each unit of an update, in rising or falling order; they do nothing where gradients are not
  * far. Also while the boundary goes on, for buckets whose reduction is enqueued. */
-/* Begin to fill the tray of the unit's bucket. What had the tray is given back. */
-zero_status zi_grads_bring(zi_grads *grads, uint32_t unit, bool down);
+/* Begin to fill the tray of the unit's bucket. What had the tray is given back. unless: as in
+ * zi_shelf_move. */
+zero_status zi_grads_bring(zi_grads *grads, uint32_t unit, bool down, const int *unless);
 /* Let `stream` wait until the unit's reduced gradient may be read. */
 zero_status zi_grads_lend(zi_grads *grads, uint32_t unit, zi_stream *stream);
 /* The unit's gradient has been read by what is on `stream` so far. */

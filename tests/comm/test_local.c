@@ -78,6 +78,7 @@ TEST(self)
     static const zero_rank_fn cases[] = {case_kinds,   case_large,  case_subgroups, case_batches,
                                          case_streams, case_gather, case_memory};
     zero_world *world = NULL;
+    CHECK_FAILS(zero_world_create_self(NULL), ZERO_INVALID_ARGUMENT, "NULL");
     CHECK_OK(zero_world_create_self(&world));
     CHECK_EQ(zero_world_size(world), 1);
     CHECK_EQ(zero_world_rank(world), 0);

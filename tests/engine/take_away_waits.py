@@ -14,6 +14,8 @@ import sys
 
 TEST = "tests/engine/test_cuda_order"
 PARAMS = "src/stage3/params.c"
+SLOTS = "src/stage3/param_slots.c"
+GATHER = "src/stage3/gather.c"
 GRADS = "src/stage2/grads.c"
 REDUCE = "src/stage2/reduce.c"
 STEP = "src/engine/step.c"
@@ -30,8 +32,8 @@ WAITS = [
                                        params->slotted ? target->gathered : target->updated,
                                        &params->desc.stats->acquire_wait_ns);
 """, "    return ZERO_OK;\n"),
-    ("a slot's reuse for released", PARAMS, OPS.format("params", "holder->released"), ""),
-    ("a gather for updated", PARAMS, OPS.format("params", "target->updated"), ""),
+    ("a slot's reuse for released", SLOTS, OPS.format("params", "holder->released"), ""),
+    ("a gather for updated", GATHER, OPS.format("params", "target->updated"), ""),
     ("a step for the gathers before it", PARAMS,
      OPS.format("params", "params->gathers_done")
      .replace("ZI_TRY(", "return ").replace("));", ");"),

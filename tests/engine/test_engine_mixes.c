@@ -175,15 +175,6 @@ static zero_status train(zero_world *world, const toy_run *run, outcome *out)
 
 /* ---- one way, some mixes ---- */
 
-/* The same for the same seed, in any order of asking. */
-static uint32_t chance(uint64_t seed, uint32_t choices)
-{
-    uint64_t x = (seed + 1) * UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return (uint32_t)((x ^ x >> 31) % choices);
-}
-
 typedef struct course {
     toy_run run;
     uint64_t seed;
@@ -240,7 +231,7 @@ static zero_status follow(zero_world *world, void *user)
     outcome plain;
     TOY_TRY(train(world, &c->run, &plain));
     for (uint32_t i = 0; i < mixes; i++) {
-        const uint32_t picked = c->mixes != 0 ? chance(c->seed * 100 + i, mix_count() - 1) : i;
+        const uint32_t picked = c->mixes != 0 ? test_chance(c->seed * 100 + i, mix_count() - 1) : i;
         const uint32_t mix = 1 + picked;
         toy_run run = c->run;
         outcome tiered;
@@ -279,7 +270,7 @@ static void try_ranks(uint32_t ranks)
         const uint32_t way_count = toy_shardings(ranks, true, ways);
         const uint32_t choices = way_count * 4;
         for (uint32_t i = 0; i < choices; i++) {
-            const uint32_t pick = whole ? i : chance(turn * 1000, choices);
+            const uint32_t pick = whole ? i : test_chance(turn * 1000, choices);
             course c = {.run = run_of(&model, &kinds[k]),
                         .seed = turn++,
                         .mixes = whole ? 0 : 2,

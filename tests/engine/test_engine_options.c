@@ -240,6 +240,29 @@ TEST(tensors_that_make_no_sense)
     zero_model_destroy(model);
 }
 
+TEST(a_model_has_at_most_2_to_the_50_elements)
+{
+    zero_model *model = NULL;
+    uint32_t index = 0;
+    char name[16];
+    zero_tensor_desc desc = plain_desc(name);
+    CHECK_OK(zero_model_create(&model));
+    CHECK_OK(zero_unit_add(model, "layer", &index));
+    desc.dims = 1;
+    desc.shape[0] = UINT64_C(1) << 46;
+    for (int i = 0; i < 16; i++) {
+        (void)snprintf(name, sizeof name, "tensor %d", i);
+        CHECK_OK(zero_tensor_add(model, 0, &desc, &index));
+    }
+    CHECK_EQ(zero_model_element_count(model), UINT64_C(1) << 50);
+    (void)snprintf(name, sizeof name, "last");
+    desc.shape[0] = 1;
+    CHECK_FAILS(zero_tensor_add(model, 0, &desc, &index), ZERO_INVALID_ARGUMENT, "2^50");
+    desc.shape[0] = 0;
+    CHECK_OK(zero_tensor_add(model, 0, &desc, &index));
+    zero_model_destroy(model);
+}
+
 TEST(units_and_ties_that_make_no_sense)
 {
     zero_model *model = NULL;

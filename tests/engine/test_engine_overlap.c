@@ -129,6 +129,8 @@ static void follow_types(zero_dtype dtype, zero_dtype master, zero_dtype moments
     run.micro_steps = 2;
     run.options.master_dtype = master;
     run.options.moment_dtype = moments;
+    run.options.disk_directories = rig_paths;
+    run.options.disk_directory_count = 1;
     run.options.loss_scale = 8; /* and what moves it */
     run.options.loss_scale_window = 2;
     for (uint32_t ranks = 1; ranks <= 2; ranks++) {
@@ -140,6 +142,7 @@ static void follow_types(zero_dtype dtype, zero_dtype master, zero_dtype moments
             }
             toy_sharding_apply(&ways[i], &run.options);
             run.options.bucket_bytes = i % 2 == 0 ? 1 : 0;
+            run.options.tier[ZERO_ROLE_GRAD] = i / 2 % 2 == 0 ? ZERO_TIER_DISK : ZERO_TIER_DEVICE;
             CHECK_OK(zero_world_run(ranks, DEADLINE_MS, follow, &run));
         }
     }
@@ -282,6 +285,75 @@ TEST(updates_run_during_backward)
     }
     for (run.options.stage = ZERO_STAGE_1; run.options.stage <= ZERO_STAGE_3; run.options.stage++) {
         CHECK_OK(zero_world_run(2, DEADLINE_MS, watch, &run));
+    }
+    toy_model_close(&model);
+}
+
+/* ---- what is read ---- */
+
+#define COUNTED 3
+
+/* Wait for the step under way, all its reads included. */
+static zero_status settle(const toy_trainer *trainer)
+{
+    return zero_shard_read(trainer->engine, 0, ZERO_ROLE_PARAM, 0, 0, NULL);
+}
+
+/* A run, and what some of its steps read from disk. */
+typedef struct reading {
+    toy_run run;
+    uint64_t bytes; /* by rank 0 */
+} reading;
+
+static zero_status count_reads(zero_world *world, void *user)
+{
+    reading *r = user;
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, &r->run, world));
+    TOY_TRY(toy_step(&trainer));
+    TOY_TRY(toy_step(&trainer));
+    TOY_TRY(settle(&trainer));
+    const uint64_t before = zero_engine_stats(trainer.engine).disk_read_bytes;
+    for (uint64_t s = 1; s <= COUNTED; s++) {
+        zero_step_result result;
+        TOY_TRY(toy_step(&trainer));
+        TOY_TRY(zero_step_wait(trainer.engine, &result));
+        CHECK_EQ(zero_engine_stats(trainer.engine).steps_overlapped, 2 + s);
+    }
+    TOY_TRY(settle(&trainer));
+    const zero_stats after = zero_engine_stats(trainer.engine);
+    if (trainer.rank == 0) {
+        r->bytes = after.disk_read_bytes - before;
+    }
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static uint64_t bytes_read(const toy_run *run, zero_tier grads, uint32_t ranks)
+{
+    reading r = {.run = *run};
+    r.run.options.tier[ZERO_ROLE_GRAD] = grads;
+    CHECK_OK(zero_world_run(ranks, DEADLINE_MS, count_reads, &r));
+    return r.bytes;
+}
+
+/* A step that is kept needs no sums: the drafts have read them, on the way to disk. */
+TEST(kept_steps_read_no_sums)
+{
+    toy_model model;
+    rig_folders(1, 0);
+    toy_model_equal(&model, UNITS, UNIT_ELEMENTS, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    let_overlap(&run);
+    run.options.bucket_bytes = 1;
+    for (uint32_t ranks = 1; ranks <= 2; ranks++) {
+        const uint64_t sums = UINT64_C(4) * UNITS * UNIT_ELEMENTS / ranks;
+        run.micro_steps = 1;
+        const uint64_t state = bytes_read(&run, ZERO_TIER_DEVICE, ranks);
+        CHECK(state != 0);
+        CHECK_EQ(bytes_read(&run, ZERO_TIER_DISK, ranks), state);
+        run.micro_steps = 2; /* the second adds to what the first has stored */
+        CHECK(bytes_read(&run, ZERO_TIER_DISK, ranks) <= state + COUNTED * sums);
     }
     toy_model_close(&model);
 }

@@ -111,21 +111,33 @@ static void check_memory(const toy_trainer *trainer, const zero_memory *expected
 
 /* ---- the same bits ---- */
 
+/* How state on disk is reached can be asked at any time. */
+static void check_path(const toy_trainer *trainer, const zero_disk_path *expected)
+{
+    const zero_disk_path path = zero_engine_disk_path(trainer->engine);
+    CHECK_EQ(path.rung, expected->rung);
+    CHECK_EQ(path.ring_bytes, expected->ring_bytes);
+    CHECK(strcmp(path.text, expected->text) == 0);
+}
+
 /* Offload, evaluate, reload. */
 static zero_status take_a_pause(toy_trainer *trainer, const park_case *p)
 {
     const zero_memory full = zero_engine_memory(trainer->engine);
     const zero_memory less = offloaded(&full, p);
+    const zero_disk_path path = zero_engine_disk_path(trainer->engine);
     zero_shard shard;
     uint32_t values[4096];
     TOY_TRY(zero_engine_offload(trainer->engine, p->roles, p->tier));
     check_memory(trainer, &less);
+    check_path(trainer, &path);
     TOY_TRY(toy_evaluate(trainer));
     TOY_TRY(zero_shard_range(trainer->engine, 0, ZERO_ROLE_PARAM, &shard));
     CHECK(shard.count <= 4096);
     TOY_TRY(zero_shard_read(trainer->engine, 0, ZERO_ROLE_PARAM, shard.first, shard.count, values));
     TOY_TRY(zero_engine_reload(trainer->engine));
     check_memory(trainer, &full);
+    check_path(trainer, &path);
     return ZERO_OK;
 }
 

@@ -193,6 +193,9 @@ static void check_tiers(const toy_trainer *trainer)
     CHECK_EQ(stats.device_bytes, plan.tier_bytes[DEV]);
     CHECK_EQ(stats.host_bytes, plan.tier_bytes[HOST]);
     CHECK_EQ(stats.disk_bytes, plan.tier_bytes[DISK]);
+#ifndef TOY_CUDA /* else the CPU's updates have a part in it */
+    CHECK_EQ(zero_engine_disk_path(trainer->engine).ring_bytes, plan.bytes[ZERO_ROLE_RING]);
+#endif
 }
 
 static zero_status count_one(zero_world *world, const toy_run *run, const mix *m)

@@ -291,15 +291,6 @@ TEST(the_first_fault_ends_a_walk)
 
 /* ---- drafts ---- */
 
-/* The same for the same seed and turn. */
-static uint32_t chance(uint64_t seed, uint64_t turn, uint32_t choices)
-{
-    uint64_t x = (seed * 1000 + turn + 1) * UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return (uint32_t)((x ^ x >> 31) % choices);
-}
-
 /* Draft some records in any order, some twice, look at some, and keep all or drop all. */
 static void draft_some(rig *r, uint64_t seed, bool keeps)
 {
@@ -308,8 +299,8 @@ static void draft_some(rig *r, uint64_t seed, bool keeps)
     CHECK_OK(zi_ring_draft(r->ring));
     CHECK_OK(zi_ring_aim(r->ring, RANGES - 1, 0));
     for (uint64_t turn = 0; turn < 2 * RANGES; turn++) {
-        const uint32_t range = chance(seed, turn, RANGES);
-        const bool writes = chance(seed, turn + 100, 3) != 0;
+        const uint32_t range = test_chance(seed * 1000 + turn, RANGES);
+        const bool writes = test_chance(seed * 1000 + turn + 100, 3) != 0;
         unsigned char *memory = NULL;
         CHECK_OK(zi_ring_at(r->ring, range, writes, &memory));
         check_record(r, range, memory);
@@ -335,8 +326,9 @@ TEST(drafts_are_kept_or_were_never_made)
         rig r;
         open_rig(&r, 3 + (uint32_t)seed % 3, true, &faults);
         for (uint64_t round = 0; round < 6; round++) {
-            draft_some(&r, test_seed * 4096 + seed * 8 + round, chance(seed, round, 2) == 0);
-            if (chance(seed, round + 50, 2) == 0) {
+            draft_some(&r, test_seed * 4096 + seed * 8 + round,
+                       test_chance(seed * 1000 + round, 2) == 0);
+            if (test_chance(seed * 1000 + round + 50, 2) == 0) {
                 CHECK_OK(walk_all(&r, round % 2 == 0));
             }
         }

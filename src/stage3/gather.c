@@ -1,0 +1,118 @@
+/* Owns what is put on the gather stream to bring a unit's parameters into its slot: loads where
+ * they are far, and the gather. Invariant: what a batch points to stays until its gather is issued.
+ */
+#include "core/error.h"
+#include "stage3/param_internal.h"
+
+unsigned char *zi_params_flat(const zi_params *params, uint32_t flat)
+{
+    const zi_flat *place = &params->layout->flats[flat];
+    return params->slotted ? zi_params_slot_data(params, place->unit) + place->slot_at
+                           : params->desc.shards + place->param_at;
+}
+
+/* This rank's own part of a flat in its slot. */
+static unsigned char *own_part(const zi_params *params, uint32_t flat)
+{
+    const zi_flat *place = &params->layout->flats[flat];
+    return zi_params_flat(params, flat) +
+           params->desc.gather->rank *
+               zi_shard_count(params->layout, place, params->layout->sharding.param) *
+               zero_dtype_bytes(place->dtype);
+}
+
+/* Name the units that this sweep will gather after this one: those that are not here. */
+static void name_next(const zi_params *params, zi_shelf_move *move)
+{
+    const zi_schedule *sweep = params->sweep;
+    uint32_t at = sweep->position != 0 ? sweep->position - 1 : 0;
+    while (at < sweep->count && sweep->entries[at].unit != move->record) {
+        at++;
+    }
+    for (uint32_t i = at + 1; i < sweep->count && move->next_count < ZI_RING_AHEAD; i++) {
+        const uint32_t unit = sweep->entries[i].unit;
+        bool wanted = unit != move->record && params->layout->units[unit].slot_bytes != 0 &&
+                      params->units[unit].state == ZI_UNIT_ABSENT;
+        for (uint32_t k = 0; k < move->next_count; k++) {
+            wanted = wanted && move->next[k] != unit;
+        }
+        if (wanted) {
+            move->next[move->next_count++] = unit;
+        }
+    }
+}
+
+/* Bring this rank's shard of the unit into its slot, where peers read it. */
+static zero_status load(zi_params *params, uint32_t unit)
+{
+    const zi_unit_place *place = &params->layout->units[unit];
+    zi_shelf_move move = {.record = unit};
+    if (params->desc.shelf == NULL) {
+        return ZERO_OK;
+    }
+    name_next(params, &move);
+    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+        move.at = params->layout->flats[f].param_at;
+        move.bytes =
+            params->collectives[f].count * zero_dtype_bytes(params->layout->flats[f].dtype);
+        move.memory = own_part(params, f);
+        ZI_TRY(zi_shelf_load(params->desc.shelf, &move));
+    }
+    return ZERO_OK;
+}
+
+/* The unit's gather into its slot. */
+static void make_batch(zi_params *params, uint32_t unit)
+{
+    const zi_unit_place *place = &params->layout->units[unit];
+    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+        const zi_flat *flat = &params->layout->flats[f];
+        params->collectives[f] = (zi_collective){
+            .kind = ZI_ALL_GATHER,
+            .send_dtype = flat->dtype,
+            .recv_dtype = flat->dtype,
+            .tag = unit,
+            .count = zi_shard_count(params->layout, flat, params->layout->sharding.param),
+            .send = params->desc.shelf != NULL ? own_part(params, f)
+                                               : params->desc.shards + flat->param_at,
+            .recv = zi_params_flat(params, f)};
+    }
+}
+
+zero_status zi_params_gather(zi_params *params, uint32_t unit)
+{
+    const zi_unit_place *place = &params->layout->units[unit];
+    param_unit *target = &params->units[unit];
+    zi_stream *stream = params->desc.gather_stream;
+    /* An unused gather of the same unit may still be on its way and read the batch. */
+    ZI_TRY(ops_of(params)->issue_wait(self_of(params), target->gathered, NULL));
+    make_batch(params, unit);
+    ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream, target->updated, NULL));
+    ZI_TRY(load(params, unit));
+    if (params->desc.gather->size > 1) {
+        ZI_TRY(zi_group_submit(params->desc.gather, stream, &params->collectives[place->flat_first],
+                               place->flat_count));
+        params->desc.stats->gather_bytes += place->slot_bytes;
+    }
+    params->desc.stats->gathers++;
+    return ops_of(params)->event_record(self_of(params), target->gathered, stream);
+}
+
+zero_status zi_params_connect(zi_params *params)
+{
+    for (uint32_t u = 0; u < params->layout->unit_count; u++) {
+        const zi_unit_place *place = &params->layout->units[u];
+        param_unit *unit = &params->units[u];
+        if (!params->slotted || place->param_class == ZI_NO_INDEX) {
+            continue;
+        }
+        unit->slot = unit->turn != ZI_NO_INDEX ? unit->turn : 0; /* all are empty */
+        make_batch(params, u);
+        const zero_status status =
+            zi_group_connect(params->desc.gather, params->desc.gather_stream,
+                             &params->collectives[place->flat_first], place->flat_count);
+        unit->slot = ZI_NO_INDEX;
+        ZI_TRY(status);
+    }
+    return ZERO_OK;
+}

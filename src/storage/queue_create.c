@@ -1,0 +1,154 @@
+/* Owns the making of a queue from its options: depths, pieces, registered memory, the backend.
+ * Invariant: nothing of a queue is allocated elsewhere. */
+#include <inttypes.h>
+
+#include "core/check.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "storage/ladder.h"
+#include "storage/queue_internal.h"
+
+#define PIECE_BYTES_MAX ((uint64_t)1 << 30)
+
+static zero_status check_options(const zi_io_options *options)
+{
+    if (options->piece_bytes % ZI_STORAGE_ALIGN != 0 || options->piece_bytes > PIECE_BYTES_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "pieces of %" PRIu64 " bytes; give a multiple of %" PRIu64 " up to %" PRIu64,
+                options->piece_bytes, ZI_STORAGE_ALIGN, PIECE_BYTES_MAX);
+    }
+    if (options->file_depth > ZI_IO_DEPTH_MAX || options->depth > ZI_IO_DEPTH_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%u and %u pieces in flight for a file and in all; at most %d", options->file_depth,
+                options->depth, ZI_IO_DEPTH_MAX);
+    }
+    for (uint32_t i = 0; i < options->region_count; i++) {
+        const zi_io_region *region = &options->regions[i];
+        if (region->memory == NULL || region->bytes == 0 ||
+            ((uintptr_t)region->memory | region->bytes) % ZI_STORAGE_ALIGN != 0) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "region %u is %" PRIu64 " bytes at %p; give multiples of %" PRIu64, i,
+                    region->bytes, region->memory, ZI_STORAGE_ALIGN);
+        }
+    }
+    if (options->rung > ZI_IO_RUNG_POSIX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "there is no rung %d; give one up to %d", (int)options->rung,
+                ZI_IO_RUNG_POSIX);
+    }
+    return ZERO_OK;
+}
+
+static void settle_depths(zi_io *queue, const zi_io_options *options)
+{
+    queue->file_depth = options->file_depth != 0 ? options->file_depth : ZI_IO_DEPTH;
+    const uint64_t all = (uint64_t)queue->file_depth * queue->map->file_count;
+    queue->depth =
+        options->depth != 0 ? options->depth : (uint32_t)zi_min_u64(all, ZI_IO_DEPTH_MAX);
+    queue->piece_bytes = options->piece_bytes != 0 ? options->piece_bytes : ZI_IO_PIECE_BYTES;
+    queue->retry_ns = options->retry_ns != 0 ? options->retry_ns : ZI_IO_RETRY_NS;
+    queue->report.depth = queue->depth;
+    queue->report.direct = true;
+    for (uint32_t i = 0; i < queue->map->file_count; i++) {
+        const zi_store_directory *info = zi_store_directory_of(queue->store, i);
+        queue->report.direct = queue->report.direct && info->direct;
+    }
+}
+
+static zero_status make_pieces(zi_io *queue)
+{
+    ZI_TRY(zi_calloc(queue->depth, sizeof *queue->pieces, (void **)&queue->pieces));
+    for (uint32_t i = 0; i < queue->depth; i++) {
+        queue->pieces[i].next = queue->free;
+        queue->free = &queue->pieces[i];
+    }
+    return ZERO_OK;
+}
+
+/* The regions' addresses, and how many slices they make. */
+static zero_status keep_regions(zi_io *queue, const zi_io_options *options, uint32_t *slice_count)
+{
+    uint64_t slices = 0;
+    ZI_TRY(zi_calloc(options->region_count, sizeof *queue->regions, (void **)&queue->regions));
+    queue->region_count = options->region_count;
+    for (uint32_t i = 0; i < options->region_count; i++) {
+        const uint64_t start = (uint64_t)(uintptr_t)options->regions[i].memory;
+        const uint64_t bytes = options->regions[i].bytes;
+        queue->regions[i] = (queue_region){start, start + bytes, (uint32_t)slices};
+        queue->report.region_bytes += bytes;
+        slices += zi_div_up(bytes, ZI_IO_SLICE_BYTES);
+    }
+    if (slices > INT32_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%" PRIu64 " bytes of regions are too many",
+                queue->report.region_bytes);
+    }
+    *slice_count = (uint32_t)slices;
+    return ZERO_OK;
+}
+
+static void cut_slices(const zi_io_options *options, struct iovec *slices)
+{
+    for (uint32_t i = 0; i < options->region_count; i++) {
+        const zi_io_region *region = &options->regions[i];
+        for (uint64_t at = 0; at < region->bytes; at += ZI_IO_SLICE_BYTES) {
+            slices->iov_base = (unsigned char *)region->memory + at;
+            slices->iov_len = zi_min_u64(ZI_IO_SLICE_BYTES, region->bytes - at);
+            slices++;
+        }
+    }
+}
+
+static zero_status make_backend(zi_io *queue, const zi_io_options *options)
+{
+    uint32_t slice_count = 0;
+    ZI_TRY(keep_regions(queue, options, &slice_count));
+    if (options->backend != NULL) {
+        queue->report.rung = ZI_IO_RUNG_GIVEN;
+        return ZERO_OK;
+    }
+    struct iovec *slices = NULL;
+    ZI_TRY(zi_calloc(slice_count, sizeof *slices, (void **)&slices));
+    cut_slices(options, slices);
+    const zi_io_setup setup = {.store = options->store,
+                               .file_count = queue->map->file_count,
+                               .depth = queue->depth,
+                               .slices = slices,
+                               .slice_count = slice_count};
+    const zero_status status = zi_io_climb(&setup, options->rung, &queue->backend, &queue->report);
+    zi_free(slices);
+    return status;
+}
+
+zero_status zi_io_create(const zi_io_options *options, zi_io **out)
+{
+    *out = NULL;
+    zi_assert(options->store != NULL);
+    zi_io *queue = NULL;
+    zero_status status = zi_calloc(1, sizeof *queue, (void **)&queue);
+    if (status != ZERO_OK) {
+        if (options->backend != NULL) {
+            options->backend->ops->destroy(options->backend->self);
+        }
+        return status;
+    }
+    if (options->backend != NULL) {
+        queue->backend = *options->backend;
+    }
+    queue->store = options->store;
+    queue->map = zi_store_map(options->store);
+    queue->waiting_end = &queue->waiting;
+    status = check_options(options);
+    if (status == ZERO_OK) {
+        settle_depths(queue, options);
+        status = make_pieces(queue);
+    }
+    if (status == ZERO_OK) {
+        status = make_backend(queue, options);
+    }
+    if (status != ZERO_OK) {
+        zi_io_destroy(queue);
+        return status;
+    }
+    *out = queue;
+    return ZERO_OK;
+}
