@@ -95,14 +95,21 @@ static int enqueue_squares(const adam_run *run, zi_norm_sum *sum)
 {
     const gpu_rig *rig = run->rig;
     const zi_kernels *kernels = &rig->kernels;
-    zero_status status = rig->device.ops->fill(rig->device.self, rig->stream, sum, 0, sizeof *sum);
-    if (status == ZERO_OK) {
-        status = kernels->ops->square_sum(kernels->self, rig->stream, run->arrays[GRAD].data,
-                                          run->what->grad, rig->count, sum);
-    }
-    return checked(status, "gpu: square_sum");
+    return checked(kernels->ops->square_sum(kernels->self, rig->stream, run->arrays[GRAD].data,
+                                            run->what->grad, rig->count, sum),
+                   "gpu: square_sum");
 }
 
+/* As a step does: into a sum that was emptied before. */
+static int enqueue_norm(const adam_run *run, zi_norm_sum *sum)
+{
+    const gpu_rig *rig = run->rig;
+    const zero_status status =
+        rig->device.ops->fill(rig->device.self, rig->stream, sum, 0, sizeof *sum);
+    return checked(status, "gpu: fill") || enqueue_squares(run, sum);
+}
+
+/* The kernel and nothing else: the sum grows and grows. */
 static int enqueue_squares_alone(void *argument)
 {
     const adam_run *run = argument;
@@ -119,8 +126,7 @@ static int enqueue_decide(const adam_run *run)
 static int enqueue_step(void *argument)
 {
     const adam_run *run = argument;
-    return enqueue_squares(run, &run->block->norm) || enqueue_decide(run) ||
-           enqueue_update(argument);
+    return enqueue_norm(run, &run->block->norm) || enqueue_decide(run) || enqueue_update(argument);
 }
 
 /* --- the host's ------------------------------------------------------------------------------- */
@@ -254,7 +260,7 @@ static int start(adam_run *run)
                                         rig->clock.stream),
                         "cudaMemcpyAsync") ||
         bench_gpu_check(cudaStreamSynchronize(rig->clock.stream), "cudaStreamSynchronize") ||
-        enqueue_squares(run, &run->block->norm) || enqueue_decide(run);
+        enqueue_norm(run, &run->block->norm) || enqueue_decide(run);
     follow_decide(run);
     return failed;
 }
@@ -262,7 +268,8 @@ static int start(adam_run *run)
 static int check_step(const adam_run *run)
 {
     adam_block block;
-    if (bench_gpu_check(cudaMemcpyAsync(&block, run->block, sizeof block, cudaMemcpyDeviceToHost,
+    if (enqueue_norm(run, &run->block->other) != 0 ||
+        bench_gpu_check(cudaMemcpyAsync(&block, run->block, sizeof block, cudaMemcpyDeviceToHost,
                                         run->rig->clock.stream),
                         "cudaMemcpyAsync") != 0 ||
         bench_gpu_check(cudaStreamSynchronize(run->rig->clock.stream), "cudaStreamSynchronize")) {

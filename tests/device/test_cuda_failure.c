@@ -279,6 +279,7 @@ typedef struct cast_argument {
 static zero_status cast_bytes(void *argument)
 {
     const cast_argument *a = argument;
+    CHECK_EQ(zi_cuda_load_fold(), cudaSuccess);
     return zi_cuda_check(zi_cuda_launch_cast(a->stream, a->target, ZERO_DTYPE_F32, a->source,
                                              ZERO_DTYPE_F32, BYTES / sizeof(float)),
                          "launch of cast");

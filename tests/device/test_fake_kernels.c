@@ -13,6 +13,9 @@
 static cudaStream_t open_stream(void)
 {
     cudaStream_t stream = NULL;
+    CUDA_OK(zi_cuda_load_update());
+    CUDA_OK(zi_cuda_load_norm());
+    CUDA_OK(zi_cuda_load_fold());
     CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     return stream;
 }
@@ -143,7 +146,7 @@ TEST(decide_and_update_stay_within_what_they_declare)
     make_shard(&host);
     pinned.input = (zi_step_input){.divisor = 2.0, .max_norm = 1.0, .group_count = 1};
     pinned.input.groups[0] = (zero_adamw){0.01f, 0.9f, 0.99f, 1e-8f, 0.1f};
-    CUDA_OK(cudaHostRegister(&pinned, sizeof pinned, cudaHostRegisterPortable));
+    CUDA_OK(cudaHostRegister(&pinned, sizeof pinned, cudaHostRegisterMapped));
     const cudaStream_t stream = open_stream();
     const zi_decide_job decide = {&pinned.input, put(stream, &host.norm, sizeof host.norm), 1,
                                   put(stream, &host.state, sizeof host.state),
@@ -185,6 +188,43 @@ TEST(launches_refuse_what_the_kernels_cannot_do)
     fake_cuda_fail("zi_cuda_launch_cast", 1, cudaErrorLaunchFailure);
     CHECK_EQ(zi_cuda_launch_cast(NULL, NULL, ZERO_DTYPE_F32, NULL, ZERO_DTYPE_F32, 0),
              cudaErrorLaunchFailure);
+}
+
+/* Each file's on each device. */
+TEST(launches_come_after_their_kernels_are_loaded)
+{
+    const cudaStream_t stream = open_stream();
+    float *x = put(stream, &(float){1.0f}, sizeof *x);
+    uint16_t *half = open_at_end(sizeof *half);
+    CUDA_OK(zi_cuda_launch_cast(stream, half, ZERO_DTYPE_BF16, x, ZERO_DTYPE_F32, 1));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    CHECK(fake_cuda_check());
+    fake_cuda_devices(2);
+    CUDA_OK(cudaSetDevice(1));
+    CUDA_OK(zi_cuda_load_norm());
+    CUDA_OK(zi_cuda_launch_cast(NULL, NULL, ZERO_DTYPE_BF16, NULL, ZERO_DTYPE_F32, 0));
+    CHECK_EQ(fake_cuda_faults(), 1);
+    CHECK(strstr(fake_cuda_fault_text(0), "cast before its kernels were loaded on device 1") !=
+          NULL);
+}
+
+/* A copy reaches it. */
+TEST(kernels_reach_host_memory_that_is_mapped)
+{
+    static union {
+        float value;
+        unsigned char page[PAGE];
+    } pinned;
+    CUDA_OK(cudaHostRegister(&pinned, sizeof pinned, cudaHostRegisterPortable));
+    const cudaStream_t stream = open_stream();
+    uint16_t *half = open_at_end(sizeof *half);
+    float *x = put(stream, &pinned.value, sizeof pinned.value);
+    CUDA_OK(zi_cuda_launch_cast(stream, half, ZERO_DTYPE_BF16, x, ZERO_DTYPE_F32, 1));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    CHECK(fake_cuda_check());
+    CHECK_EQ(zi_cuda_launch_cast(stream, half, ZERO_DTYPE_BF16, &pinned.value, ZERO_DTYPE_F32, 1),
+             cudaErrorInvalidValue);
+    CHECK(strstr(fake_cuda_fault_text(0), "host memory that is not mapped") != NULL);
 }
 
 TEST_MAIN()

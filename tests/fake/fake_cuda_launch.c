@@ -4,6 +4,7 @@
 #include "fake_cuda.h"
 
 #include "fake_launch.h"
+#include "fake_stream.h"
 #include "kernels/cuda/launch.h"
 
 /* The ranges of one launch. */
@@ -26,9 +27,43 @@ static void writes(range_list *list, const void *pointer, uint64_t bytes)
     }
 }
 
-static cudaError_t launch(cudaStream_t stream, const char *name, void (*run)(void *payload),
-                          const void *payload, size_t payload_bytes, const range_list *list)
+/* The files of src/kernels/cuda, and on which devices their kernels were loaded: CUDA would load
+ * them at a launch, and wait there for what may never end. */
+typedef enum kernel_file { UPDATE_FILE, NORM_FILE, FOLD_FILE, FILES } kernel_file;
+static bool loaded[FILES][FAKE_CUDA_DEVICES_MAX];
+
+static cudaError_t load(const char *name, kernel_file file)
 {
+    const cudaError_t code = fake_enter(name);
+    loaded[file][fake_device] |= code == cudaSuccess;
+    return fake_leave(code);
+}
+
+cudaError_t zi_cuda_load_update(void)
+{
+    return load(__func__, UPDATE_FILE);
+}
+
+cudaError_t zi_cuda_load_norm(void)
+{
+    return load(__func__, NORM_FILE);
+}
+
+cudaError_t zi_cuda_load_fold(void)
+{
+    return load(__func__, FOLD_FILE);
+}
+
+static cudaError_t launch(cudaStream_t stream, kernel_file file, const char *name,
+                          void (*run)(void *payload), const void *payload, size_t payload_bytes,
+                          const range_list *list)
+{
+    fake_lock();
+    if (!loaded[file][fake_device]) {
+        fake_fault(FAKE_MISUSE, "%s before its kernels were loaded on device %d", name,
+                   fake_device);
+    }
+    fake_unlock();
     const fake_cuda_work work = {.name = name,
                                  .kind = FAKE_CUDA_KERNEL,
                                  .run = run,
@@ -67,7 +102,7 @@ cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_update_job *job)
     writes(&list, job->master, master_bytes);
     writes(&list, job->moment1, moment_bytes);
     writes(&list, job->moment2, moment_bytes);
-    return launch(stream, __func__, run_update, job, sizeof *job, &list);
+    return launch(stream, UPDATE_FILE, __func__, run_update, job, sizeof *job, &list);
 }
 
 typedef struct square_sum_payload {
@@ -91,7 +126,7 @@ cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void *source, z
     reads(&list, source, count * zero_dtype_bytes(dtype));
     reads(&list, sum, sizeof *sum);
     writes(&list, sum, sizeof *sum);
-    return launch(stream, __func__, run_square_sum, &payload, sizeof payload, &list);
+    return launch(stream, NORM_FILE, __func__, run_square_sum, &payload, sizeof payload, &list);
 }
 
 static void run_decide(void *payload)
@@ -108,7 +143,7 @@ cudaError_t zi_cuda_launch_decide(cudaStream_t stream, const zi_decide_job *job)
     writes(&list, job->state, sizeof *job->state);
     /* A skipped step leaves the groups of the decision as they were. */
     writes(&list, job->decision, sizeof *job->decision);
-    return launch(stream, __func__, run_decide, job, sizeof *job, &list);
+    return launch(stream, NORM_FILE, __func__, run_decide, job, sizeof *job, &list);
 }
 
 typedef struct fold_payload {
@@ -141,7 +176,7 @@ cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *fold)
     writes(&list, fold->dst, dst_bytes);
     reads(&list, fold->squares, sizeof *fold->squares);
     writes(&list, fold->squares, sizeof *fold->squares);
-    return launch(stream, __func__, run_fold, &payload, sizeof payload, &list);
+    return launch(stream, FOLD_FILE, __func__, run_fold, &payload, sizeof payload, &list);
 }
 
 typedef struct cast_payload {
@@ -165,5 +200,5 @@ cudaError_t zi_cuda_launch_cast(cudaStream_t stream, void *target, zero_dtype ta
     range_list list = {0};
     reads(&list, source, count * zero_dtype_bytes(source_dtype));
     writes(&list, target, count * zero_dtype_bytes(target_dtype));
-    return launch(stream, __func__, run_cast, &payload, sizeof payload, &list);
+    return launch(stream, FOLD_FILE, __func__, run_cast, &payload, sizeof payload, &list);
 }

@@ -106,7 +106,6 @@ __attribute__((weak)) cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
 
 cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned int flags)
 {
-    (void)flags; /* portable or not: one address space */
     cudaError_t code = fake_enter("cudaHostRegister");
     fake.syncs++;
     if (code == cudaSuccess) {
@@ -120,7 +119,9 @@ cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned int flags)
     }
     if (code == cudaSuccess) {
         const fake_access set_by = fake_host_access("cudaHostRegister");
-        (void)fake_region_add(ptr, size, FAKE_DEVICE_NONE, &set_by);
+        fake_region *region = fake_region_add(ptr, size, FAKE_DEVICE_NONE, &set_by);
+        /* Portable or not: one address space. Mapping is promised with a flag or with none. */
+        region->by_copy = flags != cudaHostRegisterDefault && (flags & cudaHostRegisterMapped) == 0;
     }
     return fake_leave(code);
 }

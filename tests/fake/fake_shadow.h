@@ -39,7 +39,8 @@ typedef struct fake_region {
     size_t bytes;
     size_t mapped_bytes; /* of an allocation, the guard page included */
     uint32_t number;
-    int device; /* FAKE_DEVICE_NONE: the host's */
+    int device;   /* FAKE_DEVICE_NONE: the host's */
+    bool by_copy; /* the host's, registered but not mapped: no kernel reaches it */
     size_t interval_count;
     size_t interval_room;
     fake_interval *intervals; /* ascending, without gaps */

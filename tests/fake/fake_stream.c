@@ -221,6 +221,10 @@ static cudaError_t check_reach(cudaStream_t stream, const fake_cuda_work *work)
                                       : "reach beyond their allocation");
             return cudaErrorInvalidValue;
         }
+        if (work->kind == FAKE_CUDA_KERNEL && region->by_copy) {
+            fake_fault(FAKE_MISUSE, "%s reaches for host memory that is not mapped", work->name);
+            return cudaErrorInvalidValue;
+        }
         if (work->kind == FAKE_CUDA_KERNEL && region->device != FAKE_DEVICE_NONE &&
             region->device != stream->device && !fake.peers[stream->device][region->device]) {
             fake_fault(FAKE_MISUSE, "%s on device %d reaches for memory of device %d", work->name,

@@ -602,4 +602,63 @@ TEST(square_sum_of_a_long_array)
     free(values);
 }
 
+/* Sums of squares as ranks hand them in: of all magnitudes, and of every seventh step not finite.
+ */
+static void fill_norms(zi_norm_sum *norms, uint32_t norm_count, uint64_t step)
+{
+    memset(norms, 0, norm_count * sizeof *norms);
+    for (uint32_t i = 0; i < norm_count; i++) {
+        for (uint64_t k = 0; k < 100; k++) {
+            const double value = (double)wide_value(step * 1000 + i * 100 + k, k % 2 == 0 ? 1 : 64);
+            zi_norm_add(&norms[i], value * value);
+        }
+    }
+    if (step % 7 == 6) {
+        zi_norm_add(&norms[step % norm_count], step % 2 == 0 ? (double)NAN : (double)INFINITY);
+    }
+}
+
+static zi_step_input many_groups(void)
+{
+    zi_step_input input = {.divisor = 12.0, .group_count = ZI_GROUPS_MAX};
+    for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++) {
+        const float share = (float)i / (float)ZI_GROUPS_MAX;
+        input.groups[i] =
+            (zero_adamw){1e-3f * share, 0.8f + 0.19f * share, 0.999f - 0.1f * share, 1e-8f, share};
+    }
+    return input;
+}
+
+TEST(decide_has_the_cpus_bits_step_after_step)
+{
+    enum { NORMS = 5, STEPS = 30 };
+    zi_norm_sum norms[NORMS];
+    zi_step_input input = many_groups();
+    const zi_loss_scaler scaler = {
+        .scale = 65536.0f, .min = 1.0f, .window = 3, .hysteresis = 2, .dynamic = 1};
+    static zi_step_state expected_state, state;
+    static zi_step_decision expected, decision;
+    zi_step_state_init(&expected_state, scaler);
+    state = expected_state;
+    for (uint64_t step = 0; step < STEPS; step++) {
+        fill_norms(norms, NORMS, step);
+        input.max_norm = step % 3 == 0 ? 0.0 : 1.0;
+        zi_norm_sum total = {{0}, 0, 0};
+        for (uint32_t i = 0; i < NORMS; i++) {
+            zi_norm_merge(&total, &norms[i]);
+        }
+        zi_step_decide(&input, &total, &expected_state, &expected);
+        zi_fake_run_decide(&(zi_decide_job){.input = &input,
+                                            .norms = norms,
+                                            .norm_count = NORMS,
+                                            .state = &state,
+                                            .decision = &decision});
+        CHECK_EQ(decision.skip, step % 7 == 6);
+        CHECK_SAME(decision.norm, expected.norm);
+        decision.norm = expected.norm; /* which NaN it is stays open */
+        CHECK_BYTES(&decision, &expected, sizeof decision);
+        CHECK_BYTES(&state, &expected_state, sizeof state);
+    }
+}
+
 TEST_MAIN()

@@ -90,8 +90,8 @@ static void memory_free(void *self, void *pointer, size_t bytes)
 static zero_status host_map(void *self, void *pointer, size_t bytes)
 {
     (void)self;
-    return zi_cuda_check(cudaHostRegister(pointer, bytes, cudaHostRegisterPortable),
-                         "cudaHostRegister");
+    const unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+    return zi_cuda_check(cudaHostRegister(pointer, bytes, flags), "cudaHostRegister");
 }
 
 static void host_unmap(void *self, void *pointer)

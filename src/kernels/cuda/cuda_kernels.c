@@ -140,9 +140,17 @@ static const zi_kernels_ops cuda_kernels_ops = {
     .destroy = zi_free,
 };
 
+static zero_status load(void)
+{
+    ZI_TRY(zi_cuda_check(zi_cuda_load_update(), "loading update"));
+    ZI_TRY(zi_cuda_check(zi_cuda_load_norm(), "loading square_sum and decide"));
+    return zi_cuda_check(zi_cuda_load_fold(), "loading fold and cast");
+}
+
 zero_status zi_cuda_kernels_create(const zi_device *device, zi_kernels *kernels)
 {
     *kernels = (zi_kernels){0};
+    ZI_TRY(load());
     cuda_kernels *self = NULL;
     ZI_TRY(zi_calloc(1, sizeof *self, (void **)&self));
     self->device = device;

@@ -69,7 +69,7 @@ template <zero_dtype dst, zero_dtype source> static const void *fold_of(bool squ
                    : (const void *)fold_kernel<dst, source>;
 }
 
-template <zero_dtype dst> static const void *choose_fold(zero_dtype source, bool squares)
+template <zero_dtype dst> static const void *choose_source(zero_dtype source, bool squares)
 {
     switch (source) {
     case ZERO_DTYPE_F32:
@@ -78,6 +78,18 @@ template <zero_dtype dst> static const void *choose_fold(zero_dtype source, bool
         return fold_of<dst, ZERO_DTYPE_BF16>(squares);
     default:
         return fold_of<dst, ZERO_DTYPE_F16>(squares);
+    }
+}
+
+static const void *choose_fold(zero_dtype dst, zero_dtype source, bool squares)
+{
+    switch (dst) {
+    case ZERO_DTYPE_F32:
+        return choose_source<ZERO_DTYPE_F32>(source, squares);
+    case ZERO_DTYPE_BF16:
+        return choose_source<ZERO_DTYPE_BF16>(source, squares);
+    default:
+        return choose_source<ZERO_DTYPE_F16>(source, squares);
     }
 }
 
@@ -100,6 +112,22 @@ static const void *choose_cast(zero_dtype target, zero_dtype source)
     }
 }
 
+extern "C" cudaError_t zi_cuda_load_fold(void)
+{
+    cudaError_t code = cudaSuccess;
+    for (const zero_dtype to : zi_elements) {
+        for (const zero_dtype from : zi_elements) {
+            const void *const kernels[] = {choose_fold(to, from, false),
+                                           choose_fold(to, from, true),
+                                           to == from ? nullptr : choose_cast(to, from)};
+            for (const void *kernel : kernels) {
+                code = code == cudaSuccess && kernel != nullptr ? zi_kernel_load(kernel) : code;
+            }
+        }
+    }
+    return code;
+}
+
 extern "C" cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *fold)
 {
     if (fold->source_count > ZI_CUDA_SOURCES_MAX || !zi_is_element(fold->dst_dtype) ||
@@ -117,12 +145,8 @@ extern "C" cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *f
     args.squares = fold->squares;
     args.passes = norm_grid.passes;
     args.accumulate = fold->accumulate;
-    const void *kernel = fold->dst_dtype == ZERO_DTYPE_F32
-                             ? choose_fold<ZERO_DTYPE_F32>(fold->source_dtype, squares)
-                         : fold->dst_dtype == ZERO_DTYPE_BF16
-                             ? choose_fold<ZERO_DTYPE_BF16>(fold->source_dtype, squares)
-                             : choose_fold<ZERO_DTYPE_F16>(fold->source_dtype, squares);
-    return zi_kernel_launch(kernel, squares ? norm_grid.blocks : grid.blocks, &args, stream);
+    return zi_kernel_launch(choose_fold(fold->dst_dtype, fold->source_dtype, squares),
+                            squares ? norm_grid.blocks : grid.blocks, &args, stream);
 }
 
 extern "C" cudaError_t zi_cuda_launch_cast(cudaStream_t stream, void *target,

@@ -16,6 +16,13 @@
 extern "C" {
 #endif
 
+/* Load the kernels of a file onto the current GPU. CUDA would at each one's first launch: it takes
+ * memory then, and may wait for all that the GPU has, collectives whose other ranks wait likewise
+ * included. Before anything is launched. */
+cudaError_t zi_cuda_load_update(void);
+cudaError_t zi_cuda_load_norm(void);
+cudaError_t zi_cuda_load_fold(void);
+
 /* AdamW over a job's segments; job->update must be NULL. */
 cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_update_job *job);
 cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void *source, zero_dtype dtype,

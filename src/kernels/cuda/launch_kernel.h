@@ -19,9 +19,18 @@ static __forceinline__ __device__ uint32_t zi_kernel_lane(void)
     return threadIdx.x % ZI_WARP_LANES;
 }
 
+static const zero_dtype zi_elements[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+
 static inline bool zi_is_element(zero_dtype dtype)
 {
     return dtype == ZERO_DTYPE_F32 || dtype == ZERO_DTYPE_BF16 || dtype == ZERO_DTYPE_F16;
+}
+
+/* Asking for a kernel's attributes loads it. */
+static inline cudaError_t zi_kernel_load(const void *kernel)
+{
+    struct cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, kernel);
 }
 
 /* Nothing to do is no launch. The code is of this launch alone: what an earlier call of the program

@@ -47,6 +47,18 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, 4)
     zi_norm_block_close(&window, &sum, args.sum);
 }
 
+static const void *choose_square_sum(zero_dtype dtype)
+{
+    switch (dtype) {
+    case ZERO_DTYPE_F32:
+        return (const void *)square_sum_kernel<ZERO_DTYPE_F32>;
+    case ZERO_DTYPE_BF16:
+        return (const void *)square_sum_kernel<ZERO_DTYPE_BF16>;
+    default:
+        return (const void *)square_sum_kernel<ZERO_DTYPE_F16>;
+    }
+}
+
 extern "C" cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void *source,
                                                  zero_dtype dtype, uint64_t count, zi_norm_sum *sum)
 {
@@ -55,11 +67,7 @@ extern "C" cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void
     }
     const zi_norm_grid grid = zi_norm_grid_of(count);
     square_sum_args args = {source, count, grid.passes, sum};
-    const void *kernel = dtype == ZERO_DTYPE_F32 ? (const void *)square_sum_kernel<ZERO_DTYPE_F32>
-                         : dtype == ZERO_DTYPE_BF16
-                             ? (const void *)square_sum_kernel<ZERO_DTYPE_BF16>
-                             : (const void *)square_sum_kernel<ZERO_DTYPE_F16>;
-    return zi_kernel_launch(kernel, grid.blocks, &args, stream);
+    return zi_kernel_launch(choose_square_sum(dtype), grid.blocks, &args, stream);
 }
 
 /* One thread. */
@@ -80,4 +88,13 @@ extern "C" cudaError_t zi_cuda_launch_decide(cudaStream_t stream, const zi_decid
 {
     zi_decide_job args = *job;
     return zi_kernel_launch((const void *)decide_kernel, 1, &args, stream);
+}
+
+extern "C" cudaError_t zi_cuda_load_norm(void)
+{
+    cudaError_t code = zi_kernel_load((const void *)decide_kernel);
+    for (const zero_dtype dtype : zi_elements) {
+        code = code == cudaSuccess ? zi_kernel_load(choose_square_sum(dtype)) : code;
+    }
+    return code;
 }

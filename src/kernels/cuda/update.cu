@@ -51,6 +51,29 @@ static const void *choose_kernel(zi_update_form form)
     }
 }
 
+extern "C" cudaError_t zi_cuda_load_update(void)
+{
+    static const zero_dtype moments[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16};
+    static const struct {
+        zero_dtype param;
+        int32_t has_master;
+    } truths[] = {{ZERO_DTYPE_BF16, 0},
+                  {ZERO_DTYPE_F16, 0},
+                  {ZERO_DTYPE_BF16, 1},
+                  {ZERO_DTYPE_F16, 1},
+                  {ZERO_DTYPE_NONE, 1}};
+    cudaError_t code = cudaSuccess;
+    for (const zero_dtype grad : zi_elements) {
+        for (const zero_dtype moment : moments) {
+            for (const auto &truth : truths) {
+                const zi_update_form form = {grad, truth.param, moment, truth.has_master};
+                code = code == cudaSuccess ? zi_kernel_load(choose_kernel(form)) : code;
+            }
+        }
+    }
+    return code;
+}
+
 extern "C" cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_update_job *job)
 {
     const zi_update_form form = zi_update_form_of(job);

@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""What nvcc made of the kernels: the arithmetic that the CPU has too, no memory of a thread's own,
+wide accesses, code for every GPU asked for.
+
+Usage: kernel_code.py [ROOT NVCC ARCHS FLAG... -- OBJECT...]
+ARCHS: as -Dgpu_archs has them. FLAG: of the build, without targets.
+
+Each check first proves itself on made-up listings (kernel_code_fixtures.py); without arguments that
+is all. What only cuobjdump (with nvdisasm) shows is skipped where it is missing; PTX is then
+compiled anew."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from kernel_code_fixtures import FIXTURES
+from kernel_listing import F32, NARROW, function_body, read_ptx, read_resources, read_sass
+
+# All that PTX may do with floating point: rounded once, to nearest, or exact. Without a rounding
+# whoever translates PTX may fuse an operation with its neighbour.
+EXACT = re.compile(
+    r"(?:add|sub|mul|div|rcp|sqrt|fma)\.rn\.f(?:32|64)"
+    r"|cvt\.(?:f64\.f32|rn\.f32\.f64|rn\.f64\.u64|rzi\.s32\.f32)"
+    r"|(?:mov|neg|abs|selp|setp\.\w+|(?:ld|st)\.[\w.]+)\.f(?:32|64)"
+)
+FLOAT = re.compile(r"\.(?:b?f16|f32|f64|tf32|e\dm\d)|\.ftz|\.approx|\.sat")
+
+# Lane functions in which a kernel's fused operations, divisions and roots are written.
+LANES = {
+    "update_kernel": ("src/kernels/math/adamw.h", "zi_adamw_lane"),
+    "square_sum_kernel": ("src/kernels/cuda/norm_body.h", "zi_norm_half_add"),
+    "fold_squares_kernel": ("src/kernels/cuda/fold_body.h", "zi_fold_column"),
+}
+WRITTEN = {
+    "fma.rn.f32": r"\bfmaf\(",
+    "fma.rn.f64": r"\bfma\(",
+    "sqrt.rn.f32": r"\bsqrtf\(",
+    "div.rn.f32": r"/ [a-z]",  # by a variable; integers are divided by constants
+}
+
+SHOWN_MAX = 20
+
+# One thread, which looks limbs up by their index.
+MAY_HAVE_STACK = ("decide_kernel",)
+
+
+def label(kernel):
+    return f"{kernel.family}{list(kernel.types)} ({kernel.target})"
+
+
+def complete(ptx, listings, archs):
+    """The listings were understood: each has all kernels, for every target."""
+    wanted = {(kernel.family, kernel.types) for kernel in ptx}
+    for family in sorted({*LANES, "decide_kernel", "fold_kernel", "cast_kernel"}):
+        if family not in {name for name, _ in wanted}:
+            yield f"no {family} in PTX"
+    for listing in listings:
+        for arch in archs:
+            seen = {(k.family, k.types) for k in listing if k.target == f"sm_{arch}"}
+            for family, types in sorted(wanted - seen):
+                yield f"{family}{list(types)} is not there for sm_{arch}"
+
+
+def rounding(ptx):
+    """Floating point is rounded to nearest, once, by name."""
+    for kernel in ptx:
+        for op in kernel.ops:
+            if FLOAT.search(op) and not EXACT.fullmatch(op):
+                yield f"{label(kernel)} has {op}"
+
+
+def fusion(ptx, lanes):
+    """lanes: family -> text of its lane function. Each evaluation has what is written there."""
+    for kernel in ptx:
+        text = lanes.get(kernel.family, "")
+        written = {op: len(re.findall(pattern, text)) for op, pattern in WRITTEN.items()}
+        times = max((kernel.ops[op] // count for op, count in written.items() if count), default=0)
+        if text and times == 0:
+            yield f"{label(kernel)} has nothing of its lane function"
+        for op, count in written.items():
+            if kernel.ops[op] != times * count:
+                yield f"{label(kernel)} has {kernel.ops[op]} of {op} instead of {times} x {count}"
+
+
+def machine_arithmetic(sass, ptx):
+    """What PTX keeps apart the assembler keeps apart; what it has no need for is not there."""
+    for kernel in sass:
+        alike = [p for p in ptx if (p.family, p.types) == (kernel.family, kernel.types)]
+        if not alike:
+            yield f"{label(kernel)} has no PTX"
+            continue
+        ops = alike[0].ops
+        if any(re.match(r"(?:div|sqrt)\.", op) for op in ops):
+            continue  # made of approximations, and of fused operations that correct them
+        forbidden = [r"MUFU.*", r".*\.FTZ.*"]
+        forbidden += [] if ops["fma.rn.f32"] else [r"FFMA.*"]
+        forbidden += [] if ops["fma.rn.f64"] else [r"DFMA.*"]
+        for op in kernel.ops:
+            if re.fullmatch("|".join(forbidden), op):
+                yield f"{label(kernel)} has {op}"
+
+
+def products(sass, ptx, target):
+    """On the target that PTX was made for: no product was lost in a fused operation."""
+    for kernel in (one for one in sass if one.target == target):
+        for alike in (p for p in ptx if (p.family, p.types) == (kernel.family, kernel.types)):
+            for op, machine in (("mul.rn.f32", "FMUL"), ("mul.rn.f64", "DMUL")):
+                seen = kernel.ops[machine] + 2 * kernel.ops[machine + "2"]
+                if seen < alike.ops[op]:
+                    yield f"{label(kernel)} has {seen} of {machine} for {alike.ops[op]} of {op}"
+
+
+def own_memory(resources):
+    for kernel in resources:
+        if kernel.ops["bytes"] != 0 and kernel.family not in MAY_HAVE_STACK:
+            yield f"{label(kernel)}: {kernel.ops['bytes']} bytes of stack or spills for each thread"
+
+
+def wanted_widths(kernel):
+    """{"load" or "store": bits that some access must have}."""
+
+    def bits(dtype):
+        return {128} if dtype == F32 else {64} if dtype in NARROW else set()
+
+    if kernel.family == "update_kernel":
+        grad, param, moment, has_master = kernel.types
+        state = bits(moment) | (bits(F32) if has_master else bits(param))
+        return {"load": bits(grad) | state, "store": bits(param) | state}
+    if kernel.family == "square_sum_kernel":
+        return {"load": {128}, "store": set()}  # two narrow quads at once
+    if kernel.types:
+        target, source = kernel.types
+        return {"load": bits(source), "store": bits(target)}
+    return {"load": set(), "store": set()}
+
+
+WIDE_OPS = {
+    ("load", 128): r"ld\.global[\w.]*\.v4\.[buf]32|LDG\.[\w.]*128",
+    ("load", 64): r"ld\.global[\w.]*\.v2\.[buf]32|LDG\.[\w.]*64",
+    ("store", 128): r"st\.global[\w.]*\.v4\.[buf]32|STG\.[\w.]*128",
+    ("store", 64): r"st\.global[\w.]*\.v2\.[buf]32|STG\.[\w.]*64",
+}
+
+
+def wide_accesses(kernels):
+    """Quads are single accesses: of 16 bytes, or 8 where a type has 16 bits."""
+    for kernel in kernels:
+        for way, widths in wanted_widths(kernel).items():
+            for width in sorted(widths):
+                if not any(re.fullmatch(WIDE_OPS[way, width], op) for op in kernel.ops):
+                    yield f"{label(kernel)} has no {way} of {width} bits"
+
+
+def images(listed, archs):
+    """listed: cuobjdump's list of one object's code."""
+    for arch in archs:
+        if not re.search(rf"^ELF file.*\bsm_{arch}\b", listed, re.M):
+            yield f"no code for sm_{arch}"
+    if not re.search(rf"^PTX file.*\bsm_{archs[-1]}\b", listed, re.M):
+        yield f"no PTX of compute_{archs[-1]}, for later GPUs"
+
+
+CHECKS = (complete, rounding, fusion, machine_arithmetic, products, own_memory, wide_accesses)
+CHECKS += (images,)
+
+
+class Toolkit:
+    """Listings of the objects."""
+
+    def __init__(self, nvcc, flags, objects):
+        self.nvcc, self.flags, self.objects = nvcc, flags, objects
+        # The toolkit's own before others.
+        os.environ["PATH"] = f"{os.path.dirname(os.path.realpath(nvcc))}:{os.environ['PATH']}"
+        self.cuobjdump = shutil.which("cuobjdump") if shutil.which("nvdisasm") else None
+
+    def _each(self, command_of):
+        def run(pair):
+            done = subprocess.run(command_of(pair), check=True, stdout=subprocess.PIPE, text=True)
+            return done.stdout
+
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(run, self.objects))
+
+    def listing(self, *options):
+        """Of each object what cuobjdump prints."""
+        return self._each(lambda pair: [self.cuobjdump, *options, pair[1]])
+
+    def ptx(self, arch):
+        if self.cuobjdump:
+            return self.listing("-ptx")
+        compile_only = [*self.flags, f"-arch=compute_{arch}", "--ptx", "-o", "-"]
+        return self._each(lambda pair: [self.nvcc, *compile_only, pair[0]])
+
+
+def inputs(root, toolkit, archs):
+    """{check: its arguments}, of the checks that can be made here."""
+    ptx = [kernel for text in toolkit.ptx(archs[-1]) for kernel in read_ptx(text)]
+    lanes = {}
+    for family, (path, name) in LANES.items():
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            lanes[family] = function_body(file.read(), name)
+    made = {"complete": (ptx, [], archs), "rounding": (ptx,), "fusion": (ptx, lanes)}
+    made["wide_accesses"] = (ptx,)
+    if toolkit.cuobjdump:
+        sass = [kernel for text in toolkit.listing("-sass") for kernel in read_sass(text)]
+        usage = [k for text in toolkit.listing("-res-usage") for k in read_resources(text)]
+        made["complete"] = (ptx, [sass, usage], archs)
+        made["machine_arithmetic"] = (sass, ptx)
+        made["products"] = (sass, ptx, f"sm_{archs[-1]}")
+        made["own_memory"] = (usage,)
+        made["wide_accesses"] = (ptx + sass,)
+        made["images"] = (toolkit.listing("-lelf", "-lptx"), archs)
+    return made
+
+
+def run_check(check, arguments):
+    if check is not images:
+        return list(check(*arguments))
+    return [what for listed in arguments[0] for what in check(listed, arguments[1])]
+
+
+def prove(check):
+    """Complaints about the check itself."""
+    clean, bad = FIXTURES[check.__name__]
+    for number, arguments in enumerate(clean):
+        for what in check(*arguments):
+            yield f"fires on clean fixture {number}: {what}"
+    for number, arguments in enumerate(bad):
+        if not list(check(*arguments)):
+            yield f"is silent on bad fixture {number}"
+
+
+def build_inputs():
+    root, nvcc, archs = sys.argv[1:4]
+    end = sys.argv.index("--")
+    objects = {path: os.path.basename(path).removesuffix(".o") for path in sys.argv[end + 1 :]}
+    pairs = [(f"{root}/src/kernels/cuda/{name}", path) for path, name in objects.items()]
+    return inputs(root, Toolkit(nvcc, sys.argv[4:end], pairs), archs.split(","))
+
+
+def main():
+    built = len(sys.argv) > 1
+    made = build_inputs() if built else {}
+    counts = {"ok": 0, "FAILED": 0, "skip": 0}
+    for check in CHECKS:
+        arguments = made.get(check.__name__)
+        results = [("proves itself", list(prove(check)))]
+        results.append(("kernels", None if arguments is None else run_check(check, arguments)))
+        for what, found in results:
+            verdict = "skip" if found is None else "FAILED" if found else "ok"
+            counts[verdict] += 1
+            print(f"{verdict:8}{check.__name__}, {what}")
+            missing = "no cuobjdump and nvdisasm" if built else "this build has no CUDA"
+            for line in [f"skipped: {missing}"] if found is None else found[:SHOWN_MAX]:
+                print(f"  {line}")
+    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skip']} skipped")
+    return 1 if counts["FAILED"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

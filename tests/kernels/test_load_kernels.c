@@ -1,0 +1,172 @@
+/* The launch functions as nvcc's host code has them, without a GPU: every kernel that a launch can
+ * choose was loaded before, and every grid is one that CUDA takes. */
+#include "harness.h"
+
+#include "kernels/cuda/launch.h"
+
+#define KERNELS_MAX 256
+
+typedef struct kernel_set {
+    size_t count;
+    const void *kernels[KERNELS_MAX];
+} kernel_set;
+
+static kernel_set loaded;
+static kernel_set launched;
+static uint64_t blocks; /* of the last launch */
+static size_t refused;  /* the kernel that is not to be had; 0: all are */
+
+static bool holds(const kernel_set *set, const void *kernel)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        if (set->kernels[i] == kernel) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void put(kernel_set *set, const void *kernel)
+{
+    CHECK(set->count < KERNELS_MAX);
+    set->kernels[set->count++] = kernel;
+}
+
+/* ---- of the runtime's functions these two; a program's own come before a library's ---- */
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
+{
+    if (loaded.count + 1 == refused) {
+        return cudaErrorNoKernelImageForDevice;
+    }
+    memset(attributes, 0, sizeof *attributes);
+    CHECK(!holds(&loaded, kernel));
+    put(&loaded, kernel);
+    return cudaSuccess;
+}
+
+cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments,
+                             size_t shared_bytes, cudaStream_t stream)
+{
+    (void)stream;
+    CHECK(arguments[0] != NULL);
+    CHECK(grid.x >= 1 && grid.x <= INT32_MAX);
+    CHECK(grid.y == 1 && grid.z == 1 && block.y == 1 && block.z == 1);
+    CHECK_EQ(block.x, ZI_BLOCK_THREADS);
+    CHECK_EQ(shared_bytes, 0);
+    blocks = grid.x;
+    if (!holds(&launched, kernel)) {
+        put(&launched, kernel);
+    }
+    return cudaSuccess;
+}
+
+/* ---- launches of all types ---- */
+
+/* Launches something unless `count`, of whoever calls, is 0. */
+#define LAUNCH(call)                          \
+    do {                                      \
+        blocks = 0;                           \
+        CHECK_EQ((call), cudaSuccess);        \
+        CHECK((blocks == 0) == (count == 0)); \
+    } while (0)
+
+static const zero_dtype elements[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+#define ELEMENTS (sizeof elements / sizeof elements[0])
+
+static void launch_updates(uint64_t count)
+{
+    static float place[4];
+    for (size_t i = 0; i < ELEMENTS * ELEMENTS * 2 * 2; i++) {
+        const zi_update_job job = {.count = count,
+                                   .param = place,
+                                   .master = i % 2 == 0 ? NULL : place,
+                                   .grad_dtype = elements[i / 2 % ELEMENTS],
+                                   .param_dtype = elements[i / 2 / ELEMENTS % ELEMENTS],
+                                   .moment_dtype = elements[i / 2 / ELEMENTS / ELEMENTS]};
+        LAUNCH(zi_cuda_launch_update(NULL, &job));
+    }
+}
+
+static void launch_folds(uint64_t count)
+{
+    static float place[4];
+    static zi_norm_sum sum;
+    for (size_t i = 0; i < ELEMENTS * ELEMENTS * 2; i++) {
+        const zero_dtype to = elements[i / 2 % ELEMENTS];
+        const zero_dtype from = elements[i / 2 / ELEMENTS];
+        const zi_fold fold = {.dst = place,
+                              .count = count,
+                              .dst_dtype = to,
+                              .source_dtype = from,
+                              .squares = i % 2 == 0 ? NULL : &sum};
+        LAUNCH(zi_cuda_launch_fold(NULL, &fold));
+        if (to != from) {
+            LAUNCH(zi_cuda_launch_cast(NULL, place, to, place, from, count));
+        }
+    }
+}
+
+static void launch_norms(uint64_t count)
+{
+    for (size_t i = 0; i < ELEMENTS; i++) {
+        LAUNCH(zi_cuda_launch_square_sum(NULL, NULL, elements[i], count, NULL));
+    }
+}
+
+static void load_all(void)
+{
+    CHECK_EQ(zi_cuda_load_update(), cudaSuccess);
+    CHECK_EQ(zi_cuda_load_norm(), cudaSuccess);
+    CHECK_EQ(zi_cuda_load_fold(), cudaSuccess);
+}
+
+TEST(what_is_launched_is_what_was_loaded)
+{
+    /* The last: as many as 2 TiB of fp32. */
+    const uint64_t counts[] = {0, 1, 100000, UINT64_C(1) << 39};
+    const zi_decide_job decide = {.norm_count = 1};
+    load_all();
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        launch_updates(counts[i]);
+        launch_folds(counts[i]);
+        launch_norms(counts[i]);
+    }
+    CHECK_EQ(zi_cuda_launch_decide(NULL, &decide), cudaSuccess);
+    for (size_t i = 0; i < launched.count; i++) {
+        CHECK(holds(&loaded, launched.kernels[i]));
+    }
+    CHECK_EQ(launched.count, loaded.count);
+    /* Updates; folds without squares and with them; casts; sums; the decision. */
+    CHECK_EQ(loaded.count, 30 + 9 + 9 + 6 + 3 + 1);
+}
+
+TEST(a_kernel_that_is_not_to_be_had_is_told)
+{
+    for (refused = 1; refused <= 30; refused++) {
+        loaded.count = 0;
+        CHECK_EQ(zi_cuda_load_update(), cudaErrorNoKernelImageForDevice);
+    }
+    for (refused = 1; refused <= 4; refused++) {
+        loaded.count = 0;
+        CHECK_EQ(zi_cuda_load_norm(), cudaErrorNoKernelImageForDevice);
+    }
+    for (refused = 1; refused <= 24; refused++) {
+        loaded.count = 0;
+        CHECK_EQ(zi_cuda_load_fold(), cudaErrorNoKernelImageForDevice);
+    }
+    loaded.count = 0;
+    refused = 1;
+    zi_kernels kernels;
+    CHECK_FAILS(zi_cuda_kernels_create(NULL, &kernels), ZERO_DEVICE, "loading update");
+}
+
+TEST(more_blocks_than_a_grid_has_are_refused)
+{
+    const uint64_t count = UINT64_C(1) << 45;
+    CHECK_EQ(zi_cuda_launch_cast(NULL, NULL, ZERO_DTYPE_F32, NULL, ZERO_DTYPE_BF16, count),
+             cudaErrorInvalidValue);
+    CHECK_EQ(launched.count, 0);
+}
+
+TEST_MAIN()
