@@ -19,7 +19,8 @@
  * and it counts as no step; the counters of zero_stats count what hooks enqueued, besides the
  * steps. For a device of ZERO_DEVICE_CUDA, in worlds of one rank or with NCCL; ranks capture,
  * launch and take plain steps in the same order. One graph an engine: another capture retires the
- * one before, and destroying the engine the last. */
+ * one before. Destroy graph and executable before the engine: with NCCL destroying the engine waits
+ * for that, until the deadline. */
 #ifndef ZERO_CAPTURE_H
 #define ZERO_CAPTURE_H
 
@@ -33,8 +34,8 @@ ZERO_BEGIN
 
 /** Make ready for a capture: waits for all that the engine has enqueued. Outside any capture and
  * any step. Until zero_capture_begin no hook is legal. Local call. Errors: UNSUPPORTED on the CPU,
- * where ranks meet on the host, and with a role on disk or an updater that is not the GPU; STATE
- * inside a step. */
+ * where ranks meet on the host or NCCL knows registered buffers, and with a role on disk or an
+ * updater that is not the GPU; STATE inside a step. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_capture_prepare(zero_engine *engine);
 
 /** The capture on `stream` has begun: take the engine's own streams into it. Hooks are then legal

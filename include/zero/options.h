@@ -70,7 +70,8 @@ typedef enum zero_transport {
 typedef enum zero_nccl_memory {
     ZERO_NCCL_MEMORY_NONE = 0,       /**< NCCL copies through buffers of its own where it must */
     ZERO_NCCL_MEMORY_REGISTERED = 1, /**< from ncclMemAlloc, registered once with each communicator
-                                        that uses it (ncclCommRegister) */
+                                        that uses it (ncclCommRegister); steps cannot be captured
+                                        (zero/capture.h) */
     ZERO_NCCL_MEMORY_SYMMETRIC = 2   /**< the same memory as windows (ncclCommWindowRegister), those
                                         that all ranks use at equal offsets as symmetric ones; NCCL
                                         2.27 or later, GPUs that map one another's memory. Units of

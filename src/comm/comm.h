@@ -212,8 +212,10 @@ typedef struct zi_group_desc {
  * its place. (world.c) */
 zero_status zi_world_group_create(zero_world *world, const zi_group_desc *desc, zi_group **out);
 
-/* Whether issuing a batch of device memory waits for other ranks. (world.c) */
-bool zi_world_submit_waits(const zero_world *world, zero_transport transport);
+/* Whether issuing a batch of device memory, known to NCCL in this way, waits for other ranks.
+ * (world.c) */
+bool zi_world_submit_waits(const zero_world *world, zero_transport transport,
+                           zero_nccl_memory memory);
 
 /* What carries the group's batches, text and all. (world.c) */
 void zi_world_group_path(const zero_world *world, const zi_group *group, zero_path *path);

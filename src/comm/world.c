@@ -182,9 +182,13 @@ static bool uses_nccl(const zero_world *world, zero_transport transport)
            (transport == ZERO_TRANSPORT_DEFAULT && !world->comm->one_process);
 }
 
-bool zi_world_submit_waits(const zero_world *world, zero_transport transport)
+/* NCCL waits on the host where it connects, which groups do ahead, and before each batch where it
+ * lets ranks tell one another which registered buffers they use. */
+bool zi_world_submit_waits(const zero_world *world, zero_transport transport,
+                           zero_nccl_memory memory)
 {
-    return world->comm->submit_waits && !uses_nccl(world, transport);
+    return uses_nccl(world, transport) ? memory == ZERO_NCCL_MEMORY_REGISTERED
+                                       : world->comm->submit_waits;
 }
 
 static zero_status create_over_nccl(zero_world *world, const zi_group_desc *desc, zi_group **out)

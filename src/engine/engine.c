@@ -40,16 +40,18 @@ static zero_status make_streams(zero_engine *engine)
 
 static zero_status open_device(zero_engine *engine)
 {
-    if (engine->layout->options.device != ZERO_DEVICE_CUDA) {
+    const zero_engine_options *options = &engine->layout->options;
+    if (options->device != ZERO_DEVICE_CUDA) {
         return ZERO_OK;
     }
-    if (engine->layout->options.optimizer == ZERO_OPTIMIZER_CALLBACK) {
+    if (options->optimizer == ZERO_OPTIMIZER_CALLBACK) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "ZERO_OPTIMIZER_CALLBACK is host code and cannot update memory of "
                 "a GPU; use ZERO_OPTIMIZER_ADAMW or ZERO_DEVICE_CPU");
     }
-    const bool queued = zi_world_submit_waits(engine->world, engine->layout->options.transport) ||
-                        zi_engine_uses_host(engine);
+    const bool queued =
+        zi_world_submit_waits(engine->world, options->transport, options->nccl_memory) ||
+        zi_engine_uses_host(engine);
     ZI_TRY(zi_cuda_device_create(queued, &engine->own_device));
     engine->device = &engine->own_device;
     return ZERO_OK;

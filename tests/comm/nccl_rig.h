@@ -7,6 +7,7 @@
 #include "comm/nccl/nccl_memory.h"
 #include "fake/fake_nccl.h"
 #include "fake/fake_nccl_memory.h"
+#include "fake/fake_nccl_ranks.h"
 #include "gpu_rig.h"
 
 #define LONG_MS 60000

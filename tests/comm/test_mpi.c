@@ -78,7 +78,7 @@ static zero_status make_group(zero_world *world, const uint32_t *members, uint32
                                 .size = size,
                                 .transport = ZERO_TRANSPORT_HOST,
                                 .name = name};
-    CHECK(zi_world_submit_waits(world, desc.transport));
+    CHECK(zi_world_submit_waits(world, desc.transport, desc.nccl_memory));
     return zi_world_group_create(world, &desc, out);
 }
 

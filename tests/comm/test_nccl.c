@@ -16,7 +16,7 @@ static void run_case(zero_rank_fn fn, uint32_t ranks, size_t scratch_bytes, fake
     zi_nccl_api_replace(fake_nccl_api());
     fake_cuda_start(mode, test_seed);
     common.scratch_bytes = scratch_bytes;
-    CHECK_OK(zero_world_run(ranks, LONG_MS, run_bridged, &fn));
+    CHECK_OK(fake_nccl_world_run(ranks, LONG_MS, run_bridged, &fn));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
     finish();
 }
@@ -182,7 +182,7 @@ static zero_status count_calls(zero_world *world, void *user)
 TEST(a_batch_is_as_few_calls_as_can_be)
 {
     zi_nccl_api_replace(fake_nccl_api());
-    CHECK_OK(zero_world_run(2, LONG_MS, count_calls, NULL));
+    CHECK_OK(fake_nccl_world_run(2, LONG_MS, count_calls, NULL));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 2);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 4);
@@ -223,7 +223,7 @@ TEST(many_batches_under_way)
 {
     zi_nccl_api_replace(fake_nccl_api());
     fake_cuda_start(FAKE_CUDA_LAZY, test_seed);
-    CHECK_OK(zero_world_run(2, LONG_MS, run_far_ahead, NULL));
+    CHECK_OK(fake_nccl_world_run(2, LONG_MS, run_far_ahead, NULL));
     finish();
 }
 
@@ -284,7 +284,7 @@ TEST(who_has_connected_waits_for_nobody)
     zi_nccl_api_replace(fake_nccl_api());
     for (int mode = 0; mode < FAKE_CUDA_MODES; mode++) {
         fake_cuda_start((fake_cuda_mode)mode, test_seed);
-        CHECK_OK(zero_world_run(2, LONG_MS, submit_alone, NULL));
+        CHECK_OK(fake_nccl_world_run(2, LONG_MS, submit_alone, NULL));
         finish();
     }
 }

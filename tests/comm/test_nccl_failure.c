@@ -7,7 +7,9 @@
 #include "core/clock.h"
 #include "core/fault.h"
 #include "core/memory.h"
+#include "device/cuda/cuda_device.h"
 #include "nccl_rig.h"
+#include "zero/log.h"
 
 static zi_collective gather_of(unsigned char *memory)
 {
@@ -32,10 +34,38 @@ static zero_status await_failure(zi_group *group)
     return zi_group_check(group);
 }
 
-/* Rank 0 makes a batch that never finishes; the other rank as well, or not at all. */
+/* A graph of one batch. */
+static cudaGraphExec_t capture(zi_group *group, const zi_collective *job)
+{
+    const cudaStream_t native = zi_cuda_stream_native(own.stream);
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t graph_exec = NULL;
+    CHECK_EQ(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    CHECK_OK(zi_group_submit(group, own.stream, job, 1));
+    CHECK_EQ(cudaStreamEndCapture(native, &graph), cudaSuccess);
+    CHECK_EQ(cudaGraphInstantiate(&graph_exec, graph, 0), cudaSuccess);
+    CHECK_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    return graph_exec;
+}
+
+/* The graph goes, and with it what NCCL has kept for it. */
+static void destroy_graph(cudaGraphExec_t graph_exec, uint64_t left)
+{
+    const struct timespec span = {.tv_nsec = 1000000};
+    const uint64_t until_ns = zi_clock_ns() + UINT64_C(20000000000);
+    CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
+    while (fake_nccl_live() > left) {
+        CHECK(zi_clock_ns() < until_ns);
+        (void)nanosleep(&span, NULL);
+    }
+}
+
+/* Rank 0 makes a batch that never finishes; the other rank as well, or not at all. What user points
+ * to: whether a graph holds another group. */
 static zero_status stall(zero_world *world, void *user)
 {
-    (void)user;
+    const bool captures = *(const bool *)user;
+    cudaGraphExec_t graph_exec = NULL;
     static const uint32_t members[] = {0, 1};
     const uint32_t rank = zero_world_rank(world);
     zi_group *group = NULL;
@@ -48,6 +78,9 @@ static zero_status stall(zero_world *world, void *user)
     const zi_collective job = gather_of(own.known != NULL ? own.known : memory);
     CHECK_OK(zi_group_submit(group, own.stream, &job, 1));
     CHECK_OK(gpu_wait(&own));
+    if (captures) {
+        graph_exec = capture(other, &job);
+    }
     CHECK_OK(zero_world_barrier(world));
     if (rank == 0) {
         fake_nccl_stall();
@@ -71,17 +104,25 @@ static zero_status stall(zero_world *world, void *user)
     CHECK(strstr(zero_last_error()->message, "did not finish within 300 ms") != NULL);
     zi_group_destroy(other);
     zi_group_destroy(group);
+    if (captures) {
+        CHECK(fake_nccl_live() != 0);
+        destroy_graph(graph_exec, 2); /* the other rank has a base and a graph */
+    }
     own.device.ops->memory_free(own.device.self, memory, ZI_PAGE_BYTES);
     gpu_close(&own);
     return ZERO_OK;
 }
 
-static void run_stall(void)
+static void run_stall(bool captures)
 {
     zi_nccl_api_replace(fake_nccl_api());
     common.deadline_ms = SHORT_MS;
-    CHECK(zero_world_run(2, LONG_MS, stall, NULL) != ZERO_OK);
+    CHECK(fake_nccl_world_run(2, LONG_MS, stall, &captures) != ZERO_OK);
     fake_nccl_unstall();
+    const struct timespec span = {.tv_nsec = 1000000};
+    while (captures && fake_nccl_live() != 0) { /* until the test's timeout */
+        (void)nanosleep(&span, NULL);
+    }
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 6); /* the base too, once on each rank */
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 0);
     CHECK_EQ(fake_nccl_live(), 0);
@@ -91,7 +132,63 @@ static void run_stall(void)
 
 TEST(a_batch_that_never_finishes)
 {
-    run_stall();
+    run_stall(false);
+}
+
+/* NCCL's abort of the one that is captured is over when the graph is destroyed; that of the others,
+ * and whoever waits for them, must not have to wait for it. */
+TEST(a_batch_that_never_finishes_beside_a_graph)
+{
+    run_stall(true);
+}
+
+static void keep_message(void *user, zero_log_level level, const char *message)
+{
+    if (level == ZERO_LOG_WARN && strstr(message, "destroy graphs before their engine") != NULL) {
+        atomic_fetch_add((atomic_uint *)user, 1);
+    }
+}
+
+/* A group is destroyed before a graph that has captured it: it is given up after the deadline. */
+static zero_status outlive(zero_world *world, void *user)
+{
+    (void)user;
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    unsigned char *memory = NULL;
+    gpu_open(&own);
+    CHECK_OK(make_group(world, members, 2, "gather", &group));
+    CHECK_OK(own.device.ops->memory_alloc(own.device.self, ZI_PAGE_BYTES, (void **)&memory));
+    const zi_collective job = gather_of(memory);
+    cudaGraphExec_t graph_exec = capture(group, &job);
+    CHECK_EQ(cudaGraphLaunch(graph_exec, zi_cuda_stream_native(own.stream)), cudaSuccess);
+    CHECK_OK(gpu_wait(&own));
+    CHECK_OK(zero_world_barrier(world));
+    const uint64_t start_ns = zi_clock_ns();
+    zi_group_destroy(group);
+    CHECK((zi_clock_ns() - start_ns) / 1000000 < SHORT_MS + 10000);
+    CHECK_OK(zero_world_barrier(world));
+    CHECK_EQ(fake_nccl_live(), 4);
+    CHECK_OK(zero_world_barrier(world));
+    destroy_graph(graph_exec, 2); /* the bases are left */
+    CHECK_OK(zero_world_barrier(world));
+    own.device.ops->memory_free(own.device.self, memory, ZI_PAGE_BYTES);
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(a_graph_that_outlives_its_group)
+{
+    atomic_uint warnings = 0;
+    zi_nccl_api_replace(fake_nccl_api());
+    zero_log_set(keep_message, &warnings);
+    common.deadline_ms = SHORT_MS;
+    common.gathers_only = true;
+    CHECK_OK(fake_nccl_world_run(2, LONG_MS, outlive, NULL));
+    CHECK_EQ(warnings, 2);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_DESTROY), 2);
+    finish();
 }
 
 /* The abort takes what is registered with it, before the memory goes. */
@@ -102,7 +199,7 @@ TEST(a_batch_that_never_finishes_in_windows)
     }
     common.memory_kind = ZERO_NCCL_MEMORY_SYMMETRIC;
     common.gathers_only = true;
-    run_stall();
+    run_stall(false);
     CHECK_EQ(fake_nccl_registered(FAKE_NCCL_SYMMETRIC), 4);
 }
 
@@ -136,7 +233,7 @@ TEST(a_rank_that_makes_other_calls)
     zi_nccl_api_replace(fake_nccl_api());
     common.deadline_ms = SHORT_MS;
     common.gathers_only = true;
-    CHECK(zero_world_run(2, LONG_MS, miss, NULL) != ZERO_OK);
+    CHECK(fake_nccl_world_run(2, LONG_MS, miss, NULL) != ZERO_OK);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     CHECK_EQ(fake_nccl_live(), 0);
     CHECK(fake_nccl_check());
@@ -150,8 +247,8 @@ static zero_status go_wrong(zero_world *world, void *user)
     zi_group *group = NULL;
     gpu_open(&own);
     CHECK_OK(make_group(world, members, 2, "scatter", &group));
-    CHECK_OK(zero_world_barrier(world));
     CHECK_OK(zi_group_check(group));
+    CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == 1) {
         fake_nccl_break(1, ncclRemoteError);
     }
@@ -166,7 +263,7 @@ static zero_status go_wrong(zero_world *world, void *user)
 TEST(an_error_that_nccl_reports)
 {
     zi_nccl_api_replace(fake_nccl_api());
-    CHECK_FAILS(zero_world_run(2, LONG_MS, go_wrong, NULL), ZERO_COMM, "a fake detail");
+    CHECK_FAILS(fake_nccl_world_run(2, LONG_MS, go_wrong, NULL), ZERO_COMM, "a fake detail");
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
@@ -194,7 +291,7 @@ static zero_status give_up(zero_world *world, void *user)
 TEST(a_rank_that_gives_up_elsewhere)
 {
     zi_nccl_api_replace(fake_nccl_api());
-    CHECK(zero_world_run(2, LONG_MS, give_up, NULL) != ZERO_OK);
+    CHECK(fake_nccl_world_run(2, LONG_MS, give_up, NULL) != ZERO_OK);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
@@ -225,11 +322,34 @@ TEST(ranks_that_never_connect)
     zi_nccl_api_replace(fake_nccl_api());
     fake_nccl_hold_init(true);
     common.deadline_ms = SHORT_MS;
-    CHECK_OK(zero_world_run(2, LONG_MS, fail_to_create, &expected));
+    CHECK_OK(fake_nccl_world_run(2, LONG_MS, fail_to_create, &expected));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
     CHECK_EQ(fake_nccl_live(), 0);
     CHECK(fake_nccl_check());
+}
+
+static zero_status share_gpu(zero_world *world, void *user)
+{
+    (void)user;
+    static const uint32_t members[] = {0, 1};
+    zi_group *group = NULL;
+    gpu_open(&own);
+    CHECK_FAILS(make_group(world, members, 2, "gather", &group), ZERO_COMM,
+                "a fake error: Duplicate GPU detected");
+    CHECK(group == NULL);
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
+TEST(ranks_on_one_gpu)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    /* Whether the world fails with it is up to who finds out first. */
+    const zero_status status = zero_world_run(2, LONG_MS, share_gpu, NULL);
+    CHECK(status == ZERO_OK || status == ZERO_COMM);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
+    finish();
 }
 
 TEST(a_version_that_is_too_old)
@@ -237,7 +357,7 @@ TEST(a_version_that_is_too_old)
     failing expected = {ZERO_UNSUPPORTED, "NCCL 2.18.5 is too old"};
     zi_nccl_api_replace(fake_nccl_api());
     fake_nccl_set_version(21805);
-    CHECK_OK(zero_world_run(2, LONG_MS, fail_to_create, &expected));
+    CHECK_OK(fake_nccl_world_run(2, LONG_MS, fail_to_create, &expected));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 0);
     finish();
 }
@@ -247,7 +367,7 @@ TEST(too_little_scratch)
     failing expected = {ZERO_INVALID_ARGUMENT, "scratch memory are too few for 2 ranks"};
     zi_nccl_api_replace(fake_nccl_api());
     common.scratch_bytes = 4096;
-    CHECK_OK(zero_world_run(2, LONG_MS, fail_to_create, &expected));
+    CHECK_OK(fake_nccl_world_run(2, LONG_MS, fail_to_create, &expected));
     finish();
 }
 
@@ -308,7 +428,7 @@ static zero_status make_wide(zero_world *world, void *user)
 TEST(more_ranks_than_a_kernel_adds_up)
 {
     zi_nccl_api_replace(fake_nccl_api());
-    CHECK_OK(zero_world_run(2, LONG_MS, make_wide, NULL));
+    CHECK_OK(fake_nccl_world_run(2, LONG_MS, make_wide, NULL));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 0);
     finish();
 }
@@ -339,7 +459,7 @@ TEST(a_rank_without_memory)
 {
     zi_nccl_api_replace(fake_nccl_api());
     for (uint64_t nth = 1; nth <= 2; nth++) {
-        CHECK_OK(zero_world_run(2, LONG_MS, create_without_memory, &nth));
+        CHECK_OK(fake_nccl_world_run(2, LONG_MS, create_without_memory, &nth));
     }
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 0);
     finish();
@@ -374,7 +494,7 @@ TEST(a_batch_that_fails_on_one_rank)
 {
     zi_nccl_api_replace(fake_nccl_api());
     common.gathers_only = true;
-    CHECK_FAILS(zero_world_run(2, LONG_MS, fail_a_batch, NULL), ZERO_COMM, "injected fault");
+    CHECK_FAILS(fake_nccl_world_run(2, LONG_MS, fail_a_batch, NULL), ZERO_COMM, "injected fault");
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
@@ -407,7 +527,7 @@ TEST(a_rank_without_a_watcher)
 {
     atomic_uint refused = 0;
     zi_nccl_api_replace(fake_nccl_api());
-    CHECK_OK(zero_world_run(2, LONG_MS, create_without_thread, &refused));
+    CHECK_OK(fake_nccl_world_run(2, LONG_MS, create_without_thread, &refused));
     CHECK_EQ(refused, 1);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
     finish();
@@ -439,7 +559,7 @@ TEST(many_groups_have_one_base)
 {
     zi_nccl_api_replace(fake_nccl_api());
     common.gathers_only = true;
-    CHECK_OK(zero_world_run(4, LONG_MS, make_many, NULL));
+    CHECK_OK(fake_nccl_world_run(4, LONG_MS, make_many, NULL));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 4);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 32);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 36);
@@ -485,7 +605,7 @@ TEST(a_split_that_fails_on_one_rank)
     failing expected = {ZERO_COMM, "group reduce: ncclCommSplit: a fake error"};
     zi_nccl_api_replace(fake_nccl_api());
     common.deadline_ms = SHORT_MS;
-    CHECK(zero_world_run(2, LONG_MS, fail_to_split, &expected) != ZERO_OK);
+    CHECK(fake_nccl_world_run(2, LONG_MS, fail_to_split, &expected) != ZERO_OK);
     /* Two bases, two groups, and the child that was left behind; each once. */
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 5);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 0);
@@ -497,7 +617,8 @@ TEST(a_split_that_never_finishes)
     failing expected = {ZERO_TIMEOUT, "ncclCommSplit of 2 members did not finish within 300 ms"};
     zi_nccl_api_replace(fake_nccl_api());
     common.deadline_ms = SHORT_MS;
-    CHECK_FAILS(zero_world_run(2, LONG_MS, fail_to_split, &expected), ZERO_TIMEOUT, expected.words);
+    CHECK_FAILS(fake_nccl_world_run(2, LONG_MS, fail_to_split, &expected), ZERO_TIMEOUT,
+                expected.words);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
@@ -538,7 +659,7 @@ TEST(groups_that_do_not_fit_together)
 {
     zi_nccl_api_replace(fake_nccl_api());
     common.gathers_only = true;
-    CHECK_OK(zero_world_run(3, LONG_MS, make_unlike, NULL));
+    CHECK_OK(fake_nccl_world_run(3, LONG_MS, make_unlike, NULL));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
     finish();
 }
@@ -559,9 +680,9 @@ static zero_status choose(zero_world *world, void *user)
                           .scratch = own.scratch,
                           .scratch_bytes = own.scratch_bytes};
     CHECK_FAILS(zi_world_group_create(world, &desc, &group), ZERO_UNSUPPORTED, "threads");
-    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_NCCL));
-    CHECK(zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT));
-    CHECK(zi_world_submit_waits(world, ZERO_TRANSPORT_HOST));
+    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_NCCL, ZERO_NCCL_MEMORY_NONE));
+    CHECK(zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT, ZERO_NCCL_MEMORY_NONE));
+    CHECK(zi_world_submit_waits(world, ZERO_TRANSPORT_HOST, ZERO_NCCL_MEMORY_NONE));
     desc.transport = ZERO_TRANSPORT_DEFAULT;
     CHECK_OK(zi_world_group_create(world, &desc, &group));
     CHECK_OK(zi_group_check(group));
@@ -569,7 +690,9 @@ static zero_status choose(zero_world *world, void *user)
     zi_group_destroy(group);
     /* The same for a world that says its ranks are processes. */
     world->comm->one_process = false;
-    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT));
+    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT, ZERO_NCCL_MEMORY_NONE));
+    CHECK(zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT, ZERO_NCCL_MEMORY_REGISTERED));
+    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT, ZERO_NCCL_MEMORY_SYMMETRIC));
     CHECK_OK(zi_world_group_create(world, &desc, &group));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
     zi_group_destroy(group);
@@ -594,7 +717,7 @@ static zero_status choose(zero_world *world, void *user)
 TEST(what_carries_a_group)
 {
     zi_nccl_api_replace(fake_nccl_api());
-    CHECK_OK(zero_world_run(2, LONG_MS, choose, NULL));
+    CHECK_OK(fake_nccl_world_run(2, LONG_MS, choose, NULL));
     finish();
 }
 

@@ -219,7 +219,10 @@ static void miss_create(bool blocking)
     zero_world *world = NULL;
     ncclComm_t lent[2];
     zi_nccl_api_replace(fake_nccl_api());
+    fake_cuda_devices(2);
+    CHECK_EQ(cudaSetDevice(1), cudaSuccess);
     lent[1] = fake_nccl_lend("late", 2, 1, false);
+    CHECK_EQ(cudaSetDevice(0), cudaSuccess);
     lent[0] = fake_nccl_lend("late", 2, 0, blocking);
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zero_world_create_nccl(lent[0], SHORT_MS, &world), ZERO_TIMEOUT,
@@ -343,7 +346,7 @@ static zero_status hybrid(zero_world *world, void *user)
     const uint32_t replica[] = {me % 2, me % 2 + 2};
     const uint32_t all[] = {3, 2, 1, 0};
     gpu_open(&own);
-    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT));
+    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT, ZERO_NCCL_MEMORY_NONE));
     check_gather(world, shard, 2, "scatter");
     check_gather(world, replica, 2, "replica");
     check_gather(world, all, 4, "gather");

@@ -242,16 +242,18 @@ static cudaError_t add_at_launch(cudaStream_t stream, void *user)
 TEST(a_library_enqueues_at_each_launch)
 {
     cudaGraph_t graph = NULL;
+    cudaGraph_t held = NULL;
     cudaGraphExec_t graph_exec = NULL;
     fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
     unsigned char *memory = open_memory();
     unsigned char seen = 0;
     const cudaStream_t a = open_stream();
     set_zero(a, memory);
-    CHECK_EQ(fake_cuda_at_launch(a, add_at_launch, memory), cudaErrorIllegalState);
+    CHECK_EQ(fake_cuda_at_launch(a, add_at_launch, memory, &held), cudaErrorIllegalState);
     begin(a);
     CHECK_EQ(launch_add(a, memory), cudaSuccess);
-    CHECK_EQ(fake_cuda_at_launch(a, add_at_launch, memory), cudaSuccess);
+    CHECK_EQ(fake_cuda_at_launch(a, add_at_launch, memory, &held), cudaSuccess);
+    CHECK(fake_cuda_graph_lives(held));
     CHECK_EQ(launch_add(a, memory), cudaSuccess);
     CHECK_EQ(cudaStreamEndCapture(a, &graph), cudaSuccess);
     CHECK_EQ(cudaGraphInstantiate(&graph_exec, graph, 0), cudaSuccess);
@@ -260,6 +262,11 @@ TEST(a_library_enqueues_at_each_launch)
     CHECK_EQ(cudaStreamSynchronize(a), cudaSuccess);
     fake_cuda_peek(&seen, memory, 1);
     CHECK_EQ(seen, 6);
+    CHECK_EQ(held, graph);
+    CHECK_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    CHECK(fake_cuda_graph_lives(held));
+    CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
+    CHECK(!fake_cuda_graph_lives(held));
     CHECK(fake_cuda_check());
 }
 

@@ -275,6 +275,7 @@ static zero_status follow_launches(zero_world *world, void *user)
         }
     }
     TOY_TRY(zero_shard_view(trainer.engine, 0, ZERO_ROLE_PARAM, &first, &view));
+    CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
     toy_close(&trainer);
     CHECK_EQ(cudaFree(room), cudaSuccess);
     CHECK_EQ(cudaStreamDestroy(other), cudaSuccess);
@@ -317,6 +318,7 @@ static zero_status ask_launches(zero_world *world, void *user)
     float scale = 0;
     TOY_TRY(zero_loss_scale(trainer.engine, &scale));
     CHECK_EQ(scale, 8.0f);
+    CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
     toy_close(&trainer);
     return ZERO_OK;
 }

@@ -6,6 +6,7 @@
 #include "comm/comm.h"
 #include "fake_cuda.h"
 #include "fake_nccl_memory.h"
+#include "fake_nccl_ranks.h"
 #include "toy.h"
 
 #define DEADLINE_MS 60000
@@ -103,7 +104,7 @@ static void train(zero_dtype dtype, zero_dtype wire, zero_reduction reduction)
     run.options.loss_scale = 1;
     run.params.max_norm = 1.0f;
     start();
-    CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, compare_ways, &run));
+    CHECK_OK(fake_nccl_world_run(RANKS, DEADLINE_MS, compare_ways, &run));
     CHECK(fake_nccl_registered(FAKE_NCCL_BUFFER) != 0);
     CHECK_EQ(fake_nccl_registered(FAKE_NCCL_SYMMETRIC) != 0, KINDS > 2);
     CHECK(KINDS == 2 ||
@@ -193,7 +194,7 @@ TEST(memory_given_back_between_steps)
     run.flavour = TOY_INTEGER;
     run.options.loss_scale = 1;
     start();
-    CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, compare_offloaded, &run));
+    CHECK_OK(fake_nccl_world_run(RANKS, DEADLINE_MS, compare_offloaded, &run));
     finish();
     toy_model_close(&model);
 }
@@ -227,7 +228,7 @@ TEST(gradients_left_out)
     start();
     for (int stage = ZERO_STAGE_2; stage <= ZERO_STAGE_3; stage++) {
         run.options.stage = (zero_stage)stage;
-        CHECK_OK(zero_world_run(3, DEADLINE_MS, compare_left_out, &run));
+        CHECK_OK(fake_nccl_world_run(3, DEADLINE_MS, compare_left_out, &run));
     }
     finish();
     toy_model_close(&model);
@@ -291,7 +292,7 @@ TEST(measured_bytes_are_the_plan)
         toy_model_mixed(&model, (zero_dtype)dtype);
         toy_run run = toy_run_init(&model);
         start();
-        CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, check_ways, &run));
+        CHECK_OK(fake_nccl_world_run(RANKS, DEADLINE_MS, check_ways, &run));
         finish();
         toy_model_close(&model);
     }
@@ -329,7 +330,7 @@ TEST(scratch_holds_the_largest_batch)
         run.options.stage = ZERO_STAGE_2;
         run.options.bucket_bytes = 1;
         start();
-        CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, count_rounds, &run));
+        CHECK_OK(fake_nccl_world_run(RANKS, DEADLINE_MS, count_rounds, &run));
         finish();
         toy_model_close(&model);
     }
@@ -400,8 +401,8 @@ TEST(slots_are_the_same_on_all_ranks)
     run.options.param_slots = 3;
     ask(&run.options, kinds[2]);
     start();
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, hold_and_leave_out, &run));
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, hold_too_many, &run));
+    CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, hold_and_leave_out, &run));
+    CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, hold_too_many, &run));
     finish();
     toy_model_close(&model);
 }
@@ -456,7 +457,7 @@ static void check_path(const toy_model *model, zero_stage stage, asked what, con
     said expected = {toy_run_init(model), texts[0], texts[1], true};
     expected.run.options.stage = stage;
     ask(&expected.run.options, what);
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, read_paths, &expected));
+    CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, read_paths, &expected));
 }
 
 TEST(what_carries_an_engine)
@@ -476,13 +477,13 @@ TEST(what_carries_an_engine)
                "nccl, windows (1 of 3 symmetric)");
     check_path(&model, ZERO_STAGE_0, kinds[0], "none (one rank)", "nccl");
     said expected = {toy_run_init(&model), "peer copies", "peer copies", false};
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, read_paths, &expected));
+    CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, read_paths, &expected));
     expected.gather = expected.reduce = "none (one rank)";
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, read_paths, &expected));
+    CHECK_OK(fake_nccl_world_run(1, DEADLINE_MS, read_paths, &expected));
     expected.gather = expected.reduce = "host memory";
     expected.processes = true;
     expected.run.options.transport = ZERO_TRANSPORT_HOST;
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, read_paths, &expected));
+    CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, read_paths, &expected));
     finish();
     toy_model_close(&model);
 }
@@ -519,7 +520,7 @@ static void check_refused(const toy_model *model, uint32_t ranks, bool processes
 {
     refusal expected = {toy_run_init(model), status, words, processes};
     ask(&expected.run.options, what);
-    const zero_status ended = zero_world_run(ranks, DEADLINE_MS, refuse, &expected);
+    const zero_status ended = fake_nccl_world_run(ranks, DEADLINE_MS, refuse, &expected);
     CHECK(ended == ZERO_OK || ended == status);
     finish();
 }
@@ -538,10 +539,15 @@ TEST(what_nccl_cannot_do_is_refused)
                   "needs NCCL 2.28.0 or later, and 2.27.5 is loaded");
     fake_nccl_set_version(NCCL_VERSION_CODE);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 0);
-    /* NCCL takes what it cannot do for success without a handle. */
+    /* NCCL takes what it cannot do for success without a handle, or with one of something else. */
     fake_nccl_refuse_register(true);
     check_refused(&model, 2, true, kinds[1], ZERO_UNSUPPORTED, "registers no memory here");
-    check_refused(&model, 2, true, kinds[3], ZERO_UNSUPPORTED, "makes no window of memory here");
+    for (int version = 22800; version <= 22900; version += 100) {
+        fake_nccl_set_version(version);
+        check_refused(&model, 2, true, kinds[3], ZERO_UNSUPPORTED,
+                      "makes no window of memory here");
+    }
+    fake_nccl_set_version(NCCL_VERSION_CODE);
     fake_nccl_refuse_register(false);
     check_refused(&model, 2, false, kinds[1], ZERO_INVALID_ARGUMENT, "a world of threads");
     check_refused(&model, 1, true, kinds[2], ZERO_INVALID_ARGUMENT, "a world of one rank");
@@ -589,7 +595,7 @@ TEST(a_registration_that_fails_on_one_rank)
             mishap m = {toy_run_init(&model), nth, false};
             ask(&m.run.options, kinds[k]);
             start();
-            CHECK_FAILS(zero_world_run(2, DEADLINE_MS, fail_on_one_rank, &m), ZERO_COMM,
+            CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, fail_on_one_rank, &m), ZERO_COMM,
                         "a fake error");
             CHECK(fake_nccl_calls(FAKE_NCCL_ABORT) != 0);
             finish();
@@ -607,7 +613,7 @@ TEST(an_allocation_that_fails_on_one_rank)
         ask(&m.run.options, kinds[1]);
         start();
         /* The first is of a role that NCCL is to know. */
-        CHECK_FAILS(zero_world_run(2, DEADLINE_MS, fail_on_one_rank, &m), ZERO_OUT_OF_MEMORY,
+        CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, fail_on_one_rank, &m), ZERO_OUT_OF_MEMORY,
                     m.nth == 1 ? "ncclMemAlloc" : "lloc");
         finish();
     }

@@ -107,8 +107,17 @@ cudaError_t fake_capture_put(cudaStream_t stream, const fake_cuda_work *work, bo
     return cudaSuccess;
 }
 
+bool fake_cuda_graph_lives(cudaGraph_t graph)
+{
+    fake_lock();
+    const bool lives = graph->active || graph->alive || graph->executable_alive;
+    fake_unlock();
+    return lives;
+}
+
 cudaError_t fake_cuda_at_launch(cudaStream_t stream,
-                                cudaError_t (*fn)(cudaStream_t stream, void *user), void *user)
+                                cudaError_t (*fn)(cudaStream_t stream, void *user), void *user,
+                                cudaGraph_t *graph)
 {
     cudaStream_t found = NULL;
     cudaError_t code = fake_enter("fake_cuda_at_launch");
@@ -126,6 +135,7 @@ cudaError_t fake_cuda_at_launch(cudaStream_t stream,
         graph_node *node = add_node(found->capture, found->branch, NODE_CALL);
         node->call = fn;
         node->user = user;
+        *graph = found->capture;
         fake_clock_set(&branch->joined, found->branch, ++branch->works);
     }
     return fake_leave(code);

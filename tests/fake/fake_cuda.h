@@ -156,8 +156,11 @@ void fake_cuda_latch_give_up(const fake_cuda_latch *latch, bool *given_up);
 bool fake_cuda_latch_full(const fake_cuda_latch *latch);
 
 /* A captured stream's graph calls `fn` at each launch, at this place, with the stream that this
- * stream's part is put on: it enqueues what it likes there. Not under the lock. */
+ * stream's part is put on: it enqueues what it likes there. Not under the lock. *graph: which. */
 cudaError_t fake_cuda_at_launch(cudaStream_t stream,
-                                cudaError_t (*fn)(cudaStream_t stream, void *user), void *user);
+                                cudaError_t (*fn)(cudaStream_t stream, void *user), void *user,
+                                cudaGraph_t *graph);
+/* Whether it is being captured, or it or what was instantiated of it is not destroyed. */
+bool fake_cuda_graph_lives(cudaGraph_t graph);
 
 #endif

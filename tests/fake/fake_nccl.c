@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "fake_cuda.h"
 #include "fake_nccl_memory.h"
@@ -19,11 +20,13 @@ uint64_t fake_nccl_counts[FAKE_NCCL_CALLS];
 #define fault fake_nccl_fault
 #define allocate fake_nccl_allocate
 static fake_clique *cliques;
+static ncclComm_t comms;
 static uint64_t live;
 static uint64_t ids;
 uint64_t fake_nccl_faults;
 static int version = NCCL_VERSION_CODE;
 static bool init_held;
+static atomic_bool gpu_shared; /* what the last error was */
 static int broken_rank = -1;
 static ncclResult_t broken_error;
 
@@ -31,6 +34,9 @@ static ncclResult_t broken_error;
 static _Thread_local int depth;
 static _Thread_local op_list open_list;
 static _Thread_local ncclComm_t open_comm;
+
+/* What an abort waits for must have come to its end by then. */
+#define ABORT_MS 10000
 
 /* A function of the host that holds a stream up. */
 static struct {
@@ -204,7 +210,7 @@ static const char *get_error_string(ncclResult_t result)
 static const char *get_last_error(ncclComm_t comm)
 {
     (void)comm;
-    return "a fake detail";
+    return atomic_load(&gpu_shared) ? "Duplicate GPU detected" : "a fake detail";
 }
 
 /* One that everybody has joined is over: an id at a port is used again. */
@@ -233,6 +239,9 @@ ncclComm_t fake_nccl_join(fake_clique *clique, int rank, const ncclConfig_t *con
     faults += fake_nccl_memory_join(comm, clique, rank, clique->size, config) ? 0 : 1;
     comm->joining = true;
     comm->looks = LOOKS;
+    comm->process = pthread_self();
+    comm->next = comms;
+    comms = comm;
     (void)cudaGetDevice(&comm->device);
     clique->comms[rank] = comm;
     clique->joined++;
@@ -259,7 +268,31 @@ static ncclResult_t init(ncclComm_t *out, int size, ncclUniqueId id, int rank, n
 bool fake_nccl_is_ready(ncclComm_t comm)
 {
     return comm->waiting.count == 0 && !comm->joining && comm->split == NULL && !comm->finalized &&
-           !comm->gone;
+           !comm->gone && !fake_nccl_memory_waits(comm);
+}
+
+/* Two ranks of a clique are on one GPU. */
+static bool shares_gpu(ncclComm_t comm)
+{
+    bool shared = false;
+    for (int i = 0; i < comm->clique->size; i++) {
+        shared = shared || (i != comm->rank && comm->clique->comms[i]->device == comm->device);
+    }
+    if (shared) {
+        atomic_store(&gpu_shared, true);
+    }
+    return shared;
+}
+
+/* It is over when it is for all ranks, and when no graph could issue more. */
+static ncclResult_t finalized_state(ncclComm_t comm)
+{
+    if (comm->clique->left) {
+        return ncclRemoteError;
+    }
+    return comm->clique->finalized < comm->clique->size || fake_nccl_is_captured(comm)
+               ? ncclInProgress
+               : ncclSuccess;
 }
 
 /* Move the communicator on as far as it goes. */
@@ -281,10 +314,14 @@ static ncclResult_t state_of(ncclComm_t comm)
     }
     if (comm->joining) {
         comm->joining = init_held || comm->clique->joined < comm->clique->size;
-        return comm->joining ? ncclInProgress : ncclSuccess;
+        comm->failed = !comm->joining && shares_gpu(comm) ? ncclInvalidUsage : ncclSuccess;
+        return comm->joining ? ncclInProgress : comm->failed;
     }
     if (comm->rank == broken_rank) {
         return broken_error;
+    }
+    if (comm->finalized) {
+        return finalized_state(comm);
     }
     if (!fake_nccl_memory_ready(comm)) {
         return ncclInProgress;
@@ -312,6 +349,7 @@ static ncclResult_t finalize(ncclComm_t comm)
         fault("rank %d finalizes a communicator that is not ready", comm->rank);
     }
     comm->finalized = true;
+    comm->clique->finalized++;
     comm->looks = LOOKS;
     calls[FAKE_NCCL_FINALIZE]++;
     (void)pthread_mutex_unlock(&lock);
@@ -337,6 +375,39 @@ static ncclResult_t destroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
+static void open_gate(void)
+{
+    (void)pthread_mutex_lock(&gate.mutex);
+    gate.open = true;
+    (void)pthread_cond_broadcast(&gate.moved);
+    (void)pthread_mutex_unlock(&gate.mutex);
+}
+
+/* An abort waits for all that its process has on the GPU, and for graphs. */
+static bool is_held_up(ncclComm_t comm)
+{
+    bool held = fake_nccl_is_captured(comm);
+    for (ncclComm_t other = comms; other != NULL && !held; other = other->next) {
+        held = pthread_equal(other->process, comm->process) != 0 && fake_nccl_is_stuck(other);
+    }
+    return held;
+}
+
+/* The lock is held, but not while it waits. */
+static void await_gpu(ncclComm_t comm)
+{
+    const struct timespec span = {.tv_nsec = 1000000};
+    int rounds = 0;
+    for (; is_held_up(comm) && rounds < ABORT_MS; rounds++) {
+        (void)pthread_mutex_unlock(&lock);
+        (void)nanosleep(&span, NULL);
+        (void)pthread_mutex_lock(&lock);
+    }
+    if (rounds == ABORT_MS) {
+        fault("rank %d's abort waits for ever", comm->rank);
+    }
+}
+
 ncclResult_t fake_nccl_abort(ncclComm_t comm)
 {
     (void)pthread_mutex_lock(&lock);
@@ -345,13 +416,15 @@ ncclResult_t fake_nccl_abort(ncclComm_t comm)
     }
     fake_nccl_split_abort(comm);
     fake_nccl_give_up(comm);
+    comm->aborting = true;
+    comm->clique->left = true;
+    if (comm->stalled) {
+        open_gate();
+    }
+    await_gpu(comm);
     calls[FAKE_NCCL_ABORT]++;
     fake_nccl_leave(comm, true);
     (void)pthread_mutex_unlock(&lock);
-    (void)pthread_mutex_lock(&gate.mutex);
-    gate.open = true;
-    (void)pthread_cond_broadcast(&gate.moved);
-    (void)pthread_mutex_unlock(&gate.mutex);
     return ncclSuccess;
 }
 
@@ -428,9 +501,10 @@ void fake_nccl_break(int rank, ncclResult_t error)
     (void)pthread_mutex_unlock(&lock);
 }
 
-void fake_nccl_pass_gate(cudaStream_t stream)
+void fake_nccl_pass_gate(ncclComm_t comm, cudaStream_t stream)
 {
     if (gate.active) {
+        comm->stalled = true;
         (void)cudaStreamWaitEvent(stream, gate.passed, 0);
     }
 }

@@ -10,11 +10,16 @@
  *
  * On a stream that is captured a group of calls is kept, and issued at each launch of the graph.
  *
+ * Finalising is in progress until all ranks do it. An abort waits until what other communicators of
+ * its process have issued is with all its ranks, or has been aborted. Both wait for graphs to be
+ * destroyed that hold calls of the communicator.
+ *
  * A split says success when it has begun, and writes the child's handle when its parent is found to
  * be ready again, as NCCL does. With NCCL_COMM_ID in the environment all ids are the same.
  *
- * Wrong use is counted: calls that do not match those of other ranks, calls on a communicator that
- * is in progress, groups left open, sums of other types than fp32. */
+ * Two ranks on one GPU cannot connect (fake_nccl_ranks.h). Wrong use is counted: calls that do not
+ * match those of other ranks, calls on a communicator that is in progress, buffers that overlap but
+ * are not in place, groups left open, sums of other types than fp32. */
 #ifndef TESTS_FAKE_FAKE_NCCL_H
 #define TESTS_FAKE_FAKE_NCCL_H
 
@@ -64,7 +69,7 @@ void fake_nccl_take_back(ncclComm_t comm);
 ncclResult_t fake_nccl_abort(ncclComm_t comm);
 /* Let every communicator of this group rank report `error` from now on. */
 void fake_nccl_break(int rank, ncclResult_t error);
-/* Groups of calls issued from now on never finish, until a communicator is aborted. */
+/* Groups of calls issued from now on never finish, until one of their communicators is aborted. */
 void fake_nccl_stall(void);
 /* Ends what stall has begun; something must have been aborted. */
 void fake_nccl_unstall(void);

@@ -269,6 +269,21 @@ static void join_round(fake_round *round, int rank, op_list list)
     }
 }
 
+/* Where what is sent and what is received overlap, one is this rank's own part of the other. */
+static bool lies_well(const fake_op *op, int rank, int size)
+{
+    const unsigned char *send = op->send;
+    const unsigned char *recv = op->recv;
+    const size_t sent = sent_bytes(op, size);
+    const size_t received = received_bytes(op, size);
+    if (is_pair(op) || send + sent <= recv || recv + received <= send) {
+        return true;
+    }
+    return op->call == FAKE_NCCL_ALL_GATHER       ? send == recv + (size_t)rank * sent
+           : op->call == FAKE_NCCL_REDUCE_SCATTER ? recv == send + (size_t)rank * received
+                                                  : send == recv;
+}
+
 /* Put a group of calls on a stream. */
 static ncclResult_t issue(ncclComm_t comm, op_list list, cudaStream_t stream)
 {
@@ -278,6 +293,10 @@ static ncclResult_t issue(ncclComm_t comm, op_list list, cudaStream_t stream)
         fake_op *op = &list.ops[i];
         calls[op->call]++;
         op->stream = stream;
+        if (!lies_well(op, comm->rank, round->size)) {
+            fault("rank %d: call %d sends what it receives to, elsewhere", comm->rank,
+                  (int)op->call);
+        }
         const fake_nccl_use use = {comm,
                                    op->call,
                                    {op->send, op->recv},
@@ -293,7 +312,7 @@ static ncclResult_t issue(ncclComm_t comm, op_list list, cudaStream_t stream)
         fake_cuda_latch_wait(stream, &round->latch, &round->given_up[comm->rank]) != cudaSuccess) {
         return ncclUnhandledCudaError;
     }
-    fake_nccl_pass_gate(stream);
+    fake_nccl_pass_gate(comm, stream);
     for (size_t i = 0; i < list.count; i++) {
         put_result(round, comm->rank, i);
     }
@@ -306,6 +325,7 @@ static ncclResult_t issue(ncclComm_t comm, op_list list, cudaStream_t stream)
 typedef struct captured_calls {
     ncclComm_t comm;
     op_list list;
+    cudaGraph_t graph;
     struct captured_calls *next; /* so that none is lost */
 } captured_calls;
 
@@ -331,11 +351,22 @@ static cudaError_t issue_again(cudaStream_t stream, void *user)
 static ncclResult_t keep(ncclComm_t comm, op_list list, cudaStream_t stream)
 {
     captured_calls *captured = allocate(sizeof *captured);
-    *captured = (captured_calls){comm, list, kept};
+    *captured = (captured_calls){.comm = comm, .list = list};
+    if (fake_cuda_at_launch(stream, issue_again, captured, &captured->graph) != cudaSuccess) {
+        return ncclUnhandledCudaError;
+    }
+    captured->next = kept;
     kept = captured;
-    return fake_cuda_at_launch(stream, issue_again, captured) == cudaSuccess
-               ? ncclSuccess
-               : ncclUnhandledCudaError;
+    return ncclSuccess;
+}
+
+bool fake_nccl_is_captured(ncclComm_t comm)
+{
+    bool found = false;
+    for (const captured_calls *c = kept; c != NULL && !found; c = c->next) {
+        found = c->comm == comm && fake_cuda_graph_lives(c->graph);
+    }
+    return found;
 }
 
 /* ---- connecting ---- */
@@ -383,6 +414,11 @@ ncclResult_t fake_nccl_calls_state(ncclComm_t comm)
             return ncclInProgress;
         }
     }
+    for (int i = 0; i < comm->clique->size; i++) {
+        if (comm->clique->exchanges[i] < comm->exchange) {
+            return ncclInProgress;
+        }
+    }
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     const op_list list = comm->waiting;
     const cudaStream_t stream = list.ops[0].stream;
@@ -403,9 +439,22 @@ ncclResult_t fake_nccl_accept(ncclComm_t comm, op_list list)
     for (size_t i = 0; i < list.count; i++) {
         come(comm, &list.ops[i]);
     }
+    if (collective_count(&list) != 0 && fake_nccl_memory_exchanges(comm)) {
+        comm->exchange = ++comm->clique->exchanges[comm->rank];
+    }
     comm->waiting = list;
     comm->looks = LOOKS;
     return ncclInProgress;
+}
+
+bool fake_nccl_is_stuck(ncclComm_t comm)
+{
+    bool stuck = comm->stalled;
+    for (const fake_round *round = comm->clique->rounds; round != NULL && !stuck;
+         round = round->next) {
+        stuck = round->lists[comm->rank].count != 0 && round->arrived < round->size;
+    }
+    return stuck && !comm->aborting && !comm->gone;
 }
 
 /* What waits for other ranks goes on. */

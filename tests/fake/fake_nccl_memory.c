@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fake_cuda.h"
+#include "fake_nccl_state.h"
 
 /* What sizes are rounded up to. */
 #define GRANULE ((size_t)16384)
@@ -68,6 +68,9 @@ static int failing_rank = -1;
 static uint64_t failing_nth;
 static ncclResult_t failing_error;
 static bool refused;
+#if ZI_NCCL_HAS_WINDOWS
+static int no_window; /* a plain registration, on the host */
+#endif
 
 __attribute__((format(printf, 1, 2))) static bool wrong(const char *format, ...)
 {
@@ -144,6 +147,20 @@ bool fake_nccl_memory_join(ncclComm_t comm, const void *clique, int rank, int si
     return good;
 }
 
+static int version_now(void)
+{
+    int found = 0;
+    (void)fake_nccl_api()->get_version(&found);
+    return found;
+}
+
+/* Of the nth registration: an address that no other of the communicator has. */
+static void *handle_of(member *m, uint32_t n)
+{
+    known *k = &m->known[n];
+    return k->window && version_now() >= 22800 ? (void *)(k->base + n) : (void *)k;
+}
+
 /* Hand out the nth window when all ranks have come to it. */
 static bool settle_window(member *m, uint32_t n)
 {
@@ -161,13 +178,33 @@ static bool settle_window(member *m, uint32_t n)
     }
     mine->pending = false;
 #if ZI_NCCL_HAS_WINDOWS
-    union {
-        known *known;
-        ncclWindow_t window;
-    } handle = {mine};
-    *mine->out = handle.window;
+    memcpy(mine->out, &(void *){handle_of(m, n)}, sizeof *mine->out);
 #endif
     return true;
+}
+
+bool fake_nccl_memory_exchanges(ncclComm_t comm)
+{
+    bool exchanges = false;
+    (void)pthread_mutex_lock(&lock);
+    const member *m = member_of(comm);
+    for (uint32_t n = 0; m != NULL && n < m->count; n++) {
+        exchanges = exchanges || !m->known[n].window;
+    }
+    (void)pthread_mutex_unlock(&lock);
+    return exchanges;
+}
+
+bool fake_nccl_memory_waits(ncclComm_t comm)
+{
+    bool waits = false;
+    (void)pthread_mutex_lock(&lock);
+    const member *m = member_of(comm);
+    for (uint32_t n = 0; m != NULL && n < m->count; n++) {
+        waits = waits || m->known[n].pending;
+    }
+    (void)pthread_mutex_unlock(&lock);
+    return waits;
 }
 
 bool fake_nccl_memory_ready(ncclComm_t comm)
@@ -372,7 +409,7 @@ static ncclResult_t remove_known(ncclComm_t comm, const void *handle)
     (void)pthread_mutex_lock(&lock);
     member *m = member_of(comm);
     for (uint32_t n = 0; m != NULL && n < m->count; n++) {
-        if (handle == &m->known[n] && m->known[n].alive && !m->known[n].pending) {
+        if (handle == handle_of(m, n) && m->known[n].alive && !m->known[n].pending) {
             m->known[n].alive = false;
             found = true;
         }
@@ -408,6 +445,10 @@ ncclResult_t fake_nccl_window_register(ncclComm_t comm, void *pointer, size_t by
 {
     ncclResult_t why = ncclSuccess;
     *window = NULL;
+    (void)pthread_mutex_lock(&fake_nccl_lock);
+    if (!fake_nccl_is_ready(comm)) {
+        fake_nccl_fault("rank %d registers with a communicator that is not ready", comm->rank);
+    }
     (void)pthread_mutex_lock(&lock);
     known *k = add(comm, pointer, bytes, &why);
     if (k != NULL) {
@@ -418,9 +459,14 @@ ncclResult_t fake_nccl_window_register(ncclComm_t comm, void *pointer, size_t by
         k->out = window;
         registered[FAKE_NCCL_WINDOW]++;
         registered[FAKE_NCCL_SYMMETRIC] += symmetric;
+    } else if (refused && version_now() >= 22800 && version_now() < 22900) {
+        memcpy(window, &(void *){&no_window}, sizeof *window);
     }
+    comm->failed = k == NULL ? why : ncclSuccess;
+    comm->looks = LOOKS;
     (void)pthread_mutex_unlock(&lock);
-    return k != NULL ? ncclInProgress : why;
+    (void)pthread_mutex_unlock(&fake_nccl_lock);
+    return ncclSuccess;
 }
 
 ncclResult_t fake_nccl_window_deregister(ncclComm_t comm, ncclWindow_t window)

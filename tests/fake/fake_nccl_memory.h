@@ -1,8 +1,12 @@
 /* The half of the fake NCCL that knows memory: its allocator, registrations with communicators,
  * windows, and the policy that a communicator was made with.
  *
- * Windows are collective: a communicator is in progress until all its ranks have registered as many
- * of the same bytes and flags, and the handle is there only then. Where a communicator has any
+ * Where a communicator has registered buffers its ranks tell one another which they use: a group
+ * of calls with a collective in it is in progress until all have come to theirs.
+ *
+ * Windows are collective: the call says success when it has begun, and the communicator is in
+ * progress until all its ranks have registered as many of the same bytes and flags; the handle is
+ * there only then. From 2.28 on it points to device memory. Where a communicator has any
  * registration, every buffer of a call must lie in one. What all ranks use in a symmetric window
  * must lie at equal offsets, or be one's own part of the other buffer (in place); and all ranks
  * must use windows of one kind. Memory that is still registered may not be freed, and a
@@ -31,7 +35,8 @@ uint64_t fake_nccl_registered(fake_nccl_memory_kind kind);
 uint64_t fake_nccl_zero_cta(void);
 /* Let the nth registration (1-based) of this rank from now on fail with `error`. */
 void fake_nccl_fail_register(int rank, uint64_t nth, ncclResult_t error);
-/* Registrations succeed without a handle from now on, as NCCL's do where it cannot make them. */
+/* Registrations succeed without a handle from now on, as NCCL's do where it cannot make them; 2.28
+ * makes a plain registration in place of a window. */
 void fake_nccl_refuse_register(bool refuse);
 
 /* ---- for fake_nccl.c; under its lock. False: something was used wrongly, and has been printed. */
@@ -46,8 +51,12 @@ typedef struct fake_nccl_use {
 
 bool fake_nccl_memory_join(ncclComm_t comm, const void *clique, int rank, int size,
                            const ncclConfig_t *config);
-/* No window of the communicator waits for other ranks. */
+/* No window of the communicator waits for other ranks; hands out those that no longer do. */
 bool fake_nccl_memory_ready(ncclComm_t comm);
+/* The communicator has registered buffers. */
+bool fake_nccl_memory_exchanges(ncclComm_t comm);
+/* A window has not been handed out. */
+bool fake_nccl_memory_waits(ncclComm_t comm);
 bool fake_nccl_memory_use(const fake_nccl_use *use);
 bool fake_nccl_memory_leave(ncclComm_t comm, bool aborted);
 /* Whether its own functions were used rightly. */

@@ -56,6 +56,7 @@ static ncclComm_t child_of(ncclComm_t comm)
                    (unsigned long long)split->number, color);
     ncclComm_t child = fake_nccl_join(fake_nccl_clique(id, size), rank, &comm->child_config);
     child->device = comm->device;
+    child->process = comm->process;
     return child;
 }
 

@@ -61,8 +61,11 @@ typedef struct fake_clique {
     char id[NCCL_UNIQUE_ID_BYTES];
     int size;
     int joined;
+    int finalized;
+    bool left; /* one rank has aborted */
     ncclComm_t comms[RANKS_MAX];
     bool came[WAYS][RANKS_MAX];          /* to connect */
+    uint64_t exchanges[RANKS_MAX];       /* groups of calls that told of registered buffers */
     bool sends[RANKS_MAX][RANKS_MAX];    /* [a][b]: a has come to connect to b */
     bool receives[RANKS_MAX][RANKS_MAX]; /* [a][b]: b has, to connect to a */
     fake_round *rounds;                  /* the last first */
@@ -75,9 +78,11 @@ struct ncclComm {
     fake_clique *clique;
     int rank;
     int device;
-    int looks; /* that still find it in progress */
+    pthread_t process; /* that it is of: the thread that made it, or what it was split off */
+    int looks;         /* that still find it in progress */
     uint64_t issued;
-    op_list waiting; /* a group of calls that waits for the others to connect */
+    op_list waiting;   /* a group of calls that waits for the others to connect */
+    uint64_t exchange; /* that it waits for, of its clique's; 0: none */
     uint64_t split_count;
     fake_split *split;    /* under way */
     ncclComm_t *child_at; /* where what it comes to goes */
@@ -86,7 +91,10 @@ struct ncclComm {
     bool blocking;
     bool joining;
     bool finalized;
+    bool stalled;  /* its calls wait at the gate, see fake_nccl_stall */
+    bool aborting; /* its kernels have left */
     bool gone;
+    struct ncclComm *next; /* of all */
 };
 
 /* Guards all of it but what kernels touch. */
@@ -97,7 +105,7 @@ extern uint64_t fake_nccl_faults;
 __attribute__((format(printf, 1, 2))) void fake_nccl_fault(const char *format, ...);
 void *fake_nccl_allocate(size_t bytes);
 
-/* The lock is held for the next ten. */
+/* The lock is held for what follows, but for NCCL's own functions. */
 fake_clique *fake_nccl_clique(const char *id, int size);
 ncclComm_t fake_nccl_join(fake_clique *clique, int rank, const ncclConfig_t *config);
 /* May something new be asked of it? */
@@ -110,8 +118,12 @@ ncclResult_t fake_nccl_accept(ncclComm_t comm, op_list list);
 ncclResult_t fake_nccl_calls_state(ncclComm_t comm);
 /* What waits for other ranks goes on. (fake_nccl_calls.c) */
 void fake_nccl_give_up(ncclComm_t comm);
+/* Calls that were issued wait for other ranks. (fake_nccl_calls.c) */
+bool fake_nccl_is_stuck(ncclComm_t comm);
+/* A graph holds calls. (fake_nccl_calls.c) */
+bool fake_nccl_is_captured(ncclComm_t comm);
 /* See fake_nccl_stall. */
-void fake_nccl_pass_gate(cudaStream_t stream);
+void fake_nccl_pass_gate(ncclComm_t comm, cudaStream_t stream);
 /* The rank gives it back. */
 void fake_nccl_leave(ncclComm_t comm, bool aborted);
 /* The communicator is being aborted. */

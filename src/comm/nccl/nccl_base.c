@@ -140,12 +140,12 @@ void zi_nccl_base_destroy(zi_comm *comm)
 }
 
 /* The base is aborted first: until then NCCL may write to its `child`, and a base may point at
- * what was being split off it. */
+ * what was being split off it. The watcher does that, with the other groups of the world. */
 static void abandon_split(zi_nccl_group *base)
 {
     const zero_error error = *zero_last_error();
     (void)zi_nccl_set_error(base, &error);
-    zi_nccl_abort_handle(base);
+    zi_nccl_abort_await(base);
     if (base->child != NULL) {
         (void)base->api->comm_abort(base->child);
         base->child = NULL;

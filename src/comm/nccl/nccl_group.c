@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/hash.h"
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "core/trace.h"
@@ -239,24 +240,21 @@ static bool finalize(zi_nccl_group *group)
     return zi_nccl_settle(group, result, "ncclCommFinalize") == ZERO_OK;
 }
 
-void zi_nccl_abort_handle(zi_nccl_group *group)
-{
-    (void)pthread_mutex_lock(&group->mutex);
-    if (group->handle != NULL) {
-        (void)group->api->comm_abort(group->handle);
-        group->handle = NULL;
-    }
-    (void)pthread_mutex_unlock(&group->mutex);
-}
-
 static void close_handle(zi_nccl_group *group)
 {
     if (group->handle != NULL && finalize(group)) {
         (void)group->api->comm_destroy(group->handle);
-    } else if (group->handle != NULL) {
-        (void)group->api->comm_abort(group->handle);
+        group->handle = NULL;
     }
-    group->handle = NULL;
+    if (group->handle != NULL && group->captured && zi_nccl_check(group) == ZERO_OK) {
+        zi_log(ZERO_LOG_WARN,
+               "group %s: NCCL keeps its communicator for as long as there is a graph that has "
+               "captured its batches; destroy graphs before their engine",
+               group->base.name);
+    }
+    zi_nccl_abort_begin(group);
+    zi_nccl_abort_end(group);
+    zi_free(group->ending);
 }
 
 /* What a group takes of the GPU. */
@@ -501,6 +499,9 @@ zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **o
         place_members(group, desc);
     }
     zero_status status = zi_nccl_api_get(&group->api, &group->version);
+    if (status == ZERO_OK) {
+        status = zi_nccl_ending_create(group);
+    }
     if (status == ZERO_OK) {
         status = zi_cuda_check(cudaGetDevice(&group->ordinal), "cudaGetDevice");
     }

@@ -9,6 +9,8 @@
  *  - The deadline of a batch counts from when the GPU has come to it. A batch that does not finish
  *    fails its group and all groups of the world: their communicators are aborted, which frees the
  *    GPU, and zi_group_check tells. Until then the stream holds what the batch left behind.
+ *  - A graph that has captured a batch is destroyed before the group. NCCL would wait for it: the
+ *    group's destroy does so until the deadline, then leaves the communicator to NCCL.
  *  - Batches of a group go on one stream at a time: they share its scratch memory. Groups may share
  *    one where their batches are on one stream.
  *  - Where memory is registered, all that a batch reads and writes lies in it, on every member.

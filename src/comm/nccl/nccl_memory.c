@@ -7,6 +7,7 @@
 #include "comm/nccl/nccl_state.h"
 #include "core/check.h"
 #include "core/error.h"
+#include "device/cuda/cuda_device.h"
 
 #define VERSION_FORMAT "%d.%d.%d"
 #define VERSION_VALUES(v) (v) / 10000, (v) / 100 % 100, (v) % 100
@@ -128,7 +129,14 @@ zero_status zi_nccl_configure(const zi_nccl_group *group, ncclConfig_t *config)
 #endif
 }
 
-/* Calls are made under the group's mutex, as all about its communicator; waiting is not. */
+/* Of a call about registrations, which may say success when it has only begun: the communicator
+ * tells when it is over. Calls are made under the group's mutex, as all about its communicator;
+ * waiting is not. */
+static zero_status settle(zi_nccl_group *group, ncclResult_t result, const char *call)
+{
+    return zi_nccl_settle(group, result == ncclSuccess ? ncclInProgress : result, call);
+}
+
 static zero_status register_buffer(zi_nccl_group *group, const zi_group_memory *memory,
                                    zi_nccl_known *known)
 {
@@ -136,7 +144,7 @@ static zero_status register_buffer(zi_nccl_group *group, const zi_group_memory *
     const ncclResult_t result =
         group->api->comm_register(group->handle, memory->pointer, memory->bytes, &known->buffer);
     (void)pthread_mutex_unlock(&group->mutex);
-    ZI_TRY(zi_nccl_settle(group, result, "ncclCommRegister"));
+    ZI_TRY(settle(group, result, "ncclCommRegister"));
     if (known->buffer == NULL) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "group %s: NCCL " VERSION_FORMAT " registers no memory here; unset "
@@ -148,6 +156,20 @@ static zero_status register_buffer(zi_nccl_group *group, const zi_group_memory *
 
 #if ZI_NCCL_HAS_WINDOWS
 
+/* Where NCCL can make no window it gives none, or, in 2.28, registers the buffer and gives that in
+ * its place. From 2.28 on a window is what kernels read, on the GPU; a registration is the host's.
+ */
+static zero_status is_window(const zi_nccl_group *group, const zi_nccl_known *known, bool *made)
+{
+    struct cudaPointerAttributes attributes = {.type = cudaMemoryTypeDevice};
+    if (known->window != NULL && group->version >= ZI_NCCL_VERSION_DEVICE_WINDOWS) {
+        ZI_TRY(zi_cuda_check(cudaPointerGetAttributes(&attributes, known->window),
+                             "cudaPointerGetAttributes"));
+    }
+    *made = known->window != NULL && attributes.type == cudaMemoryTypeDevice;
+    return ZERO_OK;
+}
+
 static zero_status register_window(zi_nccl_group *group, const zi_group_memory *memory,
                                    zi_nccl_known *known)
 {
@@ -156,8 +178,10 @@ static zero_status register_window(zi_nccl_group *group, const zi_group_memory *
     const ncclResult_t result = group->api->comm_window_register(
         group->handle, memory->pointer, memory->bytes, &known->window, flags);
     (void)pthread_mutex_unlock(&group->mutex);
-    ZI_TRY(zi_nccl_settle(group, result, "ncclCommWindowRegister"));
-    if (known->window == NULL) {
+    ZI_TRY(settle(group, result, "ncclCommWindowRegister"));
+    bool made = false;
+    ZI_TRY(is_window(group, known, &made));
+    if (!made) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "group %s: NCCL " VERSION_FORMAT " makes no window of memory here: GPUs cannot map "
                 "one another's, or NCCL_CUMEM_ENABLE or NCCL_WIN_ENABLE is 0; use "
@@ -216,8 +240,7 @@ static zero_status forget(zi_nccl_group *group, const zi_nccl_known *known)
     const ncclResult_t result = windows ? deregister_window(group, known)
                                         : group->api->comm_deregister(group->handle, known->buffer);
     (void)pthread_mutex_unlock(&group->mutex);
-    return zi_nccl_settle(group, result,
-                          windows ? "ncclCommWindowDeregister" : "ncclCommDeregister");
+    return settle(group, result, windows ? "ncclCommWindowDeregister" : "ncclCommDeregister");
 }
 
 zero_status zi_nccl_deregister(zi_nccl_group *group)

@@ -1,5 +1,5 @@
 /* What nccl_group.c (a group's life), nccl_base.c (what groups are split from), nccl_move.c (its
- * data) and nccl_watch.c (its failures) share. */
+ * data), nccl_watch.c (its failures) and nccl_abort.c (its end by force) share. */
 #ifndef ZI_COMM_NCCL_NCCL_STATE_H
 #define ZI_COMM_NCCL_NCCL_STATE_H
 
@@ -46,16 +46,19 @@ typedef struct zi_nccl_known {
     bool symmetric;
 } zi_nccl_known;
 
+typedef struct zi_nccl_ending zi_nccl_ending;
+
 typedef struct zi_nccl_group {
     zi_group base;
     const zi_nccl_api *api;
     zi_comm *comm;
     int ordinal; /* of the GPU */
     uint32_t deadline_ms;
-    /* Guards the next five, and every call of NCCL about this group: none may be under way when the
-     * watcher aborts. Nobody waits for other ranks while holding it. */
+    /* Guards the next six, and every call of NCCL about this group: none may be under way when it
+     * is aborted. Nobody waits for other ranks while holding it. */
     pthread_mutex_t mutex;
-    ncclComm_t handle; /* NULL: aborted */
+    ncclComm_t handle; /* NULL: aborted, or being so */
+    bool captured;     /* graphs hold batches of the group, or did */
     ncclComm_t child;  /* of a base: where NCCL puts what a split under way comes to */
     zi_nccl_mark marks[ZI_NCCL_MARKS];
     uint32_t mark_first;
@@ -64,6 +67,8 @@ typedef struct zi_nccl_group {
     atomic_uint failing;
     atomic_uint failed;
     zero_error first_error;
+    zi_nccl_ending *ending; /* of nccl_abort.c; NULL: it goes on without the group */
+    atomic_uint ended;      /* the watcher has aborted the communicator, or found none */
     /* When not 0: the rank has given up, and this communicator, which carries its last words, goes
      * at that time instead of with the others. */
     _Atomic uint64_t leaves_ns;
@@ -93,8 +98,15 @@ zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **o
  * watched. Accepts NULL. */
 void zi_nccl_group_close(zi_nccl_group *group);
 
-/* Abort the communicator unless it has been. */
-void zi_nccl_abort_handle(zi_nccl_group *group);
+/* Make what an abort needs. Whoever frees the group frees `ending`. (nccl_abort.c) */
+zero_status zi_nccl_ending_create(zi_nccl_group *group);
+/* Begin to abort the communicator unless that has been; then wait for it, unless the group was
+ * captured. Of several groups all begin before one is waited for. Not of one group on two threads
+ * at once: the watcher does it, or whoever has taken the group from it. (nccl_abort.c) */
+void zi_nccl_abort_begin(zi_nccl_group *group);
+void zi_nccl_abort_end(zi_nccl_group *group);
+/* Wait until the watcher has aborted the communicator of a group that has failed. (nccl_abort.c) */
+void zi_nccl_abort_await(zi_nccl_group *group);
 
 /* Gather `bytes` bytes, a multiple of 4, of every rank over the host. Collective over `host`. */
 zero_status zi_nccl_tell(zi_group *host, const void *mine, void *all, size_t bytes);

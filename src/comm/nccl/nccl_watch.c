@@ -2,11 +2,10 @@
  * NCCL itself tells only of network errors; a member that died or makes other calls leaves kernels
  * that spin for ever, which only their age shows. The watcher ends them.
  *
- * Invariants: communicators are aborted here, or by create and destroy of their own group or of one
- * split off the same base, and nowhere else; groups are aborted in the order in which they were
- * made, the same on all ranks, since an abort may wait for the same abort on other ranks of the
- * host, and a base before what was split off it, since it may still point at those. Locks:
- * `watch.mutex`, then a group's. */
+ * Invariants: communicators are aborted here, or by create and destroy of their own group, and
+ * nowhere else; all groups that have failed are aborted together, since an abort may wait for what
+ * others have on the GPU, or for the same abort on other ranks of the host. Locks: `watch.mutex`,
+ * then a group's. */
 #include <stdio.h>
 #include <time.h>
 
@@ -46,14 +45,15 @@ zero_status zi_nccl_mark_begin(zi_nccl_group *group, cudaStream_t stream, zi_ncc
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     *noting = ZI_NCCL_UNNOTED;
     ZI_TRY(zi_cuda_check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing"));
-    if (capture != cudaStreamCaptureStatusNone) {
-        return ZERO_OK;
-    }
     zero_status status = ZERO_OK;
     (void)pthread_mutex_lock(&group->mutex);
-    *noting = group->mark_count < ZI_NCCL_MARKS ? ZI_NCCL_NOTED : ZI_NCCL_JOINED;
-    if (*noting == ZI_NCCL_NOTED) {
+    if (capture != cudaStreamCaptureStatusNone) {
+        group->captured = true;
+    } else if (group->mark_count == ZI_NCCL_MARKS) {
+        *noting = ZI_NCCL_JOINED;
+    } else {
         const uint32_t place = (group->mark_first + group->mark_count) % ZI_NCCL_MARKS;
+        *noting = ZI_NCCL_NOTED;
         status =
             zi_cuda_check(cudaEventRecord(group->marks[place].began, stream), "cudaEventRecord");
     }
@@ -215,8 +215,12 @@ static void look_at_all(void)
     }
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
         if (has_failed(group)) {
-            (void)cudaSetDevice(group->ordinal);
-            zi_nccl_abort_handle(group);
+            zi_nccl_abort_begin(group);
+        }
+    }
+    for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
+        if (has_failed(group)) {
+            zi_nccl_abort_end(group);
         }
     }
 }

@@ -277,8 +277,9 @@ static zero_status captured(void *self, zi_stream *stream, bool *out)
     *out = false;
     if (device->queued) {
         ZI_FAIL(ZERO_UNSUPPORTED,
-                "ranks that meet on the host (threads of one process, MPI, ZERO_TRANSPORT_HOST) "
-                "cannot be captured into a graph; start one process for each GPU and use NCCL");
+                "ranks that meet on the host (threads of one process, MPI, ZERO_TRANSPORT_HOST, "
+                "ZERO_NCCL_MEMORY_REGISTERED) cannot be captured into a graph; start one process "
+                "for each GPU and use NCCL without it");
     }
     ZI_TRY(zi_cuda_check(cudaStreamIsCapturing(stream_of(stream)->native, &status),
                          "cudaStreamIsCapturing"));
