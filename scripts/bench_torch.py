@@ -9,10 +9,12 @@ case "f32 throughout"). A round measures PyTorch, then ours in a process of its 
 round PyTorch is measured once more. Times are the GPU's own (CUDA events); each is a median over
 the rounds' medians. A ratio above 1 says that ours is faster.
 
-Without PyTorch or a GPU it says so and ends with status 0. The JSON is that of `zero bench`."""
+Without PyTorch or a GPU it says so and ends with status 0. The JSON is that of `zero bench`, and is
+written anew after every round."""
 
 import argparse
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -59,6 +61,9 @@ class TorchSide:
             begin = torch.cuda.Event(enable_timing=True)
             end = torch.cuda.Event(enable_timing=True)
             torch.cuda.synchronize()
+            # The GPU is still busy with this one when Python has put the next ones on its queue, so
+            # that none of Python's own time lies between the events.
+            self.optimizer.step()
             begin.record()
             for _ in range(LAUNCHES):
                 self.optimizer.step()
@@ -95,7 +100,7 @@ def measure_ours(zero, quick):
     ]
     if len(rows) != 1:
         raise SystemExit(f"bench_torch.py: {' '.join(command)} gave {len(rows)} rows")
-    return rows[0], report["machine"]
+    return rows[0], report
 
 
 def row_of(form, ours, theirs):
@@ -115,9 +120,10 @@ def row_of(form, ours, theirs):
 
 
 def measure(args, torch):
+    """After each round the rows so far, and ours, which names the machine and the commit."""
     count = 1 << 24 if args.quick else 1 << 28  # as tools/bench_gpu_rig.c
     ours = []
-    machine = {}
+    report = {}
     theirs = {"fused": [], "foreach": []}
     for turn in range(args.rounds + 1):
         for form, medians in theirs.items():
@@ -128,10 +134,16 @@ def measure(args, torch):
             # Ours needs the memory next.
             torch.cuda.empty_cache()
         if turn < args.rounds:
-            row, machine = measure_ours(args.zero, args.quick)
+            row, report = measure_ours(args.zero, args.quick)
             ours.append(row["value"])
-    machine["torch"] = torch.__version__
-    return [row_of(form, ours, medians) for form, medians in theirs.items()], machine
+        yield [row_of(form, ours, medians) for form, medians in theirs.items()], report
+
+
+def write(path, report):
+    if path:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=2)
+            file.write("\n")
 
 
 def main():
@@ -141,6 +153,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
+    # Ends what is under way too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     torch, why = take_torch()
     report = {
         "machine": {},
@@ -149,8 +163,11 @@ def main():
         "skipped": [] if torch else [{"metric": METRIC, "case": None, "reason": why}],
         "failed": [],
     }
-    if torch:
-        report["results"], report["machine"] = measure(args, torch)
+    for rows, ours in measure(args, torch) if torch else ():
+        report.update({key: ours[key] for key in ("machine", "date", "commit", "build")})
+        report["machine"]["torch"] = torch.__version__
+        report["results"] = rows
+        write(args.json, report)
     for row in report["results"]:
         print(
             f"{row['metric']}  {row['case']}  {row['value']:.4g} ms  "
@@ -158,10 +175,7 @@ def main():
         )
     for omission in report["skipped"]:
         print(f"skipped: {omission['metric']}: {omission['reason']}")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=2)
-            file.write("\n")
+    write(args.json, report)
     return 0
 
 

@@ -241,12 +241,17 @@ int bench_open_json(const char *path, int *file)
     return *file >= 0 ? 0 : bench_fail("cannot write %s: %s", path, strerror(errno));
 }
 
+static bool is_on_disk(const char *path, int file)
+{
+    struct stat kind;
+    return path != NULL && strcmp(path, "-") != 0 && fstat(file, &kind) == 0 &&
+           S_ISREG(kind.st_mode);
+}
+
 /* The open file as a stream, emptied where it is a file on disk; NULL after bench_fail. */
 static FILE *open_stream(const char *path, int file)
 {
-    struct stat kind;
-    const bool on_disk = fstat(file, &kind) == 0 && S_ISREG(kind.st_mode) && strcmp(path, "-") != 0;
-    FILE *out = on_disk && ftruncate(file, 0) != 0 ? NULL : fdopen(file, "w");
+    FILE *out = is_on_disk(path, file) && ftruncate(file, 0) != 0 ? NULL : fdopen(file, "w");
     if (out == NULL) {
         (void)bench_fail("cannot write %s: %s", path, strerror(errno));
         (void)close(file);
@@ -267,9 +272,13 @@ static void write_json(const bench_report *report, bench_scale scale, FILE *out)
     bench_json json = {.out = out};
     bench_json_open(&json, NULL, '{');
     bench_machine_json(&report->gpu, &json);
+    bench_date_json(&json);
     bench_json_text(&json, "commit", bench_commit_text());
     bench_build_json(&json);
     bench_json_text(&json, "scale", scales[scale]);
+    if (report->unfinished) {
+        bench_json_flag(&json, "unfinished", true);
+    }
     bench_report_json(report, &json);
     bench_json_close(&json, '}');
 }
@@ -282,6 +291,26 @@ int bench_write_json(const bench_report *report, bench_scale scale, const char *
     }
     write_json(report, scale, out);
     return close_stream(path, out);
+}
+
+/* In one write over what is there, so that the file is whole whenever the program is killed. */
+int bench_report_keep(const bench_report *report)
+{
+    if (report->json_path == NULL) {
+        return 0;
+    }
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out != NULL) {
+        write_json(report, report->scale, out);
+    }
+    const bool kept = out != NULL && fclose(out) == 0 &&
+                      pwrite(report->json_file, text, bytes, 0) == (ssize_t)bytes &&
+                      ftruncate(report->json_file, (off_t)bytes) == 0;
+    const int reason = errno;
+    free(text);
+    return kept ? 0 : bench_fail("cannot write %s: %s", report->json_path, strerror(reason));
 }
 
 static int write_report(const bench_report *report, const bench_line *line, int file)
@@ -354,8 +383,13 @@ int command_bench(int argc, char **argv)
     if (line.json_path != NULL && bench_open_json(line.json_path, &file) != 0) {
         return 1;
     }
-    bench_report report = {0};
+    bench_report report = {.scale = line.options.scale, .unfinished = true};
+    if (is_on_disk(line.json_path, file)) {
+        report.json_path = line.json_path;
+        report.json_file = file;
+    }
     int failed = run_chosen(&line, &report);
+    report.unfinished = false;
     if (!failed && !line.options.as_rank && line.options.case_filter != NULL &&
         report.row_count + report.omission_count == 0) {
         failed = bench_fail("--case %s: no case of that name", line.options.case_filter);

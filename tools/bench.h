@@ -68,6 +68,8 @@ typedef struct bench_gpu_facts {
     char runtime[32];
     uint32_t gpu_count;
     uint32_t sm_count;
+    uint32_t sm_clock_max_mhz; /* what they may reach, not what they were */
+    uint32_t memory_clock_max_mhz;
     uint64_t l2_bytes;
     uint64_t memory_bytes;
     double to_gpu_gb_per_s;  /* pinned host memory to the GPU */

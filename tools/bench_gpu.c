@@ -73,5 +73,6 @@ int bench_gpu(const bench_options *options, bench_report *report)
     const int kernels_failed = bench_gpu_kernels(options, report);
     const int engines_failed = measure_engines(options, report);
     const int steps_failed = bench_gpu_steps(options, report);
-    return kernels_failed || engines_failed || steps_failed;
+    const int stream_failed = bench_gpu_stream(options, report);
+    return kernels_failed || engines_failed || steps_failed || stream_failed;
 }

@@ -18,7 +18,11 @@ int bench_gpu_kernels(const bench_options *options, bench_report *report);
 /* What the GPU is, and the rates of pinned copies. */
 int bench_gpu_machine(const bench_options *options, bench_gpu_facts *facts);
 
-/* stage3_vs_stage0: steps of a model of GPT-2's sizes, for ranks that share the GPU. */
+/* stream_vs_pinned: roles in host memory. */
+int bench_gpu_stream(const bench_options *options, bench_report *report);
+
+/* stage3_vs_stage0, hooks_vs_direct: steps of a model of GPT-2's sizes, for ranks that share the
+ * GPU. */
 int bench_gpu_steps(const bench_options *options, bench_report *report);
 
 #endif

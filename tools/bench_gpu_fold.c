@@ -213,9 +213,9 @@ int bench_gpu_fold(gpu_rig *rig)
         return bench_fail_zero("gpu: memory for sums of squares");
     }
     int failed = 0;
-    for (size_t i = 0; i < CASE_COUNT && !failed; i++) {
+    for (size_t i = 0; i < CASE_COUNT; i++) {
         if (bench_wants(rig->options, cases[i].name)) {
-            failed = run_case(rig, &cases[i], sums);
+            failed |= run_case(rig, &cases[i], sums);
         }
     }
     rig->device.ops->memory_free(rig->device.self, sums, ZI_PAGE_BYTES);

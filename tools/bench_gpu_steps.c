@@ -1,32 +1,30 @@
-/* Owns stage3_vs_stage0 on a GPU: two engines in every rank take turns, and all ranks share one
- * GPU. Forward and backward are left out or are copies inside the GPU's memory, so that what
- * differs between the sides is what the library does. Invariant: a ratio is reported only when both
- * stages end with the same parameters, to the bit, on every rank. */
+/* Owns stage3_vs_stage0 and hooks_vs_direct on a GPU. Two sides in every rank take turns, and all
+ * ranks share one GPU: an engine at stage 3, and one at stage 0 or steps without an engine. Forward
+ * and backward are left out or are copies inside the GPU's memory, so that what differs between the
+ * sides is what the library does. Invariant: a ratio is reported only when both sides end with the
+ * same parameters, to the bit, on every rank. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench_gpu.h"
 #include "bench_gpu_clock.h"
+#include "bench_gpu_steps.h"
 #include "zero/cuda.h"
 #include "zero/zero.h"
 
-#define METRIC "stage3_vs_stage0"
 #define DEADLINE_MS 120000
 #define HASHED_MAX ((size_t)1 << 20) /* elements of a tensor that are compared */
 
-enum { STAGE_0, STAGE_3, SIDES };
+enum { REFERENCE, STAGE_3, SIDES };
 
-/* Units of one size after the first: GPT-2's blocks and its embedding. */
-typedef struct steps_shape {
-    const char *name;
-    uint64_t first_count; /* elements */
-    uint64_t count;
-    uint32_t units;
-    uint32_t steps;       /* of one measurement */
-    size_t traffic_bytes; /* copied in a unit's forward, and twice in its backward */
-} steps_shape;
+/* What stands for forward and backward. */
+typedef enum steps_compute { NO_COMPUTE, COPIES, LONG_COPIES } steps_compute;
 
-static const steps_shape shapes[] = {
+/* By so much they are longer: 39 GiB a step are 20 ms at the 4.3 TB/s of an H200, reckoned to be
+ * less than a training step of 124 M parameters and 16 Ki tokens. */
+#define LONG 8
+
+static const gpu_steps_shape shapes[] = {
     [BENCH_FULL] = {"124 M parameters", 50257 * 768, 12 * 768 * 768 + 13 * 768, 13, 10,
                     (size_t)128 << 20},
     [BENCH_QUICK] = {"124 M parameters", 50257 * 768, 12 * 768 * 768 + 13 * 768, 13, 3,
@@ -38,35 +36,30 @@ static const steps_shape shapes[] = {
 typedef struct steps_job {
     const bench_options *options;
     bench_report *report;
-    const steps_shape *shape;
+    const gpu_steps_shape *shape;
     uint32_t ranks;
-    bool traffic; /* copies stand for forward and backward */
-    int failed;   /* rank 0's verdict */
+    steps_compute compute;
+    bool direct; /* the reference has no engine */
+    int failed;  /* rank 0's verdict */
 } steps_job;
 
-/* What one rank has on the GPU beside its engines. */
-typedef struct steps_room {
-    cudaStream_t stream;
-    unsigned char *grads; /* what backward makes of the largest unit; the rank's own */
-    unsigned char *traffic[2];
-} steps_room;
-
-/* One stage on one rank. */
+/* One side on one rank: an engine, or none. */
 typedef struct steps_side {
     const steps_job *job;
     zero_world *world;
     zero_engine *engine;
-    const steps_room *room;
+    gpu_direct *direct;
+    const gpu_steps_room *room;
     uint64_t hash; /* over the parameters at the end */
 } steps_side;
 
-static size_t grads_bytes(const steps_shape *shape)
+static size_t grads_bytes(const gpu_steps_shape *shape)
 {
     const uint64_t count = shape->first_count > shape->count ? shape->first_count : shape->count;
     return count * zero_dtype_bytes(ZERO_DTYPE_BF16);
 }
 
-static zero_status describe(const steps_shape *shape, zero_model *model)
+static zero_status describe(const gpu_steps_shape *shape, zero_model *model)
 {
     zero_status status = ZERO_OK;
     for (uint32_t u = 0; u < shape->units && status == ZERO_OK; u++) {
@@ -86,7 +79,7 @@ static zero_status describe(const steps_shape *shape, zero_model *model)
     return status;
 }
 
-static void fill_values(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values)
+void gpu_steps_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values)
 {
     (void)user;
     for (uint64_t i = 0; i < count; i++) {
@@ -95,22 +88,19 @@ static void fill_values(void *user, uint32_t tensor, uint64_t first, uint64_t co
     }
 }
 
-/* A CUDA call within a rank: the bench says what failed, the world that something did. */
-static zero_status cuda_status(cudaError_t code, const char *call)
+zero_status gpu_steps_check(cudaError_t code, const char *call)
 {
     return bench_gpu_check(code, call) == 0 ? ZERO_OK : ZERO_DEVICE;
 }
 
-/* What forward (times 1) and backward (times 2) cost the GPU. */
-static zero_status compute(const steps_side *side, uint32_t times)
+zero_status gpu_steps_compute(const gpu_steps_room *room, uint32_t times)
 {
-    const steps_room *room = side->room;
     zero_status status = ZERO_OK;
-    for (uint32_t i = 0; side->job->traffic && i < times && status == ZERO_OK; i++) {
-        status = cuda_status(cudaMemcpyAsync(room->traffic[1], room->traffic[0],
-                                             side->job->shape->traffic_bytes,
-                                             cudaMemcpyDeviceToDevice, room->stream),
-                             "cudaMemcpyAsync");
+    for (uint32_t i = 0; room->traffic_bytes != 0 && i < times && status == ZERO_OK; i++) {
+        status =
+            gpu_steps_check(cudaMemcpyAsync(room->traffic[1], room->traffic[0], room->traffic_bytes,
+                                            cudaMemcpyDeviceToDevice, room->stream),
+                            "cudaMemcpyAsync");
     }
     return status;
 }
@@ -120,7 +110,7 @@ static zero_status forward(const steps_side *side, uint32_t unit)
     const zero_stream stream = zero_stream_cuda(side->room->stream);
     zero_status status = zero_unit_acquire(side->engine, unit, ZERO_PASS_FORWARD, stream);
     if (status == ZERO_OK) {
-        status = compute(side, 1);
+        status = gpu_steps_compute(side->room, 1);
     }
     return status == ZERO_OK ? zero_unit_release(side->engine, unit, stream) : status;
 }
@@ -132,10 +122,10 @@ static zero_status write_gradient(const steps_side *side, uint32_t unit)
     zero_view grad = {0};
     zero_status status = zero_tensor_grad(side->engine, unit, &grad);
     if (status == ZERO_OK) {
-        status = cuda_status(cudaMemcpyAsync(grad.data, side->room->grads,
-                                             grad.count * zero_dtype_bytes(grad.dtype),
-                                             cudaMemcpyDeviceToDevice, side->room->stream),
-                             "cudaMemcpyAsync");
+        status = gpu_steps_check(cudaMemcpyAsync(grad.data, side->room->grads,
+                                                 grad.count * zero_dtype_bytes(grad.dtype),
+                                                 cudaMemcpyDeviceToDevice, side->room->stream),
+                                 "cudaMemcpyAsync");
     }
     return status;
 }
@@ -148,7 +138,7 @@ static zero_status backward(const steps_side *side, uint32_t unit)
         status = zero_unit_grad_acquire(side->engine, unit, stream);
     }
     if (status == ZERO_OK) {
-        status = compute(side, 2);
+        status = gpu_steps_compute(side->room, 2);
     }
     if (status == ZERO_OK) {
         status = write_gradient(side, unit);
@@ -159,11 +149,17 @@ static zero_status backward(const steps_side *side, uint32_t unit)
     return status == ZERO_OK ? zero_unit_release(side->engine, unit, stream) : status;
 }
 
-static zero_status take_step(const steps_side *side)
+zero_step_params gpu_steps_params(void)
 {
     zero_step_params params = zero_step_params_init();
     params.adamw.weight_decay = 0.01f;
     params.max_norm = 1.0f;
+    return params;
+}
+
+static zero_status take_step(const steps_side *side)
+{
+    const zero_step_params params = gpu_steps_params();
     const uint32_t units = side->job->shape->units;
     zero_status status = zero_micro_begin(side->engine, 1);
     for (uint32_t unit = 0; unit < units && status == ZERO_OK; unit++) {
@@ -186,15 +182,16 @@ static double run_side(void *argument)
     zero_status status = zero_world_barrier(side->world);
     const double start = bench_now();
     for (uint32_t step = 0; step < side->job->shape->steps && status == ZERO_OK; step++) {
-        status = take_step(side);
+        status = side->direct != NULL ? gpu_direct_step(side->direct) : take_step(side);
     }
-    if (status == ZERO_OK) {
+    if (status == ZERO_OK && side->direct == NULL) {
         uint64_t first = 0;
         zero_view view = {0};
         status = zero_shard_view(side->engine, 0, ZERO_ROLE_PARAM, &first, &view);
     }
     if (status == ZERO_OK) {
-        status = cuda_status(cudaStreamSynchronize(side->room->stream), "cudaStreamSynchronize");
+        status =
+            gpu_steps_check(cudaStreamSynchronize(side->room->stream), "cudaStreamSynchronize");
     }
     if (status == ZERO_OK) {
         status = zero_world_barrier(side->world);
@@ -215,34 +212,46 @@ static uint64_t hash_values(uint64_t hash, const uint16_t *values, size_t count)
     return hash;
 }
 
-/* Of one unit, through memory of the host. */
+/* Parameters from the GPU, through memory of the host. */
+static zero_status hash_params(steps_side *side, const void *params, uint64_t all, uint16_t *values)
+{
+    const size_t count = all < HASHED_MAX ? all : HASHED_MAX;
+    const cudaStream_t stream = side->room->stream;
+    zero_status status = gpu_steps_check(
+        cudaMemcpyAsync(values, params, count * sizeof *values, cudaMemcpyDeviceToHost, stream),
+        "cudaMemcpyAsync");
+    if (status == ZERO_OK) {
+        status = gpu_steps_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    }
+    if (status == ZERO_OK) {
+        side->hash = hash_values(side->hash, values, count);
+    }
+    return status;
+}
+
 static zero_status hash_unit(steps_side *side, uint32_t unit, uint16_t *values)
 {
+    if (side->direct != NULL) {
+        uint64_t count = 0;
+        const void *params = gpu_direct_params(side->direct, unit, &count);
+        return hash_params(side, params, count, values);
+    }
     const zero_stream stream = zero_stream_cuda(side->room->stream);
     zero_view view = {0};
     zero_status status = zero_unit_acquire(side->engine, unit, ZERO_PASS_EVAL, stream);
     if (status == ZERO_OK) {
         status = zero_tensor_data(side->engine, unit, &view);
     }
-    const size_t count = view.count < HASHED_MAX ? view.count : HASHED_MAX;
     if (status == ZERO_OK) {
-        status = cuda_status(cudaMemcpyAsync(values, view.data, count * sizeof *values,
-                                             cudaMemcpyDeviceToHost, side->room->stream),
-                             "cudaMemcpyAsync");
+        status = hash_params(side, view.data, view.count, values);
     }
-    if (status == ZERO_OK) {
-        status = cuda_status(cudaStreamSynchronize(side->room->stream), "cudaStreamSynchronize");
-    }
-    if (status == ZERO_OK) {
-        side->hash = hash_values(side->hash, values, count);
-        status = zero_unit_release(side->engine, unit, stream);
-    }
-    return status;
+    return status == ZERO_OK ? zero_unit_release(side->engine, unit, stream) : status;
 }
 
-/* Every rank's hashes of both stages on rank 0, compared there. */
+/* Every rank's hashes of both sides on rank 0, compared there. */
 static zero_status compare(steps_side *sides, steps_job *job)
 {
+    const char *reference = job->direct ? "without an engine" : "at stage 0";
     uint64_t own[SIDES] = {0};
     uint16_t *values = calloc(HASHED_MAX, sizeof *values);
     uint64_t *all = calloc((size_t)job->ranks * SIDES, sizeof *all);
@@ -258,9 +267,9 @@ static zero_status compare(steps_side *sides, steps_job *job)
     }
     for (uint32_t i = 0; i < job->ranks * SIDES && status == ZERO_OK; i++) {
         if (all[i] != all[0] && zero_world_rank(sides[0].world) == 0) {
-            job->failed = bench_fail("gpu: parameters of rank %u at stage %u differ from those of "
-                                     "rank 0 at stage 0",
-                                     i / SIDES, i % SIDES == STAGE_3 ? 3 : 0);
+            job->failed =
+                bench_fail("gpu: parameters of rank %u %s differ from those of rank 0 %s",
+                           i / SIDES, i % SIDES == STAGE_3 ? "at stage 3" : reference, reference);
         }
     }
     free(values);
@@ -271,20 +280,23 @@ static zero_status compare(steps_side *sides, steps_job *job)
 static int add_row(const steps_job *job, const char *name, const bench_stat *stats)
 {
     return job->failed ||
-           bench_add_times(job->report, METRIC, name, &stats[STAGE_3], &stats[STAGE_0]);
+           bench_add_times(job->report, job->direct ? "hooks_vs_direct" : "stage3_vs_stage0", name,
+                           &stats[STAGE_3], &stats[REFERENCE]);
 }
 
 static void case_name(const steps_job *job, char *name, size_t name_bytes)
 {
+    static const char *const computes[] = {"no compute", "copies as compute",
+                                           "long copies as compute"};
     (void)snprintf(name, name_bytes, "stage 3, %u rank%s on one GPU, %s, %s", job->ranks,
-                   job->ranks == 1 ? "" : "s", job->shape->name,
-                   job->traffic ? "copies as compute" : "no compute");
+                   job->ranks == 1 ? "" : "s", job->shape->name, computes[job->compute]);
 }
 
-static zero_status open_room(const steps_job *job, uint32_t rank, steps_room *room)
+static zero_status open_room(const steps_job *job, uint32_t rank, gpu_steps_room *room)
 {
     const size_t bytes = grads_bytes(job->shape);
-    const size_t traffic_bytes = job->shape->traffic_bytes;
+    const size_t factors[] = {[NO_COMPUTE] = 0, [COPIES] = 1, [LONG_COPIES] = LONG};
+    const size_t traffic_bytes = job->shape->traffic_bytes * factors[job->compute];
     uint16_t *values = malloc(bytes);
     zero_status status = values != NULL ? ZERO_OK : ZERO_OUT_OF_MEMORY;
     for (size_t i = 0; i < bytes / sizeof *values && status == ZERO_OK; i++) {
@@ -293,34 +305,36 @@ static zero_status open_room(const steps_job *job, uint32_t rank, steps_room *ro
         values[i] = (uint16_t)(0x3a80u | (mixed >> 57) | (mixed >> 40 & 0x8000u));
     }
     if (status == ZERO_OK) {
-        status = cuda_status(cudaStreamCreateWithFlags(&room->stream, cudaStreamNonBlocking),
-                             "cudaStreamCreateWithFlags");
+        status = gpu_steps_check(cudaStreamCreateWithFlags(&room->stream, cudaStreamNonBlocking),
+                                 "cudaStreamCreateWithFlags");
     }
     void *made[3] = {NULL, NULL, NULL};
     const size_t made_bytes[3] = {bytes, traffic_bytes, traffic_bytes};
-    for (uint32_t i = 0; i < 3 && status == ZERO_OK; i++) {
-        status = cuda_status(cudaMalloc(&made[i], made_bytes[i]), "cudaMalloc");
+    for (uint32_t i = 0; i < 3 && made_bytes[i] != 0 && status == ZERO_OK; i++) {
+        status = gpu_steps_check(cudaMalloc(&made[i], made_bytes[i]), "cudaMalloc");
     }
     room->grads = made[0];
     room->traffic[0] = made[1];
     room->traffic[1] = made[2];
+    room->traffic_bytes = traffic_bytes;
     if (status == ZERO_OK) {
-        status = cuda_status(
+        status = gpu_steps_check(
             cudaMemcpyAsync(room->grads, values, bytes, cudaMemcpyHostToDevice, room->stream),
             "cudaMemcpyAsync");
     }
-    if (status == ZERO_OK) {
-        status = cuda_status(cudaMemsetAsync(room->traffic[0], 0x5a, traffic_bytes, room->stream),
-                             "cudaMemsetAsync");
+    if (status == ZERO_OK && traffic_bytes != 0) {
+        status =
+            gpu_steps_check(cudaMemsetAsync(room->traffic[0], 0x5a, traffic_bytes, room->stream),
+                            "cudaMemsetAsync");
     }
     if (status == ZERO_OK) {
-        status = cuda_status(cudaStreamSynchronize(room->stream), "cudaStreamSynchronize");
+        status = gpu_steps_check(cudaStreamSynchronize(room->stream), "cudaStreamSynchronize");
     }
     free(values);
     return status;
 }
 
-static void close_room(steps_room *room)
+static void close_room(gpu_steps_room *room)
 {
     if (room->stream != NULL) {
         (void)cudaStreamSynchronize(room->stream);
@@ -331,7 +345,7 @@ static void close_room(steps_room *room)
     (void)cudaFree(room->traffic[1]);
 }
 
-static zero_status make_engines(const steps_job *job, zero_world *world, steps_side *sides)
+static zero_status make_sides(const steps_job *job, zero_world *world, steps_side *sides)
 {
     static const zero_stage stages[SIDES] = {ZERO_STAGE_0, ZERO_STAGE_3};
     zero_model *model = NULL;
@@ -339,17 +353,32 @@ static zero_status make_engines(const steps_job *job, zero_world *world, steps_s
     if (status == ZERO_OK) {
         status = describe(job->shape, model);
     }
-    for (uint32_t i = 0; i < SIDES && status == ZERO_OK; i++) {
+    if (status == ZERO_OK && job->direct) {
+        status = gpu_direct_create(job->shape, sides[REFERENCE].room, &sides[REFERENCE].direct);
+    }
+    for (uint32_t i = job->direct ? STAGE_3 : 0; i < SIDES && status == ZERO_OK; i++) {
         zero_engine_options options = zero_engine_options_init();
         options.stage = stages[i];
         options.device = ZERO_DEVICE_CUDA;
+        /* Beside none, backward is to write where the sums are, as it would without an engine. */
+        options.accum_dtype = job->direct ? ZERO_DTYPE_BF16 : ZERO_DTYPE_DEFAULT;
         status = zero_engine_create(world, model, &options, &sides[i].engine);
         if (status == ZERO_OK) {
-            status = zero_engine_fill(sides[i].engine, fill_values, NULL);
+            status = zero_engine_fill(sides[i].engine, gpu_steps_fill, NULL);
         }
     }
     zero_model_destroy(model);
     return status;
+}
+
+/* Hooks of one rank wait for nothing on the host, and are not to be timed while they do. */
+static int check_waits(const zero_engine *engine)
+{
+    const zero_stats stats = zero_engine_stats(engine);
+    return stats.acquire_wait_ns == 0 && stats.grad_wait_ns == 0
+               ? 0
+               : bench_fail("gpu: hooks waited on the host for %llu ns",
+                            (unsigned long long)(stats.acquire_wait_ns + stats.grad_wait_ns));
 }
 
 static zero_status measure(steps_job *job, steps_side *sides)
@@ -360,6 +389,9 @@ static zero_status measure(steps_job *job, steps_side *sides)
         runs[i] = (bench_side){run_side, &sides[i]};
     }
     if (bench_interleave(runs, SIDES, job->options->repetitions, stats) != 0) {
+        return ZERO_STATE;
+    }
+    if (job->direct && check_waits(sides[STAGE_3].engine) != 0) {
         return ZERO_STATE;
     }
     const zero_status status = compare(sides, job);
@@ -374,45 +406,50 @@ static zero_status measure(steps_job *job, steps_side *sides)
 static zero_status run_rank(zero_world *world, void *user)
 {
     steps_job *job = user;
-    steps_room room = {0};
+    gpu_steps_room room = {0};
     steps_side sides[SIDES];
     for (uint32_t i = 0; i < SIDES; i++) {
         sides[i] = (steps_side){.job = job, .world = world, .room = &room};
     }
     zero_status status = open_room(job, zero_world_rank(world), &room);
     if (status == ZERO_OK) {
-        status = make_engines(job, world, sides);
+        status = make_sides(job, world, sides);
     }
     if (status == ZERO_OK) {
         status = measure(job, sides);
     }
     for (uint32_t i = 0; i < SIDES; i++) {
         zero_engine_destroy(sides[i].engine);
+        gpu_direct_destroy(sides[i].direct);
     }
     close_room(&room);
     return status;
 }
 
+static int run_job(const bench_options *options, bench_report *report, steps_job *job)
+{
+    job->options = options;
+    job->report = report;
+    job->shape = &shapes[options->scale];
+    char name[128];
+    case_name(job, name, sizeof name);
+    if (!bench_wants(options, name) || (options->ranks != 0 && options->ranks != job->ranks)) {
+        return 0;
+    }
+    if (zero_world_run(job->ranks, DEADLINE_MS, run_rank, job) != ZERO_OK) {
+        return bench_fail_zero(name);
+    }
+    return job->failed;
+}
+
 int bench_gpu_steps(const bench_options *options, bench_report *report)
 {
     static const uint32_t ranks[] = {1, 2, 4};
+    steps_job hooks = {.ranks = 1, .compute = LONG_COPIES, .direct = true};
+    int failed = run_job(options, report, &hooks);
     for (uint32_t i = 0; i < 2 * (sizeof ranks / sizeof ranks[0]); i++) {
-        steps_job job = {.options = options,
-                         .report = report,
-                         .shape = &shapes[options->scale],
-                         .ranks = ranks[i / 2],
-                         .traffic = i % 2 == 1};
-        char name[128];
-        case_name(&job, name, sizeof name);
-        if (!bench_wants(options, name) || (options->ranks != 0 && options->ranks != job.ranks)) {
-            continue;
-        }
-        if (zero_world_run(job.ranks, DEADLINE_MS, run_rank, &job) != ZERO_OK) {
-            return bench_fail_zero(name);
-        }
-        if (job.failed) {
-            return 1;
-        }
+        steps_job job = {.ranks = ranks[i / 2], .compute = i % 2 == 1 ? COPIES : NO_COMPUTE};
+        failed |= run_job(options, report, &job);
     }
-    return 0;
+    return failed;
 }

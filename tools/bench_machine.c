@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bench_commit.h"
@@ -60,6 +61,8 @@ static void gpu_json(const bench_gpu_facts *gpu, bench_json *json)
     bench_json_text(json, "runtime", gpu->runtime);
     bench_json_whole(json, "gpus", gpu->gpu_count);
     bench_json_whole(json, "sm_count", gpu->sm_count);
+    bench_json_whole(json, "sm_clock_max_mhz", gpu->sm_clock_max_mhz);
+    bench_json_whole(json, "memory_clock_max_mhz", gpu->memory_clock_max_mhz);
     bench_json_whole(json, "l2_bytes", gpu->l2_bytes);
     bench_json_whole(json, "memory_bytes", gpu->memory_bytes);
     bench_json_number(json, "pinned_to_gpu_gb_per_s", gpu->to_gpu_gb_per_s);
@@ -91,6 +94,17 @@ void bench_machine_json(const bench_gpu_facts *gpu, bench_json *json)
         gpu_json(gpu, json);
     }
     bench_json_close(json, '}');
+}
+
+void bench_date_json(bench_json *json)
+{
+    const time_t now = time(NULL);
+    struct tm parts;
+    char text[32] = "unknown";
+    if (gmtime_r(&now, &parts) != NULL) {
+        (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    }
+    bench_json_text(json, "date", text);
 }
 
 void bench_build_json(bench_json *json)

@@ -74,7 +74,7 @@ int bench_add(bench_report *report, const bench_row *row)
     kept->metric = metric;
     kept->name = name;
     kept->unit = unit;
-    return 0;
+    return bench_report_keep(report);
 }
 
 int bench_skip(bench_report *report, const char *metric, const char *name, const char *reason)

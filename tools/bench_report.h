@@ -25,7 +25,15 @@ struct bench_report {
     const char *failed[8]; /* runners that failed; static text */
     size_t failed_count;
     bench_gpu_facts gpu; /* name[0] == '\0': no runner looked at a GPU */
+    /* Where the JSON goes after every row, so that whoever ends a run early has those before. */
+    const char *json_path; /* NULL: nowhere before the end */
+    int json_file;
+    bench_scale scale;
+    bool unfinished; /* rows are still to come */
 };
+
+/* Writes the JSON so far. 0, or 1 after bench_fail. */
+int bench_report_keep(const bench_report *report);
 
 void bench_report_clear(bench_report *report);
 
@@ -50,6 +58,9 @@ int bench_report_take(bench_report *report, FILE *in);
 /* "machine": {...}; "unknown" and 0 where the system does not tell, "gpu" only where a runner
  * looked at one. */
 void bench_machine_json(const bench_gpu_facts *gpu, bench_json *json);
+
+/* "date": now, by UTC. */
+void bench_date_json(bench_json *json);
 
 /* "build": what the program was built from and with. */
 void bench_build_json(bench_json *json);

@@ -4,6 +4,8 @@
 
 #include "fake_stream.h"
 
+#define FAKE_CLOCK_KHZ 1000000 /* of multiprocessors and of memory */
+
 /* ---- errors ---- */
 
 typedef struct error_text {
@@ -121,8 +123,11 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
         return fake_leave(code);
     }
 #endif
-    (void)value;
-    (void)attr;
+    if (code == cudaSuccess &&
+        (attr == cudaDevAttrClockRate || attr == cudaDevAttrMemoryClockRate)) {
+        *value = FAKE_CLOCK_KHZ;
+        return fake_leave(code);
+    }
     if (code == cudaSuccess) {
         code = cudaErrorInvalidValue;
     }

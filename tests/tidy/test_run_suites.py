@@ -3,9 +3,13 @@
 
 Usage: test_run_suites.py FOLDER_OF_SCRIPTS"""
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 CLEAN = "echo 'x 1 passed'; echo '3 passed, 0 failed, 1 skipped'"
 # name: (shell program, seconds it may take, what it counts for). MUST: of the suite should_fail.
@@ -26,6 +30,49 @@ CASES = {
 }
 
 
+def run_listed(scripts, folder, programs, *more):
+    """run_suites.py over shell programs that a stand-in for meson lists; a started process."""
+    listed = [
+        {"name": f"{i}", "suite": ["x:y"], "cmd": ["sh", "-c", program], "env": {}, "timeout": 30,
+         "workdir": None, "is_parallel": False}
+        for i, program in enumerate(programs)
+    ]  # fmt: skip
+    with open(f"{folder}/listed", "w", encoding="utf-8") as file:
+        json.dump(listed, file)
+    with open(f"{folder}/meson", "w", encoding="utf-8") as file:
+        file.write(f"#!/bin/sh\ncat {folder}/listed\n")
+    os.chmod(f"{folder}/meson", 0o755)
+    return subprocess.Popen(
+        [sys.executable, f"{scripts}/run_suites.py", folder, f"{folder}/tally", *more],
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def tally_of(folder):
+    try:
+        with open(f"{folder}/tally", encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def keeps_what_was_counted(scripts):
+    """--limit ends a program that hangs; who ends the whole has the counts until then."""
+    with tempfile.TemporaryDirectory() as folder:
+        run_listed(scripts, folder, [CLEAN, "sleep 60"], "--limit", "0.3").wait(timeout=20)
+        limited = tally_of(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        process = run_listed(scripts, folder, [CLEAN, "sleep 60"])
+        began = time.monotonic()
+        while tally_of(folder) == "" and time.monotonic() < began + 20:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=20)
+        ended = tally_of(folder)
+    return limited == "3 0 1\n0 1 0\n" and ended == "3 0 1\n"
+
+
 def main():
     sys.path.insert(0, sys.argv[1])
     import run_suites  # pylint: disable=import-outside-toplevel,import-error
@@ -40,6 +87,9 @@ def main():
         print(f"{'ok' if good else 'FAILED':8}{name}")
         if not good:
             print(f"  {counts} instead of {expected}; status {status}, output {output!r}")
+    absent = run_suites.judge(*run_suites.run_program(["/no/program"], {}, None, 20)[:2])
+    failed += absent[:3] != (0, 1, 0)
+    print(f"{'ok' if absent[:3] == (0, 1, 0) else 'FAILED':8}a program that was not built")
     bad = subprocess.run(
         [sys.executable, f"{sys.argv[1]}/run_suites.py", "no-such-build", os.devnull],
         capture_output=True,
@@ -47,7 +97,10 @@ def main():
     )
     failed += bad.returncode == 0
     print(f"{'ok' if bad.returncode else 'FAILED':8}a build folder that is not there")
-    print(f"{len(CASES) + 1 - failed} passed, {failed} failed, 0 skipped")
+    kept = keeps_what_was_counted(sys.argv[1])
+    failed += not kept
+    print(f"{'ok' if kept else 'FAILED':8}a program cut short, and a run")
+    print(f"{len(CASES) + 3 - failed} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0
 
 

@@ -151,6 +151,8 @@ static void check_head(const json_t *report)
     CHECK(strlen(text_of(machine, "kernel")) > 0);
     CHECK(strlen(text_of(machine, "os")) > 0);
     CHECK(strlen(text_of(report, "commit")) > 0);
+    CHECK_EQ(strlen(text_of(report, "date")), strlen("2026-01-01T00:00:00Z"));
+    CHECK(json_object_get(report, "unfinished") == NULL);
     CHECK_EQ(json_array_size(json_object_get(report, "failed")), 0);
 }
 
@@ -498,9 +500,9 @@ TEST(gpu_is_refused_with_a_remedy)
 TEST(gpu_gives_its_metrics)
 {
     static const char *const metrics[] = {
-        "adamw_vs_copy",    "norm_extra",   "square_sum_vs_read",
-        "fold_vs_copy",     "cast_vs_copy", "peak_memory_vs_plan",
-        "stage3_vs_stage0", "hook_ns",      "fold_squares_vs_apart"};
+        "adamw_vs_copy",         "norm_extra",          "square_sum_vs_read", "fold_vs_copy",
+        "cast_vs_copy",          "peak_memory_vs_plan", "stage3_vs_stage0",   "hook_ns",
+        "fold_squares_vs_apart", "stream_vs_pinned"};
     const char *fake = getenv("ZERO_FAKE_PROGRAM");
     if (fake == NULL) {
         SKIP("built without CUDA");
@@ -512,11 +514,55 @@ TEST(gpu_gives_its_metrics)
     }
     CHECK_EQ(rows_of(report, "results", "stage3_vs_stage0"), 6);
     CHECK_EQ(rows_of(report, "results", "norm_extra"), 5);
+    CHECK_EQ(rows_of(report, "results", "hooks_vs_direct"), 1);
     const json_t *gpu = json_object_get(json_object_get(report, "machine"), "gpu");
     CHECK_EQ(strcmp(text_of(gpu, "name"), "none, \"faked\""), 0);
     CHECK_EQ(strcmp(text_of(gpu, "driver"), "13.0"), 0);
     CHECK(number_of(gpu, "pinned_to_gpu_gb_per_s") > 0.0);
+    CHECK(number_of(gpu, "sm_clock_max_mhz") > 0.0);
     json_decref(report);
+}
+
+/* A file's text once it holds `text`; the file is read again and again until then. */
+static char *await_text(int file, const char *text)
+{
+    for (;;) {
+        char *seen = file_text(dup(file));
+        if (strstr(seen, text) != NULL) {
+            return seen;
+        }
+        free(seen);
+        usleep(1000);
+    }
+}
+
+/* Whoever ends a run has the rows until then, and sees that there was to be more. */
+TEST(rows_outlive_a_run_that_is_killed)
+{
+    char path[] = "/tmp/zero-cli-XXXXXX";
+    char *argv[] = {"zero", "bench", "hooks", "step", "--tiny", "--json", path, NULL};
+    const int file = mkstemp(path);
+    CHECK(file >= 0);
+    fflush(NULL);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        execv(getenv("ZERO_PROGRAM"), argv);
+        _exit(99);
+    }
+    free(await_text(file, "hook_ns"));
+    CHECK(kill(child, SIGKILL) == 0);
+    int state = 0;
+    CHECK(waitpid(child, &state, 0) == child);
+    CHECK(WIFSIGNALED(state));
+    char *text = file_text(file);
+    json_t *report = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    CHECK(report != NULL);
+    CHECK(json_is_true(json_object_get(report, "unfinished")));
+    CHECK(rows_of(report, "results", "hook_ns") >= 1);
+    json_decref(report);
+    free(text);
+    CHECK(unlink(path) == 0);
 }
 
 TEST_MAIN()

@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""scripts/gpu-check and scripts/bench_torch.py with stand-ins for all that they start: a stage
+that fails or hangs costs no other its results, nothing goes on when it is ended, and no clock
+counts what Python does.
+
+Usage: test_gpu_check.py ROOT"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROW = {"metric": "adamw_vs_copy", "case": "of a stand-in", "ratio": 0.75}
+LISTED = [
+    {"name": "one", "suite": ["libzero:gpu"], "cmd": ["CLOSING"], "env": {}, "timeout": 30,
+     "workdir": None, "is_parallel": True},
+]
+NVIDIA_SMI = """case "$*" in
+*compute_cap*) echo 9.0 ;;
+*clocks.sm*) while :; do echo "1500, 2600, [N/A]"; touch FOLDER/sampled; sleep 1; done ;;
+*driver_version*) echo "NVIDIA H200, 580.1, 1980 MHz, 3201 MHz, 700 W" ;;
+*) echo "NVIDIA H200" ;;
+esac"""
+ZERO = """echo $$ > PID
+while [ "$1" != --json ]; do shift; done
+echo '{"results": [ROW]}' > "$2"
+THEN"""
+# Its loss is the stage where that is to differ, else the same.
+GPT2_TRAIN = """[ "$1" != --help ] || { echo --device; exit 0; }
+for word; do
+    [ "$last" != --json ] || json=$word
+    [ "$last" != --stage ] || stage=$word
+    last=$word
+done
+loss=1.5
+[ DIFFER = 0 ] || loss=$stage
+step='{"loss": '$loss', "norm": 1, "tokens_per_second": 100, "mfu": 0.4}'
+echo '{"steps": ['"$step, $step"']}' > "$json"
+"""
+MESON = """case $1 in
+setup) mkdir -p "$2" && touch "$2/build.ninja" ;;
+introspect) echo 'LISTED' ;;
+esac"""
+
+# What bench_torch.py calls. A step takes the GPU 2 ms; a clock wants one on the queue before it.
+TORCH = """from types import SimpleNamespace as Space
+__version__ = "stand-in"
+queued = 0
+class Event:
+    def __init__(self, enable_timing):
+        assert enable_timing
+    def record(self):
+        assert queued > 0, "the GPU is idle when its clock is started"
+        self.at = queued
+    def synchronize(self): pass
+    def elapsed_time(self, end): return 2.0 * (end.at - self.at)
+class Tensor:
+    def __mul__(self, factor): return self
+    def all(self): return True
+class AdamW:
+    def __init__(self, params, **options): assert options.get("fused") or options.get("foreach")
+    def step(self):
+        global queued
+        queued += 1
+def synchronize():
+    global queued
+    queued = 0
+cuda = Space(Event=Event, synchronize=synchronize, is_available=lambda: True,
+             empty_cache=lambda: None)
+nn = Space(Parameter=lambda tensor: Tensor())
+optim = Space(AdamW=AdamW)
+manual_seed = lambda seed: None
+randn = lambda count, device: Tensor()
+randn_like = lambda tensor: Tensor()
+isfinite = lambda tensor: Tensor()
+"""
+OURS = {
+    "machine": {"cpu": "some"}, "date": "today", "commit": "abc", "build": {},
+    "results": [{"metric": "adamw_vs_copy", "case": "f32 throughout, GPU", "value": 1.6}],
+}  # fmt: skip
+
+
+def write_program(folder, path, text):
+    path = os.path.join(folder, path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\n" + text + "\n")
+    os.chmod(path, 0o755)
+    return path
+
+
+def make_stage(folder, then, differ):
+    """The programs, and the environment that finds them and no others."""
+    closing = write_program(folder, "one", "echo '1 passed, 0 failed, 0 skipped'")
+    listed = json.dumps(LISTED).replace("CLOSING", closing)
+    zero = ZERO.replace("PID", f"{folder}/pid").replace("ROW", json.dumps(ROW))
+    write_program(folder, "bin/nvidia-smi", NVIDIA_SMI.replace("FOLDER", folder))
+    write_program(folder, "bin/meson", MESON.replace("LISTED", listed))
+    write_program(folder, "bin/ninja", "exit 0")
+    write_program(folder, "bin/nvcc", "exit 0")
+    write_program(folder, "build/tools/zero", zero.replace("THEN", then))
+    write_program(
+        folder, "build/examples/gpt2/gpt2_train", GPT2_TRAIN.replace("DIFFER", str(differ))
+    )
+    write_program(folder, "build/examples/02_cuda_hooks/cuda_hooks", "exit 0")
+    return {
+        "PATH": f"{folder}/bin:/usr/bin:/bin",
+        "HOME": folder,
+        "CUDA_HOME": folder,
+        "PYTHONPATH": folder,
+        "GPU_CHECK_BUILD": f"{folder}/build",
+    }
+
+
+def start(root, folder, then="exit 0", differ=0, **more):
+    env = {**make_stage(folder, then, differ), **more}
+    with open(f"{folder}/said", "w", encoding="utf-8") as said:
+        return subprocess.Popen(
+            [f"{root}/scripts/gpu-check", f"{folder}/out"],
+            env=env,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def stages(folder):
+    with open(f"{folder}/out/summary.json", encoding="utf-8") as file:
+        report = json.load(file)
+    return report, {stage["stage"]: stage for stage in report["stages"]}
+
+
+def is_gone(folder):
+    """The process of `zero`, soon."""
+    with open(f"{folder}/pid", encoding="utf-8") as file:
+        pid = int(file.read())
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def all_is_well(root, folder):
+    process = start(root, folder, then=f"until [ -e {folder}/sampled ]; do sleep 0.1; done")
+    process.wait()
+    report, by_name = stages(folder)
+    assert process.returncode == 0, process.returncode
+    assert report["gpus"][0]["driver"] == "580.1" and report["commit"] and report["date"]
+    assert all(by_name[name]["status"] == "ok" for name in ("build", "bench", "gpt2", "tests"))
+    assert by_name["bench"]["figures"]["adamw_vs_copy, of a stand-in"] == 0.75
+    assert by_name["bench"]["figures"]["SM clock, MHz"]["median"] == 1500
+    trained = by_name["gpt2"]["figures"]
+    for stage in range(4):
+        assert trained[f"124M, bf16, 2 ranks, stage {stage}, tokens/s"]["median"] == 100
+    assert trained["124M, bf16, 2 ranks, same losses at all stages"] is True
+    assert by_name["tests"]["figures"] == {"passed": 1, "failed": 0, "skipped": 0}
+
+
+def a_stage_fails(root, folder):
+    process = start(root, folder, then="exit 3", differ=1)
+    process.wait()
+    _, by_name = stages(folder)
+    assert process.returncode == 1, process.returncode
+    assert by_name["bench"]["status"] == "failed" and "3" in by_name["bench"]["reason"]
+    assert by_name["bench"]["figures"]["adamw_vs_copy, of a stand-in"] == 0.75
+    assert by_name["gpt2"]["figures"]["124M, bf16, 2 ranks, same losses at all stages"] is False
+    assert by_name["gpt2"]["status"] == "failed" and by_name["tests"]["status"] == "ok"
+
+
+def a_stage_hangs(root, folder):
+    process = start(root, folder, then="exec sleep 1000", GPU_CHECK_SECONDS="14")
+    process.wait()
+    _, by_name = stages(folder)
+    assert by_name["bench"]["status"] == "failed" and "end within" in by_name["bench"]["reason"]
+    assert by_name["bench"]["figures"]["adamw_vs_copy, of a stand-in"] == 0.75
+    assert by_name["sanitizer"]["status"] == "skipped"
+    assert is_gone(folder)
+
+
+def it_is_ended(root, folder):
+    process = start(root, folder, then="exec sleep 1000")
+    while not os.path.exists(f"{folder}/out/bench-gpu.json"):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=20)
+    _, by_name = stages(folder)
+    assert by_name["build"]["status"] == "ok"
+    assert is_gone(folder)
+
+
+def torch_beside_ours(root, folder):
+    zero = write_program(folder, "zero", f"echo '{json.dumps(OURS)}'")
+    with open(f"{folder}/torch.py", "w", encoding="utf-8") as file:
+        file.write(TORCH)
+    command = [sys.executable, f"{root}/scripts/bench_torch.py", "--zero", zero]
+    with open(f"{folder}/said", "w", encoding="utf-8") as said:
+        subprocess.run(
+            command + ["--json", f"{folder}/report"],
+            env={**os.environ, "PYTHONPATH": folder},
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    with open(f"{folder}/report", encoding="utf-8") as file:
+        report = json.load(file)
+    assert report["commit"] == "abc" and report["machine"]["torch"] == "stand-in"
+    assert [row["reference"] for row in report["results"]] == [2.0, 2.0]
+    assert all(abs(row["ratio"] - 1.25) < 1e-9 for row in report["results"])
+    assert report["results"][0]["repetitions"] == 3
+
+
+def main():
+    failed = 0
+    cases = (all_is_well, a_stage_fails, a_stage_hangs, it_is_ended, torch_beside_ours)
+    for case in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                case(sys.argv[1], folder)
+                print(f"ok      {case.__name__}")
+            except (AssertionError, LookupError, OSError, ValueError) as reason:
+                failed += 1
+                line = reason.__traceback__.tb_next.tb_lineno
+                print(f"FAILED  {case.__name__}: {reason!r} at line {line}")
+                with open(f"{folder}/said", encoding="utf-8") as said:
+                    print(said.read())
+    print(f"{len(cases) - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

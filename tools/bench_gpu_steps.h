@@ -1,0 +1,57 @@
+/* What steps with hooks and steps without share: a model of GPT-2's sizes, and what stands for its
+ * forward and backward on a GPU. */
+#ifndef TOOLS_BENCH_GPU_STEPS_H
+#define TOOLS_BENCH_GPU_STEPS_H
+
+#include <cuda_runtime_api.h>
+
+#include "bench.h"
+#include "zero/status.h"
+#include "zero/step.h"
+
+/* Units of one size after the first: GPT-2's blocks and its embedding. */
+typedef struct gpu_steps_shape {
+    const char *name;
+    uint64_t first_count; /* elements */
+    uint64_t count;
+    uint32_t units;
+    uint32_t steps;       /* of one measurement */
+    size_t traffic_bytes; /* copied in a unit's forward, and twice in its backward */
+} gpu_steps_shape;
+
+/* What one rank has on the GPU beside its engines. */
+typedef struct gpu_steps_room {
+    cudaStream_t stream;
+    unsigned char *grads;      /* what backward makes of the largest unit; the rank's own */
+    unsigned char *traffic[2]; /* NULL: nothing is copied */
+    size_t traffic_bytes;
+} gpu_steps_room;
+
+/* A CUDA call within a rank: the bench says what failed, the world that something did. */
+zero_status gpu_steps_check(cudaError_t code, const char *call);
+
+/* What forward (times 1) and backward (times 2) of a unit cost the GPU. */
+zero_status gpu_steps_compute(const gpu_steps_room *room, uint32_t times);
+
+/* What every step is made with. */
+zero_step_params gpu_steps_params(void);
+
+/* The values of a tensor before the first step; a zero_fill_fn. */
+void gpu_steps_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values);
+
+/* The same steps by somebody who has the buffers to himself: no engine, one stream, the library's
+ * kernels for norm, decision and update. One rank, bf16 with gradients summed in it, fp32 master
+ * and moments. The stream of the room must be idle when this is destroyed. */
+typedef struct gpu_direct gpu_direct;
+
+zero_status gpu_direct_create(const gpu_steps_shape *shape, const gpu_steps_room *room,
+                              gpu_direct **direct);
+void gpu_direct_destroy(gpu_direct *direct); /* accepts NULL and what is half made */
+
+/* Enqueue a step on the room's stream. */
+zero_status gpu_direct_step(gpu_direct *direct);
+
+/* Where a unit's parameters are. */
+const void *gpu_direct_params(const gpu_direct *direct, uint32_t unit, uint64_t *count);
+
+#endif
