@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include "fake_cuda.h"
+#include "folders.h"
 #include "toy_kernel.h"
 
 #define DEADLINE_MS 60000
@@ -77,12 +78,11 @@ static void put_far(zero_engine_options *options, bool far)
 /* State on disk, and every step announced: the CPU updates while the caller's kernels run. */
 static void let_overlap(toy_run *run, bool far)
 {
-    static const char *const directory = "/dev/shm";
     for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
         run->options.tier[role] = ZERO_TIER_DISK;
     }
     put_far(&run->options, far);
-    run->options.disk_directories = &directory;
+    run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
     run->options.range_bytes = 4096;
     run->options.overlap_step = 1;
@@ -119,6 +119,7 @@ static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps)
 {
     toy_model model;
     toy_model_mixed(&model, dtype);
+    rig_folders(0, 1);
     comparison c = {toy_run_init(&model), toy_step, step};
     c.run.steps = STEPS;
     c.run.micro_steps = micro_steps;
