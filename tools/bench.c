@@ -293,7 +293,8 @@ int bench_write_json(const bench_report *report, bench_scale scale, const char *
     return close_stream(path, out);
 }
 
-/* In one write over what is there, so that the file is whole whenever the program is killed. */
+/* In one write over what is there, so that the file is whole when the program is killed between
+ * rows. */
 int bench_report_keep(const bench_report *report)
 {
     if (report->json_path == NULL) {

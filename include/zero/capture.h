@@ -20,7 +20,7 @@
  * steps. For a device of ZERO_DEVICE_CUDA, in worlds of one rank or with NCCL; ranks capture,
  * launch and take plain steps in the same order. One graph an engine: another capture retires the
  * one before. Destroy graph and executable before the engine: with NCCL destroying the engine waits
- * for that, until the deadline. */
+ * for that, until the deadline, and what it then leaves with NCCL is lost. */
 #ifndef ZERO_CAPTURE_H
 #define ZERO_CAPTURE_H
 

@@ -93,7 +93,7 @@ def machine_arithmetic(sass, ptx):
             yield f"{label(kernel)} has no PTX"
             continue
         ops = alike[0].ops
-        if any(re.match(r"(?:div|sqrt)\.", op) for op in ops):
+        if any(re.match(r"(?:div|rcp|sqrt)\.", op) for op in ops):
             continue  # made of approximations, and of fused operations that correct them
         forbidden = [r"MUFU.*", r".*\.FTZ.*"]
         forbidden += [] if ops["fma.rn.f32"] else [r"FFMA.*"]

@@ -230,14 +230,29 @@ static zero_status check(zi_group *base)
     return zi_nccl_check((zi_nccl_group *)base);
 }
 
+/* Whether NCCL is known to keep the communicator: a graph of this rank outlives its group. */
+static bool is_kept(const zi_nccl_group *group)
+{
+    return group->captured && group->comm->nccl_base->outlived;
+}
+
 /* Give the communicator up in peace; false when that does not work out. */
 static bool finalize(zi_nccl_group *group)
 {
-    if (zi_nccl_check(group) != ZERO_OK || zi_nccl_deregister(group) != ZERO_OK) {
+    if (zi_nccl_check(group) != ZERO_OK || zi_nccl_deregister(group) != ZERO_OK || is_kept(group)) {
         return false;
     }
     const ncclResult_t result = group->api->comm_finalize(group->handle);
-    return zi_nccl_settle(group, result, "ncclCommFinalize") == ZERO_OK;
+    const zero_status status = zi_nccl_settle(group, result, "ncclCommFinalize");
+    /* On the first rank the deadline says so, on the others what becomes of that one. */
+    if (status != ZERO_OK && group->captured) {
+        group->comm->nccl_base->outlived = true;
+        zi_log(ZERO_LOG_WARN,
+               "group %s: NCCL keeps its communicator for as long as there is a graph that has "
+               "captured its batches; destroy graphs before their engine",
+               group->base.name);
+    }
+    return status == ZERO_OK;
 }
 
 static void close_handle(zi_nccl_group *group)
@@ -246,15 +261,9 @@ static void close_handle(zi_nccl_group *group)
         (void)group->api->comm_destroy(group->handle);
         group->handle = NULL;
     }
-    if (group->handle != NULL && group->captured && zi_nccl_check(group) == ZERO_OK) {
-        zi_log(ZERO_LOG_WARN,
-               "group %s: NCCL keeps its communicator for as long as there is a graph that has "
-               "captured its batches; destroy graphs before their engine",
-               group->base.name);
-    }
-    zi_nccl_abort_begin(group);
-    zi_nccl_abort_end(group);
-    zi_free(group->ending);
+    zi_nccl_abort_finish(group, is_kept(group)    ? 0
+                                : group->captured ? group->deadline_ms
+                                                  : UINT64_MAX);
 }
 
 /* What a group takes of the GPU. */

@@ -244,7 +244,7 @@ void zi_nccl_link_speak(zi_nccl_link *link, const zero_error *error)
         memset(frame, 0, sizeof *frame);
         frame->status = (uint32_t)error->status;
         memcpy(frame->room, error->message, sizeof error->message);
-        atomic_store_explicit(&group->leaves_ns, zi_clock_ns() + group->deadline_ms * NS_PER_MS,
+        atomic_store_explicit(&group->leaves_ns, zi_clock_ns() + LINGER_MS * NS_PER_MS,
                               memory_order_release);
         (void)cudaSetDevice(group->ordinal);
         if (copy(link, link->copies, frame, 1) == ZERO_OK) {

@@ -67,8 +67,8 @@ typedef struct zi_nccl_group {
     atomic_uint failing;
     atomic_uint failed;
     zero_error first_error;
-    zi_nccl_ending *ending; /* of nccl_abort.c; NULL: it goes on without the group */
-    atomic_uint ended;      /* the watcher has aborted the communicator, or found none */
+    zi_nccl_ending *ending; /* of nccl_abort.c */
+    bool outlived;          /* of a base: graphs were found to live longer than their groups */
     /* When not 0: the rank has given up, and this communicator, which carries its last words, goes
      * at that time instead of with the others. */
     _Atomic uint64_t leaves_ns;
@@ -98,15 +98,16 @@ zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **o
  * watched. Accepts NULL. */
 void zi_nccl_group_close(zi_nccl_group *group);
 
-/* Make what an abort needs. Whoever frees the group frees `ending`. (nccl_abort.c) */
+/* Make what an abort needs; zi_nccl_abort_finish frees it. (nccl_abort.c) */
 zero_status zi_nccl_ending_create(zi_nccl_group *group);
-/* Begin to abort the communicator unless that has been; then wait for it, unless the group was
- * captured. Of several groups all begin before one is waited for. Not of one group on two threads
- * at once: the watcher does it, or whoever has taken the group from it. (nccl_abort.c) */
+/* Begin to abort the communicator unless that has been. Not of one group on two threads at once:
+ * the watcher does it, or whoever has taken the group from it. (nccl_abort.c) */
 void zi_nccl_abort_begin(zi_nccl_group *group);
-void zi_nccl_abort_end(zi_nccl_group *group);
-/* Wait until the watcher has aborted the communicator of a group that has failed. (nccl_abort.c) */
+/* Wait until the watcher's abort of a group that has failed is over. (nccl_abort.c) */
 void zi_nccl_abort_await(zi_nccl_group *group);
+/* Begin if need be, and wait: afterwards what was registered may go. An abort that takes longer
+ * than limit_ms is left alone. Nothing more is done with the communicator. (nccl_abort.c) */
+void zi_nccl_abort_finish(zi_nccl_group *group, uint64_t limit_ms);
 
 /* Gather `bytes` bytes, a multiple of 4, of every rank over the host. Collective over `host`. */
 zero_status zi_nccl_tell(zi_group *host, const void *mine, void *all, size_t bytes);

@@ -3,9 +3,9 @@
  * that spin for ever, which only their age shows. The watcher ends them.
  *
  * Invariants: communicators are aborted here, or by create and destroy of their own group, and
- * nowhere else; all groups that have failed are aborted together, since an abort may wait for what
- * others have on the GPU, or for the same abort on other ranks of the host. Locks: `watch.mutex`,
- * then a group's. */
+ * nowhere else; all groups that have failed are aborted together, and none is waited for here,
+ * since an abort may wait for what others have on the GPU, or for the same abort on other ranks of
+ * the host. Locks: `watch.mutex`, then a group's. */
 #include <stdio.h>
 #include <time.h>
 
@@ -216,11 +216,6 @@ static void look_at_all(void)
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
         if (has_failed(group)) {
             zi_nccl_abort_begin(group);
-        }
-    }
-    for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
-        if (has_failed(group)) {
-            zi_nccl_abort_end(group);
         }
     }
 }
