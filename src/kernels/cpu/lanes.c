@@ -171,10 +171,7 @@ static void store_far(void *restrict target, zero_dtype dtype, const float *rest
 ALWAYS_INLINE void random_words(zi_wide words[2], zi_rounding_key key, uint64_t block)
 {
     const zi_rounding_counter counter = zi_rounding_counter_of(key, block);
-    zi_wide x0 = zi_wide_of(counter.low);
-    for (uint64_t i = 0; i < ZI_WIDE_LANES; i++) {
-        x0[i] += i;
-    }
+    zi_wide x0 = zi_wide_of(counter.low) + zi_wide_indices();
     zi_wide x1 = x0 >> 32;
     zi_wide x2 = zi_wide_of(counter.high);
     zi_wide x3 = x2 >> 32;

@@ -26,6 +26,16 @@ static inline zi_wide zi_wide_of(uint64_t value)
     return (zi_wide){0} + value;
 }
 
+/* Lane i: i. */
+static inline zi_wide zi_wide_indices(void)
+{
+    zi_wide indices = {0};
+    for (uint64_t i = 0; i < ZI_WIDE_LANES; i++) {
+        indices[i] = i;
+    }
+    return indices;
+}
+
 /* Lane i: the product of the lower 32 bits of both lanes; their upper bits do not matter. */
 static inline zi_wide zi_wide_multiply(zi_wide a, zi_wide b)
 {
