@@ -31,8 +31,9 @@
 #define UNPACKED 512
 /* Of a fold whose squares are taken in between: memory is not left idle as long. */
 #define SQUARED 512
-/* Elements between use and prefetch. */
-#define AHEAD 256
+/* Elements between use and prefetch: of what is unpacked the next block, so that it comes while
+ * this one is computed. */
+#define AHEAD 512
 /* From so many elements on, the data does not stay in a cache before its next use. */
 #define STREAM_COUNT_MIN ((size_t)1 << 18)
 #define LINE_BYTES 64
