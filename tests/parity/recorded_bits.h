@@ -1,0 +1,51 @@
+/* Printed by test_recorded_bits --print. */
+/* f32 */
+{{UINT64_C(0xf5a75af322a3555b), UINT64_C(0x44268faf2386e0f6), UINT64_C(0x422a9c5ae67cfaf6),
+  UINT64_C(0xc09f0853298eef56)},
+ {UINT64_C(0x9b3d7438bc8cc443), UINT64_C(0x70880e7418c4d3c4), UINT64_C(0xa44d84117d3a4969),
+  UINT64_C(0xca4f9836f1d8b0be)}},
+    /* f32 clipped */
+    {{UINT64_C(0x00b5a5ec602887f5), UINT64_C(0x984e169384a1e8d7), UINT64_C(0xca76745b7974aafc),
+      UINT64_C(0xb56a2714825f8dff)},
+     {UINT64_C(0x02ee276ee32f73f0), UINT64_C(0xcac391912f7fc662), UINT64_C(0x06122c379df954c4),
+      UINT64_C(0xcf84e079b9ae6ffc)}},
+    /* f32, bf16 moments */
+    {{UINT64_C(0x31aab4ddf84bef8d), UINT64_C(0x1c95f6d4cf1d7f25), UINT64_C(0x63f8562fffe98f79),
+      UINT64_C(0xb984164011c90bc1)},
+     {UINT64_C(0x11171efdd88b5098), UINT64_C(0xb1c9a213f7f08d0c), UINT64_C(0xab2fb8e6496c4f07),
+      UINT64_C(0xf55657dbb8ff5775)}},
+    /* f32, own optimizer */
+    {{UINT64_C(0xfb2c825a77c9b501), UINT64_C(0x28f9db586ced679a), UINT64_C(0xfd38f7e02be80de5),
+      UINT64_C(0x62e36b4b8370a640)},
+     {UINT64_C(0x95c0b30211ae770a), UINT64_C(0x16ada6d0de37552b), UINT64_C(0x214d3c6cc8f16f45),
+      UINT64_C(0xba108ea847876b07)}},
+    /* bf16 */
+    {{UINT64_C(0x3cae284822e6682d), UINT64_C(0x3e5a8c95ae4dda6b), UINT64_C(0xfc4322fcf3cada47),
+      UINT64_C(0x063b2366a9011252)},
+     {UINT64_C(0x9cef53c38c6e4ea1), UINT64_C(0x99f67da04e5ea2e9), UINT64_C(0xd85fac6d91b58c73),
+      UINT64_C(0xd59876920679923d)}},
+    /* bf16, no master */
+    {{UINT64_C(0x5795342087f6e669), UINT64_C(0xb0d62cfff4c58133), UINT64_C(0x1493d1996f506232),
+      UINT64_C(0xbd6923274acaa6cb)},
+     {UINT64_C(0x6d6f3f70601a3230), UINT64_C(0x3d7d35719e543455), UINT64_C(0x6ef45739a49bae4e),
+      UINT64_C(0xe0374153a7508749)}},
+    /* bf16, no master, bf16 moments */
+    {{UINT64_C(0xdf8d001b47ad00fe), UINT64_C(0xf171fa18818aa6d3), UINT64_C(0x53e829e749b88c23),
+      UINT64_C(0xa7ab454df30a157e)},
+     {UINT64_C(0x8c598f0873c85484), UINT64_C(0xbd8eb62378402820), UINT64_C(0xc0a8cc00e70ae733),
+      UINT64_C(0xaca8c4f3d53ce33e)}},
+    /* bf16 all over */
+    {{UINT64_C(0xfb4274648c09f702), UINT64_C(0x64fbbd62e924da41), UINT64_C(0x1c903dec391fd00a),
+      UINT64_C(0xec50e7821721b084)},
+     {UINT64_C(0xa748792464f20048), UINT64_C(0x4dd228fd6aeb0a0e), UINT64_C(0x9d29bf38d8b6e4e7),
+      UINT64_C(0x0dee268331870080)}},
+    /* bf16, own optimizer */
+    {{UINT64_C(0xa65658f840d48c22), UINT64_C(0x95fd7f528dd51674), UINT64_C(0x31c663f01bee0fd5),
+      UINT64_C(0xaaa095608b1f85b6)},
+     {UINT64_C(0x2c6d32ad8593b9de), UINT64_C(0xf8a588c591935c3a), UINT64_C(0x2e3a57ae19dad5ad),
+      UINT64_C(0xe1e4295025193240)}},
+    /* f16 scaled */
+    {{UINT64_C(0x3485f6af51fc4158), UINT64_C(0xbcbd8ff525de4953), UINT64_C(0xb510569d0bcb140b),
+      UINT64_C(0xc614d8b52ac6de11)},
+     {UINT64_C(0xa392c9d04324f023), UINT64_C(0xf0e90d53d63251b9), UINT64_C(0xb6c0b35da4844f5f),
+      UINT64_C(0xc79b710ec616007c)}},

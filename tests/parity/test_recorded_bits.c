@@ -1,0 +1,250 @@
+/* Owns the proof that a change of the library changes no result: the toy is trained in every type,
+ * with every optimizer, over several ranks, and a hash of what came out is compared with the one
+ * that recorded_bits.h keeps. Sharding, tiers and speculative steps change no bit either, so all of
+ * them are compared with one record. A change that is meant to change bits says so in the changelog
+ * and replaces the record: `test_recorded_bits --print > recorded_bits.h`. */
+#include "harness.h"
+
+#include "folders.h"
+#include "toy.h"
+
+#define DEADLINE_MS 60000
+#define STEPS 4
+#define RANKS_MAX 4
+
+/* ---- what is varied ---- */
+
+typedef struct kind {
+    const char *name;
+    zero_dtype dtype;
+    zero_dtype master;
+    zero_dtype moments;
+    zero_dtype sums;
+    zero_dtype wire;
+    bool callback; /* the caller's own optimizer */
+    float max_norm;
+} kind;
+
+#define F32 ZERO_DTYPE_F32
+#define BF16 ZERO_DTYPE_BF16
+#define F16 ZERO_DTYPE_F16
+#define NONE ZERO_DTYPE_NONE
+
+static const kind kinds[] = {
+    {"f32", F32, F32, F32, F32, F32, false, 0},
+    {"f32 clipped", F32, F32, F32, F32, F32, false, 0.5f},
+    {"f32, bf16 moments", F32, F32, BF16, F32, F32, false, 0},
+    {"f32, own optimizer", F32, F32, F32, F32, F32, true, 0.5f},
+    {"bf16", BF16, F32, F32, F32, BF16, false, 0.5f},
+    {"bf16, no master", BF16, NONE, F32, F32, BF16, false, 0},
+    {"bf16, no master, bf16 moments", BF16, NONE, BF16, F32, BF16, false, 0.5f},
+    {"bf16 all over", BF16, NONE, BF16, BF16, BF16, false, 0},
+    {"bf16, own optimizer", BF16, F32, F32, F32, BF16, true, 0},
+    {"f16 scaled", F16, F32, F32, F32, F16, false, 0},
+};
+#define KINDS (sizeof kinds / sizeof kinds[0])
+
+/* Real values show the order of additions, integers allow for any order. */
+static const toy_flavour flavours[] = {TOY_REAL, TOY_INTEGER};
+#define FLAVOURS (sizeof flavours / sizeof flavours[0])
+
+typedef enum place { ON_DEVICE, ON_HOST, ON_DISK, ANNOUNCED, PLACES } place;
+
+/* Heavy-ball momentum, with the second moment as a count of calls. */
+static void own_update(void *user, const zero_update_range *range)
+{
+    (void)user;
+    for (size_t i = 0; i < range->count; i++) {
+        range->moment1[i] = fmaf(0.9f, range->moment1[i], range->grad[i]);
+        range->moment2[i] += (float)range->step;
+        range->param[i] = fmaf(-0.01f, range->moment1[i], range->param[i]);
+    }
+}
+
+static void put(zero_engine_options *options, place where)
+{
+    static const zero_tier tiers[PLACES] = {ZERO_TIER_DEVICE, ZERO_TIER_HOST, ZERO_TIER_DISK,
+                                            ZERO_TIER_DISK};
+    for (int role = where == ANNOUNCED ? ZERO_ROLE_MASTER : 0; role < ZERO_SHARD_ROLES; role++) {
+        options->tier[role] = tiers[where];
+    }
+    if (where == ON_DISK || where == ANNOUNCED) {
+        options->disk_directories = rig_paths;
+        options->disk_directory_count = 1;
+    }
+    options->range_bytes = 4096;
+    options->overlap_step = where == ANNOUNCED;
+}
+
+static toy_run run_of(const kind *k, toy_flavour flavour, const toy_model *model)
+{
+    toy_run run = toy_run_init(model);
+    run.flavour = flavour;
+    run.steps = STEPS;
+    run.micro_steps = flavour == TOY_INTEGER ? 2 : 1;
+    run.options.seed = 5;
+    run.options.master_dtype = k->master;
+    run.options.moment_dtype = k->moments;
+    run.options.accum_dtype = k->sums;
+    run.options.wire_dtype = k->wire;
+    /* Scaled integers stay exact in binary16. */
+    run.options.loss_scale = k->dtype == F16 && flavour == TOY_INTEGER ? 64.0f : 0.0f;
+    run.options.optimizer = k->callback ? ZERO_OPTIMIZER_CALLBACK : ZERO_OPTIMIZER_ADAMW;
+    run.options.update = k->callback ? own_update : NULL;
+    run.options.update_states = k->callback ? 2 : 0;
+    run.params.max_norm = k->max_norm;
+    return run;
+}
+
+/* ---- hashes ---- */
+
+/* FNV-1a over 64-bit words. */
+static uint64_t add_word(uint64_t hash, uint64_t word)
+{
+    for (int byte = 0; byte < 8; byte++) {
+        hash = (hash ^ (word >> (8 * byte) & 255)) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+/* Parameters, masters and moments; an element that nobody holds counts as such. */
+UNWATCHED static uint64_t hash_state(uint64_t hash, const toy_state *state)
+{
+    for (int role = 0; role < TOY_ROLES; role++) {
+        for (uint64_t i = 0; i < state->element_count && role != ZERO_ROLE_GRAD; i++) {
+            const bool held = state->owners[role][i] != 0;
+            hash = add_word(hash, held ? state->bits[role][i] : UINT64_MAX);
+        }
+    }
+    return hash;
+}
+
+static zero_status train(const toy_run *run, zero_world *world, uint64_t *hash)
+{
+    toy_trainer trainer;
+    toy_state state;
+    *hash = UINT64_C(0xcbf29ce484222325);
+    TOY_TRY(toy_open(&trainer, run, world));
+    for (uint32_t s = 0; s < run->steps; s++) {
+        zero_step_result result;
+        uint64_t norm = 0;
+        TOY_TRY(toy_step(&trainer));
+        TOY_TRY(zero_step_wait(trainer.engine, &result));
+        memcpy(&norm, &result.norm, sizeof norm);
+        *hash = add_word(*hash, norm);
+    }
+    TOY_TRY(toy_collect(&trainer, &state));
+    *hash = hash_state(*hash, &state);
+    toy_state_free(&state);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+/* ---- the record ---- */
+
+/* By kind, flavour and number of ranks. */
+static const uint64_t recorded[KINDS][FLAVOURS][RANKS_MAX] = {
+#include "recorded_bits.h"
+};
+
+typedef struct job {
+    size_t kind;
+    size_t flavour;
+    uint64_t *print; /* where the hash goes instead of being compared */
+} job;
+
+static zero_status check_ways(zero_world *world, void *user)
+{
+    const job *j = user;
+    const kind *k = &kinds[j->kind];
+    const uint32_t ranks = zero_world_size(world);
+    toy_model model;
+    toy_model_mixed(&model, k->dtype);
+    toy_sharding ways[16];
+    const uint32_t count = toy_shardings(ranks, flavours[j->flavour] == TOY_INTEGER, ways);
+    for (uint32_t w = 0; w < count * PLACES; w++) {
+        const place where = (place)(w / count);
+        uint64_t hash = 0;
+        if (j->print != NULL && w != 0) {
+            break;
+        }
+        if (w % (count + 1) != 0 && !IN_SAMPLE(w + j->kind + ranks)) {
+            continue;
+        }
+        toy_run run = run_of(k, flavours[j->flavour], &model);
+        put(&run.options, where);
+        run.announced = where == ANNOUNCED;
+        toy_sharding_apply(&ways[w % count], &run.options);
+        TOY_TRY(train(&run, world, &hash));
+        if (j->print != NULL && zero_world_rank(world) == 0) {
+            *j->print = hash;
+        }
+        if (j->print == NULL && hash != recorded[j->kind][j->flavour][ranks - 1]) {
+            TEST_FAIL("%s, flavour %zu, %u ranks, %s, place %d: %016" PRIx64
+                      ", recorded %016" PRIx64,
+                      k->name, j->flavour, ranks, ways[w % count].name, where, hash,
+                      recorded[j->kind][j->flavour][ranks - 1]);
+        }
+    }
+    toy_model_close(&model);
+    return zero_world_barrier(world);
+}
+
+static void check_ranks(uint32_t ranks)
+{
+    rig_folders(1, 0);
+    for (size_t k = 0; k < KINDS; k++) {
+        for (size_t f = 0; f < FLAVOURS; f++) {
+            job j = {k, f, NULL};
+            CHECK_OK(zero_world_run(ranks, DEADLINE_MS, check_ways, &j));
+        }
+    }
+}
+
+TEST(one_rank)
+{
+    check_ranks(1);
+}
+
+TEST(two_ranks)
+{
+    check_ranks(2);
+}
+
+TEST(three_ranks)
+{
+    check_ranks(3);
+}
+
+TEST(four_ranks)
+{
+    check_ranks(4);
+}
+
+static int print_record(void)
+{
+    printf("/* Printed by test_recorded_bits --print. */\n");
+    for (size_t k = 0; k < KINDS; k++) {
+        printf("/* %s */\n{", kinds[k].name);
+        for (size_t f = 0; f < FLAVOURS; f++) {
+            printf("{");
+            for (uint32_t ranks = 1; ranks <= RANKS_MAX; ranks++) {
+                uint64_t hash = 0;
+                job j = {k, f, &hash};
+                CHECK_OK(zero_world_run(ranks, DEADLINE_MS, check_ways, &j));
+                printf("UINT64_C(0x%016" PRIx64 ")%s", hash, ranks < RANKS_MAX ? ",\n" : "");
+            }
+            printf("}%s", f + 1 < FLAVOURS ? ",\n" : "");
+        }
+        printf("},\n");
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "--print") == 0) {
+        return print_record();
+    }
+    return test_main(argc, argv);
+}
