@@ -227,9 +227,9 @@ static zero_status make_stages(zero_engine *engine)
 static zero_status build(zero_engine *engine, const zero_model *model,
                          const zero_engine_options *options)
 {
-    const zero_status planned =
-        zi_layout_create(model, options, zero_world_size(engine->world),
-                         engine->world->comm->one_process, &engine->plan.layout);
+    zero_status planned = zi_layout_create(model, options, zero_world_size(engine->world),
+                                           engine->world->comm->one_process, &engine->plan.layout);
+    planned = planned == ZERO_OK ? zi_layout_expand(engine->plan.layout) : planned;
     engine->layout = engine->plan.layout;
     ZI_TRY(zi_engine_agree_layout(engine->world, engine->layout, planned));
     engine->agreed = true;

@@ -30,27 +30,35 @@ static zero_status copy_model(zi_layout *layout, const zero_model *model)
     ZI_TRY(zi_calloc((size_t)model->unit_count * FLATS_PER_UNIT_MAX, sizeof *layout->flats,
                      (void **)&layout->flats));
     ZI_TRY(zi_calloc(model->tie_count, sizeof *layout->owners, (void **)&layout->owners));
-    if (model->unit_count != 0) {
-        memcpy(layout->unit_infos, model->units, model->unit_count * sizeof *model->units);
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        zi_unit_info *info = &layout->unit_infos[u];
+        *info = model->units[u];
+        ZI_TRY(zi_names_add(&layout->names, info->name, &info->name));
     }
-    if (model->tensor_count != 0) {
-        memcpy(layout->tensor_infos, model->tensors, model->tensor_count * sizeof *model->tensors);
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        zi_tensor_info *info = &layout->tensor_infos[t];
+        *info = model->tensors[t];
+        ZI_TRY(zi_names_add(&layout->names, info->name, &info->name));
     }
     return ZERO_OK;
 }
 
+/* Owners sorted by the unit that ties to them, in the order of the ties. */
 static void copy_ties(zi_layout *layout, const zero_model *model)
 {
+    for (uint32_t i = 0; i < model->tie_count; i++) {
+        layout->units[model->ties[i].unit].owner_count++;
+        layout->units[model->ties[i].owner].tied_by++;
+    }
     uint32_t next = 0;
     for (uint32_t unit = 0; unit < layout->unit_count; unit++) {
         layout->units[unit].owner_first = next;
-        for (uint32_t i = 0; i < model->tie_count; i++) {
-            if (model->ties[i].unit == unit) {
-                layout->owners[next++] = model->ties[i].owner;
-                layout->units[unit].owner_count++;
-                layout->units[model->ties[i].owner].tied_by++;
-            }
-        }
+        next += layout->units[unit].owner_count;
+        layout->units[unit].owner_count = 0; /* counted again as they are put there */
+    }
+    for (uint32_t i = 0; i < model->tie_count; i++) {
+        zi_unit_place *place = &layout->units[model->ties[i].unit];
+        layout->owners[place->owner_first + place->owner_count++] = model->ties[i].owner;
     }
 }
 
@@ -207,20 +215,16 @@ static uint64_t take(role_arenas *roles, zero_role role, uint64_t bytes)
     return at;
 }
 
-/* A state of a flat that is not on disk: one shard, of which each piece knows its own start. */
-static void place_state(const zi_layout *layout, const zi_flat *flat, role_arenas *roles, int state)
+/* A state of a flat that is not on disk: one shard. */
+static void place_state(const zi_layout *layout, zi_flat *flat, role_arenas *roles, int state)
 {
     const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
     const uint64_t bytes = zi_state_bytes(layout, flat, role);
     if (bytes == 0 || zi_role_tier(layout, role) == ZERO_TIER_DISK) {
         return;
     }
-    const uint64_t at =
+    flat->state_at[state] =
         take(roles, role, zi_shard_count(layout, flat, layout->sharding.optimizer) * bytes);
-    for (uint32_t i = 0; i < flat->piece_count; i++) {
-        zi_piece *piece = &layout->pieces[flat->piece_first + i];
-        piece->at[state] = at + piece->first * bytes;
-    }
 }
 
 static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *roles)
@@ -282,10 +286,10 @@ static uint64_t record_share(const zi_layout *layout, zero_role role)
     if (role < ZI_SHELVES) {
         return layout->shelves[role].bytes;
     }
-    for (uint32_t i = 0; i < layout->piece_count; i++) {
-        const zi_piece *piece = &layout->pieces[i];
-        const uint64_t each = zi_state_bytes(layout, &layout->flats[piece->flat], role);
-        bytes += zi_align_up(piece->count * each, ZI_ARENA_ALIGN);
+    for (uint32_t i = 0; i < layout->piece_run_count; i++) {
+        const zi_piece_run *run = &layout->piece_runs[i];
+        const uint64_t each = zi_state_bytes(layout, &layout->flats[run->flat], role);
+        bytes += run->pieces * zi_align_up(run->count * each, ZI_ARENA_ALIGN);
     }
     return layout->draft_at != 0 ? 2 * bytes : bytes;
 }
@@ -367,6 +371,8 @@ static bool shrink_ring(const zero_engine_options *given, zi_layout *layout)
 
 static void free_places(zi_layout *layout)
 {
+    zi_free(layout->piece_runs);
+    zi_free(layout->range_runs);
     zi_free(layout->pieces);
     zi_free(layout->ranges);
     for (int role = 0; role < ZI_SHELVES; role++) {
@@ -457,6 +463,7 @@ void zi_layout_destroy(zi_layout *layout)
     if (layout == NULL) {
         return;
     }
+    zi_names_free(&layout->names);
     zi_free(layout->unit_infos);
     zi_free(layout->units);
     zi_free(layout->tensor_infos);

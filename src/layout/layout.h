@@ -57,17 +57,35 @@ typedef struct zi_flat {
     zero_dtype wire_dtype; /* what ranks exchange */
     bool trained;
     bool has_master;
-    uint64_t used_count;  /* elements up to the end of the last tensor */
-    uint64_t slice_count; /* elements of a slice */
-    uint64_t count;       /* slice_count * world */
-    uint64_t param_at;    /* shard of degree param; where that is far, in its record */
-    uint64_t grad_at;     /* shard of degree grad, accum_dtype; likewise */
-    uint32_t piece_first; /* of its part of degree optimizer */
+    uint64_t used_count;          /* elements up to the end of the last tensor */
+    uint64_t slice_count;         /* elements of a slice */
+    uint64_t count;               /* slice_count * world */
+    uint64_t param_at;            /* shard of degree param; where that is far, in its record */
+    uint64_t grad_at;             /* shard of degree grad, accum_dtype; likewise */
+    uint64_t state_at[ZI_STATES]; /* shard of degree optimizer, where that is not on disk */
+    uint32_t piece_first;         /* of its part of degree optimizer */
     uint32_t piece_count;
     uint64_t slot_at;      /* within the unit's parameter slot */
     uint64_t grad_slot_at; /* within the bucket's gradient slot */
     uint64_t draft_at;     /* ring arena: a draft of this rank's part of its parameters */
 } zi_flat;
+
+/* Neighbouring pieces of one flat, all of one size. Where their state is on disk and there are
+ * several, each fills a range alone. */
+typedef struct zi_piece_run {
+    uint32_t flat;
+    uint64_t pieces; /* their number, at least 1 */
+    uint64_t first;  /* elements from the start of a rank's optimizer part to the first piece */
+    uint64_t count;  /* elements of a piece */
+    uint64_t range;  /* of the first piece; UINT64_MAX: none of its state is on disk */
+    uint64_t at;     /* bytes of the range's record before the piece */
+} zi_piece_run;
+
+/* Neighbouring ranges whose records have the same size. */
+typedef struct zi_range_run {
+    uint64_t ranges;
+    uint64_t bytes; /* of each record */
+} zi_range_run;
 
 typedef struct zi_piece {
     uint32_t flat;
@@ -139,6 +157,9 @@ typedef struct zi_layout {
     uint32_t grad_class_count;
     uint32_t piece_count;
     uint32_t range_count;
+    uint32_t piece_run_count;
+    uint32_t range_run_count;
+    zi_names names; /* of units and tensors */
     zi_unit_info *unit_infos;
     zi_unit_place *units;
     zi_tensor_info *tensor_infos;
@@ -147,8 +168,10 @@ typedef struct zi_layout {
     zi_bucket *buckets;
     uint32_t *bucket_flats;
     uint32_t *owners;
-    zi_piece *pieces; /* in the order of flats */
-    zi_range *ranges; /* in the order of their pieces */
+    zi_piece_run *piece_runs; /* in the order of flats */
+    zi_range_run *range_runs; /* in the order of their pieces */
+    zi_piece *pieces;         /* likewise, one by one; NULL before zi_layout_expand */
+    zi_range *ranges;
     zi_slot_class *param_classes;
     zi_slot_class *grad_classes;
     uint64_t norm_at;       /* step arena: ZI_NORM_BYTES for the sum of squares that peers read */
@@ -185,6 +208,10 @@ zero_status zi_layout_create(const zero_model *model, const zero_engine_options 
                              uint32_t world, bool threads, zi_layout **out);
 void zi_layout_destroy(zi_layout *layout); /* accepts NULL */
 
+/* Write pieces and ranges down one by one, as an engine needs them; a plan does without, since it
+ * may be of a model that no machine holds. OUT_OF_MEMORY (pieces.c). */
+zero_status zi_layout_expand(zi_layout *layout);
+
 /* Group units into buckets and buckets and units into classes; steps of zi_layout_create (slots.c).
  */
 zero_status zi_layout_make_buckets(zi_layout *layout);
@@ -192,8 +219,7 @@ zero_status zi_layout_make_classes(zi_layout *layout);
 
 /* Bytes of ZERO_ROLE_SCRATCH, once flats and buckets are made (scratch.c). */
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
-/* Cut optimizer parts into pieces and ranges, and place what is on disk in its record; a step of
- * zi_layout_create (pieces.c). */
+/* Cut optimizer parts into runs of pieces and ranges; a step of zi_layout_create (pieces.c). */
 zero_status zi_layout_make_pieces(zi_layout *layout);
 /* Give shards that are far their records; a step of zi_layout_create (shelves.c). */
 zero_status zi_layout_make_shelves(zi_layout *layout);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 
@@ -29,6 +30,10 @@ void zero_model_destroy(zero_model *model)
         zi_free(model->units);
         zi_free(model->tensors);
         zi_free(model->ties);
+        zi_names_free(&model->names);
+        zi_table_free(&model->units_by_name);
+        zi_table_free(&model->tensors_by_name);
+        zi_table_free(&model->ties_by_pair);
         zi_free(model);
     }
 }
@@ -49,6 +54,30 @@ static zero_status grow(void **array, uint32_t count, uint32_t *capacity, size_t
     *array = moved;
     *capacity = larger;
     return ZERO_OK;
+}
+
+/* Room in a table for one more item. */
+static zero_status reserve_one(zi_table *table)
+{
+    const uint32_t full = table->slot_count / 2;
+    return table->item_count < full ? ZERO_OK : zi_table_reserve(table, full + 1);
+}
+
+static bool is_named_unit(const void *units, uint32_t unit, const void *name)
+{
+    return strcmp(((const zi_unit_info *)units)[unit].name, name) == 0;
+}
+
+static bool is_named_tensor(const void *tensors, uint32_t tensor, const void *name)
+{
+    return strcmp(((const zi_tensor_info *)tensors)[tensor].name, name) == 0;
+}
+
+static bool is_tie(const void *ties, uint32_t index, const void *wanted)
+{
+    const zi_tie *tie = &((const zi_tie *)ties)[index];
+    const zi_tie *other = wanted;
+    return tie->unit == other->unit && tie->owner == other->owner;
 }
 
 static zero_status check_name(const char *what, const char *name)
@@ -84,11 +113,12 @@ zero_status zero_unit_add(zero_model *model, const char *name, uint32_t *unit)
     if (unit == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "unit \"%s\": the index pointer is NULL", name);
     }
-    for (uint32_t i = 0; i < model->unit_count; i++) {
-        if (strcmp(model->units[i].name, name) == 0) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT, "unit name \"%.60s\" is taken by unit %" PRIu32, name,
-                    i);
-        }
+    const uint64_t hash = zi_hash_text(ZI_HASH_START, name);
+    const uint32_t taken =
+        zi_table_find(&model->units_by_name, hash, is_named_unit, model->units, name);
+    if (taken != ZI_TABLE_NONE) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "unit name \"%.60s\" is taken by unit %" PRIu32, name,
+                taken);
     }
     if (model->unit_count == UNITS_MAX) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
@@ -98,7 +128,9 @@ zero_status zero_unit_add(zero_model *model, const char *name, uint32_t *unit)
     }
     ZI_TRY(grow((void **)&model->units, model->unit_count, &model->unit_capacity,
                 sizeof *model->units));
-    memcpy(model->units[model->unit_count].name, name, strlen(name) + 1);
+    ZI_TRY(reserve_one(&model->units_by_name));
+    ZI_TRY(zi_names_add(&model->names, name, &model->units[model->unit_count].name));
+    zi_table_add(&model->units_by_name, hash, model->unit_count);
     *unit = model->unit_count++;
     return ZERO_OK;
 }
@@ -157,11 +189,12 @@ zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_
     ZI_TRY(check_desc(desc));
     uint64_t count = 0;
     ZI_TRY(count_elements(desc, &count));
-    for (uint32_t i = 0; i < model->tensor_count; i++) {
-        if (strcmp(model->tensors[i].name, desc->name) == 0) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor name \"%.60s\" is taken by tensor %" PRIu32,
-                    desc->name, i);
-        }
+    const uint64_t hash = zi_hash_text(ZI_HASH_START, desc->name);
+    const uint32_t taken =
+        zi_table_find(&model->tensors_by_name, hash, is_named_tensor, model->tensors, desc->name);
+    if (taken != ZI_TABLE_NONE) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor name \"%.60s\" is taken by tensor %" PRIu32,
+                desc->name, taken);
     }
     if (model->tensor_count == TENSORS_MAX || count > MODEL_ELEMENTS_MAX - model->element_count) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
@@ -171,16 +204,20 @@ zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_
     }
     ZI_TRY(grow((void **)&model->tensors, model->tensor_count, &model->tensor_capacity,
                 sizeof *model->tensors));
+    ZI_TRY(reserve_one(&model->tensors_by_name));
+    const char *name = NULL;
+    ZI_TRY(zi_names_add(&model->names, desc->name, &name));
     zi_tensor_info *info = &model->tensors[model->tensor_count];
     *info =
-        (zi_tensor_info){.dims = desc->dims,
+        (zi_tensor_info){.name = name,
+                         .dims = desc->dims,
                          .unit = unit,
                          .flags = desc->flags,
                          .group = desc->group,
                          .count = count,
                          .initial = desc->initial,
                          .dtype = desc->dtype == ZERO_DTYPE_DEFAULT ? ZERO_DTYPE_F32 : desc->dtype};
-    memcpy(info->name, desc->name, strlen(desc->name) + 1);
+    zi_table_add(&model->tensors_by_name, hash, model->tensor_count);
     memcpy(info->shape, desc->shape, desc->dims * sizeof info->shape[0]);
     model->element_count += count;
     *tensor = model->tensor_count++;
@@ -200,21 +237,24 @@ zero_status zero_tensor_tie(zero_model *model, uint32_t unit, uint32_t tensor)
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\" already belongs to unit \"%.60s\"",
                 model->tensors[tensor].name, model->units[unit].name);
     }
-    for (uint32_t i = 0; i < model->tie_count; i++) {
-        const zi_tie tie = model->ties[i];
-        if (tie.unit == unit && tie.owner == owner) {
-            return ZERO_OK; /* another tensor of the same owner: the units are tied already */
-        }
-        if (tie.owner == unit || tie.unit == owner) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                    "unit \"%.60s\" cannot tie to unit \"%.60s\": ties do "
-                    "not chain; tie both to the unit that holds the tensor",
-                    model->units[unit].name, model->units[owner].name);
-        }
+    const zi_tie tie = {.unit = unit, .owner = owner};
+    const uint64_t hash = zi_hash_bytes(ZI_HASH_START, &tie, sizeof tie);
+    if (zi_table_find(&model->ties_by_pair, hash, is_tie, model->ties, &tie) != ZI_TABLE_NONE) {
+        return ZERO_OK; /* another tensor of the same owner: the units are tied already */
+    }
+    if (model->units[unit].tied || model->units[owner].ties) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "unit \"%.60s\" cannot tie to unit \"%.60s\": ties do "
+                "not chain; tie both to the unit that holds the tensor",
+                model->units[unit].name, model->units[owner].name);
     }
     ZI_TRY(
         grow((void **)&model->ties, model->tie_count, &model->tie_capacity, sizeof *model->ties));
-    model->ties[model->tie_count++] = (zi_tie){.unit = unit, .owner = owner};
+    ZI_TRY(reserve_one(&model->ties_by_pair));
+    zi_table_add(&model->ties_by_pair, hash, model->tie_count);
+    model->ties[model->tie_count++] = tie;
+    model->units[unit].ties = true;
+    model->units[owner].tied = true;
     return ZERO_OK;
 }
 

@@ -1,5 +1,7 @@
 /* Owns the cutting of optimizer parts into pieces and ranges. Invariant: a flat's pieces tile its
- * part in order, a range's pieces are neighbours, and no record is longer than range_bytes. */
+ * part in order, a range's pieces are neighbours, and no record is longer than range_bytes. Equal
+ * neighbours are kept as one run, so that a plan takes as long as its model has flats, whatever
+ * their sizes. */
 #include <inttypes.h>
 
 #include "core/arena.h"
@@ -8,7 +10,7 @@
 #include "core/sizes.h"
 #include "layout/layout.h"
 
-/* The cut so far. While layout->pieces is NULL it only counts. */
+/* The cut so far. */
 typedef struct cutter {
     zi_layout *layout;
     uint64_t piece_count;
@@ -71,34 +73,58 @@ static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t l
     return count;
 }
 
-static void add_piece(cutter *cut, uint32_t flat, uint64_t first, uint64_t count)
+/* Runs of a flat, at most: what fills the open range, whole ranges, and the rest. */
+#define RUNS_OF_FLAT 3
+
+/* Ranges whose records take so many bytes are complete. */
+static void close_ranges(cutter *cut, uint64_t ranges, uint64_t used_bytes)
 {
     zi_layout *layout = cut->layout;
-    const zi_flat *place = &layout->flats[flat];
-    const uint64_t bytes = record_bytes(layout, place, count);
-    if (layout->pieces != NULL) {
-        zi_piece *piece = &layout->pieces[cut->piece_count];
-        *piece = (zi_piece){.flat = flat,
-                            .range = bytes != 0 ? (uint32_t)cut->range_count - 1 : ZI_NO_INDEX,
-                            .first = first,
-                            .count = count};
-        uint64_t at = cut->used_bytes;
-        for (int state = 0; state < ZI_STATES; state++) {
-            piece->at[state] = at;
-            at += zi_align_up(count * disk_bytes(layout, place, state), ZI_ARENA_ALIGN);
-        }
-        if (bytes != 0) {
-            layout->ranges[piece->range].bytes = zi_align_up(at, ZI_PAGE_BYTES);
-        }
+    const uint64_t bytes = zi_align_up(used_bytes, ZI_PAGE_BYTES);
+    if (ranges == 0 || bytes == 0) {
+        return;
     }
-    cut->used_bytes += bytes;
-    cut->piece_count++;
+    const uint32_t last = layout->range_run_count;
+    if (last == 0 || layout->range_runs[last - 1].bytes != bytes) {
+        layout->range_runs[layout->range_run_count++] = (zi_range_run){.bytes = bytes};
+    }
+    layout->range_runs[layout->range_run_count - 1].ranges += ranges;
+    layout->record_bytes_max = zi_max_u64(layout->record_bytes_max, bytes);
+}
+
+static void open_range(cutter *cut)
+{
+    close_ranges(cut, 1, cut->used_bytes);
+    cut->range_count++;
+    cut->used_bytes = 0;
+}
+
+/* As many equal pieces of `left` elements as can follow one another. What fills a new range leaves
+ * no room in it for 64 elements more, so the next piece opens one too. */
+static void add_run(cutter *cut, uint32_t flat, uint64_t first, uint64_t count, uint64_t left)
+{
+    zi_layout *layout = cut->layout;
+    const uint64_t bytes = record_bytes(layout, &layout->flats[flat], count);
+    const uint64_t pieces = bytes == 0 || cut->used_bytes == 0 ? left / count : 1;
+    layout->piece_runs[layout->piece_run_count++] =
+        (zi_piece_run){.flat = flat,
+                       .pieces = pieces,
+                       .first = first,
+                       .count = count,
+                       .range = bytes != 0 ? cut->range_count - 1 : UINT64_MAX,
+                       .at = cut->used_bytes};
+    cut->piece_count += pieces;
+    if (bytes != 0) {
+        close_ranges(cut, pieces - 1, bytes);
+        cut->range_count += pieces - 1;
+        cut->used_bytes += bytes;
+    }
 }
 
 static void cut_flat(cutter *cut, uint32_t flat)
 {
-    const zi_layout *layout = cut->layout;
-    const zi_flat *place = &layout->flats[flat];
+    zi_layout *layout = cut->layout;
+    zi_flat *place = &layout->flats[flat];
     const uint64_t whole = zi_shard_count(layout, place, layout->sharding.optimizer);
     const uint64_t range_bytes = layout->options.range_bytes;
     uint64_t first = 0;
@@ -106,51 +132,64 @@ static void cut_flat(cutter *cut, uint32_t flat)
         const uint64_t room = cut->range_count != 0 ? range_bytes - cut->used_bytes : 0;
         const uint64_t count = fitting(layout, place, whole - first, room);
         if (count == 0) {
-            cut->range_count++;
-            cut->used_bytes = 0;
+            open_range(cut);
             continue; /* a page holds 64 elements of any flat, so this ends */
         }
-        add_piece(cut, flat, first, count);
-        first += count;
+        add_run(cut, flat, first, count, whole - first);
+        const zi_piece_run *run = &layout->piece_runs[layout->piece_run_count - 1];
+        first += run->pieces * run->count;
     }
 }
 
-static void cut_all(cutter *cut)
+static zero_status cut_all(zi_layout *layout)
 {
-    zi_layout *layout = cut->layout;
+    cutter cut = {.layout = layout};
     for (uint32_t f = 0; f < layout->flat_count; f++) {
-        const uint64_t before = cut->piece_count;
+        const uint64_t before = cut.piece_count;
         if (layout->flats[f].trained) {
-            cut_flat(cut, f);
+            cut_flat(&cut, f);
         }
-        if (layout->pieces != NULL) {
-            layout->flats[f].piece_first = (uint32_t)before;
-            layout->flats[f].piece_count = (uint32_t)(cut->piece_count - before);
-        }
+        layout->flats[f].piece_first = (uint32_t)before;
+        layout->flats[f].piece_count = (uint32_t)(cut.piece_count - before);
     }
+    close_ranges(&cut, 1, cut.used_bytes);
+    if (cut.piece_count > UINT32_MAX / 2) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.range_bytes %" PRIu64 " cuts the state into %" PRIu64
+                " pieces, more than can be counted; make ranges larger",
+                layout->options.range_bytes, cut.piece_count);
+    }
+    layout->piece_count = (uint32_t)cut.piece_count;
+    layout->range_count = (uint32_t)cut.range_count;
+    return ZERO_OK;
 }
 
-/* Records end to end; what a step moves: it writes all, and need not read what the last one left in
- * the ring, which is one end of the store or the other. */
-static void place_records(zi_layout *layout)
+/* Bytes of so many records at one end of the store. */
+static uint64_t end_bytes(const zi_layout *layout, uint32_t records, bool first)
 {
-    uint64_t at = 0;
-    for (uint32_t r = 0; r < layout->range_count; r++) {
-        layout->ranges[r].at = at;
-        at += layout->ranges[r].bytes;
-        layout->record_bytes_max = zi_max_u64(layout->record_bytes_max, layout->ranges[r].bytes);
+    uint64_t bytes = 0;
+    uint64_t left = records;
+    for (uint32_t i = 0; i < layout->range_run_count && left != 0; i++) {
+        const zi_range_run *run = &layout->range_runs[first ? i : layout->range_run_count - 1 - i];
+        const uint64_t taken = zi_min_u64(left, run->ranges);
+        bytes += taken * run->bytes;
+        left -= taken;
     }
-    layout->ring_slots = (uint32_t)zi_min_u64(layout->options.ring_depth, layout->range_count);
-    uint64_t low = 0;
-    uint64_t high = 0;
-    for (uint32_t i = 0; i < layout->ring_slots; i++) {
-        low += layout->ranges[i].bytes;
-        high += layout->ranges[layout->range_count - 1 - i].bytes;
-    }
+    return bytes;
+}
+
+/* What a step moves: it writes all records, and need not read what the last one left in the ring,
+ * which is one end of the store or the other. */
+static void count_moves(zi_layout *layout)
+{
+    const uint64_t all = end_bytes(layout, layout->range_count, true);
     const bool drafts = layout->options.overlap_step != 0;
-    layout->draft_at = drafts ? at : 0;
-    layout->step_write_bytes = at;
-    layout->step_read_bytes = at - (drafts ? 0 : zi_min_u64(low, high)); /* all go one way */
+    layout->ring_slots = (uint32_t)zi_min_u64(layout->options.ring_depth, layout->range_count);
+    const uint64_t low = end_bytes(layout, layout->ring_slots, true);
+    const uint64_t high = end_bytes(layout, layout->ring_slots, false);
+    layout->draft_at = drafts ? all : 0;
+    layout->step_write_bytes = all;
+    layout->step_read_bytes = all - (drafts ? 0 : zi_min_u64(low, high)); /* all go one way */
 }
 
 /* What the largest piece that the CPU updates takes in a room (stage1/staging.c): gradient,
@@ -158,10 +197,10 @@ static void place_records(zi_layout *layout)
 static void measure_rooms(zi_layout *layout)
 {
     const zero_engine_options *options = &layout->options;
-    for (uint32_t p = 0; options->device == ZERO_DEVICE_CUDA && p < layout->piece_count; p++) {
-        const zi_piece *piece = &layout->pieces[p];
+    for (uint32_t r = 0; options->device == ZERO_DEVICE_CUDA && r < layout->piece_run_count; r++) {
+        const zi_piece_run *piece = &layout->piece_runs[r];
         const zi_flat *flat = &layout->flats[piece->flat];
-        if (piece->range == ZI_NO_INDEX && options->updater < ZERO_UPDATER_CPU) {
+        if (piece->range == UINT64_MAX && options->updater < ZERO_UPDATER_CPU) {
             continue;
         }
         uint64_t bytes =
@@ -192,22 +231,54 @@ static void count_segments(zi_layout *layout)
 
 zero_status zi_layout_make_pieces(zi_layout *layout)
 {
-    cutter count = {.layout = layout};
-    cut_all(&count);
-    if (count.piece_count > UINT32_MAX / 2) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "options.range_bytes %" PRIu64 " cuts the state into %" PRIu64
-                " pieces, more than can be counted; make ranges larger",
-                layout->options.range_bytes, count.piece_count);
-    }
-    layout->piece_count = (uint32_t)count.piece_count;
-    layout->range_count = (uint32_t)count.range_count;
-    ZI_TRY(zi_calloc(layout->range_count, sizeof *layout->ranges, (void **)&layout->ranges));
-    ZI_TRY(zi_calloc(layout->piece_count, sizeof *layout->pieces, (void **)&layout->pieces));
-    cutter write = {.layout = layout};
-    cut_all(&write);
-    place_records(layout);
+    const size_t runs = (size_t)layout->flat_count * RUNS_OF_FLAT;
+    ZI_TRY(zi_calloc(runs, sizeof *layout->piece_runs, (void **)&layout->piece_runs));
+    ZI_TRY(zi_calloc(runs + 1, sizeof *layout->range_runs, (void **)&layout->range_runs));
+    ZI_TRY(cut_all(layout));
+    count_moves(layout);
     measure_rooms(layout);
     count_segments(layout);
+    return ZERO_OK;
+}
+
+/* Piece `i` of a run: its states that are on disk lie one behind the other in its record. */
+static zi_piece piece_of(const zi_layout *layout, const zi_piece_run *run, uint64_t i)
+{
+    const zi_flat *flat = &layout->flats[run->flat];
+    const bool on_disk = run->range != UINT64_MAX;
+    zi_piece piece = {.flat = run->flat,
+                      .range = on_disk ? (uint32_t)(run->range + i) : ZI_NO_INDEX,
+                      .first = run->first + i * run->count,
+                      .count = run->count};
+    uint64_t at = i == 0 ? run->at : 0;
+    for (int state = 0; state < ZI_STATES; state++) {
+        const uint64_t each = disk_bytes(layout, flat, state);
+        const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
+        piece.at[state] =
+            each != 0 ? at
+                      : flat->state_at[state] + piece.first * zi_state_bytes(layout, flat, role);
+        at += zi_align_up(run->count * each, ZI_ARENA_ALIGN);
+    }
+    return piece;
+}
+
+zero_status zi_layout_expand(zi_layout *layout)
+{
+    ZI_TRY(zi_calloc(layout->range_count, sizeof *layout->ranges, (void **)&layout->ranges));
+    ZI_TRY(zi_calloc(layout->piece_count, sizeof *layout->pieces, (void **)&layout->pieces));
+    zi_range *range = layout->ranges;
+    uint64_t at = 0; /* records lie end to end */
+    for (uint32_t r = 0; r < layout->range_run_count; r++) {
+        const zi_range_run *run = &layout->range_runs[r];
+        for (uint64_t i = 0; i < run->ranges; i++, at += run->bytes) {
+            *range++ = (zi_range){.at = at, .bytes = run->bytes};
+        }
+    }
+    zi_piece *piece = layout->pieces;
+    for (uint32_t r = 0; r < layout->piece_run_count; r++) {
+        for (uint64_t i = 0; i < layout->piece_runs[r].pieces; i++) {
+            *piece++ = piece_of(layout, &layout->piece_runs[r], i);
+        }
+    }
     return ZERO_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/error.h"
+#include "core/hash.h"
 #include "core/memory.h"
 
 /* Room for what the declared order did not foresee: as much again, and a little for tiny models. */
@@ -48,6 +49,7 @@ zero_status zi_schedule_create(const zi_layout *layout, const zero_pass *passes,
     }
     schedule->capacity = 2 * pass_count * declared + SPARE_ENTRIES;
     ZI_TRY(zi_calloc(schedule->capacity, sizeof *schedule->entries, (void **)&schedule->entries));
+    ZI_TRY(zi_table_reserve(&schedule->used, schedule->capacity));
     zi_schedule_reset(schedule, layout, passes);
     return ZERO_OK;
 }
@@ -55,6 +57,7 @@ zero_status zi_schedule_create(const zi_layout *layout, const zero_pass *passes,
 void zi_schedule_destroy(zi_schedule *schedule)
 {
     zi_free(schedule->entries);
+    zi_table_free(&schedule->used);
     *schedule = (zi_schedule){0};
 }
 
@@ -86,22 +89,37 @@ static bool same_use(const zi_schedule_entry *a, const zi_schedule_entry *b)
     return a->unit == b->unit && a->via == b->via && a->pass == b->pass;
 }
 
-/* Whether the entry's use has moved elsewhere in the order. */
-static bool has_moved(const zi_schedule *schedule, const zi_schedule_entry *entry)
+static bool is_use(const void *entries, uint32_t index, const void *wanted)
 {
-    for (uint32_t i = 0; i < schedule->count && entry->used == 0; i++) {
-        if (schedule->entries[i].used != 0 && same_use(&schedule->entries[i], entry)) {
-            return true;
-        }
-    }
-    return false;
+    return same_use(&((const zi_schedule_entry *)entries)[index], wanted);
+}
+
+static uint64_t hash_use(const zi_schedule_entry *entry)
+{
+    const uint64_t hash = zi_hash_u64(ZI_HASH_START, (uint64_t)entry->unit << 32 | entry->via);
+    return zi_hash_u64(hash, entry->pass);
+}
+
+/* Whether an entry for the same use is marked as used. */
+static bool is_used(const zi_schedule *schedule, const zi_schedule_entry *entry)
+{
+    return zi_table_find(&schedule->used, hash_use(entry), is_use, schedule->entries, entry) !=
+           ZI_TABLE_NONE;
 }
 
 void zi_schedule_prune(zi_schedule *schedule)
 {
     uint32_t kept = 0;
+    zi_table_clear(&schedule->used);
     for (uint32_t i = 0; i < schedule->count; i++) {
-        schedule->entries[i].moved = has_moved(schedule, &schedule->entries[i]);
+        const zi_schedule_entry *entry = &schedule->entries[i];
+        if (entry->used != 0 && !is_used(schedule, entry)) {
+            zi_table_add(&schedule->used, hash_use(entry), i);
+        }
+    }
+    for (uint32_t i = 0; i < schedule->count; i++) {
+        zi_schedule_entry *entry = &schedule->entries[i];
+        entry->moved = entry->used == 0 && is_used(schedule, entry);
     }
     for (uint32_t i = 0; i < schedule->count; i++) {
         if (schedule->entries[i].moved == 0) {

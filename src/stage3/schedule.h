@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/table.h"
 #include "layout/layout.h"
 #include "zero/unit.h"
 
@@ -27,6 +28,7 @@ typedef struct zi_schedule {
     uint32_t count;
     uint32_t capacity;
     uint32_t position; /* next entry to walk over */
+    zi_table used;     /* scratch of pruning: uses that some entry is marked for */
 } zi_schedule;
 
 /* Passes in their declared order: forward through the units as described, backward in reverse; each

@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/rng.h"
+#include "core/table.h"
 #include "core/thread.h"
 #include "zero/log.h"
 #include "zero/random.h"
@@ -190,6 +191,39 @@ static zero_status pass_on(int value)
 {
     ZI_TRY(fail_with(value));
     return ZERO_OK;
+}
+
+static bool is_value(const void *items, uint32_t item, const void *wanted)
+{
+    return ((const uint64_t *)items)[item] == *(const uint64_t *)wanted;
+}
+
+/* Values that share a hash with 99 others, and hashes that differ above their low half only. */
+TEST(tables_find_what_was_added)
+{
+    enum { COUNT = 10000 };
+    static uint64_t values[COUNT];
+    zi_table table = {0};
+    const uint64_t absent = COUNT;
+    CHECK_EQ(zi_table_find(&table, 0, is_value, values, &absent), ZI_TABLE_NONE);
+    CHECK_OK(zi_table_reserve(&table, 1));
+    for (uint32_t i = 0; i < COUNT; i++) {
+        values[i] = i;
+        CHECK_OK(zi_table_reserve(&table, i + 1));
+        zi_table_add(&table, (uint64_t)(i / 100) << 32, i);
+    }
+    const uint64_t calls = zi_memory_calls();
+    CHECK_OK(zi_table_reserve(&table, COUNT));
+    CHECK_EQ(zi_memory_calls(), calls);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        CHECK_EQ(zi_table_find(&table, (uint64_t)(i / 100) << 32, is_value, values, &values[i]), i);
+    }
+    CHECK_EQ(zi_table_find(&table, 0, is_value, values, &absent), ZI_TABLE_NONE);
+    zi_table_clear(&table);
+    CHECK_EQ(zi_table_find(&table, 0, is_value, values, &values[0]), ZI_TABLE_NONE);
+    zi_table_add(&table, 0, 3);
+    CHECK_EQ(zi_table_find(&table, 0, is_value, values, &values[3]), 3);
+    zi_table_free(&table);
 }
 
 TEST(errors_are_set_where_found)

@@ -1,0 +1,38 @@
+/* Owns copies of names. Invariant: a name lies in one block and never moves. */
+#include <string.h>
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "layout/model.h"
+
+#define BLOCK_BYTES (64 * 1024)
+
+struct zi_name_block {
+    struct zi_name_block *older;
+    size_t used;
+    char text[BLOCK_BYTES];
+};
+
+zero_status zi_names_add(zi_names *names, const char *name, const char **copy)
+{
+    const size_t bytes = strlen(name) + 1;
+    struct zi_name_block *block = names->blocks;
+    if (block == NULL || BLOCK_BYTES - block->used < bytes) {
+        ZI_TRY(zi_calloc(1, sizeof *block, (void **)&block));
+        block->older = names->blocks;
+        names->blocks = block;
+    }
+    memcpy(block->text + block->used, name, bytes);
+    *copy = block->text + block->used;
+    block->used += bytes;
+    return ZERO_OK;
+}
+
+void zi_names_free(zi_names *names)
+{
+    while (names->blocks != NULL) {
+        struct zi_name_block *older = names->blocks->older;
+        zi_free(names->blocks);
+        names->blocks = older;
+    }
+}
