@@ -166,9 +166,13 @@ typedef struct zero_engine_options {
     uint64_t seed;      /**< key of stochastic rounding. Default 0 */
     uint32_t threads;   /**< threads of this rank's CPU kernels, in [1, 256]. 0: the host's cores
                            divided by the ranks on it, in [1, 256] */
-    int32_t
-        poison_released; /**< 1: fill a slot with NaN when its unit leaves it, so that a stale
-                            pointer shows. Default 0; always on in debug builds of the library */
+    int32_t poison_released; /**< 1: check that parameters are used only while their unit is
+                                acquired. zero_tensor_data then gives a copy in a place of the
+                                unit's own, at every stage and on one rank too, which is NaN before
+                                the first acquire and after the last release. A pointer that is used
+                                too long gives NaN instead of a right or another unit's value. The
+                                same on every rank; for debugging: it takes the memory of all
+                                parameters once more and a copy at each acquire. Default 0 */
 
     zero_device device; /**< default: the CPU */
 

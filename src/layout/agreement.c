@@ -54,6 +54,7 @@ static const option_item option_items[] = {
     ITEM(range_bytes),
     ITEM(ring_depth),
     ITEM(overlap_step),
+    ITEM(poison_released),
 };
 #define OPTION_ITEMS ((uint32_t)(sizeof option_items / sizeof option_items[0]))
 

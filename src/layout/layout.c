@@ -320,6 +320,9 @@ static void place(zi_layout *layout)
         zi_slot_class *class = &layout->param_classes[i];
         class->slots_at = take(&roles, ZERO_ROLE_PARAM_SLOT, class->slot_bytes * class->slot_count);
     }
+    for (uint32_t u = 0; u < layout->unit_count && layout->options.poison_released; u++) {
+        layout->units[u].view_at = take(&roles, ZERO_ROLE_PARAM_SLOT, layout->units[u].slot_bytes);
+    }
     for (uint32_t i = 0; i < layout->grad_class_count; i++) {
         zi_slot_class *class = &layout->grad_classes[i];
         class->slots_at = take(&roles, ZERO_ROLE_GRAD_SLOT, class->slot_bytes * class->slot_count);

@@ -292,8 +292,5 @@ zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_option
     if (out->loss_scale_min == 0.0f) {
         out->loss_scale_min = 1.0f;
     }
-#ifdef ZI_DEBUG
-    out->poison_released = 1;
-#endif
     return ZERO_OK;
 }

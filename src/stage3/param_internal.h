@@ -1,6 +1,6 @@
 /* State shared by the parts of the parameter shard: what callers and steps do with units
- * (params.c), which unit has which slot (param_slots.c), and what is put on the gather stream
- * (gather.c). */
+ * (params.c), which unit has which slot (param_slots.c), what is put on the gather stream
+ * (gather.c), and what callers see where their releases are checked (param_views.c). */
 #ifndef ZI_STAGE3_PARAM_INTERNAL_H
 #define ZI_STAGE3_PARAM_INTERNAL_H
 
@@ -17,6 +17,7 @@ typedef struct param_unit {
     zi_event *gathered;
     zi_event *released;
     zi_event *updated;
+    zi_event *shown; /* NULL: releases are not checked */
 } param_unit;
 
 struct zi_params {
@@ -54,6 +55,14 @@ zero_status zi_params_no_slot(const zi_params *params, uint32_t unit);
 /* An event that may take the unit's slot away. */
 zero_status zi_params_leave(zi_params *params, uint32_t unit, zi_unit_event event);
 unsigned char *zi_params_slot_data(const zi_params *params, uint32_t unit);
+
+/* Where releases are checked: fill the unit's view on the stream that first acquires it, or let
+ * another stream wait for that; poison it on the stream of the last release. (param_views.c) */
+zero_status zi_params_show(zi_params *params, uint32_t unit, zi_stream *stream);
+zero_status zi_params_hide(zi_params *params, uint32_t unit, zi_stream *stream);
+/* Block until nothing on the caller's streams touches the view any more. */
+void zi_params_end_view(zi_params *params, uint32_t unit);
+unsigned char *zi_params_view(const zi_params *params, uint32_t unit);
 
 /* Enqueue the unit's gather into its slot. (gather.c) */
 zero_status zi_params_gather(zi_params *params, uint32_t unit);

@@ -70,10 +70,6 @@ static zero_status free_slot(zi_params *params, uint32_t unit)
     const zi_unit_place *place = &params->layout->units[unit];
     zi_stream *stream = params->desc.gather_stream;
     ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream, holder->released, NULL));
-    if (params->layout->options.poison_released) {
-        ZI_TRY(ops_of(params)->fill(self_of(params), stream, zi_params_slot_data(params, unit),
-                                    0xFF, place->slot_bytes));
-    }
     params->slot_units[params->class_slots[place->param_class] + holder->slot] = ZI_NO_INDEX;
     holder->slot = ZI_NO_INDEX;
     return ZERO_OK;

@@ -25,6 +25,9 @@ static zero_status build(zi_params *params)
         ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->gathered));
         ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->released));
         ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->updated));
+        if (layout->options.poison_released) {
+            ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->shown));
+        }
     }
     ZI_TRY(ops_of(params)->event_create(self_of(params), &params->gathers_done));
     ZI_TRY(zi_schedule_create(layout, passes_of[0], &params->schedules[0]));
@@ -55,9 +58,11 @@ void zi_params_destroy(zi_params *params)
         return;
     }
     for (uint32_t u = 0; params->units != NULL && u < params->layout->unit_count; u++) {
+        zi_params_end_view(params, u);
         ops_of(params)->event_destroy(self_of(params), params->units[u].gathered);
         ops_of(params)->event_destroy(self_of(params), params->units[u].released);
         ops_of(params)->event_destroy(self_of(params), params->units[u].updated);
+        ops_of(params)->event_destroy(self_of(params), params->units[u].shown);
     }
     ops_of(params)->event_destroy(self_of(params), params->gathers_done);
     for (int i = 0; i < ZI_SCHEDULES; i++) {
@@ -194,9 +199,10 @@ zero_status zi_params_acquire(zi_params *params, uint32_t unit, uint32_t via, ze
     if (params->slotted && target->use_count == 1) {
         ZI_TRY(look_ahead(params, &params->schedules[pass == ZERO_PASS_EVAL]));
     }
-    return ops_of(params)->stream_wait(self_of(params), stream,
+    ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream,
                                        params->slotted ? target->gathered : target->updated,
-                                       &params->desc.stats->acquire_wait_ns);
+                                       &params->desc.stats->acquire_wait_ns));
+    return target->shown != NULL ? zi_params_show(params, unit, stream) : ZERO_OK;
 }
 
 zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi_stream *stream)
@@ -214,8 +220,11 @@ zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi
     target->state = step.next;
     target->use_count--;
     target->own_count -= own;
-    if (!params->slotted || target->use_count != 0) {
+    if (target->use_count != 0 || (!params->slotted && target->shown == NULL)) {
         return ZERO_OK;
+    }
+    if (target->shown != NULL) {
+        ZI_TRY(zi_params_hide(params, unit, stream));
     }
     return ops_of(params)->event_record(self_of(params), target->released, stream);
 }
@@ -227,7 +236,10 @@ void *zi_params_data(const zi_params *params, uint32_t tensor)
     if (params->units[flat->unit].state != ZI_UNIT_IN_USE) {
         return NULL;
     }
-    return zi_params_flat(params, place->flat) + place->offset * zero_dtype_bytes(flat->dtype);
+    unsigned char *base = params->units[flat->unit].shown != NULL
+                              ? zi_params_view(params, flat->unit) + flat->slot_at
+                              : zi_params_flat(params, place->flat);
+    return base + place->offset * zero_dtype_bytes(flat->dtype);
 }
 
 bool zi_params_in_use(const zi_params *params, uint32_t unit)

@@ -13,6 +13,11 @@
  * Where parameters are far, a gather loads this rank's shard into its own part of the slot first;
  * the gather stream is the shelf's, so it finds what the last update has stored.
  *
+ * Where releases are checked (options.poison_released), callers get a view: a place of the unit's
+ * own, which holds a copy while the unit is acquired and NaN otherwise. Gathers are as without.
+ *   shown  recorded on the caller's stream, after the copy;
+ *          awaited by other streams of the caller that acquire the unit too
+ *
  * Which gathers happen, and in which order, follows from the schedule alone, so that all ranks
  * agree. */
 #ifndef ZI_STAGE3_PARAMS_H
@@ -42,8 +47,8 @@ typedef struct zi_params_desc {
 zero_status zi_params_create(const zi_params_desc *desc, zi_params **out);
 void zi_params_destroy(zi_params *params); /* accepts NULL; the gather stream is idle or gone */
 
-/* Connect for every unit's gather; shards and slots are zeros and stay so. Before any other call,
- * collective over the group. */
+/* Connect for every unit's gather; shards and slots are zeros and stay so, views are NaN. Before
+ * any other call, collective over the group. */
 zero_status zi_params_connect(zi_params *params);
 
 /* via: the unit that the caller asked for, `unit` itself or one that ties to it. */

@@ -15,6 +15,7 @@ import sys
 TEST = "tests/engine/test_cuda_order"
 PARAMS = "src/stage3/params.c"
 SLOTS = "src/stage3/param_slots.c"
+VIEWS = "src/stage3/param_views.c"
 GATHER = "src/stage3/gather.c"
 GRADS = "src/stage2/grads.c"
 REDUCE = "src/stage2/reduce.c"
@@ -28,10 +29,14 @@ OPS = "    ZI_TRY(ops_of({0})->stream_wait(self_of({0}), stream, {1}, NULL));\n"
 
 WAITS = [
     ("acquire for gathered and updated", PARAMS,
-     """    return ops_of(params)->stream_wait(self_of(params), stream,
+     """    ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream,
                                        params->slotted ? target->gathered : target->updated,
-                                       &params->desc.stats->acquire_wait_ns);
-""", "    return ZERO_OK;\n"),
+                                       &params->desc.stats->acquire_wait_ns));
+""", ""),
+    ("a view's copy for released", VIEWS, OPS.format("params", "target->released"), ""),
+    ("another acquire for shown", VIEWS,
+     OPS.format("params", "target->shown").replace("ZI_TRY(", "return ").replace("));", ");")
+     .replace("    return", "        return"), "        return ZERO_OK;\n"),
     ("a slot's reuse for released", SLOTS, OPS.format("params", "holder->released"), ""),
     ("a gather for updated", GATHER, OPS.format("params", "target->updated"), ""),
     ("a step for the gathers before it", PARAMS,

@@ -166,7 +166,7 @@ static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps, b
         course c = {.run = toy_run_init(&model), .changing = changing, .rounds = 4};
         c.run.micro_steps = micro_steps;
         c.run.options.stage = (zero_stage)stage;
-        c.run.options.poison_released = 1;
+        c.run.options.poison_released = stage % 2;
         c.run.options.bucket_bytes = 1;
         c.run.options.loss_scale = 4; /* kernels leave it out: what it moves shows in the state */
         c.run.options.loss_scale_window = 3;

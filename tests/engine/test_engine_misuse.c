@@ -22,10 +22,15 @@ static zero_status misuse_rank(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-static void on_two_ranks(const toy_run *run, toy_step_fn fn)
+static void on_ranks(const toy_run *run, uint32_t ranks, toy_step_fn fn)
 {
     misuse m = {run, fn};
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, misuse_rank, &m));
+    CHECK_OK(zero_world_run(ranks, DEADLINE_MS, misuse_rank, &m));
+}
+
+static void on_two_ranks(const toy_run *run, toy_step_fn fn)
+{
+    on_ranks(run, 2, fn);
 }
 
 /* Units of toy_model_mixed. */
@@ -329,26 +334,38 @@ TEST(gradient_after_its_turn)
     toy_model_close(&model);
 }
 
-/* A pointer kept after release reads NaN once its slot has been given to another unit. */
+static void check_nan(const zero_view *view)
+{
+    const float *data = toy_fetch(view->data, view->count * sizeof(float));
+    for (size_t i = 0; i < view->count; i++) {
+        CHECK(isnan(data[i]));
+    }
+}
+
+/* A pointer kept after the last release reads NaN at once and for as long as the unit is not
+ * acquired again, whatever other units are. */
 static zero_status keep_pointer(toy_trainer *trainer)
 {
     zero_view stale;
+    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, host()));
     TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, host()));
     TOY_TRY(zero_tensor_data(trainer->engine, 0, &stale));
     const float *data = toy_fetch(stale.data, stale.count * sizeof(float));
     CHECK_SAME(data[0], toy_initial(0, 0));
     TOY_TRY(zero_unit_release(trainer->engine, 0, host()));
-    /* The units after it are smaller, so the end of its slot is nobody's afterwards. */
+    data = toy_fetch(stale.data, stale.count * sizeof(float));
+    CHECK_SAME(data[0], toy_initial(0, 0)); /* it is acquired still */
+    TOY_TRY(zero_unit_release(trainer->engine, 0, host()));
+    check_nan(&stale);
     for (uint32_t u = 1; u < 5; u++) {
         TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_EVAL, host()));
         TOY_TRY(toy_read(trainer, u));
         TOY_TRY(zero_unit_release(trainer->engine, u, host()));
     }
-    data = toy_fetch(stale.data, stale.count * sizeof(float));
-    for (size_t i = 640; i < stale.count; i++) {
-        CHECK(isnan(data[i]));
-    }
-    return ZERO_OK;
+    check_nan(&stale);
+    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, host()));
+    TOY_TRY(toy_read(trainer, 0));
+    return zero_unit_release(trainer->engine, 0, host());
 }
 
 TEST(stale_pointer_reads_nan)
@@ -364,7 +381,11 @@ TEST(stale_pointer_reads_nan)
     toy_run run = toy_run_init(&model);
     run.options.poison_released = 1;
     run.options.param_slots = 2;
-    on_two_ranks(&run, keep_pointer);
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        run.options.stage = (zero_stage)stage;
+        on_two_ranks(&run, keep_pointer);
+        on_ranks(&run, 1, keep_pointer);
+    }
     toy_model_close(&model);
 }
 

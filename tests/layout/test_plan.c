@@ -712,12 +712,12 @@ TEST(hash_covers_what_ranks_agree_on)
     CHECK_HASH(v.options.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_DISK, false);
     CHECK_HASH(v.options.range_bytes = 4096, false);
     CHECK_HASH(v.options.ring_depth = 5, false);
+    CHECK_HASH(v.options.poison_released = 1, false);
 }
 
 TEST(hash_ignores_what_a_rank_decides_alone)
 {
     CHECK_HASH(v.options.threads = 7, true);
-    CHECK_HASH(v.options.poison_released = 1, true);
     CHECK_HASH(v.options.device_budget_bytes = UINT64_C(1) << 40, true);
     CHECK_HASH(v.options.host_budget_bytes = UINT64_C(1) << 40, true);
     CHECK_HASH(v.options.disk_budget_bytes = UINT64_C(1) << 40, true);

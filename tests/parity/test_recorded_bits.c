@@ -48,7 +48,8 @@ static const kind kinds[] = {
 static const toy_flavour flavours[] = {TOY_REAL, TOY_INTEGER};
 #define FLAVOURS (sizeof flavours / sizeof flavours[0])
 
-typedef enum place { ON_DEVICE, ON_HOST, ON_DISK, ANNOUNCED, PLACES } place;
+/* CHECKED: on the device, and callers get copies. */
+typedef enum place { ON_DEVICE, ON_HOST, ON_DISK, ANNOUNCED, CHECKED, PLACES } place;
 
 /* Heavy-ball momentum, with the second moment as a count of calls. */
 static void own_update(void *user, const zero_update_range *range)
@@ -64,7 +65,7 @@ static void own_update(void *user, const zero_update_range *range)
 static void put(zero_engine_options *options, place where)
 {
     static const zero_tier tiers[PLACES] = {ZERO_TIER_DEVICE, ZERO_TIER_HOST, ZERO_TIER_DISK,
-                                            ZERO_TIER_DISK};
+                                            ZERO_TIER_DISK, ZERO_TIER_DEVICE};
     for (int role = where == ANNOUNCED ? ZERO_ROLE_MASTER : 0; role < ZERO_SHARD_ROLES; role++) {
         options->tier[role] = tiers[where];
     }
@@ -74,6 +75,7 @@ static void put(zero_engine_options *options, place where)
     }
     options->range_bytes = 4096;
     options->overlap_step = where == ANNOUNCED;
+    options->poison_released = where == CHECKED;
 }
 
 static toy_run run_of(const kind *k, toy_flavour flavour, const toy_model *model)
