@@ -6,6 +6,7 @@
 #include "fake_cuda.h"
 #include "folders.h"
 #include "toy_kernel.h"
+#include "zero/cuda.h"
 
 #define DEADLINE_MS 60000
 #define STEPS 5
@@ -158,6 +159,70 @@ TEST(at_random)
 TEST(when_waited_for)
 {
     train(FAKE_CUDA_AT_SYNC, ZERO_DTYPE_F16, 2);
+}
+
+/* ---- a unit that two of the caller's streams use, where releases are checked ---- */
+
+static cudaStream_t new_stream(void)
+{
+    cudaStream_t stream = NULL;
+    CHECK_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    return stream;
+}
+
+/* Acquire unit 0 on a stream and read its tensor there. */
+static zero_status use_on(zero_engine *engine, cudaStream_t stream, void *target)
+{
+    zero_view view;
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, zero_stream_cuda(stream)));
+    TOY_TRY(zero_tensor_data(engine, 0, &view));
+    CHECK_EQ(
+        cudaMemcpyAsync(target, view.data, view.count * sizeof(float), cudaMemcpyDefault, stream),
+        cudaSuccess);
+    return ZERO_OK;
+}
+
+static zero_status use_on_two_streams(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    const toy_run *run = user;
+    const size_t bytes = run->model->tensors[0].count * sizeof(float);
+    cudaStream_t streams[] = {new_stream(), new_stream()};
+    unsigned char *target = NULL;
+    cudaEvent_t event = NULL;
+    CHECK_EQ(cudaMalloc((void **)&target, 2 * bytes), cudaSuccess);
+    CHECK_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+    TOY_TRY(toy_open(&trainer, run, world));
+    for (int i = 0; i < 4; i++) {
+        TOY_TRY(use_on(trainer.engine, streams[0], target));
+        TOY_TRY(use_on(trainer.engine, streams[1], target + bytes));
+        TOY_TRY(zero_unit_release(trainer.engine, 0, zero_stream_cuda(streams[0])));
+        /* The last release speaks for both. */
+        CHECK_EQ(cudaEventRecord(event, streams[0]), cudaSuccess);
+        CHECK_EQ(cudaStreamWaitEvent(streams[1], event, 0), cudaSuccess);
+        TOY_TRY(zero_unit_release(trainer.engine, 0, zero_stream_cuda(streams[1])));
+    }
+    toy_close(&trainer);
+    CHECK_EQ(cudaStreamSynchronize(streams[1]), cudaSuccess);
+    CHECK_EQ(cudaFree(target), cudaSuccess);
+    CHECK_EQ(cudaEventDestroy(event), cudaSuccess);
+    CHECK_EQ(cudaStreamDestroy(streams[0]) + cudaStreamDestroy(streams[1]), cudaSuccess);
+    return ZERO_OK;
+}
+
+TEST(views_on_two_streams)
+{
+    static const fake_cuda_mode modes[] = {FAKE_CUDA_LAZY, FAKE_CUDA_RANDOM, FAKE_CUDA_AT_SYNC};
+    toy_model model;
+    toy_model_equal(&model, 2, 1000, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    run.options.poison_released = 1;
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        fake_cuda_start(modes[i], test_seed + i);
+        CHECK_OK(zero_world_run(1, DEADLINE_MS, use_on_two_streams, &run));
+        CHECK(fake_cuda_check());
+    }
+    toy_model_close(&model);
 }
 
 /* ---- what the host waits for ---- */
