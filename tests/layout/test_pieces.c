@@ -363,16 +363,22 @@ TEST(the_ring_is_what_the_budget_allows)
     zero_model_destroy(model);
 }
 
-static void check_text(const zero_model *model, const zero_engine_options *o, const char *expected)
+static void check_table(const zero_model *model, const zero_engine_options *o, uint32_t world,
+                        const char *text, bool expected)
 {
-    char text[2048];
+    char table[2048];
     zero_plan *plan = NULL;
-    CHECK_OK(zero_plan_create(model, o, 2, &plan));
-    CHECK(zero_plan_print(plan, text, sizeof text) < sizeof text);
-    if (strstr(text, expected) == NULL) {
-        TEST_FAIL("no \"%s\" in:\n%s", expected, text);
+    CHECK_OK(zero_plan_create(model, o, world, &plan));
+    CHECK(zero_plan_print(plan, table, sizeof table) < sizeof table);
+    if ((strstr(table, text) != NULL) != expected) {
+        TEST_FAIL("%s \"%s\" in:\n%s", expected ? "no" : "there is", text, table);
     }
     zero_plan_destroy(plan);
+}
+
+static void check_text(const zero_model *model, const zero_engine_options *o, const char *expected)
+{
+    check_table(model, o, 2, expected, true);
 }
 
 /* 200000 elements over two ranks in slices of 64: 100032 of 12 bytes each; a range of 64 KiB holds
@@ -424,6 +430,49 @@ static void refuse(zero_engine_options o, zero_status status, const char *text)
     zero_model *model = plain_model();
     zero_plan *plan = NULL;
     CHECK_FAILS(zero_plan_create(model, &o, 2, &plan), status, text);
+    zero_model_destroy(model);
+}
+
+/* An embedding before layers of 1 MiB each, fp32. */
+static zero_model *model_of_layers(uint64_t embedding_mib, uint32_t layers)
+{
+    zero_model *model = NULL;
+    uint32_t index = 0;
+    CHECK_OK(zero_model_create(&model));
+    for (uint32_t u = 0; u <= layers; u++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, u == 0 ? "embed" : "layer%u", u);
+        const zero_tensor_desc desc = {
+            .name = name, .shape = {(u == 0 ? embedding_mib : 1) << 18}, .dims = 1};
+        CHECK_OK(zero_unit_add(model, name, &index));
+        CHECK_OK(zero_tensor_add(model, index, &desc, &index));
+    }
+    return model;
+}
+
+/* One unit's size is that of every record in memory: four in the ring and two beside the slots. */
+TEST(the_table_says_what_a_large_unit_costs)
+{
+    zero_engine_options o = zero_engine_options_init();
+    o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DISK;
+    o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
+    zero_model *model = model_of_layers(12, 4);
+    /* With one slot of the embedding's and three of the layers'; gradients have two of these. */
+    check_table(model, &o, 1,
+                "param: 16.00 MiB are on disk instead of in memory, and take 87.00 MiB of memory "
+                "on their way, as unit \"embed\" has 12.00\n"
+                "param: on disk it takes more memory than it frees",
+                true);
+    check_table(model, &o, 1,
+                "grad: 16.00 MiB are on disk instead of in memory, and take 86.00 MiB", true);
+    /* On two ranks slots are there anyway, and records are halves. */
+    check_table(model, &o, 2,
+                "param: 8.00 MiB are on disk instead of in memory, and take 36.00 MiB", true);
+    zero_model_destroy(model);
+    model = model_of_layers(1, 31);
+    check_table(model, &o, 1,
+                "param: 32.00 MiB are on disk instead of in memory, and take 9.00 MiB", true);
+    check_table(model, &o, 1, "more memory than it frees", false);
     zero_model_destroy(model);
 }
 
