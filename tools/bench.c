@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "bench_report.h"
+#include "command_line.h"
 #include "commands.h"
 #include "zero/world.h"
 
@@ -76,51 +77,77 @@ static void print_help(void)
            "  --slice N      offload: N steps of all that 1 of 512 ranks has of a model of 1e12\n"
            "                 parameters, 28 GB of disk and 8 of memory with moments in f32\n"
            "  --json FILE    write the report as JSON too; - for stdout, without the table\n"
-           "  --help         this text\n\n"
+           "  -h, --help     this text\n\n"
            "Exit status: 0 when everything asked for was measured or skipped with a reason, 1\n"
            "when a result was wrong, a call failed or the line was refused.\n",
            BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX);
 }
 
+enum {
+    OPTION_QUICK = COMMAND_LINE_OPTIONS,
+    OPTION_TINY,
+    OPTION_REPEAT,
+    OPTION_RANKS,
+    OPTION_THREADS,
+    OPTION_CASE,
+    OPTION_JSON,
+    OPTION_AS_RANK, /* for bench_spawn_ranks */
+    OPTION_OFFLOAD, /* those that follow are for `offload` and `overlap` */
+    OPTION_DIR = OPTION_OFFLOAD,
+    OPTION_LAYERS,
+    OPTION_MOMENTS,
+    OPTION_SLICE
+};
+
+static const struct option line_options[] = {
+    {"help", no_argument, NULL, COMMAND_LINE_HELP},
+    {"quick", no_argument, NULL, OPTION_QUICK},
+    {"tiny", no_argument, NULL, OPTION_TINY},
+    {"repeat", required_argument, NULL, OPTION_REPEAT},
+    {"ranks", required_argument, NULL, OPTION_RANKS},
+    {"threads", required_argument, NULL, OPTION_THREADS},
+    {"case", required_argument, NULL, OPTION_CASE},
+    {"json", required_argument, NULL, OPTION_JSON},
+    {"as-rank", required_argument, NULL, OPTION_AS_RANK},
+    {"dir", required_argument, NULL, OPTION_DIR},
+    {"layers", required_argument, NULL, OPTION_LAYERS},
+    {"moments", required_argument, NULL, OPTION_MOMENTS},
+    {"slice", required_argument, NULL, OPTION_SLICE},
+    {0},
+};
+
 /* A whole number within bounds; 1 after bench_fail. */
 static int read_number(const char *option, const char *text, uint32_t low, uint32_t high,
                        uint32_t *number)
 {
-    char *end = NULL;
-    errno = 0;
-    const long value = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || value < (long)low || value > (long)high) {
+    uint64_t value = 0;
+    if (!command_line_whole(text, low, high, &value)) {
         return bench_fail("%s %s: expected a whole number in [%u, %u]", option, text, low, high);
     }
     *number = (uint32_t)value;
     return 0;
 }
 
-static bool is_for_offload(const char *option)
+static int read_for_offload(bench_line *line, int option, const char *value)
 {
-    static const char *const own[] = {"--dir", "--layers", "--moments", "--slice"};
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-        if (strcmp(option, own[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static int read_for_offload(bench_offload_options *options, const char *option, const char *value)
-{
-    if (strcmp(option, "--layers") == 0) {
-        return read_number(option, value, 1, 128, &options->layers);
-    }
-    if (strcmp(option, "--slice") == 0) {
-        return read_number(option, value, 1, 1000, &options->slice_steps);
-    }
-    if (strcmp(option, "--moments") == 0) {
+    bench_offload_options *options = &line->options.offload;
+    switch (option) {
+    case OPTION_LAYERS:
+        line->for_offload = "--layers";
+        return read_number("--layers", value, 1, 128, &options->layers);
+    case OPTION_SLICE:
+        line->for_offload = "--slice";
+        return read_number("--slice", value, 1, 1000, &options->slice_steps);
+    case OPTION_MOMENTS:
+        line->for_offload = "--moments";
         options->bf16_moments = strcmp(value, "bf16") == 0;
         return options->bf16_moments || strcmp(value, "f32") == 0
                    ? 0
                    : bench_fail("--moments %s: expected f32 or bf16", value);
+    default:
+        break;
     }
+    line->for_offload = "--dir";
     if (options->directory_count == BENCH_DIRECTORIES_MAX) {
         return bench_fail("--dir %s: more than %d directories", value, BENCH_DIRECTORIES_MAX);
     }
@@ -128,46 +155,39 @@ static int read_for_offload(bench_offload_options *options, const char *option, 
     return 0;
 }
 
-/* An option that takes a value. */
-static int read_valued(bench_line *line, const char *option, const char *value)
+static int read_option(bench_line *line, int option, const char *value)
 {
-    if (is_for_offload(option)) {
-        line->for_offload = option;
-        return read_for_offload(&line->options.offload, option, value);
-    }
-    if (strcmp(option, "--repeat") == 0) {
-        return read_number(option, value, BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX,
-                           &line->options.repetitions);
-    }
-    if (strcmp(option, "--ranks") == 0) {
-        return read_number(option, value, 1, 256, &line->options.ranks);
-    }
-    if (strcmp(option, "--threads") == 0) {
-        return read_number(option, value, 1, 256, &line->options.threads);
-    }
-    if (strcmp(option, "--case") == 0) {
-        line->options.case_filter = value;
+    bench_options *options = &line->options;
+    switch (option) {
+    case COMMAND_LINE_HELP:
+        line->help = true;
         return 0;
-    }
-    if (strcmp(option, "--json") == 0) {
+    case OPTION_QUICK:
+        options->scale = BENCH_QUICK;
+        return 0;
+    case OPTION_TINY:
+        options->scale = BENCH_TINY;
+        return 0;
+    case OPTION_REPEAT:
+        return read_number("--repeat", value, BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX,
+                           &options->repetitions);
+    case OPTION_RANKS:
+        return read_number("--ranks", value, 1, 256, &options->ranks);
+    case OPTION_THREADS:
+        return read_number("--threads", value, 1, 256, &options->threads);
+    case OPTION_CASE:
+        options->case_filter = value;
+        return 0;
+    case OPTION_JSON:
         line->json_path = value;
         return 0;
+    case OPTION_AS_RANK:
+        line->rank_path = value;
+        options->as_rank = true;
+        return 0;
+    default:
+        return read_for_offload(line, option, value);
     }
-    line->rank_path = value;
-    line->options.as_rank = true;
-    return 0;
-}
-
-static bool takes_value(const char *option)
-{
-    static const char *const valued[] = {"--repeat", "--ranks", "--threads",
-                                         "--case",   "--json",  "--as-rank"};
-    for (size_t i = 0; i < sizeof valued / sizeof valued[0]; i++) {
-        if (strcmp(option, valued[i]) == 0) {
-            return true;
-        }
-    }
-    return is_for_offload(option);
 }
 
 static int read_name(bench_line *line, const char *name)
@@ -180,8 +200,17 @@ static int read_name(bench_line *line, const char *name)
         line->chosen[i] = line->chosen[i] || chosen;
         known = known || chosen;
     }
-    return known ? 0
-                 : bench_fail("unknown benchmark '%s'; `zero bench --help` lists them all", name);
+    if (known) {
+        return 0;
+    }
+    const char *names[RUNNER_COUNT + 1] = {"all"};
+    char advice[128];
+    for (size_t i = 0; i < RUNNER_COUNT; i++) {
+        names[i + 1] = runners[i].name;
+    }
+    command_line_advice(name, names, RUNNER_COUNT + 1, "", "zero bench --help", advice,
+                        sizeof advice);
+    return bench_fail("unknown benchmark \"%s\"%s", name, advice);
 }
 
 static int check_for_offload(const bench_line *line)
@@ -201,28 +230,17 @@ static int check_for_offload(const bench_line *line)
 static int read_line(int argc, char **argv, bench_line *line)
 {
     bool any = false;
-    for (int i = 1; i < argc; i++) {
-        const char *word = argv[i];
-        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            line->help = true;
-        } else if (strcmp(word, "--quick") == 0) {
-            line->options.scale = BENCH_QUICK;
-        } else if (strcmp(word, "--tiny") == 0) {
-            line->options.scale = BENCH_TINY;
-        } else if (takes_value(word)) {
-            if (i + 1 == argc) {
-                return bench_fail("%s needs a value", word);
-            }
-            if (read_valued(line, word, argv[++i]) != 0) {
-                return 1;
-            }
-        } else if (word[0] == '-') {
-            return bench_fail("unknown option '%s'; `zero bench --help` lists them all", word);
-        } else {
-            any = true;
-            if (read_name(line, word) != 0) {
-                return 1;
-            }
+    command_line words = command_line_begin(argc, argv, line_options);
+    const char *value = NULL;
+    int found = 0;
+    while ((found = command_line_next(&words, &value)) != COMMAND_LINE_END) {
+        if (found == COMMAND_LINE_BAD) {
+            return bench_fail("%s", words.error);
+        }
+        any = any || found == COMMAND_LINE_WORD;
+        if (found == COMMAND_LINE_WORD ? read_name(line, value) != 0
+                                       : read_option(line, found, value) != 0) {
+            return 1;
         }
     }
     if (line->options.repetitions == 0) {
@@ -234,11 +252,17 @@ static int read_line(int argc, char **argv, bench_line *line)
     return line->for_offload == NULL || line->help ? 0 : check_for_offload(line);
 }
 
+/* O_NONBLOCK: a pipe that nobody reads is refused at once; what is written later may wait. */
 int bench_open_json(const char *path, int *file)
 {
     *file = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO)
-                                   : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    return *file >= 0 ? 0 : bench_fail("cannot write %s: %s", path, strerror(errno));
+                                   : open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    const int flags = *file < 0 ? -1 : fcntl(*file, F_GETFL);
+    if (flags < 0 || fcntl(*file, F_SETFL, flags & ~O_NONBLOCK) != 0) {
+        return bench_fail("cannot write %s: %s", path,
+                          errno == ENXIO ? "it is a pipe that nobody reads" : strerror(errno));
+    }
+    return 0;
 }
 
 static bool is_on_disk(const char *path, int file)

@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bench_report.h"
+#include "command_line.h"
 #include "commands.h"
 #include "io_rig.h"
 
@@ -14,6 +14,7 @@
 #define SECONDS_MAX 3600
 #define SIZE_DEFAULT ((uint64_t)4 << 30)
 #define SIZE_MIN ((uint64_t)1 << 20)
+#define SIZE_MAX_BYTES ((uint64_t)1 << 50)
 #define ALIGN 4096
 /* Shares of the time: filling the file at most, then the settings; the rest goes to the recommended
  * one against fio's best, and to finding that. */
@@ -52,93 +53,74 @@ static void print_help(void)
            "  --seconds N    to take, about; in [%d, %d], default %d\n"
            "  --json FILE    write a report as `zero bench --json` does; - for stdout, without\n"
            "                 the table\n"
-           "  --help         this text\n\n"
+           "  -h, --help     this text\n\n"
            "A GB is 1e9 bytes. A ratio above 1 means faster than fio. Disks that others use, or\n"
            "that are throttled, give figures that differ from run to run: the ratios are what\n"
            "lasts. Exit status: 0 when all was measured, else 1.\n",
            SECONDS_MIN, SECONDS_MAX, SECONDS_DEFAULT);
 }
 
-static int read_size(const char *text, uint64_t *bytes)
-{
-    static const char suffixes[] = "KMG";
-    char *end = NULL;
-    errno = 0;
-    const unsigned long long value = strtoull(text, &end, 10);
-    const char *suffix = *end != '\0' ? strchr(suffixes, *end) : NULL;
-    const unsigned shift = suffix != NULL ? 10 * (unsigned)(suffix - suffixes + 1) : 0;
-    const bool whole = *end == '\0' || (suffix != NULL && end[1] == '\0');
-    if (end == text || text[0] == '-' || !whole || errno != 0 || value > (UINT64_MAX >> shift) ||
-        (value << shift) < SIZE_MIN || (value << shift) > ((uint64_t)1 << 50) ||
-        (value << shift) % ALIGN != 0) {
-        return bench_fail("--size %s: expected bytes, a multiple of %d from 1M on", text, ALIGN);
-    }
-    *bytes = (uint64_t)value << shift;
-    return 0;
-}
+enum { OPTION_SIZE = COMMAND_LINE_OPTIONS, OPTION_SECONDS, OPTION_RUNG, OPTION_JSON };
 
-static int read_seconds(const char *text, uint32_t *seconds)
-{
-    char *end = NULL;
-    errno = 0;
-    const long value = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || value < SECONDS_MIN || value > SECONDS_MAX) {
-        return bench_fail("--seconds %s: expected a whole number in [%d, %d]", text, SECONDS_MIN,
-                          SECONDS_MAX);
-    }
-    *seconds = (uint32_t)value;
-    return 0;
-}
+static const struct option line_options[] = {
+    {"help", no_argument, NULL, COMMAND_LINE_HELP},
+    {"size", required_argument, NULL, OPTION_SIZE},
+    {"seconds", required_argument, NULL, OPTION_SECONDS},
+    {"rung", required_argument, NULL, OPTION_RUNG},
+    {"json", required_argument, NULL, OPTION_JSON},
+    {0},
+};
 
-/* One word that takes a value. */
-static int read_valued(io_line *line, const char *option, const char *value)
+/* An option with its value, or a directory. */
+static int read_word(io_line *line, int option, const char *value)
 {
-    if (strcmp(option, "--size") == 0) {
-        return read_size(value, &line->bytes);
-    }
-    if (strcmp(option, "--seconds") == 0) {
-        return read_seconds(value, &line->seconds);
-    }
-    if (strcmp(option, "--rung") == 0) {
-        line->rung = value;
-    } else {
-        line->json_path = value;
-    }
-    return 0;
-}
-
-static bool takes_value(const char *option)
-{
-    static const char *const valued[] = {"--size", "--seconds", "--rung", "--json"};
-    for (size_t i = 0; i < sizeof valued / sizeof valued[0]; i++) {
-        if (strcmp(option, valued[i]) == 0) {
-            return true;
+    uint64_t number = 0;
+    switch (option) {
+    case OPTION_SIZE:
+        if (!command_line_bytes(value, &line->bytes) || line->bytes < SIZE_MIN ||
+            line->bytes > SIZE_MAX_BYTES || line->bytes % ALIGN != 0) {
+            return bench_fail("--size %s: expected bytes, a multiple of %d in [1M, 1048576G]",
+                              value, ALIGN);
         }
+        return 0;
+    case OPTION_SECONDS:
+        if (!command_line_whole(value, SECONDS_MIN, SECONDS_MAX, &number)) {
+            return bench_fail("--seconds %s: expected a whole number in [%d, %d]", value,
+                              SECONDS_MIN, SECONDS_MAX);
+        }
+        line->seconds = (uint32_t)number;
+        return 0;
+    case OPTION_RUNG:
+        line->rung = value;
+        return 0;
+    case OPTION_JSON:
+        line->json_path = value;
+        return 0;
+    default:
+        break;
     }
-    return false;
+    if (line->directory_count == IO_DIRECTORIES_MAX) {
+        return bench_fail("%s: more than %d directories", value, IO_DIRECTORIES_MAX);
+    }
+    line->directories[line->directory_count++] = value;
+    return 0;
 }
 
 static int read_line(int argc, char **argv, io_line *line)
 {
-    for (int i = 1; i < argc; i++) {
-        const char *word = argv[i];
-        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+    command_line words = command_line_begin(argc, argv, line_options);
+    const char *value = NULL;
+    int found = 0;
+    while ((found = command_line_next(&words, &value)) != COMMAND_LINE_END) {
+        if (found == COMMAND_LINE_HELP) {
             line->help = true;
             return 0;
         }
-        if (takes_value(word)) {
-            if (i + 1 == argc) {
-                return bench_fail("%s needs a value", word);
-            }
-            if (read_valued(line, word, argv[++i]) != 0) {
-                return 1;
-            }
-        } else if (word[0] == '-') {
-            return bench_fail("unknown option '%s'; `zero io --help` lists them all", word);
-        } else if (line->directory_count == IO_DIRECTORIES_MAX) {
-            return bench_fail("%s: more than %d directories", word, IO_DIRECTORIES_MAX);
-        } else {
-            line->directories[line->directory_count++] = word;
+        if (found == COMMAND_LINE_BAD) {
+            return bench_fail("%s", words.error);
+        }
+        if (read_word(line, found, value) != 0) {
+            return 1;
         }
     }
     return line->directory_count > 0 ? 0 : bench_fail("which directory? see `zero io --help`");

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #define WORDS_MAX 24
@@ -202,6 +203,9 @@ TEST(help_and_version)
     check_prints("bench --help", "adamw_vs_limit");
     check_prints("--help", "io ");
     check_prints("io --help", "--seconds");
+    check_prints("-h", "bench");
+    check_prints("bench -h", "--repeat");
+    check_prints("io . -h", "--seconds");
 }
 
 TEST(no_command_is_refused)
@@ -215,16 +219,32 @@ TEST(no_command_is_refused)
 
 TEST(unknown_words_are_refused)
 {
-    check_refused("frobnicate", "'frobnicate'");
-    check_refused("--frobnicate", "'--frobnicate'");
-    check_refused("bench frobnicate", "'frobnicate'");
-    check_refused("bench hooks adamw", "'adamw'");
-    check_refused("bench --frobnicate", "'--frobnicate'");
+    check_refused("frobnicate", "\"frobnicate\"");
+    check_refused("--frobnicate", "\"--frobnicate\"");
+    check_refused("bench frobnicate", "\"frobnicate\"");
+    check_refused("bench hooks adamw", "\"adamw\"");
+    check_refused("bench --frobnicate", "\"--frobnicate\"");
     check_refused("bench hooks --tiny --case frobnicate", "frobnicate");
+}
+
+TEST(a_name_that_is_nearly_right_is_suggested)
+{
+    check_refused("bnech", "unknown command \"bnech\"; did you mean \"bench\"?");
+    check_refused("--verison", "unknown option \"--verison\"; did you mean \"--version\"?");
+    check_refused("bench hoks", "unknown benchmark \"hoks\"; did you mean \"hooks\"?");
+    check_refused("bench --rnks 2", "unknown option \"--rnks\"; did you mean \"--ranks\"?");
+    check_refused("io . --secnods 2", "did you mean \"--seconds\"?");
+    check_refused("bench --quick=1", "--quick takes no value");
+    check_refused("bench -q", "unknown option \"-q\"; --help lists them all");
 }
 
 TEST(absurd_numbers_are_refused)
 {
+    check_refused("bench --repeat=6", "--repeat 6: expected a whole number in [7, 1000]");
+    check_refused("bench --repeat +7", "--repeat +7: expected a whole number");
+    check_refused("bench --repeat=", "--repeat : expected a whole number");
+    check_refused("io . --seconds=0", "--seconds 0: expected a whole number in [1, 3600]");
+    check_refused("io . --seconds 0x10", "--seconds 0x10");
     check_refused("bench --repeat 0", "--repeat 0");
     check_refused("bench --repeat 6", "--repeat 6");
     check_refused("bench --repeat -7", "--repeat -7");
@@ -245,6 +265,38 @@ TEST(absurd_numbers_are_refused)
 TEST(an_unwritable_file_is_refused_before_measuring)
 {
     check_refused("bench --json /nonexistent/report.json", "/nonexistent/report.json");
+}
+
+/* The limit ends a program that does not look; this one says which file. */
+TEST(a_file_that_may_not_grow_is_reported)
+{
+    char path[] = "zero-cli-report-XXXXXX";
+    const struct rlimit limit = {200, 200};
+    const int file = mkstemp(path);
+    CHECK(file >= 0 && close(file) == 0);
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    char line[128];
+    (void)snprintf(line, sizeof line, "bench hooks --tiny --json %s", path);
+    cli_run run = run_zero(line);
+    CHECK(unlink(path) == 0);
+    CHECK_EQ(run.status, 1);
+    CHECK(strstr(run.err, path) != NULL && strstr(run.err, "File too large") != NULL);
+    clear_run(&run);
+}
+
+TEST(a_pipe_that_nobody_reads_is_refused_at_once)
+{
+    char folder[] = "zero-cli-pipe-XXXXXX";
+    char line[128];
+    CHECK(mkdtemp(folder) != NULL);
+    (void)snprintf(line, sizeof line, "%s/pipe", folder);
+    CHECK(mkfifo(line, 0600) == 0);
+    (void)snprintf(line, sizeof line, "bench hooks --tiny --json %s/pipe", folder);
+    check_refused(line, "it is a pipe that nobody reads");
+    (void)snprintf(line, sizeof line, "io . --json=%s/pipe", folder);
+    check_refused(line, "it is a pipe that nobody reads");
+    (void)snprintf(line, sizeof line, "%s/pipe", folder);
+    CHECK(unlink(line) == 0 && rmdir(folder) == 0);
 }
 
 TEST(a_full_disk_is_reported)
@@ -395,7 +447,7 @@ TEST(overlap_gives_its_metrics)
 TEST(io_refuses_what_it_cannot_measure)
 {
     check_refused("io", "zero io: which directory");
-    check_refused("io --frobnicate", "'--frobnicate'");
+    check_refused("io --frobnicate", "\"--frobnicate\"");
     check_refused("io 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17", "17: more than 16 directories");
     check_refused("io . . --size 1M", "are the same: .");
     check_refused("io . /there/is/none", "/there/is/none");
