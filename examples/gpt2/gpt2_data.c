@@ -1,4 +1,5 @@
-/* Files are mapped, never copied; a token is decoded where it is read. */
+/* Files are read where tokens are wanted, never mapped: of a mapping whose file gets shorter the
+ * system says so by ending the program. */
 #include "gpt2_data.h"
 
 #include <errno.h>
@@ -6,47 +7,108 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEADER_BYTES = 1024, MAGIC = 20240520, BIGRAM_VOCAB_MAX = 1024 };
+enum {
+    HEADER_BYTES = 1024,
+    MAGIC = 20240520,
+    BIGRAM_VOCAB_MAX = 1024,
+    CHUNK_TOKENS = 2048 /* read at once */
+};
 
 static uint32_t read_u32(const unsigned char *at)
 {
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-static int32_t token_at(const gpt2_tokens *tokens, uint64_t index)
+/* --- reading ---------------------------------------------------------------------------------- */
+
+/* Up to `bytes` at `offset`; fewer at the file's end. Negative: errno says why. */
+static ssize_t read_at(int file, unsigned char *to, size_t bytes, uint64_t offset)
 {
-    const unsigned char *at = tokens->at + index * tokens->bytes;
-    return tokens->bytes == 1 ? at[0] : at[0] | at[1] << 8;
+    size_t done = 0;
+    while (done < bytes) {
+        const ssize_t count = pread(file, to + done, bytes - done, (off_t)(offset + done));
+        if (count == 0) {
+            break;
+        }
+        if (count < 0 && errno != EINTR) {
+            return -1;
+        }
+        done += count < 0 ? 0 : (size_t)count;
+    }
+    return (ssize_t)done;
+}
+
+static bool read_chunk(const gpt2_tokens *from, uint64_t first, uint32_t count, int32_t *tokens,
+                       gpt2_error *error)
+{
+    unsigned char raw[2 * CHUNK_TOKENS];
+    const size_t bytes = (size_t)count * from->bytes;
+    const ssize_t got = read_at(from->file, raw, bytes, from->offset + first * from->bytes);
+    if (got < 0) {
+        return gpt2_fail(error, "cannot read %s: %s", from->path, strerror(errno));
+    }
+    if ((size_t)got < bytes) {
+        return gpt2_fail(error,
+                         "%s became shorter while it was used: token %llu is gone; leave the file "
+                         "alone while training, and start again",
+                         from->path, (unsigned long long)(first + (size_t)got / from->bytes));
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        tokens[i] = from->bytes == 1 ? raw[i] : raw[2 * i] | raw[2 * i + 1] << 8;
+        if ((uint32_t)tokens[i] >= from->vocab) {
+            return gpt2_fail(error,
+                             "%s: token %u at index %llu is not below the vocabulary of %u; raise "
+                             "--vocab",
+                             from->path, (uint32_t)tokens[i], (unsigned long long)(first + i),
+                             from->vocab);
+        }
+    }
+    return true;
+}
+
+static bool read_tokens(const gpt2_tokens *from, uint64_t first, uint32_t count, int32_t *tokens,
+                        gpt2_error *error)
+{
+    for (uint32_t done = 0; done < count; done += CHUNK_TOKENS) {
+        const uint32_t part = count - done < CHUNK_TOKENS ? count - done : CHUNK_TOKENS;
+        if (!read_chunk(from, first + done, part, tokens + done, error)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-static bool map_file(gpt2_mapping *mapping, const char *path, gpt2_error *error)
+static const char *kind_of(mode_t mode)
 {
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) {
+    return S_ISDIR(mode)    ? "a directory"
+           : S_ISFIFO(mode) ? "a pipe"
+           : S_ISCHR(mode)  ? "a device"
+           : S_ISBLK(mode)  ? "a device"
+                            : "something else";
+}
+
+/* The descriptor goes to *file, also on failure. O_NONBLOCK: a pipe is opened without its writer.
+ */
+static bool open_file(int *file, const char *path, uint64_t *bytes, gpt2_error *error)
+{
+    struct stat about;
+    *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*file < 0 || fstat(*file, &about) != 0) {
         return gpt2_fail(error, "cannot open %s: %s; give --data or --val a readable file", path,
                          strerror(errno));
     }
-    struct stat about;
-    if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode) || about.st_size == 0) {
-        (void)close(file);
-        return gpt2_fail(error, "%s is empty or no regular file; give a file of text or tokens",
-                         path);
+    if (!S_ISREG(about.st_mode)) {
+        return gpt2_fail(error,
+                         "%s is no regular file but %s; give a file of text or tokens on disk",
+                         path, kind_of(about.st_mode));
     }
-    mapping->bytes = (size_t)about.st_size;
-    void *at = mmap(NULL, mapping->bytes, PROT_READ, MAP_PRIVATE, file, 0);
-    const int why = errno;
-    (void)close(file);
-    if (at == MAP_FAILED) {
-        return gpt2_fail(error, "cannot map %s: %s", path, strerror(why));
-    }
-    mapping->at = at;
-    return true;
+    *bytes = (uint64_t)about.st_size;
+    return *bytes > 0 || gpt2_fail(error, "%s is empty; give a file of text or tokens", path);
 }
 
 static bool ends_in_bin(const char *path)
@@ -55,52 +117,57 @@ static bool ends_in_bin(const char *path)
     return length >= 4 && strcmp(path + length - 4, ".bin") == 0;
 }
 
-/* Finds the tokens of a mapped file. */
-static bool parse_file(const gpt2_mapping *file, const char *path, gpt2_tokens *tokens,
+/* Finds the tokens of an open file of `bytes`. */
+static bool parse_file(int file, const char *path, uint64_t bytes, gpt2_tokens *tokens,
                        gpt2_error *error)
 {
-    const unsigned char *bytes = file->at;
-    if (file->bytes < 4 || read_u32(bytes) != MAGIC) {
-        if (ends_in_bin(path)) {
-            return gpt2_fail(error,
-                             "%s ends in .bin but does not start with the magic number %d of a "
-                             "token file; rename it to train on its bytes",
-                             path, MAGIC);
-        }
-        *tokens = (gpt2_tokens){bytes, file->bytes, 1};
-        return true;
+    unsigned char header[12] = {0};
+    if (read_at(file, header, sizeof header, 0) < 0) {
+        return gpt2_fail(error, "cannot read %s: %s", path, strerror(errno));
     }
-    if (file->bytes < HEADER_BYTES) {
-        return gpt2_fail(error, "%s is cut short: %zu bytes, but a token file's header has %d",
-                         path, file->bytes, HEADER_BYTES);
+    *tokens = (gpt2_tokens){.file = file, .path = path, .count = bytes, .bytes = 1};
+    if (bytes < 4 || read_u32(header) != MAGIC) {
+        return !ends_in_bin(path) ||
+               gpt2_fail(error,
+                         "%s ends in .bin but does not start with the magic number %d of a token "
+                         "file; rename it to train on its bytes",
+                         path, MAGIC);
     }
-    const uint32_t version = read_u32(bytes + 4);
-    const uint64_t count = read_u32(bytes + 8);
+    if (bytes < HEADER_BYTES) {
+        return gpt2_fail(error, "%s is cut short: %llu bytes, but a token file's header has %d",
+                         path, (unsigned long long)bytes, HEADER_BYTES);
+    }
+    const uint32_t version = read_u32(header + 4);
+    const uint64_t count = read_u32(header + 8);
     if (version != 1) {
         return gpt2_fail(error, "%s has token file version %u; only version 1 (uint16) is known",
                          path, version);
     }
-    if ((file->bytes - HEADER_BYTES) / 2 < count) {
+    if ((bytes - HEADER_BYTES) / 2 < count) {
         return gpt2_fail(error,
-                         "%s is cut short: its header promises %llu tokens, its %zu bytes hold "
-                         "%zu",
-                         path, (unsigned long long)count, file->bytes,
-                         (file->bytes - HEADER_BYTES) / 2);
+                         "%s is cut short: its header promises %llu tokens, its %llu bytes hold "
+                         "%llu",
+                         path, (unsigned long long)count, (unsigned long long)bytes,
+                         (unsigned long long)((bytes - HEADER_BYTES) / 2));
     }
-    *tokens = (gpt2_tokens){bytes + HEADER_BYTES, count, 2};
+    tokens->offset = HEADER_BYTES;
+    tokens->count = count;
+    tokens->bytes = 2;
     return true;
 }
 
-static bool check_vocab(const gpt2_tokens *tokens, const char *path, uint32_t vocab,
-                        gpt2_error *error)
+/* Reads all tokens, which checks them, unless no value of their bytes can be wrong. */
+static bool check_vocab(const gpt2_tokens *tokens, gpt2_error *error)
 {
-    for (uint64_t i = 0; i < tokens->count; i++) {
-        const uint32_t token = (uint32_t)token_at(tokens, i);
-        if (token >= vocab) {
-            return gpt2_fail(error,
-                             "%s: token %u at index %llu is not below the vocabulary of %u; "
-                             "raise --vocab",
-                             path, token, (unsigned long long)i, vocab);
+    int32_t chunk[CHUNK_TOKENS];
+    if (tokens->vocab >= (uint32_t)1 << (8 * tokens->bytes)) {
+        return true;
+    }
+    for (uint64_t first = 0; first < tokens->count; first += CHUNK_TOKENS) {
+        const uint64_t left = tokens->count - first;
+        const uint32_t count = left < CHUNK_TOKENS ? (uint32_t)left : CHUNK_TOKENS;
+        if (!read_chunk(tokens, first, count, chunk, error)) {
+            return false;
         }
     }
     return true;
@@ -109,27 +176,28 @@ static bool check_vocab(const gpt2_tokens *tokens, const char *path, uint32_t vo
 static bool open_one(gpt2_data *data, int which, const char *path, gpt2_error *error)
 {
     gpt2_tokens *tokens = which == 0 ? &data->train : &data->validation;
-    if (!map_file(&data->files[which], path, error) ||
-        !parse_file(&data->files[which], path, tokens, error)) {
+    uint64_t bytes = 0;
+    if (!open_file(&data->files[which], path, &bytes, error) ||
+        !parse_file(data->files[which], path, bytes, tokens, error)) {
         return false;
     }
     if (which == 0) {
         data->text = tokens->bytes == 1;
         if (data->vocab == 0) {
-            data->vocab = data->text ? 256 : 50257;
+            data->vocab = data->text ? 256 : GPT2_VOCAB;
         }
     } else if (data->text != (tokens->bytes == 1)) {
         return gpt2_fail(error, "%s is of another kind (text or tokens) than the training file",
                          path);
     }
-    return check_vocab(tokens, path, data->vocab, error);
+    tokens->vocab = data->vocab;
+    return check_vocab(tokens, error);
 }
 
 bool gpt2_data_open(gpt2_data *data, const char *path, const char *val_path, uint32_t vocab,
                     gpt2_error *error)
 {
-    memset(data, 0, sizeof *data);
-    data->vocab = vocab;
+    *data = (gpt2_data){.vocab = vocab, .files = {-1, -1}};
     bool good = open_one(data, 0, path, error);
     if (good && val_path != NULL) {
         good = open_one(data, 1, val_path, error);
@@ -137,7 +205,7 @@ bool gpt2_data_open(gpt2_data *data, const char *path, const char *val_path, uin
         const uint64_t kept = data->train.count / 10;
         data->train.count -= kept;
         data->validation = data->train;
-        data->validation.at += data->train.count * data->train.bytes;
+        data->validation.offset += data->train.count * data->train.bytes;
         data->validation.count = kept;
     }
     if (!good) {
@@ -149,9 +217,9 @@ bool gpt2_data_open(gpt2_data *data, const char *path, const char *val_path, uin
 void gpt2_data_close(gpt2_data *data)
 {
     for (int i = 0; i < 2; i++) {
-        if (data->files[i].at != NULL) {
-            (void)munmap(data->files[i].at, data->files[i].bytes);
-            data->files[i].at = NULL;
+        if (data->files[i] >= 0) {
+            (void)close(data->files[i]);
+            data->files[i] = -1;
         }
     }
 }
@@ -210,13 +278,15 @@ static uint64_t permute(uint64_t index, uint64_t count, uint64_t key)
     return index;
 }
 
-static void copy_window(const gpt2_tokens *from, uint64_t first, uint32_t positions,
-                        int32_t *tokens, int32_t *targets)
+static bool read_window(const gpt2_tokens *from, uint64_t first, uint32_t positions,
+                        int32_t *tokens, int32_t *targets, gpt2_error *error)
 {
-    for (uint32_t i = 0; i < positions; i++) {
-        tokens[i] = token_at(from, first + i);
-        targets[i] = token_at(from, first + i + 1);
+    if (!read_tokens(from, first, 1, tokens, error) ||
+        !read_tokens(from, first + 1, positions, targets, error)) {
+        return false;
     }
+    memcpy(tokens + 1, targets, (positions - 1) * sizeof *tokens);
+    return true;
 }
 
 /* One phase is lost to the shift and one token to the last target. */
@@ -225,57 +295,89 @@ uint64_t gpt2_data_epoch(const gpt2_data *data, uint32_t positions)
     return (data->train.count - positions) / positions;
 }
 
-void gpt2_data_sample(const gpt2_data *data, uint64_t seed, uint64_t sample, uint32_t positions,
-                      int32_t *tokens, int32_t *targets)
+bool gpt2_data_sample(const gpt2_data *data, uint64_t seed, uint64_t sample, uint32_t positions,
+                      int32_t *tokens, int32_t *targets, gpt2_error *error)
 {
     const uint64_t pieces = gpt2_data_epoch(data, positions);
     const uint64_t key = mix(mix(seed) ^ sample / pieces);
     const uint64_t phase = key % positions;
     const uint64_t piece = permute(sample % pieces, pieces, key);
-    copy_window(&data->train, phase + piece * positions, positions, tokens, targets);
+    return read_window(&data->train, phase + piece * positions, positions, tokens, targets, error);
 }
 
-void gpt2_data_validation(const gpt2_data *data, uint64_t index, uint64_t count, uint32_t positions,
-                          int32_t *tokens, int32_t *targets)
+bool gpt2_data_validation(const gpt2_data *data, uint64_t index, uint64_t count, uint32_t positions,
+                          int32_t *tokens, int32_t *targets, gpt2_error *error)
 {
     const uint64_t room = data->validation.count - positions - 1;
     const uint64_t first = count > 1 ? index * room / (count - 1) : 0;
-    copy_window(&data->validation, first, positions, tokens, targets);
+    return read_window(&data->validation, first, positions, tokens, targets, error);
 }
 
 /* --- bigram ----------------------------------------------------------------------------------- */
 
+typedef struct bigram {
+    uint32_t vocab;
+    uint64_t train_pairs;
+    uint64_t *pairs;  /* vocab x vocab */
+    uint64_t *starts; /* vocab */
+    double total;     /* of -log p */
+} bigram;
+
+static void count_pair(bigram *self, uint32_t from, uint32_t to)
+{
+    self->pairs[(size_t)from * self->vocab + to]++;
+    self->starts[from]++;
+}
+
 /* p(b | a) = (n(a, b) + p(b)) / (n(a) + 1), with p(b) = (n(b) + 1) / (n + vocab): one imagined
  * occurrence of `a`, followed by whatever is frequent. */
-double gpt2_data_bigram(const gpt2_data *data)
+static void judge_pair(bigram *self, uint32_t from, uint32_t to)
 {
-    const uint32_t vocab = data->vocab;
-    const gpt2_tokens *train = &data->train;
-    const gpt2_tokens *validation = &data->validation;
-    if (vocab > BIGRAM_VOCAB_MAX || train->count < 2 || validation->count < 2) {
-        return (double)NAN;
-    }
-    uint64_t *pairs = calloc((size_t)vocab * vocab, sizeof *pairs);
-    uint64_t *starts = calloc(vocab, sizeof *starts);
-    double total = (double)NAN;
-    if (pairs != NULL && starts != NULL) {
-        for (uint64_t i = 0; i + 1 < train->count; i++) {
-            const uint32_t from = (uint32_t)token_at(train, i);
-            pairs[(size_t)from * vocab + (uint32_t)token_at(train, i + 1)]++;
-            starts[from]++;
+    const double alone =
+        ((double)self->starts[to] + 1) / ((double)self->train_pairs + (double)self->vocab);
+    const double seen = (double)self->pairs[(size_t)from * self->vocab + to];
+    self->total -= log((seen + alone) / ((double)self->starts[from] + 1));
+}
+
+static bool each_pair(bigram *self, const gpt2_tokens *tokens,
+                      void (*take)(bigram *self, uint32_t from, uint32_t to), gpt2_error *error)
+{
+    int32_t chunk[CHUNK_TOKENS];
+    uint32_t before = 0;
+    for (uint64_t first = 0; first < tokens->count; first += CHUNK_TOKENS) {
+        const uint64_t left = tokens->count - first;
+        const uint32_t count = left < CHUNK_TOKENS ? (uint32_t)left : CHUNK_TOKENS;
+        if (!read_chunk(tokens, first, count, chunk, error)) {
+            return false;
         }
-        total = 0;
-        for (uint64_t i = 0; i + 1 < validation->count; i++) {
-            const uint32_t from = (uint32_t)token_at(validation, i);
-            const uint32_t to = (uint32_t)token_at(validation, i + 1);
-            const double alone =
-                ((double)starts[to] + 1) / ((double)train->count - 1 + (double)vocab);
-            const double seen = (double)pairs[(size_t)from * vocab + to];
-            total -= log((seen + alone) / ((double)starts[from] + 1));
+        for (uint32_t i = 0; i < count; i++) {
+            if (first + i > 0) {
+                take(self, before, (uint32_t)chunk[i]);
+            }
+            before = (uint32_t)chunk[i];
         }
-        total /= (double)(validation->count - 1);
     }
-    free(pairs);
-    free(starts);
-    return total;
+    return true;
+}
+
+bool gpt2_data_bigram(const gpt2_data *data, double *nats, gpt2_error *error)
+{
+    const size_t vocab = data->vocab;
+    *nats = (double)NAN;
+    if (vocab > BIGRAM_VOCAB_MAX || data->train.count < 2 || data->validation.count < 2) {
+        return true;
+    }
+    bigram self = {.vocab = data->vocab,
+                   .train_pairs = data->train.count - 1,
+                   .pairs = calloc(vocab * vocab, sizeof(uint64_t)),
+                   .starts = calloc(vocab, sizeof(uint64_t))};
+    bool good = true;
+    if (self.pairs != NULL && self.starts != NULL) {
+        good = each_pair(&self, &data->train, count_pair, error) &&
+               each_pair(&self, &data->validation, judge_pair, error);
+        *nats = good ? self.total / (double)(data->validation.count - 1) : (double)NAN;
+    }
+    free(self.pairs);
+    free(self.starts);
+    return good;
 }

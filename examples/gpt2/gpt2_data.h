@@ -10,28 +10,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A run of tokens in a mapped file. */
+/* Tokens of the public GPT-2 models, and so of llm.c's files. */
+enum { GPT2_VOCAB = 50257 };
+
+/* A run of tokens in a file. It is read where tokens are wanted; the page cache is its memory. */
 typedef struct gpt2_tokens {
-    const unsigned char *at;
+    int file;
+    const char *path;
+    uint64_t offset; /* of the first one's bytes */
     uint64_t count;
     uint32_t bytes; /* of one token: 1 or 2, little-endian */
+    uint32_t vocab; /* all are below it */
 } gpt2_tokens;
-
-typedef struct gpt2_mapping {
-    void *at;
-    size_t bytes;
-} gpt2_mapping;
 
 typedef struct gpt2_data {
     gpt2_tokens train;
     gpt2_tokens validation;
     uint32_t vocab;
-    bool text; /* tokens are bytes */
-    gpt2_mapping files[2];
+    bool text;    /* tokens are bytes */
+    int files[2]; /* -1: none */
 } gpt2_data;
 
 /* Opens `path`, and `val_path` or, when that is NULL, keeps the last tenth of `path` for
- * validation. vocab 0: 256 for text, 50257 for token files. Every token is checked against it. */
+ * validation. Both stay where they are, and are files on disk: what can be read only once is
+ * refused. vocab 0: 256 for text, 50257 for token files. Every token is checked against it, here
+ * and again when it is read: files can change. */
 bool gpt2_data_open(gpt2_data *data, const char *path, const char *val_path, uint32_t vocab,
                     gpt2_error *error);
 void gpt2_data_close(gpt2_data *data);
@@ -44,15 +47,15 @@ uint64_t gpt2_data_epoch(const gpt2_data *data, uint32_t positions);
 
 /* The run's training sample number `sample`: every pass cuts the text at another phase and visits
  * the pieces in another order. tokens and targets: out, `positions` each. */
-void gpt2_data_sample(const gpt2_data *data, uint64_t seed, uint64_t sample, uint32_t positions,
-                      int32_t *tokens, int32_t *targets);
+bool gpt2_data_sample(const gpt2_data *data, uint64_t seed, uint64_t sample, uint32_t positions,
+                      int32_t *tokens, int32_t *targets, gpt2_error *error);
 
 /* Validation sample `index` of `count` that are spread evenly. */
-void gpt2_data_validation(const gpt2_data *data, uint64_t index, uint64_t count, uint32_t positions,
-                          int32_t *tokens, int32_t *targets);
+bool gpt2_data_validation(const gpt2_data *data, uint64_t index, uint64_t count, uint32_t positions,
+                          int32_t *tokens, int32_t *targets, gpt2_error *error);
 
 /* Mean -log p of the validation part under a smoothed bigram model of the training part, in nats a
  * token; NaN when the vocabulary is beyond 1024 or memory lacks. */
-double gpt2_data_bigram(const gpt2_data *data);
+bool gpt2_data_bigram(const gpt2_data *data, double *nats, gpt2_error *error);
 
 #endif

@@ -1,5 +1,6 @@
 /* Standard output and the two log files of rank 0. */
 #include "gpt2_log.h"
+#include "gpt2_data.h"
 
 #include <errno.h>
 #include <math.h>
@@ -40,21 +41,58 @@ static void json_number(FILE *file, double value)
     }
 }
 
-static bool open_file(FILE **file, const char *path, gpt2_error *error)
+/* What a file is to get, made in memory first. */
+typedef struct draft {
+    FILE *out;
+    char *text;
+    size_t bytes;
+} draft;
+
+static bool begin_draft(draft *self, gpt2_error *error)
 {
-    if (path == NULL) {
+    *self = (draft){.out = NULL};
+    self->out = open_memstream(&self->text, &self->bytes);
+    return self->out != NULL || gpt2_fail(error, "no memory for a line of the log");
+}
+
+/* Adds it to the file; closing: see gpt2_file_add. */
+static bool end_draft(draft *self, gpt2_file *file, const char *closing, gpt2_error *error)
+{
+    bool good = ferror(self->out) == 0;
+    good = fclose(self->out) == 0 && good;
+    good = good ? gpt2_file_add(file, self->text, self->bytes, closing, error)
+                : gpt2_fail(error, "no memory for a line of %s", file->path);
+    free(self->text);
+    return good;
+}
+
+bool gpt2_flush_output(gpt2_error *error)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && ferror(stdout) == 0) {
         return true;
     }
-    *file = fopen(path, "w");
-    return *file != NULL || gpt2_fail(error, "cannot write %s: %s", path, strerror(errno));
+    return gpt2_fail(error, "cannot write to standard output: %s",
+                     errno != 0 ? strerror(errno) : "some of it was not taken");
+}
+
+void gpt2_print_model(const gpt2_options *o, uint32_t vocab, uint64_t parameters)
+{
+    printf(
+        "GPT-2: %u layers, %u heads, width %u, %u positions, vocabulary %u: %.2f M parameters in "
+        "%s\n",
+        o->layers, o->heads, o->width, o->seq, vocab, (double)parameters / 1e6,
+        zero_dtype_name(o->dtype));
+    if (o->preset != NULL && o->vocab == 0 && vocab != GPT2_VOCAB) {
+        printf("vocabulary: the %u bytes of %s; the public %s has %u tokens (--vocab %u)\n", vocab,
+               o->data, o->preset, (unsigned)GPT2_VOCAB, (unsigned)GPT2_VOCAB);
+    }
 }
 
 static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
 {
     const gpt2_options *o = log->options;
-    printf("GPT-2: %u layers, %u heads, width %u, %u positions: %.2f M parameters in %s\n",
-           o->layers, o->heads, o->width, o->seq, (double)facts->parameters / 1e6,
-           zero_dtype_name(o->dtype));
+    gpt2_print_model(o, facts->vocab, facts->parameters);
     printf("ranks: %u (%s, %u on this host, %u thread%s each, %s), stage %d\n", facts->ranks,
            facts->backend, facts->local_ranks, facts->threads, facts->threads == 1 ? "" : "s",
            facts->isa, (int)o->stage - (int)ZERO_STAGE_0);
@@ -70,19 +108,38 @@ static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
     }
 }
 
-static void open_json(gpt2_log *log, const gpt2_run_facts *facts)
+/* What closes the JSON document while steps are added to it, and after them. */
+#define CLOSE_STEPS "\n]\n}\n"
+#define CLOSE_REST "\n}\n"
+
+static bool begin_json(gpt2_log *log, const gpt2_run_facts *facts, gpt2_error *error)
 {
-    (void)fprintf(log->json, "{\"settings\": {");
-    gpt2_options_json(log->options, log->json);
-    (void)fprintf(log->json,
+    draft text;
+    if (!begin_draft(&text, error)) {
+        return false;
+    }
+    (void)fprintf(text.out, "{\"settings\": {");
+    gpt2_options_json(log->options, text.out);
+    (void)fprintf(text.out,
                   "},\n\"world\": %u, \"backend\": \"%s\", \"gather\": \"%s\", \"reduce\": \"%s\", "
-                  "\"isa\": \"%s\", \"parameters\": %llu, \"train_tokens\": %llu, \"val_tokens\": "
-                  "%llu, \"bigram\": ",
+                  "\"isa\": \"%s\", \"parameters\": %llu, \"vocab\": %u, \"train_tokens\": %llu, "
+                  "\"val_tokens\": %llu, \"bigram\": ",
                   facts->ranks, facts->backend, facts->gather, facts->reduce, facts->isa,
-                  (unsigned long long)facts->parameters, (unsigned long long)facts->train_tokens,
-                  (unsigned long long)facts->val_tokens);
-    json_number(log->json, facts->bigram);
-    (void)fprintf(log->json, ",\n\"steps\": [");
+                  (unsigned long long)facts->parameters, facts->vocab,
+                  (unsigned long long)facts->train_tokens, (unsigned long long)facts->val_tokens);
+    json_number(text.out, facts->bigram);
+    (void)fprintf(text.out, ",\n\"steps\": [");
+    return end_draft(&text, &log->json, CLOSE_STEPS, error);
+}
+
+static bool open_files(gpt2_log *log, const gpt2_run_facts *facts, gpt2_error *error)
+{
+    static const char head[] = "step,loss,val_loss,norm,lr,loss_scale,skipped,tokens_per_second,"
+                               "ms,memory_bytes,disk_bytes\n";
+    return gpt2_file_open(&log->csv, log->options->csv, error) &&
+           gpt2_file_open(&log->json, log->options->json, error) &&
+           gpt2_file_add(&log->csv, head, sizeof head - 1, "", error) &&
+           (log->json.file < 0 || begin_json(log, facts, error));
 }
 
 /* Floating-point operations that the model needs a token: 6 for each parameter, and 12 layers x
@@ -98,28 +155,23 @@ static double flops_a_token(const gpt2_options *o, uint64_t parameters)
 bool gpt2_log_open(gpt2_log *log, const gpt2_options *options, const gpt2_run_facts *facts,
                    gpt2_error *error)
 {
-    memset(log, 0, sizeof *log);
-    log->options = options;
+    *log = gpt2_log_none(options);
     /* mpirun gives its ranks a terminal of its own, wherever its output really goes. */
     log->live = isatty(STDOUT_FILENO) == 1 && strcmp(facts->backend, "mpi") != 0;
     log->started = gpt2_seconds();
-    log->val_loss = (double)NAN;
     log->flops_a_token = flops_a_token(options, facts->parameters);
     log->peak_flops = options->peak_tflops * 1e12 * facts->gpus;
-    if (!open_file(&log->csv, options->csv, error) ||
-        !open_file(&log->json, options->json, error)) {
+    if (!open_files(log, facts, error)) {
         return false;
     }
-    if (log->csv != NULL) {
-        (void)fprintf(log->csv, "step,loss,val_loss,norm,lr,loss_scale,skipped,tokens_per_second,"
-                                "ms,memory_bytes,disk_bytes\n");
-    }
-    if (log->json != NULL) {
-        open_json(log, facts);
-    }
     print_facts(log, facts);
-    (void)fflush(stdout);
-    return true;
+    return gpt2_flush_output(error);
+}
+
+gpt2_log gpt2_log_none(const gpt2_options *options)
+{
+    return (gpt2_log){
+        .options = options, .csv = {.file = -1}, .json = {.file = -1}, .val_loss = (double)NAN};
 }
 
 void gpt2_log_line(gpt2_log *log, const char *format, ...)
@@ -178,45 +230,51 @@ static void show_row(gpt2_log *log, const gpt2_step_row *row)
         print_row(log, row);
         (void)fputc('\n', stdout);
     }
-    (void)fflush(stdout);
 }
 
-static void write_row(gpt2_log *log, const gpt2_step_row *row)
+static bool write_csv(gpt2_log *log, const gpt2_step_row *row, double rate, gpt2_error *error)
 {
-    const double rate = (double)row->tokens / row->seconds;
-    if (log->csv != NULL) {
-        (void)fprintf(log->csv, "%u,%.9g,", row->step, row->loss);
-        if (!isnan(row->val_loss)) {
-            (void)fprintf(log->csv, "%.9g", row->val_loss);
-        }
-        (void)fprintf(log->csv, ",%.9g,%.9g,%g,%d,%.1f,%.3f,%llu,%llu\n", row->norm, row->lr,
-                      row->loss_scale, row->skipped, rate, row->seconds * 1e3,
-                      (unsigned long long)row->memory_bytes, (unsigned long long)row->disk_bytes);
+    draft text;
+    if (!begin_draft(&text, error)) {
+        return false;
     }
-    if (log->json != NULL) {
-        (void)fprintf(log->json, "%s\n{\"step\": %u, \"loss\": ", log->rows == 0 ? "" : ",",
-                      row->step);
-        json_number(log->json, row->loss);
-        (void)fputs(", \"val_loss\": ", log->json);
-        json_number(log->json, row->val_loss);
-        (void)fputs(", \"norm\": ", log->json);
-        json_number(log->json, row->norm);
-        (void)fprintf(log->json,
-                      ", \"lr\": %.9g, \"loss_scale\": %g, \"skipped\": %s, "
-                      "\"tokens_per_second\": %.1f, \"ms\": %.3f, \"memory_bytes\": %llu, "
-                      "\"disk_bytes\": %llu",
-                      row->lr, row->loss_scale, row->skipped ? "true" : "false", rate,
-                      row->seconds * 1e3, (unsigned long long)row->memory_bytes,
-                      (unsigned long long)row->disk_bytes);
-        if (log->peak_flops > 0) {
-            (void)fprintf(log->json, ", \"mfu\": %.6f",
-                          rate * log->flops_a_token / log->peak_flops);
-        }
-        (void)fputc('}', log->json);
+    (void)fprintf(text.out, "%u,%.9g,", row->step, row->loss);
+    if (!isnan(row->val_loss)) {
+        (void)fprintf(text.out, "%.9g", row->val_loss);
     }
+    (void)fprintf(text.out, ",%.9g,%.9g,%g,%d,%.1f,%.3f,%llu,%llu\n", row->norm, row->lr,
+                  row->loss_scale, row->skipped, rate, row->seconds * 1e3,
+                  (unsigned long long)row->memory_bytes, (unsigned long long)row->disk_bytes);
+    return end_draft(&text, &log->csv, "", error);
 }
 
-void gpt2_log_step(gpt2_log *log, const gpt2_step_row *row)
+static bool write_json(gpt2_log *log, const gpt2_step_row *row, double rate, gpt2_error *error)
+{
+    draft text;
+    if (!begin_draft(&text, error)) {
+        return false;
+    }
+    (void)fprintf(text.out, "%s\n{\"step\": %u, \"loss\": ", log->rows == 0 ? "" : ",", row->step);
+    json_number(text.out, row->loss);
+    (void)fputs(", \"val_loss\": ", text.out);
+    json_number(text.out, row->val_loss);
+    (void)fputs(", \"norm\": ", text.out);
+    json_number(text.out, row->norm);
+    (void)fprintf(text.out,
+                  ", \"lr\": %.9g, \"loss_scale\": %g, \"skipped\": %s, "
+                  "\"tokens_per_second\": %.1f, \"ms\": %.3f, \"memory_bytes\": %llu, "
+                  "\"disk_bytes\": %llu",
+                  row->lr, row->loss_scale, row->skipped ? "true" : "false", rate,
+                  row->seconds * 1e3, (unsigned long long)row->memory_bytes,
+                  (unsigned long long)row->disk_bytes);
+    if (log->peak_flops > 0) {
+        (void)fprintf(text.out, ", \"mfu\": %.6f", rate * log->flops_a_token / log->peak_flops);
+    }
+    (void)fputc('}', text.out);
+    return end_draft(&text, &log->json, CLOSE_STEPS, error);
+}
+
+bool gpt2_log_step(gpt2_log *log, const gpt2_step_row *row, gpt2_error *error)
 {
     const double weight = log->rows == 0 ? 1 : log->rows < 20 ? 1.0 / (log->rows + 1.0) : 0.05;
     log->seconds_a_step += weight * (row->seconds - log->seconds_a_step);
@@ -229,61 +287,71 @@ void gpt2_log_step(gpt2_log *log, const gpt2_step_row *row)
                       row->val_loss);
     }
     show_row(log, row);
-    write_row(log, row);
+    const double rate = (double)row->tokens / row->seconds;
+    const bool good = gpt2_flush_output(error) &&
+                      (log->csv.file < 0 || write_csv(log, row, rate, error)) &&
+                      (log->json.file < 0 || write_json(log, row, rate, error));
     log->rows++;
+    return good;
 }
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-void gpt2_log_memory(gpt2_log *log, const zero_memory *planned, const zero_memory *measured,
-                     uint64_t own_bytes)
+static void print_memory(const zero_memory *planned, const zero_memory *measured,
+                         uint64_t own_bytes)
 {
-    if (log->options->memory != 0) {
-        printf("\nmemory of a rank, in bytes  %14s %14s\n", "planned", "measured");
-    }
-    if (log->json != NULL) {
-        (void)fprintf(log->json, "],\n\"memory\": {");
-    }
+    printf("\nmemory of a rank, in bytes  %14s %14s\n", "planned", "measured");
     for (int i = 0; i <= ZERO_ROLE_COUNT; i++) {
         const bool total = i == ZERO_ROLE_COUNT;
-        const char *name = total ? "total" : zero_role_name((zero_role)i);
-        const uint64_t plan = total ? planned->total_bytes : planned->bytes[i];
-        const uint64_t seen = total ? measured->total_bytes : measured->bytes[i];
-        if (log->options->memory != 0) {
-            printf("  %-25s %14llu %14llu\n", name, (unsigned long long)plan,
-                   (unsigned long long)seen);
-        }
-        if (log->json != NULL) {
-            (void)fprintf(log->json, "\"%s\": {\"planned\": %llu, \"measured\": %llu}, ", name,
-                          (unsigned long long)plan, (unsigned long long)seen);
-        }
+        printf("  %-25s %14llu %14llu\n", total ? "total" : zero_role_name((zero_role)i),
+               (unsigned long long)(total ? planned->total_bytes : planned->bytes[i]),
+               (unsigned long long)(total ? measured->total_bytes : measured->bytes[i]));
     }
+    printf("  %-25s %14s %14llu\n", "activations, fp32 copies", "", (unsigned long long)own_bytes);
+}
+
+static bool write_memory(gpt2_log *log, const zero_memory *planned, const zero_memory *measured,
+                         uint64_t own_bytes, gpt2_error *error)
+{
+    draft text;
+    if (!begin_draft(&text, error)) {
+        return false;
+    }
+    (void)fputs("\n],\n\"memory\": {", text.out);
+    for (int i = 0; i <= ZERO_ROLE_COUNT; i++) {
+        const bool total = i == ZERO_ROLE_COUNT;
+        (void)fprintf(text.out, "\"%s\": {\"planned\": %llu, \"measured\": %llu}, ",
+                      total ? "total" : zero_role_name((zero_role)i),
+                      (unsigned long long)(total ? planned->total_bytes : planned->bytes[i]),
+                      (unsigned long long)(total ? measured->total_bytes : measured->bytes[i]));
+    }
+    (void)fprintf(text.out, "\"activations\": %llu}", (unsigned long long)own_bytes);
+    return end_draft(&text, &log->json, CLOSE_REST, error);
+}
+
+bool gpt2_log_memory(gpt2_log *log, const zero_memory *planned, const zero_memory *measured,
+                     uint64_t own_bytes, gpt2_error *error)
+{
     if (log->options->memory != 0) {
-        printf("  %-25s %14s %14llu\n", "activations, fp32 copies", "",
-               (unsigned long long)own_bytes);
+        print_memory(planned, measured, own_bytes);
     }
-    if (log->json != NULL) {
-        (void)fprintf(log->json, "\"activations\": %llu}", (unsigned long long)own_bytes);
-    }
-    (void)fflush(stdout);
+    return gpt2_flush_output(error) &&
+           (log->json.file < 0 || write_memory(log, planned, measured, own_bytes, error));
 }
 
-static bool close_file(FILE **file, const char *path, gpt2_error *error)
+bool gpt2_log_close(gpt2_log *log, const char *ended_by, gpt2_error *error)
 {
-    if (*file == NULL) {
-        return true;
+    bool good = true;
+    if (log->json.file >= 0) {
+        draft text;
+        good = begin_draft(&text, error);
+        if (good) {
+            const bool in_steps = strcmp(log->json.closing, CLOSE_STEPS) == 0;
+            (void)fprintf(text.out, "%s,\n\"ended_by\": \"%s\", \"seconds\": %.3f",
+                          in_steps ? "\n]" : "", ended_by, gpt2_seconds() - log->started);
+            good = end_draft(&text, &log->json, "}\n", error);
+        }
     }
-    const bool bad = ferror(*file) != 0;
-    const bool unclosed = fclose(*file) != 0;
-    *file = NULL;
-    return (!bad && !unclosed) || gpt2_fail(error, "could not write all of %s", path);
-}
-
-bool gpt2_log_close(gpt2_log *log, gpt2_error *error)
-{
-    if (log->json != NULL) {
-        (void)fprintf(log->json, ",\n\"seconds\": %.3f}\n", gpt2_seconds() - log->started);
-    }
-    const bool good = close_file(&log->csv, log->options->csv, error);
-    return close_file(&log->json, log->options->json, error) && good;
+    const bool csv = gpt2_file_close(&log->csv, error);
+    return gpt2_file_close(&log->json, error) && csv && good;
 }

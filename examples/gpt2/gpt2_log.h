@@ -3,6 +3,7 @@
 #ifndef GPT2_LOG_H
 #define GPT2_LOG_H
 
+#include "gpt2_file.h"
 #include "gpt2_options.h"
 #include "zero/bound.h"
 #include "zero/plan.h"
@@ -24,8 +25,8 @@ typedef struct gpt2_step_row {
 
 typedef struct gpt2_log {
     const gpt2_options *options;
-    FILE *csv;
-    FILE *json;
+    gpt2_file csv;
+    gpt2_file json;
     bool live;
     double started;
     double shown;          /* when the live line was last drawn */
@@ -49,23 +50,32 @@ typedef struct gpt2_run_facts {
     const char *isa;  /* what computes */
     uint32_t gpus;    /* of all hosts; 0: none */
     uint64_t parameters;
+    uint32_t vocab;
     uint64_t train_tokens;
     uint64_t val_tokens;
     double bigram; /* NaN: none */
 } gpt2_run_facts;
 
-/* Opens the files and prints what will be run. */
+/* Prints what will be run, and opens the files. From then on every call that returns false says
+ * what could not be written where; CSV and JSON files are whole after each. */
 bool gpt2_log_open(gpt2_log *log, const gpt2_options *options, const gpt2_run_facts *facts,
                    gpt2_error *error);
-void gpt2_log_step(gpt2_log *log, const gpt2_step_row *row);
+/* A log that can be closed and was never opened. */
+gpt2_log gpt2_log_none(const gpt2_options *options);
+bool gpt2_log_step(gpt2_log *log, const gpt2_step_row *row, gpt2_error *error);
 /* One line of text, above the live line. */
 __attribute__((format(printf, 2, 3))) void gpt2_log_line(gpt2_log *log, const char *format, ...);
-/* The table that --memory prints; it also ends the JSON file. own_bytes: memory that is not the
- * library's. */
-void gpt2_log_memory(gpt2_log *log, const zero_memory *planned, const zero_memory *measured,
-                     uint64_t own_bytes);
-/* Ends the files; false when something could not be written. */
-bool gpt2_log_close(gpt2_log *log, gpt2_error *error);
+/* The table that --memory prints, and its JSON. own_bytes: memory that is not the library's. */
+bool gpt2_log_memory(gpt2_log *log, const zero_memory *planned, const zero_memory *measured,
+                     uint64_t own_bytes, gpt2_error *error);
+/* Ends the files. ended_by: "steps", the signal that stopped it, or "error". */
+bool gpt2_log_close(gpt2_log *log, const char *ended_by, gpt2_error *error);
+
+/* The line that describes the model, and one where the data has not the preset's vocabulary. */
+void gpt2_print_model(const gpt2_options *options, uint32_t vocab, uint64_t parameters);
+
+/* False: what was printed did not arrive, and why. */
+bool gpt2_flush_output(gpt2_error *error);
 
 /* Seconds of a clock that never goes back. */
 double gpt2_seconds(void);

@@ -55,6 +55,9 @@ typedef struct gpt2_tensor {
 uint32_t gpt2_tensor_count(const gpt2_config *config);
 void gpt2_tensor_describe(const gpt2_config *config, uint32_t index, gpt2_tensor *tensor);
 
+/* Elements of all tensors. */
+uint64_t gpt2_parameter_count(const gpt2_config *config);
+
 /* samples x positions tokens, and after each the one that follows. */
 typedef struct gpt2_batch {
     const int32_t *tokens;

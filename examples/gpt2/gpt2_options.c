@@ -1,11 +1,12 @@
 /* One table of options serves parsing, --help and the JSON log. */
 #include "gpt2_options.h"
+#include "tools/command_line.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* How an option's value is read and where it goes. */
 typedef enum kind {
@@ -24,14 +25,14 @@ typedef enum kind {
     KIND_DTYPE   /* low: bits of the allowed types */
 } kind;
 
-typedef struct option {
-    const char *name;
+typedef struct gpt2_option {
+    const char *name; /* without its dashes */
     kind kind;
     size_t at; /* offset in gpt2_options */
     double low;
     double high;
     const char *help;
-} option;
+} gpt2_option;
 
 #define AT(field) offsetof(gpt2_options, field)
 #define F32 (1 << ZERO_DTYPE_F32)
@@ -39,73 +40,79 @@ typedef struct option {
 #define F16 (1 << ZERO_DTYPE_F16)
 #define NONE (1 << ZERO_DTYPE_NONE)
 
-static const option table[] = {
-    {"--data", KIND_TEXT, AT(data), 0, 0, "FILE: text, or llm.c's tokens (required)"},
-    {"--val", KIND_TEXT, AT(val), 0, 0, "FILE: validation data (else the last tenth of --data)"},
-    {"--vocab", KIND_COUNT, AT(vocab), 1, 65536, "N: tokens (else 256 for text, 50257 for .bin)"},
-    {"--ranks", KIND_COUNT, AT(ranks), 1, 256, "N: ranks as threads of this process (4)"},
-    {"--device", KIND_DEVICE, AT(device), 0, 0, "cpu|cuda: where ranks compute, one GPU a rank"},
-    {"--nccl-memory", KIND_MEMORY, AT(nccl_memory), 0, 0,
+static const gpt2_option table[] = {
+    {"data", KIND_TEXT, AT(data), 0, 0, "FILE: text, or llm.c's tokens (required)"},
+    {"val", KIND_TEXT, AT(val), 0, 0, "FILE: validation data (else the last tenth of --data)"},
+    {"vocab", KIND_COUNT, AT(vocab), 1, 65536,
+     "N: tokens there are (else 256 for text, 50257 for .bin; of a plan 50257 with --preset)"},
+    {"ranks", KIND_COUNT, AT(ranks), 1, 256, "N: ranks as threads of this process (4)"},
+    {"deadline", KIND_COUNT, AT(deadline), 1, 4294967,
+     "SECONDS: how long a rank waits for the others before it gives up"},
+    {"device", KIND_DEVICE, AT(device), 0, 0, "cpu|cuda: where ranks compute, one GPU a rank"},
+    {"nccl-memory", KIND_MEMORY, AT(nccl_memory), 0, 0,
      "none|registered|symmetric: what NCCL knows of memory"},
-    {"--zero-cta", KIND_FLAG, AT(zero_cta), 0, 0,
+    {"zero-cta", KIND_FLAG, AT(zero_cta), 0, 0,
      "let NCCL gather by copy engines; with --nccl-memory symmetric"},
-    {"--stage", KIND_STAGE, AT(stage), 0, 3, "0..3: what is split over the ranks"},
-    {"--shard-group", KIND_COUNT, AT(shard_group), 1, 65536,
+    {"stage", KIND_STAGE, AT(stage), 0, 3, "0..3: what is split over the ranks"},
+    {"shard-group", KIND_COUNT, AT(shard_group), 1, 65536,
      "N: ranks that parameters are split over"},
-    {"--dtype", KIND_DTYPE, AT(dtype), F32 | BF16 | F16, 0, "f32|bf16|f16: parameters"},
-    {"--grad-dtype", KIND_DTYPE, AT(grad_dtype), F32 | BF16 | F16, 0, "gradients (as --dtype)"},
-    {"--accum", KIND_DTYPE, AT(accum), F32 | BF16, 0, "f32|bf16: sums of gradients (f32)"},
-    {"--wire-dtype", KIND_DTYPE, AT(wire_dtype), F32 | BF16 | F16, 0, "gradients on their way"},
-    {"--master", KIND_DTYPE, AT(master), F32 | NONE, 0, "f32|none: copy that is updated"},
-    {"--moments", KIND_DTYPE, AT(moments), F32 | BF16, 0, "f32|bf16: AdamW's moments"},
-    {"--param-tier", KIND_TIER, AT(param_tier), 0, 0, "device|host|disk: where parameters live"},
-    {"--grad-tier", KIND_TIER, AT(grad_tier), 0, 0, "device|host|disk: where gradients live"},
-    {"--master-tier", KIND_TIER, AT(master_tier), 0, 0, "device|host|disk: where the copy lives"},
-    {"--moment-tier", KIND_TIER, AT(moment_tier), 0, 0, "device|host|disk: where the moments live"},
-    {"--offload", KIND_TIER, AT(offload), 0, 0,
+    {"dtype", KIND_DTYPE, AT(dtype), F32 | BF16 | F16, 0, "f32|bf16|f16: parameters"},
+    {"grad-dtype", KIND_DTYPE, AT(grad_dtype), F32 | BF16 | F16, 0, "gradients (as --dtype)"},
+    {"accum", KIND_DTYPE, AT(accum), F32 | BF16, 0, "f32|bf16: sums of gradients (f32)"},
+    {"wire-dtype", KIND_DTYPE, AT(wire_dtype), F32 | BF16 | F16, 0, "gradients on their way"},
+    {"master", KIND_DTYPE, AT(master), F32 | NONE, 0, "f32|none: copy that is updated"},
+    {"moments", KIND_DTYPE, AT(moments), F32 | BF16, 0, "f32|bf16: AdamW's moments"},
+    {"param-tier", KIND_TIER, AT(param_tier), 0, 0, "device|host|disk: where parameters live"},
+    {"grad-tier", KIND_TIER, AT(grad_tier), 0, 0, "device|host|disk: where gradients live"},
+    {"master-tier", KIND_TIER, AT(master_tier), 0, 0, "device|host|disk: where the copy lives"},
+    {"moment-tier", KIND_TIER, AT(moment_tier), 0, 0, "device|host|disk: where the moments live"},
+    {"offload", KIND_TIER, AT(offload), 0, 0,
      "device|host|disk: where all but parameters waits while validating; device: it stays"},
-    {"--disk", KIND_DISK, AT(disks), 0, 0, "DIR: for what lives on disk; again for more disks"},
-    {"--range-bytes", KIND_BYTES, AT(range_bytes), 0, 0,
-     "BYTES[K|M|G]: moved to disk at once (8M)"},
-    {"--overlap", KIND_FLAG, AT(overlap), 0, 0,
+    {"disk", KIND_DISK, AT(disks), 0, 0, "DIR: for what lives on disk; again for more disks"},
+    {"range-bytes", KIND_BYTES, AT(range_bytes), 0, 0, "BYTES[K|M|G]: moved to disk at once (8M)"},
+    {"overlap", KIND_FLAG, AT(overlap), 0, 0,
      "update during backward; with --master-tier and --moment-tier disk"},
-    {"--budget", KIND_BYTES, AT(budget), 0, 0, "BYTES[K|M|G]: refuse to use more a rank"},
-    {"--threads", KIND_COUNT, AT(threads), 1, 256, "N: threads a rank (cores / ranks)"},
-    {"--preset", KIND_PRESET, AT(preset), 0, 0,
-     "gpt2-124m|gpt2-355m|gpt2-774m|gpt2-1558m: layers, heads, width, seq"},
-    {"--layers", KIND_COUNT, AT(layers), 1, 1000, "N: blocks"},
-    {"--heads", KIND_COUNT, AT(heads), 1, 1024, "N: attention heads; divides --width"},
-    {"--width", KIND_COUNT, AT(width), 1, 65536, "N: of the residual stream"},
-    {"--seq", KIND_COUNT, AT(seq), 1, 65536, "N: tokens of a sample"},
-    {"--recompute", KIND_FLAG, AT(recompute), 0, 0, "keep block inputs only; backward recomputes"},
-    {"--tf32", KIND_FLAG, AT(tf32), 0, 0, "CUDA: f32 products may round their factors to TF32"},
-    {"--batch", KIND_COUNT, AT(batch), 1, 1 << 20, "N: samples a step, over all ranks"},
-    {"--micro-steps", KIND_COUNT, AT(micro_steps), 1, 1 << 16, "N: parts a step is done in"},
-    {"--steps", KIND_COUNT, AT(steps), 1, 1e9, "N: optimizer steps"},
-    {"--warmup", KIND_COUNT, AT(warmup), 0, 1e9,
+    {"budget", KIND_BYTES, AT(budget), 0, 0, "BYTES[K|M|G]: refuse to use more a rank"},
+    {"threads", KIND_COUNT, AT(threads), 1, 256, "N: threads a rank (cores / ranks)"},
+    {"preset", KIND_PRESET, AT(preset), 0, 0,
+     "gpt2-124m|gpt2-355m|gpt2-774m|gpt2-1558m: the public model's layers, heads, width, seq"},
+    {"layers", KIND_COUNT, AT(layers), 1, 1000, "N: blocks"},
+    {"heads", KIND_COUNT, AT(heads), 1, 1024, "N: attention heads; divides --width"},
+    {"width", KIND_COUNT, AT(width), 1, 65536, "N: of the residual stream"},
+    {"seq", KIND_COUNT, AT(seq), 1, 65536, "N: tokens of a sample"},
+    {"recompute", KIND_FLAG, AT(recompute), 0, 0, "keep block inputs only; backward recomputes"},
+    {"tf32", KIND_FLAG, AT(tf32), 0, 0, "CUDA: f32 products may round their factors to TF32"},
+    {"batch", KIND_COUNT, AT(batch), 1, 1 << 20, "N: samples a step, over all ranks"},
+    {"micro-steps", KIND_COUNT, AT(micro_steps), 1, 1 << 16, "N: parts a step is done in"},
+    {"steps", KIND_COUNT, AT(steps), 1, 1e9, "N: optimizer steps"},
+    {"warmup", KIND_COUNT, AT(warmup), 0, 1e9,
      "N: steps to the full learning rate (50, at most a tenth)"},
-    {"--lr", KIND_REAL, AT(lr), 0, 10, "X: largest learning rate"},
-    {"--min-lr", KIND_REAL, AT(min_lr), 0, 10, "X: last learning rate of the cosine (lr / 10)"},
-    {"--weight-decay", KIND_REAL, AT(weight_decay), 0, 10, "X: of matrices and embeddings"},
-    {"--beta1", KIND_REAL, AT(beta1), 0, 0.999999, "X: AdamW"},
-    {"--beta2", KIND_REAL, AT(beta2), 0, 0.999999, "X: AdamW"},
-    {"--clip", KIND_REAL, AT(clip), 0, 1e9, "X: largest gradient norm; 0: any"},
-    {"--seed", KIND_SEED, AT(seed), 0, 0, "N: of weights, data order and sampling"},
-    {"--val-every", KIND_COUNT, AT(val_every), 0, 1e9, "N: steps between validations; 0: never"},
-    {"--val-batches", KIND_COUNT, AT(val_batches), 1, 1e6, "N: micro-batches of a validation"},
-    {"--log-every", KIND_COUNT, AT(log_every), 1, 1e9, "N: steps between lines of a plain log"},
-    {"--sample", KIND_COUNT, AT(sample), 0, 1e6, "N: tokens to generate after training"},
-    {"--temperature", KIND_REAL, AT(temperature), 0, 100, "X: of sampling; 0: the likeliest"},
-    {"--top-k", KIND_COUNT, AT(top_k), 0, 65536, "N: sample from the N likeliest; 0: from all"},
-    {"--prompt", KIND_TEXT, AT(prompt), 0, 0, "TEXT: what the sample goes on from"},
-    {"--csv", KIND_TEXT, AT(csv), 0, 0, "FILE: one line a step"},
-    {"--json", KIND_TEXT, AT(json), 0, 0, "FILE: settings, steps and memory"},
-    {"--peak-tflops", KIND_REAL, AT(peak_tflops), 0, 1e6,
+    {"lr", KIND_REAL, AT(lr), 0, 10, "X: largest learning rate"},
+    {"min-lr", KIND_REAL, AT(min_lr), 0, 10, "X: last learning rate of the cosine (lr / 10)"},
+    {"weight-decay", KIND_REAL, AT(weight_decay), 0, 10, "X: of matrices and embeddings"},
+    {"beta1", KIND_REAL, AT(beta1), 0, 0.999999, "X: AdamW"},
+    {"beta2", KIND_REAL, AT(beta2), 0, 0.999999, "X: AdamW"},
+    {"clip", KIND_REAL, AT(clip), 0, 1e9, "X: largest gradient norm; 0: any"},
+    {"skips-max", KIND_COUNT, AT(skips_max), 0, 1e9,
+     "N: stop with an error after N skipped steps in a row; 0: never"},
+    {"seed", KIND_SEED, AT(seed), 0, 0, "N: of weights, data order and sampling"},
+    {"val-every", KIND_COUNT, AT(val_every), 0, 1e9, "N: steps between validations; 0: never"},
+    {"val-batches", KIND_COUNT, AT(val_batches), 1, 1e6, "N: micro-batches of a validation"},
+    {"log-every", KIND_COUNT, AT(log_every), 1, 1e9, "N: steps between lines of a plain log"},
+    {"sample", KIND_COUNT, AT(sample), 0, 1e6, "N: tokens to generate after training"},
+    {"temperature", KIND_REAL, AT(temperature), 0, 100, "X: of sampling; 0: the likeliest"},
+    {"top-k", KIND_COUNT, AT(top_k), 0, 65536, "N: sample from the N likeliest; 0: from all"},
+    {"prompt", KIND_TEXT, AT(prompt), 0, 0, "TEXT: what the sample goes on from"},
+    {"csv", KIND_TEXT, AT(csv), 0, 0, "FILE: one line a step"},
+    {"json", KIND_TEXT, AT(json), 0, 0,
+     "FILE: settings, steps and memory; with --plan the plan, - for standard output"},
+    {"peak-tflops", KIND_REAL, AT(peak_tflops), 0, 1e6,
      "X: of one GPU at --dtype, from its data sheet; prints MFU"},
-    {"--losses-exact", KIND_FLAG, AT(losses_exact), 0, 0, "print losses and norms as hex floats"},
-    {"--plan", KIND_FLAG, AT(plan), 0, 0, "print the memory plan of a rank and exit"},
-    {"--memory", KIND_FLAG, AT(memory), 0, 0, "print planned and measured bytes at the end"},
-    {"--help", KIND_FLAG, AT(help), 0, 0, "print this and exit"},
+    {"losses-exact", KIND_FLAG, AT(losses_exact), 0, 0, "print losses and norms as hex floats"},
+    {"plan", KIND_FLAG, AT(plan), 0, 0, "print the memory plan of a rank and exit"},
+    {"memory", KIND_FLAG, AT(memory), 0, 0, "print planned and measured bytes at the end"},
+    {"version", KIND_FLAG, AT(version), 0, 0, "print the library's version and exit"},
+    {"help", KIND_FLAG, AT(help), 0, 0, "print this and exit; also -h"},
 };
 
 /* A warm-up that was not given follows the number of steps. */
@@ -119,6 +126,8 @@ static gpt2_options defaults(void)
     gpt2_options options;
     memset(&options, 0, sizeof options);
     options.prompt = "\n";
+    options.deadline = 600;
+    options.skips_max = 20;
     options.stage = ZERO_STAGE_3;
     options.device = ZERO_DEVICE_CPU;
     options.dtype = ZERO_DTYPE_BF16;
@@ -149,33 +158,18 @@ static gpt2_options defaults(void)
     return options;
 }
 
-static const void *field_of(const gpt2_options *options, const option *row)
+static const void *field_of(const gpt2_options *options, const gpt2_option *row)
 {
     return (const char *)options + row->at;
 }
 
 /* --- reading values --------------------------------------------------------------------------- */
 
-/* Digits only: strtoull alone would take signs and spaces. */
-static bool read_whole(const char *text, uint64_t *value, const char **end)
-{
-    if (text[0] < '0' || text[0] > '9') {
-        return false;
-    }
-    char *stop = NULL;
-    errno = 0;
-    *value = strtoull(text, &stop, 10);
-    *end = stop;
-    return errno == 0;
-}
-
-static bool set_count(void *field, const option *row, const char *text, gpt2_error *error)
+static bool set_count(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
 {
     uint64_t value = 0;
-    const char *end = "";
-    if (!read_whole(text, &value, &end) || *end != '\0' || (double)value < row->low ||
-        (double)value > row->high) {
-        return gpt2_fail(error, "%s %s: give a whole number in [%.0f, %.0f]", row->name, text,
+    if (!command_line_whole(text, (uint64_t)row->low, (uint64_t)row->high, &value)) {
+        return gpt2_fail(error, "--%s %s: give a whole number in [%.0f, %.0f]", row->name, text,
                          row->low, row->high);
     }
     const uint32_t count = (uint32_t)value;
@@ -183,54 +177,47 @@ static bool set_count(void *field, const option *row, const char *text, gpt2_err
     return true;
 }
 
-static bool set_long(void *field, const option *row, const char *text, gpt2_error *error)
+static bool set_long(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
 {
     uint64_t value = 0;
-    const char *end = "";
-    bool good = read_whole(text, &value, &end);
-    if (good && row->kind == KIND_BYTES && *end != '\0') {
-        static const char units[] = "KMG";
-        const char *at = strchr(units, *end);
-        const uint32_t shift = at == NULL ? 0 : 10 * (uint32_t)(at - units + 1);
-        good = at != NULL && value <= UINT64_MAX >> shift;
-        value <<= shift;
-        end++;
-    }
-    if (!good || *end != '\0') {
-        return gpt2_fail(error, "%s %s: give a whole number%s", row->name, text,
+    if (row->kind == KIND_BYTES ? !command_line_bytes(text, &value)
+                                : !command_line_whole(text, 0, UINT64_MAX, &value)) {
+        return gpt2_fail(error, "--%s %s: give a whole number below 2^64%s", row->name, text,
                          row->kind == KIND_BYTES ? ", with K, M or G for KiB, MiB or GiB" : "");
     }
     memcpy(field, &value, sizeof value);
     return true;
 }
 
-static bool set_real(void *field, const option *row, const char *text, gpt2_error *error)
+/* Decimal digits only: strtod alone would take blanks, hexadecimal digits and words. */
+static bool set_real(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
 {
     char *end = NULL;
+    const bool plain = text[strspn(text, "0123456789.eE+-")] == '\0';
     const double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= row->low && value <= row->high)) {
-        return gpt2_fail(error, "%s %s: give a number in [%g, %g]", row->name, text, row->low,
+    if (!plain || end == text || *end != '\0' || !(value >= row->low && value <= row->high)) {
+        return gpt2_fail(error, "--%s %s: give a number in [%g, %g]", row->name, text, row->low,
                          row->high);
     }
     memcpy(field, &value, sizeof value);
     return true;
 }
 
-static bool set_stage(void *field, const option *row, const char *text, gpt2_error *error)
+static bool set_stage(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
 {
     if (strlen(text) != 1 || text[0] < '0' || text[0] > '3') {
-        return gpt2_fail(error, "%s %s: give 0, 1, 2 or 3", row->name, text);
+        return gpt2_fail(error, "--%s %s: give 0, 1, 2 or 3", row->name, text);
     }
     const zero_stage stage = (zero_stage)(ZERO_STAGE_0 + (text[0] - '0'));
     memcpy(field, &stage, sizeof stage);
     return true;
 }
 
-static bool set_device(void *field, const option *row, const char *text, gpt2_error *error)
+static bool set_device(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
 {
     const bool cuda = strcmp(text, "cuda") == 0;
     if (!cuda && strcmp(text, "cpu") != 0) {
-        return gpt2_fail(error, "%s %s: give cpu or cuda", row->name, text);
+        return gpt2_fail(error, "--%s %s: give cpu or cuda", row->name, text);
     }
     const zero_device device = cuda ? ZERO_DEVICE_CUDA : ZERO_DEVICE_CPU;
     memcpy(field, &device, sizeof device);
@@ -239,7 +226,7 @@ static bool set_device(void *field, const option *row, const char *text, gpt2_er
 
 static const char *const memory_names[] = {"none", "registered", "symmetric"};
 
-static bool set_memory(void *field, const option *row, const char *text, gpt2_error *error)
+static bool set_memory(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
 {
     for (int i = 0; i <= ZERO_NCCL_MEMORY_SYMMETRIC; i++) {
         const zero_nccl_memory memory = (zero_nccl_memory)i;
@@ -248,10 +235,10 @@ static bool set_memory(void *field, const option *row, const char *text, gpt2_er
             return true;
         }
     }
-    return gpt2_fail(error, "%s %s: give none, registered or symmetric", row->name, text);
+    return gpt2_fail(error, "--%s %s: give none, registered or symmetric", row->name, text);
 }
 
-static bool set_tier(void *field, const option *row, const char *text, gpt2_error *error)
+static bool set_tier(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
 {
     for (int i = ZERO_TIER_DEVICE; i < ZERO_TIER_COUNT; i++) {
         const zero_tier tier = (zero_tier)i;
@@ -260,7 +247,7 @@ static bool set_tier(void *field, const option *row, const char *text, gpt2_erro
             return true;
         }
     }
-    return gpt2_fail(error, "%s %s: give device, host or disk", row->name, text);
+    return gpt2_fail(error, "--%s %s: give device, host or disk", row->name, text);
 }
 
 uint32_t gpt2_options_disks(const gpt2_options *options)
@@ -272,31 +259,33 @@ uint32_t gpt2_options_disks(const gpt2_options *options)
     return count;
 }
 
-static bool add_disk(gpt2_options *options, const option *row, const char *text, gpt2_error *error)
+static bool add_disk(gpt2_options *options, const gpt2_option *row, const char *text,
+                     gpt2_error *error)
 {
     const uint32_t count = gpt2_options_disks(options);
     if (count == GPT2_DISKS_MAX) {
-        return gpt2_fail(error, "%s %s: at most %d directories", row->name, text, GPT2_DISKS_MAX);
+        return gpt2_fail(error, "--%s %s: at most %d directories", row->name, text, GPT2_DISKS_MAX);
     }
     options->disks[count] = text;
     return true;
 }
 
 /* The sizes of the public GPT-2 checkpoints; options after --preset change them. */
-static bool set_preset(gpt2_options *options, const option *row, const char *text,
+static const struct preset {
+    const char *name;
+    uint32_t layers;
+    uint32_t heads;
+    uint32_t width;
+} presets[] = {
+    {"gpt2-124m", 12, 12, 768},
+    {"gpt2-355m", 24, 16, 1024},
+    {"gpt2-774m", 36, 20, 1280},
+    {"gpt2-1558m", 48, 25, 1600},
+};
+
+static bool set_preset(gpt2_options *options, const gpt2_option *row, const char *text,
                        gpt2_error *error)
 {
-    static const struct {
-        const char *name;
-        uint32_t layers;
-        uint32_t heads;
-        uint32_t width;
-    } presets[] = {
-        {"gpt2-124m", 12, 12, 768},
-        {"gpt2-355m", 24, 16, 1024},
-        {"gpt2-774m", 36, 20, 1280},
-        {"gpt2-1558m", 48, 25, 1600},
-    };
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
         if (strcmp(text, presets[i].name) == 0) {
             options->preset = presets[i].name;
@@ -307,10 +296,10 @@ static bool set_preset(gpt2_options *options, const option *row, const char *tex
             return true;
         }
     }
-    return gpt2_fail(error, "%s %s: give one of %s", row->name, text, row->help);
+    return gpt2_fail(error, "--%s %s: give one of %s", row->name, text, row->help);
 }
 
-static bool set_dtype(void *field, const option *row, const char *text, gpt2_error *error)
+static bool set_dtype(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
 {
     char allowed[64] = "";
     const uint32_t mask = (uint32_t)row->low;
@@ -327,10 +316,11 @@ static bool set_dtype(void *field, const option *row, const char *text, gpt2_err
         (void)snprintf(allowed + used, sizeof allowed - used, "%s%s", used == 0 ? "" : ", ",
                        zero_dtype_name(dtype));
     }
-    return gpt2_fail(error, "%s %s: give one of %s", row->name, text, allowed);
+    return gpt2_fail(error, "--%s %s: give one of %s", row->name, text, allowed);
 }
 
-static bool set_value(gpt2_options *options, const option *row, const char *text, gpt2_error *error)
+static bool set_value(gpt2_options *options, const gpt2_option *row, const char *text,
+                      gpt2_error *error)
 {
     void *field = (char *)options + row->at;
     switch (row->kind) {
@@ -392,7 +382,10 @@ static bool check_cuda(const gpt2_options *o, gpt2_error *error)
 static bool check(const gpt2_options *options, gpt2_error *error)
 {
     const gpt2_options *o = options;
-    if (o->data == NULL && o->help == 0 && o->plan == 0) {
+    if (o->help != 0 || o->version != 0) {
+        return true;
+    }
+    if (o->data == NULL && o->plan == 0) {
         return gpt2_fail(error, "no data: give --data FILE (any text)");
     }
     if (o->width % o->heads != 0) {
@@ -402,7 +395,7 @@ static bool check(const gpt2_options *options, gpt2_error *error)
     if (o->device == ZERO_DEVICE_CUDA && !check_cuda(o, error)) {
         return false;
     }
-    if (o->batch % o->micro_steps != 0) {
+    if (o->batch % o->micro_steps != 0 && o->plan == 0) {
         return gpt2_fail(error, "--micro-steps %u does not divide --batch %u; choose a divisor",
                          o->micro_steps, o->batch);
     }
@@ -425,6 +418,9 @@ static bool check(const gpt2_options *options, gpt2_error *error)
     if (o->offload == ZERO_TIER_HOST && o->device == ZERO_DEVICE_CPU) {
         return gpt2_fail(error, "--offload host frees nothing with --device cpu; give disk");
     }
+    if (o->json != NULL && strcmp(o->json, "-") == 0 && o->plan == 0) {
+        return gpt2_fail(error, "--json - is for --plan; give a file");
+    }
     if (o->sample > 0 && o->prompt[0] == '\0') {
         return gpt2_fail(error, "--prompt is empty; give at least one character");
     }
@@ -434,7 +430,7 @@ static bool check(const gpt2_options *options, gpt2_error *error)
 bool gpt2_options_check_ranks(const gpt2_options *options, uint32_t ranks, gpt2_error *error)
 {
     const uint64_t parts = (uint64_t)ranks * options->micro_steps;
-    if (options->batch % parts != 0) {
+    if (options->batch % parts != 0 && options->plan == 0) {
         return gpt2_fail(error,
                          "--batch %u is no multiple of %u ranks x %u micro-steps; %llu would be",
                          options->batch, ranks, options->micro_steps,
@@ -447,27 +443,85 @@ bool gpt2_options_check_ranks(const gpt2_options *options, uint32_t ranks, gpt2_
     return true;
 }
 
+/* Are both names of one file on disk? */
+static bool are_same(const char *left, const char *right)
+{
+    struct stat about[2];
+    if (strcmp(left, right) == 0 && stat(left, &about[0]) != 0) {
+        return true; /* it is still to be made */
+    }
+    return stat(left, &about[0]) == 0 && stat(right, &about[1]) == 0 && S_ISREG(about[0].st_mode) &&
+           about[0].st_dev == about[1].st_dev && about[0].st_ino == about[1].st_ino;
+}
+
+bool gpt2_options_check_files(const gpt2_options *options, gpt2_error *error)
+{
+    const struct {
+        const char *name;
+        const char *path;
+    } files[] = {{"--csv", options->csv},
+                 {"--json", options->json},
+                 {"--data", options->data},
+                 {"--val", options->val}};
+    for (size_t written = 0; written < 2; written++) {
+        for (size_t other = written + 1; other < 4; other++) {
+            if (files[written].path != NULL && files[other].path != NULL &&
+                are_same(files[written].path, files[other].path)) {
+                return gpt2_fail(error, "%s %s would write over %s %s; give another file",
+                                 files[written].name, files[written].path, files[other].name,
+                                 files[other].path);
+            }
+        }
+    }
+    return true;
+}
+
+/* Rows of the table as getopt_long wants them; their `val`s count from COMMAND_LINE_OPTIONS. */
+static void make_line_options(struct option *rows)
+{
+    for (size_t r = 0; r < TABLE_ROWS; r++) {
+        rows[r].name = table[r].name;
+        rows[r].has_arg = table[r].kind == KIND_FLAG ? no_argument : required_argument;
+        rows[r].flag = NULL;
+        rows[r].val = table[r].at == AT(help) ? COMMAND_LINE_HELP : COMMAND_LINE_OPTIONS + (int)r;
+    }
+    memset(&rows[TABLE_ROWS], 0, sizeof *rows);
+}
+
+/* Takes the presets of a line, or all but these. */
+static bool read_line(gpt2_options *options, int argc, char **argv, bool presets_only,
+                      gpt2_error *error)
+{
+    struct option rows[TABLE_ROWS + 1];
+    make_line_options(rows);
+    command_line line = command_line_begin(argc, argv, rows);
+    const char *value = NULL;
+    int found = 0;
+    while ((found = command_line_next(&line, &value)) != COMMAND_LINE_END) {
+        if (found == COMMAND_LINE_HELP) {
+            options->help = 1;
+            continue;
+        }
+        if (found == COMMAND_LINE_BAD) {
+            return gpt2_fail(error, "%s", line.error);
+        }
+        if (found == COMMAND_LINE_WORD) {
+            return gpt2_fail(error, "\"%s\" is no option; --help lists them all", value);
+        }
+        const gpt2_option *row = &table[found - COMMAND_LINE_OPTIONS];
+        if ((row->kind == KIND_PRESET) == presets_only && !set_value(options, row, value, error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 bool gpt2_options_parse(gpt2_options *options, int argc, char **argv, gpt2_error *error)
 {
     *options = defaults();
-    for (int i = 1; i < argc; i++) {
-        const option *row = NULL;
-        for (size_t r = 0; r < TABLE_ROWS && row == NULL; r++) {
-            row = strcmp(argv[i], table[r].name) == 0 ? &table[r] : NULL;
-        }
-        if (row == NULL) {
-            return gpt2_fail(error, "unknown option %s; --help lists them", argv[i]);
-        }
-        const char *value = NULL;
-        if (row->kind != KIND_FLAG) {
-            if (i + 1 >= argc) {
-                return gpt2_fail(error, "%s needs a value: %s", row->name, row->help);
-            }
-            value = argv[++i];
-        }
-        if (!set_value(options, row, value, error)) {
-            return false;
-        }
+    if (!read_line(options, argc, argv, true, error) ||
+        !read_line(options, argc, argv, false, error)) {
+        return false;
     }
     if (!check(options, error)) {
         return false;
@@ -510,7 +564,7 @@ static void print_disks(const gpt2_options *options, FILE *file)
 }
 
 /* What a value of these kinds is called; all of them are enumerators. */
-static const char *value_name(const option *row, const void *field)
+static const char *value_name(const gpt2_option *row, const void *field)
 {
     int value = 0;
     memcpy(&value, field, sizeof value);
@@ -525,7 +579,7 @@ static const char *value_name(const option *row, const void *field)
 }
 
 /* The value as it is written on a command line; JSON quotes texts and names. */
-static void print_value(const gpt2_options *options, const option *row, FILE *file, bool json)
+static void print_value(const gpt2_options *options, const gpt2_option *row, FILE *file, bool json)
 {
     const void *field = field_of(options, row);
     const char *quote = json ? "\"" : "";
@@ -586,7 +640,7 @@ void gpt2_options_usage(FILE *file)
                         "Trains a GPT-2 whose state is sharded over ranks: threads of this process "
                         "(--ranks),\nor the processes of mpirun, srun or torchrun.\n\n");
     for (size_t r = 0; r < TABLE_ROWS; r++) {
-        const option *row = &table[r];
+        const gpt2_option *row = &table[r];
         const bool derived = row->at == AT(ranks) || row->at == AT(vocab) ||
                              row->at == AT(threads) || row->at == AT(shard_group) ||
                              row->at == AT(warmup) || row->at == AT(min_lr) ||
@@ -595,7 +649,7 @@ void gpt2_options_usage(FILE *file)
                            row->kind == KIND_DEVICE || row->kind == KIND_MEMORY ||
                            row->kind == KIND_SEED || row->kind == KIND_TIER ||
                            row->kind == KIND_COUNT || row->at == AT(dtype);
-        (void)fprintf(file, "  %-15s %s", row->name, row->help);
+        (void)fprintf(file, "  --%-13s %s", row->name, row->help);
         if (shows && !derived) {
             (void)fputs(" [", file);
             print_value(&options, row, file, false);
@@ -608,10 +662,10 @@ void gpt2_options_usage(FILE *file)
 void gpt2_options_json(const gpt2_options *options, FILE *file)
 {
     for (size_t r = 0; r < TABLE_ROWS; r++) {
-        if (table[r].at == AT(help)) {
+        if (table[r].at == AT(help) || table[r].at == AT(version)) {
             continue;
         }
-        (void)fprintf(file, "%s\"%s\": ", r == 0 ? "" : ", ", table[r].name + 2);
+        (void)fprintf(file, "%s\"%s\": ", r == 0 ? "" : ", ", table[r].name);
         print_value(options, &table[r], file, true);
     }
 }

@@ -18,6 +18,8 @@ typedef struct gpt2_options {
     const char *preset;
     uint32_t vocab; /* 0: by kind of file */
     uint32_t ranks; /* 0: not given */
+    uint32_t deadline;
+    uint32_t skips_max; /* 0: any number */
     zero_stage stage;
     zero_device device;
     zero_nccl_memory nccl_memory;
@@ -67,19 +69,24 @@ typedef struct gpt2_options {
     uint32_t plan;
     uint32_t memory;
     uint32_t help;
+    uint32_t version;
 } gpt2_options;
 
 /* Ranks of this process when nothing says otherwise. */
 enum { GPT2_RANKS_DEFAULT = 4 };
 
-/* Defaults, then the command line. False: `error` says what is wrong with which option. */
+/* Defaults, then the preset, then what the command line gives by name. False: `error` says what is
+ * wrong with which option. */
 bool gpt2_options_parse(gpt2_options *options, int argc, char **argv, gpt2_error *error);
 
-/* What only the number of ranks decides: is the batch divisible? */
+/* What only the number of ranks decides: is the batch divisible? A plan has no batch. */
 bool gpt2_options_check_ranks(const gpt2_options *options, uint32_t ranks, gpt2_error *error);
 
 /* Directories given. */
 uint32_t gpt2_options_disks(const gpt2_options *options);
+
+/* False when one of the files that a run would write is another one that it is given. */
+bool gpt2_options_check_files(const gpt2_options *options, gpt2_error *error);
 
 /* One line an option, with its default. */
 void gpt2_options_usage(FILE *file);

@@ -100,7 +100,12 @@ static zero_status generate(gpt2_net *net, const gpt2_sampling *how, int32_t *wi
     }
     for (uint32_t i = 0; i < how->count; i++) {
         const gpt2_batch batch = {window, NULL, 1, length};
-        const zero_status status = gpt2_net_logits(net, &batch, logits);
+        bool over = false;
+        zero_status status = how->is_over != NULL ? how->is_over(how->user, &over) : ZERO_OK;
+        if (status != ZERO_OK || over) {
+            return status;
+        }
+        status = gpt2_net_logits(net, &batch, logits);
         if (status != ZERO_OK) {
             return status;
         }

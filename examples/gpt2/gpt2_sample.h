@@ -13,6 +13,9 @@ typedef struct gpt2_sampling {
     uint64_t seed;
     bool text;  /* tokens are bytes */
     FILE *file; /* where they are printed as they come; NULL: nowhere */
+    /* Called before each token, on every rank; *over ends the text. NULL: it is `count` long. */
+    zero_status (*is_over)(void *user, bool *over);
+    void *user;
 } gpt2_sampling;
 
 /* Every rank makes the same tokens, because at stage 3 a forward takes all of them; only one should

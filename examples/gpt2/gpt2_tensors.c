@@ -77,3 +77,14 @@ void gpt2_tensor_describe(const gpt2_config *config, uint32_t index, gpt2_tensor
         tensor->init_mean = weight ? 1.0f : 0.0f;
     }
 }
+
+uint64_t gpt2_parameter_count(const gpt2_config *config)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < gpt2_tensor_count(config); i++) {
+        gpt2_tensor tensor;
+        gpt2_tensor_describe(config, i, &tensor);
+        count += tensor.shape[0] * (tensor.dims == 2 ? tensor.shape[1] : 1);
+    }
+    return count;
+}

@@ -2,14 +2,18 @@
  * libzero.
  *
  * Ranks are threads of this process (--ranks) or the processes a launcher started; each runs
- * run_rank with its own world. Whatever fails prints one line and ends every rank with status 1. */
+ * run_rank with its own world. Whatever fails prints one line and ends every rank with status 1;
+ * SIGINT and SIGTERM end every rank after the same step, with status 128 + signal. */
 #include "gpt2_data.h"
 #include "gpt2_log.h"
 #include "gpt2_net.h"
+#include "gpt2_plan.h"
 #include "gpt2_sample.h"
+#include "gpt2_stop.h"
 
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,9 +35,17 @@ typedef struct gpt2_job {
     bool launched; /* ranks are processes */
     uint32_t threads;
     const gpt2_backend *backend;
-    pthread_mutex_t lock; /* guards error */
+    pthread_mutex_t lock; /* guards error and stop */
     gpt2_error error;     /* the first failure that was not the library's */
+    int stop;             /* the signal that ended it; 0: none */
 } gpt2_job;
+
+/* What ranks tell one another about a step. */
+typedef struct rank_word {
+    double value;
+    int32_t stop; /* the signal that came to this rank; 0: none */
+    int32_t unused;
+} rank_word;
 
 /* One rank's training. */
 typedef struct trainer {
@@ -45,9 +57,11 @@ typedef struct trainer {
     gpt2_net net;
     int32_t *tokens;
     int32_t *targets;
-    double *gathered; /* one value a rank */
-    zero_stats stats; /* when the last step ended */
-    gpt2_log *log;    /* rank 0 only */
+    rank_word *gathered; /* one a rank */
+    int stop;            /* the signal that all ranks stop for; 0: none */
+    uint32_t skips;      /* skipped steps since the last one that was not */
+    zero_stats stats;    /* when the last step ended */
+    gpt2_log *log;       /* rank 0 only */
 } trainer;
 
 static zero_status own_failure(gpt2_job *job, const gpt2_error *error, zero_status status)
@@ -109,36 +123,45 @@ static double learning_rate(const gpt2_options *options, uint32_t step)
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* Mean of every rank's value, added in rank order. */
+/* Mean of every rank's value, added in rank order. With it goes whether a signal came: a rank alone
+ * must not leave, so all of them take what any of them has. */
 static zero_status mean_over_ranks(trainer *self, double value, double *mean)
 {
-    TRY(zero_world_gather(self->world, &value, self->gathered, sizeof value));
+    const rank_word own = {.value = value, .stop = gpt2_stop_asked()};
+    TRY(zero_world_gather(self->world, &own, self->gathered, sizeof own));
     double total = 0;
     for (uint32_t r = 0; r < self->ranks; r++) {
-        total += self->gathered[r];
+        total += self->gathered[r].value;
+        self->stop = self->stop != 0 ? self->stop : self->gathered[r].stop;
     }
     *mean = total / self->ranks;
     return ZERO_OK;
 }
 
 /* This rank's batch of a micro-step: samples are numbered through steps, micro-steps and ranks. */
-static gpt2_batch training_batch(trainer *self, uint32_t step, uint32_t micro)
+static zero_status training_batch(trainer *self, uint32_t step, uint32_t micro, gpt2_batch *batch)
 {
     const gpt2_options *o = &self->job->options;
     const uint64_t first =
         (uint64_t)step * o->batch + ((uint64_t)micro * self->ranks + self->rank) * self->samples;
+    gpt2_error error = {""};
     for (uint32_t s = 0; s < self->samples; s++) {
-        gpt2_data_sample(&self->job->data, o->seed, first + s, o->seq,
-                         self->tokens + (size_t)s * o->seq, self->targets + (size_t)s * o->seq);
+        if (!gpt2_data_sample(&self->job->data, o->seed, first + s, o->seq,
+                              self->tokens + (size_t)s * o->seq, self->targets + (size_t)s * o->seq,
+                              &error)) {
+            return own_failure(self->job, &error, ZERO_IO);
+        }
     }
-    return (gpt2_batch){self->tokens, self->targets, self->samples, o->seq};
+    *batch = (gpt2_batch){self->tokens, self->targets, self->samples, o->seq};
+    return ZERO_OK;
 }
 
 static zero_status micro_step(trainer *self, uint32_t step, uint32_t micro, double *loss,
                               float *scale)
 {
-    const gpt2_batch batch = training_batch(self, step, micro);
+    gpt2_batch batch;
     zero_engine *engine = self->net.engine;
+    TRY(training_batch(self, step, micro, &batch));
     TRY(zero_micro_begin(engine, micro + 1 == self->job->options.micro_steps));
     TRY(gpt2_net_forward(&self->net, &batch, ZERO_PASS_FORWARD));
     TRY(zero_loss_scale(engine, scale));
@@ -182,6 +205,7 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
     row->val_loss = (double)NAN;
     row->norm = result.norm;
     row->skipped = result.skipped != 0;
+    self->skips = row->skipped ? self->skips + 1 : 0;
     row->loss_scale = (double)scale;
     row->seconds = gpt2_seconds() - started;
     row->tokens = (uint64_t)o->batch * o->seq;
@@ -204,9 +228,12 @@ static zero_status validate(trainer *self, double *loss)
     for (uint32_t b = 0; b < o->val_batches; b++) {
         for (uint32_t s = 0; s < self->samples; s++) {
             const uint64_t index = b * global + (uint64_t)self->rank * self->samples + s;
-            gpt2_data_validation(&self->job->data, index, o->val_batches * global, o->seq,
-                                 self->tokens + (size_t)s * o->seq,
-                                 self->targets + (size_t)s * o->seq);
+            gpt2_error error = {""};
+            if (!gpt2_data_validation(&self->job->data, index, o->val_batches * global, o->seq,
+                                      self->tokens + (size_t)s * o->seq,
+                                      self->targets + (size_t)s * o->seq, &error)) {
+                return own_failure(self->job, &error, ZERO_IO);
+            }
         }
         const gpt2_batch batch = {self->tokens, self->targets, self->samples, o->seq};
         double part = 0;
@@ -230,25 +257,53 @@ static zero_status validate_between_steps(trainer *self, double *loss)
     return zero_engine_reload(engine);
 }
 
+static const char *stop_name(int stop)
+{
+    return stop == SIGINT ? "SIGINT" : "SIGTERM";
+}
+
+/* Gradients that are not finite for so long will not become so: weights or data are at fault. */
+static zero_status check_skips(const trainer *self, uint32_t step)
+{
+    const uint32_t most = self->job->options.skips_max;
+    gpt2_error error = {""};
+    if (most == 0 || self->skips < most) {
+        return ZERO_OK;
+    }
+    (void)gpt2_fail(&error,
+                    "steps %u to %u were skipped, their gradients not finite, and nothing was "
+                    "learned in them; lower --lr or take another --dtype (--skips-max 0 goes on)",
+                    step + 2 - self->skips, step + 1);
+    return own_failure(self->job, &error, ZERO_STATE);
+}
+
 static zero_status train(trainer *self)
 {
     const gpt2_options *o = &self->job->options;
-    for (uint32_t step = 0; step < o->steps; step++) {
+    uint32_t done = 0;
+    while (done < o->steps && self->stop == 0) {
         gpt2_step_row row;
+        gpt2_error error = {""};
+        const uint32_t step = done++;
         TRY(train_step(self, step, &row));
-        const bool due = o->val_every != 0 && (step + 1) % o->val_every == 0;
-        if (due || (o->val_every != 0 && step + 1 == o->steps)) {
+        const bool due = o->val_every != 0 && (done % o->val_every == 0 || done == o->steps);
+        if (due && self->stop == 0) {
             TRY(validate_between_steps(self, &row.val_loss));
         }
-        if (self->log != NULL) {
-            gpt2_log_step(self->log, &row);
+        if (self->log != NULL && !gpt2_log_step(self->log, &row, &error)) {
+            return own_failure(self->job, &error, ZERO_IO);
         }
+        TRY(check_skips(self, step));
     }
     self->stats = zero_engine_stats(self->net.engine);
     if (self->log != NULL && o->overlap) {
         gpt2_log_line(self->log, "updated during backward: %llu steps, and %llu once more, clipped",
                       (unsigned long long)self->stats.steps_overlapped,
                       (unsigned long long)self->stats.steps_redone);
+    }
+    if (self->log != NULL && self->stop != 0) {
+        gpt2_log_line(self->log, "stopped by %s after step %u of %u", stop_name(self->stop), done,
+                      o->steps);
     }
     return ZERO_OK;
 }
@@ -270,15 +325,12 @@ static zero_status start_log(trainer *self)
         .reduce = reduce.text,
         .disk = disk.rung != ZERO_RUNG_NONE ? disk.text : NULL,
         .isa = job->backend->machine(self->net.space),
+        .parameters = gpt2_parameter_count(&job->config),
+        .vocab = job->config.vocab,
         .train_tokens = job->data.train.count,
         .val_tokens = job->data.validation.count,
         .bigram = job->bigram,
     };
-    for (uint32_t i = 0; i < gpt2_tensor_count(&job->config); i++) {
-        gpt2_tensor tensor;
-        gpt2_tensor_describe(&job->config, i, &tensor);
-        facts.parameters += tensor.shape[0] * (tensor.dims == 2 ? tensor.shape[1] : 1);
-    }
     const uint32_t local_ranks = facts.local_ranks;
     const uint32_t devices = job->backend->devices();
     facts.gpus = self->ranks / local_ranks * (devices < local_ranks ? devices : local_ranks);
@@ -314,6 +366,16 @@ static zero_status create_trainer(trainer *self)
     return self->log != NULL ? start_log(self) : ZERO_OK;
 }
 
+/* Between two tokens; see gpt2_sampling. */
+static zero_status is_sampling_over(void *user, bool *over)
+{
+    trainer *self = user;
+    double unused = 0;
+    TRY(mean_over_ranks(self, 0, &unused));
+    *over = self->stop != 0;
+    return ZERO_OK;
+}
+
 static zero_status sample(trainer *self)
 {
     const gpt2_options *o = &self->job->options;
@@ -323,6 +385,8 @@ static zero_status sample(trainer *self)
                                .top_k = o->top_k,
                                .seed = o->seed,
                                .text = self->job->data.text,
+                               .is_over = is_sampling_over,
+                               .user = self,
                                .file = self->log != NULL ? stdout : NULL};
     gpt2_error error = {""};
     if (self->log != NULL) {
@@ -337,21 +401,45 @@ static zero_status sample(trainer *self)
 
 static zero_status finish(trainer *self)
 {
-    if (self->job->options.sample > 0) {
+    if (self->job->options.sample > 0 && self->stop == 0) {
         TRY(sample(self));
     }
     if (self->log != NULL) {
         const zero_memory planned = zero_plan_memory(zero_engine_plan(self->net.engine));
         const zero_memory measured = zero_engine_memory(self->net.engine);
-        gpt2_log_memory(self->log, &planned, &measured, self->net.bytes);
+        gpt2_error error = {""};
+        if (!gpt2_log_memory(self->log, &planned, &measured, self->net.bytes, &error)) {
+            return own_failure(self->job, &error, ZERO_IO);
+        }
     }
     return ZERO_OK;
+}
+
+/* The files are whole before any rank ends: where one ends with a status that is not 0, launchers
+ * end the others. */
+static zero_status close_log(trainer *self, gpt2_log *log, zero_status status)
+{
+    gpt2_job *job = self->job;
+    gpt2_error error = {""};
+    const char *by = status != ZERO_OK ? "error"
+                     : self->stop != 0 ? stop_name(self->stop)
+                                       : "steps";
+    if (!gpt2_log_close(log, by, &error) && status == ZERO_OK) {
+        status = own_failure(job, &error, ZERO_IO);
+    }
+    if (status == ZERO_OK && self->stop != 0) {
+        (void)pthread_mutex_lock(&job->lock);
+        job->stop = self->stop;
+        (void)pthread_mutex_unlock(&job->lock);
+        status = zero_world_barrier(self->world);
+    }
+    return status;
 }
 
 static zero_status run_rank(zero_world *world, void *user)
 {
     gpt2_job *job = user;
-    gpt2_log log = {.options = &job->options};
+    gpt2_log log = gpt2_log_none(&job->options);
     trainer self = {.job = job,
                     .world = world,
                     .rank = zero_world_rank(world),
@@ -368,10 +456,7 @@ static zero_status run_rank(zero_world *world, void *user)
     if (status != ZERO_OK) {
         status = own_failure(job, &self.net.error, status);
     }
-    gpt2_error error = {""};
-    if (!gpt2_log_close(&log, &error) && status == ZERO_OK) {
-        status = own_failure(job, &error, ZERO_IO);
-    }
+    status = close_log(&self, &log, status);
     gpt2_net_destroy(&self.net);
     free(self.tokens);
     free(self.targets);
@@ -402,7 +487,9 @@ static void share_cores(gpt2_job *job, uint32_t local_ranks)
         const long share = cores / (long)local_ranks;
         job->threads = share < 1 ? 1 : share > 256 ? 256 : (uint32_t)share;
     }
-    job->backend->use_threads(job->threads);
+    if (job->backend != NULL) { /* a plan needs none */
+        job->backend->use_threads(job->threads);
+    }
 }
 
 static int print_plan(gpt2_job *job, uint32_t ranks)
@@ -418,17 +505,9 @@ static int print_plan(gpt2_job *job, uint32_t ranks)
     if (status != ZERO_OK) {
         return complain_status(job);
     }
-    const size_t bytes = zero_plan_print(plan, NULL, 0) + 1;
-    char *text = malloc(bytes);
-    if (text == NULL) {
-        zero_plan_destroy(plan);
-        return complain("no memory for the plan's table");
-    }
-    (void)zero_plan_print(plan, text, bytes);
-    (void)fputs(text, stdout);
-    free(text);
+    const bool good = gpt2_plan_report(&job->options, &job->config, plan, &job->error);
     zero_plan_destroy(plan);
-    return 0;
+    return good ? 0 : complain(job->error.text);
 }
 
 static int run_here(gpt2_job *job)
@@ -441,7 +520,9 @@ static int run_here(gpt2_job *job)
     if (job->options.plan != 0) {
         return print_plan(job, ranks);
     }
-    return zero_world_run(ranks, 0, run_rank, job) == ZERO_OK ? 0 : complain_status(job);
+    return zero_world_run(ranks, 1000 * job->options.deadline, run_rank, job) == ZERO_OK
+               ? 0
+               : complain_status(job);
 }
 
 static int run_launched(gpt2_job *job)
@@ -449,11 +530,11 @@ static int run_launched(gpt2_job *job)
     const char *local_rank = getenv("LOCAL_RANK"); /* torchrun's */
     zero_world *world = NULL;
     /* On several hosts the world itself is made over the GPU that is current. */
-    if (local_rank != NULL &&
+    if (local_rank != NULL && job->backend != NULL &&
         job->backend->prepare((uint32_t)strtoul(local_rank, NULL, 10), &job->error) != ZERO_OK) {
         return complain(job->error.text);
     }
-    if (zero_world_create_launched(0, &world) != ZERO_OK) {
+    if (zero_world_create_launched(1000 * job->options.deadline, &world) != ZERO_OK) {
         return complain_status(job);
     }
     const bool first = zero_world_rank(world) == 0;
@@ -482,33 +563,65 @@ static int run_job(gpt2_job *job)
     return launched ? run_launched(job) : run_here(job);
 }
 
+/* What --help and --version print; -1 where the line asks for neither. */
+static int answer(const gpt2_options *o, gpt2_error *error)
+{
+    if (o->help != 0) {
+        gpt2_options_usage(stdout);
+    } else if (o->version != 0) {
+        printf("gpt2_train of libzero %s\n", zero_version());
+    } else {
+        return -1;
+    }
+    return gpt2_flush_output(error) ? 0 : complain(error->text);
+}
+
+/* Opens the data and settles the vocabulary: what was asked for, else the data's, else that of the
+ * public models for a preset. */
+static bool open_data(gpt2_job *job)
+{
+    const gpt2_options *o = &job->options;
+    uint32_t vocab = o->vocab != 0 ? o->vocab : o->preset != NULL ? (uint32_t)GPT2_VOCAB : 256;
+    if (o->data != NULL) {
+        if (!gpt2_data_open(&job->data, o->data, o->val, o->vocab, &job->error)) {
+            return false;
+        }
+        vocab = job->data.vocab;
+        if (o->plan == 0 && (!gpt2_data_check(&job->data, o->seq, &job->error) ||
+                             !gpt2_data_bigram(&job->data, &job->bigram, &job->error))) {
+            return false;
+        }
+    }
+    job->config = (gpt2_config){o->layers, o->heads, o->width, o->seq, vocab};
+    return true;
+}
+
 int main(int argc, char **argv)
 {
-    static gpt2_job job = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    static gpt2_job job = {.lock = PTHREAD_MUTEX_INITIALIZER, .data.files = {-1, -1}};
+    const gpt2_options *o = &job.options;
+    gpt2_stop_install();
     if (!gpt2_options_parse(&job.options, argc, argv, &job.error)) {
         return complain(job.error.text);
     }
-    const gpt2_options *o = &job.options;
-    if (o->help != 0) {
-        gpt2_options_usage(stdout);
-        return 0;
+    const int answered = answer(o, &job.error);
+    if (answered >= 0) {
+        return answered;
     }
-    job.backend = o->device == ZERO_DEVICE_CUDA ? gpt2_cuda_backend(&job.error)
-                                                : gpt2_cpu_backend(&job.error);
-    if (job.backend == NULL) {
+    if (!gpt2_options_check_files(o, &job.error)) {
         return complain(job.error.text);
     }
-    uint32_t vocab = o->vocab != 0 ? o->vocab : 256;
-    if (o->data != NULL) {
-        if (!gpt2_data_open(&job.data, o->data, o->val, o->vocab, &job.error) ||
-            !gpt2_data_check(&job.data, o->seq, &job.error)) {
+    if (o->plan == 0) {
+        job.backend = o->device == ZERO_DEVICE_CUDA ? gpt2_cuda_backend(&job.error)
+                                                    : gpt2_cpu_backend(&job.error);
+        if (job.backend == NULL) {
             return complain(job.error.text);
         }
-        vocab = job.data.vocab;
-        job.bigram = gpt2_data_bigram(&job.data);
     }
-    job.config = (gpt2_config){o->layers, o->heads, o->width, o->seq, vocab};
-    const int code = run_job(&job);
+    int code = open_data(&job) ? run_job(&job) : complain(job.error.text);
     gpt2_data_close(&job.data);
+    if (code == 0 && job.stop != 0) {
+        code = 128 + job.stop;
+    }
     return code;
 }

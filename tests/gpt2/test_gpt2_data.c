@@ -4,6 +4,9 @@
 #include "gpt2_sample.h"
 #include "harness.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 static char folder[64];
 static char path[128];
 
@@ -62,10 +65,11 @@ TEST(the_last_tenth_is_for_validation)
     CHECK_EQ(data.validation.count, 100);
     int32_t tokens[7];
     int32_t targets[7];
-    gpt2_data_validation(&data, 0, 5, 7, tokens, targets);
+    gpt2_error error = {""};
+    CHECK(gpt2_data_validation(&data, 0, 5, 7, tokens, targets, &error));
     CHECK_EQ(tokens[0], 900);
     CHECK_EQ(targets[0], 901);
-    gpt2_data_validation(&data, 4, 5, 7, tokens, targets);
+    CHECK(gpt2_data_validation(&data, 4, 5, 7, tokens, targets, &error));
     CHECK_EQ(targets[6], 999);
     gpt2_data_close(&data);
 }
@@ -82,7 +86,7 @@ TEST(text_is_bytes)
     int32_t tokens[8];
     int32_t targets[8];
     CHECK(gpt2_data_check(&data, 1, &error));
-    gpt2_data_sample(&data, 1, 0, 1, tokens, targets);
+    CHECK(gpt2_data_sample(&data, 1, 0, 1, tokens, targets, &error));
     CHECK_EQ(gpt2_data_epoch(&data, 1), 17);
     gpt2_data_close(&data);
 }
@@ -92,7 +96,8 @@ static uint32_t start_of(const gpt2_data *data, uint64_t seed, uint64_t sample)
 {
     int32_t tokens[8];
     int32_t targets[8];
-    gpt2_data_sample(data, seed, sample, 8, tokens, targets);
+    gpt2_error error = {""};
+    CHECK(gpt2_data_sample(data, seed, sample, 8, tokens, targets, &error));
     for (int i = 0; i < 8; i++) {
         CHECK_EQ(tokens[i], tokens[0] + i);
         CHECK_EQ(targets[i], tokens[0] + i + 1);
@@ -181,6 +186,10 @@ TEST(files_that_cannot_be_read_are_refused_by_name)
     check_refused("/nonexistent/file", 0, "/nonexistent/file: No such file");
     check_refused("/tmp", 0, "no regular file");
     check_refused("/dev/null", 0, "no regular file");
+    check_refused(put("pipe", "", 0), 0, "is empty");
+    CHECK_EQ(unlink(path) + mkfifo(path, 0600), 0);
+    check_refused(path, 0, "no regular file but a pipe"); /* at once, though nobody writes to it */
+    drop();
     check_refused(put("empty", "", 0), 0, "is empty");
     drop();
 }
@@ -202,6 +211,58 @@ TEST(damaged_token_files_are_refused)
     drop();
     check_refused(put("text", "ab\xffxyz", 6), 128, "token 255 at index 2");
     drop();
+}
+
+/* Windows longer than what is read at once have the tokens that shorter ones have. */
+TEST(a_long_window_is_read_in_parts)
+{
+    static unsigned char text[20000];
+    static int32_t tokens[9000];
+    static int32_t targets[9000];
+    for (size_t i = 0; i < sizeof text; i++) {
+        text[i] = (unsigned char)(i * 31 / 7);
+    }
+    gpt2_data data;
+    gpt2_error error = {""};
+    CHECK(gpt2_data_open(&data, put("long", text, sizeof text), NULL, 0, &error));
+    drop();
+    CHECK(gpt2_data_sample(&data, 1, 0, 9000, tokens, targets, &error));
+    size_t first = 0;
+    while (first < 18000 - 9000 && (text[first] != tokens[0] || text[first + 1] != tokens[1] ||
+                                    text[first + 8999] != tokens[8999])) {
+        first++;
+    }
+    for (size_t i = 0; i < 9000; i++) {
+        CHECK_EQ(tokens[i], text[first + i]);
+        CHECK_EQ(targets[i], text[first + i + 1]);
+    }
+    gpt2_data_close(&data);
+}
+
+/* A file that changes under a run is an error of the read; a mapped one ended the program. */
+TEST(files_that_change_are_noticed)
+{
+    gpt2_data data;
+    gpt2_error error = {""};
+    int32_t tokens[8];
+    int32_t targets[8];
+    double nats = 0;
+    const size_t bytes = token_file(buffer, 1, 1000, 1000, 1000);
+    CHECK(gpt2_data_open(&data, put("changing.bin", buffer, bytes), NULL, 1000, &error));
+    const int file = open(path, O_WRONLY);
+    const uint16_t high = 1000;
+    CHECK(file >= 0 && pwrite(file, &high, 2, 1024 + 2 * 901) == 2);
+    CHECK(!gpt2_data_validation(&data, 0, 2, 8, tokens, targets, &error));
+    CHECK(strstr(error.text, "changing.bin: token 1000 at index 1 is not below") != NULL);
+    CHECK(!gpt2_data_bigram(&data, &nats, &error) && isnan(nats));
+    CHECK_EQ(ftruncate(file, 1024 + 2 * 904) + close(file), 0);
+    CHECK(!gpt2_data_validation(&data, 1, 2, 8, tokens, targets, &error));
+    CHECK(strstr(error.text, "changing.bin became shorter while it was used") != NULL);
+    CHECK(gpt2_data_sample(&data, 1, 0, 8, tokens, targets, &error));
+    CHECK_EQ(truncate(path, 0), 0);
+    CHECK(!gpt2_data_sample(&data, 1, 0, 8, tokens, targets, &error));
+    drop();
+    gpt2_data_close(&data);
 }
 
 TEST(too_little_text_is_refused_with_the_need)
@@ -235,7 +296,9 @@ TEST(bigram_of_an_alternating_text)
     const double alone_b = (899.0 + 1) / (1799 + 256);
     const double expected =
         -(100 * log((900 + alone_b) / 901) + 99 * log((899 + alone_a) / 900)) / 199;
-    CHECK_NEAR(gpt2_data_bigram(&data), expected, 1e-12);
+    double nats = 0;
+    CHECK(gpt2_data_bigram(&data, &nats, &error));
+    CHECK_NEAR(nats, expected, 1e-12);
     gpt2_data_close(&data);
 }
 

@@ -1,135 +1,8 @@
 /* gpt2_train as a user runs it: it trains, its log files hold together, every way of running it
  * gives the same losses, and what it cannot do it refuses in one line with status 1. */
-#include "harness.h"
-
-#include <fcntl.h>
+#include "gpt2_program.h"
 
 #include "zero/role.h"
-
-enum { TEXT_BYTES = 6000, OUTPUT_MAX = 1 << 16, ARGS_MAX = 64 };
-
-static char folder[64];
-static char text_path[96];
-static char output_path[96];
-static char output[OUTPUT_MAX]; /* standard output and error of the last run */
-
-/* Some sentences with structure to learn. */
-static void make_text(char *text)
-{
-    static const char *const words[] = {"the ", "light ", "and ", "earth ", "of ", "water ",
-                                        "was ", "day ",   "he ",  "said ",  ". ",  "night "};
-    size_t used = 0;
-    for (uint32_t i = 0; used < TEXT_BYTES; i++) {
-        const uint32_t pick = i * 2654435761u >> 20;
-        const char *word = words[(pick ^ i) % 12];
-        const size_t length = strlen(word);
-        const size_t part = TEXT_BYTES - used < length ? TEXT_BYTES - used : length;
-        memcpy(text + used, word, part);
-        used += part;
-    }
-}
-
-static void write_file(const char *path, const void *bytes, size_t count)
-{
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    CHECK_EQ(fwrite(bytes, 1, count, file), count);
-    CHECK_EQ(fclose(file), 0);
-}
-
-static void begin(void)
-{
-    char text[TEXT_BYTES];
-    make_text(text);
-    snprintf(folder, sizeof folder, "/tmp/gpt2-train-XXXXXX");
-    CHECK(mkdtemp(folder) != NULL);
-    snprintf(text_path, sizeof text_path, "%s/text", folder);
-    snprintf(output_path, sizeof output_path, "%s/output", folder);
-    write_file(text_path, text, sizeof text);
-}
-
-static void end(void)
-{
-    (void)unlink(text_path);
-    (void)unlink(output_path);
-    CHECK_EQ(rmdir(folder), 0);
-}
-
-static void read_text(const char *path, char *text)
-{
-    FILE *file = fopen(path, "r");
-    CHECK(file != NULL);
-    const size_t count = fread(text, 1, OUTPUT_MAX - 1, file);
-    CHECK(count < OUTPUT_MAX - 1);
-    text[count] = '\0';
-    CHECK_EQ(fclose(file), 0);
-}
-
-/* Replaces the child by the program; `line` holds arguments separated by spaces. */
-static void execute(const char *line, const char *rank)
-{
-    static char copy[2048];
-    char *args[ARGS_MAX] = {NULL};
-    char program[] = GPT2_TRAIN;
-    int count = 0;
-    args[count++] = program;
-    snprintf(copy, sizeof copy, "%s", line);
-    for (char *at = strtok(copy, " "); at != NULL && count + 1 < ARGS_MAX; at = strtok(NULL, " ")) {
-        args[count++] = at;
-    }
-    const int file = open(output_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    CHECK(file >= 0 && dup2(file, 1) == 1 && dup2(file, 2) == 2);
-    if (rank != NULL) {
-        CHECK_EQ(setenv("RANK", rank, 1) + setenv("LOCAL_RANK", rank, 1), 0);
-    }
-    execv(args[0], args);
-    _exit(126);
-}
-
-static int wait_for(pid_t child)
-{
-    int state = 0;
-    CHECK(waitpid(child, &state, 0) == child);
-    return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
-}
-
-/* Runs the program on the test's text; returns its exit status. */
-static int run(const char *options)
-{
-    char line[1024];
-    snprintf(line, sizeof line,
-             "--data %s --layers 2 --heads 2 --width 32 --seq 32 --batch 8 --val-batches 2 "
-             "--threads 1 %s",
-             text_path, options);
-    (void)unlink(output_path);
-    fflush(NULL);
-    const pid_t child = fork();
-    if (child == 0) {
-        execute(line, NULL);
-    }
-    const int code = wait_for(child);
-    read_text(output_path, output);
-    return code;
-}
-
-static void run_well(const char *options)
-{
-    const int code = run(options);
-    if (code != 0) {
-        TEST_FAIL("%s: status %d: %s", options, code, output);
-    }
-}
-
-/* Status 1, and one line with `text`. */
-static void check_refused(const char *options, const char *text)
-{
-    const int code = run(options);
-    if (code != 1 || strstr(output, text) == NULL) {
-        TEST_FAIL("%s: status %d, expected 1 and \"%s\": %s", options, code, text, output);
-    }
-    CHECK(strncmp(output, "gpt2_train: ", 12) == 0);
-    CHECK(strchr(output, '\n') == output + strlen(output) - 1);
-}
 
 /* The lines of --losses-exact. */
 typedef struct exact {
@@ -301,11 +174,7 @@ static void check_launched(const exact *threads, const char *more)
     char line[1024];
     snprintf(line, sizeof line, PROCESS_OPTIONS, text_path, folder, more);
     (void)unlink(output_path);
-    CHECK_EQ(setenv("WORLD_SIZE", "2", 1) + setenv("LOCAL_WORLD_SIZE", "2", 1), 0);
-    CHECK_EQ(setenv("MASTER_ADDR", "127.0.0.1", 1), 0);
-    char port[16];
-    snprintf(port, sizeof port, "%d", 20000 + (int)(getpid() % 30000));
-    CHECK_EQ(setenv("MASTER_PORT", port, 1), 0);
+    launch_environment("2");
     fflush(NULL);
     pid_t children[2];
     for (int rank = 0; rank < 2; rank++) {
@@ -482,10 +351,47 @@ TEST(the_plan_and_the_help_need_no_training)
     run_well("--plan --ranks 2");
     (void)after(output, "param slots");
     CHECK(strstr(output, "loss") == NULL);
-    run_well("--plan --ranks 2 --preset gpt2-124m --layers 1 --seq 32");
+    run_well("--plan --ranks 2 --preset gpt2-124m --layers 1 --heads 12 --width 768");
     (void)after(output, "3 units, 16 tensors, 7310592 elements, 2 ranks");
     run_well("--help");
     (void)after(output, "--losses-exact");
+    run_well("-h");
+    (void)after(output, "--losses-exact");
+    run_well("--version");
+    (void)after(output, "gpt2_train of libzero ");
+    end();
+}
+
+/* Alone on the line, as a user asks what would fit: no data, and no batch that suits the ranks. */
+static void check_plan(const char *options, const char *text)
+{
+    char command[512];
+    snprintf(command, sizeof command, "'%s' --plan %s > %s 2>&1", GPT2_TRAIN, options, output_path);
+    const int code = system(command);
+    read_text(output_path, output);
+    if (code != 0) {
+        TEST_FAIL("%s: status %d: %s", options, code, output);
+    }
+    (void)after(output, text);
+}
+
+TEST(presets_are_the_public_models)
+{
+    begin();
+    check_plan("--preset gpt2-124m", "148 tensors, 124439808 elements");
+    check_plan("--preset gpt2-355m", "292 tensors, 354823168 elements");
+    check_plan("--preset gpt2-774m", "436 tensors, 774030080 elements");
+    check_plan("--preset gpt2-1558m", "580 tensors, 1557611200 elements");
+    (void)after(output, "1024 positions, vocabulary 50257: 1557.61 M parameters");
+    check_plan("--preset gpt2-124m --ranks 7 --micro-steps 5", "124439808 elements, 7 ranks");
+    /* What is given by name holds, on either side of the preset. */
+    check_plan("--layers 1 --preset=gpt2-124m --vocab 256", "16 tensors, 8072448 elements");
+    check_plan("--preset=gpt2-124m --vocab 256 --layers 1", "16 tensors, 8072448 elements");
+    char options[256];
+    snprintf(options, sizeof options, "--preset gpt2-124m --data %s", text_path);
+    check_plan(options, "148 tensors, 86039040 elements");
+    (void)after(output, "vocabulary: the 256 bytes of ");
+    (void)after(output, "the public gpt2-124m has 50257 tokens (--vocab 50257)");
     end();
 }
 
@@ -494,7 +400,14 @@ TEST(the_plan_and_the_help_need_no_training)
 TEST(wrong_options_are_refused)
 {
     begin();
-    check_refused("--frobnicate", "unknown option --frobnicate");
+    check_refused("--frobnicate", "unknown option \"--frobnicate\"; --help lists them all");
+    check_refused("--prest=gpt2-124m", "option \"--prest\"; did you mean \"--preset\"?");
+    check_refused("--mirco-steps 2", "did you mean \"--micro-steps\"?");
+    check_refused("-x", "unknown option \"-x\"");
+    check_refused("--steps=0", "--steps 0: give a whole number in [1, 1000000000]");
+    check_refused("--plan=yes", "--plan takes no value");
+    check_refused("gpt2-124m", "\"gpt2-124m\" is no option");
+    check_refused("-- --steps", "\"--steps\" is no option");
     check_refused("--steps", "--steps needs a value");
     check_refused("--steps 0", "--steps 0: give a whole number in [1, 1000000000]");
     check_refused("--steps ten", "--steps ten: give a whole number");
@@ -513,6 +426,14 @@ TEST(wrong_options_are_refused)
     check_refused("--zero-cta", "set nccl_memory to ZERO_NCCL_MEMORY_SYMMETRIC");
     check_refused("--lr nan", "--lr nan: give a number in [0, 10]");
     check_refused("--lr -0.1", "--lr -0.1: give a number in [0, 10]");
+    check_refused("--lr 0x1p-3", "--lr 0x1p-3: give a number in [0, 10]");
+    check_refused("--lr=", "--lr : give a number in [0, 10]");
+    check_refused("--seed 18446744073709551616", "give a whole number below 2^64");
+    check_refused("--seed +1", "--seed +1: give a whole number");
+    check_refused("--budget 1KK", "--budget 1KK: give a whole number");
+    check_refused("--deadline 0", "--deadline 0: give a whole number in [1, 4294967]");
+    check_refused("--skips-max -1", "--skips-max -1: give a whole number in [0, 1000000000]");
+    check_refused("--json -", "--json - is for --plan; give a file");
     check_refused("--beta1 1", "--beta1 1: give a number");
     check_refused("--min-lr 1 --lr 0.1", "--min-lr 1 is above --lr 0.1");
     check_refused("--warmup 20 --steps 10", "--warmup 20 is longer than --steps 10");

@@ -1,0 +1,159 @@
+/* gpt2_train as a user runs it: a folder with a text, and the program started on it. Each test is a
+ * process of its own, so the folder's names are globals. */
+#ifndef TESTS_GPT2_PROGRAM_H
+#define TESTS_GPT2_PROGRAM_H
+
+#include "harness.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+enum { TEXT_BYTES = 6000, OUTPUT_MAX = 1 << 16, ARGS_MAX = 64 };
+
+static char folder[64];
+static char text_path[96];
+static char output_path[96];
+static char output[OUTPUT_MAX]; /* standard output and error of the last run */
+
+/* Some sentences with structure to learn. */
+static inline void make_text(char *text)
+{
+    static const char *const words[] = {"the ", "light ", "and ", "earth ", "of ", "water ",
+                                        "was ", "day ",   "he ",  "said ",  ". ",  "night "};
+    size_t used = 0;
+    for (uint32_t i = 0; used < TEXT_BYTES; i++) {
+        const uint32_t pick = i * 2654435761u >> 20;
+        const char *word = words[(pick ^ i) % 12];
+        const size_t length = strlen(word);
+        const size_t part = TEXT_BYTES - used < length ? TEXT_BYTES - used : length;
+        memcpy(text + used, word, part);
+        used += part;
+    }
+}
+
+static inline void write_file(const char *path, const void *bytes, size_t count)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    CHECK_EQ(fwrite(bytes, 1, count, file), count);
+    CHECK_EQ(fclose(file), 0);
+}
+
+static inline void begin(void)
+{
+    char text[TEXT_BYTES];
+    make_text(text);
+    snprintf(folder, sizeof folder, "/tmp/gpt2-train-XXXXXX");
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(text_path, sizeof text_path, "%s/text", folder);
+    snprintf(output_path, sizeof output_path, "%s/output", folder);
+    write_file(text_path, text, sizeof text);
+}
+
+static inline void end(void)
+{
+    (void)unlink(text_path);
+    (void)unlink(output_path);
+    CHECK_EQ(rmdir(folder), 0);
+}
+
+static inline void read_text(const char *path, char *text)
+{
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    const size_t count = fread(text, 1, OUTPUT_MAX - 1, file);
+    CHECK(count < OUTPUT_MAX - 1);
+    text[count] = '\0';
+    CHECK_EQ(fclose(file), 0);
+}
+
+/* The environment of a launcher of `count` processes on this host. */
+static inline void launch_environment(const char *count)
+{
+    char port[16];
+    snprintf(port, sizeof port, "%d", 20000 + (int)(getpid() % 30000));
+    CHECK_EQ(setenv("WORLD_SIZE", count, 1) + setenv("LOCAL_WORLD_SIZE", count, 1), 0);
+    CHECK_EQ(setenv("MASTER_ADDR", "127.0.0.1", 1) + setenv("MASTER_PORT", port, 1), 0);
+}
+
+/* Replaces the child by the program; `line` holds arguments separated by spaces. */
+static inline void execute(const char *line, const char *rank)
+{
+    static char copy[2048];
+    char *args[ARGS_MAX] = {NULL};
+    char program[] = GPT2_TRAIN;
+    int count = 0;
+    args[count++] = program;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *at = strtok(copy, " "); at != NULL && count + 1 < ARGS_MAX; at = strtok(NULL, " ")) {
+        args[count++] = at;
+    }
+    const int file = open(output_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    CHECK(file >= 0 && dup2(file, 1) == 1 && dup2(file, 2) == 2);
+    if (rank != NULL) {
+        CHECK_EQ(setenv("RANK", rank, 1) + setenv("LOCAL_RANK", rank, 1), 0);
+    }
+    execv(args[0], args);
+    _exit(126);
+}
+
+static inline int wait_for(pid_t child)
+{
+    int state = 0;
+    CHECK(waitpid(child, &state, 0) == child);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+}
+
+/* Starts the program on the test's text. rank: of a launcher, whose environment is set; NULL: none.
+ */
+static inline pid_t start(const char *options, const char *rank)
+{
+    char line[1024];
+    snprintf(line, sizeof line,
+             "--data %s --layers 2 --heads 2 --width 32 --seq 32 --batch 8 --val-batches 2 "
+             "--threads 1 %s",
+             text_path, options);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)alarm(100); /* what waits for ever ends, with a status of its own */
+        execute(line, rank);
+    }
+    return child;
+}
+
+/* Exit status, or 128 + signal; what was printed goes to `output`. */
+static inline int finish(pid_t child)
+{
+    const int code = wait_for(child);
+    read_text(output_path, output);
+    return code;
+}
+
+static inline int run(const char *options)
+{
+    (void)unlink(output_path);
+    return finish(start(options, NULL));
+}
+
+static inline void run_well(const char *options)
+{
+    const int code = run(options);
+    if (code != 0) {
+        TEST_FAIL("%s: status %d: %s", options, code, output);
+    }
+}
+
+/* Status 1, and one line with `text`. */
+static inline void check_refused(const char *options, const char *text)
+{
+    const int code = run(options);
+    if (code != 1 || strstr(output, text) == NULL) {
+        TEST_FAIL("%s: status %d, expected 1 and \"%s\": %s", options, code, text, output);
+    }
+    CHECK(strncmp(output, "gpt2_train: ", 12) == 0);
+    CHECK(strchr(output, '\n') == output + strlen(output) - 1);
+}
+
+#endif
