@@ -82,12 +82,11 @@ static void wait_for_steps(pid_t child, uint32_t steps)
     }
 }
 
-#define FOR_EVER "--ranks 2 --steps 1000000 --val-every 0 --csv %s --json %s"
-
 static pid_t start_for_ever(const char *rank)
 {
     char options[512];
-    snprintf(options, sizeof options, rank == NULL ? FOR_EVER : FOR_EVER + 10, csv, json);
+    snprintf(options, sizeof options, "%s --steps 1000000 --val-every 0 --csv %s --json %s",
+             rank == NULL ? "--ranks 2" : "", csv, json);
     return start(options, rank);
 }
 
