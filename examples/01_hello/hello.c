@@ -90,7 +90,7 @@ done:
 int main(int argc, char **argv)
 {
     zero_engine_options options = zero_engine_options_init();
-    options.stage = (zero_stage)(ZERO_STAGE_0 + (argc > 1 ? argv[1][0] - '0' : 3));
+    options.stage = (zero_stage)(argc > 1 ? argv[1][0] - '0' : 3);
     if (zero_world_run(RANKS, 0, rank, &options) == ZERO_OK) {
         return 0;
     }

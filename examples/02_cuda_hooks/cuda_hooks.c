@@ -217,7 +217,7 @@ static zero_status rank(zero_world *world, void *user)
         printf("parameters by %s, gradients by %s\n",
                zero_engine_path(t.engine, ZERO_TRAFFIC_GATHER).text,
                zero_engine_path(t.engine, ZERO_TRAFFIC_REDUCE).text);
-        printf("stage %d, %u ranks over %s: loss %.3e to %.3e\n", (int)r->options.stage - 1,
+        printf("stage %d, %u ranks over %s: loss %.3e to %.3e\n", (int)r->options.stage,
                zero_world_size(world), zero_world_backend(world), (double)r->first_loss,
                (double)r->last_loss);
     }
@@ -247,7 +247,7 @@ int main(int argc, char **argv)
 {
     run r = {.options = zero_engine_options_init()};
     r.options.device = ZERO_DEVICE_CUDA;
-    r.options.stage = (zero_stage)(ZERO_STAGE_0 + (argc > 1 ? argv[1][0] - '0' : 3));
+    r.options.stage = (zero_stage)(argc > 1 ? argv[1][0] - '0' : 3);
     const uint32_t ranks = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 2;
     if (argc > 3 && strcmp(argv[3], "host") == 0) {
         r.options.transport = ZERO_TRANSPORT_HOST;

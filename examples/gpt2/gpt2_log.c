@@ -95,7 +95,7 @@ static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
     gpt2_print_model(o, facts->vocab, facts->parameters);
     printf("ranks: %u (%s, %u on this host, %u thread%s each, %s), stage %d\n", facts->ranks,
            facts->backend, facts->local_ranks, facts->threads, facts->threads == 1 ? "" : "s",
-           facts->isa, (int)o->stage - (int)ZERO_STAGE_0);
+           facts->isa, (int)o->stage);
     printf("between ranks: parameters by %s, gradients by %s\n", facts->gather, facts->reduce);
     if (facts->disk != NULL) {
         printf("state on disk by %s\n", facts->disk);

@@ -208,7 +208,7 @@ static bool set_stage(void *field, const gpt2_option *row, const char *text, gpt
     if (strlen(text) != 1 || text[0] < '0' || text[0] > '3') {
         return gpt2_fail(error, "--%s %s: give 0, 1, 2 or 3", row->name, text);
     }
-    const zero_stage stage = (zero_stage)(ZERO_STAGE_0 + (text[0] - '0'));
+    const zero_stage stage = (zero_stage)(text[0] - '0');
     memcpy(field, &stage, sizeof stage);
     return true;
 }
@@ -609,9 +609,9 @@ static void print_value(const gpt2_options *options, const gpt2_option *row, FIL
         break;
     }
     case KIND_STAGE: {
-        zero_stage stage = ZERO_STAGE_DEFAULT;
+        zero_stage stage = ZERO_STAGE_3;
         memcpy(&stage, field, sizeof stage);
-        (void)fprintf(file, "%d", (int)stage - (int)ZERO_STAGE_0);
+        (void)fprintf(file, "%d", (int)stage);
         break;
     }
     case KIND_DISK:

@@ -1,6 +1,6 @@
 /** @file
  *  How a model is sharded, in which types, and with how much memory. Zero is the default
- * everywhere. */
+ *  everywhere but in `stage`, which counts ZeRO's stages. */
 #ifndef ZERO_OPTIONS_H
 #define ZERO_OPTIONS_H
 
@@ -13,13 +13,13 @@
 
 ZERO_BEGIN
 
-/** What is split over the ranks (Rajbhandari et al., "ZeRO", 2020, section 5). */
+/** What is split over the ranks (Rajbhandari et al., "ZeRO", 2020, section 5). A value is the
+ *  stage's number, so that a bare 0 to 3 means it too; any other is refused. */
 typedef enum zero_stage {
-    ZERO_STAGE_DEFAULT = 0, /**< stage 3 */
-    ZERO_STAGE_0 = 1,       /**< nothing: plain data parallelism */
-    ZERO_STAGE_1 = 2,       /**< optimizer state */
-    ZERO_STAGE_2 = 3,       /**< optimizer state and gradients */
-    ZERO_STAGE_3 = 4        /**< optimizer state, gradients and parameters */
+    ZERO_STAGE_0 = 0, /**< nothing: plain data parallelism */
+    ZERO_STAGE_1 = 1, /**< optimizer state */
+    ZERO_STAGE_2 = 2, /**< optimizer state and gradients */
+    ZERO_STAGE_3 = 3  /**< optimizer state, gradients and parameters */
 } zero_stage;
 
 /** How gradients of several ranks are added. */
@@ -113,7 +113,7 @@ typedef struct zero_engine_options {
     size_t struct_bytes; /**< set by zero_engine_options_init(); tells the library the caller's
                             version */
 
-    zero_stage stage;     /**< default: stage 3 */
+    zero_stage stage;     /**< zero_engine_options_init() sets ZERO_STAGE_3 */
     uint32_t shard_group; /**< ranks that parameters are split over at stage 3 (hybrid when smaller
                              than the world; replicas across). Divides the world. At stages 1 and 2
                              the default of the next two. 0: the whole world */
@@ -221,12 +221,13 @@ typedef struct zero_engine_options {
                              Default 0 */
 } zero_engine_options;
 
-/** Options with every field at its default. */
+/** Options with every field at its default: stage 3, and 0 in all others. */
 static inline zero_engine_options zero_engine_options_init(void)
 {
     zero_engine_options options;
     memset(&options, 0, sizeof options);
     options.struct_bytes = sizeof options;
+    options.stage = ZERO_STAGE_3;
     return options;
 }
 

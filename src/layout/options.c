@@ -12,7 +12,7 @@
 /* The caller's struct may be older (shorter) or newer (longer, if the rest says nothing). */
 zero_status zi_options_take(const zero_engine_options *in, zero_engine_options *out)
 {
-    memset(out, 0, sizeof *out);
+    *out = zero_engine_options_init();
     if (in == NULL) {
         return ZERO_OK;
     }
@@ -271,7 +271,6 @@ zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_option
     ZI_TRY(zi_options_take(in, out));
     ZI_TRY(check(out));
     out->struct_bytes = sizeof *out;
-    out->stage = zi_stage_resolve(out->stage);
     ZI_DEFAULT(device, ZERO_DEVICE_CPU);
     ZI_DEFAULT(accum_dtype, ZERO_DTYPE_F32);
     ZI_DEFAULT(master_dtype, ZERO_DTYPE_F32);

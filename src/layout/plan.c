@@ -225,8 +225,11 @@ size_t zero_plan_print(const zero_plan *plan, char *text, size_t text_bytes)
         elements += layout->tensor_infos[i].count;
     }
     printer out = {text, text_bytes, 0};
-    print(&out, "%" PRIu32 " units, %" PRIu32 " tensors, %" PRIu64 " elements, %" PRIu32 " ranks\n",
-          layout->unit_count, layout->tensor_count, elements, layout->sharding.world);
+    print(&out,
+          "stage %d: %" PRIu32 " units, %" PRIu32 " tensors, %" PRIu64 " elements, %" PRIu32
+          " ranks\n",
+          (int)layout->options.stage, layout->unit_count, layout->tensor_count, elements,
+          layout->sharding.world);
     print(&out, "%-12s %-7s %10s %18s %12s\n", "role", "tier", "split over", "bytes per rank",
           "MiB");
     print_roles(&out, layout);

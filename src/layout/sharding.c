@@ -17,11 +17,6 @@ static chain chain_of(const zero_sharding *s)
     return (chain){{1, low, high, s->optimizer, s->world}};
 }
 
-zero_stage zi_stage_resolve(zero_stage stage)
-{
-    return stage == ZERO_STAGE_DEFAULT ? ZERO_STAGE_3 : stage;
-}
-
 /* What a stage splits. */
 typedef struct split {
     int param;
@@ -41,12 +36,12 @@ static zero_status split_of(zero_stage stage, split *out)
     case ZERO_STAGE_2:
         *out = (split){0, 1, 1};
         return ZERO_OK;
-    case ZERO_STAGE_DEFAULT:
     case ZERO_STAGE_3:
         *out = (split){1, 1, 1};
         return ZERO_OK;
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT, "stage %d is not one of ZERO_STAGE_0 to ZERO_STAGE_3",
+    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            "options.stage %d is not a stage of ZeRO; give 0 to 3, ZERO_STAGE_0 to ZERO_STAGE_3",
             (int)stage);
 }
 

@@ -15,9 +15,6 @@
 #include "zero/options.h"
 #include "zero/plan.h"
 
-/* The stage that an unset one stands for; others are returned as they are. */
-zero_stage zi_stage_resolve(zero_stage stage);
-
 /* Degrees from stage and group sizes. The only reader of the stage. */
 zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t world,
                                 zero_sharding *sharding);

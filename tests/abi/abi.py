@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What a user of the library meets: headers, symbols, documentation, an installed copy.
 
-Usage: abi.py --source DIR --build DIR --shared FILE --static FILE --cc CC [--cxx CXX] [--mpi FLAGS]
-       [--cuda FOLDER] [--nccl FOLDER]
+Usage: abi.py --source DIR --build DIR --shared FILE --static FILE --stages FILE --cc CC [--cxx CXX]
+       [--mpi FLAGS] [--cuda FOLDER] [--nccl FOLDER]
 One line per check; the last line is "N passed, N failed, N skipped"."""
 
 import argparse
@@ -181,6 +181,19 @@ def installed_hello(args, linked):
             raise Fail(f"not linked as {linked}:\n{needed}")
 
 
+def stages_are_numbers(args, compiler, standard):
+    """The program of every stage against the shared library of the build."""
+    if not compiler:
+        raise Skip("no C++ compiler")
+    language = "c++" if standard.startswith("c++") else "c"
+    with tempfile.TemporaryDirectory() as folder:
+        program = f"{folder}/stages"
+        command = [*compiler.split(), f"-std={standard}", *WARNINGS, f"-I{args.source}/include"]
+        command += ["-x", language, args.stages, "-x", "none", args.shared]
+        run([*command, f"-Wl,-rpath,{os.path.dirname(args.shared)}", "-o", program])
+        run([program])
+
+
 def checks(args):
     for name in headers(args):
         yield f"zero/{name} alone as C11", compiles_alone, (name, args.cc, "c11")
@@ -189,13 +202,15 @@ def checks(args):
     yield "symbol map names every declared function", map_covers, ()
     yield "internal symbols carry our prefix", internal_prefix, ()
     yield "doxygen has nothing to complain of", documented, ()
+    yield "a bare 0 to 3 is that stage, C11", stages_are_numbers, (args.cc, "c11")
+    yield "a bare 0 to 3 is that stage, C++17", stages_are_numbers, (args.cxx, "c++17")
     yield "hello against the installed shared library", installed_hello, ("shared",)
     yield "hello against the installed static library", installed_hello, ("static",)
 
 
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("source", "build", "shared", "static", "cc"):
+    for name in ("source", "build", "shared", "static", "stages", "cc"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--cxx", default="")
     parser.add_argument("--mpi", default="")

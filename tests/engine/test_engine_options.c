@@ -66,8 +66,9 @@ TEST(floats_out_of_bounds)
 
 TEST(enumerations_out_of_bounds)
 {
-    REFUSE(stage, (zero_stage)5, "5");
-    REFUSE(stage, (zero_stage)-1, "stage");
+    REFUSE(stage, (zero_stage)4, "stage 4 ");
+    REFUSE(stage, (zero_stage)-1, "stage -1 ");
+    REFUSE(stage, (zero_stage)INT32_MAX, "stage 2147483647 ");
     REFUSE(reduction, (zero_reduction)2, "2");
     REFUSE(accumulation, (zero_accumulation)2, "2");
     REFUSE(optimizer, (zero_optimizer)3, "3");

@@ -352,7 +352,7 @@ TEST(the_plan_and_the_help_need_no_training)
     (void)after(output, "param slots");
     CHECK(strstr(output, "loss") == NULL);
     run_well("--plan --ranks 2 --preset gpt2-124m --layers 1 --heads 12 --width 768");
-    (void)after(output, "3 units, 16 tensors, 7310592 elements, 2 ranks");
+    (void)after(output, "stage 3: 3 units, 16 tensors, 7310592 elements, 2 ranks");
     run_well("--help");
     (void)after(output, "--losses-exact");
     run_well("-h");

@@ -47,7 +47,7 @@ static zero_model *random_model(uint64_t salt)
 static zero_engine_options random_options(void)
 {
     zero_engine_options o = zero_engine_options_init();
-    o.stage = (zero_stage)random_below(5);
+    o.stage = (zero_stage)random_below(4);
     o.master_dtype = random_below(2) == 0 ? ZERO_DTYPE_NONE : ZERO_DTYPE_DEFAULT;
     o.moment_dtype = (zero_dtype)random_below(3);
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {

@@ -139,7 +139,7 @@ static expected expect(const described *d, const zero_engine_options *o, const z
 static zero_engine_options random_options(void)
 {
     zero_engine_options o = zero_engine_options_init();
-    o.stage = (zero_stage)random_below(5);
+    o.stage = (zero_stage)random_below(4);
     o.master_dtype = random_below(2) == 0 ? ZERO_DTYPE_NONE : ZERO_DTYPE_DEFAULT;
     o.moment_dtype = (zero_dtype)random_below(3);
     o.accum_dtype = (zero_dtype)random_below(3);
