@@ -1,6 +1,7 @@
 /* Owns what members must agree on about a collective, and its one-line text. All terms show in the
  * text, so that two collectives that differ read differently. And the squares of what one left. */
 #include <stdio.h>
+#include <string.h>
 
 #include "comm/comm.h"
 #include "core/check.h"
@@ -27,9 +28,13 @@ const char *zi_collective_text(const zi_collective *collective, char *text, size
     if (collective->recv_dtype != collective->send_dtype) {
         (void)snprintf(target, sizeof target, " to %s", zero_dtype_name(collective->recv_dtype));
     }
-    (void)snprintf(text, text_bytes, "%s of unit %u, %zu x %s%s%s%s", kind_name(collective->kind),
-                   collective->tag, collective->count, zero_dtype_name(collective->send_dtype),
-                   target, accumulate, exact);
+    char about[24] = "the step's norm";
+    if (collective->tag != ZI_TAG_STEP) {
+        (void)snprintf(about, sizeof about, "unit %u", collective->tag);
+    }
+    (void)snprintf(text, text_bytes, "%s of %s, %zu x %s%s%s%s", kind_name(collective->kind), about,
+                   collective->count, zero_dtype_name(collective->send_dtype), target, accumulate,
+                   exact);
     return text;
 }
 
@@ -66,6 +71,29 @@ const char *zi_collective_terms_text(const zi_collective_terms *terms, char *tex
         .count = terms->count,
     };
     return zi_collective_text(&collective, text, text_bytes);
+}
+
+zero_status zi_collective_mismatch(const char *group, uint32_t index, uint32_t rank,
+                                   const zi_collective_terms *terms, uint32_t first,
+                                   const zi_collective_terms *first_terms)
+{
+    char text[ZI_COLLECTIVE_TEXT_BYTES];
+    char first_text[ZI_COLLECTIVE_TEXT_BYTES];
+    const bool last = (terms->flags & ZI_COLLECTIVE_LAST) != 0;
+    zi_collective_terms other = *terms;
+    other.flags ^= ZI_COLLECTIVE_LAST;
+    if (memcmp(&other, first_terms, sizeof other) == 0) {
+        ZI_FAIL(ZERO_MISMATCH,
+                "rank %u is in the last micro-step of its step, rank %u in one before the last "
+                "(group %s, %s); make the same number of micro-steps on all ranks",
+                last ? rank : first, last ? first : rank, group,
+                zi_collective_terms_text(terms, text, sizeof text));
+    }
+    ZI_FAIL(ZERO_MISMATCH,
+            "group %s, collective %u: rank %u has %s, rank %u has %s; all ranks must make the same "
+            "calls and hold the same units (zero/unit.h)",
+            group, index, rank, zi_collective_terms_text(terms, text, sizeof text), first,
+            zi_collective_terms_text(first_terms, first_text, sizeof first_text));
 }
 
 zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, const char *name,

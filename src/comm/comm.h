@@ -6,8 +6,8 @@
  *    among them, may differ. What differs otherwise (kind, dtype, count, tag) is MISMATCH,
  *    naming the rank and both values, never a hang.
  *  - A member that does not come within the deadline is TIMEOUT, naming it and the collective. A
- *    member that aborted is COMM with its message. After any failure the group is dead: later
- *    submits repeat the first error.
+ *    member that aborted is COMM with its message, or MISMATCH where that is its error. After any
+ * failure the group is dead: later submits repeat the first error.
  *  - `count` is elements per rank: sent by each (ALL_GATHER), received by each (REDUCE_SCATTER),
  *    in all (ALL_REDUCE).
  *  - Group rank i's part is the i-th: of recv in ALL_GATHER, of send in REDUCE_SCATTER.
@@ -52,15 +52,19 @@ typedef enum zi_collective_kind {
 
 typedef enum zi_collective_flags {
     ZI_COLLECTIVE_ACCUMULATE = 1, /* REDUCE_SCATTER only */
-    ZI_COLLECTIVE_EXACT = 2
+    ZI_COLLECTIVE_EXACT = 2,
+    ZI_COLLECTIVE_LAST = 4 /* of a step's last micro-step; only compared */
 } zi_collective_flags;
+
+/* The tag of what is about a whole step. */
+#define ZI_TAG_STEP UINT32_MAX
 
 typedef struct zi_collective {
     zi_collective_kind kind;
     uint32_t flags;
     zero_dtype send_dtype;
     zero_dtype recv_dtype; /* == send_dtype for ALL_GATHER */
-    uint32_t tag;          /* what it is about, a unit index for example; named in errors */
+    uint32_t tag;          /* the unit it is about, or ZI_TAG_STEP; named in errors */
     size_t count;
     const void *send;
     void *recv;
@@ -127,7 +131,7 @@ typedef struct zi_comm_ops {
     zero_status (*memory_alloc)(zi_comm *comm, size_t bytes, void **out);
     void (*memory_free)(zi_comm *comm, void *pointer,
                         size_t bytes); /* local; after the last collective */
-    /* Wake all waiting peers with COMM and `error`. Any thread. */
+    /* Wake all waiting peers with zi_abort_status and `error`. Any thread. */
     void (*abort)(zi_comm *comm, const zero_error *error);
     void (*destroy)(zi_comm *comm);
     /* OK, or COMM with what a rank has aborted with, this one or another. Never blocks; any thread.
@@ -159,6 +163,13 @@ struct zero_world {
     zi_kernels kernels; /* of `device`, on the stream's own thread */
     zi_group *control;
 };
+
+/* What a rank that gives up with `status` is to the others: COMM, but that ranks differ is so for
+ * all of them. Over NCCL always COMM. */
+static inline zero_status zi_abort_status(zero_status status)
+{
+    return status == ZERO_MISMATCH ? ZERO_MISMATCH : ZERO_COMM;
+}
 
 static inline zero_status zi_group_submit(zi_group *group, zi_stream *stream,
                                           const zi_collective *batch, size_t batch_count)
@@ -245,13 +256,19 @@ zero_status zi_collective_square_sum(const zi_kernels *kernels, zi_stream *strea
                                      const zi_collective *collective);
 
 /* Room for the longest text of a collective. */
-#define ZI_COLLECTIVE_TEXT_BYTES 96
+#define ZI_COLLECTIVE_TEXT_BYTES 112
 
 /* A short line for errors and logs: "all_gather of unit 3, 4096 x bf16". Returns text. */
 const char *zi_collective_text(const zi_collective *collective, char *text, size_t text_bytes);
 
 /* The terms of a collective, which must be one that the contract allows. */
 zi_collective_terms zi_collective_terms_of(const zi_collective *collective);
+
+/* MISMATCH, naming what member `rank` of a group has said of its collective `index` and what the
+ * first member has, which differ. World ranks. */
+zero_status zi_collective_mismatch(const char *group, uint32_t index, uint32_t rank,
+                                   const zi_collective_terms *terms, uint32_t first,
+                                   const zi_collective_terms *first_terms);
 
 /* As zi_collective_text, of what a member has said. */
 const char *zi_collective_terms_text(const zi_collective_terms *terms, char *text,

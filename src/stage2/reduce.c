@@ -102,6 +102,13 @@ static uint32_t exact_flag(const zi_grads *grads)
     return grads->layout->options.reduction == ZERO_REDUCTION_EXACT ? ZI_COLLECTIVE_EXACT : 0;
 }
 
+/* Of a reduction in every micro-step, where ranks meet before the boundary. */
+static uint32_t micro_flags(const zi_grads *grads)
+{
+    return exact_flag(grads) | (grads->first ? 0 : (uint32_t)ZI_COLLECTIVE_ACCUMULATE) |
+           (grads->last ? (uint32_t)ZI_COLLECTIVE_LAST : 0);
+}
+
 /* Count a batch that crosses ranks. */
 static void count_batch(zi_grads *grads, const bucket_job *job, const zi_group *group,
                         const zi_collective *batch, uint32_t batch_count)
@@ -148,7 +155,7 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
         zi_collective *c = &batch[used++];
         *c = (zi_collective){
             .kind = ZI_REDUCE_SCATTER,
-            .flags = exact_flag(grads) | (grads->first ? 0 : (uint32_t)ZI_COLLECTIVE_ACCUMULATE),
+            .flags = micro_flags(grads),
             .send_dtype = flat->grad_dtype,
             .recv_dtype = layout->options.accum_dtype,
             .tag = flat->unit,

@@ -76,7 +76,8 @@ static zero_status check(zi_comm *base)
     if (!zi_local_hub_error(((local_comm *)base)->hub, &error)) {
         return ZERO_OK;
     }
-    error.status = ZERO_COMM; /* as for all who wait for the rank that aborted */
+    error.status =
+        zi_abort_status(error.status); /* as for all who wait for the rank that aborted */
     return zi_error_adopt(&error);
 }
 

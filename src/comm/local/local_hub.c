@@ -173,12 +173,12 @@ bool zi_local_hub_error(zi_local_hub *hub, zero_error *error)
     return aborted;
 }
 
-/* With the mutex held: COMM if the hub was aborted. */
+/* With the mutex held: an error if the hub was aborted. */
 static zero_status alive(const zi_local_hub *hub)
 {
     if (hub->aborted) {
-        ZI_FAIL_NATIVE(ZERO_COMM, hub->abort_error.native, "rank %u: %.200s", hub->abort_rank,
-                       hub->abort_error.message);
+        ZI_FAIL_NATIVE(zi_abort_status(hub->abort_error.status), hub->abort_error.native,
+                       "rank %u: %.200s", hub->abort_rank, hub->abort_error.message);
     }
     return ZERO_OK;
 }

@@ -69,14 +69,8 @@ static zero_status name_mismatch(const zi_mpi_group *group, uint32_t other)
     const uint64_t their_count = group->records[other].batch_count;
     for (uint32_t i = 0; i < zi_min_u64(my_count, their_count); i++) {
         if (memcmp(&mine[i], &theirs[i], sizeof mine[i]) != 0) {
-            char left[ZI_COLLECTIVE_TEXT_BYTES];
-            char right[ZI_COLLECTIVE_TEXT_BYTES];
-            ZI_FAIL(ZERO_MISMATCH,
-                    "group %s, collective %u: rank %u has %s, rank %u has %s; all ranks must make "
-                    "the same calls and hold the same units (zero/unit.h)",
-                    group->base.name, i, group->members[other],
-                    zi_collective_terms_text(&theirs[i], left, sizeof left), group->members[0],
-                    zi_collective_terms_text(&mine[i], right, sizeof right));
+            return zi_collective_mismatch(group->base.name, i, group->members[other], &theirs[i],
+                                          group->members[0], &mine[i]);
         }
     }
     ZI_FAIL(ZERO_MISMATCH,

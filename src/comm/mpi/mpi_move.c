@@ -238,8 +238,8 @@ static zero_status run_sum(zi_mpi_group *group, const zi_collective *c, zi_mpi_s
 /* True when MPI's own reduction gives what is asked for, on every member. */
 static bool plain_sum(const zi_collective *c, size_t total)
 {
-    return c->send_dtype == ZERO_DTYPE_F32 && c->recv_dtype == ZERO_DTYPE_F32 && c->flags == 0 &&
-           total <= INT_MAX;
+    return c->send_dtype == ZERO_DTYPE_F32 && c->recv_dtype == ZERO_DTYPE_F32 &&
+           (c->flags & ~(uint32_t)ZI_COLLECTIVE_LAST) == 0 && total <= INT_MAX;
 }
 
 static zero_status move_scatter(zi_mpi_group *group, const zi_collective *c, uint32_t index)

@@ -165,8 +165,8 @@ static void note_error(const note *about, zero_error *error)
     if (about->status == ZERO_TIMEOUT) {
         (void)zi_error_set(ZERO_TIMEOUT, about->native, __FILE__, __LINE__, "%.235s", about->text);
     } else {
-        (void)zi_error_set(ZERO_COMM, about->native, __FILE__, __LINE__, "rank %u: %.235s",
-                           about->world_rank, about->text);
+        (void)zi_error_set(zi_abort_status((zero_status)about->status), about->native, __FILE__,
+                           __LINE__, "rank %u: %.235s", about->world_rank, about->text);
     }
     *error = *zero_last_error();
 }

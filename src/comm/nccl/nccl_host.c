@@ -50,14 +50,8 @@ static zero_status mismatch(const host_group *group, uint32_t other)
                 group->base.name, group->members[other], left->batch_count, group->members[0],
                 right->batch_count);
     }
-    char left_text[ZI_COLLECTIVE_TEXT_BYTES];
-    char right_text[ZI_COLLECTIVE_TEXT_BYTES];
-    ZI_FAIL(ZERO_MISMATCH,
-            "group %s, collective %u: rank %u has %s, rank %u has %s; all ranks must make the same "
-            "calls",
-            group->base.name, left->index, group->members[other],
-            zi_collective_terms_text(&left->terms, left_text, sizeof left_text), group->members[0],
-            zi_collective_terms_text(&right->terms, right_text, sizeof right_text));
+    return zi_collective_mismatch(group->base.name, left->index, group->members[other],
+                                  &left->terms, group->members[0], &right->terms);
 }
 
 /* A rank has given up: so has the world. */

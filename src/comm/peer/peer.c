@@ -62,15 +62,8 @@ static zero_status mismatch(const zi_peer_batch *batch, uint32_t other)
     const uint32_t common = (uint32_t)zi_min_u64(slots[0].batch_count, slots[other].batch_count);
     for (uint32_t i = 0; i < common; i++) {
         if (memcmp(&mine[i].terms, &theirs[i].terms, sizeof mine[i].terms) != 0) {
-            char left[ZI_COLLECTIVE_TEXT_BYTES];
-            char right[ZI_COLLECTIVE_TEXT_BYTES];
-            ZI_FAIL(ZERO_MISMATCH,
-                    "group %s, collective %u: rank %u has %s, rank %u has %s; all ranks must make "
-                    "the same calls and hold the same units (zero/unit.h)",
-                    group->base.name, i, group->members[other],
-                    zi_collective_terms_text(&theirs[i].terms, left, sizeof left),
-                    group->members[0],
-                    zi_collective_terms_text(&mine[i].terms, right, sizeof right));
+            return zi_collective_mismatch(group->base.name, i, group->members[other],
+                                          &theirs[i].terms, group->members[0], &mine[i].terms);
         }
     }
     ZI_FAIL(ZERO_MISMATCH,

@@ -252,7 +252,7 @@ void zi_peer_block_abort(zi_peer_block *block, uint32_t world_rank, const zero_e
     zi_assert(used > 0);
     const size_t room = sizeof message - (size_t)used;
     (void)snprintf(message + used, room, "%.*s", (int)room - 1, text);
-    zi_peer_block_fail(block, ZERO_COMM, error->native, message);
+    zi_peer_block_fail(block, zi_abort_status(error->status), error->native, message);
 }
 
 zero_status zi_peer_block_error(zi_peer_block *block)
