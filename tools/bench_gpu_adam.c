@@ -227,8 +227,10 @@ static void make_jobs(adam_run *run)
     run->job.count = run->rig->count;
     run->job.decision = &run->block->decision;
     run->decide = (zi_decide_job){.input = run->input,
-                                  .norms = &run->block->norm,
-                                  .norm_count = 1,
+                                  .messages = {.first = (unsigned char *)&run->block->norm,
+                                               .count = 1,
+                                               .bytes = sizeof run->block->norm,
+                                               .peer_stride = 1},
                                   .state = &run->block->state,
                                   .decision = &run->block->decision};
     host->job = make_job(run, samples);

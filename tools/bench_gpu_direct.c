@@ -84,8 +84,10 @@ static void lay_out(gpu_direct *direct)
         at += room * BYTES_FOR_ELEMENT;
     }
     direct->decide = (zi_decide_job){.input = direct->input,
-                                     .norms = &direct->block->norm,
-                                     .norm_count = 1,
+                                     .messages = {.first = (unsigned char *)&direct->block->norm,
+                                                  .count = 1,
+                                                  .bytes = sizeof direct->block->norm,
+                                                  .peer_stride = 1},
                                      .state = &direct->block->state,
                                      .decision = &direct->block->decision};
 }

@@ -67,9 +67,14 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_step_announce(zero_engine *engine,
  * itself while four steps are undecided, and after steps 1, 2, 4, 8 and so on, where parameters are
  * split, for the other ranks' same call. A step whose gradients are not finite changes nothing but
  * the loss scale, and is counted. params  NULL: as zero_step_params_init() has them. stream  where
- * the last gradients were made ready. Collective. Errors: STATE inside a micro-step or without a
- * finished boundary; INVALID_ARGUMENT naming the hyper-parameter, also one that is not as
- * announced; COMM, TIMEOUT, MISMATCH. */
+ * the last gradients were made ready. Collective: every rank gives the same params after the same
+ * number of micro-steps. The ranks compare them with the norm, but for groups that have nothing to
+ * train and, with a callback, for AdamW's numbers. Where they differ the step changes nothing on
+ * any rank, and so does each that was enqueued behind it; MISMATCH names the first number that
+ * differs, two ranks and their values. It comes with the step's result: from zero_step_wait, from
+ * zero_loss_scale where that is dynamic, or from a zero_step at most four later; the engine is
+ * poisoned then. Errors: STATE inside a micro-step or without a finished boundary; INVALID_ARGUMENT
+ * naming the hyper-parameter, also one that is not as announced; COMM, TIMEOUT, MISMATCH. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step(zero_engine *engine, const zero_step_params *params,
                                                zero_stream stream);
 
@@ -80,8 +85,11 @@ typedef struct zero_step_result {
     double norm; /**< L2 norm of the mean gradient before clipping; the true inf or NaN when not
                     finite. The same bits for any number of ranks that made the same gradients */
     double clip; /**< factor the gradient was multiplied by, 1 when not clipped */
-    float loss_scale; /**< scale of the next step's loss */
-    int32_t skipped;  /**< 1: gradients were not finite, nothing was changed */
+    float loss_scale;          /**< scale of the next step's loss */
+    int32_t skipped;           /**< 1: gradients were not finite, nothing was changed */
+    uint32_t skipped_in_a_row; /**< steps up to this one that were all skipped; 0: it was not. With
+                                  a loss scale that still falls a few are usual; many are a run
+                                  that learns nothing any more, for the caller to end */
 } zero_step_result;
 
 /** The last step's result; waits until it is known (the update itself may still run). Local call.

@@ -36,7 +36,10 @@ typedef enum zero_pass {
     ZERO_PASS_EVAL = 3      /**< forward outside any micro-step; leaves the recorded order alone */
 } zero_pass;
 
-/** Open a micro-step. last: 1 at the boundary, the last micro-step before zero_step; else 0.
+/** Open a micro-step. last: 1 at the boundary, the last micro-step before zero_step; else 0. Every
+ * rank makes as many in a step: MISMATCH comes from where ranks that do not meet first, a reduction
+ * or zero_step. Where they meet nowhere it is TIMEOUT: with ZERO_ACCUMULATION_LOCAL at stage 3, and
+ * at stages 2 and 3 over NCCL.
  *  Errors: STATE when one is open, when the boundary's step has not been taken, while a unit is
  * acquired, and while roles are offloaded (zero/park.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_micro_begin(zero_engine *engine, int32_t last);

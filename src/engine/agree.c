@@ -1,6 +1,8 @@
 /* Owns what ranks tell each other outside the collectives of a step: that they describe the same
- * model, and which gathers nobody needs any more. */
+ * model, and which gathers nobody needs any more; and the words for what they were found to give
+ * differently to a step. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/error.h"
@@ -8,6 +10,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "engine/engine_internal.h"
+#include "layout/sharding.h"
 
 /* Words exchanged at a time. */
 #define ROUND_WORDS 32
@@ -129,6 +132,59 @@ zero_status zi_engine_agree_layout(zero_world *world, const zi_layout *layout, z
 size_t zi_engine_agreement_words(uint32_t world_size)
 {
     return (size_t)world_size * ROUND_WORDS;
+}
+
+/* The world rank of a member of the norm's group. */
+static uint32_t rank_of(const zero_sharding *sharding, uint32_t member)
+{
+    uint32_t rank = 0;
+    while (zi_shard_index(sharding, rank, sharding->world) != member) {
+        rank++;
+    }
+    return rank;
+}
+
+/* The group of a tensor that has the i-th place in messages. */
+static uint32_t group_at(const zi_layout *layout, uint32_t i)
+{
+    uint64_t left = layout->groups;
+    for (; i > 0; i--) {
+        left &= left - 1;
+    }
+    return (uint32_t)__builtin_ctzll(left);
+}
+
+/* A number that ranks give to a step. */
+static const char *number_text(const zi_layout *layout, uint32_t number, char *text,
+                               size_t text_bytes)
+{
+    static const char *const steps[ZI_GIVEN_GROUPS] = {
+        "the number of micro-steps in this step", "the number of micro-steps so far", "max_norm"};
+    static const char *const fields[ZI_GIVEN_OF_A_GROUP] = {"lr", "beta1", "beta2", "eps",
+                                                            "weight_decay"};
+    if (number < ZI_GIVEN_GROUPS) {
+        return steps[number];
+    }
+    const uint32_t at = number - ZI_GIVEN_GROUPS;
+    (void)snprintf(text, text_bytes, "%s of group %" PRIu32, fields[at % ZI_GIVEN_OF_A_GROUP],
+                   group_at(layout, at / ZI_GIVEN_OF_A_GROUP));
+    return text;
+}
+
+zero_status zi_engine_check_alike(const zero_engine *engine, const zi_step_decision *outcome)
+{
+    const zi_step_difference *differs = &outcome->differs;
+    char text[40];
+    if (differs->found == 0) {
+        return ZERO_OK;
+    }
+    ZI_FAIL(ZERO_MISMATCH,
+            "%s is %.9g on rank %" PRIu32 " and %.9g on rank %" PRIu32
+            "; the step has changed nothing on any rank: make the same micro-steps and give "
+            "zero_step the same parameters on all ranks",
+            number_text(engine->layout, (uint32_t)differs->number, text, sizeof text),
+            differs->first, rank_of(&engine->layout->sharding, 0), differs->other,
+            rank_of(&engine->layout->sharding, differs->member));
 }
 
 static uint64_t schedule_hash(const zi_schedule *schedule)

@@ -184,8 +184,9 @@ static zero_status replay_params(zero_engine *engine, zero_stream stream,
     ZI_TRY(zi_engine_take_input(engine, params, &next));
     next.divisor = input->divisor; /* the captured micro-steps' */
     ZI_TRY(mark_launches(engine, stream));
-    ZI_TRY(zi_engine_await(engine, engine->decided[ENGINE_GRAPH_TURN]));
+    ZI_TRY(zi_engine_await_turn(engine, ENGINE_GRAPH_TURN));
     *input = next;
+    zi_engine_give(engine, input, &engine->turns[ENGINE_GRAPH_TURN].given);
     return ZERO_OK;
 }
 

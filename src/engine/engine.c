@@ -10,9 +10,11 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "engine/engine_internal.h"
+#include "layout/sharding.h"
 
-_Static_assert(sizeof(zi_norm_sum) <= ZI_NORM_BYTES, "layout reserves too little for the norm");
-_Static_assert(sizeof(zi_norm_sum) % 4 == 0, "the norm is gathered as 4-byte elements");
+_Static_assert(offsetof(zi_step_message, given.groups) == ZI_MESSAGE_BYTES,
+               "layout reserves what a message begins with");
+_Static_assert(sizeof(zero_adamw) == ZI_MESSAGE_GROUP_BYTES, "and what each group adds");
 
 /* The state and the decision as they stand in the step arena. */
 typedef struct step_block {
@@ -109,26 +111,35 @@ static zero_status make_step(zero_engine *engine)
     const zi_layout *layout = engine->layout;
     unsigned char *arena = engine->arena[ZERO_ROLE_STEP];
     step_block *block = (step_block *)(void *)(arena + layout->step_at);
-    zi_norm_sum *norms = (zi_norm_sum *)(void *)(arena + layout->norms_at);
+    const zero_sharding *s = &layout->sharding;
+    const uint32_t replicas = s->world / s->optimizer;
     ZI_TRY(device->ops->host_alloc(device->self, host_bytes(), (void **)&engine->host));
     engine->turns = engine->host->turns;
     ZI_TRY(zi_calloc(zi_engine_agreement_words(zero_world_size(engine->world)),
                      sizeof *engine->agreement, (void **)&engine->agreement));
-    engine->decide = (zi_decide_job){.norms = norms,
-                                     .norm_count = engine->groups.norm->size,
-                                     .state = &block->state,
-                                     .decision = &block->decision};
+    /* Of the ranks in the order of their slices, replicas of the same part are neighbours. */
+    engine->decide = (zi_decide_job){
+        .messages = {.first = arena + layout->messages_at,
+                     .count = s->world,
+                     .bytes = layout->message_bytes,
+                     .peer_first =
+                         zi_shard_index(s, zero_world_rank(engine->world), s->world) % replicas,
+                     .peer_stride = replicas,
+                     .number_count = ZI_GIVEN_GROUPS + ZI_GIVEN_OF_A_GROUP * layout->group_count},
+        .state = &block->state,
+        .decision = &block->decision};
     step_block *presumed = (step_block *)(void *)(arena + layout->presumed_at);
     engine->announced.presume =
-        (zi_decide_job){.state = &presumed->state, .decision = &presumed->decision};
-    engine->norm_gather = (zi_collective){
-        .kind = ZI_ALL_GATHER,
-        .send_dtype = ZERO_DTYPE_F32,
-        .recv_dtype = ZERO_DTYPE_F32,
-        .tag = ZI_NO_INDEX,
-        .count = layout->bucket_count != 0 ? sizeof(zi_norm_sum) / sizeof(float) : 0,
-        .send = arena + layout->norm_at,
-        .recv = norms};
+        (zi_decide_job){.messages = {.peer_stride = 1}, /* no squares, nothing to compare */
+                        .state = &presumed->state,
+                        .decision = &presumed->decision};
+    engine->norm_gather = (zi_collective){.kind = ZI_ALL_GATHER,
+                                          .send_dtype = ZERO_DTYPE_F32,
+                                          .recv_dtype = ZERO_DTYPE_F32,
+                                          .tag = ZI_TAG_STEP,
+                                          .count = layout->message_bytes / sizeof(float),
+                                          .send = arena + layout->message_at,
+                                          .recv = arena + layout->messages_at};
     return start_state(engine, &block->state);
 }
 
@@ -216,7 +227,7 @@ static zero_status make_stages(zero_engine *engine)
         .shards = engine->arena[ZERO_ROLE_GRAD],
         .slots = engine->arena[ZERO_ROLE_GRAD_SLOT],
         .shelf = engine->shelves[ZERO_ROLE_GRAD],
-        .norm = (zi_norm_sum *)(void *)(engine->arena[ZERO_ROLE_STEP] + engine->layout->norm_at),
+        .norm = (zi_norm_sum *)(void *)(engine->arena[ZERO_ROLE_STEP] + engine->layout->message_at),
         .stats = &engine->stats};
     ZI_TRY(zi_params_create(&params, &engine->params));
     ZI_TRY(zi_param_trays_create(&trays, &engine->trays));

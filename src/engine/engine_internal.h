@@ -26,7 +26,7 @@ typedef struct engine_groups {
     zi_group *narrow;  /* grad -> optimizer */
     zi_group *replica; /* optimizer -> world */
     zi_group *publish; /* param -> optimizer; step stream, as the next */
-    zi_group *norm;    /* 1 -> optimizer */
+    zi_group *norm;    /* 1 -> world: the squares of all, and what all were given */
 } engine_groups;
 
 /* Steps that the host may be ahead of the device. */
@@ -39,6 +39,7 @@ typedef struct engine_groups {
 /* What a step hands to the device and gets back, in host memory that the device reaches. */
 typedef struct engine_turn {
     zi_step_input input;
+    zi_step_given given;      /* what the other ranks are told of it */
     zi_step_decision outcome; /* there once the turn's `decided` has fired */
 } engine_turn;
 
@@ -166,6 +167,10 @@ zero_status zi_engine_check_waits(const zero_engine *engine);
 /* A step's hyper-parameters as the device reads them, but for the divisor. (step.c) */
 zero_status zi_engine_take_input(const zero_engine *engine, const zero_step_params *params,
                                  zi_step_input *input);
+/* What the other ranks are told of a step's input, but for the micro-steps. (step.c) */
+void zi_engine_give(const zero_engine *engine, const zi_step_input *input, zi_step_given *given);
+/* MISMATCH where a decision says that ranks gave different numbers to a step. (agree.c) */
+zero_status zi_engine_check_alike(const zero_engine *engine, const zi_step_decision *outcome);
 /* What the sum of this many micro-steps is divided by. (step.c) */
 double zi_engine_divisor(const zero_engine *engine, uint64_t micro_steps);
 /* Block until the last step that used the turn is decided, if any did. (step.c) */

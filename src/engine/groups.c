@@ -107,7 +107,7 @@ zero_status zi_engine_make_groups(zero_engine *engine)
         {&groups->publish,
          {"publish", s->param, s->optimizer, .zero_cta = true, .roles = {ZERO_ROLE_PARAM},
           .role_count = 1}},
-        {&groups->norm, {"norm", 1, s->optimizer, .roles = {ZERO_ROLE_STEP}, .role_count = 1}},
+        {&groups->norm, {"norm", 1, s->world, .roles = {ZERO_ROLE_STEP}, .role_count = 1}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         group_plan *plan = &rows[i].plan;

@@ -1,6 +1,6 @@
 /* Owns the optimizer step: from the boundary's reductions to published parameters, all of it on the
- * step stream: wait for the reductions and the last readers, gather the squares, decide; then for
- * each unit update, publish, record `updated`. */
+ * step stream: wait for the reductions and the last readers, gather the squares and what ranks were
+ * given, decide; then for each unit update, publish, record `updated`. */
 #include "zero/step.h"
 
 #include <inttypes.h>
@@ -97,6 +97,32 @@ double zi_engine_divisor(const zero_engine *engine, uint64_t micro_steps)
     return own != 0.0f ? (double)own : (double)engine->layout->sharding.world * (double)micro_steps;
 }
 
+void zi_engine_give(const zero_engine *engine, const zi_step_input *input, zi_step_given *given)
+{
+    uint32_t used = 0;
+    given->max_norm = (float)input->max_norm;
+    for (uint32_t g = 0; g < ZI_GROUPS_MAX; g++) {
+        if ((engine->layout->groups >> g & 1) != 0) {
+            given->groups[used++] = input->groups[g];
+        }
+    }
+}
+
+/* Put what this rank was given beside its squares. */
+static zero_status give(zero_engine *engine, engine_turn *room)
+{
+    const zi_device *device = engine->device;
+    const zi_layout *layout = engine->layout;
+    zi_step_message *message =
+        (zi_step_message *)(void *)(engine->arena[ZERO_ROLE_STEP] + layout->message_at);
+    room->given.micro_total = engine->stats.micro_steps;
+    room->given.micro_steps = (uint32_t)engine->micro_index;
+    zi_engine_give(engine, &room->input, &room->given);
+    return device->ops->copy(device->self, engine->step_stream, &message->given, &room->given,
+                             offsetof(zi_step_given, groups) +
+                                 layout->group_count * sizeof room->given.groups[0]);
+}
+
 static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint32_t turn)
 {
     const zi_device *device = engine->device;
@@ -108,6 +134,7 @@ static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint
     ZI_TRY(device->ops->event_record(device->self, engine->caller, caller));
     ZI_TRY(device->ops->stream_wait(device->self, stream, engine->caller, NULL));
     ZI_TRY(zi_grads_wait_reduced(engine->grads, stream));
+    ZI_TRY(give(engine, room));
     ZI_TRY(zi_group_submit(engine->groups.norm, stream, &engine->norm_gather, 1));
     ZI_TRY(engine->kernels.ops->decide(engine->kernels.self, stream, &job));
     ZI_TRY(device->ops->copy(device->self, stream, &room->outcome, job.decision,
@@ -166,6 +193,7 @@ static zero_status enqueue_update(zero_engine *engine, uint32_t turn)
 zero_status zi_engine_await_turn(zero_engine *engine, uint32_t turn)
 {
     ZI_TRY(zi_engine_await(engine, engine->decided[turn]));
+    ZI_TRY(zi_engine_check_alike(engine, &engine->turns[turn].outcome));
     const uint64_t skipped = engine->turns[turn].outcome.skipped;
     if (skipped > engine->stats.steps_skipped) {
         engine->stats.steps_skipped = skipped;
@@ -291,7 +319,8 @@ zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result)
                                  .norm = decision->norm,
                                  .clip = decision->clip,
                                  .loss_scale = decision->loss_scale,
-                                 .skipped = decision->skip};
+                                 .skipped = decision->skip,
+                                 .skipped_in_a_row = decision->skipped_in_a_row};
     return ZERO_OK;
 }
 

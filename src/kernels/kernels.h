@@ -66,13 +66,12 @@ typedef struct zi_fold {
     zi_norm_sum *squares;
 } zi_fold;
 
-/* From the sums of squares to a step's decision. `input` is host memory that the device reaches,
- * and stays until the job has run; all else is device memory. */
+/* From the messages of all ranks to a step's decision. `input` is host memory that the device
+ * reaches, and stays until the job has run; all else is device memory. */
 typedef struct zi_decide_job {
     const zi_step_input *input;
-    const zi_norm_sum *norms; /* added up */
-    uint32_t norm_count;
-    zi_step_state *state; /* moves on */
+    zi_step_messages messages; /* compared, and their squares added up */
+    zi_step_state *state;      /* moves on */
     zi_step_decision *decision;
 } zi_decide_job;
 
@@ -85,7 +84,7 @@ typedef struct zi_kernels_ops {
     /* Add the squares of `count` elements to *sum, in chunks of ZI_NORM_CHUNK from `source` on. */
     zero_status (*square_sum)(void *self, zi_stream *stream, const void *source, zero_dtype dtype,
                               size_t count, zi_norm_sum *sum);
-    /* zi_step_decide on the device. */
+    /* zi_step_conclude on the device. */
     zero_status (*decide)(void *self, zi_stream *stream, const zi_decide_job *job);
     /* The fold and its list of sources stay in place until it is issued. */
     zero_status (*fold)(void *self, zi_stream *stream, const zi_fold *fold);

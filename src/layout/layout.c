@@ -247,11 +247,28 @@ static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *role
     }
 }
 
+/* The hyper-parameters that ranks compare: those of a group that has nothing to train are not
+ * used, and what a callback takes for its own is not known. */
+static void size_message(zi_layout *layout)
+{
+    layout->groups = 0;
+    for (uint32_t i = 0; i < layout->tensor_count; i++) {
+        const zi_tensor_info *info = &layout->tensor_infos[i];
+        const bool used = (info->flags & ZERO_TENSOR_FROZEN) == 0 &&
+                          layout->options.optimizer == ZERO_OPTIMIZER_ADAMW;
+        layout->groups |= (uint64_t)used << info->group;
+    }
+    layout->group_count = (uint32_t)__builtin_popcountll(layout->groups);
+    layout->message_bytes = (uint32_t)zi_align_up(
+        ZI_MESSAGE_BYTES + layout->group_count * ZI_MESSAGE_GROUP_BYTES, ZI_ARENA_ALIGN);
+}
+
 static void place_step(zi_layout *layout, role_arenas *roles)
 {
-    layout->norm_at = take(roles, ZERO_ROLE_STEP, ZI_NORM_BYTES);
-    layout->norms_at =
-        take(roles, ZERO_ROLE_STEP, (uint64_t)layout->sharding.optimizer * ZI_NORM_BYTES);
+    size_message(layout);
+    layout->message_at = take(roles, ZERO_ROLE_STEP, layout->message_bytes);
+    layout->messages_at =
+        take(roles, ZERO_ROLE_STEP, (uint64_t)layout->sharding.world * layout->message_bytes);
     layout->step_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
     layout->presumed_at = take(roles, ZERO_ROLE_STEP, layout->draft_at != 0 ? ZI_STEP_BYTES : 0);
     layout->segments_at = take(roles, ZERO_ROLE_STEP, layout->segment_count * ZI_SEGMENT_BYTES);

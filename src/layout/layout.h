@@ -31,7 +31,8 @@
 #define ZI_SLICE_ALIGN 64
 #define ZI_NO_INDEX UINT32_MAX
 /* Room for what kernels/ and stage1/ keep in the step arena; they check that it is enough. */
-#define ZI_NORM_BYTES 256
+#define ZI_MESSAGE_BYTES 192
+#define ZI_MESSAGE_GROUP_BYTES 20
 #define ZI_STEP_BYTES 4096
 #define ZI_SEGMENT_BYTES 48
 /* Scratch memory of reductions over NCCL, at most; they cut up what needs more. */
@@ -175,8 +176,12 @@ typedef struct zi_layout {
     zi_range *ranges;
     zi_slot_class *param_classes;
     zi_slot_class *grad_classes;
-    uint64_t norm_at;       /* step arena: ZI_NORM_BYTES for the sum of squares that peers read */
-    uint64_t norms_at;      /* step arena: the sums of all ranks of degree optimizer, gathered */
+    uint64_t groups;        /* hyper-parameter groups that AdamW uses, bits by group */
+    uint32_t group_count;   /* of these */
+    uint32_t message_bytes; /* of what a rank sends to all before a step is decided: the squares of
+                               its part, and what its caller gave */
+    uint64_t message_at;    /* step arena: this rank's message, which peers read */
+    uint64_t messages_at;   /* step arena: those of all ranks, gathered */
     uint64_t step_at;       /* step arena: ZI_STEP_BYTES for the state and the decision */
     uint64_t presumed_at;   /* the same where there are drafts, for what they presume */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */

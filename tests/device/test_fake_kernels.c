@@ -148,9 +148,13 @@ TEST(decide_and_update_stay_within_what_they_declare)
     pinned.input.groups[0] = (zero_adamw){0.01f, 0.9f, 0.99f, 1e-8f, 0.1f};
     CUDA_OK(cudaHostRegister(&pinned, sizeof pinned, cudaHostRegisterMapped));
     const cudaStream_t stream = open_stream();
-    const zi_decide_job decide = {&pinned.input, put(stream, &host.norm, sizeof host.norm), 1,
-                                  put(stream, &host.state, sizeof host.state),
-                                  open_at_end(sizeof(zi_step_decision))};
+    const zi_decide_job decide = {.input = &pinned.input,
+                                  .messages = {.first = put(stream, &host.norm, sizeof host.norm),
+                                               .count = 1,
+                                               .bytes = sizeof host.norm,
+                                               .peer_stride = 1},
+                                  .state = put(stream, &host.state, sizeof host.state),
+                                  .decision = put(stream, &host.decision, sizeof host.decision)};
     zi_update_job job = job_of(&host);
     job.segments = put(stream, host.segments, sizeof host.segments);
     job.grad = put(stream, host.grad, sizeof host.grad);

@@ -204,6 +204,55 @@ TEST(when_waited_for)
     train(FAKE_CUDA_AT_SYNC, ZERO_DTYPE_F32, 2, false);
 }
 
+/* ---- ranks that give different numbers to launches ---- */
+
+/* The launches of a graph whose hyper-parameters the ranks set differently change nothing, the next
+ * ones neither, and every rank is told when it asks or sets the next ones. */
+static zero_status differ_in_launches(zero_world *world, void *user)
+{
+    course own = *(const course *)user;
+    toy_trainer trainer;
+    cudaGraphExec_t graph_exec = NULL;
+    zero_step_result result;
+    zero_step_params params = params_of(0, false);
+    TOY_TRY(toy_open(&trainer, &own.run, world));
+    TOY_TRY(plain_steps(&trainer, &own, 1));
+    TOY_TRY(capture(&trainer, &params, &graph_exec));
+    TOY_TRY(zero_replay_begin(trainer.engine, toy_stream()));
+    CHECK_EQ(cudaGraphLaunch(graph_exec, native()), cudaSuccess);
+    TOY_TRY(zero_replay_result(trainer.engine, toy_stream(), &result));
+    CHECK_EQ(result.updates, 2);
+    params.max_norm = 0.25f * (float)(1 + trainer.rank);
+    TOY_TRY(zero_replay_params(trainer.engine, toy_stream(), &params));
+    CHECK_EQ(cudaGraphLaunch(graph_exec, native()), cudaSuccess);
+    CHECK_EQ(cudaGraphLaunch(graph_exec, native()), cudaSuccess);
+    CHECK_EQ(cudaStreamSynchronize(native()), cudaSuccess);
+    TOY_TRY(zero_world_barrier(world)); /* the first to be told ends what others have under way */
+    const zero_status told = own.changing
+                                 ? zero_replay_params(trainer.engine, toy_stream(), &params)
+                                 : zero_replay_result(trainer.engine, toy_stream(), &result);
+    CHECK_EQ(told, ZERO_MISMATCH);
+    CHECK(strstr(zero_last_error()->message, "max_norm is 0.25 on rank 0 and 0.5 on rank 1") !=
+          NULL);
+    CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(launches_that_ranks_are_given_differently)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_F32);
+    for (int stage = RANKS > 1 ? ZERO_STAGE_0 : ZERO_STAGE_3 + 1; stage <= ZERO_STAGE_3; stage++) {
+        course c = {.run = toy_run_init(&model), .changing = stage % 2 == 0};
+        c.run.options.stage = (zero_stage)stage;
+        fake_cuda_start(FAKE_CUDA_LAZY, 1 + (uint64_t)stage);
+        CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, differ_in_launches, &c));
+        CHECK(fake_cuda_check());
+    }
+    toy_model_close(&model);
+}
+
 /* ---- what the edges are there for ---- */
 
 /* Launches that do not begin or end as they should, so that plain steps run beside them. */

@@ -138,10 +138,12 @@ cudaError_t zi_cuda_launch_decide(cudaStream_t stream, const zi_decide_job *job)
 {
     range_list list = {0};
     reads(&list, job->input, sizeof *job->input);
-    reads(&list, job->norms, job->norm_count * sizeof job->norms[0]);
+    reads(&list, job->messages.first, (size_t)job->messages.count * job->messages.bytes);
     reads(&list, job->state, sizeof *job->state);
     writes(&list, job->state, sizeof *job->state);
-    /* A skipped step leaves the groups of the decision as they were. */
+    /* A skipped step leaves the groups of the decision as they were, and one that ranks did not
+     * give alike leaves all but what it says of that. */
+    reads(&list, job->decision, sizeof *job->decision);
     writes(&list, job->decision, sizeof *job->decision);
     return launch(stream, NORM_FILE, __func__, run_decide, job, sizeof *job, &list);
 }

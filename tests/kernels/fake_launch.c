@@ -256,9 +256,6 @@ void zi_fake_run_fold(const zi_fold *fold)
 
 void zi_fake_run_decide(const zi_decide_job *job)
 {
-    zi_norm_sum total = {{0}, 0, 0};
-    for (uint32_t i = 0; i < job->norm_count; i++) {
-        zi_norm_merge(&total, &job->norms[i]);
-    }
-    zi_step_decide(job->input, &total, job->state, job->decision);
+    zi_step_conclude(job->input, &job->messages, zi_step_compare(&job->messages), job->state,
+                     job->decision);
 }

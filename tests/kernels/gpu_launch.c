@@ -96,19 +96,20 @@ void zi_fake_run_square_sum(const void *source, zero_dtype dtype, uint64_t count
 void zi_fake_run_decide(const zi_decide_job *job)
 {
     mirror input = open_mirror(job->input, sizeof *job->input);
-    mirror norms = open_mirror(job->norms, job->norm_count * sizeof *job->norms);
+    mirror messages =
+        open_mirror(job->messages.first, (size_t)job->messages.count * job->messages.bytes);
     mirror state = open_mirror(job->state, sizeof *job->state);
     mirror decision = open_mirror(job->decision, sizeof *job->decision);
-    const zi_decide_job there = {
+    zi_decide_job there = {
         .input = (const zi_step_input *)(const void *)input.device,
-        .norms = (const zi_norm_sum *)(const void *)norms.device,
-        .norm_count = job->norm_count,
+        .messages = job->messages,
         .state = (zi_step_state *)(void *)state.device,
         .decision = (zi_step_decision *)(void *)decision.device,
     };
+    there.messages.first = messages.device;
     finish(zi_cuda_launch_decide(NULL, &there));
     close_mirror(&input, false);
-    close_mirror(&norms, false);
+    close_mirror(&messages, false);
     close_mirror(&state, true);
     close_mirror(&decision, true);
 }

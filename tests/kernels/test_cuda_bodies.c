@@ -604,17 +604,18 @@ TEST(square_sum_of_a_long_array)
 
 /* Sums of squares as ranks hand them in: of all magnitudes, and of every seventh step not finite.
  */
-static void fill_norms(zi_norm_sum *norms, uint32_t norm_count, uint64_t step)
+static void fill_messages(zi_step_message *messages, uint32_t count, uint64_t step)
 {
-    memset(norms, 0, norm_count * sizeof *norms);
-    for (uint32_t i = 0; i < norm_count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
+        memset(&messages[i].squares, 0, sizeof messages[i].squares);
         for (uint64_t k = 0; k < 100; k++) {
             const double value = (double)wide_value(step * 1000 + i * 100 + k, k % 2 == 0 ? 1 : 64);
-            zi_norm_add(&norms[i], value * value);
+            zi_norm_add(&messages[i].squares, value * value);
         }
     }
     if (step % 7 == 6) {
-        zi_norm_add(&norms[step % norm_count], step % 2 == 0 ? (double)NAN : (double)INFINITY);
+        zi_norm_add(&messages[step % count].squares,
+                    step % 2 == 0 ? (double)NAN : (double)INFINITY);
     }
 }
 
@@ -629,10 +630,58 @@ static zi_step_input many_groups(void)
     return input;
 }
 
+static zi_step_messages all_of(const zi_step_message *messages, uint32_t count)
+{
+    return (zi_step_messages){.first = (const unsigned char *)messages,
+                              .count = count,
+                              .bytes = sizeof *messages,
+                              .peer_stride = 1,
+                              .number_count =
+                                  ZI_GIVEN_GROUPS + ZI_GIVEN_OF_A_GROUP * ZI_GROUPS_MAX};
+}
+
+/* Ranks that gave different numbers, at every place: what is said of it is what the CPU says. */
+TEST(decide_finds_the_first_number_that_differs)
+{
+    enum { RANKS = 7, NUMBERS = ZI_GIVEN_GROUPS + ZI_GIVEN_OF_A_GROUP * ZI_GROUPS_MAX };
+    static zi_step_message messages[RANKS];
+    const zi_step_input input = many_groups();
+    static zi_step_state state;
+    for (uint32_t number = 0; number < NUMBERS; number++) {
+        const uint32_t member = 1 + number % (RANKS - 1);
+        zi_step_decision decision = {0};
+        memset(messages, 0, sizeof messages);
+        zi_step_state_init(&state, (zi_loss_scaler){.scale = 1.0f});
+        for (uint32_t later = member; later < RANKS; later++) {
+            zi_step_given *given = &messages[later].given;
+            if (number == ZI_GIVEN_MICRO_STEPS) {
+                given->micro_steps = 3;
+            } else if (number == ZI_GIVEN_MICRO_TOTAL) {
+                given->micro_total = 3;
+            } else {
+                /* max_norm and the groups lie end to end. */
+                (&given->max_norm)[number - ZI_GIVEN_MAX_NORM] = 3.0f;
+            }
+            given->groups[ZI_GROUPS_MAX - 1].weight_decay = 3.0f; /* the very last number */
+        }
+        zi_fake_run_decide(&(zi_decide_job){.input = &input,
+                                            .messages = all_of(messages, RANKS),
+                                            .state = &state,
+                                            .decision = &decision});
+        CHECK_EQ(decision.differs.found, 1);
+        CHECK_EQ(decision.differs.member, member);
+        CHECK_EQ(decision.differs.number, number);
+        CHECK_SAME(decision.differs.first, 0.0);
+        CHECK_SAME(decision.differs.other, 3.0);
+        CHECK_EQ(decision.skip, 1);
+        CHECK_EQ(state.updates + state.skipped, 0);
+    }
+}
+
 TEST(decide_has_the_cpus_bits_step_after_step)
 {
-    enum { NORMS = 5, STEPS = 30 };
-    zi_norm_sum norms[NORMS];
+    enum { RANKS = 5, STEPS = 30 };
+    static zi_step_message messages[RANKS];
     zi_step_input input = many_groups();
     const zi_loss_scaler scaler = {
         .scale = 65536.0f, .min = 1.0f, .window = 3, .hysteresis = 2, .dynamic = 1};
@@ -641,16 +690,15 @@ TEST(decide_has_the_cpus_bits_step_after_step)
     zi_step_state_init(&expected_state, scaler);
     state = expected_state;
     for (uint64_t step = 0; step < STEPS; step++) {
-        fill_norms(norms, NORMS, step);
+        fill_messages(messages, RANKS, step);
         input.max_norm = step % 3 == 0 ? 0.0 : 1.0;
         zi_norm_sum total = {{0}, 0, 0};
-        for (uint32_t i = 0; i < NORMS; i++) {
-            zi_norm_merge(&total, &norms[i]);
+        for (uint32_t i = 0; i < RANKS; i++) {
+            zi_norm_merge(&total, &messages[i].squares);
         }
         zi_step_decide(&input, &total, &expected_state, &expected);
         zi_fake_run_decide(&(zi_decide_job){.input = &input,
-                                            .norms = norms,
-                                            .norm_count = NORMS,
+                                            .messages = all_of(messages, RANKS),
                                             .state = &state,
                                             .decision = &decision});
         CHECK_EQ(decision.skip, step % 7 == 6);

@@ -145,6 +145,84 @@ TEST(a_skipped_step_leaves_everything_but_the_scale)
     CHECK_SAME(state.beta1_product[0], (double)0.9f * (double)0.9f);
 }
 
+/* Two replicas of a model that is split over two ranks each. */
+static zi_step_messages split_over_two(const zi_step_message *messages, uint32_t replica)
+{
+    return (zi_step_messages){.first = (const unsigned char *)messages,
+                              .count = 4,
+                              .bytes = sizeof *messages,
+                              .peer_first = replica,
+                              .peer_stride = 2,
+                              .number_count = ZI_GIVEN_GROUPS + ZI_GIVEN_OF_A_GROUP};
+}
+
+TEST(squares_of_one_replica_are_added)
+{
+    static zi_step_message messages[4];
+    const zi_step_input input = plain_input();
+    for (uint32_t replica = 0; replica < 2; replica++) {
+        zi_step_decision decision = {0};
+        zi_step_state state;
+        zi_step_state_init(&state, fixed_scale(1.0f));
+        memset(messages, 0, sizeof messages);
+        messages[replica].squares = sum_of(9.0);
+        messages[2 + replica].squares = sum_of(16.0);
+        messages[1 - replica].squares = sum_of(1e6);
+        const zi_step_messages all = split_over_two(messages, replica);
+        zi_step_conclude(&input, &all, zi_step_compare(&all), &state, &decision);
+        CHECK_SAME(decision.norm, 5.0);
+        CHECK_EQ(decision.update, 1);
+    }
+}
+
+TEST(ranks_that_differ_change_nothing_from_then_on)
+{
+    static zi_step_message messages[4];
+    const zi_step_input input = plain_input();
+    const zi_step_messages all = split_over_two(messages, 0);
+    zi_step_decision decision = {0};
+    zi_step_state state;
+    zi_step_state_init(&state, fixed_scale(8.0f));
+    CHECK_EQ(zi_step_compare(&all), ZI_STEP_ALIKE);
+    messages[0].given.groups[1].lr = 1.0f; /* is not sent */
+    CHECK_EQ(zi_step_compare(&all), ZI_STEP_ALIKE);
+    zi_step_conclude(&input, &all, ZI_STEP_ALIKE, &state, &decision);
+    CHECK_EQ(decision.update, 1);
+    const zi_step_state before = state;
+    messages[2].given.groups[0].eps = 0.5f;
+    messages[3].given.max_norm = 1.0f; /* of a later rank */
+    zi_step_conclude(&input, &all, zi_step_compare(&all), &state, &decision);
+    messages[2] = messages[0];
+    messages[3] = messages[0];
+    for (int step = 0; step < 2; step++) {
+        CHECK_EQ(decision.differs.found, 1);
+        CHECK_EQ(decision.differs.member, 2);
+        CHECK_EQ(decision.differs.number, ZI_GIVEN_GROUPS + 3);
+        CHECK_SAME(decision.differs.first, 0.0);
+        CHECK_SAME(decision.differs.other, 0.5);
+        CHECK_EQ(decision.skip, 1);
+        CHECK_BYTES(&state, &before, sizeof state);
+        /* The next step is given alike. */
+        zi_step_conclude(&input, &all, zi_step_compare(&all), &state, &decision);
+    }
+}
+
+TEST(skipped_steps_in_a_row_are_counted)
+{
+    const zi_step_input input = plain_input();
+    const zi_norm_sum good = sum_of(1.0);
+    zi_norm_sum bad = good;
+    zi_step_decision decision = {0};
+    zi_step_state state;
+    bad.nan_chunks = 1;
+    zi_step_state_init(&state, fixed_scale(1.0f)); /* counted where the scale is fixed too */
+    static const uint32_t expected[] = {0, 1, 2, 3, 0, 1, 0};
+    for (int step = 0; step < 7; step++) {
+        zi_step_decide(&input, expected[step] == 0 ? &good : &bad, &state, &decision);
+        CHECK_EQ(decision.skipped_in_a_row, expected[step]);
+    }
+}
+
 /* Runs steps written as text, '.' good and 'x' overflow, and returns the scale after each. */
 static void run_scaler(zi_loss_scaler scaler, const char *steps, const float *expected)
 {

@@ -125,7 +125,7 @@ TEST(what_is_launched_is_what_was_loaded)
 {
     /* The last: as many as 2 TiB of fp32. */
     const uint64_t counts[] = {0, 1, 100000, UINT64_C(1) << 39};
-    const zi_decide_job decide = {.norm_count = 1};
+    const zi_decide_job decide = {.messages = {.count = 1, .peer_stride = 1}};
     load_all();
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         launch_updates(counts[i]);

@@ -39,6 +39,11 @@ static void seed_random(uint64_t salt)
     (void)random_below(2);
 }
 
+static uint32_t group_of(uint32_t tensor)
+{
+    return tensor % 5 * 15;
+}
+
 static void add_tensor(described *d, const shape *tensor)
 {
     char name[32];
@@ -50,6 +55,7 @@ static void add_tensor(described *d, const shape *tensor)
     desc.shape[0] = tensor->count;
     desc.dtype = tensor->dtype;
     desc.flags = tensor->frozen ? ZERO_TENSOR_FROZEN : ZERO_TENSOR_PLAIN;
+    desc.group = group_of(d->tensor_count);
     uint32_t index = UINT32_MAX;
     CHECK_OK(zero_tensor_add(d->model, tensor->unit, &desc, &index));
     CHECK_EQ(index, d->tensor_count);
@@ -101,6 +107,19 @@ static uint64_t flat_count(const described *d, uint32_t unit, zero_dtype dtype, 
     return up((end + world - 1) / world, 64) * world;
 }
 
+/* Groups that have something trained. */
+static uint64_t groups_of(const described *d)
+{
+    bool used[64] = {false};
+    uint64_t groups = 0;
+    for (uint32_t t = 0; t < d->tensor_count; t++) {
+        bool *group = &used[group_of(t)];
+        groups += !d->tensors[t].frozen && !*group;
+        *group = *group || !d->tensors[t].frozen;
+    }
+    return groups;
+}
+
 /* Bytes of the shards of a role, without the rounding of pieces and arenas. */
 typedef struct expected {
     uint64_t bytes[5];
@@ -131,8 +150,10 @@ static expected expect(const described *d, const zero_engine_options *o, const z
     for (uint32_t t = 0; t < d->tensor_count; t++) {
         trained += !d->tensors[t].frozen;
     }
-    /* One norm of its own and one of each rank; state and decision; a segment a trained tensor. */
-    e.step = up(256 + (uint64_t)s->optimizer * 256 + 4096 + up(trained * 48, 256), PAGE);
+    /* One message of its own and one of each rank; state and decision; a segment a trained tensor.
+     */
+    const uint64_t message = up(192 + 20 * groups_of(d), 256);
+    e.step = up(message + s->world * message + 4096 + up(trained * 48, 256), PAGE);
     return e;
 }
 

@@ -160,11 +160,8 @@ static zero_status launch_cast(void *self, zi_stream *stream, void *target, zero
 static zero_status decide_task(void *argument)
 {
     const zi_decide_job *job = argument;
-    zi_norm_sum total = {{0}, 0, 0};
-    for (uint32_t i = 0; i < job->norm_count; i++) {
-        zi_norm_merge(&total, &job->norms[i]);
-    }
-    zi_step_decide(job->input, &total, job->state, job->decision);
+    zi_step_conclude(job->input, &job->messages, zi_step_compare(&job->messages), job->state,
+                     job->decision);
     return ZERO_OK;
 }
 

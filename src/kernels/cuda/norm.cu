@@ -70,18 +70,25 @@ extern "C" cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void
     return zi_kernel_launch(choose_square_sum(dtype), grid.blocks, &args, stream);
 }
 
-/* One thread. */
+/* One block: all its threads compare, one of them decides. */
 static __global__ void __launch_bounds__(ZI_BLOCK_THREADS)
     decide_kernel(const __grid_constant__ zi_decide_job job)
 {
-    if (threadIdx.x != 0) {
-        return;
+    __shared__ uint32_t lowest;
+    if (threadIdx.x == 0) {
+        lowest = ZI_STEP_ALIKE;
     }
-    zi_norm_sum total = {{0}, 0, 0};
-    for (uint32_t i = 0; i < job.norm_count; i++) {
-        zi_norm_merge(&total, &job.norms[i]);
+    __syncthreads();
+    const uint32_t places = zi_step_places(&job.messages);
+    for (uint32_t i = threadIdx.x; i < places; i += ZI_BLOCK_THREADS) {
+        if (zi_step_differs(&job.messages, i)) {
+            atomicMin(&lowest, i);
+        }
     }
-    zi_step_decide(job.input, &total, job.state, job.decision);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        zi_step_conclude(job.input, &job.messages, lowest, job.state, job.decision);
+    }
 }
 
 extern "C" cudaError_t zi_cuda_launch_decide(cudaStream_t stream, const zi_decide_job *job)

@@ -26,6 +26,53 @@ typedef struct zi_adamw_coeffs {
     float eps;
 } zi_adamw_coeffs;
 
+/* What all ranks must give alike to a step, in the form in which they compare it. */
+typedef struct zi_step_given {
+    uint64_t micro_total; /* micro-steps so far: a rank that is a step ahead or behind shows */
+    uint32_t micro_steps; /* of these, this step's */
+    float max_norm;
+    zero_adamw groups[ZI_GROUPS_MAX]; /* those that trained tensors are in, ascending; the rest
+                                         is not sent */
+} zi_step_given;
+
+/* What a rank sends to all others before a step is decided. */
+typedef struct zi_step_message {
+    zi_norm_sum squares; /* of its part of the reduced gradients */
+    zi_step_given given;
+} zi_step_message;
+
+/* The messages of all members of a group, gathered. */
+typedef struct zi_step_messages {
+    const unsigned char *first; /* device memory */
+    uint32_t count;
+    uint32_t bytes; /* from one to the next */
+    /* The squares of every peer_stride-th one from peer_first on cover every element once. */
+    uint32_t peer_first;
+    uint32_t peer_stride;  /* >= 1 */
+    uint32_t number_count; /* numbers of zi_step_given that are compared; 0: none */
+} zi_step_messages;
+
+/* Numbers of zi_step_given, in the order in which they are compared. */
+enum {
+    ZI_GIVEN_MICRO_STEPS = 0,
+    ZI_GIVEN_MICRO_TOTAL = 1,
+    ZI_GIVEN_MAX_NORM = 2,
+    ZI_GIVEN_GROUPS = 3, /* from here on the five of each group */
+    ZI_GIVEN_OF_A_GROUP = 5
+};
+
+/* The first number in which a member's message differs from the first member's. */
+typedef struct zi_step_difference {
+    uint32_t found;  /* 0: all are alike */
+    uint32_t member; /* in the group; the lowest that differs */
+    uint64_t number;
+    double first; /* the first member's */
+    double other;
+} zi_step_difference;
+
+/* No difference. */
+#define ZI_STEP_ALIKE UINT32_MAX
+
 /* Device-resident outcome of a step's decision. */
 typedef struct zi_step_decision {
     uint64_t update;  /* number of this update, from 1; of the last one when skipped */
@@ -36,6 +83,10 @@ typedef struct zi_step_decision {
     int32_t skip;     /* 1: leave everything as it is */
     float loss_scale; /* of the next step */
     uint32_t group_count;
+    uint32_t skipped_in_a_row;  /* up to this step, itself included */
+    uint32_t unused;            /* 0 */
+    zi_step_difference differs; /* found: ranks gave different numbers to this step or an earlier
+                                   one, which changed nothing; nor does any later one */
     zi_adamw_coeffs groups[ZI_GROUPS_MAX];
 } zi_step_decision;
 
@@ -143,6 +194,93 @@ ZI_LANE void zi_step_decide(const zi_step_input *input, const zi_norm_sum *total
     }
     state->scaler = zi_loss_scaler_next(state->scaler, skip);
     decision->loss_scale = state->scaler.scale;
+    decision->skipped_in_a_row = state->scaler.overflows;
+}
+
+ZI_LANE const zi_step_message *zi_step_message_at(const zi_step_messages *messages, uint32_t member)
+{
+    return (const zi_step_message *)(const void *)(messages->first +
+                                                   (uint64_t)member * messages->bytes);
+}
+
+/* Exact, as long as there are less than 2^53 micro-steps. */
+ZI_LANE double zi_step_given_number(const zi_step_given *given, uint32_t number)
+{
+    if (number == ZI_GIVEN_MICRO_STEPS) {
+        return (double)given->micro_steps;
+    }
+    if (number == ZI_GIVEN_MICRO_TOTAL) {
+        return (double)given->micro_total;
+    }
+    if (number == ZI_GIVEN_MAX_NORM) {
+        return (double)given->max_norm;
+    }
+    const zero_adamw *group = &given->groups[(number - ZI_GIVEN_GROUPS) / ZI_GIVEN_OF_A_GROUP];
+    switch ((number - ZI_GIVEN_GROUPS) % ZI_GIVEN_OF_A_GROUP) {
+    case 0:
+        return (double)group->lr;
+    case 1:
+        return (double)group->beta1;
+    case 2:
+        return (double)group->beta2;
+    case 3:
+        return (double)group->eps;
+    default:
+        return (double)group->weight_decay;
+    }
+}
+
+/* Places to compare: those of the first member, the second, and so on. */
+ZI_LANE uint32_t zi_step_places(const zi_step_messages *messages)
+{
+    return messages->count * messages->number_count;
+}
+
+/* Whether a member differs from the first at this place. */
+ZI_LANE int zi_step_differs(const zi_step_messages *messages, uint32_t place)
+{
+    const uint32_t number = place % messages->number_count;
+    const zi_step_message *other = zi_step_message_at(messages, place / messages->number_count);
+    return zi_step_given_number(&zi_step_message_at(messages, 0)->given, number) !=
+           zi_step_given_number(&other->given, number);
+}
+
+/* The lowest place that differs, or ZI_STEP_ALIKE. */
+ZI_LANE uint32_t zi_step_compare(const zi_step_messages *messages)
+{
+    for (uint32_t place = messages->number_count; place < zi_step_places(messages); place++) {
+        if (zi_step_differs(messages, place)) {
+            return place;
+        }
+    }
+    return ZI_STEP_ALIKE;
+}
+
+/* Decide a step from all messages. place: of zi_step_compare. Where ranks differ or ever did,
+ * nothing moves but what the decision says about that. */
+ZI_LANE void zi_step_conclude(const zi_step_input *input, const zi_step_messages *messages,
+                              uint32_t place, zi_step_state *state, zi_step_decision *decision)
+{
+    zi_norm_sum total = {{0}, 0, 0};
+    if (place != ZI_STEP_ALIKE && !decision->differs.found) {
+        const uint32_t number = place % messages->number_count;
+        const uint32_t member = place / messages->number_count;
+        decision->differs.found = 1;
+        decision->differs.member = member;
+        decision->differs.number = number;
+        decision->differs.first =
+            zi_step_given_number(&zi_step_message_at(messages, 0)->given, number);
+        decision->differs.other =
+            zi_step_given_number(&zi_step_message_at(messages, member)->given, number);
+    }
+    if (decision->differs.found) {
+        decision->skip = 1;
+        return;
+    }
+    for (uint32_t i = messages->peer_first; i < messages->count; i += messages->peer_stride) {
+        zi_norm_merge(&total, &zi_step_message_at(messages, i)->squares);
+    }
+    zi_step_decide(input, &total, state, decision);
 }
 
 #endif

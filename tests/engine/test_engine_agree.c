@@ -1,0 +1,529 @@
+/* Owns the tests of ranks that give different things to a step: its hyper-parameters, its
+ * micro-steps. Every rank is told which, of whom and how, nothing is changed, and it is not told by
+ * a deadline. */
+#include "harness.h"
+
+#include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/engine_internal.h"
+#include "folders.h"
+#include "toy.h"
+
+#define DEADLINE_MS 60000
+#define SHORT_MS 2000
+
+/* ---- what differs ---- */
+
+/* One number that the last rank is given differently from a step on. */
+typedef struct oddity {
+    const char *text; /* what every rank's message says of it, before that rank */
+    size_t at;        /* in zero_step_params where group is OWN, else in zero_adamw */
+    uint32_t group;
+    float value;
+} oddity;
+
+#define OWN UINT32_MAX
+#define GROUPS 6
+
+static const oddity oddities[] = {
+    {"max_norm is 0 on rank 0 and 2.5 on rank ", offsetof(zero_step_params, max_norm), OWN, 2.5f},
+    {"lr of group 0 is 0.00100000005 on rank 0 and 0.25 on rank ", offsetof(zero_adamw, lr), 0,
+     0.25f},
+    {"beta1 of group 0 is 0.899999976 on rank 0 and 0.5 on rank ", offsetof(zero_adamw, beta1), 0,
+     0.5f},
+    {"beta2 of group 0 is 0.999000013 on rank 0 and 0.75 on rank ", offsetof(zero_adamw, beta2), 0,
+     0.75f},
+    {"eps of group 0 is 9.99999994e-09 on rank 0 and 0.125 on rank ", offsetof(zero_adamw, eps), 0,
+     0.125f},
+    {"weight_decay of group 0 is 0 on rank 0 and 0.5 on rank ", offsetof(zero_adamw, weight_decay),
+     0, 0.5f},
+    {"lr of group 5 is 0.00100000005 on rank 0 and 0.25 on rank ", offsetof(zero_adamw, lr), 5,
+     0.25f},
+    {"weight_decay of group 5 is 0 on rank 0 and 0.5 on rank ", offsetof(zero_adamw, weight_decay),
+     5, 0.5f},
+};
+
+#define ODDITIES (sizeof oddities / sizeof oddities[0])
+
+/* Groups 0 and 5 have something to train, group 3 only what is frozen. */
+static void describe(toy_model *model)
+{
+    toy_model_open(model);
+    toy_model_unit(model, "first");
+    toy_model_tensor(model, 300, 0, ZERO_DTYPE_BF16, ZERO_TENSOR_PLAIN);
+    toy_model_grouped(model, 40, ZERO_DTYPE_F32, ZERO_TENSOR_FROZEN, 3);
+    toy_model_unit(model, "second");
+    toy_model_grouped(model, 700, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN, 5);
+    toy_model_unit(model, "third");
+    toy_model_tensor(model, 200, 0, ZERO_DTYPE_F32, ZERO_TENSOR_NO_DECAY);
+}
+
+/* This rank's parameters for a step that `odd` is given to the last one; NULL: to none. */
+static zero_step_params params_of(const toy_trainer *trainer, const oddity *odd,
+                                  zero_adamw groups[GROUPS])
+{
+    zero_step_params params = trainer->run->params;
+    for (uint32_t g = 0; g < GROUPS; g++) {
+        groups[g] = params.adamw;
+    }
+    params.groups = groups;
+    params.group_count = GROUPS;
+    if (odd != NULL && trainer->rank == trainer->ranks - 1) {
+        unsigned char *base =
+            odd->group == OWN ? (unsigned char *)&params : (unsigned char *)&groups[odd->group];
+        memcpy(base + odd->at, &odd->value, sizeof odd->value);
+    }
+    return params;
+}
+
+/* ---- what must not change ---- */
+
+/* Everything that a step updates and that is in memory. */
+typedef struct memory_copy {
+    unsigned char *bytes[TOY_ROLES];
+    zi_step_state state;
+} memory_copy;
+
+static const zero_role kept[] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER, ZERO_ROLE_MOMENT1,
+                                 ZERO_ROLE_MOMENT2};
+
+static memory_copy copy_memory(const zero_engine *engine)
+{
+    memory_copy copy = {.state = *engine->decide.state};
+    for (size_t i = 0; i < 4; i++) {
+        copy.bytes[i] = malloc(engine->arena_bytes[kept[i]] + 1);
+        CHECK(copy.bytes[i] != NULL);
+        memcpy(copy.bytes[i], engine->arena[kept[i]], engine->arena_bytes[kept[i]]);
+    }
+    return copy;
+}
+
+/* Ends with the copy. The streams may have failed; what is on them is over. */
+static void check_memory(zero_engine *engine, memory_copy *copy)
+{
+    (void)engine->device->ops->event_wait(engine->device->self, engine->stepped, NULL);
+    for (size_t i = 0; i < 4; i++) {
+        CHECK_BYTES(engine->arena[kept[i]], copy->bytes[i], engine->arena_bytes[kept[i]]);
+        free(copy->bytes[i]);
+    }
+    CHECK_BYTES(engine->decide.state, &copy->state, sizeof copy->state);
+}
+
+static void check_error(zero_status status, const char *text)
+{
+    if (status != ZERO_MISMATCH || strstr(zero_last_error()->message, text) == NULL) {
+        TEST_FAIL("status %d, \"%s\" is not in: %s", (int)status, text, zero_last_error()->message);
+    }
+}
+
+/* ---- a step with different parameters ---- */
+
+typedef struct trial {
+    const oddity *odd;
+    bool waits;     /* the result is asked for at once */
+    bool announced; /* and the steps are */
+} trial;
+
+static zero_status step_with(toy_trainer *trainer, const trial *t, const oddity *odd)
+{
+    zero_adamw groups[GROUPS];
+    const zero_step_params params = params_of(trainer, odd, groups);
+    const uint32_t units = trainer->run->model->unit_count;
+    for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
+        const bool last = m + 1 == trainer->run->micro_steps;
+        if (last && t->announced) {
+            TOY_TRY(zero_step_announce(trainer->engine, &params));
+        }
+        TOY_TRY(toy_micro_begin(trainer, last));
+        for (uint32_t u = 0; u < units; u++) {
+            TOY_TRY(toy_forward(trainer, u));
+        }
+        for (uint32_t u = units; u-- > 0;) {
+            TOY_TRY(toy_backward(trainer, u));
+        }
+        TOY_TRY(toy_micro_end(trainer));
+    }
+    TOY_TRY(zero_step(trainer->engine, &params, zero_stream_host()));
+    trainer->step++;
+    trainer->micro = 0;
+    return ZERO_OK;
+}
+
+/* What every rank does. */
+typedef struct job {
+    toy_run run;
+    trial trial;
+    const char *text; /* of micro-steps that differ */
+    atomic_uint told; /* ranks that came to their end as they should */
+} job;
+
+/* Two good steps, one that differs, and then good ones again until the rank is told. */
+static zero_status find_out(zero_world *world, void *user)
+{
+    job *j = user;
+    const trial *t = &j->trial;
+    char text[96];
+    toy_trainer trainer;
+    zero_step_result result;
+    TOY_TRY(toy_open(&trainer, &j->run, world));
+    for (uint64_t s = 0; s < 2; s++) {
+        TOY_TRY(step_with(&trainer, t, NULL));
+        TOY_TRY(zero_step_wait(trainer.engine, &result));
+        CHECK_EQ(result.updates, s + 1);
+    }
+    const zero_stats before = zero_engine_stats(trainer.engine);
+    TOY_TRY(trainer.engine->device->ops->event_wait(trainer.engine->device->self,
+                                                    trainer.engine->stepped, NULL));
+    memory_copy memory = copy_memory(trainer.engine);
+    zero_status status = step_with(&trainer, t, t->odd);
+    if (status == ZERO_OK && t->waits) {
+        status = zero_step_wait(trainer.engine, &result);
+        CHECK(status != ZERO_OK);
+    }
+    for (uint32_t ahead = 0; ahead < ENGINE_TURNS && status == ZERO_OK; ahead++) {
+        status = step_with(&trainer, t, NULL);
+    }
+    (void)snprintf(text, sizeof text, "%s%u", t->odd->text, trainer.ranks - 1);
+    check_error(status, text);
+    CHECK_EQ(zero_step_wait(trainer.engine, &result), ZERO_POISONED);
+    check_memory(trainer.engine, &memory);
+    const zero_stats after = zero_engine_stats(trainer.engine);
+    CHECK_EQ(after.steps_overlapped, before.steps_overlapped);
+    CHECK_EQ(after.steps_redone, before.steps_redone);
+    CHECK_EQ(after.steps_skipped, 0);
+    toy_close(&trainer);
+    atomic_fetch_add(&j->told, 1);
+    return ZERO_OK;
+}
+
+/* Every rank must be told, and so is who started them. */
+static void run_threads(uint32_t ranks, zero_rank_fn fn, job *j)
+{
+    atomic_store(&j->told, 0);
+    CHECK_EQ(zero_world_run(ranks, DEADLINE_MS, fn, j), ZERO_MISMATCH);
+    CHECK_EQ(atomic_load(&j->told), ranks);
+}
+
+static toy_run run_over(const toy_model *model)
+{
+    toy_run run = toy_run_init(model);
+    run.params = zero_step_params_init();
+    run.micro_steps = 2;
+    return run;
+}
+
+/* State on disk, so that announced steps are updated before they are decided. */
+static void let_overlap(toy_run *run)
+{
+    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
+        run->options.tier[role] = ZERO_TIER_DISK;
+    }
+    run->options.disk_directories = rig_paths;
+    run->options.disk_directory_count = 1;
+    run->options.range_bytes = 4096;
+    run->options.ring_depth = 3;
+    run->options.overlap_step = 1;
+}
+
+/* Every way to split the model over so many ranks: two of the numbers in turn or, `all`, each. */
+static void try_ways(const toy_model *model, uint32_t ranks, bool announced, bool all)
+{
+    toy_sharding ways[16];
+    const uint32_t way_count = toy_shardings(ranks, true, ways);
+    for (uint32_t w = 0; w < way_count; w++) {
+        for (uint32_t i = 0; i < (all ? ODDITIES : 2); i++) {
+            const oddity *odd = &oddities[(3 * w + 5 * i) % ODDITIES];
+            job j = {.run = run_over(model),
+                     .trial = {.odd = odd, .waits = i % 2 == 0, .announced = announced}};
+            toy_sharding_apply(&ways[w], &j.run.options);
+            if (announced) {
+                let_overlap(&j.run);
+            }
+            run_threads(ranks, find_out, &j);
+        }
+    }
+}
+
+TEST(each_number_on_two_ranks)
+{
+    toy_model model;
+    describe(&model);
+    try_ways(&model, 2, false, true);
+    toy_model_close(&model);
+}
+
+TEST(each_way_on_more_ranks)
+{
+    toy_model model;
+    describe(&model);
+    try_ways(&model, 3, false, false);
+    try_ways(&model, 4, false, false);
+    toy_model_close(&model);
+}
+
+TEST(announced_steps)
+{
+    toy_model model;
+    describe(&model);
+    rig_folders(1, 0);
+    try_ways(&model, 2, true, false);
+    try_ways(&model, 4, true, false);
+    toy_model_close(&model);
+}
+
+/* A dynamic loss scale is read before each step, so the next one's beginning tells. */
+static zero_status ask_for_scale(zero_world *world, void *user)
+{
+    job *j = user;
+    toy_trainer trainer;
+    float scale = 0;
+    TOY_TRY(toy_open(&trainer, &j->run, world));
+    TOY_TRY(step_with(&trainer, &j->trial, j->trial.odd));
+    check_error(zero_loss_scale(trainer.engine, &scale),
+                "max_norm is 0 on rank 0 and 2.5 on rank 1");
+    toy_close(&trainer);
+    atomic_fetch_add(&j->told, 1);
+    return ZERO_OK;
+}
+
+TEST(a_dynamic_loss_scale_tells)
+{
+    toy_model model;
+    describe(&model);
+    job j = {.run = run_over(&model), .trial = {.odd = &oddities[0]}};
+    j.run.options.loss_scale = 8.0f;
+    run_threads(2, ask_for_scale, &j);
+    toy_model_close(&model);
+}
+
+/* ---- what need not be alike ---- */
+
+static zero_status go_on(zero_world *world, void *user)
+{
+    job *j = user;
+    toy_trainer trainer;
+    zero_step_result result;
+    TOY_TRY(toy_open(&trainer, &j->run, world));
+    for (uint64_t s = 0; s < 3; s++) {
+        TOY_TRY(step_with(&trainer, &j->trial, j->trial.odd));
+        TOY_TRY(zero_step_wait(trainer.engine, &result));
+        CHECK_EQ(result.updates, s + 1);
+        CHECK_EQ(result.skipped_in_a_row, 0);
+    }
+    toy_close(&trainer);
+    atomic_fetch_add(&j->told, 1);
+    return ZERO_OK;
+}
+
+static void update_nothing(void *user, const zero_update_range *range)
+{
+    (void)user;
+    (void)range;
+}
+
+/* Groups that nothing trained is in, and numbers that a callback does not read. */
+TEST(unused_numbers_are_not_compared)
+{
+    static const oddity frozen = {"", offsetof(zero_adamw, lr), 3, 0.25f};
+    static const oddity empty = {"", offsetof(zero_adamw, lr), 4, 0.25f};
+    toy_model model;
+    describe(&model);
+    job j = {.run = run_over(&model), .trial = {.odd = &frozen}};
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, go_on, &j));
+    j.trial.odd = &empty;
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, go_on, &j));
+    j.run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
+    j.run.options.update = update_nothing;
+    j.trial.odd = &oddities[1];
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, go_on, &j));
+    j.trial = (trial){.odd = &oddities[0], .waits = true};
+    run_threads(2, find_out, &j);
+    toy_model_close(&model);
+}
+
+/* ---- micro-steps ---- */
+
+/* The last rank makes one micro-step in each step, the others two. */
+static zero_status hurry(zero_world *world, void *user)
+{
+    job *j = user;
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, &j->run, world));
+    const uint32_t micro_steps = trainer.rank == trainer.ranks - 1 ? 1 : 2;
+    zero_status status = ZERO_OK;
+    for (uint32_t s = 0; s <= ENGINE_TURNS + 1 && status == ZERO_OK; s++) {
+        for (uint32_t m = 0; m < micro_steps && status == ZERO_OK; m++) {
+            status = toy_micro(&trainer, m + 1 == micro_steps);
+        }
+        status = status == ZERO_OK ? toy_update(&trainer) : status;
+    }
+    check_error(status, j->text);
+    toy_close(&trainer);
+    atomic_fetch_add(&j->told, 1);
+    return ZERO_OK;
+}
+
+TEST(micro_steps_on_all_ways)
+{
+    toy_model model;
+    describe(&model);
+    for (uint32_t ranks = 2; ranks <= 4; ranks++) {
+        toy_sharding ways[16];
+        const uint32_t way_count = toy_shardings(ranks, true, ways);
+        for (uint32_t w = 0; w < way_count; w++) {
+            job j = {.run = run_over(&model), .text = "micro-step"};
+            toy_sharding_apply(&ways[w], &j.run.options);
+            run_threads(ranks, hurry, &j);
+        }
+    }
+    toy_model_close(&model);
+}
+
+TEST(micro_steps_are_named)
+{
+    toy_model model;
+    describe(&model);
+    job j = {.run = run_over(&model)};
+    j.run.options.stage = ZERO_STAGE_1;
+    j.text = "the number of micro-steps in this step is 2 on rank 0 and 1 on rank 1";
+    run_threads(2, hurry, &j);
+    j.run.options.stage = ZERO_STAGE_2;
+    j.text = "rank 1 is in the last micro-step of its step, rank 0 in one before the last";
+    run_threads(2, hurry, &j);
+    toy_model_close(&model);
+}
+
+/* Where only a step's end reduces but units are gathered in every micro-step, the ranks never come
+ * to the same place: one waits for the other's gather, that one for its sums. */
+static zero_status never_meet(zero_world *world, void *user)
+{
+    job *j = user;
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, &j->run, world));
+    zero_step_result result;
+    const uint32_t micro_steps = trainer.rank == 0 ? 2 : 1;
+    zero_status status = ZERO_OK;
+    for (uint32_t m = 0; m < micro_steps && status == ZERO_OK; m++) {
+        status = toy_micro(&trainer, m + 1 == micro_steps);
+    }
+    status = status == ZERO_OK ? toy_update(&trainer) : status;
+    status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
+    CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM || status == ZERO_MISMATCH);
+    atomic_fetch_add(&j->told, 1);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(micro_steps_that_never_meet_end_by_the_deadline)
+{
+    toy_model model;
+    describe(&model);
+    job j = {.run = run_over(&model)};
+    j.run.options.accumulation = ZERO_ACCUMULATION_LOCAL;
+    j.run.options.param_slots = 1;
+    CHECK(zero_world_run(2, SHORT_MS, never_meet, &j) != ZERO_OK);
+    CHECK_EQ(atomic_load(&j.told), 2);
+    toy_model_close(&model);
+}
+
+/* ---- a rank that is missing ---- */
+
+/* Rank 1 ends its micro-step and takes no step while rank 0 waits for it. */
+static zero_status step_alone(zero_world *world, void *user)
+{
+    job *j = user;
+    const struct timespec span = {.tv_nsec = 1000000};
+    toy_trainer trainer;
+    zero_step_result result;
+    TOY_TRY(toy_open(&trainer, &j->run, world));
+    TOY_TRY(toy_micro(&trainer, true));
+    while (trainer.rank == 1 && atomic_load(&j->told) == 0) {
+        (void)nanosleep(&span, NULL);
+    }
+    if (trainer.rank == 0) {
+        TOY_TRY(toy_update(&trainer));
+        CHECK_FAILS(zero_step_wait(trainer.engine, &result), ZERO_TIMEOUT,
+                    "rank 1 did not arrive at all_gather of the step's norm");
+    }
+    toy_close(&trainer);
+    atomic_fetch_add(&j->told, 1);
+    return ZERO_OK;
+}
+
+TEST(a_step_that_one_rank_takes_alone)
+{
+    toy_model model;
+    describe(&model);
+    job j = {.run = run_over(&model)};
+    j.run.options.stage = ZERO_STAGE_1;
+    CHECK(zero_world_run(2, SHORT_MS, step_alone, &j) != ZERO_OK);
+    CHECK_EQ(atomic_load(&j.told), 2);
+    toy_model_close(&model);
+}
+
+/* ---- ranks that are processes ---- */
+
+static void set_number(const char *name, uint32_t value)
+{
+    char text[16];
+    (void)snprintf(text, sizeof text, "%u", value);
+    CHECK_EQ(setenv(name, text, 1), 0);
+}
+
+/* As zero_world_run, in processes that are started as torchrun would. */
+static void run_processes(uint32_t ranks, zero_rank_fn fn, void *user)
+{
+    pid_t children[4];
+    char id[32];
+    (void)snprintf(id, sizeof id, "agree-%d", (int)getpid());
+    (void)fflush(NULL);
+    for (uint32_t r = 0; r < ranks; r++) {
+        children[r] = fork();
+        CHECK(children[r] >= 0);
+        if (children[r] == 0) {
+            zero_world *world = NULL;
+            CHECK_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
+            set_number("RANK", r);
+            set_number("LOCAL_RANK", r);
+            set_number("WORLD_SIZE", ranks);
+            set_number("LOCAL_WORLD_SIZE", ranks);
+            set_number("MASTER_PORT", 20000 + (uint32_t)getppid() % 40000);
+            CHECK_EQ(setenv("MASTER_ADDR", "localhost", 1), 0);
+            CHECK_EQ(setenv("TORCHELASTIC_RUN_ID", id, 1), 0);
+            CHECK_OK(zero_world_create_launched(DEADLINE_MS, &world));
+            CHECK_OK(fn(world, user));
+            zero_world_destroy(world);
+            exit(0);
+        }
+    }
+    for (uint32_t r = 0; r < ranks; r++) {
+        int state = 0;
+        CHECK_EQ(waitpid(children[r], &state, 0), children[r]);
+        CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 0);
+    }
+}
+
+TEST(processes)
+{
+    toy_model model;
+    describe(&model);
+    for (uint32_t ranks = 2; ranks <= 4; ranks += 2) {
+        toy_sharding ways[16];
+        const uint32_t way_count = toy_shardings(ranks, true, ways);
+        for (uint32_t w = 0; w < way_count; w++) {
+            job j = {.run = run_over(&model),
+                     .trial = {.odd = &oddities[w % ODDITIES], .waits = w % 2 == 0}};
+            toy_sharding_apply(&ways[w], &j.run.options);
+            run_processes(ranks, find_out, &j);
+            j.text = "micro-step";
+            run_processes(ranks, hurry, &j);
+        }
+    }
+    toy_model_close(&model);
+}
+
+TEST_MAIN()
