@@ -96,9 +96,12 @@ typedef struct zero_stats {
     uint64_t host_update_elements; /**< elements that the CPU updated for a GPU (zero_updater) */
     uint64_t steps_overlapped; /**< announced steps that were updated during backward; known once
                                     their result is (zero_step_wait) */
-    uint64_t steps_redone; /**< announced steps that were updated during backward and, since they
-                                are clipped, again from what was there before */
-    uint64_t taken_ns;     /**< when these counts were read, by a clock that never goes back */
+    uint64_t steps_redone;    /**< announced steps that were updated during backward and, since they
+                                   are clipped, again from what was there before */
+    uint64_t taken_ns;        /**< when these counts were read, by a clock that never goes back */
+    uint64_t steps_discarded; /**< steps that were dropped (zero_step_discard); not in `steps` */
+    uint64_t steps_held_back; /**< announced steps that were updated after backward, like others:
+                                   those before them were updated twice (zero_step_announce) */
 } zero_stats;
 
 /** Counters so far. Local call, no waiting. */

@@ -100,6 +100,77 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_step_wait(zero_engine *engine, zero_st
  * last step's decision when scaling is dynamic. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_loss_scale(zero_engine *engine, float *scale);
 
+/** The norm of the step that is due, before it is taken: what zero_step_wait will tell of it, with
+ * the same bits. It is the L2 norm of the mean gradient, without the loss scale and before
+ * clipping, inf or NaN when gradients are not finite. Moves nothing: zero_step or zero_step_discard
+ * comes next, as ever. norm  out. Waits until the gradients of all ranks are reduced and, of an
+ * announced step, until it is updated as far as that goes during backward. Collective: every rank
+ * makes the call, or none. Errors: INVALID_ARGUMENT; STATE inside a micro-step, without a finished
+ * boundary, and inside a capture (zero/capture.h); COMM, TIMEOUT, MISMATCH when another rank is in
+ * zero_step. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_grad_norm(zero_engine *engine, double *norm);
+
+/** Drop the step that is due instead of taking it, as trainers do whose loss or norm is an outlier.
+ * Its gradients are forgotten, as after a step; parameters, moments, the count of updates and the
+ * loss scale are what they would be had its micro-steps never been, and so are the bits of all
+ * steps that follow. An announcement of it is void. Counted in zero_stats.steps_discarded, and not
+ * as a step. Collective: every rank drops it, or all take it. Returns at once. Errors: STATE inside
+ * a micro-step, without a finished boundary, and inside a capture (zero/capture.h). */
+ZERO_API ZERO_MUST_CHECK zero_status zero_step_discard(zero_engine *engine);
+
+/** Hyper-parameter groups (zero_tensor_desc.group), at most. */
+#define ZERO_STEP_GROUPS 64
+
+/** What steps leave to the steps after them, besides shards. Whoever saves this and every rank's
+ * shards (zero_shard_read of PARAM, MASTER, MOMENT1 and MOMENT2), and gives both to a new engine of
+ * the same model and options (zero_shard_write, zero_step_state_set), goes on with the bits of a
+ * run that never ended. Ranks, stage and tiers may differ; it is the same on all ranks. Fill with
+ * zero_step_state_init(), for a run that begins, or zero_step_state_get. */
+typedef struct zero_step_state {
+    size_t struct_bytes; /**< set by zero_step_state_init() */
+    uint64_t updates;    /**< steps so far that were not skipped */
+    uint64_t skipped;    /**< steps so far that were */
+    float loss_scale;    /**< of the next step's loss, > 0; 1 where losses are not scaled */
+    uint32_t good_steps; /**< in a row that were not skipped, since the scale last changed */
+    uint32_t overflows;  /**< in a row that were skipped, up to the last step */
+    uint32_t reserved;   /**< 0 */
+    double beta1_product[ZERO_STEP_GROUPS]; /**< by group, the product of the beta1 of all updates:
+                                               beta1^updates where it never changed, 1 before the
+                                               first */
+    double beta2_product[ZERO_STEP_GROUPS]; /**< likewise */
+} zero_step_state;
+
+/** The state before the first step of losses that are not scaled. */
+static inline zero_step_state zero_step_state_init(void)
+{
+    zero_step_state state;
+    memset(&state, 0, sizeof state);
+    state.struct_bytes = sizeof state;
+    state.loss_scale = 1.0f;
+    for (int group = 0; group < ZERO_STEP_GROUPS; group++) {
+        state.beta1_product[group] = 1.0;
+        state.beta2_product[group] = 1.0;
+    }
+    return state;
+}
+
+/** The engine's state after the last step, for which this waits.
+ *  state  in: struct_bytes, of zero_step_state_init(); out: the rest. Local call; every rank gets
+ * the same. Errors: INVALID_ARGUMENT; STATE inside a capture and while one is launched
+ * (zero/capture.h); the step's own failure. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_step_state_get(zero_engine *engine,
+                                                         zero_step_state *state);
+
+/** Let the next step be the one after this state. The window, the hysteresis and the floor of loss
+ * scaling stay the engine's own. zero_step_result.step and .updates go on from these counts,
+ * zero_stats from the engine's own.
+ *  state  the same on every rank; read before return. Collective, between steps; waits for the
+ * last. Errors: INVALID_ARGUMENT naming the field, also where ranks were given different ones or
+ * one of them refuses, and then no rank's state has changed; UNSUPPORTED for a newer library's
+ * fields; STATE inside a step, while a unit is acquired, and as for zero_step_state_get. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_step_state_set(zero_engine *engine,
+                                                         const zero_step_state *state);
+
 ZERO_END
 
 #endif

@@ -28,6 +28,7 @@ ZERO_BEGIN
 
 /** What the caller is doing with a unit. */
 typedef enum zero_pass {
+    ZERO_PASS_NONE = 0,     /**< not acquired; an answer of zero_unit_pass, no pass to acquire in */
     ZERO_PASS_FORWARD = 1,  /**< forward of a micro-step */
     ZERO_PASS_BACKWARD = 2, /**< backward of a micro-step, and the unit's recomputation just before
                                it. Tells that backward has come to this unit: gradients of units
@@ -60,6 +61,12 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_unit_acquire(zero_engine *engine, uint
  * dead. Errors: STATE naming the unit when it is not acquired. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_release(zero_engine *engine, uint32_t unit,
                                                        zero_stream stream);
+
+/** The pass that a unit is acquired in, the last one where acquires nest; ZERO_PASS_NONE where it
+ * is not. A unit that others tie to is acquired in the pass of these too. Local call, no waiting.
+ * Errors: INVALID_ARGUMENT (unit, pass). */
+ZERO_API ZERO_MUST_CHECK zero_status zero_unit_pass(const zero_engine *engine, uint32_t unit,
+                                                    zero_pass *pass);
 
 /** A tensor's elements: contiguous, shape as described, memory of the device, read-only to the
  * caller. Borrowed until the last release of its unit. Errors: STATE when its unit is not acquired.

@@ -56,15 +56,16 @@ typedef enum zi_collective_flags {
     ZI_COLLECTIVE_LAST = 4 /* of a step's last micro-step; only compared */
 } zi_collective_flags;
 
-/* The tag of what is about a whole step. */
+/* Tags of what is about a whole step: its decision, and its norm ahead of that. */
 #define ZI_TAG_STEP UINT32_MAX
+#define ZI_TAG_NORM (UINT32_MAX - 1)
 
 typedef struct zi_collective {
     zi_collective_kind kind;
     uint32_t flags;
     zero_dtype send_dtype;
     zero_dtype recv_dtype; /* == send_dtype for ALL_GATHER */
-    uint32_t tag;          /* the unit it is about, or ZI_TAG_STEP; named in errors */
+    uint32_t tag;          /* the unit it is about, or one of the tags above; named in errors */
     size_t count;
     const void *send;
     void *recv;

@@ -187,6 +187,33 @@ zero_status zi_engine_check_alike(const zero_engine *engine, const zi_step_decis
             rank_of(&engine->layout->sharding, differs->member));
 }
 
+zero_status zi_engine_agree_given(zero_engine *engine, zero_status checked, uint64_t hash,
+                                  const char *what)
+{
+    const uint32_t size = zero_world_size(engine->world);
+    const uint64_t *all = engine->agreement;
+    const uint64_t words[ROUND_WORDS] = {(uint64_t)checked, hash};
+    const zero_error error = *zero_last_error();
+    ZI_TRY(exchange(engine->world, words, engine->agreement));
+    if (checked != ZERO_OK) {
+        return zi_error_adopt(&error);
+    }
+    const uint32_t refused = first_unlike(all, size, 0, ZERO_OK);
+    if (refused < size) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "rank %" PRIu32 " refused its %s with %s, so no rank takes it; its own error says "
+                "why",
+                refused, what, zero_status_name((zero_status)all[(size_t)refused * ROUND_WORDS]));
+    }
+    const uint32_t unlike = first_unlike(all, size, 1, all[1]);
+    if (unlike < size) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "ranks 0 and %" PRIu32 " were given a different %s; give every rank the same",
+                unlike, what);
+    }
+    return ZERO_OK;
+}
+
 static uint64_t schedule_hash(const zi_schedule *schedule)
 {
     uint64_t hash = zi_hash_u64(ZI_HASH_START, schedule->count);

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/log.h"
+#include "core/sizes.h"
 #include "engine/engine_internal.h"
 
 static zero_status announce(zero_engine *engine, const zero_step_params *params)
@@ -29,19 +31,74 @@ zero_status zero_step_announce(zero_engine *engine, const zero_step_params *para
     return zi_engine_finish(engine, announce(engine, params));
 }
 
-/* What the step will be decided to be, unless it is clipped or skipped: the decision for a gradient
- * of zeros. */
-static zero_status presume(zero_engine *engine, const zi_step_input *input)
+/* A drafted step that was clipped was updated twice. */
+static void note_redone(zero_engine *engine)
 {
-    const zi_device *device = engine->device;
-    zi_stream *stream = engine->step_stream;
-    zi_decide_job job = engine->announced.presume;
-    job.input = input;
-    ZI_TRY(device->ops->copy(device->self, stream, job.state, engine->decide.state,
-                             sizeof *job.state));
-    ZI_TRY(engine->kernels.ops->decide(engine->kernels.self, stream, &job));
-    return device->ops->copy(device->self, stream, &engine->host->presumed, job.decision,
-                             sizeof *job.decision);
+    engine_announced *announced = &engine->announced;
+    announced->redone++;
+    /* What was drafted before the rest began tells nothing new. */
+    if (announced->redone < ENGINE_REDONE_MAX || announced->rest != 0) {
+        return;
+    }
+    announced->rest = announced->next_rest;
+    announced->next_rest =
+        (uint32_t)zi_min_u64(2 * (uint64_t)announced->next_rest, ENGINE_REST_MAX);
+    zi_log(ZERO_LOG_INFO,
+           "rank %" PRIu32 ": %" PRIu32 " announced steps in a row were clipped, so updated twice; "
+           "the next %" PRIu32 " are not updated during backward",
+           zero_world_rank(engine->world), announced->redone, announced->rest);
+}
+
+static void note_kept(zero_engine *engine)
+{
+    engine_announced *announced = &engine->announced;
+    if (announced->redone >= ENGINE_REDONE_MAX) {
+        zi_log(ZERO_LOG_INFO,
+               "rank %" PRIu32 ": an announced step was not clipped; steps are updated during "
+               "backward again",
+               zero_world_rank(engine->world));
+    }
+    announced->redone = 0;
+    announced->rest = 0;
+    announced->next_rest = ENGINE_REST_FIRST;
+}
+
+void zi_engine_note_drafts(zero_engine *engine, uint32_t turn)
+{
+    engine_announced *announced = &engine->announced;
+    if (!announced->drafted[turn]) {
+        return;
+    }
+    announced->drafted[turn] = false;
+    announced->unknown--;
+    switch (engine->turns[turn].drafts) {
+    case ZI_DRAFTS_KEPT:
+        note_kept(engine);
+        break;
+    case ZI_DRAFTS_REDONE:
+        note_redone(engine);
+        break;
+    case ZI_DRAFTS_SKIPPED: /* says nothing about clipping */
+        break;
+    }
+}
+
+/* Whether the announced step is drafted: not where those before it were updated twice all the time.
+ * Then steps rest, one is drafted to see whether it still is so, and they rest twice as long. Only
+ * outcomes count that the turns wait for anyway, ENGINE_TURNS steps back, so the answer follows
+ * from the steps and not from how fast anything ran. */
+static bool may_draft(zero_engine *engine)
+{
+    engine_announced *announced = &engine->announced;
+    if (announced->redone < ENGINE_REDONE_MAX) {
+        return true;
+    }
+    if (announced->rest == 0 && announced->unknown == 0) {
+        return true;
+    }
+    announced->rest -= announced->rest != 0;
+    engine->stats.steps_held_back++;
+    return false;
 }
 
 zero_status zi_engine_begin_announced(zero_engine *engine)
@@ -52,11 +109,18 @@ zero_status zi_engine_begin_announced(zero_engine *engine)
         return ZERO_OK;
     }
     ZI_TRY(zi_engine_await_turn(engine, engine->turn));
+    zi_engine_note_drafts(engine, engine->turn);
+    if (!may_draft(engine)) {
+        return ZERO_OK;
+    }
     turn->input = announced->input;
     turn->input.divisor = zi_engine_divisor(engine, engine->micro_index + 1);
     announced->begun = true;
     announced->next = 0;
-    ZI_TRY(presume(engine, &turn->input));
+    announced->drafted[engine->turn] = true;
+    announced->unknown++;
+    /* Unless it is clipped or skipped, the step is what it is for gradients of zeros. */
+    ZI_TRY(zi_engine_decide_aside(engine, &turn->input, false, &engine->host->presumed));
     return zi_optim_begin_drafts(engine->optim);
 }
 

@@ -128,11 +128,8 @@ static zero_status make_step(zero_engine *engine)
                      .number_count = ZI_GIVEN_GROUPS + ZI_GIVEN_OF_A_GROUP * layout->group_count},
         .state = &block->state,
         .decision = &block->decision};
-    step_block *presumed = (step_block *)(void *)(arena + layout->presumed_at);
-    engine->announced.presume =
-        (zi_decide_job){.messages = {.peer_stride = 1}, /* no squares, nothing to compare */
-                        .state = &presumed->state,
-                        .decision = &presumed->decision};
+    step_block *aside = (step_block *)(void *)(arena + layout->aside_at);
+    engine->aside = (zi_decide_job){.state = &aside->state, .decision = &aside->decision};
     engine->norm_gather = (zi_collective){.kind = ZI_ALL_GATHER,
                                           .send_dtype = ZERO_DTYPE_F32,
                                           .recv_dtype = ZERO_DTYPE_F32,
@@ -140,6 +137,10 @@ static zero_status make_step(zero_engine *engine)
                                           .count = layout->message_bytes / sizeof(float),
                                           .send = arena + layout->message_at,
                                           .recv = arena + layout->messages_at};
+    engine->norm_query = engine->norm_gather;
+    engine->norm_query.tag = ZI_TAG_NORM;
+    engine->announced.next_rest = ENGINE_REST_FIRST;
+    engine->first_scale = layout->options.loss_scale;
     return start_state(engine, &block->state);
 }
 

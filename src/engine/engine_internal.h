@@ -39,15 +39,25 @@ typedef struct engine_groups {
 /* What a step hands to the device and gets back, in host memory that the device reaches. */
 typedef struct engine_turn {
     zi_step_input input;
-    zi_step_given given;      /* what the other ranks are told of it */
-    zi_step_decision outcome; /* there once the turn's `decided` has fired */
+    zi_step_given given;       /* what the other ranks are told of it */
+    zi_step_decision outcome;  /* there once the turn's `decided` has fired */
+    zi_optim_judgement drafts; /* likewise, where it was drafted */
 } engine_turn;
 
 /* Host memory that the device reaches. */
 typedef struct engine_host {
     engine_turn turns[ENGINE_TURNS + 1];
     zi_step_decision presumed; /* of the step that is drafted */
+    zi_step_input asked;       /* of a decision that was asked for */
+    zi_step_decision answer;   /* to that */
+    zi_step_state state;       /* on its way to the device or back */
 } engine_host;
+
+/* Announced steps that were updated twice, one after the other, before no more are drafted. */
+#define ENGINE_REDONE_MAX 3
+/* Announced steps that are then not drafted, before one is again: at first, and at most. */
+#define ENGINE_REST_FIRST 8
+#define ENGINE_REST_MAX 512
 
 /* A step that is begun before it is decided. (announce.c) */
 typedef struct engine_announced {
@@ -55,7 +65,12 @@ typedef struct engine_announced {
     bool begun;          /* its last micro-step is under way or over; false without state on disk */
     uint32_t next;       /* bucket whose units are drafted next */
     zi_step_input input; /* but for the divisor */
-    zi_decide_job presume;
+    /* What became of drafts so far, a function of the steps' outcomes: see may_draft. */
+    bool drafted[ENGINE_TURNS]; /* by turn: its step is, and what came of it was not looked at */
+    uint32_t unknown;           /* of these */
+    uint32_t redone;            /* drafted steps that were updated twice since one was not */
+    uint32_t rest;              /* steps that are not drafted */
+    uint32_t next_rest;         /* as many after these, should the next be updated twice too */
 } engine_announced;
 
 /* Where an engine stands between plain steps and a graph's launches: see zero/capture.h. */
@@ -118,7 +133,9 @@ struct zero_engine {
     zi_grads *grads;
     zi_optim *optim;
     zi_collective norm_gather;
-    zi_decide_job decide; /* its input is the turn's */
+    zi_collective norm_query; /* the same, for zero_grad_norm */
+    zi_decide_job decide;     /* its input is the turn's */
+    zi_decide_job aside;      /* the same on a copy of the state, for what moves nothing */
     engine_announced announced;
     engine_host *host;
     engine_turn *turns; /* the host's */
@@ -134,12 +151,15 @@ struct zero_engine {
     /* each of the engine's streams -> host or the caller's stream, around captures and launches */
     zi_event *joined[ENGINE_STREAMS];
     engine_mode mode;
-    bool has_graph;       /* a step was captured */
-    uint32_t turn;        /* of the next plain step */
-    uint32_t last_turn;   /* of the last */
-    uint64_t plain_steps; /* as many on every rank, whatever their graphs did */
-    uint64_t *agreement;  /* buffers of agree.c */
-    uint64_t micro_index; /* in this step */
+    bool has_graph;         /* a step was captured */
+    uint32_t turn;          /* of the next plain step */
+    uint32_t last_turn;     /* of the last */
+    uint64_t plain_steps;   /* as many on every rank, whatever their graphs did */
+    uint64_t other_steps;   /* outcomes count them, but not this engine: of a state that was set */
+    uint64_t other_skipped; /* of these */
+    float first_scale;      /* the loss scale until the first outcome since create or that */
+    uint64_t *agreement;    /* buffers of agree.c */
+    uint64_t micro_index;   /* in this step */
     bool agreed; /* in create: ranks go on together, so one that fails must tell the others */
     bool micro_open;
     bool micro_last;
@@ -173,10 +193,24 @@ void zi_engine_give(const zero_engine *engine, const zi_step_input *input, zi_st
 zero_status zi_engine_check_alike(const zero_engine *engine, const zi_step_decision *outcome);
 /* What the sum of this many micro-steps is divided by. (step.c) */
 double zi_engine_divisor(const zero_engine *engine, uint64_t micro_steps);
+/* Enqueue a decision that moves nothing: what a step of these numbers would come to, with the
+ * squares that were gathered or, not `summed`, with gradients of zeros. input, outcome: host memory
+ * that the device reaches. (control.c) */
+zero_status zi_engine_decide_aside(zero_engine *engine, const zi_step_input *input, bool summed,
+                                   zi_step_decision *outcome);
+/* STATE where no step is due. (step.c) */
+zero_status zi_engine_check_due(const zero_engine *engine);
+/* Block until a stream of the engine has run all so far. (shard.c) */
+zero_status zi_engine_await_stream(zero_engine *engine, zi_stream *stream);
+/* Block until all steps so far are decided, and count them. (step.c) */
+zero_status zi_engine_settle_outcomes(zero_engine *engine);
 /* Block until the last step that used the turn is decided, if any did. (step.c) */
 zero_status zi_engine_await_turn(zero_engine *engine, uint32_t turn);
 /* The last micro-step begins: so does the step that was announced, if one was. (announce.c) */
 zero_status zi_engine_begin_announced(zero_engine *engine);
+/* The turn's last step was awaited and another takes its place: note what came of its drafts.
+ * (announce.c) */
+void zi_engine_note_drafts(zero_engine *engine, uint32_t turn);
 /* After anything that may have enqueued reductions: draft what they are of. (announce.c) */
 zero_status zi_engine_draft(zero_engine *engine);
 /* INVALID_ARGUMENT where the step is not the one that was announced. (announce.c) */
@@ -200,6 +234,11 @@ void zi_engine_destroy_groups(zero_engine *engine);
 zero_status zi_engine_agree_layout(zero_world *world, const zi_layout *layout, zero_status planned);
 /* Words that zi_engine_agree_schedules needs at engine->agreement. */
 size_t zi_engine_agreement_words(uint32_t world_size);
+/* Ranks compare what each was given, by a hash; INVALID_ARGUMENT names the first rank that differs.
+ * checked: what the rank's own check of it came to; when it is not OK, that is returned, and the
+ * others are told. `what` is in the messages. Collective. (agree.c) */
+zero_status zi_engine_agree_given(zero_engine *engine, zero_status checked, uint64_t hash,
+                                  const char *what);
 /* Prune what has moved elsewhere from the orders of gathers. Collective. (agree.c) */
 zero_status zi_engine_agree_schedules(zero_engine *engine);
 /* Take the `initial` buffers of the model's tensors. (fill.c) */

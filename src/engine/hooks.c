@@ -16,6 +16,8 @@ static const char *unit_name(const zero_engine *engine, uint32_t unit)
 static const char *pass_name(zero_pass pass)
 {
     switch (pass) {
+    case ZERO_PASS_NONE:
+        return "none";
     case ZERO_PASS_FORWARD:
         return "forward";
     case ZERO_PASS_BACKWARD:
@@ -51,7 +53,8 @@ static zero_status micro_begin(zero_engine *engine, int32_t last)
                 engine->micro_index);
     }
     if (engine->step_due) {
-        ZI_FAIL(ZERO_STATE, "the boundary is closed; call zero_step before the next micro-step");
+        ZI_FAIL(ZERO_STATE, "the boundary is closed; call zero_step, or zero_step_discard, before "
+                            "the next micro-step");
     }
     const uint32_t used = zi_params_first_in_use(engine->params);
     if (used != ZI_NO_INDEX) {
@@ -182,6 +185,17 @@ zero_status zero_unit_release(zero_engine *engine, uint32_t unit, zero_stream st
     ZI_TRY(zi_engine_check(engine));
     zi_span_begin(ZI_SPAN_RELEASE, span_name(engine, unit));
     return leave(engine, release(engine, unit, stream));
+}
+
+zero_status zero_unit_pass(const zero_engine *engine, uint32_t unit, zero_pass *pass)
+{
+    ZI_TRY(zi_engine_check(engine));
+    ZI_TRY(zi_engine_check_unit(engine, unit));
+    if (pass == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "pass is NULL; pass the address of a zero_pass");
+    }
+    *pass = zi_params_pass(engine->params, unit);
+    return ZERO_OK;
 }
 
 static zero_status check_view(const zero_engine *engine, uint32_t tensor, const zero_view *view)

@@ -115,8 +115,7 @@ static zero_status move_on_shelf(void *argument)
                                              place, shard->dtype, move->count);
 }
 
-/* Until a stream of the engine has run all so far. */
-static zero_status await_stream(zero_engine *engine, zi_stream *stream)
+zero_status zi_engine_await_stream(zero_engine *engine, zi_stream *stream)
 {
     const zi_device *device = engine->device;
     ZI_TRY(device->ops->event_record(device->self, engine->stepped, stream));
@@ -134,12 +133,12 @@ static zero_status move_on_disk(zero_engine *engine, const engine_shard *shard,
     move.first += shard->at;
     if (shard->role >= ZI_SHELVES) {
         ZI_TRY(zi_optim_enqueue_move(engine->optim, &move));
-        return await_stream(engine, engine->step_stream);
+        return zi_engine_await_stream(engine, engine->step_stream);
     }
     const shelf_values work = {.engine = engine, .shard = *shard, .move = move};
     zi_stream *stream = zi_engine_shelf_stream(engine, shard->role);
     ZI_TRY(device->ops->task(device->self, stream, move_on_shelf, &work, sizeof work));
-    return await_stream(engine, stream);
+    return zi_engine_await_stream(engine, stream);
 }
 
 zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard, uint64_t first,
@@ -163,14 +162,14 @@ zero_status zi_engine_shards_rest(zero_engine *engine)
     for (int i = 0; i < ZI_SHELVES; i++) {
         if (engine->shelves[i] != NULL) {
             ZI_TRY(zi_shelf_rest(engine->shelves[i]));
-            ZI_TRY(await_stream(engine, zi_engine_shelf_stream(engine, (zero_role)i)));
+            ZI_TRY(zi_engine_await_stream(engine, zi_engine_shelf_stream(engine, (zero_role)i)));
         }
     }
     if (engine->ring == NULL) {
         return ZERO_OK;
     }
     ZI_TRY(zi_optim_rest(engine->optim));
-    return await_stream(engine, engine->step_stream);
+    return zi_engine_await_stream(engine, engine->step_stream);
 }
 
 zero_status zi_engine_check_rest(const zero_engine *engine)

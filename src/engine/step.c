@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/sizes.h"
 #include "core/trace.h"
 #include "engine/engine_internal.h"
 
@@ -140,7 +141,7 @@ static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint
     ZI_TRY(device->ops->copy(device->self, stream, &room->outcome, job.decision,
                              sizeof room->outcome));
     if (engine->announced.begun) {
-        ZI_TRY(zi_optim_judge(engine->optim, &room->outcome));
+        ZI_TRY(zi_optim_judge(engine->optim, &room->outcome, &room->drafts));
     }
     return device->ops->event_record(device->self, engine->decided[turn], stream);
 }
@@ -190,21 +191,22 @@ static zero_status enqueue_update(zero_engine *engine, uint32_t turn)
     return zi_optim_rest(engine->optim);
 }
 
-zero_status zi_engine_await_turn(zero_engine *engine, uint32_t turn)
-{
-    ZI_TRY(zi_engine_await(engine, engine->decided[turn]));
-    ZI_TRY(zi_engine_check_alike(engine, &engine->turns[turn].outcome));
-    const uint64_t skipped = engine->turns[turn].outcome.skipped;
-    if (skipped > engine->stats.steps_skipped) {
-        engine->stats.steps_skipped = skipped;
-    }
-    return ZERO_OK;
-}
-
 /* Steps up to the one decided, itself included; 0: none was. */
 static uint64_t steps_of(const zi_step_decision *outcome)
 {
     return outcome->update + outcome->skipped;
+}
+
+zero_status zi_engine_await_turn(zero_engine *engine, uint32_t turn)
+{
+    const zi_step_decision *outcome = &engine->turns[turn].outcome;
+    ZI_TRY(zi_engine_await(engine, engine->decided[turn]));
+    ZI_TRY(zi_engine_check_alike(engine, outcome));
+    if (steps_of(outcome) != 0) {
+        engine->stats.steps_skipped =
+            zi_max_u64(engine->stats.steps_skipped, outcome->skipped - engine->other_skipped);
+    }
+    return ZERO_OK;
 }
 
 /* The last step's outcome, a plain one's or a launch's of the graph. Only the device knows how
@@ -216,8 +218,19 @@ static zero_status await_outcome(zero_engine *engine, const zi_step_decision **o
     ZI_TRY(zi_engine_await_turn(engine, engine->last_turn));
     ZI_TRY(zi_engine_await_turn(engine, ENGINE_GRAPH_TURN));
     *outcome = steps_of(graph) > steps_of(plain) ? graph : plain;
-    engine->stats.steps = steps_of(*outcome);
+    if (steps_of(*outcome) != 0) {
+        engine->stats.steps = steps_of(*outcome) - engine->other_steps;
+    }
     return ZERO_OK;
+}
+
+zero_status zi_engine_settle_outcomes(zero_engine *engine)
+{
+    const zi_step_decision *last = NULL;
+    for (uint32_t turn = 0; turn <= ENGINE_GRAPH_TURN; turn++) {
+        ZI_TRY(zi_engine_await_turn(engine, turn));
+    }
+    return await_outcome(engine, &last);
 }
 
 /* After steps 1, 2, 4, 8, ...: often while the order settles, then hardly ever. */
@@ -226,9 +239,8 @@ static bool is_power_of_two(uint64_t number)
     return (number & (number - 1)) == 0;
 }
 
-static zero_status check_now(const zero_engine *engine)
+zero_status zi_engine_check_due(const zero_engine *engine)
 {
-    ZI_TRY(zi_engine_check_loaded(engine));
     if (engine->micro_open) {
         ZI_FAIL(ZERO_STATE, "a micro-step is open; call zero_micro_end before zero_step");
     }
@@ -236,6 +248,13 @@ static zero_status check_now(const zero_engine *engine)
         ZI_FAIL(ZERO_STATE, "no boundary is closed: the last micro-step of a step begins with "
                             "zero_micro_begin(engine, 1)");
     }
+    return ZERO_OK;
+}
+
+static zero_status check_now(const zero_engine *engine)
+{
+    ZI_TRY(zi_engine_check_loaded(engine));
+    ZI_TRY(zi_engine_check_due(engine));
     const uint32_t used = zi_params_first_in_use(engine->params);
     if (used != ZI_NO_INDEX) {
         ZI_FAIL(ZERO_STATE,
@@ -273,6 +292,9 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
     ZI_TRY(zi_engine_check_announced(engine, &input));
     if (!captured) { /* the graph's was left alone by zero_capture_prepare */
         ZI_TRY(zi_engine_await_turn(engine, turn));
+    }
+    if (!captured && !engine->announced.begun) {
+        zi_engine_note_drafts(engine, turn);
     }
     if (!engine->announced.begun) { /* else it is there, and read by what was presumed */
         engine->turns[turn].input = input;
@@ -314,7 +336,7 @@ zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result)
         ZI_FAIL(result == NULL ? ZERO_INVALID_ARGUMENT : ZERO_STATE,
                 "no step was taken yet, or the place for its result (%p) is NULL", (void *)result);
     }
-    *result = (zero_step_result){.step = engine->stats.steps,
+    *result = (zero_step_result){.step = steps_of(decision),
                                  .updates = decision->update,
                                  .norm = decision->norm,
                                  .clip = decision->clip,
@@ -330,7 +352,7 @@ zero_status zero_loss_scale(zero_engine *engine, float *scale)
     if (scale == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "scale is NULL; pass the address of a float");
     }
-    *scale = engine->layout->options.loss_scale;
+    *scale = engine->first_scale;
     if (!engine->layout->options.loss_scale_static) {
         const zi_step_decision *decision = NULL;
         ZI_TRY(zi_engine_check_waits(engine));

@@ -270,7 +270,7 @@ static void place_step(zi_layout *layout, role_arenas *roles)
     layout->messages_at =
         take(roles, ZERO_ROLE_STEP, (uint64_t)layout->sharding.world * layout->message_bytes);
     layout->step_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
-    layout->presumed_at = take(roles, ZERO_ROLE_STEP, layout->draft_at != 0 ? ZI_STEP_BYTES : 0);
+    layout->aside_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
     layout->segments_at = take(roles, ZERO_ROLE_STEP, layout->segment_count * ZI_SEGMENT_BYTES);
 }
 

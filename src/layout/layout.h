@@ -183,7 +183,7 @@ typedef struct zi_layout {
     uint64_t message_at;    /* step arena: this rank's message, which peers read */
     uint64_t messages_at;   /* step arena: those of all ranks, gathered */
     uint64_t step_at;       /* step arena: ZI_STEP_BYTES for the state and the decision */
-    uint64_t presumed_at;   /* the same where there are drafts, for what they presume */
+    uint64_t aside_at;      /* the same, for decisions that are asked for or presumed */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
     uint64_t segment_count; /* runs of trained tensors in pieces, at most */
     uint64_t wire_at;       /* grad slot arena: one bucket cast to wire types */

@@ -118,10 +118,12 @@ static zero_status judge(void *argument)
     ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream)); /* the outcome is here */
     optim->keeps = is_same_update(work->outcome, optim->desc.presumed);
     if (optim->keeps) {
+        *work->judgement = ZI_DRAFTS_KEPT;
         atomic_fetch_add_explicit(&optim->kept, 1, memory_order_relaxed);
         return zi_ring_keep(ring);
     }
     zi_ring_drop(ring);
+    *work->judgement = work->outcome->skip ? ZI_DRAFTS_SKIPPED : ZI_DRAFTS_REDONE;
     if (work->outcome->skip) {
         return ZERO_OK;
     }
@@ -129,10 +131,26 @@ static zero_status judge(void *argument)
     return zi_ring_aim(ring, 0, optim->layout->range_count - 1);
 }
 
-zero_status zi_optim_judge(zi_optim *optim, const zi_step_decision *outcome)
+zero_status zi_optim_judge(zi_optim *optim, const zi_step_decision *outcome,
+                           zi_optim_judgement *judgement)
 {
-    const optim_work work = {.optim = optim, .outcome = outcome};
+    const optim_work work = {.optim = optim, .outcome = outcome, .judgement = judgement};
     return zi_optim_enqueue(optim, judge, &work);
+}
+
+static zero_status discard(void *argument)
+{
+    const optim_work *work = argument;
+    zi_ring *ring = work->optim->desc.ring;
+    zi_ring_drop(ring);
+    return zi_ring_rest(ring); /* what was on its way there has arrived, or its failure shows */
+}
+
+zero_status zi_optim_discard(zi_optim *optim)
+{
+    const optim_work work = {.optim = optim};
+    optim->drafted = false;
+    return zi_optim_enqueue(optim, discard, &work);
 }
 
 const int *zi_optim_keeps(const zi_optim *optim)

@@ -78,9 +78,19 @@ zi_optim_draft zi_optim_draft_of(const zi_optim *optim, uint32_t flat);
  * and, where parameters are far, what its flats' drafts begin with. Every unit, from the last to
  * the first as far as gradients come so, that has anything trained. */
 zero_status zi_optim_draft_unit(zi_optim *optim, uint32_t unit);
+/* What became of a step's drafts. */
+typedef enum zi_optim_judgement {
+    ZI_DRAFTS_KEPT = 1,   /* they are the step */
+    ZI_DRAFTS_REDONE = 2, /* dropped, and the step is made from where it was */
+    ZI_DRAFTS_SKIPPED = 3 /* dropped, and there is no step */
+} zi_optim_judgement;
+
 /* Enqueue, before the first unit of a step that began with drafts: keep or drop them, by its
- * outcome as below. */
-zero_status zi_optim_judge(zi_optim *optim, const zi_step_decision *outcome);
+ * outcome as below. judgement: host memory that says which, once that has run. */
+zero_status zi_optim_judge(zi_optim *optim, const zi_step_decision *outcome,
+                           zi_optim_judgement *judgement);
+/* Enqueue, instead of a step that began with drafts: drop them. */
+zero_status zi_optim_discard(zi_optim *optim);
 /* In host memory: whether they are kept, once that has run; then the units' updates read no
  * gradients. NULL where the step did not begin with drafts. */
 const int *zi_optim_keeps(const zi_optim *optim);

@@ -45,6 +45,7 @@ typedef struct optim_work {
     bool drafted;  /* the step began with drafts */
     uint64_t step; /* shared ones are counted from 1 */
     const zi_step_decision *outcome;
+    zi_optim_judgement *judgement;
     zi_optim_move move;
 } optim_work;
 

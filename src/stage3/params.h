@@ -60,6 +60,8 @@ zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi
  * in_use). */
 void *zi_params_data(const zi_params *params, uint32_t tensor);
 bool zi_params_in_use(const zi_params *params, uint32_t unit);
+/* Of the last acquire, by any name, of a unit that is in use; else NONE. */
+zero_pass zi_params_pass(const zi_params *params, uint32_t unit);
 /* The lowest unit in use, or ZI_NO_INDEX. */
 uint32_t zi_params_first_in_use(const zi_params *params);
 

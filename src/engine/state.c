@@ -1,0 +1,168 @@
+/* Owns the step's own state outside steps: what zero_step_state_get tells and zero_step_state_set
+ * replaces. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "engine/engine_internal.h"
+
+_Static_assert(ZERO_STEP_GROUPS == ZI_GROUPS_MAX, "a state has room for all groups");
+
+/* So that sums of counts fit. */
+#define UPDATES_MAX (UINT64_MAX / 4)
+
+static zero_status get(zero_engine *engine, zero_step_state *state)
+{
+    const zi_device *device = engine->device;
+    const zi_step_state *own = &engine->host->state;
+    if (state == NULL || state->struct_bytes < sizeof *state) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "state is NULL or its struct_bytes %zu is less than %zu; fill it with "
+                "zero_step_state_init()",
+                state != NULL ? state->struct_bytes : (size_t)0, sizeof *state);
+    }
+    ZI_TRY(zi_engine_check_waits(engine));
+    ZI_TRY(device->ops->copy(device->self, engine->step_stream, &engine->host->state,
+                             engine->decide.state, sizeof *own));
+    ZI_TRY(zi_engine_await_stream(engine, engine->step_stream));
+    /* What a newer caller has beyond is unknown here, so zero. */
+    memset((unsigned char *)state + sizeof *state, 0, state->struct_bytes - sizeof *state);
+    state->updates = own->updates;
+    state->skipped = own->skipped;
+    state->loss_scale = own->scaler.scale;
+    state->good_steps = own->scaler.good_steps;
+    state->overflows = own->scaler.overflows;
+    state->reserved = 0;
+    memcpy(state->beta1_product, own->beta1_product, sizeof state->beta1_product);
+    memcpy(state->beta2_product, own->beta2_product, sizeof state->beta2_product);
+    return ZERO_OK;
+}
+
+zero_status zero_step_state_get(zero_engine *engine, zero_step_state *state)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, get(engine, state));
+}
+
+static zero_status check_size(const zero_step_state *state)
+{
+    if (state == NULL || state->struct_bytes < sizeof *state || state->struct_bytes > 65536) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "state is NULL or its struct_bytes %zu is not of a zero_step_state; fill it with "
+                "zero_step_state_init() or zero_step_state_get",
+                state != NULL ? state->struct_bytes : (size_t)0);
+    }
+    const unsigned char *bytes = (const unsigned char *)state;
+    for (size_t i = sizeof *state; i < state->struct_bytes; i++) {
+        if (bytes[i] != 0) {
+            ZI_FAIL(ZERO_UNSUPPORTED,
+                    "state has %zu bytes and sets one beyond the %zu this library knows; link a "
+                    "newer library",
+                    state->struct_bytes, sizeof *state);
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_products(const char *name, const double *products)
+{
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        if (!(products[g] >= 0.0 && products[g] <= 1.0)) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "group %" PRIu32 ": %s %g is not in [0, 1], where products of betas are", g,
+                    name, products[g]);
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_numbers(const zero_engine *engine, const zero_step_state *state)
+{
+    const zero_engine_options *options = &engine->layout->options;
+    if (state->updates > UPDATES_MAX || state->skipped > UPDATES_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "updates %" PRIu64 " or skipped %" PRIu64 " is more than any run has",
+                state->updates, state->skipped);
+    }
+    if (!isfinite(state->loss_scale) || !(state->loss_scale > 0.0f)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "loss_scale %g is not finite and above 0; it is 1 where losses are not scaled",
+                (double)state->loss_scale);
+    }
+    if (options->loss_scale_static &&
+        memcmp(&state->loss_scale, &options->loss_scale, sizeof state->loss_scale) != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "loss_scale %g is not the engine's, %g, which never changes; create the engine "
+                "with options.loss_scale %g, or set this to the engine's",
+                (double)state->loss_scale, (double)options->loss_scale, (double)state->loss_scale);
+    }
+    ZI_TRY(check_products("beta1_product", state->beta1_product));
+    return check_products("beta2_product", state->beta2_product);
+}
+
+static zero_status check_set(const zero_engine *engine, const zero_step_state *state)
+{
+    ZI_TRY(check_size(state));
+    ZI_TRY(zi_engine_check_waits(engine));
+    ZI_TRY(zi_engine_check_between(engine));
+    return check_numbers(engine, state);
+}
+
+/* Field by field: there may be other bytes between them. */
+static uint64_t hash_of(const zero_step_state *state)
+{
+    uint64_t hash = zi_hash_u64(ZI_HASH_START, state->updates);
+    hash = zi_hash_u64(hash, state->skipped);
+    hash = zi_hash_bytes(hash, &state->loss_scale, sizeof state->loss_scale);
+    hash = zi_hash_bytes(hash, &state->good_steps, sizeof state->good_steps);
+    hash = zi_hash_bytes(hash, &state->overflows, sizeof state->overflows);
+    hash = zi_hash_bytes(hash, state->beta1_product, sizeof state->beta1_product);
+    return zi_hash_bytes(hash, state->beta2_product, sizeof state->beta2_product);
+}
+
+/* No step was decided since: outcomes are those of steps that come. */
+static void forget_outcomes(zero_engine *engine, const zero_step_state *state)
+{
+    for (uint32_t turn = 0; turn <= ENGINE_GRAPH_TURN; turn++) {
+        engine->turns[turn].outcome.update = 0;
+        engine->turns[turn].outcome.skipped = 0;
+    }
+    /* Either may be the larger: what is added wraps round, and is taken off again so. */
+    engine->other_steps = state->updates + state->skipped - engine->stats.steps;
+    engine->other_skipped = state->skipped - engine->stats.steps_skipped;
+    engine->first_scale = state->loss_scale;
+}
+
+static zero_status set(zero_engine *engine, const zero_step_state *state)
+{
+    const zi_device *device = engine->device;
+    zi_step_state *own = &engine->host->state;
+    const zero_status checked = check_set(engine, state);
+    ZI_TRY(zi_engine_agree_given(engine, checked, checked == ZERO_OK ? hash_of(state) : 0,
+                                 "step state"));
+    ZI_TRY(zi_engine_settle_outcomes(engine));
+    /* What moves the loss scale is this engine's. */
+    ZI_TRY(device->ops->copy(device->self, engine->step_stream, own, engine->decide.state,
+                             sizeof *own));
+    ZI_TRY(zi_engine_await_stream(engine, engine->step_stream));
+    own->updates = state->updates;
+    own->skipped = state->skipped;
+    own->scaler.scale = state->loss_scale;
+    own->scaler.good_steps = state->good_steps;
+    own->scaler.overflows = state->overflows;
+    memcpy(own->beta1_product, state->beta1_product, sizeof own->beta1_product);
+    memcpy(own->beta2_product, state->beta2_product, sizeof own->beta2_product);
+    ZI_TRY(device->ops->copy(device->self, engine->step_stream, engine->decide.state, own,
+                             sizeof *own));
+    ZI_TRY(zi_engine_await_stream(engine, engine->step_stream));
+    forget_outcomes(engine, state);
+    return ZERO_OK;
+}
+
+zero_status zero_step_state_set(zero_engine *engine, const zero_step_state *state)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, set(engine, state));
+}

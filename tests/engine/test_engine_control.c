@@ -1,0 +1,308 @@
+/* Owns the tests of a step that is due: its norm told ahead is the step's own, and a step that is
+ * dropped leaves nothing behind. */
+#include "harness.h"
+
+#include "folders.h"
+#include "sanitizer.h"
+#include "toy.h"
+
+#define DEADLINE_MS 60000
+#define STEPS 7
+#define BAD_STEP 3 /* its gradients are not finite */
+
+/* State, and sometimes gradients and parameters, on disk in small ranges; the `turn` picks which.
+ * Odd ones announce their steps. */
+static void let_disk(toy_run *run, uint32_t turn)
+{
+    for (int role = ZERO_ROLE_PARAM; role < ZERO_SHARD_ROLES; role++) {
+        const bool state = role >= ZERO_ROLE_MASTER;
+        const bool far = (turn / 2 % 2 != 0 && role == ZERO_ROLE_GRAD) ||
+                         (turn / 4 % 2 != 0 && role == ZERO_ROLE_PARAM);
+        run->options.tier[role] = state || far ? ZERO_TIER_DISK : ZERO_TIER_DEVICE;
+    }
+    run->options.disk_directories = rig_paths;
+    run->options.disk_directory_count = 1;
+    run->options.range_bytes = 4096;
+    run->options.ring_depth = 3;
+    run->options.overlap_step = turn % 2 != 0;
+    run->announced = turn % 2 != 0;
+}
+
+/* ---- a way to take steps ---- */
+
+typedef struct course course;
+typedef zero_status (*extra_fn)(toy_trainer *trainer, const course *c);
+
+struct course {
+    toy_run run;
+    extra_fn extra; /* before each step; NULL: none */
+    bool asks;      /* for the norm, twice a step */
+    double norms[STEPS];
+    float scales[STEPS];
+};
+
+static zero_status micro_steps(toy_trainer *trainer, uint32_t count)
+{
+    for (uint32_t m = 0; m < count; m++) {
+        TOY_TRY(toy_micro(trainer, m + 1 == count));
+    }
+    return ZERO_OK;
+}
+
+static zero_status ask(const toy_trainer *trainer, double *norm)
+{
+    double again = 0;
+    TOY_TRY(zero_grad_norm(trainer->engine, norm));
+    TOY_TRY(zero_grad_norm(trainer->engine, &again));
+    CHECK_BYTES(norm, &again, sizeof again);
+    return ZERO_OK;
+}
+
+static zero_status whole_step(toy_trainer *trainer, const course *c, zero_step_result *result)
+{
+    double norm = 0;
+    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
+    trainer->loss_scale = trainer->step == BAD_STEP ? (float)INFINITY : trainer->loss_scale;
+    TOY_TRY(micro_steps(trainer, c->run.micro_steps));
+    if (c->asks) {
+        TOY_TRY(ask(trainer, &norm));
+    }
+    TOY_TRY(toy_update(trainer));
+    TOY_TRY(zero_step_wait(trainer->engine, result));
+    if (c->asks && isfinite(result->norm)) { /* what is in a NaN is nobody's business */
+        CHECK_BYTES(&norm, &result->norm, sizeof norm);
+    }
+    CHECK(isfinite(norm) || !isfinite(result->norm));
+    return ZERO_OK;
+}
+
+static zero_status take(zero_world *world, course *c, toy_state *state)
+{
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    for (int s = 0; s < STEPS; s++) {
+        zero_step_result result;
+        if (c->extra != NULL) {
+            TOY_TRY(c->extra(&trainer, c));
+        }
+        TOY_TRY(whole_step(&trainer, c, &result));
+        CHECK_EQ(result.step, s + 1);
+        CHECK_EQ(result.updates, s + (s < BAD_STEP));
+        CHECK_EQ(result.skipped, s == BAD_STEP);
+        c->norms[s] = isfinite(result.norm) ? result.norm : 0;
+        c->scales[s] = result.loss_scale;
+    }
+    const zero_stats stats = zero_engine_stats(trainer.engine);
+    CHECK_EQ(stats.steps, STEPS);
+    CHECK_EQ(stats.steps_skipped, 1);
+    CHECK_EQ(stats.steps_discarded, c->extra != NULL ? STEPS : 0);
+    TOY_TRY(toy_collect(&trainer, state));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+/* The run as it is, and with something more in each step: to the same bits. */
+static zero_status compare(zero_world *world, void *user)
+{
+    const course *given = user;
+    course plain = *given;
+    course other = *given;
+    toy_state left;
+    toy_state right;
+    plain.extra = NULL;
+    plain.asks = false;
+    TOY_TRY(take(world, &plain, &left));
+    TOY_TRY(take(world, &other, &right));
+    toy_state_same(given->run.model, &left, &right, "a run with more in its steps");
+    CHECK_BYTES(plain.norms, other.norms, sizeof plain.norms);
+    CHECK_BYTES(plain.scales, other.scales, sizeof plain.scales);
+    toy_state_free(&left);
+    toy_state_free(&right);
+    return ZERO_OK;
+}
+
+static void over_ways(course *c, zero_dtype dtype, zero_dtype master)
+{
+    toy_model model;
+    uint32_t turn = 0;
+    rig_folders(1, 0);
+    toy_model_mixed(&model, dtype);
+    c->run = toy_run_init(&model);
+    c->run.options.master_dtype = master;
+    c->run.options.loss_scale = 8;
+    c->run.options.loss_scale_window = 2;
+    c->run.params.max_norm = 1;
+    for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+        toy_sharding ways[16];
+        const uint32_t count = toy_shardings(ranks, true, ways);
+        for (uint32_t i = 0; i < count; i++) {
+            turn++;
+            if (!IN_SAMPLE(turn)) {
+                continue;
+            }
+            toy_sharding_apply(&ways[i], &c->run.options);
+            c->run.micro_steps = 1 + turn % 2;
+            let_disk(&c->run, turn);
+            if (turn % 3 == 0) { /* all on the device */
+                memset(c->run.options.tier, 0, sizeof c->run.options.tier);
+                c->run.options.overlap_step = 0;
+                c->run.announced = false;
+            }
+            CHECK_OK(zero_world_run(ranks, DEADLINE_MS, compare, c));
+        }
+    }
+    toy_model_close(&model);
+}
+
+/* ---- the norm ---- */
+
+TEST(norms_told_ahead_in_f32)
+{
+    course c = {.asks = true};
+    over_ways(&c, ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT);
+}
+
+TEST(norms_told_ahead_in_f16)
+{
+    course c = {.asks = true};
+    over_ways(&c, ZERO_DTYPE_F16, ZERO_DTYPE_F32);
+}
+
+/* ---- steps that are dropped ---- */
+
+/* Gradients that no step has, in other micro-steps, sometimes not finite, sometimes of some units
+ * only, and dropped; sometimes after they were looked at. */
+static zero_status drop_step(toy_trainer *trainer, const course *c)
+{
+    const uint64_t step = trainer->step;
+    const float scale = trainer->loss_scale;
+    trainer->step = step + 1000;
+    trainer->loss_scale = step % 3 == 1 ? (float)INFINITY : 1.0f;
+    if (step % 2 != 0) {
+        TOY_TRY(toy_micro(trainer, false));
+    }
+    TOY_TRY(toy_micro_begin(trainer, true));
+    for (uint32_t u = 0; u < c->run.model->unit_count; u++) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    for (uint32_t u = c->run.model->unit_count; u-- > step % 4;) {
+        TOY_TRY(toy_backward(trainer, u));
+    }
+    TOY_TRY(toy_micro_end(trainer));
+    if (step % 2 != 0) {
+        double norm = 0;
+        TOY_TRY(zero_grad_norm(trainer->engine, &norm));
+    }
+    TOY_TRY(zero_step_discard(trainer->engine));
+    trainer->step = step;
+    trainer->micro = 0;
+    trainer->loss_scale = scale;
+    return ZERO_OK;
+}
+
+TEST(dropped_steps_never_were_in_f32)
+{
+    course c = {.extra = drop_step};
+    over_ways(&c, ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT);
+}
+
+TEST(dropped_steps_never_were_in_f16)
+{
+    course c = {.extra = drop_step, .asks = true};
+    over_ways(&c, ZERO_DTYPE_F16, ZERO_DTYPE_F32);
+}
+
+TEST(dropped_steps_never_were_where_rounded_by_chance)
+{
+    course c = {.extra = drop_step};
+    over_ways(&c, ZERO_DTYPE_BF16, ZERO_DTYPE_NONE);
+}
+
+/* ---- around it ---- */
+
+static void expect(zero_status status, zero_status wanted, const char *text)
+{
+    CHECK_EQ(status, wanted);
+    if (strstr(zero_last_error()->message, text) == NULL) {
+        TEST_FAIL("\"%s\" is not in: %s", text, zero_last_error()->message);
+    }
+}
+
+/* Both calls, where neither is legal. */
+static void expect_none_due(const toy_trainer *trainer, const char *text)
+{
+    double norm = -1;
+    expect(zero_grad_norm(trainer->engine, &norm), ZERO_STATE, text);
+    CHECK_SAME(norm, -1.0);
+    expect(zero_step_discard(trainer->engine), ZERO_STATE, text);
+}
+
+/* Everything that is refused, and what may come between a dropped step and the next. */
+static zero_status misuse(toy_trainer *trainer, const course *c)
+{
+    (void)c;
+    expect_none_due(trainer, "no boundary is closed");
+    TOY_TRY(toy_micro_begin(trainer, false));
+    expect_none_due(trainer, "a micro-step is open");
+    TOY_TRY(toy_micro_end(trainer));
+    expect_none_due(trainer, "no boundary is closed");
+    TOY_TRY(micro_steps(trainer, 1));
+    expect(zero_grad_norm(trainer->engine, NULL), ZERO_INVALID_ARGUMENT, "norm is NULL");
+    expect(zero_micro_begin(trainer->engine, 0), ZERO_STATE, "zero_step_discard");
+    TOY_TRY(zero_step_discard(trainer->engine));
+    trainer->micro = 0;
+    expect_none_due(trainer, "no boundary is closed");
+    for (uint32_t t = 0; t < trainer->run->model->tensor_count; t++) { /* at rest */
+        zero_shard shard;
+        float values[4096];
+        TOY_TRY(zero_shard_range(trainer->engine, t, ZERO_ROLE_GRAD, &shard));
+        CHECK(shard.count <= 4096);
+        TOY_TRY(
+            zero_shard_read(trainer->engine, t, ZERO_ROLE_GRAD, shard.first, shard.count, values));
+    }
+    TOY_TRY(zero_engine_offload(trainer->engine, ZERO_ROLE_BIT(ZERO_ROLE_MOMENT1), ZERO_TIER_DISK));
+    TOY_TRY(zero_engine_reload(trainer->engine));
+    return toy_evaluate(trainer);
+}
+
+TEST(what_is_refused_changes_nothing)
+{
+    course c = {.extra = misuse};
+    over_ways(&c, ZERO_DTYPE_BF16, ZERO_DTYPE_F32);
+    double norm = 0;
+    expect(zero_grad_norm(NULL, &norm), ZERO_INVALID_ARGUMENT, "engine is NULL");
+    expect(zero_step_discard(NULL), ZERO_INVALID_ARGUMENT, "engine is NULL");
+}
+
+#ifndef TOY_CUDA
+
+/* One rank asks for the norm where the other takes the step: their squares are not mixed up. */
+static zero_status part_ways(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    double norm = 0;
+    TOY_TRY(toy_open(&trainer, user, world));
+    TOY_TRY(micro_steps(&trainer, 1));
+    zero_status status =
+        trainer.rank == 0 ? zero_grad_norm(trainer.engine, &norm) : toy_update(&trainer);
+    if (status == ZERO_OK && trainer.rank == 1) {
+        zero_step_result result;
+        status = zero_step_wait(trainer.engine, &result);
+    }
+    CHECK(status != ZERO_OK);
+    toy_close(&trainer);
+    return status;
+}
+
+TEST(a_norm_meets_no_step)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    expect(zero_world_run(2, DEADLINE_MS, part_ways, &run), ZERO_MISMATCH, "rank");
+    toy_model_close(&model);
+}
+
+#endif
+
+TEST_MAIN()

@@ -1,0 +1,412 @@
+/* Owns the tests of the step's own state: with it and the shards a run goes on in another engine,
+ * of other ranks, stages and tiers, with the bits of one that never ended. */
+#include "harness.h"
+
+#include "folders.h"
+#include "sanitizer.h"
+#include "toy.h"
+
+#define DEADLINE_MS 60000
+#define STEPS 8
+#define HALF 4
+#define SAMPLES 4 /* a step's, over all ranks and micro-steps */
+#define GROUPS 3
+
+/* Gradients that are not finite, before and after the half. */
+static bool is_bad(uint64_t step)
+{
+    return step == 1 || step == HALF - 1 || step == HALF || step == HALF + 2;
+}
+
+/* Every group has other betas, and other ones in every step. */
+static void choose_groups(uint64_t step, zero_adamw *groups)
+{
+    for (uint32_t g = 0; g < GROUPS; g++) {
+        groups[g] = (zero_adamw){.lr = 0.01f * (float)(g + 1),
+                                 .beta1 = 0.5f + 0.05f * (float)((step + g) % 5),
+                                 .beta2 = 0.9f + 0.02f * (float)((step + 2 * g) % 4),
+                                 .eps = 1e-6f,
+                                 .weight_decay = 0.1f};
+    }
+}
+
+static void make_model(toy_model *model, zero_dtype dtype)
+{
+    static const uint64_t rows[] = {129, 64, 1, 300, 77};
+    toy_model_open(model);
+    for (uint32_t u = 0; u < 5; u++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "unit%u", u);
+        (void)toy_model_unit(model, name);
+        (void)toy_model_grouped(model, rows[u], dtype, 0, u % GROUPS);
+        (void)toy_model_grouped(model, rows[4 - u], ZERO_DTYPE_F32, 0, (u + 1) % GROUPS);
+    }
+}
+
+/* What steps came to. */
+typedef struct history {
+    zero_step_result results[STEPS];
+} history;
+
+/* A run that goes on somewhere else after its half. */
+typedef struct course {
+    toy_run run;
+    toy_run next; /* where the second half is taken */
+    toy_state whole;
+    toy_state half;
+    zero_step_state state;
+    history steps;
+} course;
+
+static zero_status take_step(toy_trainer *trainer, zero_step_result *result)
+{
+    zero_adamw groups[GROUPS];
+    toy_run run = *trainer->run;
+    const toy_run *given = trainer->run;
+    choose_groups(trainer->step, groups);
+    run.params.groups = groups;
+    run.params.group_count = GROUPS;
+    run.micro_steps = SAMPLES / trainer->ranks;
+    trainer->run = &run;
+    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
+    trainer->loss_scale = is_bad(trainer->step) ? (float)INFINITY : trainer->loss_scale;
+    for (uint32_t m = 0; m < run.micro_steps; m++) {
+        TOY_TRY(toy_micro(trainer, m + 1 == run.micro_steps));
+    }
+    TOY_TRY(toy_update(trainer));
+    trainer->run = given;
+    return zero_step_wait(trainer->engine, result);
+}
+
+static zero_status collect(toy_trainer *trainer, toy_state *kept)
+{
+    toy_state state;
+    TOY_TRY(toy_collect(trainer, &state));
+    if (trainer->rank == 0) {
+        *kept = state;
+    } else {
+        toy_state_free(&state);
+    }
+    return ZERO_OK;
+}
+
+static zero_status take_whole(zero_world *world, void *user)
+{
+    course *c = user;
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    for (int s = 0; s < STEPS; s++) {
+        zero_step_result result;
+        zero_step_state state = zero_step_state_init();
+        TOY_TRY(take_step(&trainer, &result));
+        if (trainer.rank == 0) {
+            c->steps.results[s] = result;
+        }
+        TOY_TRY(zero_step_state_get(trainer.engine, &state));
+        CHECK_EQ(state.updates, result.updates);
+        CHECK_EQ(state.updates + state.skipped, result.step);
+        CHECK_SAME(state.loss_scale, result.loss_scale);
+        if (s + 1 == HALF) {
+            TOY_TRY(collect(&trainer, &c->half));
+            c->state = trainer.rank == 0 ? state : c->state;
+        }
+        TOY_TRY(zero_world_barrier(world));
+    }
+    TOY_TRY(collect(&trainer, &c->whole));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+/* This rank's pieces of one role, from the whole model's. */
+UNWATCHED static zero_status write_role(const toy_trainer *trainer, const toy_state *state,
+                                        zero_role role)
+{
+    const toy_model *model = trainer->run->model;
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        zero_shard shard;
+        float values[4096];
+        TOY_TRY(zero_shard_range(trainer->engine, t, role, &shard));
+        CHECK(shard.count <= 4096);
+        for (uint64_t e = 0; e < shard.count; e++) {
+            toy_store(values, e, shard.dtype,
+                      state->bits[role][model->tensors[t].base + shard.first + e]);
+        }
+        TOY_TRY(zero_shard_write(trainer->engine, t, role, shard.first, shard.count, values));
+    }
+    return ZERO_OK;
+}
+
+static zero_status restore(toy_trainer *trainer, const course *c)
+{
+    for (int role = ZERO_ROLE_PARAM; role < ZERO_SHARD_ROLES; role++) {
+        if (role != ZERO_ROLE_GRAD) {
+            TOY_TRY(write_role(trainer, &c->half, (zero_role)role));
+        }
+    }
+    TOY_TRY(zero_step_state_set(trainer->engine, &c->state));
+    trainer->step = HALF;
+    return ZERO_OK;
+}
+
+static void check_result(const zero_step_result *result, const zero_step_result *expected)
+{
+    CHECK_EQ(result->step, expected->step);
+    CHECK_EQ(result->updates, expected->updates);
+    CHECK_EQ(result->skipped, expected->skipped);
+    CHECK_SAME(result->loss_scale, expected->loss_scale);
+    if (isfinite(expected->norm)) {
+        CHECK_BYTES(&result->norm, &expected->norm, sizeof result->norm);
+        CHECK_BYTES(&result->clip, &expected->clip, sizeof result->clip);
+    }
+}
+
+static zero_status go_on(toy_trainer *trainer, const course *c)
+{
+    zero_step_result result;
+    float scale = 0;
+    const zero_stats before = zero_engine_stats(trainer->engine);
+    CHECK_FAILS(zero_step_wait(trainer->engine, &result), ZERO_STATE, "no step was taken yet");
+    TOY_TRY(zero_loss_scale(trainer->engine, &scale));
+    CHECK_SAME(scale, c->state.loss_scale);
+    for (int s = HALF; s < STEPS; s++) {
+        TOY_TRY(take_step(trainer, &result));
+        check_result(&result, &c->steps.results[s]);
+        const zero_stats stats = zero_engine_stats(trainer->engine);
+        CHECK_EQ(stats.steps, before.steps + (uint64_t)(s + 1 - HALF));
+        CHECK_EQ(stats.steps_skipped, before.steps_skipped + 1 + (s >= HALF + 2));
+    }
+    toy_state state;
+    TOY_TRY(toy_collect(trainer, &state));
+    toy_state_same(c->run.model, &c->whole, &state, "a run that went on elsewhere");
+    toy_state_free(&state);
+    return ZERO_OK;
+}
+
+static zero_status take_rest(zero_world *world, void *user)
+{
+    const course *c = user;
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, &c->next, world));
+    TOY_TRY(restore(&trainer, c));
+    TOY_TRY(go_on(&trainer, c));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static void let_disk(toy_run *run)
+{
+    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
+        run->options.tier[role] = ZERO_TIER_DISK;
+    }
+    run->options.disk_directories = rig_paths;
+    run->options.disk_directory_count = 1;
+    run->options.range_bytes = 4096;
+    run->options.overlap_step = 1;
+    run->announced = true;
+}
+
+static course make_course(const toy_model *model, zero_dtype master)
+{
+    course c;
+    memset(&c, 0, sizeof c);
+    c.run = toy_run_init(model);
+    c.run.flavour = TOY_INTEGER; /* sums are exact, so any number of ranks has the same bits */
+    c.run.options.master_dtype = master;
+    c.run.options.loss_scale = 64;
+    c.run.options.loss_scale_window = 2;
+    c.run.options.loss_scale_hysteresis = 2;
+    c.run.params.max_norm = 2;
+    return c;
+}
+
+static void end_course(course *c)
+{
+    toy_state_free(&c->whole);
+    toy_state_free(&c->half);
+}
+
+static void over_ranks(zero_dtype dtype, zero_dtype master)
+{
+    static const uint32_t worlds[] = {1, 2, 4};
+    toy_model model;
+    rig_folders(1, 0);
+    make_model(&model, dtype);
+    uint32_t turn = 0;
+    for (int from = 0; from < 3; from++) {
+        course c = make_course(&model, master);
+        CHECK_OK(zero_world_run(worlds[from], DEADLINE_MS, take_whole, &c));
+        for (int to = 0; to < 3; to++) {
+            toy_sharding ways[16];
+            const uint32_t count = toy_shardings(worlds[to], true, ways);
+            for (uint32_t i = 0; i < count; i++) {
+                if (!IN_SAMPLE(turn++)) {
+                    continue;
+                }
+                c.next = c.run;
+                toy_sharding_apply(&ways[i], &c.next.options);
+                if (turn % 2 != 0) {
+                    let_disk(&c.next);
+                }
+                CHECK_OK(zero_world_run(worlds[to], DEADLINE_MS, take_rest, &c));
+            }
+        }
+        end_course(&c);
+    }
+    toy_model_close(&model);
+}
+
+TEST(goes_on_elsewhere_in_f16)
+{
+    over_ranks(ZERO_DTYPE_F16, ZERO_DTYPE_F32);
+}
+
+TEST(goes_on_elsewhere_where_rounded_by_chance)
+{
+    over_ranks(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE);
+}
+
+/* ---- back in the same engine ---- */
+
+static zero_status turn_back(zero_world *world, void *user)
+{
+    const course *c = user;
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, &c->next, world));
+    for (int s = 0; s < STEPS - 1; s++) { /* without asking, so outcomes are still to come */
+        zero_adamw groups[GROUPS];
+        zero_step_params params = c->run.params;
+        choose_groups(0, groups);
+        params.groups = groups;
+        params.group_count = GROUPS;
+        TOY_TRY(toy_micro(&trainer, true));
+        TOY_TRY(zero_step(trainer.engine, &params, toy_stream()));
+        trainer.step++;
+        trainer.micro = 0;
+    }
+    TOY_TRY(restore(&trainer, c));
+    CHECK_EQ(zero_engine_stats(trainer.engine).steps, STEPS - 1);
+    TOY_TRY(go_on(&trainer, c));
+    TOY_TRY(restore(&trainer, c)); /* and again, from counts that are now higher */
+    TOY_TRY(go_on(&trainer, c));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(goes_back_in_the_same_engine)
+{
+    toy_model model;
+    make_model(&model, ZERO_DTYPE_F16);
+    course c = make_course(&model, ZERO_DTYPE_F32);
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_whole, &c));
+    c.next = c.run;
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, turn_back, &c));
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, turn_back, &c));
+    end_course(&c);
+    toy_model_close(&model);
+}
+
+/* ---- what is refused ---- */
+
+static void refused(const toy_trainer *trainer, const zero_step_state *state, zero_status wanted,
+                    const char *text)
+{
+    CHECK_FAILS(zero_step_state_set(trainer->engine, state), wanted, text);
+}
+
+static void refuse_numbers(const toy_trainer *trainer)
+{
+    const zero_step_state good = zero_step_state_init();
+    static const double products[] = {-0.5, 1.5, NAN};
+    static const float scales[] = {0, -1, NAN, INFINITY};
+    zero_step_state bad = good;
+    bad.struct_bytes = 8;
+    refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "zero_step_state_init()");
+    CHECK_FAILS(zero_step_state_get(trainer->engine, &bad), ZERO_INVALID_ARGUMENT,
+                "struct_bytes 8");
+    refused(trainer, NULL, ZERO_INVALID_ARGUMENT, "state is NULL");
+    CHECK_FAILS(zero_step_state_get(trainer->engine, NULL), ZERO_INVALID_ARGUMENT, "state is NULL");
+    for (size_t i = 0; i < 4; i++) {
+        bad = good;
+        bad.loss_scale = scales[i];
+        refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "loss_scale");
+    }
+    for (size_t i = 0; i < 3; i++) {
+        bad = good;
+        bad.beta1_product[5] = products[i];
+        refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "group 5: beta1_product");
+        bad = good;
+        bad.beta2_product[63] = products[i];
+        refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "group 63: beta2_product");
+    }
+    bad = good;
+    bad.updates = UINT64_MAX;
+    refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "updates 18446744073709551615");
+    bad = good;
+    bad.loss_scale = 2; /* the toy's are not scaled */
+    refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "loss_scale 2 is not the engine's, 1");
+}
+
+/* A caller's struct from a newer library: what is unknown may be there, but not be set. */
+static void refuse_newer(const toy_trainer *trainer)
+{
+    struct {
+        zero_step_state known;
+        uint64_t more;
+    } newer = {zero_step_state_init(), 1};
+    newer.known.struct_bytes = sizeof newer;
+    refused(trainer, &newer.known, ZERO_UNSUPPORTED, "newer library");
+    CHECK_OK(zero_step_state_get(trainer->engine, &newer.known));
+    CHECK_EQ(newer.more, 0);
+    CHECK_EQ(newer.known.struct_bytes, sizeof newer);
+    CHECK_OK(zero_step_state_set(trainer->engine, &newer.known));
+}
+
+static zero_status misuse(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    zero_step_state state = zero_step_state_init();
+    TOY_TRY(toy_open(&trainer, user, world));
+    refuse_numbers(&trainer);
+    refuse_newer(&trainer);
+    TOY_TRY(toy_micro(&trainer, false));
+    refused(&trainer, &state, ZERO_STATE, "a step is under way");
+    TOY_TRY(toy_micro(&trainer, true));
+    refused(&trainer, &state, ZERO_STATE, "a step is under way");
+    TOY_TRY(zero_step_state_get(trainer.engine, &state)); /* of the step before */
+    CHECK_EQ(state.updates, 0);
+    TOY_TRY(toy_update(&trainer));
+    TOY_TRY(zero_unit_acquire(trainer.engine, 0, ZERO_PASS_EVAL, toy_stream()));
+    refused(&trainer, &state, ZERO_STATE, "still acquired");
+    TOY_TRY(zero_unit_release(trainer.engine, 0, toy_stream()));
+    TOY_TRY(zero_step_state_get(trainer.engine, &state));
+    CHECK_EQ(state.updates, 1);
+    CHECK_SAME(state.beta1_product[0], (double)0.9f);
+    /* Ranks that differ, and a rank that refuses: nobody changes anything. */
+    zero_step_state other = state;
+    other.updates += trainer.rank;
+    refused(&trainer, &other, ZERO_INVALID_ARGUMENT, "ranks 0 and 1 were given a different step");
+    other = state;
+    other.updates = 7;
+    other.beta2_product[3] = trainer.rank == 1 ? 2 : 1;
+    refused(&trainer, &other, ZERO_INVALID_ARGUMENT,
+            trainer.rank == 1 ? "group 3: beta2_product 2" : "rank 1 refused its step state");
+    TOY_TRY(zero_step_state_get(trainer.engine, &other));
+    CHECK_BYTES(&state, &other, sizeof state);
+    TOY_TRY(toy_step(&trainer));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(what_is_refused_changes_nothing)
+{
+    toy_model model;
+    make_model(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    zero_step_state state = zero_step_state_init();
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, misuse, &run));
+    CHECK_FAILS(zero_step_state_get(NULL, &state), ZERO_INVALID_ARGUMENT, "engine is NULL");
+    CHECK_FAILS(zero_step_state_set(NULL, &state), ZERO_INVALID_ARGUMENT, "engine is NULL");
+    toy_model_close(&model);
+}
+
+TEST_MAIN()
