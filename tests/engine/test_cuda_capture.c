@@ -549,6 +549,8 @@ static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
     zero_step_result result;
     zero_view view;
     uint64_t first = 0;
+    double norm = 0;
+    zero_step_state state = zero_step_state_init();
     CHECK_OK(zero_micro_begin(engine, 1));
     refused(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_host()), ZERO_STATE,
             "host stream");
@@ -558,6 +560,10 @@ static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
     CHECK_OK(zero_micro_end(engine));
     refused(zero_step_wait(engine, &result), ZERO_STATE, "nothing runs");
     refused(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view), ZERO_STATE, "nothing runs");
+    refused(zero_grad_norm(engine, &norm), ZERO_STATE, "nothing runs");
+    refused(zero_step_discard(engine), ZERO_STATE, "what is dropped cannot be launched");
+    refused(zero_step_state_get(engine, &state), ZERO_STATE, "nothing runs");
+    refused(zero_step_state_set(engine, &state), ZERO_STATE, "nothing runs");
     refused(zero_step(engine, &params, zero_stream_host()), ZERO_STATE, "host stream");
     CHECK_OK(zero_step(engine, &params, toy_stream()));
     refused(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "zero_capture_end");
@@ -568,6 +574,8 @@ static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
 static void misuse_after(zero_engine *engine)
 {
     zero_step_result result;
+    double norm = 0;
+    zero_step_state state = zero_step_state_init();
     zero_step_params wrong = zero_step_params_init();
     wrong.adamw.lr = -1.0f;
     refused(zero_replay_result(engine, toy_stream(), &result), ZERO_STATE, "zero_replay_begin");
@@ -576,6 +584,10 @@ static void misuse_after(zero_engine *engine)
     refused(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "launches under way");
     refused(zero_micro_begin(engine, 1), ZERO_STATE, "zero_replay_end");
     refused(zero_step_wait(engine, &result), ZERO_STATE, "zero_replay_end");
+    refused(zero_grad_norm(engine, &norm), ZERO_STATE, "zero_replay_end");
+    refused(zero_step_discard(engine), ZERO_STATE, "zero_replay_end");
+    refused(zero_step_state_get(engine, &state), ZERO_STATE, "zero_replay_end");
+    refused(zero_step_state_set(engine, &state), ZERO_STATE, "zero_replay_end");
     refused(zero_replay_params(engine, toy_stream(), &wrong), ZERO_INVALID_ARGUMENT, "lr");
     CHECK_OK(zero_replay_end(engine, toy_stream()));
 }
