@@ -162,7 +162,10 @@ typedef struct zero_engine_options {
     float loss_scale_min;      /**< floor; a first scale below it is not raised. Default 1 */
 
     float grad_divisor; /**< the sum over ranks and micro-steps is divided by this. 0: ranks x
-                           micro-steps, which gives the mean */
+                           micro-steps, which gives the mean of losses that are means over their own
+                           micro-batch. Where the caller has divided losses by the number of
+                           micro-steps itself, that would be twice: use the number of ranks then
+                           (see zero/step.h) */
     uint64_t seed;      /**< key of stochastic rounding. Default 0 */
     uint32_t threads;   /**< threads of this rank's CPU kernels, in [1, 256]. 0: the host's cores
                            divided by the ranks on it, in [1, 256] */

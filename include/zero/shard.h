@@ -22,8 +22,9 @@ typedef struct zero_shard {
 } zero_shard;
 
 /** This rank's piece of a tensor's state. It stays the same for the engine's life.
- *  role   PARAM, GRAD (as reduced by the last zero_step: the sum, before the divisor and with the
- * loss scale in it), MASTER, MOMENT1 or MOMENT2. Local call, no waiting. Errors: INVALID_ARGUMENT.
+ *  role   PARAM, GRAD (as reduced by the last zero_step or zero_step_discard: the sum, before the
+ * divisor and with the loss scale in it), MASTER, MOMENT1 or MOMENT2. Local call, no waiting.
+ * Errors: INVALID_ARGUMENT.
  */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_range(const zero_engine *engine, uint32_t tensor,
                                                       zero_role role, zero_shard *shard);
@@ -31,10 +32,11 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_range(const zero_engine *engine,
 /** This rank's piece where it is.
  *  role   as above. first  out: index in the tensor of the piece's first element. view   out: the
  * piece, in device memory or, for a role on the host tier, host memory that the device reaches;
- * count 0 and data NULL where this rank has none. Waits for the step under way. Local call. The
- * memory may be read until the next hook, and written before the next micro-step (for a reader of
- * checkpoints). Errors: INVALID_ARGUMENT; STATE inside a micro-step; UNSUPPORTED for a role on
- * disk, which zero_shard_read and zero_shard_write reach. */
+ * it begins at a multiple of 128 bytes, of 256 where elements have 4, and *first is a multiple of
+ * 64; count 0 and data NULL where this rank has none. Waits for the step under way. Local
+ * call. The memory may be read until the next hook, and written before the next micro-step (for a
+ * reader of checkpoints). Errors: INVALID_ARGUMENT; STATE inside a micro-step; UNSUPPORTED for a
+ * role on disk, which zero_shard_read and zero_shard_write reach. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_view(zero_engine *engine, uint32_t tensor,
                                                      zero_role role, uint64_t *first,
                                                      zero_view *view);

@@ -1,5 +1,14 @@
 /** @file
- *  The optimizer step on the shards. */
+ *  The optimizer step on the shards.
+ *
+ *  A step takes the mean gradient: the sum that backward added up, over ranks and micro-steps,
+ * divided by options.grad_divisor, which by default is ranks x micro-steps, and by the loss scale.
+ * So the loss of a micro-step is the mean over its own samples, and nothing else: a loss that the
+ * caller has divided by the number of micro-steps already, as is usual elsewhere, is divided by it
+ * twice. AdamW hides that, since it divides by the gradient's own size: losses fall as they should,
+ * but norms are too small by that number, so max_norm clips too little, and eps counts for more.
+ * Either leave the loss undivided, or set options.grad_divisor to the number of ranks; to 1 for a
+ * sum. */
 #ifndef ZERO_STEP_H
 #define ZERO_STEP_H
 
@@ -55,6 +64,10 @@ static inline zero_step_params zero_step_params_init(void)
  * clipped. A step that is clipped is updated again, from what was there before, which moves its
  * state twice (zero_stats.steps_redone); a step that is skipped leaves all as it was. The bits are
  * those of a step that was not announced. A callback update may so be called twice for a step.
+ * When three such steps one after the other were clipped, the next 8 are updated after backward,
+ * like steps that were not announced (zero_stats.steps_held_back); then one is tried, and if that
+ * is clipped too, 16 are held back, and so on up to 512. A step's outcome counts four steps later,
+ * so which steps these are depends on the outcomes alone. The first that is not clipped ends it.
  * params  as for zero_step; read before return; the next zero_step must be given the same. Another
  * call before the last micro-step begins replaces them. Local call; ranks may differ. Errors: STATE
  * where options.overlap_step is 0, or the step's last micro-step has begun; INVALID_ARGUMENT naming
@@ -80,7 +93,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_step(zero_engine *engine, const zero_s
 
 /** What a step came to. */
 typedef struct zero_step_result {
-    uint64_t step;    /**< steps so far, this one included */
+    uint64_t step;    /**< steps so far, this one and those of zero_step_state_set included */
     uint64_t updates; /**< of these, not skipped */
     double norm; /**< L2 norm of the mean gradient before clipping; the true inf or NaN when not
                     finite. The same bits for any number of ranks that made the same gradients */

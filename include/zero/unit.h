@@ -13,7 +13,11 @@
  *  meanwhile no rank may leave units out: a rank that holds a unit gives up another's place where
  *  the others give up that one's, and later they gather different units. That is MISMATCH with the
  *  units' numbers, TIMEOUT over NCCL; with param_slots as many as there are units of a size nothing
- *  is given up and any rank may hold any unit. */
+ *  is given up and any rank may hold any unit.
+ *
+ *  What backward adds is the gradient of the micro-step's own mean loss, times zero_loss_scale. Do
+ * not divide the loss by the number of micro-steps or ranks: the step does (options.grad_divisor;
+ * see zero/step.h for what a loss that is divided twice looks like). */
 #ifndef ZERO_UNIT_H
 #define ZERO_UNIT_H
 
@@ -69,7 +73,9 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_unit_pass(const zero_engine *engine, u
                                                     zero_pass *pass);
 
 /** A tensor's elements: contiguous, shape as described, memory of the device, read-only to the
- * caller. Borrowed until the last release of its unit. Errors: STATE when its unit is not acquired.
+ * caller. They begin at a multiple of 256 bytes, whatever the tensors' sizes, the stage and the
+ * tiers are: enough for cuBLASLt and for loads of 16 bytes a thread. Borrowed until the last
+ * release of its unit. Errors: STATE when its unit is not acquired.
  */
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_data(zero_engine *engine, uint32_t tensor,
                                                       zero_view *view);
@@ -83,8 +89,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_unit_grad_acquire(zero_engine *engine,
                                                             zero_stream stream);
 
 /** A tensor's gradient: contiguous, shape as described, grad_dtype, device memory, to be added to.
- *  Borrowed until zero_unit_grad_ready. Errors: STATE when not acquired; INVALID_ARGUMENT for a
- * frozen tensor. */
+ *  It begins at a multiple of 256 bytes, as above. Borrowed until zero_unit_grad_ready. Errors:
+ * STATE when not acquired; INVALID_ARGUMENT for a frozen tensor. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_grad(zero_engine *engine, uint32_t tensor,
                                                       zero_view *view);
 
