@@ -141,7 +141,7 @@ static void over_ways(course *c, zero_dtype dtype, zero_dtype master)
                 continue;
             }
             toy_sharding_apply(&ways[i], &c->run.options);
-            c->run.micro_steps = 1 + turn % 2;
+            c->run.micro_steps = 1 + turn / 2 % 2;
             let_disk(&c->run, turn);
             if (turn % 3 == 0) { /* all on the device */
                 memset(c->run.options.tier, 0, sizeof c->run.options.tier);
