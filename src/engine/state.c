@@ -63,6 +63,10 @@ static zero_status check_size(const zero_step_state *state)
                     state->struct_bytes, sizeof *state);
         }
     }
+    if (state->reserved != 0) {
+        ZI_FAIL(ZERO_UNSUPPORTED, "reserved is %" PRIu32 "; this library knows nothing but 0 there",
+                state->reserved);
+    }
     return ZERO_OK;
 }
 

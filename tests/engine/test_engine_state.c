@@ -342,6 +342,9 @@ static void refuse_numbers(const toy_trainer *trainer)
     bad.updates = UINT64_MAX;
     refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "updates 18446744073709551615");
     bad = good;
+    bad.reserved = 1;
+    refused(trainer, &bad, ZERO_UNSUPPORTED, "reserved is 1");
+    bad = good;
     bad.loss_scale = 2; /* the toy's are not scaled */
     refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "loss_scale 2 is not the engine's, 1");
 }
