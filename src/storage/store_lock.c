@@ -22,12 +22,21 @@ static void lock_name(const zi_store_owner *owner, char *name, size_t name_bytes
     (void)snprintf(name, name_bytes, "zero-rank-%u%s.lock", owner->rank, owner->use);
 }
 
+/* The first line of a file as it can be shown: whoever wrote it, terminals and logs are ours. */
+static void read_line(int file, char *text, size_t text_bytes)
+{
+    const ssize_t bytes = pread(file, text, text_bytes - 1, 0);
+    text[bytes > 0 ? bytes : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    for (char *c = text; *c != '\0'; c++) {
+        *c = *c >= ' ' && *c <= '~' ? *c : '?';
+    }
+}
+
 static zero_status refuse(int lock, const char *path, uint32_t rank)
 {
     char text[128] = {0};
-    const ssize_t bytes = pread(lock, text, sizeof text - 1, 0);
-    text[bytes > 0 ? bytes : 0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
+    read_line(lock, text, sizeof text);
     ZI_FAIL(ZERO_STATE,
             "rank %u's place is taken by %s; end it or give each job a directory of its own: %s",
             rank, text[0] != '\0' ? text : "a process that has not written its pid yet", path);
@@ -37,6 +46,45 @@ static zero_status cannot(int code, const char *what, const char *path)
 {
     ZI_FAIL_NATIVE(ZERO_IO, code, "cannot %s the lock file: %s; in the directory %s", what,
                    strerror(code), path);
+}
+
+/* What has the name is written to only if this user made it, here and under this name alone. */
+static zero_status check_ours(int lock, const char *name, const char *path)
+{
+    struct stat info;
+    if (fstat(lock, &info) != 0) {
+        return cannot(errno, "look at", path);
+    }
+    /* None: its owner is leaving. */
+    if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || info.st_nlink > 1) {
+        ZI_FAIL(ZERO_STATE,
+                "%s is not a lock file of this user (%s, user %lu, %lu links); remove it, or give "
+                "each user a directory of their own: %s",
+                name, S_ISREG(info.st_mode) ? "regular file" : "no regular file",
+                (unsigned long)info.st_uid, (unsigned long)info.st_nlink, path);
+    }
+    return ZERO_OK;
+}
+
+/* Open it, whole or to be made; links are not followed and nothing waits for a FIFO's other end. */
+static zero_status open_lock(int directory, const char *name, const char *path, int *lock)
+{
+    const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    *lock = openat(directory, name, flags, 0600);
+    if (*lock < 0 && errno == ELOOP) {
+        ZI_FAIL_NATIVE(ZERO_STATE, ELOOP,
+                       "%s is a symbolic link, which a lock file never is; remove it: %s", name,
+                       path);
+    }
+    if (*lock < 0) {
+        return cannot(errno, "open", path);
+    }
+    const zero_status status = check_ours(*lock, name, path);
+    if (status != ZERO_OK) {
+        (void)close(*lock);
+        *lock = -1;
+    }
+    return status;
 }
 
 /* True while `name` stands for the open file. */
@@ -55,7 +103,9 @@ static zero_status sign(int lock, const char *path)
     (void)gethostname(host, sizeof host - 1);
     host[sizeof host - 1] = '\0';
     const int bytes = snprintf(text, sizeof text, "process %ld on %s\n", (long)getpid(), host);
-    if (ftruncate(lock, 0) != 0 || pwrite(lock, text, (size_t)bytes, 0) != bytes) {
+    /* An older one may be readable by all, and a mask may have left us nothing. */
+    if (fchmod(lock, 0600) != 0 || ftruncate(lock, 0) != 0 ||
+        pwrite(lock, text, (size_t)bytes, 0) != bytes) {
         return cannot(errno != 0 ? errno : EIO, "write", path);
     }
     return ZERO_OK;
@@ -67,10 +117,8 @@ zero_status zi_store_lock(int directory, const char *path, const zi_store_owner 
     lock_name(owner, name, sizeof name);
     *lock = -1;
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        const int fd = openat(directory, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-        if (fd < 0) {
-            return cannot(errno, "open", path);
-        }
+        int fd = -1;
+        ZI_TRY(open_lock(directory, name, path, &fd));
         zero_status status = ZERO_OK;
         if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
             status =

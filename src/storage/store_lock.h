@@ -16,7 +16,8 @@ typedef struct zi_store_owner {
 #define ZI_STORE_NAME_BYTES 40
 
 /* Lock `directory`, an open descriptor of `path`, for a rank of the calling process; *lock is open
- * until zi_store_unlock. A file whose owner is gone is taken over. STATE when it lives. */
+ * until zi_store_unlock. A file whose owner is gone is taken over. STATE when it lives, and where
+ * something else has the file's name: a link, another user's file, no regular file. */
 zero_status zi_store_lock(int directory, const char *path, const zi_store_owner *owner, int *lock);
 
 /* Removes the lock file. */

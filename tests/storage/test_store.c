@@ -1,7 +1,9 @@
 /* Stores: space, locks, leftovers, refusals. */
 #include "storage_rig.h"
 
+#include <limits.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 
@@ -187,6 +189,122 @@ TEST(a_second_job_is_refused_with_the_owner_s_pid)
     options.rank = 0;
     CHECK_OK(zi_store_create(&options, &store));
     zi_store_destroy(store);
+    rig_remove(folder);
+}
+
+/* ---- lock files ---- */
+
+static void lock_path(const char *folder, char path[96])
+{
+    (void)snprintf(path, 96, "%s/zero-rank-0.lock", folder);
+}
+
+TEST(a_lock_file_is_its_user_s_alone)
+{
+    char *folder = rig_folder(false);
+    const char *folders[] = {folder};
+    char path[96];
+    lock_path(folder, path);
+    static const mode_t masks[] = {000, 022, 077, 0777};
+    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
+        /* One that a killed job of an older version left. */
+        const int old = i % 2 == 1 ? open(path, O_WRONLY | O_CREAT | O_EXCL, 0644) : -1;
+        CHECK(old < 0 || (fchmod(old, 0644) == 0 && close(old) == 0));
+        const mode_t mask = umask(masks[i]);
+        zi_store *store = rig_store(folders, 1, 4 * MIB);
+        (void)umask(mask);
+        struct stat info;
+        CHECK(lstat(path, &info) == 0);
+        CHECK_EQ(info.st_mode, S_IFREG | 0600);
+        zi_store_destroy(store);
+        CHECK_EQ(rig_entries(folder), 0);
+    }
+    rig_remove(folder);
+}
+
+/* Whatever has the name, nothing is written to it. */
+static void check_refused(const char *folder, const char *text)
+{
+    zi_store_options options = options_of(&folder, 1);
+    zi_store *store = NULL;
+    const unsigned descriptors = rig_descriptors();
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_STATE, text);
+    CHECK(strstr(zero_last_error()->message, folder) != NULL);
+    CHECK(strstr(zero_last_error()->message, "remove it") != NULL);
+    CHECK(store == NULL);
+    CHECK_EQ(rig_descriptors(), descriptors);
+}
+
+TEST(links_are_not_taken_for_lock_files)
+{
+    char *folder = rig_folder(false);
+    char *other = rig_folder(false);
+    char path[96];
+    char target[96];
+    char bytes[16] = {0};
+    lock_path(folder, path);
+    (void)snprintf(target, sizeof target, "%s/precious", other);
+    const int file = open(target, O_RDWR | O_CREAT | O_EXCL, 0600);
+    CHECK(file >= 0 && write(file, "of great value", 14) == 14);
+    CHECK(link(target, path) == 0);
+    check_refused(folder, "2 links");
+    CHECK(unlink(path) == 0);
+    char real[PATH_MAX];
+    CHECK(realpath(target, real) != NULL);
+    CHECK(symlink(real, path) == 0);
+    check_refused(folder, "symbolic link");
+    CHECK(unlink(path) == 0);
+    CHECK(symlink("to/nothing", path) == 0);
+    check_refused(folder, "symbolic link");
+    CHECK(unlink(path) == 0);
+    CHECK(pread(file, bytes, sizeof bytes, 0) == 14 && memcmp(bytes, "of great value", 14) == 0);
+    CHECK(close(file) == 0 && unlink(target) == 0);
+    rig_remove(folder);
+    rig_remove(other);
+}
+
+TEST(nor_is_what_is_no_file_of_this_user)
+{
+    char *folder = rig_folder(false);
+    char path[96];
+    lock_path(folder, path);
+    CHECK(mkfifo(path, 0600) == 0);
+    check_refused(folder, "no regular file"); /* and nobody waits for its other end */
+    CHECK(unlink(path) == 0);
+    if (getuid() != 0) {
+        rig_remove(folder);
+        SKIP("only root can give files away");
+    }
+    const int file = open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    CHECK(file >= 0 && fchown(file, 12345, 0) == 0 && close(file) == 0);
+    check_refused(folder, "user 12345");
+    CHECK(unlink(path) == 0);
+    rig_remove(folder);
+}
+
+/* What is in a lock file is shown on terminals and in logs, whoever wrote it. */
+TEST(what_a_lock_file_says_is_shown_in_plain_characters)
+{
+    char *folder = rig_folder(false);
+    const char *folders[] = {folder};
+    char path[96];
+    char text[4096];
+    lock_path(folder, path);
+    memset(text, 'x', sizeof text);
+    static const char start[] = "\033]0;owned\007\033[2J\r\t\x80\xff";
+    memcpy(text, start, sizeof start - 1);
+    const int file = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    CHECK(file >= 0 && write(file, text, sizeof text) == sizeof text);
+    CHECK(flock(file, LOCK_EX | LOCK_NB) == 0);
+    zi_store_options options = options_of(folders, 1);
+    zi_store *store = NULL;
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_STATE, "taken by ?]0;owned??[2J????xx");
+    const char *message = zero_last_error()->message;
+    for (const char *c = message; *c != '\0'; c++) {
+        CHECK(*c >= ' ' && *c <= '~');
+    }
+    CHECK(strstr(message, folder) != NULL); /* which the text has not pushed out */
+    CHECK(close(file) == 0 && unlink(path) == 0);
     rig_remove(folder);
 }
 
