@@ -45,7 +45,9 @@ static zero_status make_shelf(zi_layout *layout, zero_role role, uint32_t record
     }
     if (disk) {
         layout->disk_bytes += shelf->bytes;
-        shelf->ring_slots = (uint32_t)zi_min_u64(layout->options.ring_depth, record_count);
+        /* A shelf of nothing needs no disk, and no engine has one for it. */
+        shelf->ring_slots =
+            shelf->bytes != 0 ? (uint32_t)zi_min_u64(layout->options.ring_depth, record_count) : 0;
     }
     return ZERO_OK;
 }

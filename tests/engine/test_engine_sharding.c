@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "folders.h"
 #include "toy.h"
 
 #define DEADLINE_MS 60000
@@ -399,6 +400,102 @@ TEST(models_with_nothing_to_train)
     (void)toy_model_tensor(&model, 100, 0, ZERO_DTYPE_BF16, ZERO_TENSOR_FROZEN);
     CHECK_OK(zero_world_run(3, DEADLINE_MS, train_nothing, &model));
     toy_model_close(&model);
+}
+
+/* ---- nothing, on any tier ---- */
+
+static void no_model(toy_model *model)
+{
+    toy_model_open(model);
+}
+
+static void no_tensors(toy_model *model)
+{
+    toy_model_open(model);
+    (void)toy_model_unit(model, "first");
+    (void)toy_model_unit(model, "second");
+}
+
+static void no_elements(toy_model *model)
+{
+    no_tensors(model);
+    (void)toy_model_tensor(model, 0, 0, ZERO_DTYPE_BF16, ZERO_TENSOR_PLAIN);
+    (void)toy_model_tensor(model, 0, 9, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    (void)toy_model_unit(model, "third");
+    (void)toy_model_tensor(model, 5, 0, ZERO_DTYPE_F16, ZERO_TENSOR_FROZEN);
+    (void)toy_model_tensor(model, 0, 0, ZERO_DTYPE_F16, ZERO_TENSOR_FROZEN);
+}
+
+static void only_empty_tensors(toy_model *model)
+{
+    no_tensors(model);
+    (void)toy_model_tensor(model, 0, 0, ZERO_DTYPE_BF16, ZERO_TENSOR_PLAIN);
+    (void)toy_model_tensor(model, 0, 0, ZERO_DTYPE_F32, ZERO_TENSOR_FROZEN);
+}
+
+#define DEV ZERO_TIER_DEVICE
+#define HOST ZERO_TIER_HOST
+#define DISK ZERO_TIER_DISK
+static const zero_tier empty_tiers[][ZERO_SHARD_ROLES] = {
+    {DISK, DISK, DISK, DISK, DISK}, {DISK, DEV, DEV, DEV, DEV},    {DEV, DISK, DEV, DEV, DEV},
+    {HOST, HOST, HOST, HOST, HOST}, {DISK, HOST, DISK, DEV, DISK}, {HOST, DISK, DEV, DISK, HOST},
+};
+
+/* What little there is moves in every way that shards and steps move. */
+static zero_status use_all(toy_trainer *trainer)
+{
+    for (uint32_t t = 0; t < trainer->run->model->tensor_count; t++) {
+        for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+            uint32_t values[64];
+            zero_shard shard;
+            TOY_TRY(zero_shard_range(trainer->engine, t, (zero_role)role, &shard));
+            CHECK(shard.count <= 64);
+            TOY_TRY(zero_shard_read(trainer->engine, t, (zero_role)role, shard.first, shard.count,
+                                    values));
+            TOY_TRY(zero_shard_write(trainer->engine, t, (zero_role)role, shard.first, shard.count,
+                                     values));
+        }
+    }
+    return toy_step(trainer);
+}
+
+static zero_status train_on_tiers(zero_world *world, const toy_run *run, void *user)
+{
+    toy_state plain;
+    (void)user;
+    TOY_TRY(toy_train_by(run, world, use_all, &plain));
+    for (size_t i = 0; i < sizeof empty_tiers / sizeof empty_tiers[0]; i++) {
+        toy_run tiered = *run;
+        toy_state state;
+        memcpy(tiered.options.tier, empty_tiers[i], sizeof empty_tiers[i]);
+        tiered.options.disk_directories = rig_paths;
+        tiered.options.disk_directory_count = 1;
+        tiered.options.overlap_step = i == 0;
+        tiered.announced = i == 0;
+        TOY_TRY(toy_train_by(&tiered, world, use_all, &state));
+        toy_state_same(run->model, &plain, &state, "on the device and on tiers");
+        toy_state_free(&state);
+    }
+    toy_state_free(&plain);
+    return ZERO_OK;
+}
+
+TEST(nothing_lives_on_any_tier)
+{
+    static void (*const models[])(toy_model *) = {no_model, no_tensors, only_empty_tensors,
+                                                  no_elements, tiny_model};
+    rig_folders(0, 1);
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
+        toy_model model;
+        models[m](&model);
+        toy_run run = toy_run_init(&model);
+        run.steps = 3;
+        run.micro_steps = 2;
+        for (uint32_t ranks = 1; ranks <= 4; ranks += 3) {
+            CHECK_OK(toy_run_ways(ranks, DEADLINE_MS, &run, train_on_tiers, NULL));
+        }
+        toy_model_close(&model);
+    }
 }
 
 /* The head has nothing of its own; the table is used by three units. */

@@ -133,8 +133,9 @@ static uint64_t check_shelf(const zi_layout *l, zero_role role, uint64_t at)
         at += shelf->records[r].bytes;
         largest = shelf->records[r].bytes > largest ? shelf->records[r].bytes : largest;
     }
-    const uint64_t slots =
+    uint64_t slots =
         l->options.ring_depth < shelf->record_count ? l->options.ring_depth : shelf->record_count;
+    slots = largest != 0 ? slots : 0; /* what has no bytes needs no disk */
     CHECK_EQ(shelf->ring_slots, slots);
     CHECK_EQ(shelf->record_bytes_max, largest);
     CHECK(shelf->ring_at % PAGE == 0);

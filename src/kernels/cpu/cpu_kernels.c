@@ -24,7 +24,7 @@ void zi_cpu_fold_range(const zi_fold *fold, size_t begin, size_t end, zi_norm_su
 void zi_cpu_cast(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,
                  size_t count)
 {
-    zi_assert(target != source || target_dtype == source_dtype);
+    zi_assert(count == 0 || target != source || target_dtype == source_dtype);
     zi_cpu_lanes_current()->cast(target, target_dtype, source, source_dtype, count);
 }
 
