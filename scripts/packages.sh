@@ -33,6 +33,7 @@ need_build() {
     need_library openblas libopenblas-dev
     need_library jansson libjansson-dev
     need_library liburing liburing-dev
+    need_library libxxhash libxxhash-dev
     need_library numa libnuma-dev
 }
 
