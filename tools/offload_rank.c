@@ -73,6 +73,7 @@ static zero_engine_options options_of(const offload_rank_desc *desc)
     options.threads = desc->threads;
     options.range_bytes = desc->range_bytes;
     options.overlap_step = desc->overlap;
+    options.disk_unchecked = desc->unchecked;
     return options;
 }
 

@@ -24,6 +24,7 @@ typedef struct offload_rank_desc {
     uint64_t unit; /* a layer's matrices have 3, 1, 4 and 4 times so many elements in this slice */
     bool bf16_moments;
     bool overlap;   /* steps may be announced */
+    bool unchecked; /* no checksums */
     zero_tier tier; /* of master and moments */
     const char *const *directories;
     uint32_t directory_count;

@@ -14,7 +14,7 @@ ZERO_BEGIN
 typedef enum zero_bound {
     ZERO_BOUND_NONE = 0,       /**< nothing was counted, as on a GPU, whose waits the host does not
                                   see */
-    ZERO_BOUND_CPU = 1,        /**< the update itself */
+    ZERO_BOUND_CPU = 1,        /**< the update itself, and checksums of what is on disk */
     ZERO_BOUND_DISK_READ = 2,  /**< updates waited for state to be read */
     ZERO_BOUND_DISK_WRITE = 3, /**< updates waited for state to be written */
     ZERO_BOUND_LINK = 4        /**< the caller waited for gathers and reductions */
@@ -28,7 +28,7 @@ ZERO_API const char *zero_bound_name(zero_bound bound);
 typedef struct zero_bound_report {
     zero_bound bound;       /**< the largest of the four times below; of equal ones the first */
     uint64_t interval_ns;   /**< taken_ns of the second reading less that of the first */
-    uint64_t cpu_ns;        /**< update_ns */
+    uint64_t cpu_ns;        /**< update_ns + disk_check_ns */
     uint64_t disk_read_ns;  /**< disk_read_wait_ns */
     uint64_t disk_write_ns; /**< disk_write_wait_ns */
     uint64_t link_ns; /**< what the caller waited (acquire_wait_ns + grad_wait_ns + step_wait_ns)

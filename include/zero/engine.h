@@ -102,6 +102,7 @@ typedef struct zero_stats {
     uint64_t steps_discarded; /**< steps that were dropped (zero_step_discard); not in `steps` */
     uint64_t steps_held_back; /**< announced steps that were updated after backward, like others:
                                    those before them were updated twice (zero_step_announce) */
+    uint64_t disk_check_ns;   /**< time it took to make and compare checksums of what is on disk */
 } zero_stats;
 
 /** Counters so far. Local call, no waiting. */

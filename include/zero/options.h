@@ -218,10 +218,14 @@ typedef struct zero_engine_options {
                                      1 GiB on disk, or one disk. zero_engine_disk_path tells */
     uint32_t io_depth; /**< accesses of at most 2 MiB in flight for each directory, in [1, 1024]; at
                           most 1024 in all. Default 16 */
-    int32_t overlap_step; /**< 1: a step that was announced (zero_step_announce) is updated while
-                             backward runs. Needs MASTER, MOMENT1 and MOMENT2 on disk, which keeps
-                             them twice, and host memory for this rank's part of the parameters.
-                             Default 0 */
+    int32_t overlap_step;   /**< 1: a step that was announced (zero_step_announce) is updated while
+                               backward runs. Needs MASTER, MOMENT1 and MOMENT2 on disk, which keeps
+                               them twice, and host memory for this rank's part of the parameters.
+                               Default 0 */
+    int32_t disk_unchecked; /**< 1: believe what disks give back. By default all that is on disk has
+                               checksums in host memory, 8 bytes for 64 KiB, planned with the ring;
+                               bytes that are not what was written are ZERO_CORRUPT and are not
+                               used. Ranks may differ. Default 0 */
 } zero_engine_options;
 
 /** Options with every field at its default: stage 3, and 0 in all others. */

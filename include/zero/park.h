@@ -49,7 +49,8 @@ ZERO_BEGIN
  *  Local call. Whether ranks offload the same is up to the caller, but gradients are reduced over
  * all: every rank has to reload before any can finish its next micro-step. On a GPU it retires a
  * captured step, whose graph holds addresses: destroy that graph before, capture again after.
- *  Memory: a few tables; on a GPU for DISK 16 MiB of host memory during the call.
+ *  Memory: a few tables, and for DISK 8 bytes for each 64 KiB that is parked there, for its
+ * checksums (options.disk_unchecked); on a GPU for DISK 16 MiB of host memory during the call.
  *  Errors, all of which leave the engine as it was: INVALID_ARGUMENT; STATE when it is offloaded
  * already, inside a step, or where another engine of this rank number is parked in a directory;
  * UNSUPPORTED for GRAD and GRAD_SLOT with options.nccl_memory or where gradients are on disk or,
@@ -62,8 +63,9 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_engine_offload(zero_engine *engine, ui
 /** Take the memory again, and what was parked.
  *  Local call. Memory: what the offload gave back.
  *  Errors: STATE when nothing is offloaded; OUT_OF_MEMORY, and whatever else keeps the memory from
- * being taken, after which all is still parked and the call may be made again; IO and DEVICE naming
- * the fault when what was parked cannot be had back, after which the engine is poisoned. */
+ * being taken, after which all is still parked and the call may be made again; IO, CORRUPT and
+ * DEVICE naming the fault when what was parked cannot be had back, after which the engine is
+ * poisoned. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_reload(zero_engine *engine);
 
 ZERO_END

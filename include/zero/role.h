@@ -19,7 +19,8 @@ typedef enum zero_role {
                                  trays, where GRAD is far */
     ZERO_ROLE_STEP = 7,       /**< norms, the step's decision, where each tensor's pieces lie */
     ZERO_ROLE_SCRATCH = 8,    /**< sums under way between GPUs, over NCCL only: at most 64 MiB */
-    ZERO_ROLE_RING = 9        /**< host memory that what is on disk passes through */
+    ZERO_ROLE_RING = 9        /**< host memory that what is on disk passes through, and
+                                 the checksums of what is there */
 } zero_role;
 
 /** Number of rows of a plan. */

@@ -50,7 +50,7 @@ static void free_arena(zero_engine *engine, zero_role role)
 {
     zi_comm *comm = engine->world->comm;
     const zi_device *device = engine->device;
-    const size_t bytes = engine->layout->memory.bytes[role];
+    const size_t bytes = zi_role_arena_bytes(engine->layout, role);
     if (is_shared(engine, role)) {
         comm->ops->memory_free(comm, engine->arena[role], bytes);
     } else if (is_known(engine, role)) {
@@ -65,7 +65,7 @@ static void free_arena(zero_engine *engine, zero_role role)
 
 zero_status zi_engine_take_arena(zero_engine *engine, zero_role role)
 {
-    const size_t bytes = engine->layout->memory.bytes[role];
+    const size_t bytes = zi_role_arena_bytes(engine->layout, role);
     void *memory = engine->arena[role];
     if (memory != NULL) {
         ZI_TRY(zi_pages_restore(memory, bytes)); /* shared, and given up: see below */
@@ -98,7 +98,7 @@ zero_status zi_engine_take_arenas(zero_engine *engine)
     const zero_engine_options *options = &engine->layout->options;
     ZI_TRY(zi_nccl_memory_check(options->nccl_memory, options->nccl_zero_cta != 0));
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if (engine->layout->memory.bytes[role] != 0 &&
+        if (zi_role_arena_bytes(engine->layout, (zero_role)role) != 0 &&
             zi_role_tier(engine->layout, (zero_role)role) != ZERO_TIER_DISK) {
             ZI_TRY(zi_engine_take_arena(engine, (zero_role)role));
         }

@@ -27,7 +27,7 @@ static const bound_counter counters[] = {
     COUNTER(taken_ns),        COUNTER(update_ns),          COUNTER(disk_read_wait_ns),
     COUNTER(acquire_wait_ns), COUNTER(disk_write_wait_ns), COUNTER(grad_wait_ns),
     COUNTER(step_wait_ns),    COUNTER(disk_read_bytes),    COUNTER(disk_write_bytes),
-    COUNTER(gather_bytes),    COUNTER(reduce_bytes),
+    COUNTER(gather_bytes),    COUNTER(reduce_bytes),       COUNTER(disk_check_ns),
 };
 
 static uint64_t value_of(const zero_stats *stats, const bound_counter *counter)
@@ -85,7 +85,8 @@ zero_status zero_stats_bound(const zero_stats *before, const zero_stats *after,
                             before->grad_wait_ns + after->step_wait_ns - before->step_wait_ns;
     zero_bound_report found = {
         .interval_ns = after->taken_ns - before->taken_ns,
-        .cpu_ns = after->update_ns - before->update_ns,
+        .cpu_ns =
+            after->update_ns - before->update_ns + after->disk_check_ns - before->disk_check_ns,
         .disk_read_ns = after->disk_read_wait_ns - before->disk_read_wait_ns,
         .disk_write_ns = after->disk_write_wait_ns - before->disk_write_wait_ns,
     };

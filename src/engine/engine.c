@@ -247,9 +247,9 @@ static zero_status build(zero_engine *engine, const zero_model *model,
     engine->agreed = true;
     ZI_TRY(open_device(engine));
     ZI_TRY(zi_engine_take_arenas(engine));
+    ZI_TRY(make_kernels(engine));
     ZI_TRY(zi_engine_open_store(engine, options));
     ZI_TRY(zi_engine_keep_directories(engine, options));
-    ZI_TRY(make_kernels(engine));
     ZI_TRY(zi_engine_make_groups(engine));
     ZI_TRY(make_streams(engine));
     ZI_TRY(make_step(engine));

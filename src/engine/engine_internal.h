@@ -104,6 +104,7 @@ typedef struct engine_park {
     uint32_t given;                 /* of these, whose memory was given up */
     uint32_t parked;                /* of those, what is kept on `tier` */
     zi_store *store;                /* there, role after role */
+    uint64_t *sums;                 /* its checksums, chunk after chunk; NULL: none */
     unsigned char *host[ZI_STATES]; /* or here, from MASTER on */
     bool grads_lost;                /* since the last plain step or launch */
 } engine_park;
@@ -125,6 +126,7 @@ struct zero_engine {
     uint64_t arena_bytes[ZERO_ROLE_COUNT]; /* as taken from the allocator; 0: not held */
     engine_dealing dealing;                /* of the store */
     zi_store *store;                       /* roles on disk; NULL: there are none */
+    uint64_t *sums;                        /* its checksums; NULL: none */
     zi_ring *ring;                         /* before it; used on the step stream */
     zi_shelf *shelves[ZI_SHELVES];         /* by role; NULL: it is not far */
     engine_park park;

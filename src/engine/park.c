@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/check.h"
+#include "core/checksum.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -17,6 +18,8 @@
 /* What one transfer moves, and how many are under way. */
 #define CHUNK_BYTES ((uint64_t)4 << 20)
 #define CHUNKS 4
+/* Checksums of a chunk, wherever it is. */
+#define CHUNK_SUMS (CHUNK_BYTES / ZI_CHECKSUM_BYTES + 1)
 
 /* The queue of one call, and where chunks wait that the disk does not reach. */
 typedef struct mover {
@@ -174,6 +177,18 @@ static uint64_t parked_before(const zero_engine *engine, int end)
     return bytes;
 }
 
+/* The same in chunks. */
+static uint64_t chunks_before(const zero_engine *engine, int end)
+{
+    uint64_t count = 0;
+    for (int role = 0; role < end; role++) {
+        count += has(engine->park.parked, (zero_role)role)
+                     ? zi_div_up(bytes_of(engine, (zero_role)role), CHUNK_BYTES)
+                     : 0;
+    }
+    return count;
+}
+
 /* The step, its reductions and all the ring does are over. */
 static zero_status settle(zero_engine *engine)
 {
@@ -228,6 +243,7 @@ typedef struct chunk {
     unsigned char *data;   /* in the arena */
     unsigned char *memory; /* that the disk reaches: the same, or the room */
     uint64_t bytes;
+    uint64_t *sums; /* NULL: none */
 } chunk;
 
 static chunk chunk_of(mover *m, zero_role role, uint64_t index)
@@ -237,6 +253,9 @@ static chunk chunk_of(mover *m, zero_role role, uint64_t index)
                .bytes = zi_min_u64(CHUNK_BYTES, bytes_of(m->engine, role) - index * CHUNK_BYTES)};
     const bool reached = is_reached(m->engine, role);
     c.memory = reached ? c.data : m->room + index % CHUNKS * CHUNK_BYTES;
+    if (m->engine->park.sums != NULL) {
+        c.sums = m->engine->park.sums + (chunks_before(m->engine, (int)role) + index) * CHUNK_SUMS;
+    }
     return c;
 }
 
@@ -259,14 +278,37 @@ static zero_status start_chunk(mover *m, zero_role role, uint64_t index, zi_io_k
                        .memory = c.memory,
                        .offset = parked_before(m->engine, (int)role) + index * CHUNK_BYTES,
                        .bytes = c.bytes};
+    if (kind == ZI_IO_WRITE && c.sums != NULL) {
+        const zi_extent extent = {c.memory, c.op->offset, c.bytes};
+        zi_checksum_make(m->engine->pool, &extent, c.sums);
+    }
     return zi_io_start(m->queue, c.op);
+}
+
+/* Compare what was read with its checksums. */
+static zero_status check_chunk(const mover *m, const chunk *c, zero_role role)
+{
+    const zero_engine *engine = m->engine;
+    const zi_extent extent = {c->memory, c->op->offset, c->bytes};
+    zi_extent bad;
+    char what[120];
+    if (c->sums == NULL || !zi_checksum_differs(engine->pool, &extent, c->sums, &bad)) {
+        return ZERO_OK;
+    }
+    zi_layout_name_bytes(engine->layout, role, ZI_NO_INDEX,
+                         bad.at - parked_before(engine, (int)role), bad.bytes, what, sizeof what);
+    return zi_store_damaged(engine->park.store, bad.at, bad.bytes, what);
 }
 
 static zero_status finish_chunk(mover *m, zero_role role, uint64_t index, zi_io_kind kind)
 {
     const chunk c = chunk_of(m, role, index);
     ZI_TRY(zi_io_wait(m->queue, c.op));
-    return kind == ZI_IO_READ ? copy_chunk(m, &c, kind) : ZERO_OK;
+    if (kind == ZI_IO_WRITE) {
+        return ZERO_OK;
+    }
+    ZI_TRY(check_chunk(m, &c, role));
+    return copy_chunk(m, &c, kind);
 }
 
 static zero_status move_on_disk(mover *m, zero_role role, zi_io_kind kind)
@@ -349,6 +391,10 @@ static zero_status open_store(zero_engine *engine, uint64_t bytes)
                                       .rank = zero_world_rank(engine->world),
                                       .use = "-park",
                                       .bytes = bytes};
+    if (!engine->layout->options.disk_unchecked) {
+        const uint64_t chunks = chunks_before(engine, ZERO_ROLE_COUNT);
+        ZI_TRY(zi_calloc(chunks * CHUNK_SUMS, sizeof *park->sums, (void **)&park->sums));
+    }
     ZI_TRY(zi_store_create(&options, &park->store));
     engine->stats.disk_bytes += bytes;
     return ZERO_OK;
@@ -384,6 +430,8 @@ static void clear(zero_engine *engine)
         zi_store_destroy(park->store);
         park->store = NULL;
     }
+    zi_free(park->sums);
+    park->sums = NULL;
     park->roles = 0;
     park->parked = 0;
     park->given = 0;

@@ -6,6 +6,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/memory.h"
 #include "engine/engine_internal.h"
 #include "zero/path.h"
 
@@ -61,6 +62,10 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
                                     .bytes = bytes};
     ZI_TRY(zi_store_create(&store, &engine->store));
     engine->stats.disk_bytes = zi_store_bytes(engine->store);
+    if (layout->sums_bytes != 0) {
+        ZI_TRY(zi_pages_alloc(layout->sums_bytes, (void **)&engine->sums));
+        engine->stats.host_bytes += layout->sums_bytes;
+    }
     const zi_ring_desc ring = {.ranges = layout->ranges,
                                .range_count = layout->range_count,
                                .slot_count = layout->ring_slots,
@@ -68,7 +73,11 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
                                .memory = engine->arena[ZERO_ROLE_RING],
                                .io_depth = options.io_depth,
                                .draft_at = layout->draft_at,
-                               .store = engine->store};
+                               .store = engine->store,
+                               .sums = engine->sums,
+                               .pool = engine->pool,
+                               .layout = layout,
+                               .role = ZERO_ROLE_RING};
     if (layout->range_count != 0) {
         ZI_TRY(zi_ring_create(&ring, &engine->ring));
     }
@@ -87,13 +96,17 @@ zero_status zi_engine_make_shelves(zero_engine *engine)
         const zi_shelf_place *place = &engine->layout->shelves[i];
         const zi_shelf_desc desc = {
             .place = place,
+            .layout = engine->layout,
+            .role = role,
             .device = engine->device,
             .stream = zi_engine_shelf_stream(engine, role),
             .arena = engine->arena[role],
             .ring_memory =
                 place->ring_slots != 0 ? engine->arena[ZERO_ROLE_RING] + place->ring_at : NULL,
             .io_depth = engine->layout->options.io_depth,
-            .store = engine->store};
+            .store = engine->store,
+            .sums = engine->sums != NULL ? engine->sums + place->sums_at : NULL,
+            .pool = engine->pool};
         if (zi_role_far(engine->layout, role)) {
             ZI_TRY(zi_shelf_create(&desc, &engine->shelves[i]));
         }
@@ -115,6 +128,9 @@ void zi_engine_close_store(zero_engine *engine)
         zi_shelf_destroy(engine->shelves[i]);
     }
     zi_ring_destroy(engine->ring);
+    if (engine->sums != NULL) {
+        zi_pages_free(engine->sums, engine->layout->sums_bytes);
+    }
     zi_store_destroy(engine->store);
 }
 
@@ -138,6 +154,7 @@ static void add_counts(zero_stats *stats, zi_ring_counts counts)
     stats->disk_read_hits += counts.hits;
     stats->disk_read_wait_ns += counts.read_wait_ns;
     stats->disk_write_wait_ns += counts.write_wait_ns;
+    stats->disk_check_ns += counts.check_ns;
 }
 
 zero_stats zero_engine_stats(const zero_engine *engine)
@@ -169,6 +186,9 @@ zero_memory zero_engine_memory(const zero_engine *engine)
         memory.bytes[role] = disk ? engine->layout->memory.bytes[role] : engine->arena_bytes[role];
         memory.tier_bytes[tier] += disk ? 0 : engine->arena_bytes[role];
     }
+    const uint64_t sums_bytes = engine->sums != NULL ? engine->layout->sums_bytes : 0;
+    memory.bytes[ZERO_ROLE_RING] += sums_bytes;
+    memory.tier_bytes[ZERO_TIER_HOST] += sums_bytes;
     memory.tier_bytes[ZERO_TIER_DISK] = engine->store != NULL ? zi_store_bytes(engine->store) : 0;
     zi_engine_add_parked(engine, &memory);
     for (int tier = 0; tier < ZERO_TIER_COUNT; tier++) {

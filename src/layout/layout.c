@@ -318,7 +318,8 @@ static void add_up(zi_layout *layout, const role_arenas *roles)
         const zero_tier tier = zi_role_tier(layout, (zero_role)role);
         const uint64_t used = tier == ZERO_TIER_DISK ? record_share(layout, (zero_role)role)
                                                      : roles->arena[role].used_bytes;
-        memory->bytes[role] = zi_align_up(used, ZI_PAGE_BYTES);
+        memory->bytes[role] =
+            zi_align_up(used, ZI_PAGE_BYTES) + (role == ZERO_ROLE_RING ? layout->sums_bytes : 0);
         memory->tier_bytes[tier] += tier == ZERO_TIER_DISK ? 0 : memory->bytes[role];
     }
     memory->tier_bytes[ZERO_TIER_DISK] = layout->disk_bytes;
@@ -404,6 +405,7 @@ static zero_status cut_and_place(zi_layout *layout)
 {
     ZI_TRY(zi_layout_make_pieces(layout));
     ZI_TRY(zi_layout_make_shelves(layout));
+    zi_layout_place_sums(layout);
     place(layout);
     return ZERO_OK;
 }

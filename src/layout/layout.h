@@ -110,6 +110,7 @@ typedef struct zi_shelf_place {
     uint64_t record_bytes_max;
     uint64_t bytes;    /* of all records */
     uint64_t ring_at;  /* in the ring's arena */
+    uint64_t sums_at;  /* in the checksums: which is its first */
     uint64_t trays_at; /* in the arena of the role's slots: ZI_TRAYS of record_bytes_max */
 } zi_shelf_place;
 
@@ -199,6 +200,8 @@ typedef struct zi_layout {
     uint64_t pass_read_bytes; /* of PARAM that a pass over all units reads from disk, at most */
     uint64_t micro_bytes;     /* of GRAD that a micro-step writes; all but the first read as many */
     uint64_t disk_bytes;      /* of the store: ranges, then the shelves' records */
+    uint64_t sums_bytes;      /* of the checksums of all that is there: part of the role RING, but
+                                 no part of its arena, which can be given up */
     zero_memory memory;       /* bytes of each role's arena, a multiple of pages */
 } zi_layout;
 
@@ -229,6 +232,14 @@ uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
 zero_status zi_layout_make_pieces(zi_layout *layout);
 /* Give shards that are far their records; a step of zi_layout_create (shelves.c). */
 zero_status zi_layout_make_shelves(zi_layout *layout);
+/* Give the checksums of what is on disk their places; a step of zi_layout_create (checks.c). */
+void zi_layout_place_sums(zi_layout *layout);
+/* Checksums of so many records, of one place on disk each. */
+uint64_t zi_range_sum_count(const zi_range *ranges, uint32_t range_count);
+/* Which roles and units bytes are of: "moment1 of unit 3 \"block 3\"". role: PARAM or GRAD for
+ * those of a shelf's record, RING for a range's, else one whose arena they are of (checks.c). */
+void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t record, uint64_t at,
+                          uint64_t bytes, char *text, size_t text_bytes);
 /* Trained flats of a unit: its first ones. */
 uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit);
 /* Whether an update of the unit reads its parameters: one of them is its own master. */
@@ -258,6 +269,12 @@ static inline zero_tier zi_role_tier(const zi_layout *layout, zero_role role)
         return ZERO_TIER_HOST;
     }
     return (uint32_t)role < ZERO_SHARD_ROLES ? layout->options.tier[role] : ZERO_TIER_DEVICE;
+}
+
+/* Bytes of a role's arena. */
+static inline uint64_t zi_role_arena_bytes(const zi_layout *layout, zero_role role)
+{
+    return layout->memory.bytes[role] - (role == ZERO_ROLE_RING ? layout->sums_bytes : 0);
 }
 
 /* Whether a shard is not where the device computes: what is needed of it is loaded, and stored

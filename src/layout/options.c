@@ -226,6 +226,7 @@ static zero_status check_tiers(const zero_engine_options *o)
 {
     ZI_TRY(check_updater(o));
     ZI_TRY(check_overlap(o));
+    ZI_TRY(check_flag("disk_unchecked", o->disk_unchecked));
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         ZI_TRY(check_tier(o, (zero_role)role));
     }

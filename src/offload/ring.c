@@ -3,13 +3,19 @@
  * farthest from the walk, so what is read and written follows from the walks alone. */
 #include "offload/ring.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/check.h"
+#include "core/checksum.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/memory.h"
+
+/* Of whose bytes something is said. */
+#define NAME_BYTES 120
 
 typedef struct ring_slot {
     zi_io_op op;
@@ -17,13 +23,16 @@ typedef struct ring_slot {
     uint32_t range; /* ZI_NO_INDEX: none */
     bool busy;      /* op was started and not waited for */
     bool fetched;   /* for a turn that has not come yet */
+    uint64_t
+        *unchecked; /* checksums that what is read into it is to be compared with; NULL: none */
 } ring_slot;
 
 /* Where a record is in the store. */
 typedef struct ring_record {
-    bool written; /* the store holds it */
-    bool beside;  /* it has changed places with its draft */
-    bool drafted; /* the store holds its draft */
+    bool written;       /* the store holds it */
+    bool beside;        /* it has changed places with its draft */
+    bool drafted;       /* the store holds its draft */
+    uint64_t sum_first; /* of the ring's checksums, those of the place that is not beside */
 } ring_record;
 
 struct zi_ring {
@@ -33,6 +42,11 @@ struct zi_ring {
     uint64_t slot_bytes;
     uint32_t io_depth;
     const zi_store *store;
+    uint64_t *sums;
+    uint64_t draft_sums; /* of these, the first of a draft */
+    zi_pool *pool;
+    const zi_layout *layout;
+    zero_role role;
     zi_io *queue;         /* NULL: suspended */
     zi_io_report report;  /* of the queue, or the one before it was suspended */
     ring_record *records; /* by range */
@@ -50,6 +64,7 @@ struct zi_ring {
     atomic_uint_fast64_t write_bytes;
     atomic_uint_fast64_t hits;
     atomic_uint_fast64_t wait_ns[ZI_IO_KINDS];
+    atomic_uint_fast64_t check_ns;
 };
 
 static zero_status open_queue(zi_ring *ring, unsigned char *memory,
@@ -74,12 +89,24 @@ static void empty_slots(zi_ring *ring, unsigned char *memory)
     }
 }
 
+/* Where each record's checksums begin; those of drafts are behind all others. */
+static void place_sums(zi_ring *ring)
+{
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < ring->range_count; i++) {
+        ring->records[i].sum_first = first;
+        first += zi_checksum_count(ring->ranges[i].bytes);
+    }
+    ring->draft_sums = first;
+}
+
 static zero_status build(zi_ring *ring, const zi_ring_desc *desc)
 {
     ZI_TRY(open_queue(ring, desc->memory, desc->backend));
     ZI_TRY(zi_calloc(ring->range_count, sizeof *ring->records, (void **)&ring->records));
     ZI_TRY(zi_calloc(ring->slot_count, sizeof *ring->slots, (void **)&ring->slots));
     empty_slots(ring, desc->memory);
+    place_sums(ring);
     return ZERO_OK;
 }
 
@@ -96,6 +123,10 @@ zero_status zi_ring_create(const zi_ring_desc *desc, zi_ring **out)
     ring->io_depth = desc->io_depth;
     ring->draft_at = desc->draft_at;
     ring->store = desc->store;
+    ring->sums = desc->sums;
+    ring->pool = desc->pool;
+    ring->layout = desc->layout;
+    ring->role = desc->role;
     const zero_status status = build(ring, desc);
     if (status != ZERO_OK) {
         zi_ring_destroy(ring);
@@ -176,6 +207,59 @@ static ring_slot *spare(zi_ring *ring)
     return best;
 }
 
+static zi_extent extent_of(const ring_slot *slot)
+{
+    return (zi_extent){slot->memory, slot->op.offset, slot->op.bytes};
+}
+
+/* Whose bytes of the slot's last transfer are. */
+static void name(const zi_ring *ring, const ring_slot *slot, uint64_t at, uint64_t bytes,
+                 char text[NAME_BYTES])
+{
+    if (ring->layout != NULL && slot->range != ZI_NO_INDEX) {
+        zi_layout_name_bytes(ring->layout, ring->role, slot->range, at - slot->op.offset, bytes,
+                             text, NAME_BYTES);
+    } else {
+        (void)snprintf(text, NAME_BYTES, "record %" PRIu32, slot->range);
+    }
+}
+
+/* The slot's transfer failed: say of whose bytes. */
+static zero_status failed(const zi_ring *ring, const ring_slot *slot)
+{
+    const zero_error *error = zero_last_error();
+    char what[NAME_BYTES];
+    name(ring, slot, slot->op.failed_offset, slot->op.failed_bytes, what);
+    ZI_FAIL_NATIVE(error->status, error->native, "%s: %s", what, error->message);
+}
+
+/* Compare what was read into the slot with its checksums, once. */
+static zero_status check(zi_ring *ring, ring_slot *slot)
+{
+    const zi_extent extent = extent_of(slot);
+    zi_extent bad;
+    if (slot->unchecked == NULL) {
+        return ZERO_OK;
+    }
+    const uint64_t start_ns = zi_clock_ns();
+    const bool differs = zi_checksum_differs(ring->pool, &extent, slot->unchecked, &bad);
+    count(&ring->check_ns, zi_clock_ns() - start_ns);
+    slot->unchecked = NULL;
+    if (!differs) {
+        return ZERO_OK;
+    }
+    char what[NAME_BYTES];
+    name(ring, slot, bad.at, bad.bytes, what);
+    return zi_store_damaged(ring->store, bad.at, bad.bytes, what);
+}
+
+/* Checksums of where the slot's record is in the store; NULL: the ring has none. */
+static uint64_t *sums_of(const zi_ring *ring, const ring_slot *slot, bool beside)
+{
+    const uint64_t first = ring->records[slot->range].sum_first + (beside ? ring->draft_sums : 0);
+    return ring->sums != NULL ? ring->sums + first : NULL;
+}
+
 /* Block until nothing is in flight for the slot. */
 static zero_status settle(zi_ring *ring, ring_slot *slot)
 {
@@ -188,7 +272,7 @@ static zero_status settle(zi_ring *ring, ring_slot *slot)
         count(&ring->wait_ns[slot->op.kind], zi_clock_ns() - start_ns);
     }
     slot->busy = false;
-    return status;
+    return status == ZERO_OK ? ZERO_OK : failed(ring, slot);
 }
 
 /* `draft`: of the slot's record its draft. */
@@ -200,8 +284,16 @@ static zero_status start(zi_ring *ring, ring_slot *slot, zi_io_kind kind, bool d
                           .memory = slot->memory,
                           .offset = range->at + (beside ? ring->draft_at : 0),
                           .bytes = range->bytes};
+    uint64_t *sums = sums_of(ring, slot, beside);
+    slot->unchecked = kind == ZI_IO_READ ? sums : NULL;
     ZI_TRY(zi_io_start(ring->queue, &slot->op));
     slot->busy = true;
+    if (sums != NULL && kind == ZI_IO_WRITE) { /* while the disk takes it: both only read it */
+        const zi_extent extent = extent_of(slot);
+        const uint64_t start_ns = zi_clock_ns();
+        zi_checksum_make(ring->pool, &extent, sums);
+        count(&ring->check_ns, zi_clock_ns() - start_ns);
+    }
     count(kind == ZI_IO_READ ? &ring->read_bytes : &ring->write_bytes, range->bytes);
     return ZERO_OK;
 }
@@ -211,6 +303,7 @@ static zero_status fetch(zi_ring *ring, ring_slot *slot, uint32_t range)
 {
     slot->range = range;
     slot->fetched = true;
+    slot->unchecked = NULL;
     const ring_record *record = &ring->records[range];
     if (!record->written && !record->drafted) {
         memset(slot->memory, 0, ring->ranges[range].bytes);
@@ -289,6 +382,16 @@ void zi_ring_expect(zi_ring *ring, const uint32_t *next, uint32_t count)
     }
 }
 
+/* Wait for the record that is to be the one at hand, and see that it is whole. */
+static zero_status receive(zi_ring *ring, ring_slot *slot)
+{
+    /* Before the wait, so that the reads that follow are under way meanwhile. */
+    ZI_TRY(look_ahead(ring));
+    ZI_TRY(settle(ring, slot));
+    ZI_TRY(look_ahead(ring)); /* the disk goes on while this is compared */
+    return check(ring, slot);
+}
+
 /* Make the record the one at hand. */
 static zero_status move_to(zi_ring *ring, uint32_t range)
 {
@@ -303,9 +406,12 @@ static zero_status move_to(zi_ring *ring, uint32_t range)
     ring->held = slot;
     count(&ring->hits, slot->fetched ? 0 : 1);
     slot->fetched = false;
-    /* Before the wait, so that the reads that follow are under way meanwhile. */
-    ZI_TRY(look_ahead(ring));
-    return settle(ring, slot);
+    const zero_status status = receive(ring, slot);
+    if (status != ZERO_OK) { /* nobody is ever given what it holds */
+        ring->held = NULL;
+        slot->range = ZI_NO_INDEX;
+    }
+    return status;
 }
 
 zero_status zi_ring_at(zi_ring *ring, uint32_t range, bool writes, unsigned char **memory)
@@ -331,6 +437,7 @@ zero_status zi_ring_replace(zi_ring *ring, uint32_t range, unsigned char **memor
         ZI_TRY(settle(ring, slot));
         slot->range = range;
         slot->fetched = false;
+        slot->unchecked = NULL;
         ring->held = slot;
     }
     ring->dirty = true;
@@ -392,7 +499,10 @@ void zi_ring_drop(zi_ring *ring)
 void zi_ring_quiet(zi_ring *ring)
 {
     for (uint32_t i = 0; i < ring->slot_count; i++) {
-        (void)settle(ring, &ring->slots[i]);
+        ring_slot *slot = &ring->slots[i];
+        if (settle(ring, slot) != ZERO_OK && slot != ring->held) {
+            slot->range = ZI_NO_INDEX; /* it is to be read again */
+        }
     }
 }
 
@@ -425,7 +535,8 @@ zi_ring_counts zi_ring_count(const zi_ring *ring)
                             .write_bytes = load(&ring->write_bytes),
                             .hits = load(&ring->hits),
                             .read_wait_ns = load(&ring->wait_ns[ZI_IO_READ]),
-                            .write_wait_ns = load(&ring->wait_ns[ZI_IO_WRITE])};
+                            .write_wait_ns = load(&ring->wait_ns[ZI_IO_WRITE]),
+                            .check_ns = load(&ring->check_ns)};
 }
 
 const zi_io_report *zi_ring_report(const zi_ring *ring)

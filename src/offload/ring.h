@@ -13,6 +13,9 @@
  * written goes there, and what was drafted is read from there; then all drafts are kept, and are
  * the records, or are dropped, as if they had never been made.
  *
+ * A ring may have checksums of what it has written. What is read is then compared with them before
+ * anybody is given it, and bytes that differ are CORRUPT, naming whose they are and where.
+ *
  * All calls but create, destroy, count and report come from one thread, the owner of the queue
  * beneath. */
 #ifndef ZI_OFFLOAD_RING_H
@@ -21,6 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/thread.h"
 #include "layout/layout.h"
 #include "storage/storage.h"
 
@@ -38,6 +42,13 @@ typedef struct zi_ring_desc {
     uint32_t io_depth;     /* the queue's, for each directory; 0: its default */
     uint64_t draft_at;     /* bytes in the store from a record to its draft; 0: there are none */
     const zi_store *store; /* borrowed */
+    /* zi_range_sum_count of the ranges, twice as many with drafts; borrowed. NULL: what is read is
+     * believed. */
+    uint64_t *sums;
+    zi_pool *pool; /* of the threads that make and compare them; NULL: the owner alone */
+    /* As zi_layout_name_bytes, to name what is damaged. layout NULL: by its number. */
+    const zi_layout *layout;
+    zero_role role;
     /* NULL: the best this machine has. Else the queue's own from then on. */
     const struct zi_io_backend *backend;
 } zi_ring_desc;
@@ -50,6 +61,7 @@ typedef struct zi_ring_counts {
     /* That calls blocked: for a record to be read, and for one to be written, to have its slot. */
     uint64_t read_wait_ns;
     uint64_t write_wait_ns;
+    uint64_t check_ns; /* that calls made and compared checksums */
 } zi_ring_counts;
 
 /* Errors: those of zi_io_create. The backend is taken also when create fails. */
@@ -66,7 +78,7 @@ zero_status zi_ring_aim(zi_ring *ring, uint32_t first, uint32_t last);
 void zi_ring_expect(zi_ring *ring, const uint32_t *next, uint32_t count);
 
 /* Go to a record, giving back the one at hand; blocks until it has been read. *memory is good until
- * the next call. writes: it is to be written once it is given back. Errors: IO. */
+ * the next call. writes: it is to be written once it is given back. Errors: IO; CORRUPT. */
 zero_status zi_ring_at(zi_ring *ring, uint32_t range, bool writes, unsigned char **memory);
 
 /* Go to a record that is to be overwritten whole: what it holds is not read, nor is anything ahead.

@@ -29,6 +29,10 @@ static zero_status make_ring(zi_shelf *shelf)
                                .memory = shelf->desc.ring_memory,
                                .io_depth = shelf->desc.io_depth,
                                .store = shelf->desc.store,
+                               .sums = shelf->desc.sums,
+                               .pool = shelf->desc.pool,
+                               .layout = shelf->desc.layout,
+                               .role = shelf->desc.role,
                                .backend = shelf->desc.backend};
     return place->ring_slots != 0 ? zi_ring_create(&ring, &shelf->ring) : ZERO_OK;
 }

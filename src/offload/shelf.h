@@ -7,7 +7,8 @@
  * events of its own.
  *
  * On disk the records that come next are named with each load, and the shelf's ring begins to read
- * them before it waits for the one at hand. */
+ * them before it waits for the one at hand. What is damaged there is loaded by nobody: the stream
+ * fails with CORRUPT. */
 #ifndef ZI_OFFLOAD_SHELF_H
 #define ZI_OFFLOAD_SHELF_H
 
@@ -19,12 +20,16 @@ typedef struct zi_shelf zi_shelf;
 
 typedef struct zi_shelf_desc {
     const zi_shelf_place *place; /* borrowed, as all here */
+    const zi_layout *layout;     /* with the role, to name what is damaged */
+    zero_role role;
     const zi_device *device;
     zi_stream *stream;          /* the shelf's own */
     unsigned char *arena;       /* the role's, on the host; NULL: on disk */
     unsigned char *ring_memory; /* on disk: place->ring_slots of place->record_bytes_max */
     uint32_t io_depth;          /* likewise, as the options' */
     const zi_store *store;      /* likewise */
+    uint64_t *sums; /* likewise, as the ring's, with the pool; NULL: nothing is compared */
+    zi_pool *pool;
     /* NULL: the best this machine has. Else the ring's own from then on. */
     const struct zi_io_backend *backend;
 } zi_shelf_desc;

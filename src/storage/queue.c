@@ -1,6 +1,7 @@
 /* Owns the calls of a queue: operations are started, pieces go to the backend and come back in
  * turns that the caller's thread takes while it starts, polls and waits. Invariant: nothing is
  * allocated after create. */
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
@@ -74,6 +75,17 @@ static void turn(zi_io *queue, uint32_t want)
     zi_io_pump(queue);
 }
 
+/* The kernel keeps what it was given, whichever directory that was for. */
+static zero_status refuse_broken(const zi_io *queue)
+{
+    ZI_FAIL_NATIVE(ZERO_IO, queue->broken,
+                   "files can no longer be read or written: %s (errno %d); start the job again, "
+                   "from a checkpoint; in the directory %s%s",
+                   strerror(queue->broken), queue->broken,
+                   zi_store_directory_of(queue->store, 0)->path,
+                   queue->map->file_count > 1 ? " and the others" : "");
+}
+
 static zero_status check_op(const zi_io *queue, const zi_io_op *op)
 {
     if (op->phase == ZI_IO_RUNNING) {
@@ -100,12 +112,7 @@ static zero_status check_op(const zi_io *queue, const zi_io_op *op)
     if (op->bytes > 0 && op->memory == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "%" PRIu64 " bytes without memory", op->bytes);
     }
-    if (queue->broken != 0) {
-        ZI_FAIL_NATIVE(ZERO_IO, queue->broken,
-                       "the queue is unusable since an earlier failure: %s; make a new one",
-                       strerror(queue->broken));
-    }
-    return ZERO_OK;
+    return queue->broken != 0 ? refuse_broken(queue) : ZERO_OK;
 }
 
 static int32_t find_region(const zi_io *queue, const zi_io_op *op)
@@ -144,13 +151,22 @@ static zero_status outcome(const zi_io *queue, const zi_io_op *op)
     if (op->phase != ZI_IO_FAILED) {
         return ZERO_OK;
     }
-    const bool somewhere = op->failed_file != UINT32_MAX;
+    if (op->native == queue->broken) {
+        return refuse_broken(queue);
+    }
+    const zi_stripe_place place = zi_stripe_find(queue->map, op->failed_offset);
+    const char *path = zi_store_directory_of(queue->store, place.file)->path;
+    if (op->native == ENODATA && op->kind == ZI_IO_READ) {
+        ZI_FAIL_NATIVE(ZERO_CORRUPT, ENODATA,
+                       "%" PRIu64 " bytes at %" PRIu64 " of the file are gone, it was cut short; "
+                       "go on from a checkpoint; in the directory %s",
+                       op->failed_bytes, place.offset, path);
+    }
     ZI_FAIL_NATIVE(ZERO_IO, op->native,
-                   "%s %" PRIu64 " bytes at %" PRIu64 " of the store failed: %s (errno %d); %s%s",
-                   op->kind == ZI_IO_READ ? "reading" : "writing", op->failed_bytes,
-                   op->failed_offset, strerror(op->native), op->native,
-                   somewhere ? "check the disk of " : "the queue is unusable",
-                   somewhere ? zi_store_directory_of(queue->store, op->failed_file)->path : "");
+                   "%s %" PRIu64 " bytes at %" PRIu64 " of the file failed: %s (errno %d); check "
+                   "the disk, and go on from a checkpoint; in the directory %s",
+                   op->kind == ZI_IO_READ ? "reading" : "writing", op->failed_bytes, place.offset,
+                   strerror(op->native), op->native, path);
 }
 
 zero_status zi_io_wait(zi_io *queue, zi_io_op *op)

@@ -42,7 +42,6 @@ static void fail_op(zi_io *queue, zi_io_op *op, int code, const zi_io_piece *pie
         return;
     }
     op->native = code;
-    op->failed_file = piece != NULL ? piece->file : UINT32_MAX;
     op->failed_offset = piece != NULL ? piece->op_offset : op->offset;
     op->failed_bytes = piece != NULL ? piece->bytes : op->bytes;
     queue->stats.failed++;
@@ -123,8 +122,9 @@ void zi_io_judge(zi_io *queue, zi_io_piece *piece)
     } else if (result == -EINTR || result == -EAGAIN) {
         try_again(queue, piece, -result);
     } else if (result <= 0) {
-        /* The file has all its bytes, so an end before them is a fault of the device. */
-        fail_op(queue, piece->op, result < 0 ? -result : EIO, piece);
+        /* The file had all its bytes, so an end before them is not ours. */
+        const int end = piece->kind == ZI_IO_READ ? ENODATA : EIO;
+        fail_op(queue, piece->op, result < 0 ? -result : end, piece);
         free_piece(queue, piece);
     } else {
         advance_piece(queue, piece);

@@ -59,6 +59,10 @@ void zi_store_destroy(zi_store *store);
 uint64_t zi_store_bytes(const zi_store *store);
 const zi_stripe_map *zi_store_map(const zi_store *store);
 const zi_store_directory *zi_store_directory_of(const zi_store *store, uint32_t file);
+/* CORRUPT: bytes of the store are not what was written there. what: whose they are. The message
+ * names the directory, and where in its file the first of them are. */
+zero_status zi_store_damaged(const zi_store *store, uint64_t offset, uint64_t bytes,
+                             const char *what);
 /* For backends: the open file behind a directory. The store's. */
 int zi_store_fd(const zi_store *store, uint32_t file);
 
@@ -99,7 +103,6 @@ typedef struct zi_io_op {
     uint64_t cut_bytes; /* handed out as pieces so far */
     int32_t region;     /* that all its memory lies in; -1: none */
     int32_t native;     /* FAILED: the first errno, and where */
-    uint32_t failed_file;
     uint64_t failed_offset;
     uint64_t failed_bytes;
 } zi_io_op;
@@ -173,9 +176,10 @@ void zi_io_destroy(zi_io *queue);
 zero_status zi_io_start(zi_io *queue, zi_io_op *op);
 
 /* Blocks until op is complete: returns at once for one that never ran or is complete already. IO
- * when a piece failed, with directory, offset, bytes and errno; then no other piece of op is in
- * flight and its memory is the caller's again. There is no deadline: memory that the kernel may
- * still write cannot be given back. A device that answers nothing is logged every 30 s. */
+ * when a piece failed, with directory, offset, bytes and errno; CORRUPT where it was to be read
+ * from behind the end of its file. Then no other piece of op is in flight and its memory is the
+ * caller's again. There is no deadline: memory that the kernel may still write cannot be given
+ * back. A device that answers nothing is logged every 30 s. */
 zero_status zi_io_wait(zi_io *queue, zi_io_op *op);
 
 /* Take what is complete and hand over what waits, without blocking. To be called now and then

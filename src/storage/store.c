@@ -162,6 +162,17 @@ const zi_store_directory *zi_store_directory_of(const zi_store *store, uint32_t 
     return &store->parts[file].info;
 }
 
+zero_status zi_store_damaged(const zi_store *store, uint64_t offset, uint64_t bytes,
+                             const char *what)
+{
+    const zi_stripe_place place = zi_stripe_find(&store->map, offset);
+    ZI_FAIL(ZERO_CORRUPT,
+            "%s: %" PRIu64 " bytes at %" PRIu64
+            " of the file are not what was written there; check "
+            "the disk, and go on from a checkpoint; in the directory %s",
+            what, bytes, place.offset, store->parts[place.file].path);
+}
+
 int zi_store_fd(const zi_store *store, uint32_t file)
 {
     zi_assert_cmp(file, <, store->map.file_count);

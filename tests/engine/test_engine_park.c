@@ -6,6 +6,7 @@
 #include "comm/shm/shm_comm.h"
 #include "comm/world.h"
 #include "core/fault.h"
+#include "engine/engine_internal.h"
 #include "folders.h"
 #include "toy.h"
 
@@ -71,8 +72,9 @@ static zero_tier tier_of(const park_case *p, int role)
                                                                  : DEV;
 }
 
-/* `full` as it is to be while offloaded. */
-static zero_memory offloaded(const zero_memory *full, const park_case *p)
+/* `full` as it is to be while offloaded. Of the ring, checksums of what is on disk stay. */
+static zero_memory offloaded(const toy_trainer *trainer, const zero_memory *full,
+                             const park_case *p)
 {
     zero_memory memory = *full;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
@@ -81,12 +83,13 @@ static zero_memory offloaded(const zero_memory *full, const park_case *p)
         if ((p->roles & (1u << role)) == 0 || tier == DISK || (state && tier == p->tier)) {
             continue;
         }
-        memory.tier_bytes[tier] -= full->bytes[role];
+        const uint64_t kept = role == ZERO_ROLE_RING ? trainer->engine->layout->sums_bytes : 0;
+        memory.tier_bytes[tier] -= full->bytes[role] - kept;
         if (state) {
             memory.tier_bytes[p->tier] += full->bytes[role];
         } else {
-            memory.bytes[role] = 0;
-            memory.total_bytes -= full->bytes[role];
+            memory.bytes[role] = kept;
+            memory.total_bytes -= full->bytes[role] - kept;
         }
     }
     return memory;
@@ -124,7 +127,7 @@ static void check_path(const toy_trainer *trainer, const zero_disk_path *expecte
 static zero_status take_a_pause(toy_trainer *trainer, const park_case *p)
 {
     const zero_memory full = zero_engine_memory(trainer->engine);
-    const zero_memory less = offloaded(&full, p);
+    const zero_memory less = offloaded(trainer, &full, p);
     const zero_disk_path path = zero_engine_disk_path(trainer->engine);
     zero_shard shard;
     uint32_t values[4096];
@@ -361,7 +364,7 @@ TEST(what_is_legal_while_offloaded)
 static zero_status pause_with_faults(toy_trainer *trainer, const park_case *p, zi_fault_kind kind)
 {
     const zero_memory full = zero_engine_memory(trainer->engine);
-    const zero_memory less = offloaded(&full, p);
+    const zero_memory less = offloaded(trainer, &full, p);
     const zero_status expected = kind == ZI_FAULT_IO ? ZERO_IO : ZERO_OUT_OF_MEMORY;
     uint64_t faults = 0;
     for (uint64_t n = 1;; n++) {

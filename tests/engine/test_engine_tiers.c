@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include "core/memory.h"
+#include "engine/engine_internal.h"
 #include "folders.h"
 #include "toy.h"
 
@@ -194,7 +195,8 @@ static void check_tiers(const toy_trainer *trainer)
     CHECK_EQ(stats.host_bytes, plan.tier_bytes[HOST]);
     CHECK_EQ(stats.disk_bytes, plan.tier_bytes[DISK]);
 #ifndef TOY_CUDA /* else the CPU's updates have a part in it */
-    CHECK_EQ(zero_engine_disk_path(trainer->engine).ring_bytes, plan.bytes[ZERO_ROLE_RING]);
+    CHECK_EQ(zero_engine_disk_path(trainer->engine).ring_bytes,
+             plan.bytes[ZERO_ROLE_RING] - trainer->engine->layout->sums_bytes);
 #endif
 }
 
@@ -664,7 +666,7 @@ static zero_status lose_the_disk(zero_world *world, void *user)
         status = toy_step(&trainer);
         status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
     }
-    CHECK(status == ZERO_IO || (trainer.ranks > 1 && status == ZERO_COMM));
+    CHECK(status == ZERO_CORRUPT || (trainer.ranks > 1 && status == ZERO_COMM));
     CHECK(strstr(zero_last_error()->message, run->options.disk_directories[0]) != NULL);
     CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, run->options.disk_directories[0]);
     toy_close(&trainer);
@@ -680,7 +682,7 @@ TEST(a_fault_in_a_step_names_the_directory)
         toy_run run = disk_run(&model);
         run.options.disk_directories = &rig_paths[ranks % 2 == 0 ? 2 : 0];
         run.options.tier[ZERO_ROLE_PARAM] = ranks >= 2 ? DISK : DEV;
-        CHECK_FAILS(zero_world_run(ranks, DEADLINE_MS, lose_the_disk, &run), ZERO_IO,
+        CHECK_FAILS(zero_world_run(ranks, DEADLINE_MS, lose_the_disk, &run), ZERO_CORRUPT,
                     run.options.disk_directories[0]);
     }
     toy_model_close(&model);

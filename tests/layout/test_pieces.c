@@ -55,6 +55,7 @@ static zero_engine_options random_options(void)
     }
     o.range_bytes = random_below(6) * PAGE;
     o.ring_depth = random_below(2) == 0 ? 0 : 3 + (uint32_t)random_below(6);
+    o.disk_unchecked = random_below(4) == 0;
     return o;
 }
 
@@ -209,6 +210,30 @@ static void check_arenas(const zi_layout *l)
     }
 }
 
+/* Of 64 KiB each, wherever a record begins. */
+static uint64_t checksums_of(const zi_range *ranges, uint32_t count)
+{
+    uint64_t sums = 0;
+    for (uint32_t r = 0; r < count; r++) {
+        sums += ranges[r].bytes != 0 ? up(ranges[r].bytes, 65536) / 65536 + 1 : 0;
+    }
+    return sums;
+}
+
+/* Of all that is on disk, those of drafts too; each ring has its own. */
+static void check_checksums(const zi_layout *l)
+{
+    uint64_t sums = checksums_of(l->ranges, l->range_count) * (l->draft_at != 0 ? 2 : 1);
+    for (int role = 0; role < ZI_SHELVES && !l->options.disk_unchecked; role++) {
+        const zi_shelf_place *shelf = &l->shelves[role];
+        if (shelf->ring_slots != 0) {
+            CHECK_EQ(shelf->sums_at, sums);
+            sums += checksums_of(shelf->records, shelf->record_count);
+        }
+    }
+    CHECK_EQ(l->sums_bytes, l->options.disk_unchecked ? 0 : up(8 * sums, PAGE));
+}
+
 static void check_sums(const zi_layout *l)
 {
     uint64_t tiers[ZERO_TIER_COUNT] = {0};
@@ -228,7 +253,9 @@ static void check_sums(const zi_layout *l)
     for (int role = 0; role < ZI_SHELVES; role++) {
         ring += l->shelves[role].ring_slots * l->shelves[role].record_bytes_max;
     }
-    CHECK_EQ(l->memory.bytes[ZERO_ROLE_RING], ring);
+    check_checksums(l);
+    CHECK_EQ(l->memory.bytes[ZERO_ROLE_RING], ring + l->sums_bytes);
+    CHECK_EQ(zi_role_arena_bytes(l, ZERO_ROLE_RING), ring);
     CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_DEVICE], tiers[ZERO_TIER_DEVICE]);
     CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_HOST], tiers[ZERO_TIER_HOST]);
     /* Roles on disk are given in whole pages, records as they are. */
@@ -308,6 +335,9 @@ TEST(budgets_of_every_tier)
     zero_model_destroy(model);
 }
 
+/* Whether plans of rings are of the ring alone, without checksums. */
+static bool unchecked = true;
+
 /* What a plan makes of the ring with this much host memory; what is not 0 is given. */
 static zero_engine_options ring_of(const zero_model *model, uint64_t budget, uint64_t range_bytes,
                                    uint32_t depth)
@@ -317,6 +347,7 @@ static zero_engine_options ring_of(const zero_model *model, uint64_t budget, uin
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         o.tier[role] = ZERO_TIER_DISK;
     }
+    o.disk_unchecked = unchecked;
     o.host_budget_bytes = budget;
     o.range_bytes = range_bytes;
     o.ring_depth = depth;
@@ -361,6 +392,11 @@ TEST(the_ring_is_what_the_budget_allows)
     o.range_bytes = 8 * mib;
     o.host_budget_bytes = 24 * mib - 1;
     CHECK_FAILS(zero_plan_create(model, &o, 1, &plan), ZERO_OUT_OF_MEMORY, "short by 1;");
+    /* Checksums count too: 15 ranges have 15480 bytes of them, in 4 pages. */
+    unchecked = false;
+    check_ring(ring_of(model, 32 * mib, 0, 0), 8 * mib, 3);
+    check_ring(ring_of(model, 32 * mib + 4 * PAGE - 1, 0, 0), 8 * mib, 3);
+    check_ring(ring_of(model, 32 * mib + 4 * PAGE, 0, 0), 8 * mib, 4);
     zero_model_destroy(model);
 }
 
@@ -394,7 +430,7 @@ TEST(the_table_names_tiers_and_traffic)
     }
     o.range_bytes = 65536;
     check_text(model, &o, "master       disk             2");
-    check_text(model, &o, "ring         host             1             262144");
+    check_text(model, &o, "ring         host             1             266240");
     /* 18 ranges of 65536 bytes and one of 25344, in pages 28672. */
     check_text(model, &o, "sum          disk                          1208320");
     check_text(
@@ -416,7 +452,7 @@ TEST(the_table_counts_passes_and_micro_steps)
     o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
     check_text(model, &o, "param        disk             2             200704");
     check_text(model, &o, "grad         disk             2             401408");
-    check_text(model, &o, "ring         host             1             602112");
+    check_text(model, &o, "ring         host             1             606208");
     check_text(model, &o, "disk: a step reads at most 401408 bytes and writes 200704");
     check_text(model, &o, "disk: a pass reads at most 200704 bytes of parameters\n");
     check_text(model, &o, "disk: a micro-step writes 401408 bytes of gradients;");

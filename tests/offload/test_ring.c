@@ -16,6 +16,7 @@ typedef struct rig {
     char *folder;
     zi_store *store;
     unsigned char *memory;
+    uint64_t *sums;
     zi_ring *ring;
 } rig;
 
@@ -32,6 +33,8 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
     const char *folder = r->folder;
     r->store = rig_store(&folder, 1, 2 * r->bytes);
     r->memory = rig_memory(slot_count * 3 * PAGE);
+    r->sums = calloc(2 * zi_range_sum_count(r->ranges, RANGES), sizeof *r->sums);
+    CHECK(r->sums != NULL);
     zi_io_backend backend;
     if (faults != NULL) {
         faulty_open(faults, r->store, &backend);
@@ -44,6 +47,7 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
                                .io_depth = io_depth,
                                .draft_at = r->bytes,
                                .store = r->store,
+                               .sums = r->sums,
                                .backend = faults != NULL ? &backend : NULL};
     CHECK_OK(zi_ring_create(&desc, &r->ring));
 }
@@ -58,6 +62,7 @@ static void close_rig(rig *r)
     zi_ring_quiet(r->ring);
     zi_ring_destroy(r->ring);
     zi_store_destroy(r->store);
+    free(r->sums);
     CHECK(munmap(r->memory, r->slot_count * 3 * PAGE) == 0);
     rig_remove(r->folder);
 }
@@ -351,6 +356,91 @@ TEST(a_draft_moves_as_much_as_a_record)
     CHECK_EQ(after.read_bytes - before.read_bytes, r.bytes - last_bytes(&r, false, 3));
     CHECK_OK(walk(&r, 0, RANGES - 1, false));
     close_rig(&r);
+}
+
+/* ---- damage ---- */
+
+/* A bit of the store flips. */
+static void flip(const rig *r, uint64_t at)
+{
+    static _Alignas(4096) unsigned char page[PAGE];
+    const int fd = zi_store_fd(r->store, 0);
+    CHECK_EQ(pread(fd, page, PAGE, (off_t)(at / PAGE * PAGE)), PAGE);
+    page[at % PAGE] ^= 1;
+    CHECK_EQ(pwrite(fd, page, PAGE, (off_t)(at / PAGE * PAGE)), PAGE);
+}
+
+/* Asked for once or again, whoever was read ahead; until it is written anew. */
+TEST(what_is_damaged_is_given_to_nobody)
+{
+    for (uint32_t bad = 0; bad < RANGES; bad++) {
+        rig r;
+        char text[64];
+        unsigned char *memory = NULL;
+        open_rig(&r, 3, true, NULL);
+        CHECK_OK(walk_all(&r, bad >= 3)); /* so that it is not in memory */
+        const zi_range *place = &r.ranges[bad];
+        const uint64_t at = place->at + (bad * 997 + 5) % place->bytes;
+        flip(&r, at);
+        (void)snprintf(text, sizeof text, "record %u: %" PRIu64 " bytes at %" PRIu64 " of", bad,
+                       place->bytes, place->at);
+        CHECK_FAILS(walk(&r, 0, RANGES - 1, false), ZERO_CORRUPT, text);
+        CHECK(strstr(zero_last_error()->message, r.folder) != NULL);
+        CHECK_FAILS(zi_ring_at(r.ring, bad, false, &memory), ZERO_CORRUPT, text);
+        CHECK_FAILS(zi_ring_at(r.ring, bad, true, &memory), ZERO_CORRUPT, text);
+        CHECK_OK(zi_ring_replace(r.ring, bad, &memory));
+        rig_fill(memory, place->at, place->bytes, ++r.round[bad]);
+        CHECK_OK(walk_all(&r, false));
+        CHECK_OK(walk_all(&r, false));
+        CHECK(zi_ring_count(r.ring).check_ns != 0);
+        close_rig(&r);
+    }
+}
+
+/* A draft that is damaged harms nobody who drops it, nor does what it replaces one who keeps it. */
+TEST(a_record_and_its_draft_have_checksums_of_their_own)
+{
+    for (int of_draft = 0; of_draft < 2; of_draft++) {
+        for (int keeps = 0; keeps < 2; keeps++) {
+            rig r;
+            uint64_t before[RANGES];
+            open_rig(&r, 3, true, NULL);
+            CHECK_OK(walk_all(&r, false));
+            memcpy(before, r.round, sizeof before);
+            CHECK_OK(zi_ring_draft(r.ring));
+            CHECK_OK(walk_all(&r, true));
+            flip(&r, r.ranges[8].at + (of_draft ? r.bytes : 0));
+            if (keeps) {
+                CHECK_OK(zi_ring_keep(r.ring));
+            } else {
+                zi_ring_drop(r.ring);
+                memcpy(r.round, before, sizeof before);
+            }
+            const zero_status status = walk(&r, 0, RANGES - 1, false);
+            CHECK_EQ(status, of_draft == keeps ? ZERO_CORRUPT : ZERO_OK);
+            close_rig(&r);
+        }
+    }
+}
+
+/* What was to be read ahead and could not be is read again, and not taken for the record. */
+TEST(reads_that_nobody_waited_for_are_made_again)
+{
+    for (int nth = 1; nth <= 4; nth++) {
+        static faulty faults;
+        rig r;
+        faults = (faulty){.hold_file = -1};
+        open_rig(&r, 3, true, &faults);
+        CHECK_OK(walk_all(&r, false));
+        faults.nth = faults.pieces + nth;
+        faults.kind = FAULTY_ERRNO + EIO;
+        CHECK_OK(zi_ring_aim(r.ring, 0, RANGES - 1)); /* three reads */
+        zi_ring_quiet(r.ring);
+        CHECK_EQ(faults.faults, nth <= 3);
+        faults.nth = -1;
+        CHECK_OK(walk(&r, 0, RANGES - 1, false));
+        close_rig(&r);
+    }
 }
 
 /* ---- records that come in no walk's order ---- */

@@ -131,7 +131,7 @@ TEST(a_storm_of_faults_in_any_order)
 }
 
 /* The failure is named, the operation's memory is free when it is reported, the queue goes on. */
-static void fail_one(zi_io_kind kind, int fault, int native, const char *text)
+static void fail_one(zi_io_kind kind, int fault, zero_status expected, int native, const char *text)
 {
     fault_case io = {.below = {.hold_file = -1, .seed = test_seed, .shuffle = true}};
     open_case(&io, 2, 0);
@@ -139,13 +139,16 @@ static void fail_one(zi_io_kind kind, int fault, int native, const char *text)
     io.below.nth = 4; /* pieces of 16 pages, stripes of two: the second of the second directory */
     io.below.kind = fault;
     io.below.pieces = 0;
-    CHECK_FAILS(rig_move(io.queue, kind, io.memory, 0, STORE_BYTES), ZERO_IO, text);
+    CHECK_FAILS(rig_move(io.queue, kind, io.memory, 0, STORE_BYTES), expected, text);
     CHECK_EQ(zero_last_error()->native, native);
     CHECK_EQ(io.below.out, 0);
     const char *message = zero_last_error()->message;
     CHECK(strstr(message, io.folders[1]) != NULL);
-    CHECK(strstr(message, "65536 bytes at 196608") != NULL);
-    CHECK(strstr(message, kind == ZI_IO_READ ? "reading" : "writing") != NULL);
+    CHECK(strstr(message, "65536 bytes at 65536 of the file") != NULL);
+    CHECK(strstr(message, "checkpoint") != NULL);
+    if (expected == ZERO_IO) {
+        CHECK(strstr(message, kind == ZI_IO_READ ? "reading" : "writing") != NULL);
+    }
     CHECK_EQ(zi_io_stats_of(io.queue)->failed, 1);
     no_more_faults(&io);
     write_and_read(&io, 2);
@@ -154,12 +157,12 @@ static void fail_one(zi_io_kind kind, int fault, int native, const char *text)
 
 TEST(io_errors_fail_the_operation)
 {
-    fail_one(ZI_IO_READ, FAULTY_ERRNO + EIO, EIO, "Input/output error");
-    fail_one(ZI_IO_WRITE, FAULTY_ERRNO + EIO, EIO, "errno 5");
-    fail_one(ZI_IO_WRITE, FAULTY_ERRNO + ENOSPC, ENOSPC, "No space left");
-    fail_one(ZI_IO_READ, FAULTY_ERRNO + EBADF, EBADF, "Bad file");
-    fail_one(ZI_IO_READ, FAULTY_NOTHING, EIO, "Input/output error");
-    fail_one(ZI_IO_WRITE, FAULTY_NOTHING, EIO, "Input/output error");
+    fail_one(ZI_IO_READ, FAULTY_ERRNO + EIO, ZERO_IO, EIO, "Input/output error");
+    fail_one(ZI_IO_WRITE, FAULTY_ERRNO + EIO, ZERO_IO, EIO, "errno 5");
+    fail_one(ZI_IO_WRITE, FAULTY_ERRNO + ENOSPC, ZERO_IO, ENOSPC, "No space left");
+    fail_one(ZI_IO_READ, FAULTY_ERRNO + EBADF, ZERO_IO, EBADF, "Bad file");
+    fail_one(ZI_IO_READ, FAULTY_NOTHING, ZERO_CORRUPT, ENODATA, "cut short");
+    fail_one(ZI_IO_WRITE, FAULTY_NOTHING, ZERO_IO, EIO, "Input/output error");
 }
 
 TEST(a_failed_operation_says_so_again_until_it_is_restarted)
@@ -270,7 +273,11 @@ TEST(a_broken_backend_fails_everything)
     io.below.broken = EBADFD;
     CHECK_FAILS(zi_io_wait(io.queue, &second), ZERO_IO, strerror(EBADFD));
     CHECK_FAILS(zi_io_wait(io.queue, &first), ZERO_IO, strerror(EBADFD));
-    CHECK_FAILS(zi_io_start(io.queue, &first), ZERO_IO, "unusable");
+    CHECK_FAILS(zi_io_start(io.queue, &first), ZERO_IO, strerror(EBADFD));
+    /* Whom it concerns has never heard of queues. */
+    const char *message = zero_last_error()->message;
+    CHECK(strstr(message, "queue") == NULL && strstr(message, "checkpoint") != NULL);
+    CHECK(strstr(message, io.folders[0]) != NULL && strstr(message, "the others") != NULL);
     zi_io_poll(io.queue);
     close_case(&io);
 }

@@ -1,0 +1,118 @@
+/* Owns where checksums of what is on disk are kept, and the names of what they are of. Invariant:
+ * every record has room for the checksums of all its places on disk, wherever it begins. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/checksum.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "layout/layout.h"
+
+uint64_t zi_range_sum_count(const zi_range *ranges, uint32_t range_count)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < range_count; i++) {
+        count += zi_checksum_count(ranges[i].bytes);
+    }
+    return count;
+}
+
+void zi_layout_place_sums(zi_layout *layout)
+{
+    const uint32_t places = layout->draft_at != 0 ? 2 : 1;
+    uint64_t count = places * zi_range_sum_count(layout->ranges, layout->range_count);
+    if (layout->options.disk_unchecked) {
+        return;
+    }
+    for (int role = 0; role < ZI_SHELVES; role++) {
+        zi_shelf_place *shelf = &layout->shelves[role];
+        shelf->sums_at = count;
+        count +=
+            shelf->ring_slots != 0 ? zi_range_sum_count(shelf->records, shelf->record_count) : 0;
+    }
+    layout->sums_bytes = zi_align_up(count * sizeof(uint64_t), ZI_PAGE_BYTES);
+}
+
+/* What is found of some bytes: which roles, and the first and last unit. */
+typedef struct found_bytes {
+    const zi_extent *bytes; /* without memory; from the start of a record or an arena */
+    uint32_t roles;
+    uint32_t first_unit;
+    uint32_t last_unit;
+} found_bytes;
+
+static void find(found_bytes *found, zero_role role, uint32_t unit, uint64_t at, uint64_t bytes)
+{
+    if (at < found->bytes->at + found->bytes->bytes && found->bytes->at < at + bytes) {
+        found->first_unit =
+            found->roles == 0 || unit < found->first_unit ? unit : found->first_unit;
+        found->last_unit = found->roles == 0 || unit > found->last_unit ? unit : found->last_unit;
+        found->roles |= 1u << role;
+    }
+}
+
+static void find_on_shelf(const zi_layout *layout, zero_role role, uint32_t record,
+                          found_bytes *found)
+{
+    const bool param = role == ZERO_ROLE_PARAM;
+    const uint32_t degree = param ? layout->sharding.param : layout->sharding.grad;
+    for (uint32_t f = 0; f < layout->flat_count; f++) {
+        const zi_flat *flat = &layout->flats[f];
+        const zero_dtype dtype = param ? flat->dtype : layout->options.accum_dtype;
+        if ((param ? flat->unit : flat->bucket) == record) {
+            find(found, role, flat->unit, param ? flat->param_at : flat->grad_at,
+                 zi_shard_count(layout, flat, degree) * zero_dtype_bytes(dtype));
+        }
+    }
+}
+
+/* role: RING for what a range has, else one whose arena the bytes are of. */
+static void find_in_state(const zi_layout *layout, zero_role role, uint32_t range,
+                          found_bytes *found)
+{
+    for (uint32_t p = 0; p < layout->piece_count; p++) {
+        const zi_piece *piece = &layout->pieces[p];
+        const zi_flat *flat = &layout->flats[piece->flat];
+        for (int state = 0; state < ZI_STATES; state++) {
+            const zero_role own = (zero_role)(ZERO_ROLE_MASTER + state);
+            const bool there =
+                role == ZERO_ROLE_RING
+                    ? piece->range == range && zi_role_tier(layout, own) == ZERO_TIER_DISK
+                    : role == own;
+            if (there) {
+                find(found, own, flat->unit, piece->at[state],
+                     piece->count * zi_state_bytes(layout, flat, own));
+            }
+        }
+    }
+}
+
+void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t record, uint64_t at,
+                          uint64_t bytes, char *text, size_t text_bytes)
+{
+    const zi_extent extent = {.at = at, .bytes = bytes};
+    found_bytes found = {.bytes = &extent};
+    if (role < ZI_SHELVES) {
+        find_on_shelf(layout, role, record, &found);
+    } else {
+        find_in_state(layout, role, record, &found);
+    }
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < ZERO_SHARD_ROLES; i++) {
+        if ((found.roles & 1u << i) != 0 && used < text_bytes) {
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", used != 0 ? ", " : "",
+                                     zero_role_name((zero_role)i));
+        }
+    }
+    if (found.roles == 0) {
+        (void)snprintf(text, text_bytes, "padding between tensors");
+    } else if (used < text_bytes && found.first_unit == found.last_unit) {
+        (void)snprintf(text + used, text_bytes - used, " of unit %" PRIu32 " \"%.40s\"",
+                       found.first_unit, layout->unit_infos[found.first_unit].name);
+    } else if (used < text_bytes) {
+        (void)snprintf(text + used, text_bytes - used, " of units %" PRIu32 " to %" PRIu32,
+                       found.first_unit, found.last_unit);
+    }
+}
