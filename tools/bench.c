@@ -35,6 +35,10 @@ static const bench_runner runners[] = {
      "overlap_vs_plain: steps with optimizer state on disk that begin during backward against "
      "the same steps after it; overlap_step_exposed",
      bench_overlap},
+    {"checks",
+     "checked_vs_unchecked: steps with optimizer state on disk against the same without "
+     "checksums of it; checked_cpu_vs_unchecked",
+     bench_checks},
     {"gpu", "on a GPU: kernels against device copies, and all of the above that it can do",
      bench_gpu},
 };
@@ -46,7 +50,7 @@ typedef struct bench_line {
     bool chosen[RUNNER_COUNT];
     bool named[RUNNER_COUNT]; /* chosen by its own name */
     bool help;
-    const char *for_offload; /* an option of `offload` and `overlap`; NULL: none was given */
+    const char *for_offload; /* an option of `offload`, `overlap`, `checks`; NULL: none was given */
     const char *json_path;   /* NULL: none; "-": stdout */
     const char *rank_path;   /* where rank 0 of bench_spawn_ranks leaves its rows, or NULL */
 } bench_line;
@@ -69,11 +73,11 @@ static void print_help(void)
            "  --ranks N      ranks, in [1, 256]; default: the case's own\n"
            "  --threads N    threads per rank, in [1, 256]; default: the case's own\n"
            "  --case TEXT    only cases whose name contains TEXT\n"
-           "  --dir DIR      offload, overlap: where state on disk lies; again for more disks;\n"
-           "                 default: the current directory\n"
-           "  --layers N     offload, overlap: layers of a rank, in [1, 128]; default 16, 2 with\n"
-           "                 --quick\n"
-           "  --moments TYPE offload, overlap: f32 (default) or bf16\n"
+           "  --dir DIR      offload, overlap, checks: where state on disk lies; again for more\n"
+           "                 disks; default: the current directory\n"
+           "  --layers N     offload, overlap, checks: layers of a rank, in [1, 128]; default\n"
+           "                 16, 2 with --quick\n"
+           "  --moments TYPE offload, overlap, checks: f32 (default) or bf16\n"
            "  --slice N      offload: N steps of all that 1 of 512 ranks has of a model of 1e12\n"
            "                 parameters, 28 GB of disk and 8 of memory with moments in f32\n"
            "  --json FILE    write the report as JSON too; - for stdout, without the table\n"
@@ -92,7 +96,7 @@ enum {
     OPTION_CASE,
     OPTION_JSON,
     OPTION_AS_RANK, /* for bench_spawn_ranks */
-    OPTION_OFFLOAD, /* those that follow are for `offload` and `overlap` */
+    OPTION_OFFLOAD, /* those that follow are for `offload`, `overlap`, `checks` */
     OPTION_DIR = OPTION_OFFLOAD,
     OPTION_LAYERS,
     OPTION_MOMENTS,
@@ -217,14 +221,14 @@ static int check_for_offload(const bench_line *line)
 {
     for (size_t i = 0; i < RUNNER_COUNT; i++) {
         const bool offload = runners[i].run == bench_offload;
-        const bool overlap = runners[i].run == bench_overlap;
-        if (line->chosen[i] && (offload || (overlap && line->options.offload.slice_steps == 0))) {
+        const bool other = runners[i].run == bench_overlap || runners[i].run == bench_checks;
+        if (line->chosen[i] && (offload || (other && line->options.offload.slice_steps == 0))) {
             return 0;
         }
     }
     return bench_fail("%s is for `offload`%s, which is not among what is to be measured",
                       line->for_offload,
-                      line->options.offload.slice_steps == 0 ? " or `overlap`" : "");
+                      line->options.offload.slice_steps == 0 ? ", `overlap` or `checks`" : "");
 }
 
 static int read_line(int argc, char **argv, bench_line *line)

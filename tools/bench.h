@@ -25,7 +25,7 @@ typedef enum bench_scale {
 
 #define BENCH_DIRECTORIES_MAX 16
 
-/* What is for `offload` and `overlap` alone. */
+/* What is for `offload`, `overlap` and `checks` alone. */
 typedef struct bench_offload_options {
     const char *directories[BENCH_DIRECTORIES_MAX];
     uint32_t directory_count; /* 0: the current directory */
@@ -150,6 +150,7 @@ int bench_step(const bench_options *options, bench_report *report);
 int bench_hooks(const bench_options *options, bench_report *report);
 int bench_offload(const bench_options *options, bench_report *report);
 int bench_overlap(const bench_options *options, bench_report *report);
+int bench_checks(const bench_options *options, bench_report *report);
 int bench_gpu(const bench_options *options, bench_report *report);
 
 #endif

@@ -444,6 +444,20 @@ TEST(overlap_gives_its_metrics)
     CHECK(rmdir(folder) == 0);
 }
 
+TEST(checks_gives_its_metrics)
+{
+    char folder[] = "zero-cli-checks-XXXXXX";
+    char line[128];
+    CHECK(mkdtemp(folder) != NULL);
+    (void)snprintf(line, sizeof line, "bench checks --tiny --json - --dir %s", folder);
+    json_t *report = report_of(line);
+    CHECK_EQ(rows_of(report, "results", "checked_vs_unchecked"), 1);
+    CHECK_EQ(rows_of(report, "results", "checked_cpu_vs_unchecked"), 1);
+    json_decref(report);
+    CHECK(rmdir(folder) == 0);
+    check_refused("bench checks --slice 1", "--slice is for `offload`");
+}
+
 TEST(io_refuses_what_it_cannot_measure)
 {
     check_refused("io", "zero io: which directory");
