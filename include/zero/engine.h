@@ -9,7 +9,8 @@
  *  a number that is out of range. COMM, TIMEOUT, MISMATCH, DEVICE, IO and OUT_OF_MEMORY are also
  *  those of what earlier calls have enqueued. They leave ranks or streams out of step, unless a
  *  call says otherwise: from then on every call is POISONED with the first message, and destroy
- *  still works. */
+ *  still works. STATE once the world was destroyed (zero/world.h), and in a child that was forked:
+ *  an engine works only in the process that made it. */
 #ifndef ZERO_ENGINE_H
 #define ZERO_ENGINE_H
 
@@ -40,7 +41,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_engine_create(zero_world *world, const
                                                         zero_engine **engine);
 
 /** Wait for what is under way and free everything. Accepts NULL. Never fails, and does not hang
- * when other ranks are gone. */
+ * when other ranks are gone. Other ranks that wait for this one in the engine's collectives get
+ * COMM. In a child that was forked it does nothing. */
 ZERO_API void zero_engine_destroy(zero_engine *engine);
 
 /** Gives `count` initial values of a tensor, from element `first`, as fp32 in host memory. The same
@@ -57,7 +59,7 @@ typedef void (*zero_fill_fn)(void *user, uint32_t tensor, uint64_t first, uint64
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_fill(zero_engine *engine, zero_fill_fn fn,
                                                       void *user);
 
-/** The plan the engine was made from. Ownership: the engine's. */
+/** The plan the engine was made from. NULL for NULL. Ownership: the engine's. */
 ZERO_API const zero_plan *zero_engine_plan(const zero_engine *engine);
 
 /** What the engine has counted since create. */

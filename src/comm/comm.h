@@ -32,10 +32,13 @@
 #ifndef ZI_COMM_COMM_H
 #define ZI_COMM_COMM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
+#include "core/fork.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "zero/dtype.h"
@@ -163,6 +166,10 @@ struct zero_world {
     zi_device device;
     zi_kernels kernels; /* of `device`, on the stream's own thread */
     zi_group *control;
+    uint32_t born; /* zi_fork_generation then */
+    uint32_t gate; /* the same; 0 once the handle is destroyed, while engines still use the world */
+    pid_t pid;     /* of the process it was made in */
+    atomic_uint users; /* the handle and its engines; the last to go ends the world */
 };
 
 /* What a rank that gives up with `status` is to the others: COMM, but that ranks differ is so for
@@ -171,6 +178,28 @@ static inline zero_status zi_abort_status(zero_status status)
 {
     return status == ZERO_MISMATCH ? ZERO_MISMATCH : ZERO_COMM;
 }
+
+/* STATE, saying why: destroyed, or another process's. (world.c) */
+zero_status zi_world_refuse(const zero_world *world);
+
+/* OK where the world can be used: not destroyed, and made in this very process. */
+static inline zero_status zi_world_check_open(const zero_world *world)
+{
+    return world->gate == zi_fork_generation ? ZERO_OK : zi_world_refuse(world);
+}
+
+/* The same, and INVALID_ARGUMENT for NULL. (world.c) */
+zero_status zi_world_check(const zero_world *world);
+
+/* True in a child that was forked since the world was made: nothing of it may be touched there. */
+static inline bool zi_world_inherited(const zero_world *world)
+{
+    return world->born != zi_fork_generation;
+}
+
+/* An engine uses the world; it uses it no more, which may end the world. (world.c) */
+void zi_world_retain(zero_world *world);
+void zi_world_release(zero_world *world);
 
 static inline zero_status zi_group_submit(zi_group *group, zi_stream *stream,
                                           const zi_collective *batch, size_t batch_count)

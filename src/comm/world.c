@@ -4,12 +4,15 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/local/local.h"
 #include "comm/nccl/nccl_group.h"
 #include "comm/self/self.h"
 #include "core/check.h"
 #include "core/error.h"
+#include "core/fork.h"
+#include "core/limits.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "core/thread.h"
@@ -25,7 +28,12 @@ typedef struct world_room {
 
 static zero_status build(zero_world *world, zi_comm *comm)
 {
+    zi_fork_watch();
     world->comm = comm;
+    world->born = zi_fork_generation;
+    world->gate = zi_fork_generation;
+    world->pid = getpid();
+    atomic_init(&world->users, 1);
     ZI_TRY(zi_cpu_device_create(&world->device));
     ZI_TRY(zi_cpu_kernels_create(&world->device, NULL, &world->kernels));
     uint32_t *members = NULL;
@@ -63,9 +71,33 @@ zero_status zi_world_create(zi_comm *comm, zero_world **out)
     return ZERO_OK;
 }
 
-void zero_world_destroy(zero_world *world)
+zero_status zi_world_refuse(const zero_world *world)
+{
+    if (zi_world_inherited(world)) {
+        ZI_FAIL(ZERO_STATE,
+                "the world and its engines were made in process %d, and this is its child %d; make "
+                "them in the child",
+                (int)world->pid, (int)getpid());
+    }
+    ZI_FAIL(ZERO_STATE, "the world was destroyed; destroy its engines, and destroy them first");
+}
+
+zero_status zi_world_check(const zero_world *world)
 {
     if (world == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; make one with a function of zero/world.h");
+    }
+    return zi_world_check_open(world);
+}
+
+void zi_world_retain(zero_world *world)
+{
+    atomic_fetch_add(&world->users, 1);
+}
+
+void zi_world_release(zero_world *world)
+{
+    if (atomic_fetch_sub(&world->users, 1) != 1) {
         return;
     }
     zi_group_destroy(world->control);
@@ -74,6 +106,16 @@ void zero_world_destroy(zero_world *world)
     zi_device_destroy(&world->device);
     world->comm->ops->destroy(world->comm);
     zi_free(world);
+}
+
+/* A child that was forked leaves everything alone: it is the parent's. */
+void zero_world_destroy(zero_world *world)
+{
+    if (world == NULL || zi_world_inherited(world)) {
+        return;
+    }
+    world->gate = 0;
+    zi_world_release(world);
 }
 
 zero_status zero_world_create_self(zero_world **world)
@@ -108,6 +150,11 @@ static void *rank_main(void *argument)
     if (status == ZERO_OK) {
         status = run->fn(world, run->user);
     }
+    if (status == ZERO_OK && atomic_load(&world->users) != 1) {
+        status = zi_error_set(ZERO_STATE, 0, __FILE__, __LINE__,
+                              "the rank's function returned while an engine of its world lives; "
+                              "destroy the engine first");
+    }
     if (status != ZERO_OK) {
         if (zero_last_error()->status != status) {
             (void)zi_error_set(status, 0, __FILE__, __LINE__, "the rank's function returned %s",
@@ -119,11 +166,28 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
-zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms, zero_rank_fn fn, void *user)
+/* More ranks than the system has threads for are refused before any is started. */
+static zero_status check_rank_count(uint32_t rank_count)
 {
     if (rank_count < 1) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "rank_count is 0; a world has at least one rank");
     }
+    if (rank_count > ZI_WORLD_RANKS_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "rank_count %u is more than the %d ranks that a world has",
+                rank_count, ZI_WORLD_RANKS_MAX);
+    }
+    const zi_limit limit = zi_limit_threads();
+    if (rank_count > limit.most) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "rank_count %u is more than the %llu threads that this process may have, by %s",
+                rank_count, (unsigned long long)limit.most, limit.by);
+    }
+    return ZERO_OK;
+}
+
+zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms, zero_rank_fn fn, void *user)
+{
+    ZI_TRY(check_rank_count(rank_count));
     if (fn == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "fn is NULL; pass what each rank is to do");
     }
@@ -157,22 +221,22 @@ zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms, zero_rank_
 
 uint32_t zero_world_rank(const zero_world *world)
 {
-    return world->comm->rank;
+    return world != NULL ? world->comm->rank : 0;
 }
 
 uint32_t zero_world_size(const zero_world *world)
 {
-    return world->comm->size;
+    return world != NULL ? world->comm->size : 0;
 }
 
 uint32_t zero_world_local_size(const zero_world *world)
 {
-    return world->comm->local_size;
+    return world != NULL ? world->comm->local_size : 0;
 }
 
 const char *zero_world_backend(const zero_world *world)
 {
-    return world->comm->ops->name;
+    return world != NULL ? world->comm->ops->name : "none";
 }
 
 /* Whether batches of device memory go over NCCL. */
@@ -306,11 +370,17 @@ static zero_status host_gather(zero_world *world, uint32_t tag, size_t count, un
 
 zero_status zero_world_barrier(zero_world *world)
 {
+    ZI_TRY(zi_world_check(world));
     return host_gather(world, 0, 0, ((world_room *)world)->bytes);
 }
 
 zero_status zero_world_gather(zero_world *world, const void *send, void *recv, uint32_t bytes)
 {
+    ZI_TRY(zi_world_check(world));
+    if (bytes != 0 && (send == NULL || recv == NULL)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is NULL; %u bytes of each rank need a place",
+                send == NULL ? "send" : "recv", bytes);
+    }
     unsigned char *room = ((world_room *)world)->bytes;
     uint32_t done = 0;
     /* The tag is the whole size, so that ranks that ask for different sizes find out at once. */
@@ -332,6 +402,9 @@ zero_status zero_world_gather(zero_world *world, const void *send, void *recv, u
 
 void zero_world_abort(zero_world *world)
 {
+    if (world == NULL || zi_world_check_open(world) != ZERO_OK) {
+        return;
+    }
     zero_error error = *zero_last_error();
     if (error.status == ZERO_OK) {
         error.status = ZERO_COMM;

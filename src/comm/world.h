@@ -5,6 +5,8 @@
 #include "comm/comm.h"
 
 #define ZI_DEADLINE_DEFAULT_MS 600000
+/* As zero_plan_create. */
+#define ZI_WORLD_RANKS_MAX 65536
 
 /* A world over `comm`: device, control group. Takes ownership of comm, also on failure, when it
  * aborts the comm first so that the other ranks do not wait. Collective over the world. */

@@ -3,6 +3,7 @@
 #include "zero/random.h"
 
 #include <math.h>
+#include <stddef.h>
 
 #include "core/rng.h"
 
@@ -15,7 +16,7 @@ static double unit_open(uint32_t word)
 void zero_random_normal(uint64_t seed, uint64_t stream, uint64_t first, uint64_t count, float mean,
                         float stddev, float *values)
 {
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < count && values != NULL; i++) {
         const uint64_t index = first + i;
         const zi_philox_words words = zi_philox(seed, index / 2, stream);
         const double radius = sqrt(-2.0 * log(unit_open(words.word[0])));
@@ -28,7 +29,7 @@ void zero_random_normal(uint64_t seed, uint64_t stream, uint64_t first, uint64_t
 void zero_random_uniform(uint64_t seed, uint64_t stream, uint64_t first, uint64_t count, float low,
                          float high, float *values)
 {
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < count && values != NULL; i++) {
         const uint64_t index = first + i;
         const zi_philox_words words = zi_philox(seed, index / 4, stream);
         const float unit = (float)(words.word[index % 4] >> 8) * 0x1p-24f;

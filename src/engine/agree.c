@@ -1,13 +1,12 @@
 /* Owns what ranks tell each other outside the collectives of a step: that they describe the same
- * model, and which gathers nobody needs any more; and the words for what they were found to give
- * differently to a step. */
+ * model and have what an engine needs, and which gathers nobody needs any more; and the words for
+ * what they were found to give differently to a step. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/error.h"
 #include "core/hash.h"
-#include "core/memory.h"
 #include "core/sizes.h"
 #include "engine/engine_internal.h"
 #include "layout/sharding.h"
@@ -113,22 +112,6 @@ static zero_status compare(zero_world *world, const zi_layout *layout, zero_stat
     return name_difference(world, layout, most, all);
 }
 
-zero_status zi_engine_agree_layout(zero_world *world, const zi_layout *layout, zero_status planned)
-{
-    const zero_error error = *zero_last_error();
-    uint64_t *all = NULL;
-    if (zi_calloc((size_t)zero_world_size(world) * ROUND_WORDS, sizeof *all, (void **)&all) !=
-        ZERO_OK) {
-        /* The others are about to wait for this rank's word. */
-        const zero_error own = *zero_last_error();
-        world->comm->ops->abort(world->comm, &own);
-        return zi_error_adopt(&own);
-    }
-    const zero_status status = compare(world, layout, planned, all);
-    zi_free(all);
-    return status != ZERO_OK && status == planned ? zi_error_adopt(&error) : status;
-}
-
 size_t zi_engine_agreement_words(uint32_t world_size)
 {
     return (size_t)world_size * ROUND_WORDS;
@@ -210,6 +193,46 @@ zero_status zi_engine_agree_given(zero_engine *engine, zero_status checked, uint
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "ranks 0 and %" PRIu32 " were given a different %s; give every rank the same",
                 unlike, what);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_agree_layout(zero_engine *engine, zero_status planned)
+{
+    const zero_error error = *zero_last_error();
+    const zero_status status = compare(engine->world, engine->layout, planned, engine->agreement);
+    return status != ZERO_OK && status == planned ? zi_error_adopt(&error) : status;
+}
+
+/* A rank's word before the ranks join. */
+typedef struct ready_word {
+    int32_t status;
+    int32_t native;
+    char text[ROUND_WORDS * sizeof(uint64_t) - 2 * sizeof(int32_t)];
+} ready_word;
+
+_Static_assert(sizeof(ready_word) == ROUND_WORDS * sizeof(uint64_t), "as exchanged");
+
+zero_status zi_engine_agree_ready(zero_engine *engine, zero_status mine)
+{
+    const zero_error own = *zero_last_error();
+    ready_word word = {.status = (int32_t)mine};
+    uint64_t words[ROUND_WORDS];
+    if (mine != ZERO_OK) {
+        word.native = own.native;
+        (void)snprintf(word.text, sizeof word.text, "%.*s", (int)sizeof word.text - 1, own.message);
+    }
+    memcpy(words, &word, sizeof word);
+    const zero_status told = exchange(engine->world, words, engine->agreement);
+    if (mine != ZERO_OK) {
+        return zi_error_adopt(&own);
+    }
+    ZI_TRY(told);
+    for (uint32_t r = 0; r < zero_world_size(engine->world); r++) {
+        memcpy(&word, engine->agreement + (size_t)r * ROUND_WORDS, sizeof word);
+        if (word.status != ZERO_OK) {
+            ZI_FAIL_NATIVE(ZERO_COMM, word.native, "rank %" PRIu32 ": %.240s", r, word.text);
+        }
     }
     return ZERO_OK;
 }

@@ -93,17 +93,29 @@ zero_status zi_engine_give_arena(zero_engine *engine, zero_role role)
     return ZERO_OK;
 }
 
-zero_status zi_engine_take_arenas(zero_engine *engine)
+/* Take the roles with memory that peers read, or the others. */
+static zero_status take_roles(zero_engine *engine, bool shared)
 {
-    const zero_engine_options *options = &engine->layout->options;
-    ZI_TRY(zi_nccl_memory_check(options->nccl_memory, options->nccl_zero_cta != 0));
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         if (zi_role_arena_bytes(engine->layout, (zero_role)role) != 0 &&
+            is_shared(engine, (zero_role)role) == shared &&
             zi_role_tier(engine->layout, (zero_role)role) != ZERO_TIER_DISK) {
             ZI_TRY(zi_engine_take_arena(engine, (zero_role)role));
         }
     }
     return ZERO_OK;
+}
+
+zero_status zi_engine_take_own_arenas(zero_engine *engine)
+{
+    const zero_engine_options *options = &engine->layout->options;
+    ZI_TRY(zi_nccl_memory_check(options->nccl_memory, options->nccl_zero_cta != 0));
+    return take_roles(engine, false);
+}
+
+zero_status zi_engine_take_shared_arenas(zero_engine *engine)
+{
+    return take_roles(engine, true);
 }
 
 void zi_engine_free_arenas(zero_engine *engine)

@@ -115,8 +115,6 @@ static zero_status make_step(zero_engine *engine)
     const uint32_t replicas = s->world / s->optimizer;
     ZI_TRY(device->ops->host_alloc(device->self, host_bytes(), (void **)&engine->host));
     engine->turns = engine->host->turns;
-    ZI_TRY(zi_calloc(zi_engine_agreement_words(zero_world_size(engine->world)),
-                     sizeof *engine->agreement, (void **)&engine->agreement));
     /* Of the ranks in the order of their slices, replicas of the same part are neighbours. */
     engine->decide = (zi_decide_job){
         .messages = {.first = arena + layout->messages_at,
@@ -236,20 +234,19 @@ static zero_status make_stages(zero_engine *engine)
     return make_optim(engine);
 }
 
-static zero_status build(zero_engine *engine, const zero_model *model,
-                         const zero_engine_options *options)
+/* What each rank takes alone: any of them may refuse. */
+static zero_status prepare(zero_engine *engine, const zero_engine_options *options)
 {
-    zero_status planned = zi_layout_create(model, options, zero_world_size(engine->world),
-                                           engine->world->comm->one_process, &engine->plan.layout);
-    planned = planned == ZERO_OK ? zi_layout_expand(engine->plan.layout) : planned;
-    engine->layout = engine->plan.layout;
-    ZI_TRY(zi_engine_agree_layout(engine->world, engine->layout, planned));
-    engine->agreed = true;
     ZI_TRY(open_device(engine));
-    ZI_TRY(zi_engine_take_arenas(engine));
+    ZI_TRY(zi_engine_take_own_arenas(engine));
     ZI_TRY(make_kernels(engine));
     ZI_TRY(zi_engine_open_store(engine, options));
-    ZI_TRY(zi_engine_keep_directories(engine, options));
+    return zi_engine_keep_directories(engine, options);
+}
+
+/* What ranks make together: one that fails leaves the others waiting. */
+static zero_status join(zero_engine *engine)
+{
     ZI_TRY(zi_engine_make_groups(engine));
     ZI_TRY(make_streams(engine));
     ZI_TRY(make_step(engine));
@@ -261,31 +258,74 @@ static zero_status build(zero_engine *engine, const zero_model *model,
     return zero_world_barrier(engine->world);
 }
 
+static zero_status plan(zero_engine *engine, const zero_model *model,
+                        const zero_engine_options *options, zero_engine *const *out)
+{
+    if (model == NULL || out == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s is NULL; zero_engine_create needs a world, a model and a place for the engine",
+                model == NULL ? "model" : "engine");
+    }
+    ZI_TRY(zi_layout_create(model, options, zero_world_size(engine->world),
+                            engine->world->comm->one_process, &engine->plan.layout));
+    return zi_layout_expand(engine->plan.layout);
+}
+
+/* Until the ranks join, a failure of one is known to all, so the world stays good. */
+static zero_status build(zero_engine *engine, const zero_model *model,
+                         const zero_engine_options *options, zero_engine *const *out)
+{
+    const zero_status planned = plan(engine, model, options, out);
+    engine->layout = engine->plan.layout;
+    ZI_TRY(zi_engine_agree_layout(engine, planned));
+    ZI_TRY(zi_engine_agree_ready(engine, prepare(engine, options)));
+    ZI_TRY(zi_engine_take_shared_arenas(engine));
+    const zero_status status = join(engine);
+    if (status != ZERO_OK) {
+        zi_comm *comm = engine->world->comm;
+        const zero_error first = *zero_last_error();
+        comm->ops->abort(comm, &first);
+        return zi_error_adopt(&first);
+    }
+    return ZERO_OK;
+}
+
+/* An engine with what ranks need to compare. */
+static zero_status make_engine(zero_world *world, zero_engine **out)
+{
+    zero_engine *engine = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *engine, (void **)&engine));
+    const zero_status status = zi_calloc(zi_engine_agreement_words(zero_world_size(world)),
+                                         sizeof *engine->agreement, (void **)&engine->agreement);
+    if (status != ZERO_OK) {
+        zi_free(engine);
+        return status;
+    }
+    engine->world = world;
+    engine->device = &world->device;
+    zi_world_retain(world);
+    *out = engine;
+    return ZERO_OK;
+}
+
 zero_status zero_engine_create(zero_world *world, const zero_model *model,
                                const zero_engine_options *options, zero_engine **out)
 {
-    if (world == NULL || model == NULL || out == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "%s is NULL; zero_engine_create needs a world, a model and a "
-                "place for the engine",
-                world == NULL   ? "world"
-                : model == NULL ? "model"
-                                : "engine");
+    if (out != NULL) {
+        *out = NULL;
     }
-    *out = NULL;
+    ZI_TRY(zi_world_check(world));
     zero_engine *engine = NULL;
-    zero_status status = zi_calloc(1, sizeof *engine, (void **)&engine);
-    if (status == ZERO_OK) {
-        engine->world = world;
-        engine->device = &world->device;
-        status = build(engine, model, options);
+    zero_status status = make_engine(world, &engine);
+    if (status != ZERO_OK) {
+        /* The others are about to wait for this rank's word. */
+        const zero_error own = *zero_last_error();
+        world->comm->ops->abort(world->comm, &own);
+        return zi_error_adopt(&own);
     }
+    status = build(engine, model, options, out);
     if (status != ZERO_OK) {
         const zero_error first = *zero_last_error();
-        if (engine == NULL || engine->agreed) {
-            /* The others wait in the part of create that this rank has left. */
-            world->comm->ops->abort(world->comm, &first);
-        }
         zero_engine_destroy(engine);
         return zi_error_adopt(&first);
     }
@@ -311,12 +351,15 @@ static void destroy_streams(zero_engine *engine)
     device->ops->event_destroy(device->self, engine->stepped);
 }
 
+/* A child that was forked leaves everything alone: streams and locks of its parent's threads would
+ * never come to rest, and shared memory and files are the parent's. */
 void zero_engine_destroy(zero_engine *engine)
 {
-    if (engine == NULL) {
+    if (engine == NULL || zi_world_inherited(engine->world)) {
         return;
     }
-    zi_comm *comm = engine->world->comm;
+    zero_world *world = engine->world;
+    zi_comm *comm = world->comm;
     if (engine->micro_open || engine->step_due) {
         /* The streams may wait for ranks that wait for calls this rank will never make. Why it
          * stops is most likely what failed last on this thread. */
@@ -353,9 +396,10 @@ void zero_engine_destroy(zero_engine *engine)
     zi_device_destroy(&engine->own_device);
     zi_layout_destroy(engine->plan.layout);
     zi_free(engine);
+    zi_world_release(world);
 }
 
 const zero_plan *zero_engine_plan(const zero_engine *engine)
 {
-    return &engine->plan;
+    return engine != NULL ? &engine->plan : NULL;
 }

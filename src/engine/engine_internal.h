@@ -160,9 +160,8 @@ struct zero_engine {
     uint64_t other_steps;   /* outcomes count them, but not this engine: of a state that was set */
     uint64_t other_skipped; /* of these */
     float first_scale;      /* the loss scale until the first outcome since create or that */
-    uint64_t *agreement;    /* buffers of agree.c */
+    uint64_t *agreement;    /* what the ranks told one another last (agree.c) */
     uint64_t micro_index;   /* in this step */
-    bool agreed; /* in create: ranks go on together, so one that fails must tell the others */
     bool micro_open;
     bool micro_last;
     bool step_due; /* the boundary is closed, the step not taken */
@@ -230,12 +229,15 @@ zero_status zi_engine_connect_groups(zero_engine *engine);
 zero_status zi_engine_check_groups(const zero_engine *engine);
 void zi_engine_destroy_groups(zero_engine *engine);
 
+/* Words that agree.c needs at engine->agreement. */
+size_t zi_engine_agreement_words(uint32_t world_size);
 /* Ranks compare their layouts; MISMATCH names the first difference. planned: what making the layout
  * came to on this rank; when it is not OK (layout NULL), that is returned and the others get
  * MISMATCH. Collective. (agree.c) */
-zero_status zi_engine_agree_layout(zero_world *world, const zi_layout *layout, zero_status planned);
-/* Words that zi_engine_agree_schedules needs at engine->agreement. */
-size_t zi_engine_agreement_words(uint32_t world_size);
+zero_status zi_engine_agree_layout(zero_engine *engine, zero_status planned);
+/* Ranks say whether they have what each takes alone. mine: what came of it here; when it is not OK,
+ * that is returned and the others get COMM with its message. Collective. (agree.c) */
+zero_status zi_engine_agree_ready(zero_engine *engine, zero_status mine);
 /* Ranks compare what each was given, by a hash; INVALID_ARGUMENT names the first rank that differs.
  * checked: what the rank's own check of it came to; when it is not OK, that is returned, and the
  * others are told. `what` is in the messages. Collective. (agree.c) */
@@ -246,8 +248,10 @@ zero_status zi_engine_agree_schedules(zero_engine *engine);
 /* Take the `initial` buffers of the model's tensors. (fill.c) */
 zero_status zi_engine_take_initial(zero_engine *engine);
 
-/* Take the memory of all roles that have some, and give it back. (arenas.c) */
-zero_status zi_engine_take_arenas(zero_engine *engine);
+/* Take the memory of all roles that have some, and give it back. Own: local. Shared: what peers
+ * read, collective; when it fails it fails on all ranks. (arenas.c) */
+zero_status zi_engine_take_own_arenas(zero_engine *engine);
+zero_status zi_engine_take_shared_arenas(zero_engine *engine);
 void zi_engine_free_arenas(zero_engine *engine);
 /* Take a role's memory, zeroed, where its tier says; again, after it was given up. The first time
  * collective over the world for memory that peers read, later on local. */

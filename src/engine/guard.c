@@ -14,7 +14,7 @@ zero_status zi_engine_check(const zero_engine *engine)
     if (engine->poisoned) {
         ZI_FAIL(ZERO_POISONED, "%.240s", engine->poison.message);
     }
-    return ZERO_OK;
+    return zi_world_check_open(engine->world);
 }
 
 zero_status zi_engine_finish(zero_engine *engine, zero_status status)

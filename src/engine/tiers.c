@@ -159,7 +159,11 @@ static void add_counts(zero_stats *stats, zi_ring_counts counts)
 
 zero_stats zero_engine_stats(const zero_engine *engine)
 {
-    zero_stats stats = engine->stats;
+    zero_stats stats = {0};
+    if (engine == NULL) {
+        return stats;
+    }
+    stats = engine->stats;
     stats.taken_ns = zi_clock_ns();
     stats.update_ns = zi_optim_update_ns(engine->optim);
     stats.host_update_elements = zi_optim_host_elements(engine->optim);
@@ -179,6 +183,9 @@ zero_stats zero_engine_stats(const zero_engine *engine)
 zero_memory zero_engine_memory(const zero_engine *engine)
 {
     zero_memory memory = {0};
+    if (engine == NULL) {
+        return memory;
+    }
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         const zero_tier tier = zi_role_tier(engine->layout, (zero_role)role);
         const bool disk = tier == ZERO_TIER_DISK;

@@ -260,25 +260,25 @@ zero_status zero_tensor_tie(zero_model *model, uint32_t unit, uint32_t tensor)
 
 uint32_t zero_model_unit_count(const zero_model *model)
 {
-    return model->unit_count;
+    return model != NULL ? model->unit_count : 0;
 }
 
 uint32_t zero_model_tensor_count(const zero_model *model)
 {
-    return model->tensor_count;
+    return model != NULL ? model->tensor_count : 0;
 }
 
 uint64_t zero_model_element_count(const zero_model *model)
 {
-    return model->element_count;
+    return model != NULL ? model->element_count : 0;
 }
 
 const char *zero_model_tensor_name(const zero_model *model, uint32_t tensor)
 {
-    return tensor < model->tensor_count ? model->tensors[tensor].name : NULL;
+    return tensor < zero_model_tensor_count(model) ? model->tensors[tensor].name : NULL;
 }
 
 uint64_t zero_model_tensor_count_of(const zero_model *model, uint32_t tensor)
 {
-    return tensor < model->tensor_count ? model->tensors[tensor].count : 0;
+    return tensor < zero_model_tensor_count(model) ? model->tensors[tensor].count : 0;
 }

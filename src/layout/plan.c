@@ -51,22 +51,24 @@ void zero_plan_destroy(zero_plan *plan)
 
 zero_memory zero_plan_memory(const zero_plan *plan)
 {
-    return plan->layout->memory;
+    const zero_memory none = {0};
+    return plan != NULL ? plan->layout->memory : none;
 }
 
 zero_sharding zero_plan_sharding(const zero_plan *plan)
 {
-    return plan->layout->sharding;
+    const zero_sharding none = {0};
+    return plan != NULL ? plan->layout->sharding : none;
 }
 
 zero_engine_options zero_plan_options(const zero_plan *plan)
 {
-    return plan->layout->options;
+    return plan != NULL ? plan->layout->options : zero_engine_options_init();
 }
 
 uint64_t zero_plan_hash(const zero_plan *plan)
 {
-    return zi_layout_hash(plan->layout);
+    return plan != NULL ? zi_layout_hash(plan->layout) : 0;
 }
 
 /* Text that is cut at its end but always counted whole. */
@@ -219,12 +221,18 @@ static void print_tiers(printer *out, const zi_layout *layout)
 
 size_t zero_plan_print(const zero_plan *plan, char *text, size_t text_bytes)
 {
+    if (text != NULL && text_bytes != 0) {
+        text[0] = '\0';
+    }
+    if (plan == NULL) {
+        return 0;
+    }
     const zi_layout *layout = plan->layout;
     uint64_t elements = 0;
     for (uint32_t i = 0; i < layout->tensor_count; i++) {
         elements += layout->tensor_infos[i].count;
     }
-    printer out = {text, text_bytes, 0};
+    printer out = {text, text != NULL ? text_bytes : 0, 0};
     print(&out,
           "stage %d: %" PRIu32 " units, %" PRIu32 " tensors, %" PRIu64 " elements, %" PRIu32
           " ranks\n",

@@ -1,0 +1,16 @@
+/* What the system allows this process, as far as it says so. */
+#ifndef ZI_CORE_LIMITS_H
+#define ZI_CORE_LIMITS_H
+
+#include <stdint.h>
+
+typedef struct zi_limit {
+    uint64_t most;
+    const char *by; /* static text: what sets it, and how it is raised */
+} zi_limit;
+
+/* The smallest of what is known to bound the number of threads: an upper bound, for other processes
+ * count too. */
+zi_limit zi_limit_threads(void);
+
+#endif
