@@ -17,6 +17,9 @@ void zi_local_hub_release(zi_local_hub *hub);
  * message; the first call counts. Any thread. */
 void zi_local_hub_abort(zi_local_hub *hub, uint32_t rank, const zero_error *error);
 
+/* Rank `rank` makes no more calls: those that wait for it, or will, get COMM. */
+void zi_local_hub_part(zi_local_hub *hub, uint32_t rank);
+
 /* True if the hub was aborted: *error is then the first abort's, with the rank named in front. */
 bool zi_local_hub_error(zi_local_hub *hub, zero_error *error);
 

@@ -84,6 +84,7 @@ static zero_status check(zi_comm *base)
 static void destroy(zi_comm *base)
 {
     local_comm *comm = (local_comm *)base;
+    zi_local_hub_part(comm->hub, base->rank);
     zi_local_hub_release(comm->hub);
     zi_free(comm);
 }

@@ -52,6 +52,7 @@ struct zi_local_hub {
     zero_error abort_error;
     zi_local_block *blocks;
     hub_meeting meeting;
+    bool *left;     /* by rank: it makes no more calls; behind `arrived` */
     bool arrived[]; /* by rank: at the current meeting */
 };
 
@@ -70,7 +71,8 @@ zero_status zi_local_hub_create(uint32_t rank_count, uint32_t deadline_ms, zi_lo
     *out = NULL;
     zi_assert_cmp(rank_count, >=, 1);
     zi_local_hub *hub = NULL;
-    ZI_TRY(zi_calloc(1, sizeof *hub + rank_count * sizeof hub->arrived[0], (void **)&hub));
+    ZI_TRY(zi_calloc(1, sizeof *hub + 2 * rank_count * sizeof hub->arrived[0], (void **)&hub));
+    hub->left = hub->arrived + rank_count;
     (void)pthread_mutex_init(&hub->mutex, NULL);
     pthread_condattr_t attributes;
     (void)pthread_condattr_init(&attributes);
@@ -150,6 +152,15 @@ void zi_local_hub_abort(zi_local_hub *hub, uint32_t rank, const zero_error *erro
     unlock(hub);
 }
 
+static bool has_member(const zi_local_block *block, uint32_t rank)
+{
+    uint32_t i = 0;
+    while (i < block->size && block->members[i].world_rank != rank) {
+        i++;
+    }
+    return i < block->size;
+}
+
 static void name_rank(zero_error *error, uint32_t rank)
 {
     char message[sizeof error->message];
@@ -159,6 +170,39 @@ static void name_rank(zero_error *error, uint32_t rank)
     const size_t room = sizeof message - (size_t)used;
     (void)snprintf(message + used, room, "%.*s", (int)room - 1, text);
     memcpy(error->message, message, sizeof message);
+}
+
+static const zero_error left_error = {
+    .status = ZERO_COMM,
+    .file = "local_hub.c",
+    .line = __LINE__,
+    .message = "left the world, its function returned; all ranks must make the same calls"};
+
+void zi_local_hub_part(zi_local_hub *hub, uint32_t rank)
+{
+    lock(hub);
+    hub->left[rank] = true;
+    for (zi_local_block *block = hub->blocks; block != NULL; block = block->next) {
+        if (block->shared != NULL && has_member(block, rank)) {
+            zi_peer_block_abort(block->shared, rank, &left_error);
+        }
+    }
+    (void)pthread_cond_broadcast(&hub->changed);
+    unlock(hub);
+}
+
+/* With the mutex held: COMM if one of these ranks has left. ranks NULL: 0, 1, 2, ... */
+static zero_status all_present(const zi_local_hub *hub, const uint32_t *ranks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t rank = ranks != NULL ? ranks[i] : i;
+        if (hub->left[rank]) {
+            zero_error error = left_error;
+            name_rank(&error, rank);
+            return zi_error_adopt(&error);
+        }
+    }
+    return ZERO_OK;
 }
 
 bool zi_local_hub_error(zi_local_hub *hub, zero_error *error)
@@ -253,6 +297,7 @@ static zero_status join_locked(zi_local_hub *hub, uint32_t rank, const uint32_t 
                                uint32_t size, zi_local_block **out)
 {
     ZI_TRY(alive(hub));
+    ZI_TRY(all_present(hub, members, size));
     zi_local_block *block = hub->blocks;
     while (block != NULL && free_place(block, rank, members, size) == NULL) {
         block = block->next;
@@ -347,6 +392,7 @@ static zero_status agree_locked(zi_local_hub *hub, uint32_t rank, size_t bytes, 
 {
     hub_meeting *meeting = &hub->meeting;
     ZI_TRY(alive(hub));
+    ZI_TRY(all_present(hub, NULL, hub->rank_count));
     speak(hub, rank, bytes, mine);
     if (meeting->arrived_count == hub->rank_count) {
         meeting->outcome = meeting->error;
@@ -360,11 +406,13 @@ static zero_status agree_locked(zi_local_hub *hub, uint32_t rank, size_t bytes, 
         const struct timespec limit = {.tv_sec = (time_t)(limit_ns / 1000000000),
                                        .tv_nsec = (long)(limit_ns % 1000000000)};
         int code = 0;
-        while (meeting->number == number && !hub->aborted && code != ETIMEDOUT) {
+        while (meeting->number == number && !hub->aborted && code != ETIMEDOUT &&
+               all_present(hub, NULL, hub->rank_count) == ZERO_OK) {
             code = pthread_cond_timedwait(&hub->changed, &hub->mutex, &limit);
         }
         if (meeting->number == number) {
             ZI_TRY(alive(hub));
+            ZI_TRY(all_present(hub, NULL, hub->rank_count));
             return late(hub, rank);
         }
     }

@@ -28,6 +28,7 @@
 
 #define NS_PER_MS UINT64_C(1000000)
 #define POLL_NS 100000
+#define LOOK_MS 100
 
 static atomic_uint comms_made;
 /* MPI is finalised by us only if it was initialised by us. */
@@ -91,6 +92,14 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
     return zi_shared_group_create(comm->shared, kernels, members, size, name, out);
 }
 
+zero_status zi_mpi_fail_left(uint32_t world_rank, const char *what)
+{
+    ZI_FAIL(ZERO_COMM,
+            "rank %u has left, its engine or world is destroyed; %s needs it: all ranks must make "
+            "the same calls",
+            world_rank, what);
+}
+
 /* Each host has allocated or not; say so to the others. */
 static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine)
 {
@@ -107,6 +116,9 @@ static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine
     }
     ZI_TRY(status);
     for (uint32_t i = 0; i < comm->base.size; i++) {
+        if (all[i][0] == ZI_MPI_LEFT) {
+            return zi_mpi_fail_left(i, "memory_alloc");
+        }
         if (all[i][0] != bytes) {
             ZI_FAIL(ZERO_MISMATCH,
                     "memory_alloc: rank %u asked for %llu bytes, rank %u for %zu; all ranks of a "
@@ -147,6 +159,21 @@ static void take_note(void *user, uint32_t world_rank, const zero_error *error)
     zi_shared_abort(user, world_rank, error);
 }
 
+/* A process of this host died, as the calling thread found: tell the other hosts. */
+static void rank_gone(void *user, uint32_t world_rank, const zero_error *error)
+{
+    zi_mpi_comm *comm = user;
+    (void)pthread_mutex_lock(&comm->mutex);
+    comm->aborted = true;
+    (void)pthread_mutex_unlock(&comm->mutex);
+    zi_mpi_progress_tell(comm->progress, 0, world_rank, comm->ranks, comm->base.size, error);
+}
+
+static zero_status look(void *user, const char *what)
+{
+    return zi_shared_look(user, what);
+}
+
 static void abort_all(zi_comm *base, const zero_error *error)
 {
     zi_mpi_comm *comm = (zi_mpi_comm *)base;
@@ -159,12 +186,32 @@ static void abort_all(zi_comm *base, const zero_error *error)
     }
 }
 
-static int start_barrier(zi_mpi_op *op)
+/* Every rank says that it leaves, and waits until all have: a rank that still waits for this one
+ * elsewhere reads it there. */
+static bool part_from_hosts(zi_mpi_comm *comm)
 {
-    const zi_mpi_comm *comm = op->argument;
-    op->collective = true;
-    op->request_count = 1;
-    return MPI_Ibarrier(comm->world, &op->requests[0]);
+    const uint64_t words[2] = {ZI_MPI_LEFT};
+    uint64_t(*const all)[2] = comm->words;
+    bool left = zi_mpi_exchange_records(&comm->control, words, sizeof words, all, sizeof words,
+                                        "the end of the world") == ZERO_OK;
+    for (uint32_t i = 0; i < comm->base.size && left; i++) {
+        left = all[i][0] == ZI_MPI_LEFT;
+    }
+    return left;
+}
+
+/* On one host they share memory, through which the others know that this one leaves. */
+static bool part_on_host(zi_mpi_comm *comm)
+{
+    const uint64_t until_ns = zi_clock_ns() + comm->base.deadline_ms * NS_PER_MS;
+    MPI_Request request = MPI_REQUEST_NULL;
+    bool done = false;
+    bool fine = MPI_Ibarrier(comm->world, &request) == MPI_SUCCESS;
+    while (fine && !done && zi_clock_ns() < until_ns) {
+        fine = poll_request(&request, LOOK_MS, &done) == ZERO_OK &&
+               (done || zi_shared_look(comm->shared, "zero_world_destroy") == ZERO_OK);
+    }
+    return fine && done;
 }
 
 /* True when all ranks came to the end alive. */
@@ -173,21 +220,11 @@ static bool part_in_peace(zi_mpi_comm *comm)
     (void)pthread_mutex_lock(&comm->mutex);
     const bool aborted = comm->aborted;
     (void)pthread_mutex_unlock(&comm->mutex);
-    if (aborted || (comm->shared != NULL && zi_shared_failed(comm->shared))) {
+    if (aborted || zi_shared_failed(comm->shared)) {
         return false;
     }
-    if (comm->progress != NULL) {
-        comm->control.op.start = start_barrier;
-        comm->control.op.argument = comm;
-        comm->control.op.requests = comm->control.requests;
-        comm->control.op.request_room = 1;
-        return zi_mpi_progress_run(comm->progress, &comm->control.op, comm->base.deadline_ms) ==
-               ZERO_OK;
-    }
-    MPI_Request request = MPI_REQUEST_NULL;
-    bool done = false;
-    return MPI_Ibarrier(comm->world, &request) == MPI_SUCCESS &&
-           poll_request(&request, comm->base.deadline_ms, &done) == ZERO_OK && done;
+    zi_shared_part(comm->shared);
+    return comm->progress != NULL ? part_from_hosts(comm) : part_on_host(comm);
 }
 
 static void destroy(zi_comm *base)
@@ -336,9 +373,11 @@ static zero_status build(zi_mpi_comm *comm, const zi_mpi_options *options, int l
     if (!several_hosts(comm)) {
         return ZERO_OK;
     }
-    ZI_TRY(zi_mpi_progress_create(comm->world, comm->base.size, level == MPI_THREAD_MULTIPLE,
-                                  &comm->progress));
+    ZI_TRY(zi_mpi_progress_create(comm->world, comm->base.rank, comm->base.size,
+                                  level == MPI_THREAD_MULTIPLE, &comm->progress));
     zi_mpi_progress_on_note(comm->progress, take_note, comm->shared);
+    zi_mpi_progress_on_wait(comm->progress, look, comm->shared);
+    zi_shared_on_gone(comm->shared, rank_gone, comm);
     comm->control = (zi_mpi_exchange){
         .progress = comm->progress,
         .comm = comm->world,

@@ -106,6 +106,7 @@ zero_status zi_mpi_exchange_run(zi_mpi_exchange *exchange, const char *what)
     }
     exchange->op.start = start;
     exchange->op.argument = exchange;
+    exchange->op.what = what;
     exchange->op.requests = exchange->requests;
     exchange->op.request_room = 2 * (size_t)exchange->size;
     exchange->op.late = exchange->late;

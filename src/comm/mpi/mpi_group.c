@@ -23,6 +23,9 @@ _Static_assert(ZI_MPI_BATCH_MAX * sizeof(zi_collective_terms) <= STAGE_LOW_BYTES
                "a table fits a stage");
 _Static_assert(sizeof(int) == sizeof(uint32_t), "MPI takes a member list as it is");
 
+/* How long telling the others that this member leaves may take. */
+#define LEAVE_MS 1000
+
 typedef struct batch_argument {
     zi_mpi_group *group;
     zi_stream *stream;
@@ -121,6 +124,11 @@ static zero_status compare(zi_mpi_group *group, const batch_argument *batch)
     ZI_TRY(zi_mpi_exchange_records(&group->exchange, &group->mine, mine_bytes, group->records,
                                    sizeof group->mine, what));
     const zi_mpi_record *records = group->records;
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        if (records[i].hash == ZI_MPI_LEFT && records[i].batch_count == ZI_MPI_LEFT) {
+            return zi_mpi_fail_left(group->members[i], what);
+        }
+    }
     for (uint32_t i = 1; i < group->base.size; i++) {
         if (records[i].hash != records[0].hash ||
             records[i].batch_count != records[0].batch_count) {
@@ -199,14 +207,48 @@ static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective
     return device->ops->task(device->self, stream, run_batch, &argument, sizeof argument);
 }
 
+/* One way of the exchange: to the other members, or from them. */
+static zero_status exchange_leaves(zi_mpi_group *group, size_t send_bytes, size_t recv_bytes,
+                                   uint32_t deadline_ms)
+{
+    zi_mpi_exchange *x = &group->exchange;
+    group->mine = (zi_mpi_record){.hash = ZI_MPI_LEFT, .batch_count = ZI_MPI_LEFT};
+    for (uint32_t i = 0; i < group->base.size; i++) {
+        x->pieces[i].send_at = &group->mine;
+        x->pieces[i].send_bytes = send_bytes;
+        x->pieces[i].recv_at = &group->records[i];
+        x->pieces[i].recv_bytes = recv_bytes;
+    }
+    x->deadline_ms = deadline_ms;
+    return zi_mpi_exchange_run(x, "the end of a group");
+}
+
+/* In a record's place, so that a member that waits for one reads it; else it waits in the link for
+ * the next group there. */
+static void leave(zi_mpi_group *group)
+{
+    group->link->dead =
+        group->link->dead || !group->connected ||
+        exchange_leaves(group, offsetof(zi_mpi_record, bits), 0, LEAVE_MS) != ZERO_OK;
+    group->link->used = false;
+}
+
+/* All members have left the group that had the link before. */
+static zero_status take_leaves(zi_mpi_group *group)
+{
+    return exchange_leaves(group, 0, offsetof(zi_mpi_record, bits), group->exchange.deadline_ms);
+}
+
 static void destroy(zi_group *base)
 {
     zi_mpi_group *group = (zi_mpi_group *)base;
+    const zero_error kept = *zero_last_error();
+    if (group->link != NULL && zi_mpi_progress_healthy(group->comm->progress)) {
+        leave(group);
+    }
+    (void)zi_error_adopt(&kept);
     if (!zi_mpi_progress_healthy(group->comm->progress)) {
         return; /* MPI may still hold its buffers: left to the end of the process */
-    }
-    if (group->link != NULL) {
-        group->link->used = false;
     }
     const zi_device *device = base->kernels->device;
     zi_mpi_exchange_close(&group->exchange);
@@ -291,6 +333,9 @@ static zero_status meet(zi_mpi_group *group, uint64_t members_hash, const zi_mpi
     ZI_TRY(zi_mpi_exchange_records(x, &mine, sizeof mine, all, sizeof mine, what));
     *again = true;
     for (uint32_t i = 0; i < group->base.size; i++) {
+        if (all[i].members_hash == ZI_MPI_LEFT) {
+            return zi_mpi_fail_left(group->members[i], what);
+        }
         if (all[i].members_hash != members_hash ||
             strncmp(all[i].name, mine.name, sizeof mine.name) != 0) {
             ZI_FAIL(ZERO_MISMATCH,
@@ -370,6 +415,10 @@ static zero_status connect_members(zi_mpi_group *group)
     group->exchange.tag = ZI_MPI_TAG_DATA;
     group->exchange.comm_ranks = NULL;
     group->exchange.op.group_id = group->id;
+    if (again) {
+        ZI_TRY(take_leaves(group));
+    }
+    group->connected = true;
     return ZERO_OK;
 }
 

@@ -25,6 +25,7 @@ typedef struct zi_mpi_group {
     zi_group base;
     zi_mpi_comm *comm;
     zi_mpi_link *link;
+    bool connected; /* on all members, so each tells the others when it leaves */
     uint64_t id;
     zero_error first_error; /* status ZERO_OK while the group is alive */
     zi_mpi_record mine;

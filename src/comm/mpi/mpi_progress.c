@@ -13,6 +13,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/sizes.h"
 #include "core/thread.h"
 
 #define NS_PER_MS UINT64_C(1000000)
@@ -23,6 +24,8 @@
 /* How long the thread may take to answer that an op is given up, before it counts as stuck. */
 #define ANSWER_MS 2000
 #define TELL_MS 200
+/* Between two looks at whether the others live. */
+#define LOOK_MS 100
 /* How long messages on their way may take to end once their op is given up. */
 #define WITHDRAW_MS 100
 #define NOTE_TAG 1
@@ -43,7 +46,10 @@ _Static_assert(sizeof(note) == 256, "sent between hosts of one kind as bytes");
 
 struct zi_mpi_progress {
     MPI_Comm world;
+    uint32_t own; /* world rank */
     bool watch_idle;
+    zi_mpi_look_fn look;
+    void *look_user;
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t posted_cond; /* signalled by posters: posted, give_up, stop */
@@ -66,7 +72,6 @@ struct zi_mpi_progress {
     note outgoing;
     const uint32_t *tell_members;
     uint32_t tell_size;
-    uint32_t tell_own;
     MPI_Request tell_requests[]; /* one a rank */
 };
 
@@ -434,7 +439,7 @@ static void free_progress(zi_mpi_progress *progress)
     zi_free(progress);
 }
 
-zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t size, bool watch_idle,
+zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t own, uint32_t size, bool watch_idle,
                                    zi_mpi_progress **out)
 {
     *out = NULL;
@@ -443,6 +448,7 @@ zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t size, bool watch_idl
     ZI_TRY(zi_calloc(1, sizeof *progress + size * rank_bytes, (void **)&progress));
     progress->indices = (int *)(void *)(progress->tell_requests + size);
     progress->world = world;
+    progress->own = own;
     progress->watch_idle = watch_idle;
     progress->incoming_request = MPI_REQUEST_NULL;
     init_sync(progress);
@@ -473,6 +479,12 @@ void zi_mpi_progress_on_note(zi_mpi_progress *progress, zi_mpi_note_fn fn, void 
     progress->on_note = fn;
     progress->on_note_user = user;
     (void)pthread_mutex_unlock(&progress->mutex);
+}
+
+void zi_mpi_progress_on_wait(zi_mpi_progress *progress, zi_mpi_look_fn fn, void *user)
+{
+    progress->look = fn;
+    progress->look_user = user;
 }
 
 bool zi_mpi_progress_destroy(zi_mpi_progress *progress)
@@ -507,8 +519,32 @@ static bool await_done(zi_mpi_progress *progress, const zi_mpi_op *op, uint64_t 
     return op->state == ZI_MPI_OP_DONE;
 }
 
+/* The same, and see to the others meanwhile; the mutex is held. *gone: why that ended the wait. */
+static bool await_looking(zi_mpi_progress *progress, const zi_mpi_op *op, uint64_t until_ns,
+                          zero_error *gone)
+{
+    gone->status = ZERO_OK;
+    uint64_t now_ns = zi_clock_ns();
+    while (now_ns < until_ns && gone->status == ZERO_OK) {
+        if (await_done(progress, op, zi_min_u64(until_ns, now_ns + LOOK_MS * NS_PER_MS))) {
+            return true;
+        }
+        if (progress->look != NULL && op->group_id != TELLING) {
+            const char *what = op->what != NULL ? op->what : "an operation between hosts";
+            (void)pthread_mutex_unlock(&progress->mutex);
+            if (progress->look(progress->look_user, what) != ZERO_OK) {
+                *gone = *zero_last_error();
+            }
+            (void)pthread_mutex_lock(&progress->mutex);
+        }
+        now_ns = zi_clock_ns();
+    }
+    return op->state == ZI_MPI_OP_DONE;
+}
+
 zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32_t deadline_ms)
 {
+    zero_error gone = {.status = ZERO_OK};
     op->state = ZI_MPI_OP_POSTED;
     op->give_up = false;
     op->told = false;
@@ -522,7 +558,7 @@ zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32
         op->next = progress->posted;
         progress->posted = op;
         (void)pthread_cond_signal(&progress->posted_cond);
-        done = await_done(progress, op, zi_clock_ns() + deadline_ms * NS_PER_MS);
+        done = await_looking(progress, op, zi_clock_ns() + deadline_ms * NS_PER_MS, &gone);
         if (!done) {
             op->give_up = true;
             (void)pthread_cond_signal(&progress->posted_cond);
@@ -534,6 +570,10 @@ zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32
     if (!done) {
         ZI_FAIL(ZERO_COMM, "MPI is of no use any more after an earlier failure; restart the job");
     }
+    if (op->error.status == ZERO_TIMEOUT && gone.status != ZERO_OK && !op->told) {
+        op->told = true;
+        op->error = gone;
+    }
     return op->error.status == ZERO_OK ? ZERO_OK : zi_error_adopt(&op->error);
 }
 
@@ -542,7 +582,7 @@ static int start_tell(zi_mpi_op *op)
 {
     zi_mpi_progress *progress = op->argument;
     for (uint32_t i = 0; i < progress->tell_size; i++) {
-        if (progress->tell_members[i] == progress->tell_own) {
+        if (progress->tell_members[i] == progress->own) {
             continue;
         }
         const int code = MPI_Isend(&progress->outgoing, (int)sizeof progress->outgoing, MPI_BYTE,
@@ -556,7 +596,7 @@ static int start_tell(zi_mpi_op *op)
     return MPI_SUCCESS;
 }
 
-void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t own,
+void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t who,
                           const uint32_t *members, uint32_t size, const zero_error *error)
 {
     const zero_error kept = *error; /* may be this thread's record, which a failed send replaces */
@@ -565,7 +605,7 @@ void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t
         progress->told_world = group_id == 0;
         progress->outgoing = (note){
             .group_id = group_id,
-            .world_rank = own,
+            .world_rank = who,
             .status = (int32_t)kept.status,
             .native = kept.native,
         };
@@ -573,7 +613,6 @@ void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t
                        kept.message);
         progress->tell_members = members;
         progress->tell_size = size;
-        progress->tell_own = own;
         progress->tell_op = (zi_mpi_op){.start = start_tell,
                                         .argument = progress,
                                         .group_id = TELLING,

@@ -30,6 +30,7 @@ typedef enum zi_mpi_op_state {
 struct zi_mpi_op {
     zi_mpi_start_fn start;
     void *argument;
+    const char *what;  /* what is waited in, for errors; NULL: an operation between hosts */
     uint64_t group_id; /* a note about this group ends the op, one about group 0 ends all */
     MPI_Request *requests;
     size_t request_room;    /* of `requests`; at most two a rank of the world */
@@ -40,19 +41,25 @@ struct zi_mpi_op {
     /* Guarded by the thread's mutex from post to DONE. */
     zi_mpi_op_state state;
     bool give_up; /* the poster's deadline has passed */
-    bool told;    /* ended by a note: the others know already */
+    bool told;    /* ended by a note or a look: the others know already */
     zero_error error;
     zi_mpi_op *next;
 };
 
-/* Start the thread. world: of this comm's own `size` ranks, for notes. watch_idle: look for notes
+/* Start the thread. world: of this comm's own `size` ranks, of which this is `own`, for notes.
+ * watch_idle: look for notes
  * while nothing is posted too, which needs MPI_THREAD_MULTIPLE if the program itself calls MPI. */
-zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t size, bool watch_idle,
+zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t own, uint32_t size, bool watch_idle,
                                    zi_mpi_progress **out);
 
 /* Called on the progress thread for each note about the whole world. */
 typedef void (*zi_mpi_note_fn)(void *user, uint32_t world_rank, const zero_error *error);
 void zi_mpi_progress_on_note(zi_mpi_progress *progress, zi_mpi_note_fn fn, void *user);
+
+/* Called about every 100 ms by a thread that waits for an op: what is not OK ends the wait. Set
+ * before any op is run. */
+typedef zero_status (*zi_mpi_look_fn)(void *user, const char *what);
+void zi_mpi_progress_on_wait(zi_mpi_progress *progress, zi_mpi_look_fn fn, void *user);
 
 /* Accepts NULL. Does not wait for others. Returns false when the thread is stuck inside MPI: it is
  * then left behind, and MPI must not be called any more. */
@@ -62,9 +69,9 @@ bool zi_mpi_progress_destroy(zi_mpi_progress *progress);
  * is late. COMM carries MPI's text or another rank's. */
 zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32_t deadline_ms);
 
-/* Send a note to members other than `own`, world ranks. group_id 0: everything. They get TIMEOUT
- * with the same words, or COMM with "rank OWN: " before them. Does not wait for them. */
-void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t own,
+/* Send a note to members other than this rank, world ranks. group_id 0: everything. They get
+ * TIMEOUT with the same words, or COMM with "rank WHO: " before them. Does not wait for them. */
+void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t who,
                           const uint32_t *members, uint32_t size, const zero_error *error);
 
 /* False once MPI is of no use to this comm any more. */

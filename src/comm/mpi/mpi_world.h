@@ -15,6 +15,12 @@
 #define ZI_MPI_TAG_CREATE 3 /* MPI's own, while it makes a communicator */
 #define ZI_MPI_TAG_DATA 4   /* on a group's communicator */
 
+/* In the first word of what members say: the rank has left, and says nothing more. */
+#define ZI_MPI_LEFT UINT64_MAX
+
+/* COMM naming the world rank that left; what: which needs it. */
+zero_status zi_mpi_fail_left(uint32_t world_rank, const char *what);
+
 /* A communicator made for a member list. Kept when its group goes: making one is collective, giving
  * one up would be too. */
 typedef struct zi_mpi_link {

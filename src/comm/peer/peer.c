@@ -130,13 +130,31 @@ static zero_status follow(const zi_peer_batch *batch, uint32_t turn)
     return ZERO_OK;
 }
 
+static const char *batch_text(const zi_peer_batch *batch, char text[ZI_COLLECTIVE_TEXT_BYTES])
+{
+    return batch->count != 0
+               ? zi_collective_text(&batch->collectives[0], text, ZI_COLLECTIVE_TEXT_BYTES)
+               : "an empty batch";
+}
+
+static void look(const void *user)
+{
+    const zi_peer_batch *batch = user;
+    const zi_peer_space *space = batch->group->space;
+    char text[ZI_COLLECTIVE_TEXT_BYTES];
+    char what[ZI_COLLECTIVE_TEXT_BYTES + 40];
+    (void)snprintf(what, sizeof what, "%s (group %s)", batch_text(batch, text),
+                   batch->group->base.name);
+    space->look(space->look_owner, what);
+}
+
 zero_status zi_peer_meet(const zi_peer_batch *batch, const char *doing)
 {
     zi_peer_group *group = batch->group;
     const uint32_t turn = group->meetings++ % 2;
     ZI_TRY(mark(batch, turn));
-    switch (
-        zi_peer_block_arrive(group->block, group->base.rank, group->spins, group->deadline_ms)) {
+    switch (zi_peer_block_arrive(group->block, group->base.rank, group->spins, group->deadline_ms,
+                                 group->space->look != NULL ? look : NULL, batch)) {
     case ZI_PEER_ARRIVED:
         return follow(batch, turn);
     case ZI_PEER_FAILED:
@@ -145,14 +163,11 @@ zero_status zi_peer_meet(const zi_peer_batch *batch, const char *doing)
         break;
     }
     char who[64];
-    char what[ZI_COLLECTIVE_TEXT_BYTES] = "an empty batch";
+    char what[ZI_COLLECTIVE_TEXT_BYTES];
     const uint32_t count = zi_peer_block_missing(group->block, group->base.rank, group->missing);
-    if (batch->count != 0) {
-        (void)zi_collective_text(&batch->collectives[0], what, sizeof what);
-    }
     ZI_FAIL(ZERO_TIMEOUT, "%s did not %s %s (group %s, a batch of %u) within %u ms",
-            ranks_text(group, count, who, sizeof who), doing, what, group->base.name, batch->count,
-            group->deadline_ms);
+            ranks_text(group, count, who, sizeof who), doing, batch_text(batch, what),
+            group->base.name, batch->count, group->deadline_ms);
 }
 
 /* The course of a batch between several members. */
@@ -272,9 +287,27 @@ static void close_device(zi_peer_group *group)
     }
 }
 
+/* Others that wait for this member, or will, wait in vain; those that have all they need do not
+ * come to hear of it. Why it leaves is most likely what failed last on this thread. */
+static void leave(const zi_peer_group *group)
+{
+    const zero_error *last = zero_last_error();
+    char text[256];
+    (void)snprintf(text, sizeof text,
+                   "rank %u has left group %s, its engine or world is destroyed; all ranks must "
+                   "make the same calls%s%.120s",
+                   group->space->world_rank, group->base.name,
+                   last->status != ZERO_OK ? "; its last error: " : "",
+                   last->status != ZERO_OK ? last->message : "");
+    zi_peer_block_fail(group->block, ZERO_COMM, 0, text);
+}
+
 static void destroy(zi_group *base)
 {
     zi_peer_group *group = (zi_peer_group *)base;
+    if (group->base.size > 1) {
+        leave(group);
+    }
     close_device(group);
     if (group->block_free != NULL && group->block != NULL) {
         group->block_free(group->owner, group->block);

@@ -43,6 +43,10 @@ typedef struct zi_peer_space {
     const uint32_t *ranks; /* world rank of each part, ascending; borrowed */
     uint32_t window_count;
     zi_peer_window windows[ZI_PEER_WINDOWS_MAX];
+    /* Called about every 100 ms that this rank waits in `what`; fails all blocks where a rank is
+     * dead. NULL: ranks are threads, and none dies alone. Any thread. */
+    void (*look)(void *owner, const char *what);
+    void *look_owner;
 } zi_peer_space;
 
 /* State shared by the members of one group. */

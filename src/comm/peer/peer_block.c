@@ -22,6 +22,8 @@
 
 #define FAILED_BIT 1u
 #define NS_PER_MS UINT64_C(1000000)
+/* Between two looks at whether the others live. */
+#define LOOK_NS (100 * NS_PER_MS)
 
 /* Not FUTEX_PRIVATE: the members may be processes. remaining_ns 0: no limit. */
 static void futex_wait(atomic_uint *word, unsigned seen, uint64_t remaining_ns)
@@ -148,7 +150,8 @@ static bool all_here(zi_peer_block *block, unsigned start)
 }
 
 static zi_peer_arrival sleep_until_settled(zi_peer_block *block, unsigned start,
-                                           uint32_t deadline_ms)
+                                           uint32_t deadline_ms, zi_peer_look_fn look,
+                                           const void *user)
 {
     uint64_t limit_ns = zi_clock_ns() + deadline_ms * NS_PER_MS;
     bool extended = false;
@@ -169,14 +172,18 @@ static zi_peer_arrival sleep_until_settled(zi_peer_block *block, unsigned start,
             extended = true;
             limit_ns = now_ns + deadline_ms * NS_PER_MS;
         }
-        futex_wait(&block->generation, word, limit_ns - now_ns);
+        const uint64_t rest_ns = limit_ns - now_ns;
+        futex_wait(&block->generation, word, look != NULL && rest_ns > LOOK_NS ? LOOK_NS : rest_ns);
+        if (look != NULL && zi_clock_ns() - now_ns >= LOOK_NS) {
+            look(user);
+        }
     }
     atomic_fetch_sub(&block->sleepers, 1);
     return arrival;
 }
 
 zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank, uint32_t spins,
-                                     uint32_t deadline_ms)
+                                     uint32_t deadline_ms, zi_peer_look_fn look, const void *user)
 {
     /* Cannot move before this member has arrived, so this is the generation all wait for. */
     const unsigned start = atomic_load(&block->generation) & ~FAILED_BIT;
@@ -197,7 +204,7 @@ zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank, uint32
         }
         pause_briefly();
     }
-    return sleep_until_settled(block, start, deadline_ms);
+    return sleep_until_settled(block, start, deadline_ms, look, user);
 }
 
 uint32_t zi_peer_block_missing(zi_peer_block *block, uint32_t rank, uint32_t *ranks)

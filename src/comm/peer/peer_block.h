@@ -72,9 +72,13 @@ zi_peer_entry *zi_peer_block_table(zi_peer_block *block, uint32_t rank);
 /* Member `rank`'s stage. */
 unsigned char *zi_peer_block_stage(zi_peer_block *block, uint32_t rank);
 
-/* Wait until every member has arrived as often as this one. spins: looks before it sleeps. */
+/* What is done about every 100 ms of a wait; it may fail the block. */
+typedef void (*zi_peer_look_fn)(const void *user);
+
+/* Wait until every member has arrived as often as this one. spins: looks at the block before it
+ * sleeps. look: may be NULL. */
 zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank, uint32_t spins,
-                                     uint32_t deadline_ms);
+                                     uint32_t deadline_ms, zi_peer_look_fn look, const void *user);
 
 /* Fill `ranks` (room for block->size) with the members that have not arrived where `rank` waits in
  * vain; returns their number. */

@@ -18,8 +18,6 @@
 
 /* How long a file may stay without its header: its maker writes that at once, or was killed. */
 #define HEADER_NS UINT64_C(1000000000)
-/* Pauses between two looks at whether the maker still lives. */
-#define LOOKS_PER_ALIVE 32
 
 /* With the slots of `size` ranks; 0 for what can be read whatever the size. */
 static uint64_t header_bytes(uint32_t size)
@@ -128,7 +126,16 @@ static zero_status displace(const char *name)
     return status;
 }
 
-/* Make the file and its header. */
+/* The slot is this process's: the others look after it from now on. */
+static void sign(zi_shared *shared, uint64_t pid, uint64_t start)
+{
+    zi_shared_slot *slot = &shared->header->slots[shared->index];
+    atomic_store(&slot->start, start);
+    atomic_store(&slot->pid, pid);
+    shared->signed_in = true;
+}
+
+/* Make the file and its header, and sign in there. */
 static zero_status make_file(const zi_shared_desc *desc, zi_shared *shared)
 {
     zi_shared_wait wait = zi_shared_wait_begin(desc->deadline_ms);
@@ -156,6 +163,7 @@ static zero_status make_file(const zi_shared_desc *desc, zi_shared *shared)
     header->maker_pid = (uint64_t)getpid();
     header->maker_start = zi_process_start(header->maker_pid);
     header->size = desc->size;
+    sign(shared, header->maker_pid, header->maker_start);
     atomic_store(&header->end, header_bytes(desc->size));
     atomic_store_explicit(&header->magic, ZI_SHARED_MAGIC, memory_order_release);
     return ZERO_OK;
@@ -208,6 +216,9 @@ static zero_status sign_in(zi_shared *shared)
 {
     const uint64_t pid = (uint64_t)getpid();
     uint64_t nobody = 0;
+    if (shared->signed_in) {
+        return ZERO_OK;
+    }
     if (!atomic_compare_exchange_strong(&shared->header->slots[shared->index].pid, &nobody, pid)) {
         ZI_FAIL(ZERO_STATE,
                 "rank %u came twice, as processes %llu and %llu; start each rank once, and give "
@@ -215,6 +226,7 @@ static zero_status sign_in(zi_shared *shared)
                 shared->world_ranks[shared->index], (unsigned long long)nobody,
                 (unsigned long long)pid);
     }
+    sign(shared, pid, zi_process_start(pid));
     return ZERO_OK;
 }
 
@@ -241,12 +253,7 @@ static zero_status await_all(zi_shared *shared)
     uint32_t next = 0;
     while (shared->index == 0 ? !all_here(shared, &next)
                               : atomic_load(&header->state) == ZI_SHARED_JOINING) {
-        ZI_TRY(zi_shared_check(shared));
-        if (shared->index != 0 && wait.rounds % LOOKS_PER_ALIVE == 0 && !maker_alive(header) &&
-            atomic_load(&header->state) == ZI_SHARED_JOINING) {
-            ZI_FAIL(ZERO_COMM, "rank %u (process %llu) ended while the ranks were meeting",
-                    shared->world_ranks[0], (unsigned long long)header->maker_pid);
-        }
+        ZI_TRY(zi_shared_look(shared, "the meeting of the ranks"));
         if (!zi_shared_wait_more(&wait)) {
             char text[96];
             /* When all have signed in it is rank 0 that has not let us go. */
@@ -297,6 +304,7 @@ zero_status zi_shared_join(const zi_shared_desc *desc, zi_shared **out)
     shared->space.part = desc->index;
     shared->space.ranks = shared->world_ranks;
     shared->space.rank_count = desc->size;
+    zi_shared_watch(shared);
     (void)pthread_mutex_init(&shared->mutex, NULL);
     const zero_status status = meet(desc, shared);
     if (status != ZERO_OK) {
@@ -311,6 +319,9 @@ void zi_shared_leave(zi_shared *shared)
 {
     if (shared == NULL) {
         return;
+    }
+    if (shared->header != NULL && shared->signed_in) {
+        atomic_store(&shared->header->slots[shared->index].presence, ZI_SHARED_LEFT);
     }
     if (shared->header != NULL) {
         unmap_header(shared->header, shared->size);

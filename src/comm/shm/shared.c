@@ -164,7 +164,11 @@ static zero_status exchange(zi_shared *shared, const uint64_t mine[ZI_SHARED_WOR
     zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
     for (uint32_t i = 0; i < shared->size; i++) {
         while (atomic_load_explicit(&header->slots[i].turn, memory_order_acquire) < turn) {
-            ZI_TRY(zi_shared_check(shared));
+            ZI_TRY(zi_shared_look(shared, what));
+            if (zi_shared_has_left(shared, i) && exchange_late(shared, i)) {
+                (void)zi_shared_fail_left(shared, i, what);
+                return zi_shared_fail(shared);
+            }
             if (zi_shared_wait_more(&wait)) {
                 continue;
             }

@@ -48,6 +48,19 @@ void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *e
 /* The failure of a rank as the calling thread's own, or OK. Any thread. */
 zero_status zi_shared_check(const zi_shared *shared);
 
+/* See whether the processes of this host's ranks live, at most once in 100 ms: one that ended
+ * without leaving fails everything, as an abort of that rank. Then the failure, or OK. what: where
+ * this rank waits, for the error. Any thread; never blocks. */
+zero_status zi_shared_look(zi_shared *shared, const char *what);
+
+/* Called by the thread that finds a rank dead, after everything on this host has failed. error:
+ * COMM, without the rank's name. Set before any rank can wait. */
+typedef void (*zi_shared_gone_fn)(void *user, uint32_t world_rank, const zero_error *error);
+void zi_shared_on_gone(zi_shared *shared, zi_shared_gone_fn fn, void *user);
+
+/* This rank makes no more calls that need the others: those that wait for it get COMM. */
+void zi_shared_part(zi_shared *shared);
+
 /* True once a rank aborted or did not come. */
 int zi_shared_failed(const zi_shared *shared);
 

@@ -10,7 +10,7 @@
 #include "comm/shm/shared.h"
 
 /* "zero" and the version of this layout. */
-#define ZI_SHARED_MAGIC UINT64_C(0x7a65726f00000002)
+#define ZI_SHARED_MAGIC UINT64_C(0x7a65726f00000003)
 #define ZI_SHARED_WORDS 4
 /* Groups being created at one moment, and groups that one rank is a member of. */
 #define ZI_SHARED_ENTRIES 256
@@ -22,10 +22,19 @@ typedef enum zi_shared_state {
     ZI_SHARED_FAILED = 2 /* `failure_*` says why; final */
 } zi_shared_state;
 
+/* How far a rank has gone from the others. */
+typedef enum zi_shared_presence {
+    ZI_SHARED_HERE = 0,
+    ZI_SHARED_LEAVING = 1, /* it makes no more calls; its process must live on */
+    ZI_SHARED_LEFT = 2     /* its process may end */
+} zi_shared_presence;
+
 /* One rank's line. `turn` is raised after `words[turn % 2]` is written: a rank is never more than
  * one exchange ahead, so two sets are enough. */
 typedef struct zi_shared_slot {
     _Alignas(128) _Atomic uint64_t pid; /* 0: has not come */
+    _Atomic uint64_t start;             /* of that process; 0: not written yet */
+    _Atomic uint32_t presence;          /* zi_shared_presence */
     _Atomic uint64_t turn;
     uint64_t words[2][ZI_SHARED_WORDS];
 } zi_shared_slot;
@@ -70,7 +79,12 @@ struct zi_shared {
     uint32_t size;
     uint32_t deadline_ms;
     zi_shared_header *header;
+    bool signed_in;
     uint64_t turn;
+    _Atomic uint64_t looked_ns; /* when a thread of this rank last looked after the others */
+    atomic_uint next_look;      /* at which place it begins next */
+    zi_shared_gone_fn on_gone;
+    void *on_gone_user;
     zi_peer_space space; /* a window of 0 bytes is free */
     uint64_t window_offsets[ZI_PEER_WINDOWS_MAX];
     pthread_mutex_t mutex; /* guards `blocks`, which an abort walks */
@@ -88,6 +102,16 @@ zi_shared_wait zi_shared_wait_begin(uint32_t deadline_ms);
 
 /* False when the deadline has passed. */
 bool zi_shared_wait_more(zi_shared_wait *wait);
+
+/* Let waits on this host look after the ranks. */
+void zi_shared_watch(zi_shared *shared);
+
+/* Whether the rank at place `index` makes no more calls. What it did before is seen by loads after
+ * this one. */
+bool zi_shared_has_left(const zi_shared *shared, uint32_t index);
+
+/* COMM naming the rank at place `index`, which left. */
+zero_status zi_shared_fail_left(const zi_shared *shared, uint32_t index, const char *what);
 
 /* Let everything on this host fail with the calling thread's last error, unless it has. Returns
  * that error's status. */

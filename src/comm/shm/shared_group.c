@@ -103,9 +103,22 @@ static zero_status fail_late(const zi_shared *shared, const char *name, const ch
             name, who, shared->deadline_ms);
 }
 
+/* Place of a member that makes no more calls; shared->size when there is none. */
+static uint32_t find_leaver(const zi_shared *shared, const uint32_t *members, uint32_t size)
+{
+    for (uint32_t index = 0; index < shared->size; index++) {
+        for (uint32_t i = 0; i < size && zi_shared_has_left(shared, index); i++) {
+            if (members[i] == shared->world_ranks[index]) {
+                return index;
+            }
+        }
+    }
+    return shared->size;
+}
+
 /* First member: publish the block and wait for the others. */
-static zero_status lead(const zi_shared *shared, const zi_shared_block *row, uint64_t key,
-                        uint32_t size, const char *name)
+static zero_status lead(zi_shared *shared, const zi_shared_block *row, uint64_t key,
+                        const uint32_t *members, uint32_t size, const char *name)
 {
     zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
     zi_shared_entry *entry = NULL;
@@ -115,7 +128,7 @@ static zero_status lead(const zi_shared *shared, const zi_shared_block *row, uin
                                            KEY_WRITING)) {
             entry = &shared->header->entries[i];
         } else if (i + 1 == ZI_SHARED_ENTRIES) {
-            ZI_TRY(zi_shared_check(shared));
+            ZI_TRY(zi_shared_look(shared, name));
             if (!zi_shared_wait_more(&wait)) {
                 return fail_late(shared, name, "a free place for one more group");
             }
@@ -128,7 +141,11 @@ static zero_status lead(const zi_shared *shared, const zi_shared_block *row, uin
     atomic_store_explicit(&entry->key, key, memory_order_release);
     zero_status status = ZERO_OK;
     while (status == ZERO_OK && atomic_load(&entry->arrived) != size) {
-        status = zi_shared_check(shared);
+        status = zi_shared_look(shared, name);
+        const uint32_t leaver = find_leaver(shared, members, size);
+        if (status == ZERO_OK && leaver != shared->size && atomic_load(&entry->arrived) != size) {
+            status = zi_shared_fail_left(shared, leaver, name);
+        }
         if (status == ZERO_OK && !zi_shared_wait_more(&wait)) {
             char who[64];
             (void)snprintf(who, sizeof who, "%u of %u members", size - atomic_load(&entry->arrived),
@@ -153,15 +170,25 @@ static zi_shared_entry *find_entry(const zi_shared *shared, uint64_t key)
     return NULL;
 }
 
+/* Whether the first member has let the others go on. */
+static bool row_freed(zi_shared_entry *entry, uint32_t serial, uint64_t key)
+{
+    return atomic_load(&entry->serial) != serial || atomic_load(&entry->key) != key;
+}
+
 /* Another member: find the block, map it, and wait until all are there. */
-static zero_status follow(const zi_shared *shared, zi_shared_block *row, uint64_t key,
+static zero_status follow(zi_shared *shared, zi_shared_block *row, uint64_t key,
                           const uint32_t *members, uint32_t size, const char *name)
 {
     zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
     char who[64];
     zi_shared_entry *entry = find_entry(shared, key);
     for (; entry == NULL; entry = find_entry(shared, key)) {
-        ZI_TRY(zi_shared_check(shared));
+        ZI_TRY(zi_shared_look(shared, name));
+        const uint32_t leaver = find_leaver(shared, members, size);
+        if (leaver != shared->size) {
+            return zi_shared_fail_left(shared, leaver, name);
+        }
         if (!zi_shared_wait_more(&wait)) {
             (void)snprintf(who, sizeof who, "rank %u", members[0]);
             return fail_late(shared, name, who);
@@ -176,8 +203,12 @@ static zero_status follow(const zi_shared *shared, zi_shared_block *row, uint64_
     ZI_TRY(map_piece(shared, entry->offset, piece_bytes(size), row));
     const uint32_t serial = atomic_load(&entry->serial);
     atomic_fetch_add(&entry->arrived, 1);
-    while (atomic_load(&entry->serial) == serial && atomic_load(&entry->key) == key) {
-        ZI_TRY(zi_shared_check(shared));
+    while (!row_freed(entry, serial, key)) {
+        ZI_TRY(zi_shared_look(shared, name));
+        const uint32_t leaver = find_leaver(shared, members, size);
+        if (leaver != shared->size && !row_freed(entry, serial, key)) {
+            return zi_shared_fail_left(shared, leaver, name);
+        }
         if (!zi_shared_wait_more(&wait)) {
             (void)snprintf(who, sizeof who, "some of %u members", size);
             return fail_late(shared, name, who);
@@ -239,7 +270,7 @@ zero_status zi_shared_group_create(zi_shared *shared, const zi_kernels *kernels,
     zi_shared_block row = {.base = NULL};
     zero_status status = leader ? make_piece(shared, size, &row) : ZERO_OK;
     if (status == ZERO_OK) {
-        status = leader ? lead(shared, &row, key, size, name)
+        status = leader ? lead(shared, &row, key, members, size, name)
                         : follow(shared, &row, key, members, size, name);
     }
     if (status == ZERO_OK) {

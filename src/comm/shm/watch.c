@@ -1,0 +1,105 @@
+/* Owns noticing that a rank of this host is gone. Whoever waits looks at the processes, some of
+ * them at a time and at most once in 100 ms, so nothing is done where nobody waits, and no thread
+ * and no file is kept for it. Invariant: a rank says that it left before its process ends. */
+#include <stdio.h>
+
+#include "comm/shm/process.h"
+#include "comm/shm/shared_file.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/sizes.h"
+
+#define LOOK_NS UINT64_C(100000000)
+/* Processes looked at together: at least these, and enough to come round in 0.8 s. */
+#define LOOK_AT 16
+#define LOOKS_ROUND 8
+
+static bool is_dead(const zi_shared *shared, uint32_t index)
+{
+    const zi_shared_slot *slot = &shared->header->slots[index];
+    const uint64_t pid = atomic_load(&slot->pid);
+    const uint64_t start = atomic_load(&slot->start);
+    if (index == shared->index || pid == 0 || start == 0 || zi_process_alive(pid, start)) {
+        return false;
+    }
+    return atomic_load(&slot->presence) != ZI_SHARED_LEFT;
+}
+
+/* Let everybody know of it, in the words of this rank. */
+static void tell_dead(zi_shared *shared, uint32_t index, const char *what)
+{
+    const uint64_t pid = atomic_load(&shared->header->slots[index].pid);
+    const uint32_t rank = shared->world_ranks[index];
+    (void)zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__,
+                       "process %llu died while rank %u waited in %.100s: it was killed, crashed, "
+                       "or ended without zero_world_destroy",
+                       (unsigned long long)pid, shared->space.world_rank, what);
+    const zero_error error = *zero_last_error();
+    zi_shared_abort(shared, rank, &error);
+    if (shared->on_gone != NULL) {
+        shared->on_gone(shared->on_gone_user, rank, &error);
+    }
+}
+
+/* True for the one thread whose turn it is. */
+static bool take_turn(zi_shared *shared)
+{
+    const uint64_t now_ns = zi_clock_ns();
+    uint64_t last_ns = atomic_load_explicit(&shared->looked_ns, memory_order_relaxed);
+    return now_ns - last_ns >= LOOK_NS &&
+           atomic_compare_exchange_strong(&shared->looked_ns, &last_ns, now_ns);
+}
+
+zero_status zi_shared_look(zi_shared *shared, const char *what)
+{
+    if (!zi_shared_failed(shared) && take_turn(shared)) {
+        const uint32_t round = (shared->size + LOOKS_ROUND - 1) / LOOKS_ROUND;
+        const uint32_t count =
+            (uint32_t)zi_min_u64(shared->size, round > LOOK_AT ? round : LOOK_AT);
+        const uint32_t first = atomic_fetch_add(&shared->next_look, count);
+        for (uint32_t i = 0; i < count; i++) {
+            const uint32_t index = (first + i) % shared->size;
+            if (is_dead(shared, index)) {
+                tell_dead(shared, index, what);
+                break;
+            }
+        }
+    }
+    return zi_shared_check(shared);
+}
+
+static void look(void *owner, const char *what)
+{
+    (void)zi_shared_look(owner, what);
+}
+
+void zi_shared_watch(zi_shared *shared)
+{
+    atomic_init(&shared->looked_ns, zi_clock_ns());
+    shared->space.look = look;
+    shared->space.look_owner = shared;
+}
+
+void zi_shared_on_gone(zi_shared *shared, zi_shared_gone_fn fn, void *user)
+{
+    shared->on_gone = fn;
+    shared->on_gone_user = user;
+}
+
+void zi_shared_part(zi_shared *shared)
+{
+    atomic_store(&shared->header->slots[shared->index].presence, ZI_SHARED_LEAVING);
+}
+
+bool zi_shared_has_left(const zi_shared *shared, uint32_t index)
+{
+    return atomic_load(&shared->header->slots[index].presence) != ZI_SHARED_HERE;
+}
+
+zero_status zi_shared_fail_left(const zi_shared *shared, uint32_t index, const char *what)
+{
+    ZI_FAIL(ZERO_COMM,
+            "rank %u has left the world while rank %u waits in %s; all ranks must make the same "
+            "calls",
+            shared->world_ranks[index], shared->space.world_rank, what);
+}
