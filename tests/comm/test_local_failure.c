@@ -221,6 +221,8 @@ static zero_status no_allocation(zero_world *world, void *user)
 {
     const uint32_t absent = *(const uint32_t *)user;
     if (zero_world_rank(world) == absent) {
+        const struct timespec span = {.tv_sec = 1};
+        (void)nanosleep(&span, NULL); /* one that returned would be known to have left */
         return ZERO_OK;
     }
     void *piece = NULL;

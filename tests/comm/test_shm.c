@@ -1,116 +1,17 @@
 /* Ranks that are processes of this host, started as torchrun would: the conformance cases, and what
  * happens when a rank is missing, dies, comes twice, or finds what a killed job left. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include "comm/shm/shared_file.h"
 #include "comm/shm/shm_comm.h"
 #include "comm/world.h"
-#include "conformance.h"
 #include "core/fault.h"
-#include "core/hash.h"
 #include "device/cpu/cpu_copy.h"
+#include "process_ranks.h"
 
 #define LONG_MS 60000
-
-/* More processes than a page of the shared file has lines for. Sanitizers see nothing across
- * processes and make each of them slow to start and end, so there only just more. */
-#define MANY (UNDER_SANITIZER ? 80 : 300)
-
-/* What one process does; its environment says which rank it is. */
-typedef void (*rank_main)(uint32_t rank, void *user);
-
-static uint32_t test_port(void)
-{
-    return 20000 + (uint32_t)getpid() % 40000;
-}
-
-static void run_id(char *text, size_t text_bytes)
-{
-    snprintf(text, text_bytes, "test-%d", (int)getpid());
-}
-
-/* The name under which ranks of this test meet. */
-static void meeting_name(uint32_t port, const char *run, uint32_t size, char *name)
-{
-    snprintf(name, 64, "/zero-%u-%u-%016" PRIx64 "-%u", (unsigned)geteuid(), port,
-             zi_hash_text(ZI_HASH_START, run), size);
-}
-
-static void set_number(const char *name, uint32_t value)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%u", value);
-    CHECK_EQ(setenv(name, text, 1), 0);
-}
-
-/* Start rank `rank` of `size`. Leaves with the test, whatever happens to it. */
-static pid_t start_rank(uint32_t rank, uint32_t size, rank_main fn, void *user)
-{
-    char run[32];
-    run_id(run, sizeof run);
-    const uint32_t port = test_port();
-    fflush(NULL);
-    const pid_t child = fork();
-    CHECK(child >= 0);
-    if (child != 0) {
-        return child;
-    }
-    CHECK_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
-    set_number("RANK", rank);
-    set_number("WORLD_SIZE", size);
-    set_number("LOCAL_RANK", rank);
-    set_number("LOCAL_WORLD_SIZE", size);
-    set_number("MASTER_PORT", port);
-    CHECK_EQ(setenv("MASTER_ADDR", "localhost", 1), 0);
-    CHECK_EQ(setenv("TORCHELASTIC_RUN_ID", run, 1), 0);
-    fn(rank, user);
-    exit(0);
-}
-
-/* 0 when it ended well, its exit status, or 128 + signal. */
-static int end_of(pid_t child)
-{
-    int state = 0;
-    CHECK(waitpid(child, &state, 0) == child);
-    return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
-}
-
-static void run_ranks(uint32_t size, rank_main fn, void *user)
-{
-    pid_t children[MANY];
-    CHECK(size <= MANY);
-    for (uint32_t i = 0; i < size; i++) {
-        children[i] = start_rank(size - 1 - i, size, fn, user);
-    }
-    for (uint32_t i = 0; i < size; i++) {
-        CHECK_EQ(end_of(children[i]), 0);
-    }
-}
-
-/* Names of this test's run in /dev/shm. */
-static uint32_t names_left(void)
-{
-    char prefix[32];
-    snprintf(prefix, sizeof prefix, "zero-%u-%u-", (unsigned)geteuid(), test_port());
-    DIR *folder = opendir("/dev/shm");
-    CHECK(folder != NULL);
-    uint32_t count = 0;
-    for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        count += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
-    }
-    closedir(folder);
-    return count;
-}
-
-static void sleep_ms(uint32_t ms)
-{
-    const struct timespec span = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-    (void)nanosleep(&span, NULL);
-}
 
 /* Wait until the file under the name exists and is complete. */
 static void await_name(const char *name)
@@ -451,8 +352,8 @@ static void lose_rank_0(uint32_t rank, void *user)
     (void)rank;
     (void)user;
     zero_world *world = NULL;
-    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_COMM, "ended while");
-    CHECK(strstr(zero_last_error()->message, "rank 0 (process ") != NULL);
+    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_COMM, "died while");
+    CHECK(strstr(zero_last_error()->message, "rank 0: process ") != NULL);
 }
 
 TEST(rank_0_dies_while_meeting)
@@ -471,49 +372,6 @@ TEST(rank_0_dies_while_meeting)
     /* The one case in which a name stays: until the next job of this name. */
     CHECK_EQ(names_left(), 1);
     run_ranks(3, join_and_meet, NULL);
-    CHECK_EQ(names_left(), 0);
-}
-
-/* The last rank dies; *user is the deadline. */
-static void lose_a_rank(uint32_t rank, void *user)
-{
-    const uint32_t deadline_ms = *(const uint32_t *)user;
-    zero_world *world = NULL;
-    void *memory = NULL;
-    CHECK_OK(zero_world_create_launched(deadline_ms, &world));
-    const uint32_t last = zero_world_size(world) - 1;
-    zi_comm *comm = world->comm;
-    CHECK_OK(comm->ops->memory_alloc(comm, 16 * ZI_PAGE_BYTES, &memory));
-    CHECK_OK(zero_world_barrier(world));
-    if (rank == last) {
-        (void)raise(SIGKILL);
-    }
-    const uint64_t start_ns = zi_clock_ns();
-    char words[16];
-    snprintf(words, sizeof words, "rank %u", last);
-    CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT, words);
-    CHECK((zi_clock_ns() - start_ns) / 1000000 < deadline_ms + 5000);
-    /* Nothing that is still to be made waits longer than the deadline either. */
-    void *more = NULL;
-    const zero_status status = comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &more);
-    CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
-    CHECK(strstr(zero_last_error()->message, words) != NULL);
-    CHECK(more == NULL);
-    comm->ops->memory_free(comm, memory, 16 * ZI_PAGE_BYTES);
-    zero_world_destroy(world);
-}
-
-TEST(rank_is_killed)
-{
-    uint32_t deadline_ms = 500;
-    pid_t children[3];
-    for (uint32_t i = 0; i < 3; i++) {
-        children[i] = start_rank(i, 3, lose_a_rank, &deadline_ms);
-    }
-    CHECK_EQ(end_of(children[2]), 128 + SIGKILL);
-    CHECK_EQ(names_left(), 0); /* while the others still live */
-    CHECK_EQ(end_of(children[0]), 0);
-    CHECK_EQ(end_of(children[1]), 0);
     CHECK_EQ(names_left(), 0);
 }
 

@@ -52,8 +52,9 @@ struct zi_local_hub {
     zero_error abort_error;
     zi_local_block *blocks;
     hub_meeting meeting;
-    bool *left;     /* by rank: it makes no more calls; behind `arrived` */
-    bool arrived[]; /* by rank: at the current meeting */
+    uint32_t left_count;
+    bool *arrived;   /* by rank: at the current meeting; behind `left` */
+    uint32_t left[]; /* by rank: its place in the order of leaving, from 1; 0: it is here */
 };
 
 static void lock(zi_local_hub *hub)
@@ -71,8 +72,9 @@ zero_status zi_local_hub_create(uint32_t rank_count, uint32_t deadline_ms, zi_lo
     *out = NULL;
     zi_assert_cmp(rank_count, >=, 1);
     zi_local_hub *hub = NULL;
-    ZI_TRY(zi_calloc(1, sizeof *hub + 2 * rank_count * sizeof hub->arrived[0], (void **)&hub));
-    hub->left = hub->arrived + rank_count;
+    const size_t rank_bytes = sizeof hub->left[0] + sizeof hub->arrived[0];
+    ZI_TRY(zi_calloc(1, sizeof *hub + rank_count * rank_bytes, (void **)&hub));
+    hub->arrived = (bool *)(hub->left + rank_count);
     (void)pthread_mutex_init(&hub->mutex, NULL);
     pthread_condattr_t attributes;
     (void)pthread_condattr_init(&attributes);
@@ -181,7 +183,7 @@ static const zero_error left_error = {
 void zi_local_hub_part(zi_local_hub *hub, uint32_t rank)
 {
     lock(hub);
-    hub->left[rank] = true;
+    hub->left[rank] = ++hub->left_count;
     for (zi_local_block *block = hub->blocks; block != NULL; block = block->next) {
         if (block->shared != NULL && has_member(block, rank)) {
             zi_peer_block_abort(block->shared, rank, &left_error);
@@ -191,18 +193,23 @@ void zi_local_hub_part(zi_local_hub *hub, uint32_t rank)
     unlock(hub);
 }
 
-/* With the mutex held: COMM if one of these ranks has left. ranks NULL: 0, 1, 2, ... */
+/* With the mutex held: COMM if one of these ranks has left, naming the first to do so: others leave
+ * because of it. ranks NULL: 0, 1, 2, ... */
 static zero_status all_present(const zi_local_hub *hub, const uint32_t *ranks, uint32_t count)
 {
+    uint32_t first = UINT32_MAX;
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t rank = ranks != NULL ? ranks[i] : i;
-        if (hub->left[rank]) {
-            zero_error error = left_error;
-            name_rank(&error, rank);
-            return zi_error_adopt(&error);
+        if (hub->left[rank] != 0 && (first == UINT32_MAX || hub->left[rank] < hub->left[first])) {
+            first = rank;
         }
     }
-    return ZERO_OK;
+    if (first == UINT32_MAX) {
+        return ZERO_OK;
+    }
+    zero_error error = left_error;
+    name_rank(&error, first);
+    return zi_error_adopt(&error);
 }
 
 bool zi_local_hub_error(zi_local_hub *hub, zero_error *error)

@@ -8,9 +8,18 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The state's letter and the start time stand first and 20th after the name, which ends with the
- * last ')' of the line. */
+/* The state's letter, the number of threads and the start time stand first, 18th and 20th after the
+ * name, which ends with the last ')' of the line. */
+#define FIELDS_TO_THREADS 17
 #define FIELDS_TO_START 19
+
+static uint64_t number_at(const char *field, int fields)
+{
+    for (int i = 0; i < fields && field != NULL; i++) {
+        field = strchr(field + 1, ' ');
+    }
+    return field != NULL ? strtoull(field, NULL, 10) : 0;
+}
 
 uint64_t zi_process_start(uint64_t pid)
 {
@@ -25,14 +34,13 @@ uint64_t zi_process_start(uint64_t pid)
     (void)close(fd);
     text[bytes > 0 ? bytes : 0] = '\0';
     const char *field = strrchr(text, ')');
-    if (field == NULL || field[1] != ' ' || strchr("ZXx", field[2]) != NULL) {
+    if (field == NULL || field[1] != ' ') {
         return 0;
     }
     field += 2;
-    for (int i = 0; i < FIELDS_TO_START && field != NULL; i++) {
-        field = strchr(field + 1, ' ');
-    }
-    return field != NULL ? strtoull(field, NULL, 10) : 0;
+    /* The thread that ran main may end before the others: then it alone is a zombie. */
+    const bool ended = strchr("ZXx", field[0]) != NULL && number_at(field, FIELDS_TO_THREADS) <= 1;
+    return ended ? 0 : number_at(field, FIELDS_TO_START);
 }
 
 bool zi_process_alive(uint64_t pid, uint64_t start)

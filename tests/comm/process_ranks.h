@@ -1,0 +1,107 @@
+/* Ranks that are processes of this host, started as torchrun would. */
+#ifndef TESTS_COMM_PROCESS_RANKS_H
+#define TESTS_COMM_PROCESS_RANKS_H
+
+#include <dirent.h>
+#include <sys/prctl.h>
+
+#include "conformance.h"
+#include "core/hash.h"
+
+/* More processes than a page of the shared file has lines for. Sanitizers see nothing across
+ * processes and make each of them slow to start and end, so there only just more. */
+#define MANY (UNDER_SANITIZER ? 80 : 300)
+
+/* What one process does; its environment says which rank it is. */
+typedef void (*rank_main)(uint32_t rank, void *user);
+
+static inline uint32_t test_port(void)
+{
+    return 20000 + (uint32_t)getpid() % 40000;
+}
+
+static inline void run_id(char *text, size_t text_bytes)
+{
+    snprintf(text, text_bytes, "test-%d", (int)getpid());
+}
+
+/* The name under which ranks of this test meet. */
+static inline void meeting_name(uint32_t port, const char *run, uint32_t size, char *name)
+{
+    snprintf(name, 64, "/zero-%u-%u-%016" PRIx64 "-%u", (unsigned)geteuid(), port,
+             zi_hash_text(ZI_HASH_START, run), size);
+}
+
+static inline void set_number(const char *name, uint32_t value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%u", value);
+    CHECK_EQ(setenv(name, text, 1), 0);
+}
+
+/* Start rank `rank` of `size`. Leaves with the test, whatever happens to it. */
+static inline pid_t start_rank(uint32_t rank, uint32_t size, rank_main fn, void *user)
+{
+    char run[32];
+    run_id(run, sizeof run);
+    const uint32_t port = test_port();
+    fflush(NULL);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child != 0) {
+        return child;
+    }
+    CHECK_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", size);
+    set_number("LOCAL_RANK", rank);
+    set_number("LOCAL_WORLD_SIZE", size);
+    set_number("MASTER_PORT", port);
+    CHECK_EQ(setenv("MASTER_ADDR", "localhost", 1), 0);
+    CHECK_EQ(setenv("TORCHELASTIC_RUN_ID", run, 1), 0);
+    fn(rank, user);
+    exit(0);
+}
+
+/* 0 when it ended well, its exit status, or 128 + signal. */
+static inline int end_of(pid_t child)
+{
+    int state = 0;
+    CHECK(waitpid(child, &state, 0) == child);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+}
+
+static inline void run_ranks(uint32_t size, rank_main fn, void *user)
+{
+    pid_t children[MANY];
+    CHECK(size <= MANY);
+    for (uint32_t i = 0; i < size; i++) {
+        children[i] = start_rank(size - 1 - i, size, fn, user);
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        CHECK_EQ(end_of(children[i]), 0);
+    }
+}
+
+/* Names of this test's run in /dev/shm. */
+static inline uint32_t names_left(void)
+{
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "zero-%u-%u-", (unsigned)geteuid(), test_port());
+    DIR *folder = opendir("/dev/shm");
+    CHECK(folder != NULL);
+    uint32_t count = 0;
+    for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
+        count += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
+    }
+    closedir(folder);
+    return count;
+}
+
+static inline void sleep_ms(uint32_t ms)
+{
+    const struct timespec span = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    (void)nanosleep(&span, NULL);
+}
+
+#endif

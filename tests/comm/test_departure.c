@@ -1,0 +1,393 @@
+/* Ranks that go while others wait for them: processes that are killed, stopped or end, and ranks
+ * that leave the world. The others hear of it long before the deadline, and are told who it was. */
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "comm/shm/process.h"
+#include "process_ranks.h"
+
+#define LONG_MS 60000
+/* No news may take longer, however loaded the machine; the aim is 1 s. */
+#define SOON_MS 10000
+#define RANKS 3
+#define GONE 2 /* the rank that goes */
+
+static uint64_t ms_since(uint64_t start_ns)
+{
+    return (zi_clock_ns() - start_ns) / 1000000;
+}
+
+/* ---- where ranks wait: each is done again and again until it fails ---- */
+
+typedef zero_status (*place_fn)(zero_world *world, conf *test);
+
+static zero_status in_barrier(zero_world *world, conf *test)
+{
+    (void)test;
+    return zero_world_barrier(world);
+}
+
+static zero_status in_gather(zero_world *world, conf *test)
+{
+    (void)test;
+    unsigned char send[300] = {1};
+    unsigned char recv[RANKS * sizeof send];
+    return zero_world_gather(world, send, recv, sizeof send);
+}
+
+static zero_status in_memory(zero_world *world, conf *test)
+{
+    (void)test;
+    void *piece = NULL;
+    const zero_status status = world->comm->ops->memory_alloc(world->comm, ZI_PAGE_BYTES, &piece);
+    world->comm->ops->memory_free(world->comm, piece, ZI_PAGE_BYTES);
+    return status;
+}
+
+static zero_status in_group_create(zero_world *world, conf *test)
+{
+    zi_group *group = NULL;
+    const zero_status status = world->comm->ops->group_create(
+        world->comm, &world->kernels, test->members, test->size, "other", &group);
+    zi_group_destroy(group);
+    return status;
+}
+
+static zero_status run_kind(conf *test, zi_collective_kind kind)
+{
+    const conf_shape shape = {kind, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 100000, 0, false, 0, 1};
+    const zi_collective job = conf_prepare(test, &shape);
+    return zi_group_submit(test->group, test->host, &job, 1);
+}
+
+static zero_status in_all_gather(zero_world *world, conf *test)
+{
+    (void)world;
+    return run_kind(test, ZI_ALL_GATHER);
+}
+
+static zero_status in_reduce_scatter(zero_world *world, conf *test)
+{
+    (void)world;
+    return run_kind(test, ZI_REDUCE_SCATTER);
+}
+
+static zero_status in_all_reduce(zero_world *world, conf *test)
+{
+    (void)world;
+    return run_kind(test, ZI_ALL_REDUCE);
+}
+
+typedef struct place {
+    const char *name;
+    place_fn fn;
+} place;
+
+static const place places[] = {
+    {"barrier", in_barrier},       {"gather", in_gather},
+    {"memory_alloc", in_memory},   {"group_create", in_group_create},
+    {"all_gather", in_all_gather}, {"reduce_scatter", in_reduce_scatter},
+    {"all_reduce", in_all_reduce},
+};
+#define PLACES (sizeof places / sizeof places[0])
+
+/* Repeat the place until it fails: COMM with these words in it, in time. */
+static void wait_in(zero_world *world, conf *test, place_fn fn, const char *words)
+{
+    const uint64_t start_ns = zi_clock_ns();
+    zero_status status = ZERO_OK;
+    while (status == ZERO_OK && ms_since(start_ns) < SOON_MS) {
+        status = fn(world, test);
+    }
+    if (status != ZERO_COMM || strstr(zero_last_error()->message, words) == NULL) {
+        TEST_FAIL("%s instead of COMM with \"%s\": %s", zero_status_name(status), words,
+                  status == ZERO_OK ? "" : zero_last_error()->message);
+    }
+    CHECK(ms_since(start_ns) < SOON_MS);
+}
+
+/* ---- processes that are killed ---- */
+
+/* What the processes of a test share. */
+typedef struct common {
+    place_fn fn;
+    _Atomic pid_t gone;
+    uint32_t deadline_ms;
+} common;
+
+static common *share(void)
+{
+    common *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    shared->deadline_ms = LONG_MS;
+    return shared;
+}
+
+static void *kill_soon(void *unused)
+{
+    (void)unused;
+    sleep_ms(200);
+    (void)kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+static void be_killed(uint32_t rank, void *user)
+{
+    common *shared = user;
+    zero_world *world = NULL;
+    conf test = {0};
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    conf_members_all(&test, world);
+    conf_open(&test, 100000 * sizeof(float) * RANKS, "big");
+    if (rank == GONE) {
+        pthread_t thread;
+        atomic_store(&shared->gone, getpid());
+        CHECK_EQ(pthread_create(&thread, NULL, kill_soon, NULL), 0);
+    }
+    CHECK_OK(zero_world_barrier(world));
+    char words[64];
+    snprintf(words, sizeof words, "rank %d: process %d died while rank ", GONE,
+             (int)atomic_load(&shared->gone));
+    wait_in(world, &test, shared->fn, words);
+    /* It is so wherever they look next. */
+    CHECK_FAILS(world->comm->ops->check(world->comm), ZERO_COMM, words);
+    conf_close(&test);
+    zero_world_destroy(world);
+}
+
+/* The dead one is not waited for by its parent before the others have ended: a zombie is dead. */
+static void lose_one(const place *at)
+{
+    common *shared = share();
+    pid_t children[RANKS];
+    shared->fn = at->fn;
+    printf("  in %s\n", at->name);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        children[i] = start_rank(i, RANKS, be_killed, shared);
+    }
+    CHECK_EQ(end_of(children[0]), 0);
+    CHECK_EQ(end_of(children[1]), 0);
+    CHECK_EQ(end_of(children[GONE]), 128 + SIGKILL);
+    CHECK_EQ(names_left(), 0);
+    CHECK_EQ(munmap(shared, sizeof *shared), 0);
+}
+
+TEST(a_killed_process_is_named)
+{
+    for (size_t i = 0; i < PLACES; i++) {
+        lose_one(&places[i]);
+    }
+}
+
+/* Rank 1 is killed while the ranks meet, and rank 2 never comes. */
+static void meet_in_vain(uint32_t rank, void *user)
+{
+    common *shared = user;
+    zero_world *world = NULL;
+    if (rank == 1) {
+        pthread_t thread;
+        atomic_store(&shared->gone, getpid());
+        CHECK_EQ(pthread_create(&thread, NULL, kill_soon, NULL), 0);
+    }
+    const uint64_t start_ns = zi_clock_ns();
+    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_COMM, "rank 1: process ");
+    CHECK(strstr(zero_last_error()->message, "died while rank 0 waited in the meeting") != NULL);
+    CHECK(ms_since(start_ns) < SOON_MS);
+    CHECK(world == NULL);
+}
+
+TEST(killed_while_the_ranks_meet)
+{
+    common *shared = share();
+    const pid_t first = start_rank(0, RANKS, meet_in_vain, shared);
+    const pid_t second = start_rank(1, RANKS, meet_in_vain, shared);
+    CHECK_EQ(end_of(first), 0);
+    CHECK_EQ(end_of(second), 128 + SIGKILL);
+    CHECK_EQ(names_left(), 0);
+}
+
+/* A process that ends well but without a word is missed as much. */
+static void end_at_once(uint32_t rank, void *user)
+{
+    (void)user;
+    zero_world *world = NULL;
+    conf test = {0};
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    CHECK_OK(zero_world_barrier(world));
+    if (rank == GONE) {
+        _exit(0);
+    }
+    wait_in(world, &test, in_barrier, "ended without zero_world_destroy");
+    CHECK(strstr(zero_last_error()->message, "rank 2: process ") != NULL);
+    zero_world_destroy(world);
+}
+
+TEST(a_process_that_ends_without_leaving)
+{
+    run_ranks(RANKS, end_at_once, NULL);
+}
+
+/* One that is stopped is late. */
+static void be_stopped(uint32_t rank, void *user)
+{
+    const common *shared = user;
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_launched(shared->deadline_ms, &world));
+    CHECK_OK(zero_world_barrier(world));
+    if (rank == GONE) {
+        (void)raise(SIGSTOP);
+        _exit(0);
+    }
+    const uint64_t start_ns = zi_clock_ns();
+    CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT, "rank 2 did not");
+    CHECK(ms_since(start_ns) + 1 >= shared->deadline_ms);
+    zero_world_destroy(world);
+}
+
+TEST(a_stopped_process_is_late)
+{
+    common *shared = share();
+    pid_t children[RANKS];
+    shared->deadline_ms = 1500;
+    for (uint32_t i = 0; i < RANKS; i++) {
+        children[i] = start_rank(i, RANKS, be_stopped, shared);
+    }
+    CHECK_EQ(end_of(children[0]), 0);
+    CHECK_EQ(end_of(children[1]), 0);
+    CHECK_EQ(kill(children[GONE], SIGKILL), 0);
+    CHECK_EQ(end_of(children[GONE]), 128 + SIGKILL);
+}
+
+/* A rank may live on when the thread that ran main has ended. */
+static void *live_on(void *unused)
+{
+    (void)unused;
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    const bool slow = zero_world_rank(world) == GONE;
+    CHECK_OK(zero_world_barrier(world));
+    sleep_ms(slow ? 1500 : 0);
+    CHECK_EQ(zi_process_start((uint64_t)getpid()) != 0, 1);
+    CHECK_OK(zero_world_barrier(world));
+    zero_world_destroy(world);
+    exit(0);
+}
+
+static void end_main(uint32_t rank, void *user)
+{
+    (void)user;
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, live_on, NULL), 0);
+    if (rank == GONE) {
+        pthread_exit(NULL);
+    }
+    (void)pthread_join(thread, NULL);
+}
+
+TEST(a_process_whose_main_thread_has_ended)
+{
+    run_ranks(RANKS, end_main, NULL);
+}
+
+/* A number given to another process is no sign of life, nor is a process that is only late. */
+TEST(process_numbers)
+{
+    const uint64_t own = (uint64_t)getpid();
+    const uint64_t start = zi_process_start(own);
+    CHECK(start != 0);
+    CHECK(zi_process_alive(own, start));
+    CHECK(!zi_process_alive(own, start + 1));
+    const pid_t child = fork();
+    if (child == 0) {
+        pause();
+    }
+    const uint64_t born = zi_process_start((uint64_t)child);
+    CHECK(zi_process_alive((uint64_t)child, born));
+    CHECK_EQ(kill(child, SIGSTOP), 0);
+    CHECK(zi_process_alive((uint64_t)child, born));
+    CHECK_EQ(kill(child, SIGKILL), 0);
+    siginfo_t end;
+    CHECK_EQ(waitid(P_PID, (id_t)child, &end, WEXITED | WNOWAIT), 0);
+    CHECK(!zi_process_alive((uint64_t)child, born));
+    CHECK_EQ(end_of(child), 128 + SIGKILL);
+    CHECK(!zi_process_alive((uint64_t)child, born));
+}
+
+/* ---- ranks that leave ---- */
+
+/* The last rank goes home, the others wait for it. */
+static zero_status leave_early(zero_world *world, void *user)
+{
+    const place *at = user;
+    conf test = {0};
+    conf_members_all(&test, world);
+    conf_open(&test, 100000 * sizeof(float) * RANKS, "big");
+    CHECK_OK(zero_world_barrier(world));
+    if (zero_world_rank(world) != GONE) {
+        wait_in(world, &test, at->fn, "rank 2");
+        CHECK(strstr(zero_last_error()->message, "left") != NULL);
+    }
+    conf_close(&test);
+    return ZERO_OK;
+}
+
+static void leave_process(uint32_t rank, void *user)
+{
+    zero_world *world = NULL;
+    (void)rank;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    CHECK_OK(leave_early(world, user));
+    zero_world_destroy(world);
+}
+
+TEST(a_rank_that_leaves_is_named)
+{
+    for (size_t i = 0; i < PLACES; i++) {
+        place at = places[i];
+        printf("  in %s\n", at.name);
+        CHECK_OK(zero_world_run(RANKS, LONG_MS, leave_early, &at));
+        run_ranks(RANKS, leave_process, &at);
+    }
+}
+
+/* One that leaves last, or that nobody waits for, harms nobody. */
+static zero_status part_in_turn(zero_world *world, void *user)
+{
+    (void)user;
+    const uint32_t rank = zero_world_rank(world);
+    conf test = {.world = world, .size = 2, .members = {0, 1}};
+    CHECK_OK(zero_world_barrier(world));
+    if (rank == GONE) {
+        return ZERO_OK;
+    }
+    sleep_ms(50);
+    test.plain = true;
+    CHECK_OK(world->comm->ops->group_create(world->comm, &world->kernels, test.members, 2, "pair",
+                                            &test.group));
+    zi_stream *host = NULL;
+    CHECK_OK(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &host));
+    for (uint32_t i = 0; i < 300; i++) {
+        CHECK_OK(zi_group_submit(test.group, host, NULL, 0));
+        sleep_ms(i % 100 == rank ? 120 : 0);
+    }
+    zi_group_destroy(test.group);
+    return ZERO_OK;
+}
+
+static void part_process(uint32_t rank, void *user)
+{
+    zero_world *world = NULL;
+    (void)rank;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    CHECK_OK(part_in_turn(world, user));
+    zero_world_destroy(world);
+}
+
+TEST(ranks_that_nobody_needs_may_leave)
+{
+    CHECK_OK(zero_world_run(RANKS, LONG_MS, part_in_turn, NULL));
+    run_ranks(RANKS, part_process, NULL);
+}
+
+TEST_MAIN()
