@@ -100,6 +100,14 @@ zero_status zi_mpi_fail_left(uint32_t world_rank, const char *what)
             world_rank, what);
 }
 
+zero_status zi_mpi_miss(zi_mpi_comm *comm, uint32_t world_rank, const char *what)
+{
+    (void)zi_mpi_fail_left(world_rank, what);
+    const zero_error error = *zero_last_error();
+    comm->base.ops->abort(&comm->base, &error);
+    return zi_error_adopt(&error);
+}
+
 /* Each host has allocated or not; say so to the others. */
 static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine)
 {
@@ -117,8 +125,10 @@ static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine
     ZI_TRY(status);
     for (uint32_t i = 0; i < comm->base.size; i++) {
         if (all[i][0] == ZI_MPI_LEFT) {
-            return zi_mpi_fail_left(i, "memory_alloc");
+            return zi_mpi_miss(comm, i, "memory_alloc");
         }
+    }
+    for (uint32_t i = 0; i < comm->base.size; i++) {
         if (all[i][0] != bytes) {
             ZI_FAIL(ZERO_MISMATCH,
                     "memory_alloc: rank %u asked for %llu bytes, rank %u for %zu; all ranks of a "

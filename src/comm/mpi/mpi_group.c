@@ -334,7 +334,7 @@ static zero_status meet(zi_mpi_group *group, uint64_t members_hash, const zi_mpi
     *again = true;
     for (uint32_t i = 0; i < group->base.size; i++) {
         if (all[i].members_hash == ZI_MPI_LEFT) {
-            return zi_mpi_fail_left(group->members[i], what);
+            return zi_mpi_miss(comm, group->members[i], what);
         }
         if (all[i].members_hash != members_hash ||
             strncmp(all[i].name, mine.name, sizeof mine.name) != 0) {

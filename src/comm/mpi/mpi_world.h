@@ -51,6 +51,10 @@ typedef struct zi_mpi_comm {
     uint64_t words[][2]; /* what the ranks say when they allocate or join */
 } zi_mpi_comm;
 
+/* The same of a rank that left the world, whose word to end it with was taken here: this rank
+ * cannot end it in peace any more, and says so to all. */
+zero_status zi_mpi_miss(zi_mpi_comm *comm, uint32_t world_rank, const char *what);
+
 /* A group whose members are on several hosts. */
 zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_kernels *kernels,
                                 const uint32_t *members, uint32_t size, const char *name,
