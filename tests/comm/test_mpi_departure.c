@@ -1,7 +1,8 @@
 /* Ranks that go while others wait for them, in a world that MPI started: run by mpirun with 4
  * ranks, 2 to a pretended host.
  *
- *   test_mpi_departure left    the last rank leaves, the others are in a collective
+ *   test_mpi_departure left    the last rank leaves, the others are in a collective; and engines
+ *                              whose create is refused, which spoils nothing
  *   test_mpi_departure killed  the last rank is killed; mpirun is told to let the others go on
  *
  * Each rank that came through says "N is fine". A check that fails ends the process. */
@@ -10,6 +11,7 @@
 #include "comm/mpi/mpi_comm.h"
 #include "comm/world.h"
 #include "conformance.h"
+#include "engine/refusals.h"
 
 #define LONG_MS 60000
 /* No news may take longer, however loaded the machine; the aim is 1 s. */
@@ -123,9 +125,17 @@ static void group_after_group(uint32_t ranks_per_host)
     zero_world_destroy(world);
 }
 
+static void refuse_creates(uint32_t ranks_per_host)
+{
+    zero_world *world = make_world(ranks_per_host);
+    CHECK_OK(case_refusals(world, NULL));
+    zero_world_destroy(world);
+}
+
 static void run_left(void)
 {
     for (uint32_t ranks_per_host = 0; ranks_per_host < 3; ranks_per_host++) {
+        refuse_creates(ranks_per_host);
         group_after_group(ranks_per_host);
         for (size_t i = 0; i < PLACES; i++) {
             leave_early(ranks_per_host, places[i]);

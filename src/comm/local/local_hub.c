@@ -194,13 +194,17 @@ void zi_local_hub_part(zi_local_hub *hub, uint32_t rank)
 }
 
 /* With the mutex held: COMM if one of these ranks has left, naming the first to do so: others leave
- * because of it. ranks NULL: 0, 1, 2, ... */
-static zero_status all_present(const zi_local_hub *hub, const uint32_t *ranks, uint32_t count)
+ * because of it. ranks NULL: 0, 1, 2, ... block: one that they had joined before may be joined
+ * still; NULL: there is none. */
+static zero_status all_present(const zi_local_hub *hub, const uint32_t *ranks, uint32_t count,
+                               const zi_local_block *block)
 {
     uint32_t first = UINT32_MAX;
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t rank = ranks != NULL ? ranks[i] : i;
-        if (hub->left[rank] != 0 && (first == UINT32_MAX || hub->left[rank] < hub->left[first])) {
+        const bool joined = block != NULL && block->members[i].joined;
+        if (hub->left[rank] != 0 && !joined &&
+            (first == UINT32_MAX || hub->left[rank] < hub->left[first])) {
             first = rank;
         }
     }
@@ -304,11 +308,11 @@ static zero_status join_locked(zi_local_hub *hub, uint32_t rank, const uint32_t 
                                uint32_t size, zi_local_block **out)
 {
     ZI_TRY(alive(hub));
-    ZI_TRY(all_present(hub, members, size));
     zi_local_block *block = hub->blocks;
     while (block != NULL && free_place(block, rank, members, size) == NULL) {
         block = block->next;
     }
+    ZI_TRY(all_present(hub, members, size, block));
     if (block == NULL) {
         ZI_TRY(block_make(hub, rank, members, size, &block));
     }
@@ -399,7 +403,7 @@ static zero_status agree_locked(zi_local_hub *hub, uint32_t rank, size_t bytes, 
 {
     hub_meeting *meeting = &hub->meeting;
     ZI_TRY(alive(hub));
-    ZI_TRY(all_present(hub, NULL, hub->rank_count));
+    ZI_TRY(all_present(hub, NULL, hub->rank_count, NULL));
     speak(hub, rank, bytes, mine);
     if (meeting->arrived_count == hub->rank_count) {
         meeting->outcome = meeting->error;
@@ -414,12 +418,12 @@ static zero_status agree_locked(zi_local_hub *hub, uint32_t rank, size_t bytes, 
                                        .tv_nsec = (long)(limit_ns % 1000000000)};
         int code = 0;
         while (meeting->number == number && !hub->aborted && code != ETIMEDOUT &&
-               all_present(hub, NULL, hub->rank_count) == ZERO_OK) {
+               all_present(hub, NULL, hub->rank_count, NULL) == ZERO_OK) {
             code = pthread_cond_timedwait(&hub->changed, &hub->mutex, &limit);
         }
         if (meeting->number == number) {
             ZI_TRY(alive(hub));
-            ZI_TRY(all_present(hub, NULL, hub->rank_count));
+            ZI_TRY(all_present(hub, NULL, hub->rank_count, NULL));
             return late(hub, rank);
         }
     }

@@ -1,0 +1,333 @@
+/* Owns the tests of an engine and what it lives in: ranks that leave or die while others train,
+ * creates that are refused, a world that is destroyed first, and a process that forks. */
+#include "harness.h"
+
+#include <sys/mman.h>
+
+#include "comm/process_ranks.h"
+#include "folders.h"
+#include "refusals.h"
+#include "toy.h"
+
+#define LONG_MS 60000
+/* No news may take longer, however loaded the machine. */
+#define SOON_MS 10000
+#define RANKS 3
+#define GONE 2
+
+static uint64_t ms_since(uint64_t start_ns)
+{
+    return (zi_clock_ns() - start_ns) / 1000000;
+}
+
+/* ---- ranks that leave or die ---- */
+
+typedef enum departure {
+    LEAVES_BEFORE_CREATE,
+    ENDS_ITS_LOOP, /* destroys its engine, returns well */
+    IS_KILLED,
+    IS_KILLED_IN_FORWARD
+} departure;
+
+typedef struct absence {
+    toy_run run;
+    departure how;
+} absence;
+
+static zero_status be_gone(zero_world *world, const absence *a)
+{
+    toy_trainer trainer;
+    if (a->how == LEAVES_BEFORE_CREATE) {
+        return ZERO_OK;
+    }
+    TOY_TRY(toy_open(&trainer, &a->run, world));
+    TOY_TRY(toy_step(&trainer));
+    TOY_TRY(toy_step(&trainer));
+    if (a->how == IS_KILLED_IN_FORWARD) {
+        TOY_TRY(toy_micro_begin(&trainer, true));
+        TOY_TRY(toy_forward(&trainer, 0));
+    }
+    if (a->how != ENDS_ITS_LOOP) {
+        (void)kill(getpid(), SIGKILL);
+    }
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+/* Train until it cannot go on. */
+static void go_on(zero_world *world, const absence *a)
+{
+    toy_trainer trainer;
+    uint64_t start_ns = zi_clock_ns();
+    zero_status status = toy_open(&trainer, &a->run, world);
+    const bool made = status == ZERO_OK;
+    for (uint32_t s = 0; s < 20 && status == ZERO_OK; s++) {
+        zero_step_result result;
+        start_ns = zi_clock_ns();
+        status = toy_step(&trainer);
+        status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
+    }
+    const char *said = zero_last_error()->message;
+    const bool died = a->how == IS_KILLED || a->how == IS_KILLED_IN_FORWARD;
+    if (status != ZERO_COMM || strstr(said, "rank 2") == NULL ||
+        strstr(said, died ? "died" : "left") == NULL) {
+        TEST_FAIL("rank %u: %s: %s", zero_world_rank(world), zero_status_name(status), said);
+    }
+    CHECK(ms_since(start_ns) < SOON_MS);
+    if (made) {
+        CHECK_FAILS(zero_micro_begin(trainer.engine, 1), ZERO_POISONED, "rank 2");
+        toy_close(&trainer);
+    }
+}
+
+static zero_status take_part(zero_world *world, void *user)
+{
+    if (zero_world_rank(world) == GONE) {
+        return be_gone(world, user);
+    }
+    go_on(world, user);
+    return ZERO_OK;
+}
+
+static void take_part_alone(uint32_t rank, void *user)
+{
+    zero_world *world = NULL;
+    (void)rank;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    CHECK_OK(take_part(world, user));
+    zero_world_destroy(world);
+}
+
+static void lose(departure how, bool threads)
+{
+    static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_2, ZERO_STAGE_3};
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_F32);
+    absence a = {.run = toy_run_init(&model), .how = how};
+    for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++) {
+        a.run.options.stage = stages[i];
+        if (threads) {
+            /* Poisoned engines abort the world, unless none was made. */
+            const zero_status status = zero_world_run(RANKS, LONG_MS, take_part, &a);
+            CHECK_EQ(status, how == LEAVES_BEFORE_CREATE ? ZERO_OK : ZERO_COMM);
+            continue;
+        }
+        pid_t children[RANKS];
+        for (uint32_t r = 0; r < RANKS; r++) {
+            children[r] = start_rank(r, RANKS, take_part_alone, &a);
+        }
+        const bool killed = how == IS_KILLED || how == IS_KILLED_IN_FORWARD;
+        CHECK_EQ(end_of(children[0]), 0);
+        CHECK_EQ(end_of(children[1]), 0);
+        CHECK_EQ(end_of(children[GONE]), killed ? 128 + SIGKILL : 0);
+        CHECK_EQ(names_left(), 0);
+    }
+    toy_model_close(&model);
+}
+
+TEST(a_rank_that_ends_its_loop_earlier)
+{
+    lose(ENDS_ITS_LOOP, true);
+    lose(ENDS_ITS_LOOP, false);
+}
+
+TEST(a_rank_that_leaves_before_create)
+{
+    lose(LEAVES_BEFORE_CREATE, true);
+    lose(LEAVES_BEFORE_CREATE, false);
+}
+
+TEST(a_process_that_is_killed_in_training)
+{
+    lose(IS_KILLED, false);
+    lose(IS_KILLED_IN_FORWARD, false);
+}
+
+/* ---- creates that are refused ---- */
+
+static void refuse_process(uint32_t rank, void *user)
+{
+    zero_world *world = NULL;
+    (void)rank;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    CHECK_OK(case_refusals(world, user));
+    zero_world_destroy(world);
+}
+
+TEST(a_refused_create_leaves_the_world_good)
+{
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_OK(case_refusals(world, NULL));
+    zero_world_destroy(world);
+    CHECK_OK(zero_world_run(2, LONG_MS, case_refusals, NULL));
+    CHECK_OK(zero_world_run(RANKS, LONG_MS, case_refusals, NULL));
+    run_ranks(RANKS, refuse_process, NULL);
+}
+
+/* ---- a world that is destroyed before its engine ---- */
+
+static void destroy_in_wrong_order(zero_world *world)
+{
+    zero_model *model = refusal_model();
+    zero_engine *engines[2] = {NULL, NULL};
+    CHECK_OK(zero_engine_create(world, model, NULL, &engines[0]));
+    CHECK_OK(zero_engine_create(world, model, NULL, &engines[1]));
+    zero_world_destroy(world);
+    CHECK_FAILS(zero_micro_begin(engines[0], 1), ZERO_STATE, "world was destroyed");
+    CHECK_FAILS(zero_unit_acquire(engines[1], 0, ZERO_PASS_EVAL, zero_stream_host()), ZERO_STATE,
+                "world was destroyed");
+    CHECK_EQ(zero_engine_stats(engines[1]).steps, 0);
+    zero_engine_destroy(engines[1]);
+    CHECK_FAILS(zero_step(engines[0], NULL, zero_stream_host()), ZERO_STATE, "destroy its engines");
+    zero_engine_destroy(engines[0]);
+    zero_model_destroy(model);
+}
+
+static void wrong_order_process(uint32_t rank, void *user)
+{
+    zero_world *world = NULL;
+    (void)rank;
+    (void)user;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    destroy_in_wrong_order(world);
+}
+
+TEST(a_world_that_is_destroyed_before_its_engines)
+{
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_self(&world));
+    destroy_in_wrong_order(world);
+    run_ranks(RANKS, wrong_order_process, NULL);
+    CHECK_EQ(names_left(), 0);
+}
+
+static zero_engine *forgotten[2];
+
+static zero_status forget(zero_world *world, void *user)
+{
+    zero_model *model = refusal_model();
+    (void)user;
+    TOY_TRY(zero_engine_create(world, model, NULL, &forgotten[zero_world_rank(world)]));
+    zero_model_destroy(model);
+    return ZERO_OK;
+}
+
+/* Threads whose function returns have no world any more. */
+TEST(an_engine_that_outlives_its_rank)
+{
+    CHECK_FAILS(zero_world_run(2, LONG_MS, forget, NULL), ZERO_STATE, "destroy the engine first");
+    for (int i = 0; i < 2; i++) {
+        CHECK_FAILS(zero_micro_begin(forgotten[i], 1), ZERO_STATE, "world was destroyed");
+        zero_engine_destroy(forgotten[i]);
+    }
+}
+
+/* ---- a process that forks ---- */
+
+static zero_status train_refusal(zero_world *world, void *user)
+{
+    (void)user;
+    return refusal_train(world);
+}
+
+/* What the child finds. It ends with 0, without the parent's exit handlers. */
+static void be_a_child(zero_world *world, zero_engine *engine)
+{
+    zero_stats stats = zero_engine_stats(engine);
+    zero_world *own = NULL;
+    uint32_t value = 0;
+    alarm(20);
+    CHECK_EQ(stats.steps, 1);
+    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "make them in the child");
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream()), ZERO_STATE, "child");
+    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "child");
+    CHECK_FAILS(zero_step(engine, NULL, toy_stream()), ZERO_STATE, "child");
+    CHECK_FAILS(zero_world_barrier(world), ZERO_STATE, "child");
+    CHECK_FAILS(zero_world_gather(world, &value, &value, 4), ZERO_STATE, "child");
+    CHECK_FAILS(zero_engine_create(world, NULL, NULL, &engine), ZERO_STATE, "child");
+    CHECK_EQ(zero_world_size(world) != 0, 1);
+    zero_world_abort(world);
+    zero_engine_destroy(engine);
+    zero_world_destroy(world);
+    CHECK_OK(zero_world_create_self(&own));
+    CHECK_OK(refusal_train(own));
+    zero_world_destroy(own);
+    CHECK_OK(zero_world_run(2, LONG_MS, train_refusal, NULL));
+    _exit(0);
+}
+
+/* Steps with a fork after the first; the parameters at the end are those of steps without. */
+static zero_status train_and_fork(zero_world *world, const toy_run *run, bool forks,
+                                  toy_state *state)
+{
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, run, world));
+    TOY_TRY(toy_step(&trainer));
+    if (forks) {
+        zero_step_result result;
+        CHECK_OK(zero_step_wait(trainer.engine, &result));
+        fflush(NULL);
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            zero_engine *engine = trainer.engine;
+            be_a_child(world, engine);
+        }
+        CHECK_EQ(end_of(child), 0);
+    }
+    TOY_TRY(toy_step(&trainer));
+    TOY_TRY(toy_step(&trainer));
+    const zero_status status = toy_collect(&trainer, state);
+    toy_close(&trainer);
+    return status;
+}
+
+static zero_status fork_in_training(zero_world *world, void *user)
+{
+    const toy_run *run = user;
+    toy_state states[2];
+    TOY_TRY(train_and_fork(world, run, false, &states[0]));
+    TOY_TRY(train_and_fork(world, run, true, &states[1]));
+    toy_state_same(run->model, &states[0], &states[1], "after a fork");
+    toy_state_free(&states[0]);
+    toy_state_free(&states[1]);
+    return ZERO_OK;
+}
+
+static void fork_process(uint32_t rank, void *user)
+{
+    zero_world *world = NULL;
+    (void)rank;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    CHECK_OK(fork_in_training(world, user));
+    zero_world_destroy(world);
+}
+
+TEST(a_forked_child_is_refused_and_harms_nobody)
+{
+#if UNDER_SANITIZER
+    SKIP("sanitizers do not take a child well that was forked beside threads");
+#endif
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_OK(fork_in_training(world, &run));
+    zero_world_destroy(world);
+    CHECK_OK(zero_world_run(2, LONG_MS, fork_in_training, &run));
+    run_ranks(RANKS, fork_process, &run);
+    CHECK_EQ(names_left(), 0);
+    rig_folders(1, 0);
+    run.options.tier[ZERO_ROLE_MASTER] = ZERO_TIER_DISK;
+    run.options.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_DISK;
+    run.options.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_DISK;
+    run.options.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DISK;
+    run.options.disk_directories = rig_paths;
+    run.options.disk_directory_count = 1;
+    CHECK_OK(zero_world_run(2, LONG_MS, fork_in_training, &run));
+    toy_model_close(&model);
+}
+
+TEST_MAIN()
