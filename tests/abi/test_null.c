@@ -1,0 +1,493 @@
+/* Every exported function is given NULL for each of its pointers in turn: it returns
+ * INVALID_ARGUMENT, or does what its header says of NULL. A symbol that the library exports and the
+ * table lacks is a failure, so a new function comes with a row. */
+#include "../harness.h"
+#include "zero/zero.h"
+
+/* Where they are built; their own pointers are handles of MPI and NCCL. */
+extern zero_status zero_world_create_mpi(void *comm, uint32_t deadline_ms, zero_world **world)
+    __attribute__((weak));
+extern zero_status zero_world_create_nccl(void *comm, uint32_t deadline_ms, zero_world **world)
+    __attribute__((weak));
+
+/* What rows are given: all of it is good. */
+typedef struct rig {
+    zero_world *world;
+    zero_model *model;
+    zero_plan *plan;
+    zero_engine *engine; /* with state on disk, and steps that may be announced */
+} rig;
+
+#define REFUSES(call) CHECK_FAILS(call, ZERO_INVALID_ARGUMENT, "NULL")
+
+static const zero_stream host = {NULL};
+
+static void on_world_create_self(const rig *r)
+{
+    (void)r;
+    REFUSES(zero_world_create_self(NULL));
+}
+
+static void on_world_run(const rig *r)
+{
+    (void)r;
+    REFUSES(zero_world_run(1, 0, NULL, NULL));
+}
+
+static void on_world_create_launched(const rig *r)
+{
+    (void)r;
+    REFUSES(zero_world_create_launched(0, NULL));
+}
+
+static void on_world_create_mpi(const rig *r)
+{
+    (void)r;
+    if (zero_world_create_mpi != NULL) {
+        REFUSES(zero_world_create_mpi(NULL, 0, NULL));
+    }
+}
+
+static void on_world_create_nccl(const rig *r)
+{
+    zero_world *world = r->world;
+    if (zero_world_create_nccl != NULL) {
+        REFUSES(zero_world_create_nccl(&world, 0, NULL));
+        REFUSES(zero_world_create_nccl(NULL, 0, &world));
+        CHECK(world == NULL);
+    }
+}
+
+static void on_world_is_launched(const rig *r)
+{
+    (void)r;
+    (void)zero_world_is_launched();
+}
+
+static void on_world_destroy(const rig *r)
+{
+    (void)r;
+    zero_world_destroy(NULL);
+}
+
+static void on_world_rank(const rig *r)
+{
+    (void)r;
+    CHECK_EQ(zero_world_rank(NULL), 0);
+}
+
+static void on_world_size(const rig *r)
+{
+    (void)r;
+    CHECK_EQ(zero_world_size(NULL), 0);
+}
+
+static void on_world_local_size(const rig *r)
+{
+    (void)r;
+    CHECK_EQ(zero_world_local_size(NULL), 0);
+}
+
+static void on_world_backend(const rig *r)
+{
+    (void)r;
+    CHECK(strcmp(zero_world_backend(NULL), "none") == 0);
+}
+
+static void on_world_barrier(const rig *r)
+{
+    (void)r;
+    REFUSES(zero_world_barrier(NULL));
+}
+
+static void on_world_gather(const rig *r)
+{
+    uint32_t value = 7;
+    REFUSES(zero_world_gather(NULL, &value, &value, 4));
+    REFUSES(zero_world_gather(r->world, NULL, &value, 4));
+    REFUSES(zero_world_gather(r->world, &value, NULL, 4));
+    CHECK_OK(zero_world_gather(r->world, NULL, NULL, 0));
+    CHECK_EQ(value, 7);
+}
+
+static void on_world_abort(const rig *r)
+{
+    (void)r;
+    zero_world_abort(NULL);
+}
+
+static void on_model_create(const rig *r)
+{
+    (void)r;
+    REFUSES(zero_model_create(NULL));
+}
+
+static void on_model_destroy(const rig *r)
+{
+    (void)r;
+    zero_model_destroy(NULL);
+}
+
+static void on_unit_add(const rig *r)
+{
+    uint32_t unit = 0;
+    REFUSES(zero_unit_add(NULL, "name", &unit));
+    CHECK_FAILS(zero_unit_add(r->model, NULL, &unit), ZERO_INVALID_ARGUMENT, "name");
+    REFUSES(zero_unit_add(r->model, "name", NULL));
+}
+
+static void on_tensor_add(const rig *r)
+{
+    uint32_t tensor = 0;
+    zero_tensor_desc desc = {.name = "name", .shape = {3}, .dims = 1};
+    REFUSES(zero_tensor_add(NULL, 0, &desc, &tensor));
+    REFUSES(zero_tensor_add(r->model, 0, NULL, &tensor));
+    REFUSES(zero_tensor_add(r->model, 0, &desc, NULL));
+    desc.name = NULL;
+    CHECK_FAILS(zero_tensor_add(r->model, 0, &desc, &tensor), ZERO_INVALID_ARGUMENT, "name");
+}
+
+static void on_tensor_tie(const rig *r)
+{
+    (void)r;
+    REFUSES(zero_tensor_tie(NULL, 0, 0));
+}
+
+static void on_model_counts(const rig *r)
+{
+    (void)r;
+    CHECK_EQ(zero_model_unit_count(NULL), 0);
+    CHECK_EQ(zero_model_tensor_count(NULL), 0);
+    CHECK_EQ(zero_model_element_count(NULL), 0);
+    CHECK(zero_model_tensor_name(NULL, 0) == NULL);
+    CHECK_EQ(zero_model_tensor_count_of(NULL, 0), 0);
+}
+
+static void on_plan_create(const rig *r)
+{
+    zero_plan *plan = NULL;
+    const zero_engine_options options = zero_engine_options_init();
+    REFUSES(zero_plan_create(NULL, &options, 1, &plan));
+    REFUSES(zero_plan_create(r->model, &options, 1, NULL));
+    CHECK_OK(zero_plan_create(r->model, NULL, 1, &plan));
+    zero_plan_destroy(plan);
+    zero_plan_destroy(NULL);
+}
+
+static void on_plan_reads(const rig *r)
+{
+    char text[8] = "before";
+    CHECK_EQ(zero_plan_memory(NULL).total_bytes, 0);
+    CHECK_EQ(zero_plan_sharding(NULL).world, 0);
+    CHECK_EQ(zero_plan_options(NULL).struct_bytes, sizeof(zero_engine_options));
+    CHECK_EQ(zero_plan_hash(NULL), 0);
+    CHECK_EQ(zero_plan_print(NULL, text, sizeof text), 0);
+    CHECK_EQ(text[0], 0);
+    CHECK_EQ(zero_plan_print(NULL, NULL, 0), 0);
+    CHECK_EQ(zero_plan_print(r->plan, NULL, 100), zero_plan_print(r->plan, NULL, 0));
+}
+
+static void on_engine_create(const rig *r)
+{
+    zero_engine *engine = r->engine;
+    REFUSES(zero_engine_create(NULL, r->model, NULL, &engine));
+    CHECK(engine == NULL);
+    REFUSES(zero_engine_create(r->world, NULL, NULL, &engine));
+    REFUSES(zero_engine_create(r->world, r->model, NULL, NULL));
+    CHECK_OK(zero_engine_create(r->world, r->model, NULL, &engine));
+    zero_engine_destroy(engine);
+    zero_engine_destroy(NULL);
+}
+
+static void on_engine_fill(const rig *r)
+{
+    REFUSES(zero_engine_fill(NULL, NULL, NULL));
+    REFUSES(zero_engine_fill(r->engine, NULL, NULL));
+}
+
+static void on_engine_reads(const rig *r)
+{
+    (void)r;
+    CHECK(zero_engine_plan(NULL) == NULL);
+    CHECK_EQ(zero_engine_stats(NULL).device_bytes, 0);
+    CHECK_EQ(zero_engine_memory(NULL).total_bytes, 0);
+    CHECK_EQ(zero_engine_path(NULL, ZERO_TRAFFIC_GATHER).carrier, ZERO_CARRIER_NONE);
+    CHECK_EQ(zero_engine_disk_path(NULL).rung, ZERO_RUNG_NONE);
+}
+
+static void on_micro(const rig *r)
+{
+    (void)r;
+    REFUSES(zero_micro_begin(NULL, 1));
+    REFUSES(zero_micro_end(NULL));
+}
+
+static void on_unit(const rig *r)
+{
+    (void)r;
+    REFUSES(zero_unit_acquire(NULL, 0, ZERO_PASS_EVAL, host));
+    REFUSES(zero_unit_release(NULL, 0, host));
+    REFUSES(zero_unit_grad_acquire(NULL, 0, host));
+    REFUSES(zero_unit_grad_ready(NULL, 0, host));
+}
+
+static void on_tensor(const rig *r)
+{
+    zero_view view;
+    REFUSES(zero_tensor_data(NULL, 0, &view));
+    REFUSES(zero_tensor_data(r->engine, 0, NULL));
+    REFUSES(zero_tensor_grad(NULL, 0, &view));
+    REFUSES(zero_tensor_grad(r->engine, 0, NULL));
+}
+
+static void on_step(const rig *r)
+{
+    zero_step_result result;
+    float scale = 0;
+    REFUSES(zero_step_announce(NULL, NULL));
+    CHECK_OK(zero_step_announce(r->engine, NULL));
+    REFUSES(zero_step(NULL, NULL, host));
+    CHECK_OK(zero_micro_begin(r->engine, 1));
+    CHECK_OK(zero_micro_end(r->engine));
+    CHECK_OK(zero_step(r->engine, NULL, host));
+    REFUSES(zero_step_wait(NULL, &result));
+    REFUSES(zero_step_wait(r->engine, NULL));
+    REFUSES(zero_loss_scale(NULL, &scale));
+    REFUSES(zero_loss_scale(r->engine, NULL));
+}
+
+/* Not on the CPU, where these are refused whatever else they are given. */
+static void on_capture(const rig *r)
+{
+    zero_step_result result;
+    REFUSES(zero_capture_prepare(NULL));
+    REFUSES(zero_capture_begin(NULL, host));
+    REFUSES(zero_capture_end(NULL, host));
+    REFUSES(zero_replay_begin(NULL, host));
+    REFUSES(zero_replay_params(NULL, host, NULL));
+    REFUSES(zero_replay_result(NULL, host, &result));
+    REFUSES(zero_replay_end(NULL, host));
+    CHECK(zero_replay_params(r->engine, host, NULL) != ZERO_OK);
+    CHECK(zero_replay_result(r->engine, host, NULL) != ZERO_OK);
+}
+
+static void on_shard(const rig *r)
+{
+    zero_shard shard;
+    zero_view view;
+    uint64_t first = 0;
+    float value = 0;
+    const zero_role role = ZERO_ROLE_PARAM;
+    REFUSES(zero_shard_range(NULL, 0, role, &shard));
+    REFUSES(zero_shard_range(r->engine, 0, role, NULL));
+    REFUSES(zero_shard_view(NULL, 0, role, &first, &view));
+    REFUSES(zero_shard_view(r->engine, 0, role, NULL, &view));
+    REFUSES(zero_shard_view(r->engine, 0, role, &first, NULL));
+    REFUSES(zero_shard_read(NULL, 0, role, 0, 1, &value));
+    REFUSES(zero_shard_read(r->engine, 0, role, 0, 1, NULL));
+    REFUSES(zero_shard_write(NULL, 0, role, 0, 1, &value));
+    REFUSES(zero_shard_write(r->engine, 0, role, 0, 1, NULL));
+}
+
+static void on_park(const rig *r)
+{
+    (void)r;
+    REFUSES(zero_engine_offload(NULL, ZERO_OFFLOAD_ALL, ZERO_TIER_DISK));
+    REFUSES(zero_engine_reload(NULL));
+}
+
+static void on_stats_bound(const rig *r)
+{
+    const zero_stats stats = zero_engine_stats(r->engine);
+    zero_bound_report report;
+    REFUSES(zero_stats_bound(NULL, &stats, &report));
+    REFUSES(zero_stats_bound(&stats, NULL, &report));
+    REFUSES(zero_stats_bound(&stats, &stats, NULL));
+}
+
+static void on_random(const rig *r)
+{
+    (void)r;
+    zero_random_normal(1, 2, 3, 4, 0, 1, NULL);
+    zero_random_uniform(1, 2, 3, 4, 0, 1, NULL);
+}
+
+static void on_log_set(const rig *r)
+{
+    (void)r;
+    zero_log_set(NULL, NULL);
+}
+
+/* None of their arguments is a pointer. */
+static void on_names(const rig *r)
+{
+    (void)r;
+    CHECK(zero_last_error() != NULL);
+    CHECK(zero_version()[0] != '\0');
+    CHECK(zero_status_name((zero_status)-1) != NULL);
+    CHECK(zero_status_text((zero_status)-1) != NULL);
+    CHECK(zero_dtype_name((zero_dtype)-1) != NULL);
+    CHECK_EQ(zero_dtype_bytes((zero_dtype)-1), 0);
+    CHECK(zero_role_name((zero_role)-1) != NULL);
+    CHECK(zero_tier_name((zero_tier)-1) != NULL);
+    CHECK(zero_bound_name((zero_bound)-1) != NULL);
+}
+
+typedef struct row {
+    const char *symbol;
+    void (*run)(const rig *r);
+} row;
+
+static const row rows[] = {
+    {"zero_bound_name", on_names},
+    {"zero_capture_begin", on_capture},
+    {"zero_capture_end", on_capture},
+    {"zero_capture_prepare", on_capture},
+    {"zero_dtype_bytes", on_names},
+    {"zero_dtype_name", on_names},
+    {"zero_engine_create", on_engine_create},
+    {"zero_engine_destroy", on_engine_create},
+    {"zero_engine_disk_path", on_engine_reads},
+    {"zero_engine_fill", on_engine_fill},
+    {"zero_engine_memory", on_engine_reads},
+    {"zero_engine_offload", on_park},
+    {"zero_engine_path", on_engine_reads},
+    {"zero_engine_plan", on_engine_reads},
+    {"zero_engine_reload", on_park},
+    {"zero_engine_stats", on_engine_reads},
+    {"zero_last_error", on_names},
+    {"zero_log_set", on_log_set},
+    {"zero_loss_scale", on_step},
+    {"zero_micro_begin", on_micro},
+    {"zero_micro_end", on_micro},
+    {"zero_model_create", on_model_create},
+    {"zero_model_destroy", on_model_destroy},
+    {"zero_model_element_count", on_model_counts},
+    {"zero_model_tensor_count", on_model_counts},
+    {"zero_model_tensor_count_of", on_model_counts},
+    {"zero_model_tensor_name", on_model_counts},
+    {"zero_model_unit_count", on_model_counts},
+    {"zero_plan_create", on_plan_create},
+    {"zero_plan_destroy", on_plan_create},
+    {"zero_plan_hash", on_plan_reads},
+    {"zero_plan_memory", on_plan_reads},
+    {"zero_plan_options", on_plan_reads},
+    {"zero_plan_print", on_plan_reads},
+    {"zero_plan_sharding", on_plan_reads},
+    {"zero_random_normal", on_random},
+    {"zero_random_uniform", on_random},
+    {"zero_replay_begin", on_capture},
+    {"zero_replay_end", on_capture},
+    {"zero_replay_params", on_capture},
+    {"zero_replay_result", on_capture},
+    {"zero_role_name", on_names},
+    {"zero_shard_range", on_shard},
+    {"zero_shard_read", on_shard},
+    {"zero_shard_view", on_shard},
+    {"zero_shard_write", on_shard},
+    {"zero_stats_bound", on_stats_bound},
+    {"zero_status_name", on_names},
+    {"zero_status_text", on_names},
+    {"zero_step", on_step},
+    {"zero_step_announce", on_step},
+    {"zero_step_wait", on_step},
+    {"zero_tensor_add", on_tensor_add},
+    {"zero_tensor_data", on_tensor},
+    {"zero_tensor_grad", on_tensor},
+    {"zero_tensor_tie", on_tensor_tie},
+    {"zero_tier_name", on_names},
+    {"zero_unit_acquire", on_unit},
+    {"zero_unit_add", on_unit_add},
+    {"zero_unit_grad_acquire", on_unit},
+    {"zero_unit_grad_ready", on_unit},
+    {"zero_unit_release", on_unit},
+    {"zero_version", on_names},
+    {"zero_world_abort", on_world_abort},
+    {"zero_world_backend", on_world_backend},
+    {"zero_world_barrier", on_world_barrier},
+    {"zero_world_create_launched", on_world_create_launched},
+    {"zero_world_create_mpi", on_world_create_mpi},
+    {"zero_world_create_nccl", on_world_create_nccl},
+    {"zero_world_create_self", on_world_create_self},
+    {"zero_world_destroy", on_world_destroy},
+    {"zero_world_gather", on_world_gather},
+    {"zero_world_is_launched", on_world_is_launched},
+    {"zero_world_local_size", on_world_local_size},
+    {"zero_world_rank", on_world_rank},
+    {"zero_world_run", on_world_run},
+    {"zero_world_size", on_world_size},
+};
+#define ROWS (sizeof rows / sizeof rows[0])
+
+static void open_rig(rig *r)
+{
+    static const char *const here[] = {"."};
+    uint32_t index = 0;
+    zero_engine_options options = zero_engine_options_init();
+    const zero_tensor_desc desc = {.name = "weight", .shape = {300}, .dims = 1};
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        options.tier[role] = ZERO_TIER_DISK;
+    }
+    options.disk_directories = here;
+    options.disk_directory_count = 1;
+    options.overlap_step = 1;
+    CHECK_OK(zero_world_create_self(&r->world));
+    CHECK_OK(zero_model_create(&r->model));
+    CHECK_OK(zero_unit_add(r->model, "unit", &index));
+    CHECK_OK(zero_tensor_add(r->model, 0, &desc, &index));
+    CHECK_OK(zero_plan_create(r->model, NULL, 1, &r->plan));
+    CHECK_OK(zero_engine_create(r->world, r->model, &options, &r->engine));
+}
+
+TEST(every_pointer_may_be_null)
+{
+    rig r = {NULL, NULL, NULL, NULL};
+    open_rig(&r);
+    for (size_t i = 0; i < ROWS; i++) {
+        printf("  %s\n", rows[i].symbol); /* the last one names the crash */
+        fflush(stdout);
+        rows[i].run(&r);
+    }
+    /* All of it is as good as before. */
+    CHECK_OK(zero_world_barrier(r.world));
+    CHECK_OK(zero_micro_begin(r.engine, 1));
+    CHECK_OK(zero_micro_end(r.engine));
+    CHECK_OK(zero_step(r.engine, NULL, host));
+    zero_engine_destroy(r.engine);
+    zero_plan_destroy(r.plan);
+    zero_model_destroy(r.model);
+    zero_world_destroy(r.world);
+}
+
+static bool has_row(const char *symbol)
+{
+    size_t i = 0;
+    while (i < ROWS && strcmp(rows[i].symbol, symbol) != 0) {
+        i++;
+    }
+    return i < ROWS;
+}
+
+TEST(every_exported_symbol_has_a_row)
+{
+    char line[512];
+    size_t found = 0;
+    FILE *list = popen("nm -D --defined-only '" ZERO_SHARED_LIBRARY "' 2>/dev/null", "r");
+    CHECK(list != NULL);
+    while (fgets(line, sizeof line, list) != NULL) {
+        char kind = 0;
+        char symbol[256] = "";
+        CHECK_EQ(sscanf(line, "%*s %c %255[^@\n]", &kind, symbol), 2);
+        if (kind != 'A' && !has_row(symbol)) { /* "A" is the version node itself */
+            TEST_FAIL("%s is exported and has no row in this file: say what it does with NULL",
+                      symbol);
+        }
+        found += kind != 'A';
+    }
+    if (pclose(list) != 0) {
+        SKIP("nm is not installed");
+    }
+    CHECK(found + 2 >= ROWS && found <= ROWS); /* those of MPI and NCCL may be missing */
+}
+
+TEST_MAIN()
