@@ -35,7 +35,10 @@ typedef struct zero_engine zero_engine;
  * Other errors: those of zero_plan_create; INVALID_ARGUMENT for directories that will not do;
  * UNSUPPORTED for what this build, machine or world lacks, and for ZERO_OPTIMIZER_CALLBACK on a
  * GPU; STATE where another engine has a directory for this rank; OUT_OF_MEMORY, DEVICE, IO, COMM,
- * TIMEOUT. Ownership: the caller destroys the engine before the world. */
+ * TIMEOUT. A create that some rank refuses, by what it was given or by what this rank's machine
+ * lacks, fails on all ranks (MISMATCH or COMM with that rank's message where it is another's) and
+ * leaves the world as it was: the next create may succeed. Ownership: the caller destroys the
+ * engine before the world. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_create(zero_world *world, const zero_model *model,
                                                         const zero_engine_options *options,
                                                         zero_engine **engine);
@@ -107,12 +110,12 @@ typedef struct zero_stats {
     uint64_t disk_check_ns;   /**< time it took to make and compare checksums of what is on disk */
 } zero_stats;
 
-/** Counters so far. Local call, no waiting. */
+/** Counters so far. Local call, no waiting. All 0 for NULL. */
 ZERO_API zero_stats zero_engine_stats(const zero_engine *engine);
 
 /** What the engine holds, as taken from the allocators and the file systems (not from the plan).
  * While roles are offloaded (zero/park.h) a parked role counts on the tier where it is parked, and
- * one that is not kept has no bytes. */
+ * one that is not kept has no bytes. All 0 for NULL. */
 ZERO_API zero_memory zero_engine_memory(const zero_engine *engine);
 
 ZERO_END

@@ -65,19 +65,20 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_add(zero_model *model, uint32_t
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_tie(zero_model *model, uint32_t unit,
                                                      uint32_t tensor);
 
-/** Number of units. */
+/** Number of units. 0 for NULL. */
 ZERO_API uint32_t zero_model_unit_count(const zero_model *model);
 
-/** Number of tensors. */
+/** Number of tensors. 0 for NULL. */
 ZERO_API uint32_t zero_model_tensor_count(const zero_model *model);
 
-/** Elements of all tensors, without padding; a tied tensor counts once. */
+/** Elements of all tensors, without padding; a tied tensor counts once. 0 for NULL. */
 ZERO_API uint64_t zero_model_element_count(const zero_model *model);
 
-/** A tensor's name; NULL when `tensor` is out of range. Ownership: the model's. */
+/** A tensor's name; NULL when `tensor` is out of range or the model NULL.
+ * Ownership: the model's. */
 ZERO_API const char *zero_model_tensor_name(const zero_model *model, uint32_t tensor);
 
-/** Elements of one tensor; 0 when `tensor` is out of range. */
+/** Elements of one tensor; 0 when `tensor` is out of range or the model NULL. */
 ZERO_API uint64_t zero_model_tensor_count_of(const zero_model *model, uint32_t tensor);
 
 ZERO_END

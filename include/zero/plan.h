@@ -51,24 +51,25 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_plan_create(const zero_model *model,
 /** Accepts NULL. */
 ZERO_API void zero_plan_destroy(zero_plan *plan);
 
-/** One rank's bytes by role. Every rank has the same. */
+/** One rank's bytes by role. Every rank has the same. All 0 for NULL. */
 ZERO_API zero_memory zero_plan_memory(const zero_plan *plan);
 
-/** Degrees of sharding. */
+/** Degrees of sharding. All 0 for NULL. */
 ZERO_API zero_sharding zero_plan_sharding(const zero_plan *plan);
 
 /** The options as they will be used: every default replaced by its value. grad_dtype and wire_dtype
  * stay ZERO_DTYPE_DEFAULT (the tensor's own) in a model of several types; threads stays 0, an
- * engine's own choice. disk_directories and disk_weights are NULL, and their number 0. */
+ * engine's own choice. disk_directories and disk_weights are NULL, and their number 0.
+ * zero_engine_options_init() for NULL. */
 ZERO_API zero_engine_options zero_plan_options(const zero_plan *plan);
 
 /** Write the plan as a table of text, one line a role, the sums of the tiers in use, and what a
  * step, a pass and a micro-step move to and from disk, to `text` (at most `text_bytes`, always
- * ended). Returns the bytes the whole table needs without the final NUL; text may be NULL when
- * text_bytes is 0. */
+ * ended). Returns the bytes the whole table needs without the final NUL; text may be NULL. 0, and
+ * an empty text, for a plan that is NULL. */
 ZERO_API size_t zero_plan_print(const zero_plan *plan, char *text, size_t text_bytes);
 
-/** A 64-bit hash of everything ranks must agree on. */
+/** A 64-bit hash of everything ranks must agree on. 0 for NULL. */
 ZERO_API uint64_t zero_plan_hash(const zero_plan *plan);
 
 ZERO_END

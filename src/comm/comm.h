@@ -138,8 +138,9 @@ typedef struct zi_comm_ops {
     /* Wake all waiting peers with zi_abort_status and `error`. Any thread. */
     void (*abort)(zi_comm *comm, const zero_error *error);
     void (*destroy)(zi_comm *comm);
-    /* OK, or COMM with what a rank has aborted with, this one or another. Never blocks; any thread.
-     * NULL: one rank. */
+    /* OK, or COMM with what a rank has aborted with, this one or another, or naming one whose
+     * process died: what waits for the others elsewhere asks again and again. Never blocks; any
+     * thread. NULL: one rank. */
     zero_status (*check)(zi_comm *comm);
 } zi_comm_ops;
 

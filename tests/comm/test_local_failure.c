@@ -1,11 +1,13 @@
 /* In-process ranks when something breaks: every injected fault in turn, ranks that give up, threads
  * that cannot start. Always a status, never a hang, nothing left behind. */
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 #include "comm/self/self.h"
 #include "comm/world.h"
 #include "conformance.h"
 #include "core/fault.h"
+#include "core/limits.h"
 #include "core/thread.h"
 
 #define LONG_MS 60000
@@ -384,6 +386,31 @@ TEST(bad_arguments)
 {
     CHECK_FAILS(zero_world_run(0, 0, small_life, NULL), ZERO_INVALID_ARGUMENT, "rank_count is 0");
     CHECK_FAILS(zero_world_run(2, 0, NULL, NULL), ZERO_INVALID_ARGUMENT, "fn is NULL");
+}
+
+/* Refused before anything is taken, by the bound that applies. */
+TEST(more_ranks_than_threads)
+{
+    const uint64_t start_ns = zi_clock_ns();
+    const uint64_t calls = zi_memory_calls();
+    const zi_limit limit = zi_limit_threads();
+    CHECK(limit.most > 0 && limit.by[0] != '\0');
+    CHECK_FAILS(zero_world_run(2000000, 0, small_life, NULL), ZERO_INVALID_ARGUMENT,
+                "rank_count 2000000 is more than the 65536");
+    CHECK_FAILS(zero_world_run(UINT32_MAX, 0, small_life, NULL), ZERO_INVALID_ARGUMENT, "65536");
+    if (limit.most < 65536) {
+        CHECK_FAILS(zero_world_run(65536, 0, small_life, NULL), ZERO_INVALID_ARGUMENT, limit.by);
+    }
+    /* As an ordinary user with a limit of its own. */
+    const struct rlimit few = {.rlim_cur = 5, .rlim_max = 5};
+    if (geteuid() == 0) {
+        CHECK_EQ(seteuid(65534), 0);
+    }
+    CHECK_EQ(setrlimit(RLIMIT_NPROC, &few), 0);
+    CHECK_FAILS(zero_world_run(6, 0, small_life, NULL), ZERO_INVALID_ARGUMENT, "ulimit -u");
+    CHECK_EQ(zi_limit_threads().most, 5);
+    CHECK_EQ(zi_memory_calls(), calls);
+    CHECK(elapsed_ms(start_ns) < SOON_MS);
 }
 
 TEST(self_world_faults)

@@ -14,7 +14,7 @@ zero_status zi_local_hub_create(uint32_t rank_count, uint32_t deadline_ms, zi_lo
 void zi_local_hub_release(zi_local_hub *hub);
 
 /* Let all groups of the hub, and whatever is created on it later, fail with COMM and `error`'s
- * message; the first call counts. Any thread. */
+ * message; the first call counts, or the first that is not COMM or POISONED. Any thread. */
 void zi_local_hub_abort(zi_local_hub *hub, uint32_t rank, const zero_error *error);
 
 /* Rank `rank` makes no more calls: those that wait for it, or will, get COMM. */

@@ -130,16 +130,19 @@ void zi_local_hub_release(zi_local_hub *hub)
     zi_free(hub);
 }
 
-/* With the mutex held. */
+/* With the mutex held. The first counts, but for COMM, which one rank has because of another: that
+ * one's own reason may come after it. */
 static void abort_locked(zi_local_hub *hub, uint32_t rank, const zero_error *error)
 {
-    if (hub->aborted) {
+    const bool known = hub->aborted;
+    if (known && (hub->abort_error.status != ZERO_COMM || error->status == ZERO_COMM ||
+                  error->status == ZERO_POISONED)) {
         return;
     }
     hub->aborted = true;
     hub->abort_rank = rank;
     hub->abort_error = *error;
-    for (zi_local_block *block = hub->blocks; block != NULL; block = block->next) {
+    for (zi_local_block *block = hub->blocks; block != NULL && !known; block = block->next) {
         if (block->shared != NULL) {
             zi_peer_block_abort(block->shared, rank, error);
         }

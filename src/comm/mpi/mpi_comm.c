@@ -269,7 +269,7 @@ static void destroy(zi_comm *base)
 /* What ranks of other hosts say reaches the shared memory too. */
 static zero_status check_ranks(zi_comm *base)
 {
-    return zi_shared_check(((zi_mpi_comm *)base)->shared);
+    return zi_shared_look(((zi_mpi_comm *)base)->shared, "a collective of GPUs");
 }
 
 static const zi_comm_ops mpi_ops = {

@@ -40,7 +40,7 @@ static void destroy(zi_comm *comm)
 
 static zero_status check(zi_comm *comm)
 {
-    return zi_shared_check(shared_of(comm));
+    return zi_shared_look(shared_of(comm), "a collective of GPUs");
 }
 
 static const zi_comm_ops shm_ops = {
