@@ -4,10 +4,10 @@
  * is reported only when sampled elements went through exactly the scalar lane's bits. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench.h"
 #include "bench_fold.h"
+#include "core/host.h"
 #include "core/memory.h"
 #include "core/thread.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -415,10 +415,10 @@ int bench_adam(const bench_options *options, bench_report *report)
         failed = run_threads(options, report, options->threads, memory, bytes);
     } else {
         failed = run_threads(options, report, 1, memory, bytes);
-        if (sysconf(_SC_NPROCESSORS_ONLN) > 1) {
+        if (zi_cpu_count() > 1) {
             failed = failed || run_threads(options, report, 2, memory, bytes);
         } else {
-            (void)bench_skip(report, METRIC, "2 threads", "this machine has one core");
+            (void)bench_skip(report, METRIC, "2 threads", "this process may use one CPU");
         }
     }
     zi_pages_free(memory, bytes);

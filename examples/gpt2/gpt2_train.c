@@ -479,13 +479,12 @@ static int complain_status(const gpt2_job *job)
     return complain(job->error.text[0] != '\0' ? job->error.text : zero_last_error()->message);
 }
 
-static void share_cores(gpt2_job *job, uint32_t local_ranks)
+/* cpus: what a rank may use by default. */
+static void set_threads(gpt2_job *job, uint32_t cpus)
 {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     job->threads = job->options.threads;
     if (job->threads == 0) {
-        const long share = cores / (long)local_ranks;
-        job->threads = share < 1 ? 1 : share > 256 ? 256 : (uint32_t)share;
+        job->threads = cpus < 1 ? 1 : cpus > 256 ? 256 : cpus;
     }
     if (job->backend != NULL) { /* a plan needs none */
         job->backend->use_threads(job->threads);
@@ -516,7 +515,7 @@ static int run_here(gpt2_job *job)
     if (!gpt2_options_check_ranks(&job->options, ranks, &job->error)) {
         return complain(job->error.text);
     }
-    share_cores(job, ranks);
+    set_threads(job, zero_world_cpus(NULL) / ranks);
     if (job->options.plan != 0) {
         return print_plan(job, ranks);
     }
@@ -539,7 +538,7 @@ static int run_launched(gpt2_job *job)
     }
     const bool first = zero_world_rank(world) == 0;
     int code = 0;
-    share_cores(job, zero_world_local_size(world));
+    set_threads(job, zero_world_cpus(world));
     if (!gpt2_options_check_ranks(&job->options, zero_world_size(world), &job->error)) {
         code = first ? complain(job->error.text) : 1;
     } else if (job->options.plan != 0) {

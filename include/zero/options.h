@@ -167,8 +167,8 @@ typedef struct zero_engine_options {
                            micro-steps itself, that would be twice: use the number of ranks then
                            (see zero/step.h) */
     uint64_t seed;      /**< key of stochastic rounding. Default 0 */
-    uint32_t threads;   /**< threads of this rank's CPU kernels, in [1, 256]. 0: the host's cores
-                           divided by the ranks on it, in [1, 256] */
+    uint32_t threads;   /**< threads of this rank's CPU kernels, in [1, 256]. 0: zero_world_cpus, at
+                           most 256 */
     int32_t poison_released; /**< 1: check that parameters are used only while their unit is
                                 acquired. zero_tensor_data then gives a copy in a place of the
                                 unit's own, at every stage and on one rank too, which is NaN before

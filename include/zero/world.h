@@ -76,9 +76,14 @@ ZERO_API uint32_t zero_world_rank(const zero_world *world);
 /** Number of ranks. 0 for NULL. */
 ZERO_API uint32_t zero_world_size(const zero_world *world);
 
-/** Number of ranks of this world on this host; what one host's cores are divided by. 0 for
- * NULL. */
+/** Number of ranks of this world on this host. 0 for NULL. */
 ZERO_API uint32_t zero_world_local_size(const zero_world *world);
+
+/** CPUs for this rank's threads, at least 1: those that its thread was allowed to run on when the
+ *  world was made (taskset, Slurm, mpirun's binding), no more than the CPU quota of its cgroup
+ *  (containers) rounded up, divided by the ranks that share them. NULL: all that the calling thread
+ *  may use now, divided by nobody. */
+ZERO_API uint32_t zero_world_cpus(const zero_world *world);
 
 /** Backend of the collectives: "self", "local", "shm", "mpi", "nccl"; "none" for NULL. Never
  * NULL. */

@@ -152,6 +152,8 @@ struct zi_comm {
     uint32_t rank;
     uint32_t size;
     uint32_t local_size; /* ranks on this host */
+    uint32_t cpus;       /* this rank's share of what it may run on, at least 1; 0: not known yet */
+    bool crowded;        /* more ranks than CPUs: whoever waits should sleep */
     uint32_t deadline_ms;
     bool submit_waits; /* issuing a batch waits for the other members to come */
     bool one_process;  /* ranks are threads, or there is one */

@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/error.h"
 #include "core/fork.h"
+#include "core/host.h"
 #include "core/limits.h"
 #include "core/memory.h"
 #include "core/sizes.h"
@@ -47,6 +48,30 @@ static zero_status build(zero_world *world, zi_comm *comm)
     return status;
 }
 
+/* Which of their CPUs each rank may count on. Ranks that name the same pool share it; those bound
+ * to different CPUs do not, so each keeps all of its own. */
+static zero_status share_cpus(zero_world *world)
+{
+    enum { POOLS = 2 };
+    zi_comm *comm = world->comm;
+    const zi_cpu_pool own[POOLS] = {zi_cpu_affinity(), zi_cpu_quota("")};
+    zi_cpu_pool *all = NULL;
+    ZI_TRY(zi_calloc(comm->size, sizeof own, (void **)&all));
+    const zero_status status = zero_world_gather(world, own, all, sizeof own);
+    uint64_t share = ZI_CPUS_UNLIMITED;
+    for (int pool = 0; pool < POOLS && status == ZERO_OK; pool++) {
+        uint64_t ranks = 0;
+        for (uint32_t i = 0; i < comm->size; i++) {
+            ranks += all[(size_t)i * POOLS + (size_t)pool].id == own[pool].id;
+        }
+        comm->crowded = comm->crowded || ranks > own[pool].cpus;
+        share = zi_min_u64(share, own[pool].cpus / ranks);
+    }
+    comm->cpus = share > 1 ? (uint32_t)share : 1;
+    zi_free(all);
+    return status;
+}
+
 zero_status zi_world_create(zi_comm *comm, zero_world **out)
 {
     *out = NULL;
@@ -56,10 +81,14 @@ zero_status zi_world_create(zi_comm *comm, zero_world **out)
     if (status == ZERO_OK) {
         status = build(&room->world, comm);
     }
+    if (status == ZERO_OK) {
+        status = share_cpus(&room->world);
+    }
     if (status != ZERO_OK) {
         const zero_error error = *zero_last_error();
         comm->ops->abort(comm, &error);
         if (room != NULL) {
+            zi_group_destroy(room->world.control);
             zi_kernels_destroy(&room->world.kernels);
             zi_device_destroy(&room->world.device);
             zi_free(room);
@@ -232,6 +261,11 @@ uint32_t zero_world_size(const zero_world *world)
 uint32_t zero_world_local_size(const zero_world *world)
 {
     return world != NULL ? world->comm->local_size : 0;
+}
+
+uint32_t zero_world_cpus(const zero_world *world)
+{
+    return world != NULL ? world->comm->cpus : zi_cpu_count();
 }
 
 const char *zero_world_backend(const zero_world *world)

@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/error.h"
 #include "core/memory.h"
@@ -64,10 +63,7 @@ static zero_status make_host_kernels(zero_engine *engine, zi_kernels *kernels)
 {
     uint32_t threads = engine->layout->options.threads;
     if (threads == 0) {
-        const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-        const uint32_t here = zero_world_local_size(engine->world);
-        threads = cores > (long)here ? (uint32_t)cores / here : 1;
-        threads = threads > 256 ? 256 : threads;
+        threads = (uint32_t)zi_min_u64(zero_world_cpus(engine->world), 256);
     }
     ZI_TRY(zi_pool_create(threads, &engine->pool));
     return zi_cpu_kernels_create(&engine->world->device, engine->pool, kernels);

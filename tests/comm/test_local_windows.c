@@ -62,6 +62,7 @@ static void enter(stage_play *play, zero_world *world, zi_peer_space *space, con
                                      .members = test->members,
                                      .size = play->size,
                                      .deadline_ms = LONG_MS,
+                                     .crowded = &world->comm->crowded,
                                      .name = "windows",
                                      .block_free = block_free,
                                      .owner = play};

@@ -28,6 +28,7 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
         .members = members,
         .size = size,
         .deadline_ms = base->deadline_ms,
+        .crowded = &base->crowded,
         .name = name,
     };
     *out = NULL;

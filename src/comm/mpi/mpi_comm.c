@@ -341,6 +341,7 @@ static zero_status join_host(zi_mpi_comm *comm, MPI_Comm host)
         .world_ranks = on_host,
         .size = comm->base.local_size,
         .deadline_ms = comm->base.deadline_ms,
+        .crowded = &comm->base.crowded,
     };
     while (on_host[desc.index] != comm->base.rank) {
         desc.index++;

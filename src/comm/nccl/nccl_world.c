@@ -4,10 +4,8 @@
  * gives up says so over that. */
 #include "comm/nccl/nccl_world.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/nccl/nccl_base.h"
 #include "comm/nccl/nccl_host.h"
@@ -16,7 +14,7 @@
 #include "comm/world.h"
 #include "core/check.h"
 #include "core/error.h"
-#include "core/hash.h"
+#include "core/host.h"
 #include "core/memory.h"
 #include "device/cuda/cuda_device.h"
 
@@ -75,6 +73,7 @@ static zero_status make_alone(const nccl_comm *comm, const zi_kernels *kernels,
         .members = members,
         .size = 1,
         .deadline_ms = comm->base.deadline_ms,
+        .crowded = &comm->base.crowded,
         .name = name,
     };
     return zi_peer_group_create(&desc, out);
@@ -172,25 +171,10 @@ static const zi_comm_ops nccl_ops = {
     .check = check,
 };
 
-/* The same for all processes of a host, in containers too, and for no other host. */
-static uint64_t host_hash(void)
-{
-    char name[256] = "";
-    char boot[64] = "";
-    (void)gethostname(name, sizeof name - 1);
-    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (file >= 0) {
-        const ssize_t length = read(file, boot, sizeof boot - 1);
-        boot[length > 0 ? length : 0] = '\0';
-        (void)close(file);
-    }
-    return zi_hash_text(ZI_HASH_START, boot[0] != '\0' ? boot : name);
-}
-
 /* The first exchange: whoever is on this host. */
 static zero_status count_local(nccl_comm *comm)
 {
-    const uint64_t mine = host_hash();
+    const uint64_t mine = zi_host_id();
     memcpy(zi_nccl_link_own(comm->link)->room, &mine, sizeof mine);
     ZI_TRY(zi_nccl_link_exchange(comm->link));
     for (uint32_t i = 0; i < comm->base.size; i++) {

@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/peer/peer_group.h"
 #include "core/check.h"
@@ -17,8 +16,8 @@
 #include "core/sizes.h"
 #include "core/trace.h"
 
-/* Looks at the generation before sleeping; about as long as a futex call takes. With more members
- * than cores the one waited for needs this core. */
+/* Looks at the generation before sleeping; about as long as a futex call takes. With more ranks
+ * than CPUs the one waited for needs this CPU. */
 #define SPINS 400
 #define SPINS_CROWDED 20
 
@@ -153,7 +152,8 @@ zero_status zi_peer_meet(const zi_peer_batch *batch, const char *doing)
     zi_peer_group *group = batch->group;
     const uint32_t turn = group->meetings++ % 2;
     ZI_TRY(mark(batch, turn));
-    switch (zi_peer_block_arrive(group->block, group->base.rank, group->spins, group->deadline_ms,
+    const uint32_t spins = *group->crowded ? SPINS_CROWDED : SPINS;
+    switch (zi_peer_block_arrive(group->block, group->base.rank, spins, group->deadline_ms,
                                  group->space->look != NULL ? look : NULL, batch)) {
     case ZI_PEER_ARRIVED:
         return follow(batch, turn);
@@ -382,8 +382,7 @@ zero_status zi_peer_group_create(const zi_peer_group_desc *desc, zi_group **out)
     group->block = desc->block;
     group->space = desc->space;
     group->deadline_ms = desc->deadline_ms;
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    group->spins = cores > 0 && size <= (uint32_t)cores ? SPINS : SPINS_CROWDED;
+    group->crowded = desc->crowded;
     group->block_free = desc->block_free;
     group->owner = desc->owner;
     place_members(group, desc);

@@ -72,6 +72,7 @@ typedef struct zi_peer_group_desc {
     const uint32_t *members; /* world rank of each member; copied */
     uint32_t size;
     uint32_t deadline_ms;
+    const bool *crowded; /* the comm's; read whenever the group waits */
     const char *name;
     zi_peer_block_free block_free; /* may be NULL */
     void *owner;

@@ -9,7 +9,7 @@ typedef struct zi_peer_group {
     zi_peer_block *block; /* NULL: a group of one may do without */
     const zi_peer_space *space;
     uint32_t deadline_ms;
-    uint32_t spins;
+    const bool *crowded;
     zi_peer_block_free block_free;
     void *owner;
     zero_error first_error; /* status ZERO_OK while the group is alive */

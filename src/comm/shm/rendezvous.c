@@ -297,6 +297,7 @@ zero_status zi_shared_join(const zi_shared_desc *desc, zi_shared **out)
     shared->index = desc->index;
     shared->size = desc->size;
     shared->deadline_ms = desc->deadline_ms;
+    shared->crowded = desc->crowded;
     for (uint32_t i = 0; i < desc->size; i++) {
         shared->world_ranks[i] = desc->world_ranks != NULL ? desc->world_ranks[i] : i;
     }

@@ -21,6 +21,7 @@ typedef struct zi_shared_desc {
     uint32_t index;              /* this rank's place in world_ranks */
     uint32_t size;               /* ranks on this host */
     uint32_t deadline_ms;
+    const bool *crowded; /* the comm's, for its groups */
 } zi_shared_desc;
 
 /* Meet the others. Index 0 makes the file, and replaces one that a killed job left. Returns once

@@ -78,6 +78,7 @@ struct zi_shared {
     uint32_t index;
     uint32_t size;
     uint32_t deadline_ms;
+    const bool *crowded;
     zi_shared_header *header;
     bool signed_in;
     uint64_t turn;

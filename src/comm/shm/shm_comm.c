@@ -64,6 +64,7 @@ zero_status zi_shm_comm_create(const zi_shm_place *place, uint32_t deadline_ms, 
         .index = place->rank,
         .size = place->size,
         .deadline_ms = deadline_ms,
+        .crowded = &comm->base.crowded,
     };
     const zero_status status = zi_shared_join(&desc, &comm->shared);
     if (status != ZERO_OK) {

@@ -1,0 +1,30 @@
+/* The host this process runs on: which one it is, and how many CPUs the process may use of it. */
+#ifndef ZI_CORE_HOST_H
+#define ZI_CORE_HOST_H
+
+#include <stdint.h>
+
+/* The same for all processes of a host, in containers too, and for no other host. */
+uint64_t zi_host_id(void);
+
+/* CPUs that everybody who names the same pool shares. */
+typedef struct zi_cpu_pool {
+    uint64_t id;
+    uint64_t cpus; /* at least 1; ZI_CPUS_UNLIMITED where nothing limits */
+} zi_cpu_pool;
+
+#define ZI_CPUS_UNLIMITED UINT64_MAX
+
+/* The CPUs that the calling thread may run on (sched_getaffinity). Ranks with the same set of a
+ * host's CPUs have the same pool. */
+zi_cpu_pool zi_cpu_affinity(void);
+
+/* The least CPU quota of this process's cgroup and of those above it, rounded up to whole CPUs:
+ * version 2 in `root`/sys/fs/cgroup, version 1 in its folder cpu or cpu,cpuacct, of the cgroups
+ * that `root`/proc/self/cgroup names. root: "" but for tests. */
+zi_cpu_pool zi_cpu_quota(const char *root);
+
+/* The lesser of the two: at least 1, and what a process alone on its host should use. */
+uint32_t zi_cpu_count(void);
+
+#endif
