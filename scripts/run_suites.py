@@ -2,7 +2,7 @@
 """Runs the test programs of one build folder and adds up what they say.
 
 Usage: run_suites.py BUILD TALLY [--only SUITE]... [--skip SUITE]... [--wrap COMMAND]
-                     [--limit SECONDS]
+                     [--limit SECONDS] [--folder FOLDER]
 
 Every program ends with "N passed, N failed, N skipped". One that dies without that line, or does
 not end in its time, counts as one failure. A program of the suite should_fail (meson tells nobody
@@ -13,7 +13,8 @@ are not parallel, which start processes of their own, follow one after the other
 
 One line a program is printed, with the output of those that failed and the reasons of what was
 skipped. Its counts are appended to the file TALLY, so that they are there when this is ended early.
---limit shortens the time of a program, three times what meson gives a test."""
+--limit shortens the time of a program, three times what meson gives a test. --folder: where
+programs run, else in BUILD."""
 
 import argparse
 import concurrent.futures
@@ -21,6 +22,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -129,10 +131,14 @@ def shown(text):
 def run_test(args, label, suites, test):
     """(passed, failed, skipped) of one program, and the lines to print about it"""
     start = time.monotonic()
-    command = shlex.split(args.wrap) + test["cmd"]
+    program, *arguments = test["cmd"]
+    if not os.access(program, os.X_OK):
+        # Of another user than the one who built: another python3, say.
+        program = shutil.which(os.path.basename(program)) or program
+    command = shlex.split(args.wrap) + [program, *arguments]
     limits = [seconds for seconds in (test["timeout"] * 3, args.limit) if seconds]
     limit_s = min(limits, default=None)
-    folder = test["workdir"] or args.build
+    folder = test["workdir"] or args.folder or args.build
     status, output, errors = run_program(command, environment(suites, test), folder, limit_s)
     passed, failed, skipped, trouble = judge(status, output, "should_fail" in suites)
     lines = [
@@ -155,6 +161,7 @@ def main():
     parser.add_argument("--skip", action="append", default=[])
     parser.add_argument("--wrap", default="")
     parser.add_argument("--limit", type=float)
+    parser.add_argument("--folder")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)

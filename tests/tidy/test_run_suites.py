@@ -30,10 +30,10 @@ CASES = {
 }
 
 
-def run_listed(scripts, folder, programs, *more):
+def run_listed(scripts, folder, programs, *more, shell="sh"):
     """run_suites.py over shell programs that a stand-in for meson lists; a started process."""
     listed = [
-        {"name": f"{i}", "suite": ["x:y"], "cmd": ["sh", "-c", program], "env": {}, "timeout": 30,
+        {"name": f"{i}", "suite": ["x:y"], "cmd": [shell, "-c", program], "env": {}, "timeout": 30,
          "workdir": None, "is_parallel": False}
         for i, program in enumerate(programs)
     ]  # fmt: skip
@@ -73,6 +73,18 @@ def keeps_what_was_counted(scripts):
     return limited == "3 0 1\n0 1 0\n" and ended == "3 0 1\n"
 
 
+def runs_elsewhere(scripts):
+    """Another user's run: in a folder of that user, and without what only the builder can run."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(f"{folder}/run")
+        hidden = f"{folder}/hidden/sh"
+        run_listed(scripts, folder, [f"pwd > {folder}/where; {CLEAN}"], "--folder",
+                   f"{folder}/run", shell=hidden).wait(timeout=20)
+        with open(f"{folder}/where", encoding="utf-8") as file:
+            where = file.read().strip()
+        return os.path.samefile(where, f"{folder}/run") and tally_of(folder) == "3 0 1\n"
+
+
 def main():
     sys.path.insert(0, sys.argv[1])
     import run_suites  # pylint: disable=import-outside-toplevel,import-error
@@ -100,7 +112,10 @@ def main():
     kept = keeps_what_was_counted(sys.argv[1])
     failed += not kept
     print(f"{'ok' if kept else 'FAILED':8}a program cut short, and a run")
-    print(f"{len(CASES) + 3 - failed} passed, {failed} failed, 0 skipped")
+    elsewhere = runs_elsewhere(sys.argv[1])
+    failed += not elsewhere
+    print(f"{'ok' if elsewhere else 'FAILED':8}another user's folder and programs")
+    print(f"{len(CASES) + 4 - failed} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0
 
 
