@@ -21,25 +21,31 @@ need_library() {
     pkg-config --exists "$1" > /dev/null 2>&1 || missing+=("$2")
 }
 
-# What every build needs.
-need_build() {
+# What the library and the example need where ranks are threads and there is no GPU.
+need_example() {
     need_command meson meson
     need_command ninja ninja-build
     need_command gcc gcc libc6-dev
     need_command pkg-config pkg-config
     need_command python3 python3
-    need_command mpicc libopenmpi-dev
-    need_command mpirun openmpi-bin
     need_library openblas libopenblas-dev
-    need_library jansson libjansson-dev
     need_library liburing liburing-dev
     need_library libxxhash libxxhash-dev
+}
+
+# What a build of everything needs.
+need_build() {
+    need_example
+    need_command mpicc libopenmpi-dev
+    need_command mpirun openmpi-bin
+    need_library jansson libjansson-dev
     need_library numa libnuma-dev
 }
 
 # What only the whole of scripts/test needs.
 need_checks() {
     need_command g++ g++
+    need_command cmake cmake
     need_command clang clang
     need_command clang-format clang-format
     need_command doxygen doxygen
@@ -79,6 +85,9 @@ configure() {
     fi
 }
 
-optimised_options=(--buildtype=release -Ddebug=true -Dwerror=true -Dmpi=enabled)
+example_options=(--buildtype=release -Ddebug=true -Dtests=disabled -Dtools=disabled)
+# In full, also where the folder has been the demo's.
+optimised_options=(--buildtype=release -Ddebug=true -Dwerror=true -Dmpi=enabled
+    -Dtests=enabled -Dtools=enabled -Dexamples=enabled)
 
 jobs=$(nproc 2> /dev/null || echo 2)

@@ -103,7 +103,8 @@ bool gpt2_file_add(gpt2_file *file, const char *text, size_t bytes, const char *
         /* Back to the document before: its bytes had their place. */
         const size_t old = strlen(file->closing);
         (void)write_all(file, file->closing, old, file->bytes);
-        (void)ftruncate(file->file, (off_t)(file->bytes + old));
+        const int cut = ftruncate(file->file, (off_t)(file->bytes + old));
+        (void)cut; /* the first failure is what is reported */
     }
     if (why != 0) {
         return fail(file, file->path, why, error);

@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""README's section "Embed it", line by line as it stands there, in a copy of the source.
+
+Usage: test_readme.py SOURCE CC
+
+The home folder that the lines name is a scratch one, and CUDA is left out, which would take
+minutes. One line per check; the last line is "N passed, N failed, N skipped"."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+CPP_TRAINER = """#include <cstdio>
+#include <zero/zero.h>
+
+int main()
+{
+    zero_world *world = nullptr;
+    if (zero_world_create_self(&world) != ZERO_OK) {
+        return 1;
+    }
+    std::printf("%u ranks\\n", zero_world_size(world));
+    zero_world_destroy(world);
+    return 0;
+}
+"""
+
+# In place of meson: the real one, with what the lines leave out.
+MESON = """#!/bin/sh
+case $1 in
+setup) shift; exec {meson} setup -Dcuda=disabled "$@" ;;
+*) exec {meson} "$@" ;;
+esac
+"""
+
+
+class Skip(Exception):
+    """The check cannot be made on this machine; the text says why."""
+
+
+class Fail(Exception):
+    """What was found instead."""
+
+
+class Scratch:
+    """Where everything happens."""
+
+    def __init__(self, source, compiler, folder):
+        self.readme = open(f"{source}/README.md", encoding="utf-8").read()
+        self.home = folder
+        self.copy = f"{folder}/libzero"
+        self.prefix = f"{folder}/zero"
+        self.meson = shutil.which("meson")
+        self.hello = f"{source}/examples/01_hello/hello.c"
+        # Neither builds nor git: what the build needs is there without them.
+        leave = shutil.ignore_patterns(".git", "build*", "data", "tests", "__pycache__")
+        shutil.copytree(source, self.copy, ignore=leave, symlinks=True)
+        os.mkdir(f"{folder}/bin")
+        with open(f"{folder}/bin/meson", "w", encoding="utf-8") as file:
+            file.write(MESON.format(meson=shlex.quote(self.meson)))
+        os.chmod(f"{folder}/bin/meson", 0o755)
+        path = f"{folder}/bin:{os.environ['PATH']}"
+        self.env = {**os.environ, "HOME": folder, "PATH": path, "CC": compiler}
+        for name in ("LD_LIBRARY_PATH", "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR", "DESTDIR"):
+            self.env.pop(name, None)
+
+    def run(self, command, folder, **more):
+        """Standard output of a command that must succeed."""
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=folder,
+            env={**self.env, **more}, stdin=subprocess.DEVNULL,
+        )
+        if done.returncode != 0:
+            said = "\n".join((done.stdout + done.stderr).strip().split("\n")[-40:])
+            raise Fail(f"{shlex.join(command)}: exit {done.returncode}\n{said}")
+        return done.stdout
+
+    def block(self, language, word):
+        """README's block in this language that has the word in it."""
+        blocks = re.findall(rf"^```{language}\n(.*?)^```$", self.readme, re.DOTALL | re.MULTILINE)
+        found = [block for block in blocks if word in block]
+        if len(found) != 1:
+            raise Fail(f'README.md has {len(found)} blocks of {language} with "{word}", not 1')
+        return found[0]
+
+    def lines(self):
+        """The shell's lines by what they begin with."""
+        lines = self.block("sh", "meson install").strip().split("\n")
+        kinds = {"build": [], "cc": [], "c++": []}
+        for line in lines:
+            kinds[line.split()[0] if line.split()[0] in kinds else "build"].append(line)
+        return kinds
+
+    def path(self):
+        return {"PKG_CONFIG_PATH": f"{self.prefix}/lib/pkgconfig"}
+
+
+def need(program):
+    if shutil.which(program) is None:
+        raise Skip(f"{program} is not installed")
+
+
+def learns(output):
+    losses = [float(text) for text in re.findall(r"^step +\d+ +loss (\S+)$", output, re.MULTILINE)]
+    if len(losses) < 100 or not losses[-1] < losses[0] / 100:
+        raise Fail(f"{len(losses)} losses, first {losses[:1]}, last {losses[-1:]}")
+
+
+def installs(scratch):
+    """The first lines; what comes after begins with the variables they set."""
+    scratch.run(["sh", "-ec", "\n".join(scratch.lines()["build"])], scratch.copy)
+    for name in ("lib/libzero.so", "lib/pkgconfig/zero.pc", "include/zero/zero.h", "bin/zero"):
+        if not os.path.exists(f"{scratch.prefix}/{name}"):
+            raise Fail(f"$HOME/zero/{name} was not installed")
+
+
+def compiles(scratch, compiler, name, text):
+    """README's line of this compiler, and the program it makes, with nothing else set."""
+    need(compiler)
+    need("pkg-config")
+    folder = tempfile.mkdtemp(dir=scratch.home)
+    with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
+        file.write(text)
+    exports = [line for line in scratch.lines()["build"] if line.startswith("export ")]
+    lines = scratch.lines()[compiler]
+    if len(lines) != 1:
+        raise Fail(f"README.md has {len(lines)} lines that begin with {compiler}, not 1")
+    scratch.run(["sh", "-ec", "\n".join(exports + lines)], folder)
+    return scratch.run(["./trainer"], folder)
+
+
+def c_trainer(scratch):
+    learns(compiles(scratch, "cc", "trainer.c", open(scratch.hello, encoding="utf-8").read()))
+
+
+def cpp_trainer(scratch):
+    output = compiles(scratch, "c++", "trainer.cpp", CPP_TRAINER)
+    if output != "1 ranks\n":
+        raise Fail(output)
+
+
+def project(scratch, name, text):
+    """A folder with hello.c as trainer.c and a file for a build system."""
+    folder = tempfile.mkdtemp(dir=scratch.home)
+    shutil.copy(scratch.hello, f"{folder}/trainer.c")
+    with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
+        file.write(text)
+    return folder
+
+
+def cmake_trainer(scratch):
+    need("cmake")
+    folder = project(scratch, "CMakeLists.txt", scratch.block("cmake", "PkgConfig"))
+    scratch.run(["cmake", "-G", "Ninja", "-S", ".", "-B", "out"], folder, **scratch.path())
+    scratch.run(["cmake", "--build", "out"], folder)
+    learns(scratch.run(["out/trainer"], folder))
+
+
+def meson_trainer(scratch):
+    folder = project(scratch, "meson.build", scratch.block("meson", "fallback"))
+    scratch.run([scratch.meson, "setup", "out"], folder, **scratch.path())
+    scratch.run(["ninja", "-C", "out"], folder)
+    learns(scratch.run(["out/trainer"], folder))
+
+
+def none_of(listed, folders):
+    """No target of what meson lists is defined in these folders of ours."""
+    found = [target["name"] for target in listed
+             if re.search(rf"/(?:{folders})/(?:\w+/)?meson\.build$", target["defined_in"])]
+    if found:
+        raise Fail(f"there is more than wanted: {' '.join(found)}")
+
+
+def meson_subproject(scratch):
+    """No installed copy: the source is a subproject, and only the library of it is built."""
+    folder = project(scratch, "meson.build", scratch.block("meson", "fallback"))
+    os.mkdir(f"{folder}/subprojects")
+    os.symlink(scratch.copy, f"{folder}/subprojects/zero")
+    # For time: neither optimised nor with MPI.
+    scratch.run([scratch.meson, "setup", "--wrap-mode=forcefallback", "-Dbuildtype=plain",
+                 "-Dzero:cuda=disabled", "-Dzero:mpi=disabled", "out"], folder)
+    listed = json.loads(scratch.run([scratch.meson, "introspect", "--targets", "out"], folder))
+    none_of(listed, "tests|tools|examples")
+    scratch.run(["ninja", "-C", "out"], folder)
+    learns(scratch.run(["out/trainer"], folder))
+
+
+def asks_for_nothing(scratch):
+    """What the shared library needs is no business of who compiles against it."""
+    need("pkg-config")
+    # Nothing but zero.pc can be found.
+    alone = {"PKG_CONFIG_LIBDIR": f"{scratch.prefix}/lib/pkgconfig"}
+    cflags = scratch.run(["pkg-config", "--cflags", "zero"], scratch.home, **alone).split()
+    libs = scratch.run(["pkg-config", "--libs", "zero"], scratch.home, **alone).split()
+    library = f"{scratch.prefix}/lib"
+    if cflags != [f"-I{scratch.prefix}/include"]:
+        raise Fail(f"--cflags: {cflags}")
+    if libs != [f"-L{library}", f"-Wl,-rpath,{library}", "-lzero"]:
+        raise Fail(f"--libs: {libs}")
+
+
+def static_trainer(scratch):
+    """pkg-config --static names what the static library needs beside itself."""
+    need("pkg-config")
+    need("readelf")
+    flags = scratch.run(["pkg-config", "--static", "--cflags", "--libs", "zero"], scratch.home,
+                        **scratch.path()).split()
+    flags = [flag.replace("-lzero", "-l:libzero.a") for flag in flags]
+    program = f"{scratch.home}/static_trainer"
+    scratch.run([*scratch.env["CC"].split(), scratch.hello, "-o", program, *flags], scratch.home)
+    learns(scratch.run([program], scratch.home))
+    if "libzero.so" in scratch.run(["readelf", "-d", program], scratch.home):
+        raise Fail("linked with libzero.so")
+
+
+def demo_needs_little(scratch):
+    """scripts/demo installs and builds what its run uses, not MPI for ranks that are threads."""
+    say = '. scripts/packages.sh; missing=(); {}; printf "%s\\n" "${{{}[@]}}"'
+    bash = shutil.which("bash")
+    packages = scratch.run([bash, "-c", say.format("PATH=/nowhere; need_example", "missing")],
+                           scratch.copy).split()
+    beside = [name for name in packages if re.search("mpi|jansson|numa", name)]
+    if "libopenblas-dev" not in packages or beside:
+        raise Fail(f"it would install {packages}")
+    options = scratch.run([bash, "-c", say.format(":", "example_options")], scratch.copy).split()
+    scratch.run([scratch.meson, "setup", *options, "-Dcuda=disabled", "demo"], scratch.copy)
+    listed = json.loads(scratch.run([scratch.meson, "introspect", "--targets", "demo"],
+                                    scratch.copy))
+    if "gpt2_train" not in {target["name"] for target in listed}:
+        raise Skip("OpenBLAS is not installed (Debian: libopenblas-dev)")
+    none_of(listed, "tests|tools")
+    steps = scratch.run(["ninja", "-C", "demo", "-n", "examples/gpt2/gpt2_train"], scratch.copy)
+    built = len(re.findall(r"^\[\d+/\d+\] ", steps, re.MULTILINE))
+    if not 20 < built < 180:
+        raise Fail(f"it would build {built} targets:\n{steps[-2000:]}")
+
+
+CHECKS = {
+    "README's lines build and install": installs,
+    "pkg-config asks for nothing but the library": asks_for_nothing,
+    "README's line for C": c_trainer,
+    "README's line for C++17": cpp_trainer,
+    "README's CMake": cmake_trainer,
+    "README's meson, installed": meson_trainer,
+    "README's meson, as a subproject": meson_subproject,
+    "the installed static library": static_trainer,
+    "the demo's packages and targets": demo_needs_little,
+}
+
+
+def main():
+    counts = {"ok": 0, "FAILED": 0, "skip": 0}
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Scratch(sys.argv[1], sys.argv[2], folder)
+        for name, check in CHECKS.items():
+            verdict, said = "ok", ""
+            try:
+                check(scratch)
+            except Skip as reason:
+                verdict, said = "skip", f"skipped: {reason}"
+            except (Fail, OSError) as reason:
+                verdict, said = "FAILED", str(reason)
+            counts[verdict] += 1
+            print(f"{verdict:8}{name}")
+            for line in said.splitlines():
+                print(f"  {line}")
+    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skip']} skipped")
+    return 1 if counts["FAILED"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
