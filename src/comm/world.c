@@ -13,10 +13,10 @@
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/host.h"
-#include "core/limits.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "core/thread.h"
+#include "core/thread_limit.h"
 
 /* Bytes of each rank that one collective of zero_world_gather carries; whole fp32 elements. */
 #define GATHER_BYTES ((size_t)128)

@@ -21,9 +21,13 @@ uint64_t zi_range_sum_count(const zi_range *ranges, uint32_t range_count)
 void zi_layout_place_sums(zi_layout *layout)
 {
     const uint32_t places = layout->draft_at != 0 ? 2 : 1;
-    uint64_t count = places * zi_range_sum_count(layout->ranges, layout->range_count);
+    uint64_t count = 0;
     if (layout->options.disk_unchecked) {
         return;
+    }
+    for (uint32_t i = 0; i < layout->range_run_count; i++) {
+        const zi_range_run *run = &layout->range_runs[i];
+        count += places * run->ranges * zi_checksum_count(run->bytes);
     }
     for (int role = 0; role < ZI_SHELVES; role++) {
         zi_shelf_place *shelf = &layout->shelves[role];

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What a user of the library meets: headers, symbols, documentation.
 
-Usage: abi.py --source DIR --shared FILE --static FILE --stages FILE --cc CC [--cxx CXX] [--mpi FLAGS]
-       [--cuda FOLDER] [--nccl FOLDER] [--hardened yes]
+Usage: abi.py --source DIR --shared FILE --static FILE --stages FILE --cc CC [--cxx CXX]
+       [--mpi FLAGS] [--cuda FOLDER] [--nccl FOLDER] [--hardened yes]
 One line per check; the last line is "N passed, N failed, N skipped"."""
 
 import argparse

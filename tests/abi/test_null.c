@@ -1,7 +1,7 @@
 /* Every exported function is given NULL for each of its pointers in turn: it returns
  * INVALID_ARGUMENT, or does what its header says of NULL. A symbol that the library exports and the
  * table lacks is a failure, so a new function comes with a row. */
-#include "../harness.h"
+#include "../folders.h"
 #include "zero/zero.h"
 
 /* Where they are built; their own pointers are handles of MPI and NCCL. */
@@ -86,6 +86,12 @@ static void on_world_local_size(const rig *r)
 {
     (void)r;
     CHECK_EQ(zero_world_local_size(NULL), 0);
+}
+
+static void on_world_cpus(const rig *r)
+{
+    (void)r;
+    CHECK(zero_world_cpus(NULL) >= 1);
 }
 
 static void on_world_backend(const rig *r)
@@ -240,6 +246,26 @@ static void on_tensor(const rig *r)
     REFUSES(zero_tensor_grad(r->engine, 0, NULL));
 }
 
+static void on_step_control(const rig *r)
+{
+    double norm = 0;
+    zero_step_state state = zero_step_state_init();
+    REFUSES(zero_grad_norm(NULL, &norm));
+    REFUSES(zero_grad_norm(r->engine, NULL));
+    REFUSES(zero_step_discard(NULL));
+    REFUSES(zero_step_state_get(NULL, &state));
+    REFUSES(zero_step_state_get(r->engine, NULL));
+    REFUSES(zero_step_state_set(NULL, &state));
+    REFUSES(zero_step_state_set(r->engine, NULL));
+}
+
+static void on_unit_pass(const rig *r)
+{
+    zero_pass pass = ZERO_PASS_NONE;
+    REFUSES(zero_unit_pass(NULL, 0, &pass));
+    REFUSES(zero_unit_pass(r->engine, 0, NULL));
+}
+
 static void on_step(const rig *r)
 {
     zero_step_result result;
@@ -356,6 +382,7 @@ static const row rows[] = {
     {"zero_engine_reload", on_park},
     {"zero_engine_stats", on_engine_reads},
     {"zero_last_error", on_names},
+    {"zero_grad_norm", on_step_control},
     {"zero_log_set", on_log_set},
     {"zero_loss_scale", on_step},
     {"zero_micro_begin", on_micro},
@@ -390,6 +417,9 @@ static const row rows[] = {
     {"zero_status_text", on_names},
     {"zero_step", on_step},
     {"zero_step_announce", on_step},
+    {"zero_step_discard", on_step_control},
+    {"zero_step_state_get", on_step_control},
+    {"zero_step_state_set", on_step_control},
     {"zero_step_wait", on_step},
     {"zero_tensor_add", on_tensor_add},
     {"zero_tensor_data", on_tensor},
@@ -400,11 +430,13 @@ static const row rows[] = {
     {"zero_unit_add", on_unit_add},
     {"zero_unit_grad_acquire", on_unit},
     {"zero_unit_grad_ready", on_unit},
+    {"zero_unit_pass", on_unit_pass},
     {"zero_unit_release", on_unit},
     {"zero_version", on_names},
     {"zero_world_abort", on_world_abort},
     {"zero_world_backend", on_world_backend},
     {"zero_world_barrier", on_world_barrier},
+    {"zero_world_cpus", on_world_cpus},
     {"zero_world_create_launched", on_world_create_launched},
     {"zero_world_create_mpi", on_world_create_mpi},
     {"zero_world_create_nccl", on_world_create_nccl},
@@ -421,14 +453,14 @@ static const row rows[] = {
 
 static void open_rig(rig *r)
 {
-    static const char *const here[] = {"."};
     uint32_t index = 0;
     zero_engine_options options = zero_engine_options_init();
     const zero_tensor_desc desc = {.name = "weight", .shape = {300}, .dims = 1};
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         options.tier[role] = ZERO_TIER_DISK;
     }
-    options.disk_directories = here;
+    rig_folders(1, 0);
+    options.disk_directories = rig_paths;
     options.disk_directory_count = 1;
     options.overlap_step = 1;
     CHECK_OK(zero_world_create_self(&r->world));

@@ -7,8 +7,8 @@
 #include "comm/world.h"
 #include "conformance.h"
 #include "core/fault.h"
-#include "core/limits.h"
 #include "core/thread.h"
+#include "core/thread_limit.h"
 
 #define LONG_MS 60000
 /* No failure may take longer; the deadline is far above. */

@@ -3,8 +3,7 @@
 #ifndef TESTS_ENGINE_REFUSALS_H
 #define TESTS_ENGINE_REFUSALS_H
 
-#include "harness.h"
-
+#include "folders.h"
 #include "zero/zero.h"
 
 /* Ways in which a create is refused on a rank. */
@@ -64,7 +63,8 @@ static inline void refuse_once(zero_world *world, refusal how, bool odd)
     zero_model *model = refusal_model();
     zero_engine *engine = NULL;
     zero_engine_options options = zero_engine_options_init();
-    const char *const here[] = {"."};
+    char *folder = rig_folder(false); /* this rank's alone */
+    const char *const here[] = {folder};
     options.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_DISK;
     options.disk_directories = odd && how == REFUSE_DIRECTORY ? nowhere : here;
     options.disk_directory_count = 1;
@@ -83,6 +83,7 @@ static inline void refuse_once(zero_world *world, refusal how, bool odd)
         CHECK(how != REFUSE_DIRECTORY || strstr(said, words[how]) != NULL);
     }
     zero_model_destroy(model);
+    rig_remove(folder);
 }
 
 /* The case itself; user is ignored. */

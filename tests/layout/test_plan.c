@@ -150,8 +150,8 @@ static expected expect(const described *d, const zero_engine_options *o, const z
     for (uint32_t t = 0; t < d->tensor_count; t++) {
         trained += !d->tensors[t].frozen;
     }
-    /* One message of its own and one of each rank; state and decision, and the same aside; a segment a
-     * trained tensor. */
+    /* One message of its own and one of each rank; state and decision, and the same aside; a
+     * segment a trained tensor. */
     const uint64_t message = up(192 + 20 * groups_of(d), 256);
     e.step = up(message + s->world * message + UINT64_C(2) * 4096 + up(trained * 48, 256), PAGE);
     return e;

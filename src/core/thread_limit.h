@@ -1,6 +1,6 @@
 /* What the system allows this process, as far as it says so. */
-#ifndef ZI_CORE_LIMITS_H
-#define ZI_CORE_LIMITS_H
+#ifndef ZI_CORE_THREAD_LIMIT_H
+#define ZI_CORE_THREAD_LIMIT_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* Owns the reading of limits on threads. What cannot be read is no limit. */
-#include "core/limits.h"
+#include "core/thread_limit.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
