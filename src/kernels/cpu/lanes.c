@@ -2,7 +2,8 @@
  * ZI_LANES_SUFFIX naming it; nothing here chooses one or runs in parallel.
  * Invariant: no value depends on the block sizes below, on vector width or on alignment. Low
  * precision passes through fp32 blocks that stay in the first-level cache, so that there is one
- * loop per conversion instead of one per combination of types. */
+ * loop per conversion instead of one per combination of types. AdamW on fp32 state and the fold
+ * have one per combination: they wait for memory, and must ask for all of it at once. */
 #include "kernels/cpu/lanes.h"
 
 #include <stdbool.h>
@@ -29,8 +30,6 @@
 #define BLOCK 1024
 /* The same for three arrays at once. */
 #define UNPACKED 512
-/* Of a fold whose squares are taken in between: memory is not left idle as long. */
-#define SQUARED 512
 /* Elements between use and prefetch: of what is unpacked the next block, so that it comes while
  * this one is computed. */
 #define AHEAD 512
@@ -90,23 +89,22 @@ ALWAYS_INLINE void put(void *base, zero_dtype dtype, size_t i, float value)
 }
 
 ALWAYS_INLINE void load_step(float *restrict target, const void *restrict source, zero_dtype dtype,
-                             size_t count, bool add)
+                             size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const float value = get(source, dtype, i);
-        target[i] = add ? target[i] + value : value;
+        target[i] = get(source, dtype, i);
     }
 }
 
 ALWAYS_INLINE void load_loop(float *restrict target, const void *restrict source, zero_dtype dtype,
-                             size_t count, bool add)
+                             size_t count)
 {
     size_t i = 0;
     for (; i + STEP <= count; i += STEP) {
         prefetch(at_const(source, dtype, i), dtype, STEP);
-        load_step(target + i, at_const(source, dtype, i), dtype, STEP, add);
+        load_step(target + i, at_const(source, dtype, i), dtype, STEP);
     }
-    load_step(target + i, at_const(source, dtype, i), dtype, count - i, add);
+    load_step(target + i, at_const(source, dtype, i), dtype, count - i);
 }
 
 /* target = source, with the elements AHEAD of it on their way. */
@@ -114,31 +112,17 @@ static void load(float *restrict target, const void *restrict source, zero_dtype
                  size_t count)
 {
     if (dtype == ZERO_DTYPE_F32) {
-        load_loop(target, source, ZERO_DTYPE_F32, count, false);
+        load_loop(target, source, ZERO_DTYPE_F32, count);
     } else if (dtype == ZERO_DTYPE_BF16) {
-        load_loop(target, source, ZERO_DTYPE_BF16, count, false);
+        load_loop(target, source, ZERO_DTYPE_BF16, count);
     } else {
         zi_assert(dtype == ZERO_DTYPE_F16);
-        load_loop(target, source, ZERO_DTYPE_F16, count, false);
+        load_loop(target, source, ZERO_DTYPE_F16, count);
     }
 }
 
-/* target += source, likewise. */
-static void load_add(float *restrict target, const void *restrict source, zero_dtype dtype,
-                     size_t count)
-{
-    if (dtype == ZERO_DTYPE_F32) {
-        load_loop(target, source, ZERO_DTYPE_F32, count, true);
-    } else if (dtype == ZERO_DTYPE_BF16) {
-        load_loop(target, source, ZERO_DTYPE_BF16, count, true);
-    } else {
-        zi_assert(dtype == ZERO_DTYPE_F16);
-        load_loop(target, source, ZERO_DTYPE_F16, count, true);
-    }
-}
-
-static void store(void *restrict target, zero_dtype dtype, const float *restrict source,
-                  size_t count)
+ALWAYS_INLINE void store(void *restrict target, zero_dtype dtype, const float *restrict source,
+                         size_t count)
 {
     if (dtype == ZERO_DTYPE_F32) {
         memcpy(target, source, count * sizeof *source);
@@ -442,79 +426,170 @@ static bool fold_is_far(const zi_fold *fold)
     return far;
 }
 
-/* values = what `dtype` holds of them. */
-static void round_values(float *values, zero_dtype dtype, size_t count)
-{
-    if (dtype == ZERO_DTYPE_BF16) {
-        for (size_t i = 0; i < count; i++) {
-            values[i] = zi_f32_from_bf16(zi_bf16_from_f32(values[i]));
-        }
-    } else if (dtype == ZERO_DTYPE_F16) {
-        for (size_t i = 0; i < count; i++) {
-            values[i] = zi_f32_from_f16(zi_f16_from_f32(values[i]));
-        }
-    }
-}
-
 /* A sum that is normalised in time. */
 typedef struct square_part {
     zi_norm_sum sum;
     uint64_t additions;
 } square_part;
 
-/* Adds the squares of at most BLOCK values, and fills up the last chunk with zeros. */
-static void add_squares(square_part *part, float *values, size_t count)
+/* Adds the squares of `count` values, and fills up the last chunk with zeros. */
+ALWAYS_INLINE void add_squares(square_part *part, float *values, size_t count)
 {
     for (size_t k = count; k % ZI_NORM_CHUNK != 0; k++) {
         values[k] = 0.0f;
     }
     for (size_t k = 0; k < count; k += ZI_NORM_CHUNK) {
         zi_norm_add(&part->sum, zi_norm_chunk(values + k));
+        part->additions++;
     }
-    part->additions += BLOCK / ZI_NORM_CHUNK;
     if (part->additions >= ZI_NORM_ADDITIONS_MAX / 2) {
         zi_norm_normalise(&part->sum);
         part->additions = 0;
     }
 }
 
-/* The fold's sum of elements [i, i + count). */
-ALWAYS_INLINE void fold_block(const zi_fold *fold, size_t i, size_t count, float *sum)
+/* Fp32 of a register, the widest that the compilation may use. */
+typedef float wide_f32 __attribute__((vector_size(__BIGGEST_ALIGNMENT__)));
+
+/* Elements whose sums a fold keeps in registers while it goes over the sources. */
+#define HELD_WIDE 4
+#define HELD (HELD_WIDE * sizeof(wide_f32) / sizeof(float))
+
+_Static_assert(STEP % HELD == 0 && STEP == ZI_NORM_CHUNK,
+               "a step is whole registers and one chunk");
+
+/* sum += HELD elements. */
+ALWAYS_INLINE void add_held(wide_f32 *sum, const void *source, zero_dtype dtype)
 {
-    /* The sum is never -0, so leaving zeros out changes no bit. */
-    memset(sum, 0, count * sizeof sum[0]);
-    for (uint32_t k = 0; k < fold->source_count; k++) {
-        if (fold->sources[k] != NULL) {
-            load_add(sum, at_const(fold->sources[k], fold->source_dtype, i), fold->source_dtype,
-                     count);
+    float room[HELD];
+    if (dtype != ZERO_DTYPE_F32) {
+        load_step(room, source, dtype, HELD);
+        source = room;
+    }
+    for (size_t i = 0; i < HELD_WIDE; i++) {
+        wide_f32 values;
+        memcpy(&values, at_const(source, ZERO_DTYPE_F32, i * (HELD / HELD_WIDE)), sizeof values);
+        sum[i] += values;
+    }
+}
+
+/* The fold's sums of elements [i, i + STEP): one pass over the sources, so that memory is asked for
+ * all of them at once. */
+ALWAYS_INLINE void fold_step(float *restrict sums, const zi_fold *fold, size_t i,
+                             zero_dtype source_dtype, zero_dtype dst_dtype)
+{
+    for (size_t h = 0; h < STEP; h += HELD) {
+        /* The sum is never -0, so leaving zeros out changes no bit. */
+        wide_f32 sum[HELD_WIDE] = {{0}};
+        for (uint32_t k = 0; k < fold->source_count; k++) {
+            if (fold->sources[k] != NULL) {
+                const void *source = at_const(fold->sources[k], source_dtype, i + h);
+                prefetch(source, source_dtype, HELD);
+                add_held(sum, source, source_dtype);
+            }
         }
+        if (fold->accumulate) {
+            const void *source = at_const(fold->dst, dst_dtype, i + h);
+            prefetch(source, dst_dtype, HELD);
+            add_held(sum, source, dst_dtype);
+        }
+        memcpy(sums + h, sum, sizeof sum);
     }
-    if (fold->accumulate) {
-        load_add(sum, at(fold->dst, fold->dst_dtype, i), fold->dst_dtype, count);
+}
+
+/* The same of fewer elements. */
+static void fold_rest(float *restrict sums, const zi_fold *fold, size_t i, size_t count)
+{
+    for (size_t j = 0; j < count; j++) {
+        float sum = 0.0f;
+        for (uint32_t k = 0; k < fold->source_count; k++) {
+            sum +=
+                fold->sources[k] != NULL ? get(fold->sources[k], fold->source_dtype, i + j) : 0.0f;
+        }
+        sums[j] = fold->accumulate ? sum + get(fold->dst, fold->dst_dtype, i + j) : sum;
     }
+}
+
+/* A fold as it goes on. */
+typedef struct fold_state {
+    const zi_fold *fold;
+    square_part *part; /* NULL: no squares */
+    bool far;
+} fold_state;
+
+/* Sums of at most STEP elements, put in their place: rounded, then squared as they are stored. */
+ALWAYS_INLINE void fold_put(const fold_state *state, float *sums, size_t i, size_t count,
+                            zero_dtype dst_dtype)
+{
+    _Alignas(64) uint16_t narrow[STEP];
+    const void *values = sums;
+    if (dst_dtype != ZERO_DTYPE_F32) {
+        store(narrow, dst_dtype, sums, count);
+        values = narrow;
+    }
+    void *dst = at(state->fold->dst, dst_dtype, i);
+    if (state->far) {
+        zi_stream_store(dst, values, count * width(dst_dtype));
+    } else {
+        memcpy(dst, values, count * width(dst_dtype));
+    }
+    if (state->part != NULL) {
+        if (dst_dtype != ZERO_DTYPE_F32) {
+            load_step(sums, narrow, dst_dtype, count);
+        }
+        add_squares(state->part, sums, count);
+    }
+}
+
+ALWAYS_INLINE void fold_loop(const fold_state *state, size_t begin, size_t end,
+                             zero_dtype source_dtype, zero_dtype dst_dtype)
+{
+    _Alignas(64) float sums[STEP];
+    size_t i = begin;
+    for (; i + STEP <= end; i += STEP) {
+        fold_step(sums, state->fold, i, source_dtype, dst_dtype);
+        fold_put(state, sums, i, STEP, dst_dtype);
+    }
+    if (i < end) {
+        fold_rest(sums, state->fold, i, end - i);
+        fold_put(state, sums, i, end - i, dst_dtype);
+    }
+}
+
+/* One function per pair of types. */
+#define FOLD(source_type, dst_type)                                                                \
+    static void fold_##source_type##_##dst_type(const fold_state *state, size_t begin, size_t end) \
+    {                                                                                              \
+        fold_loop(state, begin, end, ZERO_DTYPE_##source_type, ZERO_DTYPE_##dst_type);             \
+    }
+FOLD(F32, F32)
+FOLD(F32, BF16)
+FOLD(F32, F16)
+FOLD(BF16, F32)
+FOLD(BF16, BF16)
+FOLD(BF16, F16)
+FOLD(F16, F32)
+FOLD(F16, BF16)
+FOLD(F16, F16)
+
+typedef void (*fold_fn)(const fold_state *state, size_t begin, size_t end);
+
+static fold_fn fold_choose(zero_dtype source_dtype, zero_dtype dst_dtype)
+{
+    static const fold_fn by_type[3][3] = {{fold_F32_F32, fold_F32_BF16, fold_F32_F16},
+                                          {fold_BF16_F32, fold_BF16_BF16, fold_BF16_F16},
+                                          {fold_F16_F32, fold_F16_BF16, fold_F16_F16}};
+    zi_assert(source_dtype >= ZERO_DTYPE_F32 && source_dtype <= ZERO_DTYPE_F16);
+    zi_assert(dst_dtype >= ZERO_DTYPE_F32 && dst_dtype <= ZERO_DTYPE_F16);
+    return by_type[source_dtype - ZERO_DTYPE_F32][dst_dtype - ZERO_DTYPE_F32];
 }
 
 static void lanes_fold(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares)
 {
-    _Alignas(64) float sum[BLOCK];
     square_part part = {{{0}, 0, 0}, 0};
-    const bool far = fold_is_far(fold);
-    const size_t block = squares != NULL ? SQUARED : BLOCK;
-    for (size_t i = begin; i < end; i += block) {
-        const size_t count = least(block, end - i);
-        void *dst = at(fold->dst, fold->dst_dtype, i);
-        fold_block(fold, i, count, sum);
-        if (squares != NULL) {
-            round_values(sum, fold->dst_dtype, count); /* a second time changes no bit */
-            add_squares(&part, sum, count);
-        }
-        if (far) {
-            store_far(dst, fold->dst_dtype, sum, count);
-        } else {
-            store(dst, fold->dst_dtype, sum, count);
-        }
-    }
-    if (far) {
+    const fold_state state = {fold, squares != NULL ? &part : NULL, fold_is_far(fold)};
+    fold_choose(fold->source_dtype, fold->dst_dtype)(&state, begin, end);
+    if (state.far) {
         zi_stream_fence();
     }
     if (squares != NULL) {
