@@ -1,9 +1,10 @@
 /* Owns the inner loops of the CPU kernels. Compiled once per instruction set, with
  * ZI_LANES_SUFFIX naming it; nothing here chooses one or runs in parallel.
- * Invariant: no value depends on the block sizes below, on vector width or on alignment. Low
- * precision passes through fp32 blocks that stay in the first-level cache, so that there is one
- * loop per conversion instead of one per combination of types. AdamW on fp32 state and the fold
- * have one per combination: they wait for memory, and must ask for all of it at once. */
+ * Invariant: no value depends on the block sizes below, on vector width or on alignment.
+ *
+ * AdamW and the fold have a loop for each combination of types: they are bound by memory where
+ * nothing is stored and loaded again in between. Casts and squares pass through fp32 blocks that
+ * stay in the first-level cache. */
 #include "kernels/cpu/lanes.h"
 
 #include <stdbool.h>
@@ -11,7 +12,6 @@
 
 #include "core/check.h"
 #include "kernels/cpu/stream_store.h"
-#include "kernels/cpu/wide.h"
 #include "kernels/math/adamw.h"
 #include "kernels/math/convert.h"
 
@@ -28,10 +28,7 @@
  * and a function's blocks fit in a quarter of a 32 KiB first-level cache. They are also why a frame
  * may be larger than usual, up to 8 KiB. */
 #define BLOCK 1024
-/* The same for three arrays at once. */
-#define UNPACKED 512
-/* Elements between use and prefetch: of what is unpacked the next block, so that it comes while
- * this one is computed. */
+/* Elements between use and prefetch. */
 #define AHEAD 512
 /* From so many elements on, the data does not stay in a cache before its next use. */
 #define STREAM_COUNT_MIN ((size_t)1 << 18)
@@ -151,251 +148,219 @@ static void store_far(void *restrict target, zero_dtype dtype, const float *rest
     zi_stream_store(target, narrow, count * sizeof narrow[0]);
 }
 
-/* The generator's words of ZI_WIDE_LANES neighbouring blocks, from `block` on, as two words a lane:
- * zi_philox with a call in every lane. Only the lower half of a lane counts in x0..x3. */
-ALWAYS_INLINE void random_words(zi_wide words[2], zi_rounding_key key, uint64_t block)
+/* What arithmetic has left. */
+ALWAYS_INLINE void put_result(void *base, zero_dtype dtype, size_t i, float value)
 {
-    const zi_rounding_counter counter = zi_rounding_counter_of(key, block);
-    zi_wide x0 = zi_wide_of(counter.low) + zi_wide_indices();
-    zi_wide x1 = x0 >> 32;
-    zi_wide x2 = zi_wide_of(counter.high);
-    zi_wide x3 = x2 >> 32;
-    uint32_t k0 = (uint32_t)key.seed;
-    uint32_t k1 = (uint32_t)(key.seed >> 32);
-    for (int round = 0; round < 10; round++) {
-        const zi_wide p0 = zi_wide_multiply(x0, zi_wide_of(UINT64_C(0xD2511F53)));
-        const zi_wide p1 = zi_wide_multiply(x2, zi_wide_of(UINT64_C(0xCD9E8D57)));
-        x0 = (p1 >> 32) ^ x1 ^ k0;
-        x2 = (p0 >> 32) ^ x3 ^ k1;
-        x1 = p1;
-        x3 = p0;
-        k0 += UINT32_C(0x9E3779B9);
-        k1 += UINT32_C(0xBB67AE85);
-    }
-    words[0] = (x0 & UINT32_MAX) | (x1 << 32);
-    words[1] = (x2 & UINT32_MAX) | (x3 << 32);
-}
-
-/* Calls of the generator whose words are put in order at once, and the elements they serve. */
-#define CALLS 32
-#define CALLS_ELEMENTS ((size_t)CALLS * ZI_ROUNDING_BLOCK)
-/* Random bits of `count` elements, and of what the first and last call have too many of. */
-#define BITS_COUNT(count) ((count) + CALLS_ELEMENTS)
-
-/* Bits of CALLS_ELEMENTS elements from a multiple of ZI_ROUNDING_BLOCK on. */
-static void random_calls(uint16_t *restrict bits, zi_rounding_key key, uint64_t block)
-{
-    _Alignas(64) uint64_t low[CALLS];
-    _Alignas(64) uint64_t high[CALLS];
-    _Alignas(64) uint64_t ordered[2 * CALLS];
-    for (size_t i = 0; i < CALLS; i += ZI_WIDE_LANES) {
-        zi_wide words[2];
-        random_words(words, key, block + i);
-        memcpy(low + i, &words[0], sizeof words[0]);
-        memcpy(high + i, &words[1], sizeof words[1]);
-    }
-    for (size_t i = 0; i < CALLS; i++) {
-        ordered[2 * i] = low[i];
-        ordered[2 * i + 1] = high[i];
-    }
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    memcpy(bits, ordered, sizeof ordered);
-#else
-    for (size_t i = 0; i < CALLS_ELEMENTS; i++) {
-        bits[i] = (uint16_t)(ordered[i / 4] >> (16 * (i % 4)));
-    }
-#endif
-}
-
-/* The 16 random bits of elements [first, first + count) of a tensor. bits: room for
- * BITS_COUNT(count). Returns where in it they begin. */
-static const uint16_t *random_bits(uint16_t *bits, zi_rounding_key key, uint64_t first,
-                                   size_t count)
-{
-    const size_t before = first % ZI_ROUNDING_BLOCK;
-    for (size_t i = 0; i < before + count; i += CALLS_ELEMENTS) {
-        random_calls(bits + i, key, (first + i) / ZI_ROUNDING_BLOCK);
-    }
-    return bits + before;
-}
-
-/* `count` elements, rounded stochastically. */
-static void round_block(void *restrict target, zero_dtype dtype, const float *restrict source,
-                        size_t count, const uint16_t *restrict bits)
-{
-    uint16_t *restrict narrow = target;
     if (dtype == ZERO_DTYPE_BF16) {
-        for (size_t i = 0; i < count; i++) {
-            narrow[i] = zi_bf16_from_f32_stochastic(source[i], bits[i]);
-        }
+        ((uint16_t *)base)[i] = zi_bf16_from_result(value);
     } else {
-        zi_assert(dtype == ZERO_DTYPE_F16);
-        for (size_t i = 0; i < count; i++) {
-            narrow[i] = zi_f16_from_f32_stochastic(source[i], bits[i]);
-        }
+        put(base, dtype, i, value);
+    }
+}
+
+/* The same, rounded stochastically by 16 random bits. */
+ALWAYS_INLINE void put_random(void *base, zero_dtype dtype, size_t i, float value, uint32_t random)
+{
+    ((uint16_t *)base)[i] = dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_result_stochastic(value, random)
+                                                     : zi_f16_from_f32_stochastic(value, random);
+}
+
+/* Elements from `element` on that have the same block of the generator, at most `left`. */
+static inline size_t rounding_span(uint64_t element, size_t left)
+{
+    return least(ZI_ROUNDING_BLOCK - (size_t)(element % ZI_ROUNDING_BLOCK), left);
+}
+
+/* `count` elements of one block, rounded stochastically; `at` is the first one's word, unmixed. */
+ALWAYS_INLINE void round_loop(void *restrict target, zero_dtype dtype, const float *restrict source,
+                              size_t count, uint32_t at, uint32_t step, zi_rounding_purpose purpose)
+{
+    for (size_t i = 0; i < count; i++) {
+        put_random(target, dtype, i, zi_f32_quiet(source[i]),
+                   zi_rounding_half(zi_rounding_mix(at + (uint32_t)i * step), purpose));
     }
 }
 
 static void lanes_round(const zi_round_run *run)
 {
-    uint16_t room[BITS_COUNT(BLOCK)];
-    for (size_t i = 0; i < run->count; i += BLOCK) {
-        const size_t count = least(BLOCK, run->count - i);
-        const uint16_t *bits = random_bits(room, run->key, run->first + i, count);
-        round_block(at(run->target, run->dtype, i), run->dtype, run->source + i, count, bits);
+    size_t count = 0;
+    for (size_t i = 0; i < run->count; i += count) {
+        const uint64_t element = run->first + i;
+        const zi_rounding_sequence sequence = zi_rounding_sequence_for(
+            zi_rounding_block_of(run->key, element / ZI_ROUNDING_BLOCK), run->key.purpose);
+        const uint32_t first = zi_rounding_at(sequence, (uint32_t)(element % ZI_ROUNDING_BLOCK));
+        count = rounding_span(element, run->count - i);
+        if (run->dtype == ZERO_DTYPE_BF16) {
+            round_loop(at(run->target, ZERO_DTYPE_BF16, i), ZERO_DTYPE_BF16, run->source + i, count,
+                       first, sequence.step, run->key.purpose);
+        } else {
+            zi_assert(run->dtype == ZERO_DTYPE_F16);
+            round_loop(at(run->target, ZERO_DTYPE_F16, i), ZERO_DTYPE_F16, run->source + i, count,
+                       first, sequence.step, run->key.purpose);
+        }
     }
 }
 
-/* What AdamW on fp32 state needs beside its arrays. */
+/* The types of a run; constants wherever this is inlined. */
+typedef struct adamw_form {
+    zero_dtype grad;
+    zero_dtype param;  /* NONE: only the master is written */
+    zero_dtype moment; /* F32, or BF16 and rounded stochastically */
+    bool has_master;   /* or else `param` is the truth, and rounded stochastically */
+} adamw_form;
+
+/* What AdamW needs beside its arrays. */
 typedef struct adamw_scalars {
-    size_t count;
+    size_t count; /* elements, all of one block of the generator where it is needed */
     float grad_scale;
     float decay;
     zi_adamw_coeffs coeffs;
     bool far; /* the copy goes past the caches */
+    /* The first element's words, unmixed, and what the next one's are greater by. */
+    uint32_t param_at;
+    uint32_t param_step;
+    uint32_t moments_at;
+    uint32_t moments_step;
 } adamw_scalars;
 
-/* The arrays of AdamW; those of one block. */
+/* The arrays of AdamW, from one element on. */
 typedef struct adamw_arrays {
-    float *p;
-    float *m;
-    float *v;
+    float *master;
+    void *m;
+    void *v;
     const void *grad;
-    void *copy; /* unused where its type is NONE */
+    void *param; /* unused where its type is NONE */
 } adamw_arrays;
 
-ALWAYS_INLINE void adamw_step(adamw_arrays arrays, adamw_scalars scalars, zero_dtype grad_dtype,
-                              zero_dtype copy_dtype)
+ALWAYS_INLINE void adamw_step(adamw_form form, adamw_arrays arrays, adamw_scalars scalars)
 {
+    const bool has_copy = form.has_master && form.param != ZERO_DTYPE_NONE;
     _Alignas(64) uint16_t narrow[STEP];
     for (size_t i = 0; i < scalars.count; i++) {
-        const zi_adamw_state state = {arrays.p[i], arrays.m[i], arrays.v[i]};
-        const float grad = get(arrays.grad, grad_dtype, i) * scalars.grad_scale;
+        const zi_adamw_state state = {form.has_master ? arrays.master[i]
+                                                      : get(arrays.param, form.param, i),
+                                      get(arrays.m, form.moment, i), get(arrays.v, form.moment, i)};
+        const float grad = get(arrays.grad, form.grad, i) * scalars.grad_scale;
         const zi_adamw_state next = zi_adamw_lane(state, grad, scalars.coeffs, scalars.decay);
-        arrays.p[i] = next.p;
-        arrays.m[i] = next.m;
-        arrays.v[i] = next.v;
-        if (copy_dtype != ZERO_DTYPE_NONE) {
-            put(narrow, copy_dtype, i, next.p);
+        if (form.has_master) {
+            arrays.master[i] = next.p;
+        } else {
+            put_random(arrays.param, form.param, i, next.p,
+                       zi_rounding_half(
+                           zi_rounding_mix(scalars.param_at + (uint32_t)i * scalars.param_step),
+                           ZI_ROUNDING_PARAM));
+        }
+        if (has_copy) {
+            put_result(narrow, form.param, i, next.p);
+        }
+        if (form.moment == ZERO_DTYPE_F32) {
+            put(arrays.m, ZERO_DTYPE_F32, i, next.m);
+            put(arrays.v, ZERO_DTYPE_F32, i, next.v);
+        } else {
+            const uint32_t word =
+                zi_rounding_mix(scalars.moments_at + (uint32_t)i * scalars.moments_step);
+            put_random(arrays.m, form.moment, i, next.m,
+                       zi_rounding_half(word, ZI_ROUNDING_MOMENT1));
+            put_random(arrays.v, form.moment, i, next.v,
+                       zi_rounding_half(word, ZI_ROUNDING_MOMENT2));
         }
     }
-    if (copy_dtype != ZERO_DTYPE_NONE) {
+    if (has_copy) {
         if (scalars.far) {
-            zi_stream_store(arrays.copy, narrow, scalars.count * sizeof narrow[0]);
+            zi_stream_store(arrays.param, narrow, scalars.count * sizeof narrow[0]);
         } else {
-            memcpy(arrays.copy, narrow, scalars.count * sizeof narrow[0]);
+            memcpy(arrays.param, narrow, scalars.count * sizeof narrow[0]);
         }
     }
 }
 
-ALWAYS_INLINE void adamw_loop(adamw_arrays arrays, const adamw_scalars *all, zero_dtype grad_dtype,
-                              zero_dtype copy_dtype)
+ALWAYS_INLINE void adamw_loop(adamw_form form, adamw_arrays arrays, const adamw_scalars *all)
 {
     adamw_scalars scalars = *all; /* kept in registers */
     scalars.count = STEP;
     for (size_t left = all->count; left > 0; left -= scalars.count) {
         if (left < STEP) {
             scalars.count = left;
-            adamw_step(arrays, scalars, grad_dtype, copy_dtype);
+            adamw_step(form, arrays, scalars);
             return;
         }
-        prefetch(arrays.p, ZERO_DTYPE_F32, STEP);
-        prefetch(arrays.m, ZERO_DTYPE_F32, STEP);
-        prefetch(arrays.v, ZERO_DTYPE_F32, STEP);
-        prefetch(arrays.grad, grad_dtype, STEP);
-        adamw_step(arrays, scalars, grad_dtype, copy_dtype);
-        arrays.p += STEP;
-        arrays.m += STEP;
-        arrays.v += STEP;
-        arrays.grad = at_const(arrays.grad, grad_dtype, STEP);
-        arrays.copy = at(arrays.copy, copy_dtype, STEP);
+        prefetch(form.has_master ? arrays.master : arrays.param,
+                 form.has_master ? ZERO_DTYPE_F32 : form.param, STEP);
+        prefetch(arrays.m, form.moment, STEP);
+        prefetch(arrays.v, form.moment, STEP);
+        prefetch(arrays.grad, form.grad, STEP);
+        adamw_step(form, arrays, scalars);
+        arrays.master = form.has_master ? arrays.master + STEP : NULL;
+        arrays.m = at(arrays.m, form.moment, STEP);
+        arrays.v = at(arrays.v, form.moment, STEP);
+        arrays.grad = at_const(arrays.grad, form.grad, STEP);
+        arrays.param = at(arrays.param, form.param, STEP);
+        scalars.param_at += STEP * scalars.param_step;
+        scalars.moments_at += STEP * scalars.moments_step;
     }
 }
 
-/* One function per pair of types. The arrays are its parameters because that is where compilers
- * believe `restrict`. */
-#define ADAMW(grad_type, copy_type)                                                            \
-    static void adamw_##grad_type##_##copy_type(float *restrict p, float *restrict m,          \
-                                                float *restrict v, const void *restrict grad,  \
-                                                void *restrict copy, const adamw_scalars *all) \
+typedef void (*adamw_fn)(float *restrict master, void *restrict m, void *restrict v,
+                         const void *restrict grad, void *restrict param, const adamw_scalars *all);
+
+/* One function per combination of types. The arrays are its parameters because that is where
+ * compilers believe `restrict`. */
+#define ADAMW(grad_type, param_type, moment_type, has_master)                                  \
+    static void adamw_##grad_type##_##param_type##_##moment_type##_##has_master(               \
+        float *restrict master, void *restrict m, void *restrict v, const void *restrict grad, \
+        void *restrict param, const adamw_scalars *all)                                        \
     {                                                                                          \
-        adamw_loop((adamw_arrays){p, m, v, grad, copy}, all, ZERO_DTYPE_##grad_type,           \
-                   ZERO_DTYPE_##copy_type);                                                    \
+        adamw_loop((adamw_form){ZERO_DTYPE_##grad_type, ZERO_DTYPE_##param_type,               \
+                                ZERO_DTYPE_##moment_type, has_master},                         \
+                   (adamw_arrays){master, m, v, grad, param}, all);                            \
     }
-ADAMW(F32, NONE)
-ADAMW(F32, BF16)
-ADAMW(F32, F16)
-ADAMW(BF16, NONE)
-ADAMW(BF16, BF16)
-ADAMW(BF16, F16)
-ADAMW(F16, NONE)
-ADAMW(F16, BF16)
-ADAMW(F16, F16)
+#define ADAMW_PARAMS(grad_type, moment_type)   \
+    ADAMW(grad_type, BF16, moment_type, false) \
+    ADAMW(grad_type, F16, moment_type, false)  \
+    ADAMW(grad_type, BF16, moment_type, true)  \
+    ADAMW(grad_type, F16, moment_type, true)   \
+    ADAMW(grad_type, NONE, moment_type, true)
+ADAMW_PARAMS(F32, F32)
+ADAMW_PARAMS(F32, BF16)
+ADAMW_PARAMS(BF16, F32)
+ADAMW_PARAMS(BF16, BF16)
+ADAMW_PARAMS(F16, F32)
+ADAMW_PARAMS(F16, BF16)
 
-typedef void (*adamw_fn)(float *restrict p, float *restrict m, float *restrict v,
-                         const void *restrict grad, void *restrict copy, const adamw_scalars *all);
-
-static adamw_fn adamw_choose(zero_dtype grad_dtype, zero_dtype copy_dtype)
-{
-    static const adamw_fn by_type[3][3] = {{adamw_F32_BF16, adamw_F32_F16, adamw_F32_NONE},
-                                           {adamw_BF16_BF16, adamw_BF16_F16, adamw_BF16_NONE},
-                                           {adamw_F16_BF16, adamw_F16_F16, adamw_F16_NONE}};
-    zi_assert(grad_dtype >= ZERO_DTYPE_F32 && grad_dtype <= ZERO_DTYPE_F16);
-    zi_assert(copy_dtype >= ZERO_DTYPE_BF16 && copy_dtype <= ZERO_DTYPE_NONE);
-    return by_type[grad_dtype - ZERO_DTYPE_F32][copy_dtype - ZERO_DTYPE_BF16];
-}
-
-/* Kept out of its caller, whose frame the random bits would join. */
-__attribute__((noinline)) static void adamw_round(const zi_adamw_run *run,
-                                                  zi_rounding_purpose purpose, void *target,
-                                                  const float *source, size_t start, size_t count)
-{
-    uint16_t room[BITS_COUNT(UNPACKED)];
-    zi_rounding_key key = run->key;
-    key.purpose = purpose;
-    const uint16_t *bits = random_bits(room, key, run->first + start, count);
-    const zero_dtype dtype = purpose == ZI_ROUNDING_PARAM ? run->param_dtype : run->moment_dtype;
-    round_block(at(target, dtype, start), dtype, source, count, bits);
-}
-
-/* State that is not all fp32 is unpacked, updated and rounded back, a block at a time. */
-static void adamw_unpacked(const zi_adamw_run *run, adamw_scalars scalars, adamw_fn update)
-{
-    _Alignas(64) float p[UNPACKED];
-    _Alignas(64) float m[UNPACKED];
-    _Alignas(64) float v[UNPACKED];
-    const bool unpack_param = run->master == NULL;
-    const bool unpack_moments = run->moment_dtype != ZERO_DTYPE_F32;
-    for (size_t i = 0; i < run->count; i += UNPACKED) {
-        const size_t count = least(UNPACKED, run->count - i);
-        void *param = at(run->param, run->param_dtype, i);
-        void *moment1 = at(run->moment1, run->moment_dtype, i);
-        void *moment2 = at(run->moment2, run->moment_dtype, i);
-        if (unpack_param) {
-            load(p, param, run->param_dtype, count);
-        }
-        if (unpack_moments) {
-            load(m, moment1, run->moment_dtype, count);
-            load(v, moment2, run->moment_dtype, count);
-        }
-        scalars.count = count;
-        update(unpack_param ? p : run->master + i, unpack_moments ? m : moment1,
-               unpack_moments ? v : moment2, at_const(run->grad, run->grad_dtype, i), param,
-               &scalars);
-        if (unpack_param) {
-            adamw_round(run, ZI_ROUNDING_PARAM, run->param, p, i, count);
-        }
-        if (unpack_moments) {
-            adamw_round(run, ZI_ROUNDING_MOMENT1, run->moment1, m, i, count);
-            adamw_round(run, ZI_ROUNDING_MOMENT2, run->moment2, v, i, count);
-        }
+/* By whether there is a master, and the parameter's type. */
+#define ADAMW_ROW(grad_type, moment_type)                      \
+    {                                                          \
+        {adamw_##grad_type##_BF16_##moment_type##_false,       \
+         adamw_##grad_type##_F16_##moment_type##_false, NULL}, \
+            {adamw_##grad_type##_BF16_##moment_type##_true,    \
+             adamw_##grad_type##_F16_##moment_type##_true,     \
+             adamw_##grad_type##_NONE_##moment_type##_true},   \
     }
+
+static adamw_fn adamw_choose(adamw_form form)
+{
+    static const adamw_fn by_type[3][2][2][3] = {
+        {ADAMW_ROW(F32, F32), ADAMW_ROW(F32, BF16)},
+        {ADAMW_ROW(BF16, F32), ADAMW_ROW(BF16, BF16)},
+        {ADAMW_ROW(F16, F32), ADAMW_ROW(F16, BF16)},
+    };
+    zi_assert(form.grad >= ZERO_DTYPE_F32 && form.grad <= ZERO_DTYPE_F16);
+    zi_assert(form.moment >= ZERO_DTYPE_F32 && form.moment <= ZERO_DTYPE_BF16);
+    zi_assert(form.param >= ZERO_DTYPE_BF16 && form.param <= ZERO_DTYPE_NONE);
+    const adamw_fn fn = by_type[form.grad - ZERO_DTYPE_F32][form.moment - ZERO_DTYPE_F32]
+                               [form.has_master][form.param - ZERO_DTYPE_BF16];
+    zi_assert(fn != NULL);
+    return fn;
 }
 
 static void lanes_adamw(const zi_adamw_run *run)
 {
-    const bool has_copy = run->master != NULL && run->param_dtype != ZERO_DTYPE_NONE;
-    const adamw_scalars scalars = {
+    const bool has_master = run->master != NULL;
+    const adamw_form form = {run->grad_dtype, run->param_dtype, run->moment_dtype, has_master};
+    const bool has_copy = has_master && run->param_dtype != ZERO_DTYPE_NONE;
+    const bool random = !has_master || run->moment_dtype != ZERO_DTYPE_F32;
+    const adamw_fn update = adamw_choose(form);
+    adamw_scalars scalars = {
         .count = run->count,
         .grad_scale = run->grad_scale,
         .decay = run->decay,
@@ -403,12 +368,21 @@ static void lanes_adamw(const zi_adamw_run *run)
         .far =
             has_copy && run->count >= STREAM_COUNT_MIN && (uintptr_t)run->param % LINE_BYTES == 0,
     };
-    const adamw_fn update =
-        adamw_choose(run->grad_dtype, has_copy ? run->param_dtype : ZERO_DTYPE_NONE);
-    if (run->master != NULL && run->moment_dtype == ZERO_DTYPE_F32) {
-        update(run->master, run->moment1, run->moment2, run->grad, run->param, &scalars);
-    } else {
-        adamw_unpacked(run, scalars, update);
+    for (size_t i = 0; i < run->count; i += scalars.count) {
+        if (random) {
+            const uint64_t element = run->first + i;
+            const uint32_t index = (uint32_t)(element % ZI_ROUNDING_BLOCK);
+            const zi_rounding_block block =
+                zi_rounding_block_of(run->key, element / ZI_ROUNDING_BLOCK);
+            scalars.count = rounding_span(element, run->count - i);
+            scalars.param_at = zi_rounding_at(block.param, index);
+            scalars.param_step = block.param.step;
+            scalars.moments_at = zi_rounding_at(block.moments, index);
+            scalars.moments_step = block.moments.step;
+        }
+        update(has_master ? run->master + i : NULL, at(run->moment1, run->moment_dtype, i),
+               at(run->moment2, run->moment_dtype, i), at_const(run->grad, run->grad_dtype, i),
+               at(run->param, run->param_dtype, i), &scalars);
     }
     if (scalars.far) {
         zi_stream_fence();

@@ -10,6 +10,7 @@
 #include "core/lane.h"
 #include "kernels/cuda/geometry.h"
 #include "kernels/math/convert.h"
+#include "kernels/math/rounding.h"
 #include "zero/dtype.h"
 
 #if defined(__CUDA_ARCH__)
@@ -64,9 +65,10 @@ ZI_LANE uint16_t zi_narrow_from_f32(float value, zero_dtype dtype)
     return dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_f32(value) : zi_f16_from_f32(value);
 }
 
+/* Of a value that arithmetic has left. */
 ZI_LANE uint16_t zi_narrow_stochastic(float value, zero_dtype dtype, uint32_t random)
 {
-    return dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_f32_stochastic(value, random)
+    return dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_result_stochastic(value, random)
                                     : zi_f16_from_f32_stochastic(value, random);
 }
 
@@ -222,19 +224,19 @@ ZI_LANE void zi_quad_store(void *base, zero_dtype dtype, uint64_t index, zi_quad
     }
 }
 
-/* Rounded stochastically to a narrow type. bits: 16 random ones for each element, the first lowest.
- */
+/* Rounded stochastically to a narrow type. random: a word for each element, of which the purpose
+ * has its half. */
 ZI_LANE void zi_quad_round(void *base, zero_dtype dtype, uint64_t index, zi_quad quad,
-                           uint64_t bits)
+                           zi_quad_words random, zi_rounding_purpose purpose)
 {
-    const uint32_t low = (uint32_t)bits;
-    const uint32_t high = (uint32_t)(bits >> 32);
+    uint16_t narrow[ZI_QUAD];
+    ZI_UNROLL
+    for (int i = 0; i < ZI_QUAD; i++) {
+        narrow[i] =
+            zi_narrow_stochastic(quad.value[i], dtype, zi_rounding_half(random.word[i], purpose));
+    }
     zi_words_store8(zi_place(base, dtype, index),
-                    zi_words_narrow(zi_narrow_stochastic(quad.value[0], dtype, low & 0xffff),
-                                    zi_narrow_stochastic(quad.value[1], dtype, low >> 16),
-                                    zi_narrow_stochastic(quad.value[2], dtype, high & 0xffff),
-                                    zi_narrow_stochastic(quad.value[3], dtype, high >> 16)),
-                    ZI_USE_AGAIN);
+                    zi_words_narrow(narrow[0], narrow[1], narrow[2], narrow[3]), ZI_USE_AGAIN);
 }
 
 #endif

@@ -1,6 +1,5 @@
 /* What one lane of the update's kernel does: find the segments under its warp, and take them tile
- * by tile. The lanes of a warp go the same way, so the whole warp meets where lanes exchange words.
- */
+ * by tile. */
 #ifndef ZI_KERNELS_CUDA_UPDATE_BODY_H
 #define ZI_KERNELS_CUDA_UPDATE_BODY_H
 
@@ -37,7 +36,6 @@ typedef struct zi_update_args {
     void *moment1;
     void *moment2;
     uint64_t seed;
-    zi_philox_keys keys; /* of the seed: made once, not by every lane */
     const zi_step_decision *decision;
     int32_t aligned; /* quads are single accesses in every array */
 } zi_update_args;
@@ -67,7 +65,6 @@ ZI_LANE zi_update_args zi_update_args_of(const zi_update_job *job)
     args.moment1 = job->moment1;
     args.moment2 = job->moment2;
     args.seed = job->seed;
-    args.keys = zi_philox_keys_of(job->seed);
     args.decision = job->decision;
     args.aligned =
         zi_quad_aligned(args.grad, form.grad) && zi_quad_aligned(args.param, form.param) &&
@@ -82,6 +79,8 @@ typedef struct zi_update_run {
     uint64_t left;    /* elements from there on */
     uint64_t element; /* what `at` is in the tensor */
     zi_rounding_key key;
+    zi_rounding_block random; /* of block `block` of the tensor */
+    uint64_t block;           /* that of the lane's last quad */
     zi_adamw_coeffs coeffs;
     float decay;
     float grad_scale;
@@ -119,79 +118,46 @@ ZI_LANE zi_update_run zi_update_run_of(const zi_update_args *args, const zi_segm
     run.key.update = decision->update;
     run.key.tensor = segment->tensor;
     run.key.purpose = ZI_ROUNDING_PARAM;
+    run.block = UINT64_MAX;
     run.coeffs = decision->groups[segment->group];
     run.decay = (segment->flags & ZERO_TENSOR_NO_DECAY) != 0 ? 1.0f : run.coeffs.decay;
     run.grad_scale = decision->grad_scale;
     return run;
 }
 
-/* Random bits of a lane's two quads, as zi_quad_round takes them. */
-typedef struct zi_tile_bits {
-    uint64_t quad[ZI_UPDATE_QUADS];
-} zi_tile_bits;
-
-/* The bits of the two quads that one call of the generator serves. */
-ZI_LANE zi_tile_bits zi_octet_bits(const zi_philox_keys *keys, zi_rounding_key key, uint64_t octet)
+/* The words of a quad that begins anywhere, a call of Philox each. */
+ZI_LANE zi_quad_words zi_quad_random_anywhere(const zi_update_run *run, zi_rounding_purpose purpose,
+                                              uint64_t element)
 {
-    const zi_rounding_counter counter = zi_rounding_counter_of(key, octet);
-    const zi_philox_words words = zi_philox_by_keys(keys, counter.low, counter.high);
-    zi_tile_bits bits;
-    bits.quad[0] = (uint64_t)words.word[0] | (uint64_t)words.word[1] << 32;
-    bits.quad[1] = (uint64_t)words.word[2] | (uint64_t)words.word[3] << 32;
-    return bits;
-}
-
-/* Two neighbouring lanes share an octet in the tile's first half and one in its second: the even
- * lane calls the generator for the first, the odd one for the second. */
-ZI_LANE uint64_t zi_lane_octet(uint64_t element, uint32_t lane)
-{
-    const uint64_t half = lane % 2 == 0 ? 0 : ZI_WARP_LANES / 2;
-    return element / ZI_ROUNDING_BLOCK + half + lane / 2;
-}
-
-/* What the neighbour makes for this lane: its quad of the octet that the neighbour called for. */
-ZI_LANE uint64_t zi_neighbour_bits(const zi_philox_keys *keys, zi_rounding_key key,
-                                   uint64_t element, uint32_t lane, zi_tile_bits own)
-{
-#if defined(__CUDA_ARCH__)
-    (void)keys;
-    (void)key;
-    (void)element;
-    return __shfl_xor_sync(0xffffffffu, lane % 2 == 0 ? own.quad[1] : own.quad[0], 1);
-#else
-    (void)own;
-    return zi_octet_bits(keys, key, zi_lane_octet(element, lane ^ 1)).quad[lane % 2];
-#endif
-}
-
-/* Four neighbouring elements that begin anywhere, a call each. */
-ZI_LANE uint64_t zi_quad_bits_anywhere(zi_rounding_key key, uint64_t element)
-{
-    uint64_t bits = 0;
+    zi_quad_words words;
     ZI_NO_UNROLL
     for (int i = 0; i < ZI_QUAD; i++) {
-        bits |= (uint64_t)zi_rounding_bits(key, element + (uint64_t)i) << (16 * i);
+        words.word[i] = zi_rounding_word(run->key, purpose, element + (uint64_t)i);
     }
-    return bits;
+    return words;
 }
 
-/* The bits of a lane's quads; element: the tensor's element that the tile begins with. */
-ZI_LANE zi_tile_bits zi_tile_bits_of(const zi_philox_keys *keys, zi_rounding_key key,
-                                     uint64_t element, uint32_t lane)
+/* The random words of the quad that begins with `element`. A lane's elements ascend, so it calls
+ * Philox once for each block that it comes to. */
+ZI_LANE zi_quad_words zi_quad_random(zi_update_run *run, zi_rounding_purpose purpose,
+                                     uint64_t element)
 {
-    zi_tile_bits bits;
-    if (element % ZI_ROUNDING_BLOCK == 0) {
-        const zi_tile_bits own = zi_octet_bits(keys, key, zi_lane_octet(element, lane));
-        const uint64_t received = zi_neighbour_bits(keys, key, element, lane, own);
-        bits.quad[0] = lane % 2 == 0 ? own.quad[0] : received;
-        bits.quad[1] = lane % 2 == 0 ? received : own.quad[1];
-        return bits;
+    zi_quad_words words;
+    if (element % ZI_QUAD != 0) {
+        /* No layout of ours begins a tensor's piece there. */
+        return zi_quad_random_anywhere(run, purpose, element);
     }
-    /* No layout of ours begins a tensor's piece there. */
-    const uint64_t mine = element + (uint64_t)lane * ZI_QUAD;
-    bits.quad[0] = zi_quad_bits_anywhere(key, mine);
-    bits.quad[1] = zi_quad_bits_anywhere(key, mine + ZI_WARP_QUADS);
-    return bits;
+    if (element / ZI_ROUNDING_BLOCK != run->block) {
+        run->block = element / ZI_ROUNDING_BLOCK;
+        run->random = zi_rounding_block_of(run->key, run->block);
+    }
+    const zi_rounding_sequence sequence = zi_rounding_sequence_for(run->random, purpose);
+    const uint32_t index = (uint32_t)(element % ZI_ROUNDING_BLOCK);
+    ZI_UNROLL
+    for (uint32_t i = 0; i < ZI_QUAD; i++) {
+        words.word[i] = zi_rounding_mix(zi_rounding_at(sequence, index + i));
+    }
+    return words;
 }
 
 /* A lane's elements of a tile, one quad of each array. */
@@ -227,63 +193,58 @@ ZI_LANE void zi_update_advance(const zi_update_run *run, zi_update_quad *quad)
     }
 }
 
-ZI_LANE void zi_update_store_param(zi_update_form form, const zi_update_args *args, uint64_t place,
-                                   zi_quad p)
+/* A quad of the moments, rounded stochastically unless it is F32. */
+ZI_LANE void zi_update_store_moments(zi_update_form form, const zi_update_args *args,
+                                     zi_update_run *run, uint64_t offset,
+                                     const zi_update_quad *quad)
 {
-    if (form.has_master) {
-        zi_quad_store(args->master, ZERO_DTYPE_F32, place, p, ZI_USE_AGAIN);
-        if (form.param != ZERO_DTYPE_NONE) {
-            zi_quad_store(args->param, form.param, place, p, ZI_USE_ONCE);
-        }
+    const uint64_t place = run->at + offset;
+    if (form.moment == ZERO_DTYPE_F32) {
+        zi_quad_store(args->moment1, ZERO_DTYPE_F32, place, quad->m, ZI_USE_AGAIN);
+        zi_quad_store(args->moment2, ZERO_DTYPE_F32, place, quad->v, ZI_USE_AGAIN);
+        return;
     }
+    const zi_quad_words random = zi_quad_random(run, ZI_ROUNDING_MOMENT1, run->element + offset);
+    zi_quad_round(args->moment1, form.moment, place, quad->m, random, ZI_ROUNDING_MOMENT1);
+    zi_quad_round(args->moment2, form.moment, place, quad->v, random, ZI_ROUNDING_MOMENT2);
 }
 
-/* One array, rounded stochastically, in both of the lane's places. */
-ZI_LANE void zi_update_round(const zi_philox_keys *keys, const zi_update_run *run,
-                             zi_rounding_purpose purpose, void *base, zero_dtype dtype,
-                             const zi_quad *first, const zi_quad *second, uint32_t lane)
+/* A quad of the parameter: as fp32 with its copy, or rounded stochastically. */
+ZI_LANE void zi_update_store_param(zi_update_form form, const zi_update_args *args,
+                                   zi_update_run *run, uint64_t offset, zi_quad p)
 {
-    zi_rounding_key key = run->key;
-    key.purpose = purpose;
-    const zi_tile_bits bits = zi_tile_bits_of(keys, key, run->element, lane);
-    const uint64_t place = run->at + (uint64_t)lane * ZI_QUAD;
-    zi_quad_round(base, dtype, place, *first, bits.quad[0]);
-    zi_quad_round(base, dtype, place + ZI_WARP_QUADS, *second, bits.quad[1]);
+    const uint64_t place = run->at + offset;
+    if (!form.has_master) {
+        const zi_quad_words random = zi_quad_random(run, ZI_ROUNDING_PARAM, run->element + offset);
+        zi_quad_round(args->param, form.param, place, p, random, ZI_ROUNDING_PARAM);
+        return;
+    }
+    zi_quad_store(args->master, ZERO_DTYPE_F32, place, p, ZI_USE_AGAIN);
+    if (form.param != ZERO_DTYPE_NONE) {
+        zi_quad_store(args->param, form.param, place, p, ZI_USE_ONCE);
+    }
 }
 
 /* The first ZI_UPDATE_TILE elements of a run, of aligned arrays. */
-ZI_LANE void zi_update_tile(zi_update_form form, const zi_update_args *args,
-                            const zi_update_run *run, uint32_t lane)
+ZI_LANE void zi_update_tile(zi_update_form form, const zi_update_args *args, zi_update_run *run,
+                            uint32_t lane)
 {
-    const uint64_t place = run->at + (uint64_t)lane * ZI_QUAD;
-    zi_update_quad first = zi_update_load(form, args, place);
-    zi_update_quad second = zi_update_load(form, args, place + ZI_WARP_QUADS);
+    const uint64_t offset = (uint64_t)lane * ZI_QUAD;
+    zi_update_quad first = zi_update_load(form, args, run->at + offset);
+    zi_update_quad second = zi_update_load(form, args, run->at + offset + ZI_WARP_QUADS);
     zi_update_advance(run, &first);
     zi_update_advance(run, &second);
-    zi_update_store_param(form, args, place, first.p);
-    zi_update_store_param(form, args, place + ZI_WARP_QUADS, second.p);
-    if (!form.has_master) {
-        zi_update_round(&args->keys, run, ZI_ROUNDING_PARAM, args->param, form.param, &first.p,
-                        &second.p, lane);
-    }
-    if (form.moment == ZERO_DTYPE_F32) {
-        zi_quad_store(args->moment1, ZERO_DTYPE_F32, place, first.m, ZI_USE_AGAIN);
-        zi_quad_store(args->moment1, ZERO_DTYPE_F32, place + ZI_WARP_QUADS, second.m, ZI_USE_AGAIN);
-        zi_quad_store(args->moment2, ZERO_DTYPE_F32, place, first.v, ZI_USE_AGAIN);
-        zi_quad_store(args->moment2, ZERO_DTYPE_F32, place + ZI_WARP_QUADS, second.v, ZI_USE_AGAIN);
-        return;
-    }
-    zi_update_round(&args->keys, run, ZI_ROUNDING_MOMENT1, args->moment1, form.moment, &first.m,
-                    &second.m, lane);
-    zi_update_round(&args->keys, run, ZI_ROUNDING_MOMENT2, args->moment2, form.moment, &first.v,
-                    &second.v, lane);
+    zi_update_store_param(form, args, run, offset, first.p);
+    zi_update_store_moments(form, args, run, offset, &first);
+    zi_update_store_param(form, args, run, offset + ZI_WARP_QUADS, second.p);
+    zi_update_store_moments(form, args, run, offset + ZI_WARP_QUADS, &second);
 }
 
 ZI_LANE void zi_element_round(void *base, zero_dtype dtype, uint64_t index, float value,
                               zi_rounding_key key, zi_rounding_purpose purpose, uint64_t element)
 {
-    key.purpose = purpose;
-    ((uint16_t *)base)[index] = zi_narrow_stochastic(value, dtype, zi_rounding_bits(key, element));
+    const uint32_t word = zi_rounding_word(key, purpose, element);
+    ((uint16_t *)base)[index] = zi_narrow_stochastic(value, dtype, zi_rounding_half(word, purpose));
 }
 
 /* Element `i` of a run. */

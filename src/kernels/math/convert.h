@@ -6,6 +6,7 @@
 #ifndef ZI_KERNELS_MATH_CONVERT_H
 #define ZI_KERNELS_MATH_CONVERT_H
 
+#include <math.h>
 #include <stdint.h>
 
 #include "core/lane.h"
@@ -13,7 +14,7 @@
 
 #define ZI_F32_INF UINT32_C(0x7f800000)
 #define ZI_F32_MAGNITUDE UINT32_C(0x7fffffff)
-#define ZI_BF16_MAX UINT32_C(0x7f7f)
+#define ZI_BF16_MAX 0x1.fep127f
 #define ZI_F16_INF UINT32_C(0x7c00)
 #define ZI_F16_MAX UINT32_C(0x7bff)
 /* Fp32 bits of 2^-14, the least normal binary16, and of 2^16, the first power beyond its range. */
@@ -35,12 +36,23 @@ ZI_LANE float zi_f32_from_bf16(uint16_t value)
     return zi_f32_from_bits((uint32_t)value << 16);
 }
 
-ZI_LANE uint16_t zi_bf16_from_f32(float value)
+/* `value` with a quiet NaN in place of a signalling one. */
+ZI_LANE float zi_f32_quiet(float value)
+{
+    return zi_f32_from_bits(zi_f32_bits(value) | (value != value ? UINT32_C(0x400000) : 0));
+}
+
+/* Of a value that arithmetic has left: its NaN are quiet, and stay NaN when they are cut off. */
+ZI_LANE uint16_t zi_bf16_from_result(float value)
 {
     const uint32_t bits = zi_f32_bits(value);
-    const uint32_t rounded = (bits + UINT32_C(0x7fff) + ((bits >> 16) & 1)) >> 16;
-    const uint32_t quiet = (bits >> 16) | UINT32_C(0x40);
-    return (uint16_t)((bits & ZI_F32_MAGNITUDE) > ZI_F32_INF ? quiet : rounded);
+    const uint32_t up = UINT32_C(0x7fff) + ((bits >> 16) & 1);
+    return (uint16_t)((bits + (value == value ? up : UINT32_C(0))) >> 16);
+}
+
+ZI_LANE uint16_t zi_bf16_from_f32(float value)
+{
+    return zi_bf16_from_result(zi_f32_quiet(value));
 }
 
 ZI_LANE float zi_f32_from_f16(uint16_t value)
@@ -78,13 +90,15 @@ ZI_LANE uint16_t zi_f16_from_f32(float value)
 /* Stochastic rounding. `random` is 16 uniform bits. Values of the target type, infinities and NaN
  * (quietened) stay. Between the target's largest value and the next step of its grid there is
  * nothing to go up to: the largest value is taken. From that step on the value overflows. */
+ZI_LANE uint16_t zi_bf16_from_result_stochastic(float value, uint32_t random)
+{
+    const uint32_t up = fabsf(value) < ZI_BF16_MAX ? random : UINT32_C(0);
+    return (uint16_t)((zi_f32_bits(value) + up) >> 16);
+}
+
 ZI_LANE uint16_t zi_bf16_from_f32_stochastic(float value, uint32_t random)
 {
-    const uint32_t bits = zi_f32_bits(value);
-    const uint32_t magnitude = bits & ZI_F32_MAGNITUDE;
-    const uint32_t raised = bits + (magnitude < ZI_BF16_MAX << 16 ? random : UINT32_C(0));
-    const uint32_t quiet = magnitude > ZI_F32_INF ? UINT32_C(0x40) : UINT32_C(0);
-    return (uint16_t)(raised >> 16 | quiet);
+    return zi_bf16_from_result_stochastic(zi_f32_quiet(value), random);
 }
 
 /* Normal results drop 13 bits, so the upper 13 random bits decide without bias. A subnormal one may
