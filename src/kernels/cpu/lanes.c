@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/check.h"
+#include "kernels/cpu/chunk.h"
 #include "kernels/cpu/stream_store.h"
 #include "kernels/math/adamw.h"
 #include "kernels/math/convert.h"
@@ -28,8 +29,8 @@
  * and a function's blocks fit in a quarter of a 32 KiB first-level cache. They are also why a frame
  * may be larger than usual, up to 8 KiB. */
 #define BLOCK 1024
-/* Elements between use and prefetch. */
-#define AHEAD 512
+/* Bytes between use and prefetch, in every array. */
+#define AHEAD_BYTES 2048
 /* From so many elements on, the data does not stay in a cache before its next use. */
 #define STREAM_COUNT_MIN ((size_t)1 << 18)
 #define LINE_BYTES 64
@@ -55,11 +56,11 @@ static inline void *at(void *base, zero_dtype dtype, size_t index)
     return dtype == ZERO_DTYPE_NONE ? NULL : (unsigned char *)base + index * width(dtype);
 }
 
-/* Asks for the lines of `count` elements that lie AHEAD elements after `base`. Reading past an
+/* Asks for the lines of `count` elements that lie AHEAD_BYTES after `base`. Reading past an
  * array's end this way is harmless; the address is an integer because no such pointer may be. */
 ALWAYS_INLINE void prefetch(const void *base, zero_dtype dtype, size_t count)
 {
-    const uintptr_t start = (uintptr_t)base + AHEAD * width(dtype);
+    const uintptr_t start = (uintptr_t)base + AHEAD_BYTES;
     for (size_t i = 0; i < count * width(dtype); i += LINE_BYTES) {
         __builtin_prefetch((const void *)(start + i), 0, 2);
     }
@@ -104,7 +105,7 @@ ALWAYS_INLINE void load_loop(float *restrict target, const void *restrict source
     load_step(target + i, at_const(source, dtype, i), dtype, count - i);
 }
 
-/* target = source, with the elements AHEAD of it on their way. */
+/* target = source, with what comes after it on its way. */
 static void load(float *restrict target, const void *restrict source, zero_dtype dtype,
                  size_t count)
 {
@@ -413,7 +414,7 @@ ALWAYS_INLINE void add_squares(square_part *part, float *values, size_t count)
         values[k] = 0.0f;
     }
     for (size_t k = 0; k < count; k += ZI_NORM_CHUNK) {
-        zi_norm_add(&part->sum, zi_norm_chunk(values + k));
+        zi_norm_add(&part->sum, zi_chunk_squares(values + k));
         part->additions++;
     }
     if (part->additions >= ZI_NORM_ADDITIONS_MAX / 2) {
@@ -491,6 +492,24 @@ typedef struct fold_state {
     bool far;
 } fold_state;
 
+/* Rounds sums; they become what was stored where they are squared afterwards. */
+ALWAYS_INLINE void fold_narrow(uint16_t *restrict narrow, float *restrict sums, zero_dtype dtype,
+                               size_t count, bool squared)
+{
+    if (!squared) {
+        for (size_t k = 0; k < count; k++) {
+            put_result(narrow, dtype, k, sums[k]);
+        }
+        return;
+    }
+    for (size_t k = 0; k < count; k++) {
+        uint16_t half;
+        put_result(&half, dtype, 0, sums[k]);
+        narrow[k] = half;
+        sums[k] = get(&half, dtype, 0);
+    }
+}
+
 /* Sums of at most STEP elements, put in their place: rounded, then squared as they are stored. */
 ALWAYS_INLINE void fold_put(const fold_state *state, float *sums, size_t i, size_t count,
                             zero_dtype dst_dtype)
@@ -498,7 +517,7 @@ ALWAYS_INLINE void fold_put(const fold_state *state, float *sums, size_t i, size
     _Alignas(64) uint16_t narrow[STEP];
     const void *values = sums;
     if (dst_dtype != ZERO_DTYPE_F32) {
-        store(narrow, dst_dtype, sums, count);
+        fold_narrow(narrow, sums, dst_dtype, count, state->part != NULL);
         values = narrow;
     }
     void *dst = at(state->fold->dst, dst_dtype, i);
@@ -508,9 +527,6 @@ ALWAYS_INLINE void fold_put(const fold_state *state, float *sums, size_t i, size
         memcpy(dst, values, count * width(dst_dtype));
     }
     if (state->part != NULL) {
-        if (dst_dtype != ZERO_DTYPE_F32) {
-            load_step(sums, narrow, dst_dtype, count);
-        }
         add_squares(state->part, sums, count);
     }
 }
