@@ -46,25 +46,32 @@ static size_t part_begin(const fold_run *run, uint32_t part, uint32_t parts)
     return run->fold.count / ZI_NORM_CHUNK * part / parts * ZI_NORM_CHUNK;
 }
 
-/* Small values that depend on nothing but where they are. */
-static void fill_part(void *argument, uint32_t part, uint32_t parts)
+/* Small values that depend on nothing but where they are, and repeat after STEP_ELEMENTS. */
+static void fill_array(unsigned char *array, zero_dtype dtype, size_t count, uint32_t k)
 {
-    const fold_run *run = argument;
-    const zero_dtype dtype = run->fold.source_dtype;
-    for (uint32_t k = 0; k <= run->fold.source_count; k++) {
-        const bool target = k == run->fold.source_count;
-        unsigned char *array =
-            run->memory + k * run->fold.count * zero_dtype_bytes(run->fold.source_dtype);
-        for (size_t i = part_begin(run, part, parts); i < part_begin(run, part + 1, parts); i++) {
-            const uint32_t mixed = ((uint32_t)i * 2654435761u) ^ (k * 0x9e3779b9u);
-            const float value = (float)(int32_t)(mixed ^ mixed >> 15) * 0x1p-37f;
-            if ((target ? run->fold.dst_dtype : dtype) == ZERO_DTYPE_F32) {
-                ((float *)(void *)array)[i] = value;
-            } else {
-                ((uint16_t *)(void *)array)[i] = zi_bf16_from_f32(value);
-            }
+    const size_t bytes = STEP_ELEMENTS * zero_dtype_bytes(dtype);
+    for (size_t i = 0; i < STEP_ELEMENTS; i++) {
+        const uint32_t mixed = ((uint32_t)i * 2654435761u) ^ (k * 0x9e3779b9u);
+        const float value = (float)(int32_t)(mixed ^ mixed >> 15) * 0x1p-37f;
+        if (dtype == ZERO_DTYPE_F32) {
+            ((float *)(void *)array)[i] = value;
+        } else {
+            ((uint16_t *)(void *)array)[i] = zi_bf16_from_f32(value);
         }
     }
+    for (size_t block = 1; block < count / STEP_ELEMENTS; block++) {
+        memcpy(array + block * bytes, array, bytes);
+    }
+}
+
+static void fill(const fold_run *run)
+{
+    const zi_fold *fold = &run->fold;
+    const size_t bytes = fold->count * zero_dtype_bytes(fold->source_dtype);
+    for (uint32_t k = 0; k < fold->source_count; k++) {
+        fill_array(run->memory + k * bytes, fold->source_dtype, fold->count, k);
+    }
+    fill_array(fold->dst, fold->dst_dtype, fold->count, fold->source_count);
 }
 
 static void alone_part(void *argument, uint32_t part, uint32_t parts)
@@ -143,7 +150,7 @@ static int measure(const bench_options *options, bench_report *report, fold_run 
 {
     const bench_side sides[3] = {{time_alone, run}, {time_apart, run}, {time_fused, run}};
     bench_stat stats[3];
-    zi_pool_run(run->pool, fill_part, run);
+    fill(run);
     if (bench_interleave(sides, 3, options->repetitions, stats) != 0 || check_squares(run) != 0) {
         return 1;
     }
