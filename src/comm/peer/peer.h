@@ -12,8 +12,8 @@
  * stream first.
  *
  * The block and everything in it lives in memory shared by the members; waiting is a short spin,
- * then a futex, until the deadline. Whoever fails writes its error into the block first, and the
- * others return COMM with that text. */
+ * where members outnumber the cores a few yields too, then a futex, until the deadline. Whoever
+ * fails writes its error into the block first, and the others return COMM with that text. */
 #ifndef ZI_COMM_PEER_PEER_H
 #define ZI_COMM_PEER_PEER_H
 

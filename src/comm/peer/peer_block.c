@@ -24,6 +24,9 @@
 #define NS_PER_MS UINT64_C(1000000)
 /* Between two looks at whether the others live. */
 #define LOOK_NS (100 * NS_PER_MS)
+/* A yield that took longer is not done again in so many waits. */
+#define YIELD_NS (NS_PER_MS / 5)
+#define SLEEPS 1000
 
 /* Not FUTEX_PRIVATE: the members may be processes. remaining_ns 0: no limit. */
 static void futex_wait(atomic_uint *word, unsigned seen, uint64_t remaining_ns)
@@ -182,8 +185,30 @@ static zi_peer_arrival sleep_until_settled(zi_peer_block *block, unsigned start,
     return arrival;
 }
 
-zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank, uint32_t spins,
-                                     uint32_t deadline_ms, zi_peer_look_fn look, const void *user)
+/* False: it is time to sleep. A thread that sleeps is woken at once, one that has yielded comes
+ * back when the others have had their time: where that was long, it is not done again soon. */
+static bool yield_until_settled(zi_peer_block *block, unsigned start, zi_peer_patience *patience,
+                                zi_peer_arrival *arrival)
+{
+    if (patience->sleeps > 0) {
+        patience->sleeps--;
+        return false;
+    }
+    for (uint32_t i = 0; i < patience->yields && patience->sleeps == 0; i++) {
+        const uint64_t before_ns = zi_clock_ns();
+        (void)sched_yield();
+        patience->sleeps = zi_clock_ns() - before_ns > YIELD_NS ? SLEEPS : 0;
+        if (settled(atomic_load_explicit(&block->generation, memory_order_acquire), start,
+                    arrival)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank,
+                                     zi_peer_patience *patience, uint32_t deadline_ms,
+                                     zi_peer_look_fn look, const void *user)
 {
     /* Cannot move before this member has arrived, so this is the generation all wait for. */
     const unsigned start = atomic_load(&block->generation) & ~FAILED_BIT;
@@ -196,15 +221,17 @@ zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank, uint32
         }
         return ZI_PEER_ARRIVED;
     }
-    for (uint32_t i = 0; i < spins; i++) {
-        zi_peer_arrival arrival;
+    zi_peer_arrival arrival;
+    for (uint32_t i = 0; i < patience->spins; i++) {
         if (settled(atomic_load_explicit(&block->generation, memory_order_acquire), start,
                     &arrival)) {
             return arrival;
         }
         pause_briefly();
     }
-    return sleep_until_settled(block, start, deadline_ms, look, user);
+    return yield_until_settled(block, start, patience, &arrival)
+               ? arrival
+               : sleep_until_settled(block, start, deadline_ms, look, user);
 }
 
 uint32_t zi_peer_block_missing(zi_peer_block *block, uint32_t rank, uint32_t *ranks)

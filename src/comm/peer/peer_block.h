@@ -75,10 +75,18 @@ unsigned char *zi_peer_block_stage(zi_peer_block *block, uint32_t rank);
 /* What is done about every 100 ms of a wait; it may fail the block. */
 typedef void (*zi_peer_look_fn)(const void *user);
 
-/* Wait until every member has arrived as often as this one. spins: looks at the block before it
- * sleeps. look: may be NULL. */
-zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank, uint32_t spins,
-                                     uint32_t deadline_ms, zi_peer_look_fn look, const void *user);
+/* How often a member looks at the block before it sleeps: at once, then after giving its CPU to
+ * whoever waits for it. */
+typedef struct zi_peer_patience {
+    uint32_t spins;
+    uint32_t yields;
+    uint32_t sleeps; /* so many waits to come do not yield: others kept the CPU for long */
+} zi_peer_patience;
+
+/* Wait until every member has arrived as often as this one. look: may be NULL. */
+zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank,
+                                     zi_peer_patience *patience, uint32_t deadline_ms,
+                                     zi_peer_look_fn look, const void *user);
 
 /* Fill `ranks` (room for block->size) with the members that have not arrived where `rank` waits in
  * vain; returns their number. */

@@ -10,6 +10,7 @@ typedef struct zi_peer_group {
     const zi_peer_space *space;
     uint32_t deadline_ms;
     const bool *crowded;
+    zi_peer_patience patience;
     zi_peer_block_free block_free;
     void *owner;
     zero_error first_error; /* status ZERO_OK while the group is alive */
