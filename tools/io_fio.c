@@ -116,8 +116,9 @@ const char *io_fio_missing(void)
     return code == 0 && strncmp(text, "fio-", 4) == 0 ? NULL : "fio does not start";
 }
 
-/* NULL, or what is wrong. Percent are a job's mean. */
-static const char *read_sample(char *text, uint32_t jobs, io_sample *sample)
+/* NULL, or what is wrong. Percent are a job's mean. passed: out, bytes of its part that a job has
+ * gone over. */
+static const char *read_sample(char *text, uint32_t jobs, io_sample *sample, uint64_t *passed)
 {
     double fields[FIELDS] = {0.0};
     char *rest = text;
@@ -129,10 +130,14 @@ static const char *read_sample(char *text, uint32_t jobs, io_sample *sample)
     const double read_ms = fields[FIELD_READ_MS];
     const double write_ms = fields[FIELD_WRITE_MS];
     const double ms = read_ms > write_ms ? read_ms : write_ms;
-    const double gb = (fields[FIELD_READ_KIB] + fields[FIELD_WRITE_KIB]) * 1024.0 * 1e-9;
+    const double read_kib = fields[FIELD_READ_KIB];
+    const double write_kib = fields[FIELD_WRITE_KIB];
+    const double gb = (read_kib + write_kib) * 1024.0 * 1e-9;
     if (count < FIELDS || ms <= 0.0 || gb <= 0.0) {
         return "fio's report is not understood";
     }
+    /* Reads and writes go over the same blocks, each in their own turn. */
+    *passed = (uint64_t)(read_kib > write_kib ? read_kib : write_kib) * 1024 / jobs;
     sample->seconds_per_gb = ms * 1e-3 / gb;
     sample->cpu_ms_per_gb = (fields[FIELD_USER] + fields[FIELD_SYSTEM]) * 0.01 * jobs * ms / gb;
     return NULL;
@@ -180,11 +185,10 @@ static void add_constant(fio_line *line)
     }
 }
 
-/* Each job has a part of the file. */
-static void add_setting(fio_line *line, const io_fio_setting *fio, uint64_t file_bytes)
+/* Each job has a part of the file, and begins `begin` bytes behind its start. */
+static void add_setting(fio_line *line, const io_fio_setting *fio, uint64_t part, uint64_t begin)
 {
     const uint64_t block = fio->setting.piece_bytes;
-    const uint64_t part = file_bytes / fio->jobs / block * block;
     add_word(line, "--ioengine=%s", fio->libaio ? "libaio" : "io_uring");
     if (!fio->libaio) {
         add_word(line, "--fixedbufs=1");
@@ -196,11 +200,12 @@ static void add_setting(fio_line *line, const io_fio_setting *fio, uint64_t file
     add_word(line, "--iodepth_batch_complete_min=%u", fio->batch);
     add_word(line, "--iodepth_batch_complete_max=%u", fio->setting.depth);
     add_word(line, "--numjobs=%u", fio->jobs);
-    add_word(line, "--size=%" PRIu64, part);
+    add_word(line, "--offset=%" PRIu64, begin);
+    add_word(line, "--size=%" PRIu64, part - begin);
     add_word(line, "--offset_increment=%" PRIu64, part);
 }
 
-const char *io_measure_fio(const io_rig *rig, io_mix mix, const io_fio_setting *fio, double seconds,
+const char *io_measure_fio(io_rig *rig, io_mix mix, const io_fio_setting *fio, double seconds,
                            io_sample *sample)
 {
     static const char *const modes[IO_MIXES] = {"read", "write", "rw"};
@@ -210,11 +215,14 @@ const char *io_measure_fio(const io_rig *rig, io_mix mix, const io_fio_setting *
     io_facts facts;
     io_rig_path(rig, path, sizeof path);
     io_rig_facts(rig, &facts);
-    if (facts.bytes / fio->jobs < fio->setting.piece_bytes) {
+    const uint64_t block = fio->setting.piece_bytes;
+    const uint64_t part = facts.bytes / fio->jobs / block * block;
+    if (part == 0) {
         return "the file is too small for fio's accesses";
     }
+    const uint64_t begin = io_rig_fio_begin(rig, part, block);
     add_constant(&line);
-    add_setting(&line, fio, facts.bytes);
+    add_setting(&line, fio, part, begin);
     add_word(&line, "--filename=%s", path);
     add_word(&line, "--rw=%s", modes[mix]);
     add_word(&line, "--runtime=%.0fms", seconds * 1e3);
@@ -226,7 +234,12 @@ const char *io_measure_fio(const io_rig *rig, io_mix mix, const io_fio_setting *
     if (code != 0) {
         return code > 0 ? strerror(code) : "fio fails here";
     }
-    return read_sample(text, fio->jobs, sample);
+    uint64_t passed = 0;
+    const char *reason = read_sample(text, fio->jobs, sample, &passed);
+    if (reason == NULL) {
+        io_rig_fio_moved(rig, begin, passed);
+    }
+    return reason;
 }
 
 void io_fio_name(const io_fio_setting *fio, char *text, uint32_t text_bytes)

@@ -28,6 +28,8 @@ struct io_rig {
     zi_io_rung rung;
     uint64_t bytes;                 /* in use */
     uint64_t position[ZI_IO_KINDS]; /* where the next access goes */
+    uint64_t fio_end;               /* in a job's part: where fio's last sample ended */
+    uint64_t fio_moved;             /* by that sample, of a job's part */
     uint32_t file_count;
     uint64_t memory_bytes;
     unsigned char *memory; /* random */
@@ -180,6 +182,21 @@ void io_rig_facts(const io_rig *rig, io_facts *facts)
 void io_rig_path(const io_rig *rig, char *path, uint32_t path_bytes)
 {
     (void)snprintf(path, path_bytes, "/proc/%ld/fd/%d", (long)getpid(), zi_store_fd(rig->store, 0));
+}
+
+uint64_t io_rig_fio_begin(const io_rig *rig, uint64_t part, uint64_t block)
+{
+    const uint64_t moved = rig->fio_moved;
+    if (moved >= part || rig->fio_end > part - moved / 2) {
+        return 0;
+    }
+    return zi_min_u64(rig->fio_end, part - moved) / block * block;
+}
+
+void io_rig_fio_moved(io_rig *rig, uint64_t begin, uint64_t bytes)
+{
+    rig->fio_end = begin + bytes;
+    rig->fio_moved = bytes;
 }
 
 /* Where the next operation of a kind goes; a range of whole operations is used round and round.

@@ -96,9 +96,19 @@ typedef struct io_fio_setting {
     bool libaio;        /* else io_uring with registered memory and files */
 } io_fio_setting;
 
-/* The same by fio, in a process of its own. NULL, or why it failed; says nothing itself. */
-const char *io_measure_fio(const io_rig *rig, io_mix mix, const io_fio_setting *fio, double seconds,
+/* The same by fio, in a process of its own. NULL, or why it failed; says nothing itself. Like ours,
+ * a sample goes on where the last one ended, of whatever setting: a host that caches disks serves
+ * the same first blocks again and again faster than any disk. */
+const char *io_measure_fio(io_rig *rig, io_mix mix, const io_fio_setting *fio, double seconds,
                            io_sample *sample);
+
+/* Where fio's next sample begins in each of the parts of `part` bytes that its jobs have: where the
+ * last one ended, earlier where as much would not fit behind that, or at 0 when little is left.
+ * A multiple of `block`. */
+uint64_t io_rig_fio_begin(const io_rig *rig, uint64_t part, uint64_t block);
+
+/* So many bytes of a part were passed from `begin` on. */
+void io_rig_fio_moved(io_rig *rig, uint64_t begin, uint64_t bytes);
 
 /* "fio 2048 KiB x 8, 2 jobs" */
 void io_fio_name(const io_fio_setting *fio, char *text, uint32_t text_bytes);
@@ -109,15 +119,15 @@ io_fio_setting io_fio_alike(const io_setting *setting);
 /* Looks for fio's fastest setting for a mix, `first` and a handful of others in turn for about
  * `budget` seconds; `first` alone where that is all there is time for. NULL, or why `first` failed;
  * others that fail are left out. */
-const char *io_fio_find_best(const io_rig *rig, io_mix mix, const io_fio_setting *first,
-                             double budget, io_fio_setting *best);
+const char *io_fio_find_best(io_rig *rig, io_mix mix, const io_fio_setting *first, double budget,
+                             io_fio_setting *best);
 
 /* Why fio cannot be started here, NULL when it can. */
 const char *io_fio_missing(void);
 
 /* Why fio cannot be measured on the rig, NULL when it can; found out by a short run. start_s: out,
  * seconds that a run takes beyond its sample. */
-const char *io_fio_unusable(const io_rig *rig, double *start_s);
+const char *io_fio_unusable(io_rig *rig, double *start_s);
 
 #define IO_METRIC_FIO "storage_vs_fio"
 #define IO_METRIC_CPU "storage_cpu_ms_per_gb"

@@ -14,7 +14,7 @@
 #define SEARCH_PASSES 2
 #define NAME_BYTES 128
 
-const char *io_fio_unusable(const io_rig *rig, double *start_s)
+const char *io_fio_unusable(io_rig *rig, double *start_s)
 {
     const io_setting setting = {1 << 20, 8};
     const io_fio_setting fio = io_fio_alike(&setting);
@@ -43,8 +43,8 @@ io_fio_setting io_fio_alike(const io_setting *setting)
     return (io_fio_setting){.setting = *setting, .jobs = 1, .batch = 1};
 }
 
-const char *io_fio_find_best(const io_rig *rig, io_mix mix, const io_fio_setting *first,
-                             double budget, io_fio_setting *best)
+const char *io_fio_find_best(io_rig *rig, io_mix mix, const io_fio_setting *first, double budget,
+                             io_fio_setting *best)
 {
     /* Larger accesses, several at once, a second thread, and the older way of the kernel. */
     const io_fio_setting tried[] = {*first,
