@@ -23,7 +23,9 @@ static const bench_runner runners[] = {
      "adamw_vs_limit: the fused optimizer pass against reading and writing the same bytes; "
      "norm_extra: folds that add squares",
      bench_adam},
-    {"comm", "reduce_scatter_vs_mpi, all_gather_vs_mpi: collectives against the MPI library's own",
+    {"comm",
+     "reduce_scatter_vs_mpi, all_gather_vs_mpi, ..._vs_limit: collectives against the MPI "
+     "library's own, and against reading and writing the same bytes",
      bench_comm},
     {"step", "stage3_vs_stage0: whole steps by stage; peak_memory_vs_plan", bench_step},
     {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks},
@@ -69,7 +71,8 @@ static void print_help(void)
            "  --quick        a few seconds each; shows the tendency\n"
            "  --tiny         smallest sizes; shows that the cases run, the numbers say nothing\n"
            "  --repeat N     measurements per side of a case, in [%d, %d]; default 15, 7 with\n"
-           "                 --quick and --tiny\n"
+           "                 --quick and --tiny; half of them, at least 7, where one takes long:\n"
+           "                 steps by stage, collectives of 256 MiB\n"
            "  --ranks N      ranks, in [1, 256]; default: the case's own\n"
            "  --threads N    threads per rank, in [1, 256]; default: the case's own\n"
            "  --case TEXT    only cases whose name contains TEXT\n"

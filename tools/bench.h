@@ -128,6 +128,10 @@ typedef struct bench_stat {
 int bench_interleave(const bench_side *sides, uint32_t side_count, uint32_t repetitions,
                      bench_stat *stats);
 
+/* Repetitions of a case whose sides take seconds: half of what the line says, and no fewer than
+ * BENCH_REPETITIONS_MIN, so that a benchmark ends in minutes. */
+uint32_t bench_long_repetitions(const bench_options *options);
+
 /* Statistics of values measured by other means; reorders them. */
 bench_stat bench_stat_of(double *values, uint32_t count);
 

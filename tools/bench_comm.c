@@ -1,6 +1,8 @@
-/* Owns the measurement of collectives against the MPI library's own: the same ranks, buffers and
- * run, in turn. Invariant: both sides write buffers of their own, which must hold the same bits;
- * the values are small whole numbers, so that no order of addition can excuse a difference. */
+/* Owns the measurement of collectives against the MPI library's own, and against what the memory
+ * allows: the same ranks, sizes and run, in turn. Invariant: both sides write buffers of their own,
+ * which must hold the same bits; the values are small whole numbers, so that no order of addition
+ * can excuse a difference. MPI's buffers are in pages as large as the kernel gives them, which
+ * suits it best; ours are where an engine has them. */
 #include <mpi.h>
 #include <string.h>
 
@@ -9,26 +11,48 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-#define METRIC_REDUCE "reduce_scatter_vs_mpi"
-#define METRIC_GATHER "all_gather_vs_mpi"
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define CHECK_STRIDE ((size_t)4099)
+/* Of a side's one measurement: short collectives are called several times. */
+#define CALLS_BYTES (16 * MIB)
+#define CALLS_MAX 64
+/* From so many bytes on, what the memory allows is measured: smaller buffers stay in caches. */
+#define LIMIT_BYTES (16 * MIB)
+/* From so many bytes on, bench_long_repetitions. */
+#define LONG_BYTES (128 * MIB)
 
 static const uint32_t rank_counts[] = {2, 4};
-static const size_t sizes_full[] = {16, 64, 256};
-static const size_t sizes_quick[] = {64};
-static const size_t sizes_tiny[] = {1};
+static const size_t sizes_full[] = {64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB};
+static const size_t sizes_quick[] = {MIB, 64 * MIB};
+static const size_t sizes_tiny[] = {MIB};
+
+/* Ways of a limit; the fastest counts. */
+#define LIMITS 3
+/* Between use and prefetch where it asks for memory ahead. */
+#define AHEAD_BYTES 2048
+
+enum { OUR_SEND, OUR_RECV, MPI_SEND, MPI_RECV, LIMIT_RECV, BUFFERS };
 
 /* One collective of one size, on all ranks. */
 typedef struct comm_run {
     zero_world *world;
     zi_stream *host;
     zi_collective job; /* ours; count a rank */
-    float *theirs;     /* what MPI receives */
     bool in_place;     /* each rank's part is in both receive buffers from the start */
+    uint32_t calls;    /* of one measurement */
     size_t send_count;
     size_t recv_count;
-    int *shares; /* for MPI_Reduce_scatter; one a rank */
+    const float *mpi_send;
+    float *mpi_recv;      /* room for all of what is sent too, for MPI_Allreduce */
+    const float *mpi_got; /* where the last form of MPI's has left this rank's result */
+    float *limit_recv;
+    const float **sources; /* by rank: what this rank reads of it, mapped here */
+    int *shares;           /* for MPI_Reduce_scatter; one a rank */
 } comm_run;
 
 /* Element `i` of rank `rank`'s send buffer. */
@@ -37,8 +61,8 @@ static float value_of(uint32_t rank, size_t i)
     return (float)((i * 7 + rank * 13) % 255) - 127.0f;
 }
 
-/* Seconds of the slowest rank since `start`; negative when `code` is none of success. */
-static double slowest(double start, int code, const char *call)
+/* Seconds of the slowest rank since `start`, a call; negative when `code` is none of success. */
+static double slowest(const comm_run *run, double start, int code, const char *call)
 {
     double seconds = bench_now() - start;
     if (code != MPI_SUCCESS) {
@@ -50,7 +74,7 @@ static double slowest(double start, int code, const char *call)
         (void)bench_fail("MPI_Allreduce failed");
         return -1.0;
     }
-    return longest;
+    return longest / run->calls;
 }
 
 /* All ranks start together. */
@@ -64,39 +88,165 @@ static double time_ours(void *argument)
 {
     const comm_run *run = argument;
     const double start = start_together();
-    if (zi_group_submit(run->world->control, run->host, &run->job, 1) != ZERO_OK) {
-        (void)bench_fail_zero("the library's collective");
-        return -1.0;
+    for (uint32_t call = 0; call < run->calls; call++) {
+        if (zi_group_submit(run->world->control, run->host, &run->job, 1) != ZERO_OK) {
+            (void)bench_fail_zero("the library's collective");
+            return -1.0;
+        }
     }
-    return slowest(start, MPI_SUCCESS, "");
+    return slowest(run, start, MPI_SUCCESS, "");
 }
 
 static double time_block(void *argument)
 {
-    const comm_run *run = argument;
+    comm_run *run = argument;
+    int code = MPI_SUCCESS;
     const double start = start_together();
-    const int code = MPI_Reduce_scatter_block(run->job.send, run->theirs, (int)run->job.count,
-                                              MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    return slowest(start, code, "MPI_Reduce_scatter_block");
+    for (uint32_t call = 0; call < run->calls && code == MPI_SUCCESS; call++) {
+        code = MPI_Reduce_scatter_block(run->mpi_send, run->mpi_recv, (int)run->job.count,
+                                        MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    }
+    run->mpi_got = run->mpi_recv;
+    return slowest(run, start, code, "MPI_Reduce_scatter_block");
 }
 
 static double time_shares(void *argument)
 {
-    const comm_run *run = argument;
+    comm_run *run = argument;
+    int code = MPI_SUCCESS;
     const double start = start_together();
-    const int code = MPI_Reduce_scatter(run->job.send, run->theirs, run->shares, MPI_FLOAT, MPI_SUM,
-                                        MPI_COMM_WORLD);
-    return slowest(start, code, "MPI_Reduce_scatter");
+    for (uint32_t call = 0; call < run->calls && code == MPI_SUCCESS; call++) {
+        code = MPI_Reduce_scatter(run->mpi_send, run->mpi_recv, run->shares, MPI_FLOAT, MPI_SUM,
+                                  MPI_COMM_WORLD);
+    }
+    run->mpi_got = run->mpi_recv;
+    return slowest(run, start, code, "MPI_Reduce_scatter");
+}
+
+/* All of the sum everywhere, of which each takes its part where it lies. */
+static double time_whole(void *argument)
+{
+    comm_run *run = argument;
+    int code = MPI_SUCCESS;
+    const double start = start_together();
+    for (uint32_t call = 0; call < run->calls && code == MPI_SUCCESS; call++) {
+        code = MPI_Allreduce(run->mpi_send, run->mpi_recv, (int)run->send_count, MPI_FLOAT, MPI_SUM,
+                             MPI_COMM_WORLD);
+    }
+    run->mpi_got = run->mpi_recv + zero_world_rank(run->world) * run->job.count;
+    return slowest(run, start, code, "MPI_Allreduce");
 }
 
 static double time_gather(void *argument)
 {
-    const comm_run *run = argument;
+    comm_run *run = argument;
+    const void *send = run->in_place ? MPI_IN_PLACE : run->mpi_send;
+    int code = MPI_SUCCESS;
     const double start = start_together();
-    const void *send = run->in_place ? MPI_IN_PLACE : run->job.send;
-    const int code = MPI_Allgather(send, (int)run->job.count, MPI_FLOAT, run->theirs,
-                                   (int)run->job.count, MPI_FLOAT, MPI_COMM_WORLD);
-    return slowest(start, code, "MPI_Allgather");
+    for (uint32_t call = 0; call < run->calls && code == MPI_SUCCESS; call++) {
+        code = MPI_Allgather(send, (int)run->job.count, MPI_FLOAT, run->mpi_recv,
+                             (int)run->job.count, MPI_FLOAT, MPI_COMM_WORLD);
+    }
+    run->mpi_got = run->mpi_recv;
+    return slowest(run, start, code, "MPI_Allgather");
+}
+
+/* The sum of the sources in their order, from +0 on. far: stored past the caches; ahead: bytes
+ * between use and prefetch, 0: none. */
+static inline void sum_lines(float *target, const float *const *sources, size_t source_count,
+                             size_t count, bool far, size_t ahead)
+{
+#if defined(__SSE2__)
+    for (size_t i = 0; i < count; i += 16) {
+        __m128 line[4] = {{0.0f}};
+        for (size_t k = 0; k < source_count; k++) {
+            const float *from = sources[k] + i;
+            if (ahead != 0) {
+                __builtin_prefetch((const void *)((uintptr_t)from + ahead), 0, 2);
+            }
+            for (int j = 0; j < 4; j++) {
+                line[j] = _mm_add_ps(line[j], _mm_load_ps(from + 4 * j));
+            }
+        }
+        for (int j = 0; j < 4 && far; j++) {
+            _mm_stream_ps(target + i + 4 * j, line[j]);
+        }
+        for (int j = 0; j < 4 && !far; j++) {
+            _mm_store_ps(target + i + 4 * j, line[j]);
+        }
+    }
+    _mm_sfence();
+#else
+    for (size_t i = 0; i < count; i++) {
+        float sum = 0.0f;
+        for (size_t k = 0; k < source_count; k++) {
+            sum += sources[k][i];
+        }
+        target[i] = sum;
+    }
+    (void)far;
+    (void)ahead;
+#endif
+}
+
+static void limit_reduce(const comm_run *run, uint32_t way)
+{
+    const uint32_t size = zero_world_size(run->world);
+    if (way == 0) {
+        sum_lines(run->limit_recv, run->sources, size, run->job.count, true, AHEAD_BYTES);
+    } else if (way == 1) {
+        sum_lines(run->limit_recv, run->sources, size, run->job.count, true, 0);
+    } else {
+        sum_lines(run->limit_recv, run->sources, size, run->job.count, false, AHEAD_BYTES);
+    }
+}
+
+static void limit_gather(const comm_run *run, uint32_t way)
+{
+    const uint32_t size = zero_world_size(run->world);
+    const uint32_t own = zero_world_rank(run->world);
+    const size_t count = run->job.count;
+    const zi_device *device = &run->world->device;
+    for (uint32_t step = 1; step <= size - run->in_place; step++) {
+        const uint32_t rank = (own + step) % size;
+        float *target = run->limit_recv + rank * count;
+        if (way == 0) {
+            (void)device->ops->copy(device->self, run->host, target, run->sources[rank],
+                                    count * sizeof *target);
+        } else if (way == 1) {
+            sum_lines(target, &run->sources[rank], 1, count, true, 0);
+        } else {
+            memcpy(target, run->sources[rank], count * sizeof *target);
+        }
+    }
+}
+
+static double time_limit(const comm_run *run, uint32_t way)
+{
+    const double start = start_together();
+    for (uint32_t call = 0; call < run->calls; call++) {
+        if (run->job.kind == ZI_ALL_GATHER) {
+            limit_gather(run, way);
+        } else {
+            limit_reduce(run, way);
+        }
+    }
+    return slowest(run, start, MPI_SUCCESS, "");
+}
+
+static double time_limit_0(void *argument)
+{
+    return time_limit(argument, 0);
+}
+
+static double time_limit_1(void *argument)
+{
+    return time_limit(argument, 1);
+}
+
+static double time_limit_2(void *argument)
+{
+    return time_limit(argument, 2);
 }
 
 /* What element `i` of the receive buffers must be. */
@@ -113,11 +263,14 @@ static float expected(const comm_run *run, size_t i)
     return sum;
 }
 
-static int check_results(const comm_run *run)
+static int check_results(const comm_run *run, bool limited)
 {
     const float *ours = run->job.recv;
-    if (memcmp(ours, run->theirs, run->recv_count * sizeof *ours) != 0) {
+    if (memcmp(ours, run->mpi_got, run->recv_count * sizeof *ours) != 0) {
         return bench_fail("the library's result and MPI's differ");
+    }
+    if (limited && memcmp(ours, run->limit_recv, run->recv_count * sizeof *ours) != 0) {
+        return bench_fail("the library's result and the limit's differ");
     }
     for (size_t i = 0; i < run->recv_count; i += CHECK_STRIDE) {
         if (ours[i] < expected(run, i) || ours[i] > expected(run, i)) {
@@ -128,38 +281,28 @@ static int check_results(const comm_run *run)
     return 0;
 }
 
-/* This rank's values, and in place its part of MPI's buffer too. */
-static void fill(comm_run *run)
+/* This rank's values, in what each side sends or holds from the start. */
+static void fill(const comm_run *run, void *const buffers[BUFFERS])
 {
     const uint32_t rank = zero_world_rank(run->world);
-    float *send = run->theirs; /* never used: set below */
-    memcpy(&send, &run->job.send, sizeof send);
+    const size_t begin = rank * run->job.count;
+    float *ours = run->in_place ? (float *)buffers[OUR_RECV] + begin : buffers[OUR_SEND];
+    float *theirs = run->in_place ? (float *)buffers[MPI_RECV] + begin : buffers[MPI_SEND];
     for (size_t i = 0; i < run->send_count; i++) {
-        send[i] = value_of(rank, i);
-        if (run->in_place) {
-            run->theirs[rank * run->job.count + i] = send[i];
-        }
+        ours[i] = theirs[i] = value_of(rank, i);
+    }
+    if (run->in_place) {
+        memcpy(run->limit_recv + begin, ours, run->send_count * sizeof *ours);
     }
 }
 
-/* Measure one collective whose buffers are there. */
-static int measure(comm_run *run, const bench_options *options, bench_report *report,
-                   const char *metric, const char *name)
+static const bench_stat *fastest(const bench_stat *stats, uint32_t count)
 {
-    const bool gather = run->job.kind == ZI_ALL_GATHER;
-    const bench_side sides[3] = {
-        {time_ours, run}, {gather ? time_gather : time_block, run}, {time_shares, run}};
-    fill(run);
-    bench_stat stats[3];
-    if (bench_interleave(sides, gather ? 2 : 3, options->repetitions, stats) != 0 ||
-        check_results(run) != 0) {
-        return 1;
+    const bench_stat *best = stats;
+    for (uint32_t i = 1; i < count; i++) {
+        best = stats[i].median < best->median ? &stats[i] : best;
     }
-    if (zero_world_rank(run->world) != 0) {
-        return 0;
-    }
-    const bool block_wins = gather || stats[1].median <= stats[2].median;
-    return bench_add_times(report, metric, name, &stats[0], &stats[block_wins ? 1 : 2]);
+    return best;
 }
 
 /* A collective to be measured. */
@@ -175,11 +318,142 @@ static const comm_case cases[] = {
     {ZI_ALL_GATHER, true, ", in place"}, /* of parameters, after a step of stage 1 or 2 */
 };
 
+/* What a kind of collective is measured against: `forms` of MPI's, of which the fastest counts. */
+typedef struct comm_sides {
+    const char *vs_mpi;
+    const char *vs_limit;
+    uint32_t forms;
+    bench_side_fn mpi[3];
+} comm_sides;
+
+static const comm_sides reduce_sides = {
+    "reduce_scatter_vs_mpi", "reduce_scatter_vs_limit", 3, {time_block, time_shares, time_whole}};
+static const comm_sides gather_sides = {
+    "all_gather_vs_mpi", "all_gather_vs_limit", 1, {time_gather}};
+
+static const comm_sides *sides_of(zi_collective_kind kind)
+{
+    return kind == ZI_ALL_GATHER ? &gather_sides : &reduce_sides;
+}
+
+/* The sides: ours, MPI's, the limit's. Returns how many there are. */
+static uint32_t list_sides(comm_run *run, bool limited, bench_side sides[BENCH_SIDES_MAX])
+{
+    static const bench_side_fn limits[LIMITS] = {time_limit_0, time_limit_1, time_limit_2};
+    const comm_sides *what = sides_of(run->job.kind);
+    uint32_t count = 0;
+    sides[count++] = (bench_side){time_ours, run};
+    for (uint32_t i = 0; i < what->forms; i++) {
+        sides[count++] = (bench_side){what->mpi[i], run};
+    }
+    for (uint32_t i = 0; i < LIMITS && limited; i++) {
+        sides[count++] = (bench_side){limits[i], run};
+    }
+    return count;
+}
+
+/* Measure one collective whose buffers are there and filled. */
+static int measure(comm_run *run, const bench_options *options, bench_report *report,
+                   const char *name)
+{
+    const comm_sides *what = sides_of(run->job.kind);
+    const size_t bytes = zi_max_u64(run->send_count, run->recv_count) * sizeof(float);
+    const bool limited = bytes >= LIMIT_BYTES || options->scale == BENCH_TINY;
+    const uint32_t repetitions =
+        bytes >= LONG_BYTES ? bench_long_repetitions(options) : options->repetitions;
+    bench_side sides[BENCH_SIDES_MAX];
+    bench_stat stats[BENCH_SIDES_MAX];
+    const uint32_t count = list_sides(run, limited, sides);
+    if (bench_interleave(sides, count, repetitions, stats) != 0 ||
+        check_results(run, limited) != 0) {
+        return 1;
+    }
+    if (zero_world_rank(run->world) != 0) {
+        return 0;
+    }
+    if (bench_add_times(report, what->vs_mpi, name, &stats[0], fastest(&stats[1], what->forms)) !=
+        0) {
+        return 1;
+    }
+    return limited && bench_add_times(report, what->vs_limit, name, &stats[0],
+                                      fastest(&stats[1 + what->forms], LIMITS)) != 0;
+}
+
 /* Memory as in an engine: shards and gradient slots are shared, the slots that units are gathered
- * to are not. Both sides receive in the same kind. */
+ * to are not. The limit's is as ours, MPI's this rank's own. */
 static bool is_shared(const comm_case *kind, int buffer)
 {
-    return buffer == 0 || kind->kind != ZI_ALL_GATHER || kind->in_place;
+    const bool receives = buffer == OUR_RECV || buffer == LIMIT_RECV;
+    return buffer == OUR_SEND || (receives && (kind->kind != ZI_ALL_GATHER || kind->in_place));
+}
+
+static void lay_out(comm_run *run, const comm_case *kind, size_t bytes, size_t rooms[BUFFERS])
+{
+    const uint32_t size = zero_world_size(run->world);
+    const bool gather = kind->kind == ZI_ALL_GATHER;
+    const size_t count = bytes / sizeof(float) / size / 64 * 64;
+    run->in_place = kind->in_place;
+    run->calls = (uint32_t)zi_min_u64(CALLS_MAX, zi_max_u64(1, CALLS_BYTES / bytes));
+    run->send_count = gather ? count : count * size;
+    run->recv_count = gather ? count * size : count;
+    run->job = (zi_collective){.kind = kind->kind,
+                               .flags = gather ? 0 : ZI_COLLECTIVE_EXACT,
+                               .send_dtype = ZERO_DTYPE_F32,
+                               .recv_dtype = ZERO_DTYPE_F32,
+                               .count = count};
+    for (int i = 0; i < BUFFERS; i++) {
+        const bool sends = i == OUR_SEND || i == MPI_SEND || (i == MPI_RECV && !gather);
+        const size_t room = sends ? run->send_count : run->recv_count;
+        rooms[i] = zi_align_up(room * sizeof(float), ZI_PAGE_BYTES);
+    }
+}
+
+static zero_status make_buffers(comm_run *run, const comm_case *kind, const size_t rooms[BUFFERS],
+                                void *buffers[BUFFERS])
+{
+    const uint32_t size = zero_world_size(run->world);
+    const zi_device *device = &run->world->device;
+    zi_comm *comm = run->world->comm;
+    zero_status status = device->ops->stream_wrap(device->self, zero_stream_host(), &run->host);
+    for (int i = 0; i < BUFFERS && status == ZERO_OK; i++) {
+        status = is_shared(kind, i)
+                     ? comm->ops->memory_alloc(comm, rooms[i], &buffers[i])
+                     : device->ops->memory_alloc(device->self, rooms[i], &buffers[i]);
+    }
+    if (status == ZERO_OK) {
+        status = zi_calloc(size, sizeof *run->shares, (void **)&run->shares);
+    }
+    if (status == ZERO_OK) {
+        status = zi_calloc(size, sizeof *run->sources, (void **)&run->sources);
+    }
+    return status;
+}
+
+/* The parts of shared memory lie one after the other in every rank's mapping, by rank. */
+static void set_pointers(comm_run *run, const size_t rooms[BUFFERS], void *const buffers[BUFFERS])
+{
+    const uint32_t own = zero_world_rank(run->world);
+    const size_t count = run->job.count;
+    const int shared = run->in_place ? OUR_RECV : OUR_SEND;
+    const unsigned char *first = (const unsigned char *)buffers[shared] - own * rooms[shared];
+    run->job.send = buffers[OUR_SEND];
+    run->job.recv = buffers[OUR_RECV];
+    if (run->in_place) {
+        run->job.send = (float *)buffers[OUR_RECV] + own * count;
+    }
+    run->mpi_send = buffers[MPI_SEND];
+    run->mpi_recv = buffers[MPI_RECV];
+    run->limit_recv = buffers[LIMIT_RECV];
+    for (uint32_t rank = 0; rank < zero_world_size(run->world); rank++) {
+        const void *theirs = first + rank * rooms[shared];
+        run->shares[rank] = (int)count;
+        run->sources[rank] = theirs;
+        if (run->in_place) {
+            run->sources[rank] += rank * count;
+        } else if (run->job.kind == ZI_REDUCE_SCATTER) {
+            run->sources[rank] += own * count;
+        }
+    }
 }
 
 /* One collective over a buffer of `bytes` in all: the whole send buffer of a reduce-scatter, the
@@ -187,59 +461,34 @@ static bool is_shared(const comm_case *kind, int buffer)
 static int run_case(zero_world *world, const comm_case *kind, size_t bytes,
                     const bench_options *options, bench_report *report)
 {
-    const uint32_t size = zero_world_size(world);
-    const bool gather = kind->kind == ZI_ALL_GATHER;
-    const char *metric = gather ? METRIC_GATHER : METRIC_REDUCE;
     char name[64];
-    (void)snprintf(name, sizeof name, "%zu MiB, %u ranks%s", bytes / MIB, size, kind->note);
+    const bool whole = bytes >= MIB;
+    (void)snprintf(name, sizeof name, "%zu %s, %u ranks%s", bytes / (whole ? MIB : KIB),
+                   whole ? "MiB" : "KiB", zero_world_size(world), kind->note);
     if (!bench_wants(options, name)) {
         return 0;
     }
-    comm_run run = {.world = world, .in_place = kind->in_place};
-    const size_t count = bytes / sizeof(float) / size / 64 * 64;
-    run.send_count = gather ? count : count * size;
-    run.recv_count = gather ? count * size : count;
-    run.job = (zi_collective){.kind = kind->kind,
-                              .flags = gather ? 0 : ZI_COLLECTIVE_EXACT,
-                              .send_dtype = ZERO_DTYPE_F32,
-                              .recv_dtype = ZERO_DTYPE_F32,
-                              .count = count};
-    const zi_device_ops *device = world->device.ops;
-    zi_comm *comm = world->comm;
-    const size_t rooms[3] = {zi_align_up(run.send_count * sizeof(float), ZI_PAGE_BYTES),
-                             zi_align_up(run.recv_count * sizeof(float), ZI_PAGE_BYTES),
-                             zi_align_up(run.recv_count * sizeof(float), ZI_PAGE_BYTES)};
-    void *buffers[3] = {NULL, NULL, NULL};
-    int failed =
-        device->stream_wrap(world->device.self, zero_stream_host(), &run.host) != ZERO_OK ||
-        zi_calloc(size, sizeof *run.shares, (void **)&run.shares) != ZERO_OK;
-    for (int i = 0; i < 3 && !failed; i++) {
-        failed = (is_shared(kind, i)
-                      ? comm->ops->memory_alloc(comm, rooms[i], &buffers[i])
-                      : device->memory_alloc(world->device.self, rooms[i], &buffers[i])) != ZERO_OK;
-    }
-    if (failed) {
-        (void)bench_fail_zero(name);
+    comm_run run = {.world = world};
+    size_t rooms[BUFFERS];
+    void *buffers[BUFFERS] = {NULL};
+    lay_out(&run, kind, bytes, rooms);
+    int failed = 0;
+    if (make_buffers(&run, kind, rooms, buffers) != ZERO_OK) {
+        failed = bench_fail_zero(name);
     } else {
-        run.job.send = buffers[0];
-        run.job.recv = buffers[1];
-        if (kind->in_place) {
-            run.job.send = (float *)buffers[1] + zero_world_rank(world) * count;
-        }
-        run.theirs = buffers[2];
-        for (uint32_t i = 0; i < size; i++) {
-            run.shares[i] = (int)count;
-        }
-        failed = measure(&run, options, report, metric, name);
+        set_pointers(&run, rooms, buffers);
+        fill(&run, buffers);
+        failed = measure(&run, options, report, name);
     }
+    zi_free(run.sources);
     zi_free(run.shares);
     /* Nobody may still be reading. */
     failed = failed || zero_world_barrier(world) != ZERO_OK;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < BUFFERS; i++) {
         if (buffers[i] != NULL && is_shared(kind, i)) {
-            comm->ops->memory_free(comm, buffers[i], rooms[i]);
+            world->comm->ops->memory_free(world->comm, buffers[i], rooms[i]);
         } else if (buffers[i] != NULL) {
-            device->memory_free(world->device.self, buffers[i], rooms[i]);
+            world->device.ops->memory_free(world->device.self, buffers[i], rooms[i]);
         }
     }
     return failed;
@@ -248,26 +497,39 @@ static int run_case(zero_world *world, const comm_case *kind, size_t bytes,
 /* As one of the ranks: all sizes of both collectives. */
 static int run_rank(const bench_options *options, bench_report *report)
 {
-    const size_t *sizes = sizes_full;
-    size_t count = sizeof sizes_full / sizeof sizes_full[0];
-    if (options->scale != BENCH_FULL) {
-        sizes = options->scale == BENCH_QUICK ? sizes_quick : sizes_tiny;
-        count = 1;
-    }
+    static const struct {
+        const size_t *sizes;
+        size_t count;
+    } scales[] = {{sizes_full, sizeof sizes_full / sizeof sizes_full[0]},
+                  {sizes_quick, sizeof sizes_quick / sizeof sizes_quick[0]},
+                  {sizes_tiny, sizeof sizes_tiny / sizeof sizes_tiny[0]}};
+    const size_t *sizes = scales[options->scale].sizes;
+    const size_t count = scales[options->scale].count;
     zero_world *world = NULL;
     if (zero_world_create_launched(0, &world) != ZERO_OK) {
         return bench_fail_zero("zero_world_create_launched");
     }
-    int failed = 0;
+    int failed = world->comm->local_size == world->comm->size
+                     ? 0
+                     : bench_fail("the ranks are on several hosts; start them on one");
     const size_t case_count = sizeof cases / sizeof cases[0];
     for (size_t i = 0; i < count * case_count && !failed; i++) {
-        failed =
-            run_case(world, &cases[i % case_count], sizes[i / case_count] * MIB, options, report);
+        failed = run_case(world, &cases[i % case_count], sizes[i / case_count], options, report);
     }
     if (!failed) {
         zero_world_destroy(world);
     }
     return failed;
+}
+
+static int skip_all(bench_report *report, const char *reason)
+{
+    const comm_sides *const all[] = {&reduce_sides, &gather_sides};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        (void)bench_skip(report, all[i]->vs_mpi, NULL, reason);
+        (void)bench_skip(report, all[i]->vs_limit, NULL, reason);
+    }
+    return 0;
 }
 
 int bench_comm(const bench_options *options, bench_report *report)
@@ -279,15 +541,13 @@ int bench_comm(const bench_options *options, bench_report *report)
         bool missing = false;
         const uint32_t ranks = options->ranks != 0 ? options->ranks : rank_counts[i];
         if (ranks == 1) {
-            return bench_skip(report, METRIC_REDUCE, NULL, "one rank has nothing to send") ||
-                   bench_skip(report, METRIC_GATHER, NULL, "one rank has nothing to send");
+            return skip_all(report, "one rank has nothing to send");
         }
         if (bench_spawn_ranks(options, "comm", ranks, report, &missing) != 0) {
             return 1;
         }
         if (missing) {
-            return bench_skip(report, METRIC_REDUCE, NULL, "there is no mpirun") ||
-                   bench_skip(report, METRIC_GATHER, NULL, "there is no mpirun");
+            return skip_all(report, "there is no mpirun");
         }
         if (options->ranks != 0) {
             break;

@@ -181,13 +181,21 @@ static int check_traces(const speed_trace *traces, uint32_t ranks)
     return 0;
 }
 
+#define NAME_BYTES 128
+
+/* Whether a stage's row is asked for; its case's name. */
+static bool wants_stage(const speed_job *job, uint32_t stage, char name[NAME_BYTES])
+{
+    (void)snprintf(name, NAME_BYTES, "stage %u, %u ranks, %u blocks of %u, %u tokens each", stage,
+                   job->ranks, job->shape.blocks, job->shape.width, job->shape.tokens);
+    return bench_wants(job->options, name);
+}
+
 static int add_rows(const speed_job *job, const bench_stat *stats)
 {
     for (uint32_t i = 1; i < STAGES; i++) {
-        char name[128];
-        (void)snprintf(name, sizeof name, "stage %u, %u ranks, %u blocks of %u, %u tokens each", i,
-                       job->ranks, job->shape.blocks, job->shape.width, job->shape.tokens);
-        if (bench_wants(job->options, name) &&
+        char name[NAME_BYTES];
+        if (wants_stage(job, i, name) &&
             bench_add_times(job->report, METRIC, name, &stats[i], &stats[0]) != 0) {
             return 1;
         }
@@ -202,7 +210,7 @@ static zero_status measure(speed_job *job, speed_side *sides, const zero_model *
     for (uint32_t i = 0; i < STAGES; i++) {
         runs[i] = (bench_side){run_side, &sides[i]};
     }
-    if (bench_interleave(runs, STAGES, job->options->repetitions, stats) != 0) {
+    if (bench_interleave(runs, STAGES, bench_long_repetitions(job->options), stats) != 0) {
         return ZERO_STATE;
     }
     speed_trace *traces = calloc((size_t)job->ranks * STAGES, sizeof *traces);
@@ -250,6 +258,14 @@ int bench_stage_speed(const bench_options *options, bench_report *report)
                      .shape = shapes[options->scale],
                      .ranks = options->ranks != 0 ? options->ranks : 2,
                      .steps = steps[options->scale]};
+    bool wanted = false;
+    for (uint32_t i = 1; i < STAGES; i++) {
+        char name[NAME_BYTES];
+        wanted = wants_stage(&job, i, name) || wanted;
+    }
+    if (!wanted) {
+        return 0;
+    }
     block_single_thread();
     if (zero_world_run(job.ranks, DEADLINE_MS, run_rank, &job) != ZERO_OK) {
         return bench_fail_zero("step");

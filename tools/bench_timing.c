@@ -18,6 +18,12 @@ bool bench_wants(const bench_options *options, const char *name)
     return options->case_filter == NULL || strstr(name, options->case_filter) != NULL;
 }
 
+uint32_t bench_long_repetitions(const bench_options *options)
+{
+    const uint32_t half = options->repetitions / 2;
+    return half > BENCH_REPETITIONS_MIN ? half : BENCH_REPETITIONS_MIN;
+}
+
 static int compare_values(const void *left, const void *right)
 {
     const double a = *(const double *)left;

@@ -359,6 +359,24 @@ TEST(step_gives_speed_and_memory)
     json_decref(report);
 }
 
+/* Whole steps take long: half the repetitions, 7 at least. What is not asked for is not run. */
+TEST(step_repeats_half_as_often)
+{
+    json_t *report = report_of("bench step --tiny --case tokens --repeat 20 --json -");
+    size_t index = 0;
+    const json_t *row = NULL;
+    json_array_foreach(json_object_get(report, "results"), index, row)
+    {
+        CHECK(strcmp(text_of(row, "metric"), "stage3_vs_stage0") == 0);
+        CHECK_EQ((uint64_t)number_of(row, "repetitions"), 10);
+    }
+    json_decref(report);
+    report = report_of("bench step --tiny --case resident --json -");
+    CHECK_EQ(rows_of(report, "results", "stage3_vs_stage0"), 0);
+    CHECK_EQ(rows_of(report, "skipped", "stage3_vs_stage0"), 0);
+    json_decref(report);
+}
+
 TEST(adam_gives_its_metrics)
 {
     json_t *report = report_of("bench adam --tiny --json -");
@@ -372,7 +390,9 @@ TEST(comm_gives_its_metrics)
 {
     json_t *report = report_of("bench comm --tiny --json -");
     check_reported(report, "reduce_scatter_vs_mpi");
+    check_reported(report, "reduce_scatter_vs_limit");
     check_reported(report, "all_gather_vs_mpi");
+    check_reported(report, "all_gather_vs_limit");
     json_decref(report);
 }
 
@@ -505,6 +525,71 @@ TEST(io_gives_its_metrics)
     json_decref(report);
     /* Nothing stays behind. */
     CHECK(rmdir(folder) == 0);
+}
+
+/* A program that stands for fio: notes how it is called, and says that each time it read 4 MiB. */
+static void make_fio(const char *folder, const char *log)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/fio", folder);
+    FILE *script = fopen(path, "w");
+    CHECK(script != NULL);
+    (void)fprintf(script,
+                  "#!/bin/sh\n"
+                  "[ \"$1\" = --version ] && echo fio-0 && exit\n"
+                  "echo \"$@\" >> %s\n"
+                  "printf '3;fio;zero;0;0;4096;0;0;10'; printf ';0%%.0s' $(seq 100); echo\n",
+                  log);
+    CHECK(fclose(script) == 0 && chmod(path, 0755) == 0);
+}
+
+/* The value of a numeric option of fio's on a line. */
+static uint64_t option_of(const char *line, const char *option)
+{
+    const char *at = strstr(line, option);
+    CHECK(at != NULL);
+    return strtoull(at + strlen(option), NULL, 10);
+}
+
+TEST(io_lets_fio_go_on_where_its_last_sample_ended)
+{
+    char folder[] = "zero-cli-io-XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    char here[4096];
+    char log[4200];
+    char path[16384];
+    char line[128];
+    CHECK(getcwd(here, sizeof here) != NULL);
+    (void)snprintf(log, sizeof log, "%s/%s/log", here, folder);
+    make_fio(folder, log);
+    (void)snprintf(path, sizeof path, "%s/%s:%s", here, folder, getenv("PATH"));
+    CHECK(setenv("PATH", path, 1) == 0);
+    (void)snprintf(line, sizeof line, "io %s --size 16M --seconds 2 --json -", folder);
+    json_t *report = report_of(line);
+    const bool measured = rows_of(report, "results", "storage_vs_fio") > 0;
+    json_decref(report);
+    FILE *calls = fopen(log, "r");
+    bool seen[16] = {false};
+    uint32_t places = 0;
+    char call[1024];
+    while (calls != NULL && fgets(call, sizeof call, calls) != NULL) {
+        const uint64_t offset = option_of(call, "--offset=");
+        const uint64_t part = option_of(call, "--offset_increment=");
+        CHECK_EQ(offset + option_of(call, "--size="), part);
+        CHECK_EQ(offset % option_of(call, "--bs="), 0);
+        CHECK(part <= (16 << 20) && offset < part);
+        places += !seen[offset >> 20];
+        seen[offset >> 20] = true;
+    }
+    CHECK(calls == NULL || fclose(calls) == 0);
+    (void)unlink(log);
+    (void)snprintf(line, sizeof line, "%s/fio", folder);
+    CHECK(unlink(line) == 0 && rmdir(folder) == 0);
+    if (!measured) {
+        SKIP("fio is not measured here");
+    }
+    CHECK(seen[0] && seen[4] && seen[8] && seen[12]);
+    CHECK(places >= 4);
 }
 
 TEST(io_prints_a_table_for_a_given_rung)
