@@ -376,9 +376,17 @@ static int write_rank_report(const bench_report *report, const char *path)
 static int run_chosen(const bench_line *line, bench_report *report)
 {
     int failed = 0;
+    uint32_t chosen = 0;
+    uint32_t begun = 0;
+    for (size_t i = 0; i < RUNNER_COUNT; i++) {
+        chosen += line->chosen[i] ? 1 : 0;
+    }
     for (size_t i = 0; i < RUNNER_COUNT; i++) {
         bench_options options = line->options;
         options.named = line->named[i];
+        if (line->chosen[i] && !options.as_rank) {
+            bench_progress_runner(runners[i].name, ++begun, chosen);
+        }
         if (line->chosen[i] && runners[i].run(&options, report) != 0) {
             report->failed[report->failed_count++] = runners[i].name;
             failed = 1;
@@ -421,6 +429,7 @@ int command_bench(int argc, char **argv)
         report.json_file = file;
     }
     int failed = run_chosen(&line, &report);
+    bench_progress_end();
     report.unfinished = false;
     if (!failed && !line.options.as_rank && line.options.case_filter != NULL &&
         report.row_count + report.omission_count == 0) {

@@ -100,6 +100,16 @@ int bench_fail_zero(const char *what);
 /* True when options->case_filter asks for the case. */
 bool bench_wants(const bench_options *options, const char *name);
 
+/* What is being measured, drawn over the last line of standard error where that is a terminal;
+ * nothing elsewhere, and nothing in ranks that are processes. The first call begins it. */
+void bench_progress_runner(const char *name, uint32_t number, uint32_t of);
+/* A case of that runner; bench_wants says so itself. */
+void bench_progress_case(const char *name);
+/* Rounds of that case that are done; bench_interleave says so itself. From any thread. */
+void bench_progress_round(uint32_t done, uint32_t of);
+void bench_progress_clear(void); /* something else is to be printed */
+void bench_progress_end(void);
+
 /* Monotonic seconds. */
 double bench_now(void);
 

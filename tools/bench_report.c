@@ -1,6 +1,7 @@
 /* Owns the rows of a report and its two forms, table and JSON. Invariant: every row holds finite
  * numbers and its own copies of texts. */
 #include "bench_report.h"
+#include "live_line.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -19,6 +20,7 @@ void bench_speak_as(const char *command)
 int bench_fail(const char *format, ...)
 {
     va_list arguments;
+    bench_progress_clear();
     va_start(arguments, format);
     fprintf(stderr, "%s: ", speaker);
     vfprintf(stderr, format, arguments);
@@ -139,14 +141,16 @@ static const char *number_text(double number, char *text, size_t text_bytes)
     return text;
 }
 
+/* name_width 0: the numbers have a line of their own, for terminals that are too narrow. */
 static void print_row(const bench_row *row, int metric_width, int name_width, FILE *out)
 {
     char value[32];
     char reference[32];
     char min[32];
     char max[32];
-    fprintf(out, "%-*s  %-*s  %12s %-5s  %12s  %6.3f  %s..%s\n", metric_width, row->metric,
-            name_width, row->name, number_text(row->value, value, sizeof value), row->unit,
+    fprintf(out, "%-*s  %-*s%s  %12s %-5s  %12s  %6.3f  %s..%s\n", metric_width, row->metric,
+            name_width, row->name, name_width == 0 ? "\n " : "",
+            number_text(row->value, value, sizeof value), row->unit,
             number_text(row->reference, reference, sizeof reference), row->ratio,
             number_text(row->min, min, sizeof min), number_text(row->max, max, sizeof max));
 }
@@ -178,9 +182,16 @@ void bench_report_print(const bench_report *report, FILE *out)
         metric_width = wider(metric_width, report->rows[i].metric);
         name_width = wider(name_width, report->rows[i].name);
     }
+    /* Behind both: 46 columns and the range. */
+    const unsigned columns = live_line_columns(out);
+    if (columns != 0 && (unsigned)(metric_width + name_width) + 72 > columns) {
+        metric_width = 0;
+        name_width = 0;
+    }
     if (report->row_count > 0) {
-        fprintf(out, "%-*s  %-*s  %12s %-5s  %12s  %6s  %s\n", metric_width, "metric", name_width,
-                "case", "value", "unit", "reference", "ratio", "min..max");
+        fprintf(out, "%-*s  %-*s%s  %12s %-5s  %12s  %6s  %s\n", metric_width, "metric", name_width,
+                "case", name_width == 0 ? "\n " : "", "value", "unit", "reference", "ratio",
+                "min..max");
     }
     for (size_t i = 0; i < report->row_count; i++) {
         print_row(&report->rows[i], metric_width, name_width, out);

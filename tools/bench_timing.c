@@ -15,7 +15,11 @@ double bench_now(void)
 
 bool bench_wants(const bench_options *options, const char *name)
 {
-    return options->case_filter == NULL || strstr(name, options->case_filter) != NULL;
+    const bool wants = options->case_filter == NULL || strstr(name, options->case_filter) != NULL;
+    if (wants) {
+        bench_progress_case(name);
+    }
+    return wants;
 }
 
 uint32_t bench_long_repetitions(const bench_options *options)
@@ -59,6 +63,7 @@ int bench_interleave(const bench_side *sides, uint32_t side_count, uint32_t repe
     }
     int failed = 0;
     for (uint32_t round = 0; round <= repetitions && !failed; round++) {
+        bench_progress_round(round, repetitions + 1);
         for (uint32_t side = 0; side < side_count && !failed; side++) {
             const double taken = sides[side].run(sides[side].argument);
             failed = taken < 0.0;
