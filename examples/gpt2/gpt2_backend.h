@@ -25,6 +25,9 @@ typedef struct gpt2_backend_setup {
 typedef struct gpt2_backend {
     const char *name;
 
+    /* First of all, on the first thread: may run the program anew (gpt2_blas_start); NULL: nothing
+     * is to be done. */
+    void (*start)(char **argv);
     /* On the thread of a rank, before its engine is created: binds the thread to a device. */
     zero_status (*prepare)(uint32_t local_rank, gpt2_error *error);
     /* Devices of this host that ranks are spread over; 0: ranks compute on the host. */
@@ -37,6 +40,7 @@ typedef struct gpt2_backend {
     void (*destroy)(void *space); /* NULL is fine */
     uint64_t (*bytes)(const void *space);
     const char *(*machine)(const void *space); /* what computes, for the log */
+    const char *(*products)(void);             /* what multiplies matrices, for the log */
     zero_stream (*stream)(const void *space);  /* where; what hooks are given */
 
     /* The batch of the passes that follow; its arrays are read until its backward is over. */

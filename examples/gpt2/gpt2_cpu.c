@@ -3,8 +3,8 @@
  * Low-precision parameters are widened to fp32 a unit at a time; low-precision gradients of a unit
  * are summed in fp32 and then added to the engine's buffers, rounded to their type. */
 #include "gpt2_backend.h"
+#include "gpt2_blas.h"
 
-#include <cblas.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static uint32_t devices(void)
 
 static void use_threads(uint32_t threads)
 {
-    openblas_set_num_threads((int)threads);
+    gpt2_blas_use_threads(threads);
 }
 
 /* Elements of the largest unit, a tied tensor included. */
@@ -237,6 +237,7 @@ static zero_status embed_backward(void *space, const zero_view *grads)
 
 static const gpt2_backend table = {
     .name = "cpu",
+    .start = gpt2_blas_start,
     .prepare = prepare,
     .devices = devices,
     .use_threads = use_threads,
@@ -244,6 +245,7 @@ static const gpt2_backend table = {
     .destroy = destroy,
     .bytes = bytes,
     .machine = machine,
+    .products = gpt2_blas_text,
     .stream = stream,
     .begin = begin,
     .embed_forward = embed_forward,

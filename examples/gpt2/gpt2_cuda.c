@@ -75,6 +75,11 @@ static const char *machine(const void *space)
     return ((const space_type *)space)->machine;
 }
 
+static const char *products(void)
+{
+    return "cuBLASLt";
+}
+
 static zero_stream stream(const void *space)
 {
     return zero_stream_cuda(((const space_type *)space)->stream);
@@ -592,6 +597,7 @@ static const gpt2_backend table = {
     .destroy = destroy,
     .bytes = bytes,
     .machine = machine,
+    .products = products,
     .stream = stream,
     .begin = begin,
     .embed_forward = embed_forward,

@@ -96,6 +96,7 @@ static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
     printf("ranks: %u (%s, %u on this host, %u thread%s each, %s), stage %d\n", facts->ranks,
            facts->backend, facts->local_ranks, facts->threads, facts->threads == 1 ? "" : "s",
            facts->isa, (int)o->stage);
+    printf("matrix products: %s\n", facts->products);
     printf("between ranks: parameters by %s, gradients by %s\n", facts->gather, facts->reduce);
     if (facts->disk != NULL) {
         printf("state on disk by %s\n", facts->disk);
@@ -122,10 +123,11 @@ static bool begin_json(gpt2_log *log, const gpt2_run_facts *facts, gpt2_error *e
     gpt2_options_json(log->options, text.out);
     (void)fprintf(text.out,
                   "},\n\"world\": %u, \"backend\": \"%s\", \"gather\": \"%s\", \"reduce\": \"%s\", "
-                  "\"isa\": \"%s\", \"parameters\": %llu, \"vocab\": %u, \"train_tokens\": %llu, "
+                  "\"isa\": \"%s\", \"products\": \"%s\", \"parameters\": %llu, \"vocab\": %u, "
+                  "\"train_tokens\": %llu, "
                   "\"val_tokens\": %llu, \"bigram\": ",
                   facts->ranks, facts->backend, facts->gather, facts->reduce, facts->isa,
-                  (unsigned long long)facts->parameters, facts->vocab,
+                  facts->products, (unsigned long long)facts->parameters, facts->vocab,
                   (unsigned long long)facts->train_tokens, (unsigned long long)facts->val_tokens);
     json_number(text.out, facts->bigram);
     (void)fprintf(text.out, ",\n\"steps\": [");

@@ -46,9 +46,10 @@ typedef struct gpt2_run_facts {
     const char *backend;
     const char *gather; /* what carries parameters, and gradients */
     const char *reduce;
-    const char *disk; /* how state on disk is reached; NULL: there is none */
-    const char *isa;  /* what computes */
-    uint32_t gpus;    /* of all hosts; 0: none */
+    const char *disk;     /* how state on disk is reached; NULL: there is none */
+    const char *isa;      /* what computes */
+    const char *products; /* what multiplies matrices */
+    uint32_t gpus;        /* of all hosts; 0: none */
     uint64_t parameters;
     uint32_t vocab;
     uint64_t train_tokens;

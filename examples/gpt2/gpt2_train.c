@@ -325,6 +325,7 @@ static zero_status start_log(trainer *self)
         .reduce = reduce.text,
         .disk = disk.rung != ZERO_RUNG_NONE ? disk.text : NULL,
         .isa = job->backend->machine(self->net.space),
+        .products = job->backend->products(),
         .parameters = gpt2_parameter_count(&job->config),
         .vocab = job->config.vocab,
         .train_tokens = job->data.train.count,
@@ -599,7 +600,6 @@ int main(int argc, char **argv)
 {
     static gpt2_job job = {.lock = PTHREAD_MUTEX_INITIALIZER, .data.files = {-1, -1}};
     const gpt2_options *o = &job.options;
-    gpt2_stop_install();
     if (!gpt2_options_parse(&job.options, argc, argv, &job.error)) {
         return complain(job.error.text);
     }
@@ -616,7 +616,11 @@ int main(int argc, char **argv)
         if (job.backend == NULL) {
             return complain(job.error.text);
         }
+        if (job.backend->start != NULL) {
+            job.backend->start(argv);
+        }
     }
+    gpt2_stop_install();
     int code = open_data(&job) ? run_job(&job) : complain(job.error.text);
     gpt2_data_close(&job.data);
     if (code == 0 && job.stop != 0) {

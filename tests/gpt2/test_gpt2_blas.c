@@ -1,0 +1,124 @@
+/* The kernels of OpenBLAS that gpt2_train runs on: never older than the CPU unless they are asked
+ * for, and said in its first lines. old_openblas.c plays a library that does not know this CPU. */
+#include "gpt2_blas.h"
+#include "gpt2_program.h"
+#include "sanitizer.h"
+
+TEST(cores_are_known_by_what_they_use)
+{
+    CHECK_EQ(gpt2_vectors_of_core("Prescott"), GPT2_VECTORS_BASE);
+    CHECK_EQ(gpt2_vectors_of_core("Nehalem"), GPT2_VECTORS_BASE);
+    CHECK_EQ(gpt2_vectors_of_core("Sandybridge"), GPT2_VECTORS_AVX);
+    CHECK_EQ(gpt2_vectors_of_core("Haswell"), GPT2_VECTORS_AVX2);
+    CHECK_EQ(gpt2_vectors_of_core("ZEN"), GPT2_VECTORS_AVX2);
+    CHECK_EQ(gpt2_vectors_of_core("SkylakeX"), GPT2_VECTORS_AVX512);
+    CHECK_EQ(gpt2_vectors_of_core("a core of the future"), GPT2_VECTORS_AVX512);
+    CHECK(gpt2_core_for(GPT2_VECTORS_BASE) == NULL);
+    for (int i = GPT2_VECTORS_AVX; i <= GPT2_VECTORS_AVX512; i++) {
+        CHECK_EQ(gpt2_vectors_of_core(gpt2_core_for((gpt2_vectors)i)), i);
+    }
+}
+
+#define OLDER "older than this CPU"
+#define REPLACED " kernels (by itself it takes Prescott)\n"
+#define SHORT_RUN "--steps 2 --val-every 0"
+
+static void check_says(const char *text, bool says)
+{
+    if ((strstr(output, text) != NULL) != says) {
+        TEST_FAIL("%s\"%s\" in: %s", says ? "no " : "", text, output);
+    }
+}
+
+/* Leaves the first lines of a run in `output`. */
+static void begin_with_choice(void)
+{
+    if (gpt2_vectors_here() == GPT2_VECTORS_BASE) {
+        SKIP("on this CPU no kernels are old");
+    }
+    CHECK_EQ(unsetenv("OPENBLAS_CORETYPE"), 0);
+    begin();
+    run_well("--ranks 2 " SHORT_RUN);
+    if (strstr(output, "\nmatrix products: OpenBLAS ") == NULL) {
+        end();
+        SKIP("built with another CBLAS than OpenBLAS");
+    }
+}
+
+TEST(what_was_asked_for_is_kept_and_called_old)
+{
+    begin_with_choice();
+    CHECK_EQ(setenv("OPENBLAS_CORETYPE", "Prescott", 1), 0);
+    run_well("--ranks 2 " SHORT_RUN);
+    check_says("\nmatrix products: OpenBLAS ", true);
+    check_says(", Prescott kernels: slow, they are " OLDER, true);
+    check_says("; unset OPENBLAS_CORETYPE\n", true);
+    end();
+}
+
+TEST(by_itself_it_takes_kernels_that_fit)
+{
+    begin_with_choice();
+    check_says(OLDER, false);
+    end();
+}
+
+/* With a library that takes this CPU for an old one. */
+static void begin_pretence(void)
+{
+    if (UNDER_SANITIZER) {
+        SKIP("a sanitizer wants to be loaded first");
+    }
+    begin_with_choice();
+    CHECK_EQ(setenv("LD_PRELOAD", OLD_OPENBLAS, 1), 0);
+}
+
+TEST(a_library_that_does_not_know_the_cpu_is_told)
+{
+    begin_pretence();
+    run_well("--ranks 2 " SHORT_RUN);
+    check_says(REPLACED, true);
+    check_says(OLDER, false);
+    /* Where even that does not help, it is said, and it does not begin anew for ever. */
+    CHECK_EQ(setenv("OLD_OPENBLAS_STAYS", "1", 1), 0);
+    run_well("--ranks 2 " SHORT_RUN);
+    check_says(OLDER, true);
+    check_says("; use a newer OpenBLAS\n", true);
+    /* Nor anything where kernels are asked for, and plans and texts need none. */
+    CHECK_EQ(setenv("OPENBLAS_CORETYPE", "Prescott", 1), 0);
+    run_well("--ranks 2 " SHORT_RUN);
+    check_says("; unset OPENBLAS_CORETYPE\n", true);
+    run_well("--plan");
+    check_says("OpenBLAS", false);
+    CHECK_EQ(unsetenv("LD_PRELOAD"), 0);
+    end();
+}
+
+TEST(so_it_is_under_mpirun)
+{
+#ifdef GPT2_MPIRUN
+    begin_pretence();
+    char command[1024];
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    CHECK_EQ(unsetenv("LD_PRELOAD"), 0);
+    snprintf(
+        command, sizeof command,
+        "'%s' --oversubscribe --bind-to none -x LD_PRELOAD='%s' -n 2 '%s' --data %s --layers 2 "
+        "--heads 2 --width 32 --seq 32 --batch 8 --threads 1 " SHORT_RUN " > %s 2>&1",
+        GPT2_MPIRUN, OLD_OPENBLAS, GPT2_TRAIN, text_path, output_path);
+    const int code = system(command);
+    read_text(output_path, output);
+    if (code != 0) {
+        TEST_FAIL("status %d: %s", code, output);
+    }
+    check_says("ranks: 2 (mpi", true);
+    check_says(REPLACED, true);
+    check_says(OLDER, false);
+    end();
+#else
+    SKIP("built without MPI, or no mpirun was found");
+#endif
+}
+
+TEST_MAIN()
