@@ -76,36 +76,62 @@ bool gpt2_flush_output(gpt2_error *error)
                      errno != 0 ? strerror(errno) : "some of it was not taken");
 }
 
-void gpt2_print_model(const gpt2_options *o, uint32_t vocab, uint64_t parameters)
+/* One line, or as many as it needs: see live_line_wrap. */
+__attribute__((format(printf, 2, 3))) static void print_line(unsigned columns, const char *format,
+                                                             ...)
 {
-    printf(
+    char *text = NULL;
+    va_list values;
+    va_start(values, format);
+    if (vasprintf(&text, format, values) >= 0) {
+        live_line_wrap(stdout, columns, text);
+        (void)fputc('\n', stdout);
+        free(text);
+    }
+    va_end(values);
+}
+
+void gpt2_print_model(const gpt2_options *o, unsigned columns, uint32_t vocab, uint64_t parameters)
+{
+    print_line(
+        columns,
         "GPT-2: %u layers, %u heads, width %u, %u positions, vocabulary %u: %.2f M parameters in "
-        "%s\n",
+        "%s",
         o->layers, o->heads, o->width, o->seq, vocab, (double)parameters / 1e6,
         zero_dtype_name(o->dtype));
     if (o->preset != NULL && o->vocab == 0 && vocab != GPT2_VOCAB) {
-        printf("vocabulary: the %u bytes of %s; the public %s has %u tokens (--vocab %u)\n", vocab,
-               o->data, o->preset, (unsigned)GPT2_VOCAB, (unsigned)GPT2_VOCAB);
+        print_line(columns,
+                   "vocabulary: the %u bytes of %s; the public %s has %u tokens (--vocab %u)",
+                   vocab, o->data, o->preset, (unsigned)GPT2_VOCAB, (unsigned)GPT2_VOCAB);
     }
+}
+
+/* 0: lines may have any length. A terminal that has no live line is none that anybody sees. */
+static unsigned columns_of(const gpt2_log *log)
+{
+    return log->live != NULL ? live_line_columns(stdout) : 0;
 }
 
 static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
 {
     const gpt2_options *o = log->options;
-    gpt2_print_model(o, facts->vocab, facts->parameters);
-    printf("ranks: %u (%s, %u on this host, %u thread%s each, %s), stage %d\n", facts->ranks,
-           facts->backend, facts->local_ranks, facts->threads, facts->threads == 1 ? "" : "s",
-           facts->isa, (int)o->stage);
-    printf("matrix products: %s\n", facts->products);
-    printf("between ranks: parameters by %s, gradients by %s\n", facts->gather, facts->reduce);
+    const unsigned columns = columns_of(log);
+    gpt2_print_model(o, columns, facts->vocab, facts->parameters);
+    print_line(columns, "ranks: %u (%s, %u on this host, %u thread%s each, %s), stage %d",
+               facts->ranks, facts->backend, facts->local_ranks, facts->threads,
+               facts->threads == 1 ? "" : "s", facts->isa, (int)o->stage);
+    print_line(columns, "matrix products: %s", facts->products);
+    print_line(columns, "between ranks: parameters by %s, gradients by %s", facts->gather,
+               facts->reduce);
     if (facts->disk != NULL) {
-        printf("state on disk by %s\n", facts->disk);
+        print_line(columns, "state on disk by %s", facts->disk);
     }
-    printf("data: %llu tokens to train on, %llu to validate on; %u samples of %u tokens a step\n",
-           (unsigned long long)facts->train_tokens, (unsigned long long)facts->val_tokens, o->batch,
-           o->seq);
+    print_line(columns,
+               "data: %llu tokens to train on, %llu to validate on; %u samples of %u tokens a step",
+               (unsigned long long)facts->train_tokens, (unsigned long long)facts->val_tokens,
+               o->batch, o->seq);
     if (!isnan(facts->bigram)) {
-        printf("bigram model: %.4f nats/byte\n", facts->bigram);
+        print_line(columns, "bigram model: %.4f nats/byte", facts->bigram);
     }
 }
 
@@ -157,32 +183,34 @@ static double flops_a_token(const gpt2_options *o, uint64_t parameters)
 bool gpt2_log_open(gpt2_log *log, const gpt2_options *options, const gpt2_run_facts *facts,
                    gpt2_error *error)
 {
-    *log = gpt2_log_none(options);
-    /* mpirun gives its ranks a terminal of its own, wherever its output really goes. */
-    log->live = isatty(STDOUT_FILENO) == 1 && strcmp(facts->backend, "mpi") != 0;
+    *log = gpt2_log_none(options, log->live);
     log->started = gpt2_seconds();
     log->flops_a_token = flops_a_token(options, facts->parameters);
     log->peak_flops = options->peak_tflops * 1e12 * facts->gpus;
     if (!open_files(log, facts, error)) {
         return false;
     }
+    live_line_clear(log->live);
     print_facts(log, facts);
-    return gpt2_flush_output(error);
+    const bool good = gpt2_flush_output(error);
+    live_line_say(log->live, "step 1/%u", options->steps);
+    return good;
 }
 
-gpt2_log gpt2_log_none(const gpt2_options *options)
+gpt2_log gpt2_log_none(const gpt2_options *options, live_line *live)
 {
-    return (gpt2_log){
-        .options = options, .csv = {.file = -1}, .json = {.file = -1}, .val_loss = (double)NAN};
+    return (gpt2_log){.options = options,
+                      .live = live,
+                      .csv = {.file = -1},
+                      .json = {.file = -1},
+                      .val_loss = (double)NAN};
 }
 
 void gpt2_log_line(gpt2_log *log, const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    if (log->live) {
-        (void)fputs("\r\033[K", stdout);
-    }
+    live_line_clear(log->live);
     (void)vprintf(format, values);
     (void)fputc('\n', stdout);
     (void)fflush(stdout);
@@ -191,46 +219,101 @@ void gpt2_log_line(gpt2_log *log, const char *format, ...)
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-static void print_row(const gpt2_log *log, const gpt2_step_row *row)
+__attribute__((format(printf, 3, 4))) static void set_field(live_field *field, int drop,
+                                                            const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    (void)vsnprintf(field->text, sizeof field->text, format, values);
+    va_end(values);
+    field->drop = drop;
+}
+
+static const char *waited_for(zero_bound bound)
+{
+    return bound == ZERO_BOUND_LINK  ? "other ranks"
+           : bound == ZERO_BOUND_CPU ? "update"
+                                     : zero_bound_name(bound);
+}
+
+/* What a step's time went to, the larger share first. share: waited for the library. */
+static void set_bound(live_field *field, int drop, double share, zero_bound bound)
+{
+    const double waited = 100 * (share < 1 ? share : 1);
+    if (bound != ZERO_BOUND_NONE && waited < 0.5) {
+        set_field(field, drop, "compute 100 %%");
+    } else if (bound != ZERO_BOUND_NONE && waited < 50) {
+        set_field(field, drop, "compute %.0f %%, %s %.0f %%", 100 - waited, waited_for(bound),
+                  waited);
+    } else if (bound != ZERO_BOUND_NONE) {
+        set_field(field, drop, "%s %.0f %%, compute %.0f %%", waited_for(bound), waited,
+                  100 - waited);
+    }
+}
+
+/* In the order of the line. What a narrow terminal leaves out first is what changes least. */
+enum {
+    FIELD_STEP,
+    FIELD_LOSS,
+    FIELD_VAL,
+    FIELD_RATE,
+    FIELD_MFU,
+    FIELD_TIME,
+    FIELD_MEMORY,
+    FIELD_DISK,
+    FIELD_BOUND,
+    FIELD_ETA,
+    FIELD_SKIPPED,
+    FIELDS
+};
+
+static void make_fields(const gpt2_log *log, const gpt2_step_row *row, live_field *fields)
 {
     const double left = log->seconds_a_step * (log->options->steps - row->step);
     const unsigned eta = (unsigned)(left + 0.5);
-    char validation[32] = "";
-    if (!isnan(log->val_loss)) {
-        (void)snprintf(validation, sizeof validation, "  val %.4f", log->val_loss);
-    }
     const double rate = (double)row->tokens / log->seconds_a_step;
-    char utilisation[32] = "";
+    const double share = log->waited_a_step / log->seconds_a_step;
+    memset(fields, 0, FIELDS * sizeof *fields);
+    set_field(&fields[FIELD_STEP], 0, "step %4u/%u", row->step, log->options->steps);
+    set_field(&fields[FIELD_LOSS], 0, "loss %.4f", row->loss);
+    if (!isnan(log->val_loss)) {
+        set_field(&fields[FIELD_VAL], 2, "val %.4f at %u", log->val_loss, log->val_step);
+    }
+    set_field(&fields[FIELD_RATE], 4, "%.0f tok/s", rate);
     if (log->peak_flops > 0) {
-        (void)snprintf(utilisation, sizeof utilisation, "  MFU %.1f %%",
-                       100 * rate * log->flops_a_token / log->peak_flops);
+        set_field(&fields[FIELD_MFU], 3, "MFU %.1f %%",
+                  100 * rate * log->flops_a_token / log->peak_flops);
     }
-    char disk[64] = "";
+    set_field(&fields[FIELD_TIME], 6, "%.1f ms/step", log->seconds_a_step * 1e3);
+    set_field(&fields[FIELD_MEMORY], 8, "%s/rank", gpt2_size(row->memory_bytes).text);
     if (log->disk_a_step > 0) {
-        (void)snprintf(disk, sizeof disk, "  disk %.3f GB/s/rank, bound by %s",
-                       1e-9 * log->disk_a_step / log->seconds_a_step, zero_bound_name(row->bound));
+        set_field(&fields[FIELD_DISK], 7, "disk %.3f GB/s/rank",
+                  1e-9 * log->disk_a_step / log->seconds_a_step);
     }
-    printf("step %*u/%u  loss %.4f%s  %.0f tok/s%s  %.1f ms/step  %s/rank%s  ETA %u:%02u%s", 4,
-           row->step, log->options->steps, row->loss, validation, rate, utilisation,
-           log->seconds_a_step * 1e3, gpt2_size(row->memory_bytes).text, disk, eta / 60, eta % 60,
-           row->skipped ? "  skipped" : "");
+    set_bound(&fields[FIELD_BOUND], 5, share, row->bound);
+    set_field(&fields[FIELD_ETA], 1, "ETA %u:%02u", eta / 60, eta % 60);
+    set_field(&fields[FIELD_SKIPPED], 0, "%s", row->skipped ? "skipped" : "");
 }
 
 static void show_row(gpt2_log *log, const gpt2_step_row *row)
 {
     const gpt2_options *o = log->options;
+    const bool live = log->live != NULL;
     const bool keep = !isnan(row->val_loss) || row->step == o->steps;
     const double now = gpt2_seconds();
-    if (log->live) {
-        if (keep || now - log->shown > 0.1) {
-            (void)fputs("\r\033[K", stdout);
-            print_row(log, row);
-            (void)fputs(keep ? "\n" : "", stdout);
-            log->shown = now;
+    live_field fields[FIELDS];
+    make_fields(log, row, fields);
+    if (keep || (!live && (row->step == 1 || row->step % o->log_every == 0))) {
+        char text[LIVE_LINE_BYTES];
+        live_line_clear(log->live);
+        live_line_fit(fields, FIELDS, columns_of(log), text);
+        (void)puts(text);
+        if (row->step < o->steps) {
+            live_line_say(log->live, "step %4u/%u", row->step + 1, o->steps);
         }
-    } else if (keep || row->step == 1 || row->step % o->log_every == 0) {
-        print_row(log, row);
-        (void)fputc('\n', stdout);
+    } else if (now - log->shown > 0.1) {
+        live_line_show(log->live, fields, FIELDS);
+        log->shown = now;
     }
 }
 
@@ -280,9 +363,11 @@ bool gpt2_log_step(gpt2_log *log, const gpt2_step_row *row, gpt2_error *error)
 {
     const double weight = log->rows == 0 ? 1 : log->rows < 20 ? 1.0 / (log->rows + 1.0) : 0.05;
     log->seconds_a_step += weight * (row->seconds - log->seconds_a_step);
+    log->waited_a_step += weight * (row->waited_seconds - log->waited_a_step);
     log->disk_a_step += weight * ((double)row->disk_bytes - log->disk_a_step);
     if (!isnan(row->val_loss)) {
         log->val_loss = row->val_loss;
+        log->val_step = row->step;
     }
     if (log->options->losses_exact != 0) {
         gpt2_log_line(log, "exact %u loss %a norm %a val %a", row->step, row->loss, row->norm,
@@ -334,6 +419,7 @@ static bool write_memory(gpt2_log *log, const zero_memory *planned, const zero_m
 bool gpt2_log_memory(gpt2_log *log, const zero_memory *planned, const zero_memory *measured,
                      uint64_t own_bytes, gpt2_error *error)
 {
+    live_line_clear(log->live);
     if (log->options->memory != 0) {
         print_memory(planned, measured, own_bytes);
     }
@@ -354,6 +440,7 @@ bool gpt2_log_close(gpt2_log *log, const char *ended_by, gpt2_error *error)
             good = end_draft(&text, &log->json, "}\n", error);
         }
     }
+    live_line_clear(log->live);
     const bool csv = gpt2_file_close(&log->csv, error);
     return gpt2_file_close(&log->json, error) && csv && good;
 }

@@ -5,6 +5,7 @@
 
 #include "gpt2_file.h"
 #include "gpt2_options.h"
+#include "tools/live_line.h"
 #include "zero/bound.h"
 #include "zero/plan.h"
 
@@ -20,6 +21,7 @@ typedef struct gpt2_step_row {
     uint64_t tokens;       /* of this step, all ranks */
     uint64_t memory_bytes; /* device memory of the library on this rank */
     uint64_t disk_bytes;   /* read and written on this rank since the step before */
+    double waited_seconds; /* of this step, by this rank, for the library */
     zero_bound bound;      /* what most of this rank's time since then went to */
 } gpt2_step_row;
 
@@ -27,12 +29,14 @@ typedef struct gpt2_log {
     const gpt2_options *options;
     gpt2_file csv;
     gpt2_file json;
-    bool live;
+    live_line *live; /* the caller's; NULL: standard output is no terminal */
     double started;
     double shown;          /* when the live line was last drawn */
     double seconds_a_step; /* smoothed */
+    double waited_a_step;  /* seconds, smoothed alike */
     double disk_a_step;    /* bytes of this rank, smoothed alike */
     double val_loss;       /* the last one */
+    uint32_t val_step;     /* where it was measured */
     double flops_a_token;  /* of the model */
     double peak_flops;     /* a second, of all GPUs; 0: not known */
     uint32_t rows;
@@ -61,8 +65,9 @@ typedef struct gpt2_run_facts {
  * what could not be written where; CSV and JSON files are whole after each. */
 bool gpt2_log_open(gpt2_log *log, const gpt2_options *options, const gpt2_run_facts *facts,
                    gpt2_error *error);
-/* A log that can be closed and was never opened. */
-gpt2_log gpt2_log_none(const gpt2_options *options);
+/* A log that can be closed and was never opened. live: where the program says what it is doing;
+ * NULL: nowhere. */
+gpt2_log gpt2_log_none(const gpt2_options *options, live_line *live);
 bool gpt2_log_step(gpt2_log *log, const gpt2_step_row *row, gpt2_error *error);
 /* One line of text, above the live line. */
 __attribute__((format(printf, 2, 3))) void gpt2_log_line(gpt2_log *log, const char *format, ...);
@@ -72,8 +77,10 @@ bool gpt2_log_memory(gpt2_log *log, const zero_memory *planned, const zero_memor
 /* Ends the files. ended_by: "steps", the signal that stopped it, or "error". */
 bool gpt2_log_close(gpt2_log *log, const char *ended_by, gpt2_error *error);
 
-/* The line that describes the model, and one where the data has not the preset's vocabulary. */
-void gpt2_print_model(const gpt2_options *options, uint32_t vocab, uint64_t parameters);
+/* The line that describes the model, and one where the data has not the preset's vocabulary.
+ * columns: see live_line_wrap. */
+void gpt2_print_model(const gpt2_options *options, unsigned columns, uint32_t vocab,
+                      uint64_t parameters);
 
 /* False: what was printed did not arrive, and why. */
 bool gpt2_flush_output(gpt2_error *error);

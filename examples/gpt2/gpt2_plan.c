@@ -1,6 +1,7 @@
 /* Owns the two forms of a plan that --plan gives. */
 #include "gpt2_plan.h"
 #include "gpt2_log.h"
+#include "zero/world.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +15,10 @@ static bool print_table(const gpt2_options *options, const gpt2_config *config,
         return gpt2_fail(error, "no memory for the plan's table");
     }
     (void)zero_plan_print(plan, text, bytes);
-    gpt2_print_model(options, config->vocab, gpt2_parameter_count(config));
-    (void)fputs(text, stdout);
+    /* Launchers may give their ranks terminals that nobody sees. */
+    const unsigned columns = zero_world_is_launched() ? 0 : live_line_columns(stdout);
+    gpt2_print_model(options, columns, config->vocab, gpt2_parameter_count(config));
+    live_line_wrap(stdout, columns, text);
     free(text);
     return gpt2_flush_output(error);
 }

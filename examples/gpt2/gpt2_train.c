@@ -32,7 +32,8 @@ typedef struct gpt2_job {
     gpt2_config config;
     gpt2_data data;
     double bigram;
-    bool launched; /* ranks are processes */
+    bool launched;   /* ranks are processes */
+    live_line *live; /* what rank 0 is doing; NULL: standard output is no terminal */
     uint32_t threads;
     const gpt2_backend *backend;
     pthread_mutex_t lock; /* guards error and stop */
@@ -181,10 +182,17 @@ static zero_step_params step_params(const gpt2_options *o, double lr)
     return params;
 }
 
+/* What this rank's thread waited for the library. */
+static uint64_t waited_ns(const zero_stats *stats)
+{
+    return stats->acquire_wait_ns + stats->grad_wait_ns + stats->step_wait_ns;
+}
+
 static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
 {
     const gpt2_options *o = &self->job->options;
     const double started = gpt2_seconds();
+    const zero_stats begun = zero_engine_stats(self->net.engine);
     double own = 0;
     float scale = 1;
     row->lr = learning_rate(o, step);
@@ -215,6 +223,7 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
     row->memory_bytes = stats.device_bytes;
     row->disk_bytes = stats.disk_read_bytes + stats.disk_write_bytes - self->stats.disk_read_bytes -
                       self->stats.disk_write_bytes;
+    row->waited_seconds = 1e-9 * (double)(waited_ns(&stats) - waited_ns(&begun));
     row->bound = report.bound;
     self->stats = stats;
     return ZERO_OK;
@@ -257,6 +266,12 @@ static zero_status validate_between_steps(trainer *self, double *loss)
     return zero_engine_reload(engine);
 }
 
+/* Rank 0's, NULL elsewhere. */
+static live_line *live_of(const trainer *self)
+{
+    return self->log != NULL ? self->log->live : NULL;
+}
+
 static const char *stop_name(int stop)
 {
     return stop == SIGINT ? "SIGINT" : "SIGTERM";
@@ -288,6 +303,7 @@ static zero_status train(trainer *self)
         TRY(train_step(self, step, &row));
         const bool due = o->val_every != 0 && (done % o->val_every == 0 || done == o->steps);
         if (due && self->stop == 0) {
+            live_line_say(live_of(self), "step %4u/%u  validating", done, o->steps);
             TRY(validate_between_steps(self, &row.val_loss));
         }
         if (self->log != NULL && !gpt2_log_step(self->log, &row, &error)) {
@@ -390,6 +406,7 @@ static zero_status sample(trainer *self)
                                .user = self,
                                .file = self->log != NULL ? stdout : NULL};
     gpt2_error error = {""};
+    live_line_clear(live_of(self));
     if (self->log != NULL) {
         printf("\n--- %u tokens generated at temperature %g ---\n", o->sample, o->temperature);
     }
@@ -440,13 +457,19 @@ static zero_status close_log(trainer *self, gpt2_log *log, zero_status status)
 static zero_status run_rank(zero_world *world, void *user)
 {
     gpt2_job *job = user;
-    gpt2_log log = gpt2_log_none(&job->options);
+    /* mpirun gives its ranks a terminal of its own, wherever its output really goes. */
+    if (job->launched && zero_world_rank(world) == 0 &&
+        strcmp(zero_world_backend(world), "mpi") != 0) {
+        job->live = live_line_open(stdout);
+    }
+    gpt2_log log = gpt2_log_none(&job->options, job->live);
     trainer self = {.job = job,
                     .world = world,
                     .rank = zero_world_rank(world),
                     .ranks = zero_world_size(world)};
     self.samples = job->options.batch / (job->options.micro_steps * self.ranks);
     self.log = self.rank == 0 ? &log : NULL;
+    live_line_say(live_of(&self), "initial values");
     zero_status status = create_trainer(&self);
     if (status == ZERO_OK) {
         status = train(&self);
@@ -619,9 +642,16 @@ int main(int argc, char **argv)
         if (job.backend->start != NULL) {
             job.backend->start(argv);
         }
+        if (!zero_world_is_launched()) {
+            job.live = live_line_open(stdout);
+        }
     }
     gpt2_stop_install();
-    int code = open_data(&job) ? run_job(&job) : complain(job.error.text);
+    live_line_say(job.live, "reading the data");
+    const bool opened = open_data(&job);
+    live_line_clear(job.live);
+    int code = opened ? run_job(&job) : complain(job.error.text);
+    live_line_close(job.live);
     gpt2_data_close(&job.data);
     if (code == 0 && job.stop != 0) {
         code = 128 + job.stop;

@@ -125,7 +125,7 @@ TEST(every_tier_prints_the_same_losses)
     const exact disk = exact_of(options);
     check_equal(&device, &disk);
     CHECK(strstr(output, "/rank  disk ") != NULL);
-    CHECK(strstr(output, " GB/s/rank, bound by ") != NULL);
+    CHECK(strstr(output, " GB/s/rank  ") != NULL && strstr(output, "compute ") != NULL);
     CHECK(strstr(output, "\nstate on disk by ") != NULL);
     snprintf(
         options, sizeof options,
