@@ -11,6 +11,9 @@ of its argument of that name) must end with another status than 0.
 Programs run two at a time where there are two cores, or a quarter of many; those that meson is told
 are not parallel, which start processes of their own, follow one after the other.
 
+On a terminal the last line says how many are done and which run, and how long the rest will take
+where all of them have run before (BUILD/suite_seconds.json).
+
 One line a program is printed, with the output of those that failed and the reasons of what was
 skipped. Its counts are appended to the file TALLY, so that they are there when this is ended early.
 --limit shortens the time of a program, three times what meson gives a test. --folder: where
@@ -26,6 +29,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped\s*$", re.MULTILINE)
@@ -68,6 +72,82 @@ def stop(*_):
     for process in list(RUNNING):
         os.killpg(process.pid, signal.SIGKILL)
     os._exit(1)
+
+
+class LiveLine:
+    """The terminal's last line: how far this is. Without a terminal there is none."""
+
+    def __init__(self, build, tests, workers):
+        self.path = f"{build}/suite_seconds.json"
+        self.left = {test["name"]: test.get("is_parallel", False) for _, _, test in tests}
+        self.total = len(tests)
+        self.workers = workers
+        self.failed = 0
+        self.running = {}  # when each began
+        self.took = self.took_before()
+        self.started = time.monotonic()
+        self.lock = threading.Lock()
+        self.over = threading.Event()
+        self.ticker = threading.Thread(target=self.tick, daemon=True)
+        if sys.stdout.isatty():
+            self.ticker.start()
+
+    def took_before(self):
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError):
+            return {}
+
+    def eta(self):
+        """ "" where a program has never run here."""
+        if not set(self.left) <= set(self.took):
+            return ""
+        now, seconds = time.monotonic(), 0
+        for name, is_parallel in self.left.items():
+            rest = max(self.took[name] - (now - self.running.get(name, now)), 0)
+            seconds += rest / (self.workers if is_parallel else 1)
+        return f"  ETA {int(seconds) // 60}:{int(seconds) % 60:02}"
+
+    def text(self):
+        seconds = int(time.monotonic() - self.started)
+        failed = f", {self.failed} failed" if self.failed else ""
+        return (f"{self.total - len(self.left)} of {self.total} programs{failed}  "
+                f"{seconds // 60}:{seconds % 60:02}{self.eta()}  "
+                f"{', '.join(self.running)}")  # fmt: skip
+
+    def tick(self):
+        while not self.over.wait(0.5):
+            with self.lock:
+                # One column less than there are: a full line would wrap.
+                width = os.get_terminal_size(sys.stdout.fileno()).columns - 1
+                print("\r" + self.text()[: max(width, 1)], end="\033[K", flush=True)
+
+    def run(self, args, label, suites, test):
+        """run_test, and it is shown meanwhile."""
+        with self.lock:
+            self.running[test["name"]] = time.monotonic()
+        return run_test(args, label, suites, test)
+
+    def end(self, name, failed, lines):
+        """Prints what is to be said of a program."""
+        with self.lock:
+            self.took[name] = time.monotonic() - self.running.pop(name, self.started)
+            self.left.pop(name, None)
+            self.failed += failed > 0
+            clear = "\r\033[K" if self.ticker.is_alive() else ""
+            print(clear + "\n".join(lines), flush=True)
+
+    def close(self):
+        self.over.set()
+        if self.ticker.is_alive():
+            self.ticker.join()
+            print("\r\033[K", end="", flush=True)
+        try:
+            with open(self.path, "w", encoding="utf-8") as file:
+                json.dump(self.took, file)
+        except OSError:  # another user's folder: nobody will know how long it takes
+            pass
 
 
 def run_program(command, env, folder, limit_s):
@@ -167,16 +247,19 @@ def main():
     signal.signal(signal.SIGINT, stop)
     tests = list(tests_of(args.build, args.only, args.skip))
     cores = len(os.sched_getaffinity(0))
+    most = max(min(2, cores), cores // 4)
+    live = LiveLine(args.build, tests, most)
     for parallel in (True, False):
-        workers = max(min(2, cores), cores // 4) if parallel else 1
+        workers = most if parallel else 1
         chosen = [test for test in tests if test[2].get("is_parallel", False) == parallel]
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            running = [pool.submit(run_test, args, *test) for test in chosen]
+            running = {pool.submit(live.run, args, *test): test for test in chosen}
             for done in concurrent.futures.as_completed(running):
                 counts, lines = done.result()
-                print("\n".join(lines), flush=True)
+                live.end(running[done][2]["name"], counts[1], lines)
                 with open(args.tally, "a", encoding="utf-8") as file:
                     file.write(" ".join(str(count) for count in counts) + "\n")
+    live.close()
     return 0
 
 
