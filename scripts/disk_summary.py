@@ -20,7 +20,7 @@ def main():
     losses = [step["val_loss"] for step in steps if step["val_loss"] is not None]
     print(f"\nstate on disk: {state} bytes a rank, {state / ring:.1f} times its ring of {ring}")
     print(f"moved to and from disk: {moved:.2f} GB a rank, {moved * run['world']:.2f} GB in all, "
-          f"in {len(steps)} steps of {seconds:.0f} s together")
+          f"in {len(steps)} steps, {seconds:.0f} s")
     if losses and run["bigram"] is not None:
         print(f"validation loss {losses[-1]:.4f} nats/byte, a bigram model's {run['bigram']:.4f}")
 

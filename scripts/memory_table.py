@@ -1,13 +1,24 @@
 #!/usr/bin/env python3
-"""Prints the memory of a rank at stages 0 to 3, planned beside measured.
+"""Draws the memory of a rank at stages 0 to 3, as bars and as numbers.
 
-Usage: memory_table.py FOLDER, which holds stage0.json to stage3.json, each written by
-gpt2_train --json. Exit status 1 when a plan and a measurement differ."""
+Usage: memory_table.py FOLDER TITLE
+
+FOLDER holds stage0.json to stage3.json, each written by gpt2_train --json: after training with
+planned and measured bytes, or with --plan. Lines have at most 79 characters. Exit status 1 when a
+plan and a measurement differ."""
 
 import json
 import sys
 
 STAGES = range(4)
+BAR = 44
+# letter, name, roles; what is in none of them is the last one's
+PARTS = (
+    ("p", "params", ("param",)),
+    ("g", "grads", ("grad",)),
+    ("o", "optimizer", ("master", "moment1", "moment2")),
+    ("s", "slots, rest", ()),
+)
 
 
 def memory_of(path):
@@ -16,20 +27,61 @@ def memory_of(path):
     return {role: row for role, row in memory.items() if isinstance(row, dict)}
 
 
+def parts_of(memory):
+    """Bytes of each of PARTS."""
+    known = [sum(memory[role]["planned"] for role in roles) for _, _, roles in PARTS[:-1]]
+    return known + [memory["total"]["planned"] - sum(known)]
+
+
+def bar_of(parts, scale):
+    """A letter for every 1 / BAR of `scale` bytes; ends are rounded, so that parts add up."""
+    text, end = "", 0
+    for (letter, _, _), part in zip(PARTS, parts):
+        end += part
+        text += letter * (round(end * BAR / scale) - len(text))
+    return text
+
+
+def size_of(count):
+    unit = "MiB" if count < 1 << 30 else "GiB"
+    return f"{count / (1 << (20 if unit == 'MiB' else 30)):.2f} {unit}"
+
+
+def differences(stages):
+    """(rows that were measured, texts of those that differ from the plan)"""
+    rows = [
+        (f"stage {stage}, {role}", row["planned"], row["measured"])
+        for stage, memory in enumerate(stages)
+        for role, row in memory.items()
+        if "measured" in row
+    ]
+    return len(rows), [
+        f"{name}: {planned} bytes planned, {measured} measured"
+        for name, planned, measured in rows
+        if planned != measured
+    ]
+
+
 def main():
-    stages = [memory_of(f"{sys.argv[1]}/stage{stage}.json") for stage in STAGES]
-    print("\nmemory of a rank, in bytes: planned / measured by the allocator")
-    print(f"{'':12}" + "".join(f"{f'stage {stage}':>24}" for stage in STAGES))
-    different = 0
-    for role in stages[0]:
-        cells = [(memory[role]["planned"], memory[role]["measured"]) for memory in stages]
-        different += sum(planned != measured for planned, measured in cells)
-        print(f"{role:12}" + "".join(f"{f'{a} / {b}':>24}" for a, b in cells))
-    whole = stages[0]["total"]["measured"]
-    shares = [memory["total"]["measured"] / whole for memory in stages]
-    print(f"{'of stage 0':12}" + "".join(f"{f'{share:.0%}':>24}" for share in shares))
-    print("slots hold a few whole units: they weigh most where a model has few layers")
-    print("planned and measured are equal" if not different else f"{different} rows differ")
+    folder, title = sys.argv[1:]
+    stages = [memory_of(f"{folder}/stage{stage}.json") for stage in STAGES]
+    whole = max(memory["total"]["planned"] for memory in stages)
+    first = stages[0]["total"]["planned"]
+    print(f"\n{title}")
+    for stage, memory in enumerate(stages):
+        total = memory["total"]["planned"]
+        bar = bar_of(parts_of(memory), whole)
+        print(f"stage {stage} {size_of(total):>11}  {bar:{BAR}} {total / first:>5.0%}")
+    columns = [f"{letter}: {name}" for letter, name, _ in PARTS]
+    print(" " * 9 + "".join(f"{name:>16}" for name in columns))
+    for stage, memory in enumerate(stages):
+        cells = "".join(f"{size_of(part):>16}" for part in parts_of(memory))
+        print(f"stage {stage}  {cells}")
+    measured, different = differences(stages)
+    for text in different:
+        print(text)
+    if measured and not different:
+        print("measured by the allocator: as planned, every role at every stage, to the byte")
     return 1 if different else 0
 
 
