@@ -23,7 +23,7 @@ from kernel_listing import F32, NARROW, function_body, read_ptx, read_resources,
 # whoever translates PTX may fuse an operation with its neighbour.
 EXACT = re.compile(
     r"(?:add|sub|mul|div|rcp|sqrt|fma)\.rn\.f(?:32|64)"
-    r"|cvt\.(?:f64\.f32|rn\.f32\.f64|rn\.f64\.u64|rzi\.s32\.f32)"
+    r"|cvt\.(?:f64\.f32|rn\.f32\.f64|rn\.f64\.u(?:32|64)|rzi\.s32\.f32)"
     r"|(?:mov|neg|abs|selp|setp\.\w+|(?:ld|st)\.[\w.]+)\.f(?:32|64)"
 )
 FLOAT = re.compile(r"\.(?:b?f16|f32|f64|tf32|e\dm\d)|\.ftz|\.approx|\.sat")

@@ -207,7 +207,7 @@ ZI_LANE const zi_step_message *zi_step_message_at(const zi_step_messages *messag
 ZI_LANE double zi_step_given_number(const zi_step_given *given, uint32_t number)
 {
     if (number == ZI_GIVEN_MICRO_STEPS) {
-        return (double)(uint64_t)given->micro_steps;
+        return (double)given->micro_steps;
     }
     if (number == ZI_GIVEN_MICRO_TOTAL) {
         return (double)given->micro_total;
