@@ -28,11 +28,16 @@ const char *zi_collective_text(const zi_collective *collective, char *text, size
     if (collective->recv_dtype != collective->send_dtype) {
         (void)snprintf(target, sizeof target, " to %s", zero_dtype_name(collective->recv_dtype));
     }
-    char about[32] = "the step's norm";
+    char about[48] = "the step's norm";
     if (collective->tag == ZI_TAG_NORM) {
         (void)snprintf(about, sizeof about, "the norm before the step");
-    } else if (collective->tag != ZI_TAG_STEP) {
+    } else if (collective->tag < ZI_TAG_WORLD) {
         (void)snprintf(about, sizeof about, "unit %u", collective->tag);
+    } else if (collective->tag == ZI_TAG_WORLD) {
+        (void)snprintf(about, sizeof about, "zero_world_barrier");
+    } else if (collective->tag != ZI_TAG_STEP) {
+        (void)snprintf(about, sizeof about, "zero_world_gather's %u bytes",
+                       collective->tag - ZI_TAG_WORLD);
     }
     (void)snprintf(text, text_bytes, "%s of %s, %zu x %s%s%s%s", kind_name(collective->kind), about,
                    collective->count, zero_dtype_name(collective->send_dtype), target, accumulate,

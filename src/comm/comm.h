@@ -62,6 +62,8 @@ typedef enum zi_collective_flags {
 /* Tags of what is about a whole step: its decision, and its norm ahead of that. */
 #define ZI_TAG_STEP UINT32_MAX
 #define ZI_TAG_NORM (UINT32_MAX - 1)
+/* From here on: of a world's own gather of so many bytes, or its barrier (0). */
+#define ZI_TAG_WORLD (UINT32_C(1) << 31)
 
 typedef struct zi_collective {
     zi_collective_kind kind;

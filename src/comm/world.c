@@ -386,7 +386,9 @@ void zi_world_group_path(const zero_world *world, const zi_group *group, zero_pa
     write_text(path);
 }
 
-static zero_status host_gather(zero_world *world, uint32_t tag, size_t count, unsigned char *bytes)
+/* whole: bytes of each rank in all, so that ranks that ask for different sizes find out at once. */
+static zero_status host_gather(zero_world *world, uint32_t whole, size_t count,
+                               unsigned char *bytes)
 {
     zi_stream *stream = NULL;
     ZI_TRY(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &stream));
@@ -394,7 +396,7 @@ static zero_status host_gather(zero_world *world, uint32_t tag, size_t count, un
         .kind = ZI_ALL_GATHER,
         .send_dtype = ZERO_DTYPE_F32,
         .recv_dtype = ZERO_DTYPE_F32,
-        .tag = tag,
+        .tag = ZI_TAG_WORLD + (uint32_t)zi_min_u64(whole, ZI_TAG_WORLD - 3),
         .count = count,
         .send = bytes,
         .recv = bytes + GATHER_BYTES,
@@ -417,7 +419,6 @@ zero_status zero_world_gather(zero_world *world, const void *send, void *recv, u
     }
     unsigned char *room = ((world_room *)world)->bytes;
     uint32_t done = 0;
-    /* The tag is the whole size, so that ranks that ask for different sizes find out at once. */
     do {
         const uint32_t part = (uint32_t)zi_min_u64(bytes - done, GATHER_BYTES);
         const size_t count = (part + sizeof(float) - 1) / sizeof(float);

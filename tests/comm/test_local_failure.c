@@ -374,7 +374,7 @@ static zero_status different_gathers(zero_world *world, void *user)
     unsigned char send[64] = {0};
     unsigned char recv[3 * 64];
     const uint32_t bytes = zero_world_rank(world) == 1 ? 31 : 32;
-    CHECK_FAILS(zero_world_gather(world, send, recv, bytes), ZERO_MISMATCH, "rank 1");
+    CHECK_FAILS(zero_world_gather(world, send, recv, bytes), ZERO_MISMATCH, "zero_world_gather's");
     return ZERO_OK;
 }
 
