@@ -316,7 +316,7 @@ static void refused(const toy_trainer *trainer, const zero_step_state *state, ze
 static void refuse_numbers(const toy_trainer *trainer)
 {
     const zero_step_state good = zero_step_state_init();
-    static const double products[] = {-0.5, 1.5, NAN};
+    static const double products[] = {-0.5, 1.5, (double)NAN};
     static const float scales[] = {0, -1, NAN, INFINITY};
     zero_step_state bad = good;
     bad.struct_bytes = 8;

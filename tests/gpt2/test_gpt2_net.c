@@ -132,7 +132,8 @@ static void check_reference(const history *past, double bound)
 TEST(one_two_and_four_ranks_follow_pytorch)
 {
     for (uint32_t ranks = 1; ranks <= SAMPLES; ranks *= 2) {
-        const history past = run((setting){.ranks = ranks, .dtype = ZERO_DTYPE_F32});
+        const history past =
+            run((setting){.stage = ZERO_STAGE_3, .ranks = ranks, .dtype = ZERO_DTYPE_F32});
         check_reference(&past, 1e-5);
     }
 }
@@ -140,12 +141,13 @@ TEST(one_two_and_four_ranks_follow_pytorch)
 /* Rounding of parameters and gradients moves the losses, but not far. */
 TEST(low_precision_stays_near_pytorch)
 {
-    const history bf16 = run((setting){.ranks = 2, .dtype = ZERO_DTYPE_BF16});
+    const history bf16 =
+        run((setting){.stage = ZERO_STAGE_3, .ranks = 2, .dtype = ZERO_DTYPE_BF16});
     check_reference(&bf16, 0.05);
-    const history f16 = run((setting){.ranks = 2, .dtype = ZERO_DTYPE_F16});
+    const history f16 = run((setting){.stage = ZERO_STAGE_3, .ranks = 2, .dtype = ZERO_DTYPE_F16});
     check_reference(&f16, 0.01);
-    const history mixed =
-        run((setting){.ranks = 2, .dtype = ZERO_DTYPE_BF16, .grad_dtype = ZERO_DTYPE_F32});
+    const history mixed = run((setting){
+        .stage = ZERO_STAGE_3, .ranks = 2, .dtype = ZERO_DTYPE_BF16, .grad_dtype = ZERO_DTYPE_F32});
     check_reference(&mixed, 0.05);
 }
 
@@ -192,17 +194,22 @@ TEST(every_stage_gives_the_same_bits_in_bf16)
  */
 TEST(hybrid_sharding_follows_too)
 {
-    const history pairs = run((setting){.ranks = 4, .dtype = ZERO_DTYPE_F32, .shard_group = 2});
+    const history pairs = run(
+        (setting){.stage = ZERO_STAGE_3, .ranks = 4, .dtype = ZERO_DTYPE_F32, .shard_group = 2});
     check_reference(&pairs, 1e-5);
-    const history whole = run((setting){.ranks = 2, .dtype = ZERO_DTYPE_F32});
-    const history single = run((setting){.ranks = 2, .dtype = ZERO_DTYPE_F32, .shard_group = 1});
+    const history whole =
+        run((setting){.stage = ZERO_STAGE_3, .ranks = 2, .dtype = ZERO_DTYPE_F32});
+    const history single = run(
+        (setting){.stage = ZERO_STAGE_3, .ranks = 2, .dtype = ZERO_DTYPE_F32, .shard_group = 1});
     check_same(&whole, &single);
 }
 
 TEST(a_run_repeats_itself)
 {
-    const history once = run((setting){.ranks = 4, .dtype = ZERO_DTYPE_BF16});
-    const history twice = run((setting){.ranks = 4, .dtype = ZERO_DTYPE_BF16});
+    const history once =
+        run((setting){.stage = ZERO_STAGE_3, .ranks = 4, .dtype = ZERO_DTYPE_BF16});
+    const history twice =
+        run((setting){.stage = ZERO_STAGE_3, .ranks = 4, .dtype = ZERO_DTYPE_BF16});
     check_same(&once, &twice);
 }
 
