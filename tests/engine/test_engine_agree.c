@@ -97,7 +97,9 @@ static memory_copy copy_memory(const zero_engine *engine)
     for (size_t i = 0; i < 4; i++) {
         copy.bytes[i] = malloc(engine->arena_bytes[kept[i]] + 1);
         CHECK(copy.bytes[i] != NULL);
-        memcpy(copy.bytes[i], engine->arena[kept[i]], engine->arena_bytes[kept[i]]);
+        if (engine->arena_bytes[kept[i]] != 0) {
+            memcpy(copy.bytes[i], engine->arena[kept[i]], engine->arena_bytes[kept[i]]);
+        }
     }
     return copy;
 }
