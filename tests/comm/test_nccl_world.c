@@ -426,8 +426,9 @@ static zero_status be_late(zero_world *world, void *user)
         return ZERO_TIMEOUT;
     }
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT,
-                "not all of 2 ranks arrived at all_gather of zero_world_barrier, 0 x f32 (group control");
+    CHECK_FAILS(
+        zero_world_barrier(world), ZERO_TIMEOUT,
+        "not all of 2 ranks arrived at all_gather of zero_world_barrier, 0 x f32 (group control");
     CHECK(strstr(zero_last_error()->message, "within 300 ms") != NULL);
     CHECK((zi_clock_ns() - start_ns) / 1000000 < 10000);
     CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT, "not all of 2 ranks");
