@@ -33,40 +33,42 @@ typedef struct io_line {
     uint32_t directory_count;
     uint64_t bytes;
     uint32_t seconds;
-    const char *rung;
+    const char *backend;
     const char *json_path;
     bool help;
 } io_line;
 
 static void print_help(void)
 {
-    printf("usage: zero io DIRECTORY... [OPTIONS]\n\n"
-           "Measures how fast a directory takes and gives bytes, as state on disk would use it:\n"
-           "one file, read, written and both in turn, in pieces of several sizes with several of\n"
-           "them in flight; beside fio on the same file where fio is installed. Recommends a\n"
-           "setting. The file has no name and is gone when the program ends.\n"
-           "Several directories are measured one by one as an engine does, which gives the\n"
-           "disk_weights that they amount to, then all together, dealt by these, without fio.\n\n"
-           "options:\n"
-           "  --size BYTES   of the file, also with K, M, G behind it; default 4G\n"
-           "  --rung NAME    fixed, uring or posix; default: the best that works\n"
-           "  --seconds N    to take, about; in [%d, %d], default %d\n"
-           "  --json FILE    write a report as `zero bench --json` does; - for stdout, without\n"
-           "                 the table\n"
-           "  -h, --help     this text\n\n"
-           "A GB is 1e9 bytes. A ratio above 1 means faster than fio. Disks that others use, or\n"
-           "that are throttled, give figures that differ from run to run: the ratios are what\n"
-           "lasts. Exit status: 0 when all was measured, else 1.\n",
-           SECONDS_MIN, SECONDS_MAX, SECONDS_DEFAULT);
+    printf(
+        "usage: zero io DIRECTORY... [OPTIONS]\n\n"
+        "Measures how fast a directory takes and gives bytes, as state on disk would use it:\n"
+        "one file, read, written and both in turn, in segments of several sizes with several of\n"
+        "them in flight; beside fio on the same file where fio is installed. Recommends a\n"
+        "setting. The file has no name and is gone when the program ends.\n"
+        "Several directories are measured one by one as an engine does, which gives the\n"
+        "disk_weights that they amount to, then all together, striped by these, without fio.\n\n"
+        "options:\n"
+        "  --size BYTES   of the file, also with K, M, G behind it; default 4G\n"
+        "  --io-backend NAME\n"
+        "                 fixed, uring or posix; default: the best that works\n"
+        "  --seconds N    to take, about; in [%d, %d], default %d\n"
+        "  --json FILE    write a report as `zero bench --json` does; - for stdout, without\n"
+        "                 the table\n"
+        "  -h, --help     this text\n\n"
+        "A GB is 1e9 bytes. A ratio above 1 means faster than fio. Disks that others use, or\n"
+        "that are throttled, give figures that differ from run to run: the ratios are what\n"
+        "lasts. Exit status: 0 when all was measured, else 1.\n",
+        SECONDS_MIN, SECONDS_MAX, SECONDS_DEFAULT);
 }
 
-enum { OPTION_SIZE = COMMAND_LINE_OPTIONS, OPTION_SECONDS, OPTION_RUNG, OPTION_JSON };
+enum { OPTION_SIZE = COMMAND_LINE_OPTIONS, OPTION_SECONDS, OPTION_IO_BACKEND, OPTION_JSON };
 
 static const struct option line_options[] = {
     {"help", no_argument, NULL, COMMAND_LINE_HELP},
     {"size", required_argument, NULL, OPTION_SIZE},
     {"seconds", required_argument, NULL, OPTION_SECONDS},
-    {"rung", required_argument, NULL, OPTION_RUNG},
+    {"io-backend", required_argument, NULL, OPTION_IO_BACKEND},
     {"json", required_argument, NULL, OPTION_JSON},
     {0},
 };
@@ -90,8 +92,8 @@ static int read_word(io_line *line, int option, const char *value)
         }
         line->seconds = (uint32_t)number;
         return 0;
-    case OPTION_RUNG:
-        line->rung = value;
+    case OPTION_IO_BACKEND:
+        line->backend = value;
         return 0;
     case OPTION_JSON:
         line->json_path = value;
@@ -268,8 +270,8 @@ static void print_facts(const io_rig *rig, const io_line *line)
     }
     printf(", %.2f GiB in use%s\n", (double)facts.bytes / 0x1p30,
            facts.bytes < line->bytes ? " (there was no time to fill more)" : "");
-    printf("rung: %s%s%s%s\n", facts.rung, facts.flags[0] != '\0' ? " (" : "", facts.flags,
-           facts.flags[0] != '\0' ? ")" : "");
+    printf("I/O backend: %s%s%s%s\n", facts.backend, facts.flags[0] != '\0' ? " (" : "",
+           facts.flags, facts.flags[0] != '\0' ? ")" : "");
     if (facts.refusals[0] != '\0') {
         printf("refused: %s\n", facts.refusals);
     }
@@ -298,14 +300,14 @@ static void print_sample(const io_sample *sample)
 
 static void print_grid(const io_grid *grid, bool with_fio)
 {
-    printf("\n%-7s %9s %5s  %6s %6s  %6s %6s  %6s\n", "mix", "piece", "depth", "GB/s", "ms/GB",
+    printf("\n%-7s %9s %5s  %6s %6s  %6s %6s  %6s\n", "mix", "segment", "depth", "GB/s", "ms/GB",
            "fio", "ms/GB", "ratio");
     for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
         for (uint32_t i = 0; i < IO_SETTINGS; i++) {
             const io_sample *ours = &grid->ours[mix][i];
             const io_sample *fio = &grid->fio[mix][i];
             printf("%-7s %5" PRIu64 " KiB %5u", io_mix_name((io_mix)mix),
-                   grid->settings[i].piece_bytes >> 10, grid->settings[i].depth);
+                   grid->settings[i].segment_bytes >> 10, grid->settings[i].depth);
             print_sample(ours);
             print_sample(fio);
             if (fio->seconds_per_gb > 0.0) {
@@ -321,7 +323,7 @@ static void print_grid(const io_grid *grid, bool with_fio)
  * the others are on their way. */
 static void print_options(const io_setting *setting, uint32_t directory_count)
 {
-    const uint64_t flying = setting->piece_bytes * setting->depth;
+    const uint64_t flying = setting->segment_bytes * setting->depth;
     uint64_t range_bytes = IO_ACCESS_BYTES;
     while (range_bytes * (RING_DEPTH - 1) < flying * directory_count) {
         range_bytes *= 2;
@@ -338,8 +340,9 @@ static void print_report(const io_run *run, const io_line *line, const bench_rep
     }
     print_facts(run->rig, line);
     print_grid(&run->grid, run->grid.fio[0][0].seconds_per_gb > 0.0);
-    printf("\nrecommended: pieces of %" PRIu64 " KiB, %u in flight%s\n", setting->piece_bytes >> 10,
-           setting->depth, line->directory_count > 1 ? " for each directory" : "");
+    printf("\nrecommended: segments of %" PRIu64 " KiB, %u in flight%s\n",
+           setting->segment_bytes >> 10, setting->depth,
+           line->directory_count > 1 ? " for each directory" : "");
     print_options(setting, line->directory_count);
     for (size_t i = 0; i < report->row_count; i++) {
         const bench_row *row = &report->rows[i];
@@ -368,7 +371,7 @@ static int measure_all(io_run *run, const io_line *line, bench_report *report)
                               .directory_count = line->directory_count,
                               .rates = several ? run->rates.rate : NULL,
                               .bytes = line->bytes,
-                              .rung = line->rung};
+                              .backend = line->backend};
     if (io_rig_open(&desc, &run->rig) != 0 ||
         io_rig_fill(run->rig, line->seconds * SHARE_FILL) != 0) {
         return 1;

@@ -188,7 +188,7 @@ static void add_constant(fio_line *line)
 /* Each job has a part of the file, and begins `begin` bytes behind its start. */
 static void add_setting(fio_line *line, const io_fio_setting *fio, uint64_t part, uint64_t begin)
 {
-    const uint64_t block = fio->setting.piece_bytes;
+    const uint64_t block = fio->setting.segment_bytes;
     add_word(line, "--ioengine=%s", fio->libaio ? "libaio" : "io_uring");
     if (!fio->libaio) {
         add_word(line, "--fixedbufs=1");
@@ -215,7 +215,7 @@ const char *io_measure_fio(io_rig *rig, io_mix mix, const io_fio_setting *fio, d
     io_facts facts;
     io_rig_path(rig, path, sizeof path);
     io_rig_facts(rig, &facts);
-    const uint64_t block = fio->setting.piece_bytes;
+    const uint64_t block = fio->setting.segment_bytes;
     const uint64_t part = facts.bytes / fio->jobs / block * block;
     if (part == 0) {
         return "the file is too small for fio's accesses";
@@ -253,5 +253,5 @@ void io_fio_name(const io_fio_setting *fio, char *text, uint32_t text_bytes)
         (void)snprintf(jobs, sizeof jobs, ", %u jobs", fio->jobs);
     }
     (void)snprintf(text, text_bytes, "fio %s%" PRIu64 " KiB x %u%s%s", fio->libaio ? "libaio " : "",
-                   fio->setting.piece_bytes >> 10, fio->setting.depth, batch, jobs);
+                   fio->setting.segment_bytes >> 10, fio->setting.depth, batch, jobs);
 }

@@ -1,5 +1,5 @@
 /* Owns the store that is measured on, and the library's side of it. Invariant: while bytes
- * are counted, twice as many pieces are asked for as may be in flight, so the queue never runs
+ * are counted, twice as many segments are asked for as may be in flight, so the queue never runs
  * dry. */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ _Static_assert(IO_DIRECTORIES_MAX == ZI_STORE_DIRECTORIES_MAX, "as many as a sto
 
 struct io_rig {
     zi_store *store;
-    zi_io_rung rung;
+    zi_io_backend_kind backend;
     uint64_t bytes;                 /* in use */
     uint64_t position[ZI_IO_KINDS]; /* where the next access goes */
     uint64_t fio_end;               /* in a job's part: where fio's last sample ended */
@@ -36,17 +36,17 @@ struct io_rig {
     zi_io_report report;   /* of the last queue */
 };
 
-static int read_rung(const char *name, zi_io_rung *rung)
+static int read_backend(const char *name, zi_io_backend_kind *backend)
 {
-    *rung = ZI_IO_RUNG_BEST;
-    for (int i = ZI_IO_RUNG_FIXED; name != NULL && i <= (int)ZI_IO_RUNG_POSIX; i++) {
-        if (strcmp(name, zi_io_rung_name((zi_io_rung)i)) == 0) {
-            *rung = (zi_io_rung)i;
+    *backend = ZI_IO_BACKEND_BEST;
+    for (int i = ZI_IO_BACKEND_FIXED; name != NULL && i <= (int)ZI_IO_BACKEND_POSIX; i++) {
+        if (strcmp(name, zi_io_backend_name((zi_io_backend_kind)i)) == 0) {
+            *backend = (zi_io_backend_kind)i;
         }
     }
-    return name == NULL || *rung != ZI_IO_RUNG_BEST
+    return name == NULL || *backend != ZI_IO_BACKEND_BEST
                ? 0
-               : bench_fail("--rung %s: expected fixed, uring or posix", name);
+               : bench_fail("--io-backend %s: expected fixed, uring or posix", name);
 }
 
 static int fail_with_message(void)
@@ -60,8 +60,8 @@ static int open_queue(io_rig *rig, const io_setting *setting, zi_io **queue)
     const zi_io_options options = {.store = rig->store,
                                    .regions = &region,
                                    .region_count = 1,
-                                   .rung = rig->rung,
-                                   .piece_bytes = setting->piece_bytes,
+                                   .kind = rig->backend,
+                                   .segment_bytes = setting->segment_bytes,
                                    .file_depth = setting->depth};
     if (zi_io_create(&options, queue) != ZERO_OK) {
         return fail_with_message();
@@ -101,8 +101,8 @@ int io_choose_rates(const char *const *directories, uint32_t directory_count, ui
 int io_rig_open(const io_rig_desc *desc, io_rig **out)
 {
     *out = NULL;
-    zi_io_rung wanted = ZI_IO_RUNG_BEST;
-    if (read_rung(desc->rung, &wanted) != 0) {
+    zi_io_backend_kind wanted = ZI_IO_BACKEND_BEST;
+    if (read_backend(desc->backend, &wanted) != 0) {
         return 1;
     }
     io_rig *rig = calloc(1, sizeof *rig);
@@ -110,7 +110,7 @@ int io_rig_open(const io_rig_desc *desc, io_rig **out)
         return bench_fail("no memory left");
     }
     rig->bytes = desc->bytes;
-    rig->rung = wanted;
+    rig->backend = wanted;
     rig->file_count = desc->directory_count;
     rig->memory_bytes = MEMORY_BYTES * desc->directory_count;
     const zi_store_options options = {.directories = desc->directories,
@@ -165,7 +165,7 @@ int io_rig_fill(io_rig *rig, double seconds)
 
 void io_rig_facts(const io_rig *rig, io_facts *facts)
 {
-    *facts = (io_facts){.rung = zi_io_rung_name(rig->report.rung),
+    *facts = (io_facts){.backend = zi_io_backend_name(rig->report.kind),
                         .flags = rig->report.flags,
                         .refusals = rig->report.refusals,
                         .direct = true,
@@ -269,7 +269,8 @@ int io_measure(io_rig *rig, io_mix mix, const io_setting *setting, double second
                io_sample *sample)
 {
     /* Half of what is used must hold an operation. */
-    const uint64_t per_op = setting->piece_bytes * PIECES_PER_OP(setting->depth) * rig->file_count;
+    const uint64_t per_op =
+        setting->segment_bytes * PIECES_PER_OP(setting->depth) * rig->file_count;
     const uint64_t op_bytes =
         zi_min_u64(per_op, rig->bytes / 2 / ZI_STORAGE_ALIGN * ZI_STORAGE_ALIGN);
     zi_io *queue = NULL;

@@ -43,7 +43,7 @@ static double score(const io_grid *grid, uint32_t setting)
 /* An engine chooses how many accesses are in flight, not how long they are. */
 static bool is_an_engines(const io_setting *setting)
 {
-    return setting->piece_bytes == IO_ACCESS_BYTES;
+    return setting->segment_bytes == IO_ACCESS_BYTES;
 }
 
 void io_grid_recommend(io_grid *grid)
@@ -73,5 +73,5 @@ const char *io_mix_name(io_mix mix)
 void io_case_name(io_mix mix, const io_setting *setting, char *text, uint32_t text_bytes)
 {
     (void)snprintf(text, text_bytes, "%s, %" PRIu64 " KiB x %u", io_mix_name(mix),
-                   setting->piece_bytes >> 10, setting->depth);
+                   setting->segment_bytes >> 10, setting->depth);
 }

@@ -13,7 +13,7 @@ typedef enum io_mix { IO_MIX_READ = 0, IO_MIX_WRITE = 1, IO_MIX_BOTH = 2 } io_mi
 #define IO_MIXES 3
 
 typedef struct io_setting {
-    uint64_t piece_bytes;
+    uint64_t segment_bytes;
     uint32_t depth;
 } io_setting;
 
@@ -43,7 +43,7 @@ typedef struct io_rig io_rig;
 
 /* What is to be said of the directory and the way to it; texts are the rig's. */
 typedef struct io_facts {
-    const char *rung;
+    const char *backend;
     const char *flags;
     const char *refusals;                  /* "": none */
     const char *notes[IO_DIRECTORIES_MAX]; /* of each directory; "": none */
@@ -56,16 +56,16 @@ typedef struct io_facts {
 typedef struct io_rig_desc {
     const char *const *directories; /* one, or several that are used as one store */
     uint32_t directory_count;
-    const uint32_t *rates; /* by which it is dealt over them; NULL: equally */
+    const uint32_t *rates; /* by which it is striped over them; NULL: equally */
     uint32_t rank;         /* whose store it is: another one than that of an engine there */
     uint64_t bytes;        /* of the store */
-    const char *rung;      /* NULL for the best, or its name */
+    const char *backend;   /* NULL for the best, or its name */
 } io_rig_desc;
 
 /* Measures each disk by itself. */
 int io_measure_rates(const char *const *directories, uint32_t directory_count, io_rates *rates);
 
-/* What an engine with so many bytes on disk deals by: measured only where that is worth it. */
+/* What an engine with so many bytes on disk stripes by: measured only where that is worth it. */
 int io_choose_rates(const char *const *directories, uint32_t directory_count, uint64_t bytes,
                     io_rates *rates);
 

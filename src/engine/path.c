@@ -32,17 +32,17 @@ zero_path zero_engine_path(const zero_engine *engine, zero_traffic traffic)
     return path;
 }
 
-static zero_rung rung_of(zi_io_rung rung)
+static zero_rung rung_of(zi_io_backend_kind rung)
 {
     switch (rung) {
-    case ZI_IO_RUNG_FIXED:
+    case ZI_IO_BACKEND_FIXED:
         return ZERO_RUNG_FIXED;
-    case ZI_IO_RUNG_URING:
+    case ZI_IO_BACKEND_URING:
         return ZERO_RUNG_URING;
-    case ZI_IO_RUNG_POSIX:
+    case ZI_IO_BACKEND_POSIX:
         return ZERO_RUNG_POSIX;
-    case ZI_IO_RUNG_BEST:
-    case ZI_IO_RUNG_GIVEN:
+    case ZI_IO_BACKEND_BEST:
+    case ZI_IO_BACKEND_GIVEN:
         break;
     }
     return ZERO_RUNG_NONE;
@@ -101,11 +101,11 @@ zero_disk_path zero_engine_disk_path(const zero_engine *engine)
     if (engine == NULL || !report_of(engine, &report)) {
         return path;
     }
-    path.rung = rung_of(report.rung);
+    path.rung = rung_of(report.kind);
     path.direct = report.direct;
     path.ring_bytes = report.region_bytes;
     path.registered_bytes = report.registered_bytes;
-    (void)snprintf(path.text, sizeof path.text, "%s%s%s%s, %s", zi_io_rung_name(report.rung),
+    (void)snprintf(path.text, sizeof path.text, "%s%s%s%s, %s", zi_io_backend_name(report.kind),
                    report.flags[0] != '\0' ? " (" : "", report.flags,
                    report.flags[0] != '\0' ? ")" : "", report.direct ? "direct" : "buffered");
     if (report.refusals[0] != '\0') {

@@ -1,4 +1,4 @@
-/* Owns the calls of a queue: operations are started, pieces go to the backend and come back in
+/* Owns the calls of a queue: operations are started, segments go to the backend and come back in
  * turns that the caller's thread takes while it starts, polls and waits. Invariant: nothing is
  * allocated after create. */
 #include <errno.h>
@@ -32,19 +32,19 @@ static void enter(zi_io *queue)
 static void log_stall(const zi_io *queue)
 {
     for (uint32_t i = 0; i < queue->depth; i++) {
-        const zi_io_piece *piece = &queue->pieces[i];
-        if (piece->op != NULL) {
+        const zi_io_segment *segment = &queue->segments[i];
+        if (segment->op != NULL) {
             zi_log(ZERO_LOG_WARN,
                    "storage: %u accesses have had no answer for %" PRIu64
                    " s, one of them at %" PRIu64 " in the directory %s",
-                   queue->out, STALL_NS / UINT64_C(1000000000), piece->op_offset,
-                   zi_store_directory_of(queue->store, piece->file)->path);
+                   queue->out, STALL_NS / UINT64_C(1000000000), segment->op_offset,
+                   zi_store_directory_of(queue->store, segment->file)->path);
             return;
         }
     }
 }
 
-/* Take what is complete and hand over more; block for `want` completions or until a piece is due.
+/* Take what is complete and hand over more; block for `want` completions or until a segment is due.
  */
 static void turn(zi_io *queue, uint32_t want)
 {
@@ -57,7 +57,7 @@ static void turn(zi_io *queue, uint32_t want)
         zi_io_pump(queue);
         return;
     }
-    zi_io_piece *done[REAPED_MAX];
+    zi_io_segment *done[REAPED_MAX];
     const uint64_t timeout_ns = want > 0 ? zi_min_u64(until_due, STALL_NS) : 0;
     const uint64_t start = timeout_ns == STALL_NS ? zi_clock_ns() : 0;
     const int count =
@@ -70,7 +70,7 @@ static void turn(zi_io *queue, uint32_t want)
         log_stall(queue);
     }
     for (int i = 0; i < count; i++) {
-        zi_io_judge(queue, done[i]);
+        zi_io_complete(queue, done[i]);
     }
     zi_io_pump(queue);
 }
@@ -175,7 +175,7 @@ zero_status zi_io_wait(zi_io *queue, zi_io_op *op)
         enter(queue);
         const uint64_t start = zi_clock_ns();
         while (op->phase == ZI_IO_RUNNING) {
-            /* op cannot be complete before so many pieces are: never too long a wait. */
+            /* op cannot be complete before so many segments are: never too long a wait. */
             const uint64_t want = zi_min_u64(op->in_flight, queue->out / WAKE_DIVISOR);
             turn(queue, (uint32_t)zi_max_u64(want, 1));
         }
@@ -216,6 +216,6 @@ void zi_io_destroy(zi_io *queue)
         queue->backend.ops->destroy(queue->backend.self);
     }
     zi_free(queue->regions);
-    zi_free(queue->pieces);
+    zi_free(queue->segments);
     zi_free(queue);
 }

@@ -1,4 +1,4 @@
-/* Owns the making of a queue from its options: depths, pieces, registered memory, the backend.
+/* Owns the making of a queue from its options: depths, segments, registered memory, the backend.
  * Invariant: nothing of a queue is allocated elsewhere. */
 #include <inttypes.h>
 
@@ -6,22 +6,23 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
-#include "storage/ladder.h"
+#include "storage/fallback_order.h"
 #include "storage/queue_internal.h"
 
-#define PIECE_BYTES_MAX ((uint64_t)1 << 30)
+#define SEGMENT_BYTES_MAX ((uint64_t)1 << 30)
 
 static zero_status check_options(const zi_io_options *options)
 {
-    if (options->piece_bytes % ZI_STORAGE_ALIGN != 0 || options->piece_bytes > PIECE_BYTES_MAX) {
+    if (options->segment_bytes % ZI_STORAGE_ALIGN != 0 ||
+        options->segment_bytes > SEGMENT_BYTES_MAX) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "pieces of %" PRIu64 " bytes; give a multiple of %" PRIu64 " up to %" PRIu64,
-                options->piece_bytes, ZI_STORAGE_ALIGN, PIECE_BYTES_MAX);
+                "segments of %" PRIu64 " bytes; give a multiple of %" PRIu64 " up to %" PRIu64,
+                options->segment_bytes, ZI_STORAGE_ALIGN, SEGMENT_BYTES_MAX);
     }
     if (options->file_depth > ZI_IO_DEPTH_MAX || options->depth > ZI_IO_DEPTH_MAX) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "%u and %u pieces in flight for a file and in all; at most %d", options->file_depth,
-                options->depth, ZI_IO_DEPTH_MAX);
+                "%u and %u segments in flight for a file and in all; at most %d",
+                options->file_depth, options->depth, ZI_IO_DEPTH_MAX);
     }
     for (uint32_t i = 0; i < options->region_count; i++) {
         const zi_io_region *region = &options->regions[i];
@@ -32,9 +33,9 @@ static zero_status check_options(const zi_io_options *options)
                     region->bytes, region->memory, ZI_STORAGE_ALIGN);
         }
     }
-    if (options->rung > ZI_IO_RUNG_POSIX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "there is no rung %d; give one up to %d", (int)options->rung,
-                ZI_IO_RUNG_POSIX);
+    if (options->kind > ZI_IO_BACKEND_POSIX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "there is no kind %d; give one up to %d", (int)options->kind,
+                ZI_IO_BACKEND_POSIX);
     }
     return ZERO_OK;
 }
@@ -45,7 +46,8 @@ static void settle_depths(zi_io *queue, const zi_io_options *options)
     const uint64_t all = (uint64_t)queue->file_depth * queue->map->file_count;
     queue->depth =
         options->depth != 0 ? options->depth : (uint32_t)zi_min_u64(all, ZI_IO_DEPTH_MAX);
-    queue->piece_bytes = options->piece_bytes != 0 ? options->piece_bytes : ZI_IO_PIECE_BYTES;
+    queue->segment_bytes =
+        options->segment_bytes != 0 ? options->segment_bytes : ZI_IO_SEGMENT_BYTES;
     queue->retry_ns = options->retry_ns != 0 ? options->retry_ns : ZI_IO_RETRY_NS;
     queue->report.depth = queue->depth;
     queue->report.direct = true;
@@ -55,12 +57,12 @@ static void settle_depths(zi_io *queue, const zi_io_options *options)
     }
 }
 
-static zero_status make_pieces(zi_io *queue)
+static zero_status make_segments(zi_io *queue)
 {
-    ZI_TRY(zi_calloc(queue->depth, sizeof *queue->pieces, (void **)&queue->pieces));
+    ZI_TRY(zi_calloc(queue->depth, sizeof *queue->segments, (void **)&queue->segments));
     for (uint32_t i = 0; i < queue->depth; i++) {
-        queue->pieces[i].next = queue->free;
-        queue->free = &queue->pieces[i];
+        queue->segments[i].next = queue->free;
+        queue->free = &queue->segments[i];
     }
     return ZERO_OK;
 }
@@ -103,7 +105,7 @@ static zero_status make_backend(zi_io *queue, const zi_io_options *options)
     uint32_t slice_count = 0;
     ZI_TRY(keep_regions(queue, options, &slice_count));
     if (options->backend != NULL) {
-        queue->report.rung = ZI_IO_RUNG_GIVEN;
+        queue->report.kind = ZI_IO_BACKEND_GIVEN;
         return ZERO_OK;
     }
     struct iovec *slices = NULL;
@@ -114,7 +116,8 @@ static zero_status make_backend(zi_io *queue, const zi_io_options *options)
                                .depth = queue->depth,
                                .slices = slices,
                                .slice_count = slice_count};
-    const zero_status status = zi_io_climb(&setup, options->rung, &queue->backend, &queue->report);
+    const zero_status status =
+        zi_io_open_backend(&setup, options->kind, &queue->backend, &queue->report);
     zi_free(slices);
     return status;
 }
@@ -140,7 +143,7 @@ zero_status zi_io_create(const zi_io_options *options, zi_io **out)
     status = check_options(options);
     if (status == ZERO_OK) {
         settle_depths(queue, options);
-        status = make_pieces(queue);
+        status = make_segments(queue);
     }
     if (status == ZERO_OK) {
         status = make_backend(queue, options);

@@ -1,5 +1,5 @@
-/* State shared by the parts of a queue: its making (queue_create.c), its pieces from the cut to the
- * last attempt (queue_pieces.c), and the calls that take turns at both (queue.c). */
+/* State shared by the parts of a queue: its making (queue_create.c), its segments from the cut to
+ * the last attempt (queue_segments.c), and the calls that take turns at both (queue.c). */
 #ifndef ZI_STORAGE_QUEUE_INTERNAL_H
 #define ZI_STORAGE_QUEUE_INTERNAL_H
 
@@ -7,7 +7,7 @@
 
 #include "storage/io_backend.h"
 
-/* A piece that moved nothing waits this long at most until it is tried again. */
+/* A segment that moved nothing waits this long at most until it is tried again. */
 #define ZI_IO_PAUSE_LAST_NS UINT64_C(10000000)
 
 typedef struct queue_region {
@@ -22,7 +22,7 @@ struct zi_io {
     zi_io_backend backend;
     zi_io_report report;
     zi_io_stats stats;
-    uint64_t piece_bytes;
+    uint64_t segment_bytes;
     uint64_t retry_ns;
     uint32_t file_depth;
     bool owned;
@@ -31,21 +31,21 @@ struct zi_io {
     queue_region *regions;
     uint32_t region_count;
     uint32_t depth;
-    zi_io_piece *pieces;                         /* depth of them */
-    zi_io_piece *free;                           /* a list */
-    zi_io_piece *again;                          /* a list: to be tried again when due */
+    zi_io_segment *segments;                     /* depth of them */
+    zi_io_segment *free;                         /* a list */
+    zi_io_segment *again;                        /* a list: to be tried again when due */
     uint32_t out;                                /* at the backend */
     uint32_t file_out[ZI_STORE_DIRECTORIES_MAX]; /* not free, by file */
     zi_io_op *waiting;                           /* a list: operations with something left to cut */
     zi_io_op **waiting_end;
 };
 
-/* Hand over what may go: pieces that are due once more, then operations, a later one past those
- * whose disk is busy. (queue_pieces.c) */
+/* Hand over what may go: segments that are due once more, then operations, a later one past those
+ * whose disk is busy. (queue_segments.c) */
 void zi_io_pump(zi_io *queue);
-/* What came of a piece that the backend gave back. */
-void zi_io_judge(zi_io *queue, zi_io_piece *piece);
-/* When the next piece is to be tried again; UINT64_MAX: none is. */
+/* What came of a segment that the backend gave back. */
+void zi_io_complete(zi_io *queue, zi_io_segment *segment);
+/* When the next segment is to be tried again; UINT64_MAX: none is. */
 uint64_t zi_io_next_due_ns(const zi_io *queue);
 /* The backend keeps what it has, so every operation fails and none can be started. */
 void zi_io_break(zi_io *queue, int code);

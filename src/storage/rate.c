@@ -20,7 +20,7 @@
 
 /* One access each, as many as a queue has in flight. */
 #define OPS ZI_IO_DEPTH
-#define OP_BYTES ZI_IO_PIECE_BYTES
+#define OP_BYTES ZI_IO_SEGMENT_BYTES
 
 _Static_assert(ZI_RATE_MEMORY_BYTES == OPS * OP_BYTES, "each op has its memory");
 

@@ -1,4 +1,4 @@
-/* How fast directories are, so that a store can be dealt over them by that. */
+/* Measures how fast directories are; a store is striped over them in proportion. */
 #ifndef ZI_STORAGE_RATE_H
 #define ZI_STORAGE_RATE_H
 
@@ -32,7 +32,7 @@ typedef struct zi_rates {
  * memory meanwhile. Other processes that measure at the same time slow all disks alike, so the
  * rates are low then and their proportions hold, about.
  * Errors: those of zi_store_create and of transfers; INVALID_ARGUMENT naming a directory that is
- * too slow to be dealt anything beside the fastest. */
+ * too slow to take a stripe beside the fastest. */
 #define ZI_RATE_MEMORY_BYTES ((uint64_t)32 << 20)
 zero_status zi_rate_measure(const zi_rate_options *options, zi_rates *rates);
 

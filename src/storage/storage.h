@@ -21,7 +21,7 @@
 #define ZI_STORAGE_ALIGN ((uint64_t)4096)
 #define ZI_STORE_DIRECTORIES_MAX ZI_STRIPE_FILES_MAX
 /* Default of zi_store_options.unit_bytes: no access goes beyond a stripe, so as long as one is. */
-#define ZI_STORE_UNIT_BYTES ZI_IO_PIECE_BYTES
+#define ZI_STORE_UNIT_BYTES ZI_IO_SEGMENT_BYTES
 
 typedef struct zi_store zi_store;
 
@@ -67,17 +67,17 @@ zero_status zi_store_damaged(const zi_store *store, uint64_t offset, uint64_t by
 int zi_store_fd(const zi_store *store, uint32_t file);
 
 /* How a queue reaches the files, best first. */
-typedef enum zi_io_rung {
-    ZI_IO_RUNG_BEST = 0,  /* as an option: the first that works */
-    ZI_IO_RUNG_FIXED = 1, /* io_uring with registered files and memory */
-    ZI_IO_RUNG_URING = 2, /* plain io_uring */
-    ZI_IO_RUNG_POSIX = 3, /* threads that call pread and pwrite */
-    ZI_IO_RUNG_GIVEN = 4  /* as a report: the caller's own backend */
-} zi_io_rung;
-#define ZI_IO_RUNGS 3
+typedef enum zi_io_backend_kind {
+    ZI_IO_BACKEND_BEST = 0,  /* as an option: the first that works */
+    ZI_IO_BACKEND_FIXED = 1, /* io_uring with registered files and memory */
+    ZI_IO_BACKEND_URING = 2, /* plain io_uring */
+    ZI_IO_BACKEND_POSIX = 3, /* threads that call pread and pwrite */
+    ZI_IO_BACKEND_GIVEN = 4  /* as a report: the caller's own backend */
+} zi_io_backend_kind;
+#define ZI_IO_BACKENDS 3
 
 /* "fixed", "uring", "posix", "given". */
-const char *zi_io_rung_name(zi_io_rung rung);
+const char *zi_io_backend_name(zi_io_backend_kind kind);
 
 typedef enum zi_io_kind { ZI_IO_READ = 0, ZI_IO_WRITE = 1 } zi_io_kind;
 #define ZI_IO_KINDS 2
@@ -99,8 +99,8 @@ typedef struct zi_io_op {
     /* The queue's own. */
     struct zi_io_op *next; /* of those with something left to cut */
     zi_io_phase phase;
-    uint32_t in_flight; /* pieces cut and not yet back */
-    uint64_t cut_bytes; /* handed out as pieces so far */
+    uint32_t in_flight; /* segments cut and not yet back */
+    uint64_t cut_bytes; /* handed out as segments so far */
     int32_t region;     /* that all its memory lies in; -1: none */
     int32_t native;     /* FAILED: the first errno, and where */
     uint64_t failed_offset;
@@ -113,13 +113,13 @@ typedef struct zi_io_region {
     uint64_t bytes;
 } zi_io_region;
 
-/* A registered piece of memory is at most this long; longer regions are cut. */
+/* Memory is registered in slices of at most this many bytes; longer regions are cut. */
 #define ZI_IO_SLICE_BYTES ((uint64_t)1 << 30)
 
 /* 16 accesses of so many bytes take about half of the CPU time for a byte that 16 of 1 MiB take:
  * there are fewer, and the queue is woken for more at a time (`zero io`). Still longer ones would
  * leave too few in a range of the default length to overlap. */
-#define ZI_IO_PIECE_BYTES ((uint64_t)2 << 20)
+#define ZI_IO_SEGMENT_BYTES ((uint64_t)2 << 20)
 #define ZI_IO_DEPTH 16
 #define ZI_IO_DEPTH_MAX 1024
 #define ZI_IO_RETRY_NS UINT64_C(10000000000)
@@ -130,32 +130,32 @@ typedef struct zi_io_options {
     const zi_store *store;
     const zi_io_region *regions; /* copied; memory outside them works too, unregistered */
     uint32_t region_count;
-    zi_io_rung rung;      /* BEST; else this one or an error */
-    uint64_t piece_bytes; /* of one access, at most 1 GiB; 0: ZI_IO_PIECE_BYTES */
-    uint32_t file_depth;  /* pieces in flight for each file; 0: ZI_IO_DEPTH */
-    uint32_t depth;       /* in all, at most ZI_IO_DEPTH_MAX; 0: file_depth for every file */
-    uint64_t retry_ns;    /* how long a piece is tried again without progress; 0: ZI_IO_RETRY_NS */
-    const struct zi_io_backend *backend; /* not NULL: this one, and rung is ignored; owned by the
+    zi_io_backend_kind kind; /* BEST; else this one or an error */
+    uint64_t segment_bytes;  /* of one access, at most 1 GiB; 0: ZI_IO_SEGMENT_BYTES */
+    uint32_t file_depth;     /* segments in flight for each file; 0: ZI_IO_DEPTH */
+    uint32_t depth;          /* in all, at most ZI_IO_DEPTH_MAX; 0: file_depth for every file */
+    uint64_t retry_ns; /* how long a segment is tried again without progress; 0: ZI_IO_RETRY_NS */
+    const struct zi_io_backend *backend; /* not NULL: this one, and kind is ignored; owned by the
                                             queue from then on, also when create fails */
 } zi_io_options;
 
 /* What the queue came out as. */
 typedef struct zi_io_report {
-    zi_io_rung rung;
+    zi_io_backend_kind kind;
     bool direct;               /* no file goes through the page cache */
-    uint32_t depth;            /* pieces in flight, in all */
+    uint32_t depth;            /* segments in flight, in all */
     uint64_t region_bytes;     /* asked to be registered */
     uint64_t registered_bytes; /* that were */
-    char flags[128];           /* what the rung uses */
-    char refusals[512];        /* each better rung that was refused, and why; "" when none */
+    char flags[128];           /* what the kind uses */
+    char refusals[512];        /* each better kind that was refused, and why; "" when none */
 } zi_io_report;
 
 /* Counts since create, by zi_io_kind. */
 typedef struct zi_io_stats {
     uint64_t ops[ZI_IO_KINDS];   /* started */
     uint64_t bytes[ZI_IO_KINDS]; /* moved */
-    uint64_t pieces[ZI_IO_KINDS];
-    uint64_t retries;   /* pieces handed over again: interrupted, refused for now, or cut short */
+    uint64_t segments[ZI_IO_KINDS];
+    uint64_t retries;   /* segments handed over again: interrupted, refused for now, or cut short */
     uint64_t failed;    /* operations */
     uint64_t waited_ns; /* in zi_io_wait */
 } zi_io_stats;
@@ -163,7 +163,7 @@ typedef struct zi_io_stats {
 typedef struct zi_io zi_io;
 
 /* Any thread. The queue then belongs to the first thread that starts, polls or waits.
- * Errors: INVALID_ARGUMENT; UNSUPPORTED where the rung that was asked for is refused;
+ * Errors: INVALID_ARGUMENT; UNSUPPORTED where the kind that was asked for is refused;
  * OUT_OF_MEMORY; DEVICE where a thread cannot be started. */
 zero_status zi_io_create(const zi_io_options *options, zi_io **queue);
 
@@ -176,8 +176,8 @@ void zi_io_destroy(zi_io *queue);
 zero_status zi_io_start(zi_io *queue, zi_io_op *op);
 
 /* Blocks until op is complete: returns at once for one that never ran or is complete already. IO
- * when a piece failed, with directory, offset, bytes and errno; CORRUPT where it was to be read
- * from behind the end of its file. Then no other piece of op is in flight and its memory is the
+ * when a segment failed, with directory, offset, bytes and errno; CORRUPT where it was to be read
+ * from behind the end of its file. Then no other segment of op is in flight and its memory is the
  * caller's again. There is no deadline: memory that the kernel may still write cannot be given
  * back. A device that answers nothing is logged every 30 s. */
 zero_status zi_io_wait(zi_io *queue, zi_io_op *op);

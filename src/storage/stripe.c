@@ -1,4 +1,4 @@
-/* Owns the dealing of blocks over files. Invariant: every byte has one place, and the places of a
+/* Owns the striping of blocks over files. Invariant: every byte has one place, and the places of a
  * file are 0 up to its size without a gap. */
 #include "storage/stripe.h"
 
@@ -63,10 +63,10 @@ static zero_status settle_weights(zi_stripe_map *map, const uint32_t *rates)
 
 /* Each block goes to the file that is furthest behind its share, so that a file's blocks lie spread
  * over the cycle. */
-static void deal_cycle(zi_stripe_map *map)
+static void stripe_cycle(zi_stripe_map *map)
 {
     int64_t behind[ZI_STRIPE_FILES_MAX] = {0};
-    uint16_t dealt[ZI_STRIPE_FILES_MAX] = {0};
+    uint16_t placed[ZI_STRIPE_FILES_MAX] = {0};
     for (uint32_t block = 0; block < map->cycle; block++) {
         uint32_t chosen = 0;
         for (uint32_t i = 0; i < map->file_count; i++) {
@@ -75,7 +75,7 @@ static void deal_cycle(zi_stripe_map *map)
         }
         behind[chosen] -= map->cycle;
         map->file[block] = (uint8_t)chosen;
-        map->before[block] = dealt[chosen]++;
+        map->before[block] = placed[chosen]++;
     }
 }
 
@@ -88,7 +88,7 @@ zero_status zi_stripe_init(zi_stripe_map *map, uint64_t bytes, uint64_t unit_byt
     map->unit_bytes = unit_bytes;
     map->file_count = file_count;
     ZI_TRY(settle_weights(map, rates));
-    deal_cycle(map);
+    stripe_cycle(map);
     return ZERO_OK;
 }
 

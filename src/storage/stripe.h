@@ -1,4 +1,4 @@
-/* Where a byte of a store lies: blocks of one size dealt over files by weight. Pure arithmetic.
+/* Where a byte of a store lies: blocks of one size striped over files by weight. Pure arithmetic.
  *
  *   rates 2, 1:     block   0  1  2 | 3  4  5 | 6 ...      a cycle is three blocks
  *                   file    0  1  0 | 0  1  0 | 0

@@ -205,7 +205,7 @@ static void strike_every(int kind, const char *code, bool announced)
     while (strike(&f, kind, nth, code)) {
         nth += STRIDE;
     }
-    printf("  %d accesses\n", f.below[0].pieces);
+    printf("  %d accesses\n", f.below[0].segments);
     CHECK(nth > 20);
     toy_state_free(&f.plain[0]);
     toy_state_free(&f.plain[1]);

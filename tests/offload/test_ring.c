@@ -281,7 +281,7 @@ TEST(the_first_fault_ends_a_walk)
         for (int step = 0; step < 3 && status == ZERO_OK; step++) {
             status = walk_all(&r, step % 2 == 1);
         }
-        ended = faults.pieces < nth;
+        ended = faults.segments < nth;
         CHECK_EQ(status, ended ? ZERO_OK : ZERO_IO);
         failures += !ended;
         if (!ended) {
@@ -432,7 +432,7 @@ TEST(reads_that_nobody_waited_for_are_made_again)
         faults = (faulty){.hold_file = -1};
         open_rig(&r, 3, true, &faults);
         CHECK_OK(walk_all(&r, false));
-        faults.nth = faults.pieces + nth;
+        faults.nth = faults.segments + nth;
         faults.kind = FAULTY_ERRNO + EIO;
         CHECK_OK(zi_ring_aim(r.ring, 0, RANGES - 1)); /* three reads */
         zi_ring_quiet(r.ring);

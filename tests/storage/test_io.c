@@ -1,5 +1,5 @@
-/* The conformance list of queues, run over every rung on a disk and in memory. A rung that this
- * machine refuses is skipped with its reason; posix never is. */
+/* The conformance list of queues, run over every backend on a disk and in memory. A backend that
+ * this machine refuses is skipped with its reason; posix never is. */
 #include "storage_rig.h"
 
 #include <pthread.h>
@@ -17,22 +17,22 @@ typedef struct io_case {
     unsigned char *memory; /* STORE_BYTES, registered */
 } io_case;
 
-static void open_queue(io_case *io, zi_io_rung rung)
+static void open_queue(io_case *io, zi_io_backend_kind backend)
 {
     const zi_io_region region = {io->memory, STORE_BYTES};
     const zi_io_options options = {.store = io->store,
                                    .regions = &region,
                                    .region_count = 1,
-                                   .rung = rung,
-                                   .piece_bytes = BLOCK};
+                                   .kind = backend,
+                                   .segment_bytes = BLOCK};
     if (zi_io_create(&options, &io->queue) != ZERO_OK) {
-        CHECK(rung != ZI_IO_RUNG_POSIX);
+        CHECK(backend != ZI_IO_BACKEND_POSIX);
         CHECK_EQ(zero_last_error()->status, ZERO_UNSUPPORTED);
-        printf("  %s: %s\n", zi_io_rung_name(rung), zero_last_error()->message);
+        printf("  %s: %s\n", zi_io_backend_name(backend), zero_last_error()->message);
     }
 }
 
-static void open_case(io_case *io, zi_io_rung rung, bool in_memory, bool buffered)
+static void open_case(io_case *io, zi_io_backend_kind backend, bool in_memory, bool buffered)
 {
     static const uint32_t rates[] = {2, 1, 1};
     memset(io, 0, sizeof *io);
@@ -47,7 +47,7 @@ static void open_case(io_case *io, zi_io_rung rung, bool in_memory, bool buffere
                                       .buffered = buffered};
     CHECK_OK(zi_store_create(&options, &io->store));
     io->memory = rig_memory(STORE_BYTES);
-    open_queue(io, rung);
+    open_queue(io, backend);
 }
 
 static void close_case(io_case *io)
@@ -177,25 +177,25 @@ static void part_no_growth(io_case *io)
     CHECK(after->waited_ns > before.waited_ns);
 }
 
-static void part_report(io_case *io, zi_io_rung rung, bool buffered)
+static void part_report(io_case *io, zi_io_backend_kind backend, bool buffered)
 {
     const zi_io_report *report = zi_io_report_of(io->queue);
-    CHECK_EQ(report->rung, rung);
+    CHECK_EQ(report->kind, backend);
     CHECK_EQ(report->depth, 3 * ZI_IO_DEPTH);
     CHECK_EQ(report->region_bytes, STORE_BYTES);
     CHECK(!(buffered && report->direct));
     CHECK_EQ(report->refusals[0], '\0');
-    CHECK(rung == ZI_IO_RUNG_FIXED || report->registered_bytes == 0);
+    CHECK(backend == ZI_IO_BACKEND_FIXED || report->registered_bytes == 0);
 }
 
-static void run_list(zi_io_rung rung, bool in_memory, bool buffered)
+static void run_list(zi_io_backend_kind backend, bool in_memory, bool buffered)
 {
     const unsigned descriptors = rig_descriptors();
     io_case io;
-    open_case(&io, rung, in_memory, buffered);
+    open_case(&io, backend, in_memory, buffered);
     const bool had = io.queue != NULL;
     if (had) {
-        part_report(&io, rung, buffered);
+        part_report(&io, backend, buffered);
         part_sizes(&io);
         part_many(&io);
         part_nothing_to_wait_for(&io);
@@ -205,52 +205,52 @@ static void run_list(zi_io_rung rung, bool in_memory, bool buffered)
     close_case(&io);
     CHECK_EQ(rig_descriptors(), descriptors);
     if (!had) {
-        SKIP("this rung is refused here");
+        SKIP("this backend is refused here");
     }
 }
 
 TEST(fixed_on_disk)
 {
-    run_list(ZI_IO_RUNG_FIXED, false, false);
+    run_list(ZI_IO_BACKEND_FIXED, false, false);
 }
 TEST(uring_on_disk)
 {
-    run_list(ZI_IO_RUNG_URING, false, false);
+    run_list(ZI_IO_BACKEND_URING, false, false);
 }
 TEST(posix_on_disk)
 {
-    run_list(ZI_IO_RUNG_POSIX, false, false);
+    run_list(ZI_IO_BACKEND_POSIX, false, false);
 }
 TEST(fixed_in_memory)
 {
-    run_list(ZI_IO_RUNG_FIXED, true, false);
+    run_list(ZI_IO_BACKEND_FIXED, true, false);
 }
 TEST(uring_in_memory)
 {
-    run_list(ZI_IO_RUNG_URING, true, false);
+    run_list(ZI_IO_BACKEND_URING, true, false);
 }
 TEST(posix_in_memory)
 {
-    run_list(ZI_IO_RUNG_POSIX, true, false);
+    run_list(ZI_IO_BACKEND_POSIX, true, false);
 }
 TEST(fixed_buffered)
 {
-    run_list(ZI_IO_RUNG_FIXED, false, true);
+    run_list(ZI_IO_BACKEND_FIXED, false, true);
 }
 TEST(posix_buffered)
 {
-    run_list(ZI_IO_RUNG_POSIX, false, true);
+    run_list(ZI_IO_BACKEND_POSIX, false, true);
 }
 
 TEST(the_best_rung_is_found)
 {
     io_case io;
-    open_case(&io, ZI_IO_RUNG_BEST, false, false);
+    open_case(&io, ZI_IO_BACKEND_BEST, false, false);
     CHECK(io.queue != NULL);
     const zi_io_report *report = zi_io_report_of(io.queue);
-    CHECK(report->rung >= ZI_IO_RUNG_FIXED && report->rung <= ZI_IO_RUNG_POSIX);
+    CHECK(report->kind >= ZI_IO_BACKEND_FIXED && report->kind <= ZI_IO_BACKEND_POSIX);
     /* What is better and was not taken has a reason. */
-    CHECK_EQ(report->rung != ZI_IO_RUNG_FIXED, report->refusals[0] != '\0');
+    CHECK_EQ(report->kind != ZI_IO_BACKEND_FIXED, report->refusals[0] != '\0');
     part_sizes(&io);
     close_case(&io);
 }
@@ -269,26 +269,26 @@ TEST(large_offsets)
     const char *folders[] = {folder};
     zi_store *store = rig_store(folders, 1, bytes);
     unsigned char *memory = rig_memory(MIB);
-    for (int rung = ZI_IO_RUNG_FIXED; rung <= (int)ZI_IO_RUNG_POSIX; rung++) {
-        const zi_io_options options = {.store = store, .rung = (zi_io_rung)rung};
+    for (int backend = ZI_IO_BACKEND_FIXED; backend <= (int)ZI_IO_BACKEND_POSIX; backend++) {
+        const zi_io_options options = {.store = store, .kind = (zi_io_backend_kind)backend};
         zi_io *queue = NULL;
         if (zi_io_create(&options, &queue) != ZERO_OK) {
-            CHECK(rung != (int)ZI_IO_RUNG_POSIX);
+            CHECK(backend != (int)ZI_IO_BACKEND_POSIX);
             continue;
         }
         for (uint64_t at = 0; at < bytes; at += UINT64_C(1) << 30) {
-            rig_fill(memory, at, MIB, (uint64_t)rung);
+            rig_fill(memory, at, MIB, (uint64_t)backend);
             CHECK_OK(rig_move(queue, ZI_IO_WRITE, memory, at, MIB));
         }
         const uint64_t last = bytes - MIB;
-        rig_fill(memory, last, MIB, (uint64_t)rung);
+        rig_fill(memory, last, MIB, (uint64_t)backend);
         CHECK_OK(rig_move(queue, ZI_IO_WRITE, memory, last, MIB));
         for (uint64_t at = 0; at < bytes; at += UINT64_C(1) << 30) {
             CHECK_OK(rig_move(queue, ZI_IO_READ, memory, at, MIB));
-            rig_check(memory, at, MIB, (uint64_t)rung);
+            rig_check(memory, at, MIB, (uint64_t)backend);
         }
         CHECK_OK(rig_move(queue, ZI_IO_READ, memory, last, MIB));
-        rig_check(memory, last, MIB, (uint64_t)rung);
+        rig_check(memory, last, MIB, (uint64_t)backend);
         zi_io_destroy(queue);
     }
     zi_store_destroy(store);
@@ -296,7 +296,7 @@ TEST(large_offsets)
     rig_remove(folder);
 }
 
-/* Pieces end where a registered slice ends, so an operation may cross from one to the next. */
+/* segments end where a registered slice ends, so an operation may cross from one to the next. */
 TEST(regions_above_a_gibibyte)
 {
     const uint64_t bytes = ZI_IO_SLICE_BYTES + 8 * MIB;
@@ -310,8 +310,8 @@ TEST(regions_above_a_gibibyte)
     const zi_io_options options = {.store = store,
                                    .regions = &region,
                                    .region_count = 1,
-                                   .rung = ZI_IO_RUNG_FIXED,
-                                   .piece_bytes = 3 * MIB};
+                                   .kind = ZI_IO_BACKEND_FIXED,
+                                   .segment_bytes = 3 * MIB};
     zi_io *queue = NULL;
     if (zi_io_create(&options, &queue) != ZERO_OK) {
         zi_store_destroy(store);
@@ -322,7 +322,7 @@ TEST(regions_above_a_gibibyte)
     rig_fill(across, 0, 12 * MIB, 1);
     CHECK_OK(rig_move(queue, ZI_IO_WRITE, across, 0, 12 * MIB));
     /* 3 and 2 MiB before the edge, 3, 3 and 1 behind. */
-    CHECK_EQ(zi_io_stats_of(queue)->pieces[ZI_IO_WRITE], 5);
+    CHECK_EQ(zi_io_stats_of(queue)->segments[ZI_IO_WRITE], 5);
     memset(across, 0, 12 * MIB);
     CHECK_OK(rig_move(queue, ZI_IO_READ, across, 0, 12 * MIB));
     rig_check(across, 0, 12 * MIB, 1);
@@ -354,7 +354,7 @@ static void *use_queue(void *argument)
 }
 
 /* Queues are made here and used, each by a thread of its own, over one store. */
-static void share_store(zi_io_rung rung)
+static void share_store(zi_io_backend_kind backend)
 {
     enum { THREADS = 4 };
     char *folder = rig_folder(false);
@@ -363,7 +363,7 @@ static void share_store(zi_io_rung rung)
     thread_case cases[THREADS];
     pthread_t threads[THREADS];
     for (uint64_t i = 0; i < THREADS; i++) {
-        const zi_io_options options = {.store = store, .rung = rung, .piece_bytes = MIB / 4};
+        const zi_io_options options = {.store = store, .kind = backend, .segment_bytes = MIB / 4};
         cases[i] = (thread_case){.store = store, .offset = i * 4 * MIB};
         CHECK_OK(zi_io_create(&options, &cases[i].queue));
         CHECK(pthread_create(&threads[i], NULL, use_queue, &cases[i]) == 0);
@@ -378,18 +378,19 @@ static void share_store(zi_io_rung rung)
 
 TEST(queues_share_a_store)
 {
-    share_store(ZI_IO_RUNG_BEST);
+    share_store(ZI_IO_BACKEND_BEST);
 }
 TEST(posix_queues_share_a_store)
 {
-    share_store(ZI_IO_RUNG_POSIX);
+    share_store(ZI_IO_BACKEND_POSIX);
 }
 
 TEST(destroy_awaits_what_is_in_flight)
 {
-    for (int rung = ZI_IO_RUNG_BEST; rung <= (int)ZI_IO_RUNG_POSIX; rung += ZI_IO_RUNG_POSIX) {
+    for (int backend = ZI_IO_BACKEND_BEST; backend <= (int)ZI_IO_BACKEND_POSIX;
+         backend += ZI_IO_BACKEND_POSIX) {
         io_case io;
-        open_case(&io, (zi_io_rung)rung, false, false);
+        open_case(&io, (zi_io_backend_kind)backend, false, false);
         rig_fill(io.memory, 0, STORE_BYTES, 3);
         zi_io_op op = {.kind = ZI_IO_WRITE, .memory = io.memory, .bytes = STORE_BYTES};
         CHECK_OK(zi_io_start(io.queue, &op));
@@ -408,13 +409,13 @@ TEST(bad_options_are_refused)
     zi_store *store = rig_store(folders, 1, MIB);
     unsigned char *memory = rig_memory(2 * PAGE);
     zi_io *queue = NULL;
-    zi_io_options options = {.store = store, .piece_bytes = 1000};
+    zi_io_options options = {.store = store, .segment_bytes = 1000};
     CHECK_FAILS(zi_io_create(&options, &queue), ZERO_INVALID_ARGUMENT, "1000");
-    options.piece_bytes = UINT64_C(2) << 30;
+    options.segment_bytes = UINT64_C(2) << 30;
     CHECK_FAILS(zi_io_create(&options, &queue), ZERO_INVALID_ARGUMENT, "2147483648");
     options = (zi_io_options){.store = store, .file_depth = 1025};
     CHECK_FAILS(zi_io_create(&options, &queue), ZERO_INVALID_ARGUMENT, "1025");
-    options = (zi_io_options){.store = store, .rung = (zi_io_rung)9};
+    options = (zi_io_options){.store = store, .kind = (zi_io_backend_kind)9};
     CHECK_FAILS(zi_io_create(&options, &queue), ZERO_INVALID_ARGUMENT, "9");
     const zi_io_region region = {memory + 8, PAGE};
     options = (zi_io_options){.store = store, .regions = &region, .region_count = 1};
@@ -426,13 +427,13 @@ TEST(bad_options_are_refused)
 }
 
 /* The n-th allocation or thread fails, for every n until none does. */
-static void fail_each(zi_io_rung rung, zi_fault_kind kind, zero_status expected)
+static void fail_each(zi_io_backend_kind backend, zi_fault_kind kind, zero_status expected)
 {
     char *folder = rig_folder(false);
     const char *folders[] = {folder};
     zi_store *store = rig_store(folders, 1, MIB);
     const unsigned descriptors = rig_descriptors();
-    const zi_io_options options = {.store = store, .rung = rung};
+    const zi_io_options options = {.store = store, .kind = backend};
     zi_io *queue = NULL;
     uint64_t nth = 0;
     do {
@@ -451,12 +452,12 @@ static void fail_each(zi_io_rung rung, zi_fault_kind kind, zero_status expected)
 
 TEST(every_allocation_may_fail)
 {
-    fail_each(ZI_IO_RUNG_BEST, ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY);
-    fail_each(ZI_IO_RUNG_POSIX, ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY);
+    fail_each(ZI_IO_BACKEND_BEST, ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY);
+    fail_each(ZI_IO_BACKEND_POSIX, ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY);
 }
 TEST(every_thread_may_fail)
 {
-    fail_each(ZI_IO_RUNG_POSIX, ZI_FAULT_THREAD, ZERO_DEVICE);
+    fail_each(ZI_IO_BACKEND_POSIX, ZI_FAULT_THREAD, ZERO_DEVICE);
 }
 
 TEST_MAIN()

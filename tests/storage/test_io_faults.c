@@ -31,13 +31,13 @@ static void open_case(fault_case *io, uint32_t folders, uint64_t retry_ns)
     zi_io_backend backend;
     faulty_open(&io->below, io->store, &backend);
     const zi_io_options options = {.store = io->store,
-                                   .piece_bytes = PIECE,
+                                   .segment_bytes = PIECE,
                                    .file_depth = 6,
                                    .depth = 9,
                                    .retry_ns = retry_ns,
                                    .backend = &backend};
     CHECK_OK(zi_io_create(&options, &io->queue));
-    CHECK_EQ(zi_io_report_of(io->queue)->rung, ZI_IO_RUNG_GIVEN);
+    CHECK_EQ(zi_io_report_of(io->queue)->kind, ZI_IO_BACKEND_GIVEN);
 }
 
 static void close_case(fault_case *io)
@@ -66,7 +66,7 @@ static void write_and_read(fault_case *io, uint64_t round)
     rig_check(io->memory, 0, STORE_BYTES, round);
 }
 
-/* Each kind that can be mended, at the first, a middle and the last piece of writing and reading.
+/* Each kind that can be mended, at the first, a middle and the last segment of writing and reading.
  */
 TEST(what_can_be_mended_is)
 {
@@ -81,7 +81,7 @@ TEST(what_can_be_mended_is)
             const uint64_t moved = zi_io_stats_of(io.queue)->bytes[ZI_IO_WRITE];
             io.below.nth = nth;
             io.below.kind = kinds[i];
-            io.below.pieces = 0;
+            io.below.segments = 0;
             io.below.faults = 0;
             write_and_read(&io, ++round);
             CHECK_EQ(io.below.faults, 1);
@@ -136,9 +136,9 @@ static void fail_one(zi_io_kind kind, int fault, zero_status expected, int nativ
     fault_case io = {.below = {.hold_file = -1, .seed = test_seed, .shuffle = true}};
     open_case(&io, 2, 0);
     write_and_read(&io, 1);
-    io.below.nth = 4; /* pieces of 16 pages, stripes of two: the second of the second directory */
+    io.below.nth = 4; /* segments of 16 pages, stripes of two: the second of the second directory */
     io.below.kind = fault;
-    io.below.pieces = 0;
+    io.below.segments = 0;
     CHECK_FAILS(rig_move(io.queue, kind, io.memory, 0, STORE_BYTES), expected, text);
     CHECK_EQ(zero_last_error()->native, native);
     CHECK_EQ(io.below.out, 0);

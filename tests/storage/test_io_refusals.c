@@ -38,8 +38,8 @@ static void close_case(refusal_case *io)
     rig_remove(io->folder);
 }
 
-/* The best queue works and is `rung`; how many better ones were refused, with `text`. */
-static void check_falls(zi_io_rung rung, int refused, const char *text)
+/* The best queue works and is `backend`; how many better ones were refused, with `text`. */
+static void check_falls(zi_io_backend_kind backend, int refused, const char *text)
 {
     refusal_case io;
     open_case(&io);
@@ -47,7 +47,7 @@ static void check_falls(zi_io_rung rung, int refused, const char *text)
     zi_io *queue = NULL;
     CHECK_OK(zi_io_create(&options, &queue));
     const zi_io_report *report = zi_io_report_of(queue);
-    CHECK_EQ(report->rung, rung);
+    CHECK_EQ(report->kind, backend);
     CHECK_EQ(warnings, refused);
     if (strstr(report->refusals, text) == NULL) {
         TEST_FAIL("\"%s\" is not in: %s", text, report->refusals);
@@ -62,11 +62,11 @@ static void check_falls(zi_io_rung rung, int refused, const char *text)
 }
 
 /* Asked for by name it is an error and no fall. */
-static void check_refused(zi_io_rung rung, const char *text)
+static void check_refused(zi_io_backend_kind backend, const char *text)
 {
     refusal_case io;
     open_case(&io);
-    const zi_io_options options = {.store = io.store, .rung = rung};
+    const zi_io_options options = {.store = io.store, .kind = backend};
     zi_io *queue = NULL;
     CHECK_FAILS(zi_io_create(&options, &queue), ZERO_UNSUPPORTED, text);
     CHECK(queue == NULL);
@@ -74,11 +74,11 @@ static void check_refused(zi_io_rung rung, const char *text)
     close_case(&io);
 }
 
-static void need_uring(zi_io_rung rung)
+static void need_uring(zi_io_backend_kind backend)
 {
     refusal_case io;
     open_case(&io);
-    const zi_io_options options = {.store = io.store, .rung = rung};
+    const zi_io_options options = {.store = io.store, .kind = backend};
     zi_io *queue = NULL;
     const bool had = zi_io_create(&options, &queue) == ZERO_OK;
     zi_io_destroy(queue);
@@ -90,33 +90,33 @@ static void need_uring(zi_io_rung rung)
 
 TEST(a_container_that_forbids_io_uring)
 {
-    need_uring(ZI_IO_RUNG_URING);
+    need_uring(ZI_IO_BACKEND_URING);
     refuse_call(SYS_io_uring_setup, EPERM);
-    check_falls(ZI_IO_RUNG_POSIX, 2, "uring: io_uring_setup: Operation not permitted");
-    check_refused(ZI_IO_RUNG_URING, "kernel.io_uring_disabled");
-    check_refused(ZI_IO_RUNG_FIXED, "io_uring_setup");
+    check_falls(ZI_IO_BACKEND_POSIX, 2, "uring: io_uring_setup: Operation not permitted");
+    check_refused(ZI_IO_BACKEND_URING, "kernel.io_uring_disabled");
+    check_refused(ZI_IO_BACKEND_FIXED, "io_uring_setup");
 }
 
 TEST(a_kernel_without_io_uring)
 {
-    need_uring(ZI_IO_RUNG_URING);
+    need_uring(ZI_IO_BACKEND_URING);
     refuse_call(SYS_io_uring_setup, ENOSYS);
-    check_falls(ZI_IO_RUNG_POSIX, 2, "Function not implemented");
+    check_falls(ZI_IO_BACKEND_POSIX, 2, "Function not implemented");
 }
 
 TEST(a_kernel_that_registers_nothing)
 {
-    need_uring(ZI_IO_RUNG_FIXED);
+    need_uring(ZI_IO_BACKEND_FIXED);
     refuse_call(SYS_io_uring_register, EINVAL);
-    check_falls(ZI_IO_RUNG_URING, 1, "fixed: registering files");
-    check_refused(ZI_IO_RUNG_FIXED, "registering files");
+    check_falls(ZI_IO_BACKEND_URING, 1, "fixed: registering files");
+    check_refused(ZI_IO_BACKEND_FIXED, "registering files");
 }
 
 TEST(a_ring_that_cannot_be_entered)
 {
-    need_uring(ZI_IO_RUNG_URING);
+    need_uring(ZI_IO_BACKEND_URING);
     refuse_call(SYS_io_uring_enter, EPERM);
-    check_falls(ZI_IO_RUNG_POSIX, 2, "io_uring_enter: Operation not permitted");
+    check_falls(ZI_IO_BACKEND_POSIX, 2, "io_uring_enter: Operation not permitted");
 }
 
 /* A build without liburing comes here. */
@@ -124,7 +124,7 @@ TEST(without_io_uring_posix_is_taken_with_a_reason)
 {
     refusal_case io;
     open_case(&io);
-    const zi_io_options options = {.store = io.store, .rung = ZI_IO_RUNG_URING};
+    const zi_io_options options = {.store = io.store, .kind = ZI_IO_BACKEND_URING};
     zi_io *queue = NULL;
     if (zi_io_create(&options, &queue) == ZERO_OK) {
         zi_io_destroy(queue);
@@ -135,14 +135,14 @@ TEST(without_io_uring_posix_is_taken_with_a_reason)
     char reason[256];
     (void)snprintf(reason, sizeof reason, "%.60s", zero_last_error()->message);
     close_case(&io);
-    check_falls(ZI_IO_RUNG_POSIX, 2, reason);
+    check_falls(ZI_IO_BACKEND_POSIX, 2, reason);
 }
 
 /* Three regions of 4 MiB where 8 MiB may be locked: what does not fit works unregistered. */
 TEST(a_low_limit_on_locked_memory)
 {
     enum { REGIONS = 3 };
-    need_uring(ZI_IO_RUNG_FIXED);
+    need_uring(ZI_IO_BACKEND_FIXED);
     refusal_case io;
     open_case(&io);
     const struct rlimit limit = {8 * MIB, 8 * MIB};
@@ -155,8 +155,10 @@ TEST(a_low_limit_on_locked_memory)
     for (int i = 0; i < REGIONS; i++) {
         regions[i] = (zi_io_region){rig_memory(4 * MIB), 4 * MIB};
     }
-    const zi_io_options options = {
-        .store = io.store, .regions = regions, .region_count = REGIONS, .rung = ZI_IO_RUNG_FIXED};
+    const zi_io_options options = {.store = io.store,
+                                   .regions = regions,
+                                   .region_count = REGIONS,
+                                   .kind = ZI_IO_BACKEND_FIXED};
     zi_io *queue = NULL;
     CHECK_OK(zi_io_create(&options, &queue));
     const zi_io_report *report = zi_io_report_of(queue);

@@ -11,7 +11,7 @@
 #define MS UINT64_C(1000000)
 #define DISKS 3
 #define PASSES 3
-#define PIECE_MIB (ZI_IO_PIECE_BYTES / MIB)
+#define PIECE_MIB (ZI_IO_SEGMENT_BYTES / MIB)
 #define PIECES (int)(4 / PIECE_MIB) /* in a pass: of 4 MiB */
 
 /* A directory of the test, and the disk that it is made to be. */
@@ -35,7 +35,7 @@ uint64_t __wrap_zi_clock_ns(void)
 {
     uint64_t ns = 1;
     for (int i = 0; i < DISKS; i++) {
-        ns += places[i].mib_ns * PIECE_MIB * (uint64_t)places[i].below.pieces;
+        ns += places[i].mib_ns * PIECE_MIB * (uint64_t)places[i].below.segments;
     }
     return ns;
 }
@@ -104,8 +104,8 @@ TEST(unequal_disks_are_found_unequal)
     /* A MiB in 4 ms and in 1 ms, rounded up to a MB/s. */
     CHECK_EQ(rates.rate[0], 263);
     CHECK_EQ(rates.rate[1], 1049);
-    CHECK_EQ(places[0].below.pieces, PIECES * PASSES);
-    CHECK_EQ(places[1].below.pieces, PIECES * PASSES);
+    CHECK_EQ(places[0].below.segments, PIECES * PASSES);
+    CHECK_EQ(places[1].below.segments, PIECES * PASSES);
     zi_stripe_map map;
     CHECK_OK(zi_stripe_init(&map, 320 * MIB, MIB, rates.rate, 2));
     CHECK_EQ(zi_stripe_file_bytes(&map, 0), 64 * MIB);
@@ -166,7 +166,7 @@ TEST(a_slow_disk_is_measured_no_longer_than_said)
     zi_rate_options options = rate_options(2);
     options.pass_ns = 10 * MS;
     CHECK_OK(zi_rate_measure(&options, &rates));
-    CHECK_EQ(places[0].below.pieces, PASSES);
+    CHECK_EQ(places[0].below.segments, PASSES);
     CHECK_EQ(rates.rate[0], 132);
     CHECK_EQ(rates.rate[1], 1049);
     remove_places();

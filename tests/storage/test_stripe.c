@@ -1,4 +1,4 @@
-/* The dealing of blocks: every byte has one place, no two share one, and files fill without gaps.
+/* The striping of blocks: every byte has one place, no two share one, and files fill without gaps.
  */
 #include "harness.h"
 

@@ -493,7 +493,7 @@ TEST(io_refuses_what_it_cannot_measure)
     check_refused("io . --size 99999999999999999999", "99999999999999999999");
     check_refused("io . --seconds 0", "--seconds 0");
     check_refused("io . --seconds 3601", "--seconds 3601");
-    check_refused("io . --rung libaio", "--rung libaio");
+    check_refused("io . --io-backend libaio", "--io-backend libaio");
     check_refused("io /there/is/none", "make the directory /there/is/none first");
     check_refused("io /proc/self", "/proc/self");
     check_refused("io . --size 1000000G", "1073741824000000 bytes wanted");
@@ -597,11 +597,11 @@ TEST(io_prints_a_table_for_a_given_rung)
     char folder[] = "zero-cli-io-XXXXXX";
     CHECK(mkdtemp(folder) != NULL);
     char line[128];
-    (void)snprintf(line, sizeof line, "io %s --size 2M --seconds 1 --rung posix", folder);
+    (void)snprintf(line, sizeof line, "io %s --size 2M --seconds 1 --io-backend posix", folder);
     cli_run run = run_zero(line);
     CHECK_EQ(run.status, 0);
-    CHECK(strstr(run.out, "rung: posix (") != NULL);
-    CHECK(strstr(run.out, "recommended: pieces of ") != NULL);
+    CHECK(strstr(run.out, "I/O backend: posix (") != NULL);
+    CHECK(strstr(run.out, "recommended: segments of ") != NULL);
     CHECK(strstr(run.out, "as options of an engine: io_depth ") != NULL);
     CHECK(strstr(run.out, "disk_weights") == NULL);
     clear_run(&run);

@@ -1,6 +1,6 @@
 /* Owns threads that call pread and pwrite, for where io_uring is not to be had. `lock` guards both
- * lists, the counts and stop; a piece is in one list or with one thread. All that a queue may have
- * out fits by construction: the lists go through the pieces. */
+ * lists, the counts and stop; a segment is in one list or with one thread. All that a queue may
+ * have out fits by construction: the lists go through the segments. */
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -17,19 +17,19 @@
 
 #define THREADS_MAX 64
 
-typedef struct piece_list {
-    zi_io_piece *first;
-    zi_io_piece **end;
-} piece_list;
+typedef struct segment_list {
+    zi_io_segment *first;
+    zi_io_segment **end;
+} segment_list;
 
 typedef struct posix_backend {
     pthread_mutex_t lock;
-    pthread_cond_t work;     /* signalled by the owner: pieces in `asked`, or stop */
-    pthread_cond_t complete; /* signalled by threads: `wanted` pieces are in `done` */
-    piece_list staged;       /* the owner's alone, until flush */
+    pthread_cond_t work;     /* signalled by the owner: segments in `asked`, or stop */
+    pthread_cond_t complete; /* signalled by threads: `wanted` segments are in `done` */
+    segment_list staged;     /* the owner's alone, until flush */
     uint32_t staged_count;
-    piece_list asked;
-    piece_list done;
+    segment_list asked;
+    segment_list done;
     uint32_t done_count;
     uint32_t wanted; /* that the owner sleeps for; 0: it does not */
     bool stop;
@@ -38,38 +38,38 @@ typedef struct posix_backend {
     pthread_t threads[THREADS_MAX];
 } posix_backend;
 
-static void list_clear(piece_list *list)
+static void list_clear(segment_list *list)
 {
     list->first = NULL;
     list->end = &list->first;
 }
 
-static void list_add(piece_list *list, zi_io_piece *piece)
+static void list_add(segment_list *list, zi_io_segment *segment)
 {
-    piece->link = NULL;
-    *list->end = piece;
-    list->end = &piece->link;
+    segment->link = NULL;
+    *list->end = segment;
+    list->end = &segment->link;
 }
 
-static zi_io_piece *list_take(piece_list *list)
+static zi_io_segment *list_take(segment_list *list)
 {
-    zi_io_piece *piece = list->first;
-    if (piece != NULL) {
-        list->first = piece->link;
+    zi_io_segment *segment = list->first;
+    if (segment != NULL) {
+        list->first = segment->link;
         if (list->first == NULL) {
             list->end = &list->first;
         }
     }
-    return piece;
+    return segment;
 }
 
-static void run_piece(zi_io_piece *piece)
+static void run_segment(zi_io_segment *segment)
 {
     const ssize_t moved =
-        piece->kind == ZI_IO_READ
-            ? pread(piece->fd, piece->memory, piece->bytes, (off_t)piece->offset)
-            : pwrite(piece->fd, piece->memory, piece->bytes, (off_t)piece->offset);
-    piece->result = moved < 0 ? -errno : (int32_t)moved;
+        segment->kind == ZI_IO_READ
+            ? pread(segment->fd, segment->memory, segment->bytes, (off_t)segment->offset)
+            : pwrite(segment->fd, segment->memory, segment->bytes, (off_t)segment->offset);
+    segment->result = moved < 0 ? -errno : (int32_t)moved;
 }
 
 static void *thread_run(void *argument)
@@ -77,8 +77,8 @@ static void *thread_run(void *argument)
     posix_backend *self = argument;
     (void)pthread_mutex_lock(&self->lock);
     for (;;) {
-        zi_io_piece *piece = list_take(&self->asked);
-        if (piece == NULL) {
+        zi_io_segment *segment = list_take(&self->asked);
+        if (segment == NULL) {
             if (self->stop) {
                 break;
             }
@@ -86,9 +86,9 @@ static void *thread_run(void *argument)
             continue;
         }
         (void)pthread_mutex_unlock(&self->lock);
-        run_piece(piece);
+        run_segment(segment);
         (void)pthread_mutex_lock(&self->lock);
-        list_add(&self->done, piece);
+        list_add(&self->done, segment);
         self->done_count++;
         if (self->wanted != 0 && self->done_count >= self->wanted) {
             (void)pthread_cond_signal(&self->complete);
@@ -98,10 +98,10 @@ static void *thread_run(void *argument)
     return NULL;
 }
 
-static void posix_put(void *self_, zi_io_piece *piece)
+static void posix_put(void *self_, zi_io_segment *segment)
 {
     posix_backend *self = self_;
-    list_add(&self->staged, piece);
+    list_add(&self->staged, segment);
     self->staged_count++;
 }
 
@@ -130,7 +130,7 @@ static struct timespec deadline_after(uint64_t ns)
     return at;
 }
 
-static int posix_reap(void *self_, zi_io_piece **done, uint32_t room, uint32_t want,
+static int posix_reap(void *self_, zi_io_segment **done, uint32_t room, uint32_t want,
                       uint64_t timeout_ns)
 {
     posix_backend *self = self_;
@@ -179,10 +179,10 @@ static const zi_io_backend_ops posix_ops = {
     .destroy = posix_destroy,
 };
 
-zero_status zi_posix_create(const zi_io_setup *setup, zi_io_rung rung, zi_io_backend *backend,
-                            zi_io_report *report)
+zero_status zi_posix_create(const zi_io_setup *setup, zi_io_backend_kind kind,
+                            zi_io_backend *backend, zi_io_report *report)
 {
-    (void)rung;
+    (void)kind;
     posix_backend *self = NULL;
     ZI_TRY(zi_calloc(1, sizeof *self, (void **)&self));
     pthread_condattr_t monotonic;

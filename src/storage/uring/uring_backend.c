@@ -1,6 +1,7 @@
 /* Owns a ring of io_uring. Invariants: a submission entry is always free, since the ring has room
- * for all pieces; a ring for one issuer is made switched off and switched on by the queue's owner,
- * so that any thread may create it. A rung counts as had only after a read through it has worked.
+ * for all segments; a ring for one issuer is made switched off and switched on by the queue's
+ * owner, so that any thread may create it. A backend is taken only after a read through it has
+ * worked.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -155,28 +156,28 @@ static int enable(uring_backend *self)
     return -io_uring_register((unsigned)self->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
 }
 
-static void prepare(uring_backend *self, zi_io_piece *piece)
+static void prepare(uring_backend *self, zi_io_segment *segment)
 {
     struct io_uring_sqe *entry = io_uring_get_sqe(&self->ring);
     zi_assert(entry != NULL);
-    const int file = self->fixed ? (int)piece->file : piece->fd;
-    const bool in_slice = piece->slice >= 0 && (uint32_t)piece->slice < self->slice_count &&
-                          self->registered[piece->slice];
-    if (in_slice && piece->kind == ZI_IO_READ) {
-        io_uring_prep_read_fixed(entry, file, piece->memory, piece->bytes, piece->offset,
-                                 piece->slice);
+    const int file = self->fixed ? (int)segment->file : segment->fd;
+    const bool in_slice = segment->slice >= 0 && (uint32_t)segment->slice < self->slice_count &&
+                          self->registered[segment->slice];
+    if (in_slice && segment->kind == ZI_IO_READ) {
+        io_uring_prep_read_fixed(entry, file, segment->memory, segment->bytes, segment->offset,
+                                 segment->slice);
     } else if (in_slice) {
-        io_uring_prep_write_fixed(entry, file, piece->memory, piece->bytes, piece->offset,
-                                  piece->slice);
-    } else if (piece->kind == ZI_IO_READ) {
-        io_uring_prep_read(entry, file, piece->memory, piece->bytes, piece->offset);
+        io_uring_prep_write_fixed(entry, file, segment->memory, segment->bytes, segment->offset,
+                                  segment->slice);
+    } else if (segment->kind == ZI_IO_READ) {
+        io_uring_prep_read(entry, file, segment->memory, segment->bytes, segment->offset);
     } else {
-        io_uring_prep_write(entry, file, piece->memory, piece->bytes, piece->offset);
+        io_uring_prep_write(entry, file, segment->memory, segment->bytes, segment->offset);
     }
     if (self->fixed) {
         io_uring_sqe_set_flags(entry, IOSQE_FIXED_FILE);
     }
-    io_uring_sqe_set_data(entry, piece);
+    io_uring_sqe_set_data(entry, segment);
 }
 
 /* What a failed io_uring_enter means: nothing for now, or the end of the ring. */
@@ -197,9 +198,9 @@ static void judge_enter(uring_backend *self, int result)
     (void)nanosleep(&pause, NULL);
 }
 
-static void uring_put(void *self, zi_io_piece *piece)
+static void uring_put(void *self, zi_io_segment *segment)
 {
-    prepare(self, piece);
+    prepare(self, segment);
 }
 
 static void uring_flush(void *self_)
@@ -213,7 +214,7 @@ static void uring_flush(void *self_)
     }
 }
 
-static int take_complete(uring_backend *self, zi_io_piece **done, uint32_t room)
+static int take_complete(uring_backend *self, zi_io_segment **done, uint32_t room)
 {
     struct io_uring_cqe *entries[BATCH];
     const uint32_t wanted = room < BATCH ? room : BATCH;
@@ -226,7 +227,7 @@ static int take_complete(uring_backend *self, zi_io_piece **done, uint32_t room)
     return (int)count;
 }
 
-static int uring_reap(void *self_, zi_io_piece **done, uint32_t room, uint32_t want,
+static int uring_reap(void *self_, zi_io_segment **done, uint32_t room, uint32_t want,
                       uint64_t timeout_ns)
 {
     uring_backend *self = self_;
@@ -258,10 +259,10 @@ static const zi_io_backend_ops uring_ops = {
 };
 
 /* Read the store's first bytes through a ring of the same make. */
-static zero_status read_once(uring_backend *probe, zi_io_piece *piece)
+static zero_status read_once(uring_backend *probe, zi_io_segment *segment)
 {
-    prepare(probe, piece);
-    zi_io_piece *done = NULL;
+    prepare(probe, segment);
+    zi_io_segment *done = NULL;
     const uint64_t start = zi_clock_ns();
     int count = 0;
     while (count == 0 && zi_clock_ns() - start < REFUSED_NS) {
@@ -270,13 +271,13 @@ static zero_status read_once(uring_backend *probe, zi_io_piece *piece)
     if (count <= 0) {
         return refused("io_uring_enter", count < 0 ? -count : ETIME);
     }
-    if (piece->result != (int32_t)piece->bytes) {
-        return refused("a first read", piece->result < 0 ? -piece->result : EIO);
+    if (segment->result != (int32_t)segment->bytes) {
+        return refused("a first read", segment->result < 0 ? -segment->result : EIO);
     }
     return ZERO_OK;
 }
 
-static zero_status probe_rung(const zi_io_setup *setup, bool fixed)
+static zero_status probe_backend(const zi_io_setup *setup, bool fixed)
 {
     void *page = NULL;
     ZI_TRY(zi_pages_alloc(ZI_STORAGE_ALIGN, &page));
@@ -286,7 +287,7 @@ static zero_status probe_rung(const zi_io_setup *setup, bool fixed)
     small.slice_count = 1;
     zi_io_report unread = {0};
     uring_backend probe = {0};
-    zi_io_piece piece = {
+    zi_io_segment segment = {
         .fd = zi_store_fd(setup->store, 0), .memory = page, .bytes = (uint32_t)ZI_STORAGE_ALIGN};
     zero_status status = make_ring(&probe, PROBE_ENTRIES, fixed);
     if (status == ZERO_OK && fixed) {
@@ -296,18 +297,18 @@ static zero_status probe_rung(const zi_io_setup *setup, bool fixed)
         status = register_memory(&probe, &small, &unread);
     }
     if (status == ZERO_OK) {
-        status = read_once(&probe, &piece);
+        status = read_once(&probe, &segment);
     }
     release(&probe);
     zi_pages_free(page, ZI_STORAGE_ALIGN);
     return status;
 }
 
-zero_status zi_uring_create(const zi_io_setup *setup, zi_io_rung rung, zi_io_backend *backend,
-                            zi_io_report *report)
+zero_status zi_uring_create(const zi_io_setup *setup, zi_io_backend_kind kind,
+                            zi_io_backend *backend, zi_io_report *report)
 {
-    const bool fixed = rung == ZI_IO_RUNG_FIXED;
-    ZI_TRY(probe_rung(setup, fixed));
+    const bool fixed = kind == ZI_IO_BACKEND_FIXED;
+    ZI_TRY(probe_backend(setup, fixed));
     uring_backend *self = NULL;
     ZI_TRY(zi_calloc(1, sizeof *self, (void **)&self));
     zero_status status = make_ring(self, setup->depth, fixed);

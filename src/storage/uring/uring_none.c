@@ -2,11 +2,11 @@
 #include "core/error.h"
 #include "storage/io_backend.h"
 
-zero_status zi_uring_create(const zi_io_setup *setup, zi_io_rung rung, zi_io_backend *backend,
-                            zi_io_report *report)
+zero_status zi_uring_create(const zi_io_setup *setup, zi_io_backend_kind kind,
+                            zi_io_backend *backend, zi_io_report *report)
 {
     (void)setup;
-    (void)rung;
+    (void)kind;
     (void)backend;
     (void)report;
     ZI_FAIL(ZERO_UNSUPPORTED, "this build has no io_uring; install liburing (Debian: liburing-dev) "

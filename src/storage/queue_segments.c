@@ -1,6 +1,6 @@
-/* Owns the pieces of a queue: cuts operations into them, judges what comes back, tries again.
- * Invariants: a piece is free, at the backend, or waits to be tried again; an operation is complete
- * only when none of its pieces is out, so its memory is free. */
+/* Owns the segments of a queue: cuts operations into them, judges what comes back, tries again.
+ * Invariants: a segment is free, at the backend, or waits to be tried again; an operation is
+ * complete only when none of its segments is out, so its memory is free. */
 #include <errno.h>
 
 #include "core/check.h"
@@ -36,98 +36,98 @@ static void leave_waiting(zi_io *queue, const zi_io_op *op)
 }
 
 /* The first fault of an operation is the one reported; the rest of it is not cut any more. */
-static void fail_op(zi_io *queue, zi_io_op *op, int code, const zi_io_piece *piece)
+static void fail_op(zi_io *queue, zi_io_op *op, int code, const zi_io_segment *segment)
 {
     if (op->native != 0) {
         return;
     }
     op->native = code;
-    op->failed_offset = piece != NULL ? piece->op_offset : op->offset;
-    op->failed_bytes = piece != NULL ? piece->bytes : op->bytes;
+    op->failed_offset = segment != NULL ? segment->op_offset : op->offset;
+    op->failed_bytes = segment != NULL ? segment->bytes : op->bytes;
     queue->stats.failed++;
     leave_waiting(queue, op);
 }
 
-static void free_piece(zi_io *queue, zi_io_piece *piece)
+static void free_segment(zi_io *queue, zi_io_segment *segment)
 {
-    zi_io_op *op = piece->op;
-    queue->file_out[piece->file]--;
+    zi_io_op *op = segment->op;
+    queue->file_out[segment->file]--;
     op->in_flight--;
-    piece->op = NULL;
-    piece->next = queue->free;
-    queue->free = piece;
+    segment->op = NULL;
+    segment->next = queue->free;
+    queue->free = segment;
     finish_if_complete(op);
 }
 
-static void put_piece(zi_io *queue, zi_io_piece *piece)
+static void put_segment(zi_io *queue, zi_io_segment *segment)
 {
     queue->out++;
-    queue->backend.ops->put(queue->backend.self, piece);
+    queue->backend.ops->put(queue->backend.self, segment);
 }
 
 /* Nothing was moved. At once after a signal, else after a pause; not for ever. */
-static void try_again(zi_io *queue, zi_io_piece *piece, int code)
+static void try_again(zi_io *queue, zi_io_segment *segment, int code)
 {
     const uint64_t now = zi_clock_ns();
-    if (piece->since_ns == 0) {
-        piece->since_ns = now;
-        piece->pause_ns = PAUSE_FIRST_NS;
+    if (segment->since_ns == 0) {
+        segment->since_ns = now;
+        segment->pause_ns = PAUSE_FIRST_NS;
     }
-    if (now - piece->since_ns > queue->retry_ns) {
-        fail_op(queue, piece->op, code, piece);
-        free_piece(queue, piece);
+    if (now - segment->since_ns > queue->retry_ns) {
+        fail_op(queue, segment->op, code, segment);
+        free_segment(queue, segment);
         return;
     }
     queue->stats.retries++;
     if (code == EINTR) {
-        put_piece(queue, piece);
+        put_segment(queue, segment);
         return;
     }
-    piece->due_ns = now + piece->pause_ns;
-    piece->pause_ns = zi_min_u64(piece->pause_ns * 2, ZI_IO_PAUSE_LAST_NS);
-    piece->next = queue->again;
-    queue->again = piece;
+    segment->due_ns = now + segment->pause_ns;
+    segment->pause_ns = zi_min_u64(segment->pause_ns * 2, ZI_IO_PAUSE_LAST_NS);
+    segment->next = queue->again;
+    queue->again = segment;
 }
 
 /* Some of it was moved. Direct I/O goes on at an aligned place only, so a torn block is moved
  * again. */
-static void advance_piece(zi_io *queue, zi_io_piece *piece)
+static void advance_segment(zi_io *queue, zi_io_segment *segment)
 {
-    const uint32_t moved = (uint32_t)piece->result;
-    zi_assert_cmp(moved, <=, piece->bytes);
+    const uint32_t moved = (uint32_t)segment->result;
+    zi_assert_cmp(moved, <=, segment->bytes);
     const uint32_t kept =
-        moved == piece->bytes ? moved : moved - moved % (uint32_t)ZI_STORAGE_ALIGN;
-    queue->stats.bytes[piece->kind] += kept;
-    piece->offset += kept;
-    piece->op_offset += kept;
-    piece->memory = (unsigned char *)piece->memory + kept;
-    piece->bytes -= kept;
-    if (piece->bytes == 0) {
-        free_piece(queue, piece);
+        moved == segment->bytes ? moved : moved - moved % (uint32_t)ZI_STORAGE_ALIGN;
+    queue->stats.bytes[segment->kind] += kept;
+    segment->offset += kept;
+    segment->op_offset += kept;
+    segment->memory = (unsigned char *)segment->memory + kept;
+    segment->bytes -= kept;
+    if (segment->bytes == 0) {
+        free_segment(queue, segment);
     } else if (kept == 0) {
-        try_again(queue, piece, EIO);
+        try_again(queue, segment, EIO);
     } else {
-        piece->since_ns = 0;
+        segment->since_ns = 0;
         queue->stats.retries++;
-        put_piece(queue, piece);
+        put_segment(queue, segment);
     }
 }
 
-void zi_io_judge(zi_io *queue, zi_io_piece *piece)
+void zi_io_complete(zi_io *queue, zi_io_segment *segment)
 {
-    const int result = zi_fault_hit(ZI_FAULT_IO) ? -EIO : piece->result;
+    const int result = zi_fault_hit(ZI_FAULT_IO) ? -EIO : segment->result;
     queue->out--;
-    if (piece->op->native != 0) {
-        free_piece(queue, piece);
+    if (segment->op->native != 0) {
+        free_segment(queue, segment);
     } else if (result == -EINTR || result == -EAGAIN) {
-        try_again(queue, piece, -result);
+        try_again(queue, segment, -result);
     } else if (result <= 0) {
         /* The file had all its bytes, so an end before them is not ours. */
-        const int end = piece->kind == ZI_IO_READ ? ENODATA : EIO;
-        fail_op(queue, piece->op, result < 0 ? -result : end, piece);
-        free_piece(queue, piece);
+        const int end = segment->kind == ZI_IO_READ ? ENODATA : EIO;
+        fail_op(queue, segment->op, result < 0 ? -result : end, segment);
+        free_segment(queue, segment);
     } else {
-        advance_piece(queue, piece);
+        advance_segment(queue, segment);
     }
 }
 
@@ -144,7 +144,7 @@ static uint64_t slice_left(const zi_io *queue, const zi_io_op *op, int32_t *slic
     return ZI_IO_SLICE_BYTES - into % ZI_IO_SLICE_BYTES;
 }
 
-/* True when all of op is cut, false when pieces or its file's turn ran out. */
+/* True when all of op is cut, false when segments or its file's turn ran out. */
 static bool cut_op(zi_io *queue, zi_io_op *op)
 {
     while (op->cut_bytes < op->bytes) {
@@ -154,24 +154,24 @@ static bool cut_op(zi_io *queue, zi_io_op *op)
             return false;
         }
         int32_t slice = -1;
-        uint64_t bytes = zi_min_u64(queue->piece_bytes, op->bytes - op->cut_bytes);
+        uint64_t bytes = zi_min_u64(queue->segment_bytes, op->bytes - op->cut_bytes);
         bytes = zi_min_u64(bytes, zi_min_u64(place.bytes, slice_left(queue, op, &slice)));
-        zi_io_piece *piece = queue->free;
-        queue->free = piece->next;
-        *piece = (zi_io_piece){.kind = op->kind,
-                               .file = place.file,
-                               .fd = zi_store_fd(queue->store, place.file),
-                               .slice = slice,
-                               .offset = place.offset,
-                               .memory = (unsigned char *)op->memory + op->cut_bytes,
-                               .bytes = (uint32_t)bytes,
-                               .op = op,
-                               .op_offset = offset};
+        zi_io_segment *segment = queue->free;
+        queue->free = segment->next;
+        *segment = (zi_io_segment){.kind = op->kind,
+                                   .file = place.file,
+                                   .fd = zi_store_fd(queue->store, place.file),
+                                   .slice = slice,
+                                   .offset = place.offset,
+                                   .memory = (unsigned char *)op->memory + op->cut_bytes,
+                                   .bytes = (uint32_t)bytes,
+                                   .op = op,
+                                   .op_offset = offset};
         queue->file_out[place.file]++;
         op->in_flight++;
         op->cut_bytes += bytes;
-        queue->stats.pieces[op->kind]++;
-        put_piece(queue, piece);
+        queue->stats.segments[op->kind]++;
+        put_segment(queue, segment);
     }
     return true;
 }
@@ -179,14 +179,14 @@ static bool cut_op(zi_io *queue, zi_io_op *op)
 static void put_due(zi_io *queue)
 {
     const uint64_t now = queue->again != NULL ? zi_clock_ns() : 0;
-    zi_io_piece **link = &queue->again;
+    zi_io_segment **link = &queue->again;
     while (*link != NULL) {
-        zi_io_piece *piece = *link;
-        if (piece->due_ns <= now) {
-            *link = piece->next;
-            put_piece(queue, piece);
+        zi_io_segment *segment = *link;
+        if (segment->due_ns <= now) {
+            *link = segment->next;
+            put_segment(queue, segment);
         } else {
-            link = &piece->next;
+            link = &segment->next;
         }
     }
 }
@@ -212,8 +212,8 @@ void zi_io_pump(zi_io *queue)
 uint64_t zi_io_next_due_ns(const zi_io *queue)
 {
     uint64_t next = UINT64_MAX;
-    for (const zi_io_piece *piece = queue->again; piece != NULL; piece = piece->next) {
-        next = zi_min_u64(next, piece->due_ns);
+    for (const zi_io_segment *segment = queue->again; segment != NULL; segment = segment->next) {
+        next = zi_min_u64(next, segment->due_ns);
     }
     return next;
 }
@@ -229,9 +229,9 @@ void zi_io_break(zi_io *queue, int code)
         finish_if_complete(op);
     }
     for (uint32_t i = 0; i < queue->depth; i++) {
-        if (queue->pieces[i].op != NULL) {
-            fail_op(queue, queue->pieces[i].op, code, &queue->pieces[i]);
-            free_piece(queue, &queue->pieces[i]);
+        if (queue->segments[i].op != NULL) {
+            fail_op(queue, queue->segments[i].op, code, &queue->segments[i]);
+            free_segment(queue, &queue->segments[i]);
         }
     }
 }
@@ -244,9 +244,9 @@ void zi_io_drain(zi_io *queue)
         finish_if_complete(op);
     }
     while (queue->again != NULL) {
-        zi_io_piece *piece = queue->again;
-        queue->again = piece->next;
-        fail_op(queue, piece->op, ECANCELED, piece);
-        free_piece(queue, piece);
+        zi_io_segment *segment = queue->again;
+        queue->again = segment->next;
+        fail_op(queue, segment->op, ECANCELED, segment);
+        free_segment(queue, segment);
     }
 }
