@@ -245,12 +245,12 @@ bool zi_launch_on_one_host(const zi_launch *launch, const char *host)
            strcmp(address, host) == 0;
 }
 
-zero_status zi_launch_meeting(const zi_launch *launch, char text[ZI_MEETING_BYTES])
+zero_status zi_launch_address(const zi_launch *launch, char text[ZI_ADDRESS_BYTES])
 {
     const char *address = launch->address;
     const bool colons = strchr(address, ':') != NULL && address[0] != '['; /* of IPv6 */
     if (launch->comm_id[0] != '\0') {
-        (void)snprintf(text, ZI_MEETING_BYTES, "%s", launch->comm_id);
+        (void)snprintf(text, ZI_ADDRESS_BYTES, "%s", launch->comm_id);
         return ZERO_OK;
     }
     if (address[0] == '\0' || launch->port == 0 || launch->port == 65535) {
@@ -260,7 +260,7 @@ zero_status zi_launch_meeting(const zi_launch *launch, char text[ZI_MEETING_BYTE
                 "NCCL_COMM_ID=host:port",
                 address, launch->port);
     }
-    (void)snprintf(text, ZI_MEETING_BYTES, "%s%s%s:%u", colons ? "[" : "", address,
+    (void)snprintf(text, ZI_ADDRESS_BYTES, "%s%s%s:%u", colons ? "[" : "", address,
                    colons ? "]" : "", launch->port + 1);
     return ZERO_OK;
 }
@@ -285,14 +285,14 @@ static zero_status join_on_host(const zi_launch *launch, uint32_t deadline_ms, z
 static zero_status join_over_nccl(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
 {
     static const char variable[] = "NCCL_COMM_ID";
-    char meeting[ZI_MEETING_BYTES];
+    char address[ZI_ADDRESS_BYTES];
     const bool given = launch->comm_id[0] != '\0';
     ZI_TRY(zi_nccl_can_launch(launch));
-    ZI_TRY(zi_launch_meeting(launch, meeting));
-    if (!given && setenv(variable, meeting, 1) != 0) {
-        ZI_FAIL(ZERO_OUT_OF_MEMORY, "no memory for %s=%.60s in the environment", variable, meeting);
+    ZI_TRY(zi_launch_address(launch, address));
+    if (!given && setenv(variable, address, 1) != 0) {
+        ZI_FAIL(ZERO_OUT_OF_MEMORY, "no memory for %s=%.60s in the environment", variable, address);
     }
-    const zero_status status = zi_nccl_launch(launch, deadline_ms, meeting, comm);
+    const zero_status status = zi_nccl_launch(launch, deadline_ms, address, comm);
     if (!given) {
         (void)unsetenv(variable);
     }

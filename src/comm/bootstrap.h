@@ -41,11 +41,11 @@ zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch);
 bool zi_launch_on_one_host(const zi_launch *launch, const char *host);
 
 /* Room for an address and a port. */
-#define ZI_MEETING_BYTES 272
+#define ZI_ADDRESS_BYTES 272
 
 /* Where ranks on several hosts meet over NCCL, as NCCL_COMM_ID has it: what is said there, else the
  * port after MASTER_PORT, at which torchrun itself listens. INVALID_ARGUMENT when neither is said.
  */
-zero_status zi_launch_meeting(const zi_launch *launch, char text[ZI_MEETING_BYTES]);
+zero_status zi_launch_address(const zi_launch *launch, char text[ZI_ADDRESS_BYTES]);
 
 #endif

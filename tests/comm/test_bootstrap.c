@@ -277,14 +277,14 @@ TEST(meeting_address)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         zi_launch launch;
-        char text[ZI_MEETING_BYTES];
+        char text[ZI_ADDRESS_BYTES];
         CHECK_OK(parse(rows[i].pairs, &launch));
         if (rows[i].text == NULL) {
-            CHECK_FAILS(zi_launch_meeting(&launch, text), ZERO_INVALID_ARGUMENT,
+            CHECK_FAILS(zi_launch_address(&launch, text), ZERO_INVALID_ARGUMENT,
                         "NCCL_COMM_ID=host:port");
             continue;
         }
-        CHECK_OK(zi_launch_meeting(&launch, text));
+        CHECK_OK(zi_launch_address(&launch, text));
         if (strcmp(text, rows[i].text) != 0) {
             TEST_FAIL("case %zu: %s instead of %s", i, text, rows[i].text);
         }
@@ -294,14 +294,14 @@ TEST(meeting_address)
 /* The longest address still fits; a longer NCCL_COMM_ID is refused, not cut. */
 TEST(long_meeting_addresses)
 {
-    char text[ZI_MEETING_BYTES];
+    char text[ZI_ADDRESS_BYTES];
     char address[300] = "MASTER_ADDR=";
     char given[300] = "NCCL_COMM_ID=";
     const char *pairs[] = {"RANK=0", "WORLD_SIZE=2", address, "MASTER_PORT=65534", NULL, NULL};
     zi_launch launch;
     memset(address + 12, ':', 255);
     CHECK_OK(parse(pairs, &launch));
-    CHECK_OK(zi_launch_meeting(&launch, text));
+    CHECK_OK(zi_launch_address(&launch, text));
     CHECK_EQ(strlen(text), 255 + 2 + 6);
     CHECK(strcmp(text + 256, "]:65535") == 0);
     memset(given + 13, 'x', 256);

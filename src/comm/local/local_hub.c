@@ -31,19 +31,19 @@ struct zi_local_block {
     block_member members[];
 };
 
-/* The current meeting of all ranks, and the outcome of the last. */
-typedef struct hub_meeting {
+/* The current rendezvous of all ranks, and the outcome of the last. */
+typedef struct hub_rendezvous {
     uint64_t number;
     uint32_t arrived_count;
     size_t bytes;        /* as the first to come said */
     uint32_t bytes_rank; /* who that was */
     zero_error error;    /* status ZERO_OK so far */
-    zero_error outcome;  /* of meeting number - 1; stays until all have come to the next */
-} hub_meeting;
+    zero_error outcome;  /* of rendezvous number - 1; stays until all have come to the next */
+} hub_rendezvous;
 
 struct zi_local_hub {
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* a meeting ended, or the hub was aborted */
+    pthread_cond_t changed; /* a rendezvous ended, or the hub was aborted */
     uint32_t references;
     uint32_t rank_count;
     uint32_t deadline_ms;
@@ -51,9 +51,9 @@ struct zi_local_hub {
     uint32_t abort_rank;
     zero_error abort_error;
     zi_local_block *blocks;
-    hub_meeting meeting;
+    hub_rendezvous rendezvous;
     uint32_t left_count;
-    bool *arrived;   /* by rank: at the current meeting; behind `left` */
+    bool *arrived;   /* by rank: at the current rendezvous; behind `left` */
     uint32_t left[]; /* by rank: its place in the order of leaving, from 1; 0: it is here */
 };
 
@@ -358,31 +358,31 @@ void zi_local_block_leave(zi_local_block *block)
     unlock(hub);
 }
 
-/* With the mutex held: take down what this rank says. The first failure is the meeting's. */
+/* With the mutex held: take down what this rank says. The first failure is the rendezvous's. */
 static void speak(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mine)
 {
-    hub_meeting *meeting = &hub->meeting;
-    if (meeting->arrived_count == 0) {
-        meeting->bytes = bytes;
-        meeting->bytes_rank = rank;
-        meeting->error = (zero_error){.status = ZERO_OK};
+    hub_rendezvous *rendezvous = &hub->rendezvous;
+    if (rendezvous->arrived_count == 0) {
+        rendezvous->bytes = bytes;
+        rendezvous->bytes_rank = rank;
+        rendezvous->error = (zero_error){.status = ZERO_OK};
     }
     zi_assert(!hub->arrived[rank]);
     hub->arrived[rank] = true;
-    meeting->arrived_count++;
-    if (meeting->error.status != ZERO_OK) {
+    rendezvous->arrived_count++;
+    if (rendezvous->error.status != ZERO_OK) {
         return;
     }
     if (mine != ZERO_OK) {
-        meeting->error = *zero_last_error();
-        meeting->error.status = ZERO_COMM;
-        name_rank(&meeting->error, rank);
-    } else if (bytes != meeting->bytes) {
+        rendezvous->error = *zero_last_error();
+        rendezvous->error.status = ZERO_COMM;
+        name_rank(&rendezvous->error, rank);
+    } else if (bytes != rendezvous->bytes) {
         (void)zi_error_set(ZERO_MISMATCH, 0, __FILE__, __LINE__,
                            "rank %u allocates %zu bytes of shared memory, rank %u %zu; all ranks "
                            "must ask for the same",
-                           rank, bytes, meeting->bytes_rank, meeting->bytes);
-        meeting->error = *zero_last_error();
+                           rank, bytes, rendezvous->bytes_rank, rendezvous->bytes);
+        rendezvous->error = *zero_last_error();
     }
 }
 
@@ -396,7 +396,7 @@ static zero_status late(zi_local_hub *hub, uint32_t rank)
     (void)zi_error_set(ZERO_TIMEOUT, 0, __FILE__, __LINE__,
                        "rank %u (of %u that are missing) did not come to an allocation of shared "
                        "memory within %u ms",
-                       missing, hub->rank_count - hub->meeting.arrived_count, hub->deadline_ms);
+                       missing, hub->rank_count - hub->rendezvous.arrived_count, hub->deadline_ms);
     const zero_error error = *zero_last_error();
     abort_locked(hub, rank, &error);
     return zi_error_adopt(&error);
@@ -404,33 +404,33 @@ static zero_status late(zi_local_hub *hub, uint32_t rank)
 
 static zero_status agree_locked(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mine)
 {
-    hub_meeting *meeting = &hub->meeting;
+    hub_rendezvous *rendezvous = &hub->rendezvous;
     ZI_TRY(alive(hub));
     ZI_TRY(all_present(hub, NULL, hub->rank_count, NULL));
     speak(hub, rank, bytes, mine);
-    if (meeting->arrived_count == hub->rank_count) {
-        meeting->outcome = meeting->error;
-        meeting->arrived_count = 0;
+    if (rendezvous->arrived_count == hub->rank_count) {
+        rendezvous->outcome = rendezvous->error;
+        rendezvous->arrived_count = 0;
         memset(hub->arrived, 0, hub->rank_count * sizeof hub->arrived[0]);
-        meeting->number++;
+        rendezvous->number++;
         (void)pthread_cond_broadcast(&hub->changed);
     } else {
-        const uint64_t number = meeting->number;
+        const uint64_t number = rendezvous->number;
         const uint64_t limit_ns = zi_clock_ns() + hub->deadline_ms * UINT64_C(1000000);
         const struct timespec limit = {.tv_sec = (time_t)(limit_ns / 1000000000),
                                        .tv_nsec = (long)(limit_ns % 1000000000)};
         int code = 0;
-        while (meeting->number == number && !hub->aborted && code != ETIMEDOUT &&
+        while (rendezvous->number == number && !hub->aborted && code != ETIMEDOUT &&
                all_present(hub, NULL, hub->rank_count, NULL) == ZERO_OK) {
             code = pthread_cond_timedwait(&hub->changed, &hub->mutex, &limit);
         }
-        if (meeting->number == number) {
+        if (rendezvous->number == number) {
             ZI_TRY(alive(hub));
             ZI_TRY(all_present(hub, NULL, hub->rank_count, NULL));
             return late(hub, rank);
         }
     }
-    return meeting->outcome.status == ZERO_OK ? ZERO_OK : zi_error_adopt(&meeting->outcome);
+    return rendezvous->outcome.status == ZERO_OK ? ZERO_OK : zi_error_adopt(&rendezvous->outcome);
 }
 
 zero_status zi_local_hub_agree(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mine)

@@ -176,7 +176,7 @@ static void rank_gone(void *user, uint32_t world_rank, const zero_error *error)
     (void)pthread_mutex_lock(&comm->mutex);
     comm->aborted = true;
     (void)pthread_mutex_unlock(&comm->mutex);
-    zi_mpi_progress_tell(comm->progress, 0, world_rank, comm->ranks, comm->base.size, error);
+    zi_mpi_progress_notify(comm->progress, 0, world_rank, comm->ranks, comm->base.size, error);
 }
 
 static zero_status look(void *user, const char *what)
@@ -192,7 +192,7 @@ static void abort_all(zi_comm *base, const zero_error *error)
     (void)pthread_mutex_unlock(&comm->mutex);
     zi_shared_abort(comm->shared, base->rank, error);
     if (comm->progress != NULL) {
-        zi_mpi_progress_tell(comm->progress, 0, base->rank, comm->ranks, base->size, error);
+        zi_mpi_progress_notify(comm->progress, 0, base->rank, comm->ranks, base->size, error);
     }
 }
 
@@ -392,7 +392,7 @@ static zero_status build(zi_mpi_comm *comm, const zi_mpi_options *options, int l
     comm->control = (zi_mpi_exchange){
         .progress = comm->progress,
         .comm = comm->world,
-        .tag = ZI_MPI_TAG_MEET,
+        .tag = ZI_MPI_TAG_RENDEZVOUS,
         .rank = comm->base.rank,
         .size = comm->base.size,
         .deadline_ms = comm->base.deadline_ms,

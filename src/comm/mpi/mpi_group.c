@@ -34,12 +34,12 @@ typedef struct batch_argument {
 } batch_argument;
 
 /* What members say before a group is made. */
-typedef struct meet_record {
+typedef struct rendezvous_record {
     uint64_t members_hash;
     uint64_t id;     /* of the first member: the group's number */
     uint64_t cached; /* number of a link that can be used again; 0: none */
     char name[24];
-} meet_record;
+} rendezvous_record;
 
 static bool works_in_place(const zi_mpi_group *group, const zi_collective *c)
 {
@@ -153,7 +153,7 @@ static zero_status run_moves(zi_mpi_group *group, const batch_argument *batch)
 }
 
 /* Let the others know of the group's first error, unless they do. */
-static void tell_failure(zi_mpi_group *group)
+static void notify_failure(zi_mpi_group *group)
 {
     const zero_error *error = &group->first_error;
     if (error->status == ZERO_MISMATCH) {
@@ -175,8 +175,8 @@ static void tell_failure(zi_mpi_group *group)
             }
         }
     }
-    zi_mpi_progress_tell(group->comm->progress, group->id, group->comm->base.rank, whom, count,
-                         error);
+    zi_mpi_progress_notify(group->comm->progress, group->id, group->comm->base.rank, whom, count,
+                           error);
 }
 
 /* The task. */
@@ -190,7 +190,7 @@ static zero_status run_batch(void *argument)
     const zero_status status = run_moves(group, batch);
     if (status != ZERO_OK) {
         group->first_error = *zero_last_error();
-        tell_failure(group);
+        notify_failure(group);
         /* Whoever waits for the batch hears of the failure at once, and may destroy the group. */
         (void)drain(batch);
         return zi_error_adopt(&group->first_error);
@@ -309,19 +309,19 @@ static zi_mpi_link *find_link(zi_mpi_comm *comm, uint64_t members_hash)
 }
 
 /* Meet the other members; they must mean the same group. *again: all have a link for it. */
-static zero_status meet(zi_mpi_group *group, uint64_t members_hash, const zi_mpi_link *link,
-                        bool *again)
+static zero_status rendezvous(zi_mpi_group *group, uint64_t members_hash, const zi_mpi_link *link,
+                              bool *again)
 {
     zi_mpi_comm *comm = group->comm;
     zi_mpi_exchange *x = &group->exchange;
     x->progress = comm->progress;
     x->comm = comm->world;
-    x->tag = ZI_MPI_TAG_MEET;
+    x->tag = ZI_MPI_TAG_RENDEZVOUS;
     x->rank = group->base.rank;
     x->deadline_ms = comm->base.deadline_ms;
     x->comm_ranks = group->members;
     x->world_ranks = group->members;
-    meet_record mine = {
+    rendezvous_record mine = {
         .members_hash = members_hash,
         .id = ((uint64_t)comm->base.rank + 1) << 32 | ++comm->groups_met,
         .cached = link != NULL ? link->id : 0,
@@ -329,7 +329,7 @@ static zero_status meet(zi_mpi_group *group, uint64_t members_hash, const zi_mpi
     memcpy(mine.name, group->base.name, sizeof mine.name);
     char what[64];
     (void)snprintf(what, sizeof what, "making group %s", group->base.name);
-    meet_record *all = (void *)group->stage;
+    rendezvous_record *all = (void *)group->stage;
     ZI_TRY(zi_mpi_exchange_records(x, &mine, sizeof mine, all, sizeof mine, what));
     *again = true;
     for (uint32_t i = 0; i < group->base.size; i++) {
@@ -404,7 +404,7 @@ static zero_status connect_members(zi_mpi_group *group)
     hash = zi_hash_bytes(hash, group->members, size * sizeof *group->members);
     zi_mpi_link *link = find_link(group->comm, hash);
     bool again = false;
-    ZI_TRY(meet(group, hash, link, &again));
+    ZI_TRY(rendezvous(group, hash, link, &again));
     if (again) {
         group->link = link;
     } else {

@@ -23,7 +23,7 @@
 #define IDLE_WATCH_MS 50
 /* How long the thread may take to answer that an op is given up, before it counts as stuck. */
 #define ANSWER_MS 2000
-#define TELL_MS 200
+#define NOTIFY_MS 200
 /* Between two looks at whether the others live. */
 #define LOOK_MS 100
 /* How long messages on their way may take to end once their op is given up. */
@@ -31,7 +31,7 @@
 #define NOTE_TAG 1
 #define NOTES_MAX 64
 /* Group number of sending a note: what others say does not stop it. */
-#define TELLING UINT64_MAX
+#define NOTIFYING UINT64_MAX
 
 /* What travels when a rank gives up. */
 typedef struct note {
@@ -65,14 +65,14 @@ struct zi_mpi_progress {
     note notes[NOTES_MAX];      /* the thread's: those received */
     note incoming;              /* the thread's */
     MPI_Request incoming_request;
-    int *indices;               /* the thread's; room for any op's requests, behind the struct */
-    pthread_mutex_t tell_mutex; /* guards the rest */
+    int *indices;                 /* the thread's; room for any op's requests, behind the struct */
+    pthread_mutex_t notify_mutex; /* guards the rest */
     bool told_world;
-    zi_mpi_op tell_op;
+    zi_mpi_op notify_op;
     note outgoing;
-    const uint32_t *tell_members;
-    uint32_t tell_size;
-    MPI_Request tell_requests[]; /* one a rank */
+    const uint32_t *notify_members;
+    uint32_t notify_size;
+    MPI_Request notify_requests[]; /* one a rank */
 };
 
 zero_status zi_mpi_error(int code, const char *call)
@@ -152,7 +152,7 @@ static void withdraw(zi_mpi_progress *progress, zi_mpi_op *op)
         open = test_open(op);
         (void)sched_yield();
     }
-    if (op->group_id == TELLING) {
+    if (op->group_id == NOTIFYING) {
         for (uint32_t i = 0; i < op->request_count && open != 0; i++) {
             if (op->requests[i] != MPI_REQUEST_NULL) {
                 (void)MPI_Request_free(&op->requests[i]);
@@ -178,7 +178,7 @@ static void note_error(const note *about, zero_error *error)
 
 static const note *note_about(const zi_mpi_progress *progress, const zi_mpi_op *op)
 {
-    for (uint32_t i = 0; i < progress->note_count && op->group_id != TELLING; i++) {
+    for (uint32_t i = 0; i < progress->note_count && op->group_id != NOTIFYING; i++) {
         const note *about = &progress->notes[i];
         if (about->group_id == 0 || about->group_id == op->group_id) {
             return about;
@@ -427,12 +427,12 @@ static void init_sync(zi_mpi_progress *progress)
     (void)pthread_cond_init(&progress->done_cond, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
     (void)pthread_mutex_init(&progress->mutex, NULL);
-    (void)pthread_mutex_init(&progress->tell_mutex, NULL);
+    (void)pthread_mutex_init(&progress->notify_mutex, NULL);
 }
 
 static void free_progress(zi_mpi_progress *progress)
 {
-    (void)pthread_mutex_destroy(&progress->tell_mutex);
+    (void)pthread_mutex_destroy(&progress->notify_mutex);
     (void)pthread_mutex_destroy(&progress->mutex);
     (void)pthread_cond_destroy(&progress->done_cond);
     (void)pthread_cond_destroy(&progress->posted_cond);
@@ -444,9 +444,9 @@ zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t own, uint32_t size, 
 {
     *out = NULL;
     zi_mpi_progress *progress = NULL;
-    const size_t rank_bytes = sizeof progress->tell_requests[0] + 2 * sizeof *progress->indices;
+    const size_t rank_bytes = sizeof progress->notify_requests[0] + 2 * sizeof *progress->indices;
     ZI_TRY(zi_calloc(1, sizeof *progress + size * rank_bytes, (void **)&progress));
-    progress->indices = (int *)(void *)(progress->tell_requests + size);
+    progress->indices = (int *)(void *)(progress->notify_requests + size);
     progress->world = world;
     progress->own = own;
     progress->watch_idle = watch_idle;
@@ -529,7 +529,7 @@ static bool await_looking(zi_mpi_progress *progress, const zi_mpi_op *op, uint64
         if (await_done(progress, op, zi_min_u64(until_ns, now_ns + LOOK_MS * NS_PER_MS))) {
             return true;
         }
-        if (progress->look != NULL && op->group_id != TELLING) {
+        if (progress->look != NULL && op->group_id != NOTIFYING) {
             const char *what = op->what != NULL ? op->what : "an operation between hosts";
             (void)pthread_mutex_unlock(&progress->mutex);
             if (progress->look(progress->look_user, what) != ZERO_OK) {
@@ -578,15 +578,15 @@ zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32
 }
 
 /* Send the note to everybody concerned. */
-static int start_tell(zi_mpi_op *op)
+static int start_notify(zi_mpi_op *op)
 {
     zi_mpi_progress *progress = op->argument;
-    for (uint32_t i = 0; i < progress->tell_size; i++) {
-        if (progress->tell_members[i] == progress->own) {
+    for (uint32_t i = 0; i < progress->notify_size; i++) {
+        if (progress->notify_members[i] == progress->own) {
             continue;
         }
         const int code = MPI_Isend(&progress->outgoing, (int)sizeof progress->outgoing, MPI_BYTE,
-                                   (int)progress->tell_members[i], NOTE_TAG, progress->world,
+                                   (int)progress->notify_members[i], NOTE_TAG, progress->world,
                                    &op->requests[op->request_count++]);
         if (code != MPI_SUCCESS) {
             op->request_count--;
@@ -596,11 +596,11 @@ static int start_tell(zi_mpi_op *op)
     return MPI_SUCCESS;
 }
 
-void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t who,
-                          const uint32_t *members, uint32_t size, const zero_error *error)
+void zi_mpi_progress_notify(zi_mpi_progress *progress, uint64_t group_id, uint32_t who,
+                            const uint32_t *members, uint32_t size, const zero_error *error)
 {
     const zero_error kept = *error; /* may be this thread's record, which a failed send replaces */
-    (void)pthread_mutex_lock(&progress->tell_mutex);
+    (void)pthread_mutex_lock(&progress->notify_mutex);
     if (!progress->told_world) {
         progress->told_world = group_id == 0;
         progress->outgoing = (note){
@@ -611,18 +611,18 @@ void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t
         };
         (void)snprintf(progress->outgoing.text, sizeof progress->outgoing.text, "%.235s",
                        kept.message);
-        progress->tell_members = members;
-        progress->tell_size = size;
-        progress->tell_op = (zi_mpi_op){.start = start_tell,
-                                        .argument = progress,
-                                        .group_id = TELLING,
-                                        .requests = progress->tell_requests,
-                                        .request_room = size};
-        if (zi_mpi_progress_run(progress, &progress->tell_op, TELL_MS) != ZERO_OK) {
+        progress->notify_members = members;
+        progress->notify_size = size;
+        progress->notify_op = (zi_mpi_op){.start = start_notify,
+                                          .argument = progress,
+                                          .group_id = NOTIFYING,
+                                          .requests = progress->notify_requests,
+                                          .request_room = size};
+        if (zi_mpi_progress_run(progress, &progress->notify_op, NOTIFY_MS) != ZERO_OK) {
             progress->told_world = true; /* `outgoing` may still be read */
         }
     }
-    (void)pthread_mutex_unlock(&progress->tell_mutex);
+    (void)pthread_mutex_unlock(&progress->notify_mutex);
     (void)zi_error_adopt(&kept);
 }
 

@@ -71,8 +71,8 @@ zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32
 
 /* Send a note to members other than this rank, world ranks. group_id 0: everything. They get
  * TIMEOUT with the same words, or COMM with "rank WHO: " before them. Does not wait for them. */
-void zi_mpi_progress_tell(zi_mpi_progress *progress, uint64_t group_id, uint32_t who,
-                          const uint32_t *members, uint32_t size, const zero_error *error);
+void zi_mpi_progress_notify(zi_mpi_progress *progress, uint64_t group_id, uint32_t who,
+                            const uint32_t *members, uint32_t size, const zero_error *error);
 
 /* False once MPI is of no use to this comm any more. */
 bool zi_mpi_progress_healthy(zi_mpi_progress *progress);

@@ -11,9 +11,9 @@
 #define ZI_MPI_GROUPS_MAX 64
 
 /* Tags on the comm's own communicator; 1 is for notes. */
-#define ZI_MPI_TAG_MEET 2   /* members of a group to be */
-#define ZI_MPI_TAG_CREATE 3 /* MPI's own, while it makes a communicator */
-#define ZI_MPI_TAG_DATA 4   /* on a group's communicator */
+#define ZI_MPI_TAG_RENDEZVOUS 2 /* members of a group to be */
+#define ZI_MPI_TAG_CREATE 3     /* MPI's own, while it makes a communicator */
+#define ZI_MPI_TAG_DATA 4       /* on a group's communicator */
 
 /* In the first word of what members say: the rank has left, and says nothing more. */
 #define ZI_MPI_LEFT UINT64_MAX

@@ -58,7 +58,7 @@ static zero_status init(zi_nccl_group *base, const ncclUniqueId *id)
     const ncclResult_t result = base->api->comm_init_rank_config(
         &base->handle, (int)base->base.size, *id, (int)base->base.rank, &config);
     (void)pthread_mutex_unlock(&base->mutex);
-    return zi_nccl_settle(base, result, "ncclCommInitRankConfig");
+    return zi_nccl_wait(base, result, "ncclCommInitRankConfig");
 }
 
 static zero_status get_id(zi_nccl_group *base, ncclUniqueId *id)
@@ -105,7 +105,7 @@ zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline
     const zero_status ready = get_ready(comm, deadline_ms, &base, &mine);
     const zero_error error = *zero_last_error();
     mine.status = (uint32_t)ready;
-    zero_status status = zi_nccl_tell(control, &mine, all, sizeof mine);
+    zero_status status = zi_nccl_exchange(control, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
         status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(comm, all);
     }
@@ -116,7 +116,7 @@ zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline
     return zi_nccl_base_keep(comm, base, status);
 }
 
-zero_status zi_nccl_base_meet(zi_comm *comm)
+zero_status zi_nccl_base_connect(zi_comm *comm)
 {
     zi_nccl_group *base = NULL;
     ncclUniqueId id;
@@ -180,7 +180,7 @@ zero_status zi_nccl_split(zi_nccl_group *group, uint32_t color)
     zero_status status = begin_split(base, group, color);
     if (status == ZERO_OK) {
         /* The call says success when it has begun; only the base tells when the child is there. */
-        status = zi_nccl_settle_by(base, group, ncclInProgress, "ncclCommSplit");
+        status = zi_nccl_wait_of(base, group, ncclInProgress, "ncclCommSplit");
     }
     if (status == ZERO_OK && base->child == NULL) {
         status = zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__,
@@ -192,5 +192,5 @@ zero_status zi_nccl_split(zi_nccl_group *group, uint32_t color)
     }
     group->handle = base->child;
     base->child = NULL;
-    return zi_nccl_settle(group, ncclInProgress, "ncclCommSplit");
+    return zi_nccl_wait(group, ncclInProgress, "ncclCommSplit");
 }

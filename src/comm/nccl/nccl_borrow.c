@@ -149,7 +149,7 @@ static zero_status end_split(zi_nccl_group *base, loan *l, ncclResult_t state)
     (void)pthread_mutex_lock(&base->mutex);
     base->handle = child;
     (void)pthread_mutex_unlock(&base->mutex);
-    return zi_nccl_settle(base, ncclInProgress, "ncclCommSplit of the caller's communicator");
+    return zi_nccl_wait(base, ncclInProgress, "ncclCommSplit of the caller's communicator");
 }
 
 static zero_status split(zi_nccl_group *base, ncclComm_t parent)

@@ -35,16 +35,16 @@
 #define NAME_BYTES sizeof(((zi_group *)NULL)->name)
 
 /* What the ranks of the world tell one another before each makes its group of a name. */
-typedef struct meet_record {
+typedef struct rendezvous_record {
     uint32_t status; /* what getting ready came to */
     uint32_t color;  /* the lowest world rank of the group */
     uint32_t size;
     uint32_t found;   /* 0; ranks of this color, where the records are compared */
     uint64_t members; /* hash of the list */
     char name[NAME_BYTES];
-} meet_record;
+} rendezvous_record;
 
-_Static_assert(sizeof(meet_record) % sizeof(float) == 0, "gathered as fp32 elements");
+_Static_assert(sizeof(rendezvous_record) % sizeof(float) == 0, "gathered as fp32 elements");
 
 /* The tasks' argument. */
 typedef struct batch_argument {
@@ -123,8 +123,8 @@ static zero_status look(zi_nccl_group *group, ncclResult_t *state)
     return gone ? zi_nccl_check(group) : zi_nccl_result(group, result, "ncclCommGetAsyncError");
 }
 
-zero_status zi_nccl_settle_by(zi_nccl_group *parent, zi_nccl_group *group, ncclResult_t result,
-                              const char *call)
+zero_status zi_nccl_wait_of(zi_nccl_group *parent, zi_nccl_group *group, ncclResult_t result,
+                            const char *call)
 {
     const uint64_t until_ns = zi_clock_ns() + group->deadline_ms * NS_PER_MS;
     for (uint32_t rounds = 0; result == ncclInProgress; rounds++) {
@@ -142,9 +142,9 @@ zero_status zi_nccl_settle_by(zi_nccl_group *parent, zi_nccl_group *group, ncclR
     return zi_nccl_result(group, result, call);
 }
 
-zero_status zi_nccl_settle(zi_nccl_group *group, ncclResult_t result, const char *call)
+zero_status zi_nccl_wait(zi_nccl_group *group, ncclResult_t result, const char *call)
 {
-    return zi_nccl_settle_by(group, group, result, call);
+    return zi_nccl_wait_of(group, group, result, call);
 }
 
 static zero_status run_batch(const batch_argument *task)
@@ -243,7 +243,7 @@ static bool finalize(zi_nccl_group *group)
         return false;
     }
     const ncclResult_t result = group->api->comm_finalize(group->handle);
-    const zero_status status = zi_nccl_settle(group, result, "ncclCommFinalize");
+    const zero_status status = zi_nccl_wait(group, result, "ncclCommFinalize");
     /* On the first rank the deadline says so, on the others what becomes of that one. */
     if (status != ZERO_OK && group->captured) {
         group->comm->nccl_base->outlived = true;
@@ -371,7 +371,7 @@ static zero_status get_ready(zi_nccl_group *group, const zi_nccl_group_desc *des
     return take_scratch(group, desc);
 }
 
-zero_status zi_nccl_tell(zi_group *host, const void *mine, void *all, size_t bytes)
+zero_status zi_nccl_exchange(zi_group *host, const void *mine, void *all, size_t bytes)
 {
     const zi_device *device = host->kernels->device;
     zi_stream *stream = NULL;
@@ -388,7 +388,7 @@ zero_status zi_nccl_tell(zi_group *host, const void *mine, void *all, size_t byt
 }
 
 /* Is every rank ready, and making its group of the same name? */
-static zero_status compare(const zi_nccl_group *group, const meet_record *all)
+static zero_status compare(const zi_nccl_group *group, const rendezvous_record *all)
 {
     for (uint32_t i = 0; i < group->comm->size; i++) {
         if (all[i].status != ZERO_OK) {
@@ -408,7 +408,7 @@ static zero_status compare(const zi_nccl_group *group, const meet_record *all)
 
 /* Do the members' lists fit together? NCCL would not ask. All ranks look at all groups, so that all
  * come to the same words. */
-static zero_status compare_members(const zi_nccl_group *group, meet_record *all)
+static zero_status compare_members(const zi_nccl_group *group, rendezvous_record *all)
 {
     const uint32_t size = group->comm->size;
     for (uint32_t i = 0; i < size; i++) {
@@ -434,12 +434,12 @@ static zero_status compare_members(const zi_nccl_group *group, meet_record *all)
 }
 
 /* Tell the other ranks what getting ready came to, and hear the same of them. */
-static zero_status meet(const zi_nccl_group *group, const zi_nccl_group_desc *desc, uint32_t color,
-                        zero_status ready)
+static zero_status rendezvous(const zi_nccl_group *group, const zi_nccl_group_desc *desc,
+                              uint32_t color, zero_status ready)
 {
     const zero_error error = *zero_last_error();
-    meet_record *all = NULL;
-    meet_record mine = {
+    rendezvous_record *all = NULL;
+    rendezvous_record mine = {
         .status = (uint32_t)ready,
         .color = color,
         .size = desc->size,
@@ -447,7 +447,7 @@ static zero_status meet(const zi_nccl_group *group, const zi_nccl_group_desc *de
     };
     memcpy(mine.name, group->base.name, sizeof mine.name);
     ZI_TRY(zi_calloc(desc->comm->size, sizeof *all, (void **)&all));
-    zero_status status = zi_nccl_tell(desc->control, &mine, all, sizeof mine);
+    zero_status status = zi_nccl_exchange(desc->control, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
         status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(group, all);
     }
@@ -463,7 +463,7 @@ static zero_status connect_members(zi_nccl_group *group, const zi_nccl_group_des
     const uint32_t color = desc->members[group->order[0]];
     zero_status status = get_ready(group, desc);
     if (desc->control != NULL) {
-        status = meet(group, desc, color, status);
+        status = rendezvous(group, desc, color, status);
     }
     ZI_TRY(status);
     ZI_TRY(zi_nccl_split(group, color));

@@ -132,9 +132,9 @@ zero_status zi_nccl_configure(const zi_nccl_group *group, ncclConfig_t *config)
 /* Of a call about registrations, which may say success when it has only begun: the communicator
  * tells when it is over. Calls are made under the group's mutex, as all about its communicator;
  * waiting is not. */
-static zero_status settle(zi_nccl_group *group, ncclResult_t result, const char *call)
+static zero_status wait_call(zi_nccl_group *group, ncclResult_t result, const char *call)
 {
-    return zi_nccl_settle(group, result == ncclSuccess ? ncclInProgress : result, call);
+    return zi_nccl_wait(group, result == ncclSuccess ? ncclInProgress : result, call);
 }
 
 static zero_status register_buffer(zi_nccl_group *group, const zi_group_memory *memory,
@@ -144,7 +144,7 @@ static zero_status register_buffer(zi_nccl_group *group, const zi_group_memory *
     const ncclResult_t result =
         group->api->comm_register(group->handle, memory->pointer, memory->bytes, &known->buffer);
     (void)pthread_mutex_unlock(&group->mutex);
-    ZI_TRY(settle(group, result, "ncclCommRegister"));
+    ZI_TRY(wait_call(group, result, "ncclCommRegister"));
     if (known->buffer == NULL) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "group %s: NCCL " VERSION_FORMAT " registers no memory here; unset "
@@ -178,7 +178,7 @@ static zero_status register_window(zi_nccl_group *group, const zi_group_memory *
     const ncclResult_t result = group->api->comm_window_register(
         group->handle, memory->pointer, memory->bytes, &known->window, flags);
     (void)pthread_mutex_unlock(&group->mutex);
-    ZI_TRY(settle(group, result, "ncclCommWindowRegister"));
+    ZI_TRY(wait_call(group, result, "ncclCommWindowRegister"));
     bool made = false;
     ZI_TRY(is_window(group, known, &made));
     if (!made) {
@@ -240,7 +240,7 @@ static zero_status forget(zi_nccl_group *group, const zi_nccl_known *known)
     const ncclResult_t result = windows ? deregister_window(group, known)
                                         : group->api->comm_deregister(group->handle, known->buffer);
     (void)pthread_mutex_unlock(&group->mutex);
-    return settle(group, result, windows ? "ncclCommWindowDeregister" : "ncclCommDeregister");
+    return wait_call(group, result, windows ? "ncclCommWindowDeregister" : "ncclCommDeregister");
 }
 
 zero_status zi_nccl_deregister(zi_nccl_group *group)

@@ -151,7 +151,7 @@ static zero_status calls_end(call_group *calls)
     const ncclResult_t ended = group->api->group_end();
     (void)pthread_mutex_unlock(&group->mutex);
     ZI_TRY(zi_nccl_result(group, calls->result, calls->call));
-    return zi_nccl_settle(group, ended, "ncclGroupEnd");
+    return zi_nccl_wait(group, ended, "ncclGroupEnd");
 }
 
 static void put_send(call_group *calls, const void *source, uint64_t count, zero_dtype dtype,

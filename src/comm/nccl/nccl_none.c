@@ -59,11 +59,11 @@ zero_status zi_nccl_can_launch(const zi_launch *launch)
             launch->size, launch->local_size, launch->address);
 }
 
-zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms, const char *meeting,
+zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms, const char *address,
                            zi_comm **out)
 {
     (void)deadline_ms;
-    (void)meeting;
+    (void)address;
     *out = NULL;
     return zi_nccl_can_launch(launch);
 }

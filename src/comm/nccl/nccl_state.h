@@ -110,7 +110,7 @@ void zi_nccl_abort_await(zi_nccl_group *group);
 void zi_nccl_abort_finish(zi_nccl_group *group, uint64_t limit_ms);
 
 /* Gather `bytes` bytes, a multiple of 4, of every rank over the host. Collective over `host`. */
-zero_status zi_nccl_tell(zi_group *host, const void *mine, void *all, size_t bytes);
+zero_status zi_nccl_exchange(zi_group *host, const void *mine, void *all, size_t bytes);
 
 /* Split the group's communicator off the world's base: the ranks of the same color become one, in
  * the order of their keys. Collective over the world. When it fails no other group can be made: the
@@ -134,11 +134,11 @@ void zi_nccl_pause(uint32_t rounds);
 
 /* Wait until NCCL is done with what `call` has begun. TIMEOUT after the group's deadline; the
  * group's or the world's error when that comes first. */
-zero_status zi_nccl_settle(zi_nccl_group *group, ncclResult_t result, const char *call);
+zero_status zi_nccl_wait(zi_nccl_group *group, ncclResult_t result, const char *call);
 
 /* The same where `parent`'s state tells how far `call` about the group is. */
-zero_status zi_nccl_settle_by(zi_nccl_group *parent, zi_nccl_group *group, ncclResult_t result,
-                              const char *call);
+zero_status zi_nccl_wait_of(zi_nccl_group *parent, zi_nccl_group *group, ncclResult_t result,
+                            const char *call);
 
 /* Issue a batch on its stream, within a task of it. (nccl_move.c) */
 zero_status zi_nccl_move(zi_nccl_group *group, zi_stream *stream, const zi_collective *batch,

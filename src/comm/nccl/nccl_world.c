@@ -191,7 +191,7 @@ static zero_status build(nccl_comm *comm, const zi_nccl_place *place)
     ZI_TRY(zi_cuda_device_create(false, &comm->device));
     ZI_TRY(zi_cuda_kernels_create(&comm->device, &comm->kernels));
     ZI_TRY(place->borrowed != NULL ? zi_nccl_base_borrow(&comm->base, place->borrowed)
-                                   : zi_nccl_base_meet(&comm->base));
+                                   : zi_nccl_base_connect(&comm->base));
     ZI_TRY(zi_calloc(place->size, sizeof *members, (void **)&members));
     for (uint32_t i = 0; i < place->size; i++) {
         members[i] = i;
@@ -246,7 +246,7 @@ zero_status zi_nccl_can_launch(const zi_launch *launch)
     return ZERO_OK;
 }
 
-zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms, const char *meeting,
+zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms, const char *address,
                            zi_comm **out)
 {
     const zi_nccl_place place = {.rank = launch->rank, .size = launch->size};
@@ -256,7 +256,7 @@ zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms, const 
         ZI_FAIL_NATIVE(status, error.native,
                        "ranks could not meet at NCCL_COMM_ID=%.40s: %.110s; each host needs an "
                        "interface in that subnet (NCCL_SOCKET_IFNAME: for data)",
-                       meeting, error.message);
+                       address, error.message);
     }
     return status;
 }

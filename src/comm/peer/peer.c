@@ -149,10 +149,10 @@ static void look(const void *user)
     space->look(space->look_owner, what);
 }
 
-zero_status zi_peer_meet(const zi_peer_batch *batch, const char *doing)
+zero_status zi_peer_barrier(const zi_peer_batch *batch, const char *doing)
 {
     zi_peer_group *group = batch->group;
-    const uint32_t turn = group->meetings++ % 2;
+    const uint32_t turn = group->barriers++ % 2;
     ZI_TRY(mark(batch, turn));
     group->patience.spins = *group->crowded ? SPINS_CROWDED : SPINS;
     group->patience.yields = *group->crowded ? YIELDS_CROWDED : 0;
@@ -182,7 +182,7 @@ static zero_status run_together(const zi_peer_batch *batch)
         return zi_peer_block_error(group->block);
     }
     publish(batch);
-    ZI_TRY(zi_peer_meet(batch, "arrive at"));
+    ZI_TRY(zi_peer_barrier(batch, "arrive at"));
     if (!zi_peer_block_read_begin(group->block, group->base.rank)) {
         return zi_peer_block_error(group->block);
     }
@@ -191,7 +191,7 @@ static zero_status run_together(const zi_peer_batch *batch)
         status = zi_peer_move(batch);
     }
     zi_peer_block_read_end(group->block, group->base.rank);
-    return status == ZERO_OK ? zi_peer_meet(batch, "finish") : status;
+    return status == ZERO_OK ? zi_peer_barrier(batch, "finish") : status;
 }
 
 /* Tell the others, and stay until they have let go of this rank's buffers. */

@@ -131,7 +131,7 @@ unsigned char *zi_peer_block_stage(zi_peer_block *block, uint32_t rank)
 }
 
 /* Whether the wait that began at generation `start` is over. */
-static bool settled(unsigned word, unsigned start, zi_peer_arrival *arrival)
+static bool is_over(unsigned word, unsigned start, zi_peer_arrival *arrival)
 {
     /* A completed arrival counts even when the group failed right after it. */
     if ((word & ~FAILED_BIT) != start) {
@@ -152,9 +152,8 @@ static bool all_here(zi_peer_block *block, unsigned start)
     return here == block->size;
 }
 
-static zi_peer_arrival sleep_until_settled(zi_peer_block *block, unsigned start,
-                                           uint32_t deadline_ms, zi_peer_look_fn look,
-                                           const void *user)
+static zi_peer_arrival sleep_until_over(zi_peer_block *block, unsigned start, uint32_t deadline_ms,
+                                        zi_peer_look_fn look, const void *user)
 {
     uint64_t limit_ns = zi_clock_ns() + deadline_ms * NS_PER_MS;
     bool extended = false;
@@ -163,7 +162,7 @@ static zi_peer_arrival sleep_until_settled(zi_peer_block *block, unsigned start,
     atomic_fetch_add(&block->sleepers, 1);
     for (;;) {
         const unsigned word = atomic_load(&block->generation);
-        if (settled(word, start, &arrival)) {
+        if (is_over(word, start, &arrival)) {
             break;
         }
         const uint64_t now_ns = zi_clock_ns();
@@ -187,8 +186,8 @@ static zi_peer_arrival sleep_until_settled(zi_peer_block *block, unsigned start,
 
 /* False: it is time to sleep. A thread that sleeps is woken at once, one that has yielded comes
  * back when the others have had their time: where that was long, it is not done again soon. */
-static bool yield_until_settled(zi_peer_block *block, unsigned start, zi_peer_patience *patience,
-                                zi_peer_arrival *arrival)
+static bool yield_until_over(zi_peer_block *block, unsigned start, zi_peer_patience *patience,
+                             zi_peer_arrival *arrival)
 {
     if (patience->sleeps > 0) {
         patience->sleeps--;
@@ -198,7 +197,7 @@ static bool yield_until_settled(zi_peer_block *block, unsigned start, zi_peer_pa
         const uint64_t before_ns = zi_clock_ns();
         (void)sched_yield();
         patience->sleeps = zi_clock_ns() - before_ns > YIELD_NS ? SLEEPS : 0;
-        if (settled(atomic_load_explicit(&block->generation, memory_order_acquire), start,
+        if (is_over(atomic_load_explicit(&block->generation, memory_order_acquire), start,
                     arrival)) {
             return true;
         }
@@ -223,15 +222,15 @@ zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank,
     }
     zi_peer_arrival arrival;
     for (uint32_t i = 0; i < patience->spins; i++) {
-        if (settled(atomic_load_explicit(&block->generation, memory_order_acquire), start,
+        if (is_over(atomic_load_explicit(&block->generation, memory_order_acquire), start,
                     &arrival)) {
             return arrival;
         }
         pause_briefly();
     }
-    return yield_until_settled(block, start, patience, &arrival)
+    return yield_until_over(block, start, patience, &arrival)
                ? arrival
-               : sleep_until_settled(block, start, deadline_ms, look, user);
+               : sleep_until_over(block, start, deadline_ms, look, user);
 }
 
 uint32_t zi_peer_block_missing(zi_peer_block *block, uint32_t rank, uint32_t *ranks)

@@ -16,7 +16,7 @@ typedef struct zi_peer_group {
     zero_error first_error; /* status ZERO_OK while the group is alive */
     zi_fence *fences[2];    /* for meetings of even and odd number; NULL: the device needs none */
     bool fenced;            /* they are in the block too, which gives them back */
-    uint32_t meetings;
+    uint32_t barriers;
     bool stage_mapped;
     /* One entry a member, behind `sources` in the group's own memory. */
     uint32_t *members;     /* world rank of each member */
@@ -49,6 +49,6 @@ zero_status zi_peer_move_alone(const zi_peer_batch *batch);
 
 /* Wait for all members, and let the stream wait for what they have put on theirs. doing: a verb for
  * the error. */
-zero_status zi_peer_meet(const zi_peer_batch *batch, const char *doing);
+zero_status zi_peer_barrier(const zi_peer_batch *batch, const char *doing);
 
 #endif

@@ -276,9 +276,9 @@ static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
     for (uint64_t begin = 0; begin < collective->count; begin += piece) {
         const uint64_t count = zi_min_u64(piece, collective->count - begin);
         ZI_TRY(stage_piece(batch, index, begin, count));
-        ZI_TRY(zi_peer_meet(batch, "stage"));
+        ZI_TRY(zi_peer_barrier(batch, "stage"));
         ZI_TRY(unstage_piece(batch, index, begin, count));
-        ZI_TRY(zi_peer_meet(batch, "take up"));
+        ZI_TRY(zi_peer_barrier(batch, "take up"));
     }
     return adds_squares(batch->group, collective) ? ZERO_OK : square_sum(batch, index);
 }
@@ -286,7 +286,7 @@ static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
 zero_status zi_peer_move(const zi_peer_batch *batch)
 {
     zi_peer_group *group = batch->group;
-    bool meet = false;
+    bool barrier = false;
     for (uint32_t i = 0; i < batch->count; i++) {
         const zi_collective *collective = &batch->collectives[i];
         if (is_staged(group, i)) {
@@ -298,13 +298,13 @@ zero_status zi_peer_move(const zi_peer_batch *batch)
             ZI_TRY(fold(batch, i, begin, collective->count, collective->recv));
         } else {
             ZI_TRY(all_reduce_fold(batch, i));
-            meet = true;
+            barrier = true;
         }
     }
-    if (meet) {
-        ZI_TRY(zi_peer_meet(batch, "fold its part of"));
+    if (barrier) {
+        ZI_TRY(zi_peer_barrier(batch, "fold its part of"));
     }
-    for (uint32_t i = 0; i < batch->count && meet; i++) {
+    for (uint32_t i = 0; i < batch->count && barrier; i++) {
         if (batch->collectives[i].kind == ZI_ALL_REDUCE && !is_staged(group, i)) {
             ZI_TRY(all_reduce_copy(batch, i));
             ZI_TRY(square_sum(batch, i));

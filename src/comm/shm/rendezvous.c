@@ -267,7 +267,7 @@ static zero_status await_all(zi_shared *shared)
     return zi_shared_check(shared);
 }
 
-static zero_status meet(const zi_shared_desc *desc, zi_shared *shared)
+static zero_status rendezvous(const zi_shared_desc *desc, zi_shared *shared)
 {
     ZI_TRY(desc->index == 0 ? make_file(desc, shared) : open_file(desc, shared));
     zero_status status = sign_in(shared);
@@ -307,7 +307,7 @@ zero_status zi_shared_join(const zi_shared_desc *desc, zi_shared **out)
     shared->space.rank_count = desc->size;
     zi_shared_watch(shared);
     (void)pthread_mutex_init(&shared->mutex, NULL);
-    const zero_status status = meet(desc, shared);
+    const zero_status status = rendezvous(desc, shared);
     if (status != ZERO_OK) {
         zi_shared_leave(shared);
         return status;

@@ -244,7 +244,7 @@ static void unmap_window(const zi_shared *shared, uint64_t offset, size_t bytes,
 }
 
 /* Every rank says how mapping went; all of them fail when one does. */
-static zero_status settle_window(zi_shared *shared, zero_status mine)
+static zero_status agree_mapped(zi_shared *shared, zero_status mine)
 {
     zero_error own = {0};
     if (mine != ZERO_OK) {
@@ -287,7 +287,7 @@ zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out)
     }
     const uint64_t offset = words_of(shared, 0)[2];
     unsigned char *base = NULL;
-    const zero_status status = settle_window(shared, map_window(shared, offset, bytes, &base));
+    const zero_status status = agree_mapped(shared, map_window(shared, offset, bytes, &base));
     if (status != ZERO_OK) {
         if (base != NULL) {
             unmap_window(shared, offset, bytes, base);

@@ -26,7 +26,7 @@ static bool is_dead(const zi_shared *shared, uint32_t index)
 }
 
 /* Let everybody know of it, in the words of this rank. */
-static void tell_dead(zi_shared *shared, uint32_t index, const char *what)
+static void notify_dead(zi_shared *shared, uint32_t index, const char *what)
 {
     const uint64_t pid = atomic_load(&shared->header->slots[index].pid);
     const uint32_t rank = shared->world_ranks[index];
@@ -60,7 +60,7 @@ zero_status zi_shared_look(zi_shared *shared, const char *what)
         for (uint32_t i = 0; i < count; i++) {
             const uint32_t index = (first + i) % shared->size;
             if (is_dead(shared, index)) {
-                tell_dead(shared, index, what);
+                notify_dead(shared, index, what);
                 break;
             }
         }
