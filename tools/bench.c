@@ -297,21 +297,23 @@ static int close_stream(const char *path, FILE *out)
     return failed ? bench_fail("cannot write %s: %s", path, strerror(errno)) : 0;
 }
 
-static void write_json(const bench_report *report, bench_scale scale, FILE *out)
+static int write_json(const bench_report *report, bench_scale scale, FILE *out)
 {
     static const char *const scales[] = {"full", "quick", "tiny"};
-    bench_json json = {.out = out};
-    bench_json_open(&json, NULL, '{');
-    bench_machine_json(&report->gpu, &json);
-    bench_date_json(&json);
-    bench_json_text(&json, "commit", bench_commit_text());
-    bench_build_json(&json);
-    bench_json_text(&json, "scale", scales[scale]);
+    json_t *json =
+        json_pack("{s:o, s:o, s:s, s:o, s:s}", "machine", bench_machine_json(&report->gpu), "date",
+                  bench_date_json(), "commit", bench_commit_text(), "build", bench_build_json(),
+                  "scale", scales[scale]);
+    json_t *rows = bench_report_json(report);
+    int failed = json_object_update(json, rows) != 0;
     if (report->unfinished) {
-        bench_json_flag(&json, "unfinished", true);
+        failed = json_object_set_new(json, "unfinished", json_true()) != 0 || failed;
     }
-    bench_report_json(report, &json);
-    bench_json_close(&json, '}');
+    failed = failed || json_dumpf(json, out, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) != 0 ||
+             fputc('\n', out) == EOF;
+    json_decref(rows);
+    json_decref(json);
+    return failed;
 }
 
 int bench_write_json(const bench_report *report, bench_scale scale, const char *path, int file)
@@ -320,8 +322,8 @@ int bench_write_json(const bench_report *report, bench_scale scale, const char *
     if (out == NULL) {
         return 1;
     }
-    write_json(report, scale, out);
-    return close_stream(path, out);
+    const int failed = write_json(report, scale, out);
+    return close_stream(path, out) || (failed && bench_fail("cannot write %s", path));
 }
 
 /* In one write over what is there, so that the file is whole when the program is killed between
@@ -334,10 +336,8 @@ int bench_report_keep(const bench_report *report)
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-    if (out != NULL) {
-        write_json(report, report->scale, out);
-    }
-    const bool kept = out != NULL && fclose(out) == 0 &&
+    const bool whole = out != NULL && write_json(report, report->scale, out) == 0;
+    const bool kept = out != NULL && fclose(out) == 0 && whole &&
                       pwrite(report->json_file, text, bytes, 0) == (ssize_t)bytes &&
                       ftruncate(report->json_file, (off_t)bytes) == 0;
     const int reason = errno;
@@ -369,8 +369,10 @@ static int write_rank_report(const bench_report *report, const char *path)
     if (out == NULL) {
         return 1;
     }
-    bench_report_leave(report, out);
-    return close_stream(path, out);
+    json_t *json = bench_report_json(report);
+    const int failed = json_dumpf(json, out, JSON_COMPACT);
+    json_decref(json);
+    return close_stream(path, out) || (failed != 0 && bench_fail("cannot write %s", path));
 }
 
 static int run_chosen(const bench_line *line, bench_report *report)

@@ -52,26 +52,20 @@ static uint64_t memory_bytes(void)
     return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
 }
 
-static void gpu_json(const bench_gpu_facts *gpu, bench_json *json)
+static json_t *gpu_json(const bench_gpu_facts *gpu)
 {
-    bench_json_open(json, "gpu", '{');
-    bench_json_text(json, "name", gpu->name);
-    bench_json_text(json, "compute_capability", gpu->compute_capability);
-    bench_json_text(json, "driver", gpu->driver);
-    bench_json_text(json, "runtime", gpu->runtime);
-    bench_json_whole(json, "gpus", gpu->gpu_count);
-    bench_json_whole(json, "sm_count", gpu->sm_count);
-    bench_json_whole(json, "sm_clock_max_mhz", gpu->sm_clock_max_mhz);
-    bench_json_whole(json, "memory_clock_max_mhz", gpu->memory_clock_max_mhz);
-    bench_json_whole(json, "l2_bytes", gpu->l2_bytes);
-    bench_json_whole(json, "memory_bytes", gpu->memory_bytes);
-    bench_json_number(json, "pinned_to_gpu_gb_per_s", gpu->to_gpu_gb_per_s);
-    bench_json_number(json, "pinned_to_host_gb_per_s", gpu->to_host_gb_per_s);
-    bench_json_number(json, "pinned_both_gb_per_s", gpu->both_gb_per_s);
-    bench_json_close(json, '}');
+    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "name",
+                     gpu->name, "compute_capability", gpu->compute_capability, "driver",
+                     gpu->driver, "runtime", gpu->runtime, "gpus", (json_int_t)gpu->gpu_count,
+                     "sm_count", (json_int_t)gpu->sm_count, "sm_clock_max_mhz",
+                     (json_int_t)gpu->sm_clock_max_mhz, "memory_clock_max_mhz",
+                     (json_int_t)gpu->memory_clock_max_mhz, "l2_bytes", (json_int_t)gpu->l2_bytes,
+                     "memory_bytes", (json_int_t)gpu->memory_bytes, "pinned_to_gpu_gb_per_s",
+                     gpu->to_gpu_gb_per_s, "pinned_to_host_gb_per_s", gpu->to_host_gb_per_s,
+                     "pinned_both_gb_per_s", gpu->both_gb_per_s);
 }
 
-void bench_machine_json(const bench_gpu_facts *gpu, bench_json *json)
+json_t *bench_machine_json(const bench_gpu_facts *gpu)
 {
     char cpu[256];
     char os[256];
@@ -82,21 +76,18 @@ void bench_machine_json(const bench_gpu_facts *gpu, bench_json *json)
     (void)getloadavg(&load, 1);
     file_value("/proc/cpuinfo", "model name", ':', cpu, sizeof cpu);
     file_value("/etc/os-release", "PRETTY_NAME", '=', os, sizeof os);
-    bench_json_open(json, "machine", '{');
-    bench_json_text(json, "cpu", cpu);
-    bench_json_text(json, "architecture", names.machine[0] != '\0' ? names.machine : "unknown");
-    bench_json_whole(json, "cores", core_count());
-    bench_json_whole(json, "memory_bytes", memory_bytes());
-    bench_json_text(json, "kernel", kernel);
-    bench_json_text(json, "os", os);
-    bench_json_number(json, "load_1min", load);
-    if (gpu->name[0] != '\0') {
-        gpu_json(gpu, json);
+    json_t *json = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:f}", "cpu", cpu, "architecture",
+                             names.machine[0] != '\0' ? names.machine : "unknown", "cores",
+                             (json_int_t)core_count(), "memory_bytes", (json_int_t)memory_bytes(),
+                             "kernel", kernel, "os", os, "load_1min", load);
+    if (gpu->name[0] != '\0' && json_object_set_new(json, "gpu", gpu_json(gpu)) != 0) {
+        json_decref(json);
+        return NULL;
     }
-    bench_json_close(json, '}');
+    return json;
 }
 
-void bench_date_json(bench_json *json)
+json_t *bench_date_json(void)
 {
     const time_t now = time(NULL);
     struct tm parts;
@@ -104,20 +95,17 @@ void bench_date_json(bench_json *json)
     if (gmtime_r(&now, &parts) != NULL) {
         (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
     }
-    bench_json_text(json, "date", text);
+    return json_string(text);
 }
 
-void bench_build_json(bench_json *json)
+json_t *bench_build_json(void)
 {
 #ifdef __OPTIMIZE__
-    const bool optimised = true;
+    const int optimised = 1;
 #else
-    const bool optimised = false;
+    const int optimised = 0;
 #endif
-    bench_json_open(json, "build", '{');
-    bench_json_text(json, "compiler", __VERSION__);
-    bench_json_flag(json, "optimised", optimised);
-    bench_json_close(json, '}');
+    return json_pack("{s:s, s:b}", "compiler", __VERSION__, "optimised", optimised);
 }
 
 const char *bench_commit_text(void)

@@ -206,104 +206,83 @@ void bench_report_print(const bench_report *report, FILE *out)
     }
 }
 
-static void row_json(const bench_row *row, bench_json *json)
+static json_t *row_json(const bench_row *row)
 {
-    bench_json_open(json, NULL, '{');
-    bench_json_text(json, "metric", row->metric);
-    bench_json_text(json, "case", row->name);
-    bench_json_number(json, "value", row->value);
-    bench_json_text(json, "unit", row->unit);
-    bench_json_number(json, "reference", row->reference);
-    bench_json_number(json, "ratio", row->ratio);
-    bench_json_number(json, "min", row->min);
-    bench_json_number(json, "max", row->max);
-    bench_json_whole(json, "repetitions", row->repetitions);
-    bench_json_close(json, '}');
+    return json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:I}", "metric", row->metric, "case",
+                     row->name, "value", row->value, "unit", row->unit, "reference", row->reference,
+                     "ratio", row->ratio, "min", row->min, "max", row->max, "repetitions",
+                     (json_int_t)row->repetitions);
 }
 
-void bench_report_json(const bench_report *report, bench_json *json)
+json_t *bench_report_json(const bench_report *report)
 {
-    bench_json_open(json, "results", '[');
+    json_t *rows = json_array();
+    json_t *omissions = json_array();
+    json_t *failed = json_array();
+    int lost = 0;
     for (size_t i = 0; i < report->row_count; i++) {
-        row_json(&report->rows[i], json);
-    }
-    bench_json_close(json, ']');
-    bench_json_open(json, "skipped", '[');
-    for (size_t i = 0; i < report->omission_count; i++) {
-        bench_json_open(json, NULL, '{');
-        bench_json_text(json, "metric", report->omissions[i].metric);
-        bench_json_text(json, "case", report->omissions[i].name);
-        bench_json_text(json, "reason", report->omissions[i].reason);
-        bench_json_close(json, '}');
-    }
-    bench_json_close(json, ']');
-    bench_json_open(json, "failed", '[');
-    for (size_t i = 0; i < report->failed_count; i++) {
-        bench_json_text(json, NULL, report->failed[i]);
-    }
-    bench_json_close(json, ']');
-}
-
-/* Lines of fields with tabs between them, which no text of ours has. */
-void bench_report_leave(const bench_report *report, FILE *out)
-{
-    for (size_t i = 0; i < report->row_count; i++) {
-        const bench_row *row = &report->rows[i];
-        (void)fprintf(out, "row\t%s\t%s\t%s\t%.17g\t%.17g\t%.17g\t%.17g\t%.17g\t%u\n", row->metric,
-                      row->name, row->unit, row->value, row->reference, row->ratio, row->min,
-                      row->max, row->repetitions);
+        lost |= json_array_append_new(rows, row_json(&report->rows[i]));
     }
     for (size_t i = 0; i < report->omission_count; i++) {
         const bench_omission *omission = &report->omissions[i];
-        (void)fprintf(out, "skip\t%s\t%s\t%s\n", omission->metric,
-                      omission->name != NULL ? omission->name : "", omission->reason);
+        lost |= json_array_append_new(omissions, json_pack("{s:s, s:s?, s:s}", "metric",
+                                                           omission->metric, "case", omission->name,
+                                                           "reason", omission->reason));
     }
+    for (size_t i = 0; i < report->failed_count; i++) {
+        lost |= json_array_append_new(failed, json_string(report->failed[i]));
+    }
+    json_t *json =
+        json_pack("{s:o, s:o, s:o}", "results", rows, "skipped", omissions, "failed", failed);
+    if (lost != 0) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
 }
 
-#define ROW_FIELDS 10
-#define SKIP_FIELDS 4
-
-static int take_row(bench_report *report, char *const *fields)
+static int take_row(bench_report *report, json_t *json)
 {
-    const bench_row row = {.metric = fields[1],
-                           .name = fields[2],
-                           .unit = fields[3],
-                           .value = strtod(fields[4], NULL),
-                           .reference = strtod(fields[5], NULL),
-                           .ratio = strtod(fields[6], NULL),
-                           .min = strtod(fields[7], NULL),
-                           .max = strtod(fields[8], NULL),
-                           .repetitions = (uint32_t)strtoul(fields[9], NULL, 10)};
+    bench_row row = {0};
+    json_int_t repetitions = 0;
+    if (json_unpack(json, "{s:s, s:s, s:F, s:s, s:F, s:F, s:F, s:F, s:I}", "metric", &row.metric,
+                    "case", &row.name, "value", &row.value, "unit", &row.unit, "reference",
+                    &row.reference, "ratio", &row.ratio, "min", &row.min, "max", &row.max,
+                    "repetitions", &repetitions) != 0) {
+        return bench_fail("the ranks' report has a row that is none");
+    }
+    row.repetitions = (uint32_t)repetitions;
     return bench_add(report, &row);
 }
 
-static int take_line(bench_report *report, char *line)
+static int take_omission(bench_report *report, json_t *json)
 {
-    char *fields[ROW_FIELDS + 1] = {NULL};
-    size_t count = 0;
-    char *rest = line;
-    line[strcspn(line, "\n")] = '\0';
-    while (rest != NULL && count <= ROW_FIELDS) {
-        fields[count++] = strsep(&rest, "\t");
+    const char *metric;
+    const char *reason;
+    const char *name = json_string_value(json_object_get(json, "case"));
+    if (json_unpack(json, "{s:s, s:s}", "metric", &metric, "reason", &reason) != 0) {
+        return bench_fail("the ranks' report has an omission that is none");
     }
-    if (count == ROW_FIELDS && strcmp(fields[0], "row") == 0) {
-        return take_row(report, fields);
-    }
-    if (count == SKIP_FIELDS && strcmp(fields[0], "skip") == 0) {
-        return bench_skip(report, fields[1], fields[2][0] != '\0' ? fields[2] : NULL, fields[3]);
-    }
-    return bench_fail("the ranks' report has a line of %zu fields that begins with '%.40s'", count,
-                      fields[0]);
+    return bench_skip(report, metric, name, reason);
 }
 
-int bench_report_take(bench_report *report, FILE *in)
+int bench_report_take(bench_report *report, json_t *json)
 {
-    char *line = NULL;
-    size_t line_bytes = 0;
-    int failed = 0;
-    while (!failed && getline(&line, &line_bytes, in) > 0) {
-        failed = take_line(report, line);
+    size_t i;
+    json_t *entry;
+    json_t *rows = json_object_get(json, "results");
+    json_t *omissions = json_object_get(json, "skipped");
+    if (!json_is_array(rows) || !json_is_array(omissions)) {
+        return bench_fail("the ranks left no report");
     }
-    free(line);
+    int failed = 0;
+    json_array_foreach(rows, i, entry)
+    {
+        failed = failed || take_row(report, entry);
+    }
+    json_array_foreach(omissions, i, entry)
+    {
+        failed = failed || take_omission(report, entry);
+    }
     return failed;
 }

@@ -2,11 +2,11 @@
 #ifndef TOOLS_BENCH_REPORT_H
 #define TOOLS_BENCH_REPORT_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdio.h>
 
 #include "bench.h"
-#include "bench_json.h"
 
 /* A case that was not measured. */
 typedef struct bench_omission {
@@ -47,23 +47,18 @@ int bench_open_json(const char *path, int *file);
 /* The whole document into that file, which is closed. 1 after bench_fail. */
 int bench_write_json(const bench_report *report, bench_scale scale, const char *path, int file);
 
-/* "results": [...], "skipped": [...], "failed": [...] inside the object that is open. */
-void bench_report_json(const bench_report *report, bench_json *json);
+/* {"results": [...], "skipped": [...], "failed": [...]}; NULL: memory is out. The caller's. */
+json_t *bench_report_json(const bench_report *report);
 
-/* Leave rows and omissions for another process to take, a line each; the GPU stays behind. take: 1
- * after bench_fail when that is not what the file holds. */
-void bench_report_leave(const bench_report *report, FILE *out);
-int bench_report_take(bench_report *report, FILE *in);
+/* Add the rows and the omissions of bench_report_json, of another process. 1 after bench_fail when
+ * that is not what it holds. */
+int bench_report_take(bench_report *report, json_t *json);
 
-/* "machine": {...}; "unknown" and 0 where the system does not tell, "gpu" only where a runner
- * looked at one. */
-void bench_machine_json(const bench_gpu_facts *gpu, bench_json *json);
-
-/* "date": now, by UTC. */
-void bench_date_json(bench_json *json);
-
-/* "build": what the program was built from and with. */
-void bench_build_json(bench_json *json);
+/* The machine; "unknown" and 0 where the system does not tell, "gpu" only where a runner looked at
+ * one. The date, by UTC. What the program was built with. As above. */
+json_t *bench_machine_json(const bench_gpu_facts *gpu);
+json_t *bench_date_json(void);
+json_t *bench_build_json(void);
 
 /* The commit it was built from, with "-dirty" behind it when files differed; "unknown" outside a
  * repository. */

@@ -165,16 +165,11 @@ static int run_line(const spawn_line *line, bool *missing)
 /* Take the rows that rank 0 left in the file, which stays open. */
 static int read_rows(int file, bench_report *report)
 {
-    const int copy = dup(file);
-    FILE *in = copy >= 0 ? fdopen(copy, "r") : NULL;
-    if (in == NULL) {
-        if (copy >= 0) {
-            (void)close(copy);
-        }
-        return bench_fail("cannot read the ranks' report: %s", strerror(errno));
-    }
-    const int failed = bench_report_take(report, in);
-    (void)fclose(in);
+    json_error_t error;
+    json_t *json = json_loadfd(file, 0, &error);
+    const int failed = json == NULL ? bench_fail("cannot read the ranks' report: %s", error.text)
+                                    : bench_report_take(report, json);
+    json_decref(json);
     return failed;
 }
 
