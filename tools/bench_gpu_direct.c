@@ -152,7 +152,7 @@ static zero_status start(gpu_direct *direct)
     }
     *direct->input =
         (zi_step_input){.divisor = 1.0, .max_norm = (double)params.max_norm, .group_count = 1};
-    direct->input->groups[0] = params.adamw;
+    direct->input->groups[0] = params.hyper.adamw;
     return upload(direct, direct->block, &block, sizeof block);
 }
 

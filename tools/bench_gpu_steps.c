@@ -152,7 +152,7 @@ static zero_status backward(const steps_side *side, uint32_t unit)
 zero_step_params gpu_steps_params(void)
 {
     zero_step_params params = zero_step_params_init();
-    params.adamw.weight_decay = 0.01f;
+    params.hyper.adamw.weight_decay = 0.01f;
     params.max_norm = 1.0f;
     return params;
 }
@@ -358,10 +358,12 @@ static zero_status make_sides(const steps_job *job, zero_world *world, steps_sid
     }
     for (uint32_t i = job->direct ? STAGE_3 : 0; i < SIDES && status == ZERO_OK; i++) {
         zero_engine_options options = zero_engine_options_init();
+        zero_tuning tuning = zero_tuning_init();
+        options.tuning = &tuning;
         options.stage = stages[i];
         options.device = ZERO_DEVICE_CUDA;
         /* Beside none, backward is to write where the sums are, as it would without an engine. */
-        options.accum_dtype = job->direct ? ZERO_DTYPE_BF16 : ZERO_DTYPE_DEFAULT;
+        tuning.accum_dtype = job->direct ? ZERO_DTYPE_BF16 : ZERO_DTYPE_DEFAULT;
         status = zero_engine_create(world, model, &options, &sides[i].engine);
         if (status == ZERO_OK) {
             status = zero_engine_fill(sides[i].engine, gpu_steps_fill, NULL);
@@ -374,7 +376,10 @@ static zero_status make_sides(const steps_job *job, zero_world *world, steps_sid
 /* Hooks of one rank wait for nothing on the host, and are not to be timed while they do. */
 static int check_waits(const zero_engine *engine)
 {
-    const zero_stats stats = zero_engine_stats(engine);
+    zero_stats stats = zero_stats_init();
+    if (zero_engine_stats(engine, &stats) != ZERO_OK) {
+        return bench_fail_zero("reading an engine's counters");
+    }
     return stats.acquire_wait_ns == 0 && stats.grad_wait_ns == 0
                ? 0
                : bench_fail("gpu: hooks waited on the host for %llu ns",

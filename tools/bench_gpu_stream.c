@@ -56,9 +56,11 @@ static zero_status describe(const stream_run *run, zero_model *model)
 static zero_status open_engine(stream_run *run)
 {
     zero_engine_options options = zero_engine_options_init();
+    zero_tuning tuning = zero_tuning_init();
+    options.tuning = &tuning;
     options.device = ZERO_DEVICE_CUDA;
     if (run->what->optimizer) {
-        options.updater = ZERO_UPDATER_GPU;
+        tuning.updater = ZERO_UPDATER_GPU;
         options.tier[ZERO_ROLE_MASTER] = ZERO_TIER_HOST;
         options.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_HOST;
         options.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_HOST;
@@ -87,8 +89,12 @@ static zero_status open_engine(stream_run *run)
 static zero_status forward(const stream_run *run, uint64_t *loads)
 {
     const zero_stream stream = zero_stream_cuda(run->stream);
-    const uint64_t before = zero_engine_stats(run->engine).gathers;
-    zero_status status = zero_micro_begin(run->engine, 0);
+    zero_stats before = zero_stats_init();
+    zero_stats after = zero_stats_init();
+    zero_status status = zero_engine_stats(run->engine, &before);
+    if (status == ZERO_OK) {
+        status = zero_micro_begin(run->engine, 0);
+    }
     for (uint32_t unit = 0; unit < run->what->units && status == ZERO_OK; unit++) {
         status = zero_unit_acquire(run->engine, unit, ZERO_PASS_FORWARD, stream);
         if (status == ZERO_OK) {
@@ -98,7 +104,10 @@ static zero_status forward(const stream_run *run, uint64_t *loads)
     if (status == ZERO_OK) {
         status = gpu_steps_check(cudaStreamSynchronize(run->stream), "cudaStreamSynchronize");
     }
-    *loads = zero_engine_stats(run->engine).gathers - before;
+    if (status == ZERO_OK) {
+        status = zero_engine_stats(run->engine, &after);
+    }
+    *loads = after.gathers - before.gathers;
     return status == ZERO_OK ? zero_micro_end(run->engine) : status;
 }
 

@@ -81,16 +81,18 @@ static zero_status describe_model(const memory_job *job, zero_model **model)
     return status;
 }
 
-static zero_engine_options make_options(const memory_job *job)
+static zero_engine_options make_options(const memory_job *job, zero_tuning *tuning)
 {
     zero_engine_options options = zero_engine_options_init();
+    *tuning = zero_tuning_init();
+    options.tuning = tuning;
     options.stage = job->stage;
     options.master_dtype = job->types->master;
     options.moment_dtype = job->types->moments;
     options.threads = 1;
     options.device = job->place->device;
     if (options.device == ZERO_DEVICE_CUDA) {
-        options.transport = ZERO_TRANSPORT_PEER; /* ranks are threads here; the plan cannot know */
+        tuning->transport = ZERO_TRANSPORT_PEER; /* ranks are threads here; the plan cannot know */
     }
     return options;
 }
@@ -142,10 +144,14 @@ static zero_status run_engine(memory_job *job, zero_world *world, zero_engine *e
         status = run_step(engine, job->units);
     }
     if (status == ZERO_OK) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         status = zero_step_wait(engine, &result);
     }
-    job->peak_bytes[zero_world_rank(world)] = zero_engine_stats(engine).device_peak_bytes;
+    zero_stats stats = zero_stats_init();
+    if (status == ZERO_OK) {
+        status = zero_engine_stats(engine, &stats);
+    }
+    job->peak_bytes[zero_world_rank(world)] = stats.device_peak_bytes;
     return status;
 }
 
@@ -156,7 +162,8 @@ static zero_status run_rank(zero_world *world, void *user)
     zero_engine *engine = NULL;
     uint64_t before = 0;
     uint64_t after = 0;
-    const zero_engine_options options = make_options(job);
+    zero_tuning tuning;
+    const zero_engine_options options = make_options(job, &tuning);
     zero_status status = describe_model(job, &model);
     if (status == ZERO_OK) {
         status = read_used(job->place, world, &before);
@@ -183,14 +190,17 @@ static zero_status make_plan(memory_job *job)
 {
     zero_model *model = NULL;
     zero_plan *plan = NULL;
-    const zero_engine_options options = make_options(job);
+    zero_tuning tuning;
+    const zero_engine_options options = make_options(job, &tuning);
     zero_status status = describe_model(job, &model);
     if (status == ZERO_OK) {
         status = zero_plan_create(model, &options, job->ranks, &plan);
     }
+    zero_memory memory = zero_memory_init();
     if (status == ZERO_OK) {
-        job->planned_bytes = zero_plan_memory(plan).total_bytes;
+        status = zero_plan_memory(plan, &memory);
     }
+    job->planned_bytes = memory.total_bytes;
     zero_plan_destroy(plan);
     zero_model_destroy(model);
     return status;

@@ -62,8 +62,8 @@ static uint64_t hash_floats(uint64_t hash, const float *values, size_t count)
 static zero_status train_step(speed_side *side)
 {
     zero_step_params params = zero_step_params_init();
-    params.adamw.lr = 1e-4f;
-    params.adamw.weight_decay = 0.01f;
+    params.hyper.adamw.lr = 1e-4f;
+    params.hyper.adamw.weight_decay = 0.01f;
     params.max_norm = 1.0f;
     float loss = 0.0f;
     zero_status status = block_micro_step(side->net, side->engine, &loss);

@@ -59,21 +59,23 @@ static zero_status describe(const offload_rank_desc *desc, zero_model **model)
 }
 
 /* Gradients are bf16 and summed as such: 4 bytes for each parameter in memory, with itself. */
-static zero_engine_options options_of(const offload_rank_desc *desc)
+static zero_engine_options options_of(const offload_rank_desc *desc, zero_tuning *tuning)
 {
     zero_engine_options options = zero_engine_options_init();
-    options.accum_dtype = ZERO_DTYPE_BF16;
+    *tuning = zero_tuning_init();
+    options.tuning = tuning;
+    tuning->accum_dtype = ZERO_DTYPE_BF16;
     options.moment_dtype = desc->bf16_moments ? ZERO_DTYPE_BF16 : ZERO_DTYPE_F32;
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         options.tier[role] = desc->tier;
     }
     options.disk_directories = desc->directories;
     options.disk_directory_count = desc->directory_count;
-    options.disk_weights = desc->disk_weights;
+    tuning->disk_weights = desc->disk_weights;
     options.threads = desc->threads;
-    options.range_bytes = desc->range_bytes;
-    options.overlap_step = desc->overlap;
-    options.disk_unchecked = desc->unchecked;
+    tuning->range_bytes = desc->range_bytes;
+    tuning->overlap_step = desc->overlap;
+    tuning->disk_unchecked = desc->unchecked;
     return options;
 }
 
@@ -81,13 +83,15 @@ int offload_rank_plan(const offload_rank_desc *desc, zero_memory *memory)
 {
     zero_model *model = NULL;
     zero_plan *plan = NULL;
-    const zero_engine_options options = options_of(desc);
+    zero_tuning tuning;
+    const zero_engine_options options = options_of(desc, &tuning);
     zero_status status = describe(desc, &model);
     if (status == ZERO_OK) {
         status = zero_plan_create(model, &options, 1, &plan);
     }
     if (status == ZERO_OK) {
-        *memory = zero_plan_memory(plan);
+        *memory = zero_memory_init();
+        status = zero_plan_memory(plan, memory);
     }
     const int failed = status != ZERO_OK ? bench_fail_zero("the plan of a rank") : 0;
     zero_plan_destroy(plan);
@@ -97,7 +101,8 @@ int offload_rank_plan(const offload_rank_desc *desc, zero_memory *memory)
 
 static zero_status build(offload_rank *rank)
 {
-    const zero_engine_options options = options_of(&rank->desc);
+    zero_tuning tuning;
+    const zero_engine_options options = options_of(&rank->desc, &tuning);
     zero_status status = describe(&rank->desc, &rank->model);
     if (status == ZERO_OK) {
         status = zero_world_create_self(&rank->world);
@@ -186,8 +191,12 @@ static zero_status await_rest(offload_rank *rank, bool announced)
 static zero_status timed_step(offload_rank *rank, const offload_way *way, offload_step *step)
 {
     const zero_step_params params = zero_step_params_init();
-    const zero_stats before = zero_engine_stats(rank->engine);
-    zero_status status = way->announced ? zero_step_announce(rank->engine, &params) : ZERO_OK;
+    zero_stats before = zero_stats_init();
+    zero_stats after = zero_stats_init();
+    zero_status status = zero_engine_stats(rank->engine, &before);
+    if (status == ZERO_OK && way->announced) {
+        status = zero_step_announce(rank->engine, &params);
+    }
     const double quiet = bench_now();
     if (status == ZERO_OK) {
         status = make_gradients(rank, way->backward_s);
@@ -204,9 +213,12 @@ static zero_status timed_step(offload_rank *rank, const offload_way *way, offloa
         status = await_rest(rank, way->announced);
     }
     step->seconds = bench_now() - start;
-    const zero_stats after = zero_engine_stats(rank->engine);
+    if (status == ZERO_OK) {
+        status = zero_engine_stats(rank->engine, &after);
+    }
     step->bytes = after.disk_read_bytes - before.disk_read_bytes + after.disk_write_bytes -
                   before.disk_write_bytes;
+    step->bound = zero_bound_report_init();
     rank->steps++;
     return status == ZERO_OK ? zero_stats_bound(&before, &after, &step->bound) : status;
 }
@@ -221,7 +233,8 @@ int offload_rank_step(offload_rank *rank, const offload_way *way, offload_step *
 
 uint64_t offload_rank_overlapped(const offload_rank *rank)
 {
-    return zero_engine_stats(rank->engine).steps_overlapped;
+    zero_stats stats = zero_stats_init();
+    return zero_engine_stats(rank->engine, &stats) == ZERO_OK ? stats.steps_overlapped : 0;
 }
 
 /* ---- the check ---- */

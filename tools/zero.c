@@ -17,6 +17,7 @@ typedef struct zero_command {
 static const zero_command commands[] = {
     {"bench", "measure the library against its limits and peers", command_bench},
     {"io", "measure a directory for state on disk", command_io},
+    {"options", "list the options of an engine", command_options},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 

@@ -33,7 +33,7 @@ static void fill(void *seed, uint32_t tensor, uint64_t first, uint64_t count, fl
 static zero_status rank(zero_world *world, void *options)
 {
     zero_step_params params = zero_step_params_init();
-    params.adamw.lr = 0.01F;
+    params.hyper.adamw.lr = 0.01F;
     const zero_stream here = zero_stream_host();
     zero_model *model = NULL;
     zero_engine *engine = NULL;

@@ -33,6 +33,7 @@ typedef struct trainer {
 
 typedef struct run {
     zero_engine_options options;
+    zero_tuning tuning;
     float first_loss; /* of rank 0 */
     float last_loss;
 } run;
@@ -153,7 +154,7 @@ done:
 static zero_status train_step(trainer *t, const float *input)
 {
     zero_step_params params = zero_step_params_init();
-    params.adamw.lr = 0.01F;
+    params.hyper.adamw.lr = 0.01F;
     zero_status status;
     CUDA(cudaMemcpyAsync(t->x[0], input, VALUES * sizeof *input, cudaMemcpyDefault, t->stream));
     TRY(zero_micro_begin(t->engine, 1));
@@ -214,9 +215,11 @@ static zero_status rank(zero_world *world, void *user)
     TRY(make_engine(&t, world, &r->options));
     TRY(train(&t, world, r));
     if (zero_world_rank(world) == 0) {
-        printf("parameters by %s, gradients by %s\n",
-               zero_engine_path(t.engine, ZERO_TRAFFIC_GATHER).text,
-               zero_engine_path(t.engine, ZERO_TRAFFIC_REDUCE).text);
+        zero_path gather = zero_path_init();
+        zero_path reduce = zero_path_init();
+        TRY(zero_engine_path(t.engine, ZERO_TRAFFIC_GATHER, &gather));
+        TRY(zero_engine_path(t.engine, ZERO_TRAFFIC_REDUCE, &reduce));
+        printf("parameters by %s, gradients by %s\n", gather.text, reduce.text);
         printf("stage %d, %u ranks over %s: loss %.3e to %.3e\n", (int)r->options.stage,
                zero_world_size(world), zero_world_backend(world), (double)r->first_loss,
                (double)r->last_loss);
@@ -245,12 +248,13 @@ done:
 
 int main(int argc, char **argv)
 {
-    run r = {.options = zero_engine_options_init()};
+    run r = {.options = zero_engine_options_init(), .tuning = zero_tuning_init()};
+    r.options.tuning = &r.tuning;
     r.options.device = ZERO_DEVICE_CUDA;
     r.options.stage = (zero_stage)(argc > 1 ? argv[1][0] - '0' : 3);
     const uint32_t ranks = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 2;
     if (argc > 3 && strcmp(argv[3], "host") == 0) {
-        r.options.transport = ZERO_TRANSPORT_HOST;
+        r.tuning.transport = ZERO_TRANSPORT_HOST;
     }
     const zero_status status =
         zero_world_is_launched() ? run_launched(&r) : zero_world_run(ranks, DEADLINE_MS, rank, &r);

@@ -556,7 +556,7 @@ static zero_status pieces_backward(space_type *self, const zero_view *params,
     const bool whole = self->rows <= self->logits_rows;
     const bool apart = !whole && wte_grad->dtype != ZERO_DTYPE_F32;
     const uint64_t count = (uint64_t)self->config.vocab * self->config.width;
-    const zero_view sums = {self->wte_sums, count, ZERO_DTYPE_F32};
+    const zero_view sums = {.data = self->wte_sums, .count = count, .dtype = ZERO_DTYPE_F32};
     for (uint32_t first = 0; first < self->rows; first += self->logits_rows) {
         const piece part = piece_of(self, first);
         if (!whole) { /* else forward's are still there */

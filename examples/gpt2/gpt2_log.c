@@ -119,7 +119,7 @@ static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
     gpt2_print_model(o, columns, facts->vocab, facts->parameters);
     print_line(columns, "ranks: %u (%s, %u on this host, %u thread%s each, %s), stage %d",
                facts->ranks, facts->backend, facts->local_ranks, facts->threads,
-               facts->threads == 1 ? "" : "s", facts->isa, (int)o->stage);
+               facts->threads == 1 ? "" : "s", facts->isa, (int)o->engine.stage);
     print_line(columns, "matrix products: %s", facts->products);
     print_line(columns, "between ranks: parameters by %s, gradients by %s", facts->gather,
                facts->reduce);

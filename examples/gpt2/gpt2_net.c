@@ -88,7 +88,9 @@ static zero_status create_engine(gpt2_net *net, zero_world *world, const gpt2_ne
 {
     zero_model *model = NULL;
     TRY(gpt2_net_describe(&setup->config, setup->dtype, &model));
-    const zero_status status = zero_engine_create(world, model, &setup->options, &net->engine);
+    zero_engine_options options = setup->options;
+    options.tuning = &setup->tuning;
+    const zero_status status = zero_engine_create(world, model, &options, &net->engine);
     zero_model_destroy(model);
     return status;
 }

@@ -27,6 +27,7 @@ zero_status gpt2_net_describe(const gpt2_config *config, zero_dtype dtype, zero_
 typedef struct gpt2_net_setup {
     gpt2_config config;
     zero_engine_options options;
+    zero_tuning tuning;          /* of the options, whose own pointer is not read */
     const gpt2_backend *backend; /* NULL: as options.device says */
     zero_dtype dtype;
     uint32_t samples; /* of the largest micro-batch on this rank */

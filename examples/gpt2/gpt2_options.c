@@ -1,6 +1,9 @@
-/* One table of options serves parsing, --help and the JSON log. */
+/* One table of options serves parsing, --help and the JSON log: this program's own rows, then the
+ * library's options by their own names (zero/option.h). */
 #include "gpt2_options.h"
 #include "tools/command_line.h"
+#include "zero/option.h"
+#include "zero/status.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -14,15 +17,12 @@ typedef enum kind {
     KIND_FLAG,  /* uint32_t, no value */
     KIND_COUNT, /* uint32_t in [low, high] */
     KIND_SEED,  /* uint64_t */
-    KIND_BYTES, /* uint64_t with an optional K, M or G */
     KIND_REAL,  /* double in [low, high] */
-    KIND_STAGE,
-    KIND_DEVICE,
-    KIND_MEMORY, /* zero_nccl_memory */
     KIND_TIER,
     KIND_DISK,   /* a text; may be given again */
     KIND_PRESET, /* a text, and the sizes it stands for */
-    KIND_DTYPE   /* low: bits of the allowed types */
+    KIND_DTYPE,  /* of parameters */
+    KIND_ENGINE  /* an option of the library's, of that name or by `aliases` */
 } kind;
 
 typedef struct gpt2_option {
@@ -35,12 +35,7 @@ typedef struct gpt2_option {
 } gpt2_option;
 
 #define AT(field) offsetof(gpt2_options, field)
-#define F32 (1 << ZERO_DTYPE_F32)
-#define BF16 (1 << ZERO_DTYPE_BF16)
-#define F16 (1 << ZERO_DTYPE_F16)
-#define NONE (1 << ZERO_DTYPE_NONE)
-
-static const gpt2_option table[] = {
+static const gpt2_option own_rows[] = {
     {"data", KIND_TEXT, AT(data), 0, 0, "FILE: text, or llm.c's tokens (required)"},
     {"val", KIND_TEXT, AT(val), 0, 0, "FILE: validation data (else the last tenth of --data)"},
     {"vocab", KIND_COUNT, AT(vocab), 1, 65536,
@@ -48,31 +43,29 @@ static const gpt2_option table[] = {
     {"ranks", KIND_COUNT, AT(ranks), 1, 256, "N: ranks as threads of this process (4)"},
     {"deadline", KIND_COUNT, AT(deadline), 1, 4294967,
      "SECONDS: how long a rank waits for the others before it gives up"},
-    {"device", KIND_DEVICE, AT(device), 0, 0, "cpu|cuda: where ranks compute, one GPU a rank"},
-    {"nccl-memory", KIND_MEMORY, AT(nccl_memory), 0, 0,
-     "none|registered|symmetric: what NCCL knows of memory"},
-    {"zero-cta", KIND_FLAG, AT(zero_cta), 0, 0,
+    {"device", KIND_ENGINE, 0, 0, 0, "cpu|cuda: where ranks compute, one GPU a rank"},
+    {"nccl-memory", KIND_ENGINE, 0, 0, 0, "none|registered|symmetric: what NCCL knows of memory"},
+    {"zero-cta", KIND_ENGINE, 0, 0, 0,
      "let NCCL gather by copy engines; with --nccl-memory symmetric"},
-    {"stage", KIND_STAGE, AT(stage), 0, 3, "0..3: what is split over the ranks"},
-    {"shard-group", KIND_COUNT, AT(shard_group), 1, 65536,
-     "N: ranks that parameters are split over"},
-    {"dtype", KIND_DTYPE, AT(dtype), F32 | BF16 | F16, 0, "f32|bf16|f16: parameters"},
-    {"grad-dtype", KIND_DTYPE, AT(grad_dtype), F32 | BF16 | F16, 0, "gradients (as --dtype)"},
-    {"accum", KIND_DTYPE, AT(accum), F32 | BF16, 0, "f32|bf16: sums of gradients (f32)"},
-    {"wire-dtype", KIND_DTYPE, AT(wire_dtype), F32 | BF16 | F16, 0, "gradients on their way"},
-    {"master", KIND_DTYPE, AT(master), F32 | NONE, 0, "f32|none: copy that is updated"},
-    {"moments", KIND_DTYPE, AT(moments), F32 | BF16, 0, "f32|bf16: AdamW's moments"},
-    {"param-tier", KIND_TIER, AT(param_tier), 0, 0, "device|host|disk: where parameters live"},
-    {"grad-tier", KIND_TIER, AT(grad_tier), 0, 0, "device|host|disk: where gradients live"},
-    {"master-tier", KIND_TIER, AT(master_tier), 0, 0, "device|host|disk: where the copy lives"},
-    {"moment-tier", KIND_TIER, AT(moment_tier), 0, 0, "device|host|disk: where the moments live"},
+    {"stage", KIND_ENGINE, 0, 0, 0, "0..3: what is split over the ranks"},
+    {"shard-group", KIND_ENGINE, 0, 0, 0, "N: ranks that parameters are split over"},
+    {"dtype", KIND_DTYPE, AT(dtype), 0, 0, "f32|bf16|f16: parameters"},
+    {"grad-dtype", KIND_ENGINE, 0, 0, 0, "gradients (as --dtype)"},
+    {"accum", KIND_ENGINE, 0, 0, 0, "f32|bf16: sums of gradients (f32)"},
+    {"wire-dtype", KIND_ENGINE, 0, 0, 0, "gradients on their way"},
+    {"master", KIND_ENGINE, 0, 0, 0, "f32|none: copy that is updated"},
+    {"moments", KIND_ENGINE, 0, 0, 0, "f32|bf16: AdamW's moments"},
+    {"param-tier", KIND_ENGINE, 0, 0, 0, "device|host|disk: where parameters live"},
+    {"grad-tier", KIND_ENGINE, 0, 0, 0, "device|host|disk: where gradients live"},
+    {"master-tier", KIND_ENGINE, 0, 0, 0, "device|host|disk: where the copy lives"},
+    {"moment-tier", KIND_ENGINE, 0, 0, 0, "device|host|disk: where the moments live"},
     {"offload", KIND_TIER, AT(offload), 0, 0,
      "device|host|disk: where all but parameters waits while validating; device: it stays"},
     {"disk", KIND_DISK, AT(disks), 0, 0, "DIR: for what lives on disk; again for more disks"},
-    {"range-bytes", KIND_BYTES, AT(range_bytes), 0, 0, "BYTES[K|M|G]: moved to disk at once (8M)"},
-    {"overlap", KIND_FLAG, AT(overlap), 0, 0,
+    {"range-bytes", KIND_ENGINE, 0, 0, 0, "BYTES[K|M|G]: moved to disk at once (8M)"},
+    {"overlap", KIND_ENGINE, 0, 0, 0,
      "update during backward; with --master-tier and --moment-tier disk"},
-    {"budget", KIND_BYTES, AT(budget), 0, 0, "BYTES[K|M|G]: refuse to use more a rank"},
+    {"budget", KIND_ENGINE, 0, 0, 0, "BYTES[K|M|G]: refuse to use more a rank"},
     {"threads", KIND_COUNT, AT(threads), 1, 256, "N: threads a rank (cores / ranks)"},
     {"preset", KIND_PRESET, AT(preset), 0, 0,
      "gpt2-124m|gpt2-355m|gpt2-774m|gpt2-1558m: the public model's layers, heads, width, seq"},
@@ -119,7 +112,79 @@ static const gpt2_option table[] = {
 #define WARMUP_UNSET UINT32_MAX
 enum { WARMUP_DEFAULT = 50 };
 
-enum { TABLE_ROWS = sizeof table / sizeof table[0] };
+enum { OWN_ROWS = sizeof own_rows / sizeof own_rows[0], TABLE_ROWS_MAX = OWN_ROWS + 64 };
+
+/* Own rows, then those options of the library that have none. */
+static gpt2_option table[TABLE_ROWS_MAX];
+static size_t table_rows;
+
+/* Shorter names for some of the library's options. */
+static const struct alias {
+    const char *name;
+    const char *option;
+    const char *role; /* of `tier`; the moments are set together */
+} aliases[] = {
+    {"zero-cta", "nccl_zero_cta", NULL}, {"accum", "accum_dtype", NULL},
+    {"master", "master_dtype", NULL},    {"moments", "moment_dtype", NULL},
+    {"overlap", "overlap_step", NULL},   {"budget", "device_budget_bytes", NULL},
+    {"param-tier", "tier", "param"},     {"grad-tier", "tier", "grad"},
+    {"master-tier", "tier", "master"},   {"moment-tier", "tier", "moment1"},
+};
+
+/* NULL: the row's name is the option's own. */
+static const struct alias *alias_of(const gpt2_option *row)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
+        if (strcmp(aliases[i].name, row->name) == 0) {
+            return &aliases[i];
+        }
+    }
+    return NULL;
+}
+
+/* Of a row of KIND_ENGINE. */
+static const zero_option *engine_option(const gpt2_option *row)
+{
+    const struct alias *alias = alias_of(row);
+    return zero_option_find(alias != NULL ? alias->option : row->name);
+}
+
+/* Whether a command line gives the option by another row, or cannot give it. */
+static bool is_left_out(const zero_option *option)
+{
+    static const char *const others[] = {"optimizer", "update_states", "disk_directory_count",
+                                         "seed", "threads"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (strcmp(option->name, others[i]) == 0) {
+            return true;
+        }
+    }
+    for (size_t r = 0; r < OWN_ROWS; r++) {
+        if (own_rows[r].kind == KIND_ENGINE && engine_option(&own_rows[r]) == option) {
+            return true;
+        }
+    }
+    return option->kind == ZERO_OPTION_POINTER;
+}
+
+static void make_table(void)
+{
+    static char names[TABLE_ROWS_MAX][32];
+    const zero_option *option = NULL;
+    memcpy(table, own_rows, sizeof own_rows);
+    table_rows = OWN_ROWS;
+    for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
+        if (is_left_out(option) || table_rows == TABLE_ROWS_MAX) {
+            continue;
+        }
+        char *name = names[table_rows];
+        (void)snprintf(name, sizeof names[0], "%s", option->name);
+        for (char *at = name; (at = strchr(at, '_')) != NULL;) {
+            *at = '-'; /* as command lines have it */
+        }
+        table[table_rows++] = (gpt2_option){name, KIND_ENGINE, 0, 0, 0, option->text};
+    }
+}
 
 static gpt2_options defaults(void)
 {
@@ -128,13 +193,13 @@ static gpt2_options defaults(void)
     options.prompt = "\n";
     options.deadline = 600;
     options.skips_max = 20;
-    options.stage = ZERO_STAGE_3;
-    options.device = ZERO_DEVICE_CPU;
+    options.engine = zero_engine_options_init();
+    options.tuning = zero_tuning_init();
+    options.engine.device = ZERO_DEVICE_CPU;
     options.dtype = ZERO_DTYPE_BF16;
-    options.param_tier = ZERO_TIER_DEVICE;
-    options.grad_tier = ZERO_TIER_DEVICE;
-    options.master_tier = ZERO_TIER_DEVICE;
-    options.moment_tier = ZERO_TIER_DEVICE;
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        options.engine.tier[role] = ZERO_TIER_DEVICE;
+    }
     options.offload = ZERO_TIER_DEVICE;
     options.layers = 4;
     options.heads = 4;
@@ -158,6 +223,11 @@ static gpt2_options defaults(void)
     return options;
 }
 
+static bool is_row(const gpt2_option *row, const char *name)
+{
+    return strcmp(row->name, name) == 0;
+}
+
 static const void *field_of(const gpt2_options *options, const gpt2_option *row)
 {
     return (const char *)options + row->at;
@@ -177,13 +247,11 @@ static bool set_count(void *field, const gpt2_option *row, const char *text, gpt
     return true;
 }
 
-static bool set_long(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
+static bool set_seed(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
 {
     uint64_t value = 0;
-    if (row->kind == KIND_BYTES ? !command_line_bytes(text, &value)
-                                : !command_line_whole(text, 0, UINT64_MAX, &value)) {
-        return gpt2_fail(error, "--%s %s: give a whole number below 2^64%s", row->name, text,
-                         row->kind == KIND_BYTES ? ", with K, M or G for KiB, MiB or GiB" : "");
+    if (!command_line_whole(text, 0, UINT64_MAX, &value)) {
+        return gpt2_fail(error, "--%s %s: give a whole number below 2^64", row->name, text);
     }
     memcpy(field, &value, sizeof value);
     return true;
@@ -201,41 +269,6 @@ static bool set_real(void *field, const gpt2_option *row, const char *text, gpt2
     }
     memcpy(field, &value, sizeof value);
     return true;
-}
-
-static bool set_stage(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
-{
-    if (strlen(text) != 1 || text[0] < '0' || text[0] > '3') {
-        return gpt2_fail(error, "--%s %s: give 0, 1, 2 or 3", row->name, text);
-    }
-    const zero_stage stage = (zero_stage)(text[0] - '0');
-    memcpy(field, &stage, sizeof stage);
-    return true;
-}
-
-static bool set_device(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
-{
-    const bool cuda = strcmp(text, "cuda") == 0;
-    if (!cuda && strcmp(text, "cpu") != 0) {
-        return gpt2_fail(error, "--%s %s: give cpu or cuda", row->name, text);
-    }
-    const zero_device device = cuda ? ZERO_DEVICE_CUDA : ZERO_DEVICE_CPU;
-    memcpy(field, &device, sizeof device);
-    return true;
-}
-
-static const char *const memory_names[] = {"none", "registered", "symmetric"};
-
-static bool set_memory(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
-{
-    for (int i = 0; i <= ZERO_NCCL_MEMORY_SYMMETRIC; i++) {
-        const zero_nccl_memory memory = (zero_nccl_memory)i;
-        if (strcmp(text, memory_names[i]) == 0) {
-            memcpy(field, &memory, sizeof memory);
-            return true;
-        }
-    }
-    return gpt2_fail(error, "--%s %s: give none, registered or symmetric", row->name, text);
 }
 
 static bool set_tier(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
@@ -301,22 +334,33 @@ static bool set_preset(gpt2_options *options, const gpt2_option *row, const char
 
 static bool set_dtype(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
 {
-    char allowed[64] = "";
-    const uint32_t mask = (uint32_t)row->low;
-    for (int i = ZERO_DTYPE_F32; i <= ZERO_DTYPE_NONE; i++) {
+    for (int i = ZERO_DTYPE_F32; i <= ZERO_DTYPE_F16; i++) {
         const zero_dtype dtype = (zero_dtype)i;
-        if ((mask >> i & 1) == 0) {
-            continue;
-        }
         if (strcmp(text, zero_dtype_name(dtype)) == 0) {
             memcpy(field, &dtype, sizeof dtype);
             return true;
         }
-        const size_t used = strlen(allowed);
-        (void)snprintf(allowed + used, sizeof allowed - used, "%s%s", used == 0 ? "" : ", ",
-                       zero_dtype_name(dtype));
     }
-    return gpt2_fail(error, "--%s %s: give one of %s", row->name, text, allowed);
+    return gpt2_fail(error, "--%s %s: give one of f32, bf16, f16", row->name, text);
+}
+
+static bool set_engine(gpt2_options *options, const gpt2_option *row, const char *text,
+                       gpt2_error *error)
+{
+    const struct alias *alias = alias_of(row);
+    const char *value = text;
+    char tiers[128];
+    if (alias != NULL && alias->role != NULL) {
+        const bool moments = strcmp(alias->role, "moment1") == 0;
+        (void)snprintf(tiers, sizeof tiers, "%s=%.40s%s%.40s", alias->role, text,
+                       moments ? ",moment2=" : "", moments ? text : "");
+        value = tiers;
+    }
+    if (zero_option_set(&options->engine, &options->tuning, engine_option(row)->name, value) !=
+        ZERO_OK) {
+        return gpt2_fail(error, "--%s %s: %s", row->name, text, zero_last_error()->message);
+    }
+    return true;
 }
 
 static bool set_value(gpt2_options *options, const gpt2_option *row, const char *text,
@@ -330,16 +374,9 @@ static bool set_value(gpt2_options *options, const gpt2_option *row, const char 
     case KIND_COUNT:
         return set_count(field, row, text, error);
     case KIND_SEED:
-    case KIND_BYTES:
-        return set_long(field, row, text, error);
+        return set_seed(field, row, text, error);
     case KIND_REAL:
         return set_real(field, row, text, error);
-    case KIND_STAGE:
-        return set_stage(field, row, text, error);
-    case KIND_DEVICE:
-        return set_device(field, row, text, error);
-    case KIND_MEMORY:
-        return set_memory(field, row, text, error);
     case KIND_TIER:
         return set_tier(field, row, text, error);
     case KIND_DISK:
@@ -348,6 +385,8 @@ static bool set_value(gpt2_options *options, const gpt2_option *row, const char 
         return set_preset(options, row, text, error);
     case KIND_DTYPE:
         return set_dtype(field, row, text, error);
+    case KIND_ENGINE:
+        return set_engine(options, row, text != NULL ? text : "1", error);
     case KIND_FLAG:
         break;
     }
@@ -362,7 +401,8 @@ static bool set_value(gpt2_options *options, const gpt2_option *row, const char 
 static bool check_cuda(const gpt2_options *o, gpt2_error *error)
 {
     const uint32_t depth = o->width / o->heads;
-    const zero_dtype grads = o->grad_dtype == ZERO_DTYPE_DEFAULT ? o->dtype : o->grad_dtype;
+    const zero_dtype grads =
+        o->engine.grad_dtype == ZERO_DTYPE_DEFAULT ? o->dtype : o->engine.grad_dtype;
     if (o->dtype == ZERO_DTYPE_F16) {
         return gpt2_fail(error, "--dtype f16 is not for --device cuda; use bf16 or f32");
     }
@@ -392,7 +432,7 @@ static bool check(const gpt2_options *options, gpt2_error *error)
         return gpt2_fail(error, "--heads %u does not divide --width %u; choose a divisor", o->heads,
                          o->width);
     }
-    if (o->device == ZERO_DEVICE_CUDA && !check_cuda(o, error)) {
+    if (o->engine.device == ZERO_DEVICE_CUDA && !check_cuda(o, error)) {
         return false;
     }
     if (o->batch % o->micro_steps != 0 && o->plan == 0) {
@@ -406,16 +446,17 @@ static bool check(const gpt2_options *options, gpt2_error *error)
     if (o->min_lr > o->lr) {
         return gpt2_fail(error, "--min-lr %g is above --lr %g; make it smaller", o->min_lr, o->lr);
     }
-    if (o->master == ZERO_DTYPE_NONE && o->dtype == ZERO_DTYPE_F32) {
+    if (o->engine.master_dtype == ZERO_DTYPE_NONE && o->dtype == ZERO_DTYPE_F32) {
         return gpt2_fail(error, "--master none is for bf16 or f16 parameters; --dtype is f32");
     }
-    const bool disk = o->param_tier == ZERO_TIER_DISK || o->grad_tier == ZERO_TIER_DISK ||
-                      o->master_tier == ZERO_TIER_DISK || o->moment_tier == ZERO_TIER_DISK ||
-                      o->offload == ZERO_TIER_DISK;
+    bool disk = o->offload == ZERO_TIER_DISK;
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        disk = disk || o->engine.tier[role] == ZERO_TIER_DISK;
+    }
     if (disk && o->disks[0] == NULL && o->plan == 0) {
         return gpt2_fail(error, "no directory for what lives on disk: give --disk DIR");
     }
-    if (o->offload == ZERO_TIER_HOST && o->device == ZERO_DEVICE_CPU) {
+    if (o->offload == ZERO_TIER_HOST && o->engine.device == ZERO_DEVICE_CPU) {
         return gpt2_fail(error, "--offload host frees nothing with --device cpu; give disk");
     }
     if (o->json != NULL && strcmp(o->json, "-") == 0 && o->plan == 0) {
@@ -436,9 +477,10 @@ bool gpt2_options_check_ranks(const gpt2_options *options, uint32_t ranks, gpt2_
                          options->batch, ranks, options->micro_steps,
                          (unsigned long long)((options->batch / parts + 1) * parts));
     }
-    if (options->shard_group != 0 && ranks % options->shard_group != 0) {
+    const uint32_t group = options->engine.shard_group;
+    if (group != 0 && ranks % group != 0) {
         return gpt2_fail(error, "--shard-group %u does not divide %u ranks; choose a divisor",
-                         options->shard_group, ranks);
+                         group, ranks);
     }
     return true;
 }
@@ -479,20 +521,23 @@ bool gpt2_options_check_files(const gpt2_options *options, gpt2_error *error)
 /* Rows of the table as getopt_long wants them; their `val`s count from COMMAND_LINE_OPTIONS. */
 static void make_line_options(struct option *rows)
 {
-    for (size_t r = 0; r < TABLE_ROWS; r++) {
+    for (size_t r = 0; r < table_rows; r++) {
+        const bool flag =
+            table[r].kind == KIND_FLAG ||
+            (table[r].kind == KIND_ENGINE && engine_option(&table[r])->kind == ZERO_OPTION_FLAG);
         rows[r].name = table[r].name;
-        rows[r].has_arg = table[r].kind == KIND_FLAG ? no_argument : required_argument;
+        rows[r].has_arg = flag ? no_argument : required_argument;
         rows[r].flag = NULL;
-        rows[r].val = table[r].at == AT(help) ? COMMAND_LINE_HELP : COMMAND_LINE_OPTIONS + (int)r;
+        rows[r].val = is_row(&table[r], "help") ? COMMAND_LINE_HELP : COMMAND_LINE_OPTIONS + (int)r;
     }
-    memset(&rows[TABLE_ROWS], 0, sizeof *rows);
+    memset(&rows[table_rows], 0, sizeof *rows);
 }
 
 /* Takes the presets of a line, or all but these. */
 static bool read_line(gpt2_options *options, int argc, char **argv, bool presets_only,
                       gpt2_error *error)
 {
-    struct option rows[TABLE_ROWS + 1];
+    struct option rows[TABLE_ROWS_MAX + 1];
     make_line_options(rows);
     command_line line = command_line_begin(argc, argv, rows);
     const char *value = NULL;
@@ -518,6 +563,7 @@ static bool read_line(gpt2_options *options, int argc, char **argv, bool presets
 
 bool gpt2_options_parse(gpt2_options *options, int argc, char **argv, gpt2_error *error)
 {
+    make_table();
     *options = defaults();
     if (!read_line(options, argc, argv, true, error) ||
         !read_line(options, argc, argv, false, error)) {
@@ -563,19 +609,32 @@ static void print_disks(const gpt2_options *options, FILE *file)
     (void)fputc(']', file);
 }
 
-/* What a value of these kinds is called; all of them are enumerators. */
-static const char *value_name(const gpt2_option *row, const void *field)
+/* A number as it is, anything else by its name. */
+static void print_engine(const gpt2_options *options, const gpt2_option *row, FILE *file, bool json)
 {
-    int value = 0;
-    memcpy(&value, field, sizeof value);
-    if (row->kind == KIND_DEVICE) {
-        return value == ZERO_DEVICE_CUDA ? "cuda" : "cpu";
+    const struct alias *alias = alias_of(row);
+    const zero_option *option = engine_option(row);
+    const char *field = (const char *)(option->is_tuning != 0 ? (const void *)&options->tuning
+                                                              : (const void *)&options->engine) +
+                        option->offset;
+    char text[128];
+    uint64_t bytes = 0;
+    (void)zero_option_print(option, &options->engine, &options->tuning, text, sizeof text);
+    if (alias != NULL && alias->role != NULL) {
+        zero_tier tier = ZERO_TIER_DEFAULT;
+        for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+            if (strcmp(alias->role, zero_role_name((zero_role)role)) == 0) {
+                tier = options->engine.tier[role];
+            }
+        }
+        (void)snprintf(text, sizeof text, "%s", zero_tier_name(tier));
     }
-    if (row->kind == KIND_MEMORY) {
-        return memory_names[value];
+    if (option->kind == ZERO_OPTION_BYTES && json) {
+        memcpy(&bytes, field, sizeof bytes);
+        (void)snprintf(text, sizeof text, "%llu", (unsigned long long)bytes);
     }
-    return row->kind == KIND_TIER ? zero_tier_name((zero_tier)value)
-                                  : zero_dtype_name((zero_dtype)value);
+    const bool number = text[strspn(text, "0123456789.e+-")] == '\0';
+    (void)fprintf(file, "%s%s%s", json && !number ? "\"" : "", text, json && !number ? "\"" : "");
 }
 
 /* The value as it is written on a command line; JSON quotes texts and names. */
@@ -595,8 +654,7 @@ static void print_value(const gpt2_options *options, const gpt2_option *row, FIL
         }
         break;
     }
-    case KIND_SEED:
-    case KIND_BYTES: {
+    case KIND_SEED: {
         uint64_t value = 0;
         memcpy(&value, field, sizeof value);
         (void)fprintf(file, "%llu", (unsigned long long)value);
@@ -608,20 +666,21 @@ static void print_value(const gpt2_options *options, const gpt2_option *row, FIL
         (void)fprintf(file, "%.9g", value);
         break;
     }
-    case KIND_STAGE: {
-        zero_stage stage = ZERO_STAGE_3;
-        memcpy(&stage, field, sizeof stage);
-        (void)fprintf(file, "%d", (int)stage);
-        break;
-    }
     case KIND_DISK:
         print_disks(options, file);
         break;
-    case KIND_DEVICE:
-    case KIND_MEMORY:
     case KIND_TIER:
-    case KIND_DTYPE:
-        (void)fprintf(file, "%s%s%s", quote, value_name(row, field), quote);
+    case KIND_DTYPE: {
+        int value = 0;
+        memcpy(&value, field, sizeof value);
+        (void)fprintf(file, "%s%s%s", quote,
+                      row->kind == KIND_TIER ? zero_tier_name((zero_tier)value)
+                                             : zero_dtype_name((zero_dtype)value),
+                      quote);
+        break;
+    }
+    case KIND_ENGINE:
+        print_engine(options, row, file, json);
         break;
     case KIND_COUNT:
     case KIND_FLAG: {
@@ -633,36 +692,50 @@ static void print_value(const gpt2_options *options, const gpt2_option *row, FIL
     }
 }
 
+/* Whether the help shows the row's default, which its text or another option does not give. */
+static bool shows_default(const gpt2_option *row)
+{
+    static const char *const derived[] = {"ranks",  "vocab",  "threads",
+                                          "warmup", "min-lr", "peak-tflops"};
+    for (size_t i = 0; i < sizeof derived / sizeof derived[0]; i++) {
+        if (is_row(row, derived[i])) {
+            return false;
+        }
+    }
+    return row->kind == KIND_REAL || row->kind == KIND_SEED || row->kind == KIND_TIER ||
+           row->kind == KIND_COUNT || row->kind == KIND_DTYPE || is_row(row, "stage") ||
+           is_row(row, "device") || is_row(row, "nccl-memory") ||
+           strstr(row->name, "-tier") != NULL;
+}
+
 void gpt2_options_usage(FILE *file)
 {
+    make_table();
     const gpt2_options options = defaults();
     (void)fprintf(file, "usage: gpt2_train --data FILE [options]\n"
                         "Trains a GPT-2 whose state is sharded over ranks: threads of this process "
                         "(--ranks),\nor the processes of mpirun, srun or torchrun.\n\n");
-    for (size_t r = 0; r < TABLE_ROWS; r++) {
+    for (size_t r = 0; r < OWN_ROWS; r++) {
         const gpt2_option *row = &table[r];
-        const bool derived = row->at == AT(ranks) || row->at == AT(vocab) ||
-                             row->at == AT(threads) || row->at == AT(shard_group) ||
-                             row->at == AT(warmup) || row->at == AT(min_lr) ||
-                             row->at == AT(peak_tflops);
-        const bool shows = row->kind == KIND_REAL || row->kind == KIND_STAGE ||
-                           row->kind == KIND_DEVICE || row->kind == KIND_MEMORY ||
-                           row->kind == KIND_SEED || row->kind == KIND_TIER ||
-                           row->kind == KIND_COUNT || row->at == AT(dtype);
         (void)fprintf(file, "  --%-13s %s", row->name, row->help);
-        if (shows && !derived) {
+        if (shows_default(row)) {
             (void)fputs(" [", file);
             print_value(&options, row, file, false);
             (void)fputs("]", file);
         }
         (void)fputc('\n', file);
     }
+    (void)fputs("\nThe engine's other options, by the names that docs/options.md has:\n\n", file);
+    for (size_t r = OWN_ROWS; r < table_rows; r++) {
+        (void)fprintf(file, "  --%s\n      %s [%s]\n", table[r].name, table[r].help,
+                      engine_option(&table[r])->fallback);
+    }
 }
 
 void gpt2_options_json(const gpt2_options *options, FILE *file)
 {
-    for (size_t r = 0; r < TABLE_ROWS; r++) {
-        if (table[r].at == AT(help) || table[r].at == AT(version)) {
+    for (size_t r = 0; r < table_rows; r++) {
+        if (is_row(&table[r], "help") || is_row(&table[r], "version")) {
             continue;
         }
         (void)fprintf(file, "%s\"%s\": ", r == 0 ? "" : ", ", table[r].name);

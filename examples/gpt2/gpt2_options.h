@@ -19,28 +19,13 @@ typedef struct gpt2_options {
     uint32_t vocab; /* 0: by kind of file */
     uint32_t ranks; /* 0: not given */
     uint32_t deadline;
-    uint32_t skips_max; /* 0: any number */
-    zero_stage stage;
-    zero_device device;
-    zero_nccl_memory nccl_memory;
-    uint32_t zero_cta;
-    uint32_t shard_group;
+    uint32_t skips_max;         /* 0: any number */
+    zero_engine_options engine; /* but for what the rest of this says */
+    zero_tuning tuning;
     zero_dtype dtype;
-    zero_dtype grad_dtype;
-    zero_dtype accum;
-    zero_dtype wire_dtype;
-    zero_dtype master;
-    zero_dtype moments;
-    zero_tier param_tier;
-    zero_tier grad_tier;
-    zero_tier master_tier;
-    zero_tier moment_tier;
     zero_tier offload;                 /* DEVICE: nothing is */
     const char *disks[GPT2_DISKS_MAX]; /* as many as are not NULL */
-    uint64_t range_bytes;
-    uint32_t overlap;
-    uint64_t budget;
-    uint32_t threads; /* 0: cores / ranks on this host */
+    uint32_t threads;                  /* 0: cores / ranks on this host */
     uint32_t layers;
     uint32_t heads;
     uint32_t width;

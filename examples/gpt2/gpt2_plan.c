@@ -23,12 +23,17 @@ static bool print_table(const gpt2_options *options, const gpt2_config *config,
     return gpt2_flush_output(error);
 }
 
-static void write_json(const gpt2_options *options, const gpt2_config *config,
+static bool write_json(const gpt2_options *options, const gpt2_config *config,
                        const zero_plan *plan, FILE *out)
 {
-    const zero_memory memory = zero_plan_memory(plan);
-    const zero_sharding sharding = zero_plan_sharding(plan);
-    const zero_engine_options used = zero_plan_options(plan);
+    zero_memory memory = zero_memory_init();
+    zero_sharding sharding = zero_sharding_init();
+    zero_engine_options used = zero_engine_options_init();
+    if (zero_plan_memory(plan, &memory) != ZERO_OK ||
+        zero_plan_sharding(plan, &sharding) != ZERO_OK ||
+        zero_plan_options(plan, &used) != ZERO_OK) {
+        return false;
+    }
     (void)fputs("{\"settings\": {", out);
     gpt2_options_json(options, out);
     (void)fprintf(out,
@@ -51,6 +56,7 @@ static void write_json(const gpt2_options *options, const gpt2_config *config,
                       zero_tier_name((zero_tier)i), (unsigned long long)memory.tier_bytes[i]);
     }
     (void)fputs("}\n}\n", out);
+    return true;
 }
 
 static bool write_file(const char *path, const char *text, size_t bytes, gpt2_error *error)
@@ -73,10 +79,7 @@ bool gpt2_plan_report(const gpt2_options *options, const gpt2_config *config, co
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-    if (out != NULL) {
-        write_json(options, config, plan, out);
-    }
-    bool good = out != NULL && ferror(out) == 0;
+    bool good = out != NULL && write_json(options, config, plan, out) && ferror(out) == 0;
     good = out != NULL && fclose(out) == 0 && good;
     if (!good) {
         (void)gpt2_fail(error, "no memory for the plan as JSON");

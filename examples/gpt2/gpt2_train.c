@@ -82,33 +82,22 @@ static zero_status own_failure(gpt2_job *job, const gpt2_error *error, zero_stat
 static zero_engine_options engine_options(const gpt2_job *job)
 {
     const gpt2_options *o = &job->options;
-    zero_engine_options options = zero_engine_options_init();
-    options.stage = o->stage;
-    options.shard_group = o->shard_group;
-    options.grad_dtype = o->grad_dtype;
-    options.accum_dtype = o->accum;
-    options.wire_dtype = o->wire_dtype;
-    options.master_dtype = o->master;
-    options.moment_dtype = o->moments;
-    options.device_budget_bytes = o->budget;
-    options.tier[ZERO_ROLE_PARAM] = o->param_tier;
-    options.tier[ZERO_ROLE_GRAD] = o->grad_tier;
-    options.tier[ZERO_ROLE_MASTER] = o->master_tier;
-    options.tier[ZERO_ROLE_MOMENT1] = o->moment_tier;
-    options.tier[ZERO_ROLE_MOMENT2] = o->moment_tier;
+    zero_engine_options options = o->engine;
     options.disk_directories = o->disks;
     options.disk_directory_count = gpt2_options_disks(o);
-    options.range_bytes = o->range_bytes;
-    options.overlap_step = (int32_t)o->overlap;
     options.seed = o->seed;
     options.threads = job->threads;
-    options.device = o->device;
-    options.nccl_memory = o->nccl_memory;
-    options.nccl_zero_cta = (int32_t)o->zero_cta;
-    if (o->device == ZERO_DEVICE_CUDA && !job->launched) {
-        options.transport = ZERO_TRANSPORT_PEER; /* also what --plan is to count */
-    }
     return options;
+}
+
+static zero_tuning engine_tuning(const gpt2_job *job)
+{
+    zero_tuning tuning = job->options.tuning;
+    if (job->options.engine.device == ZERO_DEVICE_CUDA && !job->launched &&
+        tuning.transport == ZERO_TRANSPORT_DEFAULT) {
+        tuning.transport = ZERO_TRANSPORT_PEER; /* also what --plan is to count */
+    }
+    return tuning;
 }
 
 /* Linear warm-up, then half a cosine from lr to min_lr. step from 0. */
@@ -174,10 +163,10 @@ static zero_status micro_step(trainer *self, uint32_t step, uint32_t micro, doub
 static zero_step_params step_params(const gpt2_options *o, double lr)
 {
     zero_step_params params = zero_step_params_init();
-    params.adamw.lr = (float)lr;
-    params.adamw.beta1 = (float)o->beta1;
-    params.adamw.beta2 = (float)o->beta2;
-    params.adamw.weight_decay = (float)o->weight_decay;
+    params.hyper.adamw.lr = (float)lr;
+    params.hyper.adamw.beta1 = (float)o->beta1;
+    params.hyper.adamw.beta2 = (float)o->beta2;
+    params.hyper.adamw.weight_decay = (float)o->weight_decay;
     params.max_norm = (float)o->clip;
     return params;
 }
@@ -192,12 +181,16 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
 {
     const gpt2_options *o = &self->job->options;
     const double started = gpt2_seconds();
-    const zero_stats begun = zero_engine_stats(self->net.engine);
+    zero_stats begun = zero_stats_init();
+    zero_stats stats = zero_stats_init();
+    zero_bound_report report = zero_bound_report_init();
+    zero_step_result result = zero_step_result_init();
     double own = 0;
     float scale = 1;
+    TRY(zero_engine_stats(self->net.engine, &begun));
     row->lr = learning_rate(o, step);
     const zero_step_params params = step_params(o, row->lr);
-    if (o->overlap) {
+    if (o->tuning.overlap_step != 0) {
         TRY(zero_step_announce(self->net.engine, &params));
     }
     for (uint32_t micro = 0; micro < o->micro_steps; micro++) {
@@ -207,7 +200,6 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
     }
     TRY(zero_step(self->net.engine, &params, self->net.stream));
     TRY(mean_over_ranks(self, own, &row->loss));
-    zero_step_result result;
     TRY(zero_step_wait(self->net.engine, &result));
     row->step = step + 1;
     row->val_loss = (double)NAN;
@@ -217,8 +209,7 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
     row->loss_scale = (double)scale;
     row->seconds = gpt2_seconds() - started;
     row->tokens = (uint64_t)o->batch * o->seq;
-    const zero_stats stats = zero_engine_stats(self->net.engine);
-    zero_bound_report report;
+    TRY(zero_engine_stats(self->net.engine, &stats));
     TRY(zero_stats_bound(&self->stats, &stats, &report));
     row->memory_bytes = stats.device_bytes;
     row->disk_bytes = stats.disk_read_bytes + stats.disk_write_bytes - self->stats.disk_read_bytes -
@@ -311,8 +302,8 @@ static zero_status train(trainer *self)
         }
         TRY(check_skips(self, step));
     }
-    self->stats = zero_engine_stats(self->net.engine);
-    if (self->log != NULL && o->overlap) {
+    TRY(zero_engine_stats(self->net.engine, &self->stats));
+    if (self->log != NULL && o->tuning.overlap_step != 0) {
         gpt2_log_line(self->log, "updated during backward: %llu steps, and %llu once more, clipped",
                       (unsigned long long)self->stats.steps_overlapped,
                       (unsigned long long)self->stats.steps_redone);
@@ -329,9 +320,12 @@ static zero_status train(trainer *self)
 static zero_status start_log(trainer *self)
 {
     const gpt2_job *job = self->job;
-    const zero_path gather = zero_engine_path(self->net.engine, ZERO_TRAFFIC_GATHER);
-    const zero_path reduce = zero_engine_path(self->net.engine, ZERO_TRAFFIC_REDUCE);
-    const zero_disk_path disk = zero_engine_disk_path(self->net.engine);
+    zero_path gather = zero_path_init();
+    zero_path reduce = zero_path_init();
+    zero_disk_path disk = zero_disk_path_init();
+    TRY(zero_engine_path(self->net.engine, ZERO_TRAFFIC_GATHER, &gather));
+    TRY(zero_engine_path(self->net.engine, ZERO_TRAFFIC_REDUCE, &reduce));
+    TRY(zero_engine_disk_path(self->net.engine, &disk));
     gpt2_run_facts facts = {
         .ranks = self->ranks,
         .local_ranks = zero_world_local_size(self->world),
@@ -364,6 +358,7 @@ static zero_status create_trainer(trainer *self)
     const gpt2_options *o = &job->options;
     const gpt2_net_setup setup = {.config = job->config,
                                   .options = engine_options(job),
+                                  .tuning = engine_tuning(job),
                                   .backend = job->backend,
                                   .dtype = o->dtype,
                                   .samples = self->samples,
@@ -423,8 +418,10 @@ static zero_status finish(trainer *self)
         TRY(sample(self));
     }
     if (self->log != NULL) {
-        const zero_memory planned = zero_plan_memory(zero_engine_plan(self->net.engine));
-        const zero_memory measured = zero_engine_memory(self->net.engine);
+        zero_memory planned = zero_memory_init();
+        zero_memory measured = zero_memory_init();
+        TRY(zero_plan_memory(zero_engine_plan(self->net.engine), &planned));
+        TRY(zero_engine_memory(self->net.engine, &measured));
         gpt2_error error = {""};
         if (!gpt2_log_memory(self->log, &planned, &measured, self->net.bytes, &error)) {
             return own_failure(self->job, &error, ZERO_IO);
@@ -464,6 +461,7 @@ static zero_status run_rank(zero_world *world, void *user)
     }
     gpt2_log log = gpt2_log_none(&job->options, job->live);
     trainer self = {.job = job,
+                    .stats = zero_stats_init(),
                     .world = world,
                     .rank = zero_world_rank(world),
                     .ranks = zero_world_size(world)};
@@ -517,7 +515,9 @@ static void set_threads(gpt2_job *job, uint32_t cpus)
 
 static int print_plan(gpt2_job *job, uint32_t ranks)
 {
-    const zero_engine_options options = engine_options(job);
+    const zero_tuning tuning = engine_tuning(job);
+    zero_engine_options options = engine_options(job);
+    options.tuning = &tuning;
     zero_model *model = NULL;
     zero_plan *plan = NULL;
     zero_status status = gpt2_net_describe(&job->config, job->options.dtype, &model);
@@ -634,8 +634,8 @@ int main(int argc, char **argv)
         return complain(job.error.text);
     }
     if (o->plan == 0) {
-        job.backend = o->device == ZERO_DEVICE_CUDA ? gpt2_cuda_backend(&job.error)
-                                                    : gpt2_cpu_backend(&job.error);
+        job.backend = o->engine.device == ZERO_DEVICE_CUDA ? gpt2_cuda_backend(&job.error)
+                                                           : gpt2_cpu_backend(&job.error);
         if (job.backend == NULL) {
             return complain(job.error.text);
         }

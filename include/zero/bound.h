@@ -6,6 +6,7 @@
 #include "zero/engine.h"
 #include "zero/export.h"
 #include "zero/status.h"
+#include <stddef.h>
 #include <stdint.h>
 
 ZERO_BEGIN
@@ -24,8 +25,9 @@ typedef enum zero_bound {
 ZERO_API const char *zero_bound_name(zero_bound bound);
 
 /** An interval between two readings of one engine's counters. Bytes per ns are GB (1e9 bytes) per
- *  second, and are over the whole interval, forward and backward included. */
+ *  second, and are over the whole interval, forward and backward included. Grows at its end. */
 typedef struct zero_bound_report {
+    size_t struct_bytes;    /**< set by zero_bound_report_init() */
     zero_bound bound;       /**< the largest of the four times below; of equal ones the first */
     uint64_t interval_ns;   /**< taken_ns of the second reading less that of the first */
     uint64_t cpu_ns;        /**< update_ns + disk_check_ns */
@@ -40,9 +42,21 @@ typedef struct zero_bound_report {
     double link_gb_s;       /**< bytes gathered and sent to reductions */
 } zero_bound_report;
 
+/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+ZERO_API void zero_bound_report_init_sized(zero_bound_report *report, size_t struct_bytes);
+
+/** All 0, with the caller's size. */
+static inline zero_bound_report zero_bound_report_init(void)
+{
+    zero_bound_report report;
+    zero_bound_report_init_sized(&report, sizeof report);
+    return report;
+}
+
 /** Say what bounded the steps between two readings. Arithmetic on its arguments alone: no engine,
  *  no clock. before, after  two results of zero_engine_stats() for one engine, in this order.
- *  report  out. Any thread. Errors: INVALID_ARGUMENT for NULL, and where a counter that only grows
+ *  report  in: struct_bytes, of zero_bound_report_init(); out: the rest, as far as the struct goes.
+ *  Any thread. Errors: INVALID_ARGUMENT for NULL, and where a counter that only grows
  *  is smaller in `after`. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_stats_bound(const zero_stats *before,
                                                       const zero_stats *after,

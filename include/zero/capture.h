@@ -62,9 +62,9 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_replay_begin(zero_engine *engine, zero
 ZERO_API ZERO_MUST_CHECK zero_status zero_replay_params(zero_engine *engine, zero_stream stream,
                                                         const zero_step_params *params);
 
-/** What the last launch on `stream` came to; waits for it. Brings zero_stats.steps up to date, as
- *  zero_step_wait does after zero_replay_end. Local call. Errors: STATE outside begin and end, or
- *  before the first step of all. */
+/** What the last launch on `stream` came to; waits for it. result  as for zero_step_wait. Brings
+ * zero_stats.steps up to date, as zero_step_wait does after zero_replay_end. Local call. Errors:
+ * STATE outside begin and end, or before the first step of all. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_replay_result(zero_engine *engine, zero_stream stream,
                                                         zero_step_result *result);
 

@@ -21,6 +21,7 @@
 #include "zero/plan.h"
 #include "zero/status.h"
 #include "zero/world.h"
+#include <stddef.h>
 #include <stdint.h>
 
 ZERO_BEGIN
@@ -65,8 +66,9 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_engine_fill(zero_engine *engine, zero_
 /** The plan the engine was made from. NULL for NULL. Ownership: the engine's. */
 ZERO_API const zero_plan *zero_engine_plan(const zero_engine *engine);
 
-/** What the engine has counted since create. */
+/** What the engine has counted since create. Grows at its end. */
 typedef struct zero_stats {
+    size_t struct_bytes;    /**< set by zero_stats_init() */
     uint64_t steps;         /**< zero_step calls, and known launches of captured ones */
     uint64_t steps_skipped; /**< of these, skipped for non-finite gradients (known ones) */
     uint64_t micro_steps;   /**< finished micro-steps */
@@ -110,13 +112,30 @@ typedef struct zero_stats {
     uint64_t disk_check_ns;   /**< time it took to make and compare checksums of what is on disk */
 } zero_stats;
 
-/** Counters so far. Local call, no waiting. All 0 for NULL. */
-ZERO_API zero_stats zero_engine_stats(const zero_engine *engine);
+/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+ZERO_API void zero_stats_init_sized(zero_stats *stats, size_t struct_bytes);
+
+/** All 0, with the caller's size. */
+static inline zero_stats zero_stats_init(void)
+{
+    zero_stats stats;
+    zero_stats_init_sized(&stats, sizeof stats);
+    return stats;
+}
+
+/** Counters so far.
+ *  stats  in: struct_bytes, of zero_stats_init(); out: the rest, as far as the struct goes.
+ *  Local call, no waiting. Errors: INVALID_ARGUMENT. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_engine_stats(const zero_engine *engine,
+                                                       zero_stats *stats);
 
 /** What the engine holds, as taken from the allocators and the file systems (not from the plan).
- * While roles are offloaded (zero/park.h) a parked role counts on the tier where it is parked, and
- * one that is not kept has no bytes. All 0 for NULL. */
-ZERO_API zero_memory zero_engine_memory(const zero_engine *engine);
+ *  While roles are offloaded (zero/park.h) a parked role counts on the tier where it is parked, and
+ *  one that is not kept has no bytes.
+ *  memory  in: struct_bytes, of zero_memory_init(); out: the rest, as far as the struct goes.
+ *  Local call, no waiting. Errors: INVALID_ARGUMENT. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_engine_memory(const zero_engine *engine,
+                                                        zero_memory *memory);
 
 ZERO_END
 

@@ -27,7 +27,8 @@ typedef enum zero_tensor_flags {
     ZERO_TENSOR_FROZEN = 2    /**< never trained: no gradient, no optimizer state */
 } zero_tensor_flags;
 
-/** One parameter of the model. All fields zero but the name: an fp32 scalar. */
+/** One parameter of the model. All fields zero but the name: an fp32 scalar. Its size never
+ * changes, since models give arrays of them: what comes later takes the place of `reserved`. */
 typedef struct zero_tensor_desc {
     const char *name;                     /**< unique in the model, 1..127 bytes; copied */
     uint64_t shape[ZERO_TENSOR_DIMS_MAX]; /**< extents, outermost first; 0 is legal */
@@ -35,8 +36,9 @@ typedef struct zero_tensor_desc {
     zero_dtype dtype;                     /**< element type of the parameter; default F32 */
     uint32_t flags;                       /**< zero_tensor_flags */
     uint32_t group;                       /**< hyper-parameter group, in [0, 64) */
-    const void *initial; /**< NULL, or the whole tensor (host memory, dtype as above): read by
-                              zero_engine_create, which takes its bytes as the initial values */
+    const void *initial;  /**< NULL, or the whole tensor (host memory, dtype as above): read by
+                               zero_engine_create, which takes its bytes as the initial values */
+    uint64_t reserved[8]; /**< 0 */
 } zero_tensor_desc;
 
 /** An empty model. Ownership: the caller destroys it, any time after the last engine or plan was

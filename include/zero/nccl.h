@@ -10,7 +10,7 @@
 ZERO_BEGIN
 
 /** A world over the ranks of `comm`, for example the data-parallel dimension of a larger mesh: its
- * rank n is rank n of comm. Its engines are for ZERO_DEVICE_CUDA, with options.transport left
+ * rank n is rank n of comm. Its engines are for ZERO_DEVICE_CUDA, with tuning.transport left
  * alone; ZERO_DEVICE_CPU is refused with UNSUPPORTED when the engine is created. comm blocking or
  * not, of the libnccl.so.2 that the process loads, without an error. Its GPU must be the calling
  * thread's current one, now and when engines are created. Ownership: borrowed until

@@ -1,15 +1,16 @@
 /** @file
  *  How a model is sharded, in which types, and with how much memory. Zero is the default
- *  everywhere but in `stage`, which counts ZeRO's stages. */
+ *  everywhere but in `stage`, which counts ZeRO's stages. What only a few runs need to set is in
+ *  zero/tuning.h; docs/options.md lists both. */
 #ifndef ZERO_OPTIONS_H
 #define ZERO_OPTIONS_H
 
 #include "zero/dtype.h"
 #include "zero/export.h"
 #include "zero/role.h"
+#include "zero/tuning.h"
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 ZERO_BEGIN
 
@@ -21,19 +22,6 @@ typedef enum zero_stage {
     ZERO_STAGE_2 = 2, /**< optimizer state and gradients */
     ZERO_STAGE_3 = 3  /**< optimizer state, gradients and parameters */
 } zero_stage;
-
-/** How gradients of several ranks are added. */
-typedef enum zero_reduction {
-    ZERO_REDUCTION_DEFAULT = 0, /**< the backend's own; on one host always the same as EXACT */
-    ZERO_REDUCTION_EXACT = 1 /**< in rank order, in fp32: the same bits on every run and backend */
-} zero_reduction;
-
-/** Where the gradients of several micro-steps are added. */
-typedef enum zero_accumulation {
-    ZERO_ACCUMULATION_DEFAULT = 0, /**< at the degree of sharding the stage gives to gradients */
-    ZERO_ACCUMULATION_LOCAL = 1 /**< whole gradients on every rank, reduced once, at the boundary:
-                                     less traffic, more memory */
-} zero_accumulation;
 
 /** The element-wise update. */
 typedef enum zero_optimizer {
@@ -50,57 +38,22 @@ typedef enum zero_device {
                                 the engine; see zero/cuda.h */
 } zero_device;
 
-/** What carries bytes between GPUs of ranks that are processes. Ranks that are threads of one
- *  process read one another's memory, and host memory is not concerned. */
-typedef enum zero_transport {
-    ZERO_TRANSPORT_DEFAULT = 0, /**< NCCL; nothing where it is not needed */
-    ZERO_TRANSPORT_NCCL = 1,    /**< NCCL 2.19 or later, loaded as libnccl.so.2; needs a GPU for
-                                   each rank */
-    ZERO_TRANSPORT_HOST = 2,    /**< through host memory, and MPI between hosts: slow, any number of
-                                   ranks on a GPU */
-    ZERO_TRANSPORT_PEER = 3     /**< the GPUs themselves; ranks are threads of one process. What an
-                                   engine of such ranks makes of the default; for plans of them,
-                                   since a plan takes the default for NCCL */
-} zero_transport;
-
-/** How NCCL gets at the memory that gathers and reductions read and write. Only for ranks that are
- *  processes over NCCL: elsewhere anything but NONE is refused, and so is what the NCCL that is
- *  loaded cannot do. Memory from NCCL's allocator is the plan's bytes; NCCL rounds each role's up
- *  to pages of the GPU, at most a few MiB each, as cudaMalloc does. */
-typedef enum zero_nccl_memory {
-    ZERO_NCCL_MEMORY_NONE = 0,       /**< NCCL copies through buffers of its own where it must */
-    ZERO_NCCL_MEMORY_REGISTERED = 1, /**< from ncclMemAlloc, registered once with each communicator
-                                        that uses it (ncclCommRegister); steps cannot be captured
-                                        (zero/capture.h) */
-    ZERO_NCCL_MEMORY_SYMMETRIC = 2   /**< the same memory as windows (ncclCommWindowRegister), those
-                                        that all ranks use at equal offsets as symmetric ones; NCCL
-                                        2.27 or later, GPUs that map one another's memory. Units of
-                                        similar size then take slots in turn, so that at most
-                                        param_slots neighbours of them can be held at once */
-} zero_nccl_memory;
-
-/** What updates state in host memory where the device is a GPU. The bits are the same. */
-typedef enum zero_updater {
-    ZERO_UPDATER_DEFAULT = 0, /**< the GPU; the CPU what is on disk */
-    ZERO_UPDATER_GPU = 1,     /**< the GPU's kernels, which reach the state over the bus */
-    ZERO_UPDATER_CPU = 2,     /**< the CPU's; only gradients and parameters go over the bus */
-    ZERO_UPDATER_BOTH = 3     /**< the GPU units from the first on and the CPU units from the last
-                                 on, until they meet: each as many as it is fast */
-} zero_updater;
-
 /** A run of elements for the caller's own element-wise optimizer. All pointers are host memory,
- * fp32, `count` elements, valid during the call only. */
+ * fp32, `count` elements, valid during the call only. The library fills it, and it grows at its
+ * end.
+ */
 typedef struct zero_update_range {
-    uint32_t tensor;   /**< index in the model */
-    uint64_t first;    /**< index of the first element in the tensor */
-    size_t count;      /**< elements, at most 4096 */
-    uint64_t step;     /**< number of this update, from 1; skipped steps do not count */
-    uint32_t group;    /**< hyper-parameter group of the tensor */
-    uint32_t flags;    /**< zero_tensor_flags of the tensor */
-    float *param;      /**< in: value; out: updated value */
-    const float *grad; /**< mean gradient, unscaled and clipped */
-    float *moment1;    /**< in and out; NULL when update_states < 1 */
-    float *moment2;    /**< in and out; NULL when update_states < 2 */
+    size_t struct_bytes; /**< as the library has filled it */
+    uint32_t tensor;     /**< index in the model */
+    uint64_t first;      /**< index of the first element in the tensor */
+    size_t count;        /**< elements, at most 4096 */
+    uint64_t step;       /**< number of this update, from 1; skipped steps do not count */
+    uint32_t group;      /**< hyper-parameter group of the tensor */
+    uint32_t flags;      /**< zero_tensor_flags of the tensor */
+    float *param;        /**< in: value; out: updated value */
+    const float *grad;   /**< mean gradient, unscaled and clipped */
+    float *moment1;      /**< in and out; NULL when update_states < 1 */
+    float *moment2;      /**< in and out; NULL when update_states < 2 */
 } zero_update_range;
 
 /** The caller's own element-wise optimizer. Called from the engine's threads, several at once, on
@@ -108,7 +61,9 @@ typedef struct zero_update_range {
  * the result depends on how the model is sharded. */
 typedef void (*zero_update_fn)(void *user, const zero_update_range *range);
 
-/** Options of a plan and an engine. Fill with zero_engine_options_init(), then assign. */
+/** Options of a plan and an engine: what users set. Everything else has a default that fits most
+ *  runs and lies in zero_tuning. Fill with zero_engine_options_init(), then assign. It grows at its
+ *  end; what an older caller's struct does not have is 0. */
 typedef struct zero_engine_options {
     size_t struct_bytes; /**< set by zero_engine_options_init(); tells the library the caller's
                             version */
@@ -116,125 +71,68 @@ typedef struct zero_engine_options {
     zero_stage stage;     /**< zero_engine_options_init() sets ZERO_STAGE_3 */
     uint32_t shard_group; /**< ranks that parameters are split over at stage 3 (hybrid when smaller
                              than the world; replicas across). Divides the world. At stages 1 and 2
-                             the default of the next two. 0: the whole world */
-    uint32_t grad_group;  /**< the same for gradients; a multiple of shard_group. 0: as the stage
-                             says, at most shard_group where that is given */
-    uint32_t
-        optimizer_group; /**< the same for optimizer state; a multiple of grad_group. 0: likewise */
+                             the default of tuning's grad_group and optimizer_group. 0: the whole
+                             world */
+    zero_device device;   /**< default: the CPU */
 
-    zero_dtype grad_dtype; /**< what backward writes. Default: the tensor's own type */
-    zero_dtype
-        wire_dtype; /**< what ranks exchange when gradients are reduced. Default: grad_dtype */
-    zero_dtype accum_dtype; /**< sums over ranks and micro-steps, F32 or BF16. Default: F32 */
-    zero_dtype
-        master_dtype; /**< F32, or NONE: update low-precision parameters in place with stochastic
-                         rounding. fp32 parameters are their own master. Default: F32 */
+    zero_dtype grad_dtype;   /**< what backward writes. Default: the tensor's own type */
+    zero_dtype master_dtype; /**< F32, or NONE: update low-precision parameters in place with
+                                stochastic rounding. fp32 parameters are their own master. Default:
+                                F32 */
     zero_dtype moment_dtype; /**< F32 or BF16 (stochastic rounding). Default: F32 */
 
-    zero_reduction reduction;       /**< default: the backend's own */
-    zero_accumulation accumulation; /**< default: sharded as the stage says */
-
     zero_optimizer optimizer; /**< default: AdamW */
+    uint32_t update_states;   /**< moments that update uses, in [0, 2]; CALLBACK only */
     zero_update_fn update;    /**< the update; required by ZERO_OPTIMIZER_CALLBACK */
     void *update_user;        /**< handed to update */
-    uint32_t update_states;   /**< moments that update uses, in [0, 2]; CALLBACK only. */
 
-    uint32_t param_slots; /**< slots per class of unit sizes that gathers go to, in [1, 64].
-                             Default 3. Costs one unit of memory each */
-    uint32_t
-        grad_slots; /**< slots per class of bucket sizes for gradients, in [1, 64]. Default 2 */
-    uint32_t look_ahead; /**< units gathered ahead of the one in use, in [1, 63]; no_prefetch turns
-                            it off. Default 1 */
-    int32_t no_prefetch; /**< 1: gather a unit only when it is acquired. Default 0 */
-    uint64_t bucket_bytes; /**< neighbouring units share a bucket until it has this many bytes of
-                              gradient; 1 gives every unit its own, as one that others tie to
-                              has anyway. Default 1 MiB */
+    zero_tier tier[ZERO_ROLE_COUNT_MAX]; /**< by zero_role, where it lives, in any mix; for PARAM
+                                            to MOMENT2, 0 for all others. PARAM and GRAD on the
+                                            device where tuning's nccl_memory is set. Default:
+                                            DEVICE */
+    const char *const *disk_directories; /**< where roles on disk lie, dealt over all of them by
+                                            tuning's disk_weights; they exist, ranks may share
+                                            them, and two on one file system share its disk. Needed
+                                            by engines with a role on disk, and where
+                                            zero_engine_offload parks on disk; read while the
+                                            engine is created. Relative ones are looked up when
+                                            they are used */
+    uint32_t disk_directory_count;       /**< at most 16 */
+
+    uint32_t threads; /**< threads of this rank's CPU kernels, in [1, 256]. 0: zero_world_cpus, at
+                         most 256 */
 
     uint64_t device_budget_bytes; /**< refuse a plan that needs more per rank. 0: no budget */
+    uint64_t host_budget_bytes;   /**< the same of host memory for roles on that tier and the ring.
+                                     0: no budget */
+    uint64_t disk_budget_bytes;   /**< the same of disk. 0: no budget */
 
-    float loss_scale; /**< first loss scale. 0: 65536 when a trained parameter or grad_dtype is F16,
-                         else 1 (off) */
-    int32_t loss_scale_static;  /**< 1: never change it. Default 0; where loss_scale 0 is off there
-                                   is nothing to change */
-    uint32_t loss_scale_window; /**< good steps before it doubles. Default 2000 */
-    uint32_t
-        loss_scale_hysteresis; /**< overflows in a row from which on each halves it. Default 1 */
-    float loss_scale_min;      /**< floor; a first scale below it is not raised. Default 1 */
+    uint64_t seed; /**< key of stochastic rounding. Default 0 */
 
+    float loss_scale;   /**< first loss scale. 0: 65536 when a trained parameter or grad_dtype is
+                           F16, else 1 (off) */
     float grad_divisor; /**< the sum over ranks and micro-steps is divided by this. 0: ranks x
                            micro-steps, which gives the mean of losses that are means over their own
                            micro-batch. Where the caller has divided losses by the number of
                            micro-steps itself, that would be twice: use the number of ranks then
                            (see zero/step.h) */
-    uint64_t seed;      /**< key of stochastic rounding. Default 0 */
-    uint32_t threads;   /**< threads of this rank's CPU kernels, in [1, 256]. 0: zero_world_cpus, at
-                           most 256 */
-    int32_t poison_released; /**< 1: check that parameters are used only while their unit is
-                                acquired. zero_tensor_data then gives a copy in a place of the
-                                unit's own, at every stage and on one rank too, which is NaN before
-                                the first acquire and after the last release. A pointer that is used
-                                too long gives NaN instead of a right or another unit's value. The
-                                same on every rank; for debugging: it takes the memory of all
-                                parameters once more and a copy at each acquire. Default 0 */
 
-    zero_device device; /**< default: the CPU */
-
-    zero_transport transport; /**< for ZERO_DEVICE_CUDA. Default: NCCL between processes */
-
-    zero_nccl_memory nccl_memory; /**< default: none is registered */
-    int32_t nccl_zero_cta; /**< 1: ask NCCL to gather parameters without the GPU's multiprocessors
-                              where it can, by its copy engines (NCCL_CTA_POLICY_ZERO). Needs NCCL
-                              2.28 or later and ZERO_NCCL_MEMORY_SYMMETRIC, without which it would
-                              have no effect. Default 0 */
-
-    zero_tier tier[ZERO_SHARD_ROLES]; /**< by zero_role, where it lives, in any mix; PARAM and GRAD
-                                         on the device where nccl_memory is set. Default: DEVICE */
-    uint32_t disk_directory_count;    /**< at most 16 */
-    const char *const *disk_directories; /**< where roles on disk lie, dealt over all of them by
-                                            disk_weights; they exist, ranks may share them, and two
-                                            on one file system share its disk. Needed by engines
-                                            with a role on disk, and where zero_engine_offload parks
-                                            on disk; read while the engine is created. Relative ones
-                                            are looked up when they are used */
-    uint64_t range_bytes; /**< state on disk that is moved at once, a multiple of 4096, in
-                             [4096, 2^40]. Default 8 MiB or, where host_budget_bytes is too small
-                             for that, the next half that it suffices for, down to 256 KiB */
-    uint32_t ring_depth;  /**< ranges in memory at once: read, updated and written; in [3, 64]. Each
-                             costs range_bytes of host memory, and with PARAM or GRAD on disk this
-                             rank's shard of the largest unit or bucket. Default 4, or 3 where
-                             host_budget_bytes is too small for that */
-    uint64_t host_budget_bytes; /**< refuse a plan that needs more host memory per rank for roles on
-                                   that tier and the ring. 0: no budget */
-    uint64_t disk_budget_bytes; /**< the same of disk */
-    zero_updater updater;       /**< for ZERO_DEVICE_CUDA; pieces that the CPU updates have at most
-                                   range_bytes of state. Default: DEFAULT */
-    const uint32_t *disk_weights; /**< disk_directory_count relative bandwidths, in any unit: state
-                                     is dealt over the directories in proportion, so that they end
-                                     together. Each above 0 and at least about a 128th of the
-                                     largest. Read while the engine is created. NULL: as
-                                     measured then, by writing and reading 128 MiB on each disk,
-                                     which takes 32 MiB of host memory and about 1.5 s a disk at
-                                     most; all the same where that is not worth it: for less than
-                                     1 GiB on disk, or one disk. zero_engine_disk_path tells */
-    uint32_t io_depth; /**< accesses of at most 2 MiB in flight for each directory, in [1, 1024]; at
-                          most 1024 in all. Default 16 */
-    int32_t overlap_step;   /**< 1: a step that was announced (zero_step_announce) is updated while
-                               backward runs. Needs MASTER, MOMENT1 and MOMENT2 on disk, which keeps
-                               them twice, and host memory for this rank's part of the parameters.
-                               Default 0 */
-    int32_t disk_unchecked; /**< 1: believe what disks give back. By default all that is on disk has
-                               checksums in host memory, 8 bytes for 64 KiB, planned with the ring;
-                               bytes that are not what was written are ZERO_CORRUPT and are not
-                               used. Ranks may differ. Default 0 */
+    const zero_tuning *tuning; /**< NULL: all defaults. Read before the call returns */
 } zero_engine_options;
+
+/** Set every field to its default: stage 3, and 0 in all others.
+ *  options       out; NULL: nothing is done.
+ *  struct_bytes  of the caller's struct, of which no more is written; what this library does not
+ *                know of it becomes 0. Less than sizeof(size_t): nothing is done.
+ *  For languages that have no inline functions of C; in C call zero_engine_options_init(). Local
+ *  call. Never fails. Threads: any. */
+ZERO_API void zero_engine_options_init_sized(zero_engine_options *options, size_t struct_bytes);
 
 /** Options with every field at its default: stage 3, and 0 in all others. */
 static inline zero_engine_options zero_engine_options_init(void)
 {
     zero_engine_options options;
-    memset(&options, 0, sizeof options);
-    options.struct_bytes = sizeof options;
-    options.stage = ZERO_STAGE_3;
+    zero_engine_options_init_sized(&options, sizeof options);
     return options;
 }
 

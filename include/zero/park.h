@@ -50,10 +50,10 @@ ZERO_BEGIN
  * all: every rank has to reload before any can finish its next micro-step. On a GPU it retires a
  * captured step, whose graph holds addresses: destroy that graph before, capture again after.
  *  Memory: a few tables, and for DISK 8 bytes for each 64 KiB that is parked there, for its
- * checksums (options.disk_unchecked); on a GPU for DISK 16 MiB of host memory during the call.
+ * checksums (tuning.disk_unchecked); on a GPU for DISK 16 MiB of host memory during the call.
  *  Errors, all of which leave the engine as it was: INVALID_ARGUMENT; STATE when it is offloaded
  * already, inside a step, or where another engine of this rank number is parked in a directory;
- * UNSUPPORTED for GRAD and GRAD_SLOT with options.nccl_memory or where gradients are on disk or,
+ * UNSUPPORTED for GRAD and GRAD_SLOT with tuning.nccl_memory or where gradients are on disk or,
  * for a GPU, on the host, and for RING where parameters or gradients are on disk; OUT_OF_MEMORY and
  * IO where the bytes cannot be parked. An earlier step's failure is reported here too, and poisons.
  */

@@ -6,6 +6,8 @@
 #include "zero/engine.h"
 #include "zero/export.h"
 #include "zero/options.h"
+#include "zero/status.h"
+#include <stddef.h>
 #include <stdint.h>
 
 ZERO_BEGIN
@@ -27,8 +29,10 @@ typedef enum zero_carrier {
 
 /** A carrier, and for NCCL what it was given and took. NCCL does not tell which kernel or copy
  *  engine it then uses: NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=REG,TUNING,COLL in the environment
- *  lets it print that. What was asked for is in zero_plan_options(zero_engine_plan(engine)). */
+ *  lets it print that. What was asked for is in zero_plan_tuning of zero_engine_plan(engine). Grows
+ *  at its end. */
 typedef struct zero_path {
+    size_t struct_bytes;  /**< set by zero_path_init() */
     zero_carrier carrier; /**< what moves the bytes */
     int32_t nccl_version; /**< of the library that was loaded: 22809 is 2.28.9. 0: not NCCL */
     uint32_t buffers;     /**< arenas that the communicator has registered as plain buffers */
@@ -38,9 +42,23 @@ typedef struct zero_path {
     char text[96];        /**< the same for people: "nccl 2.28.9, symmetric windows" */
 } zero_path;
 
-/** What carries this traffic of the engine. Local call, no waiting; the same on every rank but for
- *  what is between this rank and its peers. An unknown traffic, or NULL: ZERO_CARRIER_NONE. */
-ZERO_API zero_path zero_engine_path(const zero_engine *engine, zero_traffic traffic);
+/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+ZERO_API void zero_path_init_sized(zero_path *path, size_t struct_bytes);
+
+/** All 0, with the caller's size. */
+static inline zero_path zero_path_init(void)
+{
+    zero_path path;
+    zero_path_init_sized(&path, sizeof path);
+    return path;
+}
+
+/** What carries this traffic of the engine. The same on every rank but for what is between this
+ *  rank and its peers.
+ *  path  in: struct_bytes, of zero_path_init(); out: the rest, as far as the struct goes.
+ *  Local call, no waiting. Errors: INVALID_ARGUMENT. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_engine_path(const zero_engine *engine,
+                                                      zero_traffic traffic, zero_path *path);
 
 /** A way to reach files, best first. The best one that a machine grants is taken. */
 typedef enum zero_rung {
@@ -51,8 +69,9 @@ typedef enum zero_rung {
     ZERO_RUNG_POSIX = 3  /**< threads that call pread and pwrite */
 } zero_rung;
 
-/** How state on disk is reached. */
+/** How state on disk is reached. Grows at its end. */
 typedef struct zero_disk_path {
+    size_t struct_bytes;       /**< set by zero_disk_path_init() */
     zero_rung rung;            /**< what was taken */
     int32_t direct;            /**< 1: no directory goes through the page cache */
     uint64_t ring_bytes;       /**< host memory that all accesses go through; while it is offloaded
@@ -64,9 +83,22 @@ typedef struct zero_disk_path {
                           "by disk_weights 3:1", or "by measured MB/s 2870:1410"; "" without */
 } zero_disk_path;
 
-/** How this rank reaches its state on disk. Local call, no waiting. NULL, or an engine with nothing
- *  on disk: ZERO_RUNG_NONE. */
-ZERO_API zero_disk_path zero_engine_disk_path(const zero_engine *engine);
+/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+ZERO_API void zero_disk_path_init_sized(zero_disk_path *path, size_t struct_bytes);
+
+/** All 0, with the caller's size. */
+static inline zero_disk_path zero_disk_path_init(void)
+{
+    zero_disk_path path;
+    zero_disk_path_init_sized(&path, sizeof path);
+    return path;
+}
+
+/** How this rank reaches its state on disk; ZERO_RUNG_NONE where nothing is there.
+ *  path  in: struct_bytes, of zero_disk_path_init(); out: the rest, as far as the struct goes.
+ *  Local call, no waiting. Errors: INVALID_ARGUMENT. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_engine_disk_path(const zero_engine *engine,
+                                                           zero_disk_path *path);
 
 ZERO_END
 

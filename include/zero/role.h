@@ -26,6 +26,9 @@ typedef enum zero_role {
 /** Number of rows of a plan. */
 #define ZERO_ROLE_COUNT 10
 
+/** Room for roles in the arrays of public structs, now and later. */
+#define ZERO_ROLE_COUNT_MAX 16
+
 /** Roles that a rank has shards of: PARAM to MOMENT2. */
 #define ZERO_SHARD_ROLES 5
 
@@ -44,6 +47,9 @@ typedef enum zero_tier {
 
 /** Values of zero_tier. */
 #define ZERO_TIER_COUNT 4
+
+/** Room for tiers in the arrays of public structs, now and later. */
+#define ZERO_TIER_COUNT_MAX 8
 
 /** "default", "device", "host", "disk". Never NULL. */
 ZERO_API const char *zero_tier_name(zero_tier tier);

@@ -13,12 +13,13 @@
 
 ZERO_BEGIN
 
-/** A rank's piece of a tensor in one role. */
+/** A rank's piece of a tensor in one role. Its size never changes. */
 typedef struct zero_shard {
-    uint64_t first;   /**< index in the tensor of its first element */
-    uint64_t count;   /**< elements; 0 where this rank has none */
-    zero_dtype dtype; /**< of the role */
-    zero_tier tier;   /**< where it lives */
+    uint64_t first;       /**< index in the tensor of its first element */
+    uint64_t count;       /**< elements; 0 where this rank has none */
+    zero_dtype dtype;     /**< of the role */
+    zero_tier tier;       /**< where it lives */
+    uint64_t reserved[5]; /**< 0 */
 } zero_shard;
 
 /** This rank's piece of a tensor's state. It stays the same for the engine's life.

@@ -33,7 +33,7 @@ typedef enum zero_status { ZERO_STATUS_LIST(ZERO_STATUS_ENUM_) } zero_status;
 #undef ZERO_STATUS_ENUM_
 
 /** The calling thread's last failure. Meaningful only after a call returned something but ZERO_OK.
- */
+ *  The library's own: it grows at its end. */
 typedef struct zero_error {
     zero_status status; /**< the status that was returned */
     int32_t native;     /**< errno, code of MPI, CUDA or NCCL, or 0 */

@@ -14,11 +14,11 @@
 
 #include "zero/engine.h"
 #include "zero/export.h"
+#include "zero/options.h"
 #include "zero/status.h"
 #include "zero/stream.h"
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 ZERO_BEGIN
 
@@ -34,27 +34,37 @@ typedef struct zero_adamw {
     float weight_decay; /**< >= 0; does not apply to ZERO_TENSOR_NO_DECAY */
 } zero_adamw;
 
-/** One step's hyper-parameters. Fill with zero_step_params_init(), then assign. */
+/** An optimizer's hyper-parameters for one group of tensors. Its size never changes: 128 bytes,
+ *  whatever optimizers come. */
+typedef struct zero_hyper {
+    zero_optimizer kind; /**< whose numbers these are: options.optimizer, or DEFAULT for that. Any
+                            other is refused */
+    uint32_t reserved0;  /**< 0 */
+    union {
+        zero_adamw adamw; /**< of ZERO_OPTIMIZER_ADAMW; a callback has its own and reads none */
+        uint64_t reserved[15]; /**< room for other optimizers' numbers */
+    };
+} zero_hyper;
+
+/** One step's hyper-parameters. Fill with zero_step_params_init(), then assign. It grows at its
+ *  end; what an older caller's struct does not have is 0. */
 typedef struct zero_step_params {
-    size_t struct_bytes; /**< set by zero_step_params_init() */
-    zero_adamw
-        adamw; /**< for every group that `groups` does not cover; ignored by the callback form */
-    const zero_adamw
-        *groups; /**< NULL, or one entry a group, by zero_tensor_desc.group; read before return */
-    uint32_t group_count; /**< entries of groups; 0: adamw serves all */
-    float max_norm;       /**< clip the mean gradient's global L2 norm to this; 0: no clipping */
+    size_t struct_bytes;      /**< set by zero_step_params_init() */
+    zero_hyper hyper;         /**< for every group that `groups` does not cover */
+    const zero_hyper *groups; /**< NULL, or one entry a group, by zero_tensor_desc.group; read
+                                 before return */
+    uint32_t group_count;     /**< entries of groups; 0: hyper serves all */
+    float max_norm; /**< clip the mean gradient's global L2 norm to this; 0: no clipping */
 } zero_step_params;
 
-/** lr 1e-3, betas 0.9 and 0.999, eps 1e-8, no decay, no clipping. */
+/** As zero_engine_options_init_sized: what zero_step_params_init() gives. */
+ZERO_API void zero_step_params_init_sized(zero_step_params *params, size_t struct_bytes);
+
+/** AdamW's lr 1e-3, betas 0.9 and 0.999, eps 1e-8, no decay; no clipping. */
 static inline zero_step_params zero_step_params_init(void)
 {
     zero_step_params params;
-    memset(&params, 0, sizeof params);
-    params.struct_bytes = sizeof params;
-    params.adamw.lr = 1e-3f;
-    params.adamw.beta1 = 0.9f;
-    params.adamw.beta2 = 0.999f;
-    params.adamw.eps = 1e-8f;
+    zero_step_params_init_sized(&params, sizeof params);
     return params;
 }
 
@@ -70,7 +80,7 @@ static inline zero_step_params zero_step_params_init(void)
  * so which steps these are depends on the outcomes alone. The first that is not clipped ends it.
  * params  as for zero_step; read before return; the next zero_step must be given the same. Another
  * call before the last micro-step begins replaces them. Local call; ranks may differ. Errors: STATE
- * where options.overlap_step is 0, or the step's last micro-step has begun; INVALID_ARGUMENT naming
+ * where tuning.overlap_step is 0, or the step's last micro-step has begun; INVALID_ARGUMENT naming
  * the hyper-parameter. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_announce(zero_engine *engine,
                                                         const zero_step_params *params);
@@ -91,10 +101,11 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_step_announce(zero_engine *engine,
 ZERO_API ZERO_MUST_CHECK zero_status zero_step(zero_engine *engine, const zero_step_params *params,
                                                zero_stream stream);
 
-/** What a step came to. */
+/** What a step came to. Grows at its end. */
 typedef struct zero_step_result {
-    uint64_t step;    /**< steps so far, this one and those of zero_step_state_set included */
-    uint64_t updates; /**< of these, not skipped */
+    size_t struct_bytes; /**< set by zero_step_result_init() */
+    uint64_t step;       /**< steps so far, this one and those of zero_step_state_set included */
+    uint64_t updates;    /**< of these, not skipped */
     double norm; /**< L2 norm of the mean gradient before clipping; the true inf or NaN when not
                     finite. The same bits for any number of ranks that made the same gradients */
     double clip; /**< factor the gradient was multiplied by, 1 when not clipped */
@@ -105,8 +116,20 @@ typedef struct zero_step_result {
                                   that learns nothing any more, for the caller to end */
 } zero_step_result;
 
-/** The last step's result; waits until it is known (the update itself may still run). Local call.
- *  Errors: STATE before the first step; the step's own failure. */
+/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+ZERO_API void zero_step_result_init_sized(zero_step_result *result, size_t struct_bytes);
+
+/** All 0, with the caller's size. */
+static inline zero_step_result zero_step_result_init(void)
+{
+    zero_step_result result;
+    zero_step_result_init_sized(&result, sizeof result);
+    return result;
+}
+
+/** The last step's result; waits until it is known (the update itself may still run).
+ *  result  in: struct_bytes, of zero_step_result_init(); out: the rest, as far as the struct goes.
+ *  Local call. Errors: INVALID_ARGUMENT; STATE before the first step; the step's own failure. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_wait(zero_engine *engine, zero_step_result *result);
 
 /** What to multiply the loss by in the next micro-step. 1 unless loss scaling is on. Waits for the
@@ -153,22 +176,20 @@ typedef struct zero_step_state {
     double beta2_product[ZERO_STEP_GROUPS]; /**< likewise */
 } zero_step_state;
 
+/** As zero_engine_options_init_sized: what zero_step_state_init() gives. */
+ZERO_API void zero_step_state_init_sized(zero_step_state *state, size_t struct_bytes);
+
 /** The state before the first step of losses that are not scaled. */
 static inline zero_step_state zero_step_state_init(void)
 {
     zero_step_state state;
-    memset(&state, 0, sizeof state);
-    state.struct_bytes = sizeof state;
-    state.loss_scale = 1.0f;
-    for (int group = 0; group < ZERO_STEP_GROUPS; group++) {
-        state.beta1_product[group] = 1.0;
-        state.beta2_product[group] = 1.0;
-    }
+    zero_step_state_init_sized(&state, sizeof state);
     return state;
 }
 
 /** The engine's state after the last step, for which this waits.
- *  state  in: struct_bytes, of zero_step_state_init(); out: the rest. Local call; every rank gets
+ *  state  in: struct_bytes, of zero_step_state_init(); out: the rest, as far as the struct goes.
+ * Local call; every rank gets
  * the same. Errors: INVALID_ARGUMENT; STATE inside a capture and while one is launched
  * (zero/capture.h); the step's own failure. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_state_get(zero_engine *engine,
@@ -177,10 +198,11 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_step_state_get(zero_engine *engine,
 /** Let the next step be the one after this state. The window, the hysteresis and the floor of loss
  * scaling stay the engine's own. zero_step_result.step and .updates go on from these counts,
  * zero_stats from the engine's own.
- *  state  the same on every rank; read before return. Collective, between steps; waits for the
- * last. Errors: INVALID_ARGUMENT naming the field, also where ranks were given different ones or
- * one of them refuses, and then no rank's state has changed; UNSUPPORTED for a newer library's
- * fields; STATE inside a step, while a unit is acquired, and as for zero_step_state_get. */
+ *  state  the same on every rank; read before return; what an older caller's struct does not have
+ * is as zero_step_state_init() gives it. Collective, between steps; waits for the last. Errors:
+ * INVALID_ARGUMENT naming the field, also where ranks were given different ones or one of them
+ * refuses, and then no rank's state has changed; UNSUPPORTED for a newer library's fields; STATE
+ * inside a step, while a unit is acquired, and as for zero_step_state_get. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_state_set(zero_engine *engine,
                                                          const zero_step_state *state);
 

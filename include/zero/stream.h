@@ -12,7 +12,8 @@
 
 ZERO_BEGIN
 
-/** A stream of the caller's. native == NULL is the host stream: the calling thread. */
+/** A stream of the caller's. native == NULL is the host stream: the calling thread. Passed by
+ * value: it is one pointer for ever. */
 typedef struct zero_stream {
     void *native; /**< CPU device: must be NULL; CUDA: see zero_stream_cuda in zero/cuda.h */
 } zero_stream;

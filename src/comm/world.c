@@ -295,7 +295,7 @@ static zero_status create_over_nccl(zero_world *world, const zi_group_desc *desc
     if (comm->one_process) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "group %s: ranks are threads of one process, whose GPUs read one another; leave "
-                "options.transport at ZERO_TRANSPORT_DEFAULT, or start one process for each GPU",
+                "tuning.transport at ZERO_TRANSPORT_DEFAULT, or start one process for each GPU",
                 desc->name);
     }
     ZI_TRY(zi_nccl_base_get(comm, world->control, comm->deadline_ms));
@@ -324,11 +324,10 @@ zero_status zi_world_group_create(zero_world *world, const zi_group_desc *desc, 
     zi_comm *comm = world->comm;
     *out = NULL;
     if (desc->transport == ZERO_TRANSPORT_PEER && !comm->one_process) {
-        ZI_FAIL(
-            ZERO_UNSUPPORTED,
-            "group %s: options.transport is ZERO_TRANSPORT_PEER, and ranks are processes, whose "
-            "GPUs do not read one another here; leave it at ZERO_TRANSPORT_DEFAULT",
-            desc->name);
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "group %s: tuning.transport is ZERO_TRANSPORT_PEER, and ranks are processes, whose "
+                "GPUs do not read one another here; leave it at ZERO_TRANSPORT_DEFAULT",
+                desc->name);
     }
     if (desc->size > 1 && !desc->kernels->device->ops->host_memory &&
         uses_nccl(world, desc->transport)) {

@@ -3,5 +3,10 @@
 
 const char *zero_version(void)
 {
+    return ZERO_VERSION_TEXT;
+}
+
+uint32_t zero_version_number(void)
+{
     return ZERO_VERSION;
 }

@@ -12,8 +12,8 @@ static zero_status announce(zero_engine *engine, const zero_step_params *params)
 {
     engine_announced *announced = &engine->announced;
     zi_step_input input;
-    if (!engine->layout->options.overlap_step) {
-        ZI_FAIL(ZERO_STATE, "options.overlap_step is 0, so no step can begin before its time; set "
+    if (!engine->layout->tuning.overlap_step) {
+        ZI_FAIL(ZERO_STATE, "tuning.overlap_step is 0, so no step can begin before its time; set "
                             "it to 1, or do not announce steps");
     }
     if (engine->step_due || (engine->micro_open && engine->micro_last)) {

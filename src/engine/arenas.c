@@ -19,7 +19,7 @@ static bool is_shared(const zero_engine *engine, zero_role role)
 /* Roles that NCCL reads or writes, where it is to know them: from its own allocator. */
 static bool is_known(const zero_engine *engine, zero_role role)
 {
-    return engine->layout->options.nccl_memory != ZERO_NCCL_MEMORY_NONE &&
+    return engine->layout->tuning.nccl_memory != ZERO_NCCL_MEMORY_NONE &&
            (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT || role == ZERO_ROLE_GRAD ||
             role == ZERO_ROLE_GRAD_SLOT || role == ZERO_ROLE_STEP || role == ZERO_ROLE_SCRATCH);
 }
@@ -109,7 +109,7 @@ static zero_status take_roles(zero_engine *engine, bool shared)
 zero_status zi_engine_take_own_arenas(zero_engine *engine)
 {
     const zero_engine_options *options = &engine->layout->options;
-    ZI_TRY(zi_nccl_memory_check(options->nccl_memory, options->nccl_zero_cta != 0));
+    ZI_TRY(zi_nccl_memory_check(options->tuning->nccl_memory, options->tuning->nccl_zero_cta != 0));
     return take_roles(engine, false);
 }
 

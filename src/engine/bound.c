@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "core/error.h"
+#include "core/sized.h"
 
 const char *zero_bound_name(zero_bound bound)
 {
@@ -67,18 +68,8 @@ static zero_bound largest(const zero_bound_report *report)
     return (zero_bound)bound;
 }
 
-zero_status zero_stats_bound(const zero_stats *before, const zero_stats *after,
-                             zero_bound_report *report)
+static zero_bound_report report_of(const zero_stats *before, const zero_stats *after)
 {
-    if (before == NULL || after == NULL || report == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "%s is NULL; zero_stats_bound needs two readings and a "
-                "place for its report",
-                before == NULL  ? "before"
-                : after == NULL ? "after"
-                                : "report");
-    }
-    ZI_TRY(check(before, after));
     const uint64_t link_bytes =
         after->gather_bytes - before->gather_bytes + after->reduce_bytes - before->reduce_bytes;
     const uint64_t waited = after->acquire_wait_ns - before->acquire_wait_ns + after->grad_wait_ns -
@@ -98,6 +89,25 @@ zero_status zero_stats_bound(const zero_stats *before, const zero_stats *after,
         rate(after->disk_write_bytes - before->disk_write_bytes, found.interval_ns);
     found.link_gb_s = rate(link_bytes, found.interval_ns);
     found.bound = largest(&found);
-    *report = found;
-    return ZERO_OK;
+    return found;
+}
+
+zero_status zero_stats_bound(const zero_stats *before, const zero_stats *after,
+                             zero_bound_report *report)
+{
+    if (before == NULL || after == NULL || report == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s is NULL; zero_stats_bound needs two readings and a "
+                "place for its report",
+                before == NULL  ? "before"
+                : after == NULL ? "after"
+                                : "report");
+    }
+    zero_stats first = zero_stats_init();
+    zero_stats second = zero_stats_init();
+    ZI_TRY(ZI_SIZED_IN(zero_stats, before, &first));
+    ZI_TRY(ZI_SIZED_IN(zero_stats, after, &second));
+    ZI_TRY(check(&first, &second));
+    zero_bound_report found = report_of(&first, &second);
+    return ZI_SIZED_OUT(zero_bound_report, report, &found);
 }

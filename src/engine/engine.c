@@ -50,9 +50,9 @@ static zero_status open_device(zero_engine *engine)
                 "ZERO_OPTIMIZER_CALLBACK is host code and cannot update memory of "
                 "a GPU; use ZERO_OPTIMIZER_ADAMW or ZERO_DEVICE_CPU");
     }
-    const bool queued =
-        zi_world_submit_waits(engine->world, options->transport, options->nccl_memory) ||
-        zi_engine_uses_host(engine);
+    const bool queued = zi_world_submit_waits(engine->world, options->tuning->transport,
+                                              options->tuning->nccl_memory) ||
+                        zi_engine_uses_host(engine);
     ZI_TRY(zi_cuda_device_create(queued, &engine->own_device));
     engine->device = &engine->own_device;
     return ZERO_OK;
@@ -89,10 +89,10 @@ static zero_status start_state(zero_engine *engine, zi_step_state *target)
 {
     const zero_engine_options *options = &engine->layout->options;
     const zi_loss_scaler scaler = {.scale = options->loss_scale,
-                                   .min = options->loss_scale_min,
-                                   .window = options->loss_scale_window,
-                                   .hysteresis = options->loss_scale_hysteresis,
-                                   .dynamic = !options->loss_scale_static};
+                                   .min = options->tuning->loss_scale_min,
+                                   .window = options->tuning->loss_scale_window,
+                                   .hysteresis = options->tuning->loss_scale_hysteresis,
+                                   .dynamic = !options->tuning->loss_scale_static};
     zi_step_state state;
     zi_stream *host = NULL;
     memset(&state, 0, sizeof state);

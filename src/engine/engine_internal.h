@@ -85,7 +85,7 @@ typedef enum engine_mode {
 /* By what a store is dealt over the directories. (tiers.c) */
 typedef enum engine_dealt {
     ENGINE_DEALT_EQUALLY = 0,
-    ENGINE_DEALT_AS_GIVEN = 1, /* options.disk_weights */
+    ENGINE_DEALT_AS_GIVEN = 1, /* tuning.disk_weights */
     ENGINE_DEALT_AS_MEASURED = 2
 } engine_dealt;
 
@@ -170,6 +170,8 @@ struct zero_engine {
     zero_stats stats;
 };
 
+/* INVALID_ARGUMENT for NULL. For calls that only read: no engine is too broken for them. */
+zero_status zi_engine_check_given(const zero_engine *engine);
 /* POISONED with the first failure's message, or INVALID_ARGUMENT for NULL. Every public call starts
  * here. */
 zero_status zi_engine_check(const zero_engine *engine);

@@ -55,12 +55,13 @@ static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_gr
     const zi_group_desc desc = {.kernels = &engine->kernels,
                                 .members = members,
                                 .size = size,
-                                .transport = options->transport,
+                                .transport = options->tuning->transport,
                                 .gathers_only = !plan->reduces,
                                 .folds = plan->folds,
                                 .name = plan->name,
-                                .nccl_memory = options->nccl_memory,
-                                .nccl_zero_cta = plan->zero_cta && options->nccl_zero_cta != 0,
+                                .nccl_memory = options->tuning->nccl_memory,
+                                .nccl_zero_cta =
+                                    plan->zero_cta && options->tuning->nccl_zero_cta != 0,
                                 .memory = memory,
                                 .memory_count = list_memory(engine, plan, memory),
                                 .scratch = engine->arena[ZERO_ROLE_SCRATCH],
@@ -80,8 +81,8 @@ static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_gr
  * accumulators' in those after it. */
 static bool needs_folds(const zi_layout *layout, bool first)
 {
-    bool needs = layout->options.reduction == ZERO_REDUCTION_EXACT ||
-                 (!first && layout->options.accum_dtype != ZERO_DTYPE_F32);
+    bool needs = layout->tuning.reduction == ZERO_REDUCTION_EXACT ||
+                 (!first && layout->tuning.accum_dtype != ZERO_DTYPE_F32);
     for (uint32_t f = 0; f < layout->flat_count && first; f++) {
         needs =
             needs || (layout->flats[f].trained && layout->flats[f].wire_dtype != ZERO_DTYPE_F32);

@@ -6,11 +6,17 @@
 #include "core/log.h"
 #include "engine/engine_internal.h"
 
-zero_status zi_engine_check(const zero_engine *engine)
+zero_status zi_engine_check_given(const zero_engine *engine)
 {
     if (engine == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "engine is NULL; make one with zero_engine_create");
     }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_check(const zero_engine *engine)
+{
+    ZI_TRY(zi_engine_check_given(engine));
     if (engine->poisoned) {
         ZI_FAIL(ZERO_POISONED, "%.240s", engine->poison.message);
     }

@@ -116,11 +116,11 @@ static zero_status check_roles(const zero_engine *engine, uint32_t roles)
                 roles_text(roles & ~ZERO_OFFLOAD_ALL & known, text, sizeof text));
     }
     ZI_TRY(check_shelves(engine, roles));
-    const bool known_to_nccl = engine->layout->options.nccl_memory != ZERO_NCCL_MEMORY_NONE;
+    const bool known_to_nccl = engine->layout->tuning.nccl_memory != ZERO_NCCL_MEMORY_NONE;
     if (known_to_nccl && (has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT))) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "grad and grad slots are registered with NCCL and stay where they are; leave "
-                "them out of roles, or options.nccl_memory at ZERO_NCCL_MEMORY_NONE");
+                "them out of roles, or tuning.nccl_memory at ZERO_NCCL_MEMORY_NONE");
     }
     return ZERO_OK;
 }
@@ -353,7 +353,8 @@ static zero_status move_all(mover *m, zi_io_kind kind)
 zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_options *options)
 {
     zero_engine_options resolved;
-    ZI_TRY(zi_options_resolve(options, &resolved));
+    zero_tuning tuning;
+    ZI_TRY(zi_options_resolve(options, &resolved, &tuning));
     const uint32_t count = resolved.disk_directories != NULL ? resolved.disk_directory_count : 0;
     size_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -391,7 +392,7 @@ static zero_status open_store(zero_engine *engine, uint64_t bytes)
                                       .rank = zero_world_rank(engine->world),
                                       .use = "-park",
                                       .bytes = bytes};
-    if (!engine->layout->options.disk_unchecked) {
+    if (!engine->layout->tuning.disk_unchecked) {
         const uint64_t chunks = chunks_before(engine, ZERO_ROLE_COUNT);
         ZI_TRY(zi_calloc(chunks * CHUNK_SUMS, sizeof *park->sums, (void **)&park->sums));
     }

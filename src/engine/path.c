@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/error.h"
+#include "core/sized.h"
 #include "engine/engine_internal.h"
 
 /* The group that the traffic goes through first, of those with several ranks; else one of one. */
@@ -23,13 +25,15 @@ static const zi_group *carrier_of(const zero_engine *engine, zero_traffic traffi
     return of[0];
 }
 
-zero_path zero_engine_path(const zero_engine *engine, zero_traffic traffic)
+zero_status zero_engine_path(const zero_engine *engine, zero_traffic traffic, zero_path *out)
 {
-    zero_path path = {.text = "none"};
-    if (engine != NULL && (traffic == ZERO_TRAFFIC_GATHER || traffic == ZERO_TRAFFIC_REDUCE)) {
-        zi_world_group_path(engine->world, carrier_of(engine, traffic), &path);
+    zero_path path = zero_path_init();
+    ZI_TRY(zi_engine_check_given(engine));
+    if (traffic != ZERO_TRAFFIC_GATHER && traffic != ZERO_TRAFFIC_REDUCE) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "traffic %d is not a zero_traffic", (int)traffic);
     }
-    return path;
+    zi_world_group_path(engine->world, carrier_of(engine, traffic), &path);
+    return ZI_SIZED_OUT(zero_path, out, &path);
 }
 
 static zero_rung rung_of(zi_io_backend_kind rung)
@@ -94,12 +98,25 @@ static void tell_dealing(zero_disk_path *path, const engine_dealing *dealing, ui
     }
 }
 
-zero_disk_path zero_engine_disk_path(const zero_engine *engine)
+static void tell_files(const zero_engine *engine, zero_disk_path *path)
 {
-    zero_disk_path path = {.text = "none (nothing on disk)"};
+    const uint32_t files = zi_store_map(engine->store)->file_count;
+    tell_dealing(path, &engine->dealing, files);
+    for (uint32_t i = 0; i < files; i++) {
+        const zi_store_directory *directory = zi_store_directory_of(engine->store, i);
+        if (directory->note[0] != '\0') {
+            note_refused(path, directory->path, directory->note);
+        }
+    }
+}
+
+zero_status zero_engine_disk_path(const zero_engine *engine, zero_disk_path *out)
+{
+    zero_disk_path path = zero_disk_path_init();
     zi_io_report report;
-    if (engine == NULL || !report_of(engine, &report)) {
-        return path;
+    ZI_TRY(zi_engine_check_given(engine));
+    if (!report_of(engine, &report)) {
+        return ZI_SIZED_OUT(zero_disk_path, out, &path);
     }
     path.rung = rung_of(report.kind);
     path.direct = report.direct;
@@ -111,13 +128,6 @@ zero_disk_path zero_engine_disk_path(const zero_engine *engine)
     if (report.refusals[0] != '\0') {
         note_refused(&path, "", report.refusals);
     }
-    const uint32_t files = zi_store_map(engine->store)->file_count;
-    tell_dealing(&path, &engine->dealing, files);
-    for (uint32_t i = 0; i < files; i++) {
-        const zi_store_directory *directory = zi_store_directory_of(engine->store, i);
-        if (directory->note[0] != '\0') {
-            note_refused(&path, directory->path, directory->note);
-        }
-    }
-    return path;
+    tell_files(engine, &path);
+    return ZI_SIZED_OUT(zero_disk_path, out, &path);
 }

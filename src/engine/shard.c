@@ -38,7 +38,7 @@ static bool locate(const zero_engine *engine, engine_shard *shard)
         }
         return true;
     case ZERO_ROLE_GRAD:
-        shard->dtype = layout->options.accum_dtype;
+        shard->dtype = layout->tuning.accum_dtype;
         if (flat->trained && far) {
             locate_far(engine, shard);
         } else if (flat->trained) {

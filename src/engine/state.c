@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/sized.h"
 #include "engine/engine_internal.h"
 
 _Static_assert(ZERO_STEP_GROUPS == ZI_GROUPS_MAX, "a state has room for all groups");
@@ -17,57 +18,25 @@ static zero_status get(zero_engine *engine, zero_step_state *state)
 {
     const zi_device *device = engine->device;
     const zi_step_state *own = &engine->host->state;
-    if (state == NULL || state->struct_bytes < sizeof *state) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "state is NULL or its struct_bytes %zu is less than %zu; fill it with "
-                "zero_step_state_init()",
-                state != NULL ? state->struct_bytes : (size_t)0, sizeof *state);
-    }
+    zero_step_state found = {0};
     ZI_TRY(zi_engine_check_waits(engine));
     ZI_TRY(device->ops->copy(device->self, engine->step_stream, &engine->host->state,
                              engine->decide.state, sizeof *own));
     ZI_TRY(zi_engine_await_stream(engine, engine->step_stream));
-    /* What a newer caller has beyond is unknown here, so zero. */
-    memset((unsigned char *)state + sizeof *state, 0, state->struct_bytes - sizeof *state);
-    state->updates = own->updates;
-    state->skipped = own->skipped;
-    state->loss_scale = own->scaler.scale;
-    state->good_steps = own->scaler.good_steps;
-    state->overflows = own->scaler.overflows;
-    state->reserved = 0;
-    memcpy(state->beta1_product, own->beta1_product, sizeof state->beta1_product);
-    memcpy(state->beta2_product, own->beta2_product, sizeof state->beta2_product);
-    return ZERO_OK;
+    found.updates = own->updates;
+    found.skipped = own->skipped;
+    found.loss_scale = own->scaler.scale;
+    found.good_steps = own->scaler.good_steps;
+    found.overflows = own->scaler.overflows;
+    memcpy(found.beta1_product, own->beta1_product, sizeof found.beta1_product);
+    memcpy(found.beta2_product, own->beta2_product, sizeof found.beta2_product);
+    return ZI_SIZED_OUT(zero_step_state, state, &found);
 }
 
 zero_status zero_step_state_get(zero_engine *engine, zero_step_state *state)
 {
     ZI_TRY(zi_engine_check(engine));
     return zi_engine_finish(engine, get(engine, state));
-}
-
-static zero_status check_size(const zero_step_state *state)
-{
-    if (state == NULL || state->struct_bytes < sizeof *state || state->struct_bytes > 65536) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "state is NULL or its struct_bytes %zu is not of a zero_step_state; fill it with "
-                "zero_step_state_init() or zero_step_state_get",
-                state != NULL ? state->struct_bytes : (size_t)0);
-    }
-    const unsigned char *bytes = (const unsigned char *)state;
-    for (size_t i = sizeof *state; i < state->struct_bytes; i++) {
-        if (bytes[i] != 0) {
-            ZI_FAIL(ZERO_UNSUPPORTED,
-                    "state has %zu bytes and sets one beyond the %zu this library knows; link a "
-                    "newer library",
-                    state->struct_bytes, sizeof *state);
-        }
-    }
-    if (state->reserved != 0) {
-        ZI_FAIL(ZERO_UNSUPPORTED, "reserved is %" PRIu32 "; this library knows nothing but 0 there",
-                state->reserved);
-    }
-    return ZERO_OK;
 }
 
 static zero_status check_products(const char *name, const double *products)
@@ -95,7 +64,7 @@ static zero_status check_numbers(const zero_engine *engine, const zero_step_stat
                 "loss_scale %g is not finite and above 0; it is 1 where losses are not scaled",
                 (double)state->loss_scale);
     }
-    if (options->loss_scale_static &&
+    if (options->tuning->loss_scale_static &&
         memcmp(&state->loss_scale, &options->loss_scale, sizeof state->loss_scale) != 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "loss_scale %g is not the engine's, %g, which never changes; create the engine "
@@ -106,9 +75,15 @@ static zero_status check_numbers(const zero_engine *engine, const zero_step_stat
     return check_products("beta2_product", state->beta2_product);
 }
 
-static zero_status check_set(const zero_engine *engine, const zero_step_state *state)
+/* Take the caller's state, unless it cannot be. */
+static zero_status check_set(const zero_engine *engine, const zero_step_state *given,
+                             zero_step_state *state)
 {
-    ZI_TRY(check_size(state));
+    ZI_TRY(ZI_SIZED_IN(zero_step_state, given, state));
+    if (state->reserved != 0) {
+        ZI_FAIL(ZERO_UNSUPPORTED, "reserved is %" PRIu32 "; this library knows nothing but 0 there",
+                state->reserved);
+    }
     ZI_TRY(zi_engine_check_waits(engine));
     ZI_TRY(zi_engine_check_between(engine));
     return check_numbers(engine, state);
@@ -139,11 +114,13 @@ static void forget_outcomes(zero_engine *engine, const zero_step_state *state)
     engine->first_scale = state->loss_scale;
 }
 
-static zero_status set(zero_engine *engine, const zero_step_state *state)
+static zero_status set(zero_engine *engine, const zero_step_state *given)
 {
     const zi_device *device = engine->device;
     zi_step_state *own = &engine->host->state;
-    const zero_status checked = check_set(engine, state);
+    zero_step_state taken = zero_step_state_init();
+    const zero_step_state *state = &taken;
+    const zero_status checked = check_set(engine, given, &taken);
     ZI_TRY(zi_engine_agree_given(engine, checked, checked == ZERO_OK ? hash_of(state) : 0,
                                  "step state"));
     ZI_TRY(zi_engine_settle_outcomes(engine));

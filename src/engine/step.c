@@ -5,39 +5,12 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "core/error.h"
+#include "core/sized.h"
 #include "core/sizes.h"
 #include "core/trace.h"
 #include "engine/engine_internal.h"
-
-/* Take the caller's struct, older or newer; as options.c does. */
-static zero_status take_params(const zero_step_params *in, zero_step_params *out)
-{
-    *out = zero_step_params_init();
-    if (in == NULL) {
-        return ZERO_OK;
-    }
-    if (in->struct_bytes < sizeof in->struct_bytes || in->struct_bytes > 4096) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "params.struct_bytes is %zu; fill the parameters with "
-                "zero_step_params_init()",
-                in->struct_bytes);
-    }
-    const unsigned char *bytes = (const unsigned char *)in;
-    for (size_t i = sizeof *out; i < in->struct_bytes; i++) {
-        if (bytes[i] != 0) {
-            ZI_FAIL(ZERO_UNSUPPORTED,
-                    "params has %zu bytes and sets one beyond the %zu this library "
-                    "knows; link a newer library",
-                    in->struct_bytes, sizeof *out);
-        }
-    }
-    memset(out, 0, sizeof *out);
-    memcpy(out, in, in->struct_bytes < sizeof *out ? in->struct_bytes : sizeof *out);
-    return ZERO_OK;
-}
 
 static zero_status check_number(uint32_t group, const char *name, float value, bool legal)
 {
@@ -58,6 +31,24 @@ static zero_status check_adamw(uint32_t group, const zero_adamw *a)
     return check_number(group, "weight_decay", a->weight_decay, a->weight_decay >= 0.0f);
 }
 
+/* Whether these are numbers of the engine's optimizer. A callback has its own. */
+static zero_status check_hyper(uint32_t group, zero_optimizer optimizer, const zero_hyper *hyper)
+{
+    if (hyper->kind != ZERO_OPTIMIZER_DEFAULT && hyper->kind != optimizer) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "group %" PRIu32 ": kind %d is not options.optimizer, %d; give the engine's, or "
+                "ZERO_OPTIMIZER_DEFAULT",
+                group, (int)hyper->kind, (int)optimizer);
+    }
+    if (hyper->reserved0 != 0) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "group %" PRIu32 ": reserved0 is %" PRIu32 "; this library knows nothing but 0 "
+                "there",
+                group, hyper->reserved0);
+    }
+    return optimizer == ZERO_OPTIMIZER_ADAMW ? check_adamw(group, &hyper->adamw) : ZERO_OK;
+}
+
 /* The decision's input but for the divisor: every group's numbers and the limit. */
 static zero_status make_input(const zero_engine *engine, const zero_step_params *params,
                               zi_step_input *input)
@@ -74,11 +65,9 @@ static zero_status make_input(const zero_engine *engine, const zero_step_params 
     }
     input->group_count = ZI_GROUPS_MAX;
     for (uint32_t g = 0; g < ZI_GROUPS_MAX; g++) {
-        const zero_adamw *adamw = g < params->group_count ? &params->groups[g] : &params->adamw;
-        if (options->optimizer == ZERO_OPTIMIZER_ADAMW) {
-            ZI_TRY(check_adamw(g, adamw));
-        }
-        input->groups[g] = *adamw;
+        const zero_hyper *hyper = g < params->group_count ? &params->groups[g] : &params->hyper;
+        ZI_TRY(check_hyper(g, options->optimizer, hyper));
+        input->groups[g] = hyper->adamw;
     }
     input->max_norm = (double)params->max_norm;
     return ZERO_OK;
@@ -87,8 +76,10 @@ static zero_status make_input(const zero_engine *engine, const zero_step_params 
 zero_status zi_engine_take_input(const zero_engine *engine, const zero_step_params *params,
                                  zi_step_input *input)
 {
-    zero_step_params taken;
-    ZI_TRY(take_params(params, &taken));
+    zero_step_params taken = zero_step_params_init();
+    if (params != NULL) {
+        ZI_TRY(ZI_SIZED_IN(zero_step_params, params, &taken));
+    }
     return make_input(engine, &taken, input);
 }
 
@@ -332,18 +323,17 @@ zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result)
 {
     const zi_step_decision *decision = NULL;
     ZI_TRY(await_outcome(engine, &decision));
-    if (steps_of(decision) == 0 || result == NULL) {
-        ZI_FAIL(result == NULL ? ZERO_INVALID_ARGUMENT : ZERO_STATE,
-                "no step was taken yet, or the place for its result (%p) is NULL", (void *)result);
+    if (steps_of(decision) == 0 && result != NULL) {
+        ZI_FAIL(ZERO_STATE, "no step was taken yet; call zero_step first");
     }
-    *result = (zero_step_result){.step = steps_of(decision),
-                                 .updates = decision->update,
-                                 .norm = decision->norm,
-                                 .clip = decision->clip,
-                                 .loss_scale = decision->loss_scale,
-                                 .skipped = decision->skip,
-                                 .skipped_in_a_row = decision->skipped_in_a_row};
-    return ZERO_OK;
+    const zero_step_result found = {.step = steps_of(decision),
+                                    .updates = decision->update,
+                                    .norm = decision->norm,
+                                    .clip = decision->clip,
+                                    .loss_scale = decision->loss_scale,
+                                    .skipped = decision->skip,
+                                    .skipped_in_a_row = decision->skipped_in_a_row};
+    return ZI_SIZED_OUT(zero_step_result, result, &found);
 }
 
 zero_status zero_loss_scale(zero_engine *engine, float *scale)
@@ -353,7 +343,7 @@ zero_status zero_loss_scale(zero_engine *engine, float *scale)
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "scale is NULL; pass the address of a float");
     }
     *scale = engine->first_scale;
-    if (!engine->layout->options.loss_scale_static) {
+    if (!engine->layout->tuning.loss_scale_static) {
         const zi_step_decision *decision = NULL;
         ZI_TRY(zi_engine_check_waits(engine));
         ZI_TRY(zi_engine_finish(engine, await_outcome(engine, &decision)));

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/sized.h"
 #include "engine/engine_internal.h"
 #include "zero/path.h"
 
@@ -29,10 +30,10 @@ zero_status zi_engine_choose_dealing(const zero_engine *engine, const char *cons
 
 static void take_weights(engine_dealing *dealing, const zero_engine_options *options)
 {
-    if (options->disk_weights != NULL) {
+    if (options->tuning->disk_weights != NULL) {
         dealing->by = ENGINE_DEALT_AS_GIVEN;
         for (uint32_t i = 0; i < options->disk_directory_count; i++) {
-            dealing->rates[i] = options->disk_weights[i];
+            dealing->rates[i] = options->tuning->disk_weights[i];
         }
     }
 }
@@ -41,7 +42,8 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
 {
     const zi_layout *layout = engine->layout;
     zero_engine_options options; /* the plan's have no directories */
-    ZI_TRY(zi_options_resolve(caller_options, &options));
+    zero_tuning tuning;
+    ZI_TRY(zi_options_resolve(caller_options, &options, &tuning));
     take_weights(&engine->dealing, &options);
     if (layout->disk_bytes == 0) {
         return ZERO_OK;
@@ -71,7 +73,7 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
                                .slot_count = layout->ring_slots,
                                .slot_bytes = layout->record_bytes_max,
                                .memory = engine->arena[ZERO_ROLE_RING],
-                               .io_depth = options.io_depth,
+                               .io_depth = tuning.io_depth,
                                .draft_at = layout->draft_at,
                                .store = engine->store,
                                .sums = engine->sums,
@@ -103,7 +105,7 @@ zero_status zi_engine_make_shelves(zero_engine *engine)
             .arena = engine->arena[role],
             .ring_memory =
                 place->ring_slots != 0 ? engine->arena[ZERO_ROLE_RING] + place->ring_at : NULL,
-            .io_depth = engine->layout->options.io_depth,
+            .io_depth = engine->layout->tuning.io_depth,
             .store = engine->store,
             .sums = engine->sums != NULL ? engine->sums + place->sums_at : NULL,
             .pool = engine->pool};
@@ -112,7 +114,8 @@ zero_status zi_engine_make_shelves(zero_engine *engine)
         }
     }
     if (engine->store != NULL) {
-        const zero_disk_path path = zero_engine_disk_path(engine);
+        zero_disk_path path = zero_disk_path_init();
+        ZI_TRY(zero_engine_disk_path(engine, &path));
         zi_log(ZERO_LOG_INFO,
                "rank %" PRIu32 ": %" PRIu64 " bytes on disk, %" PRIu32 " ranges of state, "
                "%" PRIu32 " of them in memory; reached by %s; dealt %s",
@@ -157,13 +160,10 @@ static void add_counts(zero_stats *stats, zi_ring_counts counts)
     stats->disk_check_ns += counts.check_ns;
 }
 
-zero_stats zero_engine_stats(const zero_engine *engine)
+zero_status zero_engine_stats(const zero_engine *engine, zero_stats *out)
 {
-    zero_stats stats = {0};
-    if (engine == NULL) {
-        return stats;
-    }
-    stats = engine->stats;
+    ZI_TRY(zi_engine_check_given(engine));
+    zero_stats stats = engine->stats;
     stats.taken_ns = zi_clock_ns();
     stats.update_ns = zi_optim_update_ns(engine->optim);
     stats.host_update_elements = zi_optim_host_elements(engine->optim);
@@ -177,15 +177,13 @@ zero_stats zero_engine_stats(const zero_engine *engine)
             add_counts(&stats, zi_shelf_count(engine->shelves[i]));
         }
     }
-    return stats;
+    return ZI_SIZED_OUT(zero_stats, out, &stats);
 }
 
-zero_memory zero_engine_memory(const zero_engine *engine)
+zero_status zero_engine_memory(const zero_engine *engine, zero_memory *out)
 {
+    ZI_TRY(zi_engine_check_given(engine));
     zero_memory memory = {0};
-    if (engine == NULL) {
-        return memory;
-    }
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         const zero_tier tier = zi_role_tier(engine->layout, (zero_role)role);
         const bool disk = tier == ZERO_TIER_DISK;
@@ -201,5 +199,5 @@ zero_memory zero_engine_memory(const zero_engine *engine)
     for (int tier = 0; tier < ZERO_TIER_COUNT; tier++) {
         memory.total_bytes += memory.tier_bytes[tier];
     }
-    return memory;
+    return ZI_SIZED_OUT(zero_memory, out, &memory);
 }

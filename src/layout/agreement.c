@@ -7,60 +7,13 @@
 
 #include "core/hash.h"
 #include "layout/layout.h"
+#include "zero/option.h"
 
-typedef struct option_item {
-    const char *name;
-    size_t at;
-    size_t bytes;
-} option_item;
-
-#define ITEM(field)                                                                             \
-    {                                                                                           \
-#field, offsetof(zero_engine_options, field), sizeof(((zero_engine_options *)0)->field) \
-    }
-
-static const option_item option_items[] = {
-    ITEM(stage),
-    ITEM(shard_group),
-    ITEM(grad_group),
-    ITEM(optimizer_group),
-    ITEM(grad_dtype),
-    ITEM(wire_dtype),
-    ITEM(accum_dtype),
-    ITEM(master_dtype),
-    ITEM(moment_dtype),
-    ITEM(reduction),
-    ITEM(accumulation),
-    ITEM(optimizer),
-    ITEM(update_states),
-    ITEM(param_slots),
-    ITEM(grad_slots),
-    ITEM(look_ahead),
-    ITEM(no_prefetch),
-    ITEM(bucket_bytes),
-    ITEM(loss_scale),
-    ITEM(loss_scale_static),
-    ITEM(loss_scale_window),
-    ITEM(loss_scale_hysteresis),
-    ITEM(loss_scale_min),
-    ITEM(grad_divisor),
-    ITEM(seed),
-    ITEM(device),
-    ITEM(transport),
-    ITEM(nccl_memory),
-    ITEM(nccl_zero_cta),
-    ITEM(tier),
-    ITEM(updater),
-    ITEM(range_bytes),
-    ITEM(ring_depth),
-    ITEM(overlap_step),
-    ITEM(poison_released),
-};
-#define OPTION_ITEMS ((uint32_t)(sizeof option_items / sizeof option_items[0]))
-
+/* Options that ranks compare are rows of the table (zero/option.h), in its order; others have no
+ * say in their hash. */
 uint32_t zi_layout_item_count(const zi_layout *layout)
 {
-    return OPTION_ITEMS + layout->unit_count + layout->tensor_count;
+    return zero_option_count() + layout->unit_count + layout->tensor_count;
 }
 
 static uint64_t hash_unit(const zi_layout *layout, uint32_t unit)
@@ -82,11 +35,14 @@ static uint64_t hash_tensor(const zi_tensor_info *info)
     return zi_hash_u64(hash, (uint64_t)info->dtype);
 }
 
-static uint64_t hash_option(const zi_layout *layout, uint32_t option)
+static uint64_t hash_option(const zi_layout *layout, uint32_t index)
 {
-    const unsigned char *options = (const unsigned char *)&layout->options;
-    const uint64_t hash = zi_hash_u64(ZI_HASH_START, option);
-    return zi_hash_bytes(hash, options + option_items[option].at, option_items[option].bytes);
+    const zero_option *option = zero_option_at(index);
+    const unsigned char *whole = option->is_tuning != 0 ? (const unsigned char *)&layout->tuning
+                                                        : (const unsigned char *)&layout->options;
+    const uint64_t hash = zi_hash_u64(ZI_HASH_START, index);
+    return option->same_on_ranks != 0 ? zi_hash_bytes(hash, whole + option->offset, option->bytes)
+                                      : hash;
 }
 
 uint64_t zi_layout_item_hash(const zi_layout *layout, uint32_t item)
@@ -115,8 +71,8 @@ void zi_layout_item_text(const zi_layout *layout, uint32_t item, char *text, siz
         return;
     }
     item -= layout->tensor_count;
-    if (item < OPTION_ITEMS) {
-        (void)snprintf(text, text_bytes, "option %s", option_items[item].name);
+    if (item < zero_option_count()) {
+        (void)snprintf(text, text_bytes, "option %s", zero_option_at(item)->name);
         return;
     }
     (void)snprintf(text, text_bytes, "the number of units or tensors");

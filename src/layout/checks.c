@@ -22,7 +22,7 @@ void zi_layout_place_sums(zi_layout *layout)
 {
     const uint32_t places = layout->draft_at != 0 ? 2 : 1;
     uint64_t count = 0;
-    if (layout->options.disk_unchecked) {
+    if (layout->tuning.disk_unchecked) {
         return;
     }
     for (uint32_t i = 0; i < layout->range_run_count; i++) {
@@ -63,7 +63,7 @@ static void find_on_shelf(const zi_layout *layout, zero_role role, uint32_t reco
     const uint32_t degree = param ? layout->sharding.param : layout->sharding.grad;
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         const zi_flat *flat = &layout->flats[f];
-        const zero_dtype dtype = param ? flat->dtype : layout->options.accum_dtype;
+        const zero_dtype dtype = param ? flat->dtype : layout->tuning.accum_dtype;
         if ((param ? flat->unit : flat->bucket) == record) {
             find(found, role, flat->unit, param ? flat->param_at : flat->grad_at,
                  zi_shard_count(layout, flat, degree) * zero_dtype_bytes(dtype));

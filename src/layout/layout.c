@@ -85,7 +85,7 @@ static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, bool tr
     }
     const uint32_t world = layout->sharding.world;
     const zero_dtype grad = layout->options.grad_dtype;
-    const zero_dtype wire = layout->options.wire_dtype;
+    const zero_dtype wire = layout->tuning.wire_dtype;
     *flat = (zi_flat){.unit = unit,
                       .bucket = ZI_NO_INDEX,
                       .dtype = dtype,
@@ -158,18 +158,18 @@ static uint32_t first_set(uint32_t value, uint32_t fallback)
 /* What carries bytes between GPUs, and whether that can do what is asked of NCCL. */
 static zero_status settle_transport(zi_layout *layout, bool threads)
 {
-    zero_engine_options *options = &layout->options;
+    zero_tuning *tuning = &layout->tuning;
     const uint32_t world = layout->sharding.world;
-    if (options->device == ZERO_DEVICE_CUDA && world > 1 &&
-        options->transport == ZERO_TRANSPORT_DEFAULT) {
-        options->transport = threads ? ZERO_TRANSPORT_PEER : ZERO_TRANSPORT_NCCL;
+    if (layout->options.device == ZERO_DEVICE_CUDA && world > 1 &&
+        tuning->transport == ZERO_TRANSPORT_DEFAULT) {
+        tuning->transport = threads ? ZERO_TRANSPORT_PEER : ZERO_TRANSPORT_NCCL;
     }
-    if (options->nccl_memory != ZERO_NCCL_MEMORY_NONE &&
-        (world == 1 || options->transport == ZERO_TRANSPORT_PEER)) {
+    if (tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE &&
+        (world == 1 || tuning->transport == ZERO_TRANSPORT_PEER)) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "options.nccl_memory is %d, and NCCL has nothing to do in a world of %s; leave it "
+                "tuning.nccl_memory is %d, and NCCL has nothing to do in a world of %s; leave it "
                 "at ZERO_NCCL_MEMORY_NONE, or start a process for each GPU",
-                (int)options->nccl_memory, world == 1 ? "one rank" : "threads");
+                (int)tuning->nccl_memory, world == 1 ? "one rank" : "threads");
     }
     return ZERO_OK;
 }
@@ -178,6 +178,7 @@ static zero_status settle_transport(zi_layout *layout, bool threads)
 static void settle_options(zi_layout *layout)
 {
     zero_engine_options *options = &layout->options;
+    zero_tuning *tuning = &layout->tuning;
     bool any_f16 = false;
     for (uint32_t t = 0; t < layout->tensor_count; t++) {
         const zi_tensor_info *info = &layout->tensor_infos[t];
@@ -187,17 +188,17 @@ static void settle_options(zi_layout *layout)
     any_f16 = any_f16 || options->grad_dtype == ZERO_DTYPE_F16;
     if (options->loss_scale == 0.0f) {
         options->loss_scale = any_f16 ? 65536.0f : 1.0f;
-        options->loss_scale_static = options->loss_scale_static || !any_f16;
+        tuning->loss_scale_static = tuning->loss_scale_static || !any_f16;
     }
     const zero_sharding *sharding = &layout->sharding;
     options->shard_group = first_set(options->shard_group, sharding->param);
-    options->grad_group = first_set(options->grad_group, sharding->grad);
-    options->optimizer_group = first_set(options->optimizer_group, sharding->optimizer);
+    tuning->grad_group = first_set(tuning->grad_group, sharding->grad);
+    tuning->optimizer_group = first_set(tuning->optimizer_group, sharding->optimizer);
     if (options->grad_dtype == ZERO_DTYPE_DEFAULT) {
         options->grad_dtype = common_dtype(layout);
     }
-    if (options->wire_dtype == ZERO_DTYPE_DEFAULT) {
-        options->wire_dtype = options->grad_dtype;
+    if (tuning->wire_dtype == ZERO_DTYPE_DEFAULT) {
+        tuning->wire_dtype = options->grad_dtype;
     }
     layout->moment_count = options->optimizer == ZERO_OPTIMIZER_ADAMW ? 2 : options->update_states;
 }
@@ -240,7 +241,7 @@ static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *role
     if (!zi_role_far(layout, ZERO_ROLE_GRAD)) {
         flat->grad_at = take(roles, ZERO_ROLE_GRAD,
                              zi_shard_count(layout, flat, layout->sharding.grad) *
-                                 zero_dtype_bytes(layout->options.accum_dtype));
+                                 zero_dtype_bytes(layout->tuning.accum_dtype));
     }
     for (int state = 0; state < ZI_STATES; state++) {
         place_state(layout, flat, roles, state);
@@ -338,7 +339,7 @@ static void place(zi_layout *layout)
         zi_slot_class *class = &layout->param_classes[i];
         class->slots_at = take(&roles, ZERO_ROLE_PARAM_SLOT, class->slot_bytes * class->slot_count);
     }
-    for (uint32_t u = 0; u < layout->unit_count && layout->options.poison_released; u++) {
+    for (uint32_t u = 0; u < layout->unit_count && layout->tuning.poison_released; u++) {
         layout->units[u].view_at = take(&roles, ZERO_ROLE_PARAM_SLOT, layout->units[u].slot_bytes);
     }
     for (uint32_t i = 0; i < layout->grad_class_count; i++) {
@@ -372,19 +373,19 @@ static zero_status check_budget(const zi_layout *layout, zero_tier tier, uint64_
 
 /* Where the caller left the ring open and it is too large for the budget of host memory: the next
  * smaller one, of fewer ranges, then of smaller ones. false: there is none, or no need. */
-static bool shrink_ring(const zero_engine_options *given, zi_layout *layout)
+static bool shrink_ring(const zero_tuning *given, zi_layout *layout)
 {
-    zero_engine_options *options = &layout->options;
-    const uint64_t budget = options->host_budget_bytes;
+    zero_tuning *tuning = &layout->tuning;
+    const uint64_t budget = layout->options.host_budget_bytes;
     if (budget == 0 || layout->memory.tier_bytes[ZERO_TIER_HOST] <= budget) {
         return false;
     }
-    if (given->ring_depth == 0 && options->ring_depth > RING_DEPTH_MIN) {
-        options->ring_depth--;
+    if (given->ring_depth == 0 && tuning->ring_depth > RING_DEPTH_MIN) {
+        tuning->ring_depth--;
         return true;
     }
-    if (given->range_bytes == 0 && options->range_bytes > RANGE_BYTES_MIN) {
-        options->range_bytes /= 2;
+    if (given->range_bytes == 0 && tuning->range_bytes > RANGE_BYTES_MIN) {
+        tuning->range_bytes /= 2;
         return true;
     }
     return false;
@@ -411,15 +412,15 @@ static zero_status cut_and_place(zi_layout *layout)
 }
 
 /* Cut and place all there is, with a ring that fits in the budget if there is one. */
-static zero_status fit(const zero_engine_options *given, zi_layout *layout)
+static zero_status fit(const zero_tuning *given, zi_layout *layout)
 {
     const zi_layout uncut = *layout;
     ZI_TRY(cut_and_place(layout));
     while (shrink_ring(given, layout)) {
-        const zero_engine_options options = layout->options;
+        const zero_tuning smaller = layout->tuning;
         free_places(layout);
         *layout = uncut;
-        layout->options = options;
+        layout->tuning = smaller;
         ZI_TRY(cut_and_place(layout));
     }
     return ZERO_OK;
@@ -448,10 +449,11 @@ static zero_status build(zi_layout *layout, const zero_model *model,
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "a world of %" PRIu32 " ranks is not in [1, 65536]", world);
     }
     zero_engine_options given;
-    ZI_TRY(zi_options_take(options, &given));
-    ZI_TRY(zi_options_resolve(options, &layout->options));
+    zero_tuning given_tuning;
+    ZI_TRY(zi_options_take(options, &given, &given_tuning));
+    ZI_TRY(zi_options_resolve(options, &layout->options, &layout->tuning));
     layout->options.disk_directories = NULL; /* the caller's, and no plan needs them */
-    layout->options.disk_weights = NULL;
+    layout->tuning.disk_weights = NULL;
     layout->options.disk_directory_count = 0;
     ZI_TRY(zi_sharding_resolve(&layout->options, world, &layout->sharding));
     ZI_TRY(settle_transport(layout, threads));
@@ -461,7 +463,7 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     ZI_TRY(make_flats(layout));
     ZI_TRY(zi_layout_make_buckets(layout));
     ZI_TRY(zi_layout_make_classes(layout));
-    ZI_TRY(fit(&given, layout));
+    ZI_TRY(fit(&given_tuning, layout));
     return check_budgets(layout);
 }
 

@@ -149,7 +149,8 @@ typedef struct zi_slot_class {
 } zi_slot_class;
 
 typedef struct zi_layout {
-    zero_engine_options options; /* resolved */
+    zero_engine_options options; /* resolved; its tuning is the next */
+    zero_tuning tuning;
     zero_sharding sharding;
     uint32_t moment_count;
     uint32_t unit_count;
@@ -205,11 +206,13 @@ typedef struct zi_layout {
     zero_memory memory;       /* bytes of each role's arena, a multiple of pages */
 } zi_layout;
 
-/* Options as the caller gave them; NULL: all zero. */
-zero_status zi_options_take(const zero_engine_options *in, zero_engine_options *out);
+/* Options as the caller gave them; NULL: all defaults. out->tuning becomes `tuning`. */
+zero_status zi_options_take(const zero_engine_options *in, zero_engine_options *out,
+                            zero_tuning *tuning);
 /* Options with defaults replaced and bounds checked; model-dependent ones are settled by
  * zi_layout_create. */
-zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out);
+zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out,
+                               zero_tuning *tuning);
 
 /* options: as the caller gave them, or NULL. threads: the ranks are threads of one process, so that
  * the default transport of GPUs is not NCCL. */
@@ -296,7 +299,7 @@ static inline bool zi_params_in_slots(const zi_layout *layout)
  * that is far, in a slot that holds it meanwhile. */
 static inline bool zi_flat_grad_in_place(const zi_layout *layout, const zi_flat *flat)
 {
-    return layout->sharding.grad == 1 && flat->grad_dtype == layout->options.accum_dtype;
+    return layout->sharding.grad == 1 && flat->grad_dtype == layout->tuning.accum_dtype;
 }
 
 /* Whether the flat has room in its bucket's gradient slot. */

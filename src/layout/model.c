@@ -170,6 +170,15 @@ static zero_status check_desc(const zero_tensor_desc *desc)
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\": flags 0x%" PRIx32 " has unknown bits",
                 desc->name, desc->flags);
     }
+    for (size_t i = 0; i < sizeof desc->reserved / sizeof desc->reserved[0]; i++) {
+        if (desc->reserved[i] != 0) {
+            ZI_FAIL(
+                ZERO_UNSUPPORTED,
+                "tensor \"%.60s\": reserved[%zu] is set, which this library does not know; zero "
+                "the description first, or link a newer library",
+                desc->name, i);
+        }
+    }
     if (desc->group >= TENSOR_GROUPS_MAX) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\": group %" PRIu32 " is not below %d",
                 desc->name, desc->group, TENSOR_GROUPS_MAX);

@@ -50,7 +50,7 @@ static uint64_t record_bytes(const zi_layout *layout, const zi_flat *flat, uint6
  */
 static uint64_t room_count(const zi_layout *layout)
 {
-    const uint64_t count = layout->options.range_bytes / (ZI_STATES * sizeof(float));
+    const uint64_t count = layout->tuning.range_bytes / (ZI_STATES * sizeof(float));
     return zi_max_u64(count / ZI_SLICE_ALIGN, 1) * ZI_SLICE_ALIGN;
 }
 
@@ -63,8 +63,8 @@ static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t l
         each += disk_bytes(layout, flat, state);
     }
     if (each == 0) {
-        return layout->options.updater >= ZERO_UPDATER_CPU ? zi_min_u64(left, room_count(layout))
-                                                           : left;
+        return layout->tuning.updater >= ZERO_UPDATER_CPU ? zi_min_u64(left, room_count(layout))
+                                                          : left;
     }
     uint64_t count = zi_min_u64(left, room / each / ZI_SLICE_ALIGN * ZI_SLICE_ALIGN);
     while (count != 0 && record_bytes(layout, flat, count) > room) {
@@ -126,7 +126,7 @@ static void cut_flat(cutter *cut, uint32_t flat)
     zi_layout *layout = cut->layout;
     zi_flat *place = &layout->flats[flat];
     const uint64_t whole = zi_shard_count(layout, place, layout->sharding.optimizer);
-    const uint64_t range_bytes = layout->options.range_bytes;
+    const uint64_t range_bytes = layout->tuning.range_bytes;
     uint64_t first = 0;
     while (first < whole) {
         const uint64_t room = cut->range_count != 0 ? range_bytes - cut->used_bytes : 0;
@@ -155,9 +155,9 @@ static zero_status cut_all(zi_layout *layout)
     close_ranges(&cut, 1, cut.used_bytes);
     if (cut.piece_count > UINT32_MAX / 2) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "options.range_bytes %" PRIu64 " cuts the state into %" PRIu64
+                "tuning.range_bytes %" PRIu64 " cuts the state into %" PRIu64
                 " pieces, more than can be counted; make ranges larger",
-                layout->options.range_bytes, cut.piece_count);
+                layout->tuning.range_bytes, cut.piece_count);
     }
     layout->piece_count = (uint32_t)cut.piece_count;
     layout->range_count = (uint32_t)cut.range_count;
@@ -183,8 +183,8 @@ static uint64_t end_bytes(const zi_layout *layout, uint32_t records, bool first)
 static void count_moves(zi_layout *layout)
 {
     const uint64_t all = end_bytes(layout, layout->range_count, true);
-    const bool drafts = layout->options.overlap_step != 0;
-    layout->ring_slots = (uint32_t)zi_min_u64(layout->options.ring_depth, layout->range_count);
+    const bool drafts = layout->tuning.overlap_step != 0;
+    layout->ring_slots = (uint32_t)zi_min_u64(layout->tuning.ring_depth, layout->range_count);
     const uint64_t low = end_bytes(layout, layout->ring_slots, true);
     const uint64_t high = end_bytes(layout, layout->ring_slots, false);
     layout->draft_at = drafts ? all : 0;
@@ -200,12 +200,12 @@ static void measure_rooms(zi_layout *layout)
     for (uint32_t r = 0; options->device == ZERO_DEVICE_CUDA && r < layout->piece_run_count; r++) {
         const zi_piece_run *piece = &layout->piece_runs[r];
         const zi_flat *flat = &layout->flats[piece->flat];
-        if (piece->range == UINT64_MAX && options->updater < ZERO_UPDATER_CPU) {
+        if (piece->range == UINT64_MAX && options->tuning->updater < ZERO_UPDATER_CPU) {
             continue;
         }
-        uint64_t bytes =
-            zi_align_up(piece->count * zero_dtype_bytes(options->accum_dtype), ZI_ARENA_ALIGN) +
-            zi_align_up(piece->count * zero_dtype_bytes(flat->dtype), ZI_ARENA_ALIGN);
+        uint64_t bytes = zi_align_up(piece->count * zero_dtype_bytes(options->tuning->accum_dtype),
+                                     ZI_ARENA_ALIGN) +
+                         zi_align_up(piece->count * zero_dtype_bytes(flat->dtype), ZI_ARENA_ALIGN);
         for (int state = 0; state < ZI_STATES; state++) {
             const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
             const bool stays = zi_role_tier(layout, role) == ZERO_TIER_DEVICE;

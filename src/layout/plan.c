@@ -7,7 +7,9 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/sized.h"
 #include "layout/layout.h"
+#include "zero/option.h"
 
 const char *zero_role_name(zero_role role)
 {
@@ -49,21 +51,39 @@ void zero_plan_destroy(zero_plan *plan)
     }
 }
 
-zero_memory zero_plan_memory(const zero_plan *plan)
+static zero_status check_plan(const zero_plan *plan)
 {
-    const zero_memory none = {0};
-    return plan != NULL ? plan->layout->memory : none;
+    if (plan == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "plan is NULL; make one with zero_plan_create, or take an engine's");
+    }
+    return ZERO_OK;
 }
 
-zero_sharding zero_plan_sharding(const zero_plan *plan)
+zero_status zero_plan_memory(const zero_plan *plan, zero_memory *memory)
 {
-    const zero_sharding none = {0};
-    return plan != NULL ? plan->layout->sharding : none;
+    ZI_TRY(check_plan(plan));
+    return ZI_SIZED_OUT(zero_memory, memory, &plan->layout->memory);
 }
 
-zero_engine_options zero_plan_options(const zero_plan *plan)
+zero_status zero_plan_sharding(const zero_plan *plan, zero_sharding *sharding)
 {
-    return plan != NULL ? plan->layout->options : zero_engine_options_init();
+    ZI_TRY(check_plan(plan));
+    return ZI_SIZED_OUT(zero_sharding, sharding, &plan->layout->sharding);
+}
+
+zero_status zero_plan_options(const zero_plan *plan, zero_engine_options *options)
+{
+    ZI_TRY(check_plan(plan));
+    zero_engine_options own = plan->layout->options;
+    own.tuning = NULL;
+    return ZI_SIZED_OUT(zero_engine_options, options, &own);
+}
+
+zero_status zero_plan_tuning(const zero_plan *plan, zero_tuning *tuning)
+{
+    ZI_TRY(check_plan(plan));
+    return ZI_SIZED_OUT(zero_tuning, tuning, &plan->layout->tuning);
 }
 
 uint64_t zero_plan_hash(const zero_plan *plan)
@@ -242,5 +262,23 @@ size_t zero_plan_print(const zero_plan *plan, char *text, size_t text_bytes)
           "MiB");
     print_roles(&out, layout);
     print_tiers(&out, layout);
+    return out.used;
+}
+
+size_t zero_plan_print_options(const zero_plan *plan, char *text, size_t text_bytes)
+{
+    const zero_option *option = NULL;
+    printer out = {text, text != NULL ? text_bytes : 0, 0};
+    if (out.text_bytes != 0) {
+        text[0] = '\0';
+    }
+    for (uint32_t i = 0; plan != NULL && (option = zero_option_at(i)) != NULL; i++) {
+        char value[128];
+        if (option->kind != ZERO_OPTION_POINTER) {
+            (void)zero_option_print(option, &plan->layout->options, &plan->layout->tuning, value,
+                                    sizeof value);
+            print(&out, "%-22s %s\n", option->name, value);
+        }
+    }
     return out.used;
 }

@@ -18,7 +18,7 @@ typedef struct reduction {
 /* What one flat's part of a batch takes: every rank's part at once, or as many zeros. */
 static uint64_t flat_need(const zi_layout *layout, const zi_flat *flat, const reduction *r)
 {
-    const zero_dtype dtype = r->before_wired ? layout->options.accum_dtype : flat->wire_dtype;
+    const zero_dtype dtype = r->before_wired ? layout->tuning.accum_dtype : flat->wire_dtype;
     const uint64_t own = zi_shard_count(layout, flat, r->degree);
     const uint64_t part =
         r->whole ? zi_align_up(zi_div_up(own, r->size), ZI_SCRATCH_PART_COUNT) : own;
@@ -53,7 +53,7 @@ uint64_t zi_layout_scratch_bytes(const zi_layout *layout)
          .before_wired = s->grad > 1 || narrow > 1},
     };
     uint64_t half = 0;
-    if (layout->options.transport != ZERO_TRANSPORT_NCCL) {
+    if (layout->tuning.transport != ZERO_TRANSPORT_NCCL) {
         return 0;
     }
     for (size_t i = 0; i < sizeof reductions / sizeof reductions[0]; i++) {

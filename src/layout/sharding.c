@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/error.h"
+#include "core/sized.h"
 
 typedef struct chain {
     uint32_t degree[5]; /* ascending, each dividing the next; degree[4] is the world */
@@ -15,6 +16,12 @@ static chain chain_of(const zero_sharding *s)
     const uint32_t low = s->param < s->grad ? s->param : s->grad;
     const uint32_t high = s->param < s->grad ? s->grad : s->param;
     return (chain){{1, low, high, s->optimizer, s->world}};
+}
+
+void zero_engine_options_init_sized(zero_engine_options *options, size_t struct_bytes)
+{
+    static const zero_engine_options initial = {.stage = ZERO_STAGE_3};
+    zi_sized_init(options, struct_bytes, &initial, sizeof initial);
 }
 
 /* What a stage splits. */
@@ -40,9 +47,7 @@ static zero_status split_of(zero_stage stage, split *out)
         *out = (split){1, 1, 1};
         return ZERO_OK;
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
-            "options.stage %d is not a stage of ZeRO; give 0 to 3, ZERO_STAGE_0 to ZERO_STAGE_3",
-            (int)stage);
+    ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.stage %d is not a stage of ZeRO", (int)stage);
 }
 
 static zero_status check_group(const char *field, uint32_t group, int is_split, uint32_t world)
@@ -70,16 +75,18 @@ zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t wor
     split splits = {0, 0, 0};
     ZI_TRY(split_of(options->stage, &splits));
     ZI_TRY(check_group("shard_group", options->shard_group, splits.optimizer, world));
-    ZI_TRY(check_group("grad_group", options->grad_group, splits.grad, world));
-    ZI_TRY(check_group("optimizer_group", options->optimizer_group, splits.optimizer, world));
+    ZI_TRY(check_group("grad_group", options->tuning->grad_group, splits.grad, world));
+    ZI_TRY(
+        check_group("optimizer_group", options->tuning->optimizer_group, splits.optimizer, world));
     const uint32_t shard = first_set(options->shard_group, world);
-    const uint32_t grad = first_set(options->grad_group, shard);
+    const uint32_t grad = first_set(options->tuning->grad_group, shard);
     *sharding = (zero_sharding){
         .world = world,
         .param = splits.param ? shard : 1,
-        .grad = splits.grad && options->accumulation != ZERO_ACCUMULATION_LOCAL ? grad : 1,
-        .optimizer =
-            splits.optimizer ? first_set(options->optimizer_group, splits.grad ? grad : shard) : 1,
+        .grad = splits.grad && options->tuning->accumulation != ZERO_ACCUMULATION_LOCAL ? grad : 1,
+        .optimizer = splits.optimizer
+                         ? first_set(options->tuning->optimizer_group, splits.grad ? grad : shard)
+                         : 1,
     };
     if (sharding->grad != 1 && sharding->grad % sharding->param != 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,

@@ -17,7 +17,7 @@ static void put_in_record(const zi_layout *layout, zi_flat *flat, zero_role role
 {
     const bool param = role == ZERO_ROLE_PARAM;
     const uint32_t degree = param ? layout->sharding.param : layout->sharding.grad;
-    const zero_dtype dtype = param ? flat->dtype : layout->options.accum_dtype;
+    const zero_dtype dtype = param ? flat->dtype : layout->tuning.accum_dtype;
     zi_range *record = &layout->shelves[role].records[param ? flat->unit : flat->bucket];
     uint64_t *at = param ? &flat->param_at : &flat->grad_at;
     *at = record->bytes;
@@ -47,7 +47,7 @@ static zero_status make_shelf(zi_layout *layout, zero_role role, uint32_t record
         layout->disk_bytes += shelf->bytes;
         /* A shelf of nothing needs no disk, and no engine has one for it. */
         shelf->ring_slots =
-            shelf->bytes != 0 ? (uint32_t)zi_min_u64(layout->options.ring_depth, record_count) : 0;
+            shelf->bytes != 0 ? (uint32_t)zi_min_u64(layout->tuning.ring_depth, record_count) : 0;
     }
     return ZERO_OK;
 }

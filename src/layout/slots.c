@@ -64,7 +64,7 @@ static bool needs_wire(const zi_layout *layout)
     const zero_sharding *s = &layout->sharding;
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         const zi_flat *flat = &layout->flats[f];
-        const zero_dtype source = s->grad > 1 ? flat->grad_dtype : layout->options.accum_dtype;
+        const zero_dtype source = s->grad > 1 ? flat->grad_dtype : layout->tuning.accum_dtype;
         if (flat->trained && s->world > 1 && flat->wire_dtype != source) {
             return true;
         }
@@ -96,7 +96,7 @@ zero_status zi_layout_make_buckets(zi_layout *layout)
         fill_bucket(layout, bucket, layout->bucket_count - 1, i);
         flats = bucket->flat_first + bucket->flat_count;
         open_bytes += unit_grad_bytes(layout, i);
-        open = !alone && open_bytes < layout->options.bucket_bytes &&
+        open = !alone && open_bytes < layout->tuning.bucket_bytes &&
                bucket->flat_count + 6 <= ZI_BUCKET_FLATS_MAX;
     }
     for (uint32_t i = 0; i < layout->bucket_count && needs_wire(layout); i++) {
@@ -185,13 +185,13 @@ static void assign(zi_layout *layout, candidate *candidates, uint32_t *class_of)
 {
     uint32_t count = unit_candidates(layout, candidates);
     layout->param_class_count =
-        classify(candidates, count, layout->options.param_slots, layout->param_classes, class_of);
+        classify(candidates, count, layout->tuning.param_slots, layout->param_classes, class_of);
     for (uint32_t k = 0; k < count; k++) {
         layout->units[candidates[k].index].param_class = class_of[k];
     }
     count = bucket_candidates(layout, candidates);
     layout->grad_class_count =
-        classify(candidates, count, layout->options.grad_slots, layout->grad_classes, class_of);
+        classify(candidates, count, layout->tuning.grad_slots, layout->grad_classes, class_of);
     for (uint32_t k = 0; k < count; k++) {
         layout->buckets[candidates[k].index].grad_class = class_of[k];
     }

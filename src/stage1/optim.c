@@ -65,7 +65,7 @@ void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_ro
 static const void *piece_grad(const zi_optim *optim, const zi_piece *piece)
 {
     const unsigned char *grad = optim->flats[piece->flat].grad;
-    return grad + piece->first * zero_dtype_bytes(optim->layout->options.accum_dtype);
+    return grad + piece->first * zero_dtype_bytes(optim->layout->tuning.accum_dtype);
 }
 
 void zi_optim_point_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
@@ -87,7 +87,7 @@ static void make_job(zi_optim *optim, uint32_t p)
     optim->jobs[p] = (zi_update_job){
         .grad = piece_grad(optim, piece),
         .param = zi_optim_param_part(optim, piece->flat) + piece->first * zero_dtype_bytes(dtype),
-        .grad_dtype = options->accum_dtype,
+        .grad_dtype = options->tuning->accum_dtype,
         .param_dtype = dtype,
         .moment_dtype = options->moment_dtype,
         .seed = options->seed,
@@ -180,7 +180,7 @@ static void list_segments(zi_optim *optim, zi_segment *segments)
 bool zi_optim_is_staged(const zi_optim *optim, uint32_t p)
 {
     return optim->staging != NULL && (optim->layout->pieces[p].range != ZI_NO_INDEX ||
-                                      optim->layout->options.updater == ZERO_UPDATER_CPU);
+                                      optim->layout->tuning.updater == ZERO_UPDATER_CPU);
 }
 
 /* The jobs' segments are read on the device, so that is where they go; the CPU keeps its own. */
@@ -214,7 +214,7 @@ static zero_status make_segments(zi_optim *optim)
 static zero_status make_share(zi_optim *optim)
 {
     const zi_device *device = optim->desc.device;
-    if (optim->layout->options.updater != ZERO_UPDATER_BOTH) {
+    if (optim->layout->tuning.updater != ZERO_UPDATER_BOTH) {
         return ZERO_OK;
     }
     ZI_TRY(zi_share_create(optim->layout->unit_count, &optim->share));

@@ -28,7 +28,7 @@ static zi_shelf_move whole_flat(const zi_grads *grads, uint32_t flat, void *memo
                            .replaces = true, /* all flats of a bucket are stored together */
                            .at = place->grad_at,
                            .bytes = zi_shard_count(layout, place, layout->sharding.grad) *
-                                    zero_dtype_bytes(layout->options.accum_dtype),
+                                    zero_dtype_bytes(layout->tuning.accum_dtype),
                            .memory = memory};
 }
 
@@ -148,7 +148,7 @@ zero_status zi_grads_bring(zi_grads *grads, uint32_t unit, bool down, const int 
             .record = bucket,
             .at = zi_grads_reduced_at(grads, flat),
             .bytes = zi_shard_count(layout, &layout->flats[flat], layout->sharding.optimizer) *
-                     zero_dtype_bytes(layout->options.accum_dtype),
+                     zero_dtype_bytes(layout->tuning.accum_dtype),
             .memory = zi_grads_reduced(grads, flat),
             .unless = unless};
         name_next(grads, &move, down);

@@ -56,14 +56,14 @@ unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat)
 static unsigned char *own_part(const zi_grads *grads, uint32_t flat)
 {
     return zi_grads_shard(grads, flat) + part_offset(grads, &grads->layout->flats[flat]) *
-                                             zero_dtype_bytes(grads->layout->options.accum_dtype);
+                                             zero_dtype_bytes(grads->layout->tuning.accum_dtype);
 }
 
 uint64_t zi_grads_reduced_at(const zi_grads *grads, uint32_t flat)
 {
     const zi_flat *place = &grads->layout->flats[flat];
     return place->grad_at +
-           part_offset(grads, place) * zero_dtype_bytes(grads->layout->options.accum_dtype);
+           part_offset(grads, place) * zero_dtype_bytes(grads->layout->tuning.accum_dtype);
 }
 
 void *zi_grads_reduced(const zi_grads *grads, uint32_t flat)
@@ -99,7 +99,7 @@ static uint64_t wire_stride(const zi_flat *flat, uint64_t count)
 
 static uint32_t exact_flag(const zi_grads *grads)
 {
-    return grads->layout->options.reduction == ZERO_REDUCTION_EXACT ? ZI_COLLECTIVE_EXACT : 0;
+    return grads->layout->tuning.reduction == ZERO_REDUCTION_EXACT ? ZI_COLLECTIVE_EXACT : 0;
 }
 
 /* Of a reduction in every micro-step, where ranks meet before the boundary. */
@@ -157,7 +157,7 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
             .kind = ZI_REDUCE_SCATTER,
             .flags = micro_flags(grads),
             .send_dtype = flat->grad_dtype,
-            .recv_dtype = layout->options.accum_dtype,
+            .recv_dtype = layout->tuning.accum_dtype,
             .tag = flat->unit,
             .count = zi_shard_count(layout, flat, layout->sharding.grad),
             .send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL,
@@ -196,8 +196,8 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
         batch[i] =
             (zi_collective){.kind = kind,
                             .flags = exact_flag(grads),
-                            .send_dtype = layout->options.accum_dtype,
-                            .recv_dtype = layout->options.accum_dtype,
+                            .send_dtype = layout->tuning.accum_dtype,
+                            .recv_dtype = layout->tuning.accum_dtype,
                             .tag = flat->unit,
                             .count = part,
                             .send = narrows ? zi_grads_shard(grads, index) : own_part(grads, index),
@@ -262,7 +262,7 @@ static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
         if (zi_flat_grad_in_place(layout, flat)) {
             ZI_TRY(kernels->ops->square_sum(
                 kernels->self, grads->desc.reduce_stream, own_part(grads, index),
-                layout->options.accum_dtype,
+                layout->tuning.accum_dtype,
                 zi_shard_count(layout, flat, layout->sharding.optimizer), grads->desc.norm));
         }
     }

@@ -25,7 +25,7 @@ static zero_status build(zi_params *params)
         ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->gathered));
         ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->released));
         ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->updated));
-        if (layout->options.poison_released) {
+        if (layout->tuning.poison_released) {
             ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->shown));
         }
     }
@@ -42,7 +42,7 @@ zero_status zi_params_create(const zi_params_desc *desc, zi_params **out)
     params->desc = *desc;
     params->layout = desc->layout;
     params->slotted = zi_params_in_slots(desc->layout);
-    params->look_ahead = desc->layout->options.no_prefetch ? 0 : desc->layout->options.look_ahead;
+    params->look_ahead = desc->layout->tuning.no_prefetch ? 0 : desc->layout->tuning.look_ahead;
     const zero_status status = build(params);
     if (status != ZERO_OK) {
         zi_params_destroy(params);

@@ -13,7 +13,7 @@
  * Where parameters are far, a gather loads this rank's shard into its own part of the slot first;
  * the gather stream is the shelf's, so it finds what the last update has stored.
  *
- * Where releases are checked (options.poison_released), callers get a view: a place of the unit's
+ * Where releases are checked (tuning.poison_released), callers get a view: a place of the unit's
  * own, which holds a copy while the unit is acquired and NaN otherwise. Gathers are as without.
  *   shown  recorded on the caller's stream, after the copy;
  *          awaited by other streams of the caller that acquire the unit too

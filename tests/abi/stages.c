@@ -25,12 +25,14 @@ static int planned(const zero_model *model, const zero_engine_options *options, 
     if (zero_plan_create(model, options, 4, &plan) != ZERO_OK) {
         return 0;
     }
-    const zero_sharding split = zero_plan_sharding(plan);
+    zero_sharding split = zero_sharding_init();
+    const zero_status status = zero_plan_sharding(plan, &split);
     zero_plan_print(plan, text, sizeof text);
     zero_plan_destroy(plan);
     snprintf(name, sizeof name, "stage %u: ", number);
-    return split.param == degrees[number][0] && split.grad == degrees[number][1] &&
-           split.optimizer == degrees[number][2] && strncmp(text, name, strlen(name)) == 0;
+    return status == ZERO_OK && split.param == degrees[number][0] &&
+           split.grad == degrees[number][1] && split.optimizer == degrees[number][2] &&
+           strncmp(text, name, strlen(name)) == 0;
 }
 
 static int check(const char *what, int good)

@@ -183,13 +183,28 @@ static void on_plan_create(const rig *r)
 static void on_plan_reads(const rig *r)
 {
     char text[8] = "before";
-    CHECK_EQ(zero_plan_memory(NULL).total_bytes, 0);
-    CHECK_EQ(zero_plan_sharding(NULL).world, 0);
-    CHECK_EQ(zero_plan_options(NULL).struct_bytes, sizeof(zero_engine_options));
+    zero_memory memory = zero_memory_init();
+    zero_sharding sharding = zero_sharding_init();
+    zero_engine_options options = zero_engine_options_init();
+    zero_tuning tuning = zero_tuning_init();
+    REFUSES(zero_plan_memory(NULL, &memory));
+    REFUSES(zero_plan_memory(r->plan, NULL));
+    REFUSES(zero_plan_sharding(NULL, &sharding));
+    REFUSES(zero_plan_sharding(r->plan, NULL));
+    REFUSES(zero_plan_options(NULL, &options));
+    REFUSES(zero_plan_options(r->plan, NULL));
+    REFUSES(zero_plan_tuning(NULL, &tuning));
+    REFUSES(zero_plan_tuning(r->plan, NULL));
     CHECK_EQ(zero_plan_hash(NULL), 0);
     CHECK_EQ(zero_plan_print(NULL, text, sizeof text), 0);
     CHECK_EQ(text[0], 0);
     CHECK_EQ(zero_plan_print(NULL, NULL, 0), 0);
+    (void)strcpy(text, "before");
+    CHECK_EQ(zero_plan_print_options(NULL, text, sizeof text), 0);
+    CHECK_EQ(text[0], 0);
+    CHECK_EQ(zero_plan_print_options(NULL, NULL, 0), 0);
+    CHECK_EQ(zero_plan_print_options(r->plan, NULL, 100),
+             zero_plan_print_options(r->plan, NULL, 0));
     CHECK_EQ(zero_plan_print(r->plan, NULL, 100), zero_plan_print(r->plan, NULL, 0));
 }
 
@@ -213,12 +228,19 @@ static void on_engine_fill(const rig *r)
 
 static void on_engine_reads(const rig *r)
 {
-    (void)r;
+    zero_stats stats = zero_stats_init();
+    zero_memory memory = zero_memory_init();
+    zero_path path = zero_path_init();
+    zero_disk_path disk = zero_disk_path_init();
     CHECK(zero_engine_plan(NULL) == NULL);
-    CHECK_EQ(zero_engine_stats(NULL).device_bytes, 0);
-    CHECK_EQ(zero_engine_memory(NULL).total_bytes, 0);
-    CHECK_EQ(zero_engine_path(NULL, ZERO_TRAFFIC_GATHER).carrier, ZERO_CARRIER_NONE);
-    CHECK_EQ(zero_engine_disk_path(NULL).rung, ZERO_RUNG_NONE);
+    REFUSES(zero_engine_stats(NULL, &stats));
+    REFUSES(zero_engine_stats(r->engine, NULL));
+    REFUSES(zero_engine_memory(NULL, &memory));
+    REFUSES(zero_engine_memory(r->engine, NULL));
+    REFUSES(zero_engine_path(NULL, ZERO_TRAFFIC_GATHER, &path));
+    REFUSES(zero_engine_path(r->engine, ZERO_TRAFFIC_GATHER, NULL));
+    REFUSES(zero_engine_disk_path(NULL, &disk));
+    REFUSES(zero_engine_disk_path(r->engine, NULL));
 }
 
 static void on_micro(const rig *r)
@@ -268,7 +290,7 @@ static void on_unit_pass(const rig *r)
 
 static void on_step(const rig *r)
 {
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     float scale = 0;
     REFUSES(zero_step_announce(NULL, NULL));
     CHECK_OK(zero_step_announce(r->engine, NULL));
@@ -285,7 +307,7 @@ static void on_step(const rig *r)
 /* Not on the CPU, where these are refused whatever else they are given. */
 static void on_capture(const rig *r)
 {
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     REFUSES(zero_capture_prepare(NULL));
     REFUSES(zero_capture_begin(NULL, host));
     REFUSES(zero_capture_end(NULL, host));
@@ -324,8 +346,9 @@ static void on_park(const rig *r)
 
 static void on_stats_bound(const rig *r)
 {
-    const zero_stats stats = zero_engine_stats(r->engine);
-    zero_bound_report report;
+    zero_stats stats = zero_stats_init();
+    CHECK_OK(zero_engine_stats(r->engine, &stats));
+    zero_bound_report report = zero_bound_report_init();
     REFUSES(zero_stats_bound(NULL, &stats, &report));
     REFUSES(zero_stats_bound(&stats, NULL, &report));
     REFUSES(zero_stats_bound(&stats, &stats, NULL));
@@ -336,6 +359,41 @@ static void on_random(const rig *r)
     (void)r;
     zero_random_normal(1, 2, 3, 4, 0, 1, NULL);
     zero_random_uniform(1, 2, 3, 4, 0, 1, NULL);
+}
+
+/* A struct that is given is filled, as far as its size says. */
+static void on_init_sized(const rig *r)
+{
+    (void)r;
+    zero_bound_report_init_sized(NULL, sizeof(zero_bound_report));
+    zero_disk_path_init_sized(NULL, sizeof(zero_disk_path));
+    zero_engine_options_init_sized(NULL, sizeof(zero_engine_options));
+    zero_memory_init_sized(NULL, sizeof(zero_memory));
+    zero_path_init_sized(NULL, sizeof(zero_path));
+    zero_sharding_init_sized(NULL, sizeof(zero_sharding));
+    zero_stats_init_sized(NULL, sizeof(zero_stats));
+    zero_step_params_init_sized(NULL, sizeof(zero_step_params));
+    zero_step_result_init_sized(NULL, sizeof(zero_step_result));
+    zero_step_state_init_sized(NULL, sizeof(zero_step_state));
+    zero_tuning_init_sized(NULL, sizeof(zero_tuning));
+}
+
+static void on_option(const rig *r)
+{
+    (void)r;
+    char text[8] = "before";
+    zero_engine_options options = zero_engine_options_init();
+    zero_tuning tuning = zero_tuning_init();
+    CHECK(zero_option_count() > 0);
+    CHECK(zero_option_at(zero_option_count()) == NULL);
+    CHECK(zero_option_find(NULL) == NULL);
+    REFUSES(zero_option_set(&options, &tuning, NULL, "1"));
+    REFUSES(zero_option_set(&options, &tuning, "stage", NULL));
+    REFUSES(zero_option_set(NULL, &tuning, "stage", "1"));
+    REFUSES(zero_option_set(&options, NULL, "look_ahead", "1"));
+    CHECK_EQ(zero_option_print(NULL, &options, &tuning, text, sizeof text), 0);
+    CHECK_EQ(text[0], 0);
+    CHECK_EQ(zero_option_print(zero_option_find("stage"), NULL, NULL, NULL, 0), 1);
 }
 
 static void on_log_set(const rig *r)
@@ -350,6 +408,7 @@ static void on_names(const rig *r)
     (void)r;
     CHECK(zero_last_error() != NULL);
     CHECK(zero_version()[0] != '\0');
+    CHECK_EQ(zero_version_number(), ZERO_VERSION);
     CHECK(zero_status_name((zero_status)-1) != NULL);
     CHECK(zero_status_text((zero_status)-1) != NULL);
     CHECK(zero_dtype_name((zero_dtype)-1) != NULL);
@@ -366,9 +425,11 @@ typedef struct row {
 
 static const row rows[] = {
     {"zero_bound_name", on_names},
+    {"zero_bound_report_init_sized", on_init_sized},
     {"zero_capture_begin", on_capture},
     {"zero_capture_end", on_capture},
     {"zero_capture_prepare", on_capture},
+    {"zero_disk_path_init_sized", on_init_sized},
     {"zero_dtype_bytes", on_names},
     {"zero_dtype_name", on_names},
     {"zero_engine_create", on_engine_create},
@@ -377,6 +438,7 @@ static const row rows[] = {
     {"zero_engine_fill", on_engine_fill},
     {"zero_engine_memory", on_engine_reads},
     {"zero_engine_offload", on_park},
+    {"zero_engine_options_init_sized", on_init_sized},
     {"zero_engine_path", on_engine_reads},
     {"zero_engine_plan", on_engine_reads},
     {"zero_engine_reload", on_park},
@@ -385,6 +447,7 @@ static const row rows[] = {
     {"zero_grad_norm", on_step_control},
     {"zero_log_set", on_log_set},
     {"zero_loss_scale", on_step},
+    {"zero_memory_init_sized", on_init_sized},
     {"zero_micro_begin", on_micro},
     {"zero_micro_end", on_micro},
     {"zero_model_create", on_model_create},
@@ -394,13 +457,21 @@ static const row rows[] = {
     {"zero_model_tensor_count_of", on_model_counts},
     {"zero_model_tensor_name", on_model_counts},
     {"zero_model_unit_count", on_model_counts},
+    {"zero_path_init_sized", on_init_sized},
+    {"zero_option_at", on_option},
+    {"zero_option_count", on_option},
+    {"zero_option_find", on_option},
+    {"zero_option_print", on_option},
+    {"zero_option_set", on_option},
     {"zero_plan_create", on_plan_create},
     {"zero_plan_destroy", on_plan_create},
     {"zero_plan_hash", on_plan_reads},
     {"zero_plan_memory", on_plan_reads},
     {"zero_plan_options", on_plan_reads},
     {"zero_plan_print", on_plan_reads},
+    {"zero_plan_print_options", on_plan_reads},
     {"zero_plan_sharding", on_plan_reads},
+    {"zero_plan_tuning", on_plan_reads},
     {"zero_random_normal", on_random},
     {"zero_random_uniform", on_random},
     {"zero_replay_begin", on_capture},
@@ -412,12 +483,17 @@ static const row rows[] = {
     {"zero_shard_read", on_shard},
     {"zero_shard_view", on_shard},
     {"zero_shard_write", on_shard},
+    {"zero_stats_init_sized", on_init_sized},
+    {"zero_sharding_init_sized", on_init_sized},
     {"zero_stats_bound", on_stats_bound},
     {"zero_status_name", on_names},
     {"zero_status_text", on_names},
     {"zero_step", on_step},
     {"zero_step_announce", on_step},
     {"zero_step_discard", on_step_control},
+    {"zero_step_state_init_sized", on_init_sized},
+    {"zero_step_result_init_sized", on_init_sized},
+    {"zero_step_params_init_sized", on_init_sized},
     {"zero_step_state_get", on_step_control},
     {"zero_step_state_set", on_step_control},
     {"zero_step_wait", on_step},
@@ -426,6 +502,7 @@ static const row rows[] = {
     {"zero_tensor_grad", on_tensor},
     {"zero_tensor_tie", on_tensor_tie},
     {"zero_tier_name", on_names},
+    {"zero_tuning_init_sized", on_init_sized},
     {"zero_unit_acquire", on_unit},
     {"zero_unit_add", on_unit_add},
     {"zero_unit_grad_acquire", on_unit},
@@ -433,6 +510,7 @@ static const row rows[] = {
     {"zero_unit_pass", on_unit_pass},
     {"zero_unit_release", on_unit},
     {"zero_version", on_names},
+    {"zero_version_number", on_names},
     {"zero_world_abort", on_world_abort},
     {"zero_world_backend", on_world_backend},
     {"zero_world_barrier", on_world_barrier},
@@ -455,6 +533,7 @@ static void open_rig(rig *r)
 {
     uint32_t index = 0;
     zero_engine_options options = zero_engine_options_init();
+    zero_tuning tuning = zero_tuning_init();
     const zero_tensor_desc desc = {.name = "weight", .shape = {300}, .dims = 1};
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         options.tier[role] = ZERO_TIER_DISK;
@@ -462,7 +541,8 @@ static void open_rig(rig *r)
     rig_folders(1, 0);
     options.disk_directories = rig_paths;
     options.disk_directory_count = 1;
-    options.overlap_step = 1;
+    options.tuning = &tuning;
+    tuning.overlap_step = 1;
     CHECK_OK(zero_world_create_self(&r->world));
     CHECK_OK(zero_model_create(&r->model));
     CHECK_OK(zero_unit_add(r->model, "unit", &index));

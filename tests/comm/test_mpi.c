@@ -137,7 +137,7 @@ static zero_status case_hosts(zero_world *world, void *user)
         local = (uint32_t)host_size;
     }
     CHECK_EQ(zero_world_local_size(world), local);
-    zero_path path;
+    zero_path path = zero_path_init();
     zi_world_group_path(world, world->control, &path);
     CHECK_EQ(path.carrier, size == 1       ? ZERO_CARRIER_NONE
                            : local == size ? ZERO_CARRIER_HOST

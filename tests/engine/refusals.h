@@ -39,7 +39,7 @@ static inline zero_status refusal_train(zero_world *world)
     options.threads = 1;
     zero_status status = zero_engine_create(world, model, &options, &engine);
     for (int i = 0; i < 2 && status == ZERO_OK; i++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         CHECK_OK(zero_micro_begin(engine, 1));
         CHECK_OK(zero_unit_acquire(engine, 0, ZERO_PASS_BACKWARD, zero_stream_host()));
         CHECK_OK(zero_unit_grad_acquire(engine, 0, zero_stream_host()));
@@ -63,12 +63,14 @@ static inline void refuse_once(zero_world *world, refusal how, bool odd)
     zero_model *model = refusal_model();
     zero_engine *engine = NULL;
     zero_engine_options options = zero_engine_options_init();
+    zero_tuning tuning = zero_tuning_init();
     char *folder = rig_folder(false); /* this rank's alone */
     const char *const here[] = {folder};
     options.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_DISK;
     options.disk_directories = odd && how == REFUSE_DIRECTORY ? nowhere : here;
     options.disk_directory_count = 1;
-    options.param_slots = odd && how == REFUSE_OPTION ? 65 : 0;
+    options.tuning = &tuning;
+    tuning.param_slots = odd && how == REFUSE_OPTION ? 65 : 0;
     const zero_status status =
         zero_engine_create(world, odd && how == REFUSE_MODEL ? NULL : model, &options,
                            odd && how == REFUSE_PLACE ? NULL : &engine);

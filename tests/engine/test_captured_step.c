@@ -71,8 +71,8 @@ static zero_step_params next_params(trainer *t)
 {
     zero_step_params params = zero_step_params_init();
     t->step++;
-    params.adamw.lr = 1e-2f / (float)t->step;
-    params.adamw.weight_decay = 0.1f;
+    params.hyper.adamw.lr = 1e-2f / (float)t->step;
+    params.hyper.adamw.weight_decay = 0.1f;
     params.max_norm = t->step % 2 == 0 ? 0.5 : 0.0;
     return params;
 }
@@ -124,7 +124,7 @@ static void launched_steps(trainer *t)
     CUDA_OK(cudaGraphDestroy(graph));
     CHECK_OK(zero_replay_begin(t->engine, t->stream));
     for (uint32_t i = 0; i < LAUNCHES; i++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         const zero_step_params params = next_params(t);
         CHECK_OK(zero_replay_params(t->engine, t->stream, &params));
         CUDA_OK(cudaGraphLaunch(exec, t->native));
@@ -148,6 +148,7 @@ static zero_status run_course(zero_world *world, void *user)
         plain_steps(&t, LAUNCHES);
     }
     plain_steps(&t, 1);
+    c->left.result = zero_step_result_init();
     CHECK_OK(zero_step_wait(t.engine, &c->left.result));
     CHECK_EQ(c->left.result.step, STEPS);
     for (uint32_t u = 0; u < UNITS; u++) {

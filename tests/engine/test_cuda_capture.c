@@ -3,6 +3,7 @@
  * is refused without harm. The same over several ranks and NCCL's double, with RANKS (toy_nccl.c).
  */
 #include "harness.h"
+#include "reads.h"
 
 #include "fake_cuda.h"
 #include "toy_kernel.h"
@@ -24,8 +25,8 @@ static cudaStream_t native(void)
 static zero_step_params params_of(uint64_t step, bool changing)
 {
     zero_step_params params = zero_step_params_init();
-    params.adamw.lr = changing ? 1e-2f / (float)(step + 1) : 1e-2f;
-    params.adamw.weight_decay = 0.1f;
+    params.hyper.adamw.lr = changing ? 1e-2f / (float)(step + 1) : 1e-2f;
+    params.hyper.adamw.weight_decay = 0.1f;
     params.max_norm = changing && step % 2 == 0 ? 0.5f : 0.0f;
     return params;
 }
@@ -96,7 +97,7 @@ static zero_status evaluate(toy_trainer *trainer, const course *c)
 
 static zero_status launch_steps(toy_trainer *trainer, course *c, cudaGraphExec_t graph_exec)
 {
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(zero_replay_begin(trainer->engine, toy_stream()));
     const uint64_t syncs = fake_cuda_syncs();
     for (int i = 0; i < LAUNCHES; i++) {
@@ -118,7 +119,7 @@ static zero_status launch_steps(toy_trainer *trainer, course *c, cudaGraphExec_t
 static zero_status train_with_launches(toy_trainer *trainer, course *c)
 {
     cudaGraphExec_t graph_exec = NULL;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     const zero_step_params unused = params_of(7, true); /* those of the launches are set before */
     TOY_TRY(plain_steps(trainer, c, 1));
     TOY_TRY(capture(trainer, &unused, &graph_exec));
@@ -130,7 +131,7 @@ static zero_status train_with_launches(toy_trainer *trainer, course *c)
     }
     TOY_TRY(zero_step_wait(trainer->engine, &result));
     CHECK_EQ(result.step, c->steps);
-    CHECK_EQ(zero_engine_stats(trainer->engine).steps, c->steps);
+    CHECK_EQ(engine_stats(trainer->engine).steps, c->steps);
     CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
     return ZERO_OK;
 }
@@ -166,10 +167,10 @@ static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps, b
         course c = {.run = toy_run_init(&model), .changing = changing, .rounds = 4};
         c.run.micro_steps = micro_steps;
         c.run.options.stage = (zero_stage)stage;
-        c.run.options.poison_released = stage % 2;
-        c.run.options.bucket_bytes = 1;
+        c.run.tuning.poison_released = stage % 2;
+        c.run.tuning.bucket_bytes = 1;
         c.run.options.loss_scale = 4; /* kernels leave it out: what it moves shows in the state */
-        c.run.options.loss_scale_window = 3;
+        c.run.tuning.loss_scale_window = 3;
         for (uint64_t seed = 1; seed <= SEEDS; seed++) {
             /* Over NCCL the seeds are few, so a stage has a part of the ways. */
             const uint64_t way = RANKS == 1 ? seed : seed + 2 * ((uint64_t)stage % 2);
@@ -213,7 +214,7 @@ static zero_status differ_in_launches(zero_world *world, void *user)
     course own = *(const course *)user;
     toy_trainer trainer;
     cudaGraphExec_t graph_exec = NULL;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     zero_step_params params = params_of(0, false);
     TOY_TRY(toy_open(&trainer, &own.run, world));
     TOY_TRY(plain_steps(&trainer, &own, 1));
@@ -351,7 +352,7 @@ static zero_status ask_launches(zero_world *world, void *user)
     course *c = user;
     toy_trainer trainer;
     cudaGraphExec_t graph_exec = NULL;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     zero_step_params params = params_of(0, false);
     TOY_TRY(toy_open(&trainer, &c->run, world));
     TOY_TRY(capture(&trainer, &params, &graph_exec));
@@ -378,7 +379,7 @@ TEST(results_are_the_launches)
     toy_model_mixed(&model, ZERO_DTYPE_F16);
     course c = {.run = toy_run_init(&model)};
     c.run.options.loss_scale = 4;
-    c.run.options.loss_scale_window = 2;
+    c.run.tuning.loss_scale_window = 2;
     fake_cuda_start(FAKE_CUDA_RANDOM, 1);
     CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, ask_launches, &c));
     CHECK(fake_cuda_check());
@@ -455,7 +456,7 @@ static zero_status reload_without_memory(toy_trainer *trainer, zero_tier tier)
 {
     zero_engine *engine = trainer->engine;
     TOY_TRY(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, tier));
-    const zero_memory less = zero_engine_memory(engine);
+    const zero_memory less = engine_memory(engine);
     const uint64_t live = fake_cuda_live();
     uint64_t refusals = 0;
     zero_status status = ZERO_OUT_OF_MEMORY;
@@ -463,7 +464,7 @@ static zero_status reload_without_memory(toy_trainer *trainer, zero_tier tier)
         fake_cuda_fail("cudaMalloc", refusals + 1, cudaErrorMemoryAllocation);
         status = zero_engine_reload(engine);
         if (status != ZERO_OK) {
-            const zero_memory still = zero_engine_memory(engine);
+            const zero_memory still = engine_memory(engine);
             CHECK_EQ(status, ZERO_OUT_OF_MEMORY);
             CHECK_BYTES(&less, &still, sizeof less);
             CHECK_EQ(fake_cuda_live(), live);
@@ -546,7 +547,7 @@ static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
 {
     zero_engine *engine = trainer->engine;
     const zero_step_params params = params_of(0, false);
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     zero_view view;
     uint64_t first = 0;
     double norm = 0;
@@ -573,11 +574,11 @@ static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
 
 static void misuse_after(zero_engine *engine)
 {
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     double norm = 0;
     zero_step_state state = zero_step_state_init();
     zero_step_params wrong = zero_step_params_init();
-    wrong.adamw.lr = -1.0f;
+    wrong.hyper.adamw.lr = -1.0f;
     refused(zero_replay_result(engine, toy_stream(), &result), ZERO_STATE, "zero_replay_begin");
     refused(zero_replay_begin(engine, zero_stream_host()), ZERO_STATE, "host stream");
     CHECK_OK(zero_replay_begin(engine, toy_stream()));

@@ -62,7 +62,7 @@ static zero_status compare(zero_world *world, const toy_run *given, void *user)
     CHECK_OK(toy_train_collect(&run, world, &cpu));
     toy_device_on_cpu(false);
     run.options.device = ZERO_DEVICE_CUDA;
-    run.options.transport = ZERO_TRANSPORT_HOST;
+    run.tuning.transport = ZERO_TRANSPORT_HOST;
     const uint64_t before = fake_cuda_operations(FAKE_CUDA_COPY);
     CHECK_OK(toy_train_collect(&run, world, &gpu));
     CHECK(fake_cuda_operations(FAKE_CUDA_COPY) > before);
@@ -80,8 +80,8 @@ static void train(zero_world *world, const training *t, fake_cuda_mode mode)
     toy_run run = toy_run_init(&model);
     run.steps = 4;
     run.micro_steps = t->micro_steps;
-    run.options.reduction = ZERO_REDUCTION_EXACT;
-    run.options.bucket_bytes = t->bucket_bytes;
+    run.tuning.reduction = ZERO_REDUCTION_EXACT;
+    run.tuning.bucket_bytes = t->bucket_bytes;
     run.options.loss_scale = 1;
     run.params.max_norm = 0.5f;
     fake_cuda_start(mode, test_seed + zero_world_rank(world));

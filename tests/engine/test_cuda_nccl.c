@@ -2,6 +2,7 @@
  * that they are processes: results are those of GPUs that read one another, memory is the plan to
  * the byte, and what is asked of NCCL about memory is in effect, said, or refused. */
 #include "harness.h"
+#include "reads.h"
 
 #include "comm/comm.h"
 #include "fake_cuda.h"
@@ -31,10 +32,10 @@ static const asked kinds[] = {
         SKIP("nccl.h of this build is too old"); \
     }
 
-static void ask(zero_engine_options *options, asked what)
+static void ask(toy_run *run, asked what)
 {
-    options->nccl_memory = what.memory;
-    options->nccl_zero_cta = what.zero_cta;
+    run->tuning.nccl_memory = what.memory;
+    run->tuning.nccl_zero_cta = what.zero_cta;
 }
 
 /* Ranks of this world are processes from here on, until all have come to the end. */
@@ -74,7 +75,7 @@ static zero_status compare_kinds(zero_world *world, const toy_run *given, void *
     TOY_TRY(toy_train_collect(&run, world, &peers));
     for (size_t k = 0; k < KINDS; k++) {
         toy_state state;
-        ask(&run.options, kinds[k]);
+        ask(&run, kinds[k]);
         become_processes(world);
         TOY_TRY(toy_train_collect(&run, world, &state));
         TOY_TRY(become_threads(world));
@@ -98,9 +99,9 @@ static void train(zero_dtype dtype, zero_dtype wire, zero_reduction reduction)
     run.steps = 3;
     run.micro_steps = 2;
     run.flavour = TOY_INTEGER;
-    run.options.wire_dtype = wire;
-    run.options.reduction = reduction;
-    run.options.bucket_bytes = 1;
+    run.tuning.wire_dtype = wire;
+    run.tuning.reduction = reduction;
+    run.tuning.bucket_bytes = 1;
     run.options.loss_scale = 1;
     run.params.max_norm = 1.0f;
     start();
@@ -154,8 +155,7 @@ static zero_status leave_out(toy_trainer *trainer)
 static zero_status step_after_offload(toy_trainer *trainer)
 {
     const uint32_t grads = ZERO_ROLE_BIT(ZERO_ROLE_GRAD) | ZERO_ROLE_BIT(ZERO_ROLE_GRAD_SLOT);
-    const zero_engine_options *options = &trainer->run->options;
-    const bool known = options->nccl_memory != ZERO_NCCL_MEMORY_NONE;
+    const bool known = trainer->run->tuning.nccl_memory != ZERO_NCCL_MEMORY_NONE;
     if (known) {
         CHECK_FAILS(zero_engine_offload(trainer->engine, ZERO_OFFLOAD_ALL, ZERO_TIER_HOST),
                     ZERO_UNSUPPORTED, "nccl_memory");
@@ -174,7 +174,7 @@ static zero_status compare_offloaded(zero_world *world, void *user)
     TOY_TRY(toy_train_collect(&run, world, &peers));
     for (size_t k = 0; k < KINDS; k++) {
         toy_state state;
-        ask(&run.options, kinds[k]);
+        ask(&run, kinds[k]);
         become_processes(world);
         TOY_TRY(toy_train_by(&run, world, step_after_offload, &state));
         TOY_TRY(become_threads(world));
@@ -206,7 +206,7 @@ static zero_status compare_left_out(zero_world *world, void *user)
     TOY_TRY(toy_train_by(&run, world, leave_out, &peers));
     for (size_t k = 0; k < KINDS; k++) {
         toy_state state;
-        ask(&run.options, kinds[k]);
+        ask(&run, kinds[k]);
         become_processes(world);
         TOY_TRY(toy_train_by(&run, world, leave_out, &state));
         TOY_TRY(become_threads(world));
@@ -224,7 +224,7 @@ TEST(gradients_left_out)
     toy_run run = toy_run_init(&model);
     run.steps = 4;
     run.flavour = TOY_INTEGER;
-    run.options.bucket_bytes = 1;
+    run.tuning.bucket_bytes = 1;
     start();
     for (int stage = ZERO_STAGE_2; stage <= ZERO_STAGE_3; stage++) {
         run.options.stage = (zero_stage)stage;
@@ -241,7 +241,7 @@ static zero_status check_memory(zero_world *world, const toy_run *run)
     toy_trainer trainer;
     zero_plan *plan = NULL;
     uint64_t arenas = 0;
-    TOY_TRY(zero_plan_create(run->model->model, &run->options, zero_world_size(world), &plan));
+    TOY_TRY(zero_plan_create(run->model->model, TOY_OPTIONS(run), zero_world_size(world), &plan));
     TOY_TRY(zero_world_barrier(world));
     const uint64_t before = fake_cuda_calls("cudaMalloc");
     TOY_TRY(zero_world_barrier(world));
@@ -249,11 +249,11 @@ static zero_status check_memory(zero_world *world, const toy_run *run)
     TOY_TRY(toy_step(&trainer));
     TOY_TRY(zero_world_barrier(world));
     const uint64_t taken = fake_cuda_calls("cudaMalloc") - before;
-    const zero_memory planned = zero_plan_memory(plan);
-    const zero_memory used = zero_engine_memory(trainer.engine);
+    const zero_memory planned = plan_memory(plan);
+    const zero_memory used = engine_memory(trainer.engine);
     CHECK_BYTES(&planned, &used, sizeof planned);
     CHECK_EQ(zero_plan_hash(plan), zero_plan_hash(zero_engine_plan(trainer.engine)));
-    CHECK_EQ(zero_engine_stats(trainer.engine).device_peak_bytes, planned.total_bytes);
+    CHECK_EQ(engine_stats(trainer.engine).device_peak_bytes, planned.total_bytes);
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         arenas += planned.bytes[role] != 0;
     }
@@ -272,7 +272,7 @@ static zero_status check_kinds(zero_world *world, const toy_run *given, void *us
     (void)user;
     toy_run run = *given;
     for (size_t k = 0; k < KINDS; k++) {
-        ask(&run.options, kinds[k]);
+        ask(&run, kinds[k]);
         become_processes(world);
         TOY_TRY(check_memory(world, &run));
         TOY_TRY(become_threads(world));
@@ -310,7 +310,7 @@ static zero_status count_rounds(zero_world *world, void *user)
     const uint64_t before = fake_nccl_calls(FAKE_NCCL_GROUP);
     TOY_TRY(zero_world_barrier(world));
     TOY_TRY(toy_step(&trainer));
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(zero_step_wait(trainer.engine, &result));
     TOY_TRY(zero_world_barrier(world));
     /* For every unit a scatter and a publish; one norm. */
@@ -328,7 +328,7 @@ TEST(scratch_holds_the_largest_batch)
         toy_model_equal(&model, 3, 70000, (zero_dtype)dtype);
         toy_run run = toy_run_init(&model);
         run.options.stage = ZERO_STAGE_2;
-        run.options.bucket_bytes = 1;
+        run.tuning.bucket_bytes = 1;
         start();
         CHECK_OK(fake_nccl_world_run(RANKS, DEADLINE_MS, count_rounds, &run));
         finish();
@@ -398,8 +398,8 @@ TEST(slots_are_the_same_on_all_ranks)
     toy_model model;
     toy_model_equal(&model, 8, 3000, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
-    run.options.param_slots = 3;
-    ask(&run.options, kinds[2]);
+    run.tuning.param_slots = 3;
+    ask(&run, kinds[2]);
     start();
     CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, hold_and_leave_out, &run));
     CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, hold_too_many, &run));
@@ -424,17 +424,18 @@ static zero_status read_paths(zero_world *world, void *user)
         become_processes(world);
     }
     TOY_TRY(toy_open(&trainer, &expected->run, world));
-    const zero_path gather = zero_engine_path(trainer.engine, ZERO_TRAFFIC_GATHER);
-    const zero_path reduce = zero_engine_path(trainer.engine, ZERO_TRAFFIC_REDUCE);
+    const zero_path gather = engine_path(trainer.engine, ZERO_TRAFFIC_GATHER);
+    const zero_path reduce = engine_path(trainer.engine, ZERO_TRAFFIC_REDUCE);
     if (strcmp(gather.text, expected->gather) != 0 || strcmp(reduce.text, expected->reduce) != 0) {
         TEST_FAIL("gather: \"%s\", not \"%s\"; reduce: \"%s\", not \"%s\"", gather.text,
                   expected->gather, reduce.text, expected->reduce);
     }
     CHECK_EQ(reduce.zero_cta, 0);
-    CHECK_EQ(gather.zero_cta, expected->run.options.nccl_zero_cta);
+    CHECK_EQ(gather.zero_cta, expected->run.tuning.nccl_zero_cta);
     CHECK_EQ(gather.nccl_version, gather.carrier == ZERO_CARRIER_NCCL ? NCCL_VERSION_CODE : 0);
-    CHECK_EQ(zero_engine_path(NULL, ZERO_TRAFFIC_GATHER).carrier, ZERO_CARRIER_NONE);
-    CHECK_EQ(zero_engine_path(trainer.engine, (zero_traffic)7).carrier, ZERO_CARRIER_NONE);
+    zero_path path = zero_path_init();
+    CHECK_FAILS(zero_engine_path(trainer.engine, (zero_traffic)7, &path), ZERO_INVALID_ARGUMENT,
+                "traffic 7");
     TOY_TRY(zero_world_barrier(world));
     toy_close(&trainer);
     return become_threads(world);
@@ -456,7 +457,7 @@ static void check_path(const toy_model *model, zero_stage stage, asked what, con
     }
     said expected = {toy_run_init(model), texts[0], texts[1], true};
     expected.run.options.stage = stage;
-    ask(&expected.run.options, what);
+    ask(&expected.run, what);
     CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, read_paths, &expected));
 }
 
@@ -482,7 +483,7 @@ TEST(what_carries_an_engine)
     CHECK_OK(fake_nccl_world_run(1, DEADLINE_MS, read_paths, &expected));
     expected.gather = expected.reduce = "host memory";
     expected.processes = true;
-    expected.run.options.transport = ZERO_TRANSPORT_HOST;
+    expected.run.tuning.transport = ZERO_TRANSPORT_HOST;
     CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, read_paths, &expected));
     finish();
     toy_model_close(&model);
@@ -505,7 +506,7 @@ static zero_status refuse(zero_world *world, void *user)
         become_processes(world);
     }
     const zero_status status =
-        zero_engine_create(world, expected->run.model->model, &expected->run.options, &engine);
+        zero_engine_create(world, expected->run.model->model, TOY_OPTIONS(&expected->run), &engine);
     /* A rank that is slower may hear of it before it finds out. */
     CHECK(status == expected->status || (status == ZERO_COMM && expected->processes));
     CHECK(strstr(zero_last_error()->message, expected->words) != NULL);
@@ -519,7 +520,7 @@ static void check_refused(const toy_model *model, uint32_t ranks, bool processes
                           zero_status status, const char *words)
 {
     refusal expected = {toy_run_init(model), status, words, processes};
-    ask(&expected.run.options, what);
+    ask(&expected.run, what);
     const zero_status ended = fake_nccl_world_run(ranks, DEADLINE_MS, refuse, &expected);
     CHECK(ended == ZERO_OK || ended == status);
     finish();
@@ -575,7 +576,7 @@ static zero_status fail_on_one_rank(zero_world *world, void *user)
     }
     TOY_TRY(zero_world_barrier(world));
     const zero_status status =
-        zero_engine_create(world, m->run.model->model, &m->run.options, &engine);
+        zero_engine_create(world, m->run.model->model, TOY_OPTIONS(&m->run), &engine);
     CHECK(status != ZERO_OK);
     CHECK(engine == NULL);
     if (!m->allocation) {
@@ -593,7 +594,7 @@ TEST(a_registration_that_fails_on_one_rank)
     for (size_t k = 1; k < 3 && k < KINDS; k++) {
         for (uint64_t nth = 1; nth <= 6; nth++) {
             mishap m = {toy_run_init(&model), nth, false};
-            ask(&m.run.options, kinds[k]);
+            ask(&m.run, kinds[k]);
             start();
             CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, fail_on_one_rank, &m), ZERO_COMM,
                         "a fake error");
@@ -610,7 +611,7 @@ TEST(an_allocation_that_fails_on_one_rank)
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     mishap m = {toy_run_init(&model), 1, true};
     for (; m.nth <= 12; m.nth += 3) {
-        ask(&m.run.options, kinds[1]);
+        ask(&m.run, kinds[1]);
         start();
         /* The first is of a role that NCCL is to know. */
         CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, fail_on_one_rank, &m), ZERO_OUT_OF_MEMORY,

@@ -70,10 +70,10 @@ typedef struct comparison {
 
 /* Parameters and gradients in host memory, so that trays and slots are filled and stored as well.
  */
-static void put_far(zero_engine_options *options, bool far)
+static void put_far(toy_run *run, bool far)
 {
-    options->tier[ZERO_ROLE_PARAM] = far ? ZERO_TIER_HOST : ZERO_TIER_DEVICE;
-    options->tier[ZERO_ROLE_GRAD] = options->tier[ZERO_ROLE_PARAM];
+    run->options.tier[ZERO_ROLE_PARAM] = far ? ZERO_TIER_HOST : ZERO_TIER_DEVICE;
+    run->options.tier[ZERO_ROLE_GRAD] = run->options.tier[ZERO_ROLE_PARAM];
 }
 
 /* State on disk, and every step announced: the CPU updates while the caller's kernels run. */
@@ -82,11 +82,11 @@ static void let_overlap(toy_run *run, bool far)
     for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
         run->options.tier[role] = ZERO_TIER_DISK;
     }
-    put_far(&run->options, far);
+    put_far(run, far);
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
-    run->options.range_bytes = 4096;
-    run->options.overlap_step = 1;
+    run->tuning.range_bytes = 4096;
+    run->tuning.overlap_step = 1;
     run->announced = true;
 }
 
@@ -98,13 +98,13 @@ static zero_status compare_ways(zero_world *world, void *user)
     const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
     const uint32_t places = zero_world_size(world) == 2 ? 3 : 2; /* the last takes its time */
     toy_run run = c->run;
-    toy_sharding_apply(&ways[0], &run.options);
+    toy_sharding_apply(&ways[0], &run);
     TOY_TRY(toy_train_by(&run, world, c->first, &first));
     for (uint32_t w = 0; w < places * count; w++) {
         toy_state state;
         run = c->run;
-        toy_sharding_apply(&ways[w / places], &run.options);
-        put_far(&run.options, w % places == 1);
+        toy_sharding_apply(&ways[w / places], &run);
+        put_far(&run, w % places == 1);
         if (w % places == 2) {
             let_overlap(&run, w / places % 2 != 0);
         }
@@ -125,11 +125,11 @@ static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps)
     c.run.steps = STEPS;
     c.run.micro_steps = micro_steps;
     c.run.flavour = TOY_INTEGER;
-    c.run.options.bucket_bytes = 1;
+    c.run.tuning.bucket_bytes = 1;
     c.run.options.loss_scale = 1;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         fake_cuda_start(mode, test_seed * SEEDS + seed);
-        c.run.options.poison_released = (int32_t)(seed % 2); /* kernels read views, or slots */
+        c.run.tuning.poison_released = (int32_t)(seed % 2); /* kernels read views, or slots */
         CHECK_OK(zero_world_run((uint32_t)seed, DEADLINE_MS, compare_ways, &c));
         c.first = step_omitting;
         c.step = step_omitting;
@@ -216,7 +216,7 @@ TEST(views_on_two_streams)
     toy_model model;
     toy_model_equal(&model, 2, 1000, ZERO_DTYPE_F32);
     toy_run run = toy_run_init(&model);
-    run.options.poison_released = 1;
+    run.tuning.poison_released = 1;
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         fake_cuda_start(modes[i], test_seed + i);
         CHECK_OK(zero_world_run(1, DEADLINE_MS, use_on_two_streams, &run));
@@ -267,7 +267,7 @@ static zero_status count_squares(zero_world *world, void *user)
     for (int i = 0; i < SQUARES_STEPS; i++) {
         TOY_TRY(step(&trainer));
     }
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(zero_step_wait(trainer.engine, &result));
     CHECK(result.norm > 0);
     toy_close(&trainer);

@@ -2,6 +2,7 @@
  * micro-steps. Every rank is told which, of whom and how, nothing is changed, and it is not told by
  * a deadline. */
 #include "harness.h"
+#include "reads.h"
 
 #include <stdatomic.h>
 #include <sys/prctl.h>
@@ -21,7 +22,7 @@
 /* One number that the last rank is given differently from a step on. */
 typedef struct oddity {
     const char *text; /* what every rank's message says of it, before that rank */
-    size_t at;        /* in zero_step_params where group is OWN, else in zero_adamw */
+    size_t at;        /* in zero_step_params where group is OWN, else in zero_hyper */
     uint32_t group;
     float value;
 } oddity;
@@ -31,20 +32,20 @@ typedef struct oddity {
 
 static const oddity oddities[] = {
     {"max_norm is 0 on rank 0 and 2.5 on rank ", offsetof(zero_step_params, max_norm), OWN, 2.5f},
-    {"lr of group 0 is 0.00100000005 on rank 0 and 0.25 on rank ", offsetof(zero_adamw, lr), 0,
-     0.25f},
-    {"beta1 of group 0 is 0.899999976 on rank 0 and 0.5 on rank ", offsetof(zero_adamw, beta1), 0,
-     0.5f},
-    {"beta2 of group 0 is 0.999000013 on rank 0 and 0.75 on rank ", offsetof(zero_adamw, beta2), 0,
-     0.75f},
-    {"eps of group 0 is 9.99999994e-09 on rank 0 and 0.125 on rank ", offsetof(zero_adamw, eps), 0,
-     0.125f},
-    {"weight_decay of group 0 is 0 on rank 0 and 0.5 on rank ", offsetof(zero_adamw, weight_decay),
-     0, 0.5f},
-    {"lr of group 5 is 0.00100000005 on rank 0 and 0.25 on rank ", offsetof(zero_adamw, lr), 5,
-     0.25f},
-    {"weight_decay of group 5 is 0 on rank 0 and 0.5 on rank ", offsetof(zero_adamw, weight_decay),
-     5, 0.5f},
+    {"lr of group 0 is 0.00100000005 on rank 0 and 0.25 on rank ", offsetof(zero_hyper, adamw.lr),
+     0, 0.25f},
+    {"beta1 of group 0 is 0.899999976 on rank 0 and 0.5 on rank ",
+     offsetof(zero_hyper, adamw.beta1), 0, 0.5f},
+    {"beta2 of group 0 is 0.999000013 on rank 0 and 0.75 on rank ",
+     offsetof(zero_hyper, adamw.beta2), 0, 0.75f},
+    {"eps of group 0 is 9.99999994e-09 on rank 0 and 0.125 on rank ",
+     offsetof(zero_hyper, adamw.eps), 0, 0.125f},
+    {"weight_decay of group 0 is 0 on rank 0 and 0.5 on rank ",
+     offsetof(zero_hyper, adamw.weight_decay), 0, 0.5f},
+    {"lr of group 5 is 0.00100000005 on rank 0 and 0.25 on rank ", offsetof(zero_hyper, adamw.lr),
+     5, 0.25f},
+    {"weight_decay of group 5 is 0 on rank 0 and 0.5 on rank ",
+     offsetof(zero_hyper, adamw.weight_decay), 5, 0.5f},
 };
 
 #define ODDITIES (sizeof oddities / sizeof oddities[0])
@@ -64,11 +65,11 @@ static void describe(toy_model *model)
 
 /* This rank's parameters for a step that `odd` is given to the last one; NULL: to none. */
 static zero_step_params params_of(const toy_trainer *trainer, const oddity *odd,
-                                  zero_adamw groups[GROUPS])
+                                  zero_hyper groups[GROUPS])
 {
     zero_step_params params = trainer->run->params;
     for (uint32_t g = 0; g < GROUPS; g++) {
-        groups[g] = params.adamw;
+        groups[g] = params.hyper;
     }
     params.groups = groups;
     params.group_count = GROUPS;
@@ -132,7 +133,7 @@ typedef struct trial {
 
 static zero_status step_with(toy_trainer *trainer, const trial *t, const oddity *odd)
 {
-    zero_adamw groups[GROUPS];
+    zero_hyper groups[GROUPS];
     const zero_step_params params = params_of(trainer, odd, groups);
     const uint32_t units = trainer->run->model->unit_count;
     for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
@@ -170,14 +171,14 @@ static zero_status find_out(zero_world *world, void *user)
     const trial *t = &j->trial;
     char text[96];
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_open(&trainer, &j->run, world));
     for (uint64_t s = 0; s < 2; s++) {
         TOY_TRY(step_with(&trainer, t, NULL));
         TOY_TRY(zero_step_wait(trainer.engine, &result));
         CHECK_EQ(result.updates, s + 1);
     }
-    const zero_stats before = zero_engine_stats(trainer.engine);
+    const zero_stats before = engine_stats(trainer.engine);
     TOY_TRY(trainer.engine->device->ops->event_wait(trainer.engine->device->self,
                                                     trainer.engine->stepped, NULL));
     memory_copy memory = copy_memory(trainer.engine);
@@ -193,7 +194,7 @@ static zero_status find_out(zero_world *world, void *user)
     check_error(status, text);
     CHECK_EQ(zero_step_wait(trainer.engine, &result), ZERO_POISONED);
     check_memory(trainer.engine, &memory);
-    const zero_stats after = zero_engine_stats(trainer.engine);
+    const zero_stats after = engine_stats(trainer.engine);
     CHECK_EQ(after.steps_overlapped, before.steps_overlapped);
     CHECK_EQ(after.steps_redone, before.steps_redone);
     CHECK_EQ(after.steps_skipped, 0);
@@ -226,9 +227,9 @@ static void let_overlap(toy_run *run)
     }
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
-    run->options.range_bytes = 4096;
-    run->options.ring_depth = 3;
-    run->options.overlap_step = 1;
+    run->tuning.range_bytes = 4096;
+    run->tuning.ring_depth = 3;
+    run->tuning.overlap_step = 1;
 }
 
 /* Every way to split the model over so many ranks: two of the numbers in turn or, `all`, each. */
@@ -241,7 +242,7 @@ static void try_ways(const toy_model *model, uint32_t ranks, bool announced, boo
             const oddity *odd = &oddities[(3 * w + 5 * i) % ODDITIES];
             job j = {.run = run_over(model),
                      .trial = {.odd = odd, .waits = i % 2 == 0, .announced = announced}};
-            toy_sharding_apply(&ways[w], &j.run.options);
+            toy_sharding_apply(&ways[w], &j.run);
             if (announced) {
                 let_overlap(&j.run);
             }
@@ -308,7 +309,7 @@ static zero_status go_on(zero_world *world, void *user)
 {
     job *j = user;
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_open(&trainer, &j->run, world));
     for (uint64_t s = 0; s < 3; s++) {
         TOY_TRY(step_with(&trainer, &j->trial, j->trial.odd));
@@ -330,8 +331,8 @@ static void update_nothing(void *user, const zero_update_range *range)
 /* Groups that nothing trained is in, and numbers that a callback does not read. */
 TEST(unused_numbers_are_not_compared)
 {
-    static const oddity frozen = {"", offsetof(zero_adamw, lr), 3, 0.25f};
-    static const oddity empty = {"", offsetof(zero_adamw, lr), 4, 0.25f};
+    static const oddity frozen = {"", offsetof(zero_hyper, adamw.lr), 3, 0.25f};
+    static const oddity empty = {"", offsetof(zero_hyper, adamw.lr), 4, 0.25f};
     toy_model model;
     describe(&model);
     job j = {.run = run_over(&model), .trial = {.odd = &frozen}};
@@ -378,7 +379,7 @@ TEST(micro_steps_on_all_ways)
         const uint32_t way_count = toy_shardings(ranks, true, ways);
         for (uint32_t w = 0; w < way_count; w++) {
             job j = {.run = run_over(&model), .text = "micro-step"};
-            toy_sharding_apply(&ways[w], &j.run.options);
+            toy_sharding_apply(&ways[w], &j.run);
             run_threads(ranks, hurry, &j);
         }
     }
@@ -406,7 +407,7 @@ static zero_status never_meet(zero_world *world, void *user)
     job *j = user;
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, &j->run, world));
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     const uint32_t micro_steps = trainer.rank == 0 ? 2 : 1;
     zero_status status = ZERO_OK;
     for (uint32_t m = 0; m < micro_steps && status == ZERO_OK; m++) {
@@ -425,8 +426,8 @@ TEST(micro_steps_that_never_meet_end_by_the_deadline)
     toy_model model;
     describe(&model);
     job j = {.run = run_over(&model)};
-    j.run.options.accumulation = ZERO_ACCUMULATION_LOCAL;
-    j.run.options.param_slots = 1;
+    j.run.tuning.accumulation = ZERO_ACCUMULATION_LOCAL;
+    j.run.tuning.param_slots = 1;
     CHECK(zero_world_run(2, SHORT_MS, never_meet, &j) != ZERO_OK);
     CHECK_EQ(atomic_load(&j.told), 2);
     toy_model_close(&model);
@@ -440,7 +441,7 @@ static zero_status step_alone(zero_world *world, void *user)
     job *j = user;
     const struct timespec span = {.tv_nsec = 1000000};
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_open(&trainer, &j->run, world));
     TOY_TRY(toy_micro(&trainer, true));
     while (trainer.rank == 1 && atomic_load(&j->told) == 0) {
@@ -519,7 +520,7 @@ TEST(processes)
         for (uint32_t w = 0; w < way_count; w++) {
             job j = {.run = run_over(&model),
                      .trial = {.odd = &oddities[w % ODDITIES], .waits = w % 2 == 0}};
-            toy_sharding_apply(&ways[w], &j.run.options);
+            toy_sharding_apply(&ways[w], &j.run);
             run_processes(ranks, find_out, &j);
             j.text = "micro-step";
             run_processes(ranks, hurry, &j);

@@ -1,6 +1,7 @@
 /* Owns the tests of a step that is due: its norm told ahead is the step's own, and a step that is
  * dropped leaves nothing behind. */
 #include "harness.h"
+#include "reads.h"
 
 #include "folders.h"
 #include "sanitizer.h"
@@ -22,9 +23,9 @@ static void let_disk(toy_run *run, uint32_t turn)
     }
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
-    run->options.range_bytes = 4096;
-    run->options.ring_depth = 3;
-    run->options.overlap_step = turn % 2 != 0;
+    run->tuning.range_bytes = 4096;
+    run->tuning.ring_depth = 3;
+    run->tuning.overlap_step = turn % 2 != 0;
     run->announced = turn % 2 != 0;
 }
 
@@ -81,7 +82,7 @@ static zero_status take(zero_world *world, course *c, toy_state *state)
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, &c->run, world));
     for (int s = 0; s < STEPS; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         if (c->extra != NULL) {
             TOY_TRY(c->extra(&trainer, c));
         }
@@ -92,7 +93,7 @@ static zero_status take(zero_world *world, course *c, toy_state *state)
         c->norms[s] = isfinite(result.norm) ? result.norm : 0;
         c->scales[s] = result.loss_scale;
     }
-    const zero_stats stats = zero_engine_stats(trainer.engine);
+    const zero_stats stats = engine_stats(trainer.engine);
     CHECK_EQ(stats.steps, STEPS);
     CHECK_EQ(stats.steps_skipped, 1);
     CHECK_EQ(stats.steps_discarded, c->extra != NULL ? STEPS : 0);
@@ -130,7 +131,7 @@ static void over_ways(course *c, zero_dtype dtype, zero_dtype master)
     c->run = toy_run_init(&model);
     c->run.options.master_dtype = master;
     c->run.options.loss_scale = 8;
-    c->run.options.loss_scale_window = 2;
+    c->run.tuning.loss_scale_window = 2;
     c->run.params.max_norm = 1;
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
         toy_sharding ways[16];
@@ -140,12 +141,12 @@ static void over_ways(course *c, zero_dtype dtype, zero_dtype master)
             if (!IN_SAMPLE(turn)) {
                 continue;
             }
-            toy_sharding_apply(&ways[i], &c->run.options);
+            toy_sharding_apply(&ways[i], &c->run);
             c->run.micro_steps = 1 + turn / 2 % 2;
             let_disk(&c->run, turn);
             if (turn % 3 == 0) { /* all on the device */
                 memset(c->run.options.tier, 0, sizeof c->run.options.tier);
-                c->run.options.overlap_step = 0;
+                c->run.tuning.overlap_step = 0;
                 c->run.announced = false;
             }
             CHECK_OK(zero_world_run(ranks, DEADLINE_MS, compare, c));
@@ -286,7 +287,7 @@ static zero_status part_ways(zero_world *world, void *user)
     zero_status status =
         trainer.rank == 0 ? zero_grad_norm(trainer.engine, &norm) : toy_update(&trainer);
     if (status == ZERO_OK && trainer.rank == 1) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         status = zero_step_wait(trainer.engine, &result);
     }
     CHECK(status != ZERO_OK);

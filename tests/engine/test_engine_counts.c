@@ -1,6 +1,7 @@
 /* Owns the tests of how often ranks talk and when: exact numbers of collectives per step, and
  * timings with collectives and compute of known length that show what overlaps. */
 #include "harness.h"
+#include "reads.h"
 
 #include <time.h>
 
@@ -63,10 +64,10 @@ static zero_status count_steps(zero_world *world, void *user)
         TOY_TRY(toy_step(&trainer));
     }
     /* What a step gathers ahead for the next one is the same in every step. */
-    zero_stats before = zero_engine_stats(trainer.engine);
+    zero_stats before = engine_stats(trainer.engine);
     for (uint32_t step = 0; step < 3; step++) {
         TOY_TRY(toy_step(&trainer));
-        const zero_stats after = zero_engine_stats(trainer.engine);
+        const zero_stats after = engine_stats(trainer.engine);
         const uint64_t gathers = r->c->gathers ? gathers_expected(r->units, r->slots) : 0;
         if (after.gathers - before.gathers != gathers ||
             after.publishes - before.publishes != (uint64_t)r->c->publishes * r->units ||
@@ -99,13 +100,13 @@ static void count_all(uint32_t units, uint32_t slots, bool prefetch)
         count_run r = {.c = c, .run = toy_run_init(&model), .units = units, .slots = slots};
         r.run.micro_steps = MICRO_STEPS;
         r.run.options.stage = c->stage;
-        r.run.options.accumulation = c->accumulation;
+        r.run.tuning.accumulation = c->accumulation;
         r.run.options.shard_group = c->shard_group;
-        r.run.options.grad_group = c->grad_group;
-        r.run.options.optimizer_group = c->optimizer_group;
-        r.run.options.bucket_bytes = 1;
-        r.run.options.param_slots = slots;
-        r.run.options.no_prefetch = prefetch ? 0 : 1;
+        r.run.tuning.grad_group = c->grad_group;
+        r.run.tuning.optimizer_group = c->optimizer_group;
+        r.run.tuning.bucket_bytes = 1;
+        r.run.tuning.param_slots = slots;
+        r.run.tuning.no_prefetch = prefetch ? 0 : 1;
         CHECK_OK(zero_world_run(c->ranks, DEADLINE_MS, count_steps, &r));
     }
     toy_model_close(&model);
@@ -137,9 +138,9 @@ static zero_status count_shared(zero_world *world, void *user)
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, user, world));
     TOY_TRY(toy_step(&trainer));
-    CHECK_EQ(zero_engine_stats(trainer.engine).reduces, 7);
+    CHECK_EQ(engine_stats(trainer.engine).reduces, 7);
     TOY_TRY(toy_step(&trainer));
-    CHECK_EQ(zero_engine_stats(trainer.engine).reduces, 14);
+    CHECK_EQ(engine_stats(trainer.engine).reduces, 14);
     toy_close(&trainer);
     return ZERO_OK;
 }
@@ -149,7 +150,7 @@ TEST(counts_of_shared_buckets)
     toy_model model;
     toy_model_equal(&model, 7, 300, ZERO_DTYPE_F32);
     toy_run run = toy_run_init(&model);
-    run.options.bucket_bytes = 3000;
+    run.tuning.bucket_bytes = 3000;
     CHECK_OK(zero_world_run(2, DEADLINE_MS, count_shared, &run));
     toy_model_close(&model);
 }
@@ -165,15 +166,15 @@ static zero_status count_with_evaluation(zero_world *world, void *user)
             if (evaluate != 0) {
                 TOY_TRY(toy_evaluate(&trainer));
             }
-            const uint64_t before = zero_engine_stats(trainer.engine).gathers;
+            const uint64_t before = engine_stats(trainer.engine).gathers;
             TOY_TRY(toy_micro(&trainer, false));
             TOY_TRY(toy_micro(&trainer, true));
             if (step >= 2) {
-                gathers[evaluate] += zero_engine_stats(trainer.engine).gathers - before;
+                gathers[evaluate] += engine_stats(trainer.engine).gathers - before;
             }
             TOY_TRY(toy_update(&trainer));
         }
-        CHECK_EQ(zero_engine_stats(trainer.engine).gathers_unforeseen, 0);
+        CHECK_EQ(engine_stats(trainer.engine).gathers_unforeseen, 0);
         toy_close(&trainer);
     }
     /* The gather that the step made ahead of the next forward falls outside the window when nothing
@@ -210,11 +211,11 @@ static zero_status count_unforeseen(zero_world *world, void *user)
         TOY_TRY(toy_micro_end(&trainer));
         TOY_TRY(toy_update(&trainer));
         if (step == 3) {
-            unforeseen = zero_engine_stats(trainer.engine).gathers_unforeseen;
+            unforeseen = engine_stats(trainer.engine).gathers_unforeseen;
             CHECK(unforeseen > 0);
         }
     }
-    CHECK_EQ(zero_engine_stats(trainer.engine).gathers_unforeseen, unforeseen);
+    CHECK_EQ(engine_stats(trainer.engine).gathers_unforeseen, unforeseen);
     toy_close(&trainer);
     return ZERO_OK;
 }
@@ -283,7 +284,7 @@ static zero_status measure(zero_world *world, void *user)
     TOY_TRY(toy_step(&trainer));
     TOY_TRY(toy_step(&trainer));
     for (int round = 0; round < ROUNDS; round++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         TOY_TRY(zero_step_wait(trainer.engine, &result));
         TOY_TRY(zero_world_barrier(world));
         zi_fault_slow(ZI_FAULT_COLLECTIVE, COLLECTIVE_MS * 1000000u);
@@ -313,8 +314,8 @@ static overlap measured(bool prefetch)
     toy_model model;
     toy_model_equal(&model, UNITS, 300, ZERO_DTYPE_F32);
     overlap o = {.run = toy_run_init(&model)};
-    o.run.options.bucket_bytes = 1;
-    o.run.options.no_prefetch = prefetch ? 0 : 1;
+    o.run.tuning.bucket_bytes = 1;
+    o.run.tuning.no_prefetch = prefetch ? 0 : 1;
     CHECK_OK(zero_world_run(2, DEADLINE_MS, measure, &o));
     toy_model_close(&model);
     return o;

@@ -6,6 +6,7 @@
  *
  * An engine's files have no names, so they are reached by /proc/self/fd. */
 #include "harness.h"
+#include "reads.h"
 
 #include "engine/engine_internal.h"
 #include "folders.h"
@@ -88,10 +89,10 @@ static toy_run run_on_disk(const toy_model *model, uint32_t roles)
     }
     run.options.disk_directories = (const char *const *)&folder;
     run.options.disk_directory_count = 1;
-    run.options.range_bytes = PAGE;
-    run.options.ring_depth = 3;
-    run.options.bucket_bytes = 1;
-    run.options.param_slots = 2;
+    run.tuning.range_bytes = PAGE;
+    run.tuning.ring_depth = 3;
+    run.tuning.bucket_bytes = 1;
+    run.tuning.param_slots = 2;
     run.params.max_norm = 0;
     run.micro_steps = 2; /* so that sums on disk are read again */
     return run;
@@ -99,7 +100,7 @@ static toy_run run_on_disk(const toy_model *model, uint32_t roles)
 
 static zero_status end_step(toy_trainer *trainer)
 {
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     while (trainer->micro < trainer->run->micro_steps) {
         TOY_TRY(toy_micro(trainer, trainer->micro + 1 == trainer->run->micro_steps));
     }
@@ -222,9 +223,9 @@ static void run_damaged(const toy_run *run, zero_world *world, undamaged *u, dam
                                  state.element_count * sizeof(uint32_t)) == 0;
         sum->same += same;
         sum->other += !same;
-        CHECK(same || run->options.disk_unchecked);
+        CHECK(same || run->tuning.disk_unchecked);
         CHECK(same || changed);
-        if (!run->options.disk_unchecked) {
+        if (!run->tuning.disk_unchecked) {
             toy_state_same(run->model, &u->state, &state, "without and with damage");
         }
     } else {
@@ -285,7 +286,7 @@ static void damage_one_role(zero_role role, damage_kind kind, bool unchecked)
     tally sum = {0};
     open_case(&model, &world);
     toy_run run = run_on_disk(&model, 1u << role);
-    run.options.disk_unchecked = unchecked;
+    run.tuning.disk_unchecked = unchecked;
     run_undamaged(&run, world, &u);
     const uint64_t pages = UNITS * (uint64_t)COUNT * (role == ZERO_ROLE_PARAM ? 2 : 4) / PAGE;
     for (uint64_t page = 0; page < pages; page++) {
@@ -343,8 +344,8 @@ static void damage_every_page(const toy_run *run, zero_world *world, tally *sum)
 {
     undamaged u;
     zero_plan *plan = NULL;
-    CHECK_OK(zero_plan_create(run->model->model, &run->options, 1, &plan));
-    const uint64_t pages = zero_plan_memory(plan).tier_bytes[ZERO_TIER_DISK] / PAGE;
+    CHECK_OK(zero_plan_create(run->model->model, TOY_OPTIONS(run), 1, &plan));
+    const uint64_t pages = plan_memory(plan).tier_bytes[ZERO_TIER_DISK] / PAGE;
     zero_plan_destroy(plan);
     run_undamaged(run, world, &u);
     for (uint64_t page = 0; page < pages; page++) {
@@ -377,7 +378,7 @@ TEST(steps_that_begin_during_backward)
     for (int clipped = 0; clipped < 2; clipped++) {
         tally sum = {0};
         toy_run run = run_on_disk(&model, 0x1c);
-        run.options.overlap_step = 1;
+        run.tuning.overlap_step = 1;
         run.announced = true;
         run.params.max_norm = clipped != 0 ? 1e-3f : 0;
         damage_every_page(&run, world, &sum);
@@ -397,7 +398,7 @@ TEST(large_records_on_two_disks)
     for (int second = 0; second < 2; second++) {
         folder = folders[second];
         toy_run run = run_on_disk(&model, 0x18);
-        run.options.range_bytes = 4 << 20;
+        run.tuning.range_bytes = 4 << 20;
         run.options.threads = 3;
         run.options.disk_directories = (const char *const *)folders;
         run.options.disk_directory_count = 2;
@@ -518,7 +519,7 @@ static void damage_parked(toy_run *run, zero_world *world, damage_kind kind, uin
     const zero_role role = (zero_role)(ZERO_ROLE_MASTER + page / (pages / 3));
     const bool changed = damage(folder, kind, page);
     const zero_status status = zero_engine_reload(trainer.engine);
-    if (run->options.disk_unchecked && kind != CUT_SHORT) {
+    if (run->tuning.disk_unchecked && kind != CUT_SHORT) {
         CHECK_EQ(status, ZERO_OK);
         CHECK_OK(toy_collect(&trainer, &after));
         const uint64_t bytes = after.element_count * sizeof(uint32_t);
@@ -546,7 +547,7 @@ TEST(what_is_parked_is_compared_too)
     CHECK_OK(zero_world_create_self(&world));
     toy_run run = run_on_disk(&model, 0);
     for (int unchecked = 0; unchecked < 2; unchecked++) {
-        run.options.disk_unchecked = unchecked;
+        run.tuning.disk_unchecked = unchecked;
         for (uint64_t page = 0; page < 12; page++) {
             for (int kind = FLIP_A_BIT; kind <= CUT_SHORT; kind++) {
                 damage_parked(&run, world, (damage_kind)kind, page);
@@ -563,19 +564,19 @@ TEST(the_option_is_a_flag)
     zero_engine *engine = NULL;
     open_case(&model, &world);
     toy_run run = run_on_disk(&model, 0x1c);
-    run.options.disk_unchecked = 2;
-    CHECK_FAILS(zero_engine_create(world, model.model, &run.options, &engine),
-                ZERO_INVALID_ARGUMENT, "options.disk_unchecked 2");
-    run.options.disk_unchecked = 0;
+    run.tuning.disk_unchecked = 2;
+    CHECK_FAILS(zero_engine_create(world, model.model, TOY_OPTIONS(&run), &engine),
+                ZERO_INVALID_ARGUMENT, "tuning.disk_unchecked 2");
+    run.tuning.disk_unchecked = 0;
     toy_trainer trainer;
     CHECK_OK(toy_open(&trainer, &run, world));
     CHECK_OK(take_steps(&trainer, STEPS));
-    CHECK(zero_engine_stats(trainer.engine).disk_check_ns != 0);
+    CHECK(engine_stats(trainer.engine).disk_check_ns != 0);
     toy_close(&trainer);
-    run.options.disk_unchecked = 1;
+    run.tuning.disk_unchecked = 1;
     CHECK_OK(toy_open(&trainer, &run, world));
     CHECK_OK(take_steps(&trainer, STEPS));
-    CHECK_EQ(zero_engine_stats(trainer.engine).disk_check_ns, 0);
+    CHECK_EQ(engine_stats(trainer.engine).disk_check_ns, 0);
     toy_close(&trainer);
     close_case(&model, world);
 }

@@ -5,6 +5,7 @@
 #include "storage/storage_rig.h"
 
 #include "core/error.h"
+#include "reads.h"
 #include "storage/rate.h"
 #include "toy.h"
 #include "zero/park.h"
@@ -74,7 +75,7 @@ static toy_run open_run(toy_model *model, bool on_disk, found what)
     }
     run.options.disk_directories = (const char *const *)folders;
     run.options.disk_directory_count = 2;
-    run.options.range_bytes = 8192;
+    run.tuning.range_bytes = 8192;
     return run;
 }
 
@@ -92,7 +93,7 @@ static zero_disk_path train(const toy_run *run, bool park)
     toy_trainer trainer;
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(toy_open(&trainer, run, world));
-    const zero_disk_path path = zero_engine_disk_path(trainer.engine);
+    const zero_disk_path path = engine_disk_path(trainer.engine);
     for (int i = 0; i < 2; i++) {
         CHECK_OK(toy_step(&trainer));
         if (park) {
@@ -143,7 +144,7 @@ TEST(weights_that_are_given_are_not_measured)
     static const uint32_t weights[] = {3, 7};
     toy_model model;
     toy_run run = open_run(&model, true, FOUND_RATES);
-    run.options.disk_weights = weights;
+    run.tuning.disk_weights = weights;
     const zero_disk_path path = train(&run, false);
     CHECK_EQ(seen.choices, 0);
     CHECK_EQ(seen.rates[0], 3);
@@ -157,7 +158,7 @@ TEST(weights_that_are_given_are_those_of_what_is_parked)
     static const uint32_t weights[] = {3, 7};
     toy_model model;
     toy_run run = open_run(&model, false, FOUND_RATES);
-    run.options.disk_weights = weights;
+    run.tuning.disk_weights = weights;
     (void)train(&run, true);
     CHECK_EQ(seen.choices, 0);
     check_text(seen.use, "-park");

@@ -60,10 +60,10 @@ TEST(a_unit_that_one_rank_alone_holds)
     toy_model model;
     toy_model_equal(&model, 6, 200, ZERO_DTYPE_F32);
     toy_run run = toy_run_init(&model);
-    run.options.param_slots = 3;
+    run.tuning.param_slots = 3;
     CHECK_FAILS(zero_world_run(2, 60000, hold_alone, &run), ZERO_MISMATCH,
                 "hold the same units (zero/unit.h)");
-    run.options.param_slots = 6;
+    run.tuning.param_slots = 6;
     CHECK_OK(zero_world_run(2, 60000, hold_alone, &run));
     toy_model_close(&model);
 }
@@ -143,14 +143,16 @@ static zero_model *describe(difference what)
     return model;
 }
 
-static zero_engine_options options_of(difference what)
+static zero_engine_options options_of(difference what, zero_tuning *tuning)
 {
     zero_engine_options o = zero_engine_options_init();
+    *tuning = zero_tuning_init();
+    o.tuning = tuning;
     o.stage = what == STAGE ? ZERO_STAGE_2 : ZERO_STAGE_3;
-    o.param_slots = what == SLOTS ? 5 : 0;
+    tuning->param_slots = what == SLOTS ? 5 : 0;
     o.master_dtype = what == MASTER ? ZERO_DTYPE_NONE : ZERO_DTYPE_DEFAULT;
     o.seed = what == SEED ? 9 : 0;
-    o.bucket_bytes = what == BUCKET ? 1 : 0;
+    tuning->bucket_bytes = what == BUCKET ? 1 : 0;
     return o;
 }
 
@@ -161,7 +163,8 @@ static zero_status disagree(zero_world *world, void *user)
     const bool odd = zero_world_rank(world) + 1 == zero_world_size(world);
     const difference mine = odd ? d->what : NONE;
     zero_model *model = describe(mine);
-    const zero_engine_options options = options_of(mine);
+    zero_tuning tuning;
+    const zero_engine_options options = options_of(mine, &tuning);
     zero_engine *engine = NULL;
     CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_MISMATCH, d->text);
     CHECK(engine == NULL);
@@ -188,9 +191,11 @@ static zero_status one_refuses(zero_world *world, void *user)
     (void)user;
     zero_model *model = describe(NONE);
     zero_engine_options o = zero_engine_options_init();
+    zero_tuning tuning = zero_tuning_init();
     zero_engine *engine = NULL;
+    o.tuning = &tuning;
     if (zero_world_rank(world) == 1) {
-        o.param_slots = 65;
+        tuning.param_slots = 65;
         CHECK_FAILS(zero_engine_create(world, model, &o, &engine), ZERO_INVALID_ARGUMENT,
                     "param_slots");
     } else {
@@ -267,7 +272,7 @@ static zero_status notice(zero_world *world, desertion *d)
     zero_status status = toy_open(&trainer, &d->run, world);
     const bool made = status == ZERO_OK;
     for (uint32_t s = 0; s < 50 && status == ZERO_OK; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         start = zi_clock_ns();
         status = toy_step(&trainer);
         status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
@@ -500,7 +505,7 @@ static zero_status run_until_fault(zero_world *world, void *user)
     zero_status status = toy_open(&trainer, &f->run, world);
     const bool made = status == ZERO_OK;
     for (uint32_t s = 0; s < 3 && status == ZERO_OK; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         status = toy_step(&trainer);
         status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
     }
@@ -559,7 +564,7 @@ TEST(every_collective_may_fail)
     for (size_t s = 0; s < sizeof stages / sizeof stages[0]; s++) {
         toy_run run = toy_run_init(&model);
         run.options.stage = stages[s];
-        run.options.bucket_bytes = 1;
+        run.tuning.bucket_bytes = 1;
         fail_every_collective(2, &run, 1);
     }
     toy_model_close(&model);
@@ -571,8 +576,8 @@ TEST(every_collective_of_a_hybrid_may_fail)
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
     run.options.shard_group = 2;
-    run.options.optimizer_group = 4;
-    run.options.bucket_bytes = 1;
+    run.tuning.optimizer_group = 4;
+    run.tuning.bucket_bytes = 1;
     fail_every_collective(4, &run, 5);
     toy_model_close(&model);
 }

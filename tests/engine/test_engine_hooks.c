@@ -33,11 +33,11 @@ static zero_status compare(zero_world *world, void *user)
         run.flavour = TOY_INTEGER;
         run.steps = STEPS;
         run.micro_steps = c->micro_steps;
-        run.options.param_slots = c->param_slots;
-        run.options.look_ahead = c->look_ahead;
-        run.options.grad_slots = c->grad_slots;
-        run.options.bucket_bytes = c->bucket_bytes;
-        toy_sharding_apply(&ways[w], &run.options);
+        run.tuning.param_slots = c->param_slots;
+        run.tuning.look_ahead = c->look_ahead;
+        run.tuning.grad_slots = c->grad_slots;
+        run.tuning.bucket_bytes = c->bucket_bytes;
+        toy_sharding_apply(&ways[w], &run);
         TOY_TRY(toy_train_by(&run, world, c->unusual, &unusual));
         TOY_TRY(toy_train_by(&run, world, c->plain, &plain));
         toy_state_same(c->model, &unusual, &plain, ways[w].name);

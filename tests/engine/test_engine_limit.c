@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
+#include "reads.h"
 #include "toy.h"
 
 #define UNITS 32
@@ -33,13 +34,15 @@ typedef struct outcome {
     char message[256];
 } outcome;
 
-static zero_engine_options options_of(const char *const *folders)
+static zero_engine_options options_of(const char *const *folders, zero_tuning *tuning)
 {
     zero_engine_options options = zero_engine_options_init();
+    *tuning = zero_tuning_init();
     options.threads = 1;
-    options.bucket_bytes = 1; /* a unit's gradients alone */
-    options.range_bytes = MIB;
-    options.ring_depth = 3;
+    options.tuning = tuning;
+    tuning->bucket_bytes = 1; /* a unit's gradients alone */
+    tuning->range_bytes = MIB;
+    tuning->ring_depth = 3;
     if (folders != NULL) {
         for (int role = ZERO_ROLE_PARAM; role <= ZERO_ROLE_MOMENT2; role++) {
             options.tier[role] = ZERO_TIER_DISK;
@@ -76,8 +79,8 @@ static zero_status take_step(zero_engine *engine, uint32_t step)
 {
     const zero_stream here = zero_stream_host();
     zero_step_params params = zero_step_params_init();
-    zero_step_result result;
-    params.adamw.lr = 0.01f;
+    zero_step_result result = zero_step_result_init();
+    params.hyper.adamw.lr = 0.01f;
     params.max_norm = 1;
     TOY_TRY(zero_micro_begin(engine, 1));
     for (uint32_t u = 0; u < UNITS; u++) {
@@ -119,7 +122,7 @@ static zero_status train(zero_world *world, const zero_model *model,
 {
     zero_engine *engine = NULL;
     TOY_TRY(zero_engine_create(world, model, options, &engine));
-    out->path = zero_engine_disk_path(engine);
+    out->path = engine_disk_path(engine);
     zero_status status = zero_engine_fill(engine, toy_fill, NULL);
     for (uint32_t s = 0; s < STEPS && status == ZERO_OK; s++) {
         status = take_step(engine, s);
@@ -164,14 +167,15 @@ static void train_alone(bool limited, const char *const *folders, const char *co
     zero_plan *plan = NULL;
     zero_world *world = NULL;
     toy_model_equal(&model, UNITS, UNIT_ELEMENTS, ZERO_DTYPE_BF16);
-    zero_engine_options options = options_of(planned);
+    zero_tuning tuning;
+    zero_engine_options options = options_of(planned, &tuning);
     CHECK_OK(zero_plan_create(model.model, &options, 1, &plan));
-    const zero_memory memory = zero_plan_memory(plan);
+    const zero_memory memory = plan_memory(plan);
     zero_plan_destroy(plan);
     out->memory_bytes = memory.tier_bytes[ZERO_TIER_DEVICE] + memory.tier_bytes[ZERO_TIER_HOST];
     out->disk_bytes = memory.tier_bytes[ZERO_TIER_DISK];
     out->limit_bytes = data_bytes() + out->memory_bytes + MARGIN_BYTES;
-    options = options_of(folders);
+    options = options_of(folders, &tuning);
     CHECK_OK(zero_world_create_self(&world));
     if (limited) {
         set_limit(out->limit_bytes);

@@ -1,6 +1,7 @@
 /* Owns the tests of memory: what the allocator counted is the plan to the byte, a budget is kept to
  * the byte, and after create nothing allocates. */
 #include "harness.h"
+#include "reads.h"
 
 #include "core/memory.h"
 #include "toy.h"
@@ -12,16 +13,16 @@ static toy_run run_of_threads(const toy_run *given)
 {
     toy_run run = *given;
     if (toy_device() == ZERO_DEVICE_CUDA) {
-        run.options.transport = ZERO_TRANSPORT_PEER;
+        run.tuning.transport = ZERO_TRANSPORT_PEER;
     }
     return run;
 }
 
 static void check_measured(const toy_trainer *trainer, const char *when)
 {
-    const zero_memory plan = zero_plan_memory(zero_engine_plan(trainer->engine));
-    const zero_memory used = zero_engine_memory(trainer->engine);
-    const zero_stats stats = zero_engine_stats(trainer->engine);
+    const zero_memory plan = plan_memory(zero_engine_plan(trainer->engine));
+    const zero_memory used = engine_memory(trainer->engine);
+    const zero_stats stats = engine_stats(trainer->engine);
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         if (plan.bytes[role] != used.bytes[role]) {
             TEST_FAIL("%s, %s: planned %" PRIu64 " bytes, took %" PRIu64, when,
@@ -37,10 +38,10 @@ static zero_status compare_to_plan(zero_world *world, const toy_run *run)
 {
     toy_trainer trainer;
     zero_plan *plan = NULL;
-    TOY_TRY(zero_plan_create(run->model->model, &run->options, zero_world_size(world), &plan));
+    TOY_TRY(zero_plan_create(run->model->model, TOY_OPTIONS(run), zero_world_size(world), &plan));
     TOY_TRY(toy_open(&trainer, run, world));
-    const zero_memory before = zero_plan_memory(plan);
-    const zero_memory after = zero_plan_memory(zero_engine_plan(trainer.engine));
+    const zero_memory before = plan_memory(plan);
+    const zero_memory after = plan_memory(zero_engine_plan(trainer.engine));
     CHECK_BYTES(&before, &after, sizeof before);
     CHECK_EQ(zero_plan_hash(plan), zero_plan_hash(zero_engine_plan(trainer.engine)));
     zero_plan_destroy(plan);
@@ -61,10 +62,10 @@ static zero_status compare_both(zero_world *world, const toy_run *given, void *u
     toy_run run = run_of_threads(given);
     TOY_TRY(compare_to_plan(world, &run));
     run.options.grad_dtype = ZERO_DTYPE_F32;
-    run.options.wire_dtype = ZERO_DTYPE_BF16;
-    run.options.accumulation = ZERO_ACCUMULATION_LOCAL;
-    run.options.grad_group = 0;
-    run.options.optimizer_group = 0;
+    run.tuning.wire_dtype = ZERO_DTYPE_BF16;
+    run.tuning.accumulation = ZERO_ACCUMULATION_LOCAL;
+    run.tuning.grad_group = 0;
+    run.tuning.optimizer_group = 0;
     return compare_to_plan(world, &run);
 }
 
@@ -96,8 +97,8 @@ static zero_status keep_budget(zero_world *world, void *user)
     toy_run run = run_of_threads(&plain);
     toy_trainer trainer;
     zero_plan *plan = NULL;
-    TOY_TRY(zero_plan_create(run.model->model, &run.options, zero_world_size(world), &plan));
-    const uint64_t need = zero_plan_memory(plan).total_bytes;
+    TOY_TRY(zero_plan_create(run.model->model, TOY_OPTIONS(&run), zero_world_size(world), &plan));
+    const uint64_t need = plan_memory(plan).total_bytes;
     zero_plan_destroy(plan);
     run.options.device_budget_bytes = need;
     TOY_TRY(toy_open(&trainer, &run, world));
@@ -125,7 +126,7 @@ static zero_status count_calls(zero_world *world, void *user)
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, &run, world));
     TOY_TRY(toy_step(&trainer));
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(zero_step_wait(trainer.engine, &result));
     TOY_TRY(zero_world_barrier(world));
     const uint64_t before = zi_memory_calls();

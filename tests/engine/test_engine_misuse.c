@@ -59,7 +59,7 @@ static void at_all_stages(toy_step_fn fn)
 /* The engine still trains: a refusal left nothing behind. */
 static zero_status still_works(toy_trainer *trainer)
 {
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_step(trainer));
     TOY_TRY(zero_step_wait(trainer->engine, &result));
     CHECK_EQ(result.skipped, 0);
@@ -193,7 +193,7 @@ TEST_AT_ALL_STAGES(steps_out_of_order)
 {
     zero_engine *engine = trainer->engine;
     const zero_step_params *params = &trainer->run->params;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     CHECK_FAILS(zero_step_wait(engine, &result), ZERO_STATE, "step");
     CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "boundary");
     TOY_TRY(zero_micro_begin(engine, 0));
@@ -297,8 +297,8 @@ TEST(more_units_held_than_slots)
     toy_model model;
     toy_model_equal(&model, 4, 100, ZERO_DTYPE_F32);
     toy_run run = toy_run_init(&model);
-    run.options.param_slots = 2;
-    run.options.bucket_bytes = 1;
+    run.tuning.param_slots = 2;
+    run.tuning.bucket_bytes = 1;
     on_two_ranks(&run, hold_too_many);
     toy_model_close(&model);
 }
@@ -328,8 +328,8 @@ TEST(gradient_after_its_turn)
     toy_model model;
     toy_model_equal(&model, 6, 100, ZERO_DTYPE_F32);
     toy_run run = toy_run_init(&model);
-    run.options.bucket_bytes = 1;
-    run.options.grad_slots = 2;
+    run.tuning.bucket_bytes = 1;
+    run.tuning.grad_slots = 2;
     on_two_ranks(&run, late_gradient);
     toy_model_close(&model);
 }
@@ -379,8 +379,8 @@ TEST(stale_pointer_reads_nan)
         (void)toy_model_tensor(&model, u == 0 ? 1024 : 640, 0, ZERO_DTYPE_F32, 0);
     }
     toy_run run = toy_run_init(&model);
-    run.options.poison_released = 1;
-    run.options.param_slots = 2;
+    run.tuning.poison_released = 1;
+    run.tuning.param_slots = 2;
     for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
         run.options.stage = (zero_stage)stage;
         on_two_ranks(&run, keep_pointer);

@@ -3,6 +3,7 @@
  * the end. A run of the suites takes a sample by the seed; `all` as the argument takes all of it.
  */
 #include "harness.h"
+#include "reads.h"
 
 #include "folders.h"
 #include "toy.h"
@@ -46,24 +47,24 @@ static uint32_t mix_count(void)
 }
 
 /* Digit i of the mix is role i's tier. */
-static void put_on(zero_engine_options *options, uint32_t mix, bool real_disk)
+static void put_on(toy_run *run, uint32_t mix, bool real_disk)
 {
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
-        options->tier[role] = tiers[mix % TIERS];
+        run->options.tier[role] = tiers[mix % TIERS];
         mix /= TIERS;
     }
-    options->disk_directories = &rig_paths[real_disk ? 0 : 1];
-    options->disk_directory_count = 1;
-    options->range_bytes = 4096;
-    options->ring_depth = 3;
+    run->options.disk_directories = &rig_paths[real_disk ? 0 : 1];
+    run->options.disk_directory_count = 1;
+    run->tuning.range_bytes = 4096;
+    run->tuning.ring_depth = 3;
 #ifdef TOY_CUDA
     bool alone = false; /* some of it only one of them can update */
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
-        alone = alone || options->tier[role] == ZERO_TIER_DISK ||
-                (role < ZERO_ROLE_MASTER && options->tier[role] == ZERO_TIER_HOST);
+        alone = alone || run->options.tier[role] == ZERO_TIER_DISK ||
+                (role < ZERO_ROLE_MASTER && run->options.tier[role] == ZERO_TIER_HOST);
     }
     const zero_updater other = alone ? ZERO_UPDATER_CPU : ZERO_UPDATER_BOTH;
-    options->updater = real_disk ? ZERO_UPDATER_DEFAULT : other;
+    run->tuning.updater = real_disk ? ZERO_UPDATER_DEFAULT : other;
 #endif
 }
 
@@ -100,7 +101,7 @@ static zero_status micro_step(toy_trainer *trainer, bool last)
 static zero_status whole_step(toy_trainer *trainer, outcome *out)
 {
     const uint64_t step = trainer->step;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
     trainer->loss_scale = step == 1 ? (float)INFINITY : trainer->loss_scale;
     for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
@@ -161,8 +162,8 @@ static zero_status train(zero_world *world, const toy_run *run, outcome *out)
         status = whole_step(&trainer, out);
         status = status == ZERO_OK ? between(&trainer) : status;
     }
-    const zero_memory plan = zero_plan_memory(zero_engine_plan(trainer.engine));
-    const zero_memory used = zero_engine_memory(trainer.engine);
+    const zero_memory plan = plan_memory(zero_engine_plan(trainer.engine));
+    const zero_memory used = engine_memory(trainer.engine);
     CHECK_BYTES(&plan, &used, sizeof plan);
     status = status == ZERO_OK ? toy_collect(&trainer, &out->state) : status;
     if (status != ZERO_OK) {
@@ -187,7 +188,7 @@ static void compare(const course *c, const outcome *plain, const outcome *tiered
     char what[160];
     (void)snprintf(what, sizeof what, "%s, stage %d, groups %u %u %u, %u micro-steps, mix %u",
                    c->name, (int)c->run.options.stage, c->run.options.shard_group,
-                   c->run.options.grad_group, c->run.options.optimizer_group, c->run.micro_steps,
+                   c->run.tuning.grad_group, c->run.tuning.optimizer_group, c->run.micro_steps,
                    mix);
     for (int s = 0; s < STEPS; s++) {
         TOY_CHECK(memcmp(&plain->norms[s], &tiered->norms[s], sizeof plain->norms[s]) == 0,
@@ -205,10 +206,10 @@ static void compare(const course *c, const outcome *plain, const outcome *tiered
 /* State on disk, and parameters and gradients anywhere. */
 static void let_overlap(toy_run *run, uint32_t turn)
 {
-    put_on(&run->options, mix_count() - 1, turn % 2 == 0);
+    put_on(run, mix_count() - 1, turn % 2 == 0);
     run->options.tier[ZERO_ROLE_PARAM] = tiers[turn % TIERS];
     run->options.tier[ZERO_ROLE_GRAD] = tiers[turn / TIERS % TIERS];
-    run->options.overlap_step = 1;
+    run->tuning.overlap_step = 1;
     run->announced = true;
 }
 
@@ -235,7 +236,7 @@ static zero_status follow(zero_world *world, void *user)
         const uint32_t mix = 1 + picked;
         toy_run run = c->run;
         outcome tiered;
-        put_on(&run.options, mix, i % 8 == 0);
+        put_on(&run, mix, i % 8 == 0);
         TOY_TRY(train(world, &run, &tiered));
         compare(c, &plain, &tiered, mix);
         toy_state_free(&tiered.state);
@@ -252,9 +253,9 @@ static toy_run run_of(const toy_model *model, const kind *k)
     toy_run run = toy_run_init(model);
     run.options.master_dtype = k->master;
     run.options.moment_dtype = k->moments;
-    run.options.accum_dtype = k->accumulated;
+    run.tuning.accum_dtype = k->accumulated;
     run.options.loss_scale = 1;
-    run.options.loss_scale_static = 1;
+    run.tuning.loss_scale_static = 1;
     return run;
 }
 
@@ -275,13 +276,12 @@ static void try_ranks(uint32_t ranks)
                         .seed = turn++,
                         .mixes = whole ? 0 : 2,
                         .name = kinds[k].name};
-            toy_sharding_apply(&ways[pick / 4], &c.run.options);
+            toy_sharding_apply(&ways[pick / 4], &c.run);
             c.run.micro_steps = pick % 2 == 0 ? 3 : 1;
             c.run.params.max_norm = turn % 4 < 2 ? 1 : 0;
-            c.run.options.bucket_bytes = turn % 3 == 0 ? 600 : 1; /* some units together, or none */
+            c.run.tuning.bucket_bytes = turn % 3 == 0 ? 600 : 1; /* some units together, or none */
             const bool local = pick % 4 >= 2 && ways[pick / 4].grad_group == 0;
-            c.run.options.accumulation =
-                local ? ZERO_ACCUMULATION_LOCAL : ZERO_ACCUMULATION_DEFAULT;
+            c.run.tuning.accumulation = local ? ZERO_ACCUMULATION_LOCAL : ZERO_ACCUMULATION_DEFAULT;
             CHECK_OK(zero_world_run(ranks, DEADLINE_MS, follow, &c));
             if (!whole && i == 1) {
                 break;
@@ -319,7 +319,7 @@ TEST(four_ranks)
 
 static uint64_t read_bytes(const toy_trainer *trainer)
 {
-    return zero_engine_stats(trainer->engine).disk_read_bytes;
+    return engine_stats(trainer->engine).disk_read_bytes;
 }
 
 /* A unit that is at hand has the reads of the two behind it under way, or over: the ring counts
@@ -332,7 +332,7 @@ static zero_status sweep_and_count(zero_world *world, void *user)
     TOY_TRY(toy_step(&trainer));
     TOY_TRY(toy_evaluate(&trainer)); /* ends with the last units in memory */
     const uint64_t before = read_bytes(&trainer);
-    const uint64_t all = zero_plan_memory(zero_engine_plan(trainer.engine)).bytes[ZERO_ROLE_PARAM];
+    const uint64_t all = plan_memory(zero_engine_plan(trainer.engine)).bytes[ZERO_ROLE_PARAM];
     memset(trainer.seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer.seen_set);
     for (uint32_t u = 0; u < UNITS; u++) {
         TOY_TRY(zero_unit_acquire(trainer.engine, u, ZERO_PASS_EVAL, toy_stream()));
@@ -352,7 +352,7 @@ TEST(parameters_are_read_two_units_ahead)
     rig_folders(1, 1);
     toy_model_equal(&model, UNITS, 5000, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
-    put_on(&run.options, 2, false);
+    put_on(&run, 2, false);
     CHECK_EQ(run.options.tier[ZERO_ROLE_PARAM], ZERO_TIER_DISK);
     CHECK_OK(zero_world_run(1, DEADLINE_MS, sweep_and_count, &run));
     CHECK_OK(zero_world_run(2, DEADLINE_MS, sweep_and_count, &run));
@@ -390,12 +390,12 @@ TEST(a_sum_in_a_slot_waits_for_no_other_rank)
     rig_folders(1, 1);
     toy_model_equal(&model, UNITS, 300, ZERO_DTYPE_F32);
     toy_run run = toy_run_init(&model);
-    put_on(&run.options, 2 * TIERS, false);
+    put_on(&run, 2 * TIERS, false);
     CHECK_EQ(run.options.tier[ZERO_ROLE_GRAD], ZERO_TIER_DISK);
-    run.options.accumulation = ZERO_ACCUMULATION_LOCAL;
-    run.options.bucket_bytes = 1;
-    run.options.grad_slots = 5;
-    run.options.no_prefetch = 1;
+    run.tuning.accumulation = ZERO_ACCUMULATION_LOCAL;
+    run.tuning.bucket_bytes = 1;
+    run.tuning.grad_slots = 5;
+    run.tuning.no_prefetch = 1;
     CHECK_OK(zero_world_run(2, 5000, leave_one_out, &run));
     toy_model_close(&model);
 }
@@ -432,13 +432,13 @@ static zero_status count_traffic(zero_world *world, void *user)
 {
     const toy_run *run = user;
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     zero_shard shard;
     uint32_t value = 0;
     TOY_TRY(toy_open(&trainer, run, world));
     const traffic t = planned(&trainer);
     const uint64_t one = t.pass_read / UNITS; /* for looking at it */
-    zero_stats last = zero_engine_stats(trainer.engine);
+    zero_stats last = engine_stats(trainer.engine);
     for (int step = 0; step < 4; step++) {
         TOY_TRY(toy_step(&trainer));
         TOY_TRY(zero_step_wait(trainer.engine, &result));
@@ -447,7 +447,7 @@ static zero_status count_traffic(zero_world *world, void *user)
         TOY_TRY(zero_shard_range(trainer.engine, UNITS / 2, ZERO_ROLE_PARAM, &shard));
         TOY_TRY(zero_shard_read(trainer.engine, UNITS / 2, ZERO_ROLE_PARAM, shard.first,
                                 shard.count != 0, &value));
-        const zero_stats now = zero_engine_stats(trainer.engine);
+        const zero_stats now = engine_stats(trainer.engine);
         const uint64_t micros = run->micro_steps;
         CHECK_EQ(now.disk_write_bytes - last.disk_write_bytes,
                  t.step_write + micros * t.micro_write);
@@ -467,9 +467,9 @@ TEST(what_moves_is_what_was_planned)
     static const uint32_t mixes[] = {2, 8}; /* parameters on disk; gradients too */
     for (int i = 0; i < 2; i++) {
         toy_run run = toy_run_init(&model);
-        put_on(&run.options, mixes[i], false);
+        put_on(&run, mixes[i], false);
         run.micro_steps = 2;
-        run.options.bucket_bytes = 1; /* a unit each */
+        run.tuning.bucket_bytes = 1; /* a unit each */
         CHECK_OK(zero_world_run(1, DEADLINE_MS, count_traffic, &run));
         run.options.stage = ZERO_STAGE_1;
         CHECK_OK(zero_world_run(2, DEADLINE_MS, count_traffic, &run));

@@ -1,6 +1,7 @@
 /* Owns the tests of the step's arithmetic as seen through the engine: norm and clipping, skipped
  * steps, loss scaling, accumulation, groups of hyper-parameters and the caller's own optimizer. */
 #include "harness.h"
+#include "reads.h"
 
 #include "toy.h"
 
@@ -16,7 +17,7 @@ typedef struct given {
 static zero_status give(toy_trainer *trainer, const given *g)
 {
     const zero_stream host = toy_stream();
-    zero_view grad = {NULL, 0, ZERO_DTYPE_DEFAULT};
+    zero_view grad = {0};
     TOY_TRY(toy_micro_begin(trainer, true));
     TOY_TRY(zero_unit_grad_acquire(trainer->engine, 0, host));
     TOY_TRY(zero_tensor_grad(trainer->engine, 0, &grad));
@@ -86,7 +87,7 @@ static zero_status clip_known_norm(zero_world *world, const toy_run *run, void *
     toy_run loose = *run;
     toy_trainer trainer;
     toy_state state;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     (void)user;
     TOY_TRY(toy_open(&trainer, run, world));
     TOY_TRY(give(&trainer, &(given){values, 4, UINT32_MAX}));
@@ -124,12 +125,12 @@ static zero_status take_mean(zero_world *world, const toy_run *run, void *user)
 {
     toy_trainer trainer;
     toy_state state;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     (void)user;
     TOY_TRY(toy_open(&trainer, run, world));
     for (uint32_t m = 0; m < 3; m++) {
         /* Rank r adds r in each of three micro-steps: the mean is that of the ranks. */
-        zero_view grad = {NULL, 0, ZERO_DTYPE_DEFAULT};
+        zero_view grad = {0};
         TOY_TRY(toy_micro_begin(&trainer, m == 2));
         TOY_TRY(zero_unit_grad_acquire(trainer.engine, 1, toy_stream()));
         TOY_TRY(zero_tensor_grad(trainer.engine, 1, &grad));
@@ -177,7 +178,7 @@ static zero_status compare_norms(zero_world *world, const toy_run *run, void *us
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, run, world));
     for (uint32_t s = 0; s < NORM_STEPS; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         TOY_TRY(toy_step(&trainer));
         TOY_TRY(zero_step_wait(trainer.engine, &result));
         CHECK(result.norm > 0);
@@ -231,7 +232,7 @@ static zero_status skip_once(zero_world *world, const toy_run *run, const bad_ca
     toy_trainer trainer;
     toy_state before;
     toy_state after;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_open(&trainer, run, world));
     TOY_TRY(give(&trainer, &(given){good, 3, UINT32_MAX}));
     TOY_TRY(toy_collect(&trainer, &before));
@@ -241,7 +242,7 @@ static zero_status skip_once(zero_world *world, const toy_run *run, const bad_ca
     CHECK_EQ(result.step, 2);
     CHECK_EQ(result.updates, 1);
     CHECK_SAME(result.norm, bad->norm);
-    CHECK_EQ(zero_engine_stats(trainer.engine).steps_skipped, 1);
+    CHECK_EQ(engine_stats(trainer.engine).steps_skipped, 1);
     TOY_TRY(toy_collect(&trainer, &after));
     toy_state_same(run->model, &before, &after, "before and after a skipped step");
     toy_state_free(&after);
@@ -252,7 +253,7 @@ static zero_status skip_once(zero_world *world, const toy_run *run, const bad_ca
     CHECK(isfinite(result.norm));
     TOY_TRY(toy_collect(&trainer, &after));
     CHECK(toy_state_moved(&before, &after) > 0);
-    CHECK_EQ(zero_engine_stats(trainer.engine).steps_skipped, 1);
+    CHECK_EQ(engine_stats(trainer.engine).steps_skipped, 1);
     toy_state_free(&before);
     toy_state_free(&after);
     toy_close(&trainer);
@@ -298,7 +299,7 @@ TEST(non_finite_gradients_skip_the_step)
 static zero_status scale_after(toy_trainer *trainer, bool bad, float expected)
 {
     const float value = bad ? INFINITY : 1.0f;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     float scale = 0;
     TOY_TRY(give(trainer, &(given){&value, 1, 0}));
     TOY_TRY(zero_step_wait(trainer->engine, &result));
@@ -340,7 +341,7 @@ TEST(loss_scale_halves_and_doubles)
     toy_run run = toy_run_init(&model);
     run_script(&run, "bgb", (const float[]){32768, 32768, 16384});
     run.options.loss_scale = 64;
-    run.options.loss_scale_window = 3;
+    run.tuning.loss_scale_window = 3;
     /* Three good steps in a row double it; an overflow starts the count again. */
     run_script(&run, "gggggbggg", (const float[]){64, 64, 128, 128, 128, 64, 64, 64, 128});
     toy_model_close(&model);
@@ -352,13 +353,13 @@ TEST(loss_scale_has_hysteresis_and_a_floor)
     toy_model_equal(&model, 2, 100, ZERO_DTYPE_F16);
     toy_run run = toy_run_init(&model);
     run.options.loss_scale = 64;
-    run.options.loss_scale_hysteresis = 2;
+    run.tuning.loss_scale_hysteresis = 2;
     /* Two overflows in a row halve it; a good step between them does not count as a row. */
     run_script(&run, "bgbb", (const float[]){64, 64, 64, 32});
-    run.options.loss_scale_hysteresis = 1;
-    run.options.loss_scale_min = 16;
+    run.tuning.loss_scale_hysteresis = 1;
+    run.tuning.loss_scale_min = 16;
     run_script(&run, "bbbb", (const float[]){32, 16, 16, 16});
-    run.options.loss_scale_static = 1;
+    run.tuning.loss_scale_static = 1;
     run_script(&run, "bbgb", (const float[]){64, 64, 64, 64});
     toy_model_close(&model);
 }
@@ -385,7 +386,7 @@ TEST(loss_scale_leaves_results_alone)
         toy_model_mixed(&model, (zero_dtype)dtype);
         toy_run run = toy_run_init(&model);
         run.params.max_norm = 0.5f;
-        run.options.loss_scale_static = 1;
+        run.tuning.loss_scale_static = 1;
         CHECK_OK(zero_world_run(2, DEADLINE_MS, scale_free, &run));
         toy_model_close(&model);
     }
@@ -476,13 +477,13 @@ TEST(groups_and_decay_survive_sharding)
     toy_model model;
     grouped_model(&model);
     toy_run run = toy_run_init(&model);
-    const zero_adamw groups[3] = {{1e-2f, 0.9f, 0.99f, 1e-8f, 0.5f},
-                                  {3e-3f, 0.8f, 0.999f, 1e-6f, 0.5f},
-                                  {0.0f, 0.9f, 0.999f, 1e-8f, 0.5f}};
+    const zero_hyper groups[3] = {{.adamw = {1e-2f, 0.9f, 0.99f, 1e-8f, 0.5f}},
+                                  {.adamw = {3e-3f, 0.8f, 0.999f, 1e-6f, 0.5f}},
+                                  {.adamw = {0.0f, 0.9f, 0.999f, 1e-8f, 0.5f}}};
     run.flavour = TOY_INTEGER;
     run.params.groups = groups;
     run.params.group_count = 3; /* group 63 takes the common values */
-    run.params.adamw.weight_decay = 0.9f;
+    run.params.hyper.adamw.weight_decay = 0.9f;
     float *expected = calloc(model.element_count, sizeof *expected);
     CHECK(expected != NULL);
     for (uint32_t ranks = 1; ranks <= 4; ranks++) {
@@ -537,7 +538,7 @@ static zero_status train_own(zero_world *world, void *user)
     for (uint32_t w = 0; w < count; w++) {
         toy_run run = *given_run;
         toy_state state;
-        toy_sharding_apply(&ways[w], &run.options);
+        toy_sharding_apply(&ways[w], &run);
         TOY_TRY(toy_train_collect(&run, world, &state));
         if (w == 0) {
             first = state;

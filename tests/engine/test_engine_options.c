@@ -1,6 +1,7 @@
 /* Owns the tests of descriptions, options and hyper-parameters that make no sense: each is refused
  * with a message that names the field and the value. */
 #include "harness.h"
+#include "reads.h"
 
 #include "toy.h"
 
@@ -36,20 +37,31 @@ static void refuse(const zero_engine_options *options, const char *field, const 
         refuse(&o, #field, text);                           \
     } while (0)
 
+#define REFUSE_TUNING(field, value, text)                   \
+    do {                                                    \
+        zero_engine_options o = zero_engine_options_init(); \
+        zero_tuning t = zero_tuning_init();                 \
+        o.tuning = &t;                                      \
+        t.field = (value);                                  \
+        refuse(&o, #field, text);                           \
+    } while (0)
+
 TEST(numbers_out_of_bounds)
 {
-    REFUSE(param_slots, 65, "65");
-    REFUSE(param_slots, UINT32_MAX, "4294967295");
-    REFUSE(grad_slots, 65, "65");
-    REFUSE(look_ahead, 64, "64");
+    REFUSE_TUNING(param_slots, 65, "65");
+    REFUSE_TUNING(param_slots, UINT32_MAX, "4294967295");
+    REFUSE_TUNING(grad_slots, 65, "65");
+    REFUSE_TUNING(look_ahead, 64, "64");
     REFUSE(update_states, 3, "3");
     REFUSE(threads, 257, "257");
-    REFUSE(no_prefetch, 2, "2");
-    REFUSE(loss_scale_static, -1, "not in");
-    REFUSE(poison_released, 7, "7");
+    REFUSE_TUNING(no_prefetch, 2, "2");
+    REFUSE_TUNING(loss_scale_static, -1, "not in");
+    REFUSE_TUNING(poison_released, 7, "7");
     REFUSE(struct_bytes, 0, "zero_engine_options_init");
     REFUSE(struct_bytes, 3, "zero_engine_options_init");
     REFUSE(struct_bytes, SIZE_MAX, "zero_engine_options_init");
+    REFUSE_TUNING(struct_bytes, 0, "zero_tuning_init");
+    REFUSE_TUNING(struct_bytes, SIZE_MAX, "zero_tuning_init");
 }
 
 TEST(floats_out_of_bounds)
@@ -57,8 +69,8 @@ TEST(floats_out_of_bounds)
     REFUSE(loss_scale, -1.0f, "-1");
     REFUSE(loss_scale, (float)NAN, "nan");
     REFUSE(loss_scale, (float)INFINITY, "inf");
-    REFUSE(loss_scale_min, -0.5f, "-0.5");
-    REFUSE(loss_scale_min, (float)NAN, "nan");
+    REFUSE_TUNING(loss_scale_min, -0.5f, "-0.5");
+    REFUSE_TUNING(loss_scale_min, (float)NAN, "nan");
     REFUSE(grad_divisor, -3.0f, "-3");
     REFUSE(grad_divisor, (float)INFINITY, "inf");
     REFUSE(grad_divisor, (float)NAN, "nan");
@@ -69,23 +81,25 @@ TEST(enumerations_out_of_bounds)
     REFUSE(stage, (zero_stage)4, "stage 4 ");
     REFUSE(stage, (zero_stage)-1, "stage -1 ");
     REFUSE(stage, (zero_stage)INT32_MAX, "stage 2147483647 ");
-    REFUSE(reduction, (zero_reduction)2, "2");
-    REFUSE(accumulation, (zero_accumulation)2, "2");
+    REFUSE_TUNING(reduction, (zero_reduction)2, "2");
+    REFUSE_TUNING(accumulation, (zero_accumulation)2, "2");
     REFUSE(optimizer, (zero_optimizer)3, "3");
-    REFUSE(nccl_memory, (zero_nccl_memory)3, "3");
-    REFUSE(nccl_zero_cta, 2, "2");
+    REFUSE_TUNING(nccl_memory, (zero_nccl_memory)3, "3");
+    REFUSE_TUNING(nccl_zero_cta, 2, "2");
 }
 
 TEST(dtypes_that_a_role_cannot_have)
 {
-    REFUSE(grad_dtype, ZERO_DTYPE_NONE, "none");
-    REFUSE(wire_dtype, ZERO_DTYPE_NONE, "none");
-    REFUSE(accum_dtype, ZERO_DTYPE_F16, "f16");
-    REFUSE(accum_dtype, ZERO_DTYPE_NONE, "none");
-    REFUSE(master_dtype, ZERO_DTYPE_BF16, "bf16");
-    REFUSE(master_dtype, ZERO_DTYPE_F16, "f16");
-    REFUSE(moment_dtype, ZERO_DTYPE_F16, "f16");
-    REFUSE(moment_dtype, ZERO_DTYPE_NONE, "none");
+    REFUSE(grad_dtype, ZERO_DTYPE_NONE,
+           "options.grad_dtype 4 is not one of default, f32, bf16, f16");
+    REFUSE_TUNING(wire_dtype, ZERO_DTYPE_NONE,
+                  "tuning.wire_dtype 4 is not one of default, f32, bf16, f16");
+    REFUSE_TUNING(accum_dtype, ZERO_DTYPE_F16, "3 is not one of default, f32, bf16");
+    REFUSE_TUNING(accum_dtype, ZERO_DTYPE_NONE, "4 is not");
+    REFUSE(master_dtype, ZERO_DTYPE_BF16, "2 is not one of default, f32, none");
+    REFUSE(master_dtype, ZERO_DTYPE_F16, "3 is not");
+    REFUSE(moment_dtype, ZERO_DTYPE_F16, "3 is not");
+    REFUSE(moment_dtype, ZERO_DTYPE_NONE, "4 is not");
     REFUSE(grad_dtype, (zero_dtype)17, "17");
     REFUSE(moment_dtype, (zero_dtype)-2, "-2");
 }
@@ -120,8 +134,10 @@ TEST(groups_that_the_stage_does_not_split)
     CHECK_FAILS(zero_plan_create(model.model, &o, 4, &plan), ZERO_INVALID_ARGUMENT,
                 "shard_group 2");
     o = zero_engine_options_init();
+    zero_tuning t = zero_tuning_init();
+    o.tuning = &t;
     o.stage = ZERO_STAGE_1;
-    o.grad_group = 2;
+    t.grad_group = 2;
     CHECK_FAILS(zero_plan_create(model.model, &o, 4, &plan), ZERO_INVALID_ARGUMENT, "grad_group 2");
     toy_model_close(&model);
 }
@@ -131,19 +147,23 @@ TEST(nccl_where_it_has_nothing_to_do)
 {
     for (int device = ZERO_DEVICE_CPU; device <= ZERO_DEVICE_CUDA; device++) {
         zero_engine_options o = zero_engine_options_init();
+        zero_tuning t = zero_tuning_init();
+        o.tuning = &t;
         o.device = (zero_device)device;
-        o.nccl_memory = ZERO_NCCL_MEMORY_REGISTERED;
+        t.nccl_memory = ZERO_NCCL_MEMORY_REGISTERED;
         refuse(&o, "nccl_memory is 1", "ZERO_NCCL_MEMORY_NONE");
-        o.nccl_memory = ZERO_NCCL_MEMORY_NONE;
-        o.nccl_zero_cta = 1;
+        t.nccl_memory = ZERO_NCCL_MEMORY_NONE;
+        t.nccl_zero_cta = 1;
         refuse(&o, "nccl_zero_cta is 1", "ZERO_NCCL_MEMORY_SYMMETRIC");
     }
     static const zero_transport others[] = {ZERO_TRANSPORT_HOST, ZERO_TRANSPORT_PEER};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         zero_engine_options o = zero_engine_options_init();
+        zero_tuning t = zero_tuning_init();
+        o.tuning = &t;
         o.device = ZERO_DEVICE_CUDA;
-        o.transport = others[i];
-        o.nccl_memory = ZERO_NCCL_MEMORY_SYMMETRIC;
+        t.transport = others[i];
+        t.nccl_memory = ZERO_NCCL_MEMORY_SYMMETRIC;
         refuse(&o, "nccl_memory is 2", "over NCCL");
     }
 }
@@ -154,7 +174,7 @@ static zero_status read_path(zero_world *world, void *user)
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, &run, world));
     for (int traffic = ZERO_TRAFFIC_GATHER; traffic <= ZERO_TRAFFIC_REDUCE; traffic++) {
-        const zero_path path = zero_engine_path(trainer.engine, (zero_traffic)traffic);
+        const zero_path path = engine_path(trainer.engine, (zero_traffic)traffic);
         if (zero_world_size(world) == 1) {
             CHECK_EQ(path.carrier, ZERO_CARRIER_NONE);
             CHECK_EQ(strcmp(path.text, "none (one rank)"), 0);
@@ -318,29 +338,29 @@ static zero_status absurd_params(zero_world *world, void *user)
 {
     toy_run run = toy_run_init(user);
     toy_trainer trainer;
-    zero_step_result result;
-    zero_adamw groups[65];
+    zero_step_result result = zero_step_result_init();
+    zero_hyper groups[65];
     TOY_TRY(toy_open(&trainer, &run, world));
     TOY_TRY(toy_micro(&trainer, true));
     for (int i = 0; i < 65; i++) {
-        groups[i] = zero_step_params_init().adamw;
+        groups[i] = zero_step_params_init().hyper;
     }
-    REFUSE_PARAMS(params.adamw.lr = -1, "lr");
-    REFUSE_PARAMS(params.adamw.lr = NAN, "lr");
-    REFUSE_PARAMS(params.adamw.lr = INFINITY, "lr");
-    REFUSE_PARAMS(params.adamw.beta1 = 1, "beta1");
-    REFUSE_PARAMS(params.adamw.beta1 = -0.1f, "beta1");
-    REFUSE_PARAMS(params.adamw.beta2 = 1, "beta2");
-    REFUSE_PARAMS(params.adamw.beta2 = NAN, "beta2");
-    REFUSE_PARAMS(params.adamw.eps = 0, "eps");
-    REFUSE_PARAMS(params.adamw.eps = NAN, "eps");
-    REFUSE_PARAMS(params.adamw.weight_decay = -0.01f, "weight_decay");
+    REFUSE_PARAMS(params.hyper.adamw.lr = -1, "lr");
+    REFUSE_PARAMS(params.hyper.adamw.lr = NAN, "lr");
+    REFUSE_PARAMS(params.hyper.adamw.lr = INFINITY, "lr");
+    REFUSE_PARAMS(params.hyper.adamw.beta1 = 1, "beta1");
+    REFUSE_PARAMS(params.hyper.adamw.beta1 = -0.1f, "beta1");
+    REFUSE_PARAMS(params.hyper.adamw.beta2 = 1, "beta2");
+    REFUSE_PARAMS(params.hyper.adamw.beta2 = NAN, "beta2");
+    REFUSE_PARAMS(params.hyper.adamw.eps = 0, "eps");
+    REFUSE_PARAMS(params.hyper.adamw.eps = NAN, "eps");
+    REFUSE_PARAMS(params.hyper.adamw.weight_decay = -0.01f, "weight_decay");
     REFUSE_PARAMS(params.max_norm = -1, "max_norm");
     REFUSE_PARAMS(params.max_norm = NAN, "max_norm");
     REFUSE_PARAMS(params.group_count = 3, "group");
     REFUSE_PARAMS((params.groups = groups, params.group_count = 65), "65");
     REFUSE_PARAMS(params.struct_bytes = 0, "struct_bytes");
-    groups[2].lr = -5;
+    groups[2].adamw.lr = -5;
     REFUSE_PARAMS((params.groups = groups, params.group_count = 3), "group 2: lr");
     /* None of these took the step. */
     TOY_TRY(toy_update(&trainer));
@@ -365,7 +385,7 @@ static zero_status short_params(zero_world *world, void *user)
 {
     toy_run run = toy_run_init(user);
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_open(&trainer, &run, world));
     TOY_TRY(toy_micro(&trainer, true));
     zero_step_params params = zero_step_params_init();
@@ -392,16 +412,16 @@ TEST(updaters_that_will_not_do)
     zero_plan *plan = NULL;
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
-    run.options.updater = (zero_updater)4;
-    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_INVALID_ARGUMENT,
-                "updater 4 is not in");
+    run.tuning.updater = (zero_updater)4;
+    CHECK_FAILS(zero_plan_create(model.model, TOY_OPTIONS(&run), 1, &plan), ZERO_INVALID_ARGUMENT,
+                "updater 4 is not one of");
     run.options.device = ZERO_DEVICE_CPU;
-    run.options.updater = ZERO_UPDATER_BOTH;
-    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_INVALID_ARGUMENT,
+    run.tuning.updater = ZERO_UPDATER_BOTH;
+    CHECK_FAILS(zero_plan_create(model.model, TOY_OPTIONS(&run), 1, &plan), ZERO_INVALID_ARGUMENT,
                 "updater is 3 and options.device 1");
     run.options.device = ZERO_DEVICE_CUDA;
     run.options.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_DISK;
-    CHECK_FAILS(zero_plan_create(model.model, &run.options, 1, &plan), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_plan_create(model.model, TOY_OPTIONS(&run), 1, &plan), ZERO_INVALID_ARGUMENT,
                 "on disk is updated by the CPU");
     toy_model_close(&model);
 }

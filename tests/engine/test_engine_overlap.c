@@ -2,6 +2,7 @@
  * before the step is decided, and they come to the bits of steps that were not announced, whether
  * what was presumed of them was right or not. */
 #include "harness.h"
+#include "reads.h"
 
 #include <time.h>
 
@@ -22,9 +23,9 @@ static void let_overlap(toy_run *run)
     }
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
-    run->options.range_bytes = 4096;
-    run->options.ring_depth = 3;
-    run->options.overlap_step = 1;
+    run->tuning.range_bytes = 4096;
+    run->tuning.ring_depth = 3;
+    run->tuning.overlap_step = 1;
     run->announced = true;
 }
 
@@ -115,7 +116,7 @@ static void rule_step(rule *r, outcome came_to)
 /* What the engine counts is what the rule says; its last step is over. */
 static void rule_check(const rule *r, const toy_trainer *trainer)
 {
-    const zero_stats stats = zero_engine_stats(trainer->engine);
+    const zero_stats stats = engine_stats(trainer->engine);
     CHECK_EQ(stats.steps_overlapped, r->kept);
     CHECK_EQ(stats.steps_redone, r->redone);
     CHECK_EQ(stats.steps_held_back, r->held_back);
@@ -125,7 +126,7 @@ static void rule_check(const rule *r, const toy_trainer *trainer)
 
 static zero_status whole_step(toy_trainer *trainer, double *norm)
 {
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
     trainer->loss_scale = trainer->step == BAD_STEP ? (float)INFINITY : trainer->loss_scale;
     for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
@@ -178,7 +179,7 @@ static zero_status take(zero_world *world, const toy_run *run, double *norms, to
         }
         rule_check(&r, &trainer);
     }
-    CHECK_EQ(zero_engine_stats(trainer.engine).steps_skipped, 1);
+    CHECK_EQ(engine_stats(trainer.engine).steps_skipped, 1);
     TOY_TRY(toy_collect(&trainer, state));
     toy_close(&trainer);
     return ZERO_OK;
@@ -224,7 +225,7 @@ static void follow_types(zero_dtype dtype, zero_dtype master, zero_dtype moments
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 1;
     run.options.loss_scale = 8; /* and what moves it */
-    run.options.loss_scale_window = 2;
+    run.tuning.loss_scale_window = 2;
     for (uint32_t ranks = 1; ranks <= 2; ranks++) {
         toy_sharding ways[16];
         const uint32_t count = toy_shardings(ranks, true, ways);
@@ -232,8 +233,8 @@ static void follow_types(zero_dtype dtype, zero_dtype master, zero_dtype moments
             if (!IN_SAMPLE(i + ranks)) {
                 continue;
             }
-            toy_sharding_apply(&ways[i], &run.options);
-            run.options.bucket_bytes = i % 2 == 0 ? 1 : 0;
+            toy_sharding_apply(&ways[i], &run);
+            run.tuning.bucket_bytes = i % 2 == 0 ? 1 : 0;
             run.options.tier[ZERO_ROLE_GRAD] = i / 2 % 2 == 0 ? ZERO_TIER_DISK : ZERO_TIER_DEVICE;
             CHECK_OK(zero_world_run(ranks, DEADLINE_MS, follow, &run));
         }
@@ -286,7 +287,7 @@ static zero_status weather_step(toy_trainer *trainer, const weather *w, rule *r,
     const toy_run *given = trainer->run;
     const bool announced = given->announced && (w->turn < 3 || step % 7 != 3);
     toy_run run = *given;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     run.params.max_norm = limit_of(w, step);
     run.announced = announced;
     trainer->run = &run;
@@ -331,7 +332,7 @@ static zero_status sail(zero_world *world, weather *w, toy_state *state)
         TOY_TRY(weather_step(&trainer, w, &r, s));
         TOY_TRY(settle(&trainer));
         rule_check(&r, &trainer);
-        const zero_stats stats = zero_engine_stats(trainer.engine);
+        const zero_stats stats = engine_stats(trainer.engine);
         w->bytes[s] = stats.disk_read_bytes + stats.disk_write_bytes - moved;
         moved += w->bytes[s];
     }
@@ -443,7 +444,7 @@ static void await_writes(const toy_trainer *trainer, uint64_t bytes)
 {
     const uint64_t end_ns = zi_clock_ns() + UINT64_C(20000000000);
     const struct timespec pause = {0, 1000000};
-    while (zero_engine_stats(trainer->engine).disk_write_bytes < bytes) {
+    while (engine_stats(trainer->engine).disk_write_bytes < bytes) {
         CHECK(zi_clock_ns() < end_ns);
         (void)nanosleep(&pause, NULL);
     }
@@ -453,7 +454,7 @@ static void await_writes(const toy_trainer *trainer, uint64_t bytes)
  * at hand; and yet the parameters are what they were. */
 static zero_status step_and_watch(toy_trainer *trainer)
 {
-    const uint64_t before = zero_engine_stats(trainer->engine).disk_write_bytes;
+    const uint64_t before = engine_stats(trainer->engine).disk_write_bytes;
     const uint64_t unit_bytes = UINT64_C(12) * UNIT_ELEMENTS / trainer->ranks;
     TOY_TRY(toy_micro_begin(trainer, true));
     for (uint32_t u = 0; u < UNITS; u++) {
@@ -468,7 +469,7 @@ static zero_status step_and_watch(toy_trainer *trainer)
     TOY_TRY(toy_backward(trainer, 0));
     TOY_TRY(toy_micro_end(trainer));
     await_writes(trainer, before + (UNITS - 1) * unit_bytes);
-    CHECK_EQ(zero_engine_stats(trainer->engine).steps, trainer->step);
+    CHECK_EQ(engine_stats(trainer->engine).steps, trainer->step);
     return toy_update(trainer);
 }
 
@@ -481,7 +482,7 @@ static zero_status watch(zero_world *world, void *user)
         TOY_TRY(step_and_watch(&trainer));
         TOY_TRY(toy_evaluate(&trainer)); /* of all units the updated parameters */
     }
-    const zero_stats stats = zero_engine_stats(trainer.engine);
+    const zero_stats stats = engine_stats(trainer.engine);
     CHECK_EQ(stats.steps_overlapped, 3);
     CHECK_EQ(stats.steps_redone, 0);
     toy_close(&trainer);
@@ -495,7 +496,7 @@ TEST(updates_run_during_backward)
     toy_model_equal(&model, UNITS, UNIT_ELEMENTS, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
     let_overlap(&run);
-    run.options.bucket_bytes = 1;
+    run.tuning.bucket_bytes = 1;
     for (run.options.stage = ZERO_STAGE_0; run.options.stage <= ZERO_STAGE_3; run.options.stage++) {
         CHECK_OK(zero_world_run(1, DEADLINE_MS, watch, &run));
     }
@@ -523,15 +524,15 @@ static zero_status count_reads(zero_world *world, void *user)
     TOY_TRY(toy_step(&trainer));
     TOY_TRY(toy_step(&trainer));
     TOY_TRY(settle(&trainer));
-    const uint64_t before = zero_engine_stats(trainer.engine).disk_read_bytes;
+    const uint64_t before = engine_stats(trainer.engine).disk_read_bytes;
     for (uint64_t s = 1; s <= COUNTED; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         TOY_TRY(toy_step(&trainer));
         TOY_TRY(zero_step_wait(trainer.engine, &result));
-        CHECK_EQ(zero_engine_stats(trainer.engine).steps_overlapped, 2 + s);
+        CHECK_EQ(engine_stats(trainer.engine).steps_overlapped, 2 + s);
     }
     TOY_TRY(settle(&trainer));
-    const zero_stats after = zero_engine_stats(trainer.engine);
+    const zero_stats after = engine_stats(trainer.engine);
     if (trainer.rank == 0) {
         r->bytes = after.disk_read_bytes - before;
     }
@@ -555,7 +556,7 @@ TEST(kept_steps_read_no_sums)
     toy_model_equal(&model, UNITS, UNIT_ELEMENTS, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
     let_overlap(&run);
-    run.options.bucket_bytes = 1;
+    run.tuning.bucket_bytes = 1;
     for (uint32_t ranks = 1; ranks <= 2; ranks++) {
         const uint64_t sums = UINT64_C(4) * UNITS * UNIT_ELEMENTS / ranks;
         run.micro_steps = 1;
@@ -621,7 +622,7 @@ TEST(destroy_in_the_middle_of_drafts)
     toy_model_equal(&model, UNITS, UNIT_ELEMENTS, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
     let_overlap(&run);
-    run.options.bucket_bytes = 1;
+    run.tuning.bucket_bytes = 1;
     expect(zero_world_run(1, DEADLINE_MS, leave_early, &run), ZERO_COMM, "middle of a step");
     toy_model_close(&model);
 }
@@ -638,10 +639,10 @@ static zero_status step_with_refusals(toy_trainer *trainer)
         expect(zero_step_announce(trainer->engine, &run.params), ZERO_STATE, "overlap_step is 0");
         return toy_step(trainer);
     }
-    other.adamw.lr = NAN;
+    other.hyper.adamw.lr = NAN;
     expect(zero_step_announce(trainer->engine, &other), ZERO_INVALID_ARGUMENT, "lr");
     other = run.params;
-    other.adamw.lr = 0.5f;
+    other.hyper.adamw.lr = 0.5f;
     TOY_TRY(zero_step_announce(trainer->engine, &other)); /* replaced by the toy's own */
     TOY_TRY(toy_micro_begin(trainer, true));
     expect(zero_step_announce(trainer->engine, &run.params), ZERO_STATE, "has begun");
@@ -682,14 +683,13 @@ TEST(options_that_exclude_it)
     zero_plan *plan = NULL;
     let_overlap(&run);
     for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
-        zero_engine_options options = run.options;
+        zero_engine_options options = toy_options(&run);
         options.tier[role] = ZERO_TIER_HOST;
         expect(zero_plan_create(model.model, &options, 2, &plan), ZERO_INVALID_ARGUMENT,
                zero_role_name((zero_role)role));
     }
-    zero_engine_options options = run.options;
-    options.overlap_step = 2;
-    expect(zero_plan_create(model.model, &options, 2, &plan), ZERO_INVALID_ARGUMENT,
+    run.tuning.overlap_step = 2;
+    expect(zero_plan_create(model.model, TOY_OPTIONS(&run), 2, &plan), ZERO_INVALID_ARGUMENT,
            "overlap_step");
     toy_model_close(&model);
 }
@@ -703,12 +703,12 @@ TEST(the_plan_counts_drafts)
     toy_run run = toy_run_init(&model);
     zero_plan *plan = NULL;
     let_overlap(&run);
-    CHECK_OK(zero_plan_create(model.model, &run.options, 2, &plan));
-    const zero_memory with = zero_plan_memory(plan);
+    CHECK_OK(zero_plan_create(model.model, TOY_OPTIONS(&run), 2, &plan));
+    const zero_memory with = plan_memory(plan);
     zero_plan_destroy(plan);
-    run.options.overlap_step = 0;
-    CHECK_OK(zero_plan_create(model.model, &run.options, 2, &plan));
-    const zero_memory without = zero_plan_memory(plan);
+    run.tuning.overlap_step = 0;
+    CHECK_OK(zero_plan_create(model.model, TOY_OPTIONS(&run), 2, &plan));
+    const zero_memory without = plan_memory(plan);
     zero_plan_destroy(plan);
     CHECK_EQ(with.tier_bytes[ZERO_TIER_DISK], 2 * without.tier_bytes[ZERO_TIER_DISK]);
     CHECK_EQ(with.bytes[ZERO_ROLE_MASTER], 2 * without.bytes[ZERO_ROLE_MASTER]);

@@ -2,6 +2,7 @@
  * had, the memory really falls, what the engine says it holds is what it holds, and whatever fails
  * on the way there or back costs nothing that is to be kept. */
 #include "harness.h"
+#include "reads.h"
 
 #include "comm/shm/shm_comm.h"
 #include "comm/world.h"
@@ -49,16 +50,16 @@ static const park_case pauses[] = {
 
 /* ---- where disks are: one in memory, one of the build's ---- */
 
-static void put_on(zero_engine_options *options, const park_case *p)
+static void put_on(toy_run *run, const park_case *p)
 {
     for (int i = 0; i < 3; i++) {
-        options->tier[ZERO_ROLE_MASTER + i] = p->state[i];
+        run->options.tier[ZERO_ROLE_MASTER + i] = p->state[i];
     }
-    options->disk_directories = rig_paths;
-    options->disk_directory_count = 2;
+    run->options.disk_directories = rig_paths;
+    run->options.disk_directory_count = 2;
     /* The smallest, so that the ring is far smaller than what passes through it. */
-    options->range_bytes = 4096;
-    options->ring_depth = 3;
+    run->tuning.range_bytes = 4096;
+    run->tuning.ring_depth = 3;
 }
 
 /* ---- what is held ---- */
@@ -97,8 +98,8 @@ static zero_memory offloaded(const toy_trainer *trainer, const zero_memory *full
 
 static void check_memory(const toy_trainer *trainer, const zero_memory *expected)
 {
-    const zero_memory held = zero_engine_memory(trainer->engine);
-    const zero_stats stats = zero_engine_stats(trainer->engine);
+    const zero_memory held = engine_memory(trainer->engine);
+    const zero_stats stats = engine_stats(trainer->engine);
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         if (held.bytes[role] != expected->bytes[role]) {
             TEST_FAIL("%s: %" PRIu64 " bytes instead of %" PRIu64, zero_role_name((zero_role)role),
@@ -117,7 +118,7 @@ static void check_memory(const toy_trainer *trainer, const zero_memory *expected
 /* How state on disk is reached can be asked at any time. */
 static void check_path(const toy_trainer *trainer, const zero_disk_path *expected)
 {
-    const zero_disk_path path = zero_engine_disk_path(trainer->engine);
+    const zero_disk_path path = engine_disk_path(trainer->engine);
     CHECK_EQ(path.rung, expected->rung);
     CHECK_EQ(path.ring_bytes, expected->ring_bytes);
     CHECK(strcmp(path.text, expected->text) == 0);
@@ -126,9 +127,9 @@ static void check_path(const toy_trainer *trainer, const zero_disk_path *expecte
 /* Offload, evaluate, reload. */
 static zero_status take_a_pause(toy_trainer *trainer, const park_case *p)
 {
-    const zero_memory full = zero_engine_memory(trainer->engine);
+    const zero_memory full = engine_memory(trainer->engine);
     const zero_memory less = offloaded(trainer, &full, p);
-    const zero_disk_path path = zero_engine_disk_path(trainer->engine);
+    const zero_disk_path path = engine_disk_path(trainer->engine);
     zero_shard shard;
     uint32_t values[4096];
     TOY_TRY(zero_engine_offload(trainer->engine, p->roles, p->tier));
@@ -173,7 +174,7 @@ static zero_status compare_pauses(zero_world *world, const toy_run *run, void *u
     toy_run paused = *run;
     toy_state state;
     char what[64];
-    put_on(&paused.options, &pauses[i]);
+    put_on(&paused, &pauses[i]);
     TOY_TRY(train_with_pauses(&paused, world, &pauses[i], &state));
     (void)snprintf(what, sizeof what, "without and with pause %zu", i);
     toy_state_same(run->model, &plain, &state, what);
@@ -196,7 +197,7 @@ static void check_same_bits(zero_dtype dtype, zero_dtype master, uint32_t turn)
     for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
         uint32_t pause = turn + 2 * (uint32_t)w;
         CHECK_OK(toy_run_ways(worlds[w], DEADLINE_MS, &run, compare_pauses, &pause));
-        run.options.accumulation = w == 0 ? ZERO_ACCUMULATION_LOCAL : run.options.accumulation;
+        run.tuning.accumulation = w == 0 ? ZERO_ACCUMULATION_LOCAL : run.tuning.accumulation;
     }
     toy_model_close(&model);
 }
@@ -221,7 +222,7 @@ TEST(same_bits_without_masters)
 static toy_run park_run(const toy_model *model)
 {
     toy_run run = toy_run_init(model);
-    put_on(&run.options, &pauses[0]);
+    put_on(&run, &pauses[0]);
     return run;
 }
 
@@ -319,7 +320,7 @@ static zero_status use_while_offloaded(zero_world *world, void *user)
     static const bool no_grad[] = {true, false, true, true, true};
     static const bool all[] = {true, true, true, true, true};
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_open(&trainer, user, world));
     zero_engine *engine = trainer.engine;
     TOY_TRY(toy_step(&trainer));
@@ -363,7 +364,7 @@ TEST(what_is_legal_while_offloaded)
  * to train on with, a failed reload one to try again from. */
 static zero_status pause_with_faults(toy_trainer *trainer, const park_case *p, zi_fault_kind kind)
 {
-    const zero_memory full = zero_engine_memory(trainer->engine);
+    const zero_memory full = engine_memory(trainer->engine);
     const zero_memory less = offloaded(trainer, &full, p);
     const zero_status expected = kind == ZI_FAULT_IO ? ZERO_IO : ZERO_OUT_OF_MEMORY;
     uint64_t faults = 0;
@@ -432,7 +433,7 @@ static void check_faults(zi_fault_kind kind)
         toy_run run = toy_run_init(&model);
         toy_trainer trainer;
         toy_state state;
-        put_on(&run.options, &pauses[i]);
+        put_on(&run, &pauses[i]);
         CHECK_OK(toy_open(&trainer, &run, world));
         CHECK_OK(toy_step(&trainer));
         CHECK_OK(pause_with_faults(&trainer, &pauses[i], kind));
@@ -539,7 +540,7 @@ static void offload_refused(const toy_run *run, uint32_t roles, zero_status expe
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(toy_open(&trainer, run, world));
     CHECK_OK(toy_step(&trainer));
-    const zero_memory full = zero_engine_memory(trainer.engine);
+    const zero_memory full = engine_memory(trainer.engine);
     CHECK_FAILS(zero_engine_offload(trainer.engine, roles, DISK), expected, text);
     check_memory(&trainer, &full);
     CHECK_OK(toy_step(&trainer));
@@ -598,9 +599,9 @@ TEST(a_full_disk_is_refused_with_what_is_missing)
 static zero_status check_falls(zero_world *world, const toy_run *run, const uint32_t roles)
 {
     zero_engine *engine = NULL;
-    TOY_TRY(zero_engine_create(world, run->model->model, &run->options, &engine));
+    TOY_TRY(zero_engine_create(world, run->model->model, TOY_OPTIONS(run), &engine));
     TOY_TRY(zero_world_barrier(world));
-    const zero_memory full = zero_engine_memory(engine);
+    const zero_memory full = engine_memory(engine);
     uint64_t given = 0;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         given += (roles & (1u << role)) != 0 ? full.bytes[role] : 0;

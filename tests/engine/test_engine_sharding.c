@@ -1,6 +1,7 @@
 /* Owns the tests of where elements live: each is owned by exactly the ranks that the degrees of
  * sharding say, comes back from a gather as it went in, and is reduced to the known sum. */
 #include "harness.h"
+#include "reads.h"
 
 #include <stdatomic.h>
 
@@ -54,7 +55,7 @@ static zero_status add_constant(toy_trainer *trainer, float value)
         }
         TOY_TRY(zero_unit_grad_acquire(trainer->engine, u, host));
         for (uint32_t t = 0; t < model->tensor_count; t++) {
-            zero_view grad = {NULL, 0, ZERO_DTYPE_DEFAULT};
+            zero_view grad = {0};
             if (!toy_unit_uses(model, u, t) ||
                 (model->tensors[t].desc.flags & ZERO_TENSOR_FROZEN) != 0) {
                 continue;
@@ -120,7 +121,7 @@ static zero_status look_at(toy_trainer *trainer, zero_role role, census *c)
     const toy_model *model = trainer->run->model;
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         const toy_tensor *tensor = &model->tensors[t];
-        zero_view view = {NULL, 0, ZERO_DTYPE_DEFAULT};
+        zero_view view = {0};
         uint64_t first = 0;
         TOY_TRY(zero_shard_view(trainer->engine, t, role, &first, &view));
         CHECK(view.count == 0 || first + view.count <= tensor->count);
@@ -144,7 +145,7 @@ static zero_status look_at(toy_trainer *trainer, zero_role role, census *c)
 static void check_holders(const toy_trainer *trainer, const census *c)
 {
     const toy_model *model = trainer->run->model;
-    const zero_sharding s = zero_plan_sharding(zero_engine_plan(trainer->engine));
+    const zero_sharding s = plan_sharding(zero_engine_plan(trainer->engine));
     CHECK_EQ(s.world, trainer->ranks);
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         const toy_tensor *tensor = &model->tensors[t];
@@ -183,7 +184,7 @@ static zero_status place_and_reduce(zero_world *world, void *user)
 {
     census *c = user;
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_open(&trainer, c->run, world));
     for (int role = 0; role < TOY_ROLES; role++) {
         if (role != ZERO_ROLE_GRAD) {
@@ -222,7 +223,7 @@ static void place_all_ways(uint32_t ranks, const toy_model *model)
         }
         toy_run run = toy_run_init(model);
         run.options.loss_scale = 1.0f;
-        toy_sharding_apply(&ways[w], &run.options);
+        toy_sharding_apply(&ways[w], &run);
         place_over(ranks, &run);
     }
 }
@@ -283,8 +284,8 @@ TEST(tiny_hybrid_over_128_ranks)
     toy_model_equal(&model, 2, 65, ZERO_DTYPE_F32);
     toy_run run = toy_run_init(&model);
     run.options.shard_group = 4;
-    run.options.grad_group = 8;
-    run.options.optimizer_group = 32;
+    run.tuning.grad_group = 8;
+    run.tuning.optimizer_group = 32;
     place_over(128, &run);
     toy_model_close(&model);
 }
@@ -379,7 +380,7 @@ static zero_status train_nothing(zero_world *world, void *user)
     run.steps = 2;
     run.micro_steps = 2;
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_open(&trainer, &run, world));
     TOY_TRY(toy_train(&trainer));
     TOY_TRY(zero_step_wait(trainer.engine, &result));
@@ -470,7 +471,7 @@ static zero_status train_on_tiers(zero_world *world, const toy_run *run, void *u
         memcpy(tiered.options.tier, empty_tiers[i], sizeof empty_tiers[i]);
         tiered.options.disk_directories = rig_paths;
         tiered.options.disk_directory_count = 1;
-        tiered.options.overlap_step = i == 0;
+        tiered.tuning.overlap_step = i == 0;
         tiered.announced = i == 0;
         TOY_TRY(toy_train_by(&tiered, world, use_all, &state));
         toy_state_same(run->model, &plain, &state, "on the device and on tiers");
@@ -521,7 +522,7 @@ static zero_memory planned(const toy_model *model)
 {
     zero_plan *plan = NULL;
     CHECK_OK(zero_plan_create(model->model, NULL, 4, &plan));
-    const zero_memory memory = zero_plan_memory(plan);
+    const zero_memory memory = plan_memory(plan);
     zero_plan_destroy(plan);
     return memory;
 }

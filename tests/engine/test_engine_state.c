@@ -1,6 +1,7 @@
 /* Owns the tests of the step's own state: with it and the shards a run goes on in another engine,
  * of other ranks, stages and tiers, with the bits of one that never ended. */
 #include "harness.h"
+#include "reads.h"
 
 #include "folders.h"
 #include "sanitizer.h"
@@ -19,14 +20,14 @@ static bool is_bad(uint64_t step)
 }
 
 /* Every group has other betas, and other ones in every step. */
-static void choose_groups(uint64_t step, zero_adamw *groups)
+static void choose_groups(uint64_t step, zero_hyper *groups)
 {
     for (uint32_t g = 0; g < GROUPS; g++) {
-        groups[g] = (zero_adamw){.lr = 0.01f * (float)(g + 1),
-                                 .beta1 = 0.5f + 0.05f * (float)((step + g) % 5),
-                                 .beta2 = 0.9f + 0.02f * (float)((step + 2 * g) % 4),
-                                 .eps = 1e-6f,
-                                 .weight_decay = 0.1f};
+        groups[g] = (zero_hyper){.adamw = {.lr = 0.01f * (float)(g + 1),
+                                           .beta1 = 0.5f + 0.05f * (float)((step + g) % 5),
+                                           .beta2 = 0.9f + 0.02f * (float)((step + 2 * g) % 4),
+                                           .eps = 1e-6f,
+                                           .weight_decay = 0.1f}};
     }
 }
 
@@ -60,7 +61,7 @@ typedef struct course {
 
 static zero_status take_step(toy_trainer *trainer, zero_step_result *result)
 {
-    zero_adamw groups[GROUPS];
+    zero_hyper groups[GROUPS];
     toy_run run = *trainer->run;
     const toy_run *given = trainer->run;
     choose_groups(trainer->step, groups);
@@ -96,7 +97,7 @@ static zero_status take_whole(zero_world *world, void *user)
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, &c->run, world));
     for (int s = 0; s < STEPS; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         zero_step_state state = zero_step_state_init();
         TOY_TRY(take_step(&trainer, &result));
         if (trainer.rank == 0) {
@@ -162,16 +163,16 @@ static void check_result(const zero_step_result *result, const zero_step_result 
 
 static zero_status go_on(toy_trainer *trainer, const course *c)
 {
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     float scale = 0;
-    const zero_stats before = zero_engine_stats(trainer->engine);
+    const zero_stats before = engine_stats(trainer->engine);
     CHECK_FAILS(zero_step_wait(trainer->engine, &result), ZERO_STATE, "no step was taken yet");
     TOY_TRY(zero_loss_scale(trainer->engine, &scale));
     CHECK_SAME(scale, c->state.loss_scale);
     for (int s = HALF; s < STEPS; s++) {
         TOY_TRY(take_step(trainer, &result));
         check_result(&result, &c->steps.results[s]);
-        const zero_stats stats = zero_engine_stats(trainer->engine);
+        const zero_stats stats = engine_stats(trainer->engine);
         CHECK_EQ(stats.steps, before.steps + (uint64_t)(s + 1 - HALF));
         CHECK_EQ(stats.steps_skipped, before.steps_skipped + 1 + (s >= HALF + 2));
     }
@@ -200,8 +201,8 @@ static void let_disk(toy_run *run)
     }
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
-    run->options.range_bytes = 4096;
-    run->options.overlap_step = 1;
+    run->tuning.range_bytes = 4096;
+    run->tuning.overlap_step = 1;
     run->announced = true;
 }
 
@@ -213,8 +214,8 @@ static course make_course(const toy_model *model, zero_dtype master)
     c.run.flavour = TOY_INTEGER; /* sums are exact, so any number of ranks has the same bits */
     c.run.options.master_dtype = master;
     c.run.options.loss_scale = 64;
-    c.run.options.loss_scale_window = 2;
-    c.run.options.loss_scale_hysteresis = 2;
+    c.run.tuning.loss_scale_window = 2;
+    c.run.tuning.loss_scale_hysteresis = 2;
     c.run.params.max_norm = 2;
     return c;
 }
@@ -243,7 +244,7 @@ static void over_ranks(zero_dtype dtype, zero_dtype master)
                     continue;
                 }
                 c.next = c.run;
-                toy_sharding_apply(&ways[i], &c.next.options);
+                toy_sharding_apply(&ways[i], &c.next);
                 if (turn % 2 != 0) {
                     let_disk(&c.next);
                 }
@@ -273,7 +274,7 @@ static zero_status turn_back(zero_world *world, void *user)
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, &c->next, world));
     for (int s = 0; s < STEPS - 1; s++) { /* without asking, so outcomes are still to come */
-        zero_adamw groups[GROUPS];
+        zero_hyper groups[GROUPS];
         zero_step_params params = c->run.params;
         choose_groups(0, groups);
         params.groups = groups;
@@ -284,7 +285,7 @@ static zero_status turn_back(zero_world *world, void *user)
         trainer.micro = 0;
     }
     TOY_TRY(restore(&trainer, c));
-    CHECK_EQ(zero_engine_stats(trainer.engine).steps, STEPS - 1);
+    CHECK_EQ(engine_stats(trainer.engine).steps, STEPS - 1);
     TOY_TRY(go_on(&trainer, c));
     TOY_TRY(restore(&trainer, c)); /* and again, from counts that are now higher */
     TOY_TRY(go_on(&trainer, c));
@@ -319,12 +320,13 @@ static void refuse_numbers(const toy_trainer *trainer)
     static const double products[] = {-0.5, 1.5, (double)NAN};
     static const float scales[] = {0, -1, NAN, INFINITY};
     zero_step_state bad = good;
-    bad.struct_bytes = 8;
+    bad.struct_bytes = 7;
     refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "zero_step_state_init()");
     CHECK_FAILS(zero_step_state_get(trainer->engine, &bad), ZERO_INVALID_ARGUMENT,
-                "struct_bytes 8");
-    refused(trainer, NULL, ZERO_INVALID_ARGUMENT, "state is NULL");
-    CHECK_FAILS(zero_step_state_get(trainer->engine, NULL), ZERO_INVALID_ARGUMENT, "state is NULL");
+                "struct_bytes of the zero_step_state is 7");
+    refused(trainer, NULL, ZERO_INVALID_ARGUMENT, "zero_step_state is NULL");
+    CHECK_FAILS(zero_step_state_get(trainer->engine, NULL), ZERO_INVALID_ARGUMENT,
+                "zero_step_state is NULL");
     for (size_t i = 0; i < 4; i++) {
         bad = good;
         bad.loss_scale = scales[i];

@@ -15,6 +15,7 @@
 
 #include "core/memory.h"
 #include "offload/ring.h"
+#include "reads.h"
 #include "refuse_call.h"
 #include "storage/faulty_backend.h"
 #include "toy.h"
@@ -63,8 +64,8 @@ static toy_run disk_run(const toy_model *model)
     }
     run.options.disk_directories = (const char *const *)&folder;
     run.options.disk_directory_count = 1;
-    run.options.range_bytes = 8192;
-    run.options.ring_depth = 3;
+    run.tuning.range_bytes = 8192;
+    run.tuning.ring_depth = 3;
     run.steps = 3;
     return run;
 }
@@ -75,7 +76,7 @@ static toy_run memory_run(const toy_run *run)
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         plain.options.tier[role] = ZERO_TIER_DEVICE;
     }
-    plain.options.overlap_step = 0;
+    plain.tuning.overlap_step = 0;
     plain.announced = false;
     return plain;
 }
@@ -100,7 +101,7 @@ static zero_status train_plain(zero_world *world, void *user)
 static zero_status take_steps(toy_trainer *trainer)
 {
     for (uint32_t s = 0; s < trainer->run->steps; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         TOY_TRY(toy_step(trainer));
         TOY_TRY(zero_step_wait(trainer->engine, &result));
     }
@@ -196,7 +197,7 @@ static void strike_every(int kind, const char *code, bool announced)
     toy_model_equal(&model, 3, 1800, ZERO_DTYPE_BF16);
     toy_run run = disk_run(&model);
     run.steps = 2;
-    run.options.overlap_step = announced;
+    run.tuning.overlap_step = announced;
     run.announced = announced;
     run.params.max_norm = 1e-3f; /* the drafts of what is announced are dropped */
     f = (fault_run){.run = &run};
@@ -282,7 +283,7 @@ static zero_disk_path train_and_tell(const toy_run *run)
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(toy_train_collect(&in_memory, world, &plain));
     CHECK_OK(toy_open(&trainer, run, world));
-    const zero_disk_path path = zero_engine_disk_path(trainer.engine);
+    const zero_disk_path path = engine_disk_path(trainer.engine);
     CHECK_OK(take_steps(&trainer));
     CHECK_OK(toy_collect(&trainer, &state));
     toy_state_same(run->model, &plain, &state, "device and disk");
@@ -403,8 +404,8 @@ TEST(with_little_locked_memory_the_bits_are_the_same)
     CHECK(chmod(folder, 0777) == 0);
     toy_model_equal(&model, 4, 100000, ZERO_DTYPE_BF16);
     toy_run run = disk_run(&model);
-    run.options.range_bytes = 256 << 10;
-    run.options.ring_depth = 4;
+    run.tuning.range_bytes = 256 << 10;
+    run.tuning.ring_depth = 4;
     need_best(&run);
     fflush(NULL);
     const pid_t child = fork();
@@ -439,11 +440,11 @@ TEST(nothing_on_disk_has_no_path)
     const toy_run run = toy_run_init(&model);
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(toy_open(&trainer, &run, world));
-    const zero_disk_path path = zero_engine_disk_path(trainer.engine);
+    const zero_disk_path path = engine_disk_path(trainer.engine);
     CHECK_EQ(path.rung, ZERO_RUNG_NONE);
     CHECK_EQ(path.ring_bytes + path.registered_bytes, 0);
     CHECK(strstr(path.text, "nothing on disk") != NULL);
-    CHECK_EQ(zero_engine_disk_path(NULL).rung, ZERO_RUNG_NONE);
+    CHECK_EQ(engine_disk_path(NULL).rung, ZERO_RUNG_NONE);
     toy_close(&trainer);
     zero_world_destroy(world);
     toy_model_close(&model);
@@ -456,7 +457,7 @@ static void train_until_killed(const toy_run *run, int tell)
 {
     zero_world *world = NULL;
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(toy_open(&trainer, run, world));
     CHECK_OK(toy_step(&trainer));
@@ -587,8 +588,8 @@ TEST(a_disk_too_small_is_refused_with_the_shortfall)
     toy_model_equal(&model, 4, 500000, ZERO_DTYPE_BF16);
     const toy_run run = disk_run(&model);
     zero_plan *plan = NULL;
-    CHECK_OK(zero_plan_create(model.model, &run.options, 1, &plan));
-    const uint64_t wanted = zero_plan_memory(plan).tier_bytes[ZERO_TIER_DISK];
+    CHECK_OK(zero_plan_create(model.model, TOY_OPTIONS(&run), 1, &plan));
+    const uint64_t wanted = plan_memory(plan).tier_bytes[ZERO_TIER_DISK];
     zero_plan_destroy(plan);
     (void)snprintf(text, sizeof text, "%" PRIu64 " bytes wanted on disk, %" PRIu64 " free", wanted,
                    16 * MIB - PAGE); /* the lock's file has a page */
@@ -619,7 +620,7 @@ static void steps(toy_trainer *trainer, int count)
     for (int i = 0; i < count; i++) {
         CHECK_OK(toy_step(trainer));
     }
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     CHECK_OK(zero_step_wait(trainer->engine, &result));
 }
 
@@ -645,7 +646,7 @@ TEST(a_thousand_steps_take_nothing)
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     CHECK((int64_t)more < 256); /* a KiB a step would show */
 #endif
-    const zero_stats stats = zero_engine_stats(trainer.engine);
+    const zero_stats stats = engine_stats(trainer.engine);
     CHECK(stats.disk_read_bytes > 1000 * 8192 && stats.disk_write_bytes > 1000 * 8192);
     toy_close(&trainer);
     zero_world_destroy(world);

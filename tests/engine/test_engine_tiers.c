@@ -2,6 +2,7 @@
  * what was planned on each tier, and allocates nothing. What disks add: what is refused, what a
  * skipped step leaves alone, and what a fault in the middle of a step comes to. */
 #include "harness.h"
+#include "reads.h"
 
 #include "core/memory.h"
 #include "engine/engine_internal.h"
@@ -58,15 +59,15 @@ static bool on_disk(const mix *m)
     return any;
 }
 
-static void put_on(zero_engine_options *options, const mix *m, bool in_memory)
+static void put_on(toy_run *run, const mix *m, bool in_memory)
 {
-    memcpy(options->tier, m->tier, sizeof m->tier);
-    options->updater = m->updater;
-    options->disk_directories = in_memory ? &rig_paths[2] : rig_paths;
-    options->disk_directory_count = in_memory ? 1 : 2;
+    memcpy(run->options.tier, m->tier, sizeof m->tier);
+    run->tuning.updater = m->updater;
+    run->options.disk_directories = in_memory ? &rig_paths[2] : rig_paths;
+    run->options.disk_directory_count = in_memory ? 1 : 2;
     /* The smallest, so that ranges cut flats and tensors and the ring is far smaller than all. */
-    options->range_bytes = 4096;
-    options->ring_depth = 3;
+    run->tuning.range_bytes = 4096;
+    run->tuning.ring_depth = 3;
 }
 
 /* ---- the same bits ---- */
@@ -77,7 +78,7 @@ static zero_status step_or_skip(toy_trainer *trainer)
     toy_run run = *trainer->run;
     const toy_run *given = trainer->run;
     const bool bad = trainer->step == 3 || trainer->step == 7;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
     trainer->loss_scale = bad ? (float)INFINITY : trainer->loss_scale;
     trainer->run = &run;
@@ -100,7 +101,7 @@ static zero_status compare_mixes(zero_world *world, const toy_run *run, void *us
     for (size_t i = (4 * *turn + run->options.stage) % SAMPLE; i < MIXES; i += SAMPLE) {
         toy_run tiered = *run;
         toy_state state;
-        put_on(&tiered.options, &mixes[i], (*turn + i) % 2 == 0);
+        put_on(&tiered, &mixes[i], (*turn + i) % 2 == 0);
         TOY_TRY(toy_train_by(&tiered, world, step_or_skip, &state));
         char what[64];
         (void)snprintf(what, sizeof what, "device and mix %zu", i);
@@ -187,15 +188,15 @@ TEST(same_bits_with_an_optimizer_of_ones_own)
 
 static void check_tiers(const toy_trainer *trainer)
 {
-    const zero_memory plan = zero_plan_memory(zero_engine_plan(trainer->engine));
-    const zero_memory used = zero_engine_memory(trainer->engine);
-    const zero_stats stats = zero_engine_stats(trainer->engine);
+    const zero_memory plan = plan_memory(zero_engine_plan(trainer->engine));
+    const zero_memory used = engine_memory(trainer->engine);
+    const zero_stats stats = engine_stats(trainer->engine);
     CHECK_BYTES(&plan, &used, sizeof plan);
     CHECK_EQ(stats.device_bytes, plan.tier_bytes[DEV]);
     CHECK_EQ(stats.host_bytes, plan.tier_bytes[HOST]);
     CHECK_EQ(stats.disk_bytes, plan.tier_bytes[DISK]);
 #ifndef TOY_CUDA /* else the CPU's updates have a part in it */
-    CHECK_EQ(zero_engine_disk_path(trainer->engine).ring_bytes,
+    CHECK_EQ(engine_disk_path(trainer->engine).ring_bytes,
              plan.bytes[ZERO_ROLE_RING] - trainer->engine->layout->sums_bytes);
 #endif
 }
@@ -203,7 +204,7 @@ static void check_tiers(const toy_trainer *trainer)
 static zero_status count_one(zero_world *world, const toy_run *run, const mix *m)
 {
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_open(&trainer, run, world));
     check_tiers(&trainer);
     TOY_TRY(toy_step(&trainer));
@@ -219,7 +220,7 @@ static zero_status count_one(zero_world *world, const toy_run *run, const mix *m
     TOY_TRY(zero_world_barrier(world));
     CHECK_EQ(zi_memory_calls() - before, 0);
     check_tiers(&trainer);
-    const zero_stats stats = zero_engine_stats(trainer.engine);
+    const zero_stats stats = engine_stats(trainer.engine);
     CHECK_EQ(stats.disk_write_bytes != 0, on_disk(m));
     CHECK_EQ(stats.disk_read_hits != 0, on_disk(m));
 #ifdef TOY_CUDA
@@ -239,7 +240,7 @@ static zero_status count_mixes(zero_world *world, void *user)
 {
     for (size_t i = 0; i < MIXES; i++) {
         toy_run run = *(const toy_run *)user;
-        put_on(&run.options, &mixes[i], i % 2 == 0);
+        put_on(&run, &mixes[i], i % 2 == 0);
         TOY_TRY(count_one(world, &run, &mixes[i]));
     }
     return ZERO_OK;
@@ -292,7 +293,7 @@ static zero_status values_of_mixes(zero_world *world, void *user)
     for (size_t i = 0; i < MIXES; i++) {
         toy_run run = *(const toy_run *)user;
         toy_trainer trainer;
-        put_on(&run.options, &mixes[i], i % 2 == 0);
+        put_on(&run, &mixes[i], i % 2 == 0);
         TOY_TRY(toy_open(&trainer, &run, world));
         TOY_TRY(toy_step(&trainer));
         for (int role = ZERO_ROLE_PARAM; role < ZERO_SHARD_ROLES; role++) {
@@ -330,7 +331,7 @@ static zero_status ask_wrongly(zero_world *world, void *user)
     zero_view view;
     const mix *m = &mixes[MIXES - 1];
     const zero_role role = on_disk(m) ? ZERO_ROLE_MASTER : ZERO_ROLE_MOMENT2;
-    put_on(&run.options, m, true);
+    put_on(&run, m, true);
     TOY_TRY(toy_open(&trainer, &run, world));
     zero_engine *engine = trainer.engine;
     TOY_TRY(zero_shard_range(engine, 0, role, &shard));
@@ -399,7 +400,7 @@ TEST(no_graph_of_what_the_cpu_does)
     rig_folders(2, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
-    put_on(&run.options, &(mix){{DEV, DEV, HOST, HOST, HOST}, ZERO_UPDATER_BOTH}, true);
+    put_on(&run, &(mix){{DEV, DEV, HOST, HOST, HOST}, ZERO_UPDATER_BOTH}, true);
     CHECK_OK(zero_world_run(1, DEADLINE_MS, capture_it, &run));
     toy_model_close(&model);
 }
@@ -411,7 +412,7 @@ TEST(no_graph_of_what_the_cpu_does)
 static toy_run disk_run(const toy_model *model)
 {
     toy_run run = toy_run_init(model);
-    put_on(&run.options, &(mix){{DEV, DEV, DISK, DISK, DISK}, 0}, true);
+    put_on(&run, &(mix){{DEV, DEV, DISK, DISK, DISK}, 0}, true);
     return run;
 }
 
@@ -423,7 +424,7 @@ static zero_stats stats_at_rest(const toy_trainer *trainer, uint32_t tensor)
     CHECK_OK(zero_shard_range(trainer->engine, tensor, ZERO_ROLE_MOMENT1, &shard));
     CHECK(shard.count != 0);
     CHECK_OK(zero_shard_read(trainer->engine, tensor, ZERO_ROLE_MOMENT1, shard.first, 1, &value));
-    return zero_engine_stats(trainer->engine);
+    return engine_stats(trainer->engine);
 }
 
 /* Bytes that the plan says a step reads at most, and writes. */
@@ -451,7 +452,7 @@ TEST(a_step_moves_what_was_planned_and_a_skipped_one_nothing)
     toy_model_wide(&model, ZERO_DTYPE_BF16);
     toy_run run = disk_run(&model);
     run.options.loss_scale = 1;
-    run.options.loss_scale_static = 1;
+    run.tuning.loss_scale_static = 1;
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(toy_open(&trainer, &run, world));
     planned_traffic(&trainer, &reads, &writes);
@@ -485,7 +486,7 @@ TEST(a_bound_is_named_from_an_engines_counters)
     toy_model model;
     zero_world *world = NULL;
     toy_trainer trainer;
-    zero_bound_report report;
+    zero_bound_report report = zero_bound_report_init();
     rig_folders(2, 1);
     toy_model_wide(&model, ZERO_DTYPE_BF16);
     for (int disk = 0; disk < 2; disk++) {
@@ -493,10 +494,10 @@ TEST(a_bound_is_named_from_an_engines_counters)
         CHECK_OK(zero_world_create_self(&world));
         CHECK_OK(toy_open(&trainer, &run, world));
         CHECK_OK(toy_step(&trainer));
-        const zero_stats before = zero_engine_stats(trainer.engine);
+        const zero_stats before = engine_stats(trainer.engine);
         CHECK_OK(toy_step(&trainer));
         CHECK_OK(toy_evaluate(&trainer));
-        const zero_stats after = zero_engine_stats(trainer.engine);
+        const zero_stats after = engine_stats(trainer.engine);
         CHECK_OK(zero_stats_bound(&before, &after, &report));
         CHECK(report.interval_ns > 0 && report.cpu_ns > 0);
         CHECK_EQ(report.link_ns, 0);
@@ -531,15 +532,15 @@ TEST(weights_decide_what_a_directory_holds)
     run.options.tier[ZERO_ROLE_MOMENT1] = DEV;
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 2;
-    run.options.disk_weights = weights;
-    run.options.range_bytes = 2 << 20;
-    run.options.io_depth = 1;
+    run.tuning.disk_weights = weights;
+    run.tuning.range_bytes = 2 << 20;
+    run.tuning.io_depth = 1;
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(toy_open(&trainer, &run, world));
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(rig_nameless(rig_paths[i], false, &bytes[i]), 1);
     }
-    CHECK_EQ(bytes[0] + bytes[1], zero_engine_stats(trainer.engine).disk_bytes);
+    CHECK_EQ(bytes[0] + bytes[1], engine_stats(trainer.engine).disk_bytes);
     CHECK_EQ(bytes[0], 3 * bytes[1]);
     CHECK_OK(toy_step(&trainer));
     toy_close(&trainer);
@@ -580,7 +581,7 @@ TEST(directories_that_will_not_do)
     const uint32_t hopeless[] = {1000, 1};
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 2;
-    run.options.disk_weights = hopeless;
+    run.tuning.disk_weights = hopeless;
     open_refused(&run, ZERO_INVALID_ARGUMENT, "directory 1 has the rate 1, the fastest 1000");
     toy_model_close(&model);
 }
@@ -648,7 +649,7 @@ static zero_status lose_the_disk(zero_world *world, void *user)
 {
     const toy_run *run = user;
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_open(&trainer, run, world));
     for (int i = 0; i < 3; i++) {
         TOY_TRY(toy_step(&trainer));

@@ -117,7 +117,7 @@ TEST(views_begin_where_vector_loads_may)
     toy_run run = toy_run_init(&model);
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 1;
-    run.options.range_bytes = 4096;
+    run.tuning.range_bytes = 4096;
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
         toy_sharding ways[16];
         const uint32_t count = toy_shardings(ranks, true, ways);
@@ -125,10 +125,10 @@ TEST(views_begin_where_vector_loads_may)
             if (!IN_SAMPLE(turn++)) {
                 continue;
             }
-            toy_sharding_apply(&ways[i / 6], &run.options);
-            run.options.accum_dtype = sums[i % 2];
+            toy_sharding_apply(&ways[i / 6], &run);
+            run.tuning.accum_dtype = sums[i % 2];
             run.options.moment_dtype = sums[i / 2 % 2];
-            run.options.bucket_bytes = i % 4 == 3 ? 1 : 0;
+            run.tuning.bucket_bytes = i % 4 == 3 ? 1 : 0;
             for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
                 run.options.tier[role] = tiers[(i + turn * (uint32_t)(role % 3)) % 3];
             }
@@ -208,7 +208,7 @@ TEST(the_pass_of_a_unit)
         toy_sharding ways[16];
         const uint32_t count = toy_shardings(ranks, true, ways);
         for (uint32_t i = 0; i < count; i++) {
-            toy_sharding_apply(&ways[i], &run.options);
+            toy_sharding_apply(&ways[i], &run);
             CHECK_OK(zero_world_run(ranks, DEADLINE_MS, walk_through, &run));
         }
     }

@@ -1,6 +1,7 @@
 /* Owns the tests of an engine and what it lives in: ranks that leave or die while others train,
  * creates that are refused, a world that is destroyed first, and a process that forks. */
 #include "harness.h"
+#include "reads.h"
 
 #include <sys/mman.h>
 
@@ -62,7 +63,7 @@ static void go_on(zero_world *world, const absence *a)
     zero_status status = toy_open(&trainer, &a->run, world);
     const bool made = status == ZERO_OK;
     for (uint32_t s = 0; s < 20 && status == ZERO_OK; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         start_ns = zi_clock_ns();
         status = toy_step(&trainer);
         status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
@@ -177,7 +178,7 @@ static void destroy_in_wrong_order(zero_world *world)
     CHECK_FAILS(zero_micro_begin(engines[0], 1), ZERO_STATE, "world was destroyed");
     CHECK_FAILS(zero_unit_acquire(engines[1], 0, ZERO_PASS_EVAL, zero_stream_host()), ZERO_STATE,
                 "world was destroyed");
-    CHECK_EQ(zero_engine_stats(engines[1]).steps, 0);
+    CHECK_EQ(engine_stats(engines[1]).steps, 0);
     zero_engine_destroy(engines[1]);
     CHECK_FAILS(zero_step(engines[0], NULL, zero_stream_host()), ZERO_STATE, "destroy its engines");
     zero_engine_destroy(engines[0]);
@@ -234,7 +235,7 @@ static zero_status train_refusal(zero_world *world, void *user)
 /* What the child finds. It ends with 0, without the parent's exit handlers. */
 static void be_a_child(zero_world *world, zero_engine *engine)
 {
-    zero_stats stats = zero_engine_stats(engine);
+    zero_stats stats = engine_stats(engine);
     zero_world *own = NULL;
     uint32_t value = 0;
     alarm(20);
@@ -265,7 +266,7 @@ static zero_status train_and_fork(zero_world *world, const toy_run *run, bool fo
     TOY_TRY(toy_open(&trainer, run, world));
     TOY_TRY(toy_step(&trainer));
     if (forks) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         CHECK_OK(zero_step_wait(trainer.engine, &result));
         fflush(NULL);
         const pid_t child = fork();

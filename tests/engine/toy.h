@@ -94,6 +94,7 @@ typedef enum toy_flavour {
 typedef struct toy_run {
     const toy_model *model;
     zero_engine_options options;
+    zero_tuning tuning; /* of the options: see toy_options */
     zero_step_params params;
     toy_flavour flavour;
     uint32_t steps;
@@ -105,6 +106,9 @@ typedef struct toy_run {
 
 /* 20 steps of one micro-step, real-valued, all options at their default but threads 1. */
 toy_run toy_run_init(const toy_model *model);
+/* The run's options with its tuning, as plans and engines take them. */
+zero_engine_options toy_options(const toy_run *run);
+#define TOY_OPTIONS(run) ((zero_engine_options[]){toy_options(run)})
 
 /* The model's initial value of one element, before rounding. */
 float toy_initial(uint32_t tensor, uint64_t element);
@@ -205,7 +209,7 @@ typedef struct toy_sharding {
 
 /* The ways that fit `ranks`: stages 0 to 3, then the hybrids. Returns how many; `ways` holds 16. */
 uint32_t toy_shardings(uint32_t ranks, bool hybrids, toy_sharding *ways);
-void toy_sharding_apply(const toy_sharding *way, zero_engine_options *options);
+void toy_sharding_apply(const toy_sharding *way, toy_run *run);
 /* What a rank does with a run that is split in one way. */
 typedef zero_status (*toy_way_fn)(zero_world *world, const toy_run *run, void *user);
 /* Calls `fn` with the run split in one way after the other, hybrids included. */

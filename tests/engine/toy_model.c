@@ -190,16 +190,24 @@ toy_run toy_run_init(const toy_model *model)
     memset(&run, 0, sizeof run);
     run.model = model;
     run.options = zero_engine_options_init();
+    run.tuning = zero_tuning_init();
     run.options.threads = 1;
     run.options.device = toy_device();
     run.params = zero_step_params_init();
-    run.params.adamw.lr = 1e-2f;
-    run.params.adamw.weight_decay = 0.1f;
+    run.params.hyper.adamw.lr = 1e-2f;
+    run.params.hyper.adamw.weight_decay = 0.1f;
     run.flavour = TOY_REAL;
     run.steps = 20;
     run.micro_steps = 1;
     run.fold = 1;
     return run;
+}
+
+zero_engine_options toy_options(const toy_run *run)
+{
+    zero_engine_options options = run->options;
+    options.tuning = &run->tuning;
+    return options;
 }
 
 uint32_t toy_shardings(uint32_t ranks, bool hybrids, toy_sharding *ways)
@@ -225,12 +233,12 @@ uint32_t toy_shardings(uint32_t ranks, bool hybrids, toy_sharding *ways)
     return count;
 }
 
-void toy_sharding_apply(const toy_sharding *way, zero_engine_options *options)
+void toy_sharding_apply(const toy_sharding *way, toy_run *run)
 {
-    options->stage = way->stage;
-    options->shard_group = way->shard_group;
-    options->grad_group = way->grad_group;
-    options->optimizer_group = way->optimizer_group;
+    run->options.stage = way->stage;
+    run->options.shard_group = way->shard_group;
+    run->tuning.grad_group = way->grad_group;
+    run->tuning.optimizer_group = way->optimizer_group;
 }
 
 zero_status toy_each_way(zero_world *world, const toy_run *run, toy_way_fn fn, void *user)
@@ -239,7 +247,7 @@ zero_status toy_each_way(zero_world *world, const toy_run *run, toy_way_fn fn, v
     const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
     for (uint32_t w = 0; w < count; w++) {
         toy_run split = *run;
-        toy_sharding_apply(&ways[w], &split.options);
+        toy_sharding_apply(&ways[w], &split);
         TOY_TRY(fn(world, &split, user));
     }
     return ZERO_OK;
@@ -327,8 +335,8 @@ void toy_reference(const toy_run *run, uint32_t ranks, float *param)
         for (uint32_t t = 0; t < model->tensor_count; t++) {
             const zero_tensor_desc *desc = &model->tensors[t].desc;
             const zero_adamw *h = desc->group < run->params.group_count
-                                      ? &run->params.groups[desc->group]
-                                      : &run->params.adamw;
+                                      ? &run->params.groups[desc->group].adamw
+                                      : &run->params.hyper.adamw;
             if ((desc->flags & ZERO_TENSOR_FROZEN) != 0) {
                 continue;
             }

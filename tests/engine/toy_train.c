@@ -13,7 +13,7 @@ zero_status toy_open(toy_trainer *trainer, const toy_run *run, zero_world *world
     trainer->rank = zero_world_rank(world);
     trainer->ranks = zero_world_size(world);
     trainer->loss_scale = 1;
-    TOY_TRY(zero_engine_create(world, run->model->model, &run->options, &trainer->engine));
+    TOY_TRY(zero_engine_create(world, run->model->model, TOY_OPTIONS(run), &trainer->engine));
     const zero_status filled = zero_engine_fill(trainer->engine, toy_fill, NULL);
     if (filled != ZERO_OK) {
         zero_engine_destroy(trainer->engine);
@@ -92,7 +92,7 @@ zero_status toy_read(toy_trainer *trainer, uint32_t unit)
     const toy_model *model = trainer->run->model;
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         if (toy_unit_uses(model, unit, t)) {
-            zero_view view = {NULL, 0, ZERO_DTYPE_DEFAULT};
+            zero_view view = {0};
             TOY_TRY(zero_tensor_data(trainer->engine, t, &view));
             read_tensor(trainer, t, &view);
         }
@@ -135,7 +135,7 @@ zero_status toy_add_gradient(toy_trainer *trainer, uint32_t unit)
             continue;
         }
         TOY_CHECK(trainer->seen_set[t], "%s was never read", tensor->name);
-        zero_view grad = {NULL, 0, ZERO_DTYPE_DEFAULT};
+        zero_view grad = {0};
         TOY_TRY(zero_tensor_grad(trainer->engine, t, &grad));
         TOY_CHECK(grad.count == tensor->count, "%s: gradient of %zu elements", tensor->name,
                   grad.count);

@@ -81,7 +81,7 @@ static double value_of(const void *from, zero_dtype dtype, size_t index)
 /* Values of one tensor to the GPU; those of the model become what the type holds of them. */
 static zero_view upload(gpt2_real *values, size_t count, zero_dtype dtype)
 {
-    zero_view view = {NULL, count, dtype};
+    zero_view view = {.count = count, .dtype = dtype};
     const size_t bytes = count * zero_dtype_bytes(dtype);
     void *host = malloc(bytes);
     CHECK(host != NULL);
@@ -441,8 +441,8 @@ static void train_step(gpt2_net *net, gpt2_case *tokens, history *past, uint32_t
 {
     const uint32_t samples = SAMPLES / (past->ranks * past->micro_steps);
     zero_step_params params = zero_step_params_init();
-    zero_step_result result;
-    params.adamw = (zero_adamw){1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f};
+    zero_step_result result = zero_step_result_init();
+    params.hyper.adamw = (zero_adamw){1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f};
     params.max_norm = 1;
     case_tokens(tokens, step);
     past->loss[step][rank] = 0;
@@ -473,6 +473,7 @@ static zero_status train_rank(zero_world *world, void *user)
     history *past = user;
     gpt2_net_setup setup = {.config = shape,
                             .options = zero_engine_options_init(),
+                            .tuning = zero_tuning_init(),
                             .backend = gpt2_cuda_backend(NULL),
                             .dtype = past->dtype,
                             .samples = SAMPLES / (past->ranks * past->micro_steps),

@@ -44,9 +44,9 @@ static gpt2_batch rank_batch(gpt2_case *tokens, uint32_t step, uint32_t rank, ui
 static zero_status one_step(gpt2_net *net, const gpt2_batch *batch, double *loss, double *norm)
 {
     float scale = 0;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     zero_step_params params = zero_step_params_init();
-    params.adamw = (zero_adamw){1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f};
+    params.hyper.adamw = (zero_adamw){1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f};
     params.max_norm = 1;
     CHECK_OK(zero_micro_begin(net->engine, 1));
     CHECK_OK(gpt2_net_forward(net, batch, ZERO_PASS_FORWARD));
@@ -68,6 +68,7 @@ static zero_status train_rank(zero_world *world, void *user)
     const uint32_t ranks = zero_world_size(world);
     gpt2_net_setup setup = {.config = shape,
                             .options = zero_engine_options_init(),
+                            .tuning = zero_tuning_init(),
                             .dtype = past->plan.dtype,
                             .samples = SAMPLES / ranks,
                             .recompute = past->plan.recompute,

@@ -417,11 +417,13 @@ TEST(wrong_options_are_refused)
     check_refused("--heads 5", "--heads 5 does not divide --width 32");
     check_refused("--width 0", "--width 0: give");
     check_refused("--dtype f64", "--dtype f64: give one of f32, bf16, f16");
-    check_refused("--moments f16", "--moments f16: give one of f32, bf16");
-    check_refused("--master bf16", "--master bf16: give one of f32, none");
+    check_refused("--moments f16",
+                  "--moments f16: moment_dtype \"f16\" is not one of default, f32, bf16");
+    check_refused("--master bf16",
+                  "--master bf16: master_dtype \"bf16\" is not one of default, f32, none");
     check_refused("--dtype f32 --master none", "--master none is for bf16 or f16");
-    check_refused("--stage 4", "--stage 4: give 0, 1, 2 or 3");
-    check_refused("--nccl-memory all", "--nccl-memory all: give none, registered or symmetric");
+    check_refused("--stage 4", "--stage 4: stage \"4\" is not one of 0, 1, 2, 3");
+    check_refused("--nccl-memory all", "is not one of none, registered, symmetric");
     check_refused("--nccl-memory symmetric", "it is for ZERO_DEVICE_CUDA over NCCL");
     check_refused("--zero-cta", "set nccl_memory to ZERO_NCCL_MEMORY_SYMMETRIC");
     check_refused("--lr nan", "--lr nan: give a number in [0, 10]");
@@ -430,26 +432,29 @@ TEST(wrong_options_are_refused)
     check_refused("--lr=", "--lr : give a number in [0, 10]");
     check_refused("--seed 18446744073709551616", "give a whole number below 2^64");
     check_refused("--seed +1", "--seed +1: give a whole number");
-    check_refused("--budget 1KK", "--budget 1KK: give a whole number");
+    check_refused("--budget 1KK", "--budget 1KK: device_budget_bytes \"1KK\" is not in");
     check_refused("--deadline 0", "--deadline 0: give a whole number in [1, 4294967]");
     check_refused("--skips-max -1", "--skips-max -1: give a whole number in [0, 1000000000]");
     check_refused("--json -", "--json - is for --plan; give a file");
     check_refused("--beta1 1", "--beta1 1: give a number");
     check_refused("--min-lr 1 --lr 0.1", "--min-lr 1 is above --lr 0.1");
     check_refused("--warmup 20 --steps 10", "--warmup 20 is longer than --steps 10");
-    check_refused("--moment-tier tape", "--moment-tier tape: give device, host or disk");
+    check_refused("--moment-tier tape", "tiers are default, device, host, disk");
     check_refused("--master-tier disk", "give --disk DIR");
     check_refused("--offload disk", "give --disk DIR");
     check_refused("--offload host", "frees nothing");
     check_refused("--param-tier disk", "give --disk DIR");
     check_refused("--master-tier disk --disk /nonexistent", "/nonexistent");
     check_refused("--moment-tier disk --disk . --range-bytes 5000", "range_bytes 5000");
-    check_refused("--budget 5X", "--budget 5X: give a whole number");
-    check_refused("--budget 99999999999G", "give a whole number");
+    check_refused("--budget 5X", "--budget 5X: device_budget_bytes");
+    check_refused("--budget 99999999999G", "with K, M or G behind it");
     check_refused("--micro-steps 3", "--micro-steps 3 does not divide --batch 8");
     check_refused("--ranks 3", "--batch 8 is no multiple of 3 ranks x 1 micro-steps; 9 would be");
     check_refused("--ranks 257", "--ranks 257: give a whole number in [1, 256]");
     check_refused("--ranks 4 --shard-group 3", "--shard-group 3 does not divide 4 ranks");
+    check_refused("--look-ahead 64", "--look-ahead 64: look_ahead \"64\" is not in [1, 63]");
+    check_refused("--no-prefetch=1", "--no-prefetch takes no value");
+    check_refused("--disk-weights 1", "unknown option \"--disk-weights\"");
     check_refused("--preset gpt3", "--preset gpt3: give one of gpt2-124m");
     end();
 }
@@ -459,7 +464,7 @@ TEST(wrong_options_are_refused)
 TEST(a_gpu_is_refused_where_it_cannot_serve)
 {
     begin();
-    check_refused("--device gpu", "--device gpu: give cpu or cuda");
+    check_refused("--device gpu", "--device gpu: device \"gpu\" is not one of default, cpu, cuda");
     check_refused("--device cuda --dtype f16", "--dtype f16 is not for --device cuda");
     check_refused("--device cuda --dtype f32 --grad-dtype bf16", "--grad-dtype bf16 with --dtype");
     check_refused("--device cuda --heads 8", "--width 32 / --heads 8 is 4; --device cuda needs");

@@ -1,4 +1,4 @@
-/* Owns the proof that options.poison_released finds what it is for: a GPT whose mathematics uses
+/* Owns the proof that tuning.poison_released finds what it is for: a GPT whose mathematics uses
  * parameters after their unit's release. Without the option such a trainer may have right losses,
  * for as long as nothing else comes to lie there. */
 #include "gpt2_case.h"
@@ -70,7 +70,7 @@ typedef struct trial {
 
 static zero_status one_step(gpt2_net *net, const gpt2_batch *batch, trial *out)
 {
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     CHECK_OK(gpt2_net_forward(net, batch, ZERO_PASS_EVAL));
     CHECK_OK(gpt2_net_loss(net, &out->loss));
     if (out->made == TIE_NOT_ACQUIRED) { /* backward would be refused the matrix's gradient */
@@ -98,12 +98,13 @@ static zero_status train(zero_world *world, void *user)
     backend.block_forward = block_forward;
     gpt2_net_setup setup = {.config = shape,
                             .options = zero_engine_options_init(),
+                            .tuning = zero_tuning_init(),
                             .backend = &backend,
                             .dtype = ZERO_DTYPE_F32,
                             .samples = SAMPLES,
                             .seed = 1};
     setup.options.stage = mine.stage;
-    setup.options.poison_released = mine.checked;
+    setup.tuning.poison_released = mine.checked;
     gpt2_net net;
     gpt2_case tokens;
     case_create(&tokens, &shape, SAMPLES, true);

@@ -15,7 +15,7 @@ static zi_step_input plain_input(void)
     memset(&input, 0, sizeof input);
     input.divisor = 1.0;
     input.group_count = 1;
-    input.groups[0] = zero_step_params_init().adamw;
+    input.groups[0] = zero_step_params_init().hyper.adamw;
     return input;
 }
 

@@ -1,6 +1,7 @@
 /* Owns the tests of tiers in the layout: pieces tile every optimizer part, records on disk hold
  * each piece's state once and are full, budgets are kept on every tier, and the table says it. */
 #include "harness.h"
+#include "reads.h"
 
 #include "layout/layout.h"
 #include "zero/zero.h"
@@ -44,18 +45,29 @@ static zero_model *random_model(uint64_t salt)
     return model;
 }
 
-static zero_engine_options random_options(void)
+/* The tuning of all options here. */
+static zero_tuning tuning;
+
+static zero_engine_options fresh_options(void)
 {
     zero_engine_options o = zero_engine_options_init();
+    tuning = zero_tuning_init();
+    o.tuning = &tuning;
+    return o;
+}
+
+static zero_engine_options random_options(void)
+{
+    zero_engine_options o = fresh_options();
     o.stage = (zero_stage)random_below(4);
     o.master_dtype = random_below(2) == 0 ? ZERO_DTYPE_NONE : ZERO_DTYPE_DEFAULT;
     o.moment_dtype = (zero_dtype)random_below(3);
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         o.tier[role] = (zero_tier)random_below(ZERO_TIER_COUNT);
     }
-    o.range_bytes = random_below(6) * PAGE;
-    o.ring_depth = random_below(2) == 0 ? 0 : 3 + (uint32_t)random_below(6);
-    o.disk_unchecked = random_below(4) == 0;
+    tuning.range_bytes = random_below(6) * PAGE;
+    tuning.ring_depth = random_below(2) == 0 ? 0 : 3 + (uint32_t)random_below(6);
+    tuning.disk_unchecked = random_below(4) == 0;
     return o;
 }
 
@@ -123,7 +135,7 @@ static uint64_t check_shelf(const zi_layout *l, zero_role role, uint64_t at)
         }
         const uint32_t record = param ? flat->unit : flat->bucket;
         const uint32_t degree = param ? l->sharding.param : l->sharding.grad;
-        const zero_dtype dtype = param ? flat->dtype : l->options.accum_dtype;
+        const zero_dtype dtype = param ? flat->dtype : l->tuning.accum_dtype;
         CHECK_EQ(param ? flat->param_at : flat->grad_at, used[record]);
         used[record] += up(flat->count / degree * zero_dtype_bytes(dtype), 256);
     }
@@ -135,7 +147,7 @@ static uint64_t check_shelf(const zi_layout *l, zero_role role, uint64_t at)
         largest = shelf->records[r].bytes > largest ? shelf->records[r].bytes : largest;
     }
     uint64_t slots =
-        l->options.ring_depth < shelf->record_count ? l->options.ring_depth : shelf->record_count;
+        l->tuning.ring_depth < shelf->record_count ? l->tuning.ring_depth : shelf->record_count;
     slots = largest != 0 ? slots : 0; /* what has no bytes needs no disk */
     CHECK_EQ(shelf->ring_slots, slots);
     CHECK_EQ(shelf->record_bytes_max, largest);
@@ -162,12 +174,12 @@ static void check_records(const zi_layout *l)
         }
         if (piece->range != range) {
             CHECK_EQ(piece->range, range + 1); /* from UINT32_MAX to 0 */
-            CHECK(range == ZI_NO_INDEX || used + in_record(l, flat, 64) > l->options.range_bytes);
+            CHECK(range == ZI_NO_INDEX || used + in_record(l, flat, 64) > l->tuning.range_bytes);
             range = piece->range;
             used = 0;
             CHECK_EQ(l->ranges[range].at, at);
             CHECK(l->ranges[range].bytes % PAGE == 0 && l->ranges[range].bytes != 0);
-            CHECK(l->ranges[range].bytes <= l->options.range_bytes);
+            CHECK(l->ranges[range].bytes <= l->tuning.range_bytes);
             at += l->ranges[range].bytes;
         }
         for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
@@ -224,14 +236,14 @@ static uint64_t checksums_of(const zi_range *ranges, uint32_t count)
 static void check_checksums(const zi_layout *l)
 {
     uint64_t sums = checksums_of(l->ranges, l->range_count) * (l->draft_at != 0 ? 2 : 1);
-    for (int role = 0; role < ZI_SHELVES && !l->options.disk_unchecked; role++) {
+    for (int role = 0; role < ZI_SHELVES && !l->tuning.disk_unchecked; role++) {
         const zi_shelf_place *shelf = &l->shelves[role];
         if (shelf->ring_slots != 0) {
             CHECK_EQ(shelf->sums_at, sums);
             sums += checksums_of(shelf->records, shelf->record_count);
         }
     }
-    CHECK_EQ(l->sums_bytes, l->options.disk_unchecked ? 0 : up(8 * sums, PAGE));
+    CHECK_EQ(l->sums_bytes, l->tuning.disk_unchecked ? 0 : up(8 * sums, PAGE));
 }
 
 static void check_sums(const zi_layout *l)
@@ -248,7 +260,7 @@ static void check_sums(const zi_layout *l)
         largest = l->ranges[r].bytes > largest ? l->ranges[r].bytes : largest;
     }
     const uint64_t slots =
-        l->options.ring_depth < l->range_count ? l->options.ring_depth : l->range_count;
+        l->tuning.ring_depth < l->range_count ? l->tuning.ring_depth : l->range_count;
     uint64_t ring = slots * largest;
     for (int role = 0; role < ZI_SHELVES; role++) {
         ring += l->shelves[role].ring_slots * l->shelves[role].record_bytes_max;
@@ -292,14 +304,14 @@ TEST(pieces_of_random_models)
 /* at: of the budget in the options. */
 static void keep_budget(const zero_model *model, zero_tier tier, size_t at, const char *text)
 {
-    zero_engine_options o = zero_engine_options_init();
+    zero_engine_options o = fresh_options();
     zero_plan *plan = NULL;
     o.tier[ZERO_ROLE_MASTER] = ZERO_TIER_DISK;
     o.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_HOST;
-    o.range_bytes = 65536; /* else there would be a smaller ring */
-    o.ring_depth = 4;
+    tuning.range_bytes = 65536; /* else there would be a smaller ring */
+    tuning.ring_depth = 4;
     CHECK_OK(zero_plan_create(model, &o, 2, &plan));
-    const uint64_t need = zero_plan_memory(plan).tier_bytes[tier];
+    const uint64_t need = plan_memory(plan).tier_bytes[tier];
     zero_plan_destroy(plan);
     CHECK(need > 1);
     memcpy((char *)&o + at, &need, sizeof need);
@@ -338,30 +350,36 @@ TEST(budgets_of_every_tier)
 /* Whether plans of rings are of the ring alone, without checksums. */
 static bool unchecked = true;
 
-/* What a plan makes of the ring with this much host memory; what is not 0 is given. */
-static zero_engine_options ring_of(const zero_model *model, uint64_t budget, uint64_t range_bytes,
-                                   uint32_t depth)
+static zero_engine_options disk_options(void)
 {
-    zero_engine_options o = zero_engine_options_init();
-    zero_plan *plan = NULL;
+    zero_engine_options o = fresh_options();
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         o.tier[role] = ZERO_TIER_DISK;
     }
-    o.disk_unchecked = unchecked;
-    o.host_budget_bytes = budget;
-    o.range_bytes = range_bytes;
-    o.ring_depth = depth;
-    CHECK_OK(zero_plan_create(model, &o, 1, &plan));
-    CHECK(budget == 0 || zero_plan_memory(plan).tier_bytes[ZERO_TIER_HOST] <= budget);
-    o = zero_plan_options(plan);
-    zero_plan_destroy(plan);
+    tuning.disk_unchecked = unchecked;
     return o;
 }
 
-static void check_ring(zero_engine_options o, uint64_t range_bytes, uint32_t depth)
+/* What a plan makes of the ring with this much host memory; what is not 0 is given. */
+static zero_tuning ring_of(const zero_model *model, uint64_t budget, uint64_t range_bytes,
+                           uint32_t depth)
 {
-    CHECK_EQ(o.range_bytes, range_bytes);
-    CHECK_EQ(o.ring_depth, depth);
+    zero_engine_options o = disk_options();
+    zero_plan *plan = NULL;
+    o.host_budget_bytes = budget;
+    tuning.range_bytes = range_bytes;
+    tuning.ring_depth = depth;
+    CHECK_OK(zero_plan_create(model, &o, 1, &plan));
+    CHECK(budget == 0 || plan_memory(plan).tier_bytes[ZERO_TIER_HOST] <= budget);
+    const zero_tuning used = plan_tuning(plan);
+    zero_plan_destroy(plan);
+    return used;
+}
+
+static void check_ring(zero_tuning used, uint64_t range_bytes, uint32_t depth)
+{
+    CHECK_EQ(used.range_bytes, range_bytes);
+    CHECK_EQ(used.ring_depth, depth);
 }
 
 TEST(the_ring_is_what_the_budget_allows)
@@ -383,13 +401,13 @@ TEST(the_ring_is_what_the_budget_allows)
     /* What is given stays. */
     check_ring(ring_of(model, 20 * mib, 0, 4), 4 * mib, 4);
     check_ring(ring_of(model, 12 * mib, 4 * mib, 0), 4 * mib, 3);
-    zero_engine_options o = ring_of(model, 0, 0, 0);
+    zero_engine_options o = disk_options();
     zero_plan *plan = NULL;
-    o.range_bytes = 0;
-    o.ring_depth = 0;
+    tuning.range_bytes = 0;
+    tuning.ring_depth = 0;
     o.host_budget_bytes = 3 * mib / 4 - 1;
     CHECK_FAILS(zero_plan_create(model, &o, 1, &plan), ZERO_OUT_OF_MEMORY, "short by 1;");
-    o.range_bytes = 8 * mib;
+    tuning.range_bytes = 8 * mib;
     o.host_budget_bytes = 24 * mib - 1;
     CHECK_FAILS(zero_plan_create(model, &o, 1, &plan), ZERO_OUT_OF_MEMORY, "short by 1;");
     /* Checksums count too: 15 ranges have 15480 bytes of them, in 4 pages. */
@@ -423,12 +441,12 @@ static void check_text(const zero_model *model, const zero_engine_options *o, co
 TEST(the_table_names_tiers_and_traffic)
 {
     zero_model *model = plain_model();
-    zero_engine_options o = zero_engine_options_init();
+    zero_engine_options o = fresh_options();
     check_text(model, &o, "master       device           2");
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         o.tier[role] = ZERO_TIER_DISK;
     }
-    o.range_bytes = 65536;
+    tuning.range_bytes = 65536;
     check_text(model, &o, "master       disk             2");
     check_text(model, &o, "ring         host             1             266240");
     /* 18 ranges of 65536 bytes and one of 25344, in pages 28672. */
@@ -447,7 +465,7 @@ TEST(the_table_names_tiers_and_traffic)
 TEST(the_table_counts_passes_and_micro_steps)
 {
     zero_model *model = plain_model();
-    zero_engine_options o = zero_engine_options_init();
+    zero_engine_options o = fresh_options();
     o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DISK;
     o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
     check_text(model, &o, "param        disk             2             200704");
@@ -490,7 +508,7 @@ static zero_model *model_of_layers(uint64_t embedding_mib, uint32_t layers)
 /* One unit's size is that of every record in memory: four in the ring and two beside the slots. */
 TEST(the_table_says_what_a_large_unit_costs)
 {
-    zero_engine_options o = zero_engine_options_init();
+    zero_engine_options o = fresh_options();
     o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DISK;
     o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
     zero_model *model = model_of_layers(12, 4);
@@ -515,9 +533,9 @@ TEST(the_table_says_what_a_large_unit_costs)
 
 TEST(tiers_that_cannot_be)
 {
-    zero_engine_options o = zero_engine_options_init();
+    zero_engine_options o = fresh_options();
     o.device = ZERO_DEVICE_CUDA;
-    o.nccl_memory = ZERO_NCCL_MEMORY_REGISTERED;
+    tuning.nccl_memory = ZERO_NCCL_MEMORY_REGISTERED;
     o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_HOST;
     refuse(o, ZERO_UNSUPPORTED, "options.tier of param is host and nccl_memory 1");
     o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DEVICE;
@@ -525,30 +543,30 @@ TEST(tiers_that_cannot_be)
     refuse(o, ZERO_UNSUPPORTED, "options.tier of grad is host and nccl_memory 1");
     o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
     refuse(o, ZERO_UNSUPPORTED, "options.tier of grad is disk");
-    o = zero_engine_options_init();
+    o = fresh_options();
     o.tier[ZERO_ROLE_MOMENT2] = (zero_tier)4;
     refuse(o, ZERO_INVALID_ARGUMENT, "options.tier of moment2 is 4");
     o.tier[ZERO_ROLE_MOMENT2] = (zero_tier)-1;
     refuse(o, ZERO_INVALID_ARGUMENT, "options.tier of moment2 is -1");
-    o = zero_engine_options_init();
-    o.range_bytes = 4097;
+    o = fresh_options();
+    tuning.range_bytes = 4097;
     refuse(o, ZERO_INVALID_ARGUMENT, "range_bytes 4097");
-    o.range_bytes = UINT64_MAX - 4095;
+    tuning.range_bytes = UINT64_MAX - 4095;
     refuse(o, ZERO_INVALID_ARGUMENT, "range_bytes");
-    o = zero_engine_options_init();
-    o.ring_depth = 2;
+    o = fresh_options();
+    tuning.ring_depth = 2;
     refuse(o, ZERO_INVALID_ARGUMENT, "ring_depth 2");
-    o.ring_depth = 65;
+    tuning.ring_depth = 65;
     refuse(o, ZERO_INVALID_ARGUMENT, "ring_depth 65");
-    o = zero_engine_options_init();
+    o = fresh_options();
     o.disk_directory_count = 17;
     refuse(o, ZERO_INVALID_ARGUMENT, "disk_directory_count 17");
-    o = zero_engine_options_init();
-    o.io_depth = 1025;
+    o = fresh_options();
+    tuning.io_depth = 1025;
     refuse(o, ZERO_INVALID_ARGUMENT, "io_depth 1025");
-    o = zero_engine_options_init();
+    o = fresh_options();
     static const uint32_t weights[] = {3, 0};
-    o.disk_weights = weights;
+    tuning.disk_weights = weights;
     refuse(o, ZERO_INVALID_ARGUMENT, "disk_directory_count 0");
     o.disk_directory_count = 2;
     refuse(o, ZERO_INVALID_ARGUMENT, "disk_weights[1] is 0");

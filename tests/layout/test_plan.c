@@ -1,6 +1,7 @@
 /* Owns the tests of the public plan: random models and options from test_seed, held against sizes
  * computed here from the documented rules, and the texts and hashes that a plan gives. */
 #include "harness.h"
+#include "reads.h"
 
 #include "zero/zero.h"
 
@@ -127,7 +128,8 @@ typedef struct expected {
     uint32_t pieces;
 } expected;
 
-static expected expect(const described *d, const zero_engine_options *o, const zero_sharding *s)
+static expected expect(const described *d, const zero_engine_options *o, zero_dtype accum,
+                       const zero_sharding *s)
 {
     expected e = {{0}, 0, 0};
     for (uint32_t u = 0; u < d->unit_count; u++) {
@@ -137,7 +139,7 @@ static expected expect(const described *d, const zero_engine_options *o, const z
             const uint64_t frozen = flat_count(d, u, (zero_dtype)dtype, true, s->world);
             const uint64_t moments = trained / s->optimizer * zero_dtype_bytes(o->moment_dtype);
             e.bytes[ZERO_ROLE_PARAM] += (trained + frozen) / s->param * bytes;
-            e.bytes[ZERO_ROLE_GRAD] += trained / s->grad * zero_dtype_bytes(o->accum_dtype);
+            e.bytes[ZERO_ROLE_GRAD] += trained / s->grad * zero_dtype_bytes(accum);
             if (dtype != ZERO_DTYPE_F32 && o->master_dtype == ZERO_DTYPE_F32) {
                 e.bytes[ZERO_ROLE_MASTER] += trained / s->optimizer * 4;
             }
@@ -157,18 +159,29 @@ static expected expect(const described *d, const zero_engine_options *o, const z
     return e;
 }
 
-static zero_engine_options random_options(void)
+/* The tuning of all options here. */
+static zero_tuning tuning;
+
+static zero_engine_options fresh_options(void)
 {
     zero_engine_options o = zero_engine_options_init();
+    tuning = zero_tuning_init();
+    o.tuning = &tuning;
+    return o;
+}
+
+static zero_engine_options random_options(void)
+{
+    zero_engine_options o = fresh_options();
     o.stage = (zero_stage)random_below(4);
     o.master_dtype = random_below(2) == 0 ? ZERO_DTYPE_NONE : ZERO_DTYPE_DEFAULT;
     o.moment_dtype = (zero_dtype)random_below(3);
-    o.accum_dtype = (zero_dtype)random_below(3);
-    o.wire_dtype = (zero_dtype)random_below(3);
+    tuning.accum_dtype = (zero_dtype)random_below(3);
+    tuning.wire_dtype = (zero_dtype)random_below(3);
     o.grad_dtype = (zero_dtype)random_below(4);
-    o.param_slots = (uint32_t)random_below(6);
-    o.grad_slots = (uint32_t)random_below(4);
-    o.bucket_bytes = random_below(2) == 0 ? 1 : random_below(1 << 16);
+    tuning.param_slots = (uint32_t)random_below(6);
+    tuning.grad_slots = (uint32_t)random_below(4);
+    tuning.bucket_bytes = random_below(2) == 0 ? 1 : random_below(1 << 16);
     return o;
 }
 
@@ -176,10 +189,10 @@ static void check_plan(const described *d, const zero_engine_options *o, uint32_
 {
     zero_plan *plan = NULL;
     CHECK_OK(zero_plan_create(d->model, o, world, &plan));
-    const zero_sharding s = zero_plan_sharding(plan);
-    const zero_engine_options used = zero_plan_options(plan);
-    const zero_memory memory = zero_plan_memory(plan);
-    const expected e = expect(d, &used, &s);
+    const zero_sharding s = plan_sharding(plan);
+    const zero_engine_options used = plan_options(plan);
+    const zero_memory memory = plan_memory(plan);
+    const expected e = expect(d, &used, plan_tuning(plan).accum_dtype, &s);
     CHECK_EQ(s.world, world);
     CHECK_EQ(s.grad % s.param, 0);
     CHECK_EQ(s.optimizer % s.grad, 0);
@@ -223,16 +236,16 @@ TEST(plan_of_hybrids)
         for (uint32_t shard = 1; shard <= 12; shard++) {
             for (uint32_t grad = shard; grad <= 12; grad += shard) {
                 for (uint32_t optimizer = grad; optimizer <= 12; optimizer += grad) {
-                    zero_engine_options o = zero_engine_options_init();
+                    zero_engine_options o = fresh_options();
                     o.shard_group = shard;
-                    o.grad_group = grad;
-                    o.optimizer_group = optimizer;
+                    tuning.grad_group = grad;
+                    tuning.optimizer_group = optimizer;
                     if (12 % optimizer != 0) {
                         continue;
                     }
                     zero_plan *plan = NULL;
                     CHECK_OK(zero_plan_create(d.model, &o, 12, &plan));
-                    const zero_sharding s = zero_plan_sharding(plan);
+                    const zero_sharding s = plan_sharding(plan);
                     CHECK_EQ(s.param, shard);
                     CHECK_EQ(s.grad, grad);
                     CHECK_EQ(s.optimizer, optimizer);
@@ -251,7 +264,7 @@ static zero_sharding sharding_of(const zero_engine_options *o, uint32_t world)
     zero_plan *plan = NULL;
     CHECK_OK(zero_model_create(&model));
     CHECK_OK(zero_plan_create(model, o, world, &plan));
-    const zero_sharding s = zero_plan_sharding(plan);
+    const zero_sharding s = plan_sharding(plan);
     zero_plan_destroy(plan);
     zero_model_destroy(model);
     return s;
@@ -269,7 +282,7 @@ static void check_degrees(const zero_engine_options *o, uint32_t param, uint32_t
 
 TEST(degrees_of_every_stage)
 {
-    zero_engine_options o = zero_engine_options_init();
+    zero_engine_options o = fresh_options();
     check_degrees(&o, 8, 8, 8);
     o.stage = ZERO_STAGE_0;
     check_degrees(&o, 1, 1, 1);
@@ -281,11 +294,11 @@ TEST(degrees_of_every_stage)
     check_degrees(&o, 8, 8, 8);
     o.shard_group = 2;
     check_degrees(&o, 2, 2, 2);
-    o.optimizer_group = 8;
+    tuning.optimizer_group = 8;
     check_degrees(&o, 2, 2, 8);
-    o.grad_group = 4;
+    tuning.grad_group = 4;
     check_degrees(&o, 2, 4, 8);
-    o.optimizer_group = 0;
+    tuning.optimizer_group = 0;
     check_degrees(&o, 2, 4, 4);
 }
 
@@ -293,10 +306,10 @@ static void refuse_groups(uint32_t shard, uint32_t grad, uint32_t optimizer, con
 {
     zero_model *model = NULL;
     CHECK_OK(zero_model_create(&model));
-    zero_engine_options o = zero_engine_options_init();
+    zero_engine_options o = fresh_options();
     o.shard_group = shard;
-    o.grad_group = grad;
-    o.optimizer_group = optimizer;
+    tuning.grad_group = grad;
+    tuning.optimizer_group = optimizer;
     zero_plan *plan = NULL;
     CHECK_FAILS(zero_plan_create(model, &o, 8, &plan), ZERO_INVALID_ARGUMENT, text);
     CHECK(plan == NULL);
@@ -305,18 +318,17 @@ static void refuse_groups(uint32_t shard, uint32_t grad, uint32_t optimizer, con
 
 TEST(a_transport_is_for_gpus)
 {
-    zero_engine_options o = zero_engine_options_init();
+    zero_engine_options o = fresh_options();
     zero_model *model = NULL;
     zero_plan *plan = NULL;
     CHECK_OK(zero_model_create(&model));
-    o.transport = ZERO_TRANSPORT_NCCL;
+    tuning.transport = ZERO_TRANSPORT_NCCL;
     CHECK_FAILS(zero_plan_create(model, &o, 2, &plan), ZERO_INVALID_ARGUMENT, "ZERO_DEVICE_CUDA");
     o.device = ZERO_DEVICE_CUDA;
     CHECK_OK(zero_plan_create(model, &o, 2, &plan));
     zero_plan_destroy(plan);
-    o.transport = (zero_transport)4;
-    CHECK_FAILS(zero_plan_create(model, &o, 2, &plan), ZERO_INVALID_ARGUMENT,
-                "options.transport 4");
+    tuning.transport = (zero_transport)4;
+    CHECK_FAILS(zero_plan_create(model, &o, 2, &plan), ZERO_INVALID_ARGUMENT, "tuning.transport 4");
     zero_model_destroy(model);
 }
 
@@ -338,13 +350,13 @@ TEST(ranks_of_gpus_are_taken_for_processes)
     seed_random(3000);
     describe(&d);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        zero_engine_options o = zero_engine_options_init();
+        zero_engine_options o = fresh_options();
         zero_plan *plan = NULL;
         o.device = ZERO_DEVICE_CUDA;
-        o.transport = rows[i].asked;
+        tuning.transport = rows[i].asked;
         CHECK_OK(zero_plan_create(d.model, &o, rows[i].world, &plan));
-        CHECK_EQ(zero_plan_options(plan).transport, rows[i].used);
-        const bool scratch = zero_plan_memory(plan).bytes[ZERO_ROLE_SCRATCH] != 0;
+        CHECK_EQ(plan_tuning(plan).transport, rows[i].used);
+        const bool scratch = plan_memory(plan).bytes[ZERO_ROLE_SCRATCH] != 0;
         CHECK_EQ(scratch, rows[i].used == ZERO_TRANSPORT_NCCL);
         zero_plan_destroy(plan);
     }
@@ -356,7 +368,7 @@ static uint64_t scratch_of(const zero_model *model, zero_engine_options o, uint3
     zero_plan *plan = NULL;
     o.device = ZERO_DEVICE_CUDA;
     CHECK_OK(zero_plan_create(model, &o, world, &plan));
-    const uint64_t bytes = zero_plan_memory(plan).bytes[ZERO_ROLE_SCRATCH];
+    const uint64_t bytes = plan_memory(plan).bytes[ZERO_ROLE_SCRATCH];
     zero_plan_destroy(plan);
     return bytes;
 }
@@ -375,27 +387,27 @@ TEST(scratch_of_reductions)
         CHECK_OK(zero_unit_add(d.model, name, &unit));
         add_tensor(&d, &(shape){unit, u == 1 ? 100000 : 1000, ZERO_DTYPE_BF16, false});
     }
-    zero_engine_options o = zero_engine_options_init();
-    o.bucket_bytes = 1;
+    zero_engine_options o = fresh_options();
+    tuning.bucket_bytes = 1;
     const uint64_t flat = up(100000 / 4, 64) * 4; /* elements of the largest */
     CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(flat * 2, PAGE));
-    o.wire_dtype = ZERO_DTYPE_F32;
+    tuning.wire_dtype = ZERO_DTYPE_F32;
     CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(flat * 4, PAGE));
     /* Gradients are split over two ranks: the replicas have half of it, in the sum's type. */
-    o.wire_dtype = ZERO_DTYPE_BF16;
+    tuning.wire_dtype = ZERO_DTYPE_BF16;
     o.shard_group = 2;
     CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(flat * 2, PAGE));
     o.shard_group = 0;
     o.stage = ZERO_STAGE_0; /* all ranks have all of it: one ALL_REDUCE */
     CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(up(flat / 4, 64) * 4 * 2, PAGE));
-    o.bucket_bytes = UINT64_C(1) << 30; /* one bucket */
+    tuning.bucket_bytes = UINT64_C(1) << 30; /* one bucket */
     const uint64_t small = up(up(1000, 4) / 4, 64) * 4;
     CHECK_EQ(scratch_of(d.model, o, 4), 2 * up((flat + 2 * small) * 2, PAGE));
     CHECK_EQ(scratch_of(d.model, o, 1), 0);
     zero_model_destroy(d.model);
     /* Nothing to reduce still needs what a group is made with; far too much is cut up. */
     memset(&d, 0, sizeof d);
-    o = zero_engine_options_init();
+    o = fresh_options();
     CHECK_OK(zero_model_create(&d.model));
     CHECK_EQ(scratch_of(d.model, o, 4), least);
     uint32_t unit = 0;
@@ -424,7 +436,7 @@ TEST(budget_is_exact)
         zero_engine_options o = random_options();
         zero_plan *plan = NULL;
         CHECK_OK(zero_plan_create(d.model, &o, 4, &plan));
-        const uint64_t need = zero_plan_memory(plan).total_bytes;
+        const uint64_t need = plan_memory(plan).total_bytes;
         zero_plan_destroy(plan);
         if (need > 1) {
             o.device_budget_bytes = need;
@@ -447,7 +459,7 @@ TEST(table_has_every_role)
     describe(&d);
     zero_plan *plan = NULL;
     CHECK_OK(zero_plan_create(d.model, NULL, 4, &plan));
-    const zero_memory memory = zero_plan_memory(plan);
+    const zero_memory memory = plan_memory(plan);
     const size_t bytes = zero_plan_print(plan, NULL, 0);
     CHECK(bytes > 0);
     char *text = malloc(bytes + 1);
@@ -482,7 +494,13 @@ TEST(table_has_every_role)
     zero_model_destroy(d.model);
 }
 
-static zero_engine_options resolved(zero_dtype dtype, const zero_engine_options *options)
+/* The options as they are used, and their tuning. */
+typedef struct used_options {
+    zero_engine_options options;
+    zero_tuning tuning;
+} used_options;
+
+static used_options resolved(zero_dtype dtype, const zero_engine_options *options)
 {
     zero_model *model = NULL;
     uint32_t unit = 0;
@@ -496,7 +514,7 @@ static zero_engine_options resolved(zero_dtype dtype, const zero_engine_options 
     CHECK_OK(zero_tensor_add(model, unit, &desc, &tensor));
     zero_plan *plan = NULL;
     CHECK_OK(zero_plan_create(model, options, 4, &plan));
-    const zero_engine_options out = zero_plan_options(plan);
+    const used_options out = {plan_options(plan), plan_tuning(plan)};
     zero_plan_destroy(plan);
     zero_model_destroy(model);
     return out;
@@ -504,60 +522,66 @@ static zero_engine_options resolved(zero_dtype dtype, const zero_engine_options 
 
 TEST(defaults_are_resolved)
 {
-    const zero_engine_options o = resolved(ZERO_DTYPE_BF16, NULL);
+    const used_options used = resolved(ZERO_DTYPE_BF16, NULL);
+    const zero_engine_options o = used.options;
+    const zero_tuning t = used.tuning;
     CHECK_EQ(o.struct_bytes, sizeof o);
+    CHECK_EQ(t.struct_bytes, sizeof t);
+    CHECK(o.tuning == NULL);
     CHECK_EQ(o.stage, ZERO_STAGE_3);
     CHECK_EQ(o.shard_group, 4);
-    CHECK_EQ(o.grad_group, 4);
-    CHECK_EQ(o.optimizer_group, 4);
+    CHECK_EQ(t.grad_group, 4);
+    CHECK_EQ(t.optimizer_group, 4);
     CHECK_EQ(o.grad_dtype, ZERO_DTYPE_BF16);
-    CHECK_EQ(o.wire_dtype, ZERO_DTYPE_BF16);
-    CHECK_EQ(o.accum_dtype, ZERO_DTYPE_F32);
+    CHECK_EQ(t.wire_dtype, ZERO_DTYPE_BF16);
+    CHECK_EQ(t.accum_dtype, ZERO_DTYPE_F32);
     CHECK_EQ(o.master_dtype, ZERO_DTYPE_F32);
     CHECK_EQ(o.moment_dtype, ZERO_DTYPE_F32);
     CHECK_EQ(o.optimizer, ZERO_OPTIMIZER_ADAMW);
-    CHECK_EQ(o.param_slots, 3);
-    CHECK_EQ(o.grad_slots, 2);
-    CHECK_EQ(o.look_ahead, 1);
-    CHECK_EQ(o.no_prefetch, 0);
-    CHECK_EQ(o.bucket_bytes, 1 << 20);
+    CHECK_EQ(t.param_slots, 3);
+    CHECK_EQ(t.grad_slots, 2);
+    CHECK_EQ(t.look_ahead, 1);
+    CHECK_EQ(t.no_prefetch, 0);
+    CHECK_EQ(t.bucket_bytes, 1 << 20);
     CHECK_EQ(o.device_budget_bytes, 0);
     CHECK_EQ(o.tier[ZERO_ROLE_PARAM], ZERO_TIER_DEVICE);
     CHECK_EQ(o.tier[ZERO_ROLE_MOMENT2], ZERO_TIER_DEVICE);
-    CHECK_EQ(o.range_bytes, 8 << 20);
-    CHECK_EQ(o.ring_depth, 4);
-    CHECK_EQ(o.io_depth, 16);
+    CHECK_EQ(t.range_bytes, 8 << 20);
+    CHECK_EQ(t.ring_depth, 4);
+    CHECK_EQ(t.io_depth, 16);
     CHECK_SAME(o.loss_scale, 1.0f);
-    CHECK_EQ(o.loss_scale_static, 1);
-    CHECK_EQ(o.loss_scale_window, 2000);
-    CHECK_EQ(o.loss_scale_hysteresis, 1);
-    CHECK_SAME(o.loss_scale_min, 1.0f);
-    const zero_engine_options half = resolved(ZERO_DTYPE_F16, NULL);
-    CHECK_SAME(half.loss_scale, 65536.0f);
-    CHECK_EQ(half.loss_scale_static, 0);
-    CHECK_EQ(half.grad_dtype, ZERO_DTYPE_F16);
+    CHECK_EQ(t.loss_scale_static, 1);
+    CHECK_EQ(t.loss_scale_window, 2000);
+    CHECK_EQ(t.loss_scale_hysteresis, 1);
+    CHECK_SAME(t.loss_scale_min, 1.0f);
+    const used_options half = resolved(ZERO_DTYPE_F16, NULL);
+    CHECK_SAME(half.options.loss_scale, 65536.0f);
+    CHECK_EQ(half.tuning.loss_scale_static, 0);
+    CHECK_EQ(half.options.grad_dtype, ZERO_DTYPE_F16);
     zero_engine_options wide = zero_engine_options_init();
     wide.grad_dtype = ZERO_DTYPE_F32;
-    CHECK_EQ(resolved(ZERO_DTYPE_BF16, &wide).wire_dtype, ZERO_DTYPE_F32);
+    CHECK_EQ(resolved(ZERO_DTYPE_BF16, &wide).tuning.wire_dtype, ZERO_DTYPE_F32);
 }
 
 TEST(defaults_equal_their_values)
 {
     /* What is resolved resolves to itself. */
-    const zero_engine_options once = resolved(ZERO_DTYPE_F16, NULL);
-    const zero_engine_options twice = resolved(ZERO_DTYPE_F16, &once);
+    const used_options once = resolved(ZERO_DTYPE_F16, NULL);
+    zero_engine_options again = once.options;
+    again.tuning = &once.tuning;
+    const used_options twice = resolved(ZERO_DTYPE_F16, &again);
     CHECK_BYTES(&once, &twice, sizeof once);
 }
 
 TEST(older_and_newer_structs)
 {
-    zero_engine_options o = zero_engine_options_init();
+    zero_engine_options o = fresh_options();
     o.stage = ZERO_STAGE_1;
-    o.param_slots = 5;
-    o.struct_bytes = offsetof(zero_engine_options, param_slots);
-    const zero_engine_options old = resolved(ZERO_DTYPE_F32, &o);
-    CHECK_EQ(old.stage, ZERO_STAGE_1);
-    CHECK_EQ(old.param_slots, 3);
+    tuning.param_slots = 5;
+    tuning.struct_bytes = offsetof(zero_tuning, param_slots);
+    const used_options old = resolved(ZERO_DTYPE_F32, &o);
+    CHECK_EQ(old.options.stage, ZERO_STAGE_1);
+    CHECK_EQ(old.tuning.param_slots, 3);
     struct {
         zero_engine_options known;
         unsigned char more[16];
@@ -566,7 +590,7 @@ TEST(older_and_newer_structs)
     newer.known = zero_engine_options_init();
     newer.known.struct_bytes = sizeof newer;
     newer.known.stage = ZERO_STAGE_2;
-    CHECK_EQ(resolved(ZERO_DTYPE_F32, &newer.known).stage, ZERO_STAGE_2);
+    CHECK_EQ(resolved(ZERO_DTYPE_F32, &newer.known).options.stage, ZERO_STAGE_2);
     newer.more[9] = 1;
     zero_model *model = NULL;
     zero_plan *plan = NULL;
@@ -603,7 +627,7 @@ TEST(frozen_tensors_cost_only_parameters)
         add_tensor(&d, &(shape){0, 100000, ZERO_DTYPE_BF16, frozen == 1});
         zero_plan *plan = NULL;
         CHECK_OK(zero_plan_create(d.model, NULL, 4, &plan));
-        const zero_memory memory = zero_plan_memory(plan);
+        const zero_memory memory = plan_memory(plan);
         CHECK(memory.bytes[ZERO_ROLE_PARAM] >= 50000);
         for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
             const bool always =
@@ -630,6 +654,7 @@ typedef struct variant {
     uint32_t dims;
     bool tied;
     zero_engine_options options;
+    zero_tuning tuning;
 } variant;
 
 static variant plain_variant(void)
@@ -640,7 +665,8 @@ static variant plain_variant(void)
                      .dtype = ZERO_DTYPE_BF16,
                      .world = 4,
                      .dims = 1,
-                     .options = zero_engine_options_init()};
+                     .options = zero_engine_options_init(),
+                     .tuning = zero_tuning_init()};
 }
 
 static uint64_t hash_of(const variant *v)
@@ -666,7 +692,9 @@ static uint64_t hash_of(const variant *v)
         CHECK_OK(zero_tensor_tie(model, other, tensor));
     }
     zero_plan *plan = NULL;
-    CHECK_OK(zero_plan_create(model, &v->options, v->world, &plan));
+    zero_engine_options options = v->options;
+    options.tuning = &v->tuning;
+    CHECK_OK(zero_plan_create(model, &options, v->world, &plan));
     const uint64_t hash = zero_plan_hash(plan);
     zero_plan_destroy(plan);
     zero_model_destroy(model);
@@ -705,35 +733,35 @@ TEST(hash_covers_what_ranks_agree_on)
     CHECK_HASH(v.tied = true, false);
     CHECK_HASH(v.options.stage = ZERO_STAGE_2, false);
     CHECK_HASH(v.options.shard_group = 2, false);
-    CHECK_HASH(v.options.shard_group = 2; v.options.grad_group = 4, false);
+    CHECK_HASH(v.options.shard_group = 2; v.tuning.grad_group = 4, false);
     CHECK_HASH(v.options.grad_dtype = ZERO_DTYPE_F32, false);
-    CHECK_HASH(v.options.wire_dtype = ZERO_DTYPE_F32, false);
-    CHECK_HASH(v.options.accum_dtype = ZERO_DTYPE_BF16, false);
+    CHECK_HASH(v.tuning.wire_dtype = ZERO_DTYPE_F32, false);
+    CHECK_HASH(v.tuning.accum_dtype = ZERO_DTYPE_BF16, false);
     CHECK_HASH(v.options.master_dtype = ZERO_DTYPE_NONE, false);
     CHECK_HASH(v.options.moment_dtype = ZERO_DTYPE_BF16, false);
-    CHECK_HASH(v.options.reduction = ZERO_REDUCTION_EXACT, false);
+    CHECK_HASH(v.tuning.reduction = ZERO_REDUCTION_EXACT, false);
     CHECK_HASH(v.options.device = ZERO_DEVICE_CUDA, false);
     CHECK_HASH(v.options.device = ZERO_DEVICE_CUDA;
-               v.options.transport = ZERO_TRANSPORT_HOST, false);
-    CHECK_HASH(v.options.accumulation = ZERO_ACCUMULATION_LOCAL, false);
+               v.tuning.transport = ZERO_TRANSPORT_HOST, false);
+    CHECK_HASH(v.tuning.accumulation = ZERO_ACCUMULATION_LOCAL, false);
     CHECK_HASH(v.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
                v.options.update = update_nothing, false);
-    CHECK_HASH(v.options.param_slots = 4, false);
-    CHECK_HASH(v.options.grad_slots = 3, false);
-    CHECK_HASH(v.options.look_ahead = 2, false);
-    CHECK_HASH(v.options.no_prefetch = 1, false);
-    CHECK_HASH(v.options.bucket_bytes = 1, false);
+    CHECK_HASH(v.tuning.param_slots = 4, false);
+    CHECK_HASH(v.tuning.grad_slots = 3, false);
+    CHECK_HASH(v.tuning.look_ahead = 2, false);
+    CHECK_HASH(v.tuning.no_prefetch = 1, false);
+    CHECK_HASH(v.tuning.bucket_bytes = 1, false);
     CHECK_HASH(v.options.loss_scale = 8.0f, false);
-    CHECK_HASH(v.options.loss_scale_window = 7, false);
-    CHECK_HASH(v.options.loss_scale_hysteresis = 3, false);
-    CHECK_HASH(v.options.loss_scale_min = 4.0f, false);
+    CHECK_HASH(v.tuning.loss_scale_window = 7, false);
+    CHECK_HASH(v.tuning.loss_scale_hysteresis = 3, false);
+    CHECK_HASH(v.tuning.loss_scale_min = 4.0f, false);
     CHECK_HASH(v.options.grad_divisor = 3.0f, false);
     CHECK_HASH(v.options.seed = 5, false);
     CHECK_HASH(v.options.tier[ZERO_ROLE_MASTER] = ZERO_TIER_HOST, false);
     CHECK_HASH(v.options.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_DISK, false);
-    CHECK_HASH(v.options.range_bytes = 4096, false);
-    CHECK_HASH(v.options.ring_depth = 5, false);
-    CHECK_HASH(v.options.poison_released = 1, false);
+    CHECK_HASH(v.tuning.range_bytes = 4096, false);
+    CHECK_HASH(v.tuning.ring_depth = 5, false);
+    CHECK_HASH(v.tuning.poison_released = 1, false);
 }
 
 TEST(hash_ignores_what_a_rank_decides_alone)
@@ -745,12 +773,12 @@ TEST(hash_ignores_what_a_rank_decides_alone)
     static const char *const directories[] = {"one", "two"};
     static const uint32_t weights[] = {3, 1};
     CHECK_HASH(v.options.disk_directories = directories; v.options.disk_directory_count = 2, true);
-    CHECK_HASH(v.options.disk_weights = weights; v.options.disk_directory_count = 2, true);
-    CHECK_HASH(v.options.io_depth = 3, true);
+    CHECK_HASH(v.tuning.disk_weights = weights; v.options.disk_directory_count = 2, true);
+    CHECK_HASH(v.tuning.io_depth = 3, true);
     CHECK_HASH(v.options.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DEVICE, true);
     CHECK_HASH(v.options.update_user = &v, true);
     CHECK_HASH(v.options.stage = ZERO_STAGE_3, true);
-    CHECK_HASH(v.options.param_slots = 3, true);
+    CHECK_HASH(v.tuning.param_slots = 3, true);
 }
 
 TEST_MAIN()

@@ -2,6 +2,7 @@
  * trillion, and ties without end are described and planned in seconds, right to the byte. What
  * grows with the square of a number does not end before the harness's deadline. */
 #include "harness.h"
+#include "reads.h"
 
 #include "layout/layout.h"
 #include "sanitizer.h"
@@ -51,10 +52,12 @@ TEST(four_million_tensors)
     CHECK_FAILS(zero_tensor_add(model, 18, &again, &index), ZERO_INVALID_ARGUMENT,
                 "is taken by tensor 71");
     zero_engine_options options = zero_engine_options_init();
-    options.bucket_bytes = 1;
+    zero_tuning tuning = zero_tuning_init();
+    options.tuning = &tuning;
+    tuning.bucket_bytes = 1;
     CHECK_OK(zero_plan_create(model, &options, 4, &plan));
     zero_model_destroy(model);
-    const zero_memory memory = zero_plan_memory(plan);
+    const zero_memory memory = plan_memory(plan);
     CHECK_EQ(memory.bytes[ZERO_ROLE_PARAM], (uint64_t)TENSORS * 512 * 4 / 4);
     CHECK_EQ(memory.bytes[ZERO_ROLE_MOMENT2], (uint64_t)TENSORS * 512 * 4 / 4);
     CHECK(zero_plan_hash(plan) != 0);
@@ -104,7 +107,7 @@ static void check_huge(const zero_model *model, uint64_t elements, uint32_t worl
         options.tier[role] = ZERO_TIER_DISK;
     }
     CHECK_OK(zero_plan_create(model, &options, world, &plan));
-    const zero_memory memory = zero_plan_memory(plan);
+    const zero_memory memory = plan_memory(plan);
     const uint64_t share = elements / world * 4;
     CHECK_EQ(memory.bytes[ZERO_ROLE_PARAM], share);
     CHECK_EQ(memory.bytes[ZERO_ROLE_GRAD], share);

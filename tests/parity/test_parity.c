@@ -40,24 +40,24 @@ static void all_low(toy_run *run)
     no_master(run);
     bf16_moments(run);
     run->options.grad_dtype = ZERO_DTYPE_BF16;
-    run->options.accum_dtype = ZERO_DTYPE_BF16;
+    run->tuning.accum_dtype = ZERO_DTYPE_BF16;
     clipped(run);
 }
 
 static void bf16_wire(toy_run *run)
 {
-    run->options.wire_dtype = ZERO_DTYPE_BF16;
+    run->tuning.wire_dtype = ZERO_DTYPE_BF16;
 }
 
 static void f32_gradients(toy_run *run)
 {
     run->options.grad_dtype = ZERO_DTYPE_F32;
-    run->options.wire_dtype = ZERO_DTYPE_BF16;
+    run->tuning.wire_dtype = ZERO_DTYPE_BF16;
 }
 
 static void local_sums(toy_run *run)
 {
-    run->options.accumulation = ZERO_ACCUMULATION_LOCAL;
+    run->tuning.accumulation = ZERO_ACCUMULATION_LOCAL;
     clipped(run);
 }
 
@@ -68,15 +68,15 @@ static void small_scale(toy_run *run)
 
 static void small_buckets(toy_run *run)
 {
-    run->options.bucket_bytes = 1;
-    run->options.param_slots = 4;
-    run->options.look_ahead = 2;
+    run->tuning.bucket_bytes = 1;
+    run->tuning.param_slots = 4;
+    run->tuning.look_ahead = 2;
 }
 
 static void no_prefetch(toy_run *run)
 {
-    run->options.no_prefetch = 1;
-    run->options.param_slots = 2;
+    run->tuning.no_prefetch = 1;
+    run->tuning.param_slots = 2;
 }
 
 #define F32 ZERO_DTYPE_F32
@@ -181,13 +181,13 @@ static zero_status run_case(zero_world *world, void *user)
     toy_sharding ways[16];
     const uint32_t way_count = toy_shardings(ranks, c->hybrids, ways);
     toy_state first;
-    toy_sharding_apply(&ways[0], &run.options);
+    toy_sharding_apply(&ways[0], &run);
     TOY_TRY(toy_train_collect(&run, world, &first));
     check_moved(&model, &first);
     for (uint32_t w = 1; w < way_count; w++) {
         toy_run other = run;
         toy_state state;
-        toy_sharding_apply(&ways[w], &other.options);
+        toy_sharding_apply(&ways[w], &other);
         TOY_TRY(toy_train_collect(&other, world, &state));
         char what[64];
         (void)snprintf(what, sizeof what, "%u ranks, %s and %s", ranks, ways[0].name, ways[w].name);

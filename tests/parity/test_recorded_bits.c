@@ -62,20 +62,20 @@ static void own_update(void *user, const zero_update_range *range)
     }
 }
 
-static void put(zero_engine_options *options, place where)
+static void put(toy_run *run, place where)
 {
     static const zero_tier tiers[PLACES] = {ZERO_TIER_DEVICE, ZERO_TIER_HOST, ZERO_TIER_DISK,
                                             ZERO_TIER_DISK, ZERO_TIER_DEVICE};
     for (int role = where == ANNOUNCED ? ZERO_ROLE_MASTER : 0; role < ZERO_SHARD_ROLES; role++) {
-        options->tier[role] = tiers[where];
+        run->options.tier[role] = tiers[where];
     }
     if (where == ON_DISK || where == ANNOUNCED) {
-        options->disk_directories = rig_paths;
-        options->disk_directory_count = 1;
+        run->options.disk_directories = rig_paths;
+        run->options.disk_directory_count = 1;
     }
-    options->range_bytes = 4096;
-    options->overlap_step = where == ANNOUNCED;
-    options->poison_released = where == CHECKED;
+    run->tuning.range_bytes = 4096;
+    run->tuning.overlap_step = where == ANNOUNCED;
+    run->tuning.poison_released = where == CHECKED;
 }
 
 static toy_run run_of(const kind *k, toy_flavour flavour, const toy_model *model)
@@ -87,8 +87,8 @@ static toy_run run_of(const kind *k, toy_flavour flavour, const toy_model *model
     run.options.seed = 5;
     run.options.master_dtype = k->master;
     run.options.moment_dtype = k->moments;
-    run.options.accum_dtype = k->sums;
-    run.options.wire_dtype = k->wire;
+    run.tuning.accum_dtype = k->sums;
+    run.tuning.wire_dtype = k->wire;
     /* Scaled integers stay exact in binary16. */
     run.options.loss_scale = k->dtype == F16 && flavour == TOY_INTEGER ? 64.0f : 0.0f;
     run.options.optimizer = k->callback ? ZERO_OPTIMIZER_CALLBACK : ZERO_OPTIMIZER_ADAMW;
@@ -128,7 +128,7 @@ static zero_status train(const toy_run *run, zero_world *world, uint64_t *hash)
     *hash = UINT64_C(0xcbf29ce484222325);
     TOY_TRY(toy_open(&trainer, run, world));
     for (uint32_t s = 0; s < run->steps; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         uint64_t norm = 0;
         TOY_TRY(toy_step(&trainer));
         TOY_TRY(zero_step_wait(trainer.engine, &result));
@@ -175,9 +175,9 @@ static zero_status check_ways(zero_world *world, void *user)
             continue;
         }
         toy_run run = run_of(k, flavours[j->flavour], &model);
-        put(&run.options, where);
+        put(&run, where);
         run.announced = where == ANNOUNCED;
-        toy_sharding_apply(&ways[w % count], &run.options);
+        toy_sharding_apply(&ways[w % count], &run);
         TOY_TRY(train(&run, world, &hash));
         if (j->print != NULL && zero_world_rank(world) == 0) {
             *j->print = hash;

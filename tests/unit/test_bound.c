@@ -45,7 +45,8 @@ static const bound_case cases[] = {
 
 static zero_stats started(void)
 {
-    return (zero_stats){.taken_ns = 1000,
+    return (zero_stats){.struct_bytes = sizeof(zero_stats),
+                        .taken_ns = 1000,
                         .update_ns = 10,
                         .disk_read_wait_ns = 20,
                         .disk_write_wait_ns = 30,
@@ -73,7 +74,7 @@ TEST(the_largest_time_bounds)
         after.step_wait_ns += c->step;
         after.gather_bytes += c->gather_bytes;
         after.reduce_bytes += c->reduce_bytes;
-        zero_bound_report report;
+        zero_bound_report report = zero_bound_report_init();
         CHECK_OK(zero_stats_bound(&before, &after, &report));
         if (report.bound != c->bound) {
             TEST_FAIL("case %zu: %s", i, zero_bound_name(report.bound));
@@ -90,7 +91,7 @@ TEST(rates_are_bytes_over_the_interval)
 {
     const zero_stats before = started();
     zero_stats after = started();
-    zero_bound_report report;
+    zero_bound_report report = zero_bound_report_init();
     after.taken_ns += 2000;
     after.disk_read_bytes += 3000;
     after.disk_write_bytes += 5000;
@@ -109,7 +110,7 @@ TEST(readings_that_do_not_fit_are_refused)
 {
     const zero_stats first = started();
     zero_stats second = started();
-    zero_bound_report report;
+    zero_bound_report report = zero_bound_report_init();
     CHECK_FAILS(zero_stats_bound(NULL, &second, &report), ZERO_INVALID_ARGUMENT, "before");
     CHECK_FAILS(zero_stats_bound(&first, NULL, &report), ZERO_INVALID_ARGUMENT, "after");
     CHECK_FAILS(zero_stats_bound(&first, &second, NULL), ZERO_INVALID_ARGUMENT, "report");

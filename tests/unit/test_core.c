@@ -237,7 +237,7 @@ TEST(errors_are_set_where_found)
     CHECK(strcmp(zero_status_name(ZERO_TIMEOUT), "TIMEOUT") == 0);
     CHECK(strcmp(zero_status_name((zero_status)99), "UNKNOWN") == 0);
     CHECK(strlen(zero_status_text(ZERO_MISMATCH)) > 0);
-    CHECK(strcmp(zero_version(), ZERO_VERSION) == 0);
+    CHECK(strcmp(zero_version(), ZERO_VERSION_TEXT) == 0);
 }
 
 static char logged[256];

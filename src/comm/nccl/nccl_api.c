@@ -37,7 +37,7 @@ static zero_status find_symbols(void *library, const char *name, zi_nccl_api *ap
         void *address = dlsym(library, row->name);
         if (address == NULL && row->required) {
             ZI_FAIL(ZERO_UNSUPPORTED,
-                    "%s has no %s; install NCCL 2.19 or later, or set options.transport = "
+                    "%s has no %s; install NCCL 2.19 or later, or set tuning.transport = "
                     "ZERO_TRANSPORT_HOST to stage through host memory",
                     name, row->name);
         }
@@ -55,7 +55,7 @@ zero_status zi_nccl_api_load(const char *library, zi_nccl_api *api)
         const char *text = dlerror();
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "cannot load %.40s (%.80s); install NCCL or set LD_LIBRARY_PATH, or set "
-                "options.transport = ZERO_TRANSPORT_HOST to stage through host memory",
+                "tuning.transport = ZERO_TRANSPORT_HOST to stage through host memory",
                 library, text != NULL ? text : "no reason given");
     }
     const zero_status status = find_symbols(handle, library, api);
@@ -82,7 +82,7 @@ static zero_status check_version(const zi_nccl_api *api, int *version)
     }
     if (*version < ZI_NCCL_VERSION_MIN) {
         ZI_FAIL(ZERO_UNSUPPORTED,
-                "NCCL %d.%d.%d is too old; install 2.19 or later, or set options.transport = "
+                "NCCL %d.%d.%d is too old; install 2.19 or later, or set tuning.transport = "
                 "ZERO_TRANSPORT_HOST to stage through host memory",
                 *version / 10000, *version / 100 % 100, *version % 100);
     }

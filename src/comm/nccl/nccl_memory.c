@@ -56,21 +56,21 @@ zero_status zi_nccl_memory_check(zero_nccl_memory kind, bool zero_cta)
     int version = 0;
     ZI_TRY(zi_nccl_api_get(&api, &version));
     const feature registered = {
-        .option = "options.nccl_memory",
+        .option = "tuning.nccl_memory",
         .version = ZI_NCCL_VERSION_MIN,
         .built = true,
         .found = api->mem_alloc != NULL && api->mem_free != NULL && api->comm_register != NULL &&
                  api->comm_deregister != NULL,
     };
     ZI_TRY(check_feature(&registered, version));
-    const feature windows = {.option = "options.nccl_memory = ZERO_NCCL_MEMORY_SYMMETRIC",
+    const feature windows = {.option = "tuning.nccl_memory = ZERO_NCCL_MEMORY_SYMMETRIC",
                              .version = ZI_NCCL_VERSION_WINDOWS,
                              .built = ZI_NCCL_HAS_WINDOWS,
                              .found = has_windows(api)};
     if (kind == ZERO_NCCL_MEMORY_SYMMETRIC) {
         ZI_TRY(check_feature(&windows, version));
     }
-    const feature policy = {.option = "options.nccl_zero_cta",
+    const feature policy = {.option = "tuning.nccl_zero_cta",
                             .version = ZI_NCCL_VERSION_ZERO_CTA,
                             .built = ZI_NCCL_HAS_ZERO_CTA,
                             .found = true};
@@ -148,7 +148,7 @@ static zero_status register_buffer(zi_nccl_group *group, const zi_group_memory *
     if (known->buffer == NULL) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "group %s: NCCL " VERSION_FORMAT " registers no memory here; unset "
-                "NCCL_LOCAL_REGISTER, or leave options.nccl_memory at ZERO_NCCL_MEMORY_NONE",
+                "NCCL_LOCAL_REGISTER, or leave tuning.nccl_memory at ZERO_NCCL_MEMORY_NONE",
                 group->base.name, VERSION_VALUES(group->version));
     }
     return ZERO_OK;

@@ -11,7 +11,7 @@ zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline
     (void)deadline_ms;
     ZI_FAIL(ZERO_UNSUPPORTED,
             "the engine joins the GPUs of several processes and this build has no NCCL; configure "
-            "with -Dnccl=enabled, or set options.transport = ZERO_TRANSPORT_HOST to stage through "
+            "with -Dnccl=enabled, or set tuning.transport = ZERO_TRANSPORT_HOST to stage through "
             "host memory");
 }
 
@@ -26,7 +26,7 @@ zero_status zi_nccl_memory_check(zero_nccl_memory kind, bool zero_cta)
         return ZERO_OK;
     }
     ZI_FAIL(ZERO_UNSUPPORTED,
-            "options.nccl_memory is %d and this build has no NCCL; configure with -Dnccl=enabled, "
+            "tuning.nccl_memory is %d and this build has no NCCL; configure with -Dnccl=enabled, "
             "or leave it at ZERO_NCCL_MEMORY_NONE",
             (int)kind);
 }

@@ -107,7 +107,7 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
     if (!on_host) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "group %s: ranks that have only NCCL in common share no host memory to exchange "
-                "through; leave options.transport at ZERO_TRANSPORT_DEFAULT",
+                "through; leave tuning.transport at ZERO_TRANSPORT_DEFAULT",
                 name);
     }
     zi_nccl_host_desc desc = {

@@ -139,6 +139,7 @@ static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
     zi_cpu_lanes_current()->scale(scratch->grad, element_const(job->grad, job->grad_dtype, at),
                                   job->grad_dtype, job->decision->grad_scale, run->count);
     const zero_update_range range = {
+        .struct_bytes = sizeof range,
         .tensor = segment->tensor,
         .first = segment->tensor_first + run->start,
         .count = run->count,

@@ -1,0 +1,372 @@
+/* Owns the table of options, and how each is read from text and written as text. Invariant: a row
+ * for each field of zero_engine_options and zero_tuning, in their order. */
+#include "layout/option_table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "layout/options_list.h"
+
+static const char *const stages[] = {"0", "1", "2", "3"};
+static const char *const devices[] = {"default", "cpu", "cuda"};
+static const char *const float_types[] = {"default", "f32", "bf16", "f16"};
+static const char *const sum_types[] = {"default", "f32", "bf16"};
+static const char *const master_types[] = {"default", "f32", NULL, NULL, "none"};
+static const char *const optimizers[] = {"default", "adamw", "callback"};
+static const char *const tiers[] = {"default", "device", "host", "disk"};
+static const char *const reductions[] = {"default", "exact"};
+static const char *const accumulations[] = {"default", "local"};
+static const char *const transports[] = {"default", "nccl", "host", "peer"};
+static const char *const nccl_memories[] = {"none", "registered", "symmetric"};
+static const char *const updaters[] = {"default", "gpu", "cpu", "both"};
+
+enum { OWN, SAME };
+#define FLAG .kind = ZERO_OPTION_FLAG
+#define COUNT .kind = ZERO_OPTION_COUNT
+#define BYTES .kind = ZERO_OPTION_BYTES
+#define NUMBER .kind = ZERO_OPTION_NUMBER
+#define REAL .kind = ZERO_OPTION_REAL
+#define POINTER .kind = ZERO_OPTION_POINTER
+#define NAMED(names) .choices = (names), .choice_count = sizeof(names) / sizeof(names)[0]
+#define CHOICE(names) .kind = ZERO_OPTION_CHOICE, NAMED(names)
+#define TIERS(names) .kind = ZERO_OPTION_TIERS, NAMED(names)
+
+#define STRUCT_options zero_engine_options
+#define STRUCT_tuning zero_tuning
+#define IS_TUNING_options 0
+#define IS_TUNING_tuning 1
+
+/* clang-format off */
+#define ROW(where, field, kind_, low_, high_, value_, ranks_, fallback_, text_)             \
+    {.name = #field, .text = text_, .fallback = fallback_, kind_, .is_tuning = IS_TUNING_##where, \
+     .same_on_ranks = ranks_, .offset = offsetof(STRUCT_##where, field),                   \
+     .bytes = sizeof((STRUCT_##where){0}.field), .low = low_, .high = high_, .value = value_},
+
+static const zero_option table[] = {
+    ZI_OPTIONS_LIST(ROW)
+    ZI_TUNING_LIST(ROW)
+};
+/* clang-format on */
+
+uint32_t zero_option_count(void)
+{
+    return sizeof table / sizeof table[0];
+}
+
+const zero_option *zero_option_at(uint32_t index)
+{
+    return index < zero_option_count() ? &table[index] : NULL;
+}
+
+static bool is_name(const char *name, const char *given)
+{
+    while (*name != '\0' && (*name == *given || (*name == '_' && *given == '-'))) {
+        name++;
+        given++;
+    }
+    return *name == '\0' && *given == '\0';
+}
+
+const zero_option *zero_option_find(const char *name)
+{
+    for (uint32_t i = 0; name != NULL && i < zero_option_count(); i++) {
+        if (is_name(table[i].name, name)) {
+            return &table[i];
+        }
+    }
+    return NULL;
+}
+
+const char *zi_option_struct(const zero_option *option)
+{
+    return option->is_tuning != 0 ? "tuning" : "options";
+}
+
+void zi_option_choices(const zero_option *option, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < option->choice_count && used < text_bytes; i++) {
+        if (option->choices[i] != NULL) {
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", used == 0 ? "" : ", ",
+                                     option->choices[i]);
+        }
+    }
+}
+
+uint64_t zi_option_whole(const zero_option *option, const void *field)
+{
+    uint64_t wide = 0;
+    uint32_t narrow = 0;
+    if (option->bytes == sizeof wide) {
+        memcpy(&wide, field, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, field, sizeof narrow);
+    return narrow;
+}
+
+void zi_option_put(const zero_option *option, void *field, uint64_t value)
+{
+    const uint32_t narrow = (uint32_t)value;
+    if (option->bytes == sizeof value) {
+        memcpy(field, &value, sizeof value);
+    } else {
+        memcpy(field, &narrow, sizeof narrow);
+    }
+}
+
+/* ---- from text ---- */
+
+static zero_status refuse(const zero_option *option, const char *text)
+{
+    char names[128];
+    const char *name = option->name;
+    switch (option->kind) {
+    case ZERO_OPTION_CHOICE:
+        zi_option_choices(option, names, sizeof names);
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s \"%.40s\" is not one of %s", name, text, names);
+    case ZERO_OPTION_TIERS:
+        zi_option_choices(option, names, sizeof names);
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s \"%.40s\" is not a list of ROLE=TIER; roles are param, grad, master, moment1 "
+                "and moment2, tiers are %s",
+                name, text, names);
+    case ZERO_OPTION_REAL:
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s \"%.40s\" is not a finite number >= 0", name, text);
+    case ZERO_OPTION_POINTER:
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s cannot be given as text; assign the field", name);
+    case ZERO_OPTION_FLAG:
+    case ZERO_OPTION_COUNT:
+    case ZERO_OPTION_BYTES:
+    case ZERO_OPTION_NUMBER:
+        break;
+    }
+    ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s \"%.40s\" is not in [%" PRIu64 ", %" PRIu64 "]%s", name,
+            text, option->low, option->high,
+            option->kind == ZERO_OPTION_BYTES ? ", with K, M or G behind it for more" : "");
+}
+
+/* Digits, and a unit where bytes are meant. */
+static bool read_whole(const zero_option *option, const char *text, uint64_t *value)
+{
+    static const char units[] = "KMG";
+    char *end = NULL;
+    if (strcmp(text, "default") == 0) {
+        *value = 0;
+        return true;
+    }
+    if (text[0] < '0' || text[0] > '9') {
+        return false;
+    }
+    errno = 0;
+    *value = strtoull(text, &end, 10);
+    if (errno != 0) {
+        return false;
+    }
+    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
+    if (unit != NULL && option->kind == ZERO_OPTION_BYTES) {
+        const uint32_t shift = 10 * (uint32_t)(unit - units + 1);
+        if (*value > UINT64_MAX >> shift) {
+            return false;
+        }
+        *value <<= shift;
+        end++;
+    }
+    return *end == '\0' && zi_option_in_bounds(option, *value);
+}
+
+static bool read_choice(const zero_option *option, const char *text, size_t length, uint64_t *value)
+{
+    for (uint32_t i = 0; i < option->choice_count; i++) {
+        const char *name = option->choices[i];
+        if (name != NULL && strlen(name) == length && memcmp(name, text, length) == 0) {
+            *value = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Sets those roles of `value` that the text names. */
+static bool read_tiers(const zero_option *option, const char *text, zero_tier *value)
+{
+    const char *at = text;
+    while (true) {
+        const size_t role_bytes = strcspn(at, "=");
+        const char *tier = at + role_bytes + 1;
+        uint64_t number = 0;
+        int role = 0;
+        while (role < ZERO_SHARD_ROLES &&
+               (strlen(zero_role_name((zero_role)role)) != role_bytes ||
+                memcmp(zero_role_name((zero_role)role), at, role_bytes) != 0)) {
+            role++;
+        }
+        if (role == ZERO_SHARD_ROLES || at[role_bytes] == '\0' ||
+            !read_choice(option, tier, strcspn(tier, ","), &number)) {
+            return false;
+        }
+        value[role] = (zero_tier)number;
+        at = tier + strcspn(tier, ",");
+        if (*at == '\0') {
+            return true;
+        }
+        at++;
+    }
+}
+
+/* Decimal digits only: strtof alone would take blanks, hexadecimal digits and words. */
+static bool read_real(const char *text, float *value)
+{
+    char *end = NULL;
+    *value = strtof(text, &end);
+    return text[strspn(text, "0123456789.eE+-")] == '\0' && end != text && *end == '\0' &&
+           isfinite(*value) && *value >= 0.0f;
+}
+
+static zero_status set_field(const zero_option *option, void *field, const char *text)
+{
+    uint64_t whole = 0;
+    float real = 0.0f;
+    zero_tier by_role[ZERO_ROLE_COUNT_MAX];
+    switch (option->kind) {
+    case ZERO_OPTION_FLAG:
+    case ZERO_OPTION_COUNT:
+    case ZERO_OPTION_BYTES:
+    case ZERO_OPTION_NUMBER:
+        if (!read_whole(option, text, &whole)) {
+            return refuse(option, text);
+        }
+        zi_option_put(option, field, whole);
+        return ZERO_OK;
+    case ZERO_OPTION_CHOICE:
+        if (!read_choice(option, text, strlen(text), &whole)) {
+            return refuse(option, text);
+        }
+        zi_option_put(option, field, whole);
+        return ZERO_OK;
+    case ZERO_OPTION_REAL:
+        if (!read_real(text, &real)) {
+            return refuse(option, text);
+        }
+        memcpy(field, &real, sizeof real);
+        return ZERO_OK;
+    case ZERO_OPTION_TIERS:
+        memcpy(by_role, field, sizeof by_role);
+        if (!read_tiers(option, text, by_role)) {
+            return refuse(option, text);
+        }
+        memcpy(field, by_role, sizeof by_role);
+        return ZERO_OK;
+    case ZERO_OPTION_POINTER:
+        break;
+    }
+    return refuse(option, text);
+}
+
+zero_status zero_option_set(zero_engine_options *options, zero_tuning *tuning, const char *name,
+                            const char *text)
+{
+    const zero_option *option = zero_option_find(name);
+    if (name == NULL || text == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s is NULL; zero_option_set needs an option's name and "
+                "a value as text",
+                name == NULL ? "name" : "text");
+    }
+    if (option == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "there is no option \"%.60s\"; zero_option_at lists them all", name);
+    }
+    void *whole = option->is_tuning != 0 ? (void *)tuning : (void *)options;
+    size_t struct_bytes = 0;
+    if (whole == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is NULL and has %s", zi_option_struct(option),
+                option->name);
+    }
+    memcpy(&struct_bytes, whole, sizeof struct_bytes);
+    if (struct_bytes < option->offset + option->bytes) {
+        ZI_FAIL(ZERO_UNSUPPORTED, "%s has %zu bytes, without %s; compile with newer headers",
+                zi_option_struct(option), struct_bytes, option->name);
+    }
+    return set_field(option, (unsigned char *)whole + option->offset, text);
+}
+
+/* ---- to text ---- */
+
+static size_t print_tiers(const zero_option *option, const zero_tier *by_role, char *text,
+                          size_t text_bytes)
+{
+    size_t used = 0;
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        const uint32_t tier = (uint32_t)by_role[role];
+        const size_t room = used < text_bytes ? text_bytes - used : 0;
+        const int length = snprintf(room != 0 ? text + used : NULL, room, "%s%s=%s",
+                                    role == 0 ? "" : ",", zero_role_name((zero_role)role),
+                                    tier < option->choice_count ? option->choices[tier] : "?");
+        used += (size_t)length;
+    }
+    return used;
+}
+
+/* 1M rather than 1048576. */
+static size_t print_bytes(uint64_t value, char *text, size_t text_bytes)
+{
+    static const char *const units[] = {"", "K", "M", "G"};
+    uint32_t unit = 0;
+    while (unit < 3 && value != 0 && value % 1024 == 0) {
+        value /= 1024;
+        unit++;
+    }
+    return (size_t)snprintf(text, text_bytes, "%" PRIu64 "%s", value, units[unit]);
+}
+
+size_t zero_option_print(const zero_option *option, const zero_engine_options *options,
+                         const zero_tuning *tuning, char *text, size_t text_bytes)
+{
+    const zero_engine_options no_options = zero_engine_options_init();
+    const zero_tuning no_tuning = zero_tuning_init();
+    zero_tier by_role[ZERO_ROLE_COUNT_MAX];
+    const void *pointer = NULL;
+    float real = 0.0f;
+    text_bytes = text != NULL ? text_bytes : 0;
+    if (text_bytes != 0) {
+        text[0] = '\0';
+    }
+    if (option == NULL) {
+        return 0;
+    }
+    const void *whole = option->is_tuning != 0
+                            ? (const void *)(tuning != NULL ? tuning : &no_tuning)
+                            : (const void *)(options != NULL ? options : &no_options);
+    const unsigned char *field = (const unsigned char *)whole + option->offset;
+    switch (option->kind) {
+    case ZERO_OPTION_TIERS:
+        memcpy(by_role, field, sizeof by_role);
+        return print_tiers(option, by_role, text, text_bytes);
+    case ZERO_OPTION_POINTER:
+        memcpy(&pointer, field, sizeof pointer);
+        return (size_t)snprintf(text, text_bytes, "%s", pointer != NULL ? "set" : "none");
+    case ZERO_OPTION_REAL:
+        memcpy(&real, field, sizeof real);
+        return (size_t)snprintf(text, text_bytes, "%.9g", (double)real);
+    case ZERO_OPTION_BYTES:
+        return print_bytes(zi_option_whole(option, field), text, text_bytes);
+    case ZERO_OPTION_CHOICE:
+    case ZERO_OPTION_FLAG:
+    case ZERO_OPTION_COUNT:
+    case ZERO_OPTION_NUMBER:
+        break;
+    }
+    const uint64_t value = zi_option_whole(option, field);
+    if (value < option->choice_count && option->choices[value] != NULL) {
+        return (size_t)snprintf(text, text_bytes, "%s", option->choices[value]);
+    }
+    return (size_t)snprintf(text, text_bytes, "%" PRIu64, value);
+}

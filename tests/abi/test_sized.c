@@ -1,0 +1,518 @@
+/* Owns the proof that structs may grow: today's library is given every public struct that has a
+ * struct_bytes in every earlier size, cut behind each of its fields, and in a later one. What it
+ * fills ends where the caller's struct ends, and what it takes is at its default beyond that. */
+#include "../harness.h"
+
+#include <stdalign.h>
+#include <stddef.h>
+
+#include "zero/zero.h"
+
+#define CANARY 0xa5
+#define CANARY_BYTES 64
+#define LATER_BYTES 40 /* that a newer caller's struct has more */
+
+/* Where the fields of a struct end. */
+typedef struct field {
+    const char *name;
+    size_t at;
+    size_t bytes;
+} field;
+
+#define FIELD(name)                                                     \
+    {                                                                   \
+#name, offsetof(THE_STRUCT, name), sizeof((THE_STRUCT){0}.name) \
+    }
+
+#define THE_STRUCT zero_memory
+static const field memory_fields[] = {FIELD(struct_bytes), FIELD(bytes), FIELD(tier_bytes),
+                                      FIELD(total_bytes)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_sharding
+static const field sharding_fields[] = {FIELD(struct_bytes), FIELD(world), FIELD(param),
+                                        FIELD(grad), FIELD(optimizer)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_stats
+static const field stats_fields[] = {FIELD(struct_bytes),
+                                     FIELD(steps),
+                                     FIELD(steps_skipped),
+                                     FIELD(micro_steps),
+                                     FIELD(gathers),
+                                     FIELD(gathers_hit),
+                                     FIELD(gathers_unforeseen),
+                                     FIELD(reduces),
+                                     FIELD(publishes),
+                                     FIELD(gather_bytes),
+                                     FIELD(reduce_bytes),
+                                     FIELD(acquire_wait_ns),
+                                     FIELD(grad_wait_ns),
+                                     FIELD(step_wait_ns),
+                                     FIELD(device_bytes),
+                                     FIELD(device_peak_bytes),
+                                     FIELD(host_bytes),
+                                     FIELD(disk_bytes),
+                                     FIELD(disk_read_bytes),
+                                     FIELD(disk_write_bytes),
+                                     FIELD(disk_read_hits),
+                                     FIELD(disk_read_wait_ns),
+                                     FIELD(disk_write_wait_ns),
+                                     FIELD(update_ns),
+                                     FIELD(host_update_elements),
+                                     FIELD(steps_overlapped),
+                                     FIELD(steps_redone),
+                                     FIELD(taken_ns),
+                                     FIELD(steps_discarded),
+                                     FIELD(steps_held_back),
+                                     FIELD(disk_check_ns)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_path
+static const field path_fields[] = {FIELD(struct_bytes), FIELD(carrier), FIELD(nccl_version),
+                                    FIELD(buffers),      FIELD(windows), FIELD(symmetric),
+                                    FIELD(zero_cta),     FIELD(text)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_disk_path
+static const field disk_path_fields[] = {
+    FIELD(struct_bytes),     FIELD(rung), FIELD(direct),  FIELD(ring_bytes),
+    FIELD(registered_bytes), FIELD(text), FIELD(refused), FIELD(dealt)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_bound_report
+static const field bound_report_fields[] = {
+    FIELD(struct_bytes),    FIELD(bound),         FIELD(interval_ns), FIELD(cpu_ns),
+    FIELD(disk_read_ns),    FIELD(disk_write_ns), FIELD(link_ns),     FIELD(disk_read_gb_s),
+    FIELD(disk_write_gb_s), FIELD(link_gb_s)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_step_params
+static const field step_params_fields[] = {FIELD(struct_bytes), FIELD(hyper), FIELD(groups),
+                                           FIELD(group_count), FIELD(max_norm)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_step_result
+static const field step_result_fields[] = {
+    FIELD(struct_bytes), FIELD(step),       FIELD(updates), FIELD(norm),
+    FIELD(clip),         FIELD(loss_scale), FIELD(skipped), FIELD(skipped_in_a_row)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_step_state
+static const field step_state_fields[] = {
+    FIELD(struct_bytes), FIELD(updates),       FIELD(skipped),
+    FIELD(loss_scale),   FIELD(good_steps),    FIELD(overflows),
+    FIELD(reserved),     FIELD(beta1_product), FIELD(beta2_product)};
+#undef THE_STRUCT
+
+/* ---- what is called with them ---- */
+
+static zero_world *world;
+static zero_model *model;
+static zero_plan *plan;
+static zero_engine *engine;
+
+static void open_rig(void)
+{
+    uint32_t index = 0;
+    const zero_tensor_desc desc = {.name = "weight", .shape = {300}, .dims = 1};
+    CHECK_OK(zero_world_create_self(&world));
+    CHECK_OK(zero_model_create(&model));
+    CHECK_OK(zero_unit_add(model, "unit", &index));
+    CHECK_OK(zero_tensor_add(model, index, &desc, &index));
+    CHECK_OK(zero_plan_create(model, NULL, 4, &plan));
+    CHECK_OK(zero_engine_create(world, model, NULL, &engine));
+    CHECK_OK(zero_micro_begin(engine, 1));
+    CHECK_OK(zero_micro_end(engine));
+    CHECK_OK(zero_step(engine, NULL, zero_stream_host()));
+}
+
+static void close_rig(void)
+{
+    zero_engine_destroy(engine);
+    zero_plan_destroy(plan);
+    zero_model_destroy(model);
+    zero_world_destroy(world);
+}
+
+static zero_status read_options(void *out)
+{
+    return zero_plan_options(plan, out);
+}
+
+static zero_status read_tuning(void *out)
+{
+    return zero_plan_tuning(plan, out);
+}
+
+static zero_status read_memory(void *out)
+{
+    return zero_plan_memory(plan, out);
+}
+
+static zero_status read_engine_memory(void *out)
+{
+    return zero_engine_memory(engine, out);
+}
+
+static zero_status read_sharding(void *out)
+{
+    return zero_plan_sharding(plan, out);
+}
+
+static zero_status read_stats(void *out)
+{
+    return zero_engine_stats(engine, out);
+}
+
+static zero_status read_path(void *out)
+{
+    return zero_engine_path(engine, ZERO_TRAFFIC_GATHER, out);
+}
+
+static zero_status read_disk_path(void *out)
+{
+    return zero_engine_disk_path(engine, out);
+}
+
+static zero_status read_bound(void *out)
+{
+    const zero_stats before = zero_stats_init();
+    zero_stats after = zero_stats_init();
+    after.taken_ns = 1000;
+    after.update_ns = 7;
+    return zero_stats_bound(&before, &after, out);
+}
+
+static zero_status read_result(void *out)
+{
+    return zero_step_wait(engine, out);
+}
+
+static zero_status read_state(void *out)
+{
+    return zero_step_state_get(engine, out);
+}
+
+static zero_status give_options(const void *in)
+{
+    zero_plan *made = NULL;
+    const zero_status status = zero_plan_create(model, in, 4, &made);
+    CHECK((status == ZERO_OK) == (zero_plan_hash(made) == zero_plan_hash(plan)));
+    zero_plan_destroy(made);
+    return status;
+}
+
+static zero_status give_tuning(const void *in)
+{
+    zero_engine_options options = zero_engine_options_init();
+    options.tuning = in;
+    return give_options(&options);
+}
+
+static zero_status give_stats(const void *in)
+{
+    zero_bound_report report = zero_bound_report_init();
+    return zero_stats_bound(in, in, &report);
+}
+
+static zero_status give_params(const void *in)
+{
+    CHECK_OK(zero_micro_begin(engine, 1));
+    CHECK_OK(zero_micro_end(engine));
+    const zero_status status = zero_step(engine, in, zero_stream_host());
+    if (status != ZERO_OK) {
+        CHECK_OK(zero_step_discard(engine));
+    }
+    return status;
+}
+
+static zero_status give_state(const void *in)
+{
+    return zero_step_state_set(engine, in);
+}
+
+/* Calls through a pointer need the function's own type. */
+#define INIT(type)                                     \
+    static void init_##type(void *value, size_t bytes) \
+    {                                                  \
+        type##_init_sized((type *)value, bytes);       \
+    }
+INIT(zero_engine_options)
+INIT(zero_tuning)
+INIT(zero_memory)
+INIT(zero_sharding)
+INIT(zero_stats)
+INIT(zero_path)
+INIT(zero_disk_path)
+INIT(zero_bound_report)
+INIT(zero_step_params)
+INIT(zero_step_result)
+INIT(zero_step_state)
+
+typedef struct sized {
+    const char *name;
+    size_t bytes;
+    const field *fields; /* NULL: of the table of options */
+    size_t field_count;
+    void (*init)(void *value, size_t bytes);
+    zero_status (*read)(void *out);      /* NULL: it is not filled by the library */
+    zero_status (*give)(const void *in); /* NULL: it is not taken by the library */
+    bool clock;                          /* what is read differs each time */
+} sized;
+
+#define COUNT(fields) (sizeof(fields) / sizeof(fields)[0])
+static const sized structs[] = {
+    {"zero_engine_options", sizeof(zero_engine_options), NULL, 0, init_zero_engine_options,
+     read_options, give_options, false},
+    {"zero_tuning", sizeof(zero_tuning), NULL, 1, init_zero_tuning, read_tuning, give_tuning,
+     false},
+    {"zero_memory", sizeof(zero_memory), memory_fields, COUNT(memory_fields), init_zero_memory,
+     read_memory, NULL, false},
+    {"zero_memory", sizeof(zero_memory), memory_fields, COUNT(memory_fields), init_zero_memory,
+     read_engine_memory, NULL, false},
+    {"zero_sharding", sizeof(zero_sharding), sharding_fields, COUNT(sharding_fields),
+     init_zero_sharding, read_sharding, NULL, false},
+    {"zero_stats", sizeof(zero_stats), stats_fields, COUNT(stats_fields), init_zero_stats,
+     read_stats, give_stats, true},
+    {"zero_path", sizeof(zero_path), path_fields, COUNT(path_fields), init_zero_path, read_path,
+     NULL, false},
+    {"zero_disk_path", sizeof(zero_disk_path), disk_path_fields, COUNT(disk_path_fields),
+     init_zero_disk_path, read_disk_path, NULL, false},
+    {"zero_bound_report", sizeof(zero_bound_report), bound_report_fields,
+     COUNT(bound_report_fields), init_zero_bound_report, read_bound, NULL, false},
+    {"zero_step_params", sizeof(zero_step_params), step_params_fields, COUNT(step_params_fields),
+     init_zero_step_params, NULL, give_params, false},
+    {"zero_step_result", sizeof(zero_step_result), step_result_fields, COUNT(step_result_fields),
+     init_zero_step_result, read_result, NULL, false},
+    {"zero_step_state", sizeof(zero_step_state), step_state_fields, COUNT(step_state_fields),
+     init_zero_step_state, read_state, give_state, false},
+};
+
+/* ---- sizes ---- */
+
+#define FIELDS_MAX 64
+
+/* The struct's fields, those of options out of their table. */
+static size_t fields_of(const sized *s, field *fields)
+{
+    if (s->fields != NULL) {
+        memcpy(fields, s->fields, s->field_count * sizeof *fields);
+        return s->field_count;
+    }
+    size_t count = 0;
+    const zero_option *option = NULL;
+    fields[count++] = (field){"struct_bytes", 0, sizeof(size_t)};
+    for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
+        if (option->is_tuning == (int32_t)s->field_count) {
+            CHECK(count < FIELDS_MAX);
+            fields[count++] = (field){option->name, option->offset, option->bytes};
+        }
+    }
+    return count;
+}
+
+/* Sizes that the struct had after each field was added, and one that it may have. */
+static size_t sizes_of(const sized *s, size_t *sizes)
+{
+    field fields[FIELDS_MAX];
+    const size_t count = fields_of(s, fields);
+    for (size_t i = 0; i < count; i++) {
+        sizes[i] = fields[i].at + fields[i].bytes;
+    }
+    sizes[count] = s->bytes + LATER_BYTES;
+    return count + 1;
+}
+
+/* A struct at the start of its own block, with canaries behind. */
+static unsigned char *open_block(size_t bytes)
+{
+    unsigned char *block = malloc(bytes + CANARY_BYTES);
+    CHECK(block != NULL);
+    memset(block, CANARY, bytes + CANARY_BYTES);
+    memcpy(block, &bytes, sizeof bytes);
+    return block;
+}
+
+static void check_block(const sized *s, const unsigned char *block, size_t bytes)
+{
+    size_t said = 0;
+    memcpy(&said, block, sizeof said);
+    CHECK_EQ(said, bytes);
+    for (size_t i = bytes; i < bytes + CANARY_BYTES; i++) {
+        if (block[i] != CANARY) {
+            TEST_FAIL("%s of %zu bytes: byte %zu was written", s->name, bytes, i);
+        }
+    }
+    for (size_t i = s->bytes; i < bytes; i++) {
+        CHECK_EQ(block[i], 0);
+    }
+}
+
+/* Field by field, since what is between fields says nothing. */
+static void check_alike(const sized *s, const unsigned char *cut, size_t bytes,
+                        const unsigned char *whole)
+{
+    field fields[FIELDS_MAX];
+    const size_t count = fields_of(s, fields);
+    for (size_t i = 1; i < count && fields[i].at + fields[i].bytes <= bytes; i++) {
+        if (memcmp(cut + fields[i].at, whole + fields[i].at, fields[i].bytes) != 0) {
+            TEST_FAIL("%s of %zu bytes: other %s than in one of %zu", s->name, bytes,
+                      fields[i].name, s->bytes);
+        }
+    }
+}
+
+/* Else a size would be left out. */
+TEST(fields_fill_their_structs)
+{
+    for (size_t i = 0; i < COUNT(structs); i++) {
+        field fields[FIELDS_MAX];
+        const size_t count = fields_of(&structs[i], fields);
+        size_t end = 0;
+        for (size_t f = 0; f < count; f++) {
+            /* No field is wider than its alignment but arrays, which are as aligned as a word. */
+            if (fields[f].at < end || fields[f].at - end >= alignof(max_align_t) / 2) {
+                TEST_FAIL("%s: %s is at %zu, after a field that ends at %zu", structs[i].name,
+                          fields[f].name, fields[f].at, end);
+            }
+            end = fields[f].at + fields[f].bytes;
+        }
+        if (structs[i].bytes - end >= sizeof(size_t)) {
+            TEST_FAIL("%s has fields behind %s that are not listed", structs[i].name,
+                      fields[count - 1].name);
+        }
+    }
+}
+
+TEST(initial_values_end_with_the_struct)
+{
+    for (size_t i = 0; i < COUNT(structs); i++) {
+        const sized *s = &structs[i];
+        size_t sizes[FIELDS_MAX + 1];
+        const size_t count = sizes_of(s, sizes);
+        unsigned char *whole = open_block(s->bytes);
+        s->init(whole, s->bytes);
+        for (size_t k = 0; k < count; k++) {
+            unsigned char *block = open_block(sizes[k]);
+            s->init(block, sizes[k]);
+            check_block(s, block, sizes[k]);
+            check_alike(s, block, sizes[k], whole);
+            free(block);
+        }
+        free(whole);
+    }
+}
+
+TEST(what_is_filled_ends_with_the_struct)
+{
+    open_rig();
+    for (size_t i = 0; i < COUNT(structs); i++) {
+        const sized *s = &structs[i];
+        size_t sizes[FIELDS_MAX + 1];
+        const size_t count = sizes_of(s, sizes);
+        if (s->read == NULL) {
+            continue;
+        }
+        unsigned char *whole = open_block(s->bytes);
+        CHECK_OK(s->read(whole));
+        for (size_t k = 0; k < count; k++) {
+            unsigned char *block = open_block(sizes[k]);
+            CHECK_OK(s->read(block));
+            check_block(s, block, sizes[k]);
+            if (!s->clock) {
+                check_alike(s, block, sizes[k], whole);
+            }
+            free(block);
+        }
+        free(whole);
+    }
+    close_rig();
+}
+
+/* Exactly as long as it says, so that a sanitizer sees a read behind it. */
+TEST(what_is_taken_may_be_of_every_size)
+{
+    open_rig();
+    for (size_t i = 0; i < COUNT(structs); i++) {
+        const sized *s = &structs[i];
+        size_t sizes[FIELDS_MAX + 1];
+        const size_t count = sizes_of(s, sizes);
+        for (size_t k = 0; k < count && s->give != NULL; k++) {
+            unsigned char *block = malloc(sizes[k]);
+            CHECK(block != NULL);
+            s->init(block, sizes[k]);
+            CHECK_OK(s->give(block));
+            free(block);
+        }
+    }
+    close_rig();
+}
+
+TEST(a_newer_field_that_is_set_is_unsupported)
+{
+    open_rig();
+    for (size_t i = 0; i < COUNT(structs); i++) {
+        const sized *s = &structs[i];
+        unsigned char *block = malloc(s->bytes + LATER_BYTES);
+        CHECK(block != NULL);
+        for (size_t at = 0; at < LATER_BYTES && s->give != NULL; at++) {
+            s->init(block, s->bytes + LATER_BYTES);
+            block[s->bytes + at] = 1;
+            CHECK_FAILS(s->give(block), ZERO_UNSUPPORTED, s->name);
+            CHECK(strstr(zero_last_error()->message, "newer library") != NULL);
+        }
+        free(block);
+    }
+    close_rig();
+}
+
+/* What nobody has initialised. */
+TEST(sizes_that_are_none_are_refused)
+{
+    static const size_t none[] = {0, 1, sizeof(size_t) - 1, 65537, SIZE_MAX};
+    open_rig();
+    for (size_t i = 0; i < COUNT(structs); i++) {
+        const sized *s = &structs[i];
+        unsigned char *block = open_block(s->bytes);
+        for (size_t k = 0; k < COUNT(none); k++) {
+            memcpy(block, &none[k], sizeof none[k]);
+            if (s->read != NULL) {
+                CHECK_FAILS(s->read(block), ZERO_INVALID_ARGUMENT, s->name);
+            }
+            if (s->give != NULL) {
+                CHECK_FAILS(s->give(block), ZERO_INVALID_ARGUMENT, "_init()");
+            }
+        }
+        free(block);
+    }
+    close_rig();
+}
+
+/* Whole runs of an older caller: its options are what a whole struct of defaults gives but for what
+ * it has set. */
+TEST(an_older_caller_sets_what_it_knows)
+{
+    open_rig();
+    zero_engine_options options = zero_engine_options_init();
+    zero_tuning tuning = zero_tuning_init();
+    zero_sharding sharding = zero_sharding_init();
+    zero_plan *made = NULL;
+    options.stage = ZERO_STAGE_1;
+    options.loss_scale = 8.0f;
+    options.struct_bytes = offsetof(zero_engine_options, shard_group);
+    CHECK_OK(zero_plan_create(model, &options, 4, &made));
+    CHECK_OK(zero_plan_sharding(made, &sharding));
+    CHECK_EQ(sharding.param, 1);
+    CHECK_EQ(sharding.optimizer, 4);
+    options.struct_bytes = sizeof options;
+    CHECK_OK(zero_plan_options(made, &options));
+    CHECK(options.loss_scale < 8.0f); /* it did not reach so far */
+    zero_plan_destroy(made);
+    options = zero_engine_options_init();
+    options.tuning = &tuning;
+    tuning.param_slots = 7;
+    tuning.grad_slots = 9;
+    tuning.struct_bytes = offsetof(zero_tuning, grad_slots);
+    CHECK_OK(zero_plan_create(model, &options, 4, &made));
+    tuning.struct_bytes = sizeof tuning;
+    CHECK_OK(zero_plan_tuning(made, &tuning));
+    CHECK_EQ(tuning.param_slots, 7);
+    CHECK_EQ(tuning.grad_slots, 2);
+    zero_plan_destroy(made);
+    close_rig();
+}
+
+TEST_MAIN()
