@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include "core/rng.h"
+#include "kernels/cpu/chunk.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/math/norm.h"
 #include "zero/random.h"
@@ -114,6 +115,53 @@ static zi_norm_sum in_pieces(const zi_cpu_lanes *lanes, const float *values, siz
         zi_norm_merge(&sum, &own);
     }
     return sum;
+}
+
+/* What a number of totals come to at once and one after the other. */
+static void check_totals(const double *totals, uint32_t count)
+{
+    zi_norm_sum at_once = none;
+    zi_norm_sum in_turn = none;
+    zi_chunk_totals_add(&at_once, totals, count);
+    for (uint32_t i = 0; i < count; i++) {
+        zi_norm_add(&in_turn, totals[i]);
+    }
+    zi_norm_normalise(&at_once);
+    zi_norm_normalise(&in_turn);
+    CHECK_BYTES(&at_once, &in_turn, sizeof at_once);
+}
+
+TEST(totals_are_added_at_once_as_in_turn)
+{
+    double totals[ZI_CHUNK_TOTALS];
+    check_totals(totals, 0);
+    /* All significands full, so that sums of their halves are the largest; the first total is up to
+     * two powers of two outside the distance from the others that is added at once. */
+    for (int distance = -18; distance <= 18; distance++) {
+        for (int exponent = -240; exponent <= 240; exponent += 7) {
+            for (uint32_t i = 0; i < ZI_CHUNK_TOTALS; i++) {
+                totals[i] = ldexp(0x1.fffffffffffffp0, exponent + (i == 0 ? 0 : distance));
+            }
+            check_totals(totals, ZI_CHUNK_TOTALS);
+            check_totals(totals, ZI_CHUNK_TOTALS / 2 + 1);
+        }
+    }
+    /* Near the ends of what totals can be, and each special one first and last. */
+    const double odd[] = {0.0,     0x1p-298,         0x1p-268,    0x1p-252,
+                          0x1p262, (double)INFINITY, (double)NAN, -(double)NAN};
+    for (size_t k = 0; k < sizeof odd / sizeof odd[0]; k++) {
+        for (uint32_t i = 0; i < ZI_CHUNK_TOTALS; i++) {
+            totals[i] = odd[k];
+        }
+        check_totals(totals, ZI_CHUNK_TOTALS);
+        for (uint32_t i = 1; i < ZI_CHUNK_TOTALS; i++) {
+            totals[i] = 1.0 + 0x1p-52 * i;
+        }
+        check_totals(totals, ZI_CHUNK_TOTALS);
+        totals[ZI_CHUNK_TOTALS - 1] = odd[k];
+        totals[0] = 1.5;
+        check_totals(totals, ZI_CHUNK_TOTALS);
+    }
 }
 
 TEST(no_split_and_no_instruction_set_shows)

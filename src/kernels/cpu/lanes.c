@@ -31,6 +31,8 @@
 #define BLOCK 1024
 /* Bytes between use and prefetch, in every array. */
 #define AHEAD_BYTES 2048
+/* The hardware follows so many arrays by itself: there a fold's prefetches only delay its loads. */
+#define FOLLOWED_MAX 2
 /* From so many elements on, the data does not stay in a cache before its next use. */
 #define STREAM_COUNT_MIN ((size_t)1 << 18)
 #define LINE_BYTES 64
@@ -401,11 +403,24 @@ static bool fold_is_far(const zi_fold *fold)
     return far;
 }
 
-/* A sum that is normalised in time. */
+/* Squares of a fold, by chunks: their totals are added many at a time. */
 typedef struct square_part {
     zi_norm_sum sum;
-    uint64_t additions;
+    uint64_t additions; /* since the sum was normalised */
+    uint32_t waiting;
+    double totals[ZI_CHUNK_TOTALS];
 } square_part;
+
+static void add_waiting(square_part *part)
+{
+    zi_chunk_totals_add(&part->sum, part->totals, part->waiting);
+    part->additions += part->waiting;
+    part->waiting = 0;
+    if (part->additions >= ZI_NORM_ADDITIONS_MAX / 2) {
+        zi_norm_normalise(&part->sum);
+        part->additions = 0;
+    }
+}
 
 /* Adds the squares of `count` values, and fills up the last chunk with zeros. */
 ALWAYS_INLINE void add_squares(square_part *part, float *values, size_t count)
@@ -414,60 +429,90 @@ ALWAYS_INLINE void add_squares(square_part *part, float *values, size_t count)
         values[k] = 0.0f;
     }
     for (size_t k = 0; k < count; k += ZI_NORM_CHUNK) {
-        zi_norm_add(&part->sum, zi_chunk_squares(values + k));
-        part->additions++;
-    }
-    if (part->additions >= ZI_NORM_ADDITIONS_MAX / 2) {
-        zi_norm_normalise(&part->sum);
-        part->additions = 0;
+        part->totals[part->waiting++] = zi_chunk_squares(values + k);
+        if (part->waiting == ZI_CHUNK_TOTALS) {
+            add_waiting(part);
+        }
     }
 }
 
 /* Fp32 of a register, the widest that the compilation may use. */
 typedef float wide_f32 __attribute__((vector_size(__BIGGEST_ALIGNMENT__)));
 
-/* Elements whose sums a fold keeps in registers while it goes over the sources. */
-#define HELD_WIDE 4
-#define HELD (HELD_WIDE * sizeof(wide_f32) / sizeof(float))
+#define WIDE_COUNT (sizeof(wide_f32) / sizeof(float))
+/* Registers of sums that a fold keeps while it goes over its sources; fewer of few arrays of f32,
+ * whose lines the machine is then asked for in the order of memory. */
+#define HELD_LESS 2
+#define HELD_MOST 4
 
-_Static_assert(STEP % HELD == 0 && STEP == ZI_NORM_CHUNK,
+_Static_assert(STEP % (HELD_MOST * WIDE_COUNT) == 0 && STEP == ZI_NORM_CHUNK,
                "a step is whole registers and one chunk");
 
-/* sum += HELD elements. */
-ALWAYS_INLINE void add_held(wide_f32 *sum, const void *source, zero_dtype dtype)
+/* sum += as many elements as `held` registers have. */
+ALWAYS_INLINE void add_held(wide_f32 *sum, const void *source, zero_dtype dtype, size_t held)
 {
-    float room[HELD];
-    if (dtype != ZERO_DTYPE_F32) {
-        load_step(room, source, dtype, HELD);
+    float room[HELD_MOST * WIDE_COUNT];
+    if (dtype == ZERO_DTYPE_F16) {
+        load_step(room, source, dtype, held * WIDE_COUNT);
         source = room;
+        dtype = ZERO_DTYPE_F32;
     }
-    for (size_t i = 0; i < HELD_WIDE; i++) {
+    for (size_t i = 0; i < held; i++) {
+        float part[WIDE_COUNT];
         wide_f32 values;
-        memcpy(&values, at_const(source, ZERO_DTYPE_F32, i * (HELD / HELD_WIDE)), sizeof values);
+        load_step(part, at_const(source, dtype, i * WIDE_COUNT), dtype, WIDE_COUNT);
+        memcpy(&values, part, sizeof values);
         sum[i] += values;
+    }
+}
+
+/* A fold as it goes on. */
+typedef struct fold_state {
+    const zi_fold *fold;
+    square_part *part; /* NULL: no squares */
+    bool many;         /* it reads more arrays than FOLLOWED_MAX */
+} fold_state;
+
+/* sum += the sources' elements from `i` on, as many as `held` registers have. The sum is never -0,
+ * so leaving zeros out changes no bit. */
+ALWAYS_INLINE void add_sources(wide_f32 *sum, size_t held, const fold_state *state, size_t i,
+                               zero_dtype source_dtype, zero_dtype dst_dtype)
+{
+    const zi_fold *fold = state->fold;
+    for (uint32_t k = 0; k < fold->source_count; k++) {
+        if (fold->sources[k] != NULL) {
+            const void *source = at_const(fold->sources[k], source_dtype, i);
+            if (state->many) {
+                prefetch(source, source_dtype, held * WIDE_COUNT);
+            }
+            add_held(sum, source, source_dtype, held);
+        }
+    }
+    if (fold->accumulate) {
+        const void *source = at_const(fold->dst, dst_dtype, i);
+        if (state->many) {
+            prefetch(source, dst_dtype, held * WIDE_COUNT);
+        }
+        add_held(sum, source, dst_dtype, held);
     }
 }
 
 /* The fold's sums of elements [i, i + STEP): one pass over the sources, so that memory is asked for
  * all of them at once. */
-ALWAYS_INLINE void fold_step(float *restrict sums, const zi_fold *fold, size_t i,
+ALWAYS_INLINE void fold_step(float *restrict sums, const fold_state *state, size_t i,
                              zero_dtype source_dtype, zero_dtype dst_dtype)
 {
-    for (size_t h = 0; h < STEP; h += HELD) {
-        /* The sum is never -0, so leaving zeros out changes no bit. */
-        wide_f32 sum[HELD_WIDE] = {{0}};
-        for (uint32_t k = 0; k < fold->source_count; k++) {
-            if (fold->sources[k] != NULL) {
-                const void *source = at_const(fold->sources[k], source_dtype, i + h);
-                prefetch(source, source_dtype, HELD);
-                add_held(sum, source, source_dtype);
-            }
+    if (source_dtype == ZERO_DTYPE_F32 && !state->many) {
+        for (size_t h = 0; h < STEP; h += HELD_LESS * WIDE_COUNT) {
+            wide_f32 sum[HELD_LESS] = {{0}};
+            add_sources(sum, HELD_LESS, state, i + h, source_dtype, dst_dtype);
+            memcpy(sums + h, sum, sizeof sum);
         }
-        if (fold->accumulate) {
-            const void *source = at_const(fold->dst, dst_dtype, i + h);
-            prefetch(source, dst_dtype, HELD);
-            add_held(sum, source, dst_dtype);
-        }
+        return;
+    }
+    for (size_t h = 0; h < STEP; h += HELD_MOST * WIDE_COUNT) {
+        wide_f32 sum[HELD_MOST] = {{0}};
+        add_sources(sum, HELD_MOST, state, i + h, source_dtype, dst_dtype);
         memcpy(sums + h, sum, sizeof sum);
     }
 }
@@ -484,13 +529,6 @@ static void fold_rest(float *restrict sums, const zi_fold *fold, size_t i, size_
         sums[j] = fold->accumulate ? sum + get(fold->dst, fold->dst_dtype, i + j) : sum;
     }
 }
-
-/* A fold as it goes on. */
-typedef struct fold_state {
-    const zi_fold *fold;
-    square_part *part; /* NULL: no squares */
-    bool far;
-} fold_state;
 
 /* Rounds sums; they become what was stored where they are squared afterwards. */
 ALWAYS_INLINE void fold_narrow(uint16_t *restrict narrow, float *restrict sums, zero_dtype dtype,
@@ -512,7 +550,7 @@ ALWAYS_INLINE void fold_narrow(uint16_t *restrict narrow, float *restrict sums, 
 
 /* Sums of at most STEP elements, put in their place: rounded, then squared as they are stored. */
 ALWAYS_INLINE void fold_put(const fold_state *state, float *sums, size_t i, size_t count,
-                            zero_dtype dst_dtype)
+                            zero_dtype dst_dtype, bool far)
 {
     _Alignas(64) uint16_t narrow[STEP];
     const void *values = sums;
@@ -521,7 +559,7 @@ ALWAYS_INLINE void fold_put(const fold_state *state, float *sums, size_t i, size
         values = narrow;
     }
     void *dst = at(state->fold->dst, dst_dtype, i);
-    if (state->far) {
+    if (far) {
         zi_stream_store(dst, values, count * width(dst_dtype));
     } else {
         memcpy(dst, values, count * width(dst_dtype));
@@ -532,25 +570,31 @@ ALWAYS_INLINE void fold_put(const fold_state *state, float *sums, size_t i, size
 }
 
 ALWAYS_INLINE void fold_loop(const fold_state *state, size_t begin, size_t end,
-                             zero_dtype source_dtype, zero_dtype dst_dtype)
+                             zero_dtype source_dtype, zero_dtype dst_dtype, bool far)
 {
-    _Alignas(64) float sums[STEP];
     size_t i = begin;
     for (; i + STEP <= end; i += STEP) {
-        fold_step(sums, state->fold, i, source_dtype, dst_dtype);
-        fold_put(state, sums, i, STEP, dst_dtype);
+        _Alignas(64) float sums[STEP];
+        fold_step(sums, state, i, source_dtype, dst_dtype);
+        fold_put(state, sums, i, STEP, dst_dtype, far);
     }
     if (i < end) {
+        _Alignas(64) float sums[STEP];
         fold_rest(sums, state->fold, i, end - i);
-        fold_put(state, sums, i, end - i, dst_dtype);
+        fold_put(state, sums, i, end - i, dst_dtype, far);
     }
 }
 
-/* One function per pair of types. */
+/* Two functions per pair of types: where stores go is constant, so that sums stay in registers. */
 #define FOLD(source_type, dst_type)                                                                \
-    static void fold_##source_type##_##dst_type(const fold_state *state, size_t begin, size_t end) \
+    static void fold_##source_type##_##dst_type(const fold_state *state, size_t begin, size_t end, \
+                                                bool far)                                          \
     {                                                                                              \
-        fold_loop(state, begin, end, ZERO_DTYPE_##source_type, ZERO_DTYPE_##dst_type);             \
+        if (far) {                                                                                 \
+            fold_loop(state, begin, end, ZERO_DTYPE_##source_type, ZERO_DTYPE_##dst_type, true);   \
+        } else {                                                                                   \
+            fold_loop(state, begin, end, ZERO_DTYPE_##source_type, ZERO_DTYPE_##dst_type, false);  \
+        }                                                                                          \
     }
 FOLD(F32, F32)
 FOLD(F32, BF16)
@@ -562,7 +606,7 @@ FOLD(F16, F32)
 FOLD(F16, BF16)
 FOLD(F16, F16)
 
-typedef void (*fold_fn)(const fold_state *state, size_t begin, size_t end);
+typedef void (*fold_fn)(const fold_state *state, size_t begin, size_t end, bool far);
 
 static fold_fn fold_choose(zero_dtype source_dtype, zero_dtype dst_dtype)
 {
@@ -576,13 +620,16 @@ static fold_fn fold_choose(zero_dtype source_dtype, zero_dtype dst_dtype)
 
 static void lanes_fold(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares)
 {
-    square_part part = {{{0}, 0, 0}, 0};
-    const fold_state state = {fold, squares != NULL ? &part : NULL, fold_is_far(fold)};
-    fold_choose(fold->source_dtype, fold->dst_dtype)(&state, begin, end);
-    if (state.far) {
+    square_part part = {{{0}, 0, 0}, 0, 0, {0.0}};
+    const fold_state state = {fold, squares != NULL ? &part : NULL,
+                              fold->source_count + (fold->accumulate ? 1u : 0u) > FOLLOWED_MAX};
+    const bool far = fold_is_far(fold);
+    fold_choose(fold->source_dtype, fold->dst_dtype)(&state, begin, end, far);
+    if (far) {
         zi_stream_fence();
     }
     if (squares != NULL) {
+        add_waiting(&part);
         zi_norm_merge(squares, &part.sum);
     }
 }
@@ -624,12 +671,13 @@ static void lanes_scale(float *restrict target, const void *restrict source,
 static void lanes_square_sum(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum)
 {
     _Alignas(64) float values[BLOCK];
-    square_part part = {{{0}, 0, 0}, 0};
+    square_part part = {{{0}, 0, 0}, 0, 0, {0.0}};
     for (size_t i = 0; i < count; i += BLOCK) {
         const size_t block = least(BLOCK, count - i);
         load(values, at_const(source, dtype, i), dtype, block);
         add_squares(&part, values, block);
     }
+    add_waiting(&part);
     zi_norm_merge(sum, &part.sum);
 }
 

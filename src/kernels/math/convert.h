@@ -47,7 +47,7 @@ ZI_LANE uint16_t zi_bf16_from_result(float value)
 {
     const uint32_t bits = zi_f32_bits(value);
     const uint32_t up = UINT32_C(0x7fff) + ((bits >> 16) & 1);
-    return (uint16_t)((bits + (value == value ? up : UINT32_C(0))) >> 16);
+    return (uint16_t)((bits + zi_select_u32(value == value, up, 0)) >> 16);
 }
 
 ZI_LANE uint16_t zi_bf16_from_f32(float value)

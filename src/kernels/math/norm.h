@@ -17,6 +17,8 @@
 #define ZI_NORM_CHUNK 64
 #define ZI_NORM_LIMBS 20
 #define ZI_NORM_LOW_EXPONENT 320
+/* Exponent bits of a double whose last place is bit 0 of the first limb. */
+#define ZI_NORM_LOWEST (UINT32_C(1075) - ZI_NORM_LOW_EXPONENT)
 
 /* Lanes of a chunk: element i is added to lane i % 8, in ascending order, then the lanes in a tree.
  */
@@ -61,6 +63,18 @@ ZI_LANE void zi_norm_normalise(zi_norm_sum *sum)
     }
 }
 
+/* Add value 2^(place - ZI_NORM_LOW_EXPONENT), exactly: as one addition of those below. */
+ZI_LANE void zi_norm_add_at(zi_norm_sum *sum, uint64_t value, uint32_t place)
+{
+    const uint32_t first = place / 32;
+    const uint32_t shift = place % 32;
+    const uint64_t low = (value & UINT32_MAX) << shift;
+    const uint64_t high = (value >> 32) << shift;
+    sum->limb[first] += low & UINT32_MAX;
+    sum->limb[first + 1] += (low >> 32) + (high & UINT32_MAX);
+    sum->limb[first + 2] += high >> 32;
+}
+
 /* Add a chunk's total, exactly. total: of zi_norm_chunk, so 0, in [2^-298, 2^262], inf or NaN. At
  * most ZI_NORM_ADDITIONS_MAX additions to a normalised sum before it is normalised again. */
 #define ZI_NORM_ADDITIONS_MAX (UINT64_C(1) << 30)
@@ -77,19 +91,11 @@ ZI_LANE void zi_norm_add(zi_norm_sum *sum, double total)
     if (exponent == 0) {
         return;
     }
-    /* total = mantissa 2^(exponent - 1075). Its last bit lands at bit `place` of the limbs; what
-     * would fall below the first limb is zero, for squares of fp32 are multiples of 2^-298. */
-    const uint32_t lowest = 1075 - ZI_NORM_LOW_EXPONENT;
-    const uint32_t under = exponent < lowest ? lowest - exponent : 0;
-    const uint64_t mantissa = (fraction | UINT64_C(0x10000000000000)) >> under;
-    const uint32_t place = exponent + under - lowest;
-    const uint32_t first = place / 32;
-    const uint32_t shift = place % 32;
-    const uint64_t low = (mantissa & UINT32_MAX) << shift;
-    const uint64_t high = (mantissa >> 32) << shift;
-    sum->limb[first] += low & UINT32_MAX;
-    sum->limb[first + 1] += (low >> 32) + (high & UINT32_MAX);
-    sum->limb[first + 2] += high >> 32;
+    /* total = mantissa 2^(exponent - 1075). What would fall below the first limb is zero, for
+     * squares of fp32 are multiples of 2^-298. */
+    const uint32_t under = exponent < ZI_NORM_LOWEST ? ZI_NORM_LOWEST - exponent : 0;
+    zi_norm_add_at(sum, (fraction | UINT64_C(0x10000000000000)) >> under,
+                   exponent + under - ZI_NORM_LOWEST);
 }
 
 /* sum += other, exactly. Both may have carries waiting; the result has none. */
