@@ -108,20 +108,18 @@ static zero_status check_option(const zero_option *option, const void *field)
 /* Where the field is 0 and 0 stands for another value. */
 static void put_default(const zero_option *option, void *field)
 {
-    const float real = (float)option->value;
     if (option->value == 0) {
         return;
     }
-    if (option->kind == ZERO_OPTION_TIERS) {
+    if (option->kind == ZERO_OPTION_REAL) {
+        float *real = field;
+        *real = *real == 0.0f ? (float)option->value : *real;
+    } else if (option->kind == ZERO_OPTION_TIERS) {
+        zero_tier *tier = field;
         for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
-            zero_tier *tier = (zero_tier *)field + role;
-            *tier = *tier == ZERO_TIER_DEFAULT ? (zero_tier)option->value : *tier;
+            tier[role] = tier[role] == ZERO_TIER_DEFAULT ? (zero_tier)option->value : tier[role];
         }
-    } else if (zi_option_whole(option, field) != 0) {
-        return; /* a float that is -0 was refused */
-    } else if (option->kind == ZERO_OPTION_REAL) {
-        memcpy(field, &real, sizeof real);
-    } else {
+    } else if (zi_option_whole(option, field) == 0) {
         zi_option_put(option, field, option->value);
     }
 }

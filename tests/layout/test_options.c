@@ -162,6 +162,19 @@ TEST(defaults_are_what_the_table_says)
     zero_model_destroy(model);
 }
 
+/* 0 of either sign is the default. */
+TEST(minus_zero_is_zero)
+{
+    both b = defaults();
+    zero_plan *plan = NULL;
+    zero_model *model = one_tensor_model();
+    b.tuning.loss_scale_min = -0.0f;
+    CHECK_OK(zero_plan_create(model, whole(&b), 4, &plan));
+    CHECK_SAME(plan_tuning(plan).loss_scale_min, 1.0f);
+    zero_plan_destroy(plan);
+    zero_model_destroy(model);
+}
+
 /* ---- texts ---- */
 
 static void set(both *b, const char *name, const char *text)
