@@ -18,7 +18,8 @@ ZERO_BEGIN
 /** The same as text. */
 #define ZERO_VERSION_TEXT "0.1.0"
 
-/** The same as one number that grows with each release, for #if: 100 is 0.1.0, 10203 is 1.2.3. */
+/** The same as one number that grows with each release; the preprocessor can compare it: 100 is
+ *  0.1.0, 10203 is 1.2.3. */
 #define ZERO_VERSION (ZERO_VERSION_MAJOR * 10000 + ZERO_VERSION_MINOR * 100 + ZERO_VERSION_PATCH)
 
 /** Version of the library that is linked, as text. Ownership: the library's, for ever. Threads:
