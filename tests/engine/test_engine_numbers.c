@@ -64,6 +64,7 @@ static void needs_host_memory(void)
 static void sgd(void *user, const zero_update_range *range)
 {
     const float lr = *(const float *)user;
+    CHECK_EQ(range->struct_bytes, sizeof *range);
     for (size_t i = 0; i < range->count; i++) {
         range->param[i] -= lr * range->grad[i];
     }
@@ -78,6 +79,7 @@ static toy_run sgd_run(toy_model *model)
     run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
     run.options.update = sgd;
     run.options.update_user = &lr;
+    run.params.hyper.kind = ZERO_OPTIMIZER_CALLBACK; /* which has no numbers here */
     return run;
 }
 

@@ -240,6 +240,9 @@ TEST(tensors_that_make_no_sense)
     REFUSE_TENSOR(desc.dtype = ZERO_DTYPE_NONE, "dtype");
     REFUSE_TENSOR(desc.dtype = (zero_dtype)12, "12");
     REFUSE_TENSOR(desc.flags = 4, "4");
+    zero_tensor_desc newer = plain_desc("weight");
+    newer.reserved[7] = 1;
+    CHECK_FAILS(zero_tensor_add(model, 0, &newer, &index), ZERO_UNSUPPORTED, "reserved[7]");
     REFUSE_TENSOR(desc.group = 64, "64");
     REFUSE_TENSOR(desc.shape[0] = UINT64_MAX, "18446744073709551615");
     REFUSE_TENSOR(desc.shape[0] = UINT64_C(1) << 46, "2^46");
@@ -360,6 +363,11 @@ static zero_status absurd_params(zero_world *world, void *user)
     REFUSE_PARAMS(params.group_count = 3, "group");
     REFUSE_PARAMS((params.groups = groups, params.group_count = 65), "65");
     REFUSE_PARAMS(params.struct_bytes = 0, "struct_bytes");
+    REFUSE_PARAMS(params.hyper.kind = ZERO_OPTIMIZER_CALLBACK, "kind 2 is not options.optimizer");
+    REFUSE_PARAMS(params.hyper.kind = (zero_optimizer)9, "kind 9 is not options.optimizer, 1");
+    zero_step_params newer = zero_step_params_init();
+    newer.hyper.reserved0 = 7;
+    TOY_TRY(refuse_params(&trainer, &newer, ZERO_UNSUPPORTED, "reserved0 is 7"));
     groups[2].adamw.lr = -5;
     REFUSE_PARAMS((params.groups = groups, params.group_count = 3), "group 2: lr");
     /* None of these took the step. */

@@ -444,7 +444,6 @@ TEST(nothing_on_disk_has_no_path)
     CHECK_EQ(path.rung, ZERO_RUNG_NONE);
     CHECK_EQ(path.ring_bytes + path.registered_bytes, 0);
     CHECK(strstr(path.text, "nothing on disk") != NULL);
-    CHECK_EQ(engine_disk_path(NULL).rung, ZERO_RUNG_NONE);
     toy_close(&trainer);
     zero_world_destroy(world);
     toy_model_close(&model);
