@@ -6,6 +6,7 @@
 #ifndef ZERO_MODEL_H
 #define ZERO_MODEL_H
 
+#include "zero/array.h"
 #include "zero/dtype.h"
 #include "zero/export.h"
 #include "zero/status.h"
@@ -17,9 +18,6 @@ ZERO_BEGIN
 /** A description under construction. Threads: one at a time. */
 typedef struct zero_model zero_model;
 
-/** Most dimensions of a tensor. */
-#define ZERO_TENSOR_DIMS_MAX 8
-
 /** Properties of a tensor, combined with |. */
 typedef enum zero_tensor_flags {
     ZERO_TENSOR_PLAIN = 0,    /**< trained, decayed */
@@ -27,8 +25,15 @@ typedef enum zero_tensor_flags {
     ZERO_TENSOR_FROZEN = 2    /**< never trained: no gradient, no optimizer state */
 } zero_tensor_flags;
 
-/** One parameter of the model. All fields zero but the name: an fp32 scalar. Its size never
- * changes, since models give arrays of them: what comes later takes the place of `reserved`. */
+/** One parameter of the model, or this model-parallel rank's part of one. All fields zero but the
+ * name: an fp32 scalar. The layout is frozen, since callers have arrays of it: it never grows, and
+ * later versions give meaning to `reserved`.
+ *
+ *  With tensor or expert parallelism around the engine, a tensor is a box of a global one:
+ *  `.shape = {C, F / 4}, .global_shape = {C, F}, .box_first = {0, 2 * F / 4}` is the third of four
+ *  column shards. All ranks of the engine's world hold the same box, which the engine shards.
+ *  A tensor that several boxes repeat (a norm's weight under tensor parallelism) is marked by
+ *  `replica` on all its holders but one. */
 typedef struct zero_tensor_desc {
     const char *name;                     /**< unique in the model, 1..127 bytes; copied */
     uint64_t shape[ZERO_TENSOR_DIMS_MAX]; /**< extents, outermost first; 0 is legal */
@@ -36,9 +41,16 @@ typedef struct zero_tensor_desc {
     zero_dtype dtype;                     /**< element type of the parameter; default F32 */
     uint32_t flags;                       /**< zero_tensor_flags */
     uint32_t group;                       /**< hyper-parameter group, in [0, 64) */
-    const void *initial;  /**< NULL, or the whole tensor (host memory, dtype as above): read by
-                               zero_engine_create, which takes its bytes as the initial values */
-    uint64_t reserved[8]; /**< 0 */
+    zero_array initial;    /**< data NULL, or the whole tensor: zero_engine_create reads this rank's
+                                part of it. The master takes the values before they are rounded */
+    uint64_t layer_stride; /**< elements from a layer's `initial` to the next layer's, for
+                                zero_model_add_layers; 0: layers lie end to end */
+    uint64_t
+        global_shape[ZERO_TENSOR_DIMS_MAX];   /**< extents of the global tensor; all 0: `shape` */
+    uint64_t box_first[ZERO_TENSOR_DIMS_MAX]; /**< index in it of the first element that is here */
+    uint32_t replica;      /**< 0: this copy counts in norms and is the one to save; else another
+                                model-parallel rank's copy does */
+    uint32_t reserved[15]; /**< 0 */
 } zero_tensor_desc;
 
 /** An empty model. Ownership: the caller destroys it, any time after the last engine or plan was
@@ -55,11 +67,44 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_unit_add(zero_model *model, const char
 
 /** Append a tensor to a unit. tensor: out, its 0-based index in the model (not in the unit).
  *  Errors: INVALID_ARGUMENT naming the field (duplicate name, dims, dtype, flags, group, a product
- * of extents beyond 2^46 elements), and for more than 2^22 tensors or 2^50 elements in a model;
+ * of extents beyond 2^46 elements, strides that put elements on one another, a box that is not
+ * inside the global shape, reserved), and for more than 2^22 tensors or 2^50 elements in a model;
  * OUT_OF_MEMORY. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_add(zero_model *model, uint32_t unit,
                                                      const zero_tensor_desc *desc,
                                                      uint32_t *tensor);
+
+/** Append a unit with all its tensors.
+ *  @param name          as in zero_unit_add.
+ *  @param descs         its tensors, in order; NULL where count is 0.
+ *  @param count         how many.
+ *  @param unit          out: the unit's index; NULL: not wanted.
+ *  @param first_tensor  out: the first tensor's index, the others follow; NULL: not wanted.
+ *
+ *  Errors: those of zero_unit_add and zero_tensor_add, after which the model is as it was. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_model_add_unit(zero_model *model, const char *name,
+                                                         const zero_tensor_desc *descs,
+                                                         uint32_t count, uint32_t *unit,
+                                                         uint32_t *first_tensor);
+
+/** Append `layer_count` units that are alike, for example the blocks of a transformer.
+ *  @param name          layer i's unit is "name.i", and its tensors are "name.i." and theirs.
+ *  @param layer_count   may be 0.
+ *  @param descs         the tensors of each layer, in order. `initial` is layer 0's; layer i's lies
+ *                       i times `layer_stride` elements behind it.
+ *  @param count         how many.
+ *  @param first_unit    out: layer 0's unit, the others follow; NULL: not wanted.
+ *  @param first_tensor  out: layer 0's first tensor; tensor t of layer i is i * count + t behind
+ *                       it; NULL: not wanted.
+ *
+ *  Errors: those of zero_unit_add and zero_tensor_add, with layer and tensor in the name, and
+ *  INVALID_ARGUMENT for `initial` with strides and a layer_stride of 0. The model is then as it
+ *  was. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_model_add_layers(zero_model *model, const char *name,
+                                                           uint32_t layer_count,
+                                                           const zero_tensor_desc *descs,
+                                                           uint32_t count, uint32_t *first_unit,
+                                                           uint32_t *first_tensor);
 
 /** Let `unit` use `tensor`, which belongs to another unit (a tied head). Acquiring `unit` then
  * acquires the owner too, and the owner's gradient is complete when both units' gradients are.
@@ -82,6 +127,14 @@ ZERO_API const char *zero_model_tensor_name(const zero_model *model, uint32_t te
 
 /** Elements of one tensor; 0 when `tensor` is out of range or the model NULL. */
 ZERO_API uint64_t zero_model_tensor_count_of(const zero_model *model, uint32_t tensor);
+
+/** A tensor's description with all defaults replaced: dtypes, strides, global shape.
+ *  @param desc  out. Ownership: its name is the model's, `initial.data` the caller's own array.
+ *
+ *  Local call. Errors: INVALID_ARGUMENT. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_model_tensor_desc(const zero_model *model,
+                                                            uint32_t tensor,
+                                                            zero_tensor_desc *desc);
 
 ZERO_END
 

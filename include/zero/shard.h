@@ -1,9 +1,10 @@
 /** @file
- *  A rank's own pieces of a tensor's state, outside steps: which elements they are, and their
- *  values, wherever they live. */
+ *  A tensor's state outside steps: a rank's own pieces, wherever they live, and whole tensors
+ *  between shards and the caller's arrays. */
 #ifndef ZERO_SHARD_H
 #define ZERO_SHARD_H
 
+#include "zero/array.h"
 #include "zero/dtype.h"
 #include "zero/engine.h"
 #include "zero/export.h"
@@ -59,6 +60,39 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_read(zero_engine *engine, uint32
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_write(zero_engine *engine, uint32_t tensor,
                                                       zero_role role, uint64_t first,
                                                       uint64_t count, const void *values);
+
+/** Write a whole tensor into the caller's arrays, for example for a checkpoint in its own format.
+ *  @param tensor  the same on every rank.
+ *  @param role    the same on every rank: PARAM, MASTER, MOMENT1, MOMENT2 or GRAD (as in
+ *                 zero_shard_range). MASTER of a tensor that has no master copy is its PARAM, so
+ *                 MASTER gives the most exact parameters of any model.
+ *  @param array   host memory; values are rounded to nearest even to its type, and DEFAULT is the
+ *                 parameter's. NULL: this rank wants no copy, and takes part only.
+ *
+ *  Collective over the world; blocks until the array is written.
+ *
+ *  Memory: at most 3 MiB of host memory during the call, and 64 bytes for each rank beyond 16384.
+ *
+ *  Errors: INVALID_ARGUMENT, also where ranks ask for different tensors or roles, or where another
+ *  rank refused its arguments; STATE as in zero_shard_read; OUT_OF_MEMORY, IO, COMM and TIMEOUT,
+ *  after which the engine is poisoned. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_export(zero_engine *engine, uint32_t tensor,
+                                                        zero_role role, const zero_array *array);
+
+/** The other way: this rank's piece of a tensor's state from an array of the whole tensor.
+ *  @param role    as in zero_tensor_export. To replace low-precision parameters, import PARAM and
+ *                 MASTER: the next step rounds the master to the parameter.
+ *  @param array   host memory; only this rank's piece of it is read, and rounded to nearest even.
+ *
+ *  Local call; blocks until the values are stored. As with zero_shard_write, every rank imports
+ *  PARAM before the next hook of any.
+ *
+ *  Memory: 256 KiB of host memory during the call.
+ *
+ *  Errors: INVALID_ARGUMENT; STATE as in zero_shard_write; OUT_OF_MEMORY and IO, after which the
+ *  engine is poisoned. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_import(zero_engine *engine, uint32_t tensor,
+                                                        zero_role role, const zero_array *array);
 
 ZERO_END
 

@@ -3,6 +3,7 @@
 #ifndef ZERO_ZERO_H
 #define ZERO_ZERO_H
 
+#include "zero/array.h"
 #include "zero/bound.h"
 #include "zero/capture.h"
 #include "zero/dtype.h"

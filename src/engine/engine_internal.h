@@ -247,7 +247,7 @@ zero_status zi_engine_agree_given(zero_engine *engine, zero_status checked, uint
                                   const char *what);
 /* Prune what has moved elsewhere from the orders of gathers. Collective. (agree.c) */
 zero_status zi_engine_agree_schedules(zero_engine *engine);
-/* Take the `initial` buffers of the model's tensors. (fill.c) */
+/* Take the `initial` arrays of the model's tensors. (array.c) */
 zero_status zi_engine_take_initial(zero_engine *engine);
 
 /* Take the memory of all roles that have some, and give it back. Own: local. Shared: what peers
@@ -317,12 +317,39 @@ typedef struct engine_shard {
     uint64_t count;        /* 0: nothing of the tensor is here in this role */
 } engine_shard;
 
+/* The elements of a tensor in one part of its flat. */
+typedef struct engine_part {
+    uint64_t at;    /* elements from the part's start to the tensor's first here */
+    uint64_t first; /* its index in the tensor */
+    uint64_t count; /* 0: none */
+} engine_part;
+
+/* Over how many ranks a role is split outside steps: of GRAD, what was reduced. (shard.c) */
+uint32_t zi_engine_degree(const zi_layout *layout, zero_role role);
+/* What the index-th part of so many has of a tensor. (shard.c) */
+engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t degree,
+                           uint32_t index);
 engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role);
 /* Elements [first, first + count) of the shard's part of the tensor := values of `dtype`, which is
  * host memory that the device reaches, rounded to nearest even. Blocks. Nothing else uses the
  * shard. */
 zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                  uint64_t count, float *values, zero_dtype dtype);
+/* The other way: values of the role's own type, in host memory. Blocks. (shard.c) */
+zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard, uint64_t first,
+                                 uint64_t count, void *values);
+/* STATE where a role's shards may not be read or written by the host now. (shard.c) */
+zero_status zi_engine_check_transfer(const zero_engine *engine, zero_role role, bool writes);
+/* Wait until they may; before a write of PARAM also forget what was gathered. (shard.c) */
+zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes);
+
+/* Elements that go through a staging buffer at a time, and its bytes. */
+#define ENGINE_STAGED_COUNT ((uint64_t)65536)
+#define ENGINE_STAGED_BYTES (ENGINE_STAGED_COUNT * sizeof(float))
+/* Host memory that the device reaches, for values on their way into shards: fp32 elements, or of a
+ * smaller type. (array.c) */
+zero_status zi_engine_open_staging(zero_engine *engine, float **staging);
+void zi_engine_close_staging(zero_engine *engine, float *staging); /* accepts NULL */
 /* What was filled is on disk. Blocks. */
 zero_status zi_engine_shards_rest(zero_engine *engine);
 /* STATE while shards may be read or written: a micro-step is open or its step is due. */

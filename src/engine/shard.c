@@ -60,24 +60,39 @@ static bool locate(const zero_engine *engine, engine_shard *shard)
     return zi_state_bytes(layout, flat, shard->role) != 0;
 }
 
-engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role)
+uint32_t zi_engine_degree(const zi_layout *layout, zero_role role)
 {
-    const zi_layout *layout = engine->layout;
+    return role == ZERO_ROLE_PARAM ? layout->sharding.param : layout->sharding.optimizer;
+}
+
+engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t degree,
+                           uint32_t index)
+{
     const zi_tensor_place *place = &layout->tensors[tensor];
-    engine_shard shard = {.flat = place->flat, .role = role, .tier = zi_role_tier(layout, role)};
-    const bool exists = locate(engine, &shard);
-    const uint32_t degree =
-        role == ZERO_ROLE_PARAM ? layout->sharding.param : layout->sharding.optimizer;
     const uint64_t whole = zi_shard_count(layout, &layout->flats[place->flat], degree);
-    const uint64_t first =
-        whole * zi_shard_index(&layout->sharding, zero_world_rank(engine->world), degree);
+    const uint64_t first = whole * index;
     const uint64_t begin = zi_max_u64(first, place->offset);
     const uint64_t end =
         zi_min_u64(first + whole, place->offset + layout->tensor_infos[tensor].count);
-    if (exists && begin < end) {
-        shard.at = begin - first;
-        shard.tensor_first = begin - place->offset;
-        shard.count = end - begin;
+    if (begin >= end) {
+        return (engine_part){0};
+    }
+    return (engine_part){.at = begin - first, .first = begin - place->offset, .count = end - begin};
+}
+
+engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role)
+{
+    const zi_layout *layout = engine->layout;
+    engine_shard shard = {
+        .flat = layout->tensors[tensor].flat, .role = role, .tier = zi_role_tier(layout, role)};
+    const uint32_t degree = zi_engine_degree(layout, role);
+    if (locate(engine, &shard)) {
+        const engine_part part = zi_engine_part(
+            layout, tensor, degree,
+            zi_shard_index(&layout->sharding, zero_world_rank(engine->world), degree));
+        shard.at = part.at;
+        shard.tensor_first = part.first;
+        shard.count = part.count;
     }
     return shard;
 }
@@ -276,6 +291,35 @@ static zero_status move_values(zero_engine *engine, const engine_shard *shard,
                         : device->ops->copy(device->self, host, move->values, data, bytes);
 }
 
+zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard, uint64_t first,
+                                 uint64_t count, void *values)
+{
+    const zi_optim_move move = {
+        .first = first, .count = count, .values = values, .dtype = shard->dtype};
+    return move_values(engine, shard, &move);
+}
+
+zero_status zi_engine_check_transfer(const zero_engine *engine, zero_role role, bool writes)
+{
+    ZI_TRY(zi_engine_check_waits(engine));
+    ZI_TRY(zi_engine_check_held(engine, role));
+    ZI_TRY(zi_engine_check_rest(engine));
+    if (role == ZERO_ROLE_GRAD && engine->micro_index != 0) {
+        ZI_FAIL(ZERO_STATE,
+                "gradients are being added up, micro-step %" PRIu64 " of a step is over; "
+                "they are at rest after zero_step",
+                engine->micro_index);
+    }
+    return writes ? zi_engine_check_unused(engine) : ZERO_OK;
+}
+
+zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes)
+{
+    ZI_TRY(zi_engine_await(engine, engine->stepped));
+    /* What was gathered ahead of time is old, here and, since all call, everywhere. */
+    return writes && role == ZERO_ROLE_PARAM ? zi_params_refill_begin(engine->params) : ZERO_OK;
+}
+
 static zero_status transfer(zero_engine *engine, uint32_t tensor, zero_role role,
                             const zi_optim_move *given)
 {
@@ -286,23 +330,8 @@ static zero_status transfer(zero_engine *engine, uint32_t tensor, zero_role role
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "values is NULL; %" PRIu64 " elements need a place",
                 move.count);
     }
-    ZI_TRY(zi_engine_check_waits(engine));
-    ZI_TRY(zi_engine_check_held(engine, role));
-    ZI_TRY(zi_engine_check_rest(engine));
-    if (role == ZERO_ROLE_GRAD && engine->micro_index != 0) {
-        ZI_FAIL(ZERO_STATE,
-                "gradients are being added up, micro-step %" PRIu64 " of a step is over; "
-                "they are at rest after zero_step",
-                engine->micro_index);
-    }
-    if (move.writes) {
-        ZI_TRY(zi_engine_check_unused(engine));
-    }
-    ZI_TRY(zi_engine_await(engine, engine->stepped));
-    if (move.writes && role == ZERO_ROLE_PARAM) {
-        /* What was gathered ahead of time is old, here and, since all call, everywhere. */
-        ZI_TRY(zi_params_refill_begin(engine->params));
-    }
+    ZI_TRY(zi_engine_check_transfer(engine, role, move.writes));
+    ZI_TRY(zi_engine_begin_transfer(engine, role, move.writes));
     if (move.count == 0) {
         return ZERO_OK;
     }

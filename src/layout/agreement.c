@@ -24,14 +24,22 @@ static uint64_t hash_unit(const zi_layout *layout, uint32_t unit)
                          place->owner_count * sizeof *layout->owners);
 }
 
-static uint64_t hash_tensor(const zi_tensor_info *info)
+/* What array a rank takes initial values from is its own matter. */
+static uint64_t hash_tensor(const zi_layout *layout, const zi_tensor_info *info)
 {
+    const zi_tensor_extra *extra =
+        info->extra != ZI_NO_EXTRA ? &layout->tensor_extras[info->extra] : NULL;
     uint64_t hash = zi_hash_text(ZI_HASH_START, info->name);
     hash = zi_hash_bytes(hash, info->shape, sizeof info->shape);
     hash = zi_hash_u64(hash, info->dims);
     hash = zi_hash_u64(hash, info->unit);
     hash = zi_hash_u64(hash, info->flags);
     hash = zi_hash_u64(hash, info->group);
+    hash = zi_hash_u64(hash, info->replica);
+    if (extra != NULL && extra->is_box) {
+        hash = zi_hash_bytes(hash, extra->global_shape, sizeof extra->global_shape);
+        hash = zi_hash_bytes(hash, extra->box_first, sizeof extra->box_first);
+    }
     return zi_hash_u64(hash, (uint64_t)info->dtype);
 }
 
@@ -52,7 +60,7 @@ uint64_t zi_layout_item_hash(const zi_layout *layout, uint32_t item)
     }
     item -= layout->unit_count;
     if (item < layout->tensor_count) {
-        return hash_tensor(&layout->tensor_infos[item]);
+        return hash_tensor(layout, &layout->tensor_infos[item]);
     }
     return hash_option(layout, item - layout->tensor_count);
 }

@@ -26,6 +26,8 @@ static zero_status copy_model(zi_layout *layout, const zero_model *model)
     ZI_TRY(zi_calloc(model->unit_count, sizeof *layout->units, (void **)&layout->units));
     ZI_TRY(zi_calloc(model->tensor_count, sizeof *layout->tensor_infos,
                      (void **)&layout->tensor_infos));
+    ZI_TRY(zi_calloc(model->extra_count, sizeof *layout->tensor_extras,
+                     (void **)&layout->tensor_extras));
     ZI_TRY(zi_calloc(model->tensor_count, sizeof *layout->tensors, (void **)&layout->tensors));
     ZI_TRY(zi_calloc((size_t)model->unit_count * FLATS_PER_UNIT_MAX, sizeof *layout->flats,
                      (void **)&layout->flats));
@@ -39,6 +41,9 @@ static zero_status copy_model(zi_layout *layout, const zero_model *model)
         zi_tensor_info *info = &layout->tensor_infos[t];
         *info = model->tensors[t];
         ZI_TRY(zi_names_add(&layout->names, info->name, &info->name));
+    }
+    for (uint32_t i = 0; i < model->extra_count; i++) {
+        layout->tensor_extras[i] = model->extras[i];
     }
     return ZERO_OK;
 }
@@ -491,6 +496,7 @@ void zi_layout_destroy(zi_layout *layout)
     zi_free(layout->unit_infos);
     zi_free(layout->units);
     zi_free(layout->tensor_infos);
+    zi_free(layout->tensor_extras);
     zi_free(layout->tensors);
     zi_free(layout->flats);
     zi_free(layout->buckets);

@@ -167,6 +167,7 @@ typedef struct zi_layout {
     zi_unit_info *unit_infos;
     zi_unit_place *units;
     zi_tensor_info *tensor_infos;
+    zi_tensor_extra *tensor_extras;
     zi_tensor_place *tensors;
     zi_flat *flats;
     zi_bucket *buckets;

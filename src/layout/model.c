@@ -3,6 +3,7 @@
 #include "layout/model.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/error.h"
@@ -12,9 +13,9 @@
 
 #define UNITS_MAX (UINT32_C(1) << 20)
 #define TENSORS_MAX (UINT32_C(1) << 22)
-#define TENSOR_ELEMENTS_MAX (UINT64_C(1) << 46)
 #define MODEL_ELEMENTS_MAX (UINT64_C(1) << 50)
-#define TENSOR_GROUPS_MAX 64
+/* With fewer than 2^20 layers no offset overflows. */
+#define LAYER_STRIDE_MAX (UINT64_C(1) << 40)
 
 zero_status zero_model_create(zero_model **model)
 {
@@ -29,6 +30,7 @@ void zero_model_destroy(zero_model *model)
     if (model != NULL) {
         zi_free(model->units);
         zi_free(model->tensors);
+        zi_free(model->extras);
         zi_free(model->ties);
         zi_names_free(&model->names);
         zi_table_free(&model->units_by_name);
@@ -106,6 +108,15 @@ static zero_status check_unit(const zero_model *model, uint32_t unit)
     return ZERO_OK;
 }
 
+static zero_status check_tensor(const zero_model *model, uint32_t tensor)
+{
+    if (tensor >= model->tensor_count) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " is not one of the model's %" PRIu32,
+                tensor, model->tensor_count);
+    }
+    return ZERO_OK;
+}
+
 zero_status zero_unit_add(zero_model *model, const char *name, uint32_t *unit)
 {
     ZI_TRY(check_model(model));
@@ -135,53 +146,28 @@ zero_status zero_unit_add(zero_model *model, const char *name, uint32_t *unit)
     return ZERO_OK;
 }
 
-/* The product of the extents, or INVALID_ARGUMENT. A zero extent anywhere makes it 0, whatever the
- * others are. */
-static zero_status count_elements(const zero_tensor_desc *desc, uint64_t *count)
+/* Keep what few tensors have; the index of it, or ZI_NO_EXTRA. */
+static zero_status add_extra(zero_model *model, const zero_tensor_desc *desc, uint32_t *index)
 {
-    *count = 1;
-    bool empty = false;
-    for (uint32_t i = 0; i < desc->dims; i++) {
-        empty = empty || desc->shape[i] == 0;
+    zi_tensor_extra extra;
+    *index = ZI_NO_EXTRA;
+    if (!zi_tensor_extra_make(desc, &extra)) {
+        return ZERO_OK;
     }
-    for (uint32_t i = 0; i < desc->dims && !empty; i++) {
-        if (!zi_mul_u64(*count, desc->shape[i], count) || *count > TENSOR_ELEMENTS_MAX) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                    "tensor \"%.60s\": the product of its extents passes 2^46 elements at extent "
-                    "%" PRIu32 " (%" PRIu64 ")",
-                    desc->name, i, desc->shape[i]);
-        }
-    }
-    *count = empty ? 0 : *count;
+    ZI_TRY(grow((void **)&model->extras, model->extra_count, &model->extra_capacity,
+                sizeof *model->extras));
+    model->extras[model->extra_count] = extra;
+    *index = model->extra_count++;
     return ZERO_OK;
 }
 
-static zero_status check_desc(const zero_tensor_desc *desc)
+static zero_status check_room(const zero_model *model, const char *name, uint64_t count)
 {
-    if (desc->dims > ZERO_TENSOR_DIMS_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\": dims %" PRIu32 " is more than %d",
-                desc->name, desc->dims, ZERO_TENSOR_DIMS_MAX);
-    }
-    if (desc->dtype != ZERO_DTYPE_DEFAULT && zero_dtype_bytes(desc->dtype) == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\": dtype %d is not F32, BF16 or F16",
-                desc->name, (int)desc->dtype);
-    }
-    if ((desc->flags & ~(uint32_t)(ZERO_TENSOR_NO_DECAY | ZERO_TENSOR_FROZEN)) != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\": flags 0x%" PRIx32 " has unknown bits",
-                desc->name, desc->flags);
-    }
-    for (size_t i = 0; i < sizeof desc->reserved / sizeof desc->reserved[0]; i++) {
-        if (desc->reserved[i] != 0) {
-            ZI_FAIL(
-                ZERO_UNSUPPORTED,
-                "tensor \"%.60s\": reserved[%zu] is set, which this library does not know; zero "
-                "the description first, or link a newer library",
-                desc->name, i);
-        }
-    }
-    if (desc->group >= TENSOR_GROUPS_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\": group %" PRIu32 " is not below %d",
-                desc->name, desc->group, TENSOR_GROUPS_MAX);
+    if (model->tensor_count == TENSORS_MAX || count > MODEL_ELEMENTS_MAX - model->element_count) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "tensor \"%.60s\" makes the model too large: at most "
+                "%" PRIu32 " tensors and 2^50 elements",
+                name, TENSORS_MAX);
     }
     return ZERO_OK;
 }
@@ -195,9 +181,9 @@ zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "the tensor's description or index pointer is NULL");
     }
     ZI_TRY(check_name("tensor", desc->name));
-    ZI_TRY(check_desc(desc));
+    zero_tensor_desc full;
     uint64_t count = 0;
-    ZI_TRY(count_elements(desc, &count));
+    ZI_TRY(zi_tensor_desc_resolve(desc, &full, &count));
     const uint64_t hash = zi_hash_text(ZI_HASH_START, desc->name);
     const uint32_t taken =
         zi_table_find(&model->tensors_by_name, hash, is_named_tensor, model->tensors, desc->name);
@@ -205,42 +191,207 @@ zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor name \"%.60s\" is taken by tensor %" PRIu32,
                 desc->name, taken);
     }
-    if (model->tensor_count == TENSORS_MAX || count > MODEL_ELEMENTS_MAX - model->element_count) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "tensor \"%.60s\" makes the model too large: at most "
-                "%" PRIu32 " tensors and 2^50 elements",
-                desc->name, TENSORS_MAX);
-    }
+    ZI_TRY(check_room(model, desc->name, count));
     ZI_TRY(grow((void **)&model->tensors, model->tensor_count, &model->tensor_capacity,
                 sizeof *model->tensors));
     ZI_TRY(reserve_one(&model->tensors_by_name));
-    const char *name = NULL;
-    ZI_TRY(zi_names_add(&model->names, desc->name, &name));
-    zi_tensor_info *info = &model->tensors[model->tensor_count];
-    *info =
-        (zi_tensor_info){.name = name,
-                         .dims = desc->dims,
-                         .unit = unit,
-                         .flags = desc->flags,
-                         .group = desc->group,
-                         .count = count,
-                         .initial = desc->initial,
-                         .dtype = desc->dtype == ZERO_DTYPE_DEFAULT ? ZERO_DTYPE_F32 : desc->dtype};
+    zi_tensor_info info = {.dims = full.dims,
+                           .unit = unit,
+                           .flags = full.flags,
+                           .group = full.group,
+                           .replica = full.replica,
+                           .count = count,
+                           .initial = full.initial.data,
+                           .initial_dtype = full.initial.dtype,
+                           .dtype = full.dtype};
+    memcpy(info.shape, full.shape, sizeof info.shape);
+    ZI_TRY(zi_names_add(&model->names, desc->name, &info.name));
+    ZI_TRY(add_extra(model, &full, &info.extra));
     zi_table_add(&model->tensors_by_name, hash, model->tensor_count);
-    memcpy(info->shape, desc->shape, desc->dims * sizeof info->shape[0]);
+    model->tensors[model->tensor_count] = info;
     model->element_count += count;
     *tensor = model->tensor_count++;
     return ZERO_OK;
+}
+
+/* What a call that adds much takes back when it fails. */
+typedef struct model_mark {
+    uint32_t units;
+    uint32_t tensors;
+    uint32_t extras;
+    uint64_t elements;
+} model_mark;
+
+static model_mark mark(const zero_model *model)
+{
+    return (model_mark){.units = model->unit_count,
+                        .tensors = model->tensor_count,
+                        .extras = model->extra_count,
+                        .elements = model->element_count};
+}
+
+/* Forget what was added since; only the names' memory stays. */
+static void take_back(zero_model *model, const model_mark *to)
+{
+    model->unit_count = to->units;
+    model->tensor_count = to->tensors;
+    model->extra_count = to->extras;
+    model->element_count = to->elements;
+    zi_table_clear(&model->units_by_name);
+    zi_table_clear(&model->tensors_by_name);
+    for (uint32_t i = 0; i < to->units; i++) {
+        zi_table_add(&model->units_by_name, zi_hash_text(ZI_HASH_START, model->units[i].name), i);
+    }
+    for (uint32_t i = 0; i < to->tensors; i++) {
+        zi_table_add(&model->tensors_by_name, zi_hash_text(ZI_HASH_START, model->tensors[i].name),
+                     i);
+    }
+}
+
+static zero_status check_descs(const zero_model *model, const char *name,
+                               const zero_tensor_desc *descs, uint32_t count)
+{
+    ZI_TRY(check_model(model));
+    ZI_TRY(check_name("unit", name));
+    if (descs == NULL && count != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "unit \"%.60s\": descs is NULL; pass its %" PRIu32 " tensors' descriptions", name,
+                count);
+    }
+    return ZERO_OK;
+}
+
+static zero_status add_unit(zero_model *model, const char *name, const zero_tensor_desc *descs,
+                            uint32_t count)
+{
+    uint32_t unit = 0;
+    uint32_t tensor = 0;
+    ZI_TRY(zero_unit_add(model, name, &unit));
+    for (uint32_t i = 0; i < count; i++) {
+        ZI_TRY(zero_tensor_add(model, unit, &descs[i], &tensor));
+    }
+    return ZERO_OK;
+}
+
+/* The call has added all or failed. */
+static zero_status end_adding(zero_model *model, const model_mark *begin, zero_status status,
+                              uint32_t *unit, uint32_t *first_tensor)
+{
+    if (status != ZERO_OK) {
+        take_back(model, begin);
+        return status;
+    }
+    if (unit != NULL) {
+        *unit = begin->units;
+    }
+    if (first_tensor != NULL) {
+        *first_tensor = begin->tensors;
+    }
+    return ZERO_OK;
+}
+
+zero_status zero_model_add_unit(zero_model *model, const char *name, const zero_tensor_desc *descs,
+                                uint32_t count, uint32_t *unit, uint32_t *first_tensor)
+{
+    ZI_TRY(check_descs(model, name, descs, count));
+    const model_mark begin = mark(model);
+    return end_adding(model, &begin, add_unit(model, name, descs, count), unit, first_tensor);
+}
+
+/* "name.layer" or "name.layer.tensor"; INVALID_ARGUMENT where it is too long. */
+static zero_status layer_name(const char *name, uint32_t layer, const char *tensor, char *text)
+{
+    const bool of_unit = tensor == NULL;
+    const int bytes = snprintf(text, ZI_NAME_BYTES, "%s.%" PRIu32 "%s%s", name, layer,
+                               of_unit ? "" : ".", of_unit ? "" : tensor);
+    if (bytes >= ZI_NAME_BYTES) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "layer %" PRIu32 " of \"%.40s\": the name of its %s \"%.40s\" would have %d "
+                "bytes, and at most %d are possible",
+                layer, name, of_unit ? "unit" : "tensor", of_unit ? name : tensor, bytes,
+                ZI_NAME_BYTES - 1);
+    }
+    return ZERO_OK;
+}
+
+/* Elements from a layer's array to the next layer's. */
+static zero_status layer_stride(const char *name, const zero_tensor_desc *desc, uint64_t *stride)
+{
+    *stride = desc->layer_stride;
+    if (*stride != 0 || desc->initial.data == NULL) {
+        return ZERO_OK;
+    }
+    *stride = 1;
+    for (uint32_t i = 0; i < desc->dims; i++) {
+        if (desc->initial.strides[i] != 0) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "tensor \"%.60s\" of the layers \"%.40s\": layer_stride is 0, but initial has "
+                    "strides; say how many elements a layer's array lies behind the last one's",
+                    desc->name, name);
+        }
+        *stride *= desc->shape[i]; /* its elements, which were counted in its first layer */
+    }
+    return ZERO_OK;
+}
+
+static zero_status add_layer_tensor(zero_model *model, uint32_t unit, const char *name,
+                                    uint32_t layer, const zero_tensor_desc *given)
+{
+    char text[ZI_NAME_BYTES];
+    zero_tensor_desc desc = *given;
+    uint32_t tensor = 0;
+    ZI_TRY(check_name("tensor", given->name));
+    ZI_TRY(layer_name(name, layer, given->name, text));
+    desc.name = text;
+    if (layer > 0) {
+        uint64_t stride = 0;
+        ZI_TRY(layer_stride(name, given, &stride));
+        const zero_dtype dtype =
+            desc.initial.dtype != ZERO_DTYPE_DEFAULT ? desc.initial.dtype : desc.dtype;
+        const size_t size = zero_dtype_bytes(dtype != ZERO_DTYPE_DEFAULT ? dtype : ZERO_DTYPE_F32);
+        if (stride > LAYER_STRIDE_MAX) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "tensor \"%.60s\" of the layers \"%.40s\": layer_stride %" PRIu64
+                    " is more than 2^40",
+                    given->name, name, stride);
+        }
+        if (desc.initial.data != NULL) {
+            desc.initial.data = (unsigned char *)desc.initial.data + stride * layer * size;
+        }
+    }
+    return zero_tensor_add(model, unit, &desc, &tensor);
+}
+
+static zero_status add_layers(zero_model *model, const char *name, uint32_t layer_count,
+                              const zero_tensor_desc *descs, uint32_t count)
+{
+    for (uint32_t layer = 0; layer < layer_count; layer++) {
+        char text[ZI_NAME_BYTES];
+        uint32_t unit = 0;
+        ZI_TRY(layer_name(name, layer, NULL, text));
+        ZI_TRY(zero_unit_add(model, text, &unit));
+        for (uint32_t i = 0; i < count; i++) {
+            ZI_TRY(add_layer_tensor(model, unit, name, layer, &descs[i]));
+        }
+    }
+    return ZERO_OK;
+}
+
+zero_status zero_model_add_layers(zero_model *model, const char *name, uint32_t layer_count,
+                                  const zero_tensor_desc *descs, uint32_t count,
+                                  uint32_t *first_unit, uint32_t *first_tensor)
+{
+    ZI_TRY(check_descs(model, name, descs, count));
+    const model_mark begin = mark(model);
+    return end_adding(model, &begin, add_layers(model, name, layer_count, descs, count), first_unit,
+                      first_tensor);
 }
 
 zero_status zero_tensor_tie(zero_model *model, uint32_t unit, uint32_t tensor)
 {
     ZI_TRY(check_model(model));
     ZI_TRY(check_unit(model, unit));
-    if (tensor >= model->tensor_count) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " is not one of the model's %" PRIu32,
-                tensor, model->tensor_count);
-    }
+    ZI_TRY(check_tensor(model, tensor));
     const uint32_t owner = model->tensors[tensor].unit;
     if (owner == unit) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\" already belongs to unit \"%.60s\"",
@@ -290,4 +441,15 @@ const char *zero_model_tensor_name(const zero_model *model, uint32_t tensor)
 uint64_t zero_model_tensor_count_of(const zero_model *model, uint32_t tensor)
 {
     return tensor < zero_model_tensor_count(model) ? model->tensors[tensor].count : 0;
+}
+
+zero_status zero_model_tensor_desc(const zero_model *model, uint32_t tensor, zero_tensor_desc *desc)
+{
+    ZI_TRY(check_model(model));
+    if (desc == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "desc is NULL; pass the address of a zero_tensor_desc");
+    }
+    ZI_TRY(check_tensor(model, tensor));
+    zi_tensor_describe(&model->tensors[tensor], model->extras, desc);
+    return ZERO_OK;
 }

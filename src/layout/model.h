@@ -26,10 +26,24 @@ typedef struct zi_tensor_info {
     uint32_t unit;
     uint32_t flags;
     uint32_t group;
+    uint32_t replica;
+    uint32_t extra; /* of zi_tensor_extra; ZI_NO_EXTRA: the tensor has none */
     zero_dtype dtype;
+    zero_dtype initial_dtype;
     uint64_t count; /* elements */
-    const void *initial;
+    void *initial;  /* the caller's; only read */
 } zi_tensor_info;
+
+#define ZI_NO_EXTRA UINT32_MAX
+
+/* What few tensors have: an array that is not contiguous, or a global tensor that they are a part
+ * of. */
+typedef struct zi_tensor_extra {
+    uint64_t strides[ZERO_TENSOR_DIMS_MAX];
+    uint64_t global_shape[ZERO_TENSOR_DIMS_MAX];
+    uint64_t box_first[ZERO_TENSOR_DIMS_MAX];
+    bool is_box; /* the tensor is not the global one */
+} zi_tensor_extra;
 
 typedef struct zi_unit_info {
     const char *name;
@@ -46,6 +60,7 @@ typedef struct zi_tie {
 struct zero_model {
     zi_unit_info *units;
     zi_tensor_info *tensors;
+    zi_tensor_extra *extras;
     zi_tie *ties;
     zi_names names;
     zi_table units_by_name;
@@ -55,9 +70,25 @@ struct zero_model {
     uint32_t unit_capacity;
     uint32_t tensor_count;
     uint32_t tensor_capacity;
+    uint32_t extra_count;
+    uint32_t extra_capacity;
     uint32_t tie_count;
     uint32_t tie_capacity;
     uint64_t element_count;
 };
+
+/* A description with its defaults replaced, and its elements; INVALID_ARGUMENT naming the field.
+ * The name is good. (tensor_desc.c) */
+zero_status zi_tensor_desc_resolve(const zero_tensor_desc *given, zero_tensor_desc *desc,
+                                   uint64_t *count);
+/* An array of the tensor's with its defaults replaced; INVALID_ARGUMENT naming the field.
+ * (tensor_desc.c) */
+zero_status zi_array_resolve(const zero_tensor_desc *tensor, const zero_array *given,
+                             zero_array *array);
+/* Whether a resolved description needs a zi_tensor_extra, which is then made. (tensor_desc.c) */
+bool zi_tensor_extra_make(const zero_tensor_desc *desc, zi_tensor_extra *extra);
+/* The resolved description again. (tensor_desc.c) */
+void zi_tensor_describe(const zi_tensor_info *info, const zi_tensor_extra *extras,
+                        zero_tensor_desc *desc);
 
 #endif

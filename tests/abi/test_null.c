@@ -153,6 +153,38 @@ static void on_tensor_add(const rig *r)
     CHECK_FAILS(zero_tensor_add(r->model, 0, &desc, &tensor), ZERO_INVALID_ARGUMENT, "name");
 }
 
+static void on_model_add(const rig *r)
+{
+    const uint32_t units = zero_model_unit_count(r->model);
+    REFUSES(zero_model_add_unit(NULL, "name", NULL, 0, NULL, NULL));
+    REFUSES(zero_model_add_unit(r->model, "name", NULL, 1, NULL, NULL));
+    CHECK_FAILS(zero_model_add_unit(r->model, NULL, NULL, 0, NULL, NULL), ZERO_INVALID_ARGUMENT,
+                "name");
+    REFUSES(zero_model_add_layers(NULL, "name", 1, NULL, 0, NULL, NULL));
+    REFUSES(zero_model_add_layers(r->model, "name", 1, NULL, 1, NULL, NULL));
+    CHECK_FAILS(zero_model_add_layers(r->model, NULL, 1, NULL, 0, NULL, NULL),
+                ZERO_INVALID_ARGUMENT, "name");
+    CHECK_OK(zero_model_add_layers(r->model, "name", 0, NULL, 0, NULL, NULL));
+    CHECK_EQ(zero_model_unit_count(r->model), units);
+}
+
+static void on_model_tensor_desc(const rig *r)
+{
+    zero_tensor_desc desc;
+    REFUSES(zero_model_tensor_desc(NULL, 0, &desc));
+    REFUSES(zero_model_tensor_desc(r->model, 0, NULL));
+}
+
+static void on_tensor_array(const rig *r)
+{
+    float values[1024];
+    const zero_array array = {.data = values};
+    REFUSES(zero_tensor_export(NULL, 0, ZERO_ROLE_PARAM, &array));
+    CHECK_OK(zero_tensor_export(r->engine, 0, ZERO_ROLE_PARAM, NULL));
+    REFUSES(zero_tensor_import(NULL, 0, ZERO_ROLE_PARAM, &array));
+    REFUSES(zero_tensor_import(r->engine, 0, ZERO_ROLE_PARAM, NULL));
+}
+
 static void on_tensor_tie(const rig *r)
 {
     (void)r;
@@ -450,11 +482,14 @@ static const row rows[] = {
     {"zero_memory_init_sized", on_init_sized},
     {"zero_micro_begin", on_micro},
     {"zero_micro_end", on_micro},
+    {"zero_model_add_layers", on_model_add},
+    {"zero_model_add_unit", on_model_add},
     {"zero_model_create", on_model_create},
     {"zero_model_destroy", on_model_destroy},
     {"zero_model_element_count", on_model_counts},
     {"zero_model_tensor_count", on_model_counts},
     {"zero_model_tensor_count_of", on_model_counts},
+    {"zero_model_tensor_desc", on_model_tensor_desc},
     {"zero_model_tensor_name", on_model_counts},
     {"zero_model_unit_count", on_model_counts},
     {"zero_path_init_sized", on_init_sized},
@@ -499,7 +534,9 @@ static const row rows[] = {
     {"zero_step_wait", on_step},
     {"zero_tensor_add", on_tensor_add},
     {"zero_tensor_data", on_tensor},
+    {"zero_tensor_export", on_tensor_array},
     {"zero_tensor_grad", on_tensor},
+    {"zero_tensor_import", on_tensor_array},
     {"zero_tensor_tie", on_tensor_tie},
     {"zero_tier_name", on_names},
     {"zero_tuning_init_sized", on_init_sized},

@@ -592,7 +592,7 @@ static zero_status read_initial(zero_world *world, void *user)
         desc.shape[0] = 7;
         desc.shape[1] = 111;
         desc.dtype = dtype;
-        desc.initial = bytes[d];
+        desc.initial.data = bytes[d];
         uint32_t tensor = 0;
         TOY_TRY(zero_tensor_add(model.model, 0, &desc, &tensor));
     }

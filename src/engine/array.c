@@ -1,0 +1,370 @@
+/* Owns whole tensors between shards and the caller's arrays: initial values, import and export.
+ * Invariant: what is between them is a bounded staging buffer, whatever a tensor's size. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "engine/engine_internal.h"
+#include "layout/sharding.h"
+#include "zero/shard.h"
+
+/* ---- strides ---- */
+
+/* An array of a tensor. Neighbouring dimensions whose elements lie end to end are one. */
+typedef struct array_walk {
+    unsigned char *data;
+    size_t size; /* of an element */
+    uint32_t dims;
+    uint64_t extents[ZERO_TENSOR_DIMS_MAX];
+    uint64_t strides[ZERO_TENSOR_DIMS_MAX]; /* elements */
+} array_walk;
+
+static array_walk walk_over(const zero_tensor_desc *desc, const zero_array *array)
+{
+    array_walk walk = {.data = array->data,
+                       .size = zero_dtype_bytes(array->dtype),
+                       .extents = {1},
+                       .strides = {1}};
+    for (uint32_t i = 0; i < desc->dims; i++) {
+        uint32_t last = walk.dims - 1;
+        if (desc->shape[i] == 1) {
+            continue;
+        }
+        if (walk.dims != 0 && walk.strides[last] == array->strides[i] * desc->shape[i]) {
+            walk.extents[last] *= desc->shape[i];
+        } else {
+            last = walk.dims++;
+            walk.extents[last] = desc->shape[i];
+        }
+        walk.strides[last] = array->strides[i];
+    }
+    walk.dims = walk.dims != 0 ? walk.dims : 1; /* one element */
+    return walk;
+}
+
+static void copy_strided(unsigned char *to, size_t to_step, const unsigned char *from,
+                         size_t from_step, uint64_t count, size_t size)
+{
+    if (to_step == size && from_step == size) {
+        memcpy(to, from, count * size);
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        memcpy(to + i * to_step, from + i * from_step, size);
+    }
+}
+
+/* Elements [first, first + count) of the tensor between the array and a staging buffer. */
+static void walk_copy(const array_walk *walk, uint64_t first, uint64_t count, void *staging,
+                      bool into_array)
+{
+    const uint32_t inner = walk->dims - 1;
+    const size_t step = walk->strides[inner] * walk->size;
+    unsigned char *buffer = staging;
+    while (count > 0) {
+        uint64_t rest = first;
+        uint64_t at = 0;
+        for (uint32_t i = walk->dims; i-- > 0;) {
+            at += rest % walk->extents[i] * walk->strides[i];
+            rest /= walk->extents[i];
+        }
+        const uint64_t run = zi_min_u64(count, walk->extents[inner] - first % walk->extents[inner]);
+        unsigned char *place = walk->data + at * walk->size;
+        if (into_array) {
+            copy_strided(place, step, buffer, walk->size, run, walk->size);
+        } else {
+            copy_strided(buffer, walk->size, place, step, run, walk->size);
+        }
+        buffer += run * walk->size;
+        first += run;
+        count -= run;
+    }
+}
+
+/* ---- in ---- */
+
+zero_status zi_engine_open_staging(zero_engine *engine, float **staging)
+{
+    return engine->device->ops->host_alloc(engine->device->self, ENGINE_STAGED_BYTES,
+                                           (void **)staging);
+}
+
+void zi_engine_close_staging(zero_engine *engine, float *staging)
+{
+    engine->device->ops->host_free(engine->device->self, staging, ENGINE_STAGED_BYTES);
+}
+
+/* This rank's part of a tensor's role := the array's. */
+static zero_status take(zero_engine *engine, float *staging, uint32_t tensor, zero_role role,
+                        const array_walk *walk, zero_dtype dtype)
+{
+    const engine_shard shard = zi_engine_shard(engine, tensor, role);
+    for (uint64_t done = 0; done < shard.count; done += ENGINE_STAGED_COUNT) {
+        const uint64_t count = zi_min_u64(ENGINE_STAGED_COUNT, shard.count - done);
+        walk_copy(walk, shard.tensor_first + done, count, staging, false);
+        ZI_TRY(zi_engine_shard_fill(engine, &shard, done, count, staging, dtype));
+    }
+    return ZERO_OK;
+}
+
+static void describe(const zero_engine *engine, uint32_t tensor, zero_tensor_desc *desc)
+{
+    const zi_layout *layout = engine->layout;
+    zi_tensor_describe(&layout->tensor_infos[tensor], layout->tensor_extras, desc);
+}
+
+static zero_status take_all(zero_engine *engine, float *staging)
+{
+    for (uint32_t t = 0; t < engine->layout->tensor_count; t++) {
+        zero_tensor_desc desc;
+        describe(engine, t, &desc);
+        if (desc.initial.data != NULL) {
+            const array_walk walk = walk_over(&desc, &desc.initial);
+            ZI_TRY(take(engine, staging, t, ZERO_ROLE_PARAM, &walk, desc.initial.dtype));
+            ZI_TRY(take(engine, staging, t, ZERO_ROLE_MASTER, &walk, desc.initial.dtype));
+        }
+    }
+    return zi_engine_shards_rest(engine);
+}
+
+zero_status zi_engine_take_initial(zero_engine *engine)
+{
+    float *staging = NULL;
+    zero_status status = zi_engine_open_staging(engine, &staging);
+    if (status == ZERO_OK) {
+        status = take_all(engine, staging);
+    }
+    zi_engine_close_staging(engine, staging);
+    return status;
+}
+
+/* ---- the caller's arrays ---- */
+
+/* The role that holds what the caller asks for; INVALID_ARGUMENT where the tensor has none. */
+static zero_status settle_role(const zero_engine *engine, uint32_t tensor, zero_role *role)
+{
+    const zi_layout *layout = engine->layout;
+    const zi_flat *flat = &layout->flats[layout->tensors[tensor].flat];
+    if ((uint32_t)*role >= ZERO_SHARD_ROLES) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "role %d has no shard of a tensor; use PARAM, GRAD, MASTER, MOMENT1 or MOMENT2",
+                (int)*role);
+    }
+    if (*role == ZERO_ROLE_MASTER && !flat->has_master) {
+        *role = ZERO_ROLE_PARAM;
+    }
+    const bool has =
+        *role == ZERO_ROLE_PARAM ||
+        (*role == ZERO_ROLE_GRAD ? flat->trained : zi_state_bytes(layout, flat, *role) != 0);
+    if (!has) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " \"%.60s\" has no %s", tensor,
+                layout->tensor_infos[tensor].name, zero_role_name(*role));
+    }
+    return ZERO_OK;
+}
+
+/* A tensor, a role of it and the caller's array. */
+typedef struct array_job {
+    uint32_t tensor;
+    zero_role role;
+    bool wanted; /* there is an array */
+    zero_dtype dtype;
+    array_walk walk;
+} array_job;
+
+static zero_status make_job(const zero_engine *engine, uint32_t tensor, zero_role role,
+                            const zero_array *array, array_job *job)
+{
+    zero_tensor_desc desc;
+    zero_array full;
+    ZI_TRY(zi_engine_check_tensor(engine, tensor));
+    *job = (array_job){.tensor = tensor, .role = role, .wanted = array != NULL};
+    ZI_TRY(settle_role(engine, tensor, &job->role));
+    if (array == NULL) {
+        return ZERO_OK;
+    }
+    describe(engine, tensor, &desc);
+    ZI_TRY(zi_array_resolve(&desc, array, &full));
+    if (full.data == NULL && engine->layout->tensor_infos[tensor].count != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " \"%.60s\": array->data is NULL", tensor,
+                desc.name);
+    }
+    job->dtype = full.dtype;
+    job->walk = walk_over(&desc, &full);
+    return ZERO_OK;
+}
+
+static zero_status import(zero_engine *engine, uint32_t tensor, zero_role role,
+                          const zero_array *array)
+{
+    array_job job;
+    if (array == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "array is NULL; pass the one that holds the values");
+    }
+    ZI_TRY(make_job(engine, tensor, role, array, &job));
+    ZI_TRY(zi_engine_check_transfer(engine, job.role, true));
+    ZI_TRY(zi_engine_begin_transfer(engine, job.role, true));
+    float *staging = NULL;
+    zero_status status = zi_engine_open_staging(engine, &staging);
+    if (status == ZERO_OK) {
+        status = take(engine, staging, tensor, job.role, &job.walk, job.dtype);
+    }
+    zi_engine_close_staging(engine, staging);
+    ZI_TRY(status);
+    return zi_engine_shards_rest(engine);
+}
+
+zero_status zero_tensor_import(zero_engine *engine, uint32_t tensor, zero_role role,
+                               const zero_array *array)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, import(engine, tensor, role, array));
+}
+
+/* ---- out ---- */
+
+/* Elements that all ranks' parts of a round have together, at least one cache line of each. */
+#define ROUND_COUNT ((uint64_t)262144)
+#define PART_COUNT_MIN ((uint64_t)16)
+
+/* An export under way. Its parts are the tensor's, one after the other in all rounds. */
+typedef struct export_rounds {
+    zero_engine *engine;
+    const array_job *job;
+    engine_shard shard;     /* this rank's */
+    uint32_t degree;        /* parts */
+    uint64_t part_count;    /* elements of a part in a round */
+    uint32_t *members;      /* world ranks that hold the parts */
+    unsigned char *own;     /* this rank's part of a round */
+    unsigned char *all;     /* those of all ranks of the world; own, where nothing is split */
+    unsigned char *rounded; /* a part in the array's type */
+} export_rounds;
+
+static void close_rounds(export_rounds *rounds)
+{
+    if (rounds->all != rounds->own) {
+        zi_free(rounds->all);
+    }
+    zi_free(rounds->own);
+    zi_free(rounds->members);
+    zi_free(rounds->rounded);
+}
+
+static zero_status open_rounds(export_rounds *rounds)
+{
+    const zi_layout *layout = rounds->engine->layout;
+    const uint32_t size = layout->sharding.world;
+    const size_t bytes = zero_dtype_bytes(rounds->shard.dtype);
+    rounds->degree = zi_engine_degree(layout, rounds->job->role);
+    rounds->part_count =
+        rounds->degree == 1 ? ROUND_COUNT : zi_max_u64(ROUND_COUNT / size, PART_COUNT_MIN);
+    ZI_TRY(zi_calloc(rounds->part_count, bytes, (void **)&rounds->own));
+    ZI_TRY(zi_calloc(rounds->part_count, sizeof(float), (void **)&rounds->rounded));
+    ZI_TRY(zi_calloc(rounds->degree, sizeof *rounds->members, (void **)&rounds->members));
+    zi_shard_members(&layout->sharding, zero_world_rank(rounds->engine->world), 1, rounds->degree,
+                     rounds->members);
+    if (rounds->degree == 1) {
+        rounds->all = rounds->own;
+        return ZERO_OK;
+    }
+    return zi_calloc(rounds->part_count * size, bytes, (void **)&rounds->all);
+}
+
+/* The part of every rank, [done, done + part_count) of its shard, to all. */
+static zero_status gather_round(export_rounds *rounds, uint64_t done)
+{
+    zero_world *world = rounds->engine->world;
+    const engine_shard *shard = &rounds->shard;
+    zi_stream *host = NULL;
+    if (done < shard->count) {
+        ZI_TRY(zi_engine_shard_read(rounds->engine, shard, done,
+                                    zi_min_u64(rounds->part_count, shard->count - done),
+                                    rounds->own));
+    }
+    if (rounds->degree == 1) {
+        return ZERO_OK;
+    }
+    ZI_TRY(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &host));
+    const zi_collective gather = {
+        .kind = ZI_ALL_GATHER,
+        .send_dtype = shard->dtype,
+        .recv_dtype = shard->dtype,
+        .tag = rounds->engine->layout->tensor_infos[rounds->job->tensor].unit,
+        .count = rounds->part_count,
+        .send = rounds->own,
+        .recv = rounds->all};
+    return zi_group_submit(world->control, host, &gather, 1);
+}
+
+/* What the round has of part `index`, into the caller's array. */
+static zero_status write_part(const export_rounds *rounds, uint32_t index, uint64_t done)
+{
+    const zi_kernels *kernels = &rounds->engine->world->kernels; /* both are in host memory */
+    const array_job *job = rounds->job;
+    const engine_part part =
+        zi_engine_part(rounds->engine->layout, job->tensor, rounds->degree, index);
+    zi_stream *host = NULL;
+    if (done >= part.count) {
+        return ZERO_OK;
+    }
+    const uint64_t count = zi_min_u64(rounds->part_count, part.count - done);
+    const uint64_t at = rounds->degree == 1 ? 0 : rounds->members[index] * rounds->part_count;
+    ZI_TRY(kernels->device->ops->stream_wrap(kernels->device->self, zero_stream_host(), &host));
+    ZI_TRY(kernels->ops->cast(kernels->self, host, rounds->rounded, job->dtype,
+                              rounds->all + at * zero_dtype_bytes(rounds->shard.dtype),
+                              rounds->shard.dtype, count));
+    walk_copy(&job->walk, part.first + done, count, rounds->rounded, true);
+    return ZERO_OK;
+}
+
+static zero_status export_rounds_run(export_rounds *rounds)
+{
+    const zi_layout *layout = rounds->engine->layout;
+    uint64_t longest = 0; /* part */
+    for (uint32_t i = 0; i < rounds->degree; i++) {
+        longest = zi_max_u64(longest,
+                             zi_engine_part(layout, rounds->job->tensor, rounds->degree, i).count);
+    }
+    for (uint64_t done = 0; done < longest; done += rounds->part_count) {
+        ZI_TRY(gather_round(rounds, done));
+        for (uint32_t i = 0; i < rounds->degree && rounds->job->wanted; i++) {
+            ZI_TRY(write_part(rounds, i, done));
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status export(zero_engine *engine, uint32_t tensor, zero_role role,
+                          const zero_array *array)
+{
+    array_job job = {0};
+    zero_status status = make_job(engine, tensor, role, array, &job);
+    if (status == ZERO_OK) {
+        status = zi_engine_check_transfer(engine, job.role, false);
+    }
+    export_rounds rounds = {.engine = engine, .job = &job};
+    if (status == ZERO_OK) {
+        rounds.shard = zi_engine_shard(engine, tensor, job.role);
+        status = open_rounds(&rounds);
+    }
+    const uint64_t hash = zi_hash_u64(zi_hash_u64(ZI_HASH_START, tensor), (uint64_t)job.role);
+    status = zi_engine_agree_given(engine, status, hash, "tensor or role to export");
+    if (status == ZERO_OK) {
+        status = zi_engine_begin_transfer(engine, job.role, false);
+    }
+    if (status == ZERO_OK) {
+        status = export_rounds_run(&rounds);
+    }
+    close_rounds(&rounds);
+    return status;
+}
+
+zero_status zero_tensor_export(zero_engine *engine, uint32_t tensor, zero_role role,
+                               const zero_array *array)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, export(engine, tensor, role, array));
+}

@@ -1,0 +1,477 @@
+/* Owns the tests of callers' arrays: strided initial values arrive, any state leaves for arrays of
+ * any strides and type and comes back with its bits, however it is sharded and wherever it lives;
+ * what is refused is refused on all ranks. */
+#include "harness.h"
+
+#include "engine/engine_internal.h"
+#include "folders.h"
+#include "toy.h"
+
+#define DEADLINE_MS 60000
+
+#define DEV ZERO_TIER_DEVICE
+#define HOST ZERO_TIER_HOST
+#define DISK ZERO_TIER_DISK
+
+/* ---- strides ---- */
+
+/* One tensor in an array: strides of a shape, so that each element has a place of its own. */
+typedef struct placing {
+    uint64_t shape[4];
+    uint32_t dims;
+    uint64_t strides[4];
+    uint64_t places; /* of the whole array */
+} placing;
+
+static const placing placings[] = {
+    {{0}, 0, {0}, 1},
+    {{37, 19}, 2, {0}, 37 * 19},
+    {{37, 19}, 2, {50, 1}, 37 * 50},             /* columns of a wider matrix */
+    {{37, 19}, 2, {1, 37}, 37 * 19},             /* transposed */
+    {{1, 19, 1}, 3, {7, 3, 9}, 19 * 3},          /* every third */
+    {{3, 5, 7, 11}, 4, {385, 1, 55, 5}, 1155},   /* a permuted part */
+    {{3, 5, 7, 11}, 4, {800, 160, 11, 1}, 2400}, /* the two inner dimensions are one */
+    {{4, 0, 3}, 3, {12, 3, 1}, 1},
+    {{300, 1200}, 2, {1, 301}, 301 * 1200}, /* several staging buffers and rounds */
+};
+#define PLACINGS (sizeof placings / sizeof placings[0])
+
+static uint64_t count_of(const placing *p)
+{
+    uint64_t count = 1;
+    for (uint32_t i = 0; i < p->dims; i++) {
+        count *= p->shape[i];
+    }
+    return count;
+}
+
+/* Where an element is, worked out dimension by dimension. */
+static uint64_t place_of(const placing *p, uint64_t element)
+{
+    uint64_t at = 0;
+    if (p->strides[0] == 0) {
+        return element;
+    }
+    for (uint32_t i = p->dims; i-- > 0;) {
+        at += element % p->shape[i] * p->strides[i];
+        element /= p->shape[i];
+    }
+    return at;
+}
+
+static float value_at(uint64_t tensor, uint64_t element)
+{
+    return (float)(int32_t)test_chance(tensor << 32 | element, 2000001) / 1000003.0f;
+}
+
+#define UNTOUCHED 77.0f
+
+static float *new_array(const placing *p)
+{
+    float *array = malloc(p->places * sizeof *array);
+    CHECK(array != NULL);
+    for (uint64_t i = 0; i < p->places; i++) {
+        array[i] = UNTOUCHED;
+    }
+    return array;
+}
+
+static zero_array array_of(const placing *p, float *data)
+{
+    zero_array array = {.data = data, .dtype = ZERO_DTYPE_F32};
+    memcpy(array.strides, p->strides, sizeof p->strides);
+    return array;
+}
+
+typedef struct strided_case {
+    zero_dtype dtype;
+    toy_sharding way;
+    zero_tier tier;
+} strided_case;
+
+/* Every place of the array that the tensor has holds its value as `dtype` gives it; others are as
+ * they were. */
+static void check_array(const placing *p, uint64_t tensor, const float *array, zero_dtype dtype)
+{
+    uint64_t touched = 0;
+    for (uint64_t e = 0; e < count_of(p); e++) {
+        CHECK_SAME(array[place_of(p, e)],
+                   toy_decode(toy_encode(value_at(tensor, e), dtype), dtype));
+    }
+    for (uint64_t i = 0; i < p->places; i++) {
+        touched += array[i] != UNTOUCHED;
+    }
+    CHECK_EQ(touched, count_of(p));
+}
+
+static zero_status export_strided(zero_world *world, zero_engine *engine, zero_dtype dtype)
+{
+    for (uint32_t t = 0; t < PLACINGS; t++) {
+        /* Out with another tensor's array of the same shape now and then. */
+        const placing *p = &placings[t == 1 ? 2 : t];
+        float *array = new_array(p);
+        const zero_array out = array_of(p, array);
+        TOY_TRY(zero_tensor_export(engine, t, ZERO_ROLE_PARAM, &out));
+        check_array(p, t, array, dtype);
+        free(array);
+        /* The masters are exact; one rank wants them. */
+        const bool mine = zero_world_rank(world) == t % zero_world_size(world);
+        array = new_array(p);
+        const zero_array masters = array_of(p, array);
+        TOY_TRY(zero_tensor_export(engine, t, ZERO_ROLE_MASTER, mine ? &masters : NULL));
+        if (mine) {
+            check_array(p, t, array, ZERO_DTYPE_F32);
+        }
+        free(array);
+    }
+    return ZERO_OK;
+}
+
+static zero_status take_strided(zero_world *world, void *user)
+{
+    const strided_case *c = user;
+    zero_tensor_desc descs[PLACINGS] = {0};
+    char names[PLACINGS][16];
+    float *arrays[PLACINGS];
+    zero_model *model = NULL;
+    zero_engine *engine = NULL;
+    zero_engine_options options = zero_engine_options_init();
+    for (uint32_t t = 0; t < PLACINGS; t++) {
+        arrays[t] = new_array(&placings[t]);
+        for (uint64_t e = 0; e < count_of(&placings[t]); e++) {
+            arrays[t][place_of(&placings[t], e)] = value_at(t, e);
+        }
+        (void)snprintf(names[t], sizeof names[t], "tensor%u", t);
+        descs[t] = (zero_tensor_desc){.name = names[t],
+                                      .dims = placings[t].dims,
+                                      .dtype = c->dtype,
+                                      .initial = array_of(&placings[t], arrays[t])};
+        memcpy(descs[t].shape, placings[t].shape, sizeof placings[t].shape);
+    }
+    TOY_TRY(zero_model_create(&model));
+    TOY_TRY(zero_model_add_unit(model, "first", descs, 5, NULL, NULL));
+    TOY_TRY(zero_model_add_unit(model, "second", descs + 5, PLACINGS - 5, NULL, NULL));
+    options.device = toy_device();
+    options.threads = 1;
+    toy_sharding_apply(&c->way, &options);
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        options.tier[role] = c->tier;
+    }
+    options.disk_directories = rig_paths;
+    options.disk_directory_count = 1;
+    TOY_TRY(zero_engine_create(world, model, &options, &engine));
+    zero_model_destroy(model);
+    for (uint32_t t = 0; t < PLACINGS; t++) {
+        free(arrays[t]); /* the engine has read them */
+    }
+    TOY_TRY(export_strided(world, engine, c->dtype));
+    zero_engine_destroy(engine);
+    return ZERO_OK;
+}
+
+TEST(strided_arrays_in_and_out)
+{
+    static const zero_dtype dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+    static const zero_tier tiers[] = {DEV, HOST, DISK};
+    rig_folders(1, 0);
+    uint32_t turn = 0;
+    for (uint32_t ranks = 1; ranks <= 4; ranks++) {
+        toy_sharding ways[16];
+        const uint32_t count = toy_shardings(ranks, true, ways);
+        for (uint32_t w = 0; w < count; w++, turn++) {
+            strided_case c = {dtypes[turn % 3], ways[w], tiers[turn / 3 % 3]};
+            CHECK_OK(zero_world_run(ranks, DEADLINE_MS, take_strided, &c));
+        }
+    }
+}
+
+/* ---- what was trained ---- */
+
+static const zero_tier mixes[][ZERO_SHARD_ROLES] = {
+    {DEV, DEV, DEV, DEV, DEV},
+    {HOST, HOST, HOST, HOST, HOST},
+    {DISK, DISK, DISK, DISK, DISK},
+    {DEV, DEV, DISK, HOST, DISK},
+};
+#define MIXES (sizeof mixes / sizeof mixes[0])
+
+static void put_on(zero_engine_options *options, const zero_tier *mix)
+{
+    memcpy(options->tier, mix, sizeof mixes[0]);
+    options->disk_directories = rig_paths;
+    options->disk_directory_count = 1;
+    options->range_bytes = 4096;
+    options->ring_depth = 3;
+}
+
+static bool has_role(const toy_tensor *tensor, zero_role role)
+{
+    return role == ZERO_ROLE_PARAM || role == ZERO_ROLE_MASTER ||
+           (tensor->desc.flags & ZERO_TENSOR_FROZEN) == 0;
+}
+
+/* The bits of one role of one tensor, as they are in an array of `dtype`. */
+static void check_bits(const toy_tensor *tensor, zero_role role, const void *array,
+                       zero_dtype dtype, const toy_state *state)
+{
+    const bool own = role == ZERO_ROLE_MASTER && (tensor->desc.dtype == ZERO_DTYPE_F32 ||
+                                                  (tensor->desc.flags & ZERO_TENSOR_FROZEN) != 0);
+    const uint32_t *bits = state->bits[own ? ZERO_ROLE_PARAM : role] + tensor->base;
+    for (uint64_t e = 0; e < tensor->count; e++) {
+        if (toy_load(array, e, dtype) != bits[e]) {
+            TEST_FAIL("%s of %s, element %" PRIu64 ": %08x instead of %08x", zero_role_name(role),
+                      tensor->name, e, toy_load(array, e, dtype), bits[e]);
+        }
+    }
+}
+
+/* Every role of every tensor, as it is. */
+static zero_status export_all(toy_trainer *trainer, const toy_state *state)
+{
+    const toy_model *model = trainer->run->model;
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        const toy_tensor *tensor = &model->tensors[t];
+        for (int role = 0; role < TOY_ROLES; role++) {
+            zero_shard shard;
+            const bool mine = (t + (uint32_t)role) % 3 == trainer->rank % 3;
+            TOY_TRY(zero_shard_range(trainer->engine, t, (zero_role)role, &shard));
+            void *values = calloc(tensor->count + 1, sizeof(float));
+            CHECK(values != NULL);
+            /* DEFAULT is the parameter's own type. */
+            const bool param = role == ZERO_ROLE_PARAM;
+            const bool own = role == ZERO_ROLE_MASTER && (tensor->desc.flags & ZERO_TENSOR_FROZEN);
+            const zero_dtype dtype = own ? tensor->desc.dtype : shard.dtype;
+            const zero_array array = {.data = values, .dtype = param ? 0 : dtype};
+            if (has_role(tensor, (zero_role)role)) {
+                TOY_TRY(
+                    zero_tensor_export(trainer->engine, t, (zero_role)role, mine ? &array : NULL));
+                if (mine) {
+                    check_bits(tensor, (zero_role)role, values, dtype, state);
+                }
+            } else {
+                CHECK_FAILS(zero_tensor_export(trainer->engine, t, (zero_role)role, &array),
+                            ZERO_INVALID_ARGUMENT, "has no");
+            }
+            free(values);
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status export_trained(zero_world *world, const toy_run *run, void *user)
+{
+    uint32_t *turn = user;
+    toy_run tiered = *run;
+    toy_trainer trainer;
+    toy_state state;
+    put_on(&tiered.options, mixes[(run->options.stage + *turn) % MIXES]);
+    TOY_TRY(toy_open(&trainer, &tiered, world));
+    TOY_TRY(toy_train(&trainer));
+    TOY_TRY(toy_collect(&trainer, &state));
+    TOY_TRY(export_all(&trainer, &state));
+    TOY_TRY(toy_train(&trainer)); /* goes on */
+    toy_state_free(&state);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(trained_state_is_exported)
+{
+    toy_model model;
+    rig_folders(1, 0);
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    for (uint32_t ranks = 1; ranks <= 4; ranks++) {
+        for (uint32_t turn = 0; turn < MIXES; turn++) {
+            toy_run run = toy_run_init(&model);
+            run.steps = 3;
+            CHECK_OK(toy_run_ways(ranks, DEADLINE_MS, &run, export_trained, &turn));
+        }
+    }
+    toy_model_close(&model);
+}
+
+/* ---- and goes on elsewhere ---- */
+
+#define RESUMED_ROLES 4
+static const zero_role resumed[RESUMED_ROLES] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER,
+                                                 ZERO_ROLE_MOMENT1, ZERO_ROLE_MOMENT2};
+
+/* One role of all tensors between an engine and whole arrays of fp32 that every rank has. */
+static zero_status move_role(toy_trainer *trainer, zero_role role, float *values, bool out)
+{
+    const toy_model *model = trainer->run->model;
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        if (!has_role(&model->tensors[t], role)) {
+            continue;
+        }
+        const zero_array array = {.data = values + model->tensors[t].base, .dtype = ZERO_DTYPE_F32};
+        TOY_TRY(out ? zero_tensor_export(trainer->engine, t, role, &array)
+                    : zero_tensor_import(trainer->engine, t, role, &array));
+    }
+    return ZERO_OK;
+}
+
+/* Train, take all out, put it into an engine that is split in another way, and train on. */
+static zero_status resume(zero_world *world, const toy_run *run, void *user)
+{
+    const toy_state *whole = user;
+    toy_trainer first;
+    toy_trainer second;
+    toy_state state;
+    zero_step_state saved = zero_step_state_init();
+    float *values[RESUMED_ROLES];
+    toy_run next = *run;
+    next.options.stage = run->options.stage != ZERO_STAGE_2 ? ZERO_STAGE_2 : ZERO_STAGE_1;
+    next.options.shard_group = 0;
+    next.options.grad_group = 0;
+    next.options.optimizer_group = 0;
+    put_on(&next.options, mixes[2]);
+    TOY_TRY(toy_open(&first, run, world));
+    TOY_TRY(toy_train(&first));
+    TOY_TRY(zero_step_state_get(first.engine, &saved));
+    for (int i = 0; i < RESUMED_ROLES; i++) {
+        values[i] = calloc(run->model->element_count + 1, sizeof(float));
+        CHECK(values[i] != NULL);
+        TOY_TRY(move_role(&first, resumed[i], values[i], true));
+    }
+    const uint64_t step = first.step;
+    toy_close(&first);
+    TOY_TRY(toy_open(&second, &next, world));
+    for (int i = 0; i < RESUMED_ROLES; i++) {
+        TOY_TRY(move_role(&second, resumed[i], values[i], false));
+        free(values[i]);
+    }
+    TOY_TRY(zero_step_state_set(second.engine, &saved));
+    second.step = step;
+    TOY_TRY(toy_train(&second));
+    TOY_TRY(toy_collect(&second, &state));
+    toy_state_same(run->model, whole, &state, "uninterrupted and imported");
+    toy_state_free(&state);
+    toy_close(&second);
+    return ZERO_OK;
+}
+
+static zero_status train_whole(zero_world *world, void *user)
+{
+    void **given = user;
+    toy_run run = *(const toy_run *)given[0];
+    toy_state state;
+    run.steps *= 2;
+    TOY_TRY(toy_train_collect(&run, world, &state));
+    if (zero_world_rank(world) == 0) {
+        *(toy_state *)given[1] = state;
+    } else {
+        toy_state_free(&state);
+    }
+    return ZERO_OK;
+}
+
+TEST(imported_state_trains_on_with_its_bits)
+{
+    toy_model model;
+    rig_folders(1, 0);
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    for (uint32_t ranks = 1; ranks <= 4; ranks++) {
+        toy_run run = toy_run_init(&model);
+        toy_state whole;
+        void *given[] = {&run, &whole};
+        run.steps = 4;
+        run.flavour = TOY_INTEGER;
+        CHECK_OK(zero_world_run(ranks, DEADLINE_MS, train_whole, given));
+        CHECK_OK(toy_run_ways(ranks, DEADLINE_MS, &run, resume, &whole));
+        toy_state_free(&whole);
+    }
+    toy_model_close(&model);
+}
+
+/* ---- misuse ---- */
+
+static zero_status misuse(zero_world *world, const toy_run *run, void *user)
+{
+    toy_trainer trainer;
+    float *values = user; /* of all ranks: only what is refused names it */
+    const uint32_t rank = zero_world_rank(world);
+    const zero_array good = {.data = values};
+    const zero_array wide = {.data = values, .strides = {1, 1}};
+    const zero_array typed = {.data = values, .dtype = ZERO_DTYPE_NONE};
+    const zero_array nowhere = {.data = NULL};
+    TOY_TRY(toy_open(&trainer, run, world));
+    zero_engine *engine = trainer.engine;
+#define REFUSED(tensor, role, array, text)                                                     \
+    CHECK_FAILS(zero_tensor_export(engine, tensor, role, array), ZERO_INVALID_ARGUMENT, text); \
+    CHECK_FAILS(zero_tensor_import(engine, tensor, role, array), ZERO_INVALID_ARGUMENT, text)
+    REFUSED(run->model->tensor_count, ZERO_ROLE_PARAM, &good, "is not one of the engine's");
+    REFUSED(0, ZERO_ROLE_STEP, &good, "has no shard");
+    REFUSED(0, ZERO_ROLE_PARAM, &wide, "strides[");
+    REFUSED(0, ZERO_ROLE_PARAM, &typed, "dtype of its array 4");
+    REFUSED(0, ZERO_ROLE_PARAM, &nowhere, "array->data is NULL");
+    CHECK_FAILS(zero_tensor_import(engine, 0, ZERO_ROLE_PARAM, NULL), ZERO_INVALID_ARGUMENT,
+                "array is NULL");
+    /* One rank alone is wrong, or asks for something else. */
+    CHECK_FAILS(zero_tensor_export(engine, 0, ZERO_ROLE_PARAM, rank == 1 ? &wide : NULL),
+                ZERO_INVALID_ARGUMENT, rank == 1 ? "strides[" : "rank 1 refused");
+    CHECK_FAILS(zero_tensor_export(engine, rank == 1, ZERO_ROLE_PARAM, NULL), ZERO_INVALID_ARGUMENT,
+                "ranks 0 and 1 were given a different tensor or role");
+    CHECK_FAILS(
+        zero_tensor_export(engine, 0, rank == 1 ? ZERO_ROLE_MOMENT1 : ZERO_ROLE_PARAM, NULL),
+        ZERO_INVALID_ARGUMENT, "ranks 0 and 1 were given a different tensor or role");
+    TOY_TRY(toy_micro_begin(&trainer, true));
+    CHECK_FAILS(zero_tensor_export(engine, 0, ZERO_ROLE_PARAM, NULL), ZERO_STATE, "micro-step");
+    CHECK_FAILS(zero_tensor_import(engine, 0, ZERO_ROLE_PARAM, &good), ZERO_STATE, "micro-step");
+    TOY_TRY(toy_micro_end(&trainer));
+    TOY_TRY(toy_update(&trainer));
+    /* Nothing of it has hurt. */
+    TOY_TRY(zero_tensor_export(engine, 0, ZERO_ROLE_PARAM, NULL));
+    TOY_TRY(toy_train(&trainer));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(what_is_refused_is_refused_everywhere)
+{
+    toy_model model;
+    static float values[4096];
+    toy_model_open(&model);
+    toy_model_unit(&model, "unit");
+    toy_model_tensor(&model, 40, 50, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    toy_model_tensor(&model, 40, 50, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    toy_run run = toy_run_init(&model);
+    run.steps = 1;
+    CHECK_OK(toy_run_ways(2, DEADLINE_MS, &run, misuse, values));
+    CHECK_OK(toy_run_ways(3, DEADLINE_MS, &run, misuse, values));
+    toy_model_close(&model);
+}
+
+/* ---- boxes ---- */
+
+static zero_status differ_in_box(zero_world *world, void *user)
+{
+    const bool replica = *(const bool *)user;
+    const uint32_t rank = zero_world_rank(world);
+    zero_model *model = NULL;
+    zero_engine *engine = NULL;
+    zero_engine_options options = zero_engine_options_init();
+    zero_tensor_desc desc = {.name = "w", .shape = {4}, .dims = 1, .global_shape = {8}};
+    if (replica) {
+        desc.replica = rank;
+    } else {
+        desc.box_first[0] = rank * 4;
+    }
+    options.device = toy_device();
+    TOY_TRY(zero_model_create(&model));
+    TOY_TRY(zero_model_add_unit(model, "u", &desc, 1, NULL, NULL));
+    CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_MISMATCH,
+                "differ first in tensor 0 \"w\"");
+    zero_model_destroy(model);
+    return ZERO_OK;
+}
+
+TEST(ranks_that_hold_other_boxes_are_told)
+{
+    for (int i = 0; i < 2; i++) {
+        bool replica = i != 0;
+        CHECK_OK(zero_world_run(2, DEADLINE_MS, differ_in_box, &replica));
+    }
+}
+
+TEST_MAIN()
