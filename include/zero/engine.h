@@ -2,8 +2,9 @@
  *  The engine: one rank's shards, slots and streams for one model.
  *
  *  Create, fill, then per step: micro-steps around forward and backward (zero/unit.h) and one
- *  zero_step (zero/step.h). After create returns, nothing allocates but zero_engine_fill, as long
- *  as it runs, and what gives memory back and takes it again (zero/park.h).
+ *  zero_step (zero/step.h). After create returns, nothing allocates but zero_engine_fill, imports and
+ *  exports (zero/shard.h), as long as they run, and what gives memory back and takes it again
+ *  (zero/park.h).
  *
  *  Of every call on an engine, besides the errors that it names: INVALID_ARGUMENT for NULL and for
  *  a number that is out of range. COMM, TIMEOUT, MISMATCH, DEVICE, IO and OUT_OF_MEMORY are also
@@ -30,7 +31,7 @@ ZERO_BEGIN
 typedef struct zero_engine zero_engine;
 
 /** Allocate the plan and start the streams.
- *  options  NULL: all defaults. The model is not kept; its `initial` buffers are read before this
+ *  options  NULL: all defaults. The model is not kept; its `initial` arrays are read before this
  * returns. Tensors without `initial` are zero until zero_engine_fill. Collective: ranks compare
  * model and options; MISMATCH names the rank and the first unit, tensor or option that differs.
  * Other errors: those of zero_plan_create; INVALID_ARGUMENT for directories that will not do;

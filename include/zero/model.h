@@ -75,31 +75,31 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_add(zero_model *model, uint32_t
                                                      uint32_t *tensor);
 
 /** Append a unit with all its tensors.
- *  @param name          as in zero_unit_add.
- *  @param descs         its tensors, in order; NULL where count is 0.
- *  @param count         how many.
- *  @param unit          out: the unit's index; NULL: not wanted.
- *  @param first_tensor  out: the first tensor's index, the others follow; NULL: not wanted.
- *
- *  Errors: those of zero_unit_add and zero_tensor_add, after which the model is as it was. */
+ *  - name: as in zero_unit_add.
+ *  - descs: its tensors, in order; NULL where count is 0.
+ *  - count: how many.
+ *  - unit: out, the unit's index; NULL where it is not wanted.
+ *  - first_tensor: out, the first tensor's index; the others follow. NULL where it is not wanted.
+ *  - Local call.
+ *  - Errors: those of zero_unit_add and zero_tensor_add, after which the model is as it was. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_model_add_unit(zero_model *model, const char *name,
                                                          const zero_tensor_desc *descs,
                                                          uint32_t count, uint32_t *unit,
                                                          uint32_t *first_tensor);
 
 /** Append `layer_count` units that are alike, for example the blocks of a transformer.
- *  @param name          layer i's unit is "name.i", and its tensors are "name.i." and theirs.
- *  @param layer_count   may be 0.
- *  @param descs         the tensors of each layer, in order. `initial` is layer 0's; layer i's lies
- *                       i times `layer_stride` elements behind it.
- *  @param count         how many.
- *  @param first_unit    out: layer 0's unit, the others follow; NULL: not wanted.
- *  @param first_tensor  out: layer 0's first tensor; tensor t of layer i is i * count + t behind
- *                       it; NULL: not wanted.
- *
- *  Errors: those of zero_unit_add and zero_tensor_add, with layer and tensor in the name, and
- *  INVALID_ARGUMENT for `initial` with strides and a layer_stride of 0. The model is then as it
- *  was. */
+ *  - name: layer i's unit is "name.i", and its tensors are "name.i." and their own names.
+ *  - layer_count: may be 0.
+ *  - descs: the tensors of each layer, in order. `initial` is layer 0's; layer i's lies i times
+ *    `layer_stride` elements behind it.
+ *  - count: how many.
+ *  - first_unit: out, layer 0's unit; the others follow. NULL where it is not wanted.
+ *  - first_tensor: out, layer 0's first tensor; tensor t of layer i comes i * count + t later. NULL
+ *    where it is not wanted.
+ *  - Local call.
+ *  - Errors: those of zero_unit_add and zero_tensor_add, with layer and tensor in the name, and
+ *    INVALID_ARGUMENT for `initial` with strides and a layer_stride of 0. The model is then as it
+ *    was. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_model_add_layers(zero_model *model, const char *name,
                                                            uint32_t layer_count,
                                                            const zero_tensor_desc *descs,
@@ -129,9 +129,11 @@ ZERO_API const char *zero_model_tensor_name(const zero_model *model, uint32_t te
 ZERO_API uint64_t zero_model_tensor_count_of(const zero_model *model, uint32_t tensor);
 
 /** A tensor's description with all defaults replaced: dtypes, strides, global shape.
- *  @param desc  out. Ownership: its name is the model's, `initial.data` the caller's own array.
- *
- *  Local call. Errors: INVALID_ARGUMENT. */
+ *  - tensor: its index.
+ *  - desc: out. layer_stride is 0.
+ *  - Local call.
+ *  - Ownership: the name is the model's, `initial.data` is the caller's own array.
+ *  - Errors: INVALID_ARGUMENT. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_model_tensor_desc(const zero_model *model,
                                                             uint32_t tensor,
                                                             zero_tensor_desc *desc);

@@ -62,35 +62,28 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_write(zero_engine *engine, uint3
                                                       uint64_t count, const void *values);
 
 /** Write a whole tensor into the caller's arrays, for example for a checkpoint in its own format.
- *  @param tensor  the same on every rank.
- *  @param role    the same on every rank: PARAM, MASTER, MOMENT1, MOMENT2 or GRAD (as in
- *                 zero_shard_range). MASTER of a tensor that has no master copy is its PARAM, so
- *                 MASTER gives the most exact parameters of any model.
- *  @param array   host memory; values are rounded to nearest even to its type, and DEFAULT is the
- *                 parameter's. NULL: this rank wants no copy, and takes part only.
- *
- *  Collective over the world; blocks until the array is written.
- *
- *  Memory: at most 3 MiB of host memory during the call, and 64 bytes for each rank beyond 16384.
- *
- *  Errors: INVALID_ARGUMENT, also where ranks ask for different tensors or roles, or where another
- *  rank refused its arguments; STATE as in zero_shard_read; OUT_OF_MEMORY, IO, COMM and TIMEOUT,
- *  after which the engine is poisoned. */
+ *  - tensor, role: the same on every rank. role is PARAM, MASTER, MOMENT1, MOMENT2 or GRAD (as in
+ *    zero_shard_range). MASTER of a tensor without a master copy is its PARAM, so MASTER gives the
+ *    most exact parameters of any model.
+ *  - array: host memory; values are rounded to nearest even to its type, and DEFAULT is the
+ *    parameter's type. NULL: this rank wants no copy and only takes part.
+ *  - Collective over the world. It blocks until the array is written.
+ *  - Memory: up to 2 MiB of host memory during the call, and 72 bytes for each rank.
+ *  - Errors: INVALID_ARGUMENT, also where ranks ask for different tensors or roles, or another rank
+ *    was refused; STATE as in zero_shard_read. After OUT_OF_MEMORY, IO, COMM and TIMEOUT the engine
+ *    is poisoned. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_export(zero_engine *engine, uint32_t tensor,
                                                         zero_role role, const zero_array *array);
 
 /** The other way: this rank's piece of a tensor's state from an array of the whole tensor.
- *  @param role    as in zero_tensor_export. To replace low-precision parameters, import PARAM and
- *                 MASTER: the next step rounds the master to the parameter.
- *  @param array   host memory; only this rank's piece of it is read, and rounded to nearest even.
- *
- *  Local call; blocks until the values are stored. As with zero_shard_write, every rank imports
- *  PARAM before the next hook of any.
- *
- *  Memory: 256 KiB of host memory during the call.
- *
- *  Errors: INVALID_ARGUMENT; STATE as in zero_shard_write; OUT_OF_MEMORY and IO, after which the
- *  engine is poisoned. */
+ *  - role: as in zero_tensor_export. To replace low-precision parameters import PARAM and MASTER,
+ *    since the next step rounds the master to the parameter.
+ *  - array: host memory. Only this rank's piece of it is read, and rounded to nearest even.
+ *  - Local call; it blocks until the values are stored. As with zero_shard_write, every rank has to
+ *    import PARAM before the next hook of any.
+ *  - Memory: 256 KiB of host memory during the call.
+ *  - Errors: INVALID_ARGUMENT; STATE as in zero_shard_write. After OUT_OF_MEMORY and IO the engine
+ *    is poisoned. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_import(zero_engine *engine, uint32_t tensor,
                                                         zero_role role, const zero_array *array);
 
