@@ -2,8 +2,8 @@
  *  The engine: one rank's shards, slots and streams for one model.
  *
  *  Create, fill, then per step: micro-steps around forward and backward (zero/unit.h) and one
- *  zero_step (zero/step.h). After create returns, nothing allocates but zero_engine_fill, imports and
- *  exports (zero/shard.h), as long as they run, and what gives memory back and takes it again
+ *  zero_step (zero/step.h). After create returns, nothing allocates but zero_engine_fill, imports
+ * and exports (zero/shard.h), as long as they run, and what gives memory back and takes it again
  *  (zero/park.h).
  *
  *  Of every call on an engine, besides the errors that it names: INVALID_ARGUMENT for NULL and for

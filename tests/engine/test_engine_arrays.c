@@ -311,7 +311,8 @@ static zero_status move_role(toy_trainer *trainer, zero_role role, float *values
     return ZERO_OK;
 }
 
-/* Train, take all out, put it into an engine that is split in another way, and train on. */
+/* Train, take all out, put it into an engine that is split in another way and has trained too, so
+ * that it has gathered ahead, and train on. */
 static zero_status resume(zero_world *world, const toy_run *run, void *user)
 {
     const toy_state *whole = user;
@@ -321,11 +322,11 @@ static zero_status resume(zero_world *world, const toy_run *run, void *user)
     zero_step_state saved = zero_step_state_init();
     float *values[RESUMED_ROLES];
     toy_run next = *run;
-    next.options.stage = run->options.stage != ZERO_STAGE_2 ? ZERO_STAGE_2 : ZERO_STAGE_1;
+    next.options.stage = run->options.stage != ZERO_STAGE_3 ? ZERO_STAGE_3 : ZERO_STAGE_2;
     next.options.shard_group = 0;
     next.options.grad_group = 0;
     next.options.optimizer_group = 0;
-    put_on(&next.options, mixes[2]);
+    put_on(&next.options, mixes[run->options.stage % 2 == 0 ? 2 : 0]);
     TOY_TRY(toy_open(&first, run, world));
     TOY_TRY(toy_train(&first));
     TOY_TRY(zero_step_state_get(first.engine, &saved));
@@ -337,10 +338,13 @@ static zero_status resume(zero_world *world, const toy_run *run, void *user)
     const uint64_t step = first.step;
     toy_close(&first);
     TOY_TRY(toy_open(&second, &next, world));
+    TOY_TRY(toy_step(&second));
     for (int i = 0; i < RESUMED_ROLES; i++) {
         TOY_TRY(move_role(&second, resumed[i], values[i], false));
         free(values[i]);
     }
+    TOY_TRY(toy_collect(&second, &state)); /* an acquire shows what was imported */
+    toy_state_free(&state);
     TOY_TRY(zero_step_state_set(second.engine, &saved));
     second.step = step;
     TOY_TRY(toy_train(&second));
