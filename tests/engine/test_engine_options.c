@@ -242,7 +242,8 @@ TEST(tensors_that_make_no_sense)
     REFUSE_TENSOR(desc.flags = 4, "4");
     zero_tensor_desc newer = plain_desc("weight");
     newer.reserved[7] = 1;
-    CHECK_FAILS(zero_tensor_add(model, 0, &newer, &index), ZERO_UNSUPPORTED, "reserved[7]");
+    CHECK_FAILS(zero_tensor_add(model, 0, &newer, &index), ZERO_INVALID_ARGUMENT,
+                "reserved is not 0");
     REFUSE_TENSOR(desc.group = 64, "64");
     REFUSE_TENSOR(desc.shape[0] = UINT64_MAX, "18446744073709551615");
     REFUSE_TENSOR(desc.shape[0] = UINT64_C(1) << 46, "2^46");
