@@ -144,20 +144,11 @@ static void multiply_weight(const float *out, const float *in, float *weight, ui
                 (int)columns[0]);
 }
 
-typedef zero_status (*tensor_reader)(zero_engine *engine, uint32_t tensor, zero_view *view);
-
-static zero_status block_tensors(zero_engine *engine, uint32_t block, tensor_reader reader,
-                                 float *tensors[TENSORS_PER_BLOCK])
+static void block_tensors(const zero_view *views, float *tensors[TENSORS_PER_BLOCK])
 {
     for (uint32_t t = 0; t < TENSORS_PER_BLOCK; t++) {
-        zero_view view = {0};
-        const zero_status status = reader(engine, block * TENSORS_PER_BLOCK + t, &view);
-        if (status != ZERO_OK) {
-            return status;
-        }
-        tensors[t] = view.data;
+        tensors[t] = views[t].data;
     }
-    return ZERO_OK;
 }
 
 /* out = in times the scale of its column. */
@@ -282,11 +273,10 @@ static zero_status forward_pass(block_net *net, zero_engine *engine)
     const zero_stream host = zero_stream_host();
     for (uint32_t block = 0; block < net->shape.blocks; block++) {
         float *weights[TENSORS_PER_BLOCK];
-        zero_status status = zero_unit_acquire(engine, block, ZERO_PASS_FORWARD, host);
+        const zero_unit_view *view = NULL;
+        zero_status status = zero_unit_acquire(engine, block, ZERO_PASS_FORWARD, host, &view);
         if (status == ZERO_OK) {
-            status = block_tensors(engine, block, zero_tensor_data, weights);
-        }
-        if (status == ZERO_OK) {
+            block_tensors(view->params, weights);
             forward(net, block, weights);
             status = zero_unit_release(engine, block, host);
         }
@@ -303,21 +293,12 @@ static zero_status backward_pass(block_net *net, zero_engine *engine)
     for (uint32_t block = net->shape.blocks; block-- > 0;) {
         float *weights[TENSORS_PER_BLOCK];
         float *grads[TENSORS_PER_BLOCK];
-        zero_status status = zero_unit_acquire(engine, block, ZERO_PASS_BACKWARD, host);
+        const zero_unit_view *view = NULL;
+        zero_status status = zero_unit_acquire(engine, block, ZERO_PASS_BACKWARD, host, &view);
         if (status == ZERO_OK) {
-            status = block_tensors(engine, block, zero_tensor_data, weights);
-        }
-        if (status == ZERO_OK) {
-            status = zero_unit_grad_acquire(engine, block, host);
-        }
-        if (status == ZERO_OK) {
-            status = block_tensors(engine, block, zero_tensor_grad, grads);
-        }
-        if (status == ZERO_OK) {
+            block_tensors(view->params, weights);
+            block_tensors(view->grads, grads);
             backward(net, block, weights, grads);
-            status = zero_unit_grad_ready(engine, block, host);
-        }
-        if (status == ZERO_OK) {
             status = zero_unit_release(engine, block, host);
         }
         if (status != ZERO_OK) {

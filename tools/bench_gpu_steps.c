@@ -108,7 +108,7 @@ zero_status gpu_steps_compute(const gpu_steps_room *room, uint32_t times)
 static zero_status forward(const steps_side *side, uint32_t unit)
 {
     const zero_stream stream = zero_stream_cuda(side->room->stream);
-    zero_status status = zero_unit_acquire(side->engine, unit, ZERO_PASS_FORWARD, stream);
+    zero_status status = zero_unit_acquire(side->engine, unit, ZERO_PASS_FORWARD, stream, NULL);
     if (status == ZERO_OK) {
         status = gpu_steps_compute(side->room, 1);
     }
@@ -117,34 +117,24 @@ static zero_status forward(const steps_side *side, uint32_t unit)
 
 /* With one micro-step and no shared tensors a gradient begins at zero, so that copying is adding.
  */
-static zero_status write_gradient(const steps_side *side, uint32_t unit)
+static zero_status write_gradient(const steps_side *side, const zero_view *grad)
 {
-    zero_view grad = {0};
-    zero_status status = zero_tensor_grad(side->engine, unit, &grad);
-    if (status == ZERO_OK) {
-        status = gpu_steps_check(cudaMemcpyAsync(grad.data, side->room->grads,
-                                                 grad.count * zero_dtype_bytes(grad.dtype),
-                                                 cudaMemcpyDeviceToDevice, side->room->stream),
-                                 "cudaMemcpyAsync");
-    }
-    return status;
+    return gpu_steps_check(cudaMemcpyAsync(grad->data, side->room->grads,
+                                           grad->count * zero_dtype_bytes(grad->dtype),
+                                           cudaMemcpyDeviceToDevice, side->room->stream),
+                           "cudaMemcpyAsync");
 }
 
 static zero_status backward(const steps_side *side, uint32_t unit)
 {
     const zero_stream stream = zero_stream_cuda(side->room->stream);
-    zero_status status = zero_unit_acquire(side->engine, unit, ZERO_PASS_BACKWARD, stream);
-    if (status == ZERO_OK) {
-        status = zero_unit_grad_acquire(side->engine, unit, stream);
-    }
+    const zero_unit_view *view = NULL;
+    zero_status status = zero_unit_acquire(side->engine, unit, ZERO_PASS_BACKWARD, stream, &view);
     if (status == ZERO_OK) {
         status = gpu_steps_compute(side->room, 2);
     }
     if (status == ZERO_OK) {
-        status = write_gradient(side, unit);
-    }
-    if (status == ZERO_OK) {
-        status = zero_unit_grad_ready(side->engine, unit, stream);
+        status = write_gradient(side, &view->grads[0]);
     }
     return status == ZERO_OK ? zero_unit_release(side->engine, unit, stream) : status;
 }
@@ -237,13 +227,10 @@ static zero_status hash_unit(steps_side *side, uint32_t unit, uint16_t *values)
         return hash_params(side, params, count, values);
     }
     const zero_stream stream = zero_stream_cuda(side->room->stream);
-    zero_view view = {0};
-    zero_status status = zero_unit_acquire(side->engine, unit, ZERO_PASS_EVAL, stream);
+    const zero_unit_view *view = NULL;
+    zero_status status = zero_unit_acquire(side->engine, unit, ZERO_PASS_EVAL, stream, &view);
     if (status == ZERO_OK) {
-        status = zero_tensor_data(side->engine, unit, &view);
-    }
-    if (status == ZERO_OK) {
-        status = hash_params(side, view.data, view.count, values);
+        status = hash_params(side, view->params[0].data, view->params[0].count, values);
     }
     return status == ZERO_OK ? zero_unit_release(side->engine, unit, stream) : status;
 }

@@ -96,7 +96,7 @@ static zero_status forward(const stream_run *run, uint64_t *loads)
         status = zero_micro_begin(run->engine, 0);
     }
     for (uint32_t unit = 0; unit < run->what->units && status == ZERO_OK; unit++) {
-        status = zero_unit_acquire(run->engine, unit, ZERO_PASS_FORWARD, stream);
+        status = zero_unit_acquire(run->engine, unit, ZERO_PASS_FORWARD, stream, NULL);
         if (status == ZERO_OK) {
             status = zero_unit_release(run->engine, unit, stream);
         }
@@ -159,7 +159,7 @@ static int check_unit(const stream_run *run, uint32_t unit)
     float filled[CHECKED_MAX];
     const zero_stream stream = zero_stream_cuda(run->stream);
     zero_view view = {0};
-    if (zero_unit_acquire(run->engine, unit, ZERO_PASS_EVAL, stream) != ZERO_OK ||
+    if (zero_unit_acquire(run->engine, unit, ZERO_PASS_EVAL, stream, NULL) != ZERO_OK ||
         zero_tensor_data(run->engine, unit, &view) != ZERO_OK) {
         return bench_fail_zero(run->what->name);
     }

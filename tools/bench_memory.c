@@ -104,19 +104,13 @@ static zero_status run_step(zero_engine *engine, uint32_t units)
     const zero_step_params params = zero_step_params_init();
     zero_status status = zero_micro_begin(engine, 1);
     for (uint32_t unit = 0; unit < units && status == ZERO_OK; unit++) {
-        status = zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, host);
+        status = zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, host, NULL);
         if (status == ZERO_OK) {
             status = zero_unit_release(engine, unit, host);
         }
     }
     for (uint32_t unit = units; unit-- > 0 && status == ZERO_OK;) {
-        status = zero_unit_acquire(engine, unit, ZERO_PASS_BACKWARD, host);
-        if (status == ZERO_OK) {
-            status = zero_unit_grad_acquire(engine, unit, host);
-        }
-        if (status == ZERO_OK) {
-            status = zero_unit_grad_ready(engine, unit, host);
-        }
+        status = zero_unit_acquire(engine, unit, ZERO_PASS_BACKWARD, host, NULL);
         if (status == ZERO_OK) {
             status = zero_unit_release(engine, unit, host);
         }

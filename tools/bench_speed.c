@@ -102,16 +102,12 @@ static double run_side(void *argument)
     return (bench_now() - start) / side->job->steps;
 }
 
-static zero_status hash_unit(zero_engine *engine, uint32_t unit, uint32_t tensors_per_unit,
-                             uint64_t *hash)
+static zero_status hash_unit(zero_engine *engine, uint32_t unit, uint64_t *hash)
 {
-    zero_status status = zero_unit_acquire(engine, unit, ZERO_PASS_EVAL, zero_stream_host());
-    for (uint32_t t = 0; t < tensors_per_unit && status == ZERO_OK; t++) {
-        zero_view view = {0};
-        status = zero_tensor_data(engine, unit * tensors_per_unit + t, &view);
-        if (status == ZERO_OK) {
-            *hash = hash_floats(*hash, view.data, view.count);
-        }
+    const zero_unit_view *view = NULL;
+    zero_status status = zero_unit_acquire(engine, unit, ZERO_PASS_EVAL, zero_stream_host(), &view);
+    for (uint32_t t = 0; status == ZERO_OK && t < view->tensor_count; t++) {
+        *hash = hash_floats(*hash, view->params[t].data, view->params[t].count);
     }
     return status == ZERO_OK ? zero_unit_release(engine, unit, zero_stream_host()) : status;
 }
@@ -145,8 +141,7 @@ static zero_status gather_traces(speed_side *sides, const zero_model *model, spe
     for (uint32_t i = 0; i < STAGES; i++) {
         zero_status status = ZERO_OK;
         for (uint32_t unit = 0; unit < units && status == ZERO_OK; unit++) {
-            status = hash_unit(sides[i].engine, unit, zero_model_tensor_count(model) / units,
-                               &sides[i].trace.param_hash);
+            status = hash_unit(sides[i].engine, unit, &sides[i].trace.param_hash);
         }
         if (status != ZERO_OK) {
             return status;

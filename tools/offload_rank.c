@@ -144,7 +144,7 @@ static zero_status make_gradient(offload_rank *rank, uint32_t unit)
 {
     const zero_stream host = zero_stream_host();
     const uint16_t *pattern = rank->pattern + rank->steps * SHIFT % PERIOD;
-    zero_status status = zero_unit_grad_acquire(rank->engine, unit, host);
+    zero_status status = zero_unit_grads_acquire(rank->engine, unit, host);
     for (uint32_t m = 0; m < MATRICES && status == ZERO_OK; m++) {
         zero_view view = {0};
         status = zero_tensor_grad(rank->engine, unit * MATRICES + m, &view);
@@ -154,7 +154,7 @@ static zero_status make_gradient(offload_rank *rank, uint32_t unit)
             memcpy(grad + at, pattern, (left < PERIOD ? left : PERIOD) * sizeof *grad);
         }
     }
-    return status == ZERO_OK ? zero_unit_grad_ready(rank->engine, unit, host) : status;
+    return status == ZERO_OK ? zero_unit_grads_ready(rank->engine, unit, host) : status;
 }
 
 static void sleep_for(double seconds)

@@ -123,10 +123,9 @@ static zero_status forward(trainer *t)
     const zero_stream stream = zero_stream_cuda(t->stream);
     zero_status status = ZERO_OK;
     for (uint32_t i = 0; i < LAYERS; i++) {
-        zero_view weight;
-        TRY(zero_unit_acquire(t->engine, i, ZERO_PASS_FORWARD, stream));
-        TRY(zero_tensor_data(t->engine, i, &weight));
-        CUDA(layer_forward(t->stream, weight.data, t->x[i], t->x[i + 1]));
+        const zero_unit_view *view;
+        TRY(zero_unit_acquire(t->engine, i, ZERO_PASS_FORWARD, stream, &view));
+        CUDA(layer_forward(t->stream, view->params[0].data, t->x[i], t->x[i + 1]));
         TRY(zero_unit_release(t->engine, i, stream));
     }
 done:
@@ -138,13 +137,10 @@ static zero_status backward(trainer *t)
     const zero_stream stream = zero_stream_cuda(t->stream);
     zero_status status = ZERO_OK;
     for (uint32_t i = LAYERS; i-- > 0;) {
-        zero_view weight, grad;
-        TRY(zero_unit_acquire(t->engine, i, ZERO_PASS_BACKWARD, stream));
-        TRY(zero_unit_grad_acquire(t->engine, i, stream));
-        TRY(zero_tensor_data(t->engine, i, &weight));
-        TRY(zero_tensor_grad(t->engine, i, &grad));
-        CUDA(layer_backward(t->stream, weight.data, grad.data, t->x[i], t->d[i + 1], t->d[i]));
-        TRY(zero_unit_grad_ready(t->engine, i, stream));
+        const zero_unit_view *view;
+        TRY(zero_unit_acquire(t->engine, i, ZERO_PASS_BACKWARD, stream, &view));
+        CUDA(layer_backward(t->stream, view->params[0].data, view->grads[0].data, t->x[i],
+                            t->d[i + 1], t->d[i]));
         TRY(zero_unit_release(t->engine, i, stream));
     }
 done:

@@ -37,9 +37,9 @@ enum {
     GPT2_BLOCK_TENSORS
 };
 
-/* Tensors of the embedding, and of the head after the tied one. */
+/* Tensors of the embedding, and of the head: its own, then the one it ties to. */
 enum { GPT2_WTE, GPT2_WPE, GPT2_EMBED_TENSORS };
-enum { GPT2_HEAD_WTE, GPT2_LNF_W, GPT2_LNF_B, GPT2_HEAD_TENSORS };
+enum { GPT2_LNF_W, GPT2_LNF_B, GPT2_HEAD_WTE, GPT2_HEAD_TENSORS };
 
 /* One tensor of the whole model, which are numbered in the order embed, blocks, ln_f. */
 typedef struct gpt2_tensor {

@@ -11,15 +11,6 @@
         }                                \
     } while (0)
 
-/* A unit's tensors, in the model's order of them. */
-typedef struct unit {
-    uint32_t index; /* in the engine */
-    uint32_t count;
-    uint32_t tensors[GPT2_BLOCK_TENSORS];
-    zero_view params[GPT2_BLOCK_TENSORS];
-    zero_view grads[GPT2_BLOCK_TENSORS];
-} unit;
-
 /* --- description ------------------------------------------------------------------------------ */
 
 static zero_status describe_units(const gpt2_config *config, zero_dtype dtype, zero_model *model)
@@ -134,88 +125,45 @@ void gpt2_net_destroy(gpt2_net *net)
     memset(net, 0, sizeof *net);
 }
 
-/* --- units ------------------------------------------------------------------------------------ */
-
-/* Which tensors unit `index` works with. The head's are wte and the last two. */
-static unit unit_of(const gpt2_net *net, uint32_t index)
-{
-    unit it = {.index = index};
-    const uint32_t layers = net->config.layers;
-    uint32_t first = 0;
-    if (index == 0) {
-        it.count = GPT2_EMBED_TENSORS;
-    } else if (index <= layers) {
-        it.count = GPT2_BLOCK_TENSORS;
-        first = GPT2_EMBED_TENSORS + (index - 1) * GPT2_BLOCK_TENSORS;
-    } else {
-        it.count = GPT2_HEAD_TENSORS;
-        first = GPT2_EMBED_TENSORS + layers * GPT2_BLOCK_TENSORS - 1;
-    }
-    for (uint32_t i = 0; i < it.count; i++) {
-        it.tensors[i] = first + i;
-    }
-    if (index > layers) {
-        it.tensors[GPT2_HEAD_WTE] = GPT2_WTE;
-    }
-    return it;
-}
-
-/* Acquires the unit and finds its parameters. */
-static zero_status acquire(gpt2_net *net, unit *it, zero_pass pass)
-{
-    TRY(zero_unit_acquire(net->engine, it->index, pass, net->stream));
-    for (uint32_t i = 0; i < it->count; i++) {
-        TRY(zero_tensor_data(net->engine, it->tensors[i], &it->params[i]));
-    }
-    return ZERO_OK;
-}
-
-static zero_status release(gpt2_net *net, const unit *it)
-{
-    return zero_unit_release(net->engine, it->index, net->stream);
-}
-
-static zero_status acquire_grad(gpt2_net *net, unit *it)
-{
-    TRY(zero_unit_grad_acquire(net->engine, it->index, net->stream));
-    for (uint32_t i = 0; i < it->count; i++) {
-        TRY(zero_tensor_grad(net->engine, it->tensors[i], &it->grads[i]));
-    }
-    return ZERO_OK;
-}
-
-static zero_status finish_grad(gpt2_net *net, const unit *it)
-{
-    return zero_unit_grad_ready(net->engine, it->index, net->stream);
-}
-
 /* --- passes ----------------------------------------------------------------------------------- */
+
+/* Units: the embedding, the blocks, the head. */
+static uint32_t unit_of_block(uint32_t layer)
+{
+    return 1 + layer;
+}
+
+static uint32_t unit_of_head(const gpt2_net *net)
+{
+    return 1 + net->config.layers;
+}
 
 /* Everything below the head. */
 static zero_status run_body(gpt2_net *net, const gpt2_batch *batch, zero_pass pass)
 {
     const gpt2_backend *backend = net->backend;
-    unit embed = unit_of(net, 0);
+    const zero_unit_view *view = NULL;
     TRY(backend->begin(net->space, batch));
-    TRY(acquire(net, &embed, pass));
-    TRY(backend->embed_forward(net->space, embed.params));
-    TRY(release(net, &embed));
+    TRY(zero_unit_acquire(net->engine, 0, pass, net->stream, &view));
+    TRY(backend->embed_forward(net->space, view->params));
+    TRY(zero_unit_release(net->engine, 0, net->stream));
     for (uint32_t layer = 0; layer < net->config.layers; layer++) {
-        unit block = unit_of(net, 1 + layer);
-        TRY(acquire(net, &block, pass));
-        TRY(backend->block_forward(net->space, layer, block.params));
-        TRY(release(net, &block));
+        const uint32_t block = unit_of_block(layer);
+        TRY(zero_unit_acquire(net->engine, block, pass, net->stream, &view));
+        TRY(backend->block_forward(net->space, layer, view->params));
+        TRY(zero_unit_release(net->engine, block, net->stream));
     }
     return ZERO_OK;
 }
 
 zero_status gpt2_net_forward(gpt2_net *net, const gpt2_batch *batch, zero_pass pass)
 {
+    const uint32_t head = unit_of_head(net);
+    const zero_unit_view *view = NULL;
     TRY(run_body(net, batch, pass));
-    unit head = unit_of(net, 1 + net->config.layers);
-    TRY(acquire(net, &head, pass));
-    TRY(net->backend->head_forward(net->space, head.params, pass == ZERO_PASS_FORWARD));
-    return release(net, &head);
+    TRY(zero_unit_acquire(net->engine, head, pass, net->stream, &view));
+    TRY(net->backend->head_forward(net->space, view->params, pass == ZERO_PASS_FORWARD));
+    return zero_unit_release(net->engine, head, net->stream);
 }
 
 zero_status gpt2_net_loss(gpt2_net *net, double *loss)
@@ -225,33 +173,39 @@ zero_status gpt2_net_loss(gpt2_net *net, double *loss)
 
 zero_status gpt2_net_logits(gpt2_net *net, const gpt2_batch *batch, float *logits)
 {
+    const uint32_t head = unit_of_head(net);
+    const zero_unit_view *view = NULL;
     TRY(run_body(net, batch, ZERO_PASS_EVAL));
-    unit head = unit_of(net, 1 + net->config.layers);
-    TRY(acquire(net, &head, ZERO_PASS_EVAL));
-    TRY(net->backend->head_logits(net->space, head.params, logits));
-    return release(net, &head);
+    TRY(zero_unit_acquire(net->engine, head, ZERO_PASS_EVAL, net->stream, &view));
+    TRY(net->backend->head_logits(net->space, view->params, logits));
+    return zero_unit_release(net->engine, head, net->stream);
+}
+
+/* Its gradient needs none of its parameters: nothing to gather. */
+static zero_status embed_backward(gpt2_net *net)
+{
+    zero_view grads[GPT2_EMBED_TENSORS];
+    TRY(zero_unit_grads_acquire(net->engine, 0, net->stream));
+    for (uint32_t i = 0; i < GPT2_EMBED_TENSORS; i++) {
+        TRY(zero_tensor_grad(net->engine, i, &grads[i]));
+    }
+    TRY(net->backend->embed_backward(net->space, grads));
+    return zero_unit_grads_ready(net->engine, 0, net->stream);
 }
 
 zero_status gpt2_net_backward(gpt2_net *net, float scale)
 {
     const gpt2_backend *backend = net->backend;
-    unit head = unit_of(net, 1 + net->config.layers);
-    TRY(acquire(net, &head, ZERO_PASS_BACKWARD));
-    TRY(acquire_grad(net, &head));
-    TRY(backend->head_backward(net->space, head.params, head.grads, scale));
-    TRY(finish_grad(net, &head));
-    TRY(release(net, &head));
+    const uint32_t head = unit_of_head(net);
+    const zero_unit_view *view = NULL;
+    TRY(zero_unit_acquire(net->engine, head, ZERO_PASS_BACKWARD, net->stream, &view));
+    TRY(backend->head_backward(net->space, view->params, view->grads, scale));
+    TRY(zero_unit_release(net->engine, head, net->stream));
     for (uint32_t layer = net->config.layers; layer-- > 0;) {
-        unit block = unit_of(net, 1 + layer);
-        TRY(acquire(net, &block, ZERO_PASS_BACKWARD));
-        TRY(acquire_grad(net, &block));
-        TRY(backend->block_backward(net->space, layer, block.params, block.grads));
-        TRY(finish_grad(net, &block));
-        TRY(release(net, &block));
+        const uint32_t block = unit_of_block(layer);
+        TRY(zero_unit_acquire(net->engine, block, ZERO_PASS_BACKWARD, net->stream, &view));
+        TRY(backend->block_backward(net->space, layer, view->params, view->grads));
+        TRY(zero_unit_release(net->engine, block, net->stream));
     }
-    /* The embedding's gradient needs none of its parameters: nothing to gather. */
-    unit embed = unit_of(net, 0);
-    TRY(acquire_grad(net, &embed));
-    TRY(backend->embed_backward(net->space, embed.grads));
-    return finish_grad(net, &embed);
+    return embed_backward(net);
 }

@@ -4,14 +4,16 @@
 #define ZI_CORE_TRACE_H
 
 /* X(name, text): what a span is about; a category of NVTX. */
-#define ZI_SPANS(X)                 \
-    X(ACQUIRE, "acquire")           \
-    X(RELEASE, "release")           \
-    X(GRAD_ACQUIRE, "grad acquire") \
-    X(GRAD_READY, "grad ready")     \
-    X(MICRO_BEGIN, "micro begin")   \
-    X(MICRO_END, "micro end")       \
-    X(STEP, "step")                 \
+#define ZI_SPANS(X)                     \
+    X(ACQUIRE, "acquire")               \
+    X(RELEASE, "release")               \
+    X(PARAMS_ACQUIRE, "params acquire") \
+    X(PARAMS_RELEASE, "params release") \
+    X(GRADS_ACQUIRE, "grads acquire")   \
+    X(GRADS_READY, "grads ready")       \
+    X(MICRO_BEGIN, "micro begin")       \
+    X(MICRO_END, "micro end")           \
+    X(STEP, "step")                     \
     X(COLLECTIVE, "collective")
 
 #define ZI_SPAN_ROW(name, text) ZI_SPAN_##name,

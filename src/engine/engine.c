@@ -158,6 +158,7 @@ zero_status zi_engine_point(zero_engine *engine)
                                              engine->arena[ZERO_ROLE_MOMENT2]};
     zi_grads_point(engine->grads, engine->arena[ZERO_ROLE_GRAD],
                    engine->arena[ZERO_ROLE_GRAD_SLOT]);
+    zi_engine_forget_grad_views(engine);
     ZI_TRY(list_flats(engine, &flats));
     zi_optim_point(engine->optim, state, flats, engine->arena[ZERO_ROLE_RING]);
     zi_free(flats);
@@ -237,6 +238,7 @@ static zero_status prepare(zero_engine *engine, const zero_engine_options *optio
     ZI_TRY(zi_engine_take_own_arenas(engine));
     ZI_TRY(make_kernels(engine));
     ZI_TRY(zi_engine_open_store(engine, options));
+    ZI_TRY(zi_engine_make_views(engine));
     return zi_engine_keep_directories(engine, options);
 }
 
@@ -379,6 +381,7 @@ void zero_engine_destroy(zero_engine *engine)
     zi_optim_destroy(engine->optim);
     zi_engine_close_store(engine);
     zi_engine_close_park(engine);
+    zi_engine_free_views(engine);
     zi_grads_destroy(engine->grads);
     zi_param_trays_destroy(engine->trays);
     zi_params_destroy(engine->params);

@@ -109,6 +109,25 @@ typedef struct engine_park {
     bool grads_lost;                /* since the last plain step or launch */
 } engine_park;
 
+/* What zero_unit_acquire hands out for a unit, and how its calls nest there. (unit_views.c) */
+typedef struct engine_unit {
+    zero_unit_view view;     /* of engine->views; its grads NULL outside backward */
+    uint32_t first;          /* of its tensors in those arrays */
+    uint32_t own_count;      /* tensors of its own; those it ties to come after them */
+    uint32_t depth;          /* calls of zero_unit_acquire that are not released */
+    uint32_t backward_depth; /* `depth` at the outermost of them in backward; 0: there is none */
+    uint32_t param_slot;     /* where its own tensors were when the views were taken */
+    uint32_t grad_slot;      /* likewise */
+} engine_unit;
+
+/* Arrays over the views of all units, end to end. */
+typedef struct engine_views {
+    engine_unit *units;
+    uint32_t *tensors;
+    zero_view *params;
+    zero_view *grads;
+} engine_views;
+
 struct zero_engine {
     zero_world *world;
     zero_plan plan;
@@ -130,6 +149,7 @@ struct zero_engine {
     zi_ring *ring;                         /* before it; used on the step stream */
     zi_shelf *shelves[ZI_SHELVES];         /* by role; NULL: it is not far */
     engine_park park;
+    engine_views views;
     zi_params *params;
     zi_param_trays *trays;
     zi_grads *grads;
@@ -263,6 +283,16 @@ zero_status zi_engine_give_arena(zero_engine *engine, zero_role role);
 /* Let the stages work on the arenas as they are now: some were taken again. The streams that use
  * them are idle. */
 zero_status zi_engine_point(zero_engine *engine);
+
+/* Make the arrays that acquires hand out, and free them. (unit_views.c) */
+zero_status zi_engine_make_views(zero_engine *engine);
+void zi_engine_free_views(zero_engine *engine);
+/* Let a unit's views point to its parameters, or gradients, where these are now: they are acquired.
+ */
+void zi_engine_view_params(zero_engine *engine, uint32_t unit);
+void zi_engine_view_grads(zero_engine *engine, uint32_t unit);
+/* The memory of gradients is another one. */
+void zi_engine_forget_grad_views(zero_engine *engine);
 
 /* Copy the directories, for zero_engine_offload. (park.c) */
 zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_options *options);

@@ -124,13 +124,31 @@ static zero_status check_pass(const zero_engine *engine, uint32_t unit, zero_pas
     return ZERO_OK;
 }
 
-static zero_status acquire(zero_engine *engine, uint32_t unit, zero_pass pass, zero_stream stream)
+/* What the calls that acquire parameters check first. target: out, the caller's stream. */
+static zero_status check_acquire(zero_engine *engine, uint32_t unit, zero_pass pass,
+                                 zero_stream stream, zi_stream **target)
 {
-    zi_stream *target = NULL;
     ZI_TRY(zi_engine_check_unit(engine, unit));
     ZI_TRY(zi_engine_check_mode(engine));
     ZI_TRY(check_pass(engine, unit, pass));
-    ZI_TRY(zi_engine_wrap(engine, stream, &target));
+    return zi_engine_wrap(engine, stream, target);
+}
+
+static zero_status release_params(zero_engine *engine, uint32_t unit, zi_stream *stream)
+{
+    const zi_unit_place *place = &engine->layout->units[unit];
+    ZI_TRY(zi_params_release(engine->params, unit, unit, stream));
+    for (uint32_t i = 0; i < place->owner_count; i++) {
+        ZI_TRY(zi_params_release(engine->params, engine->layout->owners[place->owner_first + i],
+                                 unit, stream));
+    }
+    return ZERO_OK;
+}
+
+/* The parameters of the unit and of those it ties to, or of none of them. */
+static zero_status acquire_params(zero_engine *engine, uint32_t unit, zero_pass pass,
+                                  zi_stream *stream)
+{
     if (pass == ZERO_PASS_BACKWARD) {
         ZI_TRY(zi_grads_pass(engine->grads, unit));
         ZI_TRY(zi_engine_draft(engine));
@@ -140,30 +158,81 @@ static zero_status acquire(zero_engine *engine, uint32_t unit, zero_pass pass, z
     uint32_t taken = 0;
     zero_status status = ZERO_OK;
     while (status == ZERO_OK && taken < place->owner_count) {
-        status = zi_params_acquire(engine->params, owners[taken], unit, pass, target);
+        status = zi_params_acquire(engine->params, owners[taken], unit, pass, stream);
         taken += status == ZERO_OK;
     }
     if (status == ZERO_OK) {
-        status = zi_params_acquire(engine->params, unit, unit, pass, target);
+        status = zi_params_acquire(engine->params, unit, unit, pass, stream);
     }
     if (status != ZERO_OK) {
         /* Give back what was taken, so that a refusal changes nothing; its own error is the one to
          * report. */
         const zero_error error = *zero_last_error();
         while (taken > 0) {
-            (void)zi_params_release(engine->params, owners[--taken], unit, target);
+            (void)zi_params_release(engine->params, owners[--taken], unit, stream);
         }
         return zi_error_adopt(&error);
     }
     return ZERO_OK;
 }
 
+static zero_status acquire_grads(zero_engine *engine, uint32_t unit, zi_stream *stream)
+{
+    ZI_TRY(zi_grads_acquire(engine->grads, unit, stream));
+    return zi_engine_draft(engine);
+}
+
+static zero_status ready_grads(zero_engine *engine, uint32_t unit, zi_stream *stream)
+{
+    ZI_TRY(zi_grads_ready(engine->grads, unit, stream));
+    return zi_engine_draft(engine);
+}
+
+/* The unit and those it ties to are acquired: they are in this pass. */
+static void enter(zero_engine *engine, uint32_t unit, zero_pass pass)
+{
+    const zi_unit_place *place = &engine->layout->units[unit];
+    for (uint32_t i = 0; i < place->owner_count; i++) {
+        zi_params_enter(engine->params, engine->layout->owners[place->owner_first + i], pass);
+    }
+    zi_params_enter(engine->params, unit, pass);
+}
+
+static zero_status acquire(zero_engine *engine, uint32_t unit, zero_pass pass, zero_stream stream)
+{
+    zi_stream *target = NULL;
+    ZI_TRY(check_acquire(engine, unit, pass, stream, &target));
+    ZI_TRY(acquire_params(engine, unit, pass, target));
+    engine_unit *it = &engine->views.units[unit];
+    const bool opens_backward = pass == ZERO_PASS_BACKWARD && it->backward_depth == 0;
+    if (opens_backward && zi_grads_trained(engine->grads, unit)) {
+        const zero_status status = acquire_grads(engine, unit, target);
+        if (status != ZERO_OK) {
+            const zero_error error = *zero_last_error();
+            (void)release_params(engine, unit, target);
+            return zi_error_adopt(&error);
+        }
+    }
+    enter(engine, unit, pass);
+    it->depth++;
+    zi_engine_view_params(engine, unit);
+    if (opens_backward) {
+        it->backward_depth = it->depth;
+        zi_engine_view_grads(engine, unit);
+    }
+    return ZERO_OK;
+}
+
 zero_status zero_unit_acquire(zero_engine *engine, uint32_t unit, zero_pass pass,
-                              zero_stream stream)
+                              zero_stream stream, const zero_unit_view **view)
 {
     ZI_TRY(zi_engine_check(engine));
     zi_span_begin(ZI_SPAN_ACQUIRE, span_name(engine, unit));
-    return leave(engine, acquire(engine, unit, pass, stream));
+    const zero_status status = acquire(engine, unit, pass, stream);
+    if (status == ZERO_OK && view != NULL) {
+        *view = &engine->views.units[unit].view;
+    }
+    return leave(engine, status);
 }
 
 static zero_status release(zero_engine *engine, uint32_t unit, zero_stream stream)
@@ -171,12 +240,22 @@ static zero_status release(zero_engine *engine, uint32_t unit, zero_stream strea
     zi_stream *target = NULL;
     ZI_TRY(zi_engine_check_unit(engine, unit));
     ZI_TRY(zi_engine_wrap(engine, stream, &target));
-    const zi_unit_place *place = &engine->layout->units[unit];
-    ZI_TRY(zi_params_release(engine->params, unit, unit, target));
-    for (uint32_t i = 0; i < place->owner_count; i++) {
-        ZI_TRY(zi_params_release(engine->params, engine->layout->owners[place->owner_first + i],
-                                 unit, target));
+    engine_unit *it = &engine->views.units[unit];
+    if (it->depth == 0 && zi_params_own_count(engine->params, unit) != 0) {
+        ZI_FAIL(ZERO_STATE,
+                "unit %" PRIu32 " \"%.60s\" is acquired by zero_unit_params_acquire only; call "
+                "zero_unit_params_release",
+                unit, unit_name(engine, unit));
     }
+    if (it->depth != 0 && it->depth == it->backward_depth) {
+        it->backward_depth = 0;
+        it->view.grads = NULL;
+        if (zi_grads_trained(engine->grads, unit)) {
+            ZI_TRY(ready_grads(engine, unit, target));
+        }
+    }
+    ZI_TRY(release_params(engine, unit, target));
+    it->depth--;
     return ZERO_OK;
 }
 
@@ -185,6 +264,46 @@ zero_status zero_unit_release(zero_engine *engine, uint32_t unit, zero_stream st
     ZI_TRY(zi_engine_check(engine));
     zi_span_begin(ZI_SPAN_RELEASE, span_name(engine, unit));
     return leave(engine, release(engine, unit, stream));
+}
+
+static zero_status params_acquire(zero_engine *engine, uint32_t unit, zero_pass pass,
+                                  zero_stream stream)
+{
+    zi_stream *target = NULL;
+    ZI_TRY(check_acquire(engine, unit, pass, stream, &target));
+    ZI_TRY(acquire_params(engine, unit, pass, target));
+    enter(engine, unit, pass);
+    return ZERO_OK;
+}
+
+zero_status zero_unit_params_acquire(zero_engine *engine, uint32_t unit, zero_pass pass,
+                                     zero_stream stream)
+{
+    ZI_TRY(zi_engine_check(engine));
+    zi_span_begin(ZI_SPAN_PARAMS_ACQUIRE, span_name(engine, unit));
+    return leave(engine, params_acquire(engine, unit, pass, stream));
+}
+
+static zero_status params_release(zero_engine *engine, uint32_t unit, zero_stream stream)
+{
+    zi_stream *target = NULL;
+    ZI_TRY(zi_engine_check_unit(engine, unit));
+    ZI_TRY(zi_engine_wrap(engine, stream, &target));
+    const uint32_t depth = engine->views.units[unit].depth;
+    if (depth != 0 && depth == zi_params_own_count(engine->params, unit)) {
+        ZI_FAIL(ZERO_STATE,
+                "unit %" PRIu32 " \"%.60s\" is acquired by zero_unit_acquire only; call "
+                "zero_unit_release",
+                unit, unit_name(engine, unit));
+    }
+    return release_params(engine, unit, target);
+}
+
+zero_status zero_unit_params_release(zero_engine *engine, uint32_t unit, zero_stream stream)
+{
+    ZI_TRY(zi_engine_check(engine));
+    zi_span_begin(ZI_SPAN_PARAMS_RELEASE, span_name(engine, unit));
+    return leave(engine, params_release(engine, unit, stream));
 }
 
 zero_status zero_unit_pass(const zero_engine *engine, uint32_t unit, zero_pass *pass)
@@ -221,7 +340,7 @@ zero_status zero_tensor_data(zero_engine *engine, uint32_t tensor, zero_view *vi
     return ZERO_OK;
 }
 
-static zero_status grad_acquire(zero_engine *engine, uint32_t unit, zero_stream stream)
+static zero_status grads_acquire(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     zi_stream *target = NULL;
     ZI_TRY(zi_engine_check_unit(engine, unit));
@@ -230,15 +349,14 @@ static zero_status grad_acquire(zero_engine *engine, uint32_t unit, zero_stream 
                 unit, unit_name(engine, unit));
     }
     ZI_TRY(zi_engine_wrap(engine, stream, &target));
-    ZI_TRY(zi_grads_acquire(engine->grads, unit, target));
-    return zi_engine_draft(engine);
+    return acquire_grads(engine, unit, target);
 }
 
-zero_status zero_unit_grad_acquire(zero_engine *engine, uint32_t unit, zero_stream stream)
+zero_status zero_unit_grads_acquire(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    zi_span_begin(ZI_SPAN_GRAD_ACQUIRE, span_name(engine, unit));
-    return leave(engine, grad_acquire(engine, unit, stream));
+    zi_span_begin(ZI_SPAN_GRADS_ACQUIRE, span_name(engine, unit));
+    return leave(engine, grads_acquire(engine, unit, stream));
 }
 
 zero_status zero_tensor_grad(zero_engine *engine, uint32_t tensor, zero_view *view)
@@ -261,18 +379,24 @@ zero_status zero_tensor_grad(zero_engine *engine, uint32_t tensor, zero_view *vi
     return ZERO_OK;
 }
 
-static zero_status grad_ready(zero_engine *engine, uint32_t unit, zero_stream stream)
+static zero_status grads_ready(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     zi_stream *target = NULL;
     ZI_TRY(zi_engine_check_unit(engine, unit));
     ZI_TRY(zi_engine_wrap(engine, stream, &target));
-    ZI_TRY(zi_grads_ready(engine->grads, unit, target));
-    return zi_engine_draft(engine);
+    if (engine->views.units[unit].backward_depth != 0 &&
+        zi_grads_own_count(engine->grads, unit) == 1) {
+        ZI_FAIL(ZERO_STATE,
+                "unit %" PRIu32 " \"%.60s\": its gradient is acquired by zero_unit_acquire only; "
+                "zero_unit_release says that it is ready",
+                unit, unit_name(engine, unit));
+    }
+    return ready_grads(engine, unit, target);
 }
 
-zero_status zero_unit_grad_ready(zero_engine *engine, uint32_t unit, zero_stream stream)
+zero_status zero_unit_grads_ready(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    zi_span_begin(ZI_SPAN_GRAD_READY, span_name(engine, unit));
-    return leave(engine, grad_ready(engine, unit, stream));
+    zi_span_begin(ZI_SPAN_GRADS_READY, span_name(engine, unit));
+    return leave(engine, grads_ready(engine, unit, stream));
 }

@@ -20,8 +20,8 @@ static uint64_t hash_unit(const zi_layout *layout, uint32_t unit)
 {
     const zi_unit_place *place = &layout->units[unit];
     uint64_t hash = zi_hash_text(ZI_HASH_START, layout->unit_infos[unit].name);
-    return zi_hash_bytes(hash, layout->owners + place->owner_first,
-                         place->owner_count * sizeof *layout->owners);
+    return zi_hash_bytes(hash, layout->ties + place->tie_first,
+                         place->tie_count * sizeof *layout->ties);
 }
 
 /* What array a rank takes initial values from is its own matter. */

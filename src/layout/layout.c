@@ -31,6 +31,7 @@ static zero_status copy_model(zi_layout *layout, const zero_model *model)
     ZI_TRY(zi_calloc(model->tensor_count, sizeof *layout->tensors, (void **)&layout->tensors));
     ZI_TRY(zi_calloc((size_t)model->unit_count * FLATS_PER_UNIT_MAX, sizeof *layout->flats,
                      (void **)&layout->flats));
+    ZI_TRY(zi_calloc(model->tie_count, sizeof *layout->ties, (void **)&layout->ties));
     ZI_TRY(zi_calloc(model->tie_count, sizeof *layout->owners, (void **)&layout->owners));
     for (uint32_t u = 0; u < model->unit_count; u++) {
         zi_unit_info *info = &layout->unit_infos[u];
@@ -48,23 +49,46 @@ static zero_status copy_model(zi_layout *layout, const zero_model *model)
     return ZERO_OK;
 }
 
-/* Owners sorted by the unit that ties to them, in the order of the ties. */
-static void copy_ties(zi_layout *layout, const zero_model *model)
+/* The unit's owners, each once, in the order of its ties. seen: by owner, 1 + the last unit that
+ * was found to tie to it. */
+static void find_owners(zi_layout *layout, uint32_t unit, uint32_t *seen)
+{
+    zi_unit_place *place = &layout->units[unit];
+    for (uint32_t i = 0; i < place->tie_count; i++) {
+        const uint32_t owner = layout->tensor_infos[layout->ties[place->tie_first + i]].unit;
+        if (seen[owner] != unit + 1) {
+            seen[owner] = unit + 1;
+            layout->owners[place->owner_first + place->owner_count++] = owner;
+            layout->units[owner].tied_by++;
+        }
+    }
+}
+
+/* Ties sorted by the unit that uses the tensor, in the order they were made. */
+static zero_status copy_ties(zi_layout *layout, const zero_model *model)
 {
     for (uint32_t i = 0; i < model->tie_count; i++) {
-        layout->units[model->ties[i].unit].owner_count++;
-        layout->units[model->ties[i].owner].tied_by++;
+        layout->units[model->ties[i].unit].tie_count++;
     }
     uint32_t next = 0;
     for (uint32_t unit = 0; unit < layout->unit_count; unit++) {
-        layout->units[unit].owner_first = next;
-        next += layout->units[unit].owner_count;
-        layout->units[unit].owner_count = 0; /* counted again as they are put there */
+        zi_unit_place *place = &layout->units[unit];
+        place->tie_first = next;
+        place->owner_first = next;
+        next += place->tie_count;
+        place->tie_count = 0; /* counted again as they are put there */
     }
     for (uint32_t i = 0; i < model->tie_count; i++) {
         zi_unit_place *place = &layout->units[model->ties[i].unit];
-        layout->owners[place->owner_first + place->owner_count++] = model->ties[i].owner;
+        layout->ties[place->tie_first + place->tie_count++] = model->ties[i].tensor;
     }
+    uint32_t *seen = NULL;
+    ZI_TRY(zi_calloc(layout->unit_count, sizeof *seen, (void **)&seen));
+    for (uint32_t unit = 0; unit < layout->unit_count; unit++) {
+        find_owners(layout, unit, seen);
+    }
+    zi_free(seen);
+    return ZERO_OK;
 }
 
 /* Lay the unit's tensors of one kind end to end; no flat when there are none. */
@@ -463,7 +487,7 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     ZI_TRY(zi_sharding_resolve(&layout->options, world, &layout->sharding));
     ZI_TRY(settle_transport(layout, threads));
     ZI_TRY(copy_model(layout, model));
-    copy_ties(layout, model);
+    ZI_TRY(copy_ties(layout, model));
     settle_options(layout);
     ZI_TRY(make_flats(layout));
     ZI_TRY(zi_layout_make_buckets(layout));
@@ -501,6 +525,7 @@ void zi_layout_destroy(zi_layout *layout)
     zi_free(layout->flats);
     zi_free(layout->buckets);
     zi_free(layout->bucket_flats);
+    zi_free(layout->ties);
     zi_free(layout->owners);
     free_places(layout);
     zi_free(layout->param_classes);

@@ -122,7 +122,9 @@ typedef struct zi_tensor_place {
 typedef struct zi_unit_place {
     uint32_t flat_first;
     uint32_t flat_count;
-    uint32_t owner_first; /* in layout->owners: units it ties to */
+    uint32_t tie_first; /* in layout->ties: tensors of other units that it uses */
+    uint32_t tie_count;
+    uint32_t owner_first; /* in layout->owners: these units, each once */
     uint32_t owner_count;
     uint32_t tied_by;     /* units that tie to this one */
     uint32_t bucket;      /* ZI_NO_INDEX: no trained tensor */
@@ -172,6 +174,7 @@ typedef struct zi_layout {
     zi_flat *flats;
     zi_bucket *buckets;
     uint32_t *bucket_flats;
+    uint32_t *ties;
     uint32_t *owners;
     zi_piece_run *piece_runs; /* in the order of flats */
     zi_range_run *range_runs; /* in the order of their pieces */

@@ -79,7 +79,7 @@ static bool is_tie(const void *ties, uint32_t index, const void *wanted)
 {
     const zi_tie *tie = &((const zi_tie *)ties)[index];
     const zi_tie *other = wanted;
-    return tie->unit == other->unit && tie->owner == other->owner;
+    return tie->unit == other->unit && tie->tensor == other->tensor;
 }
 
 static zero_status check_name(const char *what, const char *name)
@@ -397,10 +397,10 @@ zero_status zero_tensor_tie(zero_model *model, uint32_t unit, uint32_t tensor)
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\" already belongs to unit \"%.60s\"",
                 model->tensors[tensor].name, model->units[unit].name);
     }
-    const zi_tie tie = {.unit = unit, .owner = owner};
+    const zi_tie tie = {.unit = unit, .tensor = tensor};
     const uint64_t hash = zi_hash_bytes(ZI_HASH_START, &tie, sizeof tie);
     if (zi_table_find(&model->ties_by_pair, hash, is_tie, model->ties, &tie) != ZI_TABLE_NONE) {
-        return ZERO_OK; /* another tensor of the same owner: the units are tied already */
+        return ZERO_OK; /* tied already */
     }
     if (model->units[unit].tied || model->units[owner].ties) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,

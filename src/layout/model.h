@@ -51,10 +51,10 @@ typedef struct zi_unit_info {
     bool tied; /* others use tensors of it */
 } zi_unit_info;
 
-/* Unit `unit` uses a tensor that unit `owner` holds. */
+/* Unit `unit` uses a tensor that another unit, its owner, holds. */
 typedef struct zi_tie {
     uint32_t unit;
-    uint32_t owner;
+    uint32_t tensor;
 } zi_tie;
 
 struct zero_model {

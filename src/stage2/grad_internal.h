@@ -31,6 +31,7 @@ typedef struct grad_tray {
 
 typedef struct grad_slot {
     uint32_t bucket; /* that holds it; ZI_NO_INDEX: free */
+    bool reserved;   /* held by an acquire that may still be refused: nothing is enqueued for it */
     uint32_t last;   /* that held it last: its `reduced` gates reuse */
     uint64_t freed;  /* when: the smallest is lent first; 0: never used */
 } grad_slot;

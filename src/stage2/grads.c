@@ -208,32 +208,81 @@ static zero_status no_slot(const zi_grads *grads, uint32_t unit, uint32_t class)
             count + 1);
 }
 
-/* Find the bucket a slot. When none is free, buckets before it whose turn has come are given up as
- * left out. */
-static zero_status take_slot(zi_grads *grads, uint32_t unit, zi_stream *stream)
+/* The slot that a bucket holds, or NULL. */
+static grad_slot *slot_of(const zi_grads *grads, uint32_t bucket)
 {
-    const zi_device *device = grads->desc.device;
+    const uint32_t slot = grads->buckets[bucket].slot;
+    const uint32_t class = grads->layout->buckets[bucket].grad_class;
+    return slot != ZI_NO_INDEX ? &grads->slots[grads->class_slots[class] + slot] : NULL;
+}
+
+/* Whether a slot of the class becomes free when the buckets before `bucket` that nobody uses are
+ * given up as left out, in their order. */
+static bool can_make_room(const zi_grads *grads, uint32_t bucket, uint32_t class)
+{
+    for (uint32_t b = grads->next; b < bucket && !bucket_in_use(grads, b); b++) {
+        const grad_slot *held = slot_of(grads, b);
+        if (held != NULL && held->reserved) {
+            return false;
+        }
+        if (held != NULL && grads->layout->buckets[b].grad_class == class) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Find the unit's bucket a slot, but put nothing on a stream yet. When none is free, buckets before
+ * it are given up as left out, if that makes room. */
+static zero_status reserve_slot(zi_grads *grads, uint32_t unit)
+{
     const uint32_t bucket = grads->layout->units[unit].bucket;
+    if (bucket == ZI_NO_INDEX) {
+        return ZERO_OK; /* only what it ties to is trained */
+    }
     const uint32_t class = grads->layout->buckets[bucket].grad_class;
     if (class == ZI_NO_INDEX || grads->buckets[bucket].slot != ZI_NO_INDEX) {
         return ZERO_OK;
     }
     uint32_t slot = free_slot(grads, class);
-    while (slot == ZI_NO_INDEX && grads->next < bucket && !bucket_in_use(grads, grads->next)) {
+    if (slot == ZI_NO_INDEX && !can_make_room(grads, bucket, class)) {
+        return no_slot(grads, unit, class);
+    }
+    while (slot == ZI_NO_INDEX) {
         ZI_TRY(zi_grads_reduce_next(grads));
         slot = free_slot(grads, class);
     }
-    if (slot == ZI_NO_INDEX) {
-        return no_slot(grads, unit, class);
+    grads->buckets[bucket].slot = slot;
+    slot_of(grads, bucket)->bucket = bucket;
+    slot_of(grads, bucket)->reserved = true;
+    return ZERO_OK;
+}
+
+static void unreserve_slot(zi_grads *grads, uint32_t unit)
+{
+    const uint32_t bucket = grads->layout->units[unit].bucket;
+    grad_slot *held = bucket != ZI_NO_INDEX ? slot_of(grads, bucket) : NULL;
+    if (held != NULL && held->reserved) {
+        held->reserved = false;
+        held->bucket = ZI_NO_INDEX;
+        grads->buckets[bucket].slot = ZI_NO_INDEX;
     }
-    grad_slot *taken = &grads->slots[grads->class_slots[class] + slot];
-    if (taken->last != ZI_NO_INDEX) {
-        ZI_TRY(device->ops->stream_wait(device->self, stream, grads->buckets[taken->last].reduced,
+}
+
+/* Let `stream` have a slot that was just reserved. */
+static zero_status lend_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream)
+{
+    const zi_device *device = grads->desc.device;
+    grad_slot *held = slot_of(grads, bucket);
+    if (held == NULL || !held->reserved) {
+        return ZERO_OK;
+    }
+    held->reserved = false;
+    if (held->last != ZI_NO_INDEX) {
+        ZI_TRY(device->ops->stream_wait(device->self, stream, grads->buckets[held->last].reduced,
                                         &grads->desc.stats->grad_wait_ns));
     }
-    taken->bucket = bucket;
-    taken->last = bucket;
-    grads->buckets[bucket].slot = slot;
+    held->last = bucket;
     return zi_grads_fill_slot(grads, bucket, stream);
 }
 
@@ -259,21 +308,17 @@ static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stre
     return ZERO_OK;
 }
 
-/* Checks and buffers for one unit; counts are the caller's to raise. */
-static zero_status open_unit(zi_grads *grads, uint32_t unit, zi_stream *stream)
+static zero_status check_unit(const zi_grads *grads, uint32_t unit)
 {
-    grad_unit *state = &grads->units[unit];
     const uint32_t bucket = grads->layout->units[unit].bucket;
-    if (state->ready) {
-        ZI_FAIL(ZERO_STATE,
-                "unit %" PRIu32 " \"%.60s\": its gradient of this micro-step was already "
-                "declared ready",
-                unit, name_of(grads, unit));
+    if (grads->units[unit].ready) {
+        ZI_FAIL(
+            ZERO_STATE,
+            "unit %" PRIu32 " \"%.60s\": its gradient of this micro-step was already "
+            "declared ready; hold it acquired until all that is added to it was put on a stream",
+            unit, name_of(grads, unit));
     }
-    if (bucket == ZI_NO_INDEX) {
-        return ZERO_OK; /* only what it ties to is trained */
-    }
-    if (bucket < grads->next) {
+    if (bucket != ZI_NO_INDEX && bucket < grads->next) {
         ZI_FAIL(ZERO_STATE,
                 "unit %" PRIu32
                 " \"%.40s\": backward has gone so far past it that its gradient was "
@@ -281,12 +326,10 @@ static zero_status open_unit(zi_grads *grads, uint32_t unit, zi_stream *stream)
                 "recompute several units with ZERO_PASS_FORWARD",
                 unit, name_of(grads, unit));
     }
-    ZI_TRY(take_slot(grads, unit, stream));
-    ZI_TRY(zero_in_place(grads, unit, stream));
     return ZERO_OK;
 }
 
-static bool is_trained(const zi_grads *grads, uint32_t unit)
+bool zi_grads_trained(const zi_grads *grads, uint32_t unit)
 {
     const zi_unit_place *place = &grads->layout->units[unit];
     bool trained = place->bucket != ZI_NO_INDEX;
@@ -297,19 +340,47 @@ static bool is_trained(const zi_grads *grads, uint32_t unit)
     return trained;
 }
 
+/* The units whose gradients a unit adds to: its owners, then itself. */
+static uint32_t member_of(const zi_grads *grads, uint32_t unit, uint32_t index)
+{
+    const zi_unit_place *place = &grads->layout->units[unit];
+    return index < place->owner_count ? grads->layout->owners[place->owner_first + index] : unit;
+}
+
+/* Slots for all that the unit adds to, or for none of them. */
+static zero_status reserve_slots(zi_grads *grads, uint32_t unit)
+{
+    const uint32_t count = grads->layout->units[unit].owner_count + 1;
+    for (uint32_t i = 0; i < count; i++) {
+        ZI_TRY(check_unit(grads, member_of(grads, unit, i)));
+    }
+    zero_status status = ZERO_OK;
+    for (uint32_t i = 0; i < count && status == ZERO_OK; i++) {
+        status = reserve_slot(grads, member_of(grads, unit, i));
+    }
+    for (uint32_t i = 0; i < count && status != ZERO_OK; i++) {
+        unreserve_slot(grads, member_of(grads, unit, i));
+    }
+    return status;
+}
+
 zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
 {
     const zi_unit_place *place = &grads->layout->units[unit];
-    if (!is_trained(grads, unit)) {
+    if (!zi_grads_trained(grads, unit)) {
         ZI_FAIL(ZERO_STATE,
                 "unit %" PRIu32 " \"%.60s\" has no trained tensor, so it has no gradient", unit,
                 name_of(grads, unit));
     }
     ZI_TRY(zi_grads_pass(grads, unit));
-    for (uint32_t i = 0; i < place->owner_count; i++) {
-        ZI_TRY(open_unit(grads, grads->layout->owners[place->owner_first + i], stream));
+    ZI_TRY(reserve_slots(grads, unit));
+    for (uint32_t i = 0; i <= place->owner_count; i++) {
+        const uint32_t member = member_of(grads, unit, i);
+        if (grads->layout->units[member].bucket != ZI_NO_INDEX) {
+            ZI_TRY(lend_slot(grads, grads->layout->units[member].bucket, stream));
+            ZI_TRY(zero_in_place(grads, member, stream));
+        }
     }
-    ZI_TRY(open_unit(grads, unit, stream));
     for (uint32_t i = 0; i < place->owner_count; i++) {
         grads->units[grads->layout->owners[place->owner_first + i]].tie_count++;
     }
@@ -352,7 +423,7 @@ zero_status zi_grads_ready(zi_grads *grads, uint32_t unit, zi_stream *stream)
     if (state->own_count == 0) {
         ZI_FAIL(ZERO_STATE,
                 "unit %" PRIu32 " \"%.60s\": its gradient is not acquired; call "
-                "zero_unit_grad_acquire first",
+                "zero_unit_grads_acquire first",
                 unit, name_of(grads, unit));
     }
     state->own_count--;
@@ -374,7 +445,7 @@ zero_status zi_grads_micro_end(zi_grads *grads)
         if (zi_grads_in_use(grads, u)) {
             ZI_FAIL(ZERO_STATE,
                     "unit %" PRIu32 " \"%.60s\": its gradient is still acquired at the end of "
-                    "the micro-step; call zero_unit_grad_ready",
+                    "the micro-step; call zero_unit_grads_ready",
                     u, name_of(grads, u));
         }
     }
@@ -406,6 +477,17 @@ void zi_grads_point(zi_grads *grads, unsigned char *shards, unsigned char *slots
 bool zi_grads_in_use(const zi_grads *grads, uint32_t unit)
 {
     return grads->units[unit].own_count != 0 || grads->units[unit].tie_count != 0;
+}
+
+uint32_t zi_grads_own_count(const zi_grads *grads, uint32_t unit)
+{
+    return grads->units[unit].own_count;
+}
+
+uint32_t zi_grads_slot(const zi_grads *grads, uint32_t unit)
+{
+    const uint32_t bucket = grads->layout->units[unit].bucket;
+    return bucket != ZI_NO_INDEX ? grads->buckets[bucket].slot : ZI_NO_INDEX;
 }
 
 zero_status zi_grads_consumed(zi_grads *grads, zi_stream *stream)

@@ -77,6 +77,9 @@ zero_status zi_grads_connect(zi_grads *grads);
 zero_status zi_grads_pass(zi_grads *grads, uint32_t unit);
 /* first: of this step. last: the boundary. */
 void zi_grads_micro_begin(zi_grads *grads, bool first, bool last);
+/* Whether the unit has a gradient: it or a unit it ties to has a trained tensor. */
+bool zi_grads_trained(const zi_grads *grads, uint32_t unit);
+/* A refusal leaves no count raised and no slot taken. */
 zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream);
 zero_status zi_grads_ready(zi_grads *grads, uint32_t unit, zi_stream *stream);
 /* Reduce what is left, missing gradients as zeros. STATE when a unit's gradient is still acquired.
@@ -86,6 +89,11 @@ zero_status zi_grads_micro_end(zi_grads *grads);
 /* A trained tensor's gradient while its unit's is acquired, else NULL. */
 void *zi_grads_data(const zi_grads *grads, uint32_t tensor);
 bool zi_grads_in_use(const zi_grads *grads, uint32_t unit);
+/* Acquires by the unit's own name that are not ready. */
+uint32_t zi_grads_own_count(const zi_grads *grads, uint32_t unit);
+/* The slot of the unit's bucket, or ZI_NO_INDEX: between two calls of zi_grads_point the gradients
+ * of a unit move only where this changes. */
+uint32_t zi_grads_slot(const zi_grads *grads, uint32_t unit);
 
 /* Work on other memory: arenas that were taken anew. Between steps, the reduce stream idle; not
  * where gradients are far. */

@@ -11,7 +11,7 @@ typedef struct param_unit {
     zi_unit_state state;
     uint32_t use_count; /* acquires, by any name */
     uint32_t own_count; /* of these, by the unit's own name */
-    zero_pass pass;     /* of the last of them */
+    zero_pass pass;     /* of the last of them that was granted */
     uint32_t slot;      /* in its class; ZI_NO_INDEX: none */
     uint32_t turn;      /* the only slot that it may take; ZI_NO_INDEX: any */
     uint64_t touched;   /* when the schedule last came by; the smallest is evicted first */

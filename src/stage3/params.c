@@ -195,7 +195,6 @@ zero_status zi_params_acquire(zi_params *params, uint32_t unit, uint32_t via, ze
     }
     target->state = zi_unit_on(target->state, ZI_ON_ACQUIRE).next;
     target->use_count++;
-    target->pass = pass;
     target->own_count += unit == via;
     if (params->slotted && target->use_count == 1) {
         ZI_TRY(look_ahead(params, &params->schedules[pass == ZERO_PASS_EVAL]));
@@ -246,6 +245,21 @@ void *zi_params_data(const zi_params *params, uint32_t tensor)
 bool zi_params_in_use(const zi_params *params, uint32_t unit)
 {
     return params->units[unit].state == ZI_UNIT_IN_USE;
+}
+
+uint32_t zi_params_own_count(const zi_params *params, uint32_t unit)
+{
+    return params->units[unit].own_count;
+}
+
+uint32_t zi_params_slot(const zi_params *params, uint32_t unit)
+{
+    return params->units[unit].slot;
+}
+
+void zi_params_enter(zi_params *params, uint32_t unit, zero_pass pass)
+{
+    params->units[unit].pass = pass;
 }
 
 zero_pass zi_params_pass(const zi_params *params, uint32_t unit)

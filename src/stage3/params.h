@@ -51,7 +51,8 @@ void zi_params_destroy(zi_params *params); /* accepts NULL; the gather stream is
  * any other call, collective over the group. */
 zero_status zi_params_connect(zi_params *params);
 
-/* via: the unit that the caller asked for, `unit` itself or one that ties to it. */
+/* via: the unit that the caller asked for, `unit` itself or one that ties to it. The pass that the
+ * unit is in is zi_params_enter's to say. */
 zero_status zi_params_acquire(zi_params *params, uint32_t unit, uint32_t via, zero_pass pass,
                               zi_stream *stream);
 zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi_stream *stream);
@@ -60,8 +61,13 @@ zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi
  * in_use). */
 void *zi_params_data(const zi_params *params, uint32_t tensor);
 bool zi_params_in_use(const zi_params *params, uint32_t unit);
-/* Of the last acquire, by any name, of a unit that is in use; else NONE. */
+/* Acquires by the unit's own name that are not released. */
+uint32_t zi_params_own_count(const zi_params *params, uint32_t unit);
+/* The slot the unit is in, or ZI_NO_INDEX: its tensors move only where this changes. */
+uint32_t zi_params_slot(const zi_params *params, uint32_t unit);
+/* The pass that a unit in use is in; else NONE. */
 zero_pass zi_params_pass(const zi_params *params, uint32_t unit);
+void zi_params_enter(zi_params *params, uint32_t unit, zero_pass pass);
 /* The lowest unit in use, or ZI_NO_INDEX. */
 uint32_t zi_params_first_in_use(const zi_params *params);
 

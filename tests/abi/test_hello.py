@@ -37,7 +37,6 @@ def main():
             len(losses) >= 100 and float(losses[-1]) < float(losses[0]) / 100,
             f"{len(losses)} losses: {losses[:1]} to {losses[-1:]}",
         )
-        check(f"stage {stage} prints the plan", "moment1" in output, output[:400])
         if stage > 0:
             check(f"stage {stage} has the losses of stage 0", losses == reference, losses)
     code, output, _ = hello(program)

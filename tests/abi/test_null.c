@@ -285,10 +285,12 @@ static void on_micro(const rig *r)
 static void on_unit(const rig *r)
 {
     (void)r;
-    REFUSES(zero_unit_acquire(NULL, 0, ZERO_PASS_EVAL, host));
+    REFUSES(zero_unit_acquire(NULL, 0, ZERO_PASS_EVAL, host, NULL));
     REFUSES(zero_unit_release(NULL, 0, host));
-    REFUSES(zero_unit_grad_acquire(NULL, 0, host));
-    REFUSES(zero_unit_grad_ready(NULL, 0, host));
+    REFUSES(zero_unit_params_acquire(NULL, 0, ZERO_PASS_EVAL, host));
+    REFUSES(zero_unit_params_release(NULL, 0, host));
+    REFUSES(zero_unit_grads_acquire(NULL, 0, host));
+    REFUSES(zero_unit_grads_ready(NULL, 0, host));
 }
 
 static void on_tensor(const rig *r)
@@ -542,8 +544,10 @@ static const row rows[] = {
     {"zero_tuning_init_sized", on_init_sized},
     {"zero_unit_acquire", on_unit},
     {"zero_unit_add", on_unit_add},
-    {"zero_unit_grad_acquire", on_unit},
-    {"zero_unit_grad_ready", on_unit},
+    {"zero_unit_params_acquire", on_unit},
+    {"zero_unit_params_release", on_unit},
+    {"zero_unit_grads_acquire", on_unit},
+    {"zero_unit_grads_ready", on_unit},
     {"zero_unit_pass", on_unit_pass},
     {"zero_unit_release", on_unit},
     {"zero_version", on_names},

@@ -55,15 +55,11 @@ static void check_unit(zero_engine *engine, uint32_t unit, uint32_t steps_done)
     }
 }
 
-static void add_gradient(zero_engine *engine, uint32_t rank, uint32_t unit)
+static void add_gradient(const zero_view *view, uint32_t rank, uint32_t unit)
 {
-    zero_view view;
-    CHECK_OK(zero_unit_grad_acquire(engine, unit, zero_stream_host()));
-    CHECK_OK(zero_tensor_grad(engine, unit, &view));
-    for (uint64_t i = 0; i < view.count; i++) {
-        ((float *)view.data)[i] += gradient(rank, unit, i);
+    for (uint64_t i = 0; i < view->count; i++) {
+        ((float *)view->data)[i] += gradient(rank, unit, i);
     }
-    CHECK_OK(zero_unit_grad_ready(engine, unit, zero_stream_host()));
 }
 
 static void train(zero_engine *engine, uint32_t rank)
@@ -73,13 +69,14 @@ static void train(zero_engine *engine, uint32_t rank)
     for (uint32_t step = 0; step < STEPS; step++) {
         CHECK_OK(zero_micro_begin(engine, 1));
         for (uint32_t unit = 0; unit < UNITS; unit++) {
-            CHECK_OK(zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, here));
+            CHECK_OK(zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, here, NULL));
             check_unit(engine, unit, step);
             CHECK_OK(zero_unit_release(engine, unit, here));
         }
         for (uint32_t unit = UNITS; unit-- > 0;) {
-            CHECK_OK(zero_unit_acquire(engine, unit, ZERO_PASS_BACKWARD, here));
-            add_gradient(engine, rank, unit);
+            const zero_unit_view *view = NULL;
+            CHECK_OK(zero_unit_acquire(engine, unit, ZERO_PASS_BACKWARD, here, &view));
+            add_gradient(&view->grads[0], rank, unit);
             CHECK_OK(zero_unit_release(engine, unit, here));
         }
         CHECK_OK(zero_micro_end(engine));

@@ -41,9 +41,7 @@ static inline zero_status refusal_train(zero_world *world)
     for (int i = 0; i < 2 && status == ZERO_OK; i++) {
         zero_step_result result = zero_step_result_init();
         CHECK_OK(zero_micro_begin(engine, 1));
-        CHECK_OK(zero_unit_acquire(engine, 0, ZERO_PASS_BACKWARD, zero_stream_host()));
-        CHECK_OK(zero_unit_grad_acquire(engine, 0, zero_stream_host()));
-        CHECK_OK(zero_unit_grad_ready(engine, 0, zero_stream_host()));
+        CHECK_OK(zero_unit_acquire(engine, 0, ZERO_PASS_BACKWARD, zero_stream_host(), NULL));
         CHECK_OK(zero_unit_release(engine, 0, zero_stream_host()));
         CHECK_OK(zero_micro_end(engine));
         CHECK_OK(zero_step(engine, NULL, zero_stream_host()));

@@ -79,15 +79,11 @@ static zero_step_params next_params(trainer *t)
 
 static void use_unit(trainer *t, uint32_t unit)
 {
-    zero_view weight;
-    zero_view grad;
-    CHECK_OK(zero_unit_acquire(t->engine, unit, ZERO_PASS_BACKWARD, t->stream));
-    CHECK_OK(zero_unit_grad_acquire(t->engine, unit, t->stream));
-    CHECK_OK(zero_tensor_data(t->engine, unit, &weight));
-    CHECK_OK(zero_tensor_grad(t->engine, unit, &grad));
-    CUDA_OK(cudaMemcpyAsync(grad.data, weight.data, COUNT * zero_dtype_bytes(weight.dtype),
+    const zero_unit_view *view = NULL;
+    CHECK_OK(zero_unit_acquire(t->engine, unit, ZERO_PASS_BACKWARD, t->stream, &view));
+    CUDA_OK(cudaMemcpyAsync(view->grads[0].data, view->params[0].data,
+                            COUNT * zero_dtype_bytes(view->params[0].dtype),
                             cudaMemcpyDeviceToDevice, t->native));
-    CHECK_OK(zero_unit_grad_ready(t->engine, unit, t->stream));
     CHECK_OK(zero_unit_release(t->engine, unit, t->stream));
 }
 

@@ -287,7 +287,7 @@ TEST(a_launch_without_begin_is_seen_to_race)
 static zero_status read_elsewhere(zero_engine *engine, cudaStream_t stream, void *room)
 {
     zero_view view;
-    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, zero_stream_cuda(stream)));
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, zero_stream_cuda(stream), NULL));
     TOY_TRY(zero_tensor_data(engine, 0, &view));
     CHECK_EQ(cudaMemcpyAsync(room, view.data, 4, cudaMemcpyDefault, stream), cudaSuccess);
     return zero_unit_release(engine, 0, zero_stream_cuda(stream));
@@ -553,10 +553,10 @@ static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
     double norm = 0;
     zero_step_state state = zero_step_state_init();
     CHECK_OK(zero_micro_begin(engine, 1));
-    refused(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_host()), ZERO_STATE,
+    refused(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_host(), NULL), ZERO_STATE,
             "host stream");
-    refused(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_cuda(outside)), ZERO_STATE,
-            "outside");
+    refused(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_cuda(outside), NULL),
+            ZERO_STATE, "outside");
     refused(zero_capture_end(engine, toy_stream()), ZERO_STATE, "one step");
     CHECK_OK(zero_micro_end(engine));
     refused(zero_step_wait(engine, &result), ZERO_STATE, "nothing runs");
@@ -569,7 +569,8 @@ static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
     CHECK_OK(zero_step(engine, &params, toy_stream()));
     refused(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "zero_capture_end");
     refused(zero_micro_begin(engine, 1), ZERO_STATE, "one step");
-    refused(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream()), ZERO_STATE, "one step");
+    refused(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL), ZERO_STATE,
+            "one step");
 }
 
 static void misuse_after(zero_engine *engine)

@@ -340,7 +340,7 @@ TEST(scratch_holds_the_largest_batch)
 
 static zero_status use(toy_trainer *trainer, uint32_t unit)
 {
-    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_EVAL, toy_stream()));
+    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_EVAL, toy_stream(), NULL));
     TOY_TRY(toy_read(trainer, unit));
     return zero_unit_release(trainer->engine, unit, toy_stream());
 }
@@ -356,7 +356,7 @@ static zero_status hold_and_leave_out(zero_world *world, void *user)
         memset(trainer.seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer.seen_set);
         TOY_TRY(use(&trainer, 0));
         if (trainer.rank == 0) {
-            TOY_TRY(zero_unit_acquire(trainer.engine, 1, ZERO_PASS_EVAL, toy_stream()));
+            TOY_TRY(zero_unit_acquire(trainer.engine, 1, ZERO_PASS_EVAL, toy_stream(), NULL));
         }
         TOY_TRY(use(&trainer, 2));
         TOY_TRY(use(&trainer, 3));
@@ -380,11 +380,11 @@ static zero_status hold_too_many(zero_world *world, void *user)
     toy_trainer trainer;
     become_processes(world);
     TOY_TRY(toy_open(&trainer, &run, world));
-    TOY_TRY(zero_unit_acquire(trainer.engine, 1, ZERO_PASS_EVAL, toy_stream()));
+    TOY_TRY(zero_unit_acquire(trainer.engine, 1, ZERO_PASS_EVAL, toy_stream(), NULL));
     TOY_TRY(use(&trainer, 2));
     TOY_TRY(use(&trainer, 3));
-    CHECK_FAILS(zero_unit_acquire(trainer.engine, 4, ZERO_PASS_EVAL, toy_stream()), ZERO_STATE,
-                "take 3 slots in turn");
+    CHECK_FAILS(zero_unit_acquire(trainer.engine, 4, ZERO_PASS_EVAL, toy_stream(), NULL),
+                ZERO_STATE, "take 3 slots in turn");
     TOY_TRY(zero_unit_release(trainer.engine, 1, toy_stream()));
     TOY_TRY(use(&trainer, 4));
     TOY_TRY(zero_world_barrier(world));

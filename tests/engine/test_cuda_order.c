@@ -174,7 +174,7 @@ static cudaStream_t new_stream(void)
 static zero_status use_on(zero_engine *engine, cudaStream_t stream, void *target)
 {
     zero_view view;
-    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, zero_stream_cuda(stream)));
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, zero_stream_cuda(stream), NULL));
     TOY_TRY(zero_tensor_data(engine, 0, &view));
     CHECK_EQ(
         cudaMemcpyAsync(target, view.data, view.count * sizeof(float), cudaMemcpyDefault, stream),

@@ -251,7 +251,7 @@ static void compute(void)
 static zero_status slow_forward(const toy_trainer *trainer)
 {
     for (uint32_t u = 0; u < UNITS; u++) {
-        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_FORWARD, toy_stream()));
+        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_FORWARD, toy_stream(), NULL));
         compute();
         TOY_TRY(zero_unit_release(trainer->engine, u, toy_stream()));
     }
@@ -262,10 +262,8 @@ static zero_status slow_backward(toy_trainer *trainer)
 {
     const zero_stream host = toy_stream();
     for (uint32_t u = UNITS; u-- > 0;) {
-        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_BACKWARD, host));
-        TOY_TRY(zero_unit_grad_acquire(trainer->engine, u, host));
+        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_BACKWARD, host, NULL));
         compute();
-        TOY_TRY(zero_unit_grad_ready(trainer->engine, u, host));
         TOY_TRY(zero_unit_release(trainer->engine, u, host));
     }
     return zero_micro_end(trainer->engine);

@@ -30,7 +30,7 @@ static zero_status hold_in_step(toy_trainer *trainer)
     const zero_stream host = zero_stream_host();
     TOY_TRY(toy_micro_begin(trainer, true));
     if (trainer->rank == 0) {
-        TOY_TRY(zero_unit_acquire(trainer->engine, 1, ZERO_PASS_FORWARD, host));
+        TOY_TRY(zero_unit_acquire(trainer->engine, 1, ZERO_PASS_FORWARD, host, NULL));
     }
     for (uint32_t u = 2; u < units; u++) {
         TOY_TRY(toy_forward(trainer, u));
@@ -255,7 +255,8 @@ static void check_poisoned(zero_engine *engine, const char *first)
     zero_view view;
     uint64_t shard_first = 0;
     CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_POISONED, first);
-    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream()), ZERO_POISONED, first);
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL), ZERO_POISONED,
+                first);
     CHECK_FAILS(zero_tensor_data(engine, 0, &view), ZERO_POISONED, first);
     CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &shard_first, &view), ZERO_POISONED,
                 first);

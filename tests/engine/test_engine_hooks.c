@@ -66,9 +66,9 @@ static void compare_everywhere(toy_step_fn unusual, toy_step_fn plain, uint32_t 
 /* Forward of a unit in the given pass without its gradient. */
 static zero_status look(toy_trainer *trainer, uint32_t unit, zero_pass pass)
 {
-    TOY_TRY(zero_unit_acquire(trainer->engine, unit, pass, toy_stream()));
+    TOY_TRY(zero_unit_params_acquire(trainer->engine, unit, pass, toy_stream()));
     TOY_TRY(toy_read(trainer, unit));
-    return zero_unit_release(trainer->engine, unit, toy_stream());
+    return zero_unit_params_release(trainer->engine, unit, toy_stream());
 }
 
 static uint32_t units_of(const toy_trainer *trainer)
@@ -154,21 +154,21 @@ MICRO_STEPS(nested)
 {
     const zero_stream host = toy_stream();
     for (uint32_t u = 0; u < units_of(trainer); u++) {
-        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_FORWARD, host));
-        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_FORWARD, host));
+        TOY_TRY(zero_unit_params_acquire(trainer->engine, u, ZERO_PASS_FORWARD, host));
+        TOY_TRY(zero_unit_params_acquire(trainer->engine, u, ZERO_PASS_FORWARD, host));
         if (u > 0) {
             TOY_TRY(toy_read(trainer, u - 1));
-            TOY_TRY(zero_unit_release(trainer->engine, u - 1, host));
+            TOY_TRY(zero_unit_params_release(trainer->engine, u - 1, host));
         }
-        TOY_TRY(zero_unit_release(trainer->engine, u, host));
+        TOY_TRY(zero_unit_params_release(trainer->engine, u, host));
         TOY_TRY(toy_read(trainer, u));
     }
-    TOY_TRY(zero_unit_release(trainer->engine, units_of(trainer) - 1, host));
+    TOY_TRY(zero_unit_params_release(trainer->engine, units_of(trainer) - 1, host));
     for (uint32_t u = units_of(trainer); u-- > 0;) {
-        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_BACKWARD, host));
+        TOY_TRY(zero_unit_params_acquire(trainer->engine, u, ZERO_PASS_BACKWARD, host));
         TOY_TRY(toy_backward(trainer, u));
         TOY_TRY(toy_read(trainer, u));
-        TOY_TRY(zero_unit_release(trainer->engine, u, host));
+        TOY_TRY(zero_unit_params_release(trainer->engine, u, host));
     }
     return ZERO_OK;
 }
@@ -182,7 +182,7 @@ TEST(acquires_nest_and_overlap)
 MICRO_STEPS(hold_first)
 {
     const zero_stream host = toy_stream();
-    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_FORWARD, host));
+    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_FORWARD, host, NULL));
     for (uint32_t u = 1; u < units_of(trainer); u++) {
         TOY_TRY(toy_forward(trainer, u));
     }

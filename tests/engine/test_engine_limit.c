@@ -63,15 +63,13 @@ static zero_status backward(zero_engine *engine, uint32_t unit, uint32_t step)
 {
     const zero_stream here = zero_stream_host();
     zero_view view;
-    TOY_TRY(zero_unit_acquire(engine, unit, ZERO_PASS_BACKWARD, here));
-    TOY_TRY(zero_unit_grad_acquire(engine, unit, here));
+    TOY_TRY(zero_unit_acquire(engine, unit, ZERO_PASS_BACKWARD, here, NULL));
     TOY_TRY(zero_tensor_grad(engine, unit, &view));
     for (uint64_t e = 0; e < view.count; e++) {
         const float sum =
             toy_decode(toy_load(view.data, e, view.dtype), view.dtype) + gradient(step, unit, e);
         toy_store(view.data, e, view.dtype, toy_encode(sum, view.dtype));
     }
-    TOY_TRY(zero_unit_grad_ready(engine, unit, here));
     return zero_unit_release(engine, unit, here);
 }
 
@@ -84,7 +82,7 @@ static zero_status take_step(zero_engine *engine, uint32_t step)
     params.max_norm = 1;
     TOY_TRY(zero_micro_begin(engine, 1));
     for (uint32_t u = 0; u < UNITS; u++) {
-        TOY_TRY(zero_unit_acquire(engine, u, ZERO_PASS_FORWARD, here));
+        TOY_TRY(zero_unit_acquire(engine, u, ZERO_PASS_FORWARD, here, NULL));
         TOY_TRY(zero_unit_release(engine, u, here));
     }
     for (uint32_t u = UNITS; u-- > 0;) {

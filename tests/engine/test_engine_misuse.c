@@ -80,8 +80,8 @@ TEST_AT_ALL_STAGES(release_without_acquire)
     CHECK_FAILS(zero_unit_release(engine, BLOCK0, host()), ZERO_STATE, "block0");
     TOY_TRY(toy_micro_begin(trainer, true));
     CHECK_FAILS(zero_unit_release(engine, HEAD, host()), ZERO_STATE, "head");
-    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_FORWARD, host()));
-    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_FORWARD, host()));
+    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_FORWARD, host(), NULL));
+    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_FORWARD, host(), NULL));
     TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
     TOY_TRY(toy_read(trainer, BLOCK0));
     TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
@@ -96,7 +96,7 @@ TEST_AT_ALL_STAGES(release_without_acquire)
 TEST_AT_ALL_STAGES(release_of_a_tied_owner)
 {
     TOY_TRY(toy_micro_begin(trainer, true));
-    TOY_TRY(zero_unit_acquire(trainer->engine, HEAD, ZERO_PASS_FORWARD, host()));
+    TOY_TRY(zero_unit_acquire(trainer->engine, HEAD, ZERO_PASS_FORWARD, host(), NULL));
     CHECK_FAILS(zero_unit_release(trainer->engine, EMBED, host()), ZERO_STATE, "embed");
     TOY_TRY(toy_read(trainer, HEAD));
     TOY_TRY(zero_unit_release(trainer->engine, HEAD, host()));
@@ -108,16 +108,18 @@ TEST_AT_ALL_STAGES(release_of_a_tied_owner)
 TEST_AT_ALL_STAGES(passes_at_the_wrong_time)
 {
     zero_engine *engine = trainer->engine;
-    CHECK_FAILS(zero_unit_acquire(engine, BLOCK1, ZERO_PASS_FORWARD, host()), ZERO_STATE, "block1");
+    CHECK_FAILS(zero_unit_params_acquire(engine, BLOCK1, ZERO_PASS_FORWARD, host()), ZERO_STATE,
+                "block1");
     CHECK(strstr(zero_last_error()->message, "forward") != NULL);
-    CHECK_FAILS(zero_unit_acquire(engine, BLOCK1, ZERO_PASS_BACKWARD, host()), ZERO_STATE,
+    CHECK_FAILS(zero_unit_params_acquire(engine, BLOCK1, ZERO_PASS_BACKWARD, host()), ZERO_STATE,
                 "backward");
-    CHECK_FAILS(zero_unit_acquire(engine, BLOCK1, (zero_pass)0, host()), ZERO_INVALID_ARGUMENT,
-                "pass 0");
-    CHECK_FAILS(zero_unit_acquire(engine, BLOCK1, (zero_pass)9, host()), ZERO_INVALID_ARGUMENT,
-                "pass 9");
+    CHECK_FAILS(zero_unit_params_acquire(engine, BLOCK1, (zero_pass)0, host()),
+                ZERO_INVALID_ARGUMENT, "pass 0");
+    CHECK_FAILS(zero_unit_params_acquire(engine, BLOCK1, (zero_pass)9, host()),
+                ZERO_INVALID_ARGUMENT, "pass 9");
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(zero_unit_acquire(engine, BLOCK1, ZERO_PASS_EVAL, host()), ZERO_STATE, "eval");
+    CHECK_FAILS(zero_unit_params_acquire(engine, BLOCK1, ZERO_PASS_EVAL, host()), ZERO_STATE,
+                "eval");
     TOY_TRY(toy_micro_end(trainer));
     TOY_TRY(toy_update(trainer));
     return still_works(trainer);
@@ -131,7 +133,7 @@ TEST_AT_ALL_STAGES(tensor_data_of_a_unit_that_is_not_acquired)
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         CHECK_FAILS(zero_tensor_data(engine, t, &view), ZERO_STATE, model->tensors[t].name);
     }
-    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_EVAL, host()));
+    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_EVAL, host(), NULL));
     CHECK_FAILS(zero_tensor_data(engine, 0, &view), ZERO_STATE, "embed");
     TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
     for (uint32_t t = 0; t < model->tensor_count; t++) {
@@ -145,11 +147,12 @@ TEST_AT_ALL_STAGES(units_tensors_and_roles_out_of_range)
     zero_engine *engine = trainer->engine;
     zero_view view;
     uint64_t first = 0;
-    CHECK_FAILS(zero_unit_acquire(engine, 6, ZERO_PASS_EVAL, host()), ZERO_INVALID_ARGUMENT, "6");
-    CHECK_FAILS(zero_unit_acquire(engine, UINT32_MAX, ZERO_PASS_EVAL, host()),
+    CHECK_FAILS(zero_unit_acquire(engine, 6, ZERO_PASS_EVAL, host(), NULL), ZERO_INVALID_ARGUMENT,
+                "6");
+    CHECK_FAILS(zero_unit_acquire(engine, UINT32_MAX, ZERO_PASS_EVAL, host(), NULL),
                 ZERO_INVALID_ARGUMENT, "4294967295");
     CHECK_FAILS(zero_unit_release(engine, 6, host()), ZERO_INVALID_ARGUMENT, "6");
-    CHECK_FAILS(zero_unit_grad_ready(engine, 6, host()), ZERO_INVALID_ARGUMENT, "6");
+    CHECK_FAILS(zero_unit_grads_ready(engine, 6, host()), ZERO_INVALID_ARGUMENT, "6");
     CHECK_FAILS(zero_tensor_data(engine, 10000, &view), ZERO_INVALID_ARGUMENT, "10000");
     CHECK_FAILS(zero_tensor_grad(engine, 10000, &view), ZERO_INVALID_ARGUMENT, "10000");
     CHECK_FAILS(zero_shard_view(engine, 10000, ZERO_ROLE_PARAM, &first, &view),
@@ -159,7 +162,7 @@ TEST_AT_ALL_STAGES(units_tensors_and_roles_out_of_range)
     CHECK_FAILS(zero_shard_view(engine, 0, (zero_role)99, &first, &view), ZERO_INVALID_ARGUMENT,
                 "99");
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(zero_unit_grad_acquire(engine, 6, host()), ZERO_INVALID_ARGUMENT, "6");
+    CHECK_FAILS(zero_unit_grads_acquire(engine, 6, host()), ZERO_INVALID_ARGUMENT, "6");
     TOY_TRY(toy_micro_end(trainer));
     TOY_TRY(toy_update(trainer));
     return still_works(trainer);
@@ -175,12 +178,12 @@ TEST_AT_ALL_STAGES(micro_steps_out_of_order)
     TOY_TRY(zero_micro_begin(engine, 0));
     CHECK_FAILS(zero_micro_begin(engine, 0), ZERO_STATE, "micro");
     CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "micro");
-    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_FORWARD, host()));
+    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_FORWARD, host(), NULL));
     CHECK_FAILS(zero_micro_end(engine), ZERO_STATE, "block0");
     TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
-    TOY_TRY(zero_unit_grad_acquire(engine, BLOCK1, host()));
+    TOY_TRY(zero_unit_grads_acquire(engine, BLOCK1, host()));
     CHECK_FAILS(zero_micro_end(engine), ZERO_STATE, "block1");
-    TOY_TRY(zero_unit_grad_ready(engine, BLOCK1, host()));
+    TOY_TRY(zero_unit_grads_ready(engine, BLOCK1, host()));
     TOY_TRY(zero_micro_end(engine));
     TOY_TRY(zero_micro_begin(engine, 1));
     TOY_TRY(zero_micro_end(engine));
@@ -203,7 +206,7 @@ TEST_AT_ALL_STAGES(steps_out_of_order)
     TOY_TRY(zero_micro_begin(engine, 1));
     CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "micro-step");
     TOY_TRY(zero_micro_end(engine));
-    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_EVAL, host()));
+    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_EVAL, host(), NULL));
     CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "block0");
     TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
     TOY_TRY(toy_update(trainer));
@@ -218,7 +221,7 @@ TEST_AT_ALL_STAGES(fill_and_shards_at_the_wrong_time)
     zero_engine *engine = trainer->engine;
     zero_view view;
     uint64_t first = 0;
-    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_EVAL, host()));
+    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_EVAL, host(), NULL));
     CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "block0");
     TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
     TOY_TRY(toy_micro_begin(trainer, true));
@@ -238,13 +241,13 @@ TEST_AT_ALL_STAGES(gradients_at_the_wrong_time)
     zero_engine *engine = trainer->engine;
     const toy_model *model = trainer->run->model;
     zero_view view;
-    CHECK_FAILS(zero_unit_grad_acquire(engine, BLOCK0, host()), ZERO_STATE, "block0");
-    CHECK_FAILS(zero_unit_grad_ready(engine, BLOCK0, host()), ZERO_STATE, "block0");
+    CHECK_FAILS(zero_unit_grads_acquire(engine, BLOCK0, host()), ZERO_STATE, "block0");
+    CHECK_FAILS(zero_unit_grads_ready(engine, BLOCK0, host()), ZERO_STATE, "block0");
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(zero_unit_grad_acquire(engine, FROZEN, host()), ZERO_STATE, "frozen");
-    CHECK_FAILS(zero_unit_grad_acquire(engine, EMPTY, host()), ZERO_STATE, "empty");
-    CHECK_FAILS(zero_unit_grad_ready(engine, BLOCK1, host()), ZERO_STATE, "block1");
-    TOY_TRY(zero_unit_grad_acquire(engine, BLOCK1, host()));
+    CHECK_FAILS(zero_unit_grads_acquire(engine, FROZEN, host()), ZERO_STATE, "frozen");
+    CHECK_FAILS(zero_unit_grads_acquire(engine, EMPTY, host()), ZERO_STATE, "empty");
+    CHECK_FAILS(zero_unit_grads_ready(engine, BLOCK1, host()), ZERO_STATE, "block1");
+    TOY_TRY(zero_unit_grads_acquire(engine, BLOCK1, host()));
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         const toy_tensor *tensor = &model->tensors[t];
         if ((tensor->desc.flags & ZERO_TENSOR_FROZEN) != 0) {
@@ -255,11 +258,11 @@ TEST_AT_ALL_STAGES(gradients_at_the_wrong_time)
             TOY_TRY(zero_tensor_grad(engine, t, &view));
         }
     }
-    TOY_TRY(zero_unit_grad_acquire(engine, BLOCK1, host()));
-    TOY_TRY(zero_unit_grad_ready(engine, BLOCK1, host()));
-    TOY_TRY(zero_unit_grad_ready(engine, BLOCK1, host()));
-    CHECK_FAILS(zero_unit_grad_ready(engine, BLOCK1, host()), ZERO_STATE, "block1");
-    CHECK_FAILS(zero_unit_grad_acquire(engine, BLOCK1, host()), ZERO_STATE, "block1");
+    TOY_TRY(zero_unit_grads_acquire(engine, BLOCK1, host()));
+    TOY_TRY(zero_unit_grads_ready(engine, BLOCK1, host()));
+    TOY_TRY(zero_unit_grads_ready(engine, BLOCK1, host()));
+    CHECK_FAILS(zero_unit_grads_ready(engine, BLOCK1, host()), ZERO_STATE, "block1");
+    CHECK_FAILS(zero_unit_grads_acquire(engine, BLOCK1, host()), ZERO_STATE, "block1");
     TOY_TRY(toy_micro_end(trainer));
     TOY_TRY(toy_update(trainer));
     return still_works(trainer);
@@ -271,22 +274,22 @@ static zero_status hold_too_many(toy_trainer *trainer)
 {
     zero_engine *engine = trainer->engine;
     TOY_TRY(toy_micro_begin(trainer, true));
-    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, host()));
-    TOY_TRY(zero_unit_acquire(engine, 1, ZERO_PASS_FORWARD, host()));
-    CHECK_FAILS(zero_unit_acquire(engine, 2, ZERO_PASS_FORWARD, host()), ZERO_STATE,
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, host(), NULL));
+    TOY_TRY(zero_unit_acquire(engine, 1, ZERO_PASS_FORWARD, host(), NULL));
+    CHECK_FAILS(zero_unit_acquire(engine, 2, ZERO_PASS_FORWARD, host(), NULL), ZERO_STATE,
                 "param_slots to 3");
     TOY_TRY(zero_unit_release(engine, 0, host()));
-    TOY_TRY(zero_unit_acquire(engine, 2, ZERO_PASS_FORWARD, host()));
+    TOY_TRY(zero_unit_acquire(engine, 2, ZERO_PASS_FORWARD, host(), NULL));
     TOY_TRY(toy_read(trainer, 2));
     TOY_TRY(zero_unit_release(engine, 2, host()));
     TOY_TRY(zero_unit_release(engine, 1, host()));
-    TOY_TRY(zero_unit_grad_acquire(engine, 3, host()));
-    TOY_TRY(zero_unit_grad_acquire(engine, 2, host()));
-    CHECK_FAILS(zero_unit_grad_acquire(engine, 1, host()), ZERO_STATE, "grad_slots to 3");
-    TOY_TRY(zero_unit_grad_ready(engine, 3, host()));
-    TOY_TRY(zero_unit_grad_acquire(engine, 1, host()));
-    TOY_TRY(zero_unit_grad_ready(engine, 1, host()));
-    TOY_TRY(zero_unit_grad_ready(engine, 2, host()));
+    TOY_TRY(zero_unit_grads_acquire(engine, 3, host()));
+    TOY_TRY(zero_unit_grads_acquire(engine, 2, host()));
+    CHECK_FAILS(zero_unit_grads_acquire(engine, 1, host()), ZERO_STATE, "grad_slots to 3");
+    TOY_TRY(zero_unit_grads_ready(engine, 3, host()));
+    TOY_TRY(zero_unit_grads_acquire(engine, 1, host()));
+    TOY_TRY(zero_unit_grads_ready(engine, 1, host()));
+    TOY_TRY(zero_unit_grads_ready(engine, 2, host()));
     TOY_TRY(toy_micro_end(trainer));
     TOY_TRY(toy_update(trainer));
     return still_works(trainer);
@@ -310,9 +313,9 @@ static zero_status late_gradient(toy_trainer *trainer)
     uint32_t unit = 0;
     zero_status status = ZERO_OK;
     for (; unit < 6 && status == ZERO_OK; unit++) {
-        status = zero_unit_grad_acquire(trainer->engine, unit, host());
+        status = zero_unit_grads_acquire(trainer->engine, unit, host());
         if (status == ZERO_OK) {
-            TOY_TRY(zero_unit_grad_ready(trainer->engine, unit, host()));
+            TOY_TRY(zero_unit_grads_ready(trainer->engine, unit, host()));
         }
     }
     CHECK_EQ(status, ZERO_STATE);
@@ -347,8 +350,8 @@ static void check_nan(const zero_view *view)
 static zero_status keep_pointer(toy_trainer *trainer)
 {
     zero_view stale;
-    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, host()));
-    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, host()));
+    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, host(), NULL));
+    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, host(), NULL));
     TOY_TRY(zero_tensor_data(trainer->engine, 0, &stale));
     const float *data = toy_fetch(stale.data, stale.count * sizeof(float));
     CHECK_SAME(data[0], toy_initial(0, 0));
@@ -358,12 +361,12 @@ static zero_status keep_pointer(toy_trainer *trainer)
     TOY_TRY(zero_unit_release(trainer->engine, 0, host()));
     check_nan(&stale);
     for (uint32_t u = 1; u < 5; u++) {
-        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_EVAL, host()));
+        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_EVAL, host(), NULL));
         TOY_TRY(toy_read(trainer, u));
         TOY_TRY(zero_unit_release(trainer->engine, u, host()));
     }
     check_nan(&stale);
-    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, host()));
+    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, host(), NULL));
     TOY_TRY(toy_read(trainer, 0));
     return zero_unit_release(trainer->engine, 0, host());
 }
@@ -398,10 +401,11 @@ TEST_AT_ALL_STAGES(null_arguments)
     zero_view view;
     CHECK_FAILS(zero_micro_begin(NULL, 0), ZERO_INVALID_ARGUMENT, "NULL");
     CHECK_FAILS(zero_micro_end(NULL), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_unit_acquire(NULL, 0, ZERO_PASS_EVAL, host()), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_acquire(NULL, 0, ZERO_PASS_EVAL, host(), NULL), ZERO_INVALID_ARGUMENT,
+                "NULL");
     CHECK_FAILS(zero_unit_release(NULL, 0, host()), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_unit_grad_acquire(NULL, 0, host()), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_unit_grad_ready(NULL, 0, host()), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_grads_acquire(NULL, 0, host()), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_grads_ready(NULL, 0, host()), ZERO_INVALID_ARGUMENT, "NULL");
     CHECK_FAILS(zero_tensor_data(NULL, 0, &view), ZERO_INVALID_ARGUMENT, "NULL");
     CHECK_FAILS(zero_tensor_data(engine, 0, NULL), ZERO_INVALID_ARGUMENT, "NULL");
     CHECK_FAILS(zero_tensor_grad(engine, 0, NULL), ZERO_INVALID_ARGUMENT, "NULL");
@@ -432,7 +436,7 @@ TEST_AT_ALL_STAGES(foreign_streams)
     }
     int nothing = 0;
     const zero_stream foreign = {&nothing};
-    CHECK_FAILS(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, foreign),
+    CHECK_FAILS(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, foreign, NULL),
                 ZERO_INVALID_ARGUMENT, "stream");
     return still_works(trainer);
 }

@@ -1,6 +1,7 @@
 /* Owns the product of all tiers: any role on any tier, in every way to split a model, in every type
- * and over several ranks and micro-steps, has the bits of all on the device, at every step and at
- * the end. A run of the suites takes a sample by the seed; `all` as the argument takes all of it.
+ * and over several ranks and micro-steps, by one acquire for a unit or by the split calls, has the
+ * bits of all on the device, at every step and at the end. A run of the suites takes a sample by
+ * the seed; `all` as the argument takes all of it.
  */
 #include "harness.h"
 #include "reads.h"
@@ -213,6 +214,18 @@ static void let_overlap(toy_run *run, uint32_t turn)
     run->announced = true;
 }
 
+/* All of a course once more, by the split calls. */
+static zero_status follow_split(zero_world *world, const course *c, const outcome *plain)
+{
+    toy_run run = c->run;
+    outcome split;
+    run.split = true;
+    TOY_TRY(train(world, &run, &split));
+    compare(c, plain, &split, 0);
+    toy_state_free(&split.state);
+    return ZERO_OK;
+}
+
 /* All of a course once more, each step announced. */
 static zero_status follow_announced(zero_world *world, const course *c, const outcome *plain)
 {
@@ -237,10 +250,12 @@ static zero_status follow(zero_world *world, void *user)
         toy_run run = c->run;
         outcome tiered;
         put_on(&run, mix, i % 8 == 0);
+        run.split = (c->seed + i) % 2 == 1;
         TOY_TRY(train(world, &run, &tiered));
         compare(c, &plain, &tiered, mix);
         toy_state_free(&tiered.state);
     }
+    TOY_TRY(follow_split(world, c, &plain));
     TOY_TRY(follow_announced(world, c, &plain));
     toy_state_free(&plain.state);
     return ZERO_OK;
@@ -335,7 +350,7 @@ static zero_status sweep_and_count(zero_world *world, void *user)
     const uint64_t all = plan_memory(zero_engine_plan(trainer.engine)).bytes[ZERO_ROLE_PARAM];
     memset(trainer.seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer.seen_set);
     for (uint32_t u = 0; u < UNITS; u++) {
-        TOY_TRY(zero_unit_acquire(trainer.engine, u, ZERO_PASS_EVAL, toy_stream()));
+        TOY_TRY(zero_unit_acquire(trainer.engine, u, ZERO_PASS_EVAL, toy_stream(), NULL));
         const uint64_t least = u + 3 < UNITS ? u + 3 : UNITS;
         CHECK(read_bytes(&trainer) - before >= least * (all / UNITS));
         TOY_TRY(toy_read(&trainer, u));

@@ -19,7 +19,7 @@ static zero_status give(toy_trainer *trainer, const given *g)
     const zero_stream host = toy_stream();
     zero_view grad = {0};
     TOY_TRY(toy_micro_begin(trainer, true));
-    TOY_TRY(zero_unit_grad_acquire(trainer->engine, 0, host));
+    TOY_TRY(zero_unit_grads_acquire(trainer->engine, 0, host));
     TOY_TRY(zero_tensor_grad(trainer->engine, 0, &grad));
     const size_t bytes = grad.count * zero_dtype_bytes(grad.dtype);
     void *data = toy_fetch(grad.data, bytes);
@@ -27,7 +27,7 @@ static zero_status give(toy_trainer *trainer, const given *g)
         toy_store(data, i, grad.dtype, toy_encode(g->values[i], grad.dtype));
     }
     toy_put(grad.data, data, bytes);
-    TOY_TRY(zero_unit_grad_ready(trainer->engine, 0, host));
+    TOY_TRY(zero_unit_grads_ready(trainer->engine, 0, host));
     TOY_TRY(toy_micro_end(trainer));
     return toy_update(trainer);
 }
@@ -134,12 +134,12 @@ static zero_status take_mean(zero_world *world, const toy_run *run, void *user)
         /* Rank r adds r in each of three micro-steps: the mean is that of the ranks. */
         zero_view grad = {0};
         TOY_TRY(toy_micro_begin(&trainer, m == 2));
-        TOY_TRY(zero_unit_grad_acquire(trainer.engine, 1, toy_stream()));
+        TOY_TRY(zero_unit_grads_acquire(trainer.engine, 1, toy_stream()));
         TOY_TRY(zero_tensor_grad(trainer.engine, 1, &grad));
         float *data = toy_fetch(grad.data, grad.count * sizeof(float));
         data[5] += (float)trainer.rank;
         toy_put(grad.data, data, grad.count * sizeof(float));
-        TOY_TRY(zero_unit_grad_ready(trainer.engine, 1, toy_stream()));
+        TOY_TRY(zero_unit_grads_ready(trainer.engine, 1, toy_stream()));
         TOY_TRY(toy_micro_end(&trainer));
     }
     TOY_TRY(toy_update(&trainer));

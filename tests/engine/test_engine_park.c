@@ -256,7 +256,7 @@ static zero_status ask_wrongly(zero_world *world, void *user)
     TOY_TRY(toy_micro(&trainer, true));
     CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "step is under way");
     TOY_TRY(toy_update(&trainer));
-    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream()));
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
     CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "acquired");
     TOY_TRY(zero_unit_release(engine, 0, toy_stream()));
     TOY_TRY(toy_step(&trainer));
@@ -308,9 +308,9 @@ static void check_refusals(zero_engine *engine)
     CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_STATE, remedy);
     CHECK_FAILS(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, ELSEWHERE), ZERO_STATE, remedy);
     CHECK_FAILS(zero_engine_offload(engine, BIT(MOMENT1), ELSEWHERE), ZERO_STATE, "moment1");
-    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, toy_stream()), ZERO_STATE,
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, toy_stream(), NULL), ZERO_STATE,
                 "forward");
-    CHECK_FAILS(zero_unit_grad_acquire(engine, 0, toy_stream()), ZERO_STATE, "micro-step");
+    CHECK_FAILS(zero_unit_grads_acquire(engine, 0, toy_stream()), ZERO_STATE, "micro-step");
 }
 
 static zero_status use_while_offloaded(zero_world *world, void *user)

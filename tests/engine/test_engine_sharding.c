@@ -53,7 +53,7 @@ static zero_status add_constant(toy_trainer *trainer, float value)
         if (!toy_unit_trained(model, u)) {
             continue;
         }
-        TOY_TRY(zero_unit_grad_acquire(trainer->engine, u, host));
+        TOY_TRY(zero_unit_grads_acquire(trainer->engine, u, host));
         for (uint32_t t = 0; t < model->tensor_count; t++) {
             zero_view grad = {0};
             if (!toy_unit_uses(model, u, t) ||
@@ -69,7 +69,7 @@ static zero_status add_constant(toy_trainer *trainer, float value)
             }
             toy_put(grad.data, data, bytes);
         }
-        TOY_TRY(zero_unit_grad_ready(trainer->engine, u, host));
+        TOY_TRY(zero_unit_grads_ready(trainer->engine, u, host));
     }
     return zero_micro_end(trainer->engine);
 }
@@ -602,7 +602,7 @@ static zero_status read_initial(zero_world *world, void *user)
     TOY_TRY(zero_engine_create(world, model.model, &options, &engine));
     toy_model_close(&model);
     memset(bytes, 0xff, sizeof bytes); /* the engine has read them */
-    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream()));
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
     for (uint32_t d = 0; d < 3; d++) {
         zero_view view;
         TOY_TRY(zero_tensor_data(engine, d, &view));

@@ -380,7 +380,7 @@ static zero_status misuse(zero_world *world, void *user)
     TOY_TRY(zero_step_state_get(trainer.engine, &state)); /* of the step before */
     CHECK_EQ(state.updates, 0);
     TOY_TRY(toy_update(&trainer));
-    TOY_TRY(zero_unit_acquire(trainer.engine, 0, ZERO_PASS_EVAL, toy_stream()));
+    TOY_TRY(zero_unit_acquire(trainer.engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
     refused(&trainer, &state, ZERO_STATE, "still acquired");
     TOY_TRY(zero_unit_release(trainer.engine, 0, toy_stream()));
     TOY_TRY(zero_step_state_get(trainer.engine, &state));

@@ -364,7 +364,7 @@ static zero_status ask_wrongly(zero_world *world, void *user)
     TOY_TRY(zero_micro_end(engine));
     CHECK_FAILS(zero_shard_write(engine, 0, role, shard.first, 1, room), ZERO_STATE, "step is due");
     TOY_TRY(toy_update(&trainer));
-    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream()));
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
     CHECK_FAILS(zero_shard_write(engine, 0, role, shard.first, 1, room), ZERO_STATE, "acquired");
     TOY_TRY(zero_shard_read(engine, 0, role, shard.first, 1, room));
     TOY_TRY(zero_unit_release(engine, 0, toy_stream()));

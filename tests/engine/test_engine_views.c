@@ -67,10 +67,8 @@ static zero_status check_micro(toy_trainer *trainer, bool last)
     const zero_stream stream = toy_stream();
     TOY_TRY(toy_micro_begin(trainer, last));
     for (uint32_t u = trainer->run->model->unit_count; u-- > 0;) {
-        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_BACKWARD, stream));
-        TOY_TRY(zero_unit_grad_acquire(trainer->engine, u, stream));
+        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_BACKWARD, stream, NULL));
         TOY_TRY(check_unit(trainer, u));
-        TOY_TRY(zero_unit_grad_ready(trainer->engine, u, stream));
         TOY_TRY(zero_unit_release(trainer->engine, u, stream));
     }
     return toy_micro_end(trainer);
@@ -149,7 +147,7 @@ static void expect_pass(const toy_trainer *trainer, uint32_t unit, zero_pass exp
 
 static zero_status acquire(const toy_trainer *trainer, uint32_t unit, zero_pass pass)
 {
-    return zero_unit_acquire(trainer->engine, unit, pass, toy_stream());
+    return zero_unit_acquire(trainer->engine, unit, pass, toy_stream(), NULL);
 }
 
 static zero_status release(const toy_trainer *trainer, uint32_t unit)

@@ -176,8 +176,8 @@ static void destroy_in_wrong_order(zero_world *world)
     CHECK_OK(zero_engine_create(world, model, NULL, &engines[1]));
     zero_world_destroy(world);
     CHECK_FAILS(zero_micro_begin(engines[0], 1), ZERO_STATE, "world was destroyed");
-    CHECK_FAILS(zero_unit_acquire(engines[1], 0, ZERO_PASS_EVAL, zero_stream_host()), ZERO_STATE,
-                "world was destroyed");
+    CHECK_FAILS(zero_unit_acquire(engines[1], 0, ZERO_PASS_EVAL, zero_stream_host(), NULL),
+                ZERO_STATE, "world was destroyed");
     CHECK_EQ(engine_stats(engines[1]).steps, 0);
     zero_engine_destroy(engines[1]);
     CHECK_FAILS(zero_step(engines[0], NULL, zero_stream_host()), ZERO_STATE, "destroy its engines");
@@ -241,7 +241,8 @@ static void be_a_child(zero_world *world, zero_engine *engine)
     alarm(20);
     CHECK_EQ(stats.steps, 1);
     CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "make them in the child");
-    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream()), ZERO_STATE, "child");
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL), ZERO_STATE,
+                "child");
     CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "child");
     CHECK_FAILS(zero_step(engine, NULL, toy_stream()), ZERO_STATE, "child");
     CHECK_FAILS(zero_world_barrier(world), ZERO_STATE, "child");

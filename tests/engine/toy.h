@@ -102,6 +102,7 @@ typedef struct toy_run {
     uint32_t samples; /* samples numbered from here on contribute nothing; 0: no limit */
     uint32_t fold;    /* neighbouring samples that one micro-step takes at once; 0 is 1 */
     bool announced;   /* every step is, before its last micro-step */
+    bool split;       /* the toy's hooks are the split calls */
 } toy_run;
 
 /* 20 steps of one micro-step, real-valued, all options at their default but threads 1. */
@@ -147,9 +148,18 @@ bool toy_unit_uses(const toy_model *model, uint32_t unit, uint32_t tensor);
 /* Whether a unit has a trained tensor, ties included. */
 bool toy_unit_trained(const toy_model *model, uint32_t unit);
 
+/* Acquire the unit, in backward with its gradient, by the calls that the run wants, and check the
+ * views that are handed out. */
+zero_status toy_acquire(toy_trainer *trainer, uint32_t unit, zero_pass pass);
+/* The calls that match. */
+zero_status toy_release(toy_trainer *trainer, uint32_t unit, zero_pass pass);
+/* Every view is what zero_tensor_data and, if `grads`, zero_tensor_grad say of its tensor. */
+void toy_check_view(const toy_trainer *trainer, uint32_t unit, const zero_unit_view *view,
+                    bool grads);
+
 /* Acquire, read, release. */
 zero_status toy_forward(toy_trainer *trainer, uint32_t unit);
-/* Acquire, read, add the gradient, ready, release. */
+/* Acquire, read, add the gradient, release. */
 zero_status toy_backward(toy_trainer *trainer, uint32_t unit);
 /* The same, adding nothing: an explicit gradient of zero. */
 zero_status toy_backward_zero(toy_trainer *trainer, uint32_t unit);

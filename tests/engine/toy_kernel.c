@@ -89,18 +89,14 @@ static zero_status use_unit(toy_trainer *trainer, uint32_t unit, bool backward)
 
 zero_status toy_kernel_forward(toy_trainer *trainer, uint32_t unit, zero_pass pass)
 {
-    TOY_TRY(zero_unit_acquire(trainer->engine, unit, pass, toy_stream()));
+    TOY_TRY(zero_unit_acquire(trainer->engine, unit, pass, toy_stream(), NULL));
     TOY_TRY(use_unit(trainer, unit, false));
     return zero_unit_release(trainer->engine, unit, toy_stream());
 }
 
 zero_status toy_kernel_backward(toy_trainer *trainer, uint32_t unit)
 {
-    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_BACKWARD, toy_stream()));
-    if (toy_unit_trained(trainer->run->model, unit)) {
-        TOY_TRY(zero_unit_grad_acquire(trainer->engine, unit, toy_stream()));
-        TOY_TRY(use_unit(trainer, unit, true));
-        TOY_TRY(zero_unit_grad_ready(trainer->engine, unit, toy_stream()));
-    }
-    return zero_unit_release(trainer->engine, unit, toy_stream());
+    TOY_TRY(toy_acquire(trainer, unit, ZERO_PASS_BACKWARD));
+    TOY_TRY(use_unit(trainer, unit, true));
+    return toy_release(trainer, unit, ZERO_PASS_BACKWARD);
 }

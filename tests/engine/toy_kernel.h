@@ -8,7 +8,7 @@
 
 /* Acquire, a kernel that reads each tensor, release. */
 zero_status toy_kernel_forward(toy_trainer *trainer, uint32_t unit, zero_pass pass);
-/* Acquire, a kernel for each tensor that reads it and adds to its gradient, ready, release. */
+/* Acquire, a kernel for each tensor that reads it and adds to its gradient, release. */
 zero_status toy_kernel_backward(toy_trainer *trainer, uint32_t unit);
 
 #endif

@@ -148,27 +148,96 @@ zero_status toy_add_gradient(toy_trainer *trainer, uint32_t unit)
     return ZERO_OK;
 }
 
+static void check_param(const toy_trainer *trainer, uint32_t tensor, const zero_view *view)
+{
+    zero_view told;
+    TOY_CHECK(zero_tensor_data(trainer->engine, tensor, &told) == ZERO_OK, "%s",
+              zero_last_error()->message);
+    TOY_CHECK(view->data == told.data && view->count == told.count && view->dtype == told.dtype,
+              "%s: at %p by its view, at %p by zero_tensor_data",
+              trainer->run->model->tensors[tensor].name, view->data, told.data);
+}
+
+static void check_grad(const toy_trainer *trainer, uint32_t tensor, const zero_view *view)
+{
+    const toy_tensor *about = &trainer->run->model->tensors[tensor];
+    zero_view told = {.dtype = ZERO_DTYPE_NONE};
+    if ((about->desc.flags & ZERO_TENSOR_FROZEN) == 0) {
+        TOY_CHECK(zero_tensor_grad(trainer->engine, tensor, &told) == ZERO_OK, "%s",
+                  zero_last_error()->message);
+    }
+    TOY_CHECK(view->data == told.data && view->count == told.count && view->dtype == told.dtype,
+              "%s: gradient at %p by its view, at %p by zero_tensor_grad", about->name, view->data,
+              told.data);
+}
+
+void toy_check_view(const toy_trainer *trainer, uint32_t unit, const zero_unit_view *view,
+                    bool grads)
+{
+    const toy_model *model = trainer->run->model;
+    uint32_t count = 0;
+    uint32_t tensors[TOY_TENSORS_MAX];
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        if (model->tensors[t].unit == unit) {
+            tensors[count++] = t;
+        }
+    }
+    for (uint32_t i = 0; i < model->units[unit].tie_count; i++) {
+        tensors[count++] = model->units[unit].ties[i];
+    }
+    TOY_CHECK(view->tensor_count == count, "unit %u has %u tensors, its view %u", unit, count,
+              view->tensor_count);
+    TOY_CHECK((view->grads != NULL) == grads, "unit %u: views of gradients at %p", unit,
+              (const void *)view->grads);
+    for (uint32_t i = 0; i < count; i++) {
+        check_param(trainer, tensors[i], &view->params[i]);
+        if (grads) {
+            check_grad(trainer, tensors[i], &view->grads[i]);
+        }
+    }
+}
+
+zero_status toy_acquire(toy_trainer *trainer, uint32_t unit, zero_pass pass)
+{
+    const bool backward = pass == ZERO_PASS_BACKWARD;
+    if (trainer->run->split) {
+        TOY_TRY(zero_unit_params_acquire(trainer->engine, unit, pass, toy_stream()));
+        return backward && toy_unit_trained(trainer->run->model, unit)
+                   ? zero_unit_grads_acquire(trainer->engine, unit, toy_stream())
+                   : ZERO_OK;
+    }
+    const zero_unit_view *view = NULL;
+    TOY_TRY(zero_unit_acquire(trainer->engine, unit, pass, toy_stream(), &view));
+    toy_check_view(trainer, unit, view, backward);
+    return ZERO_OK;
+}
+
+zero_status toy_release(toy_trainer *trainer, uint32_t unit, zero_pass pass)
+{
+    if (!trainer->run->split) {
+        return zero_unit_release(trainer->engine, unit, toy_stream());
+    }
+    if (pass == ZERO_PASS_BACKWARD && toy_unit_trained(trainer->run->model, unit)) {
+        TOY_TRY(zero_unit_grads_ready(trainer->engine, unit, toy_stream()));
+    }
+    return zero_unit_params_release(trainer->engine, unit, toy_stream());
+}
+
 zero_status toy_forward(toy_trainer *trainer, uint32_t unit)
 {
-    const zero_stream host = toy_stream();
-    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_FORWARD, host));
+    TOY_TRY(toy_acquire(trainer, unit, ZERO_PASS_FORWARD));
     TOY_TRY(toy_read(trainer, unit));
-    return zero_unit_release(trainer->engine, unit, host);
+    return toy_release(trainer, unit, ZERO_PASS_FORWARD);
 }
 
 static zero_status backward(toy_trainer *trainer, uint32_t unit, bool add)
 {
-    const zero_stream host = toy_stream();
-    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_BACKWARD, host));
+    TOY_TRY(toy_acquire(trainer, unit, ZERO_PASS_BACKWARD));
     TOY_TRY(toy_read(trainer, unit));
-    if (toy_unit_trained(trainer->run->model, unit)) {
-        TOY_TRY(zero_unit_grad_acquire(trainer->engine, unit, host));
-        if (add) {
-            TOY_TRY(toy_add_gradient(trainer, unit));
-        }
-        TOY_TRY(zero_unit_grad_ready(trainer->engine, unit, host));
+    if (add) {
+        TOY_TRY(toy_add_gradient(trainer, unit));
     }
-    return zero_unit_release(trainer->engine, unit, host);
+    return toy_release(trainer, unit, ZERO_PASS_BACKWARD);
 }
 
 zero_status toy_backward(toy_trainer *trainer, uint32_t unit)
@@ -237,12 +306,11 @@ zero_status toy_train(toy_trainer *trainer)
 
 zero_status toy_evaluate(toy_trainer *trainer)
 {
-    const zero_stream host = toy_stream();
     memset(trainer->seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer->seen_set);
     for (uint32_t u = 0; u < trainer->run->model->unit_count; u++) {
-        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_EVAL, host));
+        TOY_TRY(toy_acquire(trainer, u, ZERO_PASS_EVAL));
         TOY_TRY(toy_read(trainer, u));
-        TOY_TRY(zero_unit_release(trainer->engine, u, host));
+        TOY_TRY(toy_release(trainer, u, ZERO_PASS_EVAL));
     }
     return ZERO_OK;
 }

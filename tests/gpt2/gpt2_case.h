@@ -118,7 +118,7 @@ static inline void case_pointers(const gpt2_case *model, gpt2_real *values, uint
     }
 }
 
-/* The head's pointers: wte, ln_f.weight, ln_f.bias. */
+/* The head's pointers: ln_f.weight, ln_f.bias, wte. */
 static inline void case_head(const gpt2_case *model, gpt2_real *values, gpt2_real **pointers)
 {
     pointers[GPT2_HEAD_WTE] = values + model->first[GPT2_WTE];

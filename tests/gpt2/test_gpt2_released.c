@@ -26,22 +26,21 @@ static zero_status embed_forward(void *space, const zero_view *params)
 /* A trainer that does not tie its head takes the matrix from where the embedding had it. */
 zero_status __real_zero_tensor_tie(zero_model *model, uint32_t unit, uint32_t tensor);
 zero_status __wrap_zero_tensor_tie(zero_model *model, uint32_t unit, uint32_t tensor);
-zero_status __real_zero_tensor_data(zero_engine *engine, uint32_t tensor, zero_view *view);
-zero_status __wrap_zero_tensor_data(zero_engine *engine, uint32_t tensor, zero_view *view);
 
 zero_status __wrap_zero_tensor_tie(zero_model *model, uint32_t unit, uint32_t tensor)
 {
     return wrong.made == TIE_NOT_ACQUIRED ? ZERO_OK : __real_zero_tensor_tie(model, unit, tensor);
 }
 
-zero_status __wrap_zero_tensor_data(zero_engine *engine, uint32_t tensor, zero_view *view)
+static zero_status head_forward(void *space, const zero_view *params, bool trains)
 {
-    const zero_status status = __real_zero_tensor_data(engine, tensor, view);
-    if (status == ZERO_STATE && wrong.made == TIE_NOT_ACQUIRED && tensor == GPT2_WTE) {
-        *view = wrong.tied;
-        return ZERO_OK;
+    zero_view untied[GPT2_HEAD_TENSORS];
+    if (wrong.made == TIE_NOT_ACQUIRED) {
+        memcpy(untied, params, GPT2_HEAD_WTE * sizeof *untied);
+        untied[GPT2_HEAD_WTE] = wrong.tied;
+        params = untied;
     }
-    return status;
+    return wrong.right->head_forward(space, params, trains);
 }
 
 /* Layer 0 is computed when layer 1's turn comes: after its release. */
@@ -96,6 +95,7 @@ static zero_status train(zero_world *world, void *user)
     gpt2_backend backend = *wrong.right;
     backend.embed_forward = embed_forward;
     backend.block_forward = block_forward;
+    backend.head_forward = head_forward;
     gpt2_net_setup setup = {.config = shape,
                             .options = zero_engine_options_init(),
                             .tuning = zero_tuning_init(),

@@ -1,0 +1,412 @@
+/* Owns the tests of what one acquire does for a whole unit: how it nests, how it mixes with the
+ * split calls, and that a refused one leaves nothing behind. What the views show is
+ * toy_check_view's, at every use of a unit in every program of the toy's. */
+#include "harness.h"
+
+#include "toy.h"
+
+#define DEADLINE_MS 10000
+
+static zero_status on_rank(zero_world *world, void *user)
+{
+    const struct {
+        const toy_run *run;
+        toy_step_fn fn;
+    } *job = user;
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, job->run, world));
+    const zero_status status = job->fn(&trainer);
+    toy_close(&trainer);
+    return status;
+}
+
+static void on_two_ranks(const toy_run *run, toy_step_fn fn)
+{
+    struct {
+        const toy_run *run;
+        toy_step_fn fn;
+    } job = {run, fn};
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, on_rank, &job));
+}
+
+/* Units of toy_model_mixed; the head ties to the embedding. */
+enum { EMBED, BLOCK0, FROZEN, BLOCK1, EMPTY, HEAD };
+
+static void at_all_stages(toy_step_fn fn)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(&model);
+    for (int checked = 0; checked < 2; checked++) {
+        run.options.poison_released = checked;
+        for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+            run.options.stage = (zero_stage)stage;
+            on_two_ranks(&run, fn);
+        }
+    }
+    toy_model_close(&model);
+}
+
+/* A test of what each rank does on the mixed model, at every stage. */
+#define TEST_AT_ALL_STAGES(name)                   \
+    static zero_status name(toy_trainer *trainer); \
+    TEST(name)                                     \
+    {                                              \
+        at_all_stages(name);                       \
+    }                                              \
+    static zero_status name(toy_trainer *trainer)
+
+static zero_status acquire(const toy_trainer *trainer, uint32_t unit, zero_pass pass)
+{
+    return zero_unit_acquire(trainer->engine, unit, pass, toy_stream(), NULL);
+}
+
+static zero_status release(const toy_trainer *trainer, uint32_t unit)
+{
+    return zero_unit_release(trainer->engine, unit, toy_stream());
+}
+
+static zero_status params_acquire(const toy_trainer *trainer, uint32_t unit, zero_pass pass)
+{
+    return zero_unit_params_acquire(trainer->engine, unit, pass, toy_stream());
+}
+
+static zero_status params_release(const toy_trainer *trainer, uint32_t unit)
+{
+    return zero_unit_params_release(trainer->engine, unit, toy_stream());
+}
+
+static zero_status grads_acquire(const toy_trainer *trainer, uint32_t unit)
+{
+    return zero_unit_grads_acquire(trainer->engine, unit, toy_stream());
+}
+
+static zero_status grads_ready(const toy_trainer *trainer, uint32_t unit)
+{
+    return zero_unit_grads_ready(trainer->engine, unit, toy_stream());
+}
+
+/* The unit's first tensor, or else the one it ties to. */
+static uint32_t tensor_of(const toy_trainer *trainer, uint32_t unit)
+{
+    const toy_model *model = trainer->run->model;
+    uint32_t tensor = 0;
+    while (model->tensors[tensor].unit != unit) {
+        tensor++;
+    }
+    return tensor;
+}
+
+/* What is acquired of the unit now. */
+static void expect(const toy_trainer *trainer, uint32_t unit, bool params, bool grads)
+{
+    zero_view view;
+    const uint32_t tensor = tensor_of(trainer, unit);
+    CHECK_EQ(zero_tensor_data(trainer->engine, tensor, &view), params ? ZERO_OK : ZERO_STATE);
+    CHECK_EQ(zero_tensor_grad(trainer->engine, tensor, &view), grads ? ZERO_OK : ZERO_STATE);
+}
+
+/* The micro-step and its step end as if nothing had been refused, and the engine trains on. */
+static zero_status still_works(toy_trainer *trainer)
+{
+    TOY_TRY(toy_micro_end(trainer));
+    TOY_TRY(toy_update(trainer));
+    TOY_TRY(toy_step(trainer));
+    return toy_evaluate(trainer);
+}
+
+/* ---- nesting ---- */
+
+TEST_AT_ALL_STAGES(backward_in_backward)
+{
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD));
+    TOY_TRY(acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD));
+    TOY_TRY(release(trainer, BLOCK1));
+    expect(trainer, BLOCK1, true, true);
+    TOY_TRY(release(trainer, BLOCK1));
+    expect(trainer, BLOCK1, false, false);
+    CHECK_FAILS(acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD), ZERO_STATE, "declared ready");
+    expect(trainer, BLOCK1, false, false);
+    CHECK_FAILS(release(trainer, BLOCK1), ZERO_STATE, "block1");
+    TOY_TRY(params_acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD)); /* its parameters alone */
+    TOY_TRY(toy_read(trainer, BLOCK1));
+    TOY_TRY(params_release(trainer, BLOCK1));
+    return still_works(trainer);
+}
+
+/* The release that closes the backward acquire is the inner one. */
+TEST_AT_ALL_STAGES(backward_in_forward)
+{
+    const zero_unit_view *outer = NULL;
+    const zero_unit_view *inner = NULL;
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(zero_unit_acquire(trainer->engine, BLOCK1, ZERO_PASS_FORWARD, toy_stream(), &outer));
+    CHECK(outer->grads == NULL);
+    TOY_TRY(zero_unit_acquire(trainer->engine, BLOCK1, ZERO_PASS_BACKWARD, toy_stream(), &inner));
+    CHECK(outer == inner);
+    toy_check_view(trainer, BLOCK1, inner, true);
+    TOY_TRY(release(trainer, BLOCK1));
+    expect(trainer, BLOCK1, true, false);
+    toy_check_view(trainer, BLOCK1, outer, false);
+    TOY_TRY(release(trainer, BLOCK1));
+    expect(trainer, BLOCK1, false, false);
+    return still_works(trainer);
+}
+
+/* And here the outer one. */
+TEST_AT_ALL_STAGES(forward_in_backward)
+{
+    const zero_unit_view *view = NULL;
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(zero_unit_acquire(trainer->engine, BLOCK1, ZERO_PASS_BACKWARD, toy_stream(), &view));
+    TOY_TRY(acquire(trainer, BLOCK1, ZERO_PASS_FORWARD));
+    TOY_TRY(release(trainer, BLOCK1));
+    toy_check_view(trainer, BLOCK1, view, true);
+    TOY_TRY(release(trainer, BLOCK1));
+    expect(trainer, BLOCK1, false, false);
+    return still_works(trainer);
+}
+
+/* ---- ties ---- */
+
+/* The head holds the embedding as often as itself, and the embedding's gradient waits for its own.
+ */
+TEST_AT_ALL_STAGES(ties_nest)
+{
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(acquire(trainer, HEAD, ZERO_PASS_BACKWARD));
+    TOY_TRY(acquire(trainer, HEAD, ZERO_PASS_BACKWARD));
+    expect(trainer, EMBED, true, true);
+    CHECK_FAILS(release(trainer, EMBED), ZERO_STATE, "embed");
+    CHECK_FAILS(params_release(trainer, EMBED), ZERO_STATE, "embed");
+    CHECK_FAILS(grads_ready(trainer, EMBED), ZERO_STATE, "embed");
+    TOY_TRY(acquire(trainer, EMBED, ZERO_PASS_FORWARD));
+    TOY_TRY(release(trainer, HEAD));
+    expect(trainer, EMBED, true, true);
+    TOY_TRY(release(trainer, HEAD));
+    expect(trainer, EMBED, true, false);
+    TOY_TRY(release(trainer, EMBED));
+    expect(trainer, EMBED, false, false);
+    TOY_TRY(acquire(trainer, EMBED, ZERO_PASS_BACKWARD));
+    TOY_TRY(release(trainer, EMBED));
+    CHECK_FAILS(acquire(trainer, EMBED, ZERO_PASS_BACKWARD), ZERO_STATE, "declared ready");
+    CHECK_FAILS(acquire(trainer, HEAD, ZERO_PASS_BACKWARD), ZERO_STATE, "declared ready");
+    return still_works(trainer);
+}
+
+/* ---- units and tensors that are not trained ---- */
+
+/* Backward of a unit without trained tensors: nothing to acquire, so nothing to be ready either. */
+TEST_AT_ALL_STAGES(frozen_units)
+{
+    TOY_TRY(toy_micro_begin(trainer, true));
+    for (int i = 0; i < 2; i++) {
+        const zero_unit_view *view = NULL;
+        const zero_stream here = toy_stream();
+        TOY_TRY(zero_unit_acquire(trainer->engine, FROZEN, ZERO_PASS_BACKWARD, here, &view));
+        CHECK(view->tensor_count > 0);
+        for (uint32_t t = 0; t < view->tensor_count; t++) {
+            CHECK(view->grads[t].data == NULL);
+            CHECK_EQ(view->grads[t].count, 0);
+            CHECK_EQ(view->grads[t].dtype, ZERO_DTYPE_NONE);
+        }
+        CHECK_FAILS(grads_ready(trainer, FROZEN), ZERO_STATE, "frozen");
+        TOY_TRY(release(trainer, FROZEN));
+        CHECK(view->grads == NULL);
+        TOY_TRY(zero_unit_acquire(trainer->engine, EMPTY, ZERO_PASS_BACKWARD, here, &view));
+        CHECK(view->grads != NULL);
+        TOY_TRY(release(trainer, EMPTY));
+    }
+    return still_works(trainer);
+}
+
+/* ---- both kinds of calls on a unit ---- */
+
+TEST_AT_ALL_STAGES(neither_kind_closes_the_other)
+{
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(params_acquire(trainer, BLOCK1, ZERO_PASS_FORWARD));
+    CHECK_FAILS(release(trainer, BLOCK1), ZERO_STATE, "zero_unit_params_release");
+    TOY_TRY(acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD));
+    CHECK_FAILS(grads_ready(trainer, BLOCK1), ZERO_STATE, "zero_unit_release says");
+    TOY_TRY(params_release(trainer, BLOCK1));
+    CHECK_FAILS(params_release(trainer, BLOCK1), ZERO_STATE, "call zero_unit_release");
+    expect(trainer, BLOCK1, true, true);
+    TOY_TRY(release(trainer, BLOCK1));
+    expect(trainer, BLOCK1, false, false);
+    CHECK_FAILS(release(trainer, BLOCK1), ZERO_STATE, "not acquired");
+    CHECK_FAILS(params_release(trainer, BLOCK1), ZERO_STATE, "not acquired");
+    CHECK_FAILS(grads_ready(trainer, BLOCK1), ZERO_STATE, "not acquired");
+    return still_works(trainer);
+}
+
+/* What weight gradients that are computed later need. */
+TEST_AT_ALL_STAGES(a_gradient_finished_after_the_release)
+{
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD));
+    TOY_TRY(grads_acquire(trainer, BLOCK1));
+    TOY_TRY(release(trainer, BLOCK1));
+    expect(trainer, BLOCK1, false, true);
+    CHECK_FAILS(zero_micro_end(trainer->engine), ZERO_STATE, "zero_unit_grads_ready");
+    TOY_TRY(grads_ready(trainer, BLOCK1));
+    expect(trainer, BLOCK1, false, false);
+    return still_works(trainer);
+}
+
+/* ---- refusals ---- */
+
+/* Nothing of unit 1 is acquired, and the caller's pointer is its own. */
+static void refused(const toy_trainer *trainer, zero_pass pass, const char *why)
+{
+    const zero_unit_view mine = {.tensor_count = 77};
+    const zero_unit_view *view = &mine;
+    zero_pass now = ZERO_PASS_EVAL;
+    CHECK_FAILS(zero_unit_acquire(trainer->engine, 1, pass, toy_stream(), &view), ZERO_STATE, why);
+    CHECK(view == &mine);
+    expect(trainer, 1, false, false);
+    CHECK_OK(zero_unit_pass(trainer->engine, 1, &now));
+    CHECK_EQ(now, ZERO_PASS_NONE);
+}
+
+static zero_status micro_with_refusals(toy_trainer *trainer, bool refuse)
+{
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(acquire(trainer, 3, ZERO_PASS_FORWARD));
+    TOY_TRY(acquire(trainer, 2, ZERO_PASS_FORWARD));
+    if (refuse) {
+        refused(trainer, ZERO_PASS_FORWARD, "param_slots to 3");
+        refused(trainer, ZERO_PASS_FORWARD, "param_slots to 3");
+    }
+    TOY_TRY(release(trainer, 3));
+    TOY_TRY(release(trainer, 2));
+    TOY_TRY(toy_forward(trainer, 1));
+    TOY_TRY(grads_acquire(trainer, 3));
+    TOY_TRY(grads_acquire(trainer, 2));
+    if (refuse) {
+        refused(trainer, ZERO_PASS_BACKWARD, "grad_slots to 3");
+        refused(trainer, ZERO_PASS_BACKWARD, "grad_slots to 3");
+    }
+    TOY_TRY(toy_backward(trainer, 3)); /* which nests in what is held */
+    TOY_TRY(grads_ready(trainer, 3));
+    TOY_TRY(toy_backward(trainer, 1));
+    TOY_TRY(grads_ready(trainer, 2));
+    return toy_micro_end(trainer);
+}
+
+static zero_status undisturbed_step(toy_trainer *trainer)
+{
+    TOY_TRY(micro_with_refusals(trainer, false));
+    return toy_update(trainer);
+}
+
+static zero_status disturbed_step(toy_trainer *trainer)
+{
+    TOY_TRY(micro_with_refusals(trainer, true));
+    return toy_update(trainer);
+}
+
+static zero_status compare_rank(zero_world *world, void *user)
+{
+    const toy_run *run = user;
+    toy_state left;
+    toy_state right;
+    TOY_TRY(toy_train_by(run, world, undisturbed_step, &left));
+    TOY_TRY(toy_train_by(run, world, disturbed_step, &right));
+    toy_state_same(run->model, &left, &right, "refused acquires");
+    toy_state_free(&left);
+    toy_state_free(&right);
+    return ZERO_OK;
+}
+
+TEST(a_refused_acquire_leaves_no_trace)
+{
+    toy_model model;
+    toy_model_equal(&model, 4, 100, ZERO_DTYPE_F32);
+    for (int checked = 0; checked < 2; checked++) {
+        toy_run run = toy_run_init(&model);
+        run.options.poison_released = checked;
+        run.options.param_slots = 2;
+        run.options.grad_slots = 2;
+        run.options.bucket_bytes = 1;
+        run.steps = 4;
+        CHECK_OK(zero_world_run(2, DEADLINE_MS, compare_rank, &run));
+    }
+    toy_model_close(&model);
+}
+
+/* Units of one size; `last` ties to `first`. A slot is kept for `first`, which is held long. */
+enum { TIED_FIRST, TIED_FREE, TIED_LEFT, TIED_RIGHT, TIED_LAST };
+
+/* `last` is refused when a slot for `first` was found and none for itself. */
+static zero_status half_acquired(toy_trainer *trainer)
+{
+    zero_pass pass = ZERO_PASS_EVAL;
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(grads_acquire(trainer, TIED_RIGHT));
+    TOY_TRY(grads_acquire(trainer, TIED_LEFT));
+    TOY_TRY(acquire(trainer, TIED_FIRST, ZERO_PASS_FORWARD));
+    CHECK_FAILS(acquire(trainer, TIED_LAST, ZERO_PASS_BACKWARD), ZERO_STATE, "grad_slots");
+    CHECK_FAILS(grads_acquire(trainer, TIED_LAST), ZERO_STATE, "grad_slots");
+    CHECK_OK(zero_unit_pass(trainer->engine, TIED_FIRST, &pass));
+    CHECK_EQ(pass, ZERO_PASS_FORWARD); /* not that of the refused acquire */
+    TOY_TRY(release(trainer, TIED_FIRST));
+    expect(trainer, TIED_FIRST, false, false);
+    expect(trainer, TIED_LAST, false, false);
+    TOY_TRY(toy_backward(trainer, TIED_FREE)); /* takes the slot that was found for `first` */
+    TOY_TRY(grads_ready(trainer, TIED_RIGHT));
+    TOY_TRY(grads_ready(trainer, TIED_LEFT));
+    return still_works(trainer);
+}
+
+TEST(no_slot_is_left_with_an_owner)
+{
+    static const char *const names[] = {"first", "free", "left", "right", "last"};
+    toy_model model;
+    toy_model_open(&model);
+    for (uint32_t u = 0; u <= TIED_LAST; u++) {
+        (void)toy_model_unit(&model, names[u]);
+        (void)toy_model_tensor(&model, 100, 0, ZERO_DTYPE_F32, 0);
+    }
+    toy_model_tie(&model, TIED_LAST, TIED_FIRST);
+    toy_run run = toy_run_init(&model);
+    run.options.grad_slots = 2;
+    run.options.param_slots = 5;
+    run.options.bucket_bytes = 1;
+    on_two_ranks(&run, half_acquired);
+    toy_model_close(&model);
+}
+
+/* ---- views ---- */
+
+/* Several tensors of two owners, tied in an order of their own, one of them frozen and one empty.
+ */
+TEST(views_of_ties)
+{
+    toy_model model;
+    toy_model_open(&model);
+    uint32_t tensors[6];
+    for (uint32_t u = 0; u < 2; u++) {
+        (void)toy_model_unit(&model, u == 0 ? "one" : "two");
+        tensors[3 * u] = toy_model_tensor(&model, 70, 3, ZERO_DTYPE_F32, 0);
+        tensors[3 * u + 1] = toy_model_tensor(&model, 40, 0, ZERO_DTYPE_BF16, ZERO_TENSOR_FROZEN);
+        tensors[3 * u + 2] = toy_model_tensor(&model, 5 * u, 0, ZERO_DTYPE_F16, 0);
+    }
+    const uint32_t user = toy_model_unit(&model, "user");
+    (void)toy_model_tensor(&model, 33, 0, ZERO_DTYPE_BF16, 0);
+    const uint32_t order[] = {tensors[5], tensors[1], tensors[3], tensors[0]};
+    for (uint32_t i = 0; i < 4; i++) {
+        toy_model_tie(&model, user, order[i]);
+    }
+    CHECK_OK(zero_tensor_tie(model.model, user, order[1])); /* once more is once */
+    toy_run run = toy_run_init(&model);
+    run.micro_steps = 2;
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        run.options.stage = (zero_stage)stage;
+        on_two_ranks(&run, toy_train);
+    }
+    toy_model_close(&model);
+}
+
+TEST_MAIN()
