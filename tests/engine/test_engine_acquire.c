@@ -409,4 +409,27 @@ TEST(views_of_ties)
     toy_model_close(&model);
 }
 
+/* Ranks whose views would show different tensors. */
+static zero_status tie_differently(zero_world *world, void *user)
+{
+    (void)user;
+    toy_model model;
+    zero_engine *engine = NULL;
+    toy_model_open(&model);
+    (void)toy_model_unit(&model, "owner");
+    (void)toy_model_tensor(&model, 10, 0, ZERO_DTYPE_F32, 0);
+    (void)toy_model_tensor(&model, 10, 0, ZERO_DTYPE_F32, 0);
+    toy_model_tie(&model, toy_model_unit(&model, "user"), zero_world_rank(world));
+    const toy_run run = toy_run_init(&model);
+    CHECK_FAILS(zero_engine_create(world, model.model, &run.options, &engine), ZERO_MISMATCH,
+                "unit 1 \"user\"");
+    toy_model_close(&model);
+    return ZERO_OK;
+}
+
+TEST(ranks_that_tie_differently)
+{
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, tie_differently, NULL));
+}
+
 TEST_MAIN()

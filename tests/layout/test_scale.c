@@ -73,14 +73,18 @@ TEST(many_ties)
     CHECK_OK(zero_model_create(&model));
     for (uint32_t u = 0; u < owners; u++) {
         (void)add_unit(model, "owner", u);
-        CHECK_EQ(add_tensor(model, u, 0, 1), u);
+        CHECK_EQ(add_tensor(model, u, 0, 1), 2 * u);
+        CHECK_EQ(add_tensor(model, u, 1, 1), 2 * u + 1);
     }
     const uint32_t first = add_unit(model, "user", 0);
     const uint32_t second = add_unit(model, "user", 1);
     for (uint32_t u = owners; u-- > 0;) {
-        CHECK_OK(zero_tensor_tie(model, first, u));
-        CHECK_OK(zero_tensor_tie(model, first, u)); /* has no effect */
-        CHECK_OK(zero_tensor_tie(model, second, u));
+        CHECK_OK(zero_tensor_tie(model, first, 2 * u));
+        CHECK_OK(zero_tensor_tie(model, first, 2 * u)); /* has no effect */
+        CHECK_OK(zero_tensor_tie(model, second, 2 * u + 1));
+    }
+    for (uint32_t u = 0; u < owners; u++) { /* no new owners */
+        CHECK_OK(zero_tensor_tie(model, first, 2 * u + 1));
     }
     const uint32_t held = add_tensor(model, first, 0, 1);
     CHECK_FAILS(zero_tensor_tie(model, second, held), ZERO_INVALID_ARGUMENT, "do not chain");
@@ -94,7 +98,11 @@ TEST(many_ties)
     for (uint32_t i = 0; i < owners; i++) { /* in the order of the ties */
         CHECK_EQ(layout->owners[layout->units[first].owner_first + i], owners - 1 - i);
         CHECK_EQ(layout->owners[layout->units[second].owner_first + i], owners - 1 - i);
+        CHECK_EQ(layout->ties[layout->units[first].tie_first + i], 2 * (owners - 1 - i));
+        CHECK_EQ(layout->ties[layout->units[first].tie_first + owners + i], 2 * i + 1);
     }
+    CHECK_EQ(layout->units[first].tie_count, 2 * owners);
+    CHECK_EQ(layout->units[second].tie_count, owners);
     zi_layout_destroy(layout);
 }
 
