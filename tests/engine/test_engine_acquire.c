@@ -3,30 +3,32 @@
  * toy_check_view's, at every use of a unit in every program of the toy's. */
 #include "harness.h"
 
+#include <sys/mman.h>
+
+#include "folders.h"
 #include "toy.h"
 
 #define DEADLINE_MS 10000
 
+/* What each rank does with its engine. */
+typedef struct job {
+    const toy_run *run;
+    toy_step_fn fn;
+} job;
+
 static zero_status on_rank(zero_world *world, void *user)
 {
-    const struct {
-        const toy_run *run;
-        toy_step_fn fn;
-    } *job = user;
+    const job *given = user;
     toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, job->run, world));
-    const zero_status status = job->fn(&trainer);
+    TOY_TRY(toy_open(&trainer, given->run, world));
+    const zero_status status = given->fn(&trainer);
     toy_close(&trainer);
     return status;
 }
 
 static void on_two_ranks(const toy_run *run, toy_step_fn fn)
 {
-    struct {
-        const toy_run *run;
-        toy_step_fn fn;
-    } job = {run, fn};
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, on_rank, &job));
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, on_rank, &(job){run, fn}));
 }
 
 /* Units of toy_model_mixed; the head ties to the embedding. */
@@ -336,8 +338,8 @@ TEST(a_refused_acquire_leaves_no_trace)
     toy_model_close(&model);
 }
 
-/* Units of one size; `last` ties to `first`. A slot is kept for `first`, which is held long. */
-enum { TIED_FIRST, TIED_FREE, TIED_LEFT, TIED_RIGHT, TIED_LAST };
+/* Units of one size but for the last; `last` ties to `first`, for which there is one slot more. */
+enum { TIED_FIRST, TIED_FREE, TIED_LEFT, TIED_RIGHT, TIED_LAST, TIED_OTHER, TIED_UNITS };
 
 /* `last` is refused when a slot for `first` was found and none for itself. */
 static zero_status half_acquired(toy_trainer *trainer)
@@ -354,7 +356,8 @@ static zero_status half_acquired(toy_trainer *trainer)
     TOY_TRY(release(trainer, TIED_FIRST));
     expect(trainer, TIED_FIRST, false, false);
     expect(trainer, TIED_LAST, false, false);
-    TOY_TRY(toy_backward(trainer, TIED_FREE)); /* takes the slot that was found for `first` */
+    TOY_TRY(toy_backward(trainer, TIED_OTHER)); /* it was not given up to no avail */
+    TOY_TRY(toy_backward(trainer, TIED_FREE));  /* takes the slot that was found for `first` */
     TOY_TRY(grads_ready(trainer, TIED_RIGHT));
     TOY_TRY(grads_ready(trainer, TIED_LEFT));
     return still_works(trainer);
@@ -362,12 +365,12 @@ static zero_status half_acquired(toy_trainer *trainer)
 
 TEST(no_slot_is_left_with_an_owner)
 {
-    static const char *const names[] = {"first", "free", "left", "right", "last"};
+    static const char *const names[] = {"first", "free", "left", "right", "last", "other"};
     toy_model model;
     toy_model_open(&model);
-    for (uint32_t u = 0; u <= TIED_LAST; u++) {
+    for (uint32_t u = 0; u < TIED_UNITS; u++) {
         (void)toy_model_unit(&model, names[u]);
-        (void)toy_model_tensor(&model, 100, 0, ZERO_DTYPE_F32, 0);
+        (void)toy_model_tensor(&model, u == TIED_OTHER ? 5000 : 100, 0, ZERO_DTYPE_F32, 0);
     }
     toy_model_tie(&model, TIED_LAST, TIED_FIRST);
     toy_run run = toy_run_init(&model);
@@ -406,6 +409,104 @@ TEST(views_of_ties)
         run.options.stage = (zero_stage)stage;
         on_two_ranks(&run, toy_train);
     }
+    toy_model_close(&model);
+}
+
+/* Units of the model below. */
+enum { ONE, TWO, USER };
+
+/* Where the user's gradients are: its own and, first, one of TWO's. Its backward comes after that
+ * of `before`, unless that is the user itself, and all of the micro-step's is over then. */
+static zero_status user_after(toy_trainer *trainer, uint32_t before, const void *at[2])
+{
+    const zero_unit_view *view = NULL;
+    TOY_TRY(toy_micro_begin(trainer, false));
+    TOY_TRY(before != USER ? grads_acquire(trainer, before) : ZERO_OK);
+    TOY_TRY(zero_unit_acquire(trainer->engine, USER, ZERO_PASS_BACKWARD, toy_stream(), &view));
+    toy_check_view(trainer, USER, view, true);
+    at[0] = view->grads[0].data;
+    at[1] = view->grads[1].data;
+    TOY_TRY(release(trainer, USER));
+    TOY_TRY(before != USER ? grads_ready(trainer, before) : ZERO_OK);
+    return toy_micro_end(trainer);
+}
+
+/* The slot of what a unit ties to changes, that of its own does not. */
+static zero_status owners_move(toy_trainer *trainer)
+{
+    const void *first[2];
+    const void *then[2];
+    TOY_TRY(user_after(trainer, USER, first));
+    TOY_TRY(user_after(trainer, ONE, then));
+    CHECK(first[0] == then[0]);
+    CHECK(first[1] != then[1]);
+    return ZERO_OK;
+}
+
+TEST(views_follow_owners)
+{
+    toy_model model;
+    toy_model_open(&model);
+    for (uint32_t u = ONE; u <= USER; u++) {
+        (void)toy_model_unit(&model, u == ONE ? "one" : u == TWO ? "two" : "user");
+        (void)toy_model_tensor(&model, u == USER ? 5000 : 100, 0, ZERO_DTYPE_F32, 0);
+    }
+    toy_model_tie(&model, USER, TWO);
+    toy_model_tie(&model, USER, ONE);
+    toy_run run = toy_run_init(&model);
+    run.options.stage = ZERO_STAGE_2;
+    on_two_ranks(&run, owners_move);
+    toy_model_close(&model);
+}
+
+/* Whether memory that is given back loses its addresses for sure: not on the CPU, where ranks have
+ * it mapped, but over CUDA's double. */
+#ifdef TOY_DOUBLE
+#define MOVES true
+#else
+#define MOVES false
+#endif
+
+/* Something else takes the place of gradients while they are offloaded. */
+static zero_status reload_elsewhere(toy_trainer *trainer)
+{
+    const size_t bytes = zero_engine_memory(trainer->engine).bytes[ZERO_ROLE_GRAD];
+    const uint32_t grad = ZERO_ROLE_BIT(ZERO_ROLE_GRAD);
+    const zero_unit_view *view = NULL;
+    void *taken[64];
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_BACKWARD, toy_stream(), &view));
+    const void *before = view->grads[0].data;
+    TOY_TRY(release(trainer, 0));
+    TOY_TRY(toy_micro_end(trainer));
+    TOY_TRY(toy_update(trainer));
+    TOY_TRY(zero_engine_offload(trainer->engine, grad, ZERO_TIER_DISK));
+    for (int i = 0; i < 64; i++) {
+        taken[i] = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(taken[i] != MAP_FAILED);
+    }
+    TOY_TRY(zero_engine_reload(trainer->engine));
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_BACKWARD, toy_stream(), &view));
+    toy_check_view(trainer, 0, view, true);
+    CHECK(view->grads[0].data != before || !MOVES);
+    TOY_TRY(release(trainer, 0));
+    for (int i = 0; i < 64; i++) {
+        CHECK_EQ(munmap(taken[i], bytes), 0);
+    }
+    return still_works(trainer);
+}
+
+TEST(views_follow_a_reload)
+{
+    toy_model model;
+    toy_model_equal(&model, 2, 100000, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    run.options.stage = ZERO_STAGE_0;
+    rig_folders(1, 0);
+    run.options.disk_directories = rig_paths;
+    run.options.disk_directory_count = 1;
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, on_rank, &(job){&run, reload_elsewhere}));
     toy_model_close(&model);
 }
 
