@@ -37,8 +37,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_range(const zero_engine *engine,
  * it begins at a multiple of 128 bytes, of 256 where elements have 4, and *first is a multiple of
  * 64; count 0 and data NULL where this rank has none. Waits for the step under way. Local
  * call. The memory may be read until the next hook, and written before the next micro-step (for a
- * reader of checkpoints). Errors: INVALID_ARGUMENT; STATE inside a micro-step; UNSUPPORTED for a
- * role on disk, which zero_shard_read and zero_shard_write reach. */
+ * reader of checkpoints). Errors: INVALID_ARGUMENT; STATE where zero_shard_read has it; UNSUPPORTED
+ * for a role on disk, which zero_shard_read and zero_shard_write reach. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_view(zero_engine *engine, uint32_t tensor,
                                                      zero_role role, uint64_t *first,
                                                      zero_view *view);

@@ -12,12 +12,10 @@ static zero_status announce(zero_engine *engine, const zero_step_params *params)
 {
     engine_announced *announced = &engine->announced;
     zi_step_input input;
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_ANNOUNCE, "zero_step_announce"));
     if (!engine->layout->tuning.overlap_step) {
         ZI_FAIL(ZERO_STATE, "tuning.overlap_step is 0, so no step can begin before its time; set "
                             "it to 1, or do not announce steps");
-    }
-    if (engine->step_due || (engine->micro_open && engine->micro_last)) {
-        ZI_FAIL(ZERO_STATE, "the last micro-step of the step has begun; announce a step before");
     }
     ZI_TRY(zi_engine_take_input(engine, params, &input));
     announced->input = input;

@@ -205,7 +205,7 @@ static zero_status import(zero_engine *engine, uint32_t tensor, zero_role role,
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "array is NULL; pass the one that holds the values");
     }
     ZI_TRY(make_job(engine, tensor, role, array, &job));
-    ZI_TRY(zi_engine_check_transfer(engine, job.role, true));
+    ZI_TRY(zi_engine_admit_role(engine, ZI_CALL_SHARD_WRITE, "zero_tensor_import", job.role));
     ZI_TRY(zi_engine_begin_transfer(engine, job.role, true));
     float *staging = NULL;
     zero_status status = zi_engine_open_staging(engine, &staging);
@@ -343,7 +343,7 @@ static zero_status export(zero_engine *engine, uint32_t tensor, zero_role role,
     array_job job = {0};
     zero_status status = make_job(engine, tensor, role, array, &job);
     if (status == ZERO_OK) {
-        status = zi_engine_check_transfer(engine, job.role, false);
+        status = zi_engine_admit_role(engine, ZI_CALL_SHARD_READ, "zero_tensor_export", job.role);
     }
     export_rounds rounds = {.engine = engine, .job = &job};
     if (status == ZERO_OK) {

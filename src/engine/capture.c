@@ -3,35 +3,8 @@
  * capture's edge are forgotten on the other. */
 #include "zero/capture.h"
 
-#include <inttypes.h>
-
 #include "core/error.h"
 #include "engine/engine_internal.h"
-
-static zero_status need_mode(const zero_engine *engine, engine_mode mode, const char *before)
-{
-    if (engine->mode != mode) {
-        ZI_FAIL(ZERO_STATE, "%s has to come first", before);
-    }
-    return ZERO_OK;
-}
-
-/* Between steps, so that every one of the next begins and ends on one side. */
-zero_status zi_engine_check_between(const zero_engine *engine)
-{
-    if (engine->micro_open || engine->step_due || engine->micro_index != 0) {
-        ZI_FAIL(ZERO_STATE,
-                "a step is under way (micro-step %" PRIu64 "%s); finish it with "
-                "zero_step first",
-                engine->micro_index, engine->micro_open ? ", open" : "");
-    }
-    const uint32_t used = zi_params_first_in_use(engine->params);
-    if (used != ZI_NO_INDEX) {
-        ZI_FAIL(ZERO_STATE, "unit %" PRIu32 " \"%.60s\" is still acquired; release it first", used,
-                engine->layout->unit_infos[used].name);
-    }
-    return ZERO_OK;
-}
 
 static zi_stream *own_stream(const zero_engine *engine, uint32_t i)
 {
@@ -66,9 +39,7 @@ static zero_status prepare(zero_engine *engine)
 {
     const zi_device *device = engine->device;
     bool captured = false;
-    ZI_TRY(need_mode(engine, ENGINE_PLAIN, "the end of the capture or of the launches under way"));
-    ZI_TRY(zi_engine_check_loaded(engine));
-    ZI_TRY(zi_engine_check_between(engine));
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_PREPARE, "zero_capture_prepare"));
     if (zi_engine_uses_host(engine)) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "the host has a part in this engine's steps, which a graph cannot hold: a disk or "
@@ -81,14 +52,13 @@ static zero_status prepare(zero_engine *engine)
         ZI_TRY(zi_engine_await(engine, engine->joined[i]));
     }
     device->ops->forget(device->self);
-    engine->mode = ENGINE_PREPARED;
     return ZERO_OK;
 }
 
 zero_status zero_capture_prepare(zero_engine *engine)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, prepare(engine));
+    return zi_engine_leave(engine, ZI_CALL_PREPARE, prepare(engine));
 }
 
 static zero_status begin(zero_engine *engine, zero_stream stream)
@@ -96,7 +66,7 @@ static zero_status begin(zero_engine *engine, zero_stream stream)
     const zi_device *device = engine->device;
     zi_stream *caller = NULL;
     bool captured = false;
-    ZI_TRY(need_mode(engine, ENGINE_PREPARED, "zero_capture_prepare"));
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_CAPTURE_BEGIN, "zero_capture_begin"));
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     ZI_TRY(device->ops->captured(device->self, caller, &captured));
     if (!captured) {
@@ -104,29 +74,25 @@ static zero_status begin(zero_engine *engine, zero_stream stream)
                             "cudaStreamCaptureModeThreadLocal before zero_capture_begin");
     }
     /* At once, so that no stream of the engine runs what belongs to the graph. */
-    ZI_TRY(fork_streams(engine, caller));
-    engine->mode = ENGINE_CAPTURING;
-    return ZERO_OK;
+    return fork_streams(engine, caller);
 }
 
 zero_status zero_capture_begin(zero_engine *engine, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, begin(engine, stream));
+    return zi_engine_leave(engine, ZI_CALL_CAPTURE_BEGIN, begin(engine, stream));
 }
 
 static zero_status end(zero_engine *engine, zero_stream stream)
 {
     zi_stream *caller = NULL;
-    if (engine->mode == ENGINE_PREPARED) {
-        engine->mode = ENGINE_PLAIN;
-        return ZERO_OK;
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_CAPTURE_END, "zero_capture_end"));
+    if (engine->state == ZI_ENGINE_PREPARED) {
+        return ZERO_OK; /* given up */
     }
-    ZI_TRY(need_mode(engine, ENGINE_CAPTURED, "zero_capture_begin and one step up to zero_step"));
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     ZI_TRY(join(engine, caller));
     engine->device->ops->forget(engine->device->self);
-    engine->mode = ENGINE_PLAIN;
     engine->has_graph = true;
     return ZERO_OK;
 }
@@ -134,18 +100,13 @@ static zero_status end(zero_engine *engine, zero_stream stream)
 zero_status zero_capture_end(zero_engine *engine, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, end(engine, stream));
+    return zi_engine_leave(engine, ZI_CALL_CAPTURE_END, end(engine, stream));
 }
 
 static zero_status replay_begin(zero_engine *engine, zero_stream stream)
 {
     zi_stream *caller = NULL;
-    ZI_TRY(need_mode(engine, ENGINE_PLAIN, "the end of the capture or of the launches under way"));
-    ZI_TRY(zi_engine_check_loaded(engine));
-    ZI_TRY(zi_engine_check_between(engine));
-    if (!engine->has_graph) {
-        ZI_FAIL(ZERO_STATE, "no step was captured; see zero_capture_prepare");
-    }
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_REPLAY_BEGIN, "zero_replay_begin"));
     if (stream.native == NULL) {
         ZI_FAIL(ZERO_STATE,
                 "the host stream launches no graph; pass zero_stream_cuda of the stream "
@@ -155,7 +116,6 @@ static zero_status replay_begin(zero_engine *engine, zero_stream stream)
     /* Launches change the parameters. */
     ZI_TRY(zi_params_forget(engine->params));
     ZI_TRY(join(engine, caller));
-    engine->mode = ENGINE_REPLAYING;
     engine->park.grads_lost = false; /* launches make new ones */
     return ZERO_OK;
 }
@@ -163,7 +123,7 @@ static zero_status replay_begin(zero_engine *engine, zero_stream stream)
 zero_status zero_replay_begin(zero_engine *engine, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, replay_begin(engine, stream));
+    return zi_engine_leave(engine, ZI_CALL_REPLAY_BEGIN, replay_begin(engine, stream));
 }
 
 /* Let the graph's turn count as decided when all on `stream` so far has run. */
@@ -171,7 +131,6 @@ static zero_status mark_launches(zero_engine *engine, zero_stream stream)
 {
     const zi_device *device = engine->device;
     zi_stream *caller = NULL;
-    ZI_TRY(need_mode(engine, ENGINE_REPLAYING, "zero_replay_begin"));
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     return device->ops->event_record(device->self, engine->decided[ENGINE_GRAPH_TURN], caller);
 }
@@ -181,6 +140,7 @@ static zero_status replay_params(zero_engine *engine, zero_stream stream,
 {
     zi_step_input *input = &engine->turns[ENGINE_GRAPH_TURN].input;
     zi_step_input next;
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_LAUNCH, "zero_replay_params"));
     ZI_TRY(zi_engine_take_input(engine, params, &next));
     next.divisor = input->divisor; /* the captured micro-steps' */
     ZI_TRY(mark_launches(engine, stream));
@@ -199,6 +159,7 @@ zero_status zero_replay_params(zero_engine *engine, zero_stream stream,
 
 static zero_status replay_result(zero_engine *engine, zero_stream stream, zero_step_result *result)
 {
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_LAUNCH, "zero_replay_result"));
     ZI_TRY(mark_launches(engine, stream));
     return zi_engine_take_result(engine, result);
 }
@@ -213,6 +174,7 @@ static zero_status replay_end(zero_engine *engine, zero_stream stream)
 {
     const zi_device *device = engine->device;
     zi_stream *caller = NULL;
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_REPLAY_END, "zero_replay_end"));
     ZI_TRY(mark_launches(engine, stream));
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     ZI_TRY(fork_streams(engine, caller));
@@ -221,12 +183,11 @@ static zero_status replay_end(zero_engine *engine, zero_stream stream)
         ZI_TRY(zi_params_updated(engine->params, u, engine->step_stream));
     }
     ZI_TRY(device->ops->event_record(device->self, engine->stepped, engine->step_stream));
-    engine->mode = ENGINE_PLAIN;
     return zi_params_step_end(engine->params);
 }
 
 zero_status zero_replay_end(zero_engine *engine, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, replay_end(engine, stream));
+    return zi_engine_leave(engine, ZI_CALL_REPLAY_END, replay_end(engine, stream));
 }

@@ -26,8 +26,7 @@ static zero_status grad_norm(zero_engine *engine, double *norm)
     if (norm == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "norm is NULL; pass the address of a double");
     }
-    ZI_TRY(zi_engine_check_waits(engine));
-    ZI_TRY(zi_engine_check_due(engine));
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_NORM, "zero_grad_norm"));
     /* The norm depends on no hyper-parameters, so no group needs any. */
     host->asked = (zi_step_input){.divisor = zi_engine_divisor(engine, engine->micro_index)};
     ZI_TRY(zi_grads_wait_reduced(engine->grads, stream));
@@ -65,17 +64,11 @@ static zero_status leave_turn(zero_engine *engine)
 static zero_status discard(zero_engine *engine)
 {
     const zi_device *device = engine->device;
-    if (engine->mode == ENGINE_CAPTURING) {
-        ZI_FAIL(ZERO_STATE, "a capture holds one step up to zero_step; what is dropped cannot be "
-                            "launched, so call zero_step");
-    }
-    ZI_TRY(zi_engine_check_mode(engine));
-    ZI_TRY(zi_engine_check_due(engine));
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_DISCARD, "zero_step_discard"));
     ZI_TRY(zi_grads_wait_reduced(engine->grads, engine->step_stream));
     ZI_TRY(leave_turn(engine));
     ZI_TRY(zi_grads_consumed(engine->grads, engine->step_stream));
     ZI_TRY(device->ops->event_record(device->self, engine->stepped, engine->step_stream));
-    engine->step_due = false;
     engine->micro_index = 0;
     engine->park.grads_lost = false;
     engine->stats.steps_discarded++;
@@ -85,5 +78,5 @@ static zero_status discard(zero_engine *engine)
 zero_status zero_step_discard(zero_engine *engine)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, discard(engine));
+    return zi_engine_leave(engine, ZI_CALL_DISCARD, discard(engine));
 }

@@ -358,7 +358,7 @@ void zero_engine_destroy(zero_engine *engine)
     }
     zero_world *world = engine->world;
     zi_comm *comm = world->comm;
-    if (engine->micro_open || engine->step_due) {
+    if (zi_engine_state_owes(engine->state)) {
         /* The streams may wait for ranks that wait for calls this rank will never make. Why it
          * stops is most likely what failed last on this thread. */
         const zero_error *last = zero_last_error();

@@ -4,6 +4,7 @@
 
 #include "comm/comm.h"
 #include "core/thread.h"
+#include "engine/engine_state.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
 #include "offload/ring.h"
@@ -72,15 +73,6 @@ typedef struct engine_announced {
     uint32_t rest;              /* steps that are not drafted */
     uint32_t next_rest;         /* as many after these, should the next be updated twice too */
 } engine_announced;
-
-/* Where an engine stands between plain steps and a graph's launches: see zero/capture.h. */
-typedef enum engine_mode {
-    ENGINE_PLAIN = 0,
-    ENGINE_PREPARED,  /* for a capture */
-    ENGINE_CAPTURING, /* all its streams are in the capture */
-    ENGINE_CAPTURED,  /* the step was taken, the capture not ended */
-    ENGINE_REPLAYING  /* the caller launches the graph */
-} engine_mode;
 
 /* By what a store is dealt over the directories. (tiers.c) */
 typedef enum engine_dealt {
@@ -172,8 +164,8 @@ struct zero_engine {
     zi_event *stepped;
     /* each of the engine's streams -> host or the caller's stream, around captures and launches */
     zi_event *joined[ENGINE_STREAMS];
-    engine_mode mode;
-    bool has_graph;         /* a step was captured */
+    zi_engine_state state;
+    bool has_graph;         /* a step was captured, and nothing was offloaded since */
     uint32_t turn;          /* of the next plain step */
     uint32_t last_turn;     /* of the last */
     uint64_t plain_steps;   /* as many on every rank, whatever their graphs did */
@@ -181,12 +173,8 @@ struct zero_engine {
     uint64_t other_skipped; /* of these */
     float first_scale;      /* the loss scale until the first outcome since create or that */
     uint64_t *agreement;    /* what the ranks told one another last (agree.c) */
-    uint64_t micro_index;   /* in this step */
-    bool micro_open;
-    bool micro_last;
-    bool step_due; /* the boundary is closed, the step not taken */
-    bool poisoned;
-    zero_error poison;
+    uint64_t micro_index;   /* micro-steps of this step that are over */
+    zero_error poison;      /* of ZI_ENGINE_POISONED */
     zero_stats stats;
 };
 
@@ -195,18 +183,28 @@ zero_status zi_engine_check_given(const zero_engine *engine);
 /* POISONED with the first failure's message, or INVALID_ARGUMENT for NULL. Every public call starts
  * here. */
 zero_status zi_engine_check(const zero_engine *engine);
+/* STATE where the engine's state refuses the call, or what it needs besides is not so: with the
+ * call's name, the state and the remedy of the table (engine_state.h). */
+zero_status zi_engine_admit(const zero_engine *engine, zi_engine_call call, const char *name);
+/* The same for a call on one of the engine's units, which the message names. */
+zero_status zi_engine_admit_unit(const zero_engine *engine, zi_engine_call call, const char *name,
+                                 uint32_t unit);
+/* The same for a call on the shards of a role: STATE too where they are not there or not at rest.
+ */
+zero_status zi_engine_admit_role(const zero_engine *engine, zi_engine_call call, const char *name,
+                                 zero_role role);
 /* Note a failure that leaves ranks or streams out of step; returns `status`. Every public call ends
- * here. */
+ * here, or in the next. */
 zero_status zi_engine_finish(zero_engine *engine, zero_status status);
+/* The same; after OK the engine is in the state that the table says the call leads to. */
+zero_status zi_engine_leave(zero_engine *engine, zi_engine_call call, zero_status status);
+/* The names of a set of roles, with commas, cut where they do not fit. Returns text. */
+const char *zi_engine_roles_text(uint32_t roles, char *text, size_t text_bytes);
 /* Block the host until the event has fired, and ask the groups whether they are alive: what a
  * failed one had under way ends like any other work of a GPU. */
 zero_status zi_engine_await(zero_engine *engine, zi_event *event);
 /* The caller's stream for a hook. STATE where it is of no use in a capture or for its launches. */
 zero_status zi_engine_wrap(zero_engine *engine, zero_stream stream, zi_stream **out);
-/* STATE where a capture or launches keep hooks away. */
-zero_status zi_engine_check_mode(const zero_engine *engine);
-/* The same for calls that wait for the GPU. */
-zero_status zi_engine_check_waits(const zero_engine *engine);
 /* A step's hyper-parameters as the device reads them, but for the divisor. (step.c) */
 zero_status zi_engine_take_input(const zero_engine *engine, const zero_step_params *params,
                                  zi_step_input *input);
@@ -221,8 +219,6 @@ double zi_engine_divisor(const zero_engine *engine, uint64_t micro_steps);
  * that the device reaches. (control.c) */
 zero_status zi_engine_decide_aside(zero_engine *engine, const zi_step_input *input, bool summed,
                                    zi_step_decision *outcome);
-/* STATE where no step is due. (step.c) */
-zero_status zi_engine_check_due(const zero_engine *engine);
 /* Block until a stream of the engine has run all so far. (shard.c) */
 zero_status zi_engine_await_stream(zero_engine *engine, zi_stream *stream);
 /* Block until all steps so far are decided, and count them. (step.c) */
@@ -299,12 +295,6 @@ zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_op
 void zi_engine_close_park(zero_engine *engine);
 /* Add what is parked. */
 void zi_engine_add_parked(const zero_engine *engine, zero_memory *memory);
-/* STATE while anything is offloaded. */
-zero_status zi_engine_check_loaded(const zero_engine *engine);
-/* STATE while what a role holds is not there. */
-zero_status zi_engine_check_held(const zero_engine *engine, zero_role role);
-/* STATE inside a step or while a unit is acquired. (capture.c) */
-zero_status zi_engine_check_between(const zero_engine *engine);
 
 /* Settle by what a store of so many bytes is dealt: measures the directories where it was equally
  * so far and that is worth it. (tiers.c) */
@@ -368,9 +358,7 @@ zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard,
 /* The other way: values of the role's own type, in host memory. Blocks. (shard.c) */
 zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                  uint64_t count, void *values);
-/* STATE where a role's shards may not be read or written by the host now. (shard.c) */
-zero_status zi_engine_check_transfer(const zero_engine *engine, zero_role role, bool writes);
-/* Wait until they may; before a write of PARAM also forget what was gathered. (shard.c) */
+/* Wait until a role's shards are at rest; before a write of PARAM also forget what was gathered. (shard.c) */
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes);
 
 /* Elements that go through a staging buffer at a time, and its bytes. */
@@ -382,9 +370,5 @@ zero_status zi_engine_open_staging(zero_engine *engine, float **staging);
 void zi_engine_close_staging(zero_engine *engine, float *staging); /* accepts NULL */
 /* What was filled is on disk. Blocks. */
 zero_status zi_engine_shards_rest(zero_engine *engine);
-/* STATE while shards may be read or written: a micro-step is open or its step is due. */
-zero_status zi_engine_check_rest(const zero_engine *engine);
-/* STATE while a unit is acquired. */
-zero_status zi_engine_check_unused(const zero_engine *engine);
 
 #endif

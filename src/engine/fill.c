@@ -24,10 +24,7 @@ static zero_status fill_role(zero_engine *engine, const filler *fill, uint32_t t
 /* Nothing may be reading or writing the shards. */
 static zero_status settle(zero_engine *engine)
 {
-    ZI_TRY(zi_engine_check_waits(engine));
-    ZI_TRY(zi_engine_check_loaded(engine));
-    ZI_TRY(zi_engine_check_rest(engine));
-    ZI_TRY(zi_engine_check_unused(engine));
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_FILL, "zero_engine_fill"));
     return zi_engine_await(engine, engine->stepped);
 }
 

@@ -1,10 +1,14 @@
-/* Owns what calls begin and end with: whether the engine is alive and in the mode for it, streams
- * and numbers that callers give, and what a failure does. */
+/* Owns what calls begin and end with: whether the engine is alive and in a state for them, streams
+ * and numbers that callers give, the state they leave it in, and what a failure does. Invariant: a
+ * call that is refused changes nothing. */
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "core/error.h"
 #include "core/log.h"
 #include "engine/engine_internal.h"
+#include "zero/park.h"
 
 zero_status zi_engine_check_given(const zero_engine *engine)
 {
@@ -17,10 +21,112 @@ zero_status zi_engine_check_given(const zero_engine *engine)
 zero_status zi_engine_check(const zero_engine *engine)
 {
     ZI_TRY(zi_engine_check_given(engine));
-    if (engine->poisoned) {
+    if (engine->state == ZI_ENGINE_POISONED) {
         ZI_FAIL(ZERO_POISONED, "%.240s", engine->poison.message);
     }
     return zi_world_check_open(engine->world);
+}
+
+const char *zi_engine_roles_text(uint32_t roles, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        const char *name = zero_role_name((zero_role)role);
+        if ((roles & ZERO_ROLE_BIT(role)) != 0 && used + strlen(name) + 3 <= text_bytes) {
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", used != 0 ? ", " : "",
+                                     name);
+        }
+    }
+    return text;
+}
+
+/* What the table does not know of a state: which roles are offloaded. */
+static const char *detail(const zero_engine *engine, char *text, size_t text_bytes)
+{
+    char roles[96];
+    text[0] = '\0';
+    if (engine->park.roles != 0) {
+        (void)snprintf(text, text_bytes, " (%s)",
+                       zi_engine_roles_text(engine->park.roles, roles, sizeof roles));
+    }
+    return text;
+}
+
+/* subject: what the call is on, for the message. */
+static zero_status admit(const zero_engine *engine, zi_engine_call call, const char *name,
+                         const char *subject)
+{
+    const zi_engine_cell cell = zi_engine_on(engine->state, call);
+    const uint32_t needs = zi_engine_call_needs(call);
+    char text[100];
+    if (!cell.legal) {
+        ZI_FAIL(ZERO_STATE, "%s%s: %s%s; %s", name, subject, zi_engine_state_text(engine->state),
+                detail(engine, text, sizeof text), cell.remedy);
+    }
+    const uint32_t used =
+        (needs & ZI_NEEDS_NO_UNIT) != 0 ? zi_params_first_in_use(engine->params) : ZI_NO_INDEX;
+    if (used != ZI_NO_INDEX) {
+        ZI_FAIL(ZERO_STATE, "%s%s: unit %" PRIu32 " \"%.60s\" is still acquired; release it first",
+                name, subject, used, engine->layout->unit_infos[used].name);
+    }
+    if ((needs & ZI_NEEDS_GRAPH) != 0 && !engine->has_graph) {
+        ZI_FAIL(ZERO_STATE, "%s: no step was captured; see zero_capture_prepare", name);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_admit(const zero_engine *engine, zi_engine_call call, const char *name)
+{
+    return admit(engine, call, name, "");
+}
+
+zero_status zi_engine_admit_unit(const zero_engine *engine, zi_engine_call call, const char *name,
+                                 uint32_t unit)
+{
+    char subject[96];
+    if (zi_engine_on(engine->state, call).legal) {
+        return ZERO_OK; /* what hooks need besides is the unit's own state */
+    }
+    (void)snprintf(subject, sizeof subject, " of unit %" PRIu32 " \"%.60s\"", unit,
+                   engine->layout->unit_infos[unit].name);
+    return admit(engine, call, name, subject);
+}
+
+zero_status zi_engine_admit_role(const zero_engine *engine, zi_engine_call call, const char *name,
+                                 zero_role role)
+{
+    const uint32_t offloaded = engine->park.roles;
+    const bool on_disk = zi_role_tier(engine->layout, role) == ZERO_TIER_DISK;
+    char subject[32];
+    char text[96];
+    (void)snprintf(subject, sizeof subject, " of %s", zero_role_name(role));
+    ZI_TRY(admit(engine, call, name, subject));
+    if ((offloaded & ZERO_ROLE_BIT(role)) != 0 ||
+        (on_disk && (offloaded & ZERO_ROLE_BIT(ZERO_ROLE_RING)) != 0)) {
+        ZI_FAIL(ZERO_STATE, "%s%s: %s are offloaded; call zero_engine_reload first", name, subject,
+                zi_engine_roles_text(offloaded, text, sizeof text));
+    }
+    if (role == ZERO_ROLE_GRAD && engine->park.grads_lost) {
+        ZI_FAIL(ZERO_STATE,
+                "%s%s: gradients were given up when they were offloaded; there are some again "
+                "after the next zero_step",
+                name, subject);
+    }
+    if (role == ZERO_ROLE_GRAD && engine->micro_index != 0) {
+        ZI_FAIL(ZERO_STATE,
+                "%s%s: gradients are being added up, micro-step %" PRIu64 " of a step is over; "
+                "they are at rest after zero_step",
+                name, subject, engine->micro_index);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_leave(zero_engine *engine, zi_engine_call call, zero_status status)
+{
+    ZI_TRY(zi_engine_finish(engine, status));
+    engine->state = zi_engine_on(engine->state, call).next;
+    return ZERO_OK;
 }
 
 zero_status zi_engine_finish(zero_engine *engine, zero_status status)
@@ -41,7 +147,7 @@ zero_status zi_engine_finish(zero_engine *engine, zero_status status)
     case ZERO_TIMEOUT:
         break;
     }
-    engine->poisoned = true;
+    engine->state = ZI_ENGINE_POISONED;
     engine->poison = *zero_last_error();
     zi_log(ZERO_LOG_ERROR, "rank %" PRIu32 ": %s", zero_world_rank(engine->world),
            engine->poison.message);
@@ -56,46 +162,20 @@ zero_status zi_engine_await(zero_engine *engine, zi_event *event)
     return zi_engine_check_groups(engine);
 }
 
-zero_status zi_engine_check_mode(const zero_engine *engine)
-{
-    switch (engine->mode) {
-    case ENGINE_PLAIN:
-    case ENGINE_CAPTURING:
-        return ZERO_OK;
-    case ENGINE_PREPARED:
-        ZI_FAIL(ZERO_STATE, "a capture is prepared; call zero_capture_begin inside it, or "
-                            "zero_capture_end to give it up");
-    case ENGINE_CAPTURED:
-        ZI_FAIL(ZERO_STATE, "a capture holds one step, which is taken; call zero_capture_end");
-    case ENGINE_REPLAYING:
-        break;
-    }
-    ZI_FAIL(ZERO_STATE, "a captured step is being launched; call zero_replay_end first");
-}
-
-zero_status zi_engine_check_waits(const zero_engine *engine)
-{
-    if (engine->mode == ENGINE_CAPTURING) {
-        ZI_FAIL(ZERO_STATE, "inside a capture nothing runs, so nothing can be waited for; ask "
-                            "before zero_capture_prepare or after the launch");
-    }
-    return zi_engine_check_mode(engine);
-}
-
 zero_status zi_engine_wrap(zero_engine *engine, zero_stream stream, zi_stream **out)
 {
     const zi_device *device = engine->device;
-    const bool capturing = engine->mode == ENGINE_CAPTURING || engine->mode == ENGINE_CAPTURED;
+    const zi_engine_streams streams = zi_engine_state_streams(engine->state);
     ZI_TRY(device->ops->stream_wrap(device->self, stream, out));
-    if (engine->mode != ENGINE_PLAIN && stream.native == NULL) {
+    if (streams != ZI_STREAMS_ANY && stream.native == NULL) {
         ZI_FAIL(ZERO_STATE, "the host stream cannot be captured and launches no graph; pass "
                             "zero_stream_cuda of a CUDA stream");
     }
-    bool captured = false;
-    if (capturing) {
+    bool captured = true;
+    if (streams == ZI_STREAMS_CAPTURED) {
         ZI_TRY(device->ops->captured(device->self, *out, &captured));
     }
-    if (capturing && !captured) {
+    if (!captured) {
         ZI_FAIL(ZERO_STATE, "a hook inside a capture was given a stream outside it; pass the "
                             "captured stream or one that waited for an event of it");
     }

@@ -13,91 +13,53 @@ static const char *unit_name(const zero_engine *engine, uint32_t unit)
     return engine->layout->unit_infos[unit].name;
 }
 
-static const char *pass_name(zero_pass pass)
-{
-    switch (pass) {
-    case ZERO_PASS_NONE:
-        return "none";
-    case ZERO_PASS_FORWARD:
-        return "forward";
-    case ZERO_PASS_BACKWARD:
-        return "backward";
-    case ZERO_PASS_EVAL:
-        return "eval";
-    }
-    return "unknown";
-}
-
 /* For a span: any number may be asked for. */
 static const char *span_name(const zero_engine *engine, uint32_t unit)
 {
     return unit < engine->layout->unit_count ? unit_name(engine, unit) : "no such unit";
 }
 
-/* What every hook ends with: its span, and what came of it. */
+/* What hooks that leave the engine's state as it is end with: the span, and what came of it. */
 static zero_status leave(zero_engine *engine, zero_status status)
 {
     zi_span_end();
     return zi_engine_finish(engine, status);
 }
 
-static zero_status micro_begin(zero_engine *engine, int32_t last)
+static zero_status micro_begin(zero_engine *engine, zi_engine_call call)
 {
-    if (last != 0 && last != 1) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "last %" PRId32 " is neither 0 nor 1", last);
-    }
-    ZI_TRY(zi_engine_check_mode(engine));
-    ZI_TRY(zi_engine_check_loaded(engine));
-    if (engine->micro_open) {
-        ZI_FAIL(ZERO_STATE, "micro-step %" PRIu64 " is still open; call zero_micro_end first",
-                engine->micro_index);
-    }
-    if (engine->step_due) {
-        ZI_FAIL(ZERO_STATE, "the boundary is closed; call zero_step, or zero_step_discard, before "
-                            "the next micro-step");
-    }
-    const uint32_t used = zi_params_first_in_use(engine->params);
-    if (used != ZI_NO_INDEX) {
-        ZI_FAIL(ZERO_STATE,
-                "unit %" PRIu32 " \"%.60s\" is still acquired; release it before the "
-                "micro-step begins",
-                used, unit_name(engine, used));
-    }
+    const bool last = call == ZI_CALL_LAST_BEGIN;
+    ZI_TRY(zi_engine_admit(engine, call, "zero_micro_begin"));
     ZI_TRY(zi_params_micro_begin(engine->params));
-    zi_grads_micro_begin(engine->grads, engine->micro_index == 0, last == 1);
-    engine->micro_open = true;
-    engine->micro_last = last == 1;
-    return last == 1 ? zi_engine_begin_announced(engine) : ZERO_OK;
+    zi_grads_micro_begin(engine->grads, engine->micro_index == 0, last);
+    return last ? zi_engine_begin_announced(engine) : ZERO_OK;
 }
 
 zero_status zero_micro_begin(zero_engine *engine, int32_t last)
 {
+    const zi_engine_call call = last == 1 ? ZI_CALL_LAST_BEGIN : ZI_CALL_MICRO_BEGIN;
     ZI_TRY(zi_engine_check(engine));
+    if (last != 0 && last != 1) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "last %" PRId32 " is neither 0 nor 1", last);
+    }
     zi_span_begin(ZI_SPAN_MICRO_BEGIN, last == 1 ? "last" : "not last");
-    return leave(engine, micro_begin(engine, last));
+    const zero_status status = micro_begin(engine, call);
+    zi_span_end();
+    return zi_engine_leave(engine, call, status);
 }
 
 static zero_status micro_end(zero_engine *engine)
 {
-    if (!engine->micro_open) {
-        ZI_FAIL(ZERO_STATE, "no micro-step is open; call zero_micro_begin first");
-    }
-    const uint32_t used = zi_params_first_in_use(engine->params);
-    if (used != ZI_NO_INDEX) {
-        ZI_FAIL(ZERO_STATE,
-                "unit %" PRIu32 " \"%.60s\" is still acquired at the end of the micro-step; "
-                "release it",
-                used, unit_name(engine, used));
-    }
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_MICRO_END, "zero_micro_end"));
+    const zi_engine_state next = zi_engine_on(engine->state, ZI_CALL_MICRO_END).next;
+    const bool last = zi_engine_on(next, ZI_CALL_STEP).legal;
     ZI_TRY(zi_grads_micro_end(engine->grads));
-    ZI_TRY(zi_params_micro_end(engine->params, engine->micro_last));
+    ZI_TRY(zi_params_micro_end(engine->params, last));
     ZI_TRY(zi_engine_draft(engine));
-    if (engine->micro_last && !engine->announced.begun) {
+    if (last && !engine->announced.begun) {
         /* The first state on disk is read while gradients are still reduced. */
         ZI_TRY(zi_optim_look_ahead(engine->optim, zi_engine_steps_down(engine)));
     }
-    engine->micro_open = false;
-    engine->step_due = engine->micro_last;
     engine->micro_index++;
     engine->stats.micro_steps++;
     return ZERO_OK;
@@ -107,21 +69,25 @@ zero_status zero_micro_end(zero_engine *engine)
 {
     ZI_TRY(zi_engine_check(engine));
     zi_span_begin(ZI_SPAN_MICRO_END, "");
-    return leave(engine, micro_end(engine));
+    const zero_status status = micro_end(engine);
+    zi_span_end();
+    return zi_engine_leave(engine, ZI_CALL_MICRO_END, status);
 }
 
 static zero_status check_pass(const zero_engine *engine, uint32_t unit, zero_pass pass)
 {
-    if (pass != ZERO_PASS_FORWARD && pass != ZERO_PASS_BACKWARD && pass != ZERO_PASS_EVAL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "pass %d of unit \"%.60s\" is not forward, backward or eval",
-                (int)pass, unit_name(engine, unit));
+    switch (pass) {
+    case ZERO_PASS_FORWARD:
+        return zi_engine_admit_unit(engine, ZI_CALL_TRAIN, "pass forward", unit);
+    case ZERO_PASS_BACKWARD:
+        return zi_engine_admit_unit(engine, ZI_CALL_TRAIN, "pass backward", unit);
+    case ZERO_PASS_EVAL:
+        return zi_engine_admit_unit(engine, ZI_CALL_EVAL, "pass eval", unit);
+    case ZERO_PASS_NONE:
+        break;
     }
-    if ((pass == ZERO_PASS_EVAL) == engine->micro_open) {
-        ZI_FAIL(ZERO_STATE, "unit %" PRIu32 " \"%.60s\": pass %s is not legal %s a micro-step",
-                unit, unit_name(engine, unit), pass_name(pass),
-                engine->micro_open ? "inside" : "outside");
-    }
-    return ZERO_OK;
+    ZI_FAIL(ZERO_INVALID_ARGUMENT, "pass %d of unit \"%.60s\" is not forward, backward or eval",
+            (int)pass, unit_name(engine, unit));
 }
 
 /* What the calls that acquire parameters check first. target: out, the caller's stream. */
@@ -129,7 +95,6 @@ static zero_status check_acquire(zero_engine *engine, uint32_t unit, zero_pass p
                                  zero_stream stream, zi_stream **target)
 {
     ZI_TRY(zi_engine_check_unit(engine, unit));
-    ZI_TRY(zi_engine_check_mode(engine));
     ZI_TRY(check_pass(engine, unit, pass));
     return zi_engine_wrap(engine, stream, target);
 }
@@ -239,6 +204,7 @@ static zero_status release(zero_engine *engine, uint32_t unit, zero_stream strea
 {
     zi_stream *target = NULL;
     ZI_TRY(zi_engine_check_unit(engine, unit));
+    ZI_TRY(zi_engine_admit_unit(engine, ZI_CALL_RELEASE, "zero_unit_release", unit));
     ZI_TRY(zi_engine_wrap(engine, stream, &target));
     engine_unit *it = &engine->views.units[unit];
     if (it->depth == 0 && zi_params_own_count(engine->params, unit) != 0) {
@@ -288,6 +254,7 @@ static zero_status params_release(zero_engine *engine, uint32_t unit, zero_strea
 {
     zi_stream *target = NULL;
     ZI_TRY(zi_engine_check_unit(engine, unit));
+    ZI_TRY(zi_engine_admit_unit(engine, ZI_CALL_RELEASE, "zero_unit_params_release", unit));
     ZI_TRY(zi_engine_wrap(engine, stream, &target));
     const uint32_t depth = engine->views.units[unit].depth;
     if (depth != 0 && depth == zi_params_own_count(engine->params, unit)) {
@@ -344,10 +311,7 @@ static zero_status grads_acquire(zero_engine *engine, uint32_t unit, zero_stream
 {
     zi_stream *target = NULL;
     ZI_TRY(zi_engine_check_unit(engine, unit));
-    if (!engine->micro_open) {
-        ZI_FAIL(ZERO_STATE, "unit %" PRIu32 " \"%.60s\": gradients exist only inside a micro-step",
-                unit, unit_name(engine, unit));
-    }
+    ZI_TRY(zi_engine_admit_unit(engine, ZI_CALL_GRADS, "zero_unit_grads_acquire", unit));
     ZI_TRY(zi_engine_wrap(engine, stream, &target));
     return acquire_grads(engine, unit, target);
 }
@@ -383,6 +347,7 @@ static zero_status grads_ready(zero_engine *engine, uint32_t unit, zero_stream s
 {
     zi_stream *target = NULL;
     ZI_TRY(zi_engine_check_unit(engine, unit));
+    ZI_TRY(zi_engine_admit_unit(engine, ZI_CALL_GRADS, "zero_unit_grads_ready", unit));
     ZI_TRY(zi_engine_wrap(engine, stream, &target));
     if (engine->views.units[unit].backward_depth != 0 &&
         zi_grads_own_count(engine->grads, unit) == 1) {

@@ -40,46 +40,7 @@ static uint64_t bytes_of(const zero_engine *engine, zero_role role)
     return engine->layout->memory.bytes[role];
 }
 
-/* The names of a set of roles, with commas. Returns text. */
-static const char *roles_text(uint32_t roles, char *text, size_t text_bytes)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        const char *name = zero_role_name((zero_role)role);
-        if (has(roles, (zero_role)role) && used + strlen(name) + 3 <= text_bytes) {
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", used != 0 ? ", " : "",
-                                     name);
-        }
-    }
-    return text;
-}
-
 /* ---- what is legal ---- */
-
-zero_status zi_engine_check_loaded(const zero_engine *engine)
-{
-    char text[96];
-    if (engine->park.roles != 0) {
-        ZI_FAIL(ZERO_STATE, "%s are offloaded; call zero_engine_reload first",
-                roles_text(engine->park.roles, text, sizeof text));
-    }
-    return ZERO_OK;
-}
-
-zero_status zi_engine_check_held(const zero_engine *engine, zero_role role)
-{
-    const uint32_t roles = engine->park.roles;
-    const bool on_disk = zi_role_tier(engine->layout, role) == ZERO_TIER_DISK;
-    if (has(roles, role) || (on_disk && has(roles, ZERO_ROLE_RING))) {
-        return zi_engine_check_loaded(engine);
-    }
-    if (role == ZERO_ROLE_GRAD && engine->park.grads_lost) {
-        ZI_FAIL(ZERO_STATE, "gradients were given up when they were offloaded; there are some "
-                            "again after the next zero_step");
-    }
-    return ZERO_OK;
-}
 
 /* A shelf uses memory of these roles between steps too. */
 static zero_status check_shelves(const zero_engine *engine, uint32_t roles)
@@ -113,7 +74,7 @@ static zero_status check_roles(const zero_engine *engine, uint32_t roles)
                 "roles 0x%" PRIx32 " has bits that cannot be offloaded (0x%" PRIx32 ": %s); "
                 "use ZERO_OFFLOAD_ALL or a part of it",
                 roles, roles & ~ZERO_OFFLOAD_ALL,
-                roles_text(roles & ~ZERO_OFFLOAD_ALL & known, text, sizeof text));
+                zi_engine_roles_text(roles & ~ZERO_OFFLOAD_ALL & known, text, sizeof text));
     }
     ZI_TRY(check_shelves(engine, roles));
     const bool known_to_nccl = engine->layout->tuning.nccl_memory != ZERO_NCCL_MEMORY_NONE;
@@ -533,9 +494,7 @@ static zero_status check_offload(const zero_engine *engine, uint32_t roles, zero
 {
     ZI_TRY(check_roles(engine, roles));
     ZI_TRY(check_tier(engine, tier));
-    ZI_TRY(zi_engine_check_loaded(engine));
-    ZI_TRY(zi_engine_check_waits(engine));
-    return zi_engine_check_between(engine);
+    return zi_engine_admit(engine, ZI_CALL_EVICT, "zero_engine_offload");
 }
 
 zero_status zero_engine_offload(zero_engine *engine, uint32_t roles, zero_tier tier)
@@ -556,7 +515,7 @@ zero_status zero_engine_offload(zero_engine *engine, uint32_t roles, zero_tier t
     park->roles = roles;
     park->grads_lost = park->grads_lost || has(park->given, ZERO_ROLE_GRAD);
     engine->has_graph = false; /* it holds addresses */
-    ZI_TRY(zi_engine_finish(engine, give_all(engine)));
+    ZI_TRY(zi_engine_leave(engine, ZI_CALL_EVICT, give_all(engine)));
     zi_log(ZERO_LOG_INFO, "rank %" PRIu32 ": offloaded, %" PRIu64 " bytes parked on the tier %s",
            zero_world_rank(engine->world), parked_before(engine, ZERO_ROLE_COUNT),
            zero_tier_name(tier));
@@ -584,13 +543,11 @@ zero_status zero_engine_reload(zero_engine *engine)
 {
     mover m;
     ZI_TRY(zi_engine_check(engine));
-    if (engine->park.roles == 0) {
-        ZI_FAIL(ZERO_STATE, "nothing is offloaded; zero_engine_offload has to come first");
-    }
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_RESTORE, "zero_engine_reload"));
     ZI_TRY(begin_reload(engine, &m)); /* else all is still parked */
     const zero_status moved = move_all(&m, ZI_IO_READ);
     close_mover(&m);
-    ZI_TRY(zi_engine_finish(engine, moved));
+    ZI_TRY(zi_engine_leave(engine, ZI_CALL_RESTORE, moved));
     clear(engine);
     return ZERO_OK;
 }

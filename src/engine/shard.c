@@ -187,24 +187,6 @@ zero_status zi_engine_shards_rest(zero_engine *engine)
     return zi_engine_await_stream(engine, engine->step_stream);
 }
 
-zero_status zi_engine_check_rest(const zero_engine *engine)
-{
-    if (engine->micro_open || engine->step_due) {
-        ZI_FAIL(ZERO_STATE, "a micro-step is open or its step is due; shards are not at rest");
-    }
-    return ZERO_OK;
-}
-
-zero_status zi_engine_check_unused(const zero_engine *engine)
-{
-    const uint32_t used = zi_params_first_in_use(engine->params);
-    if (used != ZI_NO_INDEX) {
-        ZI_FAIL(ZERO_STATE, "unit %" PRIu32 " \"%.60s\" is still acquired; release it first", used,
-                engine->layout->unit_infos[used].name);
-    }
-    return ZERO_OK;
-}
-
 static zero_status check(const zero_engine *engine, uint32_t tensor, zero_role role)
 {
     ZI_TRY(zi_engine_check(engine));
@@ -240,17 +222,13 @@ zero_status zero_shard_view(zero_engine *engine, uint32_t tensor, zero_role role
     if (first == NULL || view == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "first or view is NULL");
     }
-    if (engine->micro_open) {
-        ZI_FAIL(ZERO_STATE, "a micro-step is open; shards are not at rest");
-    }
-    ZI_TRY(zi_engine_check_held(engine, role));
+    ZI_TRY(zi_engine_admit_role(engine, ZI_CALL_SHARD_READ, "zero_shard_view", role));
     const engine_shard shard = zi_engine_shard(engine, tensor, role);
     if (shard.tier == ZERO_TIER_DISK) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "%s is on disk and has no address; use zero_shard_read and zero_shard_write",
                 zero_role_name(role));
     }
-    ZI_TRY(zi_engine_check_waits(engine));
     ZI_TRY(zi_engine_finish(engine, zi_engine_await(engine, engine->stepped)));
     *first = shard.tensor_first;
     *view = (zero_view){.data = shard.count != 0 ? element(&shard, 0) : NULL,
@@ -299,20 +277,6 @@ zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard,
     return move_values(engine, shard, &move);
 }
 
-zero_status zi_engine_check_transfer(const zero_engine *engine, zero_role role, bool writes)
-{
-    ZI_TRY(zi_engine_check_waits(engine));
-    ZI_TRY(zi_engine_check_held(engine, role));
-    ZI_TRY(zi_engine_check_rest(engine));
-    if (role == ZERO_ROLE_GRAD && engine->micro_index != 0) {
-        ZI_FAIL(ZERO_STATE,
-                "gradients are being added up, micro-step %" PRIu64 " of a step is over; "
-                "they are at rest after zero_step",
-                engine->micro_index);
-    }
-    return writes ? zi_engine_check_unused(engine) : ZERO_OK;
-}
-
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes)
 {
     ZI_TRY(zi_engine_await(engine, engine->stepped));
@@ -330,7 +294,8 @@ static zero_status transfer(zero_engine *engine, uint32_t tensor, zero_role role
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "values is NULL; %" PRIu64 " elements need a place",
                 move.count);
     }
-    ZI_TRY(zi_engine_check_transfer(engine, role, move.writes));
+    ZI_TRY(move.writes ? zi_engine_admit_role(engine, ZI_CALL_SHARD_WRITE, "zero_shard_write", role)
+                       : zi_engine_admit_role(engine, ZI_CALL_SHARD_READ, "zero_shard_read", role));
     ZI_TRY(zi_engine_begin_transfer(engine, role, move.writes));
     if (move.count == 0) {
         return ZERO_OK;

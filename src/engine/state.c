@@ -19,7 +19,7 @@ static zero_status get(zero_engine *engine, zero_step_state *state)
     const zi_device *device = engine->device;
     const zi_step_state *own = &engine->host->state;
     zero_step_state found = {0};
-    ZI_TRY(zi_engine_check_waits(engine));
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_WAIT, "zero_step_state_get"));
     ZI_TRY(device->ops->copy(device->self, engine->step_stream, &engine->host->state,
                              engine->decide.state, sizeof *own));
     ZI_TRY(zi_engine_await_stream(engine, engine->step_stream));
@@ -84,8 +84,7 @@ static zero_status check_set(const zero_engine *engine, const zero_step_state *g
         ZI_FAIL(ZERO_UNSUPPORTED, "reserved is %" PRIu32 "; this library knows nothing but 0 there",
                 state->reserved);
     }
-    ZI_TRY(zi_engine_check_waits(engine));
-    ZI_TRY(zi_engine_check_between(engine));
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_STATE_SET, "zero_step_state_set"));
     return check_numbers(engine, state);
 }
 

@@ -230,31 +230,6 @@ static bool is_power_of_two(uint64_t number)
     return (number & (number - 1)) == 0;
 }
 
-zero_status zi_engine_check_due(const zero_engine *engine)
-{
-    if (engine->micro_open) {
-        ZI_FAIL(ZERO_STATE, "a micro-step is open; call zero_micro_end before zero_step");
-    }
-    if (!engine->step_due) {
-        ZI_FAIL(ZERO_STATE, "no boundary is closed: the last micro-step of a step begins with "
-                            "zero_micro_begin(engine, 1)");
-    }
-    return ZERO_OK;
-}
-
-static zero_status check_now(const zero_engine *engine)
-{
-    ZI_TRY(zi_engine_check_loaded(engine));
-    ZI_TRY(zi_engine_check_due(engine));
-    const uint32_t used = zi_params_first_in_use(engine->params);
-    if (used != ZI_NO_INDEX) {
-        ZI_FAIL(ZERO_STATE,
-                "unit %" PRIu32 " \"%.60s\" is still acquired; release it before the step", used,
-                engine->layout->unit_infos[used].name);
-    }
-    return ZERO_OK;
-}
-
 /* A plain step is enqueued: count it, agree, look ahead. */
 static zero_status step_taken(zero_engine *engine)
 {
@@ -274,11 +249,11 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
 {
     zi_step_input input;
     zi_stream *caller = NULL;
-    ZI_TRY(check_now(engine));
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_STEP, "zero_step"));
     ZI_TRY(zi_engine_take_input(engine, caller_params, &input));
     input.divisor = zi_engine_divisor(engine, engine->micro_index);
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
-    const bool captured = engine->mode == ENGINE_CAPTURING;
+    const bool captured = engine->state == ZI_ENGINE_CAPTURING_STEP_DUE;
     const uint32_t turn = captured ? ENGINE_GRAPH_TURN : engine->turn;
     ZI_TRY(zi_engine_check_announced(engine, &input));
     if (!captured) { /* the graph's was left alone by zero_capture_prepare */
@@ -294,13 +269,8 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
     ZI_TRY(enqueue_update(engine, turn));
     engine->announced.given = false;
     engine->announced.begun = false;
-    engine->step_due = false;
     engine->micro_index = 0;
-    if (captured) {
-        engine->mode = ENGINE_CAPTURED;
-        return ZERO_OK;
-    }
-    return step_taken(engine);
+    return captured ? ZERO_OK : step_taken(engine);
 }
 
 zero_status zero_step(zero_engine *engine, const zero_step_params *params, zero_stream stream)
@@ -309,13 +279,13 @@ zero_status zero_step(zero_engine *engine, const zero_step_params *params, zero_
     zi_span_begin(ZI_SPAN_STEP, "");
     const zero_status status = take_step(engine, params, stream);
     zi_span_end();
-    return zi_engine_finish(engine, status);
+    return zi_engine_leave(engine, ZI_CALL_STEP, status);
 }
 
 zero_status zero_step_wait(zero_engine *engine, zero_step_result *result)
 {
     ZI_TRY(zi_engine_check(engine));
-    ZI_TRY(zi_engine_check_waits(engine));
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_WAIT, "zero_step_wait"));
     return zi_engine_finish(engine, zi_engine_take_result(engine, result));
 }
 
@@ -345,7 +315,7 @@ zero_status zero_loss_scale(zero_engine *engine, float *scale)
     *scale = engine->first_scale;
     if (!engine->layout->tuning.loss_scale_static) {
         const zi_step_decision *decision = NULL;
-        ZI_TRY(zi_engine_check_waits(engine));
+        ZI_TRY(zi_engine_admit(engine, ZI_CALL_WAIT, "zero_loss_scale"));
         ZI_TRY(zi_engine_finish(engine, await_outcome(engine, &decision)));
         *scale = steps_of(decision) != 0 ? decision->loss_scale : *scale;
     }

@@ -527,9 +527,9 @@ static void misuse_before(zero_engine *engine)
     refused(zero_replay_end(engine, toy_stream()), ZERO_STATE, "zero_replay_begin");
     refused(zero_replay_params(engine, toy_stream(), NULL), ZERO_STATE, "zero_replay_begin");
     CHECK_OK(zero_micro_begin(engine, 0));
-    refused(zero_capture_prepare(engine), ZERO_STATE, "under way");
+    refused(zero_capture_prepare(engine), ZERO_STATE, "finish the step");
     CHECK_OK(zero_micro_end(engine));
-    refused(zero_capture_prepare(engine), ZERO_STATE, "under way");
+    refused(zero_capture_prepare(engine), ZERO_STATE, "finish the step");
     CHECK_OK(zero_micro_begin(engine, 1));
     CHECK_OK(zero_micro_end(engine));
     refused(zero_capture_prepare(engine), ZERO_STATE, "zero_step");
@@ -538,7 +538,7 @@ static void misuse_before(zero_engine *engine)
     CHECK_OK(zero_capture_end(engine, zero_stream_host())); /* given up */
     CHECK_OK(zero_capture_prepare(engine));
     refused(zero_micro_begin(engine, 1), ZERO_STATE, "zero_capture_begin");
-    refused(zero_capture_prepare(engine), ZERO_STATE, "end of the capture");
+    refused(zero_capture_prepare(engine), ZERO_STATE, "zero_capture_end");
     refused(zero_capture_begin(engine, toy_stream()), ZERO_STATE, "cudaStreamBeginCapture");
     refused(zero_capture_begin(engine, zero_stream_host()), ZERO_STATE, "host stream");
 }
@@ -583,7 +583,7 @@ static void misuse_after(zero_engine *engine)
     refused(zero_replay_result(engine, toy_stream(), &result), ZERO_STATE, "zero_replay_begin");
     refused(zero_replay_begin(engine, zero_stream_host()), ZERO_STATE, "host stream");
     CHECK_OK(zero_replay_begin(engine, toy_stream()));
-    refused(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "launches under way");
+    refused(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "zero_replay_end");
     refused(zero_micro_begin(engine, 1), ZERO_STATE, "zero_replay_end");
     refused(zero_step_wait(engine, &result), ZERO_STATE, "zero_replay_end");
     refused(zero_grad_norm(engine, &norm), ZERO_STATE, "zero_replay_end");

@@ -242,17 +242,17 @@ static void expect_none_due(const toy_trainer *trainer, const char *text)
 static zero_status misuse(toy_trainer *trainer, const course *c)
 {
     (void)c;
-    expect_none_due(trainer, "no boundary is closed");
+    expect_none_due(trainer, "zero_micro_begin(engine, 1)");
     TOY_TRY(toy_micro_begin(trainer, false));
     expect_none_due(trainer, "a micro-step is open");
     TOY_TRY(toy_micro_end(trainer));
-    expect_none_due(trainer, "no boundary is closed");
+    expect_none_due(trainer, "zero_micro_begin(engine, 1)");
     TOY_TRY(micro_steps(trainer, 1));
     expect(zero_grad_norm(trainer->engine, NULL), ZERO_INVALID_ARGUMENT, "norm is NULL");
     expect(zero_micro_begin(trainer->engine, 0), ZERO_STATE, "zero_step_discard");
     TOY_TRY(zero_step_discard(trainer->engine));
     trainer->micro = 0;
-    expect_none_due(trainer, "no boundary is closed");
+    expect_none_due(trainer, "zero_micro_begin(engine, 1)");
     for (uint32_t t = 0; t < trainer->run->model->tensor_count; t++) { /* at rest */
         zero_shard shard;
         float values[4096];

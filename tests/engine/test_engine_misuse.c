@@ -198,11 +198,11 @@ TEST_AT_ALL_STAGES(steps_out_of_order)
     const zero_step_params *params = &trainer->run->params;
     zero_step_result result = zero_step_result_init();
     CHECK_FAILS(zero_step_wait(engine, &result), ZERO_STATE, "step");
-    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "boundary");
+    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "zero_micro_begin(engine, 1)");
     TOY_TRY(zero_micro_begin(engine, 0));
     CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "micro-step");
     TOY_TRY(zero_micro_end(engine));
-    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "boundary");
+    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "zero_micro_begin(engine, 1)");
     TOY_TRY(zero_micro_begin(engine, 1));
     CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "micro-step");
     TOY_TRY(zero_micro_end(engine));
@@ -210,7 +210,7 @@ TEST_AT_ALL_STAGES(steps_out_of_order)
     CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "block0");
     TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
     TOY_TRY(toy_update(trainer));
-    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "boundary");
+    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "zero_micro_begin(engine, 1)");
     TOY_TRY(zero_step_wait(engine, &result));
     CHECK_EQ(result.step, 1);
     return still_works(trainer);

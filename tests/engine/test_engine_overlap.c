@@ -645,7 +645,7 @@ static zero_status step_with_refusals(toy_trainer *trainer)
     other.hyper.adamw.lr = 0.5f;
     TOY_TRY(zero_step_announce(trainer->engine, &other)); /* replaced by the toy's own */
     TOY_TRY(toy_micro_begin(trainer, true));
-    expect(zero_step_announce(trainer->engine, &run.params), ZERO_STATE, "has begun");
+    expect(zero_step_announce(trainer->engine, &run.params), ZERO_STATE, "last micro-step begins");
     for (uint32_t u = 0; u < run.model->unit_count; u++) {
         TOY_TRY(toy_forward(trainer, u));
     }
@@ -653,7 +653,7 @@ static zero_status step_with_refusals(toy_trainer *trainer)
         TOY_TRY(toy_backward(trainer, u));
     }
     TOY_TRY(toy_micro_end(trainer));
-    expect(zero_step_announce(trainer->engine, &run.params), ZERO_STATE, "has begun");
+    expect(zero_step_announce(trainer->engine, &run.params), ZERO_STATE, "last micro-step begins");
     expect(zero_step(trainer->engine, &other, toy_stream()), ZERO_INVALID_ARGUMENT, "lr 0.5");
     other = run.params;
     other.max_norm = 3;

@@ -250,11 +250,11 @@ static zero_status ask_wrongly(zero_world *world, void *user)
         CHECK_FAILS(zero_engine_offload(engine, all, HOST), ZERO_INVALID_ARGUMENT, "free nothing");
     }
     TOY_TRY(toy_micro_begin(&trainer, false));
-    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "step is under way");
+    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "zero_step");
     TOY_TRY(toy_micro_end(&trainer));
-    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "step is under way");
+    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "zero_step");
     TOY_TRY(toy_micro(&trainer, true));
-    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "step is under way");
+    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "zero_step");
     TOY_TRY(toy_update(&trainer));
     TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
     CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "acquired");
@@ -310,7 +310,7 @@ static void check_refusals(zero_engine *engine)
     CHECK_FAILS(zero_engine_offload(engine, BIT(MOMENT1), ELSEWHERE), ZERO_STATE, "moment1");
     CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, toy_stream(), NULL), ZERO_STATE,
                 "forward");
-    CHECK_FAILS(zero_unit_grads_acquire(engine, 0, toy_stream()), ZERO_STATE, "micro-step");
+    CHECK_FAILS(zero_unit_grads_acquire(engine, 0, toy_stream()), ZERO_STATE, remedy);
 }
 
 static zero_status use_while_offloaded(zero_world *world, void *user)

@@ -374,9 +374,9 @@ static zero_status misuse(zero_world *world, void *user)
     refuse_numbers(&trainer);
     refuse_newer(&trainer);
     TOY_TRY(toy_micro(&trainer, false));
-    refused(&trainer, &state, ZERO_STATE, "a step is under way");
+    refused(&trainer, &state, ZERO_STATE, "zero_step");
     TOY_TRY(toy_micro(&trainer, true));
-    refused(&trainer, &state, ZERO_STATE, "a step is under way");
+    refused(&trainer, &state, ZERO_STATE, "zero_step");
     TOY_TRY(zero_step_state_get(trainer.engine, &state)); /* of the step before */
     CHECK_EQ(state.updates, 0);
     TOY_TRY(toy_update(&trainer));

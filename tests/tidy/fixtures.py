@@ -44,6 +44,38 @@ def _states(row):
     }
 
 
+def _engine(*rows):
+    lists = (
+        '#define ZI_ENGINE_STATES(X) \\\n X(IDLE, "idle", "is idle", ANY) \\\n'
+        ' X(OVER, "over", "is over", ANY)\n\n'
+        '#define ZI_ENGINE_CALLS(X) \\\n X(GO, "go", "zero_go, zero_run", ZI_NEEDS_GRAPH) \\\n'
+        ' X(ASK, "ask", "zero_ask", 0)\n\n'
+    )
+    code = (
+        '= {\n ROW(IDLE, "no", MOVE(GO, OVER),\n STAY(ASK), NO(X, "x")),\n'
+        ' ROW(OVER, "no", {REFUSES}),\n};\n'
+    )
+    shown = "".join(f"| {row} |\n" for row in rows)
+    return {
+        "src/engine/engine_state.h": lists,
+        "src/engine/engine_state.c": code,
+        "ARCHITECTURE.md": shown,
+    }
+
+
+_ENGINE_ROWS = (
+    "idle | go: over | ask",
+    "over | - | -",
+    "go | zero_go, zero_run | a step was captured",
+    "ask | zero_ask | -",
+)
+
+
+def _engine_call(name):
+    declared = f"ZERO_API zero_status {name}(const zero_engine *engine, int x);\n"
+    return _engine() | {"include/zero/a.h": declared}
+
+
 # check: (clean trees, trees in which it must fire)
 FIXTURES = {
     "include_arrows": (
@@ -155,6 +187,14 @@ FIXTURES = {
     "state_table": (
         [_states("gathering: gather, await | refused")],
         [_states("gathering: gather | refused"), _states("refused"), {"a.c": ""}],
+    ),
+    "engine_table": (
+        [_engine(*_ENGINE_ROWS)],
+        [_engine(*_ENGINE_ROWS[:3]), _engine(*_ENGINE_ROWS[1:]), {"ARCHITECTURE.md": ""}],
+    ),
+    "engine_calls": (
+        [_engine_call("zero_run")],
+        [_engine_call("zero_walk"), _engine_call("zero_g")],
     ),
     "comment_at_top": (
         [{"src/core/a.c": "/* Owns a. */\nint a;\n"}],

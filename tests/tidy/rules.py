@@ -362,6 +362,60 @@ def state_table(tree):
             yield "ARCHITECTURE.md", 1, f"its table of unit states lacks the row {row}"
 
 
+NEEDS = {
+    "ZI_NEEDS_NO_UNIT": "no unit is acquired",
+    "ZI_NEEDS_GRAPH": "a step was captured",
+    "ZI_NEEDS_ROLE": "the role is there",
+}
+
+
+def _list_rows(header, name):
+    """{row's name: its two texts and its last argument} of an X-list."""
+    found = re.search(r"#define " + name + r"\(X\)(.*?)\n\n", header, re.DOTALL)
+    text = found.group(1).replace("\\\n", " ") if found else ""
+    rows = re.findall(r'X\((\w+),\s*"([^"]*)",\s*"([^"]*)",\s*([^()]*)\)', text)
+    return {row[0]: row[1:] for row in rows}
+
+
+def engine_rows(header, code):
+    """The rows that ARCHITECTURE.md has of an engine's calls, and of its states."""
+    states = _list_rows(header, "ZI_ENGINE_STATES")
+    calls = _list_rows(header, "ZI_ENGINE_CALLS")
+    for text, functions, needs in calls.values():
+        wants = [NEEDS[need.strip()] for need in needs.split("|") if need.strip() != "0"]
+        yield [text, functions, ", ".join(wants)]
+    table = re.findall(r"\n +ROW\((\w+),(.*?)\),(?=\n +ROW\(|\n\};)", code, re.DOTALL)
+    for state, cells in table:
+        moves = re.findall(r"MOVE\((\w+), (\w+)\)", cells)
+        leads = [f"{calls[call][0]}: {states[following][0]}" for call, following in moves]
+        stays = [calls[call][0] for call in re.findall(r"STAY\((\w+)\)", cells)]
+        yield [states[state][0], "; ".join(leads), ", ".join(stays)]
+
+
+def engine_table(tree):
+    """ARCHITECTURE.md shows the table of engine states as src/engine/engine_state.c has it."""
+    source = "src/engine/engine_state.c"
+    rows = list(engine_rows(tree.texts.get(source[:-1] + "h", ""), tree.texts.get(source, "")))
+    if not rows:
+        yield source, 1, "no table of states found"
+    for cells in rows:
+        row = "| " + " | ".join(cell or "-" for cell in cells) + " |"
+        if row not in tree.texts.get("ARCHITECTURE.md", ""):
+            yield "ARCHITECTURE.md", 1, f"its table of engine states lacks the row {row}"
+
+
+def engine_calls(tree):
+    """Every public function on an engine has its column in the table of engine states, or is named
+    among those that need none."""
+    header = tree.texts.get("src/engine/engine_state.h", "")
+    for path in tree.paths((".h",), ("include/",)):
+        calls = re.finditer(r"(zero_\w+)\((?:const )?zero_engine \*engine\b", tree.texts[path])
+        for match in calls:
+            if not re.search(rf"\b{match.group(1)}\b", header):
+                line = tree.texts[path].count("\n", 0, match.start()) + 1
+                yield path, line, f"{match.group(1)} has no place in src/engine/engine_state.h"
+
+
 CHECKS = [
     include_arrows,
     function_length,
@@ -381,4 +435,6 @@ CHECKS = [
     doc_snippets,
     comment_at_top,
     state_table,
+    engine_table,
+    engine_calls,
 ]

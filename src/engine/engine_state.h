@@ -1,0 +1,106 @@
+/* The life of an engine on one rank, in program order: a table of state x call -> legal or not, the
+ * state after it, and what a refusal tells the caller to do first.
+ *
+ * A state is what the caller's earlier calls have left the engine in, so all ranks that make the
+ * same calls are in the same state. What is true beside it (a unit is acquired, a graph exists, a
+ * role is offloaded) is a need of the call, which src/engine/guard.c checks.
+ *
+ * Some functions have no column. Those that only ask are legal in every state but POISONED:
+ * zero_unit_pass, zero_tensor_data, zero_tensor_grad, zero_shard_range and a static
+ * zero_loss_scale. These are legal in all states: zero_engine_destroy, zero_engine_plan,
+ * zero_engine_stats, zero_engine_memory, zero_engine_path and zero_engine_disk_path. */
+#ifndef ZI_ENGINE_ENGINE_STATE_H
+#define ZI_ENGINE_ENGINE_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* X(name, text, what is the case: for messages, streams that hooks may be given) */
+#define ZI_ENGINE_STATES(X)                                                                  \
+    X(IDLE, "idle", "no step is under way", ANY)                                             \
+    X(MICRO, "micro-step", "a micro-step is open", ANY)                                      \
+    X(ACCUMULATING, "accumulating", "the last micro-step of the step is still to come", ANY) \
+    X(LAST_MICRO, "last micro-step", "the last micro-step is open", ANY)                     \
+    X(STEP_DUE, "step due", "the step is due", ANY)                                          \
+    X(EVICTED, "evicted", "roles are offloaded", ANY)                                        \
+    X(PREPARED, "capture prepared", "a capture is prepared", NATIVE)                         \
+    X(CAPTURING, "capturing", "a capture is under way", CAPTURED)                            \
+    X(CAPTURING_MICRO, "capturing a micro-step", "a micro-step is being captured", CAPTURED) \
+    X(CAPTURING_ACCUMULATING, "capturing, accumulating",                                     \
+      "the last micro-step of the captured step is still to come", CAPTURED)                 \
+    X(CAPTURING_LAST_MICRO, "capturing the last micro-step",                                 \
+      "the last micro-step is being captured", CAPTURED)                                     \
+    X(CAPTURING_STEP_DUE, "capturing, step due", "the captured step is due", CAPTURED)       \
+    X(CAPTURED, "step captured", "the step of the capture is taken", CAPTURED)               \
+    X(REPLAYING, "replaying", "a captured step is being launched", NATIVE)                   \
+    X(POISONED, "poisoned", "an earlier failure made the engine unusable", ANY)
+
+/* X(name, text, public functions, what else they need) */
+#define ZI_ENGINE_CALLS(X)                                                                       \
+    X(MICRO_BEGIN, "begin", "zero_micro_begin(engine, 0)", ZI_NEEDS_NO_UNIT)                     \
+    X(LAST_BEGIN, "begin last", "zero_micro_begin(engine, 1)", ZI_NEEDS_NO_UNIT)                 \
+    X(MICRO_END, "end", "zero_micro_end", ZI_NEEDS_NO_UNIT)                                      \
+    X(TRAIN, "train", "zero_unit_acquire, zero_unit_params_acquire of pass forward or backward", \
+      0)                                                                                         \
+    X(EVAL, "eval", "zero_unit_acquire, zero_unit_params_acquire of pass eval", 0)               \
+    X(RELEASE, "release", "zero_unit_release, zero_unit_params_release", 0)                      \
+    X(GRADS, "gradients", "zero_unit_grads_acquire, zero_unit_grads_ready", 0)                   \
+    X(STEP, "step", "zero_step", ZI_NEEDS_NO_UNIT)                                               \
+    X(DISCARD, "discard", "zero_step_discard", 0)                                                \
+    X(NORM, "norm", "zero_grad_norm", 0)                                                         \
+    X(ANNOUNCE, "announce", "zero_step_announce", 0)                                             \
+    X(WAIT, "wait", "zero_step_wait, zero_step_state_get, a dynamic zero_loss_scale", 0)         \
+    X(STATE_SET, "set state", "zero_step_state_set", ZI_NEEDS_NO_UNIT)                           \
+    X(FILL, "fill", "zero_engine_fill", ZI_NEEDS_NO_UNIT)                                        \
+    X(SHARD_READ, "read", "zero_shard_view, zero_shard_read, zero_tensor_export", ZI_NEEDS_ROLE) \
+    X(SHARD_WRITE, "write", "zero_shard_write, zero_tensor_import",                              \
+      ZI_NEEDS_ROLE | ZI_NEEDS_NO_UNIT)                                                          \
+    X(EVICT, "evict", "zero_engine_offload", ZI_NEEDS_NO_UNIT)                                   \
+    X(RESTORE, "restore", "zero_engine_reload", 0)                                               \
+    X(PREPARE, "prepare", "zero_capture_prepare", ZI_NEEDS_NO_UNIT)                              \
+    X(CAPTURE_BEGIN, "begin capture", "zero_capture_begin", 0)                                   \
+    X(CAPTURE_END, "end capture", "zero_capture_end", 0)                                         \
+    X(REPLAY_BEGIN, "begin replay", "zero_replay_begin", ZI_NEEDS_GRAPH | ZI_NEEDS_NO_UNIT)      \
+    X(LAUNCH, "launch", "zero_replay_params, zero_replay_result", 0)                             \
+    X(REPLAY_END, "end replay", "zero_replay_end", 0)
+
+#define ZI_ENUM_ROW(name, ...) ZI_ENGINE_##name,
+typedef enum zi_engine_state {
+    ZI_ENGINE_STATES(ZI_ENUM_ROW) ZI_ENGINE_STATE_COUNT
+} zi_engine_state;
+#undef ZI_ENUM_ROW
+#define ZI_ENUM_ROW(name, ...) ZI_CALL_##name,
+typedef enum zi_engine_call { ZI_ENGINE_CALLS(ZI_ENUM_ROW) ZI_ENGINE_CALL_COUNT } zi_engine_call;
+#undef ZI_ENUM_ROW
+
+/* What a call needs where the table lets it through. */
+typedef enum zi_engine_need {
+    ZI_NEEDS_NO_UNIT = 1, /* no unit is acquired */
+    ZI_NEEDS_GRAPH = 2,   /* a step was captured, and nothing was offloaded since */
+    ZI_NEEDS_ROLE = 4     /* the role's bytes are there, and no sum is being added to them */
+} zi_engine_need;
+
+/* The caller's streams that hooks are put on. */
+typedef enum zi_engine_streams {
+    ZI_STREAMS_ANY,
+    ZI_STREAMS_NATIVE,  /* not the host's, which can neither be captured nor launch a graph */
+    ZI_STREAMS_CAPTURED /* in the capture */
+} zi_engine_streams;
+
+typedef struct zi_engine_cell {
+    bool legal;
+    zi_engine_state next; /* the same where it is refused */
+    const char *remedy;   /* where it is refused: what to do instead, or first */
+} zi_engine_cell;
+
+zi_engine_cell zi_engine_on(zi_engine_state state, zi_engine_call call);
+/* Bits of zi_engine_need. */
+uint32_t zi_engine_call_needs(zi_engine_call call);
+/* For documents and tests; what is the case, for messages. */
+const char *zi_engine_state_name(zi_engine_state state);
+const char *zi_engine_state_text(zi_engine_state state);
+zi_engine_streams zi_engine_state_streams(zi_engine_state state);
+/* Whether other ranks may be waiting for calls that this one has still to make. */
+bool zi_engine_state_owes(zi_engine_state state);
+
+#endif
