@@ -4,13 +4,6 @@
 #include "core/error.h"
 #include "stage3/param_internal.h"
 
-unsigned char *zi_params_flat(const zi_params *params, uint32_t flat)
-{
-    const zi_flat *place = &params->layout->flats[flat];
-    return params->slotted ? zi_params_slot_data(params, place->unit) + place->slot_at
-                           : params->desc.shards + place->param_at;
-}
-
 /* This rank's own part of a flat in its slot. */
 static unsigned char *own_part(const zi_params *params, uint32_t flat)
 {

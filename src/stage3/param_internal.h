@@ -56,6 +56,8 @@ zero_status zi_params_no_slot(const zi_params *params, uint32_t unit);
 /* An event that may take the unit's slot away. */
 zero_status zi_params_leave(zi_params *params, uint32_t unit, zi_unit_event event);
 unsigned char *zi_params_slot_data(const zi_params *params, uint32_t unit);
+/* A flat where it is read: in its unit's slot or, where there are none, its shard. */
+unsigned char *zi_params_flat(const zi_params *params, uint32_t flat);
 
 /* Where releases are checked: fill the unit's view on the stream that first acquires it, or let
  * another stream wait for that; poison it on the stream of the last release. (param_views.c) */
@@ -67,7 +69,5 @@ unsigned char *zi_params_view(const zi_params *params, uint32_t unit);
 
 /* Enqueue the unit's gather into its slot. (gather.c) */
 zero_status zi_params_gather(zi_params *params, uint32_t unit);
-/* A flat where it is read: in its unit's slot or, where there are none, its shard. */
-unsigned char *zi_params_flat(const zi_params *params, uint32_t flat);
 
 #endif

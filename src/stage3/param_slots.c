@@ -59,6 +59,13 @@ unsigned char *zi_params_slot_data(const zi_params *params, uint32_t unit)
     return params->desc.slots + class->slots_at + params->units[unit].slot * class->slot_bytes;
 }
 
+unsigned char *zi_params_flat(const zi_params *params, uint32_t flat)
+{
+    const zi_flat *place = &params->layout->flats[flat];
+    return params->slotted ? zi_params_slot_data(params, place->unit) + place->slot_at
+                           : params->desc.shards + place->param_at;
+}
+
 /* Give the slot back: from here on the gather stream may overwrite it, once its readers are done.
  */
 static zero_status free_slot(zi_params *params, uint32_t unit)

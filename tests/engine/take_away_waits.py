@@ -76,7 +76,7 @@ WAITS = [
      """    ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), grads->desc.reduce_stream,
                                       grads->trays[bucket % ZI_TRAYS].taken, NULL));
 """, ""),
-    ("ranks for one another's fences", "src/comm/peer/peer.c",
+    ("ranks for one another's fences", "src/comm/peer/peer_barrier.c",
      "        return follow(batch, turn);\n", "        return ZERO_OK;\n"),
 ]
 

@@ -92,22 +92,6 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
     return zi_shared_group_create(comm->shared, kernels, members, size, name, out);
 }
 
-zero_status zi_mpi_fail_left(uint32_t world_rank, const char *what)
-{
-    ZI_FAIL(ZERO_COMM,
-            "rank %u has left, its engine or world is destroyed; %s needs it: all ranks must make "
-            "the same calls",
-            world_rank, what);
-}
-
-zero_status zi_mpi_miss(zi_mpi_comm *comm, uint32_t world_rank, const char *what)
-{
-    (void)zi_mpi_fail_left(world_rank, what);
-    const zero_error error = *zero_last_error();
-    comm->base.ops->abort(&comm->base, &error);
-    return zi_error_adopt(&error);
-}
-
 /* Each host has allocated or not; say so to the others. */
 static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine)
 {

@@ -26,6 +26,22 @@ _Static_assert(sizeof(int) == sizeof(uint32_t), "MPI takes a member list as it i
 /* How long telling the others that this member leaves may take. */
 #define LEAVE_MS 1000
 
+zero_status zi_mpi_fail_left(uint32_t world_rank, const char *what)
+{
+    ZI_FAIL(ZERO_COMM,
+            "rank %u has left, its engine or world is destroyed; %s needs it: all ranks must make "
+            "the same calls",
+            world_rank, what);
+}
+
+zero_status zi_mpi_miss(zi_mpi_comm *comm, uint32_t world_rank, const char *what)
+{
+    (void)zi_mpi_fail_left(world_rank, what);
+    const zero_error error = *zero_last_error();
+    comm->base.ops->abort(&comm->base, &error);
+    return zi_error_adopt(&error);
+}
+
 typedef struct batch_argument {
     zi_mpi_group *group;
     zi_stream *stream;
@@ -146,8 +162,13 @@ static zero_status run_moves(zi_mpi_group *group, const batch_argument *batch)
         ZI_FAIL(ZERO_COMM, "group %s: a collective failed (injected)", group->base.name);
     }
     ZI_TRY(compare(group, batch));
+    const bool on_host = group->base.kernels->device->ops->host_memory;
     for (uint32_t i = 0; i < batch->batch_count; i++) {
-        ZI_TRY(zi_mpi_move(group, batch->stream, &batch->batch[i], i));
+        const zi_collective *collective = &batch->batch[i];
+        if (collective->count != 0) {
+            ZI_TRY(on_host ? zi_mpi_move(group, collective, i)
+                           : zi_mpi_move_staged(group, batch->stream, collective, i));
+        }
     }
     return ZERO_OK;
 }

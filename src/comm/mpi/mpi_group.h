@@ -63,11 +63,10 @@ bool zi_mpi_absent(const zi_mpi_group *group, uint32_t member, uint32_t index);
 zero_status zi_mpi_exchange_pieces(zi_mpi_group *group, const zi_collective *collective);
 
 /* Move and fold the data of collective `index` of a batch that all members have described alike.
- * stream: whose task this is. */
-zero_status zi_mpi_move(zi_mpi_group *group, zi_stream *stream, const zi_collective *collective,
-                        uint32_t index);
+ * count > 0. */
+zero_status zi_mpi_move(zi_mpi_group *group, const zi_collective *collective, uint32_t index);
 
-/* The same for device memory, count > 0. When it fails, work may be left on the stream. */
+/* The same for device memory. stream: whose task this is; when it fails, work may be left on it. */
 zero_status zi_mpi_move_staged(zi_mpi_group *group, zi_stream *stream,
                                const zi_collective *collective, uint32_t index);
 

@@ -275,15 +275,8 @@ static zero_status move_reduce(zi_mpi_group *group, const zi_collective *c, uint
     return ZERO_OK;
 }
 
-zero_status zi_mpi_move(zi_mpi_group *group, zi_stream *stream, const zi_collective *collective,
-                        uint32_t index)
+zero_status zi_mpi_move(zi_mpi_group *group, const zi_collective *collective, uint32_t index)
 {
-    if (collective->count == 0) {
-        return ZERO_OK;
-    }
-    if (!group->base.kernels->device->ops->host_memory) {
-        return zi_mpi_move_staged(group, stream, collective, index);
-    }
     switch (collective->kind) {
     case ZI_ALL_GATHER:
         return move_gather(group, collective);

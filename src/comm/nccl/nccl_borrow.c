@@ -6,13 +6,11 @@
 
 #include "comm/nccl/nccl_base.h"
 #include "comm/nccl/nccl_world.h"
-#include "comm/world.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/thread.h"
 #include "device/cuda/cuda_device.h"
-#include "zero/nccl.h"
 
 #define NS_PER_MS UINT64_C(1000000)
 #define MS_PER_S 1000
@@ -201,8 +199,7 @@ static zero_status ask(const zi_nccl_api *api, ncclResult_t result, const char *
     return ZERO_OK;
 }
 
-/* What the caller's communicator says of itself, once it is connected. */
-static zero_status describe(ncclComm_t comm, uint32_t deadline_ms, zi_nccl_place *place)
+zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, zi_nccl_place *place)
 {
     const zi_nccl_api *api = NULL;
     ncclResult_t state = ncclSuccess;
@@ -228,21 +225,4 @@ static zero_status describe(ncclComm_t comm, uint32_t deadline_ms, zi_nccl_place
     }
     *place = (zi_nccl_place){.rank = (uint32_t)rank, .size = (uint32_t)size, .borrowed = comm};
     return ZERO_OK;
-}
-
-zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms, zero_world **world)
-{
-    if (world == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
-    }
-    *world = NULL;
-    if (comm == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "comm is NULL; pass a communicator of this rank");
-    }
-    const uint32_t deadline = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS;
-    zi_nccl_place place;
-    zi_comm *made = NULL;
-    ZI_TRY(describe(comm, deadline, &place));
-    ZI_TRY(zi_nccl_comm_create(&place, deadline, &made));
-    return zi_world_create(made, world);
 }

@@ -17,6 +17,7 @@
 #include "core/host.h"
 #include "core/memory.h"
 #include "device/cuda/cuda_device.h"
+#include "zero/nccl.h"
 
 typedef struct nccl_comm {
     zi_comm base;
@@ -259,4 +260,21 @@ zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms, const 
                        address, error.message);
     }
     return status;
+}
+
+zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms, zero_world **world)
+{
+    if (world == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
+    }
+    *world = NULL;
+    if (comm == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "comm is NULL; pass a communicator of this rank");
+    }
+    const uint32_t deadline = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS;
+    zi_nccl_place place;
+    zi_comm *made = NULL;
+    ZI_TRY(zi_nccl_borrowed_place(comm, deadline, &place));
+    ZI_TRY(zi_nccl_comm_create(&place, deadline, &made));
+    return zi_world_create(made, world);
 }

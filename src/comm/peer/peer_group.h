@@ -1,4 +1,5 @@
-/* What peer.c (the course of a batch) and peer_move.c (its data) share. */
+/* What peer.c (the course of a batch), peer_barrier.c (its waits) and peer_move.c (its data)
+ * share. */
 #ifndef ZI_COMM_PEER_PEER_GROUP_H
 #define ZI_COMM_PEER_PEER_GROUP_H
 

@@ -1,6 +1,6 @@
-/* Owns the shared file once the ranks have met: its failure, the exchange of a few words, and the
- * windows. Invariants: the first failure stays; an exchange is entered by all ranks of the host in
- * the same order; a window has the same index on all of them. */
+/* Owns the shared file once the ranks have met: the exchange of a few words, and the windows.
+ * Invariants: an exchange is entered by all ranks of the host in the same order; a window has the
+ * same index on all of them. */
 #include "comm/shm/shared.h"
 
 #include <errno.h>
@@ -39,61 +39,6 @@ bool zi_shared_wait_more(zi_shared_wait *wait)
         (void)nanosleep(&span, NULL);
     }
     return zi_clock_ns() < wait->until_ns;
-}
-
-zero_status zi_shared_check(const zi_shared *shared)
-{
-    const zi_shared_header *header = shared->header;
-    if (atomic_load_explicit(&header->state, memory_order_acquire) != ZI_SHARED_FAILED) {
-        return ZERO_OK;
-    }
-    if (header->failure_rank == shared->space.world_rank) {
-        ZI_FAIL_NATIVE((zero_status)header->failure_status, header->failure_native, "%.255s",
-                       header->failure_text);
-    }
-    ZI_FAIL_NATIVE((zero_status)header->failure_status, header->failure_native, "rank %u: %.240s",
-                   header->failure_rank, header->failure_text);
-}
-
-int zi_shared_failed(const zi_shared *shared)
-{
-    return atomic_load(&shared->header->state) == ZI_SHARED_FAILED;
-}
-
-/* The first failure stays. */
-static void set_failure(zi_shared_header *header, uint32_t world_rank, zero_status status,
-                        const zero_error *error)
-{
-    uint32_t unclaimed = 0;
-    if (!atomic_compare_exchange_strong(&header->failing, &unclaimed, 1)) {
-        return;
-    }
-    header->failure_status = (int32_t)status;
-    header->failure_native = error->native;
-    header->failure_rank = world_rank;
-    (void)snprintf(header->failure_text, sizeof header->failure_text, "%s", error->message);
-    atomic_store_explicit(&header->state, ZI_SHARED_FAILED, memory_order_release);
-}
-
-zero_status zi_shared_fail(zi_shared *shared)
-{
-    const zero_error *error = zero_last_error();
-    set_failure(shared->header, shared->space.world_rank, error->status, error);
-    return error->status;
-}
-
-void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *error)
-{
-    set_failure(shared->header, world_rank, ZERO_COMM, error);
-    (void)pthread_mutex_lock(&shared->mutex);
-    for (uint32_t i = 0; i < ZI_SHARED_BLOCKS; i++) {
-        unsigned char *base = shared->blocks[i].base;
-        if (base != NULL) {
-            void *block = base + ZI_PAGE_BYTES;
-            zi_peer_block_abort(block, world_rank, error);
-        }
-    }
-    (void)pthread_mutex_unlock(&shared->mutex);
 }
 
 const char *zi_shared_late_text(const zi_shared *shared, zi_shared_late_fn is_late, uint32_t last,
