@@ -31,7 +31,8 @@ static const adam_case cases[] = {
 typedef struct adam_block {
     zi_step_state state;
     zi_step_decision decision;
-    zi_norm_sum norm;
+    zi_step_message message;
+    zi_step_part part;
     zi_norm_sum other; /* of square_sum alone */
     zi_segment segment;
 } adam_block;
@@ -126,14 +127,16 @@ static int enqueue_decide(const adam_run *run)
 static int enqueue_step(void *argument)
 {
     const adam_run *run = argument;
-    return enqueue_norm(run, &run->block->norm) || enqueue_decide(run) || enqueue_update(argument);
+    return enqueue_norm(run, &run->block->message.squares) || enqueue_decide(run) ||
+           enqueue_update(argument);
 }
 
 /* --- the host's ------------------------------------------------------------------------------- */
 
 static void follow_decide(adam_run *run)
 {
-    zi_step_decide(run->input, &run->host.norm, &run->host.state, &run->host.decision);
+    zi_step_decide(run->input, run->input->divisor, &run->host.norm, &run->host.state,
+                   &run->host.decision);
 }
 
 static void follow_update(const adam_run *run)
@@ -227,10 +230,14 @@ static void make_jobs(adam_run *run)
     run->job.count = run->rig->count;
     run->job.decision = &run->block->decision;
     run->decide = (zi_decide_job){.input = run->input,
-                                  .messages = {.first = (unsigned char *)&run->block->norm,
+                                  .messages = {.first = (unsigned char *)&run->block->message,
                                                .count = 1,
-                                               .bytes = sizeof run->block->norm,
+                                               .bytes = sizeof run->block->message,
                                                .peer_stride = 1},
+                                  .part = &run->block->part,
+                                  .parts = &run->block->part,
+                                  .part_count = 1,
+                                  .phases = ZI_DECIDE_COLLECT | ZI_DECIDE_CONCLUDE,
                                   .state = &run->block->state,
                                   .decision = &run->block->decision};
     host->job = make_job(run, samples);
@@ -262,7 +269,7 @@ static int start(adam_run *run)
                                         rig->clock.stream),
                         "cudaMemcpyAsync") ||
         bench_gpu_check(cudaStreamSynchronize(rig->clock.stream), "cudaStreamSynchronize") ||
-        enqueue_norm(run, &run->block->norm) || enqueue_decide(run);
+        enqueue_norm(run, &run->block->message.squares) || enqueue_decide(run);
     follow_decide(run);
     return failed;
 }

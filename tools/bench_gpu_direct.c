@@ -16,7 +16,8 @@
 typedef struct direct_block {
     zi_step_state state;
     zi_step_decision decision;
-    zi_norm_sum norm;
+    zi_step_message message;
+    zi_step_part part;
     zi_segment segments[UNITS_MAX];
 } direct_block;
 
@@ -84,10 +85,14 @@ static void lay_out(gpu_direct *direct)
         at += room * BYTES_FOR_ELEMENT;
     }
     direct->decide = (zi_decide_job){.input = direct->input,
-                                     .messages = {.first = (unsigned char *)&direct->block->norm,
+                                     .messages = {.first = (unsigned char *)&direct->block->message,
                                                   .count = 1,
-                                                  .bytes = sizeof direct->block->norm,
+                                                  .bytes = sizeof direct->block->message,
                                                   .peer_stride = 1},
+                                     .part = &direct->block->part,
+                                     .parts = &direct->block->part,
+                                     .part_count = 1,
+                                     .phases = ZI_DECIDE_COLLECT | ZI_DECIDE_CONCLUDE,
                                      .state = &direct->block->state,
                                      .decision = &direct->block->decision};
 }
@@ -239,7 +244,7 @@ static zero_status update(gpu_direct *direct)
 {
     const zi_device *device = &direct->device;
     const zi_kernels *kernels = &direct->kernels;
-    zi_norm_sum *norm = &direct->block->norm;
+    zi_norm_sum *norm = &direct->block->message.squares;
     zero_status status = device->ops->fill(device->self, direct->stream, norm, 0, sizeof *norm);
     for (uint32_t unit = 0; unit < direct->shape->units && status == ZERO_OK; unit++) {
         status = kernels->ops->square_sum(kernels->self, direct->stream, direct->grads[unit],

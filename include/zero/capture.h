@@ -57,8 +57,9 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_capture_end(zero_engine *engine, zero_
 ZERO_API ZERO_MUST_CHECK zero_status zero_replay_begin(zero_engine *engine, zero_stream stream);
 
 /** Set the hyper-parameters of the launches from now on; before, they are those of the captured
- *  zero_step. Waits for the launches on `stream` so far. Local call, the same on every rank.
- *  Errors: STATE outside begin and end; INVALID_ARGUMENT naming the hyper-parameter. */
+ *  zero_step. grad_weight is the one that was captured: each launch reads what is there then. Waits
+ * for the launches on `stream` so far. Local call, the same on every rank. Errors: STATE outside
+ * begin and end; INVALID_ARGUMENT naming the hyper-parameter. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_replay_params(zero_engine *engine, zero_stream stream,
                                                         const zero_step_params *params);
 

@@ -48,8 +48,9 @@ typedef struct zero_tensor_desc {
     uint64_t
         global_shape[ZERO_TENSOR_DIMS_MAX];   /**< extents of the global tensor; all 0: `shape` */
     uint64_t box_first[ZERO_TENSOR_DIMS_MAX]; /**< index in it of the first element that is here */
-    uint32_t replica;      /**< 0: this copy counts in norms and is the one to save; else another
-                                model-parallel rank's copy does */
+    uint32_t replica; /**< 0: this copy counts in norms and is the one to save. Else another rank of
+                           the model-parallel world holds the copy that does, and this is one more
+                           of it, numbered from 1; both train alike */
     uint32_t reserved[15]; /**< 0 */
 } zero_tensor_desc;
 

@@ -9,6 +9,7 @@
 #include "zero/export.h"
 #include "zero/role.h"
 #include "zero/tuning.h"
+#include "zero/world.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -109,13 +110,17 @@ typedef struct zero_engine_options {
 
     uint64_t seed; /**< key of stochastic rounding. Default 0 */
 
-    float loss_scale;   /**< first loss scale. 0: 65536 when a trained parameter or grad_dtype is
-                           F16, else 1 (off) */
-    float grad_divisor; /**< the sum over ranks and micro-steps is divided by this. 0: ranks x
-                           micro-steps, which gives the mean of losses that are means over their own
-                           micro-batch. Where the caller has divided losses by the number of
-                           micro-steps itself, that would be twice: use the number of ranks then
-                           (see zero/step.h) */
+    float loss_scale; /**< first loss scale. 0: 65536 when a trained parameter or grad_dtype is F16,
+                         else 1 (off) */
+
+    zero_world *model_parallel; /**< the caller's model-parallel communicator: the ranks that train
+                                   on the same samples and hold the other parts of the model (tensor
+                                   x pipeline), where the engine's world are the ranks that hold
+                                   this part. Norm, clipping, skipping and the loss scale are then
+                                   decided over both, alike on all ranks of the mesh. Each rank has
+                                   the same place in the worlds of all parts, and these have one
+                                   size. Any backend. It lives until the engine is destroyed; one
+                                   rank, or NULL: the model is in one part. Default NULL */
 
     const zero_tuning *tuning; /**< NULL: all defaults. Read before the call returns */
 } zero_engine_options;

@@ -2,13 +2,20 @@
  *  The optimizer step on the shards.
  *
  *  A step takes the mean gradient: the sum that backward added up, over ranks and micro-steps,
- * divided by options.grad_divisor, which by default is ranks x micro-steps, and by the loss scale.
- * So the loss of a micro-step is the mean over its own samples, and nothing else: a loss that the
- * caller has divided by the number of micro-steps already, as is usual elsewhere, is divided by it
- * twice. AdamW hides that, since it divides by the gradient's own size: losses fall as they should,
- * but norms are too small by that number, so max_norm clips too little, and eps counts for more.
- * Either leave the loss undivided, or set options.grad_divisor to the number of ranks; to 1 for a
- * sum. */
+ * divided once, and by the loss scale. It is divided by ranks x micro-steps unless a step is given
+ * another number: zero_step_params.grad_divisor, or grad_weight, whose sum over the ranks divides.
+ * By default the loss of a micro-step is the mean over its own samples, and nothing else: a loss
+ * that the caller has divided by the number of micro-steps already, as is usual elsewhere, is
+ * divided by it twice. AdamW hides that, since it divides by the gradient's own size: losses fall
+ * as they should, but norms are too small by that number, so max_norm clips too little, and eps
+ * counts for more. Either leave the loss undivided, or set grad_divisor to the number of ranks; to
+ * 1 for a sum. Where ranks see unequal numbers of tokens, let the loss be the sum over its tokens
+ * and grad_weight their number: then every token counts alike.
+ *
+ * With options.model_parallel the model is in several parts, and norm, clipping, skipping and the
+ * loss scale are decided over all of them. zero_step, zero_grad_norm, zero_step_discard and
+ * zero_step_state_set are then collective over all ranks of the mesh. Divisors and weights are of
+ * the engine's world alone: the ranks that hold other parts train on the same samples. */
 #ifndef ZERO_STEP_H
 #define ZERO_STEP_H
 
@@ -55,6 +62,13 @@ typedef struct zero_step_params {
                                  before return */
     uint32_t group_count;     /**< entries of groups; 0: hyper serves all */
     float max_norm; /**< clip the mean gradient's global L2 norm to this; 0: no clipping */
+    double grad_divisor; /**< the sum over ranks and micro-steps is divided by this, finite and > 0.
+                              0: ranks x micro-steps, or grad_weight where that is given */
+    const float *grad_weight; /**< NULL, or memory of the engine's device, with what this rank's
+                                   gradients of the step weigh: its tokens, for example. Finite and
+                                   >= 0. The sum over the ranks of the engine's world, exact and
+                                   rounded once to double, divides. Read on `stream`, after what is
+                                   on it: work that is put there later may overwrite it */
 } zero_step_params;
 
 /** As zero_engine_options_init_sized: what zero_step_params_init() gives. */
@@ -92,12 +106,16 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_step_announce(zero_engine *engine,
  * the loss scale, and is counted. params  NULL: as zero_step_params_init() has them. stream  where
  * the last gradients were made ready. Collective: every rank gives the same params after the same
  * number of micro-steps. The ranks compare them with the norm, but for groups that have nothing to
- * train and, with a callback, for AdamW's numbers. Where they differ the step changes nothing on
- * any rank, and so does each that was enqueued behind it; MISMATCH names the first number that
- * differs, two ranks and their values. It comes with the step's result: from zero_step_wait, from
- * zero_loss_scale where that is dynamic, or from a zero_step at most four later; the engine is
- * poisoned then. Errors: STATE inside a micro-step or without a finished boundary; INVALID_ARGUMENT
- * naming the hyper-parameter, also one that is not as announced; COMM, TIMEOUT, MISMATCH. */
+ * train and, with a callback, for AdamW's numbers. Parts of a model compare max_norm, what
+ * gradients are divided by, the loss scale and the steps so far; AdamW's numbers are each part's
+ * own. Where they differ the step changes nothing on any rank, and so does each that was enqueued
+ * behind it; MISMATCH names the first number that differs, two ranks and their values. It comes
+ * with the step's result: from zero_step_wait, from zero_loss_scale where that is dynamic, or from
+ * a zero_step at most four later; the engine is poisoned then. Errors: STATE inside a micro-step or
+ * without a finished boundary; INVALID_ARGUMENT naming the hyper-parameter, also one that is not as
+ * announced, and, before anything is done, once for earlier steps whose weights could not divide:
+ * those changed nothing on any rank, the loss scale included, and are not counted; zero_step_wait
+ * says it too, so it can be called again; COMM, TIMEOUT, MISMATCH. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step(zero_engine *engine, const zero_step_params *params,
                                                zero_stream stream);
 
@@ -128,8 +146,11 @@ static inline zero_step_result zero_step_result_init(void)
 }
 
 /** The last step's result; waits until it is known (the update itself may still run).
- *  result  in: struct_bytes, of zero_step_result_init(); out: the rest, as far as the struct goes.
- *  Local call. Errors: INVALID_ARGUMENT; STATE before the first step; the step's own failure. */
+ *  - result: in: struct_bytes, of zero_step_result_init(); out: the rest, as far as the struct goes.
+ *  - Local call.
+ *  - Errors: INVALID_ARGUMENT; STATE before the first step; INVALID_ARGUMENT, once, where weights of
+ *    a step could not divide (grad_weight), after which the call gives the last step that could;
+ *    the step's own failure. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_wait(zero_engine *engine, zero_step_result *result);
 
 /** What to multiply the loss by in the next micro-step. 1 unless loss scaling is on. Waits for the
@@ -139,12 +160,15 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_loss_scale(zero_engine *engine, float 
 /** The norm of the step that is due, before it is taken: what zero_step_wait will tell of it, with
  * the same bits. It is the L2 norm of the mean gradient, without the loss scale and before
  * clipping, inf or NaN when gradients are not finite. Moves nothing: zero_step or zero_step_discard
- * comes next, as ever. norm  out. Waits until the gradients of all ranks are reduced and, of an
- * announced step, until it is updated as far as that goes during backward. Collective: every rank
- * makes the call, or none. Errors: INVALID_ARGUMENT; STATE inside a micro-step, without a finished
- * boundary, and inside a capture (zero/capture.h); COMM, TIMEOUT, MISMATCH when another rank is in
- * zero_step. */
-ZERO_API ZERO_MUST_CHECK zero_status zero_grad_norm(zero_engine *engine, double *norm);
+ * comes next, as ever. params  as the step's: grad_divisor and grad_weight are used; NULL as there.
+ * stream  where grad_weight is read. norm  out. Waits until the gradients of all ranks are reduced
+ * and, of an announced step, until it is updated as far as that goes during backward. Collective:
+ * every rank makes the call, or none. Errors: INVALID_ARGUMENT, also for weights that cannot
+ * divide; STATE inside a micro-step, without a finished boundary, and inside a capture
+ * (zero/capture.h); COMM, TIMEOUT, MISMATCH when another rank is in zero_step. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_grad_norm(zero_engine *engine,
+                                                    const zero_step_params *params,
+                                                    zero_stream stream, double *norm);
 
 /** Drop the step that is due instead of taking it, as trainers do whose loss or norm is an outlier.
  * Its gradients are forgotten, as after a step; parameters, moments, the count of updates and the

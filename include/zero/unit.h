@@ -46,8 +46,8 @@
  *  many as there are units of a size nothing is evicted, and any rank may hold any unit.
  *
  *  What backward adds is the gradient of the micro-step's own mean loss, times zero_loss_scale. Do
- *  not divide the loss by the number of micro-steps or ranks: the step does (options.grad_divisor;
- *  see zero/step.h for what a loss that is divided twice looks like).
+ *  not divide the loss by the number of micro-steps or ranks: the step does (grad_divisor; see
+ *  zero/step.h for what a loss that is divided twice looks like).
  *
  *  Threads: one at a time calls an engine. */
 #ifndef ZERO_UNIT_H

@@ -9,7 +9,6 @@
 #include "core/hash.h"
 #include "core/sizes.h"
 #include "engine/engine_internal.h"
-#include "layout/sharding.h"
 
 /* Words exchanged at a time. */
 #define ROUND_WORDS 32
@@ -117,16 +116,6 @@ size_t zi_engine_agreement_words(uint32_t world_size)
     return (size_t)world_size * ROUND_WORDS;
 }
 
-/* The world rank of a member of the norm's group. */
-static uint32_t rank_of(const zero_sharding *sharding, uint32_t member)
-{
-    uint32_t rank = 0;
-    while (zi_shard_index(sharding, rank, sharding->world) != member) {
-        rank++;
-    }
-    return rank;
-}
-
 /* The group of a tensor that has the i-th place in messages. */
 static uint32_t group_at(const zi_layout *layout, uint32_t i)
 {
@@ -137,47 +126,88 @@ static uint32_t group_at(const zi_layout *layout, uint32_t i)
     return (uint32_t)__builtin_ctzll(left);
 }
 
-/* A number that ranks give to a step. */
+/* A number that ranks give to a step. layout: NULL for those of another part of the model, whose
+ * groups are not known here. */
 static const char *number_text(const zi_layout *layout, uint32_t number, char *text,
                                size_t text_bytes)
 {
     static const char *const steps[ZI_GIVEN_GROUPS] = {
-        "the number of micro-steps in this step", "the number of micro-steps so far", "max_norm"};
+        "the number of micro-steps in this step", "the number of micro-steps so far", "max_norm",
+        "what gradients are divided by (0: the sum of grad_weight)"};
     static const char *const fields[ZI_GIVEN_OF_A_GROUP] = {"lr", "beta1", "beta2", "eps",
                                                             "weight_decay"};
     if (number < ZI_GIVEN_GROUPS) {
         return steps[number];
     }
     const uint32_t at = number - ZI_GIVEN_GROUPS;
+    if (layout == NULL) {
+        (void)snprintf(text, text_bytes, "%s of a group", fields[at % ZI_GIVEN_OF_A_GROUP]);
+        return text;
+    }
     (void)snprintf(text, text_bytes, "%s of group %" PRIu32, fields[at % ZI_GIVEN_OF_A_GROUP],
                    group_at(layout, at / ZI_GIVEN_OF_A_GROUP));
     return text;
 }
 
-zero_status zi_engine_check_alike(const zero_engine *engine, const zi_step_decision *outcome)
+static zero_status refuse_weight(const zi_step_refusal *refusal)
 {
-    const zi_step_difference *differs = &outcome->differs;
+    if (refusal->other == 0.0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "grad_weight adds up to 0 over the ranks, so there is nothing to divide by; that "
+                "step has changed nothing on any rank: leave such steps out with "
+                "zero_step_discard, or go on");
+    }
+    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            "grad_weight is %.9g on rank %" PRIu32 " and has to be finite and >= 0; that step has "
+            "changed nothing on any rank",
+            refusal->other, refusal->other_rank);
+}
+
+zero_status zi_engine_check_refusal(const zero_engine *engine, const zi_step_refusal *refusal)
+{
+    static const char *const of_parts[ZI_PART_NUMBERS] = {
+        "the number of updates so far", "the number of skipped steps so far", "the loss scale",
+        "max_norm", "what gradients are divided by"};
     char text[40];
-    if (differs->found == 0) {
+    char part[48] = "";
+    switch ((zi_refusal_kind)refusal->kind) {
+    case ZI_REFUSAL_NONE:
         return ZERO_OK;
+    case ZI_REFUSAL_WEIGHT:
+        return refuse_weight(refusal);
+    case ZI_REFUSAL_PARTS:
+        ZI_FAIL(ZERO_MISMATCH,
+                "%s is %.9g on model-parallel rank %" PRIu32 " and %.9g on %" PRIu32
+                "; the step has changed nothing on any rank: all parts of the model decide a step "
+                "from the same numbers",
+                of_parts[refusal->number], refusal->first, refusal->first_rank, refusal->other,
+                refusal->other_rank);
+    case ZI_REFUSAL_RANKS:
+        break;
+    }
+    const bool own = refusal->part == zero_world_rank(engine->mesh);
+    if (!own) {
+        (void)snprintf(part, sizeof part, " with model-parallel rank %" PRIu32, refusal->part);
     }
     ZI_FAIL(ZERO_MISMATCH,
             "%s is %.9g on rank %" PRIu32 " and %.9g on rank %" PRIu32
-            "; the step has changed nothing on any rank: make the same micro-steps and give "
+            "%s; the step has changed nothing on any rank: make the same micro-steps and give "
             "zero_step the same parameters on all ranks",
-            number_text(engine->layout, (uint32_t)differs->number, text, sizeof text),
-            differs->first, rank_of(&engine->layout->sharding, 0), differs->other,
-            rank_of(&engine->layout->sharding, differs->member));
+            number_text(own ? engine->layout : NULL, (uint32_t)refusal->number, text, sizeof text),
+            refusal->first, refusal->first_rank, refusal->other, refusal->other_rank, part);
 }
 
-zero_status zi_engine_agree_given(zero_engine *engine, zero_status checked, uint64_t hash,
-                                  const char *what)
+zero_status zi_engine_agree_given(zero_engine *engine, zero_world *world, zero_status checked,
+                                  uint64_t hash, const char *what)
 {
-    const uint32_t size = zero_world_size(engine->world);
+    const uint32_t size = zero_world_size(world);
     const uint64_t *all = engine->agreement;
     const uint64_t words[ROUND_WORDS] = {(uint64_t)checked, hash};
     const zero_error error = *zero_last_error();
-    ZI_TRY(exchange(engine->world, words, engine->agreement));
+    if (world == NULL) {
+        return checked;
+    }
+    ZI_TRY(exchange(world, words, engine->agreement));
     if (checked != ZERO_OK) {
         return zi_error_adopt(&error);
     }
@@ -213,8 +243,11 @@ typedef struct ready_word {
 
 _Static_assert(sizeof(ready_word) == ROUND_WORDS * sizeof(uint64_t), "as exchanged");
 
-zero_status zi_engine_agree_ready(zero_engine *engine, zero_status mine)
+zero_status zi_engine_agree_ready(zero_engine *engine, zero_world *world, zero_status mine)
 {
+    if (world == NULL) {
+        return mine;
+    }
     const zero_error own = *zero_last_error();
     ready_word word = {.status = (int32_t)mine};
     uint64_t words[ROUND_WORDS];
@@ -223,15 +256,55 @@ zero_status zi_engine_agree_ready(zero_engine *engine, zero_status mine)
         (void)snprintf(word.text, sizeof word.text, "%.*s", (int)sizeof word.text - 1, own.message);
     }
     memcpy(words, &word, sizeof word);
-    const zero_status told = exchange(engine->world, words, engine->agreement);
+    const zero_status told = exchange(world, words, engine->agreement);
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
     }
     ZI_TRY(told);
-    for (uint32_t r = 0; r < zero_world_size(engine->world); r++) {
+    for (uint32_t r = 0; r < zero_world_size(world); r++) {
         memcpy(&word, engine->agreement + (size_t)r * ROUND_WORDS, sizeof word);
         if (word.status != ZERO_OK) {
-            ZI_FAIL_NATIVE(ZERO_COMM, word.native, "rank %" PRIu32 ": %.240s", r, word.text);
+            ZI_FAIL_NATIVE(ZERO_COMM, word.native, "%srank %" PRIu32 ": %.220s",
+                           world == engine->mesh ? "model-parallel " : "", r, word.text);
+        }
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_agree_parts(zero_engine *engine)
+{
+    static const char *const names[] = {"the number of ranks of its world",
+                                        "their ranks in it",
+                                        "options.loss_scale",
+                                        "options.loss_scale_static",
+                                        "options.loss_scale_window",
+                                        "loss_scale_hysteresis",
+                                        "options.loss_scale_min",
+                                        "options.device"};
+    enum { NUMBERS = sizeof names / sizeof names[0] };
+    const zero_engine_options *o = &engine->layout->options;
+    if (engine->mesh == NULL) {
+        return ZERO_OK;
+    }
+    const double own[NUMBERS] = {zero_world_size(engine->world), zero_world_rank(engine->world),
+                                 (double)o->loss_scale,          o->loss_scale_static,
+                                 o->loss_scale_window,           o->loss_scale_hysteresis,
+                                 (double)o->loss_scale_min,      o->device};
+    uint64_t words[ROUND_WORDS] = {0};
+    memcpy(words, own, sizeof own);
+    ZI_TRY(exchange(engine->mesh, words, engine->agreement));
+    for (uint32_t place = 0; place < NUMBERS * zero_world_size(engine->mesh); place++) {
+        const uint32_t rank = place / NUMBERS;
+        double first[NUMBERS];
+        double other[NUMBERS];
+        memcpy(first, engine->agreement, sizeof first);
+        memcpy(other, engine->agreement + (size_t)rank * ROUND_WORDS, sizeof other);
+        if (first[place % NUMBERS] != other[place % NUMBERS]) {
+            ZI_FAIL(ZERO_MISMATCH,
+                    "ranks 0 and %" PRIu32 " of options.model_parallel differ in %s, %.9g and "
+                    "%.9g; they hold the parts of one model and have the same place in worlds of "
+                    "one size, with the same loss scaling and device",
+                    rank, names[place % NUMBERS], first[place % NUMBERS], other[place % NUMBERS]);
         }
     }
     return ZERO_OK;

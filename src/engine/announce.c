@@ -12,12 +12,19 @@ static zero_status announce(zero_engine *engine, const zero_step_params *params)
 {
     engine_announced *announced = &engine->announced;
     zi_step_input input;
+    const float *weight = NULL;
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_ANNOUNCE, "zero_step_announce"));
     if (!engine->layout->tuning.overlap_step) {
         ZI_FAIL(ZERO_STATE, "tuning.overlap_step is 0, so no step can begin before its time; set "
                             "it to 1, or do not announce steps");
     }
-    ZI_TRY(zi_engine_take_input(engine, params, &input));
+    ZI_TRY(zi_engine_take_input(engine, params, &input, &weight));
+    if (weight != NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "grad_weight is %p; what gradients are divided by has to be known before backward "
+                "ends: give grad_divisor, or do not announce the step",
+                (const void *)weight);
+    }
     announced->input = input;
     announced->given = true;
     return ZERO_OK;
@@ -112,13 +119,13 @@ zero_status zi_engine_begin_announced(zero_engine *engine)
         return ZERO_OK;
     }
     turn->input = announced->input;
-    turn->input.divisor = zi_engine_divisor(engine, engine->micro_index + 1);
+    zi_engine_settle_divisor(engine, &turn->input, NULL, engine->micro_index + 1);
     announced->begun = true;
     announced->next = 0;
     announced->drafted[engine->turn] = true;
     announced->unknown++;
     /* Unless it is clipped or skipped, the step is what it is for gradients of zeros. */
-    ZI_TRY(zi_engine_decide_aside(engine, &turn->input, false, &engine->host->presumed));
+    ZI_TRY(zi_engine_presume(engine, &turn->input, &engine->host->presumed));
     return zi_optim_begin_drafts(engine->optim);
 }
 
@@ -164,7 +171,8 @@ zero_status zi_engine_draft(zero_engine *engine)
     return ZERO_OK;
 }
 
-zero_status zi_engine_check_announced(const zero_engine *engine, const zi_step_input *input)
+zero_status zi_engine_check_announced(const zero_engine *engine, const zi_step_input *input,
+                                      const float *weight)
 {
     const zi_step_input *announced = &engine->announced.input;
     if (!engine->announced.given) {
@@ -174,6 +182,13 @@ zero_status zi_engine_check_announced(const zero_engine *engine, const zi_step_i
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "max_norm %g was announced as %g; give zero_step what zero_step_announce was given",
                 input->max_norm, announced->max_norm);
+    }
+    if (weight != NULL ||
+        memcmp(&input->divisor, &announced->divisor, sizeof input->divisor) != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "grad_divisor %g and grad_weight %p were announced as %g and NULL; give zero_step "
+                "what zero_step_announce was given",
+                input->divisor, (const void *)weight, announced->divisor);
     }
     for (uint32_t g = 0; g < ZI_GROUPS_MAX; g++) {
         const zero_adamw *own = &input->groups[g];

@@ -138,15 +138,22 @@ static zero_status mark_launches(zero_engine *engine, zero_stream stream)
 static zero_status replay_params(zero_engine *engine, zero_stream stream,
                                  const zero_step_params *params)
 {
-    zi_step_input *input = &engine->turns[ENGINE_GRAPH_TURN].input;
+    engine_turn *turn = &engine->turns[ENGINE_GRAPH_TURN];
     zi_step_input next;
+    const float *weight = NULL;
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_LAUNCH, "zero_replay_params"));
-    ZI_TRY(zi_engine_take_input(engine, params, &next));
-    next.divisor = input->divisor; /* the captured micro-steps' */
+    ZI_TRY(zi_engine_take_input(engine, params, &next, &weight));
+    if (weight != engine->graph_weight) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "grad_weight is %p and was captured as %p, which every launch reads; put the "
+                "weight there",
+                (const void *)weight, (const void *)engine->graph_weight);
+    }
+    zi_engine_settle_divisor(engine, &next, weight, turn->given.micro_steps);
     ZI_TRY(mark_launches(engine, stream));
     ZI_TRY(zi_engine_await_turn(engine, ENGINE_GRAPH_TURN));
-    *input = next;
-    zi_engine_give(engine, input, &engine->turns[ENGINE_GRAPH_TURN].given);
+    turn->input = next;
+    zi_engine_give(engine, &turn->input, &turn->given);
     return ZERO_OK;
 }
 

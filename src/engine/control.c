@@ -3,44 +3,68 @@
 #include "core/error.h"
 #include "engine/engine_internal.h"
 
-zero_status zi_engine_decide_aside(zero_engine *engine, const zi_step_input *input, bool summed,
-                                   zi_step_decision *outcome)
+/* A decision on a copy of the state. */
+static zero_status copy_state(const zero_engine *engine)
 {
     const zi_device *device = engine->device;
-    zi_stream *stream = engine->step_stream;
-    zi_decide_job job = engine->aside;
-    job.input = input;
-    job.messages = engine->decide.messages;
-    job.messages.number_count = 0; /* ranks were given nothing yet that could differ */
-    job.messages.count = summed ? job.messages.count : 0;
-    ZI_TRY(device->ops->copy(device->self, stream, job.state, engine->decide.state,
-                             sizeof *job.state));
-    ZI_TRY(engine->kernels.ops->decide(engine->kernels.self, stream, &job));
-    return device->ops->copy(device->self, stream, outcome, job.decision, sizeof *job.decision);
+    return device->ops->copy(device->self, engine->step_stream, engine->aside.state,
+                             engine->decide.state, sizeof *engine->aside.state);
 }
 
-static zero_status grad_norm(zero_engine *engine, double *norm)
+static zero_status copy_outcome(const zero_engine *engine, zi_step_decision *outcome)
 {
-    engine_host *host = engine->host;
-    zi_stream *stream = engine->step_stream;
+    const zi_device *device = engine->device;
+    return device->ops->copy(device->self, engine->step_stream, outcome, engine->aside.decision,
+                             sizeof *outcome);
+}
+
+zero_status zi_engine_presume(zero_engine *engine, const zi_step_input *input,
+                              zi_step_decision *outcome)
+{
+    zi_decide_job job = engine->aside;
+    job.input = input;
+    job.messages.count = 0;
+    job.parts = job.part;
+    job.part_count = 1;
+    job.phases = ZI_DECIDE_COLLECT | ZI_DECIDE_CONCLUDE;
+    ZI_TRY(copy_state(engine));
+    ZI_TRY(engine->kernels.ops->decide(engine->kernels.self, engine->step_stream, &job));
+    return copy_outcome(engine, outcome);
+}
+
+static zero_status grad_norm(zero_engine *engine, const zero_step_params *params,
+                             zero_stream caller_stream, double *norm)
+{
+    engine_turn *asked = &engine->host->asked;
+    const uint64_t refused = asked->outcome.refused;
+    zi_decide_job job = engine->aside;
+    const float *weight = NULL;
+    zi_stream *caller = NULL;
     if (norm == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "norm is NULL; pass the address of a double");
     }
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_NORM, "zero_grad_norm"));
-    /* The norm depends on no hyper-parameters, so no group needs any. */
-    host->asked = (zi_step_input){.divisor = zi_engine_divisor(engine, engine->micro_index)};
-    ZI_TRY(zi_grads_wait_reduced(engine->grads, stream));
-    ZI_TRY(zi_group_submit(engine->groups.norm, stream, &engine->norm_query, 1));
-    ZI_TRY(zi_engine_decide_aside(engine, &host->asked, true, &host->answer));
-    ZI_TRY(zi_engine_await_stream(engine, stream));
-    *norm = host->answer.norm;
+    ZI_TRY(zi_engine_take_input(engine, params, &asked->input, &weight));
+    ZI_TRY(zi_engine_wrap(engine, caller_stream, &caller));
+    zi_engine_settle_divisor(engine, &asked->input, weight, engine->micro_index);
+    job.input = &asked->input;
+    ZI_TRY(zi_engine_put_message(engine, caller, asked, ENGINE_GRAPH_TURN + 1, weight));
+    ZI_TRY(copy_state(engine));
+    ZI_TRY(zi_engine_decide(engine, job, &engine->norm_query, &engine->part_query));
+    ZI_TRY(copy_outcome(engine, &asked->outcome));
+    ZI_TRY(zi_engine_await_stream(engine, engine->step_stream));
+    if (asked->outcome.refusal.kind != ZI_REFUSAL_WEIGHT || asked->outcome.refused != refused) {
+        ZI_TRY(zi_engine_check_refusal(engine, &asked->outcome.refusal));
+    }
+    *norm = asked->outcome.norm;
     return ZERO_OK;
 }
 
-zero_status zero_grad_norm(zero_engine *engine, double *norm)
+zero_status zero_grad_norm(zero_engine *engine, const zero_step_params *params, zero_stream stream,
+                           double *norm)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, grad_norm(engine, norm));
+    return zi_engine_finish(engine, grad_norm(engine, params, stream, norm));
 }
 
 /* The turn of the step that is due is not taken by a step. */

@@ -14,11 +14,15 @@
 _Static_assert(offsetof(zi_step_message, given.groups) == ZI_MESSAGE_BYTES,
                "layout reserves what a message begins with");
 _Static_assert(sizeof(zero_adamw) == ZI_MESSAGE_GROUP_BYTES, "and what each group adds");
+_Static_assert(sizeof(zi_step_part) == ZI_PART_BYTES, "and each part of the model");
 
 /* The state and the decision as they stand in the step arena. */
 typedef struct step_block {
     zi_step_state state;
     zi_step_decision decision;
+    zi_step_part part;
+    zi_norm_sum replicas;
+    float weights[ENGINE_TURNS + 2];
 } step_block;
 
 _Static_assert(sizeof(step_block) <= ZI_STEP_BYTES, "layout reserves too little for the step");
@@ -50,9 +54,12 @@ static zero_status open_device(zero_engine *engine)
                 "ZERO_OPTIMIZER_CALLBACK is host code and cannot update memory of "
                 "a GPU; use ZERO_OPTIMIZER_ADAMW or ZERO_DEVICE_CPU");
     }
-    const bool queued = zi_world_submit_waits(engine->world, options->tuning->transport,
-                                              options->tuning->nccl_memory) ||
-                        zi_engine_uses_host(engine);
+    const zero_tuning *tuning = options->tuning;
+    const bool queued =
+        zi_world_submit_waits(engine->world, tuning->transport, tuning->nccl_memory) ||
+        (engine->mesh != NULL &&
+         zi_world_submit_waits(engine->mesh, tuning->transport, ZERO_NCCL_MEMORY_NONE)) ||
+        zi_engine_uses_host(engine);
     ZI_TRY(zi_cuda_device_create(queued, &engine->own_device));
     engine->device = &engine->own_device;
     return ZERO_OK;
@@ -101,12 +108,42 @@ static zero_status start_state(zero_engine *engine, zi_step_state *target)
     return engine->device->ops->copy(engine->device->self, host, target, &state, sizeof state);
 }
 
+/* An all-gather of step messages, or of what parts have come to. */
+static zi_collective gather_of(uint32_t tag, const void *send, uint64_t bytes, void *recv)
+{
+    return (zi_collective){.kind = ZI_ALL_GATHER,
+                           .send_dtype = ZERO_DTYPE_F32,
+                           .recv_dtype = ZERO_DTYPE_F32,
+                           .tag = tag,
+                           .count = bytes / sizeof(float),
+                           .send = send,
+                           .recv = recv};
+}
+
+/* Where a decision finds what the parts of the model have come to. */
+static void place_parts(const zero_engine *engine, step_block *block, zi_decide_job *job)
+{
+    const zi_layout *layout = engine->layout;
+    unsigned char *gathered = engine->arena[ZERO_ROLE_STEP] + layout->parts_at;
+    job->part = &block->part;
+    job->parts = engine->mesh != NULL ? (zi_step_part *)(void *)gathered : job->part;
+    job->part_count = layout->part_count;
+    job->state = &block->state;
+    job->decision = &block->decision;
+}
+
+static step_block *block_at(const zero_engine *engine, uint64_t at)
+{
+    return (step_block *)(void *)(engine->arena[ZERO_ROLE_STEP] + at);
+}
+
 static zero_status make_step(zero_engine *engine)
 {
     const zi_device *device = engine->device;
     const zi_layout *layout = engine->layout;
     unsigned char *arena = engine->arena[ZERO_ROLE_STEP];
-    step_block *block = (step_block *)(void *)(arena + layout->step_at);
+    step_block *block = block_at(engine, layout->step_at);
+    step_block *aside = block_at(engine, layout->aside_at);
     const zero_sharding *s = &layout->sharding;
     const uint32_t replicas = s->world / s->optimizer;
     ZI_TRY(device->ops->host_alloc(device->self, host_bytes(), (void **)&engine->host));
@@ -119,20 +156,21 @@ static zero_status make_step(zero_engine *engine)
                      .peer_first =
                          zi_shard_index(s, zero_world_rank(engine->world), s->world) % replicas,
                      .peer_stride = replicas,
-                     .number_count = ZI_GIVEN_GROUPS + ZI_GIVEN_OF_A_GROUP * layout->group_count},
-        .state = &block->state,
-        .decision = &block->decision};
-    step_block *aside = (step_block *)(void *)(arena + layout->aside_at);
-    engine->aside = (zi_decide_job){.state = &aside->state, .decision = &aside->decision};
-    engine->norm_gather = (zi_collective){.kind = ZI_ALL_GATHER,
-                                          .send_dtype = ZERO_DTYPE_F32,
-                                          .recv_dtype = ZERO_DTYPE_F32,
-                                          .tag = ZI_TAG_STEP,
-                                          .count = layout->message_bytes / sizeof(float),
-                                          .send = arena + layout->message_at,
-                                          .recv = arena + layout->messages_at};
+                     .number_count = ZI_GIVEN_GROUPS + ZI_GIVEN_OF_A_GROUP * layout->group_count}};
+    engine->aside = engine->decide;
+    engine->aside.messages.number_count = ZI_GIVEN_GROUPS;
+    place_parts(engine, block, &engine->decide);
+    place_parts(engine, aside, &engine->aside);
+    engine->norm_gather = gather_of(ZI_TAG_STEP, arena + layout->message_at, layout->message_bytes,
+                                    arena + layout->messages_at);
     engine->norm_query = engine->norm_gather;
     engine->norm_query.tag = ZI_TAG_NORM;
+    engine->part_gather =
+        gather_of(ZI_TAG_STEP, &block->part, ZI_PART_BYTES, arena + layout->parts_at);
+    engine->part_query =
+        gather_of(ZI_TAG_NORM, &aside->part, ZI_PART_BYTES, arena + layout->parts_at);
+    engine->weights = block->weights;
+    engine->replicas = &block->replicas;
     engine->announced.next_rest = ENGINE_REST_FIRST;
     engine->first_scale = layout->options.loss_scale;
     return start_state(engine, &block->state);
@@ -224,6 +262,7 @@ static zero_status make_stages(zero_engine *engine)
         .slots = engine->arena[ZERO_ROLE_GRAD_SLOT],
         .shelf = engine->shelves[ZERO_ROLE_GRAD],
         .norm = (zi_norm_sum *)(void *)(engine->arena[ZERO_ROLE_STEP] + engine->layout->message_at),
+        .replicas = engine->replicas,
         .stats = &engine->stats};
     ZI_TRY(zi_params_create(&params, &engine->params));
     ZI_TRY(zi_param_trays_create(&trays, &engine->trays));
@@ -266,44 +305,68 @@ static zero_status plan(zero_engine *engine, const zero_model *model,
     }
     ZI_TRY(zi_layout_create(model, options, zero_world_size(engine->world),
                             engine->world->comm->one_process, &engine->plan.layout));
+    const zero_world *mesh = engine->plan.layout->options.model_parallel;
+    if (mesh == engine->world) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.model_parallel is the engine's own world; give the ranks that hold the "
+                "other parts of the model, or NULL");
+    }
+    ZI_TRY(mesh != NULL ? zi_world_check_open(mesh) : ZERO_OK);
     return zi_layout_expand(engine->plan.layout);
 }
 
-/* Until the ranks join, a failure of one is known to all, so the world stays good. */
+/* Until the ranks join, a failure of one is known to all, so the worlds stay good. Where the ranks
+ * of one part all fail, each tells its model-parallel world, so the other parts do too; where two
+ * parts do not fit together only the ranks that compared them know, and tell their own world. */
 static zero_status build(zero_engine *engine, const zero_model *model,
                          const zero_engine_options *options, zero_engine *const *out)
 {
-    const zero_status planned = plan(engine, model, options, out);
+    zero_status status = plan(engine, model, options, out);
     engine->layout = engine->plan.layout;
-    ZI_TRY(zi_engine_agree_layout(engine, planned));
-    ZI_TRY(zi_engine_agree_ready(engine, prepare(engine, options)));
-    ZI_TRY(zi_engine_take_shared_arenas(engine));
-    const zero_status status = join(engine);
+    status = zi_engine_agree_layout(engine, status);
+    ZI_TRY(zi_engine_agree_ready(engine, engine->mesh, status));
+    status = zi_engine_agree_parts(engine);
+    status = status == ZERO_OK ? prepare(engine, options) : status;
+    status = zi_engine_agree_ready(engine, engine->world, status);
+    status = status == ZERO_OK ? zi_engine_take_shared_arenas(engine) : status;
+    ZI_TRY(zi_engine_agree_ready(engine, engine->mesh, status));
+    status = join(engine);
     if (status != ZERO_OK) {
-        zi_comm *comm = engine->world->comm;
         const zero_error first = *zero_last_error();
-        comm->ops->abort(comm, &first);
+        zi_engine_abort(engine, &first);
         return zi_error_adopt(&first);
     }
     return ZERO_OK;
 }
 
+/* Use the model-parallel world that the caller gives from now on, if the model is in several parts:
+ * whatever else is wrong with the options, its ranks are to be told. What is wrong with the world
+ * itself the plan says. */
+static void take_mesh(zero_engine *engine, const zero_engine_options *options)
+{
+    zero_engine_options given;
+    if (zi_options_take(options, &given) == ZERO_OK && given.model_parallel != engine->world &&
+        zero_world_size(given.model_parallel) > 1 &&
+        zi_world_check_open(given.model_parallel) == ZERO_OK) {
+        engine->mesh = given.model_parallel;
+        zi_world_retain(engine->mesh);
+    }
+}
+
 /* An engine with what ranks need to compare. */
-static zero_status make_engine(zero_world *world, zero_engine **out)
+static zero_status make_engine(zero_world *world, const zero_engine_options *options,
+                               zero_engine **out)
 {
     zero_engine *engine = NULL;
     ZI_TRY(zi_calloc(1, sizeof *engine, (void **)&engine));
-    const zero_status status = zi_calloc(zi_engine_agreement_words(zero_world_size(world)),
-                                         sizeof *engine->agreement, (void **)&engine->agreement);
-    if (status != ZERO_OK) {
-        zi_free(engine);
-        return status;
-    }
     engine->world = world;
     engine->device = &world->device;
     zi_world_retain(world);
+    take_mesh(engine, options);
     *out = engine;
-    return ZERO_OK;
+    const uint64_t most = zi_max_u64(zero_world_size(world), zero_world_size(engine->mesh));
+    return zi_calloc(zi_engine_agreement_words((uint32_t)most), sizeof *engine->agreement,
+                     (void **)&engine->agreement);
 }
 
 zero_status zero_engine_create(zero_world *world, const zero_model *model,
@@ -314,14 +377,14 @@ zero_status zero_engine_create(zero_world *world, const zero_model *model,
     }
     ZI_TRY(zi_world_check(world));
     zero_engine *engine = NULL;
-    zero_status status = make_engine(world, &engine);
-    if (status != ZERO_OK) {
-        /* The others are about to wait for this rank's word. */
-        const zero_error own = *zero_last_error();
-        world->comm->ops->abort(world->comm, &own);
-        return zi_error_adopt(&own);
+    zero_status status = make_engine(world, options, &engine);
+    if (status == ZERO_OK) {
+        status = build(engine, model, options, out);
+    } else if (engine != NULL) {
+        zi_engine_abort(engine, zero_last_error()); /* the others are about to wait for this rank */
+    } else {
+        world->comm->ops->abort(world->comm, zero_last_error());
     }
-    status = build(engine, model, options, out);
     if (status != ZERO_OK) {
         const zero_error first = *zero_last_error();
         zero_engine_destroy(engine);
@@ -357,7 +420,7 @@ void zero_engine_destroy(zero_engine *engine)
         return;
     }
     zero_world *world = engine->world;
-    zi_comm *comm = world->comm;
+    zero_world *mesh = engine->mesh;
     if (zi_engine_state_owes(engine->state)) {
         /* The streams may wait for ranks that wait for calls this rank will never make. Why it
          * stops is most likely what failed last on this thread. */
@@ -367,7 +430,7 @@ void zero_engine_destroy(zero_engine *engine)
                        "a rank destroyed its engine in the middle of a step%s%.180s",
                        last->status != ZERO_OK ? "; its last error: " : "",
                        last->status != ZERO_OK ? last->message : "");
-        comm->ops->abort(comm, &error);
+        zi_engine_abort(engine, &error);
     }
     if (engine->optim != NULL) {
         (void)zi_optim_quiet(engine->optim);
@@ -395,6 +458,9 @@ void zero_engine_destroy(zero_engine *engine)
     zi_device_destroy(&engine->own_device);
     zi_layout_destroy(engine->plan.layout);
     zi_free(engine);
+    if (mesh != NULL) {
+        zi_world_release(mesh);
+    }
     zi_world_release(world);
 }
 

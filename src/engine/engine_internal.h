@@ -28,6 +28,8 @@ typedef struct engine_groups {
     zi_group *replica; /* optimizer -> world */
     zi_group *publish; /* param -> optimizer; step stream, as the next */
     zi_group *norm;    /* 1 -> world: the squares of all, and what all were given */
+    zi_group *mesh;    /* of the model-parallel world, after that: what each part has come to; NULL:
+                          there is one part */
 } engine_groups;
 
 /* Steps that the host may be ahead of the device. */
@@ -49,8 +51,7 @@ typedef struct engine_turn {
 typedef struct engine_host {
     engine_turn turns[ENGINE_TURNS + 1];
     zi_step_decision presumed; /* of the step that is drafted */
-    zi_step_input asked;       /* of a decision that was asked for */
-    zi_step_decision answer;   /* to that */
+    engine_turn asked;         /* of a norm that was asked for */
     zi_step_state state;       /* on its way to the device or back */
 } engine_host;
 
@@ -65,7 +66,7 @@ typedef struct engine_announced {
     bool given;          /* for the next step, or the one under way */
     bool begun;          /* its last micro-step is under way or over; false without state on disk */
     uint32_t next;       /* bucket whose units are drafted next */
-    zi_step_input input; /* but for the divisor */
+    zi_step_input input; /* the divisor as given */
     /* What became of drafts so far, a function of the steps' outcomes: see may_draft. */
     bool drafted[ENGINE_TURNS]; /* by turn: its step is, and what came of it was not looked at */
     uint32_t unknown;           /* of these */
@@ -122,6 +123,7 @@ typedef struct engine_views {
 
 struct zero_engine {
     zero_world *world;
+    zero_world *mesh; /* options.model_parallel; NULL: the model is in one part */
     zero_plan plan;
     const zi_layout *layout; /* the plan's */
     zi_device *device;       /* the world's, or its own */
@@ -148,8 +150,13 @@ struct zero_engine {
     zi_optim *optim;
     zi_collective norm_gather;
     zi_collective norm_query; /* the same, for zero_grad_norm */
-    zi_decide_job decide;     /* its input is the turn's */
-    zi_decide_job aside;      /* the same on a copy of the state, for what moves nothing */
+    zi_collective part_gather;
+    zi_collective part_query;
+    zi_norm_sum *replicas; /* step arena: squares that another part of the model counts */
+    float *weights; /* step arena: by turn, what this rank's gradients weigh; behind the graph's
+                       turn, of a norm that was asked for */
+    zi_decide_job decide; /* its input is the turn's */
+    zi_decide_job aside;  /* the same on a copy of the state, for what moves nothing */
     engine_announced announced;
     engine_host *host;
     engine_turn *turns; /* the host's */
@@ -165,16 +172,19 @@ struct zero_engine {
     /* each of the engine's streams -> host or the caller's stream, around captures and launches */
     zi_event *joined[ENGINE_STREAMS];
     zi_engine_state state;
-    bool has_graph;         /* a step was captured, and nothing was offloaded since */
-    uint32_t turn;          /* of the next plain step */
-    uint32_t last_turn;     /* of the last */
-    uint64_t plain_steps;   /* as many on every rank, whatever their graphs did */
-    uint64_t other_steps;   /* outcomes count them, but not this engine: of a state that was set */
-    uint64_t other_skipped; /* of these */
-    float first_scale;      /* the loss scale until the first outcome since create or that */
-    uint64_t *agreement;    /* what the ranks told one another last (agree.c) */
-    uint64_t micro_index;   /* micro-steps of this step that are over */
-    zero_error poison;      /* of ZI_ENGINE_POISONED */
+    bool has_graph;            /* a step was captured, and nothing was offloaded since */
+    uint32_t turn;             /* of the next plain step */
+    uint32_t last_turn;        /* of the last */
+    const float *graph_weight; /* that the captured step reads */
+    uint64_t plain_steps;      /* as many on every rank, whatever their graphs did */
+    uint64_t other_steps;    /* outcomes count them, but not this engine: of a state that was set */
+    uint64_t other_skipped;  /* of these */
+    uint64_t refused;        /* steps that outcomes so far say were refused for their weights */
+    zi_step_refusal refusal; /* of the last of them; kind NONE: the caller was told */
+    float first_scale;       /* the loss scale until the first outcome since create or that */
+    uint64_t *agreement;     /* what the ranks told one another last (agree.c) */
+    uint64_t micro_index;    /* micro-steps of this step that are over */
+    zero_error poison;       /* of ZI_ENGINE_POISONED */
     zero_stats stats;
 };
 
@@ -205,20 +215,30 @@ const char *zi_engine_roles_text(uint32_t roles, char *text, size_t text_bytes);
 zero_status zi_engine_await(zero_engine *engine, zi_event *event);
 /* The caller's stream for a hook. STATE where it is of no use in a capture or for its launches. */
 zero_status zi_engine_wrap(zero_engine *engine, zero_stream stream, zi_stream **out);
-/* A step's hyper-parameters as the device reads them, but for the divisor. (step.c) */
+/* A step's hyper-parameters as the device reads them. input->divisor: 0 where the caller gave no
+ * number. weight: where the caller has its rank's weight, or NULL. (step.c) */
 zero_status zi_engine_take_input(const zero_engine *engine, const zero_step_params *params,
-                                 zi_step_input *input);
+                                 zi_step_input *input, const float **weight);
 /* What the other ranks are told of a step's input, but for the micro-steps. (step.c) */
 void zi_engine_give(const zero_engine *engine, const zi_step_input *input, zi_step_given *given);
-/* MISMATCH where a decision says that ranks gave different numbers to a step. (agree.c) */
-zero_status zi_engine_check_alike(const zero_engine *engine, const zi_step_decision *outcome);
-/* What the sum of this many micro-steps is divided by. (step.c) */
-double zi_engine_divisor(const zero_engine *engine, uint64_t micro_steps);
-/* Enqueue a decision that moves nothing: what a step of these numbers would come to, with the
- * squares that were gathered or, not `summed`, with gradients of zeros. input, outcome: host memory
+/* Why a decision refused a step: MISMATCH where ranks gave different numbers to it, else
+ * INVALID_ARGUMENT; OK where it did not. (agree.c) */
+zero_status zi_engine_check_refusal(const zero_engine *engine, const zi_step_refusal *refusal);
+/* Settle by what a step of this many micro-steps is divided, where nothing else was given. (step.c)
+ */
+void zi_engine_settle_divisor(const zero_engine *engine, zi_step_input *input, const float *weight,
+                              uint64_t micro_steps);
+/* The step stream goes on after what `caller` has; there this rank's message is put together: what
+ * it was given beside its squares. turn: of the weight's place. (step.c) */
+zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine_turn *room,
+                                  uint32_t turn, const float *weight);
+/* Enqueue a decision from all messages, and those of all parts. (step.c) */
+zero_status zi_engine_decide(zero_engine *engine, zi_decide_job job, const zi_collective *messages,
+                             const zi_collective *parts);
+/* Enqueue the decision for gradients of zeros, which moves nothing. input, outcome: host memory
  * that the device reaches. (control.c) */
-zero_status zi_engine_decide_aside(zero_engine *engine, const zi_step_input *input, bool summed,
-                                   zi_step_decision *outcome);
+zero_status zi_engine_presume(zero_engine *engine, const zi_step_input *input,
+                              zi_step_decision *outcome);
 /* Block until a stream of the engine has run all so far. (shard.c) */
 zero_status zi_engine_await_stream(zero_engine *engine, zi_stream *stream);
 /* Block until all steps so far are decided, and count them. (step.c) */
@@ -233,7 +253,8 @@ void zi_engine_note_drafts(zero_engine *engine, uint32_t turn);
 /* After anything that may have enqueued reductions: draft what they are of. (announce.c) */
 zero_status zi_engine_draft(zero_engine *engine);
 /* INVALID_ARGUMENT where the step is not the one that was announced. (announce.c) */
-zero_status zi_engine_check_announced(const zero_engine *engine, const zi_step_input *input);
+zero_status zi_engine_check_announced(const zero_engine *engine, const zi_step_input *input,
+                                      const float *weight);
 /* The last step's result, once it is known; STATE when there is none. (step.c) */
 zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result);
 zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit);
@@ -253,14 +274,21 @@ size_t zi_engine_agreement_words(uint32_t world_size);
  * came to on this rank; when it is not OK (layout NULL), that is returned and the others get
  * MISMATCH. Collective. (agree.c) */
 zero_status zi_engine_agree_layout(zero_engine *engine, zero_status planned);
-/* Ranks say whether they have what each takes alone. mine: what came of it here; when it is not OK,
- * that is returned and the others get COMM with its message. Collective. (agree.c) */
-zero_status zi_engine_agree_ready(zero_engine *engine, zero_status mine);
-/* Ranks compare what each was given, by a hash; INVALID_ARGUMENT names the first rank that differs.
- * checked: what the rank's own check of it came to; when it is not OK, that is returned, and the
- * others are told. `what` is in the messages. Collective. (agree.c) */
-zero_status zi_engine_agree_given(zero_engine *engine, zero_status checked, uint64_t hash,
-                                  const char *what);
+/* Ranks of one of the engine's worlds say whether they have what each takes alone. mine: what came
+ * of it here; when it is not OK, that is returned and the others get COMM with its message. world
+ * NULL: `mine` is returned. Collective. (agree.c) */
+zero_status zi_engine_agree_ready(zero_engine *engine, zero_world *world, zero_status mine);
+/* The parts of the model compare what they must have alike to decide alike; MISMATCH names the
+ * first difference. Collective over the model-parallel world, where there is one. (agree.c) */
+zero_status zi_engine_agree_parts(zero_engine *engine);
+/* Ranks of one of the engine's worlds compare what each was given, by a hash; INVALID_ARGUMENT
+ * names the first rank that differs. checked: what the rank's own check of it came to; when it is
+ * not OK, that is returned, and the others are told. `what` is in the messages. world NULL: as
+ * above. Collective. (agree.c) */
+zero_status zi_engine_agree_given(zero_engine *engine, zero_world *world, zero_status checked,
+                                  uint64_t hash, const char *what);
+/* Let the ranks of all its worlds fail: this one cannot go on. (guard.c) */
+void zi_engine_abort(const zero_engine *engine, const zero_error *error);
 /* Prune what has moved elsewhere from the orders of gathers. Collective. (agree.c) */
 zero_status zi_engine_agree_schedules(zero_engine *engine);
 /* Take the `initial` arrays of the model's tensors. (array.c) */

@@ -71,6 +71,29 @@ static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_gr
     return status;
 }
 
+/* Between the parts of the model. NCCL is told of no memory: the parts' arenas have other sizes. */
+static zero_status make_mesh(zero_engine *engine)
+{
+    const uint32_t size = zero_world_size(engine->mesh);
+    uint32_t *members = NULL;
+    if (engine->mesh == NULL) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_calloc(size, sizeof *members, (void **)&members));
+    for (uint32_t i = 0; i < size; i++) {
+        members[i] = i;
+    }
+    const zi_group_desc desc = {.kernels = &engine->kernels,
+                                .members = members,
+                                .size = size,
+                                .transport = engine->layout->options.transport,
+                                .gathers_only = true,
+                                .name = "mesh"};
+    const zero_status status = zi_world_group_create(engine->mesh, &desc, &engine->groups.mesh);
+    zi_free(members);
+    return status;
+}
+
 /* The three that reduce share the scratch memory: their batches are all on the reduce stream. */
 #define REDUCED_ROLES                                                                   \
     .reduces = true, .roles = {ZERO_ROLE_GRAD, ZERO_ROLE_GRAD_SLOT, ZERO_ROLE_SCRATCH}, \
@@ -116,7 +139,7 @@ zero_status zi_engine_make_groups(zero_engine *engine)
         ZI_TRY(make_group(engine, plan, rows[i].group));
         first = first && !(plan->reduces && plan->to > plan->from);
     }
-    return ZERO_OK;
+    return make_mesh(engine);
 }
 
 static zero_status drain(zero_engine *engine, zi_stream *stream)
@@ -140,6 +163,10 @@ zero_status zi_engine_connect_groups(zero_engine *engine)
     ZI_TRY(zi_optim_connect(engine->optim));
     ZI_TRY(zi_group_connect(engine->groups.norm, engine->step_stream, &engine->norm_gather, 1));
     ZI_TRY(drain(engine, engine->step_stream));
+    if (engine->groups.mesh != NULL) {
+        ZI_TRY(zi_group_connect(engine->groups.mesh, engine->step_stream, &engine->part_gather, 1));
+        ZI_TRY(drain(engine, engine->step_stream));
+    }
     return zi_engine_check_groups(engine);
 }
 
@@ -147,7 +174,8 @@ zero_status zi_engine_check_groups(const zero_engine *engine)
 {
     zi_group *const groups[] = {engine->groups.gather,  engine->groups.scatter,
                                 engine->groups.narrow,  engine->groups.replica,
-                                engine->groups.publish, engine->groups.norm};
+                                engine->groups.publish, engine->groups.norm,
+                                engine->groups.mesh};
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
         ZI_TRY(zi_group_check(groups[i]));
     }
@@ -156,9 +184,10 @@ zero_status zi_engine_check_groups(const zero_engine *engine)
 
 void zi_engine_destroy_groups(zero_engine *engine)
 {
-    zi_group *const groups[] = {engine->groups.norm,    engine->groups.publish,
-                                engine->groups.replica, engine->groups.narrow,
-                                engine->groups.scatter, engine->groups.gather};
+    zi_group *const groups[] = {engine->groups.mesh,    engine->groups.norm,
+                                engine->groups.publish, engine->groups.replica,
+                                engine->groups.narrow,  engine->groups.scatter,
+                                engine->groups.gather};
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
         zi_group_destroy(groups[i]);
     }

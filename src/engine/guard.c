@@ -24,7 +24,16 @@ zero_status zi_engine_check(const zero_engine *engine)
     if (engine->state == ZI_ENGINE_POISONED) {
         ZI_FAIL(ZERO_POISONED, "%.240s", engine->poison.message);
     }
-    return zi_world_check_open(engine->world);
+    ZI_TRY(zi_world_check_open(engine->world));
+    return engine->mesh != NULL ? zi_world_check_open(engine->mesh) : ZERO_OK;
+}
+
+void zi_engine_abort(const zero_engine *engine, const zero_error *error)
+{
+    zero_world *const worlds[] = {engine->world, engine->mesh};
+    for (size_t i = 0; i < 2 && worlds[i] != NULL; i++) {
+        worlds[i]->comm->ops->abort(worlds[i]->comm, error);
+    }
 }
 
 const char *zi_engine_roles_text(uint32_t roles, char *text, size_t text_bytes)
@@ -151,7 +160,7 @@ zero_status zi_engine_finish(zero_engine *engine, zero_status status)
     engine->poison = *zero_last_error();
     zi_log(ZERO_LOG_ERROR, "rank %" PRIu32 ": %s", zero_world_rank(engine->world),
            engine->poison.message);
-    engine->world->comm->ops->abort(engine->world->comm, &engine->poison);
+    zi_engine_abort(engine, &engine->poison);
     return status;
 }
 

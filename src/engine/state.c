@@ -88,15 +88,21 @@ static zero_status check_set(const zero_engine *engine, const zero_step_state *g
     return check_numbers(engine, state);
 }
 
-/* Field by field: there may be other bytes between them. */
-static uint64_t hash_of(const zero_step_state *state)
+/* What all parts of the model decide from; groups are each part's own. Field by field: there may be
+ * other bytes between them. */
+static uint64_t hash_of_part(const zero_step_state *state)
 {
     uint64_t hash = zi_hash_u64(ZI_HASH_START, state->updates);
     hash = zi_hash_u64(hash, state->skipped);
     hash = zi_hash_bytes(hash, &state->loss_scale, sizeof state->loss_scale);
     hash = zi_hash_bytes(hash, &state->good_steps, sizeof state->good_steps);
-    hash = zi_hash_bytes(hash, &state->overflows, sizeof state->overflows);
-    hash = zi_hash_bytes(hash, state->beta1_product, sizeof state->beta1_product);
+    return zi_hash_bytes(hash, &state->overflows, sizeof state->overflows);
+}
+
+static uint64_t hash_of(const zero_step_state *state)
+{
+    const uint64_t hash =
+        zi_hash_bytes(hash_of_part(state), state->beta1_product, sizeof state->beta1_product);
     return zi_hash_bytes(hash, state->beta2_product, sizeof state->beta2_product);
 }
 
@@ -120,8 +126,11 @@ static zero_status set(zero_engine *engine, const zero_step_state *given)
     zero_step_state taken = zero_step_state_init();
     const zero_step_state *state = &taken;
     const zero_status checked = check_set(engine, given, &taken);
-    ZI_TRY(zi_engine_agree_given(engine, checked, checked == ZERO_OK ? hash_of(state) : 0,
-                                 "step state"));
+    zero_status agreed = zi_engine_agree_given(
+        engine, engine->world, checked, checked == ZERO_OK ? hash_of(state) : 0, "step state");
+    agreed = zi_engine_agree_given(engine, engine->mesh, agreed,
+                                   agreed == ZERO_OK ? hash_of_part(state) : 0, "step state");
+    ZI_TRY(agreed);
     ZI_TRY(zi_engine_settle_outcomes(engine));
     /* What moves the loss scale is this engine's. */
     ZI_TRY(device->ops->copy(device->self, engine->step_stream, own, engine->decide.state,

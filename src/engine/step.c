@@ -49,15 +49,31 @@ static zero_status check_hyper(uint32_t group, zero_optimizer optimizer, const z
     return optimizer == ZERO_OPTIMIZER_ADAMW ? check_adamw(group, &hyper->adamw) : ZERO_OK;
 }
 
-/* The decision's input but for the divisor: every group's numbers and the limit. */
-static zero_status make_input(const zero_engine *engine, const zero_step_params *params,
-                              zi_step_input *input)
+static zero_status check_limits(const zero_step_params *params)
 {
-    const zero_engine_options *options = &engine->layout->options;
     if (!isfinite(params->max_norm) || params->max_norm < 0.0f) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "max_norm %g is not finite and >= 0",
                 (double)params->max_norm);
     }
+    if (!isfinite(params->grad_divisor) || params->grad_divisor < 0.0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "grad_divisor %g is not finite and > 0, nor 0 for ranks x micro-steps",
+                params->grad_divisor);
+    }
+    if (params->grad_divisor != 0.0 && params->grad_weight != NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "grad_divisor is %g and grad_weight %p; gradients are divided by one of them",
+                params->grad_divisor, (const void *)params->grad_weight);
+    }
+    return ZERO_OK;
+}
+
+/* The decision's input: every group's numbers, the limit, and the divisor if one is given. */
+static zero_status make_input(const zero_engine *engine, const zero_step_params *params,
+                              zi_step_input *input)
+{
+    const zero_engine_options *options = &engine->layout->options;
+    ZI_TRY(check_limits(params));
     if (params->group_count > ZI_GROUPS_MAX ||
         (params->group_count != 0 && params->groups == NULL)) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "group_count %" PRIu32 " needs as many groups, at most %d",
@@ -70,29 +86,35 @@ static zero_status make_input(const zero_engine *engine, const zero_step_params 
         input->groups[g] = hyper->adamw;
     }
     input->max_norm = (double)params->max_norm;
+    input->divisor = params->grad_divisor;
     return ZERO_OK;
 }
 
 zero_status zi_engine_take_input(const zero_engine *engine, const zero_step_params *params,
-                                 zi_step_input *input)
+                                 zi_step_input *input, const float **weight)
 {
     zero_step_params taken = zero_step_params_init();
     if (params != NULL) {
         ZI_TRY(ZI_SIZED_IN(zero_step_params, params, &taken));
     }
+    *weight = taken.grad_weight;
     return make_input(engine, &taken, input);
 }
 
-double zi_engine_divisor(const zero_engine *engine, uint64_t micro_steps)
+void zi_engine_settle_divisor(const zero_engine *engine, zi_step_input *input, const float *weight,
+                              uint64_t micro_steps)
 {
-    const float own = engine->layout->options.grad_divisor;
-    return own != 0.0f ? (double)own : (double)engine->layout->sharding.world * (double)micro_steps;
+    if (input->divisor == 0.0 && weight == NULL) {
+        input->divisor = (double)engine->layout->sharding.world * (double)micro_steps;
+    }
 }
 
 void zi_engine_give(const zero_engine *engine, const zi_step_input *input, zi_step_given *given)
 {
     uint32_t used = 0;
+    given->rank = zero_world_rank(engine->world);
     given->max_norm = (float)input->max_norm;
+    given->divisor = input->divisor;
     for (uint32_t g = 0; g < ZI_GROUPS_MAX; g++) {
         if ((engine->layout->groups >> g & 1) != 0) {
             given->groups[used++] = input->groups[g];
@@ -100,22 +122,57 @@ void zi_engine_give(const zero_engine *engine, const zi_step_input *input, zi_st
     }
 }
 
-/* Put what this rank was given beside its squares. */
-static zero_status give(zero_engine *engine, engine_turn *room)
+zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine_turn *room,
+                                  uint32_t turn, const float *weight)
 {
     const zi_device *device = engine->device;
     const zi_layout *layout = engine->layout;
+    zi_stream *stream = engine->step_stream;
     zi_step_message *message =
         (zi_step_message *)(void *)(engine->arena[ZERO_ROLE_STEP] + layout->message_at);
+    if (weight != NULL) { /* on the caller's stream, which may overwrite it from then on */
+        ZI_TRY(device->ops->copy(device->self, caller, &engine->weights[turn], weight,
+                                 sizeof *weight));
+    }
+    ZI_TRY(device->ops->event_record(device->self, engine->caller, caller));
+    ZI_TRY(device->ops->stream_wait(device->self, stream, engine->caller, NULL));
+    ZI_TRY(zi_grads_wait_reduced(engine->grads, stream));
     room->given.micro_total = engine->stats.micro_steps;
     room->given.micro_steps = (uint32_t)engine->micro_index;
     zi_engine_give(engine, &room->input, &room->given);
-    return device->ops->copy(device->self, engine->step_stream, &message->given, &room->given,
+    ZI_TRY(device->ops->copy(device->self, stream, &message->given, &room->given,
                              offsetof(zi_step_given, groups) +
-                                 layout->group_count * sizeof room->given.groups[0]);
+                                 layout->group_count * sizeof room->given.groups[0]));
+    if (weight != NULL) {
+        ZI_TRY(device->ops->copy(device->self, stream, &message->given.grad_weight,
+                                 &engine->weights[turn], sizeof *weight));
+    }
+    if (!layout->replicates) {
+        return ZERO_OK;
+    }
+    return device->ops->copy(device->self, stream, &message->replica_infinite,
+                             &engine->replicas->infinite_chunks,
+                             2 * sizeof message->replica_infinite);
 }
 
-static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint32_t turn)
+zero_status zi_engine_decide(zero_engine *engine, zi_decide_job job, const zi_collective *messages,
+                             const zi_collective *parts)
+{
+    const zi_kernels *kernels = &engine->kernels;
+    zi_stream *stream = engine->step_stream;
+    ZI_TRY(zi_group_submit(engine->groups.norm, stream, messages, 1));
+    job.phases = ZI_DECIDE_COLLECT | ZI_DECIDE_CONCLUDE;
+    if (engine->groups.mesh != NULL) {
+        job.phases = ZI_DECIDE_COLLECT;
+        ZI_TRY(kernels->ops->decide(kernels->self, stream, &job));
+        ZI_TRY(zi_group_submit(engine->groups.mesh, stream, parts, 1));
+        job.phases = ZI_DECIDE_CONCLUDE;
+    }
+    return kernels->ops->decide(kernels->self, stream, &job);
+}
+
+static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint32_t turn,
+                                    const float *weight)
 {
     const zi_device *device = engine->device;
     engine_turn *room = &engine->turns[turn];
@@ -123,12 +180,8 @@ static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint
     job.input = &room->input;
     zi_stream *stream = engine->step_stream;
     ZI_TRY(zi_params_step_begin(engine->params, stream));
-    ZI_TRY(device->ops->event_record(device->self, engine->caller, caller));
-    ZI_TRY(device->ops->stream_wait(device->self, stream, engine->caller, NULL));
-    ZI_TRY(zi_grads_wait_reduced(engine->grads, stream));
-    ZI_TRY(give(engine, room));
-    ZI_TRY(zi_group_submit(engine->groups.norm, stream, &engine->norm_gather, 1));
-    ZI_TRY(engine->kernels.ops->decide(engine->kernels.self, stream, &job));
+    ZI_TRY(zi_engine_put_message(engine, caller, room, turn, weight));
+    ZI_TRY(zi_engine_decide(engine, job, &engine->norm_gather, &engine->part_gather));
     ZI_TRY(device->ops->copy(device->self, stream, &room->outcome, job.decision,
                              sizeof room->outcome));
     if (engine->announced.begun) {
@@ -192,12 +245,27 @@ zero_status zi_engine_await_turn(zero_engine *engine, uint32_t turn)
 {
     const zi_step_decision *outcome = &engine->turns[turn].outcome;
     ZI_TRY(zi_engine_await(engine, engine->decided[turn]));
-    ZI_TRY(zi_engine_check_alike(engine, outcome));
+    if (outcome->refused > engine->refused) {
+        engine->refused = outcome->refused;
+        engine->refusal = outcome->refusal;
+    }
+    if (outcome->refusal.kind != ZI_REFUSAL_WEIGHT) {
+        ZI_TRY(zi_engine_check_refusal(engine, &outcome->refusal));
+    }
     if (steps_of(outcome) != 0) {
         engine->stats.steps_skipped =
             zi_max_u64(engine->stats.steps_skipped, outcome->skipped - engine->other_skipped);
     }
     return ZERO_OK;
+}
+
+/* INVALID_ARGUMENT, once, where a step was refused for its weights since the caller was told last.
+ */
+static zero_status tell_refused(zero_engine *engine)
+{
+    const zi_step_refusal refusal = engine->refusal;
+    engine->refusal.kind = ZI_REFUSAL_NONE;
+    return zi_engine_check_refusal(engine, &refusal);
 }
 
 /* The last step's outcome, a plain one's or a launch's of the graph. Only the device knows how
@@ -248,16 +316,18 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
                              zero_stream stream)
 {
     zi_step_input input;
+    const float *weight = NULL;
     zi_stream *caller = NULL;
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_STEP, "zero_step"));
-    ZI_TRY(zi_engine_take_input(engine, caller_params, &input));
-    input.divisor = zi_engine_divisor(engine, engine->micro_index);
+    ZI_TRY(zi_engine_take_input(engine, caller_params, &input, &weight));
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     const bool captured = engine->state == ZI_ENGINE_CAPTURING_STEP_DUE;
     const uint32_t turn = captured ? ENGINE_GRAPH_TURN : engine->turn;
-    ZI_TRY(zi_engine_check_announced(engine, &input));
+    ZI_TRY(zi_engine_check_announced(engine, &input, weight));
+    zi_engine_settle_divisor(engine, &input, weight, engine->micro_index);
     if (!captured) { /* the graph's was left alone by zero_capture_prepare */
         ZI_TRY(zi_engine_await_turn(engine, turn));
+        ZI_TRY(tell_refused(engine));
     }
     if (!captured && !engine->announced.begun) {
         zi_engine_note_drafts(engine, turn);
@@ -265,12 +335,16 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
     if (!engine->announced.begun) { /* else it is there, and read by what was presumed */
         engine->turns[turn].input = input;
     }
-    ZI_TRY(enqueue_decision(engine, caller, turn));
+    ZI_TRY(enqueue_decision(engine, caller, turn, weight));
     ZI_TRY(enqueue_update(engine, turn));
     engine->announced.given = false;
     engine->announced.begun = false;
     engine->micro_index = 0;
-    return captured ? ZERO_OK : step_taken(engine);
+    if (captured) {
+        engine->graph_weight = weight;
+        return ZERO_OK;
+    }
+    return step_taken(engine);
 }
 
 zero_status zero_step(zero_engine *engine, const zero_step_params *params, zero_stream stream)
@@ -293,6 +367,7 @@ zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result)
 {
     const zi_step_decision *decision = NULL;
     ZI_TRY(await_outcome(engine, &decision));
+    ZI_TRY(tell_refused(engine));
     if (steps_of(decision) == 0 && result != NULL) {
         ZI_FAIL(ZERO_STATE, "no step was taken yet; call zero_step first");
     }
@@ -317,6 +392,7 @@ zero_status zero_loss_scale(zero_engine *engine, float *scale)
         const zi_step_decision *decision = NULL;
         ZI_TRY(zi_engine_admit(engine, ZI_CALL_WAIT, "zero_loss_scale"));
         ZI_TRY(zi_engine_finish(engine, await_outcome(engine, &decision)));
+        ZI_TRY(tell_refused(engine));
         *scale = steps_of(decision) != 0 ? decision->loss_scale : *scale;
     }
     return ZERO_OK;

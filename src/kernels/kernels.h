@@ -66,14 +66,22 @@ typedef struct zi_fold {
     zi_norm_sum *squares;
 } zi_fold;
 
-/* From the messages of all ranks to a step's decision. `input` is host memory that the device
- * reaches, and stays until the job has run; all else is device memory. */
+/* From the messages of all ranks to a step's decision: collect what this part of the model has come
+ * to, then conclude from all parts. Both at once where there is one part; else two jobs, between
+ * which the parts are gathered. `input` is host memory that the device reaches, and stays until the
+ * job has run; all else is device memory. */
 typedef struct zi_decide_job {
     const zi_step_input *input;
-    zi_step_messages messages; /* compared, and their squares added up */
-    zi_step_state *state;      /* moves on */
+    zi_step_messages messages; /* COLLECT: compared, and their squares added up */
+    zi_step_part *part;        /* COLLECT: written */
+    const zi_step_part *parts; /* CONCLUDE: of all, in the order of their ranks; `part` if alone */
+    uint32_t part_count;       /* CONCLUDE */
+    uint32_t phases;           /* zi_decide_phases */
+    zi_step_state *state;      /* COLLECT: read; CONCLUDE: moves on */
     zi_step_decision *decision;
 } zi_decide_job;
+
+typedef enum zi_decide_phases { ZI_DECIDE_COLLECT = 1, ZI_DECIDE_CONCLUDE = 2 } zi_decide_phases;
 
 typedef struct zi_kernels_ops {
     size_t struct_bytes;
@@ -84,7 +92,7 @@ typedef struct zi_kernels_ops {
     /* Add the squares of `count` elements to *sum, in chunks of ZI_NORM_CHUNK from `source` on. */
     zero_status (*square_sum)(void *self, zi_stream *stream, const void *source, zero_dtype dtype,
                               size_t count, zi_norm_sum *sum);
-    /* zi_step_conclude on the device. */
+    /* zi_step_collect and zi_step_conclude on the device. */
     zero_status (*decide)(void *self, zi_stream *stream, const zi_decide_job *job);
     /* The fold and its list of sources stay in place until it is issued. */
     zero_status (*fold)(void *self, zi_stream *stream, const zi_fold *fold);

@@ -13,7 +13,7 @@
  * say in their hash. */
 uint32_t zi_layout_item_count(const zi_layout *layout)
 {
-    return zero_option_count() + layout->unit_count + layout->tensor_count;
+    return zero_option_count() + layout->unit_count + layout->tensor_count + 1;
 }
 
 static uint64_t hash_unit(const zi_layout *layout, uint32_t unit)
@@ -62,7 +62,9 @@ uint64_t zi_layout_item_hash(const zi_layout *layout, uint32_t item)
     if (item < layout->tensor_count) {
         return hash_tensor(layout, &layout->tensor_infos[item]);
     }
-    return hash_option(layout, item - layout->tensor_count);
+    item -= layout->tensor_count;
+    return item < zero_option_count() ? hash_option(layout, item)
+                               : zi_hash_u64(ZI_HASH_START, layout->part_count);
 }
 
 void zi_layout_item_text(const zi_layout *layout, uint32_t item, char *text, size_t text_bytes)
@@ -83,7 +85,9 @@ void zi_layout_item_text(const zi_layout *layout, uint32_t item, char *text, siz
         (void)snprintf(text, text_bytes, "option %s", zero_option_at(item)->name);
         return;
     }
-    (void)snprintf(text, text_bytes, "the number of units or tensors");
+    (void)snprintf(text, text_bytes, "%s",
+                   item == zero_option_count() ? "the number of ranks of options.model_parallel"
+                                        : "the number of units or tensors");
 }
 
 uint64_t zi_layout_hash(const zi_layout *layout)

@@ -10,13 +10,14 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "layout/sharding.h"
+#include "zero/world.h"
 
 static const zero_dtype flat_dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
 /* The least that is chosen for a budget: one range is read while one is updated and one written;
  * smaller accesses cost a disk its bandwidth. */
 #define RING_DEPTH_MIN 3
 #define RANGE_BYTES_MIN (UINT64_C(256) << 10)
-#define FLATS_PER_UNIT_MAX 6 /* three dtypes, trained and frozen */
+#define FLATS_PER_UNIT_MAX 9 /* three dtypes; trained, trained replicas and frozen */
 
 static zero_status copy_model(zi_layout *layout, const zero_model *model)
 {
@@ -91,8 +92,19 @@ static zero_status copy_ties(zi_layout *layout, const zero_model *model)
     return ZERO_OK;
 }
 
+/* What a tensor's flats are apart by, besides the dtype; trained ones come first. */
+typedef enum flat_kind { FLAT_TRAINED = 0, FLAT_REPLICA = 1, FLAT_FROZEN = 2 } flat_kind;
+
+static flat_kind kind_of(const zi_tensor_info *info)
+{
+    if ((info->flags & ZERO_TENSOR_FROZEN) != 0) {
+        return FLAT_FROZEN;
+    }
+    return info->replica != 0 ? FLAT_REPLICA : FLAT_TRAINED;
+}
+
 /* Lay the unit's tensors of one kind end to end; no flat when there are none. */
-static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, bool trained,
+static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_kind kind,
                      const uint32_t *members, uint32_t member_count)
 {
     zi_flat *flat = &layout->flats[layout->flat_count];
@@ -100,7 +112,7 @@ static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, bool tr
     bool any = false;
     for (uint32_t i = 0; i < member_count; i++) {
         const zi_tensor_info *info = &layout->tensor_infos[members[i]];
-        if (info->dtype != dtype || ((info->flags & ZERO_TENSOR_FROZEN) == 0) != trained) {
+        if (info->dtype != dtype || kind_of(info) != kind) {
             continue;
         }
         offset = zi_align_up(offset, ZI_TENSOR_ALIGN);
@@ -118,14 +130,16 @@ static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, bool tr
     *flat = (zi_flat){.unit = unit,
                       .bucket = ZI_NO_INDEX,
                       .dtype = dtype,
-                      .trained = trained,
+                      .trained = kind != FLAT_FROZEN,
+                      .replica = kind == FLAT_REPLICA,
                       .used_count = offset};
     flat->grad_dtype = grad != ZERO_DTYPE_DEFAULT ? grad : dtype;
     flat->wire_dtype = wire != ZERO_DTYPE_DEFAULT ? wire : flat->grad_dtype;
     flat->has_master =
-        trained && dtype != ZERO_DTYPE_F32 && layout->options.master_dtype == ZERO_DTYPE_F32;
+        flat->trained && dtype != ZERO_DTYPE_F32 && layout->options.master_dtype == ZERO_DTYPE_F32;
     flat->slice_count = zi_align_up(zi_div_up(offset, world), ZI_SLICE_ALIGN);
     flat->count = flat->slice_count * world;
+    layout->replicates = layout->replicates || flat->replica;
     layout->units[unit].flat_count++;
     layout->flat_count++;
 }
@@ -152,7 +166,7 @@ static zero_status make_flats(zi_layout *layout)
         for (uint32_t u = 0; u < layout->unit_count; u++) {
             layout->units[u].flat_first = layout->flat_count;
             for (uint32_t i = 0; i < FLATS_PER_UNIT_MAX; i++) {
-                add_flat(layout, u, flat_dtypes[i % 3], i < 3, sorted + start[u],
+                add_flat(layout, u, flat_dtypes[i % 3], (flat_kind)(i / 3), sorted + start[u],
                          start[u + 1] - start[u]);
             }
         }
@@ -299,6 +313,9 @@ static void place_step(zi_layout *layout, role_arenas *roles)
     layout->message_at = take(roles, ZERO_ROLE_STEP, layout->message_bytes);
     layout->messages_at =
         take(roles, ZERO_ROLE_STEP, (uint64_t)layout->sharding.world * layout->message_bytes);
+    layout->parts_at =
+        take(roles, ZERO_ROLE_STEP,
+             layout->part_count > 1 ? (uint64_t)layout->part_count * ZI_PART_BYTES : 0);
     layout->step_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
     layout->aside_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
     layout->segments_at = take(roles, ZERO_ROLE_STEP, layout->segment_count * ZI_SEGMENT_BYTES);
@@ -484,6 +501,7 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     layout->options.disk_directories = NULL; /* the caller's, and no plan needs them */
     layout->tuning.disk_weights = NULL;
     layout->options.disk_directory_count = 0;
+    layout->part_count = (uint32_t)zi_max_u64(1, zero_world_size(layout->options.model_parallel));
     ZI_TRY(zi_sharding_resolve(&layout->options, world, &layout->sharding));
     ZI_TRY(settle_transport(layout, threads));
     ZI_TRY(copy_model(layout, model));

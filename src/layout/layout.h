@@ -4,7 +4,8 @@
  * Pure arithmetic; the plan and the engine share it, so what is planned is what is taken. Offsets
  * `*_at` are bytes from the start of the role's arena; there is one arena per role.
  *
- *   flat     One unit's tensors of one dtype and one trainability, each at a multiple of
+ *   flat     One unit's tensors of one dtype and one trainability, trained replicas of tensors that
+ *            other ranks of the model-parallel world count apart, each at a multiple of
  *            ZI_TENSOR_ALIGN elements, the end padded so that it is `world` slices of equal size, a
  *            multiple of ZI_SLICE_ALIGN elements. Element offsets do not depend on dtypes or stage.
  *   class    Units (or buckets) of similar size that share slots: none is smaller than half of the
@@ -31,8 +32,9 @@
 #define ZI_SLICE_ALIGN 64
 #define ZI_NO_INDEX UINT32_MAX
 /* Room for what kernels/ and stage1/ keep in the step arena; they check that it is enough. */
-#define ZI_MESSAGE_BYTES 192
+#define ZI_MESSAGE_BYTES 224
 #define ZI_MESSAGE_GROUP_BYTES 20
+#define ZI_PART_BYTES 248
 #define ZI_STEP_BYTES 4096
 #define ZI_SEGMENT_BYTES 48
 /* Scratch memory of reductions over NCCL, at most; they cut up what needs more. */
@@ -58,6 +60,7 @@ typedef struct zi_flat {
     zero_dtype wire_dtype; /* what ranks exchange */
     bool trained;
     bool has_master;
+    bool replica;                 /* its squares are counted by another model-parallel rank */
     uint64_t used_count;          /* elements up to the end of the last tensor */
     uint64_t slice_count;         /* elements of a slice */
     uint64_t count;               /* slice_count * world */
@@ -188,8 +191,11 @@ typedef struct zi_layout {
                                its part, and what its caller gave */
     uint64_t message_at;    /* step arena: this rank's message, which peers read */
     uint64_t messages_at;   /* step arena: those of all ranks, gathered */
+    uint32_t part_count;    /* ranks of options.model_parallel; 1: the model is in one part */
+    uint64_t parts_at;      /* step arena: ZI_PART_BYTES of each, gathered; none for one */
     uint64_t step_at;       /* step arena: ZI_STEP_BYTES for the state and the decision */
     uint64_t aside_at;      /* the same, for decisions that are asked for or presumed */
+    bool replicates;        /* some flat is a replica's */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
     uint64_t segment_count; /* runs of trained tensors in pieces, at most */
     uint64_t wire_at;       /* grad slot arena: one bucket cast to wire types */

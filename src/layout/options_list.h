@@ -48,8 +48,8 @@
     X(options, seed, NUMBER, 0, ZI_ANY, 0, SAME, "0", "key of stochastic rounding")                \
     X(options, loss_scale, REAL, 0, 0, 0, SAME, "65536 with f16, else 1",                          \
       "first loss scale; 1 is off")                                                                \
-    X(options, grad_divisor, REAL, 0, 0, 0, SAME, "ranks x micro-steps",                           \
-      "what the sum of gradients over ranks and micro-steps is divided by")                        \
+    X(options, model_parallel, POINTER, 0, 0, 0, OWN, "none",                                      \
+      "world of the ranks that hold the other parts of the model")                                 \
     X(options, tuning, POINTER, 0, 0, 0, OWN, "all defaults", "the options below")
 
 #define ZI_TUNING_LIST(X)                                                                         \

@@ -63,6 +63,7 @@ typedef struct zi_grads_desc {
     unsigned char *slots;  /* arena of ZERO_ROLE_GRAD_SLOT */
     zi_shelf *shelf;       /* on the reduce stream; NULL: they are not far */
     zi_norm_sum *norm;     /* device memory: this rank's squares of its optimizer part */
+    zi_norm_sum *replicas; /* likewise, of what another model-parallel rank counts */
     zero_stats *stats;
 } zi_grads_desc;
 

@@ -130,6 +130,12 @@ static bool scatter_is_last(const zi_grads *grads)
     return grads->last && grads->desc.narrow->size == 1 && grads->desc.replica->size == 1;
 }
 
+/* Where the squares of a flat's final sums are added. */
+static zi_norm_sum *norm_of(const zi_grads *grads, const zi_flat *flat)
+{
+    return flat->replica ? grads->desc.replicas : grads->desc.norm;
+}
+
 /* A reduction of a bucket, ready to be submitted. */
 typedef struct bucket_batch {
     zi_group *group;
@@ -162,7 +168,7 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
             .count = zi_shard_count(layout, flat, layout->sharding.grad),
             .send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL,
             .recv = zi_grads_shard(grads, index),
-            .squares = scatter_is_last(grads) ? grads->desc.norm : NULL};
+            .squares = scatter_is_last(grads) ? norm_of(grads, flat) : NULL};
         if (crosses) {
             ZI_TRY(to_wire(grads, flat, wire_at, flat->count, c));
             wire_at += wire_stride(flat, flat->count);
@@ -202,7 +208,7 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
                             .count = part,
                             .send = narrows ? zi_grads_shard(grads, index) : own_part(grads, index),
                             .recv = own_part(grads, index),
-                            .squares = last ? grads->desc.norm : NULL};
+                            .squares = last ? norm_of(grads, flat) : NULL};
         if (!job->wired) {
             ZI_TRY(to_wire(grads, flat, wire_at, sent, &batch[i]));
             wire_at += wire_stride(flat, sent);
@@ -263,7 +269,7 @@ static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
             ZI_TRY(kernels->ops->square_sum(
                 kernels->self, grads->desc.reduce_stream, own_part(grads, index),
                 layout->tuning.accum_dtype,
-                zi_shard_count(layout, flat, layout->sharding.optimizer), grads->desc.norm));
+                zi_shard_count(layout, flat, layout->sharding.optimizer), norm_of(grads, flat)));
         }
     }
     return ZERO_OK;
@@ -276,6 +282,8 @@ static zero_status clear_norm(zi_grads *grads)
         return ZERO_OK;
     }
     grads->norm_cleared = true;
+    ZI_TRY(ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream, grads->desc.replicas, 0,
+                               sizeof *grads->desc.replicas));
     return ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream, grads->desc.norm, 0,
                                sizeof *grads->desc.norm);
 }

@@ -306,8 +306,8 @@ static void on_step_control(const rig *r)
 {
     double norm = 0;
     zero_step_state state = zero_step_state_init();
-    REFUSES(zero_grad_norm(NULL, &norm));
-    REFUSES(zero_grad_norm(r->engine, NULL));
+    REFUSES(zero_grad_norm(NULL, NULL, zero_stream_host(), &norm));
+    REFUSES(zero_grad_norm(r->engine, NULL, zero_stream_host(), NULL));
     REFUSES(zero_step_discard(NULL));
     REFUSES(zero_step_state_get(NULL, &state));
     REFUSES(zero_step_state_get(r->engine, NULL));

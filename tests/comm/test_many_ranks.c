@@ -64,7 +64,8 @@ static void add_gradient(const zero_view *view, uint32_t rank, uint32_t unit)
 
 static void train(zero_engine *engine, uint32_t rank)
 {
-    const zero_step_params params = zero_step_params_init();
+    zero_step_params params = zero_step_params_init();
+    params.grad_divisor = 1;
     const zero_stream here = zero_stream_host();
     for (uint32_t step = 0; step < STEPS; step++) {
         CHECK_OK(zero_micro_begin(engine, 1));
@@ -102,7 +103,6 @@ static zero_status run_engine(zero_world *world, void *user)
     options.shard_group = *(const uint32_t *)user;
     options.optimizer = ZERO_OPTIMIZER_CALLBACK;
     options.update = update;
-    options.grad_divisor = 1.0f;
     options.threads = 1;
     CHECK_OK(zero_engine_create(world, model, &options, &engine));
     CHECK_OK(zero_engine_fill(engine, fill, NULL));

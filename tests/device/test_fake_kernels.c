@@ -104,7 +104,8 @@ typedef struct shard {
     float moment1[COUNT];
     float moment2[COUNT];
     zi_segment segments[2];
-    zi_norm_sum norm;
+    zi_step_message message;
+    zi_step_part part;
     zi_step_state state;
     zi_step_decision decision;
 } shard;
@@ -132,7 +133,7 @@ static void make_shard(shard *s)
     make_values(s->param, COUNT, 0.5f);
     s->segments[0] = (zi_segment){.count = 500};
     s->segments[1] = (zi_segment){.offset = 512, .count = COUNT - 512, .tensor = 1};
-    zi_cpu_square_sum(s->grad, ZERO_DTYPE_F32, COUNT, &s->norm);
+    zi_cpu_square_sum(s->grad, ZERO_DTYPE_F32, COUNT, &s->message.squares);
     zi_step_state_init(&s->state, (zi_loss_scaler){.scale = 1.0f});
 }
 
@@ -148,13 +149,19 @@ TEST(decide_and_update_stay_within_what_they_declare)
     pinned.input.groups[0] = (zero_adamw){0.01f, 0.9f, 0.99f, 1e-8f, 0.1f};
     CUDA_OK(cudaHostRegister(&pinned, sizeof pinned, cudaHostRegisterMapped));
     const cudaStream_t stream = open_stream();
-    const zi_decide_job decide = {.input = &pinned.input,
-                                  .messages = {.first = put(stream, &host.norm, sizeof host.norm),
-                                               .count = 1,
-                                               .bytes = sizeof host.norm,
-                                               .peer_stride = 1},
-                                  .state = put(stream, &host.state, sizeof host.state),
-                                  .decision = put(stream, &host.decision, sizeof host.decision)};
+    zi_step_part *const part = put(stream, &host.part, sizeof host.part);
+    const zi_decide_job decide = {
+        .input = &pinned.input,
+        .messages = {.first = put(stream, &host.message, sizeof host.message),
+                     .count = 1,
+                     .bytes = sizeof host.message,
+                     .peer_stride = 1},
+        .part = part,
+        .parts = part,
+        .part_count = 1,
+        .phases = ZI_DECIDE_COLLECT | ZI_DECIDE_CONCLUDE,
+        .state = put(stream, &host.state, sizeof host.state),
+        .decision = put(stream, &host.decision, sizeof host.decision)};
     zi_update_job job = job_of(&host);
     job.segments = put(stream, host.segments, sizeof host.segments);
     job.grad = put(stream, host.grad, sizeof host.grad);
@@ -167,7 +174,7 @@ TEST(decide_and_update_stay_within_what_they_declare)
     const zi_update_job given = job;
     memset(&job, 0, sizeof job); /* it was read */
     CUDA_OK(cudaStreamSynchronize(stream));
-    zi_step_decide(&pinned.input, &host.norm, &host.state, &host.decision);
+    zi_step_decide(&pinned.input, 2.0, &host.message.squares, &host.state, &host.decision);
     const zi_update_job here = job_of(&host);
     zi_cpu_update(&here, NULL, 0, 1);
     check_same(given.param, host.param, sizeof host.param);

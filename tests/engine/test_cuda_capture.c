@@ -561,7 +561,7 @@ static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
     CHECK_OK(zero_micro_end(engine));
     refused(zero_step_wait(engine, &result), ZERO_STATE, "nothing runs");
     refused(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view), ZERO_STATE, "nothing runs");
-    refused(zero_grad_norm(engine, &norm), ZERO_STATE, "nothing runs");
+    refused(zero_grad_norm(engine, NULL, zero_stream_host(), &norm), ZERO_STATE, "nothing runs");
     refused(zero_step_discard(engine), ZERO_STATE, "what is dropped cannot be launched");
     refused(zero_step_state_get(engine, &state), ZERO_STATE, "nothing runs");
     refused(zero_step_state_set(engine, &state), ZERO_STATE, "nothing runs");
@@ -586,7 +586,7 @@ static void misuse_after(zero_engine *engine)
     refused(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "zero_replay_end");
     refused(zero_micro_begin(engine, 1), ZERO_STATE, "zero_replay_end");
     refused(zero_step_wait(engine, &result), ZERO_STATE, "zero_replay_end");
-    refused(zero_grad_norm(engine, &norm), ZERO_STATE, "zero_replay_end");
+    refused(zero_grad_norm(engine, NULL, zero_stream_host(), &norm), ZERO_STATE, "zero_replay_end");
     refused(zero_step_discard(engine), ZERO_STATE, "zero_replay_end");
     refused(zero_step_state_get(engine, &state), ZERO_STATE, "zero_replay_end");
     refused(zero_step_state_set(engine, &state), ZERO_STATE, "zero_replay_end");

@@ -53,8 +53,8 @@ static zero_status micro_steps(toy_trainer *trainer, uint32_t count)
 static zero_status ask(const toy_trainer *trainer, double *norm)
 {
     double again = 0;
-    TOY_TRY(zero_grad_norm(trainer->engine, norm));
-    TOY_TRY(zero_grad_norm(trainer->engine, &again));
+    TOY_TRY(zero_grad_norm(trainer->engine, NULL, toy_stream(), norm));
+    TOY_TRY(zero_grad_norm(trainer->engine, NULL, toy_stream(), &again));
     CHECK_BYTES(norm, &again, sizeof again);
     return ZERO_OK;
 }
@@ -192,7 +192,7 @@ static zero_status drop_step(toy_trainer *trainer, const course *c)
     TOY_TRY(toy_micro_end(trainer));
     if (step % 2 != 0) {
         double norm = 0;
-        TOY_TRY(zero_grad_norm(trainer->engine, &norm));
+        TOY_TRY(zero_grad_norm(trainer->engine, NULL, toy_stream(), &norm));
     }
     TOY_TRY(zero_step_discard(trainer->engine));
     trainer->step = step;
@@ -233,7 +233,7 @@ static void expect(zero_status status, zero_status wanted, const char *text)
 static void expect_none_due(const toy_trainer *trainer, const char *text)
 {
     double norm = -1;
-    expect(zero_grad_norm(trainer->engine, &norm), ZERO_STATE, text);
+    expect(zero_grad_norm(trainer->engine, NULL, toy_stream(), &norm), ZERO_STATE, text);
     CHECK_SAME(norm, -1.0);
     expect(zero_step_discard(trainer->engine), ZERO_STATE, text);
 }
@@ -248,7 +248,8 @@ static zero_status misuse(toy_trainer *trainer, const course *c)
     TOY_TRY(toy_micro_end(trainer));
     expect_none_due(trainer, "zero_micro_begin(engine, 1)");
     TOY_TRY(micro_steps(trainer, 1));
-    expect(zero_grad_norm(trainer->engine, NULL), ZERO_INVALID_ARGUMENT, "norm is NULL");
+    expect(zero_grad_norm(trainer->engine, NULL, toy_stream(), NULL), ZERO_INVALID_ARGUMENT,
+           "norm is NULL");
     expect(zero_micro_begin(trainer->engine, 0), ZERO_STATE, "zero_step_discard");
     TOY_TRY(zero_step_discard(trainer->engine));
     trainer->micro = 0;
@@ -271,7 +272,8 @@ TEST(what_is_refused_changes_nothing)
     course c = {.extra = misuse};
     over_ways(&c, ZERO_DTYPE_BF16, ZERO_DTYPE_F32);
     double norm = 0;
-    expect(zero_grad_norm(NULL, &norm), ZERO_INVALID_ARGUMENT, "engine is NULL");
+    expect(zero_grad_norm(NULL, NULL, toy_stream(), &norm), ZERO_INVALID_ARGUMENT,
+           "engine is NULL");
     expect(zero_step_discard(NULL), ZERO_INVALID_ARGUMENT, "engine is NULL");
 }
 
@@ -284,8 +286,9 @@ static zero_status part_ways(zero_world *world, void *user)
     double norm = 0;
     TOY_TRY(toy_open(&trainer, user, world));
     TOY_TRY(micro_steps(&trainer, 1));
-    zero_status status =
-        trainer.rank == 0 ? zero_grad_norm(trainer.engine, &norm) : toy_update(&trainer);
+    zero_status status = trainer.rank == 0
+                             ? zero_grad_norm(trainer.engine, NULL, toy_stream(), &norm)
+                             : toy_update(&trainer);
     if (status == ZERO_OK && trainer.rank == 1) {
         zero_step_result result = zero_step_result_init();
         status = zero_step_wait(trainer.engine, &result);

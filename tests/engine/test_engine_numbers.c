@@ -208,7 +208,7 @@ TEST(norm_has_the_same_bits_over_any_ranks)
         run.flavour = TOY_INTEGER;
         run.samples = 8;
         run.params.max_norm = 1;
-        run.options.grad_divisor = 8;
+        run.params.grad_divisor = 8;
         for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
             /* The samples over as many micro-steps as it takes. */
             run.micro_steps = (run.samples + worlds[w] - 1) / worlds[w];
@@ -424,7 +424,7 @@ TEST(micro_steps_equal_one_step_on_the_mean)
         fold_run f = {.run = toy_run_init(&model)};
         f.run.flavour = TOY_INTEGER;
         f.run.steps = 6;
-        f.run.options.grad_divisor = 8;
+        f.run.params.grad_divisor = 8;
         f.run.options.loss_scale = 1;
         f.run.fold = 8;
         CHECK_OK(zero_world_run(1, DEADLINE_MS, fold_alone, &f));

@@ -48,6 +48,10 @@ typedef struct toy_tensor {
     uint32_t unit;
     uint64_t count;
     uint64_t base; /* of its first element in arrays over the whole model */
+    /* What initial values and gradients are formulas of: its index, and its elements' from 0 on,
+     * unless it is a part of a tensor of another model. */
+    uint32_t key;
+    uint64_t key_first;
 } toy_tensor;
 
 typedef struct toy_unit {
@@ -75,6 +79,9 @@ uint32_t toy_model_tensor(toy_model *model, uint64_t rows, uint64_t cols, zero_d
 /* As above, in a group. */
 uint32_t toy_model_grouped(toy_model *model, uint64_t rows, zero_dtype dtype, uint32_t flags,
                            uint32_t group);
+/* The part of another model's tensor `key`, from element `first` on, that this model holds. */
+uint32_t toy_model_part(toy_model *model, const zero_tensor_desc *desc, uint32_t key,
+                        uint64_t first);
 void toy_model_tie(toy_model *model, uint32_t unit, uint32_t tensor);
 
 /* `unit_count` units of one tensor of `count` elements. */
@@ -99,10 +106,11 @@ typedef struct toy_run {
     toy_flavour flavour;
     uint32_t steps;
     uint32_t micro_steps;
-    uint32_t samples; /* samples numbered from here on contribute nothing; 0: no limit */
-    uint32_t fold;    /* neighbouring samples that one micro-step takes at once; 0 is 1 */
-    bool announced;   /* every step is, before its last micro-step */
-    bool split;       /* the toy's hooks are the split calls */
+    uint32_t samples;       /* samples numbered from here on contribute nothing; 0: no limit */
+    uint32_t fold;          /* neighbouring samples that one micro-step takes at once; 0 is 1 */
+    const uint32_t *shares; /* NULL, or samples that each rank takes at once in its micro-step */
+    bool announced;         /* every step is, before its last micro-step */
+    bool split;             /* the toy's hooks are the split calls */
 } toy_run;
 
 /* 20 steps of one micro-step, real-valued, all options at their default but threads 1. */
@@ -113,7 +121,7 @@ zero_engine_options toy_options(const toy_run *run);
 
 /* The model's initial value of one element, before rounding. */
 float toy_initial(uint32_t tensor, uint64_t element);
-/* zero_fill_fn over toy_initial; user is ignored. */
+/* zero_fill_fn over toy_initial; user: NULL, or a toy_model with keys. */
 void toy_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values);
 /* Gradient of one element for one sample. */
 float toy_gradient(toy_flavour flavour, uint32_t tensor, uint64_t element, uint64_t step,

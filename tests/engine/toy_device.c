@@ -102,6 +102,31 @@ static void copy(void *to, const void *from, size_t bytes)
 
 #endif
 
+float *toy_scalar_open(float value)
+{
+    void *scalar = NULL;
+#ifdef TOY_CUDA
+    if (!use_cpu) {
+        CUDA_CHECK(cudaMalloc(&scalar, sizeof value));
+    }
+#endif
+    scalar = scalar != NULL ? scalar : malloc(sizeof value);
+    TOY_CHECK(scalar != NULL, "no memory");
+    toy_put(scalar, &value, sizeof value);
+    return scalar;
+}
+
+void toy_scalar_close(float *scalar)
+{
+#ifdef TOY_CUDA
+    if (!use_cpu) {
+        CUDA_CHECK(cudaFree(scalar));
+        return;
+    }
+#endif
+    free(scalar);
+}
+
 /* Freed with the thread. */
 static pthread_key_t room_key;
 static pthread_once_t room_once = PTHREAD_ONCE_INIT;

@@ -48,6 +48,7 @@ static uint32_t add_tensor(toy_model *model, const zero_tensor_desc *desc)
         tensor->count *= desc->shape[d];
     }
     tensor->base = model->element_count;
+    tensor->key = index;
     model->element_count += tensor->count;
     model->tensor_count++;
     zero_tensor_desc named = *desc;
@@ -83,6 +84,15 @@ uint32_t toy_model_grouped(toy_model *model, uint64_t rows, zero_dtype dtype, ui
     desc.flags = flags;
     desc.group = group;
     return add_tensor(model, &desc);
+}
+
+uint32_t toy_model_part(toy_model *model, const zero_tensor_desc *desc, uint32_t key,
+                        uint64_t first)
+{
+    const uint32_t index = add_tensor(model, desc);
+    model->tensors[index].key = key;
+    model->tensors[index].key_first = first;
+    return index;
 }
 
 void toy_model_tie(toy_model *model, uint32_t unit, uint32_t tensor)
@@ -168,9 +178,11 @@ UNWATCHED float toy_initial(uint32_t tensor, uint64_t element)
 
 void toy_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values)
 {
-    (void)user;
+    const toy_model *model = user;
+    const uint32_t key = model != NULL ? model->tensors[tensor].key : tensor;
+    const uint64_t key_first = model != NULL ? model->tensors[tensor].key_first : 0;
     for (uint64_t i = 0; i < count; i++) {
-        values[i] = toy_initial(tensor, first + i);
+        values[i] = toy_initial(key, key_first + first + i);
     }
 }
 
@@ -303,8 +315,8 @@ static double mean_gradients(const toy_run *run, uint32_t ranks, uint64_t step, 
                              double *mean)
 {
     const toy_model *model = run->model;
-    const double divisor = run->options.grad_divisor > 0 ? (double)run->options.grad_divisor
-                                                         : (double)ranks * run->micro_steps;
+    const double divisor =
+        run->params.grad_divisor > 0 ? run->params.grad_divisor : (double)ranks * run->micro_steps;
     double squares = 0;
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         const toy_tensor *tensor = &model->tensors[t];

@@ -14,7 +14,8 @@ zero_status toy_open(toy_trainer *trainer, const toy_run *run, zero_world *world
     trainer->ranks = zero_world_size(world);
     trainer->loss_scale = 1;
     TOY_TRY(zero_engine_create(world, run->model->model, TOY_OPTIONS(run), &trainer->engine));
-    const zero_status filled = zero_engine_fill(trainer->engine, toy_fill, NULL);
+    void *model = (void *)(uintptr_t)run->model; /* is only read */
+    const zero_status filled = zero_engine_fill(trainer->engine, toy_fill, model);
     if (filled != ZERO_OK) {
         zero_engine_destroy(trainer->engine);
         trainer->engine = NULL;
@@ -107,8 +108,8 @@ UNWATCHED static void add_to(const toy_trainer *trainer, uint32_t index, void *d
     const toy_tensor *tensor = &trainer->run->model->tensors[index];
     for (uint64_t e = 0; e < tensor->count; e++) {
         const float param = toy_decode(trainer->seen[tensor->base + e], param_dtype(tensor));
-        const float gradient =
-            toy_gradient(trainer->run->flavour, index, e, trainer->step, sample, param);
+        const float gradient = toy_gradient(trainer->run->flavour, tensor->key,
+                                            tensor->key_first + e, trainer->step, sample, param);
         const float old = toy_decode(toy_load(data, e, dtype), dtype);
         toy_store(data, e, dtype, toy_encode(old + gradient * trainer->loss_scale, dtype));
     }
@@ -124,11 +125,28 @@ static void add_sample(const toy_trainer *trainer, uint32_t index, const zero_vi
     toy_put(grad->data, data, bytes);
 }
 
+/* The samples of this rank's micro-step. */
+static void samples_of(const toy_trainer *trainer, uint64_t *first, uint64_t *count)
+{
+    const toy_run *run = trainer->run;
+    const uint64_t slot = (uint64_t)trainer->micro * trainer->ranks + trainer->rank;
+    *count = run->fold != 0 ? run->fold : 1;
+    *first = slot * *count;
+    if (run->shares != NULL) {
+        *count = run->shares[trainer->rank];
+        *first = 0;
+        for (uint32_t r = 0; r < trainer->rank; r++) {
+            *first += run->shares[r];
+        }
+    }
+}
+
 zero_status toy_add_gradient(toy_trainer *trainer, uint32_t unit)
 {
     const toy_model *model = trainer->run->model;
-    const uint32_t fold = trainer->run->fold != 0 ? trainer->run->fold : 1;
-    const uint64_t slot = (uint64_t)trainer->micro * trainer->ranks + trainer->rank;
+    uint64_t first = 0;
+    uint64_t count = 0;
+    samples_of(trainer, &first, &count);
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         const toy_tensor *tensor = &model->tensors[t];
         if (!toy_unit_uses(model, unit, t) || (tensor->desc.flags & ZERO_TENSOR_FROZEN) != 0) {
@@ -139,7 +157,7 @@ zero_status toy_add_gradient(toy_trainer *trainer, uint32_t unit)
         TOY_TRY(zero_tensor_grad(trainer->engine, t, &grad));
         TOY_CHECK(grad.count == tensor->count, "%s: gradient of %zu elements", tensor->name,
                   grad.count);
-        for (uint64_t sample = slot * fold; sample < (slot + 1) * fold; sample++) {
+        for (uint64_t sample = first; sample < first + count; sample++) {
             if (trainer->run->samples == 0 || sample < trainer->run->samples) {
                 add_sample(trainer, t, &grad, sample);
             }

@@ -138,13 +138,19 @@ cudaError_t zi_cuda_launch_decide(cudaStream_t stream, const zi_decide_job *job)
 {
     range_list list = {0};
     reads(&list, job->input, sizeof *job->input);
-    reads(&list, job->messages.first, (size_t)job->messages.count * job->messages.bytes);
     reads(&list, job->state, sizeof *job->state);
-    writes(&list, job->state, sizeof *job->state);
-    /* A skipped step leaves the groups of the decision as they were, and one that ranks did not
-     * give alike leaves all but what it says of that. */
-    reads(&list, job->decision, sizeof *job->decision);
-    writes(&list, job->decision, sizeof *job->decision);
+    if ((job->phases & ZI_DECIDE_COLLECT) != 0) {
+        reads(&list, job->messages.first, (size_t)job->messages.count * job->messages.bytes);
+        writes(&list, job->part, sizeof *job->part);
+    }
+    if ((job->phases & ZI_DECIDE_CONCLUDE) != 0) {
+        reads(&list, job->parts, job->part_count * sizeof *job->parts);
+        writes(&list, job->state, sizeof *job->state);
+        /* A skipped step leaves the groups of the decision as they were, and one that is refused
+         * leaves all but what it says of that. */
+        reads(&list, job->decision, sizeof *job->decision);
+        writes(&list, job->decision, sizeof *job->decision);
+    }
     return launch(stream, NORM_FILE, __func__, run_decide, job, sizeof *job, &list);
 }
 

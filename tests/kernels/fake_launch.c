@@ -256,6 +256,11 @@ void zi_fake_run_fold(const zi_fold *fold)
 
 void zi_fake_run_decide(const zi_decide_job *job)
 {
-    zi_step_conclude(job->input, &job->messages, zi_step_compare(&job->messages), job->state,
-                     job->decision);
+    if ((job->phases & ZI_DECIDE_COLLECT) != 0) {
+        zi_step_collect(job->input, &job->messages, zi_step_compare(&job->messages), job->state,
+                        job->part);
+    }
+    if ((job->phases & ZI_DECIDE_CONCLUDE) != 0) {
+        zi_step_conclude(job->input, job->parts, job->part_count, job->state, job->decision);
+    }
 }

@@ -100,9 +100,16 @@ void zi_fake_run_decide(const zi_decide_job *job)
         open_mirror(job->messages.first, (size_t)job->messages.count * job->messages.bytes);
     mirror state = open_mirror(job->state, sizeof *job->state);
     mirror decision = open_mirror(job->decision, sizeof *job->decision);
+    const bool alone = job->parts == job->part;
+    mirror part = open_mirror(job->part, sizeof *job->part);
+    mirror parts = open_mirror(alone ? NULL : job->parts, job->part_count * sizeof *job->parts);
     zi_decide_job there = {
         .input = (const zi_step_input *)(const void *)input.device,
         .messages = job->messages,
+        .part = (zi_step_part *)(void *)part.device,
+        .parts = (const zi_step_part *)(const void *)(alone ? part.device : parts.device),
+        .part_count = job->part_count,
+        .phases = job->phases,
         .state = (zi_step_state *)(void *)state.device,
         .decision = (zi_step_decision *)(void *)decision.device,
     };
@@ -110,6 +117,8 @@ void zi_fake_run_decide(const zi_decide_job *job)
     finish(zi_cuda_launch_decide(NULL, &there));
     close_mirror(&input, false);
     close_mirror(&messages, false);
+    close_mirror(&part, true);
+    close_mirror(&parts, false);
     close_mirror(&state, true);
     close_mirror(&decision, true);
 }

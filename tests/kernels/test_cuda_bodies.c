@@ -640,6 +640,21 @@ static zi_step_messages all_of(const zi_step_message *messages, uint32_t count)
                                   ZI_GIVEN_GROUPS + ZI_GIVEN_OF_A_GROUP * ZI_GROUPS_MAX};
 }
 
+/* Both phases, where the model is in one part. */
+static void run_decide(const zi_step_input *input, const zi_step_message *messages, uint32_t count,
+                       zi_step_state *state, zi_step_decision *decision)
+{
+    zi_step_part part = {0};
+    zi_fake_run_decide(&(zi_decide_job){.input = input,
+                                        .messages = all_of(messages, count),
+                                        .part = &part,
+                                        .parts = &part,
+                                        .part_count = 1,
+                                        .phases = ZI_DECIDE_COLLECT | ZI_DECIDE_CONCLUDE,
+                                        .state = state,
+                                        .decision = decision});
+}
+
 /* Ranks that gave different numbers, at every place: what is said of it is what the CPU says. */
 TEST(decide_finds_the_first_number_that_differs)
 {
@@ -654,27 +669,75 @@ TEST(decide_finds_the_first_number_that_differs)
         zi_step_state_init(&state, (zi_loss_scaler){.scale = 1.0f});
         for (uint32_t later = member; later < RANKS; later++) {
             zi_step_given *given = &messages[later].given;
+            given->rank = later;
             if (number == ZI_GIVEN_MICRO_STEPS) {
                 given->micro_steps = 3;
             } else if (number == ZI_GIVEN_MICRO_TOTAL) {
                 given->micro_total = 3;
+            } else if (number == ZI_GIVEN_MAX_NORM) {
+                given->max_norm = 3.0f;
+            } else if (number == ZI_GIVEN_DIVISOR) {
+                given->divisor = 3.0;
             } else {
-                /* max_norm and the groups lie end to end. */
-                (&given->max_norm)[number - ZI_GIVEN_MAX_NORM] = 3.0f;
+                (&given->groups[0].lr)[number - ZI_GIVEN_GROUPS] = 3.0f;
             }
             given->groups[ZI_GROUPS_MAX - 1].weight_decay = 3.0f; /* the very last number */
         }
-        zi_fake_run_decide(&(zi_decide_job){.input = &input,
-                                            .messages = all_of(messages, RANKS),
-                                            .state = &state,
-                                            .decision = &decision});
-        CHECK_EQ(decision.differs.found, 1);
-        CHECK_EQ(decision.differs.member, member);
-        CHECK_EQ(decision.differs.number, number);
-        CHECK_SAME(decision.differs.first, 0.0);
-        CHECK_SAME(decision.differs.other, 3.0);
+        run_decide(&input, messages, RANKS, &state, &decision);
+        CHECK_EQ(decision.refusal.kind, ZI_REFUSAL_RANKS);
+        CHECK_EQ(decision.refusal.other_rank, member);
+        CHECK_EQ(decision.refusal.number, number);
+        CHECK_SAME(decision.refusal.first, 0.0);
+        CHECK_SAME(decision.refusal.other, 3.0);
         CHECK_EQ(decision.skip, 1);
         CHECK_EQ(state.updates + state.skipped, 0);
+    }
+}
+
+/* In two phases, as where the model is in parts, and divided by weights. */
+TEST(parts_have_the_cpus_bits_step_after_step)
+{
+    enum { RANKS = 3, PARTS = 2, STEPS = 30 };
+    static zi_step_message messages[PARTS][RANKS];
+    zi_step_input input = many_groups();
+    const zi_loss_scaler scaler = {
+        .scale = 65536.0f, .min = 1.0f, .window = 3, .hysteresis = 2, .dynamic = 1};
+    static zi_step_state expected_state, state;
+    static zi_step_decision expected, decision;
+    zi_step_state_init(&expected_state, scaler);
+    state = expected_state;
+    input.divisor = 0.0;
+    for (uint64_t step = 0; step < STEPS; step++) {
+        zi_step_part parts[PARTS] = {{{{0}, 0, 0}, 0, 0, 0, 0, 0, {0}}};
+        zi_step_part wanted[PARTS] = {{{{0}, 0, 0}, 0, 0, 0, 0, 0, {0}}};
+        for (uint32_t p = 0; p < PARTS; p++) {
+            fill_messages(messages[p], RANKS, step * PARTS + p);
+            for (uint32_t r = 0; r < RANKS; r++) {
+                messages[p][r].given.rank = r;
+                messages[p][r].given.grad_weight = step % 5 == 4 ? -1.0f : (float)(step + r) * 0.1f;
+            }
+            messages[p][1].replica_nan = step % 11 == 10;
+            zi_decide_job job = {.input = &input,
+                                 .messages = all_of(messages[p], RANKS),
+                                 .part = &parts[p],
+                                 .phases = ZI_DECIDE_COLLECT,
+                                 .state = &state};
+            zi_fake_run_decide(&job);
+            zi_step_collect(&input, &job.messages, ZI_STEP_ALIKE, &expected_state, &wanted[p]);
+            CHECK_BYTES(&parts[p], &wanted[p], sizeof parts[p]);
+        }
+        zi_fake_run_decide(&(zi_decide_job){.input = &input,
+                                            .parts = parts,
+                                            .part_count = PARTS,
+                                            .phases = ZI_DECIDE_CONCLUDE,
+                                            .state = &state,
+                                            .decision = &decision});
+        zi_step_conclude(&input, wanted, PARTS, &expected_state, &expected);
+        CHECK_EQ(decision.refused, (step + 1) / 5);
+        CHECK(isnan(decision.norm) == isnan(expected.norm));
+        decision.norm = expected.norm; /* which NaN it is stays open */
+        CHECK_BYTES(&decision, &expected, sizeof decision);
+        CHECK_BYTES(&state, &expected_state, sizeof state);
     }
 }
 
@@ -696,11 +759,8 @@ TEST(decide_has_the_cpus_bits_step_after_step)
         for (uint32_t i = 0; i < RANKS; i++) {
             zi_norm_merge(&total, &messages[i].squares);
         }
-        zi_step_decide(&input, &total, &expected_state, &expected);
-        zi_fake_run_decide(&(zi_decide_job){.input = &input,
-                                            .messages = all_of(messages, RANKS),
-                                            .state = &state,
-                                            .decision = &decision});
+        zi_step_decide(&input, input.divisor, &total, &expected_state, &expected);
+        run_decide(&input, messages, RANKS, &state, &decision);
         CHECK_EQ(decision.skip, step % 7 == 6);
         CHECK_SAME(decision.norm, expected.norm);
         decision.norm = expected.norm; /* which NaN it is stays open */

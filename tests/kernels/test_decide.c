@@ -34,15 +34,15 @@ TEST(clipping_multiplies_by_limit_over_norm)
     zi_step_state_init(&state, fixed_scale(1.0f));
     const zi_norm_sum sum = sum_of(4.3 * 4.3);
     input.max_norm = 1.0;
-    zi_step_decide(&input, &sum, &state, &decision);
+    zi_step_decide(&input, input.divisor, &sum, &state, &decision);
     CHECK_SAME(decision.norm, 4.3);
     CHECK_SAME(decision.clip, 1.0 / 4.3);
     CHECK_SAME((double)decision.grad_scale, (double)(float)(1.0 / 4.3));
     input.max_norm = 4.3;
-    zi_step_decide(&input, &sum, &state, &decision);
+    zi_step_decide(&input, input.divisor, &sum, &state, &decision);
     CHECK_SAME(decision.clip, 1.0);
     input.max_norm = 0.0;
-    zi_step_decide(&input, &sum, &state, &decision);
+    zi_step_decide(&input, input.divisor, &sum, &state, &decision);
     CHECK_SAME(decision.clip, 1.0);
     CHECK_EQ(decision.skip, 0);
     CHECK_EQ(decision.update, 3);
@@ -58,7 +58,7 @@ TEST(divisor_and_loss_scale_are_taken_out)
     input.max_norm = 1.0;
     const double raw = 4.3 * 6.0 * 1024.0;
     const zi_norm_sum sum = sum_of(raw * raw);
-    zi_step_decide(&input, &sum, &state, &decision);
+    zi_step_decide(&input, input.divisor, &sum, &state, &decision);
     CHECK_NEAR(decision.norm, 4.3, 1e-15);
     CHECK_SAME(decision.clip, 1.0 / decision.norm);
     CHECK_SAME((double)decision.grad_scale, (double)(float)(decision.clip / 6144.0));
@@ -73,7 +73,7 @@ TEST(zero_gradients_are_a_step)
     zi_step_state_init(&state, fixed_scale(1.0f));
     input.max_norm = 1.0;
     const zi_norm_sum sum = {{0}, 0, 0};
-    zi_step_decide(&input, &sum, &state, &decision);
+    zi_step_decide(&input, input.divisor, &sum, &state, &decision);
     CHECK_SAME(decision.norm, 0.0);
     CHECK_SAME(decision.clip, 1.0);
     CHECK_EQ(decision.skip, 0);
@@ -95,7 +95,7 @@ TEST(coefficients_follow_the_products_of_each_group)
         input.groups[2].beta1 = 0.8f + 0.01f * (float)step;
         product1 *= (double)input.groups[2].beta1;
         product2 *= (double)input.groups[2].beta2;
-        zi_step_decide(&input, &sum, &state, &decision);
+        zi_step_decide(&input, input.divisor, &sum, &state, &decision);
         CHECK_SAME((double)decision.groups[2].step_size,
                    (double)(float)((double)1e-2f / (1.0 - product1)));
         CHECK_SAME((double)decision.groups[2].c2_scale,
@@ -122,11 +122,11 @@ TEST(a_skipped_step_leaves_everything_but_the_scale)
         (zi_loss_scaler){.scale = 8.0f, .min = 1.0f, .window = 100, .hysteresis = 1, .dynamic = 1});
     input.max_norm = 1.0;
     const zi_norm_sum good = sum_of(1.0);
-    zi_step_decide(&input, &good, &state, &decision);
+    zi_step_decide(&input, input.divisor, &good, &state, &decision);
     const zi_step_state before = state;
     zi_norm_sum bad = good;
     bad.infinite_chunks = 2;
-    zi_step_decide(&input, &bad, &state, &decision);
+    zi_step_decide(&input, input.divisor, &bad, &state, &decision);
     CHECK_EQ(decision.skip, 1);
     CHECK_SAME(decision.norm, (double)INFINITY);
     CHECK_SAME(decision.clip, 1.0);
@@ -136,13 +136,22 @@ TEST(a_skipped_step_leaves_everything_but_the_scale)
     CHECK_BYTES(state.beta1_product, before.beta1_product, sizeof before.beta1_product);
     CHECK_BYTES(state.beta2_product, before.beta2_product, sizeof before.beta2_product);
     bad.nan_chunks = 1;
-    zi_step_decide(&input, &bad, &state, &decision);
+    zi_step_decide(&input, input.divisor, &bad, &state, &decision);
     CHECK(isnan(decision.norm));
     CHECK_EQ(decision.skip, 1);
     CHECK_SAME((double)state.scaler.scale, 2.0);
-    zi_step_decide(&input, &good, &state, &decision);
+    zi_step_decide(&input, input.divisor, &good, &state, &decision);
     CHECK_EQ(decision.update, 2);
     CHECK_SAME(state.beta1_product[0], (double)0.9f * (double)0.9f);
+}
+
+/* As the kernel does where the model is in one part. */
+static void decide(const zi_step_input *input, const zi_step_messages *messages,
+                   zi_step_state *state, zi_step_decision *decision)
+{
+    zi_step_part part;
+    zi_step_collect(input, messages, zi_step_compare(messages), state, &part);
+    zi_step_conclude(input, &part, 1, state, decision);
 }
 
 /* Two replicas of a model that is split over two ranks each. */
@@ -169,7 +178,7 @@ TEST(squares_of_one_replica_are_added)
         messages[2 + replica].squares = sum_of(16.0);
         messages[1 - replica].squares = sum_of(1e6);
         const zi_step_messages all = split_over_two(messages, replica);
-        zi_step_conclude(&input, &all, zi_step_compare(&all), &state, &decision);
+        decide(&input, &all, &state, &decision);
         CHECK_SAME(decision.norm, 5.0);
         CHECK_EQ(decision.update, 1);
     }
@@ -186,24 +195,165 @@ TEST(ranks_that_differ_change_nothing_from_then_on)
     CHECK_EQ(zi_step_compare(&all), ZI_STEP_ALIKE);
     messages[0].given.groups[1].lr = 1.0f; /* is not sent */
     CHECK_EQ(zi_step_compare(&all), ZI_STEP_ALIKE);
-    zi_step_conclude(&input, &all, ZI_STEP_ALIKE, &state, &decision);
+    decide(&input, &all, &state, &decision);
     CHECK_EQ(decision.update, 1);
     const zi_step_state before = state;
+    for (uint32_t i = 0; i < 4; i++) {
+        messages[i].given.rank = 10 + i;
+    }
     messages[2].given.groups[0].eps = 0.5f;
     messages[3].given.max_norm = 1.0f; /* of a later rank */
-    zi_step_conclude(&input, &all, zi_step_compare(&all), &state, &decision);
+    decide(&input, &all, &state, &decision);
     messages[2] = messages[0];
     messages[3] = messages[0];
     for (int step = 0; step < 2; step++) {
-        CHECK_EQ(decision.differs.found, 1);
-        CHECK_EQ(decision.differs.member, 2);
-        CHECK_EQ(decision.differs.number, ZI_GIVEN_GROUPS + 3);
-        CHECK_SAME(decision.differs.first, 0.0);
-        CHECK_SAME(decision.differs.other, 0.5);
+        CHECK_EQ(decision.refusal.kind, ZI_REFUSAL_RANKS);
+        CHECK_EQ(decision.refusal.part, 0);
+        CHECK_EQ(decision.refusal.first_rank, 10);
+        CHECK_EQ(decision.refusal.other_rank, 12);
+        CHECK_EQ(decision.refusal.number, ZI_GIVEN_GROUPS + 3);
+        CHECK_SAME(decision.refusal.first, 0.0);
+        CHECK_SAME(decision.refusal.other, 0.5);
         CHECK_EQ(decision.skip, 1);
         CHECK_BYTES(&state, &before, sizeof state);
         /* The next step is given alike. */
-        zi_step_conclude(&input, &all, zi_step_compare(&all), &state, &decision);
+        decide(&input, &all, &state, &decision);
+    }
+}
+
+/* ---- weights ---- */
+
+static void give_weights(zi_step_message messages[4], const float weights[4])
+{
+    memset(messages, 0, 4 * sizeof *messages);
+    for (uint32_t i = 0; i < 4; i++) {
+        messages[i].given.rank = 10 + i;
+        messages[i].given.grad_weight = weights[i];
+    }
+}
+
+TEST(weights_are_added_exactly_in_any_order)
+{
+    static zi_step_message messages[4];
+    /* In double, from the left, this is 0: the small one is lost beside the large ones. */
+    const float weights[4] = {0x1p80f, 0x1p-20f, 0x1p80f, 0x1p-149f};
+    const zi_step_messages all = split_over_two(messages, 0);
+    zi_step_input input = plain_input();
+    input.divisor = 0.0;
+    for (uint32_t turn = 0; turn < 4; turn++) {
+        const float turned[4] = {weights[turn], weights[(turn + 1) % 4], weights[(turn + 2) % 4],
+                                 weights[(turn + 3) % 4]};
+        zi_step_decision decision = {0};
+        zi_step_state state;
+        zi_step_state_init(&state, fixed_scale(1.0f));
+        give_weights(messages, turned);
+        messages[0].squares = sum_of(0x1p200);
+        decide(&input, &all, &state, &decision);
+        CHECK_EQ(decision.refused, 0);
+        CHECK_SAME(decision.norm, 0x1p100 / 0x1p81);
+    }
+    const float small[4] = {0x1p-30f, 1.0f, 0x1p-30f, 0x1p-52f};
+    zi_step_refusal refusal = {0};
+    give_weights(messages, small);
+    CHECK_SAME(zi_step_weigh(&all, &refusal), 1.0 + 0x1p-29 + 0x1p-52);
+    CHECK_EQ(refusal.kind, ZI_REFUSAL_NONE);
+}
+
+TEST(weights_that_cannot_divide_refuse_one_step)
+{
+    static const float bad[] = {-1.0f, INFINITY, NAN, 0.0f};
+    static zi_step_message messages[4];
+    const zi_step_messages all = split_over_two(messages, 0);
+    zi_step_input input = plain_input();
+    zi_step_decision decision = {0};
+    zi_step_state state;
+    input.divisor = 0.0;
+    zi_step_state_init(&state, (zi_loss_scaler){.scale = 8.0f, .window = 9, .dynamic = 1});
+    for (uint32_t i = 0; i < 4; i++) {
+        const float weights[4] = {0, 0, 0, bad[i]};
+        const zi_step_state before = state;
+        give_weights(messages, weights);
+        decide(&input, &all, &state, &decision);
+        CHECK_EQ(decision.skip, 1);
+        CHECK_EQ(decision.refused, i + 1);
+        CHECK_EQ(decision.refusal.kind, ZI_REFUSAL_WEIGHT);
+        CHECK_EQ(decision.refusal.other_rank, bad[i] == 0.0f ? 0 : 13);
+        CHECK_BYTES(&state, &before, sizeof state);
+        give_weights(messages, (const float[4]){0, 2, 0, 1});
+        decide(&input, &all, &state, &decision);
+        CHECK_EQ(decision.skip, 0);
+        CHECK_EQ(decision.update, i + 1);
+        CHECK_SAME((double)decision.grad_scale, (double)(float)(1.0 / 24.0));
+    }
+}
+
+/* ---- parts of the model ---- */
+
+static zi_step_part part_of(const zi_step_state *state, double square)
+{
+    static zi_step_message message;
+    const zi_step_messages alone = {.first = (const unsigned char *)&message,
+                                    .count = 1,
+                                    .bytes = sizeof message,
+                                    .peer_stride = 1};
+    const zi_step_input input = plain_input();
+    zi_step_part part;
+    message.squares = sum_of(square);
+    zi_step_collect(&input, &alone, ZI_STEP_ALIKE, state, &part);
+    return part;
+}
+
+TEST(parts_decide_from_all_their_squares)
+{
+    const zi_step_input input = plain_input();
+    zi_step_decision decision = {0};
+    zi_step_state state;
+    zi_step_state_init(&state, fixed_scale(1.0f));
+    zi_step_part parts[2] = {part_of(&state, 9.0), part_of(&state, 16.0)};
+    zi_step_conclude(&input, parts, 2, &state, &decision);
+    CHECK_SAME(decision.norm, 5.0);
+    CHECK_EQ(decision.update, 1);
+    parts[0] = part_of(&state, 1.0);
+    parts[1] = part_of(&state, 1.0);
+    parts[1].squares.nan_chunks = 1;
+    zi_step_conclude(&input, parts, 2, &state, &decision);
+    CHECK_EQ(decision.skip, 1);
+    CHECK_EQ(state.skipped, 1);
+}
+
+/* Each number by which parts could decide differently, and what ranks of one part have found. */
+TEST(parts_that_differ_change_nothing_from_then_on)
+{
+    const zi_step_input input = plain_input();
+    for (uint32_t number = 0; number <= ZI_PART_NUMBERS; number++) {
+        zi_step_decision decision = {0};
+        zi_step_state state;
+        zi_step_state_init(&state, fixed_scale(2.0f));
+        const zi_step_state before = state;
+        const zi_step_part same = part_of(&state, 1.0);
+        zi_step_part parts[3] = {same, same, same};
+        zi_step_part *odd = &parts[2];
+        odd->updates += number == ZI_PART_UPDATES;
+        odd->skipped += number == ZI_PART_SKIPPED;
+        odd->loss_scale += number == ZI_PART_LOSS_SCALE ? 1.0f : 0.0f;
+        odd->max_norm += number == ZI_PART_MAX_NORM ? 1.0f : 0.0f;
+        odd->divisor += number == ZI_PART_DIVISOR ? 1.0 : 0.0;
+        odd->refusal.kind = number == ZI_PART_NUMBERS ? ZI_REFUSAL_RANKS : ZI_REFUSAL_NONE;
+        for (int step = 0; step < 2; step++) {
+            zi_step_conclude(&input, parts, 3, &state, &decision);
+            CHECK_EQ(decision.skip, 1);
+            CHECK_BYTES(&state, &before, sizeof state);
+            if (number < ZI_PART_NUMBERS) {
+                CHECK_EQ(decision.refusal.kind, ZI_REFUSAL_PARTS);
+                CHECK_EQ(decision.refusal.other_rank, 2);
+                CHECK_EQ(decision.refusal.number, number);
+                CHECK_SAME(decision.refusal.other, decision.refusal.first + 1.0);
+            } else {
+                CHECK_EQ(decision.refusal.kind, ZI_REFUSAL_RANKS);
+                CHECK_EQ(decision.refusal.part, 2);
+            }
+            *odd = same; /* the next step is given alike */
+        }
     }
 }
 
@@ -218,7 +368,8 @@ TEST(skipped_steps_in_a_row_are_counted)
     zi_step_state_init(&state, fixed_scale(1.0f)); /* counted where the scale is fixed too */
     static const uint32_t expected[] = {0, 1, 2, 3, 0, 1, 0};
     for (int step = 0; step < 7; step++) {
-        zi_step_decide(&input, expected[step] == 0 ? &good : &bad, &state, &decision);
+        zi_step_decide(&input, input.divisor, expected[step] == 0 ? &good : &bad, &state,
+                       &decision);
         CHECK_EQ(decision.skipped_in_a_row, expected[step]);
     }
 }

@@ -160,8 +160,13 @@ static zero_status launch_cast(void *self, zi_stream *stream, void *target, zero
 static zero_status decide_task(void *argument)
 {
     const zi_decide_job *job = argument;
-    zi_step_conclude(job->input, &job->messages, zi_step_compare(&job->messages), job->state,
-                     job->decision);
+    if ((job->phases & ZI_DECIDE_COLLECT) != 0) {
+        zi_step_collect(job->input, &job->messages, zi_step_compare(&job->messages), job->state,
+                        job->part);
+    }
+    if ((job->phases & ZI_DECIDE_CONCLUDE) != 0) {
+        zi_step_conclude(job->input, job->parts, job->part_count, job->state, job->decision);
+    }
     return ZERO_OK;
 }
 

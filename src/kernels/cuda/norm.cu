@@ -70,7 +70,7 @@ extern "C" cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void
     return zi_kernel_launch(choose_square_sum(dtype), grid.blocks, &args, stream);
 }
 
-/* One block: all its threads compare, one of them decides. */
+/* One block: all its threads compare, one of them collects and decides. */
 static __global__ void __launch_bounds__(ZI_BLOCK_THREADS)
     decide_kernel(const __grid_constant__ zi_decide_job job)
 {
@@ -79,15 +79,19 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS)
         lowest = ZI_STEP_ALIKE;
     }
     __syncthreads();
-    const uint32_t places = zi_step_places(&job.messages);
+    const bool collects = (job.phases & ZI_DECIDE_COLLECT) != 0;
+    const uint32_t places = collects ? zi_step_places(&job.messages) : 0;
     for (uint32_t i = threadIdx.x; i < places; i += ZI_BLOCK_THREADS) {
         if (zi_step_differs(&job.messages, i)) {
             atomicMin(&lowest, i);
         }
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-        zi_step_conclude(job.input, &job.messages, lowest, job.state, job.decision);
+    if (threadIdx.x == 0 && collects) {
+        zi_step_collect(job.input, &job.messages, lowest, job.state, job.part);
+    }
+    if (threadIdx.x == 0 && (job.phases & ZI_DECIDE_CONCLUDE) != 0) {
+        zi_step_conclude(job.input, job.parts, job.part_count, job.state, job.decision);
     }
 }
 

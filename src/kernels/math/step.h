@@ -2,6 +2,7 @@
 #ifndef ZI_KERNELS_MATH_STEP_H
 #define ZI_KERNELS_MATH_STEP_H
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 
@@ -29,8 +30,11 @@ typedef struct zi_adamw_coeffs {
 /* What all ranks must give alike to a step, in the form in which they compare it. */
 typedef struct zi_step_given {
     uint64_t micro_total; /* micro-steps so far: a rank that is a step ahead or behind shows */
+    double divisor;       /* as zi_step_input */
     uint32_t micro_steps; /* of these, this step's */
+    uint32_t rank;        /* in the world; not compared */
     float max_norm;
+    float grad_weight;                /* this rank's, where the divisor is 0; not compared */
     zero_adamw groups[ZI_GROUPS_MAX]; /* those that trained tensors are in, ascending; the rest
                                          is not sent */
 } zi_step_given;
@@ -38,6 +42,9 @@ typedef struct zi_step_given {
 /* What a rank sends to all others before a step is decided. */
 typedef struct zi_step_message {
     zi_norm_sum squares; /* of its part of the reduced gradients */
+    /* Chunks that are not finite in gradients of replicated tensors, whose squares do not count. */
+    uint64_t replica_infinite;
+    uint64_t replica_nan;
     zi_step_given given;
 } zi_step_message;
 
@@ -57,18 +64,49 @@ enum {
     ZI_GIVEN_MICRO_STEPS = 0,
     ZI_GIVEN_MICRO_TOTAL = 1,
     ZI_GIVEN_MAX_NORM = 2,
-    ZI_GIVEN_GROUPS = 3, /* from here on the five of each group */
+    ZI_GIVEN_DIVISOR = 3,
+    ZI_GIVEN_GROUPS = 4, /* from here on the five of each group */
     ZI_GIVEN_OF_A_GROUP = 5
 };
 
-/* The first number in which a member's message differs from the first member's. */
-typedef struct zi_step_difference {
-    uint32_t found;  /* 0: all are alike */
-    uint32_t member; /* in the group; the lowest that differs */
-    uint64_t number;
-    double first; /* the first member's */
-    double other;
-} zi_step_difference;
+/* Numbers of zi_step_part, in the order in which they are compared. */
+enum {
+    ZI_PART_UPDATES = 0,
+    ZI_PART_SKIPPED = 1,
+    ZI_PART_LOSS_SCALE = 2,
+    ZI_PART_MAX_NORM = 3,
+    ZI_PART_DIVISOR = 4,
+    ZI_PART_NUMBERS = 5
+};
+
+/* Why a step is refused by its decision. */
+typedef enum zi_refusal_kind {
+    ZI_REFUSAL_NONE = 0,
+    ZI_REFUSAL_RANKS = 1, /* ranks of one world gave different numbers: this and all later steps */
+    ZI_REFUSAL_PARTS = 2, /* parts of the model would decide differently: likewise */
+    ZI_REFUSAL_WEIGHT = 3 /* weights that nothing can be divided by: this step alone */
+} zi_refusal_kind;
+
+typedef struct zi_step_refusal {
+    uint32_t kind;
+    uint32_t part;       /* RANKS, WEIGHT: the part of the model whose ranks these are */
+    uint32_t first_rank; /* in the world of that part; PARTS: in the model-parallel world */
+    uint32_t other_rank; /* the lowest that differs from it; WEIGHT: whose weight it is */
+    uint64_t number;     /* of zi_step_given or zi_step_part */
+    double first;
+    double other; /* WEIGHT: that weight, or 0 where their sum is 0 */
+} zi_step_refusal;
+
+/* What the ranks that split one part of the model have come to; the parts' decide together. */
+typedef struct zi_step_part {
+    zi_norm_sum squares; /* of all its reduced gradients that count */
+    uint64_t updates;    /* of its state */
+    uint64_t skipped;
+    double divisor; /* of its gradients; 0 with ZI_REFUSAL_WEIGHT */
+    float max_norm;
+    float loss_scale;
+    zi_step_refusal refusal;
+} zi_step_part;
 
 /* No difference. */
 #define ZI_STEP_ALIKE UINT32_MAX
@@ -83,10 +121,10 @@ typedef struct zi_step_decision {
     int32_t skip;     /* 1: leave everything as it is */
     float loss_scale; /* of the next step */
     uint32_t group_count;
-    uint32_t skipped_in_a_row;  /* up to this step, itself included */
-    uint32_t unused;            /* 0 */
-    zi_step_difference differs; /* found: ranks gave different numbers to this step or an earlier
-                                   one, which changed nothing; nor does any later one */
+    uint32_t skipped_in_a_row; /* up to this step, itself included */
+    uint32_t unused;           /* 0 */
+    uint64_t refused;          /* steps so far that were refused for their weights */
+    zi_step_refusal refusal;   /* of the last step that was refused, this or an earlier one */
     zi_adamw_coeffs groups[ZI_GROUPS_MAX];
 } zi_step_decision;
 
@@ -112,7 +150,8 @@ typedef struct zi_step_state {
 
 /* What the caller gives to one step. */
 typedef struct zi_step_input {
-    double divisor;       /* of the reduced sum: ranks x micro-steps, or the caller's; > 0 */
+    double divisor;       /* of the reduced sum: ranks x micro-steps, or the caller's; 0: the sum
+                             of the ranks' weights */
     double max_norm;      /* 0: no clipping */
     uint32_t group_count; /* in [1, ZI_GROUPS_MAX]; the same at every step */
     zero_adamw groups[ZI_GROUPS_MAX];
@@ -169,10 +208,11 @@ ZI_LANE zi_adamw_coeffs zi_adamw_coeffs_of(zero_adamw adamw, double beta1_produc
 
 /* Decide a step from the summed squares of the reduced gradients. *state moves on; a skipped step
  * moves nothing in it but the loss scaler, and leaves the decision's groups as they were. */
-ZI_LANE void zi_step_decide(const zi_step_input *input, const zi_norm_sum *total,
-                            zi_step_state *state, zi_step_decision *decision)
+ZI_LANE void zi_step_decide(const zi_step_input *input, double grad_divisor,
+                            const zi_norm_sum *total, zi_step_state *state,
+                            zi_step_decision *decision)
 {
-    const double divisor = input->divisor * (double)state->scaler.scale;
+    const double divisor = grad_divisor * (double)state->scaler.scale;
     const double norm = sqrt(zi_norm_value(total)) / divisor;
     const int skip = total->nan_chunks != 0 || total->infinite_chunks != 0;
     const int clipped = input->max_norm > 0.0 && norm > input->max_norm;
@@ -215,6 +255,9 @@ ZI_LANE double zi_step_given_number(const zi_step_given *given, uint32_t number)
     if (number == ZI_GIVEN_MAX_NORM) {
         return (double)given->max_norm;
     }
+    if (number == ZI_GIVEN_DIVISOR) {
+        return given->divisor;
+    }
     const zero_adamw *group = &given->groups[(number - ZI_GIVEN_GROUPS) / ZI_GIVEN_OF_A_GROUP];
     switch ((number - ZI_GIVEN_GROUPS) % ZI_GIVEN_OF_A_GROUP) {
     case 0:
@@ -256,31 +299,128 @@ ZI_LANE uint32_t zi_step_compare(const zi_step_messages *messages)
     return ZI_STEP_ALIKE;
 }
 
-/* Decide a step from all messages. place: of zi_step_compare. Where ranks differ or ever did,
- * nothing moves but what the decision says about that. */
-ZI_LANE void zi_step_conclude(const zi_step_input *input, const zi_step_messages *messages,
-                              uint32_t place, zi_step_state *state, zi_step_decision *decision)
+/* The sum of the ranks' weights, exact, so in any order, and rounded once. 0, with the refusal that
+ * says why, where gradients cannot be divided by it. */
+ZI_LANE double zi_step_weigh(const zi_step_messages *messages, zi_step_refusal *refusal)
+{
+    zi_norm_sum sum = {{0}, 0, 0};
+    refusal->kind = ZI_REFUSAL_WEIGHT;
+    for (uint32_t i = 0; i < messages->count; i++) {
+        const zi_step_given *given = &zi_step_message_at(messages, i)->given;
+        if (!(given->grad_weight >= 0.0f && given->grad_weight <= FLT_MAX)) {
+            refusal->other_rank = given->rank;
+            refusal->other = (double)given->grad_weight;
+            return 0.0;
+        }
+        zi_norm_add(&sum, (double)given->grad_weight);
+    }
+    const double weight = zi_norm_value(&sum);
+    refusal->kind = weight > 0.0 ? ZI_REFUSAL_NONE : ZI_REFUSAL_WEIGHT;
+    return weight;
+}
+
+/* What a part of the model has come to, from the messages of its ranks. place: of zi_step_compare.
+ */
+ZI_LANE void zi_step_collect(const zi_step_input *input, const zi_step_messages *messages,
+                             uint32_t place, const zi_step_state *state, zi_step_part *part)
+{
+    const zi_norm_sum nothing = {{0}, 0, 0};
+    const zi_step_refusal none = {ZI_REFUSAL_NONE, 0, 0, 0, 0, 0.0, 0.0};
+    part->squares = nothing;
+    part->updates = state->updates;
+    part->skipped = state->skipped;
+    part->divisor = input->divisor;
+    part->max_norm = (float)input->max_norm;
+    part->loss_scale = state->scaler.scale;
+    part->refusal = none;
+    for (uint32_t i = messages->peer_first; i < messages->count; i += messages->peer_stride) {
+        const zi_step_message *message = zi_step_message_at(messages, i);
+        zi_norm_merge(&part->squares, &message->squares);
+        part->squares.infinite_chunks += message->replica_infinite;
+        part->squares.nan_chunks += message->replica_nan;
+    }
+    if (place != ZI_STEP_ALIKE) {
+        const uint32_t number = place % messages->number_count;
+        const zi_step_given *first = &zi_step_message_at(messages, 0)->given;
+        const zi_step_given *other =
+            &zi_step_message_at(messages, place / messages->number_count)->given;
+        part->refusal.kind = ZI_REFUSAL_RANKS;
+        part->refusal.first_rank = first->rank;
+        part->refusal.other_rank = other->rank;
+        part->refusal.number = number;
+        part->refusal.first = zi_step_given_number(first, number);
+        part->refusal.other = zi_step_given_number(other, number);
+    } else if (input->divisor == 0.0) {
+        part->divisor = zi_step_weigh(messages, &part->refusal);
+    }
+}
+
+/* Exact, as long as there are less than 2^53 steps. */
+ZI_LANE double zi_step_part_number(const zi_step_part *part, uint32_t number)
+{
+    switch (number) {
+    case ZI_PART_UPDATES:
+        return (double)part->updates;
+    case ZI_PART_SKIPPED:
+        return (double)part->skipped;
+    case ZI_PART_LOSS_SCALE:
+        return (double)part->loss_scale;
+    case ZI_PART_MAX_NORM:
+        return (double)part->max_norm;
+    default:
+        return part->divisor;
+    }
+}
+
+/* Why the parts' step is refused: what the first of them says that has a reason, else the first
+ * number in which one differs from the first. */
+ZI_LANE zi_step_refusal zi_step_refusal_of(const zi_step_part *parts, uint32_t count)
+{
+    zi_step_refusal refusal = {ZI_REFUSAL_NONE, 0, 0, 0, 0, 0.0, 0.0};
+    for (uint32_t i = 0; i < count; i++) {
+        if (parts[i].refusal.kind != ZI_REFUSAL_NONE) {
+            refusal = parts[i].refusal;
+            refusal.part = i;
+            return refusal;
+        }
+    }
+    for (uint32_t place = 0; place < count * ZI_PART_NUMBERS; place++) {
+        const uint32_t number = place % ZI_PART_NUMBERS;
+        const double first = zi_step_part_number(&parts[0], number);
+        const double other = zi_step_part_number(&parts[place / ZI_PART_NUMBERS], number);
+        if (first != other) {
+            refusal.kind = ZI_REFUSAL_PARTS;
+            refusal.other_rank = place / ZI_PART_NUMBERS;
+            refusal.number = number;
+            refusal.first = first;
+            refusal.other = other;
+            return refusal;
+        }
+    }
+    return refusal;
+}
+
+/* Decide a step from what all parts of the model have come to, in the order of their ranks. A
+ * refused step moves nothing but what the decision says about that; after one whose numbers differ
+ * nothing moves any more. */
+ZI_LANE void zi_step_conclude(const zi_step_input *input, const zi_step_part *parts, uint32_t count,
+                              zi_step_state *state, zi_step_decision *decision)
 {
     zi_norm_sum total = {{0}, 0, 0};
-    if (place != ZI_STEP_ALIKE && !decision->differs.found) {
-        const uint32_t number = place % messages->number_count;
-        const uint32_t member = place / messages->number_count;
-        decision->differs.found = 1;
-        decision->differs.member = member;
-        decision->differs.number = number;
-        decision->differs.first =
-            zi_step_given_number(&zi_step_message_at(messages, 0)->given, number);
-        decision->differs.other =
-            zi_step_given_number(&zi_step_message_at(messages, member)->given, number);
+    const zi_step_refusal refusal = zi_step_refusal_of(parts, count);
+    if (decision->refusal.kind == ZI_REFUSAL_RANKS || decision->refusal.kind == ZI_REFUSAL_PARTS) {
+        return; /* for ever: skip is 1 */
     }
-    if (decision->differs.found) {
+    if (refusal.kind != ZI_REFUSAL_NONE) {
+        decision->refusal = refusal;
+        decision->refused += refusal.kind == ZI_REFUSAL_WEIGHT;
         decision->skip = 1;
         return;
     }
-    for (uint32_t i = messages->peer_first; i < messages->count; i += messages->peer_stride) {
-        zi_norm_merge(&total, &zi_step_message_at(messages, i)->squares);
+    for (uint32_t i = 0; i < count; i++) {
+        zi_norm_merge(&total, &parts[i].squares);
     }
-    zi_step_decide(input, &total, state, decision);
+    zi_step_decide(input, parts[0].divisor, &total, state, decision);
 }
 
 #endif

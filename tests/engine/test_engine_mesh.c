@@ -1,0 +1,725 @@
+/* Owns the tests of an engine whose model is in several parts: ranks of a mesh, data x model, come
+ * to the norm, the clipping, the skipped steps, the loss scale and the parameters that the whole
+ * model has on the data ranks alone, and what does not fit together is found on all of them. */
+#include "harness.h"
+
+#include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "comm/local/local.h"
+#include "comm/process_ranks.h"
+#include "comm/world.h"
+#include "core/clock.h"
+#include "folders.h"
+#include "refusals.h"
+#include "toy.h"
+
+#define DEADLINE_MS 60000
+/* No news may take longer, however loaded the machine. */
+#define SOON_MS 10000
+#define PARTS_MAX 4
+#define DATA_MAX 3
+#define STEPS 5
+#define BAD_STEP 2
+
+/* ---- a mesh of threads ---- */
+
+typedef struct mesh mesh;
+
+/* One rank of the mesh: `data` of its part's world, `part` of the model-parallel world. */
+typedef struct place {
+    uint32_t data;
+    uint32_t part;
+    zero_world *world;
+    zero_world *parts;
+} place;
+
+typedef zero_status (*place_fn)(const place *at, void *user);
+
+struct mesh {
+    uint32_t data;
+    uint32_t parts;
+    zi_local_hub *worlds[PARTS_MAX];
+    zi_local_hub *across[DATA_MAX];
+    place_fn fn;
+    void *user;
+};
+
+static zero_world *join_hub(zi_local_hub *hub, uint32_t rank)
+{
+    zi_comm *comm = NULL;
+    zero_world *world = NULL;
+    CHECK_OK(zi_local_comm_create(hub, rank, &comm));
+    CHECK_OK(zi_world_create(comm, &world));
+    return world;
+}
+
+static zero_status run_place(zero_world *base, void *user)
+{
+    const mesh *m = user;
+    const uint32_t rank = zero_world_rank(base);
+    place at = {.data = rank % m->data, .part = rank / m->data};
+    at.world = join_hub(m->worlds[at.part], at.data);
+    at.parts = join_hub(m->across[at.data], at.part);
+    const zero_status status = m->fn(&at, m->user);
+    zero_world_destroy(at.parts);
+    zero_world_destroy(at.world);
+    return status;
+}
+
+static zero_status run_mesh(uint32_t data, uint32_t parts, place_fn fn, void *user)
+{
+    mesh m = {.data = data, .parts = parts, .fn = fn, .user = user};
+    for (uint32_t p = 0; p < parts; p++) {
+        CHECK_OK(zi_local_hub_create(data, DEADLINE_MS, &m.worlds[p]));
+    }
+    for (uint32_t d = 0; d < data; d++) {
+        CHECK_OK(zi_local_hub_create(parts, DEADLINE_MS, &m.across[d]));
+    }
+    const zero_status status = zero_world_run(data * parts, DEADLINE_MS, run_place, &m);
+    for (uint32_t p = 0; p < parts; p++) {
+        zi_local_hub_release(m.worlds[p]);
+    }
+    for (uint32_t d = 0; d < data; d++) {
+        zi_local_hub_release(m.across[d]);
+    }
+    return status;
+}
+
+/* ---- a model in parts ---- */
+
+#define UNITS 4
+#define WIDE 768 /* a quarter of it is whole chunks */
+#define NARROW 70
+
+/* The whole model: in each unit a tensor that can be cut, and one that cannot. */
+static void whole_model(toy_model *model, zero_dtype dtype)
+{
+    toy_model_open(model);
+    for (uint32_t u = 0; u < UNITS; u++) {
+        char name[TOY_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "layer%u", u);
+        (void)toy_model_unit(model, name);
+        (void)toy_model_tensor(model, WIDE, 0, dtype, ZERO_TENSOR_PLAIN);
+        (void)toy_model_tensor(model, NARROW, 0, dtype, ZERO_TENSOR_NO_DECAY);
+    }
+}
+
+/* Part `part` of it: units are dealt to `stages` pipeline stages, and in each of these wide tensors
+ * are cut into `cuts`, of which every one has a copy of the narrow tensors. */
+static void part_model(toy_model *model, zero_dtype dtype, uint32_t stages, uint32_t cuts,
+                       uint32_t part)
+{
+    const uint32_t stage = part / cuts;
+    const uint32_t cut = part % cuts;
+    toy_model_open(model);
+    for (uint32_t u = stage; u < UNITS; u += stages) {
+        char name[TOY_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "layer%u", u);
+        (void)toy_model_unit(model, name);
+        const zero_tensor_desc wide = {.shape = {WIDE / cuts}, .dims = 1, .dtype = dtype};
+        const zero_tensor_desc narrow = {.shape = {NARROW},
+                                         .dims = 1,
+                                         .dtype = dtype,
+                                         .flags = ZERO_TENSOR_NO_DECAY,
+                                         .replica = cut};
+        (void)toy_model_part(model, &wide, 2 * u, (uint64_t)cut * (WIDE / cuts));
+        (void)toy_model_part(model, &narrow, 2 * u + 1, 0);
+    }
+}
+
+/* ---- the same run, whole and in parts ---- */
+
+typedef struct course {
+    toy_run run; /* of the whole model */
+    zero_dtype dtype;
+    uint32_t stages;
+    uint32_t cuts;
+    uint32_t spoilt; /* tensor key whose gradient is not finite in a bad step, of the last part that
+                        has it; NONE: there is no bad step */
+    zero_step_result results[STEPS]; /* of the whole model */
+    toy_state state;
+} course;
+
+#define NONE UINT32_MAX
+
+/* Backward of a unit, with something that is not finite in one tensor's gradient. */
+static zero_status spoil(toy_trainer *trainer, uint32_t unit, uint32_t tensor)
+{
+    const float bad[2] = {INFINITY, INFINITY};
+    zero_view grad;
+    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_BACKWARD, toy_stream()));
+    TOY_TRY(zero_unit_grad_acquire(trainer->engine, unit, toy_stream()));
+    TOY_TRY(zero_tensor_grad(trainer->engine, tensor, &grad));
+    toy_put(grad.data, bad, zero_dtype_bytes(grad.dtype) == 4 ? 4 : 2);
+    TOY_TRY(zero_unit_grad_ready(trainer->engine, unit, toy_stream()));
+    return zero_unit_release(trainer->engine, unit, toy_stream());
+}
+
+static zero_status take_micro(toy_trainer *trainer, bool last, uint32_t spoilt)
+{
+    const toy_model *model = trainer->run->model;
+    TOY_TRY(toy_micro_begin(trainer, last));
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    for (uint32_t u = model->unit_count; u-- > 0;) {
+        const bool here = spoilt != NONE && model->tensors[spoilt].unit == u;
+        TOY_TRY(here ? spoil(trainer, u, spoilt) : toy_backward(trainer, u));
+    }
+    return toy_micro_end(trainer);
+}
+
+static zero_status take_step(toy_trainer *trainer, uint32_t spoilt, zero_step_result *result)
+{
+    const uint32_t micro_steps = trainer->run->micro_steps;
+    double norm = 0;
+    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
+    for (uint32_t m = 0; m < micro_steps; m++) {
+        const bool last = m + 1 == micro_steps;
+        TOY_TRY(take_micro(trainer, last, last && trainer->rank == 0 ? spoilt : NONE));
+    }
+    if (trainer->step % 2 == 1) {
+        TOY_TRY(zero_grad_norm(trainer->engine, &trainer->run->params, toy_stream(), &norm));
+    }
+    TOY_TRY(toy_update(trainer));
+    TOY_TRY(zero_step_wait(trainer->engine, result));
+    if (trainer->step % 2 == 0) { /* it counts the one that was taken */
+        CHECK(isnan(norm) ? isnan(result->norm) : norm == result->norm);
+    }
+    return ZERO_OK;
+}
+
+/* The tensor of this model that holds key's element `first`, or NONE. */
+static uint32_t find_key(const toy_model *model, uint32_t key)
+{
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        if (model->tensors[t].key == key) {
+            return t;
+        }
+    }
+    return NONE;
+}
+
+static zero_status take_whole(zero_world *world, void *user)
+{
+    course *c = user;
+    toy_trainer trainer;
+    toy_state state;
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    for (uint32_t s = 0; s < STEPS; s++) {
+        zero_step_result result;
+        TOY_TRY(take_step(&trainer, s == BAD_STEP ? c->spoilt : NONE, &result));
+        if (trainer.rank == 0) {
+            c->results[s] = result;
+        }
+    }
+    TOY_TRY(toy_collect(&trainer, &state));
+    if (trainer.rank == 0) {
+        c->state = state;
+    } else {
+        toy_state_free(&state);
+    }
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static void check_result(const zero_step_result *whole, const zero_step_result *part)
+{
+    CHECK_EQ(part->step, whole->step);
+    CHECK_EQ(part->updates, whole->updates);
+    CHECK_EQ(part->skipped, whole->skipped);
+    CHECK_SAME(part->norm, whole->norm);
+    CHECK_SAME(part->clip, whole->clip);
+    CHECK_SAME(part->loss_scale, whole->loss_scale);
+}
+
+/* Every state of the part's elements has the bits that it has in the whole model. */
+static void check_state(const course *c, const toy_model *model, const toy_state *state)
+{
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        const toy_tensor *tensor = &model->tensors[t];
+        const uint64_t at = c->run.model->tensors[tensor->key].base + tensor->key_first;
+        for (int role = 0; role < TOY_ROLES; role++) {
+            if (role != ZERO_ROLE_GRAD) {
+                CHECK_BYTES(state->bits[role] + tensor->base, c->state.bits[role] + at,
+                            tensor->count * sizeof *state->bits[role]);
+            }
+        }
+    }
+}
+
+static zero_status take_part(const place *at, void *user)
+{
+    const course *c = user;
+    toy_model model;
+    toy_trainer trainer;
+    toy_state state;
+    toy_run run = c->run;
+    part_model(&model, c->dtype, c->stages, c->cuts, at->part);
+    run.model = &model;
+    run.options.model_parallel = at->parts;
+    TOY_TRY(toy_open(&trainer, &run, at->world));
+    /* The last part that has the tensor: of a narrow one that is a copy which does not count. */
+    const uint32_t own = find_key(&model, c->spoilt);
+    const bool spoils = own != NONE && at->part % c->cuts == c->cuts - 1;
+    for (uint32_t s = 0; s < STEPS; s++) {
+        zero_step_result result;
+        TOY_TRY(take_step(&trainer, s == BAD_STEP && spoils ? own : NONE, &result));
+        check_result(&c->results[s], &result);
+    }
+    TOY_TRY(toy_collect(&trainer, &state));
+    if (c->spoilt == NONE) {
+        check_state(c, &model, &state);
+    }
+    toy_state_free(&state);
+    toy_close(&trainer);
+    toy_model_close(&model);
+    return ZERO_OK;
+}
+
+typedef struct split {
+    uint32_t data;
+    uint32_t stages;
+    uint32_t cuts;
+} split;
+
+static const split splits[] = {{2, 1, 2}, {2, 2, 1}, {1, 2, 2}, {3, 1, 2}, {1, 1, 4}};
+
+static void compare_splits(zero_dtype dtype, uint32_t spoilt)
+{
+    toy_model model;
+    whole_model(&model, dtype);
+    for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
+        toy_sharding ways[16];
+        const uint32_t count = toy_shardings(splits[i].data, true, ways);
+        for (uint32_t w = 0; w < count; w++) {
+            course c = {.run = toy_run_init(&model),
+                        .dtype = dtype,
+                        .stages = splits[i].stages,
+                        .cuts = splits[i].cuts,
+                        .spoilt = spoilt};
+            c.run.micro_steps = 1 + w % 2;
+            c.run.params.max_norm = 1.5f;
+            c.run.options.loss_scale = 8;
+            c.run.options.loss_scale_window = 2;
+            toy_sharding_apply(&ways[w], &c.run.options);
+            CHECK_OK(zero_world_run(splits[i].data, DEADLINE_MS, take_whole, &c));
+            CHECK_EQ(c.results[BAD_STEP].skipped, spoilt != NONE);
+            CHECK(c.results[0].clip < 1.0);
+            CHECK_OK(run_mesh(splits[i].data, splits[i].stages * splits[i].cuts, take_part, &c));
+            toy_state_free(&c.state);
+        }
+    }
+    toy_model_close(&model);
+}
+
+TEST(parts_have_the_bits_of_the_whole_in_f32)
+{
+    compare_splits(ZERO_DTYPE_F32, NONE);
+}
+
+TEST(parts_have_the_bits_of_the_whole_in_bf16)
+{
+    compare_splits(ZERO_DTYPE_BF16, NONE);
+}
+
+TEST(a_part_that_is_not_finite_skips_the_step_everywhere)
+{
+    compare_splits(ZERO_DTYPE_F32, 2 * (UNITS - 1));
+}
+
+TEST(so_does_a_copy_that_does_not_count)
+{
+    compare_splits(ZERO_DTYPE_F32, 2 * (UNITS - 1) + 1);
+}
+
+/* ---- what does not fit together ---- */
+
+/* One thing that the rank at (data, part) does otherwise. */
+typedef struct oddity {
+    uint32_t data; /* NONE: all of the part's */
+    uint32_t part; /* NONE: all parts */
+    const char *text;
+    const char *elsewhere; /* on ranks of other parts; NULL: the same */
+    float max_norm;
+    float lr;
+    double divisor;
+    bool skips_ahead; /* its state is of a run that has made a step more */
+} oddity;
+
+typedef struct trial {
+    toy_run run;
+    const oddity *odd;
+    atomic_uint told;
+} trial;
+
+static bool is_at(const oddity *odd, const place *at)
+{
+    return (odd->data == NONE || odd->data == at->data) &&
+           (odd->part == NONE || odd->part == at->part);
+}
+
+static zero_status open_part(toy_trainer *trainer, toy_run *run, toy_model *model, const place *at)
+{
+    part_model(model, ZERO_DTYPE_F32, 1, 2, at->part);
+    run->model = model;
+    run->options.model_parallel = at->parts;
+    return toy_open(trainer, run, at->world);
+}
+
+static zero_status find_out(const place *at, void *user)
+{
+    trial *t = user;
+    toy_model model;
+    toy_trainer trainer;
+    zero_step_result result;
+    toy_run run = t->run;
+    const oddity *odd = t->odd;
+    if (is_at(odd, at)) {
+        run.params.max_norm = odd->max_norm;
+        run.params.adamw.lr = odd->lr != 0 ? odd->lr : run.params.adamw.lr;
+        run.params.grad_divisor = odd->divisor;
+    }
+    TOY_TRY(open_part(&trainer, &run, &model, at));
+    const zero_status stepped = take_step(&trainer, NONE, &result);
+    if (odd->text == NULL) {
+        CHECK_EQ(stepped, ZERO_OK);
+    } else {
+        const bool own = odd->part == at->part || odd->elsewhere == NULL;
+        CHECK_EQ(stepped, ZERO_MISMATCH);
+        if (strstr(zero_last_error()->message, own ? odd->text : odd->elsewhere) == NULL) {
+            TEST_FAIL("data %u, part %u: %s", at->data, at->part, zero_last_error()->message);
+        }
+    }
+    atomic_fetch_add(&t->told, 1);
+    toy_close(&trainer);
+    toy_model_close(&model);
+    return ZERO_OK;
+}
+
+TEST(numbers_that_parts_decide_by_are_compared)
+{
+    static const oddity oddities[] = {
+        {.data = NONE,
+         .part = 1,
+         .max_norm = 2.5f,
+         .text = "max_norm is 0 on model-parallel rank 0 and 2.5 on 1"},
+        {.data = NONE,
+         .part = 1,
+         .divisor = 7,
+         .text = "what gradients are divided by is 2 on model-parallel rank 0 and 7 on 1"},
+        {.data = 1,
+         .part = 1,
+         .lr = 0.5f,
+         .text = "lr of group 0 is 0.00999999978 on rank 0 and 0.5 on rank 1;",
+         .elsewhere = "lr of a group is 0.00999999978 on rank 0 and 0.5 on rank 1 with "
+                      "model-parallel rank 1"},
+        {.data = 1,
+         .part = 0,
+         .divisor = 7,
+         .text = "what gradients are divided by (0: the sum of grad_weight) is 2 on rank 0 and 7 "
+                 "on rank 1;",
+         .elsewhere = "7 on rank 1 with model-parallel rank 0"},
+        /* Learning rates are each part's own. */
+        {.data = NONE, .part = 1, .lr = 0.5f},
+        {.data = NONE, .part = NONE, .max_norm = 2.5f},
+    };
+    for (size_t i = 0; i < sizeof oddities / sizeof oddities[0]; i++) {
+        trial t = {.run = toy_run_init(NULL), .odd = &oddities[i]};
+        CHECK_OK(run_mesh(2, 2, find_out, &t));
+        CHECK_EQ(atomic_load(&t.told), 4);
+    }
+}
+
+/* Two good steps' worth of state on one part only. */
+static zero_status set_states(const place *at, void *user)
+{
+    toy_model model;
+    toy_trainer trainer;
+    toy_run run = *(const toy_run *)user;
+    zero_step_result result;
+    zero_step_state state = zero_step_state_init();
+    TOY_TRY(open_part(&trainer, &run, &model, at));
+    state.updates = 3 + at->part;
+    CHECK_FAILS(zero_step_state_set(trainer.engine, &state), ZERO_INVALID_ARGUMENT,
+                "ranks 0 and 1 were given a different step state");
+    state.updates = at->part == 1 && at->data == 1 ? UINT64_MAX : 3;
+    CHECK_FAILS(zero_step_state_set(trainer.engine, &state), ZERO_INVALID_ARGUMENT, "");
+    state.updates = 3;
+    state.beta1_product[0] = at->part == 0 ? 0.5 : 0.25; /* betas are each part's own */
+    CHECK_OK(zero_step_state_set(trainer.engine, &state));
+    TOY_TRY(take_step(&trainer, NONE, &result));
+    CHECK_EQ(result.updates, 4);
+    toy_close(&trainer);
+    toy_model_close(&model);
+    return ZERO_OK;
+}
+
+TEST(states_are_set_on_all_parts_or_none)
+{
+    toy_run run = toy_run_init(NULL);
+    CHECK_OK(run_mesh(2, 2, set_states, &run));
+}
+
+/* ---- creates that are refused ---- */
+
+typedef enum mistake {
+    SAME_WORLD,
+    ONE_HAS_NONE,
+    NO_BUDGET,
+    OTHER_SCALE,
+    OTHER_PLACE,
+    MISTAKES
+} mistake;
+
+static zero_status make_mistake(const place *at, toy_run *run, mistake kind, zero_engine **engine)
+{
+    zero_world *world = at->world;
+    zero_world *parts = at->parts;
+    switch (kind) {
+    case SAME_WORLD:
+        parts = at->world;
+        break;
+    case ONE_HAS_NONE:
+        parts = at->data == 1 ? NULL : at->parts;
+        break;
+    case NO_BUDGET:
+        run->options.device_budget_bytes = at->data == 1 && at->part == 1 ? 4096 : 0;
+        break;
+    case OTHER_SCALE:
+        run->options.loss_scale = at->part == 1 ? 2.0f : 1.0f;
+        break;
+    case OTHER_PLACE: /* the worlds are exchanged on the ranks of part 1 */
+        world = at->part == 1 ? at->parts : at->world;
+        parts = at->part == 1 ? at->world : at->parts;
+        break;
+    case MISTAKES:
+        break;
+    }
+    run->options.model_parallel = parts;
+    return zero_engine_create(world, run->model->model, &run->options, engine);
+}
+
+static const char *const mistake_texts[MISTAKES] = {
+    [SAME_WORLD] = "the engine's own world",
+    [ONE_HAS_NONE] = "the number of ranks of options.model_parallel",
+    [NO_BUDGET] = "",
+    [OTHER_SCALE] = "differ in options.loss_scale, 1 and 2",
+};
+
+/* A create that is refused on all ranks, then one that is not, with the same worlds. */
+static zero_status refuse_then_train(const place *at, void *user)
+{
+    const mistake kind = *(const mistake *)user;
+    toy_model model;
+    toy_trainer trainer;
+    zero_step_result result;
+    zero_engine *engine = NULL;
+    toy_run run = toy_run_init(NULL);
+    part_model(&model, ZERO_DTYPE_F32, 1, 2, at->part);
+    run.model = &model;
+    run.options.loss_scale_static = 1;
+    const zero_status status = make_mistake(at, &run, kind, &engine);
+    CHECK(status != ZERO_OK && engine == NULL);
+    if (kind == NO_BUDGET && at->part == 0) {
+        CHECK_EQ(status, ZERO_COMM);
+        CHECK(strstr(zero_last_error()->message, "model-parallel rank 1: ") != NULL);
+    }
+    if (strstr(zero_last_error()->message, mistake_texts[kind]) == NULL) {
+        TEST_FAIL("data %u, part %u: %s", at->data, at->part, zero_last_error()->message);
+    }
+    toy_model_close(&model);
+    run = toy_run_init(NULL);
+    TOY_TRY(open_part(&trainer, &run, &model, at));
+    TOY_TRY(take_step(&trainer, NONE, &result));
+    toy_close(&trainer);
+    toy_model_close(&model);
+    return ZERO_OK;
+}
+
+TEST(a_refused_create_leaves_both_worlds_good)
+{
+    for (int kind = 0; kind < ONE_HAS_NONE; kind++) {
+        CHECK_OK(run_mesh(2, 2, refuse_then_train, &kind));
+    }
+    for (int kind = NO_BUDGET; kind <= OTHER_SCALE; kind++) {
+        CHECK_OK(run_mesh(2, 2, refuse_then_train, &kind));
+    }
+}
+
+/* Where a rank gives none its own world tells; those that gave one are told by that rank's leaving
+ * theirs. */
+static zero_status give_none(const place *at, void *user)
+{
+    toy_model model;
+    zero_engine *engine = NULL;
+    toy_run run = toy_run_init(NULL);
+    (void)user;
+    part_model(&model, ZERO_DTYPE_F32, 1, 2, at->part);
+    run.model = &model;
+    const zero_status status = make_mistake(at, &run, ONE_HAS_NONE, &engine);
+    const char *said = zero_last_error()->message;
+    CHECK_EQ(engine == NULL, 1);
+    CHECK_EQ(status, ZERO_MISMATCH);
+    CHECK(strstr(said, mistake_texts[ONE_HAS_NONE]) != NULL);
+    toy_model_close(&model);
+    return ZERO_OK;
+}
+
+TEST(all_ranks_give_a_model_parallel_world_or_none)
+{
+    CHECK_OK(run_mesh(2, 2, give_none, NULL));
+}
+
+/* A second world of one rank is none. */
+static zero_status take_alone(zero_world *world, void *user)
+{
+    const course *c = user;
+    zero_world *self = NULL;
+    TOY_TRY(zero_world_create_self(&self));
+    const place at = {.world = world, .parts = self, .data = zero_world_rank(world)};
+    TOY_TRY(take_part(&at, user));
+    (void)c;
+    zero_world_destroy(self);
+    return ZERO_OK;
+}
+
+TEST(a_model_parallel_world_of_one_is_none)
+{
+    toy_model model;
+    whole_model(&model, ZERO_DTYPE_F32);
+    course c = {.run = toy_run_init(&model),
+                .dtype = ZERO_DTYPE_F32,
+                .stages = 1,
+                .cuts = 1,
+                .spoilt = NONE};
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_whole, &c));
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_alone, &c));
+    toy_state_free(&c.state);
+    toy_model_close(&model);
+}
+
+/* The handle goes before the engine: calls are refused, and destroying the engine ends the world.
+ */
+static zero_status destroy_first(const place *at, void *user)
+{
+    toy_model model;
+    toy_trainer trainer;
+    zero_world *parts = join_hub(user, at->part);
+    const place own = {.part = at->part, .world = at->world, .parts = parts};
+    toy_run run = toy_run_init(NULL);
+    TOY_TRY(open_part(&trainer, &run, &model, &own));
+    CHECK_OK(zero_world_barrier(parts)); /* nobody leaves while another is in create */
+    zero_world_destroy(parts);
+    CHECK_FAILS(zero_micro_begin(trainer.engine, 1), ZERO_STATE, "the world was destroyed");
+    toy_close(&trainer);
+    toy_model_close(&model);
+    return ZERO_OK;
+}
+
+#ifndef TOY_CUDA
+
+/* ---- ranks that go ---- */
+
+typedef struct absence {
+    bool dies;
+    toy_run run;
+} absence;
+
+/* Rank (1, 1) goes after two steps; everybody else learns of it. */
+static void lose_rank(const place *at, const absence *a)
+{
+    toy_model model;
+    toy_trainer trainer;
+    toy_run run = a->run;
+    CHECK_OK(open_part(&trainer, &run, &model, at));
+    uint64_t start_ns = zi_clock_ns();
+    zero_status status = ZERO_OK;
+    for (uint32_t s = 0; s < 20 && status == ZERO_OK; s++) {
+        zero_step_result result;
+        if (s == 2 && at->data == 1 && at->part == 1) {
+            if (a->dies) {
+                (void)kill(getpid(), SIGKILL);
+            }
+            break;
+        }
+        start_ns = zi_clock_ns();
+        status = take_step(&trainer, NONE, &result);
+    }
+    if (at->data != 1 || at->part != 1) {
+        CHECK_EQ(status, ZERO_COMM);
+        if (strstr(zero_last_error()->message, "rank 1") == NULL) {
+            TEST_FAIL("data %u, part %u: %s", at->data, at->part, zero_last_error()->message);
+        }
+        CHECK((zi_clock_ns() - start_ns) / 1000000 < SOON_MS);
+    }
+    toy_close(&trainer);
+    toy_model_close(&model);
+}
+
+static zero_status leave_thread(const place *at, void *user)
+{
+    lose_rank(at, user);
+    return ZERO_OK;
+}
+
+TEST(a_rank_that_leaves_is_noticed_by_the_mesh)
+{
+    absence a = {.run = toy_run_init(NULL)};
+    static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_3};
+    for (size_t i = 0; i < 2; i++) {
+        a.run.options.stage = stages[i];
+        CHECK_OK(run_mesh(2, 2, leave_thread, &a));
+    }
+}
+
+/* A world of processes of this host, of its own name. */
+static zero_world *launch_world(uint32_t rank, uint32_t size, uint32_t port)
+{
+    zero_world *world = NULL;
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", size);
+    set_number("LOCAL_RANK", rank);
+    set_number("LOCAL_WORLD_SIZE", size);
+    set_number("MASTER_PORT", port);
+    CHECK_OK(zero_world_create_launched(DEADLINE_MS, &world));
+    return world;
+}
+
+static void leave_process(uint32_t rank, void *user)
+{
+    const uint32_t port = (uint32_t)strtoul(getenv("MASTER_PORT"), NULL, 10);
+    place at = {.data = rank % 2, .part = rank / 2};
+    at.world = launch_world(at.data, 2, port + 1 + at.part);
+    at.parts = launch_world(at.part, 2, port + 3 + at.data);
+    lose_rank(&at, user);
+    zero_world_destroy(at.parts);
+    zero_world_destroy(at.world);
+}
+
+TEST(a_process_that_dies_is_noticed_by_the_mesh)
+{
+    absence a = {.dies = true, .run = toy_run_init(NULL)};
+    pid_t children[4];
+    for (uint32_t r = 0; r < 4; r++) {
+        children[r] = start_rank(r, 4, leave_process, &a);
+    }
+    for (uint32_t r = 0; r < 4; r++) {
+        const int end = end_of(children[r]);
+        CHECK(r == 3 ? end != 0 : end == 0);
+    }
+}
+
+#endif
+
+TEST(a_world_that_is_destroyed_before_its_engine)
+{
+    zi_local_hub *hub = NULL;
+    CHECK_OK(zi_local_hub_create(2, DEADLINE_MS, &hub));
+    CHECK_OK(run_mesh(1, 2, destroy_first, hub));
+    zi_local_hub_release(hub);
+}
+
+TEST_MAIN()

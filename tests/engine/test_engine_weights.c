@@ -1,0 +1,314 @@
+/* Owns the tests of what gradients are divided by: the ranks' weights, such as the tokens that each
+ * has seen, or a number of the caller's; and of steps that cannot be divided. */
+#include "harness.h"
+
+#include "folders.h"
+#include "refusals.h"
+#include "toy.h"
+
+#define DEADLINE_MS 30000
+#define RANKS_MAX 4
+#define SAMPLES 8
+#define STEPS 4
+
+/* ---- unequal shares ---- */
+
+/* Samples, a token each, that ranks take; one of them may take none. */
+static const uint32_t shares[RANKS_MAX][RANKS_MAX] = {{8}, {5, 3}, {1, 0, 7}, {2, 3, 1, 2}};
+
+typedef struct course {
+    toy_run run;
+    double norms[STEPS];
+    toy_state state; /* of one rank that takes all samples, divided by their number */
+} course;
+
+/* A step whose gradients weigh `weight` on this rank; the place is overwritten at once. */
+static zero_status weigh_step(toy_trainer *trainer, float weight, double *norm)
+{
+    const toy_run *plain = trainer->run;
+    toy_run run = *plain;
+    float *place = toy_scalar_open(weight);
+    const float other = NAN;
+    run.params.grad_weight = place;
+    trainer->run = &run;
+    zero_status status = toy_micro(trainer, true);
+    if (status == ZERO_OK && norm != NULL) {
+        status = zero_grad_norm(trainer->engine, &run.params, toy_stream(), norm);
+    }
+    status = status == ZERO_OK ? toy_update(trainer) : status;
+    toy_put(place, &other, sizeof other);
+    toy_scalar_close(place);
+    trainer->run = plain;
+    return status;
+}
+
+static zero_status take_all(zero_world *world, void *user)
+{
+    course *c = user;
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    for (uint32_t s = 0; s < STEPS; s++) {
+        zero_step_result result;
+        TOY_TRY(toy_step(&trainer));
+        TOY_TRY(zero_step_wait(trainer.engine, &result));
+        c->norms[s] = result.norm;
+    }
+    TOY_TRY(toy_collect(&trainer, &c->state));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static zero_status take_shares(zero_world *world, const toy_run *run, void *user)
+{
+    const course *c = user;
+    toy_trainer trainer;
+    toy_state state;
+    TOY_TRY(toy_open(&trainer, run, world));
+    for (uint32_t s = 0; s < STEPS; s++) {
+        zero_step_result result;
+        double norm = c->norms[s];
+        TOY_TRY(weigh_step(&trainer, (float)run->shares[trainer.rank], s % 2 != 0 ? &norm : NULL));
+        TOY_TRY(zero_step_wait(trainer.engine, &result));
+        CHECK_SAME(result.norm, c->norms[s]);
+        CHECK_SAME(norm, c->norms[s]);
+    }
+    TOY_TRY(toy_collect(&trainer, &state));
+    toy_state_same(run->model, &c->state, &state, "one rank and unequal shares");
+    toy_state_free(&state);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(unequal_tokens_equal_the_batch_on_one_rank)
+{
+    for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
+        toy_model model;
+        toy_model_mixed(&model, (zero_dtype)dtype);
+        course c = {.run = toy_run_init(&model)};
+        c.run.flavour = TOY_INTEGER;
+        c.run.options.loss_scale = 1;
+        c.run.params.max_norm = 1;
+        c.run.params.grad_divisor = SAMPLES;
+        c.run.shares = shares[0];
+        CHECK_OK(zero_world_run(1, DEADLINE_MS, take_all, &c));
+        c.run.params.grad_divisor = 0;
+        for (uint32_t ranks = 1; ranks <= RANKS_MAX; ranks++) {
+            c.run.shares = shares[ranks - 1];
+            CHECK_OK(toy_run_ways(ranks, DEADLINE_MS, &c.run, take_shares, &c));
+        }
+        toy_state_free(&c.state);
+        toy_model_close(&model);
+    }
+}
+
+/* ---- weights that nothing can be divided by ---- */
+
+typedef struct bad_weight {
+    float weight; /* of the last rank; the others' is 0 */
+    const char *text;
+} bad_weight;
+
+static const bad_weight bad_weights[] = {
+    {0, "grad_weight adds up to 0 over the ranks"},
+    {-3, "grad_weight is -3 on rank "},
+    {INFINITY, "grad_weight is inf on rank "},
+    {NAN, "nan on rank "},
+};
+
+static float weight_of(const toy_trainer *trainer, const bad_weight *r)
+{
+    return trainer->rank == trainer->ranks - 1 ? r->weight : 0;
+}
+
+/* A refused step has changed nothing and is not counted; the run goes on as if it had not been. */
+static zero_status try_weight(zero_world *world, const toy_run *run, const bad_weight *r)
+{
+    toy_trainer trainer;
+    toy_state before;
+    toy_state after;
+    zero_step_result result;
+    double norm = 0;
+    float scale = 0;
+    TOY_TRY(toy_open(&trainer, run, world));
+    TOY_TRY(weigh_step(&trainer, 1, NULL));
+    TOY_TRY(toy_collect(&trainer, &before));
+    TOY_TRY(toy_micro(&trainer, true));
+    float *place = toy_scalar_open(weight_of(&trainer, r));
+    toy_run weighed = *run;
+    weighed.params.grad_weight = place;
+    CHECK_FAILS(zero_grad_norm(trainer.engine, &weighed.params, toy_stream(), &norm),
+                ZERO_INVALID_ARGUMENT, r->text);
+    CHECK_OK(zero_grad_norm(trainer.engine, NULL, toy_stream(), &norm));
+    CHECK(norm > 0);
+    trainer.run = &weighed;
+    TOY_TRY(toy_update(&trainer));
+    trainer.run = run;
+    CHECK_FAILS(zero_step_wait(trainer.engine, &result), ZERO_INVALID_ARGUMENT, r->text);
+    toy_scalar_close(place);
+    CHECK_OK(zero_step_wait(trainer.engine, &result));
+    CHECK_EQ(result.step, 1);
+    TOY_TRY(zero_loss_scale(trainer.engine, &scale));
+    CHECK_SAME(scale, 16.0);
+    TOY_TRY(toy_collect(&trainer, &after));
+    toy_state_same(run->model, &before, &after, "before and after a refused step");
+    toy_state_free(&after);
+    TOY_TRY(weigh_step(&trainer, 1, NULL));
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    CHECK_EQ(result.updates, 2);
+    CHECK_EQ(result.skipped, 0);
+    toy_state_free(&before);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static zero_status try_weights(zero_world *world, const toy_run *run, void *user)
+{
+    (void)user;
+    for (size_t i = 0; i < sizeof bad_weights / sizeof bad_weights[0]; i++) {
+        TOY_TRY(try_weight(world, run, &bad_weights[i]));
+    }
+    return ZERO_OK;
+}
+
+static toy_run scaled_run(toy_model *model)
+{
+    toy_model_equal(model, 2, 150, ZERO_DTYPE_BF16);
+    toy_run run = toy_run_init(model);
+    run.options.loss_scale = 8;
+    run.options.loss_scale_window = 1;
+    return run;
+}
+
+TEST(a_step_without_a_weight_is_refused_and_the_next_is_not)
+{
+    toy_model model;
+    const toy_run run = scaled_run(&model);
+    for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+        CHECK_OK(toy_run_ways(ranks, DEADLINE_MS, &run, try_weights, NULL));
+    }
+    toy_model_close(&model);
+}
+
+/* Whoever does not wait is told by a later zero_step, once, which can be made again. */
+static zero_status hear_later(zero_world *world, const toy_run *run, void *user)
+{
+    toy_trainer trainer;
+    zero_step_result result;
+    (void)user;
+    TOY_TRY(toy_open(&trainer, run, world));
+    for (uint32_t s = 0; s < 4; s++) {
+        TOY_TRY(weigh_step(&trainer, s == 0 ? 0 : 1, NULL));
+    }
+    CHECK_FAILS(weigh_step(&trainer, 1, NULL), ZERO_INVALID_ARGUMENT, "grad_weight adds up to 0");
+    TOY_TRY(toy_update(&trainer));
+    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    CHECK_EQ(result.updates, 4);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(a_refused_step_is_told_by_a_later_one)
+{
+    toy_model model;
+    toy_model_equal(&model, 2, 150, ZERO_DTYPE_F32);
+    const toy_run run = toy_run_init(&model);
+    CHECK_OK(toy_run_ways(2, DEADLINE_MS, &run, hear_later, NULL));
+    toy_model_close(&model);
+}
+
+/* ---- misuse ---- */
+
+static zero_status try_divisors(zero_world *world, const toy_run *run, void *user)
+{
+    static const double wrong[] = {-1.0, (double)INFINITY, (double)NAN};
+    toy_trainer trainer;
+    zero_step_result result;
+    float *weight = toy_scalar_open(1);
+    toy_run odd = *run;
+    (void)user;
+    TOY_TRY(toy_open(&trainer, run, world));
+    trainer.run = &odd;
+    TOY_TRY(toy_micro(&trainer, true));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        odd.params.grad_divisor = wrong[i];
+        CHECK_FAILS(toy_update(&trainer), ZERO_INVALID_ARGUMENT, "is not finite and > 0");
+    }
+    odd.params.grad_divisor = 3;
+    odd.params.grad_weight = weight;
+    CHECK_FAILS(toy_update(&trainer), ZERO_INVALID_ARGUMENT, "divided by one of them");
+    odd.params.grad_divisor = 0;
+    TOY_TRY(toy_update(&trainer));
+    CHECK_OK(zero_step_wait(trainer.engine, &result));
+    CHECK_EQ(result.updates, 1);
+    /* A rank with a weight and one without. */
+    TOY_TRY(toy_micro(&trainer, true));
+    odd.params.grad_weight = trainer.rank == 0 ? weight : NULL;
+    TOY_TRY(toy_update(&trainer));
+    CHECK_FAILS(zero_step_wait(trainer.engine, &result), ZERO_MISMATCH,
+                "what gradients are divided by (0: the sum of grad_weight) is 0 on rank 0 and 2 on "
+                "rank 1");
+    toy_scalar_close(weight);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static zero_status refuse_divisors(zero_world *world, void *user)
+{
+    return try_divisors(world, user, NULL);
+}
+
+TEST(numbers_that_cannot_divide_are_refused)
+{
+    toy_model model;
+    toy_model_equal(&model, 2, 150, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    CHECK_EQ(zero_world_run(2, DEADLINE_MS, refuse_divisors, &run), ZERO_MISMATCH);
+    toy_model_close(&model);
+}
+
+/* An announced step is divided by what is known before backward. */
+static zero_status announce_divisors(zero_world *world, void *user)
+{
+    const toy_run *run = user;
+    toy_trainer trainer;
+    zero_step_result result;
+    toy_run odd = *run;
+    float *weight = toy_scalar_open(1);
+    TOY_TRY(toy_open(&trainer, run, world));
+    odd.params.grad_weight = weight;
+    CHECK_FAILS(zero_step_announce(trainer.engine, &odd.params), ZERO_INVALID_ARGUMENT,
+                "give grad_divisor");
+    odd.params.grad_weight = NULL;
+    odd.params.grad_divisor = 6;
+    CHECK_OK(zero_step_announce(trainer.engine, &odd.params));
+    TOY_TRY(toy_micro(&trainer, true));
+    CHECK_FAILS(toy_update(&trainer), ZERO_INVALID_ARGUMENT, "were announced as 6");
+    trainer.run = &odd;
+    TOY_TRY(toy_update(&trainer));
+    CHECK_OK(zero_step_wait(trainer.engine, &result));
+    CHECK_EQ(result.updates, 1);
+    CHECK_EQ(zero_engine_stats(trainer.engine).steps_redone, 0);
+    toy_scalar_close(weight);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(announced_steps_have_a_number)
+{
+    toy_model model;
+    rig_folders(1, 0);
+    toy_model_equal(&model, 2, 150, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
+        run.options.tier[role] = ZERO_TIER_DISK;
+    }
+    run.options.disk_directories = rig_paths;
+    run.options.disk_directory_count = 1;
+    run.options.range_bytes = 4096;
+    run.options.ring_depth = 3;
+    run.options.overlap_step = 1;
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, announce_divisors, &run));
+    toy_model_close(&model);
+}
+
+TEST_MAIN()
