@@ -154,7 +154,7 @@ static inline zero_step_result zero_step_result_init(void)
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_wait(zero_engine *engine, zero_step_result *result);
 
 /** What to multiply the loss by in the next micro-step. 1 unless loss scaling is on. Waits for the
- * last step's decision when scaling is dynamic. */
+ * last step's decision when scaling is dynamic, and then fails as zero_step_wait does. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_loss_scale(zero_engine *engine, float *scale);
 
 /** The norm of the step that is due, before it is taken: what zero_step_wait will tell of it, with

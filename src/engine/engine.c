@@ -58,7 +58,7 @@ static zero_status open_device(zero_engine *engine)
     const bool queued =
         zi_world_submit_waits(engine->world, tuning->transport, tuning->nccl_memory) ||
         (engine->mesh != NULL &&
-         zi_world_submit_waits(engine->mesh, tuning->transport, ZERO_NCCL_MEMORY_NONE)) ||
+         zi_world_submit_waits(engine->mesh, engine->mesh_transport, ZERO_NCCL_MEMORY_NONE)) ||
         zi_engine_uses_host(engine);
     ZI_TRY(zi_cuda_device_create(queued, &engine->own_device));
     engine->device = &engine->own_device;
@@ -349,6 +349,7 @@ static void take_mesh(zero_engine *engine, const zero_engine_options *options)
         zero_world_size(given.model_parallel) > 1 &&
         zi_world_check_open(given.model_parallel) == ZERO_OK) {
         engine->mesh = given.model_parallel;
+        engine->mesh_transport = given.transport;
         zi_world_retain(engine->mesh);
     }
 }

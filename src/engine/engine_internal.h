@@ -123,7 +123,8 @@ typedef struct engine_views {
 
 struct zero_engine {
     zero_world *world;
-    zero_world *mesh; /* options.model_parallel; NULL: the model is in one part */
+    zero_world *mesh;              /* options.model_parallel; NULL: the model is in one part */
+    zero_transport mesh_transport; /* as given: the default is settled for each world by itself */
     zero_plan plan;
     const zi_layout *layout; /* the plan's */
     zi_device *device;       /* the world's, or its own */

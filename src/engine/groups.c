@@ -86,7 +86,7 @@ static zero_status make_mesh(zero_engine *engine)
     const zi_group_desc desc = {.kernels = &engine->kernels,
                                 .members = members,
                                 .size = size,
-                                .transport = engine->layout->options.transport,
+                                .transport = engine->mesh_transport,
                                 .gathers_only = true,
                                 .name = "mesh"};
     const zero_status status = zi_world_group_create(engine->mesh, &desc, &engine->groups.mesh);

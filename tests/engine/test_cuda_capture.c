@@ -76,12 +76,27 @@ typedef struct course {
     bool evaluate; /* between plain steps and launches */
     uint32_t rounds;
     uint64_t steps; /* that the launches and plain steps came to */
+    float *weight;  /* of the GPU: what divides where they change; NULL: the number of samples */
 } course;
+
+/* The next step's, whose weight the stream writes when the last step has read its own. */
+static zero_step_params next_params(course *c)
+{
+    const uint64_t step = c->steps++;
+    zero_step_params params = params_of(step, c->changing);
+    params.grad_weight = c->weight;
+    if (c->weight != NULL) {
+        /* As floats about 0.7, 3 and 12. */
+        const int bytes = 0x3f + (int)(step % 3);
+        CHECK_EQ(cudaMemsetAsync(c->weight, bytes, sizeof *c->weight, native()), cudaSuccess);
+    }
+    return params;
+}
 
 static zero_status plain_steps(toy_trainer *trainer, course *c, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        const zero_step_params params = params_of(c->steps++, c->changing);
+        const zero_step_params params = next_params(c);
         TOY_TRY(take_step(trainer, &params));
     }
     return ZERO_OK;
@@ -101,7 +116,7 @@ static zero_status launch_steps(toy_trainer *trainer, course *c, cudaGraphExec_t
     TOY_TRY(zero_replay_begin(trainer->engine, toy_stream()));
     const uint64_t syncs = fake_cuda_syncs();
     for (int i = 0; i < LAUNCHES; i++) {
-        const zero_step_params params = params_of(c->steps++, c->changing);
+        const zero_step_params params = next_params(c);
         if (c->changing || i == 0) {
             TOY_TRY(zero_replay_params(trainer->engine, toy_stream(), &params));
         }
@@ -120,7 +135,8 @@ static zero_status train_with_launches(toy_trainer *trainer, course *c)
 {
     cudaGraphExec_t graph_exec = NULL;
     zero_step_result result = zero_step_result_init();
-    const zero_step_params unused = params_of(7, true); /* those of the launches are set before */
+    zero_step_params unused = params_of(7, true); /* those of the launches are set before */
+    unused.grad_weight = c->weight;
     TOY_TRY(plain_steps(trainer, c, 1));
     TOY_TRY(capture(trainer, &unused, &graph_exec));
     for (uint32_t i = 0; i < c->rounds; i++) {
@@ -143,6 +159,7 @@ static zero_status compare(zero_world *world, void *user)
     toy_trainer trainer;
     toy_state launched;
     toy_state plain;
+    c->weight = c->changing ? toy_scalar_open(1) : NULL;
     TOY_TRY(toy_open(&trainer, &c->run, world));
     TOY_TRY(train_with_launches(&trainer, c));
     TOY_TRY(toy_collect(&trainer, &launched));
@@ -156,6 +173,9 @@ static zero_status compare(zero_world *world, void *user)
     toy_state_same(c->run.model, &plain, &launched, "launches");
     toy_state_free(&plain);
     toy_state_free(&launched);
+    if (c->weight != NULL) {
+        toy_scalar_close(c->weight);
+    }
     return ZERO_OK;
 }
 
@@ -579,6 +599,8 @@ static void misuse_after(zero_engine *engine)
     double norm = 0;
     zero_step_state state = zero_step_state_init();
     zero_step_params wrong = zero_step_params_init();
+    zero_step_params weighed = zero_step_params_init();
+    weighed.grad_weight = &wrong.max_norm;
     wrong.hyper.adamw.lr = -1.0f;
     refused(zero_replay_result(engine, toy_stream(), &result), ZERO_STATE, "zero_replay_begin");
     refused(zero_replay_begin(engine, zero_stream_host()), ZERO_STATE, "host stream");
@@ -591,6 +613,8 @@ static void misuse_after(zero_engine *engine)
     refused(zero_step_state_get(engine, &state), ZERO_STATE, "zero_replay_end");
     refused(zero_step_state_set(engine, &state), ZERO_STATE, "zero_replay_end");
     refused(zero_replay_params(engine, toy_stream(), &wrong), ZERO_INVALID_ARGUMENT, "lr");
+    refused(zero_replay_params(engine, toy_stream(), &weighed), ZERO_INVALID_ARGUMENT,
+            "put the weight there");
     CHECK_OK(zero_replay_end(engine, toy_stream()));
 }
 

@@ -55,6 +55,35 @@ static zero_world *join_hub(zi_local_hub *hub, uint32_t rank)
     return world;
 }
 
+#ifdef TOY_NCCL
+
+static zero_status run_place(zero_world *base, void *user)
+{
+    const mesh *m = user;
+    const uint32_t rank = zero_world_rank(base);
+    place at = {.data = rank % m->data, .part = rank / m->data};
+    const bool mixed = m->data != 2; /* the parts are threads then, and read one another's GPUs */
+    char names[2][16];
+    void *lent[2] = {NULL, NULL};
+    (void)snprintf(names[0], sizeof names[0], "part %u", at.part);
+    (void)snprintf(names[1], sizeof names[1], "across %u", at.data);
+    at.world = toy_nccl_join(names[0], m->data, at.data, &lent[0]);
+    at.parts = mixed ? join_hub(m->across[at.data], at.part)
+                     : toy_nccl_join(names[1], m->parts, at.part, &lent[1]);
+    const zero_status status = m->fn(&at, m->user);
+    CHECK_OK(status);
+    zero_world_destroy(at.parts);
+    zero_world_destroy(at.world);
+    CHECK_OK(zero_world_barrier(base));
+    toy_nccl_leave(lent[0]);
+    if (!mixed) {
+        toy_nccl_leave(lent[1]);
+    }
+    return status;
+}
+
+#else
+
 static zero_status run_place(zero_world *base, void *user)
 {
     const mesh *m = user;
@@ -67,6 +96,8 @@ static zero_status run_place(zero_world *base, void *user)
     zero_world_destroy(at.world);
     return status;
 }
+
+#endif
 
 static zero_status run_mesh(uint32_t data, uint32_t parts, place_fn fn, void *user)
 {

@@ -31,4 +31,9 @@ void *toy_fetch(void *data, size_t bytes);
 /* What toy_fetch gave, changed, back to where it came from. */
 void toy_put(void *data, const void *host, size_t bytes);
 
+/* A world of `ranks` of the ranks that toy_nccl_world_run has made, on a communicator that is lent
+ * under this name and given back once all have destroyed the world. (toy_nccl.c) */
+zero_world *toy_nccl_join(const char *name, uint32_t ranks, uint32_t rank, void **lent);
+void toy_nccl_leave(void *lent);
+
 #endif

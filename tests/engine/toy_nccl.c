@@ -29,6 +29,20 @@ typedef struct toy_rank {
 
 zero_status toy_nccl_world_run(uint32_t ranks, uint32_t deadline_ms, zero_rank_fn fn, void *user);
 
+zero_world *toy_nccl_join(const char *name, uint32_t ranks, uint32_t rank, void **lent)
+{
+    zero_world *world = NULL;
+    *lent = fake_nccl_lend(name, (int)ranks, (int)rank, true);
+    TOY_CHECK(zero_world_create_nccl(*lent, 0, &world) == ZERO_OK, "%s",
+              zero_last_error()->message);
+    return world;
+}
+
+void toy_nccl_leave(void *lent)
+{
+    fake_nccl_take_back(lent);
+}
+
 static void *rank_main(void *argument)
 {
     toy_rank *r = argument;
