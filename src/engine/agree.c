@@ -276,20 +276,21 @@ zero_status zi_engine_agree_parts(zero_engine *engine)
     static const char *const names[] = {"the number of ranks of its world",
                                         "their ranks in it",
                                         "options.loss_scale",
-                                        "options.loss_scale_static",
-                                        "options.loss_scale_window",
-                                        "loss_scale_hysteresis",
-                                        "options.loss_scale_min",
+                                        "tuning.loss_scale_static",
+                                        "tuning.loss_scale_window",
+                                        "tuning.loss_scale_hysteresis",
+                                        "tuning.loss_scale_min",
                                         "options.device"};
     enum { NUMBERS = sizeof names / sizeof names[0] };
     const zero_engine_options *o = &engine->layout->options;
+    const zero_tuning *t = &engine->layout->tuning;
     if (engine->mesh == NULL) {
         return ZERO_OK;
     }
     const double own[NUMBERS] = {zero_world_size(engine->world), zero_world_rank(engine->world),
-                                 (double)o->loss_scale,          o->loss_scale_static,
-                                 o->loss_scale_window,           o->loss_scale_hysteresis,
-                                 (double)o->loss_scale_min,      o->device};
+                                 (double)o->loss_scale,          t->loss_scale_static,
+                                 t->loss_scale_window,           t->loss_scale_hysteresis,
+                                 (double)t->loss_scale_min,      o->device};
     uint64_t words[ROUND_WORDS] = {0};
     memcpy(words, own, sizeof own);
     ZI_TRY(exchange(engine->mesh, words, engine->agreement));

@@ -345,11 +345,12 @@ static zero_status build(zero_engine *engine, const zero_model *model,
 static void take_mesh(zero_engine *engine, const zero_engine_options *options)
 {
     zero_engine_options given;
-    if (zi_options_take(options, &given) == ZERO_OK && given.model_parallel != engine->world &&
+    zero_tuning tuning;
+    if (zi_options_take(options, &given, &tuning) == ZERO_OK && given.model_parallel != engine->world &&
         zero_world_size(given.model_parallel) > 1 &&
         zi_world_check_open(given.model_parallel) == ZERO_OK) {
         engine->mesh = given.model_parallel;
-        engine->mesh_transport = given.transport;
+        engine->mesh_transport = tuning.transport;
         zi_world_retain(engine->mesh);
     }
 }
