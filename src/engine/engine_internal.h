@@ -4,6 +4,7 @@
 
 #include "comm/comm.h"
 #include "core/thread.h"
+#include "engine/backend.h"
 #include "engine/engine_state.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
@@ -123,12 +124,12 @@ typedef struct engine_views {
 
 struct zero_engine {
     zero_world *world;
-    zero_world *mesh;              /* options.model_parallel; NULL: the model is in one part */
-    zero_transport mesh_transport; /* as given: the default is settled for each world by itself */
+    zero_world *mesh; /* options.model_parallel; NULL: the model is in one part */
     zero_plan plan;
     const zi_layout *layout; /* the plan's */
-    zi_device *device;       /* the world's, or its own */
-    zi_device own_device;    /* zeroed where the world's is used */
+    zi_backend backend;
+    zi_device *device;    /* the world's, or its own */
+    zi_device own_device; /* zeroed where the world's is used */
     zi_pool *pool;
     zi_kernels kernels;
     zi_kernels host_kernels; /* the CPU's, where it updates a GPU's parameters; else zeroed */
@@ -387,7 +388,8 @@ zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard,
 /* The other way: values of the role's own type, in host memory. Blocks. (shard.c) */
 zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                  uint64_t count, void *values);
-/* Wait until a role's shards are at rest; before a write of PARAM also forget what was gathered. (shard.c) */
+/* Wait until a role's shards are at rest; before a write of PARAM also forget what was gathered.
+ * (shard.c) */
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes);
 
 /* Elements that go through a staging buffer at a time, and its bytes. */

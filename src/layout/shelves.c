@@ -53,16 +53,16 @@ static zero_status make_shelf(zi_layout *layout, zero_role role, uint32_t record
 }
 
 /* What a step moves of the parameters: it writes what is trained, and reads that first where the
- * update does, where a frozen flat shares the record, and always where a GPU decides whether there
- * is an update. */
+ * update does, where a frozen flat shares the record, and always where the decision whether
+ * there is an update is out of the host's sight. */
 static void count_param_moves(zi_layout *layout)
 {
     const zi_shelf_place *shelf = &layout->shelves[ZERO_ROLE_PARAM];
     for (uint32_t u = 0; u < layout->unit_count; u++) {
         if (zi_unit_trained_count(layout, u) != 0) {
             const bool whole = zi_unit_trained_count(layout, u) == layout->units[u].flat_count;
-            const bool read = !whole || zi_unit_updates_in_place(layout, u) ||
-                              layout->options.device == ZERO_DEVICE_CUDA;
+            const bool read =
+                !whole || zi_unit_updates_in_place(layout, u) || !layout->can.host_memory;
             layout->step_write_bytes += shelf->records[u].bytes;
             layout->step_read_bytes += read ? shelf->records[u].bytes : 0;
         }
