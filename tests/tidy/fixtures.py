@@ -131,6 +131,19 @@ FIXTURES = {
         [{"src/layout/sharding.c": "x = ZERO_STAGE_3;\n", "tests/a.c": "ZERO_STAGE_1\n"}],
         [{"src/engine/step.c": "if (stage == ZERO_STAGE_2) {\n}\n"}],
     ),
+    "capabilities_not_names": (
+        [
+            {"src/engine/backend.c": "x = ZERO_DEVICE_CUDA;\n", "src/comm/world.c": "/* NCCL */\n"},
+            {"src/layout/layout.c": "if (!can.host_memory) {\n}\n", "src/engine/a.md": "CUDA\n"},
+        ],
+        [
+            {"src/layout/layout.c": "if (device == ZERO_DEVICE_CUDA) {\n}\n"},
+            {"src/engine/a.c": "/* Memory that NCCL knows. */\n"},
+            {"src/engine/a.c": '#include "comm/nccl/nccl_memory.h"\n'},
+            {"src/stage3/a.c": 'ZI_FAIL(x, "see options.nccl_memory");\n'},
+            {"src/comm/comm.h": "struct zi_nccl_group;\n"},
+        ],
+    ),
     "documented_api": (
         [
             {"include/zero/a.h": "/** Does. */\nZERO_API int f(void);\n"},
