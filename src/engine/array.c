@@ -236,7 +236,8 @@ typedef struct export_rounds {
     const array_job *job;
     engine_shard shard;     /* this rank's */
     uint32_t degree;        /* parts */
-    uint64_t part_count;    /* elements of a part in a round */
+    uint64_t longest;       /* elements of the largest */
+    uint64_t part_count;    /* elements of each in a round */
     uint32_t *members;      /* world ranks that hold the parts */
     unsigned char *own;     /* this rank's part of a round */
     unsigned char *all;     /* those of all ranks of the world; own, where nothing is split */
@@ -259,8 +260,13 @@ static zero_status open_rounds(export_rounds *rounds)
     const uint32_t size = layout->sharding.world;
     const size_t bytes = zero_dtype_bytes(rounds->shard.dtype);
     rounds->degree = zi_engine_degree(layout, rounds->job->role);
+    for (uint32_t i = 0; i < rounds->degree; i++) {
+        const engine_part part = zi_engine_part(layout, rounds->job->tensor, rounds->degree, i);
+        rounds->longest = zi_max_u64(rounds->longest, part.count);
+    }
     rounds->part_count =
         rounds->degree == 1 ? ROUND_COUNT : zi_max_u64(ROUND_COUNT / size, PART_COUNT_MIN);
+    rounds->part_count = zi_min_u64(rounds->part_count, rounds->longest);
     ZI_TRY(zi_calloc(rounds->part_count, bytes, (void **)&rounds->own));
     ZI_TRY(zi_calloc(rounds->part_count, sizeof(float), (void **)&rounds->rounded));
     ZI_TRY(zi_calloc(rounds->degree, sizeof *rounds->members, (void **)&rounds->members));
@@ -322,13 +328,7 @@ static zero_status write_part(const export_rounds *rounds, uint32_t index, uint6
 
 static zero_status export_rounds_run(export_rounds *rounds)
 {
-    const zi_layout *layout = rounds->engine->layout;
-    uint64_t longest = 0; /* part */
-    for (uint32_t i = 0; i < rounds->degree; i++) {
-        longest = zi_max_u64(longest,
-                             zi_engine_part(layout, rounds->job->tensor, rounds->degree, i).count);
-    }
-    for (uint64_t done = 0; done < longest; done += rounds->part_count) {
+    for (uint64_t done = 0; done < rounds->longest; done += rounds->part_count) {
         ZI_TRY(gather_round(rounds, done));
         for (uint32_t i = 0; i < rounds->degree && rounds->job->wanted; i++) {
             ZI_TRY(write_part(rounds, i, done));
