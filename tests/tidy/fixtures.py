@@ -53,7 +53,7 @@ def _engine(*rows):
     )
     code = (
         '= {\n ROW(IDLE, "no", MOVE(GO, OVER),\n STAY(ASK), NO(X, "x")),\n'
-        ' ROW(OVER, "no", {REFUSES}),\n};\n'
+        ' ROW(OVER, "no", {.verdict = REFUSES}),\n};\n'
     )
     shown = "".join(f"| {row} |\n" for row in rows)
     return {
