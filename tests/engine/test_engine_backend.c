@@ -5,6 +5,7 @@
 #include "harness.h"
 
 #include "injected.h"
+#include "reads.h"
 #include "toy.h"
 
 #define DEADLINE_MS 60000
@@ -20,7 +21,7 @@ static toy_run run_of(const toy_model *model, zero_tier tier)
     }
     run.options.disk_directories = nowhere;
     run.options.disk_directory_count = 1;
-    run.options.range_bytes = 4096;
+    run.tuning.range_bytes = 4096;
     run.options.stage = ZERO_STAGE_3;
     run.params.max_norm = 0.5f;
     run.steps = 4;
@@ -35,7 +36,7 @@ static zero_status train(const toy_run *run, zero_world *world, toy_state *state
     TOY_TRY(toy_train(&trainer));
     TOY_TRY(toy_collect(&trainer, state));
     if (zero_world_size(world) == 1) {
-        const zero_stats stats = zero_engine_stats(trainer.engine);
+        const zero_stats stats = engine_stats(trainer.engine);
         CHECK_EQ(atomic_load(&injected_counted.read_bytes), stats.disk_read_bytes);
         CHECK_EQ(atomic_load(&injected_counted.write_bytes), stats.disk_write_bytes);
     }
@@ -60,7 +61,7 @@ static zero_status compare(zero_world *world, void *user)
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     const toy_run usual = run_of(&model, ZERO_TIER_DEVICE);
     toy_run run = run_of(&model, j->tier);
-    run.options.updater = j->updater;
+    run.tuning.updater = j->updater;
     CHECK_OK(zero_world_barrier(world));
     injected_use(INJECTED_NONE);
     CHECK_OK(zero_world_barrier(world));
@@ -118,14 +119,14 @@ static zero_status refusals(zero_world *world, void *user)
     toy_trainer trainer;
     toy_model_equal(&model, 2, 1000, ZERO_DTYPE_F32);
     toy_run run = run_of(&model, ZERO_TIER_DEVICE);
-    run.options.updater = ZERO_UPDATER_CPU;
+    run.tuning.updater = ZERO_UPDATER_CPU;
     injected_use(INJECTED_COUNTED);
     CHECK_FAILS(toy_open(&trainer, &run, world), ZERO_INVALID_ARGUMENT, "updater is 2");
     injected_use(INJECTED_OWN_MEMORY);
     TOY_TRY(toy_open(&trainer, &run, world));
     CHECK_FAILS(zero_capture_prepare(trainer.engine), ZERO_UNSUPPORTED, "the host has a part");
     toy_close(&trainer);
-    run.options.updater = ZERO_UPDATER_DEFAULT;
+    run.tuning.updater = ZERO_UPDATER_DEFAULT;
     run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
     run.options.update = (zero_update_fn)abort;
     CHECK_FAILS(toy_open(&trainer, &run, world), ZERO_UNSUPPORTED, "ZERO_OPTIMIZER_CALLBACK");
@@ -145,14 +146,8 @@ TEST(refusals_follow_capabilities)
 
 static zero_status pass(zero_engine *engine, uint32_t unit, zero_pass which)
 {
-    const bool backward = which == ZERO_PASS_BACKWARD;
-    const zero_stream host = zero_stream_host();
-    TOY_TRY(zero_unit_acquire(engine, unit, which, host));
-    if (backward) {
-        TOY_TRY(zero_unit_grad_acquire(engine, unit, host));
-        TOY_TRY(zero_unit_grad_ready(engine, unit, host));
-    }
-    return zero_unit_release(engine, unit, host);
+    TOY_TRY(zero_unit_acquire(engine, unit, which, zero_stream_host(), NULL));
+    return zero_unit_release(engine, unit, zero_stream_host());
 }
 
 static zero_status take_steps(zero_engine *engine, uint32_t steps)
@@ -183,8 +178,8 @@ static zero_status simulate(zero_world *world, void *user)
     toy_run run = run_of(&model, ZERO_TIER_HOST);
     injected_use(INJECTED_SIMULATED);
     const uint64_t resident = toy_device_bytes();
-    TOY_TRY(zero_engine_create(world, model.model, &run.options, &engine));
-    const zero_memory planned = zero_plan_memory(zero_engine_plan(engine));
+    TOY_TRY(zero_engine_create(world, model.model, TOY_OPTIONS(&run), &engine));
+    const zero_memory planned = plan_memory(zero_engine_plan(engine));
     CHECK(planned.total_bytes > UINT64_C(16) * LAYERS * LAYER_ELEMENTS);
     CHECK_EQ(atomic_load(&injected_counted.device_bytes), planned.tier_bytes[ZERO_TIER_DEVICE]);
     CHECK(atomic_load(&injected_counted.host_bytes) >= planned.tier_bytes[ZERO_TIER_HOST]);

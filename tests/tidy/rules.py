@@ -201,7 +201,7 @@ ABOVE_BACKENDS = (
 )
 BACKENDS_NAMED_IN = (
     "src/engine/backend.c", "src/layout/capabilities.c",
-    "src/layout/agreement.c",  # the list of options
+    "src/layout/options_list.h", "src/layout/option_table.c",
 )
 
 
