@@ -21,7 +21,7 @@ static zero_status rank(zero_world *world, void *options)
     float initial[LAYERS][WEIGHTS];
     TRY(zero_model_create(&model));
     for (uint32_t l = 0, tensor; l < LAYERS; l++) {
-        const zero_tensor_desc desc = {names[l], {WIDTH, WIDTH}, 2, .initial = initial[l]};
+        const zero_tensor_desc desc = {names[l], {WIDTH, WIDTH}, 2, .initial.data = initial[l]};
         zero_random_normal(1, l, 0, WEIGHTS, 0, 0.25F, initial[l]);
         TRY(zero_unit_add(model, names[l], &tensor));
         TRY(zero_tensor_add(model, l, &desc, &tensor));

@@ -128,17 +128,13 @@ static void open_engine(trainer *tr, const zero_engine_options *options)
  * its unit's release. Part 0 is what is outside the layers, part 1 + l is layer l. */
 static void find_tensors(trainer *tr, uint32_t part, float **w, float **g)
 {
-    zero_view view;
+    const zero_unit_view *view;
     TRY(zero_unit_acquire(tr->engine, part, g == NULL ? ZERO_PASS_FORWARD : ZERO_PASS_BACKWARD,
-                          zero_stream_host()));
-    TRY(g == NULL ? ZERO_OK : zero_unit_grad_acquire(tr->engine, part, zero_stream_host()));
-    for (uint32_t t = part > 0 ? LN1W : 0; t < (part > 0 ? TENSORS : LN1W); t++) {
-        const uint32_t number = t + (part > 0 ? part - 1 : 0) * (TENSORS - LN1W);
-        TRY(zero_tensor_data(tr->engine, number, &view));
-        w[t] = view.data;
+                          zero_stream_host(), &view));
+    for (uint32_t i = 0, t = part > 0 ? LN1W : 0; i < view->tensor_count; i++, t++) {
+        w[t] = view->params[i].data;
         if (g != NULL) {
-            TRY(zero_tensor_grad(tr->engine, number, &view));
-            g[t] = view.data;
+            g[t] = view->grads[i].data;
         }
     }
 }
@@ -409,14 +405,12 @@ static void backward(trainer *tr, const unsigned char *in)
     for (uint32_t l = L; l-- > 0;) {
         find_tensors(tr, 1 + l, w, g);
         block_back(d->x[l], &d->layers[l], d->x[l + 1], &a->layers[l], a->x[l], w, g, tr->rows);
-        TRY(zero_unit_grad_ready(tr->engine, 1 + l, zero_stream_host()));
         TRY(zero_unit_release(tr->engine, 1 + l, zero_stream_host()));
     }
     for (int i = 0; i < tr->rows * C; i++) {
         g[WTE][in[i / C] * C + i % C] += d->x[0][i];
         g[WPE][i / C % T * C + i % C] += d->x[0][i];
     }
-    TRY(zero_unit_grad_ready(tr->engine, 0, zero_stream_host()));
     TRY(zero_unit_release(tr->engine, 0, zero_stream_host()));
 }
 
@@ -490,7 +484,7 @@ int main(int argc, char **argv)
     tr.rows = N / (int)zero_world_size(tr.world);
     open_engine(&tr, &options);
     tr.adamw = zero_step_params_init();
-    tr.adamw.adamw = (zero_adamw){LR, BETA1, BETA2, EPS, DECAY};
+    tr.adamw.hyper.adamw = (zero_adamw){LR, BETA1, BETA2, EPS, DECAY};
     if (tr.rows % T != 0) {
         fail("batch", "cannot be divided into whole sequences");
     }

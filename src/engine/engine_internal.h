@@ -387,7 +387,8 @@ zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard,
 /* The other way: values of the role's own type, in host memory. Blocks. (shard.c) */
 zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                  uint64_t count, void *values);
-/* Wait until a role's shards are at rest; before a write of PARAM also forget what was gathered. (shard.c) */
+/* Wait until a role's shards are at rest; before a write of PARAM also forget what was gathered.
+ * (shard.c) */
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes);
 
 /* Elements that go through a staging buffer at a time, and its bytes. */

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "folders.h"
+#include "reads.h"
 #include "toy.h"
 
 #define DEADLINE_MS 10000
@@ -40,7 +41,7 @@ static void at_all_stages(toy_step_fn fn)
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
     for (int checked = 0; checked < 2; checked++) {
-        run.options.poison_released = checked;
+        run.tuning.poison_released = checked;
         for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
             run.options.stage = (zero_stage)stage;
             on_two_ranks(&run, fn);
@@ -328,10 +329,10 @@ TEST(a_refused_acquire_leaves_no_trace)
     toy_model_equal(&model, 4, 100, ZERO_DTYPE_F32);
     for (int checked = 0; checked < 2; checked++) {
         toy_run run = toy_run_init(&model);
-        run.options.poison_released = checked;
-        run.options.param_slots = 2;
-        run.options.grad_slots = 2;
-        run.options.bucket_bytes = 1;
+        run.tuning.poison_released = checked;
+        run.tuning.param_slots = 2;
+        run.tuning.grad_slots = 2;
+        run.tuning.bucket_bytes = 1;
         run.steps = 4;
         CHECK_OK(zero_world_run(2, DEADLINE_MS, compare_rank, &run));
     }
@@ -374,9 +375,9 @@ TEST(no_slot_is_left_with_an_owner)
     }
     toy_model_tie(&model, TIED_LAST, TIED_FIRST);
     toy_run run = toy_run_init(&model);
-    run.options.grad_slots = 2;
-    run.options.param_slots = 5;
-    run.options.bucket_bytes = 1;
+    run.tuning.grad_slots = 2;
+    run.tuning.param_slots = 5;
+    run.tuning.bucket_bytes = 1;
     on_two_ranks(&run, half_acquired);
     toy_model_close(&model);
 }
@@ -470,7 +471,7 @@ TEST(views_follow_owners)
 /* Something else takes the place of gradients while they are offloaded. */
 static zero_status reload_elsewhere(toy_trainer *trainer)
 {
-    const size_t bytes = zero_engine_memory(trainer->engine).bytes[ZERO_ROLE_GRAD];
+    const size_t bytes = engine_memory(trainer->engine).bytes[ZERO_ROLE_GRAD];
     const uint32_t grad = ZERO_ROLE_BIT(ZERO_ROLE_GRAD);
     const zero_unit_view *view = NULL;
     void *taken[64];

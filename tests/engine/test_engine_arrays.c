@@ -135,7 +135,7 @@ static zero_status take_strided(zero_world *world, void *user)
     float *arrays[PLACINGS];
     zero_model *model = NULL;
     zero_engine *engine = NULL;
-    zero_engine_options options = zero_engine_options_init();
+    toy_run run = toy_run_init(NULL);
     for (uint32_t t = 0; t < PLACINGS; t++) {
         arrays[t] = new_array(&placings[t]);
         for (uint64_t e = 0; e < count_of(&placings[t]); e++) {
@@ -151,15 +151,13 @@ static zero_status take_strided(zero_world *world, void *user)
     TOY_TRY(zero_model_create(&model));
     TOY_TRY(zero_model_add_unit(model, "first", descs, 5, NULL, NULL));
     TOY_TRY(zero_model_add_unit(model, "second", descs + 5, PLACINGS - 5, NULL, NULL));
-    options.device = toy_device();
-    options.threads = 1;
-    toy_sharding_apply(&c->way, &options);
+    toy_sharding_apply(&c->way, &run);
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
-        options.tier[role] = c->tier;
+        run.options.tier[role] = c->tier;
     }
-    options.disk_directories = rig_paths;
-    options.disk_directory_count = 1;
-    TOY_TRY(zero_engine_create(world, model, &options, &engine));
+    run.options.disk_directories = rig_paths;
+    run.options.disk_directory_count = 1;
+    TOY_TRY(zero_engine_create(world, model, TOY_OPTIONS(&run), &engine));
     zero_model_destroy(model);
     for (uint32_t t = 0; t < PLACINGS; t++) {
         free(arrays[t]); /* the engine has read them */
@@ -195,13 +193,13 @@ static const zero_tier mixes[][ZERO_SHARD_ROLES] = {
 };
 #define MIXES (sizeof mixes / sizeof mixes[0])
 
-static void put_on(zero_engine_options *options, const zero_tier *mix)
+static void put_on(toy_run *run, const zero_tier *mix)
 {
-    memcpy(options->tier, mix, sizeof mixes[0]);
-    options->disk_directories = rig_paths;
-    options->disk_directory_count = 1;
-    options->range_bytes = 4096;
-    options->ring_depth = 3;
+    memcpy(run->options.tier, mix, sizeof mixes[0]);
+    run->options.disk_directories = rig_paths;
+    run->options.disk_directory_count = 1;
+    run->tuning.range_bytes = 4096;
+    run->tuning.ring_depth = 3;
 }
 
 static bool has_role(const toy_tensor *tensor, zero_role role)
@@ -264,7 +262,7 @@ static zero_status export_trained(zero_world *world, const toy_run *run, void *u
     toy_run tiered = *run;
     toy_trainer trainer;
     toy_state state;
-    put_on(&tiered.options, mixes[(run->options.stage + *turn) % MIXES]);
+    put_on(&tiered, mixes[(run->options.stage + *turn) % MIXES]);
     TOY_TRY(toy_open(&trainer, &tiered, world));
     TOY_TRY(toy_train(&trainer));
     TOY_TRY(toy_collect(&trainer, &state));
@@ -324,9 +322,9 @@ static zero_status resume(zero_world *world, const toy_run *run, void *user)
     toy_run next = *run;
     next.options.stage = run->options.stage != ZERO_STAGE_3 ? ZERO_STAGE_3 : ZERO_STAGE_2;
     next.options.shard_group = 0;
-    next.options.grad_group = 0;
-    next.options.optimizer_group = 0;
-    put_on(&next.options, mixes[run->options.stage % 2 == 0 ? 2 : 0]);
+    next.tuning.grad_group = 0;
+    next.tuning.optimizer_group = 0;
+    put_on(&next, mixes[run->options.stage % 2 == 0 ? 2 : 0]);
     TOY_TRY(toy_open(&first, run, world));
     TOY_TRY(toy_train(&first));
     TOY_TRY(zero_step_state_get(first.engine, &saved));

@@ -62,13 +62,13 @@ static void end_stream_capture(void)
  */
 static bool captures(const zero_engine *engine)
 {
-    return toy_device() == ZERO_DEVICE_CUDA && !engine->layout->options.overlap_step;
+    return toy_device() == ZERO_DEVICE_CUDA && !engine->layout->tuning.overlap_step;
 }
 
 /* Whether a call can be legal at all. */
 static bool is_possible(const zero_engine *engine, zi_engine_call call)
 {
-    return call == ZI_CALL_ANNOUNCE ? engine->layout->options.overlap_step != 0
+    return call == ZI_CALL_ANNOUNCE ? engine->layout->tuning.overlap_step != 0
            : call == ZI_CALL_PREPARE || call == ZI_CALL_REPLAY_BEGIN ? captures(engine)
                                                                      : true;
 }
@@ -211,7 +211,7 @@ static zero_pass legal_pass(const zero_engine *engine)
 
 static zero_status acquire(zero_engine *engine, zero_pass pass)
 {
-    TOY_TRY(zero_unit_acquire(engine, 0, pass, stream()));
+    TOY_TRY(zero_unit_acquire(engine, 0, pass, stream(), NULL));
     return zero_unit_release(engine, 0, stream());
 }
 
@@ -477,7 +477,7 @@ static void make_calls_with_a_unit(zero_engine *engine, zi_engine_state state)
             continue;
         }
         stand(engine, state);
-        CHECK_OK(zero_unit_acquire(engine, 1, legal_pass(engine), stream()));
+        CHECK_OK(zero_unit_acquire(engine, 1, legal_pass(engine), stream(), NULL));
         CHECK_FAILS(calls[i].make(engine), ZERO_STATE,
                     "unit 1 \"layer1\" is still acquired; release it first");
         CHECK(strstr(zero_last_error()->message, calls[i].says) == zero_last_error()->message);
@@ -526,7 +526,7 @@ TEST(every_call_in_every_state)
     toy_run run = table_run(&model);
     for (int way = 0; way < 4; way++) {
         run.options.stage = way % 2 == 0 ? ZERO_STAGE_0 : ZERO_STAGE_3;
-        run.options.overlap_step = way / 2;
+        run.tuning.overlap_step = way / 2;
         for (int role = ZERO_ROLE_MASTER; way == 2 && role <= ZERO_ROLE_MOMENT2; role++) {
             run.options.tier[role] = ZERO_TIER_DISK;
         }
