@@ -4,6 +4,7 @@
 #ifndef ZI_STORAGE_IO_BACKEND_H
 #define ZI_STORAGE_IO_BACKEND_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/uio.h>
 
@@ -29,7 +30,7 @@ typedef struct zi_io_segment {
     struct zi_io_segment *link; /* the backend's */
 } zi_io_segment;
 
-/* Called by the queue's owner only, but for destroy. */
+/* Called by the queue's owner only, but for destroy; of a shared one by one thread at a time. */
 typedef struct zi_io_backend_ops {
     size_t struct_bytes;
     const char *name;
@@ -56,6 +57,7 @@ typedef struct zi_io_setup {
     const zi_store *store;
     uint32_t file_count;
     uint32_t depth;             /* segments at once */
+    bool shared;                /* calls come from several threads, one at a time */
     const struct iovec *slices; /* memory to register; must stay valid in create only */
     uint32_t slice_count;
 } zi_io_setup;

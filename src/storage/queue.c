@@ -19,9 +19,12 @@
 #define WAKE_DIVISOR 4
 #define STALL_NS UINT64_C(30000000000)
 
-/* The queue is one thread's: the first that uses it. */
+/* The queue is one thread's, the first that uses it, unless it is shared. */
 static void enter(zi_io *queue)
 {
+    if (queue->shared) {
+        return;
+    }
     if (!queue->owned) {
         queue->owned = true;
         queue->owner = pthread_self();

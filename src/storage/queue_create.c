@@ -114,6 +114,7 @@ static zero_status make_backend(zi_io *queue, const zi_io_options *options)
     const zi_io_setup setup = {.store = options->store,
                                .file_count = queue->map->file_count,
                                .depth = queue->depth,
+                               .shared = options->shared,
                                .slices = slices,
                                .slice_count = slice_count};
     const zi_storage *storage = zi_store_storage(options->store);
@@ -144,6 +145,7 @@ zero_status zi_io_create(const zi_io_options *options, zi_io **out)
         queue->backend = *options->backend;
     }
     queue->store = options->store;
+    queue->shared = options->shared;
     queue->map = zi_store_map(options->store);
     queue->waiting_end = &queue->waiting;
     status = check_options(options);

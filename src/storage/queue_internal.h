@@ -27,6 +27,7 @@ struct zi_io {
     uint32_t file_depth;
     bool owned;
     pthread_t owner; /* where owned */
+    bool shared;     /* by threads that take turns */
     int broken;      /* errno of the backend; 0: it works */
     queue_region *regions;
     uint32_t region_count;

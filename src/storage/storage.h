@@ -153,6 +153,7 @@ typedef struct zi_io_options {
     uint64_t segment_bytes;  /* of one access, at most 1 GiB; 0: ZI_IO_SEGMENT_BYTES */
     uint32_t file_depth;     /* segments in flight for each file; 0: ZI_IO_DEPTH */
     uint32_t depth;          /* in all, at most ZI_IO_DEPTH_MAX; 0: file_depth for every file */
+    bool shared;             /* threads take turns, under a lock of theirs */
     uint64_t retry_ns; /* how long a segment is tried again without progress; 0: ZI_IO_RETRY_NS */
     const struct zi_io_backend *backend; /* not NULL: this one, and kind is ignored; owned by the
                                             queue from then on, also when create fails */
@@ -181,13 +182,14 @@ typedef struct zi_io_stats {
 
 typedef struct zi_io zi_io;
 
-/* Any thread. The queue then belongs to the first thread that starts, polls or waits.
+/* Any thread. The queue then belongs to the first thread that starts, polls or waits, unless it is
+ * shared.
  * Errors: INVALID_ARGUMENT; UNSUPPORTED where the kind that was asked for is refused;
  * OUT_OF_MEMORY; DEVICE where a thread cannot be started. */
 zero_status zi_io_create(const zi_io_options *options, zi_io **queue);
 
 /* Accepts NULL. What is not yet in flight fails with ECANCELED, what is in flight is awaited. With
- * nothing in flight any thread may call it, else the owner. */
+ * nothing in flight, or shared, any thread may call it, else the owner. */
 void zi_io_destroy(zi_io *queue);
 
 /* Begin op; never blocks on I/O. INVALID_ARGUMENT for what is not aligned or not in the store,

@@ -180,11 +180,9 @@ static zero_status spoil(toy_trainer *trainer, uint32_t unit, uint32_t tensor)
 {
     const float bad[2] = {INFINITY, INFINITY};
     zero_view grad;
-    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_BACKWARD, toy_stream()));
-    TOY_TRY(zero_unit_grad_acquire(trainer->engine, unit, toy_stream()));
+    TOY_TRY(zero_unit_acquire(trainer->engine, unit, ZERO_PASS_BACKWARD, toy_stream(), NULL));
     TOY_TRY(zero_tensor_grad(trainer->engine, tensor, &grad));
     toy_put(grad.data, bad, zero_dtype_bytes(grad.dtype) == 4 ? 4 : 2);
-    TOY_TRY(zero_unit_grad_ready(trainer->engine, unit, toy_stream()));
     return zero_unit_release(trainer->engine, unit, toy_stream());
 }
 
@@ -240,7 +238,7 @@ static zero_status take_whole(zero_world *world, void *user)
     toy_state state;
     TOY_TRY(toy_open(&trainer, &c->run, world));
     for (uint32_t s = 0; s < STEPS; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         TOY_TRY(take_step(&trainer, s == BAD_STEP ? c->spoilt : NONE, &result));
         if (trainer.rank == 0) {
             c->results[s] = result;
@@ -296,7 +294,7 @@ static zero_status take_part(const place *at, void *user)
     const uint32_t own = find_key(&model, c->spoilt);
     const bool spoils = own != NONE && at->part % c->cuts == c->cuts - 1;
     for (uint32_t s = 0; s < STEPS; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         TOY_TRY(take_step(&trainer, s == BAD_STEP && spoils ? own : NONE, &result));
         check_result(&c->results[s], &result);
     }
@@ -334,8 +332,8 @@ static void compare_splits(zero_dtype dtype, uint32_t spoilt)
             c.run.micro_steps = 1 + w % 2;
             c.run.params.max_norm = 1.5f;
             c.run.options.loss_scale = 8;
-            c.run.options.loss_scale_window = 2;
-            toy_sharding_apply(&ways[w], &c.run.options);
+            c.run.tuning.loss_scale_window = 2;
+            toy_sharding_apply(&ways[w], &c.run);
             CHECK_OK(zero_world_run(splits[i].data, DEADLINE_MS, take_whole, &c));
             CHECK_EQ(c.results[BAD_STEP].skipped, spoilt != NONE);
             CHECK(c.results[0].clip < 1.0);
@@ -405,12 +403,12 @@ static zero_status find_out(const place *at, void *user)
     trial *t = user;
     toy_model model;
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     toy_run run = t->run;
     const oddity *odd = t->odd;
     if (is_at(odd, at)) {
         run.params.max_norm = odd->max_norm;
-        run.params.adamw.lr = odd->lr != 0 ? odd->lr : run.params.adamw.lr;
+        run.params.hyper.adamw.lr = odd->lr != 0 ? odd->lr : run.params.hyper.adamw.lr;
         run.params.grad_divisor = odd->divisor;
     }
     TOY_TRY(open_part(&trainer, &run, &model, at));
@@ -470,7 +468,7 @@ static zero_status set_states(const place *at, void *user)
     toy_model model;
     toy_trainer trainer;
     toy_run run = *(const toy_run *)user;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     zero_step_state state = zero_step_state_init();
     TOY_TRY(open_part(&trainer, &run, &model, at));
     state.updates = 3 + at->part;
@@ -530,7 +528,7 @@ static zero_status make_mistake(const place *at, toy_run *run, mistake kind, zer
         break;
     }
     run->options.model_parallel = parts;
-    return zero_engine_create(world, run->model->model, &run->options, engine);
+    return zero_engine_create(world, run->model->model, TOY_OPTIONS(run), engine);
 }
 
 static const char *const mistake_texts[MISTAKES] = {
@@ -546,12 +544,12 @@ static zero_status refuse_then_train(const place *at, void *user)
     const mistake kind = *(const mistake *)user;
     toy_model model;
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     zero_engine *engine = NULL;
     toy_run run = toy_run_init(NULL);
     part_model(&model, ZERO_DTYPE_F32, 1, 2, at->part);
     run.model = &model;
-    run.options.loss_scale_static = 1;
+    run.tuning.loss_scale_static = 1;
     const zero_status status = make_mistake(at, &run, kind, &engine);
     CHECK(status != ZERO_OK && engine == NULL);
     if (kind == NO_BUDGET && at->part == 0) {
@@ -669,7 +667,7 @@ static void lose_rank(const place *at, const absence *a)
     uint64_t start_ns = zi_clock_ns();
     zero_status status = ZERO_OK;
     for (uint32_t s = 0; s < 20 && status == ZERO_OK; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         if (s == 2 && at->data == 1 && at->part == 1) {
             if (a->dies) {
                 (void)kill(getpid(), SIGKILL);

@@ -292,7 +292,7 @@ static zero_status call_step(zero_engine *engine)
 static zero_status call_norm(zero_engine *engine)
 {
     double norm = 0;
-    return zero_grad_norm(engine, &norm);
+    return zero_grad_norm(engine, NULL, stream(), &norm);
 }
 
 static zero_status call_announce(zero_engine *engine)

@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include "folders.h"
+#include "reads.h"
 #include "refusals.h"
 #include "toy.h"
 
@@ -48,7 +49,7 @@ static zero_status take_all(zero_world *world, void *user)
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, &c->run, world));
     for (uint32_t s = 0; s < STEPS; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         TOY_TRY(toy_step(&trainer));
         TOY_TRY(zero_step_wait(trainer.engine, &result));
         c->norms[s] = result.norm;
@@ -65,7 +66,7 @@ static zero_status take_shares(zero_world *world, const toy_run *run, void *user
     toy_state state;
     TOY_TRY(toy_open(&trainer, run, world));
     for (uint32_t s = 0; s < STEPS; s++) {
-        zero_step_result result;
+        zero_step_result result = zero_step_result_init();
         double norm = c->norms[s];
         TOY_TRY(weigh_step(&trainer, (float)run->shares[trainer.rank], s % 2 != 0 ? &norm : NULL));
         TOY_TRY(zero_step_wait(trainer.engine, &result));
@@ -126,7 +127,7 @@ static zero_status try_weight(zero_world *world, const toy_run *run, const bad_w
     toy_trainer trainer;
     toy_state before;
     toy_state after;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     double norm = 0;
     float scale = 0;
     TOY_TRY(toy_open(&trainer, run, world));
@@ -175,7 +176,7 @@ static toy_run scaled_run(toy_model *model)
     toy_model_equal(model, 2, 150, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(model);
     run.options.loss_scale = 8;
-    run.options.loss_scale_window = 1;
+    run.tuning.loss_scale_window = 1;
     return run;
 }
 
@@ -193,7 +194,7 @@ TEST(a_step_without_a_weight_is_refused_and_the_next_is_not)
 static zero_status hear_later(zero_world *world, const toy_run *run, void *user)
 {
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     (void)user;
     TOY_TRY(toy_open(&trainer, run, world));
     for (uint32_t s = 0; s < 4; s++) {
@@ -222,7 +223,7 @@ static zero_status try_divisors(zero_world *world, const toy_run *run, void *use
 {
     static const double wrong[] = {-1.0, (double)INFINITY, (double)NAN};
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     float *weight = toy_scalar_open(1);
     toy_run odd = *run;
     (void)user;
@@ -271,7 +272,7 @@ static zero_status announce_divisors(zero_world *world, void *user)
 {
     const toy_run *run = user;
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     toy_run odd = *run;
     float *weight = toy_scalar_open(1);
     TOY_TRY(toy_open(&trainer, run, world));
@@ -287,7 +288,7 @@ static zero_status announce_divisors(zero_world *world, void *user)
     TOY_TRY(toy_update(&trainer));
     CHECK_OK(zero_step_wait(trainer.engine, &result));
     CHECK_EQ(result.updates, 1);
-    CHECK_EQ(zero_engine_stats(trainer.engine).steps_redone, 0);
+    CHECK_EQ(engine_stats(trainer.engine).steps_redone, 0);
     toy_scalar_close(weight);
     toy_close(&trainer);
     return ZERO_OK;
@@ -304,9 +305,9 @@ TEST(announced_steps_have_a_number)
     }
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 1;
-    run.options.range_bytes = 4096;
-    run.options.ring_depth = 3;
-    run.options.overlap_step = 1;
+    run.tuning.range_bytes = 4096;
+    run.tuning.ring_depth = 3;
+    run.tuning.overlap_step = 1;
     CHECK_OK(zero_world_run(2, DEADLINE_MS, announce_divisors, &run));
     toy_model_close(&model);
 }

@@ -67,10 +67,10 @@ static int init_ring(uring_backend *self, uint32_t entries, uint32_t flags)
     return code;
 }
 
-static zero_status make_ring(uring_backend *self, uint32_t entries, bool fixed)
+static zero_status make_ring(uring_backend *self, uint32_t entries, bool one_issuer)
 {
-    int code = init_ring(self, entries, fixed ? ONE_ISSUER : 0);
-    if (code == -EINVAL && fixed) {
+    int code = init_ring(self, entries, one_issuer ? ONE_ISSUER : 0);
+    if (code == -EINVAL && one_issuer) {
         code = init_ring(self, entries, 0);
     }
     if (code != 0) {
@@ -311,7 +311,7 @@ zero_status zi_uring_create(const zi_io_setup *setup, zi_io_backend_kind kind,
     ZI_TRY(probe_backend(setup, fixed));
     uring_backend *self = NULL;
     ZI_TRY(zi_calloc(1, sizeof *self, (void **)&self));
-    zero_status status = make_ring(self, setup->depth, fixed);
+    zero_status status = make_ring(self, setup->depth, fixed && !setup->shared);
     if (status == ZERO_OK && fixed) {
         status = register_files(self, setup);
     }
