@@ -701,6 +701,19 @@ static void check_group(zero_world *world, const zi_transport *transport, const 
     zi_group_destroy(group);
 }
 
+/* A rank alone may ask for NCCL by name, and needs none. */
+TEST(transport_of_one_rank)
+{
+    static const uint32_t members[] = {0};
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_self(&world));
+    const zi_group_desc desc = {
+        .kernels = &world->kernels, .members = members, .size = 1, .name = "gather"};
+    check_group(world, transport_of(world, ZERO_TRANSPORT_NCCL), &desc);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 0);
+    zero_world_destroy(world);
+}
+
 /* Threads of one process read one another's memory: NCCL is refused, the default is not NCCL. */
 static zero_status choose(zero_world *world, void *user)
 {

@@ -426,6 +426,7 @@ zero_status __wrap_zero_engine_create(zero_world *world, const zero_model *model
                                 .kernels_create = create_kernels,
                                 .host_kernels_create = create_host_kernels,
                                 .transport = &transport,
+                                .mesh_transport = &transport,
                                 .storage = simulated ? &simulated_storage : &kept_storage};
     return zi_engine_create_with(world, model, options, in_use != INJECTED_NONE ? &backend : NULL,
                                  engine);
