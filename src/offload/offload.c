@@ -223,13 +223,6 @@ zero_status zi_offload_flush(zi_offload *offload, zi_stream *stream)
     return offload->window != NULL ? enqueue(offload, stream, flush, &work) : ZERO_OK;
 }
 
-void zi_offload_drain(zi_offload *offload)
-{
-    if (offload->window != NULL) {
-        zi_window_drain(offload->window);
-    }
-}
-
 const zi_window *zi_offload_window(const zi_offload *offload)
 {
     return offload->window;

@@ -43,18 +43,16 @@ typedef struct zi_offload_move {
     uint32_t next[ZI_WINDOW_AHEAD]; /* to load: flats that most likely are loaded after this one */
 } zi_offload_move;
 
-/* Enqueue. To store extents as a whole is cheaper: others are read first. Errors, in that stream:
- * IO, CORRUPT. */
+/* Enqueue. An extent that is stored in part only is read first. Errors, in that stream: IO,
+ * CORRUPT.
+ */
 zero_status zi_offload_load(zi_offload *offload, zi_stream *stream, const zi_offload_move *move);
 zero_status zi_offload_store(zi_offload *offload, zi_stream *stream, const zi_offload_move *move);
 
-/* The rest is for what is on disk; elsewhere the first two do nothing. */
+/* The rest is for what is on disk; elsewhere the flush does nothing. */
 
 /* Enqueue: what was released or stored so far is on disk when what is enqueued next runs. */
 zero_status zi_offload_flush(zi_offload *offload, zi_stream *stream);
-/* Block until nothing is in flight. The streams that use the store are idle. */
-void zi_offload_drain(zi_offload *offload);
-
 /* An element of a flat's shard, and where the elements end that are wanted with it. */
 typedef struct zi_offload_element {
     uint32_t flat;
