@@ -9,18 +9,19 @@ ZERO_BEGIN
 
 /** What bytes are held for; the rows of a plan. */
 typedef enum zero_role {
-    ZERO_ROLE_PARAM = 0,      /**< parameter shards */
-    ZERO_ROLE_GRAD = 1,       /**< gradient shards */
-    ZERO_ROLE_MASTER = 2,     /**< fp32 copies of low-precision parameters */
-    ZERO_ROLE_MOMENT1 = 3,    /**< first moments */
-    ZERO_ROLE_MOMENT2 = 4,    /**< second moments */
-    ZERO_ROLE_PARAM_SLOT = 5, /**< slots that units are gathered to; trays, where PARAM is far */
-    ZERO_ROLE_GRAD_SLOT = 6,  /**< slots that backward writes gradients to, wire copies included;
-                                 trays, where GRAD is far */
-    ZERO_ROLE_STEP = 7,       /**< norms, the step's decision, where each tensor's pieces lie */
-    ZERO_ROLE_SCRATCH = 8,    /**< sums under way between GPUs, over NCCL only: at most 64 MiB */
-    ZERO_ROLE_RING = 9        /**< host memory that what is on disk passes through, and
-                                 the checksums of what is there */
+    ZERO_ROLE_PARAM = 0,   /**< parameter shards */
+    ZERO_ROLE_GRAD = 1,    /**< gradient shards */
+    ZERO_ROLE_MASTER = 2,  /**< fp32 copies of low-precision parameters */
+    ZERO_ROLE_MOMENT1 = 3, /**< first moments */
+    ZERO_ROLE_MOMENT2 = 4, /**< second moments */
+    ZERO_ROLE_PARAM_SLOT =
+        5, /**< slots that units are gathered to; staging, where PARAM is offloaded */
+    ZERO_ROLE_GRAD_SLOT = 6, /**< slots that backward writes gradients to, wire copies included;
+                                staging, where GRAD is offloaded */
+    ZERO_ROLE_STEP = 7,      /**< norms, the step's decision, where each tensor's pieces lie */
+    ZERO_ROLE_SCRATCH = 8,   /**< sums under way between GPUs, over NCCL only: at most 64 MiB */
+    ZERO_ROLE_RING = 9       /**< host memory that what is on disk passes through, and
+                                the checksums of what is there */
 } zero_role;
 
 /** Number of rows of a plan. */

@@ -129,22 +129,6 @@ zero_status zi_engine_begin_announced(zero_engine *engine)
     return zi_optim_begin_drafts(engine->optim);
 }
 
-static zero_status draft_unit(zero_engine *engine, uint32_t unit)
-{
-    const uint32_t first = engine->layout->units[unit].flat_first;
-    const uint32_t count = zi_unit_trained_count(engine->layout, unit);
-    for (uint32_t f = first; f < first + count; f++) {
-        const zi_optim_draft draft = zi_optim_draft_of(engine->optim, f);
-        if (draft.bytes != 0) {
-            ZI_TRY(zi_param_trays_show(engine->trays, f, draft.at, draft.bytes, draft.memory));
-        }
-    }
-    ZI_TRY(zi_grads_bring(engine->grads, unit, true, NULL));
-    ZI_TRY(zi_grads_lend(engine->grads, unit, engine->step_stream));
-    ZI_TRY(zi_optim_draft_unit(engine->optim, unit));
-    return zi_grads_give_back(engine->grads, unit, engine->step_stream);
-}
-
 /* All units of a bucket, whose flats lie together. */
 static zero_status draft_bucket(zero_engine *engine, uint32_t index)
 {
@@ -156,7 +140,7 @@ static zero_status draft_bucket(zero_engine *engine, uint32_t index)
         const uint32_t next = layout->flats[layout->bucket_flats[bucket->flat_first + i]].unit;
         if (next != unit) {
             unit = next;
-            ZI_TRY(draft_unit(engine, unit));
+            ZI_TRY(zi_optim_draft_unit(engine->optim, unit));
         }
     }
     return ZERO_OK;

@@ -187,7 +187,9 @@ static zero_status list_flats(const zero_engine *engine, zi_optim_flat **flats)
     const zi_layout *layout = engine->layout;
     ZI_TRY(zi_calloc(layout->flat_count, sizeof **flats, (void **)flats));
     for (uint32_t f = 0; f < layout->flat_count; f++) {
-        (*flats)[f].param = zi_param_trays_shard(engine->trays, f);
+        const unsigned char *params = engine->arena[ZERO_ROLE_PARAM];
+        (*flats)[f].param =
+            params != NULL ? engine->arena[ZERO_ROLE_PARAM] + layout->flats[f].param_at : NULL;
         (*flats)[f].grad = layout->flats[f].trained ? zi_grads_reduced(engine->grads, f) : NULL;
     }
     return ZERO_OK;
@@ -213,23 +215,28 @@ static zero_status make_optim(zero_engine *engine)
     const zi_layout *layout = engine->layout;
     zi_optim_flat *flats = NULL;
     ZI_TRY(list_flats(engine, &flats));
-    const zi_optim_desc desc = {.layout = layout,
-                                .device = engine->device,
-                                .kernels = &engine->kernels,
-                                .rank = zero_world_rank(engine->world),
-                                .publish = engine->groups.publish,
-                                .step_stream = engine->step_stream,
-                                .state = {engine->arena[ZERO_ROLE_MASTER],
-                                          engine->arena[ZERO_ROLE_MOMENT1],
-                                          engine->arena[ZERO_ROLE_MOMENT2]},
-                                .ring = engine->ring,
-                                .host_kernels = zi_engine_host_kernels(engine),
-                                .workspace = engine->arena[ZERO_ROLE_RING],
-                                .flats = flats,
-                                .segments = engine->arena[ZERO_ROLE_STEP] + layout->segments_at,
-                                .decision = engine->decide.decision,
-                                .presumed = &engine->host->presumed,
-                                .stats = &engine->stats};
+    const zi_optim_desc desc = {
+        .layout = layout,
+        .device = engine->device,
+        .kernels = &engine->kernels,
+        .rank = zero_world_rank(engine->world),
+        .publish = engine->groups.publish,
+        .step_stream = engine->step_stream,
+        .state = {engine->arena[ZERO_ROLE_MASTER], engine->arena[ZERO_ROLE_MOMENT1],
+                  engine->arena[ZERO_ROLE_MOMENT2]},
+        .window = engine->window,
+        .params = engine->offload[ZERO_ROLE_PARAM],
+        .grads = engine->offload[ZERO_ROLE_GRAD],
+        .param_staging = layout->param_staging_bytes != 0
+                             ? engine->arena[ZERO_ROLE_PARAM_SLOT] + layout->param_staging_at
+                             : NULL,
+        .host_kernels = zi_engine_host_kernels(engine),
+        .workspace = engine->arena[ZERO_ROLE_RING],
+        .flats = flats,
+        .segments = engine->arena[ZERO_ROLE_STEP] + layout->segments_at,
+        .decision = engine->decide.decision,
+        .presumed = &engine->host->presumed,
+        .stats = &engine->stats};
     const zero_status status = zi_optim_create(&desc, &engine->optim);
     zi_free(flats);
     return status;
@@ -243,17 +250,8 @@ static zero_status make_stages(zero_engine *engine)
                                    .gather_stream = engine->gather_stream,
                                    .shards = engine->arena[ZERO_ROLE_PARAM],
                                    .slots = engine->arena[ZERO_ROLE_PARAM_SLOT],
-                                   .shelf = engine->shelves[ZERO_ROLE_PARAM],
+                                   .offload = engine->offload[ZERO_ROLE_PARAM],
                                    .stats = &engine->stats};
-    const zi_param_trays_desc trays = {
-        .layout = engine->layout,
-        .device = engine->device,
-        .gather_stream = engine->gather_stream,
-        .step_stream = engine->step_stream,
-        .shards = engine->arena[ZERO_ROLE_PARAM],
-        .slots = engine->arena[ZERO_ROLE_PARAM_SLOT],
-        .shelf = engine->shelves[ZERO_ROLE_PARAM],
-        .skip = engine->device->ops->host_memory ? &engine->decide.decision->skip : NULL};
     const zi_grads_desc grads = {
         .layout = engine->layout,
         .device = engine->device,
@@ -265,12 +263,11 @@ static zero_status make_stages(zero_engine *engine)
         .reduce_stream = engine->reduce_stream,
         .shards = engine->arena[ZERO_ROLE_GRAD],
         .slots = engine->arena[ZERO_ROLE_GRAD_SLOT],
-        .shelf = engine->shelves[ZERO_ROLE_GRAD],
+        .offload = engine->offload[ZERO_ROLE_GRAD],
         .norm = (zi_norm_sum *)(void *)(engine->arena[ZERO_ROLE_STEP] + engine->layout->message_at),
         .replicas = engine->replicas,
         .stats = &engine->stats};
     ZI_TRY(zi_params_create(&params, &engine->params));
-    ZI_TRY(zi_param_trays_create(&trays, &engine->trays));
     ZI_TRY(zi_grads_create(&grads, &engine->grads));
     return make_optim(engine);
 }
@@ -299,7 +296,6 @@ static zero_status join(zero_engine *engine)
     ZI_TRY(zi_engine_make_groups(engine));
     ZI_TRY(make_streams(engine));
     ZI_TRY(make_step(engine));
-    ZI_TRY(zi_engine_make_shelves(engine));
     ZI_TRY(make_stages(engine));
     ZI_TRY(zi_engine_connect_groups(engine));
     ZI_TRY(zi_engine_take_initial(engine));
@@ -458,18 +454,12 @@ void zero_engine_destroy(zero_engine *engine)
     if (engine->optim != NULL) {
         (void)zi_optim_quiet(engine->optim);
     }
-    for (int i = 0; i < ZI_SHELVES; i++) {
-        if (engine->shelves[i] != NULL) {
-            (void)zi_shelf_quiet(engine->shelves[i]);
-        }
-    }
     destroy_streams(engine);
     zi_optim_destroy(engine->optim);
     zi_engine_close_store(engine);
     zi_engine_close_park(engine);
     zi_engine_free_views(engine);
     zi_grads_destroy(engine->grads);
-    zi_param_trays_destroy(engine->trays);
     zi_params_destroy(engine->params);
     zi_engine_destroy_groups(engine);
     zi_kernels_destroy(&engine->kernels);

@@ -8,11 +8,9 @@
 #include "engine/engine_state.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
-#include "offload/ring.h"
-#include "offload/shelf.h"
+#include "offload/offload.h"
 #include "stage1/optim.h"
 #include "stage2/grads.h"
-#include "stage3/param_trays.h"
 #include "stage3/params.h"
 #include "storage/rate.h"
 #include "zero/engine.h"
@@ -142,12 +140,11 @@ struct zero_engine {
     engine_dealing dealing;                /* of the store */
     zi_store *store;                       /* roles on disk; NULL: there are none */
     uint64_t *sums;                        /* its checksums; NULL: none */
-    zi_ring *ring;                         /* before it; used on the step stream */
-    zi_shelf *shelves[ZI_SHELVES];         /* by role; NULL: it is not far */
+    zi_window *window;                     /* of optimizer state; used on the step stream */
+    zi_offload *offload[ZI_OFFLOAD_ROLES]; /* by role; NULL: it is where the device computes */
     engine_park park;
     engine_views views;
     zi_params *params;
-    zi_param_trays *trays;
     zi_grads *grads;
     zi_optim *optim;
     zi_collective norm_gather;
@@ -168,8 +165,8 @@ struct zero_engine {
     /* the caller's stream, when a step is enqueued -> step stream; when a capture begins or
      * launches are over -> all of the engine's streams */
     zi_event *caller;
-    /* step stream, after the last unit or a move of state on disk; a shelf's stream, after a move
-     * on it -> host, for shards */
+    /* step stream, after the last unit or a move of state on disk; another stream, after a move of
+     * what is offloaded -> host, for shards */
     zi_event *stepped;
     /* each of the engine's streams -> host or the caller's stream, around captures and launches */
     zi_event *joined[ENGINE_STREAMS];
@@ -331,12 +328,11 @@ void zi_engine_add_parked(const zero_engine *engine, zero_memory *memory);
 zero_status zi_engine_choose_dealing(const zero_engine *engine, const char *const *directories,
                                      uint32_t directory_count, uint64_t bytes,
                                      engine_dealing *dealing);
-/* Reserve roles on disk and make the ring before them; nothing where there are none. (tiers.c) */
+/* Reserve roles on disk, and make what offloaded roles pass through; nothing where there are none.
+ * (tiers.c) */
 zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options *caller_options);
-/* Make the shelves of far roles, once there are streams. (tiers.c) */
-zero_status zi_engine_make_shelves(zero_engine *engine);
-/* The stream that a role's shelf is on. */
-zi_stream *zi_engine_shelf_stream(const zero_engine *engine, zero_role role);
+/* A stream that a role's store may be used on while the engine rests. */
+zi_stream *zi_engine_offload_stream(const zero_engine *engine, zero_role role);
 /* The engine's streams are gone. */
 void zi_engine_close_store(zero_engine *engine);
 /* Whether the host has a part in what streams do beside issuing it: a disk, or updates of a GPU's
@@ -356,8 +352,7 @@ bool zi_engine_steps_down(const zero_engine *engine);
 /* A rank's shard of one flat in one role, and the part of a tensor in it. (shard.c) */
 typedef struct engine_shard {
     unsigned char *data; /* NULL: on disk, or there is none */
-    uint32_t record;     /* of its shelf, where it is far, and bytes of that before it */
-    uint64_t record_at;
+    uint64_t part_first; /* elements of the role's shard of the flat before it */
     zero_dtype dtype;
     zero_tier tier;
     uint32_t flat;

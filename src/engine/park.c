@@ -42,8 +42,8 @@ static uint64_t bytes_of(const zero_engine *engine, zero_role role)
 
 /* ---- what is legal ---- */
 
-/* A shelf uses memory of these roles between steps too. */
-static zero_status check_shelves(const zero_engine *engine, uint32_t roles)
+/* Offloaded shards pass through memory of these roles between steps too. */
+static zero_status check_offloaded(const zero_engine *engine, uint32_t roles)
 {
     const bool grads = has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT);
     if (grads && zi_role_far(engine->layout, ZERO_ROLE_GRAD)) {
@@ -52,8 +52,8 @@ static zero_status check_shelves(const zero_engine *engine, uint32_t roles)
             "gradients are on the tier %s, so grad and grad slots stay; leave them out of roles",
             zero_tier_name(zi_role_tier(engine->layout, ZERO_ROLE_GRAD)));
     }
-    for (int i = 0; i < ZI_SHELVES && has(roles, ZERO_ROLE_RING); i++) {
-        if (engine->shelves[i] != NULL && zi_shelf_ring(engine->shelves[i]) != NULL) {
+    for (int i = 0; i < ZI_OFFLOAD_ROLES && has(roles, ZERO_ROLE_RING); i++) {
+        if (engine->offload[i] != NULL && zi_offload_window(engine->offload[i]) != NULL) {
             ZI_FAIL(ZERO_UNSUPPORTED,
                     "%s is on disk and passes through the ring; leave ring out of roles",
                     zero_role_name((zero_role)i));
@@ -76,7 +76,7 @@ static zero_status check_roles(const zero_engine *engine, uint32_t roles)
                 roles, roles & ~ZERO_OFFLOAD_ALL,
                 zi_engine_roles_text(roles & ~ZERO_OFFLOAD_ALL & known, text, sizeof text));
     }
-    ZI_TRY(check_shelves(engine, roles));
+    ZI_TRY(check_offloaded(engine, roles));
     const bool registered = engine->layout->can.registration != ZI_REGISTER_NONE;
     if (registered && (has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT))) {
         ZI_FAIL(ZERO_UNSUPPORTED,
@@ -425,7 +425,7 @@ void zi_engine_add_parked(const zero_engine *engine, zero_memory *memory)
 static zero_status give(zero_engine *engine, zero_role role)
 {
     if (role == ZERO_ROLE_RING) {
-        zi_ring_suspend(engine->ring);
+        zi_window_suspend(engine->window);
     }
     return zi_engine_give_arena(engine, role);
 }
@@ -434,7 +434,7 @@ static zero_status take(zero_engine *engine, zero_role role)
 {
     ZI_TRY(zi_engine_take_arena(engine, role));
     const zero_status status = role == ZERO_ROLE_RING
-                                   ? zi_ring_resume(engine->ring, engine->arena[ZERO_ROLE_RING])
+                                   ? zi_window_resume(engine->window, engine->arena[ZERO_ROLE_RING])
                                    : ZERO_OK;
     if (status != ZERO_OK) {
         ZI_TRY(zi_engine_give_arena(engine, role)); /* the ring is suspended still */

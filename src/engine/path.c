@@ -64,17 +64,17 @@ static void note_refused(zero_disk_path *path, const char *where, const char *re
     }
 }
 
-/* How one of the engine's rings reaches files: all are made alike, so the first says it for all,
+/* How one of the engine's windows reaches files: all are made alike, so the first says it for all,
  * but for what each of them has in memory, which is added up. false: nothing is on disk. */
 static bool report_of(const zero_engine *engine, zi_io_report *report)
 {
-    const zi_ring *rings[1 + ZI_SHELVES] = {engine->ring};
+    const zi_window *windows[1 + ZI_OFFLOAD_ROLES] = {engine->window};
     bool found = false;
-    for (int i = 0; i < ZI_SHELVES; i++) {
-        rings[1 + i] = engine->shelves[i] != NULL ? zi_shelf_ring(engine->shelves[i]) : NULL;
+    for (int i = 0; i < ZI_OFFLOAD_ROLES; i++) {
+        windows[1 + i] = engine->offload[i] != NULL ? zi_offload_window(engine->offload[i]) : NULL;
     }
-    for (int i = 0; i < 1 + ZI_SHELVES; i++) {
-        const zi_io_report *own = rings[i] != NULL ? zi_ring_report(rings[i]) : NULL;
+    for (int i = 0; i < 1 + ZI_OFFLOAD_ROLES; i++) {
+        const zi_io_report *own = windows[i] != NULL ? zi_window_report(windows[i]) : NULL;
         if (own != NULL && !found) {
             *report = *own;
             found = true;

@@ -1,6 +1,6 @@
 /* Owns a rank's own pieces outside steps: where each is, views of them, and values in and out of
- * any tier. State on disk moves on the step stream, which owns the ring, and what is on a shelf on
- * the shelf's stream; all else at once. */
+ * any tier. What is on disk moves in tasks, state on the step stream, which owns its window; all
+ * else at once. */
 #include "zero/shard.h"
 
 #include <inttypes.h>
@@ -10,39 +10,22 @@
 #include "engine/engine_internal.h"
 #include "layout/sharding.h"
 
-/* Where a far role's shard begins. */
-static void locate_far(const zero_engine *engine, engine_shard *shard)
-{
-    const zi_flat *flat = &engine->layout->flats[shard->flat];
-    const bool param = shard->role == ZERO_ROLE_PARAM;
-    const zi_shelf *shelf = engine->shelves[shard->role];
-    shard->record = param ? flat->unit : flat->bucket;
-    shard->record_at = param ? flat->param_at : zi_grads_reduced_at(engine->grads, shard->flat);
-    unsigned char *record = zi_shelf_memory(shelf, shard->record);
-    shard->data = record != NULL ? record + shard->record_at : NULL;
-}
-
 /* Where the flat's shard begins; false when the role has none of it. */
 static bool locate(const zero_engine *engine, engine_shard *shard)
 {
     const zi_layout *layout = engine->layout;
     const zi_flat *flat = &layout->flats[shard->flat];
-    const bool far = zi_role_far(layout, shard->role);
+    const bool disk = shard->tier == ZERO_TIER_DISK;
     switch (shard->role) {
     case ZERO_ROLE_PARAM:
         shard->dtype = flat->dtype;
-        if (far) {
-            locate_far(engine, shard);
-        } else {
-            shard->data = engine->arena[ZERO_ROLE_PARAM] + flat->param_at;
-        }
+        shard->data = disk ? NULL : engine->arena[ZERO_ROLE_PARAM] + flat->param_at;
         return true;
     case ZERO_ROLE_GRAD:
         shard->dtype = layout->tuning.accum_dtype;
-        if (flat->trained && far) {
-            locate_far(engine, shard);
-        } else if (flat->trained) {
+        if (flat->trained) {
             shard->data = zi_grads_reduced(engine->grads, shard->flat);
+            shard->part_first = zi_grads_part_first(engine->grads, shard->flat);
         }
         return flat->trained;
     case ZERO_ROLE_MASTER:
@@ -103,31 +86,54 @@ static unsigned char *element(const engine_shard *shard, uint64_t first)
     return shard->data + (shard->at + first) * zero_dtype_bytes(shard->dtype);
 }
 
-/* What a task of a shelf's stream is given. */
-typedef struct shelf_values {
+/* What a task that moves values of an offloaded role is given. */
+typedef struct offload_values {
     zero_engine *engine;
-    engine_shard shard;
-    zi_optim_move move;
-} shelf_values;
+    zi_optim_move move; /* first: in the role's shard of the flat */
+} offload_values;
 
-_Static_assert(sizeof(shelf_values) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
+_Static_assert(sizeof(offload_values) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
 
-static zero_status move_on_shelf(void *argument)
+/* The part of a move that is in one extent, which is acquired. */
+static zero_status move_extent(const offload_values *work, const zi_extent_place *place,
+                               unsigned char *extent)
 {
-    const shelf_values *work = argument;
-    const engine_shard *shard = &work->shard;
     const zi_optim_move *move = &work->move;
+    const zi_layout *layout = work->engine->layout;
     const zi_kernels *kernels = zi_engine_host_kernels(work->engine); /* both are the host's */
     const zi_device *device = kernels->device;
+    const zi_flat *flat = &layout->flats[move->flat];
+    const zero_dtype dtype =
+        move->role == ZERO_ROLE_PARAM ? flat->dtype : layout->tuning.accum_dtype;
+    const uint64_t begin = zi_max_u64(place->first, move->first);
+    const uint64_t end = zi_min_u64(place->first + place->count, move->first + move->count);
     zi_stream *stream = NULL;
-    unsigned char *record = NULL;
     ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &stream));
-    ZI_TRY(zi_shelf_at(work->engine->shelves[shard->role], shard->record, move->writes, &record));
-    unsigned char *place = record + shard->record_at + move->first * zero_dtype_bytes(shard->dtype);
-    return move->writes ? kernels->ops->cast(kernels->self, stream, place, shard->dtype,
-                                             move->values, move->dtype, move->count)
-                        : kernels->ops->cast(kernels->self, stream, move->values, shard->dtype,
-                                             place, shard->dtype, move->count);
+    unsigned char *held = extent + (begin - place->first) * zero_dtype_bytes(dtype);
+    unsigned char *values =
+        (unsigned char *)move->values + (begin - move->first) * zero_dtype_bytes(move->dtype);
+    return move->writes ? kernels->ops->cast(kernels->self, stream, held, dtype, values,
+                                             move->dtype, end - begin)
+                        : kernels->ops->cast(kernels->self, stream, values, move->dtype, held,
+                                             dtype, end - begin);
+}
+
+static zero_status move_offloaded(void *argument)
+{
+    const offload_values *work = argument;
+    const zi_optim_move *move = &work->move;
+    zi_offload *offload = work->engine->offload[move->role];
+    const uint64_t end = move->first + move->count;
+    for (uint64_t at = move->first; at < end;) {
+        const zi_offload_element element = {.flat = move->flat, .index = at, .end = end};
+        zi_extent_place place;
+        unsigned char *extent = NULL;
+        ZI_TRY(zi_offload_acquire(offload, element, ZI_WINDOW_READS, NULL, 0, &place, &extent));
+        ZI_TRY(move_extent(work, &place, extent));
+        ZI_TRY(zi_offload_release(offload, &place, move->writes));
+        at = place.first + place.count;
+    }
+    return ZERO_OK;
 }
 
 zero_status zi_engine_await_stream(zero_engine *engine, zi_stream *stream)
@@ -146,13 +152,16 @@ static zero_status move_on_disk(zero_engine *engine, const engine_shard *shard,
     move.flat = shard->flat;
     move.role = shard->role;
     move.first += shard->at;
-    if (shard->role >= ZI_SHELVES) {
+    if (shard->role >= ZI_OFFLOAD_ROLES) {
         ZI_TRY(zi_optim_enqueue_move(engine->optim, &move));
         return zi_engine_await_stream(engine, engine->step_stream);
     }
-    const shelf_values work = {.engine = engine, .shard = *shard, .move = move};
-    zi_stream *stream = zi_engine_shelf_stream(engine, shard->role);
-    ZI_TRY(device->ops->task(device->self, stream, move_on_shelf, &work, sizeof work));
+    move.first += shard->part_first;
+    const offload_values work = {.engine = engine, .move = move};
+    zi_stream *stream = zi_engine_offload_stream(engine, shard->role);
+    if (move.count != 0) {
+        ZI_TRY(device->ops->task(device->self, stream, move_offloaded, &work, sizeof work));
+    }
     return zi_engine_await_stream(engine, stream);
 }
 
@@ -174,13 +183,14 @@ zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard,
 
 zero_status zi_engine_shards_rest(zero_engine *engine)
 {
-    for (int i = 0; i < ZI_SHELVES; i++) {
-        if (engine->shelves[i] != NULL) {
-            ZI_TRY(zi_shelf_rest(engine->shelves[i]));
-            ZI_TRY(zi_engine_await_stream(engine, zi_engine_shelf_stream(engine, (zero_role)i)));
+    for (int i = 0; i < ZI_OFFLOAD_ROLES; i++) {
+        if (engine->offload[i] != NULL) {
+            zi_stream *stream = zi_engine_offload_stream(engine, (zero_role)i);
+            ZI_TRY(zi_offload_flush(engine->offload[i], stream));
+            ZI_TRY(zi_engine_await_stream(engine, stream));
         }
     }
-    if (engine->ring == NULL) {
+    if (engine->window == NULL) {
         return ZERO_OK;
     }
     ZI_TRY(zi_optim_rest(engine->optim));

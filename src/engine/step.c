@@ -190,48 +190,25 @@ static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint
     return device->ops->event_record(device->self, engine->decided[turn], stream);
 }
 
-/* What the update of the i-th unit on the way reads, if it is far. */
-static zero_status bring(zero_engine *engine, uint32_t i, bool down)
-{
-    const uint32_t units = engine->layout->unit_count;
-    const uint32_t unit = down ? units - 1 - i : i;
-    const int *kept = zi_optim_keeps(engine->optim);
-    if (i >= units) {
-        return ZERO_OK;
-    }
-    ZI_TRY(zi_grads_bring(engine->grads, unit, down, kept));
-    return zi_param_trays_bring(engine->trays, unit, down);
-}
-
-static zero_status update_unit(zero_engine *engine, uint32_t unit, uint32_t turn)
-{
-    zi_stream *stream = engine->step_stream;
-    ZI_TRY(zi_grads_lend(engine->grads, unit, stream));
-    ZI_TRY(zi_param_trays_lend(engine->trays, unit));
-    ZI_TRY(zi_optim_step_unit(engine->optim, unit, &engine->turns[turn].outcome));
-    ZI_TRY(zi_grads_give_back(engine->grads, unit, stream));
-    ZI_TRY(zi_params_updated(engine->params, unit, stream));
-    return zi_param_trays_put_back(engine->trays, unit);
-}
-
+/* Gathers wait for all of a step where parameters are on disk: what they read ahead would be old,
+ * and take the window from it. */
 static zero_status enqueue_update(zero_engine *engine, uint32_t turn)
 {
     const zi_device *device = engine->device;
+    zi_stream *stream = engine->step_stream;
     const uint32_t units = engine->layout->unit_count;
     const bool down = zi_engine_steps_down(engine);
-    if (engine->announced.begun) { /* whether sums are loaded once more is known then */
-        ZI_TRY(device->ops->stream_wait(device->self, engine->reduce_stream, engine->decided[turn],
-                                        NULL));
-    }
-    ZI_TRY(bring(engine, 0, down));
+    const bool disk = zi_role_tier(engine->layout, ZERO_ROLE_PARAM) == ZERO_TIER_DISK;
     for (uint32_t i = 0; i < units; i++) {
-        /* Before this one is updated, so that it is under way meanwhile. */
-        ZI_TRY(bring(engine, i + 1, down));
-        ZI_TRY(update_unit(engine, down ? units - 1 - i : i, turn));
+        const uint32_t unit = down ? units - 1 - i : i;
+        ZI_TRY(zi_optim_step_unit(engine->optim, unit, &engine->turns[turn].outcome));
+        ZI_TRY(disk ? ZERO_OK : zi_params_updated(engine->params, unit, stream));
     }
-    ZI_TRY(zi_param_trays_settle(engine->trays));
-    ZI_TRY(zi_grads_consumed(engine->grads, engine->step_stream));
-    ZI_TRY(device->ops->event_record(device->self, engine->stepped, engine->step_stream));
+    for (uint32_t unit = 0; unit < units && disk; unit++) {
+        ZI_TRY(zi_params_updated(engine->params, unit, stream));
+    }
+    ZI_TRY(zi_grads_consumed(engine->grads, stream));
+    ZI_TRY(device->ops->event_record(device->self, engine->stepped, stream));
     return zi_optim_rest(engine->optim);
 }
 

@@ -1,5 +1,5 @@
-/* Owns what of an engine's roles is not on the device: the store on disk and the ring before it,
- * the shelves of far roles, and the counts of all tiers. */
+/* Owns what of an engine's roles is not on the device: the store on disk, the windows before
+ * it, and the counts of all tiers. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -44,7 +44,44 @@ static void take_weights(engine_dealing *dealing, const zero_engine_options *opt
     }
 }
 
-zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options *caller_options)
+/* What optimizer state on disk passes through. */
+static zero_status make_window(zero_engine *engine)
+{
+    const zi_layout *layout = engine->layout;
+    const zi_window_desc window = {.ranges = layout->ranges,
+                                   .range_count = layout->range_count,
+                                   .slot_count = layout->ring_slots,
+                                   .slot_bytes = layout->record_bytes_max,
+                                   .memory = engine->arena[ZERO_ROLE_RING],
+                                   .io_depth = layout->tuning.io_depth,
+                                   .draft_at = layout->draft_at,
+                                   .store = engine->store,
+                                   .sums = engine->sums,
+                                   .pool = engine->pool,
+                                   .layout = layout,
+                                   .role = ZERO_ROLE_RING};
+    return layout->range_count != 0 ? zi_window_create(&window, &engine->window) : ZERO_OK;
+}
+
+static zero_status make_offload(zero_engine *engine, zero_role role)
+{
+    const zi_offload_place *place = &engine->layout->offload[role];
+    const zi_offload_desc desc = {
+        .layout = engine->layout,
+        .role = role,
+        .device = engine->device,
+        .arena = engine->arena[role],
+        .window_memory =
+            place->window_slots != 0 ? engine->arena[ZERO_ROLE_RING] + place->window_at : NULL,
+        .store = engine->store,
+        .sums = engine->sums != NULL ? engine->sums + place->sums_at : NULL,
+        .pool = engine->pool};
+    return zi_role_far(engine->layout, role) ? zi_offload_create(&desc, &engine->offload[role])
+                                             : ZERO_OK;
+}
+
+/* Reserve all that is on disk. */
+static zero_status make_store(zero_engine *engine, const zero_engine_options *caller_options)
 {
     const zi_layout *layout = engine->layout;
     zero_engine_options options; /* the plan's have no directories */
@@ -75,50 +112,15 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
         ZI_TRY(zi_pages_alloc(layout->sums_bytes, (void **)&engine->sums));
         engine->stats.host_bytes += layout->sums_bytes;
     }
-    const zi_ring_desc ring = {.ranges = layout->ranges,
-                               .range_count = layout->range_count,
-                               .slot_count = layout->ring_slots,
-                               .slot_bytes = layout->record_bytes_max,
-                               .memory = engine->arena[ZERO_ROLE_RING],
-                               .io_depth = tuning.io_depth,
-                               .draft_at = layout->draft_at,
-                               .store = engine->store,
-                               .sums = engine->sums,
-                               .pool = engine->pool,
-                               .layout = layout,
-                               .role = ZERO_ROLE_RING};
-    if (layout->range_count != 0) {
-        ZI_TRY(zi_ring_create(&ring, &engine->ring));
-    }
     return ZERO_OK;
 }
 
-zi_stream *zi_engine_shelf_stream(const zero_engine *engine, zero_role role)
+zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options *caller_options)
 {
-    return role == ZERO_ROLE_PARAM ? engine->gather_stream : engine->reduce_stream;
-}
-
-zero_status zi_engine_make_shelves(zero_engine *engine)
-{
-    for (int i = 0; i < ZI_SHELVES; i++) {
-        const zero_role role = (zero_role)i;
-        const zi_shelf_place *place = &engine->layout->shelves[i];
-        const zi_shelf_desc desc = {
-            .place = place,
-            .layout = engine->layout,
-            .role = role,
-            .device = engine->device,
-            .stream = zi_engine_shelf_stream(engine, role),
-            .arena = engine->arena[role],
-            .ring_memory =
-                place->ring_slots != 0 ? engine->arena[ZERO_ROLE_RING] + place->ring_at : NULL,
-            .io_depth = engine->layout->tuning.io_depth,
-            .store = engine->store,
-            .sums = engine->sums != NULL ? engine->sums + place->sums_at : NULL,
-            .pool = engine->pool};
-        if (zi_role_far(engine->layout, role)) {
-            ZI_TRY(zi_shelf_create(&desc, &engine->shelves[i]));
-        }
+    ZI_TRY(make_store(engine, caller_options));
+    ZI_TRY(make_window(engine));
+    for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
+        ZI_TRY(make_offload(engine, (zero_role)role));
     }
     if (engine->store != NULL) {
         zero_disk_path path = zero_disk_path_init();
@@ -132,12 +134,17 @@ zero_status zi_engine_make_shelves(zero_engine *engine)
     return ZERO_OK;
 }
 
+zi_stream *zi_engine_offload_stream(const zero_engine *engine, zero_role role)
+{
+    return role == ZERO_ROLE_PARAM ? engine->gather_stream : engine->reduce_stream;
+}
+
 void zi_engine_close_store(zero_engine *engine)
 {
-    for (int i = 0; i < ZI_SHELVES; i++) {
-        zi_shelf_destroy(engine->shelves[i]);
+    for (int i = 0; i < ZI_OFFLOAD_ROLES; i++) {
+        zi_offload_destroy(engine->offload[i]);
     }
-    zi_ring_destroy(engine->ring);
+    zi_window_destroy(engine->window);
     if (engine->sums != NULL) {
         zi_pages_free(engine->sums, engine->layout->sums_bytes);
     }
@@ -149,16 +156,20 @@ bool zi_engine_steps_down(const zero_engine *engine)
     if (engine->layout->draft_at != 0) {
         return false; /* drafts go down, as gradients come */
     }
-    if (engine->ring != NULL) {
+    if (engine->window != NULL) {
         /* Filling goes up, so the first step goes down. */
         return engine->plain_steps % 2 == 0;
     }
-    /* What an update leaves in the ring of parameters is what the next forward begins with. */
-    return engine->layout->shelves[ZERO_ROLE_PARAM].ring_slots != 0;
+    /* What an update leaves in the window of parameters is what the next forward begins with. */
+    return engine->layout->offload[ZERO_ROLE_PARAM].window_slots != 0;
 }
 
-static void add_counts(zero_stats *stats, zi_ring_counts counts)
+static void add_counts(zero_stats *stats, const zi_window *window)
 {
+    if (window == NULL) {
+        return;
+    }
+    const zi_window_counts counts = zi_window_count(window);
     stats->disk_read_bytes += counts.read_bytes; /* on top of what was parked */
     stats->disk_write_bytes += counts.write_bytes;
     stats->disk_read_hits += counts.hits;
@@ -176,12 +187,10 @@ zero_status zero_engine_stats(const zero_engine *engine, zero_stats *out)
     stats.host_update_elements = zi_optim_host_elements(engine->optim);
     stats.steps_overlapped = zi_optim_kept(engine->optim);
     stats.steps_redone = zi_optim_redone(engine->optim);
-    if (engine->ring != NULL) {
-        add_counts(&stats, zi_ring_count(engine->ring));
-    }
-    for (int i = 0; i < ZI_SHELVES; i++) {
-        if (engine->shelves[i] != NULL) {
-            add_counts(&stats, zi_shelf_count(engine->shelves[i]));
+    add_counts(&stats, engine->window);
+    for (int i = 0; i < ZI_OFFLOAD_ROLES; i++) {
+        if (engine->offload[i] != NULL) {
+            add_counts(&stats, zi_offload_window(engine->offload[i]));
         }
     }
     return ZI_SIZED_OUT(zero_stats, out, &stats);

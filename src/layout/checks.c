@@ -29,11 +29,10 @@ void zi_layout_place_sums(zi_layout *layout)
         const zi_range_run *run = &layout->range_runs[i];
         count += places * run->ranges * zi_checksum_count(run->bytes);
     }
-    for (int role = 0; role < ZI_SHELVES; role++) {
-        zi_shelf_place *shelf = &layout->shelves[role];
-        shelf->sums_at = count;
-        count +=
-            shelf->ring_slots != 0 ? zi_range_sum_count(shelf->records, shelf->record_count) : 0;
+    for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
+        zi_offload_place *place = &layout->offload[role];
+        place->sums_at = count;
+        count += place->sum_count;
     }
     layout->sums_bytes = zi_align_up(count * sizeof(uint64_t), ZI_PAGE_BYTES);
 }
@@ -56,17 +55,19 @@ static void find(found_bytes *found, zero_role role, uint32_t unit, uint64_t at,
     }
 }
 
-static void find_on_shelf(const zi_layout *layout, zero_role role, uint32_t record,
-                          found_bytes *found)
+static void find_in_extent(const zi_layout *layout, zero_role role, uint32_t extent,
+                           found_bytes *found)
 {
-    const bool param = role == ZERO_ROLE_PARAM;
-    const uint32_t degree = param ? layout->sharding.param : layout->sharding.grad;
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         const zi_flat *flat = &layout->flats[f];
-        const zero_dtype dtype = param ? flat->dtype : layout->tuning.accum_dtype;
-        if ((param ? flat->unit : flat->bucket) == record) {
-            find(found, role, flat->unit, param ? flat->param_at : flat->grad_at,
-                 zi_shard_count(layout, flat, degree) * zero_dtype_bytes(dtype));
+        const uint32_t first = flat->extent_first[role];
+        if ((role == ZERO_ROLE_PARAM || flat->trained) && extent >= first &&
+            extent - first < zi_flat_extent_count(layout, flat, role)) {
+            const uint64_t count =
+                flat->trained
+                    ? layout->pieces[flat->piece_first + (extent - first) % flat->piece_count].count
+                    : UINT64_MAX / sizeof(double);
+            find(found, role, flat->unit, 0, count * zi_shard_element_bytes(layout, flat, role));
         }
     }
 }
@@ -97,8 +98,8 @@ void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t reco
 {
     const zi_extent extent = {.at = at, .bytes = bytes};
     found_bytes found = {.bytes = &extent};
-    if (role < ZI_SHELVES) {
-        find_on_shelf(layout, role, record, &found);
+    if (role < ZI_OFFLOAD_ROLES) {
+        find_in_extent(layout, role, record, &found);
     } else {
         find_in_state(layout, role, record, &found);
     }

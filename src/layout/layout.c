@@ -254,7 +254,7 @@ static void place_state(const zi_layout *layout, zi_flat *flat, role_arenas *rol
 
 static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *roles)
 {
-    if (!zi_role_far(layout, ZERO_ROLE_PARAM)) {
+    if (zi_role_tier(layout, ZERO_ROLE_PARAM) != ZERO_TIER_DISK) {
         flat->param_at = take(roles, ZERO_ROLE_PARAM,
                               zi_shard_count(layout, flat, layout->sharding.param) *
                                   zero_dtype_bytes(flat->dtype));
@@ -262,7 +262,7 @@ static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *role
     if (!flat->trained) {
         return;
     }
-    if (!zi_role_far(layout, ZERO_ROLE_GRAD)) {
+    if (zi_role_tier(layout, ZERO_ROLE_GRAD) != ZERO_TIER_DISK) {
         flat->grad_at = take(roles, ZERO_ROLE_GRAD,
                              zi_shard_count(layout, flat, layout->sharding.grad) *
                                  zero_dtype_bytes(layout->tuning.accum_dtype));
@@ -313,14 +313,16 @@ static void place_drafts(const zi_layout *layout, role_arenas *roles)
     }
 }
 
-/* What a far role takes of its arena and of others. */
-static void place_shelf(zi_layout *layout, zero_role role, role_arenas *roles)
+/* What offloaded shards pass through. */
+static void place_offload(zi_layout *layout, role_arenas *roles)
 {
-    const zero_role slots = role == ZERO_ROLE_PARAM ? ZERO_ROLE_PARAM_SLOT : ZERO_ROLE_GRAD_SLOT;
-    zi_shelf_place *shelf = &layout->shelves[role];
-    (void)take(roles, role, shelf->ring_slots != 0 ? 0 : shelf->bytes);
-    shelf->trays_at = take(roles, slots, ZI_TRAYS * shelf->record_bytes_max);
-    shelf->ring_at = take(roles, ZERO_ROLE_RING, shelf->ring_slots * shelf->record_bytes_max);
+    layout->param_staging_at = take(roles, ZERO_ROLE_PARAM_SLOT, layout->param_staging_bytes);
+    layout->grad_staging_at = take(roles, ZERO_ROLE_GRAD_SLOT, layout->grad_staging_bytes);
+    for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
+        zi_offload_place *place = &layout->offload[role];
+        place->window_at =
+            take(roles, ZERO_ROLE_RING, place->window_slots * place->extent_bytes_max);
+    }
 }
 
 /* A role on disk has no arena, but bytes in records; where several roles share these, what pads
@@ -328,8 +330,8 @@ static void place_shelf(zi_layout *layout, zero_role role, role_arenas *roles)
 static uint64_t record_share(const zi_layout *layout, zero_role role)
 {
     uint64_t bytes = 0;
-    if (role < ZI_SHELVES) {
-        return layout->shelves[role].bytes;
+    if (role < ZI_OFFLOAD_ROLES) {
+        return layout->offload[role].bytes;
     }
     for (uint32_t i = 0; i < layout->piece_run_count; i++) {
         const zi_piece_run *run = &layout->piece_runs[i];
@@ -378,9 +380,7 @@ static void place(zi_layout *layout)
     (void)take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
     (void)take(&roles, ZERO_ROLE_RING, layout->ring_slots * layout->record_bytes_max);
     layout->rooms_at = take(&roles, ZERO_ROLE_RING, 2 * layout->room_bytes);
-    for (int role = 0; role < ZI_SHELVES; role++) {
-        place_shelf(layout, (zero_role)role, &roles);
-    }
+    place_offload(layout, &roles);
     place_drafts(layout, &roles); /* behind what is whole pages */
     add_up(layout, &roles);
 }
@@ -424,15 +424,15 @@ static void free_places(zi_layout *layout)
     zi_free(layout->range_runs);
     zi_free(layout->pieces);
     zi_free(layout->ranges);
-    for (int role = 0; role < ZI_SHELVES; role++) {
-        zi_free(layout->shelves[role].records);
+    for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
+        zi_free(layout->offload[role].extents);
     }
 }
 
 static zero_status cut_and_place(zi_layout *layout)
 {
     ZI_TRY(zi_layout_make_pieces(layout));
-    ZI_TRY(zi_layout_make_shelves(layout));
+    ZI_TRY(zi_layout_make_extents(layout));
     zi_layout_place_sums(layout);
     place(layout);
     return ZERO_OK;

@@ -16,8 +16,8 @@
  *   range    Neighbouring pieces whose state on disk is moved at once. Its record in the store is
  *            piece by piece the masters and moments that are on disk, each at a multiple of
  *            ZI_ARENA_ALIGN, and whole pages; records lie end to end.
- *   shelf    The shards of a role that is far: a record for each unit (PARAM) or bucket (GRAD).
- *   tray     Room of one record of a shelf, beside the role's slots, where it is worked on. */
+ *   extent   What of a parameter or gradient shard on disk is moved at once: of each optimizer part
+ *            in it the elements of one piece, in whole pages; frozen flats are cut evenly. */
 #ifndef ZI_LAYOUT_LAYOUT_H
 #define ZI_LAYOUT_LAYOUT_H
 
@@ -48,10 +48,8 @@
 /* Roles of the optimizer state: MASTER, MOMENT1 and MOMENT2. */
 #define ZI_STATES 3
 
-/* Roles that may be far: PARAM and GRAD. */
-#define ZI_SHELVES 2
-/* Trays of each: one is worked on while the next is filled. */
-#define ZI_TRAYS 2
+/* Roles whose shards are used where they are not, if they are offloaded: PARAM and GRAD. */
+#define ZI_OFFLOAD_ROLES 2
 
 typedef struct zi_flat {
     uint32_t unit;
@@ -65,14 +63,16 @@ typedef struct zi_flat {
     uint64_t used_count;          /* elements up to the end of the last tensor */
     uint64_t slice_count;         /* elements of a slice */
     uint64_t count;               /* slice_count * world */
-    uint64_t param_at;            /* shard of degree param; where that is far, in its record */
-    uint64_t grad_at;             /* shard of degree grad, accum_dtype; likewise */
+    uint64_t param_at;            /* shard of degree param, where that is not on disk */
+    uint64_t grad_at;             /* shard of degree grad, accum_dtype, likewise */
     uint64_t state_at[ZI_STATES]; /* shard of degree optimizer, where that is not on disk */
     uint32_t piece_first;         /* of its part of degree optimizer */
     uint32_t piece_count;
-    uint64_t slot_at;      /* within the unit's parameter slot */
-    uint64_t grad_slot_at; /* within the bucket's gradient slot */
-    uint64_t draft_at;     /* ring arena: a draft of this rank's part of its parameters */
+    uint64_t slot_at;         /* within the unit's parameter slot */
+    uint64_t grad_slot_at;    /* within the bucket's gradient slot */
+    uint64_t draft_at;        /* ring arena: a draft of this rank's part of its parameters */
+    uint64_t grad_staging_at; /* within the bucket's staging buffer, where it has a place there */
+    uint32_t extent_first[ZI_OFFLOAD_ROLES]; /* of its shards on disk */
 } zi_flat;
 
 /* Neighbouring pieces of one flat, all of one size. Where their state is on disk and there are
@@ -106,17 +106,25 @@ typedef struct zi_range {
     uint64_t bytes;
 } zi_range;
 
-/* A role's shelf; all zero where the role is not far. */
-typedef struct zi_shelf_place {
-    zi_range *records; /* by unit or bucket; in the store or, on the host, in the role's arena */
-    uint32_t record_count;
-    uint32_t ring_slots; /* on disk: records in memory at once; 0: on the host */
-    uint64_t record_bytes_max;
-    uint64_t bytes;    /* of all records */
-    uint64_t ring_at;  /* in the ring's arena */
-    uint64_t sums_at;  /* in the checksums: which is its first */
-    uint64_t trays_at; /* in the arena of the role's slots: ZI_TRAYS of record_bytes_max */
-} zi_shelf_place;
+/* A role on disk as extents, in the order of flats; all zero where it is not. */
+typedef struct zi_offload_place {
+    zi_range *extents; /* in the store; NULL before zi_layout_expand */
+    uint32_t extent_count;
+    uint32_t window_slots; /* extents in memory at once: one more than ranges, for two streams */
+    uint64_t extent_bytes_max;
+    uint64_t bytes;     /* of all extents */
+    uint64_t at;        /* in the store */
+    uint64_t window_at; /* in the ring's arena */
+    uint64_t sums_at;   /* in the checksums: which is its first */
+    uint64_t sum_count;
+} zi_offload_place;
+
+/* The extent that holds an element of a flat's shard, and all elements that it holds. */
+typedef struct zi_extent_place {
+    uint32_t index;
+    uint64_t first;
+    uint64_t count;
+} zi_extent_place;
 
 typedef struct zi_tensor_place {
     uint32_t flat;
@@ -207,15 +215,21 @@ typedef struct zi_layout {
     uint64_t draft_at;   /* bytes in the store from a range to its draft; 0: there are none */
     uint64_t rooms_at;   /* ring arena: two rooms of room_bytes each, behind the records, for */
     uint64_t room_bytes; /* what the CPU updates of a GPU's memory; 0: nothing */
-    zi_shelf_place shelves[ZI_SHELVES]; /* by role */
-    uint64_t step_read_bytes;           /* that a step moves from disk, at most, and to it */
-    uint64_t step_write_bytes;          /* 0 where nothing is on disk */
-    uint64_t pass_read_bytes; /* of PARAM that a pass over all units reads from disk, at most */
-    uint64_t micro_bytes;     /* of GRAD that a micro-step writes; all but the first read as many */
-    uint64_t disk_bytes;      /* of the store: ranges, then the shelves' records */
-    uint64_t sums_bytes;      /* of the checksums of all that is there: part of the role RING, but
-                                 no part of its arena, which can be given up */
-    zero_memory memory;       /* bytes of each role's arena, a multiple of pages */
+    zi_offload_place offload[ZI_OFFLOAD_ROLES]; /* by role */
+    /* Buffers of the device in the arenas of slots, where offloaded shards are while ranks exchange
+     * them; 0 bytes: none do. */
+    uint64_t param_staging_at;    /* one piece of every optimizer part, to be gathered after its */
+    uint64_t param_staging_bytes; /* update */
+    uint64_t grad_staging_at;     /* the shards of one bucket, to be reduced into */
+    uint64_t grad_staging_bytes;
+    uint64_t step_read_bytes;  /* that a step moves from disk, at most, and to it */
+    uint64_t step_write_bytes; /* 0 where nothing is on disk */
+    uint64_t pass_read_bytes;  /* of PARAM that a pass over all units reads from disk, at most */
+    uint64_t micro_bytes; /* of GRAD that a micro-step writes; all but the first read as many */
+    uint64_t disk_bytes;  /* of the store: ranges, then extents by role */
+    uint64_t sums_bytes;  /* of the checksums of all that is there: part of the role RING, but
+                             no part of its arena, which can be given up */
+    zero_memory memory;   /* bytes of each role's arena, a multiple of pages */
 } zi_layout;
 
 /* Options as the caller gave them; NULL: all defaults. out->tuning becomes `tuning`. */
@@ -254,14 +268,26 @@ zero_status zi_layout_make_classes(zi_layout *layout);
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
 /* Cut optimizer parts into runs of pieces and ranges; a step of zi_layout_create (pieces.c). */
 zero_status zi_layout_make_pieces(zi_layout *layout);
-/* Give shards that are far their records; a step of zi_layout_create (shelves.c). */
-zero_status zi_layout_make_shelves(zi_layout *layout);
+/* Cut shards on disk into extents, and size what offloaded ones pass through; a step of
+ * zi_layout_create (extents.c). */
+zero_status zi_layout_make_extents(zi_layout *layout);
+/* Write the extents down; a step of zi_layout_expand, once there are pieces (extents.c). */
+zero_status zi_layout_expand_extents(zi_layout *layout);
+/* Extents of a flat's shard in a role on disk: neighbours, from its extent_first on. */
+uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero_role role);
+/* After zi_layout_expand. */
+zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, uint32_t flat,
+                                      uint64_t element);
+/* Elements of a piece of the flat, at most, for its extents to be no longer than a range. */
+uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat);
+/* Bytes of an element of a flat in PARAM or GRAD. */
+uint64_t zi_shard_element_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role);
 /* Give the checksums of what is on disk their places; a step of zi_layout_create (checks.c). */
 void zi_layout_place_sums(zi_layout *layout);
 /* Checksums of so many records, of one place on disk each. */
 uint64_t zi_range_sum_count(const zi_range *ranges, uint32_t range_count);
 /* Which roles and units bytes are of: "moment1 of unit 3 \"block 3\"". role: PARAM or GRAD for
- * those of a shelf's record, RING for a range's, else one whose arena they are of (checks.c). */
+ * those of an extent, RING for a range's, else one whose arena they are of (checks.c). */
 void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t record, uint64_t at,
                           uint64_t bytes, char *text, size_t text_bytes);
 /* Trained flats of a unit: its first ones. */

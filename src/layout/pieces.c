@@ -54,14 +54,15 @@ static uint64_t room_count(const zi_layout *layout)
     return zi_max_u64(count / ZI_SLICE_ALIGN, 1) * ZI_SLICE_ALIGN;
 }
 
-/* As many of `left` elements as fit in `room` bytes of a record; all when none of them is on disk.
- */
+/* As many of `left` elements as fit in `room` bytes of a record, and in extents of other roles; all
+ * when none of them is on disk. */
 static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t left, uint64_t room)
 {
     uint64_t each = 0;
     for (int state = 0; state < ZI_STATES; state++) {
         each += disk_bytes(layout, flat, state);
     }
+    left = zi_min_u64(left, zi_extent_count_max(layout, flat));
     if (each == 0) {
         return layout->tuning.updater >= ZERO_UPDATER_CPU ? zi_min_u64(left, room_count(layout))
                                                           : left;
@@ -73,8 +74,9 @@ static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t l
     return count;
 }
 
-/* Runs of a flat, at most: what fills the open range, whole ranges, and the rest. */
-#define RUNS_OF_FLAT 3
+/* Runs of a flat, at most: what fills the open range, which may be three pieces where an extent of
+ * gradients is shorter, whole ranges, and the rest, which may be as many. */
+#define RUNS_OF_FLAT 8
 
 /* Ranges whose records take so many bytes are complete. */
 static void close_ranges(cutter *cut, uint64_t ranges, uint64_t used_bytes)
@@ -100,7 +102,7 @@ static void open_range(cutter *cut)
 }
 
 /* As many equal pieces of `left` elements as can follow one another. What fills a new range leaves
- * no room in it for 64 elements more, so the next piece opens one too. */
+ * no room in it for 64 elements more, or is the longest piece there is; the next opens one too. */
 static void add_run(cutter *cut, uint32_t flat, uint64_t first, uint64_t count, uint64_t left)
 {
     zi_layout *layout = cut->layout;
@@ -193,7 +195,7 @@ static void count_moves(zi_layout *layout)
 }
 
 /* What the largest piece that the CPU updates takes in a room (stage1/staging.c): gradient,
- * parameter, and the state that is the GPU's memory. */
+ * parameter and state, as far as they are the GPU's memory. */
 static void measure_rooms(zi_layout *layout)
 {
     const zero_engine_options *options = &layout->options;
@@ -203,17 +205,20 @@ static void measure_rooms(zi_layout *layout)
         if (piece->range == UINT64_MAX && options->tuning->updater < ZERO_UPDATER_CPU) {
             continue;
         }
-        uint64_t bytes = zi_align_up(piece->count * zero_dtype_bytes(options->tuning->accum_dtype),
-                                     ZI_ARENA_ALIGN) +
-                         zi_align_up(piece->count * zero_dtype_bytes(flat->dtype), ZI_ARENA_ALIGN);
-        for (int state = 0; state < ZI_STATES; state++) {
-            const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
-            const bool stays = zi_role_tier(layout, role) == ZERO_TIER_DEVICE;
-            bytes += stays ? zi_align_up(piece->count * zi_state_bytes(layout, flat, role),
-                                         ZI_ARENA_ALIGN)
-                           : 0;
+        uint64_t bytes = 0;
+        for (int i = 0; i < ZERO_SHARD_ROLES; i++) {
+            const zero_role role = (zero_role)i;
+            const bool published =
+                role == ZERO_ROLE_PARAM && layout->sharding.optimizer != layout->sharding.param;
+            const uint64_t size = i < ZI_OFFLOAD_ROLES ? zi_shard_element_bytes(layout, flat, role)
+                                                       : zi_state_bytes(layout, flat, role);
+            if (published || !zi_role_far(layout, role)) {
+                bytes += zi_align_up(piece->count * size, ZI_ARENA_ALIGN);
+            }
         }
-        layout->room_bytes = zi_max_u64(layout->room_bytes, zi_align_up(bytes, ZI_PAGE_BYTES));
+        /* A page at least, which says that the CPU updates. */
+        const uint64_t pages = zi_align_up(zi_max_u64(bytes, 1), ZI_PAGE_BYTES);
+        layout->room_bytes = zi_max_u64(layout->room_bytes, pages);
     }
 }
 
@@ -280,5 +285,5 @@ zero_status zi_layout_expand(zi_layout *layout)
             *piece++ = piece_of(layout, &layout->piece_runs[r], i);
         }
     }
-    return ZERO_OK;
+    return zi_layout_expand_extents(layout);
 }

@@ -167,39 +167,27 @@ static uint64_t slots_for_disk(const zi_layout *layout, zero_role role)
     return bytes;
 }
 
-/* The unit whose record is the largest; of a bucket's the first. */
-static uint32_t largest_unit(const zi_layout *layout, zero_role role)
+/* What parameters or gradients on disk take of memory on their way, and whether that is less than
+ * what their shards would take. */
+static void print_offload(printer *out, const zi_layout *layout, zero_role role)
 {
-    const zi_shelf_place *shelf = &layout->shelves[role];
-    uint32_t record = 0;
-    while (shelf->records[record].bytes != shelf->record_bytes_max) {
-        record++;
-    }
-    return role == ZERO_ROLE_PARAM
-               ? record
-               : layout->flats[layout->bucket_flats[layout->buckets[record].flat_first]].unit;
-}
-
-/* What parameters or gradients on disk take of memory on their way, a whole unit or bucket at a
- * time, and whether that is less than what their shards would take. */
-static void print_staging(printer *out, const zi_layout *layout, zero_role role)
-{
-    const zi_shelf_place *shelf = &layout->shelves[role];
-    if (shelf->ring_slots == 0 || shelf->record_bytes_max == 0) {
+    const zi_offload_place *place = &layout->offload[role];
+    if (place->bytes == 0) {
         return;
     }
-    const uint64_t taken =
-        (shelf->ring_slots + ZI_TRAYS) * shelf->record_bytes_max + slots_for_disk(layout, role);
+    const uint64_t window = place->window_slots * place->extent_bytes_max;
+    const uint64_t staging =
+        role == ZERO_ROLE_PARAM ? layout->param_staging_bytes : layout->grad_staging_bytes;
+    const uint64_t taken = window + staging + slots_for_disk(layout, role);
     print(out,
           "%s: %.2f MiB are on disk instead of in memory, and take %.2f MiB of memory on their "
-          "way, as unit \"%.60s\" has %.2f\n",
-          zero_role_name(role), (double)shelf->bytes / 1048576.0, (double)taken / 1048576.0,
-          layout->unit_infos[largest_unit(layout, role)].name,
-          (double)shelf->record_bytes_max / 1048576.0);
-    if (taken >= shelf->bytes) {
+          "way: a window of %" PRIu32 " extents of at most %.2f, and slots of whole units\n",
+          zero_role_name(role), (double)place->bytes / 1048576.0, (double)taken / 1048576.0,
+          place->window_slots, (double)place->extent_bytes_max / 1048576.0);
+    if (taken >= place->bytes) {
         print(out,
-              "%s: on disk it takes more memory than it frees; keep it in memory, or split that "
-              "unit\n",
+              "%s: on disk it takes more memory than it frees; keep it in memory, or split its "
+              "largest unit\n",
               zero_role_name(role));
     }
 }
@@ -222,8 +210,8 @@ static void print_tiers(printer *out, const zi_layout *layout)
               layout->step_read_bytes, layout->step_write_bytes, layout->range_count,
               layout->record_bytes_max, layout->ring_slots);
     }
-    print_staging(out, layout, ZERO_ROLE_PARAM);
-    print_staging(out, layout, ZERO_ROLE_GRAD);
+    print_offload(out, layout, ZERO_ROLE_PARAM);
+    print_offload(out, layout, ZERO_ROLE_GRAD);
     if (layout->draft_at != 0) {
         print(out, "disk: master and moments are there twice; a step that is updated during "
                    "backward and has to be clipped moves them twice\n");

@@ -35,9 +35,9 @@ zero_status zi_optim_make_drafts(zi_optim *optim)
 static zero_status begin(void *argument)
 {
     const optim_work *work = argument;
-    zi_ring *ring = work->optim->desc.ring;
-    ZI_TRY(zi_ring_draft(ring));
-    return zi_ring_aim(ring, work->optim->layout->range_count - 1, 0);
+    zi_window *window = work->optim->desc.window;
+    ZI_TRY(zi_window_speculate(window));
+    return zi_window_walk(window, work->optim->layout->range_count - 1, 0);
 }
 
 zero_status zi_optim_begin_drafts(zi_optim *optim)
@@ -49,31 +49,36 @@ zero_status zi_optim_begin_drafts(zi_optim *optim)
     return zi_optim_enqueue(optim, begin, &work);
 }
 
-/* A parameter with a master is only written. */
-zi_optim_draft zi_optim_draft_of(const zi_optim *optim, uint32_t flat)
-{
-    const bool reads = !optim->layout->flats[flat].has_master;
-    return (zi_optim_draft){
-        .memory = draft_part(optim, flat),
-        .at = (uint64_t)(zi_optim_param_part(optim, flat) - optim->flats[flat].param),
-        .bytes = reads ? zi_optim_param_bytes(optim, flat) : 0};
-}
-
-/* Copy what the unit's drafts begin with from the parameters or, `whole`, all of them to those. */
-static zero_status copy_unit(const zi_optim *optim, uint32_t unit, bool whole)
+/* A copy between a flat's draft and its parameters: `adopts` or, before the draft, the other way.
+ */
+static zero_status copy_draft(const zi_optim *optim, uint32_t flat, bool adopts)
 {
     const zi_device *device = optim->desc.device;
     zi_stream *stream = optim->desc.step_stream;
+    const zi_offload_move move = {.flat = flat,
+                                  .first = zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat),
+                                  .count =
+                                      zi_shard_count(optim->layout, &optim->layout->flats[flat],
+                                                     optim->layout->sharding.optimizer),
+                                  .memory = draft_part(optim, flat)};
+    const uint64_t bytes = zi_optim_param_bytes(optim, flat);
+    if (zi_optim_on_disk(optim->desc.params)) {
+        return adopts ? zi_offload_store(optim->desc.params, stream, &move)
+                      : zi_offload_load(optim->desc.params, stream, &move);
+    }
+    unsigned char *param = zi_optim_param_part(optim, flat);
+    return adopts ? device->ops->copy(device->self, stream, param, move.memory, bytes)
+                  : device->ops->copy(device->self, stream, move.memory, param, bytes);
+}
+
+/* A parameter with a master is only written, so its draft begins with nothing. */
+static zero_status copy_unit(const zi_optim *optim, uint32_t unit, bool adopts)
+{
     const uint32_t first = optim->layout->units[unit].flat_first;
     const uint32_t count = zi_unit_trained_count(optim->layout, unit);
     for (uint32_t f = first; f < first + count; f++) {
-        const zi_optim_draft draft = zi_optim_draft_of(optim, f);
-        unsigned char *param = zi_optim_param_part(optim, f);
-        if (whole) {
-            ZI_TRY(device->ops->copy(device->self, stream, param, draft.memory,
-                                     zi_optim_param_bytes(optim, f)));
-        } else if (draft.bytes != 0) {
-            ZI_TRY(device->ops->copy(device->self, stream, draft.memory, param, draft.bytes));
+        if (adopts || !optim->layout->flats[f].has_master) {
+            ZI_TRY(copy_draft(optim, f, adopts));
         }
     }
     return ZERO_OK;
@@ -83,9 +88,7 @@ static zero_status draft_unit(void *argument)
 {
     const optim_work *work = argument;
     const zi_device *device = work->optim->desc.device;
-    if (!zi_role_far(work->optim->layout, ZERO_ROLE_PARAM)) {
-        ZI_TRY(copy_unit(work->optim, work->unit, false));
-    }
+    ZI_TRY(copy_unit(work->optim, work->unit, false));
     /* What is presumed is here then. */
     ZI_TRY(device->ops->drain(device->self, work->optim->desc.step_stream));
     return zi_optim_update_pieces(work);
@@ -114,21 +117,21 @@ static zero_status judge(void *argument)
     const optim_work *work = argument;
     zi_optim *optim = work->optim;
     const zi_device *device = optim->desc.device;
-    zi_ring *ring = optim->desc.ring;
+    zi_window *window = optim->desc.window;
     ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream)); /* the outcome is here */
     optim->keeps = is_same_update(work->outcome, optim->desc.presumed);
     if (optim->keeps) {
         *work->judgement = ZI_DRAFTS_KEPT;
         atomic_fetch_add_explicit(&optim->kept, 1, memory_order_relaxed);
-        return zi_ring_keep(ring);
+        return zi_window_commit(window);
     }
-    zi_ring_drop(ring);
+    zi_window_discard(window);
     *work->judgement = work->outcome->skip ? ZI_DRAFTS_SKIPPED : ZI_DRAFTS_REDONE;
     if (work->outcome->skip) {
         return ZERO_OK;
     }
     atomic_fetch_add_explicit(&optim->redone, 1, memory_order_relaxed);
-    return zi_ring_aim(ring, 0, optim->layout->range_count - 1);
+    return zi_window_walk(window, 0, optim->layout->range_count - 1);
 }
 
 zero_status zi_optim_judge(zi_optim *optim, const zi_step_decision *outcome,
@@ -141,9 +144,10 @@ zero_status zi_optim_judge(zi_optim *optim, const zi_step_decision *outcome,
 static zero_status discard(void *argument)
 {
     const optim_work *work = argument;
-    zi_ring *ring = work->optim->desc.ring;
-    zi_ring_drop(ring);
-    return zi_ring_rest(ring); /* what was on its way there has arrived, or its failure shows */
+    zi_window *window = work->optim->desc.window;
+    zi_window_discard(window);
+    return zi_window_flush(
+        window); /* what was on its way there has arrived, or its failure shows */
 }
 
 zero_status zi_optim_discard(zi_optim *optim)
@@ -153,14 +157,20 @@ zero_status zi_optim_discard(zi_optim *optim)
     return zi_optim_enqueue(optim, discard, &work);
 }
 
-const int *zi_optim_keeps(const zi_optim *optim)
-{
-    return optim->drafted ? &optim->keeps : NULL;
-}
-
 zero_status zi_optim_adopt_unit(const optim_work *work)
 {
     return copy_unit(work->optim, work->unit, true);
+}
+
+zero_status zi_optim_adopt_piece(const optim_work *work)
+{
+    const zi_optim *optim = work->optim;
+    const zi_device *device = optim->desc.device;
+    const zi_piece *piece = &optim->layout->pieces[work->piece];
+    const uint64_t size = zero_dtype_bytes(optim->layout->flats[piece->flat].dtype);
+    return device->ops->copy(
+        device->self, optim->desc.step_stream, zi_optim_staged_own(optim, work->piece).memory,
+        draft_part(optim, piece->flat) + piece->first * size, piece->count * size);
 }
 
 uint64_t zi_optim_kept(const zi_optim *optim)

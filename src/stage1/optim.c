@@ -31,14 +31,43 @@ void *zi_optim_state(const zi_optim *optim, uint32_t flat, zero_role role)
     return optim->desc.state[state] + layout->pieces[place->piece_first].at[state];
 }
 
-unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat)
+/* Which of the optimizer parts in a shard of this degree is this rank's. */
+static uint32_t own_part(const zi_optim *optim, uint32_t degree)
 {
     const zero_sharding *s = &optim->layout->sharding;
+    return zi_shard_index(s, optim->desc.rank, s->optimizer) % (s->optimizer / degree);
+}
+
+uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat)
+{
+    const zero_sharding *s = &optim->layout->sharding;
+    return own_part(optim, role == ZERO_ROLE_PARAM ? s->param : s->grad) *
+           zi_shard_count(optim->layout, &optim->layout->flats[flat], s->optimizer);
+}
+
+zi_offload_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part)
+{
+    const zi_layout *layout = optim->layout;
+    const zi_piece *piece = &layout->pieces[p];
+    const zi_flat *flat = &layout->flats[piece->flat];
+    const uint64_t whole = zi_shard_count(layout, flat, layout->sharding.optimizer);
+    return (zi_offload_move){.flat = piece->flat,
+                             .first = part * whole + piece->first,
+                             .count = piece->count,
+                             .memory = optim->desc.param_staging +
+                                       part * piece->count * zero_dtype_bytes(flat->dtype)};
+}
+
+zi_offload_move zi_optim_staged_own(const zi_optim *optim, uint32_t p)
+{
+    return zi_optim_staged(optim, p, own_part(optim, optim->layout->sharding.param));
+}
+
+unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat)
+{
     const zi_flat *place = &optim->layout->flats[flat];
-    const uint32_t part =
-        zi_shard_index(s, optim->desc.rank, s->optimizer) % (s->optimizer / s->param);
-    return optim->flats[flat].param + part * zi_shard_count(optim->layout, place, s->optimizer) *
-                                          zero_dtype_bytes(place->dtype);
+    return optim->flats[flat].param +
+           zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat) * zero_dtype_bytes(place->dtype);
 }
 
 uint64_t zi_optim_param_bytes(const zi_optim *optim, uint32_t flat)
@@ -61,11 +90,25 @@ void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_ro
     return base + piece->at[state];
 }
 
-/* Where the gradients of a piece are. */
+/* Where the gradients of a piece are; NULL: on disk. */
 static const void *piece_grad(const zi_optim *optim, const zi_piece *piece)
 {
     const unsigned char *grad = optim->flats[piece->flat].grad;
-    return grad + piece->first * zero_dtype_bytes(optim->layout->tuning.accum_dtype);
+    return grad != NULL ? grad + piece->first * zero_dtype_bytes(optim->layout->tuning.accum_dtype)
+                        : NULL;
+}
+
+/* Where a piece's parameters are updated; NULL: in their extent. */
+static void *piece_param(const zi_optim *optim, uint32_t p)
+{
+    const zi_piece *piece = &optim->layout->pieces[p];
+    if (optim->desc.param_staging != NULL) {
+        return zi_optim_staged_own(optim, p).memory;
+    }
+    return !zi_optim_on_disk(optim->desc.params)
+               ? zi_optim_param_part(optim, piece->flat) +
+                     piece->first * zero_dtype_bytes(optim->layout->flats[piece->flat].dtype)
+               : NULL;
 }
 
 void zi_optim_point_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
@@ -86,7 +129,7 @@ static void make_job(zi_optim *optim, uint32_t p)
     const bool own = options->optimizer == ZERO_OPTIMIZER_CALLBACK;
     optim->jobs[p] = (zi_update_job){
         .grad = piece_grad(optim, piece),
-        .param = zi_optim_param_part(optim, piece->flat) + piece->first * zero_dtype_bytes(dtype),
+        .param = piece_param(optim, p),
         .grad_dtype = options->tuning->accum_dtype,
         .param_dtype = dtype,
         .moment_dtype = options->moment_dtype,
@@ -99,19 +142,37 @@ static void make_job(zi_optim *optim, uint32_t p)
     zi_optim_point_job(optim, p, &optim->jobs[p], NULL);
 }
 
-static void make_publish(zi_optim *optim, uint32_t flat)
+/* `count` elements of each rank's part, from `send` and to `recv`. */
+static zi_collective publish_of(const zi_flat *flat, uint64_t count, void *send, void *recv)
+{
+    return (zi_collective){.kind = ZI_ALL_GATHER,
+                           .send_dtype = flat->dtype,
+                           .recv_dtype = flat->dtype,
+                           .tag = flat->unit,
+                           .count = count,
+                           .send = send,
+                           .recv = recv};
+}
+
+static void make_publishes(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
-    const zi_flat *place = &layout->flats[flat];
-    optim->publishes[flat] = (zi_collective){
-        .kind = ZI_ALL_GATHER,
-        .send_dtype = place->dtype,
-        .recv_dtype = place->dtype,
-        .tag = place->unit,
-        .count = zi_shard_count(layout, place, layout->sharding.optimizer),
-        .send = zi_optim_param_part(optim, flat),
-        .recv = optim->flats[flat].param,
-    };
+    const bool staged = optim->desc.param_staging != NULL;
+    for (uint32_t p = 0; p < layout->piece_count && staged; p++) {
+        const zi_piece *piece = &layout->pieces[p];
+        optim->publishes[p] =
+            publish_of(&layout->flats[piece->flat], piece->count,
+                       zi_optim_staged_own(optim, p).memory, optim->desc.param_staging);
+    }
+    for (uint32_t f = 0; f < layout->flat_count && !staged; f++) {
+        const zi_flat *flat = &layout->flats[f];
+        unsigned char *shard = optim->flats[f].param; /* NULL: on disk, so nobody else has it */
+        if (flat->trained) {
+            optim->publishes[f] =
+                publish_of(flat, zi_shard_count(layout, flat, layout->sharding.optimizer),
+                           shard != NULL ? zi_optim_param_part(optim, f) : NULL, shard);
+        }
+    }
 }
 
 /* The run of a tensor that lies in a piece of its flat, if any. */
@@ -225,7 +286,7 @@ static zero_status make_staging(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
     const zi_device *host = optim->desc.host_kernels->device;
-    if (layout->room_bytes == 0 && optim->desc.ring == NULL) {
+    if (layout->room_bytes == 0 && optim->desc.window == NULL) {
         return ZERO_OK;
     }
     ZI_TRY(host->ops->stream_wrap(host->self, zero_stream_host(), &optim->host));
@@ -239,10 +300,10 @@ static zero_status make_staging(zi_optim *optim)
                             .kernels = optim->desc.host_kernels,
                             .rooms = optim->desc.workspace + layout->rooms_at,
                             .room_bytes = layout->room_bytes};
-    for (int state = 0; state < ZI_STATES; state++) {
-        const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
-        desc.on_device[state] = zi_role_tier(layout, role) == ZERO_TIER_DEVICE;
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        desc.on_device[role] = zi_role_tier(layout, (zero_role)role) == ZERO_TIER_DEVICE;
     }
+    desc.on_device[ZERO_ROLE_PARAM] |= optim->desc.param_staging != NULL;
     return zi_staging_create(&desc, &optim->staging);
 }
 
@@ -251,15 +312,13 @@ static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
     const zi_layout *layout = optim->layout;
     ZI_TRY(zi_calloc(layout->flat_count, sizeof *optim->flats, (void **)&optim->flats));
     ZI_TRY(zi_calloc(layout->piece_count, sizeof *optim->jobs, (void **)&optim->jobs));
-    ZI_TRY(zi_calloc(layout->flat_count, sizeof *optim->publishes, (void **)&optim->publishes));
+    const uint32_t publishes =
+        optim->desc.param_staging != NULL ? layout->piece_count : layout->flat_count;
+    ZI_TRY(zi_calloc(publishes, sizeof *optim->publishes, (void **)&optim->publishes));
     if (layout->flat_count != 0) {
         memcpy(optim->flats, flats, layout->flat_count * sizeof *flats);
     }
-    for (uint32_t f = 0; f < layout->flat_count; f++) {
-        if (layout->flats[f].trained) {
-            make_publish(optim, f);
-        }
-    }
+    make_publishes(optim);
     for (uint32_t p = 0; p < layout->piece_count; p++) {
         make_job(optim, p);
     }

@@ -1,15 +1,16 @@
 /* The optimizer shard: master copies and moments of this rank's part of every trained flat, the
  * update, and the publishing of updated parameters to the ranks that hold the same parameter shard.
  *
- * A job updates one piece. Its pointers are settled at create, but for those to state on disk: a
- * unit's update takes the piece's range from the ring first, and the ring reads ahead and writes
- * behind. So a step is a list of jobs that only wait for their decision and, on disk, their range;
- * a skipped step leaves the disk alone.
+ * A job updates one piece. Its pointers are settled at create, but for those to what is on disk:
+ * the update acquires the piece's range and extents first, and releases them after. So a step is a
+ * list of jobs that only wait for their decision and, on disk, for windows that read ahead; a
+ * skipped step leaves the disk alone. Where offloaded parameters are published, pieces are updated
+ * in a staging buffer, gathered there and stored.
  *
  * A step may begin before it is decided. Then a *draft* of each unit's update is made as soon as
  * its gradient is reduced, with a decision that is presumed: that gradients are finite and not
- * clipped. State goes to the ring's drafts and parameters to host memory, so nothing that the step
- * replaces is touched. Once the step is decided the drafts are kept, which leaves only the
+ * clipped. State goes to its second place on disk and parameters to host memory, so nothing that
+ * the step replaces is touched. Once the step is decided the drafts are kept, which leaves only the
  * parameters to be copied, or dropped, and then the step goes its usual way from where it was.
  *
  * For an engine on a GPU the CPU updates what is on disk, in the same task, through staging.h; and
@@ -22,15 +23,15 @@
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
-#include "offload/ring.h"
+#include "offload/offload.h"
 #include "zero/engine.h"
 
 typedef struct zi_optim zi_optim;
 
 /* Where a trained flat's other halves are; given by whoever composes the stages. */
 typedef struct zi_optim_flat {
-    unsigned char *param; /* this rank's parameter shard of the flat */
-    const void *grad;     /* its reduced gradient, of degree optimizer */
+    unsigned char *param; /* this rank's parameter shard of the flat; NULL: on disk */
+    const void *grad;     /* its reduced gradient, of degree optimizer; NULL: on disk */
 } zi_optim_flat;
 
 typedef struct zi_optim_desc {
@@ -40,9 +41,13 @@ typedef struct zi_optim_desc {
     uint32_t rank;
     zi_group *publish; /* param -> optimizer */
     zi_stream *step_stream;
-    unsigned char *state[ZI_STATES];  /* arenas of ZERO_ROLE_MASTER on; NULL: empty or on disk */
-    zi_ring *ring;                    /* used on the step stream; NULL: nothing is on disk */
-    const zi_kernels *host_kernels;   /* the CPU's, for records of the ring; may be `kernels` */
+    unsigned char *state[ZI_STATES]; /* arenas of ZERO_ROLE_MASTER on; NULL: empty or on disk */
+    zi_window *window;               /* used on the step stream; NULL: no state is on disk */
+    zi_offload *params;              /* by role; NULL: they are where the device computes */
+    zi_offload *grads;
+    /* Memory of the device for pieces on their way to other ranks, where the layout has it. */
+    unsigned char *param_staging;
+    const zi_kernels *host_kernels;   /* the CPU's, for records of the window; may be `kernels` */
     unsigned char *workspace;         /* arena of ZERO_ROLE_RING, for rooms and drafts; or NULL */
     const zi_optim_flat *flats;       /* by flat; copied */
     unsigned char *segments;          /* in the arena of ZERO_ROLE_STEP */
@@ -65,18 +70,8 @@ zero_status zi_optim_look_ahead(zi_optim *optim, bool down);
 /* Instead, where the layout has drafts: the step begins now, with what is presumed once what is on
  * the step stream so far has run. It then goes up, whether drafts are kept or not. */
 zero_status zi_optim_begin_drafts(zi_optim *optim);
-/* What a flat's draft begins with where its update reads parameters: bytes of its parameter shard,
- * from `at` on, in this memory. bytes: 0 where it reads none. */
-typedef struct zi_optim_draft {
-    void *memory;
-    uint64_t at;
-    uint64_t bytes;
-} zi_optim_draft;
-
-zi_optim_draft zi_optim_draft_of(const zi_optim *optim, uint32_t flat);
-/* Enqueue the draft of a unit's update: its reduced gradient is there when the stream comes to it
- * and, where parameters are far, what its flats' drafts begin with. Every unit, from the last to
- * the first as far as gradients come so, that has anything trained. */
+/* Enqueue the draft of a unit's update: its reduced gradient is there when the stream comes to it.
+ * Every unit, from the last to the first as far as gradients come so, that has anything trained. */
 zero_status zi_optim_draft_unit(zi_optim *optim, uint32_t unit);
 /* What became of a step's drafts. */
 typedef enum zi_optim_judgement {
@@ -91,9 +86,6 @@ zero_status zi_optim_judge(zi_optim *optim, const zi_step_decision *outcome,
                            zi_optim_judgement *judgement);
 /* Enqueue, instead of a step that began with drafts: drop them. */
 zero_status zi_optim_discard(zi_optim *optim);
-/* In host memory: whether they are kept, once that has run; then the units' updates read no
- * gradients. NULL where the step did not begin with drafts. */
-const int *zi_optim_keeps(const zi_optim *optim);
 /* Enqueue a unit's update and publishing. outcome: host memory that has the step's decision once
  * what is on the step stream so far has run. */
 zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome);

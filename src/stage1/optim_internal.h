@@ -22,7 +22,7 @@ struct zi_optim {
     zi_stream *cpu_stream; /* the CPU's, where it shares a step with the GPU; else NULL */
     zi_share *share;       /* likewise */
     uint64_t shared_steps;
-    zi_collective *publishes; /* by flat */
+    zi_collective *publishes; /* by flat; where there is a staging buffer, by piece */
     bool down;                /* the step under way goes from the last unit to the first */
     bool begun;               /* and its first unit is enqueued */
     bool drafted;             /* and it began with drafts */
@@ -39,6 +39,7 @@ struct zi_optim {
 typedef struct optim_work {
     zi_optim *optim;
     uint32_t unit;
+    uint32_t piece; /* where they go one by one */
     bool down;
     bool first;    /* of the step */
     bool drafts;   /* this is a draft */
@@ -51,17 +52,31 @@ typedef struct optim_work {
 
 _Static_assert(sizeof(optim_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
 
+/* Whether a role's shards are on disk. */
+static inline bool zi_optim_on_disk(const zi_offload *offload)
+{
+    return offload != NULL && zi_offload_window(offload) != NULL;
+}
+
 /* Put a task on the step stream. */
 zero_status zi_optim_enqueue(const zi_optim *optim, zi_task_fn fn, const optim_work *work);
 /* For a task: update the pieces of the unit, one after another. */
 zero_status zi_optim_update_pieces(const optim_work *work);
 /* For a task of a step that keeps its drafts: those are the unit's parameters from now on. */
 zero_status zi_optim_adopt_unit(const optim_work *work);
+/* The same for a piece that is published. */
+zero_status zi_optim_adopt_piece(const optim_work *work);
+/* A piece of one optimizer part of the parameter shard, and its place in the staging buffer; of
+ * this rank's part. */
+zi_offload_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part);
+zi_offload_move zi_optim_staged_own(const zi_optim *optim, uint32_t p);
+/* Elements of the flat's shard in PARAM or GRAD before this rank's optimizer part. */
+uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat);
 
 /* A piece's state in one role: `record` holds what is on disk. */
 void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_role role,
                            unsigned char *record);
-/* This rank's part of the flat inside its parameter shard, and its bytes. */
+/* This rank's part of the flat inside its parameter shard, where that is not on disk; its bytes. */
 unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat);
 uint64_t zi_optim_param_bytes(const zi_optim *optim, uint32_t flat);
 /* Let a job of piece p work on a record; NULL: what it has in arenas. */

@@ -10,13 +10,13 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-/* Arrays of a piece that have a place in a room, at most: gradient, parameter, state. */
+/* Arrays of a piece: gradient, parameter, state. */
 #define ARRAYS 5
 
 typedef struct staged_array {
-    unsigned char *device; /* NULL: the piece has none */
+    unsigned char *device;
     unsigned char *room;
-    uint64_t bytes;
+    uint64_t bytes; /* 0: it has no place in a room */
     bool comes;
     bool returns;
 } staged_array;
@@ -68,13 +68,15 @@ static void list_arrays(const zi_staging *staging, const zi_update_job *job, uin
         const void *given;
         unsigned char *plain; /* the gradient only comes */
     } grad = {job->grad};
-    unsigned char *const device[ARRAYS] = {
-        grad.plain, job->param, on_device[0] ? job->master : NULL,
-        on_device[1] ? job->moment1 : NULL, on_device[2] ? job->moment2 : NULL};
+    unsigned char *const all[ARRAYS] = {grad.plain, job->param, job->master, job->moment1,
+                                        job->moment2};
+    static const zero_role roles[ARRAYS] = {ZERO_ROLE_GRAD, ZERO_ROLE_PARAM, ZERO_ROLE_MASTER,
+                                            ZERO_ROLE_MOMENT1, ZERO_ROLE_MOMENT2};
     unsigned char *room = staging->desc.rooms + turn * staging->desc.room_bytes;
     for (int i = 0; i < ARRAYS; i++) {
-        const uint64_t bytes = device[i] != NULL ? job->count * sizes[i] : 0;
-        arrays[i] = (staged_array){.device = device[i],
+        const bool has_place = all[i] != NULL && on_device[roles[i]];
+        const uint64_t bytes = has_place ? job->count * sizes[i] : 0;
+        arrays[i] = (staged_array){.device = all[i],
                                    .room = room,
                                    .bytes = bytes,
                                    /* a parameter with a master is only written */
@@ -109,8 +111,8 @@ static zero_status update(const zi_staging *staging, const zi_staged_piece *piec
     zi_update_job here = *job;
     here.segments = piece->segments;
     here.decision = piece->decision;
-    here.grad = arrays[0].room;
-    here.param = arrays[1].room;
+    here.grad = arrays[0].bytes != 0 ? arrays[0].room : job->grad;
+    here.param = arrays[1].bytes != 0 ? (void *)arrays[1].room : job->param;
     here.master = arrays[2].bytes != 0 ? (void *)arrays[2].room : job->master;
     here.moment1 = arrays[3].bytes != 0 ? (void *)arrays[3].room : job->moment1;
     here.moment2 = arrays[4].bytes != 0 ? (void *)arrays[4].room : job->moment2;

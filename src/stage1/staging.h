@@ -3,7 +3,7 @@
  * bus:
  *
  *    gradient, state on the GPU  --copy-->  room  --update-->  room  --copy-->  parameter, that
- * state
+ *                                                                               state
  *
  * Two rooms take turns, so that one piece's arrays come while another is updated. A piece is known
  * by its job. All calls but create and destroy come from tasks of the stream of the copies. */
@@ -12,16 +12,17 @@
 
 #include "device/device.h"
 #include "kernels/kernels.h"
+#include "zero/plan.h"
 
 typedef struct zi_staging zi_staging;
 
 typedef struct zi_staging_desc {
     const zi_device *device;
-    zi_stream *stream;         /* of the copies */
-    const zi_kernels *kernels; /* the CPU's */
-    bool on_device[3];         /* master, moment1, moment2: where they are the GPU's memory */
-    unsigned char *rooms;      /* two, one behind the other, that the device reaches; borrowed */
-    uint64_t room_bytes;       /* of each: enough for the largest piece */
+    zi_stream *stream;                /* of the copies */
+    const zi_kernels *kernels;        /* the CPU's */
+    bool on_device[ZERO_SHARD_ROLES]; /* by role: whether it is the GPU's memory */
+    unsigned char *rooms; /* two, one behind the other, that the device reaches; borrowed */
+    uint64_t room_bytes;  /* of each: enough for the largest piece */
 } zi_staging_desc;
 
 /* A piece: its job as the GPU would be given it, but for state that is not on the device, which is

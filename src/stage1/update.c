@@ -1,5 +1,7 @@
 /* Owns what tasks of a step do: update pieces, on whatever has their state, and move state on disk.
  * Invariant: a piece is touched by one task at a time, the one whose unit it is. */
+#include <string.h>
+
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/sizes.h"
@@ -15,7 +17,7 @@ static zero_status aim(void *argument)
 {
     const optim_work *work = argument;
     const uint32_t end = work->optim->layout->range_count - 1;
-    return zi_ring_aim(work->optim->desc.ring, work->down ? end : 0, work->down ? 0 : end);
+    return zi_window_walk(work->optim->desc.window, work->down ? end : 0, work->down ? 0 : end);
 }
 
 zero_status zi_optim_look_ahead(zi_optim *optim, bool down)
@@ -24,7 +26,7 @@ zero_status zi_optim_look_ahead(zi_optim *optim, bool down)
     optim->down = down;
     optim->begun = false;
     optim->drafted = false;
-    return optim->desc.ring != NULL ? zi_optim_enqueue(optim, aim, &work) : ZERO_OK;
+    return optim->desc.window != NULL ? zi_optim_enqueue(optim, aim, &work) : ZERO_OK;
 }
 
 static uint64_t clock_of(bool timed)
@@ -58,43 +60,133 @@ static zero_status update_staged(const optim_work *work, uint32_t p, uint32_t ne
     return ZERO_OK;
 }
 
-/* The piece that the CPU comes to after this one, if what it reads is there already: gradients and
- * parameters that are far come a unit at a time, and so do drafts. */
-static uint32_t staged_after(const optim_work *work, uint32_t p)
+/* The piece that the update comes to after this one; ZI_NO_INDEX: none that is known to be ready.
+ * Drafts come a unit at a time. */
+static uint32_t piece_after(const optim_work *work, uint32_t p)
 {
     const zi_layout *layout = work->optim->layout;
     const uint32_t next = work->down ? p - 1 : p + 1; /* none below the first either */
-    if (next >= layout->piece_count || !zi_optim_is_staged(work->optim, next)) {
-        return ZI_NO_INDEX;
+    const bool comes = next < layout->piece_count &&
+                       (!work->drafts || layout->flats[layout->pieces[next].flat].unit ==
+                                             layout->flats[layout->pieces[p].flat].unit);
+    return comes ? next : ZI_NO_INDEX;
+}
+
+/* What an update has acquired of its piece besides the state. */
+typedef struct held_piece {
+    zi_extent_place grad;
+    zi_extent_place param;
+    bool has_grad;
+    bool has_param;
+} held_piece;
+
+/* Acquire the piece's extent of a role; those that updates read after it are prefetched. A draft
+ * prefetches none: what it reads was written a moment ago, and another stream uses the window. */
+static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role role,
+                                  zi_extent_place *place, unsigned char **memory)
+{
+    const zi_optim *optim = work->optim;
+    const zi_layout *layout = optim->layout;
+    const bool param = role == ZERO_ROLE_PARAM;
+    zi_offload *offload = param ? optim->desc.params : optim->desc.grads;
+    zi_window_run next[ZI_WINDOW_AHEAD];
+    zi_offload_element element = {0};
+    bool reads = true;
+    uint32_t count = 0;
+    uint32_t after = ZI_NO_INDEX;
+    for (uint32_t q = p; q != ZI_NO_INDEX && count < ZI_WINDOW_AHEAD; q = after) {
+        after = work->drafts ? ZI_NO_INDEX : piece_after(work, q);
+        const zi_piece *piece = &layout->pieces[q];
+        const uint64_t first = zi_optim_shard_first(optim, role, piece->flat);
+        const zi_offload_element own = {.flat = piece->flat, .index = first + piece->first};
+        const bool read = !param || !layout->flats[piece->flat].has_master;
+        if (q == p) {
+            element = own;
+            reads = read;
+        } else if (read && optim->jobs[q].segment_count != 0) {
+            next[count++] = zi_offload_run(offload, own);
+        }
     }
-    const bool far =
-        work->drafts || zi_role_far(layout, ZERO_ROLE_PARAM) || zi_role_far(layout, ZERO_ROLE_GRAD);
-    return !far || layout->flats[layout->pieces[next].flat].unit == work->unit ? next : ZI_NO_INDEX;
+    return zi_offload_acquire_before(offload, element, reads ? ZI_WINDOW_READS : ZI_WINDOW_REPLACES,
+                                     next, count, place, memory);
+}
+
+/* Acquire what the piece's job works on. What lies between tensors is zeros. */
+static zero_status acquire_piece(const optim_work *work, uint32_t p, held_piece *held)
+{
+    zi_optim *optim = work->optim;
+    const zi_piece *piece = &optim->layout->pieces[p];
+    const zi_flat *flat = &optim->layout->flats[piece->flat];
+    zi_update_job *job = &jobs_of(work)[p];
+    unsigned char *memory = NULL;
+    *held = (held_piece){.has_grad = zi_optim_on_disk(optim->desc.grads),
+                         .has_param = zi_optim_on_disk(optim->desc.params) && !work->drafts &&
+                                      optim->desc.param_staging == NULL};
+    if (piece->range != ZI_NO_INDEX) {
+        ZI_TRY(zi_window_acquire(optim->desc.window, piece->range, ZI_WINDOW_READS, &memory));
+        zi_optim_point_job(optim, p, job, memory);
+    }
+    if (held->has_grad) {
+        ZI_TRY(acquire_extent(work, p, ZERO_ROLE_GRAD, &held->grad, &memory));
+        job->grad = memory;
+    }
+    if (held->has_param) {
+        ZI_TRY(acquire_extent(work, p, ZERO_ROLE_PARAM, &held->param, &memory));
+        job->param = memory;
+        if (flat->has_master) {
+            memset(memory, 0, piece->count * zero_dtype_bytes(flat->dtype));
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status release_piece(const optim_work *work, uint32_t p, const held_piece *held)
+{
+    const zi_optim *optim = work->optim;
+    const zi_device *device = optim->desc.device;
+    const uint32_t range = optim->layout->pieces[p].range;
+    if ((held->has_grad || held->has_param) && !device->ops->host_memory) {
+        ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream)); /* a GPU's kernel */
+    }
+    if (held->has_param) {
+        ZI_TRY(zi_offload_release(optim->desc.params, &held->param, true));
+    }
+    if (held->has_grad) {
+        ZI_TRY(zi_offload_release(optim->desc.grads, &held->grad, false));
+    }
+    return range != ZI_NO_INDEX ? zi_window_release(optim->desc.window, range, true) : ZERO_OK;
+}
+
+/* The piece whose arrays begin to come to the CPU meanwhile. They are not in the staging buffer
+ * yet, where parameters go through that. */
+static uint32_t staged_after(const optim_work *work, uint32_t p)
+{
+    const uint32_t next = piece_after(work, p);
+    const bool comes = next != ZI_NO_INDEX && work->optim->desc.param_staging == NULL &&
+                       zi_optim_is_staged(work->optim, next);
+    return comes ? next : ZI_NO_INDEX;
 }
 
 static zero_status update_piece(const optim_work *work, uint32_t p)
 {
     zi_optim *optim = work->optim;
     const zi_kernels *kernels = optim->desc.kernels;
-    const uint32_t range = optim->layout->pieces[p].range;
-    zi_update_job *job = &jobs_of(work)[p];
+    const zi_update_job *job = &jobs_of(work)[p];
+    held_piece held;
     if (job->segment_count == 0) {
         return ZERO_OK;
     }
-    if (range != ZI_NO_INDEX) {
-        unsigned char *record = NULL;
-        ZI_TRY(zi_ring_at(optim->desc.ring, range, true, &record));
-        zi_optim_point_job(optim, p, job, record);
-    }
+    ZI_TRY(acquire_piece(work, p, &held));
     if (zi_optim_is_staged(optim, p)) {
-        return update_staged(work, p, staged_after(work, p));
+        ZI_TRY(update_staged(work, p, staged_after(work, p)));
+    } else {
+        /* A GPU's kernels are only handed over. */
+        const bool timed = optim->desc.device->ops->host_memory;
+        const uint64_t start_ns = clock_of(timed);
+        ZI_TRY(kernels->ops->update(kernels->self, optim->desc.step_stream, job));
+        count(&optim->update_ns, clock_of(timed) - start_ns);
     }
-    /* A GPU's kernels are only handed over. */
-    const bool timed = optim->desc.device->ops->host_memory;
-    const uint64_t start_ns = clock_of(timed);
-    ZI_TRY(kernels->ops->update(kernels->self, optim->desc.step_stream, job));
-    count(&optim->update_ns, clock_of(timed) - start_ns);
-    return ZERO_OK;
+    return release_piece(work, p, &held);
 }
 
 /* Pieces of a unit: those of its flats, which lie together. */
@@ -122,7 +214,8 @@ zero_status zi_optim_update_pieces(const optim_work *work)
 /* Whether the step's outcome has to be known before its updates are handed over. */
 static bool is_asked(const zi_optim *optim)
 {
-    return optim->desc.ring != NULL || optim->staging != NULL;
+    return optim->desc.window != NULL || optim->staging != NULL ||
+           zi_optim_on_disk(optim->desc.params) || zi_optim_on_disk(optim->desc.grads);
 }
 
 /* In a shared step: whether the CPU has the unit, and then wait until it is done with it. The GPU
@@ -144,23 +237,70 @@ static zero_status leave_to_cpu(const optim_work *work, bool *left)
     return *left ? zi_share_await(optim->share, work->unit) : ZERO_OK;
 }
 
+/* For a step's tasks: whether it changes nothing. What was decided is here when the first asks. */
+static zero_status is_skipped(const optim_work *work, bool *skipped)
+{
+    const zi_device *device = work->optim->desc.device;
+    *skipped = false;
+    if (!is_asked(work->optim)) {
+        return ZERO_OK;
+    }
+    if (work->first) {
+        ZI_TRY(device->ops->drain(device->self, work->optim->desc.step_stream));
+    }
+    *skipped = work->outcome->skip != 0;
+    return ZERO_OK;
+}
+
 static zero_status update_unit(void *argument)
 {
     const optim_work *work = argument;
-    zi_optim *optim = work->optim;
-    const zi_device *device = optim->desc.device;
+    bool skipped = false;
     bool left = false;
-    if (is_asked(optim) && work->first) {
-        ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream)); /* it is here */
-    }
-    if (is_asked(optim) && work->outcome->skip) {
+    ZI_TRY(is_skipped(work, &skipped));
+    if (skipped) {
         return ZERO_OK;
     }
-    if (work->drafted && optim->keeps) {
+    if (work->drafted && work->optim->keeps) {
         return zi_optim_adopt_unit(work);
     }
     ZI_TRY(leave_to_cpu(work, &left));
     return left ? ZERO_OK : zi_optim_update_pieces(work);
+}
+
+/* Update a piece in the staging buffer. Where a GPU alone knows whether the step changes anything,
+ * the buffer has to hold the parameters before, as they are stored all the same. */
+static zero_status update_staged_piece(void *argument)
+{
+    const optim_work *work = argument;
+    const zi_optim *optim = work->optim;
+    const zi_offload_move own = zi_optim_staged_own(optim, work->piece);
+    bool skipped = false;
+    ZI_TRY(is_skipped(work, &skipped));
+    if (skipped) {
+        return ZERO_OK;
+    }
+    if (work->drafted && optim->keeps) {
+        return zi_optim_adopt_piece(work);
+    }
+    if (!optim->layout->flats[own.flat].has_master || !is_asked(optim)) {
+        ZI_TRY(zi_offload_load(optim->desc.params, optim->desc.step_stream, &own));
+    }
+    return update_piece(work, work->piece);
+}
+
+static zero_status store_staged_piece(void *argument)
+{
+    const optim_work *work = argument;
+    const zi_optim *optim = work->optim;
+    if (is_asked(optim) && work->outcome->skip) {
+        return ZERO_OK;
+    }
+    for (uint32_t part = 0; part < optim->desc.publish->size; part++) {
+        const zi_offload_move move = zi_optim_staged(optim, work->piece, part);
+        ZI_TRY(zi_offload_store(optim->desc.params, optim->desc.step_stream, &move));
+    }
+    return ZERO_OK;
 }
 
 /* The CPU's part of a unit of a shared step; its parameters are there when this returns. */
@@ -203,18 +343,48 @@ static zero_status begin_step(zi_optim *optim, const optim_work *work)
 
 zero_status zi_optim_connect(zi_optim *optim)
 {
-    for (uint32_t u = 0; u < optim->layout->unit_count; u++) {
-        const zi_unit_place *place = &optim->layout->units[u];
+    const zi_layout *layout = optim->layout;
+    const bool staged = optim->desc.param_staging != NULL;
+    for (uint32_t p = 0; p < layout->piece_count && staged; p++) {
+        ZI_TRY(zi_group_connect(optim->desc.publish, optim->desc.step_stream, &optim->publishes[p],
+                                1));
+    }
+    for (uint32_t u = 0; u < layout->unit_count && !staged; u++) {
         ZI_TRY(zi_group_connect(optim->desc.publish, optim->desc.step_stream,
-                                &optim->publishes[place->flat_first],
-                                zi_unit_trained_count(optim->layout, u)));
+                                &optim->publishes[layout->units[u].flat_first],
+                                zi_unit_trained_count(layout, u)));
+    }
+    return ZERO_OK;
+}
+
+static zero_status publish(zi_optim *optim, const zi_collective *batch, uint32_t batch_count)
+{
+    for (uint32_t i = 0; i < batch_count; i++) {
+        optim->desc.stats->gather_bytes +=
+            batch[i].count * optim->desc.publish->size * zero_dtype_bytes(batch[i].send_dtype);
+    }
+    return zi_group_submit(optim->desc.publish, optim->desc.step_stream, batch, batch_count);
+}
+
+/* A unit whose parameters are offloaded and published: piece by piece. */
+static zero_status step_pieces(const optim_work *unit)
+{
+    zi_optim *optim = unit->optim;
+    optim_work work = *unit;
+    uint32_t first = 0;
+    const uint32_t pieces = unit_pieces(optim->layout, unit->unit, &first);
+    for (uint32_t i = 0; i < pieces; i++) {
+        work.piece = first + (work.down ? pieces - 1 - i : i);
+        ZI_TRY(zi_optim_enqueue(optim, update_staged_piece, &work));
+        ZI_TRY(publish(optim, &optim->publishes[work.piece], 1));
+        ZI_TRY(zi_optim_enqueue(optim, store_staged_piece, &work));
+        work.first = false;
     }
     return ZERO_OK;
 }
 
 zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome)
 {
-    const zi_unit_place *place = &optim->layout->units[unit];
     const uint32_t trained = zi_unit_trained_count(optim->layout, unit);
     if (trained == 0) {
         return ZERO_OK;
@@ -228,17 +398,14 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_dec
                              .step = optim->shared_steps,
                              .outcome = outcome};
     ZI_TRY(work.first ? begin_step(optim, &work) : ZERO_OK);
+    optim->desc.stats->publishes += optim->desc.publish->size > 1;
+    if (optim->desc.param_staging != NULL) {
+        return step_pieces(&work);
+    }
     ZI_TRY(zi_optim_enqueue(optim, update_unit, &work));
-    if (optim->desc.publish->size == 1) {
-        return ZERO_OK;
-    }
-    const zi_collective *batch = &optim->publishes[place->flat_first];
-    optim->desc.stats->publishes++;
-    for (uint32_t i = 0; i < trained; i++) {
-        optim->desc.stats->gather_bytes +=
-            batch[i].count * optim->desc.publish->size * zero_dtype_bytes(batch[i].send_dtype);
-    }
-    return zi_group_submit(optim->desc.publish, optim->desc.step_stream, batch, trained);
+    return optim->desc.publish->size > 1
+               ? publish(optim, &optim->publishes[optim->layout->units[unit].flat_first], trained)
+               : ZERO_OK;
 }
 
 static zero_status rest(void *argument)
@@ -248,7 +415,7 @@ static zero_status rest(void *argument)
     if (optim->share != NULL) {
         zi_share_close(optim->share, work->step);
     }
-    return optim->desc.ring != NULL ? zi_ring_rest(optim->desc.ring) : ZERO_OK;
+    return optim->desc.window != NULL ? zi_window_flush(optim->desc.window) : ZERO_OK;
 }
 
 zero_status zi_optim_rest(zi_optim *optim)
@@ -264,8 +431,8 @@ static zero_status quiet(void *argument)
     if (optim->share != NULL) {
         zi_share_close(optim->share, UINT64_MAX);
     }
-    if (optim->desc.ring != NULL) {
-        zi_ring_quiet(optim->desc.ring);
+    if (optim->desc.window != NULL) {
+        zi_window_drain(optim->desc.window);
     }
     return ZERO_OK;
 }
@@ -290,15 +457,16 @@ static zero_status move_piece(zi_optim *optim, const zi_optim_move *move, const 
     const zero_dtype dtype =
         move->role == ZERO_ROLE_MASTER ? ZERO_DTYPE_F32 : optim->layout->options.moment_dtype;
     unsigned char *record = NULL;
-    ZI_TRY(zi_ring_at(optim->desc.ring, piece->range, move->writes, &record));
+    ZI_TRY(zi_window_acquire(optim->desc.window, piece->range, ZI_WINDOW_READS, &record));
     unsigned char *state = zi_optim_piece_state(optim, piece, move->role, record);
     state += (begin - piece->first) * bytes;
     unsigned char *values = move->values;
     values += (begin - move->first) * zero_dtype_bytes(move->dtype);
-    return move->writes ? kernels->ops->cast(kernels->self, optim->host, state, dtype, values,
+    ZI_TRY(move->writes ? kernels->ops->cast(kernels->self, optim->host, state, dtype, values,
                                              move->dtype, end - begin)
                         : kernels->ops->cast(kernels->self, optim->host, values, dtype, state,
-                                             dtype, end - begin);
+                                             dtype, end - begin));
+    return zi_window_release(optim->desc.window, piece->range, move->writes);
 }
 
 static zero_status run_move(void *argument)
@@ -315,8 +483,8 @@ static zero_status run_move(void *argument)
     while (layout->pieces[last].first + layout->pieces[last].count < move->first + move->count) {
         last++;
     }
-    ZI_TRY(zi_ring_aim(work->optim->desc.ring, layout->pieces[first].range,
-                       layout->pieces[last].range));
+    ZI_TRY(zi_window_walk(work->optim->desc.window, layout->pieces[first].range,
+                          layout->pieces[last].range));
     for (uint32_t p = first; p <= last; p++) {
         ZI_TRY(move_piece(work->optim, move, &layout->pieces[p]));
     }

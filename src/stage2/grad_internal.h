@@ -1,5 +1,5 @@
 /* State shared by the parts of the gradient shard: lending (grads.c), reducing (reduce.c), and what
- * is added where gradients are far (far_grads.c). */
+ * is added where gradients are offloaded (offload_grads.c). */
 #ifndef ZI_STAGE2_GRAD_INTERNAL_H
 #define ZI_STAGE2_GRAD_INTERNAL_H
 
@@ -23,11 +23,6 @@ typedef struct grad_bucket {
     zi_event *reduced;
     zi_event *filled;
 } grad_bucket;
-
-typedef struct grad_tray {
-    zi_event *moved;
-    zi_event *taken;
-} grad_tray;
 
 typedef struct grad_slot {
     uint32_t bucket; /* that holds it; ZI_NO_INDEX: free */
@@ -58,25 +53,32 @@ struct zi_grads {
     uint32_t *class_slots; /* first of a class in slots */
     grad_batches batches;  /* by position in layout->bucket_flats */
     zi_event *consumed;
-    grad_tray trays[ZI_TRAYS]; /* by the bucket's index, in turn */
-    uint32_t brought;          /* bucket that an update was brought last */
 };
 
 /* Enqueue the reduction of bucket grads->next and step to the one after. */
 zero_status zi_grads_reduce_next(zi_grads *grads);
 /* The reductions that were put off to the end of the last micro-step. */
 zero_status zi_grads_end_boundary(zi_grads *grads);
-/* A flat's gradient shard while its bucket is reduced. */
+/* A flat's gradient shard while its bucket is reduced: in its arena or, offloaded, in its bucket's
+ * slot or the staging buffer. */
 unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat);
 
-/* Where gradients are far; the first three are put on the reduce stream. (far_grads.c) */
-unsigned char *zi_grads_tray_data(const zi_grads *grads, uint32_t bucket);
-/* What the sum so far needs before the bucket is added to it; all: whatever was added already. */
-zero_status zi_grads_fetch(zi_grads *grads, uint32_t bucket, bool all);
-/* Store the bucket's shards. */
-zero_status zi_grads_store(zi_grads *grads, uint32_t bucket);
+/* Where gradients are offloaded; they do nothing elsewhere, and put all on the reduce stream.
+ * position: of a flat in the list of all buckets' flats. (offload_grads.c) */
+/* Load what the sum so far needs before the bucket is added to it; all: whatever was added. */
+zero_status zi_grads_load(zi_grads *grads, uint32_t bucket, bool all);
+/* Store the bucket's shards; own: only this rank's optimizer part of them. */
+zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own);
 /* Let `stream` have the slot that the bucket has just taken: sums so far, or zeros. */
 zero_status zi_grads_fill_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream);
+/* Whether a flat's gradients are added to its sum in the window; and do it, as that collective of a
+ * group of one would. */
+bool zi_grads_added_in_window(const zi_grads *grads, uint32_t flat);
+zero_status zi_grads_add_in_window(zi_grads *grads, uint32_t position, const zi_collective *sum);
+/* Where the squares of a flat's final sums are added. (reduce.c) */
+zi_norm_sum *zi_grads_norm_of(const zi_grads *grads, const zi_flat *flat);
+/* Add the squares of a sum that backward adds to in place, and that is in no slot. */
+zero_status zi_grads_square_offloaded(zi_grads *grads, uint32_t position);
 
 unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket);
 

@@ -77,10 +77,6 @@ static zero_status build(zi_grads *grads)
         ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].reduced));
         ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].filled));
     }
-    for (uint32_t i = 0; i < ZI_TRAYS; i++) {
-        ZI_TRY(device->ops->event_create(device->self, &grads->trays[i].moved));
-        ZI_TRY(device->ops->event_create(device->self, &grads->trays[i].taken));
-    }
     find_turns(grads);
     return device->ops->event_create(device->self, &grads->consumed);
 }
@@ -112,10 +108,6 @@ void zi_grads_destroy(zi_grads *grads)
         device->ops->event_destroy(device->self, grads->buckets[b].reduced);
         device->ops->event_destroy(device->self, grads->buckets[b].filled);
     }
-    for (uint32_t i = 0; i < ZI_TRAYS; i++) {
-        device->ops->event_destroy(device->self, grads->trays[i].moved);
-        device->ops->event_destroy(device->self, grads->trays[i].taken);
-    }
     device->ops->event_destroy(device->self, grads->consumed);
     zi_free(grads->units);
     zi_free(grads->buckets);
@@ -139,7 +131,6 @@ void zi_grads_micro_begin(zi_grads *grads, bool first, bool last)
     grads->norm_cleared = false;
     grads->ended = false;
     grads->next = 0;
-    grads->brought = ZI_NO_INDEX;
     for (uint32_t u = 0; u < grads->layout->unit_count; u++) {
         const bool zeroed = !first && grads->units[u].zeroed;
         grads->units[u] = (grad_unit){.zeroed = zeroed, .turn = grads->units[u].turn};
@@ -292,7 +283,7 @@ static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stre
 {
     const zi_device *device = grads->desc.device;
     const zi_unit_place *place = &grads->layout->units[unit];
-    if (grads->units[unit].zeroed || grads->desc.shelf != NULL) {
+    if (grads->units[unit].zeroed || grads->desc.offload != NULL) {
         return ZERO_OK;
     }
     grads->units[unit].zeroed = true;

@@ -27,17 +27,14 @@
  *   consumed  recorded on the step stream, after the update;
  *             awaited by the reduce and the caller's stream, before shards are overwritten
  *
- * Where gradients are far, a bucket's shards are in a tray while it is reduced: loaded unless this
- * is the first micro-step, added to, and stored. What backward adds to in place lies in the slot
- * instead. The reduce stream is the shelf's; it also fills the trays that an update reads. What
- * crosses ranks after the first reduction waits until the micro-step is over where backward waits
- * for loads: so it only ever waits for this rank (zi_grads_end_late). Events on top:
+ * Where gradients are offloaded, backward adds in place to a slot that holds the sum meanwhile; it
+ * is loaded when the slot is lent, unless this is the first micro-step, and stored after. What is
+ * added to a sum of another type is added in the window where one rank sums; else the bucket's
+ * shards are loaded into a staging buffer, reduced into and stored. What crosses ranks after the
+ * first reduction waits until the micro-step is over where backward waits for loads: so it only
+ * ever waits for this rank (zi_grads_end_late). One event on top:
  *   filled    per bucket; recorded on the reduce stream, after a slot was loaded;
- *             awaited by the caller's stream, before backward adds to it
- *   moved     per tray; recorded on the reduce stream, after it was filled for an update;
- *             awaited by the step stream, before the update
- *   taken     per tray; recorded on the step stream, after an update;
- *             awaited by the reduce stream, before the next is loaded */
+ *             awaited by the caller's stream, before backward adds to it */
 #ifndef ZI_STAGE2_GRADS_H
 #define ZI_STAGE2_GRADS_H
 
@@ -45,7 +42,7 @@
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
-#include "offload/shelf.h"
+#include "offload/offload.h"
 #include "zero/engine.h"
 
 typedef struct zi_grads zi_grads;
@@ -59,9 +56,9 @@ typedef struct zi_grads_desc {
     zi_group *narrow;  /* grad -> optimizer */
     zi_group *replica; /* optimizer -> world */
     zi_stream *reduce_stream;
-    unsigned char *shards; /* arena of ZERO_ROLE_GRAD; NULL: they are far */
+    unsigned char *shards; /* arena of ZERO_ROLE_GRAD; NULL: they are on disk */
     unsigned char *slots;  /* arena of ZERO_ROLE_GRAD_SLOT */
-    zi_shelf *shelf;       /* on the reduce stream; NULL: they are not far */
+    zi_offload *offload;   /* NULL: they are where the device computes */
     zi_norm_sum *norm;     /* device memory: this rank's squares of its optimizer part */
     zi_norm_sum *replicas; /* likewise, of what another model-parallel rank counts */
     zero_stats *stats;
@@ -97,29 +94,20 @@ uint32_t zi_grads_own_count(const zi_grads *grads, uint32_t unit);
 uint32_t zi_grads_slot(const zi_grads *grads, uint32_t unit);
 
 /* Work on other memory: arenas that were taken anew. Between steps, the reduce stream idle; not
- * where gradients are far. */
+ * where gradients are offloaded. */
 void zi_grads_point(zi_grads *grads, unsigned char *shards, unsigned char *slots);
 
 /* A flat's reduced gradient where the update reads it: this rank's part of degree optimizer,
- * accum_dtype. Where gradients are far, only for as long as it is lent. */
+ * accum_dtype. NULL: on disk. */
 void *zi_grads_reduced(const zi_grads *grads, uint32_t flat);
-/* Bytes of the flat's record before it, where gradients are far. */
-uint64_t zi_grads_reduced_at(const zi_grads *grads, uint32_t flat);
+/* Elements of the flat's gradient shard before that part. */
+uint64_t zi_grads_part_first(const zi_grads *grads, uint32_t flat);
 /* Buckets whose last reduction of the boundary is enqueued so far: those from the first on. */
 uint32_t zi_grads_reduced_count(const zi_grads *grads);
 /* Let `stream` wait until the bucket's is done. */
 zero_status zi_grads_wait_bucket(zi_grads *grads, uint32_t bucket, zi_stream *stream);
 /* Let `stream` wait until the boundary's reductions are done. */
 zero_status zi_grads_wait_reduced(zi_grads *grads, zi_stream *stream);
-/* For each unit of an update, in rising or falling order; they do nothing where gradients are not
- * far. Also while the boundary goes on, for buckets whose reduction is enqueued. */
-/* Begin to fill the tray of the unit's bucket. What had the tray is given back. unless: as in
- * zi_shelf_move. */
-zero_status zi_grads_bring(zi_grads *grads, uint32_t unit, bool down, const int *unless);
-/* Let `stream` wait until the unit's reduced gradient may be read. */
-zero_status zi_grads_lend(zi_grads *grads, uint32_t unit, zi_stream *stream);
-/* The unit's gradient has been read by what is on `stream` so far. */
-zero_status zi_grads_give_back(zi_grads *grads, uint32_t unit, zi_stream *stream);
 /* What is on `stream` so far was the last to read the reduced gradients. */
 zero_status zi_grads_consumed(zi_grads *grads, zi_stream *stream);
 

@@ -43,34 +43,35 @@ static uint64_t part_offset(const zi_grads *grads, const zi_flat *flat)
 unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat)
 {
     const zi_flat *place = &grads->layout->flats[flat];
-    if (grads->desc.shelf == NULL) {
+    if (grads->desc.offload == NULL) {
         return grads->desc.shards + place->grad_at;
     }
-    return zi_flat_grad_in_place(grads->layout, place) &&
-                   grads->buckets[place->bucket].slot != ZI_NO_INDEX
+    return zi_flat_grad_in_place(grads->layout, place)
                ? zi_grads_slot_data(grads, place->bucket) + place->grad_slot_at
-               : zi_grads_tray_data(grads, place->bucket) + place->grad_at;
+               : grads->desc.slots + grads->layout->grad_staging_at + place->grad_staging_at;
+}
+
+uint64_t zi_grads_part_first(const zi_grads *grads, uint32_t flat)
+{
+    return part_offset(grads, &grads->layout->flats[flat]);
+}
+
+static uint64_t part_bytes(const zi_grads *grads, uint32_t flat)
+{
+    return zi_grads_part_first(grads, flat) * zero_dtype_bytes(grads->layout->tuning.accum_dtype);
 }
 
 /* This rank's optimizer part of it. */
 static unsigned char *own_part(const zi_grads *grads, uint32_t flat)
 {
-    return zi_grads_shard(grads, flat) + part_offset(grads, &grads->layout->flats[flat]) *
-                                             zero_dtype_bytes(grads->layout->tuning.accum_dtype);
-}
-
-uint64_t zi_grads_reduced_at(const zi_grads *grads, uint32_t flat)
-{
-    const zi_flat *place = &grads->layout->flats[flat];
-    return place->grad_at +
-           part_offset(grads, place) * zero_dtype_bytes(grads->layout->tuning.accum_dtype);
+    return zi_grads_shard(grads, flat) + part_bytes(grads, flat);
 }
 
 void *zi_grads_reduced(const zi_grads *grads, uint32_t flat)
 {
-    const uint32_t bucket = grads->layout->flats[flat].bucket;
-    return zi_grads_reduced_at(grads, flat) +
-           (grads->desc.shelf != NULL ? zi_grads_tray_data(grads, bucket) : grads->desc.shards);
+    return grads->desc.shards != NULL
+               ? grads->desc.shards + grads->layout->flats[flat].grad_at + part_bytes(grads, flat)
+               : NULL;
 }
 
 /* Cast what is to be sent to the wire buffer when its type asks for it; *send and *dtype are
@@ -131,7 +132,7 @@ static bool scatter_is_last(const zi_grads *grads)
 }
 
 /* Where the squares of a flat's final sums are added. */
-static zi_norm_sum *norm_of(const zi_grads *grads, const zi_flat *flat)
+zi_norm_sum *zi_grads_norm_of(const zi_grads *grads, const zi_flat *flat)
 {
     return flat->replica ? grads->desc.replicas : grads->desc.norm;
 }
@@ -168,7 +169,7 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
             .count = zi_shard_count(layout, flat, layout->sharding.grad),
             .send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL,
             .recv = zi_grads_shard(grads, index),
-            .squares = scatter_is_last(grads) ? norm_of(grads, flat) : NULL};
+            .squares = scatter_is_last(grads) ? zi_grads_norm_of(grads, flat) : NULL};
         if (crosses) {
             ZI_TRY(to_wire(grads, flat, wire_at, flat->count, c));
             wire_at += wire_stride(flat, flat->count);
@@ -208,7 +209,7 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
                             .count = part,
                             .send = narrows ? zi_grads_shard(grads, index) : own_part(grads, index),
                             .recv = own_part(grads, index),
-                            .squares = last ? norm_of(grads, flat) : NULL};
+                            .squares = last ? zi_grads_norm_of(grads, flat) : NULL};
         if (!job->wired) {
             ZI_TRY(to_wire(grads, flat, wire_at, sent, &batch[i]));
             wire_at += wire_stride(flat, sent);
@@ -231,8 +232,14 @@ static zero_status submit(zi_grads *grads, const bucket_job *job, const bucket_b
 static zero_status scatter(zi_grads *grads, bucket_job *job)
 {
     bucket_batch ready;
+    uint32_t used = 0;
     ZI_TRY(make_scatter(grads, job, &ready));
-    return submit(grads, job, &ready);
+    for (uint32_t i = 0; i < job->place->flat_count; i++) {
+        if (zi_grads_added_in_window(grads, flat_at(grads, job, i))) {
+            ZI_TRY(zi_grads_add_in_window(grads, job->place->flat_first + i, &ready.batch[used++]));
+        }
+    }
+    return used == 0 ? submit(grads, job, &ready) : ZERO_OK; /* one rank: all of them, or none */
 }
 
 static zero_status boundary_batch(zi_grads *grads, bucket_job *job, zi_collective_kind kind)
@@ -242,11 +249,11 @@ static zero_status boundary_batch(zi_grads *grads, bucket_job *job, zi_collectiv
     return submit(grads, job, &ready);
 }
 
-/* In-place flats of units that never came in this step still hold the last step's sum. Far ones
- * are zeros then. */
+/* In-place flats of units that never came in this step still hold the last step's sum. Offloaded
+ * ones are zeros then. */
 static zero_status zero_missing(zi_grads *grads, const bucket_job *job)
 {
-    for (uint32_t i = 0; i < job->place->flat_count && grads->desc.shelf == NULL; i++) {
+    for (uint32_t i = 0; i < job->place->flat_count && grads->desc.offload == NULL; i++) {
         const zi_flat *flat = &grads->layout->flats[flat_at(grads, job, i)];
         if (zi_flat_grad_in_place(grads->layout, flat) && !grads->units[flat->unit].zeroed) {
             ZI_TRY(ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream,
@@ -265,11 +272,14 @@ static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
     for (uint32_t i = 0; i < job->place->flat_count && scatter_is_last(grads); i++) {
         const uint32_t index = flat_at(grads, job, i);
         const zi_flat *flat = &layout->flats[index];
-        if (zi_flat_grad_in_place(layout, flat)) {
+        const bool missing = grads->buckets[job->bucket].slot == ZI_NO_INDEX;
+        if (zi_flat_grad_in_place(layout, flat) && missing && grads->desc.offload != NULL) {
+            ZI_TRY(zi_grads_square_offloaded(grads, job->place->flat_first + i));
+        } else if (zi_flat_grad_in_place(layout, flat)) {
             ZI_TRY(kernels->ops->square_sum(
                 kernels->self, grads->desc.reduce_stream, own_part(grads, index),
                 layout->tuning.accum_dtype,
-                zi_shard_count(layout, flat, layout->sharding.optimizer), norm_of(grads, flat)));
+                zi_shard_count(layout, flat, layout->sharding.optimizer), zi_grads_norm_of(grads, flat)));
         }
     }
     return ZERO_OK;
@@ -307,12 +317,11 @@ zero_status zi_grads_reduce_next(zi_grads *grads)
     ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, bucket->ready, NULL));
     ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, grads->consumed, NULL));
     ZI_TRY(clear_norm(grads));
-    ZI_TRY(zi_grads_fetch(grads, job.bucket, false));
+    const bool ends = grads->last && !zi_grads_end_late(grads->layout);
+    ZI_TRY(zi_grads_load(grads, job.bucket, false));
     ZI_TRY(scatter(grads, &job));
-    if (grads->last && !zi_grads_end_late(grads->layout)) {
-        ZI_TRY(boundary(grads, &job));
-    }
-    ZI_TRY(zi_grads_store(grads, job.bucket));
+    ZI_TRY(ends ? boundary(grads, &job) : ZERO_OK);
+    ZI_TRY(zi_grads_store(grads, job.bucket, false));
     ZI_TRY(ops_of(grads)->event_record(self_of(grads), bucket->reduced, stream));
     if (bucket->slot != ZI_NO_INDEX) {
         const uint32_t index = grads->class_slots[job.place->grad_class] + bucket->slot;
@@ -337,14 +346,13 @@ static zero_status connect_bucket(zi_grads *grads, uint32_t bucket)
     ZI_TRY(ops_of(grads)->issue_wait(self_of(grads), reduced, NULL)); /* the batches are read */
     /* From a slot, as most ranks will; all of them are empty. */
     grads->buckets[bucket].slot = job.place->grad_class != ZI_NO_INDEX ? 0 : ZI_NO_INDEX;
-    const zero_status status = make_scatter(grads, &job, &ready);
-    grads->buckets[bucket].slot = ZI_NO_INDEX;
-    ZI_TRY(status);
+    ZI_TRY(make_scatter(grads, &job, &ready));
     ZI_TRY(connect_batch(grads, &ready));
     ZI_TRY(make_boundary(grads, &job, ZI_REDUCE_SCATTER, &ready));
     ZI_TRY(connect_batch(grads, &ready));
     ZI_TRY(make_boundary(grads, &job, ZI_ALL_REDUCE, &ready));
     ZI_TRY(connect_batch(grads, &ready));
+    grads->buckets[bucket].slot = ZI_NO_INDEX;
     return ops_of(grads)->event_record(self_of(grads), reduced, grads->desc.reduce_stream);
 }
 
@@ -372,9 +380,15 @@ zero_status zi_grads_end_boundary(zi_grads *grads)
     }
     for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
         bucket_job job = {.bucket = b, .place = &grads->layout->buckets[b]};
-        ZI_TRY(zi_grads_fetch(grads, b, true));
+        const uint32_t class = job.place->grad_class;
+        /* In the class's first slot: backward is over, so all are free. Whoever takes it next waits
+         * for this bucket's `reduced`. */
+        grads->buckets[b].slot = 0;
+        grads->slots[grads->class_slots[class]].last = b;
+        ZI_TRY(zi_grads_load(grads, b, true));
         ZI_TRY(boundary(grads, &job));
-        ZI_TRY(zi_grads_store(grads, b));
+        ZI_TRY(zi_grads_store(grads, b, true));
+        grads->buckets[b].slot = ZI_NO_INDEX;
         ZI_TRY(ops_of(grads)->event_record(self_of(grads), grads->buckets[b].reduced,
                                            grads->desc.reduce_stream));
     }

@@ -1,5 +1,6 @@
 /* Owns what is put on the gather stream to bring a unit's parameters into its slot: loads where
- * they are far, and the gather. Invariant: what a batch points to stays until its gather is issued.
+ * they are offloaded, and the gather. Invariant: what a batch points to stays until its gather is
+ * issued.
  */
 #include "core/error.h"
 #include "stage3/param_internal.h"
@@ -14,23 +15,26 @@ static unsigned char *own_part(const zi_params *params, uint32_t flat)
                zero_dtype_bytes(place->dtype);
 }
 
-/* Name the units that this sweep will gather after this one: those that are not here. */
-static void name_next(const zi_params *params, zi_shelf_move *move)
+/* Name the flats of the units that this sweep will gather after this one: those that are not here.
+ */
+static void name_next(const zi_params *params, uint32_t unit, zi_offload_move *move)
 {
     const zi_schedule *sweep = params->sweep;
     uint32_t at = sweep->position != 0 ? sweep->position - 1 : 0;
-    while (at < sweep->count && sweep->entries[at].unit != move->record) {
+    while (at < sweep->count && sweep->entries[at].unit != unit) {
         at++;
     }
-    for (uint32_t i = at + 1; i < sweep->count && move->next_count < ZI_RING_AHEAD; i++) {
-        const uint32_t unit = sweep->entries[i].unit;
-        bool wanted = unit != move->record && params->layout->units[unit].slot_bytes != 0 &&
-                      params->units[unit].state == ZI_UNIT_ABSENT;
+    for (uint32_t i = at + 1; i < sweep->count && move->next_count < ZI_WINDOW_AHEAD; i++) {
+        const zi_unit_place *next = &params->layout->units[sweep->entries[i].unit];
+        bool wanted = sweep->entries[i].unit != unit && next->slot_bytes != 0 &&
+                      params->units[sweep->entries[i].unit].state == ZI_UNIT_ABSENT;
         for (uint32_t k = 0; k < move->next_count; k++) {
-            wanted = wanted && move->next[k] != unit;
+            wanted = wanted && move->next[k] != next->flat_first;
         }
-        if (wanted) {
-            move->next[move->next_count++] = unit;
+        for (uint32_t f = 0; wanted && f < next->flat_count; f++) {
+            if (move->next_count < ZI_WINDOW_AHEAD) {
+                move->next[move->next_count++] = next->flat_first + f;
+            }
         }
     }
 }
@@ -39,17 +43,15 @@ static void name_next(const zi_params *params, zi_shelf_move *move)
 static zero_status load(zi_params *params, uint32_t unit)
 {
     const zi_unit_place *place = &params->layout->units[unit];
-    zi_shelf_move move = {.record = unit};
-    if (params->desc.shelf == NULL) {
-        return ZERO_OK;
-    }
-    name_next(params, &move);
-    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
-        move.at = params->layout->flats[f].param_at;
-        move.bytes =
-            params->collectives[f].count * zero_dtype_bytes(params->layout->flats[f].dtype);
-        move.memory = own_part(params, f);
-        ZI_TRY(zi_shelf_load(params->desc.shelf, &move));
+    const uint32_t end = place->flat_first + place->flat_count;
+    for (uint32_t f = place->flat_first; f < end && params->desc.offload != NULL; f++) {
+        zi_offload_move move = {
+            .flat = f, .count = params->collectives[f].count, .memory = own_part(params, f)};
+        for (uint32_t next = f + 1; next < end && move.next_count < ZI_WINDOW_AHEAD; next++) {
+            move.next[move.next_count++] = next;
+        }
+        name_next(params, unit, &move);
+        ZI_TRY(zi_offload_load(params->desc.offload, params->desc.gather_stream, &move));
     }
     return ZERO_OK;
 }
@@ -66,8 +68,8 @@ static void make_batch(zi_params *params, uint32_t unit)
             .recv_dtype = flat->dtype,
             .tag = unit,
             .count = zi_shard_count(params->layout, flat, params->layout->sharding.param),
-            .send = params->desc.shelf != NULL ? own_part(params, f)
-                                               : params->desc.shards + flat->param_at,
+            .send = params->desc.offload != NULL ? own_part(params, f)
+                                                 : params->desc.shards + flat->param_at,
             .recv = zi_params_flat(params, f)};
     }
 }

@@ -10,8 +10,8 @@
  *             awaited by the gather stream, before the gather, and by the caller's stream where
  *             there are no slots
  *
- * Where parameters are far, a gather loads this rank's shard into its own part of the slot first;
- * the gather stream is the shelf's, so it finds what the last update has stored.
+ * Where parameters are offloaded, a gather loads this rank's shard into its own part of the slot
+ * first.
  *
  * Where releases are checked (tuning.poison_released), callers get a view: a place of the unit's
  * own, which holds a copy while the unit is acquired and NaN otherwise. Gathers are as without.
@@ -26,7 +26,7 @@
 #include "comm/comm.h"
 #include "device/device.h"
 #include "layout/layout.h"
-#include "offload/shelf.h"
+#include "offload/offload.h"
 #include "stage3/schedule.h"
 #include "zero/engine.h"
 #include "zero/unit.h"
@@ -38,9 +38,9 @@ typedef struct zi_params_desc {
     const zi_device *device;
     zi_group *gather;         /* the ranks that a unit's parameters are split over */
     zi_stream *gather_stream; /* only gathers, fills and waits of this object run on it */
-    unsigned char *shards;    /* arena of ZERO_ROLE_PARAM; NULL: they are far */
+    unsigned char *shards;    /* arena of ZERO_ROLE_PARAM; not used where they are offloaded */
     unsigned char *slots;     /* arena of ZERO_ROLE_PARAM_SLOT */
-    zi_shelf *shelf;          /* on the gather stream; NULL: they are not far */
+    zi_offload *offload;      /* NULL: they are not */
     zero_stats *stats;
 } zi_params_desc;
 

@@ -20,8 +20,7 @@ GATHER = "src/stage3/gather.c"
 GRADS = "src/stage2/grads.c"
 REDUCE = "src/stage2/reduce.c"
 STEP = "src/engine/step.c"
-FAR_GRADS = "src/stage2/far_grads.c"
-TRAYS = "src/stage3/param_trays.c"
+OFFLOAD_GRADS = "src/stage2/offload_grads.c"
 
 # What waits, where, the text that is taken away and what stands in its place.
 WAIT = "device->ops->stream_wait(device->self, stream, "
@@ -52,30 +51,12 @@ WAITS = [
     ("a step for the reductions", STEP,
      "    ZI_TRY(zi_grads_wait_reduced(engine->grads, stream));\n", ""),
     ("a step for the caller's stream", STEP, f"    ZI_TRY({WAIT}engine->caller, NULL));\n", ""),
-    ("an update for its tray of parameters", STEP,
-     "    ZI_TRY(zi_param_trays_lend(engine->trays, unit));\n", ""),
-    ("a store for the update", TRAYS,
-     "    ZI_TRY(device->ops->stream_wait(device->self, trays->desc.gather_stream, own->updated, "
-     "NULL));\n", ""),
-    ("the end of a step for the stores", STEP,
-     "    ZI_TRY(zi_param_trays_settle(engine->trays));\n", ""),
-    ("an update for its tray of gradients", STEP,
-     "    ZI_TRY(zi_grads_lend(engine->grads, unit, stream));\n", ""),
-    ("a tray's reuse for taken", FAR_GRADS,
-     OPS.format("grads", "tray->taken").replace("stream, tray", "reduce, tray"), ""),
-    ("backward for the sum in its slot", FAR_GRADS,
+    ("backward for the sum in its slot", OFFLOAD_GRADS,
      """    return ops_of(grads)->stream_wait(self_of(grads), stream, grads->buckets[bucket].filled,
                                       &grads->desc.stats->grad_wait_ns);
 """, "    (void)stream;\n    return ZERO_OK;\n"),
     ("a draft for its reductions", "src/engine/announce.c",
      "    ZI_TRY(zi_grads_wait_bucket(engine->grads, index, engine->step_stream));\n", ""),
-    ("a draft for the parameters it begins with", TRAYS,
-     "    return device->ops->stream_wait(device->self, trays->desc.step_stream, trays->shown, "
-     "NULL);\n", "    return ZERO_OK;\n"),
-    ("a bucket's tray for the draft that reads it", FAR_GRADS,
-     """    ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), grads->desc.reduce_stream,
-                                      grads->trays[bucket % ZI_TRAYS].taken, NULL));
-""", ""),
     ("ranks for one another's fences", "src/comm/peer/peer_barrier.c",
      "        return follow(batch, turn);\n", "        return ZERO_OK;\n"),
 ]

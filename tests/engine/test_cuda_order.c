@@ -68,7 +68,7 @@ typedef struct comparison {
     toy_step_fn step;
 } comparison;
 
-/* Parameters and gradients in host memory, so that trays and slots are filled and stored as well.
+/* Parameters and gradients in host memory, so that slots and staging are filled and stored as well.
  */
 static void put_far(toy_run *run, bool far)
 {

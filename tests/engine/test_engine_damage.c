@@ -264,18 +264,14 @@ static void close_case(toy_model *model, zero_world *world)
 
 /* ---- by name ---- */
 
-/* Of a file that holds one role: which unit a page is of. A unit's gradients lie in the order of
- * backward. */
+/* Of a file that holds one role, in ranges and extents of a page: which unit a page is of. */
 static void name_page(zero_role role, uint64_t page, char *text, size_t text_bytes)
 {
     const uint64_t each = COUNT * (role == ZERO_ROLE_PARAM ? 2 : 4);
-    const uint64_t record = role < ZI_SHELVES ? each : PAGE;
     const uint64_t unit = page * PAGE / each;
-    (void)snprintf(
-        text, text_bytes,
-        "%s of unit %" PRIu64 " \"layer%" PRIu64 "\": %" PRIu64 " bytes at %" PRIu64 " of",
-        zero_role_name(role), role == ZERO_ROLE_GRAD ? UNITS - 1 - unit : unit,
-        role == ZERO_ROLE_GRAD ? UNITS - 1 - unit : unit, record, page * PAGE / record * record);
+    (void)snprintf(text, text_bytes,
+                   "%s of unit %" PRIu64 " \"layer%" PRIu64 "\": %u bytes at %" PRIu64 " of",
+                   zero_role_name(role), unit, unit, PAGE, page * PAGE);
 }
 
 static void damage_one_role(zero_role role, damage_kind kind, bool unchecked)

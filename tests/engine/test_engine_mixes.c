@@ -368,6 +368,7 @@ TEST(parameters_are_read_two_units_ahead)
     toy_model_equal(&model, UNITS, 5000, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
     put_on(&run, 2, false);
+    run.tuning.range_bytes = 16384; /* a unit is one extent */
     CHECK_EQ(run.options.tier[ZERO_ROLE_PARAM], ZERO_TIER_DISK);
     CHECK_OK(zero_world_run(1, DEADLINE_MS, sweep_and_count, &run));
     CHECK_OK(zero_world_run(2, DEADLINE_MS, sweep_and_count, &run));
@@ -457,8 +458,7 @@ static zero_status count_traffic(zero_world *world, void *user)
     for (int step = 0; step < 4; step++) {
         TOY_TRY(toy_step(&trainer));
         TOY_TRY(zero_step_wait(trainer.engine, &result));
-        /* In its turn on the shelf's stream, and of a record in the middle: so the last one stored
-         * is given back, and all is counted. */
+        /* Of an extent in the middle: so the last one released is written, and all is counted. */
         TOY_TRY(zero_shard_range(trainer.engine, UNITS / 2, ZERO_ROLE_PARAM, &shard));
         TOY_TRY(zero_shard_read(trainer.engine, UNITS / 2, ZERO_ROLE_PARAM, shard.first,
                                 shard.count != 0, &value));

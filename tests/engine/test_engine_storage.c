@@ -3,7 +3,7 @@
  * replaced and named; a directory has one owner, and nothing of it outlives a killed one; and a
  * thousand steps take nothing.
  *
- * The engine takes no backend, so the linker hands zi_ring_create to the wrapper below (--wrap),
+ * The engine takes no backend, so the linker hands zi_window_create to the wrapper below (--wrap),
  * which puts tests/storage/faulty_backend.c beneath the ring. Unlike preloaded reads and writes it
  * strikes the n-th access whatever rung a machine has, and the library needs no seam for it. */
 #include "storage/storage_rig.h"
@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "core/memory.h"
-#include "offload/ring.h"
+#include "offload/window.h"
 #include "reads.h"
 #include "refuse_call.h"
 #include "storage/faulty_backend.h"
@@ -27,18 +27,18 @@
 /* What is to go beneath the next ring of this thread; NULL: what the machine has. */
 static _Thread_local faulty *beneath;
 
-zero_status __real_zi_ring_create(const zi_ring_desc *desc, zi_ring **out);
-zero_status __wrap_zi_ring_create(const zi_ring_desc *desc, zi_ring **out);
+zero_status __real_zi_window_create(const zi_window_desc *desc, zi_window **out);
+zero_status __wrap_zi_window_create(const zi_window_desc *desc, zi_window **out);
 
-zero_status __wrap_zi_ring_create(const zi_ring_desc *desc, zi_ring **out)
+zero_status __wrap_zi_window_create(const zi_window_desc *desc, zi_window **out)
 {
-    zi_ring_desc with = *desc;
+    zi_window_desc with = *desc;
     zi_io_backend backend;
     if (beneath != NULL) {
         faulty_open(beneath, desc->store, &backend);
         with.backend = &backend;
     }
-    return __real_zi_ring_create(&with, out);
+    return __real_zi_window_create(&with, out);
 }
 
 static char *folder;

@@ -114,53 +114,62 @@ static void check_tiling(const zi_layout *l)
             first += piece->count;
         }
         CHECK_EQ(first, part);
-        CHECK(flat->piece_count <= 1 || in_record(l, flat, 64) != 0);
+        CHECK(flat->piece_count <= 1 || in_record(l, flat, 64) != 0 ||
+              part > zi_extent_count_max(l, flat));
     }
     CHECK_EQ(next, l->piece_count);
 }
 
-/* A role on disk has a record for each unit or bucket, from `at` on, in whole pages; in each its
- * flats' shards lie in order and do not overlap. Returns their end. */
-static uint64_t check_shelf(const zi_layout *l, zero_role role, uint64_t at)
+/* Extents of a role on disk hold every element of every shard once, in order and in whole pages,
+ * from `at` on; a piece of an optimizer part is one whole extent. Returns their end. */
+static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
 {
-    const zi_shelf_place *shelf = &l->shelves[role];
+    const zi_offload_place *place = &l->offload[role];
     const bool param = role == ZERO_ROLE_PARAM;
-    CHECK_EQ(shelf->record_count, param ? l->unit_count : l->bucket_count);
-    uint64_t *used = calloc(shelf->record_count + 1, sizeof *used);
-    CHECK(used != NULL);
+    const uint32_t degree = param ? l->sharding.param : l->sharding.grad;
+    uint32_t index = 0;
+    uint64_t largest = 0;
+    uint64_t sums = 0;
     for (uint32_t f = 0; f < l->flat_count; f++) {
         const zi_flat *flat = &l->flats[f];
-        if (!param && !flat->trained) {
-            continue;
+        const uint64_t size = zero_dtype_bytes(param ? flat->dtype : l->tuning.accum_dtype);
+        const uint64_t all = param || flat->trained ? flat->count / degree : 0;
+        const uint64_t part = flat->count / l->sharding.optimizer;
+        for (uint64_t first = 0; first < all; index++) {
+            const zi_extent_place found = zi_layout_find_extent(l, role, f, first);
+            const uint64_t last = found.first + found.count - 1;
+            CHECK_EQ(found.index, index);
+            CHECK_EQ(found.first, first);
+            CHECK(found.count % 64 == 0 && found.count * size <= l->tuning.range_bytes);
+            CHECK_EQ(zi_layout_find_extent(l, role, f, last).index, index);
+            CHECK_EQ(place->extents[index].at, at);
+            CHECK_EQ(place->extents[index].bytes, up(found.count * size, PAGE));
+            for (uint32_t i = 0; i < flat->piece_count; i++) {
+                const zi_piece *piece = &l->pieces[flat->piece_first + i];
+                if (piece->first == first % part) {
+                    CHECK_EQ(found.count, piece->count);
+                }
+            }
+            largest = place->extents[index].bytes > largest ? place->extents[index].bytes : largest;
+            sums += up(place->extents[index].bytes, 65536) / 65536 + 1;
+            at += place->extents[index].bytes;
+            first += found.count;
         }
-        const uint32_t record = param ? flat->unit : flat->bucket;
-        const uint32_t degree = param ? l->sharding.param : l->sharding.grad;
-        const zero_dtype dtype = param ? flat->dtype : l->tuning.accum_dtype;
-        CHECK_EQ(param ? flat->param_at : flat->grad_at, used[record]);
-        used[record] += up(flat->count / degree * zero_dtype_bytes(dtype), 256);
     }
-    uint64_t largest = 0;
-    for (uint32_t r = 0; r < shelf->record_count; r++) {
-        CHECK_EQ(shelf->records[r].at, at);
-        CHECK_EQ(shelf->records[r].bytes, up(used[r], PAGE));
-        at += shelf->records[r].bytes;
-        largest = shelf->records[r].bytes > largest ? shelf->records[r].bytes : largest;
-    }
-    uint64_t slots =
-        l->tuning.ring_depth < shelf->record_count ? l->tuning.ring_depth : shelf->record_count;
-    slots = largest != 0 ? slots : 0; /* what has no bytes needs no disk */
-    CHECK_EQ(shelf->ring_slots, slots);
-    CHECK_EQ(shelf->record_bytes_max, largest);
-    CHECK(shelf->ring_at % PAGE == 0);
-    CHECK(shelf->ring_at + slots * largest <= l->memory.bytes[ZERO_ROLE_RING]);
-    CHECK(shelf->trays_at + ZI_TRAYS * largest <=
-          l->memory.bytes[param ? ZERO_ROLE_PARAM_SLOT : ZERO_ROLE_GRAD_SLOT]);
-    free(used);
+    const uint64_t most = l->tuning.ring_depth + UINT64_C(1); /* two streams use the window */
+    const uint64_t slots = most < index ? most : index;
+    CHECK_EQ(place->extent_count, index);
+    CHECK_EQ(place->window_slots, slots);
+    CHECK_EQ(place->extent_bytes_max, largest);
+    CHECK_EQ(place->sum_count, sums);
+    CHECK(place->window_at % PAGE == 0);
+    CHECK(place->window_at + slots * largest <= l->memory.bytes[ZERO_ROLE_RING]);
     return at;
 }
 
 /* Records lie end to end; in each its pieces' states, one behind the other; and none ends while 64
- * elements of the next piece would have fitted. */
+ * elements of the next piece would have fitted, unless a piece as long as extents may be ends it.
+ */
 static void check_records(const zi_layout *l)
 {
     uint64_t used = 0;
@@ -174,7 +183,9 @@ static void check_records(const zi_layout *l)
         }
         if (piece->range != range) {
             CHECK_EQ(piece->range, range + 1); /* from UINT32_MAX to 0 */
-            CHECK(range == ZI_NO_INDEX || used + in_record(l, flat, 64) > l->tuning.range_bytes);
+            CHECK(range == ZI_NO_INDEX || used + in_record(l, flat, 64) > l->tuning.range_bytes ||
+                  l->pieces[p - 1].count ==
+                      zi_extent_count_max(l, &l->flats[l->pieces[p - 1].flat]));
             range = piece->range;
             used = 0;
             CHECK_EQ(l->ranges[range].at, at);
@@ -192,9 +203,9 @@ static void check_records(const zi_layout *l)
         CHECK(used <= l->ranges[range].bytes);
     }
     CHECK_EQ(l->range_count, range + 1);
-    for (int role = 0; role < ZI_SHELVES; role++) {
+    for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         if (l->options.tier[role] == ZERO_TIER_DISK) {
-            at = check_shelf(l, (zero_role)role, at);
+            at = check_extents(l, (zero_role)role, at);
         }
     }
     CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_DISK], at);
@@ -236,12 +247,9 @@ static uint64_t checksums_of(const zi_range *ranges, uint32_t count)
 static void check_checksums(const zi_layout *l)
 {
     uint64_t sums = checksums_of(l->ranges, l->range_count) * (l->draft_at != 0 ? 2 : 1);
-    for (int role = 0; role < ZI_SHELVES && !l->tuning.disk_unchecked; role++) {
-        const zi_shelf_place *shelf = &l->shelves[role];
-        if (shelf->ring_slots != 0) {
-            CHECK_EQ(shelf->sums_at, sums);
-            sums += checksums_of(shelf->records, shelf->record_count);
-        }
+    for (int role = 0; role < ZI_OFFLOAD_ROLES && !l->tuning.disk_unchecked; role++) {
+        CHECK_EQ(l->offload[role].sums_at, sums);
+        sums += l->offload[role].sum_count;
     }
     CHECK_EQ(l->sums_bytes, l->tuning.disk_unchecked ? 0 : up(8 * sums, PAGE));
 }
@@ -262,8 +270,8 @@ static void check_sums(const zi_layout *l)
     const uint64_t slots =
         l->tuning.ring_depth < l->range_count ? l->tuning.ring_depth : l->range_count;
     uint64_t ring = slots * largest;
-    for (int role = 0; role < ZI_SHELVES; role++) {
-        ring += l->shelves[role].ring_slots * l->shelves[role].record_bytes_max;
+    for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
+        ring += l->offload[role].window_slots * l->offload[role].extent_bytes_max;
     }
     check_checksums(l);
     CHECK_EQ(l->memory.bytes[ZERO_ROLE_RING], ring + l->sums_bytes);
@@ -505,30 +513,67 @@ static zero_model *model_of_layers(uint64_t embedding_mib, uint32_t layers)
     return model;
 }
 
-/* One unit's size is that of every record in memory: four in the ring and two beside the slots. */
+/* What is on disk passes through memory in extents, whatever a unit's size; slots do not. */
 TEST(the_table_says_what_a_large_unit_costs)
 {
     zero_engine_options o = fresh_options();
     o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DISK;
     o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
+    tuning.range_bytes = 1 << 20;
     zero_model *model = model_of_layers(12, 4);
     /* With one slot of the embedding's and three of the layers'; gradients have two of these. */
     check_table(model, &o, 1,
-                "param: 16.00 MiB are on disk instead of in memory, and take 87.00 MiB of memory "
-                "on their way, as unit \"embed\" has 12.00\n"
+                "param: 16.00 MiB are on disk instead of in memory, and take 20.00 MiB of memory "
+                "on their way: a window of 5 extents of at most 1.00, and slots of whole units\n"
                 "param: on disk it takes more memory than it frees",
                 true);
     check_table(model, &o, 1,
-                "grad: 16.00 MiB are on disk instead of in memory, and take 86.00 MiB", true);
-    /* On two ranks slots are there anyway, and records are halves. */
-    check_table(model, &o, 2,
-                "param: 8.00 MiB are on disk instead of in memory, and take 36.00 MiB", true);
+                "grad: 16.00 MiB are on disk instead of in memory, and take 19.00 MiB", true);
+    /* On two ranks slots are there anyway, and gradients are reduced into a buffer. */
+    check_table(model, &o, 2, "param: 8.00 MiB are on disk instead of in memory, and take 5.00 MiB",
+                true);
+    check_table(model, &o, 2, "grad: 8.00 MiB are on disk instead of in memory, and take 11.00 MiB",
+                true);
     zero_model_destroy(model);
     model = model_of_layers(1, 31);
     check_table(model, &o, 1,
-                "param: 32.00 MiB are on disk instead of in memory, and take 9.00 MiB", true);
+                "param: 32.00 MiB are on disk instead of in memory, and take 8.00 MiB", true);
     check_table(model, &o, 1, "more memory than it frees", false);
     zero_model_destroy(model);
+}
+
+/* The public GPT-2 124M, with all roles on disk and one rank: slots of its embedding of 50257
+ * tokens and of 12 layers are the most of it. */
+TEST(gpt2_on_disk_takes_less_than_700_mib)
+{
+    static const zero_dtype dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16};
+    for (int d = 0; d < 2; d++) {
+        zero_engine_options o = zero_engine_options_init();
+        zero_model *model = NULL;
+        zero_plan *plan = NULL;
+        uint32_t index = 0;
+        CHECK_OK(zero_model_create(&model));
+        for (uint32_t u = 0; u <= 12; u++) {
+            char name[16];
+            (void)snprintf(name, sizeof name, "layer%u", u);
+            const zero_tensor_desc desc = {.name = name,
+                                           .dims = 1,
+                                           .dtype = dtypes[d],
+                                           .shape = {u == 0 ? 51281 * 768 : 12 * 768 * 768}};
+            CHECK_OK(zero_unit_add(model, name, &index));
+            CHECK_OK(zero_tensor_add(model, u, &desc, &index));
+        }
+        for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+            o.tier[role] = ZERO_TIER_DISK;
+        }
+        CHECK_OK(zero_plan_create(model, &o, 1, &plan));
+        zero_memory memory = zero_memory_init();
+        CHECK_OK(zero_plan_memory(plan, &memory));
+        CHECK(memory.tier_bytes[ZERO_TIER_DEVICE] + memory.tier_bytes[ZERO_TIER_HOST] <
+              UINT64_C(700) << 20);
+        zero_plan_destroy(plan);
+        zero_model_destroy(model);
+    }
 }
 
 TEST(tiers_that_cannot_be)

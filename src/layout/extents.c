@@ -1,0 +1,281 @@
+/* Owns the cutting of shards on disk into extents, and what offloaded shards pass through.
+ * Invariant: where there is a piece, its elements are one whole extent of each role on disk, so an
+ * update overwrites extents and no parts of them. */
+#include <inttypes.h>
+
+#include "core/arena.h"
+#include "core/checksum.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "layout/layout.h"
+
+uint64_t zi_shard_element_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role)
+{
+    return zero_dtype_bytes(role == ZERO_ROLE_PARAM ? flat->dtype : layout->tuning.accum_dtype);
+}
+
+static bool is_on_disk(const zi_layout *layout, const zi_flat *flat, zero_role role)
+{
+    return zi_role_tier(layout, role) == ZERO_TIER_DISK &&
+           (role == ZERO_ROLE_PARAM || flat->trained);
+}
+
+static uint64_t even_cut(const zi_layout *layout, const zi_flat *flat, zero_role role)
+{
+    const uint64_t count = layout->tuning.range_bytes / zi_shard_element_bytes(layout, flat, role);
+    return count / ZI_SLICE_ALIGN * ZI_SLICE_ALIGN;
+}
+
+uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat)
+{
+    uint64_t count = UINT64_MAX;
+    for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
+        if (is_on_disk(layout, flat, (zero_role)role)) {
+            count = zi_min_u64(count, even_cut(layout, flat, (zero_role)role));
+        }
+    }
+    return count;
+}
+
+static uint32_t degree_of(const zi_layout *layout, zero_role role)
+{
+    return role == ZERO_ROLE_PARAM ? layout->sharding.param : layout->sharding.grad;
+}
+
+/* Optimizer parts in a shard of a role. */
+static uint32_t parts_of(const zi_layout *layout, zero_role role)
+{
+    return layout->sharding.optimizer / degree_of(layout, role);
+}
+
+uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero_role role)
+{
+    if (flat->trained) {
+        return flat->piece_count * parts_of(layout, role);
+    }
+    return (uint32_t)zi_div_up(zi_shard_count(layout, flat, degree_of(layout, role)),
+                               even_cut(layout, flat, role));
+}
+
+/* So many extents of `elements` each. Returns their bytes. */
+static uint64_t add_extents(zi_offload_place *place, uint64_t extents, uint64_t bytes)
+{
+    const uint64_t each = zi_align_up(bytes, ZI_PAGE_BYTES);
+    place->extent_bytes_max = zi_max_u64(place->extent_bytes_max, extents != 0 ? each : 0);
+    place->bytes += extents * each;
+    place->sum_count += extents * zi_checksum_count(each);
+    return extents * each;
+}
+
+/* Cut the flat's shard, whose pieces are the runs from *run on. Returns the bytes of its extents
+ * that hold this rank's optimizer part. */
+static uint64_t cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint32_t *run)
+{
+    zi_offload_place *place = &layout->offload[role];
+    const uint32_t index = (uint32_t)(flat - layout->flats);
+    const uint64_t size = zi_shard_element_bytes(layout, flat, role);
+    const uint32_t parts = parts_of(layout, role);
+    uint64_t own = 0;
+    if (!flat->trained) {
+        const uint64_t count = zi_shard_count(layout, flat, degree_of(layout, role));
+        const uint64_t each = even_cut(layout, flat, role);
+        (void)add_extents(place, count / each, each * size);
+        (void)add_extents(place, count % each != 0, count % each * size);
+    }
+    while (*run < layout->piece_run_count && layout->piece_runs[*run].flat <= index) {
+        const zi_piece_run *pieces = &layout->piece_runs[(*run)++];
+        if (pieces->flat == index) {
+            own += add_extents(place, parts * pieces->pieces, pieces->count * size) / parts;
+        }
+    }
+    return own;
+}
+
+/* What a step moves of a role on disk besides the state. It writes the trained parameters, and
+ * reads those of its part that have no master. It reads its part of the gradients; where they cross
+ * ranks late all of them are read before, and that part is written. */
+static void count_step(zi_layout *layout, const zi_flat *flat, zero_role role, uint64_t all,
+                       uint64_t own)
+{
+    const bool late = role == ZERO_ROLE_GRAD && zi_grads_end_late(layout);
+    if (role == ZERO_ROLE_PARAM && flat->trained) {
+        layout->step_write_bytes += all;
+        layout->step_read_bytes += flat->has_master ? 0 : own;
+    } else if (role == ZERO_ROLE_GRAD) {
+        layout->step_write_bytes += late ? own : 0;
+        layout->step_read_bytes += own + (late ? all : 0);
+    }
+}
+
+static zero_status cut_role(zi_layout *layout, zero_role role)
+{
+    zi_offload_place *place = &layout->offload[role];
+    uint64_t count = 0;
+    uint32_t run = 0;
+    place->at = layout->disk_bytes;
+    for (uint32_t f = 0; f < layout->flat_count; f++) {
+        zi_flat *flat = &layout->flats[f];
+        if (is_on_disk(layout, flat, role)) {
+            const uint64_t before = place->bytes;
+            flat->extent_first[role] = (uint32_t)count;
+            const uint64_t own = cut_flat(layout, flat, role, &run);
+            count += zi_flat_extent_count(layout, flat, role);
+            count_step(layout, flat, role, place->bytes - before, own);
+        }
+    }
+    if (count > UINT32_MAX / 2) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.range_bytes %" PRIu64 " cuts %s into %" PRIu64
+                " extents, more than can be counted; make ranges larger",
+                layout->tuning.range_bytes, zero_role_name(role), count);
+    }
+    place->extent_count = (uint32_t)count;
+    place->window_slots = (uint32_t)zi_min_u64(layout->tuning.ring_depth + 1, count);
+    layout->disk_bytes += place->bytes;
+    return ZERO_OK;
+}
+
+/* Where a rank's update is gathered by others, a piece at a time. */
+static void size_param_staging(zi_layout *layout)
+{
+    const uint32_t parts = parts_of(layout, ZERO_ROLE_PARAM);
+    for (uint32_t r = 0; r < layout->piece_run_count && parts > 1; r++) {
+        const zi_piece_run *run = &layout->piece_runs[r];
+        const uint64_t bytes =
+            parts * run->count * zero_dtype_bytes(layout->flats[run->flat].dtype);
+        layout->param_staging_bytes = zi_max_u64(layout->param_staging_bytes, bytes);
+    }
+}
+
+/* Where sums cross ranks, or go over a bus, that are in no slot. */
+static void size_grad_staging(zi_layout *layout)
+{
+    const bool disk = zi_role_tier(layout, ZERO_ROLE_GRAD) == ZERO_TIER_DISK;
+    for (uint32_t b = 0; b < layout->bucket_count && !(disk && layout->sharding.world == 1); b++) {
+        const zi_bucket *bucket = &layout->buckets[b];
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < bucket->flat_count; i++) {
+            zi_flat *flat = &layout->flats[layout->bucket_flats[bucket->flat_first + i]];
+            if (!zi_flat_grad_in_place(layout, flat)) {
+                flat->grad_staging_at = bytes;
+                bytes += zi_align_up(zi_shard_count(layout, flat, layout->sharding.grad) *
+                                         zero_dtype_bytes(layout->tuning.accum_dtype),
+                                     ZI_ARENA_ALIGN);
+            }
+        }
+        layout->grad_staging_bytes = zi_max_u64(layout->grad_staging_bytes, bytes);
+    }
+}
+
+zero_status zi_layout_make_extents(zi_layout *layout)
+{
+    layout->disk_bytes = layout->step_write_bytes + layout->draft_at; /* all ranges */
+    for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
+        if (zi_role_tier(layout, (zero_role)role) == ZERO_TIER_DISK) {
+            ZI_TRY(cut_role(layout, (zero_role)role));
+        }
+    }
+    layout->pass_read_bytes = layout->offload[ZERO_ROLE_PARAM].bytes;
+    layout->micro_bytes = layout->offload[ZERO_ROLE_GRAD].bytes;
+    if (zi_role_far(layout, ZERO_ROLE_PARAM)) {
+        size_param_staging(layout);
+    }
+    if (zi_role_far(layout, ZERO_ROLE_GRAD)) {
+        size_grad_staging(layout);
+    }
+    return ZERO_OK;
+}
+
+static zi_extent_place find_even(const zi_layout *layout, const zi_flat *flat, zero_role role,
+                                 uint64_t element)
+{
+    const uint64_t each = even_cut(layout, flat, role);
+    const uint64_t all = zi_shard_count(layout, flat, degree_of(layout, role));
+    const uint64_t first = element / each * each;
+    return (zi_extent_place){.index = flat->extent_first[role] + (uint32_t)(element / each),
+                             .first = first,
+                             .count = zi_min_u64(each, all - first)};
+}
+
+zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, uint32_t flat,
+                                      uint64_t element)
+{
+    const zi_flat *place = &layout->flats[flat];
+    if (!place->trained) {
+        return find_even(layout, place, role, element);
+    }
+    const uint64_t part_count = zi_shard_count(layout, place, layout->sharding.optimizer);
+    const uint64_t part = element / part_count;
+    const zi_piece *pieces = &layout->pieces[place->piece_first];
+    uint32_t low = 0; /* pieces tile the part: find the last that begins at the element or before */
+    uint32_t high = place->piece_count;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        *(pieces[middle].first <= element % part_count ? &low : &high) = middle;
+    }
+    return (zi_extent_place){.index = place->extent_first[role] +
+                                      (uint32_t)part * place->piece_count + low,
+                             .first = part * part_count + pieces[low].first,
+                             .count = pieces[low].count};
+}
+
+zero_status zi_layout_expand_extents(zi_layout *layout)
+{
+    for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
+        zi_offload_place *place = &layout->offload[role];
+        uint64_t at = place->at;
+        ZI_TRY(zi_calloc(place->extent_count, sizeof *place->extents, (void **)&place->extents));
+        for (uint32_t f = 0; f < layout->flat_count; f++) {
+            const zi_flat *flat = &layout->flats[f];
+            const uint32_t count = is_on_disk(layout, flat, (zero_role)role)
+                                       ? zi_flat_extent_count(layout, flat, (zero_role)role)
+                                       : 0;
+            uint64_t first = 0;
+            for (uint32_t i = 0; i < count; i++) {
+                const zi_extent_place found =
+                    zi_layout_find_extent(layout, (zero_role)role, f, first);
+                const uint64_t size = zi_shard_element_bytes(layout, flat, (zero_role)role);
+                const uint64_t bytes = zi_align_up(found.count * size, ZI_PAGE_BYTES);
+                place->extents[found.index] = (zi_range){.at = at, .bytes = bytes};
+                at += bytes;
+                first += found.count;
+            }
+        }
+    }
+    return ZERO_OK;
+}
+
+uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit)
+{
+    const zi_unit_place *place = &layout->units[unit];
+    uint32_t count = 0;
+    while (count < place->flat_count && layout->flats[place->flat_first + count].trained) {
+        count++;
+    }
+    return count;
+}
+
+bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit)
+{
+    const uint32_t first = layout->units[unit].flat_first;
+    for (uint32_t i = 0; i < zi_unit_trained_count(layout, unit); i++) {
+        if (!layout->flats[first + i].has_master) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool zi_grads_end_late(const zi_layout *layout)
+{
+    if (!zi_role_far(layout, ZERO_ROLE_GRAD) || layout->sharding.world == 1) {
+        return false;
+    }
+    for (uint32_t f = 0; f < layout->flat_count; f++) {
+        if (layout->flats[f].trained && zi_flat_grad_in_place(layout, &layout->flats[f])) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,650 @@
+/* Owns the slots of a window. Invariants: an extent is in at most one slot; a slot's memory is
+ * touched only while nothing is in flight for it; the slot given to an extent is the one whose own
+ * is farthest from the walk, so where one thread uses the window, what is read and written follows
+ * from its walks alone. `lock` guards everything but the counts. */
+#include "offload/window.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "core/checksum.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/memory.h"
+
+/* Of whose bytes something is said. */
+#define NAME_BYTES 120
+
+typedef struct window_slot {
+    zi_io_op op;
+    unsigned char *memory;
+    uint32_t range;    /* ZI_NO_INDEX: none */
+    bool busy;         /* op was started and not waited for */
+    bool fetched;      /* for an acquire that has not come yet */
+    uint32_t acquired; /* by so many threads; more than one: all only read */
+    bool dirty;        /* it holds what the store does not, and nothing is in flight for it */
+    uint64_t
+        *unchecked; /* checksums that what is read into it is to be compared with; NULL: none */
+} window_slot;
+
+/* Where a record is in the store. */
+typedef struct window_record {
+    bool written;       /* the store holds it */
+    bool beside;        /* it has changed places with its draft */
+    bool drafted;       /* the store holds its draft */
+    uint64_t sum_first; /* of the window's checksums, those of the place that is not beside */
+} window_record;
+
+struct zi_window {
+    pthread_mutex_t lock;
+    bool shared;
+    const zi_range *ranges;
+    uint32_t range_count;
+    uint32_t slot_count;
+    uint64_t slot_bytes;
+    uint32_t io_depth;
+    const zi_store *store;
+    uint64_t *sums;
+    uint64_t draft_sums; /* of these, the first of a draft */
+    zi_pool *pool;
+    const zi_layout *layout;
+    zero_role role;
+    zi_io *queue;           /* NULL: suspended */
+    zi_io_report report;    /* of the queue, or the one before it was suspended */
+    window_record *records; /* by range */
+    uint64_t draft_at;
+    bool drafting;
+    window_slot *slots;
+    window_slot *unwritten; /* released dirty last, and not yet being written; NULL: none */
+    uint32_t current;       /* where the walk stands: the extent acquired last */
+    uint32_t last;          /* where it ends */
+    bool named;             /* no walk: `next` come after `current` */
+    uint32_t next[ZI_WINDOW_AHEAD];
+    uint32_t next_count;
+    atomic_uint_fast64_t read_bytes;
+    atomic_uint_fast64_t write_bytes;
+    atomic_uint_fast64_t hits;
+    atomic_uint_fast64_t wait_ns[ZI_IO_KINDS];
+    atomic_uint_fast64_t check_ns;
+};
+
+static zero_status open_queue(zi_window *window, unsigned char *memory,
+                              const struct zi_io_backend *backend)
+{
+    const zi_io_region region = {memory, window->slot_count * window->slot_bytes};
+    const zi_io_options options = {.store = window->store,
+                                   .regions = &region,
+                                   .region_count = 1,
+                                   .file_depth = window->io_depth,
+                                   .shared = window->shared,
+                                   .backend = backend};
+    ZI_TRY(zi_io_create(&options, &window->queue));
+    window->report = *zi_io_report_of(window->queue);
+    return ZERO_OK;
+}
+
+/* No record is in any. */
+static void empty_slots(zi_window *window, unsigned char *memory)
+{
+    for (uint32_t i = 0; i < window->slot_count; i++) {
+        window->slots[i] =
+            (window_slot){.memory = memory + i * window->slot_bytes, .range = ZI_NO_INDEX};
+    }
+}
+
+/* Where each record's checksums begin; those of drafts are behind all others. */
+static void place_sums(zi_window *window)
+{
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < window->range_count; i++) {
+        window->records[i].sum_first = first;
+        first += zi_checksum_count(window->ranges[i].bytes);
+    }
+    window->draft_sums = first;
+}
+
+static zero_status build(zi_window *window, const zi_window_desc *desc)
+{
+    ZI_TRY(open_queue(window, desc->memory, desc->backend));
+    ZI_TRY(zi_calloc(window->range_count, sizeof *window->records, (void **)&window->records));
+    ZI_TRY(zi_calloc(window->slot_count, sizeof *window->slots, (void **)&window->slots));
+    empty_slots(window, desc->memory);
+    place_sums(window);
+    return ZERO_OK;
+}
+
+zero_status zi_window_create(const zi_window_desc *desc, zi_window **out)
+{
+    *out = NULL;
+    zi_window *window = NULL;
+    zi_assert(desc->slot_count >= 3 || desc->slot_count >= desc->range_count);
+    ZI_TRY(zi_calloc(1, sizeof *window, (void **)&window));
+    window->ranges = desc->ranges;
+    window->range_count = desc->range_count;
+    window->slot_count = desc->slot_count;
+    window->slot_bytes = desc->slot_bytes;
+    window->io_depth = desc->io_depth;
+    window->shared = desc->shared;
+    (void)pthread_mutex_init(&window->lock, NULL);
+    window->draft_at = desc->draft_at;
+    window->store = desc->store;
+    window->sums = desc->sums;
+    window->pool = desc->pool;
+    window->layout = desc->layout;
+    window->role = desc->role;
+    const zero_status status = build(window, desc);
+    if (status != ZERO_OK) {
+        zi_window_destroy(window);
+        return status;
+    }
+    *out = window;
+    return ZERO_OK;
+}
+
+void zi_window_destroy(zi_window *window)
+{
+    if (window != NULL) {
+        zi_io_destroy(window->queue);
+        (void)pthread_mutex_destroy(&window->lock);
+        zi_free(window->slots);
+        zi_free(window->records);
+        zi_free(window);
+    }
+}
+
+static void count(atomic_uint_fast64_t *counter, uint64_t more)
+{
+    atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+}
+
+static window_slot *slot_of(zi_window *window, uint32_t range)
+{
+    for (uint32_t i = 0; i < window->slot_count; i++) {
+        if (window->slots[i].range == range) {
+            return &window->slots[i];
+        }
+    }
+    return NULL;
+}
+
+/* Records from where the walk stands to `range`; negative: the walk does not come to it. */
+static int64_t ahead(const zi_window *window, uint32_t range)
+{
+    for (uint32_t i = 0; window->named && i < window->next_count; i++) {
+        if (window->next[i] == range) {
+            return i + 1;
+        }
+    }
+    if (window->named) {
+        return range == window->current ? 0 : -1;
+    }
+    const int64_t way = (int64_t)range - window->current;
+    const int64_t end = (int64_t)window->last - window->current;
+    const int64_t forward = end < 0 ? -way : way;
+    return forward <= (end < 0 ? -end : end) ? forward : -1;
+}
+
+/* Whether the walk comes to the extent before the slots have gone round. One of them is left to the
+ * other thread, where there may be one: it would else take what was prefetched. */
+static bool is_wanted(const zi_window *window, uint32_t range)
+{
+    const int64_t steps = ahead(window, range);
+    return steps >= 0 && steps < (int64_t)window->slot_count - window->shared;
+}
+
+/* How little a slot is needed, if it is free at all: an empty one least, then by how far its extent
+ * is from the walk. What was prefetched, and most of all what the walk comes to, is given up only
+ * where nothing else is left. */
+static uint64_t spareness(const zi_window *window, const window_slot *slot)
+{
+    if (slot->range == ZI_NO_INDEX) {
+        return UINT64_MAX;
+    }
+    if (is_wanted(window, slot->range)) {
+        return (uint64_t)ahead(window, slot->range);
+    }
+    const int64_t way = (int64_t)slot->range - window->current;
+    const uint64_t far = (uint64_t)(way < 0 ? -way : way);
+    return far + (slot->fetched ? UINT64_C(1) << 32 : UINT64_C(1) << 33);
+}
+
+/* The slot to give to another extent. */
+static window_slot *spare(zi_window *window)
+{
+    window_slot *best = NULL;
+    for (uint32_t i = 0; i < window->slot_count; i++) {
+        window_slot *slot = &window->slots[i];
+        if (slot->acquired == 0 && slot != window->unwritten &&
+            (best == NULL || spareness(window, slot) > spareness(window, best))) {
+            best = slot;
+        }
+    }
+    zi_assert(best != NULL);
+    return best;
+}
+
+static zi_extent extent_of(const window_slot *slot)
+{
+    return (zi_extent){slot->memory, slot->op.offset, slot->op.bytes};
+}
+
+/* Whose bytes of the slot's last transfer are. */
+static void name(const zi_window *window, const window_slot *slot, uint64_t at, uint64_t bytes,
+                 char text[NAME_BYTES])
+{
+    if (window->layout != NULL && slot->range != ZI_NO_INDEX) {
+        zi_layout_name_bytes(window->layout, window->role, slot->range, at - slot->op.offset, bytes,
+                             text, NAME_BYTES);
+    } else {
+        (void)snprintf(text, NAME_BYTES, "record %" PRIu32, slot->range);
+    }
+}
+
+/* The slot's transfer failed: say of whose bytes. */
+static zero_status failed(const zi_window *window, const window_slot *slot)
+{
+    const zero_error *error = zero_last_error();
+    char what[NAME_BYTES];
+    name(window, slot, slot->op.failed_offset, slot->op.failed_bytes, what);
+    ZI_FAIL_NATIVE(error->status, error->native, "%s: %s", what, error->message);
+}
+
+/* Compare what was read into the slot with its checksums, once. */
+static zero_status check(zi_window *window, window_slot *slot)
+{
+    const zi_extent extent = extent_of(slot);
+    zi_extent bad;
+    if (slot->unchecked == NULL) {
+        return ZERO_OK;
+    }
+    const uint64_t start_ns = zi_clock_ns();
+    const bool differs = zi_checksum_differs(window->pool, &extent, slot->unchecked, &bad);
+    count(&window->check_ns, zi_clock_ns() - start_ns);
+    slot->unchecked = NULL;
+    if (!differs) {
+        return ZERO_OK;
+    }
+    char what[NAME_BYTES];
+    name(window, slot, bad.at, bad.bytes, what);
+    return zi_store_damaged(window->store, bad.at, bad.bytes, what);
+}
+
+/* Checksums of where the slot's record is in the store; NULL: the window has none. */
+static uint64_t *sums_of(const zi_window *window, const window_slot *slot, bool beside)
+{
+    const uint64_t first =
+        window->records[slot->range].sum_first + (beside ? window->draft_sums : 0);
+    return window->sums != NULL ? window->sums + first : NULL;
+}
+
+/* Block until nothing is in flight for the slot. */
+static zero_status settle(zi_window *window, window_slot *slot)
+{
+    if (!slot->busy) {
+        return ZERO_OK;
+    }
+    const uint64_t start_ns = slot->op.phase == ZI_IO_RUNNING ? zi_clock_ns() : 0;
+    const zero_status status = zi_io_wait(window->queue, &slot->op);
+    if (start_ns != 0) {
+        count(&window->wait_ns[slot->op.kind], zi_clock_ns() - start_ns);
+    }
+    slot->busy = false;
+    return status == ZERO_OK ? ZERO_OK : failed(window, slot);
+}
+
+/* `draft`: of the slot's record its draft. */
+static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, bool draft)
+{
+    const zi_range *range = &window->ranges[slot->range];
+    const bool beside = window->records[slot->range].beside != draft;
+    slot->op = (zi_io_op){.kind = kind,
+                          .memory = slot->memory,
+                          .offset = range->at + (beside ? window->draft_at : 0),
+                          .bytes = range->bytes};
+    uint64_t *sums = sums_of(window, slot, beside);
+    slot->unchecked = kind == ZI_IO_READ ? sums : NULL;
+    ZI_TRY(zi_io_start(window->queue, &slot->op));
+    slot->busy = true;
+    if (sums != NULL && kind == ZI_IO_WRITE) { /* while the disk takes it: both only read it */
+        const zi_extent extent = extent_of(slot);
+        const uint64_t start_ns = zi_clock_ns();
+        zi_checksum_make(window->pool, &extent, sums);
+        count(&window->check_ns, zi_clock_ns() - start_ns);
+    }
+    count(kind == ZI_IO_READ ? &window->read_bytes : &window->write_bytes, range->bytes);
+    return ZERO_OK;
+}
+
+/* Give the slot to a record, and read it. */
+static zero_status fetch(zi_window *window, window_slot *slot, uint32_t range)
+{
+    slot->range = range;
+    slot->fetched = true;
+    slot->unchecked = NULL;
+    const window_record *record = &window->records[range];
+    if (!record->written && !record->drafted) {
+        memset(slot->memory, 0, window->ranges[range].bytes);
+        return ZERO_OK;
+    }
+    return start(window, slot, ZI_IO_READ, record->drafted);
+}
+
+/* The record that comes `steps` after the one the walk stands at; ZI_NO_INDEX: none. */
+static uint32_t coming(const zi_window *window, uint32_t steps)
+{
+    if (window->named && steps != 0) {
+        return steps <= window->next_count ? window->next[steps - 1] : ZI_NO_INDEX;
+    }
+    if (window->last < window->current) {
+        return steps <= window->current ? window->current - steps : ZI_NO_INDEX;
+    }
+    return window->current + steps;
+}
+
+/* Fetch what the walk comes to next, as far as slots are free without waiting. */
+static zero_status look_ahead(zi_window *window)
+{
+    zi_io_poll(window->queue);
+    for (uint32_t i = 0; i < window->slot_count; i++) {
+        const uint32_t range = coming(window, i);
+        if (range >= window->range_count || !is_wanted(window, range)) {
+            break;
+        }
+        if (slot_of(window, range) != NULL) {
+            continue;
+        }
+        window_slot *slot = spare(window);
+        const bool wanted = slot->range != ZI_NO_INDEX && is_wanted(window, slot->range);
+        if (wanted || (slot->busy && slot->op.phase == ZI_IO_RUNNING)) {
+            break;
+        }
+        ZI_TRY(settle(window, slot));
+        ZI_TRY(fetch(window, slot, range));
+    }
+    return ZERO_OK;
+}
+
+/* Begin to write what was released dirty last. */
+static zero_status write_behind(zi_window *window)
+{
+    window_slot *slot = window->unwritten;
+    window->unwritten = NULL;
+    if (slot == NULL) {
+        return ZERO_OK;
+    }
+    slot->dirty = false;
+    window_record *record = &window->records[slot->range];
+    record->drafted = window->drafting;
+    record->written = record->written || !window->drafting;
+    return start(window, slot, ZI_IO_WRITE, window->drafting);
+}
+
+static zero_status walk(zi_window *window, uint32_t first, uint32_t last)
+{
+    zi_assert(first < window->range_count && last < window->range_count);
+    if (window->unwritten == NULL || window->unwritten->range != first) { /* else twice */
+        ZI_TRY(write_behind(window));
+    }
+    window->named = false;
+    window->current = first;
+    window->last = last;
+    return look_ahead(window);
+}
+
+static void expect(zi_window *window, const zi_window_run *next, uint32_t count)
+{
+    window->named = true;
+    window->next_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t range = next[i].first;
+        while (window->next_count < ZI_WINDOW_AHEAD) {
+            window->next[window->next_count++] = range;
+            if (range == next[i].last) {
+                break;
+            }
+            range = next[i].last < range ? range - 1 : range + 1;
+        }
+    }
+}
+
+/* Wait for the extent that was asked for, and see that it is whole. */
+static zero_status receive(zi_window *window, window_slot *slot)
+{
+    /* Before the wait, so that the reads that follow are under way meanwhile. */
+    ZI_TRY(look_ahead(window));
+    ZI_TRY(settle(window, slot));
+    ZI_TRY(look_ahead(window)); /* the disk goes on while this is compared */
+    return check(window, slot);
+}
+
+static zero_status find_slot(zi_window *window, uint32_t range, bool reads, window_slot **out)
+{
+    window_slot *slot = slot_of(window, range);
+    const bool here = slot != NULL;
+    slot = here ? slot : spare(window);
+    *out = slot;
+    if (!here || !reads) {
+        ZI_TRY(settle(window, slot));
+    }
+    if (!reads) {
+        zi_io_poll(window->queue);
+        slot->range = range;
+        slot->unchecked = NULL;
+        return ZERO_OK;
+    }
+    return here ? ZERO_OK : fetch(window, slot, range);
+}
+
+static zero_status acquire(zi_window *window, uint32_t range, zi_window_access access,
+                           unsigned char **memory)
+{
+    const bool reads = access == ZI_WINDOW_READS;
+    window_slot *slot = window->unwritten;
+    zi_assert_cmp(range, <, window->range_count);
+    if (slot != NULL && slot->range == range) {
+        window->unwritten = NULL; /* it goes on being written to */
+        slot->acquired++;
+        *memory = slot->memory;
+        return reads ? look_ahead(window) : ZERO_OK;
+    }
+    ZI_TRY(write_behind(window));
+    window->current = range;
+    ZI_TRY(find_slot(window, range, reads, &slot));
+    zi_assert(reads || slot->acquired == 0);
+    slot->acquired++;
+    count(&window->hits, reads && !slot->fetched ? 1 : 0);
+    slot->fetched = false;
+    const zero_status status = reads ? receive(window, slot) : ZERO_OK;
+    if (status != ZERO_OK) { /* nobody is ever given what it holds */
+        slot->acquired--;
+        slot->range = ZI_NO_INDEX;
+        return status;
+    }
+    *memory = slot->memory;
+    return reads ? look_ahead(window) : ZERO_OK;
+}
+
+static zero_status release(zi_window *window, uint32_t range, bool dirty)
+{
+    window_slot *slot = slot_of(window, range);
+    zi_assert(slot != NULL && slot->acquired != 0);
+    slot->acquired--;
+    slot->dirty = slot->dirty || dirty;
+    if (!slot->dirty || slot->acquired != 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(write_behind(window)); /* of another thread's */
+    window->unwritten = slot;
+    return ZERO_OK;
+}
+
+static zero_status flush(zi_window *window)
+{
+    ZI_TRY(write_behind(window));
+    for (uint32_t i = 0; i < window->slot_count; i++) {
+        if (window->slots[i].op.kind == ZI_IO_WRITE) {
+            ZI_TRY(settle(window, &window->slots[i]));
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status speculate(zi_window *window)
+{
+    zi_assert(window->draft_at != 0 && !window->drafting);
+    ZI_TRY(write_behind(window));
+    window->drafting = true;
+    return ZERO_OK;
+}
+
+static zero_status commit(zi_window *window)
+{
+    zi_assert(window->drafting);
+    ZI_TRY(write_behind(window));
+    window->drafting = false;
+    for (uint32_t i = 0; i < window->range_count; i++) {
+        window_record *record = &window->records[i];
+        record->written = record->written || record->drafted;
+        record->beside = record->beside != record->drafted;
+        record->drafted = false;
+    }
+    return ZERO_OK;
+}
+
+static void discard(zi_window *window)
+{
+    zi_assert(window->drafting);
+    for (uint32_t i = 0; i < window->slot_count; i++) {
+        window_slot *slot = &window->slots[i];
+        const bool drafted = slot->range != ZI_NO_INDEX && window->records[slot->range].drafted;
+        if (drafted || slot->dirty) {
+            slot->range = ZI_NO_INDEX;
+            slot->dirty = false;
+        }
+    }
+    for (uint32_t i = 0; i < window->range_count; i++) {
+        window->records[i].drafted = false;
+    }
+    window->unwritten = NULL;
+    window->drafting = false;
+}
+
+/* ---- the calls, each under the lock ---- */
+
+static zero_status leave(zi_window *window, zero_status status)
+{
+    (void)pthread_mutex_unlock(&window->lock);
+    return status;
+}
+
+static void enter(zi_window *window)
+{
+    (void)pthread_mutex_lock(&window->lock);
+}
+
+zero_status zi_window_walk(zi_window *window, uint32_t first, uint32_t last)
+{
+    enter(window);
+    return leave(window, walk(window, first, last));
+}
+
+zero_status zi_window_acquire(zi_window *window, uint32_t range, zi_window_access access,
+                              unsigned char **memory)
+{
+    enter(window);
+    return leave(window, acquire(window, range, access, memory));
+}
+
+zero_status zi_window_acquire_before(zi_window *window, uint32_t range, zi_window_access access,
+                                     const zi_window_run *next, uint32_t count,
+                                     unsigned char **memory)
+{
+    enter(window);
+    expect(window, next, count);
+    return leave(window, acquire(window, range, access, memory));
+}
+
+zero_status zi_window_release(zi_window *window, uint32_t range, bool dirty)
+{
+    enter(window);
+    return leave(window, release(window, range, dirty));
+}
+
+zero_status zi_window_flush(zi_window *window)
+{
+    enter(window);
+    return leave(window, flush(window));
+}
+
+zero_status zi_window_speculate(zi_window *window)
+{
+    enter(window);
+    return leave(window, speculate(window));
+}
+
+zero_status zi_window_commit(zi_window *window)
+{
+    enter(window);
+    return leave(window, commit(window));
+}
+
+void zi_window_discard(zi_window *window)
+{
+    enter(window);
+    discard(window);
+    (void)leave(window, ZERO_OK);
+}
+
+void zi_window_drain(zi_window *window)
+{
+    enter(window);
+    for (uint32_t i = 0; i < window->slot_count; i++) {
+        window_slot *slot = &window->slots[i];
+        if (settle(window, slot) != ZERO_OK) {
+            slot->range = ZI_NO_INDEX; /* it is to be read again */
+        }
+    }
+    (void)leave(window, ZERO_OK);
+}
+
+void zi_window_suspend(zi_window *window)
+{
+    zi_assert(window->unwritten == NULL);
+    for (uint32_t i = 0; i < window->slot_count; i++) {
+        zi_assert(!window->slots[i].busy);
+    }
+    zi_io_destroy(window->queue);
+    window->queue = NULL;
+}
+
+zero_status zi_window_resume(zi_window *window, unsigned char *memory)
+{
+    zi_assert(window->queue == NULL);
+    ZI_TRY(open_queue(window, memory, NULL));
+    empty_slots(window, memory);
+    return ZERO_OK;
+}
+
+static uint64_t load(const atomic_uint_fast64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+zi_window_counts zi_window_count(const zi_window *window)
+{
+    return (zi_window_counts){.read_bytes = load(&window->read_bytes),
+                              .write_bytes = load(&window->write_bytes),
+                              .hits = load(&window->hits),
+                              .read_wait_ns = load(&window->wait_ns[ZI_IO_READ]),
+                              .write_wait_ns = load(&window->wait_ns[ZI_IO_WRITE]),
+                              .check_ns = load(&window->check_ns)};
+}
+
+const zi_io_report *zi_window_report(const zi_window *window)
+{
+    return &window->report;
+}
