@@ -125,7 +125,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_unit_acquire(zero_engine *engine, uint
  *  - stream: as in zero_unit_acquire, or one that waits for it.
  *  - Local call, no waiting.
  *  - Ownership: after the last release pointers into the unit are dead. With
- *    options.poison_released they read NaN.
+ *    tuning.poison_released they read NaN.
  *  - Errors: INVALID_ARGUMENT (unit, stream); STATE naming the unit where it is not held by
  *    zero_unit_acquire. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_release(zero_engine *engine, uint32_t unit,

@@ -28,7 +28,7 @@
  *  - After a batch has run on the stream its send buffers may be overwritten: nobody reads them
  *    any more.
  *
- * comm/nccl/nccl_group.h says where groups over NCCL differ. */
+ * Groups of a transport with a library of its own may differ; the head of its header says where. */
 #ifndef ZI_COMM_COMM_H
 #define ZI_COMM_COMM_H
 
@@ -38,6 +38,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "core/capabilities.h"
 #include "core/fork.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
@@ -146,8 +147,6 @@ typedef struct zi_comm_ops {
     zero_status (*check)(zi_comm *comm);
 } zi_comm_ops;
 
-struct zi_nccl_group;
-
 /* What every backend's world begins with. */
 struct zi_comm {
     const zi_comm_ops *ops;
@@ -159,9 +158,10 @@ struct zi_comm {
     uint32_t deadline_ms;
     bool submit_waits; /* issuing a batch waits for the other members to come */
     bool one_process;  /* ranks are threads, or there is one */
-    /* What groups over NCCL are split off; NULL until the first is made. Written by the rank's
-     * thread, read by the watcher too. (nccl/nccl_base.c) */
-    struct zi_nccl_group *_Atomic nccl_base;
+    /* What a transport splits the world's groups off; NULL until the first is made, and for
+     * transports that split none. Destroyed after them. Written by the rank's thread, read by any.
+     */
+    zi_group *_Atomic parent;
 };
 
 /* One rank's membership: the public zero_world. `control` is a group of all ranks for small
@@ -178,7 +178,7 @@ struct zero_world {
 };
 
 /* What a rank that gives up with `status` is to the others: COMM, but that ranks differ is so for
- * all of them. Over NCCL always COMM. */
+ * all of them. */
 static inline zero_status zi_abort_status(zero_status status)
 {
     return status == ZERO_MISMATCH ? ZERO_MISMATCH : ZERO_COMM;
@@ -232,36 +232,57 @@ typedef struct zi_group_memory {
     bool symmetric; /* each collective uses it on all members at equal offsets, or in place */
 } zi_group_memory;
 
+/* Arenas that a group is told of, at most. */
+#define ZI_GROUP_MEMORIES 4
+
 /* What a group is made of. */
 typedef struct zi_group_desc {
     const zi_kernels *kernels;
-    const uint32_t *members;  /* as zi_comm_ops.group_create */
-    uint32_t size;            /* of members */
-    zero_transport transport; /* as the options say; for device memory of several processes */
-    bool gathers_only;        /* no reduction is put on it: it needs no memory for sums */
-    bool
-        folds; /* over NCCL: some reduction on it is EXACT or sends a 16-bit type, so kernels add */
+    const uint32_t *members; /* as zi_comm_ops.group_create */
+    uint32_t size;           /* of members */
+    bool gathers_only;       /* no reduction is put on it: it needs no memory for sums */
+    bool folds; /* some reduction on it is EXACT or sends a 16-bit type: kernels add it up */
     const char *name;
-    /* For NCCL; what the options say, and all that the batches read and write. */
-    zero_nccl_memory nccl_memory;
-    bool nccl_zero_cta;
-    const zi_group_memory *memory; /* read in create */
+    /* What the transport was asked for, and all that the batches read and write. */
+    zi_registration registration;
+    bool copy_engines;
+    const zi_group_memory *memory; /* at most ZI_GROUP_MEMORIES, none empty; read in create */
     uint32_t memory_count;
-    void *scratch; /* lent, zeroed; for groups whose batches are on one stream. See nccl_group.h */
+    /* Zeroed, lent where the transport's reductions need it (zi_capabilities.lent_scratch). Groups
+     * whose batches are on one stream may share it. */
+    void *scratch;
     size_t scratch_bytes;
 } zi_group_desc;
 
-/* A group over what moves its bytes: NCCL for device memory of several processes unless they are to
- * go through host memory, else what the comm does itself. Collective over the members, as
- * zi_comm_ops.group_create; over NCCL over the world, whose ranks all make a group of this name and
- * of more than one rank, or none does. UNSUPPORTED when that cannot be had: nothing is chosen in
- * its place. (world.c) */
-zero_status zi_world_group_create(zero_world *world, const zi_group_desc *desc, zi_group **out);
+/* What carries the collectives of an engine: a const table. */
+typedef struct zi_transport {
+    size_t struct_bytes;
+    const char *name; /* for messages */
+    /* For messages: how a caller leaves memory unregistered. NULL where none can be registered. */
+    const char *unregistered;
+    /* UNSUPPORTED where what is asked for cannot be had. Local. NULL: nothing can be asked for. */
+    zero_status (*check)(zi_registration registration, bool copy_engines);
+    /* Whether issuing a batch waits on the host for other ranks. Never blocks. */
+    bool (*submit_waits)(const zero_world *world, zi_registration registration);
+    /* Zeroed memory of the calling thread's current device, which is `device`, that groups can
+     * register. Local. OUT_OF_MEMORY, DEVICE, or as check. NULL where check refuses it. */
+    zero_status (*memory_alloc)(const zi_device *device, size_t bytes, void **out);
+    /* After all groups that have registered it. Accepts NULL. */
+    void (*memory_free)(void *pointer);
+    /* Collective over the members, as zi_comm_ops.group_create; where groups are split off a parent
+     * over the world, whose ranks all make a group of this name and of more than one rank, or none
+     * does. UNSUPPORTED when that cannot be had: nothing is chosen in its place. */
+    zero_status (*group_create)(zero_world *world, const zi_group_desc *desc, zi_group **out);
+} zi_transport;
 
-/* Whether issuing a batch of device memory, known to NCCL in this way, waits for other ranks.
+/* What the world's own backend does: over host memory, or peers' where ranks are threads.
  * (world.c) */
-bool zi_world_submit_waits(const zero_world *world, zero_transport transport,
-                           zero_nccl_memory memory);
+extern const zi_transport zi_world_transport;
+
+/* What carries the memory of a device that has its own. asked: as the options say. UNSUPPORTED
+ * where this world's ranks cannot have it. Local. (world.c) */
+zero_status zi_transport_choose(const zero_world *world, zero_transport asked,
+                                const zi_transport **out);
 
 /* What carries the group's batches, text and all. (world.c) */
 void zi_world_group_path(const zero_world *world, const zi_group *group, zero_path *path);
@@ -280,6 +301,9 @@ static inline void zi_group_destroy(zi_group *group)
         group->ops->destroy(group);
     }
 }
+
+/* The groups split off it are gone. (world.c) */
+void zi_comm_destroy_parent(zi_comm *comm);
 
 /* For backends: UNSUPPORTED when kernels cannot add up what `size` members of the group send.
  * remedy: what to do beside making the group smaller. */

@@ -130,7 +130,7 @@ void zi_world_release(zero_world *world)
         return;
     }
     zi_group_destroy(world->control);
-    zi_nccl_base_destroy(world->comm);
+    zi_comm_destroy_parent(world->comm);
     zi_kernels_destroy(&world->kernels);
     zi_device_destroy(&world->device);
     world->comm->ops->destroy(world->comm);
@@ -273,67 +273,51 @@ const char *zero_world_backend(const zero_world *world)
     return world != NULL ? world->comm->ops->name : "none";
 }
 
-/* Whether batches of device memory go over NCCL. */
-static bool uses_nccl(const zero_world *world, zero_transport transport)
+void zi_comm_destroy_parent(zi_comm *comm)
 {
-    return transport == ZERO_TRANSPORT_NCCL ||
-           (transport == ZERO_TRANSPORT_DEFAULT && !world->comm->one_process);
+    zi_group_destroy(comm->parent);
+    comm->parent = NULL;
 }
 
-/* NCCL waits on the host where it connects, which groups do ahead, and before each batch where it
- * lets ranks tell one another which registered buffers they use. */
-bool zi_world_submit_waits(const zero_world *world, zero_transport transport,
-                           zero_nccl_memory memory)
+static bool world_submit_waits(const zero_world *world, zi_registration registration)
 {
-    return uses_nccl(world, transport) ? memory == ZERO_NCCL_MEMORY_REGISTERED
-                                       : world->comm->submit_waits;
+    (void)registration;
+    return world->comm->submit_waits;
 }
 
-static zero_status create_over_nccl(zero_world *world, const zi_group_desc *desc, zi_group **out)
+static zero_status world_group_create(zero_world *world, const zi_group_desc *desc, zi_group **out)
 {
     zi_comm *comm = world->comm;
-    if (comm->one_process) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
-                "group %s: ranks are threads of one process, whose GPUs read one another; leave "
-                "tuning.transport at ZERO_TRANSPORT_DEFAULT, or start one process for each GPU",
-                desc->name);
-    }
-    ZI_TRY(zi_nccl_base_get(comm, world->control, comm->deadline_ms));
-    const zi_nccl_group_desc nccl = {
-        .comm = comm,
-        .control = world->control,
-        .kernels = desc->kernels,
-        .members = desc->members,
-        .size = desc->size,
-        .deadline_ms = comm->deadline_ms,
-        .name = desc->name,
-        .gathers_only = desc->gathers_only,
-        .folds = desc->folds,
-        .zero_cta = desc->nccl_zero_cta,
-        .memory_kind = desc->nccl_memory,
-        .memory = desc->memory,
-        .memory_count = desc->memory_count,
-        .scratch = desc->scratch,
-        .scratch_bytes = desc->scratch_bytes,
-    };
-    return zi_nccl_group_create(&nccl, out);
-}
-
-zero_status zi_world_group_create(zero_world *world, const zi_group_desc *desc, zi_group **out)
-{
-    zi_comm *comm = world->comm;
-    *out = NULL;
-    if (desc->transport == ZERO_TRANSPORT_PEER && !comm->one_process) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
-                "group %s: tuning.transport is ZERO_TRANSPORT_PEER, and ranks are processes, whose "
-                "GPUs do not read one another here; leave it at ZERO_TRANSPORT_DEFAULT",
-                desc->name);
-    }
-    if (desc->size > 1 && !desc->kernels->device->ops->host_memory &&
-        uses_nccl(world, desc->transport)) {
-        return create_over_nccl(world, desc, out);
-    }
     return comm->ops->group_create(comm, desc->kernels, desc->members, desc->size, desc->name, out);
+}
+
+const zi_transport zi_world_transport = {
+    .struct_bytes = sizeof(zi_transport),
+    .name = "the world",
+    .submit_waits = world_submit_waits,
+    .group_create = world_group_create,
+};
+
+zero_status zi_transport_choose(const zero_world *world, zero_transport asked,
+                                const zi_transport **out)
+{
+    const bool threads = world->comm->one_process;
+    *out = &zi_world_transport;
+    if (asked == ZERO_TRANSPORT_NCCL && threads && zero_world_size(world) > 1) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "tuning.transport is ZERO_TRANSPORT_NCCL, and ranks are threads of one process, "
+                "whose GPUs read one another; leave it at ZERO_TRANSPORT_DEFAULT, or start one "
+                "process for each GPU");
+    }
+    if (asked == ZERO_TRANSPORT_PEER && !threads) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "tuning.transport is ZERO_TRANSPORT_PEER, and ranks are processes, whose GPUs do "
+                "not read one another here; leave it at ZERO_TRANSPORT_DEFAULT");
+    }
+    if (asked == ZERO_TRANSPORT_NCCL || (asked == ZERO_TRANSPORT_DEFAULT && !threads)) {
+        *out = &zi_nccl_transport;
+    }
+    return ZERO_OK;
 }
 
 static const char *carrier_text(zero_carrier carrier)

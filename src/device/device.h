@@ -37,6 +37,10 @@ typedef struct zi_device_ops {
     size_t struct_bytes;
     const char *name;
     bool host_memory; /* memory_alloc's is the host's */
+    /* For messages: how callers name a stream of the device, and how they begin to capture one.
+     * NULL where no stream can be captured. */
+    const char *stream_text;
+    const char *capture_text;
     /* Zeroed memory in multiples of ZI_PAGE_BYTES. Blocking; only while an engine is created,
      * filled, or reloaded (include/zero/park.h). */
     zero_status (*memory_alloc)(void *self, size_t bytes, void **out);

@@ -1,6 +1,5 @@
 /* Owns the memory of roles: where each is taken from, and how it is given back. Invariant: what is
  * held is counted, in arena_bytes and in the statistics. */
-#include "comm/nccl/nccl_memory.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
@@ -16,10 +15,11 @@ static bool is_shared(const zero_engine *engine, zero_role role)
             (role == ZERO_ROLE_PARAM_SLOT && zi_role_far(engine->layout, ZERO_ROLE_PARAM)));
 }
 
-/* Roles that NCCL reads or writes, where it is to know them: from its own allocator. */
-static bool is_known(const zero_engine *engine, zero_role role)
+/* Roles that collectives read or write, where groups register them: from the transport's own
+ * allocator. */
+static bool is_registered(const zero_engine *engine, zero_role role)
 {
-    return engine->layout->tuning.nccl_memory != ZERO_NCCL_MEMORY_NONE &&
+    return engine->layout->can.registration != ZI_REGISTER_NONE &&
            (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT || role == ZERO_ROLE_GRAD ||
             role == ZERO_ROLE_GRAD_SLOT || role == ZERO_ROLE_STEP || role == ZERO_ROLE_SCRATCH);
 }
@@ -38,8 +38,8 @@ static zero_status alloc_arena(zero_engine *engine, zero_role role, size_t bytes
     if (is_shared(engine, role)) {
         return comm->ops->memory_alloc(comm, bytes, out);
     }
-    if (is_known(engine, role)) {
-        return zi_nccl_memory_alloc(device, bytes, out);
+    if (is_registered(engine, role)) {
+        return engine->backend.transport->memory_alloc(device, bytes, out);
     }
     return zi_role_tier(engine->layout, role) == ZERO_TIER_HOST
                ? device->ops->host_alloc(device->self, bytes, out)
@@ -53,8 +53,8 @@ static void free_arena(zero_engine *engine, zero_role role)
     const size_t bytes = zi_role_arena_bytes(engine->layout, role);
     if (is_shared(engine, role)) {
         comm->ops->memory_free(comm, engine->arena[role], bytes);
-    } else if (is_known(engine, role)) {
-        zi_nccl_memory_free(engine->arena[role]);
+    } else if (is_registered(engine, role)) {
+        engine->backend.transport->memory_free(engine->arena[role]);
     } else if (zi_role_tier(engine->layout, role) == ZERO_TIER_HOST) {
         device->ops->host_free(device->self, engine->arena[role], bytes);
     } else {
@@ -108,8 +108,11 @@ static zero_status take_roles(zero_engine *engine, bool shared)
 
 zero_status zi_engine_take_own_arenas(zero_engine *engine)
 {
-    const zero_engine_options *options = &engine->layout->options;
-    ZI_TRY(zi_nccl_memory_check(options->tuning->nccl_memory, options->tuning->nccl_zero_cta != 0));
+    const zi_capabilities *can = &engine->layout->can;
+    const zi_transport *transport = engine->backend.transport;
+    if (transport->check != NULL) {
+        ZI_TRY(transport->check(can->registration, can->copy_engines));
+    }
     return take_roles(engine, false);
 }
 

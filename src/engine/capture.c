@@ -70,8 +70,8 @@ static zero_status begin(zero_engine *engine, zero_stream stream)
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     ZI_TRY(device->ops->captured(device->self, caller, &captured));
     if (!captured) {
-        ZI_FAIL(ZERO_STATE, "the stream is not being captured; call cudaStreamBeginCapture with "
-                            "cudaStreamCaptureModeThreadLocal before zero_capture_begin");
+        ZI_FAIL(ZERO_STATE, "the stream is not being captured; call %s before zero_capture_begin",
+                device->ops->capture_text);
     }
     /* At once, so that no stream of the engine runs what belongs to the graph. */
     return fork_streams(engine, caller);
@@ -108,9 +108,8 @@ static zero_status replay_begin(zero_engine *engine, zero_stream stream)
     zi_stream *caller = NULL;
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_REPLAY_BEGIN, "zero_replay_begin"));
     if (stream.native == NULL) {
-        ZI_FAIL(ZERO_STATE,
-                "the host stream launches no graph; pass zero_stream_cuda of the stream "
-                "that does");
+        ZI_FAIL(ZERO_STATE, "the host stream launches no graph; pass %s that does",
+                engine->device->ops->stream_text);
     }
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     /* Launches change the parameters. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/check.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
@@ -45,44 +46,48 @@ static zero_status make_streams(zero_engine *engine)
 
 static zero_status open_device(zero_engine *engine)
 {
-    const zero_engine_options *options = &engine->layout->options;
-    if (options->device != ZERO_DEVICE_CUDA) {
-        return ZERO_OK;
-    }
-    if (options->optimizer == ZERO_OPTIMIZER_CALLBACK) {
+    const zi_backend *backend = &engine->backend;
+    const zi_capabilities *can = &engine->layout->can;
+    if (!can->host_memory && engine->layout->options.optimizer == ZERO_OPTIMIZER_CALLBACK) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "ZERO_OPTIMIZER_CALLBACK is host code and cannot update memory of "
                 "a GPU; use ZERO_OPTIMIZER_ADAMW or ZERO_DEVICE_CPU");
     }
-    const zero_tuning *tuning = options->tuning;
-    const bool queued =
-        zi_world_submit_waits(engine->world, tuning->transport, tuning->nccl_memory) ||
-        (engine->mesh != NULL &&
-         zi_world_submit_waits(engine->mesh, engine->mesh_transport, ZERO_NCCL_MEMORY_NONE)) ||
-        zi_engine_uses_host(engine);
-    ZI_TRY(zi_cuda_device_create(queued, &engine->own_device));
-    engine->device = &engine->own_device;
+    if (backend->device_create != NULL) {
+        const bool queued = backend->transport->submit_waits(engine->world, can->registration) ||
+                            (engine->mesh != NULL && backend->mesh_transport->submit_waits(
+                                                         engine->mesh, ZI_REGISTER_NONE)) ||
+                            zi_engine_uses_host(engine);
+        ZI_TRY(backend->device_create(backend->self, queued, &engine->own_device));
+        engine->device = &engine->own_device;
+    }
+    zi_assert_cmp(engine->device->ops->host_memory, ==, can->host_memory);
     return ZERO_OK;
 }
 
-/* The CPU's kernels, on a pool of threads. */
-static zero_status make_host_kernels(zero_engine *engine, zi_kernels *kernels)
+/* Threads of the host, where it computes. */
+static zero_status make_pool(zero_engine *engine)
 {
     uint32_t threads = engine->layout->options.threads;
+    if (!engine->layout->can.host_memory && !zi_engine_uses_host(engine)) {
+        return ZERO_OK;
+    }
     if (threads == 0) {
         threads = (uint32_t)zi_min_u64(zero_world_cpus(engine->world), 256);
     }
-    ZI_TRY(zi_pool_create(threads, &engine->pool));
-    return zi_cpu_kernels_create(&engine->world->device, engine->pool, kernels);
+    return zi_pool_create(threads, &engine->pool);
 }
 
 static zero_status make_kernels(zero_engine *engine)
 {
-    if (engine->layout->options.device != ZERO_DEVICE_CUDA) {
-        return make_host_kernels(engine, &engine->kernels);
+    const zi_backend *backend = &engine->backend;
+    ZI_TRY(make_pool(engine));
+    ZI_TRY(backend->kernels_create(backend->self, engine->device, engine->pool, &engine->kernels));
+    if (engine->layout->can.host_memory || !zi_engine_uses_host(engine)) {
+        return ZERO_OK;
     }
-    ZI_TRY(zi_cuda_kernels_create(engine->device, &engine->kernels));
-    return zi_engine_uses_host(engine) ? make_host_kernels(engine, &engine->host_kernels) : ZERO_OK;
+    return backend->host_kernels_create(backend->self, &engine->world->device, engine->pool,
+                                        &engine->host_kernels);
 }
 
 /* As taken from the device. */
@@ -268,8 +273,15 @@ static zero_status make_stages(zero_engine *engine)
 }
 
 /* What each rank takes alone: any of them may refuse. */
-static zero_status prepare(zero_engine *engine, const zero_engine_options *options)
+static zero_status prepare(zero_engine *engine, const zero_engine_options *options,
+                           const zi_backend *backend)
 {
+    if (backend != NULL) {
+        engine->backend = *backend;
+    } else {
+        ZI_TRY(zi_backend_choose(engine->world, engine->mesh, engine->layout, options,
+                                 &engine->backend));
+    }
     ZI_TRY(open_device(engine));
     ZI_TRY(zi_engine_take_own_arenas(engine));
     ZI_TRY(make_kernels(engine));
@@ -292,7 +304,8 @@ static zero_status join(zero_engine *engine)
 }
 
 static zero_status plan(zero_engine *engine, const zero_model *model,
-                        const zero_engine_options *options, zero_engine *const *out)
+                        const zero_engine_options *options, const zi_backend *backend,
+                        zero_engine *const *out)
 {
     if (model == NULL || out == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
@@ -300,7 +313,8 @@ static zero_status plan(zero_engine *engine, const zero_model *model,
                 model == NULL ? "model" : "engine");
     }
     ZI_TRY(zi_layout_create(model, options, zero_world_size(engine->world),
-                            engine->world->comm->one_process, &engine->plan.layout));
+                            engine->world->comm->one_process,
+                            backend != NULL ? &backend->can : NULL, &engine->plan.layout));
     const zero_world *mesh = engine->plan.layout->options.model_parallel;
     if (mesh == engine->world) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
@@ -315,14 +329,15 @@ static zero_status plan(zero_engine *engine, const zero_model *model,
  * of one part all fail, each tells its model-parallel world, so the other parts do too; where two
  * parts do not fit together only the ranks that compared them know, and tell their own world. */
 static zero_status build(zero_engine *engine, const zero_model *model,
-                         const zero_engine_options *options, zero_engine *const *out)
+                         const zero_engine_options *options, const zi_backend *backend,
+                         zero_engine *const *out)
 {
-    zero_status status = plan(engine, model, options, out);
+    zero_status status = plan(engine, model, options, backend, out);
     engine->layout = engine->plan.layout;
     status = zi_engine_agree_layout(engine, status);
     ZI_TRY(zi_engine_agree_ready(engine, engine->mesh, status));
     status = zi_engine_agree_parts(engine);
-    status = status == ZERO_OK ? prepare(engine, options) : status;
+    status = status == ZERO_OK ? prepare(engine, options, backend) : status;
     status = zi_engine_agree_ready(engine, engine->world, status);
     status = status == ZERO_OK ? zi_engine_take_shared_arenas(engine) : status;
     ZI_TRY(zi_engine_agree_ready(engine, engine->mesh, status));
@@ -342,11 +357,10 @@ static void take_mesh(zero_engine *engine, const zero_engine_options *options)
 {
     zero_engine_options given;
     zero_tuning tuning;
-    if (zi_options_take(options, &given, &tuning) == ZERO_OK && given.model_parallel != engine->world &&
-        zero_world_size(given.model_parallel) > 1 &&
+    if (zi_options_take(options, &given, &tuning) == ZERO_OK &&
+        given.model_parallel != engine->world && zero_world_size(given.model_parallel) > 1 &&
         zi_world_check_open(given.model_parallel) == ZERO_OK) {
         engine->mesh = given.model_parallel;
-        engine->mesh_transport = tuning.transport;
         zi_world_retain(engine->mesh);
     }
 }
@@ -367,8 +381,9 @@ static zero_status make_engine(zero_world *world, const zero_engine_options *opt
                      (void **)&engine->agreement);
 }
 
-zero_status zero_engine_create(zero_world *world, const zero_model *model,
-                               const zero_engine_options *options, zero_engine **out)
+zero_status zi_engine_create_with(zero_world *world, const zero_model *model,
+                                  const zero_engine_options *options, const zi_backend *backend,
+                                  zero_engine **out)
 {
     if (out != NULL) {
         *out = NULL;
@@ -377,7 +392,7 @@ zero_status zero_engine_create(zero_world *world, const zero_model *model,
     zero_engine *engine = NULL;
     zero_status status = make_engine(world, options, &engine);
     if (status == ZERO_OK) {
-        status = build(engine, model, options, out);
+        status = build(engine, model, options, backend, out);
     } else if (engine != NULL) {
         zi_engine_abort(engine, zero_last_error()); /* the others are about to wait for this rank */
     } else {
@@ -390,6 +405,12 @@ zero_status zero_engine_create(zero_world *world, const zero_model *model,
     }
     *out = engine;
     return ZERO_OK;
+}
+
+zero_status zero_engine_create(zero_world *world, const zero_model *model,
+                               const zero_engine_options *options, zero_engine **out)
+{
+    return zi_engine_create_with(world, model, options, NULL, out);
 }
 
 static void destroy_streams(zero_engine *engine)

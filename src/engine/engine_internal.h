@@ -4,6 +4,7 @@
 
 #include "comm/comm.h"
 #include "core/thread.h"
+#include "engine/backend.h"
 #include "engine/engine_state.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
@@ -121,12 +122,12 @@ typedef struct engine_views {
 
 struct zero_engine {
     zero_world *world;
-    zero_world *mesh;              /* options.model_parallel; NULL: the model is in one part */
-    zero_transport mesh_transport; /* as given: the default is settled for each world by itself */
+    zero_world *mesh; /* options.model_parallel; NULL: the model is in one part */
     zero_plan plan;
     const zi_layout *layout; /* the plan's */
-    zi_device *device;       /* the world's, or its own */
-    zi_device own_device;    /* zeroed where the world's is used */
+    zi_backend backend;
+    zi_device *device;    /* the world's, or its own */
+    zi_device own_device; /* zeroed where the world's is used */
     zi_pool *pool;
     zi_kernels kernels;
     zi_kernels host_kernels; /* the CPU's, where it updates a GPU's parameters; else zeroed */

@@ -91,7 +91,7 @@ static const row table[ZI_ENGINE_STATE_COUNT] = {
         NO_WAITS, NO_PAIRS),
     ROW(CAPTURED, "a capture holds one step; call zero_capture_end", MOVE(CAPTURE_END, IDLE)),
     ROW(REPLAYING, "call zero_replay_end first", MOVE(REPLAY_END, IDLE), STAY(LAUNCH)),
-    ROW(POISONED, "destroy it", {REFUSES}),
+    ROW(POISONED, "destroy it", {.verdict = REFUSES}),
 };
 
 /* What is fixed for each state. */

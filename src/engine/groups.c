@@ -1,6 +1,5 @@
 /* Owns the groups of ranks: between which degrees each is, what its batches read and write, and
  * that all are connected before anything else is put on them. */
-#include "comm/nccl/nccl_group.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "engine/engine_internal.h"
@@ -12,9 +11,9 @@ typedef struct group_plan {
     uint32_t from;
     uint32_t to;
     bool reduces;
-    bool folds;    /* as zi_group_desc */
-    bool zero_cta; /* where the options ask for it */
-    zero_role roles[ZI_NCCL_MEMORIES];
+    bool folds;        /* as zi_group_desc */
+    bool copy_engines; /* as zi_group_desc, where that is asked for */
+    zero_role roles[ZI_GROUP_MEMORIES];
     uint32_t role_count;
 } group_plan;
 
@@ -45,9 +44,9 @@ static uint32_t list_memory(const zero_engine *engine, const group_plan *plan,
 
 static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_group **group)
 {
-    const zero_engine_options *options = &engine->layout->options;
+    const zi_capabilities *can = &engine->layout->can;
     const uint32_t size = plan->to / plan->from;
-    zi_group_memory memory[ZI_NCCL_MEMORIES];
+    zi_group_memory memory[ZI_GROUP_MEMORIES];
     uint32_t *members = NULL;
     ZI_TRY(zi_calloc(size, sizeof *members, (void **)&members));
     zi_shard_members(&engine->layout->sharding, zero_world_rank(engine->world), plan->from,
@@ -55,25 +54,24 @@ static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_gr
     const zi_group_desc desc = {.kernels = &engine->kernels,
                                 .members = members,
                                 .size = size,
-                                .transport = options->tuning->transport,
                                 .gathers_only = !plan->reduces,
                                 .folds = plan->folds,
                                 .name = plan->name,
-                                .nccl_memory = options->tuning->nccl_memory,
-                                .nccl_zero_cta =
-                                    plan->zero_cta && options->tuning->nccl_zero_cta != 0,
+                                .registration = can->registration,
+                                .copy_engines = plan->copy_engines && can->copy_engines,
                                 .memory = memory,
                                 .memory_count = list_memory(engine, plan, memory),
                                 .scratch = engine->arena[ZERO_ROLE_SCRATCH],
                                 .scratch_bytes = engine->arena_bytes[ZERO_ROLE_SCRATCH]};
-    const zero_status status = zi_world_group_create(engine->world, &desc, group);
+    const zero_status status = engine->backend.transport->group_create(engine->world, &desc, group);
     zi_free(members);
     return status;
 }
 
-/* Between the parts of the model. NCCL is told of no memory: the parts' arenas have other sizes. */
+/* Between the parts of the model. No memory is registered: the parts' arenas have other sizes. */
 static zero_status make_mesh(zero_engine *engine)
 {
+    const zi_transport *transport = engine->backend.mesh_transport;
     const uint32_t size = zero_world_size(engine->mesh);
     uint32_t *members = NULL;
     if (engine->mesh == NULL) {
@@ -86,10 +84,9 @@ static zero_status make_mesh(zero_engine *engine)
     const zi_group_desc desc = {.kernels = &engine->kernels,
                                 .members = members,
                                 .size = size,
-                                .transport = engine->mesh_transport,
                                 .gathers_only = true,
                                 .name = "mesh"};
-    const zero_status status = zi_world_group_create(engine->mesh, &desc, &engine->groups.mesh);
+    const zero_status status = transport->group_create(engine->mesh, &desc, &engine->groups.mesh);
     zi_free(members);
     return status;
 }
@@ -99,9 +96,9 @@ static zero_status make_mesh(zero_engine *engine)
     .reduces = true, .roles = {ZERO_ROLE_GRAD, ZERO_ROLE_GRAD_SLOT, ZERO_ROLE_SCRATCH}, \
     .role_count = 3
 
-/* Whether some sum that this group of those that reduce makes is one that NCCL does not: see
- * nccl_group.h. What is sent is of the wire's type in the first that crosses ranks, and has the
- * accumulators' in those after it. */
+/* Whether some sum that this group of those that reduce makes is one that only kernels add up as
+ * promised (zi_group_desc.folds). What is sent is of the wire's type in the first that crosses
+ * ranks, and has the accumulators' in those after it. */
 static bool needs_folds(const zi_layout *layout, bool first)
 {
     bool needs = layout->tuning.reduction == ZERO_REDUCTION_EXACT ||
@@ -123,13 +120,13 @@ zero_status zi_engine_make_groups(zero_engine *engine)
         group_plan plan;
     } rows[] = {
         {&groups->gather,
-         {"gather", 1, s->param, .zero_cta = true, .roles = {ZERO_ROLE_PARAM, ZERO_ROLE_PARAM_SLOT},
-          .role_count = 2}},
+         {"gather", 1, s->param, .copy_engines = true,
+          .roles = {ZERO_ROLE_PARAM, ZERO_ROLE_PARAM_SLOT}, .role_count = 2}},
         {&groups->scatter, {"scatter", 1, s->grad, REDUCED_ROLES}},
         {&groups->narrow, {"narrow", s->grad, s->optimizer, REDUCED_ROLES}},
         {&groups->replica, {"replica", s->optimizer, s->world, REDUCED_ROLES}},
         {&groups->publish,
-         {"publish", s->param, s->optimizer, .zero_cta = true, .roles = {ZERO_ROLE_PARAM},
+         {"publish", s->param, s->optimizer, .copy_engines = true, .roles = {ZERO_ROLE_PARAM},
           .role_count = 1}},
         {&groups->norm, {"norm", 1, s->world, .roles = {ZERO_ROLE_STEP}, .role_count = 1}},
     };

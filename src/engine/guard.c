@@ -177,8 +177,8 @@ zero_status zi_engine_wrap(zero_engine *engine, zero_stream stream, zi_stream **
     const zi_engine_streams streams = zi_engine_state_streams(engine->state);
     ZI_TRY(device->ops->stream_wrap(device->self, stream, out));
     if (streams != ZI_STREAMS_ANY && stream.native == NULL) {
-        ZI_FAIL(ZERO_STATE, "the host stream cannot be captured and launches no graph; pass "
-                            "zero_stream_cuda of a CUDA stream");
+        ZI_FAIL(ZERO_STATE, "the host stream cannot be captured and launches no graph; pass %s",
+                device->ops->stream_text);
     }
     bool captured = true;
     if (streams == ZI_STREAMS_CAPTURED) {

@@ -77,11 +77,12 @@ static zero_status check_roles(const zero_engine *engine, uint32_t roles)
                 zi_engine_roles_text(roles & ~ZERO_OFFLOAD_ALL & known, text, sizeof text));
     }
     ZI_TRY(check_offloaded(engine, roles));
-    const bool known_to_nccl = engine->layout->tuning.nccl_memory != ZERO_NCCL_MEMORY_NONE;
-    if (known_to_nccl && (has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT))) {
+    const bool registered = engine->layout->can.registration != ZI_REGISTER_NONE;
+    if (registered && (has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT))) {
         ZI_FAIL(ZERO_UNSUPPORTED,
-                "grad and grad slots are registered with NCCL and stay where they are; leave "
-                "them out of roles, or tuning.nccl_memory at ZERO_NCCL_MEMORY_NONE");
+                "grad and grad slots are registered with %s and stay where they are; leave them "
+                "out of roles, or %s",
+                engine->backend.transport->name, engine->backend.transport->unregistered);
     }
     return ZERO_OK;
 }
@@ -352,6 +353,7 @@ static zero_status open_store(zero_engine *engine, uint64_t bytes)
                                       .directory_count = park->directory_count,
                                       .rank = zero_world_rank(engine->world),
                                       .use = "-park",
+                                      .storage = engine->backend.storage,
                                       .bytes = bytes};
     if (!engine->layout->tuning.disk_unchecked) {
         const uint64_t chunks = chunks_before(engine, ZERO_ROLE_COUNT);

@@ -22,6 +22,12 @@ zero_status zi_engine_choose_dealing(const zero_engine *engine, const char *cons
     if (dealing->by != ENGINE_DEALT_EQUALLY) {
         return ZERO_OK;
     }
+    if (engine->backend.storage != NULL) {
+        for (uint32_t i = 0; i < directory_count; i++) {
+            dealing->rates[i] = 1; /* there is no disk to measure */
+        }
+        return ZERO_OK;
+    }
     ZI_TRY(zi_rate_choose(&rate, bytes, &rates));
     memcpy(dealing->rates, rates.rate, sizeof dealing->rates);
     dealing->by = rates.measured ? ENGINE_DEALT_AS_MEASURED : ENGINE_DEALT_EQUALLY;
@@ -98,7 +104,8 @@ static zero_status make_store(zero_engine *engine, const zero_engine_options *ca
                                     .rates = engine->dealing.rates,
                                     .directory_count = options.disk_directory_count,
                                     .rank = zero_world_rank(engine->world),
-                                    .bytes = bytes};
+                                    .bytes = bytes,
+                                    .storage = engine->backend.storage};
     ZI_TRY(zi_store_create(&store, &engine->store));
     engine->stats.disk_bytes = zi_store_bytes(engine->store);
     if (layout->sums_bytes != 0) {

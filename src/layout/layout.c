@@ -198,25 +198,6 @@ static uint32_t first_set(uint32_t value, uint32_t fallback)
     return value != 0 ? value : fallback;
 }
 
-/* What carries bytes between GPUs, and whether that can do what is asked of NCCL. */
-static zero_status settle_transport(zi_layout *layout, bool threads)
-{
-    zero_tuning *tuning = &layout->tuning;
-    const uint32_t world = layout->sharding.world;
-    if (layout->options.device == ZERO_DEVICE_CUDA && world > 1 &&
-        tuning->transport == ZERO_TRANSPORT_DEFAULT) {
-        tuning->transport = threads ? ZERO_TRANSPORT_PEER : ZERO_TRANSPORT_NCCL;
-    }
-    if (tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE &&
-        (world == 1 || tuning->transport == ZERO_TRANSPORT_PEER)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "tuning.nccl_memory is %d, and NCCL has nothing to do in a world of %s; leave it "
-                "at ZERO_NCCL_MEMORY_NONE, or start a process for each GPU",
-                (int)tuning->nccl_memory, world == 1 ? "one rank" : "threads");
-    }
-    return ZERO_OK;
-}
-
 /* Options whose defaults depend on the model or the world. */
 static void settle_options(zi_layout *layout)
 {
@@ -486,7 +467,8 @@ static zero_status check_budgets(const zi_layout *layout)
 }
 
 static zero_status build(zi_layout *layout, const zero_model *model,
-                         const zero_engine_options *options, uint32_t world, bool threads)
+                         const zero_engine_options *options, uint32_t world, bool threads,
+                         const zi_capabilities *can)
 {
     if (model == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "model is NULL; make one with zero_model_create");
@@ -503,7 +485,7 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     layout->options.disk_directory_count = 0;
     layout->part_count = (uint32_t)zi_max_u64(1, zero_world_size(layout->options.model_parallel));
     ZI_TRY(zi_sharding_resolve(&layout->options, world, &layout->sharding));
-    ZI_TRY(settle_transport(layout, threads));
+    ZI_TRY(zi_layout_settle_backend(layout, threads, can));
     ZI_TRY(copy_model(layout, model));
     ZI_TRY(copy_ties(layout, model));
     settle_options(layout);
@@ -515,12 +497,13 @@ static zero_status build(zi_layout *layout, const zero_model *model,
 }
 
 zero_status zi_layout_create(const zero_model *model, const zero_engine_options *options,
-                             uint32_t world, bool threads, zi_layout **out)
+                             uint32_t world, bool threads, const zi_capabilities *can,
+                             zi_layout **out)
 {
     *out = NULL;
     zi_layout *layout = NULL;
     ZI_TRY(zi_calloc(1, sizeof *layout, (void **)&layout));
-    const zero_status status = build(layout, model, options, world, threads);
+    const zero_status status = build(layout, model, options, world, threads, can);
     if (status != ZERO_OK) {
         zi_layout_destroy(layout);
         return status;

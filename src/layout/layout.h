@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/capabilities.h"
 #include "layout/model.h"
 #include "zero/options.h"
 #include "zero/plan.h"
@@ -37,9 +38,9 @@
 #define ZI_PART_BYTES 248
 #define ZI_STEP_BYTES 4096
 #define ZI_SEGMENT_BYTES 48
-/* Scratch memory of reductions over NCCL, at most; they cut up what needs more. */
+/* Scratch memory that reductions are lent, at most; they cut up what needs more. */
 #define ZI_SCRATCH_BYTES_MAX ((uint64_t)64 << 20)
-/* Elements of one rank's part of a sum, at least: what comm/nccl moves. */
+/* Elements of one rank's part of a sum, at least. */
 #define ZI_SCRATCH_PART_COUNT 64
 /* Flats reduced in one batch, at most. */
 #define ZI_BUCKET_FLATS_MAX 192
@@ -165,6 +166,7 @@ typedef struct zi_layout {
     zero_engine_options options; /* resolved; its tuning is the next */
     zero_tuning tuning;
     zero_sharding sharding;
+    zi_capabilities can; /* of the backend */
     uint32_t moment_count;
     uint32_t unit_count;
     uint32_t tensor_count;
@@ -238,10 +240,19 @@ zero_status zi_options_take(const zero_engine_options *in, zero_engine_options *
 zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out,
                                zero_tuning *tuning);
 
-/* options: as the caller gave them, or NULL. threads: the ranks are threads of one process, so that
- * the default transport of GPUs is not NCCL. */
+/* What options say of device and transport: a step of zi_options_resolve. (capabilities.c) */
+zero_status zi_options_check_backend(const zero_engine_options *options);
+
+/* A step of zi_layout_create: replace the default transport, put into layout->can what the backend
+ * can do, and refuse what such a backend cannot. (capabilities.c) */
+zero_status zi_layout_settle_backend(zi_layout *layout, bool threads, const zi_capabilities *given);
+
+/* options: as the caller gave them, or NULL. threads: the ranks are threads of one process; a plan
+ * without ranks takes them for processes. can: of a backend that is injected; NULL: of the one that
+ * the options name. */
 zero_status zi_layout_create(const zero_model *model, const zero_engine_options *options,
-                             uint32_t world, bool threads, zi_layout **out);
+                             uint32_t world, bool threads, const zi_capabilities *can,
+                             zi_layout **out);
 void zi_layout_destroy(zi_layout *layout); /* accepts NULL */
 
 /* Write pieces and ranges down one by one, as an engine needs them; a plan does without, since it
@@ -317,12 +328,11 @@ static inline uint64_t zi_role_arena_bytes(const zi_layout *layout, zero_role ro
 }
 
 /* Whether a shard is not where the device computes: what is needed of it is loaded, and stored
- * again. Host memory is the device's own where the device is the CPU. */
+ * again. */
 static inline bool zi_role_far(const zi_layout *layout, zero_role role)
 {
     const zero_tier tier = zi_role_tier(layout, role);
-    return tier == ZERO_TIER_DISK ||
-           (tier == ZERO_TIER_HOST && layout->options.device == ZERO_DEVICE_CUDA);
+    return tier == ZERO_TIER_DISK || (tier == ZERO_TIER_HOST && !layout->can.host_memory);
 }
 
 /* Whether units are gathered or loaded into slots. */

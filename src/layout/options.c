@@ -141,59 +141,11 @@ static zero_status check_optimizer(const zero_engine_options *o)
     return ZERO_OK;
 }
 
-static zero_status check_transport(const zero_engine_options *o)
-{
-    if (o->tuning->transport != ZERO_TRANSPORT_DEFAULT && o->device != ZERO_DEVICE_CUDA) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "tuning.transport is %d and options.device %d; it is for ZERO_DEVICE_CUDA",
-                (int)o->tuning->transport, (int)o->device);
-    }
-    return ZERO_OK;
-}
-
-static zero_status check_nccl(const zero_engine_options *o)
-{
-    const bool nccl = o->tuning->transport == ZERO_TRANSPORT_DEFAULT ||
-                      o->tuning->transport == ZERO_TRANSPORT_NCCL;
-    if (o->tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE &&
-        (o->device != ZERO_DEVICE_CUDA || !nccl)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "tuning.nccl_memory is %d, device %d and transport %d; it is for ZERO_DEVICE_CUDA "
-                "over NCCL: leave it at ZERO_NCCL_MEMORY_NONE",
-                (int)o->tuning->nccl_memory, (int)o->device, (int)o->tuning->transport);
-    }
-    if (o->tuning->nccl_zero_cta != 0 && o->tuning->nccl_memory != ZERO_NCCL_MEMORY_SYMMETRIC) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "tuning.nccl_zero_cta is 1 and nccl_memory %d; NCCL gathers without CTAs from "
-                "symmetric memory only: set nccl_memory to ZERO_NCCL_MEMORY_SYMMETRIC",
-                (int)o->tuning->nccl_memory);
-    }
-    return ZERO_OK;
-}
-
-static zero_status check_tier(const zero_engine_options *o, zero_role role)
-{
-    const zero_tier tier = o->tier[role];
-    if (role < ZERO_ROLE_MASTER && tier > ZERO_TIER_DEVICE &&
-        o->tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
-                "options.tier of %s is %s and nccl_memory %d; NCCL knows only what is on the "
-                "device: leave one of them at its default",
-                zero_role_name(role), zero_tier_name(tier), (int)o->tuning->nccl_memory);
-    }
-    return ZERO_OK;
-}
-
 static zero_status check_updater(const zero_engine_options *o)
 {
     bool disk = false;
     for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
         disk = disk || o->tier[role] == ZERO_TIER_DISK;
-    }
-    if (o->tuning->updater != ZERO_UPDATER_DEFAULT && o->device != ZERO_DEVICE_CUDA) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "tuning.updater is %d and options.device %d; it is for ZERO_DEVICE_CUDA",
-                (int)o->tuning->updater, (int)o->device);
     }
     if (disk &&
         (o->tuning->updater == ZERO_UPDATER_GPU || o->tuning->updater == ZERO_UPDATER_BOTH)) {
@@ -250,9 +202,6 @@ static zero_status check_tiers(const zero_engine_options *o)
 {
     ZI_TRY(check_updater(o));
     ZI_TRY(check_overlap(o));
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
-        ZI_TRY(check_tier(o, (zero_role)role));
-    }
     ZI_TRY(check_disks(o));
     if (o->tuning->range_bytes % ZI_PAGE_BYTES != 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "tuning.range_bytes %" PRIu64 " is not a multiple of %zu",
@@ -264,9 +213,8 @@ static zero_status check_tiers(const zero_engine_options *o)
 static zero_status check_together(const zero_engine_options *o)
 {
     ZI_TRY(check_optimizer(o));
-    ZI_TRY(check_transport(o));
-    ZI_TRY(check_nccl(o));
-    return check_tiers(o);
+    ZI_TRY(check_tiers(o));
+    return zi_options_check_backend(o);
 }
 
 zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out,

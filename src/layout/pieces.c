@@ -199,7 +199,7 @@ static void count_moves(zi_layout *layout)
 static void measure_rooms(zi_layout *layout)
 {
     const zero_engine_options *options = &layout->options;
-    for (uint32_t r = 0; options->device == ZERO_DEVICE_CUDA && r < layout->piece_run_count; r++) {
+    for (uint32_t r = 0; !layout->can.host_memory && r < layout->piece_run_count; r++) {
         const zi_piece_run *piece = &layout->piece_runs[r];
         const zi_flat *flat = &layout->flats[piece->flat];
         if (piece->range == UINT64_MAX && options->tuning->updater < ZERO_UPDATER_CPU) {

@@ -34,7 +34,8 @@ zero_status zero_plan_create(const zero_model *model, const zero_engine_options 
     *plan = NULL;
     zero_plan *made = NULL;
     ZI_TRY(zi_calloc(1, sizeof *made, (void **)&made));
-    const zero_status status = zi_layout_create(model, options, world_size, false, &made->layout);
+    const zero_status status =
+        zi_layout_create(model, options, world_size, false, NULL, &made->layout);
     if (status != ZERO_OK) {
         zi_free(made);
         return status;

@@ -1,4 +1,4 @@
-/* Owns the size of the scratch memory that reductions over NCCL share: what the largest batch needs
+/* Owns the size of the scratch memory that is lent to reductions: what the largest batch needs
  * to go in one round, or ZI_SCRATCH_BYTES_MAX. Half of it are zeros, for ranks without a gradient;
  * the other half holds what ranks have sent. All these reductions are on one stream, so one of them
  * at a time uses it. */
@@ -53,7 +53,7 @@ uint64_t zi_layout_scratch_bytes(const zi_layout *layout)
          .before_wired = s->grad > 1 || narrow > 1},
     };
     uint64_t half = 0;
-    if (layout->tuning.transport != ZERO_TRANSPORT_NCCL) {
+    if (!layout->can.lent_scratch) {
         return 0;
     }
     for (size_t i = 0; i < sizeof reductions / sizeof reductions[0]; i++) {

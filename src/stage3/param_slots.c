@@ -30,7 +30,7 @@ static zero_status allocate(zi_params *params)
 static void set_turns(zi_params *params)
 {
     const zi_layout *layout = params->layout;
-    const bool fixed = layout->tuning.nccl_memory == ZERO_NCCL_MEMORY_SYMMETRIC;
+    const bool fixed = layout->can.registration == ZI_REGISTER_WINDOWS;
     for (uint32_t u = 0; u < layout->unit_count; u++) {
         params->units[u].slot = ZI_NO_INDEX;
         params->units[u].turn = ZI_NO_INDEX;

@@ -117,8 +117,14 @@ static zero_status make_backend(zi_io *queue, const zi_io_options *options)
                                .shared = options->shared,
                                .slices = slices,
                                .slice_count = slice_count};
-    const zero_status status =
-        zi_io_open_backend(&setup, options->kind, &queue->backend, &queue->report);
+    const zi_storage *storage = zi_store_storage(options->store);
+    zero_status status = ZERO_OK;
+    if (storage != NULL) {
+        queue->report.kind = ZI_IO_BACKEND_GIVEN;
+        status = storage->backend_create(storage->self, &setup, &queue->backend, &queue->report);
+    } else {
+        status = zi_io_open_backend(&setup, options->kind, &queue->backend, &queue->report);
+    }
     zi_free(slices);
     return status;
 }

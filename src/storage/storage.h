@@ -25,6 +25,22 @@
 
 typedef struct zi_store zi_store;
 
+struct zi_io_setup; /* storage/io_backend.h, with the next */
+struct zi_io_backend;
+struct zi_io_report;
+
+/* What keeps the bytes of stores in place of files: injected (engine/backend.h). */
+typedef struct zi_storage {
+    size_t struct_bytes;
+    const char *name;
+    void *self; /* outlives its stores */
+    /* What runs the accesses of one queue. Fill *backend. Called by whoever makes the queue. */
+    zero_status (*backend_create)(void *self, const struct zi_io_setup *setup,
+                                  struct zi_io_backend *backend, struct zi_io_report *report);
+    /* The store goes, after its queues. NULL: nothing is kept for a store. */
+    void (*store_destroy)(void *self, const zi_store *store);
+} zi_storage;
+
 typedef struct zi_store_options {
     const char *const *directories; /* directory_count paths; they exist and are writable */
     const uint32_t *rates;          /* measured speed of each, in any unit; NULL: all the same */
@@ -35,6 +51,7 @@ typedef struct zi_store_options {
     uint64_t unit_bytes; /* of a stripe; 0: ZI_STORE_UNIT_BYTES */
     bool buffered;       /* go through the page cache even where O_DIRECT is had */
     bool named;          /* open and unlink, as where a file system has no O_TMPFILE; for tests */
+    const zi_storage *storage; /* NULL: files. Else directories are names that are not looked up */
 } zi_store_options;
 
 /* A directory as it is used. */
@@ -63,7 +80,9 @@ const zi_store_directory *zi_store_directory_of(const zi_store *store, uint32_t 
  * names the directory, and where in its file the first of them are. */
 zero_status zi_store_damaged(const zi_store *store, uint64_t offset, uint64_t bytes,
                              const char *what);
-/* For backends: the open file behind a directory. The store's. */
+/* NULL: files. */
+const zi_storage *zi_store_storage(const zi_store *store);
+/* For backends: the open file behind a directory; -1 where there are none. The store's. */
 int zi_store_fd(const zi_store *store, uint32_t file);
 
 /* How a queue reaches the files, best first. */

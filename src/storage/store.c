@@ -26,6 +26,7 @@ typedef struct store_part {
 struct zi_store {
     zi_store_owner owner;
     zi_stripe_map map;
+    const zi_storage *storage;
     store_part parts[ZI_STORE_DIRECTORIES_MAX];
 };
 
@@ -86,6 +87,9 @@ static zero_status open_part(zi_store *store, const zi_store_options *options, u
     memcpy(part->path, options->directories[index], path_bytes);
     part->info.path = part->path;
     part->info.file_bytes = zi_stripe_file_bytes(&store->map, index);
+    if (store->storage != NULL) {
+        return ZERO_OK;
+    }
     ZI_TRY(open_directory(part));
     ZI_TRY(refuse_twice(store, index));
     ZI_TRY(zi_store_lock(part->directory, part->path, &store->owner, &part->lock));
@@ -99,6 +103,7 @@ zero_status zi_store_create(const zi_store_options *options, zi_store **out)
     zi_store *store = NULL;
     ZI_TRY(zi_calloc(1, sizeof *store, (void **)&store));
     store->owner = (zi_store_owner){options->rank, options->use != NULL ? options->use : ""};
+    store->storage = options->storage;
     for (uint32_t i = 0; i < ZI_STORE_DIRECTORIES_MAX; i++) {
         store->parts[i].directory = -1;
         store->parts[i].lock = -1;
@@ -123,6 +128,9 @@ void zi_store_destroy(zi_store *store)
 {
     if (store == NULL) {
         return;
+    }
+    if (store->storage != NULL && store->storage->store_destroy != NULL) {
+        store->storage->store_destroy(store->storage->self, store);
     }
     for (uint32_t i = 0; i < ZI_STORE_DIRECTORIES_MAX; i++) {
         store_part *part = &store->parts[i];
@@ -171,6 +179,11 @@ zero_status zi_store_damaged(const zi_store *store, uint64_t offset, uint64_t by
             " of the file are not what was written there; check "
             "the disk, and go on from a checkpoint; in the directory %s",
             what, bytes, place.offset, store->parts[place.file].path);
+}
+
+const zi_storage *zi_store_storage(const zi_store *store)
+{
+    return store->storage;
 }
 
 int zi_store_fd(const zi_store *store, uint32_t file)

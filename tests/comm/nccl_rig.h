@@ -40,7 +40,7 @@ static inline void gpu_lend(gpu *g)
     }
 }
 
-/* As zi_world_group_create does between processes. Collective. */
+/* As the transport's group_create does, with what a test wants otherwise. Collective. */
 static inline zero_status make_group(zero_world *world, const uint32_t *members, uint32_t size,
                                      const char *name, zi_group **out)
 {

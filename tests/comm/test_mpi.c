@@ -73,13 +73,12 @@ static void say(const char *name)
 static zero_status make_group(zero_world *world, const uint32_t *members, uint32_t size,
                               const char *name, zi_group **out)
 {
-    const zi_group_desc desc = {.kernels = &own.kernels,
-                                .members = members,
-                                .size = size,
-                                .transport = ZERO_TRANSPORT_HOST,
-                                .name = name};
-    CHECK(zi_world_submit_waits(world, desc.transport, desc.nccl_memory));
-    return zi_world_group_create(world, &desc, out);
+    const zi_group_desc desc = {
+        .kernels = &own.kernels, .members = members, .size = size, .name = name};
+    const zi_transport *transport = NULL;
+    CHECK_OK(zi_transport_choose(world, ZERO_TRANSPORT_HOST, &transport));
+    CHECK(transport->submit_waits(world, ZI_REGISTER_NONE));
+    return transport->group_create(world, &desc, out);
 }
 
 /* Cases take the orders in which the GPU may run things in turn. */

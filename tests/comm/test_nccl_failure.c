@@ -685,49 +685,60 @@ TEST(groups_that_do_not_fit_together)
     finish();
 }
 
+static const zi_transport *transport_of(const zero_world *world, zero_transport asked)
+{
+    const zi_transport *transport = NULL;
+    CHECK_OK(zi_transport_choose(world, asked, &transport));
+    return transport;
+}
+
+static void check_group(zero_world *world, const zi_transport *transport, const zi_group_desc *desc)
+{
+    zi_group *group = NULL;
+    CHECK_OK(transport->group_create(world, desc, &group));
+    CHECK_OK(zi_group_check(group));
+    CHECK_OK(zero_world_barrier(world));
+    zi_group_destroy(group);
+}
+
 /* Threads of one process read one another's memory: NCCL is refused, the default is not NCCL. */
 static zero_status choose(zero_world *world, void *user)
 {
     (void)user;
     static const uint32_t members[] = {0, 1};
-    zi_group *group = NULL;
+    const zi_transport *chosen = NULL;
     gpu_open(&own);
     gpu_lend(&own);
     zi_group_desc desc = {.kernels = &own.kernels,
                           .members = members,
                           .size = 2,
-                          .transport = ZERO_TRANSPORT_NCCL,
                           .name = "gather",
                           .scratch = own.scratch,
                           .scratch_bytes = own.scratch_bytes};
-    CHECK_FAILS(zi_world_group_create(world, &desc, &group), ZERO_UNSUPPORTED, "threads");
-    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_NCCL, ZERO_NCCL_MEMORY_NONE));
-    CHECK(zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT, ZERO_NCCL_MEMORY_NONE));
-    CHECK(zi_world_submit_waits(world, ZERO_TRANSPORT_HOST, ZERO_NCCL_MEMORY_NONE));
-    desc.transport = ZERO_TRANSPORT_DEFAULT;
-    CHECK_OK(zi_world_group_create(world, &desc, &group));
-    CHECK_OK(zi_group_check(group));
+    CHECK_FAILS(zi_transport_choose(world, ZERO_TRANSPORT_NCCL, &chosen), ZERO_UNSUPPORTED,
+                "threads");
+    CHECK(transport_of(world, ZERO_TRANSPORT_HOST) == &zi_world_transport);
+    CHECK(transport_of(world, ZERO_TRANSPORT_PEER) == &zi_world_transport);
+    CHECK(transport_of(world, ZERO_TRANSPORT_DEFAULT) == &zi_world_transport);
+    CHECK(zi_world_transport.submit_waits(world, ZI_REGISTER_NONE));
+    check_group(world, &zi_world_transport, &desc);
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 0);
     CHECK_OK(zero_world_barrier(world));
-    zi_group_destroy(group);
     /* The same for a world that says its ranks are processes. */
     world->comm->one_process = false;
-    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT, ZERO_NCCL_MEMORY_NONE));
-    CHECK(zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT, ZERO_NCCL_MEMORY_REGISTERED));
-    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT, ZERO_NCCL_MEMORY_SYMMETRIC));
-    CHECK_OK(zi_world_group_create(world, &desc, &group));
+    CHECK(transport_of(world, ZERO_TRANSPORT_NCCL) == &zi_nccl_transport);
+    CHECK(transport_of(world, ZERO_TRANSPORT_DEFAULT) == &zi_nccl_transport);
+    CHECK(!zi_nccl_transport.submit_waits(world, ZI_REGISTER_NONE));
+    CHECK(zi_nccl_transport.submit_waits(world, ZI_REGISTER_BUFFERS));
+    CHECK(!zi_nccl_transport.submit_waits(world, ZI_REGISTER_WINDOWS));
+    check_group(world, &zi_nccl_transport, &desc);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
-    zi_group_destroy(group);
-    desc.transport = ZERO_TRANSPORT_PEER;
-    CHECK_FAILS(zi_world_group_create(world, &desc, &group), ZERO_UNSUPPORTED, "processes");
-    desc.transport = ZERO_TRANSPORT_HOST;
-    CHECK_OK(zi_world_group_create(world, &desc, &group));
-    CHECK_OK(zero_world_barrier(world));
-    zi_group_destroy(group);
+    CHECK_FAILS(zi_transport_choose(world, ZERO_TRANSPORT_PEER, &chosen), ZERO_UNSUPPORTED,
+                "processes");
+    CHECK(transport_of(world, ZERO_TRANSPORT_HOST) == &zi_world_transport);
+    check_group(world, &zi_world_transport, &desc);
     desc.kernels = &world->kernels;
-    desc.transport = ZERO_TRANSPORT_DEFAULT;
-    CHECK_OK(zi_world_group_create(world, &desc, &group));
-    CHECK_OK(zero_world_barrier(world));
-    zi_group_destroy(group);
+    check_group(world, &zi_world_transport, &desc);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
     world->comm->one_process = true;
     CHECK_OK(zero_world_barrier(world));

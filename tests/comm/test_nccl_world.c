@@ -311,7 +311,7 @@ static void check_gather(zero_world *world, const uint32_t *members, uint32_t si
                                 .size = size,
                                 .gathers_only = true,
                                 .name = name};
-    CHECK_OK(zi_world_group_create(world, &desc, &group));
+    CHECK_OK(zi_nccl_transport.group_create(world, &desc, &group));
     CHECK_EQ(members[group->rank], zero_world_rank(world));
     CHECK_OK(own.device.ops->memory_alloc(own.device.self, ZI_PAGE_BYTES, (void **)&memory));
     for (uint32_t i = 0; i < COUNT; i++) {
@@ -346,7 +346,10 @@ static zero_status hybrid(zero_world *world, void *user)
     const uint32_t replica[] = {me % 2, me % 2 + 2};
     const uint32_t all[] = {3, 2, 1, 0};
     gpu_open(&own);
-    CHECK(!zi_world_submit_waits(world, ZERO_TRANSPORT_DEFAULT, ZERO_NCCL_MEMORY_NONE));
+    const zi_transport *transport = NULL;
+    CHECK_OK(zi_transport_choose(world, ZERO_TRANSPORT_DEFAULT, &transport));
+    CHECK(transport == &zi_nccl_transport);
+    CHECK(!transport->submit_waits(world, ZI_REGISTER_NONE));
     check_gather(world, shard, 2, "scatter");
     check_gather(world, replica, 2, "replica");
     check_gather(world, all, 4, "gather");
@@ -374,18 +377,16 @@ static zero_status refuse(zero_world *world, void *user)
     zero_model *model = NULL;
     zero_engine *engine = NULL;
     gpu_open(&own);
-    zi_group_desc desc = {.kernels = &own.kernels,
-                          .members = members,
-                          .size = 2,
-                          .transport = ZERO_TRANSPORT_HOST,
-                          .name = "gather"};
-    CHECK_FAILS(zi_world_group_create(world, &desc, &group), ZERO_UNSUPPORTED,
+    const zi_group_desc desc = {
+        .kernels = &own.kernels, .members = members, .size = 2, .name = "gather"};
+    const zi_transport *transport = NULL;
+    CHECK_OK(zi_transport_choose(world, ZERO_TRANSPORT_HOST, &transport));
+    CHECK_FAILS(transport->group_create(world, &desc, &group), ZERO_UNSUPPORTED,
                 "share no host memory");
     CHECK_FAILS(world->comm->ops->memory_alloc(world->comm, ZI_PAGE_BYTES, &memory),
                 ZERO_UNSUPPORTED, "zero_world_create_mpi");
     CHECK_EQ(cudaSetDevice(1 - (int)zero_world_rank(world)), cudaSuccess);
-    desc.transport = ZERO_TRANSPORT_DEFAULT;
-    CHECK_FAILS(zi_world_group_create(world, &desc, &group), ZERO_INVALID_ARGUMENT, "GPU");
+    CHECK_FAILS(zi_nccl_transport.group_create(world, &desc, &group), ZERO_INVALID_ARGUMENT, "GPU");
     CHECK_EQ(cudaSetDevice((int)zero_world_rank(world)), cudaSuccess);
     CHECK_OK(zero_world_barrier(world));
     gpu_close(&own);
@@ -465,7 +466,7 @@ static zero_status give_up(zero_world *world, void *user)
         zero_world_abort(world);
         CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, "rank 1: the disk is on fire");
     } else {
-        CHECK_FAILS(zi_world_group_create(world, &desc, &group), ZERO_COMM,
+        CHECK_FAILS(zi_nccl_transport.group_create(world, &desc, &group), ZERO_COMM,
                     "rank 1: the disk is on fire");
         CHECK_FAILS(world->comm->ops->check(world->comm), ZERO_COMM, "rank 1: the disk is on fire");
     }

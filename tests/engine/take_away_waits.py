@@ -43,7 +43,7 @@ WAITS = [
      .replace("ZI_TRY(", "return ").replace("));", ");"),
      "    (void)stream;\n    return ZERO_OK;\n"),
     ("a slot's reuse for reduced", GRADS,
-     f"""        ZI_TRY({WAIT}grads->buckets[taken->last].reduced,
+     f"""        ZI_TRY({WAIT}grads->buckets[held->last].reduced,
                                         &grads->desc.stats->grad_wait_ns));
 """, ""),
     ("a reduction for ready", REDUCE, OPS.format("grads", "bucket->ready"), ""),

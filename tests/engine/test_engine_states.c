@@ -19,6 +19,7 @@
 #endif
 
 #define DEADLINE_MS 60000
+#define UNIT_ELEMENTS 100
 
 static zero_stream stream(void)
 {
@@ -246,6 +247,29 @@ static zero_status call_release(zero_engine *engine)
     return pass != ZERO_PASS_NONE ? acquire(engine, pass) : zero_unit_release(engine, 0, stream());
 }
 
+static zero_status params_acquire(zero_engine *engine, zero_pass pass)
+{
+    TOY_TRY(zero_unit_params_acquire(engine, 0, pass, stream()));
+    return zero_unit_params_release(engine, 0, stream());
+}
+
+static zero_status call_params_backward(zero_engine *engine)
+{
+    return params_acquire(engine, ZERO_PASS_BACKWARD);
+}
+
+static zero_status call_params_eval(zero_engine *engine)
+{
+    return params_acquire(engine, ZERO_PASS_EVAL);
+}
+
+static zero_status call_params_release(zero_engine *engine)
+{
+    const zero_pass pass = legal_pass(engine);
+    return pass != ZERO_PASS_NONE ? params_acquire(engine, pass)
+                                  : zero_unit_params_release(engine, 0, stream());
+}
+
 static zero_status call_grad_acquire(zero_engine *engine)
 {
     TOY_TRY(zero_unit_grads_acquire(engine, 0, stream()));
@@ -278,7 +302,7 @@ static zero_status call_announce(zero_engine *engine)
 
 static zero_status call_wait(zero_engine *engine)
 {
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     return zero_step_wait(engine, &result);
 }
 
@@ -324,6 +348,20 @@ static zero_status call_write(zero_engine *engine)
     return zero_shard_write(engine, 0, ZERO_ROLE_PARAM, 0, 1, &value);
 }
 
+static zero_status call_export(zero_engine *engine)
+{
+    float values[UNIT_ELEMENTS];
+    const zero_array array = {.data = values};
+    return zero_tensor_export(engine, 0, ZERO_ROLE_PARAM, &array);
+}
+
+static zero_status call_import(zero_engine *engine)
+{
+    float values[UNIT_ELEMENTS] = {0};
+    const zero_array array = {.data = values};
+    return zero_tensor_import(engine, 0, ZERO_ROLE_PARAM, &array);
+}
+
 static zero_status call_evict(zero_engine *engine)
 {
     return zero_engine_offload(engine, ZERO_OFFLOAD_ALL, ELSEWHERE);
@@ -359,7 +397,7 @@ static zero_status call_replay_params(zero_engine *engine)
 
 static zero_status call_replay_result(zero_engine *engine)
 {
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     return zero_replay_result(engine, stream(), &result);
 }
 
@@ -381,6 +419,9 @@ static const struct {
     {ZI_CALL_TRAIN, "pass backward of unit 0 \"layer0\"", call_backward},
     {ZI_CALL_EVAL, "pass eval of unit 0 \"layer0\"", call_eval},
     {ZI_CALL_RELEASE, "zero_unit_release of unit 0 \"layer0\"", call_release},
+    {ZI_CALL_TRAIN, "pass backward of unit 0 \"layer0\"", call_params_backward},
+    {ZI_CALL_EVAL, "pass eval of unit 0 \"layer0\"", call_params_eval},
+    {ZI_CALL_RELEASE, "zero_unit_params_release of unit 0 \"layer0\"", call_params_release},
     {ZI_CALL_GRADS, "zero_unit_grads_acquire of unit 0 \"layer0\"", call_grad_acquire},
     {ZI_CALL_GRADS, "zero_unit_grads_ready of unit 1 \"layer1\"", call_grad_ready},
     {ZI_CALL_STEP, "zero_step", call_step},
@@ -395,6 +436,8 @@ static const struct {
     {ZI_CALL_SHARD_READ, "zero_shard_view of param", call_view},
     {ZI_CALL_SHARD_READ, "zero_shard_read of param", call_read},
     {ZI_CALL_SHARD_WRITE, "zero_shard_write of param", call_write},
+    {ZI_CALL_SHARD_READ, "zero_tensor_export of param", call_export},
+    {ZI_CALL_SHARD_WRITE, "zero_tensor_import of param", call_import},
     {ZI_CALL_EVICT, "zero_engine_offload", call_evict},
     {ZI_CALL_RESTORE, "zero_engine_reload", zero_engine_reload},
     {ZI_CALL_PREPARE, "zero_capture_prepare", zero_capture_prepare},
@@ -511,7 +554,7 @@ static zero_status walk_the_table(zero_world *world, void *user)
 /* A model of two units, and a loss scale that moves. */
 static toy_run table_run(toy_model *model)
 {
-    toy_model_equal(model, 2, 100, ZERO_DTYPE_F32);
+    toy_model_equal(model, 2, UNIT_ELEMENTS, ZERO_DTYPE_F32);
     toy_run run = toy_run_init(model);
     run.options.loss_scale = 4;
     run.options.disk_directories = rig_paths;
@@ -611,7 +654,7 @@ TEST(sums_have_no_view_before_their_step)
 static zero_status poison(zero_world *world, void *user)
 {
     toy_trainer trainer;
-    zero_step_result result;
+    zero_step_result result = zero_step_result_init();
     zero_pass pass = ZERO_PASS_NONE;
     TOY_TRY(toy_open(&trainer, user, world));
     zero_engine *engine = trainer.engine;

@@ -43,6 +43,7 @@ static uint32_t count_calls(uint32_t layers)
     const gpt2_config shape = {.layers = layers, .heads = 2, .width = 16, .seq = 16, .vocab = 32};
     gpt2_net_setup setup = {.config = shape,
                             .options = zero_engine_options_init(),
+                            .tuning = zero_tuning_init(),
                             .dtype = ZERO_DTYPE_F32,
                             .samples = SAMPLES,
                             .seed = 1};

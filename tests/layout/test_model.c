@@ -126,7 +126,7 @@ TEST(boxes_are_kept)
                                        .global_shape = {WIDTH}}};
     CHECK_OK(zero_model_add_unit(model, "u", descs, 3, NULL, NULL));
     CHECK_EQ(model->extra_count, 1);
-    CHECK_OK(zi_layout_create(model, NULL, 2, true, &layout));
+    CHECK_OK(zi_layout_create(model, NULL, 2, true, NULL, &layout));
     zero_tensor_desc copy;
     zi_tensor_describe(&layout->tensor_infos[1], layout->tensor_extras, &copy);
     const zero_tensor_desc desc = desc_of(model, 1);

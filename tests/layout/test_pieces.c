@@ -295,7 +295,7 @@ TEST(pieces_of_random_models)
         for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
             const zero_engine_options o = random_options();
             zi_layout *l = NULL;
-            CHECK_OK(zi_layout_create(model, &o, worlds[w], true, &l));
+            CHECK_OK(zi_layout_create(model, &o, worlds[w], true, NULL, &l));
             CHECK_OK(zi_layout_expand(l));
             check_tiling(l);
             check_records(l);

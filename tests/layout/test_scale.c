@@ -89,7 +89,7 @@ TEST(many_ties)
     const uint32_t held = add_tensor(model, first, 0, 1);
     CHECK_FAILS(zero_tensor_tie(model, second, held), ZERO_INVALID_ARGUMENT, "do not chain");
     CHECK_FAILS(zero_tensor_tie(model, 5, held), ZERO_INVALID_ARGUMENT, "do not chain");
-    CHECK_OK(zi_layout_create(model, NULL, 2, true, &layout));
+    CHECK_OK(zi_layout_create(model, NULL, 2, true, NULL, &layout));
     zero_model_destroy(model);
     CHECK_EQ(layout->units[first].owner_count, owners);
     CHECK_EQ(layout->units[second].owner_count, owners);
@@ -153,7 +153,7 @@ TEST(pruning_a_long_order)
     for (uint32_t u = 0; u < units; u++) {
         (void)add_tensor(model, add_unit(model, "layer", u), 0, 1);
     }
-    CHECK_OK(zi_layout_create(model, NULL, 2, true, &layout));
+    CHECK_OK(zi_layout_create(model, NULL, 2, true, NULL, &layout));
     CHECK_OK(zi_schedule_create(layout, passes, &schedule));
     CHECK_EQ(schedule.count, 2 * units);
     schedule.position = schedule.count;

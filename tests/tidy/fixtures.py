@@ -53,7 +53,7 @@ def _engine(*rows):
     )
     code = (
         '= {\n ROW(IDLE, "no", MOVE(GO, OVER),\n STAY(ASK), NO(X, "x")),\n'
-        ' ROW(OVER, "no", {REFUSES}),\n};\n'
+        ' ROW(OVER, "no", {.verdict = REFUSES}),\n};\n'
     )
     shown = "".join(f"| {row} |\n" for row in rows)
     return {
@@ -130,6 +130,19 @@ FIXTURES = {
     "stage_in_one_file": (
         [{"src/layout/sharding.c": "x = ZERO_STAGE_3;\n", "tests/a.c": "ZERO_STAGE_1\n"}],
         [{"src/engine/step.c": "if (stage == ZERO_STAGE_2) {\n}\n"}],
+    ),
+    "capabilities_not_names": (
+        [
+            {"src/engine/backend.c": "x = ZERO_DEVICE_CUDA;\n", "src/comm/world.c": "/* NCCL */\n"},
+            {"src/layout/layout.c": "if (!can.host_memory) {\n}\n", "src/engine/a.md": "CUDA\n"},
+        ],
+        [
+            {"src/layout/layout.c": "if (device == ZERO_DEVICE_CUDA) {\n}\n"},
+            {"src/engine/a.c": "/* Memory that NCCL knows. */\n"},
+            {"src/engine/a.c": '#include "comm/nccl/nccl_memory.h"\n'},
+            {"src/stage3/a.c": 'ZI_FAIL(x, "see options.nccl_memory");\n'},
+            {"src/comm/comm.h": "struct zi_nccl_group;\n"},
+        ],
     ),
     "documented_api": (
         [

@@ -194,6 +194,27 @@ def stage_in_one_file(tree):
                 yield path, number, f"{match.group(0)}: only src/layout/sharding.c reads the stage"
 
 
+# What stands above backends, but for the files that say what the options' names stand for.
+ABOVE_BACKENDS = (
+    "src/engine/", "src/layout/", "src/offload/", "src/stage1/", "src/stage2/", "src/stage3/",
+    "src/storage/", "src/comm/comm.h",
+)
+BACKENDS_NAMED_IN = (
+    "src/engine/backend.c", "src/layout/capabilities.c",
+    "src/layout/options_list.h", "src/layout/option_table.c",
+)
+
+
+def capabilities_not_names(tree):
+    for path in tree.paths(C_SUFFIXES, ABOVE_BACKENDS):
+        if path in BACKENDS_NAMED_IN:
+            continue
+        for number, line in tree.lines(path):
+            match = re.search("cuda|nccl", line, re.IGNORECASE)
+            if match:
+                yield path, number, f"{match.group(0)}: ask for a capability (core/capabilities.h)"
+
+
 def documented_api(tree):
     for path in tree.paths((".h",), ("include/",)):
         lines = tree.texts[path].split("\n")
@@ -424,6 +445,7 @@ CHECKS = [
     banned_calls,
     unique_names,
     stage_in_one_file,
+    capabilities_not_names,
     documented_api,
     unfinished_words,
     blanks,

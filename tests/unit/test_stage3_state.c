@@ -81,7 +81,7 @@ static zi_layout *layout_of(uint32_t count, bool tied)
     if (tied) {
         CHECK_OK(zero_tensor_tie(model, count - 1, 0));
     }
-    CHECK_OK(zi_layout_create(model, NULL, 4, false, &layout));
+    CHECK_OK(zi_layout_create(model, NULL, 4, false, NULL, &layout));
     zero_model_destroy(model);
     return layout;
 }

@@ -38,7 +38,7 @@ zero_status zi_nccl_base_open(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group
 zero_status zi_nccl_base_keep(zi_comm *comm, zi_nccl_group *base, zero_status status)
 {
     if (status == ZERO_OK) {
-        comm->nccl_base = base;
+        comm->parent = &base->base;
         return ZERO_OK;
     }
     const zero_error error = *zero_last_error();
@@ -94,7 +94,7 @@ static zero_status compare(const zi_comm *comm, const base_record *all)
 
 zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline_ms)
 {
-    if (comm->nccl_base != NULL) {
+    if (comm->parent != NULL) {
         return ZERO_OK;
     }
     zi_nccl_group *base = NULL;
@@ -128,15 +128,6 @@ zero_status zi_nccl_base_connect(zi_comm *comm)
         status = init(base, &id);
     }
     return zi_nccl_base_keep(comm, base, status);
-}
-
-void zi_nccl_base_destroy(zi_comm *comm)
-{
-    if (comm->nccl_base != NULL) {
-        zi_nccl_watch_remove(comm->nccl_base);
-        zi_nccl_group_close(comm->nccl_base);
-        comm->nccl_base = NULL;
-    }
 }
 
 /* The base is aborted first: until then NCCL may write to its `child`, and a base may point at
@@ -176,7 +167,7 @@ static zero_status begin_split(zi_nccl_group *base, const zi_nccl_group *group, 
 
 zero_status zi_nccl_split(zi_nccl_group *group, uint32_t color)
 {
-    zi_nccl_group *base = group->comm->nccl_base;
+    zi_nccl_group *base = zi_nccl_base_of(group->comm);
     zero_status status = begin_split(base, group, color);
     if (status == ZERO_OK) {
         /* The call says success when it has begun; only the base tells when the child is there. */

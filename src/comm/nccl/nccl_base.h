@@ -4,12 +4,12 @@
 
 #include "comm/nccl/nccl_state.h"
 
-/* Make comm->nccl_base from the id that NCCL_COMM_ID in the environment gives to all ranks. Errors:
+/* Make comm->parent from the id that NCCL_COMM_ID in the environment gives to all ranks. Errors:
  * as zi_nccl_base_get, but what fails on one rank alone is a TIMEOUT on the others. */
 zero_status zi_nccl_base_connect(zi_comm *comm);
 
-/* Make comm->nccl_base by splitting the caller's communicator, whose ranks are those of comm.
- * Errors: as zi_nccl_base_connect. After TIMEOUT a split of `parent` may be under way for ever.
+/* Make comm->parent by splitting the caller's communicator, whose ranks are those of comm. Errors:
+ * as zi_nccl_base_connect. After TIMEOUT a split of `parent` may be under way for ever.
  * (nccl_borrow.c) */
 zero_status zi_nccl_base_borrow(zi_comm *comm, ncclComm_t parent);
 

@@ -233,7 +233,7 @@ static zero_status check(zi_group *base)
 /* Whether NCCL is known to keep the communicator: a graph of this rank outlives its group. */
 static bool is_kept(const zi_nccl_group *group)
 {
-    return group->captured && group->comm->nccl_base->outlived;
+    return group->captured && zi_nccl_base_of(group->comm)->outlived;
 }
 
 /* Give the communicator up in peace; false when that does not work out. */
@@ -246,7 +246,7 @@ static bool finalize(zi_nccl_group *group)
     const zero_status status = zi_nccl_wait(group, result, "ncclCommFinalize");
     /* On the first rank the deadline says so, on the others what becomes of that one. */
     if (status != ZERO_OK && group->captured) {
-        group->comm->nccl_base->outlived = true;
+        zi_nccl_base_of(group->comm)->outlived = true;
         zi_log(ZERO_LOG_WARN,
                "group %s: NCCL keeps its communicator for as long as there is a graph that has "
                "captured its batches; destroy graphs before their engine",
@@ -353,7 +353,7 @@ static zero_status take_scratch(zi_nccl_group *group, const zi_nccl_group_desc *
 /* All that this rank can do alone. */
 static zero_status get_ready(zi_nccl_group *group, const zi_nccl_group_desc *desc)
 {
-    zi_nccl_group *base = desc->comm->nccl_base;
+    zi_nccl_group *base = zi_nccl_base_of(desc->comm);
     ZI_TRY(zi_nccl_check(base));
     ZI_TRY(zi_nccl_memory_check(desc->memory_kind, desc->zero_cta));
     if (group->ordinal != base->ordinal) {

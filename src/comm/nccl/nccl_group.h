@@ -18,7 +18,8 @@
  *    types among them because NCCL would round them at every hop, is exchanged part by part and
  *    added by kernels->fold in the order of world ranks: the same bytes on the wire as a reduction,
  *    and one rounding.
- *  - send == NULL sends zeros, from zeroed scratch memory. */
+ *  - send == NULL sends zeros, from zeroed scratch memory.
+ *  - What a rank gives up with is always COMM to the others. */
 #ifndef ZI_COMM_NCCL_NCCL_GROUP_H
 #define ZI_COMM_NCCL_NCCL_GROUP_H
 
@@ -27,6 +28,8 @@
 #include <stdint.h>
 
 #include "comm/comm.h"
+
+extern const zi_transport zi_nccl_transport; /* nccl_transport.c */
 
 typedef struct zi_nccl_group_desc {
     zi_comm *comm; /* of the world: has the base, tells and hears of failures */
@@ -41,7 +44,7 @@ typedef struct zi_nccl_group_desc {
     bool folds;        /* as zi_group_desc */
     bool zero_cta;     /* NCCL_CTA_POLICY_ZERO; with ZERO_NCCL_MEMORY_SYMMETRIC */
     zero_nccl_memory memory_kind;
-    const zi_group_memory *memory; /* what is registered: at most ZI_NCCL_MEMORIES, none empty */
+    const zi_group_memory *memory; /* what is registered: at most ZI_GROUP_MEMORIES, none empty */
     uint32_t memory_count;
     /* Zeroed device memory for sums under way: half of it stays zeros, half is what other ranks
      * sent. The caller's; given back after the group. With memory_kind it is in `memory` too. */
@@ -49,20 +52,13 @@ typedef struct zi_nccl_group_desc {
     size_t scratch_bytes;
 } zi_nccl_group_desc;
 
-/* Arenas that a group registers. */
-#define ZI_NCCL_MEMORIES 4
-
-/* Make comm->nccl_base unless it is there: one communicator over all ranks of the world, on the
- * calling thread's current GPU. Collective over the world. Errors: UNSUPPORTED without NCCL or when
- * it is too old; TIMEOUT when NCCL does not connect the ranks within the deadline; MISMATCH when
- * they load different versions of it; COMM with NCCL's words. (nccl_base.c) */
+/* Make comm->parent, the base, unless it is there: one communicator over all ranks of the world, on
+ * the calling thread's current GPU. Collective over the world. Errors: UNSUPPORTED without NCCL or
+ * when it is too old; TIMEOUT when NCCL does not connect the ranks within the deadline; MISMATCH
+ * when they load different versions of it; COMM with NCCL's words. (nccl_base.c) */
 zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline_ms);
 
-/* When all groups are gone; in peace unless the world has failed, then collective over the world.
- * Accepts a comm without a base. (nccl_base.c) */
-void zi_nccl_base_destroy(zi_comm *comm);
-
-/* Needs comm->nccl_base. Collective over the world, not the members alone: each rank is a member of
+/* Needs comm->parent. Collective over the world, not the members alone: each rank is a member of
  * the one group of this name that it makes. Errors: INVALID_ARGUMENT when the current GPU is not
  * the base's; UNSUPPORTED when NCCL does not register the memory; MISMATCH when members or names do
  * not fit together; TIMEOUT when NCCL does not connect them within the deadline; COMM with NCCL's

@@ -61,7 +61,7 @@ static zero_status hear(const host_group *group, uint32_t other)
     const zero_status status = zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__, "rank %u: %.200s",
                                             group->members[other], (const char *)frame->room);
     const zero_error error = *zero_last_error();
-    (void)zi_nccl_set_error(group->comm->nccl_base, &error);
+    (void)zi_nccl_set_error(zi_nccl_base_of(group->comm), &error);
     return status;
 }
 

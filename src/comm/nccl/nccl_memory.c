@@ -221,7 +221,7 @@ zero_status zi_nccl_register(zi_nccl_group *group, const zi_nccl_group_desc *des
     if (desc->memory_kind == ZERO_NCCL_MEMORY_NONE) {
         return ZERO_OK;
     }
-    zi_assert_cmp(desc->memory_count, <=, ZI_NCCL_MEMORIES);
+    zi_assert_cmp(desc->memory_count, <=, ZI_GROUP_MEMORIES);
     for (uint32_t i = 0; i < desc->memory_count; i++) {
         const zi_group_memory *memory = &desc->memory[i];
         zi_nccl_known *known = &group->known[i];

@@ -15,11 +15,6 @@ zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline
             "host memory");
 }
 
-void zi_nccl_base_destroy(zi_comm *comm)
-{
-    (void)comm; /* none was made */
-}
-
 zero_status zi_nccl_memory_check(zero_nccl_memory kind, bool zero_cta)
 {
     if (kind == ZERO_NCCL_MEMORY_NONE && !zero_cta) {

@@ -78,7 +78,7 @@ typedef struct zi_nccl_group {
     int version; /* of NCCL */
     bool zero_cta;
     zero_nccl_memory memory_kind;
-    zi_nccl_known known[ZI_NCCL_MEMORIES];
+    zi_nccl_known known[ZI_GROUP_MEMORIES];
     uint32_t known_count;
     uint64_t connected[ZI_NCCL_CONNECTED]; /* hashes of terms */
     uint32_t connected_count;
@@ -89,6 +89,12 @@ typedef struct zi_nccl_group {
     uint32_t *order;       /* group ranks in ascending world rank */
     const void *sources[]; /* what is being folded */
 } zi_nccl_group;
+
+/* The base of a world: the communicator over all its ranks, which has been made. */
+static inline zi_nccl_group *zi_nccl_base_of(const zi_comm *comm)
+{
+    return (zi_nccl_group *)comm->parent;
+}
 
 /* A group without a communicator: this rank's part alone. members NULL: all ranks of the world, for
  * a base, whose kernels are NULL because no batch is put on it. */

@@ -32,14 +32,14 @@ typedef struct nccl_comm {
 
 static zero_status check(zi_comm *base)
 {
-    return base->nccl_base != NULL ? zi_nccl_check(base->nccl_base) : ZERO_OK;
+    return base->parent != NULL ? zi_nccl_check(zi_nccl_base_of(base)) : ZERO_OK;
 }
 
 /* Last words first: once the base has failed the watcher ends everything else. */
 static void abort_all(zi_comm *base, const zero_error *error)
 {
     nccl_comm *comm = (nccl_comm *)base;
-    if (atomic_exchange(&comm->aborting, 1) != 0 || base->nccl_base == NULL) {
+    if (atomic_exchange(&comm->aborting, 1) != 0 || base->parent == NULL) {
         return;
     }
     zero_error told = {.status = ZERO_COMM, .native = error->native, .line = error->line};
@@ -51,7 +51,7 @@ static void abort_all(zi_comm *base, const zero_error *error)
         zi_nccl_link_speak(comm->link, error);
     }
     (void)pthread_mutex_unlock(&comm->mutex);
-    (void)zi_nccl_set_error(base->nccl_base, &told);
+    (void)zi_nccl_set_error(zi_nccl_base_of(base), &told);
 }
 
 /* `control` is being destroyed. */
@@ -154,7 +154,7 @@ static void destroy(zi_comm *base)
 {
     nccl_comm *comm = (nccl_comm *)base;
     zi_nccl_link_destroy(comm->link);
-    zi_nccl_base_destroy(base);
+    zi_comm_destroy_parent(base);
     zi_kernels_destroy(&comm->kernels);
     zi_device_destroy(&comm->device);
     (void)pthread_mutex_destroy(&comm->mutex);

@@ -306,6 +306,8 @@ static void destroy(void *self)
 static const zi_device_ops cuda_ops = {
     .struct_bytes = sizeof(zi_device_ops),
     .name = "cuda",
+    .stream_text = "zero_stream_cuda of a CUDA stream",
+    .capture_text = "cudaStreamBeginCapture with cudaStreamCaptureModeThreadLocal",
     .memory_alloc = memory_alloc,
     .memory_free = memory_free,
     .host_alloc = host_alloc,

@@ -1,0 +1,26 @@
+/* What a backend can do and what it needs, as far as anything above asks. A plan is computed from
+ * these without a device, so they are known before one is opened; see engine/backend.h. */
+#ifndef ZI_CORE_CAPABILITIES_H
+#define ZI_CORE_CAPABILITIES_H
+
+#include <stdbool.h>
+
+/* How the collectives of a device's memory get to know it. */
+typedef enum zi_registration {
+    ZI_REGISTER_NONE = 0,
+    ZI_REGISTER_BUFFERS, /* with each group; from the transport's allocator */
+    ZI_REGISTER_WINDOWS  /* the same, and a collective finds it at equal offsets on all ranks */
+} zi_registration;
+
+typedef struct zi_capabilities {
+    /* The device computes on the host's memory: ZERO_TIER_HOST is no other place, and what the
+     * device writes host code may read. */
+    bool host_memory;
+    /* Reductions exchange through scratch memory that the engine lends them. */
+    bool lent_scratch;
+    /* Gathers are to run on copy engines alone. */
+    bool copy_engines;
+    zi_registration registration;
+} zi_capabilities;
+
+#endif

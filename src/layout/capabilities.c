@@ -1,0 +1,93 @@
+/* Owns what the options that name a backend's parts mean: the one file of this folder that knows
+ * their names. A plan has no device to ask, so what is said here is compared with the device when
+ * an engine opens it (engine/backend.c). */
+#include "core/error.h"
+#include "layout/layout.h"
+
+static zero_status check_transport(const zero_engine_options *o)
+{
+    if (o->tuning->transport != ZERO_TRANSPORT_DEFAULT && o->device != ZERO_DEVICE_CUDA) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "tuning.transport is %d and options.device %d; it is for ZERO_DEVICE_CUDA",
+                (int)o->tuning->transport, (int)o->device);
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_registration(const zero_engine_options *o)
+{
+    const bool nccl = o->tuning->transport == ZERO_TRANSPORT_DEFAULT ||
+                      o->tuning->transport == ZERO_TRANSPORT_NCCL;
+    if (o->tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE &&
+        (o->device != ZERO_DEVICE_CUDA || !nccl)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "tuning.nccl_memory is %d, device %d and transport %d; it is for ZERO_DEVICE_CUDA "
+                "over NCCL: leave it at ZERO_NCCL_MEMORY_NONE",
+                (int)o->tuning->nccl_memory, (int)o->device, (int)o->tuning->transport);
+    }
+    if (o->tuning->nccl_zero_cta != 0 && o->tuning->nccl_memory != ZERO_NCCL_MEMORY_SYMMETRIC) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "tuning.nccl_zero_cta is 1 and nccl_memory %d; NCCL gathers without CTAs from "
+                "symmetric memory only: set nccl_memory to ZERO_NCCL_MEMORY_SYMMETRIC",
+                (int)o->tuning->nccl_memory);
+    }
+    for (int role = 0; role < ZERO_ROLE_MASTER; role++) {
+        if (o->tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE && o->tier[role] > ZERO_TIER_DEVICE) {
+            ZI_FAIL(ZERO_UNSUPPORTED,
+                    "options.tier of %s is %s and nccl_memory %d; NCCL knows only what is on the "
+                    "device: leave one of them at its default",
+                    zero_role_name((zero_role)role), zero_tier_name(o->tier[role]),
+                    (int)o->tuning->nccl_memory);
+        }
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_options_check_backend(const zero_engine_options *o)
+{
+    ZI_TRY(check_transport(o));
+    return check_registration(o);
+}
+
+/* What carries bytes between GPUs, and whether that can do what is asked of NCCL. */
+static zero_status settle_transport(zi_layout *layout, bool threads)
+{
+    zero_tuning *tuning = &layout->tuning;
+    const uint32_t world = layout->sharding.world;
+    if (layout->options.device == ZERO_DEVICE_CUDA && world > 1 &&
+        tuning->transport == ZERO_TRANSPORT_DEFAULT) {
+        tuning->transport = threads ? ZERO_TRANSPORT_PEER : ZERO_TRANSPORT_NCCL;
+    }
+    if (tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE &&
+        (world == 1 || tuning->transport == ZERO_TRANSPORT_PEER)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "tuning.nccl_memory is %d, and NCCL has nothing to do in a world of %s; leave it "
+                "at ZERO_NCCL_MEMORY_NONE, or start a process for each GPU",
+                (int)tuning->nccl_memory, world == 1 ? "one rank" : "threads");
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_layout_settle_backend(zi_layout *layout, bool threads, const zi_capabilities *given)
+{
+    static const zi_registration registrations[] = {
+        [ZERO_NCCL_MEMORY_NONE] = ZI_REGISTER_NONE,
+        [ZERO_NCCL_MEMORY_REGISTERED] = ZI_REGISTER_BUFFERS,
+        [ZERO_NCCL_MEMORY_SYMMETRIC] = ZI_REGISTER_WINDOWS,
+    };
+    const zero_tuning *tuning = &layout->tuning;
+    ZI_TRY(settle_transport(layout, threads));
+    const zi_capabilities named = {
+        .host_memory = layout->options.device == ZERO_DEVICE_CPU,
+        .lent_scratch = tuning->transport == ZERO_TRANSPORT_NCCL,
+        .copy_engines = tuning->nccl_zero_cta != 0,
+        .registration = registrations[tuning->nccl_memory],
+    };
+    layout->can = given != NULL ? *given : named;
+    if (tuning->updater != ZERO_UPDATER_DEFAULT && layout->can.host_memory) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "tuning.updater is %d and options.device %d; it is for ZERO_DEVICE_CUDA",
+                (int)tuning->updater, (int)layout->options.device);
+    }
+    return ZERO_OK;
+}

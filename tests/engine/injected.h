@@ -1,0 +1,32 @@
+/* Backends that no option names, to be injected. zero_engine_create of a program that is linked
+ * with
+ * --wrap=zero_engine_create takes the one in use. */
+#ifndef TESTS_ENGINE_INJECTED_H
+#define TESTS_ENGINE_INJECTED_H
+
+#include <stdatomic.h>
+
+typedef enum injected {
+    INJECTED_NONE = 0,   /* what the options name */
+    INJECTED_COUNTED,    /* the CPU, its calls counted; storage in memory */
+    INJECTED_OWN_MEMORY, /* the same as a device with memory of its own, as a GPU */
+    INJECTED_SIMULATED /* memory is reserved but never touched, and nothing is computed or moved */
+} injected;
+
+/* What engines are created on from here on. A program that says nothing: INJECTED_FIRST. */
+void injected_use(injected backend);
+
+/* Since the process began; what is allocated now. */
+typedef struct injected_counts {
+    atomic_uint_fast64_t device_bytes;
+    atomic_uint_fast64_t host_bytes;
+    atomic_uint_fast64_t updates;
+    atomic_uint_fast64_t host_updates; /* by the kernels of the host */
+    atomic_uint_fast64_t groups;
+    atomic_uint_fast64_t read_bytes;
+    atomic_uint_fast64_t write_bytes;
+} injected_counts;
+
+extern injected_counts injected_counted;
+
+#endif
