@@ -61,7 +61,7 @@ typedef struct zero_step_params {
     const zero_hyper *groups; /**< NULL, or one entry a group, by zero_tensor_desc.group; read
                                  before return */
     uint32_t group_count;     /**< entries of groups; 0: hyper serves all */
-    float max_norm; /**< clip the mean gradient's global L2 norm to this; 0: no clipping */
+    float max_norm;      /**< clip the mean gradient's global L2 norm to this; 0: no clipping */
     double grad_divisor; /**< the sum over ranks and micro-steps is divided by this, finite and > 0.
                               0: ranks x micro-steps, or grad_weight where that is given */
     const float *grad_weight; /**< NULL, or memory of the engine's device, with what this rank's
@@ -146,10 +146,11 @@ static inline zero_step_result zero_step_result_init(void)
 }
 
 /** The last step's result; waits until it is known (the update itself may still run).
- *  - result: in: struct_bytes, of zero_step_result_init(); out: the rest, as far as the struct goes.
+ *  - result: in: struct_bytes, of zero_step_result_init(); out: the rest, as far as the struct
+ * goes.
  *  - Local call.
- *  - Errors: INVALID_ARGUMENT; STATE before the first step; INVALID_ARGUMENT, once, where weights of
- *    a step could not divide (grad_weight), after which the call gives the last step that could;
+ *  - Errors: INVALID_ARGUMENT; STATE before the first step; INVALID_ARGUMENT, once, where weights
+ * of a step could not divide (grad_weight), after which the call gives the last step that could;
  *    the step's own failure. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_wait(zero_engine *engine, zero_step_result *result);
 

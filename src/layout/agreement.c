@@ -64,7 +64,7 @@ uint64_t zi_layout_item_hash(const zi_layout *layout, uint32_t item)
     }
     item -= layout->tensor_count;
     return item < zero_option_count() ? hash_option(layout, item)
-                               : zi_hash_u64(ZI_HASH_START, layout->part_count);
+                                      : zi_hash_u64(ZI_HASH_START, layout->part_count);
 }
 
 void zi_layout_item_text(const zi_layout *layout, uint32_t item, char *text, size_t text_bytes)
@@ -87,7 +87,7 @@ void zi_layout_item_text(const zi_layout *layout, uint32_t item, char *text, siz
     }
     (void)snprintf(text, text_bytes, "%s",
                    item == zero_option_count() ? "the number of ranks of options.model_parallel"
-                                        : "the number of units or tensors");
+                                               : "the number of units or tensors");
 }
 
 uint64_t zi_layout_hash(const zi_layout *layout)
