@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/sizes.h"
-#include "engine/engine_internal.h"
+#include "engine/agree.h"
 
 /* Words exchanged at a time. */
 #define ROUND_WORDS 32

@@ -6,7 +6,11 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/sizes.h"
-#include "engine/engine_internal.h"
+#include "engine/announce.h"
+#include "engine/control.h"
+#include "engine/guard.h"
+#include "engine/input.h"
+#include "engine/outcome.h"
 
 static zero_status announce(zero_engine *engine, const zero_step_params *params)
 {

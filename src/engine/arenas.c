@@ -1,9 +1,11 @@
 /* Owns the memory of roles: where each is taken from, and how it is given back. Invariant: what is
  * held is counted, in arena_bytes and in the statistics. */
+#include "engine/arenas.h"
+
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
-#include "engine/engine_internal.h"
+#include "engine/unit_views.h"
 
 /* Roles that peers read where memory is the host's: shards, gradient slots, norms, and slots of
  * parameters that are far, which hold this rank's shard. */
@@ -128,4 +130,32 @@ void zi_engine_free_arenas(zero_engine *engine)
             free_arena(engine, (zero_role)role);
         }
     }
+}
+
+zero_status zi_engine_list_flats(const zero_engine *engine, zi_optim_flat **flats)
+{
+    const zi_layout *layout = engine->layout;
+    ZI_TRY(zi_calloc(layout->flat_count, sizeof **flats, (void **)flats));
+    for (uint32_t f = 0; f < layout->flat_count; f++) {
+        const unsigned char *params = engine->arena[ZERO_ROLE_PARAM];
+        (*flats)[f].param =
+            params != NULL ? engine->arena[ZERO_ROLE_PARAM] + layout->flats[f].param_at : NULL;
+        (*flats)[f].grad = layout->flats[f].trained ? zi_grads_reduced(engine->grads, f) : NULL;
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_point(zero_engine *engine)
+{
+    zi_optim_flat *flats = NULL;
+    unsigned char *const state[ZI_STATES] = {engine->arena[ZERO_ROLE_MASTER],
+                                             engine->arena[ZERO_ROLE_MOMENT1],
+                                             engine->arena[ZERO_ROLE_MOMENT2]};
+    zi_grads_point(engine->grads, engine->arena[ZERO_ROLE_GRAD],
+                   engine->arena[ZERO_ROLE_GRAD_SLOT]);
+    zi_engine_forget_grad_views(engine);
+    ZI_TRY(zi_engine_list_flats(engine, &flats));
+    zi_optim_point(engine->optim, state, flats, engine->arena[ZERO_ROLE_RING]);
+    zi_free(flats);
+    return ZERO_OK;
 }

@@ -7,7 +7,10 @@
 #include "core/hash.h"
 #include "core/memory.h"
 #include "core/sizes.h"
-#include "engine/engine_internal.h"
+#include "engine/agree.h"
+#include "engine/array.h"
+#include "engine/guard.h"
+#include "engine/shard.h"
 #include "layout/sharding.h"
 #include "zero/shard.h"
 

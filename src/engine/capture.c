@@ -4,7 +4,9 @@
 #include "zero/capture.h"
 
 #include "core/error.h"
-#include "engine/engine_internal.h"
+#include "engine/guard.h"
+#include "engine/input.h"
+#include "engine/outcome.h"
 
 static zi_stream *own_stream(const zero_engine *engine, uint32_t i)
 {

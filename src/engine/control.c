@@ -1,7 +1,13 @@
 /* Owns what is done with a step that is due besides taking it: telling its norm ahead, and dropping
  * it. Invariant: neither moves the step's state. */
+#include "engine/control.h"
+
 #include "core/error.h"
-#include "engine/engine_internal.h"
+#include "engine/agree.h"
+#include "engine/guard.h"
+#include "engine/input.h"
+#include "engine/outcome.h"
+#include "engine/shard.h"
 
 /* A decision on a copy of the state. */
 static zero_status copy_state(const zero_engine *engine)

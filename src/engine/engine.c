@@ -9,7 +9,14 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
-#include "engine/engine_internal.h"
+#include "engine/agree.h"
+#include "engine/arenas.h"
+#include "engine/array.h"
+#include "engine/groups.h"
+#include "engine/guard.h"
+#include "engine/park.h"
+#include "engine/tiers.h"
+#include "engine/unit_views.h"
 #include "layout/sharding.h"
 
 _Static_assert(offsetof(zi_step_message, given.groups) == ZI_MESSAGE_BYTES,
@@ -181,40 +188,11 @@ static zero_status make_step(zero_engine *engine)
     return start_state(engine, &block->state);
 }
 
-/* Where the optimizer finds each flat; the caller frees the list. */
-static zero_status list_flats(const zero_engine *engine, zi_optim_flat **flats)
-{
-    const zi_layout *layout = engine->layout;
-    ZI_TRY(zi_calloc(layout->flat_count, sizeof **flats, (void **)flats));
-    for (uint32_t f = 0; f < layout->flat_count; f++) {
-        const unsigned char *params = engine->arena[ZERO_ROLE_PARAM];
-        (*flats)[f].param =
-            params != NULL ? engine->arena[ZERO_ROLE_PARAM] + layout->flats[f].param_at : NULL;
-        (*flats)[f].grad = layout->flats[f].trained ? zi_grads_reduced(engine->grads, f) : NULL;
-    }
-    return ZERO_OK;
-}
-
-zero_status zi_engine_point(zero_engine *engine)
-{
-    zi_optim_flat *flats = NULL;
-    unsigned char *const state[ZI_STATES] = {engine->arena[ZERO_ROLE_MASTER],
-                                             engine->arena[ZERO_ROLE_MOMENT1],
-                                             engine->arena[ZERO_ROLE_MOMENT2]};
-    zi_grads_point(engine->grads, engine->arena[ZERO_ROLE_GRAD],
-                   engine->arena[ZERO_ROLE_GRAD_SLOT]);
-    zi_engine_forget_grad_views(engine);
-    ZI_TRY(list_flats(engine, &flats));
-    zi_optim_point(engine->optim, state, flats, engine->arena[ZERO_ROLE_RING]);
-    zi_free(flats);
-    return ZERO_OK;
-}
-
 static zero_status make_optim(zero_engine *engine)
 {
     const zi_layout *layout = engine->layout;
     zi_optim_flat *flats = NULL;
-    ZI_TRY(list_flats(engine, &flats));
+    ZI_TRY(zi_engine_list_flats(engine, &flats));
     const zi_optim_desc desc = {
         .layout = layout,
         .device = engine->device,

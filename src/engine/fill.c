@@ -1,7 +1,9 @@
 /* Owns initial values by a caller's function. */
 #include "core/error.h"
 #include "core/sizes.h"
-#include "engine/engine_internal.h"
+#include "engine/array.h"
+#include "engine/guard.h"
+#include "engine/shard.h"
 
 typedef struct filler {
     zero_fill_fn fn;

@@ -1,8 +1,9 @@
 /* Owns the groups of ranks: between which degrees each is, what its batches read and write, and
  * that all are connected before anything else is put on them. */
+#include "engine/groups.h"
+
 #include "core/error.h"
 #include "core/memory.h"
-#include "engine/engine_internal.h"
 #include "layout/sharding.h"
 
 /* A group's part in the engine: between which degrees, and what its batches read and write. */

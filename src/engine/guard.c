@@ -7,7 +7,8 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "engine/engine_internal.h"
+#include "engine/groups.h"
+#include "engine/guard.h"
 #include "zero/park.h"
 
 zero_status zi_engine_check_given(const zero_engine *engine)

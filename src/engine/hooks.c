@@ -6,7 +6,10 @@
 
 #include "core/error.h"
 #include "core/trace.h"
-#include "engine/engine_internal.h"
+#include "engine/announce.h"
+#include "engine/guard.h"
+#include "engine/tiers.h"
+#include "engine/unit_views.h"
 
 static const char *unit_name(const zero_engine *engine, uint32_t unit)
 {

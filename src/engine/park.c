@@ -13,7 +13,11 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/sizes.h"
-#include "engine/engine_internal.h"
+#include "engine/arenas.h"
+#include "engine/guard.h"
+#include "engine/park.h"
+#include "engine/shard.h"
+#include "engine/tiers.h"
 
 /* What one transfer moves, and how many are under way. */
 #define CHUNK_BYTES ((uint64_t)4 << 20)
@@ -407,17 +411,6 @@ void zi_engine_close_park(zero_engine *engine)
         clear(engine);
     }
     zi_free(engine->park.directories);
-}
-
-void zi_engine_add_parked(const zero_engine *engine, zero_memory *memory)
-{
-    const engine_park *park = &engine->park;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if (has(park->parked, (zero_role)role)) {
-            memory->bytes[role] += bytes_of(engine, (zero_role)role);
-            memory->tier_bytes[park->tier] += bytes_of(engine, (zero_role)role);
-        }
-    }
 }
 
 /* ---- the memory ---- */

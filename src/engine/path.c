@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/sized.h"
-#include "engine/engine_internal.h"
+#include "engine/guard.h"
 
 /* The group that the traffic goes through first, of those with several ranks; else one of one. */
 static const zi_group *carrier_of(const zero_engine *engine, zero_traffic traffic)

@@ -7,7 +7,9 @@
 
 #include "core/error.h"
 #include "core/sizes.h"
-#include "engine/engine_internal.h"
+#include "engine/guard.h"
+#include "engine/shard.h"
+#include "engine/tiers.h"
 #include "layout/sharding.h"
 
 /* Where the flat's shard begins; false when the role has none of it. */

@@ -7,7 +7,10 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/sized.h"
-#include "engine/engine_internal.h"
+#include "engine/agree.h"
+#include "engine/guard.h"
+#include "engine/outcome.h"
+#include "engine/shard.h"
 
 _Static_assert(ZERO_STEP_GROUPS == ZI_GROUPS_MAX, "a state has room for all groups");
 

@@ -8,7 +8,9 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/sized.h"
-#include "engine/engine_internal.h"
+#include "engine/guard.h"
+#include "engine/tiers.h"
+#include "zero/park.h"
 #include "zero/path.h"
 
 zero_status zi_engine_choose_dealing(const zero_engine *engine, const char *const *directories,
@@ -196,6 +198,18 @@ zero_status zero_engine_stats(const zero_engine *engine, zero_stats *out)
     return ZI_SIZED_OUT(zero_stats, out, &stats);
 }
 
+/* Add what is parked. */
+static void add_parked(const zero_engine *engine, zero_memory *memory)
+{
+    const engine_park *park = &engine->park;
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        if ((park->parked & ZERO_ROLE_BIT(role)) != 0) {
+            memory->bytes[role] += engine->layout->memory.bytes[role];
+            memory->tier_bytes[park->tier] += engine->layout->memory.bytes[role];
+        }
+    }
+}
+
 zero_status zero_engine_memory(const zero_engine *engine, zero_memory *out)
 {
     ZI_TRY(zi_engine_check_given(engine));
@@ -211,7 +225,7 @@ zero_status zero_engine_memory(const zero_engine *engine, zero_memory *out)
     memory.bytes[ZERO_ROLE_RING] += sums_bytes;
     memory.tier_bytes[ZERO_TIER_HOST] += sums_bytes;
     memory.tier_bytes[ZERO_TIER_DISK] = engine->store != NULL ? zi_store_bytes(engine->store) : 0;
-    zi_engine_add_parked(engine, &memory);
+    add_parked(engine, &memory);
     for (int tier = 0; tier < ZERO_TIER_COUNT; tier++) {
         memory.total_bytes += memory.tier_bytes[tier];
     }

@@ -2,9 +2,10 @@
  * its views are what zero_tensor_data and, in backward, zero_tensor_grad say of its tensors. A
  * unit's own tensors move only with its slots, so most acquires find their addresses as they were
  * left. */
+#include "engine/unit_views.h"
+
 #include "core/error.h"
 #include "core/memory.h"
-#include "engine/engine_internal.h"
 
 /* No slot, and not ZI_NO_INDEX either: views that were never taken. */
 #define NOWHERE (ZI_NO_INDEX - 1)

@@ -186,9 +186,9 @@ zero_status zi_grads_square_offloaded(zi_grads *grads, uint32_t position)
     if (adds_in_window(grads)) {
         return enqueue_visit(grads, &work);
     }
-    return kernels->ops->square_sum(
-        kernels->self, grads->desc.reduce_stream, grads->desc.shards + flat->grad_at,
-        grads->layout->tuning.accum_dtype, flat->count, norm);
+    return kernels->ops->square_sum(kernels->self, grads->desc.reduce_stream,
+                                    grads->desc.shards + flat->grad_at,
+                                    grads->layout->tuning.accum_dtype, flat->count, norm);
 }
 
 /* A sum that backward adds to in place and that this rank left out: it is what it was or, in the
@@ -231,8 +231,8 @@ zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own)
             .first = first,
             .count = own ? zi_shard_count(layout, &layout->flats[flat], layout->sharding.optimizer)
                          : shard_count(grads, flat),
-            .memory = zi_grads_shard(grads, flat) +
-                      first * zero_dtype_bytes(layout->tuning.accum_dtype)};
+            .memory =
+                zi_grads_shard(grads, flat) + first * zero_dtype_bytes(layout->tuning.accum_dtype)};
         ZI_TRY(zi_offload_store(grads->desc.offload, grads->desc.reduce_stream, &move));
     }
     return ZERO_OK;

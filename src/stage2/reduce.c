@@ -276,10 +276,11 @@ static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
         if (zi_flat_grad_in_place(layout, flat) && missing && grads->desc.offload != NULL) {
             ZI_TRY(zi_grads_square_offloaded(grads, job->place->flat_first + i));
         } else if (zi_flat_grad_in_place(layout, flat)) {
-            ZI_TRY(kernels->ops->square_sum(
-                kernels->self, grads->desc.reduce_stream, own_part(grads, index),
-                layout->tuning.accum_dtype,
-                zi_shard_count(layout, flat, layout->sharding.optimizer), zi_grads_norm_of(grads, flat)));
+            ZI_TRY(
+                kernels->ops->square_sum(kernels->self, grads->desc.reduce_stream,
+                                         own_part(grads, index), layout->tuning.accum_dtype,
+                                         zi_shard_count(layout, flat, layout->sharding.optimizer),
+                                         zi_grads_norm_of(grads, flat)));
         }
     }
     return ZERO_OK;

@@ -82,8 +82,9 @@ static const field bound_report_fields[] = {
     FIELD(disk_write_gb_s), FIELD(link_gb_s)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_step_params
-static const field step_params_fields[] = {FIELD(struct_bytes), FIELD(hyper), FIELD(groups),
-                                           FIELD(group_count), FIELD(max_norm)};
+static const field step_params_fields[] = {
+    FIELD(struct_bytes), FIELD(hyper),        FIELD(groups),     FIELD(group_count),
+    FIELD(max_norm),     FIELD(grad_divisor), FIELD(grad_weight)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_step_result
 static const field step_result_fields[] = {

@@ -9,6 +9,8 @@
 #include "reads.h"
 
 #include "engine/engine_internal.h"
+#include "engine/guard.h"
+#include "engine/shard.h"
 #include "folders.h"
 #include "toy.h"
 

@@ -76,6 +76,14 @@ def _engine_call(name):
     return _engine() | {"include/zero/a.h": declared}
 
 
+def _cycle(other, folder="core"):
+    """A file that uses zi_b, and one that may use its zi_a."""
+    return {
+        f"src/{folder}/a.c": "int zi_a(void)\n{\n    return zi_b();\n}\n",
+        f"src/{folder}/b.c": other,
+    }
+
+
 # check: (clean trees, trees in which it must fire)
 FIXTURES = {
     "include_arrows": (
@@ -208,6 +216,23 @@ FIXTURES = {
     "engine_calls": (
         [_engine_call("zero_run")],
         [_engine_call("zero_walk"), _engine_call("zero_g")],
+    ),
+    "file_cycles": (
+        [
+            _cycle("int zi_b(void)\n{\n    return 0;\n}\n"),
+            _cycle("/* zi_a() */\nstatic int zi_a(void)\n{\n    return 0;\n}\n"),
+            _cycle("int zi_a(void);\n") | {"src/core/a.h": "int zi_a(void);\n"},
+            {"src/core/b.c": "int zi_b(void)\n{\n    return zi_a();\n}\n"} | _cycle("", "x"),
+        ],
+        [
+            _cycle("int zi_b(void)\n{\n    return zi_a();\n}\n"),
+            _cycle("int zi_b(void)\n{\n    return zi_c();\n}\n")
+            | {"src/core/c.c": "int (*const zi_c)(void) = zi_a;\nint zi_c(void)\n{\n}\n"},
+            _cycle("const int zi_b = {.a = zi_a};\n"),
+            _cycle("")
+            | {"src/core/b.h": "static inline int zi_b(void)\n{\n    return zi_a();\n}\n"},
+            {"src/layout/a.c": "/* alone */\n"},
+        ],
     ),
     "comment_at_top": (
         [{"src/core/a.c": "/* Owns a. */\nint a;\n"}],

@@ -437,6 +437,82 @@ def engine_calls(tree):
                 yield path, line, f"{match.group(1)} has no place in src/engine/engine_state.h"
 
 
+# Folders whose files still use one another in cycles.
+CYCLES = (
+    "src/comm/nccl",
+    "src/layout",
+    "src/stage1",
+    "src/stage2",
+)
+
+
+def _definitions(tree, path):
+    """Names with external linkage that a file of C defines, and inline functions of a header."""
+    lines = tree.code(path).split("\n")
+    for first, last in functions(tree, path):
+        head = " ".join(lines[first - 1 : last]).split("{")[0]
+        name = re.search(r"\b(z(?:i|ero)_\w+)\s*\(", head)
+        if name and (path.endswith(".h") or not head.lstrip().startswith("static")):
+            yield name.group(1)
+    for line in lines:
+        table = re.match(r"(?!static|extern|typedef)[a-z][\w *]*\b(z\w+)(?:\[.*\])? = ", line)
+        if table:
+            yield table.group(1)
+
+
+def _calling_code(tree, path):
+    """Where a file uses what others define: all of a source; of its header the inline functions.
+    A header of several files has no place in their order."""
+    stem, suffix = os.path.splitext(path)
+    if suffix not in (".h", ".cuh"):
+        return tree.code(path)
+    if not {stem + ".c", stem + ".cu"} & tree.texts.keys():
+        return ""
+    lines = tree.code(path).split("\n")
+    return "\n".join("\n".join(lines[a - 1 : b]) for a, b in functions(tree, path))
+
+
+def _calls_between(tree, paths):
+    """{file without suffix: those of the same folder that it uses}; a header goes with its file."""
+    owners = {}
+    for path in paths:
+        for name in _definitions(tree, path):
+            owners.setdefault(name, set()).add(os.path.splitext(path)[0])
+    calls = {}
+    for path in paths:
+        user = os.path.splitext(path)[0]
+        words = set(re.findall(r"\w+", _calling_code(tree, path)))
+        used = set().union(*(owners[word] for word in words & owners.keys()))
+        calls.setdefault(user, set()).update(used - {user})
+    return calls
+
+
+def _reached(calls, start):
+    found, left = set(), list(calls[start])
+    while left:
+        file = left.pop()
+        if file not in found:
+            found.add(file)
+            left += calls.get(file, ())
+    return found
+
+
+def file_cycles(tree):
+    """Files of a folder stand in an order: none uses another that uses it, by whatever way."""
+    folders = {}
+    for path in tree.paths(C_SUFFIXES, ("src/",)):
+        if not path.endswith("_none.c"):  # a stub, built in place of the others
+            folders.setdefault(os.path.dirname(path), []).append(path)
+    for folder, paths in folders.items():
+        calls = _calls_between(tree, paths)
+        cycle = sorted(file for file in calls if file in _reached(calls, file))
+        names = ", ".join(os.path.basename(file) for file in cycle)
+        if cycle and folder not in CYCLES:
+            yield cycle[0], 1, f"files of {folder} use one another in a cycle: {names}"
+        elif not cycle and folder in CYCLES:
+            yield "tests/tidy/rules.py", 1, f"{folder} has no cycle any more; take it off CYCLES"
+
+
 CHECKS = [
     include_arrows,
     function_length,
@@ -459,4 +535,5 @@ CHECKS = [
     state_table,
     engine_table,
     engine_calls,
+    file_cycles,
 ]

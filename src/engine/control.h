@@ -1,0 +1,12 @@
+/* Decisions that move nothing. (control.c) */
+#ifndef ZI_ENGINE_CONTROL_H
+#define ZI_ENGINE_CONTROL_H
+
+#include "engine/engine_internal.h"
+
+/* Enqueue the decision for gradients of zeros, which moves nothing. input, outcome: host memory
+ * that the device reaches. */
+zero_status zi_engine_presume(zero_engine *engine, const zi_step_input *input,
+                              zi_step_decision *outcome);
+
+#endif

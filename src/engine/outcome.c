@@ -1,0 +1,159 @@
+/* Owns what steps came to: waiting for their decisions, counting them, and telling the caller. A
+ * decision that is known is in host memory, in its turn. */
+#include <stddef.h>
+
+#include "core/error.h"
+#include "core/sized.h"
+#include "core/sizes.h"
+#include "engine/agree.h"
+#include "engine/guard.h"
+#include "engine/input.h"
+#include "engine/outcome.h"
+
+zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine_turn *room,
+                                  uint32_t turn, const float *weight)
+{
+    const zi_device *device = engine->device;
+    const zi_layout *layout = engine->layout;
+    zi_stream *stream = engine->step_stream;
+    zi_step_message *message =
+        (zi_step_message *)(void *)(engine->arena[ZERO_ROLE_STEP] + layout->message_at);
+    if (weight != NULL) { /* on the caller's stream, which may overwrite it from then on */
+        ZI_TRY(device->ops->copy(device->self, caller, &engine->weights[turn], weight,
+                                 sizeof *weight));
+    }
+    ZI_TRY(device->ops->event_record(device->self, engine->caller, caller));
+    ZI_TRY(device->ops->stream_wait(device->self, stream, engine->caller, NULL));
+    ZI_TRY(zi_grads_wait_reduced(engine->grads, stream));
+    room->given.micro_total = engine->stats.micro_steps;
+    room->given.micro_steps = (uint32_t)engine->micro_index;
+    zi_engine_give(engine, &room->input, &room->given);
+    ZI_TRY(device->ops->copy(device->self, stream, &message->given, &room->given,
+                             offsetof(zi_step_given, groups) +
+                                 layout->group_count * sizeof room->given.groups[0]));
+    if (weight != NULL) {
+        ZI_TRY(device->ops->copy(device->self, stream, &message->given.grad_weight,
+                                 &engine->weights[turn], sizeof *weight));
+    }
+    if (!layout->replicates) {
+        return ZERO_OK;
+    }
+    return device->ops->copy(device->self, stream, &message->replica_infinite,
+                             &engine->replicas->infinite_chunks,
+                             2 * sizeof message->replica_infinite);
+}
+
+zero_status zi_engine_decide(zero_engine *engine, zi_decide_job job, const zi_collective *messages,
+                             const zi_collective *parts)
+{
+    const zi_kernels *kernels = &engine->kernels;
+    zi_stream *stream = engine->step_stream;
+    ZI_TRY(zi_group_submit(engine->groups.norm, stream, messages, 1));
+    job.phases = ZI_DECIDE_COLLECT | ZI_DECIDE_CONCLUDE;
+    if (engine->groups.mesh != NULL) {
+        job.phases = ZI_DECIDE_COLLECT;
+        ZI_TRY(kernels->ops->decide(kernels->self, stream, &job));
+        ZI_TRY(zi_group_submit(engine->groups.mesh, stream, parts, 1));
+        job.phases = ZI_DECIDE_CONCLUDE;
+    }
+    return kernels->ops->decide(kernels->self, stream, &job);
+}
+
+/* Steps up to the one decided, itself included; 0: none was. */
+static uint64_t steps_of(const zi_step_decision *outcome)
+{
+    return outcome->update + outcome->skipped;
+}
+
+zero_status zi_engine_await_turn(zero_engine *engine, uint32_t turn)
+{
+    const zi_step_decision *outcome = &engine->turns[turn].outcome;
+    ZI_TRY(zi_engine_await(engine, engine->decided[turn]));
+    if (outcome->refused > engine->refused) {
+        engine->refused = outcome->refused;
+        engine->refusal = outcome->refusal;
+    }
+    if (outcome->refusal.kind != ZI_REFUSAL_WEIGHT) {
+        ZI_TRY(zi_engine_check_refusal(engine, &outcome->refusal));
+    }
+    if (steps_of(outcome) != 0) {
+        engine->stats.steps_skipped =
+            zi_max_u64(engine->stats.steps_skipped, outcome->skipped - engine->other_skipped);
+    }
+    return ZERO_OK;
+}
+
+/* INVALID_ARGUMENT, once, where a step was refused for its weights since the caller was told last.
+ */
+zero_status zi_engine_tell_refused(zero_engine *engine)
+{
+    const zi_step_refusal refusal = engine->refusal;
+    engine->refusal.kind = ZI_REFUSAL_NONE;
+    return zi_engine_check_refusal(engine, &refusal);
+}
+
+/* The last step's outcome, a plain one's or a launch's of the graph. Only the device knows how
+ * often that was launched. */
+static zero_status await_outcome(zero_engine *engine, const zi_step_decision **outcome)
+{
+    const zi_step_decision *plain = &engine->turns[engine->last_turn].outcome;
+    const zi_step_decision *graph = &engine->turns[ENGINE_GRAPH_TURN].outcome;
+    ZI_TRY(zi_engine_await_turn(engine, engine->last_turn));
+    ZI_TRY(zi_engine_await_turn(engine, ENGINE_GRAPH_TURN));
+    *outcome = steps_of(graph) > steps_of(plain) ? graph : plain;
+    if (steps_of(*outcome) != 0) {
+        engine->stats.steps = steps_of(*outcome) - engine->other_steps;
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_settle_outcomes(zero_engine *engine)
+{
+    const zi_step_decision *last = NULL;
+    for (uint32_t turn = 0; turn <= ENGINE_GRAPH_TURN; turn++) {
+        ZI_TRY(zi_engine_await_turn(engine, turn));
+    }
+    return await_outcome(engine, &last);
+}
+
+zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result)
+{
+    const zi_step_decision *decision = NULL;
+    ZI_TRY(await_outcome(engine, &decision));
+    ZI_TRY(zi_engine_tell_refused(engine));
+    if (steps_of(decision) == 0 && result != NULL) {
+        ZI_FAIL(ZERO_STATE, "no step was taken yet; call zero_step first");
+    }
+    const zero_step_result found = {.step = steps_of(decision),
+                                    .updates = decision->update,
+                                    .norm = decision->norm,
+                                    .clip = decision->clip,
+                                    .loss_scale = decision->loss_scale,
+                                    .skipped = decision->skip,
+                                    .skipped_in_a_row = decision->skipped_in_a_row};
+    return ZI_SIZED_OUT(zero_step_result, result, &found);
+}
+
+zero_status zero_step_wait(zero_engine *engine, zero_step_result *result)
+{
+    ZI_TRY(zi_engine_check(engine));
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_WAIT, "zero_step_wait"));
+    return zi_engine_finish(engine, zi_engine_take_result(engine, result));
+}
+
+zero_status zero_loss_scale(zero_engine *engine, float *scale)
+{
+    ZI_TRY(zi_engine_check(engine));
+    if (scale == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "scale is NULL; pass the address of a float");
+    }
+    *scale = engine->first_scale;
+    if (!engine->layout->tuning.loss_scale_static) {
+        const zi_step_decision *decision = NULL;
+        ZI_TRY(zi_engine_admit(engine, ZI_CALL_WAIT, "zero_loss_scale"));
+        ZI_TRY(zi_engine_finish(engine, await_outcome(engine, &decision)));
+        ZI_TRY(zi_engine_tell_refused(engine));
+        *scale = steps_of(decision) != 0 ? decision->loss_scale : *scale;
+    }
+    return ZERO_OK;
+}
