@@ -14,11 +14,12 @@ def main():
     tiers = {"master": "master-tier", "moment1": "moment-tier", "moment2": "moment-tier"}
     on_disk = [role for role, tier in tiers.items() if settings[tier] == "disk"]
     state = sum(memory[role]["measured"] for role in on_disk)
-    ring = memory["ring"]["measured"]
+    window = memory["io window"]["measured"]
     moved = sum(step["disk_bytes"] for step in steps) / 1e9
     seconds = sum(step["ms"] for step in steps) / 1e3
     losses = [step["val_loss"] for step in steps if step["val_loss"] is not None]
-    print(f"\nstate on disk: {state} bytes a rank, {state / ring:.1f} times its ring of {ring}")
+    times = state / window
+    print(f"\nstate on disk: {state} bytes a rank, {times:.1f} times its I/O window of {window}")
     print(f"moved to and from disk: {moved:.2f} GB a rank, {moved * run['world']:.2f} GB in all, "
           f"in {len(steps)} steps, {seconds:.0f} s")
     if losses and run["bigram"] is not None:

@@ -182,7 +182,7 @@ def start_program(command, env, folder, limit_s):
             RUNNING.discard(process)
 
 
-def judge(status, output, should_fail=False):
+def evaluate(status, output, should_fail=False):
     """(passed, failed, skipped, what went wrong beyond the program's own count)"""
     closings = CLOSING.findall(output)
     passed, failed, skipped = (int(count) for count in closings[-1]) if closings else (0, 0, 0)
@@ -220,7 +220,7 @@ def run_test(args, label, suites, test):
     limit_s = min(limits, default=None)
     folder = test["workdir"] or args.folder or args.build
     status, output, errors = run_program(command, environment(suites, test), folder, limit_s)
-    passed, failed, skipped, trouble = judge(status, output, "should_fail" in suites)
+    passed, failed, skipped, trouble = evaluate(status, output, "should_fail" in suites)
     lines = [
         f"{'FAILED' if failed else 'ok':7} {args.build} {label}/{test['name']}: {passed} passed, "
         f"{failed} failed, {skipped} skipped ({time.monotonic() - start:.1f} s)"

@@ -33,14 +33,14 @@ static const io_setting setting = {IO_ACCESS_BYTES, 16};
 typedef struct offload_run {
     const bench_options *options;
     offload_rank_desc desc;
-    io_rates rates; /* of its directories: engine and rig are dealt by the same */
+    io_rates rates; /* of its directories: engine and rig are striped by the same */
     zero_memory plan;
     io_rig *rig;
     offload_rank *rank;
-    offload_step step;       /* the last one */
-    zero_bound_report bound; /* of all measured steps: times added up */
-    uint32_t steps;          /* with the one that is not measured */
-    double step_s;           /* of the measured ones */
+    offload_step step;            /* the last one */
+    zero_bottleneck_report bound; /* of all measured steps: times added up */
+    uint32_t steps;               /* with the one that is not measured */
+    double step_s;                /* of the measured ones */
     const char *fio_unusable;
     io_fio_setting fio; /* its best for a mix of both */
     char name[96];      /* of the case */
@@ -48,7 +48,7 @@ typedef struct offload_run {
 
 /* ---- is there room ---- */
 
-/* Of bytes that are dealt over all directories, those that are to be on one file system. */
+/* Of bytes that are striped over all directories, those that are to be on one file system. */
 static uint64_t wanted_on(const offload_rank_desc *desc, uint64_t bytes, dev_t device)
 {
     double all = 0.0;
@@ -129,7 +129,7 @@ static double step_side(void *argument)
         return -1.0;
     }
     if (run->steps++ > 0) { /* the first one reads nothing */
-        const zero_bound_report *one = &run->step.bound;
+        const zero_bottleneck_report *one = &run->step.bound;
         run->bound.cpu_ns += one->cpu_ns;
         run->bound.disk_read_ns += one->disk_read_ns;
         run->bound.disk_write_ns += one->disk_write_ns;
@@ -200,18 +200,18 @@ static int report_times(const offload_run *run, const bench_stat *stats, bench_r
 /* What most time of the measured steps went to, a step, against a step's mean time. */
 static int report_bound(offload_run *run, bench_report *report)
 {
-    const zero_bound_report *sum = &run->bound;
+    const zero_bottleneck_report *sum = &run->bound;
     const double times[] = {(double)sum->cpu_ns, (double)sum->disk_read_ns,
                             (double)sum->disk_write_ns};
-    static const zero_bound bounds[] = {ZERO_BOUND_CPU, ZERO_BOUND_DISK_READ,
-                                        ZERO_BOUND_DISK_WRITE};
+    static const zero_bottleneck bounds[] = {ZERO_BOTTLENECK_CPU, ZERO_BOTTLENECK_DISK_READ,
+                                             ZERO_BOTTLENECK_DISK_WRITE};
     const double count = run->steps - 1;
     for (int i = 0; i < 3; i++) {
         char name[160];
         double value = times[i] * 1e-6 / count;
         const bench_stat stat = bench_stat_of(&value, 1);
         const double whole = run->step_s * 1e3 / count;
-        (void)snprintf(name, sizeof name, "%s, %s", run->name, zero_bound_name(bounds[i]));
+        (void)snprintf(name, sizeof name, "%s, %s", run->name, zero_bottleneck_name(bounds[i]));
         const bench_row row = {.metric = METRIC_BOUND,
                                .name = name,
                                .value = stat.median,
@@ -294,8 +294,8 @@ offload_rank_desc bench_offload_desc(const bench_options *options)
         .directories = o->directory_count != 0 ? o->directories : here,
         .directory_count = o->directory_count != 0 ? o->directory_count : 1,
         .threads = options->threads,
-        /* So that the ring is far smaller than the state. */
-        .range_bytes = tiny ? 65536 : 0,
+        /* So that the I/O window is offloaded smaller than the state. */
+        .extent_bytes = tiny ? 65536 : 0,
     };
 }
 

@@ -1,6 +1,6 @@
-/* Owns `zero bench overlap`: steps with state on disk that are announced, so that they are updated
+/* Owns `zero bench overlap`: steps with state on disk that are predicted, so that they are updated
  * during backward, against the same steps of the same rank that are not. Backward takes as long as
- * a step, asleep: what a GPU computes, or other cores. Invariant: a run in which an announced step
+ * a step, asleep: what a GPU computes, or other cores. Invariant: a run in which a speculative step
  * was not updated so, or came to other bits, gives no row. */
 #include "bench_offload.h"
 
@@ -11,7 +11,7 @@
 
 typedef struct overlap_run {
     offload_rank *rank;
-    offload_way way[2]; /* announced, plain */
+    offload_way way[2]; /* predicted, plain */
     double exposed[2][BENCH_REPETITIONS_MAX + 1];
     uint32_t rounds[2];
 } overlap_run;
@@ -46,7 +46,7 @@ static int warm_up(overlap_run *run)
             return 1;
         }
     }
-    run->way[0] = (offload_way){.backward_s = step.seconds, .announced = true};
+    run->way[0] = (offload_way){.backward_s = step.seconds, .predicted = true};
     run->way[1] = (offload_way){.backward_s = step.seconds};
     return 0;
 }
@@ -59,8 +59,8 @@ static int measure(overlap_run *run, const char *name, uint32_t repetitions, ben
         return 1;
     }
     if (offload_rank_overlapped(run->rank) != run->rounds[0]) {
-        return bench_fail("of %u announced steps %llu were updated during backward", run->rounds[0],
-                          (unsigned long long)offload_rank_overlapped(run->rank));
+        return bench_fail("of %u speculative steps %llu were updated during backward",
+                          run->rounds[0], (unsigned long long)offload_rank_overlapped(run->rank));
     }
     /* Without the round that is not counted. */
     const bench_stat exposed[2] = {bench_stat_of(run->exposed[0] + 1, repetitions),

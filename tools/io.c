@@ -319,17 +319,17 @@ static void print_grid(const io_grid *grid, bool with_fio)
     printf("(ms/GB: CPU time%s)\n", with_fio ? "" : "; fio was not measured at every setting");
 }
 
-/* The options of an engine that keeps as much in flight: while one of the ring's ranges is updated,
- * the others are on their way. */
+/* The options of an engine that keeps as much in flight: while one of the I/O window's ranges is
+ * updated, the others are on their way. */
 static void print_options(const io_setting *setting, uint32_t directory_count)
 {
     const uint64_t flying = setting->segment_bytes * setting->depth;
-    uint64_t range_bytes = IO_ACCESS_BYTES;
-    while (range_bytes * (RING_DEPTH - 1) < flying * directory_count) {
-        range_bytes *= 2;
+    uint64_t extent_bytes = IO_ACCESS_BYTES;
+    while (extent_bytes * (RING_DEPTH - 1) < flying * directory_count) {
+        extent_bytes *= 2;
     }
-    printf("as options of an engine: io_depth %u, range_bytes %" PRIu64 ", ring_depth %d\n",
-           setting->depth, range_bytes, RING_DEPTH);
+    printf("as options of an engine: io_depth %u, extent_bytes %" PRIu64 ", io_window %d\n",
+           setting->depth, extent_bytes, RING_DEPTH);
 }
 
 static void print_report(const io_run *run, const io_line *line, const bench_report *report)

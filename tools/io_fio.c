@@ -162,7 +162,7 @@ static void add_word(fio_line *line, const char *format, ...)
 }
 
 /* Memory as the library's, huge pages where the kernel grants them on request: with small ones an
- * access of 1 MiB is 256 segments, and fio is far slower. fio has no option for these but for
+ * access of 1 MiB is 256 segments, and fio is offloaded slower. fio has no option for these but for
  * pools that an administrator reserves; the C library's allocator has, from glibc 2.35 on. Threads
  * instead of processes, so that killing fio kills all of it. */
 static void add_constant(fio_line *line)

@@ -73,8 +73,8 @@ static zero_engine_options options_of(const offload_rank_desc *desc, zero_tuning
     options.disk_directory_count = desc->directory_count;
     tuning->disk_weights = desc->disk_weights;
     options.threads = desc->threads;
-    tuning->range_bytes = desc->range_bytes;
-    tuning->overlap_step = desc->overlap;
+    tuning->extent_bytes = desc->extent_bytes;
+    tuning->speculative_step = desc->overlap;
     tuning->disk_unchecked = desc->unchecked;
     return options;
 }
@@ -176,13 +176,13 @@ static zero_status make_gradients(offload_rank *rank, double backward_s)
 
 /* Blocks until the step's last write is done: a value of a role on disk is read in its turn behind
  * it. The first, third, ... step ends with the first unit and the others with the last, and what
- * they end with is in memory still. Where steps may be announced, those that are end with the first
+ * they end with is in memory still. Where steps may be predicted, those that are end with the first
  * and the others with the last. */
-static zero_status await_rest(offload_rank *rank, bool announced)
+static zero_status await_rest(offload_rank *rank, bool predicted)
 {
     const uint32_t last = rank->desc.layers * MATRICES - 1;
     float value = 0.0f;
-    const bool down = rank->desc.overlap ? announced : rank->steps % 2 == 0;
+    const bool down = rank->desc.overlap ? predicted : rank->steps % 2 == 0;
     const uint64_t count = zero_model_tensor_count_of(rank->model, last);
     return zero_shard_read(rank->engine, down ? 0 : last, ZERO_ROLE_MASTER, down ? 0 : count - 1, 1,
                            &value);
@@ -194,8 +194,8 @@ static zero_status timed_step(offload_rank *rank, const offload_way *way, offloa
     zero_stats before = zero_stats_init();
     zero_stats after = zero_stats_init();
     zero_status status = zero_engine_stats(rank->engine, &before);
-    if (status == ZERO_OK && way->announced) {
-        status = zero_step_announce(rank->engine, &params);
+    if (status == ZERO_OK && way->predicted) {
+        status = zero_step_predict(rank->engine, &params);
     }
     const double quiet = bench_now();
     if (status == ZERO_OK) {
@@ -210,7 +210,7 @@ static zero_status timed_step(offload_rank *rank, const offload_way *way, offloa
         status = zero_step(rank->engine, &params, zero_stream_host());
     }
     if (status == ZERO_OK) {
-        status = await_rest(rank, way->announced);
+        status = await_rest(rank, way->predicted);
     }
     step->seconds = bench_now() - start;
     if (status == ZERO_OK) {
@@ -218,9 +218,9 @@ static zero_status timed_step(offload_rank *rank, const offload_way *way, offloa
     }
     step->bytes = after.disk_read_bytes - before.disk_read_bytes + after.disk_write_bytes -
                   before.disk_write_bytes;
-    step->bound = zero_bound_report_init();
+    step->bound = zero_bottleneck_report_init();
     rank->steps++;
-    return status == ZERO_OK ? zero_stats_bound(&before, &after, &step->bound) : status;
+    return status == ZERO_OK ? zero_stats_bottleneck(&before, &after, &step->bound) : status;
 }
 
 int offload_rank_step(offload_rank *rank, const offload_way *way, offload_step *step)
@@ -234,7 +234,7 @@ int offload_rank_step(offload_rank *rank, const offload_way *way, offload_step *
 uint64_t offload_rank_overlapped(const offload_rank *rank)
 {
     zero_stats stats = zero_stats_init();
-    return zero_engine_stats(rank->engine, &stats) == ZERO_OK ? stats.steps_overlapped : 0;
+    return zero_engine_stats(rank->engine, &stats) == ZERO_OK ? stats.steps_speculative : 0;
 }
 
 /* ---- the check ---- */

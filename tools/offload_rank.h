@@ -23,14 +23,14 @@ typedef struct offload_rank_desc {
     uint32_t layers;
     uint64_t unit; /* a layer's matrices have 3, 1, 4 and 4 times so many elements in this slice */
     bool bf16_moments;
-    bool overlap;   /* steps may be announced */
+    bool overlap;   /* steps may be predicted */
     bool unchecked; /* no checksums */
     zero_tier tier; /* of master and moments */
     const char *const *directories;
     uint32_t directory_count;
     const uint32_t *disk_weights; /* NULL: the engine's choice */
     uint32_t threads;             /* 0: the engine's choice */
-    uint64_t range_bytes;         /* 0: the engine's choice */
+    uint64_t extent_bytes;        /* 0: the engine's choice */
 } offload_rank_desc;
 
 /* Elements of `unit` in such a rank: 25600 * 25600 / 512. */
@@ -41,16 +41,16 @@ typedef struct offload_rank offload_rank;
 /* How a step is taken. */
 typedef struct offload_way {
     double backward_s; /* that backward takes beyond making gradients, asleep, as beside a GPU */
-    bool announced;
+    bool predicted;
 } offload_way;
 
 /* What a step took and moved. */
 typedef struct offload_step {
     double
-        quiet_s; /* before it: gradients were made, the disk had nothing to do unless announced */
+        quiet_s; /* before it: gradients were made, the disk had nothing to do unless predicted */
     double seconds; /* from the end of backward until the last write is done */
     uint64_t bytes; /* read and written */
-    zero_bound_report bound;
+    zero_bottleneck_report bound;
 } offload_step;
 
 /* Its plan, without memory or disk: bytes by tier. 0, or 1 after bench_fail; so for all below. */
@@ -61,10 +61,10 @@ int offload_rank_open(const offload_rank_desc *desc, offload_rank **rank);
 /* Accepts NULL; the disk is free again. */
 void offload_rank_close(offload_rank *rank);
 
-/* Make all gradients, then take the step. way: NULL: at once, not announced. */
+/* Make all gradients, then take the step. way: NULL: at once, not speculative. */
 int offload_rank_step(offload_rank *rank, const offload_way *way, offload_step *step);
 
-/* Announced steps so far that were updated during backward, and not again. */
+/* Speculative steps so far that were updated during backward, and not again. */
 uint64_t offload_rank_overlapped(const offload_rank *rank);
 
 /* Parameters and state after the steps so far have the bits of a rank's that has them on the

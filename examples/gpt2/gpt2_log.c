@@ -42,21 +42,21 @@ static void json_number(FILE *file, double value)
 }
 
 /* What a file is to get, made in memory first. */
-typedef struct draft {
+typedef struct staged_text {
     FILE *out;
     char *text;
     size_t bytes;
-} draft;
+} staged_text;
 
-static bool begin_draft(draft *self, gpt2_error *error)
+static bool begin_text(staged_text *self, gpt2_error *error)
 {
-    *self = (draft){.out = NULL};
+    *self = (staged_text){.out = NULL};
     self->out = open_memstream(&self->text, &self->bytes);
     return self->out != NULL || gpt2_fail(error, "no memory for a line of the log");
 }
 
 /* Adds it to the file; closing: see gpt2_file_add. */
-static bool end_draft(draft *self, gpt2_file *file, const char *closing, gpt2_error *error)
+static bool end_text(staged_text *self, gpt2_file *file, const char *closing, gpt2_error *error)
 {
     bool good = ferror(self->out) == 0;
     good = fclose(self->out) == 0 && good;
@@ -141,8 +141,8 @@ static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
 
 static bool begin_json(gpt2_log *log, const gpt2_run_facts *facts, gpt2_error *error)
 {
-    draft text;
-    if (!begin_draft(&text, error)) {
+    staged_text text;
+    if (!begin_text(&text, error)) {
         return false;
     }
     (void)fprintf(text.out, "{\"settings\": {");
@@ -157,7 +157,7 @@ static bool begin_json(gpt2_log *log, const gpt2_run_facts *facts, gpt2_error *e
                   (unsigned long long)facts->train_tokens, (unsigned long long)facts->val_tokens);
     json_number(text.out, facts->bigram);
     (void)fprintf(text.out, ",\n\"steps\": [");
-    return end_draft(&text, &log->json, CLOSE_STEPS, error);
+    return end_text(&text, &log->json, CLOSE_STEPS, error);
 }
 
 static bool open_files(gpt2_log *log, const gpt2_run_facts *facts, gpt2_error *error)
@@ -229,23 +229,23 @@ __attribute__((format(printf, 3, 4))) static void set_field(live_field *field, i
     field->drop = drop;
 }
 
-static const char *waited_for(zero_bound bound)
+static const char *waited_for(zero_bottleneck bound)
 {
-    return bound == ZERO_BOUND_LINK  ? "other ranks"
-           : bound == ZERO_BOUND_CPU ? "update"
-                                     : zero_bound_name(bound);
+    return bound == ZERO_BOTTLENECK_LINK  ? "other ranks"
+           : bound == ZERO_BOTTLENECK_CPU ? "update"
+                                          : zero_bottleneck_name(bound);
 }
 
 /* What a step's time went to, the larger share first. share: waited for the library. */
-static void set_bound(live_field *field, int drop, double share, zero_bound bound)
+static void set_bound(live_field *field, int drop, double share, zero_bottleneck bound)
 {
     const double waited = 100 * (share < 1 ? share : 1);
-    if (bound != ZERO_BOUND_NONE && waited < 0.5) {
+    if (bound != ZERO_BOTTLENECK_NONE && waited < 0.5) {
         set_field(field, drop, "compute 100 %%");
-    } else if (bound != ZERO_BOUND_NONE && waited < 50) {
+    } else if (bound != ZERO_BOTTLENECK_NONE && waited < 50) {
         set_field(field, drop, "compute %.0f %%, %s %.0f %%", 100 - waited, waited_for(bound),
                   waited);
-    } else if (bound != ZERO_BOUND_NONE) {
+    } else if (bound != ZERO_BOTTLENECK_NONE) {
         set_field(field, drop, "%s %.0f %%, compute %.0f %%", waited_for(bound), waited,
                   100 - waited);
     }
@@ -319,8 +319,8 @@ static void show_row(gpt2_log *log, const gpt2_step_row *row)
 
 static bool write_csv(gpt2_log *log, const gpt2_step_row *row, double rate, gpt2_error *error)
 {
-    draft text;
-    if (!begin_draft(&text, error)) {
+    staged_text text;
+    if (!begin_text(&text, error)) {
         return false;
     }
     (void)fprintf(text.out, "%u,%.9g,", row->step, row->loss);
@@ -330,13 +330,13 @@ static bool write_csv(gpt2_log *log, const gpt2_step_row *row, double rate, gpt2
     (void)fprintf(text.out, ",%.9g,%.9g,%g,%d,%.1f,%.3f,%llu,%llu\n", row->norm, row->lr,
                   row->loss_scale, row->skipped, rate, row->seconds * 1e3,
                   (unsigned long long)row->memory_bytes, (unsigned long long)row->disk_bytes);
-    return end_draft(&text, &log->csv, "", error);
+    return end_text(&text, &log->csv, "", error);
 }
 
 static bool write_json(gpt2_log *log, const gpt2_step_row *row, double rate, gpt2_error *error)
 {
-    draft text;
-    if (!begin_draft(&text, error)) {
+    staged_text text;
+    if (!begin_text(&text, error)) {
         return false;
     }
     (void)fprintf(text.out, "%s\n{\"step\": %u, \"loss\": ", log->rows == 0 ? "" : ",", row->step);
@@ -356,7 +356,7 @@ static bool write_json(gpt2_log *log, const gpt2_step_row *row, double rate, gpt
         (void)fprintf(text.out, ", \"mfu\": %.6f", rate * log->flops_a_token / log->peak_flops);
     }
     (void)fputc('}', text.out);
-    return end_draft(&text, &log->json, CLOSE_STEPS, error);
+    return end_text(&text, &log->json, CLOSE_STEPS, error);
 }
 
 bool gpt2_log_step(gpt2_log *log, const gpt2_step_row *row, gpt2_error *error)
@@ -400,8 +400,8 @@ static void print_memory(const zero_memory *planned, const zero_memory *measured
 static bool write_memory(gpt2_log *log, const zero_memory *planned, const zero_memory *measured,
                          uint64_t own_bytes, gpt2_error *error)
 {
-    draft text;
-    if (!begin_draft(&text, error)) {
+    staged_text text;
+    if (!begin_text(&text, error)) {
         return false;
     }
     (void)fputs("\n],\n\"memory\": {", text.out);
@@ -413,7 +413,7 @@ static bool write_memory(gpt2_log *log, const zero_memory *planned, const zero_m
                       (unsigned long long)(total ? measured->total_bytes : measured->bytes[i]));
     }
     (void)fprintf(text.out, "\"activations\": %llu}", (unsigned long long)own_bytes);
-    return end_draft(&text, &log->json, CLOSE_REST, error);
+    return end_text(&text, &log->json, CLOSE_REST, error);
 }
 
 bool gpt2_log_memory(gpt2_log *log, const zero_memory *planned, const zero_memory *measured,
@@ -431,13 +431,13 @@ bool gpt2_log_close(gpt2_log *log, const char *ended_by, gpt2_error *error)
 {
     bool good = true;
     if (log->json.file >= 0) {
-        draft text;
-        good = begin_draft(&text, error);
+        staged_text text;
+        good = begin_text(&text, error);
         if (good) {
             const bool in_steps = strcmp(log->json.closing, CLOSE_STEPS) == 0;
             (void)fprintf(text.out, "%s,\n\"ended_by\": \"%s\", \"seconds\": %.3f",
                           in_steps ? "\n]" : "", ended_by, gpt2_seconds() - log->started);
-            good = end_draft(&text, &log->json, "}\n", error);
+            good = end_text(&text, &log->json, "}\n", error);
         }
     }
     live_line_clear(log->live);

@@ -6,7 +6,7 @@
 #include "gpt2_file.h"
 #include "gpt2_options.h"
 #include "tools/live_line.h"
-#include "zero/bound.h"
+#include "zero/bottleneck.h"
 #include "zero/plan.h"
 
 typedef struct gpt2_step_row {
@@ -22,7 +22,7 @@ typedef struct gpt2_step_row {
     uint64_t memory_bytes; /* device memory of the library on this rank */
     uint64_t disk_bytes;   /* read and written on this rank since the step before */
     double waited_seconds; /* of this step, by this rank, for the library */
-    zero_bound bound;      /* what most of this rank's time since then went to */
+    zero_bottleneck bound; /* what most of this rank's time since then went to */
 } gpt2_step_row;
 
 typedef struct gpt2_log {

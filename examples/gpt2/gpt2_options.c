@@ -59,11 +59,11 @@ static const gpt2_option own_rows[] = {
     {"grad-tier", KIND_ENGINE, 0, 0, 0, "device|host|disk: where gradients live"},
     {"master-tier", KIND_ENGINE, 0, 0, 0, "device|host|disk: where the copy lives"},
     {"moment-tier", KIND_ENGINE, 0, 0, 0, "device|host|disk: where the moments live"},
-    {"offload", KIND_TIER, AT(offload), 0, 0,
+    {"evict", KIND_TIER, AT(evict), 0, 0,
      "device|host|disk: where all but parameters waits while validating; device: it stays"},
     {"disk", KIND_DISK, AT(disks), 0, 0, "DIR: for what lives on disk; again for more disks"},
-    {"range-bytes", KIND_ENGINE, 0, 0, 0, "BYTES[K|M|G]: moved to disk at once (8M)"},
-    {"overlap", KIND_ENGINE, 0, 0, 0,
+    {"extent-bytes", KIND_ENGINE, 0, 0, 0, "BYTES[K|M|G]: moved to disk at once (8M)"},
+    {"speculative", KIND_ENGINE, 0, 0, 0,
      "update during backward; with --master-tier and --moment-tier disk"},
     {"budget", KIND_ENGINE, 0, 0, 0, "BYTES[K|M|G]: refuse to use more a rank"},
     {"threads", KIND_COUNT, AT(threads), 1, 256, "N: threads a rank (cores / ranks)"},
@@ -124,11 +124,11 @@ static const struct alias {
     const char *option;
     const char *role; /* of `tier`; the moments are set together */
 } aliases[] = {
-    {"zero-cta", "nccl_zero_cta", NULL}, {"accum", "accum_dtype", NULL},
-    {"master", "master_dtype", NULL},    {"moments", "moment_dtype", NULL},
-    {"overlap", "overlap_step", NULL},   {"budget", "device_budget_bytes", NULL},
-    {"param-tier", "tier", "param"},     {"grad-tier", "tier", "grad"},
-    {"master-tier", "tier", "master"},   {"moment-tier", "tier", "moment1"},
+    {"zero-cta", "nccl_zero_cta", NULL},       {"accum", "accum_dtype", NULL},
+    {"master", "master_dtype", NULL},          {"moments", "moment_dtype", NULL},
+    {"speculative", "speculative_step", NULL}, {"budget", "device_budget_bytes", NULL},
+    {"param-tier", "tier", "param"},           {"grad-tier", "tier", "grad"},
+    {"master-tier", "tier", "master"},         {"moment-tier", "tier", "moment1"},
 };
 
 /* NULL: the row's name is the option's own. */
@@ -200,7 +200,7 @@ static gpt2_options defaults(void)
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         options.engine.tier[role] = ZERO_TIER_DEVICE;
     }
-    options.offload = ZERO_TIER_DEVICE;
+    options.evict = ZERO_TIER_DEVICE;
     options.layers = 4;
     options.heads = 4;
     options.width = 128;
@@ -449,15 +449,15 @@ static bool check(const gpt2_options *options, gpt2_error *error)
     if (o->engine.master_dtype == ZERO_DTYPE_NONE && o->dtype == ZERO_DTYPE_F32) {
         return gpt2_fail(error, "--master none is for bf16 or f16 parameters; --dtype is f32");
     }
-    bool disk = o->offload == ZERO_TIER_DISK;
+    bool disk = o->evict == ZERO_TIER_DISK;
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         disk = disk || o->engine.tier[role] == ZERO_TIER_DISK;
     }
     if (disk && o->disks[0] == NULL && o->plan == 0) {
         return gpt2_fail(error, "no directory for what lives on disk: give --disk DIR");
     }
-    if (o->offload == ZERO_TIER_HOST && o->engine.device == ZERO_DEVICE_CPU) {
-        return gpt2_fail(error, "--offload host frees nothing with --device cpu; give disk");
+    if (o->evict == ZERO_TIER_HOST && o->engine.device == ZERO_DEVICE_CPU) {
+        return gpt2_fail(error, "--evict host frees nothing with --device cpu; give disk");
     }
     if (o->json != NULL && strcmp(o->json, "-") == 0 && o->plan == 0) {
         return gpt2_fail(error, "--json - is for --plan; give a file");

@@ -6,7 +6,7 @@
 #include "zero/options.h"
 #include <stdint.h>
 
-/* Directories that optimizer state on disk is dealt over. */
+/* Directories that optimizer state on disk is striped over. */
 enum { GPT2_DISKS_MAX = 16 };
 
 typedef struct gpt2_options {
@@ -23,7 +23,7 @@ typedef struct gpt2_options {
     zero_engine_options engine; /* but for what the rest of this says */
     zero_tuning tuning;
     zero_dtype dtype;
-    zero_tier offload;                 /* DEVICE: nothing is */
+    zero_tier evict;                   /* DEVICE: nothing is */
     const char *disks[GPT2_DISKS_MAX]; /* as many as are not NULL */
     uint32_t threads;                  /* 0: cores / ranks on this host */
     uint32_t layers;

@@ -183,15 +183,15 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
     const double started = gpt2_seconds();
     zero_stats begun = zero_stats_init();
     zero_stats stats = zero_stats_init();
-    zero_bound_report report = zero_bound_report_init();
+    zero_bottleneck_report report = zero_bottleneck_report_init();
     zero_step_result result = zero_step_result_init();
     double own = 0;
     float scale = 1;
     TRY(zero_engine_stats(self->net.engine, &begun));
     row->lr = learning_rate(o, step);
     const zero_step_params params = step_params(o, row->lr);
-    if (o->tuning.overlap_step != 0) {
-        TRY(zero_step_announce(self->net.engine, &params));
+    if (o->tuning.speculative_step != 0) {
+        TRY(zero_step_predict(self->net.engine, &params));
     }
     for (uint32_t micro = 0; micro < o->micro_steps; micro++) {
         double loss = 0;
@@ -210,12 +210,12 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
     row->seconds = gpt2_seconds() - started;
     row->tokens = (uint64_t)o->batch * o->seq;
     TRY(zero_engine_stats(self->net.engine, &stats));
-    TRY(zero_stats_bound(&self->stats, &stats, &report));
+    TRY(zero_stats_bottleneck(&self->stats, &stats, &report));
     row->memory_bytes = stats.device_bytes;
     row->disk_bytes = stats.disk_read_bytes + stats.disk_write_bytes - self->stats.disk_read_bytes -
                       self->stats.disk_write_bytes;
     row->waited_seconds = 1e-9 * (double)(waited_ns(&stats) - waited_ns(&begun));
-    row->bound = report.bound;
+    row->bound = report.bottleneck;
     self->stats = stats;
     return ZERO_OK;
 }
@@ -248,13 +248,13 @@ static zero_status validate(trainer *self, double *loss)
 static zero_status validate_between_steps(trainer *self, double *loss)
 {
     zero_engine *engine = self->net.engine;
-    const zero_tier tier = self->job->options.offload;
+    const zero_tier tier = self->job->options.evict;
     if (tier == ZERO_TIER_DEVICE) {
         return validate(self, loss);
     }
-    TRY(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, tier));
+    TRY(zero_engine_evict(engine, ZERO_EVICT_ALL, tier));
     TRY(validate(self, loss));
-    return zero_engine_reload(engine);
+    return zero_engine_restore(engine);
 }
 
 /* Rank 0's, NULL elsewhere. */
@@ -303,9 +303,9 @@ static zero_status train(trainer *self)
         TRY(check_skips(self, step));
     }
     TRY(zero_engine_stats(self->net.engine, &self->stats));
-    if (self->log != NULL && o->tuning.overlap_step != 0) {
+    if (self->log != NULL && o->tuning.speculative_step != 0) {
         gpt2_log_line(self->log, "updated during backward: %llu steps, and %llu once more, clipped",
-                      (unsigned long long)self->stats.steps_overlapped,
+                      (unsigned long long)self->stats.steps_speculative,
                       (unsigned long long)self->stats.steps_redone);
     }
     if (self->log != NULL && self->stop != 0) {
@@ -333,7 +333,7 @@ static zero_status start_log(trainer *self)
         .backend = zero_world_backend(self->world),
         .gather = gather.text,
         .reduce = reduce.text,
-        .disk = disk.rung != ZERO_RUNG_NONE ? disk.text : NULL,
+        .disk = disk.backend != ZERO_IO_BACKEND_NONE ? disk.text : NULL,
         .isa = job->backend->machine(self->net.space),
         .products = job->backend->products(),
         .parameters = gpt2_parameter_count(&job->config),

@@ -5,9 +5,9 @@
  * the thread that creates the engine and calls its hooks. Pointers that hooks give
  * (zero_tensor_data, zero_tensor_grad, zero_shard_view) are then memory of that GPU; shards on the
  * host tier are host memory. Hooks only enqueue: they never wait for the GPU, except
- * zero_step_wait, zero_loss_scale, zero_engine_fill, the calls of zero/shard.h and zero/park.h, and
- * hooks that are given the host stream, which do; and zero_step and zero_micro_begin where they are
- * four steps ahead of it. */
+ * zero_step_wait, zero_loss_scale, zero_engine_fill, the calls of zero/shard.h and zero/evict.h,
+ * and hooks that are given the host stream, which do; and zero_step and zero_micro_begin where they
+ * are four steps ahead of it. */
 #ifndef ZERO_CUDA_H
 #define ZERO_CUDA_H
 

@@ -4,7 +4,7 @@
  *  Create, fill, then per step: micro-steps around forward and backward (zero/unit.h) and one
  *  zero_step (zero/step.h). After create returns, nothing allocates but zero_engine_fill, imports
  * and exports (zero/shard.h), as long as they run, and what gives memory back and takes it again
- *  (zero/park.h).
+ *  (zero/evict.h).
  *
  *  Of every call on an engine, besides the errors that it names: INVALID_ARGUMENT for NULL and for
  *  a number that is out of range. COMM, TIMEOUT, MISMATCH, DEVICE, IO and OUT_OF_MEMORY are also
@@ -60,7 +60,7 @@ typedef void (*zero_fill_fn)(void *user, uint32_t tensor, uint64_t first, uint64
  * low-precision parameters; the master takes the fp32 value. No rank needs the whole model.
  * Collective: ranks wait for one another before and after. Memory: 256 KiB of host memory until it
  * returns. Errors: STATE inside a micro-step, before its step is taken, while a unit is acquired,
- * in a capture or a replay (zero/capture.h), and while roles are offloaded (zero/park.h). */
+ * in a capture or a replay (zero/capture.h), and while roles are evicted (zero/evict.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_fill(zero_engine *engine, zero_fill_fn fn,
                                                       void *user);
 
@@ -78,8 +78,8 @@ typedef struct zero_stats {
     uint64_t gathers_unforeseen; /**< acquires that the recorded order did not foresee */
     uint64_t reduces; /**< units whose gradient was reduced over a group of more than one rank; one
                          reduced twice (in the shard group, then across replicas) counts twice */
-    uint64_t publishes;         /**< units whose updated parameters were gathered after a step */
-    uint64_t gather_bytes;      /**< bytes that gathers and publishes put together, this rank's
+    uint64_t param_gathers;     /**< units whose updated parameters were gathered after a step */
+    uint64_t gather_bytes;      /**< bytes that gathers and param_gathers put together, this rank's
                                      own part among them */
     uint64_t reduce_bytes;      /**< bytes given to reductions, this rank's own part among them */
     uint64_t acquire_wait_ns;   /**< time the host stream waited in zero_unit_acquire */
@@ -88,8 +88,8 @@ typedef struct zero_stats {
     uint64_t device_bytes;      /**< device memory held now, as counted by the allocator */
     uint64_t device_peak_bytes; /**< most device memory ever held, as counted by the allocator */
     /* Of the tiers, as counted where it happened. */
-    uint64_t host_bytes;       /**< host memory held for roles on that tier or parked there
-                                    (zero/park.h), the ring included */
+    uint64_t host_bytes;       /**< host memory held for roles on that tier or evicted there
+                                    (zero/evict.h), the I/O window included */
     uint64_t disk_bytes;       /**< bytes reserved on disk */
     uint64_t disk_read_bytes;  /**< read from disk */
     uint64_t disk_write_bytes; /**< written to disk */
@@ -102,14 +102,14 @@ typedef struct zero_stats {
     uint64_t update_ns; /**< time the update's kernels took on the CPU, with what they waited for
                            the GPU's memory; 0 where a GPU updates everything */
     uint64_t host_update_elements; /**< elements that the CPU updated for a GPU (zero_updater) */
-    uint64_t steps_overlapped; /**< announced steps that were updated during backward; known once
+    uint64_t steps_speculative; /**< speculative steps that were updated during backward; known once
                                     their result is (zero_step_wait) */
-    uint64_t steps_redone;    /**< announced steps that were updated during backward and, since they
-                                   are clipped, again from what was there before */
-    uint64_t taken_ns;        /**< when these counts were read, by a clock that never goes back */
+    uint64_t steps_redone; /**< speculative steps that were updated during backward and, since they
+                                are clipped, again from what was there before */
+    uint64_t taken_ns;     /**< when these counts were read, by a clock that never goes back */
     uint64_t steps_discarded; /**< steps that were dropped (zero_step_discard); not in `steps` */
-    uint64_t steps_held_back; /**< announced steps that were updated after backward, like others:
-                                   those before them were updated twice (zero_step_announce) */
+    uint64_t steps_held_back; /**< speculative steps that were updated after backward, like others:
+                                   those before them were updated twice (zero_step_predict) */
     uint64_t disk_check_ns;   /**< time it took to make and compare checksums of what is on disk */
 } zero_stats;
 
@@ -131,10 +131,9 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_engine_stats(const zero_engine *engine
                                                        zero_stats *stats);
 
 /** What the engine holds, as taken from the allocators and the file systems (not from the plan).
- *  While roles are offloaded (zero/park.h) a parked role counts on the tier where it is parked, and
- *  one that is not kept has no bytes.
- *  memory  in: struct_bytes, of zero_memory_init(); out: the rest, as far as the struct goes.
- *  Local call, no waiting. Errors: INVALID_ARGUMENT. */
+ *  While roles are evicted (zero/evict.h) a evicted role counts on the tier where it is evicted,
+ * and one that is not kept has no bytes. memory  in: struct_bytes, of zero_memory_init(); out: the
+ * rest, as far as the struct goes. Local call, no waiting. Errors: INVALID_ARGUMENT. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_memory(const zero_engine *engine,
                                                         zero_memory *memory);
 

@@ -91,11 +91,11 @@ typedef struct zero_engine_options {
                                             to MOMENT2, 0 for all others. PARAM and GRAD on the
                                             device where tuning's nccl_memory is set. Default:
                                             DEVICE */
-    const char *const *disk_directories; /**< where roles on disk lie, dealt over all of them by
+    const char *const *disk_directories; /**< where roles on disk lie, striped over all of them by
                                             tuning's disk_weights; they exist, ranks may share
                                             them, and two on one file system share its disk. Needed
                                             by engines with a role on disk, and where
-                                            zero_engine_offload parks on disk; read while the
+                                            zero_engine_evict evicts on disk; read while the
                                             engine is created. Relative ones are looked up when
                                             they are used */
     uint32_t disk_directory_count;       /**< at most 16 */
@@ -104,8 +104,8 @@ typedef struct zero_engine_options {
                          most 256 */
 
     uint64_t device_budget_bytes; /**< refuse a plan that needs more per rank. 0: no budget */
-    uint64_t host_budget_bytes;   /**< the same of host memory for roles on that tier and the ring.
-                                     0: no budget */
+    uint64_t host_budget_bytes;   /**< the same of host memory for roles on that tier and the I/O
+                                     window.   0: no budget */
     uint64_t disk_budget_bytes;   /**< the same of disk. 0: no budget */
 
     uint64_t seed; /**< key of stochastic rounding. Default 0 */

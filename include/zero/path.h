@@ -61,26 +61,26 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_engine_path(const zero_engine *engine,
                                                       zero_traffic traffic, zero_path *path);
 
 /** A way to reach files, best first. The best one that a machine grants is taken. */
-typedef enum zero_rung {
-    ZERO_RUNG_NONE = 0,  /**< nothing is on disk */
-    ZERO_RUNG_FIXED = 1, /**< io_uring with registered files, and memory as far as the limit on
-                            locked memory allows */
-    ZERO_RUNG_URING = 2, /**< plain io_uring */
-    ZERO_RUNG_POSIX = 3  /**< threads that call pread and pwrite */
-} zero_rung;
+typedef enum zero_io_backend {
+    ZERO_IO_BACKEND_NONE = 0,  /**< nothing is on disk */
+    ZERO_IO_BACKEND_FIXED = 1, /**< io_uring with registered files, and memory as far as the limit
+                            on locked memory allows */
+    ZERO_IO_BACKEND_URING = 2, /**< plain io_uring */
+    ZERO_IO_BACKEND_POSIX = 3  /**< threads that call pread and pwrite */
+} zero_io_backend;
 
 /** How state on disk is reached. Grows at its end. */
 typedef struct zero_disk_path {
     size_t struct_bytes;       /**< set by zero_disk_path_init() */
-    zero_rung rung;            /**< what was taken */
+    zero_io_backend backend;   /**< what was taken */
     int32_t direct;            /**< 1: no directory goes through the page cache */
-    uint64_t ring_bytes;       /**< host memory that all accesses go through; while it is offloaded
-                                    (zero/park.h), as it was before */
+    uint64_t window_bytes;     /**< host memory that all accesses go through; while it is evicted
+                                  (zero/evict.h), as it was before */
     uint64_t registered_bytes; /**< of these, registered with io_uring */
     char text[256];    /**< the same for people: "fixed (files, 1 of 1 slices of memory), direct" */
     char refused[512]; /**< what would have been better and was refused, with the reasons; "" */
-    char dealt[192];   /**< how it is dealt over the directories: "to one directory", "equally",
-                          "by disk_weights 3:1", or "by measured MB/s 2870:1410"; "" without */
+    char striped[192]; /**< how it is striped over the directories: "to one directory", "equally",
+                        "by disk_weights 3:1", or "by measured MB/s 2870:1410"; "" without */
 } zero_disk_path;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
@@ -94,7 +94,7 @@ static inline zero_disk_path zero_disk_path_init(void)
     return path;
 }
 
-/** How this rank reaches its state on disk; ZERO_RUNG_NONE where nothing is there.
+/** How this rank reaches its state on disk; ZERO_IO_BACKEND_NONE where nothing is there.
  *  path  in: struct_bytes, of zero_disk_path_init(); out: the rest, as far as the struct goes.
  *  Local call, no waiting. Errors: INVALID_ARGUMENT. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_disk_path(const zero_engine *engine,

@@ -20,8 +20,8 @@ typedef enum zero_role {
                                 staging, where GRAD is offloaded */
     ZERO_ROLE_STEP = 7,      /**< norms, the step's decision, where each tensor's pieces lie */
     ZERO_ROLE_SCRATCH = 8,   /**< sums under way between GPUs, over NCCL only: at most 64 MiB */
-    ZERO_ROLE_RING = 9       /**< host memory that what is on disk passes through, and
-                                the checksums of what is there */
+    ZERO_ROLE_IO_WINDOW = 9  /**< host memory that what is on disk passes through, and
+                           the checksums of what is there */
 } zero_role;
 
 /** Number of rows of a plan. */
@@ -34,7 +34,7 @@ typedef enum zero_role {
 #define ZERO_SHARD_ROLES 5
 
 /** A row's name: "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots",
- * "step", "scratch", "ring". Never NULL. */
+ * "step", "scratch", "io window". Never NULL. */
 ZERO_API const char *zero_role_name(zero_role role);
 
 /** Where a role's bytes live. No tier changes a bit of any result. */

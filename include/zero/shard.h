@@ -48,7 +48,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_view(zero_engine *engine, uint32
  *  values        out: count elements of the role's type, host memory.
  *  Waits for the step under way and for the values. Local call. Errors: INVALID_ARGUMENT; STATE
  * inside a micro-step, between the boundary and its step, for GRAD between a step's micro-steps,
- * and where an offload took the role away (zero/park.h); IO naming the directory, after which the
+ * and where an eviction took the role away (zero/evict.h); IO naming the directory, after which the
  * engine is poisoned. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_read(zero_engine *engine, uint32_t tensor,
                                                      zero_role role, uint64_t first, uint64_t count,

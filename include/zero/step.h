@@ -84,20 +84,20 @@ static inline zero_step_params zero_step_params_init(void)
 
 /** Say ahead what the next zero_step will be given, so that it is updated while backward runs, each
  * unit as soon as its gradient is reduced. Until zero_step decides, that goes beside what is there:
- * parameters, masters and moments stay as they are. It presumes that gradients are finite and not
+ * parameters, masters and moments stay as they are. It assumes that gradients are finite and not
  * clipped. A step that is clipped is updated again, from what was there before, which moves its
  * state twice (zero_stats.steps_redone); a step that is skipped leaves all as it was. The bits are
- * those of a step that was not announced. A callback update may so be called twice for a step.
+ * those of a step that was not speculative. A callback update may so be called twice for a step.
  * When three such steps one after the other were clipped, the next 8 are updated after backward,
- * like steps that were not announced (zero_stats.steps_held_back); then one is tried, and if that
+ * like steps that were not speculative (zero_stats.steps_held_back); then one is tried, and if that
  * is clipped too, 16 are held back, and so on up to 512. A step's outcome counts four steps later,
  * so which steps these are depends on the outcomes alone. The first that is not clipped ends it.
  * params  as for zero_step; read before return; the next zero_step must be given the same. Another
  * call before the last micro-step begins replaces them. Local call; ranks may differ. Errors: STATE
- * where tuning.overlap_step is 0, or the step's last micro-step has begun; INVALID_ARGUMENT naming
- * the hyper-parameter. */
-ZERO_API ZERO_MUST_CHECK zero_status zero_step_announce(zero_engine *engine,
-                                                        const zero_step_params *params);
+ * where tuning.speculative_step is 0, or the step's last micro-step has begun; INVALID_ARGUMENT
+ * naming the hyper-parameter. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_step_predict(zero_engine *engine,
+                                                       const zero_step_params *params);
 
 /** Update the shards with the reduced gradients, then publish the parameters. Returns once
  * enqueued: the next forward may begin at once, an acquire waits for its own unit only. It waits
@@ -113,7 +113,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_step_announce(zero_engine *engine,
  * with the step's result: from zero_step_wait, from zero_loss_scale where that is dynamic, or from
  * a zero_step at most four later; the engine is poisoned then. Errors: STATE inside a micro-step or
  * without a finished boundary; INVALID_ARGUMENT naming the hyper-parameter, also one that is not as
- * announced, and, before anything is done, once for earlier steps whose weights could not divide:
+ * predicted, and, before anything is done, once for earlier steps whose weights could not divide:
  * those changed nothing on any rank, the loss scale included, and are not counted; zero_step_wait
  * says it too, so it can be called again; COMM, TIMEOUT, MISMATCH. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step(zero_engine *engine, const zero_step_params *params,
@@ -163,7 +163,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_loss_scale(zero_engine *engine, float 
  * clipping, inf or NaN when gradients are not finite. Moves nothing: zero_step or zero_step_discard
  * comes next, as ever. params  as the step's: grad_divisor and grad_weight are used; NULL as there.
  * stream  where grad_weight is read. norm  out. Waits until the gradients of all ranks are reduced
- * and, of an announced step, until it is updated as far as that goes during backward. Collective:
+ * and, of a speculative step, until it is updated as far as that goes during backward. Collective:
  * every rank makes the call, or none. Errors: INVALID_ARGUMENT, also for weights that cannot
  * divide; STATE inside a micro-step, without a finished boundary, and inside a capture
  * (zero/capture.h); COMM, TIMEOUT, MISMATCH when another rank is in zero_step. */
@@ -174,7 +174,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_grad_norm(zero_engine *engine,
 /** Drop the step that is due instead of taking it, as trainers do whose loss or norm is an outlier.
  * Its gradients are forgotten, as after a step; parameters, moments, the count of updates and the
  * loss scale are what they would be had its micro-steps never been, and so are the bits of all
- * steps that follow. An announcement of it is void. Counted in zero_stats.steps_discarded, and not
+ * steps that follow. A prediction of it is void. Counted in zero_stats.steps_discarded, and not
  * as a step. Collective: every rank drops it, or all take it. Returns at once. Errors: STATE inside
  * a micro-step, without a finished boundary, and inside a capture (zero/capture.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_discard(zero_engine *engine);

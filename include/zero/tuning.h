@@ -104,33 +104,33 @@ typedef struct zero_tuning {
                               2.28 or later and ZERO_NCCL_MEMORY_SYMMETRIC, without which it would
                               have no effect. Default 0 */
     zero_updater updater;  /**< for ZERO_DEVICE_CUDA; pieces that the CPU updates have at most
-                              range_bytes of state. Default: DEFAULT */
+                              extent_bytes of state. Default: DEFAULT */
 
-    uint64_t range_bytes; /**< state on disk that is moved at once, a multiple of 4096, in
+    uint64_t extent_bytes; /**< state on disk that is moved at once, a multiple of 4096, in
                              [4096, 2^40]. Default 8 MiB or, where host_budget_bytes is too small
                              for that, the next half that it suffices for, down to 256 KiB */
-    uint32_t ring_depth;  /**< ranges in memory at once: read, updated and written; in [3, 64]. Each
-                             costs range_bytes of host memory, and with PARAM or GRAD on disk this
-                             rank's shard of the largest unit or bucket. Default 4, or 3 where
-                             host_budget_bytes is too small for that */
+    uint32_t io_window; /**< ranges in memory at once: read, updated and written; in [3, 64]. Each
+                            costs extent_bytes of host memory, and with PARAM or GRAD on disk this
+                            rank's shard of the largest unit or bucket. Default 4, or 3 where
+                            host_budget_bytes is too small for that */
     uint32_t io_depth; /**< accesses of at most 2 MiB in flight for each directory, in [1, 1024]; at
                           most 1024 in all. Default 16 */
     const uint32_t *disk_weights; /**< disk_directory_count relative bandwidths, in any unit: state
-                                     is dealt over the directories in proportion, so that they end
+                                     is striped over the directories in proportion, so that they end
                                      together. Each above 0 and at least about a 128th of the
                                      largest. Read while the engine is created. NULL: as
                                      measured then, by writing and reading 128 MiB on each disk,
                                      which takes 32 MiB of host memory and about 1.5 s a disk at
                                      most; all the same where that is not worth it: for less than
                                      1 GiB on disk, or one disk. zero_engine_disk_path tells */
-    int32_t overlap_step;   /**< 1: a step that was announced (zero_step_announce) is updated while
-                               backward runs. Needs MASTER, MOMENT1 and MOMENT2 on disk, which keeps
-                               them twice, and host memory for this rank's part of the parameters.
-                               Default 0 */
+    int32_t speculative_step; /**< 1: a step that was predicted (zero_step_predict) is updated while
+                             backward runs. Needs MASTER, MOMENT1 and MOMENT2 on disk, which keeps
+                             them twice, and host memory for this rank's part of the parameters.
+                             Default 0 */
     int32_t disk_unchecked; /**< 1: believe what disks give back. By default all that is on disk has
-                               checksums in host memory, 8 bytes for 64 KiB, planned with the ring;
-                               bytes that are not what was written are ZERO_CORRUPT and are not
-                               used. Ranks may differ. Default 0 */
+                               checksums in host memory, 8 bytes for 64 KiB, planned with the I/O
+                               window; bytes that are not what was written are ZERO_CORRUPT and are
+                               not used. Ranks may differ. Default 0 */
 
     int32_t poison_released; /**< 1: check that parameters are used only while their unit is
                                 acquired. zero_tensor_data then gives a copy in a place of the

@@ -78,7 +78,7 @@ typedef enum zero_pass {
  *  - last: 1 at the boundary, the last micro-step before zero_step; else 0.
  *  - Collective over the ranks that share parameters: it may begin the first gathers.
  *  - Errors: INVALID_ARGUMENT (last). STATE when one is open, when the boundary's step has not been
- *    taken, while a unit is acquired, and while roles are offloaded (zero/park.h). */
+ *    taken, while a unit is acquired, and while roles are evicted (zero/evict.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_micro_begin(zero_engine *engine, int32_t last);
 
 /** Close it: gradients that never came count as zero.

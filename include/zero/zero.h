@@ -4,15 +4,15 @@
 #define ZERO_ZERO_H
 
 #include "zero/array.h"
-#include "zero/bound.h"
+#include "zero/bottleneck.h"
 #include "zero/capture.h"
 #include "zero/dtype.h"
 #include "zero/engine.h"
+#include "zero/evict.h"
 #include "zero/log.h"
 #include "zero/model.h"
 #include "zero/option.h"
 #include "zero/options.h"
-#include "zero/park.h"
 #include "zero/path.h"
 #include "zero/plan.h"
 #include "zero/random.h"

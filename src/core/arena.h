@@ -9,7 +9,8 @@
 #include "core/check.h"
 #include "core/sizes.h"
 
-/* Every piece starts on a cache-line pair; what vector loads, NCCL and O_DIRECT rings like. */
+/* Every piece starts on a cache-line pair; what vector loads, NCCL and O_DIRECT I/O windows like.
+ */
 #define ZI_ARENA_ALIGN ((uint64_t)256)
 
 typedef struct zi_arena {

@@ -87,7 +87,7 @@ INIT_SIZED(zero_sharding, 0)
 INIT_SIZED(zero_stats, 0)
 INIT_SIZED(zero_path, .text = "none")
 INIT_SIZED(zero_disk_path, .text = "none (nothing on disk)")
-INIT_SIZED(zero_bound_report, 0)
+INIT_SIZED(zero_bottleneck_report, 0)
 INIT_SIZED(zero_step_result, 0)
 INIT_SIZED(zero_step_params,
            .hyper.adamw = {.lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f})

@@ -42,7 +42,7 @@ typedef struct zi_device_ops {
     const char *stream_text;
     const char *capture_text;
     /* Zeroed memory in multiples of ZI_PAGE_BYTES. Blocking; only while an engine is created,
-     * filled, or reloaded (include/zero/park.h). */
+     * filled, or reloaded (include/zero/evict.h). */
     zero_status (*memory_alloc)(void *self, size_t bytes, void **out);
     void (*memory_free)(void *self, void *pointer, size_t bytes);
     /* Zeroed memory of the host that copies and kernels of the device reach; as memory_alloc. */

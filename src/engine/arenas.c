@@ -8,13 +8,13 @@
 #include "engine/unit_views.h"
 
 /* Roles that peers read where memory is the host's: shards, gradient slots, norms, and slots of
- * parameters that are far, which hold this rank's shard. */
+ * parameters that are offloaded, which hold this rank's shard. */
 static bool is_shared(const zero_engine *engine, zero_role role)
 {
     return engine->device->ops->host_memory &&
            (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_GRAD || role == ZERO_ROLE_GRAD_SLOT ||
             role == ZERO_ROLE_STEP ||
-            (role == ZERO_ROLE_PARAM_SLOT && zi_role_far(engine->layout, ZERO_ROLE_PARAM)));
+            (role == ZERO_ROLE_PARAM_SLOT && zi_role_offloaded(engine->layout, ZERO_ROLE_PARAM)));
 }
 
 /* Roles that collectives read or write, where groups register them: from the transport's own
@@ -145,17 +145,17 @@ zero_status zi_engine_list_flats(const zero_engine *engine, zi_optim_flat **flat
     return ZERO_OK;
 }
 
-zero_status zi_engine_point(zero_engine *engine)
+zero_status zi_engine_rebind(zero_engine *engine)
 {
     zi_optim_flat *flats = NULL;
     unsigned char *const state[ZI_STATES] = {engine->arena[ZERO_ROLE_MASTER],
                                              engine->arena[ZERO_ROLE_MOMENT1],
                                              engine->arena[ZERO_ROLE_MOMENT2]};
-    zi_grads_point(engine->grads, engine->arena[ZERO_ROLE_GRAD],
-                   engine->arena[ZERO_ROLE_GRAD_SLOT]);
+    zi_grads_rebind(engine->grads, engine->arena[ZERO_ROLE_GRAD],
+                    engine->arena[ZERO_ROLE_GRAD_SLOT]);
     zi_engine_forget_grad_views(engine);
     ZI_TRY(zi_engine_list_flats(engine, &flats));
-    zi_optim_point(engine->optim, state, flats, engine->arena[ZERO_ROLE_RING]);
+    zi_optim_rebind(engine->optim, state, flats, engine->arena[ZERO_ROLE_IO_WINDOW]);
     zi_free(flats);
     return ZERO_OK;
 }

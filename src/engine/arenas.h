@@ -18,6 +18,6 @@ zero_status zi_engine_give_arena(zero_engine *engine, zero_role role);
 zero_status zi_engine_list_flats(const zero_engine *engine, zi_optim_flat **flats);
 /* Let the stages work on the arenas as they are now: some were taken again. The streams that use
  * them are idle. */
-zero_status zi_engine_point(zero_engine *engine);
+zero_status zi_engine_rebind(zero_engine *engine);
 
 #endif

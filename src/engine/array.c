@@ -130,7 +130,7 @@ static zero_status take_all(zero_engine *engine, float *staging)
             ZI_TRY(take(engine, staging, t, ZERO_ROLE_MASTER, &walk, desc.initial.dtype));
         }
     }
-    return zi_engine_shards_rest(engine);
+    return zi_engine_flush_shards(engine);
 }
 
 zero_status zi_engine_take_initial(zero_engine *engine)
@@ -147,7 +147,7 @@ zero_status zi_engine_take_initial(zero_engine *engine)
 /* ---- the caller's arrays ---- */
 
 /* The role that holds what the caller asks for; INVALID_ARGUMENT where the tensor has none. */
-static zero_status settle_role(const zero_engine *engine, uint32_t tensor, zero_role *role)
+static zero_status resolve_role(const zero_engine *engine, uint32_t tensor, zero_role *role)
 {
     const zi_layout *layout = engine->layout;
     const zi_flat *flat = &layout->flats[layout->tensors[tensor].flat];
@@ -185,7 +185,7 @@ static zero_status make_job(const zero_engine *engine, uint32_t tensor, zero_rol
     zero_array full;
     ZI_TRY(zi_engine_check_tensor(engine, tensor));
     *job = (array_job){.tensor = tensor, .role = role, .wanted = array != NULL};
-    ZI_TRY(settle_role(engine, tensor, &job->role));
+    ZI_TRY(resolve_role(engine, tensor, &job->role));
     if (array == NULL) {
         return ZERO_OK;
     }
@@ -217,7 +217,7 @@ static zero_status import(zero_engine *engine, uint32_t tensor, zero_role role,
     }
     zi_engine_close_staging(engine, staging);
     ZI_TRY(status);
-    return zi_engine_shards_rest(engine);
+    return zi_engine_flush_shards(engine);
 }
 
 zero_status zero_tensor_import(zero_engine *engine, uint32_t tensor, zero_role role,

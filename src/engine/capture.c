@@ -117,7 +117,7 @@ static zero_status replay_begin(zero_engine *engine, zero_stream stream)
     /* Launches change the parameters. */
     ZI_TRY(zi_params_forget(engine->params));
     ZI_TRY(join(engine, caller));
-    engine->park.grads_lost = false; /* launches make new ones */
+    engine->evicted.grads_lost = false; /* launches make new ones */
     return ZERO_OK;
 }
 
@@ -127,19 +127,19 @@ zero_status zero_replay_begin(zero_engine *engine, zero_stream stream)
     return zi_engine_leave(engine, ZI_CALL_REPLAY_BEGIN, replay_begin(engine, stream));
 }
 
-/* Let the graph's turn count as decided when all on `stream` so far has run. */
+/* Let the graph's step_slot count as decided when all on `stream` so far has run. */
 static zero_status mark_launches(zero_engine *engine, zero_stream stream)
 {
     const zi_device *device = engine->device;
     zi_stream *caller = NULL;
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
-    return device->ops->event_record(device->self, engine->decided[ENGINE_GRAPH_TURN], caller);
+    return device->ops->event_record(device->self, engine->decided[ENGINE_GRAPH_SLOT], caller);
 }
 
 static zero_status replay_params(zero_engine *engine, zero_stream stream,
                                  const zero_step_params *params)
 {
-    engine_turn *turn = &engine->turns[ENGINE_GRAPH_TURN];
+    engine_step_slot *step_slot = &engine->step_slots[ENGINE_GRAPH_SLOT];
     zi_step_input next;
     const float *weight = NULL;
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_LAUNCH, "zero_replay_params"));
@@ -150,11 +150,11 @@ static zero_status replay_params(zero_engine *engine, zero_stream stream,
                 "weight there",
                 (const void *)weight, (const void *)engine->graph_weight);
     }
-    zi_engine_settle_divisor(engine, &next, weight, turn->given.micro_steps);
+    zi_engine_resolve_divisor(engine, &next, weight, step_slot->given.micro_steps);
     ZI_TRY(mark_launches(engine, stream));
-    ZI_TRY(zi_engine_await_turn(engine, ENGINE_GRAPH_TURN));
-    turn->input = next;
-    zi_engine_give(engine, &turn->input, &turn->given);
+    ZI_TRY(zi_engine_await_step_slot(engine, ENGINE_GRAPH_SLOT));
+    step_slot->input = next;
+    zi_engine_give(engine, &step_slot->input, &step_slot->given);
     return ZERO_OK;
 }
 

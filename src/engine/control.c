@@ -24,8 +24,8 @@ static zero_status copy_outcome(const zero_engine *engine, zi_step_decision *out
                              sizeof *outcome);
 }
 
-zero_status zi_engine_presume(zero_engine *engine, const zi_step_input *input,
-                              zi_step_decision *outcome)
+zero_status zi_engine_predict_decision(zero_engine *engine, const zi_step_input *input,
+                                       zi_step_decision *outcome)
 {
     zi_decide_job job = engine->aside;
     job.input = input;
@@ -41,7 +41,7 @@ zero_status zi_engine_presume(zero_engine *engine, const zi_step_input *input,
 static zero_status grad_norm(zero_engine *engine, const zero_step_params *params,
                              zero_stream caller_stream, double *norm)
 {
-    engine_turn *asked = &engine->host->asked;
+    engine_step_slot *asked = &engine->host->asked;
     const uint64_t refused = asked->outcome.refused;
     zi_decide_job job = engine->aside;
     const float *weight = NULL;
@@ -52,9 +52,9 @@ static zero_status grad_norm(zero_engine *engine, const zero_step_params *params
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_NORM, "zero_grad_norm"));
     ZI_TRY(zi_engine_take_input(engine, params, &asked->input, &weight));
     ZI_TRY(zi_engine_wrap(engine, caller_stream, &caller));
-    zi_engine_settle_divisor(engine, &asked->input, weight, engine->micro_index);
+    zi_engine_resolve_divisor(engine, &asked->input, weight, engine->micro_index);
     job.input = &asked->input;
-    ZI_TRY(zi_engine_put_message(engine, caller, asked, ENGINE_GRAPH_TURN + 1, weight));
+    ZI_TRY(zi_engine_put_message(engine, caller, asked, ENGINE_GRAPH_SLOT + 1, weight));
     ZI_TRY(copy_state(engine));
     ZI_TRY(zi_engine_decide(engine, job, &engine->norm_query, &engine->part_query));
     ZI_TRY(copy_outcome(engine, &asked->outcome));
@@ -73,21 +73,22 @@ zero_status zero_grad_norm(zero_engine *engine, const zero_step_params *params, 
     return zi_engine_finish(engine, grad_norm(engine, params, stream, norm));
 }
 
-/* The turn of the step that is due is not taken by a step. */
+/* The step_slot of the step that is due is not taken by a step. */
 static zero_status leave_turn(zero_engine *engine)
 {
     const zi_device *device = engine->device;
-    engine_announced *announced = &engine->announced;
-    if (announced->begun) {
+    engine_speculation *speculation = &engine->speculation;
+    if (speculation->begun) {
         ZI_TRY(zi_optim_discard(engine->optim));
-        announced->drafted[engine->turn] = false;
-        announced->unknown--;
-        /* What was presumed has read the turn's input then, and another may take its place. */
-        ZI_TRY(device->ops->event_record(device->self, engine->decided[engine->turn],
+        speculation->speculative[engine->step_slot] = false;
+        speculation->unknown--;
+        /* What was predicted has read the step_slot's input then, and another may take its place.
+         */
+        ZI_TRY(device->ops->event_record(device->self, engine->decided[engine->step_slot],
                                          engine->step_stream));
     }
-    announced->given = false;
-    announced->begun = false;
+    speculation->given = false;
+    speculation->begun = false;
     return ZERO_OK;
 }
 
@@ -100,7 +101,7 @@ static zero_status discard(zero_engine *engine)
     ZI_TRY(zi_grads_consumed(engine->grads, engine->step_stream));
     ZI_TRY(device->ops->event_record(device->self, engine->stepped, engine->step_stream));
     engine->micro_index = 0;
-    engine->park.grads_lost = false;
+    engine->evicted.grads_lost = false;
     engine->stats.steps_discarded++;
     return ZERO_OK;
 }

@@ -6,7 +6,7 @@
 
 /* Enqueue the decision for gradients of zeros, which moves nothing. input, outcome: host memory
  * that the device reaches. */
-zero_status zi_engine_presume(zero_engine *engine, const zi_step_input *input,
-                              zi_step_decision *outcome);
+zero_status zi_engine_predict_decision(zero_engine *engine, const zi_step_input *input,
+                                       zi_step_decision *outcome);
 
 #endif

@@ -12,9 +12,9 @@
 #include "engine/agree.h"
 #include "engine/arenas.h"
 #include "engine/array.h"
+#include "engine/evict.h"
 #include "engine/groups.h"
 #include "engine/guard.h"
-#include "engine/park.h"
 #include "engine/tiers.h"
 #include "engine/unit_views.h"
 #include "layout/sharding.h"
@@ -30,7 +30,7 @@ typedef struct step_block {
     zi_step_decision decision;
     zi_step_part part;
     zi_norm_sum replicas;
-    float weights[ENGINE_TURNS + 2];
+    float weights[ENGINE_STEP_SLOTS + 2];
 } step_block;
 
 _Static_assert(sizeof(step_block) <= ZI_STEP_BYTES, "layout reserves too little for the step");
@@ -42,7 +42,7 @@ static zero_status make_streams(zero_engine *engine)
     ZI_TRY(device->ops->stream_create(device->self, "zero reduce", &engine->reduce_stream));
     ZI_TRY(device->ops->stream_create(device->self, "zero step", &engine->step_stream));
     ZI_TRY(device->ops->event_create(device->self, &engine->caller));
-    for (uint32_t i = 0; i <= ENGINE_GRAPH_TURN; i++) {
+    for (uint32_t i = 0; i <= ENGINE_GRAPH_SLOT; i++) {
         ZI_TRY(device->ops->event_create(device->self, &engine->decided[i]));
     }
     for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {
@@ -159,7 +159,7 @@ static zero_status make_step(zero_engine *engine)
     const zero_sharding *s = &layout->sharding;
     const uint32_t replicas = s->world / s->optimizer;
     ZI_TRY(device->ops->host_alloc(device->self, host_bytes(), (void **)&engine->host));
-    engine->turns = engine->host->turns;
+    engine->step_slots = engine->host->step_slots;
     /* Of the ranks in the order of their slices, replicas of the same part are neighbours. */
     engine->decide = (zi_decide_job){
         .messages = {.first = arena + layout->messages_at,
@@ -183,7 +183,7 @@ static zero_status make_step(zero_engine *engine)
         gather_of(ZI_TAG_NORM, &aside->part, ZI_PART_BYTES, arena + layout->parts_at);
     engine->weights = block->weights;
     engine->replicas = &block->replicas;
-    engine->announced.next_rest = ENGINE_REST_FIRST;
+    engine->speculation.next_rest = ENGINE_HELD_FIRST;
     engine->first_scale = layout->options.loss_scale;
     return start_state(engine, &block->state);
 }
@@ -198,7 +198,7 @@ static zero_status make_optim(zero_engine *engine)
         .device = engine->device,
         .kernels = &engine->kernels,
         .rank = zero_world_rank(engine->world),
-        .publish = engine->groups.publish,
+        .param_gather = engine->groups.param_gather,
         .step_stream = engine->step_stream,
         .state = {engine->arena[ZERO_ROLE_MASTER], engine->arena[ZERO_ROLE_MOMENT1],
                   engine->arena[ZERO_ROLE_MOMENT2]},
@@ -209,11 +209,11 @@ static zero_status make_optim(zero_engine *engine)
                              ? engine->arena[ZERO_ROLE_PARAM_SLOT] + layout->param_staging_at
                              : NULL,
         .host_kernels = zi_engine_host_kernels(engine),
-        .workspace = engine->arena[ZERO_ROLE_RING],
+        .workspace = engine->arena[ZERO_ROLE_IO_WINDOW],
         .flats = flats,
         .segments = engine->arena[ZERO_ROLE_STEP] + layout->segments_at,
         .decision = engine->decide.decision,
-        .presumed = &engine->host->presumed,
+        .predicted = &engine->host->predicted,
         .stats = &engine->stats};
     const zero_status status = zi_optim_create(&desc, &engine->optim);
     zi_free(flats);
@@ -236,7 +236,7 @@ static zero_status make_stages(zero_engine *engine)
         .kernels = &engine->kernels,
         .rank = zero_world_rank(engine->world),
         .scatter = engine->groups.scatter,
-        .narrow = engine->groups.narrow,
+        .boundary = engine->groups.boundary,
         .replica = engine->groups.replica,
         .reduce_stream = engine->reduce_stream,
         .shards = engine->arena[ZERO_ROLE_GRAD],
@@ -399,7 +399,7 @@ static void destroy_streams(zero_engine *engine)
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
         device->ops->stream_destroy(device->self, streams[i]);
     }
-    for (uint32_t i = 0; i <= ENGINE_GRAPH_TURN; i++) {
+    for (uint32_t i = 0; i <= ENGINE_GRAPH_SLOT; i++) {
         device->ops->event_destroy(device->self, engine->decided[i]);
     }
     for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {
@@ -430,12 +430,12 @@ void zero_engine_destroy(zero_engine *engine)
         zi_engine_abort(engine, &error);
     }
     if (engine->optim != NULL) {
-        (void)zi_optim_quiet(engine->optim);
+        (void)zi_optim_drain(engine->optim);
     }
     destroy_streams(engine);
     zi_optim_destroy(engine->optim);
     zi_engine_close_store(engine);
-    zi_engine_close_park(engine);
+    zi_engine_close_evicted(engine);
     zi_engine_free_views(engine);
     zi_grads_destroy(engine->grads);
     zi_params_destroy(engine->params);

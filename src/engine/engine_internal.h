@@ -21,85 +21,88 @@
 /* Groups, each used by one stream: collectives of different directions never wait for one another.
  */
 typedef struct engine_groups {
-    zi_group *gather;  /* 1 -> param; gather stream */
-    zi_group *scatter; /* 1 -> grad; reduce stream, as the next two */
-    zi_group *narrow;  /* grad -> optimizer */
-    zi_group *replica; /* optimizer -> world */
-    zi_group *publish; /* param -> optimizer; step stream, as the next */
-    zi_group *norm;    /* 1 -> world: the squares of all, and what all were given */
-    zi_group *mesh;    /* of the model-parallel world, after that: what each part has come to; NULL:
-                          there is one part */
+    zi_group *gather;       /* 1 -> param; gather stream */
+    zi_group *scatter;      /* 1 -> grad; reduce stream, as the next two */
+    zi_group *boundary;     /* grad -> optimizer */
+    zi_group *replica;      /* optimizer -> world */
+    zi_group *param_gather; /* param -> optimizer; step stream, as the next */
+    zi_group *norm;         /* 1 -> world: the squares of all, and what all were given */
+    zi_group *mesh; /* of the model-parallel world, after that: what each part has come to; NULL:
+                       there is one part */
 } engine_groups;
 
 /* Steps that the host may be ahead of the device. */
-#define ENGINE_TURNS 4
-/* The turn behind those: a captured graph's, for as long as it is launched. */
-#define ENGINE_GRAPH_TURN ENGINE_TURNS
+#define ENGINE_STEP_SLOTS 4
+/* The step_slot behind those: a captured graph's, for as long as it is launched. */
+#define ENGINE_GRAPH_SLOT ENGINE_STEP_SLOTS
 /* The engine's own streams. */
 #define ENGINE_STREAMS 3
 
 /* What a step hands to the device and gets back, in host memory that the device reaches. */
-typedef struct engine_turn {
+typedef struct engine_step_slot {
     zi_step_input input;
-    zi_step_given given;       /* what the other ranks are told of it */
-    zi_step_decision outcome;  /* there once the turn's `decided` has fired */
-    zi_optim_judgement drafts; /* likewise, where it was drafted */
-} engine_turn;
+    zi_step_given given;                /* what the other ranks are told of it */
+    zi_step_decision outcome;           /* there once the step_slot's `decided` has fired */
+    zi_speculation_outcome speculative; /* likewise, where it was speculative */
+} engine_step_slot;
 
 /* Host memory that the device reaches. */
 typedef struct engine_host {
-    engine_turn turns[ENGINE_TURNS + 1];
-    zi_step_decision presumed; /* of the step that is drafted */
-    engine_turn asked;         /* of a norm that was asked for */
-    zi_step_state state;       /* on its way to the device or back */
+    engine_step_slot step_slots[ENGINE_STEP_SLOTS + 1];
+    zi_step_decision predicted; /* of the step that is speculative */
+    engine_step_slot asked;     /* of a norm that was asked for */
+    zi_step_state state;        /* on its way to the device or back */
 } engine_host;
 
-/* Announced steps that were updated twice, one after the other, before no more are drafted. */
+/* Speculative steps that were updated twice, one after the other, before no more are speculative.
+ */
 #define ENGINE_REDONE_MAX 3
-/* Announced steps that are then not drafted, before one is again: at first, and at most. */
-#define ENGINE_REST_FIRST 8
-#define ENGINE_REST_MAX 512
+/* Speculative steps that are then not speculative, before one is again: at first, and at most. */
+#define ENGINE_HELD_FIRST 8
+#define ENGINE_HELD_MAX 512
 
-/* A step that is begun before it is decided. (announce.c) */
-typedef struct engine_announced {
+/* A step that is begun before it is decided. (predict.c) */
+typedef struct engine_speculation {
     bool given;          /* for the next step, or the one under way */
     bool begun;          /* its last micro-step is under way or over; false without state on disk */
-    uint32_t next;       /* bucket whose units are drafted next */
+    uint32_t next;       /* bucket whose units are speculative next */
     zi_step_input input; /* the divisor as given */
-    /* What became of drafts so far, a function of the steps' outcomes: see may_draft. */
-    bool drafted[ENGINE_TURNS]; /* by turn: its step is, and what came of it was not looked at */
-    uint32_t unknown;           /* of these */
-    uint32_t redone;            /* drafted steps that were updated twice since one was not */
-    uint32_t rest;              /* steps that are not drafted */
-    uint32_t next_rest;         /* as many after these, should the next be updated twice too */
-} engine_announced;
+    /* What became of speculative updates so offloaded, a function of the steps' outcomes: see
+     * may_speculate. */
+    bool speculative[ENGINE_STEP_SLOTS]; /* by step_slot: its step is, and what came of it was not
+                                            looked at */
+    uint32_t unknown;                    /* of these */
+    uint32_t redone;    /* speculative steps that were updated twice since one was not */
+    uint32_t rest;      /* steps that are not speculative */
+    uint32_t next_rest; /* as many after these, should the next be updated twice too */
+} engine_speculation;
 
-/* By what a store is dealt over the directories. (tiers.c) */
-typedef enum engine_dealt {
-    ENGINE_DEALT_EQUALLY = 0,
-    ENGINE_DEALT_AS_GIVEN = 1, /* tuning.disk_weights */
-    ENGINE_DEALT_AS_MEASURED = 2
-} engine_dealt;
+/* By what a store is striped over the directories. (tiers.c) */
+typedef enum engine_striped_by {
+    ENGINE_STRIPED_EQUALLY = 0,
+    ENGINE_STRIPED_AS_GIVEN = 1, /* tuning.disk_weights */
+    ENGINE_STRIPED_AS_MEASURED = 2
+} engine_striped_by;
 
-typedef struct engine_dealing {
-    engine_dealt by;
+typedef struct engine_striping {
+    engine_striped_by by;
     uint32_t rates[ZI_STORE_DIRECTORIES_MAX];
-} engine_dealing;
+} engine_striping;
 
-/* What is offloaded between steps. (park.c) */
-typedef struct engine_park {
+/* What is offloaded between steps. (evict.c) */
+typedef struct engine_evicted {
     const char **directories; /* of the options; in one piece with their texts */
     uint32_t directory_count;
-    engine_dealing dealing; /* as roles on disk are, or measured by the first store worth it */
+    engine_striping striping; /* as roles on disk are, or measured by the first store worth it */
     zero_tier tier;
     uint32_t roles;                 /* that the caller has offloaded, bits by role; 0: none */
     uint32_t given;                 /* of these, whose memory was given up */
-    uint32_t parked;                /* of those, what is kept on `tier` */
+    uint32_t evicted;               /* of those, what is kept on `tier` */
     zi_store *store;                /* there, role after role */
     uint64_t *sums;                 /* its checksums, chunk after chunk; NULL: none */
     unsigned char *host[ZI_STATES]; /* or here, from MASTER on */
     bool grads_lost;                /* since the last plain step or launch */
-} engine_park;
+} engine_evicted;
 
 /* What zero_unit_acquire hands out for a unit, and how its calls nest there. (unit_views.c) */
 typedef struct engine_unit {
@@ -137,12 +140,12 @@ struct zero_engine {
     zi_stream *step_stream;
     unsigned char *arena[ZERO_ROLE_COUNT];
     uint64_t arena_bytes[ZERO_ROLE_COUNT]; /* as taken from the allocator; 0: not held */
-    engine_dealing dealing;                /* of the store */
+    engine_striping striping;              /* of the store */
     zi_store *store;                       /* roles on disk; NULL: there are none */
     uint64_t *sums;                        /* its checksums; NULL: none */
     zi_window *window;                     /* of optimizer state; used on the step stream */
     zi_offload *offload[ZI_OFFLOAD_ROLES]; /* by role; NULL: it is where the device computes */
-    engine_park park;
+    engine_evicted evicted;
     engine_views views;
     zi_params *params;
     zi_grads *grads;
@@ -152,16 +155,17 @@ struct zero_engine {
     zi_collective part_gather;
     zi_collective part_query;
     zi_norm_sum *replicas; /* step arena: squares that another part of the model counts */
-    float *weights; /* step arena: by turn, what this rank's gradients weigh; behind the graph's
-                       turn, of a norm that was asked for */
-    zi_decide_job decide; /* its input is the turn's */
-    zi_decide_job aside;  /* the same on a copy of the state, for what moves nothing */
-    engine_announced announced;
+    float *weights;        /* step arena: by step_slot, what this rank's gradients weigh; behind the
+                              graph's        step_slot, of a norm that was asked for */
+    zi_decide_job decide;  /* its input is the step_slot's */
+    zi_decide_job aside;   /* the same on a copy of the state, for what moves nothing */
+    engine_speculation speculation;
     engine_host *host;
-    engine_turn *turns; /* the host's */
-    /* step stream, after the decision and what becomes of drafts -> host and, where there were
-     * drafts, the reduce stream; the graph's: recorded on the stream of its launches, after them */
-    zi_event *decided[ENGINE_TURNS + 1];
+    engine_step_slot *step_slots; /* the host's */
+    /* step stream, after the decision and what becomes of speculative updates -> host and, where
+     * there were drafts, the reduce stream; the graph's: recorded on the stream of its launches,
+     * after them */
+    zi_event *decided[ENGINE_STEP_SLOTS + 1];
     /* the caller's stream, when a step is enqueued -> step stream; when a capture begins or
      * launches are over -> all of the engine's streams */
     zi_event *caller;
@@ -172,8 +176,8 @@ struct zero_engine {
     zi_event *joined[ENGINE_STREAMS];
     zi_engine_state state;
     bool has_graph;            /* a step was captured, and nothing was offloaded since */
-    uint32_t turn;             /* of the next plain step */
-    uint32_t last_turn;        /* of the last */
+    uint32_t step_slot;        /* of the next plain step */
+    uint32_t last_step_slot;   /* of the last */
     const float *graph_weight; /* that the captured step reads */
     uint64_t plain_steps;      /* as many on every rank, whatever their graphs did */
     uint64_t other_steps;    /* outcomes count them, but not this engine: of a state that was set */

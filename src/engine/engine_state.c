@@ -15,18 +15,18 @@
 #define CLOSE "end the step's last micro-step first; zero_micro_begin(engine, 1) begins it"
 #define FINISH "finish the step with zero_step first"
 #define IN_TRAINING "inside a micro-step the pass is forward or backward, not eval"
-#define TOO_LATE "announce a step before its last micro-step begins"
+#define TOO_LATE "predict a step before its last micro-step begins"
 #define NOTHING_RUNS                                                           \
     "inside a capture nothing runs, so nothing can be waited for; ask before " \
     "zero_capture_prepare or after the launch"
 #define LAUNCHED "what is dropped cannot be launched; take the captured step with zero_step"
-#define NO_OVERLAP "a captured step cannot be announced; announce plain steps only"
+#define NO_OVERLAP "a captured step cannot be predicted; predict plain steps only"
 #define ONE_STEP "a capture holds one step; take it with zero_step first"
 
 /* Outside of what they belong to, calls of pairs need the pair's first. */
-#define NO_PAIRS                                                                \
-    NO(RESTORE, "nothing is offloaded; zero_engine_offload has to come first"), \
-        NO(LAUNCH, "zero_replay_begin has to come first"),                      \
+#define NO_PAIRS                                                            \
+    NO(RESTORE, "nothing is evicted; zero_engine_evict has to come first"), \
+        NO(LAUNCH, "zero_replay_begin has to come first"),                  \
         NO(REPLAY_END, "zero_replay_begin has to come first")
 #define NO_CAPTURE                                               \
     NO(CAPTURE_BEGIN, "zero_capture_prepare has to come first"), \
@@ -39,7 +39,7 @@
         NO(FILL, NOTHING_RUNS), NO(SHARD_READ, NOTHING_RUNS), NO(SHARD_WRITE, NOTHING_RUNS), \
         NO(EVICT, NOTHING_RUNS), NO(DISCARD, LAUNCHED), NO(PREPARE, ONE_STEP),               \
         NO(CAPTURE_BEGIN, ONE_STEP), NO(CAPTURE_END, ONE_STEP), NO(REPLAY_BEGIN, ONE_STEP),  \
-        NO(ANNOUNCE, NO_OVERLAP)
+        NO(PREDICT, NO_OVERLAP)
 
 typedef enum verdict { REFUSES = 0, STAYS, MOVES } verdict;
 
@@ -57,24 +57,24 @@ typedef struct row {
 static const row table[ZI_ENGINE_STATE_COUNT] = {
     ROW(IDLE, "call zero_micro_begin first", MOVE(MICRO_BEGIN, MICRO), MOVE(LAST_BEGIN, LAST_MICRO),
         MOVE(EVICT, EVICTED), MOVE(PREPARE, PREPARED), MOVE(REPLAY_BEGIN, REPLAYING), STAY(EVAL),
-        STAY(RELEASE), STAY(ANNOUNCE), STAY(WAIT), STAY(STATE_SET), STAY(FILL), STAY(SHARD_READ),
+        STAY(RELEASE), STAY(PREDICT), STAY(WAIT), STAY(STATE_SET), STAY(FILL), STAY(SHARD_READ),
         STAY(SHARD_WRITE), NO(STEP, CLOSE), NO(DISCARD, CLOSE), NO(NORM, CLOSE), NO_PAIRS,
         NO_CAPTURE),
     ROW(MICRO, "call zero_micro_end first", MOVE(MICRO_END, ACCUMULATING), STAY(TRAIN),
-        STAY(RELEASE), STAY(GRADS), STAY(ANNOUNCE), STAY(WAIT), NO(EVAL, IN_TRAINING), NO_CHANGES,
+        STAY(RELEASE), STAY(GRADS), STAY(PREDICT), STAY(WAIT), NO(EVAL, IN_TRAINING), NO_CHANGES,
         NO_PAIRS, NO_CAPTURE),
     ROW(ACCUMULATING, "call zero_micro_begin first", MOVE(MICRO_BEGIN, MICRO),
-        MOVE(LAST_BEGIN, LAST_MICRO), STAY(EVAL), STAY(RELEASE), STAY(ANNOUNCE), STAY(WAIT),
+        MOVE(LAST_BEGIN, LAST_MICRO), STAY(EVAL), STAY(RELEASE), STAY(PREDICT), STAY(WAIT),
         STAY(FILL), STAY(SHARD_READ), STAY(SHARD_WRITE), NO(STEP, CLOSE), NO(DISCARD, CLOSE),
         NO(NORM, CLOSE), NO_CHANGES, NO_PAIRS, NO_CAPTURE),
     ROW(LAST_MICRO, "call zero_micro_end first", MOVE(MICRO_END, STEP_DUE), STAY(TRAIN),
-        STAY(RELEASE), STAY(GRADS), STAY(WAIT), NO(EVAL, IN_TRAINING), NO(ANNOUNCE, TOO_LATE),
+        STAY(RELEASE), STAY(GRADS), STAY(WAIT), NO(EVAL, IN_TRAINING), NO(PREDICT, TOO_LATE),
         NO_CHANGES, NO_PAIRS, NO_CAPTURE),
     ROW(STEP_DUE, "call zero_step, or zero_step_discard, first", MOVE(STEP, IDLE),
         MOVE(DISCARD, IDLE), STAY(EVAL), STAY(RELEASE), STAY(NORM), STAY(WAIT),
-        NO(ANNOUNCE, TOO_LATE), NO_PAIRS, NO_CAPTURE),
-    ROW(EVICTED, "call zero_engine_reload first", MOVE(RESTORE, IDLE), STAY(EVAL), STAY(RELEASE),
-        STAY(ANNOUNCE), STAY(WAIT), STAY(STATE_SET), STAY(SHARD_READ), STAY(SHARD_WRITE)),
+        NO(PREDICT, TOO_LATE), NO_PAIRS, NO_CAPTURE),
+    ROW(EVICTED, "call zero_engine_restore first", MOVE(RESTORE, IDLE), STAY(EVAL), STAY(RELEASE),
+        STAY(PREDICT), STAY(WAIT), STAY(STATE_SET), STAY(SHARD_READ), STAY(SHARD_WRITE)),
     ROW(PREPARED, "call zero_capture_begin inside it, or zero_capture_end to give it up",
         MOVE(CAPTURE_BEGIN, CAPTURING), MOVE(CAPTURE_END, IDLE)),
     ROW(CAPTURING, "call zero_micro_begin first", MOVE(MICRO_BEGIN, CAPTURING_MICRO),

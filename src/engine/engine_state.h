@@ -3,7 +3,7 @@
  *
  * A state is what the caller's earlier calls have left the engine in, so all ranks that make the
  * same calls are in the same state. What is true beside it (a unit is acquired, a graph exists, a
- * role is offloaded) is a need of the call, which src/engine/guard.c checks.
+ * role is evicted) is a need of the call, which src/engine/guard.c checks.
  *
  * Some functions have no column. Those that only ask are legal in every state but POISONED:
  * zero_unit_pass, zero_tensor_data, zero_tensor_grad, zero_shard_range and a static
@@ -22,7 +22,7 @@
     X(ACCUMULATING, "accumulating", "the last micro-step of the step is still to come", ANY) \
     X(LAST_MICRO, "last micro-step", "the last micro-step is open", ANY)                     \
     X(STEP_DUE, "step due", "the step is due", ANY)                                          \
-    X(EVICTED, "evicted", "roles are offloaded", ANY)                                        \
+    X(EVICTED, "evicted", "roles are evicted", ANY)                                          \
     X(PREPARED, "capture prepared", "a capture is prepared", NATIVE)                         \
     X(CAPTURING, "capturing", "a capture is under way", CAPTURED)                            \
     X(CAPTURING_MICRO, "capturing a micro-step", "a micro-step is being captured", CAPTURED) \
@@ -48,15 +48,15 @@
     X(STEP, "step", "zero_step", ZI_NEEDS_NO_UNIT)                                               \
     X(DISCARD, "discard", "zero_step_discard", 0)                                                \
     X(NORM, "norm", "zero_grad_norm", 0)                                                         \
-    X(ANNOUNCE, "announce", "zero_step_announce", 0)                                             \
+    X(PREDICT, "predict", "zero_step_predict", 0)                                                \
     X(WAIT, "wait", "zero_step_wait, zero_step_state_get, a dynamic zero_loss_scale", 0)         \
     X(STATE_SET, "set state", "zero_step_state_set", ZI_NEEDS_NO_UNIT)                           \
     X(FILL, "fill", "zero_engine_fill", ZI_NEEDS_NO_UNIT)                                        \
     X(SHARD_READ, "read", "zero_shard_view, zero_shard_read, zero_tensor_export", ZI_NEEDS_ROLE) \
     X(SHARD_WRITE, "write", "zero_shard_write, zero_tensor_import",                              \
       ZI_NEEDS_ROLE | ZI_NEEDS_NO_UNIT)                                                          \
-    X(EVICT, "evict", "zero_engine_offload", ZI_NEEDS_NO_UNIT)                                   \
-    X(RESTORE, "restore", "zero_engine_reload", 0)                                               \
+    X(EVICT, "evict", "zero_engine_evict", ZI_NEEDS_NO_UNIT)                                     \
+    X(RESTORE, "restore", "zero_engine_restore", 0)                                              \
     X(PREPARE, "prepare", "zero_capture_prepare", ZI_NEEDS_NO_UNIT)                              \
     X(CAPTURE_BEGIN, "begin capture", "zero_capture_begin", 0)                                   \
     X(CAPTURE_END, "end capture", "zero_capture_end", 0)                                         \
@@ -76,7 +76,7 @@ typedef enum zi_engine_call { ZI_ENGINE_CALLS(ZI_ENUM_ROW) ZI_ENGINE_CALL_COUNT 
 /* What a call needs where the table lets it through. */
 typedef enum zi_engine_need {
     ZI_NEEDS_NO_UNIT = 1, /* no unit is acquired */
-    ZI_NEEDS_GRAPH = 2,   /* a step was captured, and nothing was offloaded since */
+    ZI_NEEDS_GRAPH = 2,   /* a step was captured, and nothing was evicted since */
     ZI_NEEDS_ROLE = 4     /* the role's bytes are there, and no sum is being added to them */
 } zi_engine_need;
 

@@ -36,7 +36,7 @@ static zero_status fill_all(zero_engine *engine, const filler *fill)
         ZI_TRY(fill_role(engine, fill, t, ZERO_ROLE_PARAM));
         ZI_TRY(fill_role(engine, fill, t, ZERO_ROLE_MASTER));
     }
-    return zi_engine_shards_rest(engine);
+    return zi_engine_flush_shards(engine);
 }
 
 static zero_status fill_engine(zero_engine *engine, zero_fill_fn fn, void *user)

@@ -22,7 +22,7 @@ typedef struct group_plan {
  * symmetric windows need. Of gradients' slots that cannot be said: which one a bucket gets depends
  * on what this rank has left out, and a rank without a gradient sends zeros from the scratch memory
  * instead; both are plain windows, so that all ranks use windows of one kind. Slots of parameters
- * are taken in turn where this matters (stage3/param_slots.c). */
+ * are taken in step_slot where this matters (stage3/param_slots.c). */
 static bool is_symmetric(zero_role role)
 {
     return role != ZERO_ROLE_GRAD_SLOT && role != ZERO_ROLE_SCRATCH;
@@ -124,9 +124,9 @@ zero_status zi_engine_make_groups(zero_engine *engine)
          {"gather", 1, s->param, .copy_engines = true,
           .roles = {ZERO_ROLE_PARAM, ZERO_ROLE_PARAM_SLOT}, .role_count = 2}},
         {&groups->scatter, {"scatter", 1, s->grad, REDUCED_ROLES}},
-        {&groups->narrow, {"narrow", s->grad, s->optimizer, REDUCED_ROLES}},
+        {&groups->boundary, {"narrow", s->grad, s->optimizer, REDUCED_ROLES}},
         {&groups->replica, {"replica", s->optimizer, s->world, REDUCED_ROLES}},
-        {&groups->publish,
+        {&groups->param_gather,
          {"publish", s->param, s->optimizer, .copy_engines = true, .roles = {ZERO_ROLE_PARAM},
           .role_count = 1}},
         {&groups->norm, {"norm", 1, s->world, .roles = {ZERO_ROLE_STEP}, .role_count = 1}},
@@ -170,9 +170,9 @@ zero_status zi_engine_connect_groups(zero_engine *engine)
 
 zero_status zi_engine_check_groups(const zero_engine *engine)
 {
-    zi_group *const groups[] = {engine->groups.gather,  engine->groups.scatter,
-                                engine->groups.narrow,  engine->groups.replica,
-                                engine->groups.publish, engine->groups.norm,
+    zi_group *const groups[] = {engine->groups.gather,       engine->groups.scatter,
+                                engine->groups.boundary,     engine->groups.replica,
+                                engine->groups.param_gather, engine->groups.norm,
                                 engine->groups.mesh};
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
         ZI_TRY(zi_group_check(groups[i]));
@@ -182,9 +182,9 @@ zero_status zi_engine_check_groups(const zero_engine *engine)
 
 void zi_engine_destroy_groups(zero_engine *engine)
 {
-    zi_group *const groups[] = {engine->groups.mesh,    engine->groups.norm,
-                                engine->groups.publish, engine->groups.replica,
-                                engine->groups.narrow,  engine->groups.scatter,
+    zi_group *const groups[] = {engine->groups.mesh,         engine->groups.norm,
+                                engine->groups.param_gather, engine->groups.replica,
+                                engine->groups.boundary,     engine->groups.scatter,
                                 engine->groups.gather};
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
         zi_group_destroy(groups[i]);

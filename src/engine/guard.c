@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "engine/groups.h"
 #include "engine/guard.h"
-#include "zero/park.h"
+#include "zero/evict.h"
 
 zero_status zi_engine_check_given(const zero_engine *engine)
 {
@@ -51,14 +51,14 @@ const char *zi_engine_roles_text(uint32_t roles, char *text, size_t text_bytes)
     return text;
 }
 
-/* What the table does not know of a state: which roles are offloaded. */
+/* What the table does not know of a state: which roles are evicted. */
 static const char *detail(const zero_engine *engine, char *text, size_t text_bytes)
 {
     char roles[96];
     text[0] = '\0';
-    if (engine->park.roles != 0) {
+    if (engine->evicted.roles != 0) {
         (void)snprintf(text, text_bytes, " (%s)",
-                       zi_engine_roles_text(engine->park.roles, roles, sizeof roles));
+                       zi_engine_roles_text(engine->evicted.roles, roles, sizeof roles));
     }
     return text;
 }
@@ -106,20 +106,20 @@ zero_status zi_engine_admit_unit(const zero_engine *engine, zi_engine_call call,
 zero_status zi_engine_admit_role(const zero_engine *engine, zi_engine_call call, const char *name,
                                  zero_role role)
 {
-    const uint32_t offloaded = engine->park.roles;
+    const uint32_t offloaded = engine->evicted.roles;
     const bool on_disk = zi_role_tier(engine->layout, role) == ZERO_TIER_DISK;
     char subject[32];
     char text[96];
     (void)snprintf(subject, sizeof subject, " of %s", zero_role_name(role));
     ZI_TRY(admit(engine, call, name, subject));
     if ((offloaded & ZERO_ROLE_BIT(role)) != 0 ||
-        (on_disk && (offloaded & ZERO_ROLE_BIT(ZERO_ROLE_RING)) != 0)) {
-        ZI_FAIL(ZERO_STATE, "%s%s: %s are offloaded; call zero_engine_reload first", name, subject,
+        (on_disk && (offloaded & ZERO_ROLE_BIT(ZERO_ROLE_IO_WINDOW)) != 0)) {
+        ZI_FAIL(ZERO_STATE, "%s%s: %s are evicted; call zero_engine_restore first", name, subject,
                 zi_engine_roles_text(offloaded, text, sizeof text));
     }
-    if (role == ZERO_ROLE_GRAD && engine->park.grads_lost) {
+    if (role == ZERO_ROLE_GRAD && engine->evicted.grads_lost) {
         ZI_FAIL(ZERO_STATE,
-                "%s%s: gradients were given up when they were offloaded; there are some again "
+                "%s%s: gradients were given up when they were evicted; there are some again "
                 "after the next zero_step",
                 name, subject);
     }

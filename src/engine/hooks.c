@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "core/trace.h"
-#include "engine/announce.h"
 #include "engine/guard.h"
+#include "engine/speculate.h"
 #include "engine/tiers.h"
 #include "engine/unit_views.h"
 
@@ -35,7 +35,7 @@ static zero_status micro_begin(zero_engine *engine, zi_engine_call call)
     ZI_TRY(zi_engine_admit(engine, call, "zero_micro_begin"));
     ZI_TRY(zi_params_micro_begin(engine->params));
     zi_grads_micro_begin(engine->grads, engine->micro_index == 0, last);
-    return last ? zi_engine_begin_announced(engine) : ZERO_OK;
+    return last ? zi_engine_begin_speculation(engine) : ZERO_OK;
 }
 
 zero_status zero_micro_begin(zero_engine *engine, int32_t last)
@@ -58,8 +58,8 @@ static zero_status micro_end(zero_engine *engine)
     const bool last = zi_engine_on(next, ZI_CALL_STEP).legal;
     ZI_TRY(zi_grads_micro_end(engine->grads));
     ZI_TRY(zi_params_micro_end(engine->params, last));
-    ZI_TRY(zi_engine_draft(engine));
-    if (last && !engine->announced.begun) {
+    ZI_TRY(zi_engine_speculate(engine));
+    if (last && !engine->speculation.begun) {
         /* The first state on disk is read while gradients are still reduced. */
         ZI_TRY(zi_optim_look_ahead(engine->optim, zi_engine_steps_down(engine)));
     }
@@ -119,7 +119,7 @@ static zero_status acquire_params(zero_engine *engine, uint32_t unit, zero_pass 
 {
     if (pass == ZERO_PASS_BACKWARD) {
         ZI_TRY(zi_grads_pass(engine->grads, unit));
-        ZI_TRY(zi_engine_draft(engine));
+        ZI_TRY(zi_engine_speculate(engine));
     }
     const zi_unit_place *place = &engine->layout->units[unit];
     const uint32_t *owners = engine->layout->owners + place->owner_first;
@@ -147,13 +147,13 @@ static zero_status acquire_params(zero_engine *engine, uint32_t unit, zero_pass 
 static zero_status acquire_grads(zero_engine *engine, uint32_t unit, zi_stream *stream)
 {
     ZI_TRY(zi_grads_acquire(engine->grads, unit, stream));
-    return zi_engine_draft(engine);
+    return zi_engine_speculate(engine);
 }
 
 static zero_status ready_grads(zero_engine *engine, uint32_t unit, zi_stream *stream)
 {
     ZI_TRY(zi_grads_ready(engine->grads, unit, stream));
-    return zi_engine_draft(engine);
+    return zi_engine_speculate(engine);
 }
 
 /* The unit and those it ties to are acquired: they are in this pass. */

@@ -96,8 +96,8 @@ zero_status zi_engine_take_input(const zero_engine *engine, const zero_step_para
     return make_input(engine, &taken, input);
 }
 
-void zi_engine_settle_divisor(const zero_engine *engine, zi_step_input *input, const float *weight,
-                              uint64_t micro_steps)
+void zi_engine_resolve_divisor(const zero_engine *engine, zi_step_input *input, const float *weight,
+                               uint64_t micro_steps)
 {
     if (input->divisor == 0.0 && weight == NULL) {
         input->divisor = (double)engine->layout->sharding.world * (double)micro_steps;

@@ -12,7 +12,7 @@ zero_status zi_engine_take_input(const zero_engine *engine, const zero_step_para
 void zi_engine_give(const zero_engine *engine, const zi_step_input *input, zi_step_given *given);
 /* Settle by what a step of this many micro-steps is divided, where nothing else was given. (step.c)
  */
-void zi_engine_settle_divisor(const zero_engine *engine, zi_step_input *input, const float *weight,
-                              uint64_t micro_steps);
+void zi_engine_resolve_divisor(const zero_engine *engine, zi_step_input *input, const float *weight,
+                               uint64_t micro_steps);
 
 #endif

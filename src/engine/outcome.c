@@ -1,5 +1,5 @@
 /* Owns what steps came to: waiting for their decisions, counting them, and telling the caller. A
- * decision that is known is in host memory, in its turn. */
+ * decision that is known is in host memory, in its step_slot. */
 #include <stddef.h>
 
 #include "core/error.h"
@@ -10,8 +10,8 @@
 #include "engine/input.h"
 #include "engine/outcome.h"
 
-zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine_turn *room,
-                                  uint32_t turn, const float *weight)
+zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine_step_slot *room,
+                                  uint32_t step_slot, const float *weight)
 {
     const zi_device *device = engine->device;
     const zi_layout *layout = engine->layout;
@@ -19,7 +19,7 @@ zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine
     zi_step_message *message =
         (zi_step_message *)(void *)(engine->arena[ZERO_ROLE_STEP] + layout->message_at);
     if (weight != NULL) { /* on the caller's stream, which may overwrite it from then on */
-        ZI_TRY(device->ops->copy(device->self, caller, &engine->weights[turn], weight,
+        ZI_TRY(device->ops->copy(device->self, caller, &engine->weights[step_slot], weight,
                                  sizeof *weight));
     }
     ZI_TRY(device->ops->event_record(device->self, engine->caller, caller));
@@ -33,7 +33,7 @@ zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine
                                  layout->group_count * sizeof room->given.groups[0]));
     if (weight != NULL) {
         ZI_TRY(device->ops->copy(device->self, stream, &message->given.grad_weight,
-                                 &engine->weights[turn], sizeof *weight));
+                                 &engine->weights[step_slot], sizeof *weight));
     }
     if (!layout->replicates) {
         return ZERO_OK;
@@ -65,10 +65,10 @@ static uint64_t steps_of(const zi_step_decision *outcome)
     return outcome->update + outcome->skipped;
 }
 
-zero_status zi_engine_await_turn(zero_engine *engine, uint32_t turn)
+zero_status zi_engine_await_step_slot(zero_engine *engine, uint32_t step_slot)
 {
-    const zi_step_decision *outcome = &engine->turns[turn].outcome;
-    ZI_TRY(zi_engine_await(engine, engine->decided[turn]));
+    const zi_step_decision *outcome = &engine->step_slots[step_slot].outcome;
+    ZI_TRY(zi_engine_await(engine, engine->decided[step_slot]));
     if (outcome->refused > engine->refused) {
         engine->refused = outcome->refused;
         engine->refusal = outcome->refusal;
@@ -96,10 +96,10 @@ zero_status zi_engine_tell_refused(zero_engine *engine)
  * often that was launched. */
 static zero_status await_outcome(zero_engine *engine, const zi_step_decision **outcome)
 {
-    const zi_step_decision *plain = &engine->turns[engine->last_turn].outcome;
-    const zi_step_decision *graph = &engine->turns[ENGINE_GRAPH_TURN].outcome;
-    ZI_TRY(zi_engine_await_turn(engine, engine->last_turn));
-    ZI_TRY(zi_engine_await_turn(engine, ENGINE_GRAPH_TURN));
+    const zi_step_decision *plain = &engine->step_slots[engine->last_step_slot].outcome;
+    const zi_step_decision *graph = &engine->step_slots[ENGINE_GRAPH_SLOT].outcome;
+    ZI_TRY(zi_engine_await_step_slot(engine, engine->last_step_slot));
+    ZI_TRY(zi_engine_await_step_slot(engine, ENGINE_GRAPH_SLOT));
     *outcome = steps_of(graph) > steps_of(plain) ? graph : plain;
     if (steps_of(*outcome) != 0) {
         engine->stats.steps = steps_of(*outcome) - engine->other_steps;
@@ -107,11 +107,11 @@ static zero_status await_outcome(zero_engine *engine, const zi_step_decision **o
     return ZERO_OK;
 }
 
-zero_status zi_engine_settle_outcomes(zero_engine *engine)
+zero_status zi_engine_wait_outcomes(zero_engine *engine)
 {
     const zi_step_decision *last = NULL;
-    for (uint32_t turn = 0; turn <= ENGINE_GRAPH_TURN; turn++) {
-        ZI_TRY(zi_engine_await_turn(engine, turn));
+    for (uint32_t step_slot = 0; step_slot <= ENGINE_GRAPH_SLOT; step_slot++) {
+        ZI_TRY(zi_engine_await_step_slot(engine, step_slot));
     }
     return await_outcome(engine, &last);
 }

@@ -14,8 +14,8 @@
 static const zi_group *carrier_of(const zero_engine *engine, zero_traffic traffic)
 {
     const engine_groups *groups = &engine->groups;
-    const zi_group *gathers[] = {groups->gather, groups->publish, NULL};
-    const zi_group *reductions[] = {groups->scatter, groups->narrow, groups->replica};
+    const zi_group *gathers[] = {groups->gather, groups->param_gather, NULL};
+    const zi_group *reductions[] = {groups->scatter, groups->boundary, groups->replica};
     const zi_group *const *of = traffic == ZERO_TRAFFIC_GATHER ? gathers : reductions;
     for (uint32_t i = 0; i < 3; i++) {
         if (of[i] != NULL && of[i]->size > 1) {
@@ -36,20 +36,20 @@ zero_status zero_engine_path(const zero_engine *engine, zero_traffic traffic, ze
     return ZI_SIZED_OUT(zero_path, out, &path);
 }
 
-static zero_rung rung_of(zi_io_backend_kind rung)
+static zero_io_backend backend_of(zi_io_backend_kind kind)
 {
-    switch (rung) {
+    switch (kind) {
     case ZI_IO_BACKEND_FIXED:
-        return ZERO_RUNG_FIXED;
+        return ZERO_IO_BACKEND_FIXED;
     case ZI_IO_BACKEND_URING:
-        return ZERO_RUNG_URING;
+        return ZERO_IO_BACKEND_URING;
     case ZI_IO_BACKEND_POSIX:
-        return ZERO_RUNG_POSIX;
+        return ZERO_IO_BACKEND_POSIX;
     case ZI_IO_BACKEND_BEST:
     case ZI_IO_BACKEND_GIVEN:
         break;
     }
-    return ZERO_RUNG_NONE;
+    return ZERO_IO_BACKEND_NONE;
 }
 
 /* Add to what was refused. What does not fit is cut off, visibly; all of it stands in the log. */
@@ -86,22 +86,22 @@ static bool report_of(const zero_engine *engine, zi_io_report *report)
     return found;
 }
 
-static void tell_dealing(zero_disk_path *path, const engine_dealing *dealing, uint32_t count)
+static void print_striping(zero_disk_path *path, const engine_striping *striping, uint32_t count)
 {
     static const char *const by[] = {"equally", "by disk_weights ", "by measured MB/s "};
-    const char *text = count == 1 ? "to one directory" : by[dealing->by];
-    size_t used = (size_t)snprintf(path->dealt, sizeof path->dealt, "%s", text);
-    for (uint32_t i = 0; i < count && count > 1 && dealing->by != ENGINE_DEALT_EQUALLY; i++) {
-        (void)snprintf(path->dealt + used, sizeof path->dealt - used, "%s%" PRIu32,
-                       i > 0 ? ":" : "", dealing->rates[i]);
-        used = strlen(path->dealt);
+    const char *text = count == 1 ? "to one directory" : by[striping->by];
+    size_t used = (size_t)snprintf(path->striped, sizeof path->striped, "%s", text);
+    for (uint32_t i = 0; i < count && count > 1 && striping->by != ENGINE_STRIPED_EQUALLY; i++) {
+        (void)snprintf(path->striped + used, sizeof path->striped - used, "%s%" PRIu32,
+                       i > 0 ? ":" : "", striping->rates[i]);
+        used = strlen(path->striped);
     }
 }
 
 static void tell_files(const zero_engine *engine, zero_disk_path *path)
 {
     const uint32_t files = zi_store_map(engine->store)->file_count;
-    tell_dealing(path, &engine->dealing, files);
+    print_striping(path, &engine->striping, files);
     for (uint32_t i = 0; i < files; i++) {
         const zi_store_directory *directory = zi_store_directory_of(engine->store, i);
         if (directory->note[0] != '\0') {
@@ -118,9 +118,9 @@ zero_status zero_engine_disk_path(const zero_engine *engine, zero_disk_path *out
     if (!report_of(engine, &report)) {
         return ZI_SIZED_OUT(zero_disk_path, out, &path);
     }
-    path.rung = rung_of(report.kind);
+    path.backend = backend_of(report.kind);
     path.direct = report.direct;
-    path.ring_bytes = report.region_bytes;
+    path.window_bytes = report.region_bytes;
     path.registered_bytes = report.registered_bytes;
     (void)snprintf(path.text, sizeof path.text, "%s%s%s%s, %s", zi_io_backend_name(report.kind),
                    report.flags[0] != '\0' ? " (" : "", report.flags,

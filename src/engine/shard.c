@@ -37,7 +37,7 @@ static bool locate(const zero_engine *engine, engine_shard *shard)
     case ZERO_ROLE_GRAD_SLOT:
     case ZERO_ROLE_STEP:
     case ZERO_ROLE_SCRATCH:
-    case ZERO_ROLE_RING:
+    case ZERO_ROLE_IO_WINDOW:
         break;
     }
     shard->data = zi_optim_state(engine->optim, shard->flat, shard->role);
@@ -183,7 +183,7 @@ zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard,
                               dtype, count);
 }
 
-zero_status zi_engine_shards_rest(zero_engine *engine)
+zero_status zi_engine_flush_shards(zero_engine *engine)
 {
     for (int i = 0; i < ZI_OFFLOAD_ROLES; i++) {
         if (engine->offload[i] != NULL) {
@@ -195,7 +195,7 @@ zero_status zi_engine_shards_rest(zero_engine *engine)
     if (engine->window == NULL) {
         return ZERO_OK;
     }
-    ZI_TRY(zi_optim_rest(engine->optim));
+    ZI_TRY(zi_optim_flush(engine->optim));
     return zi_engine_await_stream(engine, engine->step_stream);
 }
 
@@ -271,7 +271,7 @@ static zero_status move_values(zero_engine *engine, const engine_shard *shard,
     const zi_device *device = engine->device;
     if (shard->tier == ZERO_TIER_DISK) {
         ZI_TRY(move_on_disk(engine, shard, move));
-        return move->writes ? zi_engine_shards_rest(engine) : ZERO_OK;
+        return move->writes ? zi_engine_flush_shards(engine) : ZERO_OK;
     }
     zi_stream *host = NULL;
     ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));

@@ -44,6 +44,6 @@ zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard,
  * */
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes);
 /* What was filled is on disk. Blocks. */
-zero_status zi_engine_shards_rest(zero_engine *engine);
+zero_status zi_engine_flush_shards(zero_engine *engine);
 
 #endif

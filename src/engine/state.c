@@ -112,9 +112,9 @@ static uint64_t hash_of(const zero_step_state *state)
 /* No step was decided since: outcomes are those of steps that come. */
 static void forget_outcomes(zero_engine *engine, const zero_step_state *state)
 {
-    for (uint32_t turn = 0; turn <= ENGINE_GRAPH_TURN; turn++) {
-        engine->turns[turn].outcome.update = 0;
-        engine->turns[turn].outcome.skipped = 0;
+    for (uint32_t step_slot = 0; step_slot <= ENGINE_GRAPH_SLOT; step_slot++) {
+        engine->step_slots[step_slot].outcome.update = 0;
+        engine->step_slots[step_slot].outcome.skipped = 0;
     }
     /* Either may be the larger: what is added wraps round, and is taken off again so. */
     engine->other_steps = state->updates + state->skipped - engine->stats.steps;
@@ -134,7 +134,7 @@ static zero_status set(zero_engine *engine, const zero_step_state *given)
     agreed = zi_engine_agree_given(engine, engine->mesh, agreed,
                                    agreed == ZERO_OK ? hash_of_part(state) : 0, "step state");
     ZI_TRY(agreed);
-    ZI_TRY(zi_engine_settle_outcomes(engine));
+    ZI_TRY(zi_engine_wait_outcomes(engine));
     /* What moves the loss scale is this engine's. */
     ZI_TRY(device->ops->copy(device->self, engine->step_stream, own, engine->decide.state,
                              sizeof *own));

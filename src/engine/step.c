@@ -8,34 +8,34 @@
 #include "core/error.h"
 #include "core/trace.h"
 #include "engine/agree.h"
-#include "engine/announce.h"
 #include "engine/guard.h"
 #include "engine/input.h"
 #include "engine/outcome.h"
+#include "engine/speculate.h"
 #include "engine/tiers.h"
 
-static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint32_t turn,
+static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint32_t step_slot,
                                     const float *weight)
 {
     const zi_device *device = engine->device;
-    engine_turn *room = &engine->turns[turn];
+    engine_step_slot *room = &engine->step_slots[step_slot];
     zi_decide_job job = engine->decide;
     job.input = &room->input;
     zi_stream *stream = engine->step_stream;
     ZI_TRY(zi_params_step_begin(engine->params, stream));
-    ZI_TRY(zi_engine_put_message(engine, caller, room, turn, weight));
+    ZI_TRY(zi_engine_put_message(engine, caller, room, step_slot, weight));
     ZI_TRY(zi_engine_decide(engine, job, &engine->norm_gather, &engine->part_gather));
     ZI_TRY(device->ops->copy(device->self, stream, &room->outcome, job.decision,
                              sizeof room->outcome));
-    if (engine->announced.begun) {
-        ZI_TRY(zi_optim_judge(engine->optim, &room->outcome, &room->drafts));
+    if (engine->speculation.begun) {
+        ZI_TRY(zi_optim_validate(engine->optim, &room->outcome, &room->speculative));
     }
-    return device->ops->event_record(device->self, engine->decided[turn], stream);
+    return device->ops->event_record(device->self, engine->decided[step_slot], stream);
 }
 
 /* Gathers wait for all of a step where parameters are on disk: what they read ahead would be old,
  * and take the window from it. */
-static zero_status enqueue_update(zero_engine *engine, uint32_t turn)
+static zero_status enqueue_update(zero_engine *engine, uint32_t step_slot)
 {
     const zi_device *device = engine->device;
     zi_stream *stream = engine->step_stream;
@@ -44,7 +44,7 @@ static zero_status enqueue_update(zero_engine *engine, uint32_t turn)
     const bool disk = zi_role_tier(engine->layout, ZERO_ROLE_PARAM) == ZERO_TIER_DISK;
     for (uint32_t i = 0; i < units; i++) {
         const uint32_t unit = down ? units - 1 - i : i;
-        ZI_TRY(zi_optim_step_unit(engine->optim, unit, &engine->turns[turn].outcome));
+        ZI_TRY(zi_optim_step_unit(engine->optim, unit, &engine->step_slots[step_slot].outcome));
         ZI_TRY(disk ? ZERO_OK : zi_params_updated(engine->params, unit, stream));
     }
     for (uint32_t unit = 0; unit < units && disk; unit++) {
@@ -52,7 +52,7 @@ static zero_status enqueue_update(zero_engine *engine, uint32_t turn)
     }
     ZI_TRY(zi_grads_consumed(engine->grads, stream));
     ZI_TRY(device->ops->event_record(device->self, engine->stepped, stream));
-    return zi_optim_rest(engine->optim);
+    return zi_optim_flush(engine->optim);
 }
 
 /* After steps 1, 2, 4, 8, ...: often while the order settles, then hardly ever. */
@@ -64,11 +64,11 @@ static bool is_power_of_two(uint64_t number)
 /* A plain step is enqueued: count it, agree, look ahead. */
 static zero_status step_taken(zero_engine *engine)
 {
-    engine->last_turn = engine->turn;
-    engine->turn = (engine->turn + 1) % ENGINE_TURNS;
+    engine->last_step_slot = engine->step_slot;
+    engine->step_slot = (engine->step_slot + 1) % ENGINE_STEP_SLOTS;
     engine->stats.steps++;
     engine->plain_steps++;
-    engine->park.grads_lost = false;
+    engine->evicted.grads_lost = false;
     if (is_power_of_two(engine->plain_steps)) {
         ZI_TRY(zi_engine_agree_schedules(engine));
     }
@@ -85,23 +85,23 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
     ZI_TRY(zi_engine_take_input(engine, caller_params, &input, &weight));
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     const bool captured = engine->state == ZI_ENGINE_CAPTURING_STEP_DUE;
-    const uint32_t turn = captured ? ENGINE_GRAPH_TURN : engine->turn;
-    ZI_TRY(zi_engine_check_announced(engine, &input, weight));
-    zi_engine_settle_divisor(engine, &input, weight, engine->micro_index);
+    const uint32_t step_slot = captured ? ENGINE_GRAPH_SLOT : engine->step_slot;
+    ZI_TRY(zi_engine_check_predicted(engine, &input, weight));
+    zi_engine_resolve_divisor(engine, &input, weight, engine->micro_index);
     if (!captured) { /* the graph's was left alone by zero_capture_prepare */
-        ZI_TRY(zi_engine_await_turn(engine, turn));
+        ZI_TRY(zi_engine_await_step_slot(engine, step_slot));
         ZI_TRY(zi_engine_tell_refused(engine));
     }
-    if (!captured && !engine->announced.begun) {
-        zi_engine_note_drafts(engine, turn);
+    if (!captured && !engine->speculation.begun) {
+        zi_engine_note_speculation(engine, step_slot);
     }
-    if (!engine->announced.begun) { /* else it is there, and read by what was presumed */
-        engine->turns[turn].input = input;
+    if (!engine->speculation.begun) { /* else it is there, and read by what was predicted */
+        engine->step_slots[step_slot].input = input;
     }
-    ZI_TRY(enqueue_decision(engine, caller, turn, weight));
-    ZI_TRY(enqueue_update(engine, turn));
-    engine->announced.given = false;
-    engine->announced.begun = false;
+    ZI_TRY(enqueue_decision(engine, caller, step_slot, weight));
+    ZI_TRY(enqueue_update(engine, step_slot));
+    engine->speculation.given = false;
+    engine->speculation.begun = false;
     engine->micro_index = 0;
     if (captured) {
         engine->graph_weight = weight;

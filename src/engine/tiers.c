@@ -10,38 +10,38 @@
 #include "core/sized.h"
 #include "engine/guard.h"
 #include "engine/tiers.h"
-#include "zero/park.h"
+#include "zero/evict.h"
 #include "zero/path.h"
 
-zero_status zi_engine_choose_dealing(const zero_engine *engine, const char *const *directories,
-                                     uint32_t directory_count, uint64_t bytes,
-                                     engine_dealing *dealing)
+zero_status zi_engine_choose_striping(const zero_engine *engine, const char *const *directories,
+                                      uint32_t directory_count, uint64_t bytes,
+                                      engine_striping *striping)
 {
     const zi_rate_options rate = {.directories = directories,
                                   .directory_count = directory_count,
                                   .rank = zero_world_rank(engine->world)};
     zi_rates rates;
-    if (dealing->by != ENGINE_DEALT_EQUALLY) {
+    if (striping->by != ENGINE_STRIPED_EQUALLY) {
         return ZERO_OK;
     }
     if (engine->backend.storage != NULL) {
         for (uint32_t i = 0; i < directory_count; i++) {
-            dealing->rates[i] = 1; /* there is no disk to measure */
+            striping->rates[i] = 1; /* there is no disk to measure */
         }
         return ZERO_OK;
     }
     ZI_TRY(zi_rate_choose(&rate, bytes, &rates));
-    memcpy(dealing->rates, rates.rate, sizeof dealing->rates);
-    dealing->by = rates.measured ? ENGINE_DEALT_AS_MEASURED : ENGINE_DEALT_EQUALLY;
+    memcpy(striping->rates, rates.rate, sizeof striping->rates);
+    striping->by = rates.measured ? ENGINE_STRIPED_AS_MEASURED : ENGINE_STRIPED_EQUALLY;
     return ZERO_OK;
 }
 
-static void take_weights(engine_dealing *dealing, const zero_engine_options *options)
+static void take_weights(engine_striping *striping, const zero_engine_options *options)
 {
     if (options->tuning->disk_weights != NULL) {
-        dealing->by = ENGINE_DEALT_AS_GIVEN;
+        striping->by = ENGINE_STRIPED_AS_GIVEN;
         for (uint32_t i = 0; i < options->disk_directory_count; i++) {
-            dealing->rates[i] = options->tuning->disk_weights[i];
+            striping->rates[i] = options->tuning->disk_weights[i];
         }
     }
 }
@@ -52,16 +52,16 @@ static zero_status make_window(zero_engine *engine)
     const zi_layout *layout = engine->layout;
     const zi_window_desc window = {.ranges = layout->ranges,
                                    .range_count = layout->range_count,
-                                   .slot_count = layout->ring_slots,
+                                   .slot_count = layout->window_slots,
                                    .slot_bytes = layout->record_bytes_max,
-                                   .memory = engine->arena[ZERO_ROLE_RING],
+                                   .memory = engine->arena[ZERO_ROLE_IO_WINDOW],
                                    .io_depth = layout->tuning.io_depth,
-                                   .draft_at = layout->draft_at,
+                                   .speculative_at = layout->speculative_at,
                                    .store = engine->store,
                                    .sums = engine->sums,
                                    .pool = engine->pool,
                                    .layout = layout,
-                                   .role = ZERO_ROLE_RING};
+                                   .role = ZERO_ROLE_IO_WINDOW};
     return layout->range_count != 0 ? zi_window_create(&window, &engine->window) : ZERO_OK;
 }
 
@@ -74,12 +74,13 @@ static zero_status make_offload(zero_engine *engine, zero_role role)
         .device = engine->device,
         .arena = engine->arena[role],
         .window_memory =
-            place->window_slots != 0 ? engine->arena[ZERO_ROLE_RING] + place->window_at : NULL,
+            place->window_slots != 0 ? engine->arena[ZERO_ROLE_IO_WINDOW] + place->window_at : NULL,
         .store = engine->store,
         .sums = engine->sums != NULL ? engine->sums + place->sums_at : NULL,
         .pool = engine->pool};
-    return zi_role_far(engine->layout, role) ? zi_offload_create(&desc, &engine->offload[role])
-                                             : ZERO_OK;
+    return zi_role_offloaded(engine->layout, role)
+               ? zi_offload_create(&desc, &engine->offload[role])
+               : ZERO_OK;
 }
 
 /* Reserve all that is on disk. */
@@ -89,7 +90,7 @@ static zero_status make_store(zero_engine *engine, const zero_engine_options *ca
     zero_engine_options options; /* the plan's have no directories */
     zero_tuning tuning;
     ZI_TRY(zi_options_resolve(caller_options, &options, &tuning));
-    take_weights(&engine->dealing, &options);
+    take_weights(&engine->striping, &options);
     if (layout->disk_bytes == 0) {
         return ZERO_OK;
     }
@@ -100,10 +101,10 @@ static zero_status make_store(zero_engine *engine, const zero_engine_options *ca
                 (const void *)options.disk_directories, options.disk_directory_count);
     }
     const uint64_t bytes = layout->memory.tier_bytes[ZERO_TIER_DISK];
-    ZI_TRY(zi_engine_choose_dealing(engine, options.disk_directories, options.disk_directory_count,
-                                    bytes, &engine->dealing));
+    ZI_TRY(zi_engine_choose_striping(engine, options.disk_directories, options.disk_directory_count,
+                                     bytes, &engine->striping));
     const zi_store_options store = {.directories = options.disk_directories,
-                                    .rates = engine->dealing.rates,
+                                    .rates = engine->striping.rates,
                                     .directory_count = options.disk_directory_count,
                                     .rank = zero_world_rank(engine->world),
                                     .bytes = bytes,
@@ -129,9 +130,9 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
         ZI_TRY(zero_engine_disk_path(engine, &path));
         zi_log(ZERO_LOG_INFO,
                "rank %" PRIu32 ": %" PRIu64 " bytes on disk, %" PRIu32 " ranges of state, "
-               "%" PRIu32 " of them in memory; reached by %s; dealt %s",
+               "%" PRIu32 " of them in memory; reached by %s; striped %s",
                zero_world_rank(engine->world), zi_store_bytes(engine->store),
-               engine->layout->range_count, engine->layout->ring_slots, path.text, path.dealt);
+               engine->layout->range_count, engine->layout->window_slots, path.text, path.striped);
     }
     return ZERO_OK;
 }
@@ -155,8 +156,8 @@ void zi_engine_close_store(zero_engine *engine)
 
 bool zi_engine_steps_down(const zero_engine *engine)
 {
-    if (engine->layout->draft_at != 0) {
-        return false; /* drafts go down, as gradients come */
+    if (engine->layout->speculative_at != 0) {
+        return false; /* speculative updates go down, as gradients come */
     }
     if (engine->window != NULL) {
         /* Filling goes up, so the first step goes down. */
@@ -172,7 +173,7 @@ static void add_counts(zero_stats *stats, const zi_window *window)
         return;
     }
     const zi_window_counts counts = zi_window_count(window);
-    stats->disk_read_bytes += counts.read_bytes; /* on top of what was parked */
+    stats->disk_read_bytes += counts.read_bytes; /* on top of what was evicted */
     stats->disk_write_bytes += counts.write_bytes;
     stats->disk_read_hits += counts.hits;
     stats->disk_read_wait_ns += counts.read_wait_ns;
@@ -187,7 +188,7 @@ zero_status zero_engine_stats(const zero_engine *engine, zero_stats *out)
     stats.taken_ns = zi_clock_ns();
     stats.update_ns = zi_optim_update_ns(engine->optim);
     stats.host_update_elements = zi_optim_host_elements(engine->optim);
-    stats.steps_overlapped = zi_optim_kept(engine->optim);
+    stats.steps_speculative = zi_optim_kept(engine->optim);
     stats.steps_redone = zi_optim_redone(engine->optim);
     add_counts(&stats, engine->window);
     for (int i = 0; i < ZI_OFFLOAD_ROLES; i++) {
@@ -198,14 +199,14 @@ zero_status zero_engine_stats(const zero_engine *engine, zero_stats *out)
     return ZI_SIZED_OUT(zero_stats, out, &stats);
 }
 
-/* Add what is parked. */
-static void add_parked(const zero_engine *engine, zero_memory *memory)
+/* Add what is evicted. */
+static void add_evicted(const zero_engine *engine, zero_memory *memory)
 {
-    const engine_park *park = &engine->park;
+    const engine_evicted *evicted = &engine->evicted;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if ((park->parked & ZERO_ROLE_BIT(role)) != 0) {
+        if ((evicted->evicted & ZERO_ROLE_BIT(role)) != 0) {
             memory->bytes[role] += engine->layout->memory.bytes[role];
-            memory->tier_bytes[park->tier] += engine->layout->memory.bytes[role];
+            memory->tier_bytes[evicted->tier] += engine->layout->memory.bytes[role];
         }
     }
 }
@@ -222,10 +223,10 @@ zero_status zero_engine_memory(const zero_engine *engine, zero_memory *out)
         memory.tier_bytes[tier] += disk ? 0 : engine->arena_bytes[role];
     }
     const uint64_t sums_bytes = engine->sums != NULL ? engine->layout->sums_bytes : 0;
-    memory.bytes[ZERO_ROLE_RING] += sums_bytes;
+    memory.bytes[ZERO_ROLE_IO_WINDOW] += sums_bytes;
     memory.tier_bytes[ZERO_TIER_HOST] += sums_bytes;
     memory.tier_bytes[ZERO_TIER_DISK] = engine->store != NULL ? zi_store_bytes(engine->store) : 0;
-    add_parked(engine, &memory);
+    add_evicted(engine, &memory);
     for (int tier = 0; tier < ZERO_TIER_COUNT; tier++) {
         memory.total_bytes += memory.tier_bytes[tier];
     }

@@ -4,11 +4,11 @@
 
 #include "engine/engine_internal.h"
 
-/* Settle by what a store of so many bytes is dealt: measures the directories where it was equally
+/* Settle by what a store of so many bytes is striped: measures the directories where it was equally
  * so far and that is worth it. */
-zero_status zi_engine_choose_dealing(const zero_engine *engine, const char *const *directories,
-                                     uint32_t directory_count, uint64_t bytes,
-                                     engine_dealing *dealing);
+zero_status zi_engine_choose_striping(const zero_engine *engine, const char *const *directories,
+                                      uint32_t directory_count, uint64_t bytes,
+                                      engine_striping *striping);
 /* Reserve roles on disk, and make what offloaded roles pass through; nothing where there are none.
  * */
 zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options *caller_options);

@@ -50,7 +50,7 @@ zero_status zi_options_check_backend(const zero_engine_options *o)
 }
 
 /* What carries bytes between GPUs, and whether that can do what is asked of NCCL. */
-static zero_status settle_transport(zi_layout *layout, bool threads)
+static zero_status resolve_transport(zi_layout *layout, bool threads)
 {
     zero_tuning *tuning = &layout->tuning;
     const uint32_t world = layout->sharding.world;
@@ -68,7 +68,7 @@ static zero_status settle_transport(zi_layout *layout, bool threads)
     return ZERO_OK;
 }
 
-zero_status zi_layout_settle_backend(zi_layout *layout, bool threads, const zi_capabilities *given)
+zero_status zi_layout_resolve_backend(zi_layout *layout, bool threads, const zi_capabilities *given)
 {
     static const zi_registration registrations[] = {
         [ZERO_NCCL_MEMORY_NONE] = ZI_REGISTER_NONE,
@@ -76,7 +76,7 @@ zero_status zi_layout_settle_backend(zi_layout *layout, bool threads, const zi_c
         [ZERO_NCCL_MEMORY_SYMMETRIC] = ZI_REGISTER_WINDOWS,
     };
     const zero_tuning *tuning = &layout->tuning;
-    ZI_TRY(settle_transport(layout, threads));
+    ZI_TRY(resolve_transport(layout, threads));
     const zi_capabilities named = {
         .host_memory = layout->options.device == ZERO_DEVICE_CPU,
         .lent_scratch = tuning->transport == ZERO_TRANSPORT_NCCL,

@@ -20,7 +20,7 @@ uint64_t zi_range_sum_count(const zi_range *ranges, uint32_t range_count)
 
 void zi_layout_place_sums(zi_layout *layout)
 {
-    const uint32_t places = layout->draft_at != 0 ? 2 : 1;
+    const uint32_t places = layout->speculative_at != 0 ? 2 : 1;
     uint64_t count = 0;
     if (layout->tuning.disk_unchecked) {
         return;
@@ -82,7 +82,7 @@ static void find_in_state(const zi_layout *layout, zero_role role, uint32_t rang
         for (int state = 0; state < ZI_STATES; state++) {
             const zero_role own = (zero_role)(ZERO_ROLE_MASTER + state);
             const bool there =
-                role == ZERO_ROLE_RING
+                role == ZERO_ROLE_IO_WINDOW
                     ? piece->range == range && zi_role_tier(layout, own) == ZERO_TIER_DISK
                     : role == own;
             if (there) {

@@ -23,7 +23,7 @@ static bool is_on_disk(const zi_layout *layout, const zi_flat *flat, zero_role r
 
 static uint64_t even_cut(const zi_layout *layout, const zi_flat *flat, zero_role role)
 {
-    const uint64_t count = layout->tuning.range_bytes / zi_shard_element_bytes(layout, flat, role);
+    const uint64_t count = layout->tuning.extent_bytes / zi_shard_element_bytes(layout, flat, role);
     return count / ZI_SLICE_ALIGN * ZI_SLICE_ALIGN;
 }
 
@@ -126,12 +126,12 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
     }
     if (count > UINT32_MAX / 2) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "options.range_bytes %" PRIu64 " cuts %s into %" PRIu64
+                "options.extent_bytes %" PRIu64 " cuts %s into %" PRIu64
                 " extents, more than can be counted; make ranges larger",
-                layout->tuning.range_bytes, zero_role_name(role), count);
+                layout->tuning.extent_bytes, zero_role_name(role), count);
     }
     place->extent_count = (uint32_t)count;
-    place->window_slots = (uint32_t)zi_min_u64(layout->tuning.ring_depth + 1, count);
+    place->window_slots = (uint32_t)zi_min_u64(layout->tuning.io_window + 1, count);
     layout->disk_bytes += place->bytes;
     return ZERO_OK;
 }
@@ -170,7 +170,7 @@ static void size_grad_staging(zi_layout *layout)
 
 zero_status zi_layout_make_extents(zi_layout *layout)
 {
-    layout->disk_bytes = layout->step_write_bytes + layout->draft_at; /* all ranges */
+    layout->disk_bytes = layout->step_write_bytes + layout->speculative_at; /* all ranges */
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         if (zi_role_tier(layout, (zero_role)role) == ZERO_TIER_DISK) {
             ZI_TRY(cut_role(layout, (zero_role)role));
@@ -178,10 +178,10 @@ zero_status zi_layout_make_extents(zi_layout *layout)
     }
     layout->pass_read_bytes = layout->offload[ZERO_ROLE_PARAM].bytes;
     layout->micro_bytes = layout->offload[ZERO_ROLE_GRAD].bytes;
-    if (zi_role_far(layout, ZERO_ROLE_PARAM)) {
+    if (zi_role_offloaded(layout, ZERO_ROLE_PARAM)) {
         size_param_staging(layout);
     }
-    if (zi_role_far(layout, ZERO_ROLE_GRAD)) {
+    if (zi_role_offloaded(layout, ZERO_ROLE_GRAD)) {
         size_grad_staging(layout);
     }
     return ZERO_OK;
@@ -269,7 +269,7 @@ bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit)
 
 bool zi_grads_end_late(const zi_layout *layout)
 {
-    if (!zi_role_far(layout, ZERO_ROLE_GRAD) || layout->sharding.world == 1) {
+    if (!zi_role_offloaded(layout, ZERO_ROLE_GRAD) || layout->sharding.world == 1) {
         return false;
     }
     for (uint32_t f = 0; f < layout->flat_count; f++) {

@@ -199,7 +199,7 @@ static uint32_t first_set(uint32_t value, uint32_t fallback)
 }
 
 /* Options whose defaults depend on the model or the world. */
-static void settle_options(zi_layout *layout)
+static void resolve_options(zi_layout *layout)
 {
     zero_engine_options *options = &layout->options;
     zero_tuning *tuning = &layout->tuning;
@@ -303,13 +303,14 @@ static void place_step(zi_layout *layout, role_arenas *roles)
 }
 
 /* Drafts of this rank's part of all parameters that are trained. */
-static void place_drafts(const zi_layout *layout, role_arenas *roles)
+static void place_speculative(const zi_layout *layout, role_arenas *roles)
 {
-    for (uint32_t f = 0; f < layout->flat_count && layout->draft_at != 0; f++) {
+    for (uint32_t f = 0; f < layout->flat_count && layout->speculative_at != 0; f++) {
         zi_flat *flat = &layout->flats[f];
         const uint64_t count =
             flat->trained ? zi_shard_count(layout, flat, layout->sharding.optimizer) : 0;
-        flat->draft_at = take(roles, ZERO_ROLE_RING, count * zero_dtype_bytes(flat->dtype));
+        flat->speculative_at =
+            take(roles, ZERO_ROLE_IO_WINDOW, count * zero_dtype_bytes(flat->dtype));
     }
 }
 
@@ -321,7 +322,7 @@ static void place_offload(zi_layout *layout, role_arenas *roles)
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         zi_offload_place *place = &layout->offload[role];
         place->window_at =
-            take(roles, ZERO_ROLE_RING, place->window_slots * place->extent_bytes_max);
+            take(roles, ZERO_ROLE_IO_WINDOW, place->window_slots * place->extent_bytes_max);
     }
 }
 
@@ -338,7 +339,7 @@ static uint64_t record_share(const zi_layout *layout, zero_role role)
         const uint64_t each = zi_state_bytes(layout, &layout->flats[run->flat], role);
         bytes += run->pieces * zi_align_up(run->count * each, ZI_ARENA_ALIGN);
     }
-    return layout->draft_at != 0 ? 2 * bytes : bytes;
+    return layout->speculative_at != 0 ? 2 * bytes : bytes;
 }
 
 static void add_up(zi_layout *layout, const role_arenas *roles)
@@ -348,8 +349,8 @@ static void add_up(zi_layout *layout, const role_arenas *roles)
         const zero_tier tier = zi_role_tier(layout, (zero_role)role);
         const uint64_t used = tier == ZERO_TIER_DISK ? record_share(layout, (zero_role)role)
                                                      : roles->arena[role].used_bytes;
-        memory->bytes[role] =
-            zi_align_up(used, ZI_PAGE_BYTES) + (role == ZERO_ROLE_RING ? layout->sums_bytes : 0);
+        memory->bytes[role] = zi_align_up(used, ZI_PAGE_BYTES) +
+                              (role == ZERO_ROLE_IO_WINDOW ? layout->sums_bytes : 0);
         memory->tier_bytes[tier] += tier == ZERO_TIER_DISK ? 0 : memory->bytes[role];
     }
     memory->tier_bytes[ZERO_TIER_DISK] = layout->disk_bytes;
@@ -378,10 +379,10 @@ static void place(zi_layout *layout)
     layout->wire_at = take(&roles, ZERO_ROLE_GRAD_SLOT, layout->wire_bytes);
     place_step(layout, &roles);
     (void)take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
-    (void)take(&roles, ZERO_ROLE_RING, layout->ring_slots * layout->record_bytes_max);
-    layout->rooms_at = take(&roles, ZERO_ROLE_RING, 2 * layout->room_bytes);
+    (void)take(&roles, ZERO_ROLE_IO_WINDOW, layout->window_slots * layout->record_bytes_max);
+    layout->rooms_at = take(&roles, ZERO_ROLE_IO_WINDOW, 2 * layout->room_bytes);
     place_offload(layout, &roles);
-    place_drafts(layout, &roles); /* behind what is whole pages */
+    place_speculative(layout, &roles); /* behind what is whole pages */
     add_up(layout, &roles);
 }
 
@@ -398,21 +399,21 @@ static zero_status check_budget(const zi_layout *layout, zero_tier tier, uint64_
     return ZERO_OK;
 }
 
-/* Where the caller left the ring open and it is too large for the budget of host memory: the next
- * smaller one, of fewer ranges, then of smaller ones. false: there is none, or no need. */
-static bool shrink_ring(const zero_tuning *given, zi_layout *layout)
+/* Where the caller left the I/O window open and it is too large for the budget of host memory: the
+ * next smaller one, of fewer ranges, then of smaller ones. false: there is none, or no need. */
+static bool shrink_window(const zero_tuning *given, zi_layout *layout)
 {
     zero_tuning *tuning = &layout->tuning;
     const uint64_t budget = layout->options.host_budget_bytes;
     if (budget == 0 || layout->memory.tier_bytes[ZERO_TIER_HOST] <= budget) {
         return false;
     }
-    if (given->ring_depth == 0 && tuning->ring_depth > RING_DEPTH_MIN) {
-        tuning->ring_depth--;
+    if (given->io_window == 0 && tuning->io_window > RING_DEPTH_MIN) {
+        tuning->io_window--;
         return true;
     }
-    if (given->range_bytes == 0 && tuning->range_bytes > RANGE_BYTES_MIN) {
-        tuning->range_bytes /= 2;
+    if (given->extent_bytes == 0 && tuning->extent_bytes > RANGE_BYTES_MIN) {
+        tuning->extent_bytes /= 2;
         return true;
     }
     return false;
@@ -438,12 +439,12 @@ static zero_status cut_and_place(zi_layout *layout)
     return ZERO_OK;
 }
 
-/* Cut and place all there is, with a ring that fits in the budget if there is one. */
+/* Cut and place all there is, with an I/O window that fits in the budget if there is one. */
 static zero_status fit(const zero_tuning *given, zi_layout *layout)
 {
     const zi_layout uncut = *layout;
     ZI_TRY(cut_and_place(layout));
-    while (shrink_ring(given, layout)) {
+    while (shrink_window(given, layout)) {
         const zero_tuning smaller = layout->tuning;
         free_places(layout);
         *layout = uncut;
@@ -460,8 +461,8 @@ static zero_status check_budgets(const zi_layout *layout)
                         "use a higher stage, more ranks or fewer slots, or put roles on another "
                         "tier"));
     ZI_TRY(check_budget(layout, ZERO_TIER_HOST, o->host_budget_bytes,
-                        "use more ranks, put fewer roles on the host, or lower ring_depth or "
-                        "range_bytes"));
+                        "use more ranks, put fewer roles on the host, or lower io_window or "
+                        "extent_bytes"));
     return check_budget(layout, ZERO_TIER_DISK, o->disk_budget_bytes,
                         "use more ranks, bf16 moments, or put fewer roles on disk");
 }
@@ -485,10 +486,10 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     layout->options.disk_directory_count = 0;
     layout->part_count = (uint32_t)zi_max_u64(1, zero_world_size(layout->options.model_parallel));
     ZI_TRY(zi_sharding_resolve(&layout->options, world, &layout->sharding));
-    ZI_TRY(zi_layout_settle_backend(layout, threads, can));
+    ZI_TRY(zi_layout_resolve_backend(layout, threads, can));
     ZI_TRY(copy_model(layout, model));
     ZI_TRY(copy_ties(layout, model));
-    settle_options(layout);
+    resolve_options(layout);
     ZI_TRY(make_flats(layout));
     ZI_TRY(zi_layout_make_buckets(layout));
     ZI_TRY(zi_layout_make_classes(layout));

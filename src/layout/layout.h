@@ -70,7 +70,8 @@ typedef struct zi_flat {
     uint32_t piece_count;
     uint64_t slot_at;         /* within the unit's parameter slot */
     uint64_t grad_slot_at;    /* within the bucket's gradient slot */
-    uint64_t draft_at;        /* ring arena: a draft of this rank's part of its parameters */
+    uint64_t speculative_at;  /* I/O window's arena: the speculative copy of this rank's part of its
+                                 parameters */
     uint64_t grad_staging_at; /* within the bucket's staging buffer, where it has a place there */
     uint32_t extent_first[ZI_OFFLOAD_ROLES]; /* of its shards on disk */
 } zi_flat;
@@ -114,7 +115,7 @@ typedef struct zi_offload_place {
     uint64_t extent_bytes_max;
     uint64_t bytes;     /* of all extents */
     uint64_t at;        /* in the store */
-    uint64_t window_at; /* in the ring's arena */
+    uint64_t window_at; /* in the I/O window's arena */
     uint64_t sums_at;   /* in the checksums: which is its first */
     uint64_t sum_count;
 } zi_offload_place;
@@ -140,7 +141,7 @@ typedef struct zi_unit_place {
     uint32_t owner_count;
     uint32_t tied_by;     /* units that tie to this one */
     uint32_t bucket;      /* ZI_NO_INDEX: no trained tensor */
-    uint32_t param_class; /* ZI_NO_INDEX when parameters are neither split nor far */
+    uint32_t param_class; /* ZI_NO_INDEX when parameters are neither split nor offloaded */
     uint64_t slot_bytes;  /* all its flats, in a parameter slot */
     uint64_t view_at;     /* in the slots' arena: its copy where releases are checked */
 } zi_unit_place;
@@ -204,16 +205,18 @@ typedef struct zi_layout {
     uint32_t part_count;    /* ranks of options.model_parallel; 1: the model is in one part */
     uint64_t parts_at;      /* step arena: ZI_PART_BYTES of each, gathered; none for one */
     uint64_t step_at;       /* step arena: ZI_STEP_BYTES for the state and the decision */
-    uint64_t aside_at;      /* the same, for decisions that are asked for or presumed */
+    uint64_t aside_at;      /* the same, for decisions that are asked for or predicted */
     bool replicates;        /* some flat is a replica's */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
     uint64_t segment_count; /* runs of trained tensors in pieces, at most */
     uint64_t wire_at;       /* grad slot arena: one bucket cast to wire types */
     uint64_t wire_bytes;
     uint64_t record_bytes_max;
-    uint32_t ring_slots; /* records in memory at once */
-    uint64_t draft_at;   /* bytes in the store from a range to its draft; 0: there are none */
-    uint64_t rooms_at;   /* ring arena: two rooms of room_bytes each, behind the records, for */
+    uint32_t window_slots;   /* records in memory at once */
+    uint64_t speculative_at; /* bytes in the store from a range to its speculative copy; 0: there
+                                are none */
+    uint64_t
+        rooms_at; /* I/O window's arena: two rooms of room_bytes each, behind the records, for */
     uint64_t room_bytes; /* what the CPU updates of a GPU's memory; 0: nothing */
     zi_offload_place offload[ZI_OFFLOAD_ROLES]; /* by role */
     /* Buffers of the device in the arenas of slots, where offloaded shards are while ranks exchange
@@ -245,7 +248,8 @@ zero_status zi_options_check_backend(const zero_engine_options *options);
 
 /* A step of zi_layout_create: replace the default transport, put into layout->can what the backend
  * can do, and refuse what such a backend cannot. (capabilities.c) */
-zero_status zi_layout_settle_backend(zi_layout *layout, bool threads, const zi_capabilities *given);
+zero_status zi_layout_resolve_backend(zi_layout *layout, bool threads,
+                                      const zi_capabilities *given);
 
 /* options: as the caller gave them, or NULL. threads: the ranks are threads of one process; a plan
  * without ranks takes them for processes. can: of a backend that is injected; NULL: of the one that
@@ -294,8 +298,8 @@ void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t reco
 uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit);
 /* Whether an update of the unit reads its parameters: one of them is its own master. */
 bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit);
-/* Whether gradients that are far cross ranks only once the last micro-step is over: backward writes
- * them in place, so it waits for their loads, and may not so wait for other ranks. */
+/* Whether gradients that are offloaded cross ranks only once the last micro-step is over: backward
+ * writes them in place, so it waits for their loads, and may not so wait for other ranks. */
 bool zi_grads_end_late(const zi_layout *layout);
 /* Bytes of an element of a flat's MASTER, MOMENT1 or MOMENT2; 0 where the flat has none. */
 uint64_t zi_state_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role);
@@ -315,7 +319,7 @@ static inline uint64_t zi_shard_count(const zi_layout *layout, const zi_flat *fl
 /* Where a role lives. */
 static inline zero_tier zi_role_tier(const zi_layout *layout, zero_role role)
 {
-    if (role == ZERO_ROLE_RING) {
+    if (role == ZERO_ROLE_IO_WINDOW) {
         return ZERO_TIER_HOST;
     }
     return (uint32_t)role < ZERO_SHARD_ROLES ? layout->options.tier[role] : ZERO_TIER_DEVICE;
@@ -324,12 +328,12 @@ static inline zero_tier zi_role_tier(const zi_layout *layout, zero_role role)
 /* Bytes of a role's arena. */
 static inline uint64_t zi_role_arena_bytes(const zi_layout *layout, zero_role role)
 {
-    return layout->memory.bytes[role] - (role == ZERO_ROLE_RING ? layout->sums_bytes : 0);
+    return layout->memory.bytes[role] - (role == ZERO_ROLE_IO_WINDOW ? layout->sums_bytes : 0);
 }
 
 /* Whether a shard is not where the device computes: what is needed of it is loaded, and stored
  * again. */
-static inline bool zi_role_far(const zi_layout *layout, zero_role role)
+static inline bool zi_role_offloaded(const zi_layout *layout, zero_role role)
 {
     const zero_tier tier = zi_role_tier(layout, role);
     return tier == ZERO_TIER_DISK || (tier == ZERO_TIER_HOST && !layout->can.host_memory);
@@ -338,11 +342,11 @@ static inline bool zi_role_far(const zi_layout *layout, zero_role role)
 /* Whether units are gathered or loaded into slots. */
 static inline bool zi_params_in_slots(const zi_layout *layout)
 {
-    return layout->sharding.param > 1 || zi_role_far(layout, ZERO_ROLE_PARAM);
+    return layout->sharding.param > 1 || zi_role_offloaded(layout, ZERO_ROLE_PARAM);
 }
 
 /* Whether the user's gradients of this flat are added to the sum itself: in the shard or, where
- * that is far, in a slot that holds it meanwhile. */
+ * that is offloaded, in a slot that holds it meanwhile. */
 static inline bool zi_flat_grad_in_place(const zi_layout *layout, const zi_flat *flat)
 {
     return layout->sharding.grad == 1 && flat->grad_dtype == layout->tuning.accum_dtype;
@@ -351,7 +355,7 @@ static inline bool zi_flat_grad_in_place(const zi_layout *layout, const zi_flat 
 /* Whether the flat has room in its bucket's gradient slot. */
 static inline bool zi_flat_grad_in_slot(const zi_layout *layout, const zi_flat *flat)
 {
-    return !zi_flat_grad_in_place(layout, flat) || zi_role_far(layout, ZERO_ROLE_GRAD);
+    return !zi_flat_grad_in_place(layout, flat) || zi_role_offloaded(layout, ZERO_ROLE_GRAD);
 }
 
 struct zero_plan {

@@ -187,12 +187,14 @@ static zero_status check_disks(const zero_engine_options *o)
 /* Drafts are written where old state is kept, which only a disk has the room for. */
 static zero_status check_overlap(const zero_engine_options *o)
 {
-    for (int role = ZERO_ROLE_MASTER; o->tuning->overlap_step && role < ZERO_SHARD_ROLES; role++) {
+    for (int role = ZERO_ROLE_MASTER; o->tuning->speculative_step && role < ZERO_SHARD_ROLES;
+         role++) {
         if (o->tier[role] != ZERO_TIER_DISK) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                    "tuning.overlap_step is 1 and tier of %s %s; put master, moment1 and moment2 "
-                    "on ZERO_TIER_DISK, or leave overlap_step at 0",
-                    zero_role_name((zero_role)role), zero_tier_name(o->tier[role]));
+            ZI_FAIL(
+                ZERO_INVALID_ARGUMENT,
+                "tuning.speculative_step is 1 and tier of %s %s; put master, moment1 and moment2 "
+                "on ZERO_TIER_DISK, or leave speculative_step at 0",
+                zero_role_name((zero_role)role), zero_tier_name(o->tier[role]));
         }
     }
     return ZERO_OK;
@@ -203,9 +205,9 @@ static zero_status check_tiers(const zero_engine_options *o)
     ZI_TRY(check_updater(o));
     ZI_TRY(check_overlap(o));
     ZI_TRY(check_disks(o));
-    if (o->tuning->range_bytes % ZI_PAGE_BYTES != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tuning.range_bytes %" PRIu64 " is not a multiple of %zu",
-                o->tuning->range_bytes, ZI_PAGE_BYTES);
+    if (o->tuning->extent_bytes % ZI_PAGE_BYTES != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tuning.extent_bytes %" PRIu64 " is not a multiple of %zu",
+                o->tuning->extent_bytes, ZI_PAGE_BYTES);
     }
     return ZERO_OK;
 }

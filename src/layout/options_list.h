@@ -86,16 +86,16 @@
     X(tuning, nccl_zero_cta, FLAG, 0, 1, 0, SAME, "0", "1: ask NCCL to gather by copy engines")   \
     X(tuning, updater, CHOICE(updaters), 0, 0, 0, SAME, "the GPU; the CPU what is on disk",       \
       "what updates a GPU's state in host memory")                                                \
-    X(tuning, range_bytes, BYTES, 4096, UINT64_C(1) << 40, UINT64_C(8) << 20, SAME,               \
+    X(tuning, extent_bytes, BYTES, 4096, UINT64_C(1) << 40, UINT64_C(8) << 20, SAME,              \
       "8M, less where host_budget_bytes is small",                                                \
       "state on disk that is moved at once; a multiple of 4096")                                  \
-    X(tuning, ring_depth, COUNT, 3, 64, 4, SAME, "4, or 3 where host_budget_bytes is small",      \
+    X(tuning, io_window, COUNT, 3, 64, 4, SAME, "4, or 3 where host_budget_bytes is small",       \
       "ranges in memory at once")                                                                 \
     X(tuning, io_depth, COUNT, 1, 1024, 16, OWN, "16", "accesses in flight for each directory")   \
     X(tuning, disk_weights, POINTER, 0, 0, 0, OWN, "as measured",                                 \
       "relative bandwidths of disk_directories")                                                  \
-    X(tuning, overlap_step, FLAG, 0, 1, 0, SAME, "0",                                             \
-      "1: a step that was announced is updated during backward")                                  \
+    X(tuning, speculative_step, FLAG, 0, 1, 0, SAME, "0",                                         \
+      "1: a step that was predicted is updated during backward")                                  \
     X(tuning, disk_unchecked, FLAG, 0, 1, 0, OWN, "0", "1: no checksums of what is on disk")      \
     X(tuning, poison_released, FLAG, 0, 1, 0, SAME, "0",                                          \
       "1: released parameters read as NaN; for debugging")

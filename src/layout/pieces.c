@@ -1,5 +1,5 @@
 /* Owns the cutting of optimizer parts into pieces and ranges. Invariant: a flat's pieces tile its
- * part in order, a range's pieces are neighbours, and no record is longer than range_bytes. Equal
+ * part in order, a range's pieces are neighbours, and no record is longer than extent_bytes. Equal
  * neighbours are kept as one run, so that a plan takes as long as its model has flats, whatever
  * their sizes. */
 #include <inttypes.h>
@@ -50,7 +50,7 @@ static uint64_t record_bytes(const zi_layout *layout, const zi_flat *flat, uint6
  */
 static uint64_t room_count(const zi_layout *layout)
 {
-    const uint64_t count = layout->tuning.range_bytes / (ZI_STATES * sizeof(float));
+    const uint64_t count = layout->tuning.extent_bytes / (ZI_STATES * sizeof(float));
     return zi_max_u64(count / ZI_SLICE_ALIGN, 1) * ZI_SLICE_ALIGN;
 }
 
@@ -128,10 +128,10 @@ static void cut_flat(cutter *cut, uint32_t flat)
     zi_layout *layout = cut->layout;
     zi_flat *place = &layout->flats[flat];
     const uint64_t whole = zi_shard_count(layout, place, layout->sharding.optimizer);
-    const uint64_t range_bytes = layout->tuning.range_bytes;
+    const uint64_t extent_bytes = layout->tuning.extent_bytes;
     uint64_t first = 0;
     while (first < whole) {
-        const uint64_t room = cut->range_count != 0 ? range_bytes - cut->used_bytes : 0;
+        const uint64_t room = cut->range_count != 0 ? extent_bytes - cut->used_bytes : 0;
         const uint64_t count = fitting(layout, place, whole - first, room);
         if (count == 0) {
             open_range(cut);
@@ -157,9 +157,9 @@ static zero_status cut_all(zi_layout *layout)
     close_ranges(&cut, 1, cut.used_bytes);
     if (cut.piece_count > UINT32_MAX / 2) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "tuning.range_bytes %" PRIu64 " cuts the state into %" PRIu64
+                "tuning.extent_bytes %" PRIu64 " cuts the state into %" PRIu64
                 " pieces, more than can be counted; make ranges larger",
-                layout->tuning.range_bytes, cut.piece_count);
+                layout->tuning.extent_bytes, cut.piece_count);
     }
     layout->piece_count = (uint32_t)cut.piece_count;
     layout->range_count = (uint32_t)cut.range_count;
@@ -180,16 +180,16 @@ static uint64_t end_bytes(const zi_layout *layout, uint32_t records, bool first)
     return bytes;
 }
 
-/* What a step moves: it writes all records, and need not read what the last one left in the ring,
- * which is one end of the store or the other. */
+/* What a step moves: it writes all records, and need not read what the last one left in the I/O
+ * window, which is one end of the store or the other. */
 static void count_moves(zi_layout *layout)
 {
     const uint64_t all = end_bytes(layout, layout->range_count, true);
-    const bool drafts = layout->tuning.overlap_step != 0;
-    layout->ring_slots = (uint32_t)zi_min_u64(layout->tuning.ring_depth, layout->range_count);
-    const uint64_t low = end_bytes(layout, layout->ring_slots, true);
-    const uint64_t high = end_bytes(layout, layout->ring_slots, false);
-    layout->draft_at = drafts ? all : 0;
+    const bool drafts = layout->tuning.speculative_step != 0;
+    layout->window_slots = (uint32_t)zi_min_u64(layout->tuning.io_window, layout->range_count);
+    const uint64_t low = end_bytes(layout, layout->window_slots, true);
+    const uint64_t high = end_bytes(layout, layout->window_slots, false);
+    layout->speculative_at = drafts ? all : 0;
     layout->step_write_bytes = all;
     layout->step_read_bytes = all - (drafts ? 0 : zi_min_u64(low, high)); /* all go one way */
 }
@@ -212,7 +212,7 @@ static void measure_rooms(zi_layout *layout)
                 role == ZERO_ROLE_PARAM && layout->sharding.optimizer != layout->sharding.param;
             const uint64_t size = i < ZI_OFFLOAD_ROLES ? zi_shard_element_bytes(layout, flat, role)
                                                        : zi_state_bytes(layout, flat, role);
-            if (published || !zi_role_far(layout, role)) {
+            if (published || !zi_role_offloaded(layout, role)) {
                 bytes += zi_align_up(piece->count * size, ZI_ARENA_ALIGN);
             }
         }

@@ -15,7 +15,7 @@ const char *zero_role_name(zero_role role)
 {
     static const char *const names[ZERO_ROLE_COUNT] = {
         "param",       "grad",       "master", "moment1", "moment2",
-        "param slots", "grad slots", "step",   "scratch", "ring"};
+        "param slots", "grad slots", "step",   "scratch", "io window"};
     return (unsigned)role < ZERO_ROLE_COUNT ? names[role] : "unknown";
 }
 
@@ -127,7 +127,7 @@ static uint32_t degree_of(const zero_sharding *s, zero_role role)
     case ZERO_ROLE_GRAD_SLOT:
     case ZERO_ROLE_STEP:
     case ZERO_ROLE_SCRATCH:
-    case ZERO_ROLE_RING:
+    case ZERO_ROLE_IO_WINDOW:
         break;
     }
     return 1;
@@ -208,11 +208,11 @@ static void print_tiers(printer *out, const zi_layout *layout)
               "disk: a step reads at most %" PRIu64 " bytes and writes %" PRIu64 ", in %" PRIu32
               " ranges of at most %" PRIu64 ", %" PRIu32 " of them in memory\n",
               layout->step_read_bytes, layout->step_write_bytes, layout->range_count,
-              layout->record_bytes_max, layout->ring_slots);
+              layout->record_bytes_max, layout->window_slots);
     }
     print_offload(out, layout, ZERO_ROLE_PARAM);
     print_offload(out, layout, ZERO_ROLE_GRAD);
-    if (layout->draft_at != 0) {
+    if (layout->speculative_at != 0) {
         print(out, "disk: master and moments are there twice; a step that is updated during "
                    "backward and has to be clipped moves them twice\n");
     }

@@ -34,8 +34,8 @@ typedef struct window_slot {
 /* Where a record is in the store. */
 typedef struct window_record {
     bool written;       /* the store holds it */
-    bool beside;        /* it has changed places with its draft */
-    bool drafted;       /* the store holds its draft */
+    bool beside;        /* it has changed places with its speculative copy */
+    bool speculative;   /* the store holds its speculative copy */
     uint64_t sum_first; /* of the window's checksums, those of the place that is not beside */
 } window_record;
 
@@ -49,15 +49,15 @@ struct zi_window {
     uint32_t io_depth;
     const zi_store *store;
     uint64_t *sums;
-    uint64_t draft_sums; /* of these, the first of a draft */
+    uint64_t speculative_sums; /* of these, the first of a speculative update */
     zi_pool *pool;
     const zi_layout *layout;
     zero_role role;
     zi_io *queue;           /* NULL: suspended */
     zi_io_report report;    /* of the queue, or the one before it was suspended */
     window_record *records; /* by range */
-    uint64_t draft_at;
-    bool drafting;
+    uint64_t speculative_at;
+    bool speculating;
     window_slot *slots;
     window_slot *unwritten; /* released dirty last, and not yet being written; NULL: none */
     uint32_t current;       /* where the walk stands: the extent acquired last */
@@ -96,7 +96,7 @@ static void empty_slots(zi_window *window, unsigned char *memory)
     }
 }
 
-/* Where each record's checksums begin; those of drafts are behind all others. */
+/* Where each record's checksums begin; those of speculative updates are behind all others. */
 static void place_sums(zi_window *window)
 {
     uint64_t first = 0;
@@ -104,7 +104,7 @@ static void place_sums(zi_window *window)
         window->records[i].sum_first = first;
         first += zi_checksum_count(window->ranges[i].bytes);
     }
-    window->draft_sums = first;
+    window->speculative_sums = first;
 }
 
 static zero_status build(zi_window *window, const zi_window_desc *desc)
@@ -130,7 +130,7 @@ zero_status zi_window_create(const zi_window_desc *desc, zi_window **out)
     window->io_depth = desc->io_depth;
     window->shared = desc->shared;
     (void)pthread_mutex_init(&window->lock, NULL);
-    window->draft_at = desc->draft_at;
+    window->speculative_at = desc->speculative_at;
     window->store = desc->store;
     window->sums = desc->sums;
     window->pool = desc->pool;
@@ -277,7 +277,7 @@ static zero_status check(zi_window *window, window_slot *slot)
 static uint64_t *sums_of(const zi_window *window, const window_slot *slot, bool beside)
 {
     const uint64_t first =
-        window->records[slot->range].sum_first + (beside ? window->draft_sums : 0);
+        window->records[slot->range].sum_first + (beside ? window->speculative_sums : 0);
     return window->sums != NULL ? window->sums + first : NULL;
 }
 
@@ -296,14 +296,14 @@ static zero_status settle(zi_window *window, window_slot *slot)
     return status == ZERO_OK ? ZERO_OK : failed(window, slot);
 }
 
-/* `draft`: of the slot's record its draft. */
+/* `draft`: of the slot's record its speculative copy. */
 static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, bool draft)
 {
     const zi_range *range = &window->ranges[slot->range];
     const bool beside = window->records[slot->range].beside != draft;
     slot->op = (zi_io_op){.kind = kind,
                           .memory = slot->memory,
-                          .offset = range->at + (beside ? window->draft_at : 0),
+                          .offset = range->at + (beside ? window->speculative_at : 0),
                           .bytes = range->bytes};
     uint64_t *sums = sums_of(window, slot, beside);
     slot->unchecked = kind == ZI_IO_READ ? sums : NULL;
@@ -326,11 +326,11 @@ static zero_status fetch(zi_window *window, window_slot *slot, uint32_t range)
     slot->fetched = true;
     slot->unchecked = NULL;
     const window_record *record = &window->records[range];
-    if (!record->written && !record->drafted) {
+    if (!record->written && !record->speculative) {
         memset(slot->memory, 0, window->ranges[range].bytes);
         return ZERO_OK;
     }
-    return start(window, slot, ZI_IO_READ, record->drafted);
+    return start(window, slot, ZI_IO_READ, record->speculative);
 }
 
 /* The record that comes `steps` after the one the walk stands at; ZI_NO_INDEX: none. */
@@ -378,9 +378,9 @@ static zero_status write_behind(zi_window *window)
     }
     slot->dirty = false;
     window_record *record = &window->records[slot->range];
-    record->drafted = window->drafting;
-    record->written = record->written || !window->drafting;
-    return start(window, slot, ZI_IO_WRITE, window->drafting);
+    record->speculative = window->speculating;
+    record->written = record->written || !window->speculating;
+    return start(window, slot, ZI_IO_WRITE, window->speculating);
 }
 
 static zero_status walk(zi_window *window, uint32_t first, uint32_t last)
@@ -495,42 +495,43 @@ static zero_status flush(zi_window *window)
 
 static zero_status speculate(zi_window *window)
 {
-    zi_assert(window->draft_at != 0 && !window->drafting);
+    zi_assert(window->speculative_at != 0 && !window->speculating);
     ZI_TRY(write_behind(window));
-    window->drafting = true;
+    window->speculating = true;
     return ZERO_OK;
 }
 
 static zero_status commit(zi_window *window)
 {
-    zi_assert(window->drafting);
+    zi_assert(window->speculating);
     ZI_TRY(write_behind(window));
-    window->drafting = false;
+    window->speculating = false;
     for (uint32_t i = 0; i < window->range_count; i++) {
         window_record *record = &window->records[i];
-        record->written = record->written || record->drafted;
-        record->beside = record->beside != record->drafted;
-        record->drafted = false;
+        record->written = record->written || record->speculative;
+        record->beside = record->beside != record->speculative;
+        record->speculative = false;
     }
     return ZERO_OK;
 }
 
 static void discard(zi_window *window)
 {
-    zi_assert(window->drafting);
+    zi_assert(window->speculating);
     for (uint32_t i = 0; i < window->slot_count; i++) {
         window_slot *slot = &window->slots[i];
-        const bool drafted = slot->range != ZI_NO_INDEX && window->records[slot->range].drafted;
-        if (drafted || slot->dirty) {
+        const bool speculative =
+            slot->range != ZI_NO_INDEX && window->records[slot->range].speculative;
+        if (speculative || slot->dirty) {
             slot->range = ZI_NO_INDEX;
             slot->dirty = false;
         }
     }
     for (uint32_t i = 0; i < window->range_count; i++) {
-        window->records[i].drafted = false;
+        window->records[i].speculative = false;
     }
     window->unwritten = NULL;
-    window->drafting = false;
+    window->speculating = false;
 }
 
 /* ---- the calls, each under the lock ---- */

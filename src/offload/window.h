@@ -53,8 +53,9 @@ typedef struct zi_window_desc {
     unsigned char *memory; /* slot_count * slot_bytes of whole pages; borrowed */
     uint32_t io_depth;     /* the queue's, for each directory; 0: its default */
     bool shared;           /* two threads call; a slot more, as one is left to the other of them */
-    uint64_t draft_at;     /* bytes in the store from a record to its draft; 0: there are none */
-    const zi_store *store; /* borrowed */
+    uint64_t speculative_at; /* bytes in the store from a record to its speculative copy; 0: there
+                                are none */
+    const zi_store *store;   /* borrowed */
     /* zi_range_sum_count of the ranges, twice as many with second places; borrowed. NULL: what is
      * read is believed. */
     uint64_t *sums;

@@ -111,8 +111,8 @@ static void *piece_param(const zi_optim *optim, uint32_t p)
                : NULL;
 }
 
-void zi_optim_point_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
-                        unsigned char *record)
+void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
+                         unsigned char *record)
 {
     const zi_piece *piece = &optim->layout->pieces[p];
     job->master = zi_optim_piece_state(optim, piece, ZERO_ROLE_MASTER, record);
@@ -139,11 +139,11 @@ static void make_job(zi_optim *optim, uint32_t p)
         .update_user = options->update_user,
         .update_states = options->update_states,
     };
-    zi_optim_point_job(optim, p, &optim->jobs[p], NULL);
+    zi_optim_rebind_job(optim, p, &optim->jobs[p], NULL);
 }
 
 /* `count` elements of each rank's part, from `send` and to `recv`. */
-static zi_collective publish_of(const zi_flat *flat, uint64_t count, void *send, void *recv)
+static zi_collective param_gather_of(const zi_flat *flat, uint64_t count, void *send, void *recv)
 {
     return (zi_collective){.kind = ZI_ALL_GATHER,
                            .send_dtype = flat->dtype,
@@ -154,23 +154,23 @@ static zi_collective publish_of(const zi_flat *flat, uint64_t count, void *send,
                            .recv = recv};
 }
 
-static void make_publishes(zi_optim *optim)
+static void make_param_gathers(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
     const bool staged = optim->desc.param_staging != NULL;
     for (uint32_t p = 0; p < layout->piece_count && staged; p++) {
         const zi_piece *piece = &layout->pieces[p];
-        optim->publishes[p] =
-            publish_of(&layout->flats[piece->flat], piece->count,
-                       zi_optim_staged_own(optim, p).memory, optim->desc.param_staging);
+        optim->param_gathers[p] =
+            param_gather_of(&layout->flats[piece->flat], piece->count,
+                            zi_optim_staged_own(optim, p).memory, optim->desc.param_staging);
     }
     for (uint32_t f = 0; f < layout->flat_count && !staged; f++) {
         const zi_flat *flat = &layout->flats[f];
         unsigned char *shard = optim->flats[f].param; /* NULL: on disk, so nobody else has it */
         if (flat->trained) {
-            optim->publishes[f] =
-                publish_of(flat, zi_shard_count(layout, flat, layout->sharding.optimizer),
-                           shard != NULL ? zi_optim_param_part(optim, f) : NULL, shard);
+            optim->param_gathers[f] =
+                param_gather_of(flat, zi_shard_count(layout, flat, layout->sharding.optimizer),
+                                shard != NULL ? zi_optim_param_part(optim, f) : NULL, shard);
         }
     }
 }
@@ -244,7 +244,7 @@ bool zi_optim_is_staged(const zi_optim *optim, uint32_t p)
                                       optim->layout->tuning.updater == ZERO_UPDATER_CPU);
 }
 
-/* The jobs' segments are read on the device, so that is where they go; the CPU keeps its own. */
+/* The jobs' segments are read on the device, so that is where they go; the CPU commits its own. */
 static zero_status make_segments(zi_optim *optim)
 {
     const zi_device *device = optim->desc.device;
@@ -312,19 +312,19 @@ static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
     const zi_layout *layout = optim->layout;
     ZI_TRY(zi_calloc(layout->flat_count, sizeof *optim->flats, (void **)&optim->flats));
     ZI_TRY(zi_calloc(layout->piece_count, sizeof *optim->jobs, (void **)&optim->jobs));
-    const uint32_t publishes =
+    const uint32_t param_gathers =
         optim->desc.param_staging != NULL ? layout->piece_count : layout->flat_count;
-    ZI_TRY(zi_calloc(publishes, sizeof *optim->publishes, (void **)&optim->publishes));
+    ZI_TRY(zi_calloc(param_gathers, sizeof *optim->param_gathers, (void **)&optim->param_gathers));
     if (layout->flat_count != 0) {
         memcpy(optim->flats, flats, layout->flat_count * sizeof *flats);
     }
-    make_publishes(optim);
+    make_param_gathers(optim);
     for (uint32_t p = 0; p < layout->piece_count; p++) {
         make_job(optim, p);
     }
     ZI_TRY(make_staging(optim));
     ZI_TRY(make_segments(optim));
-    return layout->draft_at != 0 ? zi_optim_make_drafts(optim) : ZERO_OK;
+    return layout->speculative_at != 0 ? zi_optim_make_speculation(optim) : ZERO_OK;
 }
 
 zero_status zi_optim_create(const zi_optim_desc *desc, zi_optim **out)
@@ -348,7 +348,7 @@ void zi_optim_destroy(zi_optim *optim)
     if (optim != NULL) {
         zi_free(optim->flats);
         zi_free(optim->jobs);
-        zi_free(optim->drafts);
+        zi_free(optim->speculative_jobs);
         if (optim->cpu_stream != NULL) {
             zi_share_close(optim->share, UINT64_MAX);
             optim->desc.device->ops->stream_destroy(optim->desc.device->self, optim->cpu_stream);
@@ -357,17 +357,17 @@ void zi_optim_destroy(zi_optim *optim)
         zi_staging_destroy(optim->staging);
         zi_free(optim->segments);
         zi_free(optim->segment_first);
-        zi_free(optim->publishes);
+        zi_free(optim->param_gathers);
         zi_free(optim);
     }
 }
 
-void zi_optim_point(zi_optim *optim, unsigned char *const state[ZI_STATES],
-                    const zi_optim_flat *flats, unsigned char *workspace)
+void zi_optim_rebind(zi_optim *optim, unsigned char *const state[ZI_STATES],
+                     const zi_optim_flat *flats, unsigned char *workspace)
 {
     optim->desc.workspace = workspace;
     if (optim->staging != NULL) {
-        zi_staging_point(optim->staging, workspace + optim->layout->rooms_at);
+        zi_staging_rebind(optim->staging, workspace + optim->layout->rooms_at);
     }
     memcpy(optim->desc.state, state, sizeof optim->desc.state);
     if (optim->layout->flat_count != 0) {
@@ -375,7 +375,7 @@ void zi_optim_point(zi_optim *optim, unsigned char *const state[ZI_STATES],
     }
     for (uint32_t p = 0; p < optim->layout->piece_count; p++) {
         optim->jobs[p].grad = piece_grad(optim, &optim->layout->pieces[p]);
-        zi_optim_point_job(optim, p, &optim->jobs[p], NULL);
+        zi_optim_rebind_job(optim, p, &optim->jobs[p], NULL);
     }
-    zi_optim_point_drafts(optim);
+    zi_optim_rebind_speculation(optim);
 }

@@ -7,11 +7,12 @@
  * skipped step leaves the disk alone. Where offloaded parameters are published, pieces are updated
  * in a staging buffer, gathered there and stored.
  *
- * A step may begin before it is decided. Then a *draft* of each unit's update is made as soon as
- * its gradient is reduced, with a decision that is presumed: that gradients are finite and not
- * clipped. State goes to its second place on disk and parameters to host memory, so nothing that
- * the step replaces is touched. Once the step is decided the drafts are kept, which leaves only the
- * parameters to be copied, or dropped, and then the step goes its usual way from where it was.
+ * A step may begin before it is decided. Then a *speculative* copy of each unit's update is made as
+ * soon as its gradient is reduced, with a decision that is predicted: that gradients are finite and
+ * not clipped. State goes to its second place on disk and parameters to host memory, so nothing
+ * that the step replaces is touched. Once the step is decided the speculative updates are kept,
+ * which leaves only the parameters to be copied, or dropped, and then the step goes its usual way
+ * from where it was.
  *
  * For an engine on a GPU the CPU updates what is on disk, in the same task, through staging.h; and
  * what is in host memory where it is asked to, alone or together with the GPU, on a stream of its
@@ -39,7 +40,7 @@ typedef struct zi_optim_desc {
     const zi_device *device;
     const zi_kernels *kernels;
     uint32_t rank;
-    zi_group *publish; /* param -> optimizer */
+    zi_group *param_gather; /* param -> optimizer */
     zi_stream *step_stream;
     unsigned char *state[ZI_STATES]; /* arenas of ZERO_ROLE_MASTER on; NULL: empty or on disk */
     zi_window *window;               /* used on the step stream; NULL: no state is on disk */
@@ -47,13 +48,15 @@ typedef struct zi_optim_desc {
     zi_offload *grads;
     /* Memory of the device for pieces on their way to other ranks, where the layout has it. */
     unsigned char *param_staging;
-    const zi_kernels *host_kernels;   /* the CPU's, for records of the window; may be `kernels` */
-    unsigned char *workspace;         /* arena of ZERO_ROLE_RING, for rooms and drafts; or NULL */
+    const zi_kernels *host_kernels; /* the CPU's, for records of the window; may be `kernels` */
+    unsigned char
+        *workspace; /* arena of ZERO_ROLE_IO_WINDOW, for rooms and speculative updates; or NULL */
     const zi_optim_flat *flats;       /* by flat; copied */
     unsigned char *segments;          /* in the arena of ZERO_ROLE_STEP */
     const zi_step_decision *decision; /* likewise */
-    /* Host memory, where the layout has drafts: the decision that they presume. */
-    const zi_step_decision *presumed;
+    /* Host memory, where the layout has room for speculative updates: the decision that they
+     * assume. */
+    const zi_step_decision *predicted;
     zero_stats *stats;
 } zi_optim_desc;
 
@@ -67,32 +70,34 @@ zero_status zi_optim_connect(zi_optim *optim);
 /* A step that goes up through the units, or down, comes next: begin to read its first ranges. Every
  * other step goes the other way, and begins with what the one before left in memory. */
 zero_status zi_optim_look_ahead(zi_optim *optim, bool down);
-/* Instead, where the layout has drafts: the step begins now, with what is presumed once what is on
- * the step stream so far has run. It then goes up, whether drafts are kept or not. */
-zero_status zi_optim_begin_drafts(zi_optim *optim);
-/* Enqueue the draft of a unit's update: its reduced gradient is there when the stream comes to it.
- * Every unit, from the last to the first as far as gradients come so, that has anything trained. */
-zero_status zi_optim_draft_unit(zi_optim *optim, uint32_t unit);
-/* What became of a step's drafts. */
-typedef enum zi_optim_judgement {
-    ZI_DRAFTS_KEPT = 1,   /* they are the step */
-    ZI_DRAFTS_REDONE = 2, /* dropped, and the step is made from where it was */
-    ZI_DRAFTS_SKIPPED = 3 /* dropped, and there is no step */
-} zi_optim_judgement;
+/* Instead, where the layout has room for speculative updates: the step begins now, with what is
+ * predicted once what is on the step stream so far has run. It then goes up, whether speculative
+ * updates are committed or not. */
+zero_status zi_optim_begin_speculation(zi_optim *optim);
+/* Enqueue the speculative update of a unit's update: its reduced gradient is there when the stream
+ * comes to it. Every unit, from the last to the first as far as gradients come so, that has
+ * anything trained. */
+zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit);
+/* What became of a step's speculative updates. */
+typedef enum zi_speculation_outcome {
+    ZI_SPECULATION_COMMITTED = 1, /* they are the step */
+    ZI_SPECULATION_REDONE = 2,    /* dropped, and the step is made from where it was */
+    ZI_SPECULATION_SKIPPED = 3    /* dropped, and there is no step */
+} zi_speculation_outcome;
 
-/* Enqueue, before the first unit of a step that began with drafts: keep or drop them, by its
- * outcome as below. judgement: host memory that says which, once that has run. */
-zero_status zi_optim_judge(zi_optim *optim, const zi_step_decision *outcome,
-                           zi_optim_judgement *judgement);
-/* Enqueue, instead of a step that began with drafts: drop them. */
+/* Enqueue, before the first unit of a step that began with speculative updates: commit or discard
+ * them, by its outcome as below. validated: host memory that says which, once that has run. */
+zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome,
+                              zi_speculation_outcome *validated);
+/* Enqueue, instead of a step that began with speculative updates: discard them. */
 zero_status zi_optim_discard(zi_optim *optim);
 /* Enqueue a unit's update and publishing. outcome: host memory that has the step's decision once
  * what is on the step stream so far has run. */
 zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome);
 /* The step's last unit is enqueued: what was is on disk when what is enqueued now runs. */
-zero_status zi_optim_rest(zi_optim *optim);
+zero_status zi_optim_flush(zi_optim *optim);
 /* Leave nothing in flight, whatever has failed; the stream's last task. */
-zero_status zi_optim_quiet(zi_optim *optim);
+zero_status zi_optim_drain(zi_optim *optim);
 
 /* Elements [first, first + count) of this rank's part of one state on disk, from or to memory. */
 typedef struct zi_optim_move {
@@ -111,14 +116,15 @@ zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move);
 /* Time that updates took on the CPU, and elements that it updated for a GPU. Any thread. */
 uint64_t zi_optim_update_ns(const zi_optim *optim);
 uint64_t zi_optim_host_elements(const zi_optim *optim);
-/* Steps whose drafts were kept, and whose drafts were dropped for another update. Any thread. */
+/* Steps whose speculative updates were committed, and whose speculative updates were discarded for
+ * another update. Any thread. */
 uint64_t zi_optim_kept(const zi_optim *optim);
 uint64_t zi_optim_redone(const zi_optim *optim);
 
 /* Let all jobs work on other memory: arenas of state and gradients that were taken anew. flats as
  * in the description, copied; the step stream is idle. */
-void zi_optim_point(zi_optim *optim, unsigned char *const state[ZI_STATES],
-                    const zi_optim_flat *flats, unsigned char *workspace);
+void zi_optim_rebind(zi_optim *optim, unsigned char *const state[ZI_STATES],
+                     const zi_optim_flat *flats, unsigned char *workspace);
 
 /* Elements [*first, *first + *count) of the flat are this rank's optimizer part. */
 void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count);

@@ -1,5 +1,5 @@
 /* State shared by the parts of the optimizer shard: what is updated (optim.c), how (update.c), and
- * before it is decided (draft.c). */
+ * before it is decided (speculative.c). */
 #ifndef ZI_STAGE1_OPTIM_INTERNAL_H
 #define ZI_STAGE1_OPTIM_INTERNAL_H
 
@@ -22,13 +22,13 @@ struct zi_optim {
     zi_stream *cpu_stream; /* the CPU's, where it shares a step with the GPU; else NULL */
     zi_share *share;       /* likewise */
     uint64_t shared_steps;
-    zi_collective *publishes; /* by flat; where there is a staging buffer, by piece */
-    bool down;                /* the step under way goes from the last unit to the first */
-    bool begun;               /* and its first unit is enqueued */
-    bool drafted;             /* and it began with drafts */
-    /* Where the layout has drafts. */
-    zi_update_job *drafts; /* the jobs, to draft */
-    int keeps;             /* for tasks: the step under way is what was drafted */
+    zi_collective *param_gathers; /* by flat; where there is a staging buffer, by piece */
+    bool down;                    /* the step under way goes from the last unit to the first */
+    bool begun;                   /* and its first unit is enqueued */
+    bool speculative;             /* and it was computed before it was decided */
+    /* Where steps may be speculative. */
+    zi_update_job *speculative_jobs;
+    int commits; /* for tasks: the step under way commits its speculative update */
     atomic_uint_fast64_t update_ns;
     atomic_uint_fast64_t host_elements;
     atomic_uint_fast64_t kept;
@@ -41,12 +41,12 @@ typedef struct optim_work {
     uint32_t unit;
     uint32_t piece; /* where they go one by one */
     bool down;
-    bool first;    /* of the step */
-    bool drafts;   /* this is a draft */
-    bool drafted;  /* the step began with drafts */
-    uint64_t step; /* shared ones are counted from 1 */
+    bool first;       /* of the step */
+    bool speculates;  /* the update is speculative */
+    bool speculative; /* the step has a speculative update */
+    uint64_t step;    /* shared ones are counted from 1 */
     const zi_step_decision *outcome;
-    zi_optim_judgement *judgement;
+    zi_speculation_outcome *validated;
     zi_optim_move move;
 } optim_work;
 
@@ -62,7 +62,8 @@ static inline bool zi_optim_on_disk(const zi_offload *offload)
 zero_status zi_optim_enqueue(const zi_optim *optim, zi_task_fn fn, const optim_work *work);
 /* For a task: update the pieces of the unit, one after another. */
 zero_status zi_optim_update_pieces(const optim_work *work);
-/* For a task of a step that keeps its drafts: those are the unit's parameters from now on. */
+/* For a task of a step that keeps its speculative updates: those are the unit's parameters from now
+ * on. */
 zero_status zi_optim_adopt_unit(const optim_work *work);
 /* The same for a piece that is published. */
 zero_status zi_optim_adopt_piece(const optim_work *work);
@@ -80,11 +81,12 @@ void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_ro
 unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat);
 uint64_t zi_optim_param_bytes(const zi_optim *optim, uint32_t flat);
 /* Let a job of piece p work on a record; NULL: what it has in arenas. */
-void zi_optim_point_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
-                        unsigned char *record);
-/* Make the jobs of drafts, and let them work on memory that was taken anew. (draft.c) */
-zero_status zi_optim_make_drafts(zi_optim *optim);
-void zi_optim_point_drafts(zi_optim *optim);
+void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
+                         unsigned char *record);
+/* Make the jobs of speculative updates, and let them work on memory that was taken anew.
+ * (speculative.c) */
+zero_status zi_optim_make_speculation(zi_optim *optim);
+void zi_optim_rebind_speculation(zi_optim *optim);
 /* Whether the CPU updates the piece of an engine on a GPU, and the GPU never does. */
 bool zi_optim_is_staged(const zi_optim *optim, uint32_t p);
 

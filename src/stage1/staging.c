@@ -49,7 +49,7 @@ void zi_staging_destroy(zi_staging *staging)
     zi_free(staging);
 }
 
-void zi_staging_point(zi_staging *staging, unsigned char *rooms)
+void zi_staging_rebind(zi_staging *staging, unsigned char *rooms)
 {
     zi_assert(staging->coming == NULL);
     staging->desc.rooms = rooms;

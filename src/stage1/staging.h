@@ -37,7 +37,7 @@ zero_status zi_staging_create(const zi_staging_desc *desc, zi_staging **out);
 void zi_staging_destroy(zi_staging *staging); /* accepts NULL */
 
 /* The rooms are elsewhere from now on; nothing is under way. */
-void zi_staging_point(zi_staging *staging, unsigned char *rooms);
+void zi_staging_rebind(zi_staging *staging, unsigned char *rooms);
 
 /* Update a piece, and leave what it gives back under way. next: the job of the piece after it,
  * whose gradient begins to come meanwhile, or NULL; where that piece's state on disk is does not

@@ -25,7 +25,7 @@ zero_status zi_optim_look_ahead(zi_optim *optim, bool down)
     const optim_work work = {.optim = optim, .down = down};
     optim->down = down;
     optim->begun = false;
-    optim->drafted = false;
+    optim->speculative = false;
     return optim->desc.window != NULL ? zi_optim_enqueue(optim, aim, &work) : ZERO_OK;
 }
 
@@ -41,7 +41,7 @@ static void count(atomic_uint_fast64_t *counter, uint64_t more)
 
 static zi_update_job *jobs_of(const optim_work *work)
 {
-    return work->drafts ? work->optim->drafts : work->optim->jobs;
+    return work->speculates ? work->optim->speculative_jobs : work->optim->jobs;
 }
 
 /* The CPU updates a piece for a GPU. next: the piece that it comes to then, or ZI_NO_INDEX. */
@@ -67,8 +67,8 @@ static uint32_t piece_after(const optim_work *work, uint32_t p)
     const zi_layout *layout = work->optim->layout;
     const uint32_t next = work->down ? p - 1 : p + 1; /* none below the first either */
     const bool comes = next < layout->piece_count &&
-                       (!work->drafts || layout->flats[layout->pieces[next].flat].unit ==
-                                             layout->flats[layout->pieces[p].flat].unit);
+                       (!work->speculates || layout->flats[layout->pieces[next].flat].unit ==
+                                                 layout->flats[layout->pieces[p].flat].unit);
     return comes ? next : ZI_NO_INDEX;
 }
 
@@ -80,8 +80,9 @@ typedef struct held_piece {
     bool has_param;
 } held_piece;
 
-/* Acquire the piece's extent of a role; those that updates read after it are prefetched. A draft
- * prefetches none: what it reads was written a moment ago, and another stream uses the window. */
+/* Acquire the piece's extent of a role; those that updates read after it are prefetched. A
+ * speculative update prefetches none: what it reads was written a moment ago, and another stream
+ * uses the window. */
 static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role role,
                                   zi_extent_place *place, unsigned char **memory)
 {
@@ -95,7 +96,7 @@ static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role 
     uint32_t count = 0;
     uint32_t after = ZI_NO_INDEX;
     for (uint32_t q = p; q != ZI_NO_INDEX && count < ZI_WINDOW_AHEAD; q = after) {
-        after = work->drafts ? ZI_NO_INDEX : piece_after(work, q);
+        after = work->speculates ? ZI_NO_INDEX : piece_after(work, q);
         const zi_piece *piece = &layout->pieces[q];
         const uint64_t first = zi_optim_shard_first(optim, role, piece->flat);
         const zi_offload_element own = {.flat = piece->flat, .index = first + piece->first};
@@ -120,11 +121,11 @@ static zero_status acquire_piece(const optim_work *work, uint32_t p, held_piece 
     zi_update_job *job = &jobs_of(work)[p];
     unsigned char *memory = NULL;
     *held = (held_piece){.has_grad = zi_optim_on_disk(optim->desc.grads),
-                         .has_param = zi_optim_on_disk(optim->desc.params) && !work->drafts &&
+                         .has_param = zi_optim_on_disk(optim->desc.params) && !work->speculates &&
                                       optim->desc.param_staging == NULL};
     if (piece->range != ZI_NO_INDEX) {
         ZI_TRY(zi_window_acquire(optim->desc.window, piece->range, ZI_WINDOW_READS, &memory));
-        zi_optim_point_job(optim, p, job, memory);
+        zi_optim_rebind_job(optim, p, job, memory);
     }
     if (held->has_grad) {
         ZI_TRY(acquire_extent(work, p, ZERO_ROLE_GRAD, &held->grad, &memory));
@@ -261,7 +262,7 @@ static zero_status update_unit(void *argument)
     if (skipped) {
         return ZERO_OK;
     }
-    if (work->drafted && work->optim->keeps) {
+    if (work->speculative && work->optim->commits) {
         return zi_optim_adopt_unit(work);
     }
     ZI_TRY(leave_to_cpu(work, &left));
@@ -280,7 +281,7 @@ static zero_status update_staged_piece(void *argument)
     if (skipped) {
         return ZERO_OK;
     }
-    if (work->drafted && optim->keeps) {
+    if (work->speculative && optim->commits) {
         return zi_optim_adopt_piece(work);
     }
     if (!optim->layout->flats[own.flat].has_master || !is_asked(optim)) {
@@ -296,7 +297,7 @@ static zero_status store_staged_piece(void *argument)
     if (is_asked(optim) && work->outcome->skip) {
         return ZERO_OK;
     }
-    for (uint32_t part = 0; part < optim->desc.publish->size; part++) {
+    for (uint32_t part = 0; part < optim->desc.param_gather->size; part++) {
         const zi_offload_move move = zi_optim_staged(optim, work->piece, part);
         ZI_TRY(zi_offload_store(optim->desc.params, optim->desc.step_stream, &move));
     }
@@ -346,24 +347,24 @@ zero_status zi_optim_connect(zi_optim *optim)
     const zi_layout *layout = optim->layout;
     const bool staged = optim->desc.param_staging != NULL;
     for (uint32_t p = 0; p < layout->piece_count && staged; p++) {
-        ZI_TRY(zi_group_connect(optim->desc.publish, optim->desc.step_stream, &optim->publishes[p],
-                                1));
+        ZI_TRY(zi_group_connect(optim->desc.param_gather, optim->desc.step_stream,
+                                &optim->param_gathers[p], 1));
     }
     for (uint32_t u = 0; u < layout->unit_count && !staged; u++) {
-        ZI_TRY(zi_group_connect(optim->desc.publish, optim->desc.step_stream,
-                                &optim->publishes[layout->units[u].flat_first],
+        ZI_TRY(zi_group_connect(optim->desc.param_gather, optim->desc.step_stream,
+                                &optim->param_gathers[layout->units[u].flat_first],
                                 zi_unit_trained_count(layout, u)));
     }
     return ZERO_OK;
 }
 
-static zero_status publish(zi_optim *optim, const zi_collective *batch, uint32_t batch_count)
+static zero_status gather_params(zi_optim *optim, const zi_collective *batch, uint32_t batch_count)
 {
     for (uint32_t i = 0; i < batch_count; i++) {
         optim->desc.stats->gather_bytes +=
-            batch[i].count * optim->desc.publish->size * zero_dtype_bytes(batch[i].send_dtype);
+            batch[i].count * optim->desc.param_gather->size * zero_dtype_bytes(batch[i].send_dtype);
     }
-    return zi_group_submit(optim->desc.publish, optim->desc.step_stream, batch, batch_count);
+    return zi_group_submit(optim->desc.param_gather, optim->desc.step_stream, batch, batch_count);
 }
 
 /* A unit whose parameters are offloaded and published: piece by piece. */
@@ -376,7 +377,7 @@ static zero_status step_pieces(const optim_work *unit)
     for (uint32_t i = 0; i < pieces; i++) {
         work.piece = first + (work.down ? pieces - 1 - i : i);
         ZI_TRY(zi_optim_enqueue(optim, update_staged_piece, &work));
-        ZI_TRY(publish(optim, &optim->publishes[work.piece], 1));
+        ZI_TRY(gather_params(optim, &optim->param_gathers[work.piece], 1));
         ZI_TRY(zi_optim_enqueue(optim, store_staged_piece, &work));
         work.first = false;
     }
@@ -394,17 +395,18 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_dec
                              .unit = unit,
                              .down = optim->down,
                              .first = !optim->begun,
-                             .drafted = optim->drafted,
+                             .speculative = optim->speculative,
                              .step = optim->shared_steps,
                              .outcome = outcome};
     ZI_TRY(work.first ? begin_step(optim, &work) : ZERO_OK);
-    optim->desc.stats->publishes += optim->desc.publish->size > 1;
+    optim->desc.stats->param_gathers += optim->desc.param_gather->size > 1;
     if (optim->desc.param_staging != NULL) {
         return step_pieces(&work);
     }
     ZI_TRY(zi_optim_enqueue(optim, update_unit, &work));
-    return optim->desc.publish->size > 1
-               ? publish(optim, &optim->publishes[optim->layout->units[unit].flat_first], trained)
+    return optim->desc.param_gather->size > 1
+               ? gather_params(optim, &optim->param_gathers[optim->layout->units[unit].flat_first],
+                               trained)
                : ZERO_OK;
 }
 
@@ -418,7 +420,7 @@ static zero_status rest(void *argument)
     return optim->desc.window != NULL ? zi_window_flush(optim->desc.window) : ZERO_OK;
 }
 
-zero_status zi_optim_rest(zi_optim *optim)
+zero_status zi_optim_flush(zi_optim *optim)
 {
     const optim_work work = {.optim = optim, .step = optim->shared_steps};
     return is_asked(optim) ? zi_optim_enqueue(optim, rest, &work) : ZERO_OK;
@@ -437,7 +439,7 @@ static zero_status quiet(void *argument)
     return ZERO_OK;
 }
 
-zero_status zi_optim_quiet(zi_optim *optim)
+zero_status zi_optim_drain(zi_optim *optim)
 {
     const zi_device *device = optim->desc.device;
     const optim_work work = {.optim = optim};

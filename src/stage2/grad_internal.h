@@ -34,7 +34,7 @@ typedef struct grad_slot {
 /* A flat's three reductions; the batches of a bucket's flats are neighbours. */
 typedef struct grad_batches {
     zi_collective *scatter;
-    zi_collective *narrow;
+    zi_collective *boundary;
     zi_collective *replica;
 } grad_batches;
 

@@ -28,7 +28,7 @@ static zero_status allocate(zi_grads *grads)
     }
     const size_t flats = layout->flat_count;
     ZI_TRY(zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.scatter));
-    ZI_TRY(zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.narrow));
+    ZI_TRY(zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.boundary));
     return zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.replica);
 }
 
@@ -114,7 +114,7 @@ void zi_grads_destroy(zi_grads *grads)
     zi_free(grads->slots);
     zi_free(grads->class_slots);
     zi_free(grads->batches.scatter);
-    zi_free(grads->batches.narrow);
+    zi_free(grads->batches.boundary);
     zi_free(grads->batches.replica);
     zi_free(grads);
 }
@@ -459,7 +459,7 @@ void *zi_grads_data(const zi_grads *grads, uint32_t tensor)
     return base + place->offset * zero_dtype_bytes(flat->grad_dtype);
 }
 
-void zi_grads_point(zi_grads *grads, unsigned char *shards, unsigned char *slots)
+void zi_grads_rebind(zi_grads *grads, unsigned char *shards, unsigned char *slots)
 {
     grads->desc.shards = shards;
     grads->desc.slots = slots;

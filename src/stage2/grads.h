@@ -52,9 +52,9 @@ typedef struct zi_grads_desc {
     const zi_device *device;
     const zi_kernels *kernels;
     uint32_t rank;
-    zi_group *scatter; /* 1 -> grad */
-    zi_group *narrow;  /* grad -> optimizer */
-    zi_group *replica; /* optimizer -> world */
+    zi_group *scatter;  /* 1 -> grad */
+    zi_group *boundary; /* grad -> optimizer */
+    zi_group *replica;  /* optimizer -> world */
     zi_stream *reduce_stream;
     unsigned char *shards; /* arena of ZERO_ROLE_GRAD; NULL: they are on disk */
     unsigned char *slots;  /* arena of ZERO_ROLE_GRAD_SLOT */
@@ -89,13 +89,13 @@ void *zi_grads_data(const zi_grads *grads, uint32_t tensor);
 bool zi_grads_in_use(const zi_grads *grads, uint32_t unit);
 /* Acquires by the unit's own name that are not ready. */
 uint32_t zi_grads_own_count(const zi_grads *grads, uint32_t unit);
-/* The slot of the unit's bucket, or ZI_NO_INDEX: between two calls of zi_grads_point the gradients
+/* The slot of the unit's bucket, or ZI_NO_INDEX: between two calls of zi_grads_rebind the gradients
  * of a unit move only where this changes. */
 uint32_t zi_grads_slot(const zi_grads *grads, uint32_t unit);
 
 /* Work on other memory: arenas that were taken anew. Between steps, the reduce stream idle; not
  * where gradients are offloaded. */
-void zi_grads_point(zi_grads *grads, unsigned char *shards, unsigned char *slots);
+void zi_grads_rebind(zi_grads *grads, unsigned char *shards, unsigned char *slots);
 
 /* A flat's reduced gradient where the update reads it: this rank's part of degree optimizer,
  * accum_dtype. NULL: on disk. */

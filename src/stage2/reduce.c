@@ -128,7 +128,7 @@ static void count_batch(zi_grads *grads, const bucket_job *job, const zi_group *
 /* Whether the sums are final once they are in the gradient shard. */
 static bool scatter_is_last(const zi_grads *grads)
 {
-    return grads->last && grads->desc.narrow->size == 1 && grads->desc.replica->size == 1;
+    return grads->last && grads->desc.boundary->size == 1 && grads->desc.replica->size == 1;
 }
 
 /* Where the squares of a flat's final sums are added. */
@@ -187,9 +187,9 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
     const zi_layout *layout = grads->layout;
     const bool narrows = kind == ZI_REDUCE_SCATTER;
     const bool last = !narrows || grads->desc.replica->size == 1;
-    zi_group *group = narrows ? grads->desc.narrow : grads->desc.replica;
+    zi_group *group = narrows ? grads->desc.boundary : grads->desc.replica;
     zi_collective *batch =
-        (narrows ? grads->batches.narrow : grads->batches.replica) + job->place->flat_first;
+        (narrows ? grads->batches.boundary : grads->batches.replica) + job->place->flat_first;
     *out = (bucket_batch){.group = group, .batch = batch};
     if (group->size == 1) {
         return ZERO_OK;
@@ -360,7 +360,7 @@ static zero_status connect_bucket(zi_grads *grads, uint32_t bucket)
 zero_status zi_grads_connect(zi_grads *grads)
 {
     const zi_grads_desc *desc = &grads->desc;
-    if (!zi_group_connects(desc->scatter) && !zi_group_connects(desc->narrow) &&
+    if (!zi_group_connects(desc->scatter) && !zi_group_connects(desc->boundary) &&
         !zi_group_connects(desc->replica)) {
         return ZERO_OK;
     }

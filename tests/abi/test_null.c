@@ -15,7 +15,7 @@ typedef struct rig {
     zero_world *world;
     zero_model *model;
     zero_plan *plan;
-    zero_engine *engine; /* with state on disk, and steps that may be announced */
+    zero_engine *engine; /* with state on disk, and steps that may be predicted */
 } rig;
 
 #define REFUSES(call) CHECK_FAILS(call, ZERO_INVALID_ARGUMENT, "NULL")
@@ -326,8 +326,8 @@ static void on_step(const rig *r)
 {
     zero_step_result result = zero_step_result_init();
     float scale = 0;
-    REFUSES(zero_step_announce(NULL, NULL));
-    CHECK_OK(zero_step_announce(r->engine, NULL));
+    REFUSES(zero_step_predict(NULL, NULL));
+    CHECK_OK(zero_step_predict(r->engine, NULL));
     REFUSES(zero_step(NULL, NULL, host));
     CHECK_OK(zero_micro_begin(r->engine, 1));
     CHECK_OK(zero_micro_end(r->engine));
@@ -374,18 +374,18 @@ static void on_shard(const rig *r)
 static void on_park(const rig *r)
 {
     (void)r;
-    REFUSES(zero_engine_offload(NULL, ZERO_OFFLOAD_ALL, ZERO_TIER_DISK));
-    REFUSES(zero_engine_reload(NULL));
+    REFUSES(zero_engine_evict(NULL, ZERO_EVICT_ALL, ZERO_TIER_DISK));
+    REFUSES(zero_engine_restore(NULL));
 }
 
 static void on_stats_bound(const rig *r)
 {
     zero_stats stats = zero_stats_init();
     CHECK_OK(zero_engine_stats(r->engine, &stats));
-    zero_bound_report report = zero_bound_report_init();
-    REFUSES(zero_stats_bound(NULL, &stats, &report));
-    REFUSES(zero_stats_bound(&stats, NULL, &report));
-    REFUSES(zero_stats_bound(&stats, &stats, NULL));
+    zero_bottleneck_report report = zero_bottleneck_report_init();
+    REFUSES(zero_stats_bottleneck(NULL, &stats, &report));
+    REFUSES(zero_stats_bottleneck(&stats, NULL, &report));
+    REFUSES(zero_stats_bottleneck(&stats, &stats, NULL));
 }
 
 static void on_random(const rig *r)
@@ -399,7 +399,7 @@ static void on_random(const rig *r)
 static void on_init_sized(const rig *r)
 {
     (void)r;
-    zero_bound_report_init_sized(NULL, sizeof(zero_bound_report));
+    zero_bottleneck_report_init_sized(NULL, sizeof(zero_bottleneck_report));
     zero_disk_path_init_sized(NULL, sizeof(zero_disk_path));
     zero_engine_options_init_sized(NULL, sizeof(zero_engine_options));
     zero_memory_init_sized(NULL, sizeof(zero_memory));
@@ -449,7 +449,7 @@ static void on_names(const rig *r)
     CHECK_EQ(zero_dtype_bytes((zero_dtype)-1), 0);
     CHECK(zero_role_name((zero_role)-1) != NULL);
     CHECK(zero_tier_name((zero_tier)-1) != NULL);
-    CHECK(zero_bound_name((zero_bound)-1) != NULL);
+    CHECK(zero_bottleneck_name((zero_bottleneck)-1) != NULL);
 }
 
 typedef struct row {
@@ -458,8 +458,8 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-    {"zero_bound_name", on_names},
-    {"zero_bound_report_init_sized", on_init_sized},
+    {"zero_bottleneck_name", on_names},
+    {"zero_bottleneck_report_init_sized", on_init_sized},
     {"zero_capture_begin", on_capture},
     {"zero_capture_end", on_capture},
     {"zero_capture_prepare", on_capture},
@@ -471,11 +471,11 @@ static const row rows[] = {
     {"zero_engine_disk_path", on_engine_reads},
     {"zero_engine_fill", on_engine_fill},
     {"zero_engine_memory", on_engine_reads},
-    {"zero_engine_offload", on_park},
+    {"zero_engine_evict", on_park},
     {"zero_engine_options_init_sized", on_init_sized},
     {"zero_engine_path", on_engine_reads},
     {"zero_engine_plan", on_engine_reads},
-    {"zero_engine_reload", on_park},
+    {"zero_engine_restore", on_park},
     {"zero_engine_stats", on_engine_reads},
     {"zero_last_error", on_names},
     {"zero_grad_norm", on_step_control},
@@ -522,11 +522,11 @@ static const row rows[] = {
     {"zero_shard_write", on_shard},
     {"zero_stats_init_sized", on_init_sized},
     {"zero_sharding_init_sized", on_init_sized},
-    {"zero_stats_bound", on_stats_bound},
+    {"zero_stats_bottleneck", on_stats_bound},
     {"zero_status_name", on_names},
     {"zero_status_text", on_names},
     {"zero_step", on_step},
-    {"zero_step_announce", on_step},
+    {"zero_step_predict", on_step},
     {"zero_step_discard", on_step_control},
     {"zero_step_state_init_sized", on_init_sized},
     {"zero_step_result_init_sized", on_init_sized},
@@ -583,7 +583,7 @@ static void open_rig(rig *r)
     options.disk_directories = rig_paths;
     options.disk_directory_count = 1;
     options.tuning = &tuning;
-    tuning.overlap_step = 1;
+    tuning.speculative_step = 1;
     CHECK_OK(zero_world_create_self(&r->world));
     CHECK_OK(zero_model_create(&r->model));
     CHECK_OK(zero_unit_add(r->model, "unit", &index));

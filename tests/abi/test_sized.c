@@ -41,7 +41,7 @@ static const field stats_fields[] = {FIELD(struct_bytes),
                                      FIELD(gathers_hit),
                                      FIELD(gathers_unforeseen),
                                      FIELD(reduces),
-                                     FIELD(publishes),
+                                     FIELD(param_gathers),
                                      FIELD(gather_bytes),
                                      FIELD(reduce_bytes),
                                      FIELD(acquire_wait_ns),
@@ -58,7 +58,7 @@ static const field stats_fields[] = {FIELD(struct_bytes),
                                      FIELD(disk_write_wait_ns),
                                      FIELD(update_ns),
                                      FIELD(host_update_elements),
-                                     FIELD(steps_overlapped),
+                                     FIELD(steps_speculative),
                                      FIELD(steps_redone),
                                      FIELD(taken_ns),
                                      FIELD(steps_discarded),
@@ -72,12 +72,12 @@ static const field path_fields[] = {FIELD(struct_bytes), FIELD(carrier), FIELD(n
 #undef THE_STRUCT
 #define THE_STRUCT zero_disk_path
 static const field disk_path_fields[] = {
-    FIELD(struct_bytes),     FIELD(rung), FIELD(direct),  FIELD(ring_bytes),
-    FIELD(registered_bytes), FIELD(text), FIELD(refused), FIELD(dealt)};
+    FIELD(struct_bytes),     FIELD(backend), FIELD(direct),  FIELD(window_bytes),
+    FIELD(registered_bytes), FIELD(text),    FIELD(refused), FIELD(striped)};
 #undef THE_STRUCT
-#define THE_STRUCT zero_bound_report
+#define THE_STRUCT zero_bottleneck_report
 static const field bound_report_fields[] = {
-    FIELD(struct_bytes),    FIELD(bound),         FIELD(interval_ns), FIELD(cpu_ns),
+    FIELD(struct_bytes),    FIELD(bottleneck),    FIELD(interval_ns), FIELD(cpu_ns),
     FIELD(disk_read_ns),    FIELD(disk_write_ns), FIELD(link_ns),     FIELD(disk_read_gb_s),
     FIELD(disk_write_gb_s), FIELD(link_gb_s)};
 #undef THE_STRUCT
@@ -174,7 +174,7 @@ static zero_status read_bound(void *out)
     zero_stats after = zero_stats_init();
     after.taken_ns = 1000;
     after.update_ns = 7;
-    return zero_stats_bound(&before, &after, out);
+    return zero_stats_bottleneck(&before, &after, out);
 }
 
 static zero_status read_result(void *out)
@@ -205,8 +205,8 @@ static zero_status give_tuning(const void *in)
 
 static zero_status give_stats(const void *in)
 {
-    zero_bound_report report = zero_bound_report_init();
-    return zero_stats_bound(in, in, &report);
+    zero_bottleneck_report report = zero_bottleneck_report_init();
+    return zero_stats_bottleneck(in, in, &report);
 }
 
 static zero_status give_params(const void *in)
@@ -238,7 +238,7 @@ INIT(zero_sharding)
 INIT(zero_stats)
 INIT(zero_path)
 INIT(zero_disk_path)
-INIT(zero_bound_report)
+INIT(zero_bottleneck_report)
 INIT(zero_step_params)
 INIT(zero_step_result)
 INIT(zero_step_state)
@@ -272,8 +272,8 @@ static const sized structs[] = {
      NULL, false},
     {"zero_disk_path", sizeof(zero_disk_path), disk_path_fields, COUNT(disk_path_fields),
      init_zero_disk_path, read_disk_path, NULL, false},
-    {"zero_bound_report", sizeof(zero_bound_report), bound_report_fields,
-     COUNT(bound_report_fields), init_zero_bound_report, read_bound, NULL, false},
+    {"zero_bottleneck_report", sizeof(zero_bottleneck_report), bound_report_fields,
+     COUNT(bound_report_fields), init_zero_bottleneck_report, read_bound, NULL, false},
     {"zero_step_params", sizeof(zero_step_params), step_params_fields, COUNT(step_params_fields),
      init_zero_step_params, NULL, give_params, false},
     {"zero_step_result", sizeof(zero_step_result), step_result_fields, COUNT(step_result_fields),

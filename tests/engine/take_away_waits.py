@@ -55,7 +55,7 @@ WAITS = [
      """    return ops_of(grads)->stream_wait(self_of(grads), stream, grads->buckets[bucket].filled,
                                       &grads->desc.stats->grad_wait_ns);
 """, "    (void)stream;\n    return ZERO_OK;\n"),
-    ("a draft for its reductions", "src/engine/announce.c",
+    ("a speculative update for its reductions", "src/engine/speculate.c",
      "    ZI_TRY(zi_grads_wait_bucket(engine->grads, index, engine->step_stream));\n", ""),
     ("ranks for one another's fences", "src/comm/peer/peer_barrier.c",
      "        return follow(batch, turn);\n", "        return ZERO_OK;\n"),

@@ -408,7 +408,7 @@ TEST(results_are_the_launches)
 
 /* ---- memory given back ---- */
 
-/* A captured step holds addresses: an offload retires it, and another is captured after. */
+/* A captured step holds addresses: an eviction retires it, and another is captured after. */
 static zero_status launch_around_offload(toy_trainer *trainer, course *c, zero_tier tier)
 {
     cudaGraphExec_t graph_exec = NULL;
@@ -420,12 +420,12 @@ static zero_status launch_around_offload(toy_trainer *trainer, course *c, zero_t
         TOY_TRY(launch_steps(trainer, c, graph_exec));
         CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
         TOY_TRY(zero_capture_prepare(engine));
-        CHECK_EQ(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, tier), ZERO_STATE);
+        CHECK_EQ(zero_engine_evict(engine, ZERO_EVICT_ALL, tier), ZERO_STATE);
         CHECK(strstr(zero_last_error()->message, "capture is prepared") != NULL);
         TOY_TRY(zero_capture_end(engine, toy_stream()));
-        TOY_TRY(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, tier));
+        TOY_TRY(zero_engine_evict(engine, ZERO_EVICT_ALL, tier));
         TOY_TRY(evaluate(trainer, c));
-        TOY_TRY(zero_engine_reload(engine));
+        TOY_TRY(zero_engine_restore(engine));
         CHECK_EQ(zero_replay_begin(engine, toy_stream()), ZERO_STATE);
         CHECK(strstr(zero_last_error()->message, "no step was captured") != NULL);
         TOY_TRY(plain_steps(trainer, c, (uint32_t)i));
@@ -450,7 +450,7 @@ static zero_status compare_around_offload(zero_world *world, void *user)
     TOY_TRY(plain_steps(&trainer, c, steps));
     TOY_TRY(toy_collect(&trainer, &plain));
     toy_close(&trainer);
-    toy_state_same(c->run.model, &plain, &launched, "launches around an offload");
+    toy_state_same(c->run.model, &plain, &launched, "launches around an eviction");
     toy_state_free(&plain);
     toy_state_free(&launched);
     return ZERO_OK;
@@ -471,18 +471,18 @@ TEST(an_offload_retires_the_captured_step)
     toy_model_close(&model);
 }
 
-/* Fail the nth allocation of device memory in a reload, for every n: all is still parked. */
+/* Fail the nth allocation of device memory in a restore, for every n: all is still evicted. */
 static zero_status reload_without_memory(toy_trainer *trainer, zero_tier tier)
 {
     zero_engine *engine = trainer->engine;
-    TOY_TRY(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, tier));
+    TOY_TRY(zero_engine_evict(engine, ZERO_EVICT_ALL, tier));
     const zero_memory less = engine_memory(engine);
     const uint64_t live = fake_cuda_live();
     uint64_t refusals = 0;
     zero_status status = ZERO_OUT_OF_MEMORY;
     while (status != ZERO_OK) {
         fake_cuda_fail("cudaMalloc", refusals + 1, cudaErrorMemoryAllocation);
-        status = zero_engine_reload(engine);
+        status = zero_engine_restore(engine);
         if (status != ZERO_OK) {
             const zero_memory still = engine_memory(engine);
             CHECK_EQ(status, ZERO_OUT_OF_MEMORY);
@@ -511,7 +511,7 @@ static zero_status compare_without_memory(zero_world *world, void *user)
         TOY_TRY(toy_collect(&trainer, pass == 0 ? &short_of : &plain));
         toy_close(&trainer);
     }
-    toy_state_same(c->run.model, &plain, &short_of, "a reload tried again");
+    toy_state_same(c->run.model, &plain, &short_of, "a restore tried again");
     toy_state_free(&plain);
     toy_state_free(&short_of);
     return ZERO_OK;

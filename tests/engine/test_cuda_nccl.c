@@ -157,13 +157,13 @@ static zero_status step_after_offload(toy_trainer *trainer)
     const uint32_t grads = ZERO_ROLE_BIT(ZERO_ROLE_GRAD) | ZERO_ROLE_BIT(ZERO_ROLE_GRAD_SLOT);
     const bool known = trainer->run->tuning.nccl_memory != ZERO_NCCL_MEMORY_NONE;
     if (known) {
-        CHECK_FAILS(zero_engine_offload(trainer->engine, ZERO_OFFLOAD_ALL, ZERO_TIER_HOST),
+        CHECK_FAILS(zero_engine_evict(trainer->engine, ZERO_EVICT_ALL, ZERO_TIER_HOST),
                     ZERO_UNSUPPORTED, "nccl_memory");
     }
-    TOY_TRY(zero_engine_offload(trainer->engine, ZERO_OFFLOAD_STATE | (known ? 0 : grads),
-                                ZERO_TIER_HOST));
+    TOY_TRY(
+        zero_engine_evict(trainer->engine, ZERO_EVICT_STATE | (known ? 0 : grads), ZERO_TIER_HOST));
     TOY_TRY(toy_evaluate(trainer));
-    TOY_TRY(zero_engine_reload(trainer->engine));
+    TOY_TRY(zero_engine_restore(trainer->engine));
     return toy_step(trainer);
 }
 

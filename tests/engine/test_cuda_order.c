@@ -76,7 +76,7 @@ static void put_far(toy_run *run, bool far)
     run->options.tier[ZERO_ROLE_GRAD] = run->options.tier[ZERO_ROLE_PARAM];
 }
 
-/* State on disk, and every step announced: the CPU updates while the caller's kernels run. */
+/* State on disk, and every step predicted: the CPU updates while the caller's kernels run. */
 static void let_overlap(toy_run *run, bool far)
 {
     for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
@@ -85,9 +85,9 @@ static void let_overlap(toy_run *run, bool far)
     put_far(run, far);
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
-    run->tuning.range_bytes = 4096;
-    run->tuning.overlap_step = 1;
-    run->announced = true;
+    run->tuning.extent_bytes = 4096;
+    run->tuning.speculative_step = 1;
+    run->predicted = true;
 }
 
 static zero_status compare_ways(zero_world *world, void *user)

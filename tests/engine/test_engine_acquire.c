@@ -481,12 +481,12 @@ static zero_status reload_elsewhere(toy_trainer *trainer)
     TOY_TRY(release(trainer, 0));
     TOY_TRY(toy_micro_end(trainer));
     TOY_TRY(toy_update(trainer));
-    TOY_TRY(zero_engine_offload(trainer->engine, grad, ZERO_TIER_DISK));
+    TOY_TRY(zero_engine_evict(trainer->engine, grad, ZERO_TIER_DISK));
     for (int i = 0; i < 64; i++) {
         taken[i] = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(taken[i] != MAP_FAILED);
     }
-    TOY_TRY(zero_engine_reload(trainer->engine));
+    TOY_TRY(zero_engine_restore(trainer->engine));
     TOY_TRY(toy_micro_begin(trainer, true));
     TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_BACKWARD, toy_stream(), &view));
     toy_check_view(trainer, 0, view, true);

@@ -128,7 +128,7 @@ static void check_error(zero_status status, const char *text)
 typedef struct trial {
     const oddity *odd;
     bool waits;     /* the result is asked for at once */
-    bool announced; /* and the steps are */
+    bool predicted; /* and the steps are */
 } trial;
 
 static zero_status step_with(toy_trainer *trainer, const trial *t, const oddity *odd)
@@ -138,8 +138,8 @@ static zero_status step_with(toy_trainer *trainer, const trial *t, const oddity 
     const uint32_t units = trainer->run->model->unit_count;
     for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
         const bool last = m + 1 == trainer->run->micro_steps;
-        if (last && t->announced) {
-            TOY_TRY(zero_step_announce(trainer->engine, &params));
+        if (last && t->predicted) {
+            TOY_TRY(zero_step_predict(trainer->engine, &params));
         }
         TOY_TRY(toy_micro_begin(trainer, last));
         for (uint32_t u = 0; u < units; u++) {
@@ -187,7 +187,7 @@ static zero_status find_out(zero_world *world, void *user)
         status = zero_step_wait(trainer.engine, &result);
         CHECK(status != ZERO_OK);
     }
-    for (uint32_t ahead = 0; ahead < ENGINE_TURNS && status == ZERO_OK; ahead++) {
+    for (uint32_t ahead = 0; ahead < ENGINE_STEP_SLOTS && status == ZERO_OK; ahead++) {
         status = step_with(&trainer, t, NULL);
     }
     (void)snprintf(text, sizeof text, "%s%u", t->odd->text, trainer.ranks - 1);
@@ -195,7 +195,7 @@ static zero_status find_out(zero_world *world, void *user)
     CHECK_EQ(zero_step_wait(trainer.engine, &result), ZERO_POISONED);
     check_memory(trainer.engine, &memory);
     const zero_stats after = engine_stats(trainer.engine);
-    CHECK_EQ(after.steps_overlapped, before.steps_overlapped);
+    CHECK_EQ(after.steps_speculative, before.steps_speculative);
     CHECK_EQ(after.steps_redone, before.steps_redone);
     CHECK_EQ(after.steps_skipped, 0);
     toy_close(&trainer);
@@ -219,7 +219,7 @@ static toy_run run_over(const toy_model *model)
     return run;
 }
 
-/* State on disk, so that announced steps are updated before they are decided. */
+/* State on disk, so that speculative steps are updated before they are decided. */
 static void let_overlap(toy_run *run)
 {
     for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
@@ -227,13 +227,13 @@ static void let_overlap(toy_run *run)
     }
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
-    run->tuning.range_bytes = 4096;
-    run->tuning.ring_depth = 3;
-    run->tuning.overlap_step = 1;
+    run->tuning.extent_bytes = 4096;
+    run->tuning.io_window = 3;
+    run->tuning.speculative_step = 1;
 }
 
 /* Every way to split the model over so many ranks: two of the numbers in turn or, `all`, each. */
-static void try_ways(const toy_model *model, uint32_t ranks, bool announced, bool all)
+static void try_ways(const toy_model *model, uint32_t ranks, bool predicted, bool all)
 {
     toy_sharding ways[16];
     const uint32_t way_count = toy_shardings(ranks, true, ways);
@@ -241,9 +241,9 @@ static void try_ways(const toy_model *model, uint32_t ranks, bool announced, boo
         for (uint32_t i = 0; i < (all ? ODDITIES : 2); i++) {
             const oddity *odd = &oddities[(3 * w + 5 * i) % ODDITIES];
             job j = {.run = run_over(model),
-                     .trial = {.odd = odd, .waits = i % 2 == 0, .announced = announced}};
+                     .trial = {.odd = odd, .waits = i % 2 == 0, .predicted = predicted}};
             toy_sharding_apply(&ways[w], &j.run);
-            if (announced) {
+            if (predicted) {
                 let_overlap(&j.run);
             }
             run_threads(ranks, find_out, &j);
@@ -358,7 +358,7 @@ static zero_status hurry(zero_world *world, void *user)
     TOY_TRY(toy_open(&trainer, &j->run, world));
     const uint32_t micro_steps = trainer.rank == trainer.ranks - 1 ? 1 : 2;
     zero_status status = ZERO_OK;
-    for (uint32_t s = 0; s <= ENGINE_TURNS + 1 && status == ZERO_OK; s++) {
+    for (uint32_t s = 0; s <= ENGINE_STEP_SLOTS + 1 && status == ZERO_OK; s++) {
         for (uint32_t m = 0; m < micro_steps && status == ZERO_OK; m++) {
             status = toy_micro(&trainer, m + 1 == micro_steps);
         }

@@ -198,8 +198,8 @@ static void put_on(toy_run *run, const zero_tier *mix)
     memcpy(run->options.tier, mix, sizeof mixes[0]);
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
-    run->tuning.range_bytes = 4096;
-    run->tuning.ring_depth = 3;
+    run->tuning.extent_bytes = 4096;
+    run->tuning.io_window = 3;
 }
 
 static bool has_role(const toy_tensor *tensor, zero_role role)

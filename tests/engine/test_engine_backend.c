@@ -21,7 +21,7 @@ static toy_run run_of(const toy_model *model, zero_tier tier)
     }
     run.options.disk_directories = nowhere;
     run.options.disk_directory_count = 1;
-    run.tuning.range_bytes = 4096;
+    run.tuning.extent_bytes = 4096;
     run.options.stage = ZERO_STAGE_3;
     run.params.max_norm = 0.5f;
     run.steps = 4;

@@ -12,7 +12,7 @@
 #define BAD_STEP 3 /* its gradients are not finite */
 
 /* State, and sometimes gradients and parameters, on disk in small ranges; the `turn` picks which.
- * Odd ones announce their steps. */
+ * Odd ones predict their steps. */
 static void let_disk(toy_run *run, uint32_t turn)
 {
     for (int role = ZERO_ROLE_PARAM; role < ZERO_SHARD_ROLES; role++) {
@@ -23,10 +23,10 @@ static void let_disk(toy_run *run, uint32_t turn)
     }
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
-    run->tuning.range_bytes = 4096;
-    run->tuning.ring_depth = 3;
-    run->tuning.overlap_step = turn % 2 != 0;
-    run->announced = turn % 2 != 0;
+    run->tuning.extent_bytes = 4096;
+    run->tuning.io_window = 3;
+    run->tuning.speculative_step = turn % 2 != 0;
+    run->predicted = turn % 2 != 0;
 }
 
 /* ---- a way to take steps ---- */
@@ -146,8 +146,8 @@ static void over_ways(course *c, zero_dtype dtype, zero_dtype master)
             let_disk(&c->run, turn);
             if (turn % 3 == 0) { /* all on the device */
                 memset(c->run.options.tier, 0, sizeof c->run.options.tier);
-                c->run.tuning.overlap_step = 0;
-                c->run.announced = false;
+                c->run.tuning.speculative_step = 0;
+                c->run.predicted = false;
             }
             CHECK_OK(zero_world_run(ranks, DEADLINE_MS, compare, c));
         }
@@ -262,8 +262,8 @@ static zero_status misuse(toy_trainer *trainer, const course *c)
         TOY_TRY(
             zero_shard_read(trainer->engine, t, ZERO_ROLE_GRAD, shard.first, shard.count, values));
     }
-    TOY_TRY(zero_engine_offload(trainer->engine, ZERO_ROLE_BIT(ZERO_ROLE_MOMENT1), ZERO_TIER_DISK));
-    TOY_TRY(zero_engine_reload(trainer->engine));
+    TOY_TRY(zero_engine_evict(trainer->engine, ZERO_ROLE_BIT(ZERO_ROLE_MOMENT1), ZERO_TIER_DISK));
+    TOY_TRY(zero_engine_restore(trainer->engine));
     return toy_evaluate(trainer);
 }
 

@@ -21,8 +21,8 @@ typedef struct count_case {
     uint32_t grad_group;
     uint32_t optimizer_group;
     uint32_t ranks;
-    uint32_t publishes; /* in units */
-    uint32_t reduces;   /* in units */
+    uint32_t param_gathers; /* in units */
+    uint32_t reduces;       /* in units */
     bool gathers;
 } count_case;
 
@@ -70,12 +70,13 @@ static zero_status count_steps(zero_world *world, void *user)
         const zero_stats after = engine_stats(trainer.engine);
         const uint64_t gathers = r->c->gathers ? gathers_expected(r->units, r->slots) : 0;
         if (after.gathers - before.gathers != gathers ||
-            after.publishes - before.publishes != (uint64_t)r->c->publishes * r->units ||
+            after.param_gathers - before.param_gathers !=
+                (uint64_t)r->c->param_gathers * r->units ||
             after.reduces - before.reduces != (uint64_t)r->c->reduces * r->units) {
             TEST_FAIL("%s, %u units, %u slots: %" PRIu64 " gathers (%" PRIu64 "), %" PRIu64
-                      " publishes (%u), %" PRIu64 " reduces (%u)",
+                      " param_gathers (%u), %" PRIu64 " reduces (%u)",
                       r->c->name, r->units, r->slots, after.gathers - before.gathers, gathers,
-                      after.publishes - before.publishes, r->c->publishes * r->units,
+                      after.param_gathers - before.param_gathers, r->c->param_gathers * r->units,
                       after.reduces - before.reduces, r->c->reduces * r->units);
         }
         CHECK_EQ(after.gathers_unforeseen, before.gathers_unforeseen);
@@ -85,7 +86,7 @@ static zero_status count_steps(zero_world *world, void *user)
     }
     CHECK_EQ(before.steps, 6);
     CHECK_EQ(before.steps_skipped, 0);
-    CHECK((before.gather_bytes != 0) == (before.gathers + before.publishes != 0));
+    CHECK((before.gather_bytes != 0) == (before.gathers + before.param_gathers != 0));
     CHECK((before.reduce_bytes != 0) == (before.reduces != 0));
     toy_close(&trainer);
     return ZERO_OK;

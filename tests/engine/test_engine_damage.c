@@ -82,7 +82,7 @@ static bool damage(const char *path, damage_kind kind, uint64_t page)
 
 /* ---- runs ---- */
 
-/* What is on disk, in records so small that the ring has a few of many. */
+/* What is on disk, in records so small that the I/O window has a few of many. */
 static toy_run run_on_disk(const toy_model *model, uint32_t roles)
 {
     toy_run run = toy_run_init(model);
@@ -91,8 +91,8 @@ static toy_run run_on_disk(const toy_model *model, uint32_t roles)
     }
     run.options.disk_directories = (const char *const *)&folder;
     run.options.disk_directory_count = 1;
-    run.tuning.range_bytes = PAGE;
-    run.tuning.ring_depth = 3;
+    run.tuning.extent_bytes = PAGE;
+    run.tuning.io_window = 3;
     run.tuning.bucket_bytes = 1;
     run.tuning.param_slots = 2;
     run.params.max_norm = 0;
@@ -122,7 +122,7 @@ static zero_status take_steps(toy_trainer *trainer, uint64_t last)
 static zero_status come_to_rest(toy_trainer *trainer)
 {
     TOY_TRY(zi_engine_await(trainer->engine, trainer->engine->stepped));
-    return zi_engine_shards_rest(trainer->engine);
+    return zi_engine_flush_shards(trainer->engine);
 }
 
 /* As far as the damage. Sums are read by the second micro-step, and are worth nothing after. */
@@ -367,7 +367,7 @@ TEST(all_roles_on_disk)
     close_case(&model, world);
 }
 
-/* Both places of a range: of drafts that are kept, and of what is updated again. */
+/* Both places of a range: of speculative updates that are kept, and of what is updated again. */
 TEST(steps_that_begin_during_backward)
 {
     toy_model model;
@@ -376,8 +376,8 @@ TEST(steps_that_begin_during_backward)
     for (int clipped = 0; clipped < 2; clipped++) {
         tally sum = {0};
         toy_run run = run_on_disk(&model, 0x1c);
-        run.tuning.overlap_step = 1;
-        run.announced = true;
+        run.tuning.speculative_step = 1;
+        run.predicted = true;
         run.params.max_norm = clipped != 0 ? 1e-3f : 0;
         damage_every_page(&run, world, &sum);
         CHECK(sum.corrupt > 20);
@@ -396,7 +396,7 @@ TEST(large_records_on_two_disks)
     for (int second = 0; second < 2; second++) {
         folder = folders[second];
         toy_run run = run_on_disk(&model, 0x18);
-        run.tuning.range_bytes = 4 << 20;
+        run.tuning.extent_bytes = 4 << 20;
         run.options.threads = 3;
         run.options.disk_directories = (const char *const *)folders;
         run.options.disk_directory_count = 2;
@@ -500,7 +500,7 @@ TEST(the_other_ranks_are_told)
     toy_model_close(&model);
 }
 
-/* ---- what is parked ---- */
+/* ---- what is evicted ---- */
 
 static void damage_parked(toy_run *run, zero_world *world, damage_kind kind, uint64_t page)
 {
@@ -510,13 +510,13 @@ static void damage_parked(toy_run *run, zero_world *world, damage_kind kind, uin
     CHECK_OK(toy_open(&trainer, run, world));
     CHECK_OK(take_steps(&trainer, STEPS));
     CHECK_OK(toy_collect(&trainer, &before));
-    CHECK_OK(zero_engine_offload(trainer.engine, ZERO_OFFLOAD_STATE, ZERO_TIER_DISK));
+    CHECK_OK(zero_engine_evict(trainer.engine, ZERO_EVICT_STATE, ZERO_TIER_DISK));
     const uint64_t pages = live_bytes() / PAGE;
     CHECK_EQ(pages % 3, 0);
     page = page * pages / 12; /* so that all three roles come */
     const zero_role role = (zero_role)(ZERO_ROLE_MASTER + page / (pages / 3));
     const bool changed = damage(folder, kind, page);
-    const zero_status status = zero_engine_reload(trainer.engine);
+    const zero_status status = zero_engine_restore(trainer.engine);
     if (run->tuning.disk_unchecked && kind != CUT_SHORT) {
         CHECK_EQ(status, ZERO_OK);
         CHECK_OK(toy_collect(&trainer, &after));
@@ -529,7 +529,7 @@ static void damage_parked(toy_run *run, zero_world *world, damage_kind kind, uin
         CHECK(strstr(message, folder) != NULL && strstr(message, "of the file") != NULL);
         CHECK(kind == CUT_SHORT || strstr(message, zero_role_name(role)) != NULL);
         CHECK(kind == CUT_SHORT || strstr(message, " of unit") != NULL);
-        CHECK_FAILS(zero_engine_reload(trainer.engine), ZERO_POISONED, folder);
+        CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_POISONED, folder);
         CHECK_FAILS(toy_evaluate(&trainer), ZERO_POISONED, folder);
     }
     toy_state_free(&before);

@@ -41,8 +41,8 @@ static zero_engine_options options_of(const char *const *folders, zero_tuning *t
     options.threads = 1;
     options.tuning = tuning;
     tuning->bucket_bytes = 1; /* a unit's gradients alone */
-    tuning->range_bytes = MIB;
-    tuning->ring_depth = 3;
+    tuning->extent_bytes = MIB;
+    tuning->io_window = 3;
     if (folders != NULL) {
         for (int role = ZERO_ROLE_PARAM; role <= ZERO_ROLE_MOMENT2; role++) {
             options.tier[role] = ZERO_TIER_DISK;

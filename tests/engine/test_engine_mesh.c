@@ -137,8 +137,8 @@ static void whole_model(toy_model *model, zero_dtype dtype)
     }
 }
 
-/* Part `part` of it: units are dealt to `stages` pipeline stages, and in each of these wide tensors
- * are cut into `cuts`, of which every one has a copy of the narrow tensors. */
+/* Part `part` of it: units are striped to `stages` pipeline stages, and in each of these wide
+ * tensors are cut into `cuts`, of which every one has a copy of the narrow tensors. */
 static void part_model(toy_model *model, zero_dtype dtype, uint32_t stages, uint32_t cuts,
                        uint32_t part)
 {

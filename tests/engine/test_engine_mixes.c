@@ -56,8 +56,8 @@ static void put_on(toy_run *run, uint32_t mix, bool real_disk)
     }
     run->options.disk_directories = &rig_paths[real_disk ? 0 : 1];
     run->options.disk_directory_count = 1;
-    run->tuning.range_bytes = 4096;
-    run->tuning.ring_depth = 3;
+    run->tuning.extent_bytes = 4096;
+    run->tuning.io_window = 3;
 #ifdef TOY_CUDA
     bool alone = false; /* some of it only one of them can update */
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
@@ -210,8 +210,8 @@ static void let_overlap(toy_run *run, uint32_t turn)
     put_on(run, mix_count() - 1, turn % 2 == 0);
     run->options.tier[ZERO_ROLE_PARAM] = tiers[turn % TIERS];
     run->options.tier[ZERO_ROLE_GRAD] = tiers[turn / TIERS % TIERS];
-    run->tuning.overlap_step = 1;
-    run->announced = true;
+    run->tuning.speculative_step = 1;
+    run->predicted = true;
 }
 
 /* All of a course once more, by the split calls. */
@@ -226,15 +226,15 @@ static zero_status follow_split(zero_world *world, const course *c, const outcom
     return ZERO_OK;
 }
 
-/* All of a course once more, each step announced. */
+/* All of a course once more, each step predicted. */
 static zero_status follow_announced(zero_world *world, const course *c, const outcome *plain)
 {
     toy_run run = c->run;
-    outcome announced;
+    outcome predicted;
     let_overlap(&run, (uint32_t)c->seed);
-    TOY_TRY(train(world, &run, &announced));
-    compare(c, plain, &announced, mix_count());
-    toy_state_free(&announced.state);
+    TOY_TRY(train(world, &run, &predicted));
+    compare(c, plain, &predicted, mix_count());
+    toy_state_free(&predicted.state);
     return ZERO_OK;
 }
 
@@ -337,8 +337,8 @@ static uint64_t read_bytes(const toy_trainer *trainer)
     return engine_stats(trainer->engine).disk_read_bytes;
 }
 
-/* A unit that is at hand has the reads of the two behind it under way, or over: the ring counts
- * them as they are started. */
+/* A unit that is at hand has the reads of the two behind it under way, or over: the I/O window
+ * counts them as they are started. */
 static zero_status sweep_and_count(zero_world *world, void *user)
 {
     const toy_run *run = user;
@@ -368,7 +368,7 @@ TEST(parameters_are_read_two_units_ahead)
     toy_model_equal(&model, UNITS, 5000, ZERO_DTYPE_BF16);
     toy_run run = toy_run_init(&model);
     put_on(&run, 2, false);
-    run.tuning.range_bytes = 16384; /* a unit is one extent */
+    run.tuning.extent_bytes = 16384; /* a unit is one extent */
     CHECK_EQ(run.options.tier[ZERO_ROLE_PARAM], ZERO_TIER_DISK);
     CHECK_OK(zero_world_run(1, DEADLINE_MS, sweep_and_count, &run));
     CHECK_OK(zero_world_run(2, DEADLINE_MS, sweep_and_count, &run));

@@ -471,8 +471,8 @@ static zero_status train_on_tiers(zero_world *world, const toy_run *run, void *u
         memcpy(tiered.options.tier, empty_tiers[i], sizeof empty_tiers[i]);
         tiered.options.disk_directories = rig_paths;
         tiered.options.disk_directory_count = 1;
-        tiered.tuning.overlap_step = i == 0;
-        tiered.announced = i == 0;
+        tiered.tuning.speculative_step = i == 0;
+        tiered.predicted = i == 0;
         TOY_TRY(toy_train_by(&tiered, world, use_all, &state));
         toy_state_same(run->model, &plain, &state, "on the device and on tiers");
         toy_state_free(&state);

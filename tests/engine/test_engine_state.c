@@ -201,9 +201,9 @@ static void let_disk(toy_run *run)
     }
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
-    run->tuning.range_bytes = 4096;
-    run->tuning.overlap_step = 1;
-    run->announced = true;
+    run->tuning.extent_bytes = 4096;
+    run->tuning.speculative_step = 1;
+    run->predicted = true;
 }
 
 static course make_course(const toy_model *model, zero_dtype master)

@@ -7,7 +7,7 @@
 #include "folders.h"
 #include "toy.h"
 #include "zero/capture.h"
-#include "zero/park.h"
+#include "zero/evict.h"
 #ifdef TOY_CUDA
 #include "zero/cuda.h"
 #define ELSEWHERE ZERO_TIER_HOST
@@ -59,17 +59,18 @@ static void end_stream_capture(void)
 
 /* ---- the ways there and back ---- */
 
-/* Whether the engine's steps can be captured: none that has state on disk, as announced ones need.
+/* Whether the engine's steps can be captured: none that has state on disk, as speculative ones
+ * need.
  */
 static bool captures(const zero_engine *engine)
 {
-    return toy_device() == ZERO_DEVICE_CUDA && !engine->layout->tuning.overlap_step;
+    return toy_device() == ZERO_DEVICE_CUDA && !engine->layout->tuning.speculative_step;
 }
 
 /* Whether a call can be legal at all. */
 static bool is_possible(const zero_engine *engine, zi_engine_call call)
 {
-    return call == ZI_CALL_ANNOUNCE ? engine->layout->tuning.overlap_step != 0
+    return call == ZI_CALL_PREDICT ? engine->layout->tuning.speculative_step != 0
            : call == ZI_CALL_PREPARE || call == ZI_CALL_REPLAY_BEGIN ? captures(engine)
                                                                      : true;
 }
@@ -106,7 +107,7 @@ static void go_back(zero_engine *engine)
         CHECK_OK(zero_step(engine, NULL, stream()));
         break;
     case ZI_ENGINE_EVICTED:
-        CHECK_OK(zero_engine_reload(engine));
+        CHECK_OK(zero_engine_restore(engine));
         break;
     case ZI_ENGINE_PREPARED:
         CHECK_OK(zero_capture_end(engine, stream()));
@@ -146,7 +147,7 @@ static void go_to(zero_engine *engine, zi_engine_state state)
         CHECK_OK(zero_micro_end(engine));
         break;
     case ZI_ENGINE_EVICTED:
-        CHECK_OK(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, ELSEWHERE));
+        CHECK_OK(zero_engine_evict(engine, ZERO_EVICT_ALL, ELSEWHERE));
         break;
     case ZI_ENGINE_PREPARED:
         CHECK_OK(zero_capture_prepare(engine));
@@ -297,7 +298,7 @@ static zero_status call_norm(zero_engine *engine)
 
 static zero_status call_announce(zero_engine *engine)
 {
-    return zero_step_announce(engine, NULL);
+    return zero_step_predict(engine, NULL);
 }
 
 static zero_status call_wait(zero_engine *engine)
@@ -364,7 +365,7 @@ static zero_status call_import(zero_engine *engine)
 
 static zero_status call_evict(zero_engine *engine)
 {
-    return zero_engine_offload(engine, ZERO_OFFLOAD_ALL, ELSEWHERE);
+    return zero_engine_evict(engine, ZERO_EVICT_ALL, ELSEWHERE);
 }
 
 static zero_status call_capture_begin(zero_engine *engine)
@@ -427,7 +428,7 @@ static const struct {
     {ZI_CALL_STEP, "zero_step", call_step},
     {ZI_CALL_DISCARD, "zero_step_discard", zero_step_discard},
     {ZI_CALL_NORM, "zero_grad_norm", call_norm},
-    {ZI_CALL_ANNOUNCE, "zero_step_announce", call_announce},
+    {ZI_CALL_PREDICT, "zero_step_predict", call_announce},
     {ZI_CALL_WAIT, "zero_step_wait", call_wait},
     {ZI_CALL_WAIT, "zero_loss_scale", call_loss_scale},
     {ZI_CALL_WAIT, "zero_step_state_get", call_state_get},
@@ -438,8 +439,8 @@ static const struct {
     {ZI_CALL_SHARD_WRITE, "zero_shard_write of param", call_write},
     {ZI_CALL_SHARD_READ, "zero_tensor_export of param", call_export},
     {ZI_CALL_SHARD_WRITE, "zero_tensor_import of param", call_import},
-    {ZI_CALL_EVICT, "zero_engine_offload", call_evict},
-    {ZI_CALL_RESTORE, "zero_engine_reload", zero_engine_reload},
+    {ZI_CALL_EVICT, "zero_engine_evict", call_evict},
+    {ZI_CALL_RESTORE, "zero_engine_restore", zero_engine_restore},
     {ZI_CALL_PREPARE, "zero_capture_prepare", zero_capture_prepare},
     {ZI_CALL_CAPTURE_BEGIN, "zero_capture_begin", call_capture_begin},
     {ZI_CALL_CAPTURE_END, "zero_capture_end", call_capture_end},
@@ -569,7 +570,7 @@ TEST(every_call_in_every_state)
     toy_run run = table_run(&model);
     for (int way = 0; way < 4; way++) {
         run.options.stage = way % 2 == 0 ? ZERO_STAGE_0 : ZERO_STAGE_3;
-        run.tuning.overlap_step = way / 2;
+        run.tuning.speculative_step = way / 2;
         for (int role = ZERO_ROLE_MASTER; way == 2 && role <= ZERO_ROLE_MOMENT2; role++) {
             run.options.tier[role] = ZERO_TIER_DISK;
         }
@@ -593,12 +594,12 @@ static zero_status ask_for_roles(zero_world *world, void *user)
     TOY_TRY(toy_open(&trainer, user, world));
     zero_engine *engine = trainer.engine;
     one_step(engine);
-    TOY_TRY(zero_engine_offload(
+    TOY_TRY(zero_engine_evict(
         engine, ZERO_ROLE_BIT(ZERO_ROLE_MOMENT1) | ZERO_ROLE_BIT(ZERO_ROLE_GRAD), ELSEWHERE));
     CHECK_FAILS(zero_shard_read(engine, 0, ZERO_ROLE_MOMENT1, 0, 1, &value), ZERO_STATE,
-                "zero_shard_read of moment1: grad, moment1 are offloaded; call zero_engine_reload");
+                "zero_shard_read of moment1: grad, moment1 are evicted; call zero_engine_restore");
     TOY_TRY(zero_shard_read(engine, 0, ZERO_ROLE_MOMENT2, 0, 1, &value));
-    TOY_TRY(zero_engine_reload(engine));
+    TOY_TRY(zero_engine_restore(engine));
     TOY_TRY(zero_shard_read(engine, 0, ZERO_ROLE_MOMENT1, 0, 1, &value));
     CHECK_FAILS(zero_shard_read(engine, 0, ZERO_ROLE_GRAD, 0, 1, &value), ZERO_STATE,
                 "after the next zero_step");

@@ -4,8 +4,9 @@
  * thousand steps take nothing.
  *
  * The engine takes no backend, so the linker hands zi_window_create to the wrapper below (--wrap),
- * which puts tests/storage/faulty_backend.c beneath the ring. Unlike preloaded reads and writes it
- * strikes the n-th access whatever rung a machine has, and the library needs no seam for it. */
+ * which puts tests/storage/faulty_backend.c beneath the I/O window. Unlike preloaded reads and
+ * writes it strikes the n-th access whatever backend a machine has, and the library needs no seam
+ * for it. */
 #include "storage/storage_rig.h"
 
 #include <sched.h>
@@ -24,7 +25,7 @@
 #define RANKS 2
 #define MESSAGE_BYTES sizeof(((zero_error *)NULL)->message)
 
-/* What is to go beneath the next ring of this thread; NULL: what the machine has. */
+/* What is to go beneath the next window of this thread; NULL: what the machine has. */
 static _Thread_local faulty *beneath;
 
 zero_status __real_zi_window_create(const zi_window_desc *desc, zi_window **out);
@@ -54,8 +55,8 @@ static void close_folder(void)
     folder = NULL;
 }
 
-/* All optimizer state on disk, in ranges so small that there are many and the ring is far smaller
- * than all. */
+/* All optimizer state on disk, in ranges so small that there are many and the I/O window is
+ * offloaded smaller than all. */
 static toy_run disk_run(const toy_model *model)
 {
     toy_run run = toy_run_init(model);
@@ -64,8 +65,8 @@ static toy_run disk_run(const toy_model *model)
     }
     run.options.disk_directories = (const char *const *)&folder;
     run.options.disk_directory_count = 1;
-    run.tuning.range_bytes = 8192;
-    run.tuning.ring_depth = 3;
+    run.tuning.extent_bytes = 8192;
+    run.tuning.io_window = 3;
     run.steps = 3;
     return run;
 }
@@ -76,8 +77,8 @@ static toy_run memory_run(const toy_run *run)
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         plain.options.tier[role] = ZERO_TIER_DEVICE;
     }
-    plain.tuning.overlap_step = 0;
-    plain.announced = false;
+    plain.tuning.speculative_step = 0;
+    plain.predicted = false;
     return plain;
 }
 
@@ -189,7 +190,7 @@ static bool strike(fault_run *f, int kind, int nth, const char *code)
 
 /* What is the same at every access comes to the same at every one; code: what a run that ends says,
  * NULL: it goes on. */
-static void strike_every(int kind, const char *code, bool announced)
+static void strike_every(int kind, const char *code, bool predicted)
 {
     static fault_run f;
     toy_model model;
@@ -197,9 +198,9 @@ static void strike_every(int kind, const char *code, bool announced)
     toy_model_equal(&model, 3, 1800, ZERO_DTYPE_BF16);
     toy_run run = disk_run(&model);
     run.steps = 2;
-    run.tuning.overlap_step = announced;
-    run.announced = announced;
-    run.params.max_norm = 1e-3f; /* the drafts of what is announced are dropped */
+    run.tuning.speculative_step = predicted;
+    run.predicted = predicted;
+    run.params.max_norm = 1e-3f; /* the speculative updates of what is predicted are dropped */
     f = (fault_run){.run = &run};
     CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, train_plain, &f));
     int nth = 1 + kind % STRIDE;
@@ -306,17 +307,17 @@ static void check_refused(const zero_disk_path *path, const char *text)
 static void need_best(const toy_run *run)
 {
     const zero_disk_path path = train_and_tell(run);
-    if (path.rung != ZERO_RUNG_FIXED || path.registered_bytes == 0) {
+    if (path.backend != ZERO_IO_BACKEND_FIXED || path.registered_bytes == 0) {
         close_folder();
         SKIP("io_uring with registered memory is refused here without our doing");
     }
-    CHECK_EQ(path.registered_bytes, path.ring_bytes);
+    CHECK_EQ(path.registered_bytes, path.window_bytes);
 }
 
 typedef struct refusal {
     long call;
     int code;
-    zero_rung rung;
+    zero_io_backend backend;
     const char *text;
 } refusal;
 
@@ -328,7 +329,7 @@ static void refuse_one(const toy_run *run, const refusal *r)
     if (child == 0) {
         refuse_call(r->call, r->code);
         const zero_disk_path path = train_and_tell(run);
-        CHECK_EQ(path.rung, r->rung);
+        CHECK_EQ(path.backend, r->backend);
         CHECK_EQ(path.registered_bytes, 0);
         check_refused(&path, r->text);
         fflush(NULL);
@@ -346,9 +347,9 @@ static void refuse_one(const toy_run *run, const refusal *r)
 TEST(without_io_uring_the_bits_are_the_same)
 {
     static const refusal refusals[] = {
-        {SYS_io_uring_setup, EPERM, ZERO_RUNG_POSIX, "uring: io_uring_setup: Operation not"},
-        {SYS_io_uring_setup, ENOSYS, ZERO_RUNG_POSIX, "fixed: io_uring_setup: Function not"},
-        {SYS_io_uring_register, EINVAL, ZERO_RUNG_URING, "fixed: registering files"},
+        {SYS_io_uring_setup, EPERM, ZERO_IO_BACKEND_POSIX, "uring: io_uring_setup: Operation not"},
+        {SYS_io_uring_setup, ENOSYS, ZERO_IO_BACKEND_POSIX, "fixed: io_uring_setup: Function not"},
+        {SYS_io_uring_register, EINVAL, ZERO_IO_BACKEND_URING, "fixed: registering files"},
     };
     toy_model model;
     open_folder(false);
@@ -396,7 +397,7 @@ TEST(on_tmpfs_the_bits_are_the_same)
     close_folder();
 }
 
-/* The ring of 1 MiB does not fit into the 64 KiB that may be locked. */
+/* The I/O window of 1 MiB does not fit into the 64 KiB that may be locked. */
 TEST(with_little_locked_memory_the_bits_are_the_same)
 {
     toy_model model;
@@ -404,8 +405,8 @@ TEST(with_little_locked_memory_the_bits_are_the_same)
     CHECK(chmod(folder, 0777) == 0);
     toy_model_equal(&model, 4, 100000, ZERO_DTYPE_BF16);
     toy_run run = disk_run(&model);
-    run.tuning.range_bytes = 256 << 10;
-    run.tuning.ring_depth = 4;
+    run.tuning.extent_bytes = 256 << 10;
+    run.tuning.io_window = 4;
     need_best(&run);
     fflush(NULL);
     const pid_t child = fork();
@@ -416,8 +417,8 @@ TEST(with_little_locked_memory_the_bits_are_the_same)
             SKIP("cannot become a user to whom the limit applies");
         }
         const zero_disk_path path = train_and_tell(&run);
-        CHECK(path.registered_bytes < path.ring_bytes);
-        CHECK(path.rung != ZERO_RUNG_FIXED || strstr(path.text, "ulimit -l") != NULL);
+        CHECK(path.registered_bytes < path.window_bytes);
+        CHECK(path.backend != ZERO_IO_BACKEND_FIXED || strstr(path.text, "ulimit -l") != NULL);
         fflush(NULL);
         _exit(0);
     }
@@ -441,8 +442,8 @@ TEST(nothing_on_disk_has_no_path)
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(toy_open(&trainer, &run, world));
     const zero_disk_path path = engine_disk_path(trainer.engine);
-    CHECK_EQ(path.rung, ZERO_RUNG_NONE);
-    CHECK_EQ(path.ring_bytes + path.registered_bytes, 0);
+    CHECK_EQ(path.backend, ZERO_IO_BACKEND_NONE);
+    CHECK_EQ(path.window_bytes + path.registered_bytes, 0);
     CHECK(strstr(path.text, "nothing on disk") != NULL);
     toy_close(&trainer);
     zero_world_destroy(world);

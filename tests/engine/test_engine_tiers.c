@@ -65,9 +65,10 @@ static void put_on(toy_run *run, const mix *m, bool in_memory)
     run->tuning.updater = m->updater;
     run->options.disk_directories = in_memory ? &rig_paths[2] : rig_paths;
     run->options.disk_directory_count = in_memory ? 1 : 2;
-    /* The smallest, so that ranges cut flats and tensors and the ring is far smaller than all. */
-    run->tuning.range_bytes = 4096;
-    run->tuning.ring_depth = 3;
+    /* The smallest, so that ranges cut flats and tensors and the I/O window is offloaded smaller
+     * than all. */
+    run->tuning.extent_bytes = 4096;
+    run->tuning.io_window = 3;
 }
 
 /* ---- the same bits ---- */
@@ -196,8 +197,8 @@ static void check_tiers(const toy_trainer *trainer)
     CHECK_EQ(stats.host_bytes, plan.tier_bytes[HOST]);
     CHECK_EQ(stats.disk_bytes, plan.tier_bytes[DISK]);
 #ifndef TOY_CUDA /* else the CPU's updates have a part in it */
-    CHECK_EQ(engine_disk_path(trainer->engine).ring_bytes,
-             plan.bytes[ZERO_ROLE_RING] - trainer->engine->layout->sums_bytes);
+    CHECK_EQ(engine_disk_path(trainer->engine).window_bytes,
+             plan.bytes[ZERO_ROLE_IO_WINDOW] - trainer->engine->layout->sums_bytes);
 #endif
 }
 
@@ -345,7 +346,7 @@ static zero_status ask_wrongly(zero_world *world, void *user)
                 "not all here");
     CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first, 1, NULL), ZERO_INVALID_ARGUMENT,
                 "values");
-    CHECK_FAILS(zero_shard_range(engine, 0, ZERO_ROLE_RING, &shard), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_shard_range(engine, 0, ZERO_ROLE_IO_WINDOW, &shard), ZERO_INVALID_ARGUMENT,
                 "role 9");
     CHECK_FAILS(zero_shard_range(engine, 0, role, NULL), ZERO_INVALID_ARGUMENT, "shard");
     CHECK_FAILS(zero_shard_read(engine, 99999, role, 0, 1, room), ZERO_INVALID_ARGUMENT, "99999");
@@ -486,7 +487,7 @@ TEST(a_bound_is_named_from_an_engines_counters)
     toy_model model;
     zero_world *world = NULL;
     toy_trainer trainer;
-    zero_bound_report report = zero_bound_report_init();
+    zero_bottleneck_report report = zero_bottleneck_report_init();
     rig_folders(2, 1);
     toy_model_wide(&model, ZERO_DTYPE_BF16);
     for (int disk = 0; disk < 2; disk++) {
@@ -498,14 +499,15 @@ TEST(a_bound_is_named_from_an_engines_counters)
         CHECK_OK(toy_step(&trainer));
         CHECK_OK(toy_evaluate(&trainer));
         const zero_stats after = engine_stats(trainer.engine);
-        CHECK_OK(zero_stats_bound(&before, &after, &report));
+        CHECK_OK(zero_stats_bottleneck(&before, &after, &report));
         CHECK(report.interval_ns > 0 && report.cpu_ns > 0);
         CHECK_EQ(report.link_ns, 0);
         if (disk == 0) {
-            CHECK_EQ(report.bound, ZERO_BOUND_CPU);
+            CHECK_EQ(report.bottleneck, ZERO_BOTTLENECK_CPU);
             CHECK_EQ(report.disk_read_ns + report.disk_write_ns, 0);
         } else {
-            CHECK(report.bound >= ZERO_BOUND_CPU && report.bound <= ZERO_BOUND_DISK_WRITE);
+            CHECK(report.bottleneck >= ZERO_BOTTLENECK_CPU &&
+                  report.bottleneck <= ZERO_BOTTLENECK_DISK_WRITE);
             CHECK(report.disk_read_gb_s > 0.0 && report.disk_write_gb_s > 0.0);
         }
         toy_close(&trainer);
@@ -533,7 +535,7 @@ TEST(weights_decide_what_a_directory_holds)
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 2;
     run.tuning.disk_weights = weights;
-    run.tuning.range_bytes = 2 << 20;
+    run.tuning.extent_bytes = 2 << 20;
     run.tuning.io_depth = 1;
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(toy_open(&trainer, &run, world));

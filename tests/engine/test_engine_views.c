@@ -115,7 +115,7 @@ TEST(views_begin_where_vector_loads_may)
     toy_run run = toy_run_init(&model);
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 1;
-    run.tuning.range_bytes = 4096;
+    run.tuning.extent_bytes = 4096;
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
         toy_sharding ways[16];
         const uint32_t count = toy_shardings(ranks, true, ways);

@@ -267,7 +267,7 @@ TEST(numbers_that_cannot_divide_are_refused)
     toy_model_close(&model);
 }
 
-/* An announced step is divided by what is known before backward. */
+/* A speculative step is divided by what is known before backward. */
 static zero_status announce_divisors(zero_world *world, void *user)
 {
     const toy_run *run = user;
@@ -277,13 +277,13 @@ static zero_status announce_divisors(zero_world *world, void *user)
     float *weight = toy_scalar_open(1);
     TOY_TRY(toy_open(&trainer, run, world));
     odd.params.grad_weight = weight;
-    CHECK_FAILS(zero_step_announce(trainer.engine, &odd.params), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_step_predict(trainer.engine, &odd.params), ZERO_INVALID_ARGUMENT,
                 "give grad_divisor");
     odd.params.grad_weight = NULL;
     odd.params.grad_divisor = 6;
-    CHECK_OK(zero_step_announce(trainer.engine, &odd.params));
+    CHECK_OK(zero_step_predict(trainer.engine, &odd.params));
     TOY_TRY(toy_micro(&trainer, true));
-    CHECK_FAILS(toy_update(&trainer), ZERO_INVALID_ARGUMENT, "were announced as 6");
+    CHECK_FAILS(toy_update(&trainer), ZERO_INVALID_ARGUMENT, "were predicted as 6");
     trainer.run = &odd;
     TOY_TRY(toy_update(&trainer));
     CHECK_OK(zero_step_wait(trainer.engine, &result));
@@ -305,9 +305,9 @@ TEST(announced_steps_have_a_number)
     }
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 1;
-    run.tuning.range_bytes = 4096;
-    run.tuning.ring_depth = 3;
-    run.tuning.overlap_step = 1;
+    run.tuning.extent_bytes = 4096;
+    run.tuning.io_window = 3;
+    run.tuning.speculative_step = 1;
     CHECK_OK(zero_world_run(2, DEADLINE_MS, announce_divisors, &run));
     toy_model_close(&model);
 }

@@ -109,7 +109,7 @@ typedef struct toy_run {
     uint32_t samples;       /* samples numbered from here on contribute nothing; 0: no limit */
     uint32_t fold;          /* neighbouring samples that one micro-step takes at once; 0 is 1 */
     const uint32_t *shares; /* NULL, or samples that each rank takes at once in its micro-step */
-    bool announced;         /* every step is, before its last micro-step */
+    bool predicted;         /* every step is, before its last micro-step */
     bool split;             /* the toy's hooks are the split calls */
 } toy_run;
 
@@ -171,7 +171,7 @@ zero_status toy_forward(toy_trainer *trainer, uint32_t unit);
 zero_status toy_backward(toy_trainer *trainer, uint32_t unit);
 /* The same, adding nothing: an explicit gradient of zero. */
 zero_status toy_backward_zero(toy_trainer *trainer, uint32_t unit);
-/* zero_micro_begin, and forget what was seen; before the last one announce the step, where that is
+/* zero_micro_begin, and forget what was seen; before the last one predict the step, where that is
  * wanted. */
 zero_status toy_micro_begin(toy_trainer *trainer, bool last);
 /* zero_micro_end, and count. */

@@ -271,8 +271,8 @@ zero_status toy_backward_zero(toy_trainer *trainer, uint32_t unit)
 zero_status toy_micro_begin(toy_trainer *trainer, bool last)
 {
     memset(trainer->seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer->seen_set);
-    if (last && trainer->run->announced) {
-        TOY_TRY(zero_step_announce(trainer->engine, &trainer->run->params));
+    if (last && trainer->run->predicted) {
+        TOY_TRY(zero_step_predict(trainer->engine, &trainer->run->params));
     }
     return zero_micro_begin(trainer->engine, last ? 1 : 0);
 }

@@ -139,7 +139,7 @@ TEST(one_two_and_four_ranks_follow_pytorch)
     }
 }
 
-/* Rounding of parameters and gradients moves the losses, but not far. */
+/* Rounding of parameters and gradients moves the losses, but not offloaded. */
 TEST(low_precision_stays_near_pytorch)
 {
     const history bf16 =

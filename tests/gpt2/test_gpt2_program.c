@@ -119,25 +119,26 @@ TEST(every_tier_prints_the_same_losses)
     const exact host = exact_of("--ranks 2 --master-tier host --moment-tier host");
     check_equal(&device, &host);
     CHECK(strstr(output, "GB/s") == NULL);
-    snprintf(options, sizeof options,
-             "--ranks 2 --master-tier disk --moment-tier disk --range-bytes 16K --disk %s --disk .",
-             folder);
+    snprintf(
+        options, sizeof options,
+        "--ranks 2 --master-tier disk --moment-tier disk --extent-bytes 16K --disk %s --disk .",
+        folder);
     const exact disk = exact_of(options);
     check_equal(&device, &disk);
     CHECK(strstr(output, "/rank  disk ") != NULL);
     CHECK(strstr(output, " GB/s/rank  ") != NULL && strstr(output, "compute ") != NULL);
     CHECK(strstr(output, "\nstate on disk by ") != NULL);
-    snprintf(
-        options, sizeof options,
-        "--ranks 2 --master-tier disk --moment-tier disk --range-bytes 16K --overlap --disk %s",
-        folder);
+    snprintf(options, sizeof options,
+             "--ranks 2 --master-tier disk --moment-tier disk --extent-bytes 16K --speculative "
+             "--disk %s",
+             folder);
     const exact overlapped = exact_of(options);
     check_equal(&device, &overlapped);
     CHECK(strstr(output, "updated during backward: ") != NULL);
     snprintf(options, sizeof options, "--ranks 2 --stage 2 --moment-tier disk --disk %s", folder);
     const exact mixed = exact_of(options);
     check_equal(&device, &mixed);
-    snprintf(options, sizeof options, "--ranks 2 --moment-tier disk --offload disk --disk %s",
+    snprintf(options, sizeof options, "--ranks 2 --moment-tier disk --evict disk --disk %s",
              folder);
     const exact offloaded = exact_of(options);
     check_equal(&device, &offloaded);
@@ -441,11 +442,11 @@ TEST(wrong_options_are_refused)
     check_refused("--warmup 20 --steps 10", "--warmup 20 is longer than --steps 10");
     check_refused("--moment-tier tape", "tiers are default, device, host, disk");
     check_refused("--master-tier disk", "give --disk DIR");
-    check_refused("--offload disk", "give --disk DIR");
-    check_refused("--offload host", "frees nothing");
+    check_refused("--evict disk", "give --disk DIR");
+    check_refused("--evict host", "frees nothing");
     check_refused("--param-tier disk", "give --disk DIR");
     check_refused("--master-tier disk --disk /nonexistent", "/nonexistent");
-    check_refused("--moment-tier disk --disk . --range-bytes 5000", "range_bytes 5000");
+    check_refused("--moment-tier disk --disk . --extent-bytes 5000", "extent_bytes 5000");
     check_refused("--budget 5X", "--budget 5X: device_budget_bytes");
     check_refused("--budget 99999999999G", "with K, M or G behind it");
     check_refused("--micro-steps 3", "--micro-steps 3 does not divide --batch 8");

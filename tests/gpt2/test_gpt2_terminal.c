@@ -49,7 +49,7 @@ TEST(steps_fit_any_terminal)
     char options[512];
     snprintf(options, sizeof options,
              "--steps 9 --val-every 3 --memory --master-tier disk --moment-tier disk "
-             "--range-bytes 16K --disk %s",
+             "--extent-bytes 16K --disk %s",
              folder);
     static const unsigned widths[] = {16, 40, 60, 80, 100, 132, 250};
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
@@ -79,7 +79,7 @@ TEST(a_plan_fits_eighty_columns)
     char *text = NULL;
     char *screen = screen_of(80,
                              "--plan --preset gpt2-124m --param-tier disk --grad-tier disk "
-                             "--master-tier disk --moment-tier disk --overlap",
+                             "--master-tier disk --moment-tier disk --speculative",
                              &text);
     CHECK_EQ(rows_with(screen, "total "), 1);
     CHECK(rows_with(screen, "    ") >= 1); /* lines that were too long */

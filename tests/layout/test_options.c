@@ -205,10 +205,10 @@ TEST(options_are_set_from_text)
     check_set("master-dtype", "none", "none");
     check_set("bucket_bytes", "25M", "25M");
     check_set("bucket_bytes", "1", "1");
-    check_set("range_bytes", "64K", "64K");
+    check_set("extent_bytes", "64K", "64K");
     check_set("host_budget_bytes", "3G", "3G");
     check_set("host_budget_bytes", "1025", "1025");
-    check_set("range_bytes", "default", "0");
+    check_set("extent_bytes", "default", "0");
     check_set("loss_scale", "1024", "1024");
     check_set("loss_scale", "0.5", "0.5");
     check_set("seed", "18446744073709551615", "18446744073709551615");
@@ -218,7 +218,7 @@ TEST(options_are_set_from_text)
               "param=default,grad=default,master=disk,moment1=default,moment2=default");
     check_set("tier", "param=host,moment2=disk",
               "param=host,grad=default,master=default,moment1=default,moment2=disk");
-    check_set("ring_depth", "0", "0"); /* the default */
+    check_set("io_window", "0", "0"); /* the default */
 }
 
 static void check_refused(const char *name, const char *text, const char *said)
@@ -242,15 +242,15 @@ TEST(texts_that_will_not_do)
     check_refused("param_slots", "1x", "\"1x\"");
     check_refused("param_slots", "1K", "\"1K\"");
     check_refused("param_slots", "99999999999999999999", "99999999999999999999");
-    check_refused("ring_depth", "2", "[3, 64]");
-    check_refused("range_bytes", "4095", "range_bytes \"4095\"");
+    check_refused("io_window", "2", "[3, 64]");
+    check_refused("extent_bytes", "4095", "extent_bytes \"4095\"");
     check_refused("host_budget_bytes", "17179869184G", "17179869184G");
     check_refused("host_budget_bytes", "1Kb", "1Kb");
     check_refused("loss_scale", "nan", "finite");
     check_refused("loss_scale", "-1", "\"-1\"");
     check_refused("loss_scale", "1e39", "finite");
     check_refused("tier", "disk", "ROLE=TIER");
-    check_refused("tier", "ring=disk", "ROLE=TIER");
+    check_refused("tier", "io_window=disk", "ROLE=TIER");
     check_refused("tier", "param=", "ROLE=TIER");
     check_refused("tier", "param=disk,", "ROLE=TIER");
     check_refused("tier", "param=disks", "ROLE=TIER");
@@ -260,12 +260,12 @@ TEST(texts_that_will_not_do)
 TEST(an_older_struct_lacks_newer_options)
 {
     both b = defaults();
-    b.tuning.struct_bytes = zero_option_find("ring_depth")->offset;
-    CHECK_FAILS(zero_option_set(&b.options, &b.tuning, "ring_depth", "5"), ZERO_UNSUPPORTED,
-                "ring_depth");
-    CHECK_EQ(b.tuning.ring_depth, 0);
-    CHECK_OK(zero_option_set(&b.options, &b.tuning, "range_bytes", "4096"));
-    CHECK_EQ(b.tuning.range_bytes, 4096);
+    b.tuning.struct_bytes = zero_option_find("io_window")->offset;
+    CHECK_FAILS(zero_option_set(&b.options, &b.tuning, "io_window", "5"), ZERO_UNSUPPORTED,
+                "io_window");
+    CHECK_EQ(b.tuning.io_window, 0);
+    CHECK_OK(zero_option_set(&b.options, &b.tuning, "extent_bytes", "4096"));
+    CHECK_EQ(b.tuning.extent_bytes, 4096);
 }
 
 TEST(the_plan_prints_every_option_as_it_is_used)
@@ -316,7 +316,7 @@ static const char *const others[][2] = {
     {"reduction", "exact"},
     {"accumulation", "local"},
     {"device", "cuda"},
-    {"range_bytes", "8K"},
+    {"extent_bytes", "8K"},
     {"device_budget_bytes", "1G"},
     {"host_budget_bytes", "1G"},
     {"disk_budget_bytes", "1G"},
@@ -331,7 +331,8 @@ static const char *other_value(const zero_option *option)
         }
     }
     if (option->kind == ZERO_OPTION_CHOICE || option->kind == ZERO_OPTION_POINTER ||
-        strcmp(option->name, "update_states") == 0 || strcmp(option->name, "overlap_step") == 0 ||
+        strcmp(option->name, "update_states") == 0 ||
+        strcmp(option->name, "speculative_step") == 0 ||
         strcmp(option->name, "nccl_zero_cta") == 0) {
         return NULL;
     }

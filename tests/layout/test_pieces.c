@@ -65,8 +65,8 @@ static zero_engine_options random_options(void)
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         o.tier[role] = (zero_tier)random_below(ZERO_TIER_COUNT);
     }
-    tuning.range_bytes = random_below(6) * PAGE;
-    tuning.ring_depth = random_below(2) == 0 ? 0 : 3 + (uint32_t)random_below(6);
+    tuning.extent_bytes = random_below(6) * PAGE;
+    tuning.io_window = random_below(2) == 0 ? 0 : 3 + (uint32_t)random_below(6);
     tuning.disk_unchecked = random_below(4) == 0;
     return o;
 }
@@ -140,7 +140,7 @@ static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
             const uint64_t last = found.first + found.count - 1;
             CHECK_EQ(found.index, index);
             CHECK_EQ(found.first, first);
-            CHECK(found.count % 64 == 0 && found.count * size <= l->tuning.range_bytes);
+            CHECK(found.count % 64 == 0 && found.count * size <= l->tuning.extent_bytes);
             CHECK_EQ(zi_layout_find_extent(l, role, f, last).index, index);
             CHECK_EQ(place->extents[index].at, at);
             CHECK_EQ(place->extents[index].bytes, up(found.count * size, PAGE));
@@ -156,14 +156,14 @@ static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
             first += found.count;
         }
     }
-    const uint64_t most = l->tuning.ring_depth + UINT64_C(1); /* two streams use the window */
+    const uint64_t most = l->tuning.io_window + UINT64_C(1); /* two streams use the window */
     const uint64_t slots = most < index ? most : index;
     CHECK_EQ(place->extent_count, index);
     CHECK_EQ(place->window_slots, slots);
     CHECK_EQ(place->extent_bytes_max, largest);
     CHECK_EQ(place->sum_count, sums);
     CHECK(place->window_at % PAGE == 0);
-    CHECK(place->window_at + slots * largest <= l->memory.bytes[ZERO_ROLE_RING]);
+    CHECK(place->window_at + slots * largest <= l->memory.bytes[ZERO_ROLE_IO_WINDOW]);
     return at;
 }
 
@@ -183,14 +183,14 @@ static void check_records(const zi_layout *l)
         }
         if (piece->range != range) {
             CHECK_EQ(piece->range, range + 1); /* from UINT32_MAX to 0 */
-            CHECK(range == ZI_NO_INDEX || used + in_record(l, flat, 64) > l->tuning.range_bytes ||
+            CHECK(range == ZI_NO_INDEX || used + in_record(l, flat, 64) > l->tuning.extent_bytes ||
                   l->pieces[p - 1].count ==
                       zi_extent_count_max(l, &l->flats[l->pieces[p - 1].flat]));
             range = piece->range;
             used = 0;
             CHECK_EQ(l->ranges[range].at, at);
             CHECK(l->ranges[range].bytes % PAGE == 0 && l->ranges[range].bytes != 0);
-            CHECK(l->ranges[range].bytes <= l->tuning.range_bytes);
+            CHECK(l->ranges[range].bytes <= l->tuning.extent_bytes);
             at += l->ranges[range].bytes;
         }
         for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
@@ -243,10 +243,10 @@ static uint64_t checksums_of(const zi_range *ranges, uint32_t count)
     return sums;
 }
 
-/* Of all that is on disk, those of drafts too; each ring has its own. */
+/* Of all that is on disk, those of speculative updates too; each ring has its own. */
 static void check_checksums(const zi_layout *l)
 {
-    uint64_t sums = checksums_of(l->ranges, l->range_count) * (l->draft_at != 0 ? 2 : 1);
+    uint64_t sums = checksums_of(l->ranges, l->range_count) * (l->speculative_at != 0 ? 2 : 1);
     for (int role = 0; role < ZI_OFFLOAD_ROLES && !l->tuning.disk_unchecked; role++) {
         CHECK_EQ(l->offload[role].sums_at, sums);
         sums += l->offload[role].sum_count;
@@ -259,23 +259,23 @@ static void check_sums(const zi_layout *l)
     uint64_t tiers[ZERO_TIER_COUNT] = {0};
     uint64_t largest = 0;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        const zero_tier tier = role == ZERO_ROLE_RING    ? ZERO_TIER_HOST
-                               : role < ZERO_SHARD_ROLES ? l->options.tier[role]
-                                                         : ZERO_TIER_DEVICE;
+        const zero_tier tier = role == ZERO_ROLE_IO_WINDOW ? ZERO_TIER_HOST
+                               : role < ZERO_SHARD_ROLES   ? l->options.tier[role]
+                                                           : ZERO_TIER_DEVICE;
         tiers[tier] += l->memory.bytes[role];
     }
     for (uint32_t r = 0; r < l->range_count; r++) {
         largest = l->ranges[r].bytes > largest ? l->ranges[r].bytes : largest;
     }
     const uint64_t slots =
-        l->tuning.ring_depth < l->range_count ? l->tuning.ring_depth : l->range_count;
+        l->tuning.io_window < l->range_count ? l->tuning.io_window : l->range_count;
     uint64_t ring = slots * largest;
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         ring += l->offload[role].window_slots * l->offload[role].extent_bytes_max;
     }
     check_checksums(l);
-    CHECK_EQ(l->memory.bytes[ZERO_ROLE_RING], ring + l->sums_bytes);
-    CHECK_EQ(zi_role_arena_bytes(l, ZERO_ROLE_RING), ring);
+    CHECK_EQ(l->memory.bytes[ZERO_ROLE_IO_WINDOW], ring + l->sums_bytes);
+    CHECK_EQ(zi_role_arena_bytes(l, ZERO_ROLE_IO_WINDOW), ring);
     CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_DEVICE], tiers[ZERO_TIER_DEVICE]);
     CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_HOST], tiers[ZERO_TIER_HOST]);
     /* Roles on disk are given in whole pages, records as they are. */
@@ -316,8 +316,8 @@ static void keep_budget(const zero_model *model, zero_tier tier, size_t at, cons
     zero_plan *plan = NULL;
     o.tier[ZERO_ROLE_MASTER] = ZERO_TIER_DISK;
     o.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_HOST;
-    tuning.range_bytes = 65536; /* else there would be a smaller ring */
-    tuning.ring_depth = 4;
+    tuning.extent_bytes = 65536; /* else there would be a smaller I/O window */
+    tuning.io_window = 4;
     CHECK_OK(zero_plan_create(model, &o, 2, &plan));
     const uint64_t need = plan_memory(plan).tier_bytes[tier];
     zero_plan_destroy(plan);
@@ -355,7 +355,7 @@ TEST(budgets_of_every_tier)
     zero_model_destroy(model);
 }
 
-/* Whether plans of rings are of the ring alone, without checksums. */
+/* Whether plans of I/O windows are of the I/O window alone, without checksums. */
 static bool unchecked = true;
 
 static zero_engine_options disk_options(void)
@@ -368,15 +368,15 @@ static zero_engine_options disk_options(void)
     return o;
 }
 
-/* What a plan makes of the ring with this much host memory; what is not 0 is given. */
-static zero_tuning ring_of(const zero_model *model, uint64_t budget, uint64_t range_bytes,
+/* What a plan makes of the I/O window with this much host memory; what is not 0 is given. */
+static zero_tuning ring_of(const zero_model *model, uint64_t budget, uint64_t extent_bytes,
                            uint32_t depth)
 {
     zero_engine_options o = disk_options();
     zero_plan *plan = NULL;
     o.host_budget_bytes = budget;
-    tuning.range_bytes = range_bytes;
-    tuning.ring_depth = depth;
+    tuning.extent_bytes = extent_bytes;
+    tuning.io_window = depth;
     CHECK_OK(zero_plan_create(model, &o, 1, &plan));
     CHECK(budget == 0 || plan_memory(plan).tier_bytes[ZERO_TIER_HOST] <= budget);
     const zero_tuning used = plan_tuning(plan);
@@ -384,10 +384,10 @@ static zero_tuning ring_of(const zero_model *model, uint64_t budget, uint64_t ra
     return used;
 }
 
-static void check_ring(zero_tuning used, uint64_t range_bytes, uint32_t depth)
+static void check_ring(zero_tuning used, uint64_t extent_bytes, uint32_t depth)
 {
-    CHECK_EQ(used.range_bytes, range_bytes);
-    CHECK_EQ(used.ring_depth, depth);
+    CHECK_EQ(used.extent_bytes, extent_bytes);
+    CHECK_EQ(used.io_window, depth);
 }
 
 TEST(the_ring_is_what_the_budget_allows)
@@ -411,11 +411,11 @@ TEST(the_ring_is_what_the_budget_allows)
     check_ring(ring_of(model, 12 * mib, 4 * mib, 0), 4 * mib, 3);
     zero_engine_options o = disk_options();
     zero_plan *plan = NULL;
-    tuning.range_bytes = 0;
-    tuning.ring_depth = 0;
+    tuning.extent_bytes = 0;
+    tuning.io_window = 0;
     o.host_budget_bytes = 3 * mib / 4 - 1;
     CHECK_FAILS(zero_plan_create(model, &o, 1, &plan), ZERO_OUT_OF_MEMORY, "short by 1;");
-    tuning.range_bytes = 8 * mib;
+    tuning.extent_bytes = 8 * mib;
     o.host_budget_bytes = 24 * mib - 1;
     CHECK_FAILS(zero_plan_create(model, &o, 1, &plan), ZERO_OUT_OF_MEMORY, "short by 1;");
     /* Checksums count too: 15 ranges have 15480 bytes of them, in 4 pages. */
@@ -454,9 +454,9 @@ TEST(the_table_names_tiers_and_traffic)
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         o.tier[role] = ZERO_TIER_DISK;
     }
-    tuning.range_bytes = 65536;
+    tuning.extent_bytes = 65536;
     check_text(model, &o, "master       disk             2");
-    check_text(model, &o, "ring         host             1             266240");
+    check_text(model, &o, "io window    host             1             266240");
     /* 18 ranges of 65536 bytes and one of 25344, in pages 28672. */
     check_text(model, &o, "sum          disk                          1208320");
     check_text(
@@ -478,7 +478,7 @@ TEST(the_table_counts_passes_and_micro_steps)
     o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
     check_text(model, &o, "param        disk             2             200704");
     check_text(model, &o, "grad         disk             2             401408");
-    check_text(model, &o, "ring         host             1             606208");
+    check_text(model, &o, "io window    host             1             606208");
     check_text(model, &o, "disk: a step reads at most 401408 bytes and writes 200704");
     check_text(model, &o, "disk: a pass reads at most 200704 bytes of parameters\n");
     check_text(model, &o, "disk: a micro-step writes 401408 bytes of gradients;");
@@ -519,7 +519,7 @@ TEST(the_table_says_what_a_large_unit_costs)
     zero_engine_options o = fresh_options();
     o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DISK;
     o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
-    tuning.range_bytes = 1 << 20;
+    tuning.extent_bytes = 1 << 20;
     zero_model *model = model_of_layers(12, 4);
     /* With one slot of the embedding's and three of the layers'; gradients have two of these. */
     check_table(model, &o, 1,
@@ -594,15 +594,15 @@ TEST(tiers_that_cannot_be)
     o.tier[ZERO_ROLE_MOMENT2] = (zero_tier)-1;
     refuse(o, ZERO_INVALID_ARGUMENT, "options.tier of moment2 is -1");
     o = fresh_options();
-    tuning.range_bytes = 4097;
-    refuse(o, ZERO_INVALID_ARGUMENT, "range_bytes 4097");
-    tuning.range_bytes = UINT64_MAX - 4095;
-    refuse(o, ZERO_INVALID_ARGUMENT, "range_bytes");
+    tuning.extent_bytes = 4097;
+    refuse(o, ZERO_INVALID_ARGUMENT, "extent_bytes 4097");
+    tuning.extent_bytes = UINT64_MAX - 4095;
+    refuse(o, ZERO_INVALID_ARGUMENT, "extent_bytes");
     o = fresh_options();
-    tuning.ring_depth = 2;
-    refuse(o, ZERO_INVALID_ARGUMENT, "ring_depth 2");
-    tuning.ring_depth = 65;
-    refuse(o, ZERO_INVALID_ARGUMENT, "ring_depth 65");
+    tuning.io_window = 2;
+    refuse(o, ZERO_INVALID_ARGUMENT, "io_window 2");
+    tuning.io_window = 65;
+    refuse(o, ZERO_INVALID_ARGUMENT, "io_window 65");
     o = fresh_options();
     o.disk_directory_count = 17;
     refuse(o, ZERO_INVALID_ARGUMENT, "disk_directory_count 17");

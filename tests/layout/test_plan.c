@@ -546,8 +546,8 @@ TEST(defaults_are_resolved)
     CHECK_EQ(o.device_budget_bytes, 0);
     CHECK_EQ(o.tier[ZERO_ROLE_PARAM], ZERO_TIER_DEVICE);
     CHECK_EQ(o.tier[ZERO_ROLE_MOMENT2], ZERO_TIER_DEVICE);
-    CHECK_EQ(t.range_bytes, 8 << 20);
-    CHECK_EQ(t.ring_depth, 4);
+    CHECK_EQ(t.extent_bytes, 8 << 20);
+    CHECK_EQ(t.io_window, 4);
     CHECK_EQ(t.io_depth, 16);
     CHECK_SAME(o.loss_scale, 1.0f);
     CHECK_EQ(t.loss_scale_static, 1);
@@ -632,7 +632,7 @@ TEST(frozen_tensors_cost_only_parameters)
         for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
             const bool always =
                 role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT || role == ZERO_ROLE_STEP;
-            const bool never = role == ZERO_ROLE_SCRATCH || role == ZERO_ROLE_RING; /* here */
+            const bool never = role == ZERO_ROLE_SCRATCH || role == ZERO_ROLE_IO_WINDOW; /* here */
             if ((memory.bytes[role] != 0) != (!never && (always || frozen == 0))) {
                 TEST_FAIL("%s, frozen %d: %" PRIu64 " bytes", zero_role_name((zero_role)role),
                           frozen, memory.bytes[role]);
@@ -758,8 +758,8 @@ TEST(hash_covers_what_ranks_agree_on)
     CHECK_HASH(v.options.seed = 5, false);
     CHECK_HASH(v.options.tier[ZERO_ROLE_MASTER] = ZERO_TIER_HOST, false);
     CHECK_HASH(v.options.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_DISK, false);
-    CHECK_HASH(v.tuning.range_bytes = 4096, false);
-    CHECK_HASH(v.tuning.ring_depth = 5, false);
+    CHECK_HASH(v.tuning.extent_bytes = 4096, false);
+    CHECK_HASH(v.tuning.io_window = 5, false);
     CHECK_HASH(v.tuning.poison_released = 1, false);
 }
 

@@ -57,7 +57,7 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
                                  .memory = r->memory,
                                  .io_depth = io_depth,
                                  .shared = shares,
-                                 .draft_at = r->bytes,
+                                 .speculative_at = r->bytes,
                                  .store = r->store,
                                  .sums = r->sums,
                                  .backend = faults != NULL ? &backend : NULL};
@@ -489,7 +489,8 @@ TEST(what_is_damaged_is_given_to_nobody)
     }
 }
 
-/* A draft that is damaged harms nobody who drops it, nor does what it replaces one who keeps it. */
+/* A speculative update that is damaged harms nobody who drops it, nor does what it replaces one who
+ * keeps it. */
 TEST(a_record_and_its_draft_have_checksums_of_their_own)
 {
     for (int of_draft = 0; of_draft < 2; of_draft++) {

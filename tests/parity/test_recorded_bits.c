@@ -52,7 +52,7 @@ static const toy_flavour flavours[] = {TOY_REAL, TOY_INTEGER};
 #define FLAVOURS (sizeof flavours / sizeof flavours[0])
 
 /* CHECKED: on the device, and callers get copies. */
-typedef enum place { ON_DEVICE, ON_HOST, ON_DISK, ANNOUNCED, CHECKED, PLACES } place;
+typedef enum place { ON_DEVICE, ON_HOST, ON_DISK, PREDICTED, CHECKED, PLACES } place;
 
 /* Heavy-ball momentum, with the second moment as a count of calls. */
 static void own_update(void *user, const zero_update_range *range)
@@ -69,15 +69,15 @@ static void put(toy_run *run, place where)
 {
     static const zero_tier tiers[PLACES] = {ZERO_TIER_DEVICE, ZERO_TIER_HOST, ZERO_TIER_DISK,
                                             ZERO_TIER_DISK, ZERO_TIER_DEVICE};
-    for (int role = where == ANNOUNCED ? ZERO_ROLE_MASTER : 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = where == PREDICTED ? ZERO_ROLE_MASTER : 0; role < ZERO_SHARD_ROLES; role++) {
         run->options.tier[role] = tiers[where];
     }
-    if (where == ON_DISK || where == ANNOUNCED) {
+    if (where == ON_DISK || where == PREDICTED) {
         run->options.disk_directories = rig_paths;
         run->options.disk_directory_count = 1;
     }
-    run->tuning.range_bytes = 4096;
-    run->tuning.overlap_step = where == ANNOUNCED;
+    run->tuning.extent_bytes = 4096;
+    run->tuning.speculative_step = where == PREDICTED;
     run->tuning.poison_released = where == CHECKED;
 }
 
@@ -179,7 +179,7 @@ static zero_status check_ways(zero_world *world, void *user)
         }
         toy_run run = run_of(k, flavours[j->flavour], &model);
         put(&run, where);
-        run.announced = where == ANNOUNCED;
+        run.predicted = where == PREDICTED;
         toy_sharding_apply(&ways[w % count], &run);
         TOY_TRY(train(&run, world, &hash));
         if (j->print != NULL && zero_world_rank(world) == 0) {

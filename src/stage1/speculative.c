@@ -1,34 +1,35 @@
 /* Owns what of a step is done before it is decided. Invariant: until a step is decided, nothing
- * that it replaces has changed; what it then keeps has the bits that it would have come to. */
+ * that it replaces has changed; what it then commits has the bits that it would have come to. */
 #include <string.h>
 
 #include "core/error.h"
 #include "core/memory.h"
 #include "stage1/optim_internal.h"
 
-/* The flat's draft of its parameters. */
-static unsigned char *draft_part(const zi_optim *optim, uint32_t flat)
+/* The flat's speculative copy of its parameters. */
+static unsigned char *speculate_part(const zi_optim *optim, uint32_t flat)
 {
-    return optim->desc.workspace + optim->layout->flats[flat].draft_at;
+    return optim->desc.workspace + optim->layout->flats[flat].speculative_at;
 }
 
-void zi_optim_point_drafts(zi_optim *optim)
+void zi_optim_rebind_speculation(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
-    for (uint32_t p = 0; p < layout->piece_count && optim->drafts != NULL; p++) {
+    for (uint32_t p = 0; p < layout->piece_count && optim->speculative_jobs != NULL; p++) {
         const zi_piece *piece = &layout->pieces[p];
-        zi_update_job *draft = &optim->drafts[p];
+        zi_update_job *draft = &optim->speculative_jobs[p];
         *draft = optim->jobs[p];
-        draft->param = draft_part(optim, piece->flat) +
+        draft->param = speculate_part(optim, piece->flat) +
                        piece->first * zero_dtype_bytes(layout->flats[piece->flat].dtype);
-        draft->decision = optim->desc.presumed;
+        draft->decision = optim->desc.predicted;
     }
 }
 
-zero_status zi_optim_make_drafts(zi_optim *optim)
+zero_status zi_optim_make_speculation(zi_optim *optim)
 {
-    ZI_TRY(zi_calloc(optim->layout->piece_count, sizeof *optim->drafts, (void **)&optim->drafts));
-    zi_optim_point_drafts(optim);
+    ZI_TRY(zi_calloc(optim->layout->piece_count, sizeof *optim->speculative_jobs,
+                     (void **)&optim->speculative_jobs));
+    zi_optim_rebind_speculation(optim);
     return ZERO_OK;
 }
 
@@ -40,18 +41,19 @@ static zero_status begin(void *argument)
     return zi_window_walk(window, work->optim->layout->range_count - 1, 0);
 }
 
-zero_status zi_optim_begin_drafts(zi_optim *optim)
+zero_status zi_optim_begin_speculation(zi_optim *optim)
 {
     const optim_work work = {.optim = optim};
     optim->down = false;
     optim->begun = false;
-    optim->drafted = true;
+    optim->speculative = true;
     return zi_optim_enqueue(optim, begin, &work);
 }
 
-/* A copy between a flat's draft and its parameters: `adopts` or, before the draft, the other way.
+/* A copy between a flat's speculative copy and its parameters: `adopts` or, before the speculative
+ * update, the other way.
  */
-static zero_status copy_draft(const zi_optim *optim, uint32_t flat, bool adopts)
+static zero_status copy_speculative(const zi_optim *optim, uint32_t flat, bool adopts)
 {
     const zi_device *device = optim->desc.device;
     zi_stream *stream = optim->desc.step_stream;
@@ -60,7 +62,7 @@ static zero_status copy_draft(const zi_optim *optim, uint32_t flat, bool adopts)
                                   .count =
                                       zi_shard_count(optim->layout, &optim->layout->flats[flat],
                                                      optim->layout->sharding.optimizer),
-                                  .memory = draft_part(optim, flat)};
+                                  .memory = speculate_part(optim, flat)};
     const uint64_t bytes = zi_optim_param_bytes(optim, flat);
     if (zi_optim_on_disk(optim->desc.params)) {
         return adopts ? zi_offload_store(optim->desc.params, stream, &move)
@@ -71,37 +73,37 @@ static zero_status copy_draft(const zi_optim *optim, uint32_t flat, bool adopts)
                   : device->ops->copy(device->self, stream, move.memory, param, bytes);
 }
 
-/* A parameter with a master is only written, so its draft begins with nothing. */
+/* A parameter with a master is only written, so its speculative copy begins with nothing. */
 static zero_status copy_unit(const zi_optim *optim, uint32_t unit, bool adopts)
 {
     const uint32_t first = optim->layout->units[unit].flat_first;
     const uint32_t count = zi_unit_trained_count(optim->layout, unit);
     for (uint32_t f = first; f < first + count; f++) {
         if (adopts || !optim->layout->flats[f].has_master) {
-            ZI_TRY(copy_draft(optim, f, adopts));
+            ZI_TRY(copy_speculative(optim, f, adopts));
         }
     }
     return ZERO_OK;
 }
 
-static zero_status draft_unit(void *argument)
+static zero_status speculate_unit(void *argument)
 {
     const optim_work *work = argument;
     const zi_device *device = work->optim->desc.device;
     ZI_TRY(copy_unit(work->optim, work->unit, false));
-    /* What is presumed is here then. */
+    /* What is predicted is here then. */
     ZI_TRY(device->ops->drain(device->self, work->optim->desc.step_stream));
     return zi_optim_update_pieces(work);
 }
 
-zero_status zi_optim_draft_unit(zi_optim *optim, uint32_t unit)
+zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit)
 {
     const optim_work work = {.optim = optim,
                              .unit = unit,
                              .down = true,
-                             .drafts = true,
-                             .outcome = optim->desc.presumed};
-    return zi_optim_enqueue(optim, draft_unit, &work);
+                             .speculates = true,
+                             .outcome = optim->desc.predicted};
+    return zi_optim_enqueue(optim, speculate_unit, &work);
 }
 
 /* Whether both let an update do the same. */
@@ -112,21 +114,21 @@ static bool is_same_update(const zi_step_decision *a, const zi_step_decision *b)
            memcmp(a->groups, b->groups, sizeof a->groups) == 0;
 }
 
-static zero_status judge(void *argument)
+static zero_status validate(void *argument)
 {
     const optim_work *work = argument;
     zi_optim *optim = work->optim;
     const zi_device *device = optim->desc.device;
     zi_window *window = optim->desc.window;
     ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream)); /* the outcome is here */
-    optim->keeps = is_same_update(work->outcome, optim->desc.presumed);
-    if (optim->keeps) {
-        *work->judgement = ZI_DRAFTS_KEPT;
+    optim->commits = is_same_update(work->outcome, optim->desc.predicted);
+    if (optim->commits) {
+        *work->validated = ZI_SPECULATION_COMMITTED;
         atomic_fetch_add_explicit(&optim->kept, 1, memory_order_relaxed);
         return zi_window_commit(window);
     }
     zi_window_discard(window);
-    *work->judgement = work->outcome->skip ? ZI_DRAFTS_SKIPPED : ZI_DRAFTS_REDONE;
+    *work->validated = work->outcome->skip ? ZI_SPECULATION_SKIPPED : ZI_SPECULATION_REDONE;
     if (work->outcome->skip) {
         return ZERO_OK;
     }
@@ -134,11 +136,11 @@ static zero_status judge(void *argument)
     return zi_window_walk(window, 0, optim->layout->range_count - 1);
 }
 
-zero_status zi_optim_judge(zi_optim *optim, const zi_step_decision *outcome,
-                           zi_optim_judgement *judgement)
+zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome,
+                              zi_speculation_outcome *validated)
 {
-    const optim_work work = {.optim = optim, .outcome = outcome, .judgement = judgement};
-    return zi_optim_enqueue(optim, judge, &work);
+    const optim_work work = {.optim = optim, .outcome = outcome, .validated = validated};
+    return zi_optim_enqueue(optim, validate, &work);
 }
 
 static zero_status discard(void *argument)
@@ -153,7 +155,7 @@ static zero_status discard(void *argument)
 zero_status zi_optim_discard(zi_optim *optim)
 {
     const optim_work work = {.optim = optim};
-    optim->drafted = false;
+    optim->speculative = false;
     return zi_optim_enqueue(optim, discard, &work);
 }
 
@@ -170,7 +172,7 @@ zero_status zi_optim_adopt_piece(const optim_work *work)
     const uint64_t size = zero_dtype_bytes(optim->layout->flats[piece->flat].dtype);
     return device->ops->copy(
         device->self, optim->desc.step_stream, zi_optim_staged_own(optim, work->piece).memory,
-        draft_part(optim, piece->flat) + piece->first * size, piece->count * size);
+        speculate_part(optim, piece->flat) + piece->first * size, piece->count * size);
 }
 
 uint64_t zi_optim_kept(const zi_optim *optim)

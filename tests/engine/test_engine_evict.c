@@ -18,7 +18,7 @@
 #define DISK ZERO_TIER_DISK
 #define BIT(role) ZERO_ROLE_BIT(ZERO_ROLE_##role)
 
-/* What is offloaded to where, of which state. */
+/* What is evicted to where, of which state. */
 typedef struct park_case {
     uint32_t roles;
     zero_tier tier;
@@ -27,22 +27,22 @@ typedef struct park_case {
 
 #ifdef TOY_CUDA
 static const park_case pauses[] = {
-    {ZERO_OFFLOAD_ALL, HOST, {DEV, DEV, DEV}},
-    {ZERO_OFFLOAD_ALL, DISK, {DEV, DEV, DEV}},
-    {ZERO_OFFLOAD_ALL, DISK, {HOST, DEV, HOST}},
-    {ZERO_OFFLOAD_STATE, HOST, {HOST, HOST, DEV}},
+    {ZERO_EVICT_ALL, HOST, {DEV, DEV, DEV}},
+    {ZERO_EVICT_ALL, DISK, {DEV, DEV, DEV}},
+    {ZERO_EVICT_ALL, DISK, {HOST, DEV, HOST}},
+    {ZERO_EVICT_STATE, HOST, {HOST, HOST, DEV}},
     {BIT(MOMENT1) | BIT(GRAD), HOST, {DEV, DEV, DEV}},
-    {BIT(GRAD) | BIT(GRAD_SLOT) | BIT(RING), HOST, {DEV, DEV, DEV}},
+    {BIT(GRAD) | BIT(GRAD_SLOT) | BIT(IO_WINDOW), HOST, {DEV, DEV, DEV}},
 };
 #define ELSEWHERE HOST
 #else
 static const park_case pauses[] = {
-    {ZERO_OFFLOAD_ALL, DISK, {DEV, DEV, DEV}},
-    {ZERO_OFFLOAD_ALL, DISK, {DISK, DISK, DISK}},
-    {ZERO_OFFLOAD_ALL, DISK, {HOST, DISK, DEV}},
-    {ZERO_OFFLOAD_STATE, DISK, {DEV, DEV, DISK}},
+    {ZERO_EVICT_ALL, DISK, {DEV, DEV, DEV}},
+    {ZERO_EVICT_ALL, DISK, {DISK, DISK, DISK}},
+    {ZERO_EVICT_ALL, DISK, {HOST, DISK, DEV}},
+    {ZERO_EVICT_STATE, DISK, {DEV, DEV, DISK}},
     {BIT(MOMENT2) | BIT(GRAD_SLOT), DISK, {DEV, DEV, DEV}},
-    {BIT(GRAD) | BIT(RING), DISK, {DISK, DEV, DEV}},
+    {BIT(GRAD) | BIT(IO_WINDOW), DISK, {DISK, DEV, DEV}},
 };
 #define ELSEWHERE DISK
 #endif
@@ -57,34 +57,34 @@ static void put_on(toy_run *run, const park_case *p)
     }
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 2;
-    /* The smallest, so that the ring is far smaller than what passes through it. */
-    run->tuning.range_bytes = 4096;
-    run->tuning.ring_depth = 3;
+    /* The smallest, so that the I/O window is evicted smaller than what passes through it. */
+    run->tuning.extent_bytes = 4096;
+    run->tuning.io_window = 3;
 }
 
 /* ---- what is held ---- */
 
 static zero_tier tier_of(const park_case *p, int role)
 {
-    if (role == ZERO_ROLE_RING) {
+    if (role == ZERO_ROLE_IO_WINDOW) {
         return HOST;
     }
     return role >= ZERO_ROLE_MASTER && role <= ZERO_ROLE_MOMENT2 ? p->state[role - ZERO_ROLE_MASTER]
                                                                  : DEV;
 }
 
-/* `full` as it is to be while offloaded. Of the ring, checksums of what is on disk stay. */
+/* `full` as it is to be while evicted. Of the I/O window, checksums of what is on disk stay. */
 static zero_memory offloaded(const toy_trainer *trainer, const zero_memory *full,
                              const park_case *p)
 {
     zero_memory memory = *full;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         const zero_tier tier = tier_of(p, role);
-        const bool state = (ZERO_OFFLOAD_STATE & (1u << role)) != 0;
+        const bool state = (ZERO_EVICT_STATE & (1u << role)) != 0;
         if ((p->roles & (1u << role)) == 0 || tier == DISK || (state && tier == p->tier)) {
             continue;
         }
-        const uint64_t kept = role == ZERO_ROLE_RING ? trainer->engine->layout->sums_bytes : 0;
+        const uint64_t kept = role == ZERO_ROLE_IO_WINDOW ? trainer->engine->layout->sums_bytes : 0;
         memory.tier_bytes[tier] -= full->bytes[role] - kept;
         if (state) {
             memory.tier_bytes[p->tier] += full->bytes[role];
@@ -119,8 +119,8 @@ static void check_memory(const toy_trainer *trainer, const zero_memory *expected
 static void check_path(const toy_trainer *trainer, const zero_disk_path *expected)
 {
     const zero_disk_path path = engine_disk_path(trainer->engine);
-    CHECK_EQ(path.rung, expected->rung);
-    CHECK_EQ(path.ring_bytes, expected->ring_bytes);
+    CHECK_EQ(path.backend, expected->backend);
+    CHECK_EQ(path.window_bytes, expected->window_bytes);
     CHECK(strcmp(path.text, expected->text) == 0);
 }
 
@@ -132,14 +132,14 @@ static zero_status take_a_pause(toy_trainer *trainer, const park_case *p)
     const zero_disk_path path = engine_disk_path(trainer->engine);
     zero_shard shard;
     uint32_t values[4096];
-    TOY_TRY(zero_engine_offload(trainer->engine, p->roles, p->tier));
+    TOY_TRY(zero_engine_evict(trainer->engine, p->roles, p->tier));
     check_memory(trainer, &less);
     check_path(trainer, &path);
     TOY_TRY(toy_evaluate(trainer));
     TOY_TRY(zero_shard_range(trainer->engine, 0, ZERO_ROLE_PARAM, &shard));
     CHECK(shard.count <= 4096);
     TOY_TRY(zero_shard_read(trainer->engine, 0, ZERO_ROLE_PARAM, shard.first, shard.count, values));
-    TOY_TRY(zero_engine_reload(trainer->engine));
+    TOY_TRY(zero_engine_restore(trainer->engine));
     check_memory(trainer, &full);
     check_path(trainer, &path);
     return ZERO_OK;
@@ -228,36 +228,36 @@ static toy_run park_run(const toy_model *model)
 
 static zero_status ask_wrongly(zero_world *world, void *user)
 {
-    const uint32_t all = ZERO_OFFLOAD_ALL;
+    const uint32_t all = ZERO_EVICT_ALL;
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, user, world));
     zero_engine *engine = trainer.engine;
-    CHECK_FAILS(zero_engine_offload(NULL, all, ELSEWHERE), ZERO_INVALID_ARGUMENT, "engine");
-    CHECK_FAILS(zero_engine_reload(NULL), ZERO_INVALID_ARGUMENT, "engine");
-    CHECK_FAILS(zero_engine_reload(engine), ZERO_STATE, "zero_engine_offload");
-    CHECK_FAILS(zero_engine_offload(engine, 0, ELSEWHERE), ZERO_INVALID_ARGUMENT, "empty");
-    CHECK_FAILS(zero_engine_offload(engine, all | BIT(PARAM), ELSEWHERE), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_engine_evict(NULL, all, ELSEWHERE), ZERO_INVALID_ARGUMENT, "engine");
+    CHECK_FAILS(zero_engine_restore(NULL), ZERO_INVALID_ARGUMENT, "engine");
+    CHECK_FAILS(zero_engine_restore(engine), ZERO_STATE, "zero_engine_evict");
+    CHECK_FAILS(zero_engine_evict(engine, 0, ELSEWHERE), ZERO_INVALID_ARGUMENT, "empty");
+    CHECK_FAILS(zero_engine_evict(engine, all | BIT(PARAM), ELSEWHERE), ZERO_INVALID_ARGUMENT,
                 "0x1: param");
-    CHECK_FAILS(zero_engine_offload(engine, BIT(PARAM_SLOT) | BIT(STEP), ELSEWHERE),
+    CHECK_FAILS(zero_engine_evict(engine, BIT(PARAM_SLOT) | BIT(STEP), ELSEWHERE),
                 ZERO_INVALID_ARGUMENT, "param slots, step");
-    CHECK_FAILS(zero_engine_offload(engine, UINT32_C(1) << 31, ELSEWHERE), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_engine_evict(engine, UINT32_C(1) << 31, ELSEWHERE), ZERO_INVALID_ARGUMENT,
                 "0x80000000");
-    CHECK_FAILS(zero_engine_offload(engine, all, DEV), ZERO_INVALID_ARGUMENT, "device");
-    CHECK_FAILS(zero_engine_offload(engine, all, ZERO_TIER_DEFAULT), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_engine_evict(engine, all, DEV), ZERO_INVALID_ARGUMENT, "device");
+    CHECK_FAILS(zero_engine_evict(engine, all, ZERO_TIER_DEFAULT), ZERO_INVALID_ARGUMENT,
                 "default");
-    CHECK_FAILS(zero_engine_offload(engine, all, (zero_tier)7), ZERO_INVALID_ARGUMENT, "tier 7");
+    CHECK_FAILS(zero_engine_evict(engine, all, (zero_tier)7), ZERO_INVALID_ARGUMENT, "tier 7");
     if (toy_device() == ZERO_DEVICE_CPU) {
-        CHECK_FAILS(zero_engine_offload(engine, all, HOST), ZERO_INVALID_ARGUMENT, "free nothing");
+        CHECK_FAILS(zero_engine_evict(engine, all, HOST), ZERO_INVALID_ARGUMENT, "free nothing");
     }
     TOY_TRY(toy_micro_begin(&trainer, false));
-    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "zero_step");
+    CHECK_FAILS(zero_engine_evict(engine, all, ELSEWHERE), ZERO_STATE, "zero_step");
     TOY_TRY(toy_micro_end(&trainer));
-    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "zero_step");
+    CHECK_FAILS(zero_engine_evict(engine, all, ELSEWHERE), ZERO_STATE, "zero_step");
     TOY_TRY(toy_micro(&trainer, true));
-    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "zero_step");
+    CHECK_FAILS(zero_engine_evict(engine, all, ELSEWHERE), ZERO_STATE, "zero_step");
     TOY_TRY(toy_update(&trainer));
     TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
-    CHECK_FAILS(zero_engine_offload(engine, all, ELSEWHERE), ZERO_STATE, "acquired");
+    CHECK_FAILS(zero_engine_evict(engine, all, ELSEWHERE), ZERO_STATE, "acquired");
     TOY_TRY(zero_unit_release(engine, 0, toy_stream()));
     TOY_TRY(toy_step(&trainer));
     toy_close(&trainer);
@@ -300,14 +300,14 @@ static void check_reads(zero_engine *engine, const bool legal[ZERO_SHARD_ROLES],
 static void check_refusals(zero_engine *engine)
 {
     const zero_step_params params = zero_step_params_init();
-    static const char remedy[] = "zero_engine_reload";
+    static const char remedy[] = "zero_engine_restore";
     CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, remedy);
     CHECK_FAILS(zero_step(engine, &params, toy_stream()), ZERO_STATE, remedy);
     CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, remedy);
     CHECK_FAILS(zero_capture_prepare(engine), ZERO_STATE, remedy);
     CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_STATE, remedy);
-    CHECK_FAILS(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, ELSEWHERE), ZERO_STATE, remedy);
-    CHECK_FAILS(zero_engine_offload(engine, BIT(MOMENT1), ELSEWHERE), ZERO_STATE, "moment1");
+    CHECK_FAILS(zero_engine_evict(engine, ZERO_EVICT_ALL, ELSEWHERE), ZERO_STATE, remedy);
+    CHECK_FAILS(zero_engine_evict(engine, BIT(MOMENT1), ELSEWHERE), ZERO_STATE, "moment1");
     CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, toy_stream(), NULL), ZERO_STATE,
                 "forward");
     CHECK_FAILS(zero_unit_grads_acquire(engine, 0, toy_stream()), ZERO_STATE, remedy);
@@ -324,26 +324,26 @@ static zero_status use_while_offloaded(zero_world *world, void *user)
     TOY_TRY(toy_open(&trainer, user, world));
     zero_engine *engine = trainer.engine;
     TOY_TRY(toy_step(&trainer));
-    TOY_TRY(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, ELSEWHERE));
+    TOY_TRY(zero_engine_evict(engine, ZERO_EVICT_ALL, ELSEWHERE));
     check_refusals(engine);
-    check_reads(engine, none, "zero_engine_reload");
+    check_reads(engine, none, "zero_engine_restore");
     TOY_TRY(zero_step_wait(engine, &result)); /* of the step before */
     CHECK_EQ(result.step, 1);
     TOY_TRY(toy_evaluate(&trainer));
-    TOY_TRY(zero_engine_reload(engine));
-    CHECK_FAILS(zero_engine_reload(engine), ZERO_STATE, "zero_engine_offload");
+    TOY_TRY(zero_engine_restore(engine));
+    CHECK_FAILS(zero_engine_restore(engine), ZERO_STATE, "zero_engine_evict");
     check_reads(engine, no_grad, "next zero_step");
     TOY_TRY(toy_evaluate(&trainer)); /* what was written is gathered anew on every rank */
     TOY_TRY(toy_step(&trainer));
     check_reads(engine, all, "");
     /* Some roles only: twice, so that what was not among them stays what it was. */
-    TOY_TRY(zero_engine_offload(engine, BIT(MOMENT1), ELSEWHERE));
+    TOY_TRY(zero_engine_evict(engine, BIT(MOMENT1), ELSEWHERE));
     check_reads(engine, some, "moment1");
     check_refusals(engine);
-    TOY_TRY(zero_engine_reload(engine));
+    TOY_TRY(zero_engine_restore(engine));
     check_reads(engine, all, "");
-    TOY_TRY(zero_engine_offload(engine, ZERO_OFFLOAD_ALL, ELSEWHERE));
-    toy_close(&trainer); /* while offloaded */
+    TOY_TRY(zero_engine_evict(engine, ZERO_EVICT_ALL, ELSEWHERE));
+    toy_close(&trainer); /* while evicted */
     return ZERO_OK;
 }
 
@@ -370,7 +370,7 @@ static zero_status pause_with_faults(toy_trainer *trainer, const park_case *p, z
     uint64_t faults = 0;
     for (uint64_t n = 1;; n++) {
         zi_fault_arm(kind, n);
-        const zero_status status = zero_engine_offload(trainer->engine, p->roles, p->tier);
+        const zero_status status = zero_engine_evict(trainer->engine, p->roles, p->tier);
         zi_fault_arm(kind, 0);
         if (status == ZERO_OK) {
             break;
@@ -385,7 +385,7 @@ static zero_status pause_with_faults(toy_trainer *trainer, const park_case *p, z
     check_memory(trainer, &less);
     for (uint64_t n = 1; kind == ZI_FAULT_ALLOC; n++) {
         zi_fault_arm(kind, n);
-        const zero_status status = zero_engine_reload(trainer->engine);
+        const zero_status status = zero_engine_restore(trainer->engine);
         zi_fault_arm(kind, 0);
         if (status == ZERO_OK) {
             break;
@@ -394,7 +394,7 @@ static zero_status pause_with_faults(toy_trainer *trainer, const park_case *p, z
         check_memory(trainer, &less);
         faults++;
     }
-    TOY_TRY(kind == ZI_FAULT_ALLOC ? ZERO_OK : zero_engine_reload(trainer->engine));
+    TOY_TRY(kind == ZI_FAULT_ALLOC ? ZERO_OK : zero_engine_restore(trainer->engine));
     check_memory(trainer, &full);
     CHECK(faults != 0);
     return ZERO_OK;
@@ -412,10 +412,10 @@ static zero_status compare_to_plain(const toy_trainer *trainer, const toy_state 
     return ZERO_OK;
 }
 
-/* What is parked is all that moves to disk: faults of steps are others' to test. */
+/* What is evicted is all that moves to disk: faults of steps are others' to test. */
 static bool parks_on_a_quiet_disk(const park_case *p)
 {
-    return p->tier == DISK && (p->roles & ZERO_OFFLOAD_STATE) != 0 && p->state[0] != DISK &&
+    return p->tier == DISK && (p->roles & ZERO_EVICT_STATE) != 0 && p->state[0] != DISK &&
            p->state[1] != DISK && p->state[2] != DISK;
 }
 
@@ -460,24 +460,24 @@ TEST(every_write_may_fail)
     check_faults(ZI_FAULT_IO);
 }
 
-/* What was parked cannot be read: nobody trains on. */
+/* What was evicted cannot be read: nobody trains on. */
 static zero_status lose_what_was_parked(zero_world *world, void *user)
 {
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, user, world));
     TOY_TRY(toy_step(&trainer));
-    TOY_TRY(zero_engine_offload(trainer.engine, ZERO_OFFLOAD_ALL, DISK));
+    TOY_TRY(zero_engine_evict(trainer.engine, ZERO_EVICT_ALL, DISK));
     TOY_TRY(zero_world_barrier(world));
     if (trainer.rank == 0) {
         zi_fault_arm(ZI_FAULT_IO, 1);
-        CHECK_FAILS(zero_engine_reload(trainer.engine), ZERO_IO, "zero-storage");
+        CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_IO, "zero-storage");
         zi_fault_arm(ZI_FAULT_IO, 0);
-        CHECK_FAILS(zero_engine_reload(trainer.engine), ZERO_POISONED, "zero-storage");
+        CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_POISONED, "zero-storage");
         CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, "zero-storage");
     } else {
-        /* What this rank has parked it gets back, but nobody reduces with it. */
+        /* What this rank has evicted it gets back, but nobody reduces with it. */
         CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, "zero-storage");
-        TOY_TRY(zero_engine_reload(trainer.engine));
+        TOY_TRY(zero_engine_restore(trainer.engine));
         CHECK_FAILS(toy_step(&trainer), ZERO_COMM, "zero-storage");
     }
     toy_close(&trainer);
@@ -497,7 +497,7 @@ TEST(a_fault_in_a_reload_names_the_directory)
     toy_model_close(&model);
 }
 
-/* A rank that has no place to park goes on as it was, and so do the others. */
+/* A rank that has no place to evict goes on as it was, and so do the others. */
 static zero_status one_without(zero_world *world, void *user)
 {
     toy_run run = *(const toy_run *)user;
@@ -509,11 +509,11 @@ static zero_status one_without(zero_world *world, void *user)
     run.options.disk_directory_count = odd ? 1 : run.options.disk_directory_count;
     TOY_TRY(toy_open(&trainer, &run, world));
     TOY_TRY(toy_step(&trainer));
-    const zero_status status = zero_engine_offload(trainer.engine, ZERO_OFFLOAD_ALL, DISK);
+    const zero_status status = zero_engine_evict(trainer.engine, ZERO_EVICT_ALL, DISK);
     CHECK_EQ(status, odd ? ZERO_IO : ZERO_OK);
     CHECK(!odd || strstr(zero_last_error()->message, "/nonexistent/zero") != NULL);
     TOY_TRY(toy_evaluate(&trainer));
-    TOY_TRY(odd ? ZERO_OK : zero_engine_reload(trainer.engine));
+    TOY_TRY(odd ? ZERO_OK : zero_engine_restore(trainer.engine));
     TOY_TRY(toy_step(&trainer));
     TOY_TRY(toy_collect(&trainer, &state));
     TOY_TRY(compare_to_plain(&trainer, &state));
@@ -541,7 +541,7 @@ static void offload_refused(const toy_run *run, uint32_t roles, zero_status expe
     CHECK_OK(toy_open(&trainer, run, world));
     CHECK_OK(toy_step(&trainer));
     const zero_memory full = engine_memory(trainer.engine);
-    CHECK_FAILS(zero_engine_offload(trainer.engine, roles, DISK), expected, text);
+    CHECK_FAILS(zero_engine_evict(trainer.engine, roles, DISK), expected, text);
     check_memory(&trainer, &full);
     CHECK_OK(toy_step(&trainer));
     toy_close(&trainer);
@@ -559,18 +559,18 @@ TEST(directories_that_will_not_do)
     /* One that another engine of this rank number has. */
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(toy_open(&first, &run, world));
-    CHECK_OK(zero_engine_offload(first.engine, ZERO_OFFLOAD_ALL, DISK));
+    CHECK_OK(zero_engine_evict(first.engine, ZERO_EVICT_ALL, DISK));
     char pid[32];
     (void)snprintf(pid, sizeof pid, "%d", (int)getpid());
-    offload_refused(&run, ZERO_OFFLOAD_ALL, ZERO_STATE, pid);
-    CHECK_OK(zero_engine_reload(first.engine));
+    offload_refused(&run, ZERO_EVICT_ALL, ZERO_STATE, pid);
+    CHECK_OK(zero_engine_restore(first.engine));
     toy_close(&first);
-    /* None: needed where something is parked. */
+    /* None: needed where something is evicted. */
     run.options.disk_directory_count = 0;
-    offload_refused(&run, ZERO_OFFLOAD_ALL, ZERO_INVALID_ARGUMENT, "disk_directories");
+    offload_refused(&run, ZERO_EVICT_ALL, ZERO_INVALID_ARGUMENT, "disk_directories");
     CHECK_OK(toy_open(&first, &run, world));
-    CHECK_OK(zero_engine_offload(first.engine, BIT(GRAD) | BIT(GRAD_SLOT), DISK));
-    CHECK_OK(zero_engine_reload(first.engine));
+    CHECK_OK(zero_engine_evict(first.engine, BIT(GRAD) | BIT(GRAD_SLOT), DISK));
+    CHECK_OK(zero_engine_restore(first.engine));
     CHECK_OK(toy_step(&first));
     toy_close(&first);
     zero_world_destroy(world);
@@ -586,7 +586,7 @@ TEST(a_full_disk_is_refused_with_what_is_missing)
     const char *list[] = {folder};
     run.options.disk_directories = list;
     run.options.disk_directory_count = 1;
-    offload_refused(&run, ZERO_OFFLOAD_ALL, ZERO_OUT_OF_MEMORY, folder);
+    offload_refused(&run, ZERO_EVICT_ALL, ZERO_OUT_OF_MEMORY, folder);
     rig_small_disk_remove(folder);
     toy_model_close(&model);
 }
@@ -608,9 +608,9 @@ static zero_status check_falls(zero_world *world, const toy_run *run, const uint
     }
     CHECK(given >= LARGE_BYTES);
     const uint64_t before = toy_device_bytes();
-    TOY_TRY(zero_engine_offload(engine, roles, ELSEWHERE));
+    TOY_TRY(zero_engine_evict(engine, roles, ELSEWHERE));
     const uint64_t during = toy_device_bytes();
-    TOY_TRY(zero_engine_reload(engine));
+    TOY_TRY(zero_engine_restore(engine));
     const uint64_t after = toy_device_bytes();
     printf("  roles of %" PRIu64 " bytes: %" PRIu64 " in use, %" PRIu64 " offloaded, %" PRIu64
            " reloaded\n",
@@ -635,13 +635,13 @@ TEST(memory_in_use_falls)
     toy_model model;
     zero_world *world = NULL;
 #ifdef __SANITIZE_THREAD__
-    SKIP("ThreadSanitizer keeps a shadow of what was parked");
+    SKIP("ThreadSanitizer keeps a shadow of what was evicted");
 #endif
     rig_folders(1, 1);
     toy_model_equal(&model, 4, 2200000, ZERO_DTYPE_BF16);
     const toy_run run = large_run(&model);
     CHECK_OK(zero_world_create_self(&world));
-    CHECK_OK(check_falls(world, &run, ZERO_OFFLOAD_ALL));
+    CHECK_OK(check_falls(world, &run, ZERO_EVICT_ALL));
     CHECK_OK(check_falls(world, &run, BIT(MOMENT1)));
     CHECK_OK(check_falls(world, &run, BIT(GRAD)));
     zero_world_destroy(world);
@@ -668,7 +668,7 @@ static void be_a_rank(uint32_t rank, uint32_t ranks, const char *name, zero_rank
 static void run_processes(uint32_t ranks, zero_rank_fn fn, void *user)
 {
     char name[64];
-    (void)snprintf(name, sizeof name, "/zero-park-%d", (int)getpid());
+    (void)snprintf(name, sizeof name, "/zero-evict-%d", (int)getpid());
     fflush(NULL);
     for (uint32_t rank = 0; rank < ranks; rank++) {
         if (fork() == 0) {
@@ -711,14 +711,14 @@ TEST(same_bits_in_processes)
 static zero_status fall_in_processes(zero_world *world, void *user)
 {
     TOY_TRY(check_falls(world, user, BIT(GRAD)));
-    return check_falls(world, user, ZERO_OFFLOAD_ALL);
+    return check_falls(world, user, ZERO_EVICT_ALL);
 }
 
 TEST(memory_in_use_falls_in_processes)
 {
     toy_model model;
 #ifdef __SANITIZE_THREAD__
-    SKIP("ThreadSanitizer keeps a shadow of what was parked");
+    SKIP("ThreadSanitizer keeps a shadow of what was evicted");
 #endif
     rig_folders(1, 1);
     toy_model_equal(&model, 4, 2200000, ZERO_DTYPE_BF16);

@@ -1,7 +1,7 @@
-/* Owns giving memory back between steps: which roles are offloaded, what is parked of them, and the
- * way there and back. Invariants: nothing is given up before all that is to be kept is parked;
- * nothing parked is given up before it is back. */
-#include "zero/park.h"
+/* Owns giving memory back between steps: which roles are evicted, what is evicted of them, and the
+ * way there and back. Invariants: nothing is given up before all that is to be kept is evicted;
+ * nothing evicted is given up before it is back. */
+#include "zero/evict.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "engine/arenas.h"
+#include "engine/evict.h"
 #include "engine/guard.h"
-#include "engine/park.h"
 #include "engine/shard.h"
 #include "engine/tiers.h"
 
@@ -50,16 +50,16 @@ static uint64_t bytes_of(const zero_engine *engine, zero_role role)
 static zero_status check_offloaded(const zero_engine *engine, uint32_t roles)
 {
     const bool grads = has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT);
-    if (grads && zi_role_far(engine->layout, ZERO_ROLE_GRAD)) {
+    if (grads && zi_role_offloaded(engine->layout, ZERO_ROLE_GRAD)) {
         ZI_FAIL(
             ZERO_UNSUPPORTED,
             "gradients are on the tier %s, so grad and grad slots stay; leave them out of roles",
             zero_tier_name(zi_role_tier(engine->layout, ZERO_ROLE_GRAD)));
     }
-    for (int i = 0; i < ZI_OFFLOAD_ROLES && has(roles, ZERO_ROLE_RING); i++) {
+    for (int i = 0; i < ZI_OFFLOAD_ROLES && has(roles, ZERO_ROLE_IO_WINDOW); i++) {
         if (engine->offload[i] != NULL && zi_offload_window(engine->offload[i]) != NULL) {
             ZI_FAIL(ZERO_UNSUPPORTED,
-                    "%s is on disk and passes through the ring; leave ring out of roles",
+                    "%s is on disk and passes through the I/O window; leave it out of roles",
                     zero_role_name((zero_role)i));
         }
     }
@@ -71,14 +71,14 @@ static zero_status check_roles(const zero_engine *engine, uint32_t roles)
     char text[96];
     const uint32_t known = UINT32_MAX >> (32 - ZERO_ROLE_COUNT);
     if (roles == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "roles is empty; ZERO_OFFLOAD_ALL is all there are");
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "roles is empty; ZERO_EVICT_ALL is all there are");
     }
-    if ((roles & ~ZERO_OFFLOAD_ALL) != 0) {
+    if ((roles & ~ZERO_EVICT_ALL) != 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "roles 0x%" PRIx32 " has bits that cannot be offloaded (0x%" PRIx32 ": %s); "
-                "use ZERO_OFFLOAD_ALL or a part of it",
-                roles, roles & ~ZERO_OFFLOAD_ALL,
-                zi_engine_roles_text(roles & ~ZERO_OFFLOAD_ALL & known, text, sizeof text));
+                "roles 0x%" PRIx32 " has bits that cannot be evicted (0x%" PRIx32 ": %s); "
+                "use ZERO_EVICT_ALL or a part of it",
+                roles, roles & ~ZERO_EVICT_ALL,
+                zi_engine_roles_text(roles & ~ZERO_EVICT_ALL & known, text, sizeof text));
     }
     ZI_TRY(check_offloaded(engine, roles));
     const bool registered = engine->layout->can.registration != ZI_REGISTER_NONE;
@@ -95,7 +95,7 @@ static zero_status check_tier(const zero_engine *engine, zero_tier tier)
 {
     if (tier != ZERO_TIER_HOST && tier != ZERO_TIER_DISK) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "tier %d (%s) is nowhere to park; use ZERO_TIER_DISK, or on a GPU "
+                "tier %d (%s) is nowhere to evict; use ZERO_TIER_DISK, or on a GPU "
                 "ZERO_TIER_HOST",
                 (int)tier, zero_tier_name(tier));
     }
@@ -108,17 +108,17 @@ static zero_status check_tier(const zero_engine *engine, zero_tier tier)
 
 /* ---- what is to be done ---- */
 
-/* Of the roles, those whose bytes are parked: they have some, and not there already. */
+/* Of the roles, those whose bytes are evicted: they have some, and not there already. */
 static uint32_t parked_of(const zero_engine *engine, uint32_t roles, zero_tier tier)
 {
-    uint32_t parked = 0;
+    uint32_t evicted = 0;
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         if (has(roles, (zero_role)role) && engine->arena_bytes[role] != 0 &&
             zi_role_tier(engine->layout, (zero_role)role) != tier) {
-            parked |= ZERO_ROLE_BIT(role);
+            evicted |= ZERO_ROLE_BIT(role);
         }
     }
-    return parked;
+    return evicted;
 }
 
 /* Of the roles, those whose memory is given up besides. */
@@ -126,19 +126,20 @@ static uint32_t dropped_of(const zero_engine *engine, uint32_t roles)
 {
     uint32_t dropped = 0;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if (has(roles & ~ZERO_OFFLOAD_STATE, (zero_role)role) && engine->arena_bytes[role] != 0) {
+        if (has(roles & ~ZERO_EVICT_STATE, (zero_role)role) && engine->arena_bytes[role] != 0) {
             dropped |= ZERO_ROLE_BIT(role);
         }
     }
     return dropped;
 }
 
-/* Bytes of all parked roles before this one, or of all of them: ZERO_ROLE_COUNT. */
+/* Bytes of all evicted roles before this one, or of all of them: ZERO_ROLE_COUNT. */
 static uint64_t parked_before(const zero_engine *engine, int end)
 {
     uint64_t bytes = 0;
     for (int role = 0; role < end; role++) {
-        bytes += has(engine->park.parked, (zero_role)role) ? bytes_of(engine, (zero_role)role) : 0;
+        bytes +=
+            has(engine->evicted.evicted, (zero_role)role) ? bytes_of(engine, (zero_role)role) : 0;
     }
     return bytes;
 }
@@ -148,20 +149,20 @@ static uint64_t chunks_before(const zero_engine *engine, int end)
 {
     uint64_t count = 0;
     for (int role = 0; role < end; role++) {
-        count += has(engine->park.parked, (zero_role)role)
+        count += has(engine->evicted.evicted, (zero_role)role)
                      ? zi_div_up(bytes_of(engine, (zero_role)role), CHUNK_BYTES)
                      : 0;
     }
     return count;
 }
 
-/* The step, its reductions and all the ring does are over. */
+/* The step, its reductions and all the I/O window does are over. */
 static zero_status settle(zero_engine *engine)
 {
     const zi_device *device = engine->device;
     zi_stream *const streams[] = {engine->reduce_stream, engine->step_stream};
-    ZI_TRY(zi_engine_shards_rest(engine));
-    ZI_TRY(zi_optim_quiet(engine->optim));
+    ZI_TRY(zi_engine_flush_shards(engine));
+    ZI_TRY(zi_optim_drain(engine->optim));
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
         ZI_TRY(device->ops->event_record(device->self, engine->joined[i], streams[i]));
         ZI_TRY(zi_engine_await(engine, engine->joined[i]));
@@ -187,10 +188,10 @@ static void close_mover(mover *m)
 static zero_status open_mover(zero_engine *engine, mover *m)
 {
     const zi_device *device = engine->device;
-    const zi_io_options options = {.store = engine->park.store};
+    const zi_io_options options = {.store = engine->evicted.store};
     *m = (mover){.engine = engine};
     ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &m->host));
-    if (engine->park.store == NULL) {
+    if (engine->evicted.store == NULL) {
         return ZERO_OK;
     }
     if (!device->ops->host_memory) {
@@ -219,8 +220,9 @@ static chunk chunk_of(mover *m, zero_role role, uint64_t index)
                .bytes = zi_min_u64(CHUNK_BYTES, bytes_of(m->engine, role) - index * CHUNK_BYTES)};
     const bool reached = is_reached(m->engine, role);
     c.memory = reached ? c.data : m->room + index % CHUNKS * CHUNK_BYTES;
-    if (m->engine->park.sums != NULL) {
-        c.sums = m->engine->park.sums + (chunks_before(m->engine, (int)role) + index) * CHUNK_SUMS;
+    if (m->engine->evicted.sums != NULL) {
+        c.sums =
+            m->engine->evicted.sums + (chunks_before(m->engine, (int)role) + index) * CHUNK_SUMS;
     }
     return c;
 }
@@ -263,7 +265,7 @@ static zero_status check_chunk(const mover *m, const chunk *c, zero_role role)
     }
     zi_layout_name_bytes(engine->layout, role, ZI_NO_INDEX,
                          bad.at - parked_before(engine, (int)role), bad.bytes, what, sizeof what);
-    return zi_store_damaged(engine->park.store, bad.at, bad.bytes, what);
+    return zi_store_damaged(engine->evicted.store, bad.at, bad.bytes, what);
 }
 
 static zero_status finish_chunk(mover *m, zero_role role, uint64_t index, zi_io_kind kind)
@@ -296,17 +298,17 @@ static zero_status move_on_host(mover *m, zero_role role, zi_io_kind kind)
 {
     const zi_device *device = m->engine->device;
     unsigned char *data = m->engine->arena[role];
-    unsigned char *parked = m->engine->park.host[role - ZERO_ROLE_MASTER];
+    unsigned char *evicted = m->engine->evicted.host[role - ZERO_ROLE_MASTER];
     return kind == ZI_IO_WRITE
-               ? device->ops->copy(device->self, m->host, parked, data, bytes_of(m->engine, role))
-               : device->ops->copy(device->self, m->host, data, parked, bytes_of(m->engine, role));
+               ? device->ops->copy(device->self, m->host, evicted, data, bytes_of(m->engine, role))
+               : device->ops->copy(device->self, m->host, data, evicted, bytes_of(m->engine, role));
 }
 
-/* All parked roles: ZI_IO_WRITE parks them, ZI_IO_READ brings them back. */
+/* All evicted roles: ZI_IO_WRITE evicts them, ZI_IO_READ brings them back. */
 static zero_status move_all(mover *m, zi_io_kind kind)
 {
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
-        if (has(m->engine->park.parked, (zero_role)role)) {
+        if (has(m->engine->evicted.evicted, (zero_role)role)) {
             ZI_TRY(m->queue != NULL ? move_on_disk(m, (zero_role)role, kind)
                                     : move_on_host(m, (zero_role)role, kind));
         }
@@ -314,7 +316,7 @@ static zero_status move_all(mover *m, zi_io_kind kind)
     return ZERO_OK;
 }
 
-/* ---- places to park ---- */
+/* ---- places to evict ---- */
 
 zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_options *options)
 {
@@ -329,13 +331,13 @@ zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_op
         }
         bytes += strlen(resolved.disk_directories[i]) + 1;
     }
-    ZI_TRY(zi_calloc(count * sizeof(char *) + bytes, 1, (void **)&engine->park.directories));
-    engine->park.directory_count = count;
-    engine->park.dealing = engine->dealing;
-    char *text = (char *)(engine->park.directories + count);
+    ZI_TRY(zi_calloc(count * sizeof(char *) + bytes, 1, (void **)&engine->evicted.directories));
+    engine->evicted.directory_count = count;
+    engine->evicted.striping = engine->striping;
+    char *text = (char *)(engine->evicted.directories + count);
     for (uint32_t i = 0; i < count; i++) {
         const size_t length = strlen(resolved.disk_directories[i]) + 1;
-        engine->park.directories[i] = memcpy(text, resolved.disk_directories[i], length);
+        engine->evicted.directories[i] = memcpy(text, resolved.disk_directories[i], length);
         text += length;
     }
     return ZERO_OK;
@@ -343,81 +345,81 @@ zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_op
 
 static zero_status open_store(zero_engine *engine, uint64_t bytes)
 {
-    engine_park *park = &engine->park;
-    if (park->directory_count == 0) {
+    engine_evicted *evicted = &engine->evicted;
+    if (evicted->directory_count == 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "%" PRIu64 " bytes are to be parked on disk and options.disk_directories was "
+                "%" PRIu64 " bytes are to be evicted on disk and options.disk_directories was "
                 "empty; create the engine with a directory",
                 bytes);
     }
-    ZI_TRY(zi_engine_choose_dealing(engine, park->directories, park->directory_count, bytes,
-                                    &park->dealing));
-    const zi_store_options options = {.directories = park->directories,
-                                      .rates = park->dealing.rates,
-                                      .directory_count = park->directory_count,
+    ZI_TRY(zi_engine_choose_striping(engine, evicted->directories, evicted->directory_count, bytes,
+                                     &evicted->striping));
+    const zi_store_options options = {.directories = evicted->directories,
+                                      .rates = evicted->striping.rates,
+                                      .directory_count = evicted->directory_count,
                                       .rank = zero_world_rank(engine->world),
-                                      .use = "-park",
+                                      .use = "-evict",
                                       .storage = engine->backend.storage,
                                       .bytes = bytes};
     if (!engine->layout->tuning.disk_unchecked) {
         const uint64_t chunks = chunks_before(engine, ZERO_ROLE_COUNT);
-        ZI_TRY(zi_calloc(chunks * CHUNK_SUMS, sizeof *park->sums, (void **)&park->sums));
+        ZI_TRY(zi_calloc(chunks * CHUNK_SUMS, sizeof *evicted->sums, (void **)&evicted->sums));
     }
-    ZI_TRY(zi_store_create(&options, &park->store));
+    ZI_TRY(zi_store_create(&options, &evicted->store));
     engine->stats.disk_bytes += bytes;
     return ZERO_OK;
 }
 
 static zero_status open_host(zero_engine *engine)
 {
-    engine_park *park = &engine->park;
+    engine_evicted *evicted = &engine->evicted;
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         const uint64_t bytes = bytes_of(engine, (zero_role)role);
-        if (has(park->parked, (zero_role)role)) {
-            ZI_TRY(zi_pages_alloc(bytes, (void **)&park->host[role - ZERO_ROLE_MASTER]));
+        if (has(evicted->evicted, (zero_role)role)) {
+            ZI_TRY(zi_pages_alloc(bytes, (void **)&evicted->host[role - ZERO_ROLE_MASTER]));
             engine->stats.host_bytes += bytes;
         }
     }
     return ZERO_OK;
 }
 
-/* Give up what is parked, and forget that anything is offloaded. */
+/* Give up what is evicted, and forget that anything is evicted. */
 static void clear(zero_engine *engine)
 {
-    engine_park *park = &engine->park;
+    engine_evicted *evicted = &engine->evicted;
     for (int state = 0; state < ZI_STATES; state++) {
         const uint64_t bytes = bytes_of(engine, (zero_role)(ZERO_ROLE_MASTER + state));
-        if (park->host[state] != NULL) {
-            zi_pages_free(park->host[state], bytes);
+        if (evicted->host[state] != NULL) {
+            zi_pages_free(evicted->host[state], bytes);
             engine->stats.host_bytes -= bytes;
-            park->host[state] = NULL;
+            evicted->host[state] = NULL;
         }
     }
-    if (park->store != NULL) {
-        engine->stats.disk_bytes -= zi_store_bytes(park->store);
-        zi_store_destroy(park->store);
-        park->store = NULL;
+    if (evicted->store != NULL) {
+        engine->stats.disk_bytes -= zi_store_bytes(evicted->store);
+        zi_store_destroy(evicted->store);
+        evicted->store = NULL;
     }
-    zi_free(park->sums);
-    park->sums = NULL;
-    park->roles = 0;
-    park->parked = 0;
-    park->given = 0;
+    zi_free(evicted->sums);
+    evicted->sums = NULL;
+    evicted->roles = 0;
+    evicted->evicted = 0;
+    evicted->given = 0;
 }
 
-void zi_engine_close_park(zero_engine *engine)
+void zi_engine_close_evicted(zero_engine *engine)
 {
     if (engine->layout != NULL) {
         clear(engine);
     }
-    zi_free(engine->park.directories);
+    zi_free(engine->evicted.directories);
 }
 
 /* ---- the memory ---- */
 
 static zero_status give(zero_engine *engine, zero_role role)
 {
-    if (role == ZERO_ROLE_RING) {
+    if (role == ZERO_ROLE_IO_WINDOW) {
         zi_window_suspend(engine->window);
     }
     return zi_engine_give_arena(engine, role);
@@ -426,11 +428,12 @@ static zero_status give(zero_engine *engine, zero_role role)
 static zero_status take(zero_engine *engine, zero_role role)
 {
     ZI_TRY(zi_engine_take_arena(engine, role));
-    const zero_status status = role == ZERO_ROLE_RING
-                                   ? zi_window_resume(engine->window, engine->arena[ZERO_ROLE_RING])
-                                   : ZERO_OK;
+    const zero_status status =
+        role == ZERO_ROLE_IO_WINDOW
+            ? zi_window_resume(engine->window, engine->arena[ZERO_ROLE_IO_WINDOW])
+            : ZERO_OK;
     if (status != ZERO_OK) {
-        ZI_TRY(zi_engine_give_arena(engine, role)); /* the ring is suspended still */
+        ZI_TRY(zi_engine_give_arena(engine, role)); /* the I/O window is suspended still */
     }
     return status;
 }
@@ -438,7 +441,8 @@ static zero_status take(zero_engine *engine, zero_role role)
 static zero_status give_all(zero_engine *engine)
 {
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        ZI_TRY(has(engine->park.given, (zero_role)role) ? give(engine, (zero_role)role) : ZERO_OK);
+        ZI_TRY(has(engine->evicted.given, (zero_role)role) ? give(engine, (zero_role)role)
+                                                           : ZERO_OK);
     }
     return ZERO_OK;
 }
@@ -448,7 +452,7 @@ static void give_taken(zero_engine *engine, int end)
 {
     const zero_error error = *zero_last_error();
     for (int role = 0; role < end; role++) {
-        if (has(engine->park.given, (zero_role)role)) {
+        if (has(engine->evicted.given, (zero_role)role)) {
             (void)give(engine, (zero_role)role);
         }
     }
@@ -459,7 +463,7 @@ static zero_status take_all(zero_engine *engine)
 {
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         const zero_status status =
-            has(engine->park.given, (zero_role)role) ? take(engine, (zero_role)role) : ZERO_OK;
+            has(engine->evicted.given, (zero_role)role) ? take(engine, (zero_role)role) : ZERO_OK;
         if (status != ZERO_OK) {
             give_taken(engine, role);
             return status;
@@ -471,14 +475,14 @@ static zero_status take_all(zero_engine *engine)
 /* ---- the calls ---- */
 
 /* Park all that is to be kept. */
-static zero_status park_all(zero_engine *engine)
+static zero_status evict_all(zero_engine *engine)
 {
     const uint64_t bytes = parked_before(engine, ZERO_ROLE_COUNT);
     mover m;
     if (bytes == 0) {
         return ZERO_OK;
     }
-    ZI_TRY(engine->park.tier == ZERO_TIER_DISK ? open_store(engine, bytes) : open_host(engine));
+    ZI_TRY(engine->evicted.tier == ZERO_TIER_DISK ? open_store(engine, bytes) : open_host(engine));
     ZI_TRY(open_mover(engine, &m));
     const zero_status status = move_all(&m, ZI_IO_WRITE);
     close_mover(&m);
@@ -489,29 +493,29 @@ static zero_status check_offload(const zero_engine *engine, uint32_t roles, zero
 {
     ZI_TRY(check_roles(engine, roles));
     ZI_TRY(check_tier(engine, tier));
-    return zi_engine_admit(engine, ZI_CALL_EVICT, "zero_engine_offload");
+    return zi_engine_admit(engine, ZI_CALL_EVICT, "zero_engine_evict");
 }
 
-zero_status zero_engine_offload(zero_engine *engine, uint32_t roles, zero_tier tier)
+zero_status zero_engine_evict(zero_engine *engine, uint32_t roles, zero_tier tier)
 {
     ZI_TRY(zi_engine_check(engine));
     ZI_TRY(check_offload(engine, roles, tier));
     ZI_TRY(zi_engine_finish(engine, settle(engine)));
-    engine_park *park = &engine->park;
-    park->tier = tier;
-    park->parked = parked_of(engine, roles, tier);
-    park->given = park->parked | dropped_of(engine, roles);
-    const zero_status status = park_all(engine);
+    engine_evicted *evicted = &engine->evicted;
+    evicted->tier = tier;
+    evicted->evicted = parked_of(engine, roles, tier);
+    evicted->given = evicted->evicted | dropped_of(engine, roles);
+    const zero_status status = evict_all(engine);
     if (status != ZERO_OK) {
         const zero_error error = *zero_last_error();
         clear(engine); /* the engine has all it had */
         return zi_error_adopt(&error);
     }
-    park->roles = roles;
-    park->grads_lost = park->grads_lost || has(park->given, ZERO_ROLE_GRAD);
+    evicted->roles = roles;
+    evicted->grads_lost = evicted->grads_lost || has(evicted->given, ZERO_ROLE_GRAD);
     engine->has_graph = false; /* it holds addresses */
     ZI_TRY(zi_engine_leave(engine, ZI_CALL_EVICT, give_all(engine)));
-    zi_log(ZERO_LOG_INFO, "rank %" PRIu32 ": offloaded, %" PRIu64 " bytes parked on the tier %s",
+    zi_log(ZERO_LOG_INFO, "rank %" PRIu32 ": offloaded, %" PRIu64 " bytes evicted on the tier %s",
            zero_world_rank(engine->world), parked_before(engine, ZERO_ROLE_COUNT),
            zero_tier_name(tier));
     return ZERO_OK;
@@ -523,7 +527,7 @@ static zero_status begin_reload(zero_engine *engine, mover *m)
     ZI_TRY(open_mover(engine, m));
     zero_status status = take_all(engine);
     if (status == ZERO_OK) {
-        status = zi_engine_point(engine);
+        status = zi_engine_rebind(engine);
         if (status != ZERO_OK) {
             give_taken(engine, ZERO_ROLE_COUNT);
         }
@@ -534,12 +538,12 @@ static zero_status begin_reload(zero_engine *engine, mover *m)
     return status;
 }
 
-zero_status zero_engine_reload(zero_engine *engine)
+zero_status zero_engine_restore(zero_engine *engine)
 {
     mover m;
     ZI_TRY(zi_engine_check(engine));
-    ZI_TRY(zi_engine_admit(engine, ZI_CALL_RESTORE, "zero_engine_reload"));
-    ZI_TRY(begin_reload(engine, &m)); /* else all is still parked */
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_RESTORE, "zero_engine_restore"));
+    ZI_TRY(begin_reload(engine, &m)); /* else all is still evicted */
     const zero_status moved = move_all(&m, ZI_IO_READ);
     close_mover(&m);
     ZI_TRY(zi_engine_leave(engine, ZI_CALL_RESTORE, moved));

@@ -1,6 +1,6 @@
 /* Owns what is concluded from counters: which of the times that were counted bounds a step.
  * Invariant: nothing but the arguments decides. */
-#include "zero/bound.h"
+#include "zero/bottleneck.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/sized.h"
 
-const char *zero_bound_name(zero_bound bound)
+const char *zero_bottleneck_name(zero_bottleneck bound)
 {
     static const char *const names[] = {"none", "CPU", "disk read", "disk write", "link"};
     return (unsigned)bound < sizeof names / sizeof names[0] ? names[bound] : "unknown";
@@ -57,24 +57,24 @@ static double rate(uint64_t bytes, uint64_t ns)
 }
 
 /* The largest; of equal ones the first. */
-static zero_bound largest(const zero_bound_report *report)
+static zero_bottleneck largest(const zero_bottleneck_report *report)
 {
     const uint64_t times[] = {0, report->cpu_ns, report->disk_read_ns, report->disk_write_ns,
                               report->link_ns};
-    uint32_t bound = ZERO_BOUND_NONE;
-    for (uint32_t i = ZERO_BOUND_CPU; i <= ZERO_BOUND_LINK; i++) {
+    uint32_t bound = ZERO_BOTTLENECK_NONE;
+    for (uint32_t i = ZERO_BOTTLENECK_CPU; i <= ZERO_BOTTLENECK_LINK; i++) {
         bound = times[i] > times[bound] ? i : bound;
     }
-    return (zero_bound)bound;
+    return (zero_bottleneck)bound;
 }
 
-static zero_bound_report report_of(const zero_stats *before, const zero_stats *after)
+static zero_bottleneck_report report_of(const zero_stats *before, const zero_stats *after)
 {
     const uint64_t link_bytes =
         after->gather_bytes - before->gather_bytes + after->reduce_bytes - before->reduce_bytes;
     const uint64_t waited = after->acquire_wait_ns - before->acquire_wait_ns + after->grad_wait_ns -
                             before->grad_wait_ns + after->step_wait_ns - before->step_wait_ns;
-    zero_bound_report found = {
+    zero_bottleneck_report found = {
         .interval_ns = after->taken_ns - before->taken_ns,
         .cpu_ns =
             after->update_ns - before->update_ns + after->disk_check_ns - before->disk_check_ns,
@@ -88,16 +88,16 @@ static zero_bound_report report_of(const zero_stats *before, const zero_stats *a
     found.disk_write_gb_s =
         rate(after->disk_write_bytes - before->disk_write_bytes, found.interval_ns);
     found.link_gb_s = rate(link_bytes, found.interval_ns);
-    found.bound = largest(&found);
+    found.bottleneck = largest(&found);
     return found;
 }
 
-zero_status zero_stats_bound(const zero_stats *before, const zero_stats *after,
-                             zero_bound_report *report)
+zero_status zero_stats_bottleneck(const zero_stats *before, const zero_stats *after,
+                                  zero_bottleneck_report *report)
 {
     if (before == NULL || after == NULL || report == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "%s is NULL; zero_stats_bound needs two readings and a "
+                "%s is NULL; zero_stats_bottleneck needs two readings and a "
                 "place for its report",
                 before == NULL  ? "before"
                 : after == NULL ? "after"
@@ -108,6 +108,6 @@ zero_status zero_stats_bound(const zero_stats *before, const zero_stats *after,
     ZI_TRY(ZI_SIZED_IN(zero_stats, before, &first));
     ZI_TRY(ZI_SIZED_IN(zero_stats, after, &second));
     ZI_TRY(check(&first, &second));
-    zero_bound_report found = report_of(&first, &second);
-    return ZI_SIZED_OUT(zero_bound_report, report, &found);
+    zero_bottleneck_report found = report_of(&first, &second);
+    return ZI_SIZED_OUT(zero_bottleneck_report, report, &found);
 }

@@ -1,6 +1,6 @@
-/* Owns the tests of steps that are announced: they are updated while backward runs, nobody sees it
- * before the step is decided, and they come to the bits of steps that were not announced, whether
- * what was presumed of them was right or not. */
+/* Owns the tests of steps that are predicted: they are updated while backward runs, nobody sees it
+ * before the step is decided, and they come to the bits of steps that were not predicted, whether
+ * what was predicted of them was right or not. */
 #include "harness.h"
 #include "reads.h"
 
@@ -15,7 +15,7 @@
 #define STEPS 8
 #define BAD_STEP 5 /* its gradients are not finite */
 
-/* All state on disk, in ranges far smaller than it; steps may be announced. */
+/* All state on disk, in ranges far smaller than it; steps may be predicted. */
 static void let_overlap(toy_run *run)
 {
     for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
@@ -23,10 +23,10 @@ static void let_overlap(toy_run *run)
     }
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
-    run->tuning.range_bytes = 4096;
-    run->tuning.ring_depth = 3;
-    run->tuning.overlap_step = 1;
-    run->announced = true;
+    run->tuning.extent_bytes = 4096;
+    run->tuning.io_window = 3;
+    run->tuning.speculative_step = 1;
+    run->predicted = true;
 }
 
 static void expect(zero_status status, zero_status wanted, const char *text)
@@ -49,7 +49,7 @@ typedef enum outcome { KEPT, CLIPPED, SKIPPED } outcome;
 /* The rule as it is documented, to hold the engine against. */
 typedef struct rule {
     outcome outcomes[BEHIND]; /* of the last steps taken */
-    bool drafted[BEHIND];
+    bool speculative[BEHIND];
     bool begun; /* the step under way */
     uint32_t turn;
     uint32_t in_row;
@@ -67,10 +67,10 @@ static rule rule_init(void)
 
 static void rule_learn(rule *r)
 {
-    if (!r->drafted[r->turn]) {
+    if (!r->speculative[r->turn]) {
         return;
     }
-    r->drafted[r->turn] = false;
+    r->speculative[r->turn] = false;
     if (r->outcomes[r->turn] == KEPT) {
         *r = (rule){.turn = r->turn,
                     .next_rest = REST_FIRST,
@@ -78,7 +78,8 @@ static void rule_learn(rule *r)
                     .redone = r->redone,
                     .held_back = r->held_back,
                     .outcomes = {r->outcomes[0], r->outcomes[1], r->outcomes[2], r->outcomes[3]},
-                    .drafted = {r->drafted[0], r->drafted[1], r->drafted[2], r->drafted[3]}};
+                    .speculative = {r->speculative[0], r->speculative[1], r->speculative[2],
+                                    r->speculative[3]}};
     }
     r->in_row += r->outcomes[r->turn] == CLIPPED;
     if (r->outcomes[r->turn] == CLIPPED && r->in_row >= REDONE_MAX && r->rest == 0) {
@@ -87,11 +88,12 @@ static void rule_learn(rule *r)
     }
 }
 
-/* The last micro-step of an announced step begins. */
+/* The last micro-step of a speculative step begins. */
 static void rule_begin(rule *r)
 {
     rule_learn(r);
-    const bool asked = r->drafted[0] || r->drafted[1] || r->drafted[2] || r->drafted[3];
+    const bool asked =
+        r->speculative[0] || r->speculative[1] || r->speculative[2] || r->speculative[3];
     r->begun = r->in_row < REDONE_MAX || (r->rest == 0 && !asked);
     if (!r->begun) {
         r->rest -= r->rest != 0;
@@ -105,7 +107,7 @@ static void rule_step(rule *r, outcome came_to)
     if (!r->begun) {
         rule_learn(r);
     }
-    r->drafted[r->turn] = r->begun;
+    r->speculative[r->turn] = r->begun;
     r->outcomes[r->turn] = came_to;
     r->kept += r->begun && came_to == KEPT;
     r->redone += r->begun && came_to == CLIPPED;
@@ -117,7 +119,7 @@ static void rule_step(rule *r, outcome came_to)
 static void rule_check(const rule *r, const toy_trainer *trainer)
 {
     const zero_stats stats = engine_stats(trainer->engine);
-    CHECK_EQ(stats.steps_overlapped, r->kept);
+    CHECK_EQ(stats.steps_speculative, r->kept);
     CHECK_EQ(stats.steps_redone, r->redone);
     CHECK_EQ(stats.steps_held_back, r->held_back);
 }
@@ -173,7 +175,7 @@ static zero_status take(zero_world *world, const toy_run *run, double *norms, to
     TOY_TRY(toy_open(&trainer, run, world));
     for (int s = 0; s < STEPS; s++) {
         TOY_TRY(whole_step(&trainer, &norms[s]));
-        if (run->announced) {
+        if (run->predicted) {
             rule_begin(&r);
             rule_step(&r, outcome_of(run, norms[s]));
         }
@@ -185,7 +187,7 @@ static zero_status take(zero_world *world, const toy_run *run, double *norms, to
     return ZERO_OK;
 }
 
-/* Once to learn the norms, once with a limit between them, and once like that but announced. */
+/* Once to learn the norms, once with a limit between them, and once like that but predicted. */
 static zero_status follow(zero_world *world, void *user)
 {
     toy_run run = *(const toy_run *)user;
@@ -193,23 +195,23 @@ static zero_status follow(zero_world *world, void *user)
     double announced_norms[STEPS];
     toy_state free_run;
     toy_state plain;
-    toy_state announced;
+    toy_state predicted;
     TOY_TRY(take(world, &run, norms, &free_run));
     run.params.max_norm = (float)middle_of(norms);
     TOY_TRY(take(world, &run, norms, &plain));
     let_overlap(&run);
-    TOY_TRY(take(world, &run, announced_norms, &announced));
+    TOY_TRY(take(world, &run, announced_norms, &predicted));
     uint64_t clipped = 0;
     for (int s = 0; s < STEPS; s++) {
         CHECK_SAME(norms[s], announced_norms[s]);
         clipped += outcome_of(&run, norms[s]) == CLIPPED;
     }
     CHECK(clipped > 0 && clipped < STEPS - 1);
-    toy_state_same(run.model, &plain, &announced, "announced");
+    toy_state_same(run.model, &plain, &predicted, "predicted");
     CHECK(toy_state_moved(&free_run, &plain) != 0);
     toy_state_free(&free_run);
     toy_state_free(&plain);
-    toy_state_free(&announced);
+    toy_state_free(&predicted);
     return ZERO_OK;
 }
 
@@ -281,26 +283,26 @@ static float limit_of(const weather *w, uint32_t step)
     }
 }
 
-/* One step, announced unless it is one that is not, after one that is announced and dropped. */
+/* One step, predicted unless it is one that is not, after one that is predicted and dropped. */
 static zero_status weather_step(toy_trainer *trainer, const weather *w, rule *r, uint32_t step)
 {
     const toy_run *given = trainer->run;
-    const bool announced = given->announced && (w->turn < 3 || step % 7 != 3);
+    const bool predicted = given->predicted && (w->turn < 3 || step % 7 != 3);
     toy_run run = *given;
     zero_step_result result = zero_step_result_init();
     run.params.max_norm = limit_of(w, step);
-    run.announced = announced;
+    run.predicted = predicted;
     trainer->run = &run;
     if (w->turn >= 3 && step % 5 == 2) {
         TOY_TRY(toy_micro(trainer, true));
         TOY_TRY(zero_step_discard(trainer->engine));
         trainer->micro = 0;
-        if (announced) {
+        if (predicted) {
             rule_begin(r);
         }
         r->begun = false;
     }
-    if (announced) {
+    if (predicted) {
         rule_begin(r);
     }
     trainer->loss_scale = w->turn >= 2 && step % 11 == 4 ? (float)INFINITY : 1;
@@ -341,23 +343,24 @@ static zero_status sail(zero_world *world, weather *w, toy_state *state)
     return ZERO_OK;
 }
 
-/* Not announced and announced: the same bits; and once the engine has noticed, as many bytes. */
+/* Not predicted and predicted: the same bits; and once the engine has noticed, as many bytes. */
 static zero_status sail_twice(zero_world *world, void *user)
 {
     weather plain = *(const weather *)user;
-    weather announced = plain;
+    weather predicted = plain;
     toy_state left;
     toy_state right;
-    plain.run.announced = false;
+    plain.run.predicted = false;
     TOY_TRY(sail(world, &plain, &left));
-    TOY_TRY(sail(world, &announced, &right));
-    toy_state_same(plain.run.model, &left, &right, "announced");
+    TOY_TRY(sail(world, &predicted, &right));
+    toy_state_same(plain.run.model, &left, &right, "predicted");
     for (uint32_t s = 0; s < LONG_STEPS && plain.turn == 0; s++) {
-        const bool drafted = s < 6 || s == 14 || s == 34 || s == 70;
-        /* What is still in the ring is not read again, and how much that is depends on the disk. */
+        const bool speculative = s < 6 || s == 14 || s == 34 || s == 70;
+        /* What is still in the I/O window is not read again, and how much that is depends on the
+         * disk. */
         const uint64_t ring = UINT64_C(3) * 4096;
-        CHECK(drafted ? announced.bytes[s] > plain.bytes[s] * 3 / 2
-                      : announced.bytes[s] <= plain.bytes[s] + ring);
+        CHECK(speculative ? predicted.bytes[s] > plain.bytes[s] * 3 / 2
+                          : predicted.bytes[s] <= plain.bytes[s] + ring);
     }
     toy_state_free(&left);
     toy_state_free(&right);
@@ -381,21 +384,21 @@ TEST(steps_that_are_clipped_all_the_time_are_not_drafted)
     toy_model_close(&model);
 }
 
-/* ---- plain steps, and memory given back, between announced ones ---- */
+/* ---- plain steps, and memory given back, between speculative ones ---- */
 
 static zero_status now_and_then(toy_trainer *trainer)
 {
     const toy_run *given = trainer->run;
     toy_run run = *given;
-    run.announced = given->announced && trainer->step % 3 != 1;
+    run.predicted = given->predicted && trainer->step % 3 != 1;
     trainer->run = &run;
     TOY_TRY(toy_step(trainer));
     trainer->run = given;
-    if (given->announced && trainer->step % 3 == 0) {
-        TOY_TRY(zero_engine_offload(trainer->engine,
-                                    ZERO_ROLE_BIT(ZERO_ROLE_RING) | ZERO_ROLE_BIT(ZERO_ROLE_GRAD),
-                                    ZERO_TIER_DISK));
-        TOY_TRY(zero_engine_reload(trainer->engine));
+    if (given->predicted && trainer->step % 3 == 0) {
+        TOY_TRY(zero_engine_evict(
+            trainer->engine, ZERO_ROLE_BIT(ZERO_ROLE_IO_WINDOW) | ZERO_ROLE_BIT(ZERO_ROLE_GRAD),
+            ZERO_TIER_DISK));
+        TOY_TRY(zero_engine_restore(trainer->engine));
     }
     return ZERO_OK;
 }
@@ -406,18 +409,18 @@ typedef struct course {
     toy_step_fn step;
 } course;
 
-/* Once without disks and once with, where steps may be announced. */
+/* Once without disks and once with, where steps may be predicted. */
 static zero_status take_twice(zero_world *world, void *user)
 {
     course c = *(const course *)user;
     toy_state plain;
-    toy_state announced;
+    toy_state predicted;
     TOY_TRY(toy_train_by(&c.run, world, c.step, &plain));
     let_overlap(&c.run);
-    TOY_TRY(toy_train_by(&c.run, world, c.step, &announced));
-    toy_state_same(c.run.model, &plain, &announced, "announced");
+    TOY_TRY(toy_train_by(&c.run, world, c.step, &predicted));
+    toy_state_same(c.run.model, &plain, &predicted, "predicted");
     toy_state_free(&plain);
-    toy_state_free(&announced);
+    toy_state_free(&predicted);
     return ZERO_OK;
 }
 
@@ -450,8 +453,8 @@ static void await_writes(const toy_trainer *trainer, uint64_t bytes)
     }
 }
 
-/* With a micro-step still open, what backward has left behind is on disk, but for what the ring has
- * at hand; and yet the parameters are what they were. */
+/* With a micro-step still open, what backward has left behind is on disk, but for what the I/O
+ * window has at hand; and yet the parameters are what they were. */
 static zero_status step_and_watch(toy_trainer *trainer)
 {
     const uint64_t before = engine_stats(trainer->engine).disk_write_bytes;
@@ -483,7 +486,7 @@ static zero_status watch(zero_world *world, void *user)
         TOY_TRY(toy_evaluate(&trainer)); /* of all units the updated parameters */
     }
     const zero_stats stats = engine_stats(trainer.engine);
-    CHECK_EQ(stats.steps_overlapped, 3);
+    CHECK_EQ(stats.steps_speculative, 3);
     CHECK_EQ(stats.steps_redone, 0);
     toy_close(&trainer);
     return ZERO_OK;
@@ -530,7 +533,7 @@ static zero_status count_reads(zero_world *world, void *user)
         zero_step_result result = zero_step_result_init();
         TOY_TRY(toy_step(&trainer));
         TOY_TRY(zero_step_wait(trainer.engine, &result));
-        CHECK_EQ(engine_stats(trainer.engine).steps_overlapped, 2 + s);
+        CHECK_EQ(engine_stats(trainer.engine).steps_speculative, 2 + s);
     }
     TOY_TRY(settle(&trainer));
     const zero_stats after = engine_stats(trainer.engine);
@@ -550,8 +553,8 @@ static reading read_with(const toy_run *run, zero_tier grads, uint32_t ranks)
     return r;
 }
 
-/* A step that is kept needs no sums: the drafts have read them, once at most where the window has
- * slots for them and the reductions. */
+/* A step that is kept needs no sums: the speculative updates have read them, once at most where the
+ * window has slots for them and the reductions. */
 TEST(kept_steps_read_sums_once)
 {
     toy_model model;
@@ -639,17 +642,18 @@ static zero_status step_with_refusals(toy_trainer *trainer)
     toy_run run = *trainer->run;
     const toy_run *given = trainer->run;
     zero_step_params other = run.params;
-    if (!given->announced) {
-        expect(zero_step_announce(trainer->engine, &run.params), ZERO_STATE, "overlap_step is 0");
+    if (!given->predicted) {
+        expect(zero_step_predict(trainer->engine, &run.params), ZERO_STATE,
+               "speculative_step is 0");
         return toy_step(trainer);
     }
     other.hyper.adamw.lr = NAN;
-    expect(zero_step_announce(trainer->engine, &other), ZERO_INVALID_ARGUMENT, "lr");
+    expect(zero_step_predict(trainer->engine, &other), ZERO_INVALID_ARGUMENT, "lr");
     other = run.params;
     other.hyper.adamw.lr = 0.5f;
-    TOY_TRY(zero_step_announce(trainer->engine, &other)); /* replaced by the toy's own */
+    TOY_TRY(zero_step_predict(trainer->engine, &other)); /* replaced by the toy's own */
     TOY_TRY(toy_micro_begin(trainer, true));
-    expect(zero_step_announce(trainer->engine, &run.params), ZERO_STATE, "last micro-step begins");
+    expect(zero_step_predict(trainer->engine, &run.params), ZERO_STATE, "last micro-step begins");
     for (uint32_t u = 0; u < run.model->unit_count; u++) {
         TOY_TRY(toy_forward(trainer, u));
     }
@@ -657,12 +661,12 @@ static zero_status step_with_refusals(toy_trainer *trainer)
         TOY_TRY(toy_backward(trainer, u));
     }
     TOY_TRY(toy_micro_end(trainer));
-    expect(zero_step_announce(trainer->engine, &run.params), ZERO_STATE, "last micro-step begins");
+    expect(zero_step_predict(trainer->engine, &run.params), ZERO_STATE, "last micro-step begins");
     expect(zero_step(trainer->engine, &other, toy_stream()), ZERO_INVALID_ARGUMENT, "lr 0.5");
     other = run.params;
     other.max_norm = 3;
     expect(zero_step(trainer->engine, &other, toy_stream()), ZERO_INVALID_ARGUMENT,
-           "max_norm 3 was announced as 1");
+           "max_norm 3 was predicted as 1");
     return toy_update(trainer);
 }
 
@@ -692,9 +696,9 @@ TEST(options_that_exclude_it)
         expect(zero_plan_create(model.model, &options, 2, &plan), ZERO_INVALID_ARGUMENT,
                zero_role_name((zero_role)role));
     }
-    run.tuning.overlap_step = 2;
+    run.tuning.speculative_step = 2;
     expect(zero_plan_create(model.model, TOY_OPTIONS(&run), 2, &plan), ZERO_INVALID_ARGUMENT,
-           "overlap_step");
+           "speculative_step");
     toy_model_close(&model);
 }
 
@@ -710,13 +714,13 @@ TEST(the_plan_counts_drafts)
     CHECK_OK(zero_plan_create(model.model, TOY_OPTIONS(&run), 2, &plan));
     const zero_memory with = plan_memory(plan);
     zero_plan_destroy(plan);
-    run.tuning.overlap_step = 0;
+    run.tuning.speculative_step = 0;
     CHECK_OK(zero_plan_create(model.model, TOY_OPTIONS(&run), 2, &plan));
     const zero_memory without = plan_memory(plan);
     zero_plan_destroy(plan);
     CHECK_EQ(with.tier_bytes[ZERO_TIER_DISK], 2 * without.tier_bytes[ZERO_TIER_DISK]);
     CHECK_EQ(with.bytes[ZERO_ROLE_MASTER], 2 * without.bytes[ZERO_ROLE_MASTER]);
-    CHECK_EQ(with.bytes[ZERO_ROLE_RING] - without.bytes[ZERO_ROLE_RING],
+    CHECK_EQ(with.bytes[ZERO_ROLE_IO_WINDOW] - without.bytes[ZERO_ROLE_IO_WINDOW],
              2 * UNITS * UNIT_ELEMENTS / 2); /* a bf16 half of each unit */
     CHECK_EQ(with.bytes[ZERO_ROLE_PARAM], without.bytes[ZERO_ROLE_PARAM]);
     toy_model_close(&model);

@@ -8,7 +8,7 @@
 #include "reads.h"
 #include "storage/rate.h"
 #include "toy.h"
-#include "zero/park.h"
+#include "zero/evict.h"
 #include "zero/path.h"
 
 #define DEADLINE_MS 60000
@@ -75,7 +75,7 @@ static toy_run open_run(toy_model *model, bool on_disk, found what)
     }
     run.options.disk_directories = (const char *const *)folders;
     run.options.disk_directory_count = 2;
-    run.tuning.range_bytes = 8192;
+    run.tuning.extent_bytes = 8192;
     return run;
 }
 
@@ -86,8 +86,8 @@ static void close_run(toy_model *model)
     rig_remove(folders[1]);
 }
 
-/* Opens an engine, takes a step; how the disk is dealt. */
-static zero_disk_path train(const toy_run *run, bool park)
+/* Opens an engine, takes a step; how the disk is striped. */
+static zero_disk_path train(const toy_run *run, bool evict)
 {
     zero_world *world = NULL;
     toy_trainer trainer;
@@ -96,9 +96,9 @@ static zero_disk_path train(const toy_run *run, bool park)
     const zero_disk_path path = engine_disk_path(trainer.engine);
     for (int i = 0; i < 2; i++) {
         CHECK_OK(toy_step(&trainer));
-        if (park) {
-            CHECK_OK(zero_engine_offload(trainer.engine, ZERO_OFFLOAD_STATE, ZERO_TIER_DISK));
-            CHECK_OK(zero_engine_reload(trainer.engine));
+        if (evict) {
+            CHECK_OK(zero_engine_evict(trainer.engine, ZERO_EVICT_STATE, ZERO_TIER_DISK));
+            CHECK_OK(zero_engine_restore(trainer.engine));
         }
     }
     toy_close(&trainer);
@@ -123,7 +123,7 @@ TEST(roles_on_disk_are_dealt_as_measured)
     CHECK_EQ(seen.bytes, seen.store_bytes);
     CHECK_EQ(seen.rates[0], 2870);
     CHECK_EQ(seen.rates[1], 1410);
-    check_text(path.dealt, "by measured MB/s 2870:1410");
+    check_text(path.striped, "by measured MB/s 2870:1410");
     close_run(&model);
 }
 
@@ -135,7 +135,7 @@ TEST(what_was_not_measured_is_dealt_equally)
     CHECK_EQ(seen.choices, 1);
     CHECK_EQ(seen.rates[0], 1);
     CHECK_EQ(seen.rates[1], 1);
-    check_text(path.dealt, "equally");
+    check_text(path.striped, "equally");
     close_run(&model);
 }
 
@@ -149,7 +149,7 @@ TEST(weights_that_are_given_are_not_measured)
     CHECK_EQ(seen.choices, 0);
     CHECK_EQ(seen.rates[0], 3);
     CHECK_EQ(seen.rates[1], 7);
-    check_text(path.dealt, "by disk_weights 3:7");
+    check_text(path.striped, "by disk_weights 3:7");
     close_run(&model);
 }
 
@@ -161,13 +161,13 @@ TEST(weights_that_are_given_are_those_of_what_is_parked)
     run.tuning.disk_weights = weights;
     (void)train(&run, true);
     CHECK_EQ(seen.choices, 0);
-    check_text(seen.use, "-park");
+    check_text(seen.use, "-evict");
     CHECK_EQ(seen.rates[0], 3);
     CHECK_EQ(seen.rates[1], 7);
     close_run(&model);
 }
 
-/* An engine with nothing on disk has no store to be worth a measurement until it parks; the second
+/* An engine with nothing on disk has no store to be worth a measurement until it evicts; the second
  * time the first one's rates are taken. */
 TEST(what_is_parked_is_dealt_as_measured)
 {
@@ -176,10 +176,10 @@ TEST(what_is_parked_is_dealt_as_measured)
     const zero_disk_path path = train(&run, true);
     CHECK_EQ(seen.stores, 2);
     CHECK_EQ(seen.choices, 1);
-    check_text(seen.use, "-park");
+    check_text(seen.use, "-evict");
     CHECK_EQ(seen.bytes, seen.store_bytes);
     CHECK_EQ(seen.rates[0], 2870);
-    check_text(path.dealt, "");
+    check_text(path.striped, "");
     close_run(&model);
 }
 

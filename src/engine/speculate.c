@@ -1,0 +1,196 @@
+/* Owns steps that are begun before they are decided: what the caller predicted, what is predicted
+ * of it, and when a unit can be speculative. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/sizes.h"
+#include "engine/control.h"
+#include "engine/guard.h"
+#include "engine/input.h"
+#include "engine/outcome.h"
+#include "engine/speculate.h"
+
+static zero_status predict(zero_engine *engine, const zero_step_params *params)
+{
+    engine_speculation *speculation = &engine->speculation;
+    zi_step_input input;
+    const float *weight = NULL;
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_PREDICT, "zero_step_predict"));
+    if (!engine->layout->tuning.speculative_step) {
+        ZI_FAIL(ZERO_STATE,
+                "tuning.speculative_step is 0, so no step can begin before its time; set "
+                "it to 1, or do not predict steps");
+    }
+    ZI_TRY(zi_engine_take_input(engine, params, &input, &weight));
+    if (weight != NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "grad_weight is %p; what gradients are divided by has to be known before backward "
+                "ends: give grad_divisor, or do not predict the step",
+                (const void *)weight);
+    }
+    speculation->input = input;
+    speculation->given = true;
+    return ZERO_OK;
+}
+
+zero_status zero_step_predict(zero_engine *engine, const zero_step_params *params)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, predict(engine, params));
+}
+
+/* A speculative step that was clipped was updated twice. */
+static void note_redone(zero_engine *engine)
+{
+    engine_speculation *speculation = &engine->speculation;
+    speculation->redone++;
+    /* What was speculative before the rest began tells nothing new. */
+    if (speculation->redone < ENGINE_REDONE_MAX || speculation->rest != 0) {
+        return;
+    }
+    speculation->rest = speculation->next_rest;
+    speculation->next_rest =
+        (uint32_t)zi_min_u64(2 * (uint64_t)speculation->next_rest, ENGINE_HELD_MAX);
+    zi_log(ZERO_LOG_INFO,
+           "rank %" PRIu32 ": %" PRIu32
+           " speculative steps in a row were clipped, so updated twice; "
+           "the next %" PRIu32 " are not updated during backward",
+           zero_world_rank(engine->world), speculation->redone, speculation->rest);
+}
+
+static void note_kept(zero_engine *engine)
+{
+    engine_speculation *speculation = &engine->speculation;
+    if (speculation->redone >= ENGINE_REDONE_MAX) {
+        zi_log(ZERO_LOG_INFO,
+               "rank %" PRIu32 ": a speculative step was not clipped; steps are updated during "
+               "backward again",
+               zero_world_rank(engine->world));
+    }
+    speculation->redone = 0;
+    speculation->rest = 0;
+    speculation->next_rest = ENGINE_HELD_FIRST;
+}
+
+void zi_engine_note_speculation(zero_engine *engine, uint32_t step_slot)
+{
+    engine_speculation *speculation = &engine->speculation;
+    if (!speculation->speculative[step_slot]) {
+        return;
+    }
+    speculation->speculative[step_slot] = false;
+    speculation->unknown--;
+    switch (engine->step_slots[step_slot].speculative) {
+    case ZI_SPECULATION_COMMITTED:
+        note_kept(engine);
+        break;
+    case ZI_SPECULATION_REDONE:
+        note_redone(engine);
+        break;
+    case ZI_SPECULATION_SKIPPED: /* says nothing about clipping */
+        break;
+    }
+}
+
+/* Whether the speculative step is computed speculatively: not where those before it were updated
+ * twice all the time. Then steps rest, one is speculative to see whether it still is so, and they
+ * rest twice as long. Only outcomes count that the step_slots wait for anyway, ENGINE_STEP_SLOTS
+ * steps back, so the answer follows from the steps and not from how fast anything ran. */
+static bool may_speculate(zero_engine *engine)
+{
+    engine_speculation *speculation = &engine->speculation;
+    if (speculation->redone < ENGINE_REDONE_MAX) {
+        return true;
+    }
+    if (speculation->rest == 0 && speculation->unknown == 0) {
+        return true;
+    }
+    speculation->rest -= speculation->rest != 0;
+    engine->stats.steps_held_back++;
+    return false;
+}
+
+zero_status zi_engine_begin_speculation(zero_engine *engine)
+{
+    engine_speculation *speculation = &engine->speculation;
+    engine_step_slot *step_slot = &engine->step_slots[engine->step_slot];
+    if (!speculation->given || engine->layout->speculative_at == 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_engine_await_step_slot(engine, engine->step_slot));
+    zi_engine_note_speculation(engine, engine->step_slot);
+    if (!may_speculate(engine)) {
+        return ZERO_OK;
+    }
+    step_slot->input = speculation->input;
+    zi_engine_resolve_divisor(engine, &step_slot->input, NULL, engine->micro_index + 1);
+    speculation->begun = true;
+    speculation->next = 0;
+    speculation->speculative[engine->step_slot] = true;
+    speculation->unknown++;
+    /* Unless it is clipped or skipped, the step is what it is for gradients of zeros. */
+    ZI_TRY(zi_engine_predict_decision(engine, &step_slot->input, &engine->host->predicted));
+    return zi_optim_begin_speculation(engine->optim);
+}
+
+/* All units of a bucket, whose flats lie together. */
+static zero_status speculate_bucket(zero_engine *engine, uint32_t index)
+{
+    const zi_layout *layout = engine->layout;
+    const zi_bucket *bucket = &layout->buckets[index];
+    uint32_t unit = ZI_NO_INDEX;
+    ZI_TRY(zi_grads_wait_bucket(engine->grads, index, engine->step_stream));
+    for (uint32_t i = 0; i < bucket->flat_count; i++) {
+        const uint32_t next = layout->flats[layout->bucket_flats[bucket->flat_first + i]].unit;
+        if (next != unit) {
+            unit = next;
+            ZI_TRY(zi_optim_speculate_unit(engine->optim, unit));
+        }
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_speculate(zero_engine *engine)
+{
+    engine_speculation *speculation = &engine->speculation;
+    while (speculation->begun && speculation->next < zi_grads_reduced_count(engine->grads)) {
+        ZI_TRY(speculate_bucket(engine, speculation->next++));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_check_predicted(const zero_engine *engine, const zi_step_input *input,
+                                      const float *weight)
+{
+    const zi_step_input *speculation = &engine->speculation.input;
+    if (!engine->speculation.given) {
+        return ZERO_OK;
+    }
+    if (memcmp(&input->max_norm, &speculation->max_norm, sizeof input->max_norm) != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "max_norm %g was predicted as %g; give zero_step what zero_step_predict was given",
+                input->max_norm, speculation->max_norm);
+    }
+    if (weight != NULL ||
+        memcmp(&input->divisor, &speculation->divisor, sizeof input->divisor) != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "grad_divisor %g and grad_weight %p were predicted as %g and NULL; give zero_step "
+                "what zero_step_predict was given",
+                input->divisor, (const void *)weight, speculation->divisor);
+    }
+    for (uint32_t g = 0; g < ZI_GROUPS_MAX; g++) {
+        const zero_adamw *own = &input->groups[g];
+        const zero_adamw *said = &speculation->groups[g];
+        if (memcmp(own, said, sizeof *own) != 0) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "group %" PRIu32 ": lr %g, betas %g %g, eps %g, weight_decay %g were predicted "
+                    "as %g, %g %g, %g, %g; give zero_step what zero_step_predict was given",
+                    g, (double)own->lr, (double)own->beta1, (double)own->beta2, (double)own->eps,
+                    (double)own->weight_decay, (double)said->lr, (double)said->beta1,
+                    (double)said->beta2, (double)said->eps, (double)said->weight_decay);
+        }
+    }
+    return ZERO_OK;
+}
