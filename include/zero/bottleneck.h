@@ -22,7 +22,7 @@ typedef enum zero_bottleneck {
 } zero_bottleneck;
 
 /** "none", "CPU", "disk read", "disk write", "link"; "unknown" for another value. */
-ZERO_API const char *zero_bottleneck_name(zero_bottleneck bound);
+ZERO_API const char *zero_bottleneck_name(zero_bottleneck bottleneck);
 
 /** An interval between two readings of one engine's counters. Bytes per ns are GB (1e9 bytes) per
  *  second, and are over the whole interval, forward and backward included. Grows at its end. */
@@ -54,11 +54,13 @@ static inline zero_bottleneck_report zero_bottleneck_report_init(void)
     return report;
 }
 
-/** Say what bounded the steps between two readings. Arithmetic on its arguments alone: no engine,
- *  no clock. before, after  two results of zero_engine_stats() for one engine, in this order.
- *  report  in: struct_bytes, of zero_bottleneck_report_init(); out: the rest, as far as the struct
- * goes. Any thread. Errors: INVALID_ARGUMENT for NULL, and where a counter that only grows is
- * smaller in `after`. */
+/** Say what held up the steps between two readings. Arithmetic on its arguments alone: no engine,
+ * no clock.
+ *  - before, after: two results of zero_engine_stats() for one engine, in this order.
+ *  - report: in: struct_bytes, of zero_bottleneck_report_init(); out: the rest, as far as the
+ * struct goes.
+ *  - Errors: INVALID_ARGUMENT for NULL, and where a counter that only grows is smaller in `after`.
+ *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_stats_bottleneck(const zero_stats *before,
                                                            const zero_stats *after,
                                                            zero_bottleneck_report *report);

@@ -79,7 +79,7 @@ typedef struct zero_stats {
     uint64_t reduces; /**< units whose gradient was reduced over a group of more than one rank; one
                          reduced twice (in the shard group, then across replicas) counts twice */
     uint64_t param_gathers;     /**< units whose updated parameters were gathered after a step */
-    uint64_t gather_bytes;      /**< bytes that gathers and param_gathers put together, this rank's
+    uint64_t gather_bytes;      /**< bytes that gathers of both kinds put together, this rank's
                                      own part among them */
     uint64_t reduce_bytes;      /**< bytes given to reductions, this rank's own part among them */
     uint64_t acquire_wait_ns;   /**< time the host stream waited in zero_unit_acquire */
@@ -131,7 +131,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_engine_stats(const zero_engine *engine
                                                        zero_stats *stats);
 
 /** What the engine holds, as taken from the allocators and the file systems (not from the plan).
- *  While roles are evicted (zero/evict.h) a evicted role counts on the tier where it is evicted,
+ *  While roles are evicted (zero/evict.h) an evicted role counts on the tier where it is evicted,
  * and one that is not kept has no bytes. memory  in: struct_bytes, of zero_memory_init(); out: the
  * rest, as far as the struct goes. Local call, no waiting. Errors: INVALID_ARGUMENT. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_memory(const zero_engine *engine,

@@ -7,9 +7,9 @@
  *      ... the next step, with the bits it would have had ...
  *
  *  The memory of the named roles goes back to the system: its pages on the CPU, device memory on a
- * GPU. Parameters and their slots stay, so eval passes (zero/unit.h) work meanwhile. MASTER,
- * MOMENT1 and MOMENT2 are evicted on another tier until the restore; what GRAD, GRAD_SLOT and RING
- * hold is of no use to later steps and is not kept. */
+ *  GPU. Parameters and their slots stay, so eval passes (zero/unit.h) work meanwhile. MASTER,
+ *  MOMENT1 and MOMENT2 are kept on another tier until the restore. What GRAD, GRAD_SLOT and
+ *  IO_WINDOW hold is of no use to later steps and is not kept. */
 #ifndef ZERO_EVICT_H
 #define ZERO_EVICT_H
 
@@ -34,38 +34,40 @@ ZERO_BEGIN
     (ZERO_EVICT_STATE | ZERO_ROLE_BIT(ZERO_ROLE_GRAD) | ZERO_ROLE_BIT(ZERO_ROLE_GRAD_SLOT) | \
      ZERO_ROLE_BIT(ZERO_ROLE_IO_WINDOW))
 
-/** Give the memory of roles back until zero_engine_restore.
- *  roles  a set of ZERO_ROLE_BIT of MASTER, MOMENT1, MOMENT2, GRAD, GRAD_SLOT and RING, not empty.
- *         Those without bytes, on disk already, or on the tier they would be evicted on cost
- * nothing and stay as they are. tier   where masters and moments are evicted. ZERO_TIER_HOST,
- * ordinary host memory, for ZERO_DEVICE_CUDA only. ZERO_TIER_DISK, files in
- * options.disk_directories, reserved before anything is given back; read and written past the page
- * cache where that is had. Between steps, with no unit acquired; waits for the step under way.
- * Until the restore the hooks of micro-steps, zero_step, zero_engine_fill, captures and launches
- * are STATE errors, as are zero_shard_view, zero_shard_read and zero_shard_write of these roles,
- * and of roles on disk where RING is among them. After the restore zero_shard_read and
- * zero_shard_view of GRAD, where it was among them, are STATE errors until the next zero_step.
- *  Local call. Whether ranks offload the same is up to the caller, but gradients are reduced over
- * all: every rank has to reload before any can finish its next micro-step. On a GPU it retires a
- * captured step, whose graph holds addresses: destroy that graph before, capture again after.
- *  Memory: a few tables, and for DISK 8 bytes for each 64 KiB that is evicted there, for its
- * checksums (tuning.disk_unchecked); on a GPU for DISK 16 MiB of host memory during the call.
- *  Errors, all of which leave the engine as it was: INVALID_ARGUMENT; STATE when it is evicted
- * already, inside a step, or where another engine of this rank number is evicted in a directory;
- * UNSUPPORTED for GRAD and GRAD_SLOT with tuning.nccl_memory or where gradients are on disk or,
- * for a GPU, on the host, and for RING where parameters or gradients are on disk; OUT_OF_MEMORY and
- * IO where the bytes cannot be evicted. An earlier step's failure is reported here too, and
- * poisons.
- */
+/** Give the memory of roles back until zero_engine_restore. Waits for the step under way.
+ *  - roles: a set of ZERO_ROLE_BIT of MASTER, MOMENT1, MOMENT2, GRAD, GRAD_SLOT and IO_WINDOW, not
+ *    empty. Those without bytes, on disk already, or on the tier they would be kept on cost nothing
+ *    and stay as they are.
+ *  - tier: where masters and moments are kept. ZERO_TIER_HOST, ordinary host memory, for
+ *    ZERO_DEVICE_CUDA only. ZERO_TIER_DISK, files in options.disk_directories, reserved before
+ *    anything is given back, and read and written past the page cache where that is had.
+ *  - Local call, between steps, with no unit acquired. Ranks may evict different roles, but
+ *    gradients are reduced over all ranks: every rank has to restore before any can finish its next
+ *    micro-step.
+ *  - Until the restore the hooks of micro-steps, zero_step, zero_engine_fill, captures and launches
+ *    are STATE errors. So are zero_shard_view, zero_shard_read and zero_shard_write of these roles,
+ *    and of roles on disk where IO_WINDOW is among them. After the restore zero_shard_read and
+ *    zero_shard_view of GRAD, where it was among them, are STATE errors until the next zero_step.
+ *  - On a GPU the call retires a captured step, whose graph holds addresses: destroy that graph
+ *    before, capture again after.
+ *  - Memory: a few tables, and for DISK 8 bytes for each 64 KiB that is kept there, for its
+ *    checksums (tuning.disk_unchecked); on a GPU for DISK 16 MiB of host memory during the call.
+ *  - Errors, all of which leave the engine as it was: INVALID_ARGUMENT. STATE when roles are
+ *    evicted already, inside a step, or where another engine of this rank number has a directory.
+ *    UNSUPPORTED for GRAD and GRAD_SLOT with tuning.nccl_memory, or where gradients are on disk or,
+ *    for a GPU, on the host; and for IO_WINDOW where parameters or gradients are on disk.
+ *    OUT_OF_MEMORY and IO where the bytes cannot be kept. An earlier step's failure is reported
+ *    here too, and poisons. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_evict(zero_engine *engine, uint32_t roles,
                                                        zero_tier tier);
 
-/** Take the memory again, and what was evicted.
- *  Local call. Memory: what the eviction gave back.
- *  Errors: STATE when nothing is evicted; OUT_OF_MEMORY, and whatever else keeps the memory from
- * being taken, after which all is still evicted and the call may be made again; IO, CORRUPT and
- * DEVICE naming the fault when what was evicted cannot be had back, after which the engine is
- * poisoned. */
+/** Take the memory again, and what was kept elsewhere.
+ *  - Local call.
+ *  - Memory: what the eviction gave back.
+ *  - Errors: STATE when nothing is evicted. OUT_OF_MEMORY, and whatever else keeps the memory from
+ *    being taken, after which all is still evicted and the call may be made again. IO, CORRUPT and
+ *    DEVICE naming the fault when what was kept cannot be had back, after which the engine is
+ *    poisoned. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_restore(zero_engine *engine);
 
 ZERO_END

@@ -8,10 +8,10 @@
 #include "core/error.h"
 #include "core/sized.h"
 
-const char *zero_bottleneck_name(zero_bottleneck bound)
+const char *zero_bottleneck_name(zero_bottleneck bottleneck)
 {
     static const char *const names[] = {"none", "CPU", "disk read", "disk write", "link"};
-    return (unsigned)bound < sizeof names / sizeof names[0] ? names[bound] : "unknown";
+    return (unsigned)bottleneck < sizeof names / sizeof names[0] ? names[bottleneck] : "unknown";
 }
 
 /* A counter that is used here, by where it lies in zero_stats. */

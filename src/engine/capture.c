@@ -127,7 +127,7 @@ zero_status zero_replay_begin(zero_engine *engine, zero_stream stream)
     return zi_engine_leave(engine, ZI_CALL_REPLAY_BEGIN, replay_begin(engine, stream));
 }
 
-/* Let the graph's step_slot count as decided when all on `stream` so far has run. */
+/* Let the graph's step slot count as decided when all on `stream` so far has run. */
 static zero_status mark_launches(zero_engine *engine, zero_stream stream)
 {
     const zi_device *device = engine->device;

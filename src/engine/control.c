@@ -73,7 +73,7 @@ zero_status zero_grad_norm(zero_engine *engine, const zero_step_params *params, 
     return zi_engine_finish(engine, grad_norm(engine, params, stream, norm));
 }
 
-/* The step_slot of the step that is due is not taken by a step. */
+/* The slot of the step that is due is not taken by a step. */
 static zero_status leave_turn(zero_engine *engine)
 {
     const zi_device *device = engine->device;
@@ -82,7 +82,7 @@ static zero_status leave_turn(zero_engine *engine)
         ZI_TRY(zi_optim_discard(engine->optim));
         speculation->speculative[engine->step_slot] = false;
         speculation->unknown--;
-        /* What was predicted has read the step_slot's input then, and another may take its place.
+        /* What was predicted has read the step slot's input then, and another may take its place.
          */
         ZI_TRY(device->ops->event_record(device->self, engine->decided[engine->step_slot],
                                          engine->step_stream));

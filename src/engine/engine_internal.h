@@ -33,7 +33,7 @@ typedef struct engine_groups {
 
 /* Steps that the host may be ahead of the device. */
 #define ENGINE_STEP_SLOTS 4
-/* The step_slot behind those: a captured graph's, for as long as it is launched. */
+/* The slot behind those: a captured graph's, for as long as it is launched. */
 #define ENGINE_GRAPH_SLOT ENGINE_STEP_SLOTS
 /* The engine's own streams. */
 #define ENGINE_STREAMS 3
@@ -42,7 +42,7 @@ typedef struct engine_groups {
 typedef struct engine_step_slot {
     zi_step_input input;
     zi_step_given given;                /* what the other ranks are told of it */
-    zi_step_decision outcome;           /* there once the step_slot's `decided` has fired */
+    zi_step_decision outcome;           /* there once the step slot's `decided` has fired */
     zi_speculation_outcome speculative; /* likewise, where it was speculative */
 } engine_step_slot;
 
@@ -67,9 +67,9 @@ typedef struct engine_speculation {
     bool begun;          /* its last micro-step is under way or over; false without state on disk */
     uint32_t next;       /* bucket whose units are speculative next */
     zi_step_input input; /* the divisor as given */
-    /* What became of speculative updates so offloaded, a function of the steps' outcomes: see
+    /* What became of speculative updates so far, a function of the steps' outcomes: see
      * may_speculate. */
-    bool speculative[ENGINE_STEP_SLOTS]; /* by step_slot: its step is, and what came of it was not
+    bool speculative[ENGINE_STEP_SLOTS]; /* by step slot: its step is, and what came of it was not
                                             looked at */
     uint32_t unknown;                    /* of these */
     uint32_t redone;    /* speculative steps that were updated twice since one was not */
@@ -155,9 +155,9 @@ struct zero_engine {
     zi_collective part_gather;
     zi_collective part_query;
     zi_norm_sum *replicas; /* step arena: squares that another part of the model counts */
-    float *weights;        /* step arena: by step_slot, what this rank's gradients weigh; behind the
-                              graph's        step_slot, of a norm that was asked for */
-    zi_decide_job decide;  /* its input is the step_slot's */
+    float *weights;        /* step arena: by step slot, what this rank's gradients weigh; behind the
+                              graph's slot, of a norm that was asked for */
+    zi_decide_job decide;  /* its input is the step slot's */
     zi_decide_job aside;   /* the same on a copy of the state, for what moves nothing */
     engine_speculation speculation;
     engine_host *host;

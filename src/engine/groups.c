@@ -22,7 +22,7 @@ typedef struct group_plan {
  * symmetric windows need. Of gradients' slots that cannot be said: which one a bucket gets depends
  * on what this rank has left out, and a rank without a gradient sends zeros from the scratch memory
  * instead; both are plain windows, so that all ranks use windows of one kind. Slots of parameters
- * are taken in step_slot where this matters (stage3/param_slots.c). */
+ * are taken in turn where this matters (stage3/param_slots.c). */
 static bool is_symmetric(zero_role role)
 {
     return role != ZERO_ROLE_GRAD_SLOT && role != ZERO_ROLE_SCRATCH;

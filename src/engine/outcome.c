@@ -1,5 +1,5 @@
 /* Owns what steps came to: waiting for their decisions, counting them, and telling the caller. A
- * decision that is known is in host memory, in its step_slot. */
+ * decision that is known is in host memory, in its step slot. */
 #include <stddef.h>
 
 #include "core/error.h"

@@ -6,7 +6,7 @@
 
 /* The last micro-step begins: so does the step that was predicted, if one was. */
 zero_status zi_engine_begin_speculation(zero_engine *engine);
-/* The step_slot's last step was awaited and another takes its place: note what came of its
+/* The step slot's last step was awaited and another takes its place: note what came of its
  * speculative updates.
  * */
 void zi_engine_note_speculation(zero_engine *engine, uint32_t step_slot);
