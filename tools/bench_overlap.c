@@ -27,7 +27,7 @@ static double take(overlap_run *run, int side)
     return step.quiet_s + step.seconds;
 }
 
-static double announced_side(void *argument)
+static double predicted_side(void *argument)
 {
     return take(argument, 0);
 }
@@ -53,7 +53,7 @@ static int warm_up(overlap_run *run)
 
 static int measure(overlap_run *run, const char *name, uint32_t repetitions, bench_report *report)
 {
-    const bench_side sides[] = {{announced_side, run}, {plain_side, run}};
+    const bench_side sides[] = {{predicted_side, run}, {plain_side, run}};
     bench_stat whole[2];
     if (warm_up(run) != 0 || bench_interleave(sides, 2, repetitions, whole) != 0) {
         return 1;

@@ -163,7 +163,7 @@ struct zero_engine {
     engine_host *host;
     engine_step_slot *step_slots; /* the host's */
     /* step stream, after the decision and what becomes of speculative updates -> host and, where
-     * there were drafts, the reduce stream; the graph's: recorded on the stream of its launches,
+     * there were any, the reduce stream; the graph's: recorded on the stream of its launches,
      * after them */
     zi_event *decided[ENGINE_STEP_SLOTS + 1];
     /* the caller's stream, when a step is enqueued -> step stream; when a capture begins or

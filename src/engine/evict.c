@@ -109,7 +109,7 @@ static zero_status check_tier(const zero_engine *engine, zero_tier tier)
 /* ---- what is to be done ---- */
 
 /* Of the roles, those whose bytes are evicted: they have some, and not there already. */
-static uint32_t parked_of(const zero_engine *engine, uint32_t roles, zero_tier tier)
+static uint32_t evicted_of(const zero_engine *engine, uint32_t roles, zero_tier tier)
 {
     uint32_t evicted = 0;
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
@@ -134,7 +134,7 @@ static uint32_t dropped_of(const zero_engine *engine, uint32_t roles)
 }
 
 /* Bytes of all evicted roles before this one, or of all of them: ZERO_ROLE_COUNT. */
-static uint64_t parked_before(const zero_engine *engine, int end)
+static uint64_t evicted_before(const zero_engine *engine, int end)
 {
     uint64_t bytes = 0;
     for (int role = 0; role < end; role++) {
@@ -244,7 +244,7 @@ static zero_status start_chunk(mover *m, zero_role role, uint64_t index, zi_io_k
     ZI_TRY(kind == ZI_IO_WRITE ? copy_chunk(m, &c, kind) : ZERO_OK);
     *c.op = (zi_io_op){.kind = kind,
                        .memory = c.memory,
-                       .offset = parked_before(m->engine, (int)role) + index * CHUNK_BYTES,
+                       .offset = evicted_before(m->engine, (int)role) + index * CHUNK_BYTES,
                        .bytes = c.bytes};
     if (kind == ZI_IO_WRITE && c.sums != NULL) {
         const zi_extent extent = {c.memory, c.op->offset, c.bytes};
@@ -264,7 +264,7 @@ static zero_status check_chunk(const mover *m, const chunk *c, zero_role role)
         return ZERO_OK;
     }
     zi_layout_name_bytes(engine->layout, role, ZI_NO_INDEX,
-                         bad.at - parked_before(engine, (int)role), bad.bytes, what, sizeof what);
+                         bad.at - evicted_before(engine, (int)role), bad.bytes, what, sizeof what);
     return zi_store_damaged(engine->evicted.store, bad.at, bad.bytes, what);
 }
 
@@ -474,10 +474,10 @@ static zero_status take_all(zero_engine *engine)
 
 /* ---- the calls ---- */
 
-/* Park all that is to be kept. */
+/* Copy all that is to be kept to the other tier. */
 static zero_status evict_all(zero_engine *engine)
 {
-    const uint64_t bytes = parked_before(engine, ZERO_ROLE_COUNT);
+    const uint64_t bytes = evicted_before(engine, ZERO_ROLE_COUNT);
     mover m;
     if (bytes == 0) {
         return ZERO_OK;
@@ -503,7 +503,7 @@ zero_status zero_engine_evict(zero_engine *engine, uint32_t roles, zero_tier tie
     ZI_TRY(zi_engine_finish(engine, settle(engine)));
     engine_evicted *evicted = &engine->evicted;
     evicted->tier = tier;
-    evicted->evicted = parked_of(engine, roles, tier);
+    evicted->evicted = evicted_of(engine, roles, tier);
     evicted->given = evicted->evicted | dropped_of(engine, roles);
     const zero_status status = evict_all(engine);
     if (status != ZERO_OK) {
@@ -516,7 +516,7 @@ zero_status zero_engine_evict(zero_engine *engine, uint32_t roles, zero_tier tie
     engine->has_graph = false; /* it holds addresses */
     ZI_TRY(zi_engine_leave(engine, ZI_CALL_EVICT, give_all(engine)));
     zi_log(ZERO_LOG_INFO, "rank %" PRIu32 ": offloaded, %" PRIu64 " bytes evicted on the tier %s",
-           zero_world_rank(engine->world), parked_before(engine, ZERO_ROLE_COUNT),
+           zero_world_rank(engine->world), evicted_before(engine, ZERO_ROLE_COUNT),
            zero_tier_name(tier));
     return ZERO_OK;
 }

@@ -10,7 +10,7 @@ zero_status zi_engine_begin_speculation(zero_engine *engine);
  * speculative updates.
  * */
 void zi_engine_note_speculation(zero_engine *engine, uint32_t step_slot);
-/* After anything that may have enqueued reductions: draft what they are of. */
+/* After anything that may have enqueued reductions: update what they are of. */
 zero_status zi_engine_speculate(zero_engine *engine);
 /* INVALID_ARGUMENT where the step is not the one that was predicted. */
 zero_status zi_engine_check_predicted(const zero_engine *engine, const zi_step_input *input,

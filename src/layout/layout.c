@@ -302,7 +302,7 @@ static void place_step(zi_layout *layout, role_arenas *roles)
     layout->segments_at = take(roles, ZERO_ROLE_STEP, layout->segment_count * ZI_SEGMENT_BYTES);
 }
 
-/* Drafts of this rank's part of all parameters that are trained. */
+/* Speculative copies of this rank's part of all parameters that are trained. */
 static void place_speculative(const zi_layout *layout, role_arenas *roles)
 {
     for (uint32_t f = 0; f < layout->flat_count && layout->speculative_at != 0; f++) {

@@ -184,7 +184,7 @@ static zero_status check_disks(const zero_engine_options *o)
     return ZERO_OK;
 }
 
-/* Drafts are written where old state is kept, which only a disk has the room for. */
+/* Speculative updates are written where old state is kept, which only a disk has the room for. */
 static zero_status check_overlap(const zero_engine_options *o)
 {
     for (int role = ZERO_ROLE_MASTER; o->tuning->speculative_step && role < ZERO_SHARD_ROLES;

@@ -185,13 +185,13 @@ static uint64_t end_bytes(const zi_layout *layout, uint32_t records, bool first)
 static void count_moves(zi_layout *layout)
 {
     const uint64_t all = end_bytes(layout, layout->range_count, true);
-    const bool drafts = layout->tuning.speculative_step != 0;
+    const bool twice = layout->tuning.speculative_step != 0;
     layout->window_slots = (uint32_t)zi_min_u64(layout->tuning.io_window, layout->range_count);
     const uint64_t low = end_bytes(layout, layout->window_slots, true);
     const uint64_t high = end_bytes(layout, layout->window_slots, false);
-    layout->speculative_at = drafts ? all : 0;
+    layout->speculative_at = twice ? all : 0;
     layout->step_write_bytes = all;
-    layout->step_read_bytes = all - (drafts ? 0 : zi_min_u64(low, high)); /* all go one way */
+    layout->step_read_bytes = all - (twice ? 0 : zi_min_u64(low, high)); /* all go one way */
 }
 
 /* What the largest piece that the CPU updates takes in a room (stage1/staging.c): gradient,

@@ -296,11 +296,11 @@ static zero_status settle(zi_window *window, window_slot *slot)
     return status == ZERO_OK ? ZERO_OK : failed(window, slot);
 }
 
-/* `draft`: of the slot's record its speculative copy. */
-static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, bool draft)
+/* speculative: the copy of the slot's record beside it. */
+static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, bool speculative)
 {
     const zi_range *range = &window->ranges[slot->range];
-    const bool beside = window->records[slot->range].beside != draft;
+    const bool beside = window->records[slot->range].beside != speculative;
     slot->op = (zi_io_op){.kind = kind,
                           .memory = slot->memory,
                           .offset = range->at + (beside ? window->speculative_at : 0),

@@ -17,11 +17,11 @@ void zi_optim_rebind_speculation(zi_optim *optim)
     const zi_layout *layout = optim->layout;
     for (uint32_t p = 0; p < layout->piece_count && optim->speculative_jobs != NULL; p++) {
         const zi_piece *piece = &layout->pieces[p];
-        zi_update_job *draft = &optim->speculative_jobs[p];
-        *draft = optim->jobs[p];
-        draft->param = speculate_part(optim, piece->flat) +
-                       piece->first * zero_dtype_bytes(layout->flats[piece->flat].dtype);
-        draft->decision = optim->desc.predicted;
+        zi_update_job *job = &optim->speculative_jobs[p];
+        *job = optim->jobs[p];
+        job->param = speculate_part(optim, piece->flat) +
+                     piece->first * zero_dtype_bytes(layout->flats[piece->flat].dtype);
+        job->decision = optim->desc.predicted;
     }
 }
 

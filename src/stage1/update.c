@@ -61,7 +61,7 @@ static zero_status update_staged(const optim_work *work, uint32_t p, uint32_t ne
 }
 
 /* The piece that the update comes to after this one; ZI_NO_INDEX: none that is known to be ready.
- * Drafts come a unit at a time. */
+ * Speculative updates come a unit at a time. */
 static uint32_t piece_after(const optim_work *work, uint32_t p)
 {
     const zi_layout *layout = work->optim->layout;

@@ -371,7 +371,7 @@ static void on_shard(const rig *r)
     REFUSES(zero_shard_write(r->engine, 0, role, 0, 1, NULL));
 }
 
-static void on_park(const rig *r)
+static void on_evict(const rig *r)
 {
     (void)r;
     REFUSES(zero_engine_evict(NULL, ZERO_EVICT_ALL, ZERO_TIER_DISK));
@@ -471,11 +471,11 @@ static const row rows[] = {
     {"zero_engine_disk_path", on_engine_reads},
     {"zero_engine_fill", on_engine_fill},
     {"zero_engine_memory", on_engine_reads},
-    {"zero_engine_evict", on_park},
+    {"zero_engine_evict", on_evict},
     {"zero_engine_options_init_sized", on_init_sized},
     {"zero_engine_path", on_engine_reads},
     {"zero_engine_plan", on_engine_reads},
-    {"zero_engine_restore", on_park},
+    {"zero_engine_restore", on_evict},
     {"zero_engine_stats", on_engine_reads},
     {"zero_last_error", on_names},
     {"zero_grad_norm", on_step_control},

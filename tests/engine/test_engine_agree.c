@@ -268,7 +268,7 @@ TEST(each_way_on_more_ranks)
     toy_model_close(&model);
 }
 
-TEST(announced_steps)
+TEST(predicted_steps)
 {
     toy_model model;
     describe(&model);

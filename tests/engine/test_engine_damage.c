@@ -502,7 +502,7 @@ TEST(the_other_ranks_are_told)
 
 /* ---- what is evicted ---- */
 
-static void damage_parked(toy_run *run, zero_world *world, damage_kind kind, uint64_t page)
+static void damage_evicted(toy_run *run, zero_world *world, damage_kind kind, uint64_t page)
 {
     toy_trainer trainer;
     toy_state before;
@@ -536,7 +536,7 @@ static void damage_parked(toy_run *run, zero_world *world, damage_kind kind, uin
     toy_close(&trainer);
 }
 
-TEST(what_is_parked_is_compared_too)
+TEST(what_is_evicted_is_compared_too)
 {
     toy_model model;
     zero_world *world = NULL;
@@ -548,7 +548,7 @@ TEST(what_is_parked_is_compared_too)
         run.tuning.disk_unchecked = unchecked;
         for (uint64_t page = 0; page < 12; page++) {
             for (int kind = FLIP_A_BIT; kind <= CUT_SHORT; kind++) {
-                damage_parked(&run, world, (damage_kind)kind, page);
+                damage_evicted(&run, world, (damage_kind)kind, page);
             }
         }
     }

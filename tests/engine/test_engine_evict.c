@@ -19,14 +19,14 @@
 #define BIT(role) ZERO_ROLE_BIT(ZERO_ROLE_##role)
 
 /* What is evicted to where, of which state. */
-typedef struct park_case {
+typedef struct evict_case {
     uint32_t roles;
     zero_tier tier;
     zero_tier state[3]; /* master, moment1, moment2 */
-} park_case;
+} evict_case;
 
 #ifdef TOY_CUDA
-static const park_case pauses[] = {
+static const evict_case pauses[] = {
     {ZERO_EVICT_ALL, HOST, {DEV, DEV, DEV}},
     {ZERO_EVICT_ALL, DISK, {DEV, DEV, DEV}},
     {ZERO_EVICT_ALL, DISK, {HOST, DEV, HOST}},
@@ -36,7 +36,7 @@ static const park_case pauses[] = {
 };
 #define ELSEWHERE HOST
 #else
-static const park_case pauses[] = {
+static const evict_case pauses[] = {
     {ZERO_EVICT_ALL, DISK, {DEV, DEV, DEV}},
     {ZERO_EVICT_ALL, DISK, {DISK, DISK, DISK}},
     {ZERO_EVICT_ALL, DISK, {HOST, DISK, DEV}},
@@ -50,7 +50,7 @@ static const park_case pauses[] = {
 
 /* ---- where disks are: one in memory, one of the build's ---- */
 
-static void put_on(toy_run *run, const park_case *p)
+static void put_on(toy_run *run, const evict_case *p)
 {
     for (int i = 0; i < 3; i++) {
         run->options.tier[ZERO_ROLE_MASTER + i] = p->state[i];
@@ -64,7 +64,7 @@ static void put_on(toy_run *run, const park_case *p)
 
 /* ---- what is held ---- */
 
-static zero_tier tier_of(const park_case *p, int role)
+static zero_tier tier_of(const evict_case *p, int role)
 {
     if (role == ZERO_ROLE_IO_WINDOW) {
         return HOST;
@@ -75,7 +75,7 @@ static zero_tier tier_of(const park_case *p, int role)
 
 /* `full` as it is to be while evicted. Of the I/O window, checksums of what is on disk stay. */
 static zero_memory offloaded(const toy_trainer *trainer, const zero_memory *full,
-                             const park_case *p)
+                             const evict_case *p)
 {
     zero_memory memory = *full;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
@@ -125,7 +125,7 @@ static void check_path(const toy_trainer *trainer, const zero_disk_path *expecte
 }
 
 /* Offload, evaluate, reload. */
-static zero_status take_a_pause(toy_trainer *trainer, const park_case *p)
+static zero_status take_a_pause(toy_trainer *trainer, const evict_case *p)
 {
     const zero_memory full = engine_memory(trainer->engine);
     const zero_memory less = offloaded(trainer, &full, p);
@@ -145,7 +145,7 @@ static zero_status take_a_pause(toy_trainer *trainer, const park_case *p)
     return ZERO_OK;
 }
 
-static zero_status train_with_pauses(const toy_run *run, zero_world *world, const park_case *p,
+static zero_status train_with_pauses(const toy_run *run, zero_world *world, const evict_case *p,
                                      toy_state *state)
 {
     toy_trainer trainer;
@@ -219,7 +219,7 @@ TEST(same_bits_without_masters)
 
 /* ---- what is legal ---- */
 
-static toy_run park_run(const toy_model *model)
+static toy_run evict_run(const toy_model *model)
 {
     toy_run run = toy_run_init(model);
     put_on(&run, &pauses[0]);
@@ -269,7 +269,7 @@ TEST(wrong_questions_are_refused)
     toy_model model;
     rig_folders(1, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = park_run(&model);
+    toy_run run = evict_run(&model);
     CHECK_OK(zero_world_run(2, DEADLINE_MS, ask_wrongly, &run));
     toy_model_close(&model);
 }
@@ -352,7 +352,7 @@ TEST(what_is_legal_while_offloaded)
     toy_model model;
     rig_folders(1, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = park_run(&model);
+    toy_run run = evict_run(&model);
     /* One rank has a part of tensor 0 in each role; the other ranks' are found by the same code. */
     CHECK_OK(zero_world_run(1, DEADLINE_MS, use_while_offloaded, &run));
     toy_model_close(&model);
@@ -362,7 +362,7 @@ TEST(what_is_legal_while_offloaded)
 
 /* Offload and reload, failing the nth event of a kind for every n; a failed offload leaves a state
  * to train on with, a failed reload one to try again from. */
-static zero_status pause_with_faults(toy_trainer *trainer, const park_case *p, zi_fault_kind kind)
+static zero_status pause_with_faults(toy_trainer *trainer, const evict_case *p, zi_fault_kind kind)
 {
     const zero_memory full = engine_memory(trainer->engine);
     const zero_memory less = offloaded(trainer, &full, p);
@@ -413,7 +413,7 @@ static zero_status compare_to_plain(const toy_trainer *trainer, const toy_state 
 }
 
 /* What is evicted is all that moves to disk: faults of steps are others' to test. */
-static bool parks_on_a_quiet_disk(const park_case *p)
+static bool evicts_on_a_quiet_disk(const evict_case *p)
 {
     return p->tier == DISK && (p->roles & ZERO_EVICT_STATE) != 0 && p->state[0] != DISK &&
            p->state[1] != DISK && p->state[2] != DISK;
@@ -427,7 +427,7 @@ static void check_faults(zi_fault_kind kind)
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     CHECK_OK(zero_world_create_self(&world));
     for (size_t i = 0; i < PAUSES; i++) {
-        if (kind == ZI_FAULT_IO && !parks_on_a_quiet_disk(&pauses[i])) {
+        if (kind == ZI_FAULT_IO && !evicts_on_a_quiet_disk(&pauses[i])) {
             continue;
         }
         toy_run run = toy_run_init(&model);
@@ -461,7 +461,7 @@ TEST(every_write_may_fail)
 }
 
 /* What was evicted cannot be read: nobody trains on. */
-static zero_status lose_what_was_parked(zero_world *world, void *user)
+static zero_status lose_what_was_evicted(zero_world *world, void *user)
 {
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, user, world));
@@ -489,9 +489,9 @@ TEST(a_fault_in_a_reload_names_the_directory)
     toy_model model;
     rig_folders(1, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = park_run(&model);
+    toy_run run = evict_run(&model);
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
-        CHECK_FAILS(zero_world_run(ranks, DEADLINE_MS, lose_what_was_parked, &run), ZERO_IO,
+        CHECK_FAILS(zero_world_run(ranks, DEADLINE_MS, lose_what_was_evicted, &run), ZERO_IO,
                     "zero-storage");
     }
     toy_model_close(&model);
@@ -527,7 +527,7 @@ TEST(a_rank_without_its_directory)
     toy_model model;
     rig_folders(1, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = park_run(&model);
+    toy_run run = evict_run(&model);
     CHECK_OK(zero_world_run(3, DEADLINE_MS, one_without, &run));
     toy_model_close(&model);
 }
@@ -555,7 +555,7 @@ TEST(directories_that_will_not_do)
     toy_trainer first;
     rig_folders(1, 1);
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = park_run(&model);
+    toy_run run = evict_run(&model);
     /* One that another engine of this rank number has. */
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(toy_open(&first, &run, world));
@@ -582,7 +582,7 @@ TEST(a_full_disk_is_refused_with_what_is_missing)
     toy_model model;
     char *folder = rig_small_disk();
     toy_model_equal(&model, 4, 50000, ZERO_DTYPE_BF16);
-    toy_run run = park_run(&model);
+    toy_run run = evict_run(&model);
     const char *list[] = {folder};
     run.options.disk_directories = list;
     run.options.disk_directory_count = 1;
@@ -625,7 +625,7 @@ static zero_status check_falls(zero_world *world, const toy_run *run, const uint
 /* Each role has some 34 MiB. */
 static toy_run large_run(const toy_model *model)
 {
-    toy_run run = park_run(model);
+    toy_run run = evict_run(model);
     run.options.stage = ZERO_STAGE_0;
     return run;
 }

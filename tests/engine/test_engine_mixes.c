@@ -227,7 +227,7 @@ static zero_status follow_split(zero_world *world, const course *c, const outcom
 }
 
 /* All of a course once more, each step predicted. */
-static zero_status follow_announced(zero_world *world, const course *c, const outcome *plain)
+static zero_status follow_predicted(zero_world *world, const course *c, const outcome *plain)
 {
     toy_run run = c->run;
     outcome predicted;
@@ -256,7 +256,7 @@ static zero_status follow(zero_world *world, void *user)
         toy_state_free(&tiered.state);
     }
     TOY_TRY(follow_split(world, c, &plain));
-    TOY_TRY(follow_announced(world, c, &plain));
+    TOY_TRY(follow_predicted(world, c, &plain));
     toy_state_free(&plain.state);
     return ZERO_OK;
 }

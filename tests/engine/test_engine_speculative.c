@@ -192,7 +192,7 @@ static zero_status follow(zero_world *world, void *user)
 {
     toy_run run = *(const toy_run *)user;
     double norms[STEPS];
-    double announced_norms[STEPS];
+    double predicted_norms[STEPS];
     toy_state free_run;
     toy_state plain;
     toy_state predicted;
@@ -200,10 +200,10 @@ static zero_status follow(zero_world *world, void *user)
     run.params.max_norm = (float)middle_of(norms);
     TOY_TRY(take(world, &run, norms, &plain));
     let_overlap(&run);
-    TOY_TRY(take(world, &run, announced_norms, &predicted));
+    TOY_TRY(take(world, &run, predicted_norms, &predicted));
     uint64_t clipped = 0;
     for (int s = 0; s < STEPS; s++) {
-        CHECK_SAME(norms[s], announced_norms[s]);
+        CHECK_SAME(norms[s], predicted_norms[s]);
         clipped += outcome_of(&run, norms[s]) == CLIPPED;
     }
     CHECK(clipped > 0 && clipped < STEPS - 1);
@@ -367,7 +367,7 @@ static zero_status sail_twice(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-TEST(steps_that_are_clipped_all_the_time_are_not_drafted)
+TEST(steps_that_are_clipped_all_the_time_are_not_speculative)
 {
     toy_model model;
     rig_folders(1, 0);
@@ -424,7 +424,7 @@ static zero_status take_twice(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-TEST(some_steps_announced_and_the_ring_offloaded)
+TEST(some_steps_predicted_and_the_ring_offloaded)
 {
     toy_model model;
     rig_folders(1, 0);
@@ -589,7 +589,7 @@ static void by_slope(void *user, const zero_update_range *range)
 }
 
 /* A callback without moments on fp32 parameters has no state at all, so nothing on disk. */
-TEST(announced_without_any_state)
+TEST(predicted_without_any_state)
 {
     toy_model model;
     rig_folders(1, 0);
@@ -622,7 +622,7 @@ static zero_status leave_early(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-TEST(destroy_in_the_middle_of_drafts)
+TEST(destroy_in_the_middle_of_a_speculative_step)
 {
     toy_model model;
     rig_folders(1, 0);
@@ -670,7 +670,7 @@ static zero_status step_with_refusals(toy_trainer *trainer)
     return toy_update(trainer);
 }
 
-TEST(what_is_announced_is_what_is_taken)
+TEST(what_is_predicted_is_what_is_taken)
 {
     toy_model model;
     rig_folders(1, 0);
@@ -704,7 +704,7 @@ TEST(options_that_exclude_it)
 
 /* ---- what it costs ---- */
 
-TEST(the_plan_counts_drafts)
+TEST(the_plan_counts_speculative_updates)
 {
     toy_model model;
     toy_model_equal(&model, UNITS, UNIT_ELEMENTS, ZERO_DTYPE_BF16);

@@ -296,7 +296,7 @@ static zero_status call_norm(zero_engine *engine)
     return zero_grad_norm(engine, NULL, stream(), &norm);
 }
 
-static zero_status call_announce(zero_engine *engine)
+static zero_status call_predict(zero_engine *engine)
 {
     return zero_step_predict(engine, NULL);
 }
@@ -428,7 +428,7 @@ static const struct {
     {ZI_CALL_STEP, "zero_step", call_step},
     {ZI_CALL_DISCARD, "zero_step_discard", zero_step_discard},
     {ZI_CALL_NORM, "zero_grad_norm", call_norm},
-    {ZI_CALL_PREDICT, "zero_step_predict", call_announce},
+    {ZI_CALL_PREDICT, "zero_step_predict", call_predict},
     {ZI_CALL_WAIT, "zero_step_wait", call_wait},
     {ZI_CALL_WAIT, "zero_loss_scale", call_loss_scale},
     {ZI_CALL_WAIT, "zero_step_state_get", call_state_get},

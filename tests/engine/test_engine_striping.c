@@ -113,7 +113,7 @@ static void check_text(const char *text, const char *expected)
     }
 }
 
-TEST(roles_on_disk_are_dealt_as_measured)
+TEST(roles_on_disk_are_striped_as_measured)
 {
     toy_model model;
     const toy_run run = open_run(&model, true, FOUND_RATES);
@@ -127,7 +127,7 @@ TEST(roles_on_disk_are_dealt_as_measured)
     close_run(&model);
 }
 
-TEST(what_was_not_measured_is_dealt_equally)
+TEST(what_was_not_measured_is_striped_equally)
 {
     toy_model model;
     const toy_run run = open_run(&model, true, FOUND_NOTHING);
@@ -153,7 +153,7 @@ TEST(weights_that_are_given_are_not_measured)
     close_run(&model);
 }
 
-TEST(weights_that_are_given_are_those_of_what_is_parked)
+TEST(weights_that_are_given_are_those_of_what_is_evicted)
 {
     static const uint32_t weights[] = {3, 7};
     toy_model model;
@@ -169,7 +169,7 @@ TEST(weights_that_are_given_are_those_of_what_is_parked)
 
 /* An engine with nothing on disk has no store to be worth a measurement until it evicts; the second
  * time the first one's rates are taken. */
-TEST(what_is_parked_is_dealt_as_measured)
+TEST(what_is_evicted_is_striped_as_measured)
 {
     toy_model model;
     const toy_run run = open_run(&model, false, FOUND_RATES);

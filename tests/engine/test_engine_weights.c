@@ -268,7 +268,7 @@ TEST(numbers_that_cannot_divide_are_refused)
 }
 
 /* A speculative step is divided by what is known before backward. */
-static zero_status announce_divisors(zero_world *world, void *user)
+static zero_status predict_divisors(zero_world *world, void *user)
 {
     const toy_run *run = user;
     toy_trainer trainer;
@@ -294,7 +294,7 @@ static zero_status announce_divisors(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-TEST(announced_steps_have_a_number)
+TEST(predicted_steps_have_a_number)
 {
     toy_model model;
     rig_folders(1, 0);
@@ -308,7 +308,7 @@ TEST(announced_steps_have_a_number)
     run.tuning.extent_bytes = 4096;
     run.tuning.io_window = 3;
     run.tuning.speculative_step = 1;
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, announce_divisors, &run));
+    CHECK_OK(zero_world_run(2, DEADLINE_MS, predict_divisors, &run));
     toy_model_close(&model);
 }
 

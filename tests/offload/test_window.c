@@ -386,10 +386,11 @@ TEST(the_first_fault_ends_a_walk)
     CHECK_EQ(failures, 3 * RANGES + 2 * (RANGES - 3));
 }
 
-/* ---- drafts ---- */
+/* ---- speculative updates ---- */
 
-/* Draft some records in any order, some twice, look at some, and keep all or drop all. */
-static void draft_some(rig *r, uint64_t seed, bool keeps)
+/* Write some records speculatively in any order, some twice, look at some, and commit or discard
+ * all. */
+static void write_some(rig *r, uint64_t seed, bool keeps)
 {
     uint64_t before[RANGES];
     memcpy(before, r->round, sizeof before);
@@ -415,7 +416,7 @@ static void draft_some(rig *r, uint64_t seed, bool keeps)
 }
 
 /* Over a disk that answers late and in any order, so that drops find accesses in flight. */
-TEST(drafts_are_kept_or_were_never_made)
+TEST(speculative_writes_are_committed_or_were_never_made)
 {
     for (uint64_t seed = 0; seed < 40; seed++) {
         static faulty faults;
@@ -423,7 +424,7 @@ TEST(drafts_are_kept_or_were_never_made)
         rig r;
         open_rig(&r, 3 + (uint32_t)seed % 3, true, &faults);
         for (uint64_t round = 0; round < 6; round++) {
-            draft_some(&r, test_seed * 4096 + seed * 8 + round,
+            write_some(&r, test_seed * 4096 + seed * 8 + round,
                        test_chance(seed * 1000 + round, 2) == 0);
             if (test_chance(seed * 1000 + round + 50, 2) == 0) {
                 CHECK_OK(walk_all(&r, round % 2 == 0));
@@ -434,7 +435,7 @@ TEST(drafts_are_kept_or_were_never_made)
     }
 }
 
-TEST(a_draft_moves_as_much_as_a_record)
+TEST(a_speculative_write_moves_as_much_as_a_record)
 {
     rig r;
     open_rig(&r, 3, true, NULL);
@@ -491,9 +492,9 @@ TEST(what_is_damaged_is_given_to_nobody)
 
 /* A speculative update that is damaged harms nobody who drops it, nor does what it replaces one who
  * keeps it. */
-TEST(a_record_and_its_draft_have_checksums_of_their_own)
+TEST(a_record_and_its_speculative_copy_have_checksums_of_their_own)
 {
-    for (int of_draft = 0; of_draft < 2; of_draft++) {
+    for (int of_copy = 0; of_copy < 2; of_copy++) {
         for (int keeps = 0; keeps < 2; keeps++) {
             rig r;
             uint64_t before[RANGES];
@@ -502,7 +503,7 @@ TEST(a_record_and_its_draft_have_checksums_of_their_own)
             memcpy(before, r.round, sizeof before);
             CHECK_OK(speculate(&r));
             CHECK_OK(walk_all(&r, true));
-            flip(&r, r.ranges[8].at + (of_draft ? r.bytes : 0));
+            flip(&r, r.ranges[8].at + (of_copy ? r.bytes : 0));
             if (keeps) {
                 CHECK_OK(commit(&r));
             } else {
@@ -510,7 +511,7 @@ TEST(a_record_and_its_draft_have_checksums_of_their_own)
                 memcpy(r.round, before, sizeof before);
             }
             const zero_status status = walk(&r, 0, RANGES - 1, false);
-            CHECK_EQ(status, of_draft == keeps ? ZERO_CORRUPT : ZERO_OK);
+            CHECK_EQ(status, of_copy == keeps ? ZERO_CORRUPT : ZERO_OK);
             close_rig(&r);
         }
     }

@@ -242,7 +242,7 @@ TEST(posix_buffered)
     run_list(ZI_IO_BACKEND_POSIX, false, true);
 }
 
-TEST(the_best_rung_is_found)
+TEST(the_best_backend_is_found)
 {
     io_case io;
     open_case(&io, ZI_IO_BACKEND_BEST, false, false);

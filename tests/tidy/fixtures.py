@@ -167,6 +167,19 @@ FIXTURES = {
         [{"src/a.c": "/* all done */\n"}],
         [{"src/a.c": "/* TO" + "DO later */\n"}, {"docs/a.md": "FIX" + "ME\n"}],
     ),
+    "replaced_words": (
+        [
+            {"src/a.c": "int spark; /* an extent in the I/O window */\n"},
+            {"CHANGELOG.md": "- announce\n"},
+            {"docs/a.md": "see [022](decisions/022-announced.md)\n"},
+        ],
+        [
+            {"src/a.c": "/* put it on the shelf */\n"},
+            {"src/a.c": "int tray_count;\n"},
+            {"docs/a.md": "Announced steps\n"},
+            {"tools/a.h": "int a_draft;\n"},
+        ],
+    ),
     "blanks": (
         [{"src/a.c": "int a;\n\nint b;\n"}],
         [{"src/a.c": "int a; \n"}, {"src/a.c": "\tint a;\n"}],

@@ -238,6 +238,35 @@ def unfinished_words(tree):
                 yield path, number, f"{match.group(1)}: unfinished business lives in issues"
 
 
+# Words of our own, as whole words or parts of names, and what of the field's words to say.
+REPLACED_WORDS = {
+    "shelf|shelves": "offload store",
+    "trays?": "staging buffer",
+    "rungs?|ladder": "I/O backend, fallback order",
+    "dealt|dealing": "striped, striping",
+    "parks?|parked|parking": "evict, keep",
+    "announce[sd]?|announcing|announcement": "predict, speculative step",
+    "drafts?|drafted|drafting|judgement|presume[sd]?": "speculative update, validate, predict",
+}
+
+
+def replaced_words(tree):
+    """The vocabulary of ARCHITECTURE.md, not the words it replaced; what is past may keep them."""
+    past = ("docs/decisions/", "CHANGELOG.md", "tests/tidy/", "bench/results/")
+    words = {
+        re.compile(rf"(?<![A-Za-z0-9])({old})(?![A-Za-z0-9])", re.IGNORECASE): new
+        for old, new in REPLACED_WORDS.items()
+    }
+    for path in tree.paths():
+        for number, line in tree.lines(path):
+            if path.startswith(past) or "docs/decisions/" in line or "(decisions/" in line:
+                continue
+            for old, new in words.items():
+                match = old.search(line)
+                if match:
+                    yield path, number, f"{match.group(1)}: say {new}"
+
+
 def blanks(tree):
     for path in tree.paths():
         for number, line in tree.lines(path):
@@ -524,6 +553,7 @@ CHECKS = [
     capabilities_not_names,
     documented_api,
     unfinished_words,
+    replaced_words,
     blanks,
     final_newline,
     machine_paths,

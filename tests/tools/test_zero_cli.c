@@ -592,7 +592,7 @@ TEST(io_lets_fio_go_on_where_its_last_sample_ended)
     CHECK(places >= 4);
 }
 
-TEST(io_prints_a_table_for_a_given_rung)
+TEST(io_prints_a_table_for_a_given_backend)
 {
     char folder[] = "zero-cli-io-XXXXXX";
     CHECK(mkdtemp(folder) != NULL);
