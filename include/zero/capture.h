@@ -33,45 +33,52 @@
 ZERO_BEGIN
 
 /** Make ready for a capture: waits for all that the engine has enqueued. Outside any capture and
- * any step. Until zero_capture_begin no hook is legal. Local call. Errors: UNSUPPORTED on the CPU,
- * where ranks meet on the host or NCCL knows registered buffers, and with a role on disk or an
- * updater that is not the GPU; STATE inside a step. */
+ *  any step. Until zero_capture_begin no hook is legal.
+ *  - Local call.
+ *  - Errors: UNSUPPORTED on the CPU, where ranks meet on the host or NCCL knows registered buffers,
+ *    and with a role on disk or an updater that is not the GPU; STATE inside a step. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_capture_prepare(zero_engine *engine);
 
 /** The capture on `stream` has begun: take the engine's own streams into it. Hooks are then legal
- * for one step, with this stream or others of the capture. Units must be acquired inside it: what
- * was in slots before is gone. Calls that wait (zero_step_wait, zero_shard_view, zero_shard_read,
- * zero_shard_write, zero_engine_fill, a dynamic zero_loss_scale) are not legal. Local call. Errors:
- * STATE when not prepared or when `stream` is not being captured. */
+ *  for one step, with this stream or others of the capture. Units must be acquired inside it: what
+ *  was in slots before is gone. Calls that wait (zero_step_wait, zero_shard_view, zero_shard_read,
+ *  zero_shard_write, zero_engine_fill, a dynamic zero_loss_scale) are not legal.
+ *  - Local call.
+ *  - Errors: STATE when not prepared or when `stream` is not being captured. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_capture_begin(zero_engine *engine, zero_stream stream);
 
 /** The step is taken: let `stream`, on which the capture began, wait for the engine's own, so that
  *  cudaStreamEndCapture finds all of them joined. Between prepare and begin it gives the capture up
- *  and `stream` is ignored. Local call. Errors: STATE when there is no capture, or the step is not
- *  taken. */
+ *  and `stream` is ignored.
+ *  - Local call.
+ *  - Errors: STATE when there is no capture, or the step is not taken. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_capture_end(zero_engine *engine, zero_stream stream);
 
 /** What `stream` does next comes after all that the engine has enqueued: launches of the graph may
- *  follow on it. Until zero_replay_end no hook is legal. Local call.
- *  Errors: STATE inside a step or without a captured one. */
+ *  follow on it. Until zero_replay_end no hook is legal.
+ *  - Local call.
+ *  - Errors: STATE inside a step or without a captured one. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_replay_begin(zero_engine *engine, zero_stream stream);
 
 /** Set the hyper-parameters of the launches from now on; before, they are those of the captured
  *  zero_step. grad_weight is the one that was captured: each launch reads what is there then. Waits
- * for the launches on `stream` so far. Local call, the same on every rank. Errors: STATE outside
- * begin and end; INVALID_ARGUMENT naming the hyper-parameter. */
+ *  for the launches on `stream` so far.
+ *  - Local call, the same on every rank.
+ *  - Errors: STATE outside begin and end; INVALID_ARGUMENT naming the hyper-parameter. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_replay_params(zero_engine *engine, zero_stream stream,
                                                         const zero_step_params *params);
 
-/** What the last launch on `stream` came to; waits for it. result  as for zero_step_wait. Brings
- * zero_stats.steps up to date, as zero_step_wait does after zero_replay_end. Local call. Errors:
- * STATE outside begin and end, or before the first step of all. */
+/** What the last launch on `stream` came to; waits for it.
+ *  - result: as for zero_step_wait. Brings zero_stats.steps up to date, as zero_step_wait does
+ *    after zero_replay_end.
+ *  - Local call.
+ *  - Errors: STATE outside begin and end, or before the first step of all. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_replay_result(zero_engine *engine, zero_stream stream,
                                                         zero_step_result *result);
 
 /** What the engine enqueues from now on comes after all on `stream` so far, launches included.
- * Hooks are legal again. Gathers ahead, so a collective in the sense of zero_step. Errors: STATE
- * without a zero_replay_begin; COMM, TIMEOUT, MISMATCH. */
+ *  Hooks are legal again. Gathers ahead, so a collective in the sense of zero_step.
+ *  - Errors: STATE without a zero_replay_begin; COMM, TIMEOUT, MISMATCH. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_replay_end(zero_engine *engine, zero_stream stream);
 
 ZERO_END

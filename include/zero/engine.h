@@ -31,16 +31,17 @@ ZERO_BEGIN
 typedef struct zero_engine zero_engine;
 
 /** Allocate the plan and start the streams.
- *  options  NULL: all defaults. The model is not kept; its `initial` arrays are read before this
- * returns. Tensors without `initial` are zero until zero_engine_fill. Collective: ranks compare
- * model and options; MISMATCH names the rank and the first unit, tensor or option that differs.
- * Other errors: those of zero_plan_create; INVALID_ARGUMENT for directories that will not do;
- * UNSUPPORTED for what this build, machine or world lacks, and for ZERO_OPTIMIZER_CALLBACK on a
- * GPU; STATE where another engine has a directory for this rank; OUT_OF_MEMORY, DEVICE, IO, COMM,
- * TIMEOUT. A create that some rank refuses, by what it was given or by what this rank's machine
- * lacks, fails on all ranks (MISMATCH or COMM with that rank's message where it is another's) and
- * leaves the world as it was: the next create may succeed. Ownership: the caller destroys the
- * engine before the world. */
+ *  - options: NULL: all defaults. The model is not kept; its `initial` arrays are read before this
+ *    returns. Tensors without `initial` are zero until zero_engine_fill.
+ *  - Collective: ranks compare model and options; MISMATCH names the rank and the first unit,
+ *    tensor or option that differs. Other errors: those of zero_plan_create; INVALID_ARGUMENT for
+ *    directories that will not do; UNSUPPORTED for what this build, machine or world lacks, and for
+ *    ZERO_OPTIMIZER_CALLBACK on a GPU; STATE where another engine has a directory for this rank;
+ *    OUT_OF_MEMORY, DEVICE, IO, COMM, TIMEOUT. A create that some rank refuses, by what it was
+ *    given or by what this rank's machine lacks, fails on all ranks (MISMATCH or COMM with that
+ *    rank's message where it is another's) and leaves the world as it was: the next create may
+ *    succeed.
+ *  - Ownership: the caller destroys the engine before the world. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_create(zero_world *world, const zero_model *model,
                                                         const zero_engine_options *options,
                                                         zero_engine **engine);
@@ -57,14 +58,16 @@ typedef void (*zero_fill_fn)(void *user, uint32_t tensor, uint64_t first, uint64
                              float *values);
 
 /** Set this rank's shards of every tensor from `fn`. Values are rounded to nearest even for
- * low-precision parameters; the master takes the fp32 value. No rank needs the whole model.
- * Collective: ranks wait for one another before and after. Memory: 256 KiB of host memory until it
- * returns. Errors: STATE inside a micro-step, before its step is taken, while a unit is acquired,
- * in a capture or a replay (zero/capture.h), and while roles are evicted (zero/evict.h). */
+ *  low-precision parameters; the master takes the fp32 value. No rank needs the whole model.
+ *  - Collective: ranks wait for one another before and after.
+ *  - Memory: 256 KiB of host memory until it returns.
+ *  - Errors: STATE inside a micro-step, before its step is taken, while a unit is acquired, in a
+ *    capture or a replay (zero/capture.h), and while roles are evicted (zero/evict.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_fill(zero_engine *engine, zero_fill_fn fn,
                                                       void *user);
 
-/** The plan the engine was made from. NULL for NULL. Ownership: the engine's. */
+/** The plan the engine was made from. NULL for NULL.
+ *  - Ownership: the engine's. */
 ZERO_API const zero_plan *zero_engine_plan(const zero_engine *engine);
 
 /** What the engine has counted since create. Grows at its end. */
@@ -125,15 +128,18 @@ static inline zero_stats zero_stats_init(void)
 }
 
 /** Counters so far.
- *  stats  in: struct_bytes, of zero_stats_init(); out: the rest, as far as the struct goes.
- *  Local call, no waiting. Errors: INVALID_ARGUMENT. */
+ *  - stats: in: struct_bytes, of zero_stats_init(); out: the rest, as far as the struct goes.
+ *  - Local call, no waiting.
+ *  - Errors: INVALID_ARGUMENT. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_stats(const zero_engine *engine,
                                                        zero_stats *stats);
 
 /** What the engine holds, as taken from the allocators and the file systems (not from the plan).
  *  While roles are evicted (zero/evict.h) an evicted role counts on the tier where it is evicted,
- * and one that is not kept has no bytes. memory  in: struct_bytes, of zero_memory_init(); out: the
- * rest, as far as the struct goes. Local call, no waiting. Errors: INVALID_ARGUMENT. */
+ *  and one that is not kept has no bytes.
+ *  - memory: in: struct_bytes, of zero_memory_init(); out: the rest, as far as the struct goes.
+ *  - Local call, no waiting.
+ *  - Errors: INVALID_ARGUMENT. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_memory(const zero_engine *engine,
                                                         zero_memory *memory);
 

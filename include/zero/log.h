@@ -24,7 +24,8 @@ typedef enum zero_log_level {
  *  call at a time; it must not call zero_log_set. */
 typedef void (*zero_log_fn)(void *user, zero_log_level level, const char *message);
 
-/** Send messages to `fn` (NULL: silence). Threads: safe, but meant to be called once, at start. */
+/** Send messages to `fn` (NULL: silence).
+ *  - Threads: safe, but meant to be called once, at start. */
 ZERO_API void zero_log_set(zero_log_fn fn, void *user);
 
 ZERO_END

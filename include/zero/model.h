@@ -54,23 +54,23 @@ typedef struct zero_tensor_desc {
     uint32_t reserved[15]; /**< 0 */
 } zero_tensor_desc;
 
-/** An empty model. Ownership: the caller destroys it, any time after the last engine or plan was
- * made. */
+/** An empty model.
+ *  - Ownership: the caller destroys it, any time after the last engine or plan was made. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_model_create(zero_model **model);
 
 /** Accepts NULL. */
 ZERO_API void zero_model_destroy(zero_model *model);
 
 /** Append a unit. name: unique among units, 1..127 bytes, copied. unit: out, its 0-based index.
- *  Errors: INVALID_ARGUMENT, also for more than 2^20 units; OUT_OF_MEMORY. */
+ *  - Errors: INVALID_ARGUMENT, also for more than 2^20 units; OUT_OF_MEMORY. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_add(zero_model *model, const char *name,
                                                    uint32_t *unit);
 
 /** Append a tensor to a unit. tensor: out, its 0-based index in the model (not in the unit).
- *  Errors: INVALID_ARGUMENT naming the field (duplicate name, dims, dtype, flags, group, a product
- * of extents beyond 2^46 elements, strides that put elements on one another, a box that is not
- * inside the global shape, reserved), and for more than 2^22 tensors or 2^50 elements in a model;
- * OUT_OF_MEMORY. */
+ *  - Errors: INVALID_ARGUMENT naming the field (duplicate name, dims, dtype, flags, group, a
+ *    product of extents beyond 2^46 elements, strides that put elements on one another, a box that
+ *    is not inside the global shape, reserved), and for more than 2^22 tensors or 2^50 elements in
+ *    a model; OUT_OF_MEMORY. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_add(zero_model *model, uint32_t unit,
                                                      const zero_tensor_desc *desc,
                                                      uint32_t *tensor);
@@ -108,8 +108,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_model_add_layers(zero_model *model, co
                                                            uint32_t *first_tensor);
 
 /** Let `unit` use `tensor`, which belongs to another unit (a tied head). Acquiring `unit` then
- * acquires the owner too, and the owner's gradient is complete when both units' gradients are.
- *  Errors: INVALID_ARGUMENT for its own tensor and where ties would chain; OUT_OF_MEMORY. */
+ *  acquires the owner too, and the owner's gradient is complete when both units' gradients are.
+ *  - Errors: INVALID_ARGUMENT for its own tensor and where ties would chain; OUT_OF_MEMORY. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_tie(zero_model *model, uint32_t unit,
                                                      uint32_t tensor);
 
@@ -123,7 +123,7 @@ ZERO_API uint32_t zero_model_tensor_count(const zero_model *model);
 ZERO_API uint64_t zero_model_element_count(const zero_model *model);
 
 /** A tensor's name; NULL when `tensor` is out of range or the model NULL.
- * Ownership: the model's. */
+ *  - Ownership: the model's. */
 ZERO_API const char *zero_model_tensor_name(const zero_model *model, uint32_t tensor);
 
 /** Elements of one tensor; 0 when `tensor` is out of range or the model NULL. */

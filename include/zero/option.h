@@ -45,15 +45,19 @@ typedef struct zero_option {
     uint64_t value;             /**< what 0 stands for; 0: itself, or what `fallback` says */
 } zero_option;
 
-/** Number of options. Threads: any. */
+/** Number of options.
+ *  - Threads: any. */
 ZERO_API uint32_t zero_option_count(void);
 
 /** An option by its place: those of zero_engine_options first, each struct's in the order of its
- *  fields. NULL when out of range. Ownership: the library's, for ever. Threads: any. */
+ *  fields. NULL when out of range.
+ *  - Ownership: the library's, for ever.
+ *  - Threads: any. */
 ZERO_API const zero_option *zero_option_at(uint32_t index);
 
 /** An option by name, where '-' is as good as '_'. NULL for NULL and where there is none.
- *  Ownership: the library's, for ever. Threads: any. */
+ *  - Ownership: the library's, for ever.
+ *  - Threads: any. */
 ZERO_API const zero_option *zero_option_find(const char *name);
 
 /** Set a field from text, as command lines and files give it.
@@ -70,9 +74,11 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_option_set(zero_engine_options *option
 
 /** Write a field's value as text, as zero_option_set reads it, to `text` (at most `text_bytes`,
  *  always ended).
- *  options, tuning  only the one that has the option is read; NULL: its default.
- *  Returns the bytes the whole text needs without the final NUL; text may be NULL. 0, and an empty
- *  text, for an option that is NULL. A pointer is "set" or "none". Local call. Threads: any. */
+ *  - options, tuning: only the one that has the option is read; NULL: its default. Returns the
+ *    bytes the whole text needs without the final NUL; text may be NULL. 0, and an empty text, for
+ *    an option that is NULL. A pointer is "set" or "none".
+ *  - Local call.
+ *  - Threads: any. */
 ZERO_API size_t zero_option_print(const zero_option *option, const zero_engine_options *options,
                                   const zero_tuning *tuning, char *text, size_t text_bytes);
 

@@ -55,8 +55,9 @@ static inline zero_path zero_path_init(void)
 
 /** What carries this traffic of the engine. The same on every rank but for what is between this
  *  rank and its peers.
- *  path  in: struct_bytes, of zero_path_init(); out: the rest, as far as the struct goes.
- *  Local call, no waiting. Errors: INVALID_ARGUMENT. */
+ *  - path: in: struct_bytes, of zero_path_init(); out: the rest, as far as the struct goes.
+ *  - Local call, no waiting.
+ *  - Errors: INVALID_ARGUMENT. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_path(const zero_engine *engine,
                                                       zero_traffic traffic, zero_path *path);
 
@@ -95,8 +96,9 @@ static inline zero_disk_path zero_disk_path_init(void)
 }
 
 /** How this rank reaches its state on disk; ZERO_IO_BACKEND_NONE where nothing is there.
- *  path  in: struct_bytes, of zero_disk_path_init(); out: the rest, as far as the struct goes.
- *  Local call, no waiting. Errors: INVALID_ARGUMENT. */
+ *  - path: in: struct_bytes, of zero_disk_path_init(); out: the rest, as far as the struct goes.
+ *  - Local call, no waiting.
+ *  - Errors: INVALID_ARGUMENT. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_disk_path(const zero_engine *engine,
                                                            zero_disk_path *path);
 

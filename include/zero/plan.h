@@ -64,12 +64,12 @@ static inline zero_sharding zero_sharding_init(void)
 }
 
 /** Compute the plan of `model` for `world_size` ranks (in [1, 65536]).
- *  options  NULL: all defaults.
- *  Ownership: the caller destroys it; the model is not kept.
- *  Errors: INVALID_ARGUMENT naming the option and its bounds; UNSUPPORTED when
- * options->struct_bytes is larger than this library knows and its tail is not zero; OUT_OF_MEMORY
- * with the exact shortfall when device_budget_bytes, host_budget_bytes or disk_budget_bytes is set
- * and too small. */
+ *  - options: NULL: all defaults.
+ *  - Ownership: the caller destroys it; the model is not kept.
+ *  - Errors: INVALID_ARGUMENT naming the option and its bounds; UNSUPPORTED when
+ *    options->struct_bytes is larger than this library knows and its tail is not zero;
+ *    OUT_OF_MEMORY with the exact shortfall when device_budget_bytes, host_budget_bytes or
+ *    disk_budget_bytes is set and too small. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_plan_create(const zero_model *model,
                                                       const zero_engine_options *options,
                                                       uint32_t world_size, zero_plan **plan);
@@ -78,13 +78,17 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_plan_create(const zero_model *model,
 ZERO_API void zero_plan_destroy(zero_plan *plan);
 
 /** One rank's bytes by role. Every rank has the same.
- *  memory  in: struct_bytes, of zero_memory_init(); out: the rest, as far as the struct goes.
- *  Local call. Errors: INVALID_ARGUMENT. Threads: any. */
+ *  - memory: in: struct_bytes, of zero_memory_init(); out: the rest, as far as the struct goes.
+ *  - Local call.
+ *  - Errors: INVALID_ARGUMENT.
+ *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_plan_memory(const zero_plan *plan, zero_memory *memory);
 
 /** Degrees of sharding.
- *  sharding  in: struct_bytes, of zero_sharding_init(); out: the rest, as far as the struct goes.
- *  Local call. Errors: INVALID_ARGUMENT. Threads: any. */
+ *  - sharding: in: struct_bytes, of zero_sharding_init(); out: the rest, as far as the struct goes.
+ *  - Local call.
+ *  - Errors: INVALID_ARGUMENT.
+ *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_plan_sharding(const zero_plan *plan,
                                                         zero_sharding *sharding);
 
@@ -99,8 +103,10 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_plan_options(const zero_plan *plan,
 
 /** The tuning as it will be used. wire_dtype stays ZERO_DTYPE_DEFAULT in a model of several types;
  *  disk_weights is NULL.
- *  tuning  in: struct_bytes, of zero_tuning_init(); out: the rest, as far as the struct goes.
- *  Local call. Errors: INVALID_ARGUMENT. Threads: any. */
+ *  - tuning: in: struct_bytes, of zero_tuning_init(); out: the rest, as far as the struct goes.
+ *  - Local call.
+ *  - Errors: INVALID_ARGUMENT.
+ *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_plan_tuning(const zero_plan *plan, zero_tuning *tuning);
 
 /** Write the plan as a table of text, one line a role, the sums of the tiers in use, and what a

@@ -13,7 +13,8 @@
 ZERO_BEGIN
 
 /** Normal values (Box-Muller) for elements [first, first + count) of stream `stream` under `seed`.
- * values: out, host memory, count floats; NULL: nothing is done. Threads: safe. */
+ *  values: out, host memory, count floats; NULL: nothing is done.
+ *  - Threads: safe. */
 ZERO_API void zero_random_normal(uint64_t seed, uint64_t stream, uint64_t first, uint64_t count,
                                  float mean, float stddev, float *values);
 

@@ -24,39 +24,44 @@ typedef struct zero_shard {
 } zero_shard;
 
 /** This rank's piece of a tensor's state. It stays the same for the engine's life.
- *  role   PARAM, GRAD (as reduced by the last zero_step or zero_step_discard: the sum, before the
- * divisor and with the loss scale in it), MASTER, MOMENT1 or MOMENT2. Local call, no waiting.
- * Errors: INVALID_ARGUMENT.
- */
+ *  - role: PARAM, GRAD (as reduced by the last zero_step or zero_step_discard: the sum, before the
+ *    divisor and with the loss scale in it), MASTER, MOMENT1 or MOMENT2.
+ *  - Local call, no waiting.
+ *  - Errors: INVALID_ARGUMENT. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_range(const zero_engine *engine, uint32_t tensor,
                                                       zero_role role, zero_shard *shard);
 
 /** This rank's piece where it is.
- *  role   as above. first  out: index in the tensor of the piece's first element. view   out: the
- * piece, in device memory or, for a role on the host tier, host memory that the device reaches;
- * it begins at a multiple of 128 bytes, of 256 where elements have 4, and *first is a multiple of
- * 64; count 0 and data NULL where this rank has none. Waits for the step under way. Local
- * call. The memory may be read until the next hook, and written before the next micro-step (for a
- * reader of checkpoints). Errors: INVALID_ARGUMENT; STATE where zero_shard_read has it; UNSUPPORTED
- * for a role on disk, which zero_shard_read and zero_shard_write reach. */
+ *  - role: as above.
+ *  - first: out: index in the tensor of the piece's first element.
+ *  - view: out: the piece, in device memory or, for a role on the host tier, host memory that the
+ *    device reaches; it begins at a multiple of 128 bytes, of 256 where elements have 4, and *first
+ *    is a multiple of 64; count 0 and data NULL where this rank has none. Waits for the step under
+ *    way.
+ *  - Local call. The memory may be read until the next hook, and written before the next micro-step
+ *    (for a reader of checkpoints).
+ *  - Errors: INVALID_ARGUMENT; STATE where zero_shard_read has it; UNSUPPORTED for a role on disk,
+ *    which zero_shard_read and zero_shard_write reach. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_view(zero_engine *engine, uint32_t tensor,
                                                      zero_role role, uint64_t *first,
                                                      zero_view *view);
 
 /** Elements [first, first + count) of a tensor's state, on any tier, to host memory.
- *  first, count  inside this rank's piece, see zero_shard_range; count may be 0.
- *  values        out: count elements of the role's type, host memory.
- *  Waits for the step under way and for the values. Local call. Errors: INVALID_ARGUMENT; STATE
- * inside a micro-step, between the boundary and its step, for GRAD between a step's micro-steps,
- * and where an eviction took the role away (zero/evict.h); IO naming the directory, after which the
- * engine is poisoned. */
+ *  - first, count: inside this rank's piece, see zero_shard_range; count may be 0.
+ *  - values: out: count elements of the role's type, host memory. Waits for the step under way and
+ *    for the values.
+ *  - Local call.
+ *  - Errors: INVALID_ARGUMENT; STATE inside a micro-step, between the boundary and its step, for
+ *    GRAD between a step's micro-steps, and where an eviction took the role away (zero/evict.h); IO
+ *    naming the directory, after which the engine is poisoned. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_read(zero_engine *engine, uint32_t tensor,
                                                      zero_role role, uint64_t first, uint64_t count,
                                                      void *values);
 
 /** The other way. role: also PARAM, but units may have been gathered ahead of time, so then every
- * rank makes the call at least once before the next hook of any, with a count of 0 where it has
- * nothing to write. Errors: those of zero_shard_read; STATE while a unit is acquired. */
+ *  rank makes the call at least once before the next hook of any, with a count of 0 where it has
+ *  nothing to write.
+ *  - Errors: those of zero_shard_read; STATE while a unit is acquired. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_write(zero_engine *engine, uint32_t tensor,
                                                       zero_role role, uint64_t first,
                                                       uint64_t count, const void *values);

@@ -42,8 +42,9 @@ typedef struct zero_error {
     char message[256];  /**< values and remedy, one line, cut at its end when too long */
 } zero_error;
 
-/** The calling thread's error record. Ownership: thread-local storage of the library, overwritten
- * by the thread's next failure. Threads: each has its own. Never NULL, never fails. */
+/** The calling thread's error record.
+ *  - Ownership: thread-local storage of the library, overwritten by the thread's next failure.
+ *  - Threads: each has its own. Never NULL, never fails. */
 ZERO_API const zero_error *zero_last_error(void);
 
 /** A status's name, for example "TIMEOUT". Never NULL; unknown values give "UNKNOWN". */

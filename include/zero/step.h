@@ -83,39 +83,43 @@ static inline zero_step_params zero_step_params_init(void)
 }
 
 /** Say ahead what the next zero_step will be given, so that it is updated while backward runs, each
- * unit as soon as its gradient is reduced. Until zero_step decides, that goes beside what is there:
- * parameters, masters and moments stay as they are. It assumes that gradients are finite and not
- * clipped. A step that is clipped is updated again, from what was there before, which moves its
- * state twice (zero_stats.steps_redone); a step that is skipped leaves all as it was. The bits are
- * those of a step that was not speculative. A callback update may so be called twice for a step.
- * When three such steps one after the other were clipped, the next 8 are updated after backward,
- * like steps that were not speculative (zero_stats.steps_held_back); then one is tried, and if that
- * is clipped too, 16 are held back, and so on up to 512. A step's outcome counts four steps later,
- * so which steps these are depends on the outcomes alone. The first that is not clipped ends it.
- * params  as for zero_step; read before return; the next zero_step must be given the same. Another
- * call before the last micro-step begins replaces them. Local call; ranks may differ. Errors: STATE
- * where tuning.speculative_step is 0, or the step's last micro-step has begun; INVALID_ARGUMENT
- * naming the hyper-parameter. */
+ *  unit as soon as its gradient is reduced. Until zero_step decides, that goes beside what is
+ *  there: parameters, masters and moments stay as they are. It assumes that gradients are finite
+ *  and not clipped. A step that is clipped is updated again, from what was there before, which
+ *  moves its state twice (zero_stats.steps_redone); a step that is skipped leaves all as it was.
+ *  The bits are those of a step that was not speculative. A callback update may so be called twice
+ *  for a step. When three such steps one after the other were clipped, the next 8 are updated after
+ *  backward, like steps that were not speculative (zero_stats.steps_held_back); then one is tried,
+ *  and if that is clipped too, 16 are held back, and so on up to 512. A step's outcome counts four
+ *  steps later, so which steps these are depends on the outcomes alone. The first that is not
+ *  clipped ends it.
+ *  - params: as for zero_step; read before return; the next zero_step must be given the same.
+ *    Another call before the last micro-step begins replaces them. Local call; ranks may differ.
+ *  - Errors: STATE where tuning.speculative_step is 0, or the step's last micro-step has begun;
+ *    INVALID_ARGUMENT naming the hyper-parameter. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_predict(zero_engine *engine,
                                                        const zero_step_params *params);
 
 /** Update the shards with the reduced gradients, then publish the parameters. Returns once
- * enqueued: the next forward may begin at once, an acquire waits for its own unit only. It waits
- * itself while four steps are undecided, and after steps 1, 2, 4, 8 and so on, where parameters are
- * split, for the other ranks' same call. A step whose gradients are not finite changes nothing but
- * the loss scale, and is counted. params  NULL: as zero_step_params_init() has them. stream  where
- * the last gradients were made ready. Collective: every rank gives the same params after the same
- * number of micro-steps. The ranks compare them with the norm, but for groups that have nothing to
- * train and, with a callback, for AdamW's numbers. Parts of a model compare max_norm, what
- * gradients are divided by, the loss scale and the steps so far; AdamW's numbers are each part's
- * own. Where they differ the step changes nothing on any rank, and so does each that was enqueued
- * behind it; MISMATCH names the first number that differs, two ranks and their values. It comes
- * with the step's result: from zero_step_wait, from zero_loss_scale where that is dynamic, or from
- * a zero_step at most four later; the engine is poisoned then. Errors: STATE inside a micro-step or
- * without a finished boundary; INVALID_ARGUMENT naming the hyper-parameter, also one that is not as
- * predicted, and, before anything is done, once for earlier steps whose weights could not divide:
- * those changed nothing on any rank, the loss scale included, and are not counted; zero_step_wait
- * says it too, so it can be called again; COMM, TIMEOUT, MISMATCH. */
+ *  enqueued: the next forward may begin at once, an acquire waits for its own unit only. It waits
+ *  itself while four steps are undecided, and after steps 1, 2, 4, 8 and so on, where parameters
+ *  are split, for the other ranks' same call. A step whose gradients are not finite changes nothing
+ *  but the loss scale, and is counted.
+ *  - params: NULL: as zero_step_params_init() has them.
+ *  - stream: where the last gradients were made ready.
+ *  - Collective: every rank gives the same params after the same number of micro-steps. The ranks
+ *    compare them with the norm, but for groups that have nothing to train and, with a callback,
+ *    for AdamW's numbers. Parts of a model compare max_norm, what gradients are divided by, the
+ *    loss scale and the steps so far; AdamW's numbers are each part's own. Where they differ the
+ *    step changes nothing on any rank, and so does each that was enqueued behind it; MISMATCH names
+ *    the first number that differs, two ranks and their values. It comes with the step's result:
+ *    from zero_step_wait, from zero_loss_scale where that is dynamic, or from a zero_step at most
+ *    four later; the engine is poisoned then.
+ *  - Errors: STATE inside a micro-step or without a finished boundary; INVALID_ARGUMENT naming the
+ *    hyper-parameter, also one that is not as predicted, and, before anything is done, once for
+ *    earlier steps whose weights could not divide: those changed nothing on any rank, the loss
+ *    scale included, and are not counted; zero_step_wait says it too, so it can be called again;
+ *    COMM, TIMEOUT, MISMATCH. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step(zero_engine *engine, const zero_step_params *params,
                                                zero_stream stream);
 
@@ -159,24 +163,29 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_step_wait(zero_engine *engine, zero_st
 ZERO_API ZERO_MUST_CHECK zero_status zero_loss_scale(zero_engine *engine, float *scale);
 
 /** The norm of the step that is due, before it is taken: what zero_step_wait will tell of it, with
- * the same bits. It is the L2 norm of the mean gradient, without the loss scale and before
- * clipping, inf or NaN when gradients are not finite. Moves nothing: zero_step or zero_step_discard
- * comes next, as ever. params  as the step's: grad_divisor and grad_weight are used; NULL as there.
- * stream  where grad_weight is read. norm  out. Waits until the gradients of all ranks are reduced
- * and, of a speculative step, until it is updated as far as that goes during backward. Collective:
- * every rank makes the call, or none. Errors: INVALID_ARGUMENT, also for weights that cannot
- * divide; STATE inside a micro-step, without a finished boundary, and inside a capture
- * (zero/capture.h); COMM, TIMEOUT, MISMATCH when another rank is in zero_step. */
+ *  the same bits. It is the L2 norm of the mean gradient, without the loss scale and before
+ *  clipping, inf or NaN when gradients are not finite. Moves nothing: zero_step or
+ *  zero_step_discard comes next, as ever.
+ *  - params: as the step's: grad_divisor and grad_weight are used; NULL as there.
+ *  - stream: where grad_weight is read.
+ *  - norm: out. Waits until the gradients of all ranks are reduced and, of a speculative step,
+ *    until it is updated as far as that goes during backward.
+ *  - Collective: every rank makes the call, or none.
+ *  - Errors: INVALID_ARGUMENT, also for weights that cannot divide; STATE inside a micro-step,
+ *    without a finished boundary, and inside a capture (zero/capture.h); COMM, TIMEOUT, MISMATCH
+ *    when another rank is in zero_step. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_grad_norm(zero_engine *engine,
                                                     const zero_step_params *params,
                                                     zero_stream stream, double *norm);
 
 /** Drop the step that is due instead of taking it, as trainers do whose loss or norm is an outlier.
- * Its gradients are forgotten, as after a step; parameters, moments, the count of updates and the
- * loss scale are what they would be had its micro-steps never been, and so are the bits of all
- * steps that follow. A prediction of it is void. Counted in zero_stats.steps_discarded, and not
- * as a step. Collective: every rank drops it, or all take it. Returns at once. Errors: STATE inside
- * a micro-step, without a finished boundary, and inside a capture (zero/capture.h). */
+ *  Its gradients are forgotten, as after a step; parameters, moments, the count of updates and the
+ *  loss scale are what they would be had its micro-steps never been, and so are the bits of all
+ *  steps that follow. A prediction of it is void. Counted in zero_stats.steps_discarded, and not as
+ *  a step.
+ *  - Collective: every rank drops it, or all take it. Returns at once.
+ *  - Errors: STATE inside a micro-step, without a finished boundary, and inside a capture
+ *    (zero/capture.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_discard(zero_engine *engine);
 
 /** Hyper-parameter groups (zero_tensor_desc.group), at most. */
@@ -213,21 +222,22 @@ static inline zero_step_state zero_step_state_init(void)
 }
 
 /** The engine's state after the last step, for which this waits.
- *  state  in: struct_bytes, of zero_step_state_init(); out: the rest, as far as the struct goes.
- * Local call; every rank gets
- * the same. Errors: INVALID_ARGUMENT; STATE inside a capture and while one is launched
- * (zero/capture.h); the step's own failure. */
+ *  - state: in: struct_bytes, of zero_step_state_init(); out: the rest, as far as the struct goes.
+ *    Local call; every rank gets the same.
+ *  - Errors: INVALID_ARGUMENT; STATE inside a capture and while one is launched (zero/capture.h);
+ *    the step's own failure. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_state_get(zero_engine *engine,
                                                          zero_step_state *state);
 
 /** Let the next step be the one after this state. The window, the hysteresis and the floor of loss
- * scaling stay the engine's own. zero_step_result.step and .updates go on from these counts,
- * zero_stats from the engine's own.
- *  state  the same on every rank; read before return; what an older caller's struct does not have
- * is as zero_step_state_init() gives it. Collective, between steps; waits for the last. Errors:
- * INVALID_ARGUMENT naming the field, also where ranks were given different ones or one of them
- * refuses, and then no rank's state has changed; UNSUPPORTED for a newer library's fields; STATE
- * inside a step, while a unit is acquired, and as for zero_step_state_get. */
+ *  scaling stay the engine's own. zero_step_result.step and .updates go on from these counts,
+ *  zero_stats from the engine's own.
+ *  - state: the same on every rank; read before return; what an older caller's struct does not have
+ *    is as zero_step_state_init() gives it.
+ *  - Collective, between steps; waits for the last.
+ *  - Errors: INVALID_ARGUMENT naming the field, also where ranks were given different ones or one
+ *    of them refuses, and then no rank's state has changed; UNSUPPORTED for a newer library's
+ *    fields; STATE inside a step, while a unit is acquired, and as for zero_step_state_get. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_state_set(zero_engine *engine,
                                                          const zero_step_state *state);
 

@@ -22,12 +22,13 @@ ZERO_BEGIN
  *  0.1.0, 10203 is 1.2.3. */
 #define ZERO_VERSION (ZERO_VERSION_MAJOR * 10000 + ZERO_VERSION_MINOR * 100 + ZERO_VERSION_PATCH)
 
-/** Version of the library that is linked, as text. Ownership: the library's, for ever. Threads:
- * any.
- */
+/** Version of the library that is linked, as text.
+ *  - Ownership: the library's, for ever.
+ *  - Threads: any. */
 ZERO_API const char *zero_version(void);
 
-/** The same as one number: ZERO_VERSION of the headers it was built with. Threads: any. */
+/** The same as one number: ZERO_VERSION of the headers it was built with.
+ *  - Threads: any. */
 ZERO_API uint32_t zero_version_number(void);
 
 ZERO_END
