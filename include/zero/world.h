@@ -52,11 +52,11 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_world_run(uint32_t rank_count, uint32_
 /** Join the world that the launcher described: mpirun, srun, or RANK/WORLD_SIZE/LOCAL_RANK as
  *  torchrun sets them. Without any of these: a world of one rank.
  *  - deadline_ms: as in zero_world_run.
- *  - Collective over the launched processes. Ranks of torchrun on several hosts need NCCL and a GPU
- * each, the calling thread's current one: call cudaSetDevice by LOCAL_RANK first. They meet at
- * NCCL_COMM_ID=host:port where the environment has it, else at MASTER_ADDR and the port after
- * MASTER_PORT; that is set as NCCL_COMM_ID during the call, so no other thread may read or change
- * the environment meanwhile.
+ *  - Collective over the launched processes. Ranks of torchrun on several hosts need NCCL and a
+ *    GPU each, the calling thread's current one: call cudaSetDevice by LOCAL_RANK first. They meet
+ *    at NCCL_COMM_ID=host:port where the environment has it, else at MASTER_ADDR and the port after
+ *    MASTER_PORT; that is set as NCCL_COMM_ID during the call, so no other thread may read or
+ *    change the environment meanwhile.
  *  - Errors: INVALID_ARGUMENT for a half-described environment (WORLD_SIZE without RANK, rank >=
  *    size, several hosts without MASTER_PORT), UNSUPPORTED when the build or the machine lacks what
  *    the launcher needs, STATE when MPI counts ranks in another way than it, TIMEOUT when a rank
