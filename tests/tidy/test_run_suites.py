@@ -93,13 +93,13 @@ def main():
     for name, (program, limit_s, expected) in CASES.items():
         command = ["sh", "-c", program]
         status, output, _ = run_suites.run_program(command, {**os.environ}, None, limit_s)
-        counts = run_suites.validate(status, output, "MUST" in name)[:3]
+        counts = run_suites.evaluate(status, output, "MUST" in name)[:3]
         good = counts == expected
         failed += not good
         print(f"{'ok' if good else 'FAILED':8}{name}")
         if not good:
             print(f"  {counts} instead of {expected}; status {status}, output {output!r}")
-    absent = run_suites.validate(*run_suites.run_program(["/no/program"], {}, None, 20)[:2])
+    absent = run_suites.evaluate(*run_suites.run_program(["/no/program"], {}, None, 20)[:2])
     failed += absent[:3] != (0, 1, 0)
     print(f"{'ok' if absent[:3] == (0, 1, 0) else 'FAILED':8}a program that was not built")
     bad = subprocess.run(
