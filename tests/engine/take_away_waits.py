@@ -19,7 +19,7 @@ VIEWS = "src/stage3/param_views.c"
 GATHER = "src/stage3/gather.c"
 GRADS = "src/stage2/grads.c"
 REDUCE = "src/stage2/reduce.c"
-STEP = "src/engine/step.c"
+STEP = "src/engine/outcome.c"
 OFFLOAD_GRADS = "src/stage2/offload_grads.c"
 
 # What waits, where, the text that is taken away and what stands in its place.
