@@ -18,8 +18,8 @@
 
 injected_counts injected_counted;
 
-static injected in_use = INJECTED_FIRST;
-static zi_device cpu; /* for its table */
+static _Atomic injected in_use = INJECTED_FIRST; /* ranks are threads */
+static zi_device cpu;                            /* for its table */
 static zi_kernels cpu_kernels;
 
 void injected_use(injected backend)
