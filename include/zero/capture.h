@@ -41,8 +41,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_capture_prepare(zero_engine *engine);
 
 /** The capture on `stream` has begun: take the engine's own streams into it. Hooks are then legal
  *  for one step, with this stream or others of the capture. Units must be acquired inside it: what
- *  was in slots before is gone. Calls that wait (zero_step_wait, zero_shard_view, zero_shard_read,
- *  zero_shard_write, zero_engine_fill, a dynamic zero_loss_scale) are not legal.
+ *  was in slots before is gone. Calls that wait (zero_step_wait, the calls of zero/shard.h that
+ *  move values, zero_engine_fill, a dynamic zero_loss_scale) are not legal.
  *  - Local call.
  *  - Errors: STATE when not prepared or when `stream` is not being captured. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_capture_begin(zero_engine *engine, zero_stream stream);

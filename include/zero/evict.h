@@ -45,9 +45,9 @@ ZERO_BEGIN
  *    gradients are reduced over all ranks: every rank has to restore before any can finish its next
  *    micro-step.
  *  - Until the restore the hooks of micro-steps, zero_step, zero_engine_fill, captures and launches
- *    are STATE errors. So are zero_shard_view, zero_shard_read and zero_shard_write of these roles,
- *    and of roles on disk where IO_WINDOW is among them. After the restore zero_shard_read and
- *    zero_shard_view of GRAD, where it was among them, are STATE errors until the next zero_step.
+ *    are STATE errors. So are views, reads, writes, imports and exports (zero/shard.h) of these
+ *    roles, and of roles on disk where IO_WINDOW is among them. After the restore zero_shard_read
+ * and zero_shard_view of GRAD, where it was among them, are STATE errors until the next zero_step.
  *  - On a GPU the call retires a captured step, whose graph holds addresses: destroy that graph
  *    before, capture again after.
  *  - Memory: a few tables, and for DISK 8 bytes for each 64 KiB that is kept there, for its

@@ -60,23 +60,23 @@ ZERO_API const zero_option *zero_option_at(uint32_t index);
  *  - Threads: any. */
 ZERO_API const zero_option *zero_option_find(const char *name);
 
-/** Set a field from text, as command lines and files give it.
- *  options, tuning  which of them has the option is written; filled by their _init() before.
- *  name             as for zero_option_find.
- *  text             as the option's kind says; "0" and "default" give a default where one stands
- *                   for it.
- *  Local call. Nothing is written on errors. Errors: INVALID_ARGUMENT naming the option, the text
- *  and what would do; UNSUPPORTED where the struct is an older caller's that lacks the field.
- *  Threads: any, on structs of their own. */
+/** Set a field from text, as command lines and files give it. Nothing is written on errors.
+ *  - options, tuning: the one that has the option is written; filled by their _init() before.
+ *  - name: as for zero_option_find.
+ *  - text: as the option's kind says; "0" and "default" give a default where one stands for it.
+ *  - Local call.
+ *  - Errors: INVALID_ARGUMENT naming the option, the text and what would do; UNSUPPORTED where the
+ *    struct is an older caller's that lacks the field.
+ *  - Threads: any, on structs of their own. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_option_set(zero_engine_options *options,
                                                      zero_tuning *tuning, const char *name,
                                                      const char *text);
 
 /** Write a field's value as text, as zero_option_set reads it, to `text` (at most `text_bytes`,
- *  always ended).
- *  - options, tuning: only the one that has the option is read; NULL: its default. Returns the
- *    bytes the whole text needs without the final NUL; text may be NULL. 0, and an empty text, for
- *    an option that is NULL. A pointer is "set" or "none".
+ *  always ended). A pointer is "set" or "none". Returns the bytes that the whole text needs without
+ *  the final NUL; 0, and an empty text, for an option that is NULL.
+ *  - options, tuning: only the one that has the option is read; NULL: its default.
+ *  - text: out, or NULL.
  *  - Local call.
  *  - Threads: any. */
 ZERO_API size_t zero_option_print(const zero_option *option, const zero_engine_options *options,

@@ -95,7 +95,7 @@ typedef struct zero_engine_options {
                                             tuning's disk_weights; they exist, ranks may share
                                             them, and two on one file system share its disk. Needed
                                             by engines with a role on disk, and where
-                                            zero_engine_evict evicts on disk; read while the
+                                            zero_engine_evict keeps roles on disk; read while the
                                             engine is created. Relative ones are looked up when
                                             they are used */
     uint32_t disk_directory_count;       /**< at most 16 */
@@ -105,7 +105,7 @@ typedef struct zero_engine_options {
 
     uint64_t device_budget_bytes; /**< refuse a plan that needs more per rank. 0: no budget */
     uint64_t host_budget_bytes;   /**< the same of host memory for roles on that tier and the I/O
-                                     window.   0: no budget */
+                                     window. 0: no budget */
     uint64_t disk_budget_bytes;   /**< the same of disk. 0: no budget */
 
     uint64_t seed; /**< key of stochastic rounding. Default 0 */
@@ -125,12 +125,13 @@ typedef struct zero_engine_options {
     const zero_tuning *tuning; /**< NULL: all defaults. Read before the call returns */
 } zero_engine_options;
 
-/** Set every field to its default: stage 3, and 0 in all others.
- *  options       out; NULL: nothing is done.
- *  struct_bytes  of the caller's struct, of which no more is written; what this library does not
- *                know of it becomes 0. Less than sizeof(size_t): nothing is done.
- *  For languages that have no inline functions of C; in C call zero_engine_options_init(). Local
- *  call. Never fails. Threads: any. */
+/** Set every field to its default: stage 3, and 0 in all others. For languages that have no inline
+ *  functions of C; in C call zero_engine_options_init(). Never fails.
+ *  - options: out; NULL: nothing is done.
+ *  - struct_bytes: of the caller's struct, of which no more is written; what this library does not
+ *    know of it becomes 0. Less than sizeof(size_t): nothing is done.
+ *  - Local call.
+ *  - Threads: any. */
 ZERO_API void zero_engine_options_init_sized(zero_engine_options *options, size_t struct_bytes);
 
 /** Options with every field at its default: stage 3, and 0 in all others. */

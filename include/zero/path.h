@@ -42,10 +42,10 @@ typedef struct zero_path {
     char text[96];        /**< the same for people: "nccl 2.28.9, symmetric windows" */
 } zero_path;
 
-/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+/** As zero_engine_options_init_sized: no carrier, struct_bytes set. */
 ZERO_API void zero_path_init_sized(zero_path *path, size_t struct_bytes);
 
-/** All 0, with the caller's size. */
+/** No carrier, with the caller's size. */
 static inline zero_path zero_path_init(void)
 {
     zero_path path;
@@ -84,10 +84,10 @@ typedef struct zero_disk_path {
                         "by disk_weights 3:1", or "by measured MB/s 2870:1410"; "" without */
 } zero_disk_path;
 
-/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+/** As zero_engine_options_init_sized: nothing on disk, struct_bytes set. */
 ZERO_API void zero_disk_path_init_sized(zero_disk_path *path, size_t struct_bytes);
 
-/** All 0, with the caller's size. */
+/** Nothing on disk, with the caller's size. */
 static inline zero_disk_path zero_disk_path_init(void)
 {
     zero_disk_path path;

@@ -95,9 +95,11 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_plan_sharding(const zero_plan *plan,
 /** The options as they will be used: every default replaced by its value. grad_dtype stays
  *  ZERO_DTYPE_DEFAULT (the tensor's own) in a model of several types; threads stays 0, an engine's
  *  own choice. disk_directories is NULL, and their number 0. tuning is NULL: zero_plan_tuning.
- *  options  in: struct_bytes, of zero_engine_options_init(); out: the rest, as far as the struct
- *           goes.
- *  Local call. Errors: INVALID_ARGUMENT. Threads: any. */
+ *  - options: in: struct_bytes, of zero_engine_options_init(); out: the rest, as far as the struct
+ *    goes.
+ *  - Local call.
+ *  - Errors: INVALID_ARGUMENT.
+ *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_plan_options(const zero_plan *plan,
                                                        zero_engine_options *options);
 

@@ -109,10 +109,10 @@ typedef struct zero_tuning {
     uint64_t extent_bytes; /**< state on disk that is moved at once, a multiple of 4096, in
                              [4096, 2^40]. Default 8 MiB or, where host_budget_bytes is too small
                              for that, the next half that it suffices for, down to 256 KiB */
-    uint32_t io_window; /**< ranges in memory at once: read, updated and written; in [3, 64]. Each
-                            costs extent_bytes of host memory, and with PARAM or GRAD on disk this
-                            rank's shard of the largest unit or bucket. Default 4, or 3 where
-                            host_budget_bytes is too small for that */
+    uint32_t io_window; /**< ranges of optimizer state in memory at once: read, updated and written;
+                           in [3, 64]. Each costs extent_bytes of host memory. PARAM and GRAD on
+                           disk each have a window of one more, of such extents. Default 4, or 3
+                           where host_budget_bytes is too small for that */
     uint32_t io_depth; /**< accesses of at most 2 MiB in flight for each directory, in [1, 1024]; at
                           most 1024 in all. Default 16 */
     const uint32_t *disk_weights; /**< disk_directory_count relative bandwidths, in any unit: state
