@@ -126,7 +126,7 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
     }
     if (count > UINT32_MAX / 2) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "options.extent_bytes %" PRIu64 " cuts %s into %" PRIu64
+                "tuning.extent_bytes %" PRIu64 " cuts %s into %" PRIu64
                 " extents, more than can be counted; make ranges larger",
                 layout->tuning.extent_bytes, zero_role_name(role), count);
     }
