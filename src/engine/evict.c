@@ -515,7 +515,7 @@ zero_status zero_engine_evict(zero_engine *engine, uint32_t roles, zero_tier tie
     evicted->grads_lost = evicted->grads_lost || has(evicted->given, ZERO_ROLE_GRAD);
     engine->has_graph = false; /* it holds addresses */
     ZI_TRY(zi_engine_leave(engine, ZI_CALL_EVICT, give_all(engine)));
-    zi_log(ZERO_LOG_INFO, "rank %" PRIu32 ": offloaded, %" PRIu64 " bytes evicted on the tier %s",
+    zi_log(ZERO_LOG_INFO, "rank %" PRIu32 ": roles evicted, %" PRIu64 " bytes kept on the tier %s",
            zero_world_rank(engine->world), evicted_before(engine, ZERO_ROLE_COUNT),
            zero_tier_name(tier));
     return ZERO_OK;
