@@ -89,15 +89,15 @@ typedef struct engine_striping {
     uint32_t rates[ZI_STORE_DIRECTORIES_MAX];
 } engine_striping;
 
-/* What is offloaded between steps. (evict.c) */
+/* Roles that are evicted between steps. (evict.c) */
 typedef struct engine_evicted {
     const char **directories; /* of the options; in one piece with their texts */
     uint32_t directory_count;
     engine_striping striping; /* as roles on disk are, or measured by the first store worth it */
     zero_tier tier;
-    uint32_t roles;                 /* that the caller has offloaded, bits by role; 0: none */
+    uint32_t roles;                 /* that the caller has evicted, bits by role; 0: none */
     uint32_t given;                 /* of these, whose memory was given up */
-    uint32_t evicted;               /* of those, what is kept on `tier` */
+    uint32_t kept;                  /* of those, what is kept on `tier` */
     zi_store *store;                /* there, role after role */
     uint64_t *sums;                 /* its checksums, chunk after chunk; NULL: none */
     unsigned char *host[ZI_STATES]; /* or here, from MASTER on */

@@ -1,6 +1,6 @@
-/* Owns giving memory back between steps: which roles are evicted, what is evicted of them, and the
- * way there and back. Invariants: nothing is given up before all that is to be kept is evicted;
- * nothing evicted is given up before it is back. */
+/* Owns giving memory back between steps: which roles are evicted, what is kept of them on another
+ * tier, and the way there and back. Invariants: no memory is given up before all that is to be kept
+ * is on the other tier; what is there is given up only when it is back. */
 #include "zero/evict.h"
 
 #include <inttypes.h>
@@ -108,8 +108,8 @@ static zero_status check_tier(const zero_engine *engine, zero_tier tier)
 
 /* ---- what is to be done ---- */
 
-/* Of the roles, those whose bytes are evicted: they have some, and not there already. */
-static uint32_t evicted_of(const zero_engine *engine, uint32_t roles, zero_tier tier)
+/* Of the roles, those whose bytes are kept on `tier`: they have some, and not there already. */
+static uint32_t kept_of(const zero_engine *engine, uint32_t roles, zero_tier tier)
 {
     uint32_t evicted = 0;
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
@@ -133,13 +133,12 @@ static uint32_t dropped_of(const zero_engine *engine, uint32_t roles)
     return dropped;
 }
 
-/* Bytes of all evicted roles before this one, or of all of them: ZERO_ROLE_COUNT. */
-static uint64_t evicted_before(const zero_engine *engine, int end)
+/* Bytes of all roles that are kept before this one, or of all of them: ZERO_ROLE_COUNT. */
+static uint64_t kept_before(const zero_engine *engine, int end)
 {
     uint64_t bytes = 0;
     for (int role = 0; role < end; role++) {
-        bytes +=
-            has(engine->evicted.evicted, (zero_role)role) ? bytes_of(engine, (zero_role)role) : 0;
+        bytes += has(engine->evicted.kept, (zero_role)role) ? bytes_of(engine, (zero_role)role) : 0;
     }
     return bytes;
 }
@@ -149,7 +148,7 @@ static uint64_t chunks_before(const zero_engine *engine, int end)
 {
     uint64_t count = 0;
     for (int role = 0; role < end; role++) {
-        count += has(engine->evicted.evicted, (zero_role)role)
+        count += has(engine->evicted.kept, (zero_role)role)
                      ? zi_div_up(bytes_of(engine, (zero_role)role), CHUNK_BYTES)
                      : 0;
     }
@@ -244,7 +243,7 @@ static zero_status start_chunk(mover *m, zero_role role, uint64_t index, zi_io_k
     ZI_TRY(kind == ZI_IO_WRITE ? copy_chunk(m, &c, kind) : ZERO_OK);
     *c.op = (zi_io_op){.kind = kind,
                        .memory = c.memory,
-                       .offset = evicted_before(m->engine, (int)role) + index * CHUNK_BYTES,
+                       .offset = kept_before(m->engine, (int)role) + index * CHUNK_BYTES,
                        .bytes = c.bytes};
     if (kind == ZI_IO_WRITE && c.sums != NULL) {
         const zi_extent extent = {c.memory, c.op->offset, c.bytes};
@@ -263,8 +262,8 @@ static zero_status check_chunk(const mover *m, const chunk *c, zero_role role)
     if (c->sums == NULL || !zi_checksum_differs(engine->pool, &extent, c->sums, &bad)) {
         return ZERO_OK;
     }
-    zi_layout_name_bytes(engine->layout, role, ZI_NO_INDEX,
-                         bad.at - evicted_before(engine, (int)role), bad.bytes, what, sizeof what);
+    zi_layout_name_bytes(engine->layout, role, ZI_NO_INDEX, bad.at - kept_before(engine, (int)role),
+                         bad.bytes, what, sizeof what);
     return zi_store_damaged(engine->evicted.store, bad.at, bad.bytes, what);
 }
 
@@ -298,17 +297,17 @@ static zero_status move_on_host(mover *m, zero_role role, zi_io_kind kind)
 {
     const zi_device *device = m->engine->device;
     unsigned char *data = m->engine->arena[role];
-    unsigned char *evicted = m->engine->evicted.host[role - ZERO_ROLE_MASTER];
+    unsigned char *kept = m->engine->evicted.host[role - ZERO_ROLE_MASTER];
     return kind == ZI_IO_WRITE
-               ? device->ops->copy(device->self, m->host, evicted, data, bytes_of(m->engine, role))
-               : device->ops->copy(device->self, m->host, data, evicted, bytes_of(m->engine, role));
+               ? device->ops->copy(device->self, m->host, kept, data, bytes_of(m->engine, role))
+               : device->ops->copy(device->self, m->host, data, kept, bytes_of(m->engine, role));
 }
 
-/* All evicted roles: ZI_IO_WRITE evicts them, ZI_IO_READ brings them back. */
+/* All that is kept: ZI_IO_WRITE takes it to the other tier, ZI_IO_READ brings it back. */
 static zero_status move_all(mover *m, zi_io_kind kind)
 {
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
-        if (has(m->engine->evicted.evicted, (zero_role)role)) {
+        if (has(m->engine->evicted.kept, (zero_role)role)) {
             ZI_TRY(m->queue != NULL ? move_on_disk(m, (zero_role)role, kind)
                                     : move_on_host(m, (zero_role)role, kind));
         }
@@ -316,7 +315,7 @@ static zero_status move_all(mover *m, zi_io_kind kind)
     return ZERO_OK;
 }
 
-/* ---- places to evict ---- */
+/* ---- where it is kept ---- */
 
 zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_options *options)
 {
@@ -375,7 +374,7 @@ static zero_status open_host(zero_engine *engine)
     engine_evicted *evicted = &engine->evicted;
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
         const uint64_t bytes = bytes_of(engine, (zero_role)role);
-        if (has(evicted->evicted, (zero_role)role)) {
+        if (has(evicted->kept, (zero_role)role)) {
             ZI_TRY(zi_pages_alloc(bytes, (void **)&evicted->host[role - ZERO_ROLE_MASTER]));
             engine->stats.host_bytes += bytes;
         }
@@ -383,7 +382,7 @@ static zero_status open_host(zero_engine *engine)
     return ZERO_OK;
 }
 
-/* Give up what is evicted, and forget that anything is evicted. */
+/* Give up what is kept, and forget that anything is evicted. */
 static void clear(zero_engine *engine)
 {
     engine_evicted *evicted = &engine->evicted;
@@ -403,7 +402,7 @@ static void clear(zero_engine *engine)
     zi_free(evicted->sums);
     evicted->sums = NULL;
     evicted->roles = 0;
-    evicted->evicted = 0;
+    evicted->kept = 0;
     evicted->given = 0;
 }
 
@@ -477,7 +476,7 @@ static zero_status take_all(zero_engine *engine)
 /* Copy all that is to be kept to the other tier. */
 static zero_status evict_all(zero_engine *engine)
 {
-    const uint64_t bytes = evicted_before(engine, ZERO_ROLE_COUNT);
+    const uint64_t bytes = kept_before(engine, ZERO_ROLE_COUNT);
     mover m;
     if (bytes == 0) {
         return ZERO_OK;
@@ -489,7 +488,7 @@ static zero_status evict_all(zero_engine *engine)
     return status;
 }
 
-static zero_status check_offload(const zero_engine *engine, uint32_t roles, zero_tier tier)
+static zero_status check_evict(const zero_engine *engine, uint32_t roles, zero_tier tier)
 {
     ZI_TRY(check_roles(engine, roles));
     ZI_TRY(check_tier(engine, tier));
@@ -499,12 +498,12 @@ static zero_status check_offload(const zero_engine *engine, uint32_t roles, zero
 zero_status zero_engine_evict(zero_engine *engine, uint32_t roles, zero_tier tier)
 {
     ZI_TRY(zi_engine_check(engine));
-    ZI_TRY(check_offload(engine, roles, tier));
+    ZI_TRY(check_evict(engine, roles, tier));
     ZI_TRY(zi_engine_finish(engine, settle(engine)));
     engine_evicted *evicted = &engine->evicted;
     evicted->tier = tier;
-    evicted->evicted = evicted_of(engine, roles, tier);
-    evicted->given = evicted->evicted | dropped_of(engine, roles);
+    evicted->kept = kept_of(engine, roles, tier);
+    evicted->given = evicted->kept | dropped_of(engine, roles);
     const zero_status status = evict_all(engine);
     if (status != ZERO_OK) {
         const zero_error error = *zero_last_error();
@@ -516,13 +515,13 @@ zero_status zero_engine_evict(zero_engine *engine, uint32_t roles, zero_tier tie
     engine->has_graph = false; /* it holds addresses */
     ZI_TRY(zi_engine_leave(engine, ZI_CALL_EVICT, give_all(engine)));
     zi_log(ZERO_LOG_INFO, "rank %" PRIu32 ": roles evicted, %" PRIu64 " bytes kept on the tier %s",
-           zero_world_rank(engine->world), evicted_before(engine, ZERO_ROLE_COUNT),
+           zero_world_rank(engine->world), kept_before(engine, ZERO_ROLE_COUNT),
            zero_tier_name(tier));
     return ZERO_OK;
 }
 
 /* Take all memory and whatever moves the bytes; on failure none of it. */
-static zero_status begin_reload(zero_engine *engine, mover *m)
+static zero_status begin_restore(zero_engine *engine, mover *m)
 {
     ZI_TRY(open_mover(engine, m));
     zero_status status = take_all(engine);
@@ -543,7 +542,7 @@ zero_status zero_engine_restore(zero_engine *engine)
     mover m;
     ZI_TRY(zi_engine_check(engine));
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_RESTORE, "zero_engine_restore"));
-    ZI_TRY(begin_reload(engine, &m)); /* else all is still evicted */
+    ZI_TRY(begin_restore(engine, &m)); /* else all is still evicted */
     const zero_status moved = move_all(&m, ZI_IO_READ);
     close_mover(&m);
     ZI_TRY(zi_engine_leave(engine, ZI_CALL_RESTORE, moved));

@@ -204,7 +204,7 @@ static void add_evicted(const zero_engine *engine, zero_memory *memory)
 {
     const engine_evicted *evicted = &engine->evicted;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if ((evicted->evicted & ZERO_ROLE_BIT(role)) != 0) {
+        if ((evicted->kept & ZERO_ROLE_BIT(role)) != 0) {
             memory->bytes[role] += engine->layout->memory.bytes[role];
             memory->tier_bytes[evicted->tier] += engine->layout->memory.bytes[role];
         }
