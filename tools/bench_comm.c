@@ -61,20 +61,22 @@ static float value_of(uint32_t rank, size_t i)
     return (float)((i * 7 + rank * 13) % 255) - 127.0f;
 }
 
-/* Seconds of the slowest rank since `start`, a call; negative when `code` is none of success. */
+/* Seconds a call, from the first rank's `start` to the last one's end; negative when `code` is none
+ * of success. The ranks are processes of one host and read one clock. With more ranks than cores a
+ * rank may begin after another has ended: its own time alone would leave out that it waited. */
 static double slowest(const comm_run *run, double start, int code, const char *call)
 {
-    double seconds = bench_now() - start;
+    const double own[2] = {-start, bench_now()};
+    double all[2] = {0.0, 0.0};
     if (code != MPI_SUCCESS) {
         (void)bench_fail("%s: MPI error %d", call, code);
         return -1.0;
     }
-    double longest = 0.0;
-    if (MPI_Allreduce(&seconds, &longest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD) != MPI_SUCCESS) {
+    if (MPI_Allreduce(own, all, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD) != MPI_SUCCESS) {
         (void)bench_fail("MPI_Allreduce failed");
         return -1.0;
     }
-    return longest / run->calls;
+    return (all[1] + all[0]) / run->calls;
 }
 
 /* All ranks start together. */

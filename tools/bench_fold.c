@@ -29,6 +29,7 @@ static const fold_case cases[] = {
     {"4 sources of bf16 to f32", 4, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, false},
     {"1 source of bf16 added to f32", 1, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, true},
     {"4 sources of bf16 to bf16", 4, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, false},
+    {"4 sources of f16 to f16", 4, ZERO_DTYPE_F16, ZERO_DTYPE_F16, false},
 };
 #define CASE_COUNT (sizeof cases / sizeof cases[0])
 
@@ -56,7 +57,8 @@ static void fill_array(unsigned char *array, zero_dtype dtype, size_t count, uin
         if (dtype == ZERO_DTYPE_F32) {
             ((float *)(void *)array)[i] = value;
         } else {
-            ((uint16_t *)(void *)array)[i] = zi_bf16_from_f32(value);
+            ((uint16_t *)(void *)array)[i] =
+                dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_f32(value) : zi_f16_from_f32(value);
         }
     }
     for (size_t block = 1; block < count / STEP_ELEMENTS; block++) {

@@ -19,7 +19,8 @@ static atomic_uint selected;
 #if HAS_X86_LANES
 static int runs_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
 }
 
 static int runs_avx512(void)

@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "kernels/cpu/chunk.h"
+#include "kernels/cpu/half.h"
 #include "kernels/cpu/stream_store.h"
 #include "kernels/math/adamw.h"
 #include "kernels/math/convert.h"
@@ -91,6 +92,10 @@ ALWAYS_INLINE void put(void *base, zero_dtype dtype, size_t i, float value)
 ALWAYS_INLINE void load_step(float *restrict target, const void *restrict source, zero_dtype dtype,
                              size_t count)
 {
+    if (dtype == ZERO_DTYPE_F16) {
+        zi_half_load(target, source, count);
+        return;
+    }
     for (size_t i = 0; i < count; i++) {
         target[i] = get(source, dtype, i);
     }
@@ -132,9 +137,7 @@ ALWAYS_INLINE void store(void *restrict target, zero_dtype dtype, const float *r
         }
     } else {
         zi_assert(dtype == ZERO_DTYPE_F16);
-        for (size_t i = 0; i < count; i++) {
-            put(target, ZERO_DTYPE_F16, i, source[i]);
-        }
+        zi_half_store(target, source, count);
     }
 }
 
@@ -451,12 +454,6 @@ _Static_assert(STEP % (HELD_MOST * WIDE_COUNT) == 0 && STEP == ZI_NORM_CHUNK,
 /* sum += as many elements as `held` registers have. */
 ALWAYS_INLINE void add_held(wide_f32 *sum, const void *source, zero_dtype dtype, size_t held)
 {
-    float room[HELD_MOST * WIDE_COUNT];
-    if (dtype == ZERO_DTYPE_F16) {
-        load_step(room, source, dtype, held * WIDE_COUNT);
-        source = room;
-        dtype = ZERO_DTYPE_F32;
-    }
     for (size_t i = 0; i < held; i++) {
         float part[WIDE_COUNT];
         wide_f32 values;
@@ -534,6 +531,13 @@ static void fold_rest(float *restrict sums, const zi_fold *fold, size_t i, size_
 ALWAYS_INLINE void fold_narrow(uint16_t *restrict narrow, float *restrict sums, zero_dtype dtype,
                                size_t count, bool squared)
 {
+    if (dtype == ZERO_DTYPE_F16) {
+        zi_half_store(narrow, sums, count);
+        if (squared) {
+            zi_half_load(sums, narrow, count);
+        }
+        return;
+    }
     if (!squared) {
         for (size_t k = 0; k < count; k++) {
             put_result(narrow, dtype, k, sums[k]);
