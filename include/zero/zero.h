@@ -21,6 +21,7 @@
 #include "zero/status.h"
 #include "zero/step.h"
 #include "zero/stream.h"
+#include "zero/transformer.h"
 #include "zero/tuning.h"
 #include "zero/unit.h"
 #include "zero/version.h"

@@ -191,6 +191,25 @@ static void on_tensor_tie(const rig *r)
     REFUSES(zero_tensor_tie(NULL, 0, 0));
 }
 
+static void on_transformer(const rig *r)
+{
+    (void)r;
+    zero_transformer t = zero_transformer_init();
+    zero_model *model = NULL;
+    uint64_t count = 0;
+    REFUSES(zero_transformer_preset(NULL, &t));
+    REFUSES(zero_transformer_preset("gpt2", NULL));
+    REFUSES(zero_transformer_read(NULL, &t));
+    CHECK(zero_transformer_read("nowhere", NULL) != ZERO_OK);
+    REFUSES(zero_transformer_check(NULL));
+    REFUSES(zero_transformer_model(NULL, &model));
+    REFUSES(zero_transformer_parameters(NULL, &count, &count));
+    CHECK_OK(zero_transformer_preset("gpt2", &t));
+    REFUSES(zero_transformer_model(&t, NULL));
+    CHECK_OK(zero_transformer_parameters(&t, NULL, NULL));
+    CHECK(zero_transformer_preset_name(UINT32_MAX) == NULL);
+}
+
 static void on_model_counts(const rig *r)
 {
     (void)r;
@@ -409,6 +428,7 @@ static void on_init_sized(const rig *r)
     zero_step_params_init_sized(NULL, sizeof(zero_step_params));
     zero_step_result_init_sized(NULL, sizeof(zero_step_result));
     zero_step_state_init_sized(NULL, sizeof(zero_step_state));
+    zero_transformer_init_sized(NULL, sizeof(zero_transformer));
     zero_tuning_init_sized(NULL, sizeof(zero_tuning));
 }
 
@@ -541,6 +561,13 @@ static const row rows[] = {
     {"zero_tensor_import", on_tensor_array},
     {"zero_tensor_tie", on_tensor_tie},
     {"zero_tier_name", on_names},
+    {"zero_transformer_check", on_transformer},
+    {"zero_transformer_init_sized", on_init_sized},
+    {"zero_transformer_model", on_transformer},
+    {"zero_transformer_parameters", on_transformer},
+    {"zero_transformer_preset", on_transformer},
+    {"zero_transformer_preset_name", on_transformer},
+    {"zero_transformer_read", on_transformer},
     {"zero_tuning_init_sized", on_init_sized},
     {"zero_unit_acquire", on_unit},
     {"zero_unit_add", on_unit_add},

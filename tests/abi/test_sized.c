@@ -32,6 +32,12 @@ static const field memory_fields[] = {FIELD(struct_bytes), FIELD(bytes), FIELD(t
 static const field sharding_fields[] = {FIELD(struct_bytes), FIELD(world), FIELD(param),
                                         FIELD(grad), FIELD(optimizer)};
 #undef THE_STRUCT
+#define THE_STRUCT zero_transformer
+static const field transformer_fields[] = {
+    FIELD(struct_bytes), FIELD(layers),       FIELD(width), FIELD(heads),     FIELD(kv_heads),
+    FIELD(head_width),   FIELD(ffn_width),    FIELD(vocab), FIELD(positions), FIELD(sequence),
+    FIELD(experts),      FIELD(experts_used), FIELD(flags), FIELD(dtype)};
+#undef THE_STRUCT
 #define THE_STRUCT zero_stats
 static const field stats_fields[] = {FIELD(struct_bytes),
                                      FIELD(steps),
@@ -153,6 +159,11 @@ static zero_status read_sharding(void *out)
     return zero_plan_sharding(plan, out);
 }
 
+static zero_status read_transformer(void *out)
+{
+    return zero_transformer_preset("mixtral-8x7b", out);
+}
+
 static zero_status read_stats(void *out)
 {
     return zero_engine_stats(engine, out);
@@ -235,6 +246,7 @@ INIT(zero_engine_options)
 INIT(zero_tuning)
 INIT(zero_memory)
 INIT(zero_sharding)
+INIT(zero_transformer)
 INIT(zero_stats)
 INIT(zero_path)
 INIT(zero_disk_path)
@@ -266,6 +278,8 @@ static const sized structs[] = {
      read_engine_memory, NULL, false},
     {"zero_sharding", sizeof(zero_sharding), sharding_fields, COUNT(sharding_fields),
      init_zero_sharding, read_sharding, NULL, false},
+    {"zero_transformer", sizeof(zero_transformer), transformer_fields, COUNT(transformer_fields),
+     init_zero_transformer, read_transformer, NULL, false},
     {"zero_stats", sizeof(zero_stats), stats_fields, COUNT(stats_fields), init_zero_stats,
      read_stats, give_stats, true},
     {"zero_path", sizeof(zero_path), path_fields, COUNT(path_fields), init_zero_path, read_path,

@@ -1,0 +1,121 @@
+/** @file
+ *  Transformers by their dimensions: what to plan before a trainer exists.
+ *
+ *  A zero_transformer describes a decoder of the kinds that are published: GPT-2 and GPT-3, Llama
+ *  and Mistral, Qwen, Mixtral. It comes from a preset, from a config.json as model hubs have them,
+ *  or from a caller who sets its fields, and becomes a zero_model with a unit for the embedding,
+ * one for each block, and one for the head. */
+#ifndef ZERO_TRANSFORMER_H
+#define ZERO_TRANSFORMER_H
+
+#include "zero/dtype.h"
+#include "zero/export.h"
+#include "zero/model.h"
+#include "zero/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+ZERO_BEGIN
+
+/** What a transformer has, combined with |. */
+typedef enum zero_transformer_flags {
+    ZERO_TRANSFORMER_PLAIN = 0,     /**< none of these: norms and matrices without biases */
+    ZERO_TRANSFORMER_TIED_HEAD = 1, /**< the head is the matrix of the token embedding */
+    ZERO_TRANSFORMER_BIASES = 2,    /**< every matrix of a block and every norm has a bias */
+    ZERO_TRANSFORMER_QKV_BIASES =
+        4,                      /**< the query, key and value matrices have, no other (Qwen 2) */
+    ZERO_TRANSFORMER_GATED = 8, /**< feed-forward layers have a third matrix, the gate: SwiGLU
+                                     (Shazeer, "GLU variants improve transformer", 2020) */
+    ZERO_TRANSFORMER_HEAD_NORMS = 16, /**< a norm over each head of queries, one of keys (Qwen 3) */
+    ZERO_TRANSFORMER_ALL = 31         /**< all of these bits */
+} zero_transformer_flags;
+
+/** Dimensions of a transformer. Grows at its end. */
+typedef struct zero_transformer {
+    size_t struct_bytes; /**< set by zero_transformer_init() */
+    uint64_t layers;     /**< blocks, in [1, 65536] */
+    uint64_t width;      /**< elements of a token in the residual stream, in [1, 2^20] */
+    uint64_t heads;      /**< query heads, in [1, 65536] */
+    uint64_t kv_heads;   /**< key and value heads; divides heads. 0: as many as heads */
+    uint64_t head_width; /**< elements of a head. 0: width / heads, which must then divide */
+    uint64_t ffn_width;  /**< inner elements of a feed-forward layer, of each expert where there
+                              are experts, in [1, 2^24]. 0: 4 x width */
+    uint64_t vocab;      /**< rows of the token embedding, in [1, 2^24] */
+    uint64_t positions;  /**< rows of a learned position embedding, at most 2^24. 0: there is none
+                              (rotary positions) */
+    uint64_t sequence;   /**< tokens of the longest sample, in [1, 2^24] */
+    uint64_t experts;    /**< feed-forward layers of a block that a router chooses from, at most
+                              65536. 0: one, without a router */
+    uint64_t
+        experts_used; /**< that each token passes through, in [1, experts]; 0 without experts */
+    uint32_t flags;   /**< zero_transformer_flags */
+    zero_dtype dtype; /**< of the parameters. Default: F32 */
+} zero_transformer;
+
+/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+ZERO_API void zero_transformer_init_sized(zero_transformer *transformer, size_t struct_bytes);
+
+/** All 0, with the caller's size. */
+static inline zero_transformer zero_transformer_init(void)
+{
+    zero_transformer transformer;
+    zero_transformer_init_sized(&transformer, sizeof transformer);
+    return transformer;
+}
+
+/** The name of preset `index`, 0-based; NULL behind the last one. They are in order of size within
+ *  each family: gpt2, llama, gpt3, mixtral, qwen3, and "1t", the trillion of Narayanan et al.,
+ *  "Efficient large-scale language model training on GPU clusters", 2021. */
+ZERO_API const char *zero_transformer_preset_name(uint32_t index);
+
+/** The dimensions of a published model, in bf16.
+ *  - name: of zero_transformer_preset_name.
+ *  - transformer: in: struct_bytes, of zero_transformer_init(); out: the rest, as far as the struct
+ *    goes.
+ *  - Local call.
+ *  - Errors: INVALID_ARGUMENT, for an unknown name with all that there are.
+ *  - Threads: any. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_preset(const char *name,
+                                                             zero_transformer *transformer);
+
+/** The dimensions in a config.json, as model hubs publish them beside the weights, of the model
+ *  types gpt2, llama, mistral, mixtral, qwen2, qwen3 and qwen3_moe.
+ *  - path: of the file, at most 1 MiB.
+ *  - transformer: as in zero_transformer_preset.
+ *  - Local call.
+ *  - Errors: INVALID_ARGUMENT naming the file and the key: it is missing or of another type, or it
+ *    is a model type or a feature that a zero_transformer cannot describe; those of
+ *    zero_transformer_check; IO; UNSUPPORTED where the library was built without jansson.
+ *  - Threads: any. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_read(const char *path,
+                                                           zero_transformer *transformer);
+
+/** OK when the dimensions describe a model.
+ *  - Local call.
+ *  - Errors: INVALID_ARGUMENT naming the field, its value and its bounds; UNSUPPORTED when
+ *    struct_bytes is larger than this library knows and the tail is not zero.
+ *  - Threads: any. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_check(const zero_transformer *transformer);
+
+/** Describe it: the unit "embedding", the units "block.0" and on, and "head", with the tensors that
+ *  the published weights have. A block's experts are one tensor for each matrix, by expert.
+ *  - model: out.
+ *  - Local call.
+ *  - Ownership: the caller destroys the model.
+ *  - Errors: those of zero_transformer_check; OUT_OF_MEMORY.
+ *  - Threads: any. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_model(const zero_transformer *transformer,
+                                                            zero_model **model);
+
+/** How many parameters it has, and how many of them a token passes through: all but those of the
+ *  experts that the router has not chosen.
+ *  - total, used: out; either may be NULL.
+ *  - Local call.
+ *  - Errors: those of zero_transformer_check.
+ *  - Threads: any. */
+ZERO_API ZERO_MUST_CHECK zero_status
+zero_transformer_parameters(const zero_transformer *transformer, uint64_t *total, uint64_t *used);
+
+ZERO_END
+
+#endif

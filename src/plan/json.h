@@ -1,0 +1,39 @@
+/* Files of JSON that people wrote or downloaded: read whole, checked key by key. Every error names
+ * the file and, where it is about one, the key. */
+#ifndef ZI_PLAN_JSON_H
+#define ZI_PLAN_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "zero/status.h"
+
+/* A file's object, whose keys are asked for by name. */
+typedef struct zi_json {
+    const char *path;
+    json_t *root; /* zi_json_close gives it back */
+} zi_json;
+
+/* Read the object in a regular file of at most 1 MiB. Errors: INVALID_ARGUMENT for NULL, for what
+ * is no such file, no JSON, no object, or has a key twice; IO; OUT_OF_MEMORY. */
+zero_status zi_json_open(zi_json *json, const char *path);
+/* After zi_json_open, whatever it returned. */
+void zi_json_close(zi_json *json);
+
+/* What a key must be. */
+typedef struct zi_json_key {
+    const char *name;
+    bool required;
+    uint64_t low; /* of a number */
+    uint64_t high;
+} zi_json_key;
+
+/* *value stays where the key is missing or null. Errors: INVALID_ARGUMENT: it is required, of
+ * another type, or out of bounds. */
+zero_status zi_json_number(const zi_json *json, zi_json_key key, uint64_t *value);
+zero_status zi_json_flag(const zi_json *json, zi_json_key key, bool *value);
+/* The file's memory. */
+zero_status zi_json_text(const zi_json *json, zi_json_key key, const char **value);
+
+#endif

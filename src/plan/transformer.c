@@ -1,0 +1,410 @@
+/* Owns transformers by their dimensions: bounds, presets, tensors. Invariant: parameters are
+ * counted over the very descriptions that a model is made of. */
+#include "zero/transformer.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/sized.h"
+#include "plan/transformer.h"
+
+#define LAYERS_MAX (UINT64_C(1) << 16)
+#define WIDTH_MAX (UINT64_C(1) << 20)
+#define ROWS_MAX (UINT64_C(1) << 24)
+/* As many as a model may have. */
+#define ELEMENTS_MAX (UINT64_C(1) << 50)
+/* Tensors of a unit. */
+#define TENSORS_MAX 24
+
+void zero_transformer_init_sized(zero_transformer *transformer, size_t struct_bytes)
+{
+    const zero_transformer known = {.struct_bytes = sizeof known};
+    zi_sized_init(transformer, struct_bytes, &known, sizeof known);
+}
+
+/* ---- presets ---- */
+
+typedef struct preset {
+    const char *name;
+    zero_transformer dimensions;
+} preset;
+
+#define GPT(layers_, width_, heads_, vocab_, positions_)                              \
+    {                                                                                 \
+        .layers = (layers_), .width = (width_), .heads = (heads_), .vocab = (vocab_), \
+        .positions = (positions_), .sequence = (positions_),                          \
+        .flags = ZERO_TRANSFORMER_TIED_HEAD | ZERO_TRANSFORMER_BIASES                 \
+    }
+#define LLAMA(layers_, width_, heads_, kv_heads_, ffn_width_, vocab_, sequence_)            \
+    {                                                                                       \
+        .layers = (layers_), .width = (width_), .heads = (heads_), .kv_heads = (kv_heads_), \
+        .ffn_width = (ffn_width_), .vocab = (vocab_), .sequence = (sequence_),              \
+        .flags = ZERO_TRANSFORMER_GATED                                                     \
+    }
+
+static const preset presets[] = {
+    {"gpt2", GPT(12, 768, 12, 50257, 1024)},
+    {"gpt2-medium", GPT(24, 1024, 16, 50257, 1024)},
+    {"gpt2-large", GPT(36, 1280, 20, 50257, 1024)},
+    {"gpt2-xl", GPT(48, 1600, 25, 50257, 1024)},
+    {"llama-7b", LLAMA(32, 4096, 32, 32, 11008, 32000, 4096)},
+    {"llama-13b", LLAMA(40, 5120, 40, 40, 13824, 32000, 4096)},
+    {"llama-70b", LLAMA(80, 8192, 64, 8, 28672, 32000, 4096)},
+    {"llama-405b", LLAMA(126, 16384, 128, 8, 53248, 128256, 8192)},
+    {"gpt3-175b", GPT(96, 12288, 96, 50257, 2048)},
+    {"1t", GPT(128, 25600, 160, 51200, 2048)},
+    {"mixtral-8x7b",
+     {.layers = 32,
+      .width = 4096,
+      .heads = 32,
+      .kv_heads = 8,
+      .ffn_width = 14336,
+      .vocab = 32000,
+      .sequence = 32768,
+      .experts = 8,
+      .experts_used = 2,
+      .flags = ZERO_TRANSFORMER_GATED}},
+    {"qwen3-235b",
+     {.layers = 94,
+      .width = 4096,
+      .heads = 64,
+      .kv_heads = 4,
+      .head_width = 128,
+      .ffn_width = 1536,
+      .vocab = 151936,
+      .sequence = 32768,
+      .experts = 128,
+      .experts_used = 8,
+      .flags = ZERO_TRANSFORMER_GATED | ZERO_TRANSFORMER_HEAD_NORMS}},
+};
+#define PRESET_COUNT (sizeof presets / sizeof presets[0])
+
+const char *zero_transformer_preset_name(uint32_t index)
+{
+    return index < PRESET_COUNT ? presets[index].name : NULL;
+}
+
+/* All names, with commas between. */
+static const char *preset_names(char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < PRESET_COUNT && used < text_bytes; i++) {
+        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", i == 0 ? "" : ", ",
+                                 presets[i].name);
+    }
+    return text;
+}
+
+zero_status zero_transformer_preset(const char *name, zero_transformer *transformer)
+{
+    char names[256];
+    if (name == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "name is NULL; there are %s",
+                preset_names(names, sizeof names));
+    }
+    for (size_t i = 0; i < PRESET_COUNT; i++) {
+        if (strcmp(presets[i].name, name) == 0) {
+            zero_transformer found = presets[i].dimensions;
+            found.struct_bytes = sizeof found;
+            found.dtype = ZERO_DTYPE_BF16;
+            return ZI_SIZED_OUT(zero_transformer, transformer, &found);
+        }
+    }
+    ZI_FAIL(ZERO_INVALID_ARGUMENT, "no preset is called \"%.64s\"; there are %s", name,
+            preset_names(names, sizeof names));
+}
+
+/* ---- bounds ---- */
+
+static bool has(const zero_transformer *t, uint32_t flag)
+{
+    return (t->flags & flag) != 0;
+}
+
+/* A field and what it may be. */
+typedef struct bound {
+    const char *name;
+    uint64_t value;
+    uint64_t low;
+    uint64_t high;
+} bound;
+
+static zero_status check_bounds(const zero_transformer *t)
+{
+    const bound bounds[] = {
+        {"layers", t->layers, 1, LAYERS_MAX},
+        {"width", t->width, 1, WIDTH_MAX},
+        {"heads", t->heads, 1, LAYERS_MAX},
+        {"kv_heads", t->kv_heads, 0, LAYERS_MAX},
+        {"head_width", t->head_width, 0, WIDTH_MAX},
+        {"ffn_width", t->ffn_width, 0, ROWS_MAX},
+        {"vocab", t->vocab, 1, ROWS_MAX},
+        {"positions", t->positions, 0, ROWS_MAX},
+        {"sequence", t->sequence, 1, ROWS_MAX},
+        {"experts", t->experts, 0, LAYERS_MAX},
+    };
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
+        const bound *b = &bounds[i];
+        if (b->value < b->low || b->value > b->high) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "%s of the transformer is %" PRIu64 "; it is in [%" PRIu64 ", %" PRIu64 "]",
+                    b->name, b->value, b->low, b->high);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* What fields say of one another. */
+static zero_status check_shape(const zero_transformer *t)
+{
+    if (t->head_width == 0 && t->width % t->heads != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "width %" PRIu64 " is no multiple of heads, %" PRIu64 "; set head_width", t->width,
+                t->heads);
+    }
+    if (t->kv_heads != 0 && t->heads % t->kv_heads != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "kv_heads %" PRIu64 " does not divide heads, %" PRIu64,
+                t->kv_heads, t->heads);
+    }
+    if (t->positions != 0 && t->sequence > t->positions) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "sequence %" PRIu64 " is longer than the %" PRIu64 " positions that are embedded",
+                t->sequence, t->positions);
+    }
+    if (t->experts_used > t->experts || (t->experts_used == 0) != (t->experts == 0)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "experts_used %" PRIu64 " is not in [1, experts], of which there are %" PRIu64
+                "; without experts it is 0",
+                t->experts_used, t->experts);
+    }
+    if ((t->flags & ~(uint32_t)ZERO_TRANSFORMER_ALL) != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "flags 0x%" PRIx32 " has bits that mean nothing", t->flags);
+    }
+    if (t->dtype != ZERO_DTYPE_DEFAULT && zero_dtype_bytes(t->dtype) == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "dtype %d (%s) is no type of parameters", (int)t->dtype,
+                zero_dtype_name(t->dtype));
+    }
+    return ZERO_OK;
+}
+
+/* ---- tensors ---- */
+
+/* The tensors of a unit, as they are listed. */
+typedef struct tensor_list {
+    zero_tensor_desc descs[TENSORS_MAX];
+    uint32_t count;
+    zero_dtype dtype;
+} tensor_list;
+
+/* shape: up to three extents, outermost first; those of 0 in front are left out. */
+static void add(tensor_list *list, const char *name, uint64_t depth, uint64_t rows,
+                uint64_t columns)
+{
+    zero_tensor_desc *desc = &list->descs[list->count++];
+    const uint64_t shape[3] = {depth, rows, columns};
+    *desc = (zero_tensor_desc){.name = name, .dtype = list->dtype};
+    for (int i = 0; i < 3; i++) {
+        if (shape[i] != 0) {
+            desc->shape[desc->dims++] = shape[i];
+        }
+    }
+    desc->flags = desc->dims == 1 ? ZERO_TENSOR_NO_DECAY : ZERO_TENSOR_PLAIN;
+}
+
+/* A matrix, one of each expert where there are any, and its bias. */
+static void add_linear(tensor_list *list, const char *const names[2], const uint64_t shape[3],
+                       bool bias)
+{
+    add(list, names[0], shape[0], shape[1], shape[2]);
+    if (bias) {
+        zero_tensor_desc *desc = &list->descs[list->count];
+        add(list, names[1], 0, shape[0], shape[1]);
+        desc->flags = ZERO_TENSOR_NO_DECAY;
+    }
+}
+
+static void add_norm(tensor_list *list, const zero_transformer *t, const char *const names[2])
+{
+    add(list, names[0], 0, 0, t->width);
+    if (has(t, ZERO_TRANSFORMER_BIASES)) {
+        add(list, names[1], 0, 0, t->width);
+    }
+}
+
+static void list_attention(const zero_transformer *t, tensor_list *list)
+{
+    const bool biases = has(t, ZERO_TRANSFORMER_BIASES);
+    const bool inner = biases || has(t, ZERO_TRANSFORMER_QKV_BIASES);
+    const uint64_t queries = t->heads * t->head_width;
+    const uint64_t keys = t->kv_heads * t->head_width;
+    add_norm(list, t, (const char *const[]){"attention_norm.weight", "attention_norm.bias"});
+    add_linear(list, (const char *const[]){"query.weight", "query.bias"},
+               (const uint64_t[]){0, queries, t->width}, inner);
+    add_linear(list, (const char *const[]){"key.weight", "key.bias"},
+               (const uint64_t[]){0, keys, t->width}, inner);
+    add_linear(list, (const char *const[]){"value.weight", "value.bias"},
+               (const uint64_t[]){0, keys, t->width}, inner);
+    if (has(t, ZERO_TRANSFORMER_HEAD_NORMS)) {
+        add(list, "query_norm.weight", 0, 0, t->head_width);
+        add(list, "key_norm.weight", 0, 0, t->head_width);
+    }
+    add_linear(list, (const char *const[]){"output.weight", "output.bias"},
+               (const uint64_t[]){0, t->width, queries}, biases);
+}
+
+static void list_ffn(const zero_transformer *t, tensor_list *list)
+{
+    const bool biases = has(t, ZERO_TRANSFORMER_BIASES);
+    add_norm(list, t, (const char *const[]){"ffn_norm.weight", "ffn_norm.bias"});
+    if (t->experts != 0) {
+        add(list, "router.weight", 0, t->experts, t->width);
+    }
+    if (has(t, ZERO_TRANSFORMER_GATED)) {
+        add_linear(list, (const char *const[]){"gate.weight", "gate.bias"},
+                   (const uint64_t[]){t->experts, t->ffn_width, t->width}, biases);
+    }
+    add_linear(list, (const char *const[]){"up.weight", "up.bias"},
+               (const uint64_t[]){t->experts, t->ffn_width, t->width}, biases);
+    add_linear(list, (const char *const[]){"down.weight", "down.bias"},
+               (const uint64_t[]){t->experts, t->width, t->ffn_width}, biases);
+}
+
+static void list_block(const zero_transformer *t, tensor_list *list)
+{
+    *list = (tensor_list){.dtype = t->dtype};
+    list_attention(t, list);
+    list_ffn(t, list);
+}
+
+static void list_embedding(const zero_transformer *t, tensor_list *list)
+{
+    *list = (tensor_list){.dtype = t->dtype};
+    add(list, "embedding.token", 0, t->vocab, t->width);
+    if (t->positions != 0) {
+        add(list, "embedding.position", 0, t->positions, t->width);
+    }
+}
+
+static void list_head(const zero_transformer *t, tensor_list *list)
+{
+    *list = (tensor_list){.dtype = t->dtype};
+    add_norm(list, t, (const char *const[]){"head.norm.weight", "head.norm.bias"});
+    if (!has(t, ZERO_TRANSFORMER_TIED_HEAD)) {
+        add(list, "head.weight", 0, t->vocab, t->width);
+    }
+}
+
+static zero_status add_units(const zero_transformer *t, zero_model *model)
+{
+    tensor_list list;
+    uint32_t head = 0;
+    uint32_t token = 0;
+    list_embedding(t, &list);
+    ZI_TRY(zero_model_add_unit(model, "embedding", list.descs, list.count, NULL, &token));
+    list_block(t, &list);
+    ZI_TRY(zero_model_add_layers(model, "block", (uint32_t)t->layers, list.descs, list.count, NULL,
+                                 NULL));
+    list_head(t, &list);
+    ZI_TRY(zero_model_add_unit(model, "head", list.descs, list.count, &head, NULL));
+    return has(t, ZERO_TRANSFORMER_TIED_HEAD) ? zero_tensor_tie(model, head, token) : ZERO_OK;
+}
+
+zero_status zero_transformer_model(const zero_transformer *transformer, zero_model **model)
+{
+    zero_transformer t;
+    zi_transformer_counts counts;
+    if (model == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "model is NULL; pass the address of a zero_model pointer");
+    }
+    *model = NULL;
+    ZI_TRY(zi_transformer_resolve(transformer, &t, &counts));
+    zero_model *made = NULL;
+    ZI_TRY(zero_model_create(&made));
+    const zero_status status = add_units(&t, made);
+    if (status != ZERO_OK) {
+        zero_model_destroy(made);
+        return status;
+    }
+    *model = made;
+    return ZERO_OK;
+}
+
+/* ---- counts ---- */
+
+static uint64_t elements_of(const tensor_list *list)
+{
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        uint64_t count = 1;
+        for (uint32_t k = 0; k < list->descs[i].dims; k++) {
+            count *= list->descs[i].shape[k];
+        }
+        all += count;
+    }
+    return all;
+}
+
+/* Within the bounds of the fields the three largest tensors of a block have 2^60 elements each, so
+ * that no sum overflows before it is compared with its bound. */
+static zero_status count_units(const zero_transformer *t, zi_transformer_counts *counts)
+{
+    tensor_list list;
+    zero_transformer dense = *t;
+    list_embedding(t, &list);
+    counts->embedding = elements_of(&list);
+    list_head(t, &list);
+    counts->head = elements_of(&list);
+    list_block(t, &list);
+    counts->block = elements_of(&list);
+    dense.experts =
+        t->experts_used; /* 0 or 1 list an expert's matrices alike, but for the router */
+    list_block(&dense, &list);
+    counts->block_used = elements_of(&list) + (t->experts - t->experts_used) * t->width;
+    if (counts->block > ELEMENTS_MAX / t->layers ||
+        counts->block * t->layers + counts->embedding + counts->head > ELEMENTS_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "the transformer has more than 2^50 parameters: layers %" PRIu64 ", width %" PRIu64
+                ", ffn_width %" PRIu64 ", experts %" PRIu64,
+                t->layers, t->width, t->ffn_width, t->experts);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_transformer_resolve(const zero_transformer *given, zero_transformer *t,
+                                   zi_transformer_counts *counts)
+{
+    *t = (zero_transformer){.struct_bytes = sizeof *t};
+    ZI_TRY(ZI_SIZED_IN(zero_transformer, given, t));
+    ZI_TRY(check_bounds(t));
+    ZI_TRY(check_shape(t));
+    t->kv_heads = t->kv_heads != 0 ? t->kv_heads : t->heads;
+    t->head_width = t->head_width != 0 ? t->head_width : t->width / t->heads;
+    t->ffn_width = t->ffn_width != 0 ? t->ffn_width : 4 * t->width;
+    t->dtype = t->dtype != ZERO_DTYPE_DEFAULT ? t->dtype : ZERO_DTYPE_F32;
+    return count_units(t, counts);
+}
+
+zero_status zero_transformer_check(const zero_transformer *transformer)
+{
+    return zero_transformer_parameters(transformer, NULL, NULL);
+}
+
+zero_status zero_transformer_parameters(const zero_transformer *transformer, uint64_t *total,
+                                        uint64_t *used)
+{
+    zero_transformer t;
+    zi_transformer_counts counts;
+    ZI_TRY(zi_transformer_resolve(transformer, &t, &counts));
+    const uint64_t ends = counts.embedding + counts.head;
+    if (total != NULL) {
+        *total = counts.block * t.layers + ends;
+    }
+    if (used != NULL) {
+        *used = counts.block_used * t.layers + ends;
+    }
+    return ZERO_OK;
+}

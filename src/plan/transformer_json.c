@@ -1,0 +1,172 @@
+/* Owns reading a config.json, as model hubs publish it, into a transformer. Invariant: what a
+ * zero_transformer cannot describe is refused, never left out. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/sized.h"
+#include "plan/json.h"
+#include "plan/transformer.h"
+
+/* What a model type has of itself, whatever its file says. */
+typedef struct family {
+    const char *type;
+    uint32_t flags;
+    bool tied;              /* unless the file says otherwise */
+    bool old_names;         /* n_layer rather than num_hidden_layers */
+    uint64_t head_width;    /* unless the file says otherwise; 0: width / heads */
+    const char *experts;    /* their number's key; NULL: there are none */
+    const char *expert_ffn; /* the key of their inner width; NULL: of every ffn's */
+} family;
+
+static const family families[] = {
+    {"gpt2", ZERO_TRANSFORMER_BIASES, true, true, 0, NULL, NULL},
+    {"llama", ZERO_TRANSFORMER_GATED, false, false, 0, NULL, NULL},
+    {"mistral", ZERO_TRANSFORMER_GATED, false, false, 0, NULL, NULL},
+    {"mixtral", ZERO_TRANSFORMER_GATED, false, false, 0, "num_local_experts", NULL},
+    {"qwen2", ZERO_TRANSFORMER_GATED | ZERO_TRANSFORMER_QKV_BIASES, false, false, 0, NULL, NULL},
+    {"qwen3", ZERO_TRANSFORMER_GATED | ZERO_TRANSFORMER_HEAD_NORMS, false, false, 128, NULL, NULL},
+    {"qwen3_moe", ZERO_TRANSFORMER_GATED | ZERO_TRANSFORMER_HEAD_NORMS, false, false, 128,
+     "num_experts", "moe_intermediate_size"},
+};
+#define FAMILY_COUNT (sizeof families / sizeof families[0])
+
+static zero_status find_family(const zi_json *json, const family **found)
+{
+    const char *type = NULL;
+    char names[128] = "";
+    size_t used = 0;
+    ZI_TRY(zi_json_text(json, (zi_json_key){.name = "model_type", .required = true}, &type));
+    for (size_t i = 0; i < FAMILY_COUNT; i++) {
+        if (strcmp(families[i].type, type) == 0) {
+            *found = &families[i];
+            return ZERO_OK;
+        }
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ",
+                                 families[i].type);
+    }
+    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            "\"model_type\" of %s is \"%.64s\"; the types known are %s: set the dimensions instead",
+            json->path, type, names);
+}
+
+/* A dimension and its key, by the old names and the new ones; NULL: there is none. */
+typedef struct dimension {
+    const char *name[2];
+    size_t offset;
+    bool required[2];
+} dimension;
+
+#define FIELD(field) offsetof(zero_transformer, field)
+
+static const dimension dimensions[] = {
+    {{"num_hidden_layers", "n_layer"}, FIELD(layers), {true, true}},
+    {{"hidden_size", "n_embd"}, FIELD(width), {true, true}},
+    {{"num_attention_heads", "n_head"}, FIELD(heads), {true, true}},
+    {{"num_key_value_heads", NULL}, FIELD(kv_heads), {false, false}},
+    {{"head_dim", NULL}, FIELD(head_width), {false, false}},
+    {{"intermediate_size", "n_inner"}, FIELD(ffn_width), {true, false}},
+    {{"vocab_size", "vocab_size"}, FIELD(vocab), {true, true}},
+    {{NULL, "n_positions"}, FIELD(positions), {false, true}},
+    {{"max_position_embeddings", "n_positions"}, FIELD(sequence), {true, true}},
+};
+
+/* The bounds are those of zero_transformer_check, which names them. */
+static zero_status read_number(const zi_json *json, const char *name, bool required,
+                               uint64_t *value)
+{
+    return zi_json_number(json, (zi_json_key){name, required, 0, INT64_MAX}, value);
+}
+
+static zero_status read_dimensions(const zi_json *json, const family *kind, zero_transformer *t)
+{
+    for (size_t i = 0; i < sizeof dimensions / sizeof dimensions[0]; i++) {
+        const dimension *d = &dimensions[i];
+        const char *name = d->name[kind->old_names];
+        uint64_t *value = (uint64_t *)(void *)((unsigned char *)t + d->offset);
+        if (name != NULL) {
+            ZI_TRY(read_number(json, name, d->required[kind->old_names], value));
+        }
+    }
+    if (kind->experts != NULL) {
+        ZI_TRY(read_number(json, kind->experts, true, &t->experts));
+        ZI_TRY(read_number(json, "num_experts_per_tok", true, &t->experts_used));
+    }
+    if (kind->expert_ffn != NULL) {
+        ZI_TRY(read_number(json, kind->expert_ffn, true, &t->ffn_width));
+    }
+    return ZERO_OK;
+}
+
+static zero_status read_dtype(const zi_json *json, zero_dtype *dtype)
+{
+    static const struct {
+        const char *name;
+        zero_dtype dtype;
+    } types[] = {
+        {"float32", ZERO_DTYPE_F32}, {"bfloat16", ZERO_DTYPE_BF16}, {"float16", ZERO_DTYPE_F16}};
+    const char *name = "float32";
+    ZI_TRY(zi_json_text(json, (zi_json_key){.name = "torch_dtype"}, &name));
+    ZI_TRY(zi_json_text(json, (zi_json_key){.name = "dtype"}, &name));
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(types[i].name, name) == 0) {
+            *dtype = types[i].dtype;
+            return ZERO_OK;
+        }
+    }
+    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            "the type of parameters in %s is \"%.64s\"; float32, bfloat16 and float16 are known",
+            json->path, name);
+}
+
+/* Features that change a model's tensors in ways that a zero_transformer has no field for. */
+static zero_status refuse_others(const zi_json *json)
+{
+    static const char *const flags[] = {"attention_bias", "mlp_bias"};
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        bool set = false;
+        ZI_TRY(zi_json_flag(json, (zi_json_key){.name = flags[i]}, &set));
+        if (set) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "\"%s\" of %s is true, which no zero_transformer describes", flags[i],
+                    json->path);
+        }
+    }
+    uint64_t every = 1;
+    ZI_TRY(read_number(json, "decoder_sparse_step", false, &every));
+    if (every != 1 || json_array_size(json_object_get(json->root, "mlp_only_layers")) != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s has experts in some of its blocks only (\"decoder_sparse_step\", "
+                "\"mlp_only_layers\"), which no zero_transformer describes",
+                json->path);
+    }
+    return ZERO_OK;
+}
+
+static zero_status read_transformer(const zi_json *json, zero_transformer *t)
+{
+    const family *kind = families;
+    ZI_TRY(find_family(json, &kind));
+    bool tied = kind->tied;
+    t->head_width = kind->head_width;
+    ZI_TRY(read_dimensions(json, kind, t));
+    ZI_TRY(zi_json_flag(json, (zi_json_key){.name = "tie_word_embeddings"}, &tied));
+    ZI_TRY(read_dtype(json, &t->dtype));
+    ZI_TRY(refuse_others(json));
+    t->flags = kind->flags | (tied ? (uint32_t)ZERO_TRANSFORMER_TIED_HEAD : 0);
+    return zero_transformer_check(t);
+}
+
+zero_status zero_transformer_read(const char *path, zero_transformer *transformer)
+{
+    zi_json json;
+    zero_transformer t = {.struct_bytes = sizeof t};
+    zero_status status = zi_json_open(&json, path);
+    if (status == ZERO_OK) {
+        status = read_transformer(&json, &t);
+    }
+    zi_json_close(&json);
+    return status == ZERO_OK ? ZI_SIZED_OUT(zero_transformer, transformer, &t) : status;
+}

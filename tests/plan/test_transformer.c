@@ -1,0 +1,361 @@
+/* Owns the tests of transformers by their dimensions: the parameters that publications count, the
+ * models that are made of them, files of model hubs, and what is refused. */
+#include "folders.h"
+#include "harness.h"
+
+#include "zero/zero.h"
+
+/* What the authors or the hubs state; computed nowhere here. */
+typedef struct published {
+    const char *name;
+    uint64_t total;
+    uint64_t used;
+} published;
+
+static const published counts[] = {
+    {"gpt2", 124439808, 124439808},
+    {"gpt2-medium", 354823168, 354823168},
+    {"gpt2-large", 774030080, 774030080},
+    {"gpt2-xl", 1557611200, 1557611200},
+    {"llama-7b", 6738415616, 6738415616},
+    {"llama-13b", 13015864320, 13015864320},
+    {"llama-70b", 68976648192, 68976648192},
+    {"llama-405b", 405853388800, 405853388800},
+    {"gpt3-175b", 174604259328, 174604259328},
+    {"1t", 1008038758400, 1008038758400},
+    {"mixtral-8x7b", 46702792704, 12879925248},
+    {"qwen3-235b", 235093634560, 22190763520},
+};
+#define COUNTED (sizeof counts / sizeof counts[0])
+
+TEST(presets_have_the_published_parameters)
+{
+    for (size_t i = 0; i < COUNTED; i++) {
+        zero_transformer t = zero_transformer_init();
+        uint64_t total = 0;
+        uint64_t used = 0;
+        CHECK_OK(zero_transformer_preset(counts[i].name, &t));
+        CHECK_OK(zero_transformer_parameters(&t, &total, &used));
+        if (total != counts[i].total || used != counts[i].used) {
+            TEST_FAIL("%s: %" PRIu64 " and %" PRIu64, counts[i].name, total, used);
+        }
+        CHECK(strcmp(zero_transformer_preset_name((uint32_t)i), counts[i].name) == 0);
+    }
+    CHECK(zero_transformer_preset_name(COUNTED) == NULL);
+}
+
+TEST(a_model_has_the_tensors_that_were_counted)
+{
+    for (size_t i = 0; i < COUNTED; i++) {
+        zero_transformer t = zero_transformer_init();
+        zero_model *model = NULL;
+        CHECK_OK(zero_transformer_preset(counts[i].name, &t));
+        CHECK_OK(zero_transformer_model(&t, &model));
+        CHECK_EQ(zero_model_element_count(model), counts[i].total);
+        CHECK_EQ(zero_model_unit_count(model), t.layers + 2);
+        zero_model_destroy(model);
+    }
+}
+
+TEST(tensors_decay_unless_they_are_norms_or_biases)
+{
+    zero_transformer t = zero_transformer_init();
+    zero_model *model = NULL;
+    CHECK_OK(zero_transformer_preset("mixtral-8x7b", &t));
+    t.flags |= ZERO_TRANSFORMER_BIASES;
+    CHECK_OK(zero_transformer_model(&t, &model));
+    uint32_t plain = 0;
+    for (uint32_t i = 0; i < zero_model_tensor_count(model); i++) {
+        zero_tensor_desc desc;
+        CHECK_OK(zero_model_tensor_desc(model, i, &desc));
+        const bool small = strstr(desc.name, "bias") != NULL || strstr(desc.name, "norm") != NULL;
+        CHECK_EQ(desc.flags, small ? ZERO_TENSOR_NO_DECAY : ZERO_TENSOR_PLAIN);
+        CHECK_EQ(desc.dtype, ZERO_DTYPE_BF16);
+        plain += !small;
+    }
+    /* Embedding and head; query, key, value, output, router, gate, up and down of each block. */
+    CHECK_EQ(plain, 2 + 8 * t.layers);
+    zero_model_destroy(model);
+}
+
+/* Parameters and optimizer state of a rank, in bf16 with fp32 masters and moments as in mixed
+ * precision training, and gradients of `accum`. */
+static double states_of(const zero_model *model, zero_stage stage, uint32_t world, zero_dtype accum)
+{
+    zero_plan *plan = NULL;
+    zero_engine_options options = zero_engine_options_init();
+    zero_tuning tuning = zero_tuning_init();
+    zero_memory memory = zero_memory_init();
+    uint64_t states = 0;
+    tuning.accum_dtype = accum;
+    options.stage = stage;
+    options.tuning = &tuning;
+    CHECK_OK(zero_plan_create(model, &options, world, &plan));
+    CHECK_OK(zero_plan_memory(plan, &memory));
+    for (int role = ZERO_ROLE_PARAM; role <= ZERO_ROLE_MOMENT2; role++) {
+        states += memory.bytes[role];
+    }
+    zero_plan_destroy(plan);
+    return (double)states;
+}
+
+TEST(a_trillion_parameters_take_16_bytes_each)
+{
+    zero_transformer t = zero_transformer_init();
+    zero_model *model = NULL;
+    CHECK_OK(zero_transformer_preset("1t", &t));
+    CHECK_OK(zero_transformer_model(&t, &model));
+    const double share = 1008038758400.0 / 1024.0;
+    CHECK_NEAR(states_of(model, ZERO_STAGE_3, 1024, ZERO_DTYPE_BF16), 16 * share, 1e-3 * share);
+    CHECK_NEAR(states_of(model, ZERO_STAGE_3, 1024, ZERO_DTYPE_F32), 18 * share, 1e-3 * share);
+    zero_model_destroy(model);
+}
+
+/* Rajbhandari et al., "ZeRO", 2020, figure 1: 7.5e9 parameters on 64 GPUs, in GB. */
+TEST(the_published_table_of_memory_is_planned)
+{
+    static const double table[] = {120.0, 31.4, 16.6, 1.9};
+    zero_model *model = NULL;
+    const zero_tensor_desc desc = {
+        .name = "weight", .shape = {100000000}, .dims = 1, .dtype = ZERO_DTYPE_BF16};
+    CHECK_OK(zero_model_create(&model));
+    CHECK_OK(zero_model_add_layers(model, "layer", 75, &desc, 1, NULL, NULL));
+    for (int stage = 0; stage < 4; stage++) {
+        const double bytes = states_of(model, (zero_stage)stage, 64, ZERO_DTYPE_BF16);
+        CHECK_NEAR(bytes / 1e9, table[stage], 0.05);
+    }
+    zero_model_destroy(model);
+}
+
+/* ---- files ---- */
+
+typedef struct folder {
+    char *path;
+    char file[96];
+} folder;
+
+static folder folder_create(void)
+{
+    folder made = {.path = rig_folder(true)};
+    (void)snprintf(made.file, sizeof made.file, "%s/config.json", made.path);
+    return made;
+}
+
+static void folder_destroy(folder *made)
+{
+    (void)unlink(made->file);
+    rig_remove(made->path);
+}
+
+static void write_bytes(const folder *into, const char *text, size_t bytes)
+{
+    FILE *file = fopen(into->file, "w");
+    CHECK(file != NULL && fwrite(text, 1, bytes, file) == bytes && fclose(file) == 0);
+}
+
+/* A family's file, and the preset that it describes. */
+typedef struct hub_file {
+    const char *preset;
+    const char *text;
+} hub_file;
+
+#define LLAMA_7B                                                                         \
+    "\"model_type\": \"llama\", \"hidden_size\": 4096, \"num_hidden_layers\": 32, "      \
+    "\"num_attention_heads\": 32, \"intermediate_size\": 11008, \"vocab_size\": 32000, " \
+    "\"max_position_embeddings\": 4096, \"torch_dtype\": \"bfloat16\""
+
+static const hub_file files[] = {
+    {"gpt2", "{\"model_type\": \"gpt2\", \"n_embd\": 768, \"n_head\": 12, \"n_layer\": 12, "
+             "\"n_positions\": 1024, \"n_inner\": null, \"vocab_size\": 50257, "
+             "\"torch_dtype\": \"bfloat16\"}"},
+    {"llama-7b", "{" LLAMA_7B ", \"num_key_value_heads\": 32}"},
+    {"mixtral-8x7b",
+     "{\"model_type\": \"mixtral\", \"hidden_size\": 4096, \"num_hidden_layers\": 32, "
+     "\"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 14336, "
+     "\"vocab_size\": 32000, \"max_position_embeddings\": 32768, \"num_local_experts\": 8, "
+     "\"num_experts_per_tok\": 2, \"dtype\": \"bfloat16\"}"},
+    {"qwen3-235b",
+     "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 4096, \"num_hidden_layers\": 94, "
+     "\"num_attention_heads\": 64, \"num_key_value_heads\": 4, \"head_dim\": 128, "
+     "\"intermediate_size\": 12288, \"moe_intermediate_size\": 1536, \"num_experts\": 128, "
+     "\"num_experts_per_tok\": 8, \"vocab_size\": 151936, \"max_position_embeddings\": 32768, "
+     "\"decoder_sparse_step\": 1, \"mlp_only_layers\": [], \"torch_dtype\": \"bfloat16\"}"},
+};
+#define FILES (sizeof files / sizeof files[0])
+
+TEST(files_of_model_hubs_are_read)
+{
+    folder home = folder_create();
+    for (size_t i = 0; i < FILES; i++) {
+        zero_transformer read = zero_transformer_init();
+        zero_transformer known = zero_transformer_init();
+        uint64_t total = 0;
+        uint64_t expected = 0;
+        write_bytes(&home, files[i].text, strlen(files[i].text));
+        CHECK_OK(zero_transformer_read(home.file, &read));
+        CHECK_OK(zero_transformer_preset(files[i].preset, &known));
+        CHECK_OK(zero_transformer_parameters(&read, &total, NULL));
+        CHECK_OK(zero_transformer_parameters(&known, &expected, NULL));
+        CHECK_EQ(total, expected);
+        CHECK_EQ(read.sequence, known.sequence);
+        CHECK_EQ(read.flags, known.flags);
+        CHECK_EQ(read.dtype, known.dtype);
+        CHECK_EQ(read.experts_used, known.experts_used);
+    }
+    folder_destroy(&home);
+}
+
+/* A text and what the refusal says. */
+typedef struct refusal {
+    const char *text;
+    const char *words;
+} refusal;
+
+static const refusal refused_files[] = {
+    {"", "line 1"},
+    {"[]", "no JSON object"},
+    {"{\"model_type\": \"gpt2\", \"model_type\": \"gpt2\"}", "duplicate"},
+    {"{}", "no \"model_type\""},
+    {"{\"model_type\": 7}", "\"model_type\""},
+    {"{\"model_type\": \"t5\"}", "\"t5\""},
+    {"{\"model_type\": \"gpt2\", \"n_layer\": 1}", "no \"n_embd\""},
+    {"{" LLAMA_7B ", \"num_key_value_heads\": 5}", "kv_heads 5 does not divide"},
+    {"{" LLAMA_7B ", \"num_key_value_heads\": -1}", "\"num_key_value_heads\""},
+    {"{" LLAMA_7B ", \"num_key_value_heads\": 8.5}", "\"num_key_value_heads\""},
+    {"{" LLAMA_7B ", \"num_key_value_heads\": \"8\"}", "\"num_key_value_heads\""},
+    {"{" LLAMA_7B ", \"head_dim\": 1000000000000}", "head_width"},
+    {"{" LLAMA_7B ", \"attention_bias\": true}", "\"attention_bias\""},
+    {"{" LLAMA_7B ", \"mlp_bias\": true}", "\"mlp_bias\""},
+    {"{" LLAMA_7B ", \"mlp_bias\": \"no\"}", "\"mlp_bias\""},
+    {"{" LLAMA_7B ", \"decoder_sparse_step\": 2}", "decoder_sparse_step"},
+    {"{" LLAMA_7B ", \"dtype\": \"int8\"}", "\"int8\""},
+};
+
+TEST(files_that_describe_no_transformer_are_refused)
+{
+    folder home = folder_create();
+    zero_transformer t = zero_transformer_init();
+    for (size_t i = 0; i < sizeof refused_files / sizeof refused_files[0]; i++) {
+        write_bytes(&home, refused_files[i].text, strlen(refused_files[i].text));
+        CHECK_FAILS(zero_transformer_read(home.file, &t), ZERO_INVALID_ARGUMENT,
+                    refused_files[i].words);
+    }
+    CHECK(truncate(home.file, 2 << 20) == 0);
+    CHECK_FAILS(zero_transformer_read(home.file, &t), ZERO_INVALID_ARGUMENT, "at most 1 MiB");
+    folder_destroy(&home);
+    CHECK_FAILS(zero_transformer_read(home.file, &t), ZERO_IO, "config.json");
+    CHECK_FAILS(zero_transformer_read("/dev/zero", &t), ZERO_INVALID_ARGUMENT, "no regular file");
+    CHECK_FAILS(zero_transformer_read("/", &t), ZERO_INVALID_ARGUMENT, "no regular file");
+}
+
+static uint64_t random_state;
+
+static uint64_t random_below(uint64_t bound)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (random_state >> 33) % bound;
+}
+
+/* Files with bytes changed, left out and put in: a transformer that passes its check, or a refusal
+ * with words. */
+TEST(damaged_files_are_read_or_refused)
+{
+    static const char signs[] = "0123456789{}[],:\"-.e";
+    folder home = folder_create();
+    unsigned refused = 0;
+    random_state = test_seed;
+    for (int round = 0; round < 3000; round++) {
+        char text[1024];
+        const char *good = files[random_below(FILES)].text;
+        size_t bytes = strlen(good);
+        memcpy(text, good, bytes);
+        for (uint64_t k = random_below(4) + 1; k > 0; k--) {
+            const size_t place = (size_t)random_below(bytes);
+            if (random_below(4) == 0) {
+                bytes = place + 1;
+            } else {
+                const char any = (char)random_below(256);
+                text[place] = random_below(2) == 0 ? any : signs[random_below(sizeof signs - 1)];
+            }
+        }
+        zero_transformer t = zero_transformer_init();
+        write_bytes(&home, text, bytes);
+        const zero_status status = zero_transformer_read(home.file, &t);
+        if (status == ZERO_OK) {
+            CHECK_OK(zero_transformer_check(&t));
+        } else {
+            CHECK_EQ(status, ZERO_INVALID_ARGUMENT);
+            CHECK(strlen(zero_last_error()->message) > 10);
+            refused++;
+        }
+    }
+    CHECK(refused > 1000 && refused < 3000);
+    folder_destroy(&home);
+}
+
+/* ---- dimensions that describe nothing ---- */
+
+typedef struct change {
+    size_t offset;
+    uint64_t value;
+    const char *words;
+} change;
+
+#define SET(field, value, words)                        \
+    {                                                   \
+        offsetof(zero_transformer, field), value, words \
+    }
+
+static const change changes[] = {
+    SET(layers, 0, "layers of the transformer is 0"),
+    SET(layers, 65537, "[1, 65536]"),
+    SET(width, 0, "width of the transformer is 0"),
+    SET(width, (UINT64_C(1) << 20) + 1, "width"),
+    SET(heads, 0, "heads"),
+    SET(heads, 7, "no multiple of heads, 7"),
+    SET(kv_heads, 5, "kv_heads 5 does not divide heads"),
+    SET(head_width, UINT64_MAX, "head_width"),
+    SET(ffn_width, UINT64_MAX, "ffn_width"),
+    SET(vocab, 0, "vocab"),
+    SET(positions, 1000, "longer than the 1000 positions"),
+    SET(sequence, 0, "sequence"),
+    SET(experts, 8, "experts_used 0 is not in [1, experts]"),
+    SET(experts_used, 2, "experts_used 2"),
+};
+
+TEST(dimensions_that_describe_nothing_are_refused)
+{
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        zero_transformer t = zero_transformer_init();
+        zero_model *model = NULL;
+        CHECK_OK(zero_transformer_preset("gpt2", &t));
+        memcpy((unsigned char *)&t + changes[i].offset, &changes[i].value, sizeof(uint64_t));
+        CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, changes[i].words);
+        CHECK_FAILS(zero_transformer_model(&t, &model), ZERO_INVALID_ARGUMENT, changes[i].words);
+        CHECK(model == NULL);
+    }
+    zero_transformer t = zero_transformer_init();
+    CHECK_OK(zero_transformer_preset("gpt2", &t));
+    t.flags = 32;
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, "flags 0x20");
+    t.flags = 0;
+    t.dtype = ZERO_DTYPE_NONE;
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, "dtype");
+    CHECK_FAILS(zero_transformer_preset("gpt5", &t), ZERO_INVALID_ARGUMENT, "qwen3-235b");
+}
+
+TEST(the_largest_dimensions_are_refused_without_overflow)
+{
+    zero_transformer t = zero_transformer_init();
+    t.layers = 65536;
+    t.width = UINT64_C(1) << 20;
+    t.heads = 65536;
+    t.head_width = UINT64_C(1) << 20;
+    t.ffn_width = UINT64_C(1) << 24;
+    t.vocab = t.positions = t.sequence = UINT64_C(1) << 24;
+    t.experts = t.experts_used = 65536;
+    t.flags = ZERO_TRANSFORMER_GATED | ZERO_TRANSFORMER_BIASES;
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, "more than 2^50 parameters");
+}
+
+TEST_MAIN()
