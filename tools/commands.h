@@ -6,5 +6,6 @@
 int command_bench(int argc, char **argv);
 int command_io(int argc, char **argv);
 int command_options(int argc, char **argv);
+int command_plan(int argc, char **argv);
 
 #endif

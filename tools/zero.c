@@ -18,6 +18,7 @@ static const zero_command commands[] = {
     {"bench", "measure the library against its limits and peers", command_bench},
     {"io", "measure a directory for state on disk", command_io},
     {"options", "list the options of an engine", command_options},
+    {"plan", "what a model needs of a cluster, by stage and tier", command_plan},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 

@@ -30,6 +30,15 @@ typedef enum zero_transformer_flags {
     ZERO_TRANSFORMER_ALL = 31         /**< all of these bits */
 } zero_transformer_flags;
 
+/** What is a unit of a block, and so is gathered at once. Smaller units need smaller slots, and
+ * more collectives. */
+typedef enum zero_transformer_units {
+    ZERO_TRANSFORMER_UNITS_BLOCK = 0,  /**< all of it */
+    ZERO_TRANSFORMER_UNITS_LAYER = 1,  /**< its attention, and its feed-forward layer */
+    ZERO_TRANSFORMER_UNITS_MATRIX = 2, /**< each matrix, with what comes before the next one */
+    ZERO_TRANSFORMER_UNITS_COUNT = 3   /**< how many values there are */
+} zero_transformer_units;
+
 /** Dimensions of a transformer. Grows at its end. */
 typedef struct zero_transformer {
     size_t struct_bytes; /**< set by zero_transformer_init() */
@@ -50,6 +59,7 @@ typedef struct zero_transformer {
         experts_used; /**< that each token passes through, in [1, experts]; 0 without experts */
     uint32_t flags;   /**< zero_transformer_flags */
     zero_dtype dtype; /**< of the parameters. Default: F32 */
+    zero_transformer_units units; /**< default: blocks */
 } zero_transformer;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
@@ -97,8 +107,9 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_read(const char *path,
  *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_check(const zero_transformer *transformer);
 
-/** Describe it: the unit "embedding", the units "block.0" and on, and "head", with the tensors that
- *  the published weights have. A block's experts are one tensor for each matrix, by expert.
+/** Describe it: the unit "embedding", the units "block.0" and on (where they are smaller than
+ * blocks, "block.0.0" and on), and "head", with the tensors that the published weights have. A
+ * block's experts are one tensor for each matrix, by expert.
  *  - model: out.
  *  - Local call.
  *  - Ownership: the caller destroys the model.

@@ -11,7 +11,7 @@
 #include "core/sized.h"
 #include "plan/transformer.h"
 
-#define LAYERS_MAX (UINT64_C(1) << 16)
+#define LAYERS_MAX ZI_TRANSFORMER_LAYERS_MAX
 #define WIDTH_MAX (UINT64_C(1) << 20)
 #define ROWS_MAX (UINT64_C(1) << 24)
 /* As many as a model may have. */
@@ -184,6 +184,10 @@ static zero_status check_shape(const zero_transformer *t)
     if ((t->flags & ~(uint32_t)ZERO_TRANSFORMER_ALL) != 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "flags 0x%" PRIx32 " has bits that mean nothing", t->flags);
     }
+    if ((uint32_t)t->units >= ZERO_TRANSFORMER_UNITS_COUNT) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "units is %d; it is 0 (blocks), 1 (layers) or 2 (matrices)",
+                (int)t->units);
+    }
     if (t->dtype != ZERO_DTYPE_DEFAULT && zero_dtype_bytes(t->dtype) == 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "dtype %d (%s) is no type of parameters", (int)t->dtype,
                 zero_dtype_name(t->dtype));
@@ -298,6 +302,63 @@ static void list_head(const zero_transformer *t, tensor_list *list)
     }
 }
 
+/* Where the unit ends that begins with tensor `first` of a block. */
+static uint32_t unit_end(const zero_transformer *t, const tensor_list *list, uint32_t first)
+{
+    bool matrix = false;
+    for (uint32_t i = first; i < list->count; i++) {
+        const bool is_matrix = list->descs[i].flags == ZERO_TENSOR_PLAIN;
+        const bool begins =
+            t->units == ZERO_TRANSFORMER_UNITS_MATRIX
+                ? matrix && (is_matrix || strncmp(list->descs[i].name, "ffn_norm", 8) == 0)
+                : i > first && strcmp(list->descs[i].name, "ffn_norm.weight") == 0;
+        if (begins) {
+            return i;
+        }
+        matrix = matrix || is_matrix;
+    }
+    return list->count;
+}
+
+/* One block whose parts are units: "block.3.1" with the tensors "block.3.key.weight" and so on. */
+static zero_status add_parts(const zero_transformer *t, zero_model *model, uint64_t block)
+{
+    tensor_list list;
+    char names[TENSORS_MAX][48];
+    char unit[48];
+    list_block(t, &list);
+    for (uint32_t i = 0; i < list.count; i++) {
+        (void)snprintf(names[i], sizeof names[i], "block.%" PRIu64 ".%s", block,
+                       list.descs[i].name);
+    }
+    uint32_t part = 0;
+    for (uint32_t first = 0, end = 0; first < list.count; first = end) {
+        end = unit_end(t, &list, first);
+        zero_tensor_desc descs[TENSORS_MAX];
+        for (uint32_t i = first; i < end; i++) {
+            descs[i - first] = list.descs[i];
+            descs[i - first].name = names[i];
+        }
+        (void)snprintf(unit, sizeof unit, "block.%" PRIu64 ".%" PRIu32, block, part++);
+        ZI_TRY(zero_model_add_unit(model, unit, descs, end - first, NULL, NULL));
+    }
+    return ZERO_OK;
+}
+
+static zero_status add_blocks(const zero_transformer *t, zero_model *model)
+{
+    tensor_list list;
+    if (t->units == ZERO_TRANSFORMER_UNITS_BLOCK) {
+        list_block(t, &list);
+        return zero_model_add_layers(model, "block", (uint32_t)t->layers, list.descs, list.count,
+                                     NULL, NULL);
+    }
+    for (uint64_t block = 0; block < t->layers; block++) {
+        ZI_TRY(add_parts(t, model, block));
+    }
+    return ZERO_OK;
+}
+
 static zero_status add_units(const zero_transformer *t, zero_model *model)
 {
     tensor_list list;
@@ -305,9 +366,7 @@ static zero_status add_units(const zero_transformer *t, zero_model *model)
     uint32_t token = 0;
     list_embedding(t, &list);
     ZI_TRY(zero_model_add_unit(model, "embedding", list.descs, list.count, NULL, &token));
-    list_block(t, &list);
-    ZI_TRY(zero_model_add_layers(model, "block", (uint32_t)t->layers, list.descs, list.count, NULL,
-                                 NULL));
+    ZI_TRY(add_blocks(t, model));
     list_head(t, &list);
     ZI_TRY(zero_model_add_unit(model, "head", list.descs, list.count, &head, NULL));
     return has(t, ZERO_TRANSFORMER_TIED_HEAD) ? zero_tensor_tie(model, head, token) : ZERO_OK;

@@ -210,6 +210,40 @@ static void on_transformer(const rig *r)
     CHECK(zero_transformer_preset_name(UINT32_MAX) == NULL);
 }
 
+static void on_cluster(const rig *r)
+{
+    (void)r;
+    zero_cluster c = zero_cluster_init();
+    REFUSES(zero_cluster_preset(NULL, &c));
+    REFUSES(zero_cluster_preset("dgx-h100", NULL));
+    REFUSES(zero_cluster_read(NULL, &c));
+    CHECK(zero_cluster_read("nowhere", NULL) != ZERO_OK);
+    REFUSES(zero_cluster_check(NULL));
+    CHECK(zero_cluster_preset_name(UINT32_MAX) == NULL);
+    CHECK(zero_cluster_field_at(UINT32_MAX) == NULL);
+}
+
+static void on_footprint(const rig *r)
+{
+    (void)r;
+    zero_transformer t = zero_transformer_init();
+    zero_cluster c = zero_cluster_init();
+    zero_footprint f = zero_footprint_init();
+    uint64_t count = 0;
+    CHECK_OK(zero_transformer_preset("gpt2", &t));
+    CHECK_OK(zero_cluster_preset("workstation", &c));
+    REFUSES(zero_activation_bytes(NULL, NULL, &count));
+    REFUSES(zero_activation_bytes(&t, NULL, NULL));
+    REFUSES(zero_footprint_of(NULL, &c, NULL, NULL, &f));
+    REFUSES(zero_footprint_of(&t, NULL, NULL, NULL, &f));
+    REFUSES(zero_footprint_of(&t, &c, NULL, NULL, NULL));
+    CHECK_OK(zero_footprint_of(&t, &c, NULL, NULL, &f));
+    REFUSES(zero_footprint_layers(NULL, &c, NULL, NULL, &count));
+    REFUSES(zero_footprint_layers(&t, NULL, NULL, NULL, &count));
+    REFUSES(zero_footprint_layers(&t, &c, NULL, NULL, NULL));
+    CHECK_EQ(zero_footprint_fits(NULL), 0);
+}
+
 static void on_model_counts(const rig *r)
 {
     (void)r;
@@ -428,6 +462,9 @@ static void on_init_sized(const rig *r)
     zero_step_params_init_sized(NULL, sizeof(zero_step_params));
     zero_step_result_init_sized(NULL, sizeof(zero_step_result));
     zero_step_state_init_sized(NULL, sizeof(zero_step_state));
+    zero_batch_init_sized(NULL, sizeof(zero_batch));
+    zero_cluster_init_sized(NULL, sizeof(zero_cluster));
+    zero_footprint_init_sized(NULL, sizeof(zero_footprint));
     zero_transformer_init_sized(NULL, sizeof(zero_transformer));
     zero_tuning_init_sized(NULL, sizeof(zero_tuning));
 }
@@ -561,6 +598,18 @@ static const row rows[] = {
     {"zero_tensor_import", on_tensor_array},
     {"zero_tensor_tie", on_tensor_tie},
     {"zero_tier_name", on_names},
+    {"zero_activation_bytes", on_footprint},
+    {"zero_batch_init_sized", on_init_sized},
+    {"zero_cluster_check", on_cluster},
+    {"zero_cluster_field_at", on_cluster},
+    {"zero_cluster_init_sized", on_init_sized},
+    {"zero_cluster_preset", on_cluster},
+    {"zero_cluster_preset_name", on_cluster},
+    {"zero_cluster_read", on_cluster},
+    {"zero_footprint_fits", on_footprint},
+    {"zero_footprint_init_sized", on_init_sized},
+    {"zero_footprint_layers", on_footprint},
+    {"zero_footprint_of", on_footprint},
     {"zero_transformer_check", on_transformer},
     {"zero_transformer_init_sized", on_init_sized},
     {"zero_transformer_model", on_transformer},

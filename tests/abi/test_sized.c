@@ -36,7 +36,28 @@ static const field sharding_fields[] = {FIELD(struct_bytes), FIELD(world), FIELD
 static const field transformer_fields[] = {
     FIELD(struct_bytes), FIELD(layers),       FIELD(width), FIELD(heads),     FIELD(kv_heads),
     FIELD(head_width),   FIELD(ffn_width),    FIELD(vocab), FIELD(positions), FIELD(sequence),
-    FIELD(experts),      FIELD(experts_used), FIELD(flags), FIELD(dtype)};
+    FIELD(experts),      FIELD(experts_used), FIELD(flags), FIELD(dtype),     FIELD(units)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_cluster
+static const field cluster_fields[] = {FIELD(struct_bytes),         FIELD(nodes),
+                                       FIELD(ranks_per_node),       FIELD(device_bytes),
+                                       FIELD(host_bytes),           FIELD(disk_bytes),
+                                       FIELD(device_reserve_bytes), FIELD(host_reserve_bytes),
+                                       FIELD(device_tflops),        FIELD(device_efficiency),
+                                       FIELD(device_gb_per_s),      FIELD(local_gb_per_s),
+                                       FIELD(local_latency_us),     FIELD(fabric_gb_per_s),
+                                       FIELD(fabric_efficiency),    FIELD(fabric_latency_us),
+                                       FIELD(host_link_gb_per_s),   FIELD(host_gb_per_s),
+                                       FIELD(disk_read_gb_per_s),   FIELD(disk_write_gb_per_s)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_batch
+static const field batch_fields[] = {FIELD(struct_bytes), FIELD(samples), FIELD(sequence),
+                                     FIELD(logit_rows),   FIELD(dtype),   FIELD(recompute)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_footprint
+static const field footprint_fields[] = {FIELD(struct_bytes), FIELD(role_bytes),
+                                         FIELD(activation_bytes), FIELD(need_bytes),
+                                         FIELD(have_bytes)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_stats
 static const field stats_fields[] = {FIELD(struct_bytes),
@@ -164,6 +185,28 @@ static zero_status read_transformer(void *out)
     return zero_transformer_preset("mixtral-8x7b", out);
 }
 
+static zero_status read_cluster(void *out)
+{
+    return zero_cluster_preset("dgx-a100", out);
+}
+
+static zero_status read_footprint(void *out)
+{
+    zero_transformer transformer = zero_transformer_init();
+    zero_cluster cluster = zero_cluster_init();
+    CHECK_OK(zero_transformer_preset("gpt2", &transformer));
+    CHECK_OK(zero_cluster_preset("workstation", &cluster));
+    return zero_footprint_of(&transformer, &cluster, NULL, NULL, out);
+}
+
+static zero_status give_batch(const void *in)
+{
+    zero_transformer transformer = zero_transformer_init();
+    uint64_t bytes = 0;
+    CHECK_OK(zero_transformer_preset("gpt2", &transformer));
+    return zero_activation_bytes(&transformer, in, &bytes);
+}
+
 static zero_status read_stats(void *out)
 {
     return zero_engine_stats(engine, out);
@@ -247,6 +290,9 @@ INIT(zero_tuning)
 INIT(zero_memory)
 INIT(zero_sharding)
 INIT(zero_transformer)
+INIT(zero_cluster)
+INIT(zero_batch)
+INIT(zero_footprint)
 INIT(zero_stats)
 INIT(zero_path)
 INIT(zero_disk_path)
@@ -280,6 +326,12 @@ static const sized structs[] = {
      init_zero_sharding, read_sharding, NULL, false},
     {"zero_transformer", sizeof(zero_transformer), transformer_fields, COUNT(transformer_fields),
      init_zero_transformer, read_transformer, NULL, false},
+    {"zero_cluster", sizeof(zero_cluster), cluster_fields, COUNT(cluster_fields), init_zero_cluster,
+     read_cluster, NULL, false},
+    {"zero_batch", sizeof(zero_batch), batch_fields, COUNT(batch_fields), init_zero_batch, NULL,
+     give_batch, false},
+    {"zero_footprint", sizeof(zero_footprint), footprint_fields, COUNT(footprint_fields),
+     init_zero_footprint, read_footprint, NULL, false},
     {"zero_stats", sizeof(zero_stats), stats_fields, COUNT(stats_fields), init_zero_stats,
      read_stats, give_stats, true},
     {"zero_path", sizeof(zero_path), path_fields, COUNT(path_fields), init_zero_path, read_path,

@@ -57,6 +57,35 @@ TEST(a_model_has_the_tensors_that_were_counted)
     }
 }
 
+/* Units of blocks, layers and matrices hold the same tensors in the same order. */
+TEST(blocks_are_cut_into_smaller_units)
+{
+    static const struct {
+        const char *name;
+        uint32_t units[ZERO_TRANSFORMER_UNITS_COUNT];
+    } cases[] = {{"gpt2", {1, 2, 6}}, {"llama-7b", {1, 2, 7}}, {"qwen3-235b", {1, 2, 8}}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        zero_transformer t = zero_transformer_init();
+        zero_model *models[ZERO_TRANSFORMER_UNITS_COUNT];
+        CHECK_OK(zero_transformer_preset(cases[i].name, &t));
+        for (int units = 0; units < ZERO_TRANSFORMER_UNITS_COUNT; units++) {
+            t.units = (zero_transformer_units)units;
+            CHECK_OK(zero_transformer_model(&t, &models[units]));
+            CHECK_EQ(zero_model_unit_count(models[units]), 2 + t.layers * cases[i].units[units]);
+            CHECK_EQ(zero_model_tensor_count(models[units]), zero_model_tensor_count(models[0]));
+            for (uint32_t k = 0; k < zero_model_tensor_count(models[0]); k++) {
+                CHECK(strcmp(zero_model_tensor_name(models[units], k),
+                             zero_model_tensor_name(models[0], k)) == 0);
+                CHECK_EQ(zero_model_tensor_count_of(models[units], k),
+                         zero_model_tensor_count_of(models[0], k));
+            }
+        }
+        for (int units = 0; units < ZERO_TRANSFORMER_UNITS_COUNT; units++) {
+            zero_model_destroy(models[units]);
+        }
+    }
+}
+
 TEST(tensors_decay_unless_they_are_norms_or_biases)
 {
     zero_transformer t = zero_transformer_init();
@@ -339,6 +368,9 @@ TEST(dimensions_that_describe_nothing_are_refused)
     t.flags = 32;
     CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, "flags 0x20");
     t.flags = 0;
+    t.units = ZERO_TRANSFORMER_UNITS_COUNT;
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, "units is 3");
+    t.units = ZERO_TRANSFORMER_UNITS_BLOCK;
     t.dtype = ZERO_DTYPE_NONE;
     CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, "dtype");
     CHECK_FAILS(zero_transformer_preset("gpt5", &t), ZERO_INVALID_ARGUMENT, "qwen3-235b");

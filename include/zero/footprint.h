@@ -1,0 +1,107 @@
+/** @file
+ *  What a rank needs of each tier, beside what it has.
+ *
+ *  The bytes of parameters, gradients and optimizer state are those of the engine's own plan
+ *  (zero/plan.h), to the byte. Activations are counted from the transformer's dimensions. */
+#ifndef ZERO_FOOTPRINT_H
+#define ZERO_FOOTPRINT_H
+
+#include "zero/cluster.h"
+#include "zero/export.h"
+#include "zero/options.h"
+#include "zero/plan.h"
+#include "zero/status.h"
+#include "zero/transformer.h"
+#include <stddef.h>
+#include <stdint.h>
+
+ZERO_BEGIN
+
+/** What a rank computes at once. Grows at its end. */
+typedef struct zero_batch {
+    size_t struct_bytes; /**< set by zero_batch_init() */
+    uint64_t samples;    /**< of a rank in a micro-step, in [1, 2^20]. 0: 1 */
+    uint64_t sequence;   /**< tokens of a sample, at most the transformer's. 0: as many */
+    uint64_t logit_rows; /**< tokens whose logits exist at once. 0: all of a micro-step */
+    zero_dtype dtype;    /**< of activations. Default: that of the parameters */
+    uint32_t recompute;  /**< 1: only the residual stream of each block is kept for backward, which
+                              computes the rest of it again (Chen et al., "Training deep nets with
+                              sublinear memory cost", 2016). 0: all is kept */
+} zero_batch;
+
+/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+ZERO_API void zero_batch_init_sized(zero_batch *batch, size_t struct_bytes);
+
+/** All 0, with the caller's size. */
+static inline zero_batch zero_batch_init(void)
+{
+    zero_batch batch;
+    zero_batch_init_sized(&batch, sizeof batch);
+    return batch;
+}
+
+/** One rank's bytes. Grows at its end. */
+typedef struct zero_footprint {
+    size_t struct_bytes;                      /**< set by zero_footprint_init() */
+    uint64_t role_bytes[ZERO_ROLE_COUNT_MAX]; /**< the engine's, by role: its plan */
+    uint64_t activation_bytes;                /**< on the device */
+    uint64_t need_bytes[ZERO_TIER_COUNT_MAX]; /**< by tier: the engine's, activations, reserves */
+    uint64_t have_bytes[ZERO_TIER_COUNT_MAX]; /**< by tier: the rank's part of its node's */
+} zero_footprint;
+
+/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+ZERO_API void zero_footprint_init_sized(zero_footprint *footprint, size_t struct_bytes);
+
+/** All 0, with the caller's size. */
+static inline zero_footprint zero_footprint_init(void)
+{
+    zero_footprint footprint;
+    zero_footprint_init_sized(&footprint, sizeof footprint);
+    return footprint;
+}
+
+/** Bytes that forward keeps for backward, with what both work in: the residual stream, the inputs
+ * of all products and norms, the attention's rows without its scores (Dao et al., "FlashAttention",
+ *  2022), the logits, and the gradients under way in one block. Korthikanti et al., "Reducing
+ *  activation recomputation in large transformer models", 2022, section 4, counts the same without
+ *  dropout and scores: 32 bytes for each token and element of the width in 16 bits.
+ *  - bytes: out.
+ *  - Local call.
+ *  - Errors: those of zero_transformer_check; INVALID_ARGUMENT naming the batch's field, and for
+ *    2^63 bytes or more.
+ *  - Threads: any. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_activation_bytes(const zero_transformer *transformer,
+                                                           const zero_batch *batch,
+                                                           uint64_t *bytes);
+
+/** The bytes of a rank that trains the transformer on the cluster.
+ *  - options: of the engine; NULL: all defaults. `device` is taken as given: ZERO_DEVICE_CUDA is
+ *    what a cluster has.
+ *  - batch: NULL: one sample, everything kept.
+ *  - footprint: in: struct_bytes, of zero_footprint_init(); out: the rest, as far as the struct
+ *    goes. That it does not fit is no error.
+ *  - Local call. Memory: the plan's own while it is made.
+ *  - Errors: those of zero_transformer_check, zero_cluster_check, zero_activation_bytes and
+ *    zero_plan_create.
+ *  - Threads: any. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_footprint_of(const zero_transformer *transformer,
+                                                       const zero_cluster *cluster,
+                                                       const zero_engine_options *options,
+                                                       const zero_batch *batch,
+                                                       zero_footprint *footprint);
+
+/** 1 where no tier needs more than the rank has, else 0. 0 for NULL. */
+ZERO_API int32_t zero_footprint_fits(const zero_footprint *footprint);
+
+/** The deepest transformer of these dimensions that fits: `layers` as large as it may be.
+ *  - layers: out; 0: not even one does.
+ *  - The rest as in zero_footprint_of. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_footprint_layers(const zero_transformer *transformer,
+                                                           const zero_cluster *cluster,
+                                                           const zero_engine_options *options,
+                                                           const zero_batch *batch,
+                                                           uint64_t *layers);
+
+ZERO_END
+
+#endif

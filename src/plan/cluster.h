@@ -1,0 +1,13 @@
+/* A cluster as it was checked. */
+#ifndef ZI_PLAN_CLUSTER_H
+#define ZI_PLAN_CLUSTER_H
+
+#include "zero/cluster.h"
+
+/* Errors: those of zero_cluster_check. */
+zero_status zi_cluster_resolve(const zero_cluster *given, zero_cluster *resolved);
+
+/* value: within the field's bounds, and whole where the field is. */
+void zi_cluster_set(zero_cluster *cluster, const zero_cluster_field *field, double value);
+
+#endif

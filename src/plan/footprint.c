@@ -1,0 +1,216 @@
+/* Owns what a rank needs of each tier. Invariant: bytes of state are those of a plan that an engine
+ * would be made of. */
+#include "zero/footprint.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/sized.h"
+#include "core/sizes.h"
+#include "plan/cluster.h"
+#include "plan/transformer.h"
+
+#define SAMPLES_MAX (UINT64_C(1) << 20)
+#define TOKENS_MAX (UINT64_C(1) << 32)
+
+void zero_batch_init_sized(zero_batch *batch, size_t struct_bytes)
+{
+    const zero_batch known = {.struct_bytes = sizeof known};
+    zi_sized_init(batch, struct_bytes, &known, sizeof known);
+}
+
+void zero_footprint_init_sized(zero_footprint *footprint, size_t struct_bytes)
+{
+    const zero_footprint known = {.struct_bytes = sizeof known};
+    zi_sized_init(footprint, struct_bytes, &known, sizeof known);
+}
+
+/* The batch with its defaults replaced. */
+static zero_status resolve_batch(const zero_batch *given, const zero_transformer *t, zero_batch *b)
+{
+    *b = (zero_batch){.struct_bytes = sizeof *b};
+    if (given != NULL) {
+        ZI_TRY(ZI_SIZED_IN(zero_batch, given, b));
+    }
+    b->samples = b->samples != 0 ? b->samples : 1;
+    b->sequence = b->sequence != 0 ? b->sequence : t->sequence;
+    b->dtype = b->dtype != ZERO_DTYPE_DEFAULT ? b->dtype : t->dtype;
+    if (b->samples > SAMPLES_MAX || b->sequence > t->sequence ||
+        b->samples * b->sequence > TOKENS_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "a batch of %" PRIu64 " samples of %" PRIu64
+                " tokens; there are at most 2^20 samples, "
+                "of the transformer's %" PRIu64 " tokens, and 2^32 tokens in all",
+                b->samples, b->sequence, t->sequence);
+    }
+    if (zero_dtype_bytes(b->dtype) == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "dtype %d (%s) of the batch is no type of activations",
+                (int)b->dtype, zero_dtype_name(b->dtype));
+    }
+    if (b->recompute > 1) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "recompute of the batch is %" PRIu32 "; it is 0 or 1",
+                b->recompute);
+    }
+    const uint64_t tokens = b->samples * b->sequence;
+    b->logit_rows = b->logit_rows != 0 && b->logit_rows < tokens ? b->logit_rows : tokens;
+    return ZERO_OK;
+}
+
+/* Elements for each token. */
+typedef struct token_elements {
+    uint64_t stream; /* at the boundary of two blocks */
+    uint64_t block;  /* what else backward needs of a block */
+    uint64_t work;   /* gradients under way in a block */
+} token_elements;
+
+static token_elements elements_of(const zero_transformer *t)
+{
+    const uint64_t queries = t->heads * t->head_width;
+    const uint64_t keys = t->kv_heads * t->head_width;
+    const uint64_t gated = (t->flags & ZERO_TRANSFORMER_GATED) != 0;
+    const uint64_t inner = t->ffn_width * (t->experts != 0 ? t->experts_used : 1);
+    /* Two norms' outputs and the stream between them; queries, keys, values and what attention
+     * makes of them; the feed-forward layer before and after its activation. */
+    const uint64_t kept = 3 * t->width + 2 * queries + 2 * keys + (2 + gated) * inner + t->experts;
+    return (token_elements){
+        .stream = t->width, .block = kept, .work = 2 * t->width + (1 + gated) * inner};
+}
+
+/* Statistics in fp32: mean and deviation of each norm, the sum of each head's softmax. */
+static uint64_t statistics_of(const zero_transformer *t)
+{
+    return sizeof(float) * (4 + t->heads);
+}
+
+static zero_status count_activations(const zero_transformer *t, const zero_batch *b,
+                                     uint64_t *bytes)
+{
+    const token_elements each = elements_of(t);
+    const uint64_t width = zero_dtype_bytes(b->dtype);
+    const uint64_t blocks = b->recompute != 0 ? 1 : t->layers;
+    const uint64_t elements = (t->layers + 1) * each.stream + blocks * each.block + each.work +
+                              t->width; /* the head's norm */
+    const uint64_t token = elements * width + blocks * statistics_of(t);
+    if (__builtin_mul_overflow(token, b->samples * b->sequence, bytes) ||
+        __builtin_add_overflow(*bytes, b->logit_rows * t->vocab * width, bytes) ||
+        *bytes > INT64_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "activations of %" PRIu64 " samples of %" PRIu64
+                " tokens take 2^63 bytes or more; make the batch smaller",
+                b->samples, b->sequence);
+    }
+    return ZERO_OK;
+}
+
+zero_status zero_activation_bytes(const zero_transformer *transformer, const zero_batch *batch,
+                                  uint64_t *bytes)
+{
+    zero_transformer t;
+    zero_batch b;
+    zi_transformer_counts counts;
+    if (bytes == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "bytes is NULL; pass the address of a uint64_t");
+    }
+    ZI_TRY(zi_transformer_resolve(transformer, &t, &counts));
+    ZI_TRY(resolve_batch(batch, &t, &b));
+    return count_activations(&t, &b, bytes);
+}
+
+static zero_status plan_state(const zero_transformer *transformer,
+                              const zero_engine_options *options, uint32_t world,
+                              zero_memory *memory)
+{
+    zero_model *model = NULL;
+    zero_plan *plan = NULL;
+    ZI_TRY(zero_transformer_model(transformer, &model));
+    zero_status status = zero_plan_create(model, options, world, &plan);
+    zero_model_destroy(model);
+    if (status == ZERO_OK) {
+        status = zero_plan_memory(plan, memory);
+        zero_plan_destroy(plan);
+    }
+    return status;
+}
+
+zero_status zero_footprint_of(const zero_transformer *transformer, const zero_cluster *cluster,
+                              const zero_engine_options *options, const zero_batch *batch,
+                              zero_footprint *footprint)
+{
+    zero_cluster c;
+    zero_memory state = zero_memory_init();
+    zero_footprint made = {.struct_bytes = sizeof made};
+    ZI_TRY(zero_activation_bytes(transformer, batch, &made.activation_bytes));
+    ZI_TRY(zi_cluster_resolve(cluster, &c));
+    ZI_TRY(plan_state(transformer, options, (uint32_t)(c.nodes * c.ranks_per_node), &state));
+    memcpy(made.role_bytes, state.bytes, sizeof made.role_bytes);
+    memcpy(made.need_bytes, state.tier_bytes, sizeof made.need_bytes);
+    made.need_bytes[ZERO_TIER_DEVICE] += made.activation_bytes + c.device_reserve_bytes;
+    made.need_bytes[ZERO_TIER_HOST] += c.host_reserve_bytes / c.ranks_per_node;
+    made.have_bytes[ZERO_TIER_DEVICE] = c.device_bytes;
+    made.have_bytes[ZERO_TIER_HOST] = c.host_bytes / c.ranks_per_node;
+    made.have_bytes[ZERO_TIER_DISK] = c.disk_bytes / c.ranks_per_node;
+    return ZI_SIZED_OUT(zero_footprint, footprint, &made);
+}
+
+int32_t zero_footprint_fits(const zero_footprint *footprint)
+{
+    zero_footprint f = {.struct_bytes = sizeof f};
+    if (zi_sized_in("zero_footprint", footprint, &f, sizeof f) != ZERO_OK) {
+        return 0;
+    }
+    for (int tier = 0; tier < ZERO_TIER_COUNT_MAX; tier++) {
+        if (f.need_bytes[tier] > f.have_bytes[tier]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Whether so many layers fit. A model too large to be described does not. */
+static zero_status fits(zero_transformer *t, uint64_t layers, const zero_cluster *cluster,
+                        const zero_engine_options *options, const zero_batch *batch, bool *result)
+{
+    zero_footprint f = zero_footprint_init();
+    t->layers = layers;
+    *result = false;
+    if (zero_transformer_check(t) != ZERO_OK) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zero_footprint_of(t, cluster, options, batch, &f));
+    *result = zero_footprint_fits(&f) != 0;
+    return ZERO_OK;
+}
+
+zero_status zero_footprint_layers(const zero_transformer *transformer, const zero_cluster *cluster,
+                                  const zero_engine_options *options, const zero_batch *batch,
+                                  uint64_t *layers)
+{
+    zero_transformer t;
+    zi_transformer_counts counts;
+    if (layers == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "layers is NULL; pass the address of a uint64_t");
+    }
+    *layers = 0;
+    ZI_TRY(zi_transformer_resolve(transformer, &t, &counts));
+    /* `low` fit and `high` do not; every tier needs more for more layers. A larger model costs more
+     * to describe, so the bound is looked for from the given one on. */
+    uint64_t low = 0;
+    uint64_t high = t.layers;
+    for (bool more = true; more && high <= ZI_TRANSFORMER_LAYERS_MAX;) {
+        ZI_TRY(fits(&t, high, cluster, options, batch, &more));
+        low = more ? high : low;
+        high = more ? 2 * high : high;
+    }
+    high = zi_min_u64(high, ZI_TRANSFORMER_LAYERS_MAX + 1);
+    while (high - low > 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        bool more = false;
+        ZI_TRY(fits(&t, middle, cluster, options, batch, &more));
+        low = more ? middle : low;
+        high = more ? high : middle;
+    }
+    *layers = low;
+    return ZERO_OK;
+}

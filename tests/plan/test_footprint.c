@@ -1,0 +1,269 @@
+/* Owns the tests of clusters and of what a rank needs of each tier. */
+#include "folders.h"
+#include "harness.h"
+
+#include "zero/zero.h"
+
+TEST(every_preset_is_a_cluster)
+{
+    const char *name = NULL;
+    uint32_t count = 0;
+    while ((name = zero_cluster_preset_name(count)) != NULL) {
+        zero_cluster c = zero_cluster_init();
+        CHECK_OK(zero_cluster_preset(name, &c));
+        CHECK_OK(zero_cluster_check(&c));
+        CHECK_EQ(c.nodes, 1);
+        count++;
+    }
+    CHECK_EQ(count, 5);
+    zero_cluster c = zero_cluster_init();
+    CHECK_FAILS(zero_cluster_preset("tpu", &c), ZERO_INVALID_ARGUMENT, "dgx-h200");
+}
+
+/* ---- fields ---- */
+
+static zero_cluster v100(void)
+{
+    zero_cluster c = zero_cluster_init();
+    CHECK_OK(zero_cluster_preset("dgx-v100", &c));
+    return c;
+}
+
+/* Below its lower bound, above its upper one, and no number: each names the field. */
+TEST(every_field_has_bounds)
+{
+    const zero_cluster_field *field = NULL;
+    for (uint32_t i = 0; (field = zero_cluster_field_at(i)) != NULL; i++) {
+        zero_cluster c = v100();
+        unsigned char *at = (unsigned char *)&c + field->offset;
+        const double high = field->high * 2;
+        const uint64_t whole = (uint64_t)field->high * 2;
+        memcpy(at, field->is_real != 0 ? (const void *)&high : &whole, 8);
+        CHECK_FAILS(zero_cluster_check(&c), ZERO_INVALID_ARGUMENT, field->name);
+        if (field->low > 0) {
+            memset(at, 0, 8);
+            CHECK_FAILS(zero_cluster_check(&c), ZERO_INVALID_ARGUMENT, field->name);
+        }
+        if (field->is_real != 0) {
+            const double none = __builtin_nan("");
+            memcpy(at, &none, 8);
+            CHECK_FAILS(zero_cluster_check(&c), ZERO_INVALID_ARGUMENT, field->name);
+        }
+    }
+}
+
+TEST(fields_that_contradict_one_another_are_refused)
+{
+    zero_cluster c = v100();
+    c.nodes = 65536;
+    CHECK_FAILS(zero_cluster_check(&c), ZERO_INVALID_ARGUMENT, "at most 65536");
+    c = v100();
+    c.nodes = 2;
+    c.fabric_gb_per_s = 0;
+    CHECK_FAILS(zero_cluster_check(&c), ZERO_INVALID_ARGUMENT, "fabric_gb_per_s");
+    c = v100();
+    c.disk_write_gb_per_s = 0;
+    CHECK_FAILS(zero_cluster_check(&c), ZERO_INVALID_ARGUMENT, "disk_write_gb_per_s");
+    c = v100();
+    c.device_reserve_bytes = c.device_bytes;
+    CHECK_FAILS(zero_cluster_check(&c), ZERO_INVALID_ARGUMENT, "reserve");
+}
+
+/* ---- files ---- */
+
+typedef struct file_case {
+    const char *text;
+    const char *words; /* of the refusal; NULL: it is read */
+} file_case;
+
+static const file_case files[] = {
+    {"{\"preset\": \"dgx-h100\", \"nodes\": 64, \"fabric_efficiency\": 0.5}", NULL},
+    {"{\"preset\": \"dgx-h100\", \"disk_bytes\": 3e13}", NULL},
+    {"{\"preset\": \"dgx-h100\", \"nods\": 64}", "\"nods\""},
+    {"{\"preset\": \"dgx\"}", "\"dgx\""},
+    {"{\"preset\": 4}", "\"preset\""},
+    {"{\"preset\": \"dgx-h100\", \"nodes\": 1.5}", "\"nodes\""},
+    {"{\"preset\": \"dgx-h100\", \"nodes\": \"4\"}", "\"nodes\""},
+    {"{\"preset\": \"dgx-h100\", \"nodes\": -1}", "\"nodes\""},
+    {"{\"preset\": \"dgx-h100\", \"device_efficiency\": 1.5}", "\"device_efficiency\""},
+    {"{\"nodes\": 1}", "ranks_per_node"},
+    {"{\"nodes\": 1", "line 1"},
+};
+#define FILES (sizeof files / sizeof files[0])
+
+typedef struct folder {
+    char *path;
+    char file[96];
+} folder;
+
+static folder folder_create(void)
+{
+    folder made = {.path = rig_folder(true)};
+    (void)snprintf(made.file, sizeof made.file, "%s/cluster.json", made.path);
+    return made;
+}
+
+static void folder_destroy(folder *made)
+{
+    CHECK(unlink(made->file) == 0);
+    rig_remove(made->path);
+}
+
+static void write_bytes(const folder *into, const char *text, size_t bytes)
+{
+    FILE *file = fopen(into->file, "w");
+    CHECK(file != NULL && fwrite(text, 1, bytes, file) == bytes && fclose(file) == 0);
+}
+
+TEST(files_are_read_or_refused_by_key)
+{
+    folder home = folder_create();
+    for (size_t i = 0; i < FILES; i++) {
+        zero_cluster c = zero_cluster_init();
+        write_bytes(&home, files[i].text, strlen(files[i].text));
+        if (files[i].words == NULL) {
+            CHECK_OK(zero_cluster_read(home.file, &c));
+        } else {
+            CHECK_FAILS(zero_cluster_read(home.file, &c), ZERO_INVALID_ARGUMENT, files[i].words);
+        }
+    }
+    zero_cluster c = zero_cluster_init();
+    write_bytes(&home, files[0].text, strlen(files[0].text));
+    CHECK_OK(zero_cluster_read(home.file, &c));
+    CHECK_EQ(c.nodes, 64);
+    CHECK_EQ(c.ranks_per_node, 8);
+    CHECK_NEAR(c.fabric_efficiency, 0.5, 0);
+    folder_destroy(&home);
+    CHECK_FAILS(zero_cluster_read(home.file, &c), ZERO_IO, "cluster.json");
+}
+
+/* All fields of a preset, written and read, are what they were. */
+TEST(what_is_written_is_read)
+{
+    folder home = folder_create();
+    const zero_cluster c = v100();
+    zero_cluster read = zero_cluster_init();
+    char text[2048] = "{";
+    const zero_cluster_field *field = NULL;
+    for (uint32_t i = 0; (field = zero_cluster_field_at(i)) != NULL; i++) {
+        const void *at = (const unsigned char *)&c + field->offset;
+        const size_t used = strlen(text);
+        if (field->is_real != 0) {
+            (void)snprintf(text + used, sizeof text - used, "%s\"%s\": %.17g", i == 0 ? "" : ", ",
+                           field->name, *(const double *)at);
+        } else {
+            (void)snprintf(text + used, sizeof text - used, "%s\"%s\": %" PRIu64,
+                           i == 0 ? "" : ", ", field->name, *(const uint64_t *)at);
+        }
+    }
+    strcat(text, "}");
+    write_bytes(&home, text, strlen(text));
+    CHECK_OK(zero_cluster_read(home.file, &read));
+    CHECK_BYTES(&read, &c, sizeof c);
+    folder_destroy(&home);
+}
+
+/* ---- activations ---- */
+
+static uint64_t activations(const char *name, const zero_batch *batch)
+{
+    zero_transformer t = zero_transformer_init();
+    uint64_t bytes = 0;
+    CHECK_OK(zero_transformer_preset(name, &t));
+    CHECK_OK(zero_activation_bytes(&t, batch, &bytes));
+    return bytes;
+}
+
+/* Korthikanti et al., 2022, equation 1 without masks of dropout (34 becomes 32) and without scores:
+ * 32 bytes for each token, element of the width and layer; what is beyond is of no block. */
+TEST(activations_of_a_block_are_the_published_ones)
+{
+    zero_transformer t = zero_transformer_init();
+    zero_batch batch = zero_batch_init();
+    uint64_t bytes[2] = {0, 0};
+    CHECK_OK(zero_transformer_preset("gpt3-175b", &t));
+    batch.logit_rows = 1;
+    for (int i = 0; i < 2; i++) {
+        t.layers = (uint64_t)i + 1;
+        CHECK_OK(zero_activation_bytes(&t, &batch, &bytes[i]));
+    }
+    const double block = (double)(bytes[1] - bytes[0]) / (double)(t.sequence * t.width);
+    CHECK_NEAR(block, 32.0, 0.05); /* and the statistics of norms and softmax */
+}
+
+TEST(recomputation_keeps_a_stream_for_each_block)
+{
+    zero_batch batch = zero_batch_init();
+    batch.logit_rows = 1;
+    const uint64_t all = activations("gpt3-175b", &batch);
+    batch.recompute = 1;
+    const uint64_t less = activations("gpt3-175b", &batch);
+    const uint64_t streams = UINT64_C(97) * 2048 * 12288 * 2;
+    CHECK(less > streams && less < streams + all / 50); /* and two blocks, about */
+    batch.samples = 4;
+    CHECK_NEAR((double)activations("gpt3-175b", &batch), 4.0 * (double)less, 0.001 * (double)less);
+    batch.dtype = ZERO_DTYPE_F32;
+    CHECK_NEAR((double)activations("gpt3-175b", &batch), 8.0 * (double)less, 0.05 * (double)less);
+}
+
+TEST(batches_that_mean_nothing_are_refused)
+{
+    zero_transformer t = zero_transformer_init();
+    zero_batch batch = zero_batch_init();
+    uint64_t bytes = 0;
+    CHECK_OK(zero_transformer_preset("gpt2", &t));
+    batch.sequence = 1025;
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT, "1025 tokens");
+    batch = zero_batch_init();
+    batch.samples = (UINT64_C(1) << 20) + 1;
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT, "2^20 samples");
+    batch = zero_batch_init();
+    batch.recompute = 2;
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT, "recompute");
+    batch = zero_batch_init();
+    batch.dtype = ZERO_DTYPE_NONE;
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT, "dtype");
+    t.layers = 40000;
+    t.width = 768;
+    t.ffn_width = UINT64_C(1) << 24;
+    t.positions = 0;
+    t.sequence = UINT64_C(1) << 24;
+    batch = zero_batch_init();
+    batch.samples = 256;
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT, "2^63 bytes");
+}
+
+/* ---- footprints ---- */
+
+TEST(a_footprint_is_the_plan_with_activations_and_reserves)
+{
+    zero_transformer t = zero_transformer_init();
+    zero_cluster c = v100();
+    zero_batch batch = zero_batch_init();
+    zero_engine_options options = zero_engine_options_init();
+    zero_footprint f = zero_footprint_init();
+    zero_memory memory = zero_memory_init();
+    zero_model *model = NULL;
+    zero_plan *plan = NULL;
+    CHECK_OK(zero_transformer_preset("llama-13b", &t));
+    c.nodes = 4;
+    options.tier[ZERO_ROLE_MASTER] = ZERO_TIER_HOST;
+    options.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_DISK;
+    CHECK_OK(zero_footprint_of(&t, &c, &options, &batch, &f));
+    CHECK_OK(zero_transformer_model(&t, &model));
+    CHECK_OK(zero_plan_create(model, &options, 64, &plan));
+    CHECK_OK(zero_plan_memory(plan, &memory));
+    CHECK_BYTES(f.role_bytes, memory.bytes, sizeof memory.bytes);
+    CHECK_EQ(f.need_bytes[ZERO_TIER_DEVICE],
+             memory.tier_bytes[ZERO_TIER_DEVICE] + f.activation_bytes + c.device_reserve_bytes);
+    CHECK_EQ(f.need_bytes[ZERO_TIER_HOST],
+             memory.tier_bytes[ZERO_TIER_HOST] + c.host_reserve_bytes / 16);
+    CHECK_EQ(f.need_bytes[ZERO_TIER_DISK], memory.tier_bytes[ZERO_TIER_DISK]);
+    CHECK_EQ(f.have_bytes[ZERO_TIER_DEVICE], c.device_bytes);
+    CHECK_EQ(f.have_bytes[ZERO_TIER_HOST], c.host_bytes / 16);
+    CHECK_EQ(f.have_bytes[ZERO_TIER_DISK], c.disk_bytes / 16);
+    zero_plan_destroy(plan);
+    zero_model_destroy(model);
+}
+
+TEST_MAIN()

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""`zero plan`, as a user types it: its figures agree with one another, and what it cannot plan is
+refused with the word that is wrong.
+
+Usage: test_plan_cli.py PROGRAM. One line per check; the last is "N passed, N failed"."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+counts = {True: 0, False: 0}
+
+
+def check(name, holds, detail=""):
+    counts[bool(holds)] += 1
+    print(f"{'ok' if holds else 'FAILED':8}{name}{'' if holds else ': ' + str(detail)}")
+
+
+def run(program, *words):
+    return subprocess.run([program, "plan", *words], capture_output=True, text=True, check=False)
+
+
+def mixes(program, *words):
+    done = run(program, *words, "--json", "-")
+    report = json.loads(done.stdout)
+    return report, {mix["name"]: mix for mix in report["mixes"]}
+
+
+def check_table(program):
+    done = run(program, "llama-70b", "dgx-h100", "--nodes", "4", "--recompute")
+    check("a plan is made", done.returncode == 0, done.stderr)
+    check("it fits in 80 columns", all(len(line) <= 80 for line in done.stdout.splitlines()),
+          max(done.stdout.splitlines(), key=len))
+    check("the first mix that fits is given as options",
+          "options.stage = ZERO_STAGE_3;" in done.stdout)
+    none = run(program, "1t", "workstation")
+    check("that nothing fits is said, and is no failure",
+          none.returncode == 0 and "Nothing fits" in none.stdout, none.stdout)
+
+
+def check_figures(program):
+    report, rows = mixes(program, "gpt3-175b", "dgx-a100", "--nodes", "16", "--recompute")
+    parameters, ranks = report["parameters"], report["ranks"]
+    check("ranks are nodes x ranks of a node", ranks == 128, ranks)
+    states = ("param", "grad", "master", "moment1", "moment2")
+    # Sums of gradients are in fp32: 18 bytes a parameter, not 16.
+    expected = {"0": 18 * parameters, "1": 6 * parameters + 12 * parameters / ranks,
+                "2": 2 * parameters + 16 * parameters / ranks, "3": 18 * parameters / ranks}
+    for name, bytes_ in expected.items():
+        have = sum(rows[name]["role_bytes"][role] for role in states)
+        check(f"stage {name} holds what its formula says", abs(have / bytes_ - 1) < 1e-3,
+              f"{have} and {bytes_}")
+    for name, mix in rows.items():
+        need, have = mix["need_bytes"], mix["have_bytes"]
+        check(f"{name}: fits says whether needs are within", mix["fits"] ==
+              all(need[tier] <= have[tier] for tier in need), mix)
+        check(f"{name}: the deepest model is deeper exactly where it fits", mix["fits"] ==
+              (mix["deepest_parameters"] >= parameters), mix)
+    first = next((name for name, mix in rows.items() if mix["fits"]), None)
+    check("the recommended mix is the first that fits", report["recommended"] == first, first)
+    again, _ = mixes(program, "gpt3-175b", "dgx-a100", "--nodes", "16", "--recompute")
+    check("the same line gives the same figures", again == report)
+
+
+def check_options(program):
+    less, fewer = mixes(program, "gpt2-xl", "--recompute")
+    more, rows = mixes(program, "gpt2-xl")
+    check("recomputation keeps fewer activations",
+          less["mixes"][0]["activation_bytes"] < more["mixes"][0]["activation_bytes"] / 4)
+    check("it leaves the engine's bytes as they are",
+          fewer["3"]["role_bytes"] == rows["3"]["role_bytes"])
+    _, layers = mixes(program, "gpt2-xl", "dgx-h100", "--units", "layers")
+    check("smaller units need smaller slots", layers["3"]["role_bytes"]["param slots"] <
+          rows["3"]["role_bytes"]["param slots"])
+    two, _ = mixes(program, "gpt2-xl", "--samples", "2", "--sequence", "512")
+    check("two halves of a sample have the activations of one",
+          two["mixes"][0]["activation_bytes"] == more["mixes"][0]["activation_bytes"])
+
+
+def check_files(program):
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, "config.json")
+        cluster = os.path.join(folder, "cluster.json")
+        report = os.path.join(folder, "report.json")
+        with open(model, "w", encoding="utf-8") as file:
+            json.dump({"model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25,
+                       "n_positions": 1024, "vocab_size": 50257, "torch_dtype": "bfloat16"}, file)
+        with open(cluster, "w", encoding="utf-8") as file:
+            json.dump({"preset": "dgx-h100", "nodes": 2}, file)
+        done = run(program, model, cluster, "--json", report)
+        check("files of a model and a cluster are planned", done.returncode == 0, done.stderr)
+        with open(report, encoding="utf-8") as file:
+            read = json.load(file)
+        preset, _ = mixes(program, "gpt2-xl", "dgx-h100", "--nodes", "2")
+        check("with the figures of the presets they repeat", read["mixes"] == preset["mixes"])
+        with open(cluster, "w", encoding="utf-8") as file:
+            json.dump({"preset": "dgx-h100", "nods": 2}, file)
+        done = run(program, model, cluster)
+        check("a misspelt key is refused", done.returncode == 1 and '"nods"' in done.stderr,
+              done.stderr)
+
+
+def check_refusals(program):
+    for words, said in ((["gpt5"], "gpt5"), ([], "which model"), (["gpt2", "tpu"], "tpu"),
+                        (["gpt2", "--nodes", "0"], "--nodes 0"),
+                        (["gpt2", "--nodes", "65536"], "65536"),
+                        (["gpt2", "--samples", "x"], "--samples x"),
+                        (["gpt2", "--sequence", "2048"], "2048 tokens"),
+                        (["gpt2", "--units", "rows"], "--units rows"),
+                        (["nowhere.json"], "nowhere.json"), (["gpt2", "dgx-h100", "more"], "more"),
+                        (["gpt2", "--jsn", "-"], "--jsn"),
+                        (["gpt2", "--json", "/nowhere/x"], "/nowhere/x")):
+        done = run(program, *words)
+        refused = done.returncode == 1 and done.stderr.startswith("zero plan: ")
+        check(f"refused: zero plan {' '.join(words)}", refused and said in done.stderr, done.stderr)
+
+
+def main():
+    program = sys.argv[1]
+    for part in (check_table, check_figures, check_options, check_files, check_refusals):
+        part(program)
+    print(f"{counts[True]} passed, {counts[False]} failed")
+    return 1 if counts[False] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,293 @@
+/* Owns `zero plan`: reads its line, makes the mixes of stage and tiers, and asks the library what a
+ * rank needs with each. */
+#include "plan_report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "bench_report.h"
+#include "command_line.h"
+#include "commands.h"
+
+typedef struct plan_line {
+    const char *words[2]; /* model, cluster */
+    uint32_t word_count;
+    uint64_t nodes; /* 0: the cluster's own */
+    uint64_t samples;
+    uint64_t sequence;
+    zero_transformer_units units;
+    bool recompute;
+    const char *json_path;
+    bool help;
+} plan_line;
+
+static void print_names(const char *title, const char *(*name_at)(uint32_t index))
+{
+    int column = printf("  %s:", title);
+    const char *name = NULL;
+    for (uint32_t i = 0; (name = name_at(i)) != NULL; i++) {
+        if (column + (int)strlen(name) > 76) {
+            column = printf("\n   ") - 1;
+        }
+        column += printf(" %s", name);
+    }
+    printf("\n");
+}
+
+static void print_help(void)
+{
+    printf("usage: zero plan MODEL [CLUSTER] [OPTIONS]\n\n"
+           "Says what a rank needs of each tier to train MODEL on CLUSTER, at every ZeRO\n"
+           "stage and with state, gradients and parameters offloaded, and what fits. Bytes of\n"
+           "parameters, gradients and optimizer state are those that an engine allocates.\n\n"
+           "MODEL is a preset or a config.json as model hubs publish it; CLUSTER is a preset\n"
+           "(default dgx-h100) or a file of JSON with the fields of zero/cluster.h.\n\n");
+    print_names("models", zero_transformer_preset_name);
+    print_names("clusters", zero_cluster_preset_name);
+    printf("\noptions:\n"
+           "  --nodes N      nodes of the cluster; default: its own number, a preset's is 1\n"
+           "  --samples N    that a rank computes at once; default 1\n"
+           "  --sequence N   tokens of a sample; default: the model's longest\n"
+           "  --units WHAT   that are gathered at once: blocks (default), layers, which are a\n"
+           "                 block's attention and its feed-forward layer, or matrices\n"
+           "  --recompute    activations within blocks are computed again in backward\n"
+           "  --json FILE    write all figures as JSON too; - for stdout, without the table\n"
+           "  -h, --help     this text\n\n"
+           "Exit status: 0 when the plan was made, whether or not anything fits; else 1.\n");
+}
+
+enum {
+    OPTION_NODES = COMMAND_LINE_OPTIONS,
+    OPTION_SAMPLES,
+    OPTION_SEQUENCE,
+    OPTION_UNITS,
+    OPTION_RECOMPUTE,
+    OPTION_JSON
+};
+
+static const struct option line_options[] = {
+    {"help", no_argument, NULL, COMMAND_LINE_HELP},
+    {"nodes", required_argument, NULL, OPTION_NODES},
+    {"samples", required_argument, NULL, OPTION_SAMPLES},
+    {"sequence", required_argument, NULL, OPTION_SEQUENCE},
+    {"units", required_argument, NULL, OPTION_UNITS},
+    {"recompute", no_argument, NULL, OPTION_RECOMPUTE},
+    {"json", required_argument, NULL, OPTION_JSON},
+    {0},
+};
+
+static int read_count(const char *name, const char *value, uint64_t high, uint64_t *count)
+{
+    return command_line_whole(value, 1, high, count)
+               ? 0
+               : bench_fail("--%s %s: expected a whole number in [1, %" PRIu64 "]", name, value,
+                            high);
+}
+
+static int read_units(const char *value, zero_transformer_units *units)
+{
+    static const char *const names[] = {"blocks", "layers", "matrices"};
+    for (int i = 0; i < ZERO_TRANSFORMER_UNITS_COUNT; i++) {
+        if (strcmp(value, names[i]) == 0) {
+            *units = (zero_transformer_units)i;
+            return 0;
+        }
+    }
+    return bench_fail("--units %s: expected blocks, layers or matrices", value);
+}
+
+static int read_word(plan_line *line, int option, const char *value)
+{
+    switch (option) {
+    case OPTION_NODES:
+        return read_count("nodes", value, 65536, &line->nodes);
+    case OPTION_SAMPLES:
+        return read_count("samples", value, 1 << 20, &line->samples);
+    case OPTION_SEQUENCE:
+        return read_count("sequence", value, 1 << 24, &line->sequence);
+    case OPTION_UNITS:
+        return read_units(value, &line->units);
+    case OPTION_RECOMPUTE:
+        line->recompute = true;
+        return 0;
+    case OPTION_JSON:
+        line->json_path = value;
+        return 0;
+    default:
+        break;
+    }
+    if (line->word_count == 2) {
+        return bench_fail("%s: a model and a cluster were named; see `zero plan --help`", value);
+    }
+    line->words[line->word_count++] = value;
+    return 0;
+}
+
+static int read_line(int argc, char **argv, plan_line *line)
+{
+    command_line words = command_line_begin(argc, argv, line_options);
+    const char *value = NULL;
+    int found = 0;
+    while ((found = command_line_next(&words, &value)) != COMMAND_LINE_END) {
+        if (found == COMMAND_LINE_HELP) {
+            line->help = true;
+            return 0;
+        }
+        if (found == COMMAND_LINE_BAD) {
+            return bench_fail("%s", words.error);
+        }
+        if (read_word(line, found, value) != 0) {
+            return 1;
+        }
+    }
+    return line->word_count > 0 ? 0 : bench_fail("which model? see `zero plan --help`");
+}
+
+/* ---- mixes ---- */
+
+/* A row of the table, before the cluster is known. */
+typedef struct mix_kind {
+    const char *name;
+    zero_stage stage;
+    bool hybrid; /* parameters are split within a node */
+    zero_tier state;
+    zero_tier grad;
+    zero_tier param;
+} mix_kind;
+
+#define DEVICE ZERO_TIER_DEVICE
+#define HOST ZERO_TIER_HOST
+#define DISK ZERO_TIER_DISK
+
+/* In the order in which they are recommended: what moves fewer bytes a step comes first. */
+static const mix_kind kinds[PLAN_MIXES] = {
+    {"0", ZERO_STAGE_0, false, DEVICE, DEVICE, DEVICE},
+    {"1", ZERO_STAGE_1, false, DEVICE, DEVICE, DEVICE},
+    {"2", ZERO_STAGE_2, false, DEVICE, DEVICE, DEVICE},
+    {"3 in a node", ZERO_STAGE_3, true, DEVICE, DEVICE, DEVICE},
+    {"3", ZERO_STAGE_3, false, DEVICE, DEVICE, DEVICE},
+    {"3, state host", ZERO_STAGE_3, false, HOST, DEVICE, DEVICE},
+    {"3, state, grads host", ZERO_STAGE_3, false, HOST, HOST, DEVICE},
+    {"3, all host", ZERO_STAGE_3, false, HOST, HOST, HOST},
+    {"3, state disk", ZERO_STAGE_3, false, DISK, DEVICE, DEVICE},
+    {"3, all disk", ZERO_STAGE_3, false, DISK, DISK, DISK},
+};
+
+static zero_engine_options options_of(const mix_kind *kind, const zero_cluster *cluster)
+{
+    zero_engine_options options = zero_engine_options_init();
+    options.stage = kind->stage;
+    options.device = ZERO_DEVICE_CUDA;
+    options.shard_group = kind->hybrid ? (uint32_t)cluster->ranks_per_node : 0;
+    options.tier[ZERO_ROLE_PARAM] = kind->param;
+    options.tier[ZERO_ROLE_GRAD] = kind->grad;
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        options.tier[role] = kind->state;
+    }
+    return options;
+}
+
+/* One node is one group: "in a node" would be stage 3 again. */
+static bool has_mix(const mix_kind *kind, const zero_cluster *cluster)
+{
+    const bool on_disk = kind->state == DISK;
+    return (!kind->hybrid || cluster->nodes > 1) && (!on_disk || cluster->disk_bytes != 0);
+}
+
+static int make_mix(const plan_report *report, const mix_kind *kind, plan_mix *mix)
+{
+    uint64_t layers = 0;
+    *mix = (plan_mix){.name = kind->name,
+                      .options = options_of(kind, &report->cluster),
+                      .footprint = zero_footprint_init()};
+    if (zero_footprint_of(&report->transformer, &report->cluster, &mix->options, &report->batch,
+                          &mix->footprint) != ZERO_OK ||
+        zero_footprint_layers(&report->transformer, &report->cluster, &mix->options, &report->batch,
+                              &layers) != ZERO_OK) {
+        return bench_fail_zero(kind->name);
+    }
+    mix->fits = zero_footprint_fits(&mix->footprint) != 0;
+    if (layers > 0) {
+        zero_transformer deepest = report->transformer;
+        deepest.layers = layers;
+        if (zero_transformer_parameters(&deepest, &mix->largest, NULL) != ZERO_OK) {
+            return bench_fail_zero(kind->name);
+        }
+    }
+    return 0;
+}
+
+static int make_mixes(plan_report *report)
+{
+    for (size_t i = 0; i < PLAN_MIXES; i++) {
+        if (has_mix(&kinds[i], &report->cluster)) {
+            plan_mix *mix = &report->mixes[report->mix_count++];
+            if (make_mix(report, &kinds[i], mix) != 0) {
+                return 1;
+            }
+            if (mix->fits && report->recommended == NULL) {
+                report->recommended = mix;
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- the line's model and cluster ---- */
+
+static bool names_file(const char *word)
+{
+    const size_t length = strlen(word);
+    return strchr(word, '/') != NULL || (length > 5 && strcmp(word + length - 5, ".json") == 0);
+}
+
+static int describe(const plan_line *line, plan_report *report)
+{
+    const char *model = line->words[0];
+    const char *cluster = line->word_count > 1 ? line->words[1] : "dgx-h100";
+    *report = (plan_report){.model = model,
+                            .cluster_name = cluster,
+                            .transformer = zero_transformer_init(),
+                            .cluster = zero_cluster_init(),
+                            .batch = zero_batch_init()};
+    if ((names_file(model) ? zero_transformer_read(model, &report->transformer)
+                           : zero_transformer_preset(model, &report->transformer)) != ZERO_OK ||
+        (names_file(cluster) ? zero_cluster_read(cluster, &report->cluster)
+                             : zero_cluster_preset(cluster, &report->cluster)) != ZERO_OK ||
+        zero_transformer_parameters(&report->transformer, &report->parameters,
+                                    &report->parameters_used) != ZERO_OK) {
+        return bench_fail("%s", zero_last_error()->message);
+    }
+    report->transformer.units = line->units;
+    report->cluster.nodes = line->nodes != 0 ? line->nodes : report->cluster.nodes;
+    if (zero_cluster_check(&report->cluster) != ZERO_OK) {
+        return bench_fail("%s", zero_last_error()->message);
+    }
+    report->world = (uint32_t)(report->cluster.nodes * report->cluster.ranks_per_node);
+    report->batch.samples = line->samples != 0 ? line->samples : 1;
+    report->batch.sequence = line->sequence != 0 ? line->sequence : report->transformer.sequence;
+    report->batch.recompute = line->recompute;
+    return 0;
+}
+
+int command_plan(int argc, char **argv)
+{
+    plan_line line = {0};
+    static plan_report report;
+    bench_speak_as("zero plan");
+    if (read_line(argc, argv, &line) != 0) {
+        return 1;
+    }
+    if (line.help) {
+        print_help();
+        return fflush(stdout) == 0 ? 0 : 1;
+    }
+    if (describe(&line, &report) != 0 || make_mixes(&report) != 0) {
+        return 1;
+    }
+    const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;
+    if (!json_only && plan_print(&report, stdout) != 0) {
+        return bench_fail("stdout cannot be written");
+    }
+    return line.json_path != NULL ? plan_write_json(&report, line.json_path) : 0;
+}

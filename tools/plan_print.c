@@ -1,0 +1,252 @@
+/* Owns what `zero plan` prints: a table with a bar for the device's memory, and JSON. Every figure
+ * is one of the library's. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "bench_report.h"
+#include "plan_report.h"
+
+#define GIB ((double)(UINT64_C(1) << 30))
+#define BAR 12
+
+/* 124 M, 1.01 T: three digits. */
+static const char *count_text(uint64_t count, char text[16])
+{
+    static const char units[] = {' ', 'K', 'M', 'B', 'T'};
+    double value = (double)count;
+    size_t unit = 0;
+    while (value >= 999.5 && unit < sizeof units - 1) {
+        value /= 1000;
+        unit++;
+    }
+    const int digits = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    (void)snprintf(text, 16, "%.*f %c", unit == 0 ? 0 : digits, value, units[unit]);
+    return text;
+}
+
+/* Bytes in GiB, in seven columns. */
+static const char *gib_text(uint64_t bytes, char text[16])
+{
+    const double value = (double)bytes / GIB;
+    (void)snprintf(text, 16, "%7.*f", value >= 999.95 ? 0 : value >= 9.995 ? 1 : 2, value);
+    return text;
+}
+
+/* '#' for each twelfth of what the rank has; what it lacks ends in '>'. */
+static void bar_text(uint64_t need, uint64_t have, char text[BAR + 1])
+{
+    const double share = (double)need / (double)have;
+    const int full = share >= 1 ? BAR : (int)(share * BAR + 0.5);
+    memset(text, '.', BAR);
+    memset(text, '#', (size_t)full);
+    text[BAR - 1] = need > have ? '>' : text[BAR - 1];
+    text[BAR] = '\0';
+}
+
+/* "fits", or what the rank lacks most of, by its share. */
+static const char *verdict(const plan_mix *mix, char text[32])
+{
+    const zero_footprint *f = &mix->footprint;
+    int worst = 0;
+    double most = 1;
+    for (int tier = ZERO_TIER_DEVICE; tier <= ZERO_TIER_DISK; tier++) {
+        const double share = f->need_bytes[tier] <= f->have_bytes[tier]
+                                 ? 0
+                                 : (double)f->need_bytes[tier] / (double)(f->have_bytes[tier] + 1);
+        worst = share > most ? tier : worst;
+        most = share > most ? share : most;
+    }
+    if (mix->fits || worst == 0) {
+        return mix->fits ? "fits" : "no";
+    }
+    char lack[16];
+    (void)snprintf(text, 32, "%s +%s", zero_tier_name((zero_tier)worst),
+                   gib_text(f->need_bytes[worst] - f->have_bytes[worst], lack) + strspn(lack, " "));
+    return text;
+}
+
+static void print_head(const plan_report *r, FILE *out)
+{
+    char total[16];
+    char used[16];
+    const zero_cluster *c = &r->cluster;
+    fprintf(out, "%s: %s parameters", r->model, count_text(r->parameters, total));
+    if (r->parameters_used != r->parameters) {
+        fprintf(out, ", %s used by a token", count_text(r->parameters_used, used));
+    }
+    fprintf(out, ", %s, %" PRIu64 " layers of width %" PRIu64 "\n",
+            zero_dtype_name(r->transformer.dtype), r->transformer.layers, r->transformer.width);
+    fprintf(out, "%s: %" PRIu32 " rank%s, %" PRIu64 " node%s of %" PRIu64 "\n", r->cluster_name,
+            r->world, r->world == 1 ? "" : "s", c->nodes, c->nodes == 1 ? "" : "s",
+            c->ranks_per_node);
+    fprintf(out, "batch of a rank: %" PRIu64 " x %" PRIu64 " tokens, activations %s: %.2f GiB\n\n",
+            r->batch.samples, r->batch.sequence, r->batch.recompute != 0 ? "recomputed" : "kept",
+            (double)r->mixes[0].footprint.activation_bytes / GIB);
+}
+
+static void print_mix(const plan_mix *mix, FILE *out)
+{
+    char device[16];
+    char host[16];
+    char disk[16];
+    char lack[32];
+    char bar[BAR + 1];
+    char largest[16];
+    const zero_footprint *f = &mix->footprint;
+    bar_text(f->need_bytes[ZERO_TIER_DEVICE], f->have_bytes[ZERO_TIER_DEVICE], bar);
+    fprintf(out, "%-20s%s %s %s %s %-14s%6s\n", mix->name,
+            gib_text(f->need_bytes[ZERO_TIER_DEVICE], device), bar,
+            gib_text(f->need_bytes[ZERO_TIER_HOST], host),
+            gib_text(f->need_bytes[ZERO_TIER_DISK], disk), verdict(mix, lack),
+            mix->largest == 0 ? "-" : count_text(mix->largest, largest));
+}
+
+/* The options that the recommended mix sets, as C. */
+static void print_options(const plan_mix *mix, FILE *out)
+{
+    fprintf(out,
+            "\nThe first that fits, as options of the engine:\n\n"
+            "  zero_engine_options options = zero_engine_options_init();\n"
+            "  options.device = ZERO_DEVICE_CUDA;\n"
+            "  options.stage = ZERO_STAGE_%d;\n",
+            (int)mix->options.stage);
+    if (mix->options.shard_group != 0) {
+        fprintf(out, "  options.shard_group = %" PRIu32 ";\n", mix->options.shard_group);
+    }
+    static const char *const roles[] = {"PARAM", "GRAD", "MASTER", "MOMENT1", "MOMENT2"};
+    static const char *const tiers[] = {"DEFAULT", "DEVICE", "HOST", "DISK"};
+    for (int role = ZERO_ROLE_PARAM; role <= ZERO_ROLE_MOMENT2; role++) {
+        if (mix->options.tier[role] != ZERO_TIER_DEVICE) {
+            fprintf(out, "  options.tier[ZERO_ROLE_%s] = ZERO_TIER_%s;\n", roles[role],
+                    tiers[mix->options.tier[role]]);
+        }
+    }
+}
+
+static void print_roles(const plan_mix *mix, FILE *out)
+{
+    char text[16];
+    fprintf(out, "\nIts bytes on a rank, in GiB:\n\n");
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        if (mix->footprint.role_bytes[role] != 0) {
+            const zero_tier tier = mix->options.tier[role];
+            fprintf(out, "  %-12s %s%s%s\n", zero_role_name((zero_role)role),
+                    gib_text(mix->footprint.role_bytes[role], text),
+                    tier > ZERO_TIER_DEVICE ? " on " : "",
+                    tier > ZERO_TIER_DEVICE ? zero_tier_name(tier) : "");
+        }
+    }
+    fprintf(out, "  %-12s %s\n", "activations", gib_text(mix->footprint.activation_bytes, text));
+}
+
+int plan_print(const plan_report *report, FILE *out)
+{
+    char device[16];
+    char host[16];
+    char disk[16];
+    const zero_footprint *f = &report->mixes[0].footprint;
+    print_head(report, out);
+    fprintf(out, "%-20s%7s %-12s %7s %7s %-13s%7s\n", "GiB of a rank; stage", "device", "", "host",
+            "disk", "", "deepest");
+    fprintf(out, "%-20s%s %-12s %s %s\n", "it has",
+            gib_text(f->have_bytes[ZERO_TIER_DEVICE], device), "",
+            gib_text(f->have_bytes[ZERO_TIER_HOST], host),
+            gib_text(f->have_bytes[ZERO_TIER_DISK], disk));
+    for (uint32_t i = 0; i < report->mix_count; i++) {
+        print_mix(&report->mixes[i], out);
+    }
+    fprintf(out,
+            "\nDevice counts activations and %.1f GiB of CUDA, NCCL and cuBLAS. Deepest: the\n"
+            "parameters of the model of this width with as many layers as fit.\n",
+            (double)report->cluster.device_reserve_bytes / GIB);
+    if (report->recommended != NULL) {
+        print_options(report->recommended, out);
+        print_roles(report->recommended, out);
+    } else {
+        fprintf(out, "\nNothing fits: more nodes (--nodes), recomputation (--recompute), smaller "
+                     "units\n(--units), or fewer tokens (--samples, --sequence) need less.\n");
+    }
+    return fflush(out) == 0 ? 0 : 1;
+}
+
+/* ---- JSON ---- */
+
+static json_t *tiers_json(const uint64_t bytes[ZERO_TIER_COUNT_MAX])
+{
+    return json_pack("{s:I, s:I, s:I}", "device", (json_int_t)bytes[ZERO_TIER_DEVICE], "host",
+                     (json_int_t)bytes[ZERO_TIER_HOST], "disk", (json_int_t)bytes[ZERO_TIER_DISK]);
+}
+
+static json_t *roles_json(const uint64_t bytes[ZERO_ROLE_COUNT_MAX])
+{
+    json_t *roles = json_object();
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        if (json_object_set_new(roles, zero_role_name((zero_role)role),
+                                json_integer((json_int_t)bytes[role])) != 0) {
+            json_decref(roles);
+            return NULL;
+        }
+    }
+    return roles;
+}
+
+static json_t *mix_json(const plan_mix *mix)
+{
+    const zero_footprint *f = &mix->footprint;
+    return json_pack("{s:s, s:i, s:b, s:o, s:o, s:o, s:I, s:I}", "name", mix->name, "stage",
+                     (int)mix->options.stage, "fits", mix->fits, "role_bytes",
+                     roles_json(f->role_bytes), "need_bytes", tiers_json(f->need_bytes),
+                     "have_bytes", tiers_json(f->have_bytes), "activation_bytes",
+                     (json_int_t)f->activation_bytes, "deepest_parameters",
+                     (json_int_t)mix->largest);
+}
+
+static json_t *cluster_json(const zero_cluster *cluster)
+{
+    const zero_cluster_field *field = NULL;
+    json_t *json = json_object();
+    for (uint32_t i = 0; (field = zero_cluster_field_at(i)) != NULL; i++) {
+        const void *at = (const unsigned char *)cluster + field->offset;
+        json_t *value = field->is_real != 0 ? json_real(*(const double *)at)
+                                            : json_integer((json_int_t)(*(const uint64_t *)at));
+        if (json_object_set_new(json, field->name, value) != 0) {
+            json_decref(json);
+            return NULL;
+        }
+    }
+    return json;
+}
+
+static json_t *report_json(const plan_report *r)
+{
+    json_t *mixes = json_array();
+    for (uint32_t i = 0; i < r->mix_count; i++) {
+        if (json_array_append_new(mixes, mix_json(&r->mixes[i])) != 0) {
+            json_decref(mixes);
+            return NULL;
+        }
+    }
+    return json_pack("{s:s, s:I, s:I, s:s, s:I, s:o, s:I, s:I, s:b, s:o, s:s?}", "model", r->model,
+                     "parameters", (json_int_t)r->parameters, "parameters_used",
+                     (json_int_t)r->parameters_used, "cluster_name", r->cluster_name, "ranks",
+                     (json_int_t)r->world, "cluster", cluster_json(&r->cluster), "samples",
+                     (json_int_t)r->batch.samples, "sequence", (json_int_t)r->batch.sequence,
+                     "recompute", r->batch.recompute != 0, "mixes", mixes, "recommended",
+                     r->recommended != NULL ? r->recommended->name : NULL);
+}
+
+int plan_write_json(const plan_report *report, const char *path)
+{
+    const bool to_stdout = strcmp(path, "-") == 0;
+    json_t *json = report_json(report);
+    char *text = json != NULL ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    FILE *file = text == NULL ? NULL : to_stdout ? stdout : fopen(path, "w");
+    const bool written = file != NULL && fprintf(file, "%s\n", text) > 0 && fflush(file) == 0;
+    const bool closed = file == NULL || to_stdout || fclose(file) == 0;
+    json_decref(json);
+    free(text);
+    return written && closed ? 0 : bench_fail("%s cannot be written", path);
+}

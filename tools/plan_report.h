@@ -1,0 +1,40 @@
+/* What `zero plan` compares: the mixes of stage and tiers, and what a rank needs with each. */
+#ifndef TOOLS_PLAN_REPORT_H
+#define TOOLS_PLAN_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "zero/zero.h"
+
+#define PLAN_MIXES 10
+
+/* One way to train, and what came of it. */
+typedef struct plan_mix {
+    const char *name; /* "3, state host" */
+    zero_engine_options options;
+    zero_footprint footprint;
+    bool fits;
+    uint64_t largest; /* parameters of the deepest model of this width that fits; 0: none */
+} plan_mix;
+
+typedef struct plan_report {
+    const char *model; /* as named on the line */
+    const char *cluster_name;
+    zero_transformer transformer;
+    zero_cluster cluster;
+    zero_batch batch;
+    uint64_t parameters;
+    uint64_t parameters_used;
+    uint32_t world;
+    plan_mix mixes[PLAN_MIXES];
+    uint32_t mix_count;
+    const plan_mix *recommended; /* the first that fits; NULL: none does */
+} plan_report;
+
+/* 0, or 1 when stdout or the file refused. */
+int plan_print(const plan_report *report, FILE *out);
+int plan_write_json(const plan_report *report, const char *path);
+
+#endif
