@@ -18,6 +18,7 @@ typedef struct plan_line {
     zero_transformer_units units;
     bool recompute;
     const char *json_path;
+    const char *html_path;
     bool help;
 } plan_line;
 
@@ -52,6 +53,7 @@ static void print_help(void)
            "                 block's attention and its feed-forward layer, or matrices\n"
            "  --recompute    activations within blocks are computed again in backward\n"
            "  --json FILE    write all figures as JSON too; - for stdout, without the table\n"
+           "  --html FILE    write a page with charts, which needs no network\n"
            "  -h, --help     this text\n\n"
            "Exit status: 0 when the plan was made, whether or not anything fits; else 1.\n");
 }
@@ -62,7 +64,8 @@ enum {
     OPTION_SEQUENCE,
     OPTION_UNITS,
     OPTION_RECOMPUTE,
-    OPTION_JSON
+    OPTION_JSON,
+    OPTION_HTML
 };
 
 static const struct option line_options[] = {
@@ -73,6 +76,7 @@ static const struct option line_options[] = {
     {"units", required_argument, NULL, OPTION_UNITS},
     {"recompute", no_argument, NULL, OPTION_RECOMPUTE},
     {"json", required_argument, NULL, OPTION_JSON},
+    {"html", required_argument, NULL, OPTION_HTML},
     {0},
 };
 
@@ -112,6 +116,9 @@ static int read_word(plan_line *line, int option, const char *value)
         return 0;
     case OPTION_JSON:
         line->json_path = value;
+        return 0;
+    case OPTION_HTML:
+        line->html_path = value;
         return 0;
     default:
         break;
@@ -288,6 +295,9 @@ int command_plan(int argc, char **argv)
     const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;
     if (!json_only && plan_print(&report, stdout) != 0) {
         return bench_fail("stdout cannot be written");
+    }
+    if (line.html_path != NULL && plan_write_html(&report, line.html_path) != 0) {
+        return 1;
     }
     return line.json_path != NULL ? plan_write_json(&report, line.json_path) : 0;
 }

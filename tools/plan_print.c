@@ -104,11 +104,11 @@ static void print_mix(const plan_mix *mix, FILE *out)
             mix->largest == 0 ? "-" : count_text(mix->largest, largest));
 }
 
-/* The options that the recommended mix sets, as C. */
-static void print_options(const plan_mix *mix, FILE *out)
+void plan_print_options(const plan_mix *mix, FILE *out)
 {
+    static const char *const roles[] = {"PARAM", "GRAD", "MASTER", "MOMENT1", "MOMENT2"};
+    static const char *const tiers[] = {"DEFAULT", "DEVICE", "HOST", "DISK"};
     fprintf(out,
-            "\nThe first that fits, as options of the engine:\n\n"
             "  zero_engine_options options = zero_engine_options_init();\n"
             "  options.device = ZERO_DEVICE_CUDA;\n"
             "  options.stage = ZERO_STAGE_%d;\n",
@@ -116,8 +116,6 @@ static void print_options(const plan_mix *mix, FILE *out)
     if (mix->options.shard_group != 0) {
         fprintf(out, "  options.shard_group = %" PRIu32 ";\n", mix->options.shard_group);
     }
-    static const char *const roles[] = {"PARAM", "GRAD", "MASTER", "MOMENT1", "MOMENT2"};
-    static const char *const tiers[] = {"DEFAULT", "DEVICE", "HOST", "DISK"};
     for (int role = ZERO_ROLE_PARAM; role <= ZERO_ROLE_MOMENT2; role++) {
         if (mix->options.tier[role] != ZERO_TIER_DEVICE) {
             fprintf(out, "  options.tier[ZERO_ROLE_%s] = ZERO_TIER_%s;\n", roles[role],
@@ -163,7 +161,8 @@ int plan_print(const plan_report *report, FILE *out)
             "parameters of the model of this width with as many layers as fit.\n",
             (double)report->cluster.device_reserve_bytes / GIB);
     if (report->recommended != NULL) {
-        print_options(report->recommended, out);
+        fprintf(out, "\nThe first that fits, as options of the engine:\n\n");
+        plan_print_options(report->recommended, out);
         print_roles(report->recommended, out);
     } else {
         fprintf(out, "\nNothing fits: more nodes (--nodes), recomputation (--recompute), smaller "

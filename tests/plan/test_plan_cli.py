@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from html.parser import HTMLParser
 
 counts = {True: 0, False: 0}
 
@@ -79,6 +80,44 @@ def check_options(program):
           two["mixes"][0]["activation_bytes"] == more["mixes"][0]["activation_bytes"])
 
 
+class Page(HTMLParser):
+    """What a page loads, its open tags, and how many bars it has."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.loads, self.bars, self.balanced = [], [], 0, True
+
+    def handle_starttag(self, tag, attrs):
+        self.loads += [value for name, value in attrs if name in ("src", "href")]
+        self.bars += tag == "rect"
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.loads += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        self.balanced &= bool(self.open) and self.open.pop() == tag
+
+
+def check_page(program):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "plan.html")
+        model = os.path.join(folder, "a<b>&.json")
+        with open(model, "w", encoding="utf-8") as file:
+            json.dump({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4,
+                       "n_positions": 128, "vocab_size": 512}, file)
+        done = run(program, model, "--html", path)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        page = Page()
+        page.feed(text)
+        check("a page is written", done.returncode == 0 and page.bars > 20, done.stderr)
+        check("its tags are closed", page.balanced and not page.open, page.open)
+        check("it loads nothing", not page.loads and "http" not in text, page.loads)
+        check("names are escaped", "a&lt;b&gt;&amp;.json" in text and "a<b>" not in text)
+
+
 def check_files(program):
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, "config.json")
@@ -111,6 +150,7 @@ def check_refusals(program):
                         (["gpt2", "--units", "rows"], "--units rows"),
                         (["nowhere.json"], "nowhere.json"), (["gpt2", "dgx-h100", "more"], "more"),
                         (["gpt2", "--jsn", "-"], "--jsn"),
+                        (["gpt2", "--html", "/nowhere/x"], "/nowhere/x"),
                         (["gpt2", "--json", "/nowhere/x"], "/nowhere/x")):
         done = run(program, *words)
         refused = done.returncode == 1 and done.stderr.startswith("zero plan: ")
@@ -119,7 +159,7 @@ def check_refusals(program):
 
 def main():
     program = sys.argv[1]
-    for part in (check_table, check_figures, check_options, check_files, check_refusals):
+    for part in (check_table, check_figures, check_options, check_page, check_files, check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed")
     return 1 if counts[False] else 0
