@@ -159,7 +159,8 @@ def check_refusals(program):
 
 def main():
     program = sys.argv[1]
-    for part in (check_table, check_figures, check_options, check_page, check_files, check_refusals):
+    for part in (check_table, check_figures, check_options, check_page, check_files,
+                 check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed")
     return 1 if counts[False] else 0
