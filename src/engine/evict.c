@@ -418,7 +418,7 @@ void zi_engine_close_evicted(zero_engine *engine)
 
 static zero_status give(zero_engine *engine, zero_role role)
 {
-    if (role == ZERO_ROLE_IO_WINDOW) {
+    if (role == ZERO_ROLE_IO_WINDOW && engine->window != NULL) {
         zi_window_suspend(engine->window);
     }
     return zi_engine_give_arena(engine, role);
@@ -428,7 +428,7 @@ static zero_status take(zero_engine *engine, zero_role role)
 {
     ZI_TRY(zi_engine_take_arena(engine, role));
     const zero_status status =
-        role == ZERO_ROLE_IO_WINDOW
+        role == ZERO_ROLE_IO_WINDOW && engine->window != NULL
             ? zi_window_resume(engine->window, engine->arena[ZERO_ROLE_IO_WINDOW])
             : ZERO_OK;
     if (status != ZERO_OK) {

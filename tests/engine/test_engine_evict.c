@@ -17,32 +17,36 @@
 #define HOST ZERO_TIER_HOST
 #define DISK ZERO_TIER_DISK
 #define BIT(role) ZERO_ROLE_BIT(ZERO_ROLE_##role)
+#define OWN ZERO_UPDATER_DEFAULT
 
 /* What is evicted to where, of which state. */
 typedef struct evict_case {
     uint32_t roles;
     zero_tier tier;
     zero_tier state[3]; /* master, moment1, moment2 */
+    zero_updater updater;
 } evict_case;
 
 #ifdef TOY_CUDA
 static const evict_case pauses[] = {
-    {ZERO_EVICT_ALL, HOST, {DEV, DEV, DEV}},
-    {ZERO_EVICT_ALL, DISK, {DEV, DEV, DEV}},
-    {ZERO_EVICT_ALL, DISK, {HOST, DEV, HOST}},
-    {ZERO_EVICT_STATE, HOST, {HOST, HOST, DEV}},
-    {BIT(MOMENT1) | BIT(GRAD), HOST, {DEV, DEV, DEV}},
-    {BIT(GRAD) | BIT(GRAD_SLOT) | BIT(IO_WINDOW), HOST, {DEV, DEV, DEV}},
+    {ZERO_EVICT_ALL, HOST, {DEV, DEV, DEV}, OWN},
+    {ZERO_EVICT_ALL, DISK, {DEV, DEV, DEV}, OWN},
+    {ZERO_EVICT_ALL, DISK, {HOST, DEV, HOST}, OWN},
+    {ZERO_EVICT_STATE, HOST, {HOST, HOST, DEV}, OWN},
+    {BIT(MOMENT1) | BIT(GRAD), HOST, {DEV, DEV, DEV}, OWN},
+    {BIT(GRAD) | BIT(GRAD_SLOT) | BIT(IO_WINDOW), HOST, {DEV, DEV, DEV}, OWN},
+    /* The I/O window's memory is nothing but the bounce buffers of the CPU's updates. */
+    {ZERO_EVICT_ALL, DISK, {HOST, DEV, HOST}, ZERO_UPDATER_CPU},
 };
 #define ELSEWHERE HOST
 #else
 static const evict_case pauses[] = {
-    {ZERO_EVICT_ALL, DISK, {DEV, DEV, DEV}},
-    {ZERO_EVICT_ALL, DISK, {DISK, DISK, DISK}},
-    {ZERO_EVICT_ALL, DISK, {HOST, DISK, DEV}},
-    {ZERO_EVICT_STATE, DISK, {DEV, DEV, DISK}},
-    {BIT(MOMENT2) | BIT(GRAD_SLOT), DISK, {DEV, DEV, DEV}},
-    {BIT(GRAD) | BIT(IO_WINDOW), DISK, {DISK, DEV, DEV}},
+    {ZERO_EVICT_ALL, DISK, {DEV, DEV, DEV}, OWN},
+    {ZERO_EVICT_ALL, DISK, {DISK, DISK, DISK}, OWN},
+    {ZERO_EVICT_ALL, DISK, {HOST, DISK, DEV}, OWN},
+    {ZERO_EVICT_STATE, DISK, {DEV, DEV, DISK}, OWN},
+    {BIT(MOMENT2) | BIT(GRAD_SLOT), DISK, {DEV, DEV, DEV}, OWN},
+    {BIT(GRAD) | BIT(IO_WINDOW), DISK, {DISK, DEV, DEV}, OWN},
 };
 #define ELSEWHERE DISK
 #endif
@@ -55,6 +59,7 @@ static void put_on(toy_run *run, const evict_case *p)
     for (int i = 0; i < 3; i++) {
         run->options.tier[ZERO_ROLE_MASTER + i] = p->state[i];
     }
+    run->tuning.updater = p->updater;
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 2;
     /* The smallest, so that the I/O window is evicted smaller than what passes through it. */
