@@ -50,8 +50,8 @@ static void take_weights(engine_striping *striping, const zero_engine_options *o
 static zero_status make_window(zero_engine *engine)
 {
     const zi_layout *layout = engine->layout;
-    const zi_window_desc window = {.ranges = layout->ranges,
-                                   .range_count = layout->range_count,
+    const zi_window_desc window = {.extents = layout->ranges,
+                                   .extent_count = layout->range_count,
                                    .slot_count = layout->window_slots,
                                    .slot_bytes = layout->record_bytes_max,
                                    .memory = engine->arena[ZERO_ROLE_IO_WINDOW],
