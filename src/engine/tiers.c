@@ -203,11 +203,9 @@ zero_status zero_engine_stats(const zero_engine *engine, zero_stats *out)
 static void add_evicted(const zero_engine *engine, zero_memory *memory)
 {
     const engine_evicted *evicted = &engine->evicted;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if ((evicted->kept & ZERO_ROLE_BIT(role)) != 0) {
-            memory->bytes[role] += engine->layout->memory.bytes[role];
-            memory->tier_bytes[evicted->tier] += engine->layout->memory.bytes[role];
-        }
+    for (uint32_t i = 0; i < evicted->kept_count; i++) {
+        memory->bytes[evicted->kept[i].role] += evicted->kept[i].bytes;
+        memory->tier_bytes[evicted->tier] += evicted->kept[i].bytes;
     }
 }
 

@@ -476,6 +476,7 @@ static zero_status lose_what_was_evicted(zero_world *world, void *user)
     if (trainer.rank == 0) {
         zi_fault_arm(ZI_FAULT_IO, 1);
         CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_IO, "zero-storage");
+        CHECK(strstr(zero_last_error()->message, "master of unit") != NULL);
         zi_fault_arm(ZI_FAULT_IO, 0);
         CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_POISONED, "zero-storage");
         CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, "zero-storage");
