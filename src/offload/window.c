@@ -40,24 +40,11 @@ typedef struct window_place {
 
 struct zi_window {
     pthread_mutex_t lock;
-    bool shared;
-    const zi_range *extents;
-    uint32_t extent_count;
-    uint32_t slot_count;
-    uint64_t slot_bytes;
-    unsigned char *memory;
-    bool in_place;
-    uint32_t io_depth;
-    const zi_store *store;
-    uint64_t *sums;
-    uint64_t beside_sums; /* of these, the first of second places */
-    zi_pool *pool;
-    const zi_layout *layout;
-    zero_role role;
+    zi_window_desc desc;  /* its memory is that of the last resume */
+    uint64_t beside_sums; /* of desc.sums, the first of second places */
     zi_io *queue;         /* NULL: suspended */
     zi_io_report report;  /* of the queue, or the one before it was suspended */
     window_place *places; /* by extent */
-    uint64_t speculative_at;
     bool speculating;
     window_slot *slots;
     window_slot *unwritten; /* released dirty last, and not yet being written; NULL: none */
@@ -74,15 +61,17 @@ struct zi_window {
 };
 
 /* Memory that is used in place is too much to be registered for one use. */
-static zero_status open_queue(zi_window *window, const struct zi_io_backend *backend)
+static zero_status open_queue(zi_window *window)
 {
-    const zi_io_region region = {window->memory, window->slot_count * window->slot_bytes};
-    const zi_io_options options = {.store = window->store,
+    const zi_io_region region = {window->desc.memory,
+                                 window->desc.slot_count * window->desc.slot_bytes};
+    const zi_io_options options = {.store = window->desc.store,
                                    .regions = &region,
-                                   .region_count = window->in_place ? 0 : 1,
-                                   .file_depth = window->io_depth,
-                                   .shared = window->shared,
-                                   .backend = backend};
+                                   .region_count = window->desc.in_place ? 0 : 1,
+                                   .file_depth = window->desc.io_depth,
+                                   .shared = window->desc.shared,
+                                   .backend = window->desc.backend};
+    window->desc.backend = NULL; /* the queue's from here on */
     ZI_TRY(zi_io_create(&options, &window->queue));
     window->report = *zi_io_report_of(window->queue);
     return ZERO_OK;
@@ -91,9 +80,9 @@ static zero_status open_queue(zi_window *window, const struct zi_io_backend *bac
 /* No extent is in any. */
 static void empty_slots(zi_window *window)
 {
-    for (uint32_t i = 0; i < window->slot_count; i++) {
-        window->slots[i] =
-            (window_slot){.memory = window->memory + i * window->slot_bytes, .extent = ZI_NO_INDEX};
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
+        window->slots[i] = (window_slot){
+            .memory = window->desc.memory + i * window->desc.slot_bytes, .extent = ZI_NO_INDEX};
     }
 }
 
@@ -101,18 +90,18 @@ static void empty_slots(zi_window *window)
 static void place_sums(zi_window *window)
 {
     uint64_t first = 0;
-    for (uint32_t i = 0; i < window->extent_count; i++) {
+    for (uint32_t i = 0; i < window->desc.extent_count; i++) {
         window->places[i].sum_first = first;
-        first += zi_checksum_count(window->extents[i].bytes);
+        first += zi_checksum_count(window->desc.extents[i].bytes);
     }
     window->beside_sums = first;
 }
 
-static zero_status build(zi_window *window, const zi_window_desc *desc)
+static zero_status build(zi_window *window)
 {
-    ZI_TRY(open_queue(window, desc->backend));
-    ZI_TRY(zi_calloc(window->extent_count, sizeof *window->places, (void **)&window->places));
-    ZI_TRY(zi_calloc(window->slot_count, sizeof *window->slots, (void **)&window->slots));
+    ZI_TRY(open_queue(window));
+    ZI_TRY(zi_calloc(window->desc.extent_count, sizeof *window->places, (void **)&window->places));
+    ZI_TRY(zi_calloc(window->desc.slot_count, sizeof *window->slots, (void **)&window->slots));
     empty_slots(window);
     place_sums(window);
     return ZERO_OK;
@@ -124,22 +113,9 @@ zero_status zi_window_create(const zi_window_desc *desc, zi_window **out)
     zi_window *window = NULL;
     zi_assert(desc->slot_count >= 3 || desc->slot_count >= desc->extent_count);
     ZI_TRY(zi_calloc(1, sizeof *window, (void **)&window));
-    window->extents = desc->extents;
-    window->extent_count = desc->extent_count;
-    window->slot_count = desc->slot_count;
-    window->slot_bytes = desc->slot_bytes;
-    window->memory = desc->memory;
-    window->in_place = desc->in_place;
-    window->io_depth = desc->io_depth;
-    window->shared = desc->shared;
+    window->desc = *desc;
     (void)pthread_mutex_init(&window->lock, NULL);
-    window->speculative_at = desc->speculative_at;
-    window->store = desc->store;
-    window->sums = desc->sums;
-    window->pool = desc->pool;
-    window->layout = desc->layout;
-    window->role = desc->role;
-    const zero_status status = build(window, desc);
+    const zero_status status = build(window);
     if (status != ZERO_OK) {
         zi_window_destroy(window);
         return status;
@@ -166,7 +142,7 @@ static void count(atomic_uint_fast64_t *counter, uint64_t more)
 
 static window_slot *slot_of(zi_window *window, uint32_t extent)
 {
-    for (uint32_t i = 0; i < window->slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         if (window->slots[i].extent == extent) {
             return &window->slots[i];
         }
@@ -196,7 +172,7 @@ static int64_t ahead(const zi_window *window, uint32_t extent)
 static bool is_wanted(const zi_window *window, uint32_t extent)
 {
     const int64_t steps = ahead(window, extent);
-    return steps >= 0 && steps < (int64_t)window->slot_count - window->shared;
+    return steps >= 0 && steps < (int64_t)window->desc.slot_count - window->desc.shared;
 }
 
 /* How little a slot is needed, if it is free at all. An empty slot is needed least; then it counts
@@ -219,7 +195,7 @@ static uint64_t spareness(const zi_window *window, const window_slot *slot)
 static window_slot *spare(zi_window *window)
 {
     window_slot *best = NULL;
-    for (uint32_t i = 0; i < window->slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         window_slot *slot = &window->slots[i];
         if (slot->acquired == 0 && slot != window->unwritten &&
             (best == NULL || spareness(window, slot) > spareness(window, best))) {
@@ -240,17 +216,18 @@ static zi_extent bytes_of(const window_slot *slot)
  * the arena that all extents are of. */
 static uint64_t origin(const zi_window *window, const window_slot *slot)
 {
-    const bool arena = window->role >= ZERO_ROLE_MASTER && window->role <= ZERO_ROLE_MOMENT2;
-    return arena ? window->extents[0].at : slot->op.offset;
+    const bool arena =
+        window->desc.role >= ZERO_ROLE_MASTER && window->desc.role <= ZERO_ROLE_MOMENT2;
+    return arena ? window->desc.extents[0].at : slot->op.offset;
 }
 
 /* Say whose bytes of the slot's last transfer these are. */
 static void name(const zi_window *window, const window_slot *slot, uint64_t at, uint64_t bytes,
                  char text[NAME_BYTES])
 {
-    if (window->layout != NULL && slot->extent != ZI_NO_INDEX) {
-        zi_layout_name_bytes(window->layout, window->role, slot->extent, at - origin(window, slot),
-                             bytes, text, NAME_BYTES);
+    if (window->desc.layout != NULL && slot->extent != ZI_NO_INDEX) {
+        zi_layout_name_bytes(window->desc.layout, window->desc.role, slot->extent,
+                             at - origin(window, slot), bytes, text, NAME_BYTES);
     } else {
         (void)snprintf(text, NAME_BYTES, "extent %" PRIu32, slot->extent);
     }
@@ -274,7 +251,7 @@ static zero_status check(zi_window *window, window_slot *slot)
         return ZERO_OK;
     }
     const uint64_t start_ns = zi_clock_ns();
-    const bool differs = zi_checksum_differs(window->pool, &bytes, slot->unchecked, &bad);
+    const bool differs = zi_checksum_differs(window->desc.pool, &bytes, slot->unchecked, &bad);
     count(&window->check_ns, zi_clock_ns() - start_ns);
     slot->unchecked = NULL;
     if (!differs) {
@@ -282,7 +259,7 @@ static zero_status check(zi_window *window, window_slot *slot)
     }
     char what[NAME_BYTES];
     name(window, slot, bad.at, bad.bytes, what);
-    return zi_store_damaged(window->store, bad.at, bad.bytes, what);
+    return zi_store_damaged(window->desc.store, bad.at, bad.bytes, what);
 }
 
 /* The checksums of a place of the slot's extent; NULL: the window has none. */
@@ -290,7 +267,7 @@ static uint64_t *sums_of(const zi_window *window, const window_slot *slot, bool 
 {
     const uint64_t first =
         window->places[slot->extent].sum_first + (beside ? window->beside_sums : 0);
-    return window->sums != NULL ? window->sums + first : NULL;
+    return window->desc.sums != NULL ? window->desc.sums + first : NULL;
 }
 
 /* Block until nothing is in flight for the slot. */
@@ -311,11 +288,11 @@ static zero_status await_slot(zi_window *window, window_slot *slot)
 /* Begin to move the slot's extent. speculative: to or from the place for speculative steps. */
 static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, bool speculative)
 {
-    const zi_range *extent = &window->extents[slot->extent];
+    const zi_range *extent = &window->desc.extents[slot->extent];
     const bool beside = window->places[slot->extent].beside != speculative;
     slot->op = (zi_io_op){.kind = kind,
                           .memory = slot->memory,
-                          .offset = extent->at + (beside ? window->speculative_at : 0),
+                          .offset = extent->at + (beside ? window->desc.speculative_at : 0),
                           .bytes = extent->bytes};
     uint64_t *sums = sums_of(window, slot, beside);
     slot->unchecked = kind == ZI_IO_READ ? sums : NULL;
@@ -324,7 +301,7 @@ static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, 
     if (sums != NULL && kind == ZI_IO_WRITE) { /* the disk takes it meanwhile: both only read */
         const zi_extent bytes = bytes_of(slot);
         const uint64_t start_ns = zi_clock_ns();
-        zi_checksum_make(window->pool, &bytes, sums);
+        zi_checksum_make(window->desc.pool, &bytes, sums);
         count(&window->check_ns, zi_clock_ns() - start_ns);
     }
     count(kind == ZI_IO_READ ? &window->read_bytes : &window->write_bytes, extent->bytes);
@@ -336,8 +313,9 @@ static void assign(zi_window *window, window_slot *slot, uint32_t extent)
 {
     slot->extent = extent;
     slot->unchecked = NULL;
-    if (window->in_place) {
-        slot->memory = window->memory + (window->extents[extent].at - window->extents[0].at);
+    if (window->desc.in_place) {
+        slot->memory =
+            window->desc.memory + (window->desc.extents[extent].at - window->desc.extents[0].at);
     }
 }
 
@@ -348,7 +326,7 @@ static zero_status fetch(zi_window *window, window_slot *slot, uint32_t extent)
     slot->fetched = true;
     const window_place *place = &window->places[extent];
     if (!place->written && !place->speculative) {
-        memset(slot->memory, 0, window->extents[extent].bytes);
+        memset(slot->memory, 0, window->desc.extents[extent].bytes);
         return ZERO_OK;
     }
     return start(window, slot, ZI_IO_READ, place->speculative);
@@ -370,9 +348,9 @@ static uint32_t coming(const zi_window *window, uint32_t steps)
 static zero_status look_ahead(zi_window *window)
 {
     zi_io_poll(window->queue);
-    for (uint32_t i = 0; i < window->slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         const uint32_t extent = coming(window, i);
-        if (extent >= window->extent_count || !is_wanted(window, extent)) {
+        if (extent >= window->desc.extent_count || !is_wanted(window, extent)) {
             break;
         }
         if (slot_of(window, extent) != NULL) {
@@ -406,7 +384,7 @@ static zero_status write_behind(zi_window *window)
 
 static zero_status walk(zi_window *window, uint32_t first, uint32_t last)
 {
-    zi_assert(first < window->extent_count && last < window->extent_count);
+    zi_assert(first < window->desc.extent_count && last < window->desc.extent_count);
     if (window->unwritten == NULL || window->unwritten->extent != first) { /* else twice */
         ZI_TRY(write_behind(window));
     }
@@ -464,7 +442,7 @@ static zero_status acquire(zi_window *window, uint32_t extent, zi_window_access 
 {
     const bool reads = access == ZI_WINDOW_READS;
     window_slot *slot = window->unwritten;
-    zi_assert_cmp(extent, <, window->extent_count);
+    zi_assert_cmp(extent, <, window->desc.extent_count);
     if (slot != NULL && slot->extent == extent) {
         window->unwritten = NULL; /* it goes on being written to */
         slot->acquired++;
@@ -505,7 +483,7 @@ static zero_status release(zi_window *window, uint32_t extent, bool dirty)
 static zero_status flush(zi_window *window)
 {
     ZI_TRY(write_behind(window));
-    for (uint32_t i = 0; i < window->slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         if (window->slots[i].op.kind == ZI_IO_WRITE) {
             ZI_TRY(await_slot(window, &window->slots[i]));
         }
@@ -515,7 +493,7 @@ static zero_status flush(zi_window *window)
 
 static zero_status speculate(zi_window *window)
 {
-    zi_assert(window->speculative_at != 0 && !window->speculating);
+    zi_assert(window->desc.speculative_at != 0 && !window->speculating);
     ZI_TRY(write_behind(window));
     window->speculating = true;
     return ZERO_OK;
@@ -526,7 +504,7 @@ static zero_status commit(zi_window *window)
     zi_assert(window->speculating);
     ZI_TRY(write_behind(window));
     window->speculating = false;
-    for (uint32_t i = 0; i < window->extent_count; i++) {
+    for (uint32_t i = 0; i < window->desc.extent_count; i++) {
         window_place *place = &window->places[i];
         place->written = place->written || place->speculative;
         place->beside = place->beside != place->speculative;
@@ -538,7 +516,7 @@ static zero_status commit(zi_window *window)
 static void discard(zi_window *window)
 {
     zi_assert(window->speculating);
-    for (uint32_t i = 0; i < window->slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         window_slot *slot = &window->slots[i];
         const bool speculative =
             slot->extent != ZI_NO_INDEX && window->places[slot->extent].speculative;
@@ -547,7 +525,7 @@ static void discard(zi_window *window)
             slot->dirty = false;
         }
     }
-    for (uint32_t i = 0; i < window->extent_count; i++) {
+    for (uint32_t i = 0; i < window->desc.extent_count; i++) {
         window->places[i].speculative = false;
     }
     window->unwritten = NULL;
@@ -623,7 +601,7 @@ void zi_window_discard(zi_window *window)
 void zi_window_drain(zi_window *window)
 {
     enter(window);
-    for (uint32_t i = 0; i < window->slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         window_slot *slot = &window->slots[i];
         if (await_slot(window, slot) != ZERO_OK) {
             slot->extent = ZI_NO_INDEX; /* it is to be read again */
@@ -635,7 +613,7 @@ void zi_window_drain(zi_window *window)
 void zi_window_suspend(zi_window *window)
 {
     zi_assert(window->unwritten == NULL);
-    for (uint32_t i = 0; i < window->slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         zi_assert(!window->slots[i].busy);
     }
     zi_io_destroy(window->queue);
@@ -645,8 +623,8 @@ void zi_window_suspend(zi_window *window)
 zero_status zi_window_resume(zi_window *window, unsigned char *memory)
 {
     zi_assert(window->queue == NULL);
-    window->memory = memory;
-    ZI_TRY(open_queue(window, NULL));
+    window->desc.memory = memory;
+    ZI_TRY(open_queue(window));
     empty_slots(window);
     return ZERO_OK;
 }

@@ -23,9 +23,8 @@ typedef struct zi_staging_desc {
     zi_stream *stream;                /* of the copies */
     const zi_kernels *kernels;        /* the CPU's */
     bool on_device[ZERO_SHARD_ROLES]; /* by role: whether it is in the GPU's memory */
-    unsigned char
-        *buffers;          /* both bounce buffers, end to end, which the device reaches; borrowed */
-    uint64_t buffer_bytes; /* of each: enough for the largest piece */
+    unsigned char *buffers;           /* two, end to end, which the device reaches; borrowed */
+    uint64_t buffer_bytes;            /* of each: enough for the largest piece */
 } zi_staging_desc;
 
 /* A piece: its job as the GPU would be given it, except that state which is not on the device is in
