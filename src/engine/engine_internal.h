@@ -89,19 +89,33 @@ typedef struct engine_striping {
     uint32_t rates[ZI_STORE_DIRECTORIES_MAX];
 } engine_striping;
 
+/* What is kept of an evicted role: extents on disk behind a window, or a copy in host memory.
+ * (evict.c) */
+typedef struct engine_kept {
+    zero_role role;
+    uint64_t at; /* in the store */
+    uint64_t bytes;
+    zi_range *extents;
+    uint32_t extent_count;
+    uint64_t *sums;      /* the window's; NULL: none */
+    zi_window *window;   /* suspended while the role is evicted; NULL: in host memory */
+    unsigned char *host; /* NULL: on disk */
+} engine_kept;
+
 /* Roles that are evicted between steps. (evict.c) */
 typedef struct engine_evicted {
     const char **directories; /* of the options; in one piece with their texts */
     uint32_t directory_count;
     engine_striping striping; /* as roles on disk are, or measured by the first store worth it */
     zero_tier tier;
-    uint32_t roles;                 /* that the caller has evicted, bits by role; 0: none */
-    uint32_t given;                 /* of these, whose memory was given up */
-    uint32_t kept;                  /* of those, what is kept on `tier` */
-    zi_store *store;                /* there, role after role */
-    uint64_t *sums;                 /* its checksums, chunk after chunk; NULL: none */
-    unsigned char *host[ZI_STATES]; /* or here, from MASTER on */
-    bool grads_lost;                /* since the last plain step or launch */
+    uint32_t roles;              /* that the caller has evicted, bits by role; 0: none */
+    uint32_t given;              /* of these, whose memory was given up */
+    engine_kept kept[ZI_STATES]; /* of those, what is kept on `tier` */
+    uint32_t kept_count;
+    uint64_t kept_bytes;
+    zi_store *store;       /* NULL: nothing is kept on disk */
+    unsigned char *bounce; /* host memory that extents pass through during a call */
+    bool grads_lost;       /* since the last plain step or launch */
 } engine_evicted;
 
 /* What zero_unit_acquire hands out for a unit, and how its calls nest there. (unit_views.c) */

@@ -1,14 +1,12 @@
-/* Owns giving memory back between steps: which roles are evicted, what is kept of them on another
- * tier, and the way there and back. Invariants: no memory is given up before all that is to be kept
- * is on the other tier; what is there is given up only when it is back. */
+/* Owns giving memory back between steps: which roles are evicted, what is kept of them, and the
+ * order of giving up and taking back. What is kept on disk passes through a window for each role.
+ * Invariants: no memory is given up before all that is to be kept is on the other tier. What is
+ * there is given up only when it is back. */
 #include "zero/evict.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "core/check.h"
-#include "core/checksum.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -19,29 +17,14 @@
 #include "engine/shard.h"
 #include "engine/tiers.h"
 
-/* What one transfer moves, and how many are under way. */
-#define CHUNK_BYTES ((uint64_t)4 << 20)
-#define CHUNKS 4
-/* Checksums of a chunk, wherever it is. */
-#define CHUNK_SUMS (CHUNK_BYTES / ZI_CHECKSUM_BYTES + 1)
-
-/* The queue of one call, and where chunks wait that the disk does not reach. */
-typedef struct mover {
-    zero_engine *engine;
-    zi_stream *host;
-    zi_io *queue;
-    unsigned char *room; /* CHUNKS of them; NULL where all arenas are the host's */
-    zi_io_op ops[CHUNKS];
-} mover;
+/* The extents that a role is cut into on disk, and how many of them are moved at once. */
+#define EXTENT_BYTES ((uint64_t)4 << 20)
+#define EXTENTS_MOVED 4
+#define BOUNCE_BYTES (EXTENTS_MOVED * EXTENT_BYTES)
 
 static bool has(uint32_t roles, zero_role role)
 {
     return (roles & ZERO_ROLE_BIT(role)) != 0;
-}
-
-static uint64_t bytes_of(const zero_engine *engine, zero_role role)
-{
-    return engine->layout->memory.bytes[role];
 }
 
 /* ---- what is legal ---- */
@@ -108,55 +91,30 @@ static zero_status check_tier(const zero_engine *engine, zero_tier tier)
 
 /* ---- what is to be done ---- */
 
-/* Of the roles, those whose bytes are kept on `tier`: they have some, and not there already. */
-static uint32_t kept_of(const zero_engine *engine, uint32_t roles, zero_tier tier)
+/* List the roles whose memory is given up, and those of them that are kept on `tier`. A role
+ * without memory, or on that tier already, stays as it is. */
+static void choose_roles(zero_engine *engine, uint32_t roles, zero_tier tier)
 {
-    uint32_t evicted = 0;
-    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
-        if (has(roles, (zero_role)role) && engine->arena_bytes[role] != 0 &&
-            zi_role_tier(engine->layout, (zero_role)role) != tier) {
-            evicted |= ZERO_ROLE_BIT(role);
+    engine_evicted *evicted = &engine->evicted;
+    evicted->tier = tier;
+    for (int i = 0; i < ZERO_ROLE_COUNT; i++) {
+        const zero_role role = (zero_role)i;
+        const bool keeps = has(ZERO_EVICT_STATE, role);
+        if (!has(roles, role) || engine->arena_bytes[role] == 0 ||
+            (keeps && zi_role_tier(engine->layout, role) == tier)) {
+            continue;
+        }
+        evicted->given |= ZERO_ROLE_BIT(role);
+        if (keeps) {
+            evicted->kept[evicted->kept_count++] = (engine_kept){
+                .role = role, .at = evicted->kept_bytes, .bytes = engine->arena_bytes[role]};
+            evicted->kept_bytes += engine->arena_bytes[role];
         }
     }
-    return evicted;
 }
 
-/* Of the roles, those whose memory is given up besides. */
-static uint32_t dropped_of(const zero_engine *engine, uint32_t roles)
-{
-    uint32_t dropped = 0;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if (has(roles & ~ZERO_EVICT_STATE, (zero_role)role) && engine->arena_bytes[role] != 0) {
-            dropped |= ZERO_ROLE_BIT(role);
-        }
-    }
-    return dropped;
-}
-
-/* Bytes of all roles that are kept before this one, or of all of them: ZERO_ROLE_COUNT. */
-static uint64_t kept_before(const zero_engine *engine, int end)
-{
-    uint64_t bytes = 0;
-    for (int role = 0; role < end; role++) {
-        bytes += has(engine->evicted.kept, (zero_role)role) ? bytes_of(engine, (zero_role)role) : 0;
-    }
-    return bytes;
-}
-
-/* The same in chunks. */
-static uint64_t chunks_before(const zero_engine *engine, int end)
-{
-    uint64_t count = 0;
-    for (int role = 0; role < end; role++) {
-        count += has(engine->evicted.kept, (zero_role)role)
-                     ? zi_div_up(bytes_of(engine, (zero_role)role), CHUNK_BYTES)
-                     : 0;
-    }
-    return count;
-}
-
-/* The step, its reductions and all the I/O window does are over. */
-static zero_status settle(zero_engine *engine)
+/* Block until the step, its reductions and what the I/O window does are over. */
+static zero_status drain(zero_engine *engine)
 {
     const zi_device *device = engine->device;
     zi_stream *const streams[] = {engine->reduce_stream, engine->step_stream};
@@ -165,152 +123,6 @@ static zero_status settle(zero_engine *engine)
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
         ZI_TRY(device->ops->event_record(device->self, engine->joined[i], streams[i]));
         ZI_TRY(zi_engine_await(engine, engine->joined[i]));
-    }
-    return ZERO_OK;
-}
-
-/* ---- to disk and back ---- */
-
-/* Whether the disk reaches a role's arena. */
-static bool is_reached(const zero_engine *engine, zero_role role)
-{
-    return engine->device->ops->host_memory || zi_role_tier(engine->layout, role) == ZERO_TIER_HOST;
-}
-
-static void close_mover(mover *m)
-{
-    const zi_device *device = m->engine->device;
-    zi_io_destroy(m->queue);
-    device->ops->host_free(device->self, m->room, CHUNKS * CHUNK_BYTES);
-}
-
-static zero_status open_mover(zero_engine *engine, mover *m)
-{
-    const zi_device *device = engine->device;
-    const zi_io_options options = {.store = engine->evicted.store};
-    *m = (mover){.engine = engine};
-    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &m->host));
-    if (engine->evicted.store == NULL) {
-        return ZERO_OK;
-    }
-    if (!device->ops->host_memory) {
-        ZI_TRY(device->ops->host_alloc(device->self, CHUNKS * CHUNK_BYTES, (void **)&m->room));
-    }
-    const zero_status status = zi_io_create(&options, &m->queue);
-    if (status != ZERO_OK) {
-        close_mover(m);
-    }
-    return status;
-}
-
-/* One chunk of a role: where it is in memory, and its operation. */
-typedef struct chunk {
-    zi_io_op *op;
-    unsigned char *data;   /* in the arena */
-    unsigned char *memory; /* that the disk reaches: the same, or the room */
-    uint64_t bytes;
-    uint64_t *sums; /* NULL: none */
-} chunk;
-
-static chunk chunk_of(mover *m, zero_role role, uint64_t index)
-{
-    chunk c = {.op = &m->ops[index % CHUNKS],
-               .data = m->engine->arena[role] + index * CHUNK_BYTES,
-               .bytes = zi_min_u64(CHUNK_BYTES, bytes_of(m->engine, role) - index * CHUNK_BYTES)};
-    const bool reached = is_reached(m->engine, role);
-    c.memory = reached ? c.data : m->room + index % CHUNKS * CHUNK_BYTES;
-    if (m->engine->evicted.sums != NULL) {
-        c.sums =
-            m->engine->evicted.sums + (chunks_before(m->engine, (int)role) + index) * CHUNK_SUMS;
-    }
-    return c;
-}
-
-static zero_status copy_chunk(mover *m, const chunk *c, zi_io_kind kind)
-{
-    const zi_device *device = m->engine->device;
-    if (c->memory == c->data) {
-        return ZERO_OK;
-    }
-    return kind == ZI_IO_WRITE
-               ? device->ops->copy(device->self, m->host, c->memory, c->data, c->bytes)
-               : device->ops->copy(device->self, m->host, c->data, c->memory, c->bytes);
-}
-
-static zero_status start_chunk(mover *m, zero_role role, uint64_t index, zi_io_kind kind)
-{
-    const chunk c = chunk_of(m, role, index);
-    ZI_TRY(kind == ZI_IO_WRITE ? copy_chunk(m, &c, kind) : ZERO_OK);
-    *c.op = (zi_io_op){.kind = kind,
-                       .memory = c.memory,
-                       .offset = kept_before(m->engine, (int)role) + index * CHUNK_BYTES,
-                       .bytes = c.bytes};
-    if (kind == ZI_IO_WRITE && c.sums != NULL) {
-        const zi_extent extent = {c.memory, c.op->offset, c.bytes};
-        zi_checksum_make(m->engine->pool, &extent, c.sums);
-    }
-    return zi_io_start(m->queue, c.op);
-}
-
-/* Compare what was read with its checksums. */
-static zero_status check_chunk(const mover *m, const chunk *c, zero_role role)
-{
-    const zero_engine *engine = m->engine;
-    const zi_extent extent = {c->memory, c->op->offset, c->bytes};
-    zi_extent bad;
-    char what[120];
-    if (c->sums == NULL || !zi_checksum_differs(engine->pool, &extent, c->sums, &bad)) {
-        return ZERO_OK;
-    }
-    zi_layout_name_bytes(engine->layout, role, ZI_NO_INDEX, bad.at - kept_before(engine, (int)role),
-                         bad.bytes, what, sizeof what);
-    return zi_store_damaged(engine->evicted.store, bad.at, bad.bytes, what);
-}
-
-static zero_status finish_chunk(mover *m, zero_role role, uint64_t index, zi_io_kind kind)
-{
-    const chunk c = chunk_of(m, role, index);
-    ZI_TRY(zi_io_wait(m->queue, c.op));
-    if (kind == ZI_IO_WRITE) {
-        return ZERO_OK;
-    }
-    ZI_TRY(check_chunk(m, &c, role));
-    return copy_chunk(m, &c, kind);
-}
-
-static zero_status move_on_disk(mover *m, zero_role role, zi_io_kind kind)
-{
-    zero_stats *stats = &m->engine->stats;
-    const uint64_t bytes = bytes_of(m->engine, role);
-    const uint64_t count = zi_div_up(bytes, CHUNK_BYTES);
-    for (uint64_t i = 0; i < count + CHUNKS; i++) {
-        if (i >= CHUNKS && i - CHUNKS < count) {
-            ZI_TRY(finish_chunk(m, role, i - CHUNKS, kind));
-        }
-        ZI_TRY(i < count ? start_chunk(m, role, i, kind) : ZERO_OK);
-    }
-    *(kind == ZI_IO_READ ? &stats->disk_read_bytes : &stats->disk_write_bytes) += bytes;
-    return ZERO_OK;
-}
-
-static zero_status move_on_host(mover *m, zero_role role, zi_io_kind kind)
-{
-    const zi_device *device = m->engine->device;
-    unsigned char *data = m->engine->arena[role];
-    unsigned char *kept = m->engine->evicted.host[role - ZERO_ROLE_MASTER];
-    return kind == ZI_IO_WRITE
-               ? device->ops->copy(device->self, m->host, kept, data, bytes_of(m->engine, role))
-               : device->ops->copy(device->self, m->host, data, kept, bytes_of(m->engine, role));
-}
-
-/* All that is kept: ZI_IO_WRITE takes it to the other tier, ZI_IO_READ brings it back. */
-static zero_status move_all(mover *m, zi_io_kind kind)
-{
-    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
-        if (has(m->engine->evicted.kept, (zero_role)role)) {
-            ZI_TRY(m->queue != NULL ? move_on_disk(m, (zero_role)role, kind)
-                                    : move_on_host(m, (zero_role)role, kind));
-        }
     }
     return ZERO_OK;
 }
@@ -342,9 +154,10 @@ zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_op
     return ZERO_OK;
 }
 
-static zero_status open_store(zero_engine *engine, uint64_t bytes)
+static zero_status open_store(zero_engine *engine)
 {
     engine_evicted *evicted = &engine->evicted;
+    const uint64_t bytes = evicted->kept_bytes;
     if (evicted->directory_count == 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "%" PRIu64 " bytes are to be evicted on disk and options.disk_directories was "
@@ -360,50 +173,111 @@ static zero_status open_store(zero_engine *engine, uint64_t bytes)
                                       .use = "-evict",
                                       .storage = engine->backend.storage,
                                       .bytes = bytes};
-    if (!engine->layout->tuning.disk_unchecked) {
-        const uint64_t chunks = chunks_before(engine, ZERO_ROLE_COUNT);
-        ZI_TRY(zi_calloc(chunks * CHUNK_SUMS, sizeof *evicted->sums, (void **)&evicted->sums));
-    }
-    ZI_TRY(zi_store_create(&options, &evicted->store));
-    engine->stats.disk_bytes += bytes;
-    return ZERO_OK;
+    return zi_store_create(&options, &evicted->store);
 }
 
-static zero_status open_host(zero_engine *engine)
+/* Make the bounce buffers that extents pass through where the disk does not reach the device's
+ * memory. */
+static zero_status make_bounce_buffers(zero_engine *engine)
+{
+    const zi_device *device = engine->device;
+    return engine->evicted.store != NULL && !device->ops->host_memory
+               ? device->ops->host_alloc(device->self, BOUNCE_BYTES,
+                                         (void **)&engine->evicted.bounce)
+               : ZERO_OK;
+}
+
+static void free_bounce_buffers(zero_engine *engine)
+{
+    engine->device->ops->host_free(engine->device->self, engine->evicted.bounce, BOUNCE_BYTES);
+    engine->evicted.bounce = NULL;
+}
+
+/* Whether the disk reaches the role's memory. */
+static bool is_in_place(const zero_engine *engine, zero_role role)
+{
+    return engine->device->ops->host_memory || zi_role_tier(engine->layout, role) == ZERO_TIER_HOST;
+}
+
+static unsigned char *window_memory(const zero_engine *engine, zero_role role)
+{
+    return is_in_place(engine, role) ? engine->arena[role] : engine->evicted.bounce;
+}
+
+/* Cut what is kept of a role into extents, and make the window before them. */
+static zero_status make_window(zero_engine *engine, engine_kept *kept)
+{
+    kept->extent_count = (uint32_t)zi_div_up(kept->bytes, EXTENT_BYTES);
+    ZI_TRY(zi_calloc(kept->extent_count, sizeof *kept->extents, (void **)&kept->extents));
+    for (uint32_t i = 0; i < kept->extent_count; i++) {
+        const uint64_t at = i * EXTENT_BYTES;
+        kept->extents[i] =
+            (zi_range){.at = kept->at + at, .bytes = zi_min_u64(EXTENT_BYTES, kept->bytes - at)};
+    }
+    if (!engine->layout->tuning.disk_unchecked) {
+        ZI_TRY(zi_calloc(zi_range_sum_count(kept->extents, kept->extent_count), sizeof *kept->sums,
+                         (void **)&kept->sums));
+    }
+    const zi_window_desc desc = {.extents = kept->extents,
+                                 .extent_count = kept->extent_count,
+                                 .slot_count = EXTENTS_MOVED,
+                                 .slot_bytes = EXTENT_BYTES,
+                                 .memory = window_memory(engine, kept->role),
+                                 .in_place = is_in_place(engine, kept->role),
+                                 .store = engine->evicted.store,
+                                 .sums = kept->sums,
+                                 .pool = engine->pool,
+                                 .layout = engine->layout,
+                                 .role = kept->role};
+    return zi_window_create(&desc, &kept->window);
+}
+
+/* Reserve the other tier's bytes. */
+static zero_status reserve(zero_engine *engine)
 {
     engine_evicted *evicted = &engine->evicted;
-    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
-        const uint64_t bytes = bytes_of(engine, (zero_role)role);
-        if (has(evicted->kept, (zero_role)role)) {
-            ZI_TRY(zi_pages_alloc(bytes, (void **)&evicted->host[role - ZERO_ROLE_MASTER]));
-            engine->stats.host_bytes += bytes;
-        }
+    const bool disk = evicted->tier == ZERO_TIER_DISK;
+    if (evicted->kept_count != 0 && disk) {
+        ZI_TRY(open_store(engine));
+        ZI_TRY(make_bounce_buffers(engine));
+    }
+    for (uint32_t i = 0; i < evicted->kept_count; i++) {
+        engine_kept *kept = &evicted->kept[i];
+        ZI_TRY(disk ? make_window(engine, kept)
+                    : zi_pages_alloc(kept->bytes, (void **)&kept->host));
     }
     return ZERO_OK;
 }
 
-/* Give up what is kept, and forget that anything is evicted. */
+/* Where the bytes that are kept are counted. */
+static uint64_t *held_bytes(zero_engine *engine)
+{
+    return engine->evicted.tier == ZERO_TIER_DISK ? &engine->stats.disk_bytes
+                                                  : &engine->stats.host_bytes;
+}
+
+/* Give up what is kept, and forget that anything is evicted. The last error stays. */
 static void clear(zero_engine *engine)
 {
     engine_evicted *evicted = &engine->evicted;
-    for (int state = 0; state < ZI_STATES; state++) {
-        const uint64_t bytes = bytes_of(engine, (zero_role)(ZERO_ROLE_MASTER + state));
-        if (evicted->host[state] != NULL) {
-            zi_pages_free(evicted->host[state], bytes);
-            engine->stats.host_bytes -= bytes;
-            evicted->host[state] = NULL;
+    const zero_error error = *zero_last_error();
+    for (uint32_t i = 0; i < evicted->kept_count; i++) {
+        engine_kept *kept = &evicted->kept[i];
+        zi_window_destroy(kept->window);
+        zi_free(kept->extents);
+        zi_free(kept->sums);
+        if (kept->host != NULL) {
+            zi_pages_free(kept->host, kept->bytes);
         }
     }
-    if (evicted->store != NULL) {
-        engine->stats.disk_bytes -= zi_store_bytes(evicted->store);
-        zi_store_destroy(evicted->store);
-        evicted->store = NULL;
-    }
-    zi_free(evicted->sums);
-    evicted->sums = NULL;
+    free_bounce_buffers(engine);
+    zi_store_destroy(evicted->store);
+    evicted->store = NULL;
     evicted->roles = 0;
-    evicted->kept = 0;
     evicted->given = 0;
+    evicted->kept_count = 0;
+    evicted->kept_bytes = 0;
+    (void)zi_error_adopt(&error);
 }
 
 void zi_engine_close_evicted(zero_engine *engine)
@@ -414,79 +288,103 @@ void zi_engine_close_evicted(zero_engine *engine)
     zi_free(engine->evicted.directories);
 }
 
-/* ---- the memory ---- */
+/* ---- there and back ---- */
 
-static zero_status give(zero_engine *engine, zero_role role)
+/* Copy bytes between memory of the device and of the host; blocks. */
+static zero_status copy(const zero_engine *engine, void *target, const void *source, uint64_t bytes)
 {
-    if (role == ZERO_ROLE_IO_WINDOW) {
-        zi_window_suspend(engine->window);
+    const zi_device *device = engine->device;
+    zi_stream *host = NULL;
+    if (target == source) {
+        return ZERO_OK; /* an extent in place */
     }
-    return zi_engine_give_arena(engine, role);
+    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));
+    return device->ops->copy(device->self, host, target, source, bytes);
 }
 
-static zero_status take(zero_engine *engine, zero_role role)
+/* Move a role to or from its extents. */
+static zero_status move_on_disk(zero_engine *engine, const engine_kept *kept, zi_io_kind kind)
 {
-    ZI_TRY(zi_engine_take_arena(engine, role));
-    const zero_status status =
-        role == ZERO_ROLE_IO_WINDOW
-            ? zi_window_resume(engine->window, engine->arena[ZERO_ROLE_IO_WINDOW])
-            : ZERO_OK;
-    if (status != ZERO_OK) {
-        ZI_TRY(zi_engine_give_arena(engine, role)); /* the I/O window is suspended still */
+    const bool back = kind == ZI_IO_READ;
+    ZI_TRY(back ? zi_window_walk(kept->window, 0, kept->extent_count - 1) : ZERO_OK);
+    for (uint32_t i = 0; i < kept->extent_count; i++) {
+        unsigned char *data = engine->arena[kept->role] + i * EXTENT_BYTES;
+        unsigned char *extent = NULL;
+        ZI_TRY(zi_window_acquire(kept->window, i, back ? ZI_WINDOW_READS : ZI_WINDOW_REPLACES,
+                                 &extent));
+        ZI_TRY(copy(engine, back ? data : extent, back ? extent : data, kept->extents[i].bytes));
+        ZI_TRY(zi_window_release(kept->window, i, !back));
     }
-    return status;
+    *(back ? &engine->stats.disk_read_bytes : &engine->stats.disk_write_bytes) += kept->bytes;
+    return zi_window_flush(kept->window);
 }
 
-static zero_status give_all(zero_engine *engine)
+/* Move all that is kept: ZI_IO_WRITE to the other tier, ZI_IO_READ back. */
+static zero_status move_all(zero_engine *engine, zi_io_kind kind)
 {
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        ZI_TRY(has(engine->evicted.given, (zero_role)role) ? give(engine, (zero_role)role)
-                                                           : ZERO_OK);
+    for (uint32_t i = 0; i < engine->evicted.kept_count; i++) {
+        const engine_kept *kept = &engine->evicted.kept[i];
+        unsigned char *data = engine->arena[kept->role];
+        if (kept->window != NULL) {
+            ZI_TRY(move_on_disk(engine, kept, kind));
+        } else {
+            ZI_TRY(kind == ZI_IO_WRITE ? copy(engine, kept->host, data, kept->bytes)
+                                       : copy(engine, data, kept->host, kept->bytes));
+        }
     }
     return ZERO_OK;
 }
 
-/* Of the roles that were given up, those below `end`, again. */
-static void give_taken(zero_engine *engine, int end)
+/* ---- the memory ---- */
+
+/* Whether the I/O window of state on disk is evicted too. */
+static bool evicts_window(const zero_engine *engine)
 {
-    const zero_error error = *zero_last_error();
-    for (int role = 0; role < end; role++) {
-        if (has(engine->evicted.given, (zero_role)role)) {
-            (void)give(engine, (zero_role)role);
-        }
-    }
-    (void)zi_error_adopt(&error);
+    return engine->window != NULL && has(engine->evicted.given, ZERO_ROLE_IO_WINDOW);
 }
 
+/* Give up all memory of the evicted roles that is held, and what their bytes pass through. */
+static zero_status give_all(zero_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->evicted.kept_count; i++) {
+        if (engine->evicted.kept[i].window != NULL) {
+            zi_window_suspend(engine->evicted.kept[i].window);
+        }
+    }
+    if (evicts_window(engine)) {
+        zi_window_suspend(engine->window);
+    }
+    free_bounce_buffers(engine);
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        if (has(engine->evicted.given, (zero_role)role) && engine->arena_bytes[role] != 0) {
+            ZI_TRY(zi_engine_give_arena(engine, (zero_role)role));
+        }
+    }
+    return ZERO_OK;
+}
+
+/* Take it again. What a failure leaves taken, give_all gives up. */
 static zero_status take_all(zero_engine *engine)
 {
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        const zero_status status =
-            has(engine->evicted.given, (zero_role)role) ? take(engine, (zero_role)role) : ZERO_OK;
-        if (status != ZERO_OK) {
-            give_taken(engine, role);
-            return status;
+        if (has(engine->evicted.given, (zero_role)role) && engine->arena_bytes[role] == 0) {
+            ZI_TRY(zi_engine_take_arena(engine, (zero_role)role));
         }
     }
-    return ZERO_OK;
+    ZI_TRY(make_bounce_buffers(engine));
+    for (uint32_t i = 0; i < engine->evicted.kept_count; i++) {
+        const engine_kept *kept = &engine->evicted.kept[i];
+        if (kept->window != NULL) {
+            ZI_TRY(zi_window_resume(kept->window, window_memory(engine, kept->role)));
+        }
+    }
+    if (evicts_window(engine)) {
+        ZI_TRY(zi_window_resume(engine->window, engine->arena[ZERO_ROLE_IO_WINDOW]));
+    }
+    return zi_engine_rebind(engine);
 }
 
 /* ---- the calls ---- */
-
-/* Copy all that is to be kept to the other tier. */
-static zero_status evict_all(zero_engine *engine)
-{
-    const uint64_t bytes = kept_before(engine, ZERO_ROLE_COUNT);
-    mover m;
-    if (bytes == 0) {
-        return ZERO_OK;
-    }
-    ZI_TRY(engine->evicted.tier == ZERO_TIER_DISK ? open_store(engine, bytes) : open_host(engine));
-    ZI_TRY(open_mover(engine, &m));
-    const zero_status status = move_all(&m, ZI_IO_WRITE);
-    close_mover(&m);
-    return status;
-}
 
 static zero_status check_evict(const zero_engine *engine, uint32_t roles, zero_tier tier)
 {
@@ -499,53 +397,37 @@ zero_status zero_engine_evict(zero_engine *engine, uint32_t roles, zero_tier tie
 {
     ZI_TRY(zi_engine_check(engine));
     ZI_TRY(check_evict(engine, roles, tier));
-    ZI_TRY(zi_engine_finish(engine, settle(engine)));
+    ZI_TRY(zi_engine_finish(engine, drain(engine)));
     engine_evicted *evicted = &engine->evicted;
-    evicted->tier = tier;
-    evicted->kept = kept_of(engine, roles, tier);
-    evicted->given = evicted->kept | dropped_of(engine, roles);
-    const zero_status status = evict_all(engine);
+    choose_roles(engine, roles, tier);
+    zero_status status = reserve(engine);
+    status = status == ZERO_OK ? move_all(engine, ZI_IO_WRITE) : status;
     if (status != ZERO_OK) {
-        const zero_error error = *zero_last_error();
         clear(engine); /* the engine has all it had */
-        return zi_error_adopt(&error);
+        return status;
     }
+    *held_bytes(engine) += evicted->kept_bytes;
     evicted->roles = roles;
     evicted->grads_lost = evicted->grads_lost || has(evicted->given, ZERO_ROLE_GRAD);
     engine->has_graph = false; /* it holds addresses */
     ZI_TRY(zi_engine_leave(engine, ZI_CALL_EVICT, give_all(engine)));
     zi_log(ZERO_LOG_INFO, "rank %" PRIu32 ": roles evicted, %" PRIu64 " bytes kept on the tier %s",
-           zero_world_rank(engine->world), kept_before(engine, ZERO_ROLE_COUNT),
-           zero_tier_name(tier));
+           zero_world_rank(engine->world), evicted->kept_bytes, zero_tier_name(tier));
     return ZERO_OK;
-}
-
-/* Take all memory and whatever moves the bytes; on failure none of it. */
-static zero_status begin_restore(zero_engine *engine, mover *m)
-{
-    ZI_TRY(open_mover(engine, m));
-    zero_status status = take_all(engine);
-    if (status == ZERO_OK) {
-        status = zi_engine_rebind(engine);
-        if (status != ZERO_OK) {
-            give_taken(engine, ZERO_ROLE_COUNT);
-        }
-    }
-    if (status != ZERO_OK) {
-        close_mover(m);
-    }
-    return status;
 }
 
 zero_status zero_engine_restore(zero_engine *engine)
 {
-    mover m;
     ZI_TRY(zi_engine_check(engine));
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_RESTORE, "zero_engine_restore"));
-    ZI_TRY(begin_restore(engine, &m)); /* else all is still evicted */
-    const zero_status moved = move_all(&m, ZI_IO_READ);
-    close_mover(&m);
-    ZI_TRY(zi_engine_leave(engine, ZI_CALL_RESTORE, moved));
+    zero_status status = take_all(engine);
+    if (status != ZERO_OK) {
+        const zero_error error = *zero_last_error();
+        (void)give_all(engine); /* all is still evicted */
+        return zi_error_adopt(&error);
+    }
+    status = zi_engine_leave(engine, ZI_CALL_RESTORE, move_all(engine, ZI_IO_READ));
+    *held_bytes(engine) -= engine->evicted.kept_bytes;
     clear(engine);
-    return ZERO_OK;
+    return status;
 }

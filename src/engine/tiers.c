@@ -50,8 +50,8 @@ static void take_weights(engine_striping *striping, const zero_engine_options *o
 static zero_status make_window(zero_engine *engine)
 {
     const zi_layout *layout = engine->layout;
-    const zi_window_desc window = {.ranges = layout->ranges,
-                                   .range_count = layout->range_count,
+    const zi_window_desc window = {.extents = layout->ranges,
+                                   .extent_count = layout->range_count,
                                    .slot_count = layout->window_slots,
                                    .slot_bytes = layout->record_bytes_max,
                                    .memory = engine->arena[ZERO_ROLE_IO_WINDOW],
@@ -203,11 +203,9 @@ zero_status zero_engine_stats(const zero_engine *engine, zero_stats *out)
 static void add_evicted(const zero_engine *engine, zero_memory *memory)
 {
     const engine_evicted *evicted = &engine->evicted;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if ((evicted->kept & ZERO_ROLE_BIT(role)) != 0) {
-            memory->bytes[role] += engine->layout->memory.bytes[role];
-            memory->tier_bytes[evicted->tier] += engine->layout->memory.bytes[role];
-        }
+    for (uint32_t i = 0; i < evicted->kept_count; i++) {
+        memory->bytes[evicted->kept[i].role] += evicted->kept[i].bytes;
+        memory->tier_bytes[evicted->tier] += evicted->kept[i].bytes;
     }
 }
 

@@ -26,8 +26,8 @@ static zero_status make_window(zi_offload *offload)
 {
     const zi_offload_desc *desc = &offload->desc;
     const zi_offload_place *place = &desc->layout->offload[desc->role];
-    const zi_window_desc window = {.ranges = place->extents,
-                                   .range_count = place->extent_count,
+    const zi_window_desc window = {.extents = place->extents,
+                                   .extent_count = place->extent_count,
                                    .slot_count = place->window_slots,
                                    .slot_bytes = place->extent_bytes_max,
                                    .memory = desc->window_memory,

@@ -1,7 +1,7 @@
-/* Owns the slots of a window. Invariants: an extent is in at most one slot; a slot's memory is
- * touched only while nothing is in flight for it; the slot given to an extent is the one whose own
- * is farthest from the walk, so where one thread uses the window, what is read and written follows
- * from its walks alone. `lock` guards everything but the counts. */
+/* Owns the slots of a window. Invariants: an extent is in at most one slot. A slot's memory is
+ * touched only while nothing is in flight for it. An extent gets the slot whose own extent is
+ * farthest from the walk, so where one thread uses the window, its walks alone decide what is read
+ * and written. `lock` guards everything but the counts. */
 #include "offload/window.h"
 
 #include <inttypes.h>
@@ -16,47 +16,35 @@
 #include "core/error.h"
 #include "core/memory.h"
 
-/* Of whose bytes something is said. */
+/* The name of damaged bytes in a message. */
 #define NAME_BYTES 120
 
 typedef struct window_slot {
     zi_io_op op;
     unsigned char *memory;
-    uint32_t range;    /* ZI_NO_INDEX: none */
-    bool busy;         /* op was started and not waited for */
-    bool fetched;      /* for an acquire that has not come yet */
-    uint32_t acquired; /* by so many threads; more than one: all only read */
-    bool dirty;        /* it holds what the store does not, and nothing is in flight for it */
-    uint64_t
-        *unchecked; /* checksums that what is read into it is to be compared with; NULL: none */
+    uint32_t extent;     /* ZI_NO_INDEX: none */
+    bool busy;           /* op was started and not waited for */
+    bool fetched;        /* for an acquire that has not come yet */
+    uint32_t acquired;   /* by so many threads; more than one: all only read */
+    bool dirty;          /* it holds what the store does not, and nothing is in flight for it */
+    uint64_t *unchecked; /* checksums to compare what is read with, once; NULL: none */
 } window_slot;
 
-/* Where a record is in the store. */
-typedef struct window_record {
+/* Where an extent is in the store. */
+typedef struct window_place {
     bool written;       /* the store holds it */
-    bool beside;        /* it has changed places with its speculative copy */
-    bool speculative;   /* the store holds its speculative copy */
-    uint64_t sum_first; /* of the window's checksums, those of the place that is not beside */
-} window_record;
+    bool beside;        /* it is in its second place, and the first is for speculative steps */
+    bool speculative;   /* the store holds what a speculative step wrote */
+    uint64_t sum_first; /* of the window's checksums, those of its first place */
+} window_place;
 
 struct zi_window {
     pthread_mutex_t lock;
-    bool shared;
-    const zi_range *ranges;
-    uint32_t range_count;
-    uint32_t slot_count;
-    uint64_t slot_bytes;
-    uint32_t io_depth;
-    const zi_store *store;
-    uint64_t *sums;
-    uint64_t speculative_sums; /* of these, the first of a speculative update */
-    zi_pool *pool;
-    const zi_layout *layout;
-    zero_role role;
-    zi_io *queue;           /* NULL: suspended */
-    zi_io_report report;    /* of the queue, or the one before it was suspended */
-    window_record *records; /* by range */
-    uint64_t speculative_at;
+    zi_window_desc desc;  /* its memory is that of the last resume */
+    uint64_t beside_sums; /* of desc.sums, the first of second places */
+    zi_io *queue;         /* NULL: suspended */
+    zi_io_report report;  /* of the queue, or the one before it was suspended */
+    window_place *places; /* by extent */
     bool speculating;
     window_slot *slots;
     window_slot *unwritten; /* released dirty last, and not yet being written; NULL: none */
@@ -72,47 +60,49 @@ struct zi_window {
     atomic_uint_fast64_t check_ns;
 };
 
-static zero_status open_queue(zi_window *window, unsigned char *memory,
-                              const struct zi_io_backend *backend)
+/* Memory that is used in place is too much to be registered for one use. */
+static zero_status open_queue(zi_window *window)
 {
-    const zi_io_region region = {memory, window->slot_count * window->slot_bytes};
-    const zi_io_options options = {.store = window->store,
+    const zi_io_region region = {window->desc.memory,
+                                 window->desc.slot_count * window->desc.slot_bytes};
+    const zi_io_options options = {.store = window->desc.store,
                                    .regions = &region,
-                                   .region_count = 1,
-                                   .file_depth = window->io_depth,
-                                   .shared = window->shared,
-                                   .backend = backend};
+                                   .region_count = window->desc.in_place ? 0 : 1,
+                                   .file_depth = window->desc.io_depth,
+                                   .shared = window->desc.shared,
+                                   .backend = window->desc.backend};
+    window->desc.backend = NULL; /* the queue's from here on */
     ZI_TRY(zi_io_create(&options, &window->queue));
     window->report = *zi_io_report_of(window->queue);
     return ZERO_OK;
 }
 
-/* No record is in any. */
-static void empty_slots(zi_window *window, unsigned char *memory)
+/* No extent is in any. */
+static void empty_slots(zi_window *window)
 {
-    for (uint32_t i = 0; i < window->slot_count; i++) {
-        window->slots[i] =
-            (window_slot){.memory = memory + i * window->slot_bytes, .range = ZI_NO_INDEX};
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
+        window->slots[i] = (window_slot){
+            .memory = window->desc.memory + i * window->desc.slot_bytes, .extent = ZI_NO_INDEX};
     }
 }
 
-/* Where each record's checksums begin; those of speculative updates are behind all others. */
+/* Where each extent's checksums begin; those of second places are behind all others. */
 static void place_sums(zi_window *window)
 {
     uint64_t first = 0;
-    for (uint32_t i = 0; i < window->range_count; i++) {
-        window->records[i].sum_first = first;
-        first += zi_checksum_count(window->ranges[i].bytes);
+    for (uint32_t i = 0; i < window->desc.extent_count; i++) {
+        window->places[i].sum_first = first;
+        first += zi_checksum_count(window->desc.extents[i].bytes);
     }
-    window->speculative_sums = first;
+    window->beside_sums = first;
 }
 
-static zero_status build(zi_window *window, const zi_window_desc *desc)
+static zero_status build(zi_window *window)
 {
-    ZI_TRY(open_queue(window, desc->memory, desc->backend));
-    ZI_TRY(zi_calloc(window->range_count, sizeof *window->records, (void **)&window->records));
-    ZI_TRY(zi_calloc(window->slot_count, sizeof *window->slots, (void **)&window->slots));
-    empty_slots(window, desc->memory);
+    ZI_TRY(open_queue(window));
+    ZI_TRY(zi_calloc(window->desc.extent_count, sizeof *window->places, (void **)&window->places));
+    ZI_TRY(zi_calloc(window->desc.slot_count, sizeof *window->slots, (void **)&window->slots));
+    empty_slots(window);
     place_sums(window);
     return ZERO_OK;
 }
@@ -121,22 +111,11 @@ zero_status zi_window_create(const zi_window_desc *desc, zi_window **out)
 {
     *out = NULL;
     zi_window *window = NULL;
-    zi_assert(desc->slot_count >= 3 || desc->slot_count >= desc->range_count);
+    zi_assert(desc->slot_count >= 3 || desc->slot_count >= desc->extent_count);
     ZI_TRY(zi_calloc(1, sizeof *window, (void **)&window));
-    window->ranges = desc->ranges;
-    window->range_count = desc->range_count;
-    window->slot_count = desc->slot_count;
-    window->slot_bytes = desc->slot_bytes;
-    window->io_depth = desc->io_depth;
-    window->shared = desc->shared;
+    window->desc = *desc;
     (void)pthread_mutex_init(&window->lock, NULL);
-    window->speculative_at = desc->speculative_at;
-    window->store = desc->store;
-    window->sums = desc->sums;
-    window->pool = desc->pool;
-    window->layout = desc->layout;
-    window->role = desc->role;
-    const zero_status status = build(window, desc);
+    const zero_status status = build(window);
     if (status != ZERO_OK) {
         zi_window_destroy(window);
         return status;
@@ -151,7 +130,7 @@ void zi_window_destroy(zi_window *window)
         zi_io_destroy(window->queue);
         (void)pthread_mutex_destroy(&window->lock);
         zi_free(window->slots);
-        zi_free(window->records);
+        zi_free(window->places);
         zi_free(window);
     }
 }
@@ -161,53 +140,53 @@ static void count(atomic_uint_fast64_t *counter, uint64_t more)
     atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
 }
 
-static window_slot *slot_of(zi_window *window, uint32_t range)
+static window_slot *slot_of(zi_window *window, uint32_t extent)
 {
-    for (uint32_t i = 0; i < window->slot_count; i++) {
-        if (window->slots[i].range == range) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
+        if (window->slots[i].extent == extent) {
             return &window->slots[i];
         }
     }
     return NULL;
 }
 
-/* Records from where the walk stands to `range`; negative: the walk does not come to it. */
-static int64_t ahead(const zi_window *window, uint32_t range)
+/* Extents from where the walk stands to `extent`; negative: the walk does not come to it. */
+static int64_t ahead(const zi_window *window, uint32_t extent)
 {
     for (uint32_t i = 0; window->named && i < window->next_count; i++) {
-        if (window->next[i] == range) {
+        if (window->next[i] == extent) {
             return i + 1;
         }
     }
     if (window->named) {
-        return range == window->current ? 0 : -1;
+        return extent == window->current ? 0 : -1;
     }
-    const int64_t way = (int64_t)range - window->current;
+    const int64_t way = (int64_t)extent - window->current;
     const int64_t end = (int64_t)window->last - window->current;
     const int64_t forward = end < 0 ? -way : way;
     return forward <= (end < 0 ? -end : end) ? forward : -1;
 }
 
-/* Whether the walk comes to the extent before the slots have gone round. One of them is left to the
- * other thread, where there may be one: it would else take what was prefetched. */
-static bool is_wanted(const zi_window *window, uint32_t range)
+/* Whether the walk comes to the extent before it has used every slot once. Where there may be
+ * another thread, one slot is left to it: it would else take what was prefetched. */
+static bool is_wanted(const zi_window *window, uint32_t extent)
 {
-    const int64_t steps = ahead(window, range);
-    return steps >= 0 && steps < (int64_t)window->slot_count - window->shared;
+    const int64_t steps = ahead(window, extent);
+    return steps >= 0 && steps < (int64_t)window->desc.slot_count - window->desc.shared;
 }
 
-/* How little a slot is needed, if it is free at all: an empty one least, then by how far its extent
- * is from the walk. What was prefetched, and most of all what the walk comes to, is given up only
- * where nothing else is left. */
+/* How little a slot is needed, if it is free at all. An empty slot is needed least; then it counts
+ * how far its extent is from the walk. What was prefetched, and most of all what the walk comes to,
+ * is given up only where nothing else is left. */
 static uint64_t spareness(const zi_window *window, const window_slot *slot)
 {
-    if (slot->range == ZI_NO_INDEX) {
+    if (slot->extent == ZI_NO_INDEX) {
         return UINT64_MAX;
     }
-    if (is_wanted(window, slot->range)) {
-        return (uint64_t)ahead(window, slot->range);
+    if (is_wanted(window, slot->extent)) {
+        return (uint64_t)ahead(window, slot->extent);
     }
-    const int64_t way = (int64_t)slot->range - window->current;
+    const int64_t way = (int64_t)slot->extent - window->current;
     const uint64_t far = (uint64_t)(way < 0 ? -way : way);
     return far + (slot->fetched ? UINT64_C(1) << 32 : UINT64_C(1) << 33);
 }
@@ -216,7 +195,7 @@ static uint64_t spareness(const zi_window *window, const window_slot *slot)
 static window_slot *spare(zi_window *window)
 {
     window_slot *best = NULL;
-    for (uint32_t i = 0; i < window->slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         window_slot *slot = &window->slots[i];
         if (slot->acquired == 0 && slot != window->unwritten &&
             (best == NULL || spareness(window, slot) > spareness(window, best))) {
@@ -227,24 +206,34 @@ static window_slot *spare(zi_window *window)
     return best;
 }
 
-static zi_extent extent_of(const window_slot *slot)
+/* The bytes of the slot's last transfer. */
+static zi_extent bytes_of(const window_slot *slot)
 {
     return (zi_extent){slot->memory, slot->op.offset, slot->op.bytes};
 }
 
-/* Whose bytes of the slot's last transfer are. */
+/* Where in the store the bytes begin that zi_layout_name_bytes counts from: the slot's extent, or
+ * the arena that all extents are of. */
+static uint64_t origin(const zi_window *window, const window_slot *slot)
+{
+    const bool arena =
+        window->desc.role >= ZERO_ROLE_MASTER && window->desc.role <= ZERO_ROLE_MOMENT2;
+    return arena ? window->desc.extents[0].at : slot->op.offset;
+}
+
+/* Say whose bytes of the slot's last transfer these are. */
 static void name(const zi_window *window, const window_slot *slot, uint64_t at, uint64_t bytes,
                  char text[NAME_BYTES])
 {
-    if (window->layout != NULL && slot->range != ZI_NO_INDEX) {
-        zi_layout_name_bytes(window->layout, window->role, slot->range, at - slot->op.offset, bytes,
-                             text, NAME_BYTES);
+    if (window->desc.layout != NULL && slot->extent != ZI_NO_INDEX) {
+        zi_layout_name_bytes(window->desc.layout, window->desc.role, slot->extent,
+                             at - origin(window, slot), bytes, text, NAME_BYTES);
     } else {
-        (void)snprintf(text, NAME_BYTES, "record %" PRIu32, slot->range);
+        (void)snprintf(text, NAME_BYTES, "extent %" PRIu32, slot->extent);
     }
 }
 
-/* The slot's transfer failed: say of whose bytes. */
+/* The slot's transfer failed: add to the message whose bytes it was to move. */
 static zero_status failed(const zi_window *window, const window_slot *slot)
 {
     const zero_error *error = zero_last_error();
@@ -256,13 +245,13 @@ static zero_status failed(const zi_window *window, const window_slot *slot)
 /* Compare what was read into the slot with its checksums, once. */
 static zero_status check(zi_window *window, window_slot *slot)
 {
-    const zi_extent extent = extent_of(slot);
+    const zi_extent bytes = bytes_of(slot);
     zi_extent bad;
     if (slot->unchecked == NULL) {
         return ZERO_OK;
     }
     const uint64_t start_ns = zi_clock_ns();
-    const bool differs = zi_checksum_differs(window->pool, &extent, slot->unchecked, &bad);
+    const bool differs = zi_checksum_differs(window->desc.pool, &bytes, slot->unchecked, &bad);
     count(&window->check_ns, zi_clock_ns() - start_ns);
     slot->unchecked = NULL;
     if (!differs) {
@@ -270,19 +259,19 @@ static zero_status check(zi_window *window, window_slot *slot)
     }
     char what[NAME_BYTES];
     name(window, slot, bad.at, bad.bytes, what);
-    return zi_store_damaged(window->store, bad.at, bad.bytes, what);
+    return zi_store_damaged(window->desc.store, bad.at, bad.bytes, what);
 }
 
-/* Checksums of where the slot's record is in the store; NULL: the window has none. */
+/* The checksums of a place of the slot's extent; NULL: the window has none. */
 static uint64_t *sums_of(const zi_window *window, const window_slot *slot, bool beside)
 {
     const uint64_t first =
-        window->records[slot->range].sum_first + (beside ? window->speculative_sums : 0);
-    return window->sums != NULL ? window->sums + first : NULL;
+        window->places[slot->extent].sum_first + (beside ? window->beside_sums : 0);
+    return window->desc.sums != NULL ? window->desc.sums + first : NULL;
 }
 
 /* Block until nothing is in flight for the slot. */
-static zero_status settle(zi_window *window, window_slot *slot)
+static zero_status await_slot(zi_window *window, window_slot *slot)
 {
     if (!slot->busy) {
         return ZERO_OK;
@@ -296,44 +285,54 @@ static zero_status settle(zi_window *window, window_slot *slot)
     return status == ZERO_OK ? ZERO_OK : failed(window, slot);
 }
 
-/* speculative: the copy of the slot's record beside it. */
+/* Begin to move the slot's extent. speculative: to or from the place for speculative steps. */
 static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, bool speculative)
 {
-    const zi_range *range = &window->ranges[slot->range];
-    const bool beside = window->records[slot->range].beside != speculative;
+    const zi_range *extent = &window->desc.extents[slot->extent];
+    const bool beside = window->places[slot->extent].beside != speculative;
     slot->op = (zi_io_op){.kind = kind,
                           .memory = slot->memory,
-                          .offset = range->at + (beside ? window->speculative_at : 0),
-                          .bytes = range->bytes};
+                          .offset = extent->at + (beside ? window->desc.speculative_at : 0),
+                          .bytes = extent->bytes};
     uint64_t *sums = sums_of(window, slot, beside);
     slot->unchecked = kind == ZI_IO_READ ? sums : NULL;
     ZI_TRY(zi_io_start(window->queue, &slot->op));
     slot->busy = true;
-    if (sums != NULL && kind == ZI_IO_WRITE) { /* while the disk takes it: both only read it */
-        const zi_extent extent = extent_of(slot);
+    if (sums != NULL && kind == ZI_IO_WRITE) { /* the disk takes it meanwhile: both only read */
+        const zi_extent bytes = bytes_of(slot);
         const uint64_t start_ns = zi_clock_ns();
-        zi_checksum_make(window->pool, &extent, sums);
+        zi_checksum_make(window->desc.pool, &bytes, sums);
         count(&window->check_ns, zi_clock_ns() - start_ns);
     }
-    count(kind == ZI_IO_READ ? &window->read_bytes : &window->write_bytes, range->bytes);
+    count(kind == ZI_IO_READ ? &window->read_bytes : &window->write_bytes, extent->bytes);
     return ZERO_OK;
 }
 
-/* Give the slot to a record, and read it. */
-static zero_status fetch(zi_window *window, window_slot *slot, uint32_t range)
+/* Give the slot, for which nothing is in flight, to an extent. */
+static void assign(zi_window *window, window_slot *slot, uint32_t extent)
 {
-    slot->range = range;
-    slot->fetched = true;
+    slot->extent = extent;
     slot->unchecked = NULL;
-    const window_record *record = &window->records[range];
-    if (!record->written && !record->speculative) {
-        memset(slot->memory, 0, window->ranges[range].bytes);
-        return ZERO_OK;
+    if (window->desc.in_place) {
+        slot->memory =
+            window->desc.memory + (window->desc.extents[extent].at - window->desc.extents[0].at);
     }
-    return start(window, slot, ZI_IO_READ, record->speculative);
 }
 
-/* The record that comes `steps` after the one the walk stands at; ZI_NO_INDEX: none. */
+/* Give the slot to an extent, and read it. */
+static zero_status fetch(zi_window *window, window_slot *slot, uint32_t extent)
+{
+    assign(window, slot, extent);
+    slot->fetched = true;
+    const window_place *place = &window->places[extent];
+    if (!place->written && !place->speculative) {
+        memset(slot->memory, 0, window->desc.extents[extent].bytes);
+        return ZERO_OK;
+    }
+    return start(window, slot, ZI_IO_READ, place->speculative);
+}
+
+/* The extent that comes `steps` after the one the walk stands at; ZI_NO_INDEX: none. */
 static uint32_t coming(const zi_window *window, uint32_t steps)
 {
     if (window->named && steps != 0) {
@@ -345,30 +344,30 @@ static uint32_t coming(const zi_window *window, uint32_t steps)
     return window->current + steps;
 }
 
-/* Fetch what the walk comes to next, as far as slots are free without waiting. */
+/* Fetch the extents that the walk comes to next, as far as slots are free without waiting. */
 static zero_status look_ahead(zi_window *window)
 {
     zi_io_poll(window->queue);
-    for (uint32_t i = 0; i < window->slot_count; i++) {
-        const uint32_t range = coming(window, i);
-        if (range >= window->range_count || !is_wanted(window, range)) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
+        const uint32_t extent = coming(window, i);
+        if (extent >= window->desc.extent_count || !is_wanted(window, extent)) {
             break;
         }
-        if (slot_of(window, range) != NULL) {
+        if (slot_of(window, extent) != NULL) {
             continue;
         }
         window_slot *slot = spare(window);
-        const bool wanted = slot->range != ZI_NO_INDEX && is_wanted(window, slot->range);
+        const bool wanted = slot->extent != ZI_NO_INDEX && is_wanted(window, slot->extent);
         if (wanted || (slot->busy && slot->op.phase == ZI_IO_RUNNING)) {
             break;
         }
-        ZI_TRY(settle(window, slot));
-        ZI_TRY(fetch(window, slot, range));
+        ZI_TRY(await_slot(window, slot));
+        ZI_TRY(fetch(window, slot, extent));
     }
     return ZERO_OK;
 }
 
-/* Begin to write what was released dirty last. */
+/* Begin to write the extent that was released dirty last. */
 static zero_status write_behind(zi_window *window)
 {
     window_slot *slot = window->unwritten;
@@ -377,16 +376,16 @@ static zero_status write_behind(zi_window *window)
         return ZERO_OK;
     }
     slot->dirty = false;
-    window_record *record = &window->records[slot->range];
-    record->speculative = window->speculating;
-    record->written = record->written || !window->speculating;
+    window_place *place = &window->places[slot->extent];
+    place->speculative = window->speculating;
+    place->written = place->written || !window->speculating;
     return start(window, slot, ZI_IO_WRITE, window->speculating);
 }
 
 static zero_status walk(zi_window *window, uint32_t first, uint32_t last)
 {
-    zi_assert(first < window->range_count && last < window->range_count);
-    if (window->unwritten == NULL || window->unwritten->range != first) { /* else twice */
+    zi_assert(first < window->desc.extent_count && last < window->desc.extent_count);
+    if (window->unwritten == NULL || window->unwritten->extent != first) { /* else twice */
         ZI_TRY(write_behind(window));
     }
     window->named = false;
@@ -400,77 +399,76 @@ static void expect(zi_window *window, const zi_window_run *next, uint32_t count)
     window->named = true;
     window->next_count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t range = next[i].first;
+        uint32_t extent = next[i].first;
         while (window->next_count < ZI_WINDOW_AHEAD) {
-            window->next[window->next_count++] = range;
-            if (range == next[i].last) {
+            window->next[window->next_count++] = extent;
+            if (extent == next[i].last) {
                 break;
             }
-            range = next[i].last < range ? range - 1 : range + 1;
+            extent = next[i].last < extent ? extent - 1 : extent + 1;
         }
     }
 }
 
-/* Wait for the extent that was asked for, and see that it is whole. */
+/* Wait for the extent that is acquired, and compare it with its checksums. */
 static zero_status receive(zi_window *window, window_slot *slot)
 {
     /* Before the wait, so that the reads that follow are under way meanwhile. */
     ZI_TRY(look_ahead(window));
-    ZI_TRY(settle(window, slot));
+    ZI_TRY(await_slot(window, slot));
     ZI_TRY(look_ahead(window)); /* the disk goes on while this is compared */
     return check(window, slot);
 }
 
-static zero_status find_slot(zi_window *window, uint32_t range, bool reads, window_slot **out)
+static zero_status find_slot(zi_window *window, uint32_t extent, bool reads, window_slot **out)
 {
-    window_slot *slot = slot_of(window, range);
+    window_slot *slot = slot_of(window, extent);
     const bool here = slot != NULL;
     slot = here ? slot : spare(window);
     *out = slot;
     if (!here || !reads) {
-        ZI_TRY(settle(window, slot));
+        ZI_TRY(await_slot(window, slot));
     }
     if (!reads) {
         zi_io_poll(window->queue);
-        slot->range = range;
-        slot->unchecked = NULL;
+        assign(window, slot, extent);
         return ZERO_OK;
     }
-    return here ? ZERO_OK : fetch(window, slot, range);
+    return here ? ZERO_OK : fetch(window, slot, extent);
 }
 
-static zero_status acquire(zi_window *window, uint32_t range, zi_window_access access,
+static zero_status acquire(zi_window *window, uint32_t extent, zi_window_access access,
                            unsigned char **memory)
 {
     const bool reads = access == ZI_WINDOW_READS;
     window_slot *slot = window->unwritten;
-    zi_assert_cmp(range, <, window->range_count);
-    if (slot != NULL && slot->range == range) {
+    zi_assert_cmp(extent, <, window->desc.extent_count);
+    if (slot != NULL && slot->extent == extent) {
         window->unwritten = NULL; /* it goes on being written to */
         slot->acquired++;
         *memory = slot->memory;
         return reads ? look_ahead(window) : ZERO_OK;
     }
     ZI_TRY(write_behind(window));
-    window->current = range;
-    ZI_TRY(find_slot(window, range, reads, &slot));
+    window->current = extent;
+    ZI_TRY(find_slot(window, extent, reads, &slot));
     zi_assert(reads || slot->acquired == 0);
     slot->acquired++;
     count(&window->hits, reads && !slot->fetched ? 1 : 0);
     slot->fetched = false;
     const zero_status status = reads ? receive(window, slot) : ZERO_OK;
-    if (status != ZERO_OK) { /* nobody is ever given what it holds */
+    if (status != ZERO_OK) { /* what it holds is handed out to nobody */
         slot->acquired--;
-        slot->range = ZI_NO_INDEX;
+        slot->extent = ZI_NO_INDEX;
         return status;
     }
     *memory = slot->memory;
     return reads ? look_ahead(window) : ZERO_OK;
 }
 
-static zero_status release(zi_window *window, uint32_t range, bool dirty)
+static zero_status release(zi_window *window, uint32_t extent, bool dirty)
 {
-    window_slot *slot = slot_of(window, range);
+    window_slot *slot = slot_of(window, extent);
     zi_assert(slot != NULL && slot->acquired != 0);
     slot->acquired--;
     slot->dirty = slot->dirty || dirty;
@@ -485,9 +483,9 @@ static zero_status release(zi_window *window, uint32_t range, bool dirty)
 static zero_status flush(zi_window *window)
 {
     ZI_TRY(write_behind(window));
-    for (uint32_t i = 0; i < window->slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         if (window->slots[i].op.kind == ZI_IO_WRITE) {
-            ZI_TRY(settle(window, &window->slots[i]));
+            ZI_TRY(await_slot(window, &window->slots[i]));
         }
     }
     return ZERO_OK;
@@ -495,7 +493,7 @@ static zero_status flush(zi_window *window)
 
 static zero_status speculate(zi_window *window)
 {
-    zi_assert(window->speculative_at != 0 && !window->speculating);
+    zi_assert(window->desc.speculative_at != 0 && !window->speculating);
     ZI_TRY(write_behind(window));
     window->speculating = true;
     return ZERO_OK;
@@ -506,11 +504,11 @@ static zero_status commit(zi_window *window)
     zi_assert(window->speculating);
     ZI_TRY(write_behind(window));
     window->speculating = false;
-    for (uint32_t i = 0; i < window->range_count; i++) {
-        window_record *record = &window->records[i];
-        record->written = record->written || record->speculative;
-        record->beside = record->beside != record->speculative;
-        record->speculative = false;
+    for (uint32_t i = 0; i < window->desc.extent_count; i++) {
+        window_place *place = &window->places[i];
+        place->written = place->written || place->speculative;
+        place->beside = place->beside != place->speculative;
+        place->speculative = false;
     }
     return ZERO_OK;
 }
@@ -518,17 +516,17 @@ static zero_status commit(zi_window *window)
 static void discard(zi_window *window)
 {
     zi_assert(window->speculating);
-    for (uint32_t i = 0; i < window->slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         window_slot *slot = &window->slots[i];
         const bool speculative =
-            slot->range != ZI_NO_INDEX && window->records[slot->range].speculative;
+            slot->extent != ZI_NO_INDEX && window->places[slot->extent].speculative;
         if (speculative || slot->dirty) {
-            slot->range = ZI_NO_INDEX;
+            slot->extent = ZI_NO_INDEX;
             slot->dirty = false;
         }
     }
-    for (uint32_t i = 0; i < window->range_count; i++) {
-        window->records[i].speculative = false;
+    for (uint32_t i = 0; i < window->desc.extent_count; i++) {
+        window->places[i].speculative = false;
     }
     window->unwritten = NULL;
     window->speculating = false;
@@ -553,26 +551,26 @@ zero_status zi_window_walk(zi_window *window, uint32_t first, uint32_t last)
     return leave(window, walk(window, first, last));
 }
 
-zero_status zi_window_acquire(zi_window *window, uint32_t range, zi_window_access access,
+zero_status zi_window_acquire(zi_window *window, uint32_t extent, zi_window_access access,
                               unsigned char **memory)
 {
     enter(window);
-    return leave(window, acquire(window, range, access, memory));
+    return leave(window, acquire(window, extent, access, memory));
 }
 
-zero_status zi_window_acquire_before(zi_window *window, uint32_t range, zi_window_access access,
+zero_status zi_window_acquire_before(zi_window *window, uint32_t extent, zi_window_access access,
                                      const zi_window_run *next, uint32_t count,
                                      unsigned char **memory)
 {
     enter(window);
     expect(window, next, count);
-    return leave(window, acquire(window, range, access, memory));
+    return leave(window, acquire(window, extent, access, memory));
 }
 
-zero_status zi_window_release(zi_window *window, uint32_t range, bool dirty)
+zero_status zi_window_release(zi_window *window, uint32_t extent, bool dirty)
 {
     enter(window);
-    return leave(window, release(window, range, dirty));
+    return leave(window, release(window, extent, dirty));
 }
 
 zero_status zi_window_flush(zi_window *window)
@@ -603,10 +601,10 @@ void zi_window_discard(zi_window *window)
 void zi_window_drain(zi_window *window)
 {
     enter(window);
-    for (uint32_t i = 0; i < window->slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         window_slot *slot = &window->slots[i];
-        if (settle(window, slot) != ZERO_OK) {
-            slot->range = ZI_NO_INDEX; /* it is to be read again */
+        if (await_slot(window, slot) != ZERO_OK) {
+            slot->extent = ZI_NO_INDEX; /* it is to be read again */
         }
     }
     (void)leave(window, ZERO_OK);
@@ -615,7 +613,7 @@ void zi_window_drain(zi_window *window)
 void zi_window_suspend(zi_window *window)
 {
     zi_assert(window->unwritten == NULL);
-    for (uint32_t i = 0; i < window->slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         zi_assert(!window->slots[i].busy);
     }
     zi_io_destroy(window->queue);
@@ -625,8 +623,9 @@ void zi_window_suspend(zi_window *window)
 zero_status zi_window_resume(zi_window *window, unsigned char *memory)
 {
     zi_assert(window->queue == NULL);
-    ZI_TRY(open_queue(window, memory, NULL));
-    empty_slots(window, memory);
+    window->desc.memory = memory;
+    ZI_TRY(open_queue(window));
+    empty_slots(window);
     return ZERO_OK;
 }
 

@@ -298,8 +298,8 @@ static zero_status make_staging(zi_optim *optim)
                             .stream =
                                 optim->share != NULL ? optim->cpu_stream : optim->desc.step_stream,
                             .kernels = optim->desc.host_kernels,
-                            .rooms = optim->desc.workspace + layout->rooms_at,
-                            .room_bytes = layout->room_bytes};
+                            .buffers = optim->desc.workspace + layout->rooms_at,
+                            .buffer_bytes = layout->room_bytes};
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         desc.on_device[role] = zi_role_tier(layout, (zero_role)role) == ZERO_TIER_DEVICE;
     }

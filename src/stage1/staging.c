@@ -1,5 +1,5 @@
-/* Owns the rooms. Invariant: the room that is not `turn` has nothing under way but what it gives
- * back, which a drain ends before it is filled again. */
+/* Owns the bounce buffers. Invariant: in the buffer that is not `turn` nothing is in flight but the
+ * results of the last update, and a drain waits for those before the buffer is filled again. */
 #include "stage1/staging.h"
 
 #include <string.h>
@@ -10,22 +10,19 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-/* Arrays of a piece: gradient, parameter, state. */
-#define ARRAYS 5
-
+/* An array of a piece, and its place in a bounce buffer. */
 typedef struct staged_array {
-    unsigned char *device;
-    unsigned char *room;
-    uint64_t bytes; /* 0: it has no place in a room */
-    bool comes;
-    bool returns;
+    const void *source; /* in the device's memory, copied before the update; NULL: it is not read */
+    void *target;       /* there, copied after the update; NULL: it is not written */
+    uint64_t bytes;     /* 0: it is in host memory, or there is none */
+    unsigned char *memory;
 } staged_array;
 
 struct zi_staging {
     zi_staging_desc desc;
-    zi_stream *host;             /* of the CPU's kernels */
-    uint32_t turn;               /* the room of the next piece */
-    const zi_update_job *coming; /* the piece whose arrays are in it or on their way; NULL: none */
+    zi_stream *host;              /* of the CPU's kernels */
+    uint32_t turn;                /* the buffer of the next piece */
+    const zi_update_job *fetched; /* the piece whose arrays are copied into it; NULL: none */
 };
 
 zero_status zi_staging_create(const zi_staging_desc *desc, zi_staging **out)
@@ -49,100 +46,102 @@ void zi_staging_destroy(zi_staging *staging)
     zi_free(staging);
 }
 
-void zi_staging_rebind(zi_staging *staging, unsigned char *rooms)
+void zi_staging_rebind(zi_staging *staging, unsigned char *buffers)
 {
-    zi_assert(staging->coming == NULL);
-    staging->desc.rooms = rooms;
+    zi_assert(staging->fetched == NULL);
+    staging->desc.buffers = buffers;
 }
 
-/* A job's arrays, and their places in a room. Only the GPU's memory has one. */
-static void list_arrays(const zi_staging *staging, const zi_update_job *job, uint32_t turn,
-                        staged_array arrays[ARRAYS])
+/* A job's arrays by role, and where they are in the bounce buffer whose turn it is. */
+static void list_arrays(const zi_staging *staging, const zi_update_job *job,
+                        staged_array arrays[ZERO_SHARD_ROLES])
 {
-    const bool *on_device = staging->desc.on_device;
     const uint64_t moment = zero_dtype_bytes(job->moment_dtype);
-    const uint64_t sizes[ARRAYS] = {zero_dtype_bytes(job->grad_dtype),
-                                    zero_dtype_bytes(job->param_dtype), sizeof(float), moment,
-                                    moment};
-    union {
-        const void *given;
-        unsigned char *plain; /* the gradient only comes */
-    } grad = {job->grad};
-    unsigned char *const all[ARRAYS] = {grad.plain, job->param, job->master, job->moment1,
-                                        job->moment2};
-    static const zero_role roles[ARRAYS] = {ZERO_ROLE_GRAD, ZERO_ROLE_PARAM, ZERO_ROLE_MASTER,
-                                            ZERO_ROLE_MOMENT1, ZERO_ROLE_MOMENT2};
-    unsigned char *room = staging->desc.rooms + turn * staging->desc.room_bytes;
-    for (int i = 0; i < ARRAYS; i++) {
-        const bool has_place = all[i] != NULL && on_device[roles[i]];
-        const uint64_t bytes = has_place ? job->count * sizes[i] : 0;
-        arrays[i] = (staged_array){.device = all[i],
-                                   .room = room,
-                                   .bytes = bytes,
-                                   /* a parameter with a master is only written */
-                                   .comes = i != 1 || job->master == NULL,
-                                   .returns = i != 0};
-        room += zi_align_up(bytes, ZI_ARENA_ALIGN);
+    const staged_array all[ZERO_SHARD_ROLES] = {
+        /* A parameter with a master is only written. */
+        [ZERO_ROLE_PARAM] = {job->master == NULL ? job->param : NULL, job->param,
+                             zero_dtype_bytes(job->param_dtype), NULL},
+        [ZERO_ROLE_GRAD] = {job->grad, NULL, zero_dtype_bytes(job->grad_dtype), NULL},
+        [ZERO_ROLE_MASTER] = {job->master, job->master, sizeof(float), NULL},
+        [ZERO_ROLE_MOMENT1] = {job->moment1, job->moment1, moment, NULL},
+        [ZERO_ROLE_MOMENT2] = {job->moment2, job->moment2, moment, NULL}};
+    unsigned char *buffer = staging->desc.buffers + staging->turn * staging->desc.buffer_bytes;
+    uint64_t used = 0;
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        staged_array *array = &arrays[role];
+        *array = all[role];
+        const bool passes =
+            staging->desc.on_device[role] && (array->source != NULL || array->target != NULL);
+        array->bytes = passes ? job->count * array->bytes : 0;
+        array->memory = buffer + used;
+        used += zi_align_up(array->bytes, ZI_ARENA_ALIGN);
     }
-    zi_assert_cmp(room - staging->desc.rooms, <=, (int64_t)((turn + 1) * staging->desc.room_bytes));
+    zi_assert_cmp(used, <=, staging->desc.buffer_bytes);
 }
 
 static zero_status fetch(zi_staging *staging, const zi_update_job *job)
 {
     const zi_device *device = staging->desc.device;
-    staged_array arrays[ARRAYS];
-    list_arrays(staging, job, staging->turn, arrays);
-    for (int i = 0; i < ARRAYS; i++) {
-        if (arrays[i].bytes != 0 && arrays[i].comes) {
-            ZI_TRY(device->ops->copy(device->self, staging->desc.stream, arrays[i].room,
-                                     arrays[i].device, arrays[i].bytes));
+    staged_array arrays[ZERO_SHARD_ROLES];
+    list_arrays(staging, job, arrays);
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        const staged_array *array = &arrays[role];
+        if (array->bytes != 0 && array->source != NULL) {
+            ZI_TRY(device->ops->copy(device->self, staging->desc.stream, array->memory,
+                                     array->source, array->bytes));
         }
     }
-    staging->coming = job;
+    staging->fetched = job;
     return ZERO_OK;
 }
 
-/* The job on what is in its room. */
+static void *memory_of(const staged_array *array, void *own)
+{
+    return array->bytes != 0 ? array->memory : own;
+}
+
+/* The job on what is in its bounce buffer, and on the rest where it is. */
 static zero_status update(const zi_staging *staging, const zi_staged_piece *piece,
-                          const staged_array arrays[ARRAYS])
+                          const staged_array arrays[ZERO_SHARD_ROLES])
 {
     const zi_kernels *kernels = staging->desc.kernels;
-    const zi_update_job *job = piece->job;
-    zi_update_job here = *job;
-    here.segments = piece->segments;
-    here.decision = piece->decision;
-    here.grad = arrays[0].bytes != 0 ? arrays[0].room : job->grad;
-    here.param = arrays[1].bytes != 0 ? (void *)arrays[1].room : job->param;
-    here.master = arrays[2].bytes != 0 ? (void *)arrays[2].room : job->master;
-    here.moment1 = arrays[3].bytes != 0 ? (void *)arrays[3].room : job->moment1;
-    here.moment2 = arrays[4].bytes != 0 ? (void *)arrays[4].room : job->moment2;
-    if (!arrays[1].comes) {
-        memset(arrays[1].room, 0, arrays[1].bytes); /* what lies between tensors is zeros */
+    const staged_array *param = &arrays[ZERO_ROLE_PARAM];
+    const staged_array *grad = &arrays[ZERO_ROLE_GRAD];
+    zi_update_job job = *piece->job;
+    job.segments = piece->segments;
+    job.decision = piece->decision;
+    job.grad = grad->bytes != 0 ? grad->memory : job.grad;
+    job.param = memory_of(param, job.param);
+    job.master = memory_of(&arrays[ZERO_ROLE_MASTER], job.master);
+    job.moment1 = memory_of(&arrays[ZERO_ROLE_MOMENT1], job.moment1);
+    job.moment2 = memory_of(&arrays[ZERO_ROLE_MOMENT2], job.moment2);
+    if (param->source == NULL) {
+        memset(param->memory, 0, param->bytes); /* the bytes between tensors are zeros */
     }
-    return kernels->ops->update(kernels->self, staging->host, &here);
+    return kernels->ops->update(kernels->self, staging->host, &job);
 }
 
 zero_status zi_staging_update(zi_staging *staging, const zi_staged_piece *piece,
                               const zi_update_job *next)
 {
     const zi_device *device = staging->desc.device;
-    const zi_update_job *job = piece->job;
-    staged_array arrays[ARRAYS];
-    if (staging->coming != job) {
-        ZI_TRY(fetch(staging, job));
+    staged_array arrays[ZERO_SHARD_ROLES];
+    if (staging->fetched != piece->job) {
+        ZI_TRY(fetch(staging, piece->job));
     }
-    list_arrays(staging, job, staging->turn, arrays);
+    list_arrays(staging, piece->job, arrays);
     ZI_TRY(device->ops->drain(device->self, staging->desc.stream));
     staging->turn = 1 - staging->turn;
-    staging->coming = NULL;
+    staging->fetched = NULL;
     if (next != NULL) {
         ZI_TRY(fetch(staging, next));
     }
     ZI_TRY(update(staging, piece, arrays));
-    for (int i = 0; i < ARRAYS; i++) {
-        if (arrays[i].bytes != 0 && arrays[i].returns) {
-            ZI_TRY(device->ops->copy(device->self, staging->desc.stream, arrays[i].device,
-                                     arrays[i].room, arrays[i].bytes));
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        const staged_array *array = &arrays[role];
+        if (array->bytes != 0 && array->target != NULL) {
+            ZI_TRY(device->ops->copy(device->self, staging->desc.stream, array->target,
+                                     array->memory, array->bytes));
         }
     }
     return ZERO_OK;

@@ -1,12 +1,14 @@
 /* The CPU's update of a piece for an engine on a GPU. State on disk passes through host memory, and
- * other state may live there, so that is where it is updated; only what the GPU keeps goes over the
- * bus:
+ * other state may live there, so that is where it is updated. Only what is in the GPU's memory
+ * crosses the bus, through a bounce buffer in pinned host memory:
  *
- *    gradient, state on the GPU  --copy-->  room  --update-->  room  --copy-->  parameter, that
- *                                                                               state
+ *    gradient, state on the GPU  --copy-->  bounce   --update-->  bounce   --copy-->  parameter,
+ *                                           buffer                buffer              that state
  *
- * Two rooms take turns, so that one piece's arrays come while another is updated. A piece is known
- * by its job. All calls but create and destroy come from tasks of the stream of the copies. */
+ * Two bounce buffers take turns, so that the arrays of one piece are copied while another piece is
+ * updated. A piece is known by its job.
+ *
+ * Threads: all calls but create and destroy come from tasks of the stream of the copies. */
 #ifndef ZI_STAGE1_STAGING_H
 #define ZI_STAGE1_STAGING_H
 
@@ -20,13 +22,13 @@ typedef struct zi_staging_desc {
     const zi_device *device;
     zi_stream *stream;                /* of the copies */
     const zi_kernels *kernels;        /* the CPU's */
-    bool on_device[ZERO_SHARD_ROLES]; /* by role: whether it is the GPU's memory */
-    unsigned char *rooms; /* two, one behind the other, that the device reaches; borrowed */
-    uint64_t room_bytes;  /* of each: enough for the largest piece */
+    bool on_device[ZERO_SHARD_ROLES]; /* by role: whether it is in the GPU's memory */
+    unsigned char *buffers;           /* two, end to end, which the device reaches; borrowed */
+    uint64_t buffer_bytes;            /* of each: enough for the largest piece */
 } zi_staging_desc;
 
-/* A piece: its job as the GPU would be given it, but for state that is not on the device, which is
- * host memory; and host memory for what both read. */
+/* A piece: its job as the GPU would be given it, except that state which is not on the device is in
+ * host memory; and host memory of what both read. */
 typedef struct zi_staged_piece {
     const zi_update_job *job;
     const zi_segment *segments;
@@ -36,12 +38,12 @@ typedef struct zi_staged_piece {
 zero_status zi_staging_create(const zi_staging_desc *desc, zi_staging **out);
 void zi_staging_destroy(zi_staging *staging); /* accepts NULL */
 
-/* The rooms are elsewhere from now on; nothing is under way. */
-void zi_staging_rebind(zi_staging *staging, unsigned char *rooms);
+/* Use these bounce buffers from now on; nothing is in flight. */
+void zi_staging_rebind(zi_staging *staging, unsigned char *buffers);
 
-/* Update a piece, and leave what it gives back under way. next: the job of the piece after it,
- * whose gradient begins to come meanwhile, or NULL; where that piece's state on disk is does not
- * matter yet. */
+/* Update a piece; its results are still being copied to the device on return.
+ *  - next: the job of the piece that is updated after it, whose arrays are copied from the device
+ *    meanwhile, or NULL. Where its state on disk is does not matter yet. */
 zero_status zi_staging_update(zi_staging *staging, const zi_staged_piece *piece,
                               const zi_update_job *next);
 

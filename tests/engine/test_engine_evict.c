@@ -17,32 +17,36 @@
 #define HOST ZERO_TIER_HOST
 #define DISK ZERO_TIER_DISK
 #define BIT(role) ZERO_ROLE_BIT(ZERO_ROLE_##role)
+#define OWN ZERO_UPDATER_DEFAULT
 
 /* What is evicted to where, of which state. */
 typedef struct evict_case {
     uint32_t roles;
     zero_tier tier;
     zero_tier state[3]; /* master, moment1, moment2 */
+    zero_updater updater;
 } evict_case;
 
 #ifdef TOY_CUDA
 static const evict_case pauses[] = {
-    {ZERO_EVICT_ALL, HOST, {DEV, DEV, DEV}},
-    {ZERO_EVICT_ALL, DISK, {DEV, DEV, DEV}},
-    {ZERO_EVICT_ALL, DISK, {HOST, DEV, HOST}},
-    {ZERO_EVICT_STATE, HOST, {HOST, HOST, DEV}},
-    {BIT(MOMENT1) | BIT(GRAD), HOST, {DEV, DEV, DEV}},
-    {BIT(GRAD) | BIT(GRAD_SLOT) | BIT(IO_WINDOW), HOST, {DEV, DEV, DEV}},
+    {ZERO_EVICT_ALL, HOST, {DEV, DEV, DEV}, OWN},
+    {ZERO_EVICT_ALL, DISK, {DEV, DEV, DEV}, OWN},
+    {ZERO_EVICT_ALL, DISK, {HOST, DEV, HOST}, OWN},
+    {ZERO_EVICT_STATE, HOST, {HOST, HOST, DEV}, OWN},
+    {BIT(MOMENT1) | BIT(GRAD), HOST, {DEV, DEV, DEV}, OWN},
+    {BIT(GRAD) | BIT(GRAD_SLOT) | BIT(IO_WINDOW), HOST, {DEV, DEV, DEV}, OWN},
+    /* The I/O window's memory is nothing but the bounce buffers of the CPU's updates. */
+    {ZERO_EVICT_ALL, DISK, {HOST, DEV, HOST}, ZERO_UPDATER_CPU},
 };
 #define ELSEWHERE HOST
 #else
 static const evict_case pauses[] = {
-    {ZERO_EVICT_ALL, DISK, {DEV, DEV, DEV}},
-    {ZERO_EVICT_ALL, DISK, {DISK, DISK, DISK}},
-    {ZERO_EVICT_ALL, DISK, {HOST, DISK, DEV}},
-    {ZERO_EVICT_STATE, DISK, {DEV, DEV, DISK}},
-    {BIT(MOMENT2) | BIT(GRAD_SLOT), DISK, {DEV, DEV, DEV}},
-    {BIT(GRAD) | BIT(IO_WINDOW), DISK, {DISK, DEV, DEV}},
+    {ZERO_EVICT_ALL, DISK, {DEV, DEV, DEV}, OWN},
+    {ZERO_EVICT_ALL, DISK, {DISK, DISK, DISK}, OWN},
+    {ZERO_EVICT_ALL, DISK, {HOST, DISK, DEV}, OWN},
+    {ZERO_EVICT_STATE, DISK, {DEV, DEV, DISK}, OWN},
+    {BIT(MOMENT2) | BIT(GRAD_SLOT), DISK, {DEV, DEV, DEV}, OWN},
+    {BIT(GRAD) | BIT(IO_WINDOW), DISK, {DISK, DEV, DEV}, OWN},
 };
 #define ELSEWHERE DISK
 #endif
@@ -55,11 +59,19 @@ static void put_on(toy_run *run, const evict_case *p)
     for (int i = 0; i < 3; i++) {
         run->options.tier[ZERO_ROLE_MASTER + i] = p->state[i];
     }
+    run->tuning.updater = p->updater;
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 2;
     /* The smallest, so that the I/O window is evicted smaller than what passes through it. */
     run->tuning.extent_bytes = 4096;
     run->tuning.io_window = 3;
+}
+
+/* What is evicted is all that moves to disk: faults of steps are others' to test. */
+static bool evicts_on_an_idle_disk(const evict_case *p)
+{
+    return p->tier == DISK && (p->roles & ZERO_EVICT_STATE) != 0 && p->state[0] != DISK &&
+           p->state[1] != DISK && p->state[2] != DISK;
 }
 
 /* ---- what is held ---- */
@@ -74,8 +86,8 @@ static zero_tier tier_of(const evict_case *p, int role)
 }
 
 /* `full` as it is to be while evicted. Of the I/O window, checksums of what is on disk stay. */
-static zero_memory offloaded(const toy_trainer *trainer, const zero_memory *full,
-                             const evict_case *p)
+static zero_memory held_while_evicted(const toy_trainer *trainer, const zero_memory *full,
+                                      const evict_case *p)
 {
     zero_memory memory = *full;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
@@ -124,11 +136,11 @@ static void check_path(const toy_trainer *trainer, const zero_disk_path *expecte
     CHECK(strcmp(path.text, expected->text) == 0);
 }
 
-/* Offload, evaluate, reload. */
+/* Evict, evaluate, restore. */
 static zero_status take_a_pause(toy_trainer *trainer, const evict_case *p)
 {
     const zero_memory full = engine_memory(trainer->engine);
-    const zero_memory less = offloaded(trainer, &full, p);
+    const zero_memory less = held_while_evicted(trainer, &full, p);
     const zero_disk_path path = engine_disk_path(trainer->engine);
     zero_shard shard;
     uint32_t values[4096];
@@ -226,6 +238,16 @@ static toy_run evict_run(const toy_model *model)
     return run;
 }
 
+static zero_status on_ranks(uint32_t ranks, zero_rank_fn fn)
+{
+    toy_model model;
+    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    toy_run run = evict_run(&model);
+    const zero_status status = zero_world_run(ranks, DEADLINE_MS, fn, &run);
+    toy_model_close(&model);
+    return status;
+}
+
 static zero_status ask_wrongly(zero_world *world, void *user)
 {
     const uint32_t all = ZERO_EVICT_ALL;
@@ -266,12 +288,8 @@ static zero_status ask_wrongly(zero_world *world, void *user)
 
 TEST(wrong_questions_are_refused)
 {
-    toy_model model;
     rig_folders(1, 1);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = evict_run(&model);
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, ask_wrongly, &run));
-    toy_model_close(&model);
+    CHECK_OK(on_ranks(2, ask_wrongly));
 }
 
 /* Reading one element of each role, and writing it back where that is legal at all. */
@@ -313,7 +331,7 @@ static void check_refusals(zero_engine *engine)
     CHECK_FAILS(zero_unit_grads_acquire(engine, 0, toy_stream()), ZERO_STATE, remedy);
 }
 
-static zero_status use_while_offloaded(zero_world *world, void *user)
+static zero_status use_while_evicted(zero_world *world, void *user)
 {
     static const bool none[] = {true, false, false, false, false};
     static const bool some[] = {true, true, true, false, true};
@@ -347,25 +365,21 @@ static zero_status use_while_offloaded(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-TEST(what_is_legal_while_offloaded)
+TEST(what_is_legal_while_evicted)
 {
-    toy_model model;
     rig_folders(1, 1);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = evict_run(&model);
     /* One rank has a part of tensor 0 in each role; the other ranks' are found by the same code. */
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, use_while_offloaded, &run));
-    toy_model_close(&model);
+    CHECK_OK(on_ranks(1, use_while_evicted));
 }
 
 /* ---- what fails ---- */
 
-/* Offload and reload, failing the nth event of a kind for every n; a failed offload leaves a state
- * to train on with, a failed reload one to try again from. */
+/* Evict and restore, failing the nth event of a kind for every n. A failed eviction leaves a state
+ * to train on with, a failed restore one to try again from. */
 static zero_status pause_with_faults(toy_trainer *trainer, const evict_case *p, zi_fault_kind kind)
 {
     const zero_memory full = engine_memory(trainer->engine);
-    const zero_memory less = offloaded(trainer, &full, p);
+    const zero_memory less = held_while_evicted(trainer, &full, p);
     const zero_status expected = kind == ZI_FAULT_IO ? ZERO_IO : ZERO_OUT_OF_MEMORY;
     uint64_t faults = 0;
     for (uint64_t n = 1;; n++) {
@@ -412,13 +426,6 @@ static zero_status compare_to_plain(const toy_trainer *trainer, const toy_state 
     return ZERO_OK;
 }
 
-/* What is evicted is all that moves to disk: faults of steps are others' to test. */
-static bool evicts_on_a_quiet_disk(const evict_case *p)
-{
-    return p->tier == DISK && (p->roles & ZERO_EVICT_STATE) != 0 && p->state[0] != DISK &&
-           p->state[1] != DISK && p->state[2] != DISK;
-}
-
 static void check_faults(zi_fault_kind kind)
 {
     toy_model model;
@@ -427,7 +434,7 @@ static void check_faults(zi_fault_kind kind)
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     CHECK_OK(zero_world_create_self(&world));
     for (size_t i = 0; i < PAUSES; i++) {
-        if (kind == ZI_FAULT_IO && !evicts_on_a_quiet_disk(&pauses[i])) {
+        if (kind == ZI_FAULT_IO && !evicts_on_an_idle_disk(&pauses[i])) {
             continue;
         }
         toy_run run = toy_run_init(&model);
@@ -471,6 +478,7 @@ static zero_status lose_what_was_evicted(zero_world *world, void *user)
     if (trainer.rank == 0) {
         zi_fault_arm(ZI_FAULT_IO, 1);
         CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_IO, "zero-storage");
+        CHECK(strstr(zero_last_error()->message, "master of unit") != NULL);
         zi_fault_arm(ZI_FAULT_IO, 0);
         CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_POISONED, "zero-storage");
         CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, "zero-storage");
@@ -484,16 +492,70 @@ static zero_status lose_what_was_evicted(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-TEST(a_fault_in_a_reload_names_the_directory)
+TEST(a_fault_in_a_restore_names_the_directory)
 {
-    toy_model model;
     rig_folders(1, 1);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = evict_run(&model);
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
-        CHECK_FAILS(zero_world_run(ranks, DEADLINE_MS, lose_what_was_evicted, &run), ZERO_IO,
-                    "zero-storage");
+        CHECK_FAILS(on_ranks(ranks, lose_what_was_evicted), ZERO_IO, "zero-storage");
     }
+}
+
+#define UNITS 4
+
+/* Flip a bit where a unit begins in a role. */
+static void damage_a_unit(const engine_evicted *evicted, zero_role role, uint32_t unit)
+{
+    static _Alignas(ZI_STORAGE_ALIGN) unsigned char bytes[ZI_STORAGE_ALIGN];
+    const uint32_t before = (role - ZERO_ROLE_MASTER) * UNITS + unit;
+    const off_t at = (off_t)(evicted->kept_bytes / (3 * UNITS) * before);
+    const int fd = zi_store_fd(evicted->store, 0);
+    CHECK_EQ(pread(fd, bytes, sizeof bytes, at), sizeof bytes);
+    bytes[0] ^= 1;
+    CHECK_EQ(pwrite(fd, bytes, sizeof bytes, at), sizeof bytes);
+}
+
+/* Roles of more extents than are moved at once, whose units begin within them: on a GPU through
+ * bounce buffers, or in place. */
+static void check_long_roles(const toy_run *run, zero_world *world, zero_role role, uint32_t unit)
+{
+    toy_trainer trainer;
+    toy_state before;
+    toy_state after;
+    char name[64];
+    CHECK_OK(toy_open(&trainer, run, world));
+    CHECK_OK(toy_step(&trainer));
+    CHECK_OK(toy_collect(&trainer, &before));
+    CHECK_OK(zero_engine_evict(trainer.engine, ZERO_EVICT_STATE, DISK));
+    CHECK_OK(zero_engine_restore(trainer.engine));
+    CHECK_OK(toy_collect(&trainer, &after));
+    toy_state_same(run->model, &before, &after, "before and after an eviction");
+    CHECK_OK(zero_engine_evict(trainer.engine, ZERO_EVICT_STATE, DISK));
+    damage_a_unit(&trainer.engine->evicted, role, unit);
+    (void)snprintf(name, sizeof name, "%s of unit %u ", zero_role_name(role), unit);
+    CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_CORRUPT, name);
+    CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, name);
+    toy_state_free(&before);
+    toy_state_free(&after);
+    toy_close(&trainer);
+}
+
+TEST(long_roles_come_back_and_damage_is_named)
+{
+    /* On a GPU the disk reaches one of the roles. */
+    static const evict_case p = {
+        ZERO_EVICT_STATE, DISK, {DEV, ELSEWHERE == HOST ? HOST : DEV, DEV}, OWN};
+    toy_model model;
+    zero_world *world = NULL;
+    rig_folders(1, 1);
+    toy_model_equal(&model, UNITS, 1600 * 1024, ZERO_DTYPE_BF16);
+    CHECK_OK(zero_world_create_self(&world));
+    toy_run run = toy_run_init(&model);
+    put_on(&run, &p);
+    run.options.disk_directory_count = 1;
+    for (uint32_t unit = 1; unit < UNITS; unit++) {
+        check_long_roles(&run, world, (zero_role)(ZERO_ROLE_MASTER + unit - 1), unit);
+    }
+    zero_world_destroy(world);
     toy_model_close(&model);
 }
 
@@ -524,16 +586,12 @@ static zero_status one_without(zero_world *world, void *user)
 
 TEST(a_rank_without_its_directory)
 {
-    toy_model model;
     rig_folders(1, 1);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = evict_run(&model);
-    CHECK_OK(zero_world_run(3, DEADLINE_MS, one_without, &run));
-    toy_model_close(&model);
+    CHECK_OK(on_ranks(3, one_without));
 }
 
-static void offload_refused(const toy_run *run, uint32_t roles, zero_status expected,
-                            const char *text)
+static void check_refused(const toy_run *run, uint32_t roles, zero_status expected,
+                          const char *text)
 {
     zero_world *world = NULL;
     toy_trainer trainer;
@@ -562,12 +620,12 @@ TEST(directories_that_will_not_do)
     CHECK_OK(zero_engine_evict(first.engine, ZERO_EVICT_ALL, DISK));
     char pid[32];
     (void)snprintf(pid, sizeof pid, "%d", (int)getpid());
-    offload_refused(&run, ZERO_EVICT_ALL, ZERO_STATE, pid);
+    check_refused(&run, ZERO_EVICT_ALL, ZERO_STATE, pid);
     CHECK_OK(zero_engine_restore(first.engine));
     toy_close(&first);
     /* None: needed where something is evicted. */
     run.options.disk_directory_count = 0;
-    offload_refused(&run, ZERO_EVICT_ALL, ZERO_INVALID_ARGUMENT, "disk_directories");
+    check_refused(&run, ZERO_EVICT_ALL, ZERO_INVALID_ARGUMENT, "disk_directories");
     CHECK_OK(toy_open(&first, &run, world));
     CHECK_OK(zero_engine_evict(first.engine, BIT(GRAD) | BIT(GRAD_SLOT), DISK));
     CHECK_OK(zero_engine_restore(first.engine));
@@ -586,7 +644,7 @@ TEST(a_full_disk_is_refused_with_what_is_missing)
     const char *list[] = {folder};
     run.options.disk_directories = list;
     run.options.disk_directory_count = 1;
-    offload_refused(&run, ZERO_EVICT_ALL, ZERO_OUT_OF_MEMORY, folder);
+    check_refused(&run, ZERO_EVICT_ALL, ZERO_OUT_OF_MEMORY, folder);
     rig_small_disk_remove(folder);
     toy_model_close(&model);
 }
@@ -612,8 +670,8 @@ static zero_status check_falls(zero_world *world, const toy_run *run, const uint
     const uint64_t during = toy_device_bytes();
     TOY_TRY(zero_engine_restore(engine));
     const uint64_t after = toy_device_bytes();
-    printf("  roles of %" PRIu64 " bytes: %" PRIu64 " in use, %" PRIu64 " offloaded, %" PRIu64
-           " reloaded\n",
+    printf("  roles of %" PRIu64 " bytes: %" PRIu64 " in use, %" PRIu64 " evicted, %" PRIu64
+           " restored\n",
            given, before, during, after);
     CHECK(before > during && before - during >= given / 100 * 95);
     CHECK(after > during && after - during >= given / 100 * 95);

@@ -8,19 +8,21 @@
 #include "storage/faulty_backend.h"
 #include "storage/storage_rig.h"
 
-#define RANGES 11
+#define EXTENTS 11
 
-/* Whether windows are made for several threads. */
+/* Whether windows are made for several threads, and over memory that holds all extents. */
 static bool shares;
+static bool in_place;
 
 typedef struct rig {
-    zi_range ranges[RANGES];
-    uint64_t round[RANGES]; /* what a record holds; 0: zeros */
-    uint64_t bytes;         /* of all records */
+    zi_range extents[EXTENTS];
+    uint64_t round[EXTENTS]; /* what an extent holds; 0: zeros */
+    uint64_t bytes;          /* of all extents */
     uint32_t slot_count;
     char *folder;
     zi_store *store;
     unsigned char *memory;
+    uint64_t memory_bytes;
     uint64_t *sums;
     zi_window *window;
     uint32_t held; /* acquired; ZI_NO_INDEX: none */
@@ -34,27 +36,29 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
                         uint32_t io_depth)
 {
     memset(r, 0, sizeof *r);
-    for (uint32_t i = 0; i < RANGES; i++) {
-        r->ranges[i] = (zi_range){.at = r->bytes, .bytes = PAGE * (1 + i * 5 % 3)};
-        r->bytes += r->ranges[i].bytes;
+    for (uint32_t i = 0; i < EXTENTS; i++) {
+        r->extents[i] = (zi_range){.at = r->bytes, .bytes = PAGE * (1 + i * 5 % 3)};
+        r->bytes += r->extents[i].bytes;
     }
     r->slot_count = slot_count;
     r->held = ZI_NO_INDEX;
     r->folder = rig_folder(in_memory);
     const char *folder = r->folder;
     r->store = rig_store(&folder, 1, 2 * r->bytes);
-    r->memory = rig_memory(slot_count * 3 * PAGE);
-    r->sums = calloc(2 * zi_range_sum_count(r->ranges, RANGES), sizeof *r->sums);
+    r->memory_bytes = in_place ? r->bytes : slot_count * 3 * PAGE;
+    r->memory = rig_memory(r->memory_bytes);
+    r->sums = calloc(2 * zi_range_sum_count(r->extents, EXTENTS), sizeof *r->sums);
     CHECK(r->sums != NULL);
     zi_io_backend backend;
     if (faults != NULL) {
         faulty_open(faults, r->store, &backend);
     }
-    const zi_window_desc desc = {.ranges = r->ranges,
-                                 .range_count = RANGES,
+    const zi_window_desc desc = {.extents = r->extents,
+                                 .extent_count = EXTENTS,
                                  .slot_count = slot_count,
                                  .slot_bytes = 3 * PAGE,
                                  .memory = r->memory,
+                                 .in_place = in_place,
                                  .io_depth = io_depth,
                                  .shared = shares,
                                  .speculative_at = r->bytes,
@@ -93,30 +97,31 @@ static void name(rig *r, const uint32_t *next, uint32_t count)
     }
 }
 
-static zero_status acquire_as(rig *r, uint32_t range, bool writes, zi_window_access access,
+static zero_status acquire_as(rig *r, uint32_t extent, bool writes, zi_window_access access,
                               unsigned char **memory)
 {
     zero_status status = give_back(r);
     if (status == ZERO_OK && r->named) {
-        status = zi_window_acquire_before(r->window, range, access, r->next, r->next_count, memory);
+        status =
+            zi_window_acquire_before(r->window, extent, access, r->next, r->next_count, memory);
     } else if (status == ZERO_OK) {
-        status = zi_window_acquire(r->window, range, access, memory);
+        status = zi_window_acquire(r->window, extent, access, memory);
     }
     if (status == ZERO_OK) {
-        r->held = range;
+        r->held = extent;
         r->dirty = writes;
     }
     return status;
 }
 
-static zero_status acquire(rig *r, uint32_t range, bool writes, unsigned char **memory)
+static zero_status acquire(rig *r, uint32_t extent, bool writes, unsigned char **memory)
 {
-    return acquire_as(r, range, writes, ZI_WINDOW_READS, memory);
+    return acquire_as(r, extent, writes, ZI_WINDOW_READS, memory);
 }
 
-static zero_status replace(rig *r, uint32_t range, unsigned char **memory)
+static zero_status replace(rig *r, uint32_t extent, unsigned char **memory)
 {
-    return acquire_as(r, range, true, ZI_WINDOW_REPLACES, memory);
+    return acquire_as(r, extent, true, ZI_WINDOW_REPLACES, memory);
 }
 
 static zero_status flush(rig *r)
@@ -155,15 +160,15 @@ static void close_rig(rig *r)
     zi_window_destroy(r->window);
     zi_store_destroy(r->store);
     free(r->sums);
-    CHECK(munmap(r->memory, r->slot_count * 3 * PAGE) == 0);
+    CHECK(munmap(r->memory, r->memory_bytes) == 0);
     rig_remove(r->folder);
 }
 
-static void check_record(const rig *r, uint32_t range, const unsigned char *memory)
+static void check_extent(const rig *r, uint32_t extent, const unsigned char *memory)
 {
-    const zi_range *place = &r->ranges[range];
-    if (r->round[range] != 0) {
-        rig_check(memory, place->at, place->bytes, r->round[range]);
+    const zi_range *place = &r->extents[extent];
+    if (r->round[extent] != 0) {
+        rig_check(memory, place->at, place->bytes, r->round[extent]);
         return;
     }
     for (uint64_t i = 0; i < place->bytes; i++) {
@@ -171,20 +176,20 @@ static void check_record(const rig *r, uint32_t range, const unsigned char *memo
     }
 }
 
-/* Look at every record on the way, and write the next round where asked. */
+/* Look at every extent on the way, and write the next round where asked. */
 static zero_status walk(rig *r, uint32_t first, uint32_t last, bool writes)
 {
     zero_status status = prefetch(r, first, last);
-    for (uint32_t range = first; status == ZERO_OK; first < last ? range++ : range--) {
+    for (uint32_t extent = first; status == ZERO_OK; first < last ? extent++ : extent--) {
         unsigned char *memory = NULL;
-        status = acquire(r, range, writes, &memory);
+        status = acquire(r, extent, writes, &memory);
         if (status == ZERO_OK) {
-            check_record(r, range, memory);
+            check_extent(r, extent, memory);
         }
         if (status == ZERO_OK && writes) {
-            rig_fill(memory, r->ranges[range].at, r->ranges[range].bytes, ++r->round[range]);
+            rig_fill(memory, r->extents[extent].at, r->extents[extent].bytes, ++r->round[extent]);
         }
-        if (range == last) {
+        if (extent == last) {
             break;
         }
     }
@@ -193,15 +198,15 @@ static zero_status walk(rig *r, uint32_t first, uint32_t last, bool writes)
 
 static zero_status walk_all(rig *r, bool down)
 {
-    return walk(r, down ? RANGES - 1 : 0, down ? 0 : RANGES - 1, true);
+    return walk(r, down ? EXTENTS - 1 : 0, down ? 0 : EXTENTS - 1, true);
 }
 
-/* Bytes of the records that a walk in this direction comes to last. */
+/* Bytes of the extents that a walk in this direction comes to last. */
 static uint64_t last_bytes(const rig *r, bool down, uint32_t count)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
-        bytes += r->ranges[down ? i : RANGES - 1 - i].bytes;
+        bytes += r->extents[down ? i : EXTENTS - 1 - i].bytes;
     }
     return bytes;
 }
@@ -232,7 +237,7 @@ TEST(a_walk_back_begins_with_what_is_there)
     for (int in_memory = 0; in_memory < 2; in_memory++) {
         zig_zag(3, in_memory == 1);
         zig_zag(4, in_memory == 1);
-        zig_zag(RANGES, in_memory == 1);
+        zig_zag(EXTENTS, in_memory == 1);
     }
 }
 
@@ -248,30 +253,30 @@ TEST(a_walk_the_same_way_reads_all_again)
     close_rig(&r);
 }
 
-TEST(a_short_walk_reads_its_own_records_only)
+TEST(a_short_walk_reads_its_own_extents_only)
 {
     rig r;
     open_rig(&r, 4, false, NULL);
     CHECK_OK(walk_all(&r, false));
     CHECK_OK(walk(&r, 2, 4, false));
     zi_window_counts counts = zi_window_count(r.window);
-    CHECK_EQ(counts.read_bytes, r.ranges[2].bytes + r.ranges[3].bytes + r.ranges[4].bytes);
+    CHECK_EQ(counts.read_bytes, r.extents[2].bytes + r.extents[3].bytes + r.extents[4].bytes);
     CHECK_EQ(counts.write_bytes, r.bytes);
     CHECK_OK(walk(&r, 3, 3, false));
     CHECK_EQ(zi_window_count(r.window).hits, counts.hits + 1);
     CHECK_OK(walk(&r, 4, 3, true));
     counts = zi_window_count(r.window);
-    CHECK_EQ(counts.write_bytes, r.bytes + r.ranges[3].bytes + r.ranges[4].bytes);
+    CHECK_EQ(counts.write_bytes, r.bytes + r.extents[3].bytes + r.extents[4].bytes);
     CHECK_OK(walk_all(&r, true));
     close_rig(&r);
 }
 
-/* As filling does: one short walk after the other through the same records. */
-TEST(walks_that_go_on_write_a_record_once)
+/* As filling does: one short walk after the other through the same extents. */
+TEST(walks_that_go_on_write_an_extent_once)
 {
     rig r;
     open_rig(&r, 3, false, NULL);
-    for (uint32_t i = 0; i < 4 * RANGES; i++) {
+    for (uint32_t i = 0; i < 4 * EXTENTS; i++) {
         unsigned char *memory = NULL;
         CHECK_OK(prefetch(&r, i / 4, i / 4));
         CHECK_OK(acquire(&r, i / 4, true, &memory));
@@ -280,7 +285,7 @@ TEST(walks_that_go_on_write_a_record_once)
     CHECK_OK(flush(&r));
     CHECK_EQ(zi_window_count(r.window).write_bytes, r.bytes);
     CHECK_EQ(zi_window_count(r.window).read_bytes, 0);
-    for (uint32_t i = 0; i < 4 * RANGES; i++) {
+    for (uint32_t i = 0; i < 4 * EXTENTS; i++) {
         unsigned char *memory = NULL;
         CHECK_OK(acquire(&r, i / 4, false, &memory));
         CHECK_EQ(memory[i % 4], i);
@@ -288,21 +293,21 @@ TEST(walks_that_go_on_write_a_record_once)
     close_rig(&r);
 }
 
-/* Only some records of a walk are ever asked for. */
-TEST(records_may_be_passed_by)
+/* Only some extents of a walk are ever asked for. */
+TEST(extents_may_be_passed_by)
 {
     rig r;
     open_rig(&r, 3, false, NULL);
     CHECK_OK(walk_all(&r, false));
     for (int step = 0; step < 6; step++) {
         const bool down = step % 2 == 0;
-        CHECK_OK(prefetch(&r, down ? RANGES - 1 : 0, down ? 0 : RANGES - 1));
-        for (uint32_t i = 0; i < RANGES; i += 1 + (uint32_t)step) {
-            const uint32_t range = down ? RANGES - 1 - i : i;
+        CHECK_OK(prefetch(&r, down ? EXTENTS - 1 : 0, down ? 0 : EXTENTS - 1));
+        for (uint32_t i = 0; i < EXTENTS; i += 1 + (uint32_t)step) {
+            const uint32_t extent = down ? EXTENTS - 1 - i : i;
             unsigned char *memory = NULL;
-            CHECK_OK(acquire(&r, range, true, &memory));
-            check_record(&r, range, memory);
-            rig_fill(memory, r.ranges[range].at, r.ranges[range].bytes, ++r.round[range]);
+            CHECK_OK(acquire(&r, extent, true, &memory));
+            check_extent(&r, extent, memory);
+            rig_fill(memory, r.extents[extent].at, r.extents[extent].bytes, ++r.round[extent]);
         }
         CHECK_OK(flush(&r));
     }
@@ -310,7 +315,7 @@ TEST(records_may_be_passed_by)
     close_rig(&r);
 }
 
-/* A walk over records that were never written reads nothing, one that only looks writes nothing; a
+/* A walk over extents that were never written reads nothing, one that only looks writes nothing; a
  * disk that is late is waited for. */
 TEST(waits_are_counted_by_what_was_waited_for)
 {
@@ -322,7 +327,7 @@ TEST(waits_are_counted_by_what_was_waited_for)
     const zi_window_counts written = zi_window_count(r.window);
     CHECK_EQ(written.read_wait_ns, 0);
     CHECK(written.write_wait_ns > 0);
-    CHECK_OK(walk(&r, RANGES - 1, 0, false));
+    CHECK_OK(walk(&r, EXTENTS - 1, 0, false));
     const zi_window_counts read = zi_window_count(r.window);
     CHECK(read.read_wait_ns > 0);
     CHECK_EQ(read.write_wait_ns, written.write_wait_ns);
@@ -382,29 +387,29 @@ TEST(the_first_fault_ends_a_walk)
         }
         close_rig(&r);
     }
-    /* Every record written three times, and read but for the hits. */
-    CHECK_EQ(failures, 3 * RANGES + 2 * (RANGES - 3));
+    /* Every extent written three times, and read but for the hits. */
+    CHECK_EQ(failures, 3 * EXTENTS + 2 * (EXTENTS - 3));
 }
 
 /* ---- speculative updates ---- */
 
-/* Write some records speculatively in any order, some twice, look at some, and commit or discard
+/* Write some extents speculatively in any order, some twice, look at some, and commit or discard
  * all. */
 static void write_some(rig *r, uint64_t seed, bool keeps)
 {
-    uint64_t before[RANGES];
+    uint64_t before[EXTENTS];
     memcpy(before, r->round, sizeof before);
     CHECK_OK(speculate(r));
-    CHECK_OK(prefetch(r, RANGES - 1, 0));
-    for (uint64_t turn = 0; turn < 2 * RANGES; turn++) {
-        const uint32_t range = test_chance(seed * 1000 + turn, RANGES);
+    CHECK_OK(prefetch(r, EXTENTS - 1, 0));
+    for (uint64_t turn = 0; turn < 2 * EXTENTS; turn++) {
+        const uint32_t extent = test_chance(seed * 1000 + turn, EXTENTS);
         const bool writes = test_chance(seed * 1000 + turn + 100, 3) != 0;
         unsigned char *memory = NULL;
-        CHECK_OK(acquire(r, range, writes, &memory));
-        check_record(r, range, memory);
+        CHECK_OK(acquire(r, extent, writes, &memory));
+        check_extent(r, extent, memory);
         if (writes) {
-            r->round[range] = before[range] + 2 + turn;
-            rig_fill(memory, r->ranges[range].at, r->ranges[range].bytes, r->round[range]);
+            r->round[extent] = before[extent] + 2 + turn;
+            rig_fill(memory, r->extents[extent].at, r->extents[extent].bytes, r->round[extent]);
         }
     }
     if (keeps) {
@@ -430,12 +435,12 @@ TEST(speculative_writes_are_committed_or_were_never_made)
                 CHECK_OK(walk_all(&r, round % 2 == 0));
             }
         }
-        CHECK_OK(walk(&r, 0, RANGES - 1, false));
+        CHECK_OK(walk(&r, 0, EXTENTS - 1, false));
         close_rig(&r);
     }
 }
 
-TEST(a_speculative_write_moves_as_much_as_a_record)
+TEST(a_speculative_write_moves_as_much_as_an_extent)
 {
     rig r;
     open_rig(&r, 3, true, NULL);
@@ -447,7 +452,7 @@ TEST(a_speculative_write_moves_as_much_as_a_record)
     const zi_window_counts after = zi_window_count(r.window);
     CHECK_EQ(after.write_bytes - before.write_bytes, r.bytes);
     CHECK_EQ(after.read_bytes - before.read_bytes, r.bytes - last_bytes(&r, false, 3));
-    CHECK_OK(walk(&r, 0, RANGES - 1, false));
+    CHECK_OK(walk(&r, 0, EXTENTS - 1, false));
     close_rig(&r);
 }
 
@@ -466,18 +471,18 @@ static void flip(const rig *r, uint64_t at)
 /* Asked for once or again, whoever was read ahead; until it is written anew. */
 TEST(what_is_damaged_is_given_to_nobody)
 {
-    for (uint32_t bad = 0; bad < RANGES; bad++) {
+    for (uint32_t bad = 0; bad < EXTENTS; bad++) {
         rig r;
         char text[64];
         unsigned char *memory = NULL;
         open_rig(&r, 3, true, NULL);
         CHECK_OK(walk_all(&r, bad >= 3)); /* so that it is not in memory */
-        const zi_range *place = &r.ranges[bad];
+        const zi_range *place = &r.extents[bad];
         const uint64_t at = place->at + (bad * 997 + 5) % place->bytes;
         flip(&r, at);
-        (void)snprintf(text, sizeof text, "record %u: %" PRIu64 " bytes at %" PRIu64 " of", bad,
+        (void)snprintf(text, sizeof text, "extent %u: %" PRIu64 " bytes at %" PRIu64 " of", bad,
                        place->bytes, place->at);
-        CHECK_FAILS(walk(&r, 0, RANGES - 1, false), ZERO_CORRUPT, text);
+        CHECK_FAILS(walk(&r, 0, EXTENTS - 1, false), ZERO_CORRUPT, text);
         CHECK(strstr(zero_last_error()->message, r.folder) != NULL);
         CHECK_FAILS(acquire(&r, bad, false, &memory), ZERO_CORRUPT, text);
         CHECK_FAILS(acquire(&r, bad, true, &memory), ZERO_CORRUPT, text);
@@ -492,32 +497,32 @@ TEST(what_is_damaged_is_given_to_nobody)
 
 /* A speculative update that is damaged harms nobody who drops it, nor does what it replaces one who
  * keeps it. */
-TEST(a_record_and_its_speculative_copy_have_checksums_of_their_own)
+TEST(an_extent_and_its_speculative_copy_have_checksums_of_their_own)
 {
     for (int of_copy = 0; of_copy < 2; of_copy++) {
         for (int keeps = 0; keeps < 2; keeps++) {
             rig r;
-            uint64_t before[RANGES];
+            uint64_t before[EXTENTS];
             open_rig(&r, 3, true, NULL);
             CHECK_OK(walk_all(&r, false));
             memcpy(before, r.round, sizeof before);
             CHECK_OK(speculate(&r));
             CHECK_OK(walk_all(&r, true));
-            flip(&r, r.ranges[8].at + (of_copy ? r.bytes : 0));
+            flip(&r, r.extents[8].at + (of_copy ? r.bytes : 0));
             if (keeps) {
                 CHECK_OK(commit(&r));
             } else {
                 discard(&r);
                 memcpy(r.round, before, sizeof before);
             }
-            const zero_status status = walk(&r, 0, RANGES - 1, false);
+            const zero_status status = walk(&r, 0, EXTENTS - 1, false);
             CHECK_EQ(status, of_copy == keeps ? ZERO_CORRUPT : ZERO_OK);
             close_rig(&r);
         }
     }
 }
 
-/* What was to be read ahead and could not be is read again, and not taken for the record. */
+/* What was to be read ahead and could not be is read again, and not taken for the extent. */
 TEST(reads_that_nobody_waited_for_are_made_again)
 {
     for (int nth = 1; nth <= 4; nth++) {
@@ -528,20 +533,20 @@ TEST(reads_that_nobody_waited_for_are_made_again)
         CHECK_OK(walk_all(&r, false));
         faults.nth = faults.segments + nth;
         faults.kind = FAULTY_ERRNO + EIO;
-        CHECK_OK(prefetch(&r, 0, RANGES - 1)); /* three reads */
+        CHECK_OK(prefetch(&r, 0, EXTENTS - 1)); /* three reads */
         drain(&r);
         CHECK_EQ(faults.faults, nth <= 3);
         faults.nth = -1;
-        CHECK_OK(walk(&r, 0, RANGES - 1, false));
+        CHECK_OK(walk(&r, 0, EXTENTS - 1, false));
         close_rig(&r);
     }
 }
 
-/* ---- records that come in no walk's order ---- */
+/* ---- extents that come in no walk's order ---- */
 
-/* Records 0, 7, 3, ... with two named ahead each time: when one is at hand, the reads of those
+/* Extents 0, 7, 3, ... with two named ahead each time: when one is at hand, the reads of those
  * named have been started. */
-TEST(named_records_are_read_before_their_turn)
+TEST(named_extents_are_read_before_their_turn)
 {
     static const uint32_t order[] = {0, 7, 3, 10, 1, 5};
     enum { COUNT = sizeof order / sizeof order[0], AHEAD = 2 };
@@ -556,34 +561,63 @@ TEST(named_records_are_read_before_their_turn)
         uint64_t started = 0;
         name(&r, &order[i + 1], left);
         CHECK_OK(acquire(&r, order[i], false, &memory));
-        check_record(&r, order[i], memory);
+        check_extent(&r, order[i], memory);
         for (uint32_t k = 1; k <= i + left; k++) {
             const bool kept = order[k] == 3 || order[k] == 1; /* named while still there */
-            started += kept ? 0 : r.ranges[order[k]].bytes;
+            started += kept ? 0 : r.extents[order[k]].bytes;
         }
         CHECK_EQ(zi_window_count(r.window).read_bytes - before, started);
     }
     close_rig(&r);
 }
 
-/* A record that is overwritten is neither read nor is what comes behind it, and holds what was
+/* An extent that is overwritten is neither read nor is what comes behind it, and holds what was
  * written last, whether it is still in memory or not. */
-TEST(replaced_records_are_not_read)
+TEST(replaced_extents_are_not_read)
 {
     rig r;
     open_rig(&r, 3, true, NULL);
     for (uint32_t round = 1; round <= 3; round++) {
-        for (uint32_t i = 0; i < RANGES; i++) {
+        for (uint32_t i = 0; i < EXTENTS; i++) {
             unsigned char *memory = NULL;
             CHECK_OK(replace(&r, i, &memory));
-            rig_fill(memory, r.ranges[i].at, r.ranges[i].bytes, ++r.round[i]);
+            rig_fill(memory, r.extents[i].at, r.extents[i].bytes, ++r.round[i]);
         }
         CHECK_OK(flush(&r));
         CHECK_EQ(zi_window_count(r.window).read_bytes, 0);
         CHECK_EQ(zi_window_count(r.window).write_bytes, round * r.bytes);
     }
-    CHECK_OK(walk(&r, 0, RANGES - 1, false));
+    CHECK_OK(walk(&r, 0, EXTENTS - 1, false));
     CHECK_EQ(zi_window_count(r.window).read_bytes, r.bytes);
+    close_rig(&r);
+}
+
+/* Each extent is written from where it is and read back to there, where the memory is another one
+ * too; walks read and write no byte more than with slots. */
+TEST(extents_in_place)
+{
+    rig r;
+    in_place = true;
+    zig_zag(3, true);
+    open_rig(&r, 3, false, NULL);
+    in_place = false;
+    for (uint32_t i = 0; i < EXTENTS; i++) {
+        unsigned char *memory = NULL;
+        rig_fill(r.memory + r.extents[i].at, r.extents[i].at, r.extents[i].bytes, ++r.round[i]);
+        CHECK_OK(replace(&r, i, &memory));
+        CHECK(memory == r.memory + r.extents[i].at);
+    }
+    CHECK_OK(flush(&r));
+    zi_window_suspend(r.window);
+    CHECK(munmap(r.memory, r.memory_bytes) == 0);
+    r.memory = rig_memory(r.memory_bytes);
+    CHECK_OK(zi_window_resume(r.window, r.memory));
+    CHECK_OK(walk(&r, 0, EXTENTS - 1, false));
+    for (uint32_t i = 0; i < EXTENTS; i++) {
+        check_extent(&r, i, r.memory + r.extents[i].at);
+    }
+    CHECK_EQ(zi_window_count(r.window).read_bytes, r.bytes);
+    CHECK_EQ(zi_window_count(r.window).write_bytes, r.bytes);
     close_rig(&r);
 }
 
@@ -596,7 +630,7 @@ typedef struct reader {
     uint32_t first; /* of its extents */
     uint32_t end;
     uint64_t salt;
-    uint64_t round[RANGES];
+    uint64_t round[EXTENTS];
 } reader;
 
 /* Acquires its extents in any order, names some that are not its own, and writes most of them. */
@@ -606,22 +640,22 @@ static void *use_own(void *user)
     rig *r = own->r;
     for (uint64_t turn = 0; turn < TURNS; turn++) {
         const uint64_t salt = own->salt + turn;
-        const uint32_t range = own->first + test_chance(salt, own->end - own->first);
-        const zi_window_run next[2] = {{test_chance(salt + 1, RANGES), 0},
-                                       {RANGES - 1, test_chance(salt + 2, RANGES)}};
+        const uint32_t extent = own->first + test_chance(salt, own->end - own->first);
+        const zi_window_run next[2] = {{test_chance(salt + 1, EXTENTS), 0},
+                                       {EXTENTS - 1, test_chance(salt + 2, EXTENTS)}};
         const bool replaces = test_chance(salt + 3, 4) == 0;
-        const zi_range *place = &r->ranges[range];
+        const zi_range *place = &r->extents[extent];
         unsigned char *memory = NULL;
         CHECK_OK(zi_window_acquire_before(
-            r->window, range, replaces ? ZI_WINDOW_REPLACES : ZI_WINDOW_READS, next, 2, &memory));
-        if (!replaces && own->round[range] != 0) {
-            rig_check(memory, place->at, place->bytes, own->round[range]);
+            r->window, extent, replaces ? ZI_WINDOW_REPLACES : ZI_WINDOW_READS, next, 2, &memory));
+        if (!replaces && own->round[extent] != 0) {
+            rig_check(memory, place->at, place->bytes, own->round[extent]);
         }
         const bool dirty = replaces || test_chance(salt + 4, 2) == 0;
         if (dirty) {
-            rig_fill(memory, place->at, place->bytes, ++own->round[range]);
+            rig_fill(memory, place->at, place->bytes, ++own->round[extent]);
         }
-        CHECK_OK(zi_window_release(r->window, range, dirty));
+        CHECK_OK(zi_window_release(r->window, extent, dirty));
     }
     return NULL;
 }
@@ -637,17 +671,17 @@ TEST(two_threads_share_a_window)
         shares = true;
         open_rig(&r, 3 + (uint32_t)seed % 3, true, seed % 2 == 0 ? &faults : NULL);
         shares = false;
-        reader readers[2] = {{.r = &r, .end = RANGES / 2, .salt = seed * 100000},
-                             {.r = &r, .first = RANGES / 2, .end = RANGES, .salt = seed * 70001}};
+        reader readers[2] = {{.r = &r, .end = EXTENTS / 2, .salt = seed * 100000},
+                             {.r = &r, .first = EXTENTS / 2, .end = EXTENTS, .salt = seed * 70001}};
         pthread_t thread;
         CHECK_EQ(pthread_create(&thread, NULL, use_own, &readers[0]), 0);
         (void)use_own(&readers[1]);
         CHECK_EQ(pthread_join(thread, NULL), 0);
         CHECK_OK(zi_window_flush(r.window));
-        for (uint32_t i = 0; i < RANGES; i++) {
-            r.round[i] = readers[i >= RANGES / 2].round[i];
+        for (uint32_t i = 0; i < EXTENTS; i++) {
+            r.round[i] = readers[i >= EXTENTS / 2].round[i];
         }
-        CHECK_OK(walk(&r, 0, RANGES - 1, false));
+        CHECK_OK(walk(&r, 0, EXTENTS - 1, false));
         close_rig(&r);
     }
 }
@@ -665,7 +699,7 @@ TEST(an_extent_is_read_by_two_at_once)
     CHECK(one == other);
     CHECK_OK(zi_window_release(r.window, 4, false));
     CHECK_OK(zi_window_acquire(r.window, 9, ZI_WINDOW_READS, &other));
-    check_record(&r, 4, one);
+    check_extent(&r, 4, one);
     CHECK_OK(zi_window_release(r.window, 4, false));
     CHECK_OK(zi_window_release(r.window, 9, false));
     close_rig(&r);
