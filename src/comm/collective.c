@@ -103,6 +103,25 @@ zero_status zi_collective_mismatch(const char *group, uint32_t index, uint32_t r
             zi_collective_terms_text(first_terms, first_text, sizeof first_text));
 }
 
+zero_status zi_group_gather(zi_group *group, uint32_t tag, const void *mine, void *all,
+                            size_t bytes)
+{
+    const zi_device *device = group->kernels->device;
+    zi_stream *stream = NULL;
+    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &stream));
+    zi_assert_cmp(bytes % sizeof(float), ==, 0);
+    const zi_collective gather = {
+        .kind = ZI_ALL_GATHER,
+        .send_dtype = ZERO_DTYPE_F32,
+        .recv_dtype = ZERO_DTYPE_F32,
+        .tag = tag,
+        .count = bytes / sizeof(float),
+        .send = mine,
+        .recv = all,
+    };
+    return zi_group_submit(group, stream, &gather, 1);
+}
+
 zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, const char *name,
                                    const char *remedy)
 {

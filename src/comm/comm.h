@@ -217,6 +217,12 @@ static inline bool zi_group_connects(const zi_group *group)
     return group->size > 1 && group->ops->connect != NULL;
 }
 
+/* Gather `bytes` bytes of every member, a multiple of 4, to `all`, in the order of group ranks.
+ *  group  over memory of the host; the gather is on the host stream and blocks.
+ *  Collective over the members. */
+zero_status zi_group_gather(zi_group *group, uint32_t tag, const void *mine, void *all,
+                            size_t bytes);
+
 /* Nothing where zi_group_connects says so. */
 static inline zero_status zi_group_connect(zi_group *group, zi_stream *stream,
                                            const zi_collective *batch, size_t batch_count)

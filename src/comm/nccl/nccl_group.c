@@ -22,11 +22,6 @@
 #include "core/trace.h"
 #include "device/cuda/cuda_device.h"
 
-#define NS_PER_MS UINT64_C(1000000)
-/* Looks at NCCL's progress before sleeping between them. */
-#define YIELDS 256
-#define SLEEP_NS 50000
-
 /* Sends that one group of calls should not pass by far. */
 #define CALLS 1024
 /* The fewest elements of a part that a piece moves. */
@@ -54,112 +49,19 @@ typedef struct batch_argument {
     size_t batch_count;
 } batch_argument;
 
-zero_status zi_nccl_check(zi_nccl_group *group)
-{
-    if (atomic_load_explicit(&group->failed, memory_order_acquire) == 0) {
-        return ZERO_OK;
-    }
-    return zi_error_adopt(&group->first_error);
-}
-
-bool zi_nccl_set_error(zi_nccl_group *group, const zero_error *error)
-{
-    uint32_t unclaimed = 0;
-    if (!atomic_compare_exchange_strong(&group->failing, &unclaimed, 1)) {
-        return false;
-    }
-    group->first_error = *error;
-    atomic_store_explicit(&group->failed, 1, memory_order_release);
-    return true;
-}
-
-void zi_nccl_fail(zi_nccl_group *group, const zero_error *error)
-{
-    if (zi_nccl_set_error(group, error)) {
-        group->comm->ops->abort(group->comm, error);
-    }
-}
-
-zero_status zi_nccl_result(zi_nccl_group *group, ncclResult_t result, const char *call)
-{
-    if (result == ncclSuccess) {
-        return ZERO_OK;
-    }
-    const char *detail = group->api->get_last_error(NULL); /* of the process */
-    ZI_FAIL_NATIVE(ZERO_COMM, (int)result, "group %s: %s: %.60s%s%.110s", group->base.name, call,
-                   group->api->get_error_string(result),
-                   detail != NULL && detail[0] != '\0' ? ": " : "", detail != NULL ? detail : "");
-}
-
-void zi_nccl_pause(uint32_t rounds)
-{
-    if (rounds < YIELDS) {
-        (void)sched_yield();
-    } else {
-        const struct timespec span = {.tv_nsec = SLEEP_NS};
-        (void)nanosleep(&span, NULL);
-    }
-}
-
-/* The group's own error, or another rank's. */
-static zero_status check_world(zi_nccl_group *group)
-{
-    ZI_TRY(zi_nccl_check(group));
-    zi_comm *comm = group->comm;
-    return comm->ops->check != NULL ? comm->ops->check(comm) : ZERO_OK;
-}
-
-/* How far NCCL is. */
-static zero_status look(zi_nccl_group *group, ncclResult_t *state)
-{
-    ncclResult_t result = ncclSuccess;
-    (void)pthread_mutex_lock(&group->mutex);
-    const bool gone = group->handle == NULL;
-    if (!gone) {
-        result = group->api->comm_get_async_error(group->handle, state);
-    }
-    (void)pthread_mutex_unlock(&group->mutex);
-    /* The watcher aborts only groups that have failed. */
-    return gone ? zi_nccl_check(group) : zi_nccl_result(group, result, "ncclCommGetAsyncError");
-}
-
-zero_status zi_nccl_wait_of(zi_nccl_group *parent, zi_nccl_group *group, ncclResult_t result,
-                            const char *call)
-{
-    const uint64_t until_ns = zi_clock_ns() + group->deadline_ms * NS_PER_MS;
-    for (uint32_t rounds = 0; result == ncclInProgress; rounds++) {
-        ZI_TRY(check_world(group));
-        if (zi_clock_ns() > until_ns) {
-            ZI_FAIL(ZERO_TIMEOUT,
-                    "group %s, rank %u: %s of %u members did not finish within %u ms; a rank has "
-                    "died, has no GPU of its own, or cannot be reached (NCCL_DEBUG=INFO says more)",
-                    group->base.name, group->comm->rank, call, group->base.size,
-                    group->deadline_ms);
-        }
-        zi_nccl_pause(rounds);
-        ZI_TRY(look(parent, &result));
-    }
-    return zi_nccl_result(group, result, call);
-}
-
-zero_status zi_nccl_wait(zi_nccl_group *group, ncclResult_t result, const char *call)
-{
-    return zi_nccl_wait_of(group, group, result, call);
-}
-
 static zero_status run_batch(const batch_argument *task)
 {
     zi_nccl_group *group = task->group;
     const uint32_t count = (uint32_t)task->batch_count;
     const cudaStream_t native = zi_cuda_stream_native(task->stream);
-    zi_nccl_noting noting;
+    zi_nccl_marking marking;
     if (zi_fault_hit(ZI_FAULT_COLLECTIVE)) {
         ZI_FAIL(ZERO_COMM, "group %s: injected fault", group->base.name);
     }
     zi_fault_sleep(ZI_FAULT_COLLECTIVE);
-    ZI_TRY(zi_nccl_mark_begin(group, native, &noting));
+    ZI_TRY(zi_nccl_mark_begin(group, native, &marking));
     ZI_TRY(zi_nccl_move(group, task->stream, task->batch, count));
-    return zi_nccl_mark_end(group, native, noting, task->batch, count);
+    return zi_nccl_mark_end(group, native, marking, task->batch, count);
 }
 
 static zero_status run(void *argument)
@@ -305,9 +207,9 @@ static void path_of(const zi_group *base, zero_path *path)
     path->carrier = ZERO_CARRIER_NCCL;
     path->nccl_version = group->version;
     path->zero_cta = group->zero_cta ? 1 : 0;
-    *(windows ? &path->windows : &path->buffers) = group->known_count;
-    for (uint32_t i = 0; i < group->known_count; i++) {
-        path->symmetric += group->known[i].symmetric;
+    *(windows ? &path->windows : &path->buffers) = group->registered_count;
+    for (uint32_t i = 0; i < group->registered_count; i++) {
+        path->symmetric += group->registered[i].symmetric;
     }
 }
 
@@ -371,22 +273,6 @@ static zero_status get_ready(zi_nccl_group *group, const zi_nccl_group_desc *des
     return take_scratch(group, desc);
 }
 
-zero_status zi_nccl_exchange(zi_group *host, const void *mine, void *all, size_t bytes)
-{
-    const zi_device *device = host->kernels->device;
-    zi_stream *stream = NULL;
-    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &stream));
-    const zi_collective gather = {
-        .kind = ZI_ALL_GATHER,
-        .send_dtype = ZERO_DTYPE_F32,
-        .recv_dtype = ZERO_DTYPE_F32,
-        .count = bytes / sizeof(float),
-        .send = mine,
-        .recv = all,
-    };
-    return zi_group_submit(host, stream, &gather, 1);
-}
-
 /* Is every rank ready, and making its group of the same name? */
 static zero_status compare(const zi_nccl_group *group, const rendezvous_record *all)
 {
@@ -447,7 +333,7 @@ static zero_status rendezvous(const zi_nccl_group *group, const zi_nccl_group_de
     };
     memcpy(mine.name, group->base.name, sizeof mine.name);
     ZI_TRY(zi_calloc(desc->comm->size, sizeof *all, (void **)&all));
-    zero_status status = zi_nccl_exchange(desc->control, &mine, all, sizeof mine);
+    zero_status status = zi_group_gather(desc->control, 0, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
         status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(group, all);
     }
@@ -458,6 +344,65 @@ static zero_status rendezvous(const zi_nccl_group *group, const zi_nccl_group_de
     return status;
 }
 
+/* The base is aborted first: until then NCCL may write to its `child`, and a base may point at
+ * what was being split off it. The watcher does that, with the other groups of the world. */
+static void abandon_split(zi_nccl_group *base)
+{
+    const zero_error error = *zero_last_error();
+    (void)zi_nccl_set_error(base, &error);
+    zi_nccl_abort_await(base);
+    if (base->child != NULL) {
+        (void)base->api->comm_abort(base->child);
+        base->child = NULL;
+    }
+    (void)zi_error_adopt(&error);
+}
+
+/* The group's communicator is to be made with what was asked for it. */
+static zero_status begin_split(zi_nccl_group *base, const zi_nccl_group *group, uint32_t color)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ZI_TRY(zi_nccl_configure(group, &config));
+    ncclResult_t result = ncclSuccess;
+    (void)pthread_mutex_lock(&base->mutex);
+    const bool gone = base->handle == NULL;
+    if (!gone) {
+        base->child = NULL;
+        result = base->api->comm_split(base->handle, (int)color, (int)group->base.rank,
+                                       &base->child, &config);
+    }
+    (void)pthread_mutex_unlock(&base->mutex);
+    if (gone) {
+        return zi_nccl_check(base);
+    }
+    return result == ncclInProgress ? ZERO_OK : zi_nccl_result(base, result, "ncclCommSplit");
+}
+
+/* Split the group's communicator off the world's base: the ranks of one color become one
+ * communicator, in the order of their group ranks. Collective over the world. When it fails the
+ * base fails with it, so no other group can be made. */
+static zero_status split(zi_nccl_group *group, uint32_t color)
+{
+    zi_nccl_group *base = zi_nccl_base_of(group->comm);
+    zero_status status = begin_split(base, group, color);
+    if (status == ZERO_OK) {
+        /* The call says success when it has begun; only the base tells when the child is there. */
+        status = zi_nccl_wait_of(base, group, ncclInProgress, "ncclCommSplit");
+    }
+    if (status == ZERO_OK && base->child == NULL) {
+        status = zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__,
+                              "group %s: ncclCommSplit made no communicator", group->base.name);
+    }
+    if (status != ZERO_OK) {
+        abandon_split(base);
+        return status;
+    }
+    group->handle = base->child;
+    base->child = NULL;
+    return zi_nccl_wait(group, ncclInProgress, "ncclCommSplit");
+}
+
 static zero_status connect_members(zi_nccl_group *group, const zi_nccl_group_desc *desc)
 {
     const uint32_t color = desc->members[group->order[0]];
@@ -466,7 +411,7 @@ static zero_status connect_members(zi_nccl_group *group, const zi_nccl_group_des
         status = rendezvous(group, desc, color, status);
     }
     ZI_TRY(status);
-    ZI_TRY(zi_nccl_split(group, color));
+    ZI_TRY(split(group, color));
     ZI_TRY(zi_nccl_register(group, desc));
     return zi_nccl_watch_add(group);
 }
@@ -502,14 +447,14 @@ zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **o
     group->deadline_ms = desc->deadline_ms;
     group->zero_cta = desc->zero_cta;
     group->memory_kind = desc->memory_kind;
-    group->piece_limit = (uint32_t)zi_max_u64(1, zi_min_u64(ZI_NCCL_PIECES, CALLS / desc->size));
+    group->chunk_limit = (uint32_t)zi_max_u64(1, zi_min_u64(ZI_NCCL_CHUNKS, CALLS / desc->size));
     (void)pthread_mutex_init(&group->mutex, NULL);
     if (desc->members != NULL) {
         place_members(group, desc);
     }
     zero_status status = zi_nccl_api_get(&group->api, &group->version);
     if (status == ZERO_OK) {
-        status = zi_nccl_ending_create(group);
+        status = zi_nccl_abort_prepare(group);
     }
     if (status == ZERO_OK) {
         status = zi_cuda_check(cudaGetDevice(&group->ordinal), "cudaGetDevice");

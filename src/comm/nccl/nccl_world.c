@@ -2,8 +2,6 @@
  * Invariants: the world has failed when its base has, and with that error; a link of all ranks is
  * there from create until the group `control`, which takes it over, is destroyed, and a rank that
  * gives up says so over that. */
-#include "comm/nccl/nccl_world.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -22,8 +20,8 @@
 typedef struct nccl_comm {
     zi_comm base;
     zi_peer_space alone; /* for groups of this rank only */
-    zi_device device;    /* the GPU that frames pass through */
-    zi_kernels kernels;  /* of it */
+    zi_device device;    /* the GPU that messages pass through */
+    zi_kernels kernels;  /* of that GPU */
     zi_group *control;   /* the first group of all ranks; borrowed */
     atomic_uint aborting;
     pthread_mutex_t mutex; /* guards `link` */
@@ -35,7 +33,7 @@ static zero_status check(zi_comm *base)
     return base->parent != NULL ? zi_nccl_check(zi_nccl_base_of(base)) : ZERO_OK;
 }
 
-/* Last words first: once the base has failed the watcher ends everything else. */
+/* The notice goes first: once the base has failed, the watcher aborts everything else. */
 static void abort_all(zi_comm *base, const zero_error *error)
 {
     nccl_comm *comm = (nccl_comm *)base;
@@ -48,7 +46,7 @@ static void abort_all(zi_comm *base, const zero_error *error)
                    error->message);
     (void)pthread_mutex_lock(&comm->mutex);
     if (comm->link != NULL && check(base) == ZERO_OK) {
-        zi_nccl_link_speak(comm->link, error);
+        zi_nccl_link_notify(comm->link, error);
     }
     (void)pthread_mutex_unlock(&comm->mutex);
     (void)zi_nccl_set_error(zi_nccl_base_of(base), &told);
@@ -176,11 +174,11 @@ static const zi_comm_ops nccl_ops = {
 static zero_status count_local(nccl_comm *comm)
 {
     const uint64_t mine = zi_host_id();
-    memcpy(zi_nccl_link_own(comm->link)->room, &mine, sizeof mine);
+    memcpy(zi_nccl_link_own(comm->link)->payload, &mine, sizeof mine);
     ZI_TRY(zi_nccl_link_exchange(comm->link));
     for (uint32_t i = 0; i < comm->base.size; i++) {
         uint64_t theirs = 0;
-        memcpy(&theirs, zi_nccl_link_frame(comm->link, i)->room, sizeof theirs);
+        memcpy(&theirs, zi_nccl_link_message(comm->link, i)->payload, sizeof theirs);
         comm->base.local_size += theirs == mine;
     }
     return ZERO_OK;
@@ -191,8 +189,7 @@ static zero_status build(nccl_comm *comm, const zi_nccl_place *place)
     uint32_t *members = NULL;
     ZI_TRY(zi_cuda_device_create(false, &comm->device));
     ZI_TRY(zi_cuda_kernels_create(&comm->device, &comm->kernels));
-    ZI_TRY(place->borrowed != NULL ? zi_nccl_base_borrow(&comm->base, place->borrowed)
-                                   : zi_nccl_base_connect(&comm->base));
+    ZI_TRY(zi_nccl_base_make(&comm->base, place->borrowed));
     ZI_TRY(zi_calloc(place->size, sizeof *members, (void **)&members));
     for (uint32_t i = 0; i < place->size; i++) {
         members[i] = i;
@@ -203,7 +200,9 @@ static zero_status build(nccl_comm *comm, const zi_nccl_place *place)
     return count_local(comm);
 }
 
-zero_status zi_nccl_comm_create(const zi_nccl_place *place, uint32_t deadline_ms, zi_comm **out)
+/* A comm on the thread's current GPU, with its base. Collective over the ranks. What fails on one
+ * rank alone is a TIMEOUT on the others. */
+static zero_status create(const zi_nccl_place *place, uint32_t deadline_ms, zi_comm **out)
 {
     *out = NULL;
     nccl_comm *comm = NULL;
@@ -251,7 +250,7 @@ zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms, const 
                            zi_comm **out)
 {
     const zi_nccl_place place = {.rank = launch->rank, .size = launch->size};
-    const zero_status status = zi_nccl_comm_create(&place, deadline_ms, out);
+    const zero_status status = create(&place, deadline_ms, out);
     if (status == ZERO_TIMEOUT || status == ZERO_COMM) {
         const zero_error error = *zero_last_error();
         ZI_FAIL_NATIVE(status, error.native,
@@ -275,6 +274,6 @@ zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms, zero_w
     zi_nccl_place place;
     zi_comm *made = NULL;
     ZI_TRY(zi_nccl_borrowed_place(comm, deadline, &place));
-    ZI_TRY(zi_nccl_comm_create(&place, deadline, &made));
+    ZI_TRY(create(&place, deadline, &made));
     return zi_world_create(made, world);
 }
