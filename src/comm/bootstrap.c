@@ -312,10 +312,7 @@ static zero_status join_torchrun(const zi_launch *launch, uint32_t deadline_ms, 
 
 zero_status zero_world_create_launched(uint32_t deadline_ms, zero_world **world)
 {
-    if (world == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
-    }
-    *world = NULL;
+    ZI_TRY(zi_world_clear(world));
     zi_launch launch;
     ZI_TRY(zi_launch_parse(look_process, NULL, &launch));
     if (launch.size == 1) {

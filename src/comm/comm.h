@@ -311,12 +311,32 @@ static inline void zi_group_destroy(zi_group *group)
 /* The groups split off it are gone. (world.c) */
 void zi_comm_destroy_parent(zi_comm *comm);
 
-/* For backends: UNSUPPORTED when kernels cannot add up what `size` members of the group send.
- * remedy: what to do beside making the group smaller. */
+/* ---- what backends share (collective.c) ---- */
+
+/* The longest batch. */
+#define ZI_BATCH_MAX 1024
+
+/* The group rank of world rank `world_rank`, which is one of the members.
+ *  order  out: group ranks in ascending world rank, `size` of them. */
+uint32_t zi_group_place(const uint32_t *members, uint32_t size, uint32_t world_rank,
+                        uint32_t *order);
+
+/* UNSUPPORTED when kernels cannot add up what `size` members of the group send. remedy: what to do
+ * beside making the group smaller. */
 zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, const char *name,
                                    const char *remedy);
 
-/* For backends: adds the squares of a collective's complete recv where no fold has done so. */
+/* The part of an ALL_REDUCE that group rank `rank` adds up: elements [*begin, *begin + result).
+ * Parts are multiples of ZI_PART_COUNT; the last ones may be shorter or empty. */
+#define ZI_PART_COUNT 64
+uint64_t zi_collective_part(uint64_t count, uint32_t size, uint32_t rank, uint64_t *begin);
+
+/* The fold of `count` elements from every source into those of recv from `first` on. Its squares
+ * are not set. */
+zi_fold zi_collective_fold(const zi_collective *collective, uint64_t first,
+                           const void *const *sources, uint32_t source_count, uint64_t count);
+
+/* Add the squares of a collective's complete recv where no fold has done so. */
 zero_status zi_collective_square_sum(const zi_kernels *kernels, zi_stream *stream,
                                      const zi_collective *collective);
 
@@ -329,13 +349,27 @@ const char *zi_collective_text(const zi_collective *collective, char *text, size
 /* The terms of a collective, which must be one that the contract allows. */
 zi_collective_terms zi_collective_terms_of(const zi_collective *collective);
 
-/* MISMATCH, naming what member `rank` of a group has said of its collective `index` and what the
- * first member has, which differ. World ranks. */
+/* MISMATCH: the terms of member `rank` of a group for its collective `index` and those of the first
+ * member differ. World ranks. */
 zero_status zi_collective_mismatch(const char *group, uint32_t index, uint32_t rank,
                                    const zi_collective_terms *terms, uint32_t first,
                                    const zi_collective_terms *first_terms);
 
-/* As zi_collective_text, of what a member has said. */
+/* MISMATCH: `rank` has a batch of `count` collectives, the first member one of another length.
+ * World ranks. */
+zero_status zi_batch_mismatch(const char *group, uint32_t rank, uint64_t count, uint32_t first,
+                              uint64_t first_count);
+
+/* Write "rank 3: " and the error's text, cut at the end where that is too long. */
+void zi_rank_message(uint32_t rank, const zero_error *error,
+                     char message[sizeof(((zero_error *)NULL)->message)]);
+
+/* Memory that no other rank reads: zi_comm_ops.memory_free, and the alloc of a world of one rank.
+ */
+zero_status zi_comm_pages_alloc(zi_comm *comm, size_t bytes, void **out);
+void zi_comm_pages_free(zi_comm *comm, void *pointer, size_t bytes);
+
+/* As zi_collective_text, of the terms that a member has sent. */
 const char *zi_collective_terms_text(const zi_collective_terms *terms, char *text,
                                      size_t text_bytes);
 

@@ -148,12 +148,18 @@ void zero_world_destroy(zero_world *world)
     zi_world_release(world);
 }
 
-zero_status zero_world_create_self(zero_world **world)
+zero_status zi_world_clear(zero_world **world)
 {
     if (world == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
     }
     *world = NULL;
+    return ZERO_OK;
+}
+
+zero_status zero_world_create_self(zero_world **world)
+{
+    ZI_TRY(zi_world_clear(world));
     zi_comm *comm = NULL;
     ZI_TRY(zi_self_comm_create(&comm));
     return zi_world_create(comm, world);

@@ -12,4 +12,7 @@
  * aborts the comm first so that the other ranks do not wait. Collective over the world. */
 zero_status zi_world_create(zi_comm *comm, zero_world **world);
 
+/* Set *world to NULL. INVALID_ARGUMENT where `world` itself is NULL. */
+zero_status zi_world_clear(zero_world **world);
+
 #endif

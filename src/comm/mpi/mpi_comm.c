@@ -12,9 +12,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "comm/deadline.h"
 #include "comm/mpi/mpi_launch.h"
 #include "comm/mpi/mpi_world.h"
 #include "comm/shm/process.h"
@@ -26,7 +26,6 @@
 #include "core/memory.h"
 #include "zero/mpi.h"
 
-#define NS_PER_MS UINT64_C(1000000)
 #define POLL_NS 100000
 #define LOOK_MS 100
 
@@ -42,7 +41,7 @@ static zero_status check_code(int code, const char *call)
 /* Poll a collective outside the progress thread. OK with *done false: the deadline has passed. */
 static zero_status poll_request(MPI_Request *request, uint32_t deadline_ms, bool *done)
 {
-    const uint64_t until_ns = zi_clock_ns() + deadline_ms * NS_PER_MS;
+    const uint64_t until_ns = zi_deadline_in_ms(deadline_ms);
     int complete = 0;
     for (;;) {
         ZI_TRY(check_code(MPI_Test(request, &complete, MPI_STATUS_IGNORE), "MPI_Test"));
@@ -50,8 +49,7 @@ static zero_status poll_request(MPI_Request *request, uint32_t deadline_ms, bool
         if (*done || zi_clock_ns() >= until_ns) {
             return ZERO_OK;
         }
-        const struct timespec span = {.tv_nsec = POLL_NS};
-        (void)nanosleep(&span, NULL);
+        zi_deadline_pause(0, 0, POLL_NS);
     }
 }
 
@@ -197,7 +195,7 @@ static bool part_from_hosts(zi_mpi_comm *comm)
 /* On one host they share memory, through which the others know that this one leaves. */
 static bool part_on_host(zi_mpi_comm *comm)
 {
-    const uint64_t until_ns = zi_clock_ns() + comm->base.deadline_ms * NS_PER_MS;
+    const uint64_t until_ns = zi_deadline_in_ms(comm->base.deadline_ms);
     MPI_Request request = MPI_REQUEST_NULL;
     bool done = false;
     bool fine = MPI_Ibarrier(comm->world, &request) == MPI_SUCCESS;
@@ -445,10 +443,7 @@ zero_status zi_mpi_comm_create(MPI_Comm parent, uint32_t deadline_ms, const zi_m
 
 zero_status zero_world_create_mpi(MPI_Comm comm, uint32_t deadline_ms, zero_world **world)
 {
-    if (world == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
-    }
-    *world = NULL;
+    ZI_TRY(zi_world_clear(world));
     const zi_mpi_options options = {.ranks_per_host = 0, .finalize = false};
     zi_comm *made = NULL;
     ZI_TRY(zi_mpi_comm_create(comm, deadline_ms, &options, &made));

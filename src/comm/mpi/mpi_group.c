@@ -19,7 +19,7 @@
 #define STAGE_LOW_BYTES ((size_t)16 << 10)
 #define STAGE_HIGH_BYTES ((size_t)1 << 20)
 
-_Static_assert(ZI_MPI_BATCH_MAX * sizeof(zi_collective_terms) <= STAGE_LOW_BYTES,
+_Static_assert(ZI_BATCH_MAX * sizeof(zi_collective_terms) <= STAGE_LOW_BYTES,
                "a table fits a stage");
 _Static_assert(sizeof(int) == sizeof(uint32_t), "MPI takes a member list as it is");
 
@@ -92,11 +92,8 @@ static zero_status name_mismatch(const zi_mpi_group *group, uint32_t other)
                                           group->members[0], &mine[i]);
         }
     }
-    ZI_FAIL(ZERO_MISMATCH,
-            "group %s: rank %u has a batch of %llu collectives, rank %u one of %llu; all ranks "
-            "must make the same calls",
-            group->base.name, group->members[other], (unsigned long long)their_count,
-            group->members[0], (unsigned long long)my_count);
+    return zi_batch_mismatch(group->base.name, group->members[other], their_count,
+                             group->members[0], my_count);
 }
 
 /* Let what is on the stream come to its end: it may use the stage. */
@@ -222,7 +219,7 @@ static zero_status run_batch(void *argument)
 static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
                           size_t batch_count)
 {
-    zi_assert_cmp(batch_count, <=, ZI_MPI_BATCH_MAX);
+    zi_assert_cmp(batch_count, <=, ZI_BATCH_MAX);
     const batch_argument argument = {(zi_mpi_group *)base, stream, batch, batch_count};
     const zi_device *device = base->kernels->device;
     return device->ops->task(device->self, stream, run_batch, &argument, sizeof argument);
@@ -290,18 +287,6 @@ static const zi_group_ops group_ops = {
     .destroy = destroy,
     .path = path_of,
 };
-
-/* Group ranks in ascending world rank. */
-static void sort_order(zi_mpi_group *group)
-{
-    for (uint32_t i = 0; i < group->base.size; i++) {
-        uint32_t place = i;
-        for (; place > 0 && group->members[group->order[place - 1]] > group->members[i]; place--) {
-            group->order[place] = group->order[place - 1];
-        }
-        group->order[place] = i;
-    }
-}
 
 static zero_status make_room(zi_mpi_group *group)
 {
@@ -459,11 +444,7 @@ zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_kernels *kernels,
     group->base = (zi_group){.ops = &group_ops, .kernels = kernels, .size = size};
     (void)snprintf(group->base.name, sizeof group->base.name, "%s", name);
     memcpy(group->members, members, size * sizeof *members);
-    for (uint32_t i = 0; i < size; i++) {
-        group->base.rank = members[i] == comm->base.rank ? i : group->base.rank;
-    }
-    zi_assert_cmp(members[group->base.rank], ==, comm->base.rank);
-    sort_order(group);
+    group->base.rank = zi_group_place(members, size, comm->base.rank, group->order);
     zero_status status = make_room(group);
     if (status == ZERO_OK) {
         status = connect_members(group);

@@ -5,9 +5,6 @@
 
 #include "comm/mpi/mpi_world.h"
 
-/* Longest batch, as for peer/. */
-#define ZI_MPI_BATCH_MAX 1024
-
 /* Two bits for each of 64 collectives. */
 typedef struct zi_mpi_bits {
     uint64_t absent;   /* send is NULL */
@@ -18,7 +15,7 @@ typedef struct zi_mpi_bits {
 typedef struct zi_mpi_record {
     uint64_t hash;
     uint64_t batch_count;
-    zi_mpi_bits bits[ZI_MPI_BATCH_MAX / 64];
+    zi_mpi_bits bits[ZI_BATCH_MAX / 64];
 } zi_mpi_record;
 
 typedef struct zi_mpi_group {

@@ -13,9 +13,6 @@
 #include "core/sizes.h"
 #include "kernels/cpu/cpu_kernels.h"
 
-/* Slices of an all-reduce begin at multiples of this, as kernels like them. */
-#define SLICE_COUNT 64
-
 _Static_assert(ZI_PAGE_BYTES / sizeof(float) % ZI_NORM_CHUNK == 0,
                "what fits a stage can add its squares itself");
 
@@ -100,15 +97,6 @@ zero_status zi_mpi_exchange_pieces(zi_mpi_group *group, const zi_collective *c)
     return zi_mpi_exchange_run(&group->exchange, what);
 }
 
-/* Elements of member `i`'s part of an array of `count`, and where it starts, when the members share
- * it evenly. */
-static size_t slice_of(const zi_mpi_group *group, size_t count, uint32_t i, size_t *first)
-{
-    const size_t slice = zi_align_up(zi_div_up(count, group->base.size), SLICE_COUNT);
-    *first = zi_min_u64(i * slice, count);
-    return zi_min_u64(slice, count - *first);
-}
-
 /* Own part of `recv` to everybody, theirs to their places. first/count: of each member's part. */
 static zero_status spread(zi_mpi_group *group, const zi_collective *c, bool sliced)
 {
@@ -116,12 +104,14 @@ static zero_status spread(zi_mpi_group *group, const zi_collective *c, bool slic
     const size_t bytes = zero_dtype_bytes(c->recv_dtype);
     unsigned char *recv = c->recv;
     size_t own_first = 0;
-    const size_t longest = sliced ? slice_of(group, c->count, 0, &own_first) : c->count;
+    const size_t longest =
+        sliced ? zi_collective_part(c->count, group->base.size, 0, &own_first) : c->count;
     const size_t step = ZI_MPI_PIECE_MAX / bytes;
     for (size_t done = 0; done < longest; done += step) {
         for (uint32_t i = 0; i < group->base.size; i++) {
             size_t first = i * c->count;
-            const size_t count = sliced ? slice_of(group, c->count, i, &first) : c->count;
+            const size_t count =
+                sliced ? zi_collective_part(c->count, group->base.size, i, &first) : c->count;
             const size_t piece = done < count ? zi_min_u64(step, count - done) : 0;
             x->pieces[i].recv_at = recv + (first + done) * bytes;
             x->pieces[i].recv_bytes = piece * bytes;
@@ -139,16 +129,16 @@ static zero_status spread(zi_mpi_group *group, const zi_collective *c, bool slic
 size_t zi_mpi_part_of(const zi_mpi_group *group, const zi_mpi_plan *plan, uint32_t i, size_t *first)
 {
     if (plan->sliced) {
-        return slice_of(group, plan->collective->count, i, first);
+        return zi_collective_part(plan->collective->count, group->base.size, i, first);
     }
     *first = i * plan->collective->count;
     return plan->collective->count;
 }
 
 /* Everybody's part of `send` to its owner: exchange and fold `step` elements of each part from its
- * element `done` on, into `target`. */
+ * element `done` on, into recv from its element `target` on. */
 static zero_status fold_piece(zi_mpi_group *group, const zi_mpi_plan *plan, size_t done,
-                              size_t step, unsigned char *target)
+                              size_t step, size_t target)
 {
     const zi_collective *c = plan->collective;
     zi_mpi_exchange *x = &group->exchange;
@@ -175,21 +165,14 @@ static zero_status fold_piece(zi_mpi_group *group, const zi_mpi_plan *plan, size
                                  : (const void *)x->pieces[member].recv_at;
         group->sources[i] = member == rank ? (const void *)own : staged;
     }
-    const zi_fold fold = {
-        .dst = target + done * zero_dtype_bytes(c->recv_dtype),
-        .sources = group->sources,
-        .source_count = group->base.size,
-        .count = own_count,
-        .dst_dtype = c->recv_dtype,
-        .source_dtype = c->send_dtype,
-        .accumulate = (c->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-        .squares = plan->sliced ? NULL : c->squares, /* of slices only once all are here */
-    };
+    zi_fold fold =
+        zi_collective_fold(c, target + done, group->sources, group->base.size, own_count);
+    fold.squares = plan->sliced ? NULL : c->squares; /* of slices only once all are here */
     zi_cpu_fold(&fold);
     return ZERO_OK;
 }
 
-static zero_status fold_parts(zi_mpi_group *group, const zi_mpi_plan *plan, unsigned char *target)
+static zero_status fold_parts(zi_mpi_group *group, const zi_mpi_plan *plan, size_t target)
 {
     size_t first = 0;
     const size_t longest = zi_mpi_part_of(group, plan, 0, &first);
@@ -215,15 +198,8 @@ static zero_status move_gather(zi_mpi_group *group, const zi_collective *c)
 static void clear_signed_zeros(const zi_collective *c)
 {
     const void *const sources[1] = {c->recv};
-    const zi_fold fold = {
-        .dst = c->recv,
-        .sources = sources,
-        .source_count = 1,
-        .count = c->count,
-        .dst_dtype = ZERO_DTYPE_F32,
-        .source_dtype = ZERO_DTYPE_F32,
-        .squares = c->squares,
-    };
+    zi_fold fold = zi_collective_fold(c, 0, sources, 1, c->count);
+    fold.squares = c->squares;
     zi_cpu_fold(&fold);
 }
 
@@ -251,7 +227,7 @@ static zero_status move_scatter(zi_mpi_group *group, const zi_collective *c, uin
         return run_sum(group, c, start_scatter);
     }
     const zi_mpi_plan plan = {.collective = c, .index = index, .sliced = false};
-    return fold_parts(group, &plan, c->recv);
+    return fold_parts(group, &plan, 0);
 }
 
 static zero_status move_reduce(zi_mpi_group *group, const zi_collective *c, uint32_t index)
@@ -265,9 +241,8 @@ static zero_status move_reduce(zi_mpi_group *group, const zi_collective *c, uint
     }
     const zi_mpi_plan plan = {.collective = c, .index = index, .sliced = true};
     size_t first = 0;
-    (void)slice_of(group, c->count, group->base.rank, &first);
-    ZI_TRY(fold_parts(group, &plan,
-                      (unsigned char *)c->recv + first * zero_dtype_bytes(c->recv_dtype)));
+    (void)zi_collective_part(c->count, group->base.size, group->base.rank, &first);
+    ZI_TRY(fold_parts(group, &plan, first));
     ZI_TRY(spread(group, c, true));
     if (c->squares != NULL) {
         zi_cpu_square_sum(c->recv, c->recv_dtype, c->count, c->squares);

@@ -7,8 +7,8 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "comm/deadline.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -147,7 +147,7 @@ static uint32_t test_open(zi_mpi_op *op)
 static void withdraw(zi_mpi_progress *progress, zi_mpi_op *op)
 {
     uint32_t open = cancel_open(op);
-    const uint64_t until_ns = zi_clock_ns() + WITHDRAW_MS * NS_PER_MS;
+    const uint64_t until_ns = zi_deadline_in_ms(WITHDRAW_MS);
     while (open != 0 && !op->collective && zi_clock_ns() < until_ns) {
         open = test_open(op);
         (void)sched_yield();
@@ -317,10 +317,8 @@ static void await_work(zi_mpi_progress *progress)
         (void)pthread_cond_wait(&progress->posted_cond, &progress->mutex);
         return;
     }
-    const uint64_t until_ns = zi_clock_ns() + IDLE_WATCH_MS * NS_PER_MS;
-    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
-                                   .tv_nsec = (long)(until_ns % 1000000000)};
-    (void)pthread_cond_timedwait(&progress->posted_cond, &progress->mutex, &until);
+    (void)zi_deadline_wait(&progress->posted_cond, &progress->mutex,
+                           zi_deadline_in_ms(IDLE_WATCH_MS));
 }
 
 /* Take what was posted; false when the thread shall end. */
@@ -398,11 +396,8 @@ static void *progress_main(void *argument)
         taken = NULL;
         if (advance_all(progress)) {
             idle = 0;
-        } else if (idle++ < YIELDS) {
-            (void)sched_yield();
         } else {
-            const struct timespec span = {.tv_nsec = PAUSE_NS};
-            (void)nanosleep(&span, NULL);
+            zi_deadline_pause(idle++, YIELDS, PAUSE_NS);
         }
     }
     drain(progress, taken);
@@ -420,12 +415,8 @@ static void *progress_main(void *argument)
 
 static void init_sync(zi_mpi_progress *progress)
 {
-    pthread_condattr_t monotonic;
-    (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&progress->posted_cond, &monotonic);
-    (void)pthread_cond_init(&progress->done_cond, &monotonic);
-    (void)pthread_condattr_destroy(&monotonic);
+    zi_deadline_cond_init(&progress->posted_cond);
+    zi_deadline_cond_init(&progress->done_cond);
     (void)pthread_mutex_init(&progress->mutex, NULL);
     (void)pthread_mutex_init(&progress->notify_mutex, NULL);
 }
@@ -510,11 +501,8 @@ bool zi_mpi_progress_destroy(zi_mpi_progress *progress)
 /* Wait for DONE until the deadline; the mutex is held. */
 static bool await_done(zi_mpi_progress *progress, const zi_mpi_op *op, uint64_t until_ns)
 {
-    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
-                                   .tv_nsec = (long)(until_ns % 1000000000)};
-    int code = 0;
-    while (op->state != ZI_MPI_OP_DONE && code == 0) {
-        code = pthread_cond_timedwait(&progress->done_cond, &progress->mutex, &until);
+    while (op->state != ZI_MPI_OP_DONE &&
+           zi_deadline_wait(&progress->done_cond, &progress->mutex, until_ns)) {
     }
     return op->state == ZI_MPI_OP_DONE;
 }
@@ -558,11 +546,11 @@ zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32
         op->next = progress->posted;
         progress->posted = op;
         (void)pthread_cond_signal(&progress->posted_cond);
-        done = await_looking(progress, op, zi_clock_ns() + deadline_ms * NS_PER_MS, &gone);
+        done = await_looking(progress, op, zi_deadline_in_ms(deadline_ms), &gone);
         if (!done) {
             op->give_up = true;
             (void)pthread_cond_signal(&progress->posted_cond);
-            done = await_done(progress, op, zi_clock_ns() + ANSWER_MS * NS_PER_MS);
+            done = await_done(progress, op, zi_deadline_in_ms(ANSWER_MS));
             progress->stuck = progress->stuck || !done;
         }
     }

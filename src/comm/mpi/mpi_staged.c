@@ -149,16 +149,8 @@ static zero_status fold_up(const staged *s, size_t done)
     }
     /* In a reduce-scatter recv is this rank's part alone. */
     const size_t place = s->plan->sliced ? first : done;
-    const zi_fold fold = {
-        .dst = (unsigned char *)c->recv + place * zero_dtype_bytes(c->recv_dtype),
-        .sources = group->sources,
-        .source_count = group->base.size,
-        .count = count,
-        .dst_dtype = c->recv_dtype,
-        .source_dtype = c->send_dtype,
-        .accumulate = (c->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-        .squares = s->plan->sliced ? NULL : c->squares, /* of slices only once all are here */
-    };
+    zi_fold fold = zi_collective_fold(c, place, group->sources, group->base.size, count);
+    fold.squares = s->plan->sliced ? NULL : c->squares; /* of slices only once all are here */
     const zi_kernels *kernels = group->base.kernels;
     return count != 0 ? kernels->ops->fold(kernels->self, s->stream, &fold) : ZERO_OK;
 }

@@ -24,8 +24,6 @@
 
 /* Sends that one group of calls should not pass by far. */
 #define CALLS 1024
-/* The fewest elements of a part that a piece moves. */
-#define PART_COUNT 64
 
 #define NAME_BYTES sizeof(((zi_group *)NULL)->name)
 
@@ -87,7 +85,7 @@ static zero_status run(void *argument)
 static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
                           size_t batch_count)
 {
-    zi_assert_cmp(batch_count, <=, ZI_NCCL_BATCH_MAX);
+    zi_assert_cmp(batch_count, <=, ZI_BATCH_MAX);
     zi_nccl_group *group = (zi_nccl_group *)base;
     const zi_device *device = base->kernels->device;
     const batch_argument argument = {group, stream, batch, batch_count};
@@ -237,7 +235,7 @@ static zero_status open_marks(zi_nccl_group *group)
 static zero_status take_scratch(zi_nccl_group *group, const zi_nccl_group_desc *desc)
 {
     const size_t half = desc->scratch_bytes / 2 / ZI_PAGE_BYTES * ZI_PAGE_BYTES;
-    const size_t least = group->base.size * PART_COUNT * sizeof(float);
+    const size_t least = group->base.size * ZI_PART_COUNT * sizeof(float);
     if (desc->gathers_only) {
         return ZERO_OK;
     }
@@ -416,23 +414,6 @@ static zero_status connect_members(zi_nccl_group *group, const zi_nccl_group_des
     return zi_nccl_watch_add(group);
 }
 
-/* Find this rank's place, and put the members in the order of their world ranks. */
-static void place_members(zi_nccl_group *group, const zi_nccl_group_desc *desc)
-{
-    group->base.rank = UINT32_MAX;
-    for (uint32_t i = 0; i < desc->size; i++) {
-        if (desc->members[i] == desc->comm->rank) {
-            group->base.rank = i;
-        }
-        uint32_t at = i;
-        for (; at > 0 && desc->members[group->order[at - 1]] > desc->members[i]; at--) {
-            group->order[at] = group->order[at - 1];
-        }
-        group->order[at] = i;
-    }
-    zi_assert_cmp(group->base.rank, <, desc->size);
-}
-
 zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **out)
 {
     *out = NULL;
@@ -450,7 +431,8 @@ zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **o
     group->chunk_limit = (uint32_t)zi_max_u64(1, zi_min_u64(ZI_NCCL_CHUNKS, CALLS / desc->size));
     (void)pthread_mutex_init(&group->mutex, NULL);
     if (desc->members != NULL) {
-        place_members(group, desc);
+        group->base.rank =
+            zi_group_place(desc->members, desc->size, desc->comm->rank, group->order);
     }
     zero_status status = zi_nccl_api_get(&group->api, &group->version);
     if (status == ZERO_OK) {

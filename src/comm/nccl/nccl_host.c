@@ -44,11 +44,8 @@ static zero_status mismatch(const host_group *group, uint32_t other)
     const zi_nccl_message *left = zi_nccl_link_message(group->link, other);
     const zi_nccl_message *right = zi_nccl_link_message(group->link, 0);
     if (left->batch_count != right->batch_count) {
-        ZI_FAIL(ZERO_MISMATCH,
-                "group %s: rank %u has a batch of %u collectives, rank %u one of %u; all ranks "
-                "must make the same calls",
-                group->base.name, group->members[other], left->batch_count, group->members[0],
-                right->batch_count);
+        return zi_batch_mismatch(group->base.name, group->members[other], left->batch_count,
+                                 group->members[0], right->batch_count);
     }
     return zi_collective_mismatch(group->base.name, left->index, group->members[other],
                                   &left->terms, group->members[0], &right->terms);
@@ -116,15 +113,8 @@ static zero_status fold(host_group *group, zi_stream *stream, const host_chunk *
     for (uint32_t i = 0; i < group->base.size; i++) {
         group->sources[i] = zi_nccl_link_message(group->link, group->order[i])->payload;
     }
-    const zi_fold job = {
-        .dst = (unsigned char *)c->recv + chunk->first * zero_dtype_bytes(c->recv_dtype),
-        .sources = group->sources,
-        .source_count = group->base.size,
-        .count = chunk->count,
-        .dst_dtype = c->recv_dtype,
-        .source_dtype = c->send_dtype,
-        .accumulate = (c->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-    };
+    const zi_fold job =
+        zi_collective_fold(c, chunk->first, group->sources, group->base.size, chunk->count);
     return kernels->ops->fold(kernels->self, stream, &job);
 }
 
@@ -217,7 +207,7 @@ static zero_status run(void *argument)
 static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
                           size_t batch_count)
 {
-    zi_assert_cmp(batch_count, <=, ZI_NCCL_BATCH_MAX);
+    zi_assert_cmp(batch_count, <=, ZI_BATCH_MAX);
     const zi_device *device = base->kernels->device;
     const batch_argument argument = {(host_group *)base, stream, batch, (uint32_t)batch_count};
     return device->ops->task(device->self, stream, run, &argument, sizeof argument);
@@ -245,24 +235,6 @@ static const zi_group_ops host_ops = {
     .destroy = destroy,
 };
 
-/* Place this rank, and put the members in the order of their world ranks. */
-static void place_members(host_group *group, const zi_nccl_host_desc *desc)
-{
-    group->base.rank = UINT32_MAX;
-    for (uint32_t i = 0; i < desc->size; i++) {
-        uint32_t at = i;
-        group->members[i] = desc->members[i];
-        if (desc->members[i] == desc->comm->rank) {
-            group->base.rank = i;
-        }
-        for (; at > 0 && desc->members[group->order[at - 1]] > desc->members[i]; at--) {
-            group->order[at] = group->order[at - 1];
-        }
-        group->order[at] = i;
-    }
-    zi_assert_cmp(group->base.rank, <, desc->size);
-}
-
 zero_status zi_nccl_host_create(const zi_nccl_host_desc *desc, zi_group **out)
 {
     *out = NULL;
@@ -281,7 +253,8 @@ zero_status zi_nccl_host_create(const zi_nccl_host_desc *desc, zi_group **out)
     group->comm = desc->comm;
     group->link = desc->link;
     group->close = desc->close;
-    place_members(group, desc);
+    memcpy(group->members, desc->members, desc->size * sizeof *group->members);
+    group->base.rank = zi_group_place(desc->members, desc->size, desc->comm->rank, group->order);
     *out = &group->base;
     return ZERO_OK;
 }

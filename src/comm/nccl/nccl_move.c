@@ -12,12 +12,10 @@
 #include "core/sizes.h"
 #include "device/cuda/cuda_device.h"
 
-/* Chunks, and parts of an ALL_REDUCE, start at multiples of this many elements. */
-#define PART_COUNT 64
 /* Chunks start at multiples of this many bytes of scratch memory. */
 #define CHUNK_ALIGN 256
 
-_Static_assert(PART_COUNT % ZI_NORM_CHUNK == 0, "chunks can add their squares themselves");
+_Static_assert(ZI_PART_COUNT % ZI_NORM_CHUNK == 0, "chunks can add their squares themselves");
 
 /* A group of NCCL's calls being issued. */
 typedef struct call_group {
@@ -196,7 +194,7 @@ static void put_all_reduce(call_group *calls, const void *source, void *target, 
 static void put_direct_all_reduce(call_group *calls, const zi_collective *c)
 {
     const zi_nccl_group *group = calls->group;
-    const uint64_t step = group->half_bytes / sizeof(float) / PART_COUNT * PART_COUNT;
+    const uint64_t step = group->half_bytes / sizeof(float) / ZI_PART_COUNT * ZI_PART_COUNT;
     for (uint64_t begin = 0; begin < c->count; begin += step) {
         put_all_reduce(calls, source_of(group, c, begin), target_of(c, begin),
                        zi_min_u64(step, c->count - begin));
@@ -245,7 +243,7 @@ static uint64_t part_count(const zi_nccl_group *group, const zi_nccl_chunk *chun
 {
     return chunk->collective->kind == ZI_REDUCE_SCATTER
                ? chunk->count
-               : zi_align_up(zi_div_up(chunk->count, group->base.size), PART_COUNT);
+               : zi_align_up(zi_div_up(chunk->count, group->base.size), ZI_PART_COUNT);
 }
 
 /* Elements [*first, *first + result) of the send buffer are what member `rank` adds up. */
@@ -257,10 +255,9 @@ static uint64_t part_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk, 
         *first = rank * (uint64_t)c->count + chunk->begin;
         return chunk->count;
     }
-    const uint64_t part = part_count(group, chunk);
-    const uint64_t begin = zi_min_u64(rank * part, chunk->count);
-    *first = chunk->begin + begin;
-    return zi_min_u64(part, chunk->count - begin);
+    const uint64_t count = zi_collective_part(chunk->count, group->base.size, rank, first);
+    *first += chunk->begin;
+    return count;
 }
 
 /* Elements of the next chunk, for `room` bytes of scratch memory, and the bytes it needs of them.
@@ -274,16 +271,16 @@ static uint64_t chunk_size(const zi_nccl_group *group, const zi_collective *c, u
     const bool summed_here = c->kind == ZI_ALL_REDUCE && !is_exchanged(c);
     if (whole || summed_here) {
         /* NCCL leaves its sum there. */
-        const uint64_t fits = room / element / PART_COUNT * PART_COUNT;
+        const uint64_t fits = room / element / ZI_PART_COUNT * ZI_PART_COUNT;
         const uint64_t count = whole && fits < left ? 0 : zi_min_u64(left, fits);
         *bytes = count * element;
         return count;
     }
     /* A part from every member. */
-    const uint64_t fits = room / (size * element) / PART_COUNT * PART_COUNT;
+    const uint64_t fits = room / (size * element) / ZI_PART_COUNT * ZI_PART_COUNT;
     const uint64_t parts = c->kind == ZI_ALL_REDUCE ? size : 1;
     const uint64_t count = zi_min_u64(left, fits * parts);
-    const uint64_t part = parts == 1 ? count : zi_align_up(zi_div_up(count, size), PART_COUNT);
+    const uint64_t part = parts == 1 ? count : zi_align_up(zi_div_up(count, size), ZI_PART_COUNT);
     *bytes = size * part * element;
     return count;
 }
@@ -402,16 +399,9 @@ static zero_status fold(const moving *m, const zi_nccl_chunk *chunk)
             group->sources[i] = rank == group->base.rank ? own : chunk->at + rank * stride;
         }
     }
-    const zi_fold job = {
-        .dst = target_of(c, c->kind == ZI_REDUCE_SCATTER ? chunk->begin : first),
-        .sources = group->sources,
-        .source_count = source_count,
-        .count = count,
-        .dst_dtype = c->recv_dtype,
-        .source_dtype = c->send_dtype,
-        .accumulate = (c->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-        .squares = adds_squares(group, c) ? c->squares : NULL,
-    };
+    const uint64_t target = c->kind == ZI_REDUCE_SCATTER ? chunk->begin : first;
+    zi_fold job = zi_collective_fold(c, target, group->sources, source_count, count);
+    job.squares = adds_squares(group, c) ? c->squares : NULL;
     return count != 0 ? kernels->ops->fold(kernels->self, m->stream, &job) : ZERO_OK;
 }
 

@@ -13,8 +13,6 @@
 #define ZI_NCCL_MARKS 64
 /* Chunks of sums that share one round. */
 #define ZI_NCCL_CHUNKS 64
-/* Longest batch, as for peer/. */
-#define ZI_NCCL_BATCH_MAX 1024
 /* Terms of batches that a group remembers to have connected for; of more it connects for some
  * again.
  */

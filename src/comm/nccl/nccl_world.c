@@ -63,21 +63,6 @@ static void close_link(zi_comm *base, zi_nccl_link *link)
     zi_nccl_link_destroy(link);
 }
 
-static zero_status make_alone(const nccl_comm *comm, const zi_kernels *kernels,
-                              const uint32_t *members, const char *name, zi_group **out)
-{
-    const zi_peer_group_desc desc = {
-        .kernels = kernels,
-        .space = &comm->alone,
-        .members = members,
-        .size = 1,
-        .deadline_ms = comm->base.deadline_ms,
-        .crowded = &comm->base.crowded,
-        .name = name,
-    };
-    return zi_peer_group_create(&desc, out);
-}
-
 static zero_status make_link(nccl_comm *comm, const uint32_t *members, uint32_t size,
                              const char *name, zi_nccl_link **out)
 {
@@ -101,7 +86,7 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
     const bool on_host = kernels->device->ops->host_memory;
     *out = NULL;
     if (base->size == 1 || (size == 1 && !on_host)) {
-        return make_alone(comm, kernels, members, name, out);
+        return zi_peer_group_create_alone(base, &comm->alone, kernels, name, out);
     }
     if (!on_host) {
         ZI_FAIL(ZERO_UNSUPPORTED,
@@ -141,12 +126,6 @@ static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
     return zi_pages_alloc(bytes, out);
 }
 
-static void memory_free(zi_comm *comm, void *pointer, size_t bytes)
-{
-    (void)comm;
-    zi_pages_free(pointer, bytes);
-}
-
 /* The control group is gone, or was never made. */
 static void destroy(zi_comm *base)
 {
@@ -164,7 +143,7 @@ static const zi_comm_ops nccl_ops = {
     .name = "nccl",
     .group_create = group_create,
     .memory_alloc = memory_alloc,
-    .memory_free = memory_free,
+    .memory_free = zi_comm_pages_free,
     .abort = abort_all,
     .destroy = destroy,
     .check = check,
@@ -263,10 +242,7 @@ zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms, const 
 
 zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms, zero_world **world)
 {
-    if (world == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
-    }
-    *world = NULL;
+    ZI_TRY(zi_world_clear(world));
     if (comm == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "comm is NULL; pass a communicator of this rank");
     }

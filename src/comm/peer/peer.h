@@ -24,8 +24,6 @@
 #include "comm/comm.h"
 
 #define ZI_PEER_WINDOWS_MAX 64
-/* Longest batch; engine/ never makes a longer one. */
-#define ZI_PEER_BATCH_MAX 1024
 
 /* A window: memory that ranks allocated together, mapped here in one piece: one part a rank. */
 typedef struct zi_peer_window {
@@ -81,5 +79,9 @@ typedef struct zi_peer_group_desc {
 /* A group over a block. Local: needs no other member. This rank's place is where members[i] ==
  * space->world_rank. */
 zero_status zi_peer_group_create(const zi_peer_group_desc *desc, zi_group **out);
+
+/* A group of this rank alone, which needs no block. Local. */
+zero_status zi_peer_group_create_alone(const zi_comm *comm, const zi_peer_space *space,
+                                       const zi_kernels *kernels, const char *name, zi_group **out);
 
 #endif

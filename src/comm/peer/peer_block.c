@@ -55,7 +55,7 @@ static uint64_t tables_offset(uint32_t size)
 
 static uint64_t stages_offset(uint32_t size)
 {
-    const uint64_t tables = (uint64_t)size * ZI_PEER_BATCH_MAX * sizeof(zi_peer_entry);
+    const uint64_t tables = (uint64_t)size * ZI_BATCH_MAX * sizeof(zi_peer_entry);
     return zi_align_up(tables_offset(size) + tables, ZI_PAGE_BYTES);
 }
 
@@ -121,7 +121,7 @@ zi_peer_entry *zi_peer_block_table(zi_peer_block *block, uint32_t rank)
 {
     zi_assert_cmp(rank, <, block->size);
     void *tables = (unsigned char *)block + tables_offset(block->size);
-    return (zi_peer_entry *)tables + (size_t)rank * ZI_PEER_BATCH_MAX;
+    return (zi_peer_entry *)tables + (size_t)rank * ZI_BATCH_MAX;
 }
 
 unsigned char *zi_peer_block_stage(zi_peer_block *block, uint32_t rank)
@@ -279,12 +279,8 @@ void zi_peer_block_fail(zi_peer_block *block, zero_status status, int32_t native
 
 void zi_peer_block_abort(zi_peer_block *block, uint32_t world_rank, const zero_error *error)
 {
-    char message[sizeof block->error_message];
-    const char *text = error->message[0] != '\0' ? error->message : zero_status_text(error->status);
-    const int used = snprintf(message, sizeof message, "rank %u: ", world_rank);
-    zi_assert(used > 0);
-    const size_t room = sizeof message - (size_t)used;
-    (void)snprintf(message + used, room, "%.*s", (int)room - 1, text);
+    char message[sizeof error->message];
+    zi_rank_message(world_rank, error, message);
     zi_peer_block_fail(block, zi_abort_status(error->status), error->native, message);
 }
 

@@ -66,7 +66,7 @@ typedef enum zi_peer_arrival {
     ZI_PEER_LATE     /* somebody has not come within the deadline */
 } zi_peer_arrival;
 
-/* Member `rank`'s table of ZI_PEER_BATCH_MAX entries. */
+/* Member `rank`'s table of ZI_BATCH_MAX entries. */
 zi_peer_entry *zi_peer_block_table(zi_peer_block *block, uint32_t rank);
 
 /* Member `rank`'s stage. */

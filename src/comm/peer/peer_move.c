@@ -8,10 +8,7 @@
 #include "core/error.h"
 #include "core/sizes.h"
 
-/* Parts of an ALL_REDUCE, and pieces of staged buffers, start at multiples of this. */
-#define PART_COUNT 64
-
-_Static_assert(PART_COUNT % ZI_NORM_CHUNK == 0, "pieces can add their squares themselves");
+_Static_assert(ZI_PART_COUNT % ZI_NORM_CHUNK == 0, "pieces can add their squares themselves");
 
 static uint64_t bytes_of(uint64_t count, zero_dtype dtype)
 {
@@ -76,14 +73,6 @@ static const unsigned char *send_of(const zi_peer_group *group, uint32_t rank, u
     return reach(group, rank, &entry->send);
 }
 
-/* Elements [*begin, *begin + result) of an ALL_REDUCE are member `rank`'s to fold. */
-static uint64_t part_of(uint64_t count, uint32_t size, uint32_t rank, uint64_t *begin)
-{
-    const uint64_t part = zi_align_up(zi_div_up(count, size), PART_COUNT);
-    *begin = zi_min_u64(rank * part, count);
-    return zi_min_u64(part, count - *begin);
-}
-
 /* The two ways in which data moves: on the stream whose task this is. */
 static zero_status copy(const zi_peer_batch *batch, void *target, const void *source,
                         uint64_t bytes)
@@ -121,39 +110,27 @@ static zero_status square_sum(const zi_peer_batch *batch, uint32_t index)
                                     &batch->collectives[index]);
 }
 
-/* Fold elements [begin, begin + count) of all members' send buffers into `dst`: all of recv, or
- * this rank's part of an ALL_REDUCE, whose squares wait for the other parts. */
-static zero_status fold(const zi_peer_batch *batch, uint32_t index, uint64_t begin, uint64_t count,
-                        void *dst)
+/* Fold this rank's part of all members' send buffers into recv: all of recv in a REDUCE_SCATTER. In
+ * an ALL_REDUCE it is a part of recv, whose squares are added once the other parts are there. */
+static zero_status fold(const zi_peer_batch *batch, uint32_t index)
 {
     zi_peer_group *group = batch->group;
     const zi_collective *collective = &batch->collectives[index];
+    const bool scatters = collective->kind == ZI_REDUCE_SCATTER;
+    uint64_t begin = 0;
+    uint64_t count = collective->count;
+    if (!scatters) {
+        count = zi_collective_part(count, group->base.size, group->base.rank, &begin);
+    }
+    const uint64_t source_begin = scatters ? group->base.rank * count : begin;
     for (uint32_t i = 0; i < group->base.size; i++) {
         const unsigned char *source = send_of(group, group->order[i], index);
         group->sources[i] =
-            source == NULL ? NULL : source + bytes_of(begin, collective->send_dtype);
+            source == NULL ? NULL : source + bytes_of(source_begin, collective->send_dtype);
     }
-    const zi_fold job = {
-        .dst = dst,
-        .sources = group->sources,
-        .source_count = group->base.size,
-        .count = count,
-        .dst_dtype = collective->recv_dtype,
-        .source_dtype = collective->send_dtype,
-        .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-        .squares = collective->kind == ZI_REDUCE_SCATTER ? collective->squares : NULL,
-    };
+    zi_fold job = zi_collective_fold(collective, begin, group->sources, group->base.size, count);
+    job.squares = scatters ? collective->squares : NULL;
     return run_fold(batch, &job);
-}
-
-static zero_status all_reduce_fold(const zi_peer_batch *batch, uint32_t index)
-{
-    const zi_peer_group *group = batch->group;
-    const zi_collective *collective = &batch->collectives[index];
-    uint64_t begin = 0;
-    const uint64_t count = part_of(collective->count, group->base.size, group->base.rank, &begin);
-    return fold(batch, index, begin, count,
-                (unsigned char *)collective->recv + bytes_of(begin, collective->recv_dtype));
 }
 
 /* After a meeting: the other parts are finished in their owners' receive buffers. */
@@ -164,7 +141,8 @@ static zero_status all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
     for (uint32_t step = 1; step < group->base.size; step++) {
         const uint32_t rank = (group->base.rank + step) % group->base.size;
         uint64_t begin = 0;
-        const uint64_t count = part_of(collective->count, group->base.size, rank, &begin);
+        const uint64_t count =
+            zi_collective_part(collective->count, group->base.size, rank, &begin);
         const uint64_t offset = bytes_of(begin, collective->recv_dtype);
         const zi_peer_entry *entry = &zi_peer_block_table(group->block, rank)[index];
         if (count != 0) {
@@ -195,7 +173,7 @@ static uint64_t piece_of(const zi_peer_group *group, const zi_collective *collec
     const uint64_t slices = collective->kind == ZI_REDUCE_SCATTER ? group->base.size : 1;
     const uint64_t count =
         group->block->stage_bytes / (slices * zero_dtype_bytes(collective->send_dtype));
-    return count >= PART_COUNT ? count / PART_COUNT * PART_COUNT : count;
+    return count >= ZI_PART_COUNT ? count / ZI_PART_COUNT * ZI_PART_COUNT : count;
 }
 
 /* Whether the folds of its pieces add the squares: each begins with a chunk. */
@@ -248,16 +226,8 @@ static zero_status unstage_piece(const zi_peer_batch *batch, uint32_t index, uin
     if (collective->kind == ZI_ALL_GATHER) {
         return ZERO_OK;
     }
-    const zi_fold job = {
-        .dst = recv,
-        .sources = group->sources,
-        .source_count = group->base.size,
-        .count = count,
-        .dst_dtype = collective->recv_dtype,
-        .source_dtype = collective->send_dtype,
-        .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-        .squares = adds_squares(group, collective) ? collective->squares : NULL,
-    };
+    zi_fold job = zi_collective_fold(collective, begin, group->sources, group->base.size, count);
+    job.squares = adds_squares(group, collective) ? collective->squares : NULL;
     return run_fold(batch, &job);
 }
 
@@ -293,12 +263,9 @@ zero_status zi_peer_move(const zi_peer_batch *batch)
             ZI_TRY(move_staged(batch, i));
         } else if (collective->kind == ZI_ALL_GATHER) {
             ZI_TRY(all_gather(batch, i));
-        } else if (collective->kind == ZI_REDUCE_SCATTER) {
-            const uint64_t begin = group->base.rank * (uint64_t)collective->count;
-            ZI_TRY(fold(batch, i, begin, collective->count, collective->recv));
         } else {
-            ZI_TRY(all_reduce_fold(batch, i));
-            barrier = true;
+            ZI_TRY(fold(batch, i));
+            barrier = barrier || collective->kind == ZI_ALL_REDUCE;
         }
     }
     if (barrier) {
@@ -325,16 +292,8 @@ zero_status zi_peer_move_alone(const zi_peer_batch *batch)
             continue;
         }
         /* Folded even in place: a sum starts from +0, so -0 becomes +0 for any number of ranks. */
-        const zi_fold job = {
-            .dst = collective->recv,
-            .sources = &collective->send,
-            .source_count = 1,
-            .count = collective->count,
-            .dst_dtype = collective->recv_dtype,
-            .source_dtype = collective->send_dtype,
-            .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-            .squares = collective->squares,
-        };
+        zi_fold job = zi_collective_fold(collective, 0, &collective->send, 1, collective->count);
+        job.squares = collective->squares;
         ZI_TRY(run_fold(batch, &job));
     }
     return ZERO_OK;

@@ -5,12 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "comm/deadline.h"
 #include "comm/shm/shared_file.h"
 #include "core/check.h"
 #include "core/clock.h"
@@ -19,7 +18,6 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-#define NS_PER_MS UINT64_C(1000000)
 #define YIELDS 64
 #define SLEEP_NS 200000
 
@@ -27,17 +25,12 @@ _Static_assert(ZI_PEER_WINDOWS_MAX == 64, "free windows are bits of one word");
 
 zi_shared_wait zi_shared_wait_begin(uint32_t deadline_ms)
 {
-    return (zi_shared_wait){.until_ns = zi_clock_ns() + deadline_ms * NS_PER_MS};
+    return (zi_shared_wait){.until_ns = zi_deadline_in_ms(deadline_ms)};
 }
 
 bool zi_shared_wait_more(zi_shared_wait *wait)
 {
-    if (wait->rounds++ < YIELDS) {
-        (void)sched_yield();
-    } else {
-        const struct timespec span = {.tv_nsec = SLEEP_NS};
-        (void)nanosleep(&span, NULL);
-    }
+    zi_deadline_pause(wait->rounds++, YIELDS, SLEEP_NS);
     return zi_clock_ns() < wait->until_ns;
 }
 
