@@ -54,8 +54,9 @@ struct zi_stream {
     stream_task queue[QUEUE_TASKS];
 };
 
-zero_status zi_cpu_event_create(zi_event **out)
+zero_status zi_cpu_event_create(void *self, zi_event **out)
 {
+    (void)self;
     *out = NULL;
     zi_event *event = NULL;
     ZI_TRY(zi_calloc(1, sizeof *event, (void **)&event));
@@ -67,8 +68,9 @@ zero_status zi_cpu_event_create(zi_event **out)
     return ZERO_OK;
 }
 
-void zi_cpu_event_destroy(zi_event *event)
+void zi_cpu_event_destroy(void *self, zi_event *event)
 {
+    (void)self;
     if (event == NULL) {
         return;
     }
@@ -121,8 +123,9 @@ bool zi_cpu_event_done(zi_event *event)
     return atomic_load_explicit(&event->done, memory_order_acquire) >= event->recorded;
 }
 
-zero_status zi_cpu_event_wait(zi_event *event, uint64_t *waited_ns)
+zero_status zi_cpu_event_wait(void *self, zi_event *event, uint64_t *waited_ns)
 {
+    (void)self;
     const event_point point = {event, event->recorded};
     const uint64_t start_ns = waited_ns != NULL && !zi_cpu_event_done(event) ? zi_clock_ns() : 0;
     zero_error error;
@@ -189,8 +192,9 @@ zero_status zi_cpu_stream_create_host(zi_stream **out)
     return ZERO_OK;
 }
 
-zero_status zi_cpu_stream_create(const char *name, zi_stream **out)
+zero_status zi_cpu_stream_create(void *self, const char *name, zi_stream **out)
 {
+    (void)self;
     *out = NULL;
     zi_stream *stream = NULL;
     ZI_TRY(zi_calloc(1, sizeof *stream, (void **)&stream));
@@ -210,8 +214,9 @@ zero_status zi_cpu_stream_create(const char *name, zi_stream **out)
     return ZERO_OK;
 }
 
-void zi_cpu_stream_destroy(zi_stream *stream)
+void zi_cpu_stream_destroy(void *self, zi_stream *stream)
 {
+    (void)self;
     if (stream == NULL) {
         return;
     }
@@ -292,8 +297,9 @@ static void push_point(zi_stream *stream, task_kind kind, event_point point)
     push(stream);
 }
 
-zero_status zi_cpu_event_record(zi_event *event, zi_stream *stream)
+zero_status zi_cpu_event_record(void *self, zi_event *event, zi_stream *stream)
 {
+    (void)self;
     if (stream->host) {
         return zi_cpu_event_fire(event);
     }
@@ -307,10 +313,11 @@ zero_status zi_cpu_event_fire(zi_event *event)
     return ZERO_OK;
 }
 
-zero_status zi_cpu_stream_wait(zi_stream *stream, zi_event *event, uint64_t *waited_ns)
+zero_status zi_cpu_stream_wait(void *self, zi_stream *stream, zi_event *event, uint64_t *waited_ns)
 {
+    (void)self;
     if (stream->host) {
-        return zi_cpu_event_wait(event, waited_ns);
+        return zi_cpu_event_wait(self, event, waited_ns);
     }
     if (event->recorded != 0 && !(zi_cpu_event_done(event) && !atomic_load(&event->failed))) {
         push_point(stream, TASK_WAIT, (event_point){event, event->recorded});
