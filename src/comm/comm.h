@@ -218,8 +218,8 @@ static inline bool zi_group_connects(const zi_group *group)
 }
 
 /* Gather `bytes` bytes of every member, a multiple of 4, to `all`, in the order of group ranks.
- *  group  over memory of the host; the gather is on the host stream and blocks.
- *  Collective over the members. */
+ * - group: over memory of the host; the gather is on the host stream and blocks.
+ * - Collective over the members. */
 zero_status zi_group_gather(zi_group *group, uint32_t tag, const void *mine, void *all,
                             size_t bytes);
 
@@ -317,7 +317,7 @@ void zi_comm_destroy_parent(zi_comm *comm);
 #define ZI_BATCH_MAX 1024
 
 /* The group rank of world rank `world_rank`, which is one of the members.
- *  order  out: group ranks in ascending world rank, `size` of them. */
+ * - order: out; group ranks in ascending world rank, `size` of them. */
 uint32_t zi_group_place(const uint32_t *members, uint32_t size, uint32_t world_rank,
                         uint32_t *order);
 

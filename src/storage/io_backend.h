@@ -40,12 +40,11 @@ typedef struct zi_io_backend_ops {
     void (*put)(void *self, zi_io_segment *segment);
     /* Submit all segments that were put. Does not block on I/O. */
     void (*flush)(void *self);
-    /* Return segments that are complete, with their results, in any order.
-     *  done        out: at most done_max of them.
-     *  want        block until so many are complete; a signal or the timeout ends the wait earlier.
-     *  timeout_ns  0: do not block.
-     * Returns their number; -errno when the backend is broken and will never complete what it has.
-     */
+    /* Return segments that are complete, with their results, in any order: their number, or -errno
+     * when the backend is broken and will never complete what it has.
+     * - done: out; at most done_max of them.
+     * - want: block until so many are complete; a signal or the timeout ends the wait earlier.
+     * - timeout_ns: 0 does not block. */
     int (*reap)(void *self, zi_io_segment **done, uint32_t done_max, uint32_t want,
                 uint64_t timeout_ns);
     /* Only with nothing in flight, or when broken. Any thread. */
@@ -68,8 +67,8 @@ typedef struct zi_io_setup {
 } zi_io_setup;
 
 /* Fill *backend, and `flags` and `registered_bytes` of the report.
- *  Errors: UNSUPPORTED, with the reason, where this machine or build does not have it; any other
- * error ends the fallback. */
+ * - Errors: UNSUPPORTED, with the reason, where this machine or build does not have it; any other
+ *   error ends the fallback. */
 zero_status zi_uring_create(const zi_io_setup *setup, zi_io_backend_kind kind,
                             zi_io_backend *backend, zi_io_report *report);
 zero_status zi_posix_create(const zi_io_setup *setup, zi_io_backend_kind kind,

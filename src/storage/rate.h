@@ -28,9 +28,10 @@ typedef struct zi_rates {
 
 /* Measure each disk by itself, one after the other, with a queue's default segment size and depth,
  * on a file that is removed afterwards, also on failure. Other processes that measure at the same
- * time slow all disks alike: the rates are too low then, but about in proportion. Memory:
- * ZI_RATE_MEMORY_BYTES until it returns. Errors: those of zi_store_create and of transfers;
- * INVALID_ARGUMENT naming a directory that is too slow to take a stripe beside the fastest. */
+ * time slow all disks alike: the rates are too low then, but about in proportion.
+ * - Memory: ZI_RATE_MEMORY_BYTES until it returns.
+ * - Errors: those of zi_store_create and of transfers; INVALID_ARGUMENT naming a directory that is
+ *   too slow to take a stripe beside the fastest. */
 #define ZI_RATE_MEMORY_BYTES ((uint64_t)32 << 20)
 zero_status zi_rate_measure(const zi_rate_options *options, zi_rates *rates);
 

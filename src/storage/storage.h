@@ -68,10 +68,10 @@ typedef struct zi_store_directory {
 } zi_store_directory;
 
 /* Lock the directories and reserve the files of a store.
- *  store   out: NULL on failure, when nothing stays in the directories.
- *  Errors: INVALID_ARGUMENT; STATE where another process, named by pid and host, owns the directory
- * for this rank; OUT_OF_MEMORY where the disk has not the space; UNSUPPORTED where a file system
- *          needs a larger alignment than ZI_STORAGE_ALIGN; IO for all else, with errno. */
+ * - store: out; NULL on failure, when nothing stays in the directories.
+ * - Errors: INVALID_ARGUMENT; STATE where another process, named by pid and host, owns the
+ *   directory for this rank; OUT_OF_MEMORY where the disk has not the space; UNSUPPORTED where a
+ *   file system needs a larger alignment than ZI_STORAGE_ALIGN; IO for all else, with errno. */
 zero_status zi_store_create(const zi_store_options *options, zi_store **store);
 
 /* Accepts NULL. Its queues are destroyed before. All disk space is freed. */
@@ -187,25 +187,27 @@ typedef struct zi_io_stats {
 typedef struct zi_io zi_io;
 
 /* Make a queue on a store.
- *  Errors: INVALID_ARGUMENT; UNSUPPORTED where the kind that was asked for is refused;
- * OUT_OF_MEMORY; DEVICE where a thread cannot be started. Threads: any. Unless it is shared, the
- * queue then belongs to the first thread that starts, polls or waits. */
+ * - Errors: INVALID_ARGUMENT; UNSUPPORTED where the kind that was asked for is refused;
+ *   OUT_OF_MEMORY; DEVICE where a thread cannot be started.
+ * - Threads: any. Unless it is shared, the queue then belongs to the first thread that starts,
+ *   polls or waits. */
 zero_status zi_io_create(const zi_io_options *options, zi_io **queue);
 
 /* Cancel what is not yet in flight, which fails with ECANCELED, and wait for what is. Accepts NULL.
- *  Threads: any where the queue is shared or has nothing in flight, else the owner. */
+ * - Threads: any where the queue is shared or has nothing in flight, else the owner. */
 void zi_io_destroy(zi_io *queue);
 
 /* Begin op; never blocks on I/O.
- *  Errors: INVALID_ARGUMENT for what is not aligned or not in the store; STATE while op runs; IO
- * once the queue is broken. */
+ * - Errors: INVALID_ARGUMENT for what is not aligned or not in the store; STATE while op runs; IO
+ *   once the queue is broken. */
 zero_status zi_io_start(zi_io *queue, zi_io_op *op);
 
 /* Block until op is complete; returns at once for one that never ran or is complete already. No
  * segment of op is in flight then, also on failure, and its memory is the caller's again. There is
  * no deadline: memory that the kernel may still write cannot be freed. A device that does not
- * answer is logged every 30 s. Errors: IO when a segment failed, with directory, offset, bytes and
- * errno; CORRUPT where a segment lay behind the end of its file. */
+ * answer is logged every 30 s.
+ * - Errors: IO when a segment failed, with directory, offset, bytes and errno; CORRUPT where a
+ *   segment lay behind the end of its file. */
 zero_status zi_io_wait(zi_io *queue, zi_io_op *op);
 
 /* Reap completions and submit what waits, without blocking. To be called now and then between start

@@ -16,9 +16,11 @@ typedef struct zi_store_owner {
 #define ZI_STORE_NAME_BYTES 40
 
 /* Lock a directory for a rank of the calling process. A lock file whose owner is gone is taken
- * over. directory  an open descriptor of `path`. lock       out: a descriptor, open until
- * zi_store_unlock. Errors: STATE when the owner lives, and where something else has the file's
- * name: a link, another user's file, no regular file. */
+ * over.
+ * - directory: an open descriptor of `path`.
+ * - lock: out; a descriptor, open until zi_store_unlock.
+ * - Errors: STATE when the owner lives, and where something else has the file's name: a link,
+ *   another user's file, no regular file. */
 zero_status zi_store_lock(int directory, const char *path, const zi_store_owner *owner, int *lock);
 
 /* Removes the lock file. */

@@ -13,16 +13,16 @@ typedef struct zi_nccl_place {
                             they meet */
 } zi_nccl_place;
 
-/* What a caller's communicator says of itself, once it is connected.
- *  Errors: INVALID_ARGUMENT where it is of another GPU than the current one; TIMEOUT; COMM. */
+/* The place of this rank in the caller's communicator, once that is connected.
+ * - Errors: INVALID_ARGUMENT where it is of another GPU than the current one; TIMEOUT; COMM. */
 zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, zi_nccl_place *place);
 
 /* Make comm->parent.
- *  borrowed  a communicator of the ranks of comm, which is split; NULL: the ranks connect by the id
- *            that NCCL_COMM_ID in the environment gives to all of them.
- *  Collective over the world.
- *  Errors: as zi_nccl_base_get, but what fails on one rank alone is a TIMEOUT on the others. After
- *          TIMEOUT a split of `borrowed` may be under way for ever. */
+ * - borrowed: a communicator of the ranks of comm, which is split; NULL: the ranks connect by the
+ *   id that NCCL_COMM_ID in the environment gives to all of them.
+ * - Collective over the world.
+ * - Errors: as zi_nccl_base_get, but what fails on one rank alone is a TIMEOUT on the others. After
+ *   TIMEOUT a split of `borrowed` may be under way for ever. */
 zero_status zi_nccl_base_make(zi_comm *comm, ncclComm_t borrowed);
 
 #endif

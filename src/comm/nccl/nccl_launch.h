@@ -1,4 +1,4 @@
-/* The way from a launcher to the backend "nccl", for a caller that may not know nccl.h. */
+/* The backend "nccl" for launchers: without <nccl.h>, which not every build has. */
 #ifndef ZI_COMM_NCCL_NCCL_LAUNCH_H
 #define ZI_COMM_NCCL_NCCL_LAUNCH_H
 

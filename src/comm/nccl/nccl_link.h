@@ -43,15 +43,16 @@ zi_nccl_message *zi_nccl_link_own(zi_nccl_link *link);
 const zi_nccl_message *zi_nccl_link_message(const zi_nccl_link *link, uint32_t rank);
 
 /* Send this rank's message to all members and receive theirs.
- *  Collective over the members; blocks.
- *  Errors: TIMEOUT when a member does not come within the deadline. After any failure the world has
- *          failed too.
- *  Threads: any, one at a time. */
+ * - Collective over the members; blocks.
+ * - Errors: TIMEOUT when a member does not come within the deadline. After any failure the world
+ * has failed too.
+ * - Threads: any, one at a time. */
 zero_status zi_nccl_link_exchange(zi_nccl_link *link);
 
 /* Send the abort notice of this rank in place of its next message; there are no exchanges after it.
- * Does nothing while an exchange is under way. error    what the rank aborts with. Threads: any;
- * waits a tenth of a second at most. */
+ * Does nothing while an exchange is under way.
+ * - error: what the rank aborts with.
+ * - Threads: any; waits a tenth of a second at most. */
 void zi_nccl_link_notify(zi_nccl_link *link, const zero_error *error);
 
 #endif

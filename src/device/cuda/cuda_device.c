@@ -42,7 +42,7 @@ cudaStream_t zi_cuda_stream_native(const zi_stream *stream)
     return ((const cuda_stream *)stream)->native;
 }
 
-/* A set of device memory may return before it is done. */
+/* cudaMemset may return before the memory is set. */
 static zero_status set_zero(void *pointer, size_t bytes)
 {
     ZI_TRY(zi_cuda_check(cudaMemset(pointer, 0, bytes), "cudaMemset"));
@@ -60,7 +60,7 @@ static zero_status alloc_here(size_t bytes, void **out)
     return status;
 }
 
-/* Memory is taken again long after create, when the thread's current GPU may be another. */
+/* Memory is also allocated long after create, when another GPU may be the thread's current one. */
 static zero_status memory_alloc(void *self, size_t bytes, void **out)
 {
     const cuda_device *device = self;
@@ -162,7 +162,7 @@ static void event_destroy(void *self, zi_event *event)
     zi_cuda_event_close(event_of(event));
 }
 
-/* Its last record counts. */
+/* Whether the last record of the event was made after the last forget. */
 static bool is_remembered(const cuda_device *device, const cuda_event *event)
 {
     return event->epoch == device->epoch;

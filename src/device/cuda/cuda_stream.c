@@ -143,7 +143,7 @@ zero_status zi_cuda_event_record(cuda_event *event, cuda_stream *stream)
     if (event->issued == NULL) {
         return zi_cuda_issue(stream, record_now, &p, sizeof p);
     }
-    /* Waits for the record before the last one may still be on their way to the driver. */
+    /* Waits for the record before the last one may not be issued yet. */
     ZI_TRY(zi_cpu_event_wait(NULL, event->awaited[place], NULL));
     ZI_TRY(zi_cuda_issue(stream, record_now, &p, sizeof p));
     return stream->issuer != NULL ? zi_cpu_event_record(NULL, event->issued, stream->issuer)
