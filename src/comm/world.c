@@ -1,5 +1,6 @@
 /* Owns the public world: a comm with a device and a control group, and the threads of in-process
- * worlds. Invariant: a rank that fails says so to the others before its handles go. */
+ * worlds. Invariant: a rank that fails aborts the comm before its handles are freed, so no other
+ * waits for it. */
 #include "comm/world.h"
 
 #include <stdio.h>
@@ -49,8 +50,8 @@ static zero_status build(zero_world *world, zi_comm *comm)
     return status;
 }
 
-/* Which of their CPUs each rank may count on. Ranks that name the same pool share it; those bound
- * to different CPUs do not, so each keeps all of its own. */
+/* Divide the CPUs between the ranks. Ranks that name the same pool share it; those bound to
+ * different CPUs do not, so each keeps all of its own. */
 static zero_status share_cpus(zero_world *world)
 {
     enum { POOLS = 2 };
@@ -138,7 +139,7 @@ void zi_world_release(zero_world *world)
     zi_free(world);
 }
 
-/* A child that was forked leaves everything alone: it is the parent's. */
+/* A forked child does nothing: the world is its parent's. */
 void zero_world_destroy(zero_world *world)
 {
     if (world == NULL || zi_world_inherited(world)) {
@@ -202,7 +203,7 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
-/* More ranks than the system has threads for are refused before any is started. */
+/* Refuse more ranks than the system has threads for, before any is started. */
 static zero_status check_rank_count(uint32_t rank_count)
 {
     if (rank_count < 1) {

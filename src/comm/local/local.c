@@ -31,7 +31,7 @@ typedef struct local_block {
     block_member members[];
 } local_block;
 
-/* The current rendezvous of all ranks, and the outcome of the last. */
+/* The current rendezvous of all ranks, and the outcome of the last one. */
 typedef struct hub_rendezvous {
     uint64_t number;
     uint32_t arrived_count;
@@ -98,7 +98,7 @@ void zi_local_hub_release(zi_local_hub *hub)
     if (!last) {
         return;
     }
-    /* Blocks that some member never joined. */
+    /* Blocks that some member never joined are left. */
     while (hub->blocks != NULL) {
         local_block *next = hub->blocks->next;
         block_free(hub->blocks);
@@ -109,8 +109,8 @@ void zi_local_hub_release(zi_local_hub *hub)
     zi_free(hub);
 }
 
-/* With the mutex held. The first counts, but for COMM, which one rank has because of another: that
- * one's own reason may come after it. */
+/* With the mutex held. The first error counts, but COMM: a rank has that because of another, whose
+ * own error may come after it. */
 static void abort_locked(zi_local_hub *hub, uint32_t rank, const zero_error *error)
 {
     const bool known = hub->aborted;
@@ -158,7 +158,7 @@ static const zero_error left_error = {
     .line = __LINE__,
     .message = "left the world, its function returned; all ranks must make the same calls"};
 
-void zi_local_hub_part(zi_local_hub *hub, uint32_t rank)
+void zi_local_hub_leave(zi_local_hub *hub, uint32_t rank)
 {
     lock(hub);
     hub->left[rank] = ++hub->left_count;
@@ -171,9 +171,9 @@ void zi_local_hub_part(zi_local_hub *hub, uint32_t rank)
     unlock(hub);
 }
 
-/* With the mutex held: COMM if one of these ranks has left, naming the first to do so: others leave
- * because of it. ranks NULL: 0, 1, 2, ... block: one that they had joined before may be joined
- * still; NULL: there is none. */
+/* With the mutex held: COMM if one of these ranks has left, naming the first to leave: others leave
+ * because of it. ranks NULL: 0, 1, 2, ... block: NULL, or one that ranks which had joined it before
+ * may have left. */
 static zero_status all_present(const zi_local_hub *hub, const uint32_t *ranks, uint32_t count,
                                const local_block *block)
 {
@@ -216,7 +216,7 @@ static zero_status alive(const zi_local_hub *hub)
     return ZERO_OK;
 }
 
-/* This rank's place in the block if that is the group's and the place is free. */
+/* This rank's place in the block, if the block is of these members and the place is free. */
 static block_member *free_place(local_block *block, uint32_t rank, const uint32_t *members,
                                 uint32_t size)
 {
@@ -236,7 +236,7 @@ static block_member *free_place(local_block *block, uint32_t rank, const uint32_
 }
 
 /* With the mutex held: append a block for these members. Without memory for the shared part the
- * entry stays, to tell the others. */
+ * entry stays, so that the others get the error. */
 static zero_status block_make(zi_local_hub *hub, uint32_t rank, const uint32_t *members,
                               uint32_t size, local_block **out)
 {
@@ -359,7 +359,7 @@ static void arrive(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status m
     }
 }
 
-/* With the mutex held: this rank has waited in vain; the world is dead. */
+/* With the mutex held: not all have arrived within the deadline; the world fails. */
 static zero_status late(zi_local_hub *hub, uint32_t rank)
 {
     uint32_t missing = 0;
@@ -485,14 +485,14 @@ static zero_status check(zi_comm *base)
         return ZERO_OK;
     }
     error.status =
-        zi_abort_status(error.status); /* as for all who wait for the rank that aborted */
+        zi_abort_status(error.status); /* as on all ranks that wait for the one that aborted */
     return zi_error_adopt(&error);
 }
 
 static void destroy(zi_comm *base)
 {
     local_comm *comm = (local_comm *)base;
-    zi_local_hub_part(comm->hub, base->rank);
+    zi_local_hub_leave(comm->hub, base->rank);
     zi_local_hub_release(comm->hub);
     zi_free(comm);
 }

@@ -1,7 +1,7 @@
 /* Owns a world's base: the communicator over all its ranks that groups are split off, and how it is
  * made: from an id that the ranks exchange, or as a split of the caller's communicator. Invariants:
  * a world has at most one, on one GPU; it stands first in the watcher's list, so that it is aborted
- * before its splits; when a split of it fails it fails too, since nobody can tell which ranks are
+ * before its splits; when a split of it fails it fails too, since nobody knows which ranks are
  * still in it. The caller's communicator is never aborted, finalised or destroyed here: a split of
  * it that does not finish cannot be ended, and what NCCL may still write to is left to it. */
 #include "comm/nccl/nccl_base.h"
@@ -15,17 +15,17 @@
 #include "core/thread.h"
 #include "device/cuda/cuda_device.h"
 
-/* What the ranks tell one another before they connect. */
+/* What the ranks exchange before they connect. */
 typedef struct base_record {
-    uint32_t status; /* what getting ready came to */
+    uint32_t status; /* what getting ready ended with */
     int32_t version;
     ncclUniqueId id; /* of rank 0 */
 } base_record;
 
 _Static_assert(sizeof(base_record) % sizeof(float) == 0, "gathered as fp32 elements");
 
-/* A base without a communicator, watched already, so that nothing is left that can fail on one rank
- * alone once the ranks have met. */
+/* Open a base without a communicator and watch it, so that nothing is left that can fail on one
+ * rank alone once the ranks exchange their records. */
 static zero_status open_base(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group **out)
 {
     const zi_nccl_group_desc desc = {
@@ -43,7 +43,7 @@ static zero_status open_base(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group 
     return status;
 }
 
-/* Put the base into service when `status`, of connecting it, is OK, else close it. Returns
+/* Make the base comm->parent when `status`, of connecting it, is OK, else close it. Returns
  * `status`. base: NULL with a failure. */
 static zero_status keep_base(zi_comm *comm, zi_nccl_group *base, zero_status status)
 {
@@ -54,7 +54,7 @@ static zero_status keep_base(zi_comm *comm, zi_nccl_group *base, zero_status sta
     const zero_error error = *zero_last_error();
     if (base != NULL) {
         zi_nccl_watch_remove(base);
-        (void)zi_nccl_set_error(base, &error); /* so that close does not wait for the others */
+        (void)zi_nccl_set_error(base, &error); /* so that close does not wait for the other ranks */
         zi_nccl_group_close(base);
     }
     return zi_error_adopt(&error);
@@ -76,16 +76,16 @@ static zero_status get_id(zi_nccl_group *base, ncclUniqueId *id)
     return zi_nccl_result(base, base->api->get_unique_id(id), "ncclGetUniqueId");
 }
 
-/* All that this rank can do alone; its record for the others. */
-static zero_status get_ready(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group **base,
-                             base_record *mine)
+/* Do all that this rank can do alone, and fill its record for the others. */
+static zero_status prepare(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group **base,
+                           base_record *mine)
 {
     ZI_TRY(open_base(comm, deadline_ms, base));
     mine->version = (*base)->version;
     return comm->rank == 0 ? get_id(*base, &mine->id) : ZERO_OK;
 }
 
-/* Is every rank ready, with the same NCCL? */
+/* MISMATCH, or the status of a rank that could not prepare. */
 static zero_status compare(const zi_comm *comm, const base_record *all)
 {
     for (uint32_t i = 0; i < comm->size; i++) {
@@ -112,7 +112,7 @@ zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline
     base_record mine;
     memset(&mine, 0, sizeof mine);
     ZI_TRY(zi_calloc(comm->size, sizeof *all, (void **)&all));
-    const zero_status ready = get_ready(comm, deadline_ms, &base, &mine);
+    const zero_status ready = prepare(comm, deadline_ms, &base, &mine);
     const zero_error error = *zero_last_error();
     mine.status = (uint32_t)ready;
     zero_status status = zi_group_gather(control, 0, &mine, all, sizeof mine);
@@ -211,7 +211,7 @@ static zero_status late(const zi_nccl_group *base)
             base->base.rank, base->deadline_ms, base->base.size);
 }
 
-/* False after the deadline. */
+/* Wait until ncclCommSplit has returned. False after the deadline. */
 static bool await_call(split_job *job, uint64_t until_ns)
 {
     (void)pthread_mutex_lock(&job->mutex);
@@ -223,7 +223,7 @@ static bool await_call(split_job *job, uint64_t until_ns)
     return done;
 }
 
-/* Wait until the communicator is no longer in progress; *state tells what it is instead. */
+/* Wait until the communicator is no longer in progress; *state is then its state. */
 static bool await_state(const zi_nccl_api *api, ncclComm_t comm, uint64_t until_ns,
                         ncclResult_t *state)
 {
@@ -241,7 +241,7 @@ static bool await_state(const zi_nccl_api *api, ncclComm_t comm, uint64_t until_
     return true;
 }
 
-/* The split is over, as NCCL sees it. */
+/* ncclCommSplit has ended with `state`: take the new communicator. */
 static zero_status end_split(zi_nccl_group *base, split_job *job, ncclResult_t state)
 {
     ncclComm_t child = job->child;

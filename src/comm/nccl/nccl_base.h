@@ -10,7 +10,7 @@ typedef struct zi_nccl_place {
     uint32_t rank;
     uint32_t size;
     ncclComm_t borrowed; /* the caller's communicator, of these ranks; NULL: NCCL_COMM_ID says where
-                            they meet */
+                            they connect */
 } zi_nccl_place;
 
 /* The place of this rank in the caller's communicator, once that is connected.

@@ -1,7 +1,7 @@
-/* Owns a group's life: meeting the other ranks, its communicator, the course of a batch, its end.
- * Invariants: every communicator is non-blocking, so no call of NCCL waits for other ranks and each
- * wait here has a deadline; whatever can fail on one rank alone is done before the members meet, so
- * that all learn of it there. */
+/* Owns how a group is made, runs a batch, and is closed. Invariants: every communicator is
+ * non-blocking, so no call of NCCL waits for other ranks and each wait here has a deadline;
+ * whatever can fail on one rank alone is done before the ranks exchange their records, so all learn
+ * of it there. */
 #include "comm/nccl/nccl_group.h"
 
 #include <sched.h>
@@ -22,14 +22,14 @@
 #include "core/trace.h"
 #include "device/cuda/cuda_device.h"
 
-/* Sends that one group of calls should not pass by far. */
+/* The sends that one group of calls has at most, about. */
 #define CALLS 1024
 
 #define NAME_BYTES sizeof(((zi_group *)NULL)->name)
 
-/* What the ranks of the world tell one another before each makes its group of a name. */
+/* What the ranks of the world exchange before each makes its group of a name. */
 typedef struct rendezvous_record {
-    uint32_t status; /* what getting ready came to */
+    uint32_t status; /* what getting ready ended with */
     uint32_t color;  /* the lowest world rank of the group */
     uint32_t size;
     uint32_t found;   /* 0; ranks of this color, where the records are compared */
@@ -73,7 +73,7 @@ static zero_status run(void *argument)
     if (status == ZERO_OK) {
         return ZERO_OK;
     }
-    /* When the watcher was faster, its error is the one that all are told. */
+    /* When the watcher was faster, its error is the one that all ranks get. */
     const zero_error error = *zero_last_error();
     zi_nccl_fail(group, &error);
     while (zi_nccl_check(group) == ZERO_OK) {
@@ -94,7 +94,7 @@ static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective
     return zi_nccl_check(group);
 }
 
-/* Of all that NCCL chooses by: what a batch is about is left out. */
+/* The hash of all terms by which NCCL chooses an algorithm: not the tag. */
 static uint64_t hash_terms(const zi_collective *batch, size_t batch_count)
 {
     uint64_t hash = zi_hash_u64(ZI_HASH_START, batch_count);
@@ -106,9 +106,9 @@ static uint64_t hash_terms(const zi_collective *batch, size_t batch_count)
     return hash;
 }
 
-/* NCCL connects the members for an algorithm when it first picks it, by the kind and the size of
- * what is called together, and for pairs when they first exchange. So nothing but the batch itself
- * connects for all that it comes to. All members remember the same. */
+/* NCCL connects the members for an algorithm when it first picks it, by the kind and size of what
+ * is called together, and pairs of members when they first exchange. So only the batch itself
+ * connects all that it will need. All members remember the same batches. */
 static zero_status connect_for(zi_group *base, zi_stream *stream, const zi_collective *batch,
                                size_t batch_count)
 {
@@ -136,7 +136,7 @@ static bool is_kept(const zi_nccl_group *group)
     return group->captured && zi_nccl_base_of(group->comm)->outlived;
 }
 
-/* Give the communicator up in peace; false when that does not work out. */
+/* Finalize the communicator; false when that fails. */
 static bool finalize(zi_nccl_group *group)
 {
     if (zi_nccl_check(group) != ZERO_OK || zi_nccl_deregister(group) != ZERO_OK || is_kept(group)) {
@@ -144,7 +144,7 @@ static bool finalize(zi_nccl_group *group)
     }
     const ncclResult_t result = group->api->comm_finalize(group->handle);
     const zero_status status = zi_nccl_wait(group, result, "ncclCommFinalize");
-    /* On the first rank the deadline says so, on the others what becomes of that one. */
+    /* On the first rank this is a TIMEOUT, on the others the failure of that rank. */
     if (status != ZERO_OK && group->captured) {
         zi_nccl_base_of(group->comm)->outlived = true;
         zi_log(ZERO_LOG_WARN,
@@ -166,7 +166,7 @@ static void close_handle(zi_nccl_group *group)
                                                   : UINT64_MAX);
 }
 
-/* What a group takes of the GPU. */
+/* Destroy the events of the marks. */
 static void close_device(zi_nccl_group *group)
 {
     for (uint32_t i = 0; i < ZI_NCCL_MARKS; i++) {
@@ -250,8 +250,8 @@ static zero_status take_scratch(zi_nccl_group *group, const zi_nccl_group_desc *
     return ZERO_OK;
 }
 
-/* All that this rank can do alone. */
-static zero_status get_ready(zi_nccl_group *group, const zi_nccl_group_desc *desc)
+/* Do all that this rank can do alone. */
+static zero_status prepare(zi_nccl_group *group, const zi_nccl_group_desc *desc)
 {
     zi_nccl_group *base = zi_nccl_base_of(desc->comm);
     ZI_TRY(zi_nccl_check(base));
@@ -271,7 +271,8 @@ static zero_status get_ready(zi_nccl_group *group, const zi_nccl_group_desc *des
     return take_scratch(group, desc);
 }
 
-/* Is every rank ready, and making its group of the same name? */
+/* MISMATCH where a rank makes a group of another name, or the status of one that could not prepare.
+ */
 static zero_status compare(const zi_nccl_group *group, const rendezvous_record *all)
 {
     for (uint32_t i = 0; i < group->comm->size; i++) {
@@ -290,8 +291,8 @@ static zero_status compare(const zi_nccl_group *group, const rendezvous_record *
     return ZERO_OK;
 }
 
-/* Do the members' lists fit together? NCCL would not ask. All ranks look at all groups, so that all
- * come to the same words. */
+/* MISMATCH where the members' lists do not fit together, which NCCL would not find. All ranks check
+ * all groups, so all find the same difference. */
 static zero_status compare_members(const zi_nccl_group *group, rendezvous_record *all)
 {
     const uint32_t size = group->comm->size;
@@ -317,7 +318,7 @@ static zero_status compare_members(const zi_nccl_group *group, rendezvous_record
     return ZERO_OK;
 }
 
-/* Tell the other ranks what getting ready came to, and hear the same of them. */
+/* Exchange with the other ranks how preparing ended. */
 static zero_status rendezvous(const zi_nccl_group *group, const zi_nccl_group_desc *desc,
                               uint32_t color, zero_status ready)
 {
@@ -342,8 +343,9 @@ static zero_status rendezvous(const zi_nccl_group *group, const zi_nccl_group_de
     return status;
 }
 
-/* The base is aborted first: until then NCCL may write to its `child`, and a base may point at
- * what was being split off it. The watcher does that, with the other groups of the world. */
+/* Abort the base and what was being split off it. The base goes first: until then NCCL may write to
+ * its `child`, and the base may point at what was being split off. The watcher aborts it, with the
+ * other groups of the world. */
 static void abandon_split(zi_nccl_group *base)
 {
     const zero_error error = *zero_last_error();
@@ -356,7 +358,7 @@ static void abandon_split(zi_nccl_group *base)
     (void)zi_error_adopt(&error);
 }
 
-/* The group's communicator is to be made with what was asked for it. */
+/* Begin the split, with the configuration that the group asks for. */
 static zero_status begin_split(zi_nccl_group *base, const zi_nccl_group *group, uint32_t color)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -385,7 +387,8 @@ static zero_status split(zi_nccl_group *group, uint32_t color)
     zi_nccl_group *base = zi_nccl_base_of(group->comm);
     zero_status status = begin_split(base, group, color);
     if (status == ZERO_OK) {
-        /* The call says success when it has begun; only the base tells when the child is there. */
+        /* The call returns success when it has begun; only the state of the base says when the
+         * child is there. */
         status = zi_nccl_wait_of(base, group, ncclInProgress, "ncclCommSplit");
     }
     if (status == ZERO_OK && base->child == NULL) {
@@ -404,7 +407,7 @@ static zero_status split(zi_nccl_group *group, uint32_t color)
 static zero_status connect_members(zi_nccl_group *group, const zi_nccl_group_desc *desc)
 {
     const uint32_t color = desc->members[group->order[0]];
-    zero_status status = get_ready(group, desc);
+    zero_status status = prepare(group, desc);
     if (desc->control != NULL) {
         status = rendezvous(group, desc, color, status);
     }

@@ -1,6 +1,6 @@
 /* Owns a group of host memory over a link. Invariant: all members make the same exchanges, because
- * each compares what all say about the next one before anything else is done with it; so they find
- * a difference in the same exchange, and come to the same words. */
+ * each compares the terms in all messages before it uses their payload. So they find a difference
+ * in the same exchange, and report the same one. */
 #include "comm/nccl/nccl_host.h"
 
 #include <stdio.h>
@@ -62,7 +62,7 @@ static zero_status take_notice(const host_group *group, uint32_t other)
     return status;
 }
 
-/* Do all members mean the same exchange? */
+/* Compare the terms of all messages. */
 static zero_status compare(const host_group *group)
 {
     const zi_nccl_message *first = zi_nccl_link_message(group->link, 0);
@@ -80,7 +80,7 @@ static zero_status compare(const host_group *group)
     return ZERO_OK;
 }
 
-/* NCCL does not know who is missing. */
+/* A TIMEOUT without the rank that is missing: NCCL does not know it. */
 static zero_status late(const host_group *group, const zi_collective *collective)
 {
     char text[ZI_COLLECTIVE_TEXT_BYTES] = "an empty batch";
@@ -136,7 +136,7 @@ static zero_status take_chunk(host_group *group, zi_stream *stream, const host_c
     return ZERO_OK;
 }
 
-/* One exchange. chunk NULL: about an empty batch. */
+/* Make one exchange. chunk NULL: of an empty batch. */
 static zero_status move_chunk(const batch_argument *task, uint32_t index, uint64_t number,
                               const host_chunk *chunk)
 {
@@ -159,7 +159,7 @@ static zero_status move_chunk(const batch_argument *task, uint32_t index, uint64
     return chunk != NULL ? take_chunk(group, task->stream, chunk) : ZERO_OK;
 }
 
-/* All chunks of one collective, of which there is always one. */
+/* Move all chunks of one collective, of which there is at least one. */
 static zero_status move(const batch_argument *task, uint32_t index)
 {
     const zi_collective *c = &task->batch[index];

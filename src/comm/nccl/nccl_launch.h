@@ -5,8 +5,8 @@
 #include "comm/bootstrap.h"
 #include "comm/comm.h"
 
-/* OK when this rank can meet the others over NCCL: the library is there and the thread has a GPU.
- * Else UNSUPPORTED with all remedies. Local. */
+/* OK when this rank can connect to the others over NCCL: the library is there and the thread has a
+ * GPU. Else UNSUPPORTED with all remedies. Local. */
 zero_status zi_nccl_can_launch(const zi_launch *launch);
 
 /* A comm of all launched ranks, over NCCL alone. NCCL_COMM_ID must be `address` in the environment

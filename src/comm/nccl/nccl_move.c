@@ -1,11 +1,10 @@
-/* Owns the data of a batch: which calls of NCCL it becomes. What is done, and in which order,
- * depends on the batch's terms alone and never on a pointer, so that all members make matching
- * calls.
+/* Owns the data of a batch: which calls of NCCL it becomes. The calls and their order depend on the
+ * batch's terms alone and never on a pointer, so that all members make matching calls.
  *
- * First all collectives that NCCL does by itself, in one group of calls. Then the sums that go
- * through scratch memory, in rounds: chunks of them that fit it together are moved in one group of
- * calls and added up by kernels. Scratch memory is safe to use again in the next round, or batch,
- * because that comes later on the same stream. */
+ * First come all collectives that NCCL does by itself, in one group of calls. The other sums go
+ * through scratch memory, in rounds: as many chunks of them as fit it are moved in one group of
+ * calls and folded by kernels. The next round, or batch, may use the scratch memory again because
+ * it comes later on the same stream. */
 #include "comm/nccl/nccl_state.h"
 #include "core/check.h"
 #include "core/error.h"
@@ -25,15 +24,15 @@ typedef struct call_group {
     const char *call;    /* what it was about */
 } call_group;
 
-/* A batch on its way. */
-typedef struct moving {
+/* A batch that is being moved. */
+typedef struct batch_state {
     zi_nccl_group *group;
     zi_stream *stream;
     const zi_collective *batch;
     uint32_t batch_count;
     uint32_t index; /* of the collective that the next round begins with */
     uint64_t begin; /* of the elements of it that are left */
-} moving;
+} batch_state;
 
 static ncclDataType_t type_of(zero_dtype dtype)
 {
@@ -52,13 +51,13 @@ static ncclDataType_t type_of(zero_dtype dtype)
     return ncclFloat32;
 }
 
-/* Collectives of nothing are left out: their terms are the same on all ranks. */
+/* Empty collectives are left out: their terms are the same on all ranks. */
 static bool is_empty(const zi_collective *c)
 {
     return c->count == 0;
 }
 
-/* Sums that are exchanged part by part and added by kernels. */
+/* Whether members exchange their parts of the sum, to be folded by kernels. */
 static bool is_exchanged(const zi_collective *c)
 {
     return (c->flags & ZI_COLLECTIVE_EXACT) != 0 || c->send_dtype != ZERO_DTYPE_F32;
@@ -70,13 +69,13 @@ static uint64_t send_bytes(const zi_nccl_group *group, const zi_collective *c)
     return parts * c->count * zero_dtype_bytes(c->send_dtype);
 }
 
-/* NCCL sums it straight from send: a rank without send has as many zeros. */
+/* Whether NCCL can sum it directly from send: a rank without send has as many zeros. */
 static bool is_contiguous(const zi_nccl_group *group, const zi_collective *c)
 {
     return send_bytes(group, c) <= group->half_bytes;
 }
 
-/* NCCL does it by itself, into recv. */
+/* Whether NCCL does it by itself, into recv. */
 static bool is_direct(const zi_nccl_group *group, const zi_collective *c)
 {
     if (c->kind == ZI_ALL_GATHER) {
@@ -88,7 +87,8 @@ static bool is_direct(const zi_nccl_group *group, const zi_collective *c)
     return plain && (c->kind == ZI_ALL_REDUCE || is_contiguous(group, c));
 }
 
-/* Whether the folds of its chunks add the squares: they make up recv, in chunks of whole chunks. */
+/* Whether the folds of the chunks add the squares: they write all of recv, in whole chunks of a
+ * norm. */
 static bool adds_squares(const zi_nccl_group *group, const zi_collective *c)
 {
     return c->kind == ZI_REDUCE_SCATTER && !is_direct(group, c);
@@ -114,7 +114,7 @@ static unsigned char *target_of(const zi_collective *c, uint64_t first)
 
 /* ---- groups of calls ---- */
 
-static void note(call_group *calls, ncclResult_t result, const char *call)
+static void record_result(call_group *calls, ncclResult_t result, const char *call)
 {
     if (calls->result == ncclSuccess && result != ncclSuccess && result != ncclInProgress) {
         calls->result = result;
@@ -142,7 +142,7 @@ static zero_status calls_begin(zi_nccl_group *group, zi_stream *stream, call_gro
     return ZERO_OK;
 }
 
-/* The calls are with the driver when it returns: other work may be put on the stream. */
+/* Once it returns the calls are with the driver, and other work may be put on the stream. */
 static zero_status calls_end(call_group *calls)
 {
     zi_nccl_group *group = calls->group;
@@ -156,41 +156,43 @@ static void put_send(call_group *calls, const void *source, uint64_t count, zero
                      uint32_t peer)
 {
     const zi_nccl_group *group = calls->group;
-    note(calls,
-         group->api->send(source, count, type_of(dtype), (int)peer, group->handle, calls->stream),
-         "ncclSend");
+    record_result(
+        calls,
+        group->api->send(source, count, type_of(dtype), (int)peer, group->handle, calls->stream),
+        "ncclSend");
 }
 
 static void put_recv(call_group *calls, void *target, uint64_t count, zero_dtype dtype,
                      uint32_t peer)
 {
     const zi_nccl_group *group = calls->group;
-    note(calls,
-         group->api->recv(target, count, type_of(dtype), (int)peer, group->handle, calls->stream),
-         "ncclRecv");
+    record_result(
+        calls,
+        group->api->recv(target, count, type_of(dtype), (int)peer, group->handle, calls->stream),
+        "ncclRecv");
 }
 
 static void put_reduce_scatter(call_group *calls, const void *source, void *target, uint64_t count)
 {
     const zi_nccl_group *group = calls->group;
-    note(calls,
-         group->api->reduce_scatter(source, target, count, ncclFloat32, ncclSum, group->handle,
-                                    calls->stream),
-         "ncclReduceScatter");
+    record_result(calls,
+                  group->api->reduce_scatter(source, target, count, ncclFloat32, ncclSum,
+                                             group->handle, calls->stream),
+                  "ncclReduceScatter");
 }
 
 static void put_all_reduce(call_group *calls, const void *source, void *target, uint64_t count)
 {
     const zi_nccl_group *group = calls->group;
-    note(calls,
-         group->api->all_reduce(source, target, count, ncclFloat32, ncclSum, group->handle,
-                                calls->stream),
-         "ncclAllReduce");
+    record_result(calls,
+                  group->api->all_reduce(source, target, count, ncclFloat32, ncclSum, group->handle,
+                                         calls->stream),
+                  "ncclAllReduce");
 }
 
 /* ---- what NCCL does by itself ---- */
 
-/* In steps for which there are zeros, since some rank may need them. */
+/* In steps that are as long as the zeros, since some rank may need these. */
 static void put_direct_all_reduce(call_group *calls, const zi_collective *c)
 {
     const zi_nccl_group *group = calls->group;
@@ -205,10 +207,10 @@ static void put_direct(call_group *calls, const zi_collective *c)
 {
     const zi_nccl_group *group = calls->group;
     if (c->kind == ZI_ALL_GATHER) {
-        note(calls,
-             group->api->all_gather(c->send, c->recv, c->count, type_of(c->send_dtype),
-                                    group->handle, calls->stream),
-             "ncclAllGather");
+        record_result(calls,
+                      group->api->all_gather(c->send, c->recv, c->count, type_of(c->send_dtype),
+                                             group->handle, calls->stream),
+                      "ncclAllGather");
     } else if (c->kind == ZI_REDUCE_SCATTER) {
         put_reduce_scatter(calls, source_of(group, c, 0), c->recv, c->count);
     } else {
@@ -216,7 +218,7 @@ static void put_direct(call_group *calls, const zi_collective *c)
     }
 }
 
-static zero_status move_direct(const moving *m)
+static zero_status move_direct(const batch_state *m)
 {
     bool any = false;
     for (uint32_t i = 0; i < m->batch_count; i++) {
@@ -260,10 +262,10 @@ static uint64_t part_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk, 
     return count;
 }
 
-/* Elements of the next chunk, for `room` bytes of scratch memory, and the bytes it needs of them.
- * 0: too little room for a chunk worth its calls. */
+/* Elements of the next chunk, for `space` bytes of scratch memory, and the bytes it needs of them.
+ * 0: too little space for a chunk worth its calls. */
 static uint64_t chunk_size(const zi_nccl_group *group, const zi_collective *c, uint64_t left,
-                           uint64_t room, uint64_t *bytes)
+                           uint64_t space, uint64_t *bytes)
 {
     const uint64_t element = zero_dtype_bytes(c->send_dtype);
     const uint64_t size = group->base.size;
@@ -271,13 +273,13 @@ static uint64_t chunk_size(const zi_nccl_group *group, const zi_collective *c, u
     const bool summed_here = c->kind == ZI_ALL_REDUCE && !is_exchanged(c);
     if (whole || summed_here) {
         /* NCCL leaves its sum there. */
-        const uint64_t fits = room / element / ZI_PART_COUNT * ZI_PART_COUNT;
+        const uint64_t fits = space / element / ZI_PART_COUNT * ZI_PART_COUNT;
         const uint64_t count = whole && fits < left ? 0 : zi_min_u64(left, fits);
         *bytes = count * element;
         return count;
     }
-    /* A part from every member. */
-    const uint64_t fits = room / (size * element) / ZI_PART_COUNT * ZI_PART_COUNT;
+    /* Every member sends a part. */
+    const uint64_t fits = space / (size * element) / ZI_PART_COUNT * ZI_PART_COUNT;
     const uint64_t parts = c->kind == ZI_ALL_REDUCE ? size : 1;
     const uint64_t count = zi_min_u64(left, fits * parts);
     const uint64_t part = parts == 1 ? count : zi_align_up(zi_div_up(count, size), ZI_PART_COUNT);
@@ -285,9 +287,9 @@ static uint64_t chunk_size(const zi_nccl_group *group, const zi_collective *c, u
     return count;
 }
 
-/* Take as many chunks as fit scratch memory together. A collective is cut only where it has all of
- * it. False when the batch is done. */
-static bool next_round(moving *m)
+/* Cut the next round: as many chunks as fit scratch memory together. A collective is cut in two
+ * only where it has all of the scratch memory. False when the batch is done. */
+static bool next_round(batch_state *m)
 {
     zi_nccl_group *group = m->group;
     uint64_t used = 0;
@@ -317,14 +319,14 @@ static bool next_round(moving *m)
     return group->chunk_count != 0;
 }
 
-/* Whether the chunk's parts of the send buffer must be laid end to end for NCCL to sum them. */
+/* Whether the chunk's parts of the send buffer must be packed end to end for NCCL to sum them. */
 static bool is_packed(const zi_nccl_group *group, const zi_nccl_chunk *chunk)
 {
     const zi_collective *c = chunk->collective;
     return c->kind == ZI_REDUCE_SCATTER && !is_exchanged(c) && !is_contiguous(group, c);
 }
 
-static zero_status pack(const moving *m, const zi_nccl_chunk *chunk)
+static zero_status pack(const batch_state *m, const zi_nccl_chunk *chunk)
 {
     const zi_nccl_group *group = m->group;
     const zi_device *device = group->base.kernels->device;
@@ -338,7 +340,7 @@ static zero_status pack(const moving *m, const zi_nccl_chunk *chunk)
     return ZERO_OK;
 }
 
-/* Where NCCL leaves the sum of a chunk: in a packed one in place. */
+/* Where NCCL writes the sum of a chunk: of a packed one in place. */
 static unsigned char *sum_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk)
 {
     const uint64_t bytes = chunk->count * sizeof(float);
@@ -380,7 +382,7 @@ static void put_exchange(call_group *calls, const zi_nccl_chunk *chunk)
 }
 
 /* recv = round([recv +] sum), of this rank's part of an exchanged chunk or of what NCCL summed. */
-static zero_status fold(const moving *m, const zi_nccl_chunk *chunk)
+static zero_status fold(const batch_state *m, const zi_nccl_chunk *chunk)
 {
     zi_nccl_group *group = m->group;
     const zi_collective *c = chunk->collective;
@@ -405,13 +407,13 @@ static zero_status fold(const moving *m, const zi_nccl_chunk *chunk)
     return count != 0 ? kernels->ops->fold(kernels->self, m->stream, &job) : ZERO_OK;
 }
 
-/* Whether members must tell one another the parts they have added up. */
-static bool is_spread(const zi_nccl_chunk *chunk)
+/* Whether members must gather the parts that each has folded. */
+static bool is_gathered(const zi_nccl_chunk *chunk)
 {
     return chunk->collective->kind == ZI_ALL_REDUCE && is_exchanged(chunk->collective);
 }
 
-static void put_spread(call_group *calls, const zi_nccl_chunk *chunk)
+static void put_gather_of(call_group *calls, const zi_nccl_chunk *chunk)
 {
     const zi_nccl_group *group = calls->group;
     const zi_collective *c = chunk->collective;
@@ -431,11 +433,11 @@ static void put_spread(call_group *calls, const zi_nccl_chunk *chunk)
     }
 }
 
-static zero_status move_round(const moving *m)
+static zero_status move_round(const batch_state *m)
 {
     const zi_nccl_group *group = m->group;
     call_group calls;
-    bool spreads = false;
+    bool gathers = false;
     for (uint32_t i = 0; i < group->chunk_count; i++) {
         if (is_packed(group, &group->chunks[i])) {
             ZI_TRY(pack(m, &group->chunks[i]));
@@ -449,26 +451,26 @@ static zero_status move_round(const moving *m)
         } else {
             put_sum(&calls, chunk);
         }
-        spreads = spreads || is_spread(chunk);
+        gathers = gathers || is_gathered(chunk);
     }
     ZI_TRY(calls_end(&calls));
     for (uint32_t i = 0; i < group->chunk_count; i++) {
         ZI_TRY(fold(m, &group->chunks[i]));
     }
-    if (!spreads) {
+    if (!gathers) {
         return ZERO_OK;
     }
     ZI_TRY(calls_begin(m->group, m->stream, &calls));
     for (uint32_t i = 0; i < group->chunk_count; i++) {
-        if (is_spread(&group->chunks[i])) {
-            put_spread(&calls, &group->chunks[i]);
+        if (is_gathered(&group->chunks[i])) {
+            put_gather_of(&calls, &group->chunks[i]);
         }
     }
     return calls_end(&calls);
 }
 
-/* Of what no fold has left complete. */
-static zero_status add_squares(const moving *m)
+/* Add the squares of what no fold has completed. */
+static zero_status add_squares(const batch_state *m)
 {
     for (uint32_t i = 0; i < m->batch_count; i++) {
         const zi_collective *c = &m->batch[i];
@@ -482,7 +484,7 @@ static zero_status add_squares(const moving *m)
 zero_status zi_nccl_move(zi_nccl_group *group, zi_stream *stream, const zi_collective *batch,
                          uint32_t batch_count)
 {
-    moving m = {.group = group, .stream = stream, .batch = batch, .batch_count = batch_count};
+    batch_state m = {.group = group, .stream = stream, .batch = batch, .batch_count = batch_count};
     ZI_TRY(move_direct(&m));
     while (next_round(&m)) {
         ZI_TRY(move_round(&m));

@@ -1,5 +1,5 @@
-/* Owns what every file of this folder asks of a group: whether it has failed, with what, and how
- * far NCCL is with a call. Invariant: the first error of a group stays. */
+/* Owns what every file of this folder asks of a group: whether it has failed, with what, and
+ * whether NCCL has finished a call. Invariant: the first error of a group stays. */
 #include "comm/nccl/nccl_state.h"
 
 #include "comm/deadline.h"

@@ -70,7 +70,7 @@ typedef struct zi_nccl_group {
     zero_error first_error;
     zi_nccl_abort *abort;
     bool outlived; /* of a base: graphs were found to live longer than their groups */
-    /* When not 0: the rank has given up, and this communicator, which carries its abort notice, is
+    /* When not 0: the rank aborts, and this communicator, which carries its abort notice, is
      * aborted at that time instead of with the others. */
     _Atomic uint64_t abort_at_ns;
     struct zi_nccl_group *next; /* of the watcher's list */
@@ -120,7 +120,7 @@ void zi_nccl_pause(uint32_t rounds);
  * group's or the world's error when that comes first. */
 zero_status zi_nccl_wait(zi_nccl_group *group, ncclResult_t result, const char *call);
 
-/* The same where the state of `parent` says how far `call` about the group is. */
+/* The same where the state of `parent` says whether `call` about the group has finished. */
 zero_status zi_nccl_wait_of(zi_nccl_group *parent, zi_nccl_group *group, ncclResult_t result,
                             const char *call);
 

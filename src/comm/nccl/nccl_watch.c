@@ -93,8 +93,8 @@ zero_status zi_nccl_mark_end(zi_nccl_group *group, cudaStream_t stream, zi_nccl_
         return ZERO_OK;
     }
     (void)pthread_mutex_lock(&group->mutex);
-    /* The watcher frees marks meanwhile, but only this thread takes them: the next place is still
-     * the one of begin, and the mark to join may be gone. */
+    /* The watcher frees marks meanwhile, but only this thread takes them. So the next free one is
+     * still that of begin; the last mark may be gone. */
     const bool joins = marking == ZI_NCCL_LAST_MARK && group->mark_count != 0;
     const zero_status status = record_end(group, stream, joins, batch, batch_count);
     (void)pthread_mutex_unlock(&group->mutex);
@@ -129,7 +129,7 @@ static void release_abort(zi_nccl_abort *abort)
 static void *abort_main(void *argument)
 {
     zi_nccl_abort *abort = argument;
-    /* What it frees must not spoil a graph that another thread captures. */
+    /* What the abort frees must not spoil a graph that another thread captures. */
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     (void)cudaThreadExchangeStreamCaptureMode(&mode);
     (void)cudaSetDevice(abort->ordinal);
@@ -172,7 +172,7 @@ static void begin_abort(zi_nccl_group *group)
     }
 }
 
-/* Whether no communicator is left, nor being aborted. */
+/* Whether the group has no communicator and no abort is under way. */
 static bool abort_is_over(zi_nccl_group *group)
 {
     const zi_nccl_abort *abort = group->abort;
@@ -210,7 +210,7 @@ void zi_nccl_abort_finish(zi_nccl_group *group, uint64_t limit_ms)
 
 /* ---- the watcher ---- */
 
-/* Whether the event has fired. */
+/* *fired: whether the event has fired. */
 static zero_status query(cudaEvent_t event, bool *fired)
 {
     const cudaError_t code = cudaEventQuery(event);
@@ -234,7 +234,7 @@ static zero_status fail_late(const zi_nccl_group *group, const zi_nccl_mark *mar
             group->base.name, group->comm->rank, text, mark->collectives, group->deadline_ms);
 }
 
-/* Free the marks of finished batches; TIMEOUT when the first that is left has run for too long. */
+/* Free the marks of finished batches; TIMEOUT when the first of the others has run for too long. */
 static zero_status check_marks(zi_nccl_group *group)
 {
     const uint64_t now_ns = zi_clock_ns();
@@ -272,7 +272,7 @@ static zero_status check_handle(zi_nccl_group *group)
     return found == ncclInProgress ? ZERO_OK : zi_nccl_result(group, found, "communication");
 }
 
-/* A rank that has given up sends an abort notice over this communicator, which lives on until the
+/* A rank that aborts sends an abort notice over this communicator, which lives on until the
  * others have had time to read it. */
 static bool abort_is_delayed(zi_nccl_group *group)
 {
@@ -306,7 +306,7 @@ static bool has_failed(const zi_nccl_group *group)
     return atomic_load_explicit(&group->failed, memory_order_acquire) != 0;
 }
 
-/* No group of a world goes on once one has failed. */
+/* When one group of a world fails, all of them fail. */
 static void spread_failure(zi_nccl_group *failed)
 {
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
@@ -338,7 +338,7 @@ static void check_all(void)
 static void *watch_main(void *argument)
 {
     (void)argument;
-    /* Asking for an event must not spoil a graph that another thread captures. */
+    /* A query of an event must not spoil a graph that another thread captures. */
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     (void)cudaThreadExchangeStreamCaptureMode(&mode);
     (void)pthread_mutex_lock(&watch.mutex);

@@ -1,7 +1,7 @@
-/* Owns the backend "nccl": its comm, how ranks on one host are counted, and how a rank gives up.
- * Invariants: the world has failed when its base has, and with that error; a link of all ranks is
- * there from create until the group `control`, which takes it over, is destroyed, and a rank that
- * gives up says so over that. */
+/* Owns the backend "nccl": worlds whose ranks have nothing in common but NCCL. Invariants: the
+ * world has failed when its base has, with the same error; a link of all ranks exists from create
+ * until the group `control`, which takes it over, is destroyed, and a rank that aborts sends its
+ * notice over that link. */
 #include <stdio.h>
 #include <string.h>
 
@@ -40,16 +40,16 @@ static void abort_all(zi_comm *base, const zero_error *error)
     if (atomic_exchange(&comm->aborting, 1) != 0 || base->parent == NULL) {
         return;
     }
-    zero_error told = {.status = ZERO_COMM, .native = error->native, .line = error->line};
-    told.file = error->file;
-    (void)snprintf(told.message, sizeof told.message, "rank %u: %.230s", base->rank,
+    zero_error reported = {.status = ZERO_COMM, .native = error->native, .line = error->line};
+    reported.file = error->file;
+    (void)snprintf(reported.message, sizeof reported.message, "rank %u: %.230s", base->rank,
                    error->message);
     (void)pthread_mutex_lock(&comm->mutex);
     if (comm->link != NULL && check(base) == ZERO_OK) {
         zi_nccl_link_notify(comm->link, error);
     }
     (void)pthread_mutex_unlock(&comm->mutex);
-    (void)zi_nccl_set_error(zi_nccl_base_of(base), &told);
+    (void)zi_nccl_set_error(zi_nccl_base_of(base), &reported);
 }
 
 /* `control` is being destroyed. */
@@ -126,7 +126,7 @@ static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
     return zi_pages_alloc(bytes, out);
 }
 
-/* The control group is gone, or was never made. */
+/* The control group is destroyed, or was never made. */
 static void destroy(zi_comm *base)
 {
     nccl_comm *comm = (nccl_comm *)base;
@@ -149,7 +149,7 @@ static const zi_comm_ops nccl_ops = {
     .check = check,
 };
 
-/* The first exchange: whoever is on this host. */
+/* The first exchange: count the ranks of this host. */
 static zero_status count_local(nccl_comm *comm)
 {
     const uint64_t mine = zi_host_id();

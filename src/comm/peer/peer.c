@@ -1,7 +1,7 @@
-/* Owns a group over a shared block and the course of a batch: publish, meet, check, move, meet.
- * Invariants: every failure is written into the block, so nobody waits for a member that gave up;
- * run() returns only when no peer reads this rank's memory any more (threads) or could be hurt by
- * its going away (processes keep their own mappings). Nothing is allocated after create. */
+/* Owns a group over a shared block and runs its batches: post, barrier, compare, move, barrier.
+ * Invariants: every failure is written into the block, so nobody waits for a member that has
+ * failed; run() returns only when no peer reads this rank's memory any more (threads), or when a
+ * peer that reads it has a mapping of its own (processes). Nothing is allocated after create. */
 #include "comm/peer/peer.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "core/sizes.h"
 #include "core/trace.h"
 
-static void publish(const zi_peer_batch *batch)
+static void post(const zi_peer_batch *batch)
 {
     zi_peer_group *group = batch->group;
     const uint32_t size = group->base.size;
@@ -38,7 +38,7 @@ static void publish(const zi_peer_batch *batch)
     slot->batch_hash = hash;
 }
 
-/* Name what group rank `other` does differently from group rank 0. */
+/* MISMATCH, naming what group rank `other` does differently from group rank 0. */
 static zero_status mismatch(const zi_peer_batch *batch, uint32_t other)
 {
     zi_peer_group *group = batch->group;
@@ -56,7 +56,7 @@ static zero_status mismatch(const zi_peer_batch *batch, uint32_t other)
                              group->members[0], slots[0].batch_count);
 }
 
-/* All members compare everybody with group rank 0, so all come to the same words. */
+/* All members compare all with group rank 0, so all find the same difference. */
 static zero_status check(const zi_peer_batch *batch)
 {
     const zi_peer_slot *slots = batch->group->block->slots;
@@ -69,14 +69,14 @@ static zero_status check(const zi_peer_batch *batch)
     return ZERO_OK;
 }
 
-/* The course of a batch between several members. */
+/* Run a batch of several members. */
 static zero_status run_together(const zi_peer_batch *batch)
 {
     zi_peer_group *group = batch->group;
     if (zi_peer_block_failed(group->block)) {
         return zi_peer_block_error(group->block);
     }
-    publish(batch);
+    post(batch);
     ZI_TRY(zi_peer_barrier(batch, "arrive at"));
     if (!zi_peer_block_read_begin(group->block, group->base.rank)) {
         return zi_peer_block_error(group->block);
@@ -89,8 +89,8 @@ static zero_status run_together(const zi_peer_batch *batch)
     return status == ZERO_OK ? zi_peer_barrier(batch, "finish") : status;
 }
 
-/* Tell the others, and stay until they have let go of this rank's buffers. */
-static void give_up(zi_peer_group *group, bool own_fault)
+/* Fail the block with the group's error, and stay until no peer reads this rank's buffers. */
+static void fail_block(zi_peer_group *group, bool own_fault)
 {
     const zero_error error = group->first_error;
     if (own_fault) {
@@ -123,7 +123,7 @@ static zero_status run_batch(const zi_peer_batch *batch)
     if (status != ZERO_OK) {
         group->first_error = *zero_last_error();
         if (group->base.size > 1) {
-            give_up(group, injected);
+            fail_block(group, injected);
         }
         return zi_error_adopt(&group->first_error);
     }
@@ -148,7 +148,7 @@ static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective
     return device->ops->task(device->self, stream, run, &argument, sizeof argument);
 }
 
-/* What the group needs of a device that does not work on host memory at once. */
+/* Make the fences of ranks that are threads, or map the stages of processes to the device. */
 static zero_status open_device(zi_peer_group *group)
 {
     const zi_device *device = group->base.kernels->device;
@@ -185,8 +185,9 @@ static void close_device(zi_peer_group *group)
     }
 }
 
-/* Others that wait for this member, or will, wait in vain; those that have all they need do not
- * come to hear of it. Why it leaves is most likely what failed last on this thread. */
+/* Fail the block, so that members that wait for this one, now or later, do not wait in vain.
+ * Members that have all they need never see it. The most likely reason why a member leaves is the
+ * last error of its thread. */
 static void leave(const zi_peer_group *group)
 {
     const zero_error *last = zero_last_error();

@@ -1,6 +1,6 @@
-/* Owns the data of a batch: which peer's bytes are copied or folded into which of ours.
- * Invariant: within a batch a rank writes only its own receive buffers (and its stage), and of a
- * buffer that is also a send buffer only the part that no peer reads until the next meeting. */
+/* Owns the data of a batch: which peer's bytes are copied or folded into which of ours. Invariant:
+ * within a batch a rank writes only its own receive buffers and its stage, and of a buffer that is
+ * also a send buffer only the part that no peer reads until the next barrier. */
 #include <string.h>
 
 #include "comm/peer/peer_group.h"
@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/sizes.h"
 
-_Static_assert(ZI_PART_COUNT % ZI_NORM_CHUNK == 0, "pieces can add their squares themselves");
+_Static_assert(ZI_PART_COUNT % ZI_NORM_CHUNK == 0, "chunks can add their squares themselves");
 
 static uint64_t bytes_of(uint64_t count, zero_dtype dtype)
 {
@@ -73,7 +73,7 @@ static const unsigned char *send_of(const zi_peer_group *group, uint32_t rank, u
     return reach(group, rank, &entry->send);
 }
 
-/* The two ways in which data moves: on the stream whose task this is. */
+/* Data moves by copies and folds, on the stream whose task this is. */
 static zero_status copy(const zi_peer_batch *batch, void *target, const void *source,
                         uint64_t bytes)
 {
@@ -133,7 +133,7 @@ static zero_status fold(const zi_peer_batch *batch, uint32_t index)
     return run_fold(batch, &job);
 }
 
-/* After a meeting: the other parts are finished in their owners' receive buffers. */
+/* After a barrier: copy the other parts, which are complete in their owners' receive buffers. */
 static zero_status all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
 {
     const zi_peer_group *group = batch->group;
@@ -154,8 +154,8 @@ static zero_status all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
     return ZERO_OK;
 }
 
-/* Whether some member's buffer must go through the stages. All members see the same tables, so all
- * come to the same answer. */
+/* Whether some member's buffer must go through the stages. All members read the same tables, so all
+ * decide alike. */
 static bool is_staged(const zi_peer_group *group, uint32_t index)
 {
     for (uint32_t i = 0; i < group->base.size && !group->space->one_address_space; i++) {
@@ -167,8 +167,8 @@ static bool is_staged(const zi_peer_group *group, uint32_t index)
     return false;
 }
 
-/* Elements of each slice that fit a stage at once. */
-static uint64_t piece_of(const zi_peer_group *group, const zi_collective *collective)
+/* Elements of each slice that fit a stage at once: a chunk. */
+static uint64_t chunk_of(const zi_peer_group *group, const zi_collective *collective)
 {
     const uint64_t slices = collective->kind == ZI_REDUCE_SCATTER ? group->base.size : 1;
     const uint64_t count =
@@ -176,15 +176,15 @@ static uint64_t piece_of(const zi_peer_group *group, const zi_collective *collec
     return count >= ZI_PART_COUNT ? count / ZI_PART_COUNT * ZI_PART_COUNT : count;
 }
 
-/* Whether the folds of its pieces add the squares: each begins with a chunk. */
+/* Whether the folds of the chunks add the squares: each chunk begins with a chunk of a norm. */
 static bool adds_squares(const zi_peer_group *group, const zi_collective *collective)
 {
-    const uint64_t piece = piece_of(group, collective);
-    return piece % ZI_NORM_CHUNK == 0 || piece >= collective->count;
+    const uint64_t chunk = chunk_of(group, collective);
+    return chunk % ZI_NORM_CHUNK == 0 || chunk >= collective->count;
 }
 
-/* Put elements [begin, begin + count) of every slice of this rank's send buffer on its stage. */
-static zero_status stage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
+/* Copy elements [begin, begin + count) of every slice of this rank's send buffer to its stage. */
+static zero_status stage_chunk(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
                                uint64_t count)
 {
     const zi_peer_group *group = batch->group;
@@ -202,9 +202,9 @@ static zero_status stage_piece(const zi_peer_batch *batch, uint32_t index, uint6
     return ZERO_OK;
 }
 
-/* Take this rank's share of the piece from all stages. An ALL_REDUCE is folded whole by everybody:
- * the result need not be read by peers then. */
-static zero_status unstage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
+/* Copy or fold this rank's part of the chunk from all stages. In an ALL_REDUCE every member folds
+ * the whole chunk, so that peers need not read its result. */
+static zero_status unstage_chunk(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
                                  uint64_t count)
 {
     zi_peer_group *group = batch->group;
@@ -234,8 +234,8 @@ static zero_status unstage_piece(const zi_peer_batch *batch, uint32_t index, uin
 static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
 {
     const zi_collective *collective = &batch->collectives[index];
-    const uint64_t piece = piece_of(batch->group, collective);
-    if (piece == 0) {
+    const uint64_t chunk = chunk_of(batch->group, collective);
+    if (chunk == 0) {
         char text[ZI_COLLECTIVE_TEXT_BYTES];
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "group %s: %s lies outside the shared memory, and the stage has only %llu bytes; "
@@ -243,11 +243,11 @@ static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
                 batch->group->base.name, zi_collective_text(collective, text, sizeof text),
                 (unsigned long long)batch->group->block->stage_bytes);
     }
-    for (uint64_t begin = 0; begin < collective->count; begin += piece) {
-        const uint64_t count = zi_min_u64(piece, collective->count - begin);
-        ZI_TRY(stage_piece(batch, index, begin, count));
+    for (uint64_t begin = 0; begin < collective->count; begin += chunk) {
+        const uint64_t count = zi_min_u64(chunk, collective->count - begin);
+        ZI_TRY(stage_chunk(batch, index, begin, count));
         ZI_TRY(zi_peer_barrier(batch, "stage"));
-        ZI_TRY(unstage_piece(batch, index, begin, count));
+        ZI_TRY(unstage_chunk(batch, index, begin, count));
         ZI_TRY(zi_peer_barrier(batch, "take up"));
     }
     return adds_squares(batch->group, collective) ? ZERO_OK : square_sum(batch, index);

@@ -21,7 +21,7 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
     return zi_peer_group_create_alone(base, &comm->space, kernels, name, out);
 }
 
-/* Nobody else is waiting. */
+/* No other rank waits. */
 static void abort_nobody(zi_comm *comm, const zero_error *error)
 {
     (void)comm;
