@@ -1,6 +1,6 @@
 /* Owns the launcher's environment: the only place of the library that reads it. A launcher is a row
- * of names. The rows are tried innermost first: torchrun started by srun or mpirun leaves the
- * outer launcher's variables in place, and a batch script has Slurm's without being a rank. */
+ * of names. The rows are tried innermost first: torchrun started by srun or mpirun leaves the outer
+ * launcher's variables in place, and a batch script has Slurm's variables without being a rank. */
 #include "comm/bootstrap.h"
 
 #include <limits.h>
@@ -49,7 +49,8 @@ static const launcher_row row_pmi = {
     {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
     {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
 };
-/* Sizes per node are lists there, and of the job rather than of the step: MPI counts them itself.
+/* Slurm gives sizes per node as lists, and of the job rather than of the step: MPI counts them
+ * itself.
  */
 static const launcher_row row_slurm = {
     "srun",
@@ -187,7 +188,7 @@ static zero_status read_address(const environment *env, const char *name, char t
     return ZERO_OK;
 }
 
-/* Where rank 0 lives, and what the run is called. */
+/* Read where rank 0 runs, and the name of the run. */
 static zero_status read_meeting(const environment *env, zi_launch *launch)
 {
     ZI_TRY(read_address(env, "MASTER_ADDR", launch->address));
@@ -271,7 +272,7 @@ static const char *look_process(void *user, const char *name)
     return getenv(name);
 }
 
-/* Ranks that torchrun started on one host; they meet by a name that only they share. */
+/* Join ranks that torchrun started on one host, by a name that only they share. */
 static zero_status join_on_host(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
 {
     zi_shm_place place = {.rank = launch->rank, .size = launch->size};
@@ -280,8 +281,8 @@ static zero_status join_on_host(const zi_launch *launch, uint32_t deadline_ms, z
     return zi_shm_comm_create(&place, deadline_ms, comm);
 }
 
-/* NCCL reads where to meet from the environment only. What it did not find there goes again: any
- * other communicator of the program would get the same id. */
+/* Join ranks on several hosts over NCCL, which reads the address from the environment only. A
+ * variable set here is unset again: any other communicator of the program would get the same id. */
 static zero_status join_over_nccl(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
 {
     static const char variable[] = "NCCL_COMM_ID";
@@ -312,10 +313,7 @@ static zero_status join_torchrun(const zi_launch *launch, uint32_t deadline_ms, 
 
 zero_status zero_world_create_launched(uint32_t deadline_ms, zero_world **world)
 {
-    if (world == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
-    }
-    *world = NULL;
+    ZI_TRY(zi_world_clear(world));
     zi_launch launch;
     ZI_TRY(zi_launch_parse(look_process, NULL, &launch));
     if (launch.size == 1) {

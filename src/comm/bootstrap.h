@@ -1,5 +1,5 @@
-/* What the launcher said: read once, from the environment, into a value. Pure but for the lookup
- * that the caller passes, so that every environment can be tested. */
+/* The launcher's environment, read once into a value. Pure but for the lookup that the caller
+ * passes, so that every environment can be tested. */
 #ifndef ZI_COMM_BOOTSTRAP_H
 #define ZI_COMM_BOOTSTRAP_H
 
@@ -40,12 +40,12 @@ zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch);
 /* True when all of a TORCHRUN launch's ranks are on the host called `host`. */
 bool zi_launch_on_one_host(const zi_launch *launch, const char *host);
 
-/* Room for an address and a port. */
+/* Bytes of an address and a port. */
 #define ZI_ADDRESS_BYTES 272
 
-/* Where ranks on several hosts meet over NCCL, as NCCL_COMM_ID has it: what is said there, else the
- * port after MASTER_PORT, at which torchrun itself listens. INVALID_ARGUMENT when neither is said.
- */
+/* The address at which ranks on several hosts connect over NCCL, in the form of NCCL_COMM_ID: that
+ * variable, else the port after MASTER_PORT, at which torchrun itself listens. INVALID_ARGUMENT
+ * when neither is set. */
 zero_status zi_launch_address(const zi_launch *launch, char text[ZI_ADDRESS_BYTES]);
 
 #endif

@@ -1,11 +1,14 @@
-/* Owns what members must agree on about a collective, and its one-line text. All terms show in the
- * text, so that two collectives that differ read differently. And the squares of what one left. */
+/* Owns what the backends share about collectives: the terms that members compare, their text, the
+ * order in which members are added up, the part that each adds up. Invariant: all terms show in the
+ * text, so two collectives that differ read differently. */
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/comm.h"
 #include "core/check.h"
 #include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
 
 static const char *kind_name(zi_collective_kind kind)
 {
@@ -103,6 +106,73 @@ zero_status zi_collective_mismatch(const char *group, uint32_t index, uint32_t r
             zi_collective_terms_text(first_terms, first_text, sizeof first_text));
 }
 
+zero_status zi_batch_mismatch(const char *group, uint32_t rank, uint64_t count, uint32_t first,
+                              uint64_t first_count)
+{
+    ZI_FAIL(ZERO_MISMATCH,
+            "group %s: rank %u has a batch of %llu collectives, rank %u one of %llu; all ranks "
+            "must make the same calls",
+            group, rank, (unsigned long long)count, first, (unsigned long long)first_count);
+}
+
+void zi_rank_message(uint32_t rank, const zero_error *error,
+                     char message[sizeof(((zero_error *)NULL)->message)])
+{
+    const size_t bytes = sizeof error->message;
+    const char *text = error->message[0] != '\0' ? error->message : zero_status_text(error->status);
+    const int used = snprintf(message, bytes, "rank %u: ", rank);
+    zi_assert(used > 0);
+    const size_t left = bytes - (size_t)used;
+    (void)snprintf(message + used, left, "%.*s", (int)left - 1, text);
+}
+
+zero_status zi_comm_pages_alloc(zi_comm *comm, size_t bytes, void **out)
+{
+    (void)comm;
+    return zi_pages_alloc(bytes, out);
+}
+
+void zi_comm_pages_free(zi_comm *comm, void *pointer, size_t bytes)
+{
+    (void)comm;
+    zi_pages_free(pointer, bytes);
+}
+
+zero_status zi_group_gather(zi_group *group, uint32_t tag, const void *mine, void *all,
+                            size_t bytes)
+{
+    const zi_device *device = group->kernels->device;
+    zi_stream *stream = NULL;
+    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &stream));
+    zi_assert_cmp(bytes % sizeof(float), ==, 0);
+    const zi_collective gather = {
+        .kind = ZI_ALL_GATHER,
+        .send_dtype = ZERO_DTYPE_F32,
+        .recv_dtype = ZERO_DTYPE_F32,
+        .tag = tag,
+        .count = bytes / sizeof(float),
+        .send = mine,
+        .recv = all,
+    };
+    return zi_group_submit(group, stream, &gather, 1);
+}
+
+uint32_t zi_group_place(const uint32_t *members, uint32_t size, uint32_t world_rank,
+                        uint32_t *order)
+{
+    uint32_t rank = UINT32_MAX;
+    for (uint32_t i = 0; i < size; i++) {
+        rank = members[i] == world_rank ? i : rank;
+        uint32_t at = i;
+        for (; at > 0 && members[order[at - 1]] > members[i]; at--) {
+            order[at] = order[at - 1];
+        }
+        order[at] = i;
+    }
+    zi_assert_cmp(rank, <, size);
+    return rank;
+}
+
 zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, const char *name,
                                    const char *remedy)
 {
@@ -114,6 +184,27 @@ zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, con
                 name, size, most, remedy, most);
     }
     return ZERO_OK;
+}
+
+uint64_t zi_collective_part(uint64_t count, uint32_t size, uint32_t rank, uint64_t *begin)
+{
+    const uint64_t part = zi_align_up(zi_div_up(count, size), ZI_PART_COUNT);
+    *begin = zi_min_u64(rank * part, count);
+    return zi_min_u64(part, count - *begin);
+}
+
+zi_fold zi_collective_fold(const zi_collective *collective, uint64_t first,
+                           const void *const *sources, uint32_t source_count, uint64_t count)
+{
+    return (zi_fold){
+        .dst = (unsigned char *)collective->recv + first * zero_dtype_bytes(collective->recv_dtype),
+        .sources = sources,
+        .source_count = source_count,
+        .count = count,
+        .dst_dtype = collective->recv_dtype,
+        .source_dtype = collective->send_dtype,
+        .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+    };
 }
 
 zero_status zi_collective_square_sum(const zi_kernels *kernels, zi_stream *stream,

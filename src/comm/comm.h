@@ -1,13 +1,13 @@
 /* Groups of ranks and their collectives. A collective is a value; a batch of them is submitted
- * to a stream and runs as one: one rendezvous, one descriptor check.
+ * to a stream and runs as one, with one barrier and one comparison of terms.
  *
  * Contract of every backend:
  *  - All members of a group submit the same batches in the same order; only the pointers, NULL
- *    among them, may differ. What differs otherwise (kind, dtype, count, tag) is MISMATCH,
- *    naming the rank and both values, never a hang.
- *  - A member that does not come within the deadline is TIMEOUT, naming it and the collective. A
+ *    among them, may differ. Any other difference (kind, dtype, count, tag) is MISMATCH, naming the
+ *    rank and both values, never a hang.
+ *  - A member that does not arrive within the deadline is TIMEOUT, naming it and the collective. A
  *    member that aborted is COMM with its message, or MISMATCH where that is its error. After any
- * failure the group is dead: later submits repeat the first error.
+ *    failure the group is dead: later submits return the first error.
  *  - `count` is elements per rank: sent by each (ALL_GATHER), received by each (REDUCE_SCATTER),
  *    in all (ALL_REDUCE).
  *  - Group rank i's part is the i-th: of recv in ALL_GATHER, of send in REDUCE_SCATTER.
@@ -18,17 +18,17 @@
  *  - send == NULL contributes zeros to a reduction (REDUCE_SCATTER, ALL_REDUCE): the same bits
  *    as a buffer of zeros.
  *  - squares, of a reduction: once recv is complete, the squares of all of it are added to
- *    *squares, with the bits of a square_sum of recv (kernels.h). A member's own matter, no part of
- *    the terms: others may leave it NULL. Batches that add to the same sum are on one stream.
+ *    *squares, with the bits of a square_sum of recv (kernels.h). It is not one of the terms: each
+ *    member decides for itself. Batches that add to the same sum are on one stream.
  *  - In place: ALL_GATHER with send at part `rank` of recv; REDUCE_SCATTER with recv at part
  *    `rank` of send and equal dtypes; ALL_REDUCE with send == recv and equal dtypes. No other
  *    overlap.
- *  - Buffers from zi_comm_ops.memory_alloc are read by peers directly where the backend can; any
- *    other buffer works and may be staged.
- *  - After a batch has run on the stream its send buffers may be overwritten: nobody reads them
+ *  - Peers read buffers from zi_comm_ops.memory_alloc directly where the backend can. Any other
+ *    buffer works and may be staged.
+ *  - After a batch has run on the stream its send buffers may be overwritten: no member reads them
  *    any more.
  *
- * Groups of a transport with a library of its own may differ; the head of its header says where. */
+ * A transport with a library of its own may differ; its header says where. */
 #ifndef ZI_COMM_COMM_H
 #define ZI_COMM_COMM_H
 
@@ -63,7 +63,7 @@ typedef enum zi_collective_flags {
 /* Tags of what is about a whole step: its decision, and its norm ahead of that. */
 #define ZI_TAG_STEP UINT32_MAX
 #define ZI_TAG_NORM (UINT32_MAX - 1)
-/* From here on: of a world's own gather of so many bytes, or its barrier (0). */
+/* From here on tags are of the world itself: its gather of so many bytes, or its barrier (0). */
 #define ZI_TAG_WORLD (UINT32_C(1) << 31)
 
 typedef struct zi_collective {
@@ -78,7 +78,7 @@ typedef struct zi_collective {
     zi_norm_sum *squares; /* memory of the group's device; NULL: not wanted, as for ALL_GATHER */
 } zi_collective;
 
-/* What all members must say alike about a collective; sent, hashed and compared as bytes. */
+/* What all members must agree on about a collective; sent, hashed and compared as bytes. */
 typedef struct zi_collective_terms {
     uint8_t kind;
     uint8_t flags;
@@ -94,14 +94,14 @@ typedef struct zi_group zi_group;
 
 typedef struct zi_group_ops {
     size_t struct_bytes;
-    /* Enqueue a batch. `batch` must stay in place until it is issued. On the host stream: runs here
-     * and now. */
+    /* Enqueue a batch. `batch` must stay in place until it is issued. On the host stream it runs
+     * before the call returns. */
     zero_status (*submit)(zi_group *group, zi_stream *stream, const zi_collective *batch,
                           size_t batch_count);
-    /* What connects late, in the first batch of a kind and size, and waits on the host for the
-     * other members then: do that now. From here on submit does not wait so for a batch of these
-     * terms. It may put the batch on the stream, or leave it. Collective over the members. NULL:
-     * nothing connects late. */
+    /* Connect ahead what submit would connect in the first batch of these terms, when it waits on
+     * the host for the other members. Submit does not wait so for such a batch afterwards. The
+     * call may put the batch on the stream, or leave it. Collective over the members. NULL: submit
+     * never waits so. */
     zero_status (*connect)(zi_group *group, zi_stream *stream, const zi_collective *batch,
                            size_t batch_count);
     /* Local; no batch may be under way. */
@@ -109,8 +109,8 @@ typedef struct zi_group_ops {
     /* OK, or what the group has failed with so far. Never blocks; any thread. NULL where streams
      * carry every failure to whoever waits for them. */
     zero_status (*check)(zi_group *group);
-    /* What carries the batches of a group of several; all but the text. NULL: what its device's
-     * memory says (zi_world_group_path). */
+    /* Fill *path, but its text, for a group of several. NULL: it follows from the memory of the
+     * group's device (zi_world_group_path). */
     void (*path)(const zi_group *group, zero_path *path);
 } zi_group_ops;
 
@@ -138,12 +138,12 @@ typedef struct zi_comm_ops {
     zero_status (*memory_alloc)(zi_comm *comm, size_t bytes, void **out);
     void (*memory_free)(zi_comm *comm, void *pointer,
                         size_t bytes); /* local; after the last collective */
-    /* Wake all waiting peers with zi_abort_status and `error`. Any thread. */
+    /* Make all waiting peers return zi_abort_status and `error`. Any thread. */
     void (*abort)(zi_comm *comm, const zero_error *error);
     void (*destroy)(zi_comm *comm);
-    /* OK, or COMM with what a rank has aborted with, this one or another, or naming one whose
-     * process died: what waits for the others elsewhere asks again and again. Never blocks; any
-     * thread. NULL: one rank. */
+    /* OK, or COMM: with the error that a rank has aborted with, this one or another, or naming one
+     * whose process died. Called again and again by whoever waits for other ranks outside a group.
+     * Never blocks; any thread. NULL: one rank. */
     zero_status (*check)(zi_comm *comm);
 } zi_comm_ops;
 
@@ -154,13 +154,13 @@ struct zi_comm {
     uint32_t size;
     uint32_t local_size; /* ranks on this host */
     uint32_t cpus;       /* this rank's share of what it may run on, at least 1; 0: not known yet */
-    bool crowded;        /* more ranks than CPUs: whoever waits should sleep */
+    bool crowded;        /* more ranks than CPUs: waits sleep instead of spinning */
     uint32_t deadline_ms;
-    bool submit_waits; /* issuing a batch waits for the other members to come */
+    bool submit_waits; /* issuing a batch waits for the other members to arrive */
     bool one_process;  /* ranks are threads, or there is one */
-    /* What a transport splits the world's groups off; NULL until the first is made, and for
-     * transports that split none. Destroyed after them. Written by the rank's thread, read by any.
-     */
+    /* The communicator that a transport splits the world's groups off; NULL until the first is
+     * made, and for transports that split none. Destroyed after them. Written by the rank's thread,
+     * read by any. */
     zi_group *_Atomic parent;
 };
 
@@ -174,17 +174,17 @@ struct zero_world {
     uint32_t born; /* zi_fork_generation then */
     uint32_t gate; /* the same; 0 once the handle is destroyed, while engines still use the world */
     pid_t pid;     /* of the process it was made in */
-    atomic_uint users; /* the handle and its engines; the last to go ends the world */
+    atomic_uint users; /* the handle and its engines; the last one frees the world */
 };
 
-/* What a rank that gives up with `status` is to the others: COMM, but that ranks differ is so for
- * all of them. */
+/* The status of the others when a rank aborts with `status`: COMM, but MISMATCH stays MISMATCH,
+ * since the difference is one between all of them. */
 static inline zero_status zi_abort_status(zero_status status)
 {
     return status == ZERO_MISMATCH ? ZERO_MISMATCH : ZERO_COMM;
 }
 
-/* STATE, saying why: destroyed, or another process's. (world.c) */
+/* STATE: the world is destroyed, or another process's. (world.c) */
 zero_status zi_world_refuse(const zero_world *world);
 
 /* OK where the world can be used: not destroyed, and made in this very process. */
@@ -202,7 +202,8 @@ static inline bool zi_world_inherited(const zero_world *world)
     return world->born != zi_fork_generation;
 }
 
-/* An engine uses the world; it uses it no more, which may end the world. (world.c) */
+/* Begin and end the use of the world by an engine. The last user to release it frees it. (world.c)
+ */
 void zi_world_retain(zero_world *world);
 void zi_world_release(zero_world *world);
 
@@ -217,7 +218,13 @@ static inline bool zi_group_connects(const zi_group *group)
     return group->size > 1 && group->ops->connect != NULL;
 }
 
-/* Nothing where zi_group_connects says so. */
+/* Gather `bytes` bytes of every member, a multiple of 4, to `all`, in the order of group ranks.
+ * - group: over memory of the host; the gather is on the host stream and blocks.
+ * - Collective over the members. */
+zero_status zi_group_gather(zi_group *group, uint32_t tag, const void *mine, void *all,
+                            size_t bytes);
+
+/* Does nothing unless zi_group_connects. */
 static inline zero_status zi_group_connect(zi_group *group, zi_stream *stream,
                                            const zi_collective *batch, size_t batch_count)
 {
@@ -232,10 +239,10 @@ typedef struct zi_group_memory {
     bool symmetric; /* each collective uses it on all members at equal offsets, or in place */
 } zi_group_memory;
 
-/* Arenas that a group is told of, at most. */
+/* Arenas that are registered with a group, at most. */
 #define ZI_GROUP_MEMORIES 4
 
-/* What a group is made of. */
+/* How a group is made. */
 typedef struct zi_group_desc {
     const zi_kernels *kernels;
     const uint32_t *members; /* as zi_comm_ops.group_create */
@@ -243,13 +250,13 @@ typedef struct zi_group_desc {
     bool gathers_only;       /* no reduction is put on it: it needs no memory for sums */
     bool folds; /* some reduction on it is EXACT or sends a 16-bit type: kernels add it up */
     const char *name;
-    /* What the transport was asked for, and all that the batches read and write. */
+    /* The registration that the options ask for, and all memory that the batches read and write. */
     zi_registration registration;
     bool copy_engines;
     const zi_group_memory *memory; /* at most ZI_GROUP_MEMORIES, none empty; read in create */
     uint32_t memory_count;
-    /* Zeroed, lent where the transport's reductions need it (zi_capabilities.lent_scratch). Groups
-     * whose batches are on one stream may share it. */
+    /* Zeroed memory of the caller's for the transport's reductions, where it needs some
+     * (zi_capabilities.lent_scratch). Groups whose batches are on one stream may share it. */
     void *scratch;
     size_t scratch_bytes;
 } zi_group_desc;
@@ -258,37 +265,40 @@ typedef struct zi_group_desc {
 typedef struct zi_transport {
     size_t struct_bytes;
     const char *name; /* for messages */
-    /* For messages: how a caller leaves memory unregistered. NULL where none can be registered. */
+    /* For messages: the option by which memory is not registered. NULL where none can be. */
     const char *unregistered;
-    /* UNSUPPORTED where what is asked for cannot be had. Local. NULL: nothing can be asked for. */
+    /* UNSUPPORTED where these options cannot be had. Local. NULL: there are no options. */
     zero_status (*check)(zi_registration registration, bool copy_engines);
     /* Whether issuing a batch waits on the host for other ranks. Never blocks. */
     bool (*submit_waits)(const zero_world *world, zi_registration registration);
-    /* Zeroed memory of the calling thread's current device, which is `device`, that groups can
-     * register. Local. OUT_OF_MEMORY, DEVICE, or as check. NULL where check refuses it. */
+    /* Zeroed memory of the calling thread's current device, which is `device`, that can be
+     * registered with groups. Local. OUT_OF_MEMORY, DEVICE, or as check. NULL where check refuses
+     * it. */
     zero_status (*memory_alloc)(const zi_device *device, size_t bytes, void **out);
-    /* After all groups that have registered it. Accepts NULL. */
+    /* Called after the groups that have registered it are destroyed. Accepts NULL. */
     void (*memory_free)(void *pointer);
-    /* Collective over the members, as zi_comm_ops.group_create; where groups are split off a parent
-     * over the world, whose ranks all make a group of this name and of more than one rank, or none
-     * does. UNSUPPORTED when that cannot be had: nothing is chosen in its place. */
+    /* As zi_comm_ops.group_create. Where groups are split off a parent it is collective over the
+     * world: all its ranks make a group of this name and of more than one rank, or none does.
+     * UNSUPPORTED when this transport cannot be had: no other is chosen in its place. */
     zero_status (*group_create)(zero_world *world, const zi_group_desc *desc, zi_group **out);
 } zi_transport;
 
-/* What the world's own backend does: over host memory, or peers' where ranks are threads.
- * (world.c) */
+/* The world's own backend: over host memory, or over peers' GPUs where ranks are threads. (world.c)
+ */
 extern const zi_transport zi_world_transport;
 
-/* What carries the memory of a device that has its own. asked: as the options say. UNSUPPORTED
- * where this world's ranks cannot have it. Local. (world.c) */
+/* The transport for a device that has its own memory.
+ * - asked: as the options say.
+ * - Errors: UNSUPPORTED where this world's ranks cannot have it.
+ * - Local. (world.c) */
 zero_status zi_transport_choose(const zero_world *world, zero_transport asked,
                                 const zi_transport **out);
 
-/* What carries the group's batches, text and all. (world.c) */
+/* Fill *path, with its text, for the group's batches. (world.c) */
 void zi_world_group_path(const zero_world *world, const zi_group *group, zero_path *path);
 
-/* OK, or what the group has failed with. A wait for a stream that carries its batches may return OK
- * although they failed; this tells. Never blocks. Accepts NULL. */
+/* OK, or what the group has failed with. To be called after a wait for a stream that carries its
+ * batches, which may return OK although they failed. Never blocks. Accepts NULL. */
 static inline zero_status zi_group_check(zi_group *group)
 {
     return group != NULL && group->ops->check != NULL ? group->ops->check(group) : ZERO_OK;
@@ -302,19 +312,39 @@ static inline void zi_group_destroy(zi_group *group)
     }
 }
 
-/* The groups split off it are gone. (world.c) */
+/* Called after all groups that were split off it are destroyed. (world.c) */
 void zi_comm_destroy_parent(zi_comm *comm);
 
-/* For backends: UNSUPPORTED when kernels cannot add up what `size` members of the group send.
- * remedy: what to do beside making the group smaller. */
+/* ---- what backends share (collective.c) ---- */
+
+/* The longest batch. */
+#define ZI_BATCH_MAX 1024
+
+/* The group rank of world rank `world_rank`, which is one of the members.
+ * - order: out; group ranks in ascending world rank, `size` of them. */
+uint32_t zi_group_place(const uint32_t *members, uint32_t size, uint32_t world_rank,
+                        uint32_t *order);
+
+/* UNSUPPORTED when kernels cannot add up what `size` members of the group send. remedy: what to do
+ * beside making the group smaller. */
 zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, const char *name,
                                    const char *remedy);
 
-/* For backends: adds the squares of a collective's complete recv where no fold has done so. */
+/* The part of an ALL_REDUCE that group rank `rank` adds up: elements [*begin, *begin + result).
+ * Parts are multiples of ZI_PART_COUNT; the last ones may be shorter or empty. */
+#define ZI_PART_COUNT 64
+uint64_t zi_collective_part(uint64_t count, uint32_t size, uint32_t rank, uint64_t *begin);
+
+/* The fold of `count` elements from every source into those of recv from `first` on. Its squares
+ * are not set. */
+zi_fold zi_collective_fold(const zi_collective *collective, uint64_t first,
+                           const void *const *sources, uint32_t source_count, uint64_t count);
+
+/* Add the squares of a collective's complete recv where no fold has done so. */
 zero_status zi_collective_square_sum(const zi_kernels *kernels, zi_stream *stream,
                                      const zi_collective *collective);
 
-/* Room for the longest text of a collective. */
+/* Bytes of the longest text of a collective. */
 #define ZI_COLLECTIVE_TEXT_BYTES 112
 
 /* A short line for errors and logs: "all_gather of unit 3, 4096 x bf16". Returns text. */
@@ -323,13 +353,27 @@ const char *zi_collective_text(const zi_collective *collective, char *text, size
 /* The terms of a collective, which must be one that the contract allows. */
 zi_collective_terms zi_collective_terms_of(const zi_collective *collective);
 
-/* MISMATCH, naming what member `rank` of a group has said of its collective `index` and what the
- * first member has, which differ. World ranks. */
+/* MISMATCH: the terms of member `rank` of a group for its collective `index` and those of the first
+ * member differ. World ranks. */
 zero_status zi_collective_mismatch(const char *group, uint32_t index, uint32_t rank,
                                    const zi_collective_terms *terms, uint32_t first,
                                    const zi_collective_terms *first_terms);
 
-/* As zi_collective_text, of what a member has said. */
+/* MISMATCH: `rank` has a batch of `count` collectives, the first member one of another length.
+ * World ranks. */
+zero_status zi_batch_mismatch(const char *group, uint32_t rank, uint64_t count, uint32_t first,
+                              uint64_t first_count);
+
+/* Write "rank 3: " and the error's text, cut at the end where that is too long. */
+void zi_rank_message(uint32_t rank, const zero_error *error,
+                     char message[sizeof(((zero_error *)NULL)->message)]);
+
+/* Memory that no other rank reads: zi_comm_ops.memory_free, and the alloc of a world of one rank.
+ */
+zero_status zi_comm_pages_alloc(zi_comm *comm, size_t bytes, void **out);
+void zi_comm_pages_free(zi_comm *comm, void *pointer, size_t bytes);
+
+/* As zi_collective_text, of the terms that a member has sent. */
 const char *zi_collective_terms_text(const zi_collective_terms *terms, char *text,
                                      size_t text_bytes);
 

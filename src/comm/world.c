@@ -1,5 +1,6 @@
 /* Owns the public world: a comm with a device and a control group, and the threads of in-process
- * worlds. Invariant: a rank that fails says so to the others before its handles go. */
+ * worlds. Invariant: a rank that fails aborts the comm before its handles are freed, so no other
+ * waits for it. */
 #include "comm/world.h"
 
 #include <stdio.h>
@@ -21,11 +22,12 @@
 /* Bytes of each rank that one collective of zero_world_gather carries; whole fp32 elements. */
 #define GATHER_BYTES ((size_t)128)
 
-/* The public handle and the room for zero_world_gather: one part to send, size parts to receive. */
-typedef struct world_room {
+/* The public handle and the buffers of zero_world_gather: one part to send, size parts to receive.
+ */
+typedef struct world_memory {
     zero_world world;
-    unsigned char bytes[];
-} world_room;
+    unsigned char buffers[];
+} world_memory;
 
 static zero_status build(zero_world *world, zi_comm *comm)
 {
@@ -48,8 +50,8 @@ static zero_status build(zero_world *world, zi_comm *comm)
     return status;
 }
 
-/* Which of their CPUs each rank may count on. Ranks that name the same pool share it; those bound
- * to different CPUs do not, so each keeps all of its own. */
+/* Divide the CPUs between the ranks. Ranks that name the same pool share it; those bound to
+ * different CPUs do not, so each keeps all of its own. */
 static zero_status share_cpus(zero_world *world)
 {
     enum { POOLS = 2 };
@@ -75,28 +77,28 @@ static zero_status share_cpus(zero_world *world)
 zero_status zi_world_create(zi_comm *comm, zero_world **out)
 {
     *out = NULL;
-    world_room *room = NULL;
-    const size_t bytes = sizeof *room + ((size_t)comm->size + 1) * GATHER_BYTES;
-    zero_status status = zi_calloc(1, bytes, (void **)&room);
+    world_memory *memory = NULL;
+    const size_t bytes = sizeof *memory + ((size_t)comm->size + 1) * GATHER_BYTES;
+    zero_status status = zi_calloc(1, bytes, (void **)&memory);
     if (status == ZERO_OK) {
-        status = build(&room->world, comm);
+        status = build(&memory->world, comm);
     }
     if (status == ZERO_OK) {
-        status = share_cpus(&room->world);
+        status = share_cpus(&memory->world);
     }
     if (status != ZERO_OK) {
         const zero_error error = *zero_last_error();
         comm->ops->abort(comm, &error);
-        if (room != NULL) {
-            zi_group_destroy(room->world.control);
-            zi_kernels_destroy(&room->world.kernels);
-            zi_device_destroy(&room->world.device);
-            zi_free(room);
+        if (memory != NULL) {
+            zi_group_destroy(memory->world.control);
+            zi_kernels_destroy(&memory->world.kernels);
+            zi_device_destroy(&memory->world.device);
+            zi_free(memory);
         }
         comm->ops->destroy(comm);
         return zi_error_adopt(&error);
     }
-    *out = &room->world;
+    *out = &memory->world;
     return ZERO_OK;
 }
 
@@ -137,7 +139,7 @@ void zi_world_release(zero_world *world)
     zi_free(world);
 }
 
-/* A child that was forked leaves everything alone: it is the parent's. */
+/* A forked child does nothing: the world is its parent's. */
 void zero_world_destroy(zero_world *world)
 {
     if (world == NULL || zi_world_inherited(world)) {
@@ -147,12 +149,18 @@ void zero_world_destroy(zero_world *world)
     zi_world_release(world);
 }
 
-zero_status zero_world_create_self(zero_world **world)
+zero_status zi_world_clear(zero_world **world)
 {
     if (world == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
     }
     *world = NULL;
+    return ZERO_OK;
+}
+
+zero_status zero_world_create_self(zero_world **world)
+{
+    ZI_TRY(zi_world_clear(world));
     zi_comm *comm = NULL;
     ZI_TRY(zi_self_comm_create(&comm));
     return zi_world_create(comm, world);
@@ -195,7 +203,7 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
-/* More ranks than the system has threads for are refused before any is started. */
+/* Refuse more ranks than the system has threads for, before any is started. */
 static zero_status check_rank_count(uint32_t rank_count)
 {
     if (rank_count < 1) {
@@ -369,28 +377,11 @@ void zi_world_group_path(const zero_world *world, const zi_group *group, zero_pa
     write_text(path);
 }
 
-/* whole: bytes of each rank in all, so that ranks that ask for different sizes find out at once. */
-static zero_status host_gather(zero_world *world, uint32_t whole, size_t count,
-                               unsigned char *bytes)
-{
-    zi_stream *stream = NULL;
-    ZI_TRY(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &stream));
-    const zi_collective gather = {
-        .kind = ZI_ALL_GATHER,
-        .send_dtype = ZERO_DTYPE_F32,
-        .recv_dtype = ZERO_DTYPE_F32,
-        .tag = ZI_TAG_WORLD + (uint32_t)zi_min_u64(whole, ZI_TAG_WORLD - 3),
-        .count = count,
-        .send = bytes,
-        .recv = bytes + GATHER_BYTES,
-    };
-    return zi_group_submit(world->control, stream, &gather, 1);
-}
-
 zero_status zero_world_barrier(zero_world *world)
 {
     ZI_TRY(zi_world_check(world));
-    return host_gather(world, 0, 0, ((world_room *)world)->bytes);
+    unsigned char *buffers = ((world_memory *)world)->buffers;
+    return zi_group_gather(world->control, ZI_TAG_WORLD, buffers, buffers + GATHER_BYTES, 0);
 }
 
 zero_status zero_world_gather(zero_world *world, const void *send, void *recv, uint32_t bytes)
@@ -400,18 +391,21 @@ zero_status zero_world_gather(zero_world *world, const void *send, void *recv, u
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is NULL; %u bytes of each rank need a place",
                 send == NULL ? "send" : "recv", bytes);
     }
-    unsigned char *room = ((world_room *)world)->bytes;
+    /* The tag holds the bytes of each rank in all, so ranks that ask for different sizes find out
+     * in the first gather. */
+    const uint32_t tag = ZI_TAG_WORLD + (uint32_t)zi_min_u64(bytes, ZI_TAG_WORLD - 3);
+    unsigned char *send_buffer = ((world_memory *)world)->buffers;
+    unsigned char *recv_buffer = send_buffer + GATHER_BYTES;
     uint32_t done = 0;
     do {
         const uint32_t part = (uint32_t)zi_min_u64(bytes - done, GATHER_BYTES);
-        const size_t count = (part + sizeof(float) - 1) / sizeof(float);
+        const size_t sent = zi_align_up(part, sizeof(float));
         if (part != 0) {
-            memcpy(room, (const unsigned char *)send + done, part);
+            memcpy(send_buffer, (const unsigned char *)send + done, part);
         }
-        ZI_TRY(host_gather(world, bytes, count, room));
+        ZI_TRY(zi_group_gather(world->control, tag, send_buffer, recv_buffer, sent));
         for (uint32_t i = 0; i < zero_world_size(world) && part != 0; i++) {
-            memcpy((unsigned char *)recv + (size_t)i * bytes + done,
-                   room + GATHER_BYTES + i * count * sizeof(float), part);
+            memcpy((unsigned char *)recv + (size_t)i * bytes + done, recv_buffer + i * sent, part);
         }
         done += part;
     } while (done < bytes);

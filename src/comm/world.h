@@ -1,4 +1,4 @@
-/* From a backend's comm to the public world. */
+/* The public world over a backend's comm. */
 #ifndef ZI_COMM_WORLD_H
 #define ZI_COMM_WORLD_H
 
@@ -8,8 +8,12 @@
 /* As zero_plan_create. */
 #define ZI_WORLD_RANKS_MAX 65536
 
-/* A world over `comm`: device, control group. Takes ownership of comm, also on failure, when it
- * aborts the comm first so that the other ranks do not wait. Collective over the world. */
+/* Make a world over `comm`, with its device and control group. Takes ownership of comm, also on
+ * failure, when it aborts the comm first so that the other ranks do not wait. Collective over the
+ * world. */
 zero_status zi_world_create(zi_comm *comm, zero_world **world);
+
+/* Set *world to NULL. INVALID_ARGUMENT where `world` itself is NULL. */
+zero_status zi_world_clear(zero_world **world);
 
 #endif

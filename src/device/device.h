@@ -1,18 +1,20 @@
 /* A device: memory, streams and events. A backend is a const table of functions and its own state;
  * nothing above asks for its name.
  *
- * Streams run what is put on them in order; different streams run at the same time. All calls on
- * one device's streams and events come from one host thread (the rank's), and from tasks, which may
- * put tasks, copies and kernels on their own stream; those run within the task. The host stream is
- * the caller's own thread seen as a stream: what is put on it runs at once, waiting on it blocks.
+ * Streams run what is put on them in order; different streams run at the same time. The host stream
+ * is the caller's own thread seen as a stream: what is put on it runs at once, and waiting on it
+ * blocks.
  *
  * What is put on a stream is first issued, then run. The CPU runs what it issues. On a GPU issuing
- * hands the work to the driver; a task is host code and runs when its turn comes to be issued.
- * Arguments that the callers of task, copy and the like give by pointer must stay until then.
+ * hands the work to the driver; a task is host code, so it runs when it is issued. Arguments that
+ * are given by pointer must stay valid until the work is issued.
+ *
+ * Threads: all calls on one device's streams and events come from one host thread, the rank's, and
+ * from tasks. A task may put tasks, copies and kernels on its own stream; those run within it.
  *
  * Failure: the first task of a stream that fails leaves its error in the stream. Later tasks of
- * that stream are skipped; its events still fire and carry the error to whoever waits, streams
- * included. So nothing hangs and the first fault is what the caller reads. */
+ * that stream are skipped. Its events still fire and carry the error to whoever waits, streams
+ * included, so nothing hangs and the caller gets the first error. */
 #ifndef ZI_DEVICE_DEVICE_H
 #define ZI_DEVICE_DEVICE_H
 
@@ -27,7 +29,7 @@ typedef struct zi_stream zi_stream; /* backend's own */
 typedef struct zi_event zi_event;   /* backend's own */
 typedef struct zi_fence zi_fence;   /* backend's own */
 
-/* A piece of host code run by a stream in its turn. */
+/* Host code that a stream runs in order. */
 typedef zero_status (*zi_task_fn)(void *argument);
 
 /* Bytes of argument that a task carries by value. */
@@ -48,7 +50,8 @@ typedef struct zi_device_ops {
     /* Zeroed memory of the host that copies and kernels of the device reach; as memory_alloc. */
     zero_status (*host_alloc)(void *self, size_t bytes, void **out);
     void (*host_free)(void *self, void *pointer, size_t bytes);
-    /* Let the device reach whole pages of host memory that is there already. Once for a page. */
+    /* Let the device access whole pages of host memory that is already allocated. Once for a page.
+     */
     zero_status (*host_map)(void *self, void *pointer, size_t bytes);
     void (*host_unmap)(void *self, void *pointer); /* accepts NULL */
     /* name: static text, for traces. */
@@ -71,12 +74,12 @@ typedef struct zi_device_ops {
     /* Block the host until what was put on the stream before the event's last record has been
      * issued: what it was given by pointer may be changed. Returns the error the event carries. */
     zero_status (*issue_wait)(void *self, zi_event *event, uint64_t *waited_ns);
-    /* Run fn in its turn; `bytes` <= ZI_TASK_ARGUMENT_BYTES of argument are copied. Blocks only
+    /* Run fn on the stream; `bytes` <= ZI_TASK_ARGUMENT_BYTES of argument are copied. Blocks only
      * while the stream's queue is full. On the host stream: runs at once and returns its status. */
     zero_status (*task)(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
                         size_t bytes);
-    /* The same, but run also when the stream has failed: ends what earlier tasks have begun and
-     * only the stream's thread may end. */
+    /* The same, but run also when the stream has failed: for what earlier tasks have begun and only
+     * the stream's thread may end. */
     zero_status (*task_always)(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
                                size_t bytes);
     /* Set `bytes` bytes to `byte`. */
@@ -84,12 +87,11 @@ typedef struct zi_device_ops {
     /* Between any two places in memory of the device or the host. */
     zero_status (*copy)(void *self, zi_stream *stream, void *target, const void *source,
                         size_t bytes);
-    /* The rest is for tasks, on their own stream: collectives order the streams of several ranks.
-     */
+    /* The rest is for tasks, on their own stream, where collectives order the streams of ranks. */
     /* Block until what is on the stream has run. */
     zero_status (*drain)(void *self, zi_stream *stream);
-    /* A fence is a point on one rank's stream that the streams of ranks in the same process can
-     * follow. Marking it again moves it: whoever was to follow it must have done so. */
+    /* A fence is a point on one rank's stream for which the streams of other ranks of the process
+     * can wait. Marking it again moves it: all that were to follow it must have done so before. */
     zero_status (*fence_create)(void *self, zi_fence **out); /* *out may be NULL: needs none */
     void (*fence_destroy)(void *self, zi_fence *fence);      /* accepts NULL */
     zero_status (*fence_mark)(void *self, zi_fence *fence, zi_stream *stream);
@@ -100,8 +102,8 @@ typedef struct zi_device_ops {
     /* Whether what is put on the stream is being captured. UNSUPPORTED where no stream of the
      * device can be. */
     zero_status (*captured)(void *self, zi_stream *stream, bool *out);
-    /* All records so far are as if they had never been made: what was put on the streams has run,
-     * or belongs to a graph. */
+    /* Make all events as if they had never been recorded: what was put on the streams has run, or
+     * belongs to a graph. */
     void (*forget)(void *self);
     void (*destroy)(void *self); /* accepts NULL */
 } zi_device_ops;

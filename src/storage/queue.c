@@ -1,6 +1,6 @@
-/* Owns the calls of a queue: operations are started, segments go to the backend and come back in
- * turns that the caller's thread takes while it starts, polls and waits. Invariant: nothing is
- * allocated after create. */
+/* Owns the calls of a queue. It has no thread of its own: the caller's thread submits segments and
+ * reaps completions while it starts, polls and waits. Invariant: nothing is allocated after create.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -15,11 +15,11 @@
 #include "storage/queue_internal.h"
 
 #define REAPED_MAX 64
-/* A wait wakes for this part of what is in flight: the rest keeps the device busy meanwhile. */
+/* A wait wakes when this part of what is in flight is complete: the rest keeps the device busy. */
 #define WAKE_DIVISOR 4
 #define STALL_NS UINT64_C(30000000000)
 
-/* The queue is one thread's, the first that uses it, unless it is shared. */
+/* Unless it is shared, a queue belongs to the first thread that uses it. */
 static void enter(zi_io *queue)
 {
     if (queue->shared) {
@@ -40,21 +40,20 @@ static void log_stall(const zi_io *queue)
             zi_log(ZERO_LOG_WARN,
                    "storage: %u accesses have had no answer for %" PRIu64
                    " s, one of them at %" PRIu64 " in the directory %s",
-                   queue->out, STALL_NS / UINT64_C(1000000000), segment->op_offset,
+                   queue->in_flight, STALL_NS / UINT64_C(1000000000), segment->op_offset,
                    zi_store_directory_of(queue->store, segment->file)->path);
             return;
         }
     }
 }
 
-/* Take what is complete and hand over more; block for `want` completions or until a segment is due.
- */
-static void turn(zi_io *queue, uint32_t want)
+/* Reap completions and submit more. Blocks for `want` completions, or until a retry is due. */
+static void progress(zi_io *queue, uint32_t want)
 {
     const uint64_t due = zi_io_next_due_ns(queue);
     const uint64_t now = due != UINT64_MAX ? zi_clock_ns() : 0;
     const uint64_t until_due = due > now ? due - now : 0;
-    if (want > 0 && queue->out == 0) {
+    if (want > 0 && queue->in_flight == 0) {
         const struct timespec pause = {.tv_nsec = (long)zi_min_u64(until_due, ZI_IO_PAUSE_LAST_NS)};
         (void)nanosleep(&pause, NULL);
         zi_io_pump(queue);
@@ -78,7 +77,7 @@ static void turn(zi_io *queue, uint32_t want)
     zi_io_pump(queue);
 }
 
-/* The kernel keeps what it was given, whichever directory that was for. */
+/* Once a backend is broken the kernel keeps all that it has, of every directory. */
 static zero_status refuse_broken(const zi_io *queue)
 {
     ZI_FAIL_NATIVE(ZERO_IO, queue->broken,
@@ -178,9 +177,10 @@ zero_status zi_io_wait(zi_io *queue, zi_io_op *op)
         enter(queue);
         const uint64_t start = zi_clock_ns();
         while (op->phase == ZI_IO_RUNNING) {
-            /* op cannot be complete before so many segments are: never too long a wait. */
-            const uint64_t want = zi_min_u64(op->in_flight, queue->out / WAKE_DIVISOR);
-            turn(queue, (uint32_t)zi_max_u64(want, 1));
+            /* op is not complete before op->in_flight segments are, so this never waits too long.
+             */
+            const uint64_t want = zi_min_u64(op->in_flight, queue->in_flight / WAKE_DIVISOR);
+            progress(queue, (uint32_t)zi_max_u64(want, 1));
         }
         queue->stats.waited_ns += zi_clock_ns() - start;
     }
@@ -191,7 +191,7 @@ void zi_io_poll(zi_io *queue)
 {
     enter(queue);
     if (queue->broken == 0) {
-        turn(queue, 0);
+        progress(queue, 0);
     }
 }
 
@@ -211,8 +211,8 @@ void zi_io_destroy(zi_io *queue)
         return;
     }
     zi_io_drain(queue);
-    while (queue->out > 0) {
-        turn(queue, 1);
+    while (queue->in_flight > 0) {
+        progress(queue, 1);
         zi_io_drain(queue);
     }
     if (queue->backend.ops != NULL) {

@@ -1,12 +1,16 @@
-/* Owns the making of a queue from its options: depths, segments, registered memory, the backend.
- * Invariant: nothing of a queue is allocated elsewhere. */
+/* Owns how a queue is made from its options: depths, segments, registered memory, and the backend,
+ * the first of the fallback order that this machine grants. Invariants: nothing of a queue is
+ * allocated elsewhere; a backend is taken only after every better one was refused, and the report
+ * holds each refusal. */
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "core/check.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/sizes.h"
-#include "storage/fallback_order.h"
 #include "storage/queue_internal.h"
 
 #define SEGMENT_BYTES_MAX ((uint64_t)1 << 30)
@@ -40,7 +44,7 @@ static zero_status check_options(const zi_io_options *options)
     return ZERO_OK;
 }
 
-static void settle_depths(zi_io *queue, const zi_io_options *options)
+static void set_depths(zi_io *queue, const zi_io_options *options)
 {
     queue->file_depth = options->file_depth != 0 ? options->file_depth : ZI_IO_DEPTH;
     const uint64_t all = (uint64_t)queue->file_depth * queue->map->file_count;
@@ -100,6 +104,60 @@ static void cut_slices(const zi_io_options *options, struct iovec *slices)
     }
 }
 
+/* ---- the backend ---- */
+
+typedef struct io_backend_choice {
+    zi_io_backend_kind kind;
+    zero_status (*create)(const zi_io_setup *setup, zi_io_backend_kind kind, zi_io_backend *backend,
+                          zi_io_report *report);
+} io_backend_choice;
+
+static const io_backend_choice fallback_order[ZI_IO_BACKENDS] = {
+    {ZI_IO_BACKEND_FIXED, zi_uring_create},
+    {ZI_IO_BACKEND_URING, zi_uring_create},
+    {ZI_IO_BACKEND_POSIX, zi_posix_create},
+};
+
+const char *zi_io_backend_name(zi_io_backend_kind kind)
+{
+    static const char *const names[] = {"best", "fixed", "uring", "posix", "given"};
+    zi_assert_cmp(kind, <, sizeof names / sizeof names[0]);
+    return names[kind];
+}
+
+static void note_refusal(zi_io_backend_kind kind, zi_io_report *report)
+{
+    const char *reason = zero_last_error()->message;
+    const size_t used = strlen(report->refusals);
+    (void)snprintf(report->refusals + used, sizeof report->refusals - used, "%s%s: %s",
+                   used > 0 ? "; " : "", zi_io_backend_name(kind), reason);
+    zi_log(ZERO_LOG_WARN, "storage: goes on without '%s': %s", zi_io_backend_name(kind), reason);
+}
+
+/* Make the first backend that works, or `kind` alone unless it is BEST. Each refusal on the way is
+ * logged and added to report->refusals. */
+static zero_status open_backend(const zi_io_setup *setup, zi_io_backend_kind kind,
+                                zi_io_backend *backend, zi_io_report *report)
+{
+    zero_status status = ZERO_UNSUPPORTED;
+    for (uint32_t i = 0; i < ZI_IO_BACKENDS; i++) {
+        const io_backend_choice *tried = &fallback_order[i];
+        if (kind != ZI_IO_BACKEND_BEST && kind != tried->kind) {
+            continue;
+        }
+        report->kind = tried->kind;
+        report->registered_bytes = 0;
+        report->flags[0] = '\0';
+        status = tried->create(setup, tried->kind, backend, report);
+        /* An error that is no refusal would fail the next backend too. */
+        if (status != ZERO_UNSUPPORTED || kind != ZI_IO_BACKEND_BEST) {
+            return status;
+        }
+        note_refusal(tried->kind, report);
+    }
+    return status;
+}
+
 static zero_status make_backend(zi_io *queue, const zi_io_options *options)
 {
     uint32_t slice_count = 0;
@@ -123,7 +181,7 @@ static zero_status make_backend(zi_io *queue, const zi_io_options *options)
         queue->report.kind = ZI_IO_BACKEND_GIVEN;
         status = storage->backend_create(storage->self, &setup, &queue->backend, &queue->report);
     } else {
-        status = zi_io_open_backend(&setup, options->kind, &queue->backend, &queue->report);
+        status = open_backend(&setup, options->kind, &queue->backend, &queue->report);
     }
     zi_free(slices);
     return status;
@@ -150,7 +208,7 @@ zero_status zi_io_create(const zi_io_options *options, zi_io **out)
     queue->waiting_end = &queue->waiting;
     status = check_options(options);
     if (status == ZERO_OK) {
-        settle_depths(queue, options);
+        set_depths(queue, options);
         status = make_segments(queue);
     }
     if (status == ZERO_OK) {

@@ -1,5 +1,5 @@
-/* State shared by the parts of a queue: its making (queue_create.c), its segments from the cut to
- * the last attempt (queue_segments.c), and the calls that take turns at both (queue.c). */
+/* A queue's state, for its files: queue_segments.c splits operations into segments and retries
+ * them, queue.c has the calls, queue_create.c makes the queue. */
 #ifndef ZI_STORAGE_QUEUE_INTERNAL_H
 #define ZI_STORAGE_QUEUE_INTERNAL_H
 
@@ -7,7 +7,7 @@
 
 #include "storage/io_backend.h"
 
-/* A segment that moved nothing waits this long at most until it is tried again. */
+/* A segment that moved nothing waits this long at most until it is retried. */
 #define ZI_IO_PAUSE_LAST_NS UINT64_C(10000000)
 
 typedef struct queue_region {
@@ -27,30 +27,30 @@ struct zi_io {
     uint32_t file_depth;
     bool owned;
     pthread_t owner; /* where owned */
-    bool shared;     /* by threads that take turns */
+    bool shared;     /* several threads call, one at a time */
     int broken;      /* errno of the backend; 0: it works */
     queue_region *regions;
     uint32_t region_count;
     uint32_t depth;
-    zi_io_segment *segments;                     /* depth of them */
-    zi_io_segment *free;                         /* a list */
-    zi_io_segment *again;                        /* a list: to be tried again when due */
-    uint32_t out;                                /* at the backend */
-    uint32_t file_out[ZI_STORE_DIRECTORIES_MAX]; /* not free, by file */
-    zi_io_op *waiting;                           /* a list: operations with something left to cut */
+    zi_io_segment *segments;                          /* depth of them */
+    zi_io_segment *free;                              /* a list */
+    zi_io_segment *retries;                           /* a list: to be retried when due */
+    uint32_t in_flight;                               /* segments that the backend has */
+    uint32_t file_segments[ZI_STORE_DIRECTORIES_MAX]; /* not free, by file */
+    zi_io_op *waiting; /* a list: operations that are not split to their end */
     zi_io_op **waiting_end;
 };
 
-/* Hand over what may go: segments that are due once more, then operations, a later one past those
- * whose disk is busy. (queue_segments.c) */
+/* Submit what may be in flight: first segments whose retry is due, then those of operations. A
+ * later operation overtakes those whose files have their depth in flight. (queue_segments.c) */
 void zi_io_pump(zi_io *queue);
-/* What came of a segment that the backend gave back. */
+/* Handle a segment that the backend has completed: finish, continue or retry it. */
 void zi_io_complete(zi_io *queue, zi_io_segment *segment);
-/* When the next segment is to be tried again; UINT64_MAX: none is. */
+/* When the next retry is due; UINT64_MAX: there is none. */
 uint64_t zi_io_next_due_ns(const zi_io *queue);
-/* The backend keeps what it has, so every operation fails and none can be started. */
+/* The backend is broken: every operation fails, and none can be started. */
 void zi_io_break(zi_io *queue, int code);
-/* What is not at the backend is given up; the rest comes back in its time. */
+/* Cancel what is not in flight. */
 void zi_io_drain(zi_io *queue);
 
 #endif

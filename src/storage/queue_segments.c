@@ -1,6 +1,6 @@
-/* Owns the segments of a queue: cuts operations into them, judges what comes back, tries again.
- * Invariants: a segment is free, at the backend, or waits to be tried again; an operation is
- * complete only when none of its segments is out, so its memory is free. */
+/* Owns the segments of a queue: splits operations into them, checks their results, retries them.
+ * Invariants: a segment is free, in flight, or waits for its retry; an operation is complete only
+ * when none of its segments is left, so its memory is the caller's again. */
 #include <errno.h>
 
 #include "core/check.h"
@@ -35,7 +35,7 @@ static void leave_waiting(zi_io *queue, const zi_io_op *op)
     }
 }
 
-/* The first fault of an operation is the one reported; the rest of it is not cut any more. */
+/* The first fault of an operation is the one reported; what is left of it is not submitted. */
 static void fail_op(zi_io *queue, zi_io_op *op, int code, const zi_io_segment *segment)
 {
     if (op->native != 0) {
@@ -51,7 +51,7 @@ static void fail_op(zi_io *queue, zi_io_op *op, int code, const zi_io_segment *s
 static void free_segment(zi_io *queue, zi_io_segment *segment)
 {
     zi_io_op *op = segment->op;
-    queue->file_out[segment->file]--;
+    queue->file_segments[segment->file]--;
     op->in_flight--;
     segment->op = NULL;
     segment->next = queue->free;
@@ -61,12 +61,13 @@ static void free_segment(zi_io *queue, zi_io_segment *segment)
 
 static void put_segment(zi_io *queue, zi_io_segment *segment)
 {
-    queue->out++;
+    queue->in_flight++;
     queue->backend.ops->put(queue->backend.self, segment);
 }
 
-/* Nothing was moved. At once after a signal, else after a pause; not for ever. */
-static void try_again(zi_io *queue, zi_io_segment *segment, int code)
+/* Nothing was moved. Retried at once after a signal, else after a pause, until retry_ns have
+ * passed. */
+static void retry(zi_io *queue, zi_io_segment *segment, int code)
 {
     const uint64_t now = zi_clock_ns();
     if (segment->since_ns == 0) {
@@ -85,11 +86,11 @@ static void try_again(zi_io *queue, zi_io_segment *segment, int code)
     }
     segment->due_ns = now + segment->pause_ns;
     segment->pause_ns = zi_min_u64(segment->pause_ns * 2, ZI_IO_PAUSE_LAST_NS);
-    segment->next = queue->again;
-    queue->again = segment;
+    segment->next = queue->retries;
+    queue->retries = segment;
 }
 
-/* Some of it was moved. Direct I/O goes on at an aligned place only, so a torn block is moved
+/* Some of it was moved. Direct I/O continues at an aligned offset only, so a torn block is moved
  * again. */
 static void advance_segment(zi_io *queue, zi_io_segment *segment)
 {
@@ -105,7 +106,7 @@ static void advance_segment(zi_io *queue, zi_io_segment *segment)
     if (segment->bytes == 0) {
         free_segment(queue, segment);
     } else if (kept == 0) {
-        try_again(queue, segment, EIO);
+        retry(queue, segment, EIO);
     } else {
         segment->since_ns = 0;
         queue->stats.retries++;
@@ -116,13 +117,13 @@ static void advance_segment(zi_io *queue, zi_io_segment *segment)
 void zi_io_complete(zi_io *queue, zi_io_segment *segment)
 {
     const int result = zi_fault_hit(ZI_FAULT_IO) ? -EIO : segment->result;
-    queue->out--;
+    queue->in_flight--;
     if (segment->op->native != 0) {
         free_segment(queue, segment);
     } else if (result == -EINTR || result == -EAGAIN) {
-        try_again(queue, segment, -result);
+        retry(queue, segment, -result);
     } else if (result <= 0) {
-        /* The file had all its bytes, so an end before them is not ours. */
+        /* The file was made with all its bytes, so somebody else has cut it. */
         const int end = segment->kind == ZI_IO_READ ? ENODATA : EIO;
         fail_op(queue, segment->op, result < 0 ? -result : end, segment);
         free_segment(queue, segment);
@@ -131,7 +132,7 @@ void zi_io_complete(zi_io *queue, zi_io_segment *segment)
     }
 }
 
-/* How much memory from `op`'s next byte on lies in one slice, and in which. */
+/* How many bytes from the next one of `op` on lie in one registered slice, and in which. */
 static uint64_t slice_left(const zi_io *queue, const zi_io_op *op, int32_t *slice)
 {
     *slice = -1;
@@ -144,13 +145,13 @@ static uint64_t slice_left(const zi_io *queue, const zi_io_op *op, int32_t *slic
     return ZI_IO_SLICE_BYTES - into % ZI_IO_SLICE_BYTES;
 }
 
-/* True when all of op is cut, false when segments or its file's turn ran out. */
-static bool cut_op(zi_io *queue, zi_io_op *op)
+/* Submit op as segments. False when no segment is free or its file has its depth in flight. */
+static bool split_op(zi_io *queue, zi_io_op *op)
 {
     while (op->cut_bytes < op->bytes) {
         const uint64_t offset = op->offset + op->cut_bytes;
         const zi_stripe_place place = zi_stripe_find(queue->map, offset);
-        if (queue->free == NULL || queue->file_out[place.file] == queue->file_depth) {
+        if (queue->free == NULL || queue->file_segments[place.file] == queue->file_depth) {
             return false;
         }
         int32_t slice = -1;
@@ -167,7 +168,7 @@ static bool cut_op(zi_io *queue, zi_io_op *op)
                                    .bytes = (uint32_t)bytes,
                                    .op = op,
                                    .op_offset = offset};
-        queue->file_out[place.file]++;
+        queue->file_segments[place.file]++;
         op->in_flight++;
         op->cut_bytes += bytes;
         queue->stats.segments[op->kind]++;
@@ -176,10 +177,10 @@ static bool cut_op(zi_io *queue, zi_io_op *op)
     return true;
 }
 
-static void put_due(zi_io *queue)
+static void put_due_retries(zi_io *queue)
 {
-    const uint64_t now = queue->again != NULL ? zi_clock_ns() : 0;
-    zi_io_segment **link = &queue->again;
+    const uint64_t now = queue->retries != NULL ? zi_clock_ns() : 0;
+    zi_io_segment **link = &queue->retries;
     while (*link != NULL) {
         zi_io_segment *segment = *link;
         if (segment->due_ns <= now) {
@@ -193,11 +194,11 @@ static void put_due(zi_io *queue)
 
 void zi_io_pump(zi_io *queue)
 {
-    put_due(queue);
+    put_due_retries(queue);
     zi_io_op **link = &queue->waiting;
     while (*link != NULL && queue->free != NULL) {
         zi_io_op *op = *link;
-        if (!cut_op(queue, op)) {
+        if (!split_op(queue, op)) {
             link = &op->next;
             continue;
         }
@@ -212,7 +213,7 @@ void zi_io_pump(zi_io *queue)
 uint64_t zi_io_next_due_ns(const zi_io *queue)
 {
     uint64_t next = UINT64_MAX;
-    for (const zi_io_segment *segment = queue->again; segment != NULL; segment = segment->next) {
+    for (const zi_io_segment *segment = queue->retries; segment != NULL; segment = segment->next) {
         next = zi_min_u64(next, segment->due_ns);
     }
     return next;
@@ -221,8 +222,8 @@ uint64_t zi_io_next_due_ns(const zi_io *queue)
 void zi_io_break(zi_io *queue, int code)
 {
     queue->broken = code;
-    queue->again = NULL;
-    queue->out = 0;
+    queue->retries = NULL;
+    queue->in_flight = 0;
     while (queue->waiting != NULL) {
         zi_io_op *op = queue->waiting;
         fail_op(queue, op, code, NULL);
@@ -243,9 +244,9 @@ void zi_io_drain(zi_io *queue)
         fail_op(queue, op, ECANCELED, NULL);
         finish_if_complete(op);
     }
-    while (queue->again != NULL) {
-        zi_io_segment *segment = queue->again;
-        queue->again = segment->next;
+    while (queue->retries != NULL) {
+        zi_io_segment *segment = queue->retries;
+        queue->retries = segment->next;
         fail_op(queue, segment->op, ECANCELED, segment);
         free_segment(queue, segment);
     }

@@ -1,6 +1,6 @@
-/* Owns the measurement of directories. Invariants: a disk is measured alone and once, whatever
- * number of directories is on it; what is read was written before, since a file's reserved space
- * reads as zeros without the disk. */
+/* Owns the measurement of directories. Invariants: a disk is measured alone and once, however many
+ * directories are on it; only bytes that were written are read, since reserved space reads as zeros
+ * without an access to the disk. */
 #include "storage/rate.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "core/rng.h"
 #include "core/sizes.h"
 
-/* One access each, as many as a queue has in flight. */
+/* Operations of one segment each, as many as a queue has in flight. */
 #define OPS ZI_IO_DEPTH
 #define OP_BYTES ZI_IO_SEGMENT_BYTES
 
@@ -33,7 +33,7 @@ typedef struct probe {
     zi_io_op ops[OPS];
 } probe;
 
-/* What one way through the file came to. */
+/* What one pass over the file has moved, and in which time. */
 typedef struct pass {
     uint64_t bytes;
     uint64_t ns;
@@ -58,7 +58,7 @@ static zero_status build_probe(probe *p, const zi_rate_options *options, uint32_
     p->pass_ns = options->pass_ns != 0 ? options->pass_ns : ZI_RATE_PASS_NS;
     ZI_TRY(zi_store_create(&store, &p->store));
     ZI_TRY(zi_pages_alloc(ZI_RATE_MEMORY_BYTES, (void **)&p->memory));
-    /* Some disks and file systems make little of what is all zeros. */
+    /* Random bytes: some disks and file systems compress zeros away. */
     for (uint64_t at = 0; at < OP_BYTES; at += sizeof(zi_philox_words)) {
         const zi_philox_words words = zi_philox(directory, at, 0);
         memcpy(p->memory + at, &words, sizeof words);
@@ -71,7 +71,7 @@ static zero_status build_probe(probe *p, const zi_rate_options *options, uint32_
     return zi_io_create(&queue, &p->queue);
 }
 
-/* All of the file from its start, up to `bytes`, or as much as there is time for. */
+/* Move the first `bytes` bytes of the file, or as many as there is time for. */
 static zero_status move_along(probe *p, zi_io_kind kind, uint64_t bytes, uint64_t *moved)
 {
     const uint64_t end = zi_clock_ns() + p->pass_ns;
@@ -93,7 +93,8 @@ static zero_status move_along(probe *p, zi_io_kind kind, uint64_t bytes, uint64_
     return status;
 }
 
-/* Where there is no direct I/O: what was written is on the disk, and is read from it. */
+/* Without direct I/O: write the page cache to the disk and drop it, so that reads reach the disk.
+ */
 static zero_status empty_cache(const probe *p)
 {
     const zi_store_directory *directory = zi_store_directory_of(p->store, 0);
@@ -118,7 +119,7 @@ static zero_status take_pass(probe *p, zi_io_kind kind, uint64_t bytes, pass *ou
     return ZERO_OK;
 }
 
-/* MB/s of moving as many bytes each way, rounded up: a disk that moves anything has a rate. */
+/* MB/s of writing and reading equally many bytes, rounded up, so never 0. */
 static uint32_t rate_of(const pass *written, const pass *read)
 {
     const double ns_per_byte =
@@ -127,8 +128,8 @@ static uint32_t rate_of(const pass *written, const pass *read)
     return rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;
 }
 
-/* The first pass gives the file its blocks, which costs file systems time that only the first step
- * of an engine takes; it does not count. */
+/* The first pass does not count: it allocates the file's blocks, which takes time in the first step
+ * of an engine only. */
 static zero_status measure_disk(const zi_rate_options *options, uint32_t directory, uint32_t *rate)
 {
     probe p = {0};

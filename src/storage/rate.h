@@ -1,13 +1,12 @@
-/* Measures how fast directories are; a store is striped over them in proportion. */
+/* Measures how fast directories are. Stores are striped over them in proportion. */
 #ifndef ZI_STORAGE_RATE_H
 #define ZI_STORAGE_RATE_H
 
 #include "storage/storage.h"
 
-/* From so many bytes on a store is worth a measurement, which moves three times ZI_RATE_BYTES on
- * each disk, one disk after the other: over two equal disks that takes as long as 3/4 of a step
- * that moves all of the smallest such store both ways, over four as long as three steps. A smaller
- * store would wait longer for less. */
+/* The smallest store for which disks are measured. A measurement moves three times ZI_RATE_BYTES on
+ * each disk, one disk after the other. With two equal disks that takes as long as 3/4 of a step
+ * that reads and writes all of the smallest such store, with four as long as three steps. */
 #define ZI_RATE_STORE_BYTES ((uint64_t)1 << 30)
 #define ZI_RATE_BYTES ((uint64_t)128 << 20)
 #define ZI_RATE_PASS_NS UINT64_C(500000000)
@@ -22,22 +21,22 @@ typedef struct zi_rate_options {
 
 /* By directory. Those of one file system are one disk and have equal parts of its rate. */
 typedef struct zi_rates {
-    bool measured;                              /* false: nothing was, and all rates are 1 */
+    bool measured;                              /* false: all rates are 1 */
     uint32_t rate[ZI_STORE_DIRECTORIES_MAX];    /* its part in MB/s, of as many bytes each way */
     uint32_t sharers[ZI_STORE_DIRECTORIES_MAX]; /* directories on its disk, with itself */
 } zi_rates;
 
-/* Measures each disk by itself, one after the other, with a queue's default access size and depth:
- * a file as a store's, which is gone afterwards, also on failure. Takes ZI_RATE_MEMORY_BYTES of
- * memory meanwhile. Other processes that measure at the same time slow all disks alike, so the
- * rates are low then and their proportions hold, about.
- * Errors: those of zi_store_create and of transfers; INVALID_ARGUMENT naming a directory that is
- * too slow to take a stripe beside the fastest. */
+/* Measure each disk by itself, one after the other, with a queue's default segment size and depth,
+ * on a file that is removed afterwards, also on failure. Other processes that measure at the same
+ * time slow all disks alike: the rates are too low then, but about in proportion.
+ * - Memory: ZI_RATE_MEMORY_BYTES until it returns.
+ * - Errors: those of zi_store_create and of transfers; INVALID_ARGUMENT naming a directory that is
+ *   too slow to take a stripe beside the fastest. */
 #define ZI_RATE_MEMORY_BYTES ((uint64_t)32 << 20)
 zero_status zi_rate_measure(const zi_rate_options *options, zi_rates *rates);
 
-/* The same for a store of so many bytes. Nothing is measured where it would change nothing or is
- * not worth it: on one disk, and below ZI_RATE_STORE_BYTES. */
+/* The same for a store of so many bytes. Nothing is measured on one disk, where it would change
+ * nothing, nor below ZI_RATE_STORE_BYTES. */
 zero_status zi_rate_choose(const zi_rate_options *options, uint64_t store_bytes, zi_rates *rates);
 
 #endif

@@ -1,11 +1,12 @@
 /* Aligned asynchronous file I/O: where a tier on disk keeps its bytes.
  *
- * A *store* is one range of bytes on 1 to ZI_STORE_DIRECTORIES_MAX directories. Each holds one file
- * of its part, reserved at create and without a name, so that a killed process leaves no bytes
- * behind; the lock file beside it keeps a second job out. A *queue* moves bytes between a store and
- * memory. Several queues, each of a thread of its own, may use one store at once.
+ * A *store* is an address space of bytes, striped over 1 to ZI_STORE_DIRECTORIES_MAX directories.
+ * Each directory holds one file. The file is reserved at create and has no name, so a killed
+ * process leaves no bytes behind; the lock file beside it keeps a second job out. A *queue* moves
+ * bytes between a store and memory. Several queues, each of a thread of its own, may use one store
+ * at once.
  *
- * Offsets, sizes and memory are multiples of ZI_STORAGE_ALIGN everywhere; what a store holds before
+ * Offsets, sizes and memory are multiples of ZI_STORAGE_ALIGN everywhere. What a store holds before
  * it is written is unspecified. Nothing allocates after create. */
 #ifndef ZI_STORAGE_STORAGE_H
 #define ZI_STORAGE_STORAGE_H
@@ -20,7 +21,8 @@
 /* What every direct access is aligned to. A file system that wants more is refused. */
 #define ZI_STORAGE_ALIGN ((uint64_t)4096)
 #define ZI_STORE_DIRECTORIES_MAX ZI_STRIPE_FILES_MAX
-/* Default of zi_store_options.unit_bytes: no access goes beyond a stripe, so as long as one is. */
+/* Default of zi_store_options.unit_bytes: the longest segment, since a segment lies in one stripe.
+ */
 #define ZI_STORE_UNIT_BYTES ZI_IO_SEGMENT_BYTES
 
 typedef struct zi_store zi_store;
@@ -29,15 +31,16 @@ struct zi_io_setup; /* storage/io_backend.h, with the next */
 struct zi_io_backend;
 struct zi_io_report;
 
-/* What keeps the bytes of stores in place of files: injected (engine/backend.h). */
+/* A storage that keeps the bytes of stores in place of files: injected (engine/backend.h). */
 typedef struct zi_storage {
     size_t struct_bytes;
     const char *name;
     void *self; /* outlives its stores */
-    /* What runs the accesses of one queue. Fill *backend. Called by whoever makes the queue. */
+    /* Make the I/O backend of one queue: fill *backend. Called by the thread that makes the queue.
+     */
     zero_status (*backend_create)(void *self, const struct zi_io_setup *setup,
                                   struct zi_io_backend *backend, struct zi_io_report *report);
-    /* The store goes, after its queues. NULL: nothing is kept for a store. */
+    /* The store is destroyed, after its queues. NULL: nothing is kept for a store. */
     void (*store_destroy)(void *self, const zi_store *store);
 } zi_storage;
 
@@ -47,42 +50,43 @@ typedef struct zi_store_options {
     uint32_t directory_count;       /* in [1, ZI_STORE_DIRECTORIES_MAX] */
     uint32_t rank;                  /* names the lock file: ranks may share a directory */
     const char *use; /* static; names it too, so that a rank may have several stores. NULL: "" */
-    uint64_t bytes;  /* of the range, above 0 */
-    uint64_t unit_bytes; /* of a stripe; 0: ZI_STORE_UNIT_BYTES */
-    bool buffered;       /* go through the page cache even where O_DIRECT is had */
-    bool named;          /* open and unlink, as where a file system has no O_TMPFILE; for tests */
+    uint64_t bytes;  /* of the store, above 0 */
+    uint64_t unit_bytes;       /* of a stripe; 0: ZI_STORE_UNIT_BYTES */
+    bool buffered;             /* use the page cache even where O_DIRECT works */
+    bool named;                /* create and unlink, as where there is no O_TMPFILE; for tests */
     const zi_storage *storage; /* NULL: files. Else directories are names that are not looked up */
 } zi_store_options;
 
-/* A directory as it is used. */
+/* How a directory is used. */
 typedef struct zi_store_directory {
     const char *path;    /* as given; the store's */
-    uint64_t file_bytes; /* of the range that lie here */
-    bool direct;         /* O_DIRECT: no page cache */
-    bool reserved;       /* the file system has set the bytes aside */
+    uint64_t file_bytes; /* of the store that lie here */
+    bool direct;         /* O_DIRECT: without the page cache */
+    bool reserved;       /* the file system has reserved the bytes */
     bool in_memory;      /* tmpfs or ramfs: no disk */
     char note[160];      /* why not direct or not reserved; else "" */
 } zi_store_directory;
 
-/* *store is NULL on failure, and nothing stays in the directories.
- * Errors: INVALID_ARGUMENT; STATE where another process, named by pid and host, has the directory
- * for this rank; OUT_OF_MEMORY where the space is not there; UNSUPPORTED where a file system wants
- * more than ZI_STORAGE_ALIGN; IO for all else, errno in the error record. */
+/* Lock the directories and reserve the files of a store.
+ * - store: out; NULL on failure, when nothing stays in the directories.
+ * - Errors: INVALID_ARGUMENT; STATE where another process, named by pid and host, owns the
+ *   directory for this rank; OUT_OF_MEMORY where the disk has not the space; UNSUPPORTED where a
+ *   file system needs a larger alignment than ZI_STORAGE_ALIGN; IO for all else, with errno. */
 zero_status zi_store_create(const zi_store_options *options, zi_store **store);
 
-/* Accepts NULL. Its queues are destroyed before. Gives all space back. */
+/* Accepts NULL. Its queues are destroyed before. All disk space is freed. */
 void zi_store_destroy(zi_store *store);
 
 uint64_t zi_store_bytes(const zi_store *store);
 const zi_stripe_map *zi_store_map(const zi_store *store);
 const zi_store_directory *zi_store_directory_of(const zi_store *store, uint32_t file);
-/* CORRUPT: bytes of the store are not what was written there. what: whose they are. The message
- * names the directory, and where in its file the first of them are. */
+/* CORRUPT: bytes of the store are not what was written there. The message names `what` they belong
+ * to, the directory, and where in its file they begin. */
 zero_status zi_store_damaged(const zi_store *store, uint64_t offset, uint64_t bytes,
                              const char *what);
 /* NULL: files. */
 const zi_storage *zi_store_storage(const zi_store *store);
-/* For backends: the open file behind a directory; -1 where there are none. The store's. */
+/* For backends: the open file in a directory, which the store owns; -1 where there are no files. */
 int zi_store_fd(const zi_store *store, uint32_t file);
 
 /* How a queue reaches the files, best first. */
@@ -108,36 +112,36 @@ typedef enum zi_io_phase {
     ZI_IO_FAILED = 3
 } zi_io_phase;
 
-/* One transfer. Zeroed, then filled in; while it runs it and its memory are the queue's. It may be
- * started again once it has been waited for. */
+/* One transfer. Zeroed, then filled in. While it runs, it and its memory belong to the queue. It
+ * may be started again once it has been waited for. */
 typedef struct zi_io_op {
     zi_io_kind kind;
     void *memory;
     uint64_t offset; /* in the store */
     uint64_t bytes;  /* 0: done at once */
-    /* The queue's own. */
-    struct zi_io_op *next; /* of those with something left to cut */
+    /* For the queue alone. */
+    struct zi_io_op *next; /* of those that are not split to their end */
     zi_io_phase phase;
-    uint32_t in_flight; /* segments cut and not yet back */
-    uint64_t cut_bytes; /* handed out as segments so far */
+    uint32_t in_flight; /* segments that are not complete */
+    uint64_t cut_bytes; /* split into segments so far */
     int32_t region;     /* that all its memory lies in; -1: none */
     int32_t native;     /* FAILED: the first errno, and where */
     uint64_t failed_offset;
     uint64_t failed_bytes;
 } zi_io_op;
 
-/* Memory that operations will use, so that it can be registered once. */
+/* Memory that operations will use, to be registered with the kernel once. */
 typedef struct zi_io_region {
     void *memory;
     uint64_t bytes;
 } zi_io_region;
 
-/* Memory is registered in slices of at most this many bytes; longer regions are cut. */
+/* Memory is registered in slices of at most this many bytes; longer regions are split. */
 #define ZI_IO_SLICE_BYTES ((uint64_t)1 << 30)
 
-/* 16 accesses of so many bytes take about half of the CPU time for a byte that 16 of 1 MiB take:
- * there are fewer, and the queue is woken for more at a time (`zero io`). Still longer ones would
- * leave too few in a range of the default length to overlap. */
+/* Segments of 2 MiB take about half the CPU time per byte of segments of 1 MiB: there are fewer,
+ * and the queue wakes for more bytes at a time (`zero io`). Still longer ones would leave too few
+ * in an extent of the default length to overlap. */
 #define ZI_IO_SEGMENT_BYTES ((uint64_t)2 << 20)
 #define ZI_IO_DEPTH 16
 #define ZI_IO_DEPTH_MAX 1024
@@ -153,13 +157,13 @@ typedef struct zi_io_options {
     uint64_t segment_bytes;  /* of one access, at most 1 GiB; 0: ZI_IO_SEGMENT_BYTES */
     uint32_t file_depth;     /* segments in flight for each file; 0: ZI_IO_DEPTH */
     uint32_t depth;          /* in all, at most ZI_IO_DEPTH_MAX; 0: file_depth for every file */
-    bool shared;             /* threads take turns, under a lock of theirs */
-    uint64_t retry_ns; /* how long a segment is tried again without progress; 0: ZI_IO_RETRY_NS */
+    bool shared;             /* several threads call, one at a time, under a lock of theirs */
+    uint64_t retry_ns;       /* how long a segment is retried without progress; 0: ZI_IO_RETRY_NS */
     const struct zi_io_backend *backend; /* not NULL: this one, and kind is ignored; owned by the
                                             queue from then on, also when create fails */
 } zi_io_options;
 
-/* What the queue came out as. */
+/* How the queue was made. */
 typedef struct zi_io_report {
     zi_io_backend_kind kind;
     bool direct;               /* no file goes through the page cache */
@@ -175,36 +179,39 @@ typedef struct zi_io_stats {
     uint64_t ops[ZI_IO_KINDS];   /* started */
     uint64_t bytes[ZI_IO_KINDS]; /* moved */
     uint64_t segments[ZI_IO_KINDS];
-    uint64_t retries;   /* segments handed over again: interrupted, refused for now, or cut short */
+    uint64_t retries;   /* segments submitted again: interrupted, refused for now, or cut short */
     uint64_t failed;    /* operations */
     uint64_t waited_ns; /* in zi_io_wait */
 } zi_io_stats;
 
 typedef struct zi_io zi_io;
 
-/* Any thread. The queue then belongs to the first thread that starts, polls or waits, unless it is
- * shared.
- * Errors: INVALID_ARGUMENT; UNSUPPORTED where the kind that was asked for is refused;
- * OUT_OF_MEMORY; DEVICE where a thread cannot be started. */
+/* Make a queue on a store.
+ * - Errors: INVALID_ARGUMENT; UNSUPPORTED where the kind that was asked for is refused;
+ *   OUT_OF_MEMORY; DEVICE where a thread cannot be started.
+ * - Threads: any. Unless it is shared, the queue then belongs to the first thread that starts,
+ *   polls or waits. */
 zero_status zi_io_create(const zi_io_options *options, zi_io **queue);
 
-/* Accepts NULL. What is not yet in flight fails with ECANCELED, what is in flight is awaited. With
- * nothing in flight, or shared, any thread may call it, else the owner. */
+/* Cancel what is not yet in flight, which fails with ECANCELED, and wait for what is. Accepts NULL.
+ * - Threads: any where the queue is shared or has nothing in flight, else the owner. */
 void zi_io_destroy(zi_io *queue);
 
-/* Begin op; never blocks on I/O. INVALID_ARGUMENT for what is not aligned or not in the store,
- * STATE while op runs, IO once the queue is broken. */
+/* Begin op; never blocks on I/O.
+ * - Errors: INVALID_ARGUMENT for what is not aligned or not in the store; STATE while op runs; IO
+ *   once the queue is broken. */
 zero_status zi_io_start(zi_io *queue, zi_io_op *op);
 
-/* Blocks until op is complete: returns at once for one that never ran or is complete already. IO
- * when a segment failed, with directory, offset, bytes and errno; CORRUPT where it was to be read
- * from behind the end of its file. Then no other segment of op is in flight and its memory is the
- * caller's again. There is no deadline: memory that the kernel may still write cannot be given
- * back. A device that answers nothing is logged every 30 s. */
+/* Block until op is complete; returns at once for one that never ran or is complete already. No
+ * segment of op is in flight then, also on failure, and its memory is the caller's again. There is
+ * no deadline: memory that the kernel may still write cannot be freed. A device that does not
+ * answer is logged every 30 s.
+ * - Errors: IO when a segment failed, with directory, offset, bytes and errno; CORRUPT where a
+ *   segment lay behind the end of its file. */
 zero_status zi_io_wait(zi_io *queue, zi_io_op *op);
 
-/* Take what is complete and hand over what waits, without blocking. To be called now and then
- * between start and wait by a thread that computes meanwhile. */
+/* Reap completions and submit what waits, without blocking. To be called now and then between start
+ * and wait by a thread that computes meanwhile. */
 void zi_io_poll(zi_io *queue);
 
 const zi_io_report *zi_io_report_of(const zi_io *queue);

@@ -63,7 +63,7 @@ static zero_status open_directory(store_part *part)
     return ZERO_OK;
 }
 
-/* The lock would refuse the second one too, naming ourselves. */
+/* The lock would refuse the second one too, but name this process as its owner. */
 static zero_status refuse_twice(const zi_store *store, uint32_t index)
 {
     struct stat ours;
@@ -135,7 +135,7 @@ void zi_store_destroy(zi_store *store)
     for (uint32_t i = 0; i < ZI_STORE_DIRECTORIES_MAX; i++) {
         store_part *part = &store->parts[i];
         if (part->fd >= 0) {
-            /* io_uring lets go of a registered file some time after its ring is gone, and the next
+            /* io_uring closes a registered file some time after its ring is gone, and the next
              * engine may need the space now. */
             if (ftruncate(part->fd, 0) != 0) {
                 zi_log(ZERO_LOG_WARN, "storage: cannot empty a file: %s; in the directory %s",

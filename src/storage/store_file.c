@@ -1,7 +1,7 @@
-/* Owns how a store's file comes to be. Invariants: it has a name only between its creation and its
- * removal two calls later, under the directory's lock, so whoever holds the lock may remove what a
- * process killed in between has left; no byte is promised that the file system did not set aside,
- * but where it cannot, which is said. */
+/* Owns how a store's file is made. Invariants: the file has a name only between its creation and
+ * its removal two calls later, under the directory's lock, so whoever holds the lock may remove
+ * what a process killed in between has left; all bytes are reserved, but where the file system
+ * cannot, which the note of the directory says. */
 #include "storage/store_file.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 #define TMPFS_KIND 0x01021994
 #define RAMFS_KIND 0x858458f6
 
-/* Added to the note, and logged. */
+/* Add to the directory's note, and log. */
 static void note(zi_store_directory *info, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -43,7 +43,7 @@ static void swap_name(const zi_store_owner *owner, char *name, size_t name_bytes
     (void)snprintf(name, name_bytes, "zero-rank-%u%s.swap", owner->rank, owner->use);
 }
 
-/* Named for an instant. What stands under the name is a leftover: the lock is ours. */
+/* The file has a name for an instant. A file of that name is a leftover, since the lock is ours. */
 static int open_unlinked(int directory, const zi_store_owner *owner)
 {
     char name[ZI_STORE_NAME_BYTES];
@@ -110,7 +110,7 @@ static zero_status too_full(int code, uint64_t had, const zi_store_directory *in
 
 static zero_status reserve(int fd, zi_store_directory *info)
 {
-    /* Asked before: a refused reservation may hold what it got until the file is closed. */
+    /* Asked first: a refused reservation may hold what it got until the file is closed. */
     const uint64_t had = free_bytes(fd);
     int code = 0;
     do {
@@ -148,7 +148,7 @@ zero_status zi_store_direct_rule(uint32_t memory_align, uint32_t offset_align, c
     return ZERO_OK;
 }
 
-/* What the file system says of direct I/O; true where it says nothing. */
+/* Whether the file system reports that it has direct I/O; true where it reports nothing. */
 static zero_status ask_direct(int fd, const char *path, bool *direct)
 {
     *direct = true;

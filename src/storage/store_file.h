@@ -1,5 +1,5 @@
-/* One file of a store: without a name, its bytes reserved, past the page cache where that is had.
- */
+/* One file of a store: without a name, its bytes reserved, opened with O_DIRECT where the file
+ * system has it. */
 #ifndef ZI_STORAGE_STORE_FILE_H
 #define ZI_STORAGE_STORE_FILE_H
 
@@ -11,8 +11,8 @@
 zero_status zi_store_file_open(int directory, const zi_store_options *options,
                                const zi_store_owner *owner, zi_store_directory *info, int *fd);
 
-/* Whether a file system that asks for these alignments is used with O_DIRECT: 0 and 0 say that it
- * has none. UNSUPPORTED when it asks for more than ZI_STORAGE_ALIGN. */
+/* Whether a file system that needs these alignments is used with O_DIRECT. 0 and 0: it has none.
+ * - Errors: UNSUPPORTED when it needs more than ZI_STORAGE_ALIGN. */
 zero_status zi_store_direct_rule(uint32_t memory_align, uint32_t offset_align, const char *path,
                                  bool *direct);
 

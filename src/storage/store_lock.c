@@ -1,6 +1,6 @@
-/* Owns the lock file of a directory. Invariant: who holds the lock of the file that has the name
- * owns the directory; the text in it only tells others whom to ask. The kernel drops the lock with
- * the process, so a killed owner never blocks the next one. */
+/* Owns the lock file of a directory. Invariant: whoever holds the lock of the file of that name
+ * owns the directory for its rank; the text in the file only names the owner in error messages. The
+ * kernel drops the lock with the process, so a killed owner never blocks the next one. */
 #include "storage/store_lock.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #include "core/error.h"
 
-/* An owner that leaves removes the name, so the file may be gone once it is locked. */
+/* An owner removes the name when it leaves, so the name may be gone once the file is locked. */
 #define ATTEMPTS 100
 
 static void lock_name(const zi_store_owner *owner, char *name, size_t name_bytes)
@@ -22,7 +22,8 @@ static void lock_name(const zi_store_owner *owner, char *name, size_t name_bytes
     (void)snprintf(name, name_bytes, "zero-rank-%u%s.lock", owner->rank, owner->use);
 }
 
-/* The first line of a file as it can be shown: whoever wrote it, terminals and logs are ours. */
+/* The first line of a file. Bytes that are not printable become '?', since it goes to terminals and
+ * logs whoever wrote it. */
 static void read_line(int file, char *text, size_t text_bytes)
 {
     const ssize_t bytes = pread(file, text, text_bytes - 1, 0);
@@ -48,14 +49,14 @@ static zero_status cannot(int code, const char *what, const char *path)
                    strerror(code), path);
 }
 
-/* What has the name is written to only if this user made it, here and under this name alone. */
+/* A file is written to only if it is a regular one of this user's without other names. */
 static zero_status check_ours(int lock, const char *name, const char *path)
 {
     struct stat info;
     if (fstat(lock, &info) != 0) {
         return cannot(errno, "look at", path);
     }
-    /* None: its owner is leaving. */
+    /* 0 links: its owner is just removing it. */
     if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || info.st_nlink > 1) {
         ZI_FAIL(ZERO_STATE,
                 "%s is not a lock file of this user (%s, user %lu, %lu links); remove it, or give "
@@ -66,7 +67,7 @@ static zero_status check_ours(int lock, const char *name, const char *path)
     return ZERO_OK;
 }
 
-/* Open it, whole or to be made; links are not followed and nothing waits for a FIFO's other end. */
+/* Open the lock file, or make it. Links are not followed, and a FIFO does not block. */
 static zero_status open_lock(int directory, const char *name, const char *path, int *lock)
 {
     const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;

@@ -1,5 +1,5 @@
-/* Owns the striping of blocks over files. Invariant: every byte has one place, and the places of a
- * file are 0 up to its size without a gap. */
+/* Owns the striping of blocks over files. Invariant: every byte has one place, and the places in a
+ * file run from 0 to its size without a gap. */
 #include "storage/stripe.h"
 
 #include <stdbool.h>
@@ -39,7 +39,7 @@ uint32_t zi_stripe_weigh(const uint32_t *rates, uint32_t file_count, uint16_t *w
     return file_count;
 }
 
-static zero_status settle_weights(zi_stripe_map *map, const uint32_t *rates)
+static zero_status set_weights(zi_stripe_map *map, const uint32_t *rates)
 {
     uint32_t same[ZI_STRIPE_FILES_MAX];
     uint32_t fastest = 0;
@@ -87,7 +87,7 @@ zero_status zi_stripe_init(zi_stripe_map *map, uint64_t bytes, uint64_t unit_byt
     map->bytes = bytes;
     map->unit_bytes = unit_bytes;
     map->file_count = file_count;
-    ZI_TRY(settle_weights(map, rates));
+    ZI_TRY(set_weights(map, rates));
     stripe_cycle(map);
     return ZERO_OK;
 }
@@ -100,9 +100,9 @@ zi_stripe_place zi_stripe_find(const zi_stripe_map *map, uint64_t offset)
     }
     const uint64_t block = offset / map->unit_bytes;
     const uint64_t within = offset % map->unit_bytes;
-    const uint32_t turn = (uint32_t)(block % map->cycle);
-    const uint32_t file = map->file[turn];
-    const uint64_t block_of_file = block / map->cycle * map->weight[file] + map->before[turn];
+    const uint32_t position = (uint32_t)(block % map->cycle);
+    const uint32_t file = map->file[position];
+    const uint64_t block_of_file = block / map->cycle * map->weight[file] + map->before[position];
     return (zi_stripe_place){file, block_of_file * map->unit_bytes + within,
                              zi_min_u64(map->unit_bytes - within, map->bytes - offset)};
 }

@@ -1,4 +1,4 @@
-/* Where a byte of a store lies: blocks of one size striped over files by weight. Pure arithmetic.
+/* Where a byte of a store lies: blocks of one size, striped over files by weight. Pure arithmetic.
  *
  *   rates 2, 1:     block   0  1  2 | 3  4  5 | 6 ...      a cycle is three blocks
  *                   file    0  1  0 | 0  1  0 | 0
@@ -17,7 +17,7 @@
 #define ZI_STRIPE_CYCLE_MAX (ZI_STRIPE_FILES_MAX * ZI_STRIPE_WEIGHT_MAX)
 
 typedef struct zi_stripe_map {
-    uint64_t bytes;      /* of the logical range */
+    uint64_t bytes;      /* of the store */
     uint64_t unit_bytes; /* of a block; the last one may be shorter */
     uint32_t file_count;
     uint32_t cycle; /* blocks after which the pattern repeats */
@@ -32,9 +32,9 @@ typedef struct zi_stripe_place {
     uint64_t bytes;  /* that lie together from there on */
 } zi_stripe_place;
 
-/* Rates as weights: reduced, and brought down to ZI_STRIPE_WEIGHT_MAX for the fastest if that is
- * still too much. Returns the first file whose rate is 0 or so far below the others that even one
- * block a cycle is too much for it, file_count where there is none. */
+/* Turn rates into weights: divided by their common divisor, and scaled to ZI_STRIPE_WEIGHT_MAX for
+ * the fastest file where that is still too much. Returns the first file whose rate is 0, or so low
+ * that one block a cycle is too many for it; file_count where there is none. */
 uint32_t zi_stripe_weigh(const uint32_t *rates, uint32_t file_count, uint16_t *weights);
 
 /* file_count in [1, ZI_STRIPE_FILES_MAX], unit_bytes not 0. rates: how fast each file is, in any

@@ -569,7 +569,7 @@ TEST(other_group)
 /* Copies around the length from which they bypass the caches, from and to any alignment. */
 TEST(long_copies)
 {
-    const size_t room = ZI_CPU_COPY_FAR + 4096;
+    const size_t room = ZI_CPU_COPY_NON_TEMPORAL + 4096;
     unsigned char *source = malloc(room);
     unsigned char *target = malloc(room);
     CHECK(source != NULL && target != NULL);
@@ -579,7 +579,7 @@ TEST(long_copies)
     for (size_t k = 0; k < 40; k++) {
         const size_t from = k * 7 % 130;
         const size_t to = k * 13 % 70;
-        const size_t bytes = ZI_CPU_COPY_FAR - 3 + k * 17 % 200;
+        const size_t bytes = ZI_CPU_COPY_NON_TEMPORAL - 3 + k * 17 % 200;
         memset(target, GUARD_BYTE, room);
         zi_cpu_copy(target + to, source + from, bytes);
         CHECK_BYTES(target + to, source + from, bytes);

@@ -1,20 +1,20 @@
-/* Owns the backend "mpi": who is on which host, and what is done through MPI at all. Invariants:
- * our communicators are ours alone, so no message of the program's can meet one of ours; the ranks
- * of a host share memory as those of "shm" do, so on one host MPI is called in create and destroy
- * only.
+/* Owns the backend "mpi": which ranks are on which host, and what is done through MPI at all.
+ * Invariants: our communicators are ours alone, so no message of the program can match one of ours;
+ * the ranks of a host share memory as those of "shm" do, so on one host MPI is called in create and
+ * destroy only.
  *
- * Destroy of a healthy world is a barrier, then everything is freed, and MPI finalised if that was
- * asked for. After a failure nothing that waits for others is called, MPI_Finalize included: a
- * process that ends without it makes mpirun end the job with a message and a status that is not 0,
- * which is what a job with a dead or hung rank needs. */
+ * Destroying a healthy world is a barrier; then everything is freed, and MPI finalised if the
+ * options say so. After a failure nothing that waits for other ranks is called, MPI_Finalize
+ * included. A process that ends without it makes mpirun end the job with a message and a status
+ * that is not 0, which is what a job with a dead or hung rank needs. */
 #include "comm/mpi/mpi_comm.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "comm/deadline.h"
 #include "comm/mpi/mpi_launch.h"
 #include "comm/mpi/mpi_world.h"
 #include "comm/shm/process.h"
@@ -26,9 +26,8 @@
 #include "core/memory.h"
 #include "zero/mpi.h"
 
-#define NS_PER_MS UINT64_C(1000000)
 #define POLL_NS 100000
-#define LOOK_MS 100
+#define POLL_MS 100
 
 static atomic_uint comms_made;
 /* MPI is finalised by us only if it was initialised by us. */
@@ -42,7 +41,7 @@ static zero_status check_code(int code, const char *call)
 /* Poll a collective outside the progress thread. OK with *done false: the deadline has passed. */
 static zero_status poll_request(MPI_Request *request, uint32_t deadline_ms, bool *done)
 {
-    const uint64_t until_ns = zi_clock_ns() + deadline_ms * NS_PER_MS;
+    const uint64_t until_ns = zi_deadline_in_ms(deadline_ms);
     int complete = 0;
     for (;;) {
         ZI_TRY(check_code(MPI_Test(request, &complete, MPI_STATUS_IGNORE), "MPI_Test"));
@@ -50,8 +49,7 @@ static zero_status poll_request(MPI_Request *request, uint32_t deadline_ms, bool
         if (*done || zi_clock_ns() >= until_ns) {
             return ZERO_OK;
         }
-        const struct timespec span = {.tv_nsec = POLL_NS};
-        (void)nanosleep(&span, NULL);
+        zi_deadline_pause(0, 0, POLL_NS);
     }
 }
 
@@ -92,7 +90,7 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
     return zi_shared_group_create(comm->shared, kernels, members, size, name, out);
 }
 
-/* Each host has allocated or not; say so to the others. */
+/* Exchange between hosts how the allocation went. */
 static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine)
 {
     zero_error own = {.status = mine};
@@ -109,7 +107,7 @@ static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine
     ZI_TRY(status);
     for (uint32_t i = 0; i < comm->base.size; i++) {
         if (all[i][0] == ZI_MPI_LEFT) {
-            return zi_mpi_miss(comm, i, "memory_alloc");
+            return zi_mpi_abort_left(comm, i, "memory_alloc");
         }
     }
     for (uint32_t i = 0; i < comm->base.size; i++) {
@@ -147,13 +145,13 @@ static void memory_free(zi_comm *base, void *pointer, size_t bytes)
     zi_shared_window_free(((zi_mpi_comm *)base)->shared, pointer, bytes);
 }
 
-/* A rank elsewhere gave up: those of this host that read one another's memory must learn it too. */
-static void take_note(void *user, uint32_t world_rank, const zero_error *error)
+/* A rank of another host has failed: fail the memory that the ranks of this host share too. */
+static void take_notice(void *user, uint32_t world_rank, const zero_error *error)
 {
     zi_shared_abort(user, world_rank, error);
 }
 
-/* A process of this host died, as the calling thread found: tell the other hosts. */
+/* The calling thread has found that a process of this host died: notify the other hosts. */
 static void rank_gone(void *user, uint32_t world_rank, const zero_error *error)
 {
     zi_mpi_comm *comm = user;
@@ -163,9 +161,9 @@ static void rank_gone(void *user, uint32_t world_rank, const zero_error *error)
     zi_mpi_progress_notify(comm->progress, 0, world_rank, comm->ranks, comm->base.size, error);
 }
 
-static zero_status look(void *user, const char *what)
+static zero_status poll(void *user, const char *what)
 {
-    return zi_shared_look(user, what);
+    return zi_shared_poll(user, what);
 }
 
 static void abort_all(zi_comm *base, const zero_error *error)
@@ -180,9 +178,9 @@ static void abort_all(zi_comm *base, const zero_error *error)
     }
 }
 
-/* Every rank says that it leaves, and waits until all have: a rank that still waits for this one
- * elsewhere reads it there. */
-static bool part_from_hosts(zi_mpi_comm *comm)
+/* Leave together with the ranks of other hosts: exchange a record that a rank which still waits for
+ * this one elsewhere reads instead. */
+static bool leave_hosts(zi_mpi_comm *comm)
 {
     const uint64_t words[2] = {ZI_MPI_LEFT};
     uint64_t(*const all)[2] = comm->words;
@@ -194,22 +192,23 @@ static bool part_from_hosts(zi_mpi_comm *comm)
     return left;
 }
 
-/* On one host they share memory, through which the others know that this one leaves. */
-static bool part_on_host(zi_mpi_comm *comm)
+/* Leave together with the ranks of this host, who know through shared memory that this one leaves.
+ */
+static bool leave_host(zi_mpi_comm *comm)
 {
-    const uint64_t until_ns = zi_clock_ns() + comm->base.deadline_ms * NS_PER_MS;
+    const uint64_t until_ns = zi_deadline_in_ms(comm->base.deadline_ms);
     MPI_Request request = MPI_REQUEST_NULL;
     bool done = false;
     bool fine = MPI_Ibarrier(comm->world, &request) == MPI_SUCCESS;
     while (fine && !done && zi_clock_ns() < until_ns) {
-        fine = poll_request(&request, LOOK_MS, &done) == ZERO_OK &&
-               (done || zi_shared_look(comm->shared, "zero_world_destroy") == ZERO_OK);
+        fine = poll_request(&request, POLL_MS, &done) == ZERO_OK &&
+               (done || zi_shared_poll(comm->shared, "zero_world_destroy") == ZERO_OK);
     }
     return fine && done;
 }
 
-/* True when all ranks came to the end alive. */
-static bool part_in_peace(zi_mpi_comm *comm)
+/* True when all ranks have reached the end alive. */
+static bool leave_together(zi_mpi_comm *comm)
 {
     (void)pthread_mutex_lock(&comm->mutex);
     const bool aborted = comm->aborted;
@@ -217,8 +216,8 @@ static bool part_in_peace(zi_mpi_comm *comm)
     if (aborted || zi_shared_failed(comm->shared)) {
         return false;
     }
-    zi_shared_part(comm->shared);
-    return comm->progress != NULL ? part_from_hosts(comm) : part_on_host(comm);
+    zi_shared_begin_leave(comm->shared);
+    return comm->progress != NULL ? leave_hosts(comm) : leave_host(comm);
 }
 
 static void destroy(zi_comm *base)
@@ -227,7 +226,7 @@ static void destroy(zi_comm *base)
     if (comm == NULL) {
         return;
     }
-    const bool healthy = part_in_peace(comm);
+    const bool healthy = leave_together(comm);
     const bool stopped = zi_mpi_progress_destroy(comm->progress);
     zi_shared_leave(comm->shared);
     if (healthy) {
@@ -250,10 +249,10 @@ static void destroy(zi_comm *base)
     }
 }
 
-/* What ranks of other hosts say reaches the shared memory too. */
+/* Failures of other hosts reach the shared memory too. */
 static zero_status check_ranks(zi_comm *base)
 {
-    return zi_shared_look(((zi_mpi_comm *)base)->shared, "a collective of GPUs");
+    return zi_shared_poll(((zi_mpi_comm *)base)->shared, "a collective of GPUs");
 }
 
 static const zi_comm_ops mpi_ops = {
@@ -267,8 +266,8 @@ static const zi_comm_ops mpi_ops = {
     .check = check_ranks,
 };
 
-/* Our own communicator. A rank that never calls is found by the deadline; who it is, MPI cannot
- * say. */
+/* Duplicate the communicator. A rank that never calls is found by the deadline; MPI cannot name it.
+ */
 static zero_status duplicate(MPI_Comm parent, uint32_t deadline_ms, MPI_Comm *world)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -285,7 +284,7 @@ static zero_status duplicate(MPI_Comm parent, uint32_t deadline_ms, MPI_Comm *wo
                       "MPI_Comm_set_errhandler");
 }
 
-/* Find the ranks of this host, in ascending world rank, and of which host everybody is. */
+/* Find the ranks of this host, in ascending world rank, and the host of every rank. */
 static zero_status find_hosts(zi_mpi_comm *comm, uint32_t ranks_per_host, MPI_Comm *host)
 {
     const int rank = (int)comm->base.rank;
@@ -308,7 +307,7 @@ static zero_status find_hosts(zi_mpi_comm *comm, uint32_t ranks_per_host, MPI_Co
                       "MPI_Allgather");
 }
 
-/* Meet the ranks of this host under a name that nobody else can have. */
+/* Join the ranks of this host, by a name that no other job can have. */
 static zero_status join_host(zi_mpi_comm *comm, MPI_Comm host)
 {
     const uint32_t *on_host = comm->on_host;
@@ -333,7 +332,8 @@ static zero_status join_host(zi_mpi_comm *comm, MPI_Comm host)
     return zi_shared_join(&desc, &comm->shared);
 }
 
-/* All ranks fail when one does. Its arrival is certain: joining has a deadline. */
+/* Exchange whether joining worked: all ranks fail when one does. All arrive here, since joining has
+ * a deadline. */
 static zero_status agree_joined(zi_mpi_comm *comm, zero_status mine)
 {
     uint64_t *all = comm->words[0];
@@ -370,8 +370,8 @@ static zero_status build(zi_mpi_comm *comm, const zi_mpi_options *options, int l
     }
     ZI_TRY(zi_mpi_progress_create(comm->world, comm->base.rank, comm->base.size,
                                   level == MPI_THREAD_MULTIPLE, &comm->progress));
-    zi_mpi_progress_on_note(comm->progress, take_note, comm->shared);
-    zi_mpi_progress_on_wait(comm->progress, look, comm->shared);
+    zi_mpi_progress_on_notice(comm->progress, take_notice, comm->shared);
+    zi_mpi_progress_on_wait(comm->progress, poll, comm->shared);
     zi_shared_on_gone(comm->shared, rank_gone, comm);
     comm->control = (zi_mpi_exchange){
         .progress = comm->progress,
@@ -385,8 +385,7 @@ static zero_status build(zi_mpi_comm *comm, const zi_mpi_options *options, int l
     return zi_mpi_exchange_open(&comm->control);
 }
 
-/* With room for `size` ranks. All of it is taken before the others wait for this rank without a
- * deadline. */
+/* Allocate all memory, before the others wait for this rank without a deadline. */
 static zero_status make_comm(uint32_t rank, uint32_t size, uint32_t deadline_ms, zi_mpi_comm **out)
 {
     zi_mpi_comm *comm = NULL;
@@ -445,23 +444,20 @@ zero_status zi_mpi_comm_create(MPI_Comm parent, uint32_t deadline_ms, const zi_m
 
 zero_status zero_world_create_mpi(MPI_Comm comm, uint32_t deadline_ms, zero_world **world)
 {
-    if (world == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
-    }
-    *world = NULL;
+    ZI_TRY(zi_world_clear(world));
     const zi_mpi_options options = {.ranks_per_host = 0, .finalize = false};
     zi_comm *made = NULL;
     ZI_TRY(zi_mpi_comm_create(comm, deadline_ms, &options, &made));
     return zi_world_create(made, world);
 }
 
-/* Initialise MPI unless somebody has. */
+/* Initialise MPI unless the program has. */
 static zero_status initialise(void)
 {
     int yes = 0;
     ZI_TRY(check_code(MPI_Initialized(&yes), "MPI_Initialized"));
     if (yes) {
-        return ZERO_OK; /* or finalised since: check_mpi tells */
+        return ZERO_OK; /* or finalised since: check_mpi finds that */
     }
     int level = 0;
     ZI_TRY(check_code(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread"));

@@ -1,5 +1,5 @@
-/* Ranks that MPI started, on one host or several. Within a host memory is read directly (shm/);
- * only groups that span hosts talk through MPI. */
+/* Ranks that MPI started, on one host or several. Within a host ranks read one another's memory
+ * (shm/); only groups that span hosts use MPI. */
 #ifndef ZI_COMM_MPI_MPI_COMM_H
 #define ZI_COMM_MPI_MPI_COMM_H
 

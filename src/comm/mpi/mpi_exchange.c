@@ -1,5 +1,5 @@
-/* Owns one exchange of pieces among members. All receives are posted before any send, so that a
- * piece finds its place waiting. */
+/* Owns one exchange among members. Invariant: all receives are posted before any send, so that
+ * messages are received without a copy. */
 #include "comm/mpi/mpi_exchange.h"
 
 #include <stdio.h>
@@ -14,10 +14,10 @@ zero_status zi_mpi_exchange_open(zi_mpi_exchange *exchange)
     const size_t size = exchange->size;
     const size_t request_bytes =
         sizeof *exchange->requests + sizeof *exchange->peers + sizeof *exchange->late;
-    const size_t member_bytes = sizeof *exchange->pieces + 2 * request_bytes;
-    ZI_TRY(zi_calloc(size, member_bytes, (void **)&exchange->pieces));
+    const size_t member_bytes = sizeof *exchange->transfers + 2 * request_bytes;
+    ZI_TRY(zi_calloc(size, member_bytes, (void **)&exchange->transfers));
     /* In the order of their alignment. */
-    exchange->requests = (MPI_Request *)(void *)(exchange->pieces + size);
+    exchange->requests = (MPI_Request *)(void *)(exchange->transfers + size);
     exchange->peers = (uint32_t *)(void *)(exchange->requests + 2 * size);
     exchange->late = (bool *)(exchange->peers + 2 * size);
     return ZERO_OK;
@@ -25,8 +25,8 @@ zero_status zi_mpi_exchange_open(zi_mpi_exchange *exchange)
 
 void zi_mpi_exchange_close(zi_mpi_exchange *exchange)
 {
-    zi_free(exchange->pieces);
-    exchange->pieces = NULL;
+    zi_free(exchange->transfers);
+    exchange->transfers = NULL;
 }
 
 static int rank_of(const zi_mpi_exchange *exchange, uint32_t member)
@@ -40,12 +40,12 @@ static int start(zi_mpi_op *op)
     uint32_t count = 0;
     int code = MPI_SUCCESS;
     for (uint32_t i = 1; i < exchange->size && code == MPI_SUCCESS; i++) {
-        /* Everybody begins with another member. */
+        /* Each begins with another member. */
         const uint32_t member = (exchange->rank + i) % exchange->size;
-        const zi_mpi_piece *piece = &exchange->pieces[member];
-        if (piece->recv_bytes != 0) {
+        const zi_mpi_transfer *transfer = &exchange->transfers[member];
+        if (transfer->recv_bytes != 0) {
             exchange->peers[count] = member;
-            code = MPI_Irecv(piece->recv_at, (int)piece->recv_bytes, MPI_BYTE,
+            code = MPI_Irecv(transfer->recv_at, (int)transfer->recv_bytes, MPI_BYTE,
                              rank_of(exchange, member), exchange->tag, exchange->comm,
                              &op->requests[count]);
             count += code == MPI_SUCCESS;
@@ -54,10 +54,10 @@ static int start(zi_mpi_op *op)
     op->receive_count = count;
     for (uint32_t i = 1; i < exchange->size && code == MPI_SUCCESS; i++) {
         const uint32_t member = (exchange->rank + i) % exchange->size;
-        const zi_mpi_piece *piece = &exchange->pieces[member];
-        if (piece->send_bytes != 0) {
+        const zi_mpi_transfer *transfer = &exchange->transfers[member];
+        if (transfer->send_bytes != 0) {
             exchange->peers[count] = member;
-            code = MPI_Isend(piece->send_at, (int)piece->send_bytes, MPI_BYTE,
+            code = MPI_Isend(transfer->send_at, (int)transfer->send_bytes, MPI_BYTE,
                              rank_of(exchange, member), exchange->tag, exchange->comm,
                              &op->requests[count]);
             count += code == MPI_SUCCESS;
@@ -67,12 +67,12 @@ static int start(zi_mpi_op *op)
     return code;
 }
 
-/* Note which members the open requests were about. */
+/* Mark the members whose requests are open as late. */
 static void mark_late(zi_mpi_exchange *exchange)
 {
     for (uint32_t i = 0; i < exchange->op.request_count; i++) {
-        zi_mpi_piece *piece = &exchange->pieces[exchange->peers[i]];
-        piece->late = piece->late || exchange->late[i];
+        zi_mpi_transfer *transfer = &exchange->transfers[exchange->peers[i]];
+        transfer->late = transfer->late || exchange->late[i];
     }
 }
 
@@ -81,12 +81,12 @@ static const char *late_text(const zi_mpi_exchange *exchange, char *text, size_t
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < exchange->size; i++) {
-        count += exchange->pieces[i].late;
+        count += exchange->transfers[i].late;
     }
     const uint32_t named = count < 6 ? count : 6;
     size_t used = (size_t)snprintf(text, text_bytes, "rank%s", count == 1 ? "" : "s");
     for (uint32_t i = 0, done = 0; done < named; i++) {
-        if (exchange->pieces[i].late) {
+        if (exchange->transfers[i].late) {
             used += (size_t)snprintf(text + used, text_bytes - used, "%s %u", done != 0 ? "," : "",
                                      exchange->world_ranks[i]);
             done++;
@@ -101,18 +101,18 @@ static const char *late_text(const zi_mpi_exchange *exchange, char *text, size_t
 zero_status zi_mpi_exchange_run(zi_mpi_exchange *exchange, const char *what)
 {
     for (uint32_t i = 0; i < exchange->size; i++) {
-        zi_assert_cmp(exchange->pieces[i].send_bytes, <=, ZI_MPI_PIECE_MAX);
-        zi_assert_cmp(exchange->pieces[i].recv_bytes, <=, ZI_MPI_PIECE_MAX);
+        zi_assert_cmp(exchange->transfers[i].send_bytes, <=, ZI_MPI_TRANSFER_MAX);
+        zi_assert_cmp(exchange->transfers[i].recv_bytes, <=, ZI_MPI_TRANSFER_MAX);
     }
     exchange->op.start = start;
     exchange->op.argument = exchange;
     exchange->op.what = what;
     exchange->op.requests = exchange->requests;
-    exchange->op.request_room = 2 * (size_t)exchange->size;
+    exchange->op.request_capacity = 2 * (size_t)exchange->size;
     exchange->op.late = exchange->late;
     const zero_status status =
         zi_mpi_progress_run(exchange->progress, &exchange->op, exchange->deadline_ms);
-    if (status == ZERO_TIMEOUT && !exchange->op.told) {
+    if (status == ZERO_TIMEOUT && !exchange->op.notified) {
         char text[80];
         mark_late(exchange);
         ZI_FAIL(ZERO_TIMEOUT, "%s did not arrive at %s within %u ms",
@@ -126,14 +126,14 @@ zero_status zi_mpi_exchange_records(zi_mpi_exchange *exchange, const void *mine,
 {
     zi_assert_cmp(mine_bytes, <=, bytes);
     unsigned char *to = all;
-    /* Sent from there: a send that nobody takes may be read after this call. */
+    /* Sent from `all`: a send that nobody receives may read its buffer after this call. */
     const unsigned char *own = to + exchange->rank * bytes;
     memcpy(to + exchange->rank * bytes, mine, mine_bytes);
     for (uint32_t i = 0; i < exchange->size; i++) {
-        exchange->pieces[i].send_at = own;
-        exchange->pieces[i].send_bytes = mine_bytes;
-        exchange->pieces[i].recv_at = to + i * bytes;
-        exchange->pieces[i].recv_bytes = bytes;
+        exchange->transfers[i].send_at = own;
+        exchange->transfers[i].send_bytes = mine_bytes;
+        exchange->transfers[i].recv_at = to + i * bytes;
+        exchange->transfers[i].recv_bytes = bytes;
     }
     return zi_mpi_exchange_run(exchange, what);
 }

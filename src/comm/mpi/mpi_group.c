@@ -1,7 +1,7 @@
-/* Owns a group whose members are on several hosts, and the course of a batch: tell what it is,
- * compare, move. Invariants: the members compare before any data moves, so a disagreement is told
- * and not hung on; the first failure stays and is told to the other members; nothing of ours is
- * allocated after create. */
+/* Owns a group whose members are on several hosts. A batch is described to the other members,
+ * compared, then moved. Invariants: the members compare before any data moves, so a difference is
+ * an error and never a hang; the first failure stays, and the other members get a notice of it;
+ * nothing of ours is allocated after create. */
 #include "comm/mpi/mpi_group.h"
 
 #include <stdio.h>
@@ -19,11 +19,11 @@
 #define STAGE_LOW_BYTES ((size_t)16 << 10)
 #define STAGE_HIGH_BYTES ((size_t)1 << 20)
 
-_Static_assert(ZI_MPI_BATCH_MAX * sizeof(zi_collective_terms) <= STAGE_LOW_BYTES,
+_Static_assert(ZI_BATCH_MAX * sizeof(zi_collective_terms) <= STAGE_LOW_BYTES,
                "a table fits a stage");
 _Static_assert(sizeof(int) == sizeof(uint32_t), "MPI takes a member list as it is");
 
-/* How long telling the others that this member leaves may take. */
+/* How long the message that this member leaves may take. */
 #define LEAVE_MS 1000
 
 zero_status zi_mpi_fail_left(uint32_t world_rank, const char *what)
@@ -34,7 +34,7 @@ zero_status zi_mpi_fail_left(uint32_t world_rank, const char *what)
             world_rank, what);
 }
 
-zero_status zi_mpi_miss(zi_mpi_comm *comm, uint32_t world_rank, const char *what)
+zero_status zi_mpi_abort_left(zi_mpi_comm *comm, uint32_t world_rank, const char *what)
 {
     (void)zi_mpi_fail_left(world_rank, what);
     const zero_error error = *zero_last_error();
@@ -49,7 +49,7 @@ typedef struct batch_argument {
     size_t batch_count;
 } batch_argument;
 
-/* What members say before a group is made. */
+/* What members send before a group is made. */
 typedef struct rendezvous_record {
     uint64_t members_hash;
     uint64_t id;     /* of the first member: the group's number */
@@ -79,7 +79,7 @@ static void describe(zi_mpi_group *group, const batch_argument *batch)
     }
 }
 
-/* Name what group rank `other` does differently from group rank 0. */
+/* MISMATCH, naming what group rank `other` does differently from group rank 0. */
 static zero_status name_mismatch(const zi_mpi_group *group, uint32_t other)
 {
     const zi_collective_terms *mine = (const void *)(group->stage);
@@ -92,21 +92,18 @@ static zero_status name_mismatch(const zi_mpi_group *group, uint32_t other)
                                           group->members[0], &mine[i]);
         }
     }
-    ZI_FAIL(ZERO_MISMATCH,
-            "group %s: rank %u has a batch of %llu collectives, rank %u one of %llu; all ranks "
-            "must make the same calls",
-            group->base.name, group->members[other], (unsigned long long)their_count,
-            group->members[0], (unsigned long long)my_count);
+    return zi_batch_mismatch(group->base.name, group->members[other], their_count,
+                             group->members[0], my_count);
 }
 
-/* Let what is on the stream come to its end: it may use the stage. */
+/* Wait for what is on the stream: it may use the stage. */
 static zero_status drain(const batch_argument *batch)
 {
     const zi_device *device = batch->group->base.kernels->device;
     return device->ops->drain(device->self, batch->stream);
 }
 
-/* Everybody sends everybody its table, to find the first line that differs. */
+/* Exchange the terms of all collectives, to find the first that differs. */
 static zero_status exchange_tables(zi_mpi_group *group, const batch_argument *batch,
                                    const char *what)
 {
@@ -117,15 +114,15 @@ static zero_status exchange_tables(zi_mpi_group *group, const batch_argument *ba
         mine[i] = zi_collective_terms_of(&batch->batch[i]);
     }
     for (uint32_t i = 0; i < group->base.size; i++) {
-        x->pieces[i].send_at = mine;
-        x->pieces[i].send_bytes = batch->batch_count * sizeof *mine;
-        x->pieces[i].recv_at = group->stage + i * group->stage_bytes;
-        x->pieces[i].recv_bytes = group->records[i].batch_count * sizeof *mine;
+        x->transfers[i].send_at = mine;
+        x->transfers[i].send_bytes = batch->batch_count * sizeof *mine;
+        x->transfers[i].recv_at = group->stage + i * group->stage_bytes;
+        x->transfers[i].recv_bytes = group->records[i].batch_count * sizeof *mine;
     }
     return zi_mpi_exchange_run(x, what);
 }
 
-/* All members compare everybody with group rank 0, so all come to the same words. */
+/* All members compare all with group rank 0, so all find the same difference. */
 static zero_status compare(zi_mpi_group *group, const batch_argument *batch)
 {
     char text[ZI_COLLECTIVE_TEXT_BYTES];
@@ -173,25 +170,25 @@ static zero_status run_moves(zi_mpi_group *group, const batch_argument *batch)
     return ZERO_OK;
 }
 
-/* Let the others know of the group's first error, unless they do. */
+/* Notify the others of the group's first error, unless they know. */
 static void notify_failure(zi_mpi_group *group)
 {
     const zero_error *error = &group->first_error;
     if (error->status == ZERO_MISMATCH) {
-        return; /* all have seen it, and nothing is left under way */
+        return; /* all have found it, and no message is under way */
     }
     group->link->dead = true;
-    if (group->exchange.op.told || group->op.told) {
+    if (group->exchange.op.notified || group->op.notified) {
         return;
     }
     const uint32_t *whom = group->members;
     uint32_t count = group->base.size;
     if (error->status == ZERO_TIMEOUT) {
-        /* Those who wait as this rank did find out in their own time. */
+        /* Members that arrived time out by themselves; only the late ones get the notice. */
         whom = group->late;
         count = 0;
         for (uint32_t i = 0; i < group->base.size; i++) {
-            if (group->exchange.pieces[i].late) {
+            if (group->exchange.transfers[i].late) {
                 group->late[count++] = group->members[i];
             }
         }
@@ -212,7 +209,7 @@ static zero_status run_batch(void *argument)
     if (status != ZERO_OK) {
         group->first_error = *zero_last_error();
         notify_failure(group);
-        /* Whoever waits for the batch hears of the failure at once, and may destroy the group. */
+        /* Whoever waits for the batch gets the failure at once, and may destroy the group. */
         (void)drain(batch);
         return zi_error_adopt(&group->first_error);
     }
@@ -222,30 +219,30 @@ static zero_status run_batch(void *argument)
 static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
                           size_t batch_count)
 {
-    zi_assert_cmp(batch_count, <=, ZI_MPI_BATCH_MAX);
+    zi_assert_cmp(batch_count, <=, ZI_BATCH_MAX);
     const batch_argument argument = {(zi_mpi_group *)base, stream, batch, batch_count};
     const zi_device *device = base->kernels->device;
     return device->ops->task(device->self, stream, run_batch, &argument, sizeof argument);
 }
 
-/* One way of the exchange: to the other members, or from them. */
+/* Send the message of leaving to the other members, or receive theirs. */
 static zero_status exchange_leaves(zi_mpi_group *group, size_t send_bytes, size_t recv_bytes,
                                    uint32_t deadline_ms)
 {
     zi_mpi_exchange *x = &group->exchange;
     group->mine = (zi_mpi_record){.hash = ZI_MPI_LEFT, .batch_count = ZI_MPI_LEFT};
     for (uint32_t i = 0; i < group->base.size; i++) {
-        x->pieces[i].send_at = &group->mine;
-        x->pieces[i].send_bytes = send_bytes;
-        x->pieces[i].recv_at = &group->records[i];
-        x->pieces[i].recv_bytes = recv_bytes;
+        x->transfers[i].send_at = &group->mine;
+        x->transfers[i].send_bytes = send_bytes;
+        x->transfers[i].recv_at = &group->records[i];
+        x->transfers[i].recv_bytes = recv_bytes;
     }
     x->deadline_ms = deadline_ms;
     return zi_mpi_exchange_run(x, "the end of a group");
 }
 
-/* In a record's place, so that a member that waits for one reads it; else it waits in the link for
- * the next group there. */
+/* The message has the form of a batch's record. A member that waits for one reads it; otherwise it
+ * stays in the link for the next group there. */
 static void leave(zi_mpi_group *group)
 {
     group->link->dead =
@@ -254,7 +251,7 @@ static void leave(zi_mpi_group *group)
     group->link->used = false;
 }
 
-/* All members have left the group that had the link before. */
+/* Receive the messages of leaving from the group that had the link before. */
 static zero_status take_leaves(zi_mpi_group *group)
 {
     return exchange_leaves(group, 0, offsetof(zi_mpi_record, bits), group->exchange.deadline_ms);
@@ -291,19 +288,7 @@ static const zi_group_ops group_ops = {
     .path = path_of,
 };
 
-/* Group ranks in ascending world rank. */
-static void sort_order(zi_mpi_group *group)
-{
-    for (uint32_t i = 0; i < group->base.size; i++) {
-        uint32_t place = i;
-        for (; place > 0 && group->members[group->order[place - 1]] > group->members[i]; place--) {
-            group->order[place] = group->order[place - 1];
-        }
-        group->order[place] = i;
-    }
-}
-
-static zero_status make_room(zi_mpi_group *group)
+static zero_status allocate(zi_mpi_group *group)
 {
     const zi_device *device = group->base.kernels->device;
     const uint32_t size = group->base.size;
@@ -329,7 +314,8 @@ static zi_mpi_link *find_link(zi_mpi_comm *comm, uint64_t members_hash)
     return NULL;
 }
 
-/* Meet the other members; they must mean the same group. *again: all have a link for it. */
+/* Exchange with the other members what each is making; all must mean the same group. *again: all
+ * have a link for it. */
 static zero_status rendezvous(zi_mpi_group *group, uint64_t members_hash, const zi_mpi_link *link,
                               bool *again)
 {
@@ -344,7 +330,7 @@ static zero_status rendezvous(zi_mpi_group *group, uint64_t members_hash, const 
     x->world_ranks = group->members;
     rendezvous_record mine = {
         .members_hash = members_hash,
-        .id = ((uint64_t)comm->base.rank + 1) << 32 | ++comm->groups_met,
+        .id = ((uint64_t)comm->base.rank + 1) << 32 | ++comm->groups_made,
         .cached = link != NULL ? link->id : 0,
     };
     memcpy(mine.name, group->base.name, sizeof mine.name);
@@ -355,7 +341,7 @@ static zero_status rendezvous(zi_mpi_group *group, uint64_t members_hash, const 
     *again = true;
     for (uint32_t i = 0; i < group->base.size; i++) {
         if (all[i].members_hash == ZI_MPI_LEFT) {
-            return zi_mpi_miss(comm, group->members[i], what);
+            return zi_mpi_abort_left(comm, group->members[i], what);
         }
         if (all[i].members_hash != members_hash ||
             strncmp(all[i].name, mine.name, sizeof mine.name) != 0) {
@@ -371,7 +357,7 @@ static zero_status rendezvous(zi_mpi_group *group, uint64_t members_hash, const 
     return ZERO_OK;
 }
 
-/* All members are known to be here: MPI's own call blocks, but not for long. */
+/* All members have arrived, so MPI's own call blocks only for a short time. */
 static int start_create(zi_mpi_op *op)
 {
     zi_mpi_group *group = op->argument;
@@ -459,12 +445,8 @@ zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_kernels *kernels,
     group->base = (zi_group){.ops = &group_ops, .kernels = kernels, .size = size};
     (void)snprintf(group->base.name, sizeof group->base.name, "%s", name);
     memcpy(group->members, members, size * sizeof *members);
-    for (uint32_t i = 0; i < size; i++) {
-        group->base.rank = members[i] == comm->base.rank ? i : group->base.rank;
-    }
-    zi_assert_cmp(members[group->base.rank], ==, comm->base.rank);
-    sort_order(group);
-    zero_status status = make_room(group);
+    group->base.rank = zi_group_place(members, size, comm->base.rank, group->order);
+    zero_status status = allocate(group);
     if (status == ZERO_OK) {
         status = connect_members(group);
     }

@@ -1,12 +1,9 @@
-/* What mpi_group.c (a group's life and the course of a batch), mpi_move.c (its data) and
- * mpi_staged.c (the data of device memory) share. */
+/* A group whose members are on several hosts, for its files: mpi_group.c runs a batch, mpi_move.c
+ * moves the data of host memory, mpi_staged.c that of device memory. */
 #ifndef ZI_COMM_MPI_MPI_GROUP_H
 #define ZI_COMM_MPI_MPI_GROUP_H
 
 #include "comm/mpi/mpi_world.h"
-
-/* Longest batch, as for peer/. */
-#define ZI_MPI_BATCH_MAX 1024
 
 /* Two bits for each of 64 collectives. */
 typedef struct zi_mpi_bits {
@@ -14,18 +11,20 @@ typedef struct zi_mpi_bits {
     uint64_t in_place; /* send and recv overlap */
 } zi_mpi_bits;
 
-/* What a member says about its batch before any data moves; sent as far as the batch goes. */
+/* What a member sends about its batch before any data moves; cut after the bits of the last
+ * collective.
+ */
 typedef struct zi_mpi_record {
     uint64_t hash;
     uint64_t batch_count;
-    zi_mpi_bits bits[ZI_MPI_BATCH_MAX / 64];
+    zi_mpi_bits bits[ZI_BATCH_MAX / 64];
 } zi_mpi_record;
 
 typedef struct zi_mpi_group {
     zi_group base;
     zi_mpi_comm *comm;
     zi_mpi_link *link;
-    bool connected; /* on all members, so each tells the others when it leaves */
+    bool connected; /* on all members, so each sends the others a message when it leaves */
     uint64_t id;
     zero_error first_error; /* status ZERO_OK while the group is alive */
     zi_mpi_record mine;
@@ -41,7 +40,7 @@ typedef struct zi_mpi_group {
     /* One entry a member, behind `sources` in the group's own memory. */
     uint32_t *members;     /* world rank of each member */
     uint32_t *order;       /* group ranks in ascending world rank */
-    uint32_t *late;        /* world ranks to be told of a timeout */
+    uint32_t *late;        /* scratch: world ranks that get the notice of a timeout */
     const void *sources[]; /* what is being folded */
 } zi_mpi_group;
 
@@ -59,14 +58,15 @@ size_t zi_mpi_part_of(const zi_mpi_group *group, const zi_mpi_plan *plan, uint32
 /* Whether a member sends nothing to collective `index`. */
 bool zi_mpi_absent(const zi_mpi_group *group, uint32_t member, uint32_t index);
 
-/* Run group->exchange as its pieces say. */
-zero_status zi_mpi_exchange_pieces(zi_mpi_group *group, const zi_collective *collective);
+/* Run group->exchange as its transfers say. */
+zero_status zi_mpi_group_exchange(zi_mpi_group *group, const zi_collective *collective);
 
-/* Move and fold the data of collective `index` of a batch that all members have described alike.
- * count > 0. */
+/* Move and fold the data of collective `index` of a batch whose terms all members have compared.
+ * count is not 0. */
 zero_status zi_mpi_move(zi_mpi_group *group, const zi_collective *collective, uint32_t index);
 
-/* The same for device memory. stream: whose task this is; when it fails, work may be left on it. */
+/* The same for device memory. stream: whose task this is; after a failure work may be left on it.
+ */
 zero_status zi_mpi_move_staged(zi_mpi_group *group, zi_stream *stream,
                                const zi_collective *collective, uint32_t index);
 

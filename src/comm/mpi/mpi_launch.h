@@ -1,13 +1,14 @@
-/* The way from a launcher to the MPI backend, for a caller that may not know mpi.h. */
+/* The backend "mpi" for launchers: without <mpi.h>, which not every build has. */
 #ifndef ZI_COMM_MPI_MPI_LAUNCH_H
 #define ZI_COMM_MPI_MPI_LAUNCH_H
 
 #include "comm/bootstrap.h"
 #include "comm/comm.h"
 
-/* Initialise MPI unless the program has, and make a comm of all its ranks. Where this call has
+/* Make a comm of all MPI ranks; initialises MPI unless the program has. Where this call has
  * initialised it, destroying the comm finalises it, and a process can do that once only.
- * Errors: UNSUPPORTED in a build without MPI; STATE after MPI was finalised, and when MPI sees
+ * - Collective over the launched ranks.
+ * - Errors: UNSUPPORTED in a build without MPI; STATE after MPI was finalised, and when MPI has
  * other ranks than the launcher described. */
 zero_status zi_mpi_launch(const zi_launch *launch, uint32_t deadline_ms, zi_comm **out);
 

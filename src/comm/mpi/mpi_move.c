@@ -1,7 +1,7 @@
-/* Owns how the data of one collective travels between hosts. MPI's own algorithm is used where it
- * may add in its own order and all members have plain buffers; else members exchange their parts in
- * pieces that fit the stage and fold them in ascending world rank. Which of the two is decided from
- * what all members have told, so that all decide alike. */
+/* Owns how the data of one collective moves between hosts. MPI's own algorithm is used where it may
+ * add in its own order and all members have plain buffers. Otherwise members exchange their parts
+ * in chunks that fit the stage, and fold them in ascending world rank. All members decide alike,
+ * since they decide by the records that all have sent. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,9 +12,6 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "kernels/cpu/cpu_kernels.h"
-
-/* Slices of an all-reduce begin at multiples of this, as kernels like them. */
-#define SLICE_COUNT 64
 
 _Static_assert(ZI_PAGE_BYTES / sizeof(float) % ZI_NORM_CHUNK == 0,
                "what fits a stage can add its squares itself");
@@ -79,7 +76,7 @@ static zero_status run_own(zi_mpi_group *group, const zi_collective *c, zi_mpi_s
     group->op.argument = group;
     group->op.group_id = group->id;
     group->op.requests = &group->op_request;
-    group->op.request_room = 1;
+    group->op.request_capacity = 1;
     const uint32_t deadline_ms = group->comm->base.deadline_ms;
     const zero_status status = zi_mpi_progress_run(group->comm->progress, &group->op, deadline_ms);
     if (status == ZERO_TIMEOUT) {
@@ -91,7 +88,7 @@ static zero_status run_own(zi_mpi_group *group, const zi_collective *c, zi_mpi_s
     return status;
 }
 
-zero_status zi_mpi_exchange_pieces(zi_mpi_group *group, const zi_collective *c)
+zero_status zi_mpi_group_exchange(zi_mpi_group *group, const zi_collective *c)
 {
     char text[ZI_COLLECTIVE_TEXT_BYTES];
     char what[ZI_COLLECTIVE_TEXT_BYTES + 40];
@@ -100,38 +97,32 @@ zero_status zi_mpi_exchange_pieces(zi_mpi_group *group, const zi_collective *c)
     return zi_mpi_exchange_run(&group->exchange, what);
 }
 
-/* Elements of member `i`'s part of an array of `count`, and where it starts, when the members share
- * it evenly. */
-static size_t slice_of(const zi_mpi_group *group, size_t count, uint32_t i, size_t *first)
-{
-    const size_t slice = zi_align_up(zi_div_up(count, group->base.size), SLICE_COUNT);
-    *first = zi_min_u64(i * slice, count);
-    return zi_min_u64(slice, count - *first);
-}
-
-/* Own part of `recv` to everybody, theirs to their places. first/count: of each member's part. */
-static zero_status spread(zi_mpi_group *group, const zi_collective *c, bool sliced)
+/* Send the own part of recv to all members and receive theirs. sliced: parts are those of an
+ * ALL_REDUCE. */
+static zero_status gather_parts(zi_mpi_group *group, const zi_collective *c, bool sliced)
 {
     zi_mpi_exchange *x = &group->exchange;
     const size_t bytes = zero_dtype_bytes(c->recv_dtype);
     unsigned char *recv = c->recv;
     size_t own_first = 0;
-    const size_t longest = sliced ? slice_of(group, c->count, 0, &own_first) : c->count;
-    const size_t step = ZI_MPI_PIECE_MAX / bytes;
+    const size_t longest =
+        sliced ? zi_collective_part(c->count, group->base.size, 0, &own_first) : c->count;
+    const size_t step = ZI_MPI_TRANSFER_MAX / bytes;
     for (size_t done = 0; done < longest; done += step) {
         for (uint32_t i = 0; i < group->base.size; i++) {
             size_t first = i * c->count;
-            const size_t count = sliced ? slice_of(group, c->count, i, &first) : c->count;
-            const size_t piece = done < count ? zi_min_u64(step, count - done) : 0;
-            x->pieces[i].recv_at = recv + (first + done) * bytes;
-            x->pieces[i].recv_bytes = piece * bytes;
+            const size_t count =
+                sliced ? zi_collective_part(c->count, group->base.size, i, &first) : c->count;
+            const size_t chunk = done < count ? zi_min_u64(step, count - done) : 0;
+            x->transfers[i].recv_at = recv + (first + done) * bytes;
+            x->transfers[i].recv_bytes = chunk * bytes;
         }
-        const zi_mpi_piece *own = &x->pieces[group->base.rank];
+        const zi_mpi_transfer *own = &x->transfers[group->base.rank];
         for (uint32_t i = 0; i < group->base.size; i++) {
-            x->pieces[i].send_at = own->recv_at;
-            x->pieces[i].send_bytes = own->recv_bytes;
+            x->transfers[i].send_at = own->recv_at;
+            x->transfers[i].send_bytes = own->recv_bytes;
         }
-        ZI_TRY(zi_mpi_exchange_pieces(group, c));
+        ZI_TRY(zi_mpi_group_exchange(group, c));
     }
     return ZERO_OK;
 }
@@ -139,16 +130,16 @@ static zero_status spread(zi_mpi_group *group, const zi_collective *c, bool slic
 size_t zi_mpi_part_of(const zi_mpi_group *group, const zi_mpi_plan *plan, uint32_t i, size_t *first)
 {
     if (plan->sliced) {
-        return slice_of(group, plan->collective->count, i, first);
+        return zi_collective_part(plan->collective->count, group->base.size, i, first);
     }
     *first = i * plan->collective->count;
     return plan->collective->count;
 }
 
-/* Everybody's part of `send` to its owner: exchange and fold `step` elements of each part from its
- * element `done` on, into `target`. */
-static zero_status fold_piece(zi_mpi_group *group, const zi_mpi_plan *plan, size_t done,
-                              size_t step, unsigned char *target)
+/* Send each member its part of `send` and fold what comes: `step` elements of each part from its
+ * element `done` on, into recv from its element `target` on. */
+static zero_status fold_chunk(zi_mpi_group *group, const zi_mpi_plan *plan, size_t done,
+                              size_t step, size_t target)
 {
     const zi_collective *c = plan->collective;
     zi_mpi_exchange *x = &group->exchange;
@@ -161,41 +152,34 @@ static zero_status fold_piece(zi_mpi_group *group, const zi_mpi_plan *plan, size
     const unsigned char *own = send != NULL ? send + (first + done) * bytes : NULL;
     for (uint32_t i = 0; i < group->base.size; i++) {
         const size_t part = zi_mpi_part_of(group, plan, i, &first);
-        const size_t piece = done < part ? zi_min_u64(step, part - done) : 0;
-        x->pieces[i].send_at = send != NULL ? send + (first + done) * bytes : NULL;
-        x->pieces[i].send_bytes = send != NULL ? piece * bytes : 0;
-        x->pieces[i].recv_at = group->stage + i * group->stage_bytes;
-        x->pieces[i].recv_bytes = zi_mpi_absent(group, i, plan->index) ? 0 : own_count * bytes;
+        const size_t chunk = done < part ? zi_min_u64(step, part - done) : 0;
+        x->transfers[i].send_at = send != NULL ? send + (first + done) * bytes : NULL;
+        x->transfers[i].send_bytes = send != NULL ? chunk * bytes : 0;
+        x->transfers[i].recv_at = group->stage + i * group->stage_bytes;
+        x->transfers[i].recv_bytes = zi_mpi_absent(group, i, plan->index) ? 0 : own_count * bytes;
     }
-    ZI_TRY(zi_mpi_exchange_pieces(group, c));
+    ZI_TRY(zi_mpi_group_exchange(group, c));
     for (uint32_t i = 0; i < group->base.size; i++) {
         const uint32_t member = group->order[i];
         const void *staged = zi_mpi_absent(group, member, plan->index)
                                  ? NULL
-                                 : (const void *)x->pieces[member].recv_at;
+                                 : (const void *)x->transfers[member].recv_at;
         group->sources[i] = member == rank ? (const void *)own : staged;
     }
-    const zi_fold fold = {
-        .dst = target + done * zero_dtype_bytes(c->recv_dtype),
-        .sources = group->sources,
-        .source_count = group->base.size,
-        .count = own_count,
-        .dst_dtype = c->recv_dtype,
-        .source_dtype = c->send_dtype,
-        .accumulate = (c->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-        .squares = plan->sliced ? NULL : c->squares, /* of slices only once all are here */
-    };
+    zi_fold fold =
+        zi_collective_fold(c, target + done, group->sources, group->base.size, own_count);
+    fold.squares = plan->sliced ? NULL : c->squares; /* of slices only once all are here */
     zi_cpu_fold(&fold);
     return ZERO_OK;
 }
 
-static zero_status fold_parts(zi_mpi_group *group, const zi_mpi_plan *plan, unsigned char *target)
+static zero_status fold_parts(zi_mpi_group *group, const zi_mpi_plan *plan, size_t target)
 {
     size_t first = 0;
     const size_t longest = zi_mpi_part_of(group, plan, 0, &first);
     const size_t step = group->stage_bytes / zero_dtype_bytes(plan->collective->send_dtype);
     for (size_t done = 0; done < longest; done += step) {
-        ZI_TRY(fold_piece(group, plan, done, step, target));
+        ZI_TRY(fold_chunk(group, plan, done, step, target));
     }
     return ZERO_OK;
 }
@@ -207,23 +191,17 @@ static zero_status move_gather(zi_mpi_group *group, const zi_collective *c)
     if (c->send != own) {
         memcpy(own, c->send, bytes);
     }
-    return bytes <= ZI_MPI_PIECE_MAX ? run_own(group, c, start_gather) : spread(group, c, false);
+    return bytes <= ZI_MPI_TRANSFER_MAX ? run_own(group, c, start_gather)
+                                        : gather_parts(group, c, false);
 }
 
-/* A sum begins with +0; MPI's begins with a member's element, and -0 + -0 stays -0. The squares are
- * added on the way. */
+/* Our sums begin with +0, MPI's with a member's element: there -0 + -0 stays -0. This fold adds +0,
+ * and the squares on the way. */
 static void clear_signed_zeros(const zi_collective *c)
 {
     const void *const sources[1] = {c->recv};
-    const zi_fold fold = {
-        .dst = c->recv,
-        .sources = sources,
-        .source_count = 1,
-        .count = c->count,
-        .dst_dtype = ZERO_DTYPE_F32,
-        .source_dtype = ZERO_DTYPE_F32,
-        .squares = c->squares,
-    };
+    zi_fold fold = zi_collective_fold(c, 0, sources, 1, c->count);
+    fold.squares = c->squares;
     zi_cpu_fold(&fold);
 }
 
@@ -235,7 +213,7 @@ static zero_status run_sum(zi_mpi_group *group, const zi_collective *c, zi_mpi_s
     return ZERO_OK;
 }
 
-/* True when MPI's own reduction gives what is asked for, on every member. */
+/* True when MPI's own reduction does what is asked, on every member. */
 static bool plain_sum(const zi_collective *c, size_t total)
 {
     return c->send_dtype == ZERO_DTYPE_F32 && c->recv_dtype == ZERO_DTYPE_F32 &&
@@ -251,7 +229,7 @@ static zero_status move_scatter(zi_mpi_group *group, const zi_collective *c, uin
         return run_sum(group, c, start_scatter);
     }
     const zi_mpi_plan plan = {.collective = c, .index = index, .sliced = false};
-    return fold_parts(group, &plan, c->recv);
+    return fold_parts(group, &plan, 0);
 }
 
 static zero_status move_reduce(zi_mpi_group *group, const zi_collective *c, uint32_t index)
@@ -265,10 +243,9 @@ static zero_status move_reduce(zi_mpi_group *group, const zi_collective *c, uint
     }
     const zi_mpi_plan plan = {.collective = c, .index = index, .sliced = true};
     size_t first = 0;
-    (void)slice_of(group, c->count, group->base.rank, &first);
-    ZI_TRY(fold_parts(group, &plan,
-                      (unsigned char *)c->recv + first * zero_dtype_bytes(c->recv_dtype)));
-    ZI_TRY(spread(group, c, true));
+    (void)zi_collective_part(c->count, group->base.size, group->base.rank, &first);
+    ZI_TRY(fold_parts(group, &plan, first));
+    ZI_TRY(gather_parts(group, c, true));
     if (c->squares != NULL) {
         zi_cpu_square_sum(c->recv, c->recv_dtype, c->count, c->squares);
     }

@@ -1,4 +1,4 @@
-/* Stands for the MPI backend in a build without MPI. */
+/* Owns what a build without MPI returns in place of the backend "mpi". */
 #include "comm/mpi/mpi_launch.h"
 #include "core/error.h"
 

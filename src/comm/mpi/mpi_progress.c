@@ -1,14 +1,14 @@
-/* Owns the thread that makes a comm's MPI calls. Invariants: `active` and MPI's requests are
- * touched by the thread alone; what the mutex guards is said at each field; an op that is DONE is
- * never touched again; once `broken` is set no MPI call is made. */
+/* Owns the thread that makes a comm's MPI calls. Invariants: only the thread touches `active` and
+ * MPI's requests; what the mutex guards is marked at each field; an op that is DONE is never
+ * touched again; once `broken` is set no MPI call is made. */
 #include "comm/mpi/mpi_progress.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "comm/deadline.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -17,59 +17,59 @@
 #include "core/thread.h"
 
 #define NS_PER_MS UINT64_C(1000000)
-/* Looks without sleeping; then pauses as long as a small message takes on a network. */
+/* Rounds without sleeping; then pauses as long as a small message takes on a network. */
 #define YIELDS 50
 #define PAUSE_NS 50000
 #define IDLE_WATCH_MS 50
-/* How long the thread may take to answer that an op is given up, before it counts as stuck. */
+/* How long the thread may take to end an op after its deadline, before it counts as stuck. */
 #define ANSWER_MS 2000
 #define NOTIFY_MS 200
-/* Between two looks at whether the others live. */
-#define LOOK_MS 100
-/* How long messages on their way may take to end once their op is given up. */
+/* Between two checks of whether the others live. */
+#define POLL_MS 100
+/* How long messages under way may take to end after the deadline of their op. */
 #define WITHDRAW_MS 100
-#define NOTE_TAG 1
-#define NOTES_MAX 64
-/* Group number of sending a note: what others say does not stop it. */
+#define NOTICE_TAG 1
+#define NOTICES_MAX 64
+/* Group number of the op that sends a notice: notices of others do not end it. */
 #define NOTIFYING UINT64_MAX
 
-/* What travels when a rank gives up. */
-typedef struct note {
+/* The message that a rank sends when it fails. */
+typedef struct notice {
     uint64_t group_id;
     uint32_t world_rank;
     int32_t status;
     int32_t native;
     char text[236];
-} note;
+} notice;
 
-_Static_assert(sizeof(note) == 256, "sent between hosts of one kind as bytes");
+_Static_assert(sizeof(notice) == 256, "sent between hosts of one kind as bytes");
 
 struct zi_mpi_progress {
     MPI_Comm world;
     uint32_t own; /* world rank */
     bool watch_idle;
-    zi_mpi_look_fn look;
-    void *look_user;
+    zi_mpi_poll_fn poll;
+    void *poll_user;
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t posted_cond; /* signalled by posters: posted, give_up, stop */
-    pthread_cond_t done_cond;   /* signalled by the thread: an op is DONE */
-    zi_mpi_op *posted;          /* mutex */
-    bool stop;                  /* mutex */
-    bool broken;                /* mutex */
-    bool stuck;                 /* mutex */
-    zi_mpi_note_fn on_note;     /* mutex */
-    void *on_note_user;         /* mutex */
-    zi_mpi_op *active;          /* the thread's */
-    uint32_t note_count;        /* the thread's */
-    note notes[NOTES_MAX];      /* the thread's: those received */
-    note incoming;              /* the thread's */
+    pthread_cond_t posted_cond;  /* signalled by posters: posted, give_up, stop */
+    pthread_cond_t done_cond;    /* signalled by the thread: an op is DONE */
+    zi_mpi_op *posted;           /* mutex */
+    bool stop;                   /* mutex */
+    bool broken;                 /* mutex */
+    bool stuck;                  /* mutex */
+    zi_mpi_notice_fn on_notice;  /* mutex */
+    void *on_notice_user;        /* mutex */
+    zi_mpi_op *active;           /* the thread's */
+    uint32_t notice_count;       /* the thread's */
+    notice notices[NOTICES_MAX]; /* the thread's: those received */
+    notice incoming;             /* the thread's */
     MPI_Request incoming_request;
-    int *indices;                 /* the thread's; room for any op's requests, behind the struct */
+    int *indices; /* the thread's; enough for any op's requests, behind the struct */
     pthread_mutex_t notify_mutex; /* guards the rest */
-    bool told_world;
+    bool world_notified;
     zi_mpi_op notify_op;
-    note outgoing;
+    notice outgoing;
     const uint32_t *notify_members;
     uint32_t notify_size;
     MPI_Request notify_requests[]; /* one a rank */
@@ -106,7 +106,8 @@ static void finish_code(zi_mpi_progress *progress, zi_mpi_op *op, int code, cons
     finish(progress, op, zero_last_error());
 }
 
-/* Note which requests are open, and cancel those that can be: receives. Returns their number. */
+/* Mark which requests are open, and cancel the receives among them. Returns the number of open
+ * ones. */
 static uint32_t cancel_open(zi_mpi_op *op)
 {
     uint32_t open = 0;
@@ -140,14 +141,14 @@ static uint32_t test_open(zi_mpi_op *op)
     return open;
 }
 
-/* Take the op's open requests back. Small sends complete by themselves and receives that no message
- * has met can be cancelled. What is left then, a collective or a long message on its way, MPI may
- * read or write whenever it is called, and its buffers are about to go: so it is not called again.
- * Notes are left to MPI: their buffer stays. */
+/* Cancel the op's open requests. Small sends complete by themselves, and receives that no message
+ * has matched can be cancelled. A collective, or a long message under way, cannot: MPI may read or
+ * write its buffers whenever it is called, and they are about to be freed, so MPI is not called
+ * again. Sends of notices are left to MPI, since their buffer stays. */
 static void withdraw(zi_mpi_progress *progress, zi_mpi_op *op)
 {
     uint32_t open = cancel_open(op);
-    const uint64_t until_ns = zi_clock_ns() + WITHDRAW_MS * NS_PER_MS;
+    const uint64_t until_ns = zi_deadline_in_ms(WITHDRAW_MS);
     while (open != 0 && !op->collective && zi_clock_ns() < until_ns) {
         open = test_open(op);
         (void)sched_yield();
@@ -165,7 +166,7 @@ static void withdraw(zi_mpi_progress *progress, zi_mpi_op *op)
     }
 }
 
-static void note_error(const note *about, zero_error *error)
+static void notice_error(const notice *about, zero_error *error)
 {
     if (about->status == ZERO_TIMEOUT) {
         (void)zi_error_set(ZERO_TIMEOUT, about->native, __FILE__, __LINE__, "%.235s", about->text);
@@ -176,10 +177,10 @@ static void note_error(const note *about, zero_error *error)
     *error = *zero_last_error();
 }
 
-static const note *note_about(const zi_mpi_progress *progress, const zi_mpi_op *op)
+static const notice *notice_about(const zi_mpi_progress *progress, const zi_mpi_op *op)
 {
-    for (uint32_t i = 0; i < progress->note_count && op->group_id != NOTIFYING; i++) {
-        const note *about = &progress->notes[i];
+    for (uint32_t i = 0; i < progress->notice_count && op->group_id != NOTIFYING; i++) {
+        const notice *about = &progress->notices[i];
         if (about->group_id == 0 || about->group_id == op->group_id) {
             return about;
         }
@@ -187,45 +188,45 @@ static const note *note_about(const zi_mpi_progress *progress, const zi_mpi_op *
     return NULL;
 }
 
-static int listen_for_note(zi_mpi_progress *progress)
+static int listen_for_notice(zi_mpi_progress *progress)
 {
     return MPI_Irecv(&progress->incoming, (int)sizeof progress->incoming, MPI_BYTE, MPI_ANY_SOURCE,
-                     NOTE_TAG, progress->world, &progress->incoming_request);
+                     NOTICE_TAG, progress->world, &progress->incoming_request);
 }
 
-/* Keep a note, the first about its group: all members of a group may send one. With no room left it
- * concerns everything: rather too much stops than too little. */
-static void keep_note(zi_mpi_progress *progress)
+/* Keep a notice if it is the first about its group: all members of a group may send one. When the
+ * list is full the last one counts for everything: rather too much stops than too little. */
+static void keep_notice(zi_mpi_progress *progress)
 {
-    note *about = &progress->incoming;
+    notice *about = &progress->incoming;
     about->text[sizeof about->text - 1] = '\0';
-    for (uint32_t i = 0; i < progress->note_count; i++) {
-        if (progress->notes[i].group_id == about->group_id) {
+    for (uint32_t i = 0; i < progress->notice_count; i++) {
+        if (progress->notices[i].group_id == about->group_id) {
             return;
         }
     }
-    if (progress->note_count == NOTES_MAX) {
-        progress->notes[NOTES_MAX - 1].group_id = 0;
+    if (progress->notice_count == NOTICES_MAX) {
+        progress->notices[NOTICES_MAX - 1].group_id = 0;
         return;
     }
-    progress->notes[progress->note_count++] = *about;
+    progress->notices[progress->notice_count++] = *about;
     if (about->group_id != 0) {
         return;
     }
     (void)pthread_mutex_lock(&progress->mutex);
-    const zi_mpi_note_fn fn = progress->on_note;
-    void *user = progress->on_note_user;
+    const zi_mpi_notice_fn fn = progress->on_notice;
+    void *user = progress->on_notice_user;
     (void)pthread_mutex_unlock(&progress->mutex);
     if (fn != NULL) {
         zero_error error;
-        note_error(about, &error);
+        notice_error(about, &error);
         (void)snprintf(error.message, sizeof error.message, "%.235s", about->text);
         fn(user, about->world_rank, &error);
     }
 }
 
-/* Take the notes that have come. True if there was one. */
-static bool poll_notes(zi_mpi_progress *progress)
+/* Receive the notices that have arrived. True if there was one. */
+static bool poll_notices(zi_mpi_progress *progress)
 {
     int arrived = 0;
     if (progress->incoming_request == MPI_REQUEST_NULL ||
@@ -233,8 +234,8 @@ static bool poll_notes(zi_mpi_progress *progress)
         !arrived) {
         return false;
     }
-    keep_note(progress);
-    if (listen_for_note(progress) != MPI_SUCCESS) {
+    keep_notice(progress);
+    if (listen_for_notice(progress) != MPI_SUCCESS) {
         progress->incoming_request = MPI_REQUEST_NULL;
     }
     return true;
@@ -248,7 +249,7 @@ static bool given_up(zi_mpi_progress *progress, const zi_mpi_op *op)
     return give_up;
 }
 
-/* Look after one active op. True when it is done and was handed back. */
+/* Advance one active op. True when it is done and belongs to its poster again. */
 static bool advance(zi_mpi_progress *progress, zi_mpi_op *op, bool *moved)
 {
     int completed = 0;
@@ -264,9 +265,9 @@ static bool advance(zi_mpi_progress *progress, zi_mpi_op *op, bool *moved)
     for (uint32_t i = 0; i < op->request_count && !open; i++) {
         open = op->requests[i] != MPI_REQUEST_NULL;
     }
-    /* A note counts even if all has come: the others have given up and will not go on. */
+    /* A notice counts even if all data has arrived: the others have failed and will not go on. */
     zero_error error = {.status = ZERO_TIMEOUT};
-    const note *about = note_about(progress, op);
+    const notice *about = notice_about(progress, op);
     if (about == NULL && !open) {
         finish_ok(progress, op);
         return true;
@@ -275,8 +276,8 @@ static bool advance(zi_mpi_progress *progress, zi_mpi_op *op, bool *moved)
         return false;
     }
     if (about != NULL) {
-        op->told = true;
-        note_error(about, &error);
+        op->notified = true;
+        notice_error(about, &error);
     }
     withdraw(progress, op);
     finish(progress, op, &error);
@@ -286,15 +287,15 @@ static bool advance(zi_mpi_progress *progress, zi_mpi_op *op, bool *moved)
 /* Start an op. True when it is active now, false when it is done already. */
 static bool begin(zi_mpi_progress *progress, zi_mpi_op *op)
 {
-    const note *about = note_about(progress, op);
+    const notice *about = notice_about(progress, op);
     if (about != NULL) {
         zero_error error;
-        note_error(about, &error);
-        op->told = true;
+        notice_error(about, &error);
+        op->notified = true;
         finish(progress, op, &error);
         return false;
     }
-    for (size_t i = 0; i < op->request_room; i++) {
+    for (size_t i = 0; i < op->request_capacity; i++) {
         op->requests[i] = MPI_REQUEST_NULL;
     }
     const int code = op->start(op);
@@ -317,10 +318,8 @@ static void await_work(zi_mpi_progress *progress)
         (void)pthread_cond_wait(&progress->posted_cond, &progress->mutex);
         return;
     }
-    const uint64_t until_ns = zi_clock_ns() + IDLE_WATCH_MS * NS_PER_MS;
-    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
-                                   .tv_nsec = (long)(until_ns % 1000000000)};
-    (void)pthread_cond_timedwait(&progress->posted_cond, &progress->mutex, &until);
+    (void)zi_deadline_wait(&progress->posted_cond, &progress->mutex,
+                           zi_deadline_in_ms(IDLE_WATCH_MS));
 }
 
 /* Take what was posted; false when the thread shall end. */
@@ -370,7 +369,7 @@ static bool advance_all(zi_mpi_progress *progress)
     return moved;
 }
 
-/* Give everything that is left back to its posters. */
+/* Fail all ops that are left. */
 static void drain(zi_mpi_progress *progress, zi_mpi_op *list)
 {
     zero_error error;
@@ -391,18 +390,15 @@ static void *progress_main(void *argument)
     zi_mpi_op *taken = NULL;
     while (take_posted(progress, &taken)) {
         idle = taken != NULL ? 0 : idle;
-        while (poll_notes(progress)) {
+        while (poll_notices(progress)) {
             idle = 0;
         }
         activate(progress, taken);
         taken = NULL;
         if (advance_all(progress)) {
             idle = 0;
-        } else if (idle++ < YIELDS) {
-            (void)sched_yield();
         } else {
-            const struct timespec span = {.tv_nsec = PAUSE_NS};
-            (void)nanosleep(&span, NULL);
+            zi_deadline_pause(idle++, YIELDS, PAUSE_NS);
         }
     }
     drain(progress, taken);
@@ -420,12 +416,8 @@ static void *progress_main(void *argument)
 
 static void init_sync(zi_mpi_progress *progress)
 {
-    pthread_condattr_t monotonic;
-    (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&progress->posted_cond, &monotonic);
-    (void)pthread_cond_init(&progress->done_cond, &monotonic);
-    (void)pthread_condattr_destroy(&monotonic);
+    zi_deadline_cond_init(&progress->posted_cond);
+    zi_deadline_cond_init(&progress->done_cond);
     (void)pthread_mutex_init(&progress->mutex, NULL);
     (void)pthread_mutex_init(&progress->notify_mutex, NULL);
 }
@@ -453,7 +445,7 @@ zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t own, uint32_t size, 
     progress->incoming_request = MPI_REQUEST_NULL;
     init_sync(progress);
     zero_status status = ZERO_OK;
-    const int code = listen_for_note(progress);
+    const int code = listen_for_notice(progress);
     if (code != MPI_SUCCESS) {
         progress->incoming_request = MPI_REQUEST_NULL;
         status = zi_mpi_error(code, "MPI_Irecv");
@@ -473,18 +465,18 @@ zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t own, uint32_t size, 
     return ZERO_OK;
 }
 
-void zi_mpi_progress_on_note(zi_mpi_progress *progress, zi_mpi_note_fn fn, void *user)
+void zi_mpi_progress_on_notice(zi_mpi_progress *progress, zi_mpi_notice_fn fn, void *user)
 {
     (void)pthread_mutex_lock(&progress->mutex);
-    progress->on_note = fn;
-    progress->on_note_user = user;
+    progress->on_notice = fn;
+    progress->on_notice_user = user;
     (void)pthread_mutex_unlock(&progress->mutex);
 }
 
-void zi_mpi_progress_on_wait(zi_mpi_progress *progress, zi_mpi_look_fn fn, void *user)
+void zi_mpi_progress_on_wait(zi_mpi_progress *progress, zi_mpi_poll_fn fn, void *user)
 {
-    progress->look = fn;
-    progress->look_user = user;
+    progress->poll = fn;
+    progress->poll_user = user;
 }
 
 bool zi_mpi_progress_destroy(zi_mpi_progress *progress)
@@ -494,7 +486,7 @@ bool zi_mpi_progress_destroy(zi_mpi_progress *progress)
     }
     (void)pthread_mutex_lock(&progress->mutex);
     progress->stop = true;
-    progress->on_note = NULL; /* what it is for goes too, also when the thread stays */
+    progress->on_notice = NULL; /* its user is freed, also when the thread stays */
     const bool stuck = progress->stuck;
     (void)pthread_cond_broadcast(&progress->posted_cond);
     (void)pthread_mutex_unlock(&progress->mutex);
@@ -510,29 +502,27 @@ bool zi_mpi_progress_destroy(zi_mpi_progress *progress)
 /* Wait for DONE until the deadline; the mutex is held. */
 static bool await_done(zi_mpi_progress *progress, const zi_mpi_op *op, uint64_t until_ns)
 {
-    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
-                                   .tv_nsec = (long)(until_ns % 1000000000)};
-    int code = 0;
-    while (op->state != ZI_MPI_OP_DONE && code == 0) {
-        code = pthread_cond_timedwait(&progress->done_cond, &progress->mutex, &until);
+    while (op->state != ZI_MPI_OP_DONE &&
+           zi_deadline_wait(&progress->done_cond, &progress->mutex, until_ns)) {
     }
     return op->state == ZI_MPI_OP_DONE;
 }
 
-/* The same, and see to the others meanwhile; the mutex is held. *gone: why that ended the wait. */
-static bool await_looking(zi_mpi_progress *progress, const zi_mpi_op *op, uint64_t until_ns,
+/* The same, and check the others meanwhile; the mutex is held. *gone: the error that ended the
+ * wait. */
+static bool await_polling(zi_mpi_progress *progress, const zi_mpi_op *op, uint64_t until_ns,
                           zero_error *gone)
 {
     gone->status = ZERO_OK;
     uint64_t now_ns = zi_clock_ns();
     while (now_ns < until_ns && gone->status == ZERO_OK) {
-        if (await_done(progress, op, zi_min_u64(until_ns, now_ns + LOOK_MS * NS_PER_MS))) {
+        if (await_done(progress, op, zi_min_u64(until_ns, now_ns + POLL_MS * NS_PER_MS))) {
             return true;
         }
-        if (progress->look != NULL && op->group_id != NOTIFYING) {
+        if (progress->poll != NULL && op->group_id != NOTIFYING) {
             const char *what = op->what != NULL ? op->what : "an operation between hosts";
             (void)pthread_mutex_unlock(&progress->mutex);
-            if (progress->look(progress->look_user, what) != ZERO_OK) {
+            if (progress->poll(progress->poll_user, what) != ZERO_OK) {
                 *gone = *zero_last_error();
             }
             (void)pthread_mutex_lock(&progress->mutex);
@@ -547,7 +537,7 @@ zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32
     zero_error gone = {.status = ZERO_OK};
     op->state = ZI_MPI_OP_POSTED;
     op->give_up = false;
-    op->told = false;
+    op->notified = false;
     op->request_count = 0;
     op->receive_count = 0;
     op->collective = false;
@@ -558,11 +548,11 @@ zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32
         op->next = progress->posted;
         progress->posted = op;
         (void)pthread_cond_signal(&progress->posted_cond);
-        done = await_looking(progress, op, zi_clock_ns() + deadline_ms * NS_PER_MS, &gone);
+        done = await_polling(progress, op, zi_deadline_in_ms(deadline_ms), &gone);
         if (!done) {
             op->give_up = true;
             (void)pthread_cond_signal(&progress->posted_cond);
-            done = await_done(progress, op, zi_clock_ns() + ANSWER_MS * NS_PER_MS);
+            done = await_done(progress, op, zi_deadline_in_ms(ANSWER_MS));
             progress->stuck = progress->stuck || !done;
         }
     }
@@ -570,14 +560,14 @@ zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32
     if (!done) {
         ZI_FAIL(ZERO_COMM, "MPI is of no use any more after an earlier failure; restart the job");
     }
-    if (op->error.status == ZERO_TIMEOUT && gone.status != ZERO_OK && !op->told) {
-        op->told = true;
+    if (op->error.status == ZERO_TIMEOUT && gone.status != ZERO_OK && !op->notified) {
+        op->notified = true;
         op->error = gone;
     }
     return op->error.status == ZERO_OK ? ZERO_OK : zi_error_adopt(&op->error);
 }
 
-/* Send the note to everybody concerned. */
+/* Send the notice to all members but this rank. */
 static int start_notify(zi_mpi_op *op)
 {
     zi_mpi_progress *progress = op->argument;
@@ -586,7 +576,7 @@ static int start_notify(zi_mpi_op *op)
             continue;
         }
         const int code = MPI_Isend(&progress->outgoing, (int)sizeof progress->outgoing, MPI_BYTE,
-                                   (int)progress->notify_members[i], NOTE_TAG, progress->world,
+                                   (int)progress->notify_members[i], NOTICE_TAG, progress->world,
                                    &op->requests[op->request_count++]);
         if (code != MPI_SUCCESS) {
             op->request_count--;
@@ -599,11 +589,12 @@ static int start_notify(zi_mpi_op *op)
 void zi_mpi_progress_notify(zi_mpi_progress *progress, uint64_t group_id, uint32_t who,
                             const uint32_t *members, uint32_t size, const zero_error *error)
 {
-    const zero_error kept = *error; /* may be this thread's record, which a failed send replaces */
+    const zero_error kept =
+        *error; /* may be this thread's error record, which a failed send replaces */
     (void)pthread_mutex_lock(&progress->notify_mutex);
-    if (!progress->told_world) {
-        progress->told_world = group_id == 0;
-        progress->outgoing = (note){
+    if (!progress->world_notified) {
+        progress->world_notified = group_id == 0;
+        progress->outgoing = (notice){
             .group_id = group_id,
             .world_rank = who,
             .status = (int32_t)kept.status,
@@ -617,9 +608,9 @@ void zi_mpi_progress_notify(zi_mpi_progress *progress, uint64_t group_id, uint32
                                           .argument = progress,
                                           .group_id = NOTIFYING,
                                           .requests = progress->notify_requests,
-                                          .request_room = size};
+                                          .request_capacity = size};
         if (zi_mpi_progress_run(progress, &progress->notify_op, NOTIFY_MS) != ZERO_OK) {
-            progress->told_world = true; /* `outgoing` may still be read */
+            progress->world_notified = true; /* `outgoing` may still be read */
         }
     }
     (void)pthread_mutex_unlock(&progress->notify_mutex);

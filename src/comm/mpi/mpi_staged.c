@@ -1,42 +1,42 @@
-/* Owns how the data of device memory travels between hosts: in pieces down to pinned memory of the
- * host, through an exchange, and up again, copied into its place or folded into the result by the
- * device. Each member's room in the stage has two halves, which take turns:
+/* Owns how the data of device memory moves between hosts: chunk by chunk it is copied to pinned
+ * memory of the host, exchanged, and copied back or folded into the result by the device. The stage
+ * of each member has two halves for alternate chunks, so that copies overlap exchanges:
  *
- *   stream   down 0 | down 1     | up 0, down 2 | up 1, down 3 |
- *   host            | exchange 0 | exchange 1   | exchange 2   |
+ *   stream   to host 0 | to host 1  | from host 0, to host 2 | from host 1, to host 3 |
+ *   host               | exchange 0 | exchange 1             | exchange 2             |
  *
- * Invariant: at each `|` the host waits for the stream, so that what an exchange sends has come
- * down, and nothing that comes up is still to be read from where the exchange after it writes. */
+ * Invariant: at each `|` the host waits for the stream. So what an exchange sends is in host
+ * memory, and what it overwrites has been read. */
 #include "comm/mpi/mpi_group.h"
 #include "core/check.h"
 #include "core/error.h"
 #include "core/sizes.h"
 
-/* An array on its way. */
+/* An array that is being moved. */
 typedef struct staged {
     zi_mpi_group *group;
     zi_stream *stream;
     const zi_mpi_plan *plan;
     size_t element_bytes; /* of what travels */
-    size_t step;          /* elements of a piece */
+    size_t step;          /* elements of a chunk */
 } staged;
 
-/* What is done with the pieces that begin at element `done` of their parts. */
+/* The steps of the chunks that begin at element `done` of their parts. */
 typedef struct staged_way {
-    zero_status (*down)(const staged *s, size_t done);
+    zero_status (*to_host)(const staged *s, size_t done);
     void (*describe)(const staged *s, size_t done); /* what the members exchange */
-    zero_status (*up)(const staged *s, size_t done);
+    zero_status (*from_host)(const staged *s, size_t done);
 } staged_way;
 
-/* Elements of member `i`'s piece, and the first of them. */
-static size_t piece_of(const staged *s, uint32_t i, size_t done, size_t *first)
+/* Elements of member `i`'s chunk, and the first of them. */
+static size_t chunk_of(const staged *s, uint32_t i, size_t done, size_t *first)
 {
     const size_t part = zi_mpi_part_of(s->group, s->plan, i, first);
     *first += done;
     return done < part ? zi_min_u64(s->step, part - done) : 0;
 }
 
-/* Where a piece from member `i` comes to, and where one that goes to it lies. */
+/* Where a chunk from member `i` is received, and where one that goes to it lies. */
 static unsigned char *incoming(const staged *s, uint32_t i, size_t done)
 {
     const size_t half = done / s->step % 2;
@@ -62,35 +62,35 @@ static zero_status drain(const staged *s)
 
 /* ---- each member's part of recv to all ---- */
 
-static zero_status spread_down(const staged *s, size_t done)
+static zero_status gather_to_host(const staged *s, size_t done)
 {
     const uint32_t rank = s->group->base.rank;
     size_t first = 0;
-    const size_t count = piece_of(s, rank, done, &first);
+    const size_t count = chunk_of(s, rank, done, &first);
     const unsigned char *recv = s->plan->collective->recv;
     return copy(s, outgoing(s, rank, done), recv + first * s->element_bytes, count);
 }
 
-static void spread_describe(const staged *s, size_t done)
+static void gather_describe(const staged *s, size_t done)
 {
     const uint32_t rank = s->group->base.rank;
     size_t first = 0;
-    const size_t own_count = piece_of(s, rank, done, &first);
+    const size_t own_count = chunk_of(s, rank, done, &first);
     for (uint32_t i = 0; i < s->group->base.size; i++) {
-        zi_mpi_piece *piece = &s->group->exchange.pieces[i];
-        piece->send_at = outgoing(s, rank, done);
-        piece->send_bytes = own_count * s->element_bytes;
-        piece->recv_at = incoming(s, i, done);
-        piece->recv_bytes = piece_of(s, i, done, &first) * s->element_bytes;
+        zi_mpi_transfer *transfer = &s->group->exchange.transfers[i];
+        transfer->send_at = outgoing(s, rank, done);
+        transfer->send_bytes = own_count * s->element_bytes;
+        transfer->recv_at = incoming(s, i, done);
+        transfer->recv_bytes = chunk_of(s, i, done, &first) * s->element_bytes;
     }
 }
 
-static zero_status spread_up(const staged *s, size_t done)
+static zero_status gather_from_host(const staged *s, size_t done)
 {
     unsigned char *recv = s->plan->collective->recv;
     for (uint32_t i = 0; i < s->group->base.size; i++) {
         size_t first = 0;
-        const size_t count = piece_of(s, i, done, &first);
+        const size_t count = chunk_of(s, i, done, &first);
         if (i != s->group->base.rank) {
             ZI_TRY(copy(s, recv + first * s->element_bytes, incoming(s, i, done), count));
         }
@@ -98,16 +98,16 @@ static zero_status spread_up(const staged *s, size_t done)
     return ZERO_OK;
 }
 
-static const staged_way spread_way = {spread_down, spread_describe, spread_up};
+static const staged_way gather_way = {gather_to_host, gather_describe, gather_from_host};
 
 /* ---- each member's part of all send to that member, and their sum to recv ---- */
 
-static zero_status fold_down(const staged *s, size_t done)
+static zero_status fold_to_host(const staged *s, size_t done)
 {
     const unsigned char *send = s->plan->collective->send;
     for (uint32_t i = 0; i < s->group->base.size && send != NULL; i++) {
         size_t first = 0;
-        const size_t count = piece_of(s, i, done, &first);
+        const size_t count = chunk_of(s, i, done, &first);
         if (i != s->group->base.rank) {
             ZI_TRY(copy(s, outgoing(s, i, done), send + first * s->element_bytes, count));
         }
@@ -119,26 +119,26 @@ static void fold_describe(const staged *s, size_t done)
 {
     const zi_collective *c = s->plan->collective;
     size_t first = 0;
-    const size_t own_count = piece_of(s, s->group->base.rank, done, &first);
+    const size_t own_count = chunk_of(s, s->group->base.rank, done, &first);
     for (uint32_t i = 0; i < s->group->base.size; i++) {
-        zi_mpi_piece *piece = &s->group->exchange.pieces[i];
-        const size_t count = c->send != NULL ? piece_of(s, i, done, &first) : 0;
+        zi_mpi_transfer *transfer = &s->group->exchange.transfers[i];
+        const size_t count = c->send != NULL ? chunk_of(s, i, done, &first) : 0;
         const bool silent = zi_mpi_absent(s->group, i, s->plan->index);
-        piece->send_at = outgoing(s, i, done);
-        piece->send_bytes = count * s->element_bytes;
-        piece->recv_at = incoming(s, i, done);
-        piece->recv_bytes = silent ? 0 : own_count * s->element_bytes;
+        transfer->send_at = outgoing(s, i, done);
+        transfer->send_bytes = count * s->element_bytes;
+        transfer->recv_at = incoming(s, i, done);
+        transfer->recv_bytes = silent ? 0 : own_count * s->element_bytes;
     }
 }
 
-/* The device reads what the others sent where it is. */
-static zero_status fold_up(const staged *s, size_t done)
+/* The device reads what the others sent directly from the stage. */
+static zero_status fold_from_host(const staged *s, size_t done)
 {
     zi_mpi_group *group = s->group;
     const zi_collective *c = s->plan->collective;
     const unsigned char *send = c->send;
     size_t first = 0;
-    const size_t count = piece_of(s, group->base.rank, done, &first);
+    const size_t count = chunk_of(s, group->base.rank, done, &first);
     for (uint32_t i = 0; i < group->base.size; i++) {
         const uint32_t member = group->order[i];
         group->sources[i] = NULL;
@@ -149,43 +149,35 @@ static zero_status fold_up(const staged *s, size_t done)
     }
     /* In a reduce-scatter recv is this rank's part alone. */
     const size_t place = s->plan->sliced ? first : done;
-    const zi_fold fold = {
-        .dst = (unsigned char *)c->recv + place * zero_dtype_bytes(c->recv_dtype),
-        .sources = group->sources,
-        .source_count = group->base.size,
-        .count = count,
-        .dst_dtype = c->recv_dtype,
-        .source_dtype = c->send_dtype,
-        .accumulate = (c->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-        .squares = s->plan->sliced ? NULL : c->squares, /* of slices only once all are here */
-    };
+    zi_fold fold = zi_collective_fold(c, place, group->sources, group->base.size, count);
+    fold.squares = s->plan->sliced ? NULL : c->squares; /* of slices only once all are here */
     const zi_kernels *kernels = group->base.kernels;
     return count != 0 ? kernels->ops->fold(kernels->self, s->stream, &fold) : ZERO_OK;
 }
 
-static const staged_way fold_way = {fold_down, fold_describe, fold_up};
+static const staged_way fold_way = {fold_to_host, fold_describe, fold_from_host};
 
-/* All pieces, `dtype` elements. */
-static zero_status run_pieces(zi_mpi_group *group, zi_stream *stream, const zi_mpi_plan *plan,
+/* All chunks, `dtype` elements. */
+static zero_status run_chunks(zi_mpi_group *group, zi_stream *stream, const zi_mpi_plan *plan,
                               zero_dtype dtype, const staged_way *way)
 {
     const size_t element_bytes = zero_dtype_bytes(dtype);
     const staged s = {group, stream, plan, element_bytes, group->stage_bytes / 2 / element_bytes};
     size_t first = 0;
     const size_t longest = zi_mpi_part_of(group, plan, 0, &first);
-    ZI_TRY(way->down(&s, 0));
+    ZI_TRY(way->to_host(&s, 0));
     ZI_TRY(drain(&s));
     for (size_t done = 0; done < longest; done += s.step) {
         const bool more = s.step < longest - done;
         if (more) {
-            ZI_TRY(way->down(&s, done + s.step));
+            ZI_TRY(way->to_host(&s, done + s.step));
         }
         way->describe(&s, done);
-        ZI_TRY(zi_mpi_exchange_pieces(group, plan->collective));
+        ZI_TRY(zi_mpi_group_exchange(group, plan->collective));
         if (more) {
             ZI_TRY(drain(&s));
         }
-        ZI_TRY(way->up(&s, done));
+        ZI_TRY(way->from_host(&s, done));
     }
     return ZERO_OK;
 }
@@ -207,12 +199,12 @@ zero_status zi_mpi_move_staged(zi_mpi_group *group, zi_stream *stream,
     switch (c->kind) {
     case ZI_ALL_GATHER:
         ZI_TRY(take_own(group, stream, c));
-        return run_pieces(group, stream, &plan, c->recv_dtype, &spread_way);
+        return run_chunks(group, stream, &plan, c->recv_dtype, &gather_way);
     case ZI_REDUCE_SCATTER:
-        return run_pieces(group, stream, &plan, c->send_dtype, &fold_way);
+        return run_chunks(group, stream, &plan, c->send_dtype, &fold_way);
     case ZI_ALL_REDUCE:
-        ZI_TRY(run_pieces(group, stream, &plan, c->send_dtype, &fold_way));
-        ZI_TRY(run_pieces(group, stream, &plan, c->recv_dtype, &spread_way));
+        ZI_TRY(run_chunks(group, stream, &plan, c->send_dtype, &fold_way));
+        ZI_TRY(run_chunks(group, stream, &plan, c->recv_dtype, &gather_way));
         return zi_collective_square_sum(group->base.kernels, stream, c);
     }
     zi_assert_cmp(c->kind, <=, ZI_ALL_REDUCE);

@@ -1,4 +1,4 @@
-/* What mpi_comm.c (the comm) and mpi_group.c (its groups across hosts) share. */
+/* The comm, for its files: mpi_comm.c (the comm) and mpi_group.c (its groups across hosts). */
 #ifndef ZI_COMM_MPI_MPI_WORLD_H
 #define ZI_COMM_MPI_MPI_WORLD_H
 
@@ -10,19 +10,19 @@
 /* Groups across hosts that exist at once. */
 #define ZI_MPI_GROUPS_MAX 64
 
-/* Tags on the comm's own communicator; 1 is for notes. */
+/* Tags on the comm's own communicator; 1 is for notices. */
 #define ZI_MPI_TAG_RENDEZVOUS 2 /* members of a group to be */
 #define ZI_MPI_TAG_CREATE 3     /* MPI's own, while it makes a communicator */
 #define ZI_MPI_TAG_DATA 4       /* on a group's communicator */
 
-/* In the first word of what members say: the rank has left, and says nothing more. */
+/* In the first word of a record: the rank has left, and sends nothing more. */
 #define ZI_MPI_LEFT UINT64_MAX
 
-/* COMM naming the world rank that left; what: which needs it. */
+/* COMM naming the world rank that left. what: which needs it. */
 zero_status zi_mpi_fail_left(uint32_t world_rank, const char *what);
 
-/* A communicator made for a member list. Kept when its group goes: making one is collective, giving
- * one up would be too. */
+/* A communicator made for a member list. It is kept when its group is destroyed: making one is
+ * collective, and so would be freeing it. */
 typedef struct zi_mpi_link {
     MPI_Comm comm;
     uint64_t members_hash;
@@ -37,23 +37,24 @@ typedef struct zi_mpi_comm {
     MPI_Comm world;            /* ours alone */
     zi_shared *shared;         /* with the ranks of this host */
     zi_mpi_progress *progress; /* NULL: one host, no MPI call between create and destroy */
-    uint64_t groups_met;       /* so far, for numbers */
+    uint64_t groups_made;      /* so far, to number them */
     uint32_t link_count;
     zi_mpi_link links[ZI_MPI_GROUPS_MAX];
     zi_mpi_exchange control; /* among all ranks, for calls outside the step */
     bool finalize;
-    bool aborted;          /* by this rank; told apart because it may happen on any thread */
+    bool aborted;          /* by this rank, on any thread */
     pthread_mutex_t mutex; /* guards `aborted` */
     /* One entry a rank, behind `words` in the comm's own memory. */
     uint32_t *host_of;   /* lowest world rank on each rank's host */
     uint32_t *ranks;     /* 0, 1, 2, ... */
     uint32_t *on_host;   /* world ranks of this host, base.local_size of them */
-    uint64_t words[][2]; /* what the ranks say when they allocate or join */
+    uint64_t words[][2]; /* of each rank, when the ranks allocate or join */
 } zi_mpi_comm;
 
-/* The same of a rank that left the world, whose word to end it with was taken here: this rank
- * cannot end it in peace any more, and says so to all. */
-zero_status zi_mpi_miss(zi_mpi_comm *comm, uint32_t world_rank, const char *what);
+/* The same of a rank that has left the world, where this rank has received the message that the
+ * other sends for the end of the world. This rank cannot end the world together with it any more,
+ * so it aborts the comm. */
+zero_status zi_mpi_abort_left(zi_mpi_comm *comm, uint32_t world_rank, const char *what);
 
 /* A group whose members are on several hosts. */
 zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_kernels *kernels,

@@ -1,4 +1,4 @@
-/* Owns the table of NCCL's functions. Invariant: a library that was loaded stays loaded; its
+/* Owns the table of NCCL's functions. Invariant: a library that was loaded stays loaded, since its
  * threads may outlive every group. */
 #include "comm/nccl/nccl_api.h"
 

@@ -1,5 +1,5 @@
-/* NCCL's functions, looked up when they are first wanted. The library has some 200 MB and not every
- * machine has it, so nothing links it; and a test may put a table of its own in its place. */
+/* NCCL's functions, looked up at their first use. The library has some 200 MB and not every machine
+ * has it, so nothing links it; and tests may put a table of their own in its place. */
 #ifndef ZI_COMM_NCCL_NCCL_API_H
 #define ZI_COMM_NCCL_NCCL_API_H
 
@@ -61,9 +61,10 @@ typedef struct zi_nccl_api {
     ZI_NCCL_OPTIONAL(ZI_NCCL_MEMBER)
 } zi_nccl_api;
 
-/* The table of the process and the version it answers, MAJOR * 10000 + MINOR * 100 + PATCH. The
- * first call loads the library. Any thread. UNSUPPORTED when it is missing, lacks a function, or is
- * too old; then always, with the same words. */
+/* The table of the process, and the version of its NCCL: MAJOR * 10000 + MINOR * 100 + PATCH. The
+ * first call loads the library.
+ * - Errors: UNSUPPORTED when it is missing, lacks a function, or is too old; then always the same.
+ * - Threads: any. */
 zero_status zi_nccl_api_get(const zi_nccl_api **api, int *version);
 
 /* Load `library` into a table. */

@@ -1,24 +1,32 @@
-/* Owns a world's base: the communicator over all its ranks that groups are split off. Invariants: a
- * world has at most one, on one GPU; it stands first in the watcher's list, so that it is aborted
- * before its splits; when a split of it fails it fails too, since nobody can tell which ranks are
- * still in it. */
+/* Owns a world's base: the communicator over all its ranks that groups are split off, and how it is
+ * made: from an id that the ranks exchange, or as a split of the caller's communicator. Invariants:
+ * a world has at most one, on one GPU; it stands first in the watcher's list, so that it is aborted
+ * before its splits; when a split of it fails it fails too, since nobody knows which ranks are
+ * still in it. The caller's communicator is never aborted, finalised or destroyed here: a split of
+ * it that does not finish cannot be ended, and what NCCL may still write to is left to it. */
 #include "comm/nccl/nccl_base.h"
 
 #include <string.h>
 
+#include "comm/deadline.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/thread.h"
+#include "device/cuda/cuda_device.h"
 
-/* What the ranks tell one another before they connect. */
+/* What the ranks exchange before they connect. */
 typedef struct base_record {
-    uint32_t status; /* what getting ready came to */
+    uint32_t status; /* what getting ready ended with */
     int32_t version;
     ncclUniqueId id; /* of rank 0 */
 } base_record;
 
 _Static_assert(sizeof(base_record) % sizeof(float) == 0, "gathered as fp32 elements");
 
-zero_status zi_nccl_base_open(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group **out)
+/* Open a base without a communicator and watch it, so that nothing is left that can fail on one
+ * rank alone once the ranks exchange their records. */
+static zero_status open_base(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group **out)
 {
     const zi_nccl_group_desc desc = {
         .comm = comm,
@@ -35,7 +43,9 @@ zero_status zi_nccl_base_open(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group
     return status;
 }
 
-zero_status zi_nccl_base_keep(zi_comm *comm, zi_nccl_group *base, zero_status status)
+/* Make the base comm->parent when `status`, of connecting it, is OK, else close it. Returns
+ * `status`. base: NULL with a failure. */
+static zero_status keep_base(zi_comm *comm, zi_nccl_group *base, zero_status status)
 {
     if (status == ZERO_OK) {
         comm->parent = &base->base;
@@ -44,7 +54,7 @@ zero_status zi_nccl_base_keep(zi_comm *comm, zi_nccl_group *base, zero_status st
     const zero_error error = *zero_last_error();
     if (base != NULL) {
         zi_nccl_watch_remove(base);
-        (void)zi_nccl_set_error(base, &error); /* so that close does not wait for the others */
+        (void)zi_nccl_set_error(base, &error); /* so that close does not wait for the other ranks */
         zi_nccl_group_close(base);
     }
     return zi_error_adopt(&error);
@@ -66,16 +76,16 @@ static zero_status get_id(zi_nccl_group *base, ncclUniqueId *id)
     return zi_nccl_result(base, base->api->get_unique_id(id), "ncclGetUniqueId");
 }
 
-/* All that this rank can do alone; its record for the others. */
-static zero_status get_ready(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group **base,
-                             base_record *mine)
+/* Do all that this rank can do alone, and fill its record for the others. */
+static zero_status prepare(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group **base,
+                           base_record *mine)
 {
-    ZI_TRY(zi_nccl_base_open(comm, deadline_ms, base));
+    ZI_TRY(open_base(comm, deadline_ms, base));
     mine->version = (*base)->version;
     return comm->rank == 0 ? get_id(*base, &mine->id) : ZERO_OK;
 }
 
-/* Is every rank ready, with the same NCCL? */
+/* MISMATCH, or the status of a rank that could not prepare. */
 static zero_status compare(const zi_comm *comm, const base_record *all)
 {
     for (uint32_t i = 0; i < comm->size; i++) {
@@ -102,10 +112,10 @@ zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline
     base_record mine;
     memset(&mine, 0, sizeof mine);
     ZI_TRY(zi_calloc(comm->size, sizeof *all, (void **)&all));
-    const zero_status ready = get_ready(comm, deadline_ms, &base, &mine);
+    const zero_status ready = prepare(comm, deadline_ms, &base, &mine);
     const zero_error error = *zero_last_error();
     mine.status = (uint32_t)ready;
-    zero_status status = zi_nccl_exchange(control, &mine, all, sizeof mine);
+    zero_status status = zi_group_gather(control, 0, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
         status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(comm, all);
     }
@@ -113,75 +123,216 @@ zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline
         status = init(base, &all[0].id);
     }
     zi_free(all);
-    return zi_nccl_base_keep(comm, base, status);
+    return keep_base(comm, base, status);
 }
 
-zero_status zi_nccl_base_connect(zi_comm *comm)
+/* ---- a split of the caller's communicator ---- */
+
+/* A split of the caller's communicator. It has a thread of its own: where that communicator is
+ * blocking, ncclCommSplit returns only when all ranks have called it. */
+typedef struct split_job {
+    const zi_nccl_api *api;
+    ncclComm_t parent;
+    ncclComm_t child; /* NCCL writes it until the parent is no longer in progress */
+    int rank;
+    int ordinal;
+    pthread_mutex_t mutex; /* guards the rest */
+    pthread_cond_t moved;  /* `done` */
+    ncclResult_t result;
+    bool done;      /* the call has returned */
+    bool abandoned; /* nobody waits for the call any more: its thread frees the job */
+    struct split_job *next;
+} split_job;
+
+/* Jobs whose split did not finish by the deadline. NCCL may still write to their `child`, so they
+ * are never freed; the list keeps leak checkers silent. */
+static struct {
+    pthread_mutex_t mutex;
+    split_job *jobs;
+} unfinished = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void keep_for_ever(split_job *job)
+{
+    (void)pthread_mutex_lock(&unfinished.mutex);
+    job->next = unfinished.jobs;
+    unfinished.jobs = job;
+    (void)pthread_mutex_unlock(&unfinished.mutex);
+}
+
+static void free_job(split_job *job)
+{
+    (void)pthread_cond_destroy(&job->moved);
+    (void)pthread_mutex_destroy(&job->mutex);
+    zi_free(job);
+}
+
+static void *split_main(void *argument)
+{
+    split_job *job = argument;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    (void)cudaSetDevice(job->ordinal);
+    const ncclResult_t result =
+        job->api->comm_split(job->parent, 0, job->rank, &job->child, &config);
+    (void)pthread_mutex_lock(&job->mutex);
+    job->result = result;
+    job->done = true;
+    const bool abandoned = job->abandoned;
+    (void)pthread_cond_signal(&job->moved);
+    (void)pthread_mutex_unlock(&job->mutex);
+    if (abandoned && job->child != NULL) {
+        (void)job->api->comm_abort(job->child);
+    }
+    if (abandoned) {
+        free_job(job);
+    }
+    return NULL;
+}
+
+static zero_status open_job(const zi_nccl_group *base, ncclComm_t parent, split_job **out)
+{
+    ZI_TRY(zi_calloc(1, sizeof **out, (void **)out));
+    split_job *job = *out;
+    job->api = base->api;
+    job->parent = parent;
+    job->rank = (int)base->base.rank;
+    job->ordinal = base->ordinal;
+    (void)pthread_mutex_init(&job->mutex, NULL);
+    zi_deadline_cond_init(&job->moved);
+    return ZERO_OK;
+}
+
+static zero_status late(const zi_nccl_group *base)
+{
+    ZI_FAIL(ZERO_TIMEOUT,
+            "rank %u: ncclCommSplit of the caller's communicator did not finish within %u ms; not "
+            "all %u ranks called zero_world_create_nccl, and the communicator is good for nothing "
+            "but ncclCommAbort now",
+            base->base.rank, base->deadline_ms, base->base.size);
+}
+
+/* Wait until ncclCommSplit has returned. False after the deadline. */
+static bool await_call(split_job *job, uint64_t until_ns)
+{
+    (void)pthread_mutex_lock(&job->mutex);
+    while (!job->done && zi_deadline_wait(&job->moved, &job->mutex, until_ns)) {
+    }
+    const bool done = job->done;
+    job->abandoned = !done;
+    (void)pthread_mutex_unlock(&job->mutex);
+    return done;
+}
+
+/* Wait until the communicator is no longer in progress; *state is then its state. */
+static bool await_state(const zi_nccl_api *api, ncclComm_t comm, uint64_t until_ns,
+                        ncclResult_t *state)
+{
+    *state = ncclInProgress;
+    for (uint32_t rounds = 0; *state == ncclInProgress; rounds++) {
+        const ncclResult_t result = api->comm_get_async_error(comm, state);
+        *state = result != ncclSuccess ? result : *state;
+        if (*state == ncclInProgress && zi_clock_ns() > until_ns) {
+            return false;
+        }
+        if (*state == ncclInProgress) {
+            zi_nccl_pause(rounds);
+        }
+    }
+    return true;
+}
+
+/* ncclCommSplit has ended with `state`: take the new communicator. */
+static zero_status end_split(zi_nccl_group *base, split_job *job, ncclResult_t state)
+{
+    ncclComm_t child = job->child;
+    free_job(job);
+    if (state != ncclSuccess && child != NULL) {
+        (void)base->api->comm_abort(child);
+    }
+    ZI_TRY(zi_nccl_result(base, state, "ncclCommSplit of the caller's communicator"));
+    if (child == NULL) {
+        ZI_FAIL(ZERO_COMM, "ncclCommSplit of the caller's communicator made none");
+    }
+    (void)pthread_mutex_lock(&base->mutex);
+    base->handle = child;
+    (void)pthread_mutex_unlock(&base->mutex);
+    return zi_nccl_wait(base, ncclInProgress, "ncclCommSplit of the caller's communicator");
+}
+
+static zero_status split_parent(zi_nccl_group *base, ncclComm_t parent)
+{
+    split_job *job = NULL;
+    pthread_t thread;
+    ncclResult_t state = ncclSuccess;
+    const uint64_t until_ns = zi_deadline_in_ms(base->deadline_ms);
+    ZI_TRY(open_job(base, parent, &job));
+    const zero_status started = zi_thread_start(&thread, split_main, job);
+    if (started != ZERO_OK) {
+        free_job(job);
+        return started;
+    }
+    if (!await_call(job, until_ns)) {
+        (void)pthread_detach(thread);
+        return late(base);
+    }
+    (void)pthread_join(thread, NULL);
+    if (job->result != ncclSuccess && job->result != ncclInProgress) {
+        return end_split(base, job, job->result);
+    }
+    if (!await_state(base->api, parent, until_ns, &state)) {
+        keep_for_ever(job);
+        return late(base);
+    }
+    return end_split(base, job, state);
+}
+
+static zero_status ask(const zi_nccl_api *api, ncclResult_t result, const char *call)
+{
+    if (result != ncclSuccess) {
+        ZI_FAIL_NATIVE(ZERO_COMM, (int)result, "%s of the caller's communicator: %.100s", call,
+                       api->get_error_string(result));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, zi_nccl_place *place)
+{
+    const zi_nccl_api *api = NULL;
+    ncclResult_t state = ncclSuccess;
+    int version = 0;
+    int rank = 0;
+    int size = 0;
+    int device = 0;
+    int current = 0;
+    ZI_TRY(zi_nccl_api_get(&api, &version));
+    if (!await_state(api, comm, zi_deadline_in_ms(deadline_ms), &state)) {
+        ZI_FAIL(ZERO_TIMEOUT, "the caller's communicator was still in progress after %u ms",
+                deadline_ms);
+    }
+    ZI_TRY(ask(api, state, "the state"));
+    ZI_TRY(ask(api, api->comm_user_rank(comm, &rank), "ncclCommUserRank"));
+    ZI_TRY(ask(api, api->comm_count(comm, &size), "ncclCommCount"));
+    ZI_TRY(ask(api, api->comm_cu_device(comm, &device), "ncclCommCuDevice"));
+    ZI_TRY(zi_cuda_check(cudaGetDevice(&current), "cudaGetDevice"));
+    if (current != device) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "comm is of GPU %d but GPU %d is current; call cudaSetDevice(%d) first", device,
+                current, device);
+    }
+    *place = (zi_nccl_place){.rank = (uint32_t)rank, .size = (uint32_t)size, .borrowed = comm};
+    return ZERO_OK;
+}
+
+zero_status zi_nccl_base_make(zi_comm *comm, ncclComm_t borrowed)
 {
     zi_nccl_group *base = NULL;
     ncclUniqueId id;
-    zero_status status = zi_nccl_base_open(comm, comm->deadline_ms, &base);
-    if (status == ZERO_OK) {
+    zero_status status = open_base(comm, comm->deadline_ms, &base);
+    if (status == ZERO_OK && borrowed != NULL) {
+        status = split_parent(base, borrowed);
+    } else if (status == ZERO_OK) {
         status = get_id(base, &id);
+        status = status == ZERO_OK ? init(base, &id) : status;
     }
-    if (status == ZERO_OK) {
-        status = init(base, &id);
-    }
-    return zi_nccl_base_keep(comm, base, status);
-}
-
-/* The base is aborted first: until then NCCL may write to its `child`, and a base may point at
- * what was being split off it. The watcher does that, with the other groups of the world. */
-static void abandon_split(zi_nccl_group *base)
-{
-    const zero_error error = *zero_last_error();
-    (void)zi_nccl_set_error(base, &error);
-    zi_nccl_abort_await(base);
-    if (base->child != NULL) {
-        (void)base->api->comm_abort(base->child);
-        base->child = NULL;
-    }
-    (void)zi_error_adopt(&error);
-}
-
-/* The group's communicator is to be made with what was asked for it. */
-static zero_status begin_split(zi_nccl_group *base, const zi_nccl_group *group, uint32_t color)
-{
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    ZI_TRY(zi_nccl_configure(group, &config));
-    ncclResult_t result = ncclSuccess;
-    (void)pthread_mutex_lock(&base->mutex);
-    const bool gone = base->handle == NULL;
-    if (!gone) {
-        base->child = NULL;
-        result = base->api->comm_split(base->handle, (int)color, (int)group->base.rank,
-                                       &base->child, &config);
-    }
-    (void)pthread_mutex_unlock(&base->mutex);
-    if (gone) {
-        return zi_nccl_check(base);
-    }
-    return result == ncclInProgress ? ZERO_OK : zi_nccl_result(base, result, "ncclCommSplit");
-}
-
-zero_status zi_nccl_split(zi_nccl_group *group, uint32_t color)
-{
-    zi_nccl_group *base = zi_nccl_base_of(group->comm);
-    zero_status status = begin_split(base, group, color);
-    if (status == ZERO_OK) {
-        /* The call says success when it has begun; only the base tells when the child is there. */
-        status = zi_nccl_wait_of(base, group, ncclInProgress, "ncclCommSplit");
-    }
-    if (status == ZERO_OK && base->child == NULL) {
-        status = zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__,
-                              "group %s: ncclCommSplit made no communicator", group->base.name);
-    }
-    if (status != ZERO_OK) {
-        abandon_split(base);
-        return status;
-    }
-    group->handle = base->child;
-    base->child = NULL;
-    return zi_nccl_wait(group, ncclInProgress, "ncclCommSplit");
+    return keep_base(comm, base, status);
 }

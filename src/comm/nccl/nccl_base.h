@@ -1,24 +1,28 @@
-/* The base of a world, for the world's own making: what nccl_group.h does not need to know. */
+/* The base of a world whose ranks have nothing in common but NCCL, for the world's own making.
+ * Worlds of other backends get theirs by zi_nccl_base_get (nccl_group.h). */
 #ifndef ZI_COMM_NCCL_NCCL_BASE_H
 #define ZI_COMM_NCCL_NCCL_BASE_H
 
 #include "comm/nccl/nccl_state.h"
 
-/* Make comm->parent from the id that NCCL_COMM_ID in the environment gives to all ranks. Errors:
- * as zi_nccl_base_get, but what fails on one rank alone is a TIMEOUT on the others. */
-zero_status zi_nccl_base_connect(zi_comm *comm);
+/* Where this rank stands among the ranks of its world. */
+typedef struct zi_nccl_place {
+    uint32_t rank;
+    uint32_t size;
+    ncclComm_t borrowed; /* the caller's communicator, of these ranks; NULL: NCCL_COMM_ID says where
+                            they connect */
+} zi_nccl_place;
 
-/* Make comm->parent by splitting the caller's communicator, whose ranks are those of comm. Errors:
- * as zi_nccl_base_connect. After TIMEOUT a split of `parent` may be under way for ever.
- * (nccl_borrow.c) */
-zero_status zi_nccl_base_borrow(zi_comm *comm, ncclComm_t parent);
+/* The place of this rank in the caller's communicator, once that is connected.
+ * - Errors: INVALID_ARGUMENT where it is of another GPU than the current one; TIMEOUT; COMM. */
+zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, zi_nccl_place *place);
 
-/* A base without a communicator, watched already, so that nothing is left that can fail on one rank
- * alone once the ranks have met. */
-zero_status zi_nccl_base_open(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group **out);
-
-/* Put the base into service when `status`, of connecting it, is OK, else close it. Returns
- * `status`. Accepts NULL with a failure. */
-zero_status zi_nccl_base_keep(zi_comm *comm, zi_nccl_group *base, zero_status status);
+/* Make comm->parent.
+ * - borrowed: a communicator of the ranks of comm, which is split; NULL: the ranks connect by the
+ *   id that NCCL_COMM_ID in the environment gives to all of them.
+ * - Collective over the world.
+ * - Errors: as zi_nccl_base_get, but what fails on one rank alone is a TIMEOUT on the others. After
+ *   TIMEOUT a split of `borrowed` may be under way for ever. */
+zero_status zi_nccl_base_make(zi_comm *comm, ncclComm_t borrowed);
 
 #endif

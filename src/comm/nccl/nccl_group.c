@@ -1,7 +1,7 @@
-/* Owns a group's life: meeting the other ranks, its communicator, the course of a batch, its end.
- * Invariants: every communicator is non-blocking, so no call of NCCL waits for other ranks and each
- * wait here has a deadline; whatever can fail on one rank alone is done before the members meet, so
- * that all learn of it there. */
+/* Owns how a group is made, runs a batch, and is closed. Invariants: every communicator is
+ * non-blocking, so no call of NCCL waits for other ranks and each wait here has a deadline;
+ * whatever can fail on one rank alone is done before the ranks exchange their records, so all learn
+ * of it there. */
 #include "comm/nccl/nccl_group.h"
 
 #include <sched.h>
@@ -22,21 +22,14 @@
 #include "core/trace.h"
 #include "device/cuda/cuda_device.h"
 
-#define NS_PER_MS UINT64_C(1000000)
-/* Looks at NCCL's progress before sleeping between them. */
-#define YIELDS 256
-#define SLEEP_NS 50000
-
-/* Sends that one group of calls should not pass by far. */
+/* The sends that one group of calls has at most, about. */
 #define CALLS 1024
-/* The fewest elements of a part that a piece moves. */
-#define PART_COUNT 64
 
 #define NAME_BYTES sizeof(((zi_group *)NULL)->name)
 
-/* What the ranks of the world tell one another before each makes its group of a name. */
+/* What the ranks of the world exchange before each makes its group of a name. */
 typedef struct rendezvous_record {
-    uint32_t status; /* what getting ready came to */
+    uint32_t status; /* what getting ready ended with */
     uint32_t color;  /* the lowest world rank of the group */
     uint32_t size;
     uint32_t found;   /* 0; ranks of this color, where the records are compared */
@@ -54,112 +47,19 @@ typedef struct batch_argument {
     size_t batch_count;
 } batch_argument;
 
-zero_status zi_nccl_check(zi_nccl_group *group)
-{
-    if (atomic_load_explicit(&group->failed, memory_order_acquire) == 0) {
-        return ZERO_OK;
-    }
-    return zi_error_adopt(&group->first_error);
-}
-
-bool zi_nccl_set_error(zi_nccl_group *group, const zero_error *error)
-{
-    uint32_t unclaimed = 0;
-    if (!atomic_compare_exchange_strong(&group->failing, &unclaimed, 1)) {
-        return false;
-    }
-    group->first_error = *error;
-    atomic_store_explicit(&group->failed, 1, memory_order_release);
-    return true;
-}
-
-void zi_nccl_fail(zi_nccl_group *group, const zero_error *error)
-{
-    if (zi_nccl_set_error(group, error)) {
-        group->comm->ops->abort(group->comm, error);
-    }
-}
-
-zero_status zi_nccl_result(zi_nccl_group *group, ncclResult_t result, const char *call)
-{
-    if (result == ncclSuccess) {
-        return ZERO_OK;
-    }
-    const char *detail = group->api->get_last_error(NULL); /* of the process */
-    ZI_FAIL_NATIVE(ZERO_COMM, (int)result, "group %s: %s: %.60s%s%.110s", group->base.name, call,
-                   group->api->get_error_string(result),
-                   detail != NULL && detail[0] != '\0' ? ": " : "", detail != NULL ? detail : "");
-}
-
-void zi_nccl_pause(uint32_t rounds)
-{
-    if (rounds < YIELDS) {
-        (void)sched_yield();
-    } else {
-        const struct timespec span = {.tv_nsec = SLEEP_NS};
-        (void)nanosleep(&span, NULL);
-    }
-}
-
-/* The group's own error, or another rank's. */
-static zero_status check_world(zi_nccl_group *group)
-{
-    ZI_TRY(zi_nccl_check(group));
-    zi_comm *comm = group->comm;
-    return comm->ops->check != NULL ? comm->ops->check(comm) : ZERO_OK;
-}
-
-/* How far NCCL is. */
-static zero_status look(zi_nccl_group *group, ncclResult_t *state)
-{
-    ncclResult_t result = ncclSuccess;
-    (void)pthread_mutex_lock(&group->mutex);
-    const bool gone = group->handle == NULL;
-    if (!gone) {
-        result = group->api->comm_get_async_error(group->handle, state);
-    }
-    (void)pthread_mutex_unlock(&group->mutex);
-    /* The watcher aborts only groups that have failed. */
-    return gone ? zi_nccl_check(group) : zi_nccl_result(group, result, "ncclCommGetAsyncError");
-}
-
-zero_status zi_nccl_wait_of(zi_nccl_group *parent, zi_nccl_group *group, ncclResult_t result,
-                            const char *call)
-{
-    const uint64_t until_ns = zi_clock_ns() + group->deadline_ms * NS_PER_MS;
-    for (uint32_t rounds = 0; result == ncclInProgress; rounds++) {
-        ZI_TRY(check_world(group));
-        if (zi_clock_ns() > until_ns) {
-            ZI_FAIL(ZERO_TIMEOUT,
-                    "group %s, rank %u: %s of %u members did not finish within %u ms; a rank has "
-                    "died, has no GPU of its own, or cannot be reached (NCCL_DEBUG=INFO says more)",
-                    group->base.name, group->comm->rank, call, group->base.size,
-                    group->deadline_ms);
-        }
-        zi_nccl_pause(rounds);
-        ZI_TRY(look(parent, &result));
-    }
-    return zi_nccl_result(group, result, call);
-}
-
-zero_status zi_nccl_wait(zi_nccl_group *group, ncclResult_t result, const char *call)
-{
-    return zi_nccl_wait_of(group, group, result, call);
-}
-
 static zero_status run_batch(const batch_argument *task)
 {
     zi_nccl_group *group = task->group;
     const uint32_t count = (uint32_t)task->batch_count;
     const cudaStream_t native = zi_cuda_stream_native(task->stream);
-    zi_nccl_noting noting;
+    zi_nccl_marking marking;
     if (zi_fault_hit(ZI_FAULT_COLLECTIVE)) {
         ZI_FAIL(ZERO_COMM, "group %s: injected fault", group->base.name);
     }
     zi_fault_sleep(ZI_FAULT_COLLECTIVE);
-    ZI_TRY(zi_nccl_mark_begin(group, native, &noting));
+    ZI_TRY(zi_nccl_mark_begin(group, native, &marking));
     ZI_TRY(zi_nccl_move(group, task->stream, task->batch, count));
-    return zi_nccl_mark_end(group, native, noting, task->batch, count);
+    return zi_nccl_mark_end(group, native, marking, task->batch, count);
 }
 
 static zero_status run(void *argument)
@@ -173,7 +73,7 @@ static zero_status run(void *argument)
     if (status == ZERO_OK) {
         return ZERO_OK;
     }
-    /* When the watcher was faster, its error is the one that all are told. */
+    /* When the watcher was faster, its error is the one that all ranks get. */
     const zero_error error = *zero_last_error();
     zi_nccl_fail(group, &error);
     while (zi_nccl_check(group) == ZERO_OK) {
@@ -185,7 +85,7 @@ static zero_status run(void *argument)
 static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
                           size_t batch_count)
 {
-    zi_assert_cmp(batch_count, <=, ZI_NCCL_BATCH_MAX);
+    zi_assert_cmp(batch_count, <=, ZI_BATCH_MAX);
     zi_nccl_group *group = (zi_nccl_group *)base;
     const zi_device *device = base->kernels->device;
     const batch_argument argument = {group, stream, batch, batch_count};
@@ -194,7 +94,7 @@ static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective
     return zi_nccl_check(group);
 }
 
-/* Of all that NCCL chooses by: what a batch is about is left out. */
+/* The hash of all terms by which NCCL chooses an algorithm: not the tag. */
 static uint64_t hash_terms(const zi_collective *batch, size_t batch_count)
 {
     uint64_t hash = zi_hash_u64(ZI_HASH_START, batch_count);
@@ -206,9 +106,9 @@ static uint64_t hash_terms(const zi_collective *batch, size_t batch_count)
     return hash;
 }
 
-/* NCCL connects the members for an algorithm when it first picks it, by the kind and the size of
- * what is called together, and for pairs when they first exchange. So nothing but the batch itself
- * connects for all that it comes to. All members remember the same. */
+/* NCCL connects the members for an algorithm when it first picks it, by the kind and size of what
+ * is called together, and pairs of members when they first exchange. So only the batch itself
+ * connects all that it will need. All members remember the same batches. */
 static zero_status connect_for(zi_group *base, zi_stream *stream, const zi_collective *batch,
                                size_t batch_count)
 {
@@ -236,7 +136,7 @@ static bool is_kept(const zi_nccl_group *group)
     return group->captured && zi_nccl_base_of(group->comm)->outlived;
 }
 
-/* Give the communicator up in peace; false when that does not work out. */
+/* Finalize the communicator; false when that fails. */
 static bool finalize(zi_nccl_group *group)
 {
     if (zi_nccl_check(group) != ZERO_OK || zi_nccl_deregister(group) != ZERO_OK || is_kept(group)) {
@@ -244,7 +144,7 @@ static bool finalize(zi_nccl_group *group)
     }
     const ncclResult_t result = group->api->comm_finalize(group->handle);
     const zero_status status = zi_nccl_wait(group, result, "ncclCommFinalize");
-    /* On the first rank the deadline says so, on the others what becomes of that one. */
+    /* On the first rank this is a TIMEOUT, on the others the failure of that rank. */
     if (status != ZERO_OK && group->captured) {
         zi_nccl_base_of(group->comm)->outlived = true;
         zi_log(ZERO_LOG_WARN,
@@ -266,7 +166,7 @@ static void close_handle(zi_nccl_group *group)
                                                   : UINT64_MAX);
 }
 
-/* What a group takes of the GPU. */
+/* Destroy the events of the marks. */
 static void close_device(zi_nccl_group *group)
 {
     for (uint32_t i = 0; i < ZI_NCCL_MARKS; i++) {
@@ -305,9 +205,9 @@ static void path_of(const zi_group *base, zero_path *path)
     path->carrier = ZERO_CARRIER_NCCL;
     path->nccl_version = group->version;
     path->zero_cta = group->zero_cta ? 1 : 0;
-    *(windows ? &path->windows : &path->buffers) = group->known_count;
-    for (uint32_t i = 0; i < group->known_count; i++) {
-        path->symmetric += group->known[i].symmetric;
+    *(windows ? &path->windows : &path->buffers) = group->registered_count;
+    for (uint32_t i = 0; i < group->registered_count; i++) {
+        path->symmetric += group->registered[i].symmetric;
     }
 }
 
@@ -335,7 +235,7 @@ static zero_status open_marks(zi_nccl_group *group)
 static zero_status take_scratch(zi_nccl_group *group, const zi_nccl_group_desc *desc)
 {
     const size_t half = desc->scratch_bytes / 2 / ZI_PAGE_BYTES * ZI_PAGE_BYTES;
-    const size_t least = group->base.size * PART_COUNT * sizeof(float);
+    const size_t least = group->base.size * ZI_PART_COUNT * sizeof(float);
     if (desc->gathers_only) {
         return ZERO_OK;
     }
@@ -350,8 +250,8 @@ static zero_status take_scratch(zi_nccl_group *group, const zi_nccl_group_desc *
     return ZERO_OK;
 }
 
-/* All that this rank can do alone. */
-static zero_status get_ready(zi_nccl_group *group, const zi_nccl_group_desc *desc)
+/* Do all that this rank can do alone. */
+static zero_status prepare(zi_nccl_group *group, const zi_nccl_group_desc *desc)
 {
     zi_nccl_group *base = zi_nccl_base_of(desc->comm);
     ZI_TRY(zi_nccl_check(base));
@@ -371,23 +271,8 @@ static zero_status get_ready(zi_nccl_group *group, const zi_nccl_group_desc *des
     return take_scratch(group, desc);
 }
 
-zero_status zi_nccl_exchange(zi_group *host, const void *mine, void *all, size_t bytes)
-{
-    const zi_device *device = host->kernels->device;
-    zi_stream *stream = NULL;
-    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &stream));
-    const zi_collective gather = {
-        .kind = ZI_ALL_GATHER,
-        .send_dtype = ZERO_DTYPE_F32,
-        .recv_dtype = ZERO_DTYPE_F32,
-        .count = bytes / sizeof(float),
-        .send = mine,
-        .recv = all,
-    };
-    return zi_group_submit(host, stream, &gather, 1);
-}
-
-/* Is every rank ready, and making its group of the same name? */
+/* MISMATCH where a rank makes a group of another name, or the status of one that could not prepare.
+ */
 static zero_status compare(const zi_nccl_group *group, const rendezvous_record *all)
 {
     for (uint32_t i = 0; i < group->comm->size; i++) {
@@ -406,8 +291,8 @@ static zero_status compare(const zi_nccl_group *group, const rendezvous_record *
     return ZERO_OK;
 }
 
-/* Do the members' lists fit together? NCCL would not ask. All ranks look at all groups, so that all
- * come to the same words. */
+/* MISMATCH where the members' lists do not fit together, which NCCL would not find. All ranks check
+ * all groups, so all find the same difference. */
 static zero_status compare_members(const zi_nccl_group *group, rendezvous_record *all)
 {
     const uint32_t size = group->comm->size;
@@ -433,7 +318,7 @@ static zero_status compare_members(const zi_nccl_group *group, rendezvous_record
     return ZERO_OK;
 }
 
-/* Tell the other ranks what getting ready came to, and hear the same of them. */
+/* Exchange with the other ranks how preparing ended. */
 static zero_status rendezvous(const zi_nccl_group *group, const zi_nccl_group_desc *desc,
                               uint32_t color, zero_status ready)
 {
@@ -447,7 +332,7 @@ static zero_status rendezvous(const zi_nccl_group *group, const zi_nccl_group_de
     };
     memcpy(mine.name, group->base.name, sizeof mine.name);
     ZI_TRY(zi_calloc(desc->comm->size, sizeof *all, (void **)&all));
-    zero_status status = zi_nccl_exchange(desc->control, &mine, all, sizeof mine);
+    zero_status status = zi_group_gather(desc->control, 0, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
         status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(group, all);
     }
@@ -458,34 +343,78 @@ static zero_status rendezvous(const zi_nccl_group *group, const zi_nccl_group_de
     return status;
 }
 
+/* Abort the base and what was being split off it. The base goes first: until then NCCL may write to
+ * its `child`, and the base may point at what was being split off. The watcher aborts it, with the
+ * other groups of the world. */
+static void abandon_split(zi_nccl_group *base)
+{
+    const zero_error error = *zero_last_error();
+    (void)zi_nccl_set_error(base, &error);
+    zi_nccl_abort_await(base);
+    if (base->child != NULL) {
+        (void)base->api->comm_abort(base->child);
+        base->child = NULL;
+    }
+    (void)zi_error_adopt(&error);
+}
+
+/* Begin the split, with the configuration that the group asks for. */
+static zero_status begin_split(zi_nccl_group *base, const zi_nccl_group *group, uint32_t color)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ZI_TRY(zi_nccl_configure(group, &config));
+    ncclResult_t result = ncclSuccess;
+    (void)pthread_mutex_lock(&base->mutex);
+    const bool gone = base->handle == NULL;
+    if (!gone) {
+        base->child = NULL;
+        result = base->api->comm_split(base->handle, (int)color, (int)group->base.rank,
+                                       &base->child, &config);
+    }
+    (void)pthread_mutex_unlock(&base->mutex);
+    if (gone) {
+        return zi_nccl_check(base);
+    }
+    return result == ncclInProgress ? ZERO_OK : zi_nccl_result(base, result, "ncclCommSplit");
+}
+
+/* Split the group's communicator off the world's base: the ranks of one color become one
+ * communicator, in the order of their group ranks. Collective over the world. When it fails the
+ * base fails with it, so no other group can be made. */
+static zero_status split(zi_nccl_group *group, uint32_t color)
+{
+    zi_nccl_group *base = zi_nccl_base_of(group->comm);
+    zero_status status = begin_split(base, group, color);
+    if (status == ZERO_OK) {
+        /* The call returns success when it has begun; only the state of the base says when the
+         * child is there. */
+        status = zi_nccl_wait_of(base, group, ncclInProgress, "ncclCommSplit");
+    }
+    if (status == ZERO_OK && base->child == NULL) {
+        status = zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__,
+                              "group %s: ncclCommSplit made no communicator", group->base.name);
+    }
+    if (status != ZERO_OK) {
+        abandon_split(base);
+        return status;
+    }
+    group->handle = base->child;
+    base->child = NULL;
+    return zi_nccl_wait(group, ncclInProgress, "ncclCommSplit");
+}
+
 static zero_status connect_members(zi_nccl_group *group, const zi_nccl_group_desc *desc)
 {
     const uint32_t color = desc->members[group->order[0]];
-    zero_status status = get_ready(group, desc);
+    zero_status status = prepare(group, desc);
     if (desc->control != NULL) {
         status = rendezvous(group, desc, color, status);
     }
     ZI_TRY(status);
-    ZI_TRY(zi_nccl_split(group, color));
+    ZI_TRY(split(group, color));
     ZI_TRY(zi_nccl_register(group, desc));
     return zi_nccl_watch_add(group);
-}
-
-/* Find this rank's place, and put the members in the order of their world ranks. */
-static void place_members(zi_nccl_group *group, const zi_nccl_group_desc *desc)
-{
-    group->base.rank = UINT32_MAX;
-    for (uint32_t i = 0; i < desc->size; i++) {
-        if (desc->members[i] == desc->comm->rank) {
-            group->base.rank = i;
-        }
-        uint32_t at = i;
-        for (; at > 0 && desc->members[group->order[at - 1]] > desc->members[i]; at--) {
-            group->order[at] = group->order[at - 1];
-        }
-        group->order[at] = i;
-    }
-    zi_assert_cmp(group->base.rank, <, desc->size);
 }
 
 zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **out)
@@ -502,14 +431,15 @@ zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **o
     group->deadline_ms = desc->deadline_ms;
     group->zero_cta = desc->zero_cta;
     group->memory_kind = desc->memory_kind;
-    group->piece_limit = (uint32_t)zi_max_u64(1, zi_min_u64(ZI_NCCL_PIECES, CALLS / desc->size));
+    group->chunk_limit = (uint32_t)zi_max_u64(1, zi_min_u64(ZI_NCCL_CHUNKS, CALLS / desc->size));
     (void)pthread_mutex_init(&group->mutex, NULL);
     if (desc->members != NULL) {
-        place_members(group, desc);
+        group->base.rank =
+            zi_group_place(desc->members, desc->size, desc->comm->rank, group->order);
     }
     zero_status status = zi_nccl_api_get(&group->api, &group->version);
     if (status == ZERO_OK) {
-        status = zi_nccl_ending_create(group);
+        status = zi_nccl_abort_prepare(group);
     }
     if (status == ZERO_OK) {
         status = zi_cuda_check(cudaGetDevice(&group->ordinal), "cudaGetDevice");

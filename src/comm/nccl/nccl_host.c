@@ -1,6 +1,6 @@
 /* Owns a group of host memory over a link. Invariant: all members make the same exchanges, because
- * each compares what all say about the next one before anything else is done with it; so they find
- * a difference in the same exchange, and come to the same words. */
+ * each compares the terms in all messages before it uses their payload. So they find a difference
+ * in the same exchange, and report the same one. */
 #include "comm/nccl/nccl_host.h"
 
 #include <stdio.h>
@@ -32,58 +32,55 @@ typedef struct batch_argument {
 } batch_argument;
 
 /* Elements [first, first + count) of the part of group rank `part`. */
-typedef struct host_piece {
+typedef struct host_chunk {
     const zi_collective *collective;
     uint32_t part;
     uint64_t first;
     uint64_t count;
-} host_piece;
+} host_chunk;
 
 static zero_status mismatch(const host_group *group, uint32_t other)
 {
-    const zi_nccl_frame *left = zi_nccl_link_frame(group->link, other);
-    const zi_nccl_frame *right = zi_nccl_link_frame(group->link, 0);
+    const zi_nccl_message *left = zi_nccl_link_message(group->link, other);
+    const zi_nccl_message *right = zi_nccl_link_message(group->link, 0);
     if (left->batch_count != right->batch_count) {
-        ZI_FAIL(ZERO_MISMATCH,
-                "group %s: rank %u has a batch of %u collectives, rank %u one of %u; all ranks "
-                "must make the same calls",
-                group->base.name, group->members[other], left->batch_count, group->members[0],
-                right->batch_count);
+        return zi_batch_mismatch(group->base.name, group->members[other], left->batch_count,
+                                 group->members[0], right->batch_count);
     }
     return zi_collective_mismatch(group->base.name, left->index, group->members[other],
                                   &left->terms, group->members[0], &right->terms);
 }
 
-/* A rank has given up: so has the world. */
-static zero_status hear(const host_group *group, uint32_t other)
+/* The message is an abort notice, with which the world fails. */
+static zero_status take_notice(const host_group *group, uint32_t other)
 {
-    const zi_nccl_frame *frame = zi_nccl_link_frame(group->link, other);
+    const zi_nccl_message *message = zi_nccl_link_message(group->link, other);
     const zero_status status = zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__, "rank %u: %.200s",
-                                            group->members[other], (const char *)frame->room);
+                                            group->members[other], (const char *)message->payload);
     const zero_error error = *zero_last_error();
     (void)zi_nccl_set_error(zi_nccl_base_of(group->comm), &error);
     return status;
 }
 
-/* Do all members mean the same exchange? */
+/* Compare the terms of all messages. */
 static zero_status compare(const host_group *group)
 {
-    const zi_nccl_frame *first = zi_nccl_link_frame(group->link, 0);
+    const zi_nccl_message *first = zi_nccl_link_message(group->link, 0);
     for (uint32_t i = 0; i < group->base.size; i++) {
-        if (zi_nccl_link_frame(group->link, i)->status != ZERO_OK) {
-            return hear(group, i);
+        if (zi_nccl_link_message(group->link, i)->status != ZERO_OK) {
+            return take_notice(group, i);
         }
     }
     for (uint32_t i = 1; i < group->base.size; i++) {
-        const zi_nccl_frame *frame = zi_nccl_link_frame(group->link, i);
-        if (memcmp(frame, first, ZI_NCCL_FRAME_TERMS_BYTES) != 0) {
+        const zi_nccl_message *message = zi_nccl_link_message(group->link, i);
+        if (memcmp(message, first, ZI_NCCL_TERMS_BYTES) != 0) {
             return mismatch(group, i);
         }
     }
     return ZERO_OK;
 }
 
-/* NCCL does not know who is missing. */
+/* A TIMEOUT without the rank that is missing: NCCL does not know it. */
 static zero_status late(const host_group *group, const zi_collective *collective)
 {
     char text[ZI_COLLECTIVE_TEXT_BYTES] = "an empty batch";
@@ -96,93 +93,86 @@ static zero_status late(const host_group *group, const zi_collective *collective
             group->base.size, text, group->base.name, group->comm->rank, group->comm->deadline_ms);
 }
 
-static void put_piece(const host_group *group, const host_piece *piece)
+static void fill_message(const host_group *group, const host_chunk *chunk)
 {
-    const zi_collective *c = piece->collective;
+    const zi_collective *c = chunk->collective;
     const uint64_t element = zero_dtype_bytes(c->send_dtype);
-    const uint64_t first = piece->part * (uint64_t)c->count + piece->first;
-    unsigned char *room = zi_nccl_link_own(group->link)->room;
+    const uint64_t first = chunk->part * (uint64_t)c->count + chunk->first;
+    unsigned char *payload = zi_nccl_link_own(group->link)->payload;
     if (c->send == NULL) {
-        memset(room, 0, piece->count * element);
-    } else if (piece->count != 0) {
-        memcpy(room, (const unsigned char *)c->send + first * element, piece->count * element);
+        memset(payload, 0, chunk->count * element);
+    } else if (chunk->count != 0) {
+        memcpy(payload, (const unsigned char *)c->send + first * element, chunk->count * element);
     }
 }
 
-static zero_status fold(host_group *group, zi_stream *stream, const host_piece *piece)
+static zero_status fold(host_group *group, zi_stream *stream, const host_chunk *chunk)
 {
-    const zi_collective *c = piece->collective;
+    const zi_collective *c = chunk->collective;
     const zi_kernels *kernels = group->base.kernels;
     for (uint32_t i = 0; i < group->base.size; i++) {
-        group->sources[i] = zi_nccl_link_frame(group->link, group->order[i])->room;
+        group->sources[i] = zi_nccl_link_message(group->link, group->order[i])->payload;
     }
-    const zi_fold job = {
-        .dst = (unsigned char *)c->recv + piece->first * zero_dtype_bytes(c->recv_dtype),
-        .sources = group->sources,
-        .source_count = group->base.size,
-        .count = piece->count,
-        .dst_dtype = c->recv_dtype,
-        .source_dtype = c->send_dtype,
-        .accumulate = (c->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-    };
+    const zi_fold job =
+        zi_collective_fold(c, chunk->first, group->sources, group->base.size, chunk->count);
     return kernels->ops->fold(kernels->self, stream, &job);
 }
 
-static zero_status take_piece(host_group *group, zi_stream *stream, const host_piece *piece)
+static zero_status take_chunk(host_group *group, zi_stream *stream, const host_chunk *chunk)
 {
-    const zi_collective *c = piece->collective;
+    const zi_collective *c = chunk->collective;
     const uint64_t element = zero_dtype_bytes(c->recv_dtype);
-    if (piece->count == 0) {
+    if (chunk->count == 0) {
         return ZERO_OK;
     }
     if (c->kind != ZI_ALL_GATHER) {
-        const bool mine = c->kind == ZI_ALL_REDUCE || piece->part == group->base.rank;
-        return mine ? fold(group, stream, piece) : ZERO_OK;
+        const bool mine = c->kind == ZI_ALL_REDUCE || chunk->part == group->base.rank;
+        return mine ? fold(group, stream, chunk) : ZERO_OK;
     }
     for (uint32_t i = 0; i < group->base.size; i++) {
-        memcpy((unsigned char *)c->recv + (i * (uint64_t)c->count + piece->first) * element,
-               zi_nccl_link_frame(group->link, i)->room, piece->count * element);
+        memcpy((unsigned char *)c->recv + (i * (uint64_t)c->count + chunk->first) * element,
+               zi_nccl_link_message(group->link, i)->payload, chunk->count * element);
     }
     return ZERO_OK;
 }
 
-/* One exchange. piece NULL: about an empty batch. */
-static zero_status move_piece(const batch_argument *task, uint32_t index, uint64_t number,
-                              const host_piece *piece)
+/* Make one exchange. chunk NULL: of an empty batch. */
+static zero_status move_chunk(const batch_argument *task, uint32_t index, uint64_t number,
+                              const host_chunk *chunk)
 {
     host_group *group = task->group;
-    zi_nccl_frame *frame = zi_nccl_link_own(group->link);
-    memset(frame, 0, offsetof(zi_nccl_frame, room));
-    frame->batch_count = task->batch_count;
-    frame->index = index;
-    frame->piece = number;
-    if (piece != NULL) {
-        frame->terms = zi_collective_terms_of(piece->collective);
-        put_piece(group, piece);
+    zi_nccl_message *message = zi_nccl_link_own(group->link);
+    memset(message, 0, offsetof(zi_nccl_message, payload));
+    message->batch_count = task->batch_count;
+    message->index = index;
+    message->chunk = number;
+    if (chunk != NULL) {
+        message->terms = zi_collective_terms_of(chunk->collective);
+        fill_message(group, chunk);
     }
     const zero_status status = zi_nccl_link_exchange(group->link);
     if (status == ZERO_TIMEOUT) {
-        return late(group, piece != NULL ? piece->collective : NULL);
+        return late(group, chunk != NULL ? chunk->collective : NULL);
     }
     ZI_TRY(status);
     ZI_TRY(compare(group));
-    return piece != NULL ? take_piece(group, task->stream, piece) : ZERO_OK;
+    return chunk != NULL ? take_chunk(group, task->stream, chunk) : ZERO_OK;
 }
 
-/* All pieces of one collective, of which there is always one. */
+/* Move all chunks of one collective, of which there is at least one. */
 static zero_status move(const batch_argument *task, uint32_t index)
 {
     const zi_collective *c = &task->batch[index];
-    const uint64_t most = ZI_NCCL_ROOM_BYTES / zero_dtype_bytes(c->send_dtype);
+    const uint64_t most = ZI_NCCL_PAYLOAD_BYTES / zero_dtype_bytes(c->send_dtype);
     const uint32_t parts =
         c->kind == ZI_REDUCE_SCATTER && c->count != 0 ? task->group->base.size : 1;
     uint64_t number = 0;
     for (uint32_t part = 0; part < parts; part++) {
         uint64_t first = 0;
         do {
-            const host_piece piece = {c, part, first, zi_min_u64(most, c->count - first)};
-            ZI_TRY(move_piece(task, index, number++, &piece));
-            first += piece.count;
+            const host_chunk chunk = {c, part, first, zi_min_u64(most, c->count - first)};
+            ZI_TRY(move_chunk(task, index, number++, &chunk));
+            first += chunk.count;
         } while (first < c->count);
     }
     return ZERO_OK;
@@ -191,7 +181,7 @@ static zero_status move(const batch_argument *task, uint32_t index)
 static zero_status run_batch(const batch_argument *task)
 {
     if (task->batch_count == 0) {
-        return move_piece(task, 0, 0, NULL);
+        return move_chunk(task, 0, 0, NULL);
     }
     for (uint32_t i = 0; i < task->batch_count; i++) {
         ZI_TRY(move(task, i));
@@ -217,7 +207,7 @@ static zero_status run(void *argument)
 static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
                           size_t batch_count)
 {
-    zi_assert_cmp(batch_count, <=, ZI_NCCL_BATCH_MAX);
+    zi_assert_cmp(batch_count, <=, ZI_BATCH_MAX);
     const zi_device *device = base->kernels->device;
     const batch_argument argument = {(host_group *)base, stream, batch, (uint32_t)batch_count};
     return device->ops->task(device->self, stream, run, &argument, sizeof argument);
@@ -245,24 +235,6 @@ static const zi_group_ops host_ops = {
     .destroy = destroy,
 };
 
-/* Place this rank, and put the members in the order of their world ranks. */
-static void place_members(host_group *group, const zi_nccl_host_desc *desc)
-{
-    group->base.rank = UINT32_MAX;
-    for (uint32_t i = 0; i < desc->size; i++) {
-        uint32_t at = i;
-        group->members[i] = desc->members[i];
-        if (desc->members[i] == desc->comm->rank) {
-            group->base.rank = i;
-        }
-        for (; at > 0 && desc->members[group->order[at - 1]] > desc->members[i]; at--) {
-            group->order[at] = group->order[at - 1];
-        }
-        group->order[at] = i;
-    }
-    zi_assert_cmp(group->base.rank, <, desc->size);
-}
-
 zero_status zi_nccl_host_create(const zi_nccl_host_desc *desc, zi_group **out)
 {
     *out = NULL;
@@ -281,7 +253,8 @@ zero_status zi_nccl_host_create(const zi_nccl_host_desc *desc, zi_group **out)
     group->comm = desc->comm;
     group->link = desc->link;
     group->close = desc->close;
-    place_members(group, desc);
+    memcpy(group->members, desc->members, desc->size * sizeof *group->members);
+    group->base.rank = zi_group_place(desc->members, desc->size, desc->comm->rank, group->order);
     *out = &group->base;
     return ZERO_OK;
 }

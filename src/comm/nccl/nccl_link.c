@@ -1,10 +1,11 @@
-/* Owns a link: its group, stream, and staging memory. Invariants: a stream carries one exchange at
- * a time; memory goes only after the stream has run dry, for which the group is aborted first
- * where it has failed or spoken. */
+/* Owns a link: its group, stream and staging memory. Invariants: the stream carries one exchange at
+ * a time; memory is freed only once the stream has drained, for which the group is aborted first
+ * where it has failed or this rank has sent its abort notice. */
 #include "comm/nccl/nccl_link.h"
 
 #include <string.h>
 
+#include "comm/deadline.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -12,42 +13,41 @@
 #include "core/sizes.h"
 #include "device/cuda/cuda_device.h"
 
-#define NS_PER_MS UINT64_C(1000000)
-/* How long to wait until last words are with the driver, and until they are heard. */
-#define SPEAK_MS 100
+/* How long to wait until an abort notice is with the driver, and until the others have it. */
+#define NOTICE_MS 100
 #define LINGER_MS 1000
 
 struct zi_nccl_link {
     zi_nccl_group *group;
     const zi_device *device;
     zi_stream *stream;
-    cudaEvent_t done; /* after an exchange; only the thread that waits for it asks */
-    /* Of the host: this rank's, one of each member, and this rank's last, which has a place of its
-     * own because its caller may be filling the first. */
-    zi_nccl_frame *frames;
-    zi_nccl_frame *copies; /* the same on the GPU */
-    size_t bytes;          /* of either */
-    /* Guards the stream and the frames from the beginning of an exchange to its end. */
+    cudaEvent_t done; /* recorded after an exchange; only the thread that waits for it queries it */
+    /* In pinned memory of the host: this rank's message, one of each member, and this rank's abort
+     * notice, which has a place of its own because a caller may be filling the first. */
+    zi_nccl_message *messages;
+    zi_nccl_message *copies; /* the same on the GPU */
+    size_t bytes;            /* of either */
+    /* Guards the stream and the messages from the beginning of an exchange to its end. */
     pthread_mutex_t mutex;
-    bool spoken;
+    bool notified; /* the abort notice is sent: there are no more exchanges */
 };
 
-zi_nccl_frame *zi_nccl_link_own(zi_nccl_link *link)
+zi_nccl_message *zi_nccl_link_own(zi_nccl_link *link)
 {
-    return link->frames;
+    return link->messages;
 }
 
-const zi_nccl_frame *zi_nccl_link_frame(const zi_nccl_link *link, uint32_t rank)
+const zi_nccl_message *zi_nccl_link_message(const zi_nccl_link *link, uint32_t rank)
 {
-    return &link->frames[1 + rank];
+    return &link->messages[1 + rank];
 }
 
 static zero_status open_memory(zi_nccl_link *link, uint32_t size)
 {
     const zi_device_ops *ops = link->device->ops;
-    link->bytes = zi_align_up(((size_t)size + 2) * sizeof *link->frames, ZI_PAGE_BYTES);
+    link->bytes = zi_align_up(((size_t)size + 2) * sizeof *link->messages, ZI_PAGE_BYTES);
     ZI_TRY(ops->stream_create(link->device->self, "zero control", &link->stream));
-    ZI_TRY(ops->host_alloc(link->device->self, link->bytes, (void **)&link->frames));
+    ZI_TRY(ops->host_alloc(link->device->self, link->bytes, (void **)&link->messages));
     ZI_TRY(ops->memory_alloc(link->device->self, link->bytes, (void **)&link->copies));
     return zi_cuda_check(cudaEventCreateWithFlags(&link->done, cudaEventDisableTiming),
                          "cudaEventCreateWithFlags");
@@ -84,8 +84,8 @@ static bool has_fired(const zi_nccl_link *link)
     return code != cudaErrorNotReady;
 }
 
-/* How far NCCL is with the last words; false when there is no more to be had. */
-static bool look(const zi_nccl_link *link, ncclResult_t *state)
+/* Whether NCCL is still issuing the notice, or has; false when the group has failed. */
+static bool ask_state(const zi_nccl_link *link, ncclResult_t *state)
 {
     zi_nccl_group *group = link->group;
     (void)pthread_mutex_lock(&group->mutex);
@@ -95,12 +95,12 @@ static bool look(const zi_nccl_link *link, ncclResult_t *state)
     return there && (*state == ncclSuccess || *state == ncclInProgress);
 }
 
-/* Until NCCL has given the last words to the driver, `ms` at most. */
+/* Wait until NCCL has given the notice to the driver, `ms` at most. */
 static bool await_issue(const zi_nccl_link *link, uint64_t ms)
 {
-    const uint64_t until_ns = zi_clock_ns() + ms * NS_PER_MS;
+    const uint64_t until_ns = zi_deadline_in_ms(ms);
     ncclResult_t state = ncclInProgress;
-    for (uint32_t rounds = 0; look(link, &state) && state == ncclInProgress; rounds++) {
+    for (uint32_t rounds = 0; ask_state(link, &state) && state == ncclInProgress; rounds++) {
         if (zi_clock_ns() > until_ns) {
             return false;
         }
@@ -109,10 +109,10 @@ static bool await_issue(const zi_nccl_link *link, uint64_t ms)
     return state == ncclSuccess;
 }
 
-/* Until all have heard the last words, or a second has passed. */
-static void linger(const zi_nccl_link *link)
+/* Wait until all members have the notice, or a second has passed. */
+static void await_notice(const zi_nccl_link *link)
 {
-    const uint64_t until_ns = zi_clock_ns() + LINGER_MS * NS_PER_MS;
+    const uint64_t until_ns = zi_deadline_in_ms(LINGER_MS);
     if (!await_issue(link, LINGER_MS) ||
         cudaEventRecord(link->done, zi_cuda_stream_native(link->stream)) != cudaSuccess) {
         return;
@@ -125,9 +125,9 @@ static void linger(const zi_nccl_link *link)
 static void close_group(zi_nccl_link *link)
 {
     zi_nccl_group *group = link->group;
-    if (link->spoken) {
+    if (link->notified) {
         const zero_error error = {.status = ZERO_COMM, .message = "the rank has given up"};
-        linger(link);
+        await_notice(link);
         (void)zi_nccl_set_error(group, &error); /* so that destroy does not wait for the others */
     }
     zi_group_destroy(group != NULL ? &group->base : NULL);
@@ -146,14 +146,14 @@ void zi_nccl_link_destroy(zi_nccl_link *link)
         (void)cudaEventDestroy(link->done);
     }
     ops->memory_free(device, link->copies, link->bytes);
-    ops->host_free(device, link->frames, link->bytes);
+    ops->host_free(device, link->messages, link->bytes);
     (void)pthread_mutex_destroy(&link->mutex);
     zi_free(link);
 }
 
-static zero_status copy(const zi_nccl_link *link, void *target, const void *source, size_t frames)
+static zero_status copy(const zi_nccl_link *link, void *target, const void *source, size_t count)
 {
-    return zi_cuda_check(cudaMemcpyAsync(target, source, frames * sizeof(zi_nccl_frame),
+    return zi_cuda_check(cudaMemcpyAsync(target, source, count * sizeof(zi_nccl_message),
                                          cudaMemcpyDefault, zi_cuda_stream_native(link->stream)),
                          "cudaMemcpyAsync");
 }
@@ -165,13 +165,13 @@ static zero_status issue(zi_nccl_link *link)
         .kind = ZI_ALL_GATHER,
         .send_dtype = ZERO_DTYPE_F32,
         .recv_dtype = ZERO_DTYPE_F32,
-        .count = sizeof(zi_nccl_frame) / sizeof(float),
+        .count = sizeof(zi_nccl_message) / sizeof(float),
         .send = link->copies,
         .recv = link->copies + 1,
     };
-    ZI_TRY(copy(link, link->copies, link->frames, 1));
+    ZI_TRY(copy(link, link->copies, link->messages, 1));
     ZI_TRY(zi_group_submit(group, link->stream, &gather, 1));
-    ZI_TRY(copy(link, link->frames + 1, link->copies + 1, group->size));
+    ZI_TRY(copy(link, link->messages + 1, link->copies + 1, group->size));
     return zi_cuda_check(cudaEventRecord(link->done, zi_cuda_stream_native(link->stream)),
                          "cudaEventRecord");
 }
@@ -205,7 +205,7 @@ zero_status zi_nccl_link_exchange(zi_nccl_link *link)
     ZI_TRY(zi_cuda_check(cudaGetDevice(&before), "cudaGetDevice"));
     ZI_TRY(zi_cuda_check(cudaSetDevice(link->group->ordinal), "cudaSetDevice"));
     (void)pthread_mutex_lock(&link->mutex);
-    zero_status status = link->spoken ? refuse(link) : issue(link);
+    zero_status status = link->notified ? refuse(link) : issue(link);
     if (status == ZERO_OK) {
         status = await(link);
     }
@@ -214,15 +214,15 @@ zero_status zi_nccl_link_exchange(zi_nccl_link *link)
     return status;
 }
 
-/* As zi_group_submit, but without a wait for anybody. */
-static ncclResult_t send_last(zi_nccl_link *link)
+/* The gather of an exchange, without a wait for any member. */
+static ncclResult_t send_notice(zi_nccl_link *link)
 {
     zi_nccl_group *group = link->group;
     ncclResult_t result = ncclInvalidUsage;
     (void)pthread_mutex_lock(&group->mutex);
     if (group->handle != NULL && group->api->group_start() == ncclSuccess) {
         result = group->api->all_gather(link->copies, link->copies + 1,
-                                        sizeof(zi_nccl_frame) / sizeof(float), ncclFloat32,
+                                        sizeof(zi_nccl_message) / sizeof(float), ncclFloat32,
                                         group->handle, zi_cuda_stream_native(link->stream));
         const ncclResult_t ended = group->api->group_end();
         result = result == ncclSuccess ? ended : result;
@@ -231,25 +231,26 @@ static ncclResult_t send_last(zi_nccl_link *link)
     return result;
 }
 
-void zi_nccl_link_speak(zi_nccl_link *link, const zero_error *error)
+void zi_nccl_link_notify(zi_nccl_link *link, const zero_error *error)
 {
     zi_nccl_group *group = link->group;
     int before = 0;
     if (pthread_mutex_trylock(&link->mutex) != 0) {
         return;
     }
-    if (!link->spoken && zi_nccl_check(group) == ZERO_OK && cudaGetDevice(&before) == cudaSuccess) {
-        zi_nccl_frame *frame = &link->frames[1 + group->base.size];
-        link->spoken = true;
-        memset(frame, 0, sizeof *frame);
-        frame->status = (uint32_t)error->status;
-        memcpy(frame->room, error->message, sizeof error->message);
-        atomic_store_explicit(&group->leaves_ns, zi_clock_ns() + LINGER_MS * NS_PER_MS,
+    if (!link->notified && zi_nccl_check(group) == ZERO_OK &&
+        cudaGetDevice(&before) == cudaSuccess) {
+        zi_nccl_message *notice = &link->messages[1 + group->base.size];
+        link->notified = true;
+        memset(notice, 0, sizeof *notice);
+        notice->status = (uint32_t)error->status;
+        memcpy(notice->payload, error->message, sizeof error->message);
+        atomic_store_explicit(&group->abort_at_ns, zi_deadline_in_ms(LINGER_MS),
                               memory_order_release);
         (void)cudaSetDevice(group->ordinal);
-        if (copy(link, link->copies, frame, 1) == ZERO_OK) {
-            const ncclResult_t result = send_last(link);
-            (void)(result == ncclInProgress && await_issue(link, SPEAK_MS));
+        if (copy(link, link->copies, notice, 1) == ZERO_OK) {
+            const ncclResult_t result = send_notice(link);
+            (void)(result == ncclInProgress && await_issue(link, NOTICE_MS));
         }
         (void)cudaSetDevice(before);
     }

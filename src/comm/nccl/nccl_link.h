@@ -1,52 +1,58 @@
-/* What host memory goes over where ranks share nothing but NCCL: frames of a fixed size, one from
- * each member to all, through pinned memory and a GPU. Everything about a frame that matters is in
- * it, so that whichever frame comes next may be a rank's last. */
+/* What host memory is exchanged over where ranks share nothing but NCCL: messages of a fixed size,
+ * one from each member to all, through pinned memory and a GPU. A message describes itself, so that
+ * in place of the next one a rank may send the notice that it aborts. */
 #ifndef ZI_COMM_NCCL_NCCL_LINK_H
 #define ZI_COMM_NCCL_NCCL_LINK_H
 
 #include "comm/nccl/nccl_state.h"
 
-#define ZI_NCCL_FRAME_BYTES 1024
-#define ZI_NCCL_ROOM_BYTES 960
+#define ZI_NCCL_MESSAGE_BYTES 1024
+#define ZI_NCCL_PAYLOAD_BYTES 960
 
-/* What one rank says. The first six are the same on all ranks, or they make different calls. */
-typedef struct zi_nccl_frame {
+/* What one rank sends in an exchange. All before `status` is the same on all ranks, or they make
+ * different calls. */
+typedef struct zi_nccl_message {
     uint32_t batch_count;
     uint32_t index; /* of the collective in its batch */
-    uint64_t piece; /* of the collective */
+    uint64_t chunk; /* of the collective */
     zi_collective_terms terms;
-    uint32_t status; /* not ZERO_OK: the rank has given up, and `room` is its last words */
+    uint32_t status; /* not ZERO_OK: an abort notice, whose payload is the text of the error */
     uint32_t unused[7];
-    unsigned char room[ZI_NCCL_ROOM_BYTES];
-} zi_nccl_frame;
+    unsigned char payload[ZI_NCCL_PAYLOAD_BYTES];
+} zi_nccl_message;
 
-_Static_assert(sizeof(zi_nccl_frame) == ZI_NCCL_FRAME_BYTES, "frames lie end to end");
-_Static_assert(offsetof(zi_nccl_frame, status) == 32, "what is compared as bytes has no padding");
+_Static_assert(sizeof(zi_nccl_message) == ZI_NCCL_MESSAGE_BYTES, "messages lie end to end");
+_Static_assert(offsetof(zi_nccl_message, status) == 32, "what is compared as bytes has no padding");
 
-/* Bytes of a frame that all ranks must agree on. */
-#define ZI_NCCL_FRAME_TERMS_BYTES offsetof(zi_nccl_frame, status)
+/* Bytes of a message that all ranks must agree on. */
+#define ZI_NCCL_TERMS_BYTES offsetof(zi_nccl_message, status)
 
 typedef struct zi_nccl_link zi_nccl_link;
 
 /* A link of desc->members. Collective over the world; as zi_nccl_group_create, which it calls. */
 zero_status zi_nccl_link_create(const zi_nccl_group_desc *desc, zi_nccl_link **out);
 
-/* Accepts NULL. A link that has spoken waits a second for the others to have heard. */
+/* Accepts NULL. Where this rank has sent its abort notice, waits up to a second for the others to
+ * have it. */
 void zi_nccl_link_destroy(zi_nccl_link *link);
 
-/* This rank's frame, to be filled; not while an exchange is under way. */
-zi_nccl_frame *zi_nccl_link_own(zi_nccl_link *link);
+/* This rank's message, to be filled; not while an exchange is under way. */
+zi_nccl_message *zi_nccl_link_own(zi_nccl_link *link);
 
-/* What member `rank` said in the last exchange. */
-const zi_nccl_frame *zi_nccl_link_frame(const zi_nccl_link *link, uint32_t rank);
+/* The message of member `rank` in the last exchange. */
+const zi_nccl_message *zi_nccl_link_message(const zi_nccl_link *link, uint32_t rank);
 
-/* Send this rank's frame to all and take theirs. Collective over the members, blocking. TIMEOUT
- * when one does not come within the deadline; after any failure so does the world. Any thread, one
- * at a time. */
+/* Send this rank's message to all members and receive theirs.
+ * - Collective over the members; blocks.
+ * - Errors: TIMEOUT when a member does not come within the deadline. After any failure the world
+ * has failed too.
+ * - Threads: any, one at a time. */
 zero_status zi_nccl_link_exchange(zi_nccl_link *link);
 
-/* Let this rank's next frame say that it has given up, and be its last; nothing when an exchange is
- * under way on another thread or this one. Any thread; waits a tenth of a second at most. */
-void zi_nccl_link_speak(zi_nccl_link *link, const zero_error *error);
+/* Send the abort notice of this rank in place of its next message; there are no exchanges after it.
+ * Does nothing while an exchange is under way.
+ * - error: what the rank aborts with.
+ * - Threads: any; waits a tenth of a second at most. */
+void zi_nccl_link_notify(zi_nccl_link *link, const zero_error *error);
 
 #endif

@@ -1,7 +1,7 @@
-/* Owns what NCCL is told about memory: whose allocator it comes from, its registration with a
- * communicator, and the policy that rests on it. Invariants: what was asked for is in effect or an
- * error, since NCCL itself takes a registration it cannot make for success without a handle; all
- * members register the same arenas in the same order. */
+/* Owns memory from ncclMemAlloc, its registration with a communicator, and the CTA policy that
+ * needs it. Invariants: what was asked for is in effect or an error, although NCCL itself returns
+ * success, without a handle, where it cannot register; all members register the same arenas in the
+ * same order. */
 #include "comm/nccl/nccl_memory.h"
 
 #include "comm/nccl/nccl_state.h"
@@ -12,7 +12,7 @@
 #define VERSION_FORMAT "%d.%d.%d"
 #define VERSION_VALUES(v) (v) / 10000, (v) / 100 % 100, (v) % 100
 
-/* A thing that came with a version of NCCL. */
+/* What a version of NCCL brought. */
 typedef struct feature {
     const char *option; /* that asks for it */
     int version;
@@ -129,23 +129,22 @@ zero_status zi_nccl_configure(const zi_nccl_group *group, ncclConfig_t *config)
 #endif
 }
 
-/* Of a call about registrations, which may say success when it has only begun: the communicator
- * tells when it is over. Calls are made under the group's mutex, as all about its communicator;
- * waiting is not. */
+/* Wait for a call about registrations. It may return success when it has only begun, so the state
+ * of the communicator counts. */
 static zero_status wait_call(zi_nccl_group *group, ncclResult_t result, const char *call)
 {
     return zi_nccl_wait(group, result == ncclSuccess ? ncclInProgress : result, call);
 }
 
 static zero_status register_buffer(zi_nccl_group *group, const zi_group_memory *memory,
-                                   zi_nccl_known *known)
+                                   zi_nccl_registration *entry)
 {
     (void)pthread_mutex_lock(&group->mutex);
     const ncclResult_t result =
-        group->api->comm_register(group->handle, memory->pointer, memory->bytes, &known->buffer);
+        group->api->comm_register(group->handle, memory->pointer, memory->bytes, &entry->buffer);
     (void)pthread_mutex_unlock(&group->mutex);
     ZI_TRY(wait_call(group, result, "ncclCommRegister"));
-    if (known->buffer == NULL) {
+    if (entry->buffer == NULL) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "group %s: NCCL " VERSION_FORMAT " registers no memory here; unset "
                 "NCCL_LOCAL_REGISTER, or leave tuning.nccl_memory at ZERO_NCCL_MEMORY_NONE",
@@ -159,29 +158,30 @@ static zero_status register_buffer(zi_nccl_group *group, const zi_group_memory *
 /* Where NCCL can make no window it gives none, or, in 2.28, registers the buffer and gives that in
  * its place. From 2.28 on a window is what kernels read, on the GPU; a registration is the host's.
  */
-static zero_status is_window(const zi_nccl_group *group, const zi_nccl_known *known, bool *made)
+static zero_status is_window(const zi_nccl_group *group, const zi_nccl_registration *entry,
+                             bool *found)
 {
     struct cudaPointerAttributes attributes = {.type = cudaMemoryTypeDevice};
-    if (known->window != NULL && group->version >= ZI_NCCL_VERSION_DEVICE_WINDOWS) {
-        ZI_TRY(zi_cuda_check(cudaPointerGetAttributes(&attributes, known->window),
+    if (entry->window != NULL && group->version >= ZI_NCCL_VERSION_DEVICE_WINDOWS) {
+        ZI_TRY(zi_cuda_check(cudaPointerGetAttributes(&attributes, entry->window),
                              "cudaPointerGetAttributes"));
     }
-    *made = known->window != NULL && attributes.type == cudaMemoryTypeDevice;
+    *found = entry->window != NULL && attributes.type == cudaMemoryTypeDevice;
     return ZERO_OK;
 }
 
 static zero_status register_window(zi_nccl_group *group, const zi_group_memory *memory,
-                                   zi_nccl_known *known)
+                                   zi_nccl_registration *entry)
 {
     const int flags = memory->symmetric ? NCCL_WIN_COLL_SYMMETRIC : NCCL_WIN_DEFAULT;
     (void)pthread_mutex_lock(&group->mutex);
     const ncclResult_t result = group->api->comm_window_register(
-        group->handle, memory->pointer, memory->bytes, &known->window, flags);
+        group->handle, memory->pointer, memory->bytes, &entry->window, flags);
     (void)pthread_mutex_unlock(&group->mutex);
     ZI_TRY(wait_call(group, result, "ncclCommWindowRegister"));
-    bool made = false;
-    ZI_TRY(is_window(group, known, &made));
-    if (!made) {
+    bool found = false;
+    ZI_TRY(is_window(group, entry, &found));
+    if (!found) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "group %s: NCCL " VERSION_FORMAT " makes no window of memory here: GPUs cannot map "
                 "one another's, or NCCL_CUMEM_ENABLE or NCCL_WIN_ENABLE is 0; use "
@@ -191,25 +191,25 @@ static zero_status register_window(zi_nccl_group *group, const zi_group_memory *
     return ZERO_OK;
 }
 
-static ncclResult_t deregister_window(zi_nccl_group *group, const zi_nccl_known *known)
+static ncclResult_t deregister_window(zi_nccl_group *group, const zi_nccl_registration *entry)
 {
-    return group->api->comm_window_deregister(group->handle, known->window);
+    return group->api->comm_window_deregister(group->handle, entry->window);
 }
 
 #else
 
 static zero_status register_window(zi_nccl_group *group, const zi_group_memory *memory,
-                                   zi_nccl_known *known)
+                                   zi_nccl_registration *entry)
 {
     (void)memory;
-    (void)known;
+    (void)entry;
     return zi_nccl_memory_check(group->memory_kind, false); /* which fails */
 }
 
-static ncclResult_t deregister_window(zi_nccl_group *group, const zi_nccl_known *known)
+static ncclResult_t deregister_window(zi_nccl_group *group, const zi_nccl_registration *entry)
 {
     (void)group;
-    (void)known;
+    (void)entry;
     return ncclSuccess;
 }
 
@@ -224,30 +224,30 @@ zero_status zi_nccl_register(zi_nccl_group *group, const zi_nccl_group_desc *des
     zi_assert_cmp(desc->memory_count, <=, ZI_GROUP_MEMORIES);
     for (uint32_t i = 0; i < desc->memory_count; i++) {
         const zi_group_memory *memory = &desc->memory[i];
-        zi_nccl_known *known = &group->known[i];
-        known->symmetric = windows && memory->symmetric;
-        ZI_TRY(windows ? register_window(group, memory, known)
-                       : register_buffer(group, memory, known));
-        group->known_count++;
+        zi_nccl_registration *entry = &group->registered[i];
+        entry->symmetric = windows && memory->symmetric;
+        ZI_TRY(windows ? register_window(group, memory, entry)
+                       : register_buffer(group, memory, entry));
+        group->registered_count++;
     }
     return ZERO_OK;
 }
 
-static zero_status forget(zi_nccl_group *group, const zi_nccl_known *known)
+static zero_status deregister(zi_nccl_group *group, const zi_nccl_registration *entry)
 {
     const bool windows = group->memory_kind == ZERO_NCCL_MEMORY_SYMMETRIC;
     (void)pthread_mutex_lock(&group->mutex);
-    const ncclResult_t result = windows ? deregister_window(group, known)
-                                        : group->api->comm_deregister(group->handle, known->buffer);
+    const ncclResult_t result = windows ? deregister_window(group, entry)
+                                        : group->api->comm_deregister(group->handle, entry->buffer);
     (void)pthread_mutex_unlock(&group->mutex);
     return wait_call(group, result, windows ? "ncclCommWindowDeregister" : "ncclCommDeregister");
 }
 
 zero_status zi_nccl_deregister(zi_nccl_group *group)
 {
-    while (group->known_count != 0) {
-        ZI_TRY(forget(group, &group->known[group->known_count - 1]));
-        group->known_count--;
+    while (group->registered_count != 0) {
+        ZI_TRY(deregister(group, &group->registered[group->registered_count - 1]));
+        group->registered_count--;
     }
     return ZERO_OK;
 }

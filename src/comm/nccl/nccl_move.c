@@ -1,23 +1,20 @@
-/* Owns the data of a batch: which calls of NCCL it becomes. What is done, and in which order,
- * depends on the batch's terms alone and never on a pointer, so that all members make matching
- * calls.
+/* Owns the data of a batch: which calls of NCCL it becomes. The calls and their order depend on the
+ * batch's terms alone and never on a pointer, so that all members make matching calls.
  *
- * First all collectives that NCCL does by itself, in one group of calls. Then the sums that go
- * through scratch memory, in rounds: pieces of them that fit it together are moved in one group of
- * calls and added up by kernels. Scratch memory is safe to use again in the next round, or batch,
- * because that comes later on the same stream. */
+ * First come all collectives that NCCL does by itself, in one group of calls. The other sums go
+ * through scratch memory, in rounds: as many chunks of them as fit it are moved in one group of
+ * calls and folded by kernels. The next round, or batch, may use the scratch memory again because
+ * it comes later on the same stream. */
 #include "comm/nccl/nccl_state.h"
 #include "core/check.h"
 #include "core/error.h"
 #include "core/sizes.h"
 #include "device/cuda/cuda_device.h"
 
-/* Pieces, and parts of an ALL_REDUCE, start at multiples of this many elements. */
-#define PART_COUNT 64
-/* Pieces start at multiples of this many bytes of scratch memory. */
-#define PIECE_ALIGN 256
+/* Chunks start at multiples of this many bytes of scratch memory. */
+#define CHUNK_ALIGN 256
 
-_Static_assert(PART_COUNT % ZI_NORM_CHUNK == 0, "pieces can add their squares themselves");
+_Static_assert(ZI_PART_COUNT % ZI_NORM_CHUNK == 0, "chunks can add their squares themselves");
 
 /* A group of NCCL's calls being issued. */
 typedef struct call_group {
@@ -27,15 +24,15 @@ typedef struct call_group {
     const char *call;    /* what it was about */
 } call_group;
 
-/* A batch on its way. */
-typedef struct moving {
+/* A batch that is being moved. */
+typedef struct batch_state {
     zi_nccl_group *group;
     zi_stream *stream;
     const zi_collective *batch;
     uint32_t batch_count;
     uint32_t index; /* of the collective that the next round begins with */
     uint64_t begin; /* of the elements of it that are left */
-} moving;
+} batch_state;
 
 static ncclDataType_t type_of(zero_dtype dtype)
 {
@@ -54,13 +51,13 @@ static ncclDataType_t type_of(zero_dtype dtype)
     return ncclFloat32;
 }
 
-/* Collectives of nothing are left out: their terms are the same on all ranks. */
+/* Empty collectives are left out: their terms are the same on all ranks. */
 static bool is_empty(const zi_collective *c)
 {
     return c->count == 0;
 }
 
-/* Sums that are exchanged part by part and added by kernels. */
+/* Whether members exchange their parts of the sum, to be folded by kernels. */
 static bool is_exchanged(const zi_collective *c)
 {
     return (c->flags & ZI_COLLECTIVE_EXACT) != 0 || c->send_dtype != ZERO_DTYPE_F32;
@@ -72,13 +69,13 @@ static uint64_t send_bytes(const zi_nccl_group *group, const zi_collective *c)
     return parts * c->count * zero_dtype_bytes(c->send_dtype);
 }
 
-/* NCCL sums it straight from send: a rank without send has as many zeros. */
+/* Whether NCCL can sum it directly from send: a rank without send has as many zeros. */
 static bool is_contiguous(const zi_nccl_group *group, const zi_collective *c)
 {
     return send_bytes(group, c) <= group->half_bytes;
 }
 
-/* NCCL does it by itself, into recv. */
+/* Whether NCCL does it by itself, into recv. */
 static bool is_direct(const zi_nccl_group *group, const zi_collective *c)
 {
     if (c->kind == ZI_ALL_GATHER) {
@@ -90,7 +87,8 @@ static bool is_direct(const zi_nccl_group *group, const zi_collective *c)
     return plain && (c->kind == ZI_ALL_REDUCE || is_contiguous(group, c));
 }
 
-/* Whether the folds of its pieces add the squares: they make up recv, in pieces of whole chunks. */
+/* Whether the folds of the chunks add the squares: they write all of recv, in whole chunks of a
+ * norm. */
 static bool adds_squares(const zi_nccl_group *group, const zi_collective *c)
 {
     return c->kind == ZI_REDUCE_SCATTER && !is_direct(group, c);
@@ -116,7 +114,7 @@ static unsigned char *target_of(const zi_collective *c, uint64_t first)
 
 /* ---- groups of calls ---- */
 
-static void note(call_group *calls, ncclResult_t result, const char *call)
+static void record_result(call_group *calls, ncclResult_t result, const char *call)
 {
     if (calls->result == ncclSuccess && result != ncclSuccess && result != ncclInProgress) {
         calls->result = result;
@@ -144,7 +142,7 @@ static zero_status calls_begin(zi_nccl_group *group, zi_stream *stream, call_gro
     return ZERO_OK;
 }
 
-/* The calls are with the driver when it returns: other work may be put on the stream. */
+/* Once it returns the calls are with the driver, and other work may be put on the stream. */
 static zero_status calls_end(call_group *calls)
 {
     zi_nccl_group *group = calls->group;
@@ -158,45 +156,47 @@ static void put_send(call_group *calls, const void *source, uint64_t count, zero
                      uint32_t peer)
 {
     const zi_nccl_group *group = calls->group;
-    note(calls,
-         group->api->send(source, count, type_of(dtype), (int)peer, group->handle, calls->stream),
-         "ncclSend");
+    record_result(
+        calls,
+        group->api->send(source, count, type_of(dtype), (int)peer, group->handle, calls->stream),
+        "ncclSend");
 }
 
 static void put_recv(call_group *calls, void *target, uint64_t count, zero_dtype dtype,
                      uint32_t peer)
 {
     const zi_nccl_group *group = calls->group;
-    note(calls,
-         group->api->recv(target, count, type_of(dtype), (int)peer, group->handle, calls->stream),
-         "ncclRecv");
+    record_result(
+        calls,
+        group->api->recv(target, count, type_of(dtype), (int)peer, group->handle, calls->stream),
+        "ncclRecv");
 }
 
 static void put_reduce_scatter(call_group *calls, const void *source, void *target, uint64_t count)
 {
     const zi_nccl_group *group = calls->group;
-    note(calls,
-         group->api->reduce_scatter(source, target, count, ncclFloat32, ncclSum, group->handle,
-                                    calls->stream),
-         "ncclReduceScatter");
+    record_result(calls,
+                  group->api->reduce_scatter(source, target, count, ncclFloat32, ncclSum,
+                                             group->handle, calls->stream),
+                  "ncclReduceScatter");
 }
 
 static void put_all_reduce(call_group *calls, const void *source, void *target, uint64_t count)
 {
     const zi_nccl_group *group = calls->group;
-    note(calls,
-         group->api->all_reduce(source, target, count, ncclFloat32, ncclSum, group->handle,
-                                calls->stream),
-         "ncclAllReduce");
+    record_result(calls,
+                  group->api->all_reduce(source, target, count, ncclFloat32, ncclSum, group->handle,
+                                         calls->stream),
+                  "ncclAllReduce");
 }
 
 /* ---- what NCCL does by itself ---- */
 
-/* In steps for which there are zeros, since some rank may need them. */
+/* In steps that are as long as the zeros, since some rank may need these. */
 static void put_direct_all_reduce(call_group *calls, const zi_collective *c)
 {
     const zi_nccl_group *group = calls->group;
-    const uint64_t step = group->half_bytes / sizeof(float) / PART_COUNT * PART_COUNT;
+    const uint64_t step = group->half_bytes / sizeof(float) / ZI_PART_COUNT * ZI_PART_COUNT;
     for (uint64_t begin = 0; begin < c->count; begin += step) {
         put_all_reduce(calls, source_of(group, c, begin), target_of(c, begin),
                        zi_min_u64(step, c->count - begin));
@@ -207,10 +207,10 @@ static void put_direct(call_group *calls, const zi_collective *c)
 {
     const zi_nccl_group *group = calls->group;
     if (c->kind == ZI_ALL_GATHER) {
-        note(calls,
-             group->api->all_gather(c->send, c->recv, c->count, type_of(c->send_dtype),
-                                    group->handle, calls->stream),
-             "ncclAllGather");
+        record_result(calls,
+                      group->api->all_gather(c->send, c->recv, c->count, type_of(c->send_dtype),
+                                             group->handle, calls->stream),
+                      "ncclAllGather");
     } else if (c->kind == ZI_REDUCE_SCATTER) {
         put_reduce_scatter(calls, source_of(group, c, 0), c->recv, c->count);
     } else {
@@ -218,7 +218,7 @@ static void put_direct(call_group *calls, const zi_collective *c)
     }
 }
 
-static zero_status move_direct(const moving *m)
+static zero_status move_direct(const batch_state *m)
 {
     bool any = false;
     for (uint32_t i = 0; i < m->batch_count; i++) {
@@ -237,36 +237,35 @@ static zero_status move_direct(const moving *m)
     return calls_end(&calls);
 }
 
-/* ---- pieces of the other sums ---- */
+/* ---- chunks of the other sums ---- */
 
-/* Elements that one member adds up of an exchanged piece of an ALL_REDUCE; the last parts may be
+/* Elements that one member adds up of an exchanged chunk of an ALL_REDUCE; the last parts may be
  * shorter or empty. */
-static uint64_t part_count(const zi_nccl_group *group, const zi_nccl_piece *piece)
+static uint64_t part_count(const zi_nccl_group *group, const zi_nccl_chunk *chunk)
 {
-    return piece->collective->kind == ZI_REDUCE_SCATTER
-               ? piece->count
-               : zi_align_up(zi_div_up(piece->count, group->base.size), PART_COUNT);
+    return chunk->collective->kind == ZI_REDUCE_SCATTER
+               ? chunk->count
+               : zi_align_up(zi_div_up(chunk->count, group->base.size), ZI_PART_COUNT);
 }
 
 /* Elements [*first, *first + result) of the send buffer are what member `rank` adds up. */
-static uint64_t part_of(const zi_nccl_group *group, const zi_nccl_piece *piece, uint32_t rank,
+static uint64_t part_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk, uint32_t rank,
                         uint64_t *first)
 {
-    const zi_collective *c = piece->collective;
+    const zi_collective *c = chunk->collective;
     if (c->kind == ZI_REDUCE_SCATTER) {
-        *first = rank * (uint64_t)c->count + piece->begin;
-        return piece->count;
+        *first = rank * (uint64_t)c->count + chunk->begin;
+        return chunk->count;
     }
-    const uint64_t part = part_count(group, piece);
-    const uint64_t begin = zi_min_u64(rank * part, piece->count);
-    *first = piece->begin + begin;
-    return zi_min_u64(part, piece->count - begin);
+    const uint64_t count = zi_collective_part(chunk->count, group->base.size, rank, first);
+    *first += chunk->begin;
+    return count;
 }
 
-/* Elements of the next piece, for `room` bytes of scratch memory, and the bytes it needs of them.
- * 0: too little room for a piece worth its calls. */
-static uint64_t piece_size(const zi_nccl_group *group, const zi_collective *c, uint64_t left,
-                           uint64_t room, uint64_t *bytes)
+/* Elements of the next chunk, for `space` bytes of scratch memory, and the bytes it needs of them.
+ * 0: too little space for a chunk worth its calls. */
+static uint64_t chunk_size(const zi_nccl_group *group, const zi_collective *c, uint64_t left,
+                           uint64_t space, uint64_t *bytes)
 {
     const uint64_t element = zero_dtype_bytes(c->send_dtype);
     const uint64_t size = group->base.size;
@@ -274,28 +273,28 @@ static uint64_t piece_size(const zi_nccl_group *group, const zi_collective *c, u
     const bool summed_here = c->kind == ZI_ALL_REDUCE && !is_exchanged(c);
     if (whole || summed_here) {
         /* NCCL leaves its sum there. */
-        const uint64_t fits = room / element / PART_COUNT * PART_COUNT;
+        const uint64_t fits = space / element / ZI_PART_COUNT * ZI_PART_COUNT;
         const uint64_t count = whole && fits < left ? 0 : zi_min_u64(left, fits);
         *bytes = count * element;
         return count;
     }
-    /* A part from every member. */
-    const uint64_t fits = room / (size * element) / PART_COUNT * PART_COUNT;
+    /* Every member sends a part. */
+    const uint64_t fits = space / (size * element) / ZI_PART_COUNT * ZI_PART_COUNT;
     const uint64_t parts = c->kind == ZI_ALL_REDUCE ? size : 1;
     const uint64_t count = zi_min_u64(left, fits * parts);
-    const uint64_t part = parts == 1 ? count : zi_align_up(zi_div_up(count, size), PART_COUNT);
+    const uint64_t part = parts == 1 ? count : zi_align_up(zi_div_up(count, size), ZI_PART_COUNT);
     *bytes = size * part * element;
     return count;
 }
 
-/* Take as many pieces as fit scratch memory together. A collective is cut only where it has all of
- * it. False when the batch is done. */
-static bool next_round(moving *m)
+/* Cut the next round: as many chunks as fit scratch memory together. A collective is cut in two
+ * only where it has all of the scratch memory. False when the batch is done. */
+static bool next_round(batch_state *m)
 {
     zi_nccl_group *group = m->group;
     uint64_t used = 0;
-    group->piece_count = 0;
-    while (m->index < m->batch_count && group->piece_count < group->piece_limit) {
+    group->chunk_count = 0;
+    while (m->index < m->batch_count && group->chunk_count < group->chunk_limit) {
         const zi_collective *c = &m->batch[m->index];
         if (is_empty(c) || is_direct(group, c)) {
             m->index++;
@@ -303,135 +302,128 @@ static bool next_round(moving *m)
         }
         uint64_t bytes = 0;
         const uint64_t left = c->count - m->begin;
-        const uint64_t count = piece_size(group, c, left, group->half_bytes - used, &bytes);
-        if (group->piece_count != 0 && count < left) {
+        const uint64_t count = chunk_size(group, c, left, group->half_bytes - used, &bytes);
+        if (group->chunk_count != 0 && count < left) {
             break;
         }
         zi_assert_cmp(count, >, 0);
-        group->pieces[group->piece_count++] =
-            (zi_nccl_piece){c, m->begin, count, group->scratch + group->half_bytes + used};
-        used = zi_min_u64(group->half_bytes, zi_align_up(used + bytes, PIECE_ALIGN));
+        group->chunks[group->chunk_count++] =
+            (zi_nccl_chunk){c, m->begin, count, group->scratch + group->half_bytes + used};
+        used = zi_min_u64(group->half_bytes, zi_align_up(used + bytes, CHUNK_ALIGN));
         m->begin += count;
         if (m->begin == c->count) {
             m->index++;
             m->begin = 0;
         }
     }
-    return group->piece_count != 0;
+    return group->chunk_count != 0;
 }
 
-/* Whether the piece's parts of the send buffer must be laid end to end for NCCL to sum them. */
-static bool is_packed(const zi_nccl_group *group, const zi_nccl_piece *piece)
+/* Whether the chunk's parts of the send buffer must be packed end to end for NCCL to sum them. */
+static bool is_packed(const zi_nccl_group *group, const zi_nccl_chunk *chunk)
 {
-    const zi_collective *c = piece->collective;
+    const zi_collective *c = chunk->collective;
     return c->kind == ZI_REDUCE_SCATTER && !is_exchanged(c) && !is_contiguous(group, c);
 }
 
-static zero_status pack(const moving *m, const zi_nccl_piece *piece)
+static zero_status pack(const batch_state *m, const zi_nccl_chunk *chunk)
 {
     const zi_nccl_group *group = m->group;
     const zi_device *device = group->base.kernels->device;
-    const uint64_t bytes = piece->count * zero_dtype_bytes(piece->collective->send_dtype);
-    for (uint32_t i = 0; i < group->base.size && piece->collective->send != NULL; i++) {
+    const uint64_t bytes = chunk->count * zero_dtype_bytes(chunk->collective->send_dtype);
+    for (uint32_t i = 0; i < group->base.size && chunk->collective->send != NULL; i++) {
         uint64_t first = 0;
-        (void)part_of(group, piece, i, &first);
-        ZI_TRY(device->ops->copy(device->self, m->stream, piece->at + i * bytes,
-                                 source_of(group, piece->collective, first), bytes));
+        (void)part_of(group, chunk, i, &first);
+        ZI_TRY(device->ops->copy(device->self, m->stream, chunk->at + i * bytes,
+                                 source_of(group, chunk->collective, first), bytes));
     }
     return ZERO_OK;
 }
 
-/* Where NCCL leaves the sum of a piece: in a packed one in place. */
-static unsigned char *sum_of(const zi_nccl_group *group, const zi_nccl_piece *piece)
+/* Where NCCL writes the sum of a chunk: of a packed one in place. */
+static unsigned char *sum_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk)
 {
-    const uint64_t bytes = piece->count * sizeof(float);
-    return piece->at + (is_packed(group, piece) ? group->base.rank * bytes : 0);
+    const uint64_t bytes = chunk->count * sizeof(float);
+    return chunk->at + (is_packed(group, chunk) ? group->base.rank * bytes : 0);
 }
 
-static void put_sum(call_group *calls, const zi_nccl_piece *piece)
+static void put_sum(call_group *calls, const zi_nccl_chunk *chunk)
 {
     const zi_nccl_group *group = calls->group;
-    const zi_collective *c = piece->collective;
+    const zi_collective *c = chunk->collective;
     if (c->kind == ZI_ALL_REDUCE) {
-        put_all_reduce(calls, source_of(group, c, piece->begin), piece->at, piece->count);
+        put_all_reduce(calls, source_of(group, c, chunk->begin), chunk->at, chunk->count);
     } else {
-        const bool packed = is_packed(group, piece) && c->send != NULL;
-        put_reduce_scatter(calls, packed ? piece->at : source_of(group, c, 0), sum_of(group, piece),
-                           piece->count);
+        const bool packed = is_packed(group, chunk) && c->send != NULL;
+        put_reduce_scatter(calls, packed ? chunk->at : source_of(group, c, 0), sum_of(group, chunk),
+                           chunk->count);
     }
 }
 
 /* Send each member its part and take this rank's from all. */
-static void put_exchange(call_group *calls, const zi_nccl_piece *piece)
+static void put_exchange(call_group *calls, const zi_nccl_chunk *chunk)
 {
     const zi_nccl_group *group = calls->group;
-    const zi_collective *c = piece->collective;
-    const uint64_t stride = part_count(group, piece) * zero_dtype_bytes(c->send_dtype);
+    const zi_collective *c = chunk->collective;
+    const uint64_t stride = part_count(group, chunk) * zero_dtype_bytes(c->send_dtype);
     uint64_t first = 0;
-    const uint64_t mine = part_of(group, piece, group->base.rank, &first);
+    const uint64_t mine = part_of(group, chunk, group->base.rank, &first);
     for (uint32_t step = 1; step < group->base.size; step++) {
         const uint32_t to = (group->base.rank + step) % group->base.size;
         const uint32_t from = (group->base.rank + group->base.size - step) % group->base.size;
-        const uint64_t theirs = part_of(group, piece, to, &first);
+        const uint64_t theirs = part_of(group, chunk, to, &first);
         if (theirs != 0) {
             put_send(calls, source_of(group, c, first), theirs, c->send_dtype, to);
         }
         if (mine != 0) {
-            put_recv(calls, piece->at + from * stride, mine, c->send_dtype, from);
+            put_recv(calls, chunk->at + from * stride, mine, c->send_dtype, from);
         }
     }
 }
 
-/* recv = round([recv +] sum), of this rank's part of an exchanged piece or of what NCCL summed. */
-static zero_status fold(const moving *m, const zi_nccl_piece *piece)
+/* recv = round([recv +] sum), of this rank's part of an exchanged chunk or of what NCCL summed. */
+static zero_status fold(const batch_state *m, const zi_nccl_chunk *chunk)
 {
     zi_nccl_group *group = m->group;
-    const zi_collective *c = piece->collective;
+    const zi_collective *c = chunk->collective;
     const zi_kernels *kernels = group->base.kernels;
-    uint64_t first = piece->begin;
-    uint64_t count = piece->count;
+    uint64_t first = chunk->begin;
+    uint64_t count = chunk->count;
     uint32_t source_count = 1;
-    group->sources[0] = sum_of(group, piece);
+    group->sources[0] = sum_of(group, chunk);
     if (is_exchanged(c)) {
-        const uint64_t stride = part_count(group, piece) * zero_dtype_bytes(c->send_dtype);
-        count = part_of(group, piece, group->base.rank, &first);
+        const uint64_t stride = part_count(group, chunk) * zero_dtype_bytes(c->send_dtype);
+        count = part_of(group, chunk, group->base.rank, &first);
         source_count = group->base.size;
         for (uint32_t i = 0; i < source_count; i++) {
             const uint32_t rank = group->order[i];
             const void *own = c->send == NULL ? NULL : source_of(group, c, first);
-            group->sources[i] = rank == group->base.rank ? own : piece->at + rank * stride;
+            group->sources[i] = rank == group->base.rank ? own : chunk->at + rank * stride;
         }
     }
-    const zi_fold job = {
-        .dst = target_of(c, c->kind == ZI_REDUCE_SCATTER ? piece->begin : first),
-        .sources = group->sources,
-        .source_count = source_count,
-        .count = count,
-        .dst_dtype = c->recv_dtype,
-        .source_dtype = c->send_dtype,
-        .accumulate = (c->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-        .squares = adds_squares(group, c) ? c->squares : NULL,
-    };
+    const uint64_t target = c->kind == ZI_REDUCE_SCATTER ? chunk->begin : first;
+    zi_fold job = zi_collective_fold(c, target, group->sources, source_count, count);
+    job.squares = adds_squares(group, c) ? c->squares : NULL;
     return count != 0 ? kernels->ops->fold(kernels->self, m->stream, &job) : ZERO_OK;
 }
 
-/* Whether members must tell one another the parts they have added up. */
-static bool is_spread(const zi_nccl_piece *piece)
+/* Whether members must gather the parts that each has folded. */
+static bool is_gathered(const zi_nccl_chunk *chunk)
 {
-    return piece->collective->kind == ZI_ALL_REDUCE && is_exchanged(piece->collective);
+    return chunk->collective->kind == ZI_ALL_REDUCE && is_exchanged(chunk->collective);
 }
 
-static void put_spread(call_group *calls, const zi_nccl_piece *piece)
+static void put_gather_of(call_group *calls, const zi_nccl_chunk *chunk)
 {
     const zi_nccl_group *group = calls->group;
-    const zi_collective *c = piece->collective;
+    const zi_collective *c = chunk->collective;
     uint64_t own = 0;
-    const uint64_t mine = part_of(group, piece, group->base.rank, &own);
+    const uint64_t mine = part_of(group, chunk, group->base.rank, &own);
     for (uint32_t step = 1; step < group->base.size; step++) {
         const uint32_t to = (group->base.rank + step) % group->base.size;
         const uint32_t from = (group->base.rank + group->base.size - step) % group->base.size;
         uint64_t first = 0;
-        const uint64_t theirs = part_of(group, piece, from, &first);
+        const uint64_t theirs = part_of(group, chunk, from, &first);
         if (mine != 0) {
             put_send(calls, target_of(c, own), mine, c->recv_dtype, to);
         }
@@ -441,44 +433,44 @@ static void put_spread(call_group *calls, const zi_nccl_piece *piece)
     }
 }
 
-static zero_status move_round(const moving *m)
+static zero_status move_round(const batch_state *m)
 {
     const zi_nccl_group *group = m->group;
     call_group calls;
-    bool spreads = false;
-    for (uint32_t i = 0; i < group->piece_count; i++) {
-        if (is_packed(group, &group->pieces[i])) {
-            ZI_TRY(pack(m, &group->pieces[i]));
+    bool gathers = false;
+    for (uint32_t i = 0; i < group->chunk_count; i++) {
+        if (is_packed(group, &group->chunks[i])) {
+            ZI_TRY(pack(m, &group->chunks[i]));
         }
     }
     ZI_TRY(calls_begin(m->group, m->stream, &calls));
-    for (uint32_t i = 0; i < group->piece_count; i++) {
-        const zi_nccl_piece *piece = &group->pieces[i];
-        if (is_exchanged(piece->collective)) {
-            put_exchange(&calls, piece);
+    for (uint32_t i = 0; i < group->chunk_count; i++) {
+        const zi_nccl_chunk *chunk = &group->chunks[i];
+        if (is_exchanged(chunk->collective)) {
+            put_exchange(&calls, chunk);
         } else {
-            put_sum(&calls, piece);
+            put_sum(&calls, chunk);
         }
-        spreads = spreads || is_spread(piece);
+        gathers = gathers || is_gathered(chunk);
     }
     ZI_TRY(calls_end(&calls));
-    for (uint32_t i = 0; i < group->piece_count; i++) {
-        ZI_TRY(fold(m, &group->pieces[i]));
+    for (uint32_t i = 0; i < group->chunk_count; i++) {
+        ZI_TRY(fold(m, &group->chunks[i]));
     }
-    if (!spreads) {
+    if (!gathers) {
         return ZERO_OK;
     }
     ZI_TRY(calls_begin(m->group, m->stream, &calls));
-    for (uint32_t i = 0; i < group->piece_count; i++) {
-        if (is_spread(&group->pieces[i])) {
-            put_spread(&calls, &group->pieces[i]);
+    for (uint32_t i = 0; i < group->chunk_count; i++) {
+        if (is_gathered(&group->chunks[i])) {
+            put_gather_of(&calls, &group->chunks[i]);
         }
     }
     return calls_end(&calls);
 }
 
-/* Of what no fold has left complete. */
-static zero_status add_squares(const moving *m)
+/* Add the squares of what no fold has completed. */
+static zero_status add_squares(const batch_state *m)
 {
     for (uint32_t i = 0; i < m->batch_count; i++) {
         const zi_collective *c = &m->batch[i];
@@ -492,7 +484,7 @@ static zero_status add_squares(const moving *m)
 zero_status zi_nccl_move(zi_nccl_group *group, zi_stream *stream, const zi_collective *batch,
                          uint32_t batch_count)
 {
-    moving m = {.group = group, .stream = stream, .batch = batch, .batch_count = batch_count};
+    batch_state m = {.group = group, .stream = stream, .batch = batch, .batch_count = batch_count};
     ZI_TRY(move_direct(&m));
     while (next_round(&m)) {
         ZI_TRY(move_round(&m));

@@ -1,4 +1,4 @@
-/* Stands where groups, worlds and memory of NCCL would in a build without it. */
+/* Owns what a build without NCCL returns for its groups, worlds and memory. */
 #include "comm/nccl/nccl_group.h"
 #include "comm/nccl/nccl_launch.h"
 #include "comm/nccl/nccl_memory.h"

@@ -1,5 +1,5 @@
-/* Owns the transport "NCCL": what an engine's groups over NCCL are made of. Groups of one rank need
- * none of it. Built with and without NCCL: what there is not says so. */
+/* Owns the transport "NCCL": how an engine's groups over NCCL are made. Groups of one rank do not
+ * use NCCL. Built with and without NCCL: without it, what needs NCCL returns UNSUPPORTED. */
 #include "comm/nccl/nccl_group.h"
 #include "comm/nccl/nccl_memory.h"
 #include "core/error.h"
@@ -22,8 +22,8 @@ static zero_status check(zi_registration registration, bool copy_engines)
     return zi_nccl_memory_check(kind_of(registration), copy_engines);
 }
 
-/* NCCL waits on the host where it connects, which groups do ahead, and before each batch where it
- * lets ranks tell one another which registered buffers they use. */
+/* NCCL waits on the host where it connects, which groups do ahead, and before each batch where
+ * ranks exchange which registered buffers they use. */
 static bool submit_waits(const zero_world *world, zi_registration registration)
 {
     (void)world;

@@ -1,24 +1,31 @@
-/* Owns the watcher: one thread of the process that looks at all NCCL groups every few milliseconds.
- * NCCL itself tells only of network errors; a member that died or makes other calls leaves kernels
- * that spin for ever, which only their age shows. The watcher ends them.
+/* Owns the watcher, one thread of the process that checks all NCCL groups every few milliseconds,
+ * and the abort of their communicators. NCCL itself reports network errors only. Where a member has
+ * died or makes other calls, kernels spin for ever: the watcher finds them by their age and aborts
+ * them.
  *
- * Invariants: communicators are aborted here, or by create and destroy of their own group, and
- * nowhere else; all groups that have failed are aborted together, and none is waited for here,
- * since an abort may wait for what others have on the GPU, or for the same abort on other ranks of
- * the host. Locks: `watch.mutex`, then a group's. */
-#include <stdio.h>
-#include <time.h>
+ * ncclCommAbort first tells the kernels of its communicator to leave. Then it waits: for all that
+ * is on the GPU, where it frees memory, and for every graph that holds a call of the communicator
+ * to be destroyed.
+ *
+ * Invariants: each abort has a thread of its own and the watcher waits for none, since one abort
+ * may wait for kernels that the next would tell to leave, or for the same abort on other ranks of
+ * the host. Groups that have failed are aborted together. Only closing a group waits for its abort,
+ * and no longer than the deadline where graphs may hold it up. Locks: `watch.mutex`, then a
+ * group's. */
+#include <stdatomic.h>
 
+#include "comm/deadline.h"
 #include "comm/nccl/nccl_state.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/memory.h"
 #include "core/thread.h"
 #include "device/cuda/cuda_device.h"
 
-#define LOOK_NS INT64_C(10000000)
+/* Between two checks of all groups. */
+#define CHECK_MS 10
 #define NS_PER_MS UINT64_C(1000000)
-#define NS_PER_S INT64_C(1000000000)
 
 static struct {
     pthread_once_t once;
@@ -33,27 +40,25 @@ static struct {
 
 static void open_watch(void)
 {
-    pthread_condattr_t attributes;
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&watch.moved, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    zi_deadline_cond_init(&watch.moved);
 }
 
-zero_status zi_nccl_mark_begin(zi_nccl_group *group, cudaStream_t stream, zi_nccl_noting *noting)
+/* ---- batches under way ---- */
+
+zero_status zi_nccl_mark_begin(zi_nccl_group *group, cudaStream_t stream, zi_nccl_marking *marking)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    *noting = ZI_NCCL_UNNOTED;
+    *marking = ZI_NCCL_UNMARKED;
     ZI_TRY(zi_cuda_check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing"));
     zero_status status = ZERO_OK;
     (void)pthread_mutex_lock(&group->mutex);
     if (capture != cudaStreamCaptureStatusNone) {
         group->captured = true;
     } else if (group->mark_count == ZI_NCCL_MARKS) {
-        *noting = ZI_NCCL_JOINED;
+        *marking = ZI_NCCL_LAST_MARK;
     } else {
         const uint32_t place = (group->mark_first + group->mark_count) % ZI_NCCL_MARKS;
-        *noting = ZI_NCCL_NOTED;
+        *marking = ZI_NCCL_OWN_MARK;
         status =
             zi_cuda_check(cudaEventRecord(group->marks[place].began, stream), "cudaEventRecord");
     }
@@ -62,8 +67,8 @@ zero_status zi_nccl_mark_begin(zi_nccl_group *group, cudaStream_t stream, zi_ncc
 }
 
 /* The group's mutex is held. */
-static zero_status note(zi_nccl_group *group, cudaStream_t stream, bool joins,
-                        const zi_collective *batch, uint32_t batch_count)
+static zero_status record_end(zi_nccl_group *group, cudaStream_t stream, bool joins,
+                              const zi_collective *batch, uint32_t batch_count)
 {
     const uint32_t place = group->mark_first + group->mark_count - (joins ? 1 : 0);
     zi_nccl_mark *mark = &group->marks[place % ZI_NCCL_MARKS];
@@ -81,22 +86,131 @@ static zero_status note(zi_nccl_group *group, cudaStream_t stream, bool joins,
     return ZERO_OK;
 }
 
-zero_status zi_nccl_mark_end(zi_nccl_group *group, cudaStream_t stream, zi_nccl_noting noting,
+zero_status zi_nccl_mark_end(zi_nccl_group *group, cudaStream_t stream, zi_nccl_marking marking,
                              const zi_collective *batch, uint32_t batch_count)
 {
-    if (noting == ZI_NCCL_UNNOTED) {
+    if (marking == ZI_NCCL_UNMARKED) {
         return ZERO_OK;
     }
     (void)pthread_mutex_lock(&group->mutex);
-    /* The watcher frees marks meanwhile, but only this thread takes them: the next place is still
-     * the one of begin, and the mark to join may be gone. */
-    const bool joins = noting == ZI_NCCL_JOINED && group->mark_count != 0;
-    const zero_status status = note(group, stream, joins, batch, batch_count);
+    /* The watcher frees marks meanwhile, but only this thread takes them. So the next free one is
+     * still that of begin; the last mark may be gone. */
+    const bool joins = marking == ZI_NCCL_LAST_MARK && group->mark_count != 0;
+    const zero_status status = record_end(group, stream, joins, batch, batch_count);
     (void)pthread_mutex_unlock(&group->mutex);
     return status;
 }
 
-/* Whether the event has fired. */
+/* ---- aborts ---- */
+
+struct zi_nccl_abort {
+    const zi_nccl_api *api;
+    ncclComm_t handle; /* NULL: nothing has begun; guarded by the group's mutex */
+    int ordinal;       /* of the GPU */
+    atomic_uint over;
+    atomic_uint owners; /* the group, and the thread; the last frees this */
+};
+
+zero_status zi_nccl_abort_prepare(zi_nccl_group *group)
+{
+    ZI_TRY(zi_calloc(1, sizeof *group->abort, (void **)&group->abort));
+    atomic_init(&group->abort->over, 0);
+    atomic_init(&group->abort->owners, 1);
+    return ZERO_OK;
+}
+
+static void release_abort(zi_nccl_abort *abort)
+{
+    if (atomic_fetch_sub_explicit(&abort->owners, 1, memory_order_acq_rel) == 1) {
+        zi_free(abort);
+    }
+}
+
+static void *abort_main(void *argument)
+{
+    zi_nccl_abort *abort = argument;
+    /* What the abort frees must not spoil a graph that another thread captures. */
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    (void)cudaSetDevice(abort->ordinal);
+    (void)abort->api->comm_abort(abort->handle);
+    atomic_store_explicit(&abort->over, 1, memory_order_release);
+    release_abort(abort);
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    return NULL;
+}
+
+/* Move the communicator from the group to its abort; false where the group has none any more. */
+static bool take_handle(zi_nccl_group *group, zi_nccl_abort *abort)
+{
+    (void)pthread_mutex_lock(&group->mutex);
+    const bool left = group->handle != NULL;
+    if (left) {
+        abort->api = group->api;
+        abort->handle = group->handle;
+        abort->ordinal = group->ordinal;
+        group->handle = NULL;
+    }
+    (void)pthread_mutex_unlock(&group->mutex);
+    return left;
+}
+
+/* Begin to abort the communicator unless that has been done. Never of one group on two threads at
+ * once: the watcher calls it, or whoever has taken the group from the watcher. */
+static void begin_abort(zi_nccl_group *group)
+{
+    pthread_t thread;
+    zi_nccl_abort *abort = group->abort;
+    if (abort == NULL || !take_handle(group, abort)) {
+        return;
+    }
+    atomic_store_explicit(&abort->owners, 2, memory_order_relaxed);
+    if (zi_thread_start(&thread, abort_main, abort) == ZERO_OK) {
+        (void)pthread_detach(thread);
+    } else {
+        (void)abort_main(abort);
+    }
+}
+
+/* Whether the group has no communicator and no abort is under way. */
+static bool abort_is_over(zi_nccl_group *group)
+{
+    const zi_nccl_abort *abort = group->abort;
+    (void)pthread_mutex_lock(&group->mutex);
+    const bool over =
+        group->handle == NULL &&
+        (abort->handle == NULL || atomic_load_explicit(&abort->over, memory_order_acquire) != 0);
+    (void)pthread_mutex_unlock(&group->mutex);
+    return over;
+}
+
+void zi_nccl_abort_await(zi_nccl_group *group)
+{
+    for (uint32_t rounds = 0; !abort_is_over(group); rounds++) {
+        zi_nccl_pause(rounds);
+    }
+}
+
+void zi_nccl_abort_finish(zi_nccl_group *group, uint64_t limit_ms)
+{
+    const uint64_t start_ns = zi_clock_ns();
+    if (group->abort == NULL) {
+        return;
+    }
+    begin_abort(group);
+    for (uint32_t rounds = 0; !abort_is_over(group); rounds++) {
+        if ((zi_clock_ns() - start_ns) / NS_PER_MS >= limit_ms) {
+            break;
+        }
+        zi_nccl_pause(rounds);
+    }
+    release_abort(group->abort);
+    group->abort = NULL;
+}
+
+/* ---- the watcher ---- */
+
+/* *fired: whether the event has fired. */
 static zero_status query(cudaEvent_t event, bool *fired)
 {
     const cudaError_t code = cudaEventQuery(event);
@@ -120,8 +234,8 @@ static zero_status fail_late(const zi_nccl_group *group, const zi_nccl_mark *mar
             group->base.name, group->comm->rank, text, mark->collectives, group->deadline_ms);
 }
 
-/* Free the marks of finished batches; TIMEOUT when the first that is left has run for too long. */
-static zero_status look_at_marks(zi_nccl_group *group)
+/* Free the marks of finished batches; TIMEOUT when the first of the others has run for too long. */
+static zero_status check_marks(zi_nccl_group *group)
 {
     const uint64_t now_ns = zi_clock_ns();
     while (group->mark_count != 0) {
@@ -144,8 +258,8 @@ static zero_status look_at_marks(zi_nccl_group *group)
     return ZERO_OK;
 }
 
-/* What NCCL has found out by itself. */
-static zero_status look_at_handle(zi_nccl_group *group)
+/* The errors that NCCL reports itself. */
+static zero_status check_handle(zi_nccl_group *group)
 {
     ncclResult_t found = ncclSuccess;
     if (group->handle == NULL) {
@@ -158,23 +272,24 @@ static zero_status look_at_handle(zi_nccl_group *group)
     return found == ncclInProgress ? ZERO_OK : zi_nccl_result(group, found, "communication");
 }
 
-/* A rank that has given up lets its last words be heard for a while. */
-static bool leaves_later(zi_nccl_group *group)
+/* A rank that aborts sends an abort notice over this communicator, which lives on until the
+ * others have had time to read it. */
+static bool abort_is_delayed(zi_nccl_group *group)
 {
-    const uint64_t leaves_ns = atomic_load_explicit(&group->leaves_ns, memory_order_acquire);
-    return leaves_ns != 0 && zi_clock_ns() < leaves_ns;
+    const uint64_t abort_at_ns = atomic_load_explicit(&group->abort_at_ns, memory_order_acquire);
+    return abort_at_ns != 0 && zi_clock_ns() < abort_at_ns;
 }
 
-static void look_at(zi_nccl_group *group)
+static void check_group(zi_nccl_group *group)
 {
-    if (leaves_later(group)) {
+    if (abort_is_delayed(group)) {
         return;
     }
     (void)cudaSetDevice(group->ordinal);
     (void)pthread_mutex_lock(&group->mutex);
-    zero_status status = look_at_handle(group);
+    zero_status status = check_handle(group);
     if (status == ZERO_OK) {
-        status = look_at_marks(group);
+        status = check_marks(group);
     }
     (void)pthread_mutex_unlock(&group->mutex);
     if (status == ZERO_OK && group->comm->ops->check != NULL) {
@@ -191,21 +306,21 @@ static bool has_failed(const zi_nccl_group *group)
     return atomic_load_explicit(&group->failed, memory_order_acquire) != 0;
 }
 
-/* No group of a world goes on once one has failed. */
+/* When one group of a world fails, all of them fail. */
 static void spread_failure(zi_nccl_group *failed)
 {
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
-        if (group->comm == failed->comm && !has_failed(group) && !leaves_later(group)) {
+        if (group->comm == failed->comm && !has_failed(group) && !abort_is_delayed(group)) {
             zi_nccl_fail(group, &failed->first_error);
         }
     }
 }
 
-static void look_at_all(void)
+static void check_all(void)
 {
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
         if (!has_failed(group)) {
-            look_at(group);
+            check_group(group);
         }
     }
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
@@ -215,7 +330,7 @@ static void look_at_all(void)
     }
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
         if (has_failed(group)) {
-            zi_nccl_abort_begin(group);
+            begin_abort(group);
         }
     }
 }
@@ -223,18 +338,13 @@ static void look_at_all(void)
 static void *watch_main(void *argument)
 {
     (void)argument;
-    /* Asking for an event must not spoil a graph that another thread captures. */
+    /* A query of an event must not spoil a graph that another thread captures. */
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     (void)cudaThreadExchangeStreamCaptureMode(&mode);
     (void)pthread_mutex_lock(&watch.mutex);
     while (watch.groups != NULL) {
-        look_at_all();
-        struct timespec until;
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        const int64_t ns = until.tv_nsec + LOOK_NS;
-        until.tv_sec += ns / NS_PER_S;
-        until.tv_nsec = ns % NS_PER_S;
-        (void)pthread_cond_timedwait(&watch.moved, &watch.mutex, &until);
+        check_all();
+        (void)zi_deadline_wait(&watch.moved, &watch.mutex, zi_deadline_in_ms(CHECK_MS));
     }
     (void)pthread_mutex_unlock(&watch.mutex);
     return NULL;

@@ -1,9 +1,7 @@
-/* Owns the backend "nccl": its comm, how ranks on one host are counted, and how a rank gives up.
- * Invariants: the world has failed when its base has, and with that error; a link of all ranks is
- * there from create until the group `control`, which takes it over, is destroyed, and a rank that
- * gives up says so over that. */
-#include "comm/nccl/nccl_world.h"
-
+/* Owns the backend "nccl": worlds whose ranks have nothing in common but NCCL. Invariants: the
+ * world has failed when its base has, with the same error; a link of all ranks exists from create
+ * until the group `control`, which takes it over, is destroyed, and a rank that aborts sends its
+ * notice over that link. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,8 +20,8 @@
 typedef struct nccl_comm {
     zi_comm base;
     zi_peer_space alone; /* for groups of this rank only */
-    zi_device device;    /* the GPU that frames pass through */
-    zi_kernels kernels;  /* of it */
+    zi_device device;    /* the GPU that messages pass through */
+    zi_kernels kernels;  /* of that GPU */
     zi_group *control;   /* the first group of all ranks; borrowed */
     atomic_uint aborting;
     pthread_mutex_t mutex; /* guards `link` */
@@ -35,23 +33,23 @@ static zero_status check(zi_comm *base)
     return base->parent != NULL ? zi_nccl_check(zi_nccl_base_of(base)) : ZERO_OK;
 }
 
-/* Last words first: once the base has failed the watcher ends everything else. */
+/* The notice goes first: once the base has failed, the watcher aborts everything else. */
 static void abort_all(zi_comm *base, const zero_error *error)
 {
     nccl_comm *comm = (nccl_comm *)base;
     if (atomic_exchange(&comm->aborting, 1) != 0 || base->parent == NULL) {
         return;
     }
-    zero_error told = {.status = ZERO_COMM, .native = error->native, .line = error->line};
-    told.file = error->file;
-    (void)snprintf(told.message, sizeof told.message, "rank %u: %.230s", base->rank,
+    zero_error reported = {.status = ZERO_COMM, .native = error->native, .line = error->line};
+    reported.file = error->file;
+    (void)snprintf(reported.message, sizeof reported.message, "rank %u: %.230s", base->rank,
                    error->message);
     (void)pthread_mutex_lock(&comm->mutex);
     if (comm->link != NULL && check(base) == ZERO_OK) {
-        zi_nccl_link_speak(comm->link, error);
+        zi_nccl_link_notify(comm->link, error);
     }
     (void)pthread_mutex_unlock(&comm->mutex);
-    (void)zi_nccl_set_error(zi_nccl_base_of(base), &told);
+    (void)zi_nccl_set_error(zi_nccl_base_of(base), &reported);
 }
 
 /* `control` is being destroyed. */
@@ -63,21 +61,6 @@ static void close_link(zi_comm *base, zi_nccl_link *link)
     comm->control = NULL;
     (void)pthread_mutex_unlock(&comm->mutex);
     zi_nccl_link_destroy(link);
-}
-
-static zero_status make_alone(const nccl_comm *comm, const zi_kernels *kernels,
-                              const uint32_t *members, const char *name, zi_group **out)
-{
-    const zi_peer_group_desc desc = {
-        .kernels = kernels,
-        .space = &comm->alone,
-        .members = members,
-        .size = 1,
-        .deadline_ms = comm->base.deadline_ms,
-        .crowded = &comm->base.crowded,
-        .name = name,
-    };
-    return zi_peer_group_create(&desc, out);
 }
 
 static zero_status make_link(nccl_comm *comm, const uint32_t *members, uint32_t size,
@@ -103,7 +86,7 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
     const bool on_host = kernels->device->ops->host_memory;
     *out = NULL;
     if (base->size == 1 || (size == 1 && !on_host)) {
-        return make_alone(comm, kernels, members, name, out);
+        return zi_peer_group_create_alone(base, &comm->alone, kernels, name, out);
     }
     if (!on_host) {
         ZI_FAIL(ZERO_UNSUPPORTED,
@@ -143,13 +126,7 @@ static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
     return zi_pages_alloc(bytes, out);
 }
 
-static void memory_free(zi_comm *comm, void *pointer, size_t bytes)
-{
-    (void)comm;
-    zi_pages_free(pointer, bytes);
-}
-
-/* The control group is gone, or was never made. */
+/* The control group is destroyed, or was never made. */
 static void destroy(zi_comm *base)
 {
     nccl_comm *comm = (nccl_comm *)base;
@@ -166,21 +143,21 @@ static const zi_comm_ops nccl_ops = {
     .name = "nccl",
     .group_create = group_create,
     .memory_alloc = memory_alloc,
-    .memory_free = memory_free,
+    .memory_free = zi_comm_pages_free,
     .abort = abort_all,
     .destroy = destroy,
     .check = check,
 };
 
-/* The first exchange: whoever is on this host. */
+/* The first exchange: count the ranks of this host. */
 static zero_status count_local(nccl_comm *comm)
 {
     const uint64_t mine = zi_host_id();
-    memcpy(zi_nccl_link_own(comm->link)->room, &mine, sizeof mine);
+    memcpy(zi_nccl_link_own(comm->link)->payload, &mine, sizeof mine);
     ZI_TRY(zi_nccl_link_exchange(comm->link));
     for (uint32_t i = 0; i < comm->base.size; i++) {
         uint64_t theirs = 0;
-        memcpy(&theirs, zi_nccl_link_frame(comm->link, i)->room, sizeof theirs);
+        memcpy(&theirs, zi_nccl_link_message(comm->link, i)->payload, sizeof theirs);
         comm->base.local_size += theirs == mine;
     }
     return ZERO_OK;
@@ -191,8 +168,7 @@ static zero_status build(nccl_comm *comm, const zi_nccl_place *place)
     uint32_t *members = NULL;
     ZI_TRY(zi_cuda_device_create(false, &comm->device));
     ZI_TRY(zi_cuda_kernels_create(&comm->device, &comm->kernels));
-    ZI_TRY(place->borrowed != NULL ? zi_nccl_base_borrow(&comm->base, place->borrowed)
-                                   : zi_nccl_base_connect(&comm->base));
+    ZI_TRY(zi_nccl_base_make(&comm->base, place->borrowed));
     ZI_TRY(zi_calloc(place->size, sizeof *members, (void **)&members));
     for (uint32_t i = 0; i < place->size; i++) {
         members[i] = i;
@@ -203,7 +179,9 @@ static zero_status build(nccl_comm *comm, const zi_nccl_place *place)
     return count_local(comm);
 }
 
-zero_status zi_nccl_comm_create(const zi_nccl_place *place, uint32_t deadline_ms, zi_comm **out)
+/* A comm on the thread's current GPU, with its base. Collective over the ranks. What fails on one
+ * rank alone is a TIMEOUT on the others. */
+static zero_status create(const zi_nccl_place *place, uint32_t deadline_ms, zi_comm **out)
 {
     *out = NULL;
     nccl_comm *comm = NULL;
@@ -251,7 +229,7 @@ zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms, const 
                            zi_comm **out)
 {
     const zi_nccl_place place = {.rank = launch->rank, .size = launch->size};
-    const zero_status status = zi_nccl_comm_create(&place, deadline_ms, out);
+    const zero_status status = create(&place, deadline_ms, out);
     if (status == ZERO_TIMEOUT || status == ZERO_COMM) {
         const zero_error error = *zero_last_error();
         ZI_FAIL_NATIVE(status, error.native,
@@ -264,10 +242,7 @@ zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms, const 
 
 zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms, zero_world **world)
 {
-    if (world == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
-    }
-    *world = NULL;
+    ZI_TRY(zi_world_clear(world));
     if (comm == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "comm is NULL; pass a communicator of this rank");
     }
@@ -275,6 +250,6 @@ zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms, zero_w
     zi_nccl_place place;
     zi_comm *made = NULL;
     ZI_TRY(zi_nccl_borrowed_place(comm, deadline, &place));
-    ZI_TRY(zi_nccl_comm_create(&place, deadline, &made));
+    ZI_TRY(create(&place, deadline, &made));
     return zi_world_create(made, world);
 }

@@ -1,7 +1,7 @@
-/* Owns a group over a shared block and the course of a batch: publish, meet, check, move, meet.
- * Invariants: every failure is written into the block, so nobody waits for a member that gave up;
- * run() returns only when no peer reads this rank's memory any more (threads) or could be hurt by
- * its going away (processes keep their own mappings). Nothing is allocated after create. */
+/* Owns a group over a shared block and runs its batches: post, barrier, compare, move, barrier.
+ * Invariants: every failure is written into the block, so nobody waits for a member that has
+ * failed; run() returns only when no peer reads this rank's memory any more (threads), or when a
+ * peer that reads it has a mapping of its own (processes). Nothing is allocated after create. */
 #include "comm/peer/peer.h"
 
 #include <stdio.h>
@@ -16,15 +16,7 @@
 #include "core/sizes.h"
 #include "core/trace.h"
 
-/* The tasks' argument. */
-typedef struct batch_argument {
-    zi_peer_group *group;
-    zi_stream *stream;
-    const zi_collective *batch;
-    size_t batch_count;
-} batch_argument;
-
-static void publish(const zi_peer_batch *batch)
+static void post(const zi_peer_batch *batch)
 {
     zi_peer_group *group = batch->group;
     const uint32_t size = group->base.size;
@@ -46,7 +38,7 @@ static void publish(const zi_peer_batch *batch)
     slot->batch_hash = hash;
 }
 
-/* Name what group rank `other` does differently from group rank 0. */
+/* MISMATCH, naming what group rank `other` does differently from group rank 0. */
 static zero_status mismatch(const zi_peer_batch *batch, uint32_t other)
 {
     zi_peer_group *group = batch->group;
@@ -60,14 +52,11 @@ static zero_status mismatch(const zi_peer_batch *batch, uint32_t other)
                                           &theirs[i].terms, group->members[0], &mine[i].terms);
         }
     }
-    ZI_FAIL(ZERO_MISMATCH,
-            "group %s: rank %u has a batch of %u collectives, rank %u one of %u; all ranks must "
-            "make the same calls",
-            group->base.name, group->members[other], slots[other].batch_count, group->members[0],
-            slots[0].batch_count);
+    return zi_batch_mismatch(group->base.name, group->members[other], slots[other].batch_count,
+                             group->members[0], slots[0].batch_count);
 }
 
-/* All members compare everybody with group rank 0, so all come to the same words. */
+/* All members compare all with group rank 0, so all find the same difference. */
 static zero_status check(const zi_peer_batch *batch)
 {
     const zi_peer_slot *slots = batch->group->block->slots;
@@ -80,14 +69,14 @@ static zero_status check(const zi_peer_batch *batch)
     return ZERO_OK;
 }
 
-/* The course of a batch between several members. */
+/* Run a batch of several members. */
 static zero_status run_together(const zi_peer_batch *batch)
 {
     zi_peer_group *group = batch->group;
     if (zi_peer_block_failed(group->block)) {
         return zi_peer_block_error(group->block);
     }
-    publish(batch);
+    post(batch);
     ZI_TRY(zi_peer_barrier(batch, "arrive at"));
     if (!zi_peer_block_read_begin(group->block, group->base.rank)) {
         return zi_peer_block_error(group->block);
@@ -100,8 +89,8 @@ static zero_status run_together(const zi_peer_batch *batch)
     return status == ZERO_OK ? zi_peer_barrier(batch, "finish") : status;
 }
 
-/* Tell the others, and stay until they have let go of this rank's buffers. */
-static void give_up(zi_peer_group *group, bool own_fault)
+/* Fail the block with the group's error, and stay until no peer reads this rank's buffers. */
+static void fail_block(zi_peer_group *group, bool own_fault)
 {
     const zero_error error = group->first_error;
     if (own_fault) {
@@ -114,28 +103,27 @@ static void give_up(zi_peer_group *group, bool own_fault)
     }
 }
 
-static zero_status run_batch(const batch_argument *task)
+static zero_status run_batch(const zi_peer_batch *batch)
 {
-    zi_peer_group *group = task->group;
+    zi_peer_group *group = batch->group;
     if (group->first_error.status != ZERO_OK) {
         return zi_error_adopt(&group->first_error);
     }
-    const zi_peer_batch batch = {group, task->stream, task->batch, (uint32_t)task->batch_count};
     const bool injected = zi_fault_hit(ZI_FAULT_COLLECTIVE);
     zero_status status = ZERO_OK;
     if (injected) {
         status = zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__, "group %s: injected fault",
                               group->base.name);
     } else if (group->base.size == 1) {
-        status = zi_peer_move_alone(&batch);
+        status = zi_peer_move_alone(batch);
     } else {
         zi_fault_sleep(ZI_FAULT_COLLECTIVE);
-        status = run_together(&batch);
+        status = run_together(batch);
     }
     if (status != ZERO_OK) {
         group->first_error = *zero_last_error();
         if (group->base.size > 1) {
-            give_up(group, injected);
+            fail_block(group, injected);
         }
         return zi_error_adopt(&group->first_error);
     }
@@ -144,9 +132,9 @@ static zero_status run_batch(const batch_argument *task)
 
 static zero_status run(void *argument)
 {
-    const batch_argument *task = argument;
-    zi_span_begin(ZI_SPAN_COLLECTIVE, task->group->base.name);
-    const zero_status status = run_batch(task);
+    const zi_peer_batch *batch = argument;
+    zi_span_begin(ZI_SPAN_COLLECTIVE, batch->group->base.name);
+    const zero_status status = run_batch(batch);
     zi_span_end();
     return status;
 }
@@ -154,13 +142,13 @@ static zero_status run(void *argument)
 static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
                           size_t batch_count)
 {
-    zi_assert_cmp(batch_count, <=, ZI_PEER_BATCH_MAX);
+    zi_assert_cmp(batch_count, <=, ZI_BATCH_MAX);
     const zi_device *device = base->kernels->device;
-    const batch_argument argument = {(zi_peer_group *)base, stream, batch, batch_count};
+    const zi_peer_batch argument = {(zi_peer_group *)base, stream, batch, (uint32_t)batch_count};
     return device->ops->task(device->self, stream, run, &argument, sizeof argument);
 }
 
-/* What the group needs of a device that does not work on host memory at once. */
+/* Make the fences of ranks that are threads, or map the stages of processes to the device. */
 static zero_status open_device(zi_peer_group *group)
 {
     const zi_device *device = group->base.kernels->device;
@@ -197,8 +185,9 @@ static void close_device(zi_peer_group *group)
     }
 }
 
-/* Others that wait for this member, or will, wait in vain; those that have all they need do not
- * come to hear of it. Why it leaves is most likely what failed last on this thread. */
+/* Fail the block, so that members that wait for this one, now or later, do not wait in vain.
+ * Members that have all they need never see it. The most likely reason why a member leaves is the
+ * last error of its thread. */
 static void leave(const zi_peer_group *group)
 {
     const zero_error *last = zero_last_error();
@@ -248,28 +237,6 @@ static uint32_t find_part(const zi_peer_space *space, uint32_t world_rank)
     return low;
 }
 
-/* Place this rank, and put the members in the order of their world ranks. */
-static void place_members(zi_peer_group *group, const zi_peer_group_desc *desc)
-{
-    group->base.rank = UINT32_MAX;
-    for (uint32_t i = 0; i < desc->size; i++) {
-        group->members[i] = desc->members[i];
-        if (!desc->space->one_address_space) {
-            group->parts[i] = find_part(desc->space, desc->members[i]);
-        }
-        if (desc->members[i] == desc->space->world_rank) {
-            group->base.rank = i;
-        }
-        uint32_t at = i;
-        for (; at > 0 && desc->members[group->order[at - 1]] > desc->members[i]; at--) {
-            group->order[at] = group->order[at - 1];
-        }
-        zi_assert(at == 0 || desc->members[group->order[at - 1]] != desc->members[i]);
-        group->order[at] = i;
-    }
-    zi_assert_cmp(group->base.rank, <, desc->size);
-}
-
 zero_status zi_peer_group_create(const zi_peer_group_desc *desc, zi_group **out)
 {
     *out = NULL;
@@ -295,7 +262,14 @@ zero_status zi_peer_group_create(const zi_peer_group_desc *desc, zi_group **out)
     group->crowded = desc->crowded;
     group->block_free = desc->block_free;
     group->owner = desc->owner;
-    place_members(group, desc);
+    memcpy(group->members, desc->members, size * sizeof *group->members);
+    group->base.rank = zi_group_place(group->members, size, desc->space->world_rank, group->order);
+    for (uint32_t i = 1; i < size; i++) {
+        zi_assert(group->members[group->order[i - 1]] != group->members[group->order[i]]);
+    }
+    for (uint32_t i = 0; i < size && !desc->space->one_address_space; i++) {
+        group->parts[i] = find_part(desc->space, desc->members[i]);
+    }
     const zero_status status = open_device(group);
     if (status != ZERO_OK) {
         close_device(group);
@@ -304,4 +278,19 @@ zero_status zi_peer_group_create(const zi_peer_group_desc *desc, zi_group **out)
     }
     *out = &group->base;
     return ZERO_OK;
+}
+
+zero_status zi_peer_group_create_alone(const zi_comm *comm, const zi_peer_space *space,
+                                       const zi_kernels *kernels, const char *name, zi_group **out)
+{
+    const zi_peer_group_desc desc = {
+        .kernels = kernels,
+        .space = space,
+        .members = &comm->rank,
+        .size = 1,
+        .deadline_ms = comm->deadline_ms,
+        .crowded = &comm->crowded,
+        .name = name,
+    };
+    return zi_peer_group_create(&desc, out);
 }

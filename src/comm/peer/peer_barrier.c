@@ -1,14 +1,14 @@
 /* Owns how the members of a group wait for one another within a batch: fences between their
- * streams, patience, and the words for those that are late. Invariant: fences take turns, so none
- * is marked again before all have followed it. */
+ * streams, spins and yields, and the error for members that are late. Invariant: barriers alternate
+ * between two fences, so that a fence is marked again only after all have followed it. */
 #include <stdio.h>
 
 #include "comm/peer/peer_group.h"
 #include "core/error.h"
 
-/* Looks at the generation before sleeping; about as long as a futex call takes. With more ranks
- * than CPUs the one waited for needs this CPU: it gets it a few times without a sleep, which is
- * faster than to be woken. */
+/* How often the generation is read before sleeping, which takes about as long as a futex call. With
+ * more ranks than CPUs the awaited member needs this CPU. Yielding it a few times is faster than to
+ * sleep and be woken. */
 #define SPINS 400
 #define SPINS_CROWDED 20
 #define YIELDS_CROWDED 10
@@ -29,27 +29,26 @@ static const char *ranks_text(const zi_peer_group *group, uint32_t count, char *
     return text;
 }
 
-/* What this rank has put on its stream so far, others will find done. Fences take turns, so that
- * one is marked again only after a meeting between at which all have followed it. */
-static zero_status mark(const zi_peer_batch *batch, uint32_t turn)
+/* Mark what this rank has put on its stream so far, for the others to follow. */
+static zero_status mark(const zi_peer_batch *batch, uint32_t parity)
 {
     const zi_peer_group *group = batch->group;
     const zi_device *device = group->base.kernels->device;
     if (!group->space->one_address_space) {
         return device->ops->drain(device->self, batch->stream);
     }
-    return group->fences[turn] != NULL
-               ? device->ops->fence_mark(device->self, group->fences[turn], batch->stream)
+    return group->fences[parity] != NULL
+               ? device->ops->fence_mark(device->self, group->fences[parity], batch->stream)
                : ZERO_OK;
 }
 
-/* What this rank puts on its stream from here on, the others' streams are ready for. */
-static zero_status follow(const zi_peer_batch *batch, uint32_t turn)
+/* Let what this rank puts on its stream from now on run after the marks of the others. */
+static zero_status follow(const zi_peer_batch *batch, uint32_t parity)
 {
     const zi_peer_group *group = batch->group;
     const zi_device *device = group->base.kernels->device;
-    for (uint32_t i = 0; i < group->base.size && group->fences[turn] != NULL; i++) {
-        const zi_fence *fence = group->block->slots[i].fences[turn];
+    for (uint32_t i = 0; i < group->base.size && group->fences[parity] != NULL; i++) {
+        const zi_fence *fence = group->block->slots[i].fences[parity];
         if (i != group->base.rank) {
             ZI_TRY(device->ops->fence_follow(device->self, batch->stream, fence));
         }
@@ -64,7 +63,7 @@ static const char *batch_text(const zi_peer_batch *batch, char text[ZI_COLLECTIV
                : "an empty batch";
 }
 
-static void look(const void *user)
+static void poll(const void *user)
 {
     const zi_peer_batch *batch = user;
     const zi_peer_space *space = batch->group->space;
@@ -72,21 +71,21 @@ static void look(const void *user)
     char what[ZI_COLLECTIVE_TEXT_BYTES + 40];
     (void)snprintf(what, sizeof what, "%s (group %s)", batch_text(batch, text),
                    batch->group->base.name);
-    space->look(space->look_owner, what);
+    space->poll(space->poll_owner, what);
 }
 
 zero_status zi_peer_barrier(const zi_peer_batch *batch, const char *doing)
 {
     zi_peer_group *group = batch->group;
-    const uint32_t turn = group->barriers++ % 2;
-    ZI_TRY(mark(batch, turn));
+    const uint32_t parity = group->barriers++ % 2;
+    ZI_TRY(mark(batch, parity));
     group->patience.spins = *group->crowded ? SPINS_CROWDED : SPINS;
     group->patience.yields = *group->crowded ? YIELDS_CROWDED : 0;
     switch (zi_peer_block_arrive(group->block, group->base.rank, &group->patience,
-                                 group->deadline_ms, group->space->look != NULL ? look : NULL,
+                                 group->deadline_ms, group->space->poll != NULL ? poll : NULL,
                                  batch)) {
     case ZI_PEER_ARRIVED:
-        return follow(batch, turn);
+        return follow(batch, parity);
     case ZI_PEER_FAILED:
         return zi_peer_block_error(group->block);
     case ZI_PEER_LATE:

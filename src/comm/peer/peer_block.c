@@ -22,9 +22,9 @@
 
 #define FAILED_BIT 1u
 #define NS_PER_MS UINT64_C(1000000)
-/* Between two looks at whether the others live. */
-#define LOOK_NS (100 * NS_PER_MS)
-/* A yield that took longer is not done again in so many waits. */
+/* Between two checks of whether the others live. */
+#define POLL_NS (100 * NS_PER_MS)
+/* After a yield that took longer than this, the next SLEEPS waits do not yield. */
 #define YIELD_NS (NS_PER_MS / 5)
 #define SLEEPS 1000
 
@@ -55,7 +55,7 @@ static uint64_t tables_offset(uint32_t size)
 
 static uint64_t stages_offset(uint32_t size)
 {
-    const uint64_t tables = (uint64_t)size * ZI_PEER_BATCH_MAX * sizeof(zi_peer_entry);
+    const uint64_t tables = (uint64_t)size * ZI_BATCH_MAX * sizeof(zi_peer_entry);
     return zi_align_up(tables_offset(size) + tables, ZI_PAGE_BYTES);
 }
 
@@ -109,9 +109,9 @@ void zi_peer_block_close_fences(zi_peer_block *block, const zi_device *device)
     lock_fences(block);
     const bool last = --block->fence_users == 0;
     for (uint32_t i = 0; i < block->size && last; i++) {
-        for (int turn = 0; turn < 2; turn++) {
-            device->ops->fence_destroy(device->self, block->slots[i].fences[turn]);
-            block->slots[i].fences[turn] = NULL;
+        for (int k = 0; k < 2; k++) {
+            device->ops->fence_destroy(device->self, block->slots[i].fences[k]);
+            block->slots[i].fences[k] = NULL;
         }
     }
     unlock_fences(block);
@@ -121,7 +121,7 @@ zi_peer_entry *zi_peer_block_table(zi_peer_block *block, uint32_t rank)
 {
     zi_assert_cmp(rank, <, block->size);
     void *tables = (unsigned char *)block + tables_offset(block->size);
-    return (zi_peer_entry *)tables + (size_t)rank * ZI_PEER_BATCH_MAX;
+    return (zi_peer_entry *)tables + (size_t)rank * ZI_BATCH_MAX;
 }
 
 unsigned char *zi_peer_block_stage(zi_peer_block *block, uint32_t rank)
@@ -142,7 +142,7 @@ static bool is_over(unsigned word, unsigned start, zi_peer_arrival *arrival)
     return (word & FAILED_BIT) != 0;
 }
 
-/* All have said that they are here; the last is about to move `generation`. */
+/* All members have arrived; the last one is about to move `generation`. */
 static bool all_here(zi_peer_block *block, unsigned start)
 {
     uint32_t here = 0;
@@ -153,12 +153,12 @@ static bool all_here(zi_peer_block *block, unsigned start)
 }
 
 static zi_peer_arrival sleep_until_over(zi_peer_block *block, unsigned start, uint32_t deadline_ms,
-                                        zi_peer_look_fn look, const void *user)
+                                        zi_peer_poll_fn poll, const void *user)
 {
     uint64_t limit_ns = zi_clock_ns() + deadline_ms * NS_PER_MS;
     bool extended = false;
     zi_peer_arrival arrival = ZI_PEER_LATE;
-    /* Counted before the look at `generation`: whoever moves it then sees that it must wake us. */
+    /* Counted before `generation` is read: whoever moves it then sees that it must wake us. */
     atomic_fetch_add(&block->sleepers, 1);
     for (;;) {
         const unsigned word = atomic_load(&block->generation);
@@ -175,17 +175,18 @@ static zi_peer_arrival sleep_until_over(zi_peer_block *block, unsigned start, ui
             limit_ns = now_ns + deadline_ms * NS_PER_MS;
         }
         const uint64_t rest_ns = limit_ns - now_ns;
-        futex_wait(&block->generation, word, look != NULL && rest_ns > LOOK_NS ? LOOK_NS : rest_ns);
-        if (look != NULL && zi_clock_ns() - now_ns >= LOOK_NS) {
-            look(user);
+        futex_wait(&block->generation, word, poll != NULL && rest_ns > POLL_NS ? POLL_NS : rest_ns);
+        if (poll != NULL && zi_clock_ns() - now_ns >= POLL_NS) {
+            poll(user);
         }
     }
     atomic_fetch_sub(&block->sleepers, 1);
     return arrival;
 }
 
-/* False: it is time to sleep. A thread that sleeps is woken at once, one that has yielded comes
- * back when the others have had their time: where that was long, it is not done again soon. */
+/* False: the caller sleeps. A thread that sleeps is woken at once; one that yields runs again only
+ * when the others have used their time slices. Where that took long, the next waits do not yield.
+ */
 static bool yield_until_over(zi_peer_block *block, unsigned start, zi_peer_patience *patience,
                              zi_peer_arrival *arrival)
 {
@@ -207,7 +208,7 @@ static bool yield_until_over(zi_peer_block *block, unsigned start, zi_peer_patie
 
 zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank,
                                      zi_peer_patience *patience, uint32_t deadline_ms,
-                                     zi_peer_look_fn look, const void *user)
+                                     zi_peer_poll_fn poll, const void *user)
 {
     /* Cannot move before this member has arrived, so this is the generation all wait for. */
     const unsigned start = atomic_load(&block->generation) & ~FAILED_BIT;
@@ -230,7 +231,7 @@ zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank,
     }
     return yield_until_over(block, start, patience, &arrival)
                ? arrival
-               : sleep_until_over(block, start, deadline_ms, look, user);
+               : sleep_until_over(block, start, deadline_ms, poll, user);
 }
 
 uint32_t zi_peer_block_missing(zi_peer_block *block, uint32_t rank, uint32_t *ranks)
@@ -250,7 +251,8 @@ bool zi_peer_block_failed(zi_peer_block *block)
     return (atomic_load(&block->generation) & FAILED_BIT) != 0;
 }
 
-/* Another member is writing the error; if its process dies meanwhile, go on without the text. */
+/* Wait for the member that writes the error; if its process dies meanwhile, go on without the text.
+ */
 static void await_error_text(zi_peer_block *block)
 {
     const uint64_t limit_ns = zi_clock_ns() + 1000 * NS_PER_MS;
@@ -279,12 +281,8 @@ void zi_peer_block_fail(zi_peer_block *block, zero_status status, int32_t native
 
 void zi_peer_block_abort(zi_peer_block *block, uint32_t world_rank, const zero_error *error)
 {
-    char message[sizeof block->error_message];
-    const char *text = error->message[0] != '\0' ? error->message : zero_status_text(error->status);
-    const int used = snprintf(message, sizeof message, "rank %u: ", world_rank);
-    zi_assert(used > 0);
-    const size_t room = sizeof message - (size_t)used;
-    (void)snprintf(message + used, room, "%.*s", (int)room - 1, text);
+    char message[sizeof error->message];
+    zi_rank_message(world_rank, error, message);
     zi_peer_block_fail(block, zi_abort_status(error->status), error->native, message);
 }
 

@@ -1,11 +1,11 @@
-/* The memory that the members of a group share: who has arrived, what each has published, why the
+/* The memory that the members of a group share: who has arrived, what each has posted, why the
  * group failed. Everything is an offset or a value, so that processes may map it anywhere.
  *
  *   header | slot of each member | table of each member | stage of each member (page aligned)
  *
  * A member writes its own slot and table before it arrives and reads the others' after;
- * `generation` orders the two. Bit 0 of `generation` is set once the group has failed, which also
- * wakes sleepers: they sleep on that very word. */
+ * `generation` orders the two. Bit 0 of `generation` is set once the group has failed. Sleepers
+ * sleep on that very word, so setting the bit wakes them too. */
 #ifndef ZI_COMM_PEER_PEER_BLOCK_H
 #define ZI_COMM_PEER_PEER_BLOCK_H
 
@@ -26,7 +26,7 @@ typedef struct zi_peer_place {
     uint32_t unused;
 } zi_peer_place;
 
-/* A published collective. The terms must be equal on all members, the places need not. */
+/* A posted collective. The terms must be equal on all members, the places need not be. */
 typedef struct zi_peer_entry {
     zi_collective_terms terms;
     zi_peer_place send;
@@ -46,7 +46,7 @@ struct zi_peer_block {
     uint32_t size;
     uint64_t stage_bytes;
     uint32_t fence_users;   /* members whose group may still follow fences; under fence_lock */
-    atomic_uint fence_lock; /* 1: taken */
+    atomic_uint fence_lock; /* 1: held */
     _Alignas(64) atomic_uint generation; /* += 2 when all have arrived; bit 0: failed; a futex */
     atomic_uint sleepers;
     _Alignas(64) atomic_uint arrived_count;
@@ -66,55 +66,55 @@ typedef enum zi_peer_arrival {
     ZI_PEER_LATE     /* somebody has not come within the deadline */
 } zi_peer_arrival;
 
-/* Member `rank`'s table of ZI_PEER_BATCH_MAX entries. */
+/* Member `rank`'s table of ZI_BATCH_MAX entries. */
 zi_peer_entry *zi_peer_block_table(zi_peer_block *block, uint32_t rank);
 
 /* Member `rank`'s stage. */
 unsigned char *zi_peer_block_stage(zi_peer_block *block, uint32_t rank);
 
-/* What is done about every 100 ms of a wait; it may fail the block. */
-typedef void (*zi_peer_look_fn)(const void *user);
+/* Called about every 100 ms of a wait; it may fail the block. */
+typedef void (*zi_peer_poll_fn)(const void *user);
 
-/* How often a member looks at the block before it sleeps: at once, then after giving its CPU to
- * whoever waits for it. */
+/* How a member waits before it sleeps: it reads the block `spins` times, then yields its CPU, which
+ * the awaited member may need, `yields` times. */
 typedef struct zi_peer_patience {
     uint32_t spins;
     uint32_t yields;
-    uint32_t sleeps; /* so many waits to come do not yield: others kept the CPU for long */
+    uint32_t sleeps; /* so many next waits do not yield, since a yield took long */
 } zi_peer_patience;
 
-/* Wait until every member has arrived as often as this one. look: may be NULL. */
+/* Wait until every member has arrived as often as this one. poll: may be NULL. */
 zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank,
                                      zi_peer_patience *patience, uint32_t deadline_ms,
-                                     zi_peer_look_fn look, const void *user);
+                                     zi_peer_poll_fn poll, const void *user);
 
-/* Fill `ranks` (room for block->size) with the members that have not arrived where `rank` waits in
- * vain; returns their number. */
+/* Fill `ranks`, of block->size entries, with the members that have not arrived at the barrier that
+ * `rank` has; returns their number. */
 uint32_t zi_peer_block_missing(zi_peer_block *block, uint32_t rank, uint32_t *ranks);
 
 bool zi_peer_block_failed(zi_peer_block *block);
 
-/* Let the group fail with this very error for everybody, unless it has failed already. */
+/* Fail the group with this very error for all members, unless it has failed already. */
 void zi_peer_block_fail(zi_peer_block *block, zero_status status, int32_t native,
                         const char *message);
 
-/* Take the block's error as the calling thread's own. The block must have failed. */
+/* Set the block's error as the calling thread's own. The block must have failed. */
 zero_status zi_peer_block_error(zi_peer_block *block);
 
-/* Bracket the reading of peers' memory. begin: false if the group has failed; then nothing may be
- * read. */
+/* Bracket the reading of peers' memory. begin: false if the group has failed; then no memory of
+ * peers may be read. */
 bool zi_peer_block_read_begin(zi_peer_block *block, uint32_t rank);
 void zi_peer_block_read_end(zi_peer_block *block, uint32_t rank);
 
-/* Ranks that are threads: put a member's two fences where the others find them. */
+/* Ranks that are threads: store a member's two fences in the block, where the others find them. */
 void zi_peer_block_open_fences(zi_peer_block *block, uint32_t rank, zi_fence *const fences[2]);
 
-/* The member follows no fence any more, though others may follow its own: the last one to say so
- * gives all of them back. */
+/* The member follows no fence any more, though others may follow its own: the last member to call
+ * destroys all of them. */
 void zi_peer_block_close_fences(zi_peer_block *block, const zi_device *device);
 
 /* Wait until no member reads any more. The block must have failed, and this rank not be reading.
- * For ranks that are threads: buffers of a failed batch may then be freed. */
+ * For ranks that are threads: buffers of a failed batch may be freed afterwards. */
 void zi_peer_block_quiesce(zi_peer_block *block);
 
 #endif

@@ -1,5 +1,5 @@
-/* What peer.c (the course of a batch), peer_barrier.c (its waits) and peer_move.c (its data)
- * share. */
+/* A peer group, for the files of this folder: peer.c runs a batch, peer_barrier.c waits within it,
+ * peer_move.c moves its data. */
 #ifndef ZI_COMM_PEER_PEER_GROUP_H
 #define ZI_COMM_PEER_PEER_GROUP_H
 
@@ -15,19 +15,19 @@ typedef struct zi_peer_group {
     zi_peer_block_free block_free;
     void *owner;
     zero_error first_error; /* status ZERO_OK while the group is alive */
-    zi_fence *fences[2];    /* for meetings of even and odd number; NULL: the device needs none */
-    bool fenced;            /* they are in the block too, which gives them back */
+    zi_fence *fences[2];    /* for barriers of even and odd number; NULL: the device needs none */
+    bool fenced;            /* they are in the block too, whose last user destroys them */
     uint32_t barriers;
     bool stage_mapped;
     /* One entry a member, behind `sources` in the group's own memory. */
     uint32_t *members;     /* world rank of each member */
     uint32_t *order;       /* group ranks in ascending world rank */
     uint32_t *parts;       /* each member's in a window; unused where one_address_space */
-    uint32_t *missing;     /* room for naming those that are late */
+    uint32_t *missing;     /* scratch: group ranks of members that are late */
     const void *sources[]; /* what is being folded */
 } zi_peer_group;
 
-/* The collectives being run, and what all members published about them. */
+/* A batch as its task runs it. */
 typedef struct zi_peer_batch {
     zi_peer_group *group;
     zi_stream *stream; /* whose task this is */
@@ -35,21 +35,21 @@ typedef struct zi_peer_batch {
     uint32_t count;
 } zi_peer_batch;
 
-/* Where `bytes` bytes at `pointer` are, as this rank tells the others. */
+/* Where the other members find `bytes` bytes at `pointer`. */
 zi_peer_place zi_peer_locate(const zi_peer_space *space, const void *pointer, uint64_t bytes);
 
 /* Bytes of a collective's buffers on one rank; recv: of an ALL_REDUCE. */
 uint64_t zi_peer_send_bytes(const zi_collective *collective, uint32_t size);
 uint64_t zi_peer_recv_bytes(const zi_collective *collective);
 
-/* Move and fold the data of a batch that all have published and agreed on. */
+/* Move and fold the data of a batch whose terms all members have posted and compared. */
 zero_status zi_peer_move(const zi_peer_batch *batch);
 
 /* The same for a group of one. */
 zero_status zi_peer_move_alone(const zi_peer_batch *batch);
 
-/* Wait for all members, and let the stream wait for what they have put on theirs. doing: a verb for
- * the error. */
+/* Wait until all members have arrived; work put on the stream afterwards runs after what they have
+ * put on theirs. doing: a verb for the error. */
 zero_status zi_peer_barrier(const zi_peer_batch *batch, const char *doing);
 
 #endif

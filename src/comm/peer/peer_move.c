@@ -1,6 +1,6 @@
-/* Owns the data of a batch: which peer's bytes are copied or folded into which of ours.
- * Invariant: within a batch a rank writes only its own receive buffers (and its stage), and of a
- * buffer that is also a send buffer only the part that no peer reads until the next meeting. */
+/* Owns the data of a batch: which peer's bytes are copied or folded into which of ours. Invariant:
+ * within a batch a rank writes only its own receive buffers and its stage, and of a buffer that is
+ * also a send buffer only the part that no peer reads until the next barrier. */
 #include <string.h>
 
 #include "comm/peer/peer_group.h"
@@ -8,10 +8,7 @@
 #include "core/error.h"
 #include "core/sizes.h"
 
-/* Parts of an ALL_REDUCE, and pieces of staged buffers, start at multiples of this. */
-#define PART_COUNT 64
-
-_Static_assert(PART_COUNT % ZI_NORM_CHUNK == 0, "pieces can add their squares themselves");
+_Static_assert(ZI_PART_COUNT % ZI_NORM_CHUNK == 0, "chunks can add their squares themselves");
 
 static uint64_t bytes_of(uint64_t count, zero_dtype dtype)
 {
@@ -76,15 +73,7 @@ static const unsigned char *send_of(const zi_peer_group *group, uint32_t rank, u
     return reach(group, rank, &entry->send);
 }
 
-/* Elements [*begin, *begin + result) of an ALL_REDUCE are member `rank`'s to fold. */
-static uint64_t part_of(uint64_t count, uint32_t size, uint32_t rank, uint64_t *begin)
-{
-    const uint64_t part = zi_align_up(zi_div_up(count, size), PART_COUNT);
-    *begin = zi_min_u64(rank * part, count);
-    return zi_min_u64(part, count - *begin);
-}
-
-/* The two ways in which data moves: on the stream whose task this is. */
+/* Data moves by copies and folds, on the stream whose task this is. */
 static zero_status copy(const zi_peer_batch *batch, void *target, const void *source,
                         uint64_t bytes)
 {
@@ -121,42 +110,30 @@ static zero_status square_sum(const zi_peer_batch *batch, uint32_t index)
                                     &batch->collectives[index]);
 }
 
-/* Fold elements [begin, begin + count) of all members' send buffers into `dst`: all of recv, or
- * this rank's part of an ALL_REDUCE, whose squares wait for the other parts. */
-static zero_status fold(const zi_peer_batch *batch, uint32_t index, uint64_t begin, uint64_t count,
-                        void *dst)
+/* Fold this rank's part of all members' send buffers into recv: all of recv in a REDUCE_SCATTER. In
+ * an ALL_REDUCE it is a part of recv, whose squares are added once the other parts are there. */
+static zero_status fold(const zi_peer_batch *batch, uint32_t index)
 {
     zi_peer_group *group = batch->group;
     const zi_collective *collective = &batch->collectives[index];
+    const bool scatters = collective->kind == ZI_REDUCE_SCATTER;
+    uint64_t begin = 0;
+    uint64_t count = collective->count;
+    if (!scatters) {
+        count = zi_collective_part(count, group->base.size, group->base.rank, &begin);
+    }
+    const uint64_t source_begin = scatters ? group->base.rank * count : begin;
     for (uint32_t i = 0; i < group->base.size; i++) {
         const unsigned char *source = send_of(group, group->order[i], index);
         group->sources[i] =
-            source == NULL ? NULL : source + bytes_of(begin, collective->send_dtype);
+            source == NULL ? NULL : source + bytes_of(source_begin, collective->send_dtype);
     }
-    const zi_fold job = {
-        .dst = dst,
-        .sources = group->sources,
-        .source_count = group->base.size,
-        .count = count,
-        .dst_dtype = collective->recv_dtype,
-        .source_dtype = collective->send_dtype,
-        .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-        .squares = collective->kind == ZI_REDUCE_SCATTER ? collective->squares : NULL,
-    };
+    zi_fold job = zi_collective_fold(collective, begin, group->sources, group->base.size, count);
+    job.squares = scatters ? collective->squares : NULL;
     return run_fold(batch, &job);
 }
 
-static zero_status all_reduce_fold(const zi_peer_batch *batch, uint32_t index)
-{
-    const zi_peer_group *group = batch->group;
-    const zi_collective *collective = &batch->collectives[index];
-    uint64_t begin = 0;
-    const uint64_t count = part_of(collective->count, group->base.size, group->base.rank, &begin);
-    return fold(batch, index, begin, count,
-                (unsigned char *)collective->recv + bytes_of(begin, collective->recv_dtype));
-}
-
-/* After a meeting: the other parts are finished in their owners' receive buffers. */
+/* After a barrier: copy the other parts, which are complete in their owners' receive buffers. */
 static zero_status all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
 {
     const zi_peer_group *group = batch->group;
@@ -164,7 +141,8 @@ static zero_status all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
     for (uint32_t step = 1; step < group->base.size; step++) {
         const uint32_t rank = (group->base.rank + step) % group->base.size;
         uint64_t begin = 0;
-        const uint64_t count = part_of(collective->count, group->base.size, rank, &begin);
+        const uint64_t count =
+            zi_collective_part(collective->count, group->base.size, rank, &begin);
         const uint64_t offset = bytes_of(begin, collective->recv_dtype);
         const zi_peer_entry *entry = &zi_peer_block_table(group->block, rank)[index];
         if (count != 0) {
@@ -176,8 +154,8 @@ static zero_status all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
     return ZERO_OK;
 }
 
-/* Whether some member's buffer must go through the stages. All members see the same tables, so all
- * come to the same answer. */
+/* Whether some member's buffer must go through the stages. All members read the same tables, so all
+ * decide alike. */
 static bool is_staged(const zi_peer_group *group, uint32_t index)
 {
     for (uint32_t i = 0; i < group->base.size && !group->space->one_address_space; i++) {
@@ -189,24 +167,24 @@ static bool is_staged(const zi_peer_group *group, uint32_t index)
     return false;
 }
 
-/* Elements of each slice that fit a stage at once. */
-static uint64_t piece_of(const zi_peer_group *group, const zi_collective *collective)
+/* Elements of each slice that fit a stage at once: a chunk. */
+static uint64_t chunk_of(const zi_peer_group *group, const zi_collective *collective)
 {
     const uint64_t slices = collective->kind == ZI_REDUCE_SCATTER ? group->base.size : 1;
     const uint64_t count =
         group->block->stage_bytes / (slices * zero_dtype_bytes(collective->send_dtype));
-    return count >= PART_COUNT ? count / PART_COUNT * PART_COUNT : count;
+    return count >= ZI_PART_COUNT ? count / ZI_PART_COUNT * ZI_PART_COUNT : count;
 }
 
-/* Whether the folds of its pieces add the squares: each begins with a chunk. */
+/* Whether the folds of the chunks add the squares: each chunk begins with a chunk of a norm. */
 static bool adds_squares(const zi_peer_group *group, const zi_collective *collective)
 {
-    const uint64_t piece = piece_of(group, collective);
-    return piece % ZI_NORM_CHUNK == 0 || piece >= collective->count;
+    const uint64_t chunk = chunk_of(group, collective);
+    return chunk % ZI_NORM_CHUNK == 0 || chunk >= collective->count;
 }
 
-/* Put elements [begin, begin + count) of every slice of this rank's send buffer on its stage. */
-static zero_status stage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
+/* Copy elements [begin, begin + count) of every slice of this rank's send buffer to its stage. */
+static zero_status stage_chunk(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
                                uint64_t count)
 {
     const zi_peer_group *group = batch->group;
@@ -224,9 +202,9 @@ static zero_status stage_piece(const zi_peer_batch *batch, uint32_t index, uint6
     return ZERO_OK;
 }
 
-/* Take this rank's share of the piece from all stages. An ALL_REDUCE is folded whole by everybody:
- * the result need not be read by peers then. */
-static zero_status unstage_piece(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
+/* Copy or fold this rank's part of the chunk from all stages. In an ALL_REDUCE every member folds
+ * the whole chunk, so that peers need not read its result. */
+static zero_status unstage_chunk(const zi_peer_batch *batch, uint32_t index, uint64_t begin,
                                  uint64_t count)
 {
     zi_peer_group *group = batch->group;
@@ -248,24 +226,16 @@ static zero_status unstage_piece(const zi_peer_batch *batch, uint32_t index, uin
     if (collective->kind == ZI_ALL_GATHER) {
         return ZERO_OK;
     }
-    const zi_fold job = {
-        .dst = recv,
-        .sources = group->sources,
-        .source_count = group->base.size,
-        .count = count,
-        .dst_dtype = collective->recv_dtype,
-        .source_dtype = collective->send_dtype,
-        .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-        .squares = adds_squares(group, collective) ? collective->squares : NULL,
-    };
+    zi_fold job = zi_collective_fold(collective, begin, group->sources, group->base.size, count);
+    job.squares = adds_squares(group, collective) ? collective->squares : NULL;
     return run_fold(batch, &job);
 }
 
 static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
 {
     const zi_collective *collective = &batch->collectives[index];
-    const uint64_t piece = piece_of(batch->group, collective);
-    if (piece == 0) {
+    const uint64_t chunk = chunk_of(batch->group, collective);
+    if (chunk == 0) {
         char text[ZI_COLLECTIVE_TEXT_BYTES];
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "group %s: %s lies outside the shared memory, and the stage has only %llu bytes; "
@@ -273,11 +243,11 @@ static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
                 batch->group->base.name, zi_collective_text(collective, text, sizeof text),
                 (unsigned long long)batch->group->block->stage_bytes);
     }
-    for (uint64_t begin = 0; begin < collective->count; begin += piece) {
-        const uint64_t count = zi_min_u64(piece, collective->count - begin);
-        ZI_TRY(stage_piece(batch, index, begin, count));
+    for (uint64_t begin = 0; begin < collective->count; begin += chunk) {
+        const uint64_t count = zi_min_u64(chunk, collective->count - begin);
+        ZI_TRY(stage_chunk(batch, index, begin, count));
         ZI_TRY(zi_peer_barrier(batch, "stage"));
-        ZI_TRY(unstage_piece(batch, index, begin, count));
+        ZI_TRY(unstage_chunk(batch, index, begin, count));
         ZI_TRY(zi_peer_barrier(batch, "take up"));
     }
     return adds_squares(batch->group, collective) ? ZERO_OK : square_sum(batch, index);
@@ -293,12 +263,9 @@ zero_status zi_peer_move(const zi_peer_batch *batch)
             ZI_TRY(move_staged(batch, i));
         } else if (collective->kind == ZI_ALL_GATHER) {
             ZI_TRY(all_gather(batch, i));
-        } else if (collective->kind == ZI_REDUCE_SCATTER) {
-            const uint64_t begin = group->base.rank * (uint64_t)collective->count;
-            ZI_TRY(fold(batch, i, begin, collective->count, collective->recv));
         } else {
-            ZI_TRY(all_reduce_fold(batch, i));
-            barrier = true;
+            ZI_TRY(fold(batch, i));
+            barrier = barrier || collective->kind == ZI_ALL_REDUCE;
         }
     }
     if (barrier) {
@@ -325,16 +292,8 @@ zero_status zi_peer_move_alone(const zi_peer_batch *batch)
             continue;
         }
         /* Folded even in place: a sum starts from +0, so -0 becomes +0 for any number of ranks. */
-        const zi_fold job = {
-            .dst = collective->recv,
-            .sources = &collective->send,
-            .source_count = 1,
-            .count = collective->count,
-            .dst_dtype = collective->recv_dtype,
-            .source_dtype = collective->send_dtype,
-            .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
-            .squares = collective->squares,
-        };
+        zi_fold job = zi_collective_fold(collective, 0, &collective->send, 1, collective->count);
+        job.squares = collective->squares;
         ZI_TRY(run_fold(batch, &job));
     }
     return ZERO_OK;

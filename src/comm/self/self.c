@@ -17,31 +17,11 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
 {
     const self_comm *comm = (self_comm *)base;
     zi_assert_cmp(size, ==, 1);
-    const zi_peer_group_desc desc = {
-        .kernels = kernels,
-        .space = &comm->space,
-        .members = members,
-        .size = size,
-        .deadline_ms = base->deadline_ms,
-        .crowded = &base->crowded,
-        .name = name,
-    };
-    return zi_peer_group_create(&desc, out);
+    (void)members;
+    return zi_peer_group_create_alone(base, &comm->space, kernels, name, out);
 }
 
-static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
-{
-    (void)comm;
-    return zi_pages_alloc(bytes, out);
-}
-
-static void memory_free(zi_comm *comm, void *pointer, size_t bytes)
-{
-    (void)comm;
-    zi_pages_free(pointer, bytes);
-}
-
-/* Nobody else is waiting. */
+/* No other rank waits. */
 static void abort_nobody(zi_comm *comm, const zero_error *error)
 {
     (void)comm;
@@ -57,8 +37,8 @@ static const zi_comm_ops self_ops = {
     .struct_bytes = sizeof(zi_comm_ops),
     .name = "self",
     .group_create = group_create,
-    .memory_alloc = memory_alloc,
-    .memory_free = memory_free,
+    .memory_alloc = zi_comm_pages_alloc,
+    .memory_free = zi_comm_pages_free,
     .abort = abort_nobody,
     .destroy = destroy,
 };

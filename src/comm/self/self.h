@@ -1,4 +1,4 @@
-/* The world of one rank: nobody to wait for, collectives are local copies and conversions. */
+/* The world of one rank: collectives are local copies and conversions. */
 #ifndef ZI_COMM_SELF_SELF_H
 #define ZI_COMM_SELF_SELF_H
 

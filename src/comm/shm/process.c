@@ -1,5 +1,5 @@
-/* Owns reading a process's state from /proc. Without /proc every process counts as gone but the
- * caller itself, whose start is then 1. */
+/* Owns reading a process's state from /proc. Without /proc every process but the caller counts as
+ * ended, and the caller's start is 1. */
 #include "comm/shm/process.h"
 
 #include <fcntl.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The state's letter, the number of threads and the start time stand first, 18th and 20th after the
- * name, which ends with the last ')' of the line. */
+/* After the name, which ends with the line's last ')', the state is the first field, the number of
+ * threads the 18th, the start time the 20th. */
 #define FIELDS_TO_THREADS 17
 #define FIELDS_TO_START 19
 
@@ -38,7 +38,7 @@ uint64_t zi_process_start(uint64_t pid)
         return 0;
     }
     field += 2;
-    /* The thread that ran main may end before the others: then it alone is a zombie. */
+    /* Where the thread that ran main ends before the others, it alone is a zombie. */
     const bool ended = strchr("ZXx", field[0]) != NULL && number_at(field, FIELDS_TO_THREADS) <= 1;
     return ended ? 0 : number_at(field, FIELDS_TO_START);
 }

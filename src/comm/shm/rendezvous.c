@@ -1,6 +1,6 @@
-/* Owns how the ranks of a host find one another: a name in /dev/shm that lives from rank 0's
- * arrival to the last rank's. Invariants: the name is removed by whoever made it, on every way out
- * but a kill; a file under the name is used only while its maker lives. */
+/* Owns how the ranks of a host find one another: by a name in /dev/shm that exists from rank 0's
+ * arrival to the last rank's. Invariants: whoever made the name removes it, on every way out but a
+ * kill; a file of that name is used only while its maker lives. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -16,10 +16,11 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-/* How long a file may stay without its header: its maker writes that at once, or was killed. */
+/* How long a file may stay without its header: its maker writes that at once, unless it was killed.
+ */
 #define HEADER_NS UINT64_C(1000000000)
 
-/* With the slots of `size` ranks; 0 for what can be read whatever the size. */
+/* With the slots of `size` ranks. size 0: the part that is the same for every size. */
 static uint64_t header_bytes(uint32_t size)
 {
     return zi_align_up(sizeof(zi_shared_header) + (uint64_t)size * sizeof(zi_shared_slot),
@@ -56,7 +57,7 @@ static bool maker_alive(const zi_shared_header *header)
     return zi_process_alive(header->maker_pid, header->maker_start);
 }
 
-/* A file of somebody else's under our name is never touched. */
+/* A file of another user under our name is never touched. */
 static zero_status check_owner(int fd, const char *name)
 {
     struct stat info;
@@ -69,7 +70,7 @@ static zero_status check_owner(int fd, const char *name)
 }
 
 /* Remove the name if it still stands for this open file. The lock keeps a second job that found the
- * same leftover from removing what the first one makes in its place. */
+ * same leftover from removing the file that the first one has made since. */
 static void remove_stale(int fd, const char *name)
 {
     struct stat ours;
@@ -87,8 +88,8 @@ static void remove_stale(int fd, const char *name)
     (void)flock(fd, LOCK_UN);
 }
 
-/* The name exists. Remove it when its maker is gone; STATE when a living job uses it. */
-static zero_status displace(const char *name)
+/* The name exists. Remove it when its maker has ended; STATE when a living job uses it. */
+static zero_status replace_leftover(const char *name)
 {
     const int fd = shm_open(name, O_RDWR | O_CLOEXEC, 0);
     if (fd < 0 && errno == ENOENT) {
@@ -126,16 +127,16 @@ static zero_status displace(const char *name)
     return status;
 }
 
-/* The slot is this process's: the others look after it from now on. */
-static void sign(zi_shared *shared, uint64_t pid, uint64_t start)
+/* Write this process into its slot: the others check that it lives from now on. */
+static void write_slot(zi_shared *shared, uint64_t pid, uint64_t start)
 {
     zi_shared_slot *slot = &shared->header->slots[shared->index];
     atomic_store(&slot->start, start);
     atomic_store(&slot->pid, pid);
-    shared->signed_in = true;
+    shared->registered = true;
 }
 
-/* Make the file and its header, and sign in there. */
+/* Make the file and its header, and register this rank there. */
 static zero_status make_file(const zi_shared_desc *desc, zi_shared *shared)
 {
     zi_shared_wait wait = zi_shared_wait_begin(desc->deadline_ms);
@@ -148,7 +149,7 @@ static zero_status make_file(const zi_shared_desc *desc, zi_shared *shared)
             ZI_FAIL_NATIVE(ZERO_COMM, errno, "cannot make /dev/shm%s: %s", desc->name,
                            strerror(errno));
         }
-        ZI_TRY(displace(desc->name));
+        ZI_TRY(replace_leftover(desc->name));
     }
     zero_status status = zi_shared_back(shared, 0, header_bytes(desc->size));
     if (status == ZERO_OK && !map_header(shared->fd, desc->size, &shared->header)) {
@@ -163,7 +164,7 @@ static zero_status make_file(const zi_shared_desc *desc, zi_shared *shared)
     header->maker_pid = (uint64_t)getpid();
     header->maker_start = zi_process_start(header->maker_pid);
     header->size = desc->size;
-    sign(shared, header->maker_pid, header->maker_start);
+    write_slot(shared, header->maker_pid, header->maker_start);
     atomic_store(&header->end, header_bytes(desc->size));
     atomic_store_explicit(&header->magic, ZI_SHARED_MAGIC, memory_order_release);
     return ZERO_OK;
@@ -180,7 +181,7 @@ static zero_status try_open(const zi_shared_desc *desc, zi_shared *shared, bool 
     zi_shared_header *header = NULL;
     const zero_status status = check_owner(fd, desc->name);
     if (status == ZERO_OK && map_header(fd, desc->size, &header)) {
-        /* A leftover, or a file half made: rank 0 will see to it. */
+        /* A leftover, or a file half made: rank 0 replaces it. */
         if (header_ready(header) && maker_alive(header) && header->size == desc->size) {
             shared->fd = fd;
             shared->header = header;
@@ -212,11 +213,11 @@ static zero_status open_file(const zi_shared_desc *desc, zi_shared *shared)
     }
 }
 
-static zero_status sign_in(zi_shared *shared)
+static zero_status register_rank(zi_shared *shared)
 {
     const uint64_t pid = (uint64_t)getpid();
     uint64_t nobody = 0;
-    if (shared->signed_in) {
+    if (shared->registered) {
         return ZERO_OK;
     }
     if (!atomic_compare_exchange_strong(&shared->header->slots[shared->index].pid, &nobody, pid)) {
@@ -226,7 +227,7 @@ static zero_status sign_in(zi_shared *shared)
                 shared->world_ranks[shared->index], (unsigned long long)nobody,
                 (unsigned long long)pid);
     }
-    sign(shared, pid, zi_process_start(pid));
+    write_slot(shared, pid, zi_process_start(pid));
     return ZERO_OK;
 }
 
@@ -235,7 +236,7 @@ static bool is_away(const zi_shared *shared, uint32_t index)
     return atomic_load(&shared->header->slots[index].pid) == 0;
 }
 
-/* Moves *next over the ranks that have signed in; true when it has passed all. */
+/* Advance *next over the ranks that are registered; true when it has passed all. */
 static bool all_here(const zi_shared *shared, uint32_t *next)
 {
     while (*next < shared->size && !is_away(shared, *next)) {
@@ -244,7 +245,7 @@ static bool all_here(const zi_shared *shared, uint32_t *next)
     return *next == shared->size;
 }
 
-/* Rank 0 waits until all have signed in, the others until rank 0 has removed the name: a rank that
+/* Rank 0 waits until all are registered, the others until rank 0 has removed the name: a rank that
  * joins again later then cannot find this file. */
 static zero_status await_all(zi_shared *shared)
 {
@@ -253,10 +254,10 @@ static zero_status await_all(zi_shared *shared)
     uint32_t next = 0;
     while (shared->index == 0 ? !all_here(shared, &next)
                               : atomic_load(&header->state) == ZI_SHARED_JOINING) {
-        ZI_TRY(zi_shared_look(shared, "the meeting of the ranks"));
+        ZI_TRY(zi_shared_poll(shared, "the meeting of the ranks"));
         if (!zi_shared_wait_more(&wait)) {
             char text[96];
-            /* When all have signed in it is rank 0 that has not let us go. */
+            /* When all are registered, it is rank 0 that has not opened the file. */
             ZI_FAIL(ZERO_TIMEOUT,
                     "of %u ranks, rank %s did not come within %u ms; start all of "
                     "them on this host with the same MASTER_PORT",
@@ -270,7 +271,7 @@ static zero_status await_all(zi_shared *shared)
 static zero_status rendezvous(const zi_shared_desc *desc, zi_shared *shared)
 {
     ZI_TRY(desc->index == 0 ? make_file(desc, shared) : open_file(desc, shared));
-    zero_status status = sign_in(shared);
+    zero_status status = register_rank(shared);
     if (status == ZERO_OK) {
         status = await_all(shared);
     }
@@ -321,7 +322,7 @@ void zi_shared_leave(zi_shared *shared)
     if (shared == NULL) {
         return;
     }
-    if (shared->header != NULL && shared->signed_in) {
+    if (shared->header != NULL && shared->registered) {
         atomic_store(&shared->header->slots[shared->index].presence, ZI_SHARED_LEFT);
     }
     if (shared->header != NULL) {

@@ -1,16 +1,15 @@
-/* Owns the shared file once the ranks have met: the exchange of a few words, and the windows.
- * Invariants: an exchange is entered by all ranks of the host in the same order; a window has the
+/* Owns the shared file once the ranks have joined: the exchange of a few values, and the windows.
+ * Invariants: all ranks of the host enter the same exchanges in the same order; a window has the
  * same index on all of them. */
 #include "comm/shm/shared.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "comm/deadline.h"
 #include "comm/shm/shared_file.h"
 #include "core/check.h"
 #include "core/clock.h"
@@ -19,7 +18,6 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-#define NS_PER_MS UINT64_C(1000000)
 #define YIELDS 64
 #define SLEEP_NS 200000
 
@@ -27,17 +25,12 @@ _Static_assert(ZI_PEER_WINDOWS_MAX == 64, "free windows are bits of one word");
 
 zi_shared_wait zi_shared_wait_begin(uint32_t deadline_ms)
 {
-    return (zi_shared_wait){.until_ns = zi_clock_ns() + deadline_ms * NS_PER_MS};
+    return (zi_shared_wait){.until_ns = zi_deadline_in_ms(deadline_ms)};
 }
 
 bool zi_shared_wait_more(zi_shared_wait *wait)
 {
-    if (wait->rounds++ < YIELDS) {
-        (void)sched_yield();
-    } else {
-        const struct timespec span = {.tv_nsec = SLEEP_NS};
-        (void)nanosleep(&span, NULL);
-    }
+    zi_deadline_pause(wait->rounds++, YIELDS, SLEEP_NS);
     return zi_clock_ns() < wait->until_ns;
 }
 
@@ -86,30 +79,31 @@ void zi_shared_drop(const zi_shared *shared, uint64_t offset, uint64_t bytes)
                     (off_t)bytes);
 }
 
-/* The words that a rank gave to the exchange entered last. */
-static const uint64_t *words_of(const zi_shared *shared, uint32_t index)
+/* The values of a rank in the last exchange. */
+static const uint64_t *values_of(const zi_shared *shared, uint32_t index)
 {
-    return shared->header->slots[index].words[shared->turn % 2];
+    return shared->header->slots[index].values[shared->exchanges % 2];
 }
 
 static bool exchange_late(const zi_shared *shared, uint32_t index)
 {
-    return atomic_load(&shared->header->slots[index].turn) < shared->turn;
+    return atomic_load(&shared->header->slots[index].exchanges) < shared->exchanges;
 }
 
-/* Give `mine` and return when all have given theirs; words_of then reads them. what: for errors. */
-static zero_status exchange(zi_shared *shared, const uint64_t mine[ZI_SHARED_WORDS],
+/* Post `mine` and return when all ranks have posted theirs; values_of then reads them. what: for
+ * errors. */
+static zero_status exchange(zi_shared *shared, const uint64_t mine[ZI_SHARED_VALUES],
                             const char *what)
 {
     zi_shared_header *header = shared->header;
-    const uint64_t turn = ++shared->turn;
+    const uint64_t number = ++shared->exchanges;
     zi_shared_slot *slot = &header->slots[shared->index];
-    memcpy(slot->words[turn % 2], mine, sizeof slot->words[0]);
-    atomic_store_explicit(&slot->turn, turn, memory_order_release);
+    memcpy(slot->values[number % 2], mine, sizeof slot->values[0]);
+    atomic_store_explicit(&slot->exchanges, number, memory_order_release);
     zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
     for (uint32_t i = 0; i < shared->size; i++) {
-        while (atomic_load_explicit(&header->slots[i].turn, memory_order_acquire) < turn) {
-            ZI_TRY(zi_shared_look(shared, what));
+        while (atomic_load_explicit(&header->slots[i].exchanges, memory_order_acquire) < number) {
+            ZI_TRY(zi_shared_poll(shared, what));
             if (zi_shared_has_left(shared, i) && exchange_late(shared, i)) {
                 (void)zi_shared_fail_left(shared, i, what);
                 return zi_shared_fail(shared);
@@ -128,20 +122,20 @@ static zero_status exchange(zi_shared *shared, const uint64_t mine[ZI_SHARED_WOR
     return ZERO_OK;
 }
 
-/* All ranks' words are here: same size everywhere? Which window is free everywhere? */
+/* Compare the sizes that the ranks ask for, and find a window that is free on all of them. */
 static zero_status agree_window(const zi_shared *shared, size_t bytes, uint32_t *window)
 {
     uint64_t free_bits = UINT64_MAX;
     for (uint32_t i = 0; i < shared->size; i++) {
-        const uint64_t *words = words_of(shared, i);
-        if (words[0] != bytes) {
+        const uint64_t *values = values_of(shared, i);
+        if (values[0] != bytes) {
             ZI_FAIL(ZERO_MISMATCH,
                     "memory_alloc: rank %u asked for %llu bytes, rank %u for %zu; all ranks of a "
                     "world allocate alike",
-                    shared->world_ranks[i], (unsigned long long)words[0],
+                    shared->world_ranks[i], (unsigned long long)values[0],
                     shared->world_ranks[shared->index], bytes);
         }
-        free_bits &= words[1];
+        free_bits &= values[1];
     }
     if (free_bits == 0) {
         ZI_FAIL(ZERO_UNSUPPORTED, "all %d windows of this world are in use; destroy an engine",
@@ -160,7 +154,7 @@ static uint64_t free_windows(const zi_shared *shared)
     return bits;
 }
 
-/* Back this rank's part with memory and map all parts. */
+/* Allocate this rank's part and map all parts. */
 static zero_status map_window(const zi_shared *shared, uint64_t offset, size_t bytes,
                               unsigned char **base)
 {
@@ -188,20 +182,20 @@ static void unmap_window(const zi_shared *shared, uint64_t offset, size_t bytes,
     zi_shared_drop(shared, offset + shared->index * (uint64_t)bytes, bytes);
 }
 
-/* Every rank says how mapping went; all of them fail when one does. */
+/* Exchange how mapping went; all ranks fail when one does. */
 static zero_status agree_mapped(zi_shared *shared, zero_status mine)
 {
     zero_error own = {0};
     if (mine != ZERO_OK) {
         own = *zero_last_error();
     }
-    const uint64_t words[ZI_SHARED_WORDS] = {(uint64_t)mine};
-    ZI_TRY(exchange(shared, words, "memory_alloc"));
+    const uint64_t values[ZI_SHARED_VALUES] = {(uint64_t)mine};
+    ZI_TRY(exchange(shared, values, "memory_alloc"));
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
     }
     for (uint32_t i = 0; i < shared->size; i++) {
-        const zero_status status = (zero_status)words_of(shared, i)[0];
+        const zero_status status = (zero_status)values_of(shared, i)[0];
         if (status != ZERO_OK) {
             ZI_FAIL(status, "memory_alloc: rank %u of this host has no memory left; see its error",
                     shared->world_ranks[i]);
@@ -220,17 +214,17 @@ zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out)
                 shared->size);
     }
     ZI_TRY(zi_shared_check(shared));
-    uint64_t words[ZI_SHARED_WORDS] = {bytes, free_windows(shared)};
+    uint64_t values[ZI_SHARED_VALUES] = {bytes, free_windows(shared)};
     if (shared->index == 0) {
-        words[2] = atomic_fetch_add(&shared->header->end, total);
+        values[2] = atomic_fetch_add(&shared->header->end, total);
     }
-    ZI_TRY(exchange(shared, words, "memory_alloc"));
+    ZI_TRY(exchange(shared, values, "memory_alloc"));
     uint32_t window = 0;
     ZI_TRY(agree_window(shared, bytes, &window));
     if (bytes == 0) {
         return ZERO_OK;
     }
-    const uint64_t offset = words_of(shared, 0)[2];
+    const uint64_t offset = values_of(shared, 0)[2];
     unsigned char *base = NULL;
     const zero_status status = agree_mapped(shared, map_window(shared, offset, bytes, &base));
     if (status != ZERO_OK) {
@@ -244,7 +238,7 @@ zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out)
     shared->window_offsets[window] = offset;
     unsigned char *own = base + shared->index * bytes;
 #ifdef MADV_POPULATE_WRITE
-    /* Spares the first step the faults; where refused, they happen there. */
+    /* So that the first step has no page faults; where the kernel refuses, it has them. */
     (void)madvise(own, bytes, MADV_POPULATE_WRITE);
 #endif
     *out = own;

@@ -1,10 +1,11 @@
-/* Owns how the members of a group find their block in the shared file, and when its memory goes
- * back.
+/* Owns how the members of a group find their block in the shared file, and when its memory is
+ * freed.
  *
- * The first member takes a piece of the file, makes it a block and publishes where it is under the
- * hash of the member list; the others sign in there. When all have, the first frees the row, and
- * only then the others go on: a later group of the same members cannot be taken for this one. The
- * page before a block counts the members that still use it; the last one gives the memory back. */
+ * The first member allocates the block and writes its place into an entry of the header, under the
+ * hash of the member list. The others find the entry and count themselves in. When all have, the
+ * first member frees the entry, and only then the others go on: so a later group of the same
+ * members cannot be taken for this one. The page before a block counts the members that still use
+ * it; the last one frees the memory. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,8 +20,8 @@
 
 #define KEY_FREE UINT64_C(0)
 #define KEY_WRITING UINT64_C(1)
-/* Room for buffers that lie in no window: half of a usual second-level cache a member, less where
- * many share a host. */
+/* Staging memory of a member for buffers that lie in no window: half of a usual second-level cache,
+ * less where many members share a host. */
 #define STAGE_BYTES ((size_t)256 << 10)
 #define STAGE_ALL_BYTES ((size_t)16 << 20)
 
@@ -40,7 +41,7 @@ static uint64_t stage_bytes(uint32_t size)
     return zi_align_up(zi_max_u64(share, size * sizeof(float)), ZI_PAGE_BYTES);
 }
 
-static uint64_t piece_bytes(uint32_t size)
+static uint64_t block_bytes(uint32_t size)
 {
     return ZI_PAGE_BYTES + zi_peer_block_bytes(size, stage_bytes(size));
 }
@@ -57,7 +58,7 @@ static zi_peer_block *block_of(const zi_shared_block *row)
     return block;
 }
 
-static zero_status map_piece(const zi_shared *shared, uint64_t offset, uint64_t bytes,
+static zero_status map_block(const zi_shared *shared, uint64_t offset, uint64_t bytes,
                              zi_shared_block *row)
 {
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd, (off_t)offset);
@@ -69,8 +70,8 @@ static zero_status map_piece(const zi_shared *shared, uint64_t offset, uint64_t 
     return ZERO_OK;
 }
 
-/* Unmap, and give the memory back when nobody else maps it. */
-static void release_piece(const zi_shared *shared, const zi_shared_block *row)
+/* Unmap, and free the memory when no other member uses it. */
+static void release_block(const zi_shared *shared, const zi_shared_block *row)
 {
     const bool last = atomic_fetch_sub(users_of(row), 1) == 1;
     (void)munmap(row->base, row->bytes);
@@ -79,13 +80,13 @@ static void release_piece(const zi_shared *shared, const zi_shared_block *row)
     }
 }
 
-/* Take a piece of the file and make it a block. All members count as users from the start. */
-static zero_status make_piece(const zi_shared *shared, uint32_t size, zi_shared_block *row)
+/* Allocate a block in the file. All members count as users from the start. */
+static zero_status make_block(const zi_shared *shared, uint32_t size, zi_shared_block *row)
 {
-    const uint64_t bytes = piece_bytes(size);
+    const uint64_t bytes = block_bytes(size);
     const uint64_t offset = atomic_fetch_add(&shared->header->end, bytes);
     ZI_TRY(zi_shared_back(shared, offset, bytes));
-    const zero_status status = map_piece(shared, offset, bytes, row);
+    const zero_status status = map_block(shared, offset, bytes, row);
     if (status != ZERO_OK) {
         zi_shared_drop(shared, offset, bytes);
         return status;
@@ -116,9 +117,9 @@ static uint32_t find_leaver(const zi_shared *shared, const uint32_t *members, ui
     return shared->size;
 }
 
-/* First member: publish the block and wait for the others. */
-static zero_status lead(zi_shared *shared, const zi_shared_block *row, uint64_t key,
-                        const uint32_t *members, uint32_t size, const char *name)
+/* First member: write the entry and wait for the others. */
+static zero_status create_entry(zi_shared *shared, const zi_shared_block *row, uint64_t key,
+                                const uint32_t *members, uint32_t size, const char *name)
 {
     zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
     zi_shared_entry *entry = NULL;
@@ -128,7 +129,7 @@ static zero_status lead(zi_shared *shared, const zi_shared_block *row, uint64_t 
                                            KEY_WRITING)) {
             entry = &shared->header->entries[i];
         } else if (i + 1 == ZI_SHARED_ENTRIES) {
-            ZI_TRY(zi_shared_look(shared, name));
+            ZI_TRY(zi_shared_poll(shared, name));
             if (!zi_shared_wait_more(&wait)) {
                 return fail_late(shared, name, "a free place for one more group");
             }
@@ -141,7 +142,7 @@ static zero_status lead(zi_shared *shared, const zi_shared_block *row, uint64_t 
     atomic_store_explicit(&entry->key, key, memory_order_release);
     zero_status status = ZERO_OK;
     while (status == ZERO_OK && atomic_load(&entry->arrived) != size) {
-        status = zi_shared_look(shared, name);
+        status = zi_shared_poll(shared, name);
         const uint32_t leaver = find_leaver(shared, members, size);
         if (status == ZERO_OK && leaver != shared->size && atomic_load(&entry->arrived) != size) {
             status = zi_shared_fail_left(shared, leaver, name);
@@ -170,21 +171,21 @@ static zi_shared_entry *find_entry(const zi_shared *shared, uint64_t key)
     return NULL;
 }
 
-/* Whether the first member has let the others go on. */
+/* Whether the first member has freed the entry. */
 static bool row_freed(zi_shared_entry *entry, uint32_t serial, uint64_t key)
 {
     return atomic_load(&entry->serial) != serial || atomic_load(&entry->key) != key;
 }
 
 /* Another member: find the block, map it, and wait until all are there. */
-static zero_status follow(zi_shared *shared, zi_shared_block *row, uint64_t key,
-                          const uint32_t *members, uint32_t size, const char *name)
+static zero_status join_entry(zi_shared *shared, zi_shared_block *row, uint64_t key,
+                              const uint32_t *members, uint32_t size, const char *name)
 {
     zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
     char who[64];
     zi_shared_entry *entry = find_entry(shared, key);
     for (; entry == NULL; entry = find_entry(shared, key)) {
-        ZI_TRY(zi_shared_look(shared, name));
+        ZI_TRY(zi_shared_poll(shared, name));
         const uint32_t leaver = find_leaver(shared, members, size);
         if (leaver != shared->size) {
             return zi_shared_fail_left(shared, leaver, name);
@@ -200,11 +201,11 @@ static zero_status follow(zi_shared *shared, zi_shared_block *row, uint64_t key,
                 "a world make their groups in the same order",
                 members[0], entry->name, name, size);
     }
-    ZI_TRY(map_piece(shared, entry->offset, piece_bytes(size), row));
+    ZI_TRY(map_block(shared, entry->offset, block_bytes(size), row));
     const uint32_t serial = atomic_load(&entry->serial);
     atomic_fetch_add(&entry->arrived, 1);
     while (!row_freed(entry, serial, key)) {
-        ZI_TRY(zi_shared_look(shared, name));
+        ZI_TRY(zi_shared_poll(shared, name));
         const uint32_t leaver = find_leaver(shared, members, size);
         if (leaver != shared->size && !row_freed(entry, serial, key)) {
             return zi_shared_fail_left(shared, leaver, name);
@@ -224,7 +225,7 @@ static void block_free(void *owner, zi_peer_block *block)
     for (uint32_t i = 0; i < ZI_SHARED_BLOCKS; i++) {
         zi_shared_block *row = &shared->blocks[i];
         if (row->base != NULL && block_of(row) == block) {
-            release_piece(shared, row);
+            release_block(shared, row);
             row->base = NULL;
             break;
         }
@@ -251,8 +252,8 @@ static zero_status keep_block(zi_shared *shared, const zi_shared_block *made)
     return ZERO_OK;
 }
 
-/* This rank has no use for a kept block: tell the others, who may be waiting in it already. */
-static zero_status give_up(zi_shared *shared, zi_peer_block *block, zero_status status)
+/* This rank cannot use its block: fail it, since the others may already wait in it. */
+static zero_status fail_block(zi_shared *shared, zi_peer_block *block, zero_status status)
 {
     zi_peer_block_abort(block, shared->space.world_rank, zero_last_error());
     block_free(shared, block);
@@ -268,17 +269,17 @@ zero_status zi_shared_group_create(zi_shared *shared, const zi_kernels *kernels,
     const uint64_t key = members_key(members, size);
     const bool leader = members[0] == shared->space.world_rank;
     zi_shared_block row = {.base = NULL};
-    zero_status status = leader ? make_piece(shared, size, &row) : ZERO_OK;
+    zero_status status = leader ? make_block(shared, size, &row) : ZERO_OK;
     if (status == ZERO_OK) {
-        status = leader ? lead(shared, &row, key, members, size, name)
-                        : follow(shared, &row, key, members, size, name);
+        status = leader ? create_entry(shared, &row, key, members, size, name)
+                        : join_entry(shared, &row, key, members, size, name);
     }
     if (status == ZERO_OK) {
         status = keep_block(shared, &row);
     }
     if (status != ZERO_OK) {
         if (row.base != NULL) {
-            release_piece(shared, &row);
+            release_block(shared, &row);
         }
         /* The others wait for this rank, here or in the group's first batch. */
         return zi_shared_fail(shared);
@@ -286,7 +287,7 @@ zero_status zi_shared_group_create(zi_shared *shared, const zi_kernels *kernels,
     /* An abort that came before the block could be found by it. */
     status = zi_shared_check(shared);
     if (status != ZERO_OK) {
-        return give_up(shared, block_of(&row), status);
+        return fail_block(shared, block_of(&row), status);
     }
     const zi_peer_group_desc desc = {
         .kernels = kernels,
@@ -301,5 +302,5 @@ zero_status zi_shared_group_create(zi_shared *shared, const zi_kernels *kernels,
         .owner = shared,
     };
     status = zi_peer_group_create(&desc, out);
-    return status == ZERO_OK ? ZERO_OK : give_up(shared, block_of(&row), status);
+    return status == ZERO_OK ? ZERO_OK : fail_block(shared, block_of(&row), status);
 }

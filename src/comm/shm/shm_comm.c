@@ -1,4 +1,4 @@
-/* Owns the backend "shm": the table that maps a comm's verbs to the memory its ranks share. */
+/* Owns the backend "shm": the table that maps a comm's functions to the memory its ranks share. */
 #include "comm/shm/shm_comm.h"
 
 #include "core/error.h"
@@ -40,7 +40,7 @@ static void destroy(zi_comm *comm)
 
 static zero_status check(zi_comm *comm)
 {
-    return zi_shared_look(shared_of(comm), "a collective of GPUs");
+    return zi_shared_poll(shared_of(comm), "a collective of GPUs");
 }
 
 static const zi_comm_ops shm_ops = {

@@ -6,7 +6,7 @@
 #include "comm/shm/shared.h"
 
 typedef struct zi_shm_place {
-    char name[64]; /* where the ranks meet, for shm_open: "/..." */
+    char name[64]; /* for shm_open: "/...", the same for all ranks */
     uint32_t rank;
     uint32_t size;
 } zi_shm_place;
@@ -16,7 +16,7 @@ typedef struct zi_shm_comm {
     zi_shared *shared;
 } zi_shm_comm;
 
-/* Meet the others and make the comm. Errors: those of zi_shared_join. */
+/* Make the comm, once all ranks have arrived. Errors: those of zi_shared_join. */
 zero_status zi_shm_comm_create(const zi_shm_place *place, uint32_t deadline_ms, zi_comm **out);
 
 #endif

@@ -1,7 +1,7 @@
-/* Owns a host's failure, and noticing that a rank of it is gone. Whoever waits looks at the
- * processes, some of them at a time and at most once in 100 ms, so nothing is done where nobody
- * waits, and no thread and no file is kept for it. Invariants: the first failure stays; a rank says
- * that it left before its process ends. */
+/* Owns a host's failure, and the check that its ranks live. Whoever waits checks the processes,
+ * some of them at a time and at most once in 100 ms. So it costs nothing where nobody waits, and
+ * takes no thread and no file. Invariants: the first failure stays; a rank marks itself as left
+ * before its process ends. */
 #include <stdio.h>
 
 #include "comm/shm/process.h"
@@ -11,10 +11,10 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-#define LOOK_NS UINT64_C(100000000)
-/* Processes looked at together: at least these, and enough to come round in 0.8 s. */
-#define LOOK_AT 16
-#define LOOKS_ROUND 8
+#define POLL_NS UINT64_C(100000000)
+/* Processes checked at a time: at least so many, and enough to check all in 0.8 s. */
+#define POLLED_MIN 16
+#define POLLS_ROUND 8
 
 zero_status zi_shared_check(const zi_shared *shared)
 {
@@ -82,7 +82,7 @@ static bool is_dead(const zi_shared *shared, uint32_t index)
     return atomic_load(&slot->presence) != ZI_SHARED_LEFT;
 }
 
-/* Let everybody know of it, in the words of this rank. */
+/* Fail everything in the name of the dead rank. */
 static void notify_dead(zi_shared *shared, uint32_t index, const char *what)
 {
     const uint64_t pid = atomic_load(&shared->header->slots[index].pid);
@@ -98,22 +98,22 @@ static void notify_dead(zi_shared *shared, uint32_t index, const char *what)
     }
 }
 
-/* True for the one thread whose turn it is. */
-static bool take_turn(zi_shared *shared)
+/* True for one thread in each POLL_NS. */
+static bool claim_poll(zi_shared *shared)
 {
     const uint64_t now_ns = zi_clock_ns();
-    uint64_t last_ns = atomic_load_explicit(&shared->looked_ns, memory_order_relaxed);
-    return now_ns - last_ns >= LOOK_NS &&
-           atomic_compare_exchange_strong(&shared->looked_ns, &last_ns, now_ns);
+    uint64_t last_ns = atomic_load_explicit(&shared->polled_ns, memory_order_relaxed);
+    return now_ns - last_ns >= POLL_NS &&
+           atomic_compare_exchange_strong(&shared->polled_ns, &last_ns, now_ns);
 }
 
-zero_status zi_shared_look(zi_shared *shared, const char *what)
+zero_status zi_shared_poll(zi_shared *shared, const char *what)
 {
-    if (!zi_shared_failed(shared) && take_turn(shared)) {
-        const uint32_t round = (shared->size + LOOKS_ROUND - 1) / LOOKS_ROUND;
+    if (!zi_shared_failed(shared) && claim_poll(shared)) {
+        const uint32_t round = (shared->size + POLLS_ROUND - 1) / POLLS_ROUND;
         const uint32_t count =
-            (uint32_t)zi_min_u64(shared->size, round > LOOK_AT ? round : LOOK_AT);
-        const uint32_t first = atomic_fetch_add(&shared->next_look, count);
+            (uint32_t)zi_min_u64(shared->size, round > POLLED_MIN ? round : POLLED_MIN);
+        const uint32_t first = atomic_fetch_add(&shared->next_poll, count);
         for (uint32_t i = 0; i < count; i++) {
             const uint32_t index = (first + i) % shared->size;
             if (is_dead(shared, index)) {
@@ -125,16 +125,16 @@ zero_status zi_shared_look(zi_shared *shared, const char *what)
     return zi_shared_check(shared);
 }
 
-static void look(void *owner, const char *what)
+static void poll(void *owner, const char *what)
 {
-    (void)zi_shared_look(owner, what);
+    (void)zi_shared_poll(owner, what);
 }
 
 void zi_shared_watch(zi_shared *shared)
 {
-    atomic_init(&shared->looked_ns, zi_clock_ns());
-    shared->space.look = look;
-    shared->space.look_owner = shared;
+    atomic_init(&shared->polled_ns, zi_clock_ns());
+    shared->space.poll = poll;
+    shared->space.poll_owner = shared;
 }
 
 void zi_shared_on_gone(zi_shared *shared, zi_shared_gone_fn fn, void *user)
@@ -143,7 +143,7 @@ void zi_shared_on_gone(zi_shared *shared, zi_shared_gone_fn fn, void *user)
     shared->on_gone_user = user;
 }
 
-void zi_shared_part(zi_shared *shared)
+void zi_shared_begin_leave(zi_shared *shared)
 {
     atomic_store(&shared->header->slots[shared->index].presence, ZI_SHARED_LEAVING);
 }

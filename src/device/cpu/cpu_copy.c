@@ -1,6 +1,6 @@
-/* Owns the long copy. The C library has one too, but begins to use it at a share of the last-level
- * cache that a virtual machine may be told wrongly. Without wide stores that bypass the caches it
- * is memcpy. */
+/* Owns the copy by non-temporal stores. The C library has one too, but begins to use it at a share
+ * of the last-level cache, whose size a virtual machine may report wrongly. On machines without
+ * wide non-temporal stores this is memcpy. */
 #include "device/cpu/cpu_copy.h"
 
 #include <stdint.h>
@@ -11,26 +11,26 @@
 #endif
 
 #define LINE_BYTES ((size_t)64)
-/* Memory that processes share comes in small pages, where the hardware's prefetching stops and the
- * translation of the next page begins: several pages at a time keep enough lines on their way. */
+/* Memory that processes share comes in small pages, at whose ends the hardware stops to prefetch.
+ * Copying several pages at a time keeps enough cache lines in flight. */
 #define PAGES ((size_t)4)
 #define PAGE_BYTES ((size_t)4096)
 #define BLOCK_BYTES (PAGES * PAGE_BYTES)
-/* Of a page, before the next page's turn. */
-#define TURN_BYTES (2 * LINE_BYTES)
+/* Bytes of a page that are copied before the next page. */
+#define RUN_BYTES (2 * LINE_BYTES)
 
 #if defined(__x86_64__)
-/* bytes is a multiple of BLOCK_BYTES, target one of LINE_BYTES. The lines asked for may lie behind
- * the source; that is harmless. */
+/* bytes is a multiple of BLOCK_BYTES, target of LINE_BYTES. Prefetching behind the end of the
+ * source is harmless. */
 __attribute__((target("avx512f"))) static void
 copy_avx512(unsigned char *target, const unsigned char *source, size_t bytes)
 {
     for (size_t block = 0; block < bytes; block += BLOCK_BYTES) {
-        for (size_t turn = 0; turn < PAGE_BYTES; turn += TURN_BYTES) {
+        for (size_t run = 0; run < PAGE_BYTES; run += RUN_BYTES) {
             for (size_t page = 0; page < BLOCK_BYTES; page += PAGE_BYTES) {
-                const unsigned char *from = source + block + page + turn;
-                unsigned char *to = target + block + page + turn;
-                for (size_t i = 0; i < TURN_BYTES; i += LINE_BYTES) {
+                const unsigned char *from = source + block + page + run;
+                unsigned char *to = target + block + page + run;
+                for (size_t i = 0; i < RUN_BYTES; i += LINE_BYTES) {
                     _mm_prefetch((const char *)(from + BLOCK_BYTES + i), _MM_HINT_T0);
                     _mm512_stream_si512((__m512i *)(void *)(to + i), _mm512_loadu_si512(from + i));
                 }
@@ -44,11 +44,11 @@ __attribute__((target("avx"))) static void copy_avx(unsigned char *target,
                                                     const unsigned char *source, size_t bytes)
 {
     for (size_t block = 0; block < bytes; block += BLOCK_BYTES) {
-        for (size_t turn = 0; turn < PAGE_BYTES; turn += TURN_BYTES) {
+        for (size_t run = 0; run < PAGE_BYTES; run += RUN_BYTES) {
             for (size_t page = 0; page < BLOCK_BYTES; page += PAGE_BYTES) {
-                const unsigned char *from = source + block + page + turn;
-                unsigned char *to = target + block + page + turn;
-                for (size_t i = 0; i < TURN_BYTES; i += sizeof(__m256i)) {
+                const unsigned char *from = source + block + page + run;
+                unsigned char *to = target + block + page + run;
+                for (size_t i = 0; i < RUN_BYTES; i += sizeof(__m256i)) {
                     if (i % LINE_BYTES == 0) {
                         _mm_prefetch((const char *)(from + BLOCK_BYTES + i), _MM_HINT_T0);
                     }
@@ -68,7 +68,7 @@ void zi_cpu_copy(void *target, const void *source, size_t bytes)
     unsigned char *to = target;
     const unsigned char *from = source;
 #if defined(__x86_64__)
-    if (bytes >= ZI_CPU_COPY_FAR && __builtin_cpu_supports("avx")) {
+    if (bytes >= ZI_CPU_COPY_NON_TEMPORAL && __builtin_cpu_supports("avx")) {
         const size_t head = (LINE_BYTES - (uintptr_t)to % LINE_BYTES) % LINE_BYTES;
         const size_t body = (bytes - head) / BLOCK_BYTES * BLOCK_BYTES;
         memcpy(to, from, head);

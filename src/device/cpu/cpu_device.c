@@ -36,18 +36,6 @@ static void memory_free(void *self, void *pointer, size_t bytes)
     zi_pages_free(pointer, bytes);
 }
 
-static zero_status stream_create(void *self, const char *name, zi_stream **out)
-{
-    (void)self;
-    return zi_cpu_stream_create(name, out);
-}
-
-static void stream_destroy(void *self, zi_stream *stream)
-{
-    (void)self;
-    zi_cpu_stream_destroy(stream);
-}
-
 static zero_status stream_wrap(void *self, zero_stream native, zi_stream **out)
 {
     cpu_device *device = self;
@@ -57,36 +45,6 @@ static zero_status stream_wrap(void *self, zero_stream native, zi_stream **out)
     }
     *out = device->host;
     return ZERO_OK;
-}
-
-static zero_status event_create(void *self, zi_event **out)
-{
-    (void)self;
-    return zi_cpu_event_create(out);
-}
-
-static void event_destroy(void *self, zi_event *event)
-{
-    (void)self;
-    zi_cpu_event_destroy(event);
-}
-
-static zero_status event_record(void *self, zi_event *event, zi_stream *stream)
-{
-    (void)self;
-    return zi_cpu_event_record(event, stream);
-}
-
-static zero_status stream_wait(void *self, zi_stream *stream, zi_event *event, uint64_t *waited_ns)
-{
-    (void)self;
-    return zi_cpu_stream_wait(stream, event, waited_ns);
-}
-
-static zero_status event_wait(void *self, zi_event *event, uint64_t *waited_ns)
-{
-    (void)self;
-    return zi_cpu_event_wait(event, waited_ns);
 }
 
 static zero_status task(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
@@ -200,7 +158,7 @@ static void destroy(void *self)
 {
     cpu_device *device = self;
     if (device != NULL) {
-        zi_cpu_stream_destroy(device->host);
+        zi_cpu_stream_destroy(self, device->host);
         zi_free(device);
     }
 }
@@ -215,15 +173,15 @@ static const zi_device_ops cpu_ops = {
     .host_free = memory_free,
     .host_map = host_map,
     .host_unmap = host_unmap,
-    .stream_create = stream_create,
-    .stream_destroy = stream_destroy,
+    .stream_create = zi_cpu_stream_create,
+    .stream_destroy = zi_cpu_stream_destroy,
     .stream_wrap = stream_wrap,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .stream_wait = stream_wait,
-    .event_wait = event_wait,
-    .issue_wait = event_wait,
+    .event_create = zi_cpu_event_create,
+    .event_destroy = zi_cpu_event_destroy,
+    .event_record = zi_cpu_event_record,
+    .stream_wait = zi_cpu_stream_wait,
+    .event_wait = zi_cpu_event_wait,
+    .issue_wait = zi_cpu_event_wait,
     .task = task,
     .task_always = task_always,
     .fill = fill,

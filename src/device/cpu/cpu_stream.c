@@ -14,7 +14,7 @@
 #include "core/memory.h"
 #include "core/thread.h"
 
-/* Tasks a stream holds before the host must wait for room. A step of a unit puts about six. */
+/* Tasks that a stream holds before the host must wait. A step of a unit puts about six. */
 #define QUEUE_TASKS 256
 
 typedef enum task_kind { TASK_RUN, TASK_ALWAYS, TASK_SIGNAL, TASK_WAIT } task_kind;
@@ -43,19 +43,20 @@ struct zi_event {
 struct zi_stream {
     bool host;
     pthread_t thread;
-    pthread_mutex_t mutex;   /* guards head, tail, sleeping and stop */
-    pthread_cond_t has_task; /* tail moved, or stop */
-    pthread_cond_t has_room; /* head moved */
-    uint64_t head;           /* next to run; its cell is free once head has passed it */
-    uint64_t tail;           /* next to fill */
+    pthread_mutex_t mutex;    /* guards head, tail, sleeping and stop */
+    pthread_cond_t not_empty; /* tail moved, or stop */
+    pthread_cond_t not_full;  /* head moved */
+    uint64_t head;            /* next to run; its cell is free once head has passed it */
+    uint64_t tail;            /* next to fill */
     bool stop;
     bool failed;      /* worker only */
     zero_error error; /* worker only: the first failure */
     stream_task queue[QUEUE_TASKS];
 };
 
-zero_status zi_cpu_event_create(zi_event **out)
+zero_status zi_cpu_event_create(void *self, zi_event **out)
 {
+    (void)self;
     *out = NULL;
     zi_event *event = NULL;
     ZI_TRY(zi_calloc(1, sizeof *event, (void **)&event));
@@ -67,12 +68,13 @@ zero_status zi_cpu_event_create(zi_event **out)
     return ZERO_OK;
 }
 
-void zi_cpu_event_destroy(zi_event *event)
+void zi_cpu_event_destroy(void *self, zi_event *event)
 {
+    (void)self;
     if (event == NULL) {
         return;
     }
-    /* The last firing thread may still be inside its broadcast. */
+    /* The thread that fired it last may still be inside its broadcast. */
     (void)pthread_mutex_lock(&event->mutex);
     (void)pthread_mutex_unlock(&event->mutex);
     (void)pthread_cond_destroy(&event->fired);
@@ -121,8 +123,9 @@ bool zi_cpu_event_done(zi_event *event)
     return atomic_load_explicit(&event->done, memory_order_acquire) >= event->recorded;
 }
 
-zero_status zi_cpu_event_wait(zi_event *event, uint64_t *waited_ns)
+zero_status zi_cpu_event_wait(void *self, zi_event *event, uint64_t *waited_ns)
 {
+    (void)self;
     const event_point point = {event, event->recorded};
     const uint64_t start_ns = waited_ns != NULL && !zi_cpu_event_done(event) ? zi_clock_ns() : 0;
     zero_error error;
@@ -166,7 +169,7 @@ static void *stream_run(void *argument)
     (void)pthread_mutex_lock(&stream->mutex);
     for (;;) {
         while (stream->head == stream->tail && !stream->stop) {
-            (void)pthread_cond_wait(&stream->has_task, &stream->mutex);
+            (void)pthread_cond_wait(&stream->not_empty, &stream->mutex);
         }
         if (stream->head == stream->tail) {
             break; /* stopped, and nothing is left */
@@ -176,7 +179,7 @@ static void *stream_run(void *argument)
         run_task(stream, task);
         (void)pthread_mutex_lock(&stream->mutex);
         stream->head++;
-        (void)pthread_cond_signal(&stream->has_room);
+        (void)pthread_cond_signal(&stream->not_full);
     }
     (void)pthread_mutex_unlock(&stream->mutex);
     return NULL;
@@ -189,18 +192,19 @@ zero_status zi_cpu_stream_create_host(zi_stream **out)
     return ZERO_OK;
 }
 
-zero_status zi_cpu_stream_create(const char *name, zi_stream **out)
+zero_status zi_cpu_stream_create(void *self, const char *name, zi_stream **out)
 {
+    (void)self;
     *out = NULL;
     zi_stream *stream = NULL;
     ZI_TRY(zi_calloc(1, sizeof *stream, (void **)&stream));
     (void)pthread_mutex_init(&stream->mutex, NULL);
-    (void)pthread_cond_init(&stream->has_task, NULL);
-    (void)pthread_cond_init(&stream->has_room, NULL);
+    (void)pthread_cond_init(&stream->not_empty, NULL);
+    (void)pthread_cond_init(&stream->not_full, NULL);
     const zero_status status = zi_thread_start(&stream->thread, stream_run, stream);
     if (status != ZERO_OK) {
-        (void)pthread_cond_destroy(&stream->has_room);
-        (void)pthread_cond_destroy(&stream->has_task);
+        (void)pthread_cond_destroy(&stream->not_full);
+        (void)pthread_cond_destroy(&stream->not_empty);
         (void)pthread_mutex_destroy(&stream->mutex);
         zi_free(stream);
         return status;
@@ -210,31 +214,32 @@ zero_status zi_cpu_stream_create(const char *name, zi_stream **out)
     return ZERO_OK;
 }
 
-void zi_cpu_stream_destroy(zi_stream *stream)
+void zi_cpu_stream_destroy(void *self, zi_stream *stream)
 {
+    (void)self;
     if (stream == NULL) {
         return;
     }
     if (!stream->host) {
         (void)pthread_mutex_lock(&stream->mutex);
         stream->stop = true;
-        (void)pthread_cond_signal(&stream->has_task);
+        (void)pthread_cond_signal(&stream->not_empty);
         (void)pthread_mutex_unlock(&stream->mutex);
         (void)pthread_join(stream->thread, NULL);
-        (void)pthread_cond_destroy(&stream->has_room);
-        (void)pthread_cond_destroy(&stream->has_task);
+        (void)pthread_cond_destroy(&stream->not_full);
+        (void)pthread_cond_destroy(&stream->not_empty);
         (void)pthread_mutex_destroy(&stream->mutex);
     }
     zi_free(stream);
 }
 
-/* The cell to fill next, once there is room. The host fills it outside the lock: the worker does
- * not look at it before push(). */
+/* Wait until the queue is not full; its next cell. The host fills it outside the lock: the worker
+ * does not read it before push(). */
 static stream_task *next_cell(zi_stream *stream)
 {
     (void)pthread_mutex_lock(&stream->mutex);
     while (stream->tail - stream->head == QUEUE_TASKS) {
-        (void)pthread_cond_wait(&stream->has_room, &stream->mutex);
+        (void)pthread_cond_wait(&stream->not_full, &stream->mutex);
     }
     stream_task *cell = &stream->queue[stream->tail % QUEUE_TASKS];
     (void)pthread_mutex_unlock(&stream->mutex);
@@ -245,7 +250,7 @@ static void push(zi_stream *stream)
 {
     (void)pthread_mutex_lock(&stream->mutex);
     stream->tail++;
-    (void)pthread_cond_signal(&stream->has_task);
+    (void)pthread_cond_signal(&stream->not_empty);
     (void)pthread_mutex_unlock(&stream->mutex);
 }
 
@@ -262,7 +267,7 @@ static zero_status put_task(zi_stream *stream, task_kind kind, zi_task_fn fn, co
 {
     zi_assert_cmp(bytes, <=, ZI_TASK_ARGUMENT_BYTES);
     if (stream->host || pthread_equal(stream->thread, pthread_self())) {
-        /* From a task of the stream's own: now is its turn. */
+        /* From a task of this very stream, which runs what it puts there at once. */
         return zi_cpu_task_now(fn, argument, bytes);
     }
     stream_task *task = next_cell(stream);
@@ -292,8 +297,9 @@ static void push_point(zi_stream *stream, task_kind kind, event_point point)
     push(stream);
 }
 
-zero_status zi_cpu_event_record(zi_event *event, zi_stream *stream)
+zero_status zi_cpu_event_record(void *self, zi_event *event, zi_stream *stream)
 {
+    (void)self;
     if (stream->host) {
         return zi_cpu_event_fire(event);
     }
@@ -307,10 +313,11 @@ zero_status zi_cpu_event_fire(zi_event *event)
     return ZERO_OK;
 }
 
-zero_status zi_cpu_stream_wait(zi_stream *stream, zi_event *event, uint64_t *waited_ns)
+zero_status zi_cpu_stream_wait(void *self, zi_stream *stream, zi_event *event, uint64_t *waited_ns)
 {
+    (void)self;
     if (stream->host) {
-        return zi_cpu_event_wait(event, waited_ns);
+        return zi_cpu_event_wait(self, event, waited_ns);
     }
     if (event->recorded != 0 && !(zi_cpu_event_done(event) && !atomic_load(&event->failed))) {
         push_point(stream, TASK_WAIT, (event_point){event, event->recorded});

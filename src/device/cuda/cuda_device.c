@@ -1,10 +1,11 @@
 /* Owns the CUDA device: the table that maps the device's verbs to the CUDA runtime. */
 #include "device/cuda/cuda_device.h"
 
+#include <stdatomic.h>
+
 #include "core/error.h"
 #include "core/memory.h"
 #include "device/cpu/cpu_stream.h"
-#include "device/cuda/cuda_fence.h"
 #include "device/cuda/cuda_stream.h"
 
 typedef struct cuda_device {
@@ -41,7 +42,7 @@ cudaStream_t zi_cuda_stream_native(const zi_stream *stream)
     return ((const cuda_stream *)stream)->native;
 }
 
-/* A set of device memory may return before it is done. */
+/* cudaMemset may return before the memory is set. */
 static zero_status set_zero(void *pointer, size_t bytes)
 {
     ZI_TRY(zi_cuda_check(cudaMemset(pointer, 0, bytes), "cudaMemset"));
@@ -59,7 +60,7 @@ static zero_status alloc_here(size_t bytes, void **out)
     return status;
 }
 
-/* Memory is taken again long after create, when the thread's current GPU may be another. */
+/* Memory is also allocated long after create, when another GPU may be the thread's current one. */
 static zero_status memory_alloc(void *self, size_t bytes, void **out)
 {
     const cuda_device *device = self;
@@ -161,7 +162,7 @@ static void event_destroy(void *self, zi_event *event)
     zi_cuda_event_close(event_of(event));
 }
 
-/* Its last record counts. */
+/* Whether the last record of the event was made after the last forget. */
 static bool is_remembered(const cuda_device *device, const cuda_event *event)
 {
     return event->epoch == device->epoch;
@@ -246,29 +247,85 @@ static zero_status drain(void *self, zi_stream *stream)
     return zi_cuda_check(cudaStreamSynchronize(stream_of(stream)->native), "cudaStreamSynchronize");
 }
 
+/* ---- fences: a CUDA event that one rank records and others wait for ----
+ * When it is safe to record one again is for the collective to know. */
+
+struct zi_fence {
+    cudaEvent_t native;
+    int ordinal; /* of the GPU whose streams mark it */
+};
+
 static zero_status fence_create(void *self, zi_fence **out)
 {
     const cuda_device *device = self;
-    return zi_cuda_fence_create(device->ordinal, out);
+    *out = NULL;
+    zi_fence *fence = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *fence, (void **)&fence));
+    fence->ordinal = device->ordinal;
+    const zero_status status =
+        zi_cuda_check(cudaEventCreateWithFlags(&fence->native, cudaEventDisableTiming),
+                      "cudaEventCreateWithFlags");
+    if (status != ZERO_OK) {
+        zi_free(fence);
+        return status;
+    }
+    *out = fence;
+    return ZERO_OK;
 }
 
 static void fence_destroy(void *self, zi_fence *fence)
 {
     (void)self;
-    zi_cuda_fence_destroy(fence);
+    if (fence != NULL) {
+        (void)cudaEventDestroy(fence->native);
+        zi_free(fence);
+    }
 }
 
 static zero_status fence_mark(void *self, zi_fence *fence, zi_stream *stream)
 {
     (void)self;
-    return zi_cuda_fence_mark(fence, stream_of(stream));
+    return zi_cuda_check(cudaEventRecord(fence->native, stream_of(stream)->native),
+                         "cudaEventRecord");
+}
+
+/* Let kernels of the current GPU read the memory of another. */
+static zero_status open_peer(cuda_device *device, int other)
+{
+    const uint64_t bit = UINT64_C(1) << (other % 64);
+    if ((atomic_load(&device->peers) & bit) != 0) {
+        return ZERO_OK;
+    }
+    int can = 0;
+    ZI_TRY(zi_cuda_check(cudaDeviceCanAccessPeer(&can, device->ordinal, other),
+                         "cudaDeviceCanAccessPeer"));
+    if (!can) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "GPU %d cannot read the memory of GPU %d; start one process for each GPU, or put "
+                "the ranks on GPUs that can",
+                device->ordinal, other);
+    }
+    const cudaError_t code = cudaDeviceEnablePeerAccess(other, 0);
+    if (code == cudaErrorPeerAccessAlreadyEnabled) {
+        (void)cudaGetLastError();
+    } else {
+        ZI_TRY(zi_cuda_check(code, "cudaDeviceEnablePeerAccess"));
+    }
+    (void)atomic_fetch_or(&device->peers, bit);
+    return ZERO_OK;
 }
 
 static zero_status fence_follow(void *self, zi_stream *stream, const zi_fence *fence)
 {
     cuda_device *device = self;
-    return zi_cuda_fence_follow(stream_of(stream), device->ordinal, &device->peers, fence);
+    if (fence->ordinal != device->ordinal) {
+        ZI_TRY(open_peer(device, fence->ordinal));
+    }
+    return zi_cuda_check(cudaStreamWaitEvent(stream_of(stream)->native, fence->native, 0),
+                         "cudaStreamWaitEvent");
 }
+
+/* ---- graphs of captured work ---- */
 
 static zero_status captured(void *self, zi_stream *stream, bool *out)
 {

@@ -1,10 +1,10 @@
-/* The CUDA device: one GPU's memory, streams beside the caller's, events.
+/* The CUDA device: one GPU's memory, its streams beside the caller's, events.
  *
  * A direct device issues on the calling thread: what is put on a stream is with the driver when the
- * call returns. A queued device gives each of its own streams a thread that issues in its turn, so
- * that a task may wait for other ranks without holding up the caller. There an event means nothing
- * to the driver before its record is issued; who waits for it waits for that first. Nobody ever
- * waits on the host for the GPU, except on the host stream, in event_wait, create and destroy. */
+ * call returns. A queued device gives each of its own streams a thread that issues, so that a task
+ * may wait for other ranks without blocking the caller. There an event means nothing to the driver
+ * before its record is issued; whoever waits for the event first waits for that. The host waits for
+ * the GPU only on the host stream, in event_wait, in create and in destroy. */
 #ifndef ZI_DEVICE_CUDA_CUDA_DEVICE_H
 #define ZI_DEVICE_CUDA_CUDA_DEVICE_H
 

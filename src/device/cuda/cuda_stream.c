@@ -35,7 +35,7 @@ zero_status zi_cuda_stream_open(bool queued, int ordinal, const char *name, cuda
         zi_cuda_check(cudaStreamCreateWithFlags(&stream->native, cudaStreamNonBlocking),
                       "cudaStreamCreateWithFlags");
     if (status == ZERO_OK && queued) {
-        status = zi_cpu_stream_create(name, &stream->issuer);
+        status = zi_cpu_stream_create(NULL, name, &stream->issuer);
     }
     if (status == ZERO_OK && queued) {
         status = zi_cpu_stream_task(stream->issuer, use_device, &ordinal, sizeof ordinal);
@@ -53,7 +53,7 @@ void zi_cuda_stream_close(cuda_stream *stream)
     if (stream == NULL) {
         return;
     }
-    zi_cpu_stream_destroy(stream->issuer);
+    zi_cpu_stream_destroy(NULL, stream->issuer);
     if (stream->native != NULL) {
         (void)cudaStreamSynchronize(stream->native);
         (void)cudaStreamDestroy(stream->native);
@@ -71,11 +71,11 @@ zero_status zi_cuda_event_open(bool queued, cuda_event **out)
         status = zi_cuda_check(cudaEventCreateWithFlags(&event->native[i], cudaEventDisableTiming),
                                "cudaEventCreateWithFlags");
         if (status == ZERO_OK && queued) {
-            status = zi_cpu_event_create(&event->awaited[i]);
+            status = zi_cpu_event_create(NULL, &event->awaited[i]);
         }
     }
     if (status == ZERO_OK && queued) {
-        status = zi_cpu_event_create(&event->issued);
+        status = zi_cpu_event_create(NULL, &event->issued);
     }
     if (status != ZERO_OK) {
         zi_cuda_event_close(event);
@@ -91,12 +91,12 @@ void zi_cuda_event_close(cuda_event *event)
         return;
     }
     for (int i = 0; i < CUDA_EVENT_RECORDS; i++) {
-        zi_cpu_event_destroy(event->awaited[i]);
+        zi_cpu_event_destroy(NULL, event->awaited[i]);
         if (event->native[i] != NULL) {
             (void)cudaEventDestroy(event->native[i]);
         }
     }
-    zi_cpu_event_destroy(event->issued);
+    zi_cpu_event_destroy(NULL, event->issued);
     zi_free(event);
 }
 
@@ -143,10 +143,10 @@ zero_status zi_cuda_event_record(cuda_event *event, cuda_stream *stream)
     if (event->issued == NULL) {
         return zi_cuda_issue(stream, record_now, &p, sizeof p);
     }
-    /* Waits for the record before the last one may still be on their way to the driver. */
-    ZI_TRY(zi_cpu_event_wait(event->awaited[place], NULL));
+    /* Waits for the record before the last one may not be issued yet. */
+    ZI_TRY(zi_cpu_event_wait(NULL, event->awaited[place], NULL));
     ZI_TRY(zi_cuda_issue(stream, record_now, &p, sizeof p));
-    return stream->issuer != NULL ? zi_cpu_event_record(event->issued, stream->issuer)
+    return stream->issuer != NULL ? zi_cpu_event_record(NULL, event->issued, stream->issuer)
                                   : zi_cpu_event_fire(event->issued);
 }
 
@@ -155,9 +155,9 @@ static zero_status wait_queued(cuda_stream *stream, cuda_event *event, const poi
 {
     zi_assert(event->waiter == NULL || event->waiter == stream);
     event->waiter = stream;
-    ZI_TRY(zi_cpu_stream_wait(stream->issuer, event->issued, NULL));
+    ZI_TRY(zi_cpu_stream_wait(NULL, stream->issuer, event->issued, NULL));
     ZI_TRY(zi_cuda_issue(stream, wait_now, p, sizeof *p));
-    return zi_cpu_event_record(event->awaited[place_of(event)], stream->issuer);
+    return zi_cpu_event_record(NULL, event->awaited[place_of(event)], stream->issuer);
 }
 
 zero_status zi_cuda_stream_wait(cuda_stream *stream, cuda_event *event, uint64_t *waited_ns)
@@ -178,7 +178,7 @@ zero_status zi_cuda_stream_wait(cuda_stream *stream, cuda_event *event, uint64_t
 
 zero_status zi_cuda_issue_wait(cuda_event *event, uint64_t *waited_ns)
 {
-    return event->issued != NULL ? zi_cpu_event_wait(event->issued, waited_ns) : ZERO_OK;
+    return event->issued != NULL ? zi_cpu_event_wait(NULL, event->issued, waited_ns) : ZERO_OK;
 }
 
 zero_status zi_cuda_event_wait(cuda_event *event, uint64_t *waited_ns)

@@ -11,19 +11,20 @@ typedef struct cuda_stream {
     bool host;         /* the calling thread: what is put on it has run when the call returns */
 } cuda_stream;
 
-/* A record goes to one of two native events in turn, so that one that is recorded again does not
- * move under a wait that is still to be issued. On a queued device one stream of the device's own
- * may wait for an event, besides the caller's streams: the count of its waits stays in order. */
+/* Records alternate between two native events, so that recording one again does not move it under a
+ * wait that is not issued yet. On a queued device one stream of the device's own may wait for an
+ * event, besides the caller's streams. */
 #define CUDA_EVENT_RECORDS 2
 
 /* What a zi_event is here. The CPU events exist on a queued device only. */
 typedef struct cuda_event {
     cudaEvent_t native[CUDA_EVENT_RECORDS];
     uint64_t records;
-    uint64_t epoch;                        /* the device's at the last record */
-    zi_event *issued;                      /* the last record is with the driver */
-    zi_event *awaited[CUDA_EVENT_RECORDS]; /* and so are the waits for each native event */
-    const cuda_stream *waiter;             /* the one that waits */
+    uint64_t epoch;   /* the device's at the last record */
+    zi_event *issued; /* fires when the last record is issued */
+    zi_event
+        *awaited[CUDA_EVENT_RECORDS]; /* fire when the waits for each native event are issued */
+    const cuda_stream *waiter;        /* the device's own stream that waits */
 } cuda_event;
 
 zero_status zi_cuda_stream_open(bool queued, int ordinal, const char *name, cuda_stream **out);
@@ -33,8 +34,8 @@ void zi_cuda_stream_close(cuda_stream *stream);
 zero_status zi_cuda_event_open(bool queued, cuda_event **out);
 void zi_cuda_event_close(cuda_event *event); /* accepts NULL */
 
-/* Run fn when the stream's turn to issue comes; now where the caller issues, or is in a task of
- * this stream. A host stream is waited for. */
+/* Run fn when the stream issues it: now where the caller issues, or is in a task of this stream.
+ * Waits for the GPU where it is the host stream. */
 zero_status zi_cuda_issue(cuda_stream *stream, zi_task_fn fn, const void *argument, size_t bytes);
 
 zero_status zi_cuda_event_record(cuda_event *event, cuda_stream *stream);

@@ -1,6 +1,6 @@
-/* Owns threads that call pread and pwrite, for where io_uring is not to be had. `lock` guards both
- * lists, the counts and stop; a segment is in one list or with one thread. All that a queue may
- * have out fits by construction: the lists go through the segments. */
+/* Owns threads that call pread and pwrite, for machines without io_uring. `lock` guards the lists
+ * `asked` and `done`, the counts and stop. Invariant: a segment is in one list or with one thread.
+ * The lists are linked through the segments, so they hold whatever a queue has in flight. */
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@ typedef struct posix_backend {
     segment_list asked;
     segment_list done;
     uint32_t done_count;
-    uint32_t wanted; /* that the owner sleeps for; 0: it does not */
+    uint32_t wanted; /* completions that the owner sleeps for; 0: it does not sleep */
     bool stop;
     uint32_t started;
     uint32_t thread_count;
@@ -130,7 +130,7 @@ static struct timespec deadline_after(uint64_t ns)
     return at;
 }
 
-static int posix_reap(void *self_, zi_io_segment **done, uint32_t room, uint32_t want,
+static int posix_reap(void *self_, zi_io_segment **done, uint32_t done_max, uint32_t want,
                       uint64_t timeout_ns)
 {
     posix_backend *self = self_;
@@ -146,7 +146,7 @@ static int posix_reap(void *self_, zi_io_segment **done, uint32_t room, uint32_t
         self->wanted = 0;
     }
     uint32_t count = 0;
-    while (count < room && self->done.first != NULL) {
+    while (count < done_max && self->done.first != NULL) {
         done[count++] = list_take(&self->done);
     }
     self->done_count -= count;

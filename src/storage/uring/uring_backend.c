@@ -1,8 +1,6 @@
-/* Owns a ring of io_uring. Invariants: a submission entry is always free, since the ring has room
- * for all segments; a ring for one issuer is made switched off and switched on by the queue's
- * owner, so that any thread may create it. A backend is taken only after a read through it has
- * worked.
- */
+/* Owns a ring of io_uring. Invariants: a submission entry is always free, since the ring has one
+ * for every segment; a ring with a single issuer is made disabled and enabled by the queue's owner,
+ * so any thread may create it; a backend is taken only after a read through it has worked. */
 #include <errno.h>
 #include <inttypes.h>
 #include <liburing.h>
@@ -17,17 +15,17 @@
 #include "core/sizes.h"
 #include "storage/io_backend.h"
 
-/* Each costs a kernel version: with all, completions are run by the owner when it looks, and nobody
- * is interrupted. */
+/* With all of these flags completions run on the owner's thread when it reaps, and interrupt no
+ * other. Older kernels do not know them. */
 #define ONE_ISSUER                                                                       \
     (IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | \
      IORING_SETUP_TASKRUN_FLAG)
-/* Without them waiting with a timeout takes a submission entry, and completions may get lost. */
+/* Without them a wait with a timeout takes a submission entry, and completions may get lost. */
 #define FEATURES (IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP)
 #define SLICES_MAX 16384 /* of one ring, the kernel's bound */
 #define PROBE_ENTRIES 4
 #define BATCH 64
-/* A kernel out of memory refuses to be entered for a while. */
+/* A kernel that is out of memory refuses io_uring_enter for a while. */
 #define REFUSED_NS UINT64_C(10000000000)
 #define REFUSED_PAUSE_NS 100000
 
@@ -38,7 +36,7 @@ typedef struct uring_backend {
     bool enabled;
     bool fixed;          /* files are registered */
     int broken;          /* errno that io_uring_enter failed with for good */
-    uint64_t refused_ns; /* since when it refuses to be entered; 0: it does not */
+    uint64_t refused_ns; /* since when io_uring_enter is refused; 0: it is not */
     bool *registered;    /* by slice */
     uint32_t slice_count;
 } uring_backend;
@@ -145,7 +143,7 @@ static void release(uring_backend *self)
     zi_free(self->registered);
 }
 
-/* Switch on a ring that was made switched off: the calling thread is its one issuer. */
+/* Enable a ring that was made disabled: the calling thread becomes its one issuer. */
 static int enable(uring_backend *self)
 {
     if (self->enabled) {
@@ -180,8 +178,8 @@ static void prepare(uring_backend *self, zi_io_segment *segment)
     io_uring_sqe_set_data(entry, segment);
 }
 
-/* What a failed io_uring_enter means: nothing for now, or the end of the ring. */
-static void judge_enter(uring_backend *self, int result)
+/* After a failed io_uring_enter: it is tried again later, or the ring is broken. */
+static void check_enter(uring_backend *self, int result)
 {
     if (result >= 0 || result == -EINTR || result == -ETIME) {
         self->refused_ns = 0;
@@ -209,15 +207,15 @@ static void uring_flush(void *self_)
     if (self->broken == 0 && io_uring_sq_ready(&self->ring) > 0) {
         self->broken = enable(self);
         if (self->broken == 0) {
-            judge_enter(self, io_uring_submit(&self->ring));
+            check_enter(self, io_uring_submit(&self->ring));
         }
     }
 }
 
-static int take_complete(uring_backend *self, zi_io_segment **done, uint32_t room)
+static int take_completions(uring_backend *self, zi_io_segment **done, uint32_t done_max)
 {
     struct io_uring_cqe *entries[BATCH];
-    const uint32_t wanted = room < BATCH ? room : BATCH;
+    const uint32_t wanted = done_max < BATCH ? done_max : BATCH;
     const unsigned count = io_uring_peek_batch_cqe(&self->ring, entries, wanted);
     for (unsigned i = 0; i < count; i++) {
         done[i] = io_uring_cqe_get_data(entries[i]);
@@ -227,7 +225,7 @@ static int take_complete(uring_backend *self, zi_io_segment **done, uint32_t roo
     return (int)count;
 }
 
-static int uring_reap(void *self_, zi_io_segment **done, uint32_t room, uint32_t want,
+static int uring_reap(void *self_, zi_io_segment **done, uint32_t done_max, uint32_t want,
                       uint64_t timeout_ns)
 {
     uring_backend *self = self_;
@@ -237,10 +235,10 @@ static int uring_reap(void *self_, zi_io_segment **done, uint32_t room, uint32_t
                                             .tv_nsec =
                                                 (long long)(timeout_ns % UINT64_C(1000000000))};
         struct io_uring_cqe *first = NULL;
-        judge_enter(self,
+        check_enter(self,
                     io_uring_submit_and_wait_timeout(&self->ring, &first, want, &timeout, NULL));
     }
-    return self->broken != 0 ? -self->broken : take_complete(self, done, room);
+    return self->broken != 0 ? -self->broken : take_completions(self, done, done_max);
 }
 
 static void uring_destroy(void *self)
@@ -258,7 +256,7 @@ static const zi_io_backend_ops uring_ops = {
     .destroy = uring_destroy,
 };
 
-/* Read the store's first bytes through a ring of the same make. */
+/* Read the store's first bytes through a ring that is made in the same way. */
 static zero_status read_once(uring_backend *probe, zi_io_segment *segment)
 {
     prepare(probe, segment);

@@ -1,16 +1,16 @@
-/* Owns what in-process ranks share. `mutex` guards every field of the hub and of its blocks' list
- * entries; the blocks' insides are the peers' own business.
- * Invariant: a block stays until each of its members has left it, or the hub goes. */
-#include "comm/local/local_hub.h"
+/* Owns the backend of ranks that are threads of one process: the hub that they share, and the comm
+ * of each. `mutex` guards every field of the hub and of its blocks' list entries; what is inside a
+ * block is guarded by the peer groups. All memory of the process is readable by its ranks, so an
+ * allocation only agrees on that every rank got its part. Invariant: a block stays until each of
+ * its members has left it, or the hub is freed. */
+#include "comm/local/local.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "comm/deadline.h"
+#include "comm/peer/peer.h"
 #include "core/check.h"
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/memory.h"
 
@@ -19,8 +19,8 @@ typedef struct block_member {
     bool joined;
 } block_member;
 
-struct zi_local_block {
-    zi_local_block *next;
+typedef struct local_block {
+    struct local_block *next;
     zi_local_hub *hub;
     zi_peer_block *shared; /* NULL: the first to come had no memory for it */
     size_t bytes;
@@ -29,9 +29,9 @@ struct zi_local_block {
     uint32_t left;
     uint32_t size;
     block_member members[];
-};
+} local_block;
 
-/* The current rendezvous of all ranks, and the outcome of the last. */
+/* The current rendezvous of all ranks, and the outcome of the last one. */
 typedef struct hub_rendezvous {
     uint64_t number;
     uint32_t arrived_count;
@@ -50,7 +50,7 @@ struct zi_local_hub {
     bool aborted;
     uint32_t abort_rank;
     zero_error abort_error;
-    zi_local_block *blocks;
+    local_block *blocks;
     hub_rendezvous rendezvous;
     uint32_t left_count;
     bool *arrived;   /* by rank: at the current rendezvous; behind `left` */
@@ -76,11 +76,7 @@ zero_status zi_local_hub_create(uint32_t rank_count, uint32_t deadline_ms, zi_lo
     ZI_TRY(zi_calloc(1, sizeof *hub + rank_count * rank_bytes, (void **)&hub));
     hub->arrived = (bool *)(hub->left + rank_count);
     (void)pthread_mutex_init(&hub->mutex, NULL);
-    pthread_condattr_t attributes;
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&hub->changed, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    zi_deadline_cond_init(&hub->changed);
     hub->references = 1;
     hub->rank_count = rank_count;
     hub->deadline_ms = deadline_ms;
@@ -88,24 +84,7 @@ zero_status zi_local_hub_create(uint32_t rank_count, uint32_t deadline_ms, zi_lo
     return ZERO_OK;
 }
 
-void zi_local_hub_retain(zi_local_hub *hub)
-{
-    lock(hub);
-    hub->references++;
-    unlock(hub);
-}
-
-uint32_t zi_local_hub_ranks(const zi_local_hub *hub)
-{
-    return hub->rank_count;
-}
-
-uint32_t zi_local_hub_deadline_ms(const zi_local_hub *hub)
-{
-    return hub->deadline_ms;
-}
-
-static void block_free(zi_local_block *block)
+static void block_free(local_block *block)
 {
     zi_pages_free(block->shared, block->bytes);
     zi_free(block);
@@ -119,9 +98,9 @@ void zi_local_hub_release(zi_local_hub *hub)
     if (!last) {
         return;
     }
-    /* Blocks that some member never joined. */
+    /* Blocks that some member never joined are left. */
     while (hub->blocks != NULL) {
-        zi_local_block *next = hub->blocks->next;
+        local_block *next = hub->blocks->next;
         block_free(hub->blocks);
         hub->blocks = next;
     }
@@ -130,8 +109,8 @@ void zi_local_hub_release(zi_local_hub *hub)
     zi_free(hub);
 }
 
-/* With the mutex held. The first counts, but for COMM, which one rank has because of another: that
- * one's own reason may come after it. */
+/* With the mutex held. The first error counts, but COMM: a rank has that because of another, whose
+ * own error may come after it. */
 static void abort_locked(zi_local_hub *hub, uint32_t rank, const zero_error *error)
 {
     const bool known = hub->aborted;
@@ -142,7 +121,7 @@ static void abort_locked(zi_local_hub *hub, uint32_t rank, const zero_error *err
     hub->aborted = true;
     hub->abort_rank = rank;
     hub->abort_error = *error;
-    for (zi_local_block *block = hub->blocks; block != NULL && !known; block = block->next) {
+    for (local_block *block = hub->blocks; block != NULL && !known; block = block->next) {
         if (block->shared != NULL) {
             zi_peer_block_abort(block->shared, rank, error);
         }
@@ -157,7 +136,7 @@ void zi_local_hub_abort(zi_local_hub *hub, uint32_t rank, const zero_error *erro
     unlock(hub);
 }
 
-static bool has_member(const zi_local_block *block, uint32_t rank)
+static bool has_member(const local_block *block, uint32_t rank)
 {
     uint32_t i = 0;
     while (i < block->size && block->members[i].world_rank != rank) {
@@ -169,25 +148,21 @@ static bool has_member(const zi_local_block *block, uint32_t rank)
 static void name_rank(zero_error *error, uint32_t rank)
 {
     char message[sizeof error->message];
-    const char *text = error->message[0] != '\0' ? error->message : zero_status_text(error->status);
-    const int used = snprintf(message, sizeof message, "rank %u: ", rank);
-    zi_assert(used > 0);
-    const size_t room = sizeof message - (size_t)used;
-    (void)snprintf(message + used, room, "%.*s", (int)room - 1, text);
+    zi_rank_message(rank, error, message);
     memcpy(error->message, message, sizeof message);
 }
 
 static const zero_error left_error = {
     .status = ZERO_COMM,
-    .file = "local_hub.c",
+    .file = "local.c",
     .line = __LINE__,
     .message = "left the world, its function returned; all ranks must make the same calls"};
 
-void zi_local_hub_part(zi_local_hub *hub, uint32_t rank)
+void zi_local_hub_leave(zi_local_hub *hub, uint32_t rank)
 {
     lock(hub);
     hub->left[rank] = ++hub->left_count;
-    for (zi_local_block *block = hub->blocks; block != NULL; block = block->next) {
+    for (local_block *block = hub->blocks; block != NULL; block = block->next) {
         if (block->shared != NULL && has_member(block, rank)) {
             zi_peer_block_abort(block->shared, rank, &left_error);
         }
@@ -196,11 +171,11 @@ void zi_local_hub_part(zi_local_hub *hub, uint32_t rank)
     unlock(hub);
 }
 
-/* With the mutex held: COMM if one of these ranks has left, naming the first to do so: others leave
- * because of it. ranks NULL: 0, 1, 2, ... block: one that they had joined before may be joined
- * still; NULL: there is none. */
+/* With the mutex held: COMM if one of these ranks has left, naming the first to leave: others leave
+ * because of it. ranks NULL: 0, 1, 2, ... block: NULL, or one that ranks which had joined it before
+ * may have left. */
 static zero_status all_present(const zi_local_hub *hub, const uint32_t *ranks, uint32_t count,
-                               const zi_local_block *block)
+                               const local_block *block)
 {
     uint32_t first = UINT32_MAX;
     for (uint32_t i = 0; i < count; i++) {
@@ -241,8 +216,8 @@ static zero_status alive(const zi_local_hub *hub)
     return ZERO_OK;
 }
 
-/* This rank's place in the block if that is the group's and the place is free. */
-static block_member *free_place(zi_local_block *block, uint32_t rank, const uint32_t *members,
+/* This rank's place in the block, if the block is of these members and the place is free. */
+static block_member *free_place(local_block *block, uint32_t rank, const uint32_t *members,
                                 uint32_t size)
 {
     if (block->size != size) {
@@ -261,11 +236,11 @@ static block_member *free_place(zi_local_block *block, uint32_t rank, const uint
 }
 
 /* With the mutex held: append a block for these members. Without memory for the shared part the
- * entry stays, to tell the others. */
+ * entry stays, so that the others get the error. */
 static zero_status block_make(zi_local_hub *hub, uint32_t rank, const uint32_t *members,
-                              uint32_t size, zi_local_block **out)
+                              uint32_t size, local_block **out)
 {
-    zi_local_block *block = NULL;
+    local_block *block = NULL;
     const zero_status listed =
         zi_calloc(1, sizeof *block + size * sizeof block->members[0], (void **)&block);
     if (listed != ZERO_OK) {
@@ -284,7 +259,7 @@ static zero_status block_make(zi_local_hub *hub, uint32_t rank, const uint32_t *
         block->error = *zero_last_error();
         block->error_rank = rank;
     }
-    zi_local_block **end = &hub->blocks;
+    local_block **end = &hub->blocks;
     while (*end != NULL) {
         end = &(*end)->next;
     }
@@ -294,12 +269,12 @@ static zero_status block_make(zi_local_hub *hub, uint32_t rank, const uint32_t *
 }
 
 /* With the mutex held. */
-static void leave_locked(zi_local_block *block)
+static void leave_locked(local_block *block)
 {
     if (++block->left < block->size) {
         return;
     }
-    zi_local_block **link = &block->hub->blocks;
+    local_block **link = &block->hub->blocks;
     while (*link != block) {
         link = &(*link)->next;
     }
@@ -308,10 +283,10 @@ static void leave_locked(zi_local_block *block)
 }
 
 static zero_status join_locked(zi_local_hub *hub, uint32_t rank, const uint32_t *members,
-                               uint32_t size, zi_local_block **out)
+                               uint32_t size, local_block **out)
 {
     ZI_TRY(alive(hub));
-    zi_local_block *block = hub->blocks;
+    local_block *block = hub->blocks;
     while (block != NULL && free_place(block, rank, members, size) == NULL) {
         block = block->next;
     }
@@ -335,8 +310,10 @@ static zero_status join_locked(zi_local_hub *hub, uint32_t rank, const uint32_t 
     return ZERO_OK;
 }
 
-zero_status zi_local_block_join(zi_local_hub *hub, uint32_t rank, const uint32_t *members,
-                                uint32_t size, zi_local_block **out)
+/* The block of the next group with these members that `rank` has not joined yet; the first to come
+ * makes it. COMM when the member that came first had no memory, or the hub was aborted. */
+static zero_status local_block_join(zi_local_hub *hub, uint32_t rank, const uint32_t *members,
+                                    uint32_t size, local_block **out)
 {
     *out = NULL;
     lock(hub);
@@ -345,12 +322,8 @@ zero_status zi_local_block_join(zi_local_hub *hub, uint32_t rank, const uint32_t
     return status;
 }
 
-zi_peer_block *zi_local_block_shared(zi_local_block *block)
-{
-    return block->shared;
-}
-
-void zi_local_block_leave(zi_local_block *block)
+/* Give a joined block back; the last member's call frees it. */
+static void local_block_leave(local_block *block)
 {
     zi_local_hub *hub = block->hub;
     lock(hub);
@@ -358,8 +331,8 @@ void zi_local_block_leave(zi_local_block *block)
     unlock(hub);
 }
 
-/* With the mutex held: take down what this rank says. The first failure is the rendezvous's. */
-static void speak(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mine)
+/* With the mutex held: count this rank and its status in. The first failure is the rendezvous's. */
+static void arrive(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mine)
 {
     hub_rendezvous *rendezvous = &hub->rendezvous;
     if (rendezvous->arrived_count == 0) {
@@ -386,7 +359,7 @@ static void speak(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mi
     }
 }
 
-/* With the mutex held: this rank has waited in vain; the world is dead. */
+/* With the mutex held: not all have arrived within the deadline; the world fails. */
 static zero_status late(zi_local_hub *hub, uint32_t rank)
 {
     uint32_t missing = 0;
@@ -407,7 +380,7 @@ static zero_status agree_locked(zi_local_hub *hub, uint32_t rank, size_t bytes, 
     hub_rendezvous *rendezvous = &hub->rendezvous;
     ZI_TRY(alive(hub));
     ZI_TRY(all_present(hub, NULL, hub->rank_count, NULL));
-    speak(hub, rank, bytes, mine);
+    arrive(hub, rank, bytes, mine);
     if (rendezvous->arrived_count == hub->rank_count) {
         rendezvous->outcome = rendezvous->error;
         rendezvous->arrived_count = 0;
@@ -416,13 +389,11 @@ static zero_status agree_locked(zi_local_hub *hub, uint32_t rank, size_t bytes, 
         (void)pthread_cond_broadcast(&hub->changed);
     } else {
         const uint64_t number = rendezvous->number;
-        const uint64_t limit_ns = zi_clock_ns() + hub->deadline_ms * UINT64_C(1000000);
-        const struct timespec limit = {.tv_sec = (time_t)(limit_ns / 1000000000),
-                                       .tv_nsec = (long)(limit_ns % 1000000000)};
-        int code = 0;
-        while (rendezvous->number == number && !hub->aborted && code != ETIMEDOUT &&
+        const uint64_t until_ns = zi_deadline_in_ms(hub->deadline_ms);
+        bool in_time = true;
+        while (rendezvous->number == number && !hub->aborted && in_time &&
                all_present(hub, NULL, hub->rank_count, NULL) == ZERO_OK) {
-            code = pthread_cond_timedwait(&hub->changed, &hub->mutex, &limit);
+            in_time = zi_deadline_wait(&hub->changed, &hub->mutex, until_ns);
         }
         if (rendezvous->number == number) {
             ZI_TRY(alive(hub));
@@ -433,11 +404,131 @@ static zero_status agree_locked(zi_local_hub *hub, uint32_t rank, size_t bytes, 
     return rendezvous->outcome.status == ZERO_OK ? ZERO_OK : zi_error_adopt(&rendezvous->outcome);
 }
 
-zero_status zi_local_hub_agree(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mine)
+/* Wait for all ranks; ZERO_OK if all came with ZERO_OK and the same `bytes`. mine: this rank's
+ * status, its error being the thread's last; it is returned if it is a failure. */
+static zero_status agree(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mine)
 {
     const zero_error own = *zero_last_error();
     lock(hub);
     const zero_status status = agree_locked(hub, rank, bytes, mine);
     unlock(hub);
     return mine == ZERO_OK ? status : zi_error_adopt(&own);
+}
+
+/* ---- the comm ---- */
+
+typedef struct local_comm {
+    zi_comm base;
+    zi_local_hub *hub;
+    zi_peer_space space;
+} local_comm;
+
+static void leave_block(void *owner, zi_peer_block *shared)
+{
+    local_block *block = owner;
+    zi_assert(block->shared == shared);
+    local_block_leave(block);
+}
+
+static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const uint32_t *members,
+                                uint32_t size, const char *name, zi_group **out)
+{
+    local_comm *comm = (local_comm *)base;
+    zi_peer_group_desc desc = {
+        .kernels = kernels,
+        .space = &comm->space,
+        .members = members,
+        .size = size,
+        .deadline_ms = base->deadline_ms,
+        .crowded = &base->crowded,
+        .name = name,
+    };
+    *out = NULL;
+    local_block *block = NULL;
+    if (size > 1) {
+        ZI_TRY(local_block_join(comm->hub, base->rank, members, size, &block));
+        zi_assert(block != NULL);
+        desc.block = block->shared;
+        desc.block_free = leave_block;
+        desc.owner = block;
+    }
+    const zero_status status = zi_peer_group_create(&desc, out);
+    if (status != ZERO_OK && block != NULL) {
+        zi_peer_block_abort(desc.block, base->rank, zero_last_error());
+        local_block_leave(block);
+    }
+    return status;
+}
+
+static zero_status memory_alloc(zi_comm *base, size_t bytes, void **out)
+{
+    const local_comm *comm = (local_comm *)base;
+    const zero_status mine = zi_pages_alloc(bytes, out);
+    const zero_status agreed = agree(comm->hub, base->rank, bytes, mine);
+    if (agreed != ZERO_OK) {
+        zi_pages_free(*out, bytes);
+        *out = NULL;
+    }
+    return agreed;
+}
+
+static void abort_all(zi_comm *base, const zero_error *error)
+{
+    const local_comm *comm = (local_comm *)base;
+    zi_local_hub_abort(comm->hub, base->rank, error);
+}
+
+static zero_status check(zi_comm *base)
+{
+    zero_error error;
+    if (!zi_local_hub_error(((local_comm *)base)->hub, &error)) {
+        return ZERO_OK;
+    }
+    error.status =
+        zi_abort_status(error.status); /* as on all ranks that wait for the one that aborted */
+    return zi_error_adopt(&error);
+}
+
+static void destroy(zi_comm *base)
+{
+    local_comm *comm = (local_comm *)base;
+    zi_local_hub_leave(comm->hub, base->rank);
+    zi_local_hub_release(comm->hub);
+    zi_free(comm);
+}
+
+static const zi_comm_ops local_ops = {
+    .struct_bytes = sizeof(zi_comm_ops),
+    .name = "local",
+    .group_create = group_create,
+    .memory_alloc = memory_alloc,
+    .memory_free = zi_comm_pages_free,
+    .abort = abort_all,
+    .destroy = destroy,
+    .check = check,
+};
+
+zero_status zi_local_comm_create(zi_local_hub *hub, uint32_t rank, zi_comm **out)
+{
+    *out = NULL;
+    local_comm *comm = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *comm, (void **)&comm));
+    zi_assert_cmp(rank, <, hub->rank_count);
+    lock(hub);
+    hub->references++;
+    unlock(hub);
+    comm->base = (zi_comm){
+        .ops = &local_ops,
+        .rank = rank,
+        .size = hub->rank_count,
+        .local_size = hub->rank_count,
+        .deadline_ms = hub->deadline_ms,
+        .submit_waits = hub->rank_count > 1,
+        .one_process = true,
+    };
+    comm->hub = hub;
+    comm->space.one_address_space = true;
+    comm->space.world_rank = rank;
+    *out = &comm->base;
+    return ZERO_OK;
 }
