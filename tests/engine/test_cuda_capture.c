@@ -12,7 +12,6 @@
 #ifndef RANKS
 #define RANKS 1
 #endif
-#define DEADLINE_MS 60000
 #define LAUNCHES 5
 #define SEEDS (RANKS == 1 ? 4u : 2u)
 
@@ -134,7 +133,6 @@ static zero_status launch_steps(toy_trainer *trainer, course *c, cudaGraphExec_t
 static zero_status train_with_launches(toy_trainer *trainer, course *c)
 {
     cudaGraphExec_t graph_exec = NULL;
-    zero_step_result result = zero_step_result_init();
     zero_step_params unused = params_of(7, true); /* those of the launches are set before */
     unused.grad_weight = c->weight;
     TOY_TRY(plain_steps(trainer, c, 1));
@@ -145,46 +143,50 @@ static zero_status train_with_launches(toy_trainer *trainer, course *c)
         TOY_TRY(evaluate(trainer, c));
         TOY_TRY(plain_steps(trainer, c, i)); /* none after the first round */
     }
-    TOY_TRY(zero_step_wait(trainer->engine, &result));
-    CHECK_EQ(result.step, c->steps);
+    TOY_TRY(toy_wait(trainer));
+    CHECK_EQ(trainer->result.step, c->steps);
     CHECK_EQ(engine_stats(trainer->engine).steps, c->steps);
     CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
+    return ZERO_OK;
+}
+
+typedef zero_status (*course_fn)(toy_trainer *trainer, course *c);
+
+/* What `fn` comes to is what as many plain steps come to. */
+static zero_status compare_with_plain(zero_world *world, course *c, course_fn fn, const char *what)
+{
+    toy_trainer trainer;
+    toy_state state;
+    c->steps = 0;
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    TOY_TRY(fn(&trainer, c));
+    TOY_TRY(toy_collect(&trainer, &state));
+    toy_close(&trainer);
+    const uint32_t steps = (uint32_t)c->steps;
+    c->steps = 0;
+    TOY_TRY(toy_open(&trainer, &c->run, world));
+    TOY_TRY(plain_steps(&trainer, c, steps));
+    TOY_TRY(toy_collect_same(&trainer, &state, what));
+    toy_close(&trainer);
+    toy_state_free(&state);
     return ZERO_OK;
 }
 
 static zero_status compare(zero_world *world, void *user)
 {
     course own = *(const course *)user; /* ranks are threads */
-    course *c = &own;
-    toy_trainer trainer;
-    toy_state launched;
-    toy_state plain;
-    c->weight = c->changing ? toy_scalar_open(1) : NULL;
-    TOY_TRY(toy_open(&trainer, &c->run, world));
-    TOY_TRY(train_with_launches(&trainer, c));
-    TOY_TRY(toy_collect(&trainer, &launched));
-    toy_close(&trainer);
-    const uint32_t steps = (uint32_t)c->steps;
-    c->steps = 0;
-    TOY_TRY(toy_open(&trainer, &c->run, world));
-    TOY_TRY(plain_steps(&trainer, c, steps));
-    TOY_TRY(toy_collect(&trainer, &plain));
-    toy_close(&trainer);
-    toy_state_same(c->run.model, &plain, &launched, "launches");
-    toy_state_free(&plain);
-    toy_state_free(&launched);
-    if (c->weight != NULL) {
-        toy_scalar_close(c->weight);
+    own.weight = own.changing ? toy_scalar_open(1) : NULL;
+    TOY_TRY(compare_with_plain(world, &own, train_with_launches, "launches"));
+    if (own.weight != NULL) {
+        toy_scalar_close(own.weight);
     }
     return ZERO_OK;
 }
 
 static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps, bool changing)
 {
-    toy_model model;
-    toy_model_mixed(&model, dtype);
     for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
-        course c = {.run = toy_run_init(&model), .changing = changing, .rounds = 4};
+        course c = {.run = toy_run_mixed(dtype), .changing = changing, .rounds = 4};
         c.run.micro_steps = micro_steps;
         c.run.options.stage = (zero_stage)stage;
         c.run.tuning.poison_released = stage % 2;
@@ -198,32 +200,16 @@ static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps, b
             c.run.options.tier[ZERO_ROLE_PARAM] = way > 2 ? ZERO_TIER_HOST : ZERO_TIER_DEVICE;
             c.run.options.tier[ZERO_ROLE_GRAD] = c.run.options.tier[ZERO_ROLE_PARAM];
             fake_cuda_start(mode, test_seed * SEEDS + seed);
-            CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, compare, &c));
+            CHECK_OK(zero_world_run(RANKS, TOY_DEADLINE_MS, compare, &c));
             CHECK(fake_cuda_check());
         }
     }
-    toy_model_close(&model);
 }
 
-TEST(as_late_as_possible)
-{
-    train(FAKE_CUDA_LAZY, ZERO_DTYPE_F32, 1, false);
-}
-
-TEST(at_once)
-{
-    train(FAKE_CUDA_EAGER, ZERO_DTYPE_BF16, 2, true);
-}
-
-TEST(at_random)
-{
-    train(FAKE_CUDA_RANDOM, ZERO_DTYPE_F16, 2, true);
-}
-
-TEST(when_waited_for)
-{
-    train(FAKE_CUDA_AT_SYNC, ZERO_DTYPE_F32, 2, false);
-}
+TEST_CALL(as_late_as_possible, train(FAKE_CUDA_LAZY, ZERO_DTYPE_F32, 1, false));
+TEST_CALL(at_once, train(FAKE_CUDA_EAGER, ZERO_DTYPE_BF16, 2, true));
+TEST_CALL(at_random, train(FAKE_CUDA_RANDOM, ZERO_DTYPE_F16, 2, true));
+TEST_CALL(when_waited_for, train(FAKE_CUDA_AT_SYNC, ZERO_DTYPE_F32, 2, false));
 
 /* ---- ranks that give different numbers to launches ---- */
 
@@ -252,9 +238,7 @@ static zero_status differ_in_launches(zero_world *world, void *user)
     const zero_status told = own.changing
                                  ? zero_replay_params(trainer.engine, toy_stream(), &params)
                                  : zero_replay_result(trainer.engine, toy_stream(), &result);
-    CHECK_EQ(told, ZERO_MISMATCH);
-    CHECK(strstr(zero_last_error()->message, "max_norm is 0.25 on rank 0 and 0.5 on rank 1") !=
-          NULL);
+    CHECK_FAILS(told, ZERO_MISMATCH, "max_norm is 0.25 on rank 0 and 0.5 on rank 1");
     CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
     toy_close(&trainer);
     return ZERO_OK;
@@ -262,45 +246,36 @@ static zero_status differ_in_launches(zero_world *world, void *user)
 
 TEST(launches_that_ranks_are_given_differently)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_F32);
     for (int stage = RANKS > 1 ? ZERO_STAGE_0 : ZERO_STAGE_3 + 1; stage <= ZERO_STAGE_3; stage++) {
-        course c = {.run = toy_run_init(&model), .changing = stage % 2 == 0};
+        course c = {.run = toy_run_mixed(ZERO_DTYPE_F32), .changing = stage % 2 == 0};
         c.run.options.stage = (zero_stage)stage;
         fake_cuda_start(FAKE_CUDA_LAZY, 1 + (uint64_t)stage);
-        CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, differ_in_launches, &c));
+        CHECK_OK(zero_world_run(RANKS, TOY_DEADLINE_MS, differ_in_launches, &c));
         CHECK(fake_cuda_check());
     }
-    toy_model_close(&model);
 }
 
 /* ---- what the edges are there for ---- */
 
 /* Launches that do not begin or end as they should, so that plain steps run beside them. */
-static zero_status race_with_launches(zero_world *world, void *user)
+static zero_status race_with_launches(toy_trainer *trainer)
 {
-    course *c = user;
-    toy_trainer trainer;
+    course *c = trainer->user;
     cudaGraphExec_t graph_exec = NULL;
     const zero_step_params params = params_of(0, false);
-    TOY_TRY(toy_open(&trainer, &c->run, world));
-    TOY_TRY(capture(&trainer, &params, &graph_exec));
-    TOY_TRY(plain_steps(&trainer, c, 1));
+    TOY_TRY(capture(trainer, &params, &graph_exec));
+    TOY_TRY(plain_steps(trainer, c, 1));
     CHECK_EQ(fake_cuda_races(), 0);
     CHECK_EQ(cudaGraphLaunch(graph_exec, native()), cudaSuccess);
     CHECK(fake_cuda_races() > 0);
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(a_launch_without_begin_is_seen_to_race)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    course c = {.run = toy_run_init(&model)};
+    course c = {.run = toy_run_mixed(ZERO_DTYPE_BF16)};
     fake_cuda_start(FAKE_CUDA_LAZY, 1);
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, race_with_launches, &c));
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(1, &c.run, race_with_launches, &c));
 }
 
 /* Read a parameter on another stream than the launches', with an acquire alone to order it. */
@@ -354,62 +329,52 @@ static zero_status follow_launches(zero_world *world, void *user)
 
 TEST(what_follows_launches_comes_after_them)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    course c = {.run = toy_run_init(&model)};
+    course c = {.run = toy_run_mixed(ZERO_DTYPE_BF16)};
     for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
         c.run.options.stage = (zero_stage)stage;
         fake_cuda_start(FAKE_CUDA_LAZY, 1);
-        CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, follow_launches, &c));
+        CHECK_OK(zero_world_run(RANKS, TOY_DEADLINE_MS, follow_launches, &c));
         CHECK(fake_cuda_check());
     }
-    toy_model_close(&model);
 }
 
 /* The device alone knows how often it was launched. */
-static zero_status ask_launches(zero_world *world, void *user)
+static zero_status ask_launches(toy_trainer *trainer)
 {
-    course *c = user;
-    toy_trainer trainer;
     cudaGraphExec_t graph_exec = NULL;
     zero_step_result result = zero_step_result_init();
     zero_step_params params = params_of(0, false);
-    TOY_TRY(toy_open(&trainer, &c->run, world));
-    TOY_TRY(capture(&trainer, &params, &graph_exec));
-    TOY_TRY(zero_replay_begin(trainer.engine, toy_stream()));
-    CHECK_EQ(zero_replay_result(trainer.engine, toy_stream(), &result), ZERO_STATE);
+    TOY_TRY(capture(trainer, &params, &graph_exec));
+    TOY_TRY(zero_replay_begin(trainer->engine, toy_stream()));
+    CHECK_EQ(zero_replay_result(trainer->engine, toy_stream(), &result), ZERO_STATE);
     CHECK_EQ(cudaGraphLaunch(graph_exec, native()), cudaSuccess);
     CHECK_EQ(cudaGraphLaunch(graph_exec, native()), cudaSuccess);
-    TOY_TRY(zero_replay_result(trainer.engine, toy_stream(), &result));
+    TOY_TRY(zero_replay_result(trainer->engine, toy_stream(), &result));
     CHECK_EQ(result.step, 2);
     CHECK_EQ(result.updates, 2);
     CHECK_EQ(result.loss_scale, 8.0f); /* it doubles after two good steps */
-    TOY_TRY(zero_replay_end(trainer.engine, toy_stream()));
+    TOY_TRY(zero_replay_end(trainer->engine, toy_stream()));
     float scale = 0;
-    TOY_TRY(zero_loss_scale(trainer.engine, &scale));
+    TOY_TRY(zero_loss_scale(trainer->engine, &scale));
     CHECK_EQ(scale, 8.0f);
     CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(results_are_the_launches)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_F16);
-    course c = {.run = toy_run_init(&model)};
+    course c = {.run = toy_run_mixed(ZERO_DTYPE_F16)};
     c.run.options.loss_scale = 4;
     c.run.tuning.loss_scale_window = 2;
     fake_cuda_start(FAKE_CUDA_RANDOM, 1);
-    CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, ask_launches, &c));
+    CHECK_OK(toy_on_ranks(RANKS, &c.run, ask_launches, &c));
     CHECK(fake_cuda_check());
-    toy_model_close(&model);
 }
 
 /* ---- memory given back ---- */
 
 /* A captured step holds addresses: an eviction retires it, and another is captured after. */
-static zero_status launch_around_offload(toy_trainer *trainer, course *c, zero_tier tier)
+static zero_status launch_around_offload(toy_trainer *trainer, course *c)
 {
     cudaGraphExec_t graph_exec = NULL;
     const zero_step_params params = params_of(0, false);
@@ -420,14 +385,13 @@ static zero_status launch_around_offload(toy_trainer *trainer, course *c, zero_t
         TOY_TRY(launch_steps(trainer, c, graph_exec));
         CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
         TOY_TRY(zero_capture_prepare(engine));
-        CHECK_EQ(zero_engine_evict(engine, ZERO_EVICT_ALL, tier), ZERO_STATE);
-        CHECK(strstr(zero_last_error()->message, "capture is prepared") != NULL);
+        CHECK_FAILS(zero_engine_evict(engine, ZERO_EVICT_ALL, ZERO_TIER_HOST), ZERO_STATE,
+                    "capture is prepared");
         TOY_TRY(zero_capture_end(engine, toy_stream()));
-        TOY_TRY(zero_engine_evict(engine, ZERO_EVICT_ALL, tier));
+        TOY_TRY(zero_engine_evict(engine, ZERO_EVICT_ALL, ZERO_TIER_HOST));
         TOY_TRY(evaluate(trainer, c));
         TOY_TRY(zero_engine_restore(engine));
-        CHECK_EQ(zero_replay_begin(engine, toy_stream()), ZERO_STATE);
-        CHECK(strstr(zero_last_error()->message, "no step was captured") != NULL);
+        CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "no step was captured");
         TOY_TRY(plain_steps(trainer, c, (uint32_t)i));
     }
     return ZERO_OK;
@@ -435,47 +399,26 @@ static zero_status launch_around_offload(toy_trainer *trainer, course *c, zero_t
 
 static zero_status compare_around_offload(zero_world *world, void *user)
 {
-    course *c = user;
-    toy_trainer trainer;
-    toy_state launched;
-    toy_state plain;
-    c->steps = 0;
-    TOY_TRY(toy_open(&trainer, &c->run, world));
-    TOY_TRY(launch_around_offload(&trainer, c, ZERO_TIER_HOST));
-    TOY_TRY(toy_collect(&trainer, &launched));
-    toy_close(&trainer);
-    const uint32_t steps = (uint32_t)c->steps;
-    c->steps = 0;
-    TOY_TRY(toy_open(&trainer, &c->run, world));
-    TOY_TRY(plain_steps(&trainer, c, steps));
-    TOY_TRY(toy_collect(&trainer, &plain));
-    toy_close(&trainer);
-    toy_state_same(c->run.model, &plain, &launched, "launches around an eviction");
-    toy_state_free(&plain);
-    toy_state_free(&launched);
-    return ZERO_OK;
+    return compare_with_plain(world, user, launch_around_offload, "launches around an eviction");
 }
 
 TEST(an_offload_retires_the_captured_step)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
     for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
-        course c = {.run = toy_run_init(&model), .evaluate = true};
+        course c = {.run = toy_run_mixed(ZERO_DTYPE_BF16), .evaluate = true};
         c.run.micro_steps = 2;
         c.run.options.stage = (zero_stage)stage;
         fake_cuda_start(FAKE_CUDA_LAZY, 1 + (uint64_t)stage);
-        CHECK_OK(zero_world_run(1, DEADLINE_MS, compare_around_offload, &c));
+        CHECK_OK(zero_world_run(1, TOY_DEADLINE_MS, compare_around_offload, &c));
         CHECK(fake_cuda_check());
     }
-    toy_model_close(&model);
 }
 
 /* Fail the nth allocation of device memory in a restore, for every n: all is still evicted. */
-static zero_status reload_without_memory(toy_trainer *trainer, zero_tier tier)
+static zero_status reload_without_memory(toy_trainer *trainer)
 {
     zero_engine *engine = trainer->engine;
-    TOY_TRY(zero_engine_evict(engine, ZERO_EVICT_ALL, tier));
+    TOY_TRY(zero_engine_evict(engine, ZERO_EVICT_ALL, ZERO_TIER_HOST));
     const zero_memory less = engine_memory(engine);
     const uint64_t live = fake_cuda_live();
     uint64_t refusals = 0;
@@ -496,101 +439,82 @@ static zero_status reload_without_memory(toy_trainer *trainer, zero_tier tier)
     return ZERO_OK;
 }
 
+static zero_status step_without_memory(toy_trainer *trainer, course *c)
+{
+    TOY_TRY(plain_steps(trainer, c, 2));
+    TOY_TRY(reload_without_memory(trainer));
+    return plain_steps(trainer, c, 2);
+}
+
 static zero_status compare_without_memory(zero_world *world, void *user)
 {
-    course *c = user;
-    toy_state short_of;
-    toy_state plain;
-    for (int pass = 0; pass < 2; pass++) {
-        toy_trainer trainer;
-        c->steps = 0;
-        TOY_TRY(toy_open(&trainer, &c->run, world));
-        TOY_TRY(plain_steps(&trainer, c, 2));
-        TOY_TRY(pass == 0 ? reload_without_memory(&trainer, ZERO_TIER_HOST) : ZERO_OK);
-        TOY_TRY(plain_steps(&trainer, c, 2));
-        TOY_TRY(toy_collect(&trainer, pass == 0 ? &short_of : &plain));
-        toy_close(&trainer);
-    }
-    toy_state_same(c->run.model, &plain, &short_of, "a restore tried again");
-    toy_state_free(&plain);
-    toy_state_free(&short_of);
-    return ZERO_OK;
+    return compare_with_plain(world, user, step_without_memory, "a restore tried again");
 }
 
 TEST(a_reload_without_memory_may_be_tried_again)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    course c = {.run = toy_run_init(&model)};
+    course c = {.run = toy_run_mixed(ZERO_DTYPE_BF16)};
     c.run.micro_steps = 1;
     fake_cuda_start(FAKE_CUDA_AT_SYNC, 1);
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, compare_without_memory, &c));
+    CHECK_OK(zero_world_run(1, TOY_DEADLINE_MS, compare_without_memory, &c));
     CHECK(fake_cuda_check());
-    toy_model_close(&model);
 }
 
 /* ---- misuse ---- */
 
-static void refused(zero_status status, zero_status expected, const char *text)
-{
-    CHECK_EQ(status, expected);
-    if (strstr(zero_last_error()->message, text) == NULL) {
-        TEST_FAIL("\"%s\" is not in \"%s\"", text, zero_last_error()->message);
-    }
-}
-
 static void misuse_before(zero_engine *engine)
 {
-    refused(zero_capture_begin(engine, toy_stream()), ZERO_STATE, "zero_capture_prepare");
-    refused(zero_capture_end(engine, toy_stream()), ZERO_STATE, "zero_capture_begin");
-    refused(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "no step was captured");
-    refused(zero_replay_end(engine, toy_stream()), ZERO_STATE, "zero_replay_begin");
-    refused(zero_replay_params(engine, toy_stream(), NULL), ZERO_STATE, "zero_replay_begin");
+    CHECK_FAILS(zero_capture_begin(engine, toy_stream()), ZERO_STATE, "zero_capture_prepare");
+    CHECK_FAILS(zero_capture_end(engine, toy_stream()), ZERO_STATE, "zero_capture_begin");
+    CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "no step was captured");
+    CHECK_FAILS(zero_replay_end(engine, toy_stream()), ZERO_STATE, "zero_replay_begin");
+    CHECK_FAILS(zero_replay_params(engine, toy_stream(), NULL), ZERO_STATE, "zero_replay_begin");
     CHECK_OK(zero_micro_begin(engine, 0));
-    refused(zero_capture_prepare(engine), ZERO_STATE, "finish the step");
+    CHECK_FAILS(zero_capture_prepare(engine), ZERO_STATE, "finish the step");
     CHECK_OK(zero_micro_end(engine));
-    refused(zero_capture_prepare(engine), ZERO_STATE, "finish the step");
+    CHECK_FAILS(zero_capture_prepare(engine), ZERO_STATE, "finish the step");
     CHECK_OK(zero_micro_begin(engine, 1));
     CHECK_OK(zero_micro_end(engine));
-    refused(zero_capture_prepare(engine), ZERO_STATE, "zero_step");
+    CHECK_FAILS(zero_capture_prepare(engine), ZERO_STATE, "zero_step");
     CHECK_OK(zero_step(engine, NULL, toy_stream()));
     CHECK_OK(zero_capture_prepare(engine));
     CHECK_OK(zero_capture_end(engine, zero_stream_host())); /* given up */
     CHECK_OK(zero_capture_prepare(engine));
-    refused(zero_micro_begin(engine, 1), ZERO_STATE, "zero_capture_begin");
-    refused(zero_capture_prepare(engine), ZERO_STATE, "zero_capture_end");
-    refused(zero_capture_begin(engine, toy_stream()), ZERO_STATE, "cudaStreamBeginCapture");
-    refused(zero_capture_begin(engine, zero_stream_host()), ZERO_STATE, "host stream");
+    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "zero_capture_begin");
+    CHECK_FAILS(zero_capture_prepare(engine), ZERO_STATE, "zero_capture_end");
+    CHECK_FAILS(zero_capture_begin(engine, toy_stream()), ZERO_STATE, "cudaStreamBeginCapture");
+    CHECK_FAILS(zero_capture_begin(engine, zero_stream_host()), ZERO_STATE, "host stream");
 }
 
 static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
 {
     zero_engine *engine = trainer->engine;
     const zero_step_params params = params_of(0, false);
-    zero_step_result result = zero_step_result_init();
     zero_view view;
     uint64_t first = 0;
     double norm = 0;
     zero_step_state state = zero_step_state_init();
     CHECK_OK(zero_micro_begin(engine, 1));
-    refused(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_host(), NULL), ZERO_STATE,
-            "host stream");
-    refused(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_cuda(outside), NULL),
-            ZERO_STATE, "outside");
-    refused(zero_capture_end(engine, toy_stream()), ZERO_STATE, "one step");
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_host(), NULL),
+                ZERO_STATE, "host stream");
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_cuda(outside), NULL),
+                ZERO_STATE, "outside");
+    CHECK_FAILS(zero_capture_end(engine, toy_stream()), ZERO_STATE, "one step");
     CHECK_OK(zero_micro_end(engine));
-    refused(zero_step_wait(engine, &result), ZERO_STATE, "nothing runs");
-    refused(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view), ZERO_STATE, "nothing runs");
-    refused(zero_grad_norm(engine, NULL, zero_stream_host(), &norm), ZERO_STATE, "nothing runs");
-    refused(zero_step_discard(engine), ZERO_STATE, "what is dropped cannot be launched");
-    refused(zero_step_state_get(engine, &state), ZERO_STATE, "nothing runs");
-    refused(zero_step_state_set(engine, &state), ZERO_STATE, "nothing runs");
-    refused(zero_step(engine, &params, zero_stream_host()), ZERO_STATE, "host stream");
+    CHECK_FAILS(toy_wait(trainer), ZERO_STATE, "nothing runs");
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view), ZERO_STATE,
+                "nothing runs");
+    CHECK_FAILS(zero_grad_norm(engine, NULL, zero_stream_host(), &norm), ZERO_STATE,
+                "nothing runs");
+    CHECK_FAILS(zero_step_discard(engine), ZERO_STATE, "what is dropped cannot be launched");
+    CHECK_FAILS(zero_step_state_get(engine, &state), ZERO_STATE, "nothing runs");
+    CHECK_FAILS(zero_step_state_set(engine, &state), ZERO_STATE, "nothing runs");
+    CHECK_FAILS(zero_step(engine, &params, zero_stream_host()), ZERO_STATE, "host stream");
     CHECK_OK(zero_step(engine, &params, toy_stream()));
-    refused(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "zero_capture_end");
-    refused(zero_micro_begin(engine, 1), ZERO_STATE, "one step");
-    refused(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL), ZERO_STATE,
-            "one step");
+    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "zero_capture_end");
+    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "one step");
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL), ZERO_STATE,
+                "one step");
 }
 
 static void misuse_after(zero_engine *engine)
@@ -602,75 +526,64 @@ static void misuse_after(zero_engine *engine)
     zero_step_params weighed = zero_step_params_init();
     weighed.grad_weight = &wrong.max_norm;
     wrong.hyper.adamw.lr = -1.0f;
-    refused(zero_replay_result(engine, toy_stream(), &result), ZERO_STATE, "zero_replay_begin");
-    refused(zero_replay_begin(engine, zero_stream_host()), ZERO_STATE, "host stream");
+    CHECK_FAILS(zero_replay_result(engine, toy_stream(), &result), ZERO_STATE, "zero_replay_begin");
+    CHECK_FAILS(zero_replay_begin(engine, zero_stream_host()), ZERO_STATE, "host stream");
     CHECK_OK(zero_replay_begin(engine, toy_stream()));
-    refused(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "zero_replay_end");
-    refused(zero_micro_begin(engine, 1), ZERO_STATE, "zero_replay_end");
-    refused(zero_step_wait(engine, &result), ZERO_STATE, "zero_replay_end");
-    refused(zero_grad_norm(engine, NULL, zero_stream_host(), &norm), ZERO_STATE, "zero_replay_end");
-    refused(zero_step_discard(engine), ZERO_STATE, "zero_replay_end");
-    refused(zero_step_state_get(engine, &state), ZERO_STATE, "zero_replay_end");
-    refused(zero_step_state_set(engine, &state), ZERO_STATE, "zero_replay_end");
-    refused(zero_replay_params(engine, toy_stream(), &wrong), ZERO_INVALID_ARGUMENT, "lr");
-    refused(zero_replay_params(engine, toy_stream(), &weighed), ZERO_INVALID_ARGUMENT,
-            "put the weight there");
+    CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_step_wait(engine, &result), ZERO_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_grad_norm(engine, NULL, zero_stream_host(), &norm), ZERO_STATE,
+                "zero_replay_end");
+    CHECK_FAILS(zero_step_discard(engine), ZERO_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_step_state_get(engine, &state), ZERO_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_step_state_set(engine, &state), ZERO_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_replay_params(engine, toy_stream(), &wrong), ZERO_INVALID_ARGUMENT, "lr");
+    CHECK_FAILS(zero_replay_params(engine, toy_stream(), &weighed), ZERO_INVALID_ARGUMENT,
+                "put the weight there");
     CHECK_OK(zero_replay_end(engine, toy_stream()));
 }
 
-static zero_status misuse(zero_world *world, void *user)
+static zero_status misuse(toy_trainer *trainer)
 {
-    toy_trainer trainer;
     cudaGraph_t graph = NULL;
     cudaStream_t outside = NULL;
-    TOY_TRY(toy_open(&trainer, user, world));
     CHECK_EQ(cudaStreamCreateWithFlags(&outside, cudaStreamNonBlocking), cudaSuccess);
-    misuse_before(trainer.engine);
+    misuse_before(trainer->engine);
     CHECK_EQ(cudaStreamBeginCapture(native(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    CHECK_OK(zero_capture_begin(trainer.engine, toy_stream()));
-    misuse_inside(&trainer, outside);
-    CHECK_OK(zero_capture_end(trainer.engine, toy_stream()));
+    CHECK_OK(zero_capture_begin(trainer->engine, toy_stream()));
+    misuse_inside(trainer, outside);
+    CHECK_OK(zero_capture_end(trainer->engine, toy_stream()));
     CHECK_EQ(cudaStreamEndCapture(native(), &graph), cudaSuccess);
-    misuse_after(trainer.engine);
+    misuse_after(trainer->engine);
     CHECK_EQ(cudaGraphDestroy(graph), cudaSuccess);
     CHECK_EQ(cudaStreamDestroy(outside), cudaSuccess);
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
-static zero_status unsupported(zero_world *world, void *user)
+static zero_status unsupported(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    const toy_run *run = user;
-    TOY_TRY(toy_open(&trainer, run, world));
-    refused(zero_capture_prepare(trainer.engine), ZERO_UNSUPPORTED,
-            run->options.device == ZERO_DEVICE_CPU ? "ZERO_DEVICE_CUDA" : "NCCL");
-    toy_close(&trainer);
+    const toy_run *run = trainer->run;
+    CHECK_FAILS(zero_capture_prepare(trainer->engine), ZERO_UNSUPPORTED,
+                run->options.device == ZERO_DEVICE_CPU ? "ZERO_DEVICE_CUDA" : "NCCL");
     return ZERO_OK;
 }
 
 TEST(misuse_is_refused)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
     fake_cuda_start(FAKE_CUDA_RANDOM, 1);
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, misuse, &run));
+    CHECK_OK(toy_on_ranks(1, &run, misuse, NULL));
     if (RANKS == 1) { /* then worlds are of threads */
-        CHECK_OK(zero_world_run(2, DEADLINE_MS, unsupported, &run));
+        CHECK_OK(toy_on_ranks(2, &run, unsupported, NULL));
     }
     CHECK(fake_cuda_check());
-    toy_model_close(&model);
 }
 
 TEST(the_cpu_captures_nothing)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_F32);
     run.options.device = ZERO_DEVICE_CPU;
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, unsupported, &run));
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(1, &run, unsupported, NULL));
 }
 
 TEST_MAIN()

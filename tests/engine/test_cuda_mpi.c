@@ -75,9 +75,7 @@ static zero_status compare(zero_world *world, const toy_run *given, void *user)
 
 static void train(zero_world *world, const training *t, fake_cuda_mode mode)
 {
-    toy_model model;
-    toy_model_mixed(&model, t->dtype);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(t->dtype);
     run.steps = 4;
     run.micro_steps = t->micro_steps;
     run.tuning.reduction = ZERO_REDUCTION_EXACT;
@@ -87,7 +85,6 @@ static void train(zero_world *world, const training *t, fake_cuda_mode mode)
     fake_cuda_start(mode, test_seed + zero_world_rank(world));
     CHECK_OK(toy_each_way(world, &run, compare, NULL));
     CHECK(fake_cuda_check());
-    toy_model_close(&model);
 }
 
 int main(void)

@@ -67,17 +67,23 @@ static void finish(void)
 
 /* ---- the same results, whatever carries them ---- */
 
+/* How steps are taken by GPUs that read one another, and over NCCL. */
+typedef struct steps {
+    toy_step_fn peers;
+    toy_step_fn nccl;
+} steps;
+
 static zero_status compare_kinds(zero_world *world, const toy_run *given, void *user)
 {
-    (void)user;
+    const steps *by = user;
     toy_run run = *given;
     toy_state peers;
-    TOY_TRY(toy_train_collect(&run, world, &peers));
+    TOY_TRY(toy_train_by(&run, world, by->peers, &peers));
     for (size_t k = 0; k < KINDS; k++) {
         toy_state state;
         ask(&run, kinds[k]);
         become_processes(world);
-        TOY_TRY(toy_train_collect(&run, world, &state));
+        TOY_TRY(toy_train_by(&run, world, by->nccl, &state));
         TOY_TRY(become_threads(world));
         toy_state_same(run.model, &peers, &state, "over NCCL");
         toy_state_free(&state);
@@ -88,14 +94,12 @@ static zero_status compare_kinds(zero_world *world, const toy_run *given, void *
 
 static zero_status compare_ways(zero_world *world, void *user)
 {
-    return toy_each_way(world, user, compare_kinds, NULL);
+    return toy_each_way(world, user, compare_kinds, &(steps){toy_step, toy_step});
 }
 
 static void train(zero_dtype dtype, zero_dtype wire, zero_reduction reduction)
 {
-    toy_model model;
-    toy_model_mixed(&model, dtype);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(dtype);
     run.steps = 3;
     run.micro_steps = 2;
     run.flavour = TOY_INTEGER;
@@ -113,7 +117,6 @@ static void train(zero_dtype dtype, zero_dtype wire, zero_reduction reduction)
     CHECK_EQ(fake_nccl_zero_cta() != 0, KINDS > 3);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
     finish();
-    toy_model_close(&model);
 }
 
 TEST(results_in_fp32)
@@ -169,59 +172,28 @@ static zero_status step_after_offload(toy_trainer *trainer)
 
 static zero_status compare_offloaded(zero_world *world, void *user)
 {
-    toy_run run = *(const toy_run *)user;
-    toy_state peers;
-    TOY_TRY(toy_train_collect(&run, world, &peers));
-    for (size_t k = 0; k < KINDS; k++) {
-        toy_state state;
-        ask(&run, kinds[k]);
-        become_processes(world);
-        TOY_TRY(toy_train_by(&run, world, step_after_offload, &state));
-        TOY_TRY(become_threads(world));
-        toy_state_same(run.model, &peers, &state, "memory given back");
-        toy_state_free(&state);
-    }
-    toy_state_free(&peers);
-    return ZERO_OK;
+    return compare_kinds(world, user, &(steps){toy_step, step_after_offload});
 }
 
 TEST(memory_given_back_between_steps)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
     run.steps = 3;
     run.flavour = TOY_INTEGER;
     run.options.loss_scale = 1;
     start();
     CHECK_OK(fake_nccl_world_run(RANKS, DEADLINE_MS, compare_offloaded, &run));
     finish();
-    toy_model_close(&model);
 }
 
 static zero_status compare_left_out(zero_world *world, void *user)
 {
-    toy_run run = *(const toy_run *)user;
-    toy_state peers;
-    TOY_TRY(toy_train_by(&run, world, leave_out, &peers));
-    for (size_t k = 0; k < KINDS; k++) {
-        toy_state state;
-        ask(&run, kinds[k]);
-        become_processes(world);
-        TOY_TRY(toy_train_by(&run, world, leave_out, &state));
-        TOY_TRY(become_threads(world));
-        toy_state_same(run.model, &peers, &state, "units left out");
-        toy_state_free(&state);
-    }
-    toy_state_free(&peers);
-    return ZERO_OK;
+    return compare_kinds(world, user, &(steps){leave_out, leave_out});
 }
 
 TEST(gradients_left_out)
 {
-    toy_model model;
-    toy_model_equal(&model, 9, 5000, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(9, 5000, ZERO_DTYPE_F32);
     run.steps = 4;
     run.flavour = TOY_INTEGER;
     run.tuning.bucket_bytes = 1;
@@ -231,7 +203,6 @@ TEST(gradients_left_out)
         CHECK_OK(fake_nccl_world_run(3, DEADLINE_MS, compare_left_out, &run));
     }
     finish();
-    toy_model_close(&model);
 }
 
 /* ---- memory ---- */
@@ -288,13 +259,10 @@ static zero_status check_ways(zero_world *world, void *user)
 TEST(measured_bytes_are_the_plan)
 {
     for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
-        toy_model model;
-        toy_model_mixed(&model, (zero_dtype)dtype);
-        toy_run run = toy_run_init(&model);
+        toy_run run = toy_run_mixed((zero_dtype)dtype);
         start();
         CHECK_OK(fake_nccl_world_run(RANKS, DEADLINE_MS, check_ways, &run));
         finish();
-        toy_model_close(&model);
     }
 }
 
@@ -310,8 +278,7 @@ static zero_status count_rounds(zero_world *world, void *user)
     const uint64_t before = fake_nccl_calls(FAKE_NCCL_GROUP);
     TOY_TRY(zero_world_barrier(world));
     TOY_TRY(toy_step(&trainer));
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
+    TOY_TRY(toy_wait(&trainer));
     TOY_TRY(zero_world_barrier(world));
     /* For every unit a scatter and a publish; one norm. */
     const uint64_t calls = fake_nccl_calls(FAKE_NCCL_GROUP) - before;
@@ -324,15 +291,12 @@ static zero_status count_rounds(zero_world *world, void *user)
 TEST(scratch_holds_the_largest_batch)
 {
     for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_BF16; dtype++) {
-        toy_model model;
-        toy_model_equal(&model, 3, 70000, (zero_dtype)dtype);
-        toy_run run = toy_run_init(&model);
+        toy_run run = toy_run_equal(3, 70000, (zero_dtype)dtype);
         run.options.stage = ZERO_STAGE_2;
         run.tuning.bucket_bytes = 1;
         start();
         CHECK_OK(fake_nccl_world_run(RANKS, DEADLINE_MS, count_rounds, &run));
         finish();
-        toy_model_close(&model);
     }
 }
 
@@ -395,16 +359,13 @@ static zero_status hold_too_many(zero_world *world, void *user)
 TEST(slots_are_the_same_on_all_ranks)
 {
     NEEDS_KINDS(3);
-    toy_model model;
-    toy_model_equal(&model, 8, 3000, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(8, 3000, ZERO_DTYPE_BF16);
     run.tuning.param_slots = 3;
     ask(&run, kinds[2]);
     start();
     CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, hold_and_leave_out, &run));
     CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, hold_too_many, &run));
     finish();
-    toy_model_close(&model);
 }
 
 /* ---- what is said ---- */
@@ -589,11 +550,9 @@ static zero_status fail_on_one_rank(zero_world *world, void *user)
 
 TEST(a_registration_that_fails_on_one_rank)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
     for (size_t k = 1; k < 3 && k < KINDS; k++) {
         for (uint64_t nth = 1; nth <= 6; nth++) {
-            mishap m = {toy_run_init(&model), nth, false};
+            mishap m = {toy_run_mixed(ZERO_DTYPE_BF16), nth, false};
             ask(&m.run, kinds[k]);
             start();
             CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, fail_on_one_rank, &m), ZERO_COMM,
@@ -602,14 +561,11 @@ TEST(a_registration_that_fails_on_one_rank)
             finish();
         }
     }
-    toy_model_close(&model);
 }
 
 TEST(an_allocation_that_fails_on_one_rank)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    mishap m = {toy_run_init(&model), 1, true};
+    mishap m = {toy_run_mixed(ZERO_DTYPE_BF16), 1, true};
     for (; m.nth <= 12; m.nth += 3) {
         ask(&m.run, kinds[1]);
         start();
@@ -618,7 +574,6 @@ TEST(an_allocation_that_fails_on_one_rank)
                     m.nth == 1 ? "ncclMemAlloc" : "lloc");
         finish();
     }
-    toy_model_close(&model);
 }
 
 TEST_MAIN()

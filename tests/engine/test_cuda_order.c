@@ -8,7 +8,6 @@
 #include "toy_kernel.h"
 #include "zero/cuda.h"
 
-#define DEADLINE_MS 60000
 #define STEPS 5
 /* The numbers of ranks, too. */
 #if defined(__SANITIZE_ADDRESS__)
@@ -79,9 +78,7 @@ static void put_far(toy_run *run, bool far)
 /* State on disk, and every step predicted: the CPU updates while the caller's kernels run. */
 static void let_overlap(toy_run *run, bool far)
 {
-    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
-        run->options.tier[role] = ZERO_TIER_DISK;
-    }
+    toy_run_tiers(run, ZERO_ROLE_MASTER, ZERO_TIER_DISK);
     put_far(run, far);
     run->options.disk_directories = rig_paths;
     run->options.disk_directory_count = 1;
@@ -101,16 +98,13 @@ static zero_status compare_ways(zero_world *world, void *user)
     toy_sharding_apply(&ways[0], &run);
     TOY_TRY(toy_train_by(&run, world, c->first, &first));
     for (uint32_t w = 0; w < places * count; w++) {
-        toy_state state;
         run = c->run;
         toy_sharding_apply(&ways[w / places], &run);
         put_far(&run, w % places == 1);
         if (w % places == 2) {
             let_overlap(&run, w / places % 2 != 0);
         }
-        TOY_TRY(toy_train_by(&run, world, c->step, &state));
-        toy_state_same(run.model, &first, &state, ways[w / places].name);
-        toy_state_free(&state);
+        TOY_TRY(toy_train_same(&run, world, c->step, &first, ways[w / places].name));
     }
     toy_state_free(&first);
     return ZERO_OK;
@@ -118,10 +112,8 @@ static zero_status compare_ways(zero_world *world, void *user)
 
 static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps)
 {
-    toy_model model;
-    toy_model_mixed(&model, dtype);
     rig_folders(0, 1);
-    comparison c = {toy_run_init(&model), toy_step, step};
+    comparison c = {toy_run_mixed(dtype), toy_step, step};
     c.run.steps = STEPS;
     c.run.micro_steps = micro_steps;
     c.run.flavour = TOY_INTEGER;
@@ -130,36 +122,20 @@ static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps)
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         fake_cuda_start(mode, test_seed * SEEDS + seed);
         c.run.tuning.poison_released = (int32_t)(seed % 2); /* kernels read views, or slots */
-        CHECK_OK(zero_world_run((uint32_t)seed, DEADLINE_MS, compare_ways, &c));
+        CHECK_OK(zero_world_run((uint32_t)seed, TOY_DEADLINE_MS, compare_ways, &c));
         c.first = step_omitting;
         c.step = step_omitting;
-        CHECK_OK(zero_world_run((uint32_t)seed, DEADLINE_MS, compare_ways, &c));
+        CHECK_OK(zero_world_run((uint32_t)seed, TOY_DEADLINE_MS, compare_ways, &c));
         CHECK(fake_cuda_check());
         c.first = toy_step;
         c.step = step;
     }
-    toy_model_close(&model);
 }
 
-TEST(as_late_as_possible)
-{
-    train(FAKE_CUDA_LAZY, ZERO_DTYPE_F32, 1);
-}
-
-TEST(at_once)
-{
-    train(FAKE_CUDA_EAGER, ZERO_DTYPE_F32, 2);
-}
-
-TEST(at_random)
-{
-    train(FAKE_CUDA_RANDOM, ZERO_DTYPE_BF16, 2);
-}
-
-TEST(when_waited_for)
-{
-    train(FAKE_CUDA_AT_SYNC, ZERO_DTYPE_F16, 2);
-}
+TEST_CALL(as_late_as_possible, train(FAKE_CUDA_LAZY, ZERO_DTYPE_F32, 1));
+TEST_CALL(at_once, train(FAKE_CUDA_EAGER, ZERO_DTYPE_F32, 2));
+TEST_CALL(at_random, train(FAKE_CUDA_RANDOM, ZERO_DTYPE_BF16, 2));
+TEST_CALL(when_waited_for, train(FAKE_CUDA_AT_SYNC, ZERO_DTYPE_F16, 2));
 
 /* ---- a unit that two of the caller's streams use, where releases are checked ---- */
 
@@ -213,81 +189,64 @@ static zero_status use_on_two_streams(zero_world *world, void *user)
 TEST(views_on_two_streams)
 {
     static const fake_cuda_mode modes[] = {FAKE_CUDA_LAZY, FAKE_CUDA_RANDOM, FAKE_CUDA_AT_SYNC};
-    toy_model model;
-    toy_model_equal(&model, 2, 1000, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(2, 1000, ZERO_DTYPE_F32);
     run.tuning.poison_released = 1;
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         fake_cuda_start(modes[i], test_seed + i);
-        CHECK_OK(zero_world_run(1, DEADLINE_MS, use_on_two_streams, &run));
+        CHECK_OK(zero_world_run(1, TOY_DEADLINE_MS, use_on_two_streams, &run));
         CHECK(fake_cuda_check());
     }
-    toy_model_close(&model);
 }
 
 /* ---- what the host waits for ---- */
 
-static zero_status count_waits(zero_world *world, void *user)
+static zero_status count_waits(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    const toy_run *run = user;
-    TOY_TRY(toy_open(&trainer, run, world));
-    TOY_TRY(step(&trainer));
+    TOY_TRY(step(trainer));
     const uint64_t before = fake_cuda_syncs();
     for (int i = 0; i < 3; i++) {
-        TOY_TRY(step(&trainer)); /* no more steps ahead of the GPU than there are turns */
+        TOY_TRY(step(trainer)); /* no more steps ahead of the GPU than there are turns */
     }
     CHECK_EQ(fake_cuda_syncs() - before, 0);
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(hooks_wait_for_no_gpu)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
     for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
         run.options.stage = (zero_stage)stage;
         fake_cuda_start(FAKE_CUDA_LAZY, 1);
-        CHECK_OK(zero_world_run(1, DEADLINE_MS, count_waits, &run));
+        CHECK_OK(toy_on_ranks(1, &run, count_waits, NULL));
         CHECK(fake_cuda_check());
     }
-    toy_model_close(&model);
 }
 
 /* ---- what reads gradients again for their norm ---- */
 
 #define SQUARES_STEPS 2
 
-static zero_status count_squares(zero_world *world, void *user)
+static zero_status count_squares(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, user, world));
     for (int i = 0; i < SQUARES_STEPS; i++) {
-        TOY_TRY(step(&trainer));
+        TOY_TRY(step(trainer));
     }
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    CHECK(result.norm > 0);
-    toy_close(&trainer);
+    TOY_TRY(toy_wait(trainer));
+    CHECK(trainer->result.norm > 0);
     return ZERO_OK;
 }
 
 /* Launches of square_sum of all ranks in a step: `units` units of one flat each. */
 static uint64_t squares_of(zero_stage stage, uint32_t shard_group, uint32_t ranks, uint32_t units)
 {
-    toy_model model;
-    toy_model_equal(&model, units, 1000, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(units, 1000, ZERO_DTYPE_F32);
     run.options.stage = stage;
     run.options.shard_group = shard_group;
     run.micro_steps = 2;
     fake_cuda_start(FAKE_CUDA_AT_SYNC, 1);
-    CHECK_OK(zero_world_run(ranks, DEADLINE_MS, count_squares, &run));
+    CHECK_OK(toy_on_ranks(ranks, &run, count_squares, NULL));
     CHECK(fake_cuda_check());
     CHECK(fake_cuda_calls("zi_cuda_launch_fold") != 0 || ranks == 1);
-    toy_model_close(&model);
     return fake_cuda_calls("zi_cuda_launch_square_sum") / SQUARES_STEPS;
 }
 

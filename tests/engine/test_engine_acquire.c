@@ -5,89 +5,9 @@
 
 #include <sys/mman.h>
 
+#include "at_stages.h"
 #include "folders.h"
 #include "reads.h"
-#include "toy.h"
-
-#define DEADLINE_MS 10000
-
-/* What each rank does with its engine. */
-typedef struct job {
-    const toy_run *run;
-    toy_step_fn fn;
-} job;
-
-static zero_status on_rank(zero_world *world, void *user)
-{
-    const job *given = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, given->run, world));
-    const zero_status status = given->fn(&trainer);
-    toy_close(&trainer);
-    return status;
-}
-
-static void on_two_ranks(const toy_run *run, toy_step_fn fn)
-{
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, on_rank, &(job){run, fn}));
-}
-
-/* Units of toy_model_mixed; the head ties to the embedding. */
-enum { EMBED, BLOCK0, FROZEN, BLOCK1, EMPTY, HEAD };
-
-static void at_all_stages(toy_step_fn fn)
-{
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
-    for (int checked = 0; checked < 2; checked++) {
-        run.tuning.poison_released = checked;
-        for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
-            run.options.stage = (zero_stage)stage;
-            on_two_ranks(&run, fn);
-        }
-    }
-    toy_model_close(&model);
-}
-
-/* A test of what each rank does on the mixed model, at every stage. */
-#define TEST_AT_ALL_STAGES(name)                   \
-    static zero_status name(toy_trainer *trainer); \
-    TEST(name)                                     \
-    {                                              \
-        at_all_stages(name);                       \
-    }                                              \
-    static zero_status name(toy_trainer *trainer)
-
-static zero_status acquire(const toy_trainer *trainer, uint32_t unit, zero_pass pass)
-{
-    return zero_unit_acquire(trainer->engine, unit, pass, toy_stream(), NULL);
-}
-
-static zero_status release(const toy_trainer *trainer, uint32_t unit)
-{
-    return zero_unit_release(trainer->engine, unit, toy_stream());
-}
-
-static zero_status params_acquire(const toy_trainer *trainer, uint32_t unit, zero_pass pass)
-{
-    return zero_unit_params_acquire(trainer->engine, unit, pass, toy_stream());
-}
-
-static zero_status params_release(const toy_trainer *trainer, uint32_t unit)
-{
-    return zero_unit_params_release(trainer->engine, unit, toy_stream());
-}
-
-static zero_status grads_acquire(const toy_trainer *trainer, uint32_t unit)
-{
-    return zero_unit_grads_acquire(trainer->engine, unit, toy_stream());
-}
-
-static zero_status grads_ready(const toy_trainer *trainer, uint32_t unit)
-{
-    return zero_unit_grads_ready(trainer->engine, unit, toy_stream());
-}
 
 /* The unit's first tensor, or else the one it ties to. */
 static uint32_t tensor_of(const toy_trainer *trainer, uint32_t unit)
@@ -112,8 +32,7 @@ static void expect(const toy_trainer *trainer, uint32_t unit, bool params, bool 
 /* The micro-step and its step end as if nothing had been refused, and the engine trains on. */
 static zero_status still_works(toy_trainer *trainer)
 {
-    TOY_TRY(toy_micro_end(trainer));
-    TOY_TRY(toy_update(trainer));
+    TOY_TRY(end_step(trainer));
     TOY_TRY(toy_step(trainer));
     return toy_evaluate(trainer);
 }
@@ -312,31 +231,20 @@ static zero_status disturbed_step(toy_trainer *trainer)
 
 static zero_status compare_rank(zero_world *world, void *user)
 {
-    const toy_run *run = user;
-    toy_state left;
-    toy_state right;
-    TOY_TRY(toy_train_by(run, world, undisturbed_step, &left));
-    TOY_TRY(toy_train_by(run, world, disturbed_step, &right));
-    toy_state_same(run->model, &left, &right, "refused acquires");
-    toy_state_free(&left);
-    toy_state_free(&right);
-    return ZERO_OK;
+    return toy_compare(user, world, undisturbed_step, disturbed_step, "refused acquires");
 }
 
 TEST(a_refused_acquire_leaves_no_trace)
 {
-    toy_model model;
-    toy_model_equal(&model, 4, 100, ZERO_DTYPE_F32);
     for (int checked = 0; checked < 2; checked++) {
-        toy_run run = toy_run_init(&model);
+        toy_run run = toy_run_equal(4, 100, ZERO_DTYPE_F32);
         run.tuning.poison_released = checked;
         run.tuning.param_slots = 2;
         run.tuning.grad_slots = 2;
         run.tuning.bucket_bytes = 1;
         run.steps = 4;
-        CHECK_OK(zero_world_run(2, DEADLINE_MS, compare_rank, &run));
+        CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, compare_rank, &run));
     }
-    toy_model_close(&model);
 }
 
 /* Units of one size but for the last; `last` ties to `first`, for which there is one slot more. */
@@ -367,19 +275,17 @@ static zero_status half_acquired(toy_trainer *trainer)
 TEST(no_slot_is_left_with_an_owner)
 {
     static const char *const names[] = {"first", "free", "left", "right", "last", "other"};
-    toy_model model;
-    toy_model_open(&model);
+    toy_model *model = toy_model_new();
     for (uint32_t u = 0; u < TIED_UNITS; u++) {
-        (void)toy_model_unit(&model, names[u]);
-        (void)toy_model_tensor(&model, u == TIED_OTHER ? 5000 : 100, 0, ZERO_DTYPE_F32, 0);
+        (void)toy_model_unit(model, names[u]);
+        (void)toy_model_tensor(model, u == TIED_OTHER ? 5000 : 100, 0, ZERO_DTYPE_F32, 0);
     }
-    toy_model_tie(&model, TIED_LAST, TIED_FIRST);
-    toy_run run = toy_run_init(&model);
+    toy_model_tie(model, TIED_LAST, TIED_FIRST);
+    toy_run run = toy_run_init(model);
     run.tuning.grad_slots = 2;
     run.tuning.param_slots = 5;
     run.tuning.bucket_bytes = 1;
-    on_two_ranks(&run, half_acquired);
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(2, &run, half_acquired, NULL));
 }
 
 /* ---- views ---- */
@@ -388,29 +294,24 @@ TEST(no_slot_is_left_with_an_owner)
  */
 TEST(views_of_ties)
 {
-    toy_model model;
-    toy_model_open(&model);
+    toy_model *model = toy_model_new();
     uint32_t tensors[6];
     for (uint32_t u = 0; u < 2; u++) {
-        (void)toy_model_unit(&model, u == 0 ? "one" : "two");
-        tensors[3 * u] = toy_model_tensor(&model, 70, 3, ZERO_DTYPE_F32, 0);
-        tensors[3 * u + 1] = toy_model_tensor(&model, 40, 0, ZERO_DTYPE_BF16, ZERO_TENSOR_FROZEN);
-        tensors[3 * u + 2] = toy_model_tensor(&model, 5 * u, 0, ZERO_DTYPE_F16, 0);
+        (void)toy_model_unit(model, u == 0 ? "one" : "two");
+        tensors[3 * u] = toy_model_tensor(model, 70, 3, ZERO_DTYPE_F32, 0);
+        tensors[3 * u + 1] = toy_model_tensor(model, 40, 0, ZERO_DTYPE_BF16, ZERO_TENSOR_FROZEN);
+        tensors[3 * u + 2] = toy_model_tensor(model, 5 * u, 0, ZERO_DTYPE_F16, 0);
     }
-    const uint32_t user = toy_model_unit(&model, "user");
-    (void)toy_model_tensor(&model, 33, 0, ZERO_DTYPE_BF16, 0);
+    const uint32_t user = toy_model_unit(model, "user");
+    (void)toy_model_tensor(model, 33, 0, ZERO_DTYPE_BF16, 0);
     const uint32_t order[] = {tensors[5], tensors[1], tensors[3], tensors[0]};
     for (uint32_t i = 0; i < 4; i++) {
-        toy_model_tie(&model, user, order[i]);
+        toy_model_tie(model, user, order[i]);
     }
-    CHECK_OK(zero_tensor_tie(model.model, user, order[1])); /* once more is once */
-    toy_run run = toy_run_init(&model);
+    CHECK_OK(zero_tensor_tie(model->model, user, order[1])); /* once more is once */
+    toy_run run = toy_run_init(model);
     run.micro_steps = 2;
-    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
-        run.options.stage = (zero_stage)stage;
-        on_two_ranks(&run, toy_train);
-    }
-    toy_model_close(&model);
+    CHECK_OK(toy_on_stages(2, &run, toy_train, NULL));
 }
 
 /* Units of the model below. */
@@ -446,18 +347,16 @@ static zero_status owners_move(toy_trainer *trainer)
 
 TEST(views_follow_owners)
 {
-    toy_model model;
-    toy_model_open(&model);
+    toy_model *model = toy_model_new();
     for (uint32_t u = ONE; u <= USER; u++) {
-        (void)toy_model_unit(&model, u == ONE ? "one" : u == TWO ? "two" : "user");
-        (void)toy_model_tensor(&model, u == USER ? 5000 : 100, 0, ZERO_DTYPE_F32, 0);
+        (void)toy_model_unit(model, u == ONE ? "one" : u == TWO ? "two" : "user");
+        (void)toy_model_tensor(model, u == USER ? 5000 : 100, 0, ZERO_DTYPE_F32, 0);
     }
-    toy_model_tie(&model, USER, TWO);
-    toy_model_tie(&model, USER, ONE);
-    toy_run run = toy_run_init(&model);
+    toy_model_tie(model, USER, TWO);
+    toy_model_tie(model, USER, ONE);
+    toy_run run = toy_run_init(model);
     run.options.stage = ZERO_STAGE_2;
-    on_two_ranks(&run, owners_move);
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(2, &run, owners_move, NULL));
 }
 
 /* Whether memory that is given back loses its addresses for sure: not on the CPU, where ranks have
@@ -479,8 +378,7 @@ static zero_status reload_elsewhere(toy_trainer *trainer)
     TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_BACKWARD, toy_stream(), &view));
     const void *before = view->grads[0].data;
     TOY_TRY(release(trainer, 0));
-    TOY_TRY(toy_micro_end(trainer));
-    TOY_TRY(toy_update(trainer));
+    TOY_TRY(end_step(trainer));
     TOY_TRY(zero_engine_evict(trainer->engine, grad, ZERO_TIER_DISK));
     for (int i = 0; i < 64; i++) {
         taken[i] = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -500,38 +398,31 @@ static zero_status reload_elsewhere(toy_trainer *trainer)
 
 TEST(views_follow_a_reload)
 {
-    toy_model model;
-    toy_model_equal(&model, 2, 100000, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(2, 100000, ZERO_DTYPE_F32);
     run.options.stage = ZERO_STAGE_0;
     rig_folders(1, 0);
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 1;
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, on_rank, &(job){&run, reload_elsewhere}));
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(1, &run, reload_elsewhere, NULL));
 }
 
 /* Ranks whose views would show different tensors. */
 static zero_status tie_differently(zero_world *world, void *user)
 {
     (void)user;
-    toy_model model;
+    toy_model *model = toy_model_new();
     zero_engine *engine = NULL;
-    toy_model_open(&model);
-    (void)toy_model_unit(&model, "owner");
-    (void)toy_model_tensor(&model, 10, 0, ZERO_DTYPE_F32, 0);
-    (void)toy_model_tensor(&model, 10, 0, ZERO_DTYPE_F32, 0);
-    toy_model_tie(&model, toy_model_unit(&model, "user"), zero_world_rank(world));
-    const toy_run run = toy_run_init(&model);
-    CHECK_FAILS(zero_engine_create(world, model.model, &run.options, &engine), ZERO_MISMATCH,
+    (void)toy_model_unit(model, "owner");
+    (void)toy_model_tensor(model, 10, 0, ZERO_DTYPE_F32, 0);
+    (void)toy_model_tensor(model, 10, 0, ZERO_DTYPE_F32, 0);
+    toy_model_tie(model, toy_model_unit(model, "user"), zero_world_rank(world));
+    const toy_run run = toy_run_init(model);
+    CHECK_FAILS(zero_engine_create(world, model->model, &run.options, &engine), ZERO_MISMATCH,
                 "unit 1 \"user\"");
-    toy_model_close(&model);
     return ZERO_OK;
 }
 
-TEST(ranks_that_tie_differently)
-{
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, tie_differently, NULL));
-}
+TEST_CALL(ranks_that_tie_differently,
+          CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, tie_differently, NULL)));
 
 TEST_MAIN()

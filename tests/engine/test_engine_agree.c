@@ -5,16 +5,13 @@
 #include "reads.h"
 
 #include <stdatomic.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "engine/engine_internal.h"
 #include "folders.h"
+#include "launched.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
 #define SHORT_MS 2000
 
 /* ---- what differs ---- */
@@ -116,209 +113,147 @@ static void check_memory(zero_engine *engine, memory_copy *copy)
     CHECK_BYTES(engine->decide.state, &copy->state, sizeof copy->state);
 }
 
-static void check_error(zero_status status, const char *text)
-{
-    if (status != ZERO_MISMATCH || strstr(zero_last_error()->message, text) == NULL) {
-        TEST_FAIL("status %d, \"%s\" is not in: %s", (int)status, text, zero_last_error()->message);
-    }
-}
-
 /* ---- a step with different parameters ---- */
 
-typedef struct trial {
-    const oddity *odd;
-    bool waits;     /* the result is asked for at once */
-    bool predicted; /* and the steps are */
-} trial;
-
-static zero_status step_with(toy_trainer *trainer, const trial *t, const oddity *odd)
+static zero_status step_with(toy_trainer *trainer, const oddity *odd)
 {
     zero_hyper groups[GROUPS];
     const zero_step_params params = params_of(trainer, odd, groups);
-    const uint32_t units = trainer->run->model->unit_count;
-    for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
-        const bool last = m + 1 == trainer->run->micro_steps;
-        if (last && t->predicted) {
-            TOY_TRY(zero_step_predict(trainer->engine, &params));
-        }
-        TOY_TRY(toy_micro_begin(trainer, last));
-        for (uint32_t u = 0; u < units; u++) {
-            TOY_TRY(toy_forward(trainer, u));
-        }
-        for (uint32_t u = units; u-- > 0;) {
-            TOY_TRY(toy_backward(trainer, u));
-        }
-        TOY_TRY(toy_micro_end(trainer));
-    }
-    TOY_TRY(zero_step(trainer->engine, &params, zero_stream_host()));
-    trainer->step++;
-    trainer->micro = 0;
-    return ZERO_OK;
+    return toy_step_with(trainer, &params);
 }
 
 /* What every rank does. */
 typedef struct job {
     toy_run run;
-    trial trial;
+    toy_step_fn fn;
+    const oddity *odd;
+    bool waits;       /* the result is asked for at once */
     const char *text; /* of micro-steps that differ */
     atomic_uint told; /* ranks that came to their end as they should */
 } job;
 
-/* Two good steps, one that differs, and then good ones again until the rank is told. */
-static zero_status find_out(zero_world *world, void *user)
+static zero_status on_rank(zero_world *world, void *user)
 {
     job *j = user;
-    const trial *t = &j->trial;
-    char text[96];
     toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_open(&trainer, &j->run, world));
+    trainer.user = j;
+    const zero_status status = j->fn(&trainer);
+    toy_close(&trainer);
+    atomic_fetch_add(&j->told, status == ZERO_OK);
+    return status;
+}
+
+/* Two good steps, one that differs, and then good ones again until the rank is told. */
+static zero_status find_out(toy_trainer *trainer)
+{
+    const job *j = trainer->user;
+    char text[96];
     for (uint64_t s = 0; s < 2; s++) {
-        TOY_TRY(step_with(&trainer, t, NULL));
-        TOY_TRY(zero_step_wait(trainer.engine, &result));
-        CHECK_EQ(result.updates, s + 1);
+        TOY_TRY(step_with(trainer, NULL));
+        TOY_TRY(toy_wait(trainer));
+        CHECK_EQ(trainer->result.updates, s + 1);
     }
-    const zero_stats before = engine_stats(trainer.engine);
-    TOY_TRY(trainer.engine->device->ops->event_wait(trainer.engine->device->self,
-                                                    trainer.engine->stepped, NULL));
-    memory_copy memory = copy_memory(trainer.engine);
-    zero_status status = step_with(&trainer, t, t->odd);
-    if (status == ZERO_OK && t->waits) {
-        status = zero_step_wait(trainer.engine, &result);
+    const zero_stats before = engine_stats(trainer->engine);
+    TOY_TRY(trainer->engine->device->ops->event_wait(trainer->engine->device->self,
+                                                     trainer->engine->stepped, NULL));
+    memory_copy memory = copy_memory(trainer->engine);
+    zero_status status = step_with(trainer, j->odd);
+    if (status == ZERO_OK && j->waits) {
+        status = toy_wait(trainer);
         CHECK(status != ZERO_OK);
     }
     for (uint32_t ahead = 0; ahead < ENGINE_STEP_SLOTS && status == ZERO_OK; ahead++) {
-        status = step_with(&trainer, t, NULL);
+        status = step_with(trainer, NULL);
     }
-    (void)snprintf(text, sizeof text, "%s%u", t->odd->text, trainer.ranks - 1);
-    check_error(status, text);
-    CHECK_EQ(zero_step_wait(trainer.engine, &result), ZERO_POISONED);
-    check_memory(trainer.engine, &memory);
-    const zero_stats after = engine_stats(trainer.engine);
+    (void)snprintf(text, sizeof text, "%s%u", j->odd->text, trainer->ranks - 1);
+    CHECK_FAILS(status, ZERO_MISMATCH, text);
+    CHECK_EQ(toy_wait(trainer), ZERO_POISONED);
+    check_memory(trainer->engine, &memory);
+    const zero_stats after = engine_stats(trainer->engine);
     CHECK_EQ(after.steps_speculative, before.steps_speculative);
     CHECK_EQ(after.steps_redone, before.steps_redone);
     CHECK_EQ(after.steps_skipped, 0);
-    toy_close(&trainer);
-    atomic_fetch_add(&j->told, 1);
     return ZERO_OK;
 }
 
 /* Every rank must be told, and so is who started them. */
-static void run_threads(uint32_t ranks, zero_rank_fn fn, job *j)
+static void run_threads(uint32_t ranks, job *j)
 {
     atomic_store(&j->told, 0);
-    CHECK_EQ(zero_world_run(ranks, DEADLINE_MS, fn, j), ZERO_MISMATCH);
+    CHECK_EQ(zero_world_run(ranks, TOY_DEADLINE_MS, on_rank, j), ZERO_MISMATCH);
     CHECK_EQ(atomic_load(&j->told), ranks);
 }
 
-static toy_run run_over(const toy_model *model)
+static toy_run run_over(void)
 {
-    toy_run run = toy_run_init(model);
+    toy_run run = toy_run_made(describe);
     run.params = zero_step_params_init();
     run.micro_steps = 2;
     return run;
 }
 
-/* State on disk, so that speculative steps are updated before they are decided. */
-static void let_overlap(toy_run *run)
+/* Every way to split the model over so many ranks: two of the numbers in turn or, `all`, each.
+ * Predicted steps are updated before they are decided. */
+static void try_ways(uint32_t ranks, bool predicted, bool all)
 {
-    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
-        run->options.tier[role] = ZERO_TIER_DISK;
+    job j = {.run = run_over(), .fn = find_out};
+    if (predicted) {
+        toy_run_overlap(&j.run, rig_paths);
     }
-    run->options.disk_directories = rig_paths;
-    run->options.disk_directory_count = 1;
-    run->tuning.extent_bytes = 4096;
-    run->tuning.io_window = 3;
-    run->tuning.speculative_step = 1;
-}
-
-/* Every way to split the model over so many ranks: two of the numbers in turn or, `all`, each. */
-static void try_ways(const toy_model *model, uint32_t ranks, bool predicted, bool all)
-{
-    toy_sharding ways[16];
-    const uint32_t way_count = toy_shardings(ranks, true, ways);
-    for (uint32_t w = 0; w < way_count; w++) {
+    for (uint32_t w = 0; toy_split(&j.run, ranks, w) != NULL; w++) {
         for (uint32_t i = 0; i < (all ? ODDITIES : 2); i++) {
-            const oddity *odd = &oddities[(3 * w + 5 * i) % ODDITIES];
-            job j = {.run = run_over(model),
-                     .trial = {.odd = odd, .waits = i % 2 == 0, .predicted = predicted}};
-            toy_sharding_apply(&ways[w], &j.run);
-            if (predicted) {
-                let_overlap(&j.run);
-            }
-            run_threads(ranks, find_out, &j);
+            j.odd = &oddities[(3 * w + 5 * i) % ODDITIES];
+            j.waits = i % 2 == 0;
+            run_threads(ranks, &j);
         }
     }
 }
 
-TEST(each_number_on_two_ranks)
-{
-    toy_model model;
-    describe(&model);
-    try_ways(&model, 2, false, true);
-    toy_model_close(&model);
-}
+TEST_CALL(each_number_on_two_ranks, try_ways(2, false, true));
 
 TEST(each_way_on_more_ranks)
 {
-    toy_model model;
-    describe(&model);
-    try_ways(&model, 3, false, false);
-    try_ways(&model, 4, false, false);
-    toy_model_close(&model);
+    try_ways(3, false, false);
+    try_ways(4, false, false);
 }
 
 TEST(predicted_steps)
 {
-    toy_model model;
-    describe(&model);
     rig_folders(1, 0);
-    try_ways(&model, 2, true, false);
-    try_ways(&model, 4, true, false);
-    toy_model_close(&model);
+    try_ways(2, true, false);
+    try_ways(4, true, false);
 }
 
 /* A dynamic loss scale is read before each step, so the next one's beginning tells. */
-static zero_status ask_for_scale(zero_world *world, void *user)
+static zero_status ask_for_scale(toy_trainer *trainer)
 {
-    job *j = user;
-    toy_trainer trainer;
+    const job *j = trainer->user;
     float scale = 0;
-    TOY_TRY(toy_open(&trainer, &j->run, world));
-    TOY_TRY(step_with(&trainer, &j->trial, j->trial.odd));
-    check_error(zero_loss_scale(trainer.engine, &scale),
+    TOY_TRY(step_with(trainer, j->odd));
+    CHECK_FAILS(zero_loss_scale(trainer->engine, &scale), ZERO_MISMATCH,
                 "max_norm is 0 on rank 0 and 2.5 on rank 1");
-    toy_close(&trainer);
-    atomic_fetch_add(&j->told, 1);
     return ZERO_OK;
 }
 
 TEST(a_dynamic_loss_scale_tells)
 {
-    toy_model model;
-    describe(&model);
-    job j = {.run = run_over(&model), .trial = {.odd = &oddities[0]}};
+    job j = {.run = run_over(), .fn = ask_for_scale, .odd = &oddities[0]};
     j.run.options.loss_scale = 8.0f;
-    run_threads(2, ask_for_scale, &j);
-    toy_model_close(&model);
+    run_threads(2, &j);
 }
 
 /* ---- what need not be alike ---- */
 
-static zero_status go_on(zero_world *world, void *user)
+static zero_status go_on(toy_trainer *trainer)
 {
-    job *j = user;
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(toy_open(&trainer, &j->run, world));
+    const job *j = trainer->user;
     for (uint64_t s = 0; s < 3; s++) {
-        TOY_TRY(step_with(&trainer, &j->trial, j->trial.odd));
-        TOY_TRY(zero_step_wait(trainer.engine, &result));
-        CHECK_EQ(result.updates, s + 1);
-        CHECK_EQ(result.skipped_in_a_row, 0);
+        TOY_TRY(step_with(trainer, j->odd));
+        TOY_TRY(toy_wait(trainer));
+        CHECK_EQ(trainer->result.updates, s + 1);
+        CHECK_EQ(trainer->result.skipped_in_a_row, 0);
     }
-    toy_close(&trainer);
-    atomic_fetch_add(&j->told, 1);
     return ZERO_OK;
 }
 
@@ -333,200 +268,126 @@ TEST(unused_numbers_are_not_compared)
 {
     static const oddity frozen = {"", offsetof(zero_hyper, adamw.lr), 3, 0.25f};
     static const oddity empty = {"", offsetof(zero_hyper, adamw.lr), 4, 0.25f};
-    toy_model model;
-    describe(&model);
-    job j = {.run = run_over(&model), .trial = {.odd = &frozen}};
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, go_on, &j));
-    j.trial.odd = &empty;
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, go_on, &j));
+    job j = {.run = run_over(), .fn = go_on, .odd = &frozen};
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, on_rank, &j));
+    j.odd = &empty;
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, on_rank, &j));
     j.run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
     j.run.options.update = update_nothing;
-    j.trial.odd = &oddities[1];
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, go_on, &j));
-    j.trial = (trial){.odd = &oddities[0], .waits = true};
-    run_threads(2, find_out, &j);
-    toy_model_close(&model);
+    j.odd = &oddities[1];
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, on_rank, &j));
+    j.fn = find_out;
+    j.odd = &oddities[0];
+    j.waits = true;
+    run_threads(2, &j);
 }
 
 /* ---- micro-steps ---- */
 
 /* The last rank makes one micro-step in each step, the others two. */
-static zero_status hurry(zero_world *world, void *user)
+static zero_status hurry(toy_trainer *trainer)
 {
-    job *j = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, &j->run, world));
-    const uint32_t micro_steps = trainer.rank == trainer.ranks - 1 ? 1 : 2;
+    const job *j = trainer->user;
+    const uint32_t micro_steps = trainer->rank == trainer->ranks - 1 ? 1 : 2;
     zero_status status = ZERO_OK;
     for (uint32_t s = 0; s <= ENGINE_STEP_SLOTS + 1 && status == ZERO_OK; s++) {
         for (uint32_t m = 0; m < micro_steps && status == ZERO_OK; m++) {
-            status = toy_micro(&trainer, m + 1 == micro_steps);
+            status = toy_micro(trainer, m + 1 == micro_steps);
         }
-        status = status == ZERO_OK ? toy_update(&trainer) : status;
+        status = status == ZERO_OK ? toy_update(trainer) : status;
     }
-    check_error(status, j->text);
-    toy_close(&trainer);
-    atomic_fetch_add(&j->told, 1);
+    CHECK_FAILS(status, ZERO_MISMATCH, j->text);
     return ZERO_OK;
 }
 
 TEST(micro_steps_on_all_ways)
 {
-    toy_model model;
-    describe(&model);
+    job j = {.run = run_over(), .fn = hurry, .text = "micro-step"};
     for (uint32_t ranks = 2; ranks <= 4; ranks++) {
-        toy_sharding ways[16];
-        const uint32_t way_count = toy_shardings(ranks, true, ways);
-        for (uint32_t w = 0; w < way_count; w++) {
-            job j = {.run = run_over(&model), .text = "micro-step"};
-            toy_sharding_apply(&ways[w], &j.run);
-            run_threads(ranks, hurry, &j);
+        for (uint32_t w = 0; toy_split(&j.run, ranks, w) != NULL; w++) {
+            run_threads(ranks, &j);
         }
     }
-    toy_model_close(&model);
 }
 
 TEST(micro_steps_are_named)
 {
-    toy_model model;
-    describe(&model);
-    job j = {.run = run_over(&model)};
+    job j = {.run = run_over(), .fn = hurry};
     j.run.options.stage = ZERO_STAGE_1;
     j.text = "the number of micro-steps in this step is 2 on rank 0 and 1 on rank 1";
-    run_threads(2, hurry, &j);
+    run_threads(2, &j);
     j.run.options.stage = ZERO_STAGE_2;
     j.text = "rank 1 is in the last micro-step of its step, rank 0 in one before the last";
-    run_threads(2, hurry, &j);
-    toy_model_close(&model);
+    run_threads(2, &j);
 }
 
 /* Where only a step's end reduces but units are gathered in every micro-step, the ranks never come
  * to the same place: one waits for the other's gather, that one for its sums. */
-static zero_status never_meet(zero_world *world, void *user)
+static zero_status never_meet(toy_trainer *trainer)
 {
-    job *j = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, &j->run, world));
-    zero_step_result result = zero_step_result_init();
-    const uint32_t micro_steps = trainer.rank == 0 ? 2 : 1;
+    const uint32_t micro_steps = trainer->rank == 0 ? 2 : 1;
     zero_status status = ZERO_OK;
     for (uint32_t m = 0; m < micro_steps && status == ZERO_OK; m++) {
-        status = toy_micro(&trainer, m + 1 == micro_steps);
+        status = toy_micro(trainer, m + 1 == micro_steps);
     }
-    status = status == ZERO_OK ? toy_update(&trainer) : status;
-    status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
+    status = status == ZERO_OK ? toy_update(trainer) : status;
+    status = status == ZERO_OK ? toy_wait(trainer) : status;
     CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM || status == ZERO_MISMATCH);
-    atomic_fetch_add(&j->told, 1);
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(micro_steps_that_never_meet_end_by_the_deadline)
 {
-    toy_model model;
-    describe(&model);
-    job j = {.run = run_over(&model)};
+    job j = {.run = run_over(), .fn = never_meet};
     j.run.tuning.accumulation = ZERO_ACCUMULATION_LOCAL;
     j.run.tuning.param_slots = 1;
-    CHECK(zero_world_run(2, SHORT_MS, never_meet, &j) != ZERO_OK);
+    CHECK(zero_world_run(2, SHORT_MS, on_rank, &j) != ZERO_OK);
     CHECK_EQ(atomic_load(&j.told), 2);
-    toy_model_close(&model);
 }
 
 /* ---- a rank that is missing ---- */
 
 /* Rank 1 ends its micro-step and takes no step while rank 0 waits for it. */
-static zero_status step_alone(zero_world *world, void *user)
+static zero_status step_alone(toy_trainer *trainer)
 {
-    job *j = user;
+    const job *j = trainer->user;
     const struct timespec span = {.tv_nsec = 1000000};
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(toy_open(&trainer, &j->run, world));
-    TOY_TRY(toy_micro(&trainer, true));
-    while (trainer.rank == 1 && atomic_load(&j->told) == 0) {
+    TOY_TRY(toy_micro(trainer, true));
+    while (trainer->rank == 1 && atomic_load(&j->told) == 0) {
         (void)nanosleep(&span, NULL);
     }
-    if (trainer.rank == 0) {
-        TOY_TRY(toy_update(&trainer));
-        CHECK_FAILS(zero_step_wait(trainer.engine, &result), ZERO_TIMEOUT,
+    if (trainer->rank == 0) {
+        TOY_TRY(toy_update(trainer));
+        CHECK_FAILS(toy_wait(trainer), ZERO_TIMEOUT,
                     "rank 1 did not arrive at all_gather of the step's norm");
     }
-    toy_close(&trainer);
-    atomic_fetch_add(&j->told, 1);
     return ZERO_OK;
 }
 
 TEST(a_step_that_one_rank_takes_alone)
 {
-    toy_model model;
-    describe(&model);
-    job j = {.run = run_over(&model)};
+    job j = {.run = run_over(), .fn = step_alone};
     j.run.options.stage = ZERO_STAGE_1;
-    CHECK(zero_world_run(2, SHORT_MS, step_alone, &j) != ZERO_OK);
+    CHECK(zero_world_run(2, SHORT_MS, on_rank, &j) != ZERO_OK);
     CHECK_EQ(atomic_load(&j.told), 2);
-    toy_model_close(&model);
 }
 
 /* ---- ranks that are processes ---- */
 
-static void set_number(const char *name, uint32_t value)
-{
-    char text[16];
-    (void)snprintf(text, sizeof text, "%u", value);
-    CHECK_EQ(setenv(name, text, 1), 0);
-}
-
-/* As zero_world_run, in processes that are started as torchrun would. */
-static void run_processes(uint32_t ranks, zero_rank_fn fn, void *user)
-{
-    pid_t children[4];
-    char id[32];
-    (void)snprintf(id, sizeof id, "agree-%d", (int)getpid());
-    (void)fflush(NULL);
-    for (uint32_t r = 0; r < ranks; r++) {
-        children[r] = fork();
-        CHECK(children[r] >= 0);
-        if (children[r] == 0) {
-            zero_world *world = NULL;
-            CHECK_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
-            set_number("RANK", r);
-            set_number("LOCAL_RANK", r);
-            set_number("WORLD_SIZE", ranks);
-            set_number("LOCAL_WORLD_SIZE", ranks);
-            set_number("MASTER_PORT", 20000 + (uint32_t)getppid() % 40000);
-            CHECK_EQ(setenv("MASTER_ADDR", "localhost", 1), 0);
-            CHECK_EQ(setenv("TORCHELASTIC_RUN_ID", id, 1), 0);
-            CHECK_OK(zero_world_create_launched(DEADLINE_MS, &world));
-            CHECK_OK(fn(world, user));
-            zero_world_destroy(world);
-            exit(0);
-        }
-    }
-    for (uint32_t r = 0; r < ranks; r++) {
-        int state = 0;
-        CHECK_EQ(waitpid(children[r], &state, 0), children[r]);
-        CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 0);
-    }
-}
-
 TEST(processes)
 {
-    toy_model model;
-    describe(&model);
+    job j = {.run = run_over()};
     for (uint32_t ranks = 2; ranks <= 4; ranks += 2) {
-        toy_sharding ways[16];
-        const uint32_t way_count = toy_shardings(ranks, true, ways);
-        for (uint32_t w = 0; w < way_count; w++) {
-            job j = {.run = run_over(&model),
-                     .trial = {.odd = &oddities[w % ODDITIES], .waits = w % 2 == 0}};
-            toy_sharding_apply(&ways[w], &j.run);
-            run_processes(ranks, find_out, &j);
+        for (uint32_t w = 0; toy_split(&j.run, ranks, w) != NULL; w++) {
+            j.fn = find_out;
+            j.odd = &oddities[w % ODDITIES];
+            j.waits = w % 2 == 0;
+            run_launched(ranks, on_rank, &j);
+            j.fn = hurry;
             j.text = "micro-step";
-            run_processes(ranks, hurry, &j);
+            run_launched(ranks, on_rank, &j);
         }
     }
-    toy_model_close(&model);
 }
 
 TEST_MAIN()

@@ -7,8 +7,6 @@
 #include "folders.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
-
 #define DEV ZERO_TIER_DEVICE
 #define HOST ZERO_TIER_HOST
 #define DISK ZERO_TIER_DISK
@@ -84,9 +82,8 @@ static zero_array array_of(const placing *p, float *data)
 }
 
 typedef struct strided_case {
+    toy_run run;
     zero_dtype dtype;
-    toy_sharding way;
-    zero_tier tier;
 } strided_case;
 
 /* Every place of the array that the tensor has holds its value as `dtype` gives it; others are as
@@ -135,7 +132,6 @@ static zero_status take_strided(zero_world *world, void *user)
     float *arrays[PLACINGS];
     zero_model *model = NULL;
     zero_engine *engine = NULL;
-    toy_run run = toy_run_init(NULL);
     for (uint32_t t = 0; t < PLACINGS; t++) {
         arrays[t] = new_array(&placings[t]);
         for (uint64_t e = 0; e < count_of(&placings[t]); e++) {
@@ -151,13 +147,7 @@ static zero_status take_strided(zero_world *world, void *user)
     TOY_TRY(zero_model_create(&model));
     TOY_TRY(zero_model_add_unit(model, "first", descs, 5, NULL, NULL));
     TOY_TRY(zero_model_add_unit(model, "second", descs + 5, PLACINGS - 5, NULL, NULL));
-    toy_sharding_apply(&c->way, &run);
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
-        run.options.tier[role] = c->tier;
-    }
-    run.options.disk_directories = rig_paths;
-    run.options.disk_directory_count = 1;
-    TOY_TRY(zero_engine_create(world, model, TOY_OPTIONS(&run), &engine));
+    TOY_TRY(zero_engine_create(world, model, TOY_OPTIONS(&c->run), &engine));
     zero_model_destroy(model);
     for (uint32_t t = 0; t < PLACINGS; t++) {
         free(arrays[t]); /* the engine has read them */
@@ -174,11 +164,12 @@ TEST(strided_arrays_in_and_out)
     rig_folders(1, 0);
     uint32_t turn = 0;
     for (uint32_t ranks = 1; ranks <= 4; ranks++) {
-        toy_sharding ways[16];
-        const uint32_t count = toy_shardings(ranks, true, ways);
-        for (uint32_t w = 0; w < count; w++, turn++) {
-            strided_case c = {dtypes[turn % 3], ways[w], tiers[turn / 3 % 3]};
-            CHECK_OK(zero_world_run(ranks, DEADLINE_MS, take_strided, &c));
+        strided_case c = {.run = toy_run_init(NULL)};
+        toy_run_disk(&c.run, rig_paths, 1);
+        for (uint32_t w = 0; toy_split(&c.run, ranks, w) != NULL; w++, turn++) {
+            c.dtype = dtypes[turn % 3];
+            toy_run_tiers(&c.run, ZERO_ROLE_PARAM, tiers[turn / 3 % 3]);
+            CHECK_OK(zero_world_run(ranks, TOY_DEADLINE_MS, take_strided, &c));
         }
     }
 }
@@ -196,10 +187,7 @@ static const zero_tier mixes[][ZERO_SHARD_ROLES] = {
 static void put_on(toy_run *run, const zero_tier *mix)
 {
     memcpy(run->options.tier, mix, sizeof mixes[0]);
-    run->options.disk_directories = rig_paths;
-    run->options.disk_directory_count = 1;
-    run->tuning.extent_bytes = 4096;
-    run->tuning.io_window = 3;
+    toy_run_disk(run, rig_paths, 1);
 }
 
 static bool has_role(const toy_tensor *tensor, zero_role role)
@@ -275,17 +263,14 @@ static zero_status export_trained(zero_world *world, const toy_run *run, void *u
 
 TEST(trained_state_is_exported)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
     for (uint32_t ranks = 1; ranks <= 4; ranks++) {
         for (uint32_t turn = 0; turn < MIXES; turn++) {
-            toy_run run = toy_run_init(&model);
+            toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
             run.steps = 3;
-            CHECK_OK(toy_run_ways(ranks, DEADLINE_MS, &run, export_trained, &turn));
+            CHECK_OK(toy_run_ways(ranks, TOY_DEADLINE_MS, &run, export_trained, &turn));
         }
     }
-    toy_model_close(&model);
 }
 
 /* ---- and goes on elsewhere ---- */
@@ -346,63 +331,48 @@ static zero_status resume(zero_world *world, const toy_run *run, void *user)
     TOY_TRY(zero_step_state_set(second.engine, &saved));
     second.step = step;
     TOY_TRY(toy_train(&second));
-    TOY_TRY(toy_collect(&second, &state));
-    toy_state_same(run->model, whole, &state, "uninterrupted and imported");
-    toy_state_free(&state);
+    TOY_TRY(toy_collect_same(&second, whole, "uninterrupted and imported"));
     toy_close(&second);
     return ZERO_OK;
 }
 
-static zero_status train_whole(zero_world *world, void *user)
+static zero_status train_whole(toy_trainer *trainer)
 {
-    void **given = user;
-    toy_run run = *(const toy_run *)given[0];
-    toy_state state;
-    run.steps *= 2;
-    TOY_TRY(toy_train_collect(&run, world, &state));
-    if (zero_world_rank(world) == 0) {
-        *(toy_state *)given[1] = state;
-    } else {
-        toy_state_free(&state);
-    }
-    return ZERO_OK;
+    TOY_TRY(toy_train(trainer));
+    TOY_TRY(toy_train(trainer));
+    return toy_collect_first(trainer, trainer->user);
 }
 
 TEST(imported_state_trains_on_with_its_bits)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
     for (uint32_t ranks = 1; ranks <= 4; ranks++) {
-        toy_run run = toy_run_init(&model);
+        toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
         toy_state whole;
-        void *given[] = {&run, &whole};
         run.steps = 4;
         run.flavour = TOY_INTEGER;
-        CHECK_OK(zero_world_run(ranks, DEADLINE_MS, train_whole, given));
-        CHECK_OK(toy_run_ways(ranks, DEADLINE_MS, &run, resume, &whole));
+        CHECK_OK(toy_on_ranks(ranks, &run, train_whole, &whole));
+        CHECK_OK(toy_run_ways(ranks, TOY_DEADLINE_MS, &run, resume, &whole));
         toy_state_free(&whole);
     }
-    toy_model_close(&model);
 }
 
 /* ---- misuse ---- */
 
-static zero_status misuse(zero_world *world, const toy_run *run, void *user)
+static zero_status misuse(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    float *values = user; /* of all ranks: only what is refused names it */
-    const uint32_t rank = zero_world_rank(world);
+    float *values = trainer->user; /* of all ranks: only what is refused names it */
+    const uint32_t rank = zero_world_rank(trainer->world);
     const zero_array good = {.data = values};
     const zero_array wide = {.data = values, .strides = {1, 1}};
     const zero_array typed = {.data = values, .dtype = ZERO_DTYPE_NONE};
     const zero_array nowhere = {.data = NULL};
-    TOY_TRY(toy_open(&trainer, run, world));
-    zero_engine *engine = trainer.engine;
+    zero_engine *engine = trainer->engine;
 #define REFUSED(tensor, role, array, text)                                                     \
     CHECK_FAILS(zero_tensor_export(engine, tensor, role, array), ZERO_INVALID_ARGUMENT, text); \
     CHECK_FAILS(zero_tensor_import(engine, tensor, role, array), ZERO_INVALID_ARGUMENT, text)
-    REFUSED(run->model->tensor_count, ZERO_ROLE_PARAM, &good, "is not one of the engine's");
+    REFUSED(trainer->run->model->tensor_count, ZERO_ROLE_PARAM, &good,
+            "is not one of the engine's");
     REFUSED(0, ZERO_ROLE_STEP, &good, "has no shard");
     REFUSED(0, ZERO_ROLE_PARAM, &wide, "strides[");
     REFUSED(0, ZERO_ROLE_PARAM, &typed, "dtype of its array 4");
@@ -417,31 +387,27 @@ static zero_status misuse(zero_world *world, const toy_run *run, void *user)
     CHECK_FAILS(
         zero_tensor_export(engine, 0, rank == 1 ? ZERO_ROLE_MOMENT1 : ZERO_ROLE_PARAM, NULL),
         ZERO_INVALID_ARGUMENT, "ranks 0 and 1 were given a different tensor or role");
-    TOY_TRY(toy_micro_begin(&trainer, true));
+    TOY_TRY(toy_micro_begin(trainer, true));
     CHECK_FAILS(zero_tensor_export(engine, 0, ZERO_ROLE_PARAM, NULL), ZERO_STATE, "micro-step");
     CHECK_FAILS(zero_tensor_import(engine, 0, ZERO_ROLE_PARAM, &good), ZERO_STATE, "micro-step");
-    TOY_TRY(toy_micro_end(&trainer));
-    TOY_TRY(toy_update(&trainer));
+    TOY_TRY(toy_micro_end(trainer));
+    TOY_TRY(toy_update(trainer));
     /* Nothing of it has hurt. */
     TOY_TRY(zero_tensor_export(engine, 0, ZERO_ROLE_PARAM, NULL));
-    TOY_TRY(toy_train(&trainer));
-    toy_close(&trainer);
-    return ZERO_OK;
+    return toy_train(trainer);
 }
 
 TEST(what_is_refused_is_refused_everywhere)
 {
-    toy_model model;
+    toy_model *model = toy_model_new();
     static float values[4096];
-    toy_model_open(&model);
-    toy_model_unit(&model, "unit");
-    toy_model_tensor(&model, 40, 50, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
-    toy_model_tensor(&model, 40, 50, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
-    toy_run run = toy_run_init(&model);
+    toy_model_unit(model, "unit");
+    toy_model_tensor(model, 40, 50, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    toy_model_tensor(model, 40, 50, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    toy_run run = toy_run_init(model);
     run.steps = 1;
-    CHECK_OK(toy_run_ways(2, DEADLINE_MS, &run, misuse, values));
-    CHECK_OK(toy_run_ways(3, DEADLINE_MS, &run, misuse, values));
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ways(2, &run, misuse, values));
+    CHECK_OK(toy_on_ways(3, &run, misuse, values));
 }
 
 /* ---- boxes ---- */
@@ -472,7 +438,7 @@ TEST(ranks_that_hold_other_boxes_are_told)
 {
     for (int i = 0; i < 2; i++) {
         bool replica = i != 0;
-        CHECK_OK(zero_world_run(2, DEADLINE_MS, differ_in_box, &replica));
+        CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, differ_in_box, &replica));
     }
 }
 

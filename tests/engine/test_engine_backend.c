@@ -8,20 +8,13 @@
 #include "reads.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
-
 /* A folder that is not there: whoever opens it fails. */
 static const char *const nowhere[] = {"there/is/no/such/folder"};
 
-static toy_run run_of(const toy_model *model, zero_tier tier)
+static toy_run on_tier(toy_run run, zero_tier tier)
 {
-    toy_run run = toy_run_init(model);
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
-        run.options.tier[role] = tier;
-    }
-    run.options.disk_directories = nowhere;
-    run.options.disk_directory_count = 1;
-    run.tuning.extent_bytes = 4096;
+    toy_run_tiers(&run, ZERO_ROLE_PARAM, tier);
+    toy_run_disk(&run, nowhere, 1);
     run.options.stage = ZERO_STAGE_3;
     run.params.max_norm = 0.5f;
     run.steps = 4;
@@ -55,12 +48,10 @@ typedef struct job {
 static zero_status compare(zero_world *world, void *user)
 {
     const job *j = user;
-    toy_model model;
     toy_state plain;
     toy_state state;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    const toy_run usual = run_of(&model, ZERO_TIER_DEVICE);
-    toy_run run = run_of(&model, j->tier);
+    const toy_run usual = on_tier(toy_run_mixed(ZERO_DTYPE_BF16), ZERO_TIER_DEVICE);
+    toy_run run = on_tier(usual, j->tier);
     run.tuning.updater = j->updater;
     CHECK_OK(zero_world_barrier(world));
     injected_use(INJECTED_NONE);
@@ -71,10 +62,9 @@ static zero_status compare(zero_world *world, void *user)
     injected_use(j->backend);
     CHECK_OK(zero_world_barrier(world));
     TOY_TRY(train(&run, world, &state));
-    toy_state_same(&model, &plain, &state, "the injected backend");
+    toy_state_same(run.model, &plain, &state, "the injected backend");
     toy_state_free(&plain);
     toy_state_free(&state);
-    toy_model_close(&model);
     return ZERO_OK;
 }
 
@@ -82,7 +72,7 @@ static void check_job(job j, uint32_t ranks)
 {
     const uint64_t updates = j.backend == INJECTED_OWN_MEMORY && j.updater == ZERO_UPDATER_CPU;
     memset(&injected_counted, 0, sizeof injected_counted);
-    CHECK_OK(zero_world_run(ranks, DEADLINE_MS, compare, &j));
+    CHECK_OK(zero_world_run(ranks, TOY_DEADLINE_MS, compare, &j));
     CHECK_EQ(atomic_load(&injected_counted.groups), 6 * ranks);
     CHECK_EQ(atomic_load(&injected_counted.device_bytes), 0);
     CHECK_EQ(atomic_load(&injected_counted.host_bytes), 0);
@@ -112,31 +102,21 @@ TEST(a_device_with_memory_of_its_own)
 
 /* ---- what follows from capabilities ---- */
 
-static zero_status refusals(zero_world *world, void *user)
+TEST(refusals_follow_capabilities)
 {
-    (void)user;
-    toy_model model;
     toy_trainer trainer;
-    toy_model_equal(&model, 2, 1000, ZERO_DTYPE_F32);
-    toy_run run = run_of(&model, ZERO_TIER_DEVICE);
+    toy_run run = on_tier(toy_run_equal(2, 1000, ZERO_DTYPE_F32), ZERO_TIER_DEVICE);
     run.tuning.updater = ZERO_UPDATER_CPU;
     injected_use(INJECTED_COUNTED);
-    CHECK_FAILS(toy_open(&trainer, &run, world), ZERO_INVALID_ARGUMENT, "updater is 2");
+    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_INVALID_ARGUMENT, "updater is 2");
     injected_use(INJECTED_OWN_MEMORY);
-    TOY_TRY(toy_open(&trainer, &run, world));
+    CHECK_OK(toy_open(&trainer, &run, NULL));
     CHECK_FAILS(zero_capture_prepare(trainer.engine), ZERO_UNSUPPORTED, "the host has a part");
     toy_close(&trainer);
     run.tuning.updater = ZERO_UPDATER_DEFAULT;
     run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
     run.options.update = (zero_update_fn)abort;
-    CHECK_FAILS(toy_open(&trainer, &run, world), ZERO_UNSUPPORTED, "ZERO_OPTIMIZER_CALLBACK");
-    toy_model_close(&model);
-    return ZERO_OK;
-}
-
-TEST(refusals_follow_capabilities)
-{
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, refusals, NULL));
+    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_UNSUPPORTED, "ZERO_OPTIMIZER_CALLBACK");
 }
 
 /* ---- a simulated device: a model that no machine holds ---- */
@@ -172,13 +152,12 @@ static zero_status take_steps(zero_engine *engine, uint32_t steps)
 static zero_status simulate(zero_world *world, void *user)
 {
     (void)user;
-    toy_model model;
     zero_engine *engine = NULL;
-    toy_model_equal(&model, LAYERS, LAYER_ELEMENTS, ZERO_DTYPE_BF16);
-    toy_run run = run_of(&model, ZERO_TIER_HOST);
+    const toy_run run =
+        on_tier(toy_run_equal(LAYERS, LAYER_ELEMENTS, ZERO_DTYPE_BF16), ZERO_TIER_HOST);
     injected_use(INJECTED_SIMULATED);
     const uint64_t resident = toy_device_bytes();
-    TOY_TRY(zero_engine_create(world, model.model, TOY_OPTIONS(&run), &engine));
+    TOY_TRY(zero_engine_create(world, run.model->model, TOY_OPTIONS(&run), &engine));
     const zero_memory planned = plan_memory(zero_engine_plan(engine));
     CHECK(planned.total_bytes > UINT64_C(16) * LAYERS * LAYER_ELEMENTS);
     CHECK_EQ(atomic_load(&injected_counted.device_bytes), planned.tier_bytes[ZERO_TIER_DEVICE]);
@@ -187,7 +166,6 @@ static zero_status simulate(zero_world *world, void *user)
     CHECK(toy_device_bytes() < resident + (UINT64_C(64) << 20));
     zero_engine_destroy(engine); /* once the steps are over */
     CHECK_EQ(atomic_load(&injected_counted.updates), 2 * LAYERS);
-    toy_model_close(&model);
     return ZERO_OK;
 }
 
@@ -196,7 +174,7 @@ TEST(a_simulated_device)
     if (UNDER_SANITIZER) {
         SKIP("a sanitizer keeps books of memory that is only reserved");
     }
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, simulate, NULL));
+    CHECK_OK(zero_world_run(1, TOY_DEADLINE_MS, simulate, NULL));
     CHECK_EQ(atomic_load(&injected_counted.device_bytes), 0);
     CHECK_EQ(atomic_load(&injected_counted.host_bytes), 0);
 }

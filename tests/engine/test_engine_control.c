@@ -7,7 +7,6 @@
 #include "sanitizer.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
 #define STEPS 7
 #define BAD_STEP 3 /* its gradients are not finite */
 
@@ -21,10 +20,7 @@ static void let_disk(toy_run *run, uint32_t turn)
                          (turn / 4 % 2 != 0 && role == ZERO_ROLE_PARAM);
         run->options.tier[role] = state || far ? ZERO_TIER_DISK : ZERO_TIER_DEVICE;
     }
-    run->options.disk_directories = rig_paths;
-    run->options.disk_directory_count = 1;
-    run->tuning.extent_bytes = 4096;
-    run->tuning.io_window = 3;
+    toy_run_disk(run, rig_paths, 1);
     run->tuning.speculative_step = turn % 2 != 0;
     run->predicted = turn % 2 != 0;
 }
@@ -42,14 +38,6 @@ struct course {
     float scales[STEPS];
 };
 
-static zero_status micro_steps(toy_trainer *trainer, uint32_t count)
-{
-    for (uint32_t m = 0; m < count; m++) {
-        TOY_TRY(toy_micro(trainer, m + 1 == count));
-    }
-    return ZERO_OK;
-}
-
 static zero_status ask(const toy_trainer *trainer, double *norm)
 {
     double again = 0;
@@ -59,17 +47,18 @@ static zero_status ask(const toy_trainer *trainer, double *norm)
     return ZERO_OK;
 }
 
-static zero_status whole_step(toy_trainer *trainer, const course *c, zero_step_result *result)
+static zero_status whole_step(toy_trainer *trainer, const course *c)
 {
+    const zero_step_result *result = &trainer->result;
     double norm = 0;
     TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
     trainer->loss_scale = trainer->step == BAD_STEP ? (float)INFINITY : trainer->loss_scale;
-    TOY_TRY(micro_steps(trainer, c->run.micro_steps));
+    TOY_TRY(toy_micros(trainer));
     if (c->asks) {
         TOY_TRY(ask(trainer, &norm));
     }
     TOY_TRY(toy_update(trainer));
-    TOY_TRY(zero_step_wait(trainer->engine, result));
+    TOY_TRY(toy_wait(trainer));
     if (c->asks && isfinite(result->norm)) { /* what is in a NaN is nobody's business */
         CHECK_BYTES(&norm, &result->norm, sizeof norm);
     }
@@ -80,18 +69,18 @@ static zero_status whole_step(toy_trainer *trainer, const course *c, zero_step_r
 static zero_status take(zero_world *world, course *c, toy_state *state)
 {
     toy_trainer trainer;
+    const zero_step_result *result = &trainer.result;
     TOY_TRY(toy_open(&trainer, &c->run, world));
     for (int s = 0; s < STEPS; s++) {
-        zero_step_result result = zero_step_result_init();
         if (c->extra != NULL) {
             TOY_TRY(c->extra(&trainer, c));
         }
-        TOY_TRY(whole_step(&trainer, c, &result));
-        CHECK_EQ(result.step, s + 1);
-        CHECK_EQ(result.updates, s + (s < BAD_STEP));
-        CHECK_EQ(result.skipped, s == BAD_STEP);
-        c->norms[s] = isfinite(result.norm) ? result.norm : 0;
-        c->scales[s] = result.loss_scale;
+        TOY_TRY(whole_step(&trainer, c));
+        CHECK_EQ(result->step, s + 1);
+        CHECK_EQ(result->updates, s + (s < BAD_STEP));
+        CHECK_EQ(result->skipped, s == BAD_STEP);
+        c->norms[s] = isfinite(result->norm) ? result->norm : 0;
+        c->scales[s] = result->loss_scale;
     }
     const zero_stats stats = engine_stats(trainer.engine);
     CHECK_EQ(stats.steps, STEPS);
@@ -124,24 +113,19 @@ static zero_status compare(zero_world *world, void *user)
 
 static void over_ways(course *c, zero_dtype dtype, zero_dtype master)
 {
-    toy_model model;
     uint32_t turn = 0;
     rig_folders(1, 0);
-    toy_model_mixed(&model, dtype);
-    c->run = toy_run_init(&model);
+    c->run = toy_run_mixed(dtype);
     c->run.options.master_dtype = master;
     c->run.options.loss_scale = 8;
     c->run.tuning.loss_scale_window = 2;
     c->run.params.max_norm = 1;
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
-        toy_sharding ways[16];
-        const uint32_t count = toy_shardings(ranks, true, ways);
-        for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t i = 0; toy_split(&c->run, ranks, i) != NULL; i++) {
             turn++;
             if (!IN_SAMPLE(turn)) {
                 continue;
             }
-            toy_sharding_apply(&ways[i], &c->run);
             c->run.micro_steps = 1 + turn / 2 % 2;
             let_disk(&c->run, turn);
             if (turn % 3 == 0) { /* all on the device */
@@ -149,10 +133,9 @@ static void over_ways(course *c, zero_dtype dtype, zero_dtype master)
                 c->run.tuning.speculative_step = 0;
                 c->run.predicted = false;
             }
-            CHECK_OK(zero_world_run(ranks, DEADLINE_MS, compare, c));
+            CHECK_OK(zero_world_run(ranks, TOY_DEADLINE_MS, compare, c));
         }
     }
-    toy_model_close(&model);
 }
 
 /* ---- the norm ---- */
@@ -221,21 +204,13 @@ TEST(dropped_steps_never_were_where_rounded_by_chance)
 
 /* ---- around it ---- */
 
-static void expect(zero_status status, zero_status wanted, const char *text)
-{
-    CHECK_EQ(status, wanted);
-    if (strstr(zero_last_error()->message, text) == NULL) {
-        TEST_FAIL("\"%s\" is not in: %s", text, zero_last_error()->message);
-    }
-}
-
 /* Both calls, where neither is legal. */
 static void expect_none_due(const toy_trainer *trainer, const char *text)
 {
     double norm = -1;
-    expect(zero_grad_norm(trainer->engine, NULL, toy_stream(), &norm), ZERO_STATE, text);
+    CHECK_FAILS(zero_grad_norm(trainer->engine, NULL, toy_stream(), &norm), ZERO_STATE, text);
     CHECK_SAME(norm, -1.0);
-    expect(zero_step_discard(trainer->engine), ZERO_STATE, text);
+    CHECK_FAILS(zero_step_discard(trainer->engine), ZERO_STATE, text);
 }
 
 /* Everything that is refused, and what may come between a dropped step and the next. */
@@ -247,10 +222,10 @@ static zero_status misuse(toy_trainer *trainer, const course *c)
     expect_none_due(trainer, "a micro-step is open");
     TOY_TRY(toy_micro_end(trainer));
     expect_none_due(trainer, "zero_micro_begin(engine, 1)");
-    TOY_TRY(micro_steps(trainer, 1));
-    expect(zero_grad_norm(trainer->engine, NULL, toy_stream(), NULL), ZERO_INVALID_ARGUMENT,
-           "norm is NULL");
-    expect(zero_micro_begin(trainer->engine, 0), ZERO_STATE, "zero_step_discard");
+    TOY_TRY(toy_micro(trainer, true));
+    CHECK_FAILS(zero_grad_norm(trainer->engine, NULL, toy_stream(), NULL), ZERO_INVALID_ARGUMENT,
+                "norm is NULL");
+    CHECK_FAILS(zero_micro_begin(trainer->engine, 0), ZERO_STATE, "zero_step_discard");
     TOY_TRY(zero_step_discard(trainer->engine));
     trainer->micro = 0;
     expect_none_due(trainer, "zero_micro_begin(engine, 1)");
@@ -272,39 +247,32 @@ TEST(what_is_refused_changes_nothing)
     course c = {.extra = misuse};
     over_ways(&c, ZERO_DTYPE_BF16, ZERO_DTYPE_F32);
     double norm = 0;
-    expect(zero_grad_norm(NULL, NULL, toy_stream(), &norm), ZERO_INVALID_ARGUMENT,
-           "engine is NULL");
-    expect(zero_step_discard(NULL), ZERO_INVALID_ARGUMENT, "engine is NULL");
+    CHECK_FAILS(zero_grad_norm(NULL, NULL, toy_stream(), &norm), ZERO_INVALID_ARGUMENT,
+                "engine is NULL");
+    CHECK_FAILS(zero_step_discard(NULL), ZERO_INVALID_ARGUMENT, "engine is NULL");
 }
 
 #ifndef TOY_CUDA
 
 /* One rank asks for the norm where the other takes the step: their squares are not mixed up. */
-static zero_status part_ways(zero_world *world, void *user)
+static zero_status part_ways(toy_trainer *trainer)
 {
-    toy_trainer trainer;
     double norm = 0;
-    TOY_TRY(toy_open(&trainer, user, world));
-    TOY_TRY(micro_steps(&trainer, 1));
-    zero_status status = trainer.rank == 0
-                             ? zero_grad_norm(trainer.engine, NULL, toy_stream(), &norm)
-                             : toy_update(&trainer);
-    if (status == ZERO_OK && trainer.rank == 1) {
-        zero_step_result result = zero_step_result_init();
-        status = zero_step_wait(trainer.engine, &result);
+    TOY_TRY(toy_micro(trainer, true));
+    zero_status status = trainer->rank == 0
+                             ? zero_grad_norm(trainer->engine, NULL, toy_stream(), &norm)
+                             : toy_update(trainer);
+    if (status == ZERO_OK && trainer->rank == 1) {
+        status = toy_wait(trainer);
     }
     CHECK(status != ZERO_OK);
-    toy_close(&trainer);
     return status;
 }
 
 TEST(a_norm_meets_no_step)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
-    expect(zero_world_run(2, DEADLINE_MS, part_ways, &run), ZERO_MISMATCH, "rank");
-    toy_model_close(&model);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
+    CHECK_FAILS(toy_on_ranks(2, &run, part_ways, NULL), ZERO_MISMATCH, "rank");
 }
 
 #endif

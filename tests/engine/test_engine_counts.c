@@ -9,7 +9,6 @@
 #include "core/fault.h"
 #include "toy.h"
 
-#define DEADLINE_MS 30000
 #define MICRO_STEPS 2
 
 /* What one step of `units` equal units must count. */
@@ -55,19 +54,17 @@ static uint64_t gathers_expected(uint32_t units, uint32_t slots)
     return 4 * (uint64_t)units - 3 * kept;
 }
 
-static zero_status count_steps(zero_world *world, void *user)
+static zero_status count_steps(toy_trainer *trainer)
 {
-    const count_run *r = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, &r->run, world));
+    const count_run *r = trainer->user;
     for (uint32_t warm = 0; warm < 3; warm++) {
-        TOY_TRY(toy_step(&trainer));
+        TOY_TRY(toy_step(trainer));
     }
     /* What a step gathers ahead for the next one is the same in every step. */
-    zero_stats before = engine_stats(trainer.engine);
+    zero_stats before = engine_stats(trainer->engine);
     for (uint32_t step = 0; step < 3; step++) {
-        TOY_TRY(toy_step(&trainer));
-        const zero_stats after = engine_stats(trainer.engine);
+        TOY_TRY(toy_step(trainer));
+        const zero_stats after = engine_stats(trainer->engine);
         const uint64_t gathers = r->c->gathers ? gathers_expected(r->units, r->slots) : 0;
         if (after.gathers - before.gathers != gathers ||
             after.param_gathers - before.param_gathers !=
@@ -88,17 +85,15 @@ static zero_status count_steps(zero_world *world, void *user)
     CHECK_EQ(before.steps_skipped, 0);
     CHECK((before.gather_bytes != 0) == (before.gathers + before.param_gathers != 0));
     CHECK((before.reduce_bytes != 0) == (before.reduces != 0));
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 static void count_all(uint32_t units, uint32_t slots, bool prefetch)
 {
-    toy_model model;
-    toy_model_equal(&model, units, 300, ZERO_DTYPE_F32);
+    const toy_run run = toy_run_equal(units, 300, ZERO_DTYPE_F32);
     for (size_t i = 0; i < sizeof count_cases / sizeof count_cases[0]; i++) {
         const count_case *c = &count_cases[i];
-        count_run r = {.c = c, .run = toy_run_init(&model), .units = units, .slots = slots};
+        count_run r = {.c = c, .run = run, .units = units, .slots = slots};
         r.run.micro_steps = MICRO_STEPS;
         r.run.options.stage = c->stage;
         r.run.tuning.accumulation = c->accumulation;
@@ -108,9 +103,8 @@ static void count_all(uint32_t units, uint32_t slots, bool prefetch)
         r.run.tuning.bucket_bytes = 1;
         r.run.tuning.param_slots = slots;
         r.run.tuning.no_prefetch = prefetch ? 0 : 1;
-        CHECK_OK(zero_world_run(c->ranks, DEADLINE_MS, count_steps, &r));
+        CHECK_OK(toy_on_ranks(c->ranks, &r.run, count_steps, &r));
     }
-    toy_model_close(&model);
 }
 
 TEST(exact_counts)
@@ -134,26 +128,20 @@ TEST(exact_counts_when_all_units_fit)
 }
 
 /* Units that share a bucket are still counted one by one. */
-static zero_status count_shared(zero_world *world, void *user)
+static zero_status count_shared(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, user, world));
-    TOY_TRY(toy_step(&trainer));
-    CHECK_EQ(engine_stats(trainer.engine).reduces, 7);
-    TOY_TRY(toy_step(&trainer));
-    CHECK_EQ(engine_stats(trainer.engine).reduces, 14);
-    toy_close(&trainer);
+    TOY_TRY(toy_step(trainer));
+    CHECK_EQ(engine_stats(trainer->engine).reduces, 7);
+    TOY_TRY(toy_step(trainer));
+    CHECK_EQ(engine_stats(trainer->engine).reduces, 14);
     return ZERO_OK;
 }
 
 TEST(counts_of_shared_buckets)
 {
-    toy_model model;
-    toy_model_equal(&model, 7, 300, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(7, 300, ZERO_DTYPE_F32);
     run.tuning.bucket_bytes = 3000;
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, count_shared, &run));
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(2, &run, count_shared, NULL));
 }
 
 /* Training gathers the same with evaluation between its steps as without. */
@@ -187,47 +175,38 @@ static zero_status count_with_evaluation(zero_world *world, void *user)
 
 TEST(evaluation_leaves_the_order_alone)
 {
-    toy_model model;
-    toy_model_equal(&model, 8, 300, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, count_with_evaluation, &run));
-    toy_model_close(&model);
+    toy_run run = toy_run_equal(8, 300, ZERO_DTYPE_F32);
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, count_with_evaluation, &run));
 }
 
 /* An order that keeps changing is foreseen again once it has been seen. */
-static zero_status count_unforeseen(zero_world *world, void *user)
+static zero_status count_unforeseen(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, user, world));
-    const uint32_t units = trainer.run->model->unit_count;
+    const uint32_t units = trainer->run->model->unit_count;
     uint64_t unforeseen = 0;
     for (uint32_t step = 0; step < 8; step++) {
-        TOY_TRY(toy_micro_begin(&trainer, true));
+        TOY_TRY(toy_micro_begin(trainer, true));
         for (uint32_t i = 0; i < units; i++) {
-            TOY_TRY(toy_forward(&trainer, (i + 3) % units));
+            TOY_TRY(toy_forward(trainer, (i + 3) % units));
         }
         for (uint32_t i = units; i-- > 0;) {
-            TOY_TRY(toy_backward(&trainer, (i + 3) % units));
+            TOY_TRY(toy_backward(trainer, (i + 3) % units));
         }
-        TOY_TRY(toy_micro_end(&trainer));
-        TOY_TRY(toy_update(&trainer));
+        TOY_TRY(toy_micro_end(trainer));
+        TOY_TRY(toy_update(trainer));
         if (step == 3) {
-            unforeseen = engine_stats(trainer.engine).gathers_unforeseen;
+            unforeseen = engine_stats(trainer->engine).gathers_unforeseen;
             CHECK(unforeseen > 0);
         }
     }
-    CHECK_EQ(engine_stats(trainer.engine).gathers_unforeseen, unforeseen);
-    toy_close(&trainer);
+    CHECK_EQ(engine_stats(trainer->engine).gathers_unforeseen, unforeseen);
     return ZERO_OK;
 }
 
 TEST(a_changed_order_is_learnt)
 {
-    toy_model model;
-    toy_model_equal(&model, 8, 300, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, count_unforeseen, &run));
-    toy_model_close(&model);
+    toy_run run = toy_run_equal(8, 300, ZERO_DTYPE_F32);
+    CHECK_OK(toy_on_ranks(2, &run, count_unforeseen, NULL));
 }
 
 /* ---- overlap: every collective takes 10 ms, every unit computes 25 ms ---- */
@@ -275,48 +254,41 @@ static double ms_since(uint64_t start_ns)
     return (double)(zi_clock_ns() - start_ns) / 1e6;
 }
 
-static zero_status measure(zero_world *world, void *user)
+static zero_status measure(toy_trainer *trainer)
 {
-    overlap *o = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, &o->run, world));
-    TOY_TRY(toy_step(&trainer));
-    TOY_TRY(toy_step(&trainer));
+    overlap *o = trainer->user;
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_step(trainer));
     for (int round = 0; round < ROUNDS; round++) {
-        zero_step_result result = zero_step_result_init();
-        TOY_TRY(zero_step_wait(trainer.engine, &result));
-        TOY_TRY(zero_world_barrier(world));
+        TOY_TRY(toy_wait(trainer));
+        TOY_TRY(zero_world_barrier(trainer->world));
         zi_fault_slow(ZI_FAULT_COLLECTIVE, COLLECTIVE_MS * 1000000u);
-        TOY_TRY(zero_micro_begin(trainer.engine, 1));
+        TOY_TRY(zero_micro_begin(trainer->engine, 1));
         uint64_t start = zi_clock_ns();
-        TOY_TRY(slow_forward(&trainer));
+        TOY_TRY(slow_forward(trainer));
         const double forward_ms = ms_since(start);
         start = zi_clock_ns();
-        TOY_TRY(slow_backward(&trainer));
-        TOY_TRY(toy_update(&trainer));
-        TOY_TRY(zero_step_wait(trainer.engine, &result));
+        TOY_TRY(slow_backward(trainer));
+        TOY_TRY(toy_update(trainer));
+        TOY_TRY(toy_wait(trainer));
         const double backward_ms = ms_since(start);
         zi_fault_slow(ZI_FAULT_COLLECTIVE, 0);
-        TOY_TRY(zero_world_barrier(world));
-        if (trainer.rank == 0) {
+        TOY_TRY(zero_world_barrier(trainer->world));
+        if (trainer->rank == 0) {
             o->forward_ms = round == 0 || forward_ms < o->forward_ms ? forward_ms : o->forward_ms;
             o->backward_ms =
                 round == 0 || backward_ms < o->backward_ms ? backward_ms : o->backward_ms;
         }
     }
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 static overlap measured(bool prefetch)
 {
-    toy_model model;
-    toy_model_equal(&model, UNITS, 300, ZERO_DTYPE_F32);
-    overlap o = {.run = toy_run_init(&model)};
+    overlap o = {.run = toy_run_equal(UNITS, 300, ZERO_DTYPE_F32)};
     o.run.tuning.bucket_bytes = 1;
     o.run.tuning.no_prefetch = prefetch ? 0 : 1;
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, measure, &o));
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(2, &o.run, measure, &o));
     return o;
 }
 

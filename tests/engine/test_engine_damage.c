@@ -14,7 +14,6 @@
 #include "folders.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
 #define PAGE 4096
 #define UNITS 6
 #define COUNT 2048 /* elements of a unit: whole pages of any type */
@@ -83,16 +82,12 @@ static bool damage(const char *path, damage_kind kind, uint64_t page)
 /* ---- runs ---- */
 
 /* What is on disk, in records so small that the I/O window has a few of many. */
-static toy_run run_on_disk(const toy_model *model, uint32_t roles)
+static toy_run run_on_disk(toy_run run, uint32_t roles)
 {
-    toy_run run = toy_run_init(model);
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         run.options.tier[role] = (roles >> role & 1u) != 0 ? ZERO_TIER_DISK : ZERO_TIER_DEVICE;
     }
-    run.options.disk_directories = (const char *const *)&folder;
-    run.options.disk_directory_count = 1;
-    run.tuning.extent_bytes = PAGE;
-    run.tuning.io_window = 3;
+    toy_run_disk(&run, (const char *const *)&folder, 1);
     run.tuning.bucket_bytes = 1;
     run.tuning.param_slots = 2;
     run.params.max_norm = 0;
@@ -100,14 +95,18 @@ static toy_run run_on_disk(const toy_model *model, uint32_t roles)
     return run;
 }
 
+static toy_run small_run(uint32_t roles)
+{
+    return run_on_disk(toy_run_equal(UNITS, COUNT, ZERO_DTYPE_BF16), roles);
+}
+
 static zero_status end_step(toy_trainer *trainer)
 {
-    zero_step_result result = zero_step_result_init();
     while (trainer->micro < trainer->run->micro_steps) {
         TOY_TRY(toy_micro(trainer, trainer->micro + 1 == trainer->run->micro_steps));
     }
     TOY_TRY(toy_update(trainer));
-    return zero_step_wait(trainer->engine, &result);
+    return toy_wait(trainer);
 }
 
 static zero_status take_steps(toy_trainer *trainer, uint64_t last)
@@ -154,11 +153,11 @@ typedef struct undamaged {
     unsigned char *params[STEPS + 1];
 } undamaged;
 
-static void run_undamaged(const toy_run *run, zero_world *world, undamaged *out)
+static void run_undamaged(const toy_run *run, undamaged *out)
 {
     toy_trainer trainer;
     memset(out, 0, sizeof *out);
-    CHECK_OK(toy_open(&trainer, run, world));
+    CHECK_OK(toy_open(&trainer, run, NULL));
     CHECK_OK(take_steps(&trainer, STEPS));
     out->param_bytes = run->options.tier[ZERO_ROLE_PARAM] == ZERO_TIER_DISK
                            ? 0
@@ -209,13 +208,13 @@ typedef struct tally {
 
 /* The page is damaged after some steps, and then there are more. name: what the message is to say
  * beside the directory; NULL: anything. */
-static void run_damaged(const toy_run *run, zero_world *world, undamaged *u, damage_kind kind,
-                        uint64_t page, const char *name, tally *sum)
+static void run_damaged(const toy_run *run, undamaged *u, damage_kind kind, uint64_t page,
+                        const char *name, tally *sum)
 {
     toy_trainer trainer;
     toy_state state;
     memset(&state, 0, sizeof state);
-    CHECK_OK(toy_open(&trainer, run, world));
+    CHECK_OK(toy_open(&trainer, run, NULL));
     go_to_damage(&trainer);
     const bool changed = damage(folder, kind, page);
     zero_status status = take_steps(&trainer, 2 * STEPS);
@@ -250,20 +249,6 @@ static void run_damaged(const toy_run *run, zero_world *world, undamaged *u, dam
     toy_close(&trainer);
 }
 
-static void open_case(toy_model *model, zero_world **world)
-{
-    folder = rig_folder(true);
-    toy_model_equal(model, UNITS, COUNT, ZERO_DTYPE_BF16);
-    CHECK_OK(zero_world_create_self(world));
-}
-
-static void close_case(toy_model *model, zero_world *world)
-{
-    zero_world_destroy(world);
-    toy_model_close(model);
-    rig_remove(folder);
-}
-
 /* ---- by name ---- */
 
 /* Of a file that holds one role, in ranges and extents of a page: which unit a page is of. */
@@ -278,20 +263,17 @@ static void name_page(zero_role role, uint64_t page, char *text, size_t text_byt
 
 static void damage_one_role(zero_role role, damage_kind kind, bool unchecked)
 {
-    toy_model model;
-    zero_world *world = NULL;
     undamaged u;
     tally sum = {0};
-    open_case(&model, &world);
-    toy_run run = run_on_disk(&model, 1u << role);
+    folder = rig_folder(true);
+    toy_run run = small_run(1u << role);
     run.tuning.disk_unchecked = unchecked;
-    run_undamaged(&run, world, &u);
+    run_undamaged(&run, &u);
     const uint64_t pages = UNITS * (uint64_t)COUNT * (role == ZERO_ROLE_PARAM ? 2 : 4) / PAGE;
     for (uint64_t page = 0; page < pages; page++) {
         char name[128];
         name_page(role, page, name, sizeof name);
-        run_damaged(&run, world, &u, kind, page, kind == CUT_SHORT ? zero_role_name(role) : name,
-                    &sum);
+        run_damaged(&run, &u, kind, page, kind == CUT_SHORT ? zero_role_name(role) : name, &sum);
     }
     printf("  %s: %u corrupt, %u same, %u other\n", zero_role_name(role), sum.corrupt, sum.same,
            sum.other);
@@ -303,7 +285,7 @@ static void damage_one_role(zero_role role, damage_kind kind, bool unchecked)
         CHECK_EQ(sum.other, 0);
     }
     free_undamaged(&u);
-    close_case(&model, world);
+    rig_remove(folder);
 }
 
 static void damage_every_role(damage_kind kind, bool unchecked)
@@ -314,20 +296,9 @@ static void damage_every_role(damage_kind kind, bool unchecked)
     }
 }
 
-TEST(a_flipped_bit_is_named)
-{
-    damage_every_role(FLIP_A_BIT, false);
-}
-
-TEST(a_sector_of_zeros_is_named)
-{
-    damage_every_role(ZERO_A_SECTOR, false);
-}
-
-TEST(a_file_cut_short_is_named)
-{
-    damage_every_role(CUT_SHORT, false);
-}
+TEST_CALL(a_flipped_bit_is_named, damage_every_role(FLIP_A_BIT, false));
+TEST_CALL(a_sector_of_zeros_is_named, damage_every_role(ZERO_A_SECTOR, false));
+TEST_CALL(a_file_cut_short_is_named, damage_every_role(CUT_SHORT, false));
 
 TEST(without_checksums_it_goes_unnoticed)
 {
@@ -338,16 +309,13 @@ TEST(without_checksums_it_goes_unnoticed)
 /* ---- everywhere ---- */
 
 /* Every page in turn, of whatever is on disk. */
-static void damage_every_page(const toy_run *run, zero_world *world, tally *sum)
+static void damage_every_page(const toy_run *run, tally *sum)
 {
     undamaged u;
-    zero_plan *plan = NULL;
-    CHECK_OK(zero_plan_create(run->model->model, TOY_OPTIONS(run), 1, &plan));
-    const uint64_t pages = plan_memory(plan).tier_bytes[ZERO_TIER_DISK] / PAGE;
-    zero_plan_destroy(plan);
-    run_undamaged(run, world, &u);
+    const uint64_t pages = toy_planned(run, 1).tier_bytes[ZERO_TIER_DISK] / PAGE;
+    run_undamaged(run, &u);
     for (uint64_t page = 0; page < pages; page++) {
-        run_damaged(run, world, &u, (damage_kind)(page % 3), page, NULL, sum);
+        run_damaged(run, &u, (damage_kind)(page % 3), page, NULL, sum);
     }
     printf("  %" PRIu64 " pages: %u corrupt, %u same, %u other\n", pages, sum->corrupt, sum->same,
            sum->other);
@@ -357,51 +325,42 @@ static void damage_every_page(const toy_run *run, zero_world *world, tally *sum)
 
 TEST(all_roles_on_disk)
 {
-    toy_model model;
-    zero_world *world = NULL;
     tally sum = {0};
-    open_case(&model, &world);
-    toy_run run = run_on_disk(&model, 0x1f);
-    damage_every_page(&run, world, &sum);
+    folder = rig_folder(true);
+    toy_run run = small_run(0x1f);
+    damage_every_page(&run, &sum);
     CHECK(sum.corrupt > 30);
-    close_case(&model, world);
+    rig_remove(folder);
 }
 
 /* Both places of a range: of speculative updates that are kept, and of what is updated again. */
 TEST(steps_that_begin_during_backward)
 {
-    toy_model model;
-    zero_world *world = NULL;
-    open_case(&model, &world);
+    folder = rig_folder(true);
     for (int clipped = 0; clipped < 2; clipped++) {
         tally sum = {0};
-        toy_run run = run_on_disk(&model, 0x1c);
+        toy_run run = small_run(0x1c);
         run.tuning.speculative_step = 1;
         run.predicted = true;
         run.params.max_norm = clipped != 0 ? 1e-3f : 0;
-        damage_every_page(&run, world, &sum);
+        damage_every_page(&run, &sum);
         CHECK(sum.corrupt > 20);
     }
-    close_case(&model, world);
+    rig_remove(folder);
 }
 
 /* Records of many blocks, which several threads compare, striped over two directories. */
 TEST(large_records_on_two_disks)
 {
-    toy_model model;
-    zero_world *world = NULL;
     char *folders[2] = {rig_folder(true), rig_folder(true)};
-    toy_model_equal(&model, 4, 700000, ZERO_DTYPE_F32);
-    CHECK_OK(zero_world_create_self(&world));
     for (int second = 0; second < 2; second++) {
         folder = folders[second];
-        toy_run run = run_on_disk(&model, 0x18);
-        run.tuning.extent_bytes = 4 << 20;
+        toy_run run = run_on_disk(toy_run_equal(4, 700000, ZERO_DTYPE_F32), 0x18);
         run.options.threads = 3;
-        run.options.disk_directories = (const char *const *)folders;
-        run.options.disk_directory_count = 2;
+        toy_run_disk(&run, (const char *const *)folders, 2);
+        run.tuning.extent_bytes = 4 << 20;
         toy_trainer trainer;
-        CHECK_OK(toy_open(&trainer, &run, world));
+        CHECK_OK(toy_open(&trainer, &run, NULL));
         CHECK_OK(take_steps(&trainer, 1));
         CHECK_OK(come_to_rest(&trainer));
         CHECK(damage(folder, FLIP_A_BIT, 1707));
@@ -412,8 +371,6 @@ TEST(large_records_on_two_disks)
         CHECK(strstr(message, " of unit ") != NULL);
         toy_close(&trainer);
     }
-    zero_world_destroy(world);
-    toy_model_close(&model);
     rig_remove(folders[0]);
     rig_remove(folders[1]);
 }
@@ -422,14 +379,12 @@ TEST(large_records_on_two_disks)
 
 TEST(values_that_are_asked_for)
 {
-    toy_model model;
-    zero_world *world = NULL;
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
-        open_case(&model, &world);
-        toy_run run = run_on_disk(&model, 1u << role);
+        folder = rig_folder(true);
+        toy_run run = small_run(1u << role);
         toy_trainer trainer;
         uint32_t values[COUNT];
-        CHECK_OK(toy_open(&trainer, &run, world));
+        CHECK_OK(toy_open(&trainer, &run, NULL));
         CHECK_OK(take_steps(&trainer, STEPS));
         CHECK_OK(come_to_rest(&trainer));
         zero_status status = ZERO_OK;
@@ -444,18 +399,16 @@ TEST(values_that_are_asked_for)
         CHECK_FAILS(zero_shard_write(trainer.engine, 0, (zero_role)role, 0, COUNT, values),
                     ZERO_POISONED, folder);
         toy_close(&trainer);
-        close_case(&model, world);
+        rig_remove(folder);
     }
 }
 
 TEST(passes_that_only_look)
 {
-    toy_model model;
-    zero_world *world = NULL;
-    open_case(&model, &world);
-    toy_run run = run_on_disk(&model, 1);
+    folder = rig_folder(true);
+    toy_run run = small_run(1);
     toy_trainer trainer;
-    CHECK_OK(toy_open(&trainer, &run, world));
+    CHECK_OK(toy_open(&trainer, &run, NULL));
     CHECK_OK(come_to_rest(&trainer));
     for (uint64_t page = 0; page < live_bytes() / PAGE; page++) {
         CHECK(damage(folder, FLIP_A_BIT, page));
@@ -463,7 +416,7 @@ TEST(passes_that_only_look)
     CHECK_FAILS(toy_evaluate(&trainer), ZERO_CORRUPT, "param of unit ");
     CHECK_FAILS(toy_evaluate(&trainer), ZERO_POISONED, "param of unit ");
     toy_close(&trainer);
-    close_case(&model, world);
+    rig_remove(folder);
 }
 
 /* One rank's disk: the others get its message, and nobody goes on. */
@@ -489,25 +442,23 @@ static zero_status lose_one_disk(zero_world *world, void *user)
 
 TEST(the_other_ranks_are_told)
 {
-    toy_model model;
+    const toy_run large = toy_run_equal(UNITS, 3 * COUNT, ZERO_DTYPE_BF16);
     rig_folders(0, 3);
-    toy_model_equal(&model, UNITS, 3 * COUNT, ZERO_DTYPE_BF16);
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         /* Sums are not worth anything between steps. */
-        toy_run run = run_on_disk(&model, role == ZERO_ROLE_GRAD ? 0x1f : 1u << role);
-        CHECK_EQ(zero_world_run(3, DEADLINE_MS, lose_one_disk, &run), ZERO_CORRUPT);
+        toy_run run = run_on_disk(large, role == ZERO_ROLE_GRAD ? 0x1f : 1u << role);
+        CHECK_EQ(zero_world_run(3, TOY_DEADLINE_MS, lose_one_disk, &run), ZERO_CORRUPT);
     }
-    toy_model_close(&model);
 }
 
 /* ---- what is evicted ---- */
 
-static void damage_evicted(toy_run *run, zero_world *world, damage_kind kind, uint64_t page)
+static void damage_evicted(toy_run *run, damage_kind kind, uint64_t page)
 {
     toy_trainer trainer;
     toy_state before;
     toy_state after;
-    CHECK_OK(toy_open(&trainer, run, world));
+    CHECK_OK(toy_open(&trainer, run, NULL));
     CHECK_OK(take_steps(&trainer, STEPS));
     CHECK_OK(toy_collect(&trainer, &before));
     CHECK_OK(zero_engine_evict(trainer.engine, ZERO_EVICT_STATE, ZERO_TIER_DISK));
@@ -538,45 +489,37 @@ static void damage_evicted(toy_run *run, zero_world *world, damage_kind kind, ui
 
 TEST(what_is_evicted_is_compared_too)
 {
-    toy_model model;
-    zero_world *world = NULL;
     folder = rig_folder(true);
-    toy_model_equal(&model, 4, 100 * 1024, ZERO_DTYPE_BF16);
-    CHECK_OK(zero_world_create_self(&world));
-    toy_run run = run_on_disk(&model, 0);
+    toy_run run = run_on_disk(toy_run_equal(4, 100 * 1024, ZERO_DTYPE_BF16), 0);
     for (int unchecked = 0; unchecked < 2; unchecked++) {
         run.tuning.disk_unchecked = unchecked;
         for (uint64_t page = 0; page < 12; page++) {
             for (int kind = FLIP_A_BIT; kind <= CUT_SHORT; kind++) {
-                damage_evicted(&run, world, (damage_kind)kind, page);
+                damage_evicted(&run, (damage_kind)kind, page);
             }
         }
     }
-    close_case(&model, world);
+    rig_remove(folder);
 }
 
 TEST(the_option_is_a_flag)
 {
-    toy_model model;
-    zero_world *world = NULL;
-    zero_engine *engine = NULL;
-    open_case(&model, &world);
-    toy_run run = run_on_disk(&model, 0x1c);
+    folder = rig_folder(true);
+    toy_run run = small_run(0x1c);
     run.tuning.disk_unchecked = 2;
-    CHECK_FAILS(zero_engine_create(world, model.model, TOY_OPTIONS(&run), &engine),
-                ZERO_INVALID_ARGUMENT, "tuning.disk_unchecked 2");
-    run.tuning.disk_unchecked = 0;
     toy_trainer trainer;
-    CHECK_OK(toy_open(&trainer, &run, world));
+    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_INVALID_ARGUMENT, "tuning.disk_unchecked 2");
+    run.tuning.disk_unchecked = 0;
+    CHECK_OK(toy_open(&trainer, &run, NULL));
     CHECK_OK(take_steps(&trainer, STEPS));
     CHECK(engine_stats(trainer.engine).disk_check_ns != 0);
     toy_close(&trainer);
     run.tuning.disk_unchecked = 1;
-    CHECK_OK(toy_open(&trainer, &run, world));
+    CHECK_OK(toy_open(&trainer, &run, NULL));
     CHECK_OK(take_steps(&trainer, STEPS));
     CHECK_EQ(engine_stats(trainer.engine).disk_check_ns, 0);
     toy_close(&trainer);
-    close_case(&model, world);
+    rig_remove(folder);
 }
 
 TEST_MAIN()

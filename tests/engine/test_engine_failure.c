@@ -45,27 +45,21 @@ static zero_status hold_in_step(toy_trainer *trainer)
     return toy_update(trainer);
 }
 
-static zero_status hold_alone(zero_world *world, void *user)
+static zero_status hold_alone(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, user, world));
-    const zero_status status = hold_in_step(&trainer);
-    toy_close(&trainer);
+    const zero_status status = hold_in_step(trainer);
     return status;
 }
 
 /* Where units must give up their slots that is told with the remedy; else it is legal. */
 TEST(a_unit_that_one_rank_alone_holds)
 {
-    toy_model model;
-    toy_model_equal(&model, 6, 200, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(6, 200, ZERO_DTYPE_F32);
     run.tuning.param_slots = 3;
-    CHECK_FAILS(zero_world_run(2, 60000, hold_alone, &run), ZERO_MISMATCH,
+    CHECK_FAILS(toy_on_ranks(2, &run, hold_alone, NULL), ZERO_MISMATCH,
                 "hold the same units (zero/unit.h)");
     run.tuning.param_slots = 6;
-    CHECK_OK(zero_world_run(2, 60000, hold_alone, &run));
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(2, &run, hold_alone, NULL));
 }
 
 /* ---- ranks that disagree ---- */
@@ -205,10 +199,7 @@ static zero_status one_refuses(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-TEST(rank_that_refuses_its_options)
-{
-    CHECK_OK(zero_world_run(3, 5000, one_refuses, NULL));
-}
+TEST_CALL(rank_that_refuses_its_options, CHECK_OK(zero_world_run(3, 5000, one_refuses, NULL)));
 
 /* ---- ranks that stop or sleep ---- */
 
@@ -273,10 +264,9 @@ static zero_status notice(zero_world *world, desertion *d)
     zero_status status = toy_open(&trainer, &d->run, world);
     const bool made = status == ZERO_OK;
     for (uint32_t s = 0; s < 50 && status == ZERO_OK; s++) {
-        zero_step_result result = zero_step_result_init();
         start = zi_clock_ns();
         status = toy_step(&trainer);
-        status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
+        status = status == ZERO_OK ? toy_wait(&trainer) : status;
     }
     (void)snprintf(message, sizeof message, "%.200s", zero_last_error()->message);
     CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
@@ -302,10 +292,8 @@ static zero_status absent_rank(zero_world *world, void *user)
 static void try_absence(absence how, uint32_t after_steps, bool in_forward)
 {
     static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_1, ZERO_STAGE_2, ZERO_STAGE_3};
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_F32);
     for (size_t s = 0; s < sizeof stages / sizeof stages[0]; s++) {
-        desertion d = {.run = toy_run_init(&model),
+        desertion d = {.run = toy_run_mixed(ZERO_DTYPE_F32),
                        .how = how,
                        .after_steps = after_steps,
                        .in_forward = in_forward};
@@ -319,7 +307,6 @@ static void try_absence(absence how, uint32_t after_steps, bool in_forward)
         /* A rank that fails at once may keep another from ever starting. */
         CHECK(atomic_load(&d.left) == 2 || (how == RETURNS_ERROR && after_steps == UINT32_MAX));
     }
-    toy_model_close(&model);
 }
 
 TEST(rank_that_returns_early)
@@ -398,27 +385,73 @@ static zero_status create_only(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-static void fail_every(zi_fault_kind kind, zero_status expected, const toy_run *run)
+/* Three steps and an evaluation, which sees whatever was still under way. */
+static zero_status run_until_fault(zero_world *world, void *user)
 {
-    const uint32_t threads = threads_at_rest(2, create_only, run);
+    fault_run *f = user;
+    toy_trainer trainer;
+    zero_status status = toy_open(&trainer, &f->run, world);
+    const bool made = status == ZERO_OK;
+    for (uint32_t s = 0; s < 3 && status == ZERO_OK; s++) {
+        status = toy_step_or_skip(&trainer, false);
+    }
+    status = status == ZERO_OK ? toy_evaluate(&trainer) : status;
+    if (status != ZERO_OK) {
+        char message[sizeof zero_last_error()->message];
+        (void)snprintf(message, sizeof message, "%.200s", zero_last_error()->message);
+        CHECK(message[0] != 0);
+        atomic_fetch_add(&f->failures, 1);
+        atomic_fetch_add(&f->timeouts, status == ZERO_TIMEOUT);
+        if (made) {
+            check_poisoned(trainer.engine, message);
+        }
+    }
+    if (made) {
+        toy_close(&trainer);
+    }
+    return ZERO_OK;
+}
+
+/* What fails: every stride-th event of a kind while ranks do `fn`. */
+typedef struct sweep {
+    zi_fault_kind kind;
+    zero_status expected; /* of the rank where it fails; a collective's ranks count their own */
+    zero_rank_fn fn;
+    uint32_t ranks;
+    uint64_t stride;
+} sweep;
+
+/* The failing rank says what failed; its peers, who may be heard first, that they could not go on
+ * without it, or that it refused what they did not. The first collectives make the world itself. */
+static bool is_told(const sweep *of, zero_status status, const fault_run *f)
+{
+    const bool named = status == of->expected || status == ZERO_COMM || status == ZERO_MISMATCH;
+    return of->kind == ZI_FAULT_COLLECTIVE ? atomic_load(&f->failures) != 0 || status == ZERO_COMM
+                                           : named;
+}
+
+static void fail_every(const sweep *of, const toy_run *run)
+{
+    const uint32_t threads = threads_at_rest(of->ranks, of->fn, run);
     uint64_t nth = 1;
-    for (; nth < FAULTS_MAX; nth++) {
+    for (; nth < FAULTS_MAX; nth += of->stride) {
         fault_run f = {.run = *run};
         const uint64_t start = zi_clock_ns();
-        zi_fault_arm(kind, nth);
-        const zero_status status = zero_world_run(2, FAULT_DEADLINE_MS, create_only, &f);
-        const bool hit = zi_fault_count(kind) >= nth;
-        zi_fault_arm(kind, 0);
+        zi_fault_arm(of->kind, nth);
+        const zero_status status = zero_world_run(of->ranks, FAULT_DEADLINE_MS, of->fn, &f);
+        const bool hit = zi_fault_count(of->kind) >= nth;
+        zi_fault_arm(of->kind, 0);
         if (!hit) {
             CHECK_OK(status);
+            CHECK_EQ(atomic_load(&f.failures), 0);
             break;
         }
-        /* The failing rank says what failed; its peers, who may be heard first, that they could not
-         * go on without it, or that it refused what they did not. */
-        const bool named = status == expected || status == ZERO_COMM || status == ZERO_MISMATCH;
-        if (!named || ms_since(start) > FAULT_DEADLINE_MS / 2) {
-            TEST_FAIL("event %" PRIu64 ": %s after %" PRIu64 " ms: %s", nth,
-                      zero_status_name(status), ms_since(start), zero_last_error()->message);
+        if (!is_told(of, status, &f) || atomic_load(&f.timeouts) != 0 ||
+            ms_since(start) > FAULT_DEADLINE_MS / 2) {
+            TEST_FAIL("event %" PRIu64 ": %s, %u failures, %u of them timeouts, after %" PRIu64
+                      " ms: %s",
+                      nth, zero_status_name(status), atomic_load(&f.failures),
+                      atomic_load(&f.timeouts), ms_since(start), zero_last_error()->message);
         }
         check_no_threads_left(threads);
     }
@@ -428,42 +461,35 @@ static void fail_every(zi_fault_kind kind, zero_status expected, const toy_run *
 
 TEST(every_allocation_of_create_may_fail)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
-    fail_every(ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY, &run);
+    static const sweep allocations = {ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY, create_only, 2, 1};
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
+    fail_every(&allocations, &run);
     run.options.stage = ZERO_STAGE_1;
     run.options.threads = 2;
-    fail_every(ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY, &run);
-    toy_model_close(&model);
+    fail_every(&allocations, &run);
 }
 
 TEST(every_thread_of_create_may_fail)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_F32);
     run.options.threads = 3;
-    fail_every(ZI_FAULT_THREAD, ZERO_DEVICE, &run);
-    toy_model_close(&model);
+    fail_every(&(sweep){ZI_FAULT_THREAD, ZERO_DEVICE, create_only, 2, 1}, &run);
 }
 
 TEST(every_allocation_of_a_plan_may_fail)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_F32);
+    const toy_run run = toy_run_mixed(ZERO_DTYPE_F32);
     bool done = false;
     for (uint64_t nth = 1; !done; nth++) {
         zero_plan *plan = NULL;
         zi_fault_arm(ZI_FAULT_ALLOC, nth);
-        const zero_status status = zero_plan_create(model.model, NULL, 4, &plan);
+        const zero_status status = zero_plan_create(run.model->model, NULL, 4, &plan);
         done = zi_fault_count(ZI_FAULT_ALLOC) < nth;
         zi_fault_arm(ZI_FAULT_ALLOC, 0);
         CHECK_EQ(status, done ? ZERO_OK : ZERO_OUT_OF_MEMORY);
         CHECK_EQ(plan != NULL, done);
         zero_plan_destroy(plan);
     }
-    toy_model_close(&model);
 }
 
 static zero_status try_model(zero_model **model)
@@ -498,89 +524,23 @@ TEST(every_allocation_of_a_model_may_fail)
     }
 }
 
-/* Three steps and an evaluation, which sees whatever was still under way. */
-static zero_status run_until_fault(zero_world *world, void *user)
-{
-    fault_run *f = user;
-    toy_trainer trainer;
-    zero_status status = toy_open(&trainer, &f->run, world);
-    const bool made = status == ZERO_OK;
-    for (uint32_t s = 0; s < 3 && status == ZERO_OK; s++) {
-        zero_step_result result = zero_step_result_init();
-        status = toy_step(&trainer);
-        status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
-    }
-    status = status == ZERO_OK ? toy_evaluate(&trainer) : status;
-    if (status != ZERO_OK) {
-        char message[sizeof zero_last_error()->message];
-        (void)snprintf(message, sizeof message, "%.200s", zero_last_error()->message);
-        CHECK(message[0] != 0);
-        atomic_fetch_add(&f->failures, 1);
-        atomic_fetch_add(&f->timeouts, status == ZERO_TIMEOUT);
-        if (made) {
-            check_poisoned(trainer.engine, message);
-        }
-    }
-    if (made) {
-        toy_close(&trainer);
-    }
-    return ZERO_OK;
-}
-
-static void fail_every_collective(uint32_t ranks, const toy_run *run, uint64_t stride)
-{
-    const uint32_t threads = threads_at_rest(ranks, run_until_fault, run);
-    uint64_t nth = 1;
-    for (; nth < FAULTS_MAX; nth += stride) {
-        fault_run f = {.run = *run};
-        const uint64_t start = zi_clock_ns();
-        zi_fault_arm(ZI_FAULT_COLLECTIVE, nth);
-        const zero_status status = zero_world_run(ranks, FAULT_DEADLINE_MS, run_until_fault, &f);
-        const bool hit = zi_fault_count(ZI_FAULT_COLLECTIVE) >= nth;
-        zi_fault_arm(ZI_FAULT_COLLECTIVE, 0);
-        if (!hit) {
-            CHECK_OK(status);
-            CHECK_EQ(atomic_load(&f.failures), 0);
-            break;
-        }
-        /* The first ones make the world itself. */
-        const bool noticed = atomic_load(&f.failures) != 0 || status == ZERO_COMM;
-        if (!noticed || atomic_load(&f.timeouts) != 0 || ms_since(start) > FAULT_DEADLINE_MS / 2) {
-            TEST_FAIL("collective %" PRIu64 ": %u failures, %u of them timeouts, after %" PRIu64
-                      " ms; the world's status is %s",
-                      nth, atomic_load(&f.failures), atomic_load(&f.timeouts), ms_since(start),
-                      zero_status_name(status));
-        }
-    }
-    check_no_threads_left(threads);
-    printf("  %" PRIu64 " collectives\n", nth - 1);
-    CHECK(nth > 1 && nth < FAULTS_MAX);
-}
-
 TEST(every_collective_may_fail)
 {
-    static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_1, ZERO_STAGE_2, ZERO_STAGE_3};
-    toy_model model;
-    toy_model_equal(&model, 3, 70, ZERO_DTYPE_F32);
-    for (size_t s = 0; s < sizeof stages / sizeof stages[0]; s++) {
-        toy_run run = toy_run_init(&model);
-        run.options.stage = stages[s];
-        run.tuning.bucket_bytes = 1;
-        fail_every_collective(2, &run, 1);
+    toy_run run = toy_run_equal(3, 70, ZERO_DTYPE_F32);
+    run.tuning.bucket_bytes = 1;
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        run.options.stage = (zero_stage)stage;
+        fail_every(&(sweep){ZI_FAULT_COLLECTIVE, ZERO_COMM, run_until_fault, 2, 1}, &run);
     }
-    toy_model_close(&model);
 }
 
 TEST(every_collective_of_a_hybrid_may_fail)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
     run.options.shard_group = 2;
     run.tuning.optimizer_group = 4;
     run.tuning.bucket_bytes = 1;
-    fail_every_collective(4, &run, 5);
-    toy_model_close(&model);
+    fail_every(&(sweep){ZI_FAULT_COLLECTIVE, ZERO_COMM, run_until_fault, 4, 5}, &run);
 }
 
 TEST_MAIN()

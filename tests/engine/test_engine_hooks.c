@@ -4,63 +4,59 @@
 
 #include "toy.h"
 
-#define DEADLINE_MS 30000
 #define STEPS 8
 
 typedef struct hook_case {
-    const toy_model *model;
+    toy_run run;
     toy_step_fn unusual;
     toy_step_fn plain;
-    uint32_t micro_steps;
-    uint32_t param_slots;
-    uint32_t look_ahead;
-    uint32_t grad_slots;
-    uint64_t bucket_bytes;
 } hook_case;
 
 static zero_status compare(zero_world *world, void *user)
 {
     const hook_case *c = user;
-    toy_sharding ways[16];
-    const uint32_t count = toy_shardings(zero_world_size(world), true, ways);
-    for (uint32_t w = 0; w < count; w++) {
-        if (!IN_SAMPLE(w + c->look_ahead)) {
-            continue;
+    toy_run run = c->run;
+    const uint32_t ranks = zero_world_size(world);
+    const char *name = toy_split(&run, ranks, 0);
+    for (uint32_t w = 0; name != NULL; name = toy_split(&run, ranks, ++w)) {
+        if (IN_SAMPLE(w + run.tuning.look_ahead)) {
+            TOY_TRY(toy_compare(&run, world, c->unusual, c->plain, name));
         }
-        toy_run run = toy_run_init(c->model);
-        toy_state unusual;
-        toy_state plain;
-        run.flavour = TOY_INTEGER;
-        run.steps = STEPS;
-        run.micro_steps = c->micro_steps;
-        run.tuning.param_slots = c->param_slots;
-        run.tuning.look_ahead = c->look_ahead;
-        run.tuning.grad_slots = c->grad_slots;
-        run.tuning.bucket_bytes = c->bucket_bytes;
-        toy_sharding_apply(&ways[w], &run);
-        TOY_TRY(toy_train_by(&run, world, c->unusual, &unusual));
-        TOY_TRY(toy_train_by(&run, world, c->plain, &plain));
-        toy_state_same(c->model, &unusual, &plain, ways[w].name);
-        toy_state_free(&unusual);
-        toy_state_free(&plain);
     }
     return ZERO_OK;
 }
 
 /* 3 and 4 ranks, buckets of one unit and of many, few slots and many. */
+static void compare_case(hook_case c, uint32_t slots_least)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        c.run.tuning.param_slots = i == 0 ? slots_least : slots_least + 2;
+        c.run.tuning.look_ahead = 1 + i;
+        c.run.tuning.bucket_bytes = i == 0 ? 1 : 4096;
+        CHECK_OK(zero_world_run(3 + i, TOY_DEADLINE_MS, compare, &c));
+    }
+}
+
+static hook_case case_of(toy_run run, toy_step_fn unusual, toy_step_fn plain, uint32_t micro_steps)
+{
+    run.flavour = TOY_INTEGER;
+    run.steps = STEPS;
+    run.micro_steps = micro_steps;
+    return (hook_case){run, unusual, plain};
+}
+
 static void compare_everywhere(toy_step_fn unusual, toy_step_fn plain, uint32_t micro_steps,
                                uint32_t slots_least)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    hook_case c = {.model = &model, .unusual = unusual, .plain = plain, .micro_steps = micro_steps};
-    for (uint32_t i = 0; i < 2; i++) {
-        c.param_slots = i == 0 ? slots_least : slots_least + 2;
-        c.look_ahead = 1 + i;
-        c.bucket_bytes = i == 0 ? 1 : 4096;
-        CHECK_OK(zero_world_run(3 + i, DEADLINE_MS, compare, &c));
-    }
-    toy_model_close(&model);
+    compare_case(case_of(toy_run_mixed(ZERO_DTYPE_BF16), unusual, plain, micro_steps), slots_least);
+}
+
+/* Backward comes to units in another order than it is described in, so each bucket has a slot. */
+static void compare_out_of_order(toy_step_fn unusual)
+{
+    hook_case c = case_of(toy_run_mixed(ZERO_DTYPE_BF16), unusual, toy_step, 2);
+    c.run.tuning.grad_slots = TOY_UNITS_MAX;
+    compare_case(c, 2);
 }
 
 /* Forward of a unit in the given pass without its gradient. */
@@ -130,10 +126,7 @@ MICRO_STEPS(three_times)
     return ZERO_OK;
 }
 
-TEST(unit_acquired_three_times_in_a_pass)
-{
-    compare_everywhere(three_times, toy_step, 2, 2);
-}
+TEST_CALL(unit_acquired_three_times_in_a_pass, compare_everywhere(three_times, toy_step, 2, 2));
 
 /* Units 1 and 3 again after everything else: a shared layer. */
 MICRO_STEPS(come_back)
@@ -145,10 +138,7 @@ MICRO_STEPS(come_back)
     return backward_all(trainer);
 }
 
-TEST(unit_acquired_again_after_others)
-{
-    compare_everywhere(come_back, toy_step, 2, 2);
-}
+TEST_CALL(unit_acquired_again_after_others, compare_everywhere(come_back, toy_step, 2, 2));
 
 MICRO_STEPS(nested)
 {
@@ -173,10 +163,7 @@ MICRO_STEPS(nested)
     return ZERO_OK;
 }
 
-TEST(acquires_nest_and_overlap)
-{
-    compare_everywhere(nested, toy_step, 2, 4);
-}
+TEST_CALL(acquires_nest_and_overlap, compare_everywhere(nested, toy_step, 2, 4));
 
 /* The embedding stays acquired from the first use to the last. */
 MICRO_STEPS(hold_first)
@@ -191,10 +178,7 @@ MICRO_STEPS(hold_first)
     return zero_unit_release(trainer->engine, 0, host);
 }
 
-TEST(unit_held_through_forward_and_backward)
-{
-    compare_everywhere(hold_first, toy_step, 2, 3);
-}
+TEST_CALL(unit_held_through_forward_and_backward, compare_everywhere(hold_first, toy_step, 2, 3));
 
 /* ---- recomputation ---- */
 
@@ -214,10 +198,7 @@ MICRO_STEPS(recompute)
     return ZERO_OK;
 }
 
-TEST(recomputation_inside_backward)
-{
-    compare_everywhere(recompute, toy_step, 2, 2);
-}
+TEST_CALL(recomputation_inside_backward, compare_everywhere(recompute, toy_step, 2, 2));
 
 /* ---- gradients that do not come ---- */
 
@@ -266,10 +247,8 @@ OMITTING(never_backward)
     return unit == 1 ? NO_BACKWARD : unit == 3 ? NO_GRADIENT : ALL_DONE;
 }
 
-TEST(unit_whose_backward_never_fires)
-{
-    compare_everywhere(never_backward, never_backward_zero, 2, 2);
-}
+TEST_CALL(unit_whose_backward_never_fires,
+          compare_everywhere(never_backward, never_backward_zero, 2, 2));
 
 OMITTING(never_used)
 {
@@ -277,10 +256,7 @@ OMITTING(never_used)
     return unit == 3 ? NOT_AT_ALL : ALL_DONE;
 }
 
-TEST(unit_that_nobody_uses)
-{
-    compare_everywhere(never_used, never_used_zero, 2, 2);
-}
+TEST_CALL(unit_that_nobody_uses, compare_everywhere(never_used, never_used_zero, 2, 2));
 
 /* Used in even steps only: an older gradient would show in odd ones. */
 OMITTING(even_steps)
@@ -301,10 +277,7 @@ OMITTING(later_micro)
     return late ? NOT_AT_ALL : ALL_DONE;
 }
 
-TEST(first_use_at_a_later_micro_step)
-{
-    compare_everywhere(later_micro, later_micro_zero, 3, 2);
-}
+TEST_CALL(first_use_at_a_later_micro_step, compare_everywhere(later_micro, later_micro_zero, 3, 2));
 
 /* Experts: every rank uses other units. */
 OMITTING(experts)
@@ -325,10 +298,7 @@ OMITTING(returns)
     return unit == 3 && (trainer->step < 2 || trainer->rank != 0) ? NOT_AT_ALL : ALL_DONE;
 }
 
-TEST(unit_comes_back_on_one_rank)
-{
-    compare_everywhere(returns, returns_zero, 1, 2);
-}
+TEST_CALL(unit_comes_back_on_one_rank, compare_everywhere(returns, returns_zero, 1, 2));
 
 /* Whatever comes to a rank's mind: all kinds of omissions, other ones each time. */
 OMITTING(by_chance)
@@ -352,10 +322,7 @@ OMITTING(lazy_rank)
     return trainer->rank == 1 || (unit == 0 && trainer->rank != 0) ? NOT_AT_ALL : ALL_DONE;
 }
 
-TEST(rank_without_work)
-{
-    compare_everywhere(lazy_rank, lazy_rank_zero, 2, 2);
-}
+TEST_CALL(rank_without_work, compare_everywhere(lazy_rank, lazy_rank_zero, 2, 2));
 
 /* From step 5 on the units come in another order. */
 MICRO_STEPS(rotated)
@@ -375,54 +342,29 @@ MICRO_STEPS(rotated)
 static void compare_equal_units(toy_step_fn unusual, toy_step_fn plain, uint32_t slots_least,
                                 uint32_t grad_slots)
 {
-    toy_model model;
-    toy_model_equal(&model, 9, 200, ZERO_DTYPE_F32);
+    hook_case c = case_of(toy_run_equal(9, 200, ZERO_DTYPE_F32), unusual, plain, 2);
+    c.run.tuning.grad_slots = grad_slots;
+    c.run.tuning.bucket_bytes = 1;
     for (uint32_t slots = slots_least; slots <= 5; slots++) {
-        hook_case c = {.model = &model,
-                       .unusual = unusual,
-                       .plain = plain,
-                       .micro_steps = 2,
-                       .param_slots = slots,
-                       .look_ahead = slots - 1,
-                       .grad_slots = grad_slots,
-                       .bucket_bytes = 1};
-        CHECK_OK(zero_world_run(3, DEADLINE_MS, compare, &c));
+        c.run.tuning.param_slots = slots;
+        c.run.tuning.look_ahead = slots - 1;
+        CHECK_OK(zero_world_run(3, TOY_DEADLINE_MS, compare, &c));
     }
-    toy_model_close(&model);
 }
 
-TEST(ranks_skip_different_units_of_one_size)
-{
-    compare_equal_units(experts, experts_zero, 2, 0);
-}
-
-TEST(ranks_skip_units_of_one_size_by_chance)
-{
-    compare_equal_units(by_chance, by_chance_zero, 2, 0);
-}
-
-TEST(unit_of_one_size_held_from_first_to_last)
-{
-    compare_equal_units(hold_first, toy_step, 3, 0);
-}
+TEST_CALL(ranks_skip_different_units_of_one_size, compare_equal_units(experts, experts_zero, 2, 0));
+TEST_CALL(ranks_skip_units_of_one_size_by_chance,
+          compare_equal_units(by_chance, by_chance_zero, 2, 0));
+TEST_CALL(unit_of_one_size_held_from_first_to_last,
+          compare_equal_units(hold_first, toy_step, 3, 0));
 
 /* Gradients that come in another order than described need slots to wait in. */
-TEST(order_of_units_of_one_size_changes)
-{
-    compare_equal_units(rotated, toy_step, 2, 9);
-}
-
-TEST(units_of_one_size_and_a_lazy_rank)
-{
-    compare_equal_units(lazy_rank, lazy_rank_zero, 2, 0);
-}
+TEST_CALL(order_of_units_of_one_size_changes, compare_equal_units(rotated, toy_step, 2, 9));
+TEST_CALL(units_of_one_size_and_a_lazy_rank, compare_equal_units(lazy_rank, lazy_rank_zero, 2, 0));
 
 /* ---- other orders ---- */
 
-TEST(order_changes_at_step_5)
-{
-    compare_everywhere(rotated, toy_step, 2, 2);
-}
+TEST_CALL(order_changes_at_step_5, compare_out_of_order(rotated));
 
 MICRO_STEPS(backward_ahead)
 {
@@ -433,10 +375,7 @@ MICRO_STEPS(backward_ahead)
     return ZERO_OK;
 }
 
-TEST(backward_in_the_order_of_forward)
-{
-    compare_everywhere(backward_ahead, toy_step, 2, 2);
-}
+TEST_CALL(backward_in_the_order_of_forward, compare_out_of_order(backward_ahead));
 
 /* ---- evaluation between steps ---- */
 
@@ -449,10 +388,7 @@ static zero_status with_evaluation(toy_trainer *trainer)
     return ZERO_OK;
 }
 
-TEST(evaluation_between_steps)
-{
-    compare_everywhere(with_evaluation, toy_step, 2, 2);
-}
+TEST_CALL(evaluation_between_steps, compare_everywhere(with_evaluation, toy_step, 2, 2));
 
 /* Sweeps that stop half way, skip units by rank, or go backwards; also between micro-steps. */
 static zero_status odd_sweep(toy_trainer *trainer)
@@ -479,9 +415,6 @@ static zero_status with_odd_sweeps(toy_trainer *trainer)
     return toy_update(trainer);
 }
 
-TEST(odd_evaluation_sweeps)
-{
-    compare_everywhere(with_odd_sweeps, toy_step, 2, 2);
-}
+TEST_CALL(odd_evaluation_sweeps, compare_everywhere(with_odd_sweeps, toy_step, 2, 2));
 
 TEST_MAIN()

@@ -6,8 +6,6 @@
 #include "core/memory.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
-
 /* A plan cannot know that ranks of GPUs are threads. */
 static toy_run run_of_threads(const toy_run *given)
 {
@@ -69,37 +67,25 @@ static zero_status compare_both(zero_world *world, const toy_run *given, void *u
     return compare_to_plan(world, &run);
 }
 
-static zero_status all_ways(zero_world *world, void *user)
-{
-    return toy_each_way(world, user, compare_both, NULL);
-}
-
 TEST(measured_bytes_are_the_plan)
 {
     static const uint32_t worlds[] = {1, 2, 3, 4, 8};
     for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
-        toy_model model;
-        toy_model_mixed(&model, (zero_dtype)dtype);
-        toy_run run = toy_run_init(&model);
+        toy_run run = toy_run_mixed((zero_dtype)dtype);
         run.micro_steps = 2;
         for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
-            CHECK_OK(zero_world_run(worlds[w], DEADLINE_MS, all_ways, &run));
+            CHECK_OK(toy_run_ways(worlds[w], TOY_DEADLINE_MS, &run, compare_both, NULL));
             run.options.master_dtype = w % 2 == 0 ? ZERO_DTYPE_NONE : ZERO_DTYPE_DEFAULT;
             run.options.moment_dtype = w % 2 == 0 ? ZERO_DTYPE_BF16 : ZERO_DTYPE_DEFAULT;
         }
-        toy_model_close(&model);
     }
 }
 
 static zero_status keep_budget(zero_world *world, void *user)
 {
-    const toy_run plain = toy_run_init(user);
-    toy_run run = run_of_threads(&plain);
+    toy_run run = run_of_threads(user);
     toy_trainer trainer;
-    zero_plan *plan = NULL;
-    TOY_TRY(zero_plan_create(run.model->model, TOY_OPTIONS(&run), zero_world_size(world), &plan));
-    const uint64_t need = plan_memory(plan).total_bytes;
-    zero_plan_destroy(plan);
+    const uint64_t need = toy_planned(&run, zero_world_size(world)).total_bytes;
     run.options.device_budget_bytes = need;
     TOY_TRY(toy_open(&trainer, &run, world));
     check_measured(&trainer, "within the budget");
@@ -114,55 +100,41 @@ static zero_status keep_budget(zero_world *world, void *user)
 
 TEST(budget_is_kept_to_the_byte)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    CHECK_OK(zero_world_run(3, DEADLINE_MS, keep_budget, &model));
-    toy_model_close(&model);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
+    CHECK_OK(zero_world_run(3, TOY_DEADLINE_MS, keep_budget, &run));
 }
 
-static zero_status count_calls(zero_world *world, void *user)
+static zero_status count_calls(toy_trainer *trainer)
 {
-    toy_run run = *(const toy_run *)user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, &run, world));
-    TOY_TRY(toy_step(&trainer));
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    TOY_TRY(zero_world_barrier(world));
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_wait(trainer));
+    TOY_TRY(zero_world_barrier(trainer->world));
     const uint64_t before = zi_memory_calls();
-    TOY_TRY(zero_world_barrier(world));
+    TOY_TRY(zero_world_barrier(trainer->world));
     for (uint32_t step = 0; step < 100; step++) {
-        TOY_TRY(toy_step(&trainer));
+        TOY_TRY(toy_step(trainer));
         if (step % 10 == 0) {
-            TOY_TRY(toy_evaluate(&trainer));
+            TOY_TRY(toy_evaluate(trainer));
         }
     }
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    CHECK_EQ(result.step, 101);
-    TOY_TRY(zero_world_barrier(world));
+    TOY_TRY(toy_wait(trainer));
+    CHECK_EQ(trainer->result.step, 101);
+    TOY_TRY(zero_world_barrier(trainer->world));
     CHECK_EQ(zi_memory_calls() - before, 0);
-    TOY_TRY(zero_world_barrier(world));
-    toy_close(&trainer);
-    return ZERO_OK;
+    return zero_world_barrier(trainer->world);
 }
 
 TEST(nothing_allocates_after_create)
 {
-    static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_1, ZERO_STAGE_2, ZERO_STAGE_3};
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    for (size_t s = 0; s < sizeof stages / sizeof stages[0]; s++) {
-        toy_run run = toy_run_init(&model);
-        run.micro_steps = 2;
-        run.params.max_norm = 1.0f;
-        run.options.stage = stages[s];
-        CHECK_OK(zero_world_run(2, DEADLINE_MS, count_calls, &run));
-    }
-    toy_run hybrid = toy_run_init(&model);
+    const toy_run plain = toy_run_mixed(ZERO_DTYPE_BF16);
+    toy_run run = plain;
+    run.micro_steps = 2;
+    run.params.max_norm = 1.0f;
+    CHECK_OK(toy_on_stages(2, &run, count_calls, NULL));
+    toy_run hybrid = plain;
     hybrid.options.shard_group = 2;
     hybrid.options.threads = 2;
-    CHECK_OK(zero_world_run(4, DEADLINE_MS, count_calls, &hybrid));
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(4, &hybrid, count_calls, NULL));
 }
 
 TEST_MAIN()

@@ -15,7 +15,6 @@
 #include "refusals.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
 /* No news may take longer, however loaded the machine. */
 #define SOON_MS 10000
 #define PARTS_MAX 4
@@ -103,12 +102,12 @@ static zero_status run_mesh(uint32_t data, uint32_t parts, place_fn fn, void *us
 {
     mesh m = {.data = data, .parts = parts, .fn = fn, .user = user};
     for (uint32_t p = 0; p < parts; p++) {
-        CHECK_OK(zi_local_hub_create(data, DEADLINE_MS, &m.worlds[p]));
+        CHECK_OK(zi_local_hub_create(data, TOY_DEADLINE_MS, &m.worlds[p]));
     }
     for (uint32_t d = 0; d < data; d++) {
-        CHECK_OK(zi_local_hub_create(parts, DEADLINE_MS, &m.across[d]));
+        CHECK_OK(zi_local_hub_create(parts, TOY_DEADLINE_MS, &m.across[d]));
     }
-    const zero_status status = zero_world_run(data * parts, DEADLINE_MS, run_place, &m);
+    const zero_status status = zero_world_run(data * parts, TOY_DEADLINE_MS, run_place, &m);
     for (uint32_t p = 0; p < parts; p++) {
         zi_local_hub_release(m.worlds[p]);
     }
@@ -125,30 +124,26 @@ static zero_status run_mesh(uint32_t data, uint32_t parts, place_fn fn, void *us
 #define NARROW 70
 
 /* The whole model: in each unit a tensor that can be cut, and one that cannot. */
-static void whole_model(toy_model *model, zero_dtype dtype)
+static const toy_model *whole_model(zero_dtype dtype)
 {
-    toy_model_open(model);
+    toy_model *model = toy_model_new();
     for (uint32_t u = 0; u < UNITS; u++) {
-        char name[TOY_NAME_BYTES];
-        (void)snprintf(name, sizeof name, "layer%u", u);
-        (void)toy_model_unit(model, name);
+        (void)toy_model_layer(model, "layer", u);
         (void)toy_model_tensor(model, WIDE, 0, dtype, ZERO_TENSOR_PLAIN);
         (void)toy_model_tensor(model, NARROW, 0, dtype, ZERO_TENSOR_NO_DECAY);
     }
+    return model;
 }
 
 /* Part `part` of it: units are striped to `stages` pipeline stages, and in each of these wide
  * tensors are cut into `cuts`, of which every one has a copy of the narrow tensors. */
-static void part_model(toy_model *model, zero_dtype dtype, uint32_t stages, uint32_t cuts,
-                       uint32_t part)
+static const toy_model *part_model(zero_dtype dtype, uint32_t stages, uint32_t cuts, uint32_t part)
 {
+    toy_model *model = toy_model_new();
     const uint32_t stage = part / cuts;
     const uint32_t cut = part % cuts;
-    toy_model_open(model);
     for (uint32_t u = stage; u < UNITS; u += stages) {
-        char name[TOY_NAME_BYTES];
-        (void)snprintf(name, sizeof name, "layer%u", u);
-        (void)toy_model_unit(model, name);
+        (void)toy_model_layer(model, "layer", u);
         const zero_tensor_desc wide = {.shape = {WIDE / cuts}, .dims = 1, .dtype = dtype};
         const zero_tensor_desc narrow = {.shape = {NARROW},
                                          .dims = 1,
@@ -158,6 +153,7 @@ static void part_model(toy_model *model, zero_dtype dtype, uint32_t stages, uint
         (void)toy_model_part(model, &wide, 2 * u, (uint64_t)cut * (WIDE / cuts));
         (void)toy_model_part(model, &narrow, 2 * u + 1, 0);
     }
+    return model;
 }
 
 /* ---- the same run, whole and in parts ---- */
@@ -200,7 +196,7 @@ static zero_status take_micro(toy_trainer *trainer, bool last, uint32_t spoilt)
     return toy_micro_end(trainer);
 }
 
-static zero_status take_step(toy_trainer *trainer, uint32_t spoilt, zero_step_result *result)
+static zero_status take_step(toy_trainer *trainer, uint32_t spoilt)
 {
     const uint32_t micro_steps = trainer->run->micro_steps;
     double norm = 0;
@@ -213,9 +209,9 @@ static zero_status take_step(toy_trainer *trainer, uint32_t spoilt, zero_step_re
         TOY_TRY(zero_grad_norm(trainer->engine, &trainer->run->params, toy_stream(), &norm));
     }
     TOY_TRY(toy_update(trainer));
-    TOY_TRY(zero_step_wait(trainer->engine, result));
+    TOY_TRY(toy_wait(trainer));
     if (trainer->step % 2 == 0) { /* it counts the one that was taken */
-        CHECK(isnan(norm) ? isnan(result->norm) : norm == result->norm);
+        CHECK(isnan(norm) ? isnan(trainer->result.norm) : norm == trainer->result.norm);
     }
     return ZERO_OK;
 }
@@ -231,27 +227,16 @@ static uint32_t find_key(const toy_model *model, uint32_t key)
     return NONE;
 }
 
-static zero_status take_whole(zero_world *world, void *user)
+static zero_status take_whole(toy_trainer *trainer)
 {
-    course *c = user;
-    toy_trainer trainer;
-    toy_state state;
-    TOY_TRY(toy_open(&trainer, &c->run, world));
+    course *c = trainer->user;
     for (uint32_t s = 0; s < STEPS; s++) {
-        zero_step_result result = zero_step_result_init();
-        TOY_TRY(take_step(&trainer, s == BAD_STEP ? c->spoilt : NONE, &result));
-        if (trainer.rank == 0) {
-            c->results[s] = result;
+        TOY_TRY(take_step(trainer, s == BAD_STEP ? c->spoilt : NONE));
+        if (trainer->rank == 0) {
+            c->results[s] = trainer->result;
         }
     }
-    TOY_TRY(toy_collect(&trainer, &state));
-    if (trainer.rank == 0) {
-        c->state = state;
-    } else {
-        toy_state_free(&state);
-    }
-    toy_close(&trainer);
-    return ZERO_OK;
+    return toy_collect_first(trainer, &c->state);
 }
 
 static void check_result(const zero_step_result *whole, const zero_step_result *part)
@@ -282,29 +267,25 @@ static void check_state(const course *c, const toy_model *model, const toy_state
 static zero_status take_part(const place *at, void *user)
 {
     const course *c = user;
-    toy_model model;
     toy_trainer trainer;
     toy_state state;
     toy_run run = c->run;
-    part_model(&model, c->dtype, c->stages, c->cuts, at->part);
-    run.model = &model;
+    run.model = part_model(c->dtype, c->stages, c->cuts, at->part);
     run.options.model_parallel = at->parts;
     TOY_TRY(toy_open(&trainer, &run, at->world));
     /* The last part that has the tensor: of a narrow one that is a copy which does not count. */
-    const uint32_t own = find_key(&model, c->spoilt);
+    const uint32_t own = find_key(run.model, c->spoilt);
     const bool spoils = own != NONE && at->part % c->cuts == c->cuts - 1;
     for (uint32_t s = 0; s < STEPS; s++) {
-        zero_step_result result = zero_step_result_init();
-        TOY_TRY(take_step(&trainer, s == BAD_STEP && spoils ? own : NONE, &result));
-        check_result(&c->results[s], &result);
+        TOY_TRY(take_step(&trainer, s == BAD_STEP && spoils ? own : NONE));
+        check_result(&c->results[s], &trainer.result);
     }
     TOY_TRY(toy_collect(&trainer, &state));
     if (c->spoilt == NONE) {
-        check_state(c, &model, &state);
+        check_state(c, run.model, &state);
     }
     toy_state_free(&state);
     toy_close(&trainer);
-    toy_model_close(&model);
     return ZERO_OK;
 }
 
@@ -318,51 +299,32 @@ static const split splits[] = {{2, 1, 2}, {2, 2, 1}, {1, 2, 2}, {3, 1, 2}, {1, 1
 
 static void compare_splits(zero_dtype dtype, uint32_t spoilt)
 {
-    toy_model model;
-    whole_model(&model, dtype);
+    const toy_model *model = whole_model(dtype);
     for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
-        toy_sharding ways[16];
-        const uint32_t count = toy_shardings(splits[i].data, true, ways);
-        for (uint32_t w = 0; w < count; w++) {
-            course c = {.run = toy_run_init(&model),
-                        .dtype = dtype,
-                        .stages = splits[i].stages,
-                        .cuts = splits[i].cuts,
-                        .spoilt = spoilt};
+        course c = {.run = toy_run_init(model),
+                    .dtype = dtype,
+                    .stages = splits[i].stages,
+                    .cuts = splits[i].cuts,
+                    .spoilt = spoilt};
+        for (uint32_t w = 0; toy_split(&c.run, splits[i].data, w) != NULL; w++) {
             c.run.micro_steps = 1 + w % 2;
             c.run.params.max_norm = 1.5f;
             c.run.options.loss_scale = 8;
             c.run.tuning.loss_scale_window = 2;
-            toy_sharding_apply(&ways[w], &c.run);
-            CHECK_OK(zero_world_run(splits[i].data, DEADLINE_MS, take_whole, &c));
+            CHECK_OK(toy_on_ranks(splits[i].data, &c.run, take_whole, &c));
             CHECK_EQ(c.results[BAD_STEP].skipped, spoilt != NONE);
             CHECK(c.results[0].clip < 1.0);
             CHECK_OK(run_mesh(splits[i].data, splits[i].stages * splits[i].cuts, take_part, &c));
             toy_state_free(&c.state);
         }
     }
-    toy_model_close(&model);
 }
 
-TEST(parts_have_the_bits_of_the_whole_in_f32)
-{
-    compare_splits(ZERO_DTYPE_F32, NONE);
-}
-
-TEST(parts_have_the_bits_of_the_whole_in_bf16)
-{
-    compare_splits(ZERO_DTYPE_BF16, NONE);
-}
-
-TEST(a_part_that_is_not_finite_skips_the_step_everywhere)
-{
-    compare_splits(ZERO_DTYPE_F32, 2 * (UNITS - 1));
-}
-
-TEST(so_does_a_copy_that_does_not_count)
-{
-    compare_splits(ZERO_DTYPE_F32, 2 * (UNITS - 1) + 1);
-}
+TEST_CALL(parts_have_the_bits_of_the_whole_in_f32, compare_splits(ZERO_DTYPE_F32, NONE));
+TEST_CALL(parts_have_the_bits_of_the_whole_in_bf16, compare_splits(ZERO_DTYPE_BF16, NONE));
+TEST_CALL(a_part_that_is_not_finite_skips_the_step_everywhere,
+          compare_splits(ZERO_DTYPE_F32, 2 * (UNITS - 1)));
+TEST_CALL(so_does_a_copy_that_does_not_count, compare_splits(ZERO_DTYPE_F32, 2 * (UNITS - 1) + 1));
 
 /* ---- what does not fit together ---- */
 
@@ -375,7 +337,6 @@ typedef struct oddity {
     float max_norm;
     float lr;
     double divisor;
-    bool skips_ahead; /* its state is of a run that has made a step more */
 } oddity;
 
 typedef struct trial {
@@ -390,10 +351,9 @@ static bool is_at(const oddity *odd, const place *at)
            (odd->part == NONE || odd->part == at->part);
 }
 
-static zero_status open_part(toy_trainer *trainer, toy_run *run, toy_model *model, const place *at)
+static zero_status open_part(toy_trainer *trainer, toy_run *run, const place *at)
 {
-    part_model(model, ZERO_DTYPE_F32, 1, 2, at->part);
-    run->model = model;
+    run->model = part_model(ZERO_DTYPE_F32, 1, 2, at->part);
     run->options.model_parallel = at->parts;
     return toy_open(trainer, run, at->world);
 }
@@ -401,9 +361,7 @@ static zero_status open_part(toy_trainer *trainer, toy_run *run, toy_model *mode
 static zero_status find_out(const place *at, void *user)
 {
     trial *t = user;
-    toy_model model;
     toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
     toy_run run = t->run;
     const oddity *odd = t->odd;
     if (is_at(odd, at)) {
@@ -411,20 +369,16 @@ static zero_status find_out(const place *at, void *user)
         run.params.hyper.adamw.lr = odd->lr != 0 ? odd->lr : run.params.hyper.adamw.lr;
         run.params.grad_divisor = odd->divisor;
     }
-    TOY_TRY(open_part(&trainer, &run, &model, at));
-    const zero_status stepped = take_step(&trainer, NONE, &result);
+    TOY_TRY(open_part(&trainer, &run, at));
+    const zero_status stepped = take_step(&trainer, NONE);
     if (odd->text == NULL) {
         CHECK_EQ(stepped, ZERO_OK);
     } else {
         const bool own = odd->part == at->part || odd->elsewhere == NULL;
-        CHECK_EQ(stepped, ZERO_MISMATCH);
-        if (strstr(zero_last_error()->message, own ? odd->text : odd->elsewhere) == NULL) {
-            TEST_FAIL("data %u, part %u: %s", at->data, at->part, zero_last_error()->message);
-        }
+        CHECK_FAILS(stepped, ZERO_MISMATCH, own ? odd->text : odd->elsewhere);
     }
     atomic_fetch_add(&t->told, 1);
     toy_close(&trainer);
-    toy_model_close(&model);
     return ZERO_OK;
 }
 
@@ -465,12 +419,10 @@ TEST(numbers_that_parts_decide_by_are_compared)
 /* Two good steps' worth of state on one part only. */
 static zero_status set_states(const place *at, void *user)
 {
-    toy_model model;
     toy_trainer trainer;
     toy_run run = *(const toy_run *)user;
-    zero_step_result result = zero_step_result_init();
     zero_step_state state = zero_step_state_init();
-    TOY_TRY(open_part(&trainer, &run, &model, at));
+    TOY_TRY(open_part(&trainer, &run, at));
     state.updates = 3 + at->part;
     CHECK_FAILS(zero_step_state_set(trainer.engine, &state), ZERO_INVALID_ARGUMENT,
                 "ranks 0 and 1 were given a different step state");
@@ -479,10 +431,9 @@ static zero_status set_states(const place *at, void *user)
     state.updates = 3;
     state.beta1_product[0] = at->part == 0 ? 0.5 : 0.25; /* betas are each part's own */
     CHECK_OK(zero_step_state_set(trainer.engine, &state));
-    TOY_TRY(take_step(&trainer, NONE, &result));
-    CHECK_EQ(result.updates, 4);
+    TOY_TRY(take_step(&trainer, NONE));
+    CHECK_EQ(trainer.result.updates, 4);
     toy_close(&trainer);
-    toy_model_close(&model);
     return ZERO_OK;
 }
 
@@ -542,13 +493,10 @@ static const char *const mistake_texts[MISTAKES] = {
 static zero_status refuse_then_train(const place *at, void *user)
 {
     const mistake kind = *(const mistake *)user;
-    toy_model model;
     toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
     zero_engine *engine = NULL;
     toy_run run = toy_run_init(NULL);
-    part_model(&model, ZERO_DTYPE_F32, 1, 2, at->part);
-    run.model = &model;
+    run.model = part_model(ZERO_DTYPE_F32, 1, 2, at->part);
     run.tuning.loss_scale_static = 1;
     const zero_status status = make_mistake(at, &run, kind, &engine);
     CHECK(status != ZERO_OK && engine == NULL);
@@ -559,12 +507,10 @@ static zero_status refuse_then_train(const place *at, void *user)
     if (strstr(zero_last_error()->message, mistake_texts[kind]) == NULL) {
         TEST_FAIL("data %u, part %u: %s", at->data, at->part, zero_last_error()->message);
     }
-    toy_model_close(&model);
     run = toy_run_init(NULL);
-    TOY_TRY(open_part(&trainer, &run, &model, at));
-    TOY_TRY(take_step(&trainer, NONE, &result));
+    TOY_TRY(open_part(&trainer, &run, at));
+    TOY_TRY(take_step(&trainer, NONE));
     toy_close(&trainer);
-    toy_model_close(&model);
     return ZERO_OK;
 }
 
@@ -582,69 +528,56 @@ TEST(a_refused_create_leaves_both_worlds_good)
  * theirs. */
 static zero_status give_none(const place *at, void *user)
 {
-    toy_model model;
     zero_engine *engine = NULL;
     toy_run run = toy_run_init(NULL);
     (void)user;
-    part_model(&model, ZERO_DTYPE_F32, 1, 2, at->part);
-    run.model = &model;
+    run.model = part_model(ZERO_DTYPE_F32, 1, 2, at->part);
     const zero_status status = make_mistake(at, &run, ONE_HAS_NONE, &engine);
     const char *said = zero_last_error()->message;
     CHECK_EQ(engine == NULL, 1);
     CHECK_EQ(status, ZERO_MISMATCH);
     CHECK(strstr(said, mistake_texts[ONE_HAS_NONE]) != NULL);
-    toy_model_close(&model);
     return ZERO_OK;
 }
 
-TEST(all_ranks_give_a_model_parallel_world_or_none)
-{
-    CHECK_OK(run_mesh(2, 2, give_none, NULL));
-}
+TEST_CALL(all_ranks_give_a_model_parallel_world_or_none, CHECK_OK(run_mesh(2, 2, give_none, NULL)));
 
 /* A second world of one rank is none. */
 static zero_status take_alone(zero_world *world, void *user)
 {
-    const course *c = user;
     zero_world *self = NULL;
     TOY_TRY(zero_world_create_self(&self));
     const place at = {.world = world, .parts = self, .data = zero_world_rank(world)};
     TOY_TRY(take_part(&at, user));
-    (void)c;
     zero_world_destroy(self);
     return ZERO_OK;
 }
 
 TEST(a_model_parallel_world_of_one_is_none)
 {
-    toy_model model;
-    whole_model(&model, ZERO_DTYPE_F32);
-    course c = {.run = toy_run_init(&model),
+    course c = {.run = toy_run_init(whole_model(ZERO_DTYPE_F32)),
                 .dtype = ZERO_DTYPE_F32,
                 .stages = 1,
                 .cuts = 1,
                 .spoilt = NONE};
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_whole, &c));
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_alone, &c));
+    CHECK_OK(toy_on_ranks(2, &c.run, take_whole, &c));
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, take_alone, &c));
     toy_state_free(&c.state);
-    toy_model_close(&model);
 }
 
 /* The handle goes before the engine: calls are refused, and destroying the engine ends the world.
  */
 static zero_status destroy_first(const place *at, void *user)
 {
-    toy_model model;
     toy_trainer trainer;
     zero_world *parts = join_hub(user, at->part);
     const place own = {.part = at->part, .world = at->world, .parts = parts};
     toy_run run = toy_run_init(NULL);
-    TOY_TRY(open_part(&trainer, &run, &model, &own));
+    TOY_TRY(open_part(&trainer, &run, &own));
     CHECK_OK(zero_world_barrier(parts)); /* nobody leaves while another is in create */
     zero_world_destroy(parts);
     CHECK_FAILS(zero_micro_begin(trainer.engine, 1), ZERO_STATE, "the world was destroyed");
     toy_close(&trainer);
-    toy_model_close(&model);
     return ZERO_OK;
 }
 
@@ -660,14 +593,12 @@ typedef struct absence {
 /* Rank (1, 1) goes after two steps; everybody else learns of it. */
 static void lose_rank(const place *at, const absence *a)
 {
-    toy_model model;
     toy_trainer trainer;
     toy_run run = a->run;
-    CHECK_OK(open_part(&trainer, &run, &model, at));
+    CHECK_OK(open_part(&trainer, &run, at));
     uint64_t start_ns = zi_clock_ns();
     zero_status status = ZERO_OK;
     for (uint32_t s = 0; s < 20 && status == ZERO_OK; s++) {
-        zero_step_result result = zero_step_result_init();
         if (s == 2 && at->data == 1 && at->part == 1) {
             if (a->dies) {
                 (void)kill(getpid(), SIGKILL);
@@ -675,7 +606,7 @@ static void lose_rank(const place *at, const absence *a)
             break;
         }
         start_ns = zi_clock_ns();
-        status = take_step(&trainer, NONE, &result);
+        status = take_step(&trainer, NONE);
     }
     if (at->data != 1 || at->part != 1) {
         CHECK_EQ(status, ZERO_COMM);
@@ -685,7 +616,6 @@ static void lose_rank(const place *at, const absence *a)
         CHECK((zi_clock_ns() - start_ns) / 1000000 < SOON_MS);
     }
     toy_close(&trainer);
-    toy_model_close(&model);
 }
 
 static zero_status leave_thread(const place *at, void *user)
@@ -713,7 +643,7 @@ static zero_world *launch_world(uint32_t rank, uint32_t size, uint32_t port)
     set_number("LOCAL_RANK", rank);
     set_number("LOCAL_WORLD_SIZE", size);
     set_number("MASTER_PORT", port);
-    CHECK_OK(zero_world_create_launched(DEADLINE_MS, &world));
+    CHECK_OK(zero_world_create_launched(TOY_DEADLINE_MS, &world));
     return world;
 }
 
@@ -746,7 +676,7 @@ TEST(a_process_that_dies_is_noticed_by_the_mesh)
 TEST(a_world_that_is_destroyed_before_its_engine)
 {
     zi_local_hub *hub = NULL;
-    CHECK_OK(zi_local_hub_create(2, DEADLINE_MS, &hub));
+    CHECK_OK(zi_local_hub_create(2, TOY_DEADLINE_MS, &hub));
     CHECK_OK(run_mesh(1, 2, destroy_first, hub));
     zi_local_hub_release(hub);
 }

@@ -2,93 +2,33 @@
  * what was wrong, and the engine goes on as if it had never been made. */
 #include "harness.h"
 
-#include "toy.h"
-
-#define DEADLINE_MS 10000
-
-/* What each of two ranks does with its engine. */
-typedef struct misuse {
-    const toy_run *run;
-    toy_step_fn fn;
-} misuse;
-
-static zero_status misuse_rank(zero_world *world, void *user)
-{
-    const misuse *m = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, m->run, world));
-    TOY_TRY(m->fn(&trainer));
-    toy_close(&trainer);
-    return ZERO_OK;
-}
-
-static void on_ranks(const toy_run *run, uint32_t ranks, toy_step_fn fn)
-{
-    misuse m = {run, fn};
-    CHECK_OK(zero_world_run(ranks, DEADLINE_MS, misuse_rank, &m));
-}
-
-static void on_two_ranks(const toy_run *run, toy_step_fn fn)
-{
-    on_ranks(run, 2, fn);
-}
-
-/* Units of toy_model_mixed. */
-enum { EMBED, BLOCK0, FROZEN, BLOCK1, EMPTY, HEAD };
-
-static void at_all_stages(toy_step_fn fn)
-{
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
-    for (run.options.stage = ZERO_STAGE_0; run.options.stage <= ZERO_STAGE_3; run.options.stage++) {
-        on_two_ranks(&run, fn);
-    }
-    toy_model_close(&model);
-}
-
-/* A test of what each rank does on the mixed model, at every stage. */
-#define TEST_AT_ALL_STAGES(name)                   \
-    static zero_status name(toy_trainer *trainer); \
-    TEST(name)                                     \
-    {                                              \
-        at_all_stages(name);                       \
-    }                                              \
-    static zero_status name(toy_trainer *trainer)
+#include "at_stages.h"
 
 /* The engine still trains: a refusal left nothing behind. */
 static zero_status still_works(toy_trainer *trainer)
 {
-    zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_step(trainer));
-    TOY_TRY(zero_step_wait(trainer->engine, &result));
-    CHECK_EQ(result.skipped, 0);
-    CHECK(result.norm > 0);
+    TOY_TRY(toy_wait(trainer));
+    CHECK_EQ(trainer->result.skipped, 0);
+    CHECK(trainer->result.norm > 0);
     return toy_evaluate(trainer);
-}
-
-static zero_stream host(void)
-{
-    return toy_stream();
 }
 
 /* ---- acquire and release ---- */
 
 TEST_AT_ALL_STAGES(release_without_acquire)
 {
-    zero_engine *engine = trainer->engine;
-    CHECK_FAILS(zero_unit_release(engine, BLOCK0, host()), ZERO_STATE, "block0");
+    CHECK_FAILS(release(trainer, BLOCK0), ZERO_STATE, "block0");
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(zero_unit_release(engine, HEAD, host()), ZERO_STATE, "head");
-    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_FORWARD, host(), NULL));
-    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_FORWARD, host(), NULL));
-    TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
+    CHECK_FAILS(release(trainer, HEAD), ZERO_STATE, "head");
+    TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_FORWARD));
+    TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_FORWARD));
+    TOY_TRY(release(trainer, BLOCK0));
     TOY_TRY(toy_read(trainer, BLOCK0));
-    TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
-    CHECK_FAILS(zero_unit_release(engine, BLOCK0, host()), ZERO_STATE, "block0");
-    TOY_TRY(toy_micro_end(trainer));
-    TOY_TRY(toy_update(trainer));
-    CHECK_FAILS(zero_unit_release(engine, BLOCK0, host()), ZERO_STATE, "block0");
+    TOY_TRY(release(trainer, BLOCK0));
+    CHECK_FAILS(release(trainer, BLOCK0), ZERO_STATE, "block0");
+    TOY_TRY(end_step(trainer));
+    CHECK_FAILS(release(trainer, BLOCK0), ZERO_STATE, "block0");
     return still_works(trainer);
 }
 
@@ -96,32 +36,24 @@ TEST_AT_ALL_STAGES(release_without_acquire)
 TEST_AT_ALL_STAGES(release_of_a_tied_owner)
 {
     TOY_TRY(toy_micro_begin(trainer, true));
-    TOY_TRY(zero_unit_acquire(trainer->engine, HEAD, ZERO_PASS_FORWARD, host(), NULL));
-    CHECK_FAILS(zero_unit_release(trainer->engine, EMBED, host()), ZERO_STATE, "embed");
+    TOY_TRY(acquire(trainer, HEAD, ZERO_PASS_FORWARD));
+    CHECK_FAILS(release(trainer, EMBED), ZERO_STATE, "embed");
     TOY_TRY(toy_read(trainer, HEAD));
-    TOY_TRY(zero_unit_release(trainer->engine, HEAD, host()));
-    TOY_TRY(toy_micro_end(trainer));
-    TOY_TRY(toy_update(trainer));
+    TOY_TRY(release(trainer, HEAD));
+    TOY_TRY(end_step(trainer));
     return still_works(trainer);
 }
 
 TEST_AT_ALL_STAGES(passes_at_the_wrong_time)
 {
-    zero_engine *engine = trainer->engine;
-    CHECK_FAILS(zero_unit_params_acquire(engine, BLOCK1, ZERO_PASS_FORWARD, host()), ZERO_STATE,
-                "block1");
+    CHECK_FAILS(params_acquire(trainer, BLOCK1, ZERO_PASS_FORWARD), ZERO_STATE, "block1");
     CHECK(strstr(zero_last_error()->message, "forward") != NULL);
-    CHECK_FAILS(zero_unit_params_acquire(engine, BLOCK1, ZERO_PASS_BACKWARD, host()), ZERO_STATE,
-                "backward");
-    CHECK_FAILS(zero_unit_params_acquire(engine, BLOCK1, (zero_pass)0, host()),
-                ZERO_INVALID_ARGUMENT, "pass 0");
-    CHECK_FAILS(zero_unit_params_acquire(engine, BLOCK1, (zero_pass)9, host()),
-                ZERO_INVALID_ARGUMENT, "pass 9");
+    CHECK_FAILS(params_acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD), ZERO_STATE, "backward");
+    CHECK_FAILS(params_acquire(trainer, BLOCK1, (zero_pass)0), ZERO_INVALID_ARGUMENT, "pass 0");
+    CHECK_FAILS(params_acquire(trainer, BLOCK1, (zero_pass)9), ZERO_INVALID_ARGUMENT, "pass 9");
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(zero_unit_params_acquire(engine, BLOCK1, ZERO_PASS_EVAL, host()), ZERO_STATE,
-                "eval");
-    TOY_TRY(toy_micro_end(trainer));
-    TOY_TRY(toy_update(trainer));
+    CHECK_FAILS(params_acquire(trainer, BLOCK1, ZERO_PASS_EVAL), ZERO_STATE, "eval");
+    TOY_TRY(end_step(trainer));
     return still_works(trainer);
 }
 
@@ -133,9 +65,9 @@ TEST_AT_ALL_STAGES(tensor_data_of_a_unit_that_is_not_acquired)
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         CHECK_FAILS(zero_tensor_data(engine, t, &view), ZERO_STATE, model->tensors[t].name);
     }
-    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_EVAL, host(), NULL));
+    TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_EVAL));
     CHECK_FAILS(zero_tensor_data(engine, 0, &view), ZERO_STATE, "embed");
-    TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
+    TOY_TRY(release(trainer, BLOCK0));
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         CHECK_FAILS(zero_tensor_data(engine, t, &view), ZERO_STATE, model->tensors[t].name);
     }
@@ -147,12 +79,10 @@ TEST_AT_ALL_STAGES(units_tensors_and_roles_out_of_range)
     zero_engine *engine = trainer->engine;
     zero_view view;
     uint64_t first = 0;
-    CHECK_FAILS(zero_unit_acquire(engine, 6, ZERO_PASS_EVAL, host(), NULL), ZERO_INVALID_ARGUMENT,
-                "6");
-    CHECK_FAILS(zero_unit_acquire(engine, UINT32_MAX, ZERO_PASS_EVAL, host(), NULL),
-                ZERO_INVALID_ARGUMENT, "4294967295");
-    CHECK_FAILS(zero_unit_release(engine, 6, host()), ZERO_INVALID_ARGUMENT, "6");
-    CHECK_FAILS(zero_unit_grads_ready(engine, 6, host()), ZERO_INVALID_ARGUMENT, "6");
+    CHECK_FAILS(acquire(trainer, 6, ZERO_PASS_EVAL), ZERO_INVALID_ARGUMENT, "6");
+    CHECK_FAILS(acquire(trainer, UINT32_MAX, ZERO_PASS_EVAL), ZERO_INVALID_ARGUMENT, "4294967295");
+    CHECK_FAILS(release(trainer, 6), ZERO_INVALID_ARGUMENT, "6");
+    CHECK_FAILS(grads_ready(trainer, 6), ZERO_INVALID_ARGUMENT, "6");
     CHECK_FAILS(zero_tensor_data(engine, 10000, &view), ZERO_INVALID_ARGUMENT, "10000");
     CHECK_FAILS(zero_tensor_grad(engine, 10000, &view), ZERO_INVALID_ARGUMENT, "10000");
     CHECK_FAILS(zero_shard_view(engine, 10000, ZERO_ROLE_PARAM, &first, &view),
@@ -162,9 +92,8 @@ TEST_AT_ALL_STAGES(units_tensors_and_roles_out_of_range)
     CHECK_FAILS(zero_shard_view(engine, 0, (zero_role)99, &first, &view), ZERO_INVALID_ARGUMENT,
                 "99");
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(zero_unit_grads_acquire(engine, 6, host()), ZERO_INVALID_ARGUMENT, "6");
-    TOY_TRY(toy_micro_end(trainer));
-    TOY_TRY(toy_update(trainer));
+    CHECK_FAILS(grads_acquire(trainer, 6), ZERO_INVALID_ARGUMENT, "6");
+    TOY_TRY(end_step(trainer));
     return still_works(trainer);
 }
 
@@ -178,12 +107,12 @@ TEST_AT_ALL_STAGES(micro_steps_out_of_order)
     TOY_TRY(zero_micro_begin(engine, 0));
     CHECK_FAILS(zero_micro_begin(engine, 0), ZERO_STATE, "micro");
     CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "micro");
-    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_FORWARD, host(), NULL));
+    TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_FORWARD));
     CHECK_FAILS(zero_micro_end(engine), ZERO_STATE, "block0");
-    TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
-    TOY_TRY(zero_unit_grads_acquire(engine, BLOCK1, host()));
+    TOY_TRY(release(trainer, BLOCK0));
+    TOY_TRY(grads_acquire(trainer, BLOCK1));
     CHECK_FAILS(zero_micro_end(engine), ZERO_STATE, "block1");
-    TOY_TRY(zero_unit_grads_ready(engine, BLOCK1, host()));
+    TOY_TRY(grads_ready(trainer, BLOCK1));
     TOY_TRY(zero_micro_end(engine));
     TOY_TRY(zero_micro_begin(engine, 1));
     TOY_TRY(zero_micro_end(engine));
@@ -198,19 +127,19 @@ TEST_AT_ALL_STAGES(steps_out_of_order)
     const zero_step_params *params = &trainer->run->params;
     zero_step_result result = zero_step_result_init();
     CHECK_FAILS(zero_step_wait(engine, &result), ZERO_STATE, "step");
-    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "zero_micro_begin(engine, 1)");
+    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_STATE, "zero_micro_begin(engine, 1)");
     TOY_TRY(zero_micro_begin(engine, 0));
-    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "micro-step");
+    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_STATE, "micro-step");
     TOY_TRY(zero_micro_end(engine));
-    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "zero_micro_begin(engine, 1)");
+    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_STATE, "zero_micro_begin(engine, 1)");
     TOY_TRY(zero_micro_begin(engine, 1));
-    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "micro-step");
+    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_STATE, "micro-step");
     TOY_TRY(zero_micro_end(engine));
-    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_EVAL, host(), NULL));
-    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "block0");
-    TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
+    TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_EVAL));
+    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_STATE, "block0");
+    TOY_TRY(release(trainer, BLOCK0));
     TOY_TRY(toy_update(trainer));
-    CHECK_FAILS(zero_step(engine, params, host()), ZERO_STATE, "zero_micro_begin(engine, 1)");
+    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_STATE, "zero_micro_begin(engine, 1)");
     TOY_TRY(zero_step_wait(engine, &result));
     CHECK_EQ(result.step, 1);
     return still_works(trainer);
@@ -221,15 +150,14 @@ TEST_AT_ALL_STAGES(fill_and_shards_at_the_wrong_time)
     zero_engine *engine = trainer->engine;
     zero_view view;
     uint64_t first = 0;
-    TOY_TRY(zero_unit_acquire(engine, BLOCK0, ZERO_PASS_EVAL, host(), NULL));
+    TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_EVAL));
     CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "block0");
-    TOY_TRY(zero_unit_release(engine, BLOCK0, host()));
+    TOY_TRY(release(trainer, BLOCK0));
     TOY_TRY(toy_micro_begin(trainer, true));
     CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "micro-step");
     CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view), ZERO_STATE,
                 "micro-step");
-    TOY_TRY(toy_micro_end(trainer));
-    TOY_TRY(toy_update(trainer));
+    TOY_TRY(end_step(trainer));
     TOY_TRY(zero_engine_fill(engine, toy_fill, NULL));
     return still_works(trainer);
 }
@@ -241,13 +169,13 @@ TEST_AT_ALL_STAGES(gradients_at_the_wrong_time)
     zero_engine *engine = trainer->engine;
     const toy_model *model = trainer->run->model;
     zero_view view;
-    CHECK_FAILS(zero_unit_grads_acquire(engine, BLOCK0, host()), ZERO_STATE, "block0");
-    CHECK_FAILS(zero_unit_grads_ready(engine, BLOCK0, host()), ZERO_STATE, "block0");
+    CHECK_FAILS(grads_acquire(trainer, BLOCK0), ZERO_STATE, "block0");
+    CHECK_FAILS(grads_ready(trainer, BLOCK0), ZERO_STATE, "block0");
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(zero_unit_grads_acquire(engine, FROZEN, host()), ZERO_STATE, "frozen");
-    CHECK_FAILS(zero_unit_grads_acquire(engine, EMPTY, host()), ZERO_STATE, "empty");
-    CHECK_FAILS(zero_unit_grads_ready(engine, BLOCK1, host()), ZERO_STATE, "block1");
-    TOY_TRY(zero_unit_grads_acquire(engine, BLOCK1, host()));
+    CHECK_FAILS(grads_acquire(trainer, FROZEN), ZERO_STATE, "frozen");
+    CHECK_FAILS(grads_acquire(trainer, EMPTY), ZERO_STATE, "empty");
+    CHECK_FAILS(grads_ready(trainer, BLOCK1), ZERO_STATE, "block1");
+    TOY_TRY(grads_acquire(trainer, BLOCK1));
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         const toy_tensor *tensor = &model->tensors[t];
         if ((tensor->desc.flags & ZERO_TENSOR_FROZEN) != 0) {
@@ -258,13 +186,12 @@ TEST_AT_ALL_STAGES(gradients_at_the_wrong_time)
             TOY_TRY(zero_tensor_grad(engine, t, &view));
         }
     }
-    TOY_TRY(zero_unit_grads_acquire(engine, BLOCK1, host()));
-    TOY_TRY(zero_unit_grads_ready(engine, BLOCK1, host()));
-    TOY_TRY(zero_unit_grads_ready(engine, BLOCK1, host()));
-    CHECK_FAILS(zero_unit_grads_ready(engine, BLOCK1, host()), ZERO_STATE, "block1");
-    CHECK_FAILS(zero_unit_grads_acquire(engine, BLOCK1, host()), ZERO_STATE, "block1");
-    TOY_TRY(toy_micro_end(trainer));
-    TOY_TRY(toy_update(trainer));
+    TOY_TRY(grads_acquire(trainer, BLOCK1));
+    TOY_TRY(grads_ready(trainer, BLOCK1));
+    TOY_TRY(grads_ready(trainer, BLOCK1));
+    CHECK_FAILS(grads_ready(trainer, BLOCK1), ZERO_STATE, "block1");
+    CHECK_FAILS(grads_acquire(trainer, BLOCK1), ZERO_STATE, "block1");
+    TOY_TRY(end_step(trainer));
     return still_works(trainer);
 }
 
@@ -272,38 +199,32 @@ TEST_AT_ALL_STAGES(gradients_at_the_wrong_time)
 
 static zero_status hold_too_many(toy_trainer *trainer)
 {
-    zero_engine *engine = trainer->engine;
     TOY_TRY(toy_micro_begin(trainer, true));
-    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, host(), NULL));
-    TOY_TRY(zero_unit_acquire(engine, 1, ZERO_PASS_FORWARD, host(), NULL));
-    CHECK_FAILS(zero_unit_acquire(engine, 2, ZERO_PASS_FORWARD, host(), NULL), ZERO_STATE,
-                "param_slots to 3");
-    TOY_TRY(zero_unit_release(engine, 0, host()));
-    TOY_TRY(zero_unit_acquire(engine, 2, ZERO_PASS_FORWARD, host(), NULL));
+    TOY_TRY(acquire(trainer, 0, ZERO_PASS_FORWARD));
+    TOY_TRY(acquire(trainer, 1, ZERO_PASS_FORWARD));
+    CHECK_FAILS(acquire(trainer, 2, ZERO_PASS_FORWARD), ZERO_STATE, "param_slots to 3");
+    TOY_TRY(release(trainer, 0));
+    TOY_TRY(acquire(trainer, 2, ZERO_PASS_FORWARD));
     TOY_TRY(toy_read(trainer, 2));
-    TOY_TRY(zero_unit_release(engine, 2, host()));
-    TOY_TRY(zero_unit_release(engine, 1, host()));
-    TOY_TRY(zero_unit_grads_acquire(engine, 3, host()));
-    TOY_TRY(zero_unit_grads_acquire(engine, 2, host()));
-    CHECK_FAILS(zero_unit_grads_acquire(engine, 1, host()), ZERO_STATE, "grad_slots to 3");
-    TOY_TRY(zero_unit_grads_ready(engine, 3, host()));
-    TOY_TRY(zero_unit_grads_acquire(engine, 1, host()));
-    TOY_TRY(zero_unit_grads_ready(engine, 1, host()));
-    TOY_TRY(zero_unit_grads_ready(engine, 2, host()));
-    TOY_TRY(toy_micro_end(trainer));
-    TOY_TRY(toy_update(trainer));
+    TOY_TRY(release(trainer, 2));
+    TOY_TRY(release(trainer, 1));
+    TOY_TRY(grads_acquire(trainer, 3));
+    TOY_TRY(grads_acquire(trainer, 2));
+    CHECK_FAILS(grads_acquire(trainer, 1), ZERO_STATE, "grad_slots to 3");
+    TOY_TRY(grads_ready(trainer, 3));
+    TOY_TRY(grads_acquire(trainer, 1));
+    TOY_TRY(grads_ready(trainer, 1));
+    TOY_TRY(grads_ready(trainer, 2));
+    TOY_TRY(end_step(trainer));
     return still_works(trainer);
 }
 
 TEST(more_units_held_than_slots)
 {
-    toy_model model;
-    toy_model_equal(&model, 4, 100, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(4, 100, ZERO_DTYPE_F32);
     run.tuning.param_slots = 2;
     run.tuning.bucket_bytes = 1;
-    on_two_ranks(&run, hold_too_many);
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(2, &run, hold_too_many, NULL));
 }
 
 /* Backward in the order of forward, with too few slots for the gradients that wait their turn. */
@@ -313,28 +234,24 @@ static zero_status late_gradient(toy_trainer *trainer)
     uint32_t unit = 0;
     zero_status status = ZERO_OK;
     for (; unit < 6 && status == ZERO_OK; unit++) {
-        status = zero_unit_grads_acquire(trainer->engine, unit, host());
+        status = grads_acquire(trainer, unit);
         if (status == ZERO_OK) {
-            TOY_TRY(zero_unit_grads_ready(trainer->engine, unit, host()));
+            TOY_TRY(grads_ready(trainer, unit));
         }
     }
     CHECK_EQ(status, ZERO_STATE);
     CHECK(unit >= 2);
     CHECK(strstr(zero_last_error()->message, "grad_slots") != NULL);
-    TOY_TRY(toy_micro_end(trainer));
-    TOY_TRY(toy_update(trainer));
+    TOY_TRY(end_step(trainer));
     return still_works(trainer);
 }
 
 TEST(gradient_after_its_turn)
 {
-    toy_model model;
-    toy_model_equal(&model, 6, 100, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(6, 100, ZERO_DTYPE_F32);
     run.tuning.bucket_bytes = 1;
     run.tuning.grad_slots = 2;
-    on_two_ranks(&run, late_gradient);
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(2, &run, late_gradient, NULL));
 }
 
 static void check_nan(const zero_view *view)
@@ -350,46 +267,39 @@ static void check_nan(const zero_view *view)
 static zero_status keep_pointer(toy_trainer *trainer)
 {
     zero_view stale;
-    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, host(), NULL));
-    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, host(), NULL));
+    TOY_TRY(acquire(trainer, 0, ZERO_PASS_EVAL));
+    TOY_TRY(acquire(trainer, 0, ZERO_PASS_EVAL));
     TOY_TRY(zero_tensor_data(trainer->engine, 0, &stale));
     const float *data = toy_fetch(stale.data, stale.count * sizeof(float));
     CHECK_SAME(data[0], toy_initial(0, 0));
-    TOY_TRY(zero_unit_release(trainer->engine, 0, host()));
+    TOY_TRY(release(trainer, 0));
     data = toy_fetch(stale.data, stale.count * sizeof(float));
     CHECK_SAME(data[0], toy_initial(0, 0)); /* it is acquired still */
-    TOY_TRY(zero_unit_release(trainer->engine, 0, host()));
+    TOY_TRY(release(trainer, 0));
     check_nan(&stale);
     for (uint32_t u = 1; u < 5; u++) {
-        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_EVAL, host(), NULL));
+        TOY_TRY(acquire(trainer, u, ZERO_PASS_EVAL));
         TOY_TRY(toy_read(trainer, u));
-        TOY_TRY(zero_unit_release(trainer->engine, u, host()));
+        TOY_TRY(release(trainer, u));
     }
     check_nan(&stale);
-    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, host(), NULL));
+    TOY_TRY(acquire(trainer, 0, ZERO_PASS_EVAL));
     TOY_TRY(toy_read(trainer, 0));
-    return zero_unit_release(trainer->engine, 0, host());
+    return release(trainer, 0);
 }
 
 TEST(stale_pointer_reads_nan)
 {
-    toy_model model;
-    toy_model_open(&model);
+    toy_model *model = toy_model_new();
     for (uint32_t u = 0; u < 5; u++) {
-        char name[TOY_NAME_BYTES];
-        (void)snprintf(name, sizeof name, "layer%u", u);
-        (void)toy_model_unit(&model, name);
-        (void)toy_model_tensor(&model, u == 0 ? 1024 : 640, 0, ZERO_DTYPE_F32, 0);
+        (void)toy_model_layer(model, "layer", u);
+        (void)toy_model_tensor(model, u == 0 ? 1024 : 640, 0, ZERO_DTYPE_F32, 0);
     }
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_init(model);
     run.tuning.poison_released = 1;
     run.tuning.param_slots = 2;
-    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
-        run.options.stage = (zero_stage)stage;
-        on_two_ranks(&run, keep_pointer);
-        on_ranks(&run, 1, keep_pointer);
-    }
-    toy_model_close(&model);
+    CHECK_OK(toy_on_stages(2, &run, keep_pointer, NULL));
+    CHECK_OK(toy_on_stages(1, &run, keep_pointer, NULL));
 }
 
 /* ---- NULL ---- */
@@ -401,11 +311,11 @@ TEST_AT_ALL_STAGES(null_arguments)
     zero_view view;
     CHECK_FAILS(zero_micro_begin(NULL, 0), ZERO_INVALID_ARGUMENT, "NULL");
     CHECK_FAILS(zero_micro_end(NULL), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_unit_acquire(NULL, 0, ZERO_PASS_EVAL, host(), NULL), ZERO_INVALID_ARGUMENT,
-                "NULL");
-    CHECK_FAILS(zero_unit_release(NULL, 0, host()), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_unit_grads_acquire(NULL, 0, host()), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_unit_grads_ready(NULL, 0, host()), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_acquire(NULL, 0, ZERO_PASS_EVAL, toy_stream(), NULL),
+                ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_release(NULL, 0, toy_stream()), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_grads_acquire(NULL, 0, toy_stream()), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_grads_ready(NULL, 0, toy_stream()), ZERO_INVALID_ARGUMENT, "NULL");
     CHECK_FAILS(zero_tensor_data(NULL, 0, &view), ZERO_INVALID_ARGUMENT, "NULL");
     CHECK_FAILS(zero_tensor_data(engine, 0, NULL), ZERO_INVALID_ARGUMENT, "NULL");
     CHECK_FAILS(zero_tensor_grad(engine, 0, NULL), ZERO_INVALID_ARGUMENT, "NULL");

@@ -9,7 +9,6 @@
 #include "folders.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
 #define STEPS 5
 #define RANKS_MAX 4
 
@@ -54,10 +53,7 @@ static void put_on(toy_run *run, uint32_t mix, bool real_disk)
         run->options.tier[role] = tiers[mix % TIERS];
         mix /= TIERS;
     }
-    run->options.disk_directories = &rig_paths[real_disk ? 0 : 1];
-    run->options.disk_directory_count = 1;
-    run->tuning.extent_bytes = 4096;
-    run->tuning.io_window = 3;
+    toy_run_disk(run, &rig_paths[real_disk ? 0 : 1], 1);
 #ifdef TOY_CUDA
     bool alone = false; /* some of it only one of them can update */
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
@@ -102,17 +98,16 @@ static zero_status micro_step(toy_trainer *trainer, bool last)
 static zero_status whole_step(toy_trainer *trainer, outcome *out)
 {
     const uint64_t step = trainer->step;
-    zero_step_result result = zero_step_result_init();
     TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
     trainer->loss_scale = step == 1 ? (float)INFINITY : trainer->loss_scale;
     for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
         TOY_TRY(micro_step(trainer, m + 1 == trainer->run->micro_steps));
     }
     TOY_TRY(toy_update(trainer));
-    TOY_TRY(zero_step_wait(trainer->engine, &result));
-    CHECK_EQ(result.skipped, step == 1);
-    out->norms[step] = result.norm;
-    out->skips[step] = result.skipped;
+    TOY_TRY(toy_wait(trainer));
+    CHECK_EQ(trainer->result.skipped, step == 1);
+    out->norms[step] = trainer->result.norm;
+    out->skips[step] = trainer->result.skipped;
     return ZERO_OK;
 }
 
@@ -214,27 +209,14 @@ static void let_overlap(toy_run *run, uint32_t turn)
     run->predicted = true;
 }
 
-/* All of a course once more, by the split calls. */
-static zero_status follow_split(zero_world *world, const course *c, const outcome *plain)
+/* All of a course once more, by another run. */
+static zero_status again(zero_world *world, const course *c, const toy_run *run,
+                         const outcome *plain, uint32_t mix)
 {
-    toy_run run = c->run;
-    outcome split;
-    run.split = true;
-    TOY_TRY(train(world, &run, &split));
-    compare(c, plain, &split, 0);
-    toy_state_free(&split.state);
-    return ZERO_OK;
-}
-
-/* All of a course once more, each step predicted. */
-static zero_status follow_predicted(zero_world *world, const course *c, const outcome *plain)
-{
-    toy_run run = c->run;
-    outcome predicted;
-    let_overlap(&run, (uint32_t)c->seed);
-    TOY_TRY(train(world, &run, &predicted));
-    compare(c, plain, &predicted, mix_count());
-    toy_state_free(&predicted.state);
+    outcome other;
+    TOY_TRY(train(world, run, &other));
+    compare(c, plain, &other, mix);
+    toy_state_free(&other.state);
     return ZERO_OK;
 }
 
@@ -243,29 +225,29 @@ static zero_status follow(zero_world *world, void *user)
     const course *c = user;
     const uint32_t mixes = c->mixes != 0 ? c->mixes : mix_count() - 1;
     outcome plain;
+    toy_run split = c->run;
+    toy_run predicted = c->run;
     TOY_TRY(train(world, &c->run, &plain));
     for (uint32_t i = 0; i < mixes; i++) {
         const uint32_t picked = c->mixes != 0 ? test_chance(c->seed * 100 + i, mix_count() - 1) : i;
-        const uint32_t mix = 1 + picked;
         toy_run run = c->run;
-        outcome tiered;
-        put_on(&run, mix, i % 8 == 0);
+        put_on(&run, 1 + picked, i % 8 == 0);
         run.split = (c->seed + i) % 2 == 1;
-        TOY_TRY(train(world, &run, &tiered));
-        compare(c, &plain, &tiered, mix);
-        toy_state_free(&tiered.state);
+        TOY_TRY(again(world, c, &run, &plain, 1 + picked));
     }
-    TOY_TRY(follow_split(world, c, &plain));
-    TOY_TRY(follow_predicted(world, c, &plain));
+    split.split = true;
+    TOY_TRY(again(world, c, &split, &plain, 0));
+    let_overlap(&predicted, (uint32_t)c->seed);
+    TOY_TRY(again(world, c, &predicted, &plain, mix_count()));
     toy_state_free(&plain.state);
     return ZERO_OK;
 }
 
 /* ---- the sample and the product ---- */
 
-static toy_run run_of(const toy_model *model, const kind *k)
+static toy_run run_of(const kind *k)
 {
-    toy_run run = toy_run_init(model);
+    toy_run run = toy_run_mixed(k->dtype);
     run.options.master_dtype = k->master;
     run.options.moment_dtype = k->moments;
     run.tuning.accum_dtype = k->accumulated;
@@ -280,51 +262,31 @@ static void try_ranks(uint32_t ranks)
     uint64_t turn = test_seed * 77 + ranks;
     rig_folders(1, 1);
     for (size_t k = 0; k < KINDS; k++) {
-        toy_model model;
+        const toy_run run = run_of(&kinds[k]);
         toy_sharding ways[16];
-        toy_model_mixed(&model, kinds[k].dtype);
         const uint32_t way_count = toy_shardings(ranks, true, ways);
         const uint32_t choices = way_count * 4;
         for (uint32_t i = 0; i < choices; i++) {
             const uint32_t pick = whole ? i : test_chance(turn * 1000, choices);
-            course c = {.run = run_of(&model, &kinds[k]),
-                        .seed = turn++,
-                        .mixes = whole ? 0 : 2,
-                        .name = kinds[k].name};
+            course c = {.run = run, .seed = turn++, .mixes = whole ? 0 : 2, .name = kinds[k].name};
             toy_sharding_apply(&ways[pick / 4], &c.run);
             c.run.micro_steps = pick % 2 == 0 ? 3 : 1;
             c.run.params.max_norm = turn % 4 < 2 ? 1 : 0;
             c.run.tuning.bucket_bytes = turn % 3 == 0 ? 600 : 1; /* some units together, or none */
             const bool local = pick % 4 >= 2 && ways[pick / 4].grad_group == 0;
             c.run.tuning.accumulation = local ? ZERO_ACCUMULATION_LOCAL : ZERO_ACCUMULATION_DEFAULT;
-            CHECK_OK(zero_world_run(ranks, DEADLINE_MS, follow, &c));
+            CHECK_OK(zero_world_run(ranks, TOY_DEADLINE_MS, follow, &c));
             if (!whole && i == 1) {
                 break;
             }
         }
-        toy_model_close(&model);
     }
 }
 
-TEST(one_rank)
-{
-    try_ranks(1);
-}
-
-TEST(two_ranks)
-{
-    try_ranks(2);
-}
-
-TEST(three_ranks)
-{
-    try_ranks(3);
-}
-
-TEST(four_ranks)
-{
-    try_ranks(RANKS_MAX);
-}
+TEST_CALL(one_rank, try_ranks(1));
+TEST_CALL(two_ranks, try_ranks(2));
+TEST_CALL(three_ranks, try_ranks(3));
+TEST_CALL(four_ranks, try_ranks(RANKS_MAX));
 
 #ifndef TOY_CUDA
 
@@ -339,40 +301,33 @@ static uint64_t read_bytes(const toy_trainer *trainer)
 
 /* A unit that is at hand has the reads of the two behind it under way, or over: the I/O window
  * counts them as they are started. */
-static zero_status sweep_and_count(zero_world *world, void *user)
+static zero_status sweep_and_count(toy_trainer *trainer)
 {
-    const toy_run *run = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, run, world));
-    TOY_TRY(toy_step(&trainer));
-    TOY_TRY(toy_evaluate(&trainer)); /* ends with the last units in memory */
-    const uint64_t before = read_bytes(&trainer);
-    const uint64_t all = plan_memory(zero_engine_plan(trainer.engine)).bytes[ZERO_ROLE_PARAM];
-    memset(trainer.seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer.seen_set);
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_evaluate(trainer)); /* ends with the last units in memory */
+    const uint64_t before = read_bytes(trainer);
+    const uint64_t all = plan_memory(zero_engine_plan(trainer->engine)).bytes[ZERO_ROLE_PARAM];
+    memset(trainer->seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer->seen_set);
     for (uint32_t u = 0; u < UNITS; u++) {
-        TOY_TRY(zero_unit_acquire(trainer.engine, u, ZERO_PASS_EVAL, toy_stream(), NULL));
+        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_EVAL, toy_stream(), NULL));
         const uint64_t least = u + 3 < UNITS ? u + 3 : UNITS;
-        CHECK(read_bytes(&trainer) - before >= least * (all / UNITS));
-        TOY_TRY(toy_read(&trainer, u));
-        TOY_TRY(zero_unit_release(trainer.engine, u, toy_stream()));
+        CHECK(read_bytes(trainer) - before >= least * (all / UNITS));
+        TOY_TRY(toy_read(trainer, u));
+        TOY_TRY(zero_unit_release(trainer->engine, u, toy_stream()));
     }
-    CHECK_EQ(read_bytes(&trainer) - before, all); /* each once */
-    toy_close(&trainer);
+    CHECK_EQ(read_bytes(trainer) - before, all); /* each once */
     return ZERO_OK;
 }
 
 TEST(parameters_are_read_two_units_ahead)
 {
-    toy_model model;
     rig_folders(1, 1);
-    toy_model_equal(&model, UNITS, 5000, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(UNITS, 5000, ZERO_DTYPE_BF16);
     put_on(&run, 2, false);
     run.tuning.extent_bytes = 16384; /* a unit is one extent */
     CHECK_EQ(run.options.tier[ZERO_ROLE_PARAM], ZERO_TIER_DISK);
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, sweep_and_count, &run));
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, sweep_and_count, &run));
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(1, &run, sweep_and_count, NULL));
+    CHECK_OK(toy_on_ranks(2, &run, sweep_and_count, NULL));
 }
 
 /* ---- waiting ---- */
@@ -380,40 +335,34 @@ TEST(parameters_are_read_two_units_ahead)
 /* The second rank leaves a unit out. The first, on its way to the next, waits for the sum that
  * backward adds to; were that behind a reduction over both, and the second's next gather waiting
  * for the first, neither would go on. */
-static zero_status leave_one_out(zero_world *world, void *user)
+static zero_status leave_one_out(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, user, world));
     for (int step = 0; step < 2; step++) {
-        TOY_TRY(toy_micro(&trainer, false));
-        TOY_TRY(toy_micro_begin(&trainer, true));
+        TOY_TRY(toy_micro(trainer, false));
+        TOY_TRY(toy_micro_begin(trainer, true));
         for (uint32_t u = 0; u < UNITS; u++) {
-            TOY_TRY(toy_forward(&trainer, u));
+            TOY_TRY(toy_forward(trainer, u));
         }
         for (uint32_t u = UNITS; u-- > 0;) {
-            TOY_TRY(trainer.rank == 1 && u == UNITS - 3 ? ZERO_OK : toy_backward(&trainer, u));
+            TOY_TRY(trainer->rank == 1 && u == UNITS - 3 ? ZERO_OK : toy_backward(trainer, u));
         }
-        TOY_TRY(toy_micro_end(&trainer));
-        TOY_TRY(toy_update(&trainer));
+        TOY_TRY(toy_micro_end(trainer));
+        TOY_TRY(toy_update(trainer));
     }
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(a_sum_in_a_slot_waits_for_no_other_rank)
 {
-    toy_model model;
     rig_folders(1, 1);
-    toy_model_equal(&model, UNITS, 300, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(UNITS, 300, ZERO_DTYPE_F32);
     put_on(&run, 2 * TIERS, false);
     CHECK_EQ(run.options.tier[ZERO_ROLE_GRAD], ZERO_TIER_DISK);
     run.tuning.accumulation = ZERO_ACCUMULATION_LOCAL;
     run.tuning.bucket_bytes = 1;
     run.tuning.grad_slots = 5;
     run.tuning.no_prefetch = 1;
-    CHECK_OK(zero_world_run(2, 5000, leave_one_out, &run));
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(2, &run, leave_one_out, NULL));
 }
 
 /* ---- what steps and micro-steps move ---- */
@@ -444,25 +393,22 @@ static traffic planned(const toy_trainer *trainer)
 }
 
 /* What is written is what was planned, to the byte; what is read is not more. */
-static zero_status count_traffic(zero_world *world, void *user)
+static zero_status count_traffic(toy_trainer *trainer)
 {
-    const toy_run *run = user;
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
+    const toy_run *run = trainer->run;
     zero_shard shard;
     uint32_t value = 0;
-    TOY_TRY(toy_open(&trainer, run, world));
-    const traffic t = planned(&trainer);
+    const traffic t = planned(trainer);
     const uint64_t one = t.pass_read / UNITS; /* for looking at it */
-    zero_stats last = engine_stats(trainer.engine);
+    zero_stats last = engine_stats(trainer->engine);
     for (int step = 0; step < 4; step++) {
-        TOY_TRY(toy_step(&trainer));
-        TOY_TRY(zero_step_wait(trainer.engine, &result));
+        TOY_TRY(toy_step(trainer));
+        TOY_TRY(toy_wait(trainer));
         /* Of an extent in the middle: so the last one released is written, and all is counted. */
-        TOY_TRY(zero_shard_range(trainer.engine, UNITS / 2, ZERO_ROLE_PARAM, &shard));
-        TOY_TRY(zero_shard_read(trainer.engine, UNITS / 2, ZERO_ROLE_PARAM, shard.first,
+        TOY_TRY(zero_shard_range(trainer->engine, UNITS / 2, ZERO_ROLE_PARAM, &shard));
+        TOY_TRY(zero_shard_read(trainer->engine, UNITS / 2, ZERO_ROLE_PARAM, shard.first,
                                 shard.count != 0, &value));
-        const zero_stats now = engine_stats(trainer.engine);
+        const zero_stats now = engine_stats(trainer->engine);
         const uint64_t micros = run->micro_steps;
         CHECK_EQ(now.disk_write_bytes - last.disk_write_bytes,
                  t.step_write + micros * t.micro_write);
@@ -470,26 +416,22 @@ static zero_status count_traffic(zero_world *world, void *user)
               t.step_read + 2 * micros * t.pass_read + (micros - 1) * t.micro_write + one);
         last = now;
     }
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(what_moves_is_what_was_planned)
 {
-    toy_model model;
     rig_folders(1, 1);
-    toy_model_equal(&model, UNITS, 5000, ZERO_DTYPE_BF16);
     static const uint32_t mixes[] = {2, 8}; /* parameters on disk; gradients too */
     for (int i = 0; i < 2; i++) {
-        toy_run run = toy_run_init(&model);
+        toy_run run = toy_run_equal(UNITS, 5000, ZERO_DTYPE_BF16);
         put_on(&run, mixes[i], false);
         run.micro_steps = 2;
         run.tuning.bucket_bytes = 1; /* a unit each */
-        CHECK_OK(zero_world_run(1, DEADLINE_MS, count_traffic, &run));
+        CHECK_OK(toy_on_ranks(1, &run, count_traffic, NULL));
         run.options.stage = ZERO_STAGE_1;
-        CHECK_OK(zero_world_run(2, DEADLINE_MS, count_traffic, &run));
+        CHECK_OK(toy_on_ranks(2, &run, count_traffic, NULL));
     }
-    toy_model_close(&model);
 }
 
 #endif

@@ -5,9 +5,8 @@
 
 #include "toy.h"
 
-#define DEADLINE_MS 30000
-
-/* One micro-step in which tensor 0 gets the listed gradients from `rank` (UINT32_MAX: from all). */
+/* A step of one micro-step in which tensor 0 gets the listed gradients from `rank` (UINT32_MAX:
+ * from all), and what it came to. */
 typedef struct given {
     const float *values;
     uint32_t count;
@@ -29,26 +28,8 @@ static zero_status give(toy_trainer *trainer, const given *g)
     toy_put(grad.data, data, bytes);
     TOY_TRY(zero_unit_grads_ready(trainer->engine, 0, host));
     TOY_TRY(toy_micro_end(trainer));
-    return toy_update(trainer);
-}
-
-/* A run, and what each rank does with it split in one way. */
-typedef struct split_run {
-    const toy_run *run;
-    toy_way_fn fn;
-    void *user;
-} split_run;
-
-static zero_status each_way(zero_world *world, void *user)
-{
-    const split_run *split = user;
-    return toy_each_way(world, split->run, split->fn, split->user);
-}
-
-static void over_ranks(uint32_t ranks, const toy_run *run, toy_way_fn fn, void *user)
-{
-    split_run split = {run, fn, user};
-    CHECK_OK(zero_world_run(ranks, DEADLINE_MS, each_way, &split));
+    TOY_TRY(toy_update(trainer));
+    return toy_wait(trainer);
 }
 
 /* ---- plain SGD: clipping and means ---- */
@@ -71,11 +52,10 @@ static void sgd(void *user, const zero_update_range *range)
 }
 
 /* Three units of 200 elements, and SGD with a learning rate of 0.5. */
-static toy_run sgd_run(toy_model *model)
+static toy_run sgd_run(void)
 {
     static float lr = 0.5f;
-    toy_model_equal(model, 3, 200, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(model);
+    toy_run run = toy_run_equal(3, 200, ZERO_DTYPE_F32);
     run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
     run.options.update = sgd;
     run.options.update_user = &lr;
@@ -83,86 +63,70 @@ static toy_run sgd_run(toy_model *model)
     return run;
 }
 
-static zero_status clip_known_norm(zero_world *world, const toy_run *run, void *user)
+static zero_status clip_known_norm(toy_trainer *trainer)
 {
     static const float values[4] = {4.3f, 0, 0, 0};
-    toy_run loose = *run;
-    toy_trainer trainer;
+    toy_run loose = *trainer->run;
     toy_state state;
-    zero_step_result result = zero_step_result_init();
-    (void)user;
-    TOY_TRY(toy_open(&trainer, run, world));
-    TOY_TRY(give(&trainer, &(given){values, 4, UINT32_MAX}));
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    CHECK_NEAR(result.norm, 4.3, 1e-6);
-    CHECK_NEAR(result.clip, 1 / 4.3, 1e-7);
-    TOY_TRY(toy_collect(&trainer, &state));
+    TOY_TRY(give(trainer, &(given){values, 4, UINT32_MAX}));
+    CHECK_NEAR(trainer->result.norm, 4.3, 1e-6);
+    CHECK_NEAR(trainer->result.clip, 1 / 4.3, 1e-7);
+    TOY_TRY(toy_collect(trainer, &state));
     /* The clipped gradient has length 1, the learning rate is 0.5. */
     CHECK_NEAR(toy_decode(state.gathered[0], ZERO_DTYPE_F32), toy_initial(0, 0) - 0.5f, 1e-6);
     CHECK_SAME(toy_decode(state.gathered[1], ZERO_DTYPE_F32), toy_initial(0, 1));
     toy_state_free(&state);
     loose.params.max_norm = 5;
-    trainer.run = &loose;
-    TOY_TRY(give(&trainer, &(given){values, 4, UINT32_MAX}));
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    CHECK_SAME(result.clip, 1.0);
-    toy_close(&trainer);
+    trainer->run = &loose;
+    TOY_TRY(give(trainer, &(given){values, 4, UINT32_MAX}));
+    CHECK_SAME(trainer->result.clip, 1.0);
     return ZERO_OK;
 }
 
 TEST(norm_4_3_is_clipped_to_1)
 {
-    toy_model model;
     needs_host_memory();
-    toy_run run = sgd_run(&model);
+    toy_run run = sgd_run();
     run.params.max_norm = 1;
-    over_ranks(1, &run, clip_known_norm, NULL);
-    over_ranks(3, &run, clip_known_norm, NULL);
-    over_ranks(4, &run, clip_known_norm, NULL);
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ways(1, &run, clip_known_norm, NULL));
+    CHECK_OK(toy_on_ways(3, &run, clip_known_norm, NULL));
+    CHECK_OK(toy_on_ways(4, &run, clip_known_norm, NULL));
 }
 
 /* Without a divisor of the caller's, the sum over ranks and micro-steps becomes their mean. */
-static zero_status take_mean(zero_world *world, const toy_run *run, void *user)
+static zero_status take_mean(toy_trainer *trainer)
 {
-    toy_trainer trainer;
     toy_state state;
-    zero_step_result result = zero_step_result_init();
-    (void)user;
-    TOY_TRY(toy_open(&trainer, run, world));
     for (uint32_t m = 0; m < 3; m++) {
         /* Rank r adds r in each of three micro-steps: the mean is that of the ranks. */
         zero_view grad = {0};
-        TOY_TRY(toy_micro_begin(&trainer, m == 2));
-        TOY_TRY(zero_unit_grads_acquire(trainer.engine, 1, toy_stream()));
-        TOY_TRY(zero_tensor_grad(trainer.engine, 1, &grad));
+        TOY_TRY(toy_micro_begin(trainer, m == 2));
+        TOY_TRY(zero_unit_grads_acquire(trainer->engine, 1, toy_stream()));
+        TOY_TRY(zero_tensor_grad(trainer->engine, 1, &grad));
         float *data = toy_fetch(grad.data, grad.count * sizeof(float));
-        data[5] += (float)trainer.rank;
+        data[5] += (float)trainer->rank;
         toy_put(grad.data, data, grad.count * sizeof(float));
-        TOY_TRY(zero_unit_grads_ready(trainer.engine, 1, toy_stream()));
-        TOY_TRY(toy_micro_end(&trainer));
+        TOY_TRY(zero_unit_grads_ready(trainer->engine, 1, toy_stream()));
+        TOY_TRY(toy_micro_end(trainer));
     }
-    TOY_TRY(toy_update(&trainer));
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    const double mean = ((double)trainer.ranks - 1) / 2;
-    CHECK_SAME(result.norm, mean);
-    TOY_TRY(toy_collect(&trainer, &state));
+    TOY_TRY(toy_update(trainer));
+    TOY_TRY(toy_wait(trainer));
+    const double mean = ((double)trainer->ranks - 1) / 2;
+    CHECK_SAME(trainer->result.norm, mean);
+    TOY_TRY(toy_collect(trainer, &state));
     CHECK_NEAR(toy_decode(state.gathered[205], ZERO_DTYPE_F32),
                (double)toy_initial(1, 5) - 0.5 * mean, 1e-6);
     toy_state_free(&state);
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(mean_is_over_ranks_and_micro_steps)
 {
-    toy_model model;
     needs_host_memory();
-    const toy_run run = sgd_run(&model);
-    over_ranks(1, &run, take_mean, NULL);
-    over_ranks(2, &run, take_mean, NULL);
-    over_ranks(4, &run, take_mean, NULL);
-    toy_model_close(&model);
+    const toy_run run = sgd_run();
+    CHECK_OK(toy_on_ways(1, &run, take_mean, NULL));
+    CHECK_OK(toy_on_ways(2, &run, take_mean, NULL));
+    CHECK_OK(toy_on_ways(4, &run, take_mean, NULL));
 }
 
 /* ---- the norm's bits ---- */
@@ -174,26 +138,22 @@ typedef struct norms {
     bool known;
 } norms;
 
-static zero_status compare_norms(zero_world *world, const toy_run *run, void *user)
+static zero_status compare_norms(toy_trainer *trainer)
 {
-    norms *n = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, run, world));
+    norms *n = trainer->user;
     for (uint32_t s = 0; s < NORM_STEPS; s++) {
-        zero_step_result result = zero_step_result_init();
-        TOY_TRY(toy_step(&trainer));
-        TOY_TRY(zero_step_wait(trainer.engine, &result));
-        CHECK(result.norm > 0);
-        CHECK(result.clip < 1);
+        TOY_TRY(toy_step(trainer));
+        TOY_TRY(toy_wait(trainer));
+        CHECK(trainer->result.norm > 0);
+        CHECK(trainer->result.clip < 1);
         if (!n->known) {
-            n->value[s] = result.norm;
+            n->value[s] = trainer->result.norm;
         }
-        CHECK_BYTES(&n->value[s], &result.norm, sizeof result.norm);
+        CHECK_BYTES(&n->value[s], &trainer->result.norm, sizeof trainer->result.norm);
     }
-    if (zero_world_size(world) == 1) {
+    if (zero_world_size(trainer->world) == 1) {
         n->known = true;
     }
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
@@ -201,10 +161,8 @@ TEST(norm_has_the_same_bits_over_any_ranks)
 {
     static const uint32_t worlds[] = {1, 2, 3, 4, 5, 8};
     for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_BF16; dtype++) {
-        toy_model model;
-        toy_model_mixed(&model, (zero_dtype)dtype);
         norms n = {.known = false};
-        toy_run run = toy_run_init(&model);
+        toy_run run = toy_run_mixed((zero_dtype)dtype);
         run.flavour = TOY_INTEGER;
         run.samples = 8;
         run.params.max_norm = 1;
@@ -212,9 +170,8 @@ TEST(norm_has_the_same_bits_over_any_ranks)
         for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
             /* The samples over as many micro-steps as it takes. */
             run.micro_steps = (run.samples + worlds[w] - 1) / worlds[w];
-            over_ranks(worlds[w], &run, compare_norms, &n);
+            CHECK_OK(toy_on_ways(worlds[w], &run, compare_norms, &n));
         }
-        toy_model_close(&model);
     }
 }
 
@@ -228,70 +185,58 @@ typedef struct bad_case {
 
 /* A good step, a bad one that must change nothing, and a good one that must be as if the bad one
  * had never been. */
-static zero_status skip_once(zero_world *world, const toy_run *run, const bad_case *bad)
+static zero_status skip_once(toy_trainer *trainer)
 {
+    const bad_case *bad = trainer->user;
     static const float good[3] = {1, -2, 0.5f};
-    toy_trainer trainer;
     toy_state before;
     toy_state after;
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(toy_open(&trainer, run, world));
-    TOY_TRY(give(&trainer, &(given){good, 3, UINT32_MAX}));
-    TOY_TRY(toy_collect(&trainer, &before));
-    TOY_TRY(give(&trainer, &(given){bad->values, bad->count, trainer.ranks - 1}));
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    CHECK_EQ(result.skipped, 1);
-    CHECK_EQ(result.step, 2);
-    CHECK_EQ(result.updates, 1);
-    CHECK_SAME(result.norm, bad->norm);
-    CHECK_EQ(engine_stats(trainer.engine).steps_skipped, 1);
-    TOY_TRY(toy_collect(&trainer, &after));
-    toy_state_same(run->model, &before, &after, "before and after a skipped step");
-    toy_state_free(&after);
-    TOY_TRY(give(&trainer, &(given){good, 3, UINT32_MAX}));
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    CHECK_EQ(result.skipped, 0);
-    CHECK_EQ(result.updates, 2);
-    CHECK(isfinite(result.norm));
-    TOY_TRY(toy_collect(&trainer, &after));
+    TOY_TRY(give(trainer, &(given){good, 3, UINT32_MAX}));
+    TOY_TRY(toy_collect(trainer, &before));
+    TOY_TRY(give(trainer, &(given){bad->values, bad->count, trainer->ranks - 1}));
+    CHECK_EQ(trainer->result.skipped, 1);
+    CHECK_EQ(trainer->result.step, 2);
+    CHECK_EQ(trainer->result.updates, 1);
+    CHECK_SAME(trainer->result.norm, bad->norm);
+    CHECK_EQ(engine_stats(trainer->engine).steps_skipped, 1);
+    TOY_TRY(toy_collect_same(trainer, &before, "before and after a skipped step"));
+    TOY_TRY(give(trainer, &(given){good, 3, UINT32_MAX}));
+    CHECK_EQ(trainer->result.skipped, 0);
+    CHECK_EQ(trainer->result.updates, 2);
+    CHECK(isfinite(trainer->result.norm));
+    TOY_TRY(toy_collect(trainer, &after));
     CHECK(toy_state_moved(&before, &after) > 0);
-    CHECK_EQ(engine_stats(trainer.engine).steps_skipped, 1);
+    CHECK_EQ(engine_stats(trainer->engine).steps_skipped, 1);
     toy_state_free(&before);
     toy_state_free(&after);
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
-static zero_status skip_all_cases(zero_world *world, const toy_run *given_run, void *user)
+static void skip_all_cases(uint32_t ranks, toy_run run)
 {
-    const bad_case bad_cases[] = {
+    static const bad_case bad_cases[] = {
         {{INFINITY, -INFINITY, NAN, NAN, NAN, NAN, NAN, NAN}, 8, (double)NAN},
         {{INFINITY}, 1, (double)INFINITY},
         {{1, -INFINITY}, 2, (double)INFINITY},
         {{0, 0, 0, 0, 0, 0, 0, NAN}, 8, (double)NAN},
     };
-    toy_run run = *given_run;
-    (void)user;
     for (size_t b = 0; b < sizeof bad_cases / sizeof bad_cases[0]; b++) {
+        bad_case bad = bad_cases[b];
         run.params.max_norm = b % 2 == 0 ? 1.0f : 0.0f;
-        TOY_TRY(skip_once(world, &run, &bad_cases[b]));
+        CHECK_OK(toy_on_ways(ranks, &run, skip_once, &bad));
     }
-    return ZERO_OK;
 }
 
 TEST(non_finite_gradients_skip_the_step)
 {
     for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
-        toy_model model;
-        toy_model_equal(&model, 2, 150, (zero_dtype)dtype);
-        toy_run run = toy_run_init(&model);
+        toy_run run = toy_run_equal(2, 150, (zero_dtype)dtype);
         run.options.loss_scale = 1.0f;
-        over_ranks(1, &run, skip_all_cases, NULL);
-        over_ranks(3, &run, skip_all_cases, NULL);
+        skip_all_cases(1, run);
+        skip_all_cases(3, run);
         run.options.master_dtype = ZERO_DTYPE_NONE;
         run.options.moment_dtype = ZERO_DTYPE_BF16;
-        over_ranks(2, &run, skip_all_cases, NULL);
-        toy_model_close(&model);
+        skip_all_cases(2, run);
     }
 }
 
@@ -301,12 +246,10 @@ TEST(non_finite_gradients_skip_the_step)
 static zero_status scale_after(toy_trainer *trainer, bool bad, float expected)
 {
     const float value = bad ? INFINITY : 1.0f;
-    zero_step_result result = zero_step_result_init();
     float scale = 0;
     TOY_TRY(give(trainer, &(given){&value, 1, 0}));
-    TOY_TRY(zero_step_wait(trainer->engine, &result));
-    CHECK_EQ(result.skipped, bad);
-    CHECK_SAME(result.loss_scale, expected);
+    CHECK_EQ(trainer->result.skipped, bad);
+    CHECK_SAME(trainer->result.loss_scale, expected);
     TOY_TRY(zero_loss_scale(trainer->engine, &scale));
     CHECK_SAME(scale, expected);
     return ZERO_OK;
@@ -317,43 +260,35 @@ typedef struct scale_script {
     const float *expected; /* the scale after each */
 } scale_script;
 
-static zero_status follow_scale(zero_world *world, const toy_run *run, void *user)
+static zero_status follow_scale(toy_trainer *trainer)
 {
-    const scale_script *script = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, run, world));
+    const scale_script *script = trainer->user;
     for (size_t s = 0; script->steps[s] != 0; s++) {
-        TOY_TRY(scale_after(&trainer, script->steps[s] == 'b', script->expected[s]));
+        TOY_TRY(scale_after(trainer, script->steps[s] == 'b', script->expected[s]));
     }
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 static void run_script(const toy_run *run, const char *steps, const float *expected)
 {
     scale_script script = {steps, expected};
-    over_ranks(1, run, follow_scale, &script);
-    over_ranks(2, run, follow_scale, &script);
+    CHECK_OK(toy_on_ways(1, run, follow_scale, &script));
+    CHECK_OK(toy_on_ways(2, run, follow_scale, &script));
 }
 
 TEST(loss_scale_halves_and_doubles)
 {
-    toy_model model;
-    toy_model_equal(&model, 2, 100, ZERO_DTYPE_F16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(2, 100, ZERO_DTYPE_F16);
     run_script(&run, "bgb", (const float[]){32768, 32768, 16384});
     run.options.loss_scale = 64;
     run.tuning.loss_scale_window = 3;
     /* Three good steps in a row double it; an overflow starts the count again. */
     run_script(&run, "gggggbggg", (const float[]){64, 64, 128, 128, 128, 64, 64, 64, 128});
-    toy_model_close(&model);
 }
 
 TEST(loss_scale_has_hysteresis_and_a_floor)
 {
-    toy_model model;
-    toy_model_equal(&model, 2, 100, ZERO_DTYPE_F16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(2, 100, ZERO_DTYPE_F16);
     run.options.loss_scale = 64;
     run.tuning.loss_scale_hysteresis = 2;
     /* Two overflows in a row halve it; a good step between them does not count as a row. */
@@ -363,78 +298,55 @@ TEST(loss_scale_has_hysteresis_and_a_floor)
     run_script(&run, "bbbb", (const float[]){32, 16, 16, 16});
     run.tuning.loss_scale_static = 1;
     run_script(&run, "bbgb", (const float[]){64, 64, 64, 64});
-    toy_model_close(&model);
 }
 
 /* The scale takes part in no result: powers of two are exact. */
 static zero_status scale_free(zero_world *world, void *user)
 {
-    toy_state states[2];
-    for (int i = 0; i < 2; i++) {
-        toy_run run = *(const toy_run *)user;
-        run.options.loss_scale = i == 0 ? 1.0f : 1024.0f;
-        TOY_TRY(toy_train_collect(&run, world, &states[i]));
-    }
-    toy_state_same(((const toy_run *)user)->model, &states[0], &states[1], "scales 1 and 1024");
-    toy_state_free(&states[0]);
-    toy_state_free(&states[1]);
+    toy_run run = *(const toy_run *)user;
+    toy_state state;
+    run.options.loss_scale = 1.0f;
+    TOY_TRY(toy_train_collect(&run, world, &state));
+    run.options.loss_scale = 1024.0f;
+    TOY_TRY(toy_train_same(&run, world, toy_step, &state, "scales 1 and 1024"));
+    toy_state_free(&state);
     return ZERO_OK;
 }
 
 TEST(loss_scale_leaves_results_alone)
 {
     for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_BF16; dtype++) {
-        toy_model model;
-        toy_model_mixed(&model, (zero_dtype)dtype);
-        toy_run run = toy_run_init(&model);
+        toy_run run = toy_run_mixed((zero_dtype)dtype);
         run.params.max_norm = 0.5f;
         run.tuning.loss_scale_static = 1;
-        CHECK_OK(zero_world_run(2, DEADLINE_MS, scale_free, &run));
-        toy_model_close(&model);
+        CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, scale_free, &run));
     }
 }
 
 /* ---- micro-steps ---- */
 
-typedef struct fold_run {
-    toy_run run;
-    toy_state state; /* of one micro-step that adds all samples itself */
-} fold_run;
-
-static zero_status fold_alone(zero_world *world, void *user)
-{
-    fold_run *f = user;
-    return toy_train_collect(&f->run, world, &f->state);
-}
-
 static zero_status fold_shared(zero_world *world, const toy_run *run, void *user)
 {
-    toy_state state;
-    TOY_TRY(toy_train_collect(run, world, &state));
-    toy_state_same(run->model, user, &state, "one micro-step and several");
-    toy_state_free(&state);
-    return ZERO_OK;
+    return toy_train_same(run, world, toy_step, user, "one micro-step and several");
 }
 
 TEST(micro_steps_equal_one_step_on_the_mean)
 {
     for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
-        toy_model model;
-        toy_model_mixed(&model, (zero_dtype)dtype);
-        fold_run f = {.run = toy_run_init(&model)};
-        f.run.flavour = TOY_INTEGER;
-        f.run.steps = 6;
-        f.run.params.grad_divisor = 8;
-        f.run.options.loss_scale = 1;
-        f.run.fold = 8;
-        CHECK_OK(zero_world_run(1, DEADLINE_MS, fold_alone, &f));
-        f.run.fold = 1;
+        toy_state state; /* of one micro-step that adds all samples itself */
+        toy_run run = toy_run_mixed((zero_dtype)dtype);
+        run.flavour = TOY_INTEGER;
+        run.steps = 6;
+        run.params.grad_divisor = 8;
+        run.options.loss_scale = 1;
+        run.fold = 8;
+        CHECK_OK(toy_train_collect(&run, NULL, &state));
+        run.fold = 1;
         for (uint32_t ranks = 1; ranks <= 4; ranks *= 2) {
-            f.run.micro_steps = 8 / ranks;
-            over_ranks(ranks, &f.run, fold_shared, &f.state);
+            run.micro_steps = 8 / ranks;
+            CHECK_OK(toy_run_ways(ranks, TOY_DEADLINE_MS, &run, fold_shared, &state));
         }
-        toy_state_free(&f.state);
-        toy_model_close(&model);
+        toy_state_free(&state);
     }
 }
 
@@ -444,9 +356,7 @@ static void grouped_model(toy_model *model)
 {
     toy_model_open(model);
     for (uint32_t u = 0; u < 3; u++) {
-        char name[TOY_NAME_BYTES];
-        (void)snprintf(name, sizeof name, "layer%u", u);
-        (void)toy_model_unit(model, name);
+        (void)toy_model_layer(model, "layer", u);
         (void)toy_model_grouped(model, 170, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN, 0);
         (void)toy_model_grouped(model, 31, ZERO_DTYPE_F32, ZERO_TENSOR_NO_DECAY, 1);
         (void)toy_model_grouped(model, 65, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN, 2);
@@ -476,9 +386,7 @@ static zero_status train_groups(zero_world *world, const toy_run *run, void *use
 
 TEST(groups_and_decay_survive_sharding)
 {
-    toy_model model;
-    grouped_model(&model);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_made(grouped_model);
     const zero_hyper groups[3] = {{.adamw = {1e-2f, 0.9f, 0.99f, 1e-8f, 0.5f}},
                                   {.adamw = {3e-3f, 0.8f, 0.999f, 1e-6f, 0.5f}},
                                   {.adamw = {0.0f, 0.9f, 0.999f, 1e-8f, 0.5f}}};
@@ -486,14 +394,13 @@ TEST(groups_and_decay_survive_sharding)
     run.params.groups = groups;
     run.params.group_count = 3; /* group 63 takes the common values */
     run.params.hyper.adamw.weight_decay = 0.9f;
-    float *expected = calloc(model.element_count, sizeof *expected);
+    float *expected = calloc(run.model->element_count, sizeof *expected);
     CHECK(expected != NULL);
     for (uint32_t ranks = 1; ranks <= 4; ranks++) {
         toy_reference(&run, ranks, expected);
-        over_ranks(ranks, &run, train_groups, expected);
+        CHECK_OK(toy_run_ways(ranks, TOY_DEADLINE_MS, &run, train_groups, expected));
     }
     free(expected);
-    toy_model_close(&model);
 }
 
 /* ---- the caller's own optimizer ---- */
@@ -539,15 +446,9 @@ static zero_status train_own(zero_world *world, void *user)
     const uint32_t count = toy_shardings(zero_world_size(world), exact, ways);
     for (uint32_t w = 0; w < count; w++) {
         toy_run run = *given_run;
-        toy_state state;
         toy_sharding_apply(&ways[w], &run);
-        TOY_TRY(toy_train_collect(&run, world, &state));
-        if (w == 0) {
-            first = state;
-            continue;
-        }
-        toy_state_same(run.model, &first, &state, ways[w].name);
-        toy_state_free(&state);
+        TOY_TRY(w == 0 ? toy_train_collect(&run, world, &first)
+                       : toy_train_same(&run, world, toy_step, &first, ways[w].name));
     }
     toy_state_free(&first);
     return ZERO_OK;
@@ -557,10 +458,8 @@ TEST(own_optimizer_has_the_same_bits_at_all_stages)
 {
     needs_host_memory();
     for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_BF16; dtype++) {
-        toy_model model;
-        toy_model_mixed(&model, (zero_dtype)dtype);
-        own_optimizer own = {&model, 0};
-        toy_run run = toy_run_init(&model);
+        toy_run run = toy_run_mixed((zero_dtype)dtype);
+        own_optimizer own = {run.model, 0};
         run.steps = 10;
         run.params.max_norm = 1;
         run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
@@ -570,11 +469,10 @@ TEST(own_optimizer_has_the_same_bits_at_all_stages)
         for (own.states = 0; own.states <= 2; own.states++) {
             run.options.update_states = own.states;
             run.flavour = TOY_REAL;
-            CHECK_OK(zero_world_run(3, DEADLINE_MS, train_own, &run));
+            CHECK_OK(zero_world_run(3, TOY_DEADLINE_MS, train_own, &run));
             run.flavour = TOY_INTEGER;
-            CHECK_OK(zero_world_run(4, DEADLINE_MS, train_own, &run));
+            CHECK_OK(zero_world_run(4, TOY_DEADLINE_MS, train_own, &run));
         }
-        toy_model_close(&model);
     }
 }
 

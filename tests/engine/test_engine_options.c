@@ -5,46 +5,37 @@
 
 #include "toy.h"
 
-#define DEADLINE_MS 10000
-
 /* ---- options ---- */
 
 /* Plan and create refuse alike, and the world can be used again afterwards. */
 static void refuse(const zero_engine_options *options, const char *field, const char *text)
 {
     const zero_status status = ZERO_INVALID_ARGUMENT;
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    const zero_model *model = toy_run_mixed(ZERO_DTYPE_BF16).model->model;
     zero_plan *plan = NULL;
     zero_engine *engine = NULL;
     zero_world *world = NULL;
-    CHECK_FAILS(zero_plan_create(model.model, options, 1, &plan), status, field);
+    CHECK_FAILS(zero_plan_create(model, options, 1, &plan), status, field);
     CHECK(strstr(zero_last_error()->message, text) != NULL);
     CHECK(plan == NULL);
     CHECK_OK(zero_world_create_self(&world));
-    CHECK_FAILS(zero_engine_create(world, model.model, options, &engine), status, text);
+    CHECK_FAILS(zero_engine_create(world, model, options, &engine), status, text);
     CHECK(engine == NULL);
-    CHECK_OK(zero_engine_create(world, model.model, NULL, &engine));
+    CHECK_OK(zero_engine_create(world, model, NULL, &engine));
     zero_engine_destroy(engine);
     zero_world_destroy(world);
-    toy_model_close(&model);
 }
 
-#define REFUSE(field, value, text)                          \
-    do {                                                    \
-        zero_engine_options o = zero_engine_options_init(); \
-        o.field = (value);                                  \
-        refuse(&o, #field, text);                           \
+#define REFUSE_IN(part, field, value, text)                     \
+    do {                                                        \
+        zero_engine_options wrong = zero_engine_options_init(); \
+        zero_tuning wrong_tuning = zero_tuning_init();          \
+        wrong.tuning = &wrong_tuning;                           \
+        part.field = (value);                                   \
+        refuse(&wrong, #field, text);                           \
     } while (0)
-
-#define REFUSE_TUNING(field, value, text)                   \
-    do {                                                    \
-        zero_engine_options o = zero_engine_options_init(); \
-        zero_tuning t = zero_tuning_init();                 \
-        o.tuning = &t;                                      \
-        t.field = (value);                                  \
-        refuse(&o, #field, text);                           \
-    } while (0)
+#define REFUSE(field, value, text) REFUSE_IN(wrong, field, value, text)
+#define REFUSE_TUNING(field, value, text) REFUSE_IN(wrong_tuning, field, value, text)
 
 TEST(numbers_out_of_bounds)
 {
@@ -112,31 +103,29 @@ TEST(optimizers_half_described)
     zero_engine_options o = zero_engine_options_init();
     o.optimizer = ZERO_OPTIMIZER_CALLBACK;
     refuse(&o, "update", "ZERO_OPTIMIZER_CALLBACK");
-    o = zero_engine_options_init();
-    o.update = update_nothing;
-    refuse(&o, "update", "ZERO_OPTIMIZER_CALLBACK");
-    o = zero_engine_options_init();
-    o.update_states = 1;
-    refuse(&o, "update_states", "ZERO_OPTIMIZER_CALLBACK");
+    REFUSE(update, update_nothing, "ZERO_OPTIMIZER_CALLBACK");
+    REFUSE(update_states, 1, "ZERO_OPTIMIZER_CALLBACK");
+}
+
+/* A plan of the run for so many ranks is refused. */
+static void refuse_plan(const toy_run *run, uint32_t ranks, const char *text)
+{
+    zero_plan *plan = NULL;
+    CHECK_FAILS(zero_plan_create(run->model->model, TOY_OPTIONS(run), ranks, &plan),
+                ZERO_INVALID_ARGUMENT, text);
 }
 
 TEST(groups_that_the_stage_does_not_split)
 {
-    toy_model model;
-    zero_plan *plan = NULL;
-    toy_model_mixed(&model, ZERO_DTYPE_F32);
-    zero_engine_options o = zero_engine_options_init();
-    o.stage = ZERO_STAGE_0;
-    o.shard_group = 2;
-    CHECK_FAILS(zero_plan_create(model.model, &o, 4, &plan), ZERO_INVALID_ARGUMENT,
-                "shard_group 2");
-    o = zero_engine_options_init();
-    zero_tuning t = zero_tuning_init();
-    o.tuning = &t;
-    o.stage = ZERO_STAGE_1;
-    t.grad_group = 2;
-    CHECK_FAILS(zero_plan_create(model.model, &o, 4, &plan), ZERO_INVALID_ARGUMENT, "grad_group 2");
-    toy_model_close(&model);
+    const toy_run plain = toy_run_mixed(ZERO_DTYPE_F32);
+    toy_run run = plain;
+    run.options.stage = ZERO_STAGE_0;
+    run.options.shard_group = 2;
+    refuse_plan(&run, 4, "shard_group 2");
+    run = plain;
+    run.options.stage = ZERO_STAGE_1;
+    run.tuning.grad_group = 2;
+    refuse_plan(&run, 4, "grad_group 2");
 }
 
 /* Whatever is asked of NCCL where there is no work for it. */
@@ -165,14 +154,11 @@ TEST(nccl_where_it_has_nothing_to_do)
     }
 }
 
-static zero_status read_path(zero_world *world, void *user)
+static zero_status read_path(toy_trainer *trainer)
 {
-    toy_run run = toy_run_init(user);
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, &run, world));
     for (int traffic = ZERO_TRAFFIC_GATHER; traffic <= ZERO_TRAFFIC_REDUCE; traffic++) {
-        const zero_path path = engine_path(trainer.engine, (zero_traffic)traffic);
-        if (zero_world_size(world) == 1) {
+        const zero_path path = engine_path(trainer->engine, (zero_traffic)traffic);
+        if (trainer->ranks == 1) {
             CHECK_EQ(path.carrier, ZERO_CARRIER_NONE);
             CHECK_EQ(strcmp(path.text, "none (one rank)"), 0);
         } else if (toy_device() == ZERO_DEVICE_CUDA) {
@@ -184,30 +170,21 @@ static zero_status read_path(zero_world *world, void *user)
         }
         CHECK_EQ(path.nccl_version, 0);
     }
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(what_carries_ranks_that_are_threads)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_F32);
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, read_path, &model));
-    CHECK_OK(zero_world_run(3, DEADLINE_MS, read_path, &model));
-    toy_model_close(&model);
+    const toy_run run = toy_run_mixed(ZERO_DTYPE_F32);
+    CHECK_OK(toy_on_ranks(1, &run, read_path, NULL));
+    CHECK_OK(toy_on_ranks(3, &run, read_path, NULL));
 }
 
 /* ---- descriptions ---- */
 
 static zero_tensor_desc plain_desc(const char *name)
 {
-    zero_tensor_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.name = name;
-    desc.dims = 2;
-    desc.shape[0] = 3;
-    desc.shape[1] = 5;
-    return desc;
+    return (zero_tensor_desc){.name = name, .dims = 2, .shape = {3, 5}};
 }
 
 #define REFUSE_TENSOR(change, text)                                                          \
@@ -321,28 +298,18 @@ TEST(units_and_ties_that_make_no_sense)
 
 /* ---- hyper-parameters ---- */
 
-static zero_status refuse_params(toy_trainer *trainer, const zero_step_params *params,
-                                 zero_status status, const char *text)
-{
-    CHECK_FAILS(zero_step(trainer->engine, params, toy_stream()), status, text);
-    return ZERO_OK;
-}
-
-#define REFUSE_PARAMS(change, text)                                             \
-    do {                                                                        \
-        zero_step_params params = zero_step_params_init();                      \
-        change;                                                                 \
-        TOY_TRY(refuse_params(&trainer, &params, ZERO_INVALID_ARGUMENT, text)); \
+#define REFUSE_PARAMS(change, text)                                                           \
+    do {                                                                                      \
+        zero_step_params params = zero_step_params_init();                                    \
+        change;                                                                               \
+        CHECK_FAILS(zero_step(trainer->engine, &params, toy_stream()), ZERO_INVALID_ARGUMENT, \
+                    text);                                                                    \
     } while (0)
 
-static zero_status absurd_params(zero_world *world, void *user)
+static zero_status absurd_params(toy_trainer *trainer)
 {
-    toy_run run = toy_run_init(user);
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
     zero_hyper groups[65];
-    TOY_TRY(toy_open(&trainer, &run, world));
-    TOY_TRY(toy_micro(&trainer, true));
+    TOY_TRY(toy_micro(trainer, true));
     for (int i = 0; i < 65; i++) {
         groups[i] = zero_step_params_init().hyper;
     }
@@ -365,71 +332,54 @@ static zero_status absurd_params(zero_world *world, void *user)
     REFUSE_PARAMS(params.hyper.kind = (zero_optimizer)9, "kind 9 is not options.optimizer, 1");
     zero_step_params newer = zero_step_params_init();
     newer.hyper.reserved0 = 7;
-    TOY_TRY(refuse_params(&trainer, &newer, ZERO_UNSUPPORTED, "reserved0 is 7"));
+    CHECK_FAILS(zero_step(trainer->engine, &newer, toy_stream()), ZERO_UNSUPPORTED,
+                "reserved0 is 7");
     groups[2].adamw.lr = -5;
     REFUSE_PARAMS((params.groups = groups, params.group_count = 3), "group 2: lr");
     /* None of these took the step. */
-    TOY_TRY(toy_update(&trainer));
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    CHECK_EQ(result.step, 1);
-    CHECK_EQ(result.updates, 1);
-    TOY_TRY(toy_step(&trainer));
-    toy_close(&trainer);
-    return ZERO_OK;
+    TOY_TRY(toy_update(trainer));
+    TOY_TRY(toy_wait(trainer));
+    CHECK_EQ(trainer->result.step, 1);
+    CHECK_EQ(trainer->result.updates, 1);
+    return toy_step(trainer);
 }
 
 TEST(hyper_parameters_out_of_bounds)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_F32);
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, absurd_params, &model));
-    toy_model_close(&model);
+    const toy_run run = toy_run_mixed(ZERO_DTYPE_F32);
+    CHECK_OK(toy_on_ranks(2, &run, absurd_params, NULL));
 }
 
 /* Parameters of zero_step may come from an older, shorter struct, or be left out. */
-static zero_status short_params(zero_world *world, void *user)
+static zero_status short_params(toy_trainer *trainer)
 {
-    toy_run run = toy_run_init(user);
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(toy_open(&trainer, &run, world));
-    TOY_TRY(toy_micro(&trainer, true));
+    TOY_TRY(toy_micro(trainer, true));
     zero_step_params params = zero_step_params_init();
     params.max_norm = 1e-3f;
     params.struct_bytes = offsetof(zero_step_params, max_norm);
-    TOY_TRY(zero_step(trainer.engine, &params, toy_stream()));
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    CHECK_SAME(result.clip, 1.0);
-    toy_close(&trainer);
+    TOY_TRY(zero_step(trainer->engine, &params, toy_stream()));
+    TOY_TRY(toy_wait(trainer));
+    CHECK_SAME(trainer->result.clip, 1.0);
     return ZERO_OK;
 }
 
 TEST(older_hyper_parameters)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_F32);
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, short_params, &model));
-    toy_model_close(&model);
+    const toy_run run = toy_run_mixed(ZERO_DTYPE_F32);
+    CHECK_OK(toy_on_ranks(1, &run, short_params, NULL));
 }
 
 TEST(updaters_that_will_not_do)
 {
-    toy_model model;
-    zero_plan *plan = NULL;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
     run.tuning.updater = (zero_updater)4;
-    CHECK_FAILS(zero_plan_create(model.model, TOY_OPTIONS(&run), 1, &plan), ZERO_INVALID_ARGUMENT,
-                "updater 4 is not one of");
+    refuse_plan(&run, 1, "updater 4 is not one of");
     run.options.device = ZERO_DEVICE_CPU;
     run.tuning.updater = ZERO_UPDATER_BOTH;
-    CHECK_FAILS(zero_plan_create(model.model, TOY_OPTIONS(&run), 1, &plan), ZERO_INVALID_ARGUMENT,
-                "updater is 3 and options.device 1");
+    refuse_plan(&run, 1, "updater is 3 and options.device 1");
     run.options.device = ZERO_DEVICE_CUDA;
     run.options.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_DISK;
-    CHECK_FAILS(zero_plan_create(model.model, TOY_OPTIONS(&run), 1, &plan), ZERO_INVALID_ARGUMENT,
-                "on disk is updated by the CPU");
-    toy_model_close(&model);
+    refuse_plan(&run, 1, "on disk is updated by the CPU");
 }
 
 TEST_MAIN()

@@ -8,8 +8,6 @@
 #include "folders.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
-
 /* Shapes that divide by nothing, one after another, three tensors a unit. */
 static void odd_model(toy_model *model)
 {
@@ -18,9 +16,7 @@ static void odd_model(toy_model *model)
     toy_model_open(model);
     for (uint32_t i = 0; i < 8; i++) {
         if (i % 3 == 0) {
-            char name[TOY_NAME_BYTES];
-            (void)snprintf(name, sizeof name, "unit%u", i / 3);
-            (void)toy_model_unit(model, name);
+            (void)toy_model_layer(model, "unit", i / 3);
         }
         (void)toy_model_tensor(model, shapes[i][0], shapes[i][1], ZERO_DTYPE_F32,
                                ZERO_TENSOR_PLAIN);
@@ -76,25 +72,8 @@ static zero_status add_constant(toy_trainer *trainer, float value)
 
 /* What all ranks of a world write to while they look: how many hold each element of each role. */
 typedef struct census {
-    const toy_run *run;
     atomic_uint *holders[TOY_ROLES];
 } census;
-
-static void census_open(census *c, const toy_run *run)
-{
-    c->run = run;
-    for (int role = 0; role < TOY_ROLES; role++) {
-        c->holders[role] = calloc(run->model->element_count + 1, sizeof *c->holders[role]);
-        CHECK(c->holders[role] != NULL);
-    }
-}
-
-static void census_close(census *c)
-{
-    for (int role = 0; role < TOY_ROLES; role++) {
-        free(c->holders[role]);
-    }
-}
 
 /* What an element of a role must be before any step, or of GRAD after the step of place_and_reduce.
  */
@@ -180,114 +159,84 @@ static zero_status check_gathered(toy_trainer *trainer)
 }
 
 /* Create, look, reduce, look again. */
-static zero_status place_and_reduce(zero_world *world, void *user)
+static zero_status place_and_reduce(toy_trainer *trainer)
 {
-    census *c = user;
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(toy_open(&trainer, c->run, world));
+    census *c = trainer->user;
     for (int role = 0; role < TOY_ROLES; role++) {
         if (role != ZERO_ROLE_GRAD) {
-            TOY_TRY(look_at(&trainer, (zero_role)role, c));
+            TOY_TRY(look_at(trainer, (zero_role)role, c));
         }
     }
-    TOY_TRY(check_gathered(&trainer));
-    TOY_TRY(add_constant(&trainer, (float)(trainer.rank + 1)));
-    TOY_TRY(toy_update(&trainer));
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    CHECK_EQ(result.skipped, 0);
-    TOY_TRY(look_at(&trainer, ZERO_ROLE_GRAD, c));
-    TOY_TRY(zero_world_barrier(world));
-    if (trainer.rank == 0) {
-        check_holders(&trainer, c);
+    TOY_TRY(check_gathered(trainer));
+    TOY_TRY(add_constant(trainer, (float)(trainer->rank + 1)));
+    TOY_TRY(toy_update(trainer));
+    TOY_TRY(toy_wait(trainer));
+    CHECK_EQ(trainer->result.skipped, 0);
+    TOY_TRY(look_at(trainer, ZERO_ROLE_GRAD, c));
+    TOY_TRY(zero_world_barrier(trainer->world));
+    if (trainer->rank == 0) {
+        check_holders(trainer, c);
     }
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 static void place_over(uint32_t ranks, const toy_run *run)
 {
     census c;
-    census_open(&c, run);
-    CHECK_OK(zero_world_run(ranks, DEADLINE_MS, place_and_reduce, &c));
-    census_close(&c);
+    for (int role = 0; role < TOY_ROLES; role++) {
+        c.holders[role] = calloc(run->model->element_count + 1, sizeof *c.holders[role]);
+        CHECK(c.holders[role] != NULL);
+    }
+    CHECK_OK(toy_on_ranks(ranks, run, place_and_reduce, &c));
+    for (int role = 0; role < TOY_ROLES; role++) {
+        free(c.holders[role]);
+    }
 }
 
-static void place_all_ways(uint32_t ranks, const toy_model *model)
+static void place_all_ways(uint32_t ranks, toy_run run)
 {
-    toy_sharding ways[16];
-    const uint32_t count = toy_shardings(ranks, true, ways);
-    for (uint32_t w = 0; w < count; w++) {
-        if (!IN_SAMPLE(w + ranks)) {
-            continue;
+    run.options.loss_scale = 1.0f;
+    for (uint32_t w = 0; toy_split(&run, ranks, w) != NULL; w++) {
+        if (IN_SAMPLE(w + ranks)) {
+            place_over(ranks, &run);
         }
-        toy_run run = toy_run_init(model);
-        run.options.loss_scale = 1.0f;
-        toy_sharding_apply(&ways[w], &run);
-        place_over(ranks, &run);
     }
 }
 
 static const uint32_t small_worlds[] = {1, 2, 3, 4, 5, 8};
 #define SMALL_WORLDS (sizeof small_worlds / sizeof small_worlds[0])
 
-static void place_in_small_worlds(const toy_model *model)
+static void place_in_small_worlds(toy_run run)
 {
     for (size_t w = 0; w < SMALL_WORLDS; w++) {
-        place_all_ways(small_worlds[w], model);
+        place_all_ways(small_worlds[w], run);
     }
 }
 
-static void in_small_worlds(zero_rank_fn fn, toy_model *model)
+static void in_small_worlds(zero_rank_fn fn, toy_run run)
 {
     for (size_t w = 0; w < SMALL_WORLDS; w++) {
-        CHECK_OK(zero_world_run(small_worlds[w], DEADLINE_MS, fn, model));
+        CHECK_OK(zero_world_run(small_worlds[w], TOY_DEADLINE_MS, fn, &run));
     }
 }
 
-TEST(odd_shapes_in_small_worlds)
-{
-    toy_model model;
-    odd_model(&model);
-    place_in_small_worlds(&model);
-    toy_model_close(&model);
-}
-
-TEST(everything_mixed_in_small_worlds)
-{
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    place_in_small_worlds(&model);
-    toy_model_close(&model);
-}
-
-TEST(more_ranks_than_elements)
-{
-    toy_model model;
-    tiny_model(&model);
-    place_in_small_worlds(&model);
-    toy_model_close(&model);
-}
+TEST_CALL(odd_shapes_in_small_worlds, place_in_small_worlds(toy_run_made(odd_model)));
+TEST_CALL(everything_mixed_in_small_worlds, place_in_small_worlds(toy_run_mixed(ZERO_DTYPE_BF16)));
+TEST_CALL(more_ranks_than_elements, place_in_small_worlds(toy_run_made(tiny_model)));
 
 TEST(odd_shapes_over_128_ranks)
 {
-    toy_model model;
-    odd_model(&model);
-    const toy_run run = toy_run_init(&model);
+    const toy_run run = toy_run_made(odd_model);
     place_over(128, &run);
-    toy_model_close(&model);
 }
 
 TEST(tiny_hybrid_over_128_ranks)
 {
-    toy_model model;
-    toy_model_equal(&model, 2, 65, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_equal(2, 65, ZERO_DTYPE_F32);
     run.options.shard_group = 4;
     run.tuning.grad_group = 8;
     run.tuning.optimizer_group = 32;
     place_over(128, &run);
-    toy_model_close(&model);
 }
 
 /* Models, worlds and splits from the seed. */
@@ -304,9 +253,7 @@ static void random_model(toy_model *model)
     toy_model_open(model);
     const uint32_t units = 1 + random_below(6);
     for (uint32_t u = 0; u < units; u++) {
-        char name[TOY_NAME_BYTES];
-        (void)snprintf(name, sizeof name, "unit%u", u);
-        (void)toy_model_unit(model, name);
+        (void)toy_model_layer(model, "unit", u);
         const uint32_t tensors = random_below(4);
         for (uint32_t t = 0; t < tensors; t++) {
             const uint32_t flags = random_below(4) == 0 ? ZERO_TENSOR_FROZEN : ZERO_TENSOR_PLAIN;
@@ -324,83 +271,60 @@ TEST(random_models)
 {
     random_state = test_seed;
     for (uint32_t i = 0; i < 8; i++) {
-        toy_model model;
-        random_model(&model);
-        place_all_ways(1 + random_below(6), &model);
-        toy_model_close(&model);
+        const toy_run run = toy_run_made(random_model);
+        place_all_ways(1 + random_below(6), run);
     }
 }
 
 /* Sharded and alone, the tiny and the random models train to the same bits. */
 static zero_status train_like_one_rank(zero_world *world, void *user)
 {
-    const toy_model *model = user;
-    toy_run run = toy_run_init(model);
+    toy_run run = *(const toy_run *)user;
+    toy_state sharded;
     run.flavour = TOY_INTEGER;
     run.steps = 5;
     run.options.loss_scale = 1.0f;
-    toy_state sharded;
     TOY_TRY(toy_train_collect(&run, world, &sharded));
     if (zero_world_rank(world) == 0) {
-        zero_world *self = NULL;
-        toy_state alone;
         run.micro_steps = zero_world_size(world);
-        TOY_TRY(zero_world_create_self(&self));
-        TOY_TRY(toy_train_collect(&run, self, &alone));
-        toy_state_same(model, &sharded, &alone, "sharded and alone");
-        toy_state_free(&alone);
-        zero_world_destroy(self);
+        TOY_TRY(toy_train_same(&run, NULL, toy_step, &sharded, "sharded and alone"));
     }
     toy_state_free(&sharded);
     return zero_world_barrier(world);
 }
 
-TEST(tiny_models_train)
-{
-    toy_model model;
-    tiny_model(&model);
-    in_small_worlds(train_like_one_rank, &model);
-    toy_model_close(&model);
-}
+TEST_CALL(tiny_models_train, in_small_worlds(train_like_one_rank, toy_run_made(tiny_model)));
 
 TEST(random_models_train)
 {
     random_state = test_seed + 1;
     for (uint32_t i = 0; i < 6; i++) {
-        toy_model model;
-        random_model(&model);
-        CHECK_OK(zero_world_run(2 + random_below(4), DEADLINE_MS, train_like_one_rank, &model));
-        toy_model_close(&model);
+        toy_run run = toy_run_made(random_model);
+        CHECK_OK(zero_world_run(2 + random_below(4), TOY_DEADLINE_MS, train_like_one_rank, &run));
     }
 }
 
-static zero_status train_nothing(zero_world *world, void *user)
+static zero_status train_nothing(toy_trainer *trainer)
 {
-    toy_run run = toy_run_init(user);
-    run.steps = 2;
-    run.micro_steps = 2;
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(toy_open(&trainer, &run, world));
-    TOY_TRY(toy_train(&trainer));
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    CHECK_EQ(result.step, 2);
-    CHECK_EQ(result.skipped, 0);
-    CHECK_SAME(result.norm, 0.0);
-    toy_close(&trainer);
+    TOY_TRY(toy_train(trainer));
+    TOY_TRY(toy_wait(trainer));
+    CHECK_EQ(trainer->result.step, 2);
+    CHECK_EQ(trainer->result.skipped, 0);
+    CHECK_SAME(trainer->result.norm, 0.0);
     return ZERO_OK;
 }
 
 TEST(models_with_nothing_to_train)
 {
-    toy_model model;
-    toy_model_open(&model);
-    CHECK_OK(zero_world_run(3, DEADLINE_MS, train_nothing, &model));
-    (void)toy_model_unit(&model, "empty");
-    CHECK_OK(zero_world_run(3, DEADLINE_MS, train_nothing, &model));
-    (void)toy_model_tensor(&model, 100, 0, ZERO_DTYPE_BF16, ZERO_TENSOR_FROZEN);
-    CHECK_OK(zero_world_run(3, DEADLINE_MS, train_nothing, &model));
-    toy_model_close(&model);
+    toy_model *model = toy_model_new();
+    toy_run run = toy_run_init(model);
+    run.steps = 2;
+    run.micro_steps = 2;
+    CHECK_OK(toy_on_ranks(3, &run, train_nothing, NULL));
+    (void)toy_model_unit(model, "empty");
+    CHECK_OK(toy_on_ranks(3, &run, train_nothing, NULL));
+    (void)toy_model_tensor(model, 100, 0, ZERO_DTYPE_BF16, ZERO_TENSOR_FROZEN);
+    CHECK_OK(toy_on_ranks(3, &run, train_nothing, NULL));
 }
 
 /* ---- nothing, on any tier ---- */
@@ -467,15 +391,11 @@ static zero_status train_on_tiers(zero_world *world, const toy_run *run, void *u
     TOY_TRY(toy_train_by(run, world, use_all, &plain));
     for (size_t i = 0; i < sizeof empty_tiers / sizeof empty_tiers[0]; i++) {
         toy_run tiered = *run;
-        toy_state state;
         memcpy(tiered.options.tier, empty_tiers[i], sizeof empty_tiers[i]);
-        tiered.options.disk_directories = rig_paths;
-        tiered.options.disk_directory_count = 1;
+        toy_run_disk(&tiered, rig_paths, 1);
         tiered.tuning.speculative_step = i == 0;
         tiered.predicted = i == 0;
-        TOY_TRY(toy_train_by(&tiered, world, use_all, &state));
-        toy_state_same(run->model, &plain, &state, "on the device and on tiers");
-        toy_state_free(&state);
+        TOY_TRY(toy_train_same(&tiered, world, use_all, &plain, "on the device and on tiers"));
     }
     toy_state_free(&plain);
     return ZERO_OK;
@@ -487,61 +407,46 @@ TEST(nothing_lives_on_any_tier)
                                                   no_elements, tiny_model};
     rig_folders(0, 1);
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
-        toy_model model;
-        models[m](&model);
-        toy_run run = toy_run_init(&model);
+        toy_run run = toy_run_made(models[m]);
         run.steps = 3;
         run.micro_steps = 2;
         for (uint32_t ranks = 1; ranks <= 4; ranks += 3) {
-            CHECK_OK(toy_run_ways(ranks, DEADLINE_MS, &run, train_on_tiers, NULL));
+            CHECK_OK(toy_run_ways(ranks, TOY_DEADLINE_MS, &run, train_on_tiers, NULL));
         }
-        toy_model_close(&model);
     }
 }
 
 /* The head has nothing of its own; the table is used by three units. */
 TEST(ties_are_summed_once)
 {
-    toy_model model;
-    toy_model_open(&model);
-    (void)toy_model_unit(&model, "embed");
-    const uint32_t table = toy_model_tensor(&model, 40, 9, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
-    (void)toy_model_unit(&model, "block");
-    (void)toy_model_tensor(&model, 77, 0, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
-    const uint32_t adapter = toy_model_unit(&model, "adapter");
-    (void)toy_model_tensor(&model, 5, 0, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
-    toy_model_tie(&model, adapter, table);
-    const uint32_t head = toy_model_unit(&model, "head");
-    toy_model_tie(&model, head, table);
-    place_in_small_worlds(&model);
-    in_small_worlds(train_like_one_rank, &model);
-    toy_model_close(&model);
-}
-
-static zero_memory planned(const toy_model *model)
-{
-    zero_plan *plan = NULL;
-    CHECK_OK(zero_plan_create(model->model, NULL, 4, &plan));
-    const zero_memory memory = plan_memory(plan);
-    zero_plan_destroy(plan);
-    return memory;
+    toy_model *model = toy_model_new();
+    (void)toy_model_unit(model, "embed");
+    const uint32_t table = toy_model_tensor(model, 40, 9, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    (void)toy_model_unit(model, "block");
+    (void)toy_model_tensor(model, 77, 0, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    const uint32_t adapter = toy_model_unit(model, "adapter");
+    (void)toy_model_tensor(model, 5, 0, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    toy_model_tie(model, adapter, table);
+    const uint32_t head = toy_model_unit(model, "head");
+    toy_model_tie(model, head, table);
+    place_in_small_worlds(toy_run_init(model));
+    in_small_worlds(train_like_one_rank, toy_run_init(model));
 }
 
 TEST(ties_are_allocated_once)
 {
     zero_memory memory[2];
     for (int tied = 0; tied < 2; tied++) {
-        toy_model model;
-        toy_model_open(&model);
-        (void)toy_model_unit(&model, "embed");
-        const uint32_t table = toy_model_tensor(&model, 400, 90, ZERO_DTYPE_F32, 0);
-        const uint32_t head = toy_model_unit(&model, "head");
+        toy_model *model = toy_model_new();
+        (void)toy_model_unit(model, "embed");
+        const uint32_t table = toy_model_tensor(model, 400, 90, ZERO_DTYPE_F32, 0);
+        const uint32_t head = toy_model_unit(model, "head");
         if (tied != 0) {
-            toy_model_tie(&model, head, table);
+            toy_model_tie(model, head, table);
         }
-        CHECK_EQ(zero_model_element_count(model.model), 36000);
-        memory[tied] = planned(&model);
-        toy_model_close(&model);
+        CHECK_EQ(zero_model_element_count(model->model), 36000);
+        const toy_run run = toy_run_init(model);
+        memory[tied] = toy_planned(&run, 4);
     }
     for (int role = 0; role <= ZERO_ROLE_MOMENT2; role++) {
         CHECK_EQ(memory[0].bytes[role], memory[1].bytes[role]);
@@ -553,15 +458,14 @@ TEST(frozen_tensors_have_no_gradient)
 {
     zero_memory memory[2];
     for (int more = 0; more < 2; more++) {
-        toy_model model;
-        toy_model_open(&model);
-        (void)toy_model_unit(&model, "layer");
-        (void)toy_model_tensor(&model, 300, 70, ZERO_DTYPE_BF16, ZERO_TENSOR_PLAIN);
+        toy_model *model = toy_model_new();
+        (void)toy_model_unit(model, "layer");
+        (void)toy_model_tensor(model, 300, 70, ZERO_DTYPE_BF16, ZERO_TENSOR_PLAIN);
         if (more != 0) {
-            (void)toy_model_tensor(&model, 500, 80, ZERO_DTYPE_BF16, ZERO_TENSOR_FROZEN);
+            (void)toy_model_tensor(model, 500, 80, ZERO_DTYPE_BF16, ZERO_TENSOR_FROZEN);
         }
-        memory[more] = planned(&model);
-        toy_model_close(&model);
+        const toy_run run = toy_run_init(model);
+        memory[more] = toy_planned(&run, 4);
     }
     CHECK(memory[1].bytes[ZERO_ROLE_PARAM] >= memory[0].bytes[ZERO_ROLE_PARAM] + 20000);
     for (int role = ZERO_ROLE_GRAD; role <= ZERO_ROLE_MOMENT2; role++) {
@@ -585,14 +489,8 @@ static zero_status read_initial(zero_world *world, void *user)
         }
         char name[TOY_NAME_BYTES];
         (void)snprintf(name, sizeof name, "weight%u", d);
-        zero_tensor_desc desc;
-        memset(&desc, 0, sizeof desc);
-        desc.name = name;
-        desc.dims = 2;
-        desc.shape[0] = 7;
-        desc.shape[1] = 111;
-        desc.dtype = dtype;
-        desc.initial.data = bytes[d];
+        const zero_tensor_desc desc = {
+            .name = name, .dims = 2, .shape = {7, 111}, .dtype = dtype, .initial.data = bytes[d]};
         uint32_t tensor = 0;
         TOY_TRY(zero_tensor_add(model.model, 0, &desc, &tensor));
     }
@@ -623,8 +521,8 @@ TEST(initial_bytes_are_taken)
     for (uint32_t e = 0; e < 777; e++) {
         expected[e] = e * UINT32_C(2654435761); /* any bits, NaN and subnormals among them */
     }
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, read_initial, expected));
-    CHECK_OK(zero_world_run(3, DEADLINE_MS, read_initial, expected));
+    CHECK_OK(zero_world_run(1, TOY_DEADLINE_MS, read_initial, expected));
+    CHECK_OK(zero_world_run(3, TOY_DEADLINE_MS, read_initial, expected));
 }
 
 TEST_MAIN()

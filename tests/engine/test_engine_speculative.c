@@ -11,31 +11,8 @@
 #include "sanitizer.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
 #define STEPS 8
 #define BAD_STEP 5 /* its gradients are not finite */
-
-/* All state on disk, in ranges far smaller than it; steps may be predicted. */
-static void let_overlap(toy_run *run)
-{
-    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
-        run->options.tier[role] = ZERO_TIER_DISK;
-    }
-    run->options.disk_directories = rig_paths;
-    run->options.disk_directory_count = 1;
-    run->tuning.extent_bytes = 4096;
-    run->tuning.io_window = 3;
-    run->tuning.speculative_step = 1;
-    run->predicted = true;
-}
-
-static void expect(zero_status status, zero_status wanted, const char *text)
-{
-    CHECK_EQ(status, wanted);
-    if (strstr(zero_last_error()->message, text) == NULL) {
-        TEST_FAIL("\"%s\" is not in: %s", text, zero_last_error()->message);
-    }
-}
 
 /* ---- which steps are updated during backward ---- */
 
@@ -126,20 +103,6 @@ static void rule_check(const rule *r, const toy_trainer *trainer)
 
 /* ---- the same bits ---- */
 
-static zero_status whole_step(toy_trainer *trainer, double *norm)
-{
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
-    trainer->loss_scale = trainer->step == BAD_STEP ? (float)INFINITY : trainer->loss_scale;
-    for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
-        TOY_TRY(toy_micro(trainer, m + 1 == trainer->run->micro_steps));
-    }
-    TOY_TRY(toy_update(trainer));
-    TOY_TRY(zero_step_wait(trainer->engine, &result));
-    *norm = result.norm;
-    return ZERO_OK;
-}
-
 static int compare_doubles(const void *a, const void *b)
 {
     const double left = *(const double *)a;
@@ -174,7 +137,8 @@ static zero_status take(zero_world *world, const toy_run *run, double *norms, to
     rule r = rule_init();
     TOY_TRY(toy_open(&trainer, run, world));
     for (int s = 0; s < STEPS; s++) {
-        TOY_TRY(whole_step(&trainer, &norms[s]));
+        TOY_TRY(toy_step_or_skip(&trainer, s == BAD_STEP));
+        norms[s] = trainer.result.norm;
         if (run->predicted) {
             rule_begin(&r);
             rule_step(&r, outcome_of(run, norms[s]));
@@ -199,7 +163,7 @@ static zero_status follow(zero_world *world, void *user)
     TOY_TRY(take(world, &run, norms, &free_run));
     run.params.max_norm = (float)middle_of(norms);
     TOY_TRY(take(world, &run, norms, &plain));
-    let_overlap(&run);
+    toy_run_overlap(&run, rig_paths);
     TOY_TRY(take(world, &run, predicted_norms, &predicted));
     uint64_t clipped = 0;
     for (int s = 0; s < STEPS; s++) {
@@ -217,10 +181,8 @@ static zero_status follow(zero_world *world, void *user)
 
 static void follow_types(zero_dtype dtype, zero_dtype master, zero_dtype moments)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_model_mixed(&model, dtype);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(dtype);
     run.micro_steps = 2;
     run.options.master_dtype = master;
     run.options.moment_dtype = moments;
@@ -229,35 +191,22 @@ static void follow_types(zero_dtype dtype, zero_dtype master, zero_dtype moments
     run.options.loss_scale = 8; /* and what moves it */
     run.tuning.loss_scale_window = 2;
     for (uint32_t ranks = 1; ranks <= 2; ranks++) {
-        toy_sharding ways[16];
-        const uint32_t count = toy_shardings(ranks, true, ways);
-        for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t i = 0; toy_split(&run, ranks, i) != NULL; i++) {
             if (!IN_SAMPLE(i + ranks)) {
                 continue;
             }
-            toy_sharding_apply(&ways[i], &run);
             run.tuning.bucket_bytes = i % 2 == 0 ? 1 : 0;
             run.options.tier[ZERO_ROLE_GRAD] = i / 2 % 2 == 0 ? ZERO_TIER_DISK : ZERO_TIER_DEVICE;
-            CHECK_OK(zero_world_run(ranks, DEADLINE_MS, follow, &run));
+            CHECK_OK(zero_world_run(ranks, TOY_DEADLINE_MS, follow, &run));
         }
     }
-    toy_model_close(&model);
 }
 
-TEST(same_bits_in_f32)
-{
-    follow_types(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_DTYPE_F32);
-}
-
-TEST(same_bits_in_bf16_with_masters)
-{
-    follow_types(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_BF16);
-}
-
-TEST(same_bits_in_bf16_rounded_by_chance)
-{
-    follow_types(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_BF16);
-}
+TEST_CALL(same_bits_in_f32, follow_types(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_DTYPE_F32));
+TEST_CALL(same_bits_in_bf16_with_masters,
+          follow_types(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_BF16));
+TEST_CALL(same_bits_in_bf16_rounded_by_chance,
+          follow_types(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_BF16));
 
 /* ---- steps that are clipped all the time ---- */
 
@@ -289,7 +238,6 @@ static zero_status weather_step(toy_trainer *trainer, const weather *w, rule *r,
     const toy_run *given = trainer->run;
     const bool predicted = given->predicted && (w->turn < 3 || step % 7 != 3);
     toy_run run = *given;
-    zero_step_result result = zero_step_result_init();
     run.params.max_norm = limit_of(w, step);
     run.predicted = predicted;
     trainer->run = &run;
@@ -310,8 +258,8 @@ static zero_status weather_step(toy_trainer *trainer, const weather *w, rule *r,
     TOY_TRY(toy_update(trainer));
     trainer->run = given;
     if (step % 3 == 0) { /* whether anybody waits for an outcome changes nothing */
-        TOY_TRY(zero_step_wait(trainer->engine, &result));
-        CHECK_EQ(result.clip<1, limit_of(w, step)> 0 && !result.skipped);
+        TOY_TRY(toy_wait(trainer));
+        CHECK_EQ(trainer->result.clip<1, limit_of(w, step)> 0 && !trainer->result.skipped);
     }
     rule_step(r, isinf(trainer->loss_scale) ? SKIPPED : limit_of(w, step) > 0 ? CLIPPED : KEPT);
     return ZERO_OK;
@@ -369,19 +317,16 @@ static zero_status sail_twice(zero_world *world, void *user)
 
 TEST(steps_that_are_clipped_all_the_time_are_not_speculative)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_model_wide(&model, ZERO_DTYPE_BF16);
-    weather w = {.run = toy_run_init(&model)};
-    let_overlap(&w.run);
+    weather w = {.run = toy_run_wide(ZERO_DTYPE_BF16)};
+    toy_run_overlap(&w.run, rig_paths);
     for (w.turn = 0; w.turn < 5; w.turn++) {
         for (uint32_t ranks = 1; ranks <= 2; ranks++) {
             if (IN_SAMPLE(w.turn + ranks)) {
-                CHECK_OK(zero_world_run(ranks, DEADLINE_MS, sail_twice, &w));
+                CHECK_OK(zero_world_run(ranks, TOY_DEADLINE_MS, sail_twice, &w));
             }
         }
     }
-    toy_model_close(&model);
 }
 
 /* ---- plain steps, and memory given back, between speculative ones ---- */
@@ -414,33 +359,36 @@ static zero_status take_twice(zero_world *world, void *user)
 {
     course c = *(const course *)user;
     toy_state plain;
-    toy_state predicted;
     TOY_TRY(toy_train_by(&c.run, world, c.step, &plain));
-    let_overlap(&c.run);
-    TOY_TRY(toy_train_by(&c.run, world, c.step, &predicted));
-    toy_state_same(c.run.model, &plain, &predicted, "predicted");
+    toy_run_overlap(&c.run, rig_paths);
+    TOY_TRY(toy_train_same(&c.run, world, c.step, &plain, "predicted"));
     toy_state_free(&plain);
-    toy_state_free(&predicted);
     return ZERO_OK;
 }
 
 TEST(some_steps_predicted_and_the_ring_offloaded)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    course c = {toy_run_init(&model), now_and_then};
+    course c = {toy_run_mixed(ZERO_DTYPE_BF16), now_and_then};
     c.run.steps = 8;
     c.run.params.max_norm = 1;
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, take_twice, &c));
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_twice, &c));
-    toy_model_close(&model);
+    CHECK_OK(zero_world_run(1, TOY_DEADLINE_MS, take_twice, &c));
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, take_twice, &c));
 }
 
 /* ---- it does overlap ---- */
 
 #define UNITS 10
 #define UNIT_ELEMENTS 2048 /* many ranges */
+
+static toy_run long_run(void)
+{
+    toy_run run = toy_run_equal(UNITS, UNIT_ELEMENTS, ZERO_DTYPE_BF16);
+    rig_folders(1, 0);
+    toy_run_overlap(&run, rig_paths);
+    run.tuning.bucket_bytes = 1;
+    return run;
+}
 
 /* Until as many bytes were written to disk. */
 static void await_writes(const toy_trainer *trainer, uint64_t bytes)
@@ -476,37 +424,27 @@ static zero_status step_and_watch(toy_trainer *trainer)
     return toy_update(trainer);
 }
 
-static zero_status watch(zero_world *world, void *user)
+static zero_status watch(toy_trainer *trainer)
 {
-    const toy_run *run = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, run, world));
     for (uint32_t s = 0; s < 3; s++) {
-        TOY_TRY(step_and_watch(&trainer));
-        TOY_TRY(toy_evaluate(&trainer)); /* of all units the updated parameters */
+        TOY_TRY(step_and_watch(trainer));
+        TOY_TRY(toy_evaluate(trainer)); /* of all units the updated parameters */
     }
-    const zero_stats stats = engine_stats(trainer.engine);
+    const zero_stats stats = engine_stats(trainer->engine);
     CHECK_EQ(stats.steps_speculative, 3);
     CHECK_EQ(stats.steps_redone, 0);
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(updates_run_during_backward)
 {
-    toy_model model;
-    rig_folders(1, 0);
-    toy_model_equal(&model, UNITS, UNIT_ELEMENTS, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
-    let_overlap(&run);
-    run.tuning.bucket_bytes = 1;
+    toy_run run = long_run();
     for (run.options.stage = ZERO_STAGE_0; run.options.stage <= ZERO_STAGE_3; run.options.stage++) {
-        CHECK_OK(zero_world_run(1, DEADLINE_MS, watch, &run));
+        CHECK_OK(toy_on_ranks(1, &run, watch, NULL));
     }
     for (run.options.stage = ZERO_STAGE_1; run.options.stage <= ZERO_STAGE_3; run.options.stage++) {
-        CHECK_OK(zero_world_run(2, DEADLINE_MS, watch, &run));
+        CHECK_OK(toy_on_ranks(2, &run, watch, NULL));
     }
-    toy_model_close(&model);
 }
 
 /* ---- what is read ---- */
@@ -520,28 +458,24 @@ typedef struct reading {
     uint64_t sums;  /* of gradients on disk */
 } reading;
 
-static zero_status count_reads(zero_world *world, void *user)
+static zero_status count_reads(toy_trainer *trainer)
 {
-    reading *r = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, &r->run, world));
-    TOY_TRY(toy_step(&trainer));
-    TOY_TRY(toy_step(&trainer));
-    TOY_TRY(settle(&trainer));
-    const uint64_t before = engine_stats(trainer.engine).disk_read_bytes;
+    reading *r = trainer->user;
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(settle(trainer));
+    const uint64_t before = engine_stats(trainer->engine).disk_read_bytes;
     for (uint64_t s = 1; s <= COUNTED; s++) {
-        zero_step_result result = zero_step_result_init();
-        TOY_TRY(toy_step(&trainer));
-        TOY_TRY(zero_step_wait(trainer.engine, &result));
-        CHECK_EQ(engine_stats(trainer.engine).steps_speculative, 2 + s);
+        TOY_TRY(toy_step(trainer));
+        TOY_TRY(toy_wait(trainer));
+        CHECK_EQ(engine_stats(trainer->engine).steps_speculative, 2 + s);
     }
-    TOY_TRY(settle(&trainer));
-    const zero_stats after = engine_stats(trainer.engine);
-    if (trainer.rank == 0) {
+    TOY_TRY(settle(trainer));
+    const zero_stats after = engine_stats(trainer->engine);
+    if (trainer->rank == 0) {
         r->bytes = after.disk_read_bytes - before;
-        r->sums = plan_memory(zero_engine_plan(trainer.engine)).bytes[ZERO_ROLE_GRAD];
+        r->sums = plan_memory(zero_engine_plan(trainer->engine)).bytes[ZERO_ROLE_GRAD];
     }
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
@@ -549,7 +483,7 @@ static reading read_with(const toy_run *run, zero_tier grads, uint32_t ranks)
 {
     reading r = {.run = *run};
     r.run.options.tier[ZERO_ROLE_GRAD] = grads;
-    CHECK_OK(zero_world_run(ranks, DEADLINE_MS, count_reads, &r));
+    CHECK_OK(toy_on_ranks(ranks, &r.run, count_reads, &r));
     return r;
 }
 
@@ -557,12 +491,7 @@ static reading read_with(const toy_run *run, zero_tier grads, uint32_t ranks)
  * window has slots for them and the reductions. */
 TEST(kept_steps_read_sums_once)
 {
-    toy_model model;
-    rig_folders(1, 0);
-    toy_model_equal(&model, UNITS, UNIT_ELEMENTS, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
-    let_overlap(&run);
-    run.tuning.bucket_bytes = 1;
+    toy_run run = long_run();
     for (uint32_t ranks = 1; ranks <= 2; ranks++) {
         run.micro_steps = 1;
         const uint64_t state = read_with(&run, ZERO_TIER_DEVICE, ranks).bytes;
@@ -573,7 +502,6 @@ TEST(kept_steps_read_sums_once)
         r = read_with(&run, ZERO_TIER_DISK, ranks);
         CHECK(r.bytes <= state + 2 * COUNTED * r.sums);
     }
-    toy_model_close(&model);
 }
 
 #ifndef TOY_CUDA
@@ -591,47 +519,35 @@ static void by_slope(void *user, const zero_update_range *range)
 /* A callback without moments on fp32 parameters has no state at all, so nothing on disk. */
 TEST(predicted_without_any_state)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_model_mixed(&model, ZERO_DTYPE_F32);
-    course c = {toy_run_init(&model), now_and_then};
+    course c = {toy_run_mixed(ZERO_DTYPE_F32), now_and_then};
     c.run.steps = 4;
     c.run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
     c.run.options.update = by_slope;
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_twice, &c));
-    toy_model_close(&model);
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, take_twice, &c));
 }
 
 #endif
 
 /* ---- a job that ends in the middle ---- */
 
-static zero_status leave_early(zero_world *world, void *user)
+static zero_status leave_early(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, user, world));
-    TOY_TRY(toy_step(&trainer));
-    TOY_TRY(toy_micro_begin(&trainer, true));
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_micro_begin(trainer, true));
     for (uint32_t u = 0; u < UNITS; u++) {
-        TOY_TRY(toy_forward(&trainer, u));
+        TOY_TRY(toy_forward(trainer, u));
     }
     for (uint32_t u = UNITS; u-- > UNITS / 2;) {
-        TOY_TRY(toy_backward(&trainer, u));
+        TOY_TRY(toy_backward(trainer, u));
     }
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(destroy_in_the_middle_of_a_speculative_step)
 {
-    toy_model model;
-    rig_folders(1, 0);
-    toy_model_equal(&model, UNITS, UNIT_ELEMENTS, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
-    let_overlap(&run);
-    run.tuning.bucket_bytes = 1;
-    expect(zero_world_run(1, DEADLINE_MS, leave_early, &run), ZERO_COMM, "middle of a step");
-    toy_model_close(&model);
+    toy_run run = long_run();
+    CHECK_FAILS(toy_on_ranks(1, &run, leave_early, NULL), ZERO_COMM, "middle of a step");
 }
 
 /* ---- what is refused ---- */
@@ -643,87 +559,70 @@ static zero_status step_with_refusals(toy_trainer *trainer)
     const toy_run *given = trainer->run;
     zero_step_params other = run.params;
     if (!given->predicted) {
-        expect(zero_step_predict(trainer->engine, &run.params), ZERO_STATE,
-               "speculative_step is 0");
+        CHECK_FAILS(zero_step_predict(trainer->engine, &run.params), ZERO_STATE,
+                    "speculative_step is 0");
         return toy_step(trainer);
     }
     other.hyper.adamw.lr = NAN;
-    expect(zero_step_predict(trainer->engine, &other), ZERO_INVALID_ARGUMENT, "lr");
+    CHECK_FAILS(zero_step_predict(trainer->engine, &other), ZERO_INVALID_ARGUMENT, "lr");
     other = run.params;
     other.hyper.adamw.lr = 0.5f;
     TOY_TRY(zero_step_predict(trainer->engine, &other)); /* replaced by the toy's own */
     TOY_TRY(toy_micro_begin(trainer, true));
-    expect(zero_step_predict(trainer->engine, &run.params), ZERO_STATE, "last micro-step begins");
-    for (uint32_t u = 0; u < run.model->unit_count; u++) {
-        TOY_TRY(toy_forward(trainer, u));
-    }
-    for (uint32_t u = run.model->unit_count; u-- > 0;) {
-        TOY_TRY(toy_backward(trainer, u));
-    }
+    CHECK_FAILS(zero_step_predict(trainer->engine, &run.params), ZERO_STATE,
+                "last micro-step begins");
+    TOY_TRY(toy_passes(trainer));
     TOY_TRY(toy_micro_end(trainer));
-    expect(zero_step_predict(trainer->engine, &run.params), ZERO_STATE, "last micro-step begins");
-    expect(zero_step(trainer->engine, &other, toy_stream()), ZERO_INVALID_ARGUMENT, "lr 0.5");
+    CHECK_FAILS(zero_step_predict(trainer->engine, &run.params), ZERO_STATE,
+                "last micro-step begins");
+    CHECK_FAILS(zero_step(trainer->engine, &other, toy_stream()), ZERO_INVALID_ARGUMENT, "lr 0.5");
     other = run.params;
     other.max_norm = 3;
-    expect(zero_step(trainer->engine, &other, toy_stream()), ZERO_INVALID_ARGUMENT,
-           "max_norm 3 was predicted as 1");
+    CHECK_FAILS(zero_step(trainer->engine, &other, toy_stream()), ZERO_INVALID_ARGUMENT,
+                "max_norm 3 was predicted as 1");
     return toy_update(trainer);
 }
 
 TEST(what_is_predicted_is_what_is_taken)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    course c = {toy_run_init(&model), step_with_refusals};
+    course c = {toy_run_mixed(ZERO_DTYPE_BF16), step_with_refusals};
     c.run.params.max_norm = 1;
     c.run.steps = 3;
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, take_twice, &c));
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_twice, &c));
-    toy_model_close(&model);
+    CHECK_OK(zero_world_run(1, TOY_DEADLINE_MS, take_twice, &c));
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, take_twice, &c));
 }
 
 TEST(options_that_exclude_it)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
     zero_plan *plan = NULL;
-    let_overlap(&run);
+    toy_run_overlap(&run, rig_paths);
     for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
         zero_engine_options options = toy_options(&run);
         options.tier[role] = ZERO_TIER_HOST;
-        expect(zero_plan_create(model.model, &options, 2, &plan), ZERO_INVALID_ARGUMENT,
-               zero_role_name((zero_role)role));
+        CHECK_FAILS(zero_plan_create(run.model->model, &options, 2, &plan), ZERO_INVALID_ARGUMENT,
+                    zero_role_name((zero_role)role));
     }
     run.tuning.speculative_step = 2;
-    expect(zero_plan_create(model.model, TOY_OPTIONS(&run), 2, &plan), ZERO_INVALID_ARGUMENT,
-           "speculative_step");
-    toy_model_close(&model);
+    CHECK_FAILS(zero_plan_create(run.model->model, TOY_OPTIONS(&run), 2, &plan),
+                ZERO_INVALID_ARGUMENT, "speculative_step");
 }
 
 /* ---- what it costs ---- */
 
 TEST(the_plan_counts_speculative_updates)
 {
-    toy_model model;
-    toy_model_equal(&model, UNITS, UNIT_ELEMENTS, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
-    zero_plan *plan = NULL;
-    let_overlap(&run);
-    CHECK_OK(zero_plan_create(model.model, TOY_OPTIONS(&run), 2, &plan));
-    const zero_memory with = plan_memory(plan);
-    zero_plan_destroy(plan);
+    toy_run run = toy_run_equal(UNITS, UNIT_ELEMENTS, ZERO_DTYPE_BF16);
+    toy_run_overlap(&run, rig_paths);
+    const zero_memory with = toy_planned(&run, 2);
     run.tuning.speculative_step = 0;
-    CHECK_OK(zero_plan_create(model.model, TOY_OPTIONS(&run), 2, &plan));
-    const zero_memory without = plan_memory(plan);
-    zero_plan_destroy(plan);
+    const zero_memory without = toy_planned(&run, 2);
     CHECK_EQ(with.tier_bytes[ZERO_TIER_DISK], 2 * without.tier_bytes[ZERO_TIER_DISK]);
     CHECK_EQ(with.bytes[ZERO_ROLE_MASTER], 2 * without.bytes[ZERO_ROLE_MASTER]);
     CHECK_EQ(with.bytes[ZERO_ROLE_IO_WINDOW] - without.bytes[ZERO_ROLE_IO_WINDOW],
              2 * UNITS * UNIT_ELEMENTS / 2); /* a bf16 half of each unit */
     CHECK_EQ(with.bytes[ZERO_ROLE_PARAM], without.bytes[ZERO_ROLE_PARAM]);
-    toy_model_close(&model);
 }
 
 TEST_MAIN()

@@ -7,7 +7,6 @@
 #include "sanitizer.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
 #define STEPS 8
 #define HALF 4
 #define SAMPLES 4 /* a step's, over all ranks and micro-steps */
@@ -31,35 +30,28 @@ static void choose_groups(uint64_t step, zero_hyper *groups)
     }
 }
 
-static void make_model(toy_model *model, zero_dtype dtype)
+static const toy_model *make_model(zero_dtype dtype)
 {
     static const uint64_t rows[] = {129, 64, 1, 300, 77};
-    toy_model_open(model);
+    toy_model *model = toy_model_new();
     for (uint32_t u = 0; u < 5; u++) {
-        char name[16];
-        (void)snprintf(name, sizeof name, "unit%u", u);
-        (void)toy_model_unit(model, name);
+        (void)toy_model_layer(model, "unit", u);
         (void)toy_model_grouped(model, rows[u], dtype, 0, u % GROUPS);
         (void)toy_model_grouped(model, rows[4 - u], ZERO_DTYPE_F32, 0, (u + 1) % GROUPS);
     }
+    return model;
 }
-
-/* What steps came to. */
-typedef struct history {
-    zero_step_result results[STEPS];
-} history;
 
 /* A run that goes on somewhere else after its half. */
 typedef struct course {
     toy_run run;
-    toy_run next; /* where the second half is taken */
     toy_state whole;
     toy_state half;
     zero_step_state state;
-    history steps;
+    zero_step_result results[STEPS]; /* of the whole run */
 } course;
 
-static zero_status take_step(toy_trainer *trainer, zero_step_result *result)
+static zero_status take_step(toy_trainer *trainer)
 {
     zero_hyper groups[GROUPS];
     toy_run run = *trainer->run;
@@ -69,53 +61,32 @@ static zero_status take_step(toy_trainer *trainer, zero_step_result *result)
     run.params.group_count = GROUPS;
     run.micro_steps = SAMPLES / trainer->ranks;
     trainer->run = &run;
-    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
-    trainer->loss_scale = is_bad(trainer->step) ? (float)INFINITY : trainer->loss_scale;
-    for (uint32_t m = 0; m < run.micro_steps; m++) {
-        TOY_TRY(toy_micro(trainer, m + 1 == run.micro_steps));
-    }
-    TOY_TRY(toy_update(trainer));
+    const zero_status status = toy_step_or_skip(trainer, is_bad(trainer->step));
     trainer->run = given;
-    return zero_step_wait(trainer->engine, result);
+    return status;
 }
 
-static zero_status collect(toy_trainer *trainer, toy_state *kept)
+static zero_status take_whole(toy_trainer *trainer)
 {
-    toy_state state;
-    TOY_TRY(toy_collect(trainer, &state));
-    if (trainer->rank == 0) {
-        *kept = state;
-    } else {
-        toy_state_free(&state);
-    }
-    return ZERO_OK;
-}
-
-static zero_status take_whole(zero_world *world, void *user)
-{
-    course *c = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, &c->run, world));
+    course *c = trainer->user;
     for (int s = 0; s < STEPS; s++) {
-        zero_step_result result = zero_step_result_init();
+        const zero_step_result *result = &trainer->result;
         zero_step_state state = zero_step_state_init();
-        TOY_TRY(take_step(&trainer, &result));
-        if (trainer.rank == 0) {
-            c->steps.results[s] = result;
+        TOY_TRY(take_step(trainer));
+        if (trainer->rank == 0) {
+            c->results[s] = *result;
         }
-        TOY_TRY(zero_step_state_get(trainer.engine, &state));
-        CHECK_EQ(state.updates, result.updates);
-        CHECK_EQ(state.updates + state.skipped, result.step);
-        CHECK_SAME(state.loss_scale, result.loss_scale);
+        TOY_TRY(zero_step_state_get(trainer->engine, &state));
+        CHECK_EQ(state.updates, result->updates);
+        CHECK_EQ(state.updates + state.skipped, result->step);
+        CHECK_SAME(state.loss_scale, result->loss_scale);
         if (s + 1 == HALF) {
-            TOY_TRY(collect(&trainer, &c->half));
-            c->state = trainer.rank == 0 ? state : c->state;
+            TOY_TRY(toy_collect_first(trainer, &c->half));
+            c->state = trainer->rank == 0 ? state : c->state;
         }
-        TOY_TRY(zero_world_barrier(world));
+        TOY_TRY(zero_world_barrier(trainer->world));
     }
-    TOY_TRY(collect(&trainer, &c->whole));
-    toy_close(&trainer);
-    return ZERO_OK;
+    return toy_collect_first(trainer, &c->whole);
 }
 
 /* This rank's pieces of one role, from the whole model's. */
@@ -163,47 +134,25 @@ static void check_result(const zero_step_result *result, const zero_step_result 
 
 static zero_status go_on(toy_trainer *trainer, const course *c)
 {
-    zero_step_result result = zero_step_result_init();
     float scale = 0;
     const zero_stats before = engine_stats(trainer->engine);
-    CHECK_FAILS(zero_step_wait(trainer->engine, &result), ZERO_STATE, "no step was taken yet");
+    CHECK_FAILS(toy_wait(trainer), ZERO_STATE, "no step was taken yet");
     TOY_TRY(zero_loss_scale(trainer->engine, &scale));
     CHECK_SAME(scale, c->state.loss_scale);
     for (int s = HALF; s < STEPS; s++) {
-        TOY_TRY(take_step(trainer, &result));
-        check_result(&result, &c->steps.results[s]);
+        TOY_TRY(take_step(trainer));
+        check_result(&trainer->result, &c->results[s]);
         const zero_stats stats = engine_stats(trainer->engine);
         CHECK_EQ(stats.steps, before.steps + (uint64_t)(s + 1 - HALF));
         CHECK_EQ(stats.steps_skipped, before.steps_skipped + 1 + (s >= HALF + 2));
     }
-    toy_state state;
-    TOY_TRY(toy_collect(trainer, &state));
-    toy_state_same(c->run.model, &c->whole, &state, "a run that went on elsewhere");
-    toy_state_free(&state);
-    return ZERO_OK;
+    return toy_collect_same(trainer, &c->whole, "a run that went on elsewhere");
 }
 
-static zero_status take_rest(zero_world *world, void *user)
+static zero_status take_rest(toy_trainer *trainer)
 {
-    const course *c = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, &c->next, world));
-    TOY_TRY(restore(&trainer, c));
-    TOY_TRY(go_on(&trainer, c));
-    toy_close(&trainer);
-    return ZERO_OK;
-}
-
-static void let_disk(toy_run *run)
-{
-    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
-        run->options.tier[role] = ZERO_TIER_DISK;
-    }
-    run->options.disk_directories = rig_paths;
-    run->options.disk_directory_count = 1;
-    run->tuning.extent_bytes = 4096;
-    run->tuning.speculative_step = 1;
-    run->predicted = true;
+    TOY_TRY(restore(trainer, trainer->user));
+    return go_on(trainer, trainer->user);
 }
 
 static course make_course(const toy_model *model, zero_dtype master)
@@ -229,81 +178,58 @@ static void end_course(course *c)
 static void over_ranks(zero_dtype dtype, zero_dtype master)
 {
     static const uint32_t worlds[] = {1, 2, 4};
-    toy_model model;
-    rig_folders(1, 0);
-    make_model(&model, dtype);
+    const toy_model *model = make_model(dtype);
     uint32_t turn = 0;
+    rig_folders(1, 0);
     for (int from = 0; from < 3; from++) {
-        course c = make_course(&model, master);
-        CHECK_OK(zero_world_run(worlds[from], DEADLINE_MS, take_whole, &c));
+        course c = make_course(model, master);
+        CHECK_OK(toy_on_ranks(worlds[from], &c.run, take_whole, &c));
         for (int to = 0; to < 3; to++) {
-            toy_sharding ways[16];
-            const uint32_t count = toy_shardings(worlds[to], true, ways);
-            for (uint32_t i = 0; i < count; i++) {
+            toy_run next = c.run;
+            for (uint32_t i = 0; toy_split(&next, worlds[to], i) != NULL; i++, next = c.run) {
                 if (!IN_SAMPLE(turn++)) {
                     continue;
                 }
-                c.next = c.run;
-                toy_sharding_apply(&ways[i], &c.next);
                 if (turn % 2 != 0) {
-                    let_disk(&c.next);
+                    toy_run_overlap(&next, rig_paths);
                 }
-                CHECK_OK(zero_world_run(worlds[to], DEADLINE_MS, take_rest, &c));
+                CHECK_OK(toy_on_ranks(worlds[to], &next, take_rest, &c));
             }
         }
         end_course(&c);
     }
-    toy_model_close(&model);
 }
 
-TEST(goes_on_elsewhere_in_f16)
-{
-    over_ranks(ZERO_DTYPE_F16, ZERO_DTYPE_F32);
-}
-
-TEST(goes_on_elsewhere_where_rounded_by_chance)
-{
-    over_ranks(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE);
-}
+TEST_CALL(goes_on_elsewhere_in_f16, over_ranks(ZERO_DTYPE_F16, ZERO_DTYPE_F32));
+TEST_CALL(goes_on_elsewhere_where_rounded_by_chance, over_ranks(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE));
 
 /* ---- back in the same engine ---- */
 
-static zero_status turn_back(zero_world *world, void *user)
+static zero_status turn_back(toy_trainer *trainer)
 {
-    const course *c = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, &c->next, world));
+    const course *c = trainer->user;
     for (int s = 0; s < STEPS - 1; s++) { /* without asking, so outcomes are still to come */
         zero_hyper groups[GROUPS];
         zero_step_params params = c->run.params;
         choose_groups(0, groups);
         params.groups = groups;
         params.group_count = GROUPS;
-        TOY_TRY(toy_micro(&trainer, true));
-        TOY_TRY(zero_step(trainer.engine, &params, toy_stream()));
-        trainer.step++;
-        trainer.micro = 0;
+        TOY_TRY(toy_step_with(trainer, &params));
     }
-    TOY_TRY(restore(&trainer, c));
-    CHECK_EQ(engine_stats(trainer.engine).steps, STEPS - 1);
-    TOY_TRY(go_on(&trainer, c));
-    TOY_TRY(restore(&trainer, c)); /* and again, from counts that are now higher */
-    TOY_TRY(go_on(&trainer, c));
-    toy_close(&trainer);
-    return ZERO_OK;
+    TOY_TRY(restore(trainer, c));
+    CHECK_EQ(engine_stats(trainer->engine).steps, STEPS - 1);
+    TOY_TRY(go_on(trainer, c));
+    TOY_TRY(restore(trainer, c)); /* and again, from counts that are now higher */
+    return go_on(trainer, c);
 }
 
 TEST(goes_back_in_the_same_engine)
 {
-    toy_model model;
-    make_model(&model, ZERO_DTYPE_F16);
-    course c = make_course(&model, ZERO_DTYPE_F32);
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, take_whole, &c));
-    c.next = c.run;
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, turn_back, &c));
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, turn_back, &c));
+    course c = make_course(make_model(ZERO_DTYPE_F16), ZERO_DTYPE_F32);
+    CHECK_OK(toy_on_ranks(2, &c.run, take_whole, &c));
+    CHECK_OK(toy_on_ranks(2, &c.run, turn_back, &c));
+    CHECK_OK(toy_on_ranks(1, &c.run, turn_back, &c));
     end_course(&c);
-    toy_model_close(&model);
 }
 
 /* ---- what is refused ---- */
@@ -366,52 +292,45 @@ static void refuse_newer(const toy_trainer *trainer)
     CHECK_OK(zero_step_state_set(trainer->engine, &newer.known));
 }
 
-static zero_status misuse(zero_world *world, void *user)
+static zero_status misuse(toy_trainer *trainer)
 {
-    toy_trainer trainer;
     zero_step_state state = zero_step_state_init();
-    TOY_TRY(toy_open(&trainer, user, world));
-    refuse_numbers(&trainer);
-    refuse_newer(&trainer);
-    TOY_TRY(toy_micro(&trainer, false));
-    refused(&trainer, &state, ZERO_STATE, "zero_step");
-    TOY_TRY(toy_micro(&trainer, true));
-    refused(&trainer, &state, ZERO_STATE, "zero_step");
-    TOY_TRY(zero_step_state_get(trainer.engine, &state)); /* of the step before */
+    refuse_numbers(trainer);
+    refuse_newer(trainer);
+    TOY_TRY(toy_micro(trainer, false));
+    refused(trainer, &state, ZERO_STATE, "zero_step");
+    TOY_TRY(toy_micro(trainer, true));
+    refused(trainer, &state, ZERO_STATE, "zero_step");
+    TOY_TRY(zero_step_state_get(trainer->engine, &state)); /* of the step before */
     CHECK_EQ(state.updates, 0);
-    TOY_TRY(toy_update(&trainer));
-    TOY_TRY(zero_unit_acquire(trainer.engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
-    refused(&trainer, &state, ZERO_STATE, "still acquired");
-    TOY_TRY(zero_unit_release(trainer.engine, 0, toy_stream()));
-    TOY_TRY(zero_step_state_get(trainer.engine, &state));
+    TOY_TRY(toy_update(trainer));
+    TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
+    refused(trainer, &state, ZERO_STATE, "still acquired");
+    TOY_TRY(zero_unit_release(trainer->engine, 0, toy_stream()));
+    TOY_TRY(zero_step_state_get(trainer->engine, &state));
     CHECK_EQ(state.updates, 1);
     CHECK_SAME(state.beta1_product[0], (double)0.9f);
     /* Ranks that differ, and a rank that refuses: nobody changes anything. */
     zero_step_state other = state;
-    other.updates += trainer.rank;
-    refused(&trainer, &other, ZERO_INVALID_ARGUMENT, "ranks 0 and 1 were given a different step");
+    other.updates += trainer->rank;
+    refused(trainer, &other, ZERO_INVALID_ARGUMENT, "ranks 0 and 1 were given a different step");
     other = state;
     other.updates = 7;
-    other.beta2_product[3] = trainer.rank == 1 ? 2 : 1;
-    refused(&trainer, &other, ZERO_INVALID_ARGUMENT,
-            trainer.rank == 1 ? "group 3: beta2_product 2" : "rank 1 refused its step state");
-    TOY_TRY(zero_step_state_get(trainer.engine, &other));
+    other.beta2_product[3] = trainer->rank == 1 ? 2 : 1;
+    refused(trainer, &other, ZERO_INVALID_ARGUMENT,
+            trainer->rank == 1 ? "group 3: beta2_product 2" : "rank 1 refused its step state");
+    TOY_TRY(zero_step_state_get(trainer->engine, &other));
     CHECK_BYTES(&state, &other, sizeof state);
-    TOY_TRY(toy_step(&trainer));
-    toy_close(&trainer);
-    return ZERO_OK;
+    return toy_step(trainer);
 }
 
 TEST(what_is_refused_changes_nothing)
 {
-    toy_model model;
-    make_model(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    const toy_run run = toy_run_init(make_model(ZERO_DTYPE_BF16));
     zero_step_state state = zero_step_state_init();
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, misuse, &run));
+    CHECK_OK(toy_on_ranks(2, &run, misuse, NULL));
     CHECK_FAILS(zero_step_state_get(NULL, &state), ZERO_INVALID_ARGUMENT, "engine is NULL");
     CHECK_FAILS(zero_step_state_set(NULL, &state), ZERO_INVALID_ARGUMENT, "engine is NULL");
-    toy_model_close(&model);
 }
 
 TEST_MAIN()

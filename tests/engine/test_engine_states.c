@@ -18,7 +18,6 @@
 #include "fake_cuda.h"
 #endif
 
-#define DEADLINE_MS 60000
 #define UNIT_ELEMENTS 100
 
 static zero_stream stream(void)
@@ -217,30 +216,17 @@ static zero_status acquire(zero_engine *engine, zero_pass pass)
     return zero_unit_release(engine, 0, stream());
 }
 
-static zero_status call_begin(zero_engine *engine)
-{
-    return zero_micro_begin(engine, 0);
-}
+#define CALL(name, call)                                \
+    static zero_status call_##name(zero_engine *engine) \
+    {                                                   \
+        return call;                                    \
+    }
 
-static zero_status call_begin_last(zero_engine *engine)
-{
-    return zero_micro_begin(engine, 1);
-}
-
-static zero_status call_forward(zero_engine *engine)
-{
-    return acquire(engine, ZERO_PASS_FORWARD);
-}
-
-static zero_status call_backward(zero_engine *engine)
-{
-    return acquire(engine, ZERO_PASS_BACKWARD);
-}
-
-static zero_status call_eval(zero_engine *engine)
-{
-    return acquire(engine, ZERO_PASS_EVAL);
-}
+CALL(begin, zero_micro_begin(engine, 0))
+CALL(begin_last, zero_micro_begin(engine, 1))
+CALL(forward, acquire(engine, ZERO_PASS_FORWARD))
+CALL(backward, acquire(engine, ZERO_PASS_BACKWARD))
+CALL(eval, acquire(engine, ZERO_PASS_EVAL))
 
 static zero_status call_release(zero_engine *engine)
 {
@@ -254,15 +240,8 @@ static zero_status params_acquire(zero_engine *engine, zero_pass pass)
     return zero_unit_params_release(engine, 0, stream());
 }
 
-static zero_status call_params_backward(zero_engine *engine)
-{
-    return params_acquire(engine, ZERO_PASS_BACKWARD);
-}
-
-static zero_status call_params_eval(zero_engine *engine)
-{
-    return params_acquire(engine, ZERO_PASS_EVAL);
-}
+CALL(params_backward, params_acquire(engine, ZERO_PASS_BACKWARD))
+CALL(params_eval, params_acquire(engine, ZERO_PASS_EVAL))
 
 static zero_status call_params_release(zero_engine *engine)
 {
@@ -285,50 +264,14 @@ static zero_status call_grad_ready(zero_engine *engine)
     return zero_unit_grads_ready(engine, 1, stream());
 }
 
-static zero_status call_step(zero_engine *engine)
-{
-    return zero_step(engine, NULL, stream());
-}
-
-static zero_status call_norm(zero_engine *engine)
-{
-    double norm = 0;
-    return zero_grad_norm(engine, NULL, stream(), &norm);
-}
-
-static zero_status call_predict(zero_engine *engine)
-{
-    return zero_step_predict(engine, NULL);
-}
-
-static zero_status call_wait(zero_engine *engine)
-{
-    zero_step_result result = zero_step_result_init();
-    return zero_step_wait(engine, &result);
-}
-
-static zero_status call_loss_scale(zero_engine *engine)
-{
-    float scale = 0;
-    return zero_loss_scale(engine, &scale);
-}
-
-static zero_status call_state_get(zero_engine *engine)
-{
-    zero_step_state state = zero_step_state_init();
-    return zero_step_state_get(engine, &state);
-}
-
-static zero_status call_state_set(zero_engine *engine)
-{
-    const zero_step_state state = zero_step_state_init();
-    return zero_step_state_set(engine, &state);
-}
-
-static zero_status call_fill(zero_engine *engine)
-{
-    return zero_engine_fill(engine, toy_fill, NULL);
-}
+CALL(step, zero_step(engine, NULL, stream()))
+CALL(norm, zero_grad_norm(engine, NULL, stream(), (double[]){0}))
+CALL(predict, zero_step_predict(engine, NULL))
+CALL(wait, zero_step_wait(engine, (zero_step_result[]){zero_step_result_init()}))
+CALL(loss_scale, zero_loss_scale(engine, (float[]){0}))
+CALL(state_get, zero_step_state_get(engine, (zero_step_state[]){zero_step_state_init()}))
+CALL(state_set, zero_step_state_set(engine, (zero_step_state[]){zero_step_state_init()}))
+CALL(fill, zero_engine_fill(engine, toy_fill, NULL))
 
 static zero_status call_view(zero_engine *engine)
 {
@@ -337,17 +280,8 @@ static zero_status call_view(zero_engine *engine)
     return zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view);
 }
 
-static zero_status call_read(zero_engine *engine)
-{
-    float value = 0;
-    return zero_shard_read(engine, 0, ZERO_ROLE_PARAM, 0, 1, &value);
-}
-
-static zero_status call_write(zero_engine *engine)
-{
-    const float value = 1;
-    return zero_shard_write(engine, 0, ZERO_ROLE_PARAM, 0, 1, &value);
-}
+CALL(read, zero_shard_read(engine, 0, ZERO_ROLE_PARAM, 0, 1, (float[]){0}))
+CALL(write, zero_shard_write(engine, 0, ZERO_ROLE_PARAM, 0, 1, (float[]){1}))
 
 static zero_status call_export(zero_engine *engine)
 {
@@ -363,10 +297,7 @@ static zero_status call_import(zero_engine *engine)
     return zero_tensor_import(engine, 0, ZERO_ROLE_PARAM, &array);
 }
 
-static zero_status call_evict(zero_engine *engine)
-{
-    return zero_engine_evict(engine, ZERO_EVICT_ALL, ELSEWHERE);
-}
+CALL(evict, zero_engine_evict(engine, ZERO_EVICT_ALL, ELSEWHERE))
 
 static zero_status call_capture_begin(zero_engine *engine)
 {
@@ -386,26 +317,11 @@ static zero_status call_capture_end(zero_engine *engine)
     return ZERO_OK;
 }
 
-static zero_status call_replay_begin(zero_engine *engine)
-{
-    return zero_replay_begin(engine, stream());
-}
-
-static zero_status call_replay_params(zero_engine *engine)
-{
-    return zero_replay_params(engine, stream(), NULL);
-}
-
-static zero_status call_replay_result(zero_engine *engine)
-{
-    zero_step_result result = zero_step_result_init();
-    return zero_replay_result(engine, stream(), &result);
-}
-
-static zero_status call_replay_end(zero_engine *engine)
-{
-    return zero_replay_end(engine, stream());
-}
+CALL(replay_begin, zero_replay_begin(engine, stream()))
+CALL(replay_params, zero_replay_params(engine, stream(), NULL))
+CALL(replay_result,
+     zero_replay_result(engine, stream(), (zero_step_result[]){zero_step_result_init()}))
+CALL(replay_end, zero_replay_end(engine, stream()))
 
 /* says: what the message of a refusal begins with. */
 static const struct {
@@ -531,11 +447,9 @@ static void make_calls_with_a_unit(zero_engine *engine, zi_engine_state state)
     }
 }
 
-static zero_status walk_the_table(zero_world *world, void *user)
+static zero_status walk_the_table(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, user, world));
-    zero_engine *engine = trainer.engine;
+    zero_engine *engine = trainer->engine;
     CHECK_EQ(engine->state, ZI_ENGINE_IDLE);
     CHECK_FAILS(zero_replay_begin(engine, stream()), ZERO_STATE, "no step was captured");
     for (int s = 0; s < ZI_ENGINE_POISONED; s++) {
@@ -548,15 +462,13 @@ static zero_status walk_the_table(zero_world *world, void *user)
         }
     }
     stand(engine, ZI_ENGINE_IDLE);
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 /* A model of two units, and a loss scale that moves. */
-static toy_run table_run(toy_model *model)
+static toy_run table_run(void)
 {
-    toy_model_equal(model, 2, UNIT_ELEMENTS, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(model);
+    toy_run run = toy_run_equal(2, UNIT_ELEMENTS, ZERO_DTYPE_F32);
     run.options.loss_scale = 4;
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 1;
@@ -565,9 +477,8 @@ static toy_run table_run(toy_model *model)
 
 TEST(every_call_in_every_state)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_run run = table_run(&model);
+    toy_run run = table_run();
     for (int way = 0; way < 4; way++) {
         run.options.stage = way % 2 == 0 ? ZERO_STAGE_0 : ZERO_STAGE_3;
         run.tuning.speculative_step = way / 2;
@@ -577,22 +488,19 @@ TEST(every_call_in_every_state)
 #ifdef TOY_DOUBLE
         fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
 #endif
-        CHECK_OK(zero_world_run(1, DEADLINE_MS, walk_the_table, &run));
+        CHECK_OK(toy_on_ranks(1, &run, walk_the_table, NULL));
 #ifdef TOY_DOUBLE
         CHECK(fake_cuda_check());
 #endif
     }
-    toy_model_close(&model);
 }
 
 /* ---- roles that are not there ---- */
 
-static zero_status ask_for_roles(zero_world *world, void *user)
+static zero_status ask_for_roles(toy_trainer *trainer)
 {
-    toy_trainer trainer;
     float value = 0;
-    TOY_TRY(toy_open(&trainer, user, world));
-    zero_engine *engine = trainer.engine;
+    zero_engine *engine = trainer->engine;
     one_step(engine);
     TOY_TRY(zero_engine_evict(
         engine, ZERO_ROLE_BIT(ZERO_ROLE_MOMENT1) | ZERO_ROLE_BIT(ZERO_ROLE_GRAD), ELSEWHERE));
@@ -604,28 +512,22 @@ static zero_status ask_for_roles(zero_world *world, void *user)
     CHECK_FAILS(zero_shard_read(engine, 0, ZERO_ROLE_GRAD, 0, 1, &value), ZERO_STATE,
                 "after the next zero_step");
     one_step(engine);
-    TOY_TRY(zero_shard_read(engine, 0, ZERO_ROLE_GRAD, 0, 1, &value));
-    toy_close(&trainer);
-    return ZERO_OK;
+    return zero_shard_read(engine, 0, ZERO_ROLE_GRAD, 0, 1, &value);
 }
 
 TEST(roles_that_are_offloaded)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_run run = table_run(&model);
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, ask_for_roles, &run));
-    toy_model_close(&model);
+    toy_run run = table_run();
+    CHECK_OK(toy_on_ranks(1, &run, ask_for_roles, NULL));
 }
 
 /* Sums that are being made have no view: the reductions that write them may be under way. */
-static zero_status view_sums(zero_world *world, void *user)
+static zero_status view_sums(toy_trainer *trainer)
 {
-    toy_trainer trainer;
     uint64_t first = 0;
     zero_view view;
-    TOY_TRY(toy_open(&trainer, user, world));
-    zero_engine *engine = trainer.engine;
+    zero_engine *engine = trainer->engine;
     go_to(engine, ZI_ENGINE_ACCUMULATING);
     CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_GRAD, &first, &view), ZERO_STATE,
                 "gradients are being added up, micro-step 1 of a step is over");
@@ -635,36 +537,29 @@ static zero_status view_sums(zero_world *world, void *user)
     CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_GRAD, &first, &view), ZERO_STATE,
                 "the step is due; call zero_step, or zero_step_discard, first");
     go_back(engine);
-    TOY_TRY(zero_shard_view(engine, 0, ZERO_ROLE_GRAD, &first, &view));
-    toy_close(&trainer);
-    return ZERO_OK;
+    return zero_shard_view(engine, 0, ZERO_ROLE_GRAD, &first, &view);
 }
 
 TEST(sums_have_no_view_before_their_step)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_run run = table_run(&model);
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, view_sums, &run));
-    toy_model_close(&model);
+    toy_run run = table_run();
+    CHECK_OK(toy_on_ranks(1, &run, view_sums, NULL));
 }
 
 /* ---- poisoned ---- */
 
 /* Ranks that give different numbers to a step: what is told to each poisons its engine. */
-static zero_status poison(zero_world *world, void *user)
+static zero_status poison(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
     zero_pass pass = ZERO_PASS_NONE;
-    TOY_TRY(toy_open(&trainer, user, world));
-    zero_engine *engine = trainer.engine;
+    zero_engine *engine = trainer->engine;
     zero_step_params params = zero_step_params_init();
-    params.max_norm = 1.0f + (float)trainer.rank;
+    params.max_norm = 1.0f + (float)trainer->rank;
     TOY_TRY(zero_micro_begin(engine, 1));
     TOY_TRY(zero_micro_end(engine));
     TOY_TRY(zero_step(engine, &params, stream()));
-    CHECK_EQ(zero_step_wait(engine, &result), ZERO_MISMATCH);
+    CHECK_EQ(toy_wait(trainer), ZERO_MISMATCH);
     CHECK_EQ(engine->state, ZI_ENGINE_POISONED);
     for (size_t i = 0; i < CALLS; i++) {
         CHECK_FAILS(calls[i].make(engine), ZERO_POISONED, "max_norm is 1 on rank 0 and 2 on");
@@ -672,20 +567,17 @@ static zero_status poison(zero_world *world, void *user)
     }
     CHECK_EQ(zero_unit_pass(engine, 0, &pass), ZERO_POISONED);
     CHECK(zero_engine_plan(engine) != NULL);
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(no_call_is_legal_after_a_failure)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_run run = table_run(&model);
+    toy_run run = table_run();
 #ifdef TOY_DOUBLE
     fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
 #endif
-    CHECK_FAILS(zero_world_run(2, DEADLINE_MS, poison, &run), ZERO_MISMATCH, "max_norm is 1");
-    toy_model_close(&model);
+    CHECK_FAILS(toy_on_ranks(2, &run, poison, NULL), ZERO_MISMATCH, "max_norm is 1");
 }
 
 /* ---- destroyed in any state ---- */
@@ -715,9 +607,8 @@ static zero_status end_in_state(zero_world *world, void *user)
 
 TEST(destroyed_in_every_state)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_run run = table_run(&model);
+    toy_run run = table_run();
     for (int s = 0; s < ZI_ENGINE_POISONED; s++) {
         ending of = {&run, (zi_engine_state)s};
         if (is_of_capture(of.state)) {
@@ -727,13 +618,12 @@ TEST(destroyed_in_every_state)
         fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
 #endif
         if (zi_engine_state_owes(of.state)) {
-            CHECK_FAILS(zero_world_run(2, DEADLINE_MS, end_in_state, &of), ZERO_COMM,
+            CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, end_in_state, &of), ZERO_COMM,
                         "a rank destroyed its engine in the middle of a step");
         } else {
-            CHECK_OK(zero_world_run(2, DEADLINE_MS, end_in_state, &of));
+            CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, end_in_state, &of));
         }
     }
-    toy_model_close(&model);
 }
 
 TEST_MAIN()

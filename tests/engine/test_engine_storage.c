@@ -21,7 +21,6 @@
 #include "storage/faulty_backend.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
 #define RANKS 2
 #define MESSAGE_BYTES sizeof(((zero_error *)NULL)->message)
 
@@ -44,11 +43,6 @@ zero_status __wrap_zi_window_create(const zi_window_desc *desc, zi_window **out)
 
 static char *folder;
 
-static void open_folder(bool in_memory)
-{
-    folder = rig_folder(in_memory);
-}
-
 static void close_folder(void)
 {
     rig_remove(folder); /* which must be empty */
@@ -57,16 +51,11 @@ static void close_folder(void)
 
 /* All optimizer state on disk, in ranges so small that there are many and the I/O window is
  * offloaded smaller than all. */
-static toy_run disk_run(const toy_model *model)
+static toy_run disk_run(toy_run run)
 {
-    toy_run run = toy_run_init(model);
-    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
-        run.options.tier[role] = ZERO_TIER_DISK;
-    }
-    run.options.disk_directories = (const char *const *)&folder;
-    run.options.disk_directory_count = 1;
+    toy_run_tiers(&run, ZERO_ROLE_MASTER, ZERO_TIER_DISK);
+    toy_run_disk(&run, (const char *const *)&folder, 1);
     run.tuning.extent_bytes = 8192;
-    run.tuning.io_window = 3;
     run.steps = 3;
     return run;
 }
@@ -74,9 +63,7 @@ static toy_run disk_run(const toy_model *model)
 static toy_run memory_run(const toy_run *run)
 {
     toy_run plain = *run;
-    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
-        plain.options.tier[role] = ZERO_TIER_DEVICE;
-    }
+    toy_run_tiers(&plain, ZERO_ROLE_MASTER, ZERO_TIER_DEVICE);
     plain.tuning.speculative_step = 0;
     plain.predicted = false;
     return plain;
@@ -102,9 +89,7 @@ static zero_status train_plain(zero_world *world, void *user)
 static zero_status take_steps(toy_trainer *trainer)
 {
     for (uint32_t s = 0; s < trainer->run->steps; s++) {
-        zero_step_result result = zero_step_result_init();
-        TOY_TRY(toy_step(trainer));
-        TOY_TRY(zero_step_wait(trainer->engine, &result));
+        TOY_TRY(toy_step_or_skip(trainer, false));
     }
     return ZERO_OK;
 }
@@ -168,7 +153,7 @@ static bool strike(fault_run *f, int kind, int nth, const char *code)
     }
     f->below[struck].nth = nth;
     f->below[struck].kind = kind;
-    const zero_status status = zero_world_run(RANKS, DEADLINE_MS, train_over_faults, f);
+    const zero_status status = zero_world_run(RANKS, TOY_DEADLINE_MS, train_over_faults, f);
     CHECK_EQ(rig_entries(folder), 0);
     if (f->below[struck].faults == 0 || code == NULL) {
         CHECK_OK(status);
@@ -193,16 +178,14 @@ static bool strike(fault_run *f, int kind, int nth, const char *code)
 static void strike_every(int kind, const char *code, bool predicted)
 {
     static fault_run f;
-    toy_model model;
-    open_folder(true);
-    toy_model_equal(&model, 3, 1800, ZERO_DTYPE_BF16);
-    toy_run run = disk_run(&model);
+    folder = rig_folder(true);
+    toy_run run = disk_run(toy_run_equal(3, 1800, ZERO_DTYPE_BF16));
     run.steps = 2;
     run.tuning.speculative_step = predicted;
     run.predicted = predicted;
     run.params.max_norm = 1e-3f; /* the speculative updates of what is predicted are dropped */
     f = (fault_run){.run = &run};
-    CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, train_plain, &f));
+    CHECK_OK(zero_world_run(RANKS, TOY_DEADLINE_MS, train_plain, &f));
     int nth = 1 + kind % STRIDE;
     while (strike(&f, kind, nth, code)) {
         nth += STRIDE;
@@ -211,7 +194,6 @@ static void strike_every(int kind, const char *code, bool predicted)
     CHECK(nth > 20);
     toy_state_free(&f.plain[0]);
     toy_state_free(&f.plain[1]);
-    toy_model_close(&model);
     close_folder();
 }
 
@@ -227,47 +209,32 @@ TEST(interrupted_accesses_change_nothing)
     strike_every(FAULTY_ERRNO + EAGAIN, NULL, false);
 }
 
-TEST(an_io_error_stops_every_rank_by_name)
-{
-    strike_every(FAULTY_ERRNO + EIO, "errno 5", false);
-}
-
-TEST(an_io_error_stops_every_rank_that_updates_during_backward)
-{
-    strike_every(FAULTY_ERRNO + EIO, "errno 5", true);
-}
-
-TEST(a_disk_that_fills_up_stops_every_rank_by_name)
-{
-    strike_every(FAULTY_ERRNO + ENOSPC, "errno 28", false);
-}
-
-TEST(a_file_that_ends_early_stops_every_rank_by_name)
-{
-    strike_every(FAULTY_NOTHING, "in the directory", false);
-}
+TEST_CALL(an_io_error_stops_every_rank_by_name, strike_every(FAULTY_ERRNO + EIO, "errno 5", false));
+TEST_CALL(an_io_error_stops_every_rank_that_updates_during_backward,
+          strike_every(FAULTY_ERRNO + EIO, "errno 5", true));
+TEST_CALL(a_disk_that_fills_up_stops_every_rank_by_name,
+          strike_every(FAULTY_ERRNO + ENOSPC, "errno 28", false));
+TEST_CALL(a_file_that_ends_early_stops_every_rank_by_name,
+          strike_every(FAULTY_NOTHING, "in the directory", false));
 
 /* A third of all accesses, and answers in any order. */
 TEST(a_storm_changes_nothing)
 {
     static fault_run f;
-    toy_model model;
-    open_folder(true);
-    toy_model_equal(&model, 4, 2000, ZERO_DTYPE_F16);
-    toy_run run = disk_run(&model);
+    folder = rig_folder(true);
+    toy_run run = disk_run(toy_run_equal(4, 2000, ZERO_DTYPE_F16));
     run.options.stage = ZERO_STAGE_1;
     run.steps = 12;
     f = (fault_run){.run = &run};
-    CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, train_plain, &f));
+    CHECK_OK(zero_world_run(RANKS, TOY_DEADLINE_MS, train_plain, &f));
     for (int rank = 0; rank < RANKS; rank++) {
         f.below[rank] = (faulty){
             .hold_file = -1, .seed = test_seed + (uint64_t)rank, .percent = 33, .shuffle = true};
     }
-    CHECK_OK(zero_world_run(RANKS, DEADLINE_MS, train_over_faults, &f));
+    CHECK_OK(zero_world_run(RANKS, TOY_DEADLINE_MS, train_over_faults, &f));
     CHECK(f.below[0].faults > 10 && f.below[1].faults > 10);
     toy_state_free(&f.plain[0]);
     toy_state_free(&f.plain[1]);
-    toy_model_close(&model);
     close_folder();
 }
 
@@ -276,22 +243,16 @@ TEST(a_storm_changes_nothing)
 /* Train once more and compare; how the disk was reached. */
 static zero_disk_path train_and_tell(const toy_run *run)
 {
-    zero_world *world = NULL;
     toy_trainer trainer;
     toy_state plain;
-    toy_state state;
     const toy_run in_memory = memory_run(run);
-    CHECK_OK(zero_world_create_self(&world));
-    CHECK_OK(toy_train_collect(&in_memory, world, &plain));
-    CHECK_OK(toy_open(&trainer, run, world));
+    CHECK_OK(toy_train_collect(&in_memory, NULL, &plain));
+    CHECK_OK(toy_open(&trainer, run, NULL));
     const zero_disk_path path = engine_disk_path(trainer.engine);
     CHECK_OK(take_steps(&trainer));
-    CHECK_OK(toy_collect(&trainer, &state));
-    toy_state_same(run->model, &plain, &state, "device and disk");
+    CHECK_OK(toy_collect_same(&trainer, &plain, "device and disk"));
     toy_close(&trainer);
     toy_state_free(&plain);
-    toy_state_free(&state);
-    zero_world_destroy(world);
     printf("  %s%s%s\n", path.text, path.refused[0] != 0 ? "; refused: " : "", path.refused);
     return path;
 }
@@ -351,60 +312,49 @@ TEST(without_io_uring_the_bits_are_the_same)
         {SYS_io_uring_setup, ENOSYS, ZERO_IO_BACKEND_POSIX, "fixed: io_uring_setup: Function not"},
         {SYS_io_uring_register, EINVAL, ZERO_IO_BACKEND_URING, "fixed: registering files"},
     };
-    toy_model model;
-    open_folder(false);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    const toy_run run = disk_run(&model);
+    folder = rig_folder(false);
+    const toy_run run = disk_run(toy_run_mixed(ZERO_DTYPE_BF16));
     need_best(&run);
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         refuse_one(&run, &refusals[i]);
     }
-    toy_model_close(&model);
     close_folder();
 }
 
 /* A file system that knows no O_DIRECT, as tmpfs before Linux 6.6. */
 TEST(without_direct_access_the_bits_are_the_same)
 {
-    toy_model model;
     refuse_direct();
-    open_folder(false);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    const toy_run run = disk_run(&model);
+    folder = rig_folder(false);
+    const toy_run run = disk_run(toy_run_mixed(ZERO_DTYPE_BF16));
     const zero_disk_path path = train_and_tell(&run);
     CHECK_EQ(path.direct, 0);
     CHECK(strstr(path.text, "buffered") != NULL);
     check_refused(&path, "O_DIRECT is refused (Invalid argument)");
     check_refused(&path, folder);
-    toy_model_close(&model);
     close_folder();
 }
 
 TEST(on_tmpfs_the_bits_are_the_same)
 {
-    toy_model model;
-    open_folder(true);
+    folder = rig_folder(true);
     const int file = open(folder, O_TMPFILE | O_RDWR, 0600);
     CHECK(file >= 0);
     const bool direct = fcntl(file, F_SETFL, O_DIRECT) == 0;
     CHECK(close(file) == 0);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    const toy_run run = disk_run(&model);
+    const toy_run run = disk_run(toy_run_mixed(ZERO_DTYPE_BF16));
     const zero_disk_path path = train_and_tell(&run);
     CHECK_EQ(path.direct, direct);
     CHECK_EQ(strstr(path.refused, "buffered") != NULL, !direct);
-    toy_model_close(&model);
     close_folder();
 }
 
 /* The I/O window of 1 MiB does not fit into the 64 KiB that may be locked. */
 TEST(with_little_locked_memory_the_bits_are_the_same)
 {
-    toy_model model;
-    open_folder(false);
+    folder = rig_folder(false);
     CHECK(chmod(folder, 0777) == 0);
-    toy_model_equal(&model, 4, 100000, ZERO_DTYPE_BF16);
-    toy_run run = disk_run(&model);
+    toy_run run = disk_run(toy_run_equal(4, 100000, ZERO_DTYPE_BF16));
     run.tuning.extent_bytes = 256 << 10;
     run.tuning.io_window = 4;
     need_best(&run);
@@ -424,7 +374,6 @@ TEST(with_little_locked_memory_the_bits_are_the_same)
     }
     int code = 0;
     CHECK(waitpid(child, &code, 0) == child);
-    toy_model_close(&model);
     close_folder();
     if (WIFEXITED(code) && WEXITSTATUS(code) == 77) {
         SKIP("cannot become a user to whom the limit applies");
@@ -434,20 +383,14 @@ TEST(with_little_locked_memory_the_bits_are_the_same)
 
 TEST(nothing_on_disk_has_no_path)
 {
-    toy_model model;
-    zero_world *world = NULL;
     toy_trainer trainer;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    const toy_run run = toy_run_init(&model);
-    CHECK_OK(zero_world_create_self(&world));
-    CHECK_OK(toy_open(&trainer, &run, world));
+    const toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
+    CHECK_OK(toy_open(&trainer, &run, NULL));
     const zero_disk_path path = engine_disk_path(trainer.engine);
     CHECK_EQ(path.backend, ZERO_IO_BACKEND_NONE);
     CHECK_EQ(path.window_bytes + path.registered_bytes, 0);
     CHECK(strstr(path.text, "nothing on disk") != NULL);
     toy_close(&trainer);
-    zero_world_destroy(world);
-    toy_model_close(&model);
 }
 
 /* ---- whose a directory is ---- */
@@ -455,13 +398,9 @@ TEST(nothing_on_disk_has_no_path)
 /* Trains for ever; one byte to `tell` when the first step is over. */
 static void train_until_killed(const toy_run *run, int tell)
 {
-    zero_world *world = NULL;
     toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
-    CHECK_OK(zero_world_create_self(&world));
-    CHECK_OK(toy_open(&trainer, run, world));
-    CHECK_OK(toy_step(&trainer));
-    CHECK_OK(zero_step_wait(trainer.engine, &result));
+    CHECK_OK(toy_open(&trainer, run, NULL));
+    CHECK_OK(toy_step_or_skip(&trainer, false));
     CHECK(write(tell, "1", 1) == 1);
     for (;;) {
         CHECK_OK(toy_step(&trainer));
@@ -488,14 +427,11 @@ static pid_t start_job(const toy_run *run)
 
 static void refuse_second(const toy_run *run, pid_t owner)
 {
-    zero_world *world = NULL;
     toy_trainer second;
     char pid[32];
     (void)snprintf(pid, sizeof pid, "%d", (int)owner);
-    CHECK_OK(zero_world_create_self(&world));
-    CHECK_FAILS(toy_open(&second, run, world), ZERO_STATE, pid);
+    CHECK_FAILS(toy_open(&second, run, NULL), ZERO_STATE, pid);
     CHECK(strstr(zero_last_error()->message, folder) != NULL);
-    zero_world_destroy(world);
 }
 
 static void kill_after(pid_t child, long ms)
@@ -536,10 +472,8 @@ static bool mount_folder(void)
 
 static void kill_and_follow(bool mounted)
 {
-    toy_model model;
     const uint64_t before = free_blocks();
-    toy_model_equal(&model, 4, 30000, ZERO_DTYPE_BF16);
-    const toy_run run = disk_run(&model);
+    const toy_run run = disk_run(toy_run_equal(4, 30000, ZERO_DTYPE_BF16));
     for (long round = 0; round < 4; round++) {
         const pid_t child = start_job(&run);
         CHECK(!mounted || free_blocks() < before);
@@ -551,19 +485,18 @@ static void kill_and_follow(bool mounted)
         CHECK_EQ(rig_entries(folder), 0);
         CHECK(!mounted || free_blocks() == before);
     }
-    toy_model_close(&model);
 }
 
 TEST(a_killed_job_leaves_its_directory_to_the_next)
 {
-    open_folder(false);
+    folder = rig_folder(false);
     kill_and_follow(false);
     close_folder();
 }
 
 TEST(a_killed_job_leaves_no_space_taken)
 {
-    open_folder(false);
+    folder = rig_folder(false);
     if (!mount_folder()) {
         close_folder();
         SKIP("mounting a small file system is not allowed here");
@@ -575,30 +508,21 @@ TEST(a_killed_job_leaves_no_space_taken)
 
 TEST(a_disk_too_small_is_refused_with_the_shortfall)
 {
-    toy_model model;
-    zero_world *world = NULL;
     toy_trainer trainer;
     char text[128];
-    open_folder(false);
+    folder = rig_folder(false);
     if (!mount_folder()) {
         close_folder();
         SKIP("mounting a small file system is not allowed here");
     }
     const uint64_t before = free_blocks();
-    toy_model_equal(&model, 4, 500000, ZERO_DTYPE_BF16);
-    const toy_run run = disk_run(&model);
-    zero_plan *plan = NULL;
-    CHECK_OK(zero_plan_create(model.model, TOY_OPTIONS(&run), 1, &plan));
-    const uint64_t wanted = plan_memory(plan).tier_bytes[ZERO_TIER_DISK];
-    zero_plan_destroy(plan);
+    const toy_run run = disk_run(toy_run_equal(4, 500000, ZERO_DTYPE_BF16));
+    const uint64_t wanted = toy_planned(&run, 1).tier_bytes[ZERO_TIER_DISK];
     (void)snprintf(text, sizeof text, "%" PRIu64 " bytes wanted on disk, %" PRIu64 " free", wanted,
                    16 * MIB - PAGE); /* the lock's file has a page */
-    CHECK_OK(zero_world_create_self(&world));
-    CHECK_FAILS(toy_open(&trainer, &run, world), ZERO_OUT_OF_MEMORY, text);
+    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_OUT_OF_MEMORY, text);
     CHECK(strstr(zero_last_error()->message, folder) != NULL);
     CHECK_EQ(free_blocks(), before);
-    zero_world_destroy(world);
-    toy_model_close(&model);
     CHECK(umount2(folder, MNT_DETACH) == 0);
     close_folder();
 }
@@ -620,20 +544,15 @@ static void steps(toy_trainer *trainer, int count)
     for (int i = 0; i < count; i++) {
         CHECK_OK(toy_step(trainer));
     }
-    zero_step_result result = zero_step_result_init();
-    CHECK_OK(zero_step_wait(trainer->engine, &result));
+    CHECK_OK(toy_wait(trainer));
 }
 
 TEST(a_thousand_steps_take_nothing)
 {
-    toy_model model;
-    zero_world *world = NULL;
     toy_trainer trainer;
-    open_folder(false);
-    toy_model_equal(&model, 2, 1500, ZERO_DTYPE_BF16);
-    const toy_run run = disk_run(&model);
-    CHECK_OK(zero_world_create_self(&world));
-    CHECK_OK(toy_open(&trainer, &run, world));
+    folder = rig_folder(false);
+    const toy_run run = disk_run(toy_run_equal(2, 1500, ZERO_DTYPE_BF16));
+    CHECK_OK(toy_open(&trainer, &run, NULL));
     steps(&trainer, 100);
     const unsigned descriptors = rig_descriptors();
     const uint64_t calls = zi_memory_calls();
@@ -649,29 +568,21 @@ TEST(a_thousand_steps_take_nothing)
     const zero_stats stats = engine_stats(trainer.engine);
     CHECK(stats.disk_read_bytes > 1000 * 8192 && stats.disk_write_bytes > 1000 * 8192);
     toy_close(&trainer);
-    zero_world_destroy(world);
-    toy_model_close(&model);
     close_folder();
 }
 
 TEST(engines_leave_no_descriptors)
 {
-    toy_model model;
-    zero_world *world = NULL;
-    open_folder(true);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    const toy_run run = disk_run(&model);
-    CHECK_OK(zero_world_create_self(&world));
+    folder = rig_folder(true);
+    const toy_run run = disk_run(toy_run_mixed(ZERO_DTYPE_BF16));
     const unsigned before = rig_descriptors();
     for (int i = 0; i < 20; i++) {
         toy_trainer trainer;
-        CHECK_OK(toy_open(&trainer, &run, world));
+        CHECK_OK(toy_open(&trainer, &run, NULL));
         steps(&trainer, 1);
         toy_close(&trainer);
         CHECK_EQ(rig_descriptors(), before);
     }
-    zero_world_destroy(world);
-    toy_model_close(&model);
     close_folder();
 }
 

@@ -11,8 +11,6 @@
 #include "zero/evict.h"
 #include "zero/path.h"
 
-#define DEADLINE_MS 60000
-
 /* What is to be found, and what was asked. */
 typedef enum found { FOUND_NOTHING, FOUND_RATES, FOUND_FAULT } found;
 
@@ -62,26 +60,20 @@ zero_status __wrap_zi_store_create(const zi_store_options *options, zi_store **s
     return __real_zi_store_create(options, store);
 }
 
-static toy_run open_run(toy_model *model, bool on_disk, found what)
+static toy_run open_run(bool on_disk, found what)
 {
-    for (int i = 0; i < 2; i++) {
-        folders[i] = rig_folder(false);
-    }
+    folders[0] = rig_folder(false);
+    folders[1] = rig_folder(false);
     to_find = what;
-    toy_model_equal(model, 2, 5000, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(model);
-    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2 && on_disk; role++) {
-        run.options.tier[role] = ZERO_TIER_DISK;
-    }
-    run.options.disk_directories = (const char *const *)folders;
-    run.options.disk_directory_count = 2;
+    toy_run run = toy_run_equal(2, 5000, ZERO_DTYPE_BF16);
+    toy_run_tiers(&run, ZERO_ROLE_MASTER, on_disk ? ZERO_TIER_DISK : ZERO_TIER_DEVICE);
+    toy_run_disk(&run, (const char *const *)folders, 2);
     run.tuning.extent_bytes = 8192;
     return run;
 }
 
-static void close_run(toy_model *model)
+static void close_run(void)
 {
-    toy_model_close(model);
     rig_remove(folders[0]);
     rig_remove(folders[1]);
 }
@@ -89,10 +81,8 @@ static void close_run(toy_model *model)
 /* Opens an engine, takes a step; how the disk is striped. */
 static zero_disk_path train(const toy_run *run, bool evict)
 {
-    zero_world *world = NULL;
     toy_trainer trainer;
-    CHECK_OK(zero_world_create_self(&world));
-    CHECK_OK(toy_open(&trainer, run, world));
+    CHECK_OK(toy_open(&trainer, run, NULL));
     const zero_disk_path path = engine_disk_path(trainer.engine);
     for (int i = 0; i < 2; i++) {
         CHECK_OK(toy_step(&trainer));
@@ -102,7 +92,6 @@ static zero_disk_path train(const toy_run *run, bool evict)
         }
     }
     toy_close(&trainer);
-    zero_world_destroy(world);
     return path;
 }
 
@@ -115,8 +104,7 @@ static void check_text(const char *text, const char *expected)
 
 TEST(roles_on_disk_are_striped_as_measured)
 {
-    toy_model model;
-    const toy_run run = open_run(&model, true, FOUND_RATES);
+    const toy_run run = open_run(true, FOUND_RATES);
     const zero_disk_path path = train(&run, false);
     CHECK_EQ(seen.choices, 1);
     CHECK_EQ(seen.directory_count, 2);
@@ -124,55 +112,51 @@ TEST(roles_on_disk_are_striped_as_measured)
     CHECK_EQ(seen.rates[0], 2870);
     CHECK_EQ(seen.rates[1], 1410);
     check_text(path.striped, "by measured MB/s 2870:1410");
-    close_run(&model);
+    close_run();
 }
 
 TEST(what_was_not_measured_is_striped_equally)
 {
-    toy_model model;
-    const toy_run run = open_run(&model, true, FOUND_NOTHING);
+    const toy_run run = open_run(true, FOUND_NOTHING);
     const zero_disk_path path = train(&run, false);
     CHECK_EQ(seen.choices, 1);
     CHECK_EQ(seen.rates[0], 1);
     CHECK_EQ(seen.rates[1], 1);
     check_text(path.striped, "equally");
-    close_run(&model);
+    close_run();
 }
 
 TEST(weights_that_are_given_are_not_measured)
 {
     static const uint32_t weights[] = {3, 7};
-    toy_model model;
-    toy_run run = open_run(&model, true, FOUND_RATES);
+    toy_run run = open_run(true, FOUND_RATES);
     run.tuning.disk_weights = weights;
     const zero_disk_path path = train(&run, false);
     CHECK_EQ(seen.choices, 0);
     CHECK_EQ(seen.rates[0], 3);
     CHECK_EQ(seen.rates[1], 7);
     check_text(path.striped, "by disk_weights 3:7");
-    close_run(&model);
+    close_run();
 }
 
 TEST(weights_that_are_given_are_those_of_what_is_evicted)
 {
     static const uint32_t weights[] = {3, 7};
-    toy_model model;
-    toy_run run = open_run(&model, false, FOUND_RATES);
+    toy_run run = open_run(false, FOUND_RATES);
     run.tuning.disk_weights = weights;
     (void)train(&run, true);
     CHECK_EQ(seen.choices, 0);
     check_text(seen.use, "-evict");
     CHECK_EQ(seen.rates[0], 3);
     CHECK_EQ(seen.rates[1], 7);
-    close_run(&model);
+    close_run();
 }
 
 /* An engine with nothing on disk has no store to be worth a measurement until it evicts; the second
  * time the first one's rates are taken. */
 TEST(what_is_evicted_is_striped_as_measured)
 {
-    toy_model model;
-    const toy_run run = open_run(&model, false, FOUND_RATES);
+    const toy_run run = open_run(false, FOUND_RATES);
     const zero_disk_path path = train(&run, true);
     CHECK_EQ(seen.stores, 2);
     CHECK_EQ(seen.choices, 1);
@@ -180,7 +164,7 @@ TEST(what_is_evicted_is_striped_as_measured)
     CHECK_EQ(seen.bytes, seen.store_bytes);
     CHECK_EQ(seen.rates[0], 2870);
     check_text(path.striped, "");
-    close_run(&model);
+    close_run();
 }
 
 static zero_status open_one(zero_world *world, void *user)
@@ -191,11 +175,10 @@ static zero_status open_one(zero_world *world, void *user)
 
 TEST(a_measurement_that_fails_is_what_create_says)
 {
-    toy_model model;
-    toy_run run = open_run(&model, true, FOUND_FAULT);
-    CHECK_FAILS(zero_world_run(2, DEADLINE_MS, open_one, &run), ZERO_IO, "is worn out");
+    toy_run run = open_run(true, FOUND_FAULT);
+    CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, open_one, &run), ZERO_IO, "is worn out");
     CHECK_EQ(seen.stores, 0);
-    close_run(&model);
+    close_run();
 }
 
 TEST_MAIN()

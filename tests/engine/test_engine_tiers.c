@@ -9,8 +9,6 @@
 #include "folders.h"
 #include "toy.h"
 
-#define DEADLINE_MS 60000
-
 #define DEV ZERO_TIER_DEVICE
 #define HOST ZERO_TIER_HOST
 #define DISK ZERO_TIER_DISK
@@ -59,16 +57,12 @@ static bool on_disk(const mix *m)
     return any;
 }
 
+/* Extents are the smallest, so that they cut flats and tensors. */
 static void put_on(toy_run *run, const mix *m, bool in_memory)
 {
     memcpy(run->options.tier, m->tier, sizeof m->tier);
     run->tuning.updater = m->updater;
-    run->options.disk_directories = in_memory ? &rig_paths[2] : rig_paths;
-    run->options.disk_directory_count = in_memory ? 1 : 2;
-    /* The smallest, so that ranges cut flats and tensors and the I/O window is offloaded smaller
-     * than all. */
-    run->tuning.extent_bytes = 4096;
-    run->tuning.io_window = 3;
+    toy_run_disk(run, in_memory ? &rig_paths[2] : rig_paths, in_memory ? 1 : 2);
 }
 
 /* ---- the same bits ---- */
@@ -76,20 +70,9 @@ static void put_on(toy_run *run, const mix *m, bool in_memory)
 /* Steps 3 and 7 have a gradient that is not finite; the last unit's backward adds it. */
 static zero_status step_or_skip(toy_trainer *trainer)
 {
-    toy_run run = *trainer->run;
-    const toy_run *given = trainer->run;
     const bool bad = trainer->step == 3 || trainer->step == 7;
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
-    trainer->loss_scale = bad ? (float)INFINITY : trainer->loss_scale;
-    trainer->run = &run;
-    for (uint32_t m = 0; m < run.micro_steps; m++) {
-        TOY_TRY(toy_micro(trainer, m + 1 == run.micro_steps));
-    }
-    TOY_TRY(toy_update(trainer));
-    TOY_TRY(zero_step_wait(trainer->engine, &result));
-    CHECK(result.skipped || !bad);
-    trainer->run = given;
+    TOY_TRY(toy_step_or_skip(trainer, bad));
+    CHECK(trainer->result.skipped || !bad);
     return ZERO_OK;
 }
 
@@ -101,13 +84,10 @@ static zero_status compare_mixes(zero_world *world, const toy_run *run, void *us
     /* All ways times all mixes is more than a test needs: each way sees a few of them. */
     for (size_t i = (4 * *turn + run->options.stage) % SAMPLE; i < MIXES; i += SAMPLE) {
         toy_run tiered = *run;
-        toy_state state;
-        put_on(&tiered, &mixes[i], (*turn + i) % 2 == 0);
-        TOY_TRY(toy_train_by(&tiered, world, step_or_skip, &state));
         char what[64];
+        put_on(&tiered, &mixes[i], (*turn + i) % 2 == 0);
         (void)snprintf(what, sizeof what, "device and mix %zu", i);
-        toy_state_same(run->model, &plain, &state, what);
-        toy_state_free(&state);
+        TOY_TRY(toy_train_same(&tiered, world, step_or_skip, &plain, what));
     }
     toy_state_free(&plain);
     return ZERO_OK;
@@ -125,40 +105,24 @@ static void compare_run(toy_run run)
         }
         run.options.threads = ranks == 1 ? 2 : 1;
         run.micro_steps = ranks == 2 ? 2 : 1;
-        CHECK_OK(toy_run_ways(ranks, DEADLINE_MS, &run, compare_mixes, &ranks));
+        CHECK_OK(toy_run_ways(ranks, TOY_DEADLINE_MS, &run, compare_mixes, &ranks));
     }
 }
 
 static void compare(zero_dtype dtype, zero_dtype master, zero_dtype moments)
 {
-    toy_model model;
-    toy_model_wide(&model, dtype);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_wide(dtype);
     run.options.master_dtype = master;
     run.options.moment_dtype = moments;
     compare_run(run);
-    toy_model_close(&model);
 }
 
-TEST(same_bits_in_f32)
-{
-    compare(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_DTYPE_F32);
-}
-
-TEST(same_bits_in_bf16)
-{
-    compare(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32);
-}
-
-TEST(same_bits_in_bf16_without_a_master)
-{
-    compare(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_BF16);
-}
-
-TEST(same_bits_in_f16_with_bf16_moments)
-{
-    compare(ZERO_DTYPE_F16, ZERO_DTYPE_F32, ZERO_DTYPE_BF16);
-}
+TEST_CALL(same_bits_in_f32, compare(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_DTYPE_F32));
+TEST_CALL(same_bits_in_bf16, compare(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32));
+TEST_CALL(same_bits_in_bf16_without_a_master,
+          compare(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_BF16));
+TEST_CALL(same_bits_in_f16_with_bf16_moments,
+          compare(ZERO_DTYPE_F16, ZERO_DTYPE_F32, ZERO_DTYPE_BF16));
 
 #ifndef TOY_CUDA
 
@@ -173,14 +137,11 @@ static void momentum(void *user, const zero_update_range *range)
 
 TEST(same_bits_with_an_optimizer_of_ones_own)
 {
-    toy_model model;
-    toy_model_wide(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_wide(ZERO_DTYPE_BF16);
     run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
     run.options.update = momentum;
     run.options.update_states = 1;
     compare_run(run);
-    toy_model_close(&model);
 }
 
 #endif
@@ -202,26 +163,24 @@ static void check_tiers(const toy_trainer *trainer)
 #endif
 }
 
-static zero_status count_one(zero_world *world, const toy_run *run, const mix *m)
+static zero_status count_one(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(toy_open(&trainer, run, world));
-    check_tiers(&trainer);
-    TOY_TRY(toy_step(&trainer));
-    TOY_TRY(toy_step(&trainer));
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    TOY_TRY(zero_world_barrier(world));
+    const mix *m = trainer->user;
+    check_tiers(trainer);
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_wait(trainer));
+    TOY_TRY(zero_world_barrier(trainer->world));
     const uint64_t before = zi_memory_calls();
-    TOY_TRY(zero_world_barrier(world));
+    TOY_TRY(zero_world_barrier(trainer->world));
     for (int step = 0; step < COUNTED; step++) {
-        TOY_TRY(toy_step(&trainer));
+        TOY_TRY(toy_step(trainer));
     }
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    TOY_TRY(zero_world_barrier(world));
+    TOY_TRY(toy_wait(trainer));
+    TOY_TRY(zero_world_barrier(trainer->world));
     CHECK_EQ(zi_memory_calls() - before, 0);
-    check_tiers(&trainer);
-    const zero_stats stats = engine_stats(trainer.engine);
+    check_tiers(trainer);
+    const zero_stats stats = engine_stats(trainer->engine);
     CHECK_EQ(stats.disk_write_bytes != 0, on_disk(m));
     CHECK_EQ(stats.disk_read_hits != 0, on_disk(m));
 #ifdef TOY_CUDA
@@ -232,30 +191,19 @@ static zero_status count_one(zero_world *world, const toy_run *run, const mix *m
     CHECK_EQ(stats.host_update_elements, 0);
     CHECK(stats.update_ns > 0);
 #endif
-    TOY_TRY(zero_world_barrier(world));
-    toy_close(&trainer);
-    return ZERO_OK;
-}
-
-static zero_status count_mixes(zero_world *world, void *user)
-{
-    for (size_t i = 0; i < MIXES; i++) {
-        toy_run run = *(const toy_run *)user;
-        put_on(&run, &mixes[i], i % 2 == 0);
-        TOY_TRY(count_one(world, &run, &mixes[i]));
-    }
-    return ZERO_OK;
+    return zero_world_barrier(trainer->world);
 }
 
 TEST(memory_is_the_plan_and_steps_allocate_nothing)
 {
-    toy_model model;
     rig_folders(2, 1);
-    toy_model_wide(&model, ZERO_DTYPE_BF16);
-    const toy_run run = toy_run_init(&model);
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, count_mixes, (void *)(uintptr_t)&run));
-    CHECK_OK(zero_world_run(3, DEADLINE_MS, count_mixes, (void *)(uintptr_t)&run));
-    toy_model_close(&model);
+    toy_run run = toy_run_wide(ZERO_DTYPE_BF16);
+    for (size_t i = 0; i < MIXES; i++) {
+        mix m = mixes[i];
+        put_on(&run, &m, i % 2 == 0);
+        CHECK_OK(toy_on_ranks(1, &run, count_one, &m));
+        CHECK_OK(toy_on_ranks(3, &run, count_one, &m));
+    }
 }
 
 /* ---- values in and out ---- */
@@ -289,130 +237,113 @@ static zero_status write_and_read(toy_trainer *trainer, zero_role role)
     return ZERO_OK;
 }
 
-static zero_status values_of_mixes(zero_world *world, void *user)
+static zero_status values_of_roles(toy_trainer *trainer)
 {
-    for (size_t i = 0; i < MIXES; i++) {
-        toy_run run = *(const toy_run *)user;
-        toy_trainer trainer;
-        put_on(&run, &mixes[i], i % 2 == 0);
-        TOY_TRY(toy_open(&trainer, &run, world));
-        TOY_TRY(toy_step(&trainer));
-        for (int role = ZERO_ROLE_PARAM; role < ZERO_SHARD_ROLES; role++) {
-            TOY_TRY(write_and_read(&trainer, (zero_role)role));
-        }
-        /* What was written is what is gathered, whatever had been gathered ahead of time. */
-        toy_state state;
-        TOY_TRY(toy_collect(&trainer, &state));
-        toy_state_free(&state);
-        toy_close(&trainer);
+    TOY_TRY(toy_step(trainer));
+    for (int role = ZERO_ROLE_PARAM; role < ZERO_SHARD_ROLES; role++) {
+        TOY_TRY(write_and_read(trainer, (zero_role)role));
     }
+    /* What was written is what is gathered, whatever had been gathered ahead of time. */
+    toy_state state;
+    TOY_TRY(toy_collect(trainer, &state));
+    toy_state_free(&state);
     return ZERO_OK;
 }
 
 TEST(values_written_are_read_on_every_tier)
 {
-    toy_model model;
     rig_folders(2, 1);
-    toy_model_wide(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_wide(ZERO_DTYPE_BF16);
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
-        CHECK_OK(zero_world_run(ranks, DEADLINE_MS, values_of_mixes, &run));
+        for (size_t i = 0; i < MIXES; i++) {
+            put_on(&run, &mixes[i], i % 2 == 0);
+            CHECK_OK(toy_on_ranks(ranks, &run, values_of_roles, NULL));
+        }
         run.options.stage = ZERO_STAGE_1;
     }
-    toy_model_close(&model);
 }
 
-static zero_status ask_wrongly(zero_world *world, void *user)
+/* A tensor of which each of two ranks has a part. */
+#define WIDE 11
+
+static zero_status ask_wrongly(toy_trainer *trainer)
 {
-    toy_run run = *(const toy_run *)user;
-    toy_trainer trainer;
     zero_shard shard;
     uint32_t room[4096];
     uint64_t first = 0;
     zero_view view;
     const mix *m = &mixes[MIXES - 1];
     const zero_role role = on_disk(m) ? ZERO_ROLE_MASTER : ZERO_ROLE_MOMENT2;
-    put_on(&run, m, true);
-    TOY_TRY(toy_open(&trainer, &run, world));
-    zero_engine *engine = trainer.engine;
-    TOY_TRY(zero_shard_range(engine, 0, role, &shard));
+    zero_engine *engine = trainer->engine;
+    TOY_TRY(zero_shard_range(engine, WIDE, role, &shard));
     CHECK(shard.count > 1);
-    CHECK_EQ(shard.tier, run.options.tier[role]);
-    CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first, shard.count + 1, room),
+    CHECK_EQ(shard.tier, trainer->run->options.tier[role]);
+    CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first, shard.count + 1, room),
                 ZERO_INVALID_ARGUMENT, "not all here");
-    CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first + shard.count, 1, room),
+    CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first + shard.count, 1, room),
                 ZERO_INVALID_ARGUMENT, "not all here");
-    CHECK_FAILS(zero_shard_write(engine, 0, role, UINT64_MAX, 2, room), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_shard_write(engine, WIDE, role, UINT64_MAX, 2, room), ZERO_INVALID_ARGUMENT,
                 "not all here");
-    CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first, 1, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first, 1, NULL), ZERO_INVALID_ARGUMENT,
                 "values");
-    CHECK_FAILS(zero_shard_range(engine, 0, ZERO_ROLE_IO_WINDOW, &shard), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_shard_range(engine, WIDE, ZERO_ROLE_IO_WINDOW, &shard), ZERO_INVALID_ARGUMENT,
                 "role 9");
-    CHECK_FAILS(zero_shard_range(engine, 0, role, NULL), ZERO_INVALID_ARGUMENT, "shard");
+    CHECK_FAILS(zero_shard_range(engine, WIDE, role, NULL), ZERO_INVALID_ARGUMENT, "shard");
     CHECK_FAILS(zero_shard_read(engine, 99999, role, 0, 1, room), ZERO_INVALID_ARGUMENT, "99999");
     if (on_disk(m)) {
-        CHECK_FAILS(zero_shard_view(engine, 0, role, &first, &view), ZERO_UNSUPPORTED,
+        CHECK_FAILS(zero_shard_view(engine, WIDE, role, &first, &view), ZERO_UNSUPPORTED,
                     "zero_shard_read");
     }
-    TOY_TRY(toy_micro(&trainer, false));
-    TOY_TRY(zero_shard_read(engine, 0, role, shard.first, 1, room));
-    TOY_TRY(zero_shard_range(engine, 0, ZERO_ROLE_GRAD, &shard));
-    CHECK_FAILS(zero_shard_read(engine, 0, ZERO_ROLE_GRAD, shard.first, 1, room), ZERO_STATE,
+    TOY_TRY(toy_micro(trainer, false));
+    TOY_TRY(zero_shard_read(engine, WIDE, role, shard.first, 1, room));
+    TOY_TRY(zero_shard_range(engine, WIDE, ZERO_ROLE_GRAD, &shard));
+    CHECK_FAILS(zero_shard_read(engine, WIDE, ZERO_ROLE_GRAD, shard.first, 1, room), ZERO_STATE,
                 "micro-step 1");
-    TOY_TRY(zero_shard_range(engine, 0, role, &shard));
-    TOY_TRY(toy_micro_begin(&trainer, true));
-    CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first, 1, room), ZERO_STATE, "micro-step");
+    TOY_TRY(zero_shard_range(engine, WIDE, role, &shard));
+    TOY_TRY(toy_micro_begin(trainer, true));
+    CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first, 1, room), ZERO_STATE,
+                "micro-step");
     TOY_TRY(zero_micro_end(engine));
-    CHECK_FAILS(zero_shard_write(engine, 0, role, shard.first, 1, room), ZERO_STATE, "step is due");
-    TOY_TRY(toy_update(&trainer));
+    CHECK_FAILS(zero_shard_write(engine, WIDE, role, shard.first, 1, room), ZERO_STATE,
+                "step is due");
+    TOY_TRY(toy_update(trainer));
     TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
-    CHECK_FAILS(zero_shard_write(engine, 0, role, shard.first, 1, room), ZERO_STATE, "acquired");
-    TOY_TRY(zero_shard_read(engine, 0, role, shard.first, 1, room));
+    CHECK_FAILS(zero_shard_write(engine, WIDE, role, shard.first, 1, room), ZERO_STATE, "acquired");
+    TOY_TRY(zero_shard_read(engine, WIDE, role, shard.first, 1, room));
     TOY_TRY(zero_unit_release(engine, 0, toy_stream()));
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(wrong_questions_are_refused)
 {
-    toy_model model;
     rig_folders(2, 1);
-    toy_model_wide(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, ask_wrongly, &run));
-    toy_model_close(&model);
+    toy_run run = toy_run_wide(ZERO_DTYPE_BF16);
+    put_on(&run, &mixes[MIXES - 1], true);
+    CHECK_OK(toy_on_ranks(2, &run, ask_wrongly, NULL));
 }
 
 #ifdef TOY_CUDA
 
-static zero_status capture_it(zero_world *world, void *user)
+static zero_status capture_it(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, user, world));
-    CHECK_FAILS(zero_capture_prepare(trainer.engine), ZERO_UNSUPPORTED, "ZERO_UPDATER_GPU");
-    TOY_TRY(toy_step(&trainer));
-    toy_close(&trainer);
-    return ZERO_OK;
+    CHECK_FAILS(zero_capture_prepare(trainer->engine), ZERO_UNSUPPORTED, "ZERO_UPDATER_GPU");
+    return toy_step(trainer);
 }
 
 TEST(no_graph_of_what_the_cpu_does)
 {
-    toy_model model;
     rig_folders(2, 1);
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
     put_on(&run, &(mix){{DEV, DEV, HOST, HOST, HOST}, ZERO_UPDATER_BOTH}, true);
-    CHECK_OK(zero_world_run(1, DEADLINE_MS, capture_it, &run));
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(1, &run, capture_it, NULL));
 }
 
 #endif
 
 /* ---- what a step moves ---- */
 
-static toy_run disk_run(const toy_model *model)
+static toy_run disk_run(toy_run run)
 {
-    toy_run run = toy_run_init(model);
     put_on(&run, &(mix){{DEV, DEV, DISK, DISK, DISK}, 0}, true);
     return run;
 }
@@ -444,18 +375,14 @@ static void planned_traffic(const toy_trainer *trainer, uint64_t *reads, uint64_
  * two steps moves nothing. Steps 0, 2, ... go down. */
 TEST(a_step_moves_what_was_planned_and_a_skipped_one_nothing)
 {
-    toy_model model;
-    zero_world *world = NULL;
     toy_trainer trainer;
     uint64_t reads = 0;
     uint64_t writes = 0;
     rig_folders(2, 1);
-    toy_model_wide(&model, ZERO_DTYPE_BF16);
-    toy_run run = disk_run(&model);
+    toy_run run = disk_run(toy_run_wide(ZERO_DTYPE_BF16));
     run.options.loss_scale = 1;
     run.tuning.loss_scale_static = 1;
-    CHECK_OK(zero_world_create_self(&world));
-    CHECK_OK(toy_open(&trainer, &run, world));
+    CHECK_OK(toy_open(&trainer, &run, NULL));
     planned_traffic(&trainer, &reads, &writes);
     CHECK(reads > writes / 2 && reads < writes);
     CHECK_OK(toy_step(&trainer));
@@ -474,8 +401,6 @@ TEST(a_step_moves_what_was_planned_and_a_skipped_one_nothing)
     CHECK_EQ(skipped.disk_write_bytes, after.disk_write_bytes);
     CHECK_EQ(skipped.disk_read_bytes, after.disk_read_bytes);
     toy_close(&trainer);
-    zero_world_destroy(world);
-    toy_model_close(&model);
 }
 
 #ifndef TOY_CUDA
@@ -484,16 +409,13 @@ TEST(a_step_moves_what_was_planned_and_a_skipped_one_nothing)
  */
 TEST(a_bound_is_named_from_an_engines_counters)
 {
-    toy_model model;
-    zero_world *world = NULL;
     toy_trainer trainer;
     zero_bottleneck_report report = zero_bottleneck_report_init();
     rig_folders(2, 1);
-    toy_model_wide(&model, ZERO_DTYPE_BF16);
     for (int disk = 0; disk < 2; disk++) {
-        const toy_run run = disk != 0 ? disk_run(&model) : toy_run_init(&model);
-        CHECK_OK(zero_world_create_self(&world));
-        CHECK_OK(toy_open(&trainer, &run, world));
+        const toy_run plain = toy_run_wide(ZERO_DTYPE_BF16);
+        const toy_run run = disk != 0 ? disk_run(plain) : plain;
+        CHECK_OK(toy_open(&trainer, &run, NULL));
         CHECK_OK(toy_step(&trainer));
         const zero_stats before = engine_stats(trainer.engine);
         CHECK_OK(toy_step(&trainer));
@@ -511,9 +433,7 @@ TEST(a_bound_is_named_from_an_engines_counters)
             CHECK(report.disk_read_gb_s > 0.0 && report.disk_write_gb_s > 0.0);
         }
         toy_close(&trainer);
-        zero_world_destroy(world);
     }
-    toy_model_close(&model);
 }
 
 #endif
@@ -523,22 +443,17 @@ TEST(a_bound_is_named_from_an_engines_counters)
 /* State large enough for several stripes of 2 MiB: 3 of 4 to the first, whatever io_depth is. */
 TEST(weights_decide_what_a_directory_holds)
 {
-    toy_model model;
-    zero_world *world = NULL;
     toy_trainer trainer;
     uint64_t bytes[2] = {0};
     rig_folders(2, 1);
-    toy_model_equal(&model, 1, 8 * 262144, ZERO_DTYPE_F32);
-    toy_run run = disk_run(&model);
+    toy_run run = disk_run(toy_run_equal(1, 8 * 262144, ZERO_DTYPE_F32));
     const uint32_t weights[] = {600, 200};
     run.options.tier[ZERO_ROLE_MOMENT1] = DEV;
-    run.options.disk_directories = rig_paths;
-    run.options.disk_directory_count = 2;
+    toy_run_disk(&run, rig_paths, 2);
     run.tuning.disk_weights = weights;
     run.tuning.extent_bytes = 2 << 20;
     run.tuning.io_depth = 1;
-    CHECK_OK(zero_world_create_self(&world));
-    CHECK_OK(toy_open(&trainer, &run, world));
+    CHECK_OK(toy_open(&trainer, &run, NULL));
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(rig_nameless(rig_paths[i], false, &bytes[i]), 1);
     }
@@ -546,78 +461,65 @@ TEST(weights_decide_what_a_directory_holds)
     CHECK_EQ(bytes[0], 3 * bytes[1]);
     CHECK_OK(toy_step(&trainer));
     toy_close(&trainer);
-    zero_world_destroy(world);
-    toy_model_close(&model);
 }
 
 /* ---- what is refused ---- */
 
 static void open_refused(const toy_run *run, zero_status expected, const char *text)
 {
-    zero_world *world = NULL;
     toy_trainer trainer;
-    CHECK_OK(zero_world_create_self(&world));
-    CHECK_FAILS(toy_open(&trainer, run, world), expected, text);
-    zero_world_destroy(world);
+    CHECK_FAILS(toy_open(&trainer, run, NULL), expected, text);
 }
 
 TEST(directories_that_will_not_do)
 {
-    toy_model model;
     rig_folders(2, 1);
-    toy_model_wide(&model, ZERO_DTYPE_BF16);
-    toy_run run = disk_run(&model);
-    const char *missing[] = {rig_paths[2], "/nonexistent/zero"};
-    run.options.disk_directories = missing;
-    run.options.disk_directory_count = 2;
-    open_refused(&run, ZERO_IO, "/nonexistent/zero");
-    const char *file[] = {"/proc/self/status"};
-    run.options.disk_directories = file;
-    run.options.disk_directory_count = 1;
-    open_refused(&run, ZERO_IO, "/proc/self/status");
-    run.options.disk_directory_count = 0;
-    open_refused(&run, ZERO_INVALID_ARGUMENT, "disk_directories");
-    run.options.disk_directories = NULL;
-    run.options.disk_directory_count = 1;
-    open_refused(&run, ZERO_INVALID_ARGUMENT, "disk_directories");
+    toy_run run = disk_run(toy_run_wide(ZERO_DTYPE_BF16));
+    const char *const missing[] = {rig_paths[2], "/nonexistent/zero"};
+    const char *const file[] = {"/proc/self/status"};
     const uint32_t hopeless[] = {1000, 1};
-    run.options.disk_directories = rig_paths;
-    run.options.disk_directory_count = 2;
-    run.tuning.disk_weights = hopeless;
-    open_refused(&run, ZERO_INVALID_ARGUMENT, "directory 1 has the rate 1, the fastest 1000");
-    toy_model_close(&model);
+    const struct {
+        const char *const *directories;
+        uint32_t count;
+        zero_status status;
+        const char *text;
+        const uint32_t *weights;
+    } wrong[] = {
+        {missing, 2, ZERO_IO, "/nonexistent/zero", NULL},
+        {file, 1, ZERO_IO, "/proc/self/status", NULL},
+        {file, 0, ZERO_INVALID_ARGUMENT, "disk_directories", NULL},
+        {NULL, 1, ZERO_INVALID_ARGUMENT, "disk_directories", NULL},
+        {rig_paths, 2, ZERO_INVALID_ARGUMENT, "directory 1 has the rate 1, the fastest 1000",
+         hopeless},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        toy_run_disk(&run, wrong[i].directories, wrong[i].count);
+        run.tuning.disk_weights = wrong[i].weights;
+        open_refused(&run, wrong[i].status, wrong[i].text);
+    }
 }
 
 TEST(a_full_disk_is_refused_with_what_is_missing)
 {
-    toy_model model;
     char *folder = rig_small_disk();
-    toy_model_equal(&model, 4, 100000, ZERO_DTYPE_BF16);
-    toy_run run = disk_run(&model);
+    toy_run run = disk_run(toy_run_equal(4, 100000, ZERO_DTYPE_BF16));
     const char *list[] = {folder};
     run.options.disk_directories = list;
     open_refused(&run, ZERO_OUT_OF_MEMORY, folder);
     rig_small_disk_remove(folder);
-    toy_model_close(&model);
 }
 
 TEST(one_directory_one_engine)
 {
-    toy_model model;
-    zero_world *world = NULL;
     toy_trainer first;
     rig_folders(2, 1);
-    toy_model_wide(&model, ZERO_DTYPE_BF16);
-    const toy_run run = disk_run(&model);
-    CHECK_OK(zero_world_create_self(&world));
-    CHECK_OK(toy_open(&first, &run, world));
+    const toy_run run = disk_run(toy_run_wide(ZERO_DTYPE_BF16));
+    CHECK_OK(toy_open(&first, &run, NULL));
     char pid[32];
     (void)snprintf(pid, sizeof pid, "%d", (int)getpid());
     open_refused(&run, ZERO_STATE, pid);
     CHECK_OK(toy_step(&first));
     toy_close(&first);
-    zero_world_destroy(world);
-    toy_model_close(&model);
 }
 
 /* One rank that cannot have its directory takes the others with it. */
@@ -636,59 +538,49 @@ static zero_status one_without(zero_world *world, void *user)
 
 TEST(a_rank_without_its_directory)
 {
-    toy_model model;
     rig_folders(2, 1);
-    toy_model_wide(&model, ZERO_DTYPE_BF16);
-    toy_run run = disk_run(&model);
-    CHECK_FAILS(zero_world_run(3, DEADLINE_MS, one_without, &run), ZERO_IO, "/nonexistent/zero");
-    toy_model_close(&model);
+    toy_run run = disk_run(toy_run_wide(ZERO_DTYPE_BF16));
+    CHECK_FAILS(zero_world_run(3, TOY_DEADLINE_MS, one_without, &run), ZERO_IO,
+                "/nonexistent/zero");
 }
 
 /* ---- a fault in the middle of a step ---- */
 
 /* All ranks' files are cut by rank 0, so that every rank meets a fault sooner or later. */
-static zero_status lose_the_disk(zero_world *world, void *user)
+static zero_status lose_the_disk(toy_trainer *trainer)
 {
-    const toy_run *run = user;
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
-    TOY_TRY(toy_open(&trainer, run, world));
+    const toy_run *run = trainer->run;
     for (int i = 0; i < 3; i++) {
-        TOY_TRY(toy_step(&trainer));
+        TOY_TRY(toy_step(trainer));
     }
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    TOY_TRY(toy_evaluate(&trainer));
-    TOY_TRY(zero_world_barrier(world));
-    if (trainer.rank == 0) {
+    TOY_TRY(toy_wait(trainer));
+    TOY_TRY(toy_evaluate(trainer));
+    TOY_TRY(zero_world_barrier(trainer->world));
+    if (trainer->rank == 0) {
         uint64_t bytes = 0;
-        CHECK_EQ(rig_nameless(run->options.disk_directories[0], true, &bytes), trainer.ranks);
+        CHECK_EQ(rig_nameless(run->options.disk_directories[0], true, &bytes), trainer->ranks);
     }
-    TOY_TRY(zero_world_barrier(world));
+    TOY_TRY(zero_world_barrier(trainer->world));
     zero_status status = ZERO_OK;
     for (int i = 0; i < 3 && status == ZERO_OK; i++) {
-        status = toy_step(&trainer);
-        status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
+        status = toy_step_or_skip(trainer, false);
     }
-    CHECK(status == ZERO_CORRUPT || (trainer.ranks > 1 && status == ZERO_COMM));
+    CHECK(status == ZERO_CORRUPT || (trainer->ranks > 1 && status == ZERO_COMM));
     CHECK(strstr(zero_last_error()->message, run->options.disk_directories[0]) != NULL);
-    CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, run->options.disk_directories[0]);
-    toy_close(&trainer);
+    CHECK_FAILS(toy_step(trainer), ZERO_POISONED, run->options.disk_directories[0]);
     return ZERO_OK;
 }
 
 TEST(a_fault_in_a_step_names_the_directory)
 {
-    toy_model model;
     rig_folders(2, 1);
-    toy_model_wide(&model, ZERO_DTYPE_BF16);
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
-        toy_run run = disk_run(&model);
+        toy_run run = disk_run(toy_run_wide(ZERO_DTYPE_BF16));
         run.options.disk_directories = &rig_paths[ranks % 2 == 0 ? 2 : 0];
         run.options.tier[ZERO_ROLE_PARAM] = ranks >= 2 ? DISK : DEV;
-        CHECK_FAILS(zero_world_run(ranks, DEADLINE_MS, lose_the_disk, &run), ZERO_CORRUPT,
+        CHECK_FAILS(toy_on_ranks(ranks, &run, lose_the_disk, NULL), ZERO_CORRUPT,
                     run.options.disk_directories[0]);
     }
-    toy_model_close(&model);
 }
 
 /* A step under way when its engine goes: nothing is left in flight, and nobody waits for ever. */
@@ -707,15 +599,12 @@ static zero_status leave_early(zero_world *world, void *user)
 
 TEST(engines_may_go_with_writes_under_way)
 {
-    toy_model model;
     rig_folders(2, 1);
-    toy_model_wide(&model, ZERO_DTYPE_BF16);
-    toy_run run = disk_run(&model);
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, leave_early, &run));
+    toy_run run = disk_run(toy_run_wide(ZERO_DTYPE_BF16));
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, leave_early, &run));
     run.options.tier[ZERO_ROLE_PARAM] = DISK;
     run.options.tier[ZERO_ROLE_GRAD] = DISK;
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, leave_early, &run));
-    toy_model_close(&model);
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, leave_early, &run));
 }
 
 TEST_MAIN()

@@ -2,11 +2,9 @@
  * unit is acquired. */
 #include "harness.h"
 
+#include "at_stages.h"
 #include "folders.h"
 #include "sanitizer.h"
-#include "toy.h"
-
-#define DEADLINE_MS 60000
 
 /* What zero/unit.h and zero/shard.h promise. */
 #define TENSOR_ALIGN 256
@@ -23,9 +21,7 @@ static void make_model(toy_model *model)
     const uint32_t count = sizeof sizes / sizeof sizes[0];
     toy_model_open(model);
     for (uint32_t u = 0; u < count; u++) {
-        char name[16];
-        (void)snprintf(name, sizeof name, "unit%u", u);
-        (void)toy_model_unit(model, name);
+        (void)toy_model_layer(model, "unit", u);
         for (uint32_t t = 0; t < 3; t++) {
             const uint64_t rows = sizes[(u + 3 * t) % count];
             const uint32_t flags = (u + t) % 4 == 3 ? ZERO_TENSOR_FROZEN : 0;
@@ -91,28 +87,22 @@ static zero_status check_shards(const toy_trainer *trainer)
     return ZERO_OK;
 }
 
-static zero_status check_run(zero_world *world, void *user)
+static zero_status check_run(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, user, world));
     for (int m = 0; m < 3; m++) { /* also what is added to in place */
-        TOY_TRY(check_micro(&trainer, m == 2));
+        TOY_TRY(check_micro(trainer, m == 2));
     }
-    TOY_TRY(toy_update(&trainer));
-    TOY_TRY(check_shards(&trainer));
-    toy_close(&trainer);
-    return ZERO_OK;
+    TOY_TRY(toy_update(trainer));
+    return check_shards(trainer);
 }
 
 TEST(views_begin_where_vector_loads_may)
 {
     static const zero_tier tiers[] = {ZERO_TIER_DEVICE, ZERO_TIER_HOST, ZERO_TIER_DISK};
     static const zero_dtype sums[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16};
-    toy_model model;
     uint32_t turn = 0;
     rig_folders(1, 0);
-    make_model(&model);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_made(make_model);
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 1;
     run.tuning.extent_bytes = 4096;
@@ -130,10 +120,9 @@ TEST(views_begin_where_vector_loads_may)
             for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
                 run.options.tier[role] = tiers[(i + turn * (uint32_t)(role % 3)) % 3];
             }
-            CHECK_OK(zero_world_run(ranks, DEADLINE_MS, check_run, &run));
+            CHECK_OK(toy_on_ranks(ranks, &run, check_run, NULL));
         }
     }
-    toy_model_close(&model);
 }
 
 /* ---- the pass ---- */
@@ -145,72 +134,48 @@ static void expect_pass(const toy_trainer *trainer, uint32_t unit, zero_pass exp
     CHECK_EQ(pass, expected);
 }
 
-static zero_status acquire(const toy_trainer *trainer, uint32_t unit, zero_pass pass)
+static zero_status walk_through(toy_trainer *trainer)
 {
-    return zero_unit_acquire(trainer->engine, unit, pass, toy_stream(), NULL);
-}
-
-static zero_status release(const toy_trainer *trainer, uint32_t unit)
-{
-    return zero_unit_release(trainer->engine, unit, toy_stream());
-}
-
-/* Units of toy_model_mixed; the head ties to the embedding. */
-enum { EMBED, BLOCK0, FROZEN, BLOCK1, EMPTY, HEAD };
-
-static zero_status walk_through(zero_world *world, void *user)
-{
-    toy_trainer trainer;
     zero_pass pass;
-    TOY_TRY(toy_open(&trainer, user, world));
-    expect_pass(&trainer, BLOCK0, ZERO_PASS_NONE);
-    TOY_TRY(acquire(&trainer, BLOCK0, ZERO_PASS_EVAL));
-    expect_pass(&trainer, BLOCK0, ZERO_PASS_EVAL);
-    expect_pass(&trainer, BLOCK1, ZERO_PASS_NONE);
-    TOY_TRY(release(&trainer, BLOCK0));
-    expect_pass(&trainer, BLOCK0, ZERO_PASS_NONE);
-    TOY_TRY(zero_micro_begin(trainer.engine, 0));
-    for (uint32_t u = 0; u < trainer.run->model->unit_count; u++) {
-        TOY_TRY(acquire(&trainer, u, ZERO_PASS_FORWARD));
-        expect_pass(&trainer, u, ZERO_PASS_FORWARD);
-        TOY_TRY(release(&trainer, u));
-        expect_pass(&trainer, u, ZERO_PASS_NONE);
+    expect_pass(trainer, BLOCK0, ZERO_PASS_NONE);
+    TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_EVAL));
+    expect_pass(trainer, BLOCK0, ZERO_PASS_EVAL);
+    expect_pass(trainer, BLOCK1, ZERO_PASS_NONE);
+    TOY_TRY(release(trainer, BLOCK0));
+    expect_pass(trainer, BLOCK0, ZERO_PASS_NONE);
+    TOY_TRY(zero_micro_begin(trainer->engine, 0));
+    for (uint32_t u = 0; u < trainer->run->model->unit_count; u++) {
+        TOY_TRY(acquire(trainer, u, ZERO_PASS_FORWARD));
+        expect_pass(trainer, u, ZERO_PASS_FORWARD);
+        TOY_TRY(release(trainer, u));
+        expect_pass(trainer, u, ZERO_PASS_NONE);
     }
-    TOY_TRY(acquire(&trainer, HEAD, ZERO_PASS_BACKWARD));
-    expect_pass(&trainer, HEAD, ZERO_PASS_BACKWARD);
-    expect_pass(&trainer, EMBED, ZERO_PASS_BACKWARD);
-    TOY_TRY(release(&trainer, HEAD));
-    expect_pass(&trainer, EMBED, ZERO_PASS_NONE);
-    TOY_TRY(acquire(&trainer, BLOCK1, ZERO_PASS_FORWARD)); /* nested: the last one is told */
-    TOY_TRY(acquire(&trainer, BLOCK1, ZERO_PASS_BACKWARD));
-    expect_pass(&trainer, BLOCK1, ZERO_PASS_BACKWARD);
-    TOY_TRY(release(&trainer, BLOCK1));
-    expect_pass(&trainer, BLOCK1, ZERO_PASS_BACKWARD);
-    TOY_TRY(release(&trainer, BLOCK1));
-    expect_pass(&trainer, BLOCK1, ZERO_PASS_NONE);
-    TOY_TRY(zero_micro_end(trainer.engine));
-    CHECK_FAILS(zero_unit_pass(trainer.engine, 6, &pass), ZERO_INVALID_ARGUMENT, "unit 6");
-    CHECK_FAILS(zero_unit_pass(trainer.engine, 0, NULL), ZERO_INVALID_ARGUMENT, "pass is NULL");
+    TOY_TRY(acquire(trainer, HEAD, ZERO_PASS_BACKWARD));
+    expect_pass(trainer, HEAD, ZERO_PASS_BACKWARD);
+    expect_pass(trainer, EMBED, ZERO_PASS_BACKWARD);
+    TOY_TRY(release(trainer, HEAD));
+    expect_pass(trainer, EMBED, ZERO_PASS_NONE);
+    TOY_TRY(acquire(trainer, BLOCK1, ZERO_PASS_FORWARD)); /* nested: the last one is told */
+    TOY_TRY(acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD));
+    expect_pass(trainer, BLOCK1, ZERO_PASS_BACKWARD);
+    TOY_TRY(release(trainer, BLOCK1));
+    expect_pass(trainer, BLOCK1, ZERO_PASS_BACKWARD);
+    TOY_TRY(release(trainer, BLOCK1));
+    expect_pass(trainer, BLOCK1, ZERO_PASS_NONE);
+    TOY_TRY(zero_micro_end(trainer->engine));
+    CHECK_FAILS(zero_unit_pass(trainer->engine, 6, &pass), ZERO_INVALID_ARGUMENT, "unit 6");
+    CHECK_FAILS(zero_unit_pass(trainer->engine, 0, NULL), ZERO_INVALID_ARGUMENT, "pass is NULL");
     CHECK_FAILS(zero_unit_pass(NULL, 0, &pass), ZERO_INVALID_ARGUMENT, "engine is NULL");
-    CHECK_FAILS(acquire(&trainer, 0, ZERO_PASS_NONE), ZERO_INVALID_ARGUMENT, "pass 0");
-    toy_close(&trainer);
+    CHECK_FAILS(acquire(trainer, 0, ZERO_PASS_NONE), ZERO_INVALID_ARGUMENT, "pass 0");
     return ZERO_OK;
 }
 
 TEST(the_pass_of_a_unit)
 {
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(&model);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
     for (uint32_t ranks = 1; ranks <= 2; ranks++) {
-        toy_sharding ways[16];
-        const uint32_t count = toy_shardings(ranks, true, ways);
-        for (uint32_t i = 0; i < count; i++) {
-            toy_sharding_apply(&ways[i], &run);
-            CHECK_OK(zero_world_run(ranks, DEADLINE_MS, walk_through, &run));
-        }
+        CHECK_OK(toy_on_ways(ranks, &run, walk_through, NULL));
     }
-    toy_model_close(&model);
 }
 
 TEST_MAIN()

@@ -7,7 +7,6 @@
 #include "refusals.h"
 #include "toy.h"
 
-#define DEADLINE_MS 30000
 #define RANKS_MAX 4
 #define SAMPLES 8
 #define STEPS 4
@@ -43,62 +42,46 @@ static zero_status weigh_step(toy_trainer *trainer, float weight, double *norm)
     return status;
 }
 
-static zero_status take_all(zero_world *world, void *user)
+static zero_status take_all(toy_trainer *trainer)
 {
-    course *c = user;
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, &c->run, world));
+    course *c = trainer->user;
     for (uint32_t s = 0; s < STEPS; s++) {
-        zero_step_result result = zero_step_result_init();
-        TOY_TRY(toy_step(&trainer));
-        TOY_TRY(zero_step_wait(trainer.engine, &result));
-        c->norms[s] = result.norm;
+        TOY_TRY(toy_step_or_skip(trainer, false));
+        c->norms[s] = trainer->result.norm;
     }
-    TOY_TRY(toy_collect(&trainer, &c->state));
-    toy_close(&trainer);
-    return ZERO_OK;
+    return toy_collect(trainer, &c->state);
 }
 
-static zero_status take_shares(zero_world *world, const toy_run *run, void *user)
+static zero_status take_shares(toy_trainer *trainer)
 {
-    const course *c = user;
-    toy_trainer trainer;
-    toy_state state;
-    TOY_TRY(toy_open(&trainer, run, world));
+    const course *c = trainer->user;
     for (uint32_t s = 0; s < STEPS; s++) {
-        zero_step_result result = zero_step_result_init();
         double norm = c->norms[s];
-        TOY_TRY(weigh_step(&trainer, (float)run->shares[trainer.rank], s % 2 != 0 ? &norm : NULL));
-        TOY_TRY(zero_step_wait(trainer.engine, &result));
-        CHECK_SAME(result.norm, c->norms[s]);
+        TOY_TRY(weigh_step(trainer, (float)trainer->run->shares[trainer->rank],
+                           s % 2 != 0 ? &norm : NULL));
+        TOY_TRY(toy_wait(trainer));
+        CHECK_SAME(trainer->result.norm, c->norms[s]);
         CHECK_SAME(norm, c->norms[s]);
     }
-    TOY_TRY(toy_collect(&trainer, &state));
-    toy_state_same(run->model, &c->state, &state, "one rank and unequal shares");
-    toy_state_free(&state);
-    toy_close(&trainer);
-    return ZERO_OK;
+    return toy_collect_same(trainer, &c->state, "one rank and unequal shares");
 }
 
 TEST(unequal_tokens_equal_the_batch_on_one_rank)
 {
     for (int dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
-        toy_model model;
-        toy_model_mixed(&model, (zero_dtype)dtype);
-        course c = {.run = toy_run_init(&model)};
+        course c = {.run = toy_run_mixed((zero_dtype)dtype)};
         c.run.flavour = TOY_INTEGER;
         c.run.options.loss_scale = 1;
         c.run.params.max_norm = 1;
         c.run.params.grad_divisor = SAMPLES;
         c.run.shares = shares[0];
-        CHECK_OK(zero_world_run(1, DEADLINE_MS, take_all, &c));
+        CHECK_OK(toy_on_ranks(1, &c.run, take_all, &c));
         c.run.params.grad_divisor = 0;
         for (uint32_t ranks = 1; ranks <= RANKS_MAX; ranks++) {
             c.run.shares = shares[ranks - 1];
-            CHECK_OK(toy_run_ways(ranks, DEADLINE_MS, &c.run, take_shares, &c));
+            CHECK_OK(toy_on_ways(ranks, &c.run, take_shares, &c));
         }
         toy_state_free(&c.state);
-        toy_model_close(&model);
     }
 }
 
@@ -116,200 +99,142 @@ static const bad_weight bad_weights[] = {
     {NAN, "nan on rank "},
 };
 
-static float weight_of(const toy_trainer *trainer, const bad_weight *r)
-{
-    return trainer->rank == trainer->ranks - 1 ? r->weight : 0;
-}
-
 /* A refused step has changed nothing and is not counted; the run goes on as if it had not been. */
-static zero_status try_weight(zero_world *world, const toy_run *run, const bad_weight *r)
+static zero_status try_weight(toy_trainer *trainer)
 {
-    toy_trainer trainer;
+    const bad_weight *bad = trainer->user;
+    const toy_run *run = trainer->run;
+    toy_run weighed = *run;
     toy_state before;
-    toy_state after;
-    zero_step_result result = zero_step_result_init();
     double norm = 0;
     float scale = 0;
-    TOY_TRY(toy_open(&trainer, run, world));
-    TOY_TRY(weigh_step(&trainer, 1, NULL));
-    TOY_TRY(toy_collect(&trainer, &before));
-    TOY_TRY(toy_micro(&trainer, true));
-    float *place = toy_scalar_open(weight_of(&trainer, r));
-    toy_run weighed = *run;
+    TOY_TRY(weigh_step(trainer, 1, NULL));
+    TOY_TRY(toy_collect(trainer, &before));
+    TOY_TRY(toy_micro(trainer, true));
+    float *place = toy_scalar_open(trainer->rank == trainer->ranks - 1 ? bad->weight : 0);
     weighed.params.grad_weight = place;
-    CHECK_FAILS(zero_grad_norm(trainer.engine, &weighed.params, toy_stream(), &norm),
-                ZERO_INVALID_ARGUMENT, r->text);
-    CHECK_OK(zero_grad_norm(trainer.engine, NULL, toy_stream(), &norm));
+    CHECK_FAILS(zero_grad_norm(trainer->engine, &weighed.params, toy_stream(), &norm),
+                ZERO_INVALID_ARGUMENT, bad->text);
+    CHECK_OK(zero_grad_norm(trainer->engine, NULL, toy_stream(), &norm));
     CHECK(norm > 0);
-    trainer.run = &weighed;
-    TOY_TRY(toy_update(&trainer));
-    trainer.run = run;
-    CHECK_FAILS(zero_step_wait(trainer.engine, &result), ZERO_INVALID_ARGUMENT, r->text);
+    trainer->run = &weighed;
+    TOY_TRY(toy_update(trainer));
+    trainer->run = run;
+    CHECK_FAILS(toy_wait(trainer), ZERO_INVALID_ARGUMENT, bad->text);
     toy_scalar_close(place);
-    CHECK_OK(zero_step_wait(trainer.engine, &result));
-    CHECK_EQ(result.step, 1);
-    TOY_TRY(zero_loss_scale(trainer.engine, &scale));
+    CHECK_OK(toy_wait(trainer));
+    CHECK_EQ(trainer->result.step, 1);
+    TOY_TRY(zero_loss_scale(trainer->engine, &scale));
     CHECK_SAME(scale, 16.0);
-    TOY_TRY(toy_collect(&trainer, &after));
-    toy_state_same(run->model, &before, &after, "before and after a refused step");
-    toy_state_free(&after);
-    TOY_TRY(weigh_step(&trainer, 1, NULL));
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    CHECK_EQ(result.updates, 2);
-    CHECK_EQ(result.skipped, 0);
+    TOY_TRY(toy_collect_same(trainer, &before, "before and after a refused step"));
+    TOY_TRY(weigh_step(trainer, 1, NULL));
+    TOY_TRY(toy_wait(trainer));
+    CHECK_EQ(trainer->result.updates, 2);
+    CHECK_EQ(trainer->result.skipped, 0);
     toy_state_free(&before);
-    toy_close(&trainer);
     return ZERO_OK;
-}
-
-static zero_status try_weights(zero_world *world, const toy_run *run, void *user)
-{
-    (void)user;
-    for (size_t i = 0; i < sizeof bad_weights / sizeof bad_weights[0]; i++) {
-        TOY_TRY(try_weight(world, run, &bad_weights[i]));
-    }
-    return ZERO_OK;
-}
-
-static toy_run scaled_run(toy_model *model)
-{
-    toy_model_equal(model, 2, 150, ZERO_DTYPE_BF16);
-    toy_run run = toy_run_init(model);
-    run.options.loss_scale = 8;
-    run.tuning.loss_scale_window = 1;
-    return run;
 }
 
 TEST(a_step_without_a_weight_is_refused_and_the_next_is_not)
 {
-    toy_model model;
-    const toy_run run = scaled_run(&model);
-    for (uint32_t ranks = 1; ranks <= 3; ranks++) {
-        CHECK_OK(toy_run_ways(ranks, DEADLINE_MS, &run, try_weights, NULL));
+    toy_run run = toy_run_equal(2, 150, ZERO_DTYPE_BF16);
+    run.options.loss_scale = 8;
+    run.tuning.loss_scale_window = 1;
+    for (size_t i = 0; i < sizeof bad_weights / sizeof bad_weights[0]; i++) {
+        bad_weight bad = bad_weights[i];
+        for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+            CHECK_OK(toy_on_ways(ranks, &run, try_weight, &bad));
+        }
     }
-    toy_model_close(&model);
 }
 
 /* Whoever does not wait is told by a later zero_step, once, which can be made again. */
-static zero_status hear_later(zero_world *world, const toy_run *run, void *user)
+static zero_status hear_later(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
-    (void)user;
-    TOY_TRY(toy_open(&trainer, run, world));
     for (uint32_t s = 0; s < 4; s++) {
-        TOY_TRY(weigh_step(&trainer, s == 0 ? 0 : 1, NULL));
+        TOY_TRY(weigh_step(trainer, s == 0 ? 0 : 1, NULL));
     }
-    CHECK_FAILS(weigh_step(&trainer, 1, NULL), ZERO_INVALID_ARGUMENT, "grad_weight adds up to 0");
-    TOY_TRY(toy_update(&trainer));
-    TOY_TRY(zero_step_wait(trainer.engine, &result));
-    CHECK_EQ(result.updates, 4);
-    toy_close(&trainer);
+    CHECK_FAILS(weigh_step(trainer, 1, NULL), ZERO_INVALID_ARGUMENT, "grad_weight adds up to 0");
+    TOY_TRY(toy_update(trainer));
+    TOY_TRY(toy_wait(trainer));
+    CHECK_EQ(trainer->result.updates, 4);
     return ZERO_OK;
 }
 
 TEST(a_refused_step_is_told_by_a_later_one)
 {
-    toy_model model;
-    toy_model_equal(&model, 2, 150, ZERO_DTYPE_F32);
-    const toy_run run = toy_run_init(&model);
-    CHECK_OK(toy_run_ways(2, DEADLINE_MS, &run, hear_later, NULL));
-    toy_model_close(&model);
+    const toy_run run = toy_run_equal(2, 150, ZERO_DTYPE_F32);
+    CHECK_OK(toy_on_ways(2, &run, hear_later, NULL));
 }
 
 /* ---- misuse ---- */
 
-static zero_status try_divisors(zero_world *world, const toy_run *run, void *user)
+static zero_status try_divisors(toy_trainer *trainer)
 {
     static const double wrong[] = {-1.0, (double)INFINITY, (double)NAN};
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
     float *weight = toy_scalar_open(1);
-    toy_run odd = *run;
-    (void)user;
-    TOY_TRY(toy_open(&trainer, run, world));
-    trainer.run = &odd;
-    TOY_TRY(toy_micro(&trainer, true));
+    toy_run odd = *trainer->run;
+    trainer->run = &odd;
+    TOY_TRY(toy_micro(trainer, true));
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         odd.params.grad_divisor = wrong[i];
-        CHECK_FAILS(toy_update(&trainer), ZERO_INVALID_ARGUMENT, "is not finite and > 0");
+        CHECK_FAILS(toy_update(trainer), ZERO_INVALID_ARGUMENT, "is not finite and > 0");
     }
     odd.params.grad_divisor = 3;
     odd.params.grad_weight = weight;
-    CHECK_FAILS(toy_update(&trainer), ZERO_INVALID_ARGUMENT, "divided by one of them");
+    CHECK_FAILS(toy_update(trainer), ZERO_INVALID_ARGUMENT, "divided by one of them");
     odd.params.grad_divisor = 0;
-    TOY_TRY(toy_update(&trainer));
-    CHECK_OK(zero_step_wait(trainer.engine, &result));
-    CHECK_EQ(result.updates, 1);
+    TOY_TRY(toy_update(trainer));
+    CHECK_OK(toy_wait(trainer));
+    CHECK_EQ(trainer->result.updates, 1);
     /* A rank with a weight and one without. */
-    TOY_TRY(toy_micro(&trainer, true));
-    odd.params.grad_weight = trainer.rank == 0 ? weight : NULL;
-    TOY_TRY(toy_update(&trainer));
-    CHECK_FAILS(zero_step_wait(trainer.engine, &result), ZERO_MISMATCH,
+    TOY_TRY(toy_micro(trainer, true));
+    odd.params.grad_weight = trainer->rank == 0 ? weight : NULL;
+    TOY_TRY(toy_update(trainer));
+    CHECK_FAILS(toy_wait(trainer), ZERO_MISMATCH,
                 "what gradients are divided by (0: the sum of grad_weight) is 0 on rank 0 and 2 on "
                 "rank 1");
     toy_scalar_close(weight);
-    toy_close(&trainer);
     return ZERO_OK;
-}
-
-static zero_status refuse_divisors(zero_world *world, void *user)
-{
-    return try_divisors(world, user, NULL);
 }
 
 TEST(numbers_that_cannot_divide_are_refused)
 {
-    toy_model model;
-    toy_model_equal(&model, 2, 150, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
-    CHECK_EQ(zero_world_run(2, DEADLINE_MS, refuse_divisors, &run), ZERO_MISMATCH);
-    toy_model_close(&model);
+    toy_run run = toy_run_equal(2, 150, ZERO_DTYPE_F32);
+    CHECK_EQ(toy_on_ranks(2, &run, try_divisors, NULL), ZERO_MISMATCH);
 }
 
 /* A speculative step is divided by what is known before backward. */
-static zero_status predict_divisors(zero_world *world, void *user)
+static zero_status predict_divisors(toy_trainer *trainer)
 {
-    const toy_run *run = user;
-    toy_trainer trainer;
-    zero_step_result result = zero_step_result_init();
+    const toy_run *run = trainer->run;
     toy_run odd = *run;
     float *weight = toy_scalar_open(1);
-    TOY_TRY(toy_open(&trainer, run, world));
     odd.params.grad_weight = weight;
-    CHECK_FAILS(zero_step_predict(trainer.engine, &odd.params), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_step_predict(trainer->engine, &odd.params), ZERO_INVALID_ARGUMENT,
                 "give grad_divisor");
     odd.params.grad_weight = NULL;
     odd.params.grad_divisor = 6;
-    CHECK_OK(zero_step_predict(trainer.engine, &odd.params));
-    TOY_TRY(toy_micro(&trainer, true));
-    CHECK_FAILS(toy_update(&trainer), ZERO_INVALID_ARGUMENT, "were predicted as 6");
-    trainer.run = &odd;
-    TOY_TRY(toy_update(&trainer));
-    CHECK_OK(zero_step_wait(trainer.engine, &result));
-    CHECK_EQ(result.updates, 1);
-    CHECK_EQ(engine_stats(trainer.engine).steps_redone, 0);
+    CHECK_OK(zero_step_predict(trainer->engine, &odd.params));
+    TOY_TRY(toy_micro(trainer, true));
+    CHECK_FAILS(toy_update(trainer), ZERO_INVALID_ARGUMENT, "were predicted as 6");
+    trainer->run = &odd;
+    TOY_TRY(toy_update(trainer));
+    CHECK_OK(toy_wait(trainer));
+    CHECK_EQ(trainer->result.updates, 1);
+    CHECK_EQ(engine_stats(trainer->engine).steps_redone, 0);
     toy_scalar_close(weight);
-    toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(predicted_steps_have_a_number)
 {
-    toy_model model;
     rig_folders(1, 0);
-    toy_model_equal(&model, 2, 150, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
-    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
-        run.options.tier[role] = ZERO_TIER_DISK;
-    }
-    run.options.disk_directories = rig_paths;
-    run.options.disk_directory_count = 1;
-    run.tuning.extent_bytes = 4096;
-    run.tuning.io_window = 3;
+    toy_run run = toy_run_equal(2, 150, ZERO_DTYPE_F32);
+    toy_run_tiers(&run, ZERO_ROLE_MASTER, ZERO_TIER_DISK);
+    toy_run_disk(&run, rig_paths, 1);
     run.tuning.speculative_step = 1;
-    CHECK_OK(zero_world_run(2, DEADLINE_MS, predict_divisors, &run));
-    toy_model_close(&model);
+    CHECK_OK(toy_on_ranks(2, &run, predict_divisors, NULL));
 }
 
 TEST_MAIN()

@@ -5,12 +5,10 @@
 
 #include <sys/mman.h>
 
-#include "comm/process_ranks.h"
 #include "folders.h"
+#include "launched.h"
 #include "refusals.h"
-#include "toy.h"
 
-#define LONG_MS 60000
 /* No news may take longer, however loaded the machine. */
 #define SOON_MS 10000
 #define RANKS 3
@@ -63,10 +61,8 @@ static void go_on(zero_world *world, const absence *a)
     zero_status status = toy_open(&trainer, &a->run, world);
     const bool made = status == ZERO_OK;
     for (uint32_t s = 0; s < 20 && status == ZERO_OK; s++) {
-        zero_step_result result = zero_step_result_init();
         start_ns = zi_clock_ns();
-        status = toy_step(&trainer);
-        status = status == ZERO_OK ? zero_step_wait(trainer.engine, &result) : status;
+        status = toy_step_or_skip(&trainer, false);
     }
     const char *said = zero_last_error()->message;
     const bool died = a->how == IS_KILLED || a->how == IS_KILLED_IN_FORWARD;
@@ -90,32 +86,22 @@ static zero_status take_part(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-static void take_part_alone(uint32_t rank, void *user)
-{
-    zero_world *world = NULL;
-    (void)rank;
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
-    CHECK_OK(take_part(world, user));
-    zero_world_destroy(world);
-}
-
 static void lose(departure how, bool threads)
 {
     static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_2, ZERO_STAGE_3};
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_F32);
-    absence a = {.run = toy_run_init(&model), .how = how};
+    absence a = {.run = toy_run_mixed(ZERO_DTYPE_F32), .how = how};
     for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++) {
         a.run.options.stage = stages[i];
         if (threads) {
             /* Poisoned engines abort the world, unless none was made. */
-            const zero_status status = zero_world_run(RANKS, LONG_MS, take_part, &a);
+            const zero_status status = zero_world_run(RANKS, TOY_DEADLINE_MS, take_part, &a);
             CHECK_EQ(status, how == LEAVES_BEFORE_CREATE ? ZERO_OK : ZERO_COMM);
             continue;
         }
+        launched part = {take_part, &a};
         pid_t children[RANKS];
         for (uint32_t r = 0; r < RANKS; r++) {
-            children[r] = start_rank(r, RANKS, take_part_alone, &a);
+            children[r] = start_rank(r, RANKS, launched_rank, &part);
         }
         const bool killed = how == IS_KILLED || how == IS_KILLED_IN_FORWARD;
         CHECK_EQ(end_of(children[0]), 0);
@@ -123,7 +109,6 @@ static void lose(departure how, bool threads)
         CHECK_EQ(end_of(children[GONE]), killed ? 128 + SIGKILL : 0);
         CHECK_EQ(names_left(), 0);
     }
-    toy_model_close(&model);
 }
 
 TEST(a_rank_that_ends_its_loop_earlier)
@@ -146,24 +131,15 @@ TEST(a_process_that_is_killed_in_training)
 
 /* ---- creates that are refused ---- */
 
-static void refuse_process(uint32_t rank, void *user)
-{
-    zero_world *world = NULL;
-    (void)rank;
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
-    CHECK_OK(case_refusals(world, user));
-    zero_world_destroy(world);
-}
-
 TEST(a_refused_create_leaves_the_world_good)
 {
     zero_world *world = NULL;
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(case_refusals(world, NULL));
     zero_world_destroy(world);
-    CHECK_OK(zero_world_run(2, LONG_MS, case_refusals, NULL));
-    CHECK_OK(zero_world_run(RANKS, LONG_MS, case_refusals, NULL));
-    run_ranks(RANKS, refuse_process, NULL);
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, case_refusals, NULL));
+    CHECK_OK(zero_world_run(RANKS, TOY_DEADLINE_MS, case_refusals, NULL));
+    run_launched(RANKS, case_refusals, NULL);
 }
 
 /* ---- a world that is destroyed before its engine ---- */
@@ -190,7 +166,7 @@ static void wrong_order_process(uint32_t rank, void *user)
     zero_world *world = NULL;
     (void)rank;
     (void)user;
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    CHECK_OK(zero_world_create_launched(TOY_DEADLINE_MS, &world));
     destroy_in_wrong_order(world);
 }
 
@@ -217,7 +193,8 @@ static zero_status forget(zero_world *world, void *user)
 /* Threads whose function returns have no world any more. */
 TEST(an_engine_that_outlives_its_rank)
 {
-    CHECK_FAILS(zero_world_run(2, LONG_MS, forget, NULL), ZERO_STATE, "destroy the engine first");
+    CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, forget, NULL), ZERO_STATE,
+                "destroy the engine first");
     for (int i = 0; i < 2; i++) {
         CHECK_FAILS(zero_micro_begin(forgotten[i], 1), ZERO_STATE, "world was destroyed");
         zero_engine_destroy(forgotten[i]);
@@ -255,55 +232,30 @@ static void be_a_child(zero_world *world, zero_engine *engine)
     CHECK_OK(zero_world_create_self(&own));
     CHECK_OK(refusal_train(own));
     zero_world_destroy(own);
-    CHECK_OK(zero_world_run(2, LONG_MS, train_refusal, NULL));
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, train_refusal, NULL));
     _exit(0);
 }
 
-/* Steps with a fork after the first; the parameters at the end are those of steps without. */
-static zero_status train_and_fork(zero_world *world, const toy_run *run, bool forks,
-                                  toy_state *state)
+/* A fork after the first step; the parameters at the end are those of steps without. */
+static zero_status step_and_fork(toy_trainer *trainer)
 {
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, run, world));
-    TOY_TRY(toy_step(&trainer));
-    if (forks) {
-        zero_step_result result = zero_step_result_init();
-        CHECK_OK(zero_step_wait(trainer.engine, &result));
+    TOY_TRY(toy_step(trainer));
+    if (trainer->step == 1) {
+        CHECK_OK(toy_wait(trainer));
         fflush(NULL);
         const pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
-            zero_engine *engine = trainer.engine;
-            be_a_child(world, engine);
+            be_a_child(trainer->world, trainer->engine);
         }
         CHECK_EQ(end_of(child), 0);
     }
-    TOY_TRY(toy_step(&trainer));
-    TOY_TRY(toy_step(&trainer));
-    const zero_status status = toy_collect(&trainer, state);
-    toy_close(&trainer);
-    return status;
+    return ZERO_OK;
 }
 
 static zero_status fork_in_training(zero_world *world, void *user)
 {
-    const toy_run *run = user;
-    toy_state states[2];
-    TOY_TRY(train_and_fork(world, run, false, &states[0]));
-    TOY_TRY(train_and_fork(world, run, true, &states[1]));
-    toy_state_same(run->model, &states[0], &states[1], "after a fork");
-    toy_state_free(&states[0]);
-    toy_state_free(&states[1]);
-    return ZERO_OK;
-}
-
-static void fork_process(uint32_t rank, void *user)
-{
-    zero_world *world = NULL;
-    (void)rank;
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
-    CHECK_OK(fork_in_training(world, user));
-    zero_world_destroy(world);
+    return toy_compare(user, world, toy_step, step_and_fork, "after a fork");
 }
 
 TEST(a_forked_child_is_refused_and_harms_nobody)
@@ -311,25 +263,17 @@ TEST(a_forked_child_is_refused_and_harms_nobody)
 #if UNDER_SANITIZER
     SKIP("sanitizers do not take a child well that was forked beside threads");
 #endif
-    toy_model model;
-    toy_model_mixed(&model, ZERO_DTYPE_F32);
-    toy_run run = toy_run_init(&model);
-    zero_world *world = NULL;
-    CHECK_OK(zero_world_create_self(&world));
-    CHECK_OK(fork_in_training(world, &run));
-    zero_world_destroy(world);
-    CHECK_OK(zero_world_run(2, LONG_MS, fork_in_training, &run));
-    run_ranks(RANKS, fork_process, &run);
+    toy_run run = toy_run_mixed(ZERO_DTYPE_F32);
+    run.steps = 3;
+    CHECK_OK(fork_in_training(NULL, &run));
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, fork_in_training, &run));
+    run_launched(RANKS, fork_in_training, &run);
     CHECK_EQ(names_left(), 0);
     rig_folders(1, 0);
-    run.options.tier[ZERO_ROLE_MASTER] = ZERO_TIER_DISK;
-    run.options.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_DISK;
-    run.options.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_DISK;
+    toy_run_tiers(&run, ZERO_ROLE_MASTER, ZERO_TIER_DISK);
     run.options.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DISK;
-    run.options.disk_directories = rig_paths;
-    run.options.disk_directory_count = 1;
-    CHECK_OK(zero_world_run(2, LONG_MS, fork_in_training, &run));
-    toy_model_close(&model);
+    toy_run_disk(&run, rig_paths, 1);
+    CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, fork_in_training, &run));
 }
 
 TEST_MAIN()

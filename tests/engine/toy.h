@@ -22,6 +22,8 @@
 #define TOY_TENSORS_MAX 128
 #define TOY_TIES_MAX 4
 #define TOY_NAME_BYTES 32
+/* No test comes to it unless it fails. */
+#define TOY_DEADLINE_MS 60000
 
 #define TOY_CHECK(condition, ...)                             \
     do {                                                      \
@@ -41,6 +43,16 @@
             return try_;                 \
         }                                \
     } while (0)
+
+#ifndef TEST_CALL
+/* A test that is one call: a row, where tests differ in their arguments only. */
+#define TEST_CALL(test_name, ...) \
+    TEST(test_name)               \
+    {                             \
+        __VA_ARGS__;              \
+    }                             \
+    _Static_assert(true, #test_name)
+#endif
 
 typedef struct toy_tensor {
     char name[TOY_NAME_BYTES];
@@ -73,6 +85,10 @@ typedef struct toy_model {
 void toy_model_open(toy_model *model);
 void toy_model_close(toy_model *model);
 uint32_t toy_model_unit(toy_model *model, const char *name);
+/* An open one that is closed when the process ends. */
+toy_model *toy_model_new(void);
+/* A unit of this name and number: "layer3". */
+uint32_t toy_model_layer(toy_model *model, const char *kind, uint32_t index);
 /* Into the last unit. cols 0: one dimension. */
 uint32_t toy_model_tensor(toy_model *model, uint64_t rows, uint64_t cols, zero_dtype dtype,
                           uint32_t flags);
@@ -115,6 +131,17 @@ typedef struct toy_run {
 
 /* 20 steps of one micro-step, real-valued, all options at their default but threads 1. */
 toy_run toy_run_init(const toy_model *model);
+/* The same over a model as toy_model_new gives it. */
+toy_run toy_run_made(void (*make)(toy_model *model));
+toy_run toy_run_equal(uint32_t unit_count, uint64_t count, zero_dtype dtype);
+toy_run toy_run_mixed(zero_dtype dtype);
+toy_run toy_run_wide(zero_dtype dtype);
+/* Roles `first` and those behind it, up to MOMENT2, on a tier. */
+void toy_run_tiers(toy_run *run, zero_role first, zero_tier tier);
+/* Where what is on disk is, in extents far smaller than it. */
+void toy_run_disk(toy_run *run, const char *const *directories, uint32_t count);
+/* All optimizer state on disk, in one directory, and every step predicted. */
+void toy_run_overlap(toy_run *run, const char *const *directory);
 /* The run's options with its tuning, as plans and engines take them. */
 zero_engine_options toy_options(const toy_run *run);
 #define TOY_OPTIONS(run) ((zero_engine_options[]){toy_options(run)})
@@ -127,6 +154,9 @@ void toy_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, float
 float toy_gradient(toy_flavour flavour, uint32_t tensor, uint64_t element, uint64_t step,
                    uint64_t sample, float param);
 
+/* What an engine of the run takes on one of `ranks` ranks, as planned. */
+zero_memory toy_planned(const toy_run *run, uint32_t ranks);
+
 /* One rank at work. */
 typedef struct toy_trainer {
     const toy_run *run;
@@ -137,11 +167,15 @@ typedef struct toy_trainer {
     uint64_t step;
     uint32_t micro;
     float loss_scale;
-    uint32_t *seen; /* bits of every parameter as last read in this micro-step */
-    bool *seen_set; /* by tensor */
+    uint32_t *seen;          /* bits of every parameter as last read in this micro-step */
+    bool *seen_set;          /* by tensor */
+    zero_step_result result; /* of toy_wait */
+    zero_world *alone;       /* NULL, or the world that toy_close destroys */
+    void *user;              /* of toy_on_ranks */
 } toy_trainer;
 
-/* Create the engine and fill it. On failure there is nothing to close. */
+/* Create the engine and fill it; world NULL: in a world of this rank alone. On failure there is
+ * nothing to close. */
 zero_status toy_open(toy_trainer *trainer, const toy_run *run, zero_world *world);
 void toy_close(toy_trainer *trainer);
 
@@ -179,11 +213,22 @@ zero_status toy_micro_end(toy_trainer *trainer);
 /* zero_step with the run's parameters, and count. */
 zero_status toy_update(toy_trainer *trainer);
 
+/* zero_step_wait, into trainer->result. */
+zero_status toy_wait(toy_trainer *trainer);
+
 /* Forward over all units, backward over all in reverse. */
+zero_status toy_passes(toy_trainer *trainer);
+/* A micro-step of them. */
 zero_status toy_micro(toy_trainer *trainer, bool last);
-/* All micro-steps of a step, and the step. */
+/* All micro-steps of a step. */
+zero_status toy_micros(toy_trainer *trainer);
+/* That and the step, by these parameters instead of the run's. */
+zero_status toy_step_with(toy_trainer *trainer, const zero_step_params *params);
+/* The loss scale, all micro-steps, and the step. */
 zero_status toy_step(toy_trainer *trainer);
-/* run->steps of them. */
+/* The same, waited for; `bad`: its gradients are not finite. */
+zero_status toy_step_or_skip(toy_trainer *trainer, bool bad);
+/* run->steps of toy_step. */
 zero_status toy_train(toy_trainer *trainer);
 /* Acquire every unit for evaluation and read it. */
 zero_status toy_evaluate(toy_trainer *trainer);
@@ -206,6 +251,10 @@ void toy_state_free(toy_state *state);
 /* Ends the process naming role, tensor and element of the first difference. GRAD is left out. */
 void toy_state_same(const toy_model *model, const toy_state *left, const toy_state *right,
                     const char *what);
+/* toy_collect, for what rank 0 alone keeps. */
+zero_status toy_collect_first(toy_trainer *trainer, toy_state *state);
+/* toy_collect, and toy_state_same as `expected`. */
+zero_status toy_collect_same(toy_trainer *trainer, const toy_state *expected, const char *what);
 /* Elements whose parameter differs. */
 uint64_t toy_state_moved(const toy_state *left, const toy_state *right);
 
@@ -215,6 +264,15 @@ typedef zero_status (*toy_step_fn)(toy_trainer *trainer);
 zero_status toy_train_by(const toy_run *run, zero_world *world, toy_step_fn step, toy_state *state);
 /* The same with plain steps. */
 zero_status toy_train_collect(const toy_run *run, zero_world *world, toy_state *state);
+/* toy_train_by, and toy_state_same as `expected`. */
+zero_status toy_train_same(const toy_run *run, zero_world *world, toy_step_fn step,
+                           const toy_state *expected, const char *what);
+/* A run taken by two kinds of steps comes to the same state; */
+zero_status toy_compare(const toy_run *run, zero_world *world, toy_step_fn left, toy_step_fn right,
+                        const char *what);
+
+/* Each rank of a world of threads opens a trainer, does `fn` with trainer->user set, closes it. */
+zero_status toy_on_ranks(uint32_t ranks, const toy_run *run, toy_step_fn fn, void *user);
 
 /* One way to split a model. */
 typedef struct toy_sharding {
@@ -228,11 +286,17 @@ typedef struct toy_sharding {
 /* The ways that fit `ranks`: stages 0 to 3, then the hybrids. Returns how many; `ways` holds 16. */
 uint32_t toy_shardings(uint32_t ranks, bool hybrids, toy_sharding *ways);
 void toy_sharding_apply(const toy_sharding *way, toy_run *run);
+/* Splits the run in one of the ways, hybrids included; its name, or NULL: there are no more. */
+const char *toy_split(toy_run *run, uint32_t ranks, uint32_t way);
 /* What a rank does with a run that is split in one way. */
 typedef zero_status (*toy_way_fn)(zero_world *world, const toy_run *run, void *user);
 /* Calls `fn` with the run split in one way after the other, hybrids included. */
 zero_status toy_each_way(zero_world *world, const toy_run *run, toy_way_fn fn, void *user);
-/* The same on every rank of a world of threads. */
+/* toy_on_ranks with the run split in one way after the other, hybrids included; and, toy_on_stages,
+ * by the four stages. */
+zero_status toy_on_ways(uint32_t ranks, const toy_run *run, toy_step_fn fn, void *user);
+zero_status toy_on_stages(uint32_t ranks, const toy_run *run, toy_step_fn fn, void *user);
+/* toy_each_way on every rank of a world of threads. */
 zero_status toy_run_ways(uint32_t ranks, uint32_t deadline_ms, const toy_run *run, toy_way_fn fn,
                          void *user);
 

@@ -4,6 +4,7 @@
 #include "toy.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,13 +105,18 @@ void toy_model_tie(toy_model *model, uint32_t unit, uint32_t tensor)
               zero_last_error()->message);
 }
 
+uint32_t toy_model_layer(toy_model *model, const char *kind, uint32_t index)
+{
+    char name[TOY_NAME_BYTES];
+    (void)snprintf(name, sizeof name, "%s%u", kind, index);
+    return toy_model_unit(model, name);
+}
+
 void toy_model_equal(toy_model *model, uint32_t unit_count, uint64_t count, zero_dtype dtype)
 {
     toy_model_open(model);
     for (uint32_t u = 0; u < unit_count; u++) {
-        char name[TOY_NAME_BYTES];
-        (void)snprintf(name, sizeof name, "layer%u", u);
-        (void)toy_model_unit(model, name);
+        (void)toy_model_layer(model, "layer", u);
         (void)toy_model_tensor(model, count, 0, dtype, ZERO_TENSOR_PLAIN);
     }
 }
@@ -142,9 +148,7 @@ void toy_model_wide(toy_model *model, zero_dtype dtype)
 {
     toy_model_mixed(model, dtype);
     for (uint32_t i = 0; i < 3; i++) {
-        char name[TOY_NAME_BYTES];
-        (void)snprintf(name, sizeof name, "wide%u", i);
-        (void)toy_model_unit(model, name);
+        (void)toy_model_layer(model, "wide", i);
         (void)toy_model_tensor(model, 31 + i, 47, dtype, ZERO_TENSOR_PLAIN);
         (void)toy_model_tensor(model, 129, 0, ZERO_DTYPE_F32, ZERO_TENSOR_NO_DECAY);
         (void)toy_model_tensor(model, 300 + i, 0, dtype, ZERO_TENSOR_PLAIN);
@@ -215,6 +219,97 @@ toy_run toy_run_init(const toy_model *model)
     return run;
 }
 
+/* Models that go when the process ends. Ranks that are threads may make some. */
+typedef struct owned_model {
+    toy_model model;
+    struct owned_model *next;
+} owned_model;
+
+static struct {
+    pthread_mutex_t mutex; /* guards the list */
+    owned_model *first;
+} owned = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void close_owned(void)
+{
+    while (owned.first != NULL) {
+        owned_model *gone = owned.first;
+        owned.first = gone->next;
+        toy_model_close(&gone->model);
+        free(gone);
+    }
+}
+
+static toy_model *own_model(void)
+{
+    owned_model *own = calloc(1, sizeof *own);
+    TOY_CHECK(own != NULL, "no memory");
+    (void)pthread_mutex_lock(&owned.mutex);
+    TOY_CHECK(owned.first != NULL || atexit(close_owned) == 0, "no exit handler");
+    own->next = owned.first;
+    owned.first = own;
+    (void)pthread_mutex_unlock(&owned.mutex);
+    return &own->model;
+}
+
+toy_model *toy_model_new(void)
+{
+    toy_model *model = own_model();
+    toy_model_open(model);
+    return model;
+}
+
+toy_run toy_run_made(void (*make)(toy_model *model))
+{
+    toy_model *model = own_model();
+    make(model);
+    return toy_run_init(model);
+}
+
+toy_run toy_run_equal(uint32_t unit_count, uint64_t count, zero_dtype dtype)
+{
+    toy_model *model = own_model();
+    toy_model_equal(model, unit_count, count, dtype);
+    return toy_run_init(model);
+}
+
+toy_run toy_run_mixed(zero_dtype dtype)
+{
+    toy_model *model = own_model();
+    toy_model_mixed(model, dtype);
+    return toy_run_init(model);
+}
+
+toy_run toy_run_wide(zero_dtype dtype)
+{
+    toy_model *model = own_model();
+    toy_model_wide(model, dtype);
+    return toy_run_init(model);
+}
+
+void toy_run_tiers(toy_run *run, zero_role first, zero_tier tier)
+{
+    for (int role = (int)first; role < ZERO_SHARD_ROLES; role++) {
+        run->options.tier[role] = tier;
+    }
+}
+
+void toy_run_disk(toy_run *run, const char *const *directories, uint32_t count)
+{
+    run->options.disk_directories = directories;
+    run->options.disk_directory_count = count;
+    run->tuning.extent_bytes = 4096;
+    run->tuning.io_window = 3;
+}
+
+void toy_run_overlap(toy_run *run, const char *const *directory)
+{
+    toy_run_tiers(run, ZERO_ROLE_MASTER, ZERO_TIER_DISK);
+    toy_run_disk(run, directory, 1);
+    run->tuning.speculative_step = 1;
+    run->predicted = true;
+}
+
 zero_engine_options toy_options(const toy_run *run)
 {
     zero_engine_options options = run->options;
@@ -251,6 +346,27 @@ void toy_sharding_apply(const toy_sharding *way, toy_run *run)
     run->options.shard_group = way->shard_group;
     run->tuning.grad_group = way->grad_group;
     run->tuning.optimizer_group = way->optimizer_group;
+}
+
+zero_memory toy_planned(const toy_run *run, uint32_t ranks)
+{
+    zero_plan *plan = NULL;
+    zero_memory memory = zero_memory_init();
+    TOY_CHECK(zero_plan_create(run->model->model, TOY_OPTIONS(run), ranks, &plan) == ZERO_OK &&
+                  zero_plan_memory(plan, &memory) == ZERO_OK,
+              "%s", zero_last_error()->message);
+    zero_plan_destroy(plan);
+    return memory;
+}
+
+const char *toy_split(toy_run *run, uint32_t ranks, uint32_t way)
+{
+    toy_sharding ways[16];
+    if (way >= toy_shardings(ranks, true, ways)) {
+        return NULL;
+    }
+    toy_sharding_apply(&ways[way], run);
+    return ways[way].name;
 }
 
 zero_status toy_each_way(zero_world *world, const toy_run *run, toy_way_fn fn, void *user)

@@ -174,6 +174,27 @@ UNWATCHED void toy_state_same(const toy_model *model, const toy_state *left, con
     }
 }
 
+zero_status toy_collect_first(toy_trainer *trainer, toy_state *state)
+{
+    toy_state own;
+    TOY_TRY(toy_collect(trainer, &own));
+    if (trainer->rank == 0) {
+        *state = own;
+    } else {
+        toy_state_free(&own);
+    }
+    return ZERO_OK;
+}
+
+zero_status toy_collect_same(toy_trainer *trainer, const toy_state *expected, const char *what)
+{
+    toy_state state;
+    TOY_TRY(toy_collect(trainer, &state));
+    toy_state_same(trainer->run->model, expected, &state, what);
+    toy_state_free(&state);
+    return ZERO_OK;
+}
+
 uint64_t toy_state_moved(const toy_state *left, const toy_state *right)
 {
     uint64_t moved = 0;
@@ -207,4 +228,24 @@ zero_status toy_train_by(const toy_run *run, zero_world *world, toy_step_fn step
     /* An engine goes before its world does, also when it has failed. */
     toy_close(&trainer);
     return status;
+}
+
+zero_status toy_train_same(const toy_run *run, zero_world *world, toy_step_fn step,
+                           const toy_state *expected, const char *what)
+{
+    toy_state state;
+    TOY_TRY(toy_train_by(run, world, step, &state));
+    toy_state_same(run->model, expected, &state, what);
+    toy_state_free(&state);
+    return ZERO_OK;
+}
+
+zero_status toy_compare(const toy_run *run, zero_world *world, toy_step_fn left, toy_step_fn right,
+                        const char *what)
+{
+    toy_state state;
+    TOY_TRY(toy_train_by(run, world, left, &state));
+    TOY_TRY(toy_train_same(run, world, right, &state, what));
+    toy_state_free(&state);
+    return ZERO_OK;
 }

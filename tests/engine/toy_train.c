@@ -2,24 +2,30 @@
  * Invariant: within a micro-step every reading of a parameter must give the bits of the first. */
 #include "toy.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 zero_status toy_open(toy_trainer *trainer, const toy_run *run, zero_world *world)
 {
     memset(trainer, 0, sizeof *trainer);
+    if (world == NULL) {
+        TOY_TRY(zero_world_create_self(&trainer->alone));
+        world = trainer->alone;
+    }
     trainer->run = run;
     trainer->world = world;
     trainer->rank = zero_world_rank(world);
     trainer->ranks = zero_world_size(world);
     trainer->loss_scale = 1;
-    TOY_TRY(zero_engine_create(world, run->model->model, TOY_OPTIONS(run), &trainer->engine));
+    trainer->result = zero_step_result_init();
     void *model = (void *)(uintptr_t)run->model; /* is only read */
-    const zero_status filled = zero_engine_fill(trainer->engine, toy_fill, model);
-    if (filled != ZERO_OK) {
-        zero_engine_destroy(trainer->engine);
-        trainer->engine = NULL;
-        return filled;
+    zero_status status =
+        zero_engine_create(world, run->model->model, TOY_OPTIONS(run), &trainer->engine);
+    status = status == ZERO_OK ? zero_engine_fill(trainer->engine, toy_fill, model) : status;
+    if (status != ZERO_OK) {
+        toy_close(trainer);
+        return status;
     }
     trainer->seen = calloc(run->model->element_count + 1, sizeof *trainer->seen);
     trainer->seen_set = calloc(TOY_TENSORS_MAX, sizeof *trainer->seen_set);
@@ -32,6 +38,7 @@ void toy_close(toy_trainer *trainer)
     zero_engine_destroy(trainer->engine);
     free(trainer->seen);
     free(trainer->seen_set);
+    zero_world_destroy(trainer->alone);
     memset(trainer, 0, sizeof *trainer);
 }
 
@@ -292,26 +299,64 @@ zero_status toy_update(toy_trainer *trainer)
     return ZERO_OK;
 }
 
-zero_status toy_micro(toy_trainer *trainer, bool last)
+zero_status toy_wait(toy_trainer *trainer)
+{
+    return zero_step_wait(trainer->engine, &trainer->result);
+}
+
+zero_status toy_passes(toy_trainer *trainer)
 {
     const uint32_t units = trainer->run->model->unit_count;
-    TOY_TRY(toy_micro_begin(trainer, last));
     for (uint32_t u = 0; u < units; u++) {
         TOY_TRY(toy_forward(trainer, u));
     }
     for (uint32_t u = units; u-- > 0;) {
         TOY_TRY(toy_backward(trainer, u));
     }
+    return ZERO_OK;
+}
+
+zero_status toy_micro(toy_trainer *trainer, bool last)
+{
+    TOY_TRY(toy_micro_begin(trainer, last));
+    TOY_TRY(toy_passes(trainer));
     return toy_micro_end(trainer);
+}
+
+zero_status toy_micros(toy_trainer *trainer)
+{
+    for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
+        TOY_TRY(toy_micro(trainer, m + 1 == trainer->run->micro_steps));
+    }
+    return ZERO_OK;
+}
+
+zero_status toy_step_with(toy_trainer *trainer, const zero_step_params *params)
+{
+    const toy_run *given = trainer->run;
+    toy_run run = *given;
+    run.params = *params;
+    trainer->run = &run;
+    zero_status status = toy_micros(trainer);
+    status = status == ZERO_OK ? toy_update(trainer) : status;
+    trainer->run = given;
+    return status;
 }
 
 zero_status toy_step(toy_trainer *trainer)
 {
     TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
-    for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
-        TOY_TRY(toy_micro(trainer, m + 1 == trainer->run->micro_steps));
-    }
+    TOY_TRY(toy_micros(trainer));
     return toy_update(trainer);
+}
+
+zero_status toy_step_or_skip(toy_trainer *trainer, bool bad)
+{
+    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
+    trainer->loss_scale = bad ? (float)INFINITY : trainer->loss_scale;
+    TOY_TRY(toy_micros(trainer));
+    TOY_TRY(toy_update(trainer));
+    return toy_wait(trainer);
 }
 
 zero_status toy_train(toy_trainer *trainer)
@@ -329,6 +374,52 @@ zero_status toy_evaluate(toy_trainer *trainer)
         TOY_TRY(toy_acquire(trainer, u, ZERO_PASS_EVAL));
         TOY_TRY(toy_read(trainer, u));
         TOY_TRY(toy_release(trainer, u, ZERO_PASS_EVAL));
+    }
+    return ZERO_OK;
+}
+
+/* What a world's ranks do. */
+typedef struct rank_job {
+    const toy_run *run;
+    toy_step_fn fn;
+    void *user;
+} rank_job;
+
+static zero_status on_run(zero_world *world, const toy_run *run, void *user)
+{
+    const rank_job *job = user;
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, run, world));
+    trainer.user = job->user;
+    const zero_status status = job->fn(&trainer);
+    toy_close(&trainer);
+    return status;
+}
+
+static zero_status on_rank(zero_world *world, void *user)
+{
+    const rank_job *job = user;
+    return on_run(world, job->run, user);
+}
+
+zero_status toy_on_ranks(uint32_t ranks, const toy_run *run, toy_step_fn fn, void *user)
+{
+    rank_job job = {run, fn, user};
+    return zero_world_run(ranks, TOY_DEADLINE_MS, on_rank, &job);
+}
+
+zero_status toy_on_ways(uint32_t ranks, const toy_run *run, toy_step_fn fn, void *user)
+{
+    rank_job job = {run, fn, user};
+    return toy_run_ways(ranks, TOY_DEADLINE_MS, run, on_run, &job);
+}
+
+zero_status toy_on_stages(uint32_t ranks, const toy_run *run, toy_step_fn fn, void *user)
+{
+    toy_run split = *run;
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        split.options.stage = (zero_stage)stage;
+        TOY_TRY(toy_on_ranks(ranks, &split, fn, user));
     }
     return ZERO_OK;
 }
