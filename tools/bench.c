@@ -1,10 +1,6 @@
 /* Owns `zero bench`: reads its line, runs the runners, prints the report. Invariant: with --json -
  * nothing but one JSON object goes to stdout. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bench_report.h"
@@ -259,122 +255,6 @@ static int read_line(int argc, char **argv, bench_line *line)
     return line->for_offload == NULL || line->help ? 0 : check_for_offload(line);
 }
 
-/* O_NONBLOCK: a pipe that nobody reads is refused at once; what is written later may wait. */
-int bench_open_json(const char *path, int *file)
-{
-    *file = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO)
-                                   : open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-    const int flags = *file < 0 ? -1 : fcntl(*file, F_GETFL);
-    if (flags < 0 || fcntl(*file, F_SETFL, flags & ~O_NONBLOCK) != 0) {
-        return bench_fail("cannot write %s: %s", path,
-                          errno == ENXIO ? "it is a pipe that nobody reads" : strerror(errno));
-    }
-    return 0;
-}
-
-static bool is_on_disk(const char *path, int file)
-{
-    struct stat kind;
-    return path != NULL && strcmp(path, "-") != 0 && fstat(file, &kind) == 0 &&
-           S_ISREG(kind.st_mode);
-}
-
-/* The open file as a stream, emptied where it is a file on disk; NULL after bench_fail. */
-static FILE *open_stream(const char *path, int file)
-{
-    FILE *out = is_on_disk(path, file) && ftruncate(file, 0) != 0 ? NULL : fdopen(file, "w");
-    if (out == NULL) {
-        (void)bench_fail("cannot write %s: %s", path, strerror(errno));
-        (void)close(file);
-    }
-    return out;
-}
-
-static int close_stream(const char *path, FILE *out)
-{
-    int failed = ferror(out) != 0;
-    failed = fclose(out) != 0 || failed;
-    return failed ? bench_fail("cannot write %s: %s", path, strerror(errno)) : 0;
-}
-
-static int write_json(const bench_report *report, bench_scale scale, FILE *out)
-{
-    static const char *const scales[] = {"full", "quick", "tiny"};
-    json_t *json =
-        json_pack("{s:o, s:o, s:s, s:o, s:s}", "machine", bench_machine_json(&report->gpu), "date",
-                  bench_date_json(), "commit", bench_commit_text(), "build", bench_build_json(),
-                  "scale", scales[scale]);
-    json_t *rows = bench_report_json(report);
-    int failed = json_object_update(json, rows) != 0;
-    if (report->unfinished) {
-        failed = json_object_set_new(json, "unfinished", json_true()) != 0 || failed;
-    }
-    failed = failed || json_dumpf(json, out, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) != 0 ||
-             fputc('\n', out) == EOF;
-    json_decref(rows);
-    json_decref(json);
-    return failed;
-}
-
-int bench_write_json(const bench_report *report, bench_scale scale, const char *path, int file)
-{
-    FILE *out = open_stream(path, file);
-    if (out == NULL) {
-        return 1;
-    }
-    const int failed = write_json(report, scale, out);
-    return close_stream(path, out) || (failed && bench_fail("cannot write %s", path));
-}
-
-/* In one write over what is there, so that the file is whole when the program is killed between
- * rows. */
-int bench_report_keep(const bench_report *report)
-{
-    if (report->json_path == NULL) {
-        return 0;
-    }
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    const bool whole = out != NULL && write_json(report, report->scale, out) == 0;
-    const bool kept = out != NULL && fclose(out) == 0 && whole &&
-                      pwrite(report->json_file, text, bytes, 0) == (ssize_t)bytes &&
-                      ftruncate(report->json_file, (off_t)bytes) == 0;
-    const int reason = errno;
-    free(text);
-    return kept ? 0 : bench_fail("cannot write %s: %s", report->json_path, strerror(reason));
-}
-
-static int write_report(const bench_report *report, const bench_line *line, int file)
-{
-    if (line->json_path == NULL || strcmp(line->json_path, "-") != 0) {
-        bench_report_print(report, stdout);
-        if (fflush(stdout) != 0) {
-            return bench_fail("cannot write the table: %s", strerror(errno));
-        }
-    }
-    return line->json_path == NULL
-               ? 0
-               : bench_write_json(report, line->options.scale, line->json_path, file);
-}
-
-/* As one of several ranks: only rank 0 has rows, and only it writes. */
-static int write_rank_report(const bench_report *report, const char *path)
-{
-    if (report->row_count == 0 && report->omission_count == 0) {
-        return 0;
-    }
-    int file = -1;
-    FILE *out = bench_open_json(path, &file) == 0 ? open_stream(path, file) : NULL;
-    if (out == NULL) {
-        return 1;
-    }
-    json_t *json = bench_report_json(report);
-    const int failed = json_dumpf(json, out, JSON_COMPACT);
-    json_decref(json);
-    return close_stream(path, out) || (failed != 0 && bench_fail("cannot write %s", path));
-}
-
 static int run_chosen(const bench_line *line, bench_report *report)
 {
     int failed = 0;
@@ -390,8 +270,10 @@ static int run_chosen(const bench_line *line, bench_report *report)
             bench_progress_runner(runners[i].name, ++begun, chosen);
         }
         if (line->chosen[i] && runners[i].run(&options, report) != 0) {
-            report->failed[report->failed_count++] = runners[i].name;
             failed = 1;
+            if (json_array_append_new(report->failed, json_string(runners[i].name)) != 0) {
+                (void)bench_fail("no memory left to say that %s failed", runners[i].name);
+            }
         }
     }
     return failed;
@@ -421,24 +303,22 @@ int command_bench(int argc, char **argv)
     if (zero_world_is_launched() && !line.options.as_rank) {
         return bench_fail("started by a launcher; run it alone, it starts the ranks it needs");
     }
-    int file = -1;
-    if (line.json_path != NULL && bench_open_json(line.json_path, &file) != 0) {
+    bench_report report;
+    const char *json_path = line.options.as_rank ? line.rank_path : line.json_path;
+    if (bench_report_open(&report, json_path, line.options.scale) != 0) {
         return 1;
-    }
-    bench_report report = {.scale = line.options.scale, .unfinished = true};
-    if (is_on_disk(line.json_path, file)) {
-        report.json_path = line.json_path;
-        report.json_file = file;
     }
     int failed = run_chosen(&line, &report);
     bench_progress_end();
     report.unfinished = false;
-    if (!failed && !line.options.as_rank && line.options.case_filter != NULL &&
-        report.row_count + report.omission_count == 0) {
+    const bool empty = json_array_size(report.results) == 0 && json_array_size(report.skipped) == 0;
+    if (line.options.as_rank) {
+        report.json_path = empty ? NULL : report.json_path; /* of the ranks only one writes */
+    } else if (!failed && line.options.case_filter != NULL && empty) {
         failed = bench_fail("--case %s: no case of that name", line.options.case_filter);
     }
-    const int unwritten = line.options.as_rank ? write_rank_report(&report, line.rank_path)
-                                               : write_report(&report, &line, file);
-    bench_report_clear(&report);
-    return failed || unwritten;
+    if (!line.options.as_rank && bench_report_has_table(&report)) {
+        bench_report_print(&report, stdout);
+    }
+    return bench_report_close(&report) || failed;
 }

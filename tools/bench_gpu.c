@@ -67,7 +67,7 @@ int bench_gpu(const bench_options *options, bench_report *report)
     if (code != cudaSuccess || count == 0) {
         return refuse(options, report, code != cudaSuccess ? cudaGetErrorString(code) : "none");
     }
-    if (bench_gpu_machine(options, bench_gpu_facts_of(report)) != 0) {
+    if (bench_gpu_machine(options, report) != 0) {
         return 1;
     }
     const int kernels_failed = bench_gpu_kernels(options, report);

@@ -16,7 +16,7 @@ int bench_gpu_fold(struct gpu_rig *rig);
 int bench_gpu_kernels(const bench_options *options, bench_report *report);
 
 /* What the GPU is, and the rates of pinned copies. */
-int bench_gpu_machine(const bench_options *options, bench_gpu_facts *facts);
+int bench_gpu_machine(const bench_options *options, bench_report *report);
 
 /* stream_vs_pinned: roles in host memory. */
 int bench_gpu_stream(const bench_options *options, bench_report *report);

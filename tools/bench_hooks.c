@@ -327,16 +327,8 @@ static int measure(const bench_options *options, const hooks_case *what, const c
         return bench_fail("hooks, %s: %llu memory requests while the hooks ran", what->name,
                           (unsigned long long)side.allocations);
     }
-    const bench_row row = {.metric = METRIC,
-                           .name = name,
-                           .value = stat.median * 1e9,
-                           .unit = "ns",
-                           .reference = LIMIT_NS,
-                           .ratio = LIMIT_NS / (stat.median * 1e9),
-                           .min = stat.min * 1e9,
-                           .max = stat.max * 1e9,
-                           .repetitions = stat.repetitions};
-    return bench_add(report, &row);
+    const bench_stat ns = {stat.median * 1e9, stat.min * 1e9, stat.max * 1e9, stat.repetitions};
+    return bench_add(report, METRIC, name, "ns", &ns, LIMIT_NS);
 }
 
 int bench_hooks_at(const bench_place *place, const bench_options *options, bench_report *report)

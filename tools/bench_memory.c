@@ -200,22 +200,6 @@ static zero_status make_plan(memory_job *job)
     return status;
 }
 
-static int add_row(const memory_job *job, bench_report *report, const char *name,
-                   const bench_stat *stat)
-{
-    const double planned = (double)job->planned_bytes;
-    const bench_row row = {.metric = METRIC,
-                           .name = name,
-                           .value = stat->max,
-                           .unit = "bytes",
-                           .reference = planned,
-                           .ratio = planned / stat->max,
-                           .min = stat->min,
-                           .max = stat->max,
-                           .repetitions = stat->repetitions};
-    return bench_add(report, &row);
-}
-
 static int report_peak(const memory_job *job, bench_report *report, const char *name)
 {
     double *bytes = calloc(job->ranks, sizeof *bytes);
@@ -225,9 +209,10 @@ static int report_peak(const memory_job *job, bench_report *report, const char *
     for (uint32_t rank = 0; rank < job->ranks; rank++) {
         bytes[rank] = (double)job->peak_bytes[rank];
     }
-    const bench_stat stat = bench_stat_of(bytes, job->ranks);
+    bench_stat stat = bench_stat_of(bytes, job->ranks);
+    stat.median = stat.max; /* the rank that held most counts */
     free(bytes);
-    return add_row(job, report, name, &stat);
+    return bench_add(report, METRIC, name, "bytes", &stat, (double)job->planned_bytes);
 }
 
 static int report_used(const memory_job *job, bench_report *report, const char *name)
@@ -237,7 +222,7 @@ static int report_used(const memory_job *job, bench_report *report, const char *
     }
     double bytes = (double)job->used_bytes / job->ranks;
     const bench_stat stat = bench_stat_of(&bytes, 1);
-    return add_row(job, report, name, &stat);
+    return bench_add(report, METRIC, name, "bytes", &stat, (double)job->planned_bytes);
 }
 
 static int measure(memory_job *job, bench_report *report, bool used, const char *name)

@@ -194,7 +194,7 @@ static int report_times(const offload_run *run, const bench_stat *stats, bench_r
                            ? bench_skip(report, METRIC_STEP, name, run->fio_unusable)
                            : bench_add_times(report, METRIC_STEP, name, &stats[0], &stats[2]);
     return failed ||
-           io_add_row(report, METRIC_SPEED, run->name, &speed, stats[1].median * 1e3 / gb);
+           bench_add(report, METRIC_SPEED, run->name, "ms/GB", &speed, stats[1].median * 1e3 / gb);
 }
 
 /* What most time of the measured steps went to, a step, against a step's mean time. */
@@ -209,19 +209,10 @@ static int report_bound(offload_run *run, bench_report *report)
     for (int i = 0; i < 3; i++) {
         char name[160];
         double value = times[i] * 1e-6 / count;
-        const bench_stat stat = bench_stat_of(&value, 1);
+        const bench_stat stat = {value, value, value, run->steps - 1};
         const double whole = run->step_s * 1e3 / count;
         (void)snprintf(name, sizeof name, "%s, %s", run->name, zero_bottleneck_name(bounds[i]));
-        const bench_row row = {.metric = METRIC_BOUND,
-                               .name = name,
-                               .value = stat.median,
-                               .unit = "ms",
-                               .reference = whole,
-                               .ratio = whole / stat.median,
-                               .min = stat.min,
-                               .max = stat.max,
-                               .repetitions = run->steps - 1};
-        if (value > 0.0 ? bench_add(report, &row) != 0
+        if (value > 0.0 ? bench_add(report, METRIC_BOUND, name, "ms", &stat, whole) != 0
                         : bench_skip(report, METRIC_BOUND, name, "no time went to it") != 0) {
             return 1;
         }
@@ -232,16 +223,8 @@ static int report_bound(offload_run *run, bench_report *report)
 static int add_bytes(const offload_run *run, const char *metric, double bytes, double reference,
                      bench_report *report)
 {
-    const bench_row row = {.metric = metric,
-                           .name = run->name,
-                           .value = bytes,
-                           .unit = "bytes",
-                           .reference = reference,
-                           .ratio = reference / bytes,
-                           .min = bytes,
-                           .max = bytes,
-                           .repetitions = 1};
-    return bench_add(report, &row);
+    const bench_stat stat = {bytes, bytes, bytes, 1};
+    return bench_add(report, metric, run->name, "bytes", &stat, reference);
 }
 
 /* base: resident before the rank was made; peak: the most since then. What is beyond the plan is a

@@ -216,9 +216,9 @@ static int add_grid(const io_grid *grid, bench_report *report)
             double ms = grid->ours[mix][i].seconds_per_gb * 1e3;
             const bench_stat stat = bench_stat_of(&ms, 1);
             io_case_name((io_mix)mix, &grid->settings[i], name, sizeof name);
-            if (io_add_row(report, METRIC_SPEED, name, &stat, best * 1e3) != 0 ||
+            if (bench_add(report, METRIC_SPEED, name, "ms/GB", &stat, best * 1e3) != 0 ||
                 (i == grid->recommended &&
-                 io_add_row(report, METRIC_RECOMMENDED, name, &stat, best * 1e3) != 0)) {
+                 bench_add(report, METRIC_RECOMMENDED, name, "ms/GB", &stat, best * 1e3) != 0)) {
                 return 1;
             }
         }
@@ -236,7 +236,8 @@ static int add_rates(const io_rates *rates, const io_line *line, bench_report *r
     for (uint32_t i = 0; i < line->directory_count && rates->measured; i++) {
         double ms = 1e6 / rates->rate[i];
         const bench_stat stat = bench_stat_of(&ms, 1);
-        if (io_add_row(report, METRIC_DISK, line->directories[i], &stat, 1e6 / fastest) != 0) {
+        if (bench_add(report, METRIC_DISK, line->directories[i], "ms/GB", &stat, 1e6 / fastest) !=
+            0) {
             return 1;
         }
     }
@@ -335,6 +336,9 @@ static void print_options(const io_setting *setting, uint32_t directory_count)
 static void print_report(const io_run *run, const io_line *line, const bench_report *report)
 {
     const io_setting *setting = &run->grid.settings[run->grid.recommended];
+    size_t i;
+    const json_t *entry;
+    bench_row row;
     if (run->rates.measured) {
         print_rates(&run->rates, line);
     }
@@ -344,17 +348,22 @@ static void print_report(const io_run *run, const io_line *line, const bench_rep
            setting->segment_bytes >> 10, setting->depth,
            line->directory_count > 1 ? " for each directory" : "");
     print_options(setting, line->directory_count);
-    for (size_t i = 0; i < report->row_count; i++) {
-        const bench_row *row = &report->rows[i];
-        if (strcmp(row->metric, IO_METRIC_FIO) == 0) {
-            printf("  %s: %.2f GB/s, fio %.2f, ratio %.3f (medians of %u)\n", row->name,
-                   1e3 / row->value, 1e3 / row->reference, row->ratio, row->repetitions);
-        } else if (strcmp(row->metric, IO_METRIC_CPU) == 0) {
-            printf("  %s: %.1f CPU-ms per GB, fio %.1f\n", row->name, row->value, row->reference);
+    json_array_foreach(report->results, i, entry)
+    {
+        if (!bench_row_read(entry, &row)) {
+            continue;
+        }
+        if (strcmp(row.metric, IO_METRIC_FIO) == 0) {
+            printf("  %s: %.2f GB/s, fio %.2f, ratio %.3f (medians of %u)\n", row.name,
+                   1e3 / row.value, 1e3 / row.reference, row.ratio, row.repetitions);
+        } else if (strcmp(row.metric, IO_METRIC_CPU) == 0) {
+            printf("  %s: %.1f CPU-ms per GB, fio %.1f\n", row.name, row.value, row.reference);
         }
     }
-    for (size_t i = 0; i < report->omission_count; i++) {
-        printf("skipped: %s: %s\n", report->omissions[i].metric, report->omissions[i].reason);
+    json_array_foreach(report->skipped, i, entry)
+    {
+        printf("skipped: %s: %s\n", json_string_value(json_object_get(entry, "metric")),
+               json_string_value(json_object_get(entry, "reason")));
     }
 }
 
@@ -392,23 +401,19 @@ int command_io(int argc, char **argv)
         print_help();
         return fflush(stdout) == 0 ? 0 : 1;
     }
-    int file = -1;
-    if (line.json_path != NULL && bench_open_json(line.json_path, &file) != 0) {
+    bench_report report;
+    const bench_scale scale = line.seconds >= SECONDS_DEFAULT ? BENCH_FULL : BENCH_QUICK;
+    if (bench_report_open(&report, line.json_path, scale) != 0) {
         return 1;
     }
-    bench_report report = {0};
     io_run run = {0};
-    int failed = measure_all(&run, &line, &report);
-    if (!failed && (line.json_path == NULL || strcmp(line.json_path, "-") != 0)) {
+    const int failed = measure_all(&run, &line, &report);
+    if (failed) {
+        report.json_path = NULL; /* but for what a file on disk has by now */
+    } else if (bench_report_has_table(&report)) {
         print_report(&run, &line, &report);
-        failed =
-            fflush(stdout) != 0 ? bench_fail("cannot write the table: %s", strerror(errno)) : 0;
     }
-    if (!failed && line.json_path != NULL) {
-        const bench_scale scale = line.seconds >= SECONDS_DEFAULT ? BENCH_FULL : BENCH_QUICK;
-        failed = bench_write_json(&report, scale, line.json_path, file);
-    }
+    report.unfinished = false;
     io_rig_close(run.rig);
-    bench_report_clear(&report);
-    return failed;
+    return bench_report_close(&report) || failed;
 }

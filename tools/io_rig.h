@@ -132,10 +132,6 @@ const char *io_fio_unusable(io_rig *rig, double *start_s);
 #define IO_METRIC_FIO "storage_vs_fio"
 #define IO_METRIC_CPU "storage_cpu_ms_per_gb"
 
-/* A row: ms a GB against a reference in the same unit. */
-int io_add_row(bench_report *report, const char *metric, const char *name, const bench_stat *ours,
-               double reference);
-
 /* A setting against fio's best, which is looked for from `first` on, and then in turn with it:
  * about `budget` seconds in all. Rows of both metrics. */
 int io_measure_rounds(io_rig *rig, io_mix mix, const io_setting *setting,
