@@ -1,10 +1,7 @@
 /* Owns `zero bench`: reads its line, runs the runners, prints the report. Invariant: with --json -
  * nothing but one JSON object goes to stdout. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
+#include <stddef.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bench_report.h"
@@ -16,33 +13,34 @@ typedef struct bench_runner {
     const char *name;
     const char *summary;
     int (*run)(const bench_options *options, bench_report *report);
+    bool on_disk; /* --dir, --layers and --moments are for it */
 } bench_runner;
 
 static const bench_runner runners[] = {
     {"adam",
      "adamw_vs_limit: the fused optimizer pass against reading and writing the same bytes; "
      "norm_extra: folds that add squares",
-     bench_adam},
+     bench_adam, false},
     {"comm",
      "reduce_scatter_vs_mpi, all_gather_vs_mpi, ..._vs_limit: collectives against the MPI "
      "library's own, and against reading and writing the same bytes",
-     bench_comm},
-    {"step", "stage3_vs_stage0: whole steps by stage; peak_memory_vs_plan", bench_step},
-    {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks},
+     bench_comm, false},
+    {"step", "stage3_vs_stage0: whole steps by stage; peak_memory_vs_plan", bench_step, false},
+    {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks, false},
     {"offload",
      "offload_step_vs_io: steps with optimizer state on disk against moving the same bytes; "
      "offload_overhead_bytes; storage_vs_fio",
-     bench_offload},
+     bench_offload, true},
     {"overlap",
      "overlap_vs_plain: steps with optimizer state on disk that begin during backward against "
      "the same steps after it; overlap_step_exposed",
-     bench_overlap},
+     bench_overlap, true},
     {"checks",
      "checked_vs_unchecked: steps with optimizer state on disk against the same without "
      "checksums of it; checked_cpu_vs_unchecked",
-     bench_checks},
+     bench_checks, true},
     {"gpu", "on a GPU: kernels against device copies, and all of the above that it can do",
-     bench_gpu},
+     bench_gpu, false},
 };
 #define RUNNER_COUNT (sizeof runners / sizeof runners[0])
 
@@ -53,8 +51,7 @@ typedef struct bench_line {
     bool named[RUNNER_COUNT]; /* chosen by its own name */
     bool help;
     const char *for_offload; /* an option of `offload`, `overlap`, `checks`; NULL: none was given */
-    const char *json_path;   /* NULL: none; "-": stdout */
-    const char *rank_path;   /* where rank 0 of bench_spawn_ranks leaves its rows, or NULL */
+    const char *json_path;   /* NULL: none; "-": stdout; of ranks: where rank 0 leaves its rows */
 } bench_line;
 
 static void print_help(void)
@@ -123,48 +120,59 @@ static const struct option line_options[] = {
     {0},
 };
 
-/* A whole number within bounds; 1 after bench_fail. */
-static int read_number(const char *option, const char *text, uint32_t low, uint32_t high,
-                       uint32_t *number)
+/* Options whose value is a whole number. */
+static const struct {
+    int option;
+    uint32_t low;
+    uint32_t high;
+    size_t at; /* in bench_options */
+} numbers[] = {
+    {OPTION_REPEAT, BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX,
+     offsetof(bench_options, repetitions)},
+    {OPTION_RANKS, 1, 256, offsetof(bench_options, ranks)},
+    {OPTION_THREADS, 1, 256, offsetof(bench_options, threads)},
+    {OPTION_LAYERS, 1, 128, offsetof(bench_options, offload.layers)},
+    {OPTION_SLICE, 1, 1000, offsetof(bench_options, offload.slice_steps)},
+};
+
+static const char *name_of(int option)
 {
-    uint64_t value = 0;
-    if (!command_line_whole(text, low, high, &value)) {
-        return bench_fail("%s %s: expected a whole number in [%u, %u]", option, text, low, high);
+    const struct option *row = line_options;
+    while (row->val != option) {
+        row++;
     }
-    *number = (uint32_t)value;
+    return row->name;
+}
+
+/* 1 after bench_fail when the value is not within the option's bounds; so for what follows. */
+static int read_number(bench_options *options, int option, const char *text)
+{
+    size_t i = 0;
+    uint64_t value = 0;
+    while (numbers[i].option != option) {
+        i++;
+    }
+    if (!command_line_whole(text, numbers[i].low, numbers[i].high, &value)) {
+        return bench_fail("--%s %s: expected a whole number in [%u, %u]", name_of(option), text,
+                          numbers[i].low, numbers[i].high);
+    }
+    *(uint32_t *)(void *)((unsigned char *)options + numbers[i].at) = (uint32_t)value;
     return 0;
 }
 
-static int read_for_offload(bench_line *line, int option, const char *value)
+static int read_directory(bench_offload_options *options, const char *directory)
 {
-    bench_offload_options *options = &line->options.offload;
-    switch (option) {
-    case OPTION_LAYERS:
-        line->for_offload = "--layers";
-        return read_number("--layers", value, 1, 128, &options->layers);
-    case OPTION_SLICE:
-        line->for_offload = "--slice";
-        return read_number("--slice", value, 1, 1000, &options->slice_steps);
-    case OPTION_MOMENTS:
-        line->for_offload = "--moments";
-        options->bf16_moments = strcmp(value, "bf16") == 0;
-        return options->bf16_moments || strcmp(value, "f32") == 0
-                   ? 0
-                   : bench_fail("--moments %s: expected f32 or bf16", value);
-    default:
-        break;
-    }
-    line->for_offload = "--dir";
     if (options->directory_count == BENCH_DIRECTORIES_MAX) {
-        return bench_fail("--dir %s: more than %d directories", value, BENCH_DIRECTORIES_MAX);
+        return bench_fail("--dir %s: more than %d directories", directory, BENCH_DIRECTORIES_MAX);
     }
-    options->directories[options->directory_count++] = value;
+    options->directories[options->directory_count++] = directory;
     return 0;
 }
 
 static int read_option(bench_line *line, int option, const char *value)
 {
     bench_options *options = &line->options;
+    line->for_offload = option >= OPTION_OFFLOAD ? name_of(option) : line->for_offload;
     switch (option) {
     case COMMAND_LINE_HELP:
         line->help = true;
@@ -175,25 +183,25 @@ static int read_option(bench_line *line, int option, const char *value)
     case OPTION_TINY:
         options->scale = BENCH_TINY;
         return 0;
-    case OPTION_REPEAT:
-        return read_number("--repeat", value, BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX,
-                           &options->repetitions);
-    case OPTION_RANKS:
-        return read_number("--ranks", value, 1, 256, &options->ranks);
-    case OPTION_THREADS:
-        return read_number("--threads", value, 1, 256, &options->threads);
     case OPTION_CASE:
         options->case_filter = value;
+        return 0;
+    case OPTION_AS_RANK:
+        options->as_rank = true;
+        line->json_path = value;
         return 0;
     case OPTION_JSON:
         line->json_path = value;
         return 0;
-    case OPTION_AS_RANK:
-        line->rank_path = value;
-        options->as_rank = true;
-        return 0;
+    case OPTION_DIR:
+        return read_directory(&options->offload, value);
+    case OPTION_MOMENTS:
+        options->offload.bf16_moments = strcmp(value, "bf16") == 0;
+        return options->offload.bf16_moments || strcmp(value, "f32") == 0
+                   ? 0
+                   : bench_fail("--moments %s: expected f32 or bf16", value);
     default:
-        return read_for_offload(line, option, value);
+        return read_number(options, option, value);
     }
 }
 
@@ -222,16 +230,14 @@ static int read_name(bench_line *line, const char *name)
 
 static int check_for_offload(const bench_line *line)
 {
+    const bool slice = line->options.offload.slice_steps != 0; /* `offload` alone knows it */
     for (size_t i = 0; i < RUNNER_COUNT; i++) {
-        const bool offload = runners[i].run == bench_offload;
-        const bool other = runners[i].run == bench_overlap || runners[i].run == bench_checks;
-        if (line->chosen[i] && (offload || (other && line->options.offload.slice_steps == 0))) {
+        if (line->chosen[i] && (slice ? runners[i].run == bench_offload : runners[i].on_disk)) {
             return 0;
         }
     }
-    return bench_fail("%s is for `offload`%s, which is not among what is to be measured",
-                      line->for_offload,
-                      line->options.offload.slice_steps == 0 ? ", `overlap` or `checks`" : "");
+    return bench_fail("--%s is for `offload`%s, which is not among what is to be measured",
+                      line->for_offload, slice ? "" : ", `overlap` or `checks`");
 }
 
 static int read_line(int argc, char **argv, bench_line *line)
@@ -259,122 +265,6 @@ static int read_line(int argc, char **argv, bench_line *line)
     return line->for_offload == NULL || line->help ? 0 : check_for_offload(line);
 }
 
-/* O_NONBLOCK: a pipe that nobody reads is refused at once; what is written later may wait. */
-int bench_open_json(const char *path, int *file)
-{
-    *file = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO)
-                                   : open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-    const int flags = *file < 0 ? -1 : fcntl(*file, F_GETFL);
-    if (flags < 0 || fcntl(*file, F_SETFL, flags & ~O_NONBLOCK) != 0) {
-        return bench_fail("cannot write %s: %s", path,
-                          errno == ENXIO ? "it is a pipe that nobody reads" : strerror(errno));
-    }
-    return 0;
-}
-
-static bool is_on_disk(const char *path, int file)
-{
-    struct stat kind;
-    return path != NULL && strcmp(path, "-") != 0 && fstat(file, &kind) == 0 &&
-           S_ISREG(kind.st_mode);
-}
-
-/* The open file as a stream, emptied where it is a file on disk; NULL after bench_fail. */
-static FILE *open_stream(const char *path, int file)
-{
-    FILE *out = is_on_disk(path, file) && ftruncate(file, 0) != 0 ? NULL : fdopen(file, "w");
-    if (out == NULL) {
-        (void)bench_fail("cannot write %s: %s", path, strerror(errno));
-        (void)close(file);
-    }
-    return out;
-}
-
-static int close_stream(const char *path, FILE *out)
-{
-    int failed = ferror(out) != 0;
-    failed = fclose(out) != 0 || failed;
-    return failed ? bench_fail("cannot write %s: %s", path, strerror(errno)) : 0;
-}
-
-static int write_json(const bench_report *report, bench_scale scale, FILE *out)
-{
-    static const char *const scales[] = {"full", "quick", "tiny"};
-    json_t *json =
-        json_pack("{s:o, s:o, s:s, s:o, s:s}", "machine", bench_machine_json(&report->gpu), "date",
-                  bench_date_json(), "commit", bench_commit_text(), "build", bench_build_json(),
-                  "scale", scales[scale]);
-    json_t *rows = bench_report_json(report);
-    int failed = json_object_update(json, rows) != 0;
-    if (report->unfinished) {
-        failed = json_object_set_new(json, "unfinished", json_true()) != 0 || failed;
-    }
-    failed = failed || json_dumpf(json, out, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) != 0 ||
-             fputc('\n', out) == EOF;
-    json_decref(rows);
-    json_decref(json);
-    return failed;
-}
-
-int bench_write_json(const bench_report *report, bench_scale scale, const char *path, int file)
-{
-    FILE *out = open_stream(path, file);
-    if (out == NULL) {
-        return 1;
-    }
-    const int failed = write_json(report, scale, out);
-    return close_stream(path, out) || (failed && bench_fail("cannot write %s", path));
-}
-
-/* In one write over what is there, so that the file is whole when the program is killed between
- * rows. */
-int bench_report_keep(const bench_report *report)
-{
-    if (report->json_path == NULL) {
-        return 0;
-    }
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    const bool whole = out != NULL && write_json(report, report->scale, out) == 0;
-    const bool kept = out != NULL && fclose(out) == 0 && whole &&
-                      pwrite(report->json_file, text, bytes, 0) == (ssize_t)bytes &&
-                      ftruncate(report->json_file, (off_t)bytes) == 0;
-    const int reason = errno;
-    free(text);
-    return kept ? 0 : bench_fail("cannot write %s: %s", report->json_path, strerror(reason));
-}
-
-static int write_report(const bench_report *report, const bench_line *line, int file)
-{
-    if (line->json_path == NULL || strcmp(line->json_path, "-") != 0) {
-        bench_report_print(report, stdout);
-        if (fflush(stdout) != 0) {
-            return bench_fail("cannot write the table: %s", strerror(errno));
-        }
-    }
-    return line->json_path == NULL
-               ? 0
-               : bench_write_json(report, line->options.scale, line->json_path, file);
-}
-
-/* As one of several ranks: only rank 0 has rows, and only it writes. */
-static int write_rank_report(const bench_report *report, const char *path)
-{
-    if (report->row_count == 0 && report->omission_count == 0) {
-        return 0;
-    }
-    int file = -1;
-    FILE *out = bench_open_json(path, &file) == 0 ? open_stream(path, file) : NULL;
-    if (out == NULL) {
-        return 1;
-    }
-    json_t *json = bench_report_json(report);
-    const int failed = json_dumpf(json, out, JSON_COMPACT);
-    json_decref(json);
-    return close_stream(path, out) || (failed != 0 && bench_fail("cannot write %s", path));
-}
-
 static int run_chosen(const bench_line *line, bench_report *report)
 {
     int failed = 0;
@@ -390,8 +280,10 @@ static int run_chosen(const bench_line *line, bench_report *report)
             bench_progress_runner(runners[i].name, ++begun, chosen);
         }
         if (line->chosen[i] && runners[i].run(&options, report) != 0) {
-            report->failed[report->failed_count++] = runners[i].name;
             failed = 1;
+            if (json_array_append_new(report->failed, json_string(runners[i].name)) != 0) {
+                (void)bench_fail("no memory left to say that %s failed", runners[i].name);
+            }
         }
     }
     return failed;
@@ -421,24 +313,21 @@ int command_bench(int argc, char **argv)
     if (zero_world_is_launched() && !line.options.as_rank) {
         return bench_fail("started by a launcher; run it alone, it starts the ranks it needs");
     }
-    int file = -1;
-    if (line.json_path != NULL && bench_open_json(line.json_path, &file) != 0) {
+    bench_report report;
+    if (bench_report_open(&report, line.json_path, line.options.scale) != 0) {
         return 1;
-    }
-    bench_report report = {.scale = line.options.scale, .unfinished = true};
-    if (is_on_disk(line.json_path, file)) {
-        report.json_path = line.json_path;
-        report.json_file = file;
     }
     int failed = run_chosen(&line, &report);
     bench_progress_end();
     report.unfinished = false;
-    if (!failed && !line.options.as_rank && line.options.case_filter != NULL &&
-        report.row_count + report.omission_count == 0) {
+    const bool empty = json_array_size(report.results) == 0 && json_array_size(report.skipped) == 0;
+    if (line.options.as_rank) {
+        report.json_path = empty ? NULL : report.json_path; /* of the ranks only one writes */
+    } else if (!failed && line.options.case_filter != NULL && empty) {
         failed = bench_fail("--case %s: no case of that name", line.options.case_filter);
     }
-    const int unwritten = line.options.as_rank ? write_rank_report(&report, line.rank_path)
-                                               : write_report(&report, &line, file);
-    bench_report_clear(&report);
-    return failed || unwritten;
+    if (!line.options.as_rank && bench_report_has_table(&report)) {
+        bench_report_print(&report, stdout);
+    }
+    return bench_report_close(&report) || failed;
 }

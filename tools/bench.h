@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "zero/status.h"
+
 /* How much work a runner does. */
 typedef enum bench_scale {
     BENCH_FULL = 0,  /* numbers fit to be published */
@@ -47,46 +49,10 @@ typedef struct bench_options {
                      for the world it is in, and add rows on rank 0 only */
 } bench_options;
 
-/* One measured case. Texts are copied when the row is added. */
-typedef struct bench_row {
-    const char *metric; /* "adamw_vs_limit", ... */
-    const char *name;   /* of the case: "bf16 grad and copy, 2 threads" */
-    double value;       /* median of what was measured */
-    const char *unit;   /* of value, min, max and reference: "ms", "ns", "bytes" */
-    double reference;   /* median of the reference, or the limit */
-    double ratio;       /* above 1: better than the reference */
-    double min;         /* smallest and largest of the measured values */
-    double max;
-    uint32_t repetitions;
-} bench_row;
-
-/* The GPU that was measured, for the report's machine. Rates are decimal: 1e9 bytes a second. */
-typedef struct bench_gpu_facts {
-    char name[256];
-    char compute_capability[16];
-    char driver[32]; /* CUDA version that it knows, "13.0" */
-    char runtime[32];
-    uint32_t gpu_count;
-    uint32_t sm_count;
-    uint32_t sm_clock_max_mhz; /* what they may reach, not what they were */
-    uint32_t memory_clock_max_mhz;
-    uint64_t l2_bytes;
-    uint64_t memory_bytes;
-    double to_gpu_gb_per_s;  /* pinned host memory to the GPU */
-    double to_host_gb_per_s; /* and back */
-    double both_gb_per_s;    /* sum of both directions at once */
-} bench_gpu_facts;
-
 typedef struct bench_report bench_report;
-
-/* 0, or 1 after bench_fail when memory is out or a number is not finite. */
-int bench_add(bench_report *report, const bench_row *row);
 
 /* Say that a metric (name NULL) or one of its cases was not measured, and why. Returns 0. */
 int bench_skip(bench_report *report, const char *metric, const char *name, const char *reason);
-
-/* The report's GPU, zeroed before; for the runner that looks at one. */
-bench_gpu_facts *bench_gpu_facts_of(bench_report *report);
 
 /* The command that speaks in bench_fail; "zero bench" until then. Static text. */
 void bench_speak_as(const char *command);
@@ -94,8 +60,16 @@ void bench_speak_as(const char *command);
 /* One line on stderr, "zero bench: ...". Returns 1. */
 int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* bench_fail with zero_last_error() behind `what`. Returns 1. */
+/* bench_fail with zero_last_error() behind `what`, which ends at the first parenthesis. Returns 1.
+ */
 int bench_fail_zero(const char *what);
+
+/* A call of the library's. 0, or 1 after bench_fail_zero with its name. */
+#define BENCH_TRY(call) ((call) == ZERO_OK ? 0 : bench_fail_zero(#call))
+
+/* What a rank of zero_world_run returns after measurements that failed or did not: it is not
+ * ZERO_OK when they did, and the library's own status where that is why. */
+zero_status bench_rank_status(int failed);
 
 /* True when options->case_filter asks for the case. */
 bool bench_wants(const bench_options *options, const char *name);
@@ -112,6 +86,16 @@ void bench_progress_end(void);
 
 /* Monotonic seconds. */
 double bench_now(void);
+
+/* Seconds of CPU time that this process has taken. */
+double bench_cpu_now(void);
+
+void bench_sleep(double seconds);
+
+/* How often this program asked for memory: calls of malloc, calloc, realloc, posix_memalign,
+ * aligned_alloc and mmap from the program and the library so far; those that system libraries make
+ * inside themselves are not seen. */
+uint64_t bench_allocations(void);
 
 /* Runs a side once and returns the seconds that count (barriers, refills and checks left out),
  * taken with bench_now(). Negative: it failed and has said so with bench_fail. */
@@ -145,7 +129,12 @@ uint32_t bench_long_repetitions(const bench_options *options);
 /* Statistics of values measured by other means; reorders them. */
 bench_stat bench_stat_of(double *values, uint32_t count);
 
-/* The row of a timed case against a timed reference: ratio = reference / ours, values in ms. */
+/* The row of one case; texts are copied. value: the median; ratio = reference / value, so that less
+ * is better. 0, or 1 after bench_fail when memory is out or a number is not finite. */
+int bench_add(bench_report *report, const char *metric, const char *name, const char *unit,
+              const bench_stat *stat, double reference);
+
+/* The row of a timed case against a timed reference, in ms. */
 int bench_add_times(bench_report *report, const char *metric, const char *name,
                     const bench_stat *ours, const bench_stat *reference);
 
@@ -166,5 +155,12 @@ int bench_offload(const bench_options *options, bench_report *report);
 int bench_overlap(const bench_options *options, bench_report *report);
 int bench_checks(const bench_options *options, bench_report *report);
 int bench_gpu(const bench_options *options, bench_report *report);
+
+/* bench_skip of every metric of `comm`. */
+int bench_skip_comm(bench_report *report, const char *reason);
+
+/* The half of `step` that needs matrix products: stage3_vs_stage0, whole training steps by stage,
+ * same batches, equal losses and parameters. */
+int bench_stage_speed(const bench_options *options, bench_report *report);
 
 #endif

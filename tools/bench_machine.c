@@ -52,20 +52,7 @@ static uint64_t memory_bytes(void)
     return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
 }
 
-static json_t *gpu_json(const bench_gpu_facts *gpu)
-{
-    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "name",
-                     gpu->name, "compute_capability", gpu->compute_capability, "driver",
-                     gpu->driver, "runtime", gpu->runtime, "gpus", (json_int_t)gpu->gpu_count,
-                     "sm_count", (json_int_t)gpu->sm_count, "sm_clock_max_mhz",
-                     (json_int_t)gpu->sm_clock_max_mhz, "memory_clock_max_mhz",
-                     (json_int_t)gpu->memory_clock_max_mhz, "l2_bytes", (json_int_t)gpu->l2_bytes,
-                     "memory_bytes", (json_int_t)gpu->memory_bytes, "pinned_to_gpu_gb_per_s",
-                     gpu->to_gpu_gb_per_s, "pinned_to_host_gb_per_s", gpu->to_host_gb_per_s,
-                     "pinned_both_gb_per_s", gpu->both_gb_per_s);
-}
-
-json_t *bench_machine_json(const bench_gpu_facts *gpu)
+json_t *bench_machine_json(const bench_report *report)
 {
     char cpu[256];
     char os[256];
@@ -80,7 +67,7 @@ json_t *bench_machine_json(const bench_gpu_facts *gpu)
                              names.machine[0] != '\0' ? names.machine : "unknown", "cores",
                              (json_int_t)core_count(), "memory_bytes", (json_int_t)memory_bytes(),
                              "kernel", kernel, "os", os, "load_1min", load);
-    if (gpu->name[0] != '\0' && json_object_set_new(json, "gpu", gpu_json(gpu)) != 0) {
+    if (report->gpu != NULL && json_object_set(json, "gpu", report->gpu) != 0) {
         json_decref(json);
         return NULL;
     }

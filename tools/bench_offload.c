@@ -7,10 +7,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
-#include "bench_offload.h"
 #include "io_rig.h"
+#include "offload_rank.h"
 
 #define METRIC_STEP "offload_step_vs_io"
 #define METRIC_SPEED "offload_ms_per_gb"
@@ -125,7 +124,7 @@ static bool memory_suffices(const offload_run *run, char *reason, size_t reason_
 static double step_side(void *argument)
 {
     offload_run *run = argument;
-    if (offload_rank_step(run->rank, NULL, &run->step) != 0) {
+    if (offload_rank_step(run->rank, &OFFLOAD_AT_ONCE, &run->step) != 0) {
         return -1.0;
     }
     if (run->steps++ > 0) { /* the first one reads nothing */
@@ -144,8 +143,7 @@ static double begin_sample(const offload_run *run)
 {
     const double seconds = run->step.seconds;
     const double quiet = run->step.quiet_s < QUIET_MAX_S ? run->step.quiet_s : QUIET_MAX_S;
-    const struct timespec pause = {(time_t)quiet, (long)((quiet - (double)(time_t)quiet) * 1e9)};
-    (void)nanosleep(&pause, NULL);
+    bench_sleep(quiet);
     return seconds < SAMPLE_MIN_S ? SAMPLE_MIN_S : seconds > SAMPLE_MAX_S ? SAMPLE_MAX_S : seconds;
 }
 
@@ -194,7 +192,7 @@ static int report_times(const offload_run *run, const bench_stat *stats, bench_r
                            ? bench_skip(report, METRIC_STEP, name, run->fio_unusable)
                            : bench_add_times(report, METRIC_STEP, name, &stats[0], &stats[2]);
     return failed ||
-           io_add_row(report, METRIC_SPEED, run->name, &speed, stats[1].median * 1e3 / gb);
+           bench_add(report, METRIC_SPEED, run->name, "ms/GB", &speed, stats[1].median * 1e3 / gb);
 }
 
 /* What most time of the measured steps went to, a step, against a step's mean time. */
@@ -209,19 +207,10 @@ static int report_bound(offload_run *run, bench_report *report)
     for (int i = 0; i < 3; i++) {
         char name[160];
         double value = times[i] * 1e-6 / count;
-        const bench_stat stat = bench_stat_of(&value, 1);
+        const bench_stat stat = {value, value, value, run->steps - 1};
         const double whole = run->step_s * 1e3 / count;
         (void)snprintf(name, sizeof name, "%s, %s", run->name, zero_bottleneck_name(bounds[i]));
-        const bench_row row = {.metric = METRIC_BOUND,
-                               .name = name,
-                               .value = stat.median,
-                               .unit = "ms",
-                               .reference = whole,
-                               .ratio = whole / stat.median,
-                               .min = stat.min,
-                               .max = stat.max,
-                               .repetitions = run->steps - 1};
-        if (value > 0.0 ? bench_add(report, &row) != 0
+        if (value > 0.0 ? bench_add(report, METRIC_BOUND, name, "ms", &stat, whole) != 0
                         : bench_skip(report, METRIC_BOUND, name, "no time went to it") != 0) {
             return 1;
         }
@@ -232,16 +221,8 @@ static int report_bound(offload_run *run, bench_report *report)
 static int add_bytes(const offload_run *run, const char *metric, double bytes, double reference,
                      bench_report *report)
 {
-    const bench_row row = {.metric = metric,
-                           .name = run->name,
-                           .value = bytes,
-                           .unit = "bytes",
-                           .reference = reference,
-                           .ratio = reference / bytes,
-                           .min = bytes,
-                           .max = bytes,
-                           .repetitions = 1};
-    return bench_add(report, &row);
+    const bench_stat stat = {bytes, bytes, bytes, 1};
+    return bench_add(report, metric, run->name, "bytes", &stat, reference);
 }
 
 /* base: resident before the rank was made; peak: the most since then. What is beyond the plan is a
@@ -294,7 +275,7 @@ offload_rank_desc bench_offload_desc(const bench_options *options)
         .directories = o->directory_count != 0 ? o->directories : here,
         .directory_count = o->directory_count != 0 ? o->directory_count : 1,
         .threads = options->threads,
-        /* So that the I/O window is offloaded smaller than the state. */
+        /* So that the I/O window is much smaller than the state. */
         .extent_bytes = tiny ? 65536 : 0,
     };
 }
@@ -354,7 +335,7 @@ int bench_offload(const bench_options *options, bench_report *report)
     }
     const uint64_t state = run.plan.tier_bytes[ZERO_TIER_DISK];
     const uint64_t rig_bytes = state < RIG_BYTES_MAX ? state : RIG_BYTES_MAX;
-    if (io_choose_rates(run.desc.directories, run.desc.directory_count, state, &run.rates) != 0) {
+    if (io_find_rates(run.desc.directories, run.desc.directory_count, state, &run.rates) != 0) {
         return 1;
     }
     run.desc.disk_weights = run.rates.measured ? run.rates.rate : NULL;

@@ -1,14 +1,16 @@
 /* Owns the rows of a report and its two forms, table and JSON. Invariant: every row holds finite
- * numbers and its own copies of texts. */
+ * numbers, and the file of the JSON holds a whole report whenever the program is ended. */
 #include "bench_report.h"
 #include "live_line.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "zero/status.h"
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char *speaker = "zero bench";
 
@@ -32,107 +34,196 @@ int bench_fail(const char *format, ...)
 int bench_fail_zero(const char *what)
 {
     const zero_error *error = zero_last_error();
-    return bench_fail("%s: %s: %s", what, zero_status_name(error->status), error->message);
+    return bench_fail("%.*s: %s: %s", (int)strcspn(what, "("), what,
+                      zero_status_name(error->status), error->message);
 }
 
-/* Room for one more element in *array; false when memory is out. */
-static bool make_room(void **array, size_t *capacity, size_t count, size_t element_bytes)
+zero_status bench_rank_status(int failed)
 {
-    if (count < *capacity) {
-        return true;
-    }
-    const size_t grown = *capacity == 0 ? 16 : *capacity * 2;
-    void *moved = realloc(*array, grown * element_bytes);
-    if (moved == NULL) {
-        return false;
-    }
-    *array = moved;
-    *capacity = grown;
-    return true;
+    const zero_status last = zero_last_error()->status;
+    return failed == 0 ? ZERO_OK : last != ZERO_OK ? last : ZERO_STATE;
 }
 
-int bench_add(bench_report *report, const bench_row *row)
+/* --- the file of the JSON --------------------------------------------------------------------- */
+
+/* O_NONBLOCK: a pipe that nobody reads is refused at once; what is written later may wait. */
+int bench_report_open(bench_report *report, const char *json_path, bench_scale scale)
 {
-    const double numbers[] = {row->value, row->reference, row->ratio, row->min, row->max};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (!isfinite(numbers[i])) {
-            return bench_fail("%s, %s: %g is no measurement", row->metric, row->name, numbers[i]);
+    struct stat kind;
+    int file = -1;
+    *report = (bench_report){.scale = scale, .json_path = json_path, .unfinished = true};
+    if (json_path != NULL) {
+        const bool to_stdout = strcmp(json_path, "-") == 0;
+        file = to_stdout ? dup(STDOUT_FILENO)
+                         : open(json_path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+        const int flags = file < 0 ? -1 : fcntl(file, F_GETFL);
+        if (flags < 0 || fcntl(file, F_SETFL, flags & ~O_NONBLOCK) != 0) {
+            return bench_fail("cannot write %s: %s", json_path,
+                              errno == ENXIO ? "it is a pipe that nobody reads" : strerror(errno));
+        }
+        report->on_disk = !to_stdout && fstat(file, &kind) == 0 && S_ISREG(kind.st_mode);
+    }
+    report->json_file = file;
+    report->results = json_array();
+    report->skipped = json_array();
+    report->failed = json_array();
+    return 0;
+}
+
+bool bench_report_has_table(const bench_report *report)
+{
+    return report->json_path == NULL || strcmp(report->json_path, "-") != 0;
+}
+
+/* The whole report as text that ends with a newline instead of a 0; NULL when memory is out. */
+static char *json_text(const bench_report *report, size_t *bytes)
+{
+    static const char *const scales[] = {"full", "quick", "tiny"};
+    json_t *json =
+        json_pack("{s:o, s:o, s:s, s:o, s:s, s:O, s:O, s:O}", "machine", bench_machine_json(report),
+                  "date", bench_date_json(), "commit", bench_commit_text(), "build",
+                  bench_build_json(), "scale", scales[report->scale], "results", report->results,
+                  "skipped", report->skipped, "failed", report->failed);
+    char *text = NULL;
+    if (!report->unfinished || json_object_set_new(json, "unfinished", json_true()) == 0) {
+        text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+    }
+    json_decref(json);
+    if (text != NULL) {
+        *bytes = strlen(text) + 1;
+        text[*bytes - 1] = '\n';
+    }
+    return text;
+}
+
+/* In one write over what is there, so that a file is whole when the program is killed. */
+static int write_json(const bench_report *report)
+{
+    const int file = report->json_file;
+    size_t bytes = 0;
+    char *text = json_text(report, &bytes);
+    if (text == NULL) {
+        return bench_fail("cannot write %s: no memory left, or a name is not UTF-8",
+                          report->json_path);
+    }
+    bool written = true;
+    for (size_t done = 0; written && done < bytes;) {
+        const ssize_t now = report->on_disk ? pwrite(file, text + done, bytes - done, (off_t)done)
+                                            : write(file, text + done, bytes - done);
+        written = now > 0 || (now < 0 && errno == EINTR);
+        done += now > 0 ? (size_t)now : 0;
+    }
+    written = written && (!report->on_disk || ftruncate(file, (off_t)bytes) == 0);
+    const int reason = errno;
+    free(text);
+    return written ? 0 : bench_fail("cannot write %s: %s", report->json_path, strerror(reason));
+}
+
+int bench_report_close(bench_report *report)
+{
+    int failed =
+        fflush(stdout) == 0 ? 0 : bench_fail("cannot write the table: %s", strerror(errno));
+    if (report->json_path != NULL) {
+        failed = write_json(report) || failed;
+        if (close(report->json_file) != 0) {
+            failed = bench_fail("cannot write %s: %s", report->json_path, strerror(errno));
         }
     }
-    void *rows = report->rows;
-    const bool room = make_room(&rows, &report->row_capacity, report->row_count, sizeof *row);
-    report->rows = rows;
-    char *metric = strdup(row->metric);
-    char *name = strdup(row->name);
-    char *unit = strdup(row->unit);
-    if (!room || metric == NULL || name == NULL || unit == NULL) {
-        free(metric);
-        free(name);
-        free(unit);
-        return bench_fail("%s, %s: no memory left for the row", row->metric, row->name);
+    json_decref(report->results);
+    json_decref(report->skipped);
+    json_decref(report->failed);
+    json_decref(report->gpu);
+    return failed;
+}
+
+/* --- rows ------------------------------------------------------------------------------------- */
+
+static int keep(const bench_report *report)
+{
+    return report->on_disk ? write_json(report) : 0;
+}
+
+/* A directory's name may be no UTF-8, and is still printed. */
+int bench_add(bench_report *report, const char *metric, const char *name, const char *unit,
+              const bench_stat *stat, double reference)
+{
+    const double ratio = reference / stat->median;
+    const double numbers[] = {stat->median, reference, ratio, stat->min, stat->max};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (!isfinite(numbers[i])) {
+            return bench_fail("%s, %s: %g is no measurement", metric, name, numbers[i]);
+        }
     }
-    bench_row *kept = &report->rows[report->row_count++];
-    *kept = *row;
-    kept->metric = metric;
-    kept->name = name;
-    kept->unit = unit;
-    return bench_report_keep(report);
+    json_t *row = json_pack("{s:s, s:o, s:f, s:s, s:f, s:f, s:f, s:f, s:I}", "metric", metric,
+                            "case", json_string_nocheck(name), "value", stat->median, "unit", unit,
+                            "reference", reference, "ratio", ratio, "min", stat->min, "max",
+                            stat->max, "repetitions", (json_int_t)stat->repetitions);
+    if (json_array_append_new(report->results, row) != 0) {
+        return bench_fail("%s, %s: no memory left for the row", metric, name);
+    }
+    return keep(report);
 }
 
 int bench_skip(bench_report *report, const char *metric, const char *name, const char *reason)
 {
-    void *omissions = report->omissions;
-    const bool room = make_room(&omissions, &report->omission_capacity, report->omission_count,
-                                sizeof *report->omissions);
-    report->omissions = omissions;
-    bench_omission omission = {strdup(metric), name != NULL ? strdup(name) : NULL, strdup(reason)};
-    if (!room || omission.metric == NULL || omission.reason == NULL ||
-        (name != NULL && omission.name == NULL)) {
-        free(omission.metric);
-        free(omission.name);
-        free(omission.reason);
-        return bench_fail("%s: no memory left to say that it is skipped: %s", metric, reason);
-    }
-    report->omissions[report->omission_count++] = omission;
-    return 0;
+    json_t *omission = json_pack("{s:s, s:o, s:o}", "metric", metric, "case",
+                                 name != NULL ? json_string_nocheck(name) : json_null(), "reason",
+                                 json_string_nocheck(reason));
+    return json_array_append_new(report->skipped, omission) == 0
+               ? 0
+               : bench_fail("%s: no memory left to say that it is skipped: %s", metric, reason);
 }
 
 int bench_add_times(bench_report *report, const char *metric, const char *name,
                     const bench_stat *ours, const bench_stat *reference)
 {
-    const bench_row row = {.metric = metric,
-                           .name = name,
-                           .value = ours->median * 1e3,
-                           .unit = "ms",
-                           .reference = reference->median * 1e3,
-                           .ratio = reference->median / ours->median,
-                           .min = ours->min * 1e3,
-                           .max = ours->max * 1e3,
-                           .repetitions = ours->repetitions};
-    return bench_add(report, &row);
+    const bench_stat ms = {ours->median * 1e3, ours->min * 1e3, ours->max * 1e3, ours->repetitions};
+    return bench_add(report, metric, name, "ms", &ms, reference->median * 1e3);
 }
 
-void bench_report_clear(bench_report *report)
+bool bench_row_read(const json_t *json, bench_row *row)
 {
-    for (size_t i = 0; i < report->row_count; i++) {
-        free((void *)(uintptr_t)report->rows[i].metric);
-        free((void *)(uintptr_t)report->rows[i].name);
-        free((void *)(uintptr_t)report->rows[i].unit);
-    }
-    for (size_t i = 0; i < report->omission_count; i++) {
-        free(report->omissions[i].metric);
-        free(report->omissions[i].name);
-        free(report->omissions[i].reason);
-    }
-    free(report->rows);
-    free(report->omissions);
-    memset(report, 0, sizeof *report);
+    json_int_t repetitions = 0;
+    const bool whole =
+        json_unpack((json_t *)(uintptr_t)json, "{s:s, s:s, s:F, s:s, s:F, s:F, s:F, s:F, s:I}",
+                    "metric", &row->metric, "case", &row->name, "value", &row->value, "unit",
+                    &row->unit, "reference", &row->reference, "ratio", &row->ratio, "min",
+                    &row->min, "max", &row->max, "repetitions", &repetitions) == 0;
+    row->repetitions = (uint32_t)repetitions;
+    return whole;
 }
 
-bench_gpu_facts *bench_gpu_facts_of(bench_report *report)
+int bench_report_take(bench_report *report, const json_t *json)
 {
-    return &report->gpu;
+    size_t i;
+    json_t *entry;
+    bench_row row;
+    json_t *results = json_object_get(json, "results");
+    json_t *skipped = json_object_get(json, "skipped");
+    if (!json_is_array(results) || !json_is_array(skipped)) {
+        return bench_fail("the ranks left no report");
+    }
+    json_array_foreach(results, i, entry)
+    {
+        if (!bench_row_read(entry, &row)) {
+            return bench_fail("the ranks' report has a row that is none");
+        }
+    }
+    json_array_foreach(skipped, i, entry)
+    {
+        if (!json_is_string(json_object_get(entry, "metric")) ||
+            !json_is_string(json_object_get(entry, "reason"))) {
+            return bench_fail("the ranks' report has an omission that is none");
+        }
+    }
+    if (json_array_extend(report->results, results) != 0 ||
+        json_array_extend(report->skipped, skipped) != 0) {
+        return bench_fail("no memory left for the ranks' rows");
+    }
+    return keep(report);
 }
+
+/* --- the table -------------------------------------------------------------------------------- */
 
 /* Large numbers whole, small ones with four significant digits. */
 static const char *number_text(double number, char *text, size_t text_bytes)
@@ -161,26 +252,39 @@ static int wider(int width, const char *text)
     return own > width ? own : width;
 }
 
-static void print_gpu(const bench_gpu_facts *gpu, FILE *out)
+static const char *text_of(const json_t *object, const char *key)
 {
-    fprintf(out,
-            "gpu: %s, %u SMs, %.1f GiB, L2 %.0f MiB, driver %s, runtime %s\n"
-            "pinned copies in GB/s: %.1f to the GPU, %.1f back, %.1f both at once\n",
-            gpu->name, gpu->sm_count, (double)gpu->memory_bytes / 0x1p30,
-            (double)gpu->l2_bytes / 0x1p20, gpu->driver, gpu->runtime, gpu->to_gpu_gb_per_s,
-            gpu->to_host_gb_per_s, gpu->both_gb_per_s);
+    return json_string_value(json_object_get(object, key));
 }
 
-void bench_report_print(const bench_report *report, FILE *out)
+static double number_of(const json_t *object, const char *key)
 {
-    if (report->gpu.name[0] != '\0') {
-        print_gpu(&report->gpu, out);
-    }
+    return json_number_value(json_object_get(object, key));
+}
+
+static void print_gpu(const json_t *gpu, FILE *out)
+{
+    fprintf(out,
+            "gpu: %s, %.0f SMs, %.1f GiB, L2 %.0f MiB, driver %s, runtime %s\n"
+            "pinned copies in GB/s: %.1f to the GPU, %.1f back, %.1f both at once\n",
+            text_of(gpu, "name"), number_of(gpu, "sm_count"),
+            number_of(gpu, "memory_bytes") / 0x1p30, number_of(gpu, "l2_bytes") / 0x1p20,
+            text_of(gpu, "driver"), text_of(gpu, "runtime"),
+            number_of(gpu, "pinned_to_gpu_gb_per_s"), number_of(gpu, "pinned_to_host_gb_per_s"),
+            number_of(gpu, "pinned_both_gb_per_s"));
+}
+
+static void print_rows(const json_t *results, FILE *out)
+{
+    size_t i;
+    const json_t *json;
+    bench_row row;
     int metric_width = (int)strlen("metric");
     int name_width = (int)strlen("case");
-    for (size_t i = 0; i < report->row_count; i++) {
-        metric_width = wider(metric_width, report->rows[i].metric);
-        name_width = wider(name_width, report->rows[i].name);
+    json_array_foreach(results, i, json)
+    {
+        metric_width = wider(metric_width, text_of(json, "metric"));
+        name_width = wider(name_width, text_of(json, "case"));
     }
     /* Behind both: 46 columns and the range. */
     const unsigned columns = live_line_columns(out);
@@ -188,101 +292,35 @@ void bench_report_print(const bench_report *report, FILE *out)
         metric_width = 0;
         name_width = 0;
     }
-    if (report->row_count > 0) {
-        fprintf(out, "%-*s  %-*s%s  %12s %-5s  %12s  %6s  %s\n", metric_width, "metric", name_width,
-                "case", name_width == 0 ? "\n " : "", "value", "unit", "reference", "ratio",
-                "min..max");
-    }
-    for (size_t i = 0; i < report->row_count; i++) {
-        print_row(&report->rows[i], metric_width, name_width, out);
-    }
-    for (size_t i = 0; i < report->omission_count; i++) {
-        const bench_omission *omission = &report->omissions[i];
-        fprintf(out, "skipped: %s%s%s: %s\n", omission->metric, omission->name != NULL ? ", " : "",
-                omission->name != NULL ? omission->name : "", omission->reason);
-    }
-    for (size_t i = 0; i < report->failed_count; i++) {
-        fprintf(out, "failed: %s\n", report->failed[i]);
+    fprintf(out, "%-*s  %-*s%s  %12s %-5s  %12s  %6s  %s\n", metric_width, "metric", name_width,
+            "case", name_width == 0 ? "\n " : "", "value", "unit", "reference", "ratio",
+            "min..max");
+    json_array_foreach(results, i, json)
+    {
+        if (bench_row_read(json, &row)) {
+            print_row(&row, metric_width, name_width, out);
+        }
     }
 }
 
-static json_t *row_json(const bench_row *row)
-{
-    return json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:I}", "metric", row->metric, "case",
-                     row->name, "value", row->value, "unit", row->unit, "reference", row->reference,
-                     "ratio", row->ratio, "min", row->min, "max", row->max, "repetitions",
-                     (json_int_t)row->repetitions);
-}
-
-json_t *bench_report_json(const bench_report *report)
-{
-    json_t *rows = json_array();
-    json_t *omissions = json_array();
-    json_t *failed = json_array();
-    int lost = 0;
-    for (size_t i = 0; i < report->row_count; i++) {
-        lost |= json_array_append_new(rows, row_json(&report->rows[i]));
-    }
-    for (size_t i = 0; i < report->omission_count; i++) {
-        const bench_omission *omission = &report->omissions[i];
-        lost |= json_array_append_new(omissions, json_pack("{s:s, s:s?, s:s}", "metric",
-                                                           omission->metric, "case", omission->name,
-                                                           "reason", omission->reason));
-    }
-    for (size_t i = 0; i < report->failed_count; i++) {
-        lost |= json_array_append_new(failed, json_string(report->failed[i]));
-    }
-    json_t *json =
-        json_pack("{s:o, s:o, s:o}", "results", rows, "skipped", omissions, "failed", failed);
-    if (lost != 0) {
-        json_decref(json);
-        return NULL;
-    }
-    return json;
-}
-
-static int take_row(bench_report *report, json_t *json)
-{
-    bench_row row = {0};
-    json_int_t repetitions = 0;
-    if (json_unpack(json, "{s:s, s:s, s:F, s:s, s:F, s:F, s:F, s:F, s:I}", "metric", &row.metric,
-                    "case", &row.name, "value", &row.value, "unit", &row.unit, "reference",
-                    &row.reference, "ratio", &row.ratio, "min", &row.min, "max", &row.max,
-                    "repetitions", &repetitions) != 0) {
-        return bench_fail("the ranks' report has a row that is none");
-    }
-    row.repetitions = (uint32_t)repetitions;
-    return bench_add(report, &row);
-}
-
-static int take_omission(bench_report *report, json_t *json)
-{
-    const char *metric;
-    const char *reason;
-    const char *name = json_string_value(json_object_get(json, "case"));
-    if (json_unpack(json, "{s:s, s:s}", "metric", &metric, "reason", &reason) != 0) {
-        return bench_fail("the ranks' report has an omission that is none");
-    }
-    return bench_skip(report, metric, name, reason);
-}
-
-int bench_report_take(bench_report *report, json_t *json)
+void bench_report_print(const bench_report *report, FILE *out)
 {
     size_t i;
-    json_t *entry;
-    json_t *rows = json_object_get(json, "results");
-    json_t *omissions = json_object_get(json, "skipped");
-    if (!json_is_array(rows) || !json_is_array(omissions)) {
-        return bench_fail("the ranks left no report");
+    const json_t *entry;
+    if (report->gpu != NULL) {
+        print_gpu(report->gpu, out);
     }
-    int failed = 0;
-    json_array_foreach(rows, i, entry)
+    if (json_array_size(report->results) > 0) {
+        print_rows(report->results, out);
+    }
+    json_array_foreach(report->skipped, i, entry)
     {
-        failed = failed || take_row(report, entry);
+        const char *name = text_of(entry, "case");
+        fprintf(out, "skipped: %s%s%s: %s\n", text_of(entry, "metric"), name != NULL ? ", " : "",
+                name != NULL ? name : "", text_of(entry, "reason"));
     }
-    json_array_foreach(omissions, i, entry)
+    json_array_foreach(report->failed, i, entry)
     {
-        failed = failed || take_omission(report, entry);
+        fprintf(out, "failed: %s\n", json_string_value(entry));
     }
-    return failed;
 }

@@ -1,62 +1,61 @@
-/* The report behind bench.h: kept rows, and the forms they are printed in. */
+/* The report behind bench.h: its rows as JSON has them, and where they are written. */
 #ifndef TOOLS_BENCH_REPORT_H
 #define TOOLS_BENCH_REPORT_H
 
 #include <jansson.h>
-#include <stddef.h>
 #include <stdio.h>
 
 #include "bench.h"
 
-/* A case that was not measured. */
-typedef struct bench_omission {
-    char *metric;
-    char *name; /* NULL: the whole metric */
-    char *reason;
-} bench_omission;
-
 struct bench_report {
-    bench_row *rows; /* texts owned */
-    size_t row_count;
-    size_t row_capacity;
-    bench_omission *omissions;
-    size_t omission_count;
-    size_t omission_capacity;
-    const char *failed[8]; /* runners that failed; static text */
-    size_t failed_count;
-    bench_gpu_facts gpu; /* name[0] == '\0': no runner looked at a GPU */
-    /* Where the JSON goes after every row, so that whoever ends a run early has those before. */
-    const char *json_path; /* NULL: nowhere before the end */
-    int json_file;
+    json_t *results;
+    json_t *skipped;
+    json_t *failed; /* names of runners */
+    json_t *gpu;    /* NULL: no runner looked at one */
     bench_scale scale;
+    const char
+        *json_path; /* NULL: no JSON is wanted; "-": stdout, where no table is printed then */
+    int json_file;
+    bool on_disk;    /* the file has what there is after every row, for whoever ends a run early */
     bool unfinished; /* rows are still to come */
 };
 
-/* Writes the JSON so far. 0, or 1 after bench_fail. */
-int bench_report_keep(const bench_report *report);
+/* A row, read: "adamw_vs_limit", "bf16 grad and copy, 2 threads", ... Texts are the report's. */
+typedef struct bench_row {
+    const char *metric;
+    const char *name;
+    double value; /* median of what was measured */
+    const char *unit;
+    double reference; /* median of the reference, or the limit */
+    double ratio;     /* above 1: better than the reference */
+    double min;
+    double max;
+    uint32_t repetitions;
+} bench_row;
 
-void bench_report_clear(bench_report *report);
+/* An empty report. The file for its JSON is opened before anything is measured, without losing what
+ * is in it. 1 after bench_fail. */
+int bench_report_open(bench_report *report, const char *json_path, bench_scale scale);
+
+/* Writes the JSON, where it is wanted, and gives everything back. 1 after bench_fail. */
+int bench_report_close(bench_report *report);
+
+/* True when the table goes to stdout. */
+bool bench_report_has_table(const bench_report *report);
 
 /* The GPU, one line a row, then what was left out and why. */
 void bench_report_print(const bench_report *report, FILE *out);
 
-/* Open the file for the JSON before anything is measured, without losing what is in it; "-" is
- * stdout. 1 after bench_fail. */
-int bench_open_json(const char *path, int *file);
+/* False when `json` is no row. */
+bool bench_row_read(const json_t *json, bench_row *row);
 
-/* The whole document into that file, which is closed. 1 after bench_fail. */
-int bench_write_json(const bench_report *report, bench_scale scale, const char *path, int file);
+/* Add what another process measured: the rows and the omissions of its JSON. 1 after bench_fail
+ * when that is not what it holds. */
+int bench_report_take(bench_report *report, const json_t *json);
 
-/* {"results": [...], "skipped": [...], "failed": [...]}; NULL: memory is out. The caller's. */
-json_t *bench_report_json(const bench_report *report);
-
-/* Add the rows and the omissions of bench_report_json, of another process. 1 after bench_fail when
- * that is not what it holds. */
-int bench_report_take(bench_report *report, json_t *json);
-
-/* The machine; "unknown" and 0 where the system does not tell, "gpu" only where a runner looked at
- * one. The date, by UTC. What the program was built with. As above. */
-json_t *bench_machine_json(const bench_gpu_facts *gpu);
+/* The machine; "unknown" and 0 where the system does not tell. The date, by UTC. What the program
+ * was built with. NULL: memory is out. The caller's. */
+json_t *bench_machine_json(const bench_report *report);
 json_t *bench_date_json(void);
 json_t *bench_build_json(void);
 

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/memory.h"
@@ -18,7 +17,7 @@
 #include "storage/storage.h"
 
 #define OPS 8
-#define PIECES_PER_OP(depth) ((depth) / 4)
+#define SEGMENTS_PER_OP(depth) ((depth) / 4)
 #define MEMORY_BYTES ((uint64_t)64 << 20) /* for each directory */
 
 _Static_assert(IO_DIRECTORIES_MAX == ZI_STORE_DIRECTORIES_MAX, "as many as a store has");
@@ -70,32 +69,20 @@ static int open_queue(io_rig *rig, const io_setting *setting, zi_io **queue)
     return 0;
 }
 
-static int take_rates(zero_status status, const zi_rates *found, io_rates *rates)
+int io_find_rates(const char *const *directories, uint32_t directory_count, uint64_t bytes,
+                  io_rates *rates)
 {
-    if (status != ZERO_OK) {
+    const zi_rate_options options = {.directories = directories,
+                                     .directory_count = directory_count};
+    zi_rates found;
+    if ((bytes == 0 ? zi_rate_measure(&options, &found)
+                    : zi_rate_choose(&options, bytes, &found)) != ZERO_OK) {
         return fail_with_message();
     }
-    rates->measured = found->measured;
-    memcpy(rates->rate, found->rate, sizeof rates->rate);
-    memcpy(rates->sharers, found->sharers, sizeof rates->sharers);
+    rates->measured = found.measured;
+    memcpy(rates->rate, found.rate, sizeof rates->rate);
+    memcpy(rates->sharers, found.sharers, sizeof rates->sharers);
     return 0;
-}
-
-int io_measure_rates(const char *const *directories, uint32_t directory_count, io_rates *rates)
-{
-    const zi_rate_options options = {.directories = directories,
-                                     .directory_count = directory_count};
-    zi_rates found;
-    return take_rates(zi_rate_measure(&options, &found), &found, rates);
-}
-
-int io_choose_rates(const char *const *directories, uint32_t directory_count, uint64_t bytes,
-                    io_rates *rates)
-{
-    const zi_rate_options options = {.directories = directories,
-                                     .directory_count = directory_count};
-    zi_rates found;
-    return take_rates(zi_rate_choose(&options, bytes, &found), &found, rates);
 }
 
 int io_rig_open(const io_rig_desc *desc, io_rig **out)
@@ -227,14 +214,6 @@ static int past_the_cache(const io_rig *rig)
     return 0;
 }
 
-static double cpu_seconds(void)
-{
-    struct rusage used;
-    (void)getrusage(RUSAGE_SELF, &used);
-    return (double)used.ru_utime.tv_sec + (double)used.ru_utime.tv_usec * 1e-6 +
-           (double)used.ru_stime.tv_sec + (double)used.ru_stime.tv_usec * 1e-6;
-}
-
 /* Operations in turn until the time is over, then the rest of them; *moved is all they moved. */
 static zero_status move_bytes(io_rig *rig, zi_io *queue, io_mix mix, uint64_t op_bytes,
                               double seconds, uint64_t *moved)
@@ -270,7 +249,7 @@ int io_measure(io_rig *rig, io_mix mix, const io_setting *setting, double second
 {
     /* Half of what is used must hold an operation. */
     const uint64_t per_op =
-        setting->segment_bytes * PIECES_PER_OP(setting->depth) * rig->file_count;
+        setting->segment_bytes * SEGMENTS_PER_OP(setting->depth) * rig->file_count;
     const uint64_t op_bytes =
         zi_min_u64(per_op, rig->bytes / 2 / ZI_STORAGE_ALIGN * ZI_STORAGE_ALIGN);
     zi_io *queue = NULL;
@@ -279,7 +258,7 @@ int io_measure(io_rig *rig, io_mix mix, const io_setting *setting, double second
     }
     int failed = past_the_cache(rig);
     uint64_t moved = 0;
-    const double cpu = cpu_seconds();
+    const double cpu = bench_cpu_now();
     const double start = bench_now();
     if (!failed && move_bytes(rig, queue, mix, op_bytes, seconds, &moved) != ZERO_OK) {
         failed = fail_with_message();
@@ -288,7 +267,7 @@ int io_measure(io_rig *rig, io_mix mix, const io_setting *setting, double second
     const double gb = (double)moved * 1e-9;
     if (!failed) {
         sample->seconds_per_gb = (bench_now() - start) / gb;
-        sample->cpu_ms_per_gb = (cpu_seconds() - cpu) * 1e3 / gb;
+        sample->cpu_ms_per_gb = (bench_cpu_now() - cpu) * 1e3 / gb;
     }
     zi_io_destroy(queue);
     return failed;

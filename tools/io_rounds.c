@@ -1,5 +1,6 @@
 /* Owns how the library's queue is measured beside fio: whether fio can be, at which setting it is
  * fastest, and rounds of both in turn. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,19 +79,16 @@ const char *io_fio_find_best(io_rig *rig, io_mix mix, const io_fio_setting *firs
     return NULL;
 }
 
-int io_add_row(bench_report *report, const char *metric, const char *name, const bench_stat *ours,
-               double reference)
+const char *io_mix_name(io_mix mix)
 {
-    const bench_row row = {.metric = metric,
-                           .name = name,
-                           .value = ours->median,
-                           .unit = "ms/GB",
-                           .reference = reference,
-                           .ratio = reference / ours->median,
-                           .min = ours->min,
-                           .max = ours->max,
-                           .repetitions = ours->repetitions};
-    return bench_add(report, &row);
+    static const char *const names[IO_MIXES] = {"read", "write", "mixed"};
+    return names[mix];
+}
+
+void io_case_name(io_mix mix, const io_setting *setting, char *text, uint32_t text_bytes)
+{
+    (void)snprintf(text, text_bytes, "%s, %" PRIu64 " KiB x %u", io_mix_name(mix),
+                   setting->segment_bytes >> 10, setting->depth);
 }
 
 /* "read, 1024 KiB x 16; fio 2048 KiB x 8, 2 jobs" */
@@ -140,12 +138,12 @@ int io_measure_rounds(io_rig *rig, io_mix mix, const io_setting *setting,
     const bench_stat time_ours = bench_stat_of(time[0], rounds);
     const bench_stat cpu_ours = bench_stat_of(cpu[0], rounds);
     const double cpu_fio = bench_stat_of(cpu[1], rounds).median;
-    if (io_add_row(report, IO_METRIC_FIO, name, &time_ours,
-                   bench_stat_of(time[1], rounds).median) != 0) {
+    if (bench_add(report, IO_METRIC_FIO, name, "ms/GB", &time_ours,
+                  bench_stat_of(time[1], rounds).median) != 0) {
         return 1;
     }
     return cpu_fio > 0.0 && cpu_ours.median > 0.0
-               ? io_add_row(report, IO_METRIC_CPU, name, &cpu_ours, cpu_fio)
+               ? bench_add(report, IO_METRIC_CPU, name, "ms/GB", &cpu_ours, cpu_fio)
                : bench_skip(report, IO_METRIC_CPU, name,
                             "too short for CPU time; give it more time");
 }

@@ -36,6 +36,13 @@ typedef struct offload_rank_desc {
 /* Elements of `unit` in such a rank: 25600 * 25600 / 512. */
 #define OFFLOAD_UNIT ((uint64_t)OFFLOAD_WIDTH * OFFLOAD_WIDTH / OFFLOAD_RANKS)
 
+/* The rank that the line of `zero bench` asks for. */
+offload_rank_desc bench_offload_desc(const bench_options *options);
+
+/* False, with the reason, where a directory's disk has no room for its share of the bytes. */
+bool bench_disks_suffice(const offload_rank_desc *desc, uint64_t bytes, char *reason,
+                         size_t reason_bytes);
+
 typedef struct offload_rank offload_rank;
 
 /* How a step is taken. */
@@ -43,6 +50,9 @@ typedef struct offload_way {
     double backward_s; /* that backward takes beyond making gradients, asleep, as beside a GPU */
     bool predicted;
 } offload_way;
+
+/* After backward, which takes no longer than it must. */
+#define OFFLOAD_AT_ONCE ((const offload_way){0})
 
 /* What a step took and moved. */
 typedef struct offload_step {
@@ -61,7 +71,7 @@ int offload_rank_open(const offload_rank_desc *desc, offload_rank **rank);
 /* Accepts NULL; the disk is free again. */
 void offload_rank_close(offload_rank *rank);
 
-/* Make all gradients, then take the step. way: NULL: at once, not speculative. */
+/* Make all gradients, then take the step. */
 int offload_rank_step(offload_rank *rank, const offload_way *way, offload_step *step);
 
 /* Speculative steps so far that were updated during backward, and not again. */
