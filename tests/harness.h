@@ -45,6 +45,14 @@ static uint64_t test_seed = 1;
     }                                                                                  \
     static void test_run_##test_name(void)
 
+/* A test that is one call: a row, where tests differ in their arguments only. */
+#define TEST_CALL(test_name, ...) \
+    TEST(test_name)               \
+    {                             \
+        __VA_ARGS__;              \
+    }                             \
+    _Static_assert(true, #test_name)
+
 #define TEST_FAIL(...)                                    \
     do {                                                  \
         fprintf(stderr, "  %s:%d: ", __FILE__, __LINE__); \
@@ -108,6 +116,14 @@ static uint64_t test_seed = 1;
         if (status_ != ZERO_OK) {                                                                  \
             TEST_FAIL("%s: %s: %s", #call, zero_status_name(status_), zero_last_error()->message); \
         }                                                                                          \
+    } while (0)
+
+/* The last message of an error has `text` in it. */
+#define CHECK_SAID(text)                                                                 \
+    do {                                                                                 \
+        if (strstr(zero_last_error()->message, (text)) == NULL) {                        \
+            TEST_FAIL("message without \"%s\": %s", (text), zero_last_error()->message); \
+        }                                                                                \
     } while (0)
 
 /* A call that must fail with `expected` and say `text` (a substring of the message). */

@@ -13,10 +13,7 @@ static void run_everywhere(zero_rank_fn fn)
     }
 }
 
-TEST(kinds)
-{
-    run_everywhere(case_kinds);
-}
+TEST_CALL(kinds, run_everywhere(case_kinds));
 
 TEST(large)
 {
@@ -25,25 +22,10 @@ TEST(large)
     }
 }
 
-TEST(subgroups)
-{
-    run_everywhere(case_subgroups);
-}
-
-TEST(batches)
-{
-    run_everywhere(case_batches);
-}
-
-TEST(streams)
-{
-    run_everywhere(case_streams);
-}
-
-TEST(mismatch)
-{
-    run_everywhere(case_mismatch);
-}
+TEST_CALL(subgroups, run_everywhere(case_subgroups));
+TEST_CALL(batches, run_everywhere(case_batches));
+TEST_CALL(streams, run_everywhere(case_streams));
+TEST_CALL(mismatch, run_everywhere(case_mismatch));
 
 TEST(late)
 {
@@ -52,15 +34,8 @@ TEST(late)
     CHECK_OK(zero_world_run(5, LONG_MS, case_late, &deadline_ms));
 }
 
-TEST(gather)
-{
-    run_everywhere(case_gather);
-}
-
-TEST(memory)
-{
-    run_everywhere(case_memory);
-}
+TEST_CALL(gather, run_everywhere(case_gather));
+TEST_CALL(memory, run_everywhere(case_memory));
 
 TEST(abort)
 {

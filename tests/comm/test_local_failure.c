@@ -14,11 +14,6 @@
 /* No failure may take longer; the deadline is far above. */
 #define SOON_MS 20000
 
-static uint64_t elapsed_ms(uint64_t start_ns)
-{
-    return (zi_clock_ns() - start_ns) / 1000000;
-}
-
 /* Make two groups and two pieces of shared memory, use them, pass every status up. */
 static zero_status small_life(zero_world *world, void *user)
 {
@@ -155,7 +150,7 @@ static zero_status one_allocation_fails(zero_world *world, void *user)
     } else {
         CHECK_EQ(status, ZERO_COMM);
         CHECK(strncmp(zero_last_error()->message, "rank ", 5) == 0);
-        CHECK(strstr(zero_last_error()->message, "no 4096 bytes") != NULL);
+        CHECK_SAID("no 4096 bytes");
     }
     CHECK_OK(zero_world_barrier(world));
     zi_fault_arm(ZI_FAULT_ALLOC, 0);
@@ -234,7 +229,7 @@ static zero_status no_allocation(zero_world *world, void *user)
     snprintf(words, sizeof words, "rank %u", absent);
     const zero_status status = comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece);
     CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
-    CHECK(strstr(zero_last_error()->message, words) != NULL);
+    CHECK_SAID(words);
     CHECK(piece == NULL);
     return status;
 }
@@ -341,8 +336,7 @@ TEST(buffers_freed_after_abort)
 static zero_status count_calls(zero_world *world, void *user)
 {
     conf test = {.world = world};
-    conf_members_all(&test, world);
-    conf_open(&test, 1000 * sizeof(float) * test.size, "calls");
+    conf_open_all(&test, world, 1000, "calls");
     unsigned char bytes[300] = {0};
     unsigned char all[4 * 300];
     CHECK_OK(zero_world_barrier(world));
