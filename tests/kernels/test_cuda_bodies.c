@@ -37,12 +37,9 @@ static void check_update(update_case *one)
 TEST(update_has_the_cpus_bits_for_every_type)
 {
     const size_t ragged[] = {1, 63, 64, 65, 0, 0, 1000, 3, 12345, 0, 256, 5000};
-    update_types types[36];
-    const size_t type_count = case_types(types);
-    for (size_t t = 0; t < type_count; t++) {
+    for (size_t t = 0; t < CASE_TYPES; t++) {
         update_case one;
-        case_create(&one, types[t], ragged, sizeof ragged / sizeof ragged[0], true);
-        one.job.count = one.segments[11].offset + one.segments[11].count;
+        case_create(&one, case_types(t), ragged, sizeof ragged / sizeof ragged[0], true);
         check_update(&one);
         case_destroy(&one);
     }
@@ -51,12 +48,9 @@ TEST(update_has_the_cpus_bits_for_every_type)
 TEST(update_of_a_long_segment)
 {
     const size_t one_segment[] = {100003};
-    update_types types[36];
-    const size_t type_count = case_types(types);
-    for (size_t t = 0; t < type_count; t += 7) {
+    for (size_t t = 0; t < CASE_TYPES; t += 7) {
         update_case one;
-        case_create(&one, types[t], one_segment, 1, false);
-        one.job.count = 100003;
+        case_create(&one, case_types(t), one_segment, 1, false);
         check_update(&one);
         case_destroy(&one);
     }
@@ -69,7 +63,6 @@ TEST(update_of_a_large_shard)
     const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, true};
     update_case one;
     case_create(&one, types, large, 3, false);
-    one.job.count = one.segments[2].offset + one.segments[2].count;
     CHECK_EQ(zi_cuda_grid_of(one.job.count).warp_count, ZI_WARP_COUNT_MANY);
     check_update(&one);
     case_destroy(&one);
@@ -89,7 +82,6 @@ TEST(update_rounds_by_the_tensors_elements)
             for (size_t k = 0; k < 4; k++) {
                 one.segments[k].tensor_first = first + k * 1001 + ((uint64_t)k << 40);
             }
-            one.job.count = one.segments[3].offset + one.segments[3].count;
             check_update(&one);
             case_destroy(&one);
         }
@@ -117,14 +109,11 @@ static bool case_shift(zi_update_job *job, int array)
 TEST(update_of_arrays_that_are_not_aligned)
 {
     const size_t ragged[] = {700, 1, 64, 2000};
-    update_types types[36];
-    const size_t type_count = case_types(types);
-    for (size_t t = 0; t < type_count; t++) {
+    for (size_t t = 0; t < CASE_TYPES; t++) {
         for (int k = 0; k < CASE_ARRAYS; k++) {
             update_case one;
-            case_create(&one, types[t], ragged, 4, false);
+            case_create(&one, case_types(t), ragged, 4, false);
             zi_update_job *job = &one.job;
-            job->count = one.segments[3].offset + one.segments[3].count;
             if (case_shift(job, k)) {
                 CHECK(!zi_update_args_of(job).aligned);
                 check_update(&one);
@@ -167,12 +156,9 @@ TEST(update_of_many_tiny_segments)
 TEST(update_that_is_skipped_touches_nothing)
 {
     const size_t ragged[] = {700, 1, 64, 2000};
-    update_types types[36];
-    const size_t type_count = case_types(types);
-    for (size_t t = 0; t < type_count; t++) {
+    for (size_t t = 0; t < CASE_TYPES; t++) {
         update_case one;
-        case_create(&one, types[t], ragged, 4, false);
-        one.job.count = one.segments[3].offset + one.segments[3].count;
+        case_create(&one, case_types(t), ragged, 4, false);
         one.decision.skip = 1;
         one.decision.grad_scale = (float)NAN;
         unsigned char *before = case_copy(&one);
@@ -484,19 +470,16 @@ TEST(fold_and_cast_of_nan_and_infinities)
 TEST(update_of_nan_and_infinities)
 {
     const size_t counts_of_segments[] = {5000, 64};
-    update_types types[36];
-    const size_t type_count = case_types(types);
-    for (size_t t = 0; t < type_count; t++) {
+    for (size_t t = 0; t < CASE_TYPES; t++) {
         update_case one;
-        case_create(&one, types[t], counts_of_segments, 2, false);
-        one.job.count = one.segments[1].offset + one.segments[1].count;
-        strew_specials(case_array(&one, 0), types[t].grad, 5000, 0);
+        case_create(&one, case_types(t), counts_of_segments, 2, false);
+        strew_specials(case_array(&one, 0), case_types(t).grad, 5000, 0);
         for (size_t i = 1; i < 5000; i += 3) {
-            case_put(case_array(&one, 4), types[t].moment, i, -1.0f);
+            case_put(case_array(&one, 4), case_types(t).moment, i, -1.0f);
         }
         check_update(&one);
         zi_cpu_update(&one.job, NULL, 0, 1);
-        CHECK(count_nan(one.job.param, types[t].param, 5000) > 5000 / 3);
+        CHECK(count_nan(one.job.param, case_types(t).param, 5000) > 5000 / 3);
         case_destroy(&one);
     }
 }

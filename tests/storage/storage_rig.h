@@ -71,6 +71,17 @@ static inline zero_status rig_move(zi_io *queue, zi_io_kind kind, unsigned char 
     return status != ZERO_OK ? status : zi_io_wait(queue, &op);
 }
 
+/* Write a round of the store and read it again. */
+static inline void rig_round_trip(zi_io *queue, unsigned char *memory, uint64_t bytes,
+                                  uint64_t round)
+{
+    rig_fill(memory, 0, bytes, round);
+    CHECK_OK(rig_move(queue, ZI_IO_WRITE, memory, 0, bytes));
+    memset(memory, 0xee, bytes);
+    CHECK_OK(rig_move(queue, ZI_IO_READ, memory, 0, bytes));
+    rig_check(memory, 0, bytes, round);
+}
+
 /* Open descriptors of this process. */
 static inline unsigned rig_descriptors(void)
 {

@@ -57,15 +57,6 @@ static void no_more_faults(fault_case *io)
     io->below.percent = 0;
 }
 
-static void write_and_read(fault_case *io, uint64_t round)
-{
-    rig_fill(io->memory, 0, STORE_BYTES, round);
-    CHECK_OK(rig_move(io->queue, ZI_IO_WRITE, io->memory, 0, STORE_BYTES));
-    memset(io->memory, 0xee, STORE_BYTES);
-    CHECK_OK(rig_move(io->queue, ZI_IO_READ, io->memory, 0, STORE_BYTES));
-    rig_check(io->memory, 0, STORE_BYTES, round);
-}
-
 /* Each kind that can be mended, at the first, a middle and the last segment of writing and reading.
  */
 TEST(what_can_be_mended_is)
@@ -83,7 +74,7 @@ TEST(what_can_be_mended_is)
             io.below.kind = kinds[i];
             io.below.segments = 0;
             io.below.faults = 0;
-            write_and_read(&io, ++round);
+            rig_round_trip(io.queue, io.memory, STORE_BYTES, ++round);
             CHECK_EQ(io.below.faults, 1);
             CHECK_EQ(zi_io_stats_of(io.queue)->retries, retries + 1);
             CHECK_EQ(zi_io_stats_of(io.queue)->bytes[ZI_IO_WRITE], moved + STORE_BYTES);
@@ -135,7 +126,7 @@ static void fail_one(zi_io_kind kind, int fault, zero_status expected, int nativ
 {
     fault_case io = {.below = {.hold_file = -1, .seed = test_seed, .shuffle = true}};
     open_case(&io, 2, 0);
-    write_and_read(&io, 1);
+    rig_round_trip(io.queue, io.memory, STORE_BYTES, 1);
     io.below.nth = 4; /* segments of 16 pages, stripes of two: the second of the second directory */
     io.below.kind = fault;
     io.below.segments = 0;
@@ -151,7 +142,7 @@ static void fail_one(zi_io_kind kind, int fault, zero_status expected, int nativ
     }
     CHECK_EQ(zi_io_stats_of(io.queue)->failed, 1);
     no_more_faults(&io);
-    write_and_read(&io, 2);
+    rig_round_trip(io.queue, io.memory, STORE_BYTES, 2);
     close_case(&io);
 }
 
@@ -233,7 +224,7 @@ TEST(trying_again_ends)
         /* Pauses grow, so a refusing kernel is not asked a thousand times. */
         CHECK(kinds[i] == FAULTY_ERRNO + EINTR || zi_io_stats_of(io.queue)->retries < 100);
         no_more_faults(&io);
-        write_and_read(&io, 3);
+        rig_round_trip(io.queue, io.memory, STORE_BYTES, 3);
         close_case(&io);
     }
 }
