@@ -49,6 +49,12 @@ typedef struct conf_shape {
     uint64_t stride; /* elements from one that is checked to the next */
 } conf_shape;
 
+/* What gives the same bits in every backend: an exact collective within a type. */
+static inline conf_shape conf_exact(zi_collective_kind kind, zero_dtype dtype, size_t count)
+{
+    return (conf_shape){kind, dtype, dtype, count, ZI_COLLECTIVE_EXACT, false, 0, 1};
+}
+
 static inline void conf_members_all(conf *test, zero_world *world)
 {
     test->world = world;
@@ -350,12 +356,8 @@ static inline zero_status case_large(zero_world *world, void *user)
         conf test = {.plain = plain == 1};
         conf_open_all(&test, world, count, "large");
         for (int kind = ZI_ALL_GATHER; kind <= ZI_ALL_REDUCE; kind++) {
-            conf_shape shape = {.kind = (zi_collective_kind)kind,
-                                .send_dtype = ZERO_DTYPE_F32,
-                                .recv_dtype = ZERO_DTYPE_F32,
-                                .count = count,
-                                .flags = ZI_COLLECTIVE_EXACT,
-                                .stride = 61};
+            conf_shape shape = conf_exact((zi_collective_kind)kind, ZERO_DTYPE_F32, count);
+            shape.stride = 61;
             conf_run(&test, shape);
             shape.count = count - 17;
             shape.in_place = true;
@@ -411,13 +413,9 @@ static inline zero_status case_batches(zero_world *world, void *user)
             tests[i].send += i * part;
             tests[i].recv += i * part;
             tests[i].bytes = part;
-            shapes[i] = (conf_shape){.kind = (zi_collective_kind)(1 + (round + i) % KINDS),
-                                     .send_dtype = conf_dtypes[round % 3],
-                                     .recv_dtype = conf_dtypes[round % 3],
-                                     .count = COUNT - round % 5,
-                                     .flags = ZI_COLLECTIVE_EXACT,
-                                     .in_place = (round & 1) != 0,
-                                     .stride = 1};
+            shapes[i] = conf_exact((zi_collective_kind)(1 + (round + i) % KINDS),
+                                   conf_dtypes[round % 3], COUNT - round % 5);
+            shapes[i].in_place = (round & 1) != 0;
             batch[i] = conf_prepare(&tests[i], &shapes[i]);
         }
         CHECK_OK(zi_group_submit(whole.group, whole.host, batch, round % (KINDS + 1)));
@@ -447,12 +445,7 @@ static inline zero_status case_streams(zero_world *world, void *user)
         tests[i].runs = ROUNDS;
         conf_open(&tests[i], 500 * sizeof(float) * tests[i].size, i == 0 ? "first" : "second");
         CHECK_OK(ops->stream_create(device, i == 0 ? "first" : "second", &streams[i]));
-        shapes[i] = (conf_shape){.kind = i == 0 ? ZI_REDUCE_SCATTER : ZI_ALL_REDUCE,
-                                 .send_dtype = ZERO_DTYPE_F32,
-                                 .recv_dtype = ZERO_DTYPE_F32,
-                                 .count = 500 - i,
-                                 .flags = ZI_COLLECTIVE_EXACT,
-                                 .stride = 1};
+        shapes[i] = conf_exact(i == 0 ? ZI_REDUCE_SCATTER : ZI_ALL_REDUCE, ZERO_DTYPE_F32, 500 - i);
         jobs[i] = conf_prepare(&tests[i], &shapes[i]);
     }
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -505,29 +498,24 @@ static inline zero_status case_mismatch(zero_world *world, void *user)
     if (zero_world_size(world) == 1) {
         return ZERO_OK;
     }
-    const zi_collective usual = {.kind = ZI_REDUCE_SCATTER,
-                                 .send_dtype = ZERO_DTYPE_BF16,
-                                 .recv_dtype = ZERO_DTYPE_BF16,
-                                 .tag = 3,
-                                 .count = 64};
-    zi_collective other = usual;
-    other.kind = ZI_ALL_GATHER;
-    conf_mismatch(world, &usual, &other, 1, "all_gather of unit 3");
-    other = usual;
-    other.send_dtype = ZERO_DTYPE_F16;
-    conf_mismatch(world, &usual, &other, 1, "64 x f16 to bf16");
-    other = usual;
-    other.recv_dtype = ZERO_DTYPE_F32;
-    conf_mismatch(world, &usual, &other, 1, "64 x bf16 to f32");
-    other = usual;
-    other.count = 128;
-    conf_mismatch(world, &usual, &other, 1, "128 x bf16");
-    other = usual;
-    other.tag = 4;
-    conf_mismatch(world, &usual, &other, 1, "of unit 4");
-    other = usual;
-    other.flags = ZI_COLLECTIVE_ACCUMULATE;
-    conf_mismatch(world, &usual, &other, 1, "added");
+    static const zi_collective usual = {.kind = ZI_REDUCE_SCATTER,
+                                        .send_dtype = ZERO_DTYPE_BF16,
+                                        .recv_dtype = ZERO_DTYPE_BF16,
+                                        .tag = 3,
+                                        .count = 64};
+    static const char *const words[] = {
+        "all_gather of unit 3", "64 x f16 to bf16", "64 x bf16 to f32",
+        "128 x bf16",           "of unit 4",        "added"};
+    zi_collective others[] = {usual, usual, usual, usual, usual, usual};
+    others[0].kind = ZI_ALL_GATHER;
+    others[1].send_dtype = ZERO_DTYPE_F16;
+    others[2].recv_dtype = ZERO_DTYPE_F32;
+    others[3].count = 128;
+    others[4].tag = 4;
+    others[5].flags = ZI_COLLECTIVE_ACCUMULATE;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        conf_mismatch(world, &usual, &others[i], 1, words[i]);
+    }
     conf_mismatch(world, &usual, &usual, 2, "a batch of 2 collectives");
     conf_mismatch(world, &usual, &usual, 0, "a batch of 0 collectives");
     return ZERO_OK;

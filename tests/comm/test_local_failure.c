@@ -194,10 +194,7 @@ static zero_status one_group_fails(zero_world *world, void *user)
     return zero_world_barrier(world);
 }
 
-TEST(group_failure_is_told)
-{
-    CHECK_OK(zero_world_run(2, LONG_MS, one_group_fails, NULL));
-}
+TEST_CALL(group_failure_is_told, CHECK_OK(zero_world_run(2, LONG_MS, one_group_fails, NULL)));
 
 static zero_status different_sizes(zero_world *world, void *user)
 {
@@ -210,10 +207,7 @@ static zero_status different_sizes(zero_world *world, void *user)
     return zero_world_barrier(world);
 }
 
-TEST(allocation_sizes)
-{
-    CHECK_OK(zero_world_run(3, LONG_MS, different_sizes, NULL));
-}
+TEST_CALL(allocation_sizes, CHECK_OK(zero_world_run(3, LONG_MS, different_sizes, NULL)));
 
 static zero_status no_allocation(zero_world *world, void *user)
 {
@@ -288,11 +282,9 @@ static zero_status plain_failure(zero_world *world, void *user)
     return zero_world_rank(world) == 1 ? ZERO_UNSUPPORTED : zero_world_barrier(world);
 }
 
-TEST(rank_gives_up_silently)
-{
-    CHECK_FAILS(zero_world_run(3, LONG_MS, plain_failure, NULL), ZERO_UNSUPPORTED,
-                "rank 1: the rank's function returned UNSUPPORTED");
-}
+TEST_CALL(rank_gives_up_silently,
+          CHECK_FAILS(zero_world_run(3, LONG_MS, plain_failure, NULL), ZERO_UNSUPPORTED,
+                      "rank 1: the rank's function returned UNSUPPORTED"));
 
 /* A rank ends the world in the middle of a large batch and frees its buffers at once: no peer may
  * still be reading them. */
@@ -372,10 +364,7 @@ static zero_status different_gathers(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-TEST(gather_sizes)
-{
-    CHECK_OK(zero_world_run(3, LONG_MS, different_gathers, NULL));
-}
+TEST_CALL(gather_sizes, CHECK_OK(zero_world_run(3, LONG_MS, different_gathers, NULL)));
 
 TEST(bad_arguments)
 {

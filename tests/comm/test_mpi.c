@@ -214,12 +214,8 @@ static zero_status case_pieces(zero_world *world, void *user)
     enum { COUNT = 700001 };
     conf test = {.world = world, .plain = true};
     conf_open_all(&test, world, COUNT, "pieces");
-    conf_shape shape = {.kind = ZI_REDUCE_SCATTER,
-                        .send_dtype = ZERO_DTYPE_F32,
-                        .recv_dtype = ZERO_DTYPE_F32,
-                        .count = COUNT,
-                        .flags = ZI_COLLECTIVE_EXACT,
-                        .stride = 61};
+    conf_shape shape = conf_exact(ZI_REDUCE_SCATTER, ZERO_DTYPE_F32, COUNT);
+    shape.stride = 61;
     conf_run(&test, shape);
     shape.silent = 2;
     conf_run(&test, shape);
@@ -313,11 +309,8 @@ static zero_status case_no_allocation(zero_world *world, void *user)
     CHECK_OK(zero_world_barrier(world));
     const uint64_t before = zi_memory_calls();
     for (int kind = ZI_ALL_GATHER; kind <= ZI_ALL_REDUCE; kind++) {
-        conf_shape shape = {.kind = (zi_collective_kind)kind,
-                            .send_dtype = ZERO_DTYPE_F32,
-                            .recv_dtype = ZERO_DTYPE_F32,
-                            .count = 1000,
-                            .stride = 1};
+        conf_shape shape = conf_exact((zi_collective_kind)kind, ZERO_DTYPE_F32, 1000);
+        shape.flags = 0;
         const zi_collective own_order = conf_prepare(&test, &shape);
         CHECK_OK(zi_group_submit(test.group, test.host, &own_order, 1));
         conf_verify_squares(&test, &shape, &own_order);

@@ -239,15 +239,8 @@ static void miss_create(bool blocking)
     finish();
 }
 
-TEST(a_rank_that_does_not_come)
-{
-    miss_create(false);
-}
-
-TEST(a_rank_that_does_not_come_to_a_blocking_communicator)
-{
-    miss_create(true);
-}
+TEST_CALL(a_rank_that_does_not_come, miss_create(false));
+TEST_CALL(a_rank_that_does_not_come_to_a_blocking_communicator, miss_create(true));
 
 TEST(ranks_that_never_meet_at_an_address)
 {

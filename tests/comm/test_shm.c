@@ -126,10 +126,7 @@ static void many_worlds(uint32_t rank, void *user)
     }
 }
 
-TEST(world_after_world)
-{
-    run_ranks(3, many_worlds, NULL);
-}
+TEST_CALL(world_after_world, run_ranks(3, many_worlds, NULL));
 
 static void miss_a_rank(uint32_t rank, void *user)
 {
