@@ -482,8 +482,7 @@ static inline void conf_mismatch(zero_world *world, const zi_collective *usual,
         batch[i].send = test.send;
         batch[i].recv = test.recv;
     }
-    char name[32];
-    snprintf(name, sizeof name, "rank %u has ", test.size - 1);
+    const char *name = test_text("rank %u has ", test.size - 1);
     const size_t count = deviant ? other_count : 1;
     CHECK_FAILS(zi_group_submit(test.group, test.host, batch, count), ZERO_MISMATCH, name);
     CHECK_SAID("rank 0");
@@ -541,9 +540,8 @@ static inline zero_status case_late(zero_world *world, void *user)
     CHECK_OK(zero_world_barrier(world));
     zi_collective job = conf_job(&test, ZI_ALL_GATHER, 9);
     job.tag = 5;
-    char words[80];
-    snprintf(words, sizeof words, "rank %u did not arrive at all_gather of unit 5, 9 x f32",
-             test.size - 1);
+    const char *words =
+        test_text("rank %u did not arrive at all_gather of unit 5, 9 x f32", test.size - 1);
     const uint64_t start_ns = zi_clock_ns();
     if (zero_world_rank(world) == test.size - 1) {
         sleep_ms(deadline_ms * 3 / 2);
@@ -650,8 +648,7 @@ static inline zero_status case_abort(zero_world *world, void *user)
         zero_world_abort(world);
         return ZERO_OK;
     }
-    char words[64];
-    snprintf(words, sizeof words, "rank %u: the disk is on fire", last);
+    const char *words = test_text("rank %u: the disk is on fire", last);
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, words);
     CHECK(elapsed_ms(start_ns) < 5000);

@@ -22,32 +22,28 @@ static inline uint32_t test_port(void)
     return 20000 + (uint32_t)getpid() % 40000;
 }
 
-static inline void run_id(char *text, size_t text_bytes)
+static inline const char *run_id(void)
 {
-    snprintf(text, text_bytes, "test-%d", (int)getpid());
+    return test_text("test-%d", (int)getpid());
 }
 
 /* The name under which `size` ranks of this test meet. */
 static inline void meeting_name(uint32_t size, char *name)
 {
-    char run[32];
-    run_id(run, sizeof run);
     snprintf(name, 64, "/zero-%u-%u-%016" PRIx64 "-%u", (unsigned)geteuid(), test_port(),
-             zi_hash_text(ZI_HASH_START, run), size);
+             zi_hash_text(ZI_HASH_START, run_id()), size);
 }
 
 static inline void set_number(const char *name, uint32_t value)
 {
-    char text[16];
-    snprintf(text, sizeof text, "%u", value);
-    CHECK_EQ(setenv(name, text, 1), 0);
+    CHECK_EQ(setenv(name, test_text("%u", value), 1), 0);
 }
 
 /* Start rank `rank` of `size`. Leaves with the test, whatever happens to it. */
 static inline pid_t start_rank(uint32_t rank, uint32_t size, rank_main fn, void *user)
 {
     char run[32];
-    run_id(run, sizeof run);
+    snprintf(run, sizeof run, "%s", run_id());
     const uint32_t port = test_port();
     fflush(NULL);
     const pid_t child = fork();
@@ -85,8 +81,7 @@ static inline zero_world *join(void)
 /* Names of this test's run in /dev/shm. */
 static inline uint32_t names_left(void)
 {
-    char prefix[32];
-    snprintf(prefix, sizeof prefix, "zero-%u-%u-", (unsigned)geteuid(), test_port());
+    const char *prefix = test_text("zero-%u-%u-", (unsigned)geteuid(), test_port());
     DIR *folder = opendir("/dev/shm");
     CHECK(folder != NULL);
     uint32_t count = 0;

@@ -48,9 +48,8 @@ static void be_killed(uint32_t rank, void *user)
         CHECK_EQ(pthread_create(&thread, NULL, kill_soon, NULL), 0);
     }
     CHECK_OK(zero_world_barrier(world));
-    char words[64];
-    snprintf(words, sizeof words, "rank %d: process %d died while rank ", GONE,
-             (int)atomic_load(&shared->gone));
+    const char *words =
+        test_text("rank %d: process %d died while rank ", GONE, (int)atomic_load(&shared->gone));
     wait_in(world, &test, shared->fn, words);
     /* It is so wherever they look next. */
     CHECK_FAILS(world->comm->ops->check(world->comm), ZERO_COMM, words);

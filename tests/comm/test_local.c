@@ -40,8 +40,7 @@ TEST_CALL(memory, run_everywhere(case_memory));
 TEST(abort)
 {
     for (size_t i = 1; i < WORLDS; i++) {
-        char words[64];
-        snprintf(words, sizeof words, "rank %u: the disk is on fire", worlds[i] - 1);
+        const char *words = test_text("rank %u: the disk is on fire", worlds[i] - 1);
         CHECK_FAILS(zero_world_run(worlds[i], LONG_MS, case_abort, NULL), ZERO_IO, words);
         CHECK_EQ(zero_last_error()->native, 5);
     }

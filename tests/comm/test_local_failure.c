@@ -219,8 +219,7 @@ static zero_status no_allocation(zero_world *world, void *user)
     }
     void *piece = NULL;
     zi_comm *comm = world->comm;
-    char words[64];
-    snprintf(words, sizeof words, "rank %u", absent);
+    const char *words = test_text("rank %u", absent);
     const zero_status status = comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece);
     CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
     CHECK_SAID(words);
@@ -246,8 +245,7 @@ static zero_status one_gives_up(zero_world *world, void *user)
     if (zero_world_rank(world) == size / 2) {
         return zi_error_set(ZERO_CORRUPT, 3, __FILE__, __LINE__, "a bit flipped");
     }
-    char words[64];
-    snprintf(words, sizeof words, "rank %u: a bit flipped", size / 2);
+    const char *words = test_text("rank %u: a bit flipped", size / 2);
     CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, words);
     zi_group *group = NULL;
     const uint32_t members[2] = {0, size - 1};
@@ -265,8 +263,7 @@ TEST(rank_gives_up)
     for (uint32_t size = 2; size <= 8; size += 2) {
         atomic_uint heard;
         atomic_init(&heard, 0);
-        char words[64];
-        snprintf(words, sizeof words, "rank %u: a bit flipped", size / 2);
+        const char *words = test_text("rank %u: a bit flipped", size / 2);
         const uint64_t start_ns = zi_clock_ns();
         CHECK_FAILS(zero_world_run(size, LONG_MS, one_gives_up, &heard), ZERO_CORRUPT, words);
         CHECK(elapsed_ms(start_ns) < SOON_MS);

@@ -259,8 +259,7 @@ static zero_status case_no_memory(zero_world *world, void *user)
     if (comm->rank == last) {
         zi_fault_arm(ZI_FAULT_ALLOC, 1);
     }
-    char words[32];
-    snprintf(words, sizeof words, comm->rank == last ? "injected" : "rank ");
+    const char *words = test_text(comm->rank == last ? "injected" : "rank ");
     CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece), ZERO_OUT_OF_MEMORY, words);
     CHECK(piece == NULL);
     if (comm->size > 1) {
@@ -288,8 +287,7 @@ static zero_status case_group_fails(zero_world *world, void *user)
     if (failing) {
         zi_fault_arm(ZI_FAULT_COLLECTIVE, 1);
     }
-    char words[32];
-    snprintf(words, sizeof words, failing ? "injected" : "rank %u: ", last);
+    const char *words = test_text(failing ? "injected" : "rank %u: ", last);
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_COMM, words);
     CHECK(elapsed_ms(start_ns) < 5000);
@@ -386,8 +384,7 @@ static zero_status case_gpu_abort(zero_world *world, void *user)
         (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
         zero_world_abort(world);
     } else {
-        char words[48];
-        snprintf(words, sizeof words, "rank %u: the disk is on fire", last);
+        const char *words = test_text("rank %u: the disk is on fire", last);
         CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_COMM, words);
     }
     conf_close(&test);

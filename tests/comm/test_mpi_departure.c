@@ -81,8 +81,7 @@ static void run_killed(void)
     if (zero_world_rank(world) == last) {
         (void)kill(getpid(), SIGKILL);
     }
-    char words[32];
-    snprintf(words, sizeof words, "rank %u: process ", last);
+    const char *words = test_text("rank %u: process ", last);
     wait_in(world, &test, in_all_gather, words);
     CHECK_SAID("died while rank");
     conf_close(&test);

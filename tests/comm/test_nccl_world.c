@@ -67,13 +67,13 @@ static zero_status run_plain(zero_world *world, void *user)
 
 static void run_case(zero_rank_fn fn, uint32_t ranks, fake_cuda_mode mode)
 {
-    const rig g = {.ranks = ranks,
+    fake_cuda_start(mode, test_seed);
+    rig_run(&(rig){.ranks = ranks,
                    .deadline_ms = LONG_MS,
                    .blocking = ranks % 2 == 0,
                    .fn = run_plain,
-                   .user = &fn};
-    fake_cuda_start(mode, test_seed);
-    rig_run(&g, ZERO_OK);
+                   .user = &fn},
+            ZERO_OK);
 }
 
 TEST(kinds)
@@ -354,9 +354,8 @@ static zero_status hybrid(zero_world *world, void *user)
 
 TEST(groups_of_device_memory)
 {
-    const rig g = {.ranks = 4, .deadline_ms = LONG_MS, .fn = hybrid};
     fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
-    rig_run(&g, ZERO_OK);
+    rig_run(&(rig){.ranks = 4, .deadline_ms = LONG_MS, .fn = hybrid}, ZERO_OK);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
     finish();
 }
@@ -399,8 +398,7 @@ static zero_status refuse(zero_world *world, void *user)
 
 TEST(what_such_a_world_cannot_do)
 {
-    const rig g = {.ranks = 2, .deadline_ms = LONG_MS, .fn = refuse};
-    rig_run(&g, ZERO_OK);
+    rig_run(&(rig){.ranks = 2, .deadline_ms = LONG_MS, .fn = refuse}, ZERO_OK);
     finish_failed();
 }
 
@@ -437,8 +435,7 @@ static zero_status be_late(zero_world *world, void *user)
 
 TEST(a_rank_that_is_late)
 {
-    const rig g = {.ranks = 2, .deadline_ms = SHORT_MS, .fn = be_late};
-    rig_run(&g, ZERO_TIMEOUT);
+    rig_run(&(rig){.ranks = 2, .deadline_ms = SHORT_MS, .fn = be_late}, ZERO_TIMEOUT);
     CHECK_EQ(fake_nccl_live(), 0);
     CHECK(fake_nccl_calls(FAKE_NCCL_ABORT) >= 2); /* the base and the control group */
 }
@@ -468,9 +465,8 @@ static zero_status give_up(zero_world *world, void *user)
 
 TEST(a_rank_that_gives_up_elsewhere)
 {
-    const rig g = {.ranks = 3, .deadline_ms = LONG_MS, .fn = give_up};
     const uint64_t start_ns = zi_clock_ns();
-    rig_run(&g, ZERO_OK);
+    rig_run(&(rig){.ranks = 3, .deadline_ms = LONG_MS, .fn = give_up}, ZERO_OK);
     CHECK(elapsed_ms(start_ns) < 10000);
     finish_failed();
 }
@@ -500,9 +496,8 @@ static zero_status speak_alone(zero_world *world, void *user)
 
 TEST(last_words_that_nobody_hears)
 {
-    const rig g = {.ranks = 2, .deadline_ms = LONG_MS, .fn = speak_alone};
     const uint64_t start_ns = zi_clock_ns();
-    rig_run(&g, ZERO_OK);
+    rig_run(&(rig){.ranks = 2, .deadline_ms = LONG_MS, .fn = speak_alone}, ZERO_OK);
     CHECK(elapsed_ms(start_ns) < 20000);
     finish_failed();
 }
@@ -529,8 +524,7 @@ static zero_status break_down(zero_world *world, void *user)
 
 TEST(an_error_that_nccl_reports)
 {
-    const rig g = {.ranks = 2, .deadline_ms = 1000, .fn = break_down};
-    rig_run(&g, ZERO_OK);
+    rig_run(&(rig){.ranks = 2, .deadline_ms = 1000, .fn = break_down}, ZERO_OK);
     CHECK_EQ(fake_nccl_live(), 0);
 }
 

@@ -132,8 +132,7 @@ static void miss_a_rank(uint32_t rank, void *user)
 {
     const uint32_t missing = *(const uint32_t *)user;
     zero_world *world = NULL;
-    char words[32];
-    snprintf(words, sizeof words, "rank %u did not come", missing);
+    const char *words = test_text("rank %u did not come", missing);
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zero_world_create_launched(400, &world), ZERO_TIMEOUT, words);
     CHECK(elapsed_ms(start_ns) >= 300);
@@ -212,8 +211,7 @@ TEST(half_made_file_is_replaced)
 static void come_second(uint32_t rank, void *user)
 {
     zero_world *world = NULL;
-    char words[48];
-    snprintf(words, sizeof words, "process %d runs a job", (int)*(const pid_t *)user);
+    const char *words = test_text("process %d runs a job", (int)*(const pid_t *)user);
     CHECK_EQ(rank, 0);
     CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_STATE, words);
     CHECK_SAID("MASTER_PORT");

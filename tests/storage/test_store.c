@@ -172,8 +172,7 @@ TEST(a_second_job_is_refused_with_the_owner_s_pid)
     rig_folders(1, 0);
     pid_t owner = 0;
     start_owner(rig_paths[0], &owner);
-    char text[64];
-    (void)snprintf(text, sizeof text, "process %ld on ", (long)owner);
+    const char *text = test_text("process %ld on ", (long)owner);
     zi_store_options options = options_of(rig_paths, 1);
     zi_store *store = NULL;
     CHECK_FAILS(zi_store_create(&options, &store), ZERO_STATE, text);
@@ -340,8 +339,7 @@ TEST(a_killed_owner_leaves_no_bytes)
 TEST(leftovers_are_removed)
 {
     rig_folders(1, 0);
-    char path[96];
-    (void)snprintf(path, sizeof path, "%s/zero-rank-0.swap", rig_paths[0]);
+    const char *path = test_text("%s/zero-rank-0.swap", rig_paths[0]);
     const int file = open(path, O_WRONLY | O_CREAT, 0600);
     CHECK(file >= 0);
     CHECK(ftruncate(file, 1 << 20) == 0);
