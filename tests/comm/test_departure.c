@@ -28,6 +28,19 @@ static common *share(void)
     return shared;
 }
 
+/* All ranks; the last is stopped or killed, and the others come through. */
+static void run_but_last(rank_main fn, common *shared, bool stopped)
+{
+    pid_t children[RANKS];
+    for (uint32_t i = 0; i < RANKS; i++) {
+        children[i] = start_rank(i, RANKS, fn, shared);
+    }
+    CHECK_EQ(end_of(children[0]), 0);
+    CHECK_EQ(end_of(children[1]), 0);
+    CHECK(!stopped || kill(children[GONE], SIGKILL) == 0);
+    CHECK_EQ(end_of(children[GONE]), 128 + SIGKILL);
+}
+
 static void *kill_soon(void *unused)
 {
     (void)unused;
@@ -61,15 +74,9 @@ static void be_killed(uint32_t rank, void *user)
 static void lose_one(const place *at)
 {
     common *shared = share();
-    pid_t children[RANKS];
     shared->fn = at->fn;
     printf("  in %s\n", at->name);
-    for (uint32_t i = 0; i < RANKS; i++) {
-        children[i] = start_rank(i, RANKS, be_killed, shared);
-    }
-    CHECK_EQ(end_of(children[0]), 0);
-    CHECK_EQ(end_of(children[1]), 0);
-    CHECK_EQ(end_of(children[GONE]), 128 + SIGKILL);
+    run_but_last(be_killed, shared, false);
     CHECK_EQ(names_left(), 0);
     CHECK_EQ(munmap(shared, sizeof *shared), 0);
 }
@@ -145,15 +152,8 @@ static void be_stopped(uint32_t rank, void *user)
 TEST(a_stopped_process_is_late)
 {
     common *shared = share();
-    pid_t children[RANKS];
     shared->deadline_ms = 1500;
-    for (uint32_t i = 0; i < RANKS; i++) {
-        children[i] = start_rank(i, RANKS, be_stopped, shared);
-    }
-    CHECK_EQ(end_of(children[0]), 0);
-    CHECK_EQ(end_of(children[1]), 0);
-    CHECK_EQ(kill(children[GONE], SIGKILL), 0);
-    CHECK_EQ(end_of(children[GONE]), 128 + SIGKILL);
+    run_but_last(be_stopped, shared, true);
 }
 
 /* A rank may live on when the thread that ran main has ended. */

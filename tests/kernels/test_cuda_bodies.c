@@ -271,10 +271,7 @@ TEST(fold_has_the_cpus_bits_for_every_pair_of_types)
                 list[k] = k % 4 == 2 ? NULL : memory[k];
             }
             void *before = room(dtypes[d / 3], counts[c], SOURCES);
-            zi_fold fold = {.sources = list,
-                            .count = counts[c],
-                            .dst_dtype = dtypes[d / 3],
-                            .source_dtype = dtypes[d % 3]};
+            zi_fold fold = case_fold(NULL, dtypes[d / 3], list, dtypes[d % 3], 0, counts[c]);
             for (size_t k = 0; k < sizeof source_counts / sizeof source_counts[0]; k++) {
                 fold.source_count = source_counts[k];
                 fold.accumulate = k % 2 == 0;
@@ -296,12 +293,7 @@ TEST(fold_into_one_of_its_sources_and_of_unaligned_ones)
         char *second = room(dtypes[d], count, 2);
         void *expected = room(dtypes[d], count, 2);
         const void *apart[] = {first + zero_dtype_bytes(dtypes[d]), second};
-        zi_fold fold = {.dst = expected,
-                        .sources = apart,
-                        .source_count = 2,
-                        .count = count - 1,
-                        .dst_dtype = dtypes[d],
-                        .source_dtype = dtypes[d]};
+        zi_fold fold = case_fold(expected, dtypes[d], apart, dtypes[d], 2, count - 1);
         zi_cpu_fold(&fold);
         fold.dst = second;
         zi_fake_run_fold(&fold);
@@ -349,13 +341,8 @@ TEST(fold_adds_squares_of_any_values)
     zi_norm_sum got = expected;
     const void *sources[] = {values};
     zi_cpu_square_sum(values, ZERO_DTYPE_F32, count, &expected);
-    const zi_fold fold = {.dst = values,
-                          .sources = sources,
-                          .source_count = 1,
-                          .count = count,
-                          .dst_dtype = ZERO_DTYPE_F32,
-                          .source_dtype = ZERO_DTYPE_F32,
-                          .squares = &got};
+    zi_fold fold = case_fold(values, ZERO_DTYPE_F32, sources, ZERO_DTYPE_F32, 1, count);
+    fold.squares = &got;
     zi_fake_run_fold(&fold);
     zi_norm_normalise(&got);
     CHECK_EQ(got.nan_chunks, 1);
@@ -372,12 +359,8 @@ TEST(fold_takes_as_many_sources_as_a_world_has_ranks)
     for (size_t k = 0; k < ZI_CUDA_SOURCES_MAX; k++) {
         list[k] = (const uint16_t *)source + k % 7 * 4;
     }
-    const zi_fold fold = {.sources = list,
-                          .source_count = ZI_CUDA_SOURCES_MAX,
-                          .count = 900,
-                          .dst_dtype = ZERO_DTYPE_F32,
-                          .source_dtype = ZERO_DTYPE_BF16,
-                          .accumulate = 1};
+    zi_fold fold = case_fold(NULL, ZERO_DTYPE_F32, list, ZERO_DTYPE_BF16, ZI_CUDA_SOURCES_MAX, 900);
+    fold.accumulate = 1;
     check_fold(fold, before);
     zi_pages_free(source, ROOM_BYTES);
     zi_pages_free(before, ROOM_BYTES);
@@ -444,11 +427,7 @@ TEST(fold_and_cast_of_nan_and_infinities)
         }
         void *before = room(to, COUNT, SOURCES);
         strew_specials(before, to, COUNT, 2);
-        zi_fold fold = {.sources = list,
-                        .source_count = SOURCES,
-                        .count = COUNT,
-                        .dst_dtype = to,
-                        .source_dtype = from};
+        zi_fold fold = case_fold(NULL, to, list, from, SOURCES, COUNT);
         check_fold(fold, before);
         fold.accumulate = 1;
         check_fold(fold, before);

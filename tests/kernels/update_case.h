@@ -171,6 +171,18 @@ static inline void case_destroy(update_case *one)
     zi_pages_free(one->memory, one->bytes);
 }
 
+/* A fold that stores, and adds no squares; the caller may change it. */
+static inline zi_fold case_fold(void *dst, zero_dtype to, const void *const *sources,
+                                zero_dtype from, uint32_t source_count, size_t count)
+{
+    return (zi_fold){.dst = dst,
+                     .sources = sources,
+                     .source_count = source_count,
+                     .count = count,
+                     .dst_dtype = to,
+                     .source_dtype = from};
+}
+
 /* The same bytes again. */
 static inline unsigned char *case_copy(const update_case *one)
 {

@@ -62,6 +62,16 @@ static inline zi_store *rig_store(const char *const *folders, uint32_t count, ui
     return store;
 }
 
+/* Start one of many operations that tile the store: the `index`-th of `bytes`. */
+static inline void rig_start(zi_io *queue, zi_io_op *ops, zi_io_kind kind, unsigned char *memory,
+                             uint64_t index, uint64_t bytes)
+{
+    const uint64_t offset = index * bytes;
+    ops[index] =
+        (zi_io_op){.kind = kind, .memory = memory + offset, .offset = offset, .bytes = bytes};
+    CHECK_OK(zi_io_start(queue, &ops[index]));
+}
+
 /* Start and wait. */
 static inline zero_status rig_move(zi_io *queue, zi_io_kind kind, unsigned char *memory,
                                    uint64_t offset, uint64_t bytes)

@@ -87,14 +87,9 @@ static void part_many(io_case *io)
     enum { OPS = 96 };
     const uint64_t bytes = STORE_BYTES / OPS;
     zi_io_op ops[OPS];
-    memset(ops, 0, sizeof ops);
     rig_fill(io->memory, 0, STORE_BYTES, 7);
     for (uint64_t i = 0; i < OPS; i++) {
-        ops[i] = (zi_io_op){.kind = ZI_IO_WRITE,
-                            .memory = io->memory + i * bytes,
-                            .offset = i * bytes,
-                            .bytes = bytes};
-        CHECK_OK(zi_io_start(io->queue, &ops[i]));
+        rig_start(io->queue, ops, ZI_IO_WRITE, io->memory, i, bytes);
     }
     CHECK_FAILS(zi_io_start(io->queue, &ops[OPS - 1]), ZERO_STATE, "runs already");
     for (uint64_t i = OPS; i-- > 0;) {
@@ -111,8 +106,7 @@ static void part_many(io_case *io)
     }
     memset(io->memory, 0, STORE_BYTES);
     for (uint64_t i = 0; i < OPS; i++) {
-        ops[i].kind = ZI_IO_READ;
-        CHECK_OK(zi_io_start(io->queue, &ops[i]));
+        rig_start(io->queue, ops, ZI_IO_READ, io->memory, i, bytes);
     }
     while (ops[OPS - 1].phase == ZI_IO_RUNNING) {
         zi_io_poll(io->queue);

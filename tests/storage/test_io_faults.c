@@ -91,7 +91,6 @@ TEST(a_storm_of_faults_in_any_order)
     open_case(&io, 2, 0);
     const uint64_t bytes = STORE_BYTES / OPS;
     zi_io_op ops[OPS];
-    memset(ops, 0, sizeof ops);
     for (uint64_t round = 0; round < 40; round++) {
         const bool writes = round % 2 == 0;
         for (uint64_t i = 0; i < OPS; i++) {
@@ -101,11 +100,7 @@ TEST(a_storm_of_faults_in_any_order)
             } else {
                 memset(memory, 0, bytes);
             }
-            ops[i] = (zi_io_op){.kind = writes ? ZI_IO_WRITE : ZI_IO_READ,
-                                .memory = memory,
-                                .offset = i * bytes,
-                                .bytes = bytes};
-            CHECK_OK(zi_io_start(io.queue, &ops[i]));
+            rig_start(io.queue, ops, writes ? ZI_IO_WRITE : ZI_IO_READ, io.memory, i, bytes);
         }
         for (uint64_t i = 0; i < OPS; i++) {
             CHECK_OK(zi_io_wait(io.queue, &ops[(i * 5) % OPS]));
@@ -177,15 +172,10 @@ TEST(others_do_not_fail_with_it)
         .below = {.hold_file = -1, .seed = test_seed, .nth = 20, .kind = FAULTY_ERRNO + EIO}};
     open_case(&io, 2, 0);
     zi_io_op ops[OPS];
-    memset(ops, 0, sizeof ops);
     const uint64_t bytes = STORE_BYTES / OPS;
     rig_fill(io.memory, 0, STORE_BYTES, 1);
     for (uint64_t i = 0; i < OPS; i++) {
-        ops[i] = (zi_io_op){.kind = ZI_IO_WRITE,
-                            .memory = io.memory + i * bytes,
-                            .offset = i * bytes,
-                            .bytes = bytes};
-        CHECK_OK(zi_io_start(io.queue, &ops[i]));
+        rig_start(io.queue, ops, ZI_IO_WRITE, io.memory, i, bytes);
     }
     uint64_t failed = OPS;
     for (uint64_t i = 0; i < OPS; i++) {

@@ -11,9 +11,10 @@
 #define WORDS_MAX 24
 #define TEXT_BYTES ((size_t)1 << 20)
 
-/* What the last run printed. */
+/* What the last run printed, and the last report. */
 static char *out;
 static char *err;
+static json_t *report;
 
 /* What was written to the file, which is closed. */
 static char *file_text(int file)
@@ -144,7 +145,7 @@ static void check_row(const json_t *row)
                1e-6);
 }
 
-static void check_head(const json_t *report)
+static void check_head(void)
 {
     const json_t *machine = json_object_get(report, "machine");
     CHECK(strlen(text_of(machine, "cpu")) > 0);
@@ -158,24 +159,24 @@ static void check_head(const json_t *report)
     CHECK_EQ(json_array_size(json_object_get(report, "failed")), 0);
 }
 
-/* The report of a line that asks for `--json -`: nothing else may be on stdout. */
-static json_t *report_of(const char *line)
+/* Reads the report of a line that asks for `--json -`: nothing else may be on stdout. */
+static void read_report(const char *line)
 {
     const int code = run_zero(line);
-    json_t *report = json_loads(out, JSON_REJECT_DUPLICATES, NULL);
+    json_decref(report);
+    report = json_loads(out, JSON_REJECT_DUPLICATES, NULL);
     if (code != 0 || report == NULL) {
         TEST_FAIL("zero %s: status %d, stdout '%s', stderr '%s'", line, code, out, err);
     }
-    check_head(report);
+    check_head();
     const json_t *rows = json_object_get(report, "results");
     CHECK(json_is_array(rows));
     for (size_t i = 0; i < json_array_size(rows); i++) {
         check_row(json_array_get(rows, i));
     }
-    return report;
 }
 
-static size_t rows_of(const json_t *report, const char *list, const char *metric)
+static size_t rows_of(const char *list, const char *metric)
 {
     const json_t *rows = json_object_get(report, list);
     size_t count = 0;
@@ -186,9 +187,9 @@ static size_t rows_of(const json_t *report, const char *list, const char *metric
 }
 
 /* Measured, or left out with a reason. */
-static void check_reported(const json_t *report, const char *metric)
+static void check_reported(const char *metric)
 {
-    if (rows_of(report, "results", metric) == 0 && rows_of(report, "skipped", metric) == 0) {
+    if (rows_of("results", metric) == 0 && rows_of("skipped", metric) == 0) {
         TEST_FAIL("nothing is said of %s", metric);
     }
 }
@@ -293,12 +294,10 @@ TEST(a_full_disk_is_reported)
 
 TEST(hooks_give_json_alone_on_stdout)
 {
-    json_t *report = report_of("bench hooks --quick --json -");
-    CHECK(rows_of(report, "results", "hook_ns") >= 4);
-    CHECK_EQ(rows_of(report, "results", "hook_ns"),
-             json_array_size(json_object_get(report, "results")));
+    read_report("bench hooks --quick --json -");
+    CHECK(rows_of("results", "hook_ns") >= 4);
+    CHECK_EQ(rows_of("results", "hook_ns"), json_array_size(json_object_get(report, "results")));
     CHECK_EQ(strcmp(text_of(report, "scale"), "quick"), 0);
-    json_decref(report);
 }
 
 TEST(a_file_gets_the_same_report)
@@ -308,38 +307,35 @@ TEST(a_file_gets_the_same_report)
     CHECK(file >= 0);
     CHECK(write(file, "left over", 9) == 9);
     CHECK_EQ(run_zero(test_text("bench hooks --tiny --json %s", path)), 0);
-    json_t *report = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    report = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     CHECK(unlink(path) == 0);
     close(file);
     CHECK(report != NULL);
-    check_head(report);
+    check_head();
     CHECK(strstr(out, "hook_ns") != NULL);
-    CHECK(rows_of(report, "results", "hook_ns") >= 4);
-    json_decref(report);
+    CHECK(rows_of("results", "hook_ns") >= 4);
 }
 
 TEST(a_case_can_be_chosen)
 {
-    json_t *report = report_of("bench hooks --tiny --case tensor_grad --repeat 8 --json -");
+    read_report("bench hooks --tiny --case tensor_grad --repeat 8 --json -");
     CHECK_EQ(json_array_size(json_object_get(report, "results")), 1);
     const json_t *row = json_array_get(json_object_get(report, "results"), 0);
     CHECK(strstr(text_of(row, "case"), "tensor_grad") != NULL);
     CHECK_EQ((uint64_t)number_of(row, "repetitions"), 8);
-    json_decref(report);
 }
 
 TEST(step_gives_speed_and_memory)
 {
-    json_t *report = report_of("bench step --tiny --json -");
-    check_reported(report, "stage3_vs_stage0");
-    CHECK(rows_of(report, "results", "peak_memory_vs_plan") >= 16);
-    json_decref(report);
+    read_report("bench step --tiny --json -");
+    check_reported("stage3_vs_stage0");
+    CHECK(rows_of("results", "peak_memory_vs_plan") >= 16);
 }
 
 /* Whole steps take long: half the repetitions, 7 at least. What is not asked for is not run. */
 TEST(step_repeats_half_as_often)
 {
-    json_t *report = report_of("bench step --tiny --case tokens --repeat 20 --json -");
+    read_report("bench step --tiny --case tokens --repeat 20 --json -");
     size_t index = 0;
     const json_t *row = NULL;
     json_array_foreach(json_object_get(report, "results"), index, row)
@@ -347,30 +343,26 @@ TEST(step_repeats_half_as_often)
         CHECK(strcmp(text_of(row, "metric"), "stage3_vs_stage0") == 0);
         CHECK_EQ((uint64_t)number_of(row, "repetitions"), 10);
     }
-    json_decref(report);
-    report = report_of("bench step --tiny --case resident --json -");
-    CHECK_EQ(rows_of(report, "results", "stage3_vs_stage0"), 0);
-    CHECK_EQ(rows_of(report, "skipped", "stage3_vs_stage0"), 0);
-    json_decref(report);
+    read_report("bench step --tiny --case resident --json -");
+    CHECK_EQ(rows_of("results", "stage3_vs_stage0"), 0);
+    CHECK_EQ(rows_of("skipped", "stage3_vs_stage0"), 0);
 }
 
 TEST(adam_gives_its_metrics)
 {
-    json_t *report = report_of("bench adam --tiny --json -");
-    CHECK(rows_of(report, "results", "adamw_vs_limit") >= 1);
-    CHECK(rows_of(report, "results", "norm_extra") >= 4);
-    CHECK(rows_of(report, "results", "fold_squares_vs_apart") >= 4);
-    json_decref(report);
+    read_report("bench adam --tiny --json -");
+    CHECK(rows_of("results", "adamw_vs_limit") >= 1);
+    CHECK(rows_of("results", "norm_extra") >= 4);
+    CHECK(rows_of("results", "fold_squares_vs_apart") >= 4);
 }
 
 TEST(comm_gives_its_metrics)
 {
-    json_t *report = report_of("bench comm --tiny --json -");
-    check_reported(report, "reduce_scatter_vs_mpi");
-    check_reported(report, "reduce_scatter_vs_limit");
-    check_reported(report, "all_gather_vs_mpi");
-    check_reported(report, "all_gather_vs_limit");
-    json_decref(report);
+    read_report("bench comm --tiny --json -");
+    check_reported("reduce_scatter_vs_mpi");
+    check_reported("reduce_scatter_vs_limit");
+    check_reported("all_gather_vs_mpi");
+    check_reported("all_gather_vs_limit");
 }
 
 /* What cannot be measured is a failure that names the directory, and leaves nothing in it. */
@@ -395,39 +387,34 @@ TEST(offload_gives_its_metrics)
     for (int i = 0; i < 2; i++) {
         const char *line = test_text("bench offload --tiny --json - --moments %s --dir %s",
                                      moments[i], rig_paths[0]);
-        json_t *report = report_of(i == 0 ? line : test_text("%s --dir %s", line, rig_paths[1]));
-        CHECK_EQ(rows_of(report, "results", "offload_step_vs_io") +
-                     rows_of(report, "skipped", "offload_step_vs_io"),
-                 2);
-        CHECK(rows_of(report, "results", "offload_step_vs_io") >= 1);
-        CHECK_EQ(rows_of(report, "results", "offload_ms_per_gb"), 1);
-        CHECK_EQ(rows_of(report, "results", "offload_bound_ms") +
-                     rows_of(report, "skipped", "offload_bound_ms"),
+        read_report(i == 0 ? line : test_text("%s --dir %s", line, rig_paths[1]));
+        CHECK_EQ(
+            rows_of("results", "offload_step_vs_io") + rows_of("skipped", "offload_step_vs_io"), 2);
+        CHECK(rows_of("results", "offload_step_vs_io") >= 1);
+        CHECK_EQ(rows_of("results", "offload_ms_per_gb"), 1);
+        CHECK_EQ(rows_of("results", "offload_bound_ms") + rows_of("skipped", "offload_bound_ms"),
                  3);
-        check_reported(report, "peak_memory_vs_plan");
-        check_reported(report, "offload_overhead_bytes");
-        check_reported(report, "storage_vs_fio");
-        check_reported(report, "storage_cpu_ms_per_gb");
-        json_decref(report);
+        check_reported("peak_memory_vs_plan");
+        check_reported("offload_overhead_bytes");
+        check_reported("storage_vs_fio");
+        check_reported("storage_cpu_ms_per_gb");
     }
 }
 
 TEST(overlap_gives_its_metrics)
 {
     rig_folders(1, 0);
-    json_t *report = report_of(test_text("bench overlap --tiny --json - --dir %s", rig_paths[0]));
-    CHECK_EQ(rows_of(report, "results", "overlap_vs_plain"), 1);
-    CHECK_EQ(rows_of(report, "results", "overlap_step_exposed"), 1);
-    json_decref(report);
+    read_report(test_text("bench overlap --tiny --json - --dir %s", rig_paths[0]));
+    CHECK_EQ(rows_of("results", "overlap_vs_plain"), 1);
+    CHECK_EQ(rows_of("results", "overlap_step_exposed"), 1);
 }
 
 TEST(checks_gives_its_metrics)
 {
     rig_folders(1, 0);
-    json_t *report = report_of(test_text("bench checks --tiny --json - --dir %s", rig_paths[0]));
-    CHECK_EQ(rows_of(report, "results", "checked_vs_unchecked"), 1);
-    CHECK_EQ(rows_of(report, "results", "checked_cpu_vs_unchecked"), 1);
-    json_decref(report);
+    read_report(test_text("bench checks --tiny --json - --dir %s", rig_paths[0]));
+    CHECK_EQ(rows_of("results", "checked_vs_unchecked"), 1);
+    CHECK_EQ(rows_of("results", "checked_cpu_vs_unchecked"), 1);
     check_refused("bench checks --slice 1", "--slice is for `offload`");
 }
 
@@ -456,12 +443,12 @@ TEST(io_refuses_what_it_cannot_measure)
 TEST(io_gives_its_metrics)
 {
     rig_folders(1, 0);
-    json_t *report = report_of(test_text("io %s --size 16M --seconds 2 --json -", rig_paths[0]));
-    check_reported(report, "storage_vs_fio");
-    check_reported(report, "storage_cpu_ms_per_gb");
+    read_report(test_text("io %s --size 16M --seconds 2 --json -", rig_paths[0]));
+    check_reported("storage_vs_fio");
+    check_reported("storage_cpu_ms_per_gb");
     /* Four sizes, three depths, three mixes; one of each mix is recommended. */
-    CHECK_EQ(rows_of(report, "results", "storage_ms_per_gb"), 36);
-    CHECK_EQ(rows_of(report, "results", "storage_recommended_ms_per_gb"), 3);
+    CHECK_EQ(rows_of("results", "storage_ms_per_gb"), 36);
+    CHECK_EQ(rows_of("results", "storage_recommended_ms_per_gb"), 3);
     /* A peer is named with its setting. */
     size_t index = 0;
     const json_t *row = NULL;
@@ -472,7 +459,6 @@ TEST(io_gives_its_metrics)
             CHECK(peer != NULL && strstr(peer, " KiB x ") != NULL);
         }
     }
-    json_decref(report);
 }
 
 /* A program that stands for fio: notes how it is called, and says that each time it read 4 MiB. */
@@ -510,9 +496,8 @@ TEST(io_lets_fio_go_on_where_its_last_sample_ended)
     make_fio(folder, log);
     (void)snprintf(path, sizeof path, "%s/%s:%s", here, folder, getenv("PATH"));
     CHECK(setenv("PATH", path, 1) == 0);
-    json_t *report = report_of(test_text("io %s --size 16M --seconds 2 --json -", folder));
-    const bool measured = rows_of(report, "results", "storage_vs_fio") > 0;
-    json_decref(report);
+    read_report(test_text("io %s --size 16M --seconds 2 --json -", folder));
+    const bool measured = rows_of("results", "storage_vs_fio") > 0;
     FILE *calls = fopen(log, "r");
     bool seen[16] = {false};
     uint32_t places = 0;
@@ -588,19 +573,18 @@ TEST(gpu_gives_its_metrics)
         SKIP("built without CUDA");
     }
     CHECK(setenv("ZERO_PROGRAM", fake, 1) == 0);
-    json_t *report = report_of("bench gpu --tiny --json -");
+    read_report("bench gpu --tiny --json -");
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
-        CHECK(rows_of(report, "results", metrics[i]) >= 2);
+        CHECK(rows_of("results", metrics[i]) >= 2);
     }
-    CHECK_EQ(rows_of(report, "results", "stage3_vs_stage0"), 6);
-    CHECK_EQ(rows_of(report, "results", "norm_extra"), 5);
-    CHECK_EQ(rows_of(report, "results", "hooks_vs_direct"), 1);
+    CHECK_EQ(rows_of("results", "stage3_vs_stage0"), 6);
+    CHECK_EQ(rows_of("results", "norm_extra"), 5);
+    CHECK_EQ(rows_of("results", "hooks_vs_direct"), 1);
     const json_t *gpu = json_object_get(json_object_get(report, "machine"), "gpu");
     CHECK_EQ(strcmp(text_of(gpu, "name"), "none, \"faked\""), 0);
     CHECK_EQ(strcmp(text_of(gpu, "driver"), "13.0"), 0);
     CHECK(number_of(gpu, "pinned_to_gpu_gb_per_s") > 0.0);
     CHECK(number_of(gpu, "sm_clock_max_mhz") > 0.0);
-    json_decref(report);
 }
 
 /* A file's text once it holds `text`; the file is read again and again until then. */
@@ -636,11 +620,10 @@ TEST(rows_outlive_a_run_that_is_killed)
     CHECK(waitpid(child, &state, 0) == child);
     CHECK(WIFSIGNALED(state));
     char *text = file_text(file);
-    json_t *report = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    report = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     CHECK(report != NULL);
     CHECK(json_is_true(json_object_get(report, "unfinished")));
-    CHECK(rows_of(report, "results", "hook_ns") >= 1);
-    json_decref(report);
+    CHECK(rows_of("results", "hook_ns") >= 1);
     free(text);
     CHECK(unlink(path) == 0);
 }
