@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -44,6 +45,14 @@ static uint64_t test_seed = 1;
         test_last = &test_case_##test_name.next;                                       \
     }                                                                                  \
     static void test_run_##test_name(void)
+
+/* A test that is one call: a row, where tests differ in their arguments only. */
+#define TEST_CALL(test_name, ...) \
+    TEST(test_name)               \
+    {                             \
+        __VA_ARGS__;              \
+    }                             \
+    _Static_assert(true, #test_name)
 
 #define TEST_FAIL(...)                                    \
     do {                                                  \
@@ -110,6 +119,14 @@ static uint64_t test_seed = 1;
         }                                                                                          \
     } while (0)
 
+/* The last message of an error has `text` in it. */
+#define CHECK_SAID(text)                                                                 \
+    do {                                                                                 \
+        if (strstr(zero_last_error()->message, (text)) == NULL) {                        \
+            TEST_FAIL("message without \"%s\": %s", (text), zero_last_error()->message); \
+        }                                                                                \
+    } while (0)
+
 /* A call that must fail with `expected` and say `text` (a substring of the message). */
 #define CHECK_FAILS(call, expected, text)                                           \
     do {                                                                            \
@@ -131,6 +148,20 @@ static uint64_t test_seed = 1;
         fflush(NULL);                        \
         _exit(77);                           \
     } while (0)
+
+/* A text made of parts: good until the fourth after it of this thread. */
+__attribute__((format(printf, 1, 2))) static inline const char *test_text(const char *format, ...)
+{
+    enum { TEXTS = 4, TEXT_MAX = 2048 };
+    static _Thread_local char texts[TEXTS][TEXT_MAX];
+    static _Thread_local unsigned turn;
+    char *text = texts[turn++ % TEXTS];
+    va_list parts;
+    va_start(parts, format);
+    CHECK((unsigned)vsnprintf(text, TEXT_MAX, format, parts) < TEXT_MAX);
+    va_end(parts);
+    return text;
+}
 
 /* Below `choices`, by chance: the same for the same turn, in any order of asking. */
 static inline uint32_t test_chance(uint64_t turn, uint32_t choices)

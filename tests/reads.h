@@ -5,59 +5,26 @@
 #include "harness.h"
 #include "zero/zero.h"
 
-static inline zero_memory plan_memory(const zero_plan *plan)
-{
-    zero_memory memory = zero_memory_init();
-    CHECK_OK(zero_plan_memory(plan, &memory));
-    return memory;
-}
+#define READS(type, name, subject, call)      \
+    static inline type name(const subject of) \
+    {                                         \
+        type read = type##_init();            \
+        CHECK_OK(call);                       \
+        return read;                          \
+    }
 
-static inline zero_sharding plan_sharding(const zero_plan *plan)
-{
-    zero_sharding sharding = zero_sharding_init();
-    CHECK_OK(zero_plan_sharding(plan, &sharding));
-    return sharding;
-}
-
-static inline zero_engine_options plan_options(const zero_plan *plan)
-{
-    zero_engine_options options = zero_engine_options_init();
-    CHECK_OK(zero_plan_options(plan, &options));
-    return options;
-}
-
-static inline zero_tuning plan_tuning(const zero_plan *plan)
-{
-    zero_tuning tuning = zero_tuning_init();
-    CHECK_OK(zero_plan_tuning(plan, &tuning));
-    return tuning;
-}
-
-static inline zero_stats engine_stats(const zero_engine *engine)
-{
-    zero_stats stats = zero_stats_init();
-    CHECK_OK(zero_engine_stats(engine, &stats));
-    return stats;
-}
-
-static inline zero_memory engine_memory(const zero_engine *engine)
-{
-    zero_memory memory = zero_memory_init();
-    CHECK_OK(zero_engine_memory(engine, &memory));
-    return memory;
-}
+READS(zero_memory, plan_memory, zero_plan *, zero_plan_memory(of, &read))
+READS(zero_sharding, plan_sharding, zero_plan *, zero_plan_sharding(of, &read))
+READS(zero_engine_options, plan_options, zero_plan *, zero_plan_options(of, &read))
+READS(zero_tuning, plan_tuning, zero_plan *, zero_plan_tuning(of, &read))
+READS(zero_stats, engine_stats, zero_engine *, zero_engine_stats(of, &read))
+READS(zero_memory, engine_memory, zero_engine *, zero_engine_memory(of, &read))
+READS(zero_disk_path, engine_disk_path, zero_engine *, zero_engine_disk_path(of, &read))
 
 static inline zero_path engine_path(const zero_engine *engine, zero_traffic traffic)
 {
     zero_path path = zero_path_init();
     CHECK_OK(zero_engine_path(engine, traffic, &path));
-    return path;
-}
-
-static inline zero_disk_path engine_disk_path(const zero_engine *engine)
-{
-    zero_disk_path path = zero_disk_path_init();
-    CHECK_OK(zero_engine_disk_path(engine, &path));
     return path;
 }
 

@@ -14,15 +14,9 @@ import subprocess
 import sys
 import tempfile
 
+from checks import Fail, Skip, Tally
+
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-
-
-class Skip(Exception):
-    """The check cannot be made on this machine; the text says why."""
-
-
-class Fail(Exception):
-    """What was found instead."""
 
 
 def run(command, **options):
@@ -220,21 +214,10 @@ def main():
     parser.add_argument("--nccl", default="")
     parser.add_argument("--hardened", default="")
     args = parser.parse_args()
-    counts = {"ok": 0, "FAILED": 0, "skip": 0}
+    tally = Tally()
     for name, check, arguments in checks(args):
-        verdict, said = "ok", ""
-        try:
-            check(args, *arguments)
-        except Skip as reason:
-            verdict, said = "skip", f"skipped: {reason}"
-        except (Fail, OSError) as reason:
-            verdict, said = "FAILED", str(reason)
-        counts[verdict] += 1
-        print(f"{verdict:8}{name}")
-        for line in said.splitlines():
-            print(f"  {line}")
-    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skip']} skipped")
-    return 1 if counts["FAILED"] else 0
+        tally.run(name, check, args, *arguments)
+    return tally.close()
 
 
 if __name__ == "__main__":

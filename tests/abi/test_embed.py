@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 
+from checks import Tally
+
 # Changed or new lines of code, as a diff has them, without blank ones, comments and
 # lone braces.
 LINES_MAX = 60
@@ -73,14 +75,8 @@ def furthest(left, right):
 def main():
     source, plain, sharded, *sample = sys.argv[1:]
     text = f"{source}/LICENSE"
-    counts = {True: 0, False: 0}
-
-    def check(name, good, detail):
-        counts[bool(good)] += 1
-        print(f"{'ok' if good else 'FAILED':8}{name}")
-        if not good:
-            print(f"  {detail}")
-
+    tally = Tally()
+    check = tally.check
     folder = f"{source}/examples/embed"
     changed = changed_lines(f"{folder}/plain_trainer.c", f"{folder}/sharded_trainer.c")
     check(f"at most {LINES_MAX} lines change", 30 < changed <= LINES_MAX, f"{changed} lines")
@@ -104,8 +100,7 @@ def main():
                 check(f"{name}: the plain checkpoint", apart <= PARAMETER_BOUND, apart)
                 first = first or (own, trained)
                 check(f"{name}: the same bits as stage 0", (own, trained) == first, "others")
-    print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
-    return 1 if counts[False] else 0
+    return tally.close()
 
 
 if __name__ == "__main__":

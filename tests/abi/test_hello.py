@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 
+from checks import Tally
+
 
 def hello(program, *arguments):
     done = subprocess.run(
@@ -19,14 +21,8 @@ def losses_of(output):
 
 def main():
     program = sys.argv[1]
-    counts = {True: 0, False: 0}
-
-    def check(name, good, detail):
-        counts[bool(good)] += 1
-        print(f"{'ok' if good else 'FAILED':8}{name}")
-        if not good:
-            print(f"  {detail}")
-
+    tally = Tally()
+    check = tally.check
     runs = {stage: hello(program, str(stage)) for stage in range(4)}
     reference = losses_of(runs[0][1])
     for stage, (code, output, said) in runs.items():
@@ -43,8 +39,7 @@ def main():
     check("the default is stage 3", code == 0 and output == runs[3][1], output[:400])
     code, output, said = hello(program, "7")
     check("stage 7 is refused with a reason", code == 1 and "stage" in said, (code, output, said))
-    print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
-    return 1 if counts[False] else 0
+    return tally.close()
 
 
 if __name__ == "__main__":

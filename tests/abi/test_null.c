@@ -22,35 +22,15 @@ typedef struct rig {
 
 static const zero_stream host = {NULL};
 
-static void on_world_create_self(const rig *r)
+static void on_world_create(const rig *r)
 {
-    (void)r;
+    zero_world *world = r->world;
     REFUSES(zero_world_create_self(NULL));
-}
-
-static void on_world_run(const rig *r)
-{
-    (void)r;
     REFUSES(zero_world_run(1, 0, NULL, NULL));
-}
-
-static void on_world_create_launched(const rig *r)
-{
-    (void)r;
     REFUSES(zero_world_create_launched(0, NULL));
-}
-
-static void on_world_create_mpi(const rig *r)
-{
-    (void)r;
     if (zero_world_create_mpi != NULL) {
         REFUSES(zero_world_create_mpi(NULL, 0, NULL));
     }
-}
-
-static void on_world_create_nccl(const rig *r)
-{
-    zero_world *world = r->world;
     if (zero_world_create_nccl != NULL) {
         REFUSES(zero_world_create_nccl(&world, 0, NULL));
         REFUSES(zero_world_create_nccl(NULL, 0, &world));
@@ -58,104 +38,41 @@ static void on_world_create_nccl(const rig *r)
     }
 }
 
-static void on_world_is_launched(const rig *r)
-{
-    (void)r;
-    (void)zero_world_is_launched();
-}
-
-static void on_world_destroy(const rig *r)
-{
-    (void)r;
-    zero_world_destroy(NULL);
-}
-
-static void on_world_rank(const rig *r)
-{
-    (void)r;
-    CHECK_EQ(zero_world_rank(NULL), 0);
-}
-
-static void on_world_size(const rig *r)
-{
-    (void)r;
-    CHECK_EQ(zero_world_size(NULL), 0);
-}
-
-static void on_world_local_size(const rig *r)
-{
-    (void)r;
-    CHECK_EQ(zero_world_local_size(NULL), 0);
-}
-
-static void on_world_cpus(const rig *r)
-{
-    (void)r;
-    CHECK(zero_world_cpus(NULL) >= 1);
-}
-
-static void on_world_backend(const rig *r)
-{
-    (void)r;
-    CHECK(strcmp(zero_world_backend(NULL), "none") == 0);
-}
-
-static void on_world_barrier(const rig *r)
-{
-    (void)r;
-    REFUSES(zero_world_barrier(NULL));
-}
-
-static void on_world_gather(const rig *r)
+static void on_world(const rig *r)
 {
     uint32_t value = 7;
+    (void)zero_world_is_launched();
+    zero_world_destroy(NULL);
+    CHECK_EQ(zero_world_rank(NULL), 0);
+    CHECK_EQ(zero_world_size(NULL), 0);
+    CHECK_EQ(zero_world_local_size(NULL), 0);
+    CHECK(zero_world_cpus(NULL) >= 1);
+    CHECK(strcmp(zero_world_backend(NULL), "none") == 0);
+    REFUSES(zero_world_barrier(NULL));
     REFUSES(zero_world_gather(NULL, &value, &value, 4));
     REFUSES(zero_world_gather(r->world, NULL, &value, 4));
     REFUSES(zero_world_gather(r->world, &value, NULL, 4));
     CHECK_OK(zero_world_gather(r->world, NULL, NULL, 0));
     CHECK_EQ(value, 7);
-}
-
-static void on_world_abort(const rig *r)
-{
-    (void)r;
     zero_world_abort(NULL);
 }
 
-static void on_model_create(const rig *r)
-{
-    (void)r;
-    REFUSES(zero_model_create(NULL));
-}
-
-static void on_model_destroy(const rig *r)
-{
-    (void)r;
-    zero_model_destroy(NULL);
-}
-
-static void on_unit_add(const rig *r)
+static void on_model_add(const rig *r)
 {
     uint32_t unit = 0;
+    uint32_t tensor = 0;
+    zero_tensor_desc desc = {.name = "name", .shape = {3}, .dims = 1};
+    const uint32_t units = zero_model_unit_count(r->model);
+    REFUSES(zero_model_create(NULL));
+    zero_model_destroy(NULL);
     REFUSES(zero_unit_add(NULL, "name", &unit));
     CHECK_FAILS(zero_unit_add(r->model, NULL, &unit), ZERO_INVALID_ARGUMENT, "name");
     REFUSES(zero_unit_add(r->model, "name", NULL));
-}
-
-static void on_tensor_add(const rig *r)
-{
-    uint32_t tensor = 0;
-    zero_tensor_desc desc = {.name = "name", .shape = {3}, .dims = 1};
     REFUSES(zero_tensor_add(NULL, 0, &desc, &tensor));
     REFUSES(zero_tensor_add(r->model, 0, NULL, &tensor));
     REFUSES(zero_tensor_add(r->model, 0, &desc, NULL));
     desc.name = NULL;
     CHECK_FAILS(zero_tensor_add(r->model, 0, &desc, &tensor), ZERO_INVALID_ARGUMENT, "name");
-}
-
-static void on_model_add(const rig *r)
-{
-    const uint32_t units = zero_model_unit_count(r->model);
     REFUSES(zero_model_add_unit(NULL, "name", NULL, 0, NULL, NULL));
     REFUSES(zero_model_add_unit(r->model, "name", NULL, 1, NULL, NULL));
     CHECK_FAILS(zero_model_add_unit(r->model, NULL, NULL, 0, NULL, NULL), ZERO_INVALID_ARGUMENT,
@@ -166,29 +83,31 @@ static void on_model_add(const rig *r)
                 ZERO_INVALID_ARGUMENT, "name");
     CHECK_OK(zero_model_add_layers(r->model, "name", 0, NULL, 0, NULL, NULL));
     CHECK_EQ(zero_model_unit_count(r->model), units);
+    REFUSES(zero_tensor_tie(NULL, 0, 0));
 }
 
-static void on_model_tensor_desc(const rig *r)
+static void on_model_reads(const rig *r)
 {
     zero_tensor_desc desc;
     REFUSES(zero_model_tensor_desc(NULL, 0, &desc));
     REFUSES(zero_model_tensor_desc(r->model, 0, NULL));
+    CHECK_EQ(zero_model_unit_count(NULL), 0);
+    CHECK_EQ(zero_model_tensor_count(NULL), 0);
+    CHECK_EQ(zero_model_element_count(NULL), 0);
+    CHECK(zero_model_tensor_name(NULL, 0) == NULL);
+    CHECK_EQ(zero_model_tensor_count_of(NULL, 0), 0);
 }
 
 static void on_tensor_array(const rig *r)
 {
     float values[1024];
     const zero_array array = {.data = values};
+    REFUSES(zero_engine_fill(NULL, NULL, NULL));
+    REFUSES(zero_engine_fill(r->engine, NULL, NULL));
     REFUSES(zero_tensor_export(NULL, 0, ZERO_ROLE_PARAM, &array));
     CHECK_OK(zero_tensor_export(r->engine, 0, ZERO_ROLE_PARAM, NULL));
     REFUSES(zero_tensor_import(NULL, 0, ZERO_ROLE_PARAM, &array));
     REFUSES(zero_tensor_import(r->engine, 0, ZERO_ROLE_PARAM, NULL));
-}
-
-static void on_tensor_tie(const rig *r)
-{
-    (void)r;
-    REFUSES(zero_tensor_tie(NULL, 0, 0));
 }
 
 static void on_transformer(const rig *r)
@@ -244,16 +163,6 @@ static void on_footprint(const rig *r)
     CHECK_EQ(zero_footprint_fits(NULL), 0);
 }
 
-static void on_model_counts(const rig *r)
-{
-    (void)r;
-    CHECK_EQ(zero_model_unit_count(NULL), 0);
-    CHECK_EQ(zero_model_tensor_count(NULL), 0);
-    CHECK_EQ(zero_model_element_count(NULL), 0);
-    CHECK(zero_model_tensor_name(NULL, 0) == NULL);
-    CHECK_EQ(zero_model_tensor_count_of(NULL, 0), 0);
-}
-
 static void on_plan_create(const rig *r)
 {
     zero_plan *plan = NULL;
@@ -305,12 +214,6 @@ static void on_engine_create(const rig *r)
     zero_engine_destroy(NULL);
 }
 
-static void on_engine_fill(const rig *r)
-{
-    REFUSES(zero_engine_fill(NULL, NULL, NULL));
-    REFUSES(zero_engine_fill(r->engine, NULL, NULL));
-}
-
 static void on_engine_reads(const rig *r)
 {
     zero_stats stats = zero_stats_init();
@@ -328,27 +231,20 @@ static void on_engine_reads(const rig *r)
     REFUSES(zero_engine_disk_path(r->engine, NULL));
 }
 
-static void on_micro(const rig *r)
+static void on_hooks(const rig *r)
 {
-    (void)r;
+    zero_pass pass = ZERO_PASS_NONE;
+    zero_view view;
     REFUSES(zero_micro_begin(NULL, 1));
     REFUSES(zero_micro_end(NULL));
-}
-
-static void on_unit(const rig *r)
-{
-    (void)r;
     REFUSES(zero_unit_acquire(NULL, 0, ZERO_PASS_EVAL, host, NULL));
     REFUSES(zero_unit_release(NULL, 0, host));
     REFUSES(zero_unit_params_acquire(NULL, 0, ZERO_PASS_EVAL, host));
     REFUSES(zero_unit_params_release(NULL, 0, host));
     REFUSES(zero_unit_grads_acquire(NULL, 0, host));
     REFUSES(zero_unit_grads_ready(NULL, 0, host));
-}
-
-static void on_tensor(const rig *r)
-{
-    zero_view view;
+    REFUSES(zero_unit_pass(NULL, 0, &pass));
+    REFUSES(zero_unit_pass(r->engine, 0, NULL));
     REFUSES(zero_tensor_data(NULL, 0, &view));
     REFUSES(zero_tensor_data(r->engine, 0, NULL));
     REFUSES(zero_tensor_grad(NULL, 0, &view));
@@ -366,13 +262,6 @@ static void on_step_control(const rig *r)
     REFUSES(zero_step_state_get(r->engine, NULL));
     REFUSES(zero_step_state_set(NULL, &state));
     REFUSES(zero_step_state_set(r->engine, NULL));
-}
-
-static void on_unit_pass(const rig *r)
-{
-    zero_pass pass = ZERO_PASS_NONE;
-    REFUSES(zero_unit_pass(NULL, 0, &pass));
-    REFUSES(zero_unit_pass(r->engine, 0, NULL));
 }
 
 static void on_step(const rig *r)
@@ -441,13 +330,6 @@ static void on_stats_bound(const rig *r)
     REFUSES(zero_stats_bottleneck(&stats, &stats, NULL));
 }
 
-static void on_random(const rig *r)
-{
-    (void)r;
-    zero_random_normal(1, 2, 3, 4, 0, 1, NULL);
-    zero_random_uniform(1, 2, 3, 4, 0, 1, NULL);
-}
-
 /* A struct that is given is filled, as far as its size says. */
 static void on_init_sized(const rig *r)
 {
@@ -487,13 +369,6 @@ static void on_option(const rig *r)
     CHECK_EQ(zero_option_print(zero_option_find("stage"), NULL, NULL, NULL, 0), 1);
 }
 
-static void on_log_set(const rig *r)
-{
-    (void)r;
-    zero_log_set(NULL, NULL);
-}
-
-/* None of their arguments is a pointer. */
 static void on_names(const rig *r)
 {
     (void)r;
@@ -507,142 +382,60 @@ static void on_names(const rig *r)
     CHECK(zero_role_name((zero_role)-1) != NULL);
     CHECK(zero_tier_name((zero_tier)-1) != NULL);
     CHECK(zero_bottleneck_name((zero_bottleneck)-1) != NULL);
+    zero_log_set(NULL, NULL);
+    zero_random_normal(1, 2, 3, 4, 0, 1, NULL);
+    zero_random_uniform(1, 2, 3, 4, 0, 1, NULL);
 }
 
-typedef struct row {
-    const char *symbol;
+/* The functions that each of these is about. */
+static const struct {
     void (*run)(const rig *r);
-} row;
-
-static const row rows[] = {
-    {"zero_bottleneck_name", on_names},
-    {"zero_bottleneck_report_init_sized", on_init_sized},
-    {"zero_capture_begin", on_capture},
-    {"zero_capture_end", on_capture},
-    {"zero_capture_prepare", on_capture},
-    {"zero_disk_path_init_sized", on_init_sized},
-    {"zero_dtype_bytes", on_names},
-    {"zero_dtype_name", on_names},
-    {"zero_engine_create", on_engine_create},
-    {"zero_engine_destroy", on_engine_create},
-    {"zero_engine_disk_path", on_engine_reads},
-    {"zero_engine_fill", on_engine_fill},
-    {"zero_engine_memory", on_engine_reads},
-    {"zero_engine_evict", on_evict},
-    {"zero_engine_options_init_sized", on_init_sized},
-    {"zero_engine_path", on_engine_reads},
-    {"zero_engine_plan", on_engine_reads},
-    {"zero_engine_restore", on_evict},
-    {"zero_engine_stats", on_engine_reads},
-    {"zero_last_error", on_names},
-    {"zero_grad_norm", on_step_control},
-    {"zero_log_set", on_log_set},
-    {"zero_loss_scale", on_step},
-    {"zero_memory_init_sized", on_init_sized},
-    {"zero_micro_begin", on_micro},
-    {"zero_micro_end", on_micro},
-    {"zero_model_add_layers", on_model_add},
-    {"zero_model_add_unit", on_model_add},
-    {"zero_model_create", on_model_create},
-    {"zero_model_destroy", on_model_destroy},
-    {"zero_model_element_count", on_model_counts},
-    {"zero_model_tensor_count", on_model_counts},
-    {"zero_model_tensor_count_of", on_model_counts},
-    {"zero_model_tensor_desc", on_model_tensor_desc},
-    {"zero_model_tensor_name", on_model_counts},
-    {"zero_model_unit_count", on_model_counts},
-    {"zero_path_init_sized", on_init_sized},
-    {"zero_option_at", on_option},
-    {"zero_option_count", on_option},
-    {"zero_option_find", on_option},
-    {"zero_option_print", on_option},
-    {"zero_option_set", on_option},
-    {"zero_plan_create", on_plan_create},
-    {"zero_plan_destroy", on_plan_create},
-    {"zero_plan_hash", on_plan_reads},
-    {"zero_plan_memory", on_plan_reads},
-    {"zero_plan_options", on_plan_reads},
-    {"zero_plan_print", on_plan_reads},
-    {"zero_plan_print_options", on_plan_reads},
-    {"zero_plan_sharding", on_plan_reads},
-    {"zero_plan_tuning", on_plan_reads},
-    {"zero_random_normal", on_random},
-    {"zero_random_uniform", on_random},
-    {"zero_replay_begin", on_capture},
-    {"zero_replay_end", on_capture},
-    {"zero_replay_params", on_capture},
-    {"zero_replay_result", on_capture},
-    {"zero_role_name", on_names},
-    {"zero_shard_range", on_shard},
-    {"zero_shard_read", on_shard},
-    {"zero_shard_view", on_shard},
-    {"zero_shard_write", on_shard},
-    {"zero_stats_init_sized", on_init_sized},
-    {"zero_sharding_init_sized", on_init_sized},
-    {"zero_stats_bottleneck", on_stats_bound},
-    {"zero_status_name", on_names},
-    {"zero_status_text", on_names},
-    {"zero_step", on_step},
-    {"zero_step_predict", on_step},
-    {"zero_step_discard", on_step_control},
-    {"zero_step_state_init_sized", on_init_sized},
-    {"zero_step_result_init_sized", on_init_sized},
-    {"zero_step_params_init_sized", on_init_sized},
-    {"zero_step_state_get", on_step_control},
-    {"zero_step_state_set", on_step_control},
-    {"zero_step_wait", on_step},
-    {"zero_tensor_add", on_tensor_add},
-    {"zero_tensor_data", on_tensor},
-    {"zero_tensor_export", on_tensor_array},
-    {"zero_tensor_grad", on_tensor},
-    {"zero_tensor_import", on_tensor_array},
-    {"zero_tensor_tie", on_tensor_tie},
-    {"zero_tier_name", on_names},
-    {"zero_activation_bytes", on_footprint},
-    {"zero_batch_init_sized", on_init_sized},
-    {"zero_cluster_check", on_cluster},
-    {"zero_cluster_field_at", on_cluster},
-    {"zero_cluster_init_sized", on_init_sized},
-    {"zero_cluster_preset", on_cluster},
-    {"zero_cluster_preset_name", on_cluster},
-    {"zero_cluster_read", on_cluster},
-    {"zero_footprint_fits", on_footprint},
-    {"zero_footprint_init_sized", on_init_sized},
-    {"zero_footprint_layers", on_footprint},
-    {"zero_footprint_of", on_footprint},
-    {"zero_transformer_check", on_transformer},
-    {"zero_transformer_init_sized", on_init_sized},
-    {"zero_transformer_model", on_transformer},
-    {"zero_transformer_parameters", on_transformer},
-    {"zero_transformer_preset", on_transformer},
-    {"zero_transformer_preset_name", on_transformer},
-    {"zero_transformer_read", on_transformer},
-    {"zero_tuning_init_sized", on_init_sized},
-    {"zero_unit_acquire", on_unit},
-    {"zero_unit_add", on_unit_add},
-    {"zero_unit_params_acquire", on_unit},
-    {"zero_unit_params_release", on_unit},
-    {"zero_unit_grads_acquire", on_unit},
-    {"zero_unit_grads_ready", on_unit},
-    {"zero_unit_pass", on_unit_pass},
-    {"zero_unit_release", on_unit},
-    {"zero_version", on_names},
-    {"zero_version_number", on_names},
-    {"zero_world_abort", on_world_abort},
-    {"zero_world_backend", on_world_backend},
-    {"zero_world_barrier", on_world_barrier},
-    {"zero_world_cpus", on_world_cpus},
-    {"zero_world_create_launched", on_world_create_launched},
-    {"zero_world_create_mpi", on_world_create_mpi},
-    {"zero_world_create_nccl", on_world_create_nccl},
-    {"zero_world_create_self", on_world_create_self},
-    {"zero_world_destroy", on_world_destroy},
-    {"zero_world_gather", on_world_gather},
-    {"zero_world_is_launched", on_world_is_launched},
-    {"zero_world_local_size", on_world_local_size},
-    {"zero_world_rank", on_world_rank},
-    {"zero_world_run", on_world_run},
-    {"zero_world_size", on_world_size},
+    const char *symbols;
+} rows[] = {
+    {on_world_create, "zero_world_create_launched zero_world_create_mpi zero_world_create_nccl "
+                      "zero_world_create_self zero_world_run"},
+    {on_world, "zero_world_abort zero_world_backend zero_world_barrier zero_world_cpus "
+               "zero_world_destroy zero_world_gather zero_world_is_launched zero_world_local_size "
+               "zero_world_rank zero_world_size"},
+    {on_model_add, "zero_model_add_layers zero_model_add_unit zero_model_create zero_model_destroy "
+                   "zero_tensor_add zero_tensor_tie zero_unit_add"},
+    {on_model_reads, "zero_model_element_count zero_model_tensor_count zero_model_tensor_count_of "
+                     "zero_model_tensor_desc zero_model_tensor_name zero_model_unit_count"},
+    {on_tensor_array, "zero_engine_fill zero_tensor_export zero_tensor_import"},
+    {on_transformer, "zero_transformer_check zero_transformer_model zero_transformer_parameters "
+                     "zero_transformer_preset zero_transformer_preset_name zero_transformer_read"},
+    {on_cluster, "zero_cluster_check zero_cluster_field_at zero_cluster_preset "
+                 "zero_cluster_preset_name zero_cluster_read"},
+    {on_footprint,
+     "zero_activation_bytes zero_footprint_fits zero_footprint_layers zero_footprint_of"},
+    {on_plan_create, "zero_plan_create zero_plan_destroy"},
+    {on_plan_reads, "zero_plan_hash zero_plan_memory zero_plan_options zero_plan_print "
+                    "zero_plan_print_options zero_plan_sharding zero_plan_tuning"},
+    {on_engine_create, "zero_engine_create zero_engine_destroy"},
+    {on_engine_reads, "zero_engine_disk_path zero_engine_memory zero_engine_path zero_engine_plan "
+                      "zero_engine_stats"},
+    {on_hooks,
+     "zero_micro_begin zero_micro_end zero_tensor_data zero_tensor_grad zero_unit_acquire "
+     "zero_unit_grads_acquire zero_unit_grads_ready zero_unit_params_acquire "
+     "zero_unit_params_release zero_unit_pass zero_unit_release"},
+    {on_step_control, "zero_grad_norm zero_step_discard zero_step_state_get zero_step_state_set"},
+    {on_step, "zero_loss_scale zero_step zero_step_predict zero_step_wait"},
+    {on_capture, "zero_capture_begin zero_capture_end zero_capture_prepare zero_replay_begin "
+                 "zero_replay_end zero_replay_params zero_replay_result"},
+    {on_shard, "zero_shard_range zero_shard_read zero_shard_view zero_shard_write"},
+    {on_evict, "zero_engine_evict zero_engine_restore"},
+    {on_stats_bound, "zero_stats_bottleneck"},
+    {on_init_sized,
+     "zero_batch_init_sized zero_bottleneck_report_init_sized zero_cluster_init_sized "
+     "zero_disk_path_init_sized zero_footprint_init_sized zero_transformer_init_sized "
+     "zero_engine_options_init_sized zero_memory_init_sized zero_path_init_sized "
+     "zero_sharding_init_sized zero_stats_init_sized zero_step_params_init_sized "
+     "zero_step_result_init_sized zero_step_state_init_sized zero_tuning_init_sized"},
+    {on_option,
+     "zero_option_at zero_option_count zero_option_find zero_option_print zero_option_set"},
+    {on_names, "zero_bottleneck_name zero_dtype_bytes zero_dtype_name zero_last_error zero_log_set "
+               "zero_random_normal zero_random_uniform zero_role_name zero_status_name "
+               "zero_status_text zero_tier_name zero_version zero_version_number"},
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 
@@ -673,7 +466,7 @@ TEST(every_pointer_may_be_null)
     rig r = {NULL, NULL, NULL, NULL};
     open_rig(&r);
     for (size_t i = 0; i < ROWS; i++) {
-        printf("  %s\n", rows[i].symbol); /* the last one names the crash */
+        printf("  %s\n", rows[i].symbols); /* the last one names the crash */
         fflush(stdout);
         rows[i].run(&r);
     }
@@ -688,26 +481,35 @@ TEST(every_pointer_may_be_null)
     zero_world_destroy(r.world);
 }
 
-static bool has_row(const char *symbol)
+/* Words of the rows; whether the symbol is one of them. */
+static size_t find_symbol(const char *symbol, bool *found)
 {
-    size_t i = 0;
-    while (i < ROWS && strcmp(rows[i].symbol, symbol) != 0) {
-        i++;
+    size_t words = 0;
+    *found = false;
+    for (size_t i = 0; i < ROWS; i++) {
+        for (const char *at = rows[i].symbols; *at != '\0'; words++) {
+            const size_t length = strcspn(at, " ");
+            *found = *found || (strlen(symbol) == length && strncmp(at, symbol, length) == 0);
+            at += length + strspn(at + length, " ");
+        }
     }
-    return i < ROWS;
+    return words;
 }
 
 TEST(every_exported_symbol_has_a_row)
 {
     char line[512];
     size_t found = 0;
+    size_t words = 0;
     FILE *list = popen("nm -D --defined-only '" ZERO_SHARED_LIBRARY "' 2>/dev/null", "r");
     CHECK(list != NULL);
     while (fgets(line, sizeof line, list) != NULL) {
         char kind = 0;
         char symbol[256] = "";
         CHECK_EQ(sscanf(line, "%*s %c %255[^@\n]", &kind, symbol), 2);
-        if (kind != 'A' && !has_row(symbol)) { /* "A" is the version node itself */
+        bool known = false;
+        words = find_symbol(symbol, &known);
+        if (kind != 'A' && !known) { /* "A" is the version node itself */
             TEST_FAIL("%s is exported and has no row in this file: say what it does with NULL",
                       symbol);
         }
@@ -716,7 +518,7 @@ TEST(every_exported_symbol_has_a_row)
     if (pclose(list) != 0) {
         SKIP("nm is not installed");
     }
-    CHECK(found + 2 >= ROWS && found <= ROWS); /* those of MPI and NCCL may be missing */
+    CHECK(found + 2 >= words && found <= words); /* those of MPI and NCCL may be missing */
 }
 
 TEST_MAIN()

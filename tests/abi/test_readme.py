@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 
+from checks import Fail, Skip, Tally
+
 CPP_TRAINER = """#include <cstdio>
 #include <zero/zero.h>
 
@@ -37,14 +39,6 @@ setup) shift; exec {meson} setup -Dcuda=disabled "$@" ;;
 *) exec {meson} "$@" ;;
 esac
 """
-
-
-class Skip(Exception):
-    """The check cannot be made on this machine; the text says why."""
-
-
-class Fail(Exception):
-    """What was found instead."""
 
 
 class Scratch:
@@ -254,23 +248,12 @@ CHECKS = {
 
 
 def main():
-    counts = {"ok": 0, "FAILED": 0, "skip": 0}
+    tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
         scratch = Scratch(sys.argv[1], sys.argv[2], folder)
         for name, check in CHECKS.items():
-            verdict, said = "ok", ""
-            try:
-                check(scratch)
-            except Skip as reason:
-                verdict, said = "skip", f"skipped: {reason}"
-            except (Fail, OSError) as reason:
-                verdict, said = "FAILED", str(reason)
-            counts[verdict] += 1
-            print(f"{verdict:8}{name}")
-            for line in said.splitlines():
-                print(f"  {line}")
-    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skip']} skipped")
-    return 1 if counts["FAILED"] else 0
+            tally.run(name, check, scratch)
+    return tally.close()
 
 
 if __name__ == "__main__":

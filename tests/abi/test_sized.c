@@ -155,40 +155,23 @@ static void close_rig(void)
     zero_world_destroy(world);
 }
 
-static zero_status read_options(void *out)
-{
-    return zero_plan_options(plan, out);
-}
-
-static zero_status read_tuning(void *out)
-{
-    return zero_plan_tuning(plan, out);
-}
-
-static zero_status read_memory(void *out)
-{
-    return zero_plan_memory(plan, out);
-}
-
-static zero_status read_engine_memory(void *out)
-{
-    return zero_engine_memory(engine, out);
-}
-
-static zero_status read_sharding(void *out)
-{
-    return zero_plan_sharding(plan, out);
-}
-
-static zero_status read_transformer(void *out)
-{
-    return zero_transformer_preset("mixtral-8x7b", out);
-}
-
-static zero_status read_cluster(void *out)
-{
-    return zero_cluster_preset("dgx-a100", out);
-}
+#define READER(name, call)             \
+    static zero_status name(void *out) \
+    {                                  \
+        return call;                   \
+    }
+READER(read_options, zero_plan_options(plan, out))
+READER(read_tuning, zero_plan_tuning(plan, out))
+READER(read_memory, zero_plan_memory(plan, out))
+READER(read_engine_memory, zero_engine_memory(engine, out))
+READER(read_sharding, zero_plan_sharding(plan, out))
+READER(read_transformer, zero_transformer_preset("mixtral-8x7b", out))
+READER(read_cluster, zero_cluster_preset("dgx-a100", out))
+READER(read_stats, zero_engine_stats(engine, out))
+READER(read_path, zero_engine_path(engine, ZERO_TRAFFIC_GATHER, out))
+READER(read_disk_path, zero_engine_disk_path(engine, out))
+READER(read_result, zero_step_wait(engine, out))
+READER(read_state, zero_step_state_get(engine, out))
 
 static zero_status read_footprint(void *out)
 {
@@ -207,21 +190,6 @@ static zero_status give_batch(const void *in)
     return zero_activation_bytes(&transformer, in, &bytes);
 }
 
-static zero_status read_stats(void *out)
-{
-    return zero_engine_stats(engine, out);
-}
-
-static zero_status read_path(void *out)
-{
-    return zero_engine_path(engine, ZERO_TRAFFIC_GATHER, out);
-}
-
-static zero_status read_disk_path(void *out)
-{
-    return zero_engine_disk_path(engine, out);
-}
-
 static zero_status read_bound(void *out)
 {
     const zero_stats before = zero_stats_init();
@@ -229,16 +197,6 @@ static zero_status read_bound(void *out)
     after.taken_ns = 1000;
     after.update_ns = 7;
     return zero_stats_bottleneck(&before, &after, out);
-}
-
-static zero_status read_result(void *out)
-{
-    return zero_step_wait(engine, out);
-}
-
-static zero_status read_state(void *out)
-{
-    return zero_step_state_get(engine, out);
 }
 
 static zero_status give_options(const void *in)
@@ -313,39 +271,28 @@ typedef struct sized {
 } sized;
 
 #define COUNT(fields) (sizeof(fields) / sizeof(fields)[0])
+#define SIZED(type, fields, field_count, ...)                              \
+    {                                                                      \
+#type, sizeof(type), fields, field_count, init_##type, __VA_ARGS__ \
+    }
+#define SIZED_OF(type, fields, ...) SIZED(type, fields, COUNT(fields), __VA_ARGS__)
 static const sized structs[] = {
-    {"zero_engine_options", sizeof(zero_engine_options), NULL, 0, init_zero_engine_options,
-     read_options, give_options, false},
-    {"zero_tuning", sizeof(zero_tuning), NULL, 1, init_zero_tuning, read_tuning, give_tuning,
-     false},
-    {"zero_memory", sizeof(zero_memory), memory_fields, COUNT(memory_fields), init_zero_memory,
-     read_memory, NULL, false},
-    {"zero_memory", sizeof(zero_memory), memory_fields, COUNT(memory_fields), init_zero_memory,
-     read_engine_memory, NULL, false},
-    {"zero_sharding", sizeof(zero_sharding), sharding_fields, COUNT(sharding_fields),
-     init_zero_sharding, read_sharding, NULL, false},
-    {"zero_transformer", sizeof(zero_transformer), transformer_fields, COUNT(transformer_fields),
-     init_zero_transformer, read_transformer, NULL, false},
-    {"zero_cluster", sizeof(zero_cluster), cluster_fields, COUNT(cluster_fields), init_zero_cluster,
-     read_cluster, NULL, false},
-    {"zero_batch", sizeof(zero_batch), batch_fields, COUNT(batch_fields), init_zero_batch, NULL,
-     give_batch, false},
-    {"zero_footprint", sizeof(zero_footprint), footprint_fields, COUNT(footprint_fields),
-     init_zero_footprint, read_footprint, NULL, false},
-    {"zero_stats", sizeof(zero_stats), stats_fields, COUNT(stats_fields), init_zero_stats,
-     read_stats, give_stats, true},
-    {"zero_path", sizeof(zero_path), path_fields, COUNT(path_fields), init_zero_path, read_path,
-     NULL, false},
-    {"zero_disk_path", sizeof(zero_disk_path), disk_path_fields, COUNT(disk_path_fields),
-     init_zero_disk_path, read_disk_path, NULL, false},
-    {"zero_bottleneck_report", sizeof(zero_bottleneck_report), bound_report_fields,
-     COUNT(bound_report_fields), init_zero_bottleneck_report, read_bound, NULL, false},
-    {"zero_step_params", sizeof(zero_step_params), step_params_fields, COUNT(step_params_fields),
-     init_zero_step_params, NULL, give_params, false},
-    {"zero_step_result", sizeof(zero_step_result), step_result_fields, COUNT(step_result_fields),
-     init_zero_step_result, read_result, NULL, false},
-    {"zero_step_state", sizeof(zero_step_state), step_state_fields, COUNT(step_state_fields),
-     init_zero_step_state, read_state, give_state, false},
+    SIZED(zero_engine_options, NULL, 0, read_options, give_options, false),
+    SIZED(zero_tuning, NULL, 1, read_tuning, give_tuning, false),
+    SIZED_OF(zero_memory, memory_fields, read_memory, NULL, false),
+    SIZED_OF(zero_memory, memory_fields, read_engine_memory, NULL, false),
+    SIZED_OF(zero_sharding, sharding_fields, read_sharding, NULL, false),
+    SIZED_OF(zero_transformer, transformer_fields, read_transformer, NULL, false),
+    SIZED_OF(zero_cluster, cluster_fields, read_cluster, NULL, false),
+    SIZED_OF(zero_batch, batch_fields, NULL, give_batch, false),
+    SIZED_OF(zero_footprint, footprint_fields, read_footprint, NULL, false),
+    SIZED_OF(zero_stats, stats_fields, read_stats, give_stats, true),
+    SIZED_OF(zero_path, path_fields, read_path, NULL, false),
+    SIZED_OF(zero_disk_path, disk_path_fields, read_disk_path, NULL, false),
+    SIZED_OF(zero_bottleneck_report, bound_report_fields, read_bound, NULL, false),
+    SIZED_OF(zero_step_params, step_params_fields, NULL, give_params, false),
+    SIZED_OF(zero_step_result, step_result_fields, read_result, NULL, false),
+    SIZED_OF(zero_step_state, step_state_fields, read_state, give_state, false),
 };
 
 /* ---- sizes ---- */

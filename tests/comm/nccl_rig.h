@@ -66,6 +66,43 @@ static inline zero_status make_group(zero_world *world, const uint32_t *members,
     return zi_nccl_group_create(&desc, out);
 }
 
+/* Ranks that are threads, over the fake of NCCL. */
+static inline zero_status run_world(uint32_t ranks, zero_rank_fn fn, void *user)
+{
+    zi_nccl_api_replace(fake_nccl_api());
+    return fake_nccl_world_run(ranks, LONG_MS, fn, user);
+}
+
+static const uint32_t pair_ranks[] = {0, 1};
+
+/* A group of two ranks, and memory for what it carries, on this rank's GPU. */
+typedef struct pair {
+    zi_group *group;
+    unsigned char *memory;
+    size_t bytes;
+} pair;
+
+static inline pair pair_open(zero_world *world, const char *name, size_t bytes)
+{
+    pair p = {.bytes = bytes};
+    gpu_open(&own);
+    CHECK_OK(make_group(world, pair_ranks, 2, name, &p.group));
+    CHECK_OK(own.device.ops->memory_alloc(own.device.self, bytes, (void **)&p.memory));
+    return p;
+}
+
+/* world: to meet on before the GPU goes, or NULL where it has failed. */
+static inline zero_status pair_close(const pair *p, zero_world *world)
+{
+    zi_group_destroy(p->group);
+    own.device.ops->memory_free(own.device.self, p->memory, p->bytes);
+    if (world != NULL) {
+        CHECK_OK(zero_world_barrier(world));
+    }
+    gpu_close(&own);
+    return ZERO_OK;
+}
+
 static inline void finish(void)
 {
     CHECK(fake_nccl_check());

@@ -12,6 +12,8 @@
  * processes and make each of them slow to start and end, so there only just more. */
 #define MANY (UNDER_SANITIZER ? 80 : 300)
 
+#define LONG_MS 60000
+
 /* What one process does; its environment says which rank it is. */
 typedef void (*rank_main)(uint32_t rank, void *user);
 
@@ -20,30 +22,28 @@ static inline uint32_t test_port(void)
     return 20000 + (uint32_t)getpid() % 40000;
 }
 
-static inline void run_id(char *text, size_t text_bytes)
+static inline const char *run_id(void)
 {
-    snprintf(text, text_bytes, "test-%d", (int)getpid());
+    return test_text("test-%d", (int)getpid());
 }
 
-/* The name under which ranks of this test meet. */
-static inline void meeting_name(uint32_t port, const char *run, uint32_t size, char *name)
+/* The name under which `size` ranks of this test meet. */
+static inline void meeting_name(uint32_t size, char *name)
 {
-    snprintf(name, 64, "/zero-%u-%u-%016" PRIx64 "-%u", (unsigned)geteuid(), port,
-             zi_hash_text(ZI_HASH_START, run), size);
+    snprintf(name, 64, "/zero-%u-%u-%016" PRIx64 "-%u", (unsigned)geteuid(), test_port(),
+             zi_hash_text(ZI_HASH_START, run_id()), size);
 }
 
 static inline void set_number(const char *name, uint32_t value)
 {
-    char text[16];
-    snprintf(text, sizeof text, "%u", value);
-    CHECK_EQ(setenv(name, text, 1), 0);
+    CHECK_EQ(setenv(name, test_text("%u", value), 1), 0);
 }
 
 /* Start rank `rank` of `size`. Leaves with the test, whatever happens to it. */
 static inline pid_t start_rank(uint32_t rank, uint32_t size, rank_main fn, void *user)
 {
     char run[32];
-    run_id(run, sizeof run);
+    snprintf(run, sizeof run, "%s", run_id());
     const uint32_t port = test_port();
     fflush(NULL);
     const pid_t child = fork();
@@ -71,23 +71,17 @@ static inline int end_of(pid_t child)
     return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
 }
 
-static inline void run_ranks(uint32_t size, rank_main fn, void *user)
+static inline zero_world *join(void)
 {
-    pid_t children[MANY];
-    CHECK(size <= MANY);
-    for (uint32_t i = 0; i < size; i++) {
-        children[i] = start_rank(size - 1 - i, size, fn, user);
-    }
-    for (uint32_t i = 0; i < size; i++) {
-        CHECK_EQ(end_of(children[i]), 0);
-    }
+    zero_world *world = NULL;
+    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    return world;
 }
 
 /* Names of this test's run in /dev/shm. */
 static inline uint32_t names_left(void)
 {
-    char prefix[32];
-    snprintf(prefix, sizeof prefix, "zero-%u-%u-", (unsigned)geteuid(), test_port());
+    const char *prefix = test_text("zero-%u-%u-", (unsigned)geteuid(), test_port());
     DIR *folder = opendir("/dev/shm");
     CHECK(folder != NULL);
     uint32_t count = 0;
@@ -98,10 +92,18 @@ static inline uint32_t names_left(void)
     return count;
 }
 
-static inline void sleep_ms(uint32_t ms)
+/* All of them end well, and leave nothing behind. */
+static inline void run_ranks(uint32_t size, rank_main fn, void *user)
 {
-    const struct timespec span = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-    (void)nanosleep(&span, NULL);
+    pid_t children[MANY];
+    CHECK(size <= MANY);
+    for (uint32_t i = 0; i < size; i++) {
+        children[i] = start_rank(size - 1 - i, size, fn, user);
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        CHECK_EQ(end_of(children[i]), 0);
+    }
+    CHECK_EQ(names_left(), 0);
 }
 
 #endif

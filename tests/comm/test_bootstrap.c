@@ -6,15 +6,16 @@
 
 #define PAIRS_MAX 12
 
-/* "NAME=value" texts, ended by NULL. */
 typedef struct parse_case {
-    const char *pairs[PAIRS_MAX];
-    zi_launch_kind kind;
-    const char *launcher;
-    uint32_t rank;
-    uint32_t size;
-    uint32_t local_rank;
-    uint32_t local_size;
+    struct {
+        zi_launch_kind kind;
+        const char *launcher;
+        uint32_t rank;
+        uint32_t size;
+        uint32_t local_rank;
+        uint32_t local_size;
+    } is;
+    const char *pairs[PAIRS_MAX]; /* "NAME=value" texts, ended by NULL */
 } parse_case;
 
 static const char *look(void *user, const char *name)
@@ -39,103 +40,43 @@ static zero_status parse(const char *const *pairs, zi_launch *launch)
 }
 
 static const parse_case parses[] = {
-    {{NULL}, ZI_LAUNCH_NONE, "none", 0, 1, 0, 1},
-    {{"LOCAL_RANK=3", "MASTER_PORT=1"}, ZI_LAUNCH_NONE, "none", 0, 1, 0, 1},
-    {{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1",
-      "OMPI_COMM_WORLD_LOCAL_SIZE=2"},
-     ZI_LAUNCH_MPI,
-     "mpirun",
-     3,
-     8,
-     1,
-     2},
-    {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"}, ZI_LAUNCH_MPI, "mpirun", 0, 1, 0, 0},
-    {{"PMI_RANK=2", "PMI_SIZE=4", "MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=4"},
-     ZI_LAUNCH_MPI,
-     "mpiexec",
-     2,
-     4,
-     2,
-     4},
-    {{"PMI_RANK=5", "PMI_SIZE=6", "PMI_LOCAL_RANK=1", "PMI_LOCAL_SIZE=2"},
-     ZI_LAUNCH_MPI,
-     "mpiexec",
-     5,
-     6,
-     1,
-     2},
+    {{ZI_LAUNCH_NONE, "none", 0, 1, 0, 1}, {NULL}},
+    {{ZI_LAUNCH_NONE, "none", 0, 1, 0, 1}, {"LOCAL_RANK=3", "MASTER_PORT=1"}},
+    {{ZI_LAUNCH_MPI, "mpirun", 3, 8, 1, 2},
+     {"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1",
+      "OMPI_COMM_WORLD_LOCAL_SIZE=2"}},
+    {{ZI_LAUNCH_MPI, "mpirun", 0, 1, 0, 0}, {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"}},
+    {{ZI_LAUNCH_MPI, "mpiexec", 2, 4, 2, 4},
+     {"PMI_RANK=2", "PMI_SIZE=4", "MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=4"}},
+    {{ZI_LAUNCH_MPI, "mpiexec", 5, 6, 1, 2},
+     {"PMI_RANK=5", "PMI_SIZE=6", "PMI_LOCAL_RANK=1", "PMI_LOCAL_SIZE=2"}},
     /* A step of srun; the step's own number of tasks counts. */
-    {{"SLURM_STEP_ID=0", "SLURM_PROCID=5", "SLURM_NTASKS=8", "SLURM_LOCALID=1",
-      "SLURM_TASKS_PER_NODE=4(x2)"},
-     ZI_LAUNCH_MPI,
-     "srun",
-     5,
-     8,
-     1,
-     0},
-    {{"SLURM_STEP_ID=17", "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_NTASKS=8"},
-     ZI_LAUNCH_MPI,
-     "srun",
-     1,
-     2,
-     0,
-     0},
+    {{ZI_LAUNCH_MPI, "srun", 5, 8, 1, 0},
+     {"SLURM_STEP_ID=0", "SLURM_PROCID=5", "SLURM_NTASKS=8", "SLURM_LOCALID=1",
+      "SLURM_TASKS_PER_NODE=4(x2)"}},
+    {{ZI_LAUNCH_MPI, "srun", 1, 2, 0, 0},
+     {"SLURM_STEP_ID=17", "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_NTASKS=8"}},
     /* The script of sbatch, with and without Slurm's number for it; the shell of salloc. */
-    {{"SLURM_JOB_ID=9", "SLURM_PROCID=0", "SLURM_NTASKS=8"}, ZI_LAUNCH_NONE, "none", 0, 1, 0, 1},
-    {{"SLURM_STEP_ID=4294967291", "SLURM_PROCID=0", "SLURM_NTASKS=8"},
-     ZI_LAUNCH_NONE,
-     "none",
-     0,
-     1,
-     0,
-     1},
-    {{"SLURM_STEP_ID=4294967290", "SLURM_PROCID=0", "SLURM_NTASKS=8"},
-     ZI_LAUNCH_NONE,
-     "none",
-     0,
-     1,
-     0,
-     1},
-    {{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=node0",
-      "MASTER_PORT=29500"},
-     ZI_LAUNCH_TORCHRUN,
-     "torchrun",
-     1,
-     4,
-     1,
-     2},
-    {{"RANK=0", "WORLD_SIZE=2147483647"}, ZI_LAUNCH_TORCHRUN, "torchrun", 0, 2147483647, 0, 0},
+    {{ZI_LAUNCH_NONE, "none", 0, 1, 0, 1}, {"SLURM_JOB_ID=9", "SLURM_PROCID=0", "SLURM_NTASKS=8"}},
+    {{ZI_LAUNCH_NONE, "none", 0, 1, 0, 1},
+     {"SLURM_STEP_ID=4294967291", "SLURM_PROCID=0", "SLURM_NTASKS=8"}},
+    {{ZI_LAUNCH_NONE, "none", 0, 1, 0, 1},
+     {"SLURM_STEP_ID=4294967290", "SLURM_PROCID=0", "SLURM_NTASKS=8"}},
+    {{ZI_LAUNCH_TORCHRUN, "torchrun", 1, 4, 1, 2},
+     {"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=node0",
+      "MASTER_PORT=29500"}},
+    {{ZI_LAUNCH_TORCHRUN, "torchrun", 0, 2147483647, 0, 0}, {"RANK=0", "WORLD_SIZE=2147483647"}},
     /* mpirun inside a batch job; torchrun inside mpirun and srun: the innermost. */
-    {{"SLURM_STEP_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=2", "OMPI_COMM_WORLD_RANK=3",
-      "OMPI_COMM_WORLD_SIZE=4"},
-     ZI_LAUNCH_MPI,
-     "mpirun",
-     3,
-     4,
-     0,
-     0},
-    {{"RANK=0", "WORLD_SIZE=9", "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4"},
-     ZI_LAUNCH_MPI,
-     "mpirun",
-     3,
-     4,
-     0,
-     0},
-    {{"TORCHELASTIC_RUN_ID=x", "RANK=2", "WORLD_SIZE=8", "OMPI_COMM_WORLD_RANK=1",
-      "OMPI_COMM_WORLD_SIZE=2"},
-     ZI_LAUNCH_TORCHRUN,
-     "torchrun",
-     2,
-     8,
-     0,
-     0},
-    {{"RANK=2", "WORLD_SIZE=8", "SLURM_STEP_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=2"},
-     ZI_LAUNCH_TORCHRUN,
-     "torchrun",
-     2,
-     8,
-     0,
-     0},
+    {{ZI_LAUNCH_MPI, "mpirun", 3, 4, 0, 0},
+     {"SLURM_STEP_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=2", "OMPI_COMM_WORLD_RANK=3",
+      "OMPI_COMM_WORLD_SIZE=4"}},
+    {{ZI_LAUNCH_MPI, "mpirun", 3, 4, 0, 0},
+     {"RANK=0", "WORLD_SIZE=9", "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4"}},
+    {{ZI_LAUNCH_TORCHRUN, "torchrun", 2, 8, 0, 0},
+     {"TORCHELASTIC_RUN_ID=x", "RANK=2", "WORLD_SIZE=8", "OMPI_COMM_WORLD_RANK=1",
+      "OMPI_COMM_WORLD_SIZE=2"}},
+    {{ZI_LAUNCH_TORCHRUN, "torchrun", 2, 8, 0, 0},
+     {"RANK=2", "WORLD_SIZE=8", "SLURM_STEP_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=2"}},
 };
 
 TEST(parses)
@@ -144,13 +85,13 @@ TEST(parses)
         const parse_case *row = &parses[i];
         zi_launch launch;
         CHECK_OK(parse(row->pairs, &launch));
-        if (launch.kind != row->kind || strcmp(launch.launcher, row->launcher) != 0) {
+        if (launch.kind != row->is.kind || strcmp(launch.launcher, row->is.launcher) != 0) {
             TEST_FAIL("case %zu: %s (%d)", i, launch.launcher, (int)launch.kind);
         }
-        CHECK_EQ(launch.rank, row->rank);
-        CHECK_EQ(launch.size, row->size);
-        CHECK_EQ(launch.local_rank, row->local_rank);
-        CHECK_EQ(launch.local_size, row->local_size);
+        CHECK_EQ(launch.rank, row->is.rank);
+        CHECK_EQ(launch.size, row->is.size);
+        CHECK_EQ(launch.local_rank, row->is.local_rank);
+        CHECK_EQ(launch.local_size, row->is.local_size);
     }
 }
 

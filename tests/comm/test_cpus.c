@@ -78,8 +78,7 @@ static zero_status check_world(zero_world *world, void *user)
 static void check_processes(void (*bind)(uint32_t rank), expected want)
 {
     pid_t children[RANKS];
-    char port[16];
-    (void)snprintf(port, sizeof port, "%d", 20000 + (int)getpid() % 40000);
+    const char *port = test_text("%d", 20000 + (int)getpid() % 40000);
     fflush(NULL);
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         children[rank] = fork();

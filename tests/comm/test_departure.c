@@ -4,107 +4,11 @@
 #include <sys/mman.h>
 
 #include "comm/shm/process.h"
+#include "departure.h"
 #include "process_ranks.h"
 
-#define LONG_MS 60000
-/* No news may take longer, however loaded the machine; the aim is 1 s. */
-#define SOON_MS 10000
 #define RANKS 3
 #define GONE 2 /* the rank that goes */
-
-static uint64_t ms_since(uint64_t start_ns)
-{
-    return (zi_clock_ns() - start_ns) / 1000000;
-}
-
-/* ---- where ranks wait: each is done again and again until it fails ---- */
-
-typedef zero_status (*place_fn)(zero_world *world, conf *test);
-
-static zero_status in_barrier(zero_world *world, conf *test)
-{
-    (void)test;
-    return zero_world_barrier(world);
-}
-
-static zero_status in_gather(zero_world *world, conf *test)
-{
-    (void)test;
-    unsigned char send[300] = {1};
-    unsigned char recv[RANKS * sizeof send];
-    return zero_world_gather(world, send, recv, sizeof send);
-}
-
-static zero_status in_memory(zero_world *world, conf *test)
-{
-    (void)test;
-    void *piece = NULL;
-    const zero_status status = world->comm->ops->memory_alloc(world->comm, ZI_PAGE_BYTES, &piece);
-    world->comm->ops->memory_free(world->comm, piece, ZI_PAGE_BYTES);
-    return status;
-}
-
-static zero_status in_group_create(zero_world *world, conf *test)
-{
-    zi_group *group = NULL;
-    const zero_status status = world->comm->ops->group_create(
-        world->comm, &world->kernels, test->members, test->size, "other", &group);
-    zi_group_destroy(group);
-    return status;
-}
-
-static zero_status run_kind(conf *test, zi_collective_kind kind)
-{
-    const conf_shape shape = {kind, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 100000, 0, false, 0, 1};
-    const zi_collective job = conf_prepare(test, &shape);
-    return zi_group_submit(test->group, test->host, &job, 1);
-}
-
-static zero_status in_all_gather(zero_world *world, conf *test)
-{
-    (void)world;
-    return run_kind(test, ZI_ALL_GATHER);
-}
-
-static zero_status in_reduce_scatter(zero_world *world, conf *test)
-{
-    (void)world;
-    return run_kind(test, ZI_REDUCE_SCATTER);
-}
-
-static zero_status in_all_reduce(zero_world *world, conf *test)
-{
-    (void)world;
-    return run_kind(test, ZI_ALL_REDUCE);
-}
-
-typedef struct place {
-    const char *name;
-    place_fn fn;
-} place;
-
-static const place places[] = {
-    {"barrier", in_barrier},       {"gather", in_gather},
-    {"memory_alloc", in_memory},   {"group_create", in_group_create},
-    {"all_gather", in_all_gather}, {"reduce_scatter", in_reduce_scatter},
-    {"all_reduce", in_all_reduce},
-};
-#define PLACES (sizeof places / sizeof places[0])
-
-/* Repeat the place until it fails: COMM with these words in it, in time. */
-static void wait_in(zero_world *world, conf *test, place_fn fn, const char *words)
-{
-    const uint64_t start_ns = zi_clock_ns();
-    zero_status status = ZERO_OK;
-    while (status == ZERO_OK && ms_since(start_ns) < SOON_MS) {
-        status = fn(world, test);
-    }
-    if (status != ZERO_COMM || strstr(zero_last_error()->message, words) == NULL) {
-        TEST_FAIL("%s instead of COMM with \"%s\": %s", zero_status_name(status), words,
-                  status == ZERO_OK ? "" : zero_last_error()->message);
-    }
-    CHECK(ms_since(start_ns) < SOON_MS);
-}
 
 /* ---- processes that are killed ---- */
 
@@ -124,6 +28,19 @@ static common *share(void)
     return shared;
 }
 
+/* All ranks; the last is stopped or killed, and the others come through. */
+static void run_but_last(rank_main fn, common *shared, bool stopped)
+{
+    pid_t children[RANKS];
+    for (uint32_t i = 0; i < RANKS; i++) {
+        children[i] = start_rank(i, RANKS, fn, shared);
+    }
+    CHECK_EQ(end_of(children[0]), 0);
+    CHECK_EQ(end_of(children[1]), 0);
+    CHECK(!stopped || kill(children[GONE], SIGKILL) == 0);
+    CHECK_EQ(end_of(children[GONE]), 128 + SIGKILL);
+}
+
 static void *kill_soon(void *unused)
 {
     (void)unused;
@@ -135,20 +52,17 @@ static void *kill_soon(void *unused)
 static void be_killed(uint32_t rank, void *user)
 {
     common *shared = user;
-    zero_world *world = NULL;
+    zero_world *world = join();
     conf test = {0};
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
-    conf_members_all(&test, world);
-    conf_open(&test, 100000 * sizeof(float) * RANKS, "big");
+    conf_open_all(&test, world, PLACE_COUNT, "big");
     if (rank == GONE) {
         pthread_t thread;
         atomic_store(&shared->gone, getpid());
         CHECK_EQ(pthread_create(&thread, NULL, kill_soon, NULL), 0);
     }
     CHECK_OK(zero_world_barrier(world));
-    char words[64];
-    snprintf(words, sizeof words, "rank %d: process %d died while rank ", GONE,
-             (int)atomic_load(&shared->gone));
+    const char *words =
+        test_text("rank %d: process %d died while rank ", GONE, (int)atomic_load(&shared->gone));
     wait_in(world, &test, shared->fn, words);
     /* It is so wherever they look next. */
     CHECK_FAILS(world->comm->ops->check(world->comm), ZERO_COMM, words);
@@ -160,15 +74,9 @@ static void be_killed(uint32_t rank, void *user)
 static void lose_one(const place *at)
 {
     common *shared = share();
-    pid_t children[RANKS];
     shared->fn = at->fn;
     printf("  in %s\n", at->name);
-    for (uint32_t i = 0; i < RANKS; i++) {
-        children[i] = start_rank(i, RANKS, be_killed, shared);
-    }
-    CHECK_EQ(end_of(children[0]), 0);
-    CHECK_EQ(end_of(children[1]), 0);
-    CHECK_EQ(end_of(children[GONE]), 128 + SIGKILL);
+    run_but_last(be_killed, shared, false);
     CHECK_EQ(names_left(), 0);
     CHECK_EQ(munmap(shared, sizeof *shared), 0);
 }
@@ -192,8 +100,8 @@ static void meet_in_vain(uint32_t rank, void *user)
     }
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_COMM, "rank 1: process ");
-    CHECK(strstr(zero_last_error()->message, "died while rank 0 waited in the meeting") != NULL);
-    CHECK(ms_since(start_ns) < SOON_MS);
+    CHECK_SAID("died while rank 0 waited in the meeting");
+    CHECK(elapsed_ms(start_ns) < SOON_MS);
     CHECK(world == NULL);
 }
 
@@ -211,22 +119,18 @@ TEST(killed_while_the_ranks_meet)
 static void end_at_once(uint32_t rank, void *user)
 {
     (void)user;
-    zero_world *world = NULL;
+    zero_world *world = join();
     conf test = {0};
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
     CHECK_OK(zero_world_barrier(world));
     if (rank == GONE) {
         _exit(0);
     }
     wait_in(world, &test, in_barrier, "ended without zero_world_destroy");
-    CHECK(strstr(zero_last_error()->message, "rank 2: process ") != NULL);
+    CHECK_SAID("rank 2: process ");
     zero_world_destroy(world);
 }
 
-TEST(a_process_that_ends_without_leaving)
-{
-    run_ranks(RANKS, end_at_once, NULL);
-}
+TEST_CALL(a_process_that_ends_without_leaving, run_ranks(RANKS, end_at_once, NULL));
 
 /* One that is stopped is late. */
 static void be_stopped(uint32_t rank, void *user)
@@ -241,30 +145,22 @@ static void be_stopped(uint32_t rank, void *user)
     }
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT, "rank 2 did not");
-    CHECK(ms_since(start_ns) + 1 >= shared->deadline_ms);
+    CHECK(elapsed_ms(start_ns) + 1 >= shared->deadline_ms);
     zero_world_destroy(world);
 }
 
 TEST(a_stopped_process_is_late)
 {
     common *shared = share();
-    pid_t children[RANKS];
     shared->deadline_ms = 1500;
-    for (uint32_t i = 0; i < RANKS; i++) {
-        children[i] = start_rank(i, RANKS, be_stopped, shared);
-    }
-    CHECK_EQ(end_of(children[0]), 0);
-    CHECK_EQ(end_of(children[1]), 0);
-    CHECK_EQ(kill(children[GONE], SIGKILL), 0);
-    CHECK_EQ(end_of(children[GONE]), 128 + SIGKILL);
+    run_but_last(be_stopped, shared, true);
 }
 
 /* A rank may live on when the thread that ran main has ended. */
 static void *live_on(void *unused)
 {
     (void)unused;
-    zero_world *world = NULL;
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    zero_world *world = join();
     const bool slow = zero_world_rank(world) == GONE;
     CHECK_OK(zero_world_barrier(world));
     sleep_ms(slow ? 1500 : 0);
@@ -285,10 +181,7 @@ static void end_main(uint32_t rank, void *user)
     (void)pthread_join(thread, NULL);
 }
 
-TEST(a_process_whose_main_thread_has_ended)
-{
-    run_ranks(RANKS, end_main, NULL);
-}
+TEST_CALL(a_process_whose_main_thread_has_ended, run_ranks(RANKS, end_main, NULL));
 
 /* A number given to another process is no sign of life, nor is a process that is only late. */
 TEST(process_numbers)
@@ -321,12 +214,10 @@ static zero_status leave_early(zero_world *world, void *user)
 {
     const place *at = user;
     conf test = {0};
-    conf_members_all(&test, world);
-    conf_open(&test, 100000 * sizeof(float) * RANKS, "big");
-    CHECK_OK(zero_world_barrier(world));
+    place_open(&test, world);
     if (zero_world_rank(world) != GONE) {
         wait_in(world, &test, at->fn, "rank 2");
-        CHECK(strstr(zero_last_error()->message, "left") != NULL);
+        CHECK_SAID("left");
     }
     conf_close(&test);
     return ZERO_OK;
@@ -334,9 +225,8 @@ static zero_status leave_early(zero_world *world, void *user)
 
 static void leave_process(uint32_t rank, void *user)
 {
-    zero_world *world = NULL;
     (void)rank;
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    zero_world *world = join();
     CHECK_OK(leave_early(world, user));
     zero_world_destroy(world);
 }
@@ -377,9 +267,8 @@ static zero_status part_in_turn(zero_world *world, void *user)
 
 static void part_process(uint32_t rank, void *user)
 {
-    zero_world *world = NULL;
     (void)rank;
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    zero_world *world = join();
     CHECK_OK(part_in_turn(world, user));
     zero_world_destroy(world);
 }

@@ -13,10 +13,7 @@ static void run_everywhere(zero_rank_fn fn)
     }
 }
 
-TEST(kinds)
-{
-    run_everywhere(case_kinds);
-}
+TEST_CALL(kinds, run_everywhere(case_kinds));
 
 TEST(large)
 {
@@ -25,25 +22,10 @@ TEST(large)
     }
 }
 
-TEST(subgroups)
-{
-    run_everywhere(case_subgroups);
-}
-
-TEST(batches)
-{
-    run_everywhere(case_batches);
-}
-
-TEST(streams)
-{
-    run_everywhere(case_streams);
-}
-
-TEST(mismatch)
-{
-    run_everywhere(case_mismatch);
-}
+TEST_CALL(subgroups, run_everywhere(case_subgroups));
+TEST_CALL(batches, run_everywhere(case_batches));
+TEST_CALL(streams, run_everywhere(case_streams));
+TEST_CALL(mismatch, run_everywhere(case_mismatch));
 
 TEST(late)
 {
@@ -52,21 +34,13 @@ TEST(late)
     CHECK_OK(zero_world_run(5, LONG_MS, case_late, &deadline_ms));
 }
 
-TEST(gather)
-{
-    run_everywhere(case_gather);
-}
-
-TEST(memory)
-{
-    run_everywhere(case_memory);
-}
+TEST_CALL(gather, run_everywhere(case_gather));
+TEST_CALL(memory, run_everywhere(case_memory));
 
 TEST(abort)
 {
     for (size_t i = 1; i < WORLDS; i++) {
-        char words[64];
-        snprintf(words, sizeof words, "rank %u: the disk is on fire", worlds[i] - 1);
+        const char *words = test_text("rank %u: the disk is on fire", worlds[i] - 1);
         CHECK_FAILS(zero_world_run(worlds[i], LONG_MS, case_abort, NULL), ZERO_IO, words);
         CHECK_EQ(zero_last_error()->native, 5);
     }

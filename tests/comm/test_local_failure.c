@@ -14,11 +14,6 @@
 /* No failure may take longer; the deadline is far above. */
 #define SOON_MS 20000
 
-static uint64_t elapsed_ms(uint64_t start_ns)
-{
-    return (zi_clock_ns() - start_ns) / 1000000;
-}
-
 /* Make two groups and two pieces of shared memory, use them, pass every status up. */
 static zero_status small_life(zero_world *world, void *user)
 {
@@ -155,7 +150,7 @@ static zero_status one_allocation_fails(zero_world *world, void *user)
     } else {
         CHECK_EQ(status, ZERO_COMM);
         CHECK(strncmp(zero_last_error()->message, "rank ", 5) == 0);
-        CHECK(strstr(zero_last_error()->message, "no 4096 bytes") != NULL);
+        CHECK_SAID("no 4096 bytes");
     }
     CHECK_OK(zero_world_barrier(world));
     zi_fault_arm(ZI_FAULT_ALLOC, 0);
@@ -199,10 +194,7 @@ static zero_status one_group_fails(zero_world *world, void *user)
     return zero_world_barrier(world);
 }
 
-TEST(group_failure_is_told)
-{
-    CHECK_OK(zero_world_run(2, LONG_MS, one_group_fails, NULL));
-}
+TEST_CALL(group_failure_is_told, CHECK_OK(zero_world_run(2, LONG_MS, one_group_fails, NULL)));
 
 static zero_status different_sizes(zero_world *world, void *user)
 {
@@ -215,10 +207,7 @@ static zero_status different_sizes(zero_world *world, void *user)
     return zero_world_barrier(world);
 }
 
-TEST(allocation_sizes)
-{
-    CHECK_OK(zero_world_run(3, LONG_MS, different_sizes, NULL));
-}
+TEST_CALL(allocation_sizes, CHECK_OK(zero_world_run(3, LONG_MS, different_sizes, NULL)));
 
 static zero_status no_allocation(zero_world *world, void *user)
 {
@@ -230,11 +219,10 @@ static zero_status no_allocation(zero_world *world, void *user)
     }
     void *piece = NULL;
     zi_comm *comm = world->comm;
-    char words[64];
-    snprintf(words, sizeof words, "rank %u", absent);
+    const char *words = test_text("rank %u", absent);
     const zero_status status = comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece);
     CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
-    CHECK(strstr(zero_last_error()->message, words) != NULL);
+    CHECK_SAID(words);
     CHECK(piece == NULL);
     return status;
 }
@@ -257,8 +245,7 @@ static zero_status one_gives_up(zero_world *world, void *user)
     if (zero_world_rank(world) == size / 2) {
         return zi_error_set(ZERO_CORRUPT, 3, __FILE__, __LINE__, "a bit flipped");
     }
-    char words[64];
-    snprintf(words, sizeof words, "rank %u: a bit flipped", size / 2);
+    const char *words = test_text("rank %u: a bit flipped", size / 2);
     CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, words);
     zi_group *group = NULL;
     const uint32_t members[2] = {0, size - 1};
@@ -276,8 +263,7 @@ TEST(rank_gives_up)
     for (uint32_t size = 2; size <= 8; size += 2) {
         atomic_uint heard;
         atomic_init(&heard, 0);
-        char words[64];
-        snprintf(words, sizeof words, "rank %u: a bit flipped", size / 2);
+        const char *words = test_text("rank %u: a bit flipped", size / 2);
         const uint64_t start_ns = zi_clock_ns();
         CHECK_FAILS(zero_world_run(size, LONG_MS, one_gives_up, &heard), ZERO_CORRUPT, words);
         CHECK(elapsed_ms(start_ns) < SOON_MS);
@@ -293,11 +279,9 @@ static zero_status plain_failure(zero_world *world, void *user)
     return zero_world_rank(world) == 1 ? ZERO_UNSUPPORTED : zero_world_barrier(world);
 }
 
-TEST(rank_gives_up_silently)
-{
-    CHECK_FAILS(zero_world_run(3, LONG_MS, plain_failure, NULL), ZERO_UNSUPPORTED,
-                "rank 1: the rank's function returned UNSUPPORTED");
-}
+TEST_CALL(rank_gives_up_silently,
+          CHECK_FAILS(zero_world_run(3, LONG_MS, plain_failure, NULL), ZERO_UNSUPPORTED,
+                      "rank 1: the rank's function returned UNSUPPORTED"));
 
 /* A rank ends the world in the middle of a large batch and frees its buffers at once: no peer may
  * still be reading them. */
@@ -341,8 +325,7 @@ TEST(buffers_freed_after_abort)
 static zero_status count_calls(zero_world *world, void *user)
 {
     conf test = {.world = world};
-    conf_members_all(&test, world);
-    conf_open(&test, 1000 * sizeof(float) * test.size, "calls");
+    conf_open_all(&test, world, 1000, "calls");
     unsigned char bytes[300] = {0};
     unsigned char all[4 * 300];
     CHECK_OK(zero_world_barrier(world));
@@ -378,10 +361,7 @@ static zero_status different_gathers(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-TEST(gather_sizes)
-{
-    CHECK_OK(zero_world_run(3, LONG_MS, different_gathers, NULL));
-}
+TEST_CALL(gather_sizes, CHECK_OK(zero_world_run(3, LONG_MS, different_gathers, NULL)));
 
 TEST(bad_arguments)
 {

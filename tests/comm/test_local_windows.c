@@ -34,8 +34,10 @@ static void block_free(void *owner, zi_peer_block *block)
 }
 
 /* Build this rank's view of the world: the first rank makes the block and the window. */
-static void enter(stage_play *play, zero_world *world, zi_peer_space *space, conf *test)
+static zi_peer_space *enter(stage_play *play, zero_world *world, conf *test)
 {
+    zi_peer_space *space = calloc(1, sizeof *space);
+    CHECK(space != NULL);
     const uint32_t me = zero_world_rank(world);
     if (me == 0) {
         CHECK_OK(zi_pages_alloc(play->size * WINDOW_BYTES, (void **)&play->window));
@@ -73,9 +75,10 @@ static void enter(stage_play *play, zero_world *world, zi_peer_space *space, con
     test->send = (inside & 1) != 0 ? own + 64 : calloc(1, BUFFER_BYTES);
     test->recv = (inside & 2) != 0 ? own + WINDOW_BYTES - BUFFER_BYTES : calloc(1, BUFFER_BYTES);
     CHECK(test->send != NULL && test->recv != NULL);
+    return space;
 }
 
-static void leave(stage_play *play, zero_world *world, conf *test)
+static void leave(stage_play *play, zero_world *world, zi_peer_space *space, conf *test)
 {
     const uint32_t me = zero_world_rank(world);
     zi_group_destroy(test->group);
@@ -91,18 +94,15 @@ static void leave(stage_play *play, zero_world *world, conf *test)
         zi_pages_free(play->window, play->size * WINDOW_BYTES);
         zi_pages_free(play->block, play->block_bytes);
     }
+    free(space);
 }
 
 static zero_status all_forms(zero_world *world, void *user)
 {
-    stage_play *play = user;
-    zi_peer_space *space = calloc(1, sizeof *space);
-    CHECK(space != NULL);
     conf test = {0};
-    enter(play, world, space, &test);
+    zi_peer_space *space = enter(user, world, &test);
     conf_run_counts(&test);
-    leave(play, world, &test);
-    free(space);
+    leave(user, world, space, &test);
     return ZERO_OK;
 }
 
@@ -114,47 +114,24 @@ static void play_all(const layout *where)
     }
 }
 
-TEST(all_in_windows)
-{
-    play_all(&(layout){{3, 3, 3, 3}, 0});
-}
-
-TEST(none_in_windows)
-{
-    play_all(&(layout){{0, 0, 0, 0}, 4096});
-}
-
-TEST(one_rank_outside)
-{
-    play_all(&(layout){{3, 0, 3, 3}, 16384});
-}
-
-TEST(some_buffers_outside)
-{
-    play_all(&(layout){{1, 2, 3, 0}, 1000});
-}
+TEST_CALL(all_in_windows, play_all(&(layout){{3, 3, 3, 3}, 0}));
+TEST_CALL(none_in_windows, play_all(&(layout){{0, 0, 0, 0}, 4096}));
+TEST_CALL(one_rank_outside, play_all(&(layout){{3, 0, 3, 3}, 16384}));
+TEST_CALL(some_buffers_outside, play_all(&(layout){{1, 2, 3, 0}, 1000}));
 
 /* One element of each slice at a time. */
-TEST(smallest_stage)
-{
-    play_all(&(layout){{3, 3, 1, 0}, RANKS * sizeof(float)});
-}
+TEST_CALL(smallest_stage, play_all(&(layout){{3, 3, 1, 0}, RANKS * sizeof(float)}));
 
 static zero_status no_stage(zero_world *world, void *user)
 {
-    stage_play *play = user;
-    zi_peer_space *space = calloc(1, sizeof *space);
-    CHECK(space != NULL);
     conf test = {0};
-    enter(play, world, space, &test);
-    const zi_collective job = {ZI_ALL_REDUCE, 0,   ZERO_DTYPE_F32, ZERO_DTYPE_F32, 2, 10, test.send,
-                               test.recv,     NULL};
-    CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_UNSUPPORTED,
-                "outside the shared memory");
-    CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_UNSUPPORTED,
-                "outside the shared memory");
-    leave(play, world, &test);
-    free(space);
+    zi_peer_space *space = enter(user, world, &test);
+    const zi_collective job = conf_job(&test, ZI_ALL_REDUCE, 10);
+    for (int i = 0; i < 2; i++) {
+        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_UNSUPPORTED,
+                    "outside the shared memory");
+    }
+    leave(user, world, space, &test);
     return ZERO_OK;
 }
 

@@ -151,22 +151,14 @@ static zero_status case_order(zero_world *world, void *user)
     (void)user;
     enum { COUNT = 300 };
     conf test = {.world = world};
-    conf_members_all(&test, world);
-    conf_open(&test, COUNT * sizeof(float) * test.size, "order");
+    conf_open_all(&test, world, COUNT, "order");
     float *send = (float *)(void *)test.send;
     const float *recv = (const float *)(const void *)test.recv;
     for (uint32_t i = 0; i < COUNT * test.size; i++) {
         send[i] = 1.0f / (float)(1 + i + 7919 * test.group->rank);
     }
-    const zi_collective job = {ZI_REDUCE_SCATTER,
-                               ZI_COLLECTIVE_EXACT,
-                               ZERO_DTYPE_F32,
-                               ZERO_DTYPE_F32,
-                               0,
-                               COUNT,
-                               test.send,
-                               test.recv,
-                               NULL};
+    zi_collective job = conf_job(&test, ZI_REDUCE_SCATTER, COUNT);
+    job.flags = ZI_COLLECTIVE_EXACT;
     CHECK_OK(zi_group_submit(test.group, test.host, &job, 1));
     for (uint32_t i = 0; i < COUNT; i++) {
         float sum = 0.0f;
@@ -186,8 +178,7 @@ static zero_status case_own_order(zero_world *world, void *user)
     (void)user;
     enum { COUNT = 5000 };
     conf test = {.world = world};
-    conf_members_all(&test, world);
-    conf_open(&test, COUNT * sizeof(float) * test.size, "own");
+    conf_open_all(&test, world, COUNT, "own");
     float *send = (float *)(void *)test.send;
     const float *recv = (const float *)(const void *)test.recv;
     const uint32_t me = test.group->rank;
@@ -195,12 +186,7 @@ static zero_status case_own_order(zero_world *world, void *user)
         send[i] = i % 7 == 0 ? -0.0f : 1.0f / (float)(1 + i + 7919 * me);
     }
     for (int kind = ZI_REDUCE_SCATTER; kind <= ZI_ALL_REDUCE; kind++) {
-        const zi_collective job = {.kind = (zi_collective_kind)kind,
-                                   .send_dtype = ZERO_DTYPE_F32,
-                                   .recv_dtype = ZERO_DTYPE_F32,
-                                   .count = COUNT,
-                                   .send = test.send,
-                                   .recv = test.recv};
+        const zi_collective job = conf_job(&test, (zi_collective_kind)kind, COUNT);
         CHECK_OK(zi_group_submit(test.group, test.host, &job, 1));
         const uint32_t first = kind == ZI_REDUCE_SCATTER ? me * COUNT : 0;
         for (uint32_t i = 0; i < COUNT; i++) {
@@ -227,14 +213,9 @@ static zero_status case_pieces(zero_world *world, void *user)
     (void)user;
     enum { COUNT = 700001 };
     conf test = {.world = world, .plain = true};
-    conf_members_all(&test, world);
-    conf_open(&test, COUNT * sizeof(float) * test.size, "pieces");
-    conf_shape shape = {.kind = ZI_REDUCE_SCATTER,
-                        .send_dtype = ZERO_DTYPE_F32,
-                        .recv_dtype = ZERO_DTYPE_F32,
-                        .count = COUNT,
-                        .flags = ZI_COLLECTIVE_EXACT,
-                        .stride = 61};
+    conf_open_all(&test, world, COUNT, "pieces");
+    conf_shape shape = conf_exact(ZI_REDUCE_SCATTER, ZERO_DTYPE_F32, COUNT);
+    shape.stride = 61;
     conf_run(&test, shape);
     shape.silent = 2;
     conf_run(&test, shape);
@@ -278,8 +259,7 @@ static zero_status case_no_memory(zero_world *world, void *user)
     if (comm->rank == last) {
         zi_fault_arm(ZI_FAULT_ALLOC, 1);
     }
-    char words[32];
-    snprintf(words, sizeof words, comm->rank == last ? "injected" : "rank ");
+    const char *words = test_text(comm->rank == last ? "injected" : "rank ");
     CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece), ZERO_OUT_OF_MEMORY, words);
     CHECK(piece == NULL);
     if (comm->size > 1) {
@@ -301,18 +281,16 @@ static zero_status case_group_fails(zero_world *world, void *user)
         return ZERO_OK;
     }
     conf_open(&test, 4096 * test.size, "fails");
-    const zi_collective job = {ZI_ALL_GATHER, 0,   ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, 9, test.send,
-                               test.recv,     NULL};
+    const zi_collective job = conf_job(&test, ZI_ALL_GATHER, 9);
     CHECK_OK(zero_world_barrier(world));
     const bool failing = zero_world_rank(world) == last;
     if (failing) {
         zi_fault_arm(ZI_FAULT_COLLECTIVE, 1);
     }
-    char words[32];
-    snprintf(words, sizeof words, failing ? "injected" : "rank %u: ", last);
+    const char *words = test_text(failing ? "injected" : "rank %u: ", last);
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_COMM, words);
-    CHECK((zi_clock_ns() - start_ns) / 1000000 < 5000);
+    CHECK(elapsed_ms(start_ns) < 5000);
     zi_fault_arm(ZI_FAULT_COLLECTIVE, 0);
     CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_COMM, words);
     conf_close(&test);
@@ -325,16 +303,12 @@ static zero_status case_no_allocation(zero_world *world, void *user)
 {
     (void)user;
     conf test = {.world = world, .plain = true};
-    conf_members_all(&test, world);
-    conf_open(&test, 1000 * sizeof(float) * test.size, "calls");
+    conf_open_all(&test, world, 1000, "calls");
     CHECK_OK(zero_world_barrier(world));
     const uint64_t before = zi_memory_calls();
     for (int kind = ZI_ALL_GATHER; kind <= ZI_ALL_REDUCE; kind++) {
-        conf_shape shape = {.kind = (zi_collective_kind)kind,
-                            .send_dtype = ZERO_DTYPE_F32,
-                            .recv_dtype = ZERO_DTYPE_F32,
-                            .count = 1000,
-                            .stride = 1};
+        conf_shape shape = conf_exact((zi_collective_kind)kind, ZERO_DTYPE_F32, 1000);
+        shape.flags = 0;
         const zi_collective own_order = conf_prepare(&test, &shape);
         CHECK_OK(zi_group_submit(test.group, test.host, &own_order, 1));
         conf_verify_squares(&test, &shape, &own_order);
@@ -356,12 +330,7 @@ static void gpu_fails(zero_world *world, zi_collective_kind kind, size_t count, 
     const uint32_t last = test.size - 1;
     const bool failing = zero_world_rank(world) == last;
     conf_open(&test, count * sizeof(float) * test.size, "fails");
-    const zi_collective job = {.kind = kind,
-                               .send_dtype = ZERO_DTYPE_F32,
-                               .recv_dtype = ZERO_DTYPE_F32,
-                               .count = count,
-                               .send = test.send,
-                               .recv = test.recv};
+    const zi_collective job = conf_job(&test, kind, count);
     CHECK_OK(zero_world_barrier(world));
     char words[48] = "cudaMemcpyAsync";
     if (failing) {
@@ -387,30 +356,17 @@ static zero_status case_gpu_fails(zero_world *world, void *user)
 }
 
 /* Several pieces, failing in the middle. MPI may be of no use afterwards: the world ends. */
-static zero_status gpu_breaks(zero_world *world, zi_collective_kind kind)
-{
-    gpu_fails(world, kind, 700001, 4);
-    zero_world_abort(world);
-    return ZERO_OK;
-}
-
-static zero_status case_gpu_breaks_gather(zero_world *world, void *user)
-{
-    (void)user;
-    return gpu_breaks(world, ZI_ALL_GATHER);
-}
-
-static zero_status case_gpu_breaks_scatter(zero_world *world, void *user)
-{
-    (void)user;
-    return gpu_breaks(world, ZI_REDUCE_SCATTER);
-}
-
-static zero_status case_gpu_breaks_reduce(zero_world *world, void *user)
-{
-    (void)user;
-    return gpu_breaks(world, ZI_ALL_REDUCE);
-}
+#define GPU_BREAKS(name, kind)                             \
+    static zero_status name(zero_world *world, void *user) \
+    {                                                      \
+        (void)user;                                        \
+        gpu_fails(world, kind, 700001, 4);                 \
+        zero_world_abort(world);                           \
+        return ZERO_OK;                                    \
+    }
+GPU_BREAKS(case_gpu_breaks_gather, ZI_ALL_GATHER)
+GPU_BREAKS(case_gpu_breaks_scatter, ZI_REDUCE_SCATTER)
+GPU_BREAKS(case_gpu_breaks_reduce, ZI_ALL_REDUCE)
 
 /* The last rank gives up while the others wait in a batch; ends the world. */
 static zero_status case_gpu_abort(zero_world *world, void *user)
@@ -424,13 +380,11 @@ static zero_status case_gpu_abort(zero_world *world, void *user)
         ZI_ALL_REDUCE, 0, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 300, test.send, test.recv, NULL};
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == last) {
-        const struct timespec span = {.tv_nsec = 100000000};
-        (void)nanosleep(&span, NULL);
+        sleep_ms(100);
         (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
         zero_world_abort(world);
     } else {
-        char words[48];
-        snprintf(words, sizeof words, "rank %u: the disk is on fire", last);
+        const char *words = test_text("rank %u: the disk is on fire", last);
         CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_COMM, words);
     }
     conf_close(&test);
@@ -542,17 +496,6 @@ static void test_missing_rank(void)
     say("missing rank");
 }
 
-/* case_abort once the others do wait: none must still be making the world. */
-static zero_status abort_waiting(zero_world *world, void *user)
-{
-    CHECK_OK(zero_world_barrier(world));
-    if (zero_world_rank(world) == zero_world_size(world) - 1) {
-        const struct timespec span = {.tv_nsec = 100000000};
-        (void)nanosleep(&span, NULL);
-    }
-    return case_abort(world, user);
-}
-
 static void run_hosts(uint32_t per_host)
 {
     ranks_per_host = per_host;
@@ -581,7 +524,7 @@ static void run_hosts(uint32_t per_host)
     run_case("streams", case_streams, LONG_MS);
     run_case("gather", case_gather, LONG_MS);
     run_case("memory", case_memory, LONG_MS);
-    run_case("abort", abort_waiting, LONG_MS);
+    run_case("abort", case_abort_waiting, LONG_MS);
 #endif
 }
 
@@ -655,7 +598,7 @@ static int run_abandoned(void)
     zero_world *world = NULL;
     CHECK_OK(zero_world_create_launched(LONG_MS, &world));
     const int rank = own_rank();
-    CHECK_OK(abort_waiting(world, NULL));
+    CHECK_OK(case_abort_waiting(world, NULL));
     zero_world_destroy(world);
     int finalised = 0;
     CHECK_EQ(MPI_Finalized(&finalised), MPI_SUCCESS);

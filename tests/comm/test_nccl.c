@@ -13,10 +13,9 @@ static zero_status run_bridged(zero_world *world, void *user)
 
 static void run_case(zero_rank_fn fn, uint32_t ranks, size_t scratch_bytes, fake_cuda_mode mode)
 {
-    zi_nccl_api_replace(fake_nccl_api());
     fake_cuda_start(mode, test_seed);
     common.scratch_bytes = scratch_bytes;
-    CHECK_OK(fake_nccl_world_run(ranks, LONG_MS, run_bridged, &fn));
+    CHECK_OK(run_world(ranks, run_bridged, &fn));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
     finish();
 }
@@ -33,10 +32,7 @@ TEST(kinds_with_little_scratch)
     run_case(case_kinds, 4, SMALL_SCRATCH, FAKE_CUDA_LAZY);
 }
 
-TEST(large)
-{
-    run_case(case_large, 2, LARGE_SCRATCH, FAKE_CUDA_EAGER);
-}
+TEST_CALL(large, run_case(case_large, 2, LARGE_SCRATCH, FAKE_CUDA_EAGER));
 
 TEST(subgroups)
 {
@@ -60,8 +56,7 @@ static zero_status inexact(zero_world *world, void *user)
     (void)user;
     static const size_t counts[] = {1, 64, 1000, 5000};
     conf test = {.plain = true};
-    conf_members_all(&test, world);
-    conf_open(&test, 5000 * sizeof(float) * test.size, "inexact");
+    conf_open_all(&test, world, 5000, "inexact");
     for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
         for (int r = 0; r < 3; r++) {
             conf_shape shape = {
@@ -133,22 +128,17 @@ static call_counts counts_of(zi_group *group, zero_world *world, const zi_collec
 static zero_status count_calls(zero_world *world, void *user)
 {
     (void)user;
-    static const uint32_t members[] = {0, 1};
-    zi_group *group = NULL;
-    unsigned char *memory = NULL;
-    gpu_open(&own);
-    CHECK_OK(make_group(world, members, 2, "count", &group));
-    CHECK_OK(own.device.ops->memory_alloc(own.device.self, 65536, (void **)&memory));
+    const pair p = pair_open(world, "count", 65536);
     zi_collective batch[4];
     for (uint32_t i = 0; i < 4; i++) {
         batch[i] = (zi_collective){.kind = i == 3 ? ZI_ALL_GATHER : (zi_collective_kind)(1 + i),
                                    .send_dtype = ZERO_DTYPE_F32,
                                    .recv_dtype = ZERO_DTYPE_F32,
                                    .count = i == 3 ? 0 : 100,
-                                   .send = memory + i * 8192,
-                                   .recv = memory + i * 8192 + 4096};
+                                   .send = p.memory + i * 8192,
+                                   .recv = p.memory + i * 8192 + 4096};
     }
-    call_counts counts = counts_of(group, world, batch, 4);
+    call_counts counts = counts_of(p.group, world, batch, 4);
     CHECK_EQ(counts.of[FAKE_NCCL_GROUP], 2);
     CHECK_EQ(counts.of[FAKE_NCCL_ALL_GATHER], 2);
     CHECK_EQ(counts.of[FAKE_NCCL_REDUCE_SCATTER], 2);
@@ -159,30 +149,25 @@ static zero_status count_calls(zero_world *world, void *user)
         batch[i].kind = i == 2 ? ZI_ALL_REDUCE : ZI_REDUCE_SCATTER;
         batch[i].send_dtype = ZERO_DTYPE_BF16;
     }
-    counts = counts_of(group, world, batch, 2);
+    counts = counts_of(p.group, world, batch, 2);
     CHECK_EQ(counts.of[FAKE_NCCL_GROUP], 2);
     CHECK_EQ(counts.of[FAKE_NCCL_SEND], 4);
     CHECK_EQ(counts.of[FAKE_NCCL_RECV], 4);
-    counts = counts_of(group, world, batch, 3);
+    counts = counts_of(p.group, world, batch, 3);
     CHECK_EQ(counts.of[FAKE_NCCL_GROUP], 4);
     CHECK_EQ(counts.of[FAKE_NCCL_SEND], 8);
     CHECK_EQ(counts.of[FAKE_NCCL_REDUCE_SCATTER], 0);
     /* Nothing at all. */
-    counts = counts_of(group, world, &batch[3], 1);
+    counts = counts_of(p.group, world, &batch[3], 1);
     CHECK_EQ(counts.of[FAKE_NCCL_GROUP], 0);
-    counts = counts_of(group, world, NULL, 0);
+    counts = counts_of(p.group, world, NULL, 0);
     CHECK_EQ(counts.of[FAKE_NCCL_GROUP], 0);
-    zi_group_destroy(group);
-    own.device.ops->memory_free(own.device.self, memory, 65536);
-    CHECK_OK(zero_world_barrier(world));
-    gpu_close(&own);
-    return ZERO_OK;
+    return pair_close(&p, world);
 }
 
 TEST(a_batch_is_as_few_calls_as_can_be)
 {
-    zi_nccl_api_replace(fake_nccl_api());
-    CHECK_OK(fake_nccl_world_run(2, LONG_MS, count_calls, NULL));
+    CHECK_OK(run_world(2, count_calls, NULL));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 2);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 4);
@@ -195,35 +180,25 @@ static zero_status run_far_ahead(zero_world *world, void *user)
 {
     (void)user;
     enum { BATCHES = 300, COUNT = 16 };
-    static const uint32_t members[] = {0, 1};
-    zi_group *group = NULL;
-    unsigned char *memory = NULL;
-    gpu_open(&own);
-    CHECK_OK(make_group(world, members, 2, "ahead", &group));
-    CHECK_OK(own.device.ops->memory_alloc(own.device.self, ZI_PAGE_BYTES, (void **)&memory));
+    const pair p = pair_open(world, "ahead", ZI_PAGE_BYTES);
     const zi_collective job = {.kind = ZI_ALL_REDUCE,
                                .send_dtype = ZERO_DTYPE_F32,
                                .recv_dtype = ZERO_DTYPE_F32,
                                .count = COUNT,
-                               .send = memory,
-                               .recv = memory};
+                               .send = p.memory,
+                               .recv = p.memory};
     for (int i = 0; i < BATCHES; i++) {
-        CHECK_OK(zi_group_submit(group, own.stream, &job, 1));
+        CHECK_OK(zi_group_submit(p.group, own.stream, &job, 1));
     }
     CHECK_OK(gpu_wait(&own));
-    CHECK_OK(zi_group_check(group));
-    zi_group_destroy(group);
-    own.device.ops->memory_free(own.device.self, memory, ZI_PAGE_BYTES);
-    CHECK_OK(zero_world_barrier(world));
-    gpu_close(&own);
-    return ZERO_OK;
+    CHECK_OK(zi_group_check(p.group));
+    return pair_close(&p, world);
 }
 
 TEST(many_batches_under_way)
 {
-    zi_nccl_api_replace(fake_nccl_api());
     fake_cuda_start(FAKE_CUDA_LAZY, test_seed);
-    CHECK_OK(fake_nccl_world_run(2, LONG_MS, run_far_ahead, NULL));
+    CHECK_OK(run_world(2, run_far_ahead, NULL));
     finish();
 }
 
@@ -235,13 +210,8 @@ static zero_status submit_alone(zero_world *world, void *user)
 {
     (void)user;
     enum { MEMORY_BYTES = 1 << 17, KINDS = 4 };
-    static const uint32_t members[] = {0, 1};
-    zi_group *group = NULL;
-    unsigned char *memory = NULL;
-    gpu_open(&own);
-    CHECK_OK(make_group(world, members, 2, "ahead", &group));
-    CHECK(zi_group_connects(group));
-    CHECK_OK(own.device.ops->memory_alloc(own.device.self, MEMORY_BYTES, (void **)&memory));
+    const pair p = pair_open(world, "ahead", MEMORY_BYTES);
+    CHECK(zi_group_connects(p.group));
     zi_collective batches[KINDS];
     for (uint32_t i = 0; i < KINDS; i++) {
         /* What NCCL picks by kind and by size, and what goes from rank to rank. */
@@ -250,41 +220,36 @@ static zero_status submit_alone(zero_world *world, void *user)
                                      .recv_dtype = ZERO_DTYPE_F32,
                                      .tag = i,
                                      .count = i == 1 ? 8192 : 64,
-                                     .send = memory,
-                                     .recv = memory + MEMORY_BYTES / 2};
+                                     .send = p.memory,
+                                     .recv = p.memory + MEMORY_BYTES / 2};
         batches[i].kind = i == 2 ? ZI_ALL_REDUCE : batches[i].kind;
-        CHECK_OK(zi_group_connect(group, own.stream, &batches[i], 1));
+        CHECK_OK(zi_group_connect(p.group, own.stream, &batches[i], 1));
     }
     const uint64_t calls = fake_nccl_calls(FAKE_NCCL_GROUP);
     CHECK_OK(zero_world_barrier(world));
     for (uint32_t i = 0; i < KINDS; i++) {
         batches[i].tag += KINDS; /* another unit of the same size */
-        CHECK_OK(zi_group_connect(group, own.stream, &batches[i], 1)); /* nothing to do */
+        CHECK_OK(zi_group_connect(p.group, own.stream, &batches[i], 1)); /* nothing to do */
     }
     CHECK_OK(zero_world_barrier(world));
     CHECK(fake_nccl_calls(FAKE_NCCL_GROUP) <= calls + KINDS + 1); /* what the other was behind */
     for (uint32_t i = 0; i < KINDS && zero_world_rank(world) == 0; i++) {
-        CHECK_OK(zi_group_submit(group, own.stream, &batches[i], 1));
+        CHECK_OK(zi_group_submit(p.group, own.stream, &batches[i], 1));
     }
     CHECK_OK(zero_world_barrier(world));
     for (uint32_t i = 0; i < KINDS && zero_world_rank(world) == 1; i++) {
-        CHECK_OK(zi_group_submit(group, own.stream, &batches[i], 1));
+        CHECK_OK(zi_group_submit(p.group, own.stream, &batches[i], 1));
     }
     CHECK_OK(gpu_wait(&own));
-    CHECK_OK(zi_group_check(group));
-    zi_group_destroy(group);
-    own.device.ops->memory_free(own.device.self, memory, MEMORY_BYTES);
-    CHECK_OK(zero_world_barrier(world));
-    gpu_close(&own);
-    return ZERO_OK;
+    CHECK_OK(zi_group_check(p.group));
+    return pair_close(&p, world);
 }
 
 TEST(who_has_connected_waits_for_nobody)
 {
-    zi_nccl_api_replace(fake_nccl_api());
     for (int mode = 0; mode < FAKE_CUDA_MODES; mode++) {
         fake_cuda_start((fake_cuda_mode)mode, test_seed);
-        CHECK_OK(fake_nccl_world_run(2, LONG_MS, submit_alone, NULL));
+        CHECK_OK(run_world(2, submit_alone, NULL));
         finish();
     }
 }

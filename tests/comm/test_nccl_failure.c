@@ -1,14 +1,13 @@
 /* Groups over NCCL that cannot be made or that fail: ranks that do not connect, errors that NCCL
  * reports, batches that never finish, ranks that give up elsewhere. */
 #include <stdatomic.h>
-#include <time.h>
 
 #include "comm/peer/peer.h"
-#include "core/clock.h"
 #include "core/fault.h"
 #include "core/memory.h"
 #include "device/cuda/cuda_device.h"
 #include "nccl_rig.h"
+#include "waits.h"
 #include "zero/log.h"
 
 static zi_collective gather_of(unsigned char *memory)
@@ -25,12 +24,7 @@ static zi_collective gather_of(unsigned char *memory)
 /* Wait until the group has failed. */
 static zero_status await_failure(zi_group *group)
 {
-    const uint64_t until_ns = zi_clock_ns() + UINT64_C(20000000000);
-    while (zi_group_check(group) == ZERO_OK) {
-        CHECK(zi_clock_ns() < until_ns);
-        const struct timespec span = {.tv_nsec = 1000000};
-        (void)nanosleep(&span, NULL);
-    }
+    AWAIT(zi_group_check(group) != ZERO_OK);
     return zi_group_check(group);
 }
 
@@ -51,13 +45,8 @@ static cudaGraphExec_t capture(zi_group *group, const zi_collective *job)
 /* The graph goes, and with it what NCCL has kept for it. */
 static void destroy_graph(cudaGraphExec_t graph_exec, uint64_t left)
 {
-    const struct timespec span = {.tv_nsec = 1000000};
-    const uint64_t until_ns = zi_clock_ns() + UINT64_C(20000000000);
     CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
-    while (fake_nccl_live() > left) {
-        CHECK(zi_clock_ns() < until_ns);
-        (void)nanosleep(&span, NULL);
-    }
+    AWAIT(fake_nccl_live() <= left);
 }
 
 /* What holds another group beside the one that fails. */
@@ -73,17 +62,12 @@ static zero_status stall(zero_world *world, void *user)
 {
     const holder held = *(const holder *)user;
     cudaGraphExec_t graph_exec = NULL;
-    static const uint32_t members[] = {0, 1};
     const uint32_t rank = zero_world_rank(world);
-    zi_group *group = NULL;
+    pair p = pair_open(world, "gather", ZI_PAGE_BYTES);
     zi_group *other = NULL;
-    unsigned char *memory = NULL;
-    gpu_open(&own);
-    CHECK_OK(make_group(world, members, 2, "gather", &group));
-    CHECK_OK(make_group(world, members, 2, "reduce", &other));
-    CHECK_OK(own.device.ops->memory_alloc(own.device.self, ZI_PAGE_BYTES, (void **)&memory));
-    const zi_collective job = gather_of(own.known != NULL ? own.known : memory);
-    CHECK_OK(zi_group_submit(group, own.stream, &job, 1));
+    CHECK_OK(make_group(world, pair_ranks, 2, "reduce", &other));
+    const zi_collective job = gather_of(own.known != NULL ? own.known : p.memory);
+    CHECK_OK(zi_group_submit(p.group, own.stream, &job, 1));
     CHECK_OK(gpu_wait(&own));
     if (held != NOTHING) {
         graph_exec = capture(other, &job);
@@ -94,45 +78,40 @@ static zero_status stall(zero_world *world, void *user)
     }
     CHECK_OK(zero_world_barrier(world));
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_OK(zi_group_submit(group, own.stream, &job, 1));
+    CHECK_OK(zi_group_submit(p.group, own.stream, &job, 1));
     /* The stream is freed: the wait ends, and the check tells. */
     (void)gpu_wait(&own);
-    const uint64_t waited_ms = (zi_clock_ns() - start_ns) / 1000000;
+    const uint64_t waited_ms = elapsed_ms(start_ns);
     CHECK(waited_ms + 1 >= SHORT_MS);
     CHECK(waited_ms < SHORT_MS + 10000);
-    const zero_status status = await_failure(group);
+    const zero_status status = await_failure(p.group);
     CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
-    CHECK(strstr(zero_last_error()->message, "all_gather of unit 3, 64 x bf16") != NULL);
-    CHECK(strstr(zero_last_error()->message, "did not finish within 300 ms") != NULL);
-    CHECK(strstr(zero_last_error()->message, "group gather") != NULL);
-    CHECK(zi_group_submit(group, own.stream, &job, 1) == status);
+    CHECK_SAID("all_gather of unit 3, 64 x bf16");
+    CHECK_SAID("did not finish within 300 ms");
+    CHECK_SAID("group gather");
+    CHECK(zi_group_submit(p.group, own.stream, &job, 1) == status);
     /* The other group of the world goes with it. */
     (void)await_failure(other);
-    CHECK(strstr(zero_last_error()->message, "did not finish within 300 ms") != NULL);
+    CHECK_SAID("did not finish within 300 ms");
     if (held == A_GRAPH_IN_TIME) {
         CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
     }
     zi_group_destroy(other);
-    zi_group_destroy(group);
+    zi_group_destroy(p.group);
+    p.group = NULL;
     if (held == A_GRAPH) {
         CHECK(fake_nccl_live() != 0);
         destroy_graph(graph_exec, 2); /* the other rank has a base and a graph */
     }
-    own.device.ops->memory_free(own.device.self, memory, ZI_PAGE_BYTES);
-    gpu_close(&own);
-    return ZERO_OK;
+    return pair_close(&p, NULL);
 }
 
 static void run_stall(holder held)
 {
-    zi_nccl_api_replace(fake_nccl_api());
     common.deadline_ms = SHORT_MS;
-    CHECK(fake_nccl_world_run(2, LONG_MS, stall, &held) != ZERO_OK);
+    CHECK(run_world(2, stall, &held) != ZERO_OK);
     fake_nccl_unstall();
-    const struct timespec span = {.tv_nsec = 1000000};
-    while (held == A_GRAPH && fake_nccl_live() != 0) { /* until the test's timeout */
-        (void)nanosleep(&span, NULL);
-    }
+    AWAIT(held != A_GRAPH || fake_nccl_live() == 0);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 6); /* the base too, once on each rank */
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 0);
     CHECK_EQ(fake_nccl_live(), 0);
@@ -140,17 +119,11 @@ static void run_stall(holder held)
     CHECK(fake_nccl_check());
 }
 
-TEST(a_batch_that_never_finishes)
-{
-    run_stall(NOTHING);
-}
+TEST_CALL(a_batch_that_never_finishes, run_stall(NOTHING));
 
 /* NCCL's abort of the one that is captured is over when the graph is destroyed; that of the others,
  * and whoever waits for them, must not have to wait for it. */
-TEST(a_batch_that_never_finishes_beside_a_graph)
-{
-    run_stall(A_GRAPH);
-}
+TEST_CALL(a_batch_that_never_finishes_beside_a_graph, run_stall(A_GRAPH));
 
 static void keep_message(void *user, zero_log_level level, const char *message)
 {
@@ -163,38 +136,30 @@ static void keep_message(void *user, zero_log_level level, const char *message)
 static zero_status outlive(zero_world *world, void *user)
 {
     (void)user;
-    static const uint32_t members[] = {0, 1};
-    zi_group *group = NULL;
-    unsigned char *memory = NULL;
-    gpu_open(&own);
-    CHECK_OK(make_group(world, members, 2, "gather", &group));
-    CHECK_OK(own.device.ops->memory_alloc(own.device.self, ZI_PAGE_BYTES, (void **)&memory));
-    const zi_collective job = gather_of(memory);
-    cudaGraphExec_t graph_exec = capture(group, &job);
+    pair p = pair_open(world, "gather", ZI_PAGE_BYTES);
+    const zi_collective job = gather_of(p.memory);
+    cudaGraphExec_t graph_exec = capture(p.group, &job);
     CHECK_EQ(cudaGraphLaunch(graph_exec, zi_cuda_stream_native(own.stream)), cudaSuccess);
     CHECK_OK(gpu_wait(&own));
     CHECK_OK(zero_world_barrier(world));
     const uint64_t start_ns = zi_clock_ns();
-    zi_group_destroy(group);
-    CHECK((zi_clock_ns() - start_ns) / 1000000 < SHORT_MS + 10000);
+    zi_group_destroy(p.group);
+    p.group = NULL;
+    CHECK(elapsed_ms(start_ns) < SHORT_MS + 10000);
     CHECK_OK(zero_world_barrier(world));
     CHECK_EQ(fake_nccl_live(), 4);
     CHECK_OK(zero_world_barrier(world));
     destroy_graph(graph_exec, 2); /* the bases are left */
-    CHECK_OK(zero_world_barrier(world));
-    own.device.ops->memory_free(own.device.self, memory, ZI_PAGE_BYTES);
-    gpu_close(&own);
-    return ZERO_OK;
+    return pair_close(&p, world);
 }
 
 TEST(a_graph_that_outlives_its_group)
 {
     atomic_uint warnings = 0;
-    zi_nccl_api_replace(fake_nccl_api());
     zero_log_set(keep_message, &warnings);
     common.deadline_ms = SHORT_MS;
     common.gathers_only = true;
-    CHECK_OK(fake_nccl_world_run(2, LONG_MS, outlive, NULL));
+    CHECK_OK(run_world(2, outlive, NULL));
     CHECK_EQ(warnings, 2);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_DESTROY), 2);
@@ -202,59 +167,43 @@ TEST(a_graph_that_outlives_its_group)
 }
 
 /* The abort takes what is registered with it, before the memory goes. */
-TEST(a_batch_that_never_finishes_in_windows)
+static void run_stall_in_windows(holder held)
 {
     if (!ZI_NCCL_HAS_WINDOWS) {
         SKIP("nccl.h of this build is too old");
     }
     common.memory_kind = ZERO_NCCL_MEMORY_SYMMETRIC;
     common.gathers_only = true;
-    run_stall(NOTHING);
+    run_stall(held);
     CHECK_EQ(fake_nccl_registered(FAKE_NCCL_SYMMETRIC), 4);
 }
 
-TEST(a_batch_that_never_finishes_in_windows_that_were_captured)
-{
-    if (!ZI_NCCL_HAS_WINDOWS) {
-        SKIP("nccl.h of this build is too old");
-    }
-    common.memory_kind = ZERO_NCCL_MEMORY_SYMMETRIC;
-    common.gathers_only = true;
-    run_stall(A_GRAPH_IN_TIME);
-    CHECK_EQ(fake_nccl_registered(FAKE_NCCL_SYMMETRIC), 4);
-}
+TEST_CALL(a_batch_that_never_finishes_in_windows, run_stall_in_windows(NOTHING));
+TEST_CALL(a_batch_that_never_finishes_in_windows_that_were_captured,
+          run_stall_in_windows(A_GRAPH_IN_TIME));
 
 /* Rank 1 never makes the batch: while NCCL connects them, rank 0 waits within submit. */
 static zero_status miss(zero_world *world, void *user)
 {
     (void)user;
-    static const uint32_t members[] = {0, 1};
-    zi_group *group = NULL;
-    unsigned char *memory = NULL;
-    gpu_open(&own);
-    CHECK_OK(make_group(world, members, 2, "gather", &group));
-    CHECK_OK(own.device.ops->memory_alloc(own.device.self, ZI_PAGE_BYTES, (void **)&memory));
-    const zi_collective job = gather_of(memory);
+    const pair p = pair_open(world, "gather", ZI_PAGE_BYTES);
+    const zi_collective job = gather_of(p.memory);
     if (zero_world_rank(world) == 0) {
-        CHECK_FAILS(zi_group_submit(group, own.stream, &job, 1), ZERO_TIMEOUT,
+        CHECK_FAILS(zi_group_submit(p.group, own.stream, &job, 1), ZERO_TIMEOUT,
                     "group gather, rank 0: ncclGroupEnd of 2 members did not finish within 300 ms");
-        CHECK_FAILS(zi_group_submit(group, own.stream, &job, 1), ZERO_TIMEOUT, "ncclGroupEnd");
+        CHECK_FAILS(zi_group_submit(p.group, own.stream, &job, 1), ZERO_TIMEOUT, "ncclGroupEnd");
     } else {
-        (void)await_failure(group);
-        CHECK(strstr(zero_last_error()->message, "ncclGroupEnd of 2 members") != NULL);
+        (void)await_failure(p.group);
+        CHECK_SAID("ncclGroupEnd of 2 members");
     }
-    zi_group_destroy(group);
-    own.device.ops->memory_free(own.device.self, memory, ZI_PAGE_BYTES);
-    gpu_close(&own);
-    return ZERO_OK;
+    return pair_close(&p, NULL);
 }
 
 TEST(a_rank_that_makes_other_calls)
 {
-    zi_nccl_api_replace(fake_nccl_api());
     common.deadline_ms = SHORT_MS;
     common.gathers_only = true;
-    CHECK(fake_nccl_world_run(2, LONG_MS, miss, NULL) != ZERO_OK);
+    CHECK(run_world(2, miss, NULL) != ZERO_OK);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     CHECK_EQ(fake_nccl_live(), 0);
     CHECK(fake_nccl_check());
@@ -264,27 +213,20 @@ TEST(a_rank_that_makes_other_calls)
 static zero_status go_wrong(zero_world *world, void *user)
 {
     (void)user;
-    static const uint32_t members[] = {0, 1};
-    zi_group *group = NULL;
-    gpu_open(&own);
-    CHECK_OK(make_group(world, members, 2, "scatter", &group));
-    CHECK_OK(zi_group_check(group));
+    const pair p = pair_open(world, "scatter", ZI_PAGE_BYTES);
+    CHECK_OK(zi_group_check(p.group));
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == 1) {
         fake_nccl_break(1, ncclRemoteError);
     }
-    CHECK(await_failure(group) == ZERO_COMM);
-    CHECK(strstr(zero_last_error()->message, ": communication: a fake error: a fake detail") !=
-          NULL);
-    zi_group_destroy(group);
-    gpu_close(&own);
-    return ZERO_OK;
+    CHECK(await_failure(p.group) == ZERO_COMM);
+    CHECK_SAID(": communication: a fake error: a fake detail");
+    return pair_close(&p, NULL);
 }
 
 TEST(an_error_that_nccl_reports)
 {
-    zi_nccl_api_replace(fake_nccl_api());
-    CHECK_FAILS(fake_nccl_world_run(2, LONG_MS, go_wrong, NULL), ZERO_COMM, "a fake detail");
+    CHECK_FAILS(run_world(2, go_wrong, NULL), ZERO_COMM, "a fake detail");
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
@@ -293,26 +235,20 @@ TEST(an_error_that_nccl_reports)
 static zero_status give_up(zero_world *world, void *user)
 {
     (void)user;
-    static const uint32_t members[] = {0, 1};
-    zi_group *group = NULL;
-    gpu_open(&own);
-    CHECK_OK(make_group(world, members, 2, "gather", &group));
+    const pair p = pair_open(world, "gather", ZI_PAGE_BYTES);
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == 1) {
         (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
         zero_world_abort(world);
     }
-    (void)await_failure(group);
-    CHECK(strstr(zero_last_error()->message, "the disk is on fire") != NULL);
-    zi_group_destroy(group);
-    gpu_close(&own);
-    return ZERO_OK;
+    (void)await_failure(p.group);
+    CHECK_SAID("the disk is on fire");
+    return pair_close(&p, NULL);
 }
 
 TEST(a_rank_that_gives_up_elsewhere)
 {
-    zi_nccl_api_replace(fake_nccl_api());
-    CHECK(fake_nccl_world_run(2, LONG_MS, give_up, NULL) != ZERO_OK);
+    CHECK(run_world(2, give_up, NULL) != ZERO_OK);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
@@ -326,10 +262,10 @@ typedef struct failing {
 static zero_status fail_to_create(zero_world *world, void *user)
 {
     const failing *expected = user;
-    static const uint32_t members[] = {0, 1};
     zi_group *group = NULL;
     gpu_open(&own);
-    CHECK_FAILS(make_group(world, members, 2, "gather", &group), expected->status, expected->words);
+    CHECK_FAILS(make_group(world, pair_ranks, 2, "gather", &group), expected->status,
+                expected->words);
     CHECK(group == NULL);
     CHECK_OK(zero_world_barrier(world));
     gpu_close(&own);
@@ -340,10 +276,9 @@ TEST(ranks_that_never_connect)
 {
     failing expected = {ZERO_TIMEOUT,
                         "ncclCommInitRankConfig of 2 members did not finish within 300 ms"};
-    zi_nccl_api_replace(fake_nccl_api());
     fake_nccl_hold_init(true);
     common.deadline_ms = SHORT_MS;
-    CHECK_OK(fake_nccl_world_run(2, LONG_MS, fail_to_create, &expected));
+    CHECK_OK(run_world(2, fail_to_create, &expected));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
     CHECK_EQ(fake_nccl_live(), 0);
@@ -353,10 +288,9 @@ TEST(ranks_that_never_connect)
 static zero_status share_gpu(zero_world *world, void *user)
 {
     (void)user;
-    static const uint32_t members[] = {0, 1};
     zi_group *group = NULL;
     gpu_open(&own);
-    CHECK_FAILS(make_group(world, members, 2, "gather", &group), ZERO_COMM,
+    CHECK_FAILS(make_group(world, pair_ranks, 2, "gather", &group), ZERO_COMM,
                 "a fake error: Duplicate GPU detected");
     CHECK(group == NULL);
     gpu_close(&own);
@@ -376,9 +310,8 @@ TEST(ranks_on_one_gpu)
 TEST(a_version_that_is_too_old)
 {
     failing expected = {ZERO_UNSUPPORTED, "NCCL 2.18.5 is too old"};
-    zi_nccl_api_replace(fake_nccl_api());
     fake_nccl_set_version(21805);
-    CHECK_OK(fake_nccl_world_run(2, LONG_MS, fail_to_create, &expected));
+    CHECK_OK(run_world(2, fail_to_create, &expected));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 0);
     finish();
 }
@@ -386,9 +319,8 @@ TEST(a_version_that_is_too_old)
 TEST(too_little_scratch)
 {
     failing expected = {ZERO_INVALID_ARGUMENT, "scratch memory are too few for 2 ranks"};
-    zi_nccl_api_replace(fake_nccl_api());
     common.scratch_bytes = 4096;
-    CHECK_OK(fake_nccl_world_run(2, LONG_MS, fail_to_create, &expected));
+    CHECK_OK(run_world(2, fail_to_create, &expected));
     finish();
 }
 
@@ -397,7 +329,7 @@ TEST(a_library_that_is_missing)
     zi_nccl_api api;
     CHECK_FAILS(zi_nccl_api_load("libnccl-is-not-here.so.2", &api), ZERO_UNSUPPORTED,
                 "cannot load libnccl-is-not-here.so.2");
-    CHECK(strstr(zero_last_error()->message, "ZERO_TRANSPORT_HOST") != NULL);
+    CHECK_SAID("ZERO_TRANSPORT_HOST");
     CHECK_FAILS(zi_nccl_api_load("libc.so.6", &api), ZERO_UNSUPPORTED,
                 "libc.so.6 has no ncclGetVersion");
 }
@@ -408,7 +340,7 @@ TEST(the_library_of_this_machine)
     const zi_nccl_api *api = NULL;
     int found = 0;
     if (zi_nccl_api_get(&api, &found) != ZERO_OK) {
-        CHECK(strstr(zero_last_error()->message, "NCCL") != NULL);
+        CHECK_SAID("NCCL");
         SKIP(zero_last_error()->message);
     }
     CHECK(found >= ZI_NCCL_VERSION_MIN);
@@ -448,8 +380,7 @@ static zero_status make_wide(zero_world *world, void *user)
 
 TEST(more_ranks_than_a_kernel_adds_up)
 {
-    zi_nccl_api_replace(fake_nccl_api());
-    CHECK_OK(fake_nccl_world_run(2, LONG_MS, make_wide, NULL));
+    CHECK_OK(run_world(2, make_wide, NULL));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 0);
     finish();
 }
@@ -458,7 +389,6 @@ TEST(more_ranks_than_a_kernel_adds_up)
 static zero_status create_without_memory(zero_world *world, void *user)
 {
     const uint64_t nth = *(const uint64_t *)user;
-    static const uint32_t members[] = {0, 1};
     zi_group *group = NULL;
     gpu_open(&own);
     CHECK_OK(zi_nccl_base_get(world->comm, world->control, common.deadline_ms));
@@ -467,7 +397,7 @@ static zero_status create_without_memory(zero_world *world, void *user)
         fake_cuda_fail("cudaEventCreateWithFlags", nth, cudaErrorMemoryAllocation);
     }
     CHECK_OK(zero_world_barrier(world));
-    const zero_status status = make_group(world, members, 2, "gather", &group);
+    const zero_status status = make_group(world, pair_ranks, 2, "gather", &group);
     CHECK(status == ZERO_OUT_OF_MEMORY);
     CHECK(strstr(zero_last_error()->message, "cudaEventCreateWithFlags") != NULL ||
           strstr(zero_last_error()->message, "could not get ready") != NULL);
@@ -478,9 +408,8 @@ static zero_status create_without_memory(zero_world *world, void *user)
 
 TEST(a_rank_without_memory)
 {
-    zi_nccl_api_replace(fake_nccl_api());
     for (uint64_t nth = 1; nth <= 2; nth++) {
-        CHECK_OK(fake_nccl_world_run(2, LONG_MS, create_without_memory, &nth));
+        CHECK_OK(run_world(2, create_without_memory, &nth));
     }
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 0);
     finish();
@@ -490,32 +419,23 @@ TEST(a_rank_without_memory)
 static zero_status fail_a_batch(zero_world *world, void *user)
 {
     (void)user;
-    static const uint32_t members[] = {0, 1};
-    zi_group *group = NULL;
-    unsigned char *memory = NULL;
-    gpu_open(&own);
-    CHECK_OK(make_group(world, members, 2, "gather", &group));
-    CHECK_OK(own.device.ops->memory_alloc(own.device.self, ZI_PAGE_BYTES, (void **)&memory));
-    const zi_collective job = gather_of(memory);
+    const pair p = pair_open(world, "gather", ZI_PAGE_BYTES);
+    const zi_collective job = gather_of(p.memory);
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == 0) {
         zi_fault_arm(ZI_FAULT_COLLECTIVE, 1);
-        CHECK_FAILS(zi_group_submit(group, own.stream, &job, 1), ZERO_COMM, "injected fault");
+        CHECK_FAILS(zi_group_submit(p.group, own.stream, &job, 1), ZERO_COMM, "injected fault");
     } else {
-        (void)await_failure(group);
-        CHECK(strstr(zero_last_error()->message, "rank 0: group gather: injected fault") != NULL);
+        (void)await_failure(p.group);
+        CHECK_SAID("rank 0: group gather: injected fault");
     }
-    zi_group_destroy(group);
-    own.device.ops->memory_free(own.device.self, memory, ZI_PAGE_BYTES);
-    gpu_close(&own);
-    return ZERO_OK;
+    return pair_close(&p, NULL);
 }
 
 TEST(a_batch_that_fails_on_one_rank)
 {
-    zi_nccl_api_replace(fake_nccl_api());
     common.gathers_only = true;
-    CHECK_FAILS(fake_nccl_world_run(2, LONG_MS, fail_a_batch, NULL), ZERO_COMM, "injected fault");
+    CHECK_FAILS(run_world(2, fail_a_batch, NULL), ZERO_COMM, "injected fault");
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
@@ -525,7 +445,6 @@ TEST(a_batch_that_fails_on_one_rank)
 static zero_status create_without_thread(zero_world *world, void *user)
 {
     atomic_uint *refused = user;
-    static const uint32_t members[] = {0, 1};
     zi_group *group = NULL;
     gpu_open(&own);
     CHECK_OK(zero_world_barrier(world));
@@ -533,11 +452,11 @@ static zero_status create_without_thread(zero_world *world, void *user)
         zi_fault_arm(ZI_FAULT_THREAD, 1);
     }
     CHECK_OK(zero_world_barrier(world));
-    CHECK(make_group(world, members, 2, "gather", &group) == ZERO_DEVICE);
+    CHECK(make_group(world, pair_ranks, 2, "gather", &group) == ZERO_DEVICE);
     atomic_fetch_add(refused, strstr(zero_last_error()->message, "could not get ready") == NULL);
     CHECK(group == NULL);
     CHECK_OK(zero_world_barrier(world));
-    CHECK_OK(make_group(world, members, 2, "gather", &group));
+    CHECK_OK(make_group(world, pair_ranks, 2, "gather", &group));
     zi_group_destroy(group);
     CHECK_OK(zero_world_barrier(world));
     gpu_close(&own);
@@ -547,8 +466,7 @@ static zero_status create_without_thread(zero_world *world, void *user)
 TEST(a_rank_without_a_watcher)
 {
     atomic_uint refused = 0;
-    zi_nccl_api_replace(fake_nccl_api());
-    CHECK_OK(fake_nccl_world_run(2, LONG_MS, create_without_thread, &refused));
+    CHECK_OK(run_world(2, create_without_thread, &refused));
     CHECK_EQ(refused, 1);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
     finish();
@@ -578,9 +496,8 @@ static zero_status make_many(zero_world *world, void *user)
 
 TEST(many_groups_have_one_base)
 {
-    zi_nccl_api_replace(fake_nccl_api());
     common.gathers_only = true;
-    CHECK_OK(fake_nccl_world_run(4, LONG_MS, make_many, NULL));
+    CHECK_OK(run_world(4, make_many, NULL));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 4);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 32);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 36);
@@ -592,11 +509,10 @@ TEST(many_groups_have_one_base)
 static zero_status fail_to_split(zero_world *world, void *user)
 {
     const failing *expected = user;
-    static const uint32_t members[] = {0, 1};
     zi_group *group = NULL;
     zi_group *next = NULL;
     gpu_open(&own);
-    CHECK_OK(make_group(world, members, 2, "gather", &group));
+    CHECK_OK(make_group(world, pair_ranks, 2, "gather", &group));
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == 0) {
         if (expected->status == ZERO_COMM) {
@@ -606,16 +522,16 @@ static zero_status fail_to_split(zero_world *world, void *user)
         }
     }
     CHECK_OK(zero_world_barrier(world));
-    const zero_status status = make_group(world, members, 2, "reduce", &next);
+    const zero_status status = make_group(world, pair_ranks, 2, "reduce", &next);
     /* The one that is faster tells the other through the first group's failure. */
     CHECK(status == expected->status || status == ZERO_COMM || status == ZERO_TIMEOUT);
     CHECK(next == NULL);
     if (zero_world_rank(world) == 0 && expected->status == ZERO_COMM) {
-        CHECK(strstr(zero_last_error()->message, expected->words) != NULL);
+        CHECK_SAID(expected->words);
     }
     /* With the base goes what was split off it before. */
     (void)await_failure(group);
-    CHECK(make_group(world, members, 2, "norm", &next) != ZERO_OK);
+    CHECK(make_group(world, pair_ranks, 2, "norm", &next) != ZERO_OK);
     zi_group_destroy(group);
     gpu_close(&own);
     return ZERO_OK;
@@ -624,9 +540,8 @@ static zero_status fail_to_split(zero_world *world, void *user)
 TEST(a_split_that_fails_on_one_rank)
 {
     failing expected = {ZERO_COMM, "group reduce: ncclCommSplit: a fake error"};
-    zi_nccl_api_replace(fake_nccl_api());
     common.deadline_ms = SHORT_MS;
-    CHECK(fake_nccl_world_run(2, LONG_MS, fail_to_split, &expected) != ZERO_OK);
+    CHECK(run_world(2, fail_to_split, &expected) != ZERO_OK);
     /* Two bases, two groups, and the child that was left behind; each once. */
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 5);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_FINALIZE), 0);
@@ -636,10 +551,8 @@ TEST(a_split_that_fails_on_one_rank)
 TEST(a_split_that_never_finishes)
 {
     failing expected = {ZERO_TIMEOUT, "ncclCommSplit of 2 members did not finish within 300 ms"};
-    zi_nccl_api_replace(fake_nccl_api());
     common.deadline_ms = SHORT_MS;
-    CHECK_FAILS(fake_nccl_world_run(2, LONG_MS, fail_to_split, &expected), ZERO_TIMEOUT,
-                expected.words);
+    CHECK_FAILS(run_world(2, fail_to_split, &expected), ZERO_TIMEOUT, expected.words);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
@@ -648,7 +561,6 @@ TEST(a_split_that_never_finishes)
 static zero_status make_unlike(zero_world *world, void *user)
 {
     (void)user;
-    static const uint32_t pair[] = {0, 1};
     static const uint32_t swapped[] = {1, 0};
     static const uint32_t all[] = {0, 1, 2};
     static const uint32_t last[] = {2};
@@ -657,10 +569,10 @@ static zero_status make_unlike(zero_world *world, void *user)
     gpu_open(&own);
     CHECK_FAILS(make_group(world, all, 3, me == 1 ? "reduce" : "gather", &group), ZERO_MISMATCH,
                 "rank 1 makes group reduce, rank 0 group gather");
-    CHECK_FAILS(make_group(world, me == 0 ? pair : all, me == 0 ? 2 : 3, "sizes", &group),
+    CHECK_FAILS(make_group(world, me == 0 ? pair_ranks : all, me == 0 ? 2 : 3, "sizes", &group),
                 ZERO_MISMATCH, "rank 1's members are not those of rank 0");
     CHECK_FAILS(make_group(world,
-                           me == 0   ? pair
+                           me == 0   ? pair_ranks
                            : me == 1 ? swapped
                                      : last,
                            me == 2 ? 1 : 2, "order", &group),
@@ -678,9 +590,8 @@ static zero_status make_unlike(zero_world *world, void *user)
 
 TEST(groups_that_do_not_fit_together)
 {
-    zi_nccl_api_replace(fake_nccl_api());
     common.gathers_only = true;
-    CHECK_OK(fake_nccl_world_run(3, LONG_MS, make_unlike, NULL));
+    CHECK_OK(run_world(3, make_unlike, NULL));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
     finish();
 }
@@ -718,12 +629,11 @@ TEST(transport_of_one_rank)
 static zero_status choose(zero_world *world, void *user)
 {
     (void)user;
-    static const uint32_t members[] = {0, 1};
     const zi_transport *chosen = NULL;
     gpu_open(&own);
     gpu_lend(&own);
     zi_group_desc desc = {.kernels = &own.kernels,
-                          .members = members,
+                          .members = pair_ranks,
                           .size = 2,
                           .name = "gather",
                           .scratch = own.scratch,
@@ -761,8 +671,7 @@ static zero_status choose(zero_world *world, void *user)
 
 TEST(what_carries_a_group)
 {
-    zi_nccl_api_replace(fake_nccl_api());
-    CHECK_OK(fake_nccl_world_run(2, LONG_MS, choose, NULL));
+    CHECK_OK(run_world(2, choose, NULL));
     finish();
 }
 

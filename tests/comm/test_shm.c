@@ -11,8 +11,6 @@
 #include "device/cpu/cpu_copy.h"
 #include "process_ranks.h"
 
-#define LONG_MS 60000
-
 /* Wait until the file under the name exists and is complete. */
 static void await_name(const char *name)
 {
@@ -57,14 +55,10 @@ static void run_case_everywhere(zero_rank_fn fn)
     case_run run = {fn, LONG_MS};
     for (uint32_t size = 2; size <= 4; size++) {
         run_ranks(size, run_case, &run);
-        CHECK_EQ(names_left(), 0);
     }
 }
 
-TEST(kinds)
-{
-    run_case_everywhere(case_kinds);
-}
+TEST_CALL(kinds, run_case_everywhere(case_kinds));
 
 TEST(large)
 {
@@ -73,51 +67,13 @@ TEST(large)
     run_ranks(3, run_case, &run);
 }
 
-TEST(subgroups)
-{
-    run_case_everywhere(case_subgroups);
-}
-
-TEST(batches)
-{
-    run_case_everywhere(case_batches);
-}
-
-TEST(streams)
-{
-    run_case_everywhere(case_streams);
-}
-
-TEST(mismatch)
-{
-    run_case_everywhere(case_mismatch);
-}
-
-TEST(gather)
-{
-    run_case_everywhere(case_gather);
-}
-
-TEST(memory)
-{
-    run_case_everywhere(case_memory);
-}
-
-/* case_abort once the others do wait: none must still be making the world. */
-static zero_status abort_waiting(zero_world *world, void *user)
-{
-    CHECK_OK(zero_world_barrier(world));
-    if (zero_world_rank(world) == zero_world_size(world) - 1) {
-        const struct timespec span = {.tv_nsec = 100000000};
-        (void)nanosleep(&span, NULL);
-    }
-    return case_abort(world, user);
-}
-
-TEST(abort)
-{
-    run_case_everywhere(abort_waiting);
-}
+TEST_CALL(subgroups, run_case_everywhere(case_subgroups));
+TEST_CALL(batches, run_case_everywhere(case_batches));
+TEST_CALL(streams, run_case_everywhere(case_streams));
+TEST_CALL(mismatch, run_case_everywhere(case_mismatch));
+TEST_CALL(gather, run_case_everywhere(case_gather));
+TEST_CALL(memory, run_case_everywhere(case_memory));
+TEST_CALL(abort, run_case_everywhere(case_abort_waiting));
 
 TEST(late)
 {
@@ -130,7 +86,6 @@ TEST(many_ranks)
 {
     case_run run = {case_many, LONG_MS};
     run_ranks(MANY, run_case, &run);
-    CHECK_EQ(names_left(), 0);
 }
 
 /* The backend itself with one rank. */
@@ -171,22 +126,17 @@ static void many_worlds(uint32_t rank, void *user)
     }
 }
 
-TEST(world_after_world)
-{
-    run_ranks(3, many_worlds, NULL);
-    CHECK_EQ(names_left(), 0);
-}
+TEST_CALL(world_after_world, run_ranks(3, many_worlds, NULL));
 
 static void miss_a_rank(uint32_t rank, void *user)
 {
     const uint32_t missing = *(const uint32_t *)user;
     zero_world *world = NULL;
-    char words[32];
-    snprintf(words, sizeof words, "rank %u did not come", missing);
+    const char *words = test_text("rank %u did not come", missing);
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zero_world_create_launched(400, &world), ZERO_TIMEOUT, words);
-    CHECK((zi_clock_ns() - start_ns) / 1000000 >= 300);
-    CHECK((zi_clock_ns() - start_ns) / 1000000 < 5000);
+    CHECK(elapsed_ms(start_ns) >= 300);
+    CHECK(elapsed_ms(start_ns) < 5000);
     CHECK(world == NULL);
     CHECK(rank != missing);
 }
@@ -194,13 +144,10 @@ static void miss_a_rank(uint32_t rank, void *user)
 TEST(missing_rank)
 {
     for (uint32_t missing = 0; missing < 3; missing++) {
-        pid_t children[3];
-        for (uint32_t i = 0; i < 3; i++) {
-            children[i] = i == missing ? 0 : start_rank(i, 3, miss_a_rank, &missing);
-        }
-        for (uint32_t i = 0; i < 3; i++) {
-            CHECK_EQ(children[i] == 0 ? 0 : end_of(children[i]), 0);
-        }
+        const pid_t first = start_rank(missing == 0 ? 1 : 0, 3, miss_a_rank, &missing);
+        const pid_t second = start_rank(missing == 2 ? 1 : 2, 3, miss_a_rank, &missing);
+        CHECK_EQ(end_of(first), 0);
+        CHECK_EQ(end_of(second), 0);
         CHECK_EQ(names_left(), 0);
     }
 }
@@ -209,36 +156,34 @@ static void join_and_meet(uint32_t rank, void *user)
 {
     (void)rank;
     (void)user;
-    zero_world *world = NULL;
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    zero_world *world = join();
     CHECK_OK(zero_world_barrier(world));
     zero_world_destroy(world);
 }
 
-TEST(stale_file_is_replaced)
+/* Rank 0 of `size`, once it waits for the others. */
+static pid_t start_first(uint32_t size)
 {
     char name[64];
-    char run[32];
-    run_id(run, sizeof run);
-    meeting_name(test_port(), run, 2, name);
-    const pid_t victim = start_rank(0, 2, join_and_meet, NULL);
+    meeting_name(size, name);
+    const pid_t first = start_rank(0, size, join_and_meet, NULL);
     await_name(name);
+    return first;
+}
+
+TEST(stale_file_is_replaced)
+{
+    const pid_t victim = start_first(2);
     CHECK_EQ(kill(victim, SIGKILL), 0);
     CHECK_EQ(end_of(victim), 128 + SIGKILL);
     CHECK_EQ(names_left(), 1);
     run_ranks(2, join_and_meet, NULL);
-    CHECK_EQ(names_left(), 0);
 }
 
 /* A killed rank 0 whose body nobody has collected yet is as dead. */
 TEST(stale_file_of_a_zombie)
 {
-    char name[64];
-    char run[32];
-    run_id(run, sizeof run);
-    meeting_name(test_port(), run, 2, name);
-    const pid_t victim = start_rank(0, 2, join_and_meet, NULL);
-    await_name(name);
+    const pid_t victim = start_first(2);
     CHECK_EQ(kill(victim, SIGKILL), 0);
     siginfo_t end;
     CHECK_EQ(waitid(P_PID, (id_t)victim, &end, WEXITED | WNOWAIT), 0);
@@ -250,38 +195,29 @@ TEST(stale_file_of_a_zombie)
 TEST(half_made_file_is_replaced)
 {
     char name[64];
-    char run[32];
-    run_id(run, sizeof run);
-    meeting_name(test_port(), run, 2, name);
+    meeting_name(2, name);
     for (int bytes = 0; bytes <= 1 << 20; bytes += 1 << 20) {
         const int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
         CHECK(fd >= 0);
         CHECK_EQ(ftruncate(fd, bytes), 0);
         close(fd);
         run_ranks(2, join_and_meet, NULL);
-        CHECK_EQ(names_left(), 0);
     }
 }
 
 static void come_second(uint32_t rank, void *user)
 {
     zero_world *world = NULL;
-    char words[48];
-    snprintf(words, sizeof words, "process %d runs a job", (int)*(const pid_t *)user);
+    const char *words = test_text("process %d runs a job", (int)*(const pid_t *)user);
     CHECK_EQ(rank, 0);
     CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_STATE, words);
-    CHECK(strstr(zero_last_error()->message, "MASTER_PORT") != NULL);
+    CHECK_SAID("MASTER_PORT");
     CHECK(world == NULL);
 }
 
 TEST(two_jobs_of_one_name)
 {
-    char name[64];
-    char run[32];
-    run_id(run, sizeof run);
-    meeting_name(test_port(), run, 2, name);
-    pid_t first = start_rank(0, 2, join_and_meet, NULL);
-    await_name(name);
+    pid_t first = start_first(2);
     const pid_t second = start_rank(0, 2, come_second, &first);
     CHECK_EQ(end_of(second), 0);
     /* The first job is none the worse. */
@@ -311,11 +247,8 @@ static void come_with_another_size(uint32_t rank, void *user)
 TEST(worlds_of_other_sizes)
 {
     char name[64];
-    char run[32];
-    run_id(run, sizeof run);
-    meeting_name(test_port(), run, 2, name);
-    const pid_t first = start_rank(0, 2, join_and_meet, NULL);
-    await_name(name);
+    meeting_name(2, name);
+    const pid_t first = start_first(2);
     const pid_t maker = start_rank(0, 2, come_with_another_size, name);
     const pid_t joiner = start_rank(1, 2, come_with_another_size, name);
     CHECK_EQ(end_of(maker), 0);
@@ -353,17 +286,12 @@ static void lose_rank_0(uint32_t rank, void *user)
     (void)user;
     zero_world *world = NULL;
     CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_COMM, "died while");
-    CHECK(strstr(zero_last_error()->message, "rank 0: process ") != NULL);
+    CHECK_SAID("rank 0: process ");
 }
 
 TEST(rank_0_dies_while_meeting)
 {
-    char name[64];
-    char run[32];
-    run_id(run, sizeof run);
-    meeting_name(test_port(), run, 3, name);
-    const pid_t victim = start_rank(0, 3, join_and_meet, NULL);
-    await_name(name);
+    const pid_t victim = start_first(3);
     const pid_t survivor = start_rank(2, 3, lose_rank_0, NULL);
     sleep_ms(100);
     CHECK_EQ(kill(victim, SIGKILL), 0);
@@ -372,7 +300,6 @@ TEST(rank_0_dies_while_meeting)
     /* The one case in which a name stays: until the next job of this name. */
     CHECK_EQ(names_left(), 1);
     run_ranks(3, join_and_meet, NULL);
-    CHECK_EQ(names_left(), 0);
 }
 
 /* Bytes of memory behind the shared file. */
@@ -388,15 +315,13 @@ static void come_and_go(uint32_t rank, void *user)
 {
     (void)rank;
     (void)user;
-    zero_world *world = NULL;
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    zero_world *world = join();
     CHECK_OK(zero_world_barrier(world));
     const uint64_t before = backed_bytes(world);
     CHECK_OK(zero_world_barrier(world));
     for (uint32_t round = 0; round < 300; round++) {
         conf test = {.world = world};
-        conf_members_all(&test, world);
-        conf_open(&test, 64 * sizeof(float) * test.size, "short");
+        conf_open_all(&test, world, 64, "short");
         conf_run(&test,
                  (conf_shape){ZI_ALL_REDUCE, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 64, 0, 0, 0, 1});
         CHECK(backed_bytes(world) > before);
@@ -408,17 +333,13 @@ static void come_and_go(uint32_t rank, void *user)
     zero_world_destroy(world);
 }
 
-TEST(memory_goes_back)
-{
-    run_ranks(2, come_and_go, NULL);
-}
+TEST_CALL(memory_goes_back, run_ranks(2, come_and_go, NULL));
 
 /* More than the host has: all are told, and go on. */
 static void ask_too_much(uint32_t rank, void *user)
 {
     (void)user;
-    zero_world *world = NULL;
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    zero_world *world = join();
     zi_comm *comm = world->comm;
     void *piece = NULL;
     CHECK_FAILS(comm->ops->memory_alloc(comm, (size_t)1 << 43, &piece), ZERO_OUT_OF_MEMORY, "");
@@ -438,18 +359,14 @@ static void ask_too_much(uint32_t rank, void *user)
     zero_world_destroy(world);
 }
 
-TEST(too_much_memory)
-{
-    run_ranks(2, ask_too_much, NULL);
-}
+TEST_CALL(too_much_memory, run_ranks(2, ask_too_much, NULL));
 
 /* All windows in use, then given back in another order. */
 static void use_all_windows(uint32_t rank, void *user)
 {
     (void)rank;
     (void)user;
-    zero_world *world = NULL;
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    zero_world *world = join();
     zi_comm *comm = world->comm;
     void *pieces[ZI_PEER_WINDOWS_MAX];
     void *more = NULL;
@@ -469,10 +386,7 @@ static void use_all_windows(uint32_t rank, void *user)
     zero_world_destroy(world);
 }
 
-TEST(windows_run_out)
-{
-    run_ranks(2, use_all_windows, NULL);
-}
+TEST_CALL(windows_run_out, run_ranks(2, use_all_windows, NULL));
 
 /* Rank 1's allocation number *user fails while it joins. */
 static void fail_nth(uint32_t rank, void *user)
@@ -519,8 +433,7 @@ TEST(every_allocation)
 static void lack_memory_for_a_group(uint32_t rank, void *user)
 {
     (void)user;
-    zero_world *world = NULL;
-    CHECK_OK(zero_world_create_launched(LONG_MS, &world));
+    zero_world *world = join();
     zi_comm *comm = world->comm;
     zi_group *group = NULL;
     const uint32_t both[2] = {0, 1};
@@ -541,10 +454,7 @@ static void lack_memory_for_a_group(uint32_t rank, void *user)
     zero_world_destroy(world);
 }
 
-TEST(group_failure_is_told)
-{
-    run_ranks(2, lack_memory_for_a_group, NULL);
-}
+TEST_CALL(group_failure_is_told, run_ranks(2, lack_memory_for_a_group, NULL));
 
 /* Ranks that make other groups than the rest. */
 static void other_groups(uint32_t rank, void *user)
@@ -561,10 +471,7 @@ static void other_groups(uint32_t rank, void *user)
     zero_world_destroy(world);
 }
 
-TEST(other_group)
-{
-    run_ranks(2, other_groups, NULL);
-}
+TEST_CALL(other_group, run_ranks(2, other_groups, NULL));
 
 /* Copies around the length from which they bypass the caches, from and to any alignment. */
 TEST(long_copies)

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bf16.h"
+
 /* --- runtime ---------------------------------------------------------------------------------- */
 
 enum { COPIES_MAX = 16 };
@@ -369,24 +371,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 
 static float read_value(const void *from, cudaDataType type, uint64_t index)
 {
-    if (type == CUDA_R_32F) {
-        return ((const float *)from)[index];
-    }
-    const uint32_t bits = (uint32_t)((const uint16_t *)from)[index] << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return type == CUDA_R_32F ? ((const float *)from)[index]
+                              : float_of(((const uint16_t *)from)[index]);
 }
 
 static void write_value(void *to, cudaDataType type, uint64_t index, float value)
 {
-    uint32_t bits;
     if (type == CUDA_R_32F) {
         ((float *)to)[index] = value;
-        return;
+    } else {
+        ((uint16_t *)to)[index] = bf16_of(value);
     }
-    memcpy(&bits, &value, sizeof bits);
-    ((uint16_t *)to)[index] = (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
 static float rounded(float value, cudaDataType_t type)

@@ -14,6 +14,8 @@ enum { TEXT_BYTES = 6000, OUTPUT_MAX = 1 << 16, ARGS_MAX = 64 };
 static char folder[64];
 static char text_path[96];
 static char output_path[96];
+static char csv[96]; /* for the program to write */
+static char json[96];
 static char output[OUTPUT_MAX]; /* standard output and error of the last run */
 
 /* Some sentences with structure to learn. */
@@ -40,6 +42,16 @@ static inline void write_file(const char *path, const void *bytes, size_t count)
     CHECK_EQ(fclose(file), 0);
 }
 
+static inline void end(void)
+{
+    (void)unlink(text_path);
+    (void)unlink(output_path);
+    (void)unlink(csv);
+    (void)unlink(json);
+    CHECK_EQ(rmdir(folder), 0);
+}
+
+/* The folder, to the end of the test. */
 static inline void begin(void)
 {
     char text[TEXT_BYTES];
@@ -48,14 +60,10 @@ static inline void begin(void)
     CHECK(mkdtemp(folder) != NULL);
     snprintf(text_path, sizeof text_path, "%s/text", folder);
     snprintf(output_path, sizeof output_path, "%s/output", folder);
+    snprintf(csv, sizeof csv, "%s/csv", folder);
+    snprintf(json, sizeof json, "%s/json", folder);
     write_file(text_path, text, sizeof text);
-}
-
-static inline void end(void)
-{
-    (void)unlink(text_path);
-    (void)unlink(output_path);
-    CHECK_EQ(rmdir(folder), 0);
+    CHECK_EQ(atexit(end), 0);
 }
 
 static inline void read_text(const char *path, char *text)
@@ -77,24 +85,31 @@ static inline void launch_environment(const char *count)
     CHECK_EQ(setenv("MASTER_ADDR", "127.0.0.1", 1) + setenv("MASTER_PORT", port, 1), 0);
 }
 
-/* Replaces the child by the program; `line` holds arguments separated by spaces. */
-static inline void execute(const char *line, const char *rank)
+/* The program's words: those of `line`, separated by spaces. */
+static inline char *const *split(const char *line)
 {
     static char copy[2048];
-    char *args[ARGS_MAX] = {NULL};
-    char program[] = GPT2_TRAIN;
+    static char program[] = GPT2_TRAIN;
+    static char *words[ARGS_MAX];
     int count = 0;
-    args[count++] = program;
+    words[count++] = program;
     snprintf(copy, sizeof copy, "%s", line);
     for (char *at = strtok(copy, " "); at != NULL && count + 1 < ARGS_MAX; at = strtok(NULL, " ")) {
-        args[count++] = at;
+        words[count++] = at;
     }
+    words[count] = NULL;
+    return words;
+}
+
+/* Replaces the child by the program. */
+static inline void execute(const char *line, const char *rank)
+{
     const int file = open(output_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
     CHECK(file >= 0 && dup2(file, 1) == 1 && dup2(file, 2) == 2);
     if (rank != NULL) {
         CHECK_EQ(setenv("RANK", rank, 1) + setenv("LOCAL_RANK", rank, 1), 0);
     }
-    execv(args[0], args);
+    execv(GPT2_TRAIN, split(line));
     _exit(126);
 }
 
@@ -105,20 +120,23 @@ static inline int wait_for(pid_t child)
     return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
 }
 
+/* A small model, on the test's text. */
+static inline const char *with_model(const char *options)
+{
+    return test_text("--data %s --layers 2 --heads 2 --width 32 --seq 32 --batch 8 --val-batches 2 "
+                     "--threads 1 %s",
+                     text_path, options);
+}
+
 /* Starts the program on the test's text. rank: of a launcher, whose environment is set; NULL: none.
  */
 static inline pid_t start(const char *options, const char *rank)
 {
-    char line[1024];
-    snprintf(line, sizeof line,
-             "--data %s --layers 2 --heads 2 --width 32 --seq 32 --batch 8 --val-batches 2 "
-             "--threads 1 %s",
-             text_path, options);
     fflush(NULL);
     const pid_t child = fork();
     if (child == 0) {
         (void)alarm(100); /* what waits for ever ends, with a status of its own */
-        execute(line, rank);
+        execute(with_model(options), rank);
     }
     return child;
 }
@@ -143,6 +161,29 @@ static inline void run_well(const char *options)
     if (code != 0) {
         TEST_FAIL("%s: status %d: %s", options, code, output);
     }
+}
+
+/* A command of the shell, whose output goes to `output`; its exit status. */
+static inline int run_shell(const char *command)
+{
+    const int state = system(test_text("%s > %s 2>&1", command, output_path));
+    read_text(output_path, output);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : 128;
+}
+
+/* What follows `mark`, which must be there. */
+static inline const char *after(const char *text, const char *mark)
+{
+    const char *at = strstr(text, mark);
+    if (at == NULL) {
+        TEST_FAIL("no \"%s\" in: %s", mark, text);
+    }
+    return at + strlen(mark);
+}
+
+static inline void check_output(const char *text)
+{
+    (void)after(output, text);
 }
 
 /* Status 1, and one line with `text`. */

@@ -53,14 +53,12 @@ TEST(what_was_asked_for_is_kept_and_called_old)
     check_says("\nmatrix products: OpenBLAS ", true);
     check_says(", Prescott kernels: slow, they are " OLDER, true);
     check_says("; unset OPENBLAS_CORETYPE\n", true);
-    end();
 }
 
 TEST(by_itself_it_takes_kernels_that_fit)
 {
     begin_with_choice();
     check_says(OLDER, false);
-    end();
 }
 
 /* With a library that takes this CPU for an old one. */
@@ -91,31 +89,24 @@ TEST(a_library_that_does_not_know_the_cpu_is_told)
     run_well("--plan");
     check_says("OpenBLAS", false);
     CHECK_EQ(unsetenv("LD_PRELOAD"), 0);
-    end();
 }
 
 TEST(so_it_is_under_mpirun)
 {
 #ifdef GPT2_MPIRUN
     begin_pretence();
-    char command[1024];
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     CHECK_EQ(unsetenv("LD_PRELOAD"), 0);
-    snprintf(
-        command, sizeof command,
-        "'%s' --oversubscribe --bind-to none -x LD_PRELOAD='%s' -n 2 '%s' --data %s --layers 2 "
-        "--heads 2 --width 32 --seq 32 --batch 8 --threads 1 " SHORT_RUN " > %s 2>&1",
-        GPT2_MPIRUN, OLD_OPENBLAS, GPT2_TRAIN, text_path, output_path);
-    const int code = system(command);
-    read_text(output_path, output);
+    const int code =
+        run_shell(test_text("'%s' --oversubscribe --bind-to none -x LD_PRELOAD='%s' -n 2 '%s' %s",
+                            GPT2_MPIRUN, OLD_OPENBLAS, GPT2_TRAIN, with_model(SHORT_RUN)));
     if (code != 0) {
         TEST_FAIL("status %d: %s", code, output);
     }
     check_says("ranks: 2 (mpi", true);
     check_says(REPLACED, true);
     check_says(OLDER, false);
-    end();
 #else
     SKIP("built without MPI, or no mpirun was found");
 #endif

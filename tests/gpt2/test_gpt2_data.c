@@ -9,6 +9,7 @@
 
 static char folder[64];
 static char path[128];
+static gpt2_error error; /* of the last call */
 
 /* Writes a file of these bytes into a folder of its own and returns its path. */
 static const char *put(const char *name, const void *bytes, size_t count)
@@ -46,15 +47,19 @@ static size_t token_file(unsigned char *bytes, uint32_t version, uint32_t promis
 
 static unsigned char buffer[8192];
 
+/* A file of its own, which is gone once it is open. */
+static gpt2_data open_file(const char *name, const void *bytes, size_t count, uint32_t vocab)
+{
+    gpt2_data data;
+    CHECK(gpt2_data_open(&data, put(name, bytes, count), NULL, vocab, &error));
+    drop();
+    return data;
+}
+
 /* 1000 tokens, token i being i. */
 static gpt2_data open_counting(void)
 {
-    gpt2_data data;
-    gpt2_error error = {""};
-    const size_t bytes = token_file(buffer, 1, 1000, 1000, 1000);
-    CHECK(gpt2_data_open(&data, put("counting.bin", buffer, bytes), NULL, 1000, &error));
-    drop();
-    return data;
+    return open_file("counting.bin", buffer, token_file(buffer, 1, 1000, 1000, 1000), 1000);
 }
 
 TEST(the_last_tenth_is_for_validation)
@@ -65,7 +70,6 @@ TEST(the_last_tenth_is_for_validation)
     CHECK_EQ(data.validation.count, 100);
     int32_t tokens[7];
     int32_t targets[7];
-    gpt2_error error = {""};
     CHECK(gpt2_data_validation(&data, 0, 5, 7, tokens, targets, &error));
     CHECK_EQ(tokens[0], 900);
     CHECK_EQ(targets[0], 901);
@@ -76,11 +80,8 @@ TEST(the_last_tenth_is_for_validation)
 
 TEST(text_is_bytes)
 {
-    gpt2_data data;
-    gpt2_error error = {""};
     const unsigned char text[20] = "In the beginning \xff\xfe.";
-    CHECK(gpt2_data_open(&data, put("text", text, 20), NULL, 0, &error));
-    drop();
+    gpt2_data data = open_file("text", text, 20, 0);
     CHECK(data.text);
     CHECK_EQ(data.vocab, 256);
     int32_t tokens[8];
@@ -96,7 +97,6 @@ static uint32_t start_of(const gpt2_data *data, uint64_t seed, uint64_t sample)
 {
     int32_t tokens[8];
     int32_t targets[8];
-    gpt2_error error = {""};
     CHECK(gpt2_data_sample(data, seed, sample, 8, tokens, targets, &error));
     for (int i = 0; i < 8; i++) {
         CHECK_EQ(tokens[i], tokens[0] + i);
@@ -155,7 +155,6 @@ TEST(a_validation_file_takes_the_place_of_the_split)
     snprintf(train_folder, sizeof train_folder, "%s", folder);
     memset(text, 'b', sizeof text);
     gpt2_data data;
-    gpt2_error error = {""};
     CHECK(gpt2_data_open(&data, train, put("val", text, 30), 0, &error));
     CHECK_EQ(data.train.count, 64);
     CHECK_EQ(data.validation.count, 30);
@@ -174,7 +173,6 @@ TEST(a_validation_file_takes_the_place_of_the_split)
 static void check_refused(const char *file, uint32_t vocab, const char *text)
 {
     gpt2_data data;
-    gpt2_error error = {""};
     CHECK(!gpt2_data_open(&data, file, NULL, vocab, &error));
     if (strstr(error.text, text) == NULL) {
         TEST_FAIL("message without \"%s\": %s", text, error.text);
@@ -222,10 +220,7 @@ TEST(a_long_window_is_read_in_parts)
     for (size_t i = 0; i < sizeof text; i++) {
         text[i] = (unsigned char)(i * 31 / 7);
     }
-    gpt2_data data;
-    gpt2_error error = {""};
-    CHECK(gpt2_data_open(&data, put("long", text, sizeof text), NULL, 0, &error));
-    drop();
+    gpt2_data data = open_file("long", text, sizeof text, 0);
     CHECK(gpt2_data_sample(&data, 1, 0, 9000, tokens, targets, &error));
     size_t first = 0;
     while (first < 18000 - 9000 && (text[first] != tokens[0] || text[first + 1] != tokens[1] ||
@@ -243,7 +238,6 @@ TEST(a_long_window_is_read_in_parts)
 TEST(files_that_change_are_noticed)
 {
     gpt2_data data;
-    gpt2_error error = {""};
     int32_t tokens[8];
     int32_t targets[8];
     double nats = 0;
@@ -268,7 +262,6 @@ TEST(files_that_change_are_noticed)
 TEST(too_little_text_is_refused_with_the_need)
 {
     gpt2_data data = open_counting();
-    gpt2_error error = {""};
     CHECK(gpt2_data_check(&data, 99, &error));
     CHECK(!gpt2_data_check(&data, 100, &error));
     CHECK(strstr(error.text, "validation part has 100 tokens, --seq 100 needs at least 101"));
@@ -287,10 +280,7 @@ TEST(bigram_of_an_alternating_text)
     for (size_t i = 0; i < sizeof text; i++) {
         text[i] = i % 2 == 0 ? 'a' : 'b';
     }
-    gpt2_data data;
-    gpt2_error error = {""};
-    CHECK(gpt2_data_open(&data, put("ab", text, sizeof text), NULL, 0, &error));
-    drop();
+    gpt2_data data = open_file("ab", text, sizeof text, 0);
     /* 1800 to train on: 900 times ab, 899 times ba; 199 pairs to validate: 100 ab, 99 ba. */
     const double alone_a = (900.0 + 1) / (1799 + 256);
     const double alone_b = (899.0 + 1) / (1799 + 256);

@@ -44,15 +44,8 @@ static void check_model(bool recompute, size_t logits_rows)
     case_destroy(&model);
 }
 
-TEST(every_tensor_against_finite_differences)
-{
-    check_model(false, 140);
-}
-
-TEST(recomputed_and_with_the_head_in_pieces)
-{
-    check_model(true, 33);
-}
+TEST_CALL(every_tensor_against_finite_differences, check_model(false, 140));
+TEST_CALL(recomputed_and_with_the_head_in_pieces, check_model(true, 33));
 
 TEST(the_loss_of_uniform_logits_is_log_vocab)
 {

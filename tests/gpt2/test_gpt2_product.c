@@ -5,6 +5,7 @@
  * Compiled twice as test_gpt2_cuda.c is. On a GPU it also has GPT-2's own sizes, of which it looks
  * at some thousand elements, so that a kind of product that cuBLASLt does not take or does with
  * less than fp32 is named here, not by a loss that is off. */
+#include "bf16.h"
 #include "gpt2_cuda_product.h"
 #include "harness.h"
 
@@ -22,21 +23,6 @@ static int32_t integer_at(uint32_t matrix, uint64_t index)
     return (int32_t)(hash >> 40 & 31) - 16;
 }
 
-static uint16_t half_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
-}
-
-static float float_of(uint16_t half)
-{
-    const uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* Device memory with `count` of the matrix's integers, from `offset` bytes on. */
 static unsigned char *upload(uint32_t matrix, uint64_t count, zero_dtype dtype, size_t offset)
 {
@@ -50,7 +36,7 @@ static unsigned char *upload(uint32_t matrix, uint64_t count, zero_dtype dtype, 
         if (dtype == ZERO_DTYPE_F32) {
             memcpy(host + offset + i * sizeof value, &value, sizeof value);
         } else {
-            const uint16_t half = half_of(value);
+            const uint16_t half = bf16_of(value);
             memcpy(host + offset + i * sizeof half, &half, sizeof half);
         }
     }
@@ -193,7 +179,7 @@ static void check_outputs(const trial *it, const shape *s)
             uint16_t half;
             memcpy(&half, found + (row * stride + column) * each, sizeof half);
             value = float_of(half);
-            expected = float_of(half_of(expected));
+            expected = float_of(bf16_of(expected));
         }
         if (value != expected) {
             TEST_FAIL("%s, %s into %s%s: (%llu, %llu) is %g and should be %g", s->name,

@@ -30,9 +30,7 @@ static exact exact_lines(void)
 
 static exact exact_of(const char *options)
 {
-    char line[512];
-    snprintf(line, sizeof line, "--steps 6 --val-every 3 --losses-exact %s", options);
-    run_well(line);
+    run_well(test_text("--steps 6 --val-every 3 --losses-exact %s", options));
     const exact found = exact_lines();
     CHECK_EQ(found.count, 6);
     return found;
@@ -45,20 +43,22 @@ static void check_equal(const exact *left, const exact *right)
     }
 }
 
+static void check_prints(const exact *expected, const char *options)
+{
+    const exact found = exact_of(options);
+    check_equal(expected, &found);
+}
+
 static double loss_of_line(const exact *found, int line)
 {
-    char mark[32];
-    snprintf(mark, sizeof mark, "exact %d loss ", line + 1);
-    return strtod(strstr(found->lines, mark) + strlen(mark), NULL);
+    return strtod(after(found->lines, test_text("exact %d loss ", line + 1)), NULL);
 }
 
 /* --- training --------------------------------------------------------------------------------- */
 
 static void check_learns(const char *options)
 {
-    char line[512];
-    snprintf(line, sizeof line, "--steps 40 --val-every 40 --lr 0.01 --losses-exact %s", options);
-    run_well(line);
+    run_well(test_text("--steps 40 --val-every 40 --lr 0.01 --losses-exact %s", options));
     const exact found = exact_lines();
     CHECK_EQ(found.count, 40);
     CHECK_NEAR(loss_of_line(&found, 0), log(256), 0.3);
@@ -76,78 +76,53 @@ TEST(losses_fall_in_every_type)
     check_learns("--ranks 2 --dtype f16");
     check_learns("--ranks 2 --dtype bf16 --moments bf16 --wire-dtype f32");
     check_learns("--ranks 2 --dtype bf16 --master none --grad-dtype f32");
-    end();
 }
 
 TEST(every_stage_prints_the_same_losses)
 {
     begin();
     for (int ranks = 2; ranks <= 4; ranks += 2) {
-        char options[128];
-        snprintf(options, sizeof options, "--ranks %d --stage 0", ranks);
-        const exact zero = exact_of(options);
+        const exact zero = exact_of(test_text("--ranks %d --stage 0", ranks));
         for (int stage = 1; stage <= 3; stage++) {
-            snprintf(options, sizeof options, "--ranks %d --stage %d", ranks, stage);
-            const exact other = exact_of(options);
-            check_equal(&zero, &other);
+            check_prints(&zero, test_text("--ranks %d --stage %d", ranks, stage));
         }
-        snprintf(options, sizeof options, "--ranks %d --shard-group 1", ranks);
-        const exact replicas = exact_of(options);
-        check_equal(&zero, &replicas);
+        check_prints(&zero, test_text("--ranks %d --shard-group 1", ranks));
     }
-    end();
 }
 
 TEST(recomputation_and_another_run_print_the_same_losses)
 {
     begin();
     const exact once = exact_of("--ranks 2 --dtype f32");
-    const exact twice = exact_of("--ranks 2 --dtype f32");
-    const exact recomputed = exact_of("--ranks 2 --dtype f32 --recompute");
     const exact other_seed = exact_of("--ranks 2 --dtype f32 --seed 2");
-    check_equal(&once, &twice);
-    check_equal(&once, &recomputed);
+    check_prints(&once, "--ranks 2 --dtype f32");
+    check_prints(&once, "--ranks 2 --dtype f32 --recompute");
     CHECK(strcmp(once.lines, other_seed.lines) != 0);
-    end();
 }
 
 TEST(every_tier_prints_the_same_losses)
 {
     begin();
-    char options[256];
     const exact device = exact_of("--ranks 2");
-    const exact host = exact_of("--ranks 2 --master-tier host --moment-tier host");
-    check_equal(&device, &host);
+    check_prints(&device, "--ranks 2 --master-tier host --moment-tier host");
     CHECK(strstr(output, "GB/s") == NULL);
-    snprintf(
-        options, sizeof options,
-        "--ranks 2 --master-tier disk --moment-tier disk --extent-bytes 16K --disk %s --disk .",
-        folder);
-    const exact disk = exact_of(options);
-    check_equal(&device, &disk);
-    CHECK(strstr(output, "/rank  disk ") != NULL);
-    CHECK(strstr(output, " GB/s/rank  ") != NULL && strstr(output, "compute ") != NULL);
-    CHECK(strstr(output, "\nstate on disk by ") != NULL);
-    snprintf(options, sizeof options,
-             "--ranks 2 --master-tier disk --moment-tier disk --extent-bytes 16K --speculative "
-             "--disk %s",
-             folder);
-    const exact overlapped = exact_of(options);
-    check_equal(&device, &overlapped);
-    CHECK(strstr(output, "updated during backward: ") != NULL);
-    snprintf(options, sizeof options, "--ranks 2 --stage 2 --moment-tier disk --disk %s", folder);
-    const exact mixed = exact_of(options);
-    check_equal(&device, &mixed);
-    snprintf(options, sizeof options, "--ranks 2 --moment-tier disk --evict disk --disk %s",
-             folder);
-    const exact offloaded = exact_of(options);
-    check_equal(&device, &offloaded);
-    snprintf(options, sizeof options,
-             "--ranks 2 --param-tier disk --grad-tier disk --master-tier host --disk %s", folder);
-    const exact far = exact_of(options);
-    check_equal(&device, &far);
-    CHECK(strstr(output, "/rank  disk ") != NULL);
-    end();
+    check_prints(&device, test_text("--ranks 2 --master-tier disk --moment-tier disk "
+                                    "--extent-bytes 16K --disk %s --disk .",
+                                    folder));
+    check_output("/rank  disk ");
+    check_output(" GB/s/rank  ");
+    check_output("compute ");
+    check_output("\nstate on disk by ");
+    check_prints(&device, test_text("--ranks 2 --master-tier disk --moment-tier disk "
+                                    "--extent-bytes 16K --speculative --disk %s",
+                                    folder));
+    check_output("updated during backward: ");
+    check_prints(&device, test_text("--ranks 2 --stage 2 --moment-tier disk --disk %s", folder));
+    check_prints(&device, test_text("--ranks 2 --moment-tier disk --evict disk --disk %s", folder));
+    check_prints(&device, test_text("--ranks 2 --param-tier disk --grad-tier disk "
+                                    "--master-tier host --disk %s",
+                                    folder));
+    check_output("/rank  disk ");
 }
 
 /* The global batch is the same, only the order of its sums differs. */
@@ -161,7 +136,6 @@ TEST(ranks_and_micro_steps_only_round_differently)
         CHECK_NEAR(loss_of_line(&one, step), loss_of_line(&four, step), 1e-5);
         CHECK_NEAR(loss_of_line(&one, step), loss_of_line(&parts, step), 1e-5);
     }
-    end();
 }
 
 /* What both kinds of processes are given; `more`: where roles live. */
@@ -172,8 +146,7 @@ TEST(ranks_and_micro_steps_only_round_differently)
 
 static void check_launched(const exact *threads, const char *more)
 {
-    char line[1024];
-    snprintf(line, sizeof line, PROCESS_OPTIONS, text_path, folder, more);
+    const char *line = test_text(PROCESS_OPTIONS, text_path, folder, more);
     (void)unlink(output_path);
     launch_environment("2");
     fflush(NULL);
@@ -199,19 +172,15 @@ TEST(processes_of_a_launcher_print_what_threads_print)
     const exact threads = exact_of("--ranks 2");
     check_launched(&threads, "");
     check_launched(&threads, ON_DISK);
-    end();
 }
 
 #ifdef GPT2_MPIRUN
 
 static void check_mpi(const exact *threads, const char *more)
 {
-    char command[1024];
-    snprintf(command, sizeof command,
-             "'%s' --oversubscribe --bind-to none -n 2 '%s' " PROCESS_OPTIONS " > %s 2>&1",
-             GPT2_MPIRUN, GPT2_TRAIN, text_path, folder, more, output_path);
-    const int code = system(command);
-    read_text(output_path, output);
+    const int code =
+        run_shell(test_text("'%s' --oversubscribe --bind-to none -n 2 '%s' " PROCESS_OPTIONS,
+                            GPT2_MPIRUN, GPT2_TRAIN, text_path, folder, more));
     if (code != 0) {
         TEST_FAIL("status %d: %s", code, output);
     }
@@ -234,7 +203,6 @@ TEST(processes_of_mpirun_print_what_threads_print)
     setenv("TSAN_OPTIONS", "report_bugs=0", 1);
     check_mpi(&threads, "");
     check_mpi(&threads, ON_DISK);
-    end();
 #else
     SKIP("built without MPI, or no mpirun was found");
 #endif
@@ -254,21 +222,10 @@ TEST(a_token_file_trains_like_the_text)
     }
     const exact from_text = exact_of("--ranks 2");
     write_file(text_path, file, sizeof file);
-    const exact from_tokens = exact_of("--ranks 2 --vocab 256");
-    check_equal(&from_text, &from_tokens);
-    end();
+    check_prints(&from_text, "--ranks 2 --vocab 256");
 }
 
 /* --- what it prints --------------------------------------------------------------------------- */
-
-static const char *after(const char *text, const char *mark)
-{
-    const char *at = strstr(text, mark);
-    if (at == NULL) {
-        TEST_FAIL("no \"%s\" in: %s", mark, text);
-    }
-    return at + strlen(mark);
-}
 
 TEST(samples_do_not_depend_on_the_stage)
 {
@@ -283,16 +240,13 @@ TEST(samples_do_not_depend_on_the_stage)
     memcpy(first, after(output, mark), length);
     run_well("--steps 5 --ranks 2 --stage 3 --sample 60 --prompt AB --top-k 20");
     CHECK_BYTES(first, after(output, mark), length);
-    end();
 }
 
 TEST(measured_memory_is_the_planned)
 {
     begin();
     for (int stage = 0; stage <= 3; stage++) {
-        char options[64];
-        snprintf(options, sizeof options, "--steps 2 --ranks 2 --memory --stage %d", stage);
-        run_well(options);
+        run_well(test_text("--steps 2 --ranks 2 --memory --stage %d", stage));
         const char *at = after(output, "planned       measured\n");
         for (int row = 0; row <= ZERO_ROLE_COUNT; row++) {
             char *next = NULL;
@@ -304,7 +258,6 @@ TEST(measured_memory_is_the_planned)
             at = next + 1;
         }
     }
-    end();
 }
 
 static uint32_t count_of(const char *text, char wanted)
@@ -319,61 +272,48 @@ static uint32_t count_of(const char *text, char wanted)
 TEST(log_files_hold_every_step)
 {
     begin();
-    char csv[96];
-    char json[96];
-    char options[512];
-    snprintf(csv, sizeof csv, "%s/csv", folder);
-    snprintf(json, sizeof json, "%s/json", folder);
-    snprintf(options, sizeof options, "--steps 7 --ranks 2 --val-every 3 --csv %s --json %s", csv,
-             json);
-    run_well(options);
+    run_well(test_text("--steps 7 --ranks 2 --val-every 3 --csv %s --json %s", csv, json));
     read_text(csv, output);
     CHECK(strncmp(output, "step,loss,val_loss,norm,lr,", 27) == 0);
     CHECK_EQ(count_of(output, '\n'), 8);
     CHECK_EQ(count_of(output, ','), 8 * 10);
-    (void)after(output, ",memory_bytes,disk_bytes\n");
+    check_output(",memory_bytes,disk_bytes\n");
     read_text(json, output);
     CHECK(strncmp(output, "{\"settings\": {\"data\": \"", 23) == 0);
-    CHECK(strstr(output, "{\"step\": 7, \"loss\": ") != NULL);
-    CHECK(strstr(output, "{\"step\": 3, \"loss\": ") != NULL);
+    check_output("{\"step\": 7, \"loss\": ");
+    check_output("{\"step\": 3, \"loss\": ");
     CHECK(strtod(after(after(output, "{\"step\": 3,"), "\"val_loss\": "), NULL) > 1);
     CHECK(strncmp(after(after(output, "{\"step\": 4,"), "\"val_loss\": "), "null", 4) == 0);
     CHECK(strtod(after(output, "\"param\": {\"planned\": "), NULL) > 0);
-    (void)after(output, "\"gather\": \"host memory\", \"reduce\": \"host memory\"");
+    check_output("\"gather\": \"host memory\", \"reduce\": \"host memory\"");
     CHECK_EQ(count_of(output, '{'), count_of(output, '}'));
     CHECK_EQ(count_of(output, '['), count_of(output, ']'));
-    CHECK_EQ(unlink(csv) + unlink(json), 0);
-    end();
 }
 
 TEST(the_plan_and_the_help_need_no_training)
 {
     begin();
     run_well("--plan --ranks 2");
-    (void)after(output, "param slots");
+    check_output("param slots");
     CHECK(strstr(output, "loss") == NULL);
     run_well("--plan --ranks 2 --preset gpt2-124m --layers 1 --heads 12 --width 768");
-    (void)after(output, "stage 3: 3 units, 16 tensors, 7310592 elements, 2 ranks");
+    check_output("stage 3: 3 units, 16 tensors, 7310592 elements, 2 ranks");
     run_well("--help");
-    (void)after(output, "--losses-exact");
+    check_output("--losses-exact");
     run_well("-h");
-    (void)after(output, "--losses-exact");
+    check_output("--losses-exact");
     run_well("--version");
-    (void)after(output, "gpt2_train of libzero ");
-    end();
+    check_output("gpt2_train of libzero ");
 }
 
 /* Alone on the line, as a user asks what would fit: no data, and no batch that suits the ranks. */
 static void check_plan(const char *options, const char *text)
 {
-    char command[512];
-    snprintf(command, sizeof command, "'%s' --plan %s > %s 2>&1", GPT2_TRAIN, options, output_path);
-    const int code = system(command);
-    read_text(output_path, output);
+    const int code = run_shell(test_text("'%s' --plan %s", GPT2_TRAIN, options));
     if (code != 0) {
         TEST_FAIL("%s: status %d: %s", options, code, output);
     }
-    (void)after(output, text);
+    check_output(text);
 }
 
 TEST(presets_are_the_public_models)
@@ -383,17 +323,15 @@ TEST(presets_are_the_public_models)
     check_plan("--preset gpt2-355m", "292 tensors, 354823168 elements");
     check_plan("--preset gpt2-774m", "436 tensors, 774030080 elements");
     check_plan("--preset gpt2-1558m", "580 tensors, 1557611200 elements");
-    (void)after(output, "1024 positions, vocabulary 50257: 1557.61 M parameters");
+    check_output("1024 positions, vocabulary 50257: 1557.61 M parameters");
     check_plan("--preset gpt2-124m --ranks 7 --micro-steps 5", "124439808 elements, 7 ranks");
     /* What is given by name holds, on either side of the preset. */
     check_plan("--layers 1 --preset=gpt2-124m --vocab 256", "16 tensors, 8072448 elements");
     check_plan("--preset=gpt2-124m --vocab 256 --layers 1", "16 tensors, 8072448 elements");
-    char options[256];
-    snprintf(options, sizeof options, "--preset gpt2-124m --data %s", text_path);
-    check_plan(options, "148 tensors, 86039040 elements");
-    (void)after(output, "vocabulary: the 256 bytes of ");
-    (void)after(output, "the public gpt2-124m has 50257 tokens (--vocab 50257)");
-    end();
+    check_plan(test_text("--preset gpt2-124m --data %s", text_path),
+               "148 tensors, 86039040 elements");
+    check_output("vocabulary: the 256 bytes of ");
+    check_output("the public gpt2-124m has 50257 tokens (--vocab 50257)");
 }
 
 /* --- refusals --------------------------------------------------------------------------------- */
@@ -457,7 +395,6 @@ TEST(wrong_options_are_refused)
     check_refused("--no-prefetch=1", "--no-prefetch takes no value");
     check_refused("--disk-weights 1", "unknown option \"--disk-weights\"");
     check_refused("--preset gpt3", "--preset gpt3: give one of gpt2-124m");
-    end();
 }
 
 /* What the GPU's kernels cannot do is refused on any machine; the GPU itself only where it lacks.
@@ -473,7 +410,6 @@ TEST(a_gpu_is_refused_where_it_cannot_serve)
         CHECK(strncmp(output, "gpt2_train: --device cuda: ", 27) == 0);
         CHECK(strchr(output, '\n') == output + strlen(output) - 1);
     }
-    end();
 }
 
 TEST(wrong_data_and_files_are_refused)
@@ -485,16 +421,14 @@ TEST(wrong_data_and_files_are_refused)
     check_refused("--vocab 32", "is not below the vocabulary of 32");
     check_refused("--csv /nonexistent/file", "cannot write /nonexistent/file");
     check_refused("--json /nonexistent/file", "cannot write /nonexistent/file");
-    end();
 }
 
 TEST(too_small_a_budget_is_refused_with_the_shortfall)
 {
     begin();
     CHECK_EQ(run("--ranks 2 --budget 1K"), 1);
-    (void)after(output, "gpt2_train: ");
-    CHECK(strstr(output, "1024") != NULL);
-    end();
+    check_output("gpt2_train: ");
+    check_output("1024");
 }
 
 TEST(half_an_environment_is_refused)
@@ -502,13 +436,12 @@ TEST(half_an_environment_is_refused)
     begin();
     CHECK_EQ(setenv("WORLD_SIZE", "2", 1), 0);
     CHECK_EQ(run("--steps 1"), 1);
-    (void)after(output, "gpt2_train: ");
+    check_output("gpt2_train: ");
     CHECK_EQ(setenv("RANK", "0", 1) + setenv("LOCAL_RANK", "0", 1), 0);
     check_refused("--steps 1 --ranks 2", "--ranks is for ranks in one process");
     CHECK_EQ(setenv("RANK", "2", 1), 0);
     CHECK_EQ(run("--steps 1"), 1);
-    (void)after(output, "gpt2_train: ");
-    end();
+    check_output("gpt2_train: ");
 }
 
 TEST_MAIN()

@@ -1,11 +1,8 @@
 /* Losses and gradient norms over AdamW steps against PyTorch's, which make_reference.py wrote to
  * the file that the build names in GPT2_REFERENCE. Compiled in float and, with GPT2_DOUBLE, in
  * double. */
-#include "gpt2_case.h"
+#include "gpt2_reference.h"
 
-/* As in make_reference.py. */
-static const gpt2_config shape = {.layers = 2, .heads = 4, .width = 32, .seq = 48, .vocab = 64};
-enum { SAMPLES = 4, STEPS = 12 };
 static const double lr = 1e-2, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, max_norm = 1.0;
 
 #ifdef GPT2_DOUBLE
@@ -13,33 +10,6 @@ static const double bound = 1e-10;
 #else
 static const double bound = 1e-5;
 #endif
-
-typedef struct reference {
-    double loss[STEPS];
-    double norm[STEPS];
-} reference;
-
-static void read_reference(reference *expected)
-{
-    FILE *file = fopen(GPT2_REFERENCE, "r");
-    CHECK(file != NULL);
-    char line[256];
-    int rows = 0;
-    while (fgets(line, sizeof line, file) != NULL) {
-        if (line[0] == '#') {
-            continue;
-        }
-        char *next = line;
-        CHECK(rows < STEPS);
-        CHECK_EQ(strtol(next, &next, 10), rows);
-        expected->loss[rows] = strtod(next, &next);
-        expected->norm[rows] = strtod(next, &next);
-        CHECK(expected->loss[rows] > 0 && expected->norm[rows] > 0);
-        rows++;
-    }
-    CHECK_EQ(rows, STEPS);
-    fclose(file);
-}
 
 static double grad_norm(const gpt2_case *model)
 {
@@ -70,10 +40,9 @@ static void update(gpt2_case *model, double (*moments)[2], int step, double clip
 
 static void check_training(bool recompute)
 {
-    reference expected;
-    read_reference(&expected);
+    const reference expected = read_reference();
     gpt2_case model;
-    case_create(&model, &shape, SAMPLES, recompute);
+    case_create(&model, &reference_shape, SAMPLES, recompute);
     const size_t count = model.first[model.tensor_count];
     double(*moments)[2] = calloc(count, sizeof *moments);
     CHECK(moments != NULL);
@@ -91,14 +60,7 @@ static void check_training(bool recompute)
     case_destroy(&model);
 }
 
-TEST(training_follows_pytorch)
-{
-    check_training(false);
-}
-
-TEST(training_with_recomputation_follows_pytorch)
-{
-    check_training(true);
-}
+TEST_CALL(training_follows_pytorch, check_training(false));
+TEST_CALL(training_with_recomputation_follows_pytorch, check_training(true));
 
 TEST_MAIN()

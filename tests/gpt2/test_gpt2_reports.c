@@ -4,23 +4,6 @@
 
 #include <jansson.h>
 
-static char csv[96];
-static char json[96];
-
-static void begin_files(void)
-{
-    begin();
-    snprintf(csv, sizeof csv, "%s/csv", folder);
-    snprintf(json, sizeof json, "%s/json", folder);
-}
-
-static void end_files(void)
-{
-    (void)unlink(csv);
-    (void)unlink(json);
-    end();
-}
-
 static json_t *load(const char *path)
 {
     json_error_t error;
@@ -84,46 +67,33 @@ static void wait_for_steps(pid_t child, uint32_t steps)
 
 static pid_t start_for_ever(const char *rank)
 {
-    char options[512];
-    snprintf(options, sizeof options, "%s --steps 1000000 --val-every 0 --csv %s --json %s",
-             rank == NULL ? "--ranks 2" : "", csv, json);
-    return start(options, rank);
+    return start(test_text("%s --steps 1000000 --val-every 0 --csv %s --json %s",
+                           rank == NULL ? "--ranks 2" : "", csv, json),
+                 rank);
 }
 
 /* --- signals ---------------------------------------------------------------------------------- */
 
 static void check_stopped(int number, const char *name)
 {
-    begin_files();
+    begin();
     const pid_t child = start_for_ever(NULL);
     wait_for_steps(child, 3);
     CHECK_EQ(kill(child, number), 0);
     CHECK_EQ(finish(child), 128 + number);
-    char line[64];
     const size_t steps = check_json(name);
-    snprintf(line, sizeof line, "stopped by %s after step %zu of 1000000\n", name, steps);
-    if (strstr(output, line) == NULL) {
-        TEST_FAIL("no \"%s\" in: %s", line, output);
-    }
+    check_output(test_text("stopped by %s after step %zu of 1000000\n", name, steps));
     CHECK(steps >= 3);
     CHECK_EQ(lines_of(csv), steps + 1);
-    end_files();
 }
 
-TEST(an_interrupt_ends_it_after_the_step)
-{
-    check_stopped(SIGINT, "SIGINT");
-}
-
-TEST(a_termination_ends_it_after_the_step)
-{
-    check_stopped(SIGTERM, "SIGTERM");
-}
+TEST_CALL(an_interrupt_ends_it_after_the_step, check_stopped(SIGINT, "SIGINT"));
+TEST_CALL(a_termination_ends_it_after_the_step, check_stopped(SIGTERM, "SIGTERM"));
 
 /* Only one of two processes gets the signal; the other agrees, and neither waits for the other. */
 TEST(processes_stop_together)
 {
-    begin_files();
+    begin();
     launch_environment("2");
     for (int which = 0; which < 2; which++) {
         pid_t children[2];
@@ -136,22 +106,20 @@ TEST(processes_stop_together)
         CHECK_EQ(lines_of(csv), check_json("SIGTERM") + 1);
         CHECK_EQ(unlink(csv) + unlink(json), 0);
     }
-    end_files();
 }
 
 /* A text that is being generated ends too. */
 TEST(a_signal_ends_the_sample)
 {
-    begin_files();
-    char options[512];
-    snprintf(options, sizeof options,
-             "--ranks 2 --steps 3 --val-every 0 --csv %s --json %s --sample 1000000", csv, json);
-    const pid_t child = start(options, NULL);
+    begin();
+    const pid_t child =
+        start(test_text("--ranks 2 --steps 3 --val-every 0 --csv %s --json %s --sample 1000000",
+                        csv, json),
+              NULL);
     wait_for_steps(child, 3);
     CHECK_EQ(kill(child, SIGTERM), 0);
     CHECK_EQ(finish(child), 128 + SIGTERM);
     CHECK_EQ(check_json("SIGTERM"), 3);
-    end_files();
 }
 
 /* A line of /proc/PID/status that is a mask of signals. */
@@ -175,7 +143,7 @@ static bool has_signal(pid_t child, const char *line, int number)
 /* A rank whose world never comes together cannot end after a step. */
 TEST(a_second_interrupt_ends_it_at_once)
 {
-    begin_files();
+    begin();
     launch_environment("2");
     const pid_t child = start_for_ever("0");
     while (!has_signal(child, "SigCgt:", SIGINT)) {
@@ -191,47 +159,40 @@ TEST(a_second_interrupt_ends_it_at_once)
     CHECK_EQ(kill(child, SIGINT), 0);
     CHECK(waitpid(child, &state, 0) == child);
     CHECK(WIFSIGNALED(state) && WTERMSIG(state) == SIGINT);
-    end_files();
 }
 
 /* --- faults ----------------------------------------------------------------------------------- */
 
 TEST(files_are_whole_when_it_is_killed)
 {
-    begin_files();
+    begin();
     const pid_t child = start_for_ever(NULL);
     wait_for_steps(child, 20);
     CHECK_EQ(kill(child, SIGKILL), 0);
     CHECK_EQ(finish(child), 128 + SIGKILL);
     CHECK(check_json(NULL) + 2 >= lines_of(csv)); /* it may have died between the two */
-    end_files();
 }
 
 /* The longer run before leaves nothing in the file. */
 TEST(files_are_written_anew)
 {
-    begin_files();
-    char options[512];
-    snprintf(options, sizeof options, "--csv %s --json %s --steps 9 --val-every 0", csv, json);
-    run_well(options);
+    begin();
+    run_well(test_text("--csv %s --json %s --steps 9 --val-every 0", csv, json));
     CHECK_EQ(check_json("steps"), 9);
-    snprintf(options, sizeof options, "--csv %s --json %s --steps 2 --val-every 0", csv, json);
-    run_well(options);
+    run_well(test_text("--csv %s --json %s --steps 2 --val-every 0", csv, json));
     CHECK_EQ(check_json("steps"), 2);
     CHECK_EQ(lines_of(csv), 3);
-    end_files();
 }
 
 TEST(data_that_gets_shorter_is_an_error)
 {
-    begin_files();
+    begin();
     const pid_t child = start_for_ever(NULL);
     wait_for_steps(child, 3);
     CHECK_EQ(truncate(text_path, 100), 0);
     CHECK_EQ(finish(child), 1);
-    CHECK(strstr(output, "became shorter while it was used: token ") != NULL);
+    check_output("became shorter while it was used: token ");
     CHECK_EQ(lines_of(csv), check_json("error") + 1);
-    end_files();
 }
 
 static void limit_files(rlim_t bytes)
@@ -242,18 +203,16 @@ static void limit_files(rlim_t bytes)
 
 TEST(a_file_that_may_not_grow_is_an_error)
 {
-    char options[512];
-    begin_files();
+    begin();
     limit_files(8192);
-    snprintf(options, sizeof options, "--steps 1000 --val-every 0 --csv %s", csv);
-    CHECK_EQ(run(options), 1);
-    CHECK(strstr(output, "cannot write ") != NULL && strstr(output, ": File too large") != NULL);
+    CHECK_EQ(run(test_text("--steps 1000 --val-every 0 --csv %s", csv)), 1);
+    check_output("cannot write ");
+    check_output(": File too large");
     CHECK(lines_of(csv) > 10);
-    snprintf(options, sizeof options, "--steps 1000 --val-every 0 --json %s", json);
-    CHECK_EQ(run(options), 1);
-    CHECK(strstr(output, "cannot write ") != NULL && strstr(output, ": File too large") != NULL);
+    CHECK_EQ(run(test_text("--steps 1000 --val-every 0 --json %s", json)), 1);
+    check_output("cannot write ");
+    check_output(": File too large");
     CHECK(check_json(NULL) > 10);
-    end_files();
 }
 
 TEST(a_full_disk_is_an_error)
@@ -261,86 +220,70 @@ TEST(a_full_disk_is_an_error)
     if (access("/dev/full", W_OK) != 0) {
         SKIP("there is no /dev/full here");
     }
-    begin_files();
+    begin();
     CHECK_EQ(run("--steps 2 --csv /dev/full"), 1);
-    CHECK(strstr(output, "cannot write /dev/full: No space left on device") != NULL);
+    check_output("cannot write /dev/full: No space left on device");
     CHECK_EQ(run("--steps 2 --json /dev/full"), 1);
-    CHECK(strstr(output, "cannot write /dev/full: No space left on device") != NULL);
-    char command[512];
-    snprintf(command, sizeof command, "'%s' --plan 2> %s > /dev/full", GPT2_TRAIN, output_path);
-    const int state = system(command);
-    CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 1);
-    read_text(output_path, output);
-    CHECK(strstr(output, "cannot write to standard output: No space left") != NULL);
-    end_files();
+    check_output("cannot write /dev/full: No space left on device");
+    CHECK_EQ(run_shell(test_text("{ '%s' --plan > /dev/full; }", GPT2_TRAIN)), 1);
+    check_output("cannot write to standard output: No space left");
 }
 
 /* Nobody is at the pipe's other end: neither reading nor writing may wait for that. */
 TEST(pipes_are_refused_at_once)
 {
     char pipe_path[96];
-    begin_files();
+    begin();
     snprintf(pipe_path, sizeof pipe_path, "%s/pipe", folder);
     CHECK_EQ(mkfifo(pipe_path, 0600), 0);
     static const char *const names[] = {"--data", "--val", "--csv", "--json"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char options[256];
-        snprintf(options, sizeof options, "--steps 2 %s %s", names[i], pipe_path);
-        CHECK_EQ(run(options), 1);
-        CHECK(strstr(output, pipe_path) != NULL && strstr(output, " pipe") != NULL);
+        CHECK_EQ(run(test_text("--steps 2 %s %s", names[i], pipe_path)), 1);
+        check_output(pipe_path);
+        check_output(" pipe");
     }
     CHECK_EQ(unlink(pipe_path), 0);
-    end_files();
 }
 
 /* With a reader a pipe is as good as a file; when the reader goes, that is an error and no death.
  */
 TEST(a_pipe_with_a_reader_is_written_to)
 {
-    char options[256];
     static char text[4096];
-    begin_files();
+    begin();
     CHECK_EQ(mkfifo(csv, 0600), 0);
     const int reader = open(csv, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    snprintf(options, sizeof options, "--steps 3 --val-every 0 --csv %s", csv);
-    run_well(options);
+    run_well(test_text("--steps 3 --val-every 0 --csv %s", csv));
     CHECK(read(reader, text, sizeof text - 1) > 0);
     CHECK(strncmp(text, "step,loss,val_loss", 18) == 0 && strstr(text, "\n3,") != NULL);
-    snprintf(options, sizeof options, "--steps 1000000 --val-every 0 --csv %s", csv);
     (void)unlink(output_path);
-    const pid_t child = start(options, NULL);
+    const pid_t child = start(test_text("--steps 1000000 --val-every 0 --csv %s", csv), NULL);
     while (read(reader, text, 1) != 1) {
         (void)usleep(1000);
     }
     CHECK_EQ(close(reader), 0);
     CHECK_EQ(finish(child), 1);
-    CHECK(strstr(output, ": Broken pipe") != NULL);
-    end_files();
+    check_output(": Broken pipe");
 }
 
 TEST(standard_output_takes_a_file_too)
 {
-    begin_files();
+    begin();
     run_well("--steps 3 --val-every 0 --csv /dev/stdout");
-    CHECK(strstr(output, "step,loss,val_loss,norm") != NULL);
-    CHECK(strstr(output, "\n3,") != NULL && strstr(output, "\nranks: 4") != NULL);
+    check_output("step,loss,val_loss,norm");
+    check_output("\n3,");
+    check_output("\nranks: 4");
     run_well("--steps 3 --val-every 0 --csv /dev/null --json /dev/null");
-    end_files();
 }
 
 /* A file that it reads, or that the other one is, would be lost. */
 TEST(files_are_not_written_over_one_another)
 {
-    char options[256];
-    begin_files();
-    snprintf(options, sizeof options, "--csv %s", text_path);
-    check_refused(options, "would write over --data");
-    snprintf(options, sizeof options, "--json %s/../%s/text", folder, folder + 5);
-    check_refused(options, "would write over --data");
-    snprintf(options, sizeof options, "--csv %s --json %s", csv, csv);
-    check_refused(options, "would write over --json");
+    begin();
+    check_refused(test_text("--csv %s", text_path), "would write over --data");
+    check_refused(test_text("--json %s/../%s/text", folder, folder + 5), "would write over --data");
+    check_refused(test_text("--csv %s --json %s", csv, csv), "would write over --json");
     run_well("--steps 1");
-    end_files();
 }
 
 /* --- steps that are skipped, ranks that do not come ------------------------------------------- */
@@ -350,32 +293,22 @@ TEST(files_are_not_written_over_one_another)
 
 TEST(skipped_steps_in_a_row_end_it)
 {
-    char options[512];
-    begin_files();
-    snprintf(options, sizeof options, DIVERGES " --skips-max 5 --json %s", json);
-    CHECK_EQ(run(options), 1);
+    begin();
+    CHECK_EQ(run(test_text(DIVERGES " --skips-max 5 --json %s", json)), 1);
     const size_t steps = check_json("error");
-    char line[64];
-    snprintf(line, sizeof line, "steps %zu to %zu were skipped", steps - 4, steps);
-    if (strstr(output, line) == NULL) {
-        TEST_FAIL("no \"%s\" in: %s", line, output);
-    }
-    snprintf(options, sizeof options, DIVERGES " --json %s", json);
-    CHECK_EQ(run(options), 1); /* 20 by default */
+    check_output(test_text("steps %zu to %zu were skipped", steps - 4, steps));
+    CHECK_EQ(run(test_text(DIVERGES " --json %s", json)), 1); /* 20 by default */
     CHECK_EQ(check_json("error"), steps + 15);
-    snprintf(options, sizeof options, DIVERGES " --skips-max 0 --json %s", json);
-    run_well(options);
+    run_well(test_text(DIVERGES " --skips-max 0 --json %s", json));
     CHECK_EQ(check_json("steps"), 40);
-    end_files();
 }
 
 TEST(a_rank_that_does_not_come_is_missed_at_the_deadline)
 {
-    begin_files();
+    begin();
     launch_environment("2");
     CHECK_EQ(finish(start("--deadline 1", "0")), 1);
-    CHECK(strstr(output, "rank 1 did not come within 1000 ms") != NULL);
-    end_files();
+    check_output("rank 1 did not come within 1000 ms");
 }
 
 /* --- plans ------------------------------------------------------------------------------------ */
@@ -407,21 +340,14 @@ static void check_plan_json(json_t *plan)
 
 TEST(a_plan_is_json_too)
 {
-    char command[512];
-    begin_files();
-    snprintf(command, sizeof command,
-             "'%s' --plan --preset gpt2-124m --ranks 3 --stage 2 --moment-tier disk --json - > %s",
-             GPT2_TRAIN, json);
-    CHECK_EQ(system(command), 0);
+    begin();
+    const char *plan =
+        test_text("'%s' --plan --preset gpt2-124m --ranks 3 --moment-tier disk", GPT2_TRAIN);
+    CHECK_EQ(run_shell(test_text("%s --stage 2 --json -", plan)), 0);
+    check_plan_json(load(output_path));
+    CHECK_EQ(run_shell(test_text("%s --json %s", plan, json)), 0);
     check_plan_json(load(json));
-    snprintf(command, sizeof command,
-             "'%s' --plan --preset gpt2-124m --ranks 3 --moment-tier disk --json %s > %s",
-             GPT2_TRAIN, json, output_path);
-    CHECK_EQ(system(command), 0);
-    check_plan_json(load(json));
-    read_text(output_path, output);
-    CHECK(strstr(output, "param slots") != NULL);
-    end_files();
+    check_output("param slots");
 }
 
 TEST_MAIN()

@@ -3,29 +3,10 @@
 #include "gpt2_program.h"
 #include "terminal.h"
 
-static char *words[ARGS_MAX];
-
-/* The program's words: those of `line`, separated by spaces, which is changed. */
-static char *const *split(char *line)
-{
-    static char program[] = GPT2_TRAIN;
-    int count = 0;
-    words[count++] = program;
-    for (char *at = strtok(line, " "); at != NULL && count + 1 < ARGS_MAX; at = strtok(NULL, " ")) {
-        words[count++] = at;
-    }
-    words[count] = NULL;
-    return words;
-}
-
 /* What is on the screen at the end; *text: all that was drawn. The caller frees both. */
 static char *screen_of(unsigned columns, const char *options, char **text)
 {
-    char line[1024];
-    snprintf(line, sizeof line,
-             "--data %s --layers 2 --heads 2 --width 32 --seq 32 --batch 8 --val-batches 2 "
-             "--threads 1 --ranks 2 %s",
-             text_path, options);
+    const char *line = with_model(test_text("--ranks 2 %s", options));
     const int code = terminal_run(columns, split(line), text);
     if (code != 0) {
         TEST_FAIL("%u columns, %s: status %d: %s", columns, options, code, *text);
@@ -70,7 +51,6 @@ TEST(steps_fit_any_terminal)
         free(screen);
         free(text);
     }
-    end();
 }
 
 TEST(a_plan_fits_eighty_columns)
@@ -85,7 +65,6 @@ TEST(a_plan_fits_eighty_columns)
     CHECK(rows_with(screen, "    ") >= 1); /* lines that were too long */
     free(screen);
     free(text);
-    end();
 }
 
 /* Nothing but lines goes to a pipe or a file. */
@@ -97,7 +76,6 @@ TEST(without_a_terminal_there_are_plain_lines)
     CHECK_EQ(rows_with(output, "step "), 9);
     CHECK(strstr(output, "validating") == NULL);
     CHECK(strstr(output, "step    5/9") != NULL && strstr(output, " at 3  ") != NULL);
-    end();
 }
 
 /* What goes wrong is said on a line of its own. */
@@ -105,14 +83,12 @@ TEST(an_error_stands_alone)
 {
     begin();
     char *text = NULL;
-    char line[256];
-    snprintf(line, sizeof line, "--data %s --seq 60000 --width 4 --heads 1", text_path);
+    const char *line = test_text("--data %s --seq 60000 --width 4 --heads 1", text_path);
     CHECK_EQ(terminal_run(200, split(line), &text), 1);
     char *screen = terminal_screen(text, 200);
     CHECK(strncmp(screen, "gpt2_train: ", 12) == 0);
     free(screen);
     free(text);
-    end();
 }
 
 TEST_MAIN()

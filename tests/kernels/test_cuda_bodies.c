@@ -37,12 +37,9 @@ static void check_update(update_case *one)
 TEST(update_has_the_cpus_bits_for_every_type)
 {
     const size_t ragged[] = {1, 63, 64, 65, 0, 0, 1000, 3, 12345, 0, 256, 5000};
-    update_types types[36];
-    const size_t type_count = case_types(types);
-    for (size_t t = 0; t < type_count; t++) {
+    for (size_t t = 0; t < CASE_TYPES; t++) {
         update_case one;
-        case_create(&one, types[t], ragged, sizeof ragged / sizeof ragged[0], true);
-        one.job.count = one.segments[11].offset + one.segments[11].count;
+        case_create(&one, case_types(t), ragged, sizeof ragged / sizeof ragged[0], true);
         check_update(&one);
         case_destroy(&one);
     }
@@ -51,12 +48,9 @@ TEST(update_has_the_cpus_bits_for_every_type)
 TEST(update_of_a_long_segment)
 {
     const size_t one_segment[] = {100003};
-    update_types types[36];
-    const size_t type_count = case_types(types);
-    for (size_t t = 0; t < type_count; t += 7) {
+    for (size_t t = 0; t < CASE_TYPES; t += 7) {
         update_case one;
-        case_create(&one, types[t], one_segment, 1, false);
-        one.job.count = 100003;
+        case_create(&one, case_types(t), one_segment, 1, false);
         check_update(&one);
         case_destroy(&one);
     }
@@ -69,7 +63,6 @@ TEST(update_of_a_large_shard)
     const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, true};
     update_case one;
     case_create(&one, types, large, 3, false);
-    one.job.count = one.segments[2].offset + one.segments[2].count;
     CHECK_EQ(zi_cuda_grid_of(one.job.count).warp_count, ZI_WARP_COUNT_MANY);
     check_update(&one);
     case_destroy(&one);
@@ -89,7 +82,6 @@ TEST(update_rounds_by_the_tensors_elements)
             for (size_t k = 0; k < 4; k++) {
                 one.segments[k].tensor_first = first + k * 1001 + ((uint64_t)k << 40);
             }
-            one.job.count = one.segments[3].offset + one.segments[3].count;
             check_update(&one);
             case_destroy(&one);
         }
@@ -117,14 +109,11 @@ static bool case_shift(zi_update_job *job, int array)
 TEST(update_of_arrays_that_are_not_aligned)
 {
     const size_t ragged[] = {700, 1, 64, 2000};
-    update_types types[36];
-    const size_t type_count = case_types(types);
-    for (size_t t = 0; t < type_count; t++) {
+    for (size_t t = 0; t < CASE_TYPES; t++) {
         for (int k = 0; k < CASE_ARRAYS; k++) {
             update_case one;
-            case_create(&one, types[t], ragged, 4, false);
+            case_create(&one, case_types(t), ragged, 4, false);
             zi_update_job *job = &one.job;
-            job->count = one.segments[3].offset + one.segments[3].count;
             if (case_shift(job, k)) {
                 CHECK(!zi_update_args_of(job).aligned);
                 check_update(&one);
@@ -167,12 +156,9 @@ TEST(update_of_many_tiny_segments)
 TEST(update_that_is_skipped_touches_nothing)
 {
     const size_t ragged[] = {700, 1, 64, 2000};
-    update_types types[36];
-    const size_t type_count = case_types(types);
-    for (size_t t = 0; t < type_count; t++) {
+    for (size_t t = 0; t < CASE_TYPES; t++) {
         update_case one;
-        case_create(&one, types[t], ragged, 4, false);
-        one.job.count = one.segments[3].offset + one.segments[3].count;
+        case_create(&one, case_types(t), ragged, 4, false);
         one.decision.skip = 1;
         one.decision.grad_scale = (float)NAN;
         unsigned char *before = case_copy(&one);
@@ -285,10 +271,7 @@ TEST(fold_has_the_cpus_bits_for_every_pair_of_types)
                 list[k] = k % 4 == 2 ? NULL : memory[k];
             }
             void *before = room(dtypes[d / 3], counts[c], SOURCES);
-            zi_fold fold = {.sources = list,
-                            .count = counts[c],
-                            .dst_dtype = dtypes[d / 3],
-                            .source_dtype = dtypes[d % 3]};
+            zi_fold fold = case_fold(NULL, dtypes[d / 3], list, dtypes[d % 3], 0, counts[c]);
             for (size_t k = 0; k < sizeof source_counts / sizeof source_counts[0]; k++) {
                 fold.source_count = source_counts[k];
                 fold.accumulate = k % 2 == 0;
@@ -310,12 +293,7 @@ TEST(fold_into_one_of_its_sources_and_of_unaligned_ones)
         char *second = room(dtypes[d], count, 2);
         void *expected = room(dtypes[d], count, 2);
         const void *apart[] = {first + zero_dtype_bytes(dtypes[d]), second};
-        zi_fold fold = {.dst = expected,
-                        .sources = apart,
-                        .source_count = 2,
-                        .count = count - 1,
-                        .dst_dtype = dtypes[d],
-                        .source_dtype = dtypes[d]};
+        zi_fold fold = case_fold(expected, dtypes[d], apart, dtypes[d], 2, count - 1);
         zi_cpu_fold(&fold);
         fold.dst = second;
         zi_fake_run_fold(&fold);
@@ -363,13 +341,8 @@ TEST(fold_adds_squares_of_any_values)
     zi_norm_sum got = expected;
     const void *sources[] = {values};
     zi_cpu_square_sum(values, ZERO_DTYPE_F32, count, &expected);
-    const zi_fold fold = {.dst = values,
-                          .sources = sources,
-                          .source_count = 1,
-                          .count = count,
-                          .dst_dtype = ZERO_DTYPE_F32,
-                          .source_dtype = ZERO_DTYPE_F32,
-                          .squares = &got};
+    zi_fold fold = case_fold(values, ZERO_DTYPE_F32, sources, ZERO_DTYPE_F32, 1, count);
+    fold.squares = &got;
     zi_fake_run_fold(&fold);
     zi_norm_normalise(&got);
     CHECK_EQ(got.nan_chunks, 1);
@@ -386,12 +359,8 @@ TEST(fold_takes_as_many_sources_as_a_world_has_ranks)
     for (size_t k = 0; k < ZI_CUDA_SOURCES_MAX; k++) {
         list[k] = (const uint16_t *)source + k % 7 * 4;
     }
-    const zi_fold fold = {.sources = list,
-                          .source_count = ZI_CUDA_SOURCES_MAX,
-                          .count = 900,
-                          .dst_dtype = ZERO_DTYPE_F32,
-                          .source_dtype = ZERO_DTYPE_BF16,
-                          .accumulate = 1};
+    zi_fold fold = case_fold(NULL, ZERO_DTYPE_F32, list, ZERO_DTYPE_BF16, ZI_CUDA_SOURCES_MAX, 900);
+    fold.accumulate = 1;
     check_fold(fold, before);
     zi_pages_free(source, ROOM_BYTES);
     zi_pages_free(before, ROOM_BYTES);
@@ -458,11 +427,7 @@ TEST(fold_and_cast_of_nan_and_infinities)
         }
         void *before = room(to, COUNT, SOURCES);
         strew_specials(before, to, COUNT, 2);
-        zi_fold fold = {.sources = list,
-                        .source_count = SOURCES,
-                        .count = COUNT,
-                        .dst_dtype = to,
-                        .source_dtype = from};
+        zi_fold fold = case_fold(NULL, to, list, from, SOURCES, COUNT);
         check_fold(fold, before);
         fold.accumulate = 1;
         check_fold(fold, before);
@@ -484,19 +449,16 @@ TEST(fold_and_cast_of_nan_and_infinities)
 TEST(update_of_nan_and_infinities)
 {
     const size_t counts_of_segments[] = {5000, 64};
-    update_types types[36];
-    const size_t type_count = case_types(types);
-    for (size_t t = 0; t < type_count; t++) {
+    for (size_t t = 0; t < CASE_TYPES; t++) {
         update_case one;
-        case_create(&one, types[t], counts_of_segments, 2, false);
-        one.job.count = one.segments[1].offset + one.segments[1].count;
-        strew_specials(case_array(&one, 0), types[t].grad, 5000, 0);
+        case_create(&one, case_types(t), counts_of_segments, 2, false);
+        strew_specials(case_array(&one, 0), case_types(t).grad, 5000, 0);
         for (size_t i = 1; i < 5000; i += 3) {
-            case_put(case_array(&one, 4), types[t].moment, i, -1.0f);
+            case_put(case_array(&one, 4), case_types(t).moment, i, -1.0f);
         }
         check_update(&one);
         zi_cpu_update(&one.job, NULL, 0, 1);
-        CHECK(count_nan(one.job.param, types[t].param, 5000) > 5000 / 3);
+        CHECK(count_nan(one.job.param, case_types(t).param, 5000) > 5000 / 3);
         case_destroy(&one);
     }
 }

@@ -9,6 +9,14 @@ static zi_loss_scaler fixed_scale(float scale)
     return (zi_loss_scaler){.scale = scale, .min = 1.0f, .window = 1, .hysteresis = 1};
 }
 
+/* Of a training whose loss scale is fixed. */
+static zi_step_state fresh_state(float scale)
+{
+    zi_step_state state;
+    zi_step_state_init(&state, fixed_scale(scale));
+    return state;
+}
+
 static zi_step_input plain_input(void)
 {
     zi_step_input input;
@@ -30,8 +38,7 @@ TEST(clipping_multiplies_by_limit_over_norm)
 {
     zi_step_input input = plain_input();
     zi_step_decision decision;
-    zi_step_state state;
-    zi_step_state_init(&state, fixed_scale(1.0f));
+    zi_step_state state = fresh_state(1.0f);
     const zi_norm_sum sum = sum_of(4.3 * 4.3);
     input.max_norm = 1.0;
     zi_step_decide(&input, input.divisor, &sum, &state, &decision);
@@ -52,8 +59,7 @@ TEST(divisor_and_loss_scale_are_taken_out)
 {
     zi_step_input input = plain_input();
     zi_step_decision decision;
-    zi_step_state state;
-    zi_step_state_init(&state, fixed_scale(1024.0f));
+    zi_step_state state = fresh_state(1024.0f);
     input.divisor = 6.0;
     input.max_norm = 1.0;
     const double raw = 4.3 * 6.0 * 1024.0;
@@ -69,8 +75,7 @@ TEST(zero_gradients_are_a_step)
 {
     zi_step_input input = plain_input();
     zi_step_decision decision;
-    zi_step_state state;
-    zi_step_state_init(&state, fixed_scale(1.0f));
+    zi_step_state state = fresh_state(1.0f);
     input.max_norm = 1.0;
     const zi_norm_sum sum = {{0}, 0, 0};
     zi_step_decide(&input, input.divisor, &sum, &state, &decision);
@@ -83,8 +88,7 @@ TEST(coefficients_follow_the_products_of_each_group)
 {
     zi_step_input input = plain_input();
     zi_step_decision decision;
-    zi_step_state state;
-    zi_step_state_init(&state, fixed_scale(1.0f));
+    zi_step_state state = fresh_state(1.0f);
     const zi_norm_sum sum = sum_of(1.0);
     input.group_count = 3;
     input.groups[1] = (zero_adamw){0.5f, 0.0f, 0.25f, 1e-6f, 0.125f};
@@ -171,8 +175,7 @@ TEST(squares_of_one_replica_are_added)
     const zi_step_input input = plain_input();
     for (uint32_t replica = 0; replica < 2; replica++) {
         zi_step_decision decision = {0};
-        zi_step_state state;
-        zi_step_state_init(&state, fixed_scale(1.0f));
+        zi_step_state state = fresh_state(1.0f);
         memset(messages, 0, sizeof messages);
         messages[replica].squares = sum_of(9.0);
         messages[2 + replica].squares = sum_of(16.0);
@@ -190,8 +193,7 @@ TEST(ranks_that_differ_change_nothing_from_then_on)
     const zi_step_input input = plain_input();
     const zi_step_messages all = split_over_two(messages, 0);
     zi_step_decision decision = {0};
-    zi_step_state state;
-    zi_step_state_init(&state, fixed_scale(8.0f));
+    zi_step_state state = fresh_state(8.0f);
     CHECK_EQ(zi_step_compare(&all), ZI_STEP_ALIKE);
     messages[0].given.groups[1].lr = 1.0f; /* is not sent */
     CHECK_EQ(zi_step_compare(&all), ZI_STEP_ALIKE);
@@ -244,8 +246,7 @@ TEST(weights_are_added_exactly_in_any_order)
         const float turned[4] = {weights[turn], weights[(turn + 1) % 4], weights[(turn + 2) % 4],
                                  weights[(turn + 3) % 4]};
         zi_step_decision decision = {0};
-        zi_step_state state;
-        zi_step_state_init(&state, fixed_scale(1.0f));
+        zi_step_state state = fresh_state(1.0f);
         give_weights(messages, turned);
         messages[0].squares = sum_of(0x1p200);
         decide(&input, &all, &state, &decision);
@@ -307,8 +308,7 @@ TEST(parts_decide_from_all_their_squares)
 {
     const zi_step_input input = plain_input();
     zi_step_decision decision = {0};
-    zi_step_state state;
-    zi_step_state_init(&state, fixed_scale(1.0f));
+    zi_step_state state = fresh_state(1.0f);
     zi_step_part parts[2] = {part_of(&state, 9.0), part_of(&state, 16.0)};
     zi_step_conclude(&input, parts, 2, &state, &decision);
     CHECK_SAME(decision.norm, 5.0);
@@ -327,8 +327,7 @@ TEST(parts_that_differ_change_nothing_from_then_on)
     const zi_step_input input = plain_input();
     for (uint32_t number = 0; number <= ZI_PART_NUMBERS; number++) {
         zi_step_decision decision = {0};
-        zi_step_state state;
-        zi_step_state_init(&state, fixed_scale(2.0f));
+        zi_step_state state = fresh_state(2.0f);
         const zi_step_state before = state;
         const zi_step_part same = part_of(&state, 1.0);
         zi_step_part parts[3] = {same, same, same};

@@ -92,10 +92,7 @@ TEST(fold_adds_in_order_for_every_pair_of_types)
                 list[k] = &sources[k];
             }
             fill(&before, dtypes[d / 3], counts[c], SOURCES);
-            zi_fold fold = {.sources = list,
-                            .count = counts[c],
-                            .dst_dtype = dtypes[d / 3],
-                            .source_dtype = dtypes[d % 3]};
+            zi_fold fold = case_fold(NULL, dtypes[d / 3], list, dtypes[d % 3], 0, counts[c]);
             for (fold.source_count = 0; fold.source_count <= SOURCES; fold.source_count++) {
                 fold.accumulate = 0;
                 check_fold(fold, &before);
@@ -120,12 +117,7 @@ TEST(fold_of_an_absent_source_has_the_bits_of_zeros)
     case_fill(&source, ZERO_DTYPE_F32, COUNT, 20, true);
     const void *with_null[] = {NULL, &source, NULL};
     const void *with_zeros[] = {&zeros, &source, &zeros};
-    zi_fold fold = {.dst = &absent,
-                    .sources = with_null,
-                    .source_count = 3,
-                    .count = COUNT,
-                    .dst_dtype = ZERO_DTYPE_F32,
-                    .source_dtype = ZERO_DTYPE_F32};
+    zi_fold fold = case_fold(&absent, ZERO_DTYPE_F32, with_null, ZERO_DTYPE_F32, 3, COUNT);
     zi_cpu_fold(&fold);
     fold.dst = &present;
     fold.sources = with_zeros;
@@ -138,12 +130,7 @@ TEST(fold_starts_from_plus_zero)
     const float minus[3] = {-0.0f, -0.0f, -0.0f};
     const void *sources[] = {minus, NULL, minus};
     float dst[3] = {-0.0f, 5.0f, -0.0f};
-    zi_fold fold = {.dst = dst,
-                    .sources = sources,
-                    .source_count = 3,
-                    .count = 3,
-                    .dst_dtype = ZERO_DTYPE_F32,
-                    .source_dtype = ZERO_DTYPE_F32};
+    zi_fold fold = case_fold(dst, ZERO_DTYPE_F32, sources, ZERO_DTYPE_F32, 3, 3);
     for (uint32_t set = 0; set < zi_cpu_lanes_count(); set++) {
         dst[0] = -0.0f;
         run_fold(set, &fold);
@@ -160,13 +147,8 @@ TEST(fold_adds_dst_last)
     const void *sources[] = {&one, &one};
     for (uint32_t set = 0; set < zi_cpu_lanes_count(); set++) {
         float dst = 0x1p24f;
-        const zi_fold fold = {.dst = &dst,
-                              .sources = sources,
-                              .source_count = 2,
-                              .count = 1,
-                              .dst_dtype = ZERO_DTYPE_F32,
-                              .source_dtype = ZERO_DTYPE_F32,
-                              .accumulate = 1};
+        zi_fold fold = case_fold(&dst, ZERO_DTYPE_F32, sources, ZERO_DTYPE_F32, 2, 1);
+        fold.accumulate = 1;
         run_fold(set, &fold);
         CHECK_SAME(dst, 0x1p24 + 2.0);
     }
@@ -183,11 +165,7 @@ TEST(fold_into_one_of_its_sources)
         fill(&first, dtypes[d], count, 1);
         fill(&second, dtypes[d], count, 2);
         const void *apart[] = {&first, &second};
-        zi_fold fold = {.sources = apart,
-                        .source_count = 2,
-                        .count = count,
-                        .dst_dtype = dtypes[d],
-                        .source_dtype = dtypes[d]};
+        zi_fold fold = case_fold(NULL, dtypes[d], apart, dtypes[d], 2, count);
         expected = second;
         plain_fold(&fold, &expected);
         for (uint32_t set = 0; set < zi_cpu_lanes_count(); set++) {
@@ -213,12 +191,7 @@ TEST(fold_counts_what_is_not_finite_once_rounded)
     source[199] = (float)NAN;
     for (uint32_t set = 0; set < zi_cpu_lanes_count(); set++) {
         zi_norm_sum sum = {{0}, 0, 0};
-        const zi_fold fold = {.dst = dst,
-                              .sources = sources,
-                              .source_count = 1,
-                              .count = 200,
-                              .dst_dtype = ZERO_DTYPE_F16,
-                              .source_dtype = ZERO_DTYPE_F32};
+        const zi_fold fold = case_fold(dst, ZERO_DTYPE_F16, sources, ZERO_DTYPE_F32, 1, 200);
         zi_cpu_lanes_at(set)->fold(&fold, 0, 200, &sum);
         CHECK_EQ(sum.infinite_chunks, 2);
         CHECK_EQ(sum.nan_chunks, 1);
@@ -241,12 +214,7 @@ TEST(fold_of_long_arrays)
             case_fill(memory[k], k < 2 ? source_dtype : dst_dtype, COUNT, k + 20, false);
         }
         const void *sources[] = {memory[0], memory[1]};
-        zi_fold fold = {.dst = memory[2],
-                        .sources = sources,
-                        .source_count = 2,
-                        .count = COUNT,
-                        .dst_dtype = dst_dtype,
-                        .source_dtype = source_dtype};
+        zi_fold fold = case_fold(memory[2], dst_dtype, sources, source_dtype, 2, COUNT);
         plain_fold(&fold, memory[3]);
         zi_norm_sum squares = {{0}, 0, 0};
         zi_cpu_square_sum(memory[3], dst_dtype, COUNT, &squares);

@@ -146,12 +146,7 @@ TEST(fold_equals_the_direct_function_and_adds_squares)
     CHECK(values != NULL && expected != NULL && got != NULL);
     zero_random_normal(test_seed, 32, 0, COUNT, 0.0f, 1.0f, values);
     const void *sources[] = {values, NULL, values};
-    zi_fold fold = {.dst = expected,
-                    .sources = sources,
-                    .source_count = 3,
-                    .count = COUNT,
-                    .dst_dtype = ZERO_DTYPE_BF16,
-                    .source_dtype = ZERO_DTYPE_F32};
+    zi_fold fold = case_fold(expected, ZERO_DTYPE_BF16, sources, ZERO_DTYPE_F32, 3, COUNT);
     zi_norm_sum direct = {{0}, 0, 0};
     zi_cpu_fold(&fold);
     zi_cpu_square_sum(expected, ZERO_DTYPE_BF16, COUNT, &direct);

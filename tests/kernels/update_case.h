@@ -132,6 +132,7 @@ static inline void case_create(update_case *one, update_types types, const size_
                                         .flags = i % 3 == 1 ? ZERO_TENSOR_NO_DECAY : 0};
         one->elements += (counts[i] + 63) / 64 * 64 + 64 * (i % 2);
     }
+    const zi_segment *last = &one->segments[segment_count - 1];
     one->elements += 64;
     const size_t pages = (one->elements * sizeof(float) + ZI_PAGE_BYTES - 1) / ZI_PAGE_BYTES;
     one->bytes = CASE_ARRAYS * pages * ZI_PAGE_BYTES;
@@ -141,6 +142,7 @@ static inline void case_create(update_case *one, update_types types, const size_
     one->job = (zi_update_job){
         .segments = one->segments,
         .segment_count = segment_count,
+        .count = last->offset + last->count,
         .grad = case_array(one, 0),
         .param = case_array(one, 1),
         .master = types.master && !own_master ? case_array(one, 2) : NULL,
@@ -167,6 +169,18 @@ static inline void case_create(update_case *one, update_types types, const size_
 static inline void case_destroy(update_case *one)
 {
     zi_pages_free(one->memory, one->bytes);
+}
+
+/* A fold that stores, and adds no squares; the caller may change it. */
+static inline zi_fold case_fold(void *dst, zero_dtype to, const void *const *sources,
+                                zero_dtype from, uint32_t source_count, size_t count)
+{
+    return (zi_fold){.dst = dst,
+                     .sources = sources,
+                     .source_count = source_count,
+                     .count = count,
+                     .dst_dtype = to,
+                     .source_dtype = from};
 }
 
 /* The same bytes again. */
@@ -227,23 +241,19 @@ static inline unsigned char *case_expected(update_case *one)
     return after;
 }
 
-/* Every combination of types that a job may have. */
-static inline size_t case_types(update_types types[36])
+/* Every combination of types that a job may have: of gradient, parameter and moments, with a master
+ * copy, and without one where the parameter is narrow. */
+#define CASE_TYPES ((size_t)30)
+
+static inline update_types case_types(size_t index)
 {
-    const zero_dtype narrow[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
-    size_t count = 0;
-    for (int grad = 0; grad < 3; grad++) {
-        for (int param = 0; param < 3; param++) {
-            for (int moment = 0; moment < 2; moment++) {
-                types[count++] = (update_types){narrow[grad], narrow[param], narrow[moment], true};
-                if (param > 0) {
-                    types[count++] =
-                        (update_types){narrow[grad], narrow[param], narrow[moment], false};
-                }
-            }
-        }
-    }
-    return count;
+    static const zero_dtype dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+    static const struct {
+        int param;
+        bool master;
+    } forms[] = {{0, true}, {1, true}, {1, false}, {2, true}, {2, false}};
+    return (update_types){dtypes[index / 10], dtypes[forms[index % 5].param], dtypes[index / 5 % 2],
+                          forms[index % 5].master};
 }
 
 /* AdamW as a caller of the library would write it on top of the callback form. */

@@ -1,21 +1,11 @@
 /* Owns the tests of the table of options: it has every field and nothing else, every option is
  * refused outside its bounds by its own name, set from text and written as text, printed by a plan,
  * and compared over the ranks where it says so. */
-#include "../harness.h"
-#include "../reads.h"
-
-#include "zero/zero.h"
+#include "plan_rig.h"
 
 static zero_model *one_tensor_model(void)
 {
-    zero_model *model = NULL;
-    uint32_t index = 0;
-    const zero_tensor_desc desc = {
-        .name = "weight", .shape = {300}, .dims = 1, .dtype = ZERO_DTYPE_BF16};
-    CHECK_OK(zero_model_create(&model));
-    CHECK_OK(zero_unit_add(model, "unit", &index));
-    CHECK_OK(zero_tensor_add(model, index, &desc, &index));
-    return model;
+    return model_of(300, ZERO_DTYPE_BF16);
 }
 
 typedef struct both {
@@ -69,12 +59,9 @@ TEST(the_table_has_every_field)
 
 static void refuse(const zero_option *option, both *b)
 {
-    char text[64];
-    zero_plan *plan = NULL;
     zero_model *model = one_tensor_model();
-    (void)snprintf(text, sizeof text, "%s.%s", option->is_tuning != 0 ? "tuning" : "options",
-                   option->name);
-    CHECK_FAILS(zero_plan_create(model, whole(b), 4, &plan), ZERO_INVALID_ARGUMENT, text);
+    refuse_plan(model, whole(b), 4, ZERO_INVALID_ARGUMENT,
+                test_text("%s.%s", option->is_tuning != 0 ? "tuning" : "options", option->name));
     zero_model_destroy(model);
 }
 
@@ -138,8 +125,7 @@ TEST(values_outside_the_bounds_are_refused_by_name)
 TEST(defaults_are_what_the_table_says)
 {
     zero_model *model = one_tensor_model();
-    zero_plan *plan = NULL;
-    CHECK_OK(zero_plan_create(model, NULL, 4, &plan));
+    zero_plan *plan = plan_of(model, NULL, 4);
     both used = {plan_options(plan), plan_tuning(plan)};
     const zero_option *option = NULL;
     for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
@@ -166,10 +152,9 @@ TEST(defaults_are_what_the_table_says)
 TEST(minus_zero_is_zero)
 {
     both b = defaults();
-    zero_plan *plan = NULL;
     zero_model *model = one_tensor_model();
     b.tuning.loss_scale_min = -0.0f;
-    CHECK_OK(zero_plan_create(model, whole(&b), 4, &plan));
+    zero_plan *plan = plan_of(model, whole(&b), 4);
     CHECK_SAME(plan_tuning(plan).loss_scale_min, 1.0f);
     zero_plan_destroy(plan);
     zero_model_destroy(model);
@@ -273,18 +258,16 @@ TEST(the_plan_prints_every_option_as_it_is_used)
     char text[4096];
     both b = defaults();
     zero_model *model = one_tensor_model();
-    zero_plan *plan = NULL;
     b.options.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_HOST;
     b.tuning.look_ahead = 2;
-    CHECK_OK(zero_plan_create(model, whole(&b), 4, &plan));
+    zero_plan *plan = plan_of(model, whole(&b), 4);
     const size_t bytes = zero_plan_print_options(plan, NULL, 0);
     CHECK(bytes < sizeof text);
     CHECK_EQ(zero_plan_print_options(plan, text, sizeof text), bytes);
     CHECK_EQ(strlen(text), bytes);
     const zero_option *option = NULL;
     for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
-        char line[64];
-        (void)snprintf(line, sizeof line, "\n%s ", option->name);
+        const char *line = test_text("\n%s ", option->name);
         const bool first = strncmp(text, line + 1, strlen(line + 1)) == 0;
         CHECK_EQ(first || strstr(text, line) != NULL, option->kind != ZERO_OPTION_POINTER);
     }
@@ -346,7 +329,6 @@ TEST(ranks_compare_what_the_table_says)
     uint32_t changed = 0;
     for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
         const char *value = other_value(option);
-        zero_plan *plans[2] = {NULL, NULL};
         both plain = defaults();
         if (value == NULL) {
             continue;
@@ -359,8 +341,7 @@ TEST(ranks_compare_what_the_table_says)
         }
         both other = plain;
         set(&other, option->name, value);
-        CHECK_OK(zero_plan_create(model, whole(&plain), 4, &plans[0]));
-        CHECK_OK(zero_plan_create(model, whole(&other), 4, &plans[1]));
+        zero_plan *plans[2] = {plan_of(model, whole(&plain), 4), plan_of(model, whole(&other), 4)};
         if ((zero_plan_hash(plans[0]) != zero_plan_hash(plans[1])) !=
             (option->same_on_ranks != 0)) {
             TEST_FAIL("%s: ranks %s it", option->name,

@@ -1,40 +1,21 @@
 /* Owns the tests of tiers in the layout: pieces tile every optimizer part, records on disk hold
  * each piece's state once and are full, budgets are kept on every tier, and the table says it. */
-#include "harness.h"
-#include "reads.h"
-
 #include "layout/layout.h"
-#include "zero/zero.h"
-
-#define PAGE 4096u
-
-static uint64_t random_state;
-
-static uint64_t random_below(uint64_t bound)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (random_state >> 16) % bound;
-}
+#include "plan_rig.h"
 
 static zero_model *random_model(uint64_t salt)
 {
     static const uint64_t sizes[] = {0, 1, 63, 64, 65, 129, 1000, 4369, 32768};
-    zero_model *model = NULL;
+    zero_model *model = empty_model();
     uint32_t index = 0;
-    random_state = (test_seed * UINT64_C(0x9E3779B97F4A7C15)) ^ (salt + 1);
-    CHECK_OK(zero_model_create(&model));
+    seed_random(salt);
     const uint32_t units = 1 + (uint32_t)random_below(8);
     for (uint32_t u = 0; u < units; u++) {
-        char name[32];
-        (void)snprintf(name, sizeof name, "unit%u", u);
-        CHECK_OK(zero_unit_add(model, name, &index));
+        CHECK_OK(zero_unit_add(model, test_text("unit%u", u), &index));
         const uint32_t tensors = (uint32_t)random_below(6);
         for (uint32_t t = 0; t < tensors; t++) {
-            (void)snprintf(name, sizeof name, "tensor%u.%u", u, t);
             const zero_tensor_desc desc = {
-                .name = name,
+                .name = test_text("tensor%u.%u", u, t),
                 .dims = 1,
                 .shape = {sizes[random_below(sizeof sizes / sizeof sizes[0])]},
                 .dtype = (zero_dtype)(1 + random_below(3)),
@@ -45,23 +26,9 @@ static zero_model *random_model(uint64_t salt)
     return model;
 }
 
-/* The tuning of all options here. */
-static zero_tuning tuning;
-
-static zero_engine_options fresh_options(void)
-{
-    zero_engine_options o = zero_engine_options_init();
-    tuning = zero_tuning_init();
-    o.tuning = &tuning;
-    return o;
-}
-
 static zero_engine_options random_options(void)
 {
-    zero_engine_options o = fresh_options();
-    o.stage = (zero_stage)random_below(4);
-    o.master_dtype = random_below(2) == 0 ? ZERO_DTYPE_NONE : ZERO_DTYPE_DEFAULT;
-    o.moment_dtype = (zero_dtype)random_below(3);
+    zero_engine_options o = random_types();
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         o.tier[role] = (zero_tier)random_below(ZERO_TIER_COUNT);
     }
@@ -78,11 +45,6 @@ static uint64_t state_bytes(const zi_layout *l, const zi_flat *flat, int role)
         return zero_dtype_bytes(l->options.moment_dtype);
     }
     return flat->dtype != ZERO_DTYPE_F32 && l->options.master_dtype == ZERO_DTYPE_F32 ? 4 : 0;
-}
-
-static uint64_t up(uint64_t value, uint64_t multiple)
-{
-    return (value + multiple - 1) / multiple * multiple;
 }
 
 /* What elements of a flat take in a record. */
@@ -313,34 +275,25 @@ TEST(pieces_of_random_models)
 static void keep_budget(const zero_model *model, zero_tier tier, size_t at, const char *text)
 {
     zero_engine_options o = fresh_options();
-    zero_plan *plan = NULL;
     o.tier[ZERO_ROLE_MASTER] = ZERO_TIER_DISK;
     o.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_HOST;
     tuning.extent_bytes = 65536; /* else there would be a smaller I/O window */
     tuning.io_window = 4;
-    CHECK_OK(zero_plan_create(model, &o, 2, &plan));
+    zero_plan *plan = plan_of(model, &o, 2);
     const uint64_t need = plan_memory(plan).tier_bytes[tier];
     zero_plan_destroy(plan);
     CHECK(need > 1);
     memcpy((char *)&o + at, &need, sizeof need);
-    CHECK_OK(zero_plan_create(model, &o, 2, &plan));
-    zero_plan_destroy(plan);
+    zero_plan_destroy(plan_of(model, &o, 2));
     const uint64_t less = need - 1;
     memcpy((char *)&o + at, &less, sizeof less);
-    CHECK_FAILS(zero_plan_create(model, &o, 2, &plan), ZERO_OUT_OF_MEMORY, text);
-    CHECK(strstr(zero_last_error()->message, "short by 1;") != NULL);
+    refuse_plan(model, &o, 2, ZERO_OUT_OF_MEMORY, text);
+    CHECK_SAID("short by 1;");
 }
 
 static zero_model *plain_model(void)
 {
-    zero_model *model = NULL;
-    uint32_t index = 0;
-    CHECK_OK(zero_model_create(&model));
-    CHECK_OK(zero_unit_add(model, "layer", &index));
-    const zero_tensor_desc desc = {
-        .name = "weight", .dims = 1, .shape = {200000}, .dtype = ZERO_DTYPE_BF16};
-    CHECK_OK(zero_tensor_add(model, index, &desc, &index));
-    return model;
+    return model_of(200000, ZERO_DTYPE_BF16);
 }
 
 TEST(budgets_of_every_tier)
@@ -373,11 +326,10 @@ static zero_tuning ring_of(const zero_model *model, uint64_t budget, uint64_t ex
                            uint32_t depth)
 {
     zero_engine_options o = disk_options();
-    zero_plan *plan = NULL;
     o.host_budget_bytes = budget;
     tuning.extent_bytes = extent_bytes;
     tuning.io_window = depth;
-    CHECK_OK(zero_plan_create(model, &o, 1, &plan));
+    zero_plan *plan = plan_of(model, &o, 1);
     CHECK(budget == 0 || plan_memory(plan).tier_bytes[ZERO_TIER_HOST] <= budget);
     const zero_tuning used = plan_tuning(plan);
     zero_plan_destroy(plan);
@@ -393,13 +345,7 @@ static void check_ring(zero_tuning used, uint64_t extent_bytes, uint32_t depth)
 TEST(the_ring_is_what_the_budget_allows)
 {
     const uint64_t mib = UINT64_C(1) << 20;
-    zero_model *model = NULL;
-    uint32_t index = 0;
-    CHECK_OK(zero_model_create(&model));
-    CHECK_OK(zero_unit_add(model, "layer", &index));
-    const zero_tensor_desc desc = {
-        .name = "weight", .dims = 1, .shape = {10000000}, .dtype = ZERO_DTYPE_BF16};
-    CHECK_OK(zero_tensor_add(model, index, &desc, &index));
+    zero_model *model = model_of(10000000, ZERO_DTYPE_BF16);
     check_ring(ring_of(model, 0, 0, 0), 8 * mib, 4);
     check_ring(ring_of(model, 32 * mib, 0, 0), 8 * mib, 4);
     check_ring(ring_of(model, 32 * mib - 1, 0, 0), 8 * mib, 3);
@@ -410,14 +356,11 @@ TEST(the_ring_is_what_the_budget_allows)
     check_ring(ring_of(model, 20 * mib, 0, 4), 4 * mib, 4);
     check_ring(ring_of(model, 12 * mib, 4 * mib, 0), 4 * mib, 3);
     zero_engine_options o = disk_options();
-    zero_plan *plan = NULL;
-    tuning.extent_bytes = 0;
-    tuning.io_window = 0;
     o.host_budget_bytes = 3 * mib / 4 - 1;
-    CHECK_FAILS(zero_plan_create(model, &o, 1, &plan), ZERO_OUT_OF_MEMORY, "short by 1;");
+    refuse_plan(model, &o, 1, ZERO_OUT_OF_MEMORY, "short by 1;");
     tuning.extent_bytes = 8 * mib;
     o.host_budget_bytes = 24 * mib - 1;
-    CHECK_FAILS(zero_plan_create(model, &o, 1, &plan), ZERO_OUT_OF_MEMORY, "short by 1;");
+    refuse_plan(model, &o, 1, ZERO_OUT_OF_MEMORY, "short by 1;");
     /* Checksums count too: 15 ranges have 15480 bytes of them, in 4 pages. */
     unchecked = false;
     check_ring(ring_of(model, 32 * mib, 0, 0), 8 * mib, 3);
@@ -430,8 +373,7 @@ static void check_table(const zero_model *model, const zero_engine_options *o, u
                         const char *text, bool expected)
 {
     char table[2048];
-    zero_plan *plan = NULL;
-    CHECK_OK(zero_plan_create(model, o, world, &plan));
+    zero_plan *plan = plan_of(model, o, world);
     CHECK(zero_plan_print(plan, table, sizeof table) < sizeof table);
     if ((strstr(table, text) != NULL) != expected) {
         TEST_FAIL("%s \"%s\" in:\n%s", expected ? "no" : "there is", text, table);
@@ -491,24 +433,16 @@ TEST(the_table_counts_passes_and_micro_steps)
 static void refuse(zero_engine_options o, zero_status status, const char *text)
 {
     zero_model *model = plain_model();
-    zero_plan *plan = NULL;
-    CHECK_FAILS(zero_plan_create(model, &o, 2, &plan), status, text);
+    refuse_plan(model, &o, 2, status, text);
     zero_model_destroy(model);
 }
 
 /* An embedding before layers of 1 MiB each, fp32. */
 static zero_model *model_of_layers(uint64_t embedding_mib, uint32_t layers)
 {
-    zero_model *model = NULL;
-    uint32_t index = 0;
-    CHECK_OK(zero_model_create(&model));
-    for (uint32_t u = 0; u <= layers; u++) {
-        char name[32];
-        (void)snprintf(name, sizeof name, u == 0 ? "embed" : "layer%u", u);
-        const zero_tensor_desc desc = {
-            .name = name, .shape = {(u == 0 ? embedding_mib : 1) << 18}, .dims = 1};
-        CHECK_OK(zero_unit_add(model, name, &index));
-        CHECK_OK(zero_tensor_add(model, index, &desc, &index));
+    zero_model *model = model_of(embedding_mib << 18, ZERO_DTYPE_F32);
+    for (uint32_t u = 1; u <= layers; u++) {
+        add_unit(model, test_text("layer%u", u), 1 << 18, ZERO_DTYPE_F32);
     }
     return model;
 }
@@ -549,26 +483,15 @@ TEST(gpt2_on_disk_takes_less_than_700_mib)
     static const zero_dtype dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16};
     for (int d = 0; d < 2; d++) {
         zero_engine_options o = zero_engine_options_init();
-        zero_model *model = NULL;
-        zero_plan *plan = NULL;
-        uint32_t index = 0;
-        CHECK_OK(zero_model_create(&model));
-        for (uint32_t u = 0; u <= 12; u++) {
-            char name[16];
-            (void)snprintf(name, sizeof name, "layer%u", u);
-            const zero_tensor_desc desc = {.name = name,
-                                           .dims = 1,
-                                           .dtype = dtypes[d],
-                                           .shape = {u == 0 ? 51281 * 768 : 12 * 768 * 768}};
-            CHECK_OK(zero_unit_add(model, name, &index));
-            CHECK_OK(zero_tensor_add(model, u, &desc, &index));
+        zero_model *model = model_of(51281 * 768, dtypes[d]);
+        for (uint32_t u = 1; u <= 12; u++) {
+            add_unit(model, test_text("layer%u", u), 12 * 768 * 768, dtypes[d]);
         }
         for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
             o.tier[role] = ZERO_TIER_DISK;
         }
-        CHECK_OK(zero_plan_create(model, &o, 1, &plan));
-        zero_memory memory = zero_memory_init();
-        CHECK_OK(zero_plan_memory(plan, &memory));
+        zero_plan *plan = plan_of(model, &o, 1);
+        const zero_memory memory = plan_memory(plan);
         CHECK(memory.tier_bytes[ZERO_TIER_DEVICE] + memory.tier_bytes[ZERO_TIER_HOST] <
               UINT64_C(700) << 20);
         zero_plan_destroy(plan);

@@ -1,13 +1,10 @@
 /* Owns the tests of large descriptions: as many tensors as a model may have, elements by the
  * trillion, and ties without end are described and planned in seconds, right to the byte. What
  * grows with the square of a number does not end before the harness's deadline. */
-#include "harness.h"
-#include "reads.h"
-
 #include "layout/layout.h"
+#include "reads.h"
 #include "sanitizer.h"
 #include "stage3/schedule.h"
-#include "zero/zero.h"
 
 /* Sanitizers are slow, and need no large numbers to find a fault. */
 #define SCALE (UNDER_SANITIZER ? 64 : 1)
@@ -16,18 +13,15 @@
 
 static uint32_t add_unit(zero_model *model, const char *kind, uint32_t number)
 {
-    char name[64];
     uint32_t unit = 0;
-    (void)snprintf(name, sizeof name, "model.%s.%u", kind, number);
-    CHECK_OK(zero_unit_add(model, name, &unit));
+    CHECK_OK(zero_unit_add(model, test_text("model.%s.%u", kind, number), &unit));
     return unit;
 }
 
 static uint32_t add_tensor(zero_model *model, uint32_t unit, uint32_t number, uint64_t count)
 {
-    char name[64];
     uint32_t tensor = 0;
-    (void)snprintf(name, sizeof name, "model.layers.%u.weight.%u", unit, number);
+    const char *name = test_text("model.layers.%u.weight.%u", unit, number);
     const zero_tensor_desc desc = {.name = name, .shape = {count}, .dims = 1};
     CHECK_OK(zero_tensor_add(model, unit, &desc, &tensor));
     return tensor;

@@ -189,8 +189,7 @@ static zero_status run_case(zero_world *world, void *user)
         toy_state state;
         toy_sharding_apply(&ways[w], &other);
         TOY_TRY(toy_train_collect(&other, world, &state));
-        char what[64];
-        (void)snprintf(what, sizeof what, "%u ranks, %s and %s", ranks, ways[0].name, ways[w].name);
+        const char *what = test_text("%u ranks, %s and %s", ranks, ways[0].name, ways[w].name);
         toy_state_same(&model, &first, &state, what);
         toy_state_free(&state);
     }

@@ -215,25 +215,10 @@ static void check_ranks(uint32_t ranks)
 #endif
 }
 
-TEST(one_rank)
-{
-    check_ranks(1);
-}
-
-TEST(two_ranks)
-{
-    check_ranks(2);
-}
-
-TEST(three_ranks)
-{
-    check_ranks(3);
-}
-
-TEST(four_ranks)
-{
-    check_ranks(4);
-}
+TEST_CALL(one_rank, check_ranks(1));
+TEST_CALL(two_ranks, check_ranks(2));
+TEST_CALL(three_ranks, check_ranks(3));
+TEST_CALL(four_ranks, check_ranks(4));
 
 static int print_record(void)
 {

@@ -62,6 +62,16 @@ static inline zi_store *rig_store(const char *const *folders, uint32_t count, ui
     return store;
 }
 
+/* Start one of many operations that tile the store: the `index`-th of `bytes`. */
+static inline void rig_start(zi_io *queue, zi_io_op *ops, zi_io_kind kind, unsigned char *memory,
+                             uint64_t index, uint64_t bytes)
+{
+    const uint64_t offset = index * bytes;
+    ops[index] =
+        (zi_io_op){.kind = kind, .memory = memory + offset, .offset = offset, .bytes = bytes};
+    CHECK_OK(zi_io_start(queue, &ops[index]));
+}
+
 /* Start and wait. */
 static inline zero_status rig_move(zi_io *queue, zi_io_kind kind, unsigned char *memory,
                                    uint64_t offset, uint64_t bytes)
@@ -69,6 +79,17 @@ static inline zero_status rig_move(zi_io *queue, zi_io_kind kind, unsigned char 
     zi_io_op op = {.kind = kind, .memory = memory, .offset = offset, .bytes = bytes};
     const zero_status status = zi_io_start(queue, &op);
     return status != ZERO_OK ? status : zi_io_wait(queue, &op);
+}
+
+/* Write a round of the store and read it again. */
+static inline void rig_round_trip(zi_io *queue, unsigned char *memory, uint64_t bytes,
+                                  uint64_t round)
+{
+    rig_fill(memory, 0, bytes, round);
+    CHECK_OK(rig_move(queue, ZI_IO_WRITE, memory, 0, bytes));
+    memset(memory, 0xee, bytes);
+    CHECK_OK(rig_move(queue, ZI_IO_READ, memory, 0, bytes));
+    rig_check(memory, 0, bytes, round);
 }
 
 /* Open descriptors of this process. */

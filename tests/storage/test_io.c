@@ -87,14 +87,9 @@ static void part_many(io_case *io)
     enum { OPS = 96 };
     const uint64_t bytes = STORE_BYTES / OPS;
     zi_io_op ops[OPS];
-    memset(ops, 0, sizeof ops);
     rig_fill(io->memory, 0, STORE_BYTES, 7);
     for (uint64_t i = 0; i < OPS; i++) {
-        ops[i] = (zi_io_op){.kind = ZI_IO_WRITE,
-                            .memory = io->memory + i * bytes,
-                            .offset = i * bytes,
-                            .bytes = bytes};
-        CHECK_OK(zi_io_start(io->queue, &ops[i]));
+        rig_start(io->queue, ops, ZI_IO_WRITE, io->memory, i, bytes);
     }
     CHECK_FAILS(zi_io_start(io->queue, &ops[OPS - 1]), ZERO_STATE, "runs already");
     for (uint64_t i = OPS; i-- > 0;) {
@@ -111,8 +106,7 @@ static void part_many(io_case *io)
     }
     memset(io->memory, 0, STORE_BYTES);
     for (uint64_t i = 0; i < OPS; i++) {
-        ops[i].kind = ZI_IO_READ;
-        CHECK_OK(zi_io_start(io->queue, &ops[i]));
+        rig_start(io->queue, ops, ZI_IO_READ, io->memory, i, bytes);
     }
     while (ops[OPS - 1].phase == ZI_IO_RUNNING) {
         zi_io_poll(io->queue);
@@ -209,38 +203,14 @@ static void run_list(zi_io_backend_kind backend, bool in_memory, bool buffered)
     }
 }
 
-TEST(fixed_on_disk)
-{
-    run_list(ZI_IO_BACKEND_FIXED, false, false);
-}
-TEST(uring_on_disk)
-{
-    run_list(ZI_IO_BACKEND_URING, false, false);
-}
-TEST(posix_on_disk)
-{
-    run_list(ZI_IO_BACKEND_POSIX, false, false);
-}
-TEST(fixed_in_memory)
-{
-    run_list(ZI_IO_BACKEND_FIXED, true, false);
-}
-TEST(uring_in_memory)
-{
-    run_list(ZI_IO_BACKEND_URING, true, false);
-}
-TEST(posix_in_memory)
-{
-    run_list(ZI_IO_BACKEND_POSIX, true, false);
-}
-TEST(fixed_buffered)
-{
-    run_list(ZI_IO_BACKEND_FIXED, false, true);
-}
-TEST(posix_buffered)
-{
-    run_list(ZI_IO_BACKEND_POSIX, false, true);
-}
+TEST_CALL(fixed_on_disk, run_list(ZI_IO_BACKEND_FIXED, false, false));
+TEST_CALL(uring_on_disk, run_list(ZI_IO_BACKEND_URING, false, false));
+TEST_CALL(posix_on_disk, run_list(ZI_IO_BACKEND_POSIX, false, false));
+TEST_CALL(fixed_in_memory, run_list(ZI_IO_BACKEND_FIXED, true, false));
+TEST_CALL(uring_in_memory, run_list(ZI_IO_BACKEND_URING, true, false));
+TEST_CALL(posix_in_memory, run_list(ZI_IO_BACKEND_POSIX, true, false));
+TEST_CALL(fixed_buffered, run_list(ZI_IO_BACKEND_FIXED, false, true));
+TEST_CALL(posix_buffered, run_list(ZI_IO_BACKEND_POSIX, false, true));
 
 TEST(the_best_backend_is_found)
 {
@@ -300,9 +270,8 @@ TEST(large_offsets)
 TEST(regions_above_a_gibibyte)
 {
     const uint64_t bytes = ZI_IO_SLICE_BYTES + 8 * MIB;
-    char *folder = rig_folder(true);
-    const char *folders[] = {folder};
-    zi_store *store = rig_store(folders, 1, 16 * MIB);
+    rig_folders(0, 1);
+    zi_store *store = rig_store(rig_paths, 1, 16 * MIB);
     unsigned char *memory = rig_memory(bytes);
     /* Untouched pages cost nothing, but registering touches them; huge ones make that quick. */
     CHECK(madvise(memory, bytes, MADV_HUGEPAGE) == 0 || errno == EINVAL);
@@ -315,7 +284,7 @@ TEST(regions_above_a_gibibyte)
     zi_io *queue = NULL;
     if (zi_io_create(&options, &queue) != ZERO_OK) {
         zi_store_destroy(store);
-        rig_remove(folder);
+        rig_folders_remove();
         SKIP("registered memory is refused here");
     }
     unsigned char *across = memory + ZI_IO_SLICE_BYTES - 5 * MIB;
@@ -329,7 +298,6 @@ TEST(regions_above_a_gibibyte)
     zi_io_destroy(queue);
     zi_store_destroy(store);
     munmap(memory, bytes);
-    rig_remove(folder);
 }
 
 typedef struct thread_case {
@@ -357,9 +325,8 @@ static void *use_queue(void *argument)
 static void share_store(zi_io_backend_kind backend)
 {
     enum { THREADS = 4 };
-    char *folder = rig_folder(false);
-    const char *folders[] = {folder};
-    zi_store *store = rig_store(folders, 1, 16 * MIB);
+    rig_folders(1, 0);
+    zi_store *store = rig_store(rig_paths, 1, 16 * MIB);
     thread_case cases[THREADS];
     pthread_t threads[THREADS];
     for (uint64_t i = 0; i < THREADS; i++) {
@@ -373,17 +340,10 @@ static void share_store(zi_io_backend_kind backend)
         zi_io_destroy(cases[i].queue);
     }
     zi_store_destroy(store);
-    rig_remove(folder);
 }
 
-TEST(queues_share_a_store)
-{
-    share_store(ZI_IO_BACKEND_BEST);
-}
-TEST(posix_queues_share_a_store)
-{
-    share_store(ZI_IO_BACKEND_POSIX);
-}
+TEST_CALL(queues_share_a_store, share_store(ZI_IO_BACKEND_BEST));
+TEST_CALL(posix_queues_share_a_store, share_store(ZI_IO_BACKEND_POSIX));
 
 TEST(destroy_awaits_what_is_in_flight)
 {
@@ -404,9 +364,8 @@ TEST(destroy_awaits_what_is_in_flight)
 
 TEST(bad_options_are_refused)
 {
-    char *folder = rig_folder(false);
-    const char *folders[] = {folder};
-    zi_store *store = rig_store(folders, 1, MIB);
+    rig_folders(1, 0);
+    zi_store *store = rig_store(rig_paths, 1, MIB);
     unsigned char *memory = rig_memory(2 * PAGE);
     zi_io *queue = NULL;
     zi_io_options options = {.store = store, .segment_bytes = 1000};
@@ -423,7 +382,6 @@ TEST(bad_options_are_refused)
     CHECK(queue == NULL);
     munmap(memory, 2 * PAGE);
     zi_store_destroy(store);
-    rig_remove(folder);
 }
 
 /* The n-th allocation or thread fails, for every n until none does. */
@@ -455,9 +413,6 @@ TEST(every_allocation_may_fail)
     fail_each(ZI_IO_BACKEND_BEST, ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY);
     fail_each(ZI_IO_BACKEND_POSIX, ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY);
 }
-TEST(every_thread_may_fail)
-{
-    fail_each(ZI_IO_BACKEND_POSIX, ZI_FAULT_THREAD, ZERO_DEVICE);
-}
+TEST_CALL(every_thread_may_fail, fail_each(ZI_IO_BACKEND_POSIX, ZI_FAULT_THREAD, ZERO_DEVICE));
 
 TEST_MAIN()

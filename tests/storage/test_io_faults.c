@@ -57,15 +57,6 @@ static void no_more_faults(fault_case *io)
     io->below.percent = 0;
 }
 
-static void write_and_read(fault_case *io, uint64_t round)
-{
-    rig_fill(io->memory, 0, STORE_BYTES, round);
-    CHECK_OK(rig_move(io->queue, ZI_IO_WRITE, io->memory, 0, STORE_BYTES));
-    memset(io->memory, 0xee, STORE_BYTES);
-    CHECK_OK(rig_move(io->queue, ZI_IO_READ, io->memory, 0, STORE_BYTES));
-    rig_check(io->memory, 0, STORE_BYTES, round);
-}
-
 /* Each kind that can be mended, at the first, a middle and the last segment of writing and reading.
  */
 TEST(what_can_be_mended_is)
@@ -83,7 +74,7 @@ TEST(what_can_be_mended_is)
             io.below.kind = kinds[i];
             io.below.segments = 0;
             io.below.faults = 0;
-            write_and_read(&io, ++round);
+            rig_round_trip(io.queue, io.memory, STORE_BYTES, ++round);
             CHECK_EQ(io.below.faults, 1);
             CHECK_EQ(zi_io_stats_of(io.queue)->retries, retries + 1);
             CHECK_EQ(zi_io_stats_of(io.queue)->bytes[ZI_IO_WRITE], moved + STORE_BYTES);
@@ -100,7 +91,6 @@ TEST(a_storm_of_faults_in_any_order)
     open_case(&io, 2, 0);
     const uint64_t bytes = STORE_BYTES / OPS;
     zi_io_op ops[OPS];
-    memset(ops, 0, sizeof ops);
     for (uint64_t round = 0; round < 40; round++) {
         const bool writes = round % 2 == 0;
         for (uint64_t i = 0; i < OPS; i++) {
@@ -110,11 +100,7 @@ TEST(a_storm_of_faults_in_any_order)
             } else {
                 memset(memory, 0, bytes);
             }
-            ops[i] = (zi_io_op){.kind = writes ? ZI_IO_WRITE : ZI_IO_READ,
-                                .memory = memory,
-                                .offset = i * bytes,
-                                .bytes = bytes};
-            CHECK_OK(zi_io_start(io.queue, &ops[i]));
+            rig_start(io.queue, ops, writes ? ZI_IO_WRITE : ZI_IO_READ, io.memory, i, bytes);
         }
         for (uint64_t i = 0; i < OPS; i++) {
             CHECK_OK(zi_io_wait(io.queue, &ops[(i * 5) % OPS]));
@@ -135,7 +121,7 @@ static void fail_one(zi_io_kind kind, int fault, zero_status expected, int nativ
 {
     fault_case io = {.below = {.hold_file = -1, .seed = test_seed, .shuffle = true}};
     open_case(&io, 2, 0);
-    write_and_read(&io, 1);
+    rig_round_trip(io.queue, io.memory, STORE_BYTES, 1);
     io.below.nth = 4; /* segments of 16 pages, stripes of two: the second of the second directory */
     io.below.kind = fault;
     io.below.segments = 0;
@@ -151,7 +137,7 @@ static void fail_one(zi_io_kind kind, int fault, zero_status expected, int nativ
     }
     CHECK_EQ(zi_io_stats_of(io.queue)->failed, 1);
     no_more_faults(&io);
-    write_and_read(&io, 2);
+    rig_round_trip(io.queue, io.memory, STORE_BYTES, 2);
     close_case(&io);
 }
 
@@ -186,15 +172,10 @@ TEST(others_do_not_fail_with_it)
         .below = {.hold_file = -1, .seed = test_seed, .nth = 20, .kind = FAULTY_ERRNO + EIO}};
     open_case(&io, 2, 0);
     zi_io_op ops[OPS];
-    memset(ops, 0, sizeof ops);
     const uint64_t bytes = STORE_BYTES / OPS;
     rig_fill(io.memory, 0, STORE_BYTES, 1);
     for (uint64_t i = 0; i < OPS; i++) {
-        ops[i] = (zi_io_op){.kind = ZI_IO_WRITE,
-                            .memory = io.memory + i * bytes,
-                            .offset = i * bytes,
-                            .bytes = bytes};
-        CHECK_OK(zi_io_start(io.queue, &ops[i]));
+        rig_start(io.queue, ops, ZI_IO_WRITE, io.memory, i, bytes);
     }
     uint64_t failed = OPS;
     for (uint64_t i = 0; i < OPS; i++) {
@@ -233,7 +214,7 @@ TEST(trying_again_ends)
         /* Pauses grow, so a refusing kernel is not asked a thousand times. */
         CHECK(kinds[i] == FAULTY_ERRNO + EINTR || zi_io_stats_of(io.queue)->retries < 100);
         no_more_faults(&io);
-        write_and_read(&io, 3);
+        rig_round_trip(io.queue, io.memory, STORE_BYTES, 3);
         close_case(&io);
     }
 }

@@ -20,6 +20,14 @@ typedef struct refusal_case {
     unsigned char *memory;
 } refusal_case;
 
+/* Of this case's store. */
+static zero_status make_queue(const refusal_case *io, zi_io_backend_kind backend, zi_io **queue)
+{
+    const zi_io_options options = {.store = io->store, .kind = backend};
+    *queue = NULL;
+    return zi_io_create(&options, queue);
+}
+
 static void open_case(refusal_case *io)
 {
     io->folder = rig_folder(false);
@@ -43,20 +51,15 @@ static void check_falls(zi_io_backend_kind backend, int refused, const char *tex
 {
     refusal_case io;
     open_case(&io);
-    const zi_io_options options = {.store = io.store};
     zi_io *queue = NULL;
-    CHECK_OK(zi_io_create(&options, &queue));
+    CHECK_OK(make_queue(&io, ZI_IO_BACKEND_BEST, &queue));
     const zi_io_report *report = zi_io_report_of(queue);
     CHECK_EQ(report->kind, backend);
     CHECK_EQ(warnings, refused);
     if (strstr(report->refusals, text) == NULL) {
         TEST_FAIL("\"%s\" is not in: %s", text, report->refusals);
     }
-    rig_fill(io.memory, 0, 4 * MIB, 1);
-    CHECK_OK(rig_move(queue, ZI_IO_WRITE, io.memory, 0, 4 * MIB));
-    memset(io.memory, 0, 4 * MIB);
-    CHECK_OK(rig_move(queue, ZI_IO_READ, io.memory, 0, 4 * MIB));
-    rig_check(io.memory, 0, 4 * MIB, 1);
+    rig_round_trip(queue, io.memory, 4 * MIB, 1);
     zi_io_destroy(queue);
     close_case(&io);
 }
@@ -66,9 +69,8 @@ static void check_refused(zi_io_backend_kind backend, const char *text)
 {
     refusal_case io;
     open_case(&io);
-    const zi_io_options options = {.store = io.store, .kind = backend};
     zi_io *queue = NULL;
-    CHECK_FAILS(zi_io_create(&options, &queue), ZERO_UNSUPPORTED, text);
+    CHECK_FAILS(make_queue(&io, backend, &queue), ZERO_UNSUPPORTED, text);
     CHECK(queue == NULL);
     CHECK_EQ(warnings, 0);
     close_case(&io);
@@ -78,9 +80,8 @@ static void need_uring(zi_io_backend_kind backend)
 {
     refusal_case io;
     open_case(&io);
-    const zi_io_options options = {.store = io.store, .kind = backend};
     zi_io *queue = NULL;
-    const bool had = zi_io_create(&options, &queue) == ZERO_OK;
+    const bool had = make_queue(&io, backend, &queue) == ZERO_OK;
     zi_io_destroy(queue);
     close_case(&io);
     if (!had) {
@@ -124,9 +125,8 @@ TEST(without_io_uring_posix_is_taken_with_a_reason)
 {
     refusal_case io;
     open_case(&io);
-    const zi_io_options options = {.store = io.store, .kind = ZI_IO_BACKEND_URING};
     zi_io *queue = NULL;
-    if (zi_io_create(&options, &queue) == ZERO_OK) {
+    if (make_queue(&io, ZI_IO_BACKEND_URING, &queue) == ZERO_OK) {
         zi_io_destroy(queue);
         close_case(&io);
         SKIP("io_uring is had here");
@@ -167,12 +167,7 @@ TEST(a_low_limit_on_locked_memory)
     CHECK(strstr(report->flags, "ulimit -l") != NULL);
     printf("  %s\n", report->flags);
     for (uint64_t i = 0; i < REGIONS; i++) {
-        unsigned char *memory = regions[i].memory;
-        rig_fill(memory, 0, 4 * MIB, i);
-        CHECK_OK(rig_move(queue, ZI_IO_WRITE, memory, 0, 4 * MIB));
-        memset(memory, 0, 4 * MIB);
-        CHECK_OK(rig_move(queue, ZI_IO_READ, memory, 0, 4 * MIB));
-        rig_check(memory, 0, 4 * MIB, i);
+        rig_round_trip(queue, regions[i].memory, 4 * MIB, i);
     }
     zi_io_destroy(queue);
     /* Root again, to whom the folder belongs. Everybody else has stayed who they are. */

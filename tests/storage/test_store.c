@@ -45,18 +45,16 @@ TEST(space_is_reserved_and_given_back)
 
 TEST(a_file_that_was_named_for_an_instant_is_nameless_too)
 {
-    char *folder = rig_folder(false);
-    const char *folders[] = {folder};
-    zi_store_options options = options_of(folders, 1);
+    rig_folders(1, 0);
+    zi_store_options options = options_of(rig_paths, 1);
     options.named = true;
     zi_store *store = NULL;
     CHECK_OK(zi_store_create(&options, &store));
-    CHECK_EQ(rig_entries(folder), 1);
+    CHECK_EQ(rig_entries(rig_paths[0]), 1);
     struct stat file;
     CHECK(fstat(zi_store_fd(store, 0), &file) == 0);
     CHECK_EQ(file.st_nlink, 0);
     zi_store_destroy(store);
-    rig_remove(folder);
 }
 
 TEST(stripes_have_the_sizes_of_their_rates)
@@ -171,26 +169,23 @@ static void kill_owner(pid_t pid)
 
 TEST(a_second_job_is_refused_with_the_owner_s_pid)
 {
-    char *folder = rig_folder(false);
-    const char *folders[] = {folder};
+    rig_folders(1, 0);
     pid_t owner = 0;
-    start_owner(folder, &owner);
-    char text[64];
-    (void)snprintf(text, sizeof text, "process %ld on ", (long)owner);
-    zi_store_options options = options_of(folders, 1);
+    start_owner(rig_paths[0], &owner);
+    const char *text = test_text("process %ld on ", (long)owner);
+    zi_store_options options = options_of(rig_paths, 1);
     zi_store *store = NULL;
     CHECK_FAILS(zi_store_create(&options, &store), ZERO_STATE, text);
-    CHECK(strstr(zero_last_error()->message, folder) != NULL);
+    CHECK(strstr(zero_last_error()->message, rig_paths[0]) != NULL);
     /* Another rank has its own place. */
     options.rank = 1;
     CHECK_OK(zi_store_create(&options, &store));
     zi_store_destroy(store);
-    CHECK_EQ(rig_entries(folder), 1);
+    CHECK_EQ(rig_entries(rig_paths[0]), 1);
     kill_owner(owner);
     options.rank = 0;
     CHECK_OK(zi_store_create(&options, &store));
     zi_store_destroy(store);
-    rig_remove(folder);
 }
 
 /* ---- lock files ---- */
@@ -202,25 +197,23 @@ static void lock_path(const char *folder, char path[96])
 
 TEST(a_lock_file_is_its_user_s_alone)
 {
-    char *folder = rig_folder(false);
-    const char *folders[] = {folder};
+    rig_folders(1, 0);
     char path[96];
-    lock_path(folder, path);
+    lock_path(rig_paths[0], path);
     static const mode_t masks[] = {000, 022, 077, 0777};
     for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
         /* One that a killed job of an older version left. */
         const int old = i % 2 == 1 ? open(path, O_WRONLY | O_CREAT | O_EXCL, 0644) : -1;
         CHECK(old < 0 || (fchmod(old, 0644) == 0 && close(old) == 0));
         const mode_t mask = umask(masks[i]);
-        zi_store *store = rig_store(folders, 1, 4 * MIB);
+        zi_store *store = rig_store(rig_paths, 1, 4 * MIB);
         (void)umask(mask);
         struct stat info;
         CHECK(lstat(path, &info) == 0);
         CHECK_EQ(info.st_mode, S_IFREG | 0600);
         zi_store_destroy(store);
-        CHECK_EQ(rig_entries(folder), 0);
+        CHECK_EQ(rig_entries(rig_paths[0]), 0);
     }
-    rig_remove(folder);
 }
 
 /* Whatever has the name, nothing is written to it. */
@@ -286,27 +279,25 @@ TEST(nor_is_what_is_no_file_of_this_user)
 /* What is in a lock file is shown on terminals and in logs, whoever wrote it. */
 TEST(what_a_lock_file_says_is_shown_in_plain_characters)
 {
-    char *folder = rig_folder(false);
-    const char *folders[] = {folder};
+    rig_folders(1, 0);
     char path[96];
     char text[4096];
-    lock_path(folder, path);
+    lock_path(rig_paths[0], path);
     memset(text, 'x', sizeof text);
     static const char start[] = "\033]0;owned\007\033[2J\r\t\x80\xff";
     memcpy(text, start, sizeof start - 1);
     const int file = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
     CHECK(file >= 0 && write(file, text, sizeof text) == sizeof text);
     CHECK(flock(file, LOCK_EX | LOCK_NB) == 0);
-    zi_store_options options = options_of(folders, 1);
+    zi_store_options options = options_of(rig_paths, 1);
     zi_store *store = NULL;
     CHECK_FAILS(zi_store_create(&options, &store), ZERO_STATE, "taken by ?]0;owned??[2J????xx");
     const char *message = zero_last_error()->message;
     for (const char *c = message; *c != '\0'; c++) {
         CHECK(*c >= ' ' && *c <= '~');
     }
-    CHECK(strstr(message, folder) != NULL); /* which the text has not pushed out */
+    CHECK(strstr(message, rig_paths[0]) != NULL); /* which the text has not pushed out */
     CHECK(close(file) == 0 && unlink(path) == 0);
-    rig_remove(folder);
 }
 
 /* A tmpfs of its own, seen by this process alone. */
@@ -347,23 +338,20 @@ TEST(a_killed_owner_leaves_no_bytes)
 
 TEST(leftovers_are_removed)
 {
-    char *folder = rig_folder(false);
-    const char *folders[] = {folder};
-    char path[96];
-    (void)snprintf(path, sizeof path, "%s/zero-rank-0.swap", folder);
+    rig_folders(1, 0);
+    const char *path = test_text("%s/zero-rank-0.swap", rig_paths[0]);
     const int file = open(path, O_WRONLY | O_CREAT, 0600);
     CHECK(file >= 0);
     CHECK(ftruncate(file, 1 << 20) == 0);
     close(file);
-    zi_store_options options = options_of(folders, 1);
+    zi_store_options options = options_of(rig_paths, 1);
     for (int named = 0; named < 2; named++) {
         options.named = named;
         zi_store *store = NULL;
         CHECK_OK(zi_store_create(&options, &store));
-        CHECK_EQ(rig_entries(folder), 1);
+        CHECK_EQ(rig_entries(rig_paths[0]), 1);
         zi_store_destroy(store);
     }
-    rig_remove(folder);
 }
 
 TEST(too_little_space_is_named)
@@ -389,10 +377,9 @@ TEST(too_little_space_is_named)
 
 TEST(every_allocation_may_fail)
 {
-    char *folder = rig_folder(false);
-    const char *folders[] = {folder};
+    rig_folders(1, 0);
     const unsigned descriptors = rig_descriptors();
-    zi_store_options options = options_of(folders, 1);
+    zi_store_options options = options_of(rig_paths, 1);
     zi_store *store = NULL;
     uint64_t nth = 0;
     do {
@@ -401,12 +388,11 @@ TEST(every_allocation_may_fail)
         zi_fault_arm(ZI_FAULT_ALLOC, 0);
         CHECK(status == ZERO_OK || status == ZERO_OUT_OF_MEMORY);
         CHECK((store != NULL) == (status == ZERO_OK));
-        CHECK_EQ(rig_entries(folder), store != NULL);
+        CHECK_EQ(rig_entries(rig_paths[0]), store != NULL);
     } while (store == NULL);
     CHECK(nth >= 3);
     zi_store_destroy(store);
     CHECK_EQ(rig_descriptors(), descriptors);
-    rig_remove(folder);
 }
 
 TEST_MAIN()

@@ -5,7 +5,6 @@ nothing behind; elsewhere it must print lines only.
 Usage: test_live_suites.py FOLDER_OF_SCRIPTS"""
 
 import fcntl
-import json
 import os
 import struct
 import subprocess
@@ -13,28 +12,17 @@ import sys
 import tempfile
 import termios
 
+from test_run_suites import run_listed
+
 COLUMNS = 50
 CLEAN = "echo '3 passed, 0 failed, 0 skipped'"
 BAD = "echo '3 passed, 2 failed, 0 skipped'; exit 1"
 
 
 def started(scripts, folder, output):
-    """run_suites.py over two programs that a stand-in for meson lists."""
-    listed = [
-        {"name": name, "suite": ["x:y"], "cmd": ["sh", "-c", program], "env": {}, "timeout": 30,
-         "workdir": None, "is_parallel": False}
-        for name, program in (("slow" * 20, "sleep 1.2;" + BAD), ("quick", "sleep 0.7;" + CLEAN))
-    ]  # fmt: skip
-    with open(f"{folder}/listed", "w", encoding="utf-8") as file:
-        json.dump(listed, file)
-    with open(f"{folder}/meson", "w", encoding="utf-8") as file:
-        file.write(f"#!/bin/sh\ncat {folder}/listed\n")
-    os.chmod(f"{folder}/meson", 0o755)
-    return subprocess.Popen(
-        [sys.executable, f"{scripts}/run_suites.py", folder, f"{folder}/tally"],
-        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
-        stdout=output,
-    )
+    """Two programs, the first of which takes longer, and fails."""
+    programs = {"slow" * 20: "sleep 1.2;" + BAD, "quick": "sleep 0.7;" + CLEAN}
+    return run_listed(scripts, folder, programs, output=output)
 
 
 def drawn_on_a_terminal(scripts, runs_before=0):

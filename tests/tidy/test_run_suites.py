@@ -30,12 +30,12 @@ CASES = {
 }
 
 
-def run_listed(scripts, folder, programs, *more, shell="sh"):
-    """run_suites.py over shell programs that a stand-in for meson lists; a started process."""
+def run_listed(scripts, folder, programs, *more, shell="sh", output=subprocess.DEVNULL):
+    """run_suites.py over shell programs, by name, that a stand-in for meson lists; started."""
     listed = [
-        {"name": f"{i}", "suite": ["x:y"], "cmd": [shell, "-c", program], "env": {}, "timeout": 30,
+        {"name": name, "suite": ["x:y"], "cmd": [shell, "-c", program], "env": {}, "timeout": 30,
          "workdir": None, "is_parallel": False}
-        for i, program in enumerate(programs)
+        for name, program in programs.items()
     ]  # fmt: skip
     with open(f"{folder}/listed", "w", encoding="utf-8") as file:
         json.dump(listed, file)
@@ -45,7 +45,7 @@ def run_listed(scripts, folder, programs, *more, shell="sh"):
     return subprocess.Popen(
         [sys.executable, f"{scripts}/run_suites.py", folder, f"{folder}/tally", *more],
         env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
-        stdout=subprocess.DEVNULL,
+        stdout=output,
     )
 
 
@@ -60,10 +60,10 @@ def tally_of(folder):
 def keeps_what_was_counted(scripts):
     """--limit ends a program that hangs; who ends the whole has the counts until then."""
     with tempfile.TemporaryDirectory() as folder:
-        run_listed(scripts, folder, [CLEAN, "sleep 60"], "--limit", "0.3").wait(timeout=20)
+        run_listed(scripts, folder, {"0": CLEAN, "1": "sleep 60"}, "--limit", "0.3").wait(timeout=20)
         limited = tally_of(folder)
     with tempfile.TemporaryDirectory() as folder:
-        process = run_listed(scripts, folder, [CLEAN, "sleep 60"])
+        process = run_listed(scripts, folder, {"0": CLEAN, "1": "sleep 60"})
         began = time.monotonic()
         while tally_of(folder) == "" and time.monotonic() < began + 20:
             time.sleep(0.05)
@@ -78,7 +78,7 @@ def runs_elsewhere(scripts):
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(f"{folder}/run")
         hidden = f"{folder}/hidden/sh"
-        run_listed(scripts, folder, [f"pwd > {folder}/where; {CLEAN}"], "--folder",
+        run_listed(scripts, folder, {"0": f"pwd > {folder}/where; {CLEAN}"}, "--folder",
                    f"{folder}/run", shell=hidden).wait(timeout=20)
         with open(f"{folder}/where", encoding="utf-8") as file:
             where = file.read().strip()
@@ -90,31 +90,29 @@ def main():
     import run_suites  # pylint: disable=import-outside-toplevel,import-error
 
     failed = 0
+
+    def say(name, good):
+        nonlocal failed
+        failed += not good
+        print(f"{'ok' if good else 'FAILED':8}{name}")
+
     for name, (program, limit_s, expected) in CASES.items():
         command = ["sh", "-c", program]
         status, output, _ = run_suites.run_program(command, {**os.environ}, None, limit_s)
         counts = run_suites.evaluate(status, output, "MUST" in name)[:3]
-        good = counts == expected
-        failed += not good
-        print(f"{'ok' if good else 'FAILED':8}{name}")
-        if not good:
+        say(name, counts == expected)
+        if counts != expected:
             print(f"  {counts} instead of {expected}; status {status}, output {output!r}")
     absent = run_suites.evaluate(*run_suites.run_program(["/no/program"], {}, None, 20)[:2])
-    failed += absent[:3] != (0, 1, 0)
-    print(f"{'ok' if absent[:3] == (0, 1, 0) else 'FAILED':8}a program that was not built")
+    say("a program that was not built", absent[:3] == (0, 1, 0))
     bad = subprocess.run(
         [sys.executable, f"{sys.argv[1]}/run_suites.py", "no-such-build", os.devnull],
         capture_output=True,
         check=False,
     )
-    failed += bad.returncode == 0
-    print(f"{'ok' if bad.returncode else 'FAILED':8}a build folder that is not there")
-    kept = keeps_what_was_counted(sys.argv[1])
-    failed += not kept
-    print(f"{'ok' if kept else 'FAILED':8}a program cut short, and a run")
-    elsewhere = runs_elsewhere(sys.argv[1])
-    failed += not elsewhere
-    print(f"{'ok' if elsewhere else 'FAILED':8}another user's folder and programs")
+    say("a build folder that is not there", bad.returncode != 0)
+    say("a program cut short, and a run", keeps_what_was_counted(sys.argv[1]))
+    say("another user's folder and programs", runs_elsewhere(sys.argv[1]))
     print(f"{len(CASES) + 4 - failed} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0
 

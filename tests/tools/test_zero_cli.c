@@ -1,6 +1,6 @@
 /* Runs the program `zero` as a user does and reads what it prints. ZERO_PROGRAM names it. Speed is
  * never judged here: the smallest scale shows that every case runs, is right and is reported. */
-#include "harness.h"
+#include "folders.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -11,12 +11,10 @@
 #define WORDS_MAX 24
 #define TEXT_BYTES ((size_t)1 << 20)
 
-/* What a run came to. */
-typedef struct cli_run {
-    int status;
-    char *out; /* stdout, ended */
-    char *err; /* stderr, ended */
-} cli_run;
+/* What the last run printed, and the last report. */
+static char *out;
+static char *err;
+static json_t *report;
 
 /* What was written to the file, which is closed. */
 static char *file_text(int file)
@@ -48,8 +46,8 @@ static int open_unnamed(void)
     return copy;
 }
 
-/* Run `zero` with the words of `line`, split at single blanks. */
-static cli_run run_zero(const char *line)
+/* Run `zero` with the words of `line`, split at single blanks; its exit status. */
+static int run_zero(const char *line)
 {
     const char *program = getenv("ZERO_PROGRAM");
     if (program == NULL) {
@@ -66,49 +64,53 @@ static cli_run run_zero(const char *line)
         CHECK(argc <= WORDS_MAX);
         argv[argc++] = word;
     }
-    const int out = open_unnamed();
-    const int err = open_unnamed();
+    const int files[] = {open_unnamed(), open_unnamed()};
     fflush(NULL);
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        dup2(out, STDOUT_FILENO);
-        dup2(err, STDERR_FILENO);
+        dup2(files[0], STDOUT_FILENO);
+        dup2(files[1], STDERR_FILENO);
         execv(program, argv);
         _exit(99);
     }
     int state = 0;
     CHECK(waitpid(child, &state, 0) == child);
     CHECK(WIFEXITED(state));
-    return (cli_run){WEXITSTATUS(state), file_text(out), file_text(err)};
+    free(out);
+    free(err);
+    out = file_text(files[0]);
+    err = file_text(files[1]);
+    return WEXITSTATUS(state);
 }
 
-static void clear_run(cli_run *run)
+/* The run ends with `status`, and what it printed has the texts in it; NULL: nothing. */
+static void check_run(const char *line, int status, const char *on_stdout, const char *on_stderr)
 {
-    free(run->out);
-    free(run->err);
+    const int code = run_zero(line);
+    const bool said = on_stdout == NULL ? out[0] == '\0' : strstr(out, on_stdout) != NULL;
+    const bool complained = on_stderr == NULL ? err[0] == '\0' : strstr(err, on_stderr) != NULL;
+    if (code != status || !said || !complained) {
+        TEST_FAIL("zero %s: status %d, stdout '%s', stderr '%s'", line, code, out, err);
+    }
+}
+
+/* What it complained of is a line. */
+static void check_one_line(void)
+{
+    CHECK(strchr(err, '\n') == err + strlen(err) - 1);
 }
 
 /* The line is refused: status 1, nothing on stdout, one line on stderr that names `value`. */
 static void check_refused(const char *line, const char *value)
 {
-    cli_run run = run_zero(line);
-    if (run.status != 1 || run.out[0] != '\0' || strstr(run.err, value) == NULL ||
-        strchr(run.err, '\n') != run.err + strlen(run.err) - 1) {
-        TEST_FAIL("zero %s: status %d, stdout '%s', stderr '%s'", line, run.status, run.out,
-                  run.err);
-    }
-    clear_run(&run);
+    check_run(line, 1, NULL, value);
+    check_one_line();
 }
 
 static void check_prints(const char *line, const char *text)
 {
-    cli_run run = run_zero(line);
-    if (run.status != 0 || strstr(run.out, text) == NULL || run.err[0] != '\0') {
-        TEST_FAIL("zero %s: status %d, stdout '%s', stderr '%s'", line, run.status, run.out,
-                  run.err);
-    }
-    clear_run(&run);
+    check_run(line, 0, text, NULL);
 }
 
 static const char *text_of(const json_t *object, const char *key)
@@ -143,7 +145,7 @@ static void check_row(const json_t *row)
                1e-6);
 }
 
-static void check_head(const json_t *report)
+static void check_head(void)
 {
     const json_t *machine = json_object_get(report, "machine");
     CHECK(strlen(text_of(machine, "cpu")) > 0);
@@ -157,27 +159,24 @@ static void check_head(const json_t *report)
     CHECK_EQ(json_array_size(json_object_get(report, "failed")), 0);
 }
 
-/* The report of a line that asks for `--json -`: nothing else may be on stdout. */
-static json_t *report_of(const char *line)
+/* Reads the report of a line that asks for `--json -`: nothing else may be on stdout. */
+static void read_report(const char *line)
 {
-    cli_run run = run_zero(line);
-    json_error_t error;
-    json_t *report = json_loads(run.out, JSON_REJECT_DUPLICATES, &error);
-    if (run.status != 0 || report == NULL) {
-        TEST_FAIL("zero %s: status %d, stdout '%s', stderr '%s'", line, run.status, run.out,
-                  run.err);
+    const int code = run_zero(line);
+    json_decref(report);
+    report = json_loads(out, JSON_REJECT_DUPLICATES, NULL);
+    if (code != 0 || report == NULL) {
+        TEST_FAIL("zero %s: status %d, stdout '%s', stderr '%s'", line, code, out, err);
     }
-    clear_run(&run);
-    check_head(report);
+    check_head();
     const json_t *rows = json_object_get(report, "results");
     CHECK(json_is_array(rows));
     for (size_t i = 0; i < json_array_size(rows); i++) {
         check_row(json_array_get(rows, i));
     }
-    return report;
 }
 
-static size_t rows_of(const json_t *report, const char *list, const char *metric)
+static size_t rows_of(const char *list, const char *metric)
 {
     const json_t *rows = json_object_get(report, list);
     size_t count = 0;
@@ -188,9 +187,9 @@ static size_t rows_of(const json_t *report, const char *list, const char *metric
 }
 
 /* Measured, or left out with a reason. */
-static void check_reported(const json_t *report, const char *metric)
+static void check_reported(const char *metric)
 {
-    if (rows_of(report, "results", metric) == 0 && rows_of(report, "skipped", metric) == 0) {
+    if (rows_of("results", metric) == 0 && rows_of("skipped", metric) == 0) {
         TEST_FAIL("nothing is said of %s", metric);
     }
 }
@@ -208,14 +207,7 @@ TEST(help_and_version)
     check_prints("io . -h", "--seconds");
 }
 
-TEST(no_command_is_refused)
-{
-    cli_run run = run_zero("");
-    CHECK_EQ(run.status, 1);
-    CHECK_EQ(run.out[0], '\0');
-    CHECK(strstr(run.err, "usage: zero") != NULL);
-    clear_run(&run);
-}
+TEST_CALL(no_command_is_refused, check_run("", 1, NULL, "usage: zero"));
 
 TEST(unknown_words_are_refused)
 {
@@ -262,10 +254,8 @@ TEST(absurd_numbers_are_refused)
     check_refused("bench adam --dir .", "--dir is for `offload`");
 }
 
-TEST(an_unwritable_file_is_refused_before_measuring)
-{
-    check_refused("bench --json /nonexistent/report.json", "/nonexistent/report.json");
-}
+TEST_CALL(an_unwritable_file_is_refused_before_measuring,
+          check_refused("bench --json /nonexistent/report.json", "/nonexistent/report.json"));
 
 /* The limit ends a program that does not look; this one says which file. */
 TEST(a_file_that_may_not_grow_is_reported)
@@ -275,28 +265,22 @@ TEST(a_file_that_may_not_grow_is_reported)
     const int file = mkstemp(path);
     CHECK(file >= 0 && close(file) == 0);
     CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
-    char line[128];
-    (void)snprintf(line, sizeof line, "bench hooks --tiny --json %s", path);
-    cli_run run = run_zero(line);
+    const int code = run_zero(test_text("bench hooks --tiny --json %s", path));
     CHECK(unlink(path) == 0);
-    CHECK_EQ(run.status, 1);
-    CHECK(strstr(run.err, path) != NULL && strstr(run.err, "File too large") != NULL);
-    clear_run(&run);
+    CHECK_EQ(code, 1);
+    CHECK(strstr(err, path) != NULL && strstr(err, "File too large") != NULL);
 }
 
 TEST(a_pipe_that_nobody_reads_is_refused_at_once)
 {
-    char folder[] = "zero-cli-pipe-XXXXXX";
-    char line[128];
-    CHECK(mkdtemp(folder) != NULL);
-    (void)snprintf(line, sizeof line, "%s/pipe", folder);
-    CHECK(mkfifo(line, 0600) == 0);
-    (void)snprintf(line, sizeof line, "bench hooks --tiny --json %s/pipe", folder);
-    check_refused(line, "it is a pipe that nobody reads");
-    (void)snprintf(line, sizeof line, "io . --json=%s/pipe", folder);
-    check_refused(line, "it is a pipe that nobody reads");
-    (void)snprintf(line, sizeof line, "%s/pipe", folder);
-    CHECK(unlink(line) == 0 && rmdir(folder) == 0);
+    rig_folders(1, 0);
+    char path[96];
+    (void)snprintf(path, sizeof path, "%s/pipe", rig_paths[0]);
+    CHECK(mkfifo(path, 0600) == 0);
+    check_refused(test_text("bench hooks --tiny --json %s", path),
+                  "it is a pipe that nobody reads");
+    check_refused(test_text("io . --json=%s", path), "it is a pipe that nobody reads");
+    CHECK(unlink(path) == 0);
 }
 
 TEST(a_full_disk_is_reported)
@@ -304,20 +288,16 @@ TEST(a_full_disk_is_reported)
     if (access("/dev/full", W_OK) != 0) {
         SKIP("there is no /dev/full here");
     }
-    cli_run run = run_zero("bench hooks --tiny --json /dev/full");
-    CHECK_EQ(run.status, 1);
-    CHECK(strstr(run.err, "/dev/full") != NULL);
-    clear_run(&run);
+    CHECK_EQ(run_zero("bench hooks --tiny --json /dev/full"), 1);
+    CHECK(strstr(err, "/dev/full") != NULL);
 }
 
 TEST(hooks_give_json_alone_on_stdout)
 {
-    json_t *report = report_of("bench hooks --quick --json -");
-    CHECK(rows_of(report, "results", "hook_ns") >= 4);
-    CHECK_EQ(rows_of(report, "results", "hook_ns"),
-             json_array_size(json_object_get(report, "results")));
+    read_report("bench hooks --quick --json -");
+    CHECK(rows_of("results", "hook_ns") >= 4);
+    CHECK_EQ(rows_of("results", "hook_ns"), json_array_size(json_object_get(report, "results")));
     CHECK_EQ(strcmp(text_of(report, "scale"), "quick"), 0);
-    json_decref(report);
 }
 
 TEST(a_file_gets_the_same_report)
@@ -326,43 +306,36 @@ TEST(a_file_gets_the_same_report)
     const int file = mkstemp(path);
     CHECK(file >= 0);
     CHECK(write(file, "left over", 9) == 9);
-    char line[128];
-    (void)snprintf(line, sizeof line, "bench hooks --tiny --json %s", path);
-    cli_run run = run_zero(line);
-    json_t *report = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    CHECK_EQ(run_zero(test_text("bench hooks --tiny --json %s", path)), 0);
+    report = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     CHECK(unlink(path) == 0);
     close(file);
-    CHECK_EQ(run.status, 0);
     CHECK(report != NULL);
-    check_head(report);
-    CHECK(strstr(run.out, "hook_ns") != NULL);
-    CHECK(rows_of(report, "results", "hook_ns") >= 4);
-    clear_run(&run);
-    json_decref(report);
+    check_head();
+    CHECK(strstr(out, "hook_ns") != NULL);
+    CHECK(rows_of("results", "hook_ns") >= 4);
 }
 
 TEST(a_case_can_be_chosen)
 {
-    json_t *report = report_of("bench hooks --tiny --case tensor_grad --repeat 8 --json -");
+    read_report("bench hooks --tiny --case tensor_grad --repeat 8 --json -");
     CHECK_EQ(json_array_size(json_object_get(report, "results")), 1);
     const json_t *row = json_array_get(json_object_get(report, "results"), 0);
     CHECK(strstr(text_of(row, "case"), "tensor_grad") != NULL);
     CHECK_EQ((uint64_t)number_of(row, "repetitions"), 8);
-    json_decref(report);
 }
 
 TEST(step_gives_speed_and_memory)
 {
-    json_t *report = report_of("bench step --tiny --json -");
-    check_reported(report, "stage3_vs_stage0");
-    CHECK(rows_of(report, "results", "peak_memory_vs_plan") >= 16);
-    json_decref(report);
+    read_report("bench step --tiny --json -");
+    check_reported("stage3_vs_stage0");
+    CHECK(rows_of("results", "peak_memory_vs_plan") >= 16);
 }
 
 /* Whole steps take long: half the repetitions, 7 at least. What is not asked for is not run. */
 TEST(step_repeats_half_as_often)
 {
-    json_t *report = report_of("bench step --tiny --case tokens --repeat 20 --json -");
+    read_report("bench step --tiny --case tokens --repeat 20 --json -");
     size_t index = 0;
     const json_t *row = NULL;
     json_array_foreach(json_object_get(report, "results"), index, row)
@@ -370,111 +343,78 @@ TEST(step_repeats_half_as_often)
         CHECK(strcmp(text_of(row, "metric"), "stage3_vs_stage0") == 0);
         CHECK_EQ((uint64_t)number_of(row, "repetitions"), 10);
     }
-    json_decref(report);
-    report = report_of("bench step --tiny --case resident --json -");
-    CHECK_EQ(rows_of(report, "results", "stage3_vs_stage0"), 0);
-    CHECK_EQ(rows_of(report, "skipped", "stage3_vs_stage0"), 0);
-    json_decref(report);
+    read_report("bench step --tiny --case resident --json -");
+    CHECK_EQ(rows_of("results", "stage3_vs_stage0"), 0);
+    CHECK_EQ(rows_of("skipped", "stage3_vs_stage0"), 0);
 }
 
 TEST(adam_gives_its_metrics)
 {
-    json_t *report = report_of("bench adam --tiny --json -");
-    CHECK(rows_of(report, "results", "adamw_vs_limit") >= 1);
-    CHECK(rows_of(report, "results", "norm_extra") >= 4);
-    CHECK(rows_of(report, "results", "fold_squares_vs_apart") >= 4);
-    json_decref(report);
+    read_report("bench adam --tiny --json -");
+    CHECK(rows_of("results", "adamw_vs_limit") >= 1);
+    CHECK(rows_of("results", "norm_extra") >= 4);
+    CHECK(rows_of("results", "fold_squares_vs_apart") >= 4);
 }
 
 TEST(comm_gives_its_metrics)
 {
-    json_t *report = report_of("bench comm --tiny --json -");
-    check_reported(report, "reduce_scatter_vs_mpi");
-    check_reported(report, "reduce_scatter_vs_limit");
-    check_reported(report, "all_gather_vs_mpi");
-    check_reported(report, "all_gather_vs_limit");
-    json_decref(report);
+    read_report("bench comm --tiny --json -");
+    check_reported("reduce_scatter_vs_mpi");
+    check_reported("reduce_scatter_vs_limit");
+    check_reported("all_gather_vs_mpi");
+    check_reported("all_gather_vs_limit");
 }
 
 /* What cannot be measured is a failure that names the directory, and leaves nothing in it. */
 TEST(offload_fails_where_there_is_no_room)
 {
-    cli_run run = run_zero("bench offload --tiny --dir /nonexistent/zero --json /dev/null");
-    CHECK_EQ(run.status, 1);
-    CHECK(strstr(run.out, "failed: offload") != NULL);
-    CHECK(strstr(run.err, "--dir /nonexistent/zero: ") != NULL);
-    clear_run(&run);
-    char folder[] = "zero-cli-offload-XXXXXX";
-    CHECK(mkdtemp(folder) != NULL);
+    check_run("bench offload --tiny --dir /nonexistent/zero --json /dev/null", 1, "failed: offload",
+              "--dir /nonexistent/zero: ");
+    char *folder = rig_folder(false);
     if (mount("tmpfs", folder, "tmpfs", 0, "size=1m") != 0) {
-        CHECK(rmdir(folder) == 0);
+        rig_remove(folder);
         SKIP("mounting a small file system is not allowed here");
     }
-    char line[128];
-    (void)snprintf(line, sizeof line, "bench offload --tiny --dir %s --json /dev/null", folder);
-    run = run_zero(line);
-    CHECK_EQ(run.status, 1);
-    CHECK(strstr(run.err, "1048576 free") != NULL && strstr(run.err, "too few") != NULL);
-    clear_run(&run);
-    CHECK(umount(folder) == 0);
-    CHECK(rmdir(folder) == 0);
+    CHECK_EQ(run_zero(test_text("bench offload --tiny --dir %s --json /dev/null", folder)), 1);
+    CHECK(strstr(err, "1048576 free") != NULL && strstr(err, "too few") != NULL);
+    rig_small_disk_remove(folder);
 }
 
 TEST(offload_gives_its_metrics)
 {
     static const char *const moments[] = {"f32", "bf16"};
+    rig_folders(2, 0);
     for (int i = 0; i < 2; i++) {
-        char first[] = "zero-cli-offload-XXXXXX";
-        char second[] = "zero-cli-offload-XXXXXX";
-        CHECK(mkdtemp(first) != NULL && mkdtemp(second) != NULL);
-        char line[160];
-        (void)snprintf(line, sizeof line,
-                       i == 0 ? "bench offload --tiny --json - --moments %s --dir %s"
-                              : "bench offload --tiny --json - --moments %s --dir %s --dir %s",
-                       moments[i], first, second);
-        json_t *report = report_of(line);
-        CHECK_EQ(rows_of(report, "results", "offload_step_vs_io") +
-                     rows_of(report, "skipped", "offload_step_vs_io"),
-                 2);
-        CHECK(rows_of(report, "results", "offload_step_vs_io") >= 1);
-        CHECK_EQ(rows_of(report, "results", "offload_ms_per_gb"), 1);
-        CHECK_EQ(rows_of(report, "results", "offload_bound_ms") +
-                     rows_of(report, "skipped", "offload_bound_ms"),
+        const char *line = test_text("bench offload --tiny --json - --moments %s --dir %s",
+                                     moments[i], rig_paths[0]);
+        read_report(i == 0 ? line : test_text("%s --dir %s", line, rig_paths[1]));
+        CHECK_EQ(
+            rows_of("results", "offload_step_vs_io") + rows_of("skipped", "offload_step_vs_io"), 2);
+        CHECK(rows_of("results", "offload_step_vs_io") >= 1);
+        CHECK_EQ(rows_of("results", "offload_ms_per_gb"), 1);
+        CHECK_EQ(rows_of("results", "offload_bound_ms") + rows_of("skipped", "offload_bound_ms"),
                  3);
-        check_reported(report, "peak_memory_vs_plan");
-        check_reported(report, "offload_overhead_bytes");
-        check_reported(report, "storage_vs_fio");
-        check_reported(report, "storage_cpu_ms_per_gb");
-        json_decref(report);
-        /* Nothing stays behind. */
-        CHECK(rmdir(first) == 0 && rmdir(second) == 0);
+        check_reported("peak_memory_vs_plan");
+        check_reported("offload_overhead_bytes");
+        check_reported("storage_vs_fio");
+        check_reported("storage_cpu_ms_per_gb");
     }
 }
 
 TEST(overlap_gives_its_metrics)
 {
-    char folder[] = "zero-cli-overlap-XXXXXX";
-    char line[128];
-    CHECK(mkdtemp(folder) != NULL);
-    (void)snprintf(line, sizeof line, "bench overlap --tiny --json - --dir %s", folder);
-    json_t *report = report_of(line);
-    CHECK_EQ(rows_of(report, "results", "overlap_vs_plain"), 1);
-    CHECK_EQ(rows_of(report, "results", "overlap_step_exposed"), 1);
-    json_decref(report);
-    CHECK(rmdir(folder) == 0);
+    rig_folders(1, 0);
+    read_report(test_text("bench overlap --tiny --json - --dir %s", rig_paths[0]));
+    CHECK_EQ(rows_of("results", "overlap_vs_plain"), 1);
+    CHECK_EQ(rows_of("results", "overlap_step_exposed"), 1);
 }
 
 TEST(checks_gives_its_metrics)
 {
-    char folder[] = "zero-cli-checks-XXXXXX";
-    char line[128];
-    CHECK(mkdtemp(folder) != NULL);
-    (void)snprintf(line, sizeof line, "bench checks --tiny --json - --dir %s", folder);
-    json_t *report = report_of(line);
-    CHECK_EQ(rows_of(report, "results", "checked_vs_unchecked"), 1);
-    CHECK_EQ(rows_of(report, "results", "checked_cpu_vs_unchecked"), 1);
-    json_decref(report);
-    CHECK(rmdir(folder) == 0);
+    rig_folders(1, 0);
+    read_report(test_text("bench checks --tiny --json - --dir %s", rig_paths[0]));
+    CHECK_EQ(rows_of("results", "checked_vs_unchecked"), 1);
+    CHECK_EQ(rows_of("results", "checked_cpu_vs_unchecked"), 1);
     check_refused("bench checks --slice 1", "--slice is for `offload`");
 }
 
@@ -502,16 +442,13 @@ TEST(io_refuses_what_it_cannot_measure)
 
 TEST(io_gives_its_metrics)
 {
-    char folder[] = "zero-cli-io-XXXXXX";
-    CHECK(mkdtemp(folder) != NULL);
-    char line[128];
-    (void)snprintf(line, sizeof line, "io %s --size 16M --seconds 2 --json -", folder);
-    json_t *report = report_of(line);
-    check_reported(report, "storage_vs_fio");
-    check_reported(report, "storage_cpu_ms_per_gb");
+    rig_folders(1, 0);
+    read_report(test_text("io %s --size 16M --seconds 2 --json -", rig_paths[0]));
+    check_reported("storage_vs_fio");
+    check_reported("storage_cpu_ms_per_gb");
     /* Four sizes, three depths, three mixes; one of each mix is recommended. */
-    CHECK_EQ(rows_of(report, "results", "storage_ms_per_gb"), 36);
-    CHECK_EQ(rows_of(report, "results", "storage_recommended_ms_per_gb"), 3);
+    CHECK_EQ(rows_of("results", "storage_ms_per_gb"), 36);
+    CHECK_EQ(rows_of("results", "storage_recommended_ms_per_gb"), 3);
     /* A peer is named with its setting. */
     size_t index = 0;
     const json_t *row = NULL;
@@ -522,16 +459,12 @@ TEST(io_gives_its_metrics)
             CHECK(peer != NULL && strstr(peer, " KiB x ") != NULL);
         }
     }
-    json_decref(report);
-    /* Nothing stays behind. */
-    CHECK(rmdir(folder) == 0);
 }
 
 /* A program that stands for fio: notes how it is called, and says that each time it read 4 MiB. */
 static void make_fio(const char *folder, const char *log)
 {
-    char path[64];
-    (void)snprintf(path, sizeof path, "%s/fio", folder);
+    const char *path = test_text("%s/fio", folder);
     FILE *script = fopen(path, "w");
     CHECK(script != NULL);
     (void)fprintf(script,
@@ -553,21 +486,18 @@ static uint64_t option_of(const char *line, const char *option)
 
 TEST(io_lets_fio_go_on_where_its_last_sample_ended)
 {
-    char folder[] = "zero-cli-io-XXXXXX";
-    CHECK(mkdtemp(folder) != NULL);
+    rig_folders(1, 0);
+    const char *folder = rig_paths[0];
     char here[4096];
     char log[4200];
     char path[16384];
-    char line[128];
     CHECK(getcwd(here, sizeof here) != NULL);
     (void)snprintf(log, sizeof log, "%s/%s/log", here, folder);
     make_fio(folder, log);
     (void)snprintf(path, sizeof path, "%s/%s:%s", here, folder, getenv("PATH"));
     CHECK(setenv("PATH", path, 1) == 0);
-    (void)snprintf(line, sizeof line, "io %s --size 16M --seconds 2 --json -", folder);
-    json_t *report = report_of(line);
-    const bool measured = rows_of(report, "results", "storage_vs_fio") > 0;
-    json_decref(report);
+    read_report(test_text("io %s --size 16M --seconds 2 --json -", folder));
+    const bool measured = rows_of("results", "storage_vs_fio") > 0;
     FILE *calls = fopen(log, "r");
     bool seen[16] = {false};
     uint32_t places = 0;
@@ -583,9 +513,9 @@ TEST(io_lets_fio_go_on_where_its_last_sample_ended)
     }
     CHECK(calls == NULL || fclose(calls) == 0);
     (void)unlink(log);
-    (void)snprintf(line, sizeof line, "%s/fio", folder);
-    CHECK(unlink(line) == 0 && rmdir(folder) == 0);
+    CHECK(unlink(test_text("%s/fio", folder)) == 0);
     if (!measured) {
+        rig_folders_remove(); /* a test that is skipped ends at once */
         SKIP("fio is not measured here");
     }
     CHECK(seen[0] && seen[4] && seen[8] && seen[12]);
@@ -594,42 +524,29 @@ TEST(io_lets_fio_go_on_where_its_last_sample_ended)
 
 TEST(io_prints_a_table_for_a_given_backend)
 {
-    char folder[] = "zero-cli-io-XXXXXX";
-    CHECK(mkdtemp(folder) != NULL);
-    char line[128];
-    (void)snprintf(line, sizeof line, "io %s --size 2M --seconds 1 --io-backend posix", folder);
-    cli_run run = run_zero(line);
-    CHECK_EQ(run.status, 0);
-    CHECK(strstr(run.out, "I/O backend: posix (") != NULL);
-    CHECK(strstr(run.out, "recommended: segments of ") != NULL);
-    CHECK(strstr(run.out, "as options of an engine: io_depth ") != NULL);
-    CHECK(strstr(run.out, "disk_weights") == NULL);
-    clear_run(&run);
-    CHECK(rmdir(folder) == 0);
+    rig_folders(1, 0);
+    CHECK_EQ(run_zero(test_text("io %s --size 2M --seconds 1 --io-backend posix", rig_paths[0])),
+             0);
+    CHECK(strstr(out, "I/O backend: posix (") != NULL);
+    CHECK(strstr(out, "recommended: segments of ") != NULL);
+    CHECK(strstr(out, "as options of an engine: io_depth ") != NULL);
+    CHECK(strstr(out, "disk_weights") == NULL);
 }
 
 /* Two directories on one disk are as fast as one another. */
 TEST(io_gives_the_weights_of_several_directories)
 {
-    char folders[2][32] = {"zero-cli-io-XXXXXX", "zero-cli-io-XXXXXX"};
-    CHECK(mkdtemp(folders[0]) != NULL && mkdtemp(folders[1]) != NULL);
-    char line[128];
-    (void)snprintf(line, sizeof line, "io %s %s --size 2M --seconds 1", folders[0], folders[1]);
-    cli_run run = run_zero(line);
-    CHECK_EQ(run.status, 0);
-    char *weights = strstr(run.out, "as options of an engine: disk_weights {");
+    rig_folders(2, 0);
+    CHECK_EQ(run_zero(test_text("io %s %s --size 2M --seconds 1", rig_paths[0], rig_paths[1])), 0);
+    char *weights = strstr(out, "as options of an engine: disk_weights {");
     unsigned rate[2] = {0, 0};
     CHECK(weights != NULL);
     CHECK_EQ(sscanf(strchr(weights, '{'), "{%u, %u}", &rate[0], &rate[1]), 2);
     CHECK(rate[0] > 0);
     CHECK_EQ(rate[0], rate[1]);
-    CHECK(strstr(run.out, "a part of what its disk gives 2 of them") != NULL);
-    CHECK(strstr(run.out, "in flight for each directory") != NULL);
-    CHECK(strstr(run.out, "skipped: storage_vs_fio: it is measured on one directory only") != NULL);
-    clear_run(&run);
-    for (int i = 0; i < 2; i++) {
-        CHECK(rmdir(folders[i]) == 0);
-    }
+    CHECK(strstr(out, "a part of what its disk gives 2 of them") != NULL);
+    CHECK(strstr(out, "in flight for each directory") != NULL);
+    CHECK(strstr(out, "skipped: storage_vs_fio: it is measured on one directory only") != NULL);
 }
 
 TEST(gpu_is_refused_with_a_remedy)
@@ -637,14 +554,11 @@ TEST(gpu_is_refused_with_a_remedy)
     if (system("nvidia-smi > /dev/null 2>&1") == 0) {
         SKIP("there is a GPU here");
     }
-    cli_run run = run_zero("bench gpu --tiny --json /dev/null");
-    CHECK_EQ(run.status, 1);
-    CHECK(strstr(run.out, "failed: gpu") != NULL);
-    CHECK(strstr(run.err, "zero bench: gpu: ") == run.err);
+    check_run("bench gpu --tiny --json /dev/null", 1, "failed: gpu", "zero bench: gpu: ");
+    CHECK(strstr(err, "zero bench: gpu: ") == err);
     /* The toolkit is missing, or the GPU is. */
-    CHECK(strstr(run.err, "-Dcuda=enabled") != NULL || strstr(run.err, "nvidia-smi") != NULL);
-    CHECK(strchr(run.err, '\n') == run.err + strlen(run.err) - 1);
-    clear_run(&run);
+    CHECK(strstr(err, "-Dcuda=enabled") != NULL || strstr(err, "nvidia-smi") != NULL);
+    check_one_line();
 }
 
 /* Every case, with results that are checked; the figures say nothing. */
@@ -659,19 +573,18 @@ TEST(gpu_gives_its_metrics)
         SKIP("built without CUDA");
     }
     CHECK(setenv("ZERO_PROGRAM", fake, 1) == 0);
-    json_t *report = report_of("bench gpu --tiny --json -");
+    read_report("bench gpu --tiny --json -");
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
-        CHECK(rows_of(report, "results", metrics[i]) >= 2);
+        CHECK(rows_of("results", metrics[i]) >= 2);
     }
-    CHECK_EQ(rows_of(report, "results", "stage3_vs_stage0"), 6);
-    CHECK_EQ(rows_of(report, "results", "norm_extra"), 5);
-    CHECK_EQ(rows_of(report, "results", "hooks_vs_direct"), 1);
+    CHECK_EQ(rows_of("results", "stage3_vs_stage0"), 6);
+    CHECK_EQ(rows_of("results", "norm_extra"), 5);
+    CHECK_EQ(rows_of("results", "hooks_vs_direct"), 1);
     const json_t *gpu = json_object_get(json_object_get(report, "machine"), "gpu");
     CHECK_EQ(strcmp(text_of(gpu, "name"), "none, \"faked\""), 0);
     CHECK_EQ(strcmp(text_of(gpu, "driver"), "13.0"), 0);
     CHECK(number_of(gpu, "pinned_to_gpu_gb_per_s") > 0.0);
     CHECK(number_of(gpu, "sm_clock_max_mhz") > 0.0);
-    json_decref(report);
 }
 
 /* A file's text once it holds `text`; the file is read again and again until then. */
@@ -707,11 +620,10 @@ TEST(rows_outlive_a_run_that_is_killed)
     CHECK(waitpid(child, &state, 0) == child);
     CHECK(WIFSIGNALED(state));
     char *text = file_text(file);
-    json_t *report = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    report = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     CHECK(report != NULL);
     CHECK(json_is_true(json_object_get(report, "unfinished")));
-    CHECK(rows_of(report, "results", "hook_ns") >= 1);
-    json_decref(report);
+    CHECK(rows_of("results", "hook_ns") >= 1);
     free(text);
     CHECK(unlink(path) == 0);
 }

@@ -9,12 +9,6 @@
 
 static char root[64];
 
-static void open_root(void)
-{
-    (void)snprintf(root, sizeof root, "/tmp/zero-test-host-XXXXXX");
-    CHECK(mkdtemp(root) != NULL);
-}
-
 static int remove_one(const char *path, const struct stat *found, int kind, struct FTW *at)
 {
     (void)found;
@@ -26,6 +20,14 @@ static int remove_one(const char *path, const struct stat *found, int kind, stru
 static void close_root(void)
 {
     CHECK_EQ(nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+/* The folder, to the end of the test. */
+static void open_root(void)
+{
+    (void)snprintf(root, sizeof root, "/tmp/zero-test-host-XXXXXX");
+    CHECK(mkdtemp(root) != NULL);
+    CHECK_EQ(atexit(close_root), 0);
 }
 
 /* A file below the root, and the folders that it is in. */
@@ -80,10 +82,7 @@ TEST(the_count_is_within_both_limits)
     CHECK(zi_cpu_count() <= zi_cpu_quota("").cpus);
 }
 
-TEST(a_host_is_itself)
-{
-    CHECK_EQ(zi_host_id(), zi_host_id());
-}
+TEST_CALL(a_host_is_itself, CHECK_EQ(zi_host_id(), zi_host_id()));
 
 TEST(no_cgroups_limit_nothing)
 {
@@ -93,7 +92,6 @@ TEST(no_cgroups_limit_nothing)
     CHECK_EQ(quota(), ZI_CPUS_UNLIMITED);
     put("/proc/self/cgroup", "nonsense\n0:\n\n:::\n");
     CHECK_EQ(quota(), ZI_CPUS_UNLIMITED);
-    close_root();
 }
 
 TEST(version_2)
@@ -116,7 +114,6 @@ TEST(version_2)
         put("/sys/fs/cgroup/jobs/one/cpu.max", nothing[i]);
         CHECK_EQ(quota(), ZI_CPUS_UNLIMITED);
     }
-    close_root();
 }
 
 /* The least on the way up; and who shares a limit names the same pool. */
@@ -140,7 +137,6 @@ TEST(the_least_above_counts)
     const uint64_t shared = zi_cpu_quota(root).id;
     put("/proc/self/cgroup", "0::/jobs/one/step\n");
     CHECK_EQ(zi_cpu_quota(root).id, shared);
-    close_root();
 }
 
 /* The path is the host's, the files are those of the container. */
@@ -150,7 +146,6 @@ TEST(a_container_without_a_namespace)
     put("/proc/self/cgroup", "0::/system.slice/docker-0123456789abcdef.scope\n");
     put("/sys/fs/cgroup/cpu.max", "250000 100000\n");
     CHECK_EQ(quota(), 3);
-    close_root();
 }
 
 TEST(version_1)
@@ -168,7 +163,6 @@ TEST(version_1)
     /* Not the CPU's controller. */
     put("/proc/self/cgroup", "9:cpuset,cpuacct:/job\n");
     CHECK_EQ(quota(), ZI_CPUS_UNLIMITED);
-    close_root();
 }
 
 TEST(a_path_that_is_too_long_is_left_out)
@@ -181,7 +175,6 @@ TEST(a_path_that_is_too_long_is_left_out)
     put("/proc/self/cgroup", line);
     put("/sys/fs/cgroup/cpu.max", "100000 100000\n");
     (void)quota();
-    close_root();
 }
 
 TEST_MAIN()

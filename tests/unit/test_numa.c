@@ -35,8 +35,7 @@ static void keep_logs(void)
 /* Once, whatever was refused, and louder where it matters. */
 static void check_said_once(int node, const char *why)
 {
-    char words[64];
-    snprintf(words, sizeof words, "not bound to NUMA node %d", node);
+    const char *words = test_text("not bound to NUMA node %d", node);
     CHECK_EQ(logged_count, 1);
     CHECK(strstr(logged, words) != NULL);
     CHECK(strstr(logged, why) != NULL);

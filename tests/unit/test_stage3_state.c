@@ -70,13 +70,9 @@ static zi_layout *layout_of(uint32_t count, bool tied)
     zi_layout *layout = NULL;
     CHECK_OK(zero_model_create(&model));
     for (uint32_t i = 0; i < count; i++) {
-        char name[16];
-        uint32_t unit = 0;
-        uint32_t tensor = 0;
-        (void)snprintf(name, sizeof name, "u%u", i);
-        CHECK_OK(zero_unit_add(model, name, &unit));
+        const char *name = test_text("u%u", i);
         const zero_tensor_desc desc = {.name = name, .shape = {100}, .dims = 1};
-        CHECK_OK(zero_tensor_add(model, unit, &desc, &tensor));
+        CHECK_OK(zero_model_add_unit(model, name, &desc, 1, NULL, NULL));
     }
     if (tied) {
         CHECK_OK(zero_tensor_tie(model, count - 1, 0));
