@@ -27,7 +27,8 @@ typedef enum zero_stage {
 /** The element-wise update. */
 typedef enum zero_optimizer {
     ZERO_OPTIMIZER_DEFAULT = 0, /**< AdamW */
-    ZERO_OPTIMIZER_ADAMW = 1, /**< Loshchilov and Hutter, "Decoupled weight decay", 2019, alg. 2 */
+    ZERO_OPTIMIZER_ADAMW = 1,   /**< Loshchilov and Hutter, "Decoupled weight decay", 2019,
+                                   algorithm 2 */
     ZERO_OPTIMIZER_CALLBACK = 2 /**< the caller's own, see zero_update_fn; not on a GPU */
 } zero_optimizer;
 

@@ -32,9 +32,13 @@
 
 ZERO_BEGIN
 
-/** AdamW's numbers for one group of tensors (Loshchilov and Hutter 2019, alg. 2): m = beta1 m + (1
- *  - beta1) g;  v = beta2 v + (1 - beta2) g^2; p = (1 - lr weight_decay) p - lr (m / c1) / (sqrt(v
- *    / c2) + eps), where c1 = 1 - product of the beta1 so far, c2 likewise. */
+/** AdamW's numbers for one group of tensors (Loshchilov and Hutter 2019, algorithm 2):
+ *
+ *      m = beta1 m + (1 - beta1) g
+ *      v = beta2 v + (1 - beta2) g^2
+ *      p = (1 - lr weight_decay) p - lr (m / c1) / (sqrt(v / c2) + eps)
+ *
+ *  where c1 is 1 - the product of the beta1 so far, and c2 likewise. */
 typedef struct zero_adamw {
     float lr;           /**< learning rate, finite, >= 0 */
     float beta1;        /**< in [0, 1) */
