@@ -3,9 +3,10 @@
  *
  *     cuda_hooks [STAGE [RANKS [host]]]
  *
- * STAGE is 0, 1, 2 or 3. Ranks are threads of this process, or what mpirun, srun or torchrun
- * started; then RANKS counts for nothing. Rank n uses GPU n, modulo the GPUs there are. With `host`
- * processes exchange through host memory instead of NCCL. The last line says what was learnt. */
+ * STAGE is 0, 1, 2 or 3. Ranks are RANKS threads of this process, or the processes that mpirun,
+ * srun or torchrun started. Rank n uses GPU n modulo the number of GPUs. With `host` processes
+ * exchange through host memory instead of NCCL. The last line prints the first and the last loss.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ enum { STEPS = 150, DEADLINE_MS = 60000 };
     if ((status = cuda_status(call, #call)) != ZERO_OK) \
     goto done
 
-/* What a trainer has on the GPU anyway. */
+/* What any trainer has on the GPU. */
 typedef struct trainer {
     cudaStream_t stream;
     float *x[LAYERS + 1]; /* activations; x[0] is the input */
@@ -47,7 +48,8 @@ static zero_status cuda_status(cudaError_t code, const char *call)
     return ZERO_DEVICE;
 }
 
-/* Before anything of CUDA's: a rank's GPU is the one that is current when its engine is created. */
+/* Before all other calls of CUDA: a rank's GPU is the one that is current when its engine is
+ * created. */
 static zero_status choose_gpu(uint32_t local_rank)
 {
     int count = 0;
@@ -90,7 +92,7 @@ static zero_status make_engine(trainer *t, zero_world *world, const zero_engine_
     TRY(zero_engine_create(world, model, options, &t->engine));
     TRY(zero_engine_fill(t->engine, fill, NULL));
 done:
-    zero_model_destroy(model); /* the engine keeps nothing of it */
+    zero_model_destroy(model); /* the engine does not use it */
     return status;
 }
 
@@ -163,7 +165,7 @@ done:
     return status;
 }
 
-/* Waits for the GPU, as whoever wants to see a loss must. */
+/* Reading a loss waits for the GPU. */
 static zero_status read_loss(trainer *t, float *loss)
 {
     float d[VALUES];

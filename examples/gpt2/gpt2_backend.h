@@ -1,8 +1,8 @@
 /* What computes the model: a table of the units' forward and backward over a space of activations.
  *
- * gpt2_net.c calls the engine's hooks and hands the views it gets to one of two tables, the CPU's
- * (gpt2_cpu.c) or CUDA's (gpt2_cuda.c). Both have the same units in the same order. What a build
- * lacks is a stub that says what to install (gpt2_cpu_none.c, gpt2_cuda_none.c). */
+ * gpt2_net.c calls the engine's hooks and passes the views to one of two tables, the CPU's
+ * (gpt2_cpu.c) or CUDA's (gpt2_cuda.c). Both have the same units in the same order. A table that a
+ * build lacks is a stub that says what to install (gpt2_cpu_none.c, gpt2_cuda_none.c). */
 #ifndef GPT2_BACKEND_H
 #define GPT2_BACKEND_H
 
@@ -25,14 +25,14 @@ typedef struct gpt2_backend_setup {
 typedef struct gpt2_backend {
     const char *name;
 
-    /* First of all, on the first thread: may run the program anew (gpt2_blas_start); NULL: nothing
-     * is to be done. */
+    /* Called first, on the first thread; may restart the program (gpt2_blas_start). NULL: nothing
+     * to do. */
     void (*start)(char **argv);
     /* On the thread of a rank, before its engine is created: binds the thread to a device. */
     zero_status (*prepare)(uint32_t local_rank, gpt2_error *error);
     /* Devices of this host that ranks are spread over; 0: ranks compute on the host. */
     uint32_t (*devices)(void);
-    /* Threads of a rank, for tables that have any. */
+    /* Set the threads of a rank, for tables that use threads. */
     void (*use_threads)(uint32_t threads);
 
     /* Everything a rank computes with. Memory: no later call allocates. */
@@ -41,7 +41,7 @@ typedef struct gpt2_backend {
     uint64_t (*bytes)(const void *space);
     const char *(*machine)(const void *space); /* what computes, for the log */
     const char *(*products)(void);             /* what multiplies matrices, for the log */
-    zero_stream (*stream)(const void *space);  /* where; what hooks are given */
+    zero_stream (*stream)(const void *space);  /* the stream that hooks are given */
 
     /* The batch of the passes that follow; its arrays are read until its backward is over. */
     zero_status (*begin)(void *space, const gpt2_batch *batch);
@@ -50,7 +50,7 @@ typedef struct gpt2_backend {
     zero_status (*block_forward)(void *space, uint32_t layer, const zero_view *params);
     /* trains: a backward follows. */
     zero_status (*head_forward)(void *space, const zero_view *params, bool trains);
-    /* Mean loss of the last head_forward; waits for it, not for what came after it. */
+    /* Mean loss of the last head_forward; waits for that only. */
     zero_status (*loss)(void *space, double *loss);
     /* Logits of sample 0's last position, to host memory. */
     zero_status (*head_logits)(void *space, const zero_view *params, float *logits);
@@ -63,7 +63,7 @@ typedef struct gpt2_backend {
     zero_status (*embed_backward)(void *space, const zero_view *grads);
 } gpt2_backend;
 
-/* The tables; NULL, and why in `error`, where this build or machine has none. */
+/* The tables; NULL, with the reason in `error`, if this build or machine has none. */
 const gpt2_backend *gpt2_cpu_backend(gpt2_error *error);
 const gpt2_backend *gpt2_cuda_backend(gpt2_error *error);
 

@@ -9,14 +9,6 @@
 
 #include <string.h>
 
-#define TRY(call)                        \
-    do {                                 \
-        const zero_status try_ = (call); \
-        if (try_ != ZERO_OK) {           \
-            return try_;                 \
-        }                                \
-    } while (0)
-
 typedef gpt2_cuda_space space_type;
 
 /* --- the table's outside ---------------------------------------------------------------------- */

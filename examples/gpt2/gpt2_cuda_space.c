@@ -16,14 +16,6 @@ enum { WORKSPACE_BYTES = 32 << 20 };
  * logits backward makes again. */
 #define LOGITS_BYTES_MAX ((uint64_t)4 << 30)
 
-#define TRY(call)                        \
-    do {                                 \
-        const zero_status try_ = (call); \
-        if (try_ != ZERO_OK) {           \
-            return try_;                 \
-        }                                \
-    } while (0)
-
 zero_status gpt2_cuda_check(gpt2_cuda_space *space, cudaError_t code, const char *what)
 {
     if (code == cudaSuccess) {

@@ -13,7 +13,7 @@
 /* Tokens of the public GPT-2 models, and so of llm.c's files. */
 enum { GPT2_VOCAB = 50257 };
 
-/* A run of tokens in a file. It is read where tokens are wanted; the page cache is its memory. */
+/* Consecutive tokens in a file, read on demand through the page cache. */
 typedef struct gpt2_tokens {
     int file;
     const char *path;
@@ -32,9 +32,9 @@ typedef struct gpt2_data {
 } gpt2_data;
 
 /* Opens `path`, and `val_path` or, when that is NULL, keeps the last tenth of `path` for
- * validation. Both stay where they are, and are files on disk: what can be read only once is
- * refused. vocab 0: 256 for text, 50257 for token files. Every token is checked against it, here
- * and again when it is read: files can change. */
+ * validation. Both are files on disk that stay there: pipes are refused. vocab 0: 256 for text,
+ * 50257 for token files. Every token is checked against it, here and again when it is read: files
+ * can change. */
 bool gpt2_data_open(gpt2_data *data, const char *path, const char *val_path, uint32_t vocab,
                     gpt2_error *error);
 void gpt2_data_close(gpt2_data *data);
@@ -42,11 +42,11 @@ void gpt2_data_close(gpt2_data *data);
 /* Are both parts long enough for samples of `positions` tokens? */
 bool gpt2_data_check(const gpt2_data *data, uint32_t positions, gpt2_error *error);
 
-/* Samples in one pass over the training part; needs gpt2_data_check. */
+/* Samples in one pass over the training data; needs gpt2_data_check. */
 uint64_t gpt2_data_epoch(const gpt2_data *data, uint32_t positions);
 
-/* The run's training sample number `sample`: every pass cuts the text at another phase and visits
- * the pieces in another order. tokens and targets: out, `positions` each. */
+/* The run's training sample number `sample`: each pass over the data starts the samples at another
+ * offset and visits them in another order. tokens and targets: out, `positions` each. */
 bool gpt2_data_sample(const gpt2_data *data, uint64_t seed, uint64_t sample, uint32_t positions,
                       int32_t *tokens, int32_t *targets, gpt2_error *error);
 
@@ -55,7 +55,7 @@ bool gpt2_data_validation(const gpt2_data *data, uint64_t index, uint64_t count,
                           int32_t *tokens, int32_t *targets, gpt2_error *error);
 
 /* Mean -log p of the validation part under a smoothed bigram model of the training part, in nats a
- * token; NaN when the vocabulary is beyond 1024 or memory lacks. */
+ * token; NaN if the vocabulary is above 1024 or there is no memory. */
 bool gpt2_data_bigram(const gpt2_data *data, double *nats, gpt2_error *error);
 
 #endif

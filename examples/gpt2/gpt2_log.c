@@ -229,24 +229,24 @@ __attribute__((format(printf, 3, 4))) static void set_field(live_field *field, i
     field->drop = drop;
 }
 
-static const char *waited_for(zero_bottleneck bound)
+static const char *waited_for(zero_bottleneck bottleneck)
 {
-    return bound == ZERO_BOTTLENECK_LINK  ? "other ranks"
-           : bound == ZERO_BOTTLENECK_CPU ? "update"
-                                          : zero_bottleneck_name(bound);
+    return bottleneck == ZERO_BOTTLENECK_LINK  ? "other ranks"
+           : bottleneck == ZERO_BOTTLENECK_CPU ? "update"
+                                               : zero_bottleneck_name(bottleneck);
 }
 
 /* What a step's time went to, the larger share first. share: waited for the library. */
-static void set_bound(live_field *field, int drop, double share, zero_bottleneck bound)
+static void set_bottleneck(live_field *field, int drop, double share, zero_bottleneck bottleneck)
 {
     const double waited = 100 * (share < 1 ? share : 1);
-    if (bound != ZERO_BOTTLENECK_NONE && waited < 0.5) {
+    if (bottleneck != ZERO_BOTTLENECK_NONE && waited < 0.5) {
         set_field(field, drop, "compute 100 %%");
-    } else if (bound != ZERO_BOTTLENECK_NONE && waited < 50) {
-        set_field(field, drop, "compute %.0f %%, %s %.0f %%", 100 - waited, waited_for(bound),
+    } else if (bottleneck != ZERO_BOTTLENECK_NONE && waited < 50) {
+        set_field(field, drop, "compute %.0f %%, %s %.0f %%", 100 - waited, waited_for(bottleneck),
                   waited);
-    } else if (bound != ZERO_BOTTLENECK_NONE) {
-        set_field(field, drop, "%s %.0f %%, compute %.0f %%", waited_for(bound), waited,
+    } else if (bottleneck != ZERO_BOTTLENECK_NONE) {
+        set_field(field, drop, "%s %.0f %%, compute %.0f %%", waited_for(bottleneck), waited,
                   100 - waited);
     }
 }
@@ -261,7 +261,7 @@ enum {
     FIELD_TIME,
     FIELD_MEMORY,
     FIELD_DISK,
-    FIELD_BOUND,
+    FIELD_BOTTLENECK,
     FIELD_ETA,
     FIELD_SKIPPED,
     FIELDS
@@ -290,7 +290,7 @@ static void make_fields(const gpt2_log *log, const gpt2_step_row *row, live_fiel
         set_field(&fields[FIELD_DISK], 7, "disk %.3f GB/s/rank",
                   1e-9 * log->disk_a_step / log->seconds_a_step);
     }
-    set_bound(&fields[FIELD_BOUND], 5, share, row->bound);
+    set_bottleneck(&fields[FIELD_BOTTLENECK], 5, share, row->bottleneck);
     set_field(&fields[FIELD_ETA], 1, "ETA %u:%02u", eta / 60, eta % 60);
     set_field(&fields[FIELD_SKIPPED], 0, "%s", row->skipped ? "skipped" : "");
 }

@@ -17,12 +17,12 @@ typedef struct gpt2_step_row {
     double lr;
     double loss_scale;
     bool skipped;
-    double seconds;        /* of this step, validation not included */
-    uint64_t tokens;       /* of this step, all ranks */
-    uint64_t memory_bytes; /* device memory of the library on this rank */
-    uint64_t disk_bytes;   /* read and written on this rank since the step before */
-    double waited_seconds; /* of this step, by this rank, for the library */
-    zero_bottleneck bound; /* what most of this rank's time since then went to */
+    double seconds;             /* of this step, validation not included */
+    uint64_t tokens;            /* of this step, all ranks */
+    uint64_t memory_bytes;      /* device memory of the library on this rank */
+    uint64_t disk_bytes;        /* read and written on this rank since the step before */
+    double waited_seconds;      /* of this step, by this rank, for the library */
+    zero_bottleneck bottleneck; /* of this rank since the step before */
 } gpt2_step_row;
 
 typedef struct gpt2_log {
@@ -61,12 +61,12 @@ typedef struct gpt2_run_facts {
     double bigram; /* NaN: none */
 } gpt2_run_facts;
 
-/* Prints what will be run, and opens the files. From then on every call that returns false says
- * what could not be written where; CSV and JSON files are whole after each. */
+/* Prints the settings and opens the files. A call that returns false says what could not be written
+ * where; CSV and JSON files are complete after each call. */
 bool gpt2_log_open(gpt2_log *log, const gpt2_options *options, const gpt2_run_facts *facts,
                    gpt2_error *error);
-/* A log that can be closed and was never opened. live: where the program says what it is doing;
- * NULL: nowhere. */
+/* A log that was not opened, which can be closed. live: the line that shows what the program is
+ * doing; NULL: none. */
 gpt2_log gpt2_log_none(const gpt2_options *options, live_line *live);
 bool gpt2_log_step(gpt2_log *log, const gpt2_step_row *row, gpt2_error *error);
 /* One line of text, above the live line. */
@@ -77,15 +77,15 @@ bool gpt2_log_memory(gpt2_log *log, const zero_memory *planned, const zero_memor
 /* Ends the files. ended_by: "steps", the signal that stopped it, or "error". */
 bool gpt2_log_close(gpt2_log *log, const char *ended_by, gpt2_error *error);
 
-/* The line that describes the model, and one where the data has not the preset's vocabulary.
+/* The line that describes the model, and one if the data's vocabulary is not the preset's.
  * columns: see live_line_wrap. */
 void gpt2_print_model(const gpt2_options *options, unsigned columns, uint32_t vocab,
                       uint64_t parameters);
 
-/* False: what was printed did not arrive, and why. */
+/* False: standard output could not be written, and why. */
 bool gpt2_flush_output(gpt2_error *error);
 
-/* Seconds of a clock that never goes back. */
+/* Seconds of a monotonic clock. */
 double gpt2_seconds(void);
 
 /* `bytes` as "12.3 MiB". */

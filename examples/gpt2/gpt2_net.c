@@ -3,14 +3,6 @@
 
 #include <string.h>
 
-#define TRY(call)                        \
-    do {                                 \
-        const zero_status try_ = (call); \
-        if (try_ != ZERO_OK) {           \
-            return try_;                 \
-        }                                \
-    } while (0)
-
 /* --- description ------------------------------------------------------------------------------ */
 
 static zero_status describe_units(const gpt2_config *config, zero_dtype dtype, zero_model *model)
@@ -115,7 +107,7 @@ zero_status gpt2_net_create(gpt2_net *net, zero_world *world, const gpt2_net_set
     return ZERO_OK;
 }
 
-/* The engine first: it waits for what the space's stream still does for it. */
+/* The engine first: it waits for its work on the space's stream. */
 void gpt2_net_destroy(gpt2_net *net)
 {
     zero_engine_destroy(net->engine);
@@ -127,12 +119,7 @@ void gpt2_net_destroy(gpt2_net *net)
 
 /* --- passes ----------------------------------------------------------------------------------- */
 
-/* Units: the embedding, the blocks, the head. */
-static uint32_t unit_of_block(uint32_t layer)
-{
-    return 1 + layer;
-}
-
+/* Units: the embedding is 0, block l is 1 + l, then comes the head. */
 static uint32_t unit_of_head(const gpt2_net *net)
 {
     return 1 + net->config.layers;
@@ -148,10 +135,9 @@ static zero_status run_body(gpt2_net *net, const gpt2_batch *batch, zero_pass pa
     TRY(backend->embed_forward(net->space, view->params));
     TRY(zero_unit_release(net->engine, 0, net->stream));
     for (uint32_t layer = 0; layer < net->config.layers; layer++) {
-        const uint32_t block = unit_of_block(layer);
-        TRY(zero_unit_acquire(net->engine, block, pass, net->stream, &view));
+        TRY(zero_unit_acquire(net->engine, 1 + layer, pass, net->stream, &view));
         TRY(backend->block_forward(net->space, layer, view->params));
-        TRY(zero_unit_release(net->engine, block, net->stream));
+        TRY(zero_unit_release(net->engine, 1 + layer, net->stream));
     }
     return ZERO_OK;
 }
@@ -181,7 +167,7 @@ zero_status gpt2_net_logits(gpt2_net *net, const gpt2_batch *batch, float *logit
     return zero_unit_release(net->engine, head, net->stream);
 }
 
-/* Its gradient needs none of its parameters: nothing to gather. */
+/* Gradients only: they need no parameters of the embedding, so nothing is gathered. */
 static zero_status embed_backward(gpt2_net *net)
 {
     zero_view grads[GPT2_EMBED_TENSORS];
@@ -202,10 +188,9 @@ zero_status gpt2_net_backward(gpt2_net *net, float scale)
     TRY(backend->head_backward(net->space, view->params, view->grads, scale));
     TRY(zero_unit_release(net->engine, head, net->stream));
     for (uint32_t layer = net->config.layers; layer-- > 0;) {
-        const uint32_t block = unit_of_block(layer);
-        TRY(zero_unit_acquire(net->engine, block, ZERO_PASS_BACKWARD, net->stream, &view));
+        TRY(zero_unit_acquire(net->engine, 1 + layer, ZERO_PASS_BACKWARD, net->stream, &view));
         TRY(backend->block_backward(net->space, layer, view->params, view->grads));
-        TRY(zero_unit_release(net->engine, block, net->stream));
+        TRY(zero_unit_release(net->engine, 1 + layer, net->stream));
     }
     return embed_backward(net);
 }

@@ -1,7 +1,7 @@
 /* GPT-2 on the library: its description, and forward and backward through the hooks.
  *
- * Units in forward order: "embed" (wte, wpe), "h.0" .. , "head" (ln_f; wte tied). What is computed
- * between a unit's acquire and release is a backend's (gpt2_backend.h). */
+ * Units in forward order: "embed" (wte, wpe), "h.0" .. , "head" (ln_f; wte tied). A backend
+ * computes between a unit's acquire and release (gpt2_backend.h). */
 #ifndef GPT2_NET_H
 #define GPT2_NET_H
 
@@ -10,7 +10,7 @@
 #include "gpt2_model.h"
 #include "zero/zero.h"
 
-/* Stays where it was created: the space reports failures to `error`. */
+/* Must not be moved: the space reports failures to `error`. */
 typedef struct gpt2_net {
     gpt2_config config;
     zero_engine *engine;
@@ -37,20 +37,20 @@ typedef struct gpt2_net_setup {
 } gpt2_net_setup;
 
 /* Memory for micro-batches, an engine over `world`, and GPT-2's initial values from setup->seed.
- * net->error gets a text where the failure is not the library's. Whatever came of it, the caller
- * calls gpt2_net_destroy. Collective. */
+ * net->error gets a text if the failure is not the library's. The caller calls gpt2_net_destroy in
+ * any case. Collective. */
 zero_status gpt2_net_create(gpt2_net *net, zero_world *world, const gpt2_net_setup *setup);
 void gpt2_net_destroy(gpt2_net *net);
 
-/* Forward of `batch`, whose arrays stay until its backward is over. pass: FORWARD in a micro-step,
+/* Forward of `batch`, whose arrays are read until its backward ends. pass: FORWARD in a micro-step,
  * EVAL outside. Collective. */
 zero_status gpt2_net_forward(gpt2_net *net, const gpt2_batch *batch, zero_pass pass);
 
-/* Mean loss of the last forward; waits for that. A GPU meanwhile goes on with what came after, so
- * ask when the backward is enqueued. */
+/* Mean loss of the last forward. Waits for that forward only, so call it after the backward is
+ * enqueued: a GPU then has work meanwhile. */
 zero_status gpt2_net_loss(gpt2_net *net, double *loss);
 
-/* Backward of the batch whose forward was last. Collective. */
+/* Backward of the last forward's batch. Collective. */
 zero_status gpt2_net_backward(gpt2_net *net, float scale);
 
 /* Logits after the last position of sample 0, outside any micro-step. Collective. */

@@ -20,7 +20,7 @@ typedef struct gpt2_options {
     uint32_t ranks; /* 0: not given */
     uint32_t deadline;
     uint32_t skips_max;         /* 0: any number */
-    zero_engine_options engine; /* but for what the rest of this says */
+    zero_engine_options engine; /* fields that this struct has too are not read */
     zero_tuning tuning;
     zero_dtype dtype;
     zero_tier evict;                   /* DEVICE: nothing is */
@@ -57,20 +57,20 @@ typedef struct gpt2_options {
     uint32_t version;
 } gpt2_options;
 
-/* Ranks of this process when nothing says otherwise. */
+/* Ranks of this process by default. */
 enum { GPT2_RANKS_DEFAULT = 4 };
 
 /* Defaults, then the preset, then what the command line gives by name. False: `error` says what is
  * wrong with which option. */
 bool gpt2_options_parse(gpt2_options *options, int argc, char **argv, gpt2_error *error);
 
-/* What only the number of ranks decides: is the batch divisible? A plan has no batch. */
+/* Checks that need the number of ranks: is the batch divisible? A plan has no batch. */
 bool gpt2_options_check_ranks(const gpt2_options *options, uint32_t ranks, gpt2_error *error);
 
 /* Directories given. */
 uint32_t gpt2_options_disks(const gpt2_options *options);
 
-/* False when one of the files that a run would write is another one that it is given. */
+/* False if a file that a run would write is also one of its other files. */
 bool gpt2_options_check_files(const gpt2_options *options, gpt2_error *error);
 
 /* One line an option, with its default. */

@@ -6,8 +6,9 @@
 #include "gpt2_options.h"
 #include "zero/plan.h"
 
-/* The table to standard output, and to options->json, where it is given, the same as JSON: in place
- * of the table where that is "-". */
+/* Print the table to standard output, and the same as JSON to options->json if that is given; if it
+ * is
+ * "-", the JSON replaces the table. */
 bool gpt2_plan_report(const gpt2_options *options, const gpt2_config *config, const zero_plan *plan,
                       gpt2_error *error);
 

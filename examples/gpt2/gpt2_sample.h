@@ -12,13 +12,13 @@ typedef struct gpt2_sampling {
     uint32_t top_k;     /* 0: all */
     uint64_t seed;
     bool text;  /* tokens are bytes */
-    FILE *file; /* where they are printed as they come; NULL: nowhere */
+    FILE *file; /* where each token is printed at once; NULL: nowhere */
     /* Called before each token, on every rank; *over ends the text. NULL: it is `count` long. */
     zero_status (*is_over)(void *user, bool *over);
     void *user;
 } gpt2_sampling;
 
-/* Every rank makes the same tokens, because at stage 3 a forward takes all of them; only one should
+/* Every rank makes the same tokens, because at stage 3 a forward needs all ranks; only one should
  * print. Collective. */
 zero_status gpt2_sample(gpt2_net *net, const gpt2_sampling *how, gpt2_error *error);
 

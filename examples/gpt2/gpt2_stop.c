@@ -1,4 +1,4 @@
-/* Owns the process's signal handlers. They only note what came. */
+/* Owns the process's signal handlers, which only note the signal. */
 #include "gpt2_stop.h"
 
 #include <signal.h>
@@ -10,7 +10,7 @@
 
 static atomic_int asked;
 static atomic_int interrupts;
-static bool tells; /* standard error is a terminal; set before there are handlers */
+static bool prints; /* standard error is a terminal; set before there are handlers */
 
 static void on_signal(int number)
 {
@@ -21,8 +21,8 @@ static void on_signal(int number)
         (void)signal(SIGINT, SIG_DFL);
         (void)raise(SIGINT);
     }
-    if (first && tells && write(STDERR_FILENO, text, sizeof text - 1) < 0) {
-        tells = false;
+    if (first && prints && write(STDERR_FILENO, text, sizeof text - 1) < 0) {
+        prints = false;
     }
 }
 
@@ -31,7 +31,7 @@ void gpt2_stop_install(void)
     static const int stopping[] = {SIGINT, SIGTERM};
     (void)signal(SIGXFSZ, SIG_IGN);
     (void)signal(SIGPIPE, SIG_IGN);
-    tells = isatty(STDERR_FILENO) == 1;
+    prints = isatty(STDERR_FILENO) == 1;
     for (size_t i = 0; i < sizeof stopping / sizeof stopping[0]; i++) {
         struct sigaction action;
         if (sigaction(stopping[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {

@@ -18,14 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TRY(call)                        \
-    do {                                 \
-        const zero_status try_ = (call); \
-        if (try_ != ZERO_OK) {           \
-            return try_;                 \
-        }                                \
-    } while (0)
-
 /* Shared by the ranks of a process; read-only but for the error. */
 typedef struct gpt2_job {
     gpt2_options options;
@@ -41,10 +33,10 @@ typedef struct gpt2_job {
     int stop;             /* the signal that ended it; 0: none */
 } gpt2_job;
 
-/* What ranks tell one another about a step. */
+/* What ranks exchange about a step. */
 typedef struct rank_word {
     double value;
-    int32_t stop; /* the signal that came to this rank; 0: none */
+    int32_t stop; /* the signal that this rank got; 0: none */
     int32_t unused;
 } rank_word;
 
@@ -113,8 +105,8 @@ static double learning_rate(const gpt2_options *options, uint32_t step)
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* Mean of every rank's value, added in rank order. With it goes whether a signal came: a rank alone
- * must not leave, so all of them take what any of them has. */
+/* Mean of every rank's value, added in rank order. The ranks also exchange whether one got a
+ * signal, so that all of them stop after the same step. */
 static zero_status mean_over_ranks(trainer *self, double value, double *mean)
 {
     const rank_word own = {.value = value, .stop = gpt2_stop_asked()};
@@ -128,7 +120,7 @@ static zero_status mean_over_ranks(trainer *self, double value, double *mean)
     return ZERO_OK;
 }
 
-/* This rank's batch of a micro-step: samples are numbered through steps, micro-steps and ranks. */
+/* This rank's batch of a micro-step: samples are numbered over steps, micro-steps and ranks. */
 static zero_status training_batch(trainer *self, uint32_t step, uint32_t micro, gpt2_batch *batch)
 {
     const gpt2_options *o = &self->job->options;
@@ -171,7 +163,7 @@ static zero_step_params step_params(const gpt2_options *o, double lr)
     return params;
 }
 
-/* What this rank's thread waited for the library. */
+/* Time that this rank's thread waited in the library. */
 static uint64_t waited_ns(const zero_stats *stats)
 {
     return stats->acquire_wait_ns + stats->grad_wait_ns + stats->step_wait_ns;
@@ -215,7 +207,7 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
     row->disk_bytes = stats.disk_read_bytes + stats.disk_write_bytes - self->stats.disk_read_bytes -
                       self->stats.disk_write_bytes;
     row->waited_seconds = 1e-9 * (double)(waited_ns(&stats) - waited_ns(&begun));
-    row->bound = report.bottleneck;
+    row->bottleneck = report.bottleneck;
     self->stats = stats;
     return ZERO_OK;
 }
@@ -244,7 +236,7 @@ static zero_status validate(trainer *self, double *loss)
     return mean_over_ranks(self, own, loss);
 }
 
-/* Validation reads parameters alone: what else there is may give its memory to others meanwhile. */
+/* Validation reads parameters only, so all other roles can be evicted meanwhile. */
 static zero_status validate_between_steps(trainer *self, double *loss)
 {
     zero_engine *engine = self->net.engine;
@@ -268,7 +260,8 @@ static const char *stop_name(int stop)
     return stop == SIGINT ? "SIGINT" : "SIGTERM";
 }
 
-/* Gradients that are not finite for so long will not become so: weights or data are at fault. */
+/* Gradients that stay non-finite for so many steps will not recover: weights or data are at fault.
+ */
 static zero_status check_skips(const trainer *self, uint32_t step)
 {
     const uint32_t most = self->job->options.skips_max;
@@ -430,8 +423,8 @@ static zero_status finish(trainer *self)
     return ZERO_OK;
 }
 
-/* The files are whole before any rank ends: where one ends with a status that is not 0, launchers
- * end the others. */
+/* The files are complete before any rank ends, since launchers kill the others once one ends with
+ * an exit status other than 0. */
 static zero_status close_log(trainer *self, gpt2_log *log, zero_status status)
 {
     gpt2_job *job = self->job;
@@ -454,7 +447,7 @@ static zero_status close_log(trainer *self, gpt2_log *log, zero_status status)
 static zero_status run_rank(zero_world *world, void *user)
 {
     gpt2_job *job = user;
-    /* mpirun gives its ranks a terminal of its own, wherever its output really goes. */
+    /* mpirun gives its ranks a terminal of its own, wherever its own output goes. */
     if (job->launched && zero_world_rank(world) == 0 &&
         strcmp(zero_world_backend(world), "mpi") != 0) {
         job->live = live_line_open(stdout);
@@ -552,7 +545,7 @@ static int run_launched(gpt2_job *job)
 {
     const char *local_rank = getenv("LOCAL_RANK"); /* torchrun's */
     zero_world *world = NULL;
-    /* On several hosts the world itself is made over the GPU that is current. */
+    /* On several hosts the world itself uses the GPU that is current. */
     if (local_rank != NULL && job->backend != NULL &&
         job->backend->prepare((uint32_t)strtoul(local_rank, NULL, 10), &job->error) != ZERO_OK) {
         return complain(job->error.text);
@@ -599,7 +592,7 @@ static int answer(const gpt2_options *o, gpt2_error *error)
     return gpt2_flush_output(error) ? 0 : complain(error->text);
 }
 
-/* Opens the data and settles the vocabulary: what was asked for, else the data's, else that of the
+/* Opens the data and chooses the vocabulary: that of --vocab, else the data's, else that of the
  * public models for a preset. */
 static bool open_data(gpt2_job *job)
 {

@@ -11,10 +11,10 @@
 
 ZERO_BEGIN
 
-/** What most of the time that was spent or waited on the library's account went to. */
+/** Where most of the time went that the library computed or waited. */
 typedef enum zero_bottleneck {
     ZERO_BOTTLENECK_NONE = 0, /**< nothing was counted, as on a GPU, whose waits the host does not
-                            see */
+                                 see */
     ZERO_BOTTLENECK_CPU = 1,  /**< the update itself, and checksums of what is on disk */
     ZERO_BOTTLENECK_DISK_READ = 2,  /**< updates waited for state to be read */
     ZERO_BOTTLENECK_DISK_WRITE = 3, /**< updates waited for state to be written */
@@ -33,10 +33,10 @@ typedef struct zero_bottleneck_report {
     uint64_t cpu_ns;            /**< update_ns + disk_check_ns */
     uint64_t disk_read_ns;      /**< disk_read_wait_ns */
     uint64_t disk_write_ns;     /**< disk_write_wait_ns */
-    uint64_t link_ns; /**< what the caller waited (acquire_wait_ns + grad_wait_ns + step_wait_ns)
-                         beyond the three times above, any of which may have held it up: the least
-                         that gathers and reductions cost it, other ranks' lateness included. 0
-                         where no bytes went between ranks */
+    uint64_t link_ns; /**< the caller's waits (acquire_wait_ns + grad_wait_ns + step_wait_ns) less
+                         the three times above, any of which may have caused them: the least
+                         that gathers and reductions cost, late ranks included. 0 where no bytes
+                         went between ranks */
     double disk_read_gb_s;  /**< bytes read from disk over the interval */
     double disk_write_gb_s; /**< bytes written */
     double link_gb_s;       /**< bytes gathered and sent to reductions */
@@ -55,10 +55,10 @@ static inline zero_bottleneck_report zero_bottleneck_report_init(void)
 }
 
 /** Say what held up the steps between two readings. Arithmetic on its arguments alone: no engine,
- * no clock.
+ *  no clock.
  *  - before, after: two results of zero_engine_stats() for one engine, in this order.
  *  - report: in: struct_bytes, of zero_bottleneck_report_init(); out: the rest, as far as the
- * struct goes.
+ *    struct goes.
  *  - Errors: INVALID_ARGUMENT for NULL, and where a counter that only grows is smaller in `after`.
  *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_stats_bottleneck(const zero_stats *before,

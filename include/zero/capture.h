@@ -14,13 +14,15 @@
  *      zero_replay_end(engine, stream);
  *      ... plain steps, evaluation, views, other launches ...
  *
- *  What the engine keeps between steps lives on the device and goes on over launches and plain
- * steps alike, so a launch gives the same bits as a plain step would. In the capture nothing runs,
- * and it counts as no step; the counters of zero_stats count what hooks enqueued, besides the
- * steps. For a device of ZERO_DEVICE_CUDA, in worlds of one rank or with NCCL; ranks capture,
- * launch and take plain steps in the same order. One graph an engine: another capture retires the
- * one before. Destroy graph and executable before the engine: with NCCL destroying the engine waits
- * for that, until the deadline, and what it then leaves with NCCL is lost. */
+ *  The state between steps is on the device and is updated by launches and plain steps alike, so a
+ *  launch gives the bits of a plain step. During the capture nothing runs, and it counts as no
+ *  step; the other counters of zero_stats count what hooks enqueued.
+ *
+ *  - Captures need ZERO_DEVICE_CUDA, and worlds of one rank or with NCCL.
+ *  - Ranks capture, launch and take plain steps in the same order.
+ *  - An engine has one graph: another capture retires the one before.
+ *  - Destroy graph and executable before the engine. With NCCL zero_engine_destroy waits for that
+ *    until the deadline, and then leaks the communicator. */
 #ifndef ZERO_CAPTURE_H
 #define ZERO_CAPTURE_H
 
@@ -32,43 +34,43 @@
 
 ZERO_BEGIN
 
-/** Make ready for a capture: waits for all that the engine has enqueued. Outside any capture and
- *  any step. Until zero_capture_begin no hook is legal.
+/** Prepare a capture: waits for all that the engine has enqueued. Until zero_capture_begin no hook
+ *  is legal.
  *  - Local call.
- *  - Errors: UNSUPPORTED on the CPU, where ranks meet on the host or NCCL knows registered buffers,
- *    and with a role on disk or an updater that is not the GPU; STATE inside a step. */
+ *  - Errors: UNSUPPORTED on the CPU, where ranks exchange through the host, with
+ *    ZERO_NCCL_MEMORY_REGISTERED, and with a role on disk or an updater that is not the GPU; STATE
+ *    inside a step or another capture. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_capture_prepare(zero_engine *engine);
 
-/** The capture on `stream` has begun: take the engine's own streams into it. Hooks are then legal
- *  for one step, with this stream or others of the capture. Units must be acquired inside it: what
- *  was in slots before is gone. Calls that wait (zero_step_wait, the calls of zero/shard.h that
+/** Join the engine's own streams into the capture that has begun on `stream`. Hooks are then legal
+ *  for one step, with this stream or others of the capture. Units have to be acquired inside it,
+ *  since slots are invalidated. Calls that wait (zero_step_wait, the calls of zero/shard.h that
  *  move values, zero_engine_fill, a dynamic zero_loss_scale) are not legal.
  *  - Local call.
  *  - Errors: STATE when not prepared or when `stream` is not being captured. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_capture_begin(zero_engine *engine, zero_stream stream);
 
-/** The step is taken: let `stream`, on which the capture began, wait for the engine's own, so that
- *  cudaStreamEndCapture finds all of them joined. Between prepare and begin it gives the capture up
- *  and `stream` is ignored.
+/** Let `stream`, on which the capture began, wait for the engine's own streams, so that
+ *  cudaStreamEndCapture finds all of them joined. The step has been taken before. Between prepare
+ *  and begin this call cancels the capture, and `stream` is ignored.
  *  - Local call.
  *  - Errors: STATE when there is no capture, or the step is not taken. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_capture_end(zero_engine *engine, zero_stream stream);
 
-/** What `stream` does next comes after all that the engine has enqueued: launches of the graph may
- *  follow on it. Until zero_replay_end no hook is legal.
+/** Let `stream` wait for all that the engine has enqueued; launches of the graph may follow on it.
+ *  Until zero_replay_end no hook is legal.
  *  - Local call.
  *  - Errors: STATE inside a step or without a captured one. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_replay_begin(zero_engine *engine, zero_stream stream);
 
 /** Set the hyper-parameters of the launches from now on; before, they are those of the captured
- *  zero_step. grad_weight is the one that was captured: each launch reads what is there then. Waits
- *  for the launches on `stream` so far.
- *  - Local call, the same on every rank.
+ *  zero_step. grad_weight is the captured pointer, which each launch reads.
+ *  - Local call, the same on every rank. It waits for the launches on `stream` so far.
  *  - Errors: STATE outside begin and end; INVALID_ARGUMENT naming the hyper-parameter. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_replay_params(zero_engine *engine, zero_stream stream,
                                                         const zero_step_params *params);
 
-/** What the last launch on `stream` came to; waits for it.
+/** The result of the last launch on `stream`. Waits for it.
  *  - result: as for zero_step_wait. Brings zero_stats.steps up to date, as zero_step_wait does
  *    after zero_replay_end.
  *  - Local call.
@@ -76,8 +78,9 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_replay_params(zero_engine *engine, zer
 ZERO_API ZERO_MUST_CHECK zero_status zero_replay_result(zero_engine *engine, zero_stream stream,
                                                         zero_step_result *result);
 
-/** What the engine enqueues from now on comes after all on `stream` so far, launches included.
- *  Hooks are legal again. Gathers ahead, so a collective in the sense of zero_step.
+/** Let the engine's streams wait for all on `stream` so far, launches included. Hooks are legal
+ *  again.
+ *  - Collective over the ranks that share parameters: it may begin the first gathers.
  *  - Errors: STATE without a zero_replay_begin; COMM, TIMEOUT, MISMATCH. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_replay_end(zero_engine *engine, zero_stream stream);
 

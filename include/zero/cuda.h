@@ -2,12 +2,16 @@
  *  Engines on NVIDIA GPUs; needs the CUDA toolkit's headers and a build with CUDA.
  *
  *  Set zero_engine_options.device to ZERO_DEVICE_CUDA and make the GPU current (cudaSetDevice) on
- * the thread that creates the engine and calls its hooks. Pointers that hooks give
- * (zero_tensor_data, zero_tensor_grad, zero_shard_view) are then memory of that GPU; shards on the
- * host tier are host memory. Hooks only enqueue: they never wait for the GPU, except
- * zero_step_wait, zero_loss_scale, zero_engine_fill, the calls of zero/shard.h and zero/evict.h,
- * and hooks that are given the host stream, which do; and zero_step and zero_micro_begin where they
- * are four steps ahead of it. */
+ *  the thread that creates the engine and calls its hooks. Views of parameters, gradients and
+ *  shards are then memory of that GPU; shards on the host tier are host memory.
+ *
+ *  Hooks enqueue and return. These calls wait for the GPU on the host:
+ *
+ *  - zero_step_wait, zero_grad_norm, a dynamic zero_loss_scale, zero_step_state_get and
+ *    zero_step_state_set;
+ *  - zero_engine_fill and the calls of zero/shard.h and zero/evict.h;
+ *  - hooks that are given the host stream;
+ *  - zero_step and zero_micro_begin when the host is four steps ahead of the GPU. */
 #ifndef ZERO_CUDA_H
 #define ZERO_CUDA_H
 

@@ -24,8 +24,8 @@ ZERO_API size_t zero_dtype_bytes(zero_dtype dtype);
 /** Lower-case name: "f32", "bf16", "f16", "none", "default". Never NULL. */
 ZERO_API const char *zero_dtype_name(zero_dtype dtype);
 
-/** A contiguous run of elements. Borrowed: whoever hands it out says until when it may be read. Its
- *  size never changes. */
+/** Contiguous elements in memory of the library. The call that gives the view says how long it is
+ *  valid. The struct's size never changes. */
 typedef struct zero_view {
     void *data;           /**< first element; memory of options.device, unless said otherwise */
     size_t count;         /**< elements */

@@ -1,5 +1,5 @@
 /** @file
- *  Giving memory back between phases: generation between training steps, for example.
+ *  Giving memory back between steps, for example to generate text.
  *
  *      zero_engine_evict(engine, ZERO_EVICT_ALL, ZERO_TIER_DISK);
  *      ... eval passes, shards of parameters, other libraries ...
@@ -8,8 +8,8 @@
  *
  *  The memory of the named roles goes back to the system: its pages on the CPU, device memory on a
  *  GPU. Parameters and their slots stay, so eval passes (zero/unit.h) work meanwhile. MASTER,
- *  MOMENT1 and MOMENT2 are kept on another tier until the restore. What GRAD, GRAD_SLOT and
- *  IO_WINDOW hold is of no use to later steps and is not kept. */
+ *  MOMENT1 and MOMENT2 are kept on another tier until the restore. GRAD, GRAD_SLOT and IO_WINDOW
+ *  hold nothing that later steps need, so they are not kept. */
 #ifndef ZERO_EVICT_H
 #define ZERO_EVICT_H
 
@@ -36,18 +36,18 @@ ZERO_BEGIN
 
 /** Give the memory of roles back until zero_engine_restore. Waits for the step under way.
  *  - roles: a set of ZERO_ROLE_BIT of MASTER, MOMENT1, MOMENT2, GRAD, GRAD_SLOT and IO_WINDOW, not
- *    empty. Those without bytes, on disk already, or on the tier they would be kept on cost nothing
- *    and stay as they are.
- *  - tier: where masters and moments are kept. ZERO_TIER_HOST, ordinary host memory, for
- *    ZERO_DEVICE_CUDA only. ZERO_TIER_DISK, files in options.disk_directories, reserved before
- *    anything is given back, and read and written past the page cache where that is had.
+ *    empty. Roles without bytes, on disk already, or on the tier that they would be evicted to stay
+ *    as they are.
+ *  - tier: where masters and moments are kept. ZERO_TIER_HOST is ordinary host memory, for
+ *    ZERO_DEVICE_CUDA only. ZERO_TIER_DISK is files in options.disk_directories, reserved before
+ *    any memory is given back, and accessed by direct I/O where the file system has it.
  *  - Local call, between steps, with no unit acquired. Ranks may evict different roles, but
  *    gradients are reduced over all ranks: every rank has to restore before any can finish its next
  *    micro-step.
  *  - Until the restore the hooks of micro-steps, zero_step, zero_engine_fill, captures and launches
  *    are STATE errors. So are views, reads, writes, imports and exports (zero/shard.h) of these
- *    roles, and of roles on disk where IO_WINDOW is among them. After the restore zero_shard_read
- * and zero_shard_view of GRAD, where it was among them, are STATE errors until the next zero_step.
+ *    roles, and of roles on disk where IO_WINDOW is among them. If GRAD was among them,
+ *    zero_shard_read and zero_shard_view of GRAD are STATE errors until the next zero_step.
  *  - On a GPU the call retires a captured step, whose graph holds addresses: destroy that graph
  *    before, capture again after.
  *  - Memory: a few tables, and for DISK 8 bytes for each 64 KiB that is kept there, for its
@@ -57,17 +57,16 @@ ZERO_BEGIN
  *    UNSUPPORTED for GRAD and GRAD_SLOT with tuning.nccl_memory, or where gradients are on disk or,
  *    for a GPU, on the host; and for IO_WINDOW where parameters or gradients are on disk.
  *    OUT_OF_MEMORY and IO where the bytes cannot be kept. An earlier step's failure is reported
- *    here too, and poisons. */
+ *    here too, and poisons the engine. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_evict(zero_engine *engine, uint32_t roles,
                                                        zero_tier tier);
 
-/** Take the memory again, and what was kept elsewhere.
+/** Allocate the memory again and copy back what was kept on another tier.
  *  - Local call.
  *  - Memory: what the eviction gave back.
- *  - Errors: STATE when nothing is evicted. OUT_OF_MEMORY, and whatever else keeps the memory from
- *    being taken, after which all is still evicted and the call may be made again. IO, CORRUPT and
- *    DEVICE naming the fault when what was kept cannot be had back, after which the engine is
- *    poisoned. */
+ *  - Errors: STATE when nothing is evicted. OUT_OF_MEMORY, and other failures to allocate, after
+ *    which all is still evicted and the call may be made again. IO, CORRUPT and DEVICE when what
+ *    was kept cannot be read back, after which the engine is poisoned. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_restore(zero_engine *engine);
 
 ZERO_END

@@ -3,7 +3,7 @@
  *
  *  The library prints nothing by itself: without a callback it is silent. Below ZERO_LOG_DEBUG
  *  nothing is logged once per step. The environment variable ZERO_LOG (error, warn, info, debug)
- * sets the highest level that reaches the callback; its default is info. */
+ *  sets the highest level that reaches the callback; its default is info. */
 #ifndef ZERO_LOG_H
 #define ZERO_LOG_H
 
@@ -20,8 +20,7 @@ typedef enum zero_log_level {
 } zero_log_level;
 
 /** Receives one message without a final newline. May be called from any of the library's threads,
- * one
- *  call at a time; it must not call zero_log_set. */
+ *  one call at a time; it must not call zero_log_set. */
 typedef void (*zero_log_fn)(void *user, zero_log_level level, const char *message);
 
 /** Send messages to `fn` (NULL: silence).

@@ -25,15 +25,15 @@ typedef enum zero_tensor_flags {
     ZERO_TENSOR_FROZEN = 2    /**< never trained: no gradient, no optimizer state */
 } zero_tensor_flags;
 
-/** One parameter of the model, or this model-parallel rank's part of one. All fields zero but the
- * name: an fp32 scalar. The layout is frozen, since callers have arrays of it: it never grows, and
- * later versions give meaning to `reserved`.
+/** One parameter of the model, or this model-parallel rank's part of one. With every field but the
+ *  name 0 it is an fp32 scalar. The layout is frozen, since callers have arrays of it: later
+ *  versions use `reserved`.
  *
- *  With tensor or expert parallelism around the engine, a tensor is a box of a global one:
- *  `.shape = {C, F / 4}, .global_shape = {C, F}, .box_first = {0, 2 * F / 4}` is the third of four
- *  column shards. All ranks of the engine's world hold the same box, which the engine shards.
- *  A tensor that several boxes repeat (a norm's weight under tensor parallelism) is marked by
- *  `replica` on all its holders but one. */
+ *  With tensor or expert parallelism around the engine, a tensor is a box of a global one: `.shape
+ *  = {C, F / 4}, .global_shape = {C, F}, .box_first = {0, 2 * F / 4}` is the third of four column
+ *  shards. All ranks of the engine's world hold the same box, which the engine shards. A tensor
+ *  that several boxes repeat (a norm's weight under tensor parallelism) is marked by `replica` on
+ *  all its holders but one. */
 typedef struct zero_tensor_desc {
     const char *name;                     /**< unique in the model, 1..127 bytes; copied */
     uint64_t shape[ZERO_TENSOR_DIMS_MAX]; /**< extents, outermost first; 0 is legal */
@@ -41,16 +41,17 @@ typedef struct zero_tensor_desc {
     zero_dtype dtype;                     /**< element type of the parameter; default F32 */
     uint32_t flags;                       /**< zero_tensor_flags */
     uint32_t group;                       /**< hyper-parameter group, in [0, 64) */
-    zero_array initial;    /**< data NULL, or the whole tensor: zero_engine_create reads this rank's
-                                part of it. The master takes the values before they are rounded */
+    zero_array initial;    /**< data NULL, or the whole tensor: zero_engine_create reads this
+                              rank's part of it. The master takes the values before they are
+                              rounded */
     uint64_t layer_stride; /**< elements from a layer's `initial` to the next layer's, for
-                                zero_model_add_layers; 0: layers lie end to end */
+                              zero_model_add_layers; 0: layers lie end to end */
     uint64_t
         global_shape[ZERO_TENSOR_DIMS_MAX];   /**< extents of the global tensor; all 0: `shape` */
     uint64_t box_first[ZERO_TENSOR_DIMS_MAX]; /**< index in it of the first element that is here */
-    uint32_t replica; /**< 0: this copy counts in norms and is the one to save. Else another rank of
-                           the model-parallel world holds the copy that does, and this is one more
-                           of it, numbered from 1; both train alike */
+    uint32_t replica;      /**< 0: this copy counts in norms and is the one to save. Otherwise the
+                              number of this copy, from 1: another rank of the model-parallel
+                              world holds the one that counts, and all train alike */
     uint32_t reserved[15]; /**< 0 */
 } zero_tensor_desc;
 
@@ -58,15 +59,20 @@ typedef struct zero_tensor_desc {
  *  - Ownership: the caller destroys it, any time after the last engine or plan was made. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_model_create(zero_model **model);
 
-/** Accepts NULL. */
+/** Free the description. Accepts NULL. */
 ZERO_API void zero_model_destroy(zero_model *model);
 
-/** Append a unit. name: unique among units, 1..127 bytes, copied. unit: out, its 0-based index.
+/** Append a unit.
+ *  - name: unique among units, 1..127 bytes; copied.
+ *  - unit: out, its 0-based index.
  *  - Errors: INVALID_ARGUMENT, also for more than 2^20 units; OUT_OF_MEMORY. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_add(zero_model *model, const char *name,
                                                    uint32_t *unit);
 
-/** Append a tensor to a unit. tensor: out, its 0-based index in the model (not in the unit).
+/** Append a tensor to a unit.
+ *  - unit: index of the unit.
+ *  - desc: copied, the arrays of `initial` excepted.
+ *  - tensor: out, its 0-based index in the model (not in the unit).
  *  - Errors: INVALID_ARGUMENT naming the field (duplicate name, dims, dtype, flags, group, a
  *    product of extents beyond 2^46 elements, strides that put elements on one another, a box that
  *    is not inside the global shape, reserved), and for more than 2^22 tensors or 2^50 elements in

@@ -14,13 +14,13 @@ ZERO_BEGIN
  *    may free its own at once.
  *  - deadline_ms: as in zero_world_run.
  *  - Collective over comm.
+ *  - Ownership: zero_world_destroy does not finalise MPI.
  *  - Errors: INVALID_ARGUMENT for NULL; STATE when MPI is not initialised, was finalised, or its
- *    thread level is too low; TIMEOUT when a rank does not call this; OUT_OF_MEMORY, COMM. MPI is
- *    not finalised by zero_world_destroy.
+ *    thread level is too low; TIMEOUT when a rank does not call this; OUT_OF_MEMORY, COMM.
  *  - Threads: with ranks on several hosts a thread of the library calls MPI while the world exists.
- *    With MPI_THREAD_MULTIPLE the program may do so too. With MPI_THREAD_SERIALIZED it must not,
- *    nor make a second world, before zero_world_destroy has returned. With all ranks on one host
- *    MPI is called in create and destroy only. */
+ *    With MPI_THREAD_MULTIPLE the program may call MPI too. With MPI_THREAD_SERIALIZED the program
+ *    must not call MPI, nor make a second world, before zero_world_destroy has returned. With all
+ *    ranks on one host MPI is called in create and destroy only. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_mpi(MPI_Comm comm, uint32_t deadline_ms,
                                                            zero_world **world);
 

@@ -1,6 +1,6 @@
 /** @file
- *  Worlds on the caller's NCCL communicator; needs nccl.h and a build with NCCL, without which
- *  the library has no such function. */
+ *  Worlds on the caller's NCCL communicator; needs nccl.h and a build with NCCL, without which the
+ *  library has no such function. */
 #ifndef ZERO_NCCL_H
 #define ZERO_NCCL_H
 
@@ -9,24 +9,24 @@
 
 ZERO_BEGIN
 
-/** A world over the ranks of `comm`, for example the data-parallel dimension of a larger mesh: its
- *  rank n is rank n of comm. Its engines are for ZERO_DEVICE_CUDA, with tuning.transport left
- *  alone; ZERO_DEVICE_CPU is refused with UNSUPPORTED when the engine is created. comm blocking or
- *  not, of the libnccl.so.2 that the process loads, without an error. Its GPU must be the calling
- *  thread's current one, now and when engines are created.
- *  - Collective over comm. The world keeps a communicator of all ranks and one for
- *    zero_world_barrier, zero_world_gather and the like, which pass through a few KiB of pinned
- *    host memory and of the GPU. Failures: a rank that aborts is COMM with its message for ranks
- *    that wait for it on the host, or do so within a second; others, and all when a rank is killed,
- *    learn of it by NCCL's own error (COMM) or by the deadline (TIMEOUT), without the rank's
- *    number.
- *  - Ownership: borrowed until zero_world_destroy; it is split once, within this call, and never
- *    aborted, finalised or destroyed. Nobody else may use it during the call. When it was made with
- *    config.splitShare, an abort of the world aborts it too: leave that at 0. deadline_ms as in
- *    zero_world_run.
+/** A world over the ranks of `comm`, for example the data-parallel dimension of a larger mesh. Rank
+ *  n of the world is rank n of comm. Its engines run on ZERO_DEVICE_CUDA with tuning.transport at
+ *  its default; zero_engine_create refuses ZERO_DEVICE_CPU with UNSUPPORTED.
+ *  - comm: blocking or not, of the libnccl.so.2 that the process loads, without an error. Its GPU
+ *    must be the calling thread's current one, now and when engines are created.
+ *  - deadline_ms: as in zero_world_run.
+ *  - Collective over comm.
+ *  - Ownership: comm is borrowed until zero_world_destroy. It is split once, within this call, and
+ *    never aborted, finalised or destroyed. Nobody else may use it during the call. Leave
+ *    config.splitShare at 0: with it an abort of the world aborts comm too.
+ *  - Memory: one communicator of all ranks and one for zero_world_barrier, zero_world_gather and
+ *    the like, with a few KiB of pinned host memory and of the GPU.
  *  - Errors: INVALID_ARGUMENT for NULL or when another GPU is current; UNSUPPORTED when NCCL cannot
- *    be loaded or is too old; COMM with NCCL's words; TIMEOUT when a rank does not call this, or
- *    fails alone, and then comm is good for nothing but ncclCommAbort.
+ *    be loaded or is too old; COMM with NCCL's message; TIMEOUT when a rank does not call this or
+ *    fails alone, after which comm can only be given to ncclCommAbort.
+ *  - Ranks that leave: ranks that wait on the host for one that aborts, or do so within a second,
+ *    get COMM with its message. Other ranks, and all ranks if one is killed, get NCCL's own error
+ *    (COMM) or the deadline (TIMEOUT), without that rank's number.
  *  - Threads: the rank's own. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms,
                                                             zero_world **world);

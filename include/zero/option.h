@@ -36,8 +36,8 @@ typedef struct zero_option {
     int32_t is_tuning;          /**< 1: a field of zero_tuning; 0: of zero_engine_options */
     int32_t same_on_ranks;      /**< 1: zero_engine_create compares it over the ranks */
     uint32_t choice_count;      /**< entries of choices */
-    const char *const *choices; /**< of CHOICE and TIERS: names by value; NULL for a value that this
-                                   option cannot have */
+    const char *const *choices; /**< of CHOICE and TIERS: names by value; NULL for a value that
+                                   this option cannot have */
     size_t offset;              /**< of the field in its struct */
     size_t bytes;               /**< of the field */
     uint64_t low;               /**< of COUNT, BYTES and NUMBER: the least value besides 0 */
@@ -49,7 +49,7 @@ typedef struct zero_option {
  *  - Threads: any. */
 ZERO_API uint32_t zero_option_count(void);
 
-/** An option by its place: those of zero_engine_options first, each struct's in the order of its
+/** An option by its index: those of zero_engine_options first, each struct's in the order of its
  *  fields. NULL when out of range.
  *  - Ownership: the library's, for ever.
  *  - Threads: any. */
@@ -72,11 +72,11 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_option_set(zero_engine_options *option
                                                      zero_tuning *tuning, const char *name,
                                                      const char *text);
 
-/** Write a field's value as text, as zero_option_set reads it, to `text` (at most `text_bytes`,
- *  always ended). A pointer is "set" or "none". Returns the bytes that the whole text needs without
- *  the final NUL; 0, and an empty text, for an option that is NULL.
+/** Print a field's value as zero_option_set reads it; a pointer is "set" or "none". Returns the
+ *  bytes that the whole text needs without the final NUL; 0, with an empty text, when option is
+ *  NULL.
  *  - options, tuning: only the one that has the option is read; NULL: its default.
- *  - text: out, or NULL.
+ *  - text: out, at most text_bytes, NUL at its end; or NULL.
  *  - Local call.
  *  - Threads: any. */
 ZERO_API size_t zero_option_print(const zero_option *option, const zero_engine_options *options,

@@ -1,6 +1,6 @@
 /** @file
- *  How a model is sharded, in which types, and with how much memory. Zero is the default
- *  everywhere but in `stage`, which counts ZeRO's stages. What only a few runs need to set is in
+ *  How a model is sharded, in which types, and with how much memory. Zero is the default everywhere
+ *  but in `stage`, which counts ZeRO's stages. What only a few runs need to set is in
  *  zero/tuning.h; docs/options.md lists both. */
 #ifndef ZERO_OPTIONS_H
 #define ZERO_OPTIONS_H
@@ -27,7 +27,8 @@ typedef enum zero_stage {
 /** The element-wise update. */
 typedef enum zero_optimizer {
     ZERO_OPTIMIZER_DEFAULT = 0, /**< AdamW */
-    ZERO_OPTIMIZER_ADAMW = 1, /**< Loshchilov and Hutter, "Decoupled weight decay", 2019, alg. 2 */
+    ZERO_OPTIMIZER_ADAMW = 1,   /**< Loshchilov and Hutter, "Decoupled weight decay", 2019,
+                                   algorithm 2 */
     ZERO_OPTIMIZER_CALLBACK = 2 /**< the caller's own, see zero_update_fn; not on a GPU */
 } zero_optimizer;
 
@@ -35,16 +36,15 @@ typedef enum zero_optimizer {
 typedef enum zero_device {
     ZERO_DEVICE_DEFAULT = 0, /**< the CPU */
     ZERO_DEVICE_CPU = 1,     /**< host memory, threads of the library */
-    ZERO_DEVICE_CUDA = 2     /**< the GPU that is current (cudaSetDevice) on the thread that creates
-                                the engine; see zero/cuda.h */
+    ZERO_DEVICE_CUDA = 2     /**< the GPU that is current (cudaSetDevice) on the thread that
+                                creates the engine; see zero/cuda.h */
 } zero_device;
 
-/** A run of elements for the caller's own element-wise optimizer. All pointers are host memory,
- * fp32, `count` elements, valid during the call only. The library fills it, and it grows at its
- * end.
- */
+/** Some elements of a tensor, for the caller's own element-wise optimizer. All pointers are host
+ *  memory, fp32, `count` elements, valid during the call only. The library fills it; it grows at
+ *  its end. */
 typedef struct zero_update_range {
-    size_t struct_bytes; /**< as the library has filled it */
+    size_t struct_bytes; /**< bytes that the library has filled */
     uint32_t tensor;     /**< index in the model */
     uint64_t first;      /**< index of the first element in the tensor */
     size_t count;        /**< elements, at most 4096 */
@@ -57,29 +57,29 @@ typedef struct zero_update_range {
     float *moment2;      /**< in and out; NULL when update_states < 2 */
 } zero_update_range;
 
-/** The caller's own element-wise optimizer. Called from the engine's threads, several at once, on
- *  ranges that do not overlap; must depend on nothing but its arguments and read-only state, else
- * the result depends on how the model is sharded. */
+/** The caller's own element-wise optimizer. Called from several of the engine's threads at once, on
+ *  ranges that do not overlap. It may depend on its arguments and read-only state only; otherwise
+ *  the result depends on how the model is sharded. */
 typedef void (*zero_update_fn)(void *user, const zero_update_range *range);
 
-/** Options of a plan and an engine: what users set. Everything else has a default that fits most
- *  runs and lies in zero_tuning. Fill with zero_engine_options_init(), then assign. It grows at its
- *  end; what an older caller's struct does not have is 0. */
+/** Options of a plan and an engine: what users set. Everything else is in zero_tuning, with
+ *  defaults that fit most runs. Fill with zero_engine_options_init(), then assign. It grows at its
+ *  end; fields that an older caller's struct lacks are 0. */
 typedef struct zero_engine_options {
     size_t struct_bytes; /**< set by zero_engine_options_init(); tells the library the caller's
                             version */
 
     zero_stage stage;     /**< zero_engine_options_init() sets ZERO_STAGE_3 */
-    uint32_t shard_group; /**< ranks that parameters are split over at stage 3 (hybrid when smaller
-                             than the world; replicas across). Divides the world. At stages 1 and 2
-                             the default of tuning's grad_group and optimizer_group. 0: the whole
-                             world */
+    uint32_t shard_group; /**< ranks that parameters are split over at stage 3 (hybrid when
+                             smaller than the world; replicas across). Divides the world. At
+                             stages 1 and 2 the default of tuning's grad_group and
+                             optimizer_group. 0: the whole world */
     zero_device device;   /**< default: the CPU */
 
     zero_dtype grad_dtype;   /**< what backward writes. Default: the tensor's own type */
     zero_dtype master_dtype; /**< F32, or NONE: update low-precision parameters in place with
-                                stochastic rounding. fp32 parameters are their own master. Default:
-                                F32 */
+                                stochastic rounding. fp32 parameters are their own master.
+                                Default: F32 */
     zero_dtype moment_dtype; /**< F32 or BF16 (stochastic rounding). Default: F32 */
 
     zero_optimizer optimizer; /**< default: AdamW */
@@ -87,16 +87,16 @@ typedef struct zero_engine_options {
     zero_update_fn update;    /**< the update; required by ZERO_OPTIMIZER_CALLBACK */
     void *update_user;        /**< handed to update */
 
-    zero_tier tier[ZERO_ROLE_COUNT_MAX]; /**< by zero_role, where it lives, in any mix; for PARAM
-                                            to MOMENT2, 0 for all others. PARAM and GRAD on the
-                                            device where tuning's nccl_memory is set. Default:
-                                            DEVICE */
-    const char *const *disk_directories; /**< where roles on disk lie, striped over all of them by
-                                            tuning's disk_weights; they exist, ranks may share
-                                            them, and two on one file system share its disk. Needed
-                                            by engines with a role on disk, and where
-                                            zero_engine_evict keeps roles on disk; read while the
-                                            engine is created. Relative ones are looked up when
+    zero_tier tier[ZERO_ROLE_COUNT_MAX]; /**< by zero_role, where its bytes live. Any mix of PARAM
+                                            to MOMENT2; 0 for all other roles. With tuning's
+                                            nccl_memory PARAM and GRAD stay on the device.
+                                            Default: DEVICE */
+    const char *const *disk_directories; /**< existing directories for roles on disk, striped over
+                                            all of them by tuning's disk_weights. Ranks may
+                                            share them; two on one file system share its disk.
+                                            Needed with a role on disk, and for
+                                            zero_engine_evict to ZERO_TIER_DISK. Read while the
+                                            engine is created; relative paths are resolved when
                                             they are used */
     uint32_t disk_directory_count;       /**< at most 16 */
 
@@ -110,26 +110,25 @@ typedef struct zero_engine_options {
 
     uint64_t seed; /**< key of stochastic rounding. Default 0 */
 
-    float loss_scale; /**< first loss scale. 0: 65536 when a trained parameter or grad_dtype is F16,
-                         else 1 (off) */
+    float loss_scale; /**< first loss scale. 0: 65536 when a trained parameter or grad_dtype is
+                         F16, else 1 (off) */
 
-    zero_world *model_parallel; /**< the caller's model-parallel communicator: the ranks that train
-                                   on the same samples and hold the other parts of the model (tensor
-                                   x pipeline), where the engine's world are the ranks that hold
-                                   this part. Norm, clipping, skipping and the loss scale are then
-                                   decided over both, alike on all ranks of the mesh. Each rank has
-                                   the same place in the worlds of all parts, and these have one
-                                   size. Any backend. It lives until the engine is destroyed; one
-                                   rank, or NULL: the model is in one part. Default NULL */
+    zero_world *model_parallel; /**< the ranks that train on the same samples and hold the other
+                                   parts of the model (tensor x pipeline); the engine's world is
+                                   then the ranks that hold this part. Norm, clipping, skipping
+                                   and the loss scale are decided over both worlds, alike on all
+                                   ranks of the mesh. All its ranks have the same rank in engine
+                                   worlds of one size. Any backend. It outlives the engine.
+                                   NULL, or one rank: the model is in one part. Default NULL */
 
     const zero_tuning *tuning; /**< NULL: all defaults. Read before the call returns */
 } zero_engine_options;
 
-/** Set every field to its default: stage 3, and 0 in all others. For languages that have no inline
- *  functions of C; in C call zero_engine_options_init(). Never fails.
+/** Set every field to its default: stage 3, and 0 in all others. For languages without C's inline
+ *  functions; in C call zero_engine_options_init(). Never fails.
  *  - options: out; NULL: nothing is done.
- *  - struct_bytes: of the caller's struct, of which no more is written; what this library does not
- *    know of it becomes 0. Less than sizeof(size_t): nothing is done.
+ *  - struct_bytes: size of the caller's struct; no more is written. Fields that this library does
+ *    not know become 0. Less than sizeof(size_t): nothing is done.
  *  - Local call.
  *  - Threads: any. */
 ZERO_API void zero_engine_options_init_sized(zero_engine_options *options, size_t struct_bytes);

@@ -1,5 +1,5 @@
 /** @file
- *  What really carries bytes between ranks and to disk, as it came out when the engine was made. */
+ *  What carries bytes between ranks and to disk, as chosen when the engine was created. */
 #ifndef ZERO_PATH_H
 #define ZERO_PATH_H
 
@@ -14,7 +14,7 @@ ZERO_BEGIN
 
 /** What is moved. */
 typedef enum zero_traffic {
-    ZERO_TRAFFIC_GATHER = 0, /**< parameters: gathers of units, or their publishing after a step */
+    ZERO_TRAFFIC_GATHER = 0, /**< parameters: gathers of units, or the all-gather after a step */
     ZERO_TRAFFIC_REDUCE = 1  /**< gradients: the first reduction that crosses ranks */
 } zero_traffic;
 
@@ -27,9 +27,9 @@ typedef enum zero_carrier {
     ZERO_CARRIER_NCCL = 4  /**< NCCL */
 } zero_carrier;
 
-/** A carrier, and for NCCL what it was given and took. NCCL does not tell which kernel or copy
- *  engine it then uses: NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=REG,TUNING,COLL in the environment
- *  lets it print that. What was asked for is in zero_plan_tuning of zero_engine_plan(engine). Grows
+/** A carrier and, for NCCL, which memory it accepted; zero_plan_tuning of zero_engine_plan(engine)
+ *  has what was asked for. NCCL does not report which kernel or copy engine it then uses; with
+ *  NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=REG,TUNING,COLL in the environment it prints that. Grows
  *  at its end. */
 typedef struct zero_path {
     size_t struct_bytes;  /**< set by zero_path_init() */
@@ -53,19 +53,18 @@ static inline zero_path zero_path_init(void)
     return path;
 }
 
-/** What carries this traffic of the engine. The same on every rank but for what is between this
- *  rank and its peers.
+/** What carries this traffic of the engine, between this rank and its peers.
  *  - path: in: struct_bytes, of zero_path_init(); out: the rest, as far as the struct goes.
  *  - Local call, no waiting.
  *  - Errors: INVALID_ARGUMENT. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_path(const zero_engine *engine,
                                                       zero_traffic traffic, zero_path *path);
 
-/** A way to reach files, best first. The best one that a machine grants is taken. */
+/** I/O backends, in fallback order: the first that the machine grants is taken. */
 typedef enum zero_io_backend {
     ZERO_IO_BACKEND_NONE = 0,  /**< nothing is on disk */
     ZERO_IO_BACKEND_FIXED = 1, /**< io_uring with registered files, and memory as far as the limit
-                            on locked memory allows */
+                                  on locked memory allows */
     ZERO_IO_BACKEND_URING = 2, /**< plain io_uring */
     ZERO_IO_BACKEND_POSIX = 3  /**< threads that call pread and pwrite */
 } zero_io_backend;
@@ -75,13 +74,13 @@ typedef struct zero_disk_path {
     size_t struct_bytes;       /**< set by zero_disk_path_init() */
     zero_io_backend backend;   /**< what was taken */
     int32_t direct;            /**< 1: no directory goes through the page cache */
-    uint64_t window_bytes;     /**< host memory that all accesses go through; while it is evicted
-                                  (zero/evict.h), as it was before */
+    uint64_t window_bytes;     /**< host memory that all accesses go through; while the I/O window
+                                  is evicted (zero/evict.h), as before */
     uint64_t registered_bytes; /**< of these, registered with io_uring */
     char text[256];    /**< the same for people: "fixed (files, 1 of 1 slices of memory), direct" */
-    char refused[512]; /**< what would have been better and was refused, with the reasons; "" */
+    char refused[512]; /**< better backends that were refused, with the reasons; "" without */
     char striped[192]; /**< how it is striped over the directories: "to one directory", "equally",
-                        "by disk_weights 3:1", or "by measured MB/s 2870:1410"; "" without */
+                          "by disk_weights 3:1", or "by measured MB/s 2870:1410"; "" without */
 } zero_disk_path;
 
 /** As zero_engine_options_init_sized: nothing on disk, struct_bytes set. */

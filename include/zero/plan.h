@@ -1,11 +1,10 @@
 /** @file
  *  Every byte on a rank, computed before anything is allocated.
  *
- *  A plan needs no ranks and no memory, so it also answers "what would fit". zero_engine_create
- * makes the same plan and allocates exactly it. All ranks of a world have the same plan. One thing
- * no number of ranks tells: with ZERO_DEVICE_CUDA a plan takes ranks for processes, which need
- * scratch memory to reduce over NCCL; of ranks that are threads say tuning.transport =
- * ZERO_TRANSPORT_PEER. */
+ *  A plan needs no ranks and no memory, so it also answers "what would fit?". zero_engine_create
+ *  makes the same plan and allocates exactly that. All ranks of a world have the same plan. With
+ *  ZERO_DEVICE_CUDA a plan assumes that ranks are processes, which need scratch memory to reduce
+ *  over NCCL. If ranks are threads, set tuning.transport to ZERO_TRANSPORT_PEER. */
 #ifndef ZERO_PLAN_H
 #define ZERO_PLAN_H
 
@@ -24,11 +23,11 @@ typedef struct zero_plan zero_plan;
 
 /** One rank's bytes, padding included. Grows at its end. */
 typedef struct zero_memory {
-    size_t struct_bytes;                      /**< set by zero_memory_init() */
-    uint64_t bytes[ZERO_ROLE_COUNT_MAX];      /**< by zero_role, each rounded up to pages of 4096
-                                                 bytes */
-    uint64_t tier_bytes[ZERO_TIER_COUNT_MAX]; /**< by zero_tier; on disk with what records are
-                                                 padded */
+    size_t struct_bytes; /**< set by zero_memory_init() */
+    uint64_t
+        bytes[ZERO_ROLE_COUNT_MAX]; /**< by zero_role, each rounded up to pages of 4096 bytes */
+    uint64_t tier_bytes[ZERO_TIER_COUNT_MAX]; /**< by zero_tier; on disk with the padding of
+                                                 extents */
     uint64_t total_bytes;                     /**< of all tiers */
 } zero_memory;
 
@@ -111,15 +110,16 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_plan_options(const zero_plan *plan,
  *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_plan_tuning(const zero_plan *plan, zero_tuning *tuning);
 
-/** Write the plan as a table of text, one line a role, the sums of the tiers in use, and what a
- * step, a pass and a micro-step move to and from disk, to `text` (at most `text_bytes`, always
- * ended). Returns the bytes the whole table needs without the final NUL; text may be NULL. 0, and
- * an empty text, for a plan that is NULL. */
+/** Print the plan as a table: a line for each role, the sums of the tiers in use, and what a step,
+ *  a pass and a micro-step move to and from disk. Returns the bytes that the whole table needs,
+ *  without the final NUL; 0, with an empty text, when plan is NULL.
+ *  - text: out, at most text_bytes, NUL at its end; or NULL.
+ *  - Local call.
+ *  - Threads: any. */
 ZERO_API size_t zero_plan_print(const zero_plan *plan, char *text, size_t text_bytes);
 
-/** Write every option and tuning as it will be used, one line each, name and value, to `text` (at
- *  most `text_bytes`, always ended). Pointers are left out. Returns the bytes the whole list needs
- *  without the final NUL; text may be NULL. 0, and an empty text, for a plan that is NULL. */
+/** Print every option and tuning as it will be used: a line for each name and value, without
+ *  pointers. Returns and takes what zero_plan_print does. */
 ZERO_API size_t zero_plan_print_options(const zero_plan *plan, char *text, size_t text_bytes);
 
 /** A 64-bit hash of everything ranks must agree on. 0 for NULL. */

@@ -1,6 +1,6 @@
 /** @file
- *  A tensor's state outside steps: a rank's own pieces, wherever they live, and whole tensors
- *  between shards and the caller's arrays. */
+ *  A tensor's state between steps: this rank's shard of it on any tier, and whole tensors in the
+ *  caller's arrays. */
 #ifndef ZERO_SHARD_H
 #define ZERO_SHARD_H
 
@@ -14,7 +14,7 @@
 
 ZERO_BEGIN
 
-/** A rank's piece of a tensor in one role. Its size never changes. */
+/** A rank's shard of a tensor in one role. The struct's size never changes. */
 typedef struct zero_shard {
     uint64_t first;       /**< index in the tensor of its first element */
     uint64_t count;       /**< elements; 0 where this rank has none */
@@ -23,7 +23,7 @@ typedef struct zero_shard {
     uint64_t reserved[5]; /**< 0 */
 } zero_shard;
 
-/** This rank's piece of a tensor's state. It stays the same for the engine's life.
+/** Which elements of a tensor this rank's shard has. It stays the same for the engine's life.
  *  - role: PARAM, GRAD (as reduced by the last zero_step or zero_step_discard: the sum, before the
  *    divisor and with the loss scale in it), MASTER, MOMENT1 or MOMENT2.
  *  - Local call, no waiting.
@@ -31,42 +31,45 @@ typedef struct zero_shard {
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_range(const zero_engine *engine, uint32_t tensor,
                                                       zero_role role, zero_shard *shard);
 
-/** This rank's piece where it is.
- *  - role: as above.
- *  - first: out: index in the tensor of the piece's first element.
- *  - view: out: the piece, in device memory or, for a role on the host tier, host memory that the
- *    device reaches; it begins at a multiple of 128 bytes, of 256 where elements have 4, and *first
- *    is a multiple of 64; count 0 and data NULL where this rank has none. Waits for the step under
- *    way.
- *  - Local call. The memory may be read until the next hook, and written before the next micro-step
- *    (for a reader of checkpoints).
- *  - Errors: INVALID_ARGUMENT; STATE where zero_shard_read has it; UNSUPPORTED for a role on disk,
- *    which zero_shard_read and zero_shard_write reach. */
+/** A pointer to this rank's shard of a tensor.
+ *  - role: as in zero_shard_range.
+ *  - first: out, index in the tensor of the shard's first element; a multiple of 64.
+ *  - view: out, the shard in device memory or, for a role on the host tier, in host memory that the
+ *    device reaches. It begins at a multiple of 128 bytes, of 256 where elements have 4. Where this
+ *    rank has none, count is 0 and data NULL.
+ *  - Local call. It waits for the step under way.
+ *  - Ownership: the engine's memory. It may be read until the next hook, and written before the
+ *    next micro-step, for example with a checkpoint's values.
+ *  - Errors: INVALID_ARGUMENT; STATE as in zero_shard_read; UNSUPPORTED for a role on disk, for
+ *    which there are zero_shard_read and zero_shard_write. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_view(zero_engine *engine, uint32_t tensor,
                                                      zero_role role, uint64_t *first,
                                                      zero_view *view);
 
-/** Elements [first, first + count) of a tensor's state, on any tier, to host memory.
- *  - first, count: inside this rank's piece, see zero_shard_range; count may be 0.
- *  - values: out: count elements of the role's type, host memory. Waits for the step under way and
- *    for the values.
- *  - Local call.
- *  - Errors: INVALID_ARGUMENT; STATE inside a micro-step, between the boundary and its step, for
- *    GRAD between a step's micro-steps, and where an eviction took the role away (zero/evict.h); IO
- *    naming the directory, after which the engine is poisoned. */
+/** Copy elements [first, first + count) of a tensor's state, on any tier, to host memory.
+ *  - role: as in zero_shard_range.
+ *  - first, count: inside this rank's shard; count may be 0.
+ *  - values: out, count elements of the role's type, host memory.
+ *  - Local call. It waits for the step under way and for the values.
+ *  - Errors: INVALID_ARGUMENT; STATE inside a micro-step, while a step is due, for GRAD between a
+ *    step's micro-steps, and while the role is evicted, for GRAD until the next step after that
+ *    (zero/evict.h); IO naming the directory, after which the engine is poisoned. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_read(zero_engine *engine, uint32_t tensor,
                                                      zero_role role, uint64_t first, uint64_t count,
                                                      void *values);
 
-/** The other way. role: also PARAM, but units may have been gathered ahead of time, so then every
- *  rank makes the call at least once before the next hook of any, with a count of 0 where it has
- *  nothing to write.
+/** Copy host memory to elements [first, first + count) of a tensor's state, on any tier.
+ *  - role: as in zero_shard_range. For PARAM every rank makes the call at least once before any
+ *    rank's next hook, with a count of 0 where it has nothing to write: units that were gathered
+ *    ahead of time are then gathered again.
+ *  - first, count, values: as in zero_shard_read.
+ *  - Local call. It waits for the step under way and until the values are stored.
  *  - Errors: those of zero_shard_read; STATE while a unit is acquired. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_write(zero_engine *engine, uint32_t tensor,
                                                       zero_role role, uint64_t first,
                                                       uint64_t count, const void *values);
 
-/** Write a whole tensor into the caller's arrays, for example for a checkpoint in its own format.
+/** Gather a whole tensor into the caller's array, for example for a checkpoint in its own format.
  *  - tensor, role: the same on every rank. role is PARAM, MASTER, MOMENT1, MOMENT2 or GRAD (as in
  *    zero_shard_range). MASTER of a tensor without a master copy is its PARAM, so MASTER gives the
  *    most exact parameters of any model.
@@ -80,10 +83,10 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_write(zero_engine *engine, uint3
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_export(zero_engine *engine, uint32_t tensor,
                                                         zero_role role, const zero_array *array);
 
-/** The other way: this rank's piece of a tensor's state from an array of the whole tensor.
+/** Set this rank's shard of a tensor's state from an array of the whole tensor.
  *  - role: as in zero_tensor_export. To replace low-precision parameters import PARAM and MASTER,
  *    since the next step rounds the master to the parameter.
- *  - array: host memory. Only this rank's piece of it is read, and rounded to nearest even.
+ *  - array: host memory. Only this rank's shard of it is read, and rounded to nearest even.
  *  - Local call; it blocks until the values are stored. As with zero_shard_write, every rank has to
  *    import PARAM before the next hook of any.
  *  - Memory: 256 KiB of host memory during the call.

@@ -1,8 +1,8 @@
 /** @file
  *  Status codes and the error record.
  *
- *  Every call that can fail returns a zero_status. When it is not ZERO_OK, zero_last_error() tells
- * the calling thread what happened, with the values involved and what to do about it. */
+ *  Every call that can fail returns a zero_status. When it is not ZERO_OK, zero_last_error() gives
+ *  the calling thread what happened, with the values involved and what to do about it. */
 #ifndef ZERO_STATUS_H
 #define ZERO_STATUS_H
 
@@ -12,18 +12,18 @@
 ZERO_BEGIN
 
 /** One row per status: X(NAME, value, text). Values never change. */
-#define ZERO_STATUS_LIST(X)                                                    \
-    X(OK, 0, "no error")                                                       \
-    X(INVALID_ARGUMENT, 1, "an argument is outside what the function accepts") \
-    X(STATE, 2, "the call is not legal now")                                   \
-    X(UNSUPPORTED, 3, "not available in this build or on this machine")        \
-    X(OUT_OF_MEMORY, 4, "memory could not be had, or a budget is too small")   \
-    X(DEVICE, 5, "the device reported a fault")                                \
-    X(COMM, 6, "a collective failed")                                          \
-    X(IO, 7, "a file operation failed")                                        \
-    X(CORRUPT, 8, "stored data is damaged or not ours")                        \
-    X(MISMATCH, 9, "ranks disagree")                                           \
-    X(TIMEOUT, 10, "a rank did not arrive within the deadline")                \
+#define ZERO_STATUS_LIST(X)                                                        \
+    X(OK, 0, "no error")                                                           \
+    X(INVALID_ARGUMENT, 1, "an argument is outside what the function accepts")     \
+    X(STATE, 2, "the call is not legal now")                                       \
+    X(UNSUPPORTED, 3, "not available in this build or on this machine")            \
+    X(OUT_OF_MEMORY, 4, "memory could not be allocated, or a budget is too small") \
+    X(DEVICE, 5, "the device reported a fault")                                    \
+    X(COMM, 6, "a collective failed")                                              \
+    X(IO, 7, "a file operation failed")                                            \
+    X(CORRUPT, 8, "stored data is damaged or not of this library")                 \
+    X(MISMATCH, 9, "ranks disagree")                                               \
+    X(TIMEOUT, 10, "a rank did not arrive within the deadline")                    \
     X(POISONED, 11, "an earlier failure made this object unusable")
 
 /** One status of the list as an enumerator. */

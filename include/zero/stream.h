@@ -1,9 +1,9 @@
 /** @file
  *  The stream on which the caller's forward and backward run.
  *
- *  A hook never makes the work before it wait longer than it must: it says "what comes next on this
- *  stream may read the unit". On the CPU device the caller's stream is the calling thread itself,
- * so there the wait happens inside the hook. On a GPU the native handle is a CUDA stream. */
+ *  On a GPU it is a CUDA stream. A hook lets that stream wait for the library's streams by events,
+ *  and returns at once: what the caller enqueues after it runs when the unit is there. On the CPU
+ *  the caller's stream is the calling thread itself, so the hook waits. */
 #ifndef ZERO_STREAM_H
 #define ZERO_STREAM_H
 
@@ -13,7 +13,7 @@
 ZERO_BEGIN
 
 /** A stream of the caller's. native == NULL is the host stream: the calling thread. Passed by
- * value: it is one pointer for ever. */
+ *  value: it is one pointer for ever. */
 typedef struct zero_stream {
     void *native; /**< CPU device: must be NULL; CUDA: see zero_stream_cuda in zero/cuda.h */
 } zero_stream;

@@ -25,31 +25,32 @@
  *  - Pipeline schedules that split backward: parameters for the pass over inputs, later gradients
  *    for the pass over weights.
  *
- *  Nesting. The calls of one kind (zero_unit_acquire, parameters, gradients) nest by count, and a
- *  release closes the last open acquire of its kind. The outermost zero_unit_acquire in backward
+ *  **Nesting.** The calls of one kind (zero_unit_acquire, parameters, gradients) nest by count, and
+ *  a release closes the last open acquire of its kind. The outermost zero_unit_acquire in backward
  *  acquires the gradients, and they are ready at the release that closes it. Kinds may be mixed on
- *  a unit, but none closes another: its parameters stay until all that acquired them have released
- *  them, and its gradient is complete when all that acquired it have said so.
+ *  a unit, but a release of one kind never closes an acquire of another: the parameters stay until
+ *  every acquire of them is released, and the gradient is complete when every acquire of it is
+ *  closed.
  *
- *  Ties. A unit that ties to tensors of another unit, their owner, acquires and releases the owner
- *  with itself. The owner's gradient is complete when its own and those of all units that tie to it
- *  are.
+ *  **Ties.** A unit that ties to tensors of another unit, their owner, acquires and releases the
+ *  owner with itself. The owner's gradient is complete when its own and those of all units that tie
+ *  to it are.
  *
- *  Refusals. An acquire that is refused with STATE or INVALID_ARGUMENT leaves no count raised, no
- *  slot held and no view changed. Parameters may have been gathered ahead of time, and backward has
- *  come to the unit (see ZERO_PASS_BACKWARD).
+ *  **Refusals.** An acquire that is refused with STATE or INVALID_ARGUMENT raises no count, holds
+ *  no slot and changes no view. It may have gathered parameters ahead of time, and in backward it
+ *  counts as reaching the unit (see ZERO_PASS_BACKWARD).
  *
- *  Ranks. Every rank makes the same calls in the same order, but a rank may leave units out. A unit
- *  that stays acquired while others of its size are gathered must be held so by every rank, and
- *  meanwhile no rank may leave units out. Otherwise ranks evict different units and later gather
- *  different ones: that is MISMATCH with the units' numbers, TIMEOUT over NCCL. With param_slots as
- *  many as there are units of a size nothing is evicted, and any rank may hold any unit.
+ *  **Ranks.** Every rank makes the same calls in the same order, but a rank may leave units out. If
+ *  a unit stays acquired while others of its size are gathered, every rank must hold it, and no
+ *  rank may leave units out meanwhile. Otherwise ranks evict different units and later gather
+ *  different ones, which is MISMATCH with the units' numbers, or TIMEOUT over NCCL. With as many
+ *  param_slots as there are units of a size nothing is evicted, and any rank may hold any unit.
  *
- *  What backward adds is the gradient of the micro-step's own mean loss, times zero_loss_scale. Do
- *  not divide the loss by the number of micro-steps or ranks: the step does (grad_divisor; see
- *  zero/step.h for what a loss that is divided twice looks like).
+ *  **Loss.** Backward adds the gradient of the micro-step's own mean loss, times zero_loss_scale.
+ *  Do not divide the loss by the number of micro-steps or ranks: the step does (grad_divisor;
+ *  zero/step.h says what a loss that is divided twice looks like).
  *
- *  Threads: one at a time calls an engine. */
+ *  **Threads.** One thread at a time calls an engine. */
 #ifndef ZERO_UNIT_H
 #define ZERO_UNIT_H
 
@@ -66,117 +67,118 @@ ZERO_BEGIN
 typedef enum zero_pass {
     ZERO_PASS_NONE = 0,     /**< not acquired; an answer of zero_unit_pass, no pass to acquire in */
     ZERO_PASS_FORWARD = 1,  /**< forward of a micro-step */
-    ZERO_PASS_BACKWARD = 2, /**< backward of a micro-step, and the unit's recomputation just before
-                               it. Tells that backward has come to this unit: gradients of units
-                                 too far behind it to find a slot are taken as left out */
-    ZERO_PASS_EVAL = 3      /**< forward outside any micro-step; leaves the recorded order alone */
+    ZERO_PASS_BACKWARD = 2, /**< backward of a micro-step, and the unit's recomputation just
+                               before it. Backward has reached this unit: gradients of units
+                               that are too far behind it to get a slot count as left out */
+    ZERO_PASS_EVAL = 3 /**< forward outside any micro-step; does not change the recorded order */
 } zero_pass;
 
-/** Open a micro-step. Every rank makes as many in a step. MISMATCH comes from where ranks that do
- * not meet first, a reduction or zero_step. Where they meet nowhere it is TIMEOUT: with
- * ZERO_ACCUMULATION_LOCAL at stage 3, and at stages 2 and 3 over NCCL.
+/** Open a micro-step. Every rank makes the same number of them in a step. Otherwise the first
+ *  collective that differs, a reduction or zero_step, is MISMATCH. With ZERO_ACCUMULATION_LOCAL at
+ *  stage 3, and at stages 2 and 3 over NCCL, it is TIMEOUT.
  *  - last: 1 at the boundary, the last micro-step before zero_step; else 0.
  *  - Collective over the ranks that share parameters: it may begin the first gathers.
- *  - Errors: INVALID_ARGUMENT (last). STATE when one is open, when the boundary's step has not been
- *    taken, while a unit is acquired, and while roles are evicted (zero/evict.h). */
+ *  - Errors: INVALID_ARGUMENT (last). STATE when a micro-step is open, when the step is due, while
+ *    a unit is acquired, and while roles are evicted (zero/evict.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_micro_begin(zero_engine *engine, int32_t last);
 
-/** Close it: gradients that never came count as zero.
+/** Close the micro-step. Gradients that were never acquired in it count as zero.
  *  - Collective over the ranks that share parameters or reduce gradients.
- *  - Errors: STATE when none is open, or when a unit or gradient is still acquired (named in the
- *    message). */
+ *  - Errors: STATE when no micro-step is open, or when a unit or gradient is still acquired, which
+ *    the message names. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_micro_end(zero_engine *engine);
 
 /** What zero_unit_acquire hands out: the unit's own tensors in the order they were added, then
- * those that it ties to in the order of zero_tensor_tie. Only the library makes these; fields may
- * come to be added at the end. */
+ *  those that it ties to in the order of zero_tensor_tie. Only the library fills it; later versions
+ *  may add fields at its end. */
 typedef struct zero_unit_view {
     uint32_t tensor_count;   /**< of `params` and `grads` */
     const zero_view *params; /**< each what zero_tensor_data says of the tensor */
     const zero_view *grads;  /**< each what zero_tensor_grad says of it. For frozen tensors: data
-                                  NULL, count 0, dtype NONE. NULL outside backward */
+                                NULL, count 0, dtype NONE. NULL outside backward */
 } zero_unit_view;
 
 /** Make a unit's parameters, and those of units it ties to, readable on `stream`; with
- * ZERO_PASS_BACKWARD make their gradients writable too.
- *  - pass: NONE excepted. In BACKWARD a unit without trained tensors has no gradient to acquire, so
- *    trainers need not tell such units apart.
- *  - stream: the caller's stream that reads and adds.
+ *  ZERO_PASS_BACKWARD make their gradients writable too.
+ *  - pass: FORWARD, BACKWARD or EVAL. In BACKWARD a unit without trained tensors is acquired
+ *    without gradients, so trainers need no special case for it.
+ *  - stream: the caller's stream that reads the parameters and adds to the gradients.
  *  - view: out, or NULL. Untouched on failure.
  *  - Collective over the ranks that share the unit's parameters.
  *  - Stream: what the caller puts on `stream` from here on runs after the gather; the call itself
- *    does not wait for a GPU. On the host stream it waits.
- *  - Ownership: the view is the engine's, one for each unit, the same for acquires that nest. Its
- *    arrays are good until the last zero_unit_release of the unit, `grads` until the one that
+ *    does not wait for a GPU. With the host stream it waits.
+ *  - Ownership: the view is the engine's: one for each unit, shared by acquires that nest. Its
+ *    arrays are valid until the last zero_unit_release of the unit, `grads` until the release that
  *    closes the outermost acquire in backward.
  *  - Memory: none; slots and arrays are made by zero_engine_create.
  *  - Errors: INVALID_ARGUMENT (unit, pass, stream). STATE for a pass on the wrong side of a
  *    micro-step; when no slot is free (the message says how many param_slots or grad_slots are
- *    needed); in BACKWARD also after the unit's gradient was declared ready or taken as left out in
- *    this micro-step (zero_unit_params_acquire acquires its parameters alone). COMM, TIMEOUT or
- *    MISMATCH, after which the engine is poisoned. */
+ *    needed); in BACKWARD also after the unit's gradient was declared ready or counted as left out
+ *    in this micro-step (zero_unit_params_acquire then acquires its parameters alone). COMM,
+ *    TIMEOUT or MISMATCH, after which the engine is poisoned. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_acquire(zero_engine *engine, uint32_t unit,
                                                        zero_pass pass, zero_stream stream,
                                                        const zero_unit_view **view);
 
-/** Close the last open zero_unit_acquire of the unit. What was put on `stream` so far was the last
- * to read its parameters and, where this closes the outermost acquire in backward, completes its
- * gradient, whose reduction starts as soon as those of its bucket are complete.
+/** Close the last open zero_unit_acquire of the unit. Work on `stream` so far was the last to read
+ *  its parameters. If this closes the outermost acquire in backward, that work also completes the
+ *  gradient, whose reduction starts as soon as all gradients of its bucket are complete.
  *  - stream: as in zero_unit_acquire, or one that waits for it.
  *  - Local call, no waiting.
- *  - Ownership: after the last release pointers into the unit are dead. With
+ *  - Ownership: after the last release pointers into the unit are invalid. With
  *    tuning.poison_released they read NaN.
  *  - Errors: INVALID_ARGUMENT (unit, stream); STATE naming the unit where it is not held by
  *    zero_unit_acquire. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_release(zero_engine *engine, uint32_t unit,
                                                        zero_stream stream);
 
-/** The part of zero_unit_acquire that is about parameters. In ZERO_PASS_BACKWARD it tells that
- * backward has come to the unit, but acquires no gradient.
- *  - pass, stream: as there. zero_tensor_data gives views.
+/** Make a unit's parameters, and those of units it ties to, readable on `stream`. In
+ *  ZERO_PASS_BACKWARD backward has then reached the unit, but no gradient is acquired.
+ *  - pass, stream: as in zero_unit_acquire. zero_tensor_data gives views.
  *  - Collective over the ranks that share the unit's parameters.
- *  - Errors: as there, but for what is said of gradients. */
+ *  - Errors: those of zero_unit_acquire, except the ones about gradients. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_params_acquire(zero_engine *engine, uint32_t unit,
                                                               zero_pass pass, zero_stream stream);
 
-/** Say that what was put on `stream` so far was the last to read the parameters that
- * zero_unit_params_acquire made readable.
+/** Release parameters that zero_unit_params_acquire acquired. Work on `stream` so far was the last
+ *  to read them.
  *  - stream: as in zero_unit_params_acquire, or one that waits for it.
  *  - Local call, no waiting.
  *  - Errors: INVALID_ARGUMENT (unit, stream); STATE naming the unit where zero_unit_params_acquire
- * does not hold it. */
+ *    does not hold it. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_params_release(zero_engine *engine, uint32_t unit,
                                                               zero_stream stream);
 
 /** Make a unit's gradient, and those of units it ties to, writable on `stream`. The buffer holds
- * zeros, or the sum of what was added earlier: ADD to it, never assign.
- *  - Local call. On the host stream it waits for a slot's last reduction.
+ *  zeros, or the sum of what was added earlier: add to it, never assign.
+ *  - Local call. With the host stream it waits for the last reduction of the slot.
  *  - Ownership: zero_tensor_grad gives views, until the matching zero_unit_grads_ready.
  *  - Memory: none; uses a slot made by zero_engine_create.
  *  - Errors: INVALID_ARGUMENT (unit, stream). STATE outside a micro-step; after the unit's gradient
- *    was declared ready or taken as left out in this micro-step; for a unit that has no trained
+ *    was declared ready or counted as left out in this micro-step; for a unit that has no trained
  *    tensor; when no slot is free (the message says how many grad_slots are needed). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_grads_acquire(zero_engine *engine, uint32_t unit,
                                                              zero_stream stream);
 
-/** Say that what was put on `stream` so far completes what zero_unit_grads_acquire was called for.
- * The reduction starts as soon as all gradients of its bucket are complete.
+/** Close zero_unit_grads_acquire: work on `stream` so far completes the unit's gradient. The
+ *  reduction starts as soon as all gradients of its bucket are complete.
  *  - Local call, no waiting.
  *  - Errors: INVALID_ARGUMENT (unit, stream); STATE naming the unit where zero_unit_grads_acquire
  *    does not hold its gradient. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_grads_ready(zero_engine *engine, uint32_t unit,
                                                            zero_stream stream);
 
-/** The pass that a unit is acquired in, the last one where acquires nest; ZERO_PASS_NONE where it
- * is not. A unit that others tie to is acquired in the pass of these too.
+/** The pass of a unit's last open acquire; ZERO_PASS_NONE when it is not acquired. Acquiring a unit
+ *  that ties to this one counts too.
+ *  - pass: out.
  *  - Local call, no waiting.
  *  - Errors: INVALID_ARGUMENT (unit, pass). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_pass(const zero_engine *engine, uint32_t unit,
                                                     zero_pass *pass);
 
 /** A tensor's elements: contiguous, shape as described, memory of the device, read-only to the
- * caller. They begin at a multiple of 256 bytes, whatever the tensors' sizes, the stage and the
- * tiers are: enough for cuBLASLt and for loads of 16 bytes a thread.
+ *  caller. They begin at a multiple of 256 bytes at every stage and on every tier: enough for
+ *  cuBLASLt and for loads of 16 bytes a thread.
  *  - view: out.
  *  - Ownership: borrowed until the last release of its unit.
  *  - Errors: INVALID_ARGUMENT (tensor, view); STATE when its unit is not acquired. */
@@ -184,7 +186,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_data(zero_engine *engine, uint3
                                                       zero_view *view);
 
 /** A tensor's gradient: contiguous, shape as described, grad_dtype, device memory, to be added to.
- * It begins at a multiple of 256 bytes, as above.
+ *  It begins at a multiple of 256 bytes, as above.
  *  - view: out.
  *  - Ownership: borrowed until its unit's gradient is ready.
  *  - Errors: INVALID_ARGUMENT (tensor, view), also for a frozen tensor; STATE when the gradient of

@@ -5,17 +5,20 @@
  *  threads of this process, from the caller's own MPI or NCCL communicator (zero/mpi.h,
  *  zero/nccl.h), or alone.
  *
- *  A rank that goes is told to those that wait for it, as COMM with its number, whatever they wait
- *  in. One that destroyed its engine or its world, or whose function returned: at once. One whose
- *  process died or ended otherwise: within a second, on its host, and on all hosts as soon as
- *  another rank of that host waits. Where it was the only rank of its host the launcher ends the
- *  job (mpirun and srun do so unless they are told not to), or the deadline passes. A rank that
- *  stands still, stopped by a signal for example, is TIMEOUT at the deadline. Worlds of NCCL learn
- *  of it in their own way (zero/nccl.h).
+ *  **Ranks that leave.** Ranks that wait for a rank that has left get COMM with its number,
+ *  whatever call they wait in:
  *
- *  A world works in the process that made it. In a child that was forked from it every call on the
- *  world or its engines is a STATE error, but those that only read, and destroying them does
- *  nothing: make others in the child. Children that were made by vfork or clone are not noticed. */
+ *  - at once, if it destroyed its engine or its world, or if its function returned;
+ *  - within a second on its own host, if its process died or ended in another way. Ranks of other
+ *    hosts get it as soon as another rank of that host waits. If there is none, the launcher ends
+ *    the job (mpirun and srun do so unless told otherwise) or the deadline passes;
+ *  - at the deadline, as TIMEOUT, if it stands still: stopped by a signal, for example.
+ *
+ *  Worlds over NCCL are an exception (zero/nccl.h).
+ *
+ *  **Forks.** A world works in the process that made it. In a forked child every call on the world
+ *  or its engines is a STATE error, except calls that only read. Destroying them there does
+ *  nothing. Create new ones in the child. Children of vfork or clone are not detected. */
 #ifndef ZERO_WORLD_H
 #define ZERO_WORLD_H
 
@@ -40,38 +43,41 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_self(zero_world **world);
 /** Run `fn` on `rank_count` threads of this process, each with its own world, and wait for all.
  *  - rank_count: in [1, 65536]; as many as the host has threads for.
  *  - deadline_ms: how long a collective waits for the other ranks; 0 is 600000.
- *  - fn: leaves the world alone at its end, but destroys the engines it made. Returns the first
- *    failure in time, or the first that is not COMM where others heard of it before; its message
- *    names the rank. A rank that returns ZERO_OK has left: others that wait for it get COMM.
- *  - Errors: INVALID_ARGUMENT for more ranks than the system's limits allow threads, naming the
- *    limit; STATE where an engine is left alive; DEVICE when a thread cannot be started. No
- *    launcher, no daemon, no socket. */
+ *  - fn: what each rank runs. It destroys the engines that it made, and leaves the world to this
+ *    call. A rank whose fn returned ZERO_OK has left: others that wait for it get COMM.
+ *  - user: handed to fn.
+ *  - Errors: the first failure of a rank, whose message names the rank; COMM only where every
+ *    failure is COMM. INVALID_ARGUMENT for more ranks than the system's limits allow threads,
+ *    naming the limit; STATE where an engine is left alive; DEVICE when a thread cannot be
+ *    started. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms,
                                                     zero_rank_fn fn, void *user);
 
 /** Join the world that the launcher described: mpirun, srun, or RANK/WORLD_SIZE/LOCAL_RANK as
  *  torchrun sets them. Without any of these: a world of one rank.
  *  - deadline_ms: as in zero_world_run.
- *  - Collective over the launched processes. Ranks of torchrun on several hosts need NCCL and a
- *    GPU each, the calling thread's current one: call cudaSetDevice by LOCAL_RANK first. They meet
- *    at NCCL_COMM_ID=host:port where the environment has it, else at MASTER_ADDR and the port after
- *    MASTER_PORT; that is set as NCCL_COMM_ID during the call, so no other thread may read or
- *    change the environment meanwhile.
+ *  - Collective over the launched processes.
+ *  - Several hosts without MPI (torchrun): every rank needs NCCL and a GPU, which is the calling
+ *    thread's current one, so call cudaSetDevice by LOCAL_RANK first. The rendezvous is
+ *    NCCL_COMM_ID=host:port if the environment has it, else MASTER_ADDR and the port after
+ *    MASTER_PORT. In the second case the call sets NCCL_COMM_ID while it runs, so no other thread
+ *    may read or change the environment meanwhile.
  *  - Errors: INVALID_ARGUMENT for a half-described environment (WORLD_SIZE without RANK, rank >=
  *    size, several hosts without MASTER_PORT), UNSUPPORTED when the build or the machine lacks what
- *    the launcher needs, STATE when MPI counts ranks in another way than it, TIMEOUT when a rank
- *    never comes, COMM with NCCL's words. */
+ *    the launcher needs, STATE when MPI's rank or size differs from the launcher's, TIMEOUT when a
+ *    rank does not come, COMM with NCCL's message. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_launched(uint32_t deadline_ms,
                                                                 zero_world **world);
 
-/** 1 if a launcher described more than one rank in this process's environment, else 0. Reads only.
- */
+/** 1 if a launcher described more than one rank in this process's environment, else 0. Reads
+ *  only. */
 ZERO_API int32_t zero_world_is_launched(void);
 
-/** Leave. Accepts NULL.
- *  - Collective unless a rank failed. Destroy the engines made on it first: while one lives the
- *    world goes on without its handle, calls on the engine are STATE errors, and the last
- *    zero_engine_destroy ends both. In a child that was forked it does nothing. */
+/** Leave the world. Accepts NULL.
+ *  - Collective unless a rank failed.
+ *  - Ownership: destroy the world's engines first. While one lives the world lives on without its
+ *    handle, calls on the engine are STATE errors, and the last zero_engine_destroy ends both.
+ *  - In a forked child it does nothing. */
 ZERO_API void zero_world_destroy(zero_world *world);
 
 /** This rank, 0-based. 0 for NULL. */
@@ -83,26 +89,30 @@ ZERO_API uint32_t zero_world_size(const zero_world *world);
 /** Number of ranks of this world on this host. 0 for NULL. */
 ZERO_API uint32_t zero_world_local_size(const zero_world *world);
 
-/** CPUs for this rank's threads, at least 1: those that its thread was allowed to run on when the
- *  world was made (taskset, Slurm, mpirun's binding), no more than the CPU quota of its cgroup
- *  (containers) rounded up, divided by the ranks that share them. NULL: all that the calling thread
- *  may use now, divided by nobody. */
+/** CPUs for this rank's threads, at least 1. It counts the CPUs that the rank's thread was allowed
+ *  to run on when the world was made (taskset, Slurm, mpirun's binding), takes at most the CPU
+ *  quota of its cgroup (containers), rounded up, and divides by the ranks that share them.
+ *  - world: NULL: the CPUs that the calling thread may use now, undivided.
+ *  - Local call. */
 ZERO_API uint32_t zero_world_cpus(const zero_world *world);
 
 /** Backend of the collectives: "self", "local", "shm", "mpi", "nccl"; "none" for NULL. Never
- * NULL. */
+ *  NULL. */
 ZERO_API const char *zero_world_backend(const zero_world *world);
 
 /** Wait until every rank has called this.
  *  - Collective.
- *  - Errors: INVALID_ARGUMENT for NULL; TIMEOUT, COMM; MISMATCH when another is in
- *    zero_world_gather; STATE once it was destroyed. */
+ *  - Errors: INVALID_ARGUMENT for NULL; TIMEOUT, COMM; MISMATCH when another rank is in
+ *    zero_world_gather; STATE after the world was destroyed. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_barrier(zero_world *world);
 
-/** Every rank's `bytes` bytes at `send`, in rank order, to `recv` (bytes * size). Host memory.
- *  - Collective, blocking, meant for small things (losses, seeds).
+/** Gather a few bytes of every rank, such as losses or seeds, on all ranks.
+ *  - send: this rank's bytes, host memory.
+ *  - recv: out, host memory for bytes * size: what all ranks sent, in rank order.
+ *  - bytes: per rank, the same on all.
+ *  - Collective. It blocks until all have called it.
  *  - Errors: INVALID_ARGUMENT for NULL, of send and recv unless bytes is 0; TIMEOUT, COMM,
- *    MISMATCH; STATE once it was destroyed. */
+ *    MISMATCH; STATE after the world was destroyed. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_gather(zero_world *world, const void *send,
                                                        void *recv, uint32_t bytes);
 

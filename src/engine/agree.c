@@ -1,6 +1,6 @@
-/* Owns what ranks tell each other outside the collectives of a step: that they describe the same
- * model and have what an engine needs, and which gathers nobody needs any more; and the words for
- * what they were found to give differently to a step. */
+/* Owns what ranks exchange outside the collectives of a step: that they describe the same model,
+ * that they have allocated their resources, which gathers no rank needs any more; and the messages
+ * for steps that ranks were given differently. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 /* Words exchanged at a time. */
 #define ROUND_WORDS 32
-/* Schedule entries in one, after the word that holds the hash. */
+/* Schedule entries in one exchange, behind the word of the hash. */
 #define ENTRIES_PER_ROUND ((ROUND_WORDS - 1) * 64)
 
 static zero_status exchange(zero_world *world, const uint64_t *words, uint64_t *all)
@@ -40,7 +40,7 @@ static zero_status mismatch(const zero_world *world, const zi_layout *layout, ui
             zero_world_rank(world), peer, text);
 }
 
-/* Ranks of equal number of items or not, all walk the same number of rounds: the largest count's.
+/* All ranks make as many rounds as the one with the most items.
  */
 static zero_status name_difference(zero_world *world, const zi_layout *layout, uint64_t most,
                                    uint64_t *all)
@@ -126,8 +126,8 @@ static uint32_t group_at(const zi_layout *layout, uint32_t i)
     return (uint32_t)__builtin_ctzll(left);
 }
 
-/* A number that ranks give to a step. layout: NULL for those of another part of the model, whose
- * groups are not known here. */
+/* The name of a number that ranks give to a step. layout: NULL for numbers of another part of the
+ * model, whose groups are unknown here. */
 static const char *number_text(const zi_layout *layout, uint32_t number, char *text,
                                size_t text_bytes)
 {
@@ -234,7 +234,7 @@ zero_status zi_engine_agree_layout(zero_engine *engine, zero_status planned)
     return status != ZERO_OK && status == planned ? zi_error_adopt(&error) : status;
 }
 
-/* A rank's word before the ranks join. */
+/* A rank's status before collective creation. */
 typedef struct ready_word {
     int32_t status;
     int32_t native;
@@ -256,11 +256,11 @@ zero_status zi_engine_agree_ready(zero_engine *engine, zero_world *world, zero_s
         (void)snprintf(word.text, sizeof word.text, "%.*s", (int)sizeof word.text - 1, own.message);
     }
     memcpy(words, &word, sizeof word);
-    const zero_status told = exchange(world, words, engine->agreement);
+    const zero_status exchanged = exchange(world, words, engine->agreement);
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
     }
-    ZI_TRY(told);
+    ZI_TRY(exchanged);
     for (uint32_t r = 0; r < zero_world_size(world); r++) {
         memcpy(&word, engine->agreement + (size_t)r * ROUND_WORDS, sizeof word);
         if (word.status != ZERO_OK) {

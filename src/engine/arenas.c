@@ -1,5 +1,5 @@
-/* Owns the memory of roles: where each is taken from, and how it is given back. Invariant: what is
- * held is counted, in arena_bytes and in the statistics. */
+/* Owns the memory of roles: which allocator each uses, and how it is freed. Invariant: memory that
+ * is held is counted, in arena_bytes and in the statistics. */
 #include "engine/arenas.h"
 
 #include "core/error.h"
@@ -7,8 +7,9 @@
 #include "core/sizes.h"
 #include "engine/unit_views.h"
 
-/* Roles that peers read where memory is the host's: shards, gradient slots, norms, and slots of
- * parameters that are offloaded, which hold this rank's shard. */
+/* Roles that peers read directly if the device's memory is host memory: shards, gradient slots,
+ * norms, and parameter slots if parameters are offloaded, since the slot then holds this rank's
+ * shard. */
 static bool is_shared(const zero_engine *engine, zero_role role)
 {
     return engine->device->ops->host_memory &&
@@ -17,7 +18,7 @@ static bool is_shared(const zero_engine *engine, zero_role role)
             (role == ZERO_ROLE_PARAM_SLOT && zi_role_offloaded(engine->layout, ZERO_ROLE_PARAM)));
 }
 
-/* Roles that collectives read or write, where groups register them: from the transport's own
+/* Roles that collectives read or write and groups register: they come from the transport's
  * allocator. */
 static bool is_registered(const zero_engine *engine, zero_role role)
 {
@@ -26,7 +27,7 @@ static bool is_registered(const zero_engine *engine, zero_role role)
             role == ZERO_ROLE_GRAD_SLOT || role == ZERO_ROLE_STEP || role == ZERO_ROLE_SCRATCH);
 }
 
-/* Where a role's bytes are counted. */
+/* The counter of a role's bytes. */
 static uint64_t *held_bytes(zero_engine *engine, zero_role role)
 {
     const bool host = zi_role_tier(engine->layout, role) == ZERO_TIER_HOST;
@@ -70,7 +71,8 @@ zero_status zi_engine_take_arena(zero_engine *engine, zero_role role)
     const size_t bytes = zi_role_arena_bytes(engine->layout, role);
     void *memory = engine->arena[role];
     if (memory != NULL) {
-        ZI_TRY(zi_pages_restore(memory, bytes)); /* shared, and given up: see below */
+        ZI_TRY(zi_pages_restore(memory,
+                                bytes)); /* shared memory whose pages were discarded: see below */
     } else {
         ZI_TRY(alloc_arena(engine, role, bytes, &memory));
     }
@@ -85,7 +87,7 @@ zero_status zi_engine_take_arena(zero_engine *engine, zero_role role)
 zero_status zi_engine_give_arena(zero_engine *engine, zero_role role)
 {
     if (is_shared(engine, role)) {
-        /* Peers have it mapped; only its pages go, which needs no agreement. */
+        /* Peers have it mapped, so only its pages are discarded, which is local. */
         ZI_TRY(zi_pages_discard(engine->arena[role], engine->arena_bytes[role]));
     } else {
         free_arena(engine, role);
@@ -95,7 +97,7 @@ zero_status zi_engine_give_arena(zero_engine *engine, zero_role role)
     return ZERO_OK;
 }
 
-/* Take the roles with memory that peers read, or the others. */
+/* Allocate the roles with memory that peers read, or the others. */
 static zero_status take_roles(zero_engine *engine, bool shared)
 {
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {

@@ -4,20 +4,20 @@
 
 #include "engine/engine_internal.h"
 
-/* Take the memory of all roles that have some, and give it back. Own: local. Shared: what peers
- * read, collective; when it fails it fails on all ranks. */
+/* Allocate and free the memory of all roles that have some. Own: local. Shared: memory that peers
+ * read, collective; a failure is one on all ranks. */
 zero_status zi_engine_take_own_arenas(zero_engine *engine);
 zero_status zi_engine_take_shared_arenas(zero_engine *engine);
 void zi_engine_free_arenas(zero_engine *engine);
-/* Take a role's memory, zeroed, where its tier says; again, after it was given up. The first time
- * collective over the world for memory that peers read, later on local. */
+/* Allocate a role's zeroed memory on its tier, also again after it was freed. For memory that peers
+ * read the first call is collective over the world, later ones are local. */
 zero_status zi_engine_take_arena(zero_engine *engine, zero_role role);
-/* Give a role's memory back to the system. Nothing uses it; on failure it is held still. */
+/* Free a role's memory, which nothing uses. On failure it is still held. */
 zero_status zi_engine_give_arena(zero_engine *engine, zero_role role);
-/* Where the optimizer finds each flat; the caller frees the list. */
+/* The parameter and the gradient of each flat, for the optimizer; the caller frees the list. */
 zero_status zi_engine_list_flats(const zero_engine *engine, zi_optim_flat **flats);
-/* Let the stages work on the arenas as they are now: some were taken again. The streams that use
- * them are idle. */
+/* Let the stages use the arenas where they are now, after some were allocated again. The streams
+ * that use them are idle. */
 zero_status zi_engine_rebind(zero_engine *engine);
 
 #endif

@@ -1,5 +1,6 @@
-/* Owns whole tensors between shards and the caller's arrays: initial values, import and export.
- * Invariant: what is between them is a bounded staging buffer, whatever a tensor's size. */
+/* Owns whole tensors between shards and the caller's arrays or functions: initial values, import
+ * and export. Invariant: values pass through a staging buffer of fixed size, whatever a tensor's
+ * size. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -14,9 +15,13 @@
 #include "layout/sharding.h"
 #include "zero/shard.h"
 
+/* Elements that pass through the staging buffer at a time, and its bytes. */
+#define STAGED_COUNT ((uint64_t)65536)
+#define STAGED_BYTES (STAGED_COUNT * sizeof(float))
+
 /* ---- strides ---- */
 
-/* An array of a tensor. Neighbouring dimensions whose elements lie end to end are one. */
+/* An array of a tensor. Neighbouring dimensions whose elements are contiguous are merged. */
 typedef struct array_walk {
     unsigned char *data;
     size_t size; /* of an element */
@@ -68,11 +73,11 @@ static void walk_copy(const array_walk *walk, uint64_t first, uint64_t count, vo
     const size_t step = walk->strides[inner] * walk->size;
     unsigned char *buffer = staging;
     while (count > 0) {
-        uint64_t rest = first;
+        uint64_t left = first;
         uint64_t at = 0;
         for (uint32_t i = walk->dims; i-- > 0;) {
-            at += rest % walk->extents[i] * walk->strides[i];
-            rest /= walk->extents[i];
+            at += left % walk->extents[i] * walk->strides[i];
+            left /= walk->extents[i];
         }
         const uint64_t run = zi_min_u64(count, walk->extents[inner] - first % walk->extents[inner]);
         unsigned char *place = walk->data + at * walk->size;
@@ -89,26 +94,29 @@ static void walk_copy(const array_walk *walk, uint64_t first, uint64_t count, vo
 
 /* ---- in ---- */
 
-zero_status zi_engine_open_staging(zero_engine *engine, float **staging)
-{
-    return engine->device->ops->host_alloc(engine->device->self, ENGINE_STAGED_BYTES,
-                                           (void **)staging);
-}
+/* Where values for shards come from: an array, or a function where fn is not NULL. */
+typedef struct value_source {
+    array_walk walk;
+    zero_dtype dtype;
+    zero_fill_fn fn;
+    void *user;
+} value_source;
 
-void zi_engine_close_staging(zero_engine *engine, float *staging)
-{
-    engine->device->ops->host_free(engine->device->self, staging, ENGINE_STAGED_BYTES);
-}
-
-/* This rank's part of a tensor's role := the array's. */
-static zero_status take(zero_engine *engine, float *staging, uint32_t tensor, zero_role role,
-                        const array_walk *walk, zero_dtype dtype)
+/* This rank's shard of a tensor := the source's values. staging: host memory that the device
+ * reaches. */
+static zero_status fill_shard(zero_engine *engine, float *staging, uint32_t tensor, zero_role role,
+                              const value_source *source)
 {
     const engine_shard shard = zi_engine_shard(engine, tensor, role);
-    for (uint64_t done = 0; done < shard.count; done += ENGINE_STAGED_COUNT) {
-        const uint64_t count = zi_min_u64(ENGINE_STAGED_COUNT, shard.count - done);
-        walk_copy(walk, shard.tensor_first + done, count, staging, false);
-        ZI_TRY(zi_engine_shard_fill(engine, &shard, done, count, staging, dtype));
+    for (uint64_t done = 0; done < shard.count; done += STAGED_COUNT) {
+        const uint64_t first = shard.tensor_first + done;
+        const uint64_t count = zi_min_u64(STAGED_COUNT, shard.count - done);
+        if (source->fn != NULL) {
+            source->fn(source->user, tensor, first, count, staging);
+        } else {
+            walk_copy(&source->walk, first, count, staging, false);
+        }
+        ZI_TRY(zi_engine_shard_fill(engine, &shard, done, count, staging, source->dtype));
     }
     return ZERO_OK;
 }
@@ -119,43 +127,73 @@ static void describe(const zero_engine *engine, uint32_t tensor, zero_tensor_des
     zi_tensor_describe(&layout->tensor_infos[tensor], layout->tensor_extras, desc);
 }
 
-static zero_status take_all(zero_engine *engine, float *staging)
+/* Fill parameters and masters of all tensors: from the function, or where fn is NULL from the
+ * `initial` arrays of those that have one. */
+static zero_status fill_tensors(zero_engine *engine, float *staging, zero_fill_fn fn, void *user)
 {
     for (uint32_t t = 0; t < engine->layout->tensor_count; t++) {
+        value_source source = {.dtype = ZERO_DTYPE_F32, .fn = fn, .user = user};
         zero_tensor_desc desc;
         describe(engine, t, &desc);
-        if (desc.initial.data != NULL) {
-            const array_walk walk = walk_over(&desc, &desc.initial);
-            ZI_TRY(take(engine, staging, t, ZERO_ROLE_PARAM, &walk, desc.initial.dtype));
-            ZI_TRY(take(engine, staging, t, ZERO_ROLE_MASTER, &walk, desc.initial.dtype));
+        if (fn == NULL && desc.initial.data == NULL) {
+            continue;
         }
+        if (fn == NULL) {
+            source.walk = walk_over(&desc, &desc.initial);
+            source.dtype = desc.initial.dtype;
+        }
+        ZI_TRY(fill_shard(engine, staging, t, ZERO_ROLE_PARAM, &source));
+        ZI_TRY(fill_shard(engine, staging, t, ZERO_ROLE_MASTER, &source));
     }
+    return ZERO_OK;
+}
+
+static zero_status fill_all(zero_engine *engine, zero_fill_fn fn, void *user)
+{
+    const zi_device *device = engine->device;
+    float *staging = NULL;
+    ZI_TRY(device->ops->host_alloc(device->self, STAGED_BYTES, (void **)&staging));
+    const zero_status status = fill_tensors(engine, staging, fn, user);
+    device->ops->host_free(device->self, staging, STAGED_BYTES);
+    ZI_TRY(status);
     return zi_engine_flush_shards(engine);
 }
 
 zero_status zi_engine_take_initial(zero_engine *engine)
 {
-    float *staging = NULL;
-    zero_status status = zi_engine_open_staging(engine, &staging);
-    if (status == ZERO_OK) {
-        status = take_all(engine, staging);
+    return fill_all(engine, NULL, NULL);
+}
+
+static zero_status fill(zero_engine *engine, zero_fill_fn fn, void *user)
+{
+    if (fn == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "fn is NULL; pass a function that gives initial values");
     }
-    zi_engine_close_staging(engine, staging);
-    return status;
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_FILL, "zero_engine_fill"));
+    ZI_TRY(zi_engine_await(engine, engine->stepped));
+    /* Units that were gathered ahead hold old values, so they are invalidated. No rank gathers
+     * again before all ranks have filled. */
+    ZI_TRY(zi_params_refill_begin(engine->params));
+    ZI_TRY(zero_world_barrier(engine->world));
+    ZI_TRY(fill_all(engine, fn, user));
+    return zero_world_barrier(engine->world);
+}
+
+zero_status zero_engine_fill(zero_engine *engine, zero_fill_fn fn, void *user)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_finish(engine, fill(engine, fn, user));
 }
 
 /* ---- the caller's arrays ---- */
 
-/* The role that holds what the caller asks for; INVALID_ARGUMENT where the tensor has none. */
+/* The role that holds what the caller asks for. INVALID_ARGUMENT where the tensor has no such role.
+ */
 static zero_status resolve_role(const zero_engine *engine, uint32_t tensor, zero_role *role)
 {
     const zi_layout *layout = engine->layout;
     const zi_flat *flat = &layout->flats[layout->tensors[tensor].flat];
-    if ((uint32_t)*role >= ZERO_SHARD_ROLES) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "role %d has no shard of a tensor; use PARAM, GRAD, MASTER, MOMENT1 or MOMENT2",
-                (int)*role);
-    }
+    ZI_TRY(zi_engine_check_role(*role));
     if (*role == ZERO_ROLE_MASTER && !flat->has_master) {
         *role = ZERO_ROLE_PARAM;
     }
@@ -203,6 +241,7 @@ static zero_status make_job(const zero_engine *engine, uint32_t tensor, zero_rol
 static zero_status import(zero_engine *engine, uint32_t tensor, zero_role role,
                           const zero_array *array)
 {
+    const zi_device *device = engine->device;
     array_job job;
     if (array == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "array is NULL; pass the one that holds the values");
@@ -210,12 +249,11 @@ static zero_status import(zero_engine *engine, uint32_t tensor, zero_role role,
     ZI_TRY(make_job(engine, tensor, role, array, &job));
     ZI_TRY(zi_engine_admit_role(engine, ZI_CALL_SHARD_WRITE, "zero_tensor_import", job.role));
     ZI_TRY(zi_engine_begin_transfer(engine, job.role, true));
+    const value_source source = {.walk = job.walk, .dtype = job.dtype};
     float *staging = NULL;
-    zero_status status = zi_engine_open_staging(engine, &staging);
-    if (status == ZERO_OK) {
-        status = take(engine, staging, tensor, job.role, &job.walk, job.dtype);
-    }
-    zi_engine_close_staging(engine, staging);
+    ZI_TRY(device->ops->host_alloc(device->self, STAGED_BYTES, (void **)&staging));
+    const zero_status status = fill_shard(engine, staging, tensor, job.role, &source);
+    device->ops->host_free(device->self, staging, STAGED_BYTES);
     ZI_TRY(status);
     return zi_engine_flush_shards(engine);
 }
@@ -229,11 +267,11 @@ zero_status zero_tensor_import(zero_engine *engine, uint32_t tensor, zero_role r
 
 /* ---- out ---- */
 
-/* Elements that all ranks' parts of a round have together, at least one cache line of each. */
+/* Elements of all ranks in a round; of each rank at least one cache line. */
 #define ROUND_COUNT ((uint64_t)262144)
 #define PART_COUNT_MIN ((uint64_t)16)
 
-/* An export under way. Its parts are the tensor's, one after the other in all rounds. */
+/* A running export: each round gathers the next elements of every rank's part of the tensor. */
 typedef struct export_rounds {
     zero_engine *engine;
     const array_job *job;
@@ -243,7 +281,7 @@ typedef struct export_rounds {
     uint64_t part_count;    /* elements of each in a round */
     uint32_t *members;      /* world ranks that hold the parts */
     unsigned char *own;     /* this rank's part of a round */
-    unsigned char *all;     /* those of all ranks of the world; own, where nothing is split */
+    unsigned char *all;     /* the parts of all ranks of the world; own, where nothing is split */
     unsigned char *rounded; /* a part in the array's type */
 } export_rounds;
 
@@ -282,7 +320,7 @@ static zero_status open_rounds(export_rounds *rounds)
     return zi_calloc(rounds->part_count * size, bytes, (void **)&rounds->all);
 }
 
-/* The part of every rank, [done, done + part_count) of its shard, to all. */
+/* Gather elements [done, done + part_count) of every rank's part on all ranks. */
 static zero_status gather_round(export_rounds *rounds, uint64_t done)
 {
     zero_world *world = rounds->engine->world;
@@ -308,7 +346,7 @@ static zero_status gather_round(export_rounds *rounds, uint64_t done)
     return zi_group_submit(world->control, host, &gather, 1);
 }
 
-/* What the round has of part `index`, into the caller's array. */
+/* Copy the round's elements of part `index` into the caller's array. */
 static zero_status write_part(const export_rounds *rounds, uint32_t index, uint64_t done)
 {
     const zi_kernels *kernels = &rounds->engine->world->kernels; /* both are in host memory */

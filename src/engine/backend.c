@@ -1,5 +1,5 @@
-/* Owns which functions the options' names stand for: the one file of this folder that knows the
- * names. What these backends can do is in layout/capabilities.c. */
+/* Owns the mapping from the options' names to functions: the one file of this folder that knows the
+ * names. The capabilities of these backends are in layout/capabilities.c. */
 #include "engine/backend.h"
 
 #include "core/error.h"

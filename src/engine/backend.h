@@ -1,6 +1,6 @@
-/* What an engine runs on: a bundle that is injected at create. zero_engine_create chooses one by
- * the options; a simulator or a test brings its own. Nothing else asks for a name: differences are
- * capabilities, which the layout is computed from before a device is opened. */
+/* The bundle of functions that an engine runs on, injected at create. zero_engine_create chooses
+ * one by the options; a simulator or a test injects its own. Nothing else asks for a name: backends
+ * differ by capabilities, from which the layout is computed before a device is opened. */
 #ifndef ZI_ENGINE_BACKEND_H
 #define ZI_ENGINE_BACKEND_H
 
@@ -19,12 +19,12 @@ typedef struct zi_backend {
     /* The engine's own device. queued: its streams need threads that issue, for tasks that wait for
      * other ranks. NULL: the world's device, which is the CPU's. */
     zero_status (*device_create)(void *self, bool queued, zi_device *device);
-    /* What works on the device's memory. pool: the engine's threads, borrowed; NULL where the host
-     * has no part in what streams do. */
+    /* The kernels for the device's memory. pool: the engine's threads, borrowed; NULL if the host
+     * takes no part in the work of streams. */
     zero_status (*kernels_create)(void *self, const zi_device *device, zi_pool *pool,
                                   zi_kernels *kernels);
-    /* The same for what tasks do to memory of the host, where the device has its own. device: the
-     * world's. Not called elsewhere. */
+    /* The kernels for tasks on host memory; called only if the device has memory of its own.
+     * device: the world's. */
     zero_status (*host_kernels_create)(void *self, const zi_device *device, zi_pool *pool,
                                        zi_kernels *kernels);
     const zi_transport *transport;
@@ -32,9 +32,9 @@ typedef struct zi_backend {
     const zi_storage *storage;          /* NULL: files */
 } zi_backend;
 
-/* What the options, as the caller gave them, name: the default transport is chosen for each of the
- * worlds by itself. mesh: options.model_parallel, or NULL. UNSUPPORTED where a world's ranks cannot
- * have it. Local. */
+/* The backend that the caller's options name. A default transport is chosen for each world by
+ * itself. mesh: options.model_parallel, or NULL. UNSUPPORTED where a world's ranks cannot use it.
+ * Local. */
 zero_status zi_backend_choose(const zero_world *world, const zero_world *mesh,
                               const zi_layout *layout, const zero_engine_options *options,
                               zi_backend *out);

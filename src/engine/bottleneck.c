@@ -1,5 +1,5 @@
-/* Owns what is concluded from counters: which of the times that were counted bounds a step.
- * Invariant: nothing but the arguments decides. */
+/* Owns the conclusion from counters: which of the counted times is a step's bottleneck. Invariant:
+ * the result depends on the arguments only. */
 #include "zero/bottleneck.h"
 
 #include <inttypes.h>
@@ -14,24 +14,24 @@ const char *zero_bottleneck_name(zero_bottleneck bottleneck)
     return (unsigned)bottleneck < sizeof names / sizeof names[0] ? names[bottleneck] : "unknown";
 }
 
-/* A counter that is used here, by where it lies in zero_stats. */
-typedef struct bound_counter {
+/* A counter of zero_stats that is used here. */
+typedef struct used_counter {
     const char *name;
     size_t at;
-} bound_counter;
+} used_counter;
 
 /* clang-format off */
 #define COUNTER(field) {#field, offsetof(zero_stats, field)}
 /* clang-format on */
 
-static const bound_counter counters[] = {
+static const used_counter counters[] = {
     COUNTER(taken_ns),        COUNTER(update_ns),          COUNTER(disk_read_wait_ns),
     COUNTER(acquire_wait_ns), COUNTER(disk_write_wait_ns), COUNTER(grad_wait_ns),
     COUNTER(step_wait_ns),    COUNTER(disk_read_bytes),    COUNTER(disk_write_bytes),
     COUNTER(gather_bytes),    COUNTER(reduce_bytes),       COUNTER(disk_check_ns),
 };
 
-static uint64_t value_of(const zero_stats *stats, const bound_counter *counter)
+static uint64_t value_of(const zero_stats *stats, const used_counter *counter)
 {
     return *(const uint64_t *)(const void *)((const unsigned char *)stats + counter->at);
 }
@@ -61,11 +61,11 @@ static zero_bottleneck largest(const zero_bottleneck_report *report)
 {
     const uint64_t times[] = {0, report->cpu_ns, report->disk_read_ns, report->disk_write_ns,
                               report->link_ns};
-    uint32_t bound = ZERO_BOTTLENECK_NONE;
+    uint32_t most = ZERO_BOTTLENECK_NONE;
     for (uint32_t i = ZERO_BOTTLENECK_CPU; i <= ZERO_BOTTLENECK_LINK; i++) {
-        bound = times[i] > times[bound] ? i : bound;
+        most = times[i] > times[most] ? i : most;
     }
-    return (zero_bottleneck)bound;
+    return (zero_bottleneck)most;
 }
 
 static zero_bottleneck_report report_of(const zero_stats *before, const zero_stats *after)

@@ -1,6 +1,5 @@
-/* Owns the way between plain steps and a captured one's launches: what the engine's streams have is
- * joined into the caller's stream, what comes after forks off it, and records on one side of a
- * capture's edge are forgotten on the other. */
+/* Owns captures and launches: the engine's streams fork off the caller's and join it, and event
+ * records before an edge of a capture are forgotten after it. */
 #include "zero/capture.h"
 
 #include "core/error.h"
@@ -15,7 +14,7 @@ static zi_stream *own_stream(const zero_engine *engine, uint32_t i)
     return streams[i];
 }
 
-/* `stream` goes on after all that the engine's streams have. */
+/* Let `stream` wait for all on the engine's streams. */
 static zero_status join(zero_engine *engine, zi_stream *stream)
 {
     const zi_device *device = engine->device;
@@ -26,7 +25,7 @@ static zero_status join(zero_engine *engine, zi_stream *stream)
     return ZERO_OK;
 }
 
-/* The engine's streams go on after all that `stream` has. */
+/* Let the engine's streams wait for all on `stream`. */
 static zero_status fork_streams(zero_engine *engine, zi_stream *stream)
 {
     const zi_device *device = engine->device;
@@ -75,7 +74,7 @@ static zero_status begin(zero_engine *engine, zero_stream stream)
         ZI_FAIL(ZERO_STATE, "the stream is not being captured; call %s before zero_capture_begin",
                 device->ops->capture_text);
     }
-    /* At once, so that no stream of the engine runs what belongs to the graph. */
+    /* At once, so that no stream of the engine runs work of the graph. */
     return fork_streams(engine, caller);
 }
 
@@ -90,7 +89,7 @@ static zero_status end(zero_engine *engine, zero_stream stream)
     zi_stream *caller = NULL;
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_CAPTURE_END, "zero_capture_end"));
     if (engine->state == ZI_ENGINE_PREPARED) {
-        return ZERO_OK; /* given up */
+        return ZERO_OK; /* canceled */
     }
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     ZI_TRY(join(engine, caller));
@@ -127,7 +126,7 @@ zero_status zero_replay_begin(zero_engine *engine, zero_stream stream)
     return zi_engine_leave(engine, ZI_CALL_REPLAY_BEGIN, replay_begin(engine, stream));
 }
 
-/* Let the graph's step slot count as decided when all on `stream` so far has run. */
+/* The graph's step slot is decided when all on `stream` so far has run. */
 static zero_status mark_launches(zero_engine *engine, zero_stream stream)
 {
     const zi_device *device = engine->device;
@@ -186,7 +185,7 @@ static zero_status replay_end(zero_engine *engine, zero_stream stream)
     ZI_TRY(mark_launches(engine, stream));
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     ZI_TRY(fork_streams(engine, caller));
-    /* For hooks on other streams: acquire waits for the unit's gather or for this. */
+    /* For hooks on other streams: an acquire waits for the unit's gather or for this event. */
     for (uint32_t u = 0; u < engine->layout->unit_count; u++) {
         ZI_TRY(zi_params_updated(engine->params, u, engine->step_stream));
     }

@@ -1,5 +1,5 @@
-/* Owns what is done with a step that is due besides taking it: telling its norm ahead, and dropping
- * it. Invariant: neither moves the step's state. */
+/* Owns what may happen to a step that is due besides taking it: computing its norm, and dropping
+ * it. Invariant: neither changes the step's state. */
 #include "engine/control.h"
 
 #include "core/error.h"
@@ -9,7 +9,7 @@
 #include "engine/outcome.h"
 #include "engine/shard.h"
 
-/* A decision on a copy of the state. */
+/* These decisions work on a copy of the state. */
 static zero_status copy_state(const zero_engine *engine)
 {
     const zi_device *device = engine->device;
@@ -41,8 +41,8 @@ zero_status zi_engine_predict_decision(zero_engine *engine, const zi_step_input 
 static zero_status grad_norm(zero_engine *engine, const zero_step_params *params,
                              zero_stream caller_stream, double *norm)
 {
-    engine_step_slot *asked = &engine->host->asked;
-    const uint64_t refused = asked->outcome.refused;
+    engine_step_slot *query = &engine->host->query;
+    const uint64_t refused = query->outcome.refused;
     zi_decide_job job = engine->aside;
     const float *weight = NULL;
     zi_stream *caller = NULL;
@@ -50,19 +50,19 @@ static zero_status grad_norm(zero_engine *engine, const zero_step_params *params
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "norm is NULL; pass the address of a double");
     }
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_NORM, "zero_grad_norm"));
-    ZI_TRY(zi_engine_take_input(engine, params, &asked->input, &weight));
+    ZI_TRY(zi_engine_take_input(engine, params, &query->input, &weight));
     ZI_TRY(zi_engine_wrap(engine, caller_stream, &caller));
-    zi_engine_resolve_divisor(engine, &asked->input, weight, engine->micro_index);
-    job.input = &asked->input;
-    ZI_TRY(zi_engine_put_message(engine, caller, asked, ENGINE_GRAPH_SLOT + 1, weight));
+    zi_engine_resolve_divisor(engine, &query->input, weight, engine->micro_index);
+    job.input = &query->input;
+    ZI_TRY(zi_engine_put_message(engine, caller, query, ENGINE_GRAPH_SLOT + 1, weight));
     ZI_TRY(copy_state(engine));
     ZI_TRY(zi_engine_decide(engine, job, &engine->norm_query, &engine->part_query));
-    ZI_TRY(copy_outcome(engine, &asked->outcome));
+    ZI_TRY(copy_outcome(engine, &query->outcome));
     ZI_TRY(zi_engine_await_stream(engine, engine->step_stream));
-    if (asked->outcome.refusal.kind != ZI_REFUSAL_WEIGHT || asked->outcome.refused != refused) {
-        ZI_TRY(zi_engine_check_refusal(engine, &asked->outcome.refusal));
+    if (query->outcome.refusal.kind != ZI_REFUSAL_WEIGHT || query->outcome.refused != refused) {
+        ZI_TRY(zi_engine_check_refusal(engine, &query->outcome.refusal));
     }
-    *norm = asked->outcome.norm;
+    *norm = query->outcome.norm;
     return ZERO_OK;
 }
 
@@ -73,8 +73,8 @@ zero_status zero_grad_norm(zero_engine *engine, const zero_step_params *params, 
     return zi_engine_finish(engine, grad_norm(engine, params, stream, norm));
 }
 
-/* The slot of the step that is due is not taken by a step. */
-static zero_status leave_turn(zero_engine *engine)
+/* Discard what was predicted and computed speculatively of the step that is due. */
+static zero_status discard_speculation(zero_engine *engine)
 {
     const zi_device *device = engine->device;
     engine_speculation *speculation = &engine->speculation;
@@ -82,7 +82,7 @@ static zero_status leave_turn(zero_engine *engine)
         ZI_TRY(zi_optim_discard(engine->optim));
         speculation->speculative[engine->step_slot] = false;
         speculation->unknown--;
-        /* What was predicted has read the step slot's input then, and another may take its place.
+        /* By then the prediction has read the step slot's input, which may be replaced.
          */
         ZI_TRY(device->ops->event_record(device->self, engine->decided[engine->step_slot],
                                          engine->step_stream));
@@ -97,7 +97,7 @@ static zero_status discard(zero_engine *engine)
     const zi_device *device = engine->device;
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_DISCARD, "zero_step_discard"));
     ZI_TRY(zi_grads_wait_reduced(engine->grads, engine->step_stream));
-    ZI_TRY(leave_turn(engine));
+    ZI_TRY(discard_speculation(engine));
     ZI_TRY(zi_grads_consumed(engine->grads, engine->step_stream));
     ZI_TRY(device->ops->event_record(device->self, engine->stepped, engine->step_stream));
     engine->micro_index = 0;

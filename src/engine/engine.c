@@ -1,5 +1,5 @@
-/* Owns the making and unmaking of an engine. Invariant: after create returned OK nothing here
- * allocates; destroy undoes whatever create had done when it stopped. */
+/* Owns create and destroy. Invariant: after create returned OK nothing here allocates; destroy
+ * undoes whatever create had done when it stopped. */
 #include "zero/engine.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ _Static_assert(offsetof(zi_step_message, given.groups) == ZI_MESSAGE_BYTES,
 _Static_assert(sizeof(zero_adamw) == ZI_MESSAGE_GROUP_BYTES, "and what each group adds");
 _Static_assert(sizeof(zi_step_part) == ZI_PART_BYTES, "and each part of the model");
 
-/* The state and the decision as they stand in the step arena. */
+/* The layout of the state and the decision in the step arena. */
 typedef struct step_block {
     zi_step_state state;
     zi_step_decision decision;
@@ -72,7 +72,7 @@ static zero_status open_device(zero_engine *engine)
     return ZERO_OK;
 }
 
-/* Threads of the host, where it computes. */
+/* Threads of the host, if it computes. */
 static zero_status make_pool(zero_engine *engine)
 {
     uint32_t threads = engine->layout->options.threads;
@@ -97,13 +97,13 @@ static zero_status make_kernels(zero_engine *engine)
                                         &engine->host_kernels);
 }
 
-/* As taken from the device. */
+/* Rounded up to pages, for the device's allocator. */
 static size_t host_bytes(void)
 {
     return zi_align_up(sizeof(engine_host), ZI_PAGE_BYTES);
 }
 
-/* The first state, put where the device keeps it. */
+/* Copy the first state to the device. */
 static zero_status start_state(zero_engine *engine, zi_step_state *target)
 {
     const zero_engine_options *options = &engine->layout->options;
@@ -120,7 +120,7 @@ static zero_status start_state(zero_engine *engine, zi_step_state *target)
     return engine->device->ops->copy(engine->device->self, host, target, &state, sizeof state);
 }
 
-/* An all-gather of step messages, or of what parts have come to. */
+/* The all-gather of step messages, or of the parts' sums. */
 static zi_collective gather_of(uint32_t tag, const void *send, uint64_t bytes, void *recv)
 {
     return (zi_collective){.kind = ZI_ALL_GATHER,
@@ -132,7 +132,7 @@ static zi_collective gather_of(uint32_t tag, const void *send, uint64_t bytes, v
                            .recv = recv};
 }
 
-/* Where a decision finds what the parts of the model have come to. */
+/* Let a decision read the sums of all parts of the model. */
 static void place_parts(const zero_engine *engine, step_block *block, zi_decide_job *job)
 {
     const zi_layout *layout = engine->layout;
@@ -183,7 +183,7 @@ static zero_status make_step(zero_engine *engine)
         gather_of(ZI_TAG_NORM, &aside->part, ZI_PART_BYTES, arena + layout->parts_at);
     engine->weights = block->weights;
     engine->replicas = &block->replicas;
-    engine->speculation.next_rest = ENGINE_HELD_FIRST;
+    engine->speculation.next_held = ENGINE_HELD_FIRST;
     engine->first_scale = layout->options.loss_scale;
     return start_state(engine, &block->state);
 }
@@ -250,7 +250,7 @@ static zero_status make_stages(zero_engine *engine)
     return make_optim(engine);
 }
 
-/* What each rank takes alone: any of them may refuse. */
+/* Local allocations, each of which may fail on one rank alone. */
 static zero_status prepare(zero_engine *engine, const zero_engine_options *options,
                            const zi_backend *backend)
 {
@@ -268,7 +268,7 @@ static zero_status prepare(zero_engine *engine, const zero_engine_options *optio
     return zi_engine_keep_directories(engine, options);
 }
 
-/* What ranks make together: one that fails leaves the others waiting. */
+/* Collective creation: a rank that fails leaves the others waiting. */
 static zero_status join(zero_engine *engine)
 {
     ZI_TRY(zi_engine_make_groups(engine));
@@ -277,7 +277,7 @@ static zero_status join(zero_engine *engine)
     ZI_TRY(make_stages(engine));
     ZI_TRY(zi_engine_connect_groups(engine));
     ZI_TRY(zi_engine_take_initial(engine));
-    /* Nobody gathers from a rank that is still taking its initial values. */
+    /* No rank gathers from one that still copies its initial values. */
     return zero_world_barrier(engine->world);
 }
 
@@ -303,9 +303,10 @@ static zero_status plan(zero_engine *engine, const zero_model *model,
     return zi_layout_expand(engine->plan.layout);
 }
 
-/* Until the ranks join, a failure of one is known to all, so the worlds stay good. Where the ranks
- * of one part all fail, each tells its model-parallel world, so the other parts do too; where two
- * parts do not fit together only the ranks that compared them know, and tell their own world. */
+/* Until join() ranks exchange whether they succeeded, so one's failure fails all and the worlds
+ * stay usable. If all ranks of one part fail, each reports it to its model-parallel world, so the
+ * other parts fail too. If two parts do not match, only the ranks that compared them know; they
+ * report it to their own world. */
 static zero_status build(zero_engine *engine, const zero_model *model,
                          const zero_engine_options *options, const zi_backend *backend,
                          zero_engine *const *out)
@@ -328,9 +329,8 @@ static zero_status build(zero_engine *engine, const zero_model *model,
     return ZERO_OK;
 }
 
-/* Use the model-parallel world that the caller gives from now on, if the model is in several parts:
- * whatever else is wrong with the options, its ranks are to be told. What is wrong with the world
- * itself the plan says. */
+/* Use the caller's model-parallel world from now on, if it has several ranks, so that they learn of
+ * any other error in the options. The plan reports errors of the world itself. */
 static void take_mesh(zero_engine *engine, const zero_engine_options *options)
 {
     zero_engine_options given;
@@ -343,7 +343,7 @@ static void take_mesh(zero_engine *engine, const zero_engine_options *options)
     }
 }
 
-/* An engine with what ranks need to compare. */
+/* An engine with the memory that comparing ranks needs. */
 static zero_status make_engine(zero_world *world, const zero_engine_options *options,
                                zero_engine **out)
 {
@@ -409,8 +409,8 @@ static void destroy_streams(zero_engine *engine)
     device->ops->event_destroy(device->self, engine->stepped);
 }
 
-/* A child that was forked leaves everything alone: streams and locks of its parent's threads would
- * never come to rest, and shared memory and files are the parent's. */
+/* In a forked child nothing is freed: its parent's threads, streams and locks do not exist there,
+ * and shared memory and files are the parent's. */
 void zero_engine_destroy(zero_engine *engine)
 {
     if (engine == NULL || zi_world_inherited(engine->world)) {
@@ -419,8 +419,8 @@ void zero_engine_destroy(zero_engine *engine)
     zero_world *world = engine->world;
     zero_world *mesh = engine->mesh;
     if (zi_engine_state_owes(engine->state)) {
-        /* The streams may wait for ranks that wait for calls this rank will never make. Why it
-         * stops is most likely what failed last on this thread. */
+        /* The streams may wait for ranks that wait for calls of this rank, which will not come. The
+         * reason is most likely what failed last on this thread. */
         const zero_error *last = zero_last_error();
         zero_error error = {.status = ZERO_COMM, .file = "engine.c", .line = __LINE__};
         (void)snprintf(error.message, sizeof error.message,

@@ -1,5 +1,5 @@
-/* Owns the table of an engine's states. What a row does not list is refused with the row's own
- * remedy, and a refusal leaves the state as it is. */
+/* Owns the table of an engine's states. A call that a row does not list is refused with the row's
+ * own remedy; a refusal leaves the state as it is. */
 #include "engine/engine_state.h"
 
 #include <stddef.h>
@@ -23,7 +23,7 @@
 #define NO_OVERLAP "a captured step cannot be predicted; predict plain steps only"
 #define ONE_STEP "a capture holds one step; take it with zero_step first"
 
-/* Outside of what they belong to, calls of pairs need the pair's first. */
+/* The second call of a pair needs the first. */
 #define NO_PAIRS                                                            \
     NO(RESTORE, "nothing is evicted; zero_engine_evict has to come first"), \
         NO(LAUNCH, "zero_replay_begin has to come first"),                  \
@@ -31,7 +31,7 @@
 #define NO_CAPTURE                                               \
     NO(CAPTURE_BEGIN, "zero_capture_prepare has to come first"), \
         NO(CAPTURE_END, "zero_capture_prepare and zero_capture_begin have to come first")
-/* Between a step's micro-steps and in them, what is for between steps waits for it. */
+/* Calls that are legal only between steps. */
 #define NO_CHANGES \
     NO(STATE_SET, FINISH), NO(EVICT, FINISH), NO(PREPARE, FINISH), NO(REPLAY_BEGIN, FINISH)
 #define NO_WAITS                                                                             \
@@ -94,7 +94,7 @@ static const row table[ZI_ENGINE_STATE_COUNT] = {
     ROW(POISONED, "destroy it", {.verdict = REFUSES}),
 };
 
-/* What is fixed for each state. */
+/* Name, text and streams of each state. */
 static const struct {
     const char *name;
     const char *text;

@@ -1,11 +1,11 @@
-/* The life of an engine on one rank, in program order: a table of state x call -> legal or not, the
- * state after it, and what a refusal tells the caller to do first.
+/* The states of an engine on one rank, in program order: a table of state x call -> legal or not,
+ * the next state, and what the caller should do first where it is refused.
  *
- * A state is what the caller's earlier calls have left the engine in, so all ranks that make the
- * same calls are in the same state. What is true beside it (a unit is acquired, a graph exists, a
- * role is evicted) is a need of the call, which src/engine/guard.c checks.
+ * The state follows from the caller's earlier calls, so all ranks that make the same calls are in
+ * the same state. Other conditions (a unit is acquired, a graph exists, a role is evicted) are
+ * needs of the call, which src/engine/guard.c checks.
  *
- * Some functions have no column. Those that only ask are legal in every state but POISONED:
+ * Some functions have no column. These queries are legal in every state but POISONED:
  * zero_unit_pass, zero_tensor_data, zero_tensor_grad, zero_shard_range and a static
  * zero_loss_scale. These are legal in all states: zero_engine_destroy, zero_engine_plan,
  * zero_engine_stats, zero_engine_memory, zero_engine_path and zero_engine_disk_path. */
@@ -73,17 +73,17 @@ typedef enum zi_engine_state {
 typedef enum zi_engine_call { ZI_ENGINE_CALLS(ZI_ENUM_ROW) ZI_ENGINE_CALL_COUNT } zi_engine_call;
 #undef ZI_ENUM_ROW
 
-/* What a call needs where the table lets it through. */
+/* What a legal call needs besides. */
 typedef enum zi_engine_need {
     ZI_NEEDS_NO_UNIT = 1, /* no unit is acquired */
     ZI_NEEDS_GRAPH = 2,   /* a step was captured, and nothing was evicted since */
-    ZI_NEEDS_ROLE = 4     /* the role's bytes are there, and no sum is being added to them */
+    ZI_NEEDS_ROLE = 4     /* the role is not evicted, and no gradient is being accumulated */
 } zi_engine_need;
 
-/* The caller's streams that hooks are put on. */
+/* Which streams of the caller hooks accept. */
 typedef enum zi_engine_streams {
     ZI_STREAMS_ANY,
-    ZI_STREAMS_NATIVE,  /* not the host's, which can neither be captured nor launch a graph */
+    ZI_STREAMS_NATIVE,  /* not the host stream, which can neither be captured nor launch a graph */
     ZI_STREAMS_CAPTURED /* in the capture */
 } zi_engine_streams;
 
@@ -96,7 +96,7 @@ typedef struct zi_engine_cell {
 zi_engine_cell zi_engine_on(zi_engine_state state, zi_engine_call call);
 /* Bits of zi_engine_need. */
 uint32_t zi_engine_call_needs(zi_engine_call call);
-/* For documents and tests; what is the case, for messages. */
+/* The name, for documents and tests; the text, for messages. */
 const char *zi_engine_state_name(zi_engine_state state);
 const char *zi_engine_state_text(zi_engine_state state);
 zi_engine_streams zi_engine_state_streams(zi_engine_state state);

@@ -1,12 +1,15 @@
 /* Owns the groups of ranks: between which degrees each is, what its batches read and write, and
- * that all are connected before anything else is put on them. */
+ * that all are connected before they are used. */
 #include "engine/groups.h"
 
 #include "core/error.h"
 #include "core/memory.h"
 #include "layout/sharding.h"
 
-/* A group's part in the engine: between which degrees, and what its batches read and write. */
+/* Groups of an engine. */
+#define ENGINE_GROUPS 7
+
+/* Between which degrees a group is, and what its batches read and write. */
 typedef struct group_plan {
     const char *name;
     uint32_t from;
@@ -18,16 +21,11 @@ typedef struct group_plan {
     uint32_t role_count;
 } group_plan;
 
-/* Whether every collective finds its piece of the role's arena at the same offset on all ranks, as
- * symmetric windows need. Of gradients' slots that cannot be said: which one a bucket gets depends
- * on what this rank has left out, and a rank without a gradient sends zeros from the scratch memory
- * instead; both are plain windows, so that all ranks use windows of one kind. Slots of parameters
- * are taken in turn where this matters (stage3/param_slots.c). */
-static bool is_symmetric(zero_role role)
-{
-    return role != ZERO_ROLE_GRAD_SLOT && role != ZERO_ROLE_SCRATCH;
-}
-
+/* The roles of a plan that have memory. Symmetric windows require that every collective uses the
+ * same offset in a role's arena on all ranks. Gradient slots do not: which one a bucket gets
+ * depends on the units that this rank left out, and a rank without a gradient sends zeros from
+ * scratch memory. So both are plain windows on all ranks. Parameter slots are then used round-robin
+ * (stage3/param_slots.c). */
 static uint32_t list_memory(const zero_engine *engine, const group_plan *plan,
                             zi_group_memory *memory)
 {
@@ -37,12 +35,14 @@ static uint32_t list_memory(const zero_engine *engine, const group_plan *plan,
         if (engine->arena_bytes[role] != 0) {
             memory[count++] = (zi_group_memory){.pointer = engine->arena[role],
                                                 .bytes = engine->arena_bytes[role],
-                                                .symmetric = is_symmetric(role)};
+                                                .symmetric = role != ZERO_ROLE_GRAD_SLOT &&
+                                                             role != ZERO_ROLE_SCRATCH};
         }
     }
     return count;
 }
 
+/* Between the degrees of a plan. */
 static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_group **group)
 {
     const zi_capabilities *can = &engine->layout->can;
@@ -69,7 +69,8 @@ static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_gr
     return status;
 }
 
-/* Between the parts of the model. No memory is registered: the parts' arenas have other sizes. */
+/* Between the parts of the model. No memory is registered, since the parts' arenas differ in size.
+ */
 static zero_status make_mesh(zero_engine *engine)
 {
     const zi_transport *transport = engine->backend.mesh_transport;
@@ -97,9 +98,8 @@ static zero_status make_mesh(zero_engine *engine)
     .reduces = true, .roles = {ZERO_ROLE_GRAD, ZERO_ROLE_GRAD_SLOT, ZERO_ROLE_SCRATCH}, \
     .role_count = 3
 
-/* Whether some sum that this group of those that reduce makes is one that only kernels add up as
- * promised (zi_group_desc.folds). What is sent is of the wire's type in the first that crosses
- * ranks, and has the accumulators' in those after it. */
+/* Whether a reducing group makes a sum that only kernels add up as promised (zi_group_desc.folds).
+ * The first group that crosses ranks sends the wire's type, those after it the accumulators'. */
 static bool needs_folds(const zi_layout *layout, bool first)
 {
     bool needs = layout->tuning.reduction == ZERO_REDUCTION_EXACT ||
@@ -115,7 +115,7 @@ zero_status zi_engine_make_groups(zero_engine *engine)
 {
     const zero_sharding *s = &engine->layout->sharding;
     engine_groups *groups = &engine->groups;
-    bool first = true; /* no group that reduces crosses ranks so far */
+    bool first = true; /* no reducing group crosses ranks so far */
     struct {
         zi_group **group;
         group_plan plan;
@@ -124,10 +124,10 @@ zero_status zi_engine_make_groups(zero_engine *engine)
          {"gather", 1, s->param, .copy_engines = true,
           .roles = {ZERO_ROLE_PARAM, ZERO_ROLE_PARAM_SLOT}, .role_count = 2}},
         {&groups->scatter, {"scatter", 1, s->grad, REDUCED_ROLES}},
-        {&groups->boundary, {"narrow", s->grad, s->optimizer, REDUCED_ROLES}},
+        {&groups->boundary, {"boundary", s->grad, s->optimizer, REDUCED_ROLES}},
         {&groups->replica, {"replica", s->optimizer, s->world, REDUCED_ROLES}},
         {&groups->param_gather,
-         {"publish", s->param, s->optimizer, .copy_engines = true, .roles = {ZERO_ROLE_PARAM},
+         {"param gather", s->param, s->optimizer, .copy_engines = true, .roles = {ZERO_ROLE_PARAM},
           .role_count = 1}},
         {&groups->norm, {"norm", 1, s->world, .roles = {ZERO_ROLE_STEP}, .role_count = 1}},
     };
@@ -148,10 +148,10 @@ static zero_status drain(zero_engine *engine, zi_stream *stream)
     return ops->event_wait(engine->device->self, event, NULL);
 }
 
-/* Let all groups connect for all that will be put on them, one after the other and in the same
- * order on all ranks: later, ranks come to them in other orders, and a rank that waits on the host
- * in one could keep others waiting in another. What is put on the streams for that moves zeros,
- * and comes between nothing that orders the streams, so each runs dry before the next begins. */
+/* Connect all groups for all their collectives, one after the other and in the same order on all
+ * ranks. Later, ranks reach them in different orders, and a rank that waits on the host in one
+ * could block others in another. Connecting moves zeros and no event orders it, so each stream is
+ * drained before the next group. */
 zero_status zi_engine_connect_groups(zero_engine *engine)
 {
     ZI_TRY(zi_params_connect(engine->params));
@@ -168,25 +168,27 @@ zero_status zi_engine_connect_groups(zero_engine *engine)
     return zi_engine_check_groups(engine);
 }
 
+/* The i-th group in the order of their creation. */
+static zi_group *group_at(const zero_engine *engine, uint32_t i)
+{
+    const engine_groups *groups = &engine->groups;
+    zi_group *const all[ENGINE_GROUPS] = {groups->gather,  groups->scatter,      groups->boundary,
+                                          groups->replica, groups->param_gather, groups->norm,
+                                          groups->mesh};
+    return all[i];
+}
+
 zero_status zi_engine_check_groups(const zero_engine *engine)
 {
-    zi_group *const groups[] = {engine->groups.gather,       engine->groups.scatter,
-                                engine->groups.boundary,     engine->groups.replica,
-                                engine->groups.param_gather, engine->groups.norm,
-                                engine->groups.mesh};
-    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
-        ZI_TRY(zi_group_check(groups[i]));
+    for (uint32_t i = 0; i < ENGINE_GROUPS; i++) {
+        ZI_TRY(zi_group_check(group_at(engine, i)));
     }
     return ZERO_OK;
 }
 
 void zi_engine_destroy_groups(zero_engine *engine)
 {
-    zi_group *const groups[] = {engine->groups.mesh,         engine->groups.norm,
-                                engine->groups.param_gather, engine->groups.replica,
-                                engine->groups.boundary,     engine->groups.scatter,
-                                engine->groups.gather};
-    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
-        zi_group_destroy(groups[i]);
+    for (uint32_t i = ENGINE_GROUPS; i-- > 0;) {
+        zi_group_destroy(group_at(engine, i));
     }
 }

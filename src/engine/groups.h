@@ -4,11 +4,11 @@
 
 #include "engine/engine_internal.h"
 
-/* Make the groups; collective. Connect them for all that will be put on them; collective, after the
- * stages are made and before they do anything. */
+/* Make the groups; collective. Connect them for all their collectives; collective, after the stages
+ * are made and before they are used. */
 zero_status zi_engine_make_groups(zero_engine *engine);
 zero_status zi_engine_connect_groups(zero_engine *engine);
-/* What any of them has failed with so far. */
+/* The first failure of any of them so far. */
 zero_status zi_engine_check_groups(const zero_engine *engine);
 void zi_engine_destroy_groups(zero_engine *engine);
 

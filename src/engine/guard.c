@@ -1,6 +1,6 @@
-/* Owns what calls begin and end with: whether the engine is alive and in a state for them, streams
- * and numbers that callers give, the state they leave it in, and what a failure does. Invariant: a
- * call that is refused changes nothing. */
+/* Owns the checks that every call begins with and what it ends with: is the engine usable and in a
+ * state for the call, are streams and numbers valid, which state follows, what does a failure do.
+ * Invariant: a refused call changes nothing. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +51,7 @@ const char *zi_engine_roles_text(uint32_t roles, char *text, size_t text_bytes)
     return text;
 }
 
-/* What the table does not know of a state: which roles are evicted. */
+/* The roles that are evicted, which the table of states does not know. */
 static const char *detail(const zero_engine *engine, char *text, size_t text_bytes)
 {
     char roles[96];
@@ -96,7 +96,7 @@ zero_status zi_engine_admit_unit(const zero_engine *engine, zi_engine_call call,
 {
     char subject[96];
     if (zi_engine_on(engine->state, call).legal) {
-        return ZERO_OK; /* what hooks need besides is the unit's own state */
+        return ZERO_OK; /* the unit's own state decides the rest */
     }
     (void)snprintf(subject, sizeof subject, " of unit %" PRIu32 " \"%.60s\"", unit,
                    engine->layout->unit_infos[unit].name);
@@ -106,27 +106,27 @@ zero_status zi_engine_admit_unit(const zero_engine *engine, zi_engine_call call,
 zero_status zi_engine_admit_role(const zero_engine *engine, zi_engine_call call, const char *name,
                                  zero_role role)
 {
-    const uint32_t offloaded = engine->evicted.roles;
+    const uint32_t evicted = engine->evicted.roles;
     const bool on_disk = zi_role_tier(engine->layout, role) == ZERO_TIER_DISK;
     char subject[32];
     char text[96];
     (void)snprintf(subject, sizeof subject, " of %s", zero_role_name(role));
     ZI_TRY(admit(engine, call, name, subject));
-    if ((offloaded & ZERO_ROLE_BIT(role)) != 0 ||
-        (on_disk && (offloaded & ZERO_ROLE_BIT(ZERO_ROLE_IO_WINDOW)) != 0)) {
+    if ((evicted & ZERO_ROLE_BIT(role)) != 0 ||
+        (on_disk && (evicted & ZERO_ROLE_BIT(ZERO_ROLE_IO_WINDOW)) != 0)) {
         ZI_FAIL(ZERO_STATE, "%s%s: %s are evicted; call zero_engine_restore first", name, subject,
-                zi_engine_roles_text(offloaded, text, sizeof text));
+                zi_engine_roles_text(evicted, text, sizeof text));
     }
     if (role == ZERO_ROLE_GRAD && engine->evicted.grads_lost) {
         ZI_FAIL(ZERO_STATE,
-                "%s%s: gradients were given up when they were evicted; there are some again "
+                "%s%s: gradients were freed by zero_engine_evict; there are new ones "
                 "after the next zero_step",
                 name, subject);
     }
     if (role == ZERO_ROLE_GRAD && engine->micro_index != 0) {
         ZI_FAIL(ZERO_STATE,
-                "%s%s: gradients are being added up, micro-step %" PRIu64 " of a step is over; "
-                "they are at rest after zero_step",
+                "%s%s: gradients are being added up, micro-step %" PRIu64
+                " of a step is over; call zero_step first",
                 name, subject, engine->micro_index);
     }
     return ZERO_OK;
@@ -206,6 +206,16 @@ zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor)
     if (tensor >= engine->layout->tensor_count) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " is not one of the engine's %" PRIu32,
                 tensor, engine->layout->tensor_count);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_check_role(zero_role role)
+{
+    if ((uint32_t)role >= ZERO_SHARD_ROLES) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "role %d has no shard of a tensor; use PARAM, GRAD, MASTER, MOMENT1 or MOMENT2",
+                (int)role);
     }
     return ZERO_OK;
 }

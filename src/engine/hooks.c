@@ -1,5 +1,5 @@
-/* Owns the hooks of forward and backward: it checks that a call is legal now and hands it to the
- * stage that owns the state. */
+/* Owns the hooks of forward and backward: it checks that a call is legal and passes it to the stage
+ * that owns the state. */
 #include "zero/unit.h"
 
 #include <inttypes.h>
@@ -16,13 +16,13 @@ static const char *unit_name(const zero_engine *engine, uint32_t unit)
     return engine->layout->unit_infos[unit].name;
 }
 
-/* For a span: any number may be asked for. */
+/* For a span, which begins before the number is checked. */
 static const char *span_name(const zero_engine *engine, uint32_t unit)
 {
     return unit < engine->layout->unit_count ? unit_name(engine, unit) : "no such unit";
 }
 
-/* What hooks that leave the engine's state as it is end with: the span, and what came of it. */
+/* The end of hooks that leave the engine's state as it is. */
 static zero_status leave(zero_engine *engine, zero_status status)
 {
     zi_span_end();
@@ -60,7 +60,7 @@ static zero_status micro_end(zero_engine *engine)
     ZI_TRY(zi_params_micro_end(engine->params, last));
     ZI_TRY(zi_engine_speculate(engine));
     if (last && !engine->speculation.begun) {
-        /* The first state on disk is read while gradients are still reduced. */
+        /* Read the first extents of state while gradients are still being reduced. */
         ZI_TRY(zi_optim_look_ahead(engine->optim, zi_engine_steps_down(engine)));
     }
     engine->micro_index++;
@@ -93,12 +93,21 @@ static zero_status check_pass(const zero_engine *engine, uint32_t unit, zero_pas
             (int)pass, unit_name(engine, unit));
 }
 
-/* What the calls that acquire parameters check first. target: out, the caller's stream. */
+/* Checks of the calls that acquire parameters. target: out, the caller's stream. */
 static zero_status check_acquire(zero_engine *engine, uint32_t unit, zero_pass pass,
                                  zero_stream stream, zi_stream **target)
 {
     ZI_TRY(zi_engine_check_unit(engine, unit));
     ZI_TRY(check_pass(engine, unit, pass));
+    return zi_engine_wrap(engine, stream, target);
+}
+
+/* Checks of the other calls on a unit. */
+static zero_status check_call(zero_engine *engine, zi_engine_call call, const char *name,
+                              uint32_t unit, zero_stream stream, zi_stream **target)
+{
+    ZI_TRY(zi_engine_check_unit(engine, unit));
+    ZI_TRY(zi_engine_admit_unit(engine, call, name, unit));
     return zi_engine_wrap(engine, stream, target);
 }
 
@@ -113,7 +122,7 @@ static zero_status release_params(zero_engine *engine, uint32_t unit, zi_stream 
     return ZERO_OK;
 }
 
-/* The parameters of the unit and of those it ties to, or of none of them. */
+/* Acquire the parameters of the unit and of those it ties to, or of none of them. */
 static zero_status acquire_params(zero_engine *engine, uint32_t unit, zero_pass pass,
                                   zi_stream *stream)
 {
@@ -133,8 +142,8 @@ static zero_status acquire_params(zero_engine *engine, uint32_t unit, zero_pass 
         status = zi_params_acquire(engine->params, unit, unit, pass, stream);
     }
     if (status != ZERO_OK) {
-        /* Give back what was taken, so that a refusal changes nothing; its own error is the one to
-         * report. */
+        /* Release what was acquired, so that a refusal changes nothing, and report its own error.
+         */
         const zero_error error = *zero_last_error();
         while (taken > 0) {
             (void)zi_params_release(engine->params, owners[--taken], unit, stream);
@@ -156,7 +165,7 @@ static zero_status ready_grads(zero_engine *engine, uint32_t unit, zi_stream *st
     return zi_engine_speculate(engine);
 }
 
-/* The unit and those it ties to are acquired: they are in this pass. */
+/* Note the pass of the unit and of those it ties to, which are acquired. */
 static void enter(zero_engine *engine, uint32_t unit, zero_pass pass)
 {
     const zi_unit_place *place = &engine->layout->units[unit];
@@ -206,9 +215,7 @@ zero_status zero_unit_acquire(zero_engine *engine, uint32_t unit, zero_pass pass
 static zero_status release(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     zi_stream *target = NULL;
-    ZI_TRY(zi_engine_check_unit(engine, unit));
-    ZI_TRY(zi_engine_admit_unit(engine, ZI_CALL_RELEASE, "zero_unit_release", unit));
-    ZI_TRY(zi_engine_wrap(engine, stream, &target));
+    ZI_TRY(check_call(engine, ZI_CALL_RELEASE, "zero_unit_release", unit, stream, &target));
     engine_unit *it = &engine->views.units[unit];
     if (it->depth == 0 && zi_params_own_count(engine->params, unit) != 0) {
         ZI_FAIL(ZERO_STATE,
@@ -256,9 +263,7 @@ zero_status zero_unit_params_acquire(zero_engine *engine, uint32_t unit, zero_pa
 static zero_status params_release(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     zi_stream *target = NULL;
-    ZI_TRY(zi_engine_check_unit(engine, unit));
-    ZI_TRY(zi_engine_admit_unit(engine, ZI_CALL_RELEASE, "zero_unit_params_release", unit));
-    ZI_TRY(zi_engine_wrap(engine, stream, &target));
+    ZI_TRY(check_call(engine, ZI_CALL_RELEASE, "zero_unit_params_release", unit, stream, &target));
     const uint32_t depth = engine->views.units[unit].depth;
     if (depth != 0 && depth == zi_params_own_count(engine->params, unit)) {
         ZI_FAIL(ZERO_STATE,
@@ -313,9 +318,7 @@ zero_status zero_tensor_data(zero_engine *engine, uint32_t tensor, zero_view *vi
 static zero_status grads_acquire(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     zi_stream *target = NULL;
-    ZI_TRY(zi_engine_check_unit(engine, unit));
-    ZI_TRY(zi_engine_admit_unit(engine, ZI_CALL_GRADS, "zero_unit_grads_acquire", unit));
-    ZI_TRY(zi_engine_wrap(engine, stream, &target));
+    ZI_TRY(check_call(engine, ZI_CALL_GRADS, "zero_unit_grads_acquire", unit, stream, &target));
     return acquire_grads(engine, unit, target);
 }
 
@@ -349,9 +352,7 @@ zero_status zero_tensor_grad(zero_engine *engine, uint32_t tensor, zero_view *vi
 static zero_status grads_ready(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     zi_stream *target = NULL;
-    ZI_TRY(zi_engine_check_unit(engine, unit));
-    ZI_TRY(zi_engine_admit_unit(engine, ZI_CALL_GRADS, "zero_unit_grads_ready", unit));
-    ZI_TRY(zi_engine_wrap(engine, stream, &target));
+    ZI_TRY(check_call(engine, ZI_CALL_GRADS, "zero_unit_grads_ready", unit, stream, &target));
     if (engine->views.units[unit].backward_depth != 0 &&
         zi_grads_own_count(engine->grads, unit) == 1) {
         ZI_FAIL(ZERO_STATE,

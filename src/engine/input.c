@@ -1,5 +1,5 @@
-/* Owns what a caller gives to a step: it takes the struct of any version, checks its numbers, and
- * makes what the device reads and what the other ranks are told of it. */
+/* Owns the input of a step: it takes the caller's struct of any version, checks its numbers, and
+ * makes what the device reads and what ranks exchange of it. */
 #include <inttypes.h>
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* Owns what steps came to: waiting for their decisions, counting them, and telling the caller. A
- * decision that is known is in host memory, in its step slot. */
+/* Owns the outcomes of steps: it enqueues decisions, waits for them, counts them and reports them.
+ * A decision that was made is in host memory, in its step slot. */
 #include <stddef.h>
 
 #include "core/error.h"
@@ -10,7 +10,7 @@
 #include "engine/input.h"
 #include "engine/outcome.h"
 
-zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine_step_slot *room,
+zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine_step_slot *slot,
                                   uint32_t step_slot, const float *weight)
 {
     const zi_device *device = engine->device;
@@ -18,19 +18,19 @@ zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine
     zi_stream *stream = engine->step_stream;
     zi_step_message *message =
         (zi_step_message *)(void *)(engine->arena[ZERO_ROLE_STEP] + layout->message_at);
-    if (weight != NULL) { /* on the caller's stream, which may overwrite it from then on */
+    if (weight != NULL) { /* copied on the caller's stream, which may overwrite it afterwards */
         ZI_TRY(device->ops->copy(device->self, caller, &engine->weights[step_slot], weight,
                                  sizeof *weight));
     }
     ZI_TRY(device->ops->event_record(device->self, engine->caller, caller));
     ZI_TRY(device->ops->stream_wait(device->self, stream, engine->caller, NULL));
     ZI_TRY(zi_grads_wait_reduced(engine->grads, stream));
-    room->given.micro_total = engine->stats.micro_steps;
-    room->given.micro_steps = (uint32_t)engine->micro_index;
-    zi_engine_give(engine, &room->input, &room->given);
-    ZI_TRY(device->ops->copy(device->self, stream, &message->given, &room->given,
+    slot->given.micro_total = engine->stats.micro_steps;
+    slot->given.micro_steps = (uint32_t)engine->micro_index;
+    zi_engine_give(engine, &slot->input, &slot->given);
+    ZI_TRY(device->ops->copy(device->self, stream, &message->given, &slot->given,
                              offsetof(zi_step_given, groups) +
-                                 layout->group_count * sizeof room->given.groups[0]));
+                                 layout->group_count * sizeof slot->given.groups[0]));
     if (weight != NULL) {
         ZI_TRY(device->ops->copy(device->self, stream, &message->given.grad_weight,
                                  &engine->weights[step_slot], sizeof *weight));
@@ -59,7 +59,7 @@ zero_status zi_engine_decide(zero_engine *engine, zi_decide_job job, const zi_co
     return kernels->ops->decide(kernels->self, stream, &job);
 }
 
-/* Steps up to the one decided, itself included; 0: none was. */
+/* Steps up to the decided one, which is included; 0: none was. */
 static uint64_t steps_of(const zi_step_decision *outcome)
 {
     return outcome->update + outcome->skipped;
@@ -83,17 +83,15 @@ zero_status zi_engine_await_step_slot(zero_engine *engine, uint32_t step_slot)
     return ZERO_OK;
 }
 
-/* INVALID_ARGUMENT, once, where a step was refused for its weights since the caller was told last.
- */
-zero_status zi_engine_tell_refused(zero_engine *engine)
+zero_status zi_engine_report_refused(zero_engine *engine)
 {
     const zi_step_refusal refusal = engine->refusal;
     engine->refusal.kind = ZI_REFUSAL_NONE;
     return zi_engine_check_refusal(engine, &refusal);
 }
 
-/* The last step's outcome, a plain one's or a launch's of the graph. Only the device knows how
- * often that was launched. */
+/* Wait for the outcome of the last step, a plain one or a launch of the graph. Only the device
+ * knows how often the graph was launched. */
 static zero_status await_outcome(zero_engine *engine, const zi_step_decision **outcome)
 {
     const zi_step_decision *plain = &engine->step_slots[engine->last_step_slot].outcome;
@@ -120,7 +118,7 @@ zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result)
 {
     const zi_step_decision *decision = NULL;
     ZI_TRY(await_outcome(engine, &decision));
-    ZI_TRY(zi_engine_tell_refused(engine));
+    ZI_TRY(zi_engine_report_refused(engine));
     if (steps_of(decision) == 0 && result != NULL) {
         ZI_FAIL(ZERO_STATE, "no step was taken yet; call zero_step first");
     }
@@ -152,7 +150,7 @@ zero_status zero_loss_scale(zero_engine *engine, float *scale)
         const zi_step_decision *decision = NULL;
         ZI_TRY(zi_engine_admit(engine, ZI_CALL_WAIT, "zero_loss_scale"));
         ZI_TRY(zi_engine_finish(engine, await_outcome(engine, &decision)));
-        ZI_TRY(zi_engine_tell_refused(engine));
+        ZI_TRY(zi_engine_report_refused(engine));
         *scale = steps_of(decision) != 0 ? decision->loss_scale : *scale;
     }
     return ZERO_OK;

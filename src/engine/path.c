@@ -1,5 +1,4 @@
-/* Owns what an engine tells of its paths: what carries bytes between ranks, and how files are
- * reached. */
+/* Owns the report of an engine's paths: the carrier of bytes between ranks, and the I/O backend. */
 #include "zero/path.h"
 
 #include <inttypes.h>
@@ -10,7 +9,7 @@
 #include "core/sized.h"
 #include "engine/guard.h"
 
-/* The group that the traffic goes through first, of those with several ranks; else one of one. */
+/* The first group with several ranks that carries the traffic; else a group of one rank. */
 static const zi_group *carrier_of(const zero_engine *engine, zero_traffic traffic)
 {
     const engine_groups *groups = &engine->groups;
@@ -52,20 +51,20 @@ static zero_io_backend backend_of(zi_io_backend_kind kind)
     return ZERO_IO_BACKEND_NONE;
 }
 
-/* Add to what was refused. What does not fit is cut off, visibly; all of it stands in the log. */
+/* Add a refusal. Text that does not fit ends in "..."; the log has all of it. */
 static void note_refused(zero_disk_path *path, const char *where, const char *reason)
 {
     const size_t used = strlen(path->refused);
-    const size_t room = sizeof path->refused - used;
-    const int length = snprintf(path->refused + used, room, "%s%s%s%s", used > 0 ? "; " : "", where,
+    const size_t left = sizeof path->refused - used;
+    const int length = snprintf(path->refused + used, left, "%s%s%s%s", used > 0 ? "; " : "", where,
                                 where[0] != '\0' ? ": " : "", reason);
-    if (length >= (int)room) {
+    if (length >= (int)left) {
         memcpy(path->refused + sizeof path->refused - 4, "...", 4);
     }
 }
 
-/* How one of the engine's windows reaches files: all are made alike, so the first says it for all,
- * but for what each of them has in memory, which is added up. false: nothing is on disk. */
+/* How the engine's windows reach files. All are made alike, so the first one's report is that of
+ * all, with the memory of all added up. false: nothing is on disk. */
 static bool report_of(const zero_engine *engine, zi_io_report *report)
 {
     const zi_window *windows[1 + ZI_OFFLOAD_ROLES] = {engine->window};
@@ -98,7 +97,7 @@ static void print_striping(zero_disk_path *path, const engine_striping *striping
     }
 }
 
-static void tell_files(const zero_engine *engine, zero_disk_path *path)
+static void report_files(const zero_engine *engine, zero_disk_path *path)
 {
     const uint32_t files = zi_store_map(engine->store)->file_count;
     print_striping(path, &engine->striping, files);
@@ -128,6 +127,6 @@ zero_status zero_engine_disk_path(const zero_engine *engine, zero_disk_path *out
     if (report.refusals[0] != '\0') {
         note_refused(&path, "", report.refusals);
     }
-    tell_files(engine, &path);
+    report_files(engine, &path);
     return ZI_SIZED_OUT(zero_disk_path, out, &path);
 }

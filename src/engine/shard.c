@@ -1,6 +1,6 @@
-/* Owns a rank's own pieces outside steps: where each is, views of them, and values in and out of
- * any tier. What is on disk moves in tasks, state on the step stream, which owns its window; all
- * else at once. */
+/* Owns access to a rank's shards between steps: where each is, views of it, and copies of values
+ * from and to any tier. A task copies values on disk, for optimizer state on the step stream, which
+ * owns the window; other values are copied in the call. */
 #include "zero/shard.h"
 
 #include <inttypes.h>
@@ -12,33 +12,24 @@
 #include "engine/tiers.h"
 #include "layout/sharding.h"
 
-/* Where the flat's shard begins; false when the role has none of it. */
+/* Find the shard of the flat; false where the role has none of it. */
 static bool locate(const zero_engine *engine, engine_shard *shard)
 {
     const zi_layout *layout = engine->layout;
     const zi_flat *flat = &layout->flats[shard->flat];
-    const bool disk = shard->tier == ZERO_TIER_DISK;
-    switch (shard->role) {
-    case ZERO_ROLE_PARAM:
+    if (shard->role == ZERO_ROLE_PARAM) {
+        const bool disk = shard->tier == ZERO_TIER_DISK;
         shard->dtype = flat->dtype;
         shard->data = disk ? NULL : engine->arena[ZERO_ROLE_PARAM] + flat->param_at;
         return true;
-    case ZERO_ROLE_GRAD:
+    }
+    if (shard->role == ZERO_ROLE_GRAD) {
         shard->dtype = layout->tuning.accum_dtype;
         if (flat->trained) {
             shard->data = zi_grads_reduced(engine->grads, shard->flat);
             shard->part_first = zi_grads_part_first(engine->grads, shard->flat);
         }
         return flat->trained;
-    case ZERO_ROLE_MASTER:
-    case ZERO_ROLE_MOMENT1:
-    case ZERO_ROLE_MOMENT2:
-    case ZERO_ROLE_PARAM_SLOT:
-    case ZERO_ROLE_GRAD_SLOT:
-    case ZERO_ROLE_STEP:
-    case ZERO_ROLE_SCRATCH:
-    case ZERO_ROLE_IO_WINDOW:
-        break;
     }
     shard->data = zi_optim_state(engine->optim, shard->flat, shard->role);
     shard->dtype = shard->role == ZERO_ROLE_MASTER ? ZERO_DTYPE_F32 : layout->options.moment_dtype;
@@ -82,13 +73,13 @@ engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_ro
     return shard;
 }
 
-/* Elements from `first` on of the shard's part of the tensor; not on disk. */
+/* Address of element `first` of the shard's part of the tensor; not for roles on disk. */
 static unsigned char *element(const engine_shard *shard, uint64_t first)
 {
     return shard->data + (shard->at + first) * zero_dtype_bytes(shard->dtype);
 }
 
-/* What a task that moves values of an offloaded role is given. */
+/* Arguments of the task that moves values of an offloaded role. */
 typedef struct offload_values {
     zero_engine *engine;
     zi_optim_move move; /* first: in the role's shard of the flat */
@@ -96,7 +87,7 @@ typedef struct offload_values {
 
 _Static_assert(sizeof(offload_values) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
 
-/* The part of a move that is in one extent, which is acquired. */
+/* Move the values that are in one acquired extent. */
 static zero_status move_extent(const offload_values *work, const zi_extent_place *place,
                                unsigned char *extent)
 {
@@ -203,13 +194,7 @@ static zero_status check(const zero_engine *engine, uint32_t tensor, zero_role r
 {
     ZI_TRY(zi_engine_check(engine));
     ZI_TRY(zi_engine_check_tensor(engine, tensor));
-    if ((uint32_t)role >= ZERO_SHARD_ROLES) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "role %d has no shard of a tensor; use PARAM, GRAD, MASTER, "
-                "MOMENT1 or MOMENT2",
-                (int)role);
-    }
-    return ZERO_OK;
+    return zi_engine_check_role(role);
 }
 
 zero_status zero_shard_range(const zero_engine *engine, uint32_t tensor, zero_role role,
@@ -263,7 +248,7 @@ static zero_status check_range(const zero_engine *engine, uint32_t tensor,
     return ZERO_OK;
 }
 
-/* Elements from `first` of the tensor on, between a shard at rest and `values`, which are of the
+/* Copy elements from move->first on between the shard, which nothing else uses, and values of the
  * role's own type. */
 static zero_status move_values(zero_engine *engine, const engine_shard *shard,
                                const zi_optim_move *move)
@@ -292,7 +277,7 @@ zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard,
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes)
 {
     ZI_TRY(zi_engine_await(engine, engine->stepped));
-    /* What was gathered ahead of time is old, here and, since all call, everywhere. */
+    /* Units that were gathered ahead become stale, on all ranks, since all make the call. */
     return writes && role == ZERO_ROLE_PARAM ? zi_params_refill_begin(engine->params) : ZERO_OK;
 }
 

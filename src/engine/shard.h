@@ -1,22 +1,22 @@
-/* A rank's own pieces, outside steps. (shard.c) */
+/* Access to a rank's shards between steps. (shard.c) */
 #ifndef ZI_ENGINE_SHARD_H
 #define ZI_ENGINE_SHARD_H
 
 #include "engine/engine_internal.h"
 
-/* Block until a stream of the engine has run all so far. */
+/* Block until a stream of the engine has run all that was enqueued on it. */
 zero_status zi_engine_await_stream(zero_engine *engine, zi_stream *stream);
 /* A rank's shard of one flat in one role, and the part of a tensor in it. */
 typedef struct engine_shard {
     unsigned char *data; /* NULL: on disk, or there is none */
-    uint64_t part_first; /* elements of the role's shard of the flat before it */
+    uint64_t part_first; /* elements of the role's shard of the flat that come before `data` */
     zero_dtype dtype;
     zero_tier tier;
     uint32_t flat;
     zero_role role;
     uint64_t at;           /* elements from the shard's start to the tensor's first here */
     uint64_t tensor_first; /* its index in the tensor */
-    uint64_t count;        /* 0: nothing of the tensor is here in this role */
+    uint64_t count;        /* 0: this rank has none of the tensor in this role */
 } engine_shard;
 
 /* The elements of a tensor in one part of its flat. */
@@ -28,7 +28,7 @@ typedef struct engine_part {
 
 /* Over how many ranks a role is split outside steps: of GRAD, what was reduced. */
 uint32_t zi_engine_degree(const zi_layout *layout, zero_role role);
-/* What the index-th part of so many has of a tensor. */
+/* Elements of a tensor in part `index` of its flat, of `degree` parts. */
 engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t degree,
                            uint32_t index);
 engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role);
@@ -37,13 +37,13 @@ engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_ro
  * shard. */
 zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                  uint64_t count, float *values, zero_dtype dtype);
-/* The other way: values of the role's own type, in host memory. Blocks. */
+/* Values, in host memory and of the role's own type, := these elements. Blocks. */
 zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                  uint64_t count, void *values);
-/* Wait until a role's shards are at rest; before a write of PARAM also forget what was gathered.
+/* Wait until no step uses a role's shards; before a write of PARAM also invalidate gathered units.
  * */
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes);
-/* What was filled is on disk. Blocks. */
+/* Write what was filled to disk. Blocks. */
 zero_status zi_engine_flush_shards(zero_engine *engine);
 
 #endif

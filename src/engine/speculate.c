@@ -1,5 +1,5 @@
-/* Owns steps that are begun before they are decided: what the caller predicted, what is predicted
- * of it, and when a unit can be speculative. */
+/* Owns speculative steps: what the caller predicted, the decision that is predicted from it, when a
+ * unit is updated speculatively, and when speculation is held back. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static zero_status predict(zero_engine *engine, const zero_step_params *params)
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_PREDICT, "zero_step_predict"));
     if (!engine->layout->tuning.speculative_step) {
         ZI_FAIL(ZERO_STATE,
-                "tuning.speculative_step is 0, so no step can begin before its time; set "
+                "tuning.speculative_step is 0, so no step is computed speculatively; set "
                 "it to 1, or do not predict steps");
     }
     ZI_TRY(zi_engine_take_input(engine, params, &input, &weight));
@@ -41,26 +41,26 @@ zero_status zero_step_predict(zero_engine *engine, const zero_step_params *param
     return zi_engine_finish(engine, predict(engine, params));
 }
 
-/* A speculative step that was clipped was updated twice. */
+/* A speculative step was clipped, so it was updated twice. */
 static void note_redone(zero_engine *engine)
 {
     engine_speculation *speculation = &engine->speculation;
     speculation->redone++;
-    /* What was speculative before the rest began tells nothing new. */
-    if (speculation->redone < ENGINE_REDONE_MAX || speculation->rest != 0) {
+    /* Steps that began before others were held back do not count. */
+    if (speculation->redone < ENGINE_REDONE_MAX || speculation->held != 0) {
         return;
     }
-    speculation->rest = speculation->next_rest;
-    speculation->next_rest =
-        (uint32_t)zi_min_u64(2 * (uint64_t)speculation->next_rest, ENGINE_HELD_MAX);
+    speculation->held = speculation->next_held;
+    speculation->next_held =
+        (uint32_t)zi_min_u64(2 * (uint64_t)speculation->next_held, ENGINE_HELD_MAX);
     zi_log(ZERO_LOG_INFO,
            "rank %" PRIu32 ": %" PRIu32
            " speculative steps in a row were clipped, so updated twice; "
            "the next %" PRIu32 " are not updated during backward",
-           zero_world_rank(engine->world), speculation->redone, speculation->rest);
+           zero_world_rank(engine->world), speculation->redone, speculation->held);
 }
 
-static void note_kept(zero_engine *engine)
+static void note_committed(zero_engine *engine)
 {
     engine_speculation *speculation = &engine->speculation;
     if (speculation->redone >= ENGINE_REDONE_MAX) {
@@ -70,8 +70,8 @@ static void note_kept(zero_engine *engine)
                zero_world_rank(engine->world));
     }
     speculation->redone = 0;
-    speculation->rest = 0;
-    speculation->next_rest = ENGINE_HELD_FIRST;
+    speculation->held = 0;
+    speculation->next_held = ENGINE_HELD_FIRST;
 }
 
 void zi_engine_note_speculation(zero_engine *engine, uint32_t step_slot)
@@ -84,7 +84,7 @@ void zi_engine_note_speculation(zero_engine *engine, uint32_t step_slot)
     speculation->unknown--;
     switch (engine->step_slots[step_slot].speculative) {
     case ZI_SPECULATION_COMMITTED:
-        note_kept(engine);
+        note_committed(engine);
         break;
     case ZI_SPECULATION_REDONE:
         note_redone(engine);
@@ -94,20 +94,20 @@ void zi_engine_note_speculation(zero_engine *engine, uint32_t step_slot)
     }
 }
 
-/* Whether the speculative step is computed speculatively: not where those before it were updated
- * twice all the time. Then steps rest, one is speculative to see whether it still is so, and they
- * rest twice as long. Only outcomes count that the step_slots wait for anyway, ENGINE_STEP_SLOTS
- * steps back, so the answer follows from the steps and not from how fast anything ran. */
+/* Whether the predicted step is computed speculatively. After ENGINE_REDONE_MAX redone steps in a
+ * row steps are held back, then one is tried, and if it is redone too twice as many are held back.
+ * Only outcomes count that the step slots wait for anyway, ENGINE_STEP_SLOTS steps back, so the
+ * answer depends on the steps and not on timing. */
 static bool may_speculate(zero_engine *engine)
 {
     engine_speculation *speculation = &engine->speculation;
     if (speculation->redone < ENGINE_REDONE_MAX) {
         return true;
     }
-    if (speculation->rest == 0 && speculation->unknown == 0) {
+    if (speculation->held == 0 && speculation->unknown == 0) {
         return true;
     }
-    speculation->rest -= speculation->rest != 0;
+    speculation->held -= speculation->held != 0;
     engine->stats.steps_held_back++;
     return false;
 }
@@ -130,12 +130,12 @@ zero_status zi_engine_begin_speculation(zero_engine *engine)
     speculation->next = 0;
     speculation->speculative[engine->step_slot] = true;
     speculation->unknown++;
-    /* Unless it is clipped or skipped, the step is what it is for gradients of zeros. */
+    /* Unless it is clipped or skipped, a step's decision is that of zero gradients. */
     ZI_TRY(zi_engine_predict_decision(engine, &step_slot->input, &engine->host->predicted));
     return zi_optim_begin_speculation(engine->optim);
 }
 
-/* All units of a bucket, whose flats lie together. */
+/* Update all units of a bucket; the flats of a unit are neighbours in it. */
 static zero_status speculate_bucket(zero_engine *engine, uint32_t index)
 {
     const zi_layout *layout = engine->layout;

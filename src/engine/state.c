@@ -1,5 +1,4 @@
-/* Owns the step's own state outside steps: what zero_step_state_get tells and zero_step_state_set
- * replaces. */
+/* Owns access to the step's state between steps: zero_step_state_get and zero_step_state_set. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -78,7 +77,7 @@ static zero_status check_numbers(const zero_engine *engine, const zero_step_stat
     return check_products("beta2_product", state->beta2_product);
 }
 
-/* Take the caller's state, unless it cannot be. */
+/* Copy the caller's state, if it is valid and may be set now. */
 static zero_status check_set(const zero_engine *engine, const zero_step_state *given,
                              zero_step_state *state)
 {
@@ -91,8 +90,8 @@ static zero_status check_set(const zero_engine *engine, const zero_step_state *g
     return check_numbers(engine, state);
 }
 
-/* What all parts of the model decide from; groups are each part's own. Field by field: there may be
- * other bytes between them. */
+/* The fields that all parts of the model must have alike; groups are each part's own. Padding is
+ * not hashed. */
 static uint64_t hash_of_part(const zero_step_state *state)
 {
     uint64_t hash = zi_hash_u64(ZI_HASH_START, state->updates);
@@ -109,14 +108,14 @@ static uint64_t hash_of(const zero_step_state *state)
     return zi_hash_bytes(hash, state->beta2_product, sizeof state->beta2_product);
 }
 
-/* No step was decided since: outcomes are those of steps that come. */
+/* Drop the outcomes of earlier steps, which do not follow the new state. */
 static void forget_outcomes(zero_engine *engine, const zero_step_state *state)
 {
     for (uint32_t step_slot = 0; step_slot <= ENGINE_GRAPH_SLOT; step_slot++) {
         engine->step_slots[step_slot].outcome.update = 0;
         engine->step_slots[step_slot].outcome.skipped = 0;
     }
-    /* Either may be the larger: what is added wraps round, and is taken off again so. */
+    /* Either may be the larger: the differences wrap around, and so do the sums with them. */
     engine->other_steps = state->updates + state->skipped - engine->stats.steps;
     engine->other_skipped = state->skipped - engine->stats.steps_skipped;
     engine->first_scale = state->loss_scale;
@@ -135,7 +134,7 @@ static zero_status set(zero_engine *engine, const zero_step_state *given)
                                    agreed == ZERO_OK ? hash_of_part(state) : 0, "step state");
     ZI_TRY(agreed);
     ZI_TRY(zi_engine_wait_outcomes(engine));
-    /* What moves the loss scale is this engine's. */
+    /* The rules of loss scaling stay this engine's. */
     ZI_TRY(device->ops->copy(device->self, engine->step_stream, own, engine->decide.state,
                              sizeof *own));
     ZI_TRY(zi_engine_await_stream(engine, engine->step_stream));

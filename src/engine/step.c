@@ -1,6 +1,6 @@
-/* Owns the optimizer step: from the boundary's reductions to published parameters, all of it on the
- * step stream: wait for the reductions and the last readers, gather the squares and what ranks were
- * given, decide; then for each unit update, publish, record `updated`. */
+/* Owns the optimizer step, all of it on the step stream: wait for the boundary's reductions and the
+ * last readers, gather the squares and what ranks were given, decide; then for each unit update,
+ * all-gather the parameters, record `updated`. */
 #include "zero/step.h"
 
 #include <stddef.h>
@@ -18,23 +18,23 @@ static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint
                                     const float *weight)
 {
     const zi_device *device = engine->device;
-    engine_step_slot *room = &engine->step_slots[step_slot];
+    engine_step_slot *slot = &engine->step_slots[step_slot];
     zi_decide_job job = engine->decide;
-    job.input = &room->input;
+    job.input = &slot->input;
     zi_stream *stream = engine->step_stream;
     ZI_TRY(zi_params_step_begin(engine->params, stream));
-    ZI_TRY(zi_engine_put_message(engine, caller, room, step_slot, weight));
+    ZI_TRY(zi_engine_put_message(engine, caller, slot, step_slot, weight));
     ZI_TRY(zi_engine_decide(engine, job, &engine->norm_gather, &engine->part_gather));
-    ZI_TRY(device->ops->copy(device->self, stream, &room->outcome, job.decision,
-                             sizeof room->outcome));
+    ZI_TRY(device->ops->copy(device->self, stream, &slot->outcome, job.decision,
+                             sizeof slot->outcome));
     if (engine->speculation.begun) {
-        ZI_TRY(zi_optim_validate(engine->optim, &room->outcome, &room->speculative));
+        ZI_TRY(zi_optim_validate(engine->optim, &slot->outcome, &slot->speculative));
     }
     return device->ops->event_record(device->self, engine->decided[step_slot], stream);
 }
 
-/* Gathers wait for all of a step where parameters are on disk: what they read ahead would be old,
- * and take the window from it. */
+/* With parameters on disk gathers wait for the whole step: earlier they would prefetch stale
+ * extents, and evict the update's from the window. */
 static zero_status enqueue_update(zero_engine *engine, uint32_t step_slot)
 {
     const zi_device *device = engine->device;
@@ -55,13 +55,7 @@ static zero_status enqueue_update(zero_engine *engine, uint32_t step_slot)
     return zi_optim_flush(engine->optim);
 }
 
-/* After steps 1, 2, 4, 8, ...: often while the order settles, then hardly ever. */
-static bool is_power_of_two(uint64_t number)
-{
-    return (number & (number - 1)) == 0;
-}
-
-/* A plain step is enqueued: count it, agree, look ahead. */
+/* After a plain step is enqueued: count it, agree on the order of gathers, prefetch. */
 static zero_status step_taken(zero_engine *engine)
 {
     engine->last_step_slot = engine->step_slot;
@@ -69,7 +63,9 @@ static zero_status step_taken(zero_engine *engine)
     engine->stats.steps++;
     engine->plain_steps++;
     engine->evicted.grads_lost = false;
-    if (is_power_of_two(engine->plain_steps)) {
+    /* After steps 1, 2, 4, 8, ...: often while the order of gathers still changes, then hardly
+     * ever. */
+    if ((engine->plain_steps & (engine->plain_steps - 1)) == 0) {
         ZI_TRY(zi_engine_agree_schedules(engine));
     }
     return zi_params_step_end(engine->params);
@@ -88,14 +84,14 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
     const uint32_t step_slot = captured ? ENGINE_GRAPH_SLOT : engine->step_slot;
     ZI_TRY(zi_engine_check_predicted(engine, &input, weight));
     zi_engine_resolve_divisor(engine, &input, weight, engine->micro_index);
-    if (!captured) { /* the graph's was left alone by zero_capture_prepare */
+    if (!captured) { /* zero_capture_prepare has waited for the graph's */
         ZI_TRY(zi_engine_await_step_slot(engine, step_slot));
-        ZI_TRY(zi_engine_tell_refused(engine));
+        ZI_TRY(zi_engine_report_refused(engine));
     }
     if (!captured && !engine->speculation.begun) {
         zi_engine_note_speculation(engine, step_slot);
     }
-    if (!engine->speculation.begun) { /* else it is there, and read by what was predicted */
+    if (!engine->speculation.begun) { /* else the prediction has put it there and reads it */
         engine->step_slots[step_slot].input = input;
     }
     ZI_TRY(enqueue_decision(engine, caller, step_slot, weight));

@@ -1,5 +1,5 @@
-/* Owns what of an engine's roles is not on the device: the store on disk, the windows before
- * it, and the counts of all tiers. */
+/* Owns the roles that are not on the device: the store on disk, its windows, and the counts of all
+ * tiers. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ zero_status zi_engine_choose_striping(const zero_engine *engine, const char *con
     }
     if (engine->backend.storage != NULL) {
         for (uint32_t i = 0; i < directory_count; i++) {
-            striping->rates[i] = 1; /* there is no disk to measure */
+            striping->rates[i] = 1; /* an injected storage is not measured */
         }
         return ZERO_OK;
     }
@@ -46,7 +46,7 @@ static void take_weights(engine_striping *striping, const zero_engine_options *o
     }
 }
 
-/* What optimizer state on disk passes through. */
+/* The I/O window of optimizer state. */
 static zero_status make_window(zero_engine *engine)
 {
     const zi_layout *layout = engine->layout;
@@ -83,7 +83,7 @@ static zero_status make_offload(zero_engine *engine, zero_role role)
                : ZERO_OK;
 }
 
-/* Reserve all that is on disk. */
+/* Reserve the bytes of all roles on disk. */
 static zero_status make_store(zero_engine *engine, const zero_engine_options *caller_options)
 {
     const zi_layout *layout = engine->layout;
@@ -129,7 +129,7 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
         zero_disk_path path = zero_disk_path_init();
         ZI_TRY(zero_engine_disk_path(engine, &path));
         zi_log(ZERO_LOG_INFO,
-               "rank %" PRIu32 ": %" PRIu64 " bytes on disk, %" PRIu32 " ranges of state, "
+               "rank %" PRIu32 ": %" PRIu64 " bytes on disk, %" PRIu32 " extents of state, "
                "%" PRIu32 " of them in memory; reached by %s; striped %s",
                zero_world_rank(engine->world), zi_store_bytes(engine->store),
                engine->layout->range_count, engine->layout->window_slots, path.text, path.striped);
@@ -157,13 +157,13 @@ void zi_engine_close_store(zero_engine *engine)
 bool zi_engine_steps_down(const zero_engine *engine)
 {
     if (engine->layout->speculative_at != 0) {
-        return false; /* speculative updates go down, as gradients come */
+        return false; /* speculative updates follow backward, from the last unit to the first */
     }
     if (engine->window != NULL) {
-        /* Filling goes up, so the first step goes down. */
+        /* Initial values are written in ascending order, so the first step descends. */
         return engine->plain_steps % 2 == 0;
     }
-    /* What an update leaves in the window of parameters is what the next forward begins with. */
+    /* A descending update leaves in the window of parameters what the next forward needs first. */
     return engine->layout->offload[ZERO_ROLE_PARAM].window_slots != 0;
 }
 
@@ -173,7 +173,7 @@ static void add_counts(zero_stats *stats, const zi_window *window)
         return;
     }
     const zi_window_counts counts = zi_window_count(window);
-    stats->disk_read_bytes += counts.read_bytes; /* on top of what was evicted */
+    stats->disk_read_bytes += counts.read_bytes; /* in addition to what evictions moved */
     stats->disk_write_bytes += counts.write_bytes;
     stats->disk_read_hits += counts.hits;
     stats->disk_read_wait_ns += counts.read_wait_ns;
@@ -199,7 +199,7 @@ zero_status zero_engine_stats(const zero_engine *engine, zero_stats *out)
     return ZI_SIZED_OUT(zero_stats, out, &stats);
 }
 
-/* Add what is evicted. */
+/* Add the evicted roles that are kept on another tier. */
 static void add_evicted(const zero_engine *engine, zero_memory *memory)
 {
     const engine_evicted *evicted = &engine->evicted;
@@ -216,7 +216,7 @@ zero_status zero_engine_memory(const zero_engine *engine, zero_memory *out)
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         const zero_tier tier = zi_role_tier(engine->layout, (zero_role)role);
         const bool disk = tier == ZERO_TIER_DISK;
-        /* The store is reserved as a whole, so a role's share of it is what was planned. */
+        /* The store is reserved as a whole, so a role's bytes on disk are the planned ones. */
         memory.bytes[role] = disk ? engine->layout->memory.bytes[role] : engine->arena_bytes[role];
         memory.tier_bytes[tier] += disk ? 0 : engine->arena_bytes[role];
     }

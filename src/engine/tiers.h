@@ -1,20 +1,21 @@
-/* What of an engine's roles is not on the device. (tiers.c) */
+/* Roles that are not on the device. (tiers.c) */
 #ifndef ZI_ENGINE_TIERS_H
 #define ZI_ENGINE_TIERS_H
 
 #include "engine/engine_internal.h"
 
-/* Settle by what a store of so many bytes is striped: measures the directories where it was equally
- * so far and that is worth it. */
+/* Choose the stripe weights of a store of so many bytes. Measures the directories if they are equal
+ * so far, there are several disks and the store is large enough. */
 zero_status zi_engine_choose_striping(const zero_engine *engine, const char *const *directories,
                                       uint32_t directory_count, uint64_t bytes,
                                       engine_striping *striping);
-/* Reserve roles on disk, and make what offloaded roles pass through; nothing where there are none.
+/* Reserve roles on disk, and make the windows and offload stores; nothing where no role is
+ * offloaded.
  * */
 zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options *caller_options);
-/* A stream that a role's store may be used on while the engine rests. */
+/* The stream that may use a role's offload store between steps. */
 zi_stream *zi_engine_offload_stream(const zero_engine *engine, zero_role role);
-/* The engine's streams are gone. */
+/* After the engine's streams were destroyed. */
 void zi_engine_close_store(zero_engine *engine);
 /* Whether the next step goes from the last unit to the first: see zi_optim_look_ahead. */
 bool zi_engine_steps_down(const zero_engine *engine);

@@ -1,7 +1,7 @@
-/* Owns the arrays of views that zero_unit_acquire hands out. Invariant: while a unit is acquired,
- * its views are what zero_tensor_data and, in backward, zero_tensor_grad say of its tensors. A
- * unit's own tensors move only with its slots, so most acquires find their addresses as they were
- * left. */
+/* Owns the arrays of views that zero_unit_acquire hands out. Invariant: while a unit is
+ * acquired, its views are those of zero_tensor_data and, in backward, zero_tensor_grad. The
+ * addresses of a unit's own tensors change only with its slots, so most acquires rewrite nothing.
+ */
 #include "engine/unit_views.h"
 
 #include "core/error.h"
@@ -10,7 +10,7 @@
 /* No slot, and not ZI_NO_INDEX either: views that were never taken. */
 #define NOWHERE (ZI_NO_INDEX - 1)
 
-/* Where each unit's views begin, its own tensors and then those it ties to. */
+/* List the tensors of each unit's views: its own, then those it ties to. */
 static void list_tensors(const zi_layout *layout, engine_views *views)
 {
     for (uint32_t t = 0; t < layout->tensor_count; t++) {

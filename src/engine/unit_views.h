@@ -7,11 +7,11 @@
 /* Make the arrays that acquires hand out, and free them. */
 zero_status zi_engine_make_views(zero_engine *engine);
 void zi_engine_free_views(zero_engine *engine);
-/* Let a unit's views point to its parameters, or gradients, where these are now: they are acquired.
+/* Set the addresses of a unit's views of its acquired parameters, or gradients.
  */
 void zi_engine_view_params(zero_engine *engine, uint32_t unit);
 void zi_engine_view_grads(zero_engine *engine, uint32_t unit);
-/* The memory of gradients is another one. */
+/* After the memory of gradients was allocated again. */
 void zi_engine_forget_grad_views(zero_engine *engine);
 
 #endif

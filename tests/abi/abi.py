@@ -153,6 +153,15 @@ def documented(args):
     with tempfile.TemporaryDirectory() as folder:
         settings += f"\nOUTPUT_DIRECTORY = {folder}\n"
         run(["doxygen", "-"], input=settings, cwd=args.source)
+        pages = f"{folder}/html"
+        dead = set()
+        for name in sorted(os.listdir(pages)):
+            if name.endswith(".html"):
+                with open(f"{pages}/{name}", encoding="utf-8") as page:
+                    links = re.findall(r'href="([^"#:]+)(?:#[^"]*)?"', page.read())
+                dead |= {link for link in links if not os.path.exists(f"{pages}/{link}")}
+        if dead:
+            raise Fail("links to pages that the site lacks: " + " ".join(sorted(dead)))
 
 
 def hardened(args):
@@ -198,7 +207,7 @@ def checks(args):
     yield "symbol map names the declared functions and no others", map_names, ()
     yield "numbers and texts of the version agree", versions_agree, ()
     yield "internal symbols carry our prefix", internal_prefix, ()
-    yield "doxygen has nothing to complain of", documented, ()
+    yield "doxygen has nothing to complain of, and no link of its pages is dead", documented, ()
     yield "a bare 0 to 3 is that stage, C11", stages_are_numbers, (args.cc, "c11")
     yield "a bare 0 to 3 is that stage, C++17", stages_are_numbers, (args.cxx, "c++17")
     yield "the shared library is hardened", hardened, ()

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""What doxygen reads in a file's place (INPUT_FILTER of the Doxyfile). A header says how it is
+included, functions that a text names become links, and links lead to pages of the site."""
+
+import os
+import re
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def functions():
+    with open(f"{ROOT}/src/zero.map", encoding="utf-8") as file:
+        return set(re.findall(r"^ +(zero_\w+);", file.read(), re.MULTILINE))
+
+
+def link(match):
+    """A link as the site has it. What the site has no page for is text; so are anchors in pages."""
+    text, target = match.groups()
+    path = target.partition("#")[0]
+    if "://" in target or target.startswith("#"):
+        return match.group(0)
+    if path.endswith(".md"):
+        return f"[{text}]({path})"
+    if path.endswith(".h") and "include/" in path:
+        return f"[{text}](@ref {os.path.basename(path)})"
+    return text
+
+
+def header(text, path, known):
+    name = path[path.rindex("zero/") :]
+    name_pattern = re.compile(r"(?<![\w#\"./])(zero_\w+)(?![\w(])")
+    lines = []
+    for line in text.split("\n"):
+        if re.match(r" ?(/\*\*| \*|\*) ? ?(?! {4})", line):
+            line = name_pattern.sub(
+                lambda m: m.group(1) + "()" if m.group(1) in known else m.group(1), line
+            )
+        lines.append(line)
+    return f"/** @file\n<tt>\\#include <zero/{name[5:]}></tt> */ " + "\n".join(lines)
+
+
+def decisions():
+    """Children of ARCHITECTURE.md's page, so that the tree of pages begins with the guides."""
+    names = sorted(os.listdir(f"{ROOT}/docs/decisions"))
+    ids = ["md_docs_decisions_" + name[: -len(".md")].replace("-", "_") for name in names]
+    return "\n" + "".join(f"- @subpage {page_id}\n" for page_id in ids)
+
+
+def page(text, path, known):
+    if path.endswith("ARCHITECTURE.md"):
+        text += decisions()
+    blocks = re.split(r"(^ *```.*?^ *```$)", text, flags=re.MULTILINE | re.DOTALL)
+    for i in range(0, len(blocks), 2):
+        blocks[i] = re.sub(r"\[([^\]]*)\]\(([^)\s]*)\)", link, blocks[i])
+        blocks[i] = re.sub(
+            r"`(zero_\w+)(\(\))?`",
+            lambda m: f"<tt>{m.group(1)}()</tt>" if m.group(1) in known else m.group(0),
+            blocks[i],
+        )
+    return "".join(blocks)
+
+
+def main():
+    path = sys.argv[1]
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    known = functions()
+    sys.stdout.write(header(text, path, known) if path.endswith(".h") else page(text, path, known))
+
+
+if __name__ == "__main__":
+    main()
