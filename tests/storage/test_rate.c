@@ -59,7 +59,15 @@ zero_status __wrap_zi_io_create(const zi_io_options *options, zi_io **out)
     return __real_zi_io_create(&with, out);
 }
 
-/* The second one is on a disk of its own. */
+/* Nothing is left in them. */
+static void remove_places(void)
+{
+    for (int i = 0; i < DISKS; i++) {
+        rig_remove(places[i].folder);
+    }
+}
+
+/* To the end of the test; the second one is on a disk of its own. */
 static void make_places(uint64_t ns0, uint64_t ns1, uint64_t ns2)
 {
     const uint64_t ns[DISKS] = {ns0, ns1, ns2};
@@ -73,19 +81,10 @@ static void make_places(uint64_t ns0, uint64_t ns1, uint64_t ns2)
     struct stat memory;
     CHECK(stat(folders[0], &here) == 0 && stat(folders[1], &memory) == 0);
     if (here.st_dev == memory.st_dev) {
-        for (int i = 0; i < DISKS; i++) {
-            rig_remove(places[i].folder);
-        }
+        remove_places();
         SKIP("the build is on the file system of /dev/shm; there is no second one");
     }
-}
-
-/* Nothing is left in them. */
-static void remove_places(void)
-{
-    for (int i = 0; i < DISKS; i++) {
-        rig_remove(places[i].folder);
-    }
+    CHECK_EQ(atexit(remove_places), 0);
 }
 
 static zi_rate_options rate_options(uint32_t count)
@@ -109,7 +108,6 @@ TEST(unequal_disks_are_found_unequal)
     zi_stripe_map map;
     CHECK_OK(zi_stripe_init(&map, 320 * MIB, MIB, rates.rate, 2));
     CHECK_EQ(zi_stripe_file_bytes(&map, 0), 64 * MIB);
-    remove_places();
 }
 
 /* One is measured for both, as in use they would share it. */
@@ -127,7 +125,6 @@ TEST(directories_of_one_disk_share_its_rate)
     CHECK_EQ(rates.sharers[0], 2);
     CHECK_EQ(rates.sharers[1], 1);
     CHECK_EQ(rates.sharers[2], 2);
-    remove_places();
 }
 
 static void check_unmeasured(uint32_t count, uint64_t store_bytes)
@@ -155,7 +152,6 @@ TEST(measured_is_only_what_is_worth_it)
     CHECK_OK(zi_rate_choose(&options, ZI_RATE_STORE_BYTES, &rates));
     CHECK(rates.measured);
     CHECK_EQ(rates.rate[1], 1049);
-    remove_places();
 }
 
 /* A disk that takes 8 ms for a MiB gets no further than one access in 10 ms. */
@@ -169,7 +165,6 @@ TEST(a_slow_disk_is_measured_no_longer_than_said)
     CHECK_EQ(places[0].below.segments, PASSES);
     CHECK_EQ(rates.rate[0], 132);
     CHECK_EQ(rates.rate[1], 1049);
-    remove_places();
 }
 
 TEST(a_hopeless_disk_is_refused_with_both_rates)
@@ -182,7 +177,6 @@ TEST(a_hopeless_disk_is_refused_with_both_rates)
     CHECK_FAILS(status, ZERO_INVALID_ARGUMENT,
                 "directory 1 was measured at 6 MB/s, the fastest at 1049");
     CHECK(strstr(zero_last_error()->message, folders[1]) != NULL);
-    remove_places();
 }
 
 /* The first access of each pass, and the last of all, on either disk. */
@@ -207,7 +201,6 @@ TEST(a_failing_disk_is_named_and_nothing_stays)
     }
     folders[1] = "./there/is/none";
     CHECK_FAILS(zi_rate_measure(&options, &rates), ZERO_IO, "./there/is/none");
-    remove_places();
 }
 
 TEST(no_memory_leaves_nothing)
@@ -227,7 +220,6 @@ TEST(no_memory_leaves_nothing)
         CHECK(nth < 100);
     }
     zi_fault_arm(ZI_FAULT_ALLOC, 0);
-    remove_places();
 }
 
 TEST_MAIN()

@@ -60,10 +60,11 @@ def tally_of(folder):
 def keeps_what_was_counted(scripts):
     """--limit ends a program that hangs; who ends the whole has the counts until then."""
     with tempfile.TemporaryDirectory() as folder:
-        run_listed(scripts, folder, {"0": CLEAN, "1": "sleep 60"}, "--limit", "0.3").wait(timeout=20)
+        programs = {"0": CLEAN, "1": "sleep 60"}
+        run_listed(scripts, folder, programs, "--limit", "0.3").wait(timeout=20)
         limited = tally_of(folder)
     with tempfile.TemporaryDirectory() as folder:
-        process = run_listed(scripts, folder, {"0": CLEAN, "1": "sleep 60"})
+        process = run_listed(scripts, folder, programs)
         began = time.monotonic()
         while tally_of(folder) == "" and time.monotonic() < began + 20:
             time.sleep(0.05)
