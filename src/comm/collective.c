@@ -126,6 +126,19 @@ void zi_rank_message(uint32_t rank, const zero_error *error,
     (void)snprintf(message + used, left, "%.*s", (int)left - 1, text);
 }
 
+const char *zi_ranks_text(const uint32_t *ranks, uint32_t count, char *text, size_t text_bytes)
+{
+    const uint32_t named = count < 6 ? count : 6;
+    size_t used = (size_t)snprintf(text, text_bytes, "rank%s", count == 1 ? "" : "s");
+    for (uint32_t i = 0; i < named && used < text_bytes; i++) {
+        used += (size_t)snprintf(text + used, text_bytes - used, i == 0 ? " %u" : ", %u", ranks[i]);
+    }
+    if (count > named && used < text_bytes) {
+        (void)snprintf(text + used, text_bytes - used, " and %u more", count - named);
+    }
+    return text;
+}
+
 zero_status zi_comm_pages_alloc(zi_comm *comm, size_t bytes, void **out)
 {
     (void)comm;

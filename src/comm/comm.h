@@ -368,6 +368,9 @@ zero_status zi_batch_mismatch(const char *group, uint32_t rank, uint64_t count, 
 void zi_rank_message(uint32_t rank, const zero_error *error,
                      char message[sizeof(((zero_error *)NULL)->message)]);
 
+/* Write "rank 3", or "ranks 3, 5 and 2 more": the first six of `count` ranks. Returns text. */
+const char *zi_ranks_text(const uint32_t *ranks, uint32_t count, char *text, size_t text_bytes);
+
 /* Memory that no other rank reads: zi_comm_ops.memory_free, and the alloc of a world of one rank.
  */
 zero_status zi_comm_pages_alloc(zi_comm *comm, size_t bytes, void **out);

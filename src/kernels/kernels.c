@@ -1,4 +1,4 @@
-/* Owns nothing but the end of a table of kernels, whatever its device. */
+/* Owns the end of a table of kernels, for every device. */
 #include "kernels/kernels.h"
 
 void zi_kernels_destroy(zi_kernels *kernels)

@@ -61,15 +61,15 @@ typedef struct zi_fold {
     zero_dtype dst_dtype;
     zero_dtype source_dtype;
     int32_t accumulate;
-    /* Device memory: the squares of what dst holds then are added, with the bits of a square_sum of
-     * dst. NULL: they are not. */
+    /* Device memory: the squares of the new dst are added, with the bits of a square_sum of dst.
+     * NULL: they are not. */
     zi_norm_sum *squares;
 } zi_fold;
 
-/* From the messages of all ranks to a step's decision: collect what this part of the model has come
- * to, then conclude from all parts. Both at once where there is one part; else two jobs, between
- * which the parts are gathered. `input` is host memory that the device reaches, and stays until the
- * job has run; all else is device memory. */
+/* From the messages of all ranks to a step's decision. COLLECT compares the messages and adds up
+ * their squares, for this part of the model; CONCLUDE decides from all parts. Both are one job
+ * where there is one part; else two jobs, between which the parts are gathered. `input` is host
+ * memory that the device reaches, and stays until the job has run; all else is device memory. */
 typedef struct zi_decide_job {
     const zi_step_input *input;
     zi_step_messages messages; /* COLLECT: compared, and their squares added up */

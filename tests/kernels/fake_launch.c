@@ -172,7 +172,7 @@ void zi_fake_run_square_sum(const void *source, zero_dtype dtype, uint64_t count
 static void tile_totals(const zi_fold *fold, const zi_fold_args *args, uint64_t tile,
                         double totals[ZI_WARP_LANES])
 {
-    _Alignas(16) float room[ZI_FOLD_ROOM];
+    _Alignas(16) float room[ZI_FOLD_BUFFER];
     for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
         zi_fold_tile_squares(fold->dst_dtype, fold->source_dtype, args, tile, lane, room);
     }

@@ -2,7 +2,6 @@
  * messages are received without a copy. */
 #include "comm/mpi/mpi_exchange.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "core/check.h"
@@ -67,35 +66,22 @@ static int start(zi_mpi_op *op)
     return code;
 }
 
-/* Mark the members whose requests are open as late. */
-static void mark_late(zi_mpi_exchange *exchange)
+/* Mark the members whose requests are open as late, and write "rank 3" or "ranks 3, 5 and 2 more".
+ */
+static const char *find_late(zi_mpi_exchange *exchange, char *text, size_t text_bytes)
 {
+    uint32_t count = 0;
     for (uint32_t i = 0; i < exchange->op.request_count; i++) {
         zi_mpi_transfer *transfer = &exchange->transfers[exchange->peers[i]];
         transfer->late = transfer->late || exchange->late[i];
     }
-}
-
-/* "rank 3", or "ranks 3, 5 and 2 more". */
-static const char *late_text(const zi_mpi_exchange *exchange, char *text, size_t text_bytes)
-{
-    uint32_t count = 0;
+    /* The op is over, so `peers` is free for the ranks. */
     for (uint32_t i = 0; i < exchange->size; i++) {
-        count += exchange->transfers[i].late;
-    }
-    const uint32_t named = count < 6 ? count : 6;
-    size_t used = (size_t)snprintf(text, text_bytes, "rank%s", count == 1 ? "" : "s");
-    for (uint32_t i = 0, done = 0; done < named; i++) {
         if (exchange->transfers[i].late) {
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s %u", done != 0 ? "," : "",
-                                     exchange->world_ranks[i]);
-            done++;
+            exchange->peers[count++] = exchange->world_ranks[i];
         }
     }
-    if (count > named) {
-        (void)snprintf(text + used, text_bytes - used, " and %u more", count - named);
-    }
-    return text;
+    return zi_ranks_text(exchange->peers, count, text, text_bytes);
 }
 
 zero_status zi_mpi_exchange_run(zi_mpi_exchange *exchange, const char *what)
@@ -114,9 +100,8 @@ zero_status zi_mpi_exchange_run(zi_mpi_exchange *exchange, const char *what)
         zi_mpi_progress_run(exchange->progress, &exchange->op, exchange->deadline_ms);
     if (status == ZERO_TIMEOUT && !exchange->op.notified) {
         char text[80];
-        mark_late(exchange);
         ZI_FAIL(ZERO_TIMEOUT, "%s did not arrive at %s within %u ms",
-                late_text(exchange, text, sizeof text), what, exchange->deadline_ms);
+                find_late(exchange, text, sizeof text), what, exchange->deadline_ms);
     }
     return status;
 }

@@ -159,12 +159,10 @@ static zero_status run_moves(zi_mpi_group *group, const batch_argument *batch)
         ZI_FAIL(ZERO_COMM, "group %s: a collective failed (injected)", group->base.name);
     }
     ZI_TRY(compare(group, batch));
-    const bool on_host = group->base.kernels->device->ops->host_memory;
     for (uint32_t i = 0; i < batch->batch_count; i++) {
         const zi_collective *collective = &batch->batch[i];
         if (collective->count != 0) {
-            ZI_TRY(on_host ? zi_mpi_move(group, collective, i)
-                           : zi_mpi_move_staged(group, batch->stream, collective, i));
+            ZI_TRY(zi_mpi_move(group, batch->stream, collective, i));
         }
     }
     return ZERO_OK;

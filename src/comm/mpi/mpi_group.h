@@ -1,5 +1,5 @@
 /* A group whose members are on several hosts, for its files: mpi_group.c runs a batch, mpi_move.c
- * moves the data of host memory, mpi_staged.c that of device memory. */
+ * moves its data. */
 #ifndef ZI_COMM_MPI_MPI_GROUP_H
 #define ZI_COMM_MPI_MPI_GROUP_H
 
@@ -44,30 +44,10 @@ typedef struct zi_mpi_group {
     const void *sources[]; /* what is being folded */
 } zi_mpi_group;
 
-/* How the members share a collective's array: each has a part of it. */
-typedef struct zi_mpi_plan {
-    const zi_collective *collective;
-    uint32_t index; /* in its batch */
-    bool sliced;    /* parts are slices of `count`, else `count` each */
-} zi_mpi_plan;
-
-/* Elements of member `i`'s part, and where it starts. The first member's is the longest. */
-size_t zi_mpi_part_of(const zi_mpi_group *group, const zi_mpi_plan *plan, uint32_t i,
-                      size_t *first);
-
-/* Whether a member sends nothing to collective `index`. */
-bool zi_mpi_absent(const zi_mpi_group *group, uint32_t member, uint32_t index);
-
-/* Run group->exchange as its transfers say. */
-zero_status zi_mpi_group_exchange(zi_mpi_group *group, const zi_collective *collective);
-
 /* Move and fold the data of collective `index` of a batch whose terms all members have compared.
- * count is not 0. */
-zero_status zi_mpi_move(zi_mpi_group *group, const zi_collective *collective, uint32_t index);
-
-/* The same for device memory. stream: whose task this is; after a failure work may be left on it.
- */
-zero_status zi_mpi_move_staged(zi_mpi_group *group, zi_stream *stream,
-                               const zi_collective *collective, uint32_t index);
+ * count is not 0.
+ * - stream: whose task this is; after a failure work may be left on it. */
+zero_status zi_mpi_move(zi_mpi_group *group, zi_stream *stream, const zi_collective *collective,
+                        uint32_t index);
 
 #endif

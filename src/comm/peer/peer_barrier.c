@@ -13,22 +13,6 @@
 #define SPINS_CROWDED 20
 #define YIELDS_CROWDED 10
 
-/* "rank 3" or "ranks 3, 5, 6 and 4 more". */
-static const char *ranks_text(const zi_peer_group *group, uint32_t count, char *text,
-                              size_t text_bytes)
-{
-    const uint32_t named = count < 6 ? count : 6;
-    size_t used = (size_t)snprintf(text, text_bytes, "rank%s ", count > 1 ? "s" : "");
-    for (uint32_t i = 0; i < named && used < text_bytes; i++) {
-        used += (size_t)snprintf(text + used, text_bytes - used, i == 0 ? "%u" : ", %u",
-                                 group->members[group->missing[i]]);
-    }
-    if (count > named && used < text_bytes) {
-        (void)snprintf(text + used, text_bytes - used, " and %u more", count - named);
-    }
-    return text;
-}
-
 /* Mark what this rank has put on its stream so far, for the others to follow. */
 static zero_status mark(const zi_peer_batch *batch, uint32_t parity)
 {
@@ -94,7 +78,10 @@ zero_status zi_peer_barrier(const zi_peer_batch *batch, const char *doing)
     char who[64];
     char what[ZI_COLLECTIVE_TEXT_BYTES];
     const uint32_t count = zi_peer_block_missing(group->block, group->base.rank, group->missing);
+    for (uint32_t i = 0; i < count; i++) {
+        group->missing[i] = group->members[group->missing[i]];
+    }
     ZI_FAIL(ZERO_TIMEOUT, "%s did not %s %s (group %s, a batch of %u) within %u ms",
-            ranks_text(group, count, who, sizeof who), doing, batch_text(batch, what),
+            zi_ranks_text(group->missing, count, who, sizeof who), doing, batch_text(batch, what),
             group->base.name, batch->count, group->deadline_ms);
 }

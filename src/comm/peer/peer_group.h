@@ -23,7 +23,7 @@ typedef struct zi_peer_group {
     uint32_t *members;     /* world rank of each member */
     uint32_t *order;       /* group ranks in ascending world rank */
     uint32_t *parts;       /* each member's in a window; unused where one_address_space */
-    uint32_t *missing;     /* scratch: group ranks of members that are late */
+    uint32_t *missing;     /* scratch: the members that are late */
     const void *sources[]; /* what is being folded */
 } zi_peer_group;
 

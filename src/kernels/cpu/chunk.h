@@ -42,7 +42,7 @@ static inline double zi_chunk_squares(const float *values)
 #endif
 }
 
-/* Totals that are added at a time: the sum of so many numbers of 58 bits fits in 64. */
+/* Totals that are added at a time: the sum of so many numbers of 58 bits fits in 64 bits. */
 #define ZI_CHUNK_TOTALS 64
 /* Exponents from the first total's less half of this on are added at once. */
 #define ZI_CHUNK_EXPONENTS 32
@@ -59,17 +59,18 @@ static inline void zi_chunk_totals_add(zi_norm_sum *sum, const double *totals, u
     const uint64_t base = count == 0 ? 0 : (zi_f64_bits(totals[0]) >> 52) - ZI_CHUNK_EXPONENTS / 2;
     uint64_t low = 0;
     uint64_t high = 0;
-    uint64_t far = 0; /* has a bit beyond the exponents' where one is outside */
+    uint64_t outside = 0; /* has a bit beyond the exponents' where one is outside */
     for (uint32_t i = 0; i < count; i++) {
         const uint64_t bits = zi_f64_bits(totals[i]);
         const uint64_t above = (bits >> 52) - base;
         const uint64_t significand = (bits & (implicit - 1)) | implicit;
-        far |= above;
+        outside |= above;
         low += (significand & low_mask) << (above % ZI_CHUNK_EXPONENTS);
         high += (significand >> ZI_CHUNK_LOW_BITS) << (above % ZI_CHUNK_EXPONENTS);
     }
     /* Neither zeros nor infinities and NaN are among them then. */
-    if (far < ZI_CHUNK_EXPONENTS && base >= ZI_NORM_LOWEST && base < 0x7ff - ZI_CHUNK_EXPONENTS) {
+    if (outside < ZI_CHUNK_EXPONENTS && base >= ZI_NORM_LOWEST &&
+        base < 0x7ff - ZI_CHUNK_EXPONENTS) {
         const uint32_t place = (uint32_t)base - ZI_NORM_LOWEST;
         zi_norm_add_at(sum, low, place);
         zi_norm_add_at(sum, high, place + ZI_CHUNK_LOW_BITS);

@@ -43,7 +43,7 @@ static const unsigned char *element_const(const void *base, zero_dtype dtype, ui
     return (const unsigned char *)base + index * zero_dtype_bytes(dtype);
 }
 
-/* The fp32 array that is the job's truth for the parameter; NULL: there is none. */
+/* The fp32 array that holds the job's parameter exactly; NULL: there is none. */
 static float *job_master(const zi_update_job *job)
 {
     return job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->master;
@@ -90,16 +90,16 @@ static void update_adamw(const zi_update_job *job, const segment_run *run)
     zi_cpu_lanes_current()->adamw(&lanes_run);
 }
 
-/* A moment as fp32: itself, or unpacked into `room`; NULL when the job has none. */
+/* A moment as fp32: itself, or unpacked into `scratch`; NULL when the job has none. */
 static float *moment_open(const zi_update_job *job, void *moment, uint64_t at, uint64_t count,
-                          float *room)
+                          float *scratch)
 {
     unsigned char *place = element(moment, job->moment_dtype, at);
     if (place == NULL || job->moment_dtype == ZERO_DTYPE_F32) {
         return (float *)(void *)place;
     }
-    zi_cpu_cast(room, ZERO_DTYPE_F32, place, job->moment_dtype, count);
-    return room;
+    zi_cpu_cast(scratch, ZERO_DTYPE_F32, place, job->moment_dtype, count);
+    return scratch;
 }
 
 static void round_back(const zi_update_job *job, const segment_run *run, void *base,

@@ -1,4 +1,4 @@
-/* The CPU kernels as plain functions: they run here and now, on the calling thread.
+/* The CPU kernels as plain functions, which run on the calling thread.
  *
  * Every function gives the same bits on every ISA and for any split of its range into sub-ranges
  * that start at multiples of 64 elements. Pointers need only the alignment of their elements. */
@@ -26,7 +26,7 @@ void zi_cpu_cast(void *target, zero_dtype target_dtype, const void *source, zero
 /* Add the squares of `count` elements to *sum, in chunks of ZI_NORM_CHUNK from `source` on. */
 void zi_cpu_square_sum(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum);
 
-/* Fp32 room of one thread for the callback optimizer. */
+/* Fp32 scratch memory of one thread for the callback optimizer. */
 #define ZI_CPU_RANGE_COUNT 4096
 typedef struct zi_cpu_scratch {
     float param[ZI_CPU_RANGE_COUNT];

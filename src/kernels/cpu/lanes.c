@@ -32,7 +32,8 @@
 #define BLOCK 1024
 /* Bytes between use and prefetch, in every array. */
 #define AHEAD_BYTES 2048
-/* The hardware follows so many arrays by itself: there a fold's prefetches only delay its loads. */
+/* The hardware prefetches so many arrays by itself: there a fold's prefetches only delay its loads.
+ */
 #define FOLLOWED_MAX 2
 /* From so many elements on, the data does not stay in a cache before its next use. */
 #define STREAM_COUNT_MIN ((size_t)1 << 18)
@@ -53,14 +54,14 @@ static inline const void *at_const(const void *base, zero_dtype dtype, size_t in
     return (const unsigned char *)base + index * width(dtype);
 }
 
-/* An array that does not exist is NULL wherever one looks. */
+/* A place in an array that does not exist is NULL. */
 static inline void *at(void *base, zero_dtype dtype, size_t index)
 {
     return dtype == ZERO_DTYPE_NONE ? NULL : (unsigned char *)base + index * width(dtype);
 }
 
-/* Asks for the lines of `count` elements that lie AHEAD_BYTES after `base`. Reading past an
- * array's end this way is harmless; the address is an integer because no such pointer may be. */
+/* Prefetch the lines of `count` elements that lie AHEAD_BYTES after `base`. Prefetching past an
+ * array's end is harmless; the address is an integer because such a pointer would be undefined. */
 ALWAYS_INLINE void prefetch(const void *base, zero_dtype dtype, size_t count)
 {
     const uintptr_t start = (uintptr_t)base + AHEAD_BYTES;
@@ -112,7 +113,7 @@ ALWAYS_INLINE void load_loop(float *restrict target, const void *restrict source
     load_step(target + i, at_const(source, dtype, i), dtype, count - i);
 }
 
-/* target = source, with what comes after it on its way. */
+/* target = source, while what comes after it is prefetched. */
 static void load(float *restrict target, const void *restrict source, zero_dtype dtype,
                  size_t count)
 {
@@ -141,9 +142,9 @@ ALWAYS_INLINE void store(void *restrict target, zero_dtype dtype, const float *r
     }
 }
 
-/* A block that nobody reads soon: past the caches where the target is aligned for that. */
-static void store_far(void *restrict target, zero_dtype dtype, const float *restrict source,
-                      size_t count)
+/* A block that is not read soon: by non-temporal stores. The target is aligned to a line. */
+static void store_non_temporal(void *restrict target, zero_dtype dtype,
+                               const float *restrict source, size_t count)
 {
     if (dtype == ZERO_DTYPE_F32) {
         zi_stream_store(target, source, count * sizeof *source);
@@ -212,7 +213,7 @@ typedef struct adamw_form {
     zero_dtype grad;
     zero_dtype param;  /* NONE: only the master is written */
     zero_dtype moment; /* F32, or BF16 and rounded stochastically */
-    bool has_master;   /* or else `param` is the truth, and rounded stochastically */
+    bool has_master;   /* without it `param` is the master, and rounded stochastically */
 } adamw_form;
 
 /* What AdamW needs beside its arrays. */
@@ -221,8 +222,9 @@ typedef struct adamw_scalars {
     float grad_scale;
     float decay;
     zi_adamw_coeffs coeffs;
-    bool far; /* the copy goes past the caches */
-    /* The first element's words, unmixed, and what the next one's are greater by. */
+    bool non_temporal; /* the copy is written by non-temporal stores */
+    /* The first element's random words before they are mixed, and by how much the next element's
+     * are greater. */
     uint32_t param_at;
     uint32_t param_step;
     uint32_t moments_at;
@@ -272,7 +274,7 @@ ALWAYS_INLINE void adamw_step(adamw_form form, adamw_arrays arrays, adamw_scalar
         }
     }
     if (has_copy) {
-        if (scalars.far) {
+        if (scalars.non_temporal) {
             zi_stream_store(arrays.param, narrow, scalars.count * sizeof narrow[0]);
         } else {
             memcpy(arrays.param, narrow, scalars.count * sizeof narrow[0]);
@@ -371,7 +373,7 @@ static void lanes_adamw(const zi_adamw_run *run)
         .grad_scale = run->grad_scale,
         .decay = run->decay,
         .coeffs = run->coeffs,
-        .far =
+        .non_temporal =
             has_copy && run->count >= STREAM_COUNT_MIN && (uintptr_t)run->param % LINE_BYTES == 0,
     };
     for (size_t i = 0; i < run->count; i += scalars.count) {
@@ -390,20 +392,20 @@ static void lanes_adamw(const zi_adamw_run *run)
                at(run->moment2, run->moment_dtype, i), at_const(run->grad, run->grad_dtype, i),
                at(run->param, run->param_dtype, i), &scalars);
     }
-    if (scalars.far) {
+    if (scalars.non_temporal) {
         zi_stream_fence();
     }
 }
 
-/* True when writes to dst can go past the caches: many, aligned, and nothing of it read here. */
-static bool fold_is_far(const zi_fold *fold)
+/* True when dst can be written by non-temporal stores: it is long, aligned, and not read here. */
+static bool fold_is_non_temporal(const zi_fold *fold)
 {
-    bool far = fold->count >= STREAM_COUNT_MIN && !fold->accumulate &&
-               (uintptr_t)fold->dst % LINE_BYTES == 0;
+    bool non_temporal = fold->count >= STREAM_COUNT_MIN && !fold->accumulate &&
+                        (uintptr_t)fold->dst % LINE_BYTES == 0;
     for (uint32_t k = 0; k < fold->source_count; k++) {
-        far = far && fold->sources[k] != fold->dst;
+        non_temporal = non_temporal && fold->sources[k] != fold->dst;
     }
-    return far;
+    return non_temporal;
 }
 
 /* Squares of a fold, by chunks: their totals are added many at a time. */
@@ -443,8 +445,8 @@ ALWAYS_INLINE void add_squares(square_part *part, float *values, size_t count)
 typedef float wide_f32 __attribute__((vector_size(__BIGGEST_ALIGNMENT__)));
 
 #define WIDE_COUNT (sizeof(wide_f32) / sizeof(float))
-/* Registers of sums that a fold keeps while it goes over its sources; fewer of few arrays of f32,
- * whose lines the machine is then asked for in the order of memory. */
+/* Registers of sums that a fold keeps while it goes over its sources. With few arrays of f32 there
+ * are fewer, so that lines are loaded in the order of memory. */
 #define HELD_LESS 2
 #define HELD_MOST 4
 
@@ -527,7 +529,7 @@ static void fold_rest(float *restrict sums, const zi_fold *fold, size_t i, size_
     }
 }
 
-/* Rounds sums; they become what was stored where they are squared afterwards. */
+/* Round sums, in place: squares are those of what is stored. */
 ALWAYS_INLINE void fold_narrow(uint16_t *restrict narrow, float *restrict sums, zero_dtype dtype,
                                size_t count, bool squared)
 {
@@ -554,7 +556,7 @@ ALWAYS_INLINE void fold_narrow(uint16_t *restrict narrow, float *restrict sums, 
 
 /* Sums of at most STEP elements, put in their place: rounded, then squared as they are stored. */
 ALWAYS_INLINE void fold_put(const fold_state *state, float *sums, size_t i, size_t count,
-                            zero_dtype dst_dtype, bool far)
+                            zero_dtype dst_dtype, bool non_temporal)
 {
     _Alignas(64) uint16_t narrow[STEP];
     const void *values = sums;
@@ -563,7 +565,7 @@ ALWAYS_INLINE void fold_put(const fold_state *state, float *sums, size_t i, size
         values = narrow;
     }
     void *dst = at(state->fold->dst, dst_dtype, i);
-    if (far) {
+    if (non_temporal) {
         zi_stream_store(dst, values, count * width(dst_dtype));
     } else {
         memcpy(dst, values, count * width(dst_dtype));
@@ -574,27 +576,28 @@ ALWAYS_INLINE void fold_put(const fold_state *state, float *sums, size_t i, size
 }
 
 ALWAYS_INLINE void fold_loop(const fold_state *state, size_t begin, size_t end,
-                             zero_dtype source_dtype, zero_dtype dst_dtype, bool far)
+                             zero_dtype source_dtype, zero_dtype dst_dtype, bool non_temporal)
 {
     size_t i = begin;
     for (; i + STEP <= end; i += STEP) {
         _Alignas(64) float sums[STEP];
         fold_step(sums, state, i, source_dtype, dst_dtype);
-        fold_put(state, sums, i, STEP, dst_dtype, far);
+        fold_put(state, sums, i, STEP, dst_dtype, non_temporal);
     }
     if (i < end) {
         _Alignas(64) float sums[STEP];
         fold_rest(sums, state->fold, i, end - i);
-        fold_put(state, sums, i, end - i, dst_dtype, far);
+        fold_put(state, sums, i, end - i, dst_dtype, non_temporal);
     }
 }
 
-/* Two functions per pair of types: where stores go is constant, so that sums stay in registers. */
+/* Two functions per pair of types: the kind of store is constant, so that sums stay in registers.
+ */
 #define FOLD(source_type, dst_type)                                                                \
     static void fold_##source_type##_##dst_type(const fold_state *state, size_t begin, size_t end, \
-                                                bool far)                                          \
+                                                bool non_temporal)                                 \
     {                                                                                              \
-        if (far) {                                                                                 \
+        if (non_temporal) {                                                                        \
             fold_loop(state, begin, end, ZERO_DTYPE_##source_type, ZERO_DTYPE_##dst_type, true);   \
         } else {                                                                                   \
             fold_loop(state, begin, end, ZERO_DTYPE_##source_type, ZERO_DTYPE_##dst_type, false);  \
@@ -610,7 +613,7 @@ FOLD(F16, F32)
 FOLD(F16, BF16)
 FOLD(F16, F16)
 
-typedef void (*fold_fn)(const fold_state *state, size_t begin, size_t end, bool far);
+typedef void (*fold_fn)(const fold_state *state, size_t begin, size_t end, bool non_temporal);
 
 static fold_fn fold_choose(zero_dtype source_dtype, zero_dtype dst_dtype)
 {
@@ -627,9 +630,9 @@ static void lanes_fold(const zi_fold *fold, size_t begin, size_t end, zi_norm_su
     square_part part = {{{0}, 0, 0}, 0, 0, {0.0}};
     const fold_state state = {fold, squares != NULL ? &part : NULL,
                               fold->source_count + (fold->accumulate ? 1u : 0u) > FOLLOWED_MAX};
-    const bool far = fold_is_far(fold);
-    fold_choose(fold->source_dtype, fold->dst_dtype)(&state, begin, end, far);
-    if (far) {
+    const bool non_temporal = fold_is_non_temporal(fold);
+    fold_choose(fold->source_dtype, fold->dst_dtype)(&state, begin, end, non_temporal);
+    if (non_temporal) {
         zi_stream_fence();
     }
     if (squares != NULL) {
@@ -648,17 +651,17 @@ static void lanes_cast(void *target, zero_dtype target_dtype, const void *source
         }
         return;
     }
-    const bool far = count >= STREAM_COUNT_MIN && (uintptr_t)target % LINE_BYTES == 0;
+    const bool non_temporal = count >= STREAM_COUNT_MIN && (uintptr_t)target % LINE_BYTES == 0;
     for (size_t i = 0; i < count; i += BLOCK) {
         const size_t part = least(BLOCK, count - i);
         load(values, at_const(source, source_dtype, i), source_dtype, part);
-        if (far) {
-            store_far(at(target, target_dtype, i), target_dtype, values, part);
+        if (non_temporal) {
+            store_non_temporal(at(target, target_dtype, i), target_dtype, values, part);
         } else {
             store(at(target, target_dtype, i), target_dtype, values, part);
         }
     }
-    if (far) {
+    if (non_temporal) {
         zi_stream_fence();
     }
 }

@@ -1,6 +1,6 @@
-/* Stores that go past the caches, where the machine has them. For data that is written once and not
- * read soon: the line need not be fetched before it is overwritten. The widest store that the
- * compilation may use matters: whole lines leave at once. */
+/* Non-temporal stores, where the machine has them: for data that is written once and not read soon.
+ * A cache line need not be loaded before it is overwritten. The widest store of the instruction set
+ * is used, so that whole lines leave the write-combining buffers at once. */
 #ifndef ZI_KERNELS_CPU_STREAM_STORE_H
 #define ZI_KERNELS_CPU_STREAM_STORE_H
 
@@ -35,7 +35,7 @@ static inline void zi_stream_store(void *restrict target, const void *restrict s
     memcpy(to + done, from + done, bytes - done);
 }
 
-/* Orders the stores above before whatever tells another thread that they are there. */
+/* Order the stores above before a later store that lets another thread read them. */
 static inline void zi_stream_fence(void)
 {
 #if defined(__SSE2__)

@@ -1,5 +1,5 @@
 /* Owns the CUDA device's table of kernels: each operation is a device task that puts its kernels on
- * the native stream. Whatever a task needs travels in its argument, but for what stays in place
+ * the native stream. A task carries what it needs in its argument, but for what must stay in place
  * until it is issued. */
 #include "kernels/kernels.h"
 

@@ -1,4 +1,4 @@
-/* Stands where the CUDA kernels would in a build without CUDA. */
+/* Owns what a build without CUDA returns in place of the kernels. */
 #include "core/error.h"
 #include "kernels/kernels.h"
 

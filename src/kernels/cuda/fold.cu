@@ -1,5 +1,5 @@
 /* Owns the kernels of fold, without squares and with them, and of cast, one for each pair of types.
- * Four blocks of a processor leave the registers for ZI_FOLD_AHEAD sources on their way. */
+ * Four blocks a processor leave enough registers for ZI_FOLD_AHEAD sources in flight. */
 #include "kernels/cuda/fold_body.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_kernel.h"
@@ -27,7 +27,7 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, 4)
     fold_squares_kernel(const __grid_constant__ zi_fold_args args)
 {
     __shared__ zi_norm_sum sum;
-    __shared__ __align__(16) float rooms[ZI_BLOCK_WARPS][ZI_FOLD_ROOM];
+    __shared__ __align__(16) float buffers[ZI_BLOCK_WARPS][ZI_FOLD_BUFFER];
     zi_sum_word *const words = zi_norm_block_open(&sum);
     const uint32_t warp = threadIdx.x / ZI_WARP_LANES;
     const uint32_t lane = zi_kernel_lane();
@@ -45,9 +45,9 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, 4)
             if (tile >= args.count) {
                 break;
             }
-            zi_fold_tile_squares(dst, source, &args, tile, lane, rooms[warp]);
+            zi_fold_tile_squares(dst, source, &args, tile, lane, buffers[warp]);
             __syncwarp();
-            const double total = chunk_total(zi_fold_column(rooms[warp], lane));
+            const double total = chunk_total(zi_fold_column(buffers[warp], lane));
             __syncwarp();
             own = zi_fold_keeps(lane) == i ? total : own;
         }

@@ -16,7 +16,7 @@
 #define ZI_FOLD_TILE (ZI_FOLD_QUADS * ZI_WARP_QUADS)
 #define ZI_CAST_QUADS 4
 #define ZI_CAST_TILE (ZI_CAST_QUADS * ZI_WARP_QUADS)
-/* Sources whose quads a lane asks for before it adds the first. */
+/* Sources whose quads a lane loads before it adds the first. */
 #define ZI_FOLD_AHEAD 4
 
 /* A fold as its kernel gets it, by value. */
@@ -147,7 +147,7 @@ ZI_LANE void zi_fold_element(zero_dtype dst, zero_dtype source, const zi_fold_ar
     zi_element_put(args->dst, dst, index, zi_fold_element_sum(dst, source, args, index));
 }
 
-/* Everything that lane `lane` of warp `warp` does. */
+/* All work of lane `lane` of warp `warp`. */
 ZI_LANE void zi_fold_lane(zero_dtype dst, zero_dtype source, const zi_fold_args *args,
                           uint64_t warp, uint32_t lane)
 {
@@ -165,13 +165,14 @@ ZI_LANE void zi_fold_lane(zero_dtype dst, zero_dtype source, const zi_fold_args 
 
 /* ---- with the squares of what is stored ----
  *
- * A warp lays the values of a tile into a room that all its lanes read, then each lane takes a lane
- * of zi_norm_chunk: eight neighbours a chunk, four chunks a tile. Of the eight another one keeps
- * the total in every tile of a pass, so that the warp adds all of a pass together. */
+ * A warp writes the values of a tile to a buffer in shared memory. Then each of its lanes takes one
+ * lane of zi_norm_chunk: eight neighbours take a chunk, and a tile has four chunks. Of the eight
+ * another one keeps the total in every tile of a pass, so that the warp adds all of a pass
+ * together. */
 #define ZI_FOLD_TILE_CHUNKS (ZI_FOLD_TILE / ZI_NORM_CHUNK)
-/* Chunks lie so far apart that lanes of different ones read different banks. */
-#define ZI_FOLD_CHUNK_ROOM (ZI_NORM_CHUNK + ZI_NORM_LANES)
-#define ZI_FOLD_ROOM (ZI_FOLD_TILE_CHUNKS * ZI_FOLD_CHUNK_ROOM)
+/* Elements from one chunk to the next, so that lanes of different chunks read different banks. */
+#define ZI_FOLD_CHUNK_STRIDE (ZI_NORM_CHUNK + ZI_NORM_LANES)
+#define ZI_FOLD_BUFFER (ZI_FOLD_TILE_CHUNKS * ZI_FOLD_CHUNK_STRIDE)
 /* Tiles of a warp in one pass of its block; the grid is that of the norm. */
 #define ZI_FOLD_PASS_TILES (ZI_NORM_WARP_CHUNKS / ZI_FOLD_TILE_CHUNKS)
 
@@ -182,10 +183,10 @@ ZI_LANE void zi_fold_lane(zero_dtype dst, zero_dtype source, const zi_fold_args 
 #error "the lanes of a chunk keep a total each"
 #endif
 
-/* Where element `index` of a tile lies in the room. */
-ZI_LANE uint32_t zi_fold_room_place(uint32_t index)
+/* Where element `index` of a tile is in the buffer. */
+ZI_LANE uint32_t zi_fold_buffer_place(uint32_t index)
 {
-    return index / ZI_NORM_CHUNK * ZI_FOLD_CHUNK_ROOM + index % ZI_NORM_CHUNK;
+    return index / ZI_NORM_CHUNK * ZI_FOLD_CHUNK_STRIDE + index % ZI_NORM_CHUNK;
 }
 
 /* A value as `dtype` holds it. */
@@ -195,8 +196,8 @@ ZI_LANE float zi_fold_rounded(float value, zero_dtype dtype)
                                    : zi_f32_from_narrow(zi_narrow_from_f32(value, dtype), dtype);
 }
 
-/* Four neighbours into the room at once: the compiler makes single ones of some such stores. */
-ZI_LANE void zi_fold_room_put(float *place, zi_quad_words words)
+/* Store four neighbours to the buffer by one access: the compiler would split some such stores. */
+ZI_LANE void zi_fold_buffer_put(float *place, zi_quad_words words)
 {
 #if defined(__CUDA_ARCH__)
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
@@ -228,10 +229,10 @@ ZI_LANE int zi_fold_owns(const zi_fold_args *args, uint64_t first_tile, uint32_t
     return zi_fold_keeps(lane) < ZI_FOLD_PASS_TILES && first_tile + chunk < args->count;
 }
 
-/* Folds the lane's elements of a tile, whole or not, and lays them into the warp's room: zeros
- * behind the end of the array. room: ZI_FOLD_ROOM floats, aligned to 16 bytes. */
+/* Fold the lane's elements of a tile, whole or not, and store them to the warp's buffer, with zeros
+ * behind the end of the array. buffer: ZI_FOLD_BUFFER floats, aligned to 16 bytes. */
 ZI_LANE void zi_fold_tile_squares(zero_dtype dst, zero_dtype source, const zi_fold_args *args,
-                                  uint64_t tile, uint32_t lane, float *room)
+                                  uint64_t tile, uint32_t lane, float *buffer)
 {
     if (args->aligned && args->count - tile >= ZI_FOLD_TILE) {
         const zi_fold_sum sum = zi_fold_tile_sum(dst, source, args, tile, lane);
@@ -243,7 +244,8 @@ ZI_LANE void zi_fold_tile_squares(zero_dtype dst, zero_dtype source, const zi_fo
             for (int i = 0; i < ZI_QUAD; i++) {
                 words.word[i] = zi_f32_bits(zi_fold_rounded(sum.quad[q].value[i], dst));
             }
-            zi_fold_room_put(room + zi_fold_room_place((uint32_t)zi_lane_place(0, q, lane)), words);
+            zi_fold_buffer_put(buffer + zi_fold_buffer_place((uint32_t)zi_lane_place(0, q, lane)),
+                               words);
         }
         return;
     }
@@ -254,15 +256,15 @@ ZI_LANE void zi_fold_tile_squares(zero_dtype dst, zero_dtype source, const zi_fo
             value = zi_fold_element_sum(dst, source, args, tile + i);
             zi_element_put(args->dst, dst, tile + i, value);
         }
-        room[zi_fold_room_place(i)] = zi_fold_rounded(value, dst);
+        buffer[zi_fold_buffer_place(i)] = zi_fold_rounded(value, dst);
     }
 }
 
 /* The sum that zi_norm_chunk has in one of its lanes before it adds these up. */
-ZI_LANE double zi_fold_column(const float *room, uint32_t lane)
+ZI_LANE double zi_fold_column(const float *buffer, uint32_t lane)
 {
     const float *const first =
-        room + lane / ZI_NORM_LANES * ZI_FOLD_CHUNK_ROOM + lane % ZI_NORM_LANES;
+        buffer + lane / ZI_NORM_LANES * ZI_FOLD_CHUNK_STRIDE + lane % ZI_NORM_LANES;
     double sum = 0.0;
     ZI_UNROLL
     for (uint32_t row = 0; row < ZI_NORM_ROWS; row++) {

@@ -1,8 +1,8 @@
-/* How a CUDA kernel's work is cut: pure functions of an element count, so that a test on the CPU
- * can go through the very blocks and lanes of a launch.
+/* How a CUDA kernel's work is divided: pure functions of an element count, so that a test on the
+ * CPU can go through the very blocks and lanes of a launch.
  *
- * A warp covers `warp_count` neighbouring elements, tile by tile; neighbouring lanes touch
- * neighbouring quads of four elements, so that every access of a warp is one run of memory. */
+ * A warp covers `warp_count` neighbouring elements, tile by tile. Neighbouring lanes access
+ * neighbouring quads of four elements, so every access of a warp is contiguous. */
 #ifndef ZI_KERNELS_CUDA_GEOMETRY_H
 #define ZI_KERNELS_CUDA_GEOMETRY_H
 
@@ -22,8 +22,8 @@
 /* Sources of a fold, at most. */
 #define ZI_CUDA_SOURCES_MAX 256
 
-/* Elements of a warp. The many make a block's start, the search for its segment included, small
- * beside its work; where that would leave processors without a block, the few do. */
+/* Elements of a warp. With many, a block's start, its search for the segment included, is small
+ * beside its work; the few are for arrays that would leave processors without a block. */
 #define ZI_WARP_COUNT_MANY 1024
 #define ZI_WARP_COUNT_FEW 512
 #define ZI_MANY_FROM ((uint64_t)1 << 23)

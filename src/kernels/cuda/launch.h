@@ -1,9 +1,10 @@
-/* The CUDA kernels as C functions that put them on a stream. What a pointer of the arguments points
- * to is device memory, but for the arguments themselves, `input` of a decision (host memory that
- * the device reaches) and a fold's list of sources (host; read before return). They return what the
- * launch came to, and cudaErrorInvalidValue for types that are no element's or a fold of more than
- * ZI_CUDA_SOURCES_MAX sources; what happens while a kernel runs shows on the stream. Arrays need
- * only the alignment of their elements; those aligned to 16 bytes are faster. */
+/* The CUDA kernels as C functions that put them on a stream.
+ * - Arguments: what their pointers point to is device memory, but for the arguments themselves,
+ * `input` of a decision (host memory that the device reaches) and a fold's list of sources (host
+ * memory, read before return). Arrays need only the alignment of their elements; 16 bytes are
+ * faster.
+ * - Errors: that of the launch; cudaErrorInvalidValue for types that no element has, or a fold of
+ * more than ZI_CUDA_SOURCES_MAX sources. An error while a kernel runs shows on the stream. */
 #ifndef ZI_KERNELS_CUDA_LAUNCH_H
 #define ZI_KERNELS_CUDA_LAUNCH_H
 
@@ -16,9 +17,9 @@
 extern "C" {
 #endif
 
-/* Load the kernels of a file onto the current GPU. CUDA would at each one's first launch: it takes
- * memory then, and may wait for all that the GPU has, collectives whose other ranks wait likewise
- * included. Before anything is launched. */
+/* Load the kernels of a file onto the current GPU, before anything is launched. CUDA would load
+ * each at its first launch. That takes memory, and may wait for all that is on the GPU, collectives
+ * included whose other ranks wait likewise. */
 cudaError_t zi_cuda_load_update(void);
 cudaError_t zi_cuda_load_norm(void);
 cudaError_t zi_cuda_load_fold(void);

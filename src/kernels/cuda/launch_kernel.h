@@ -1,4 +1,5 @@
-/* What the launch functions share: where a thread is, and how a kernel with one argument starts. */
+/* Shared by the launch functions: the index of a thread, and the launch of a kernel with one
+ * argument. */
 #ifndef ZI_KERNELS_CUDA_LAUNCH_KERNEL_H
 #define ZI_KERNELS_CUDA_LAUNCH_KERNEL_H
 
@@ -33,8 +34,8 @@ static inline cudaError_t zi_kernel_load(const void *kernel)
     return cudaFuncGetAttributes(&attributes, kernel);
 }
 
-/* Nothing to do is no launch. The code is of this launch alone: what an earlier call of the program
- * left behind with the runtime is not taken for it. */
+/* Without work nothing is launched. The code returned is that of this launch alone, not of an
+ * earlier call of the program. */
 static inline cudaError_t zi_kernel_launch(const void *kernel, uint64_t blocks, void *args,
                                            cudaStream_t stream)
 {

@@ -24,7 +24,7 @@ static __forceinline__ __device__ double pair_total(const zi_norm_half *half, ui
     return sum + __shfl_xor_sync(ZI_ALL_LANES, sum, 1);
 }
 
-/* Four blocks of a processor leave the registers for a whole chunk's half on its way. */
+/* Four blocks a processor leave enough registers to load a whole chunk's half at once. */
 template <zero_dtype dtype>
 static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, 4)
     square_sum_kernel(const __grid_constant__ square_sum_args args)

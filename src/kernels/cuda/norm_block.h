@@ -1,6 +1,6 @@
-/* What the kernels that add squares share: from a warp's totals to its block's accumulator, and
- * from that to the launch's. All additions are exact and of integers, so the order in which blocks
- * and warps come shows in no bit. */
+/* Shared by the kernels that add squares: from a warp's totals to its block's accumulator, and from
+ * that to the launch's. All additions are exact and of integers, so the order of blocks and warps
+ * shows in no bit. */
 #ifndef ZI_KERNELS_CUDA_NORM_BLOCK_H
 #define ZI_KERNELS_CUDA_NORM_BLOCK_H
 

@@ -152,8 +152,8 @@ typedef struct zi_norm_rows {
     zi_quad_words words[ZI_NORM_ROWS];
 } zi_norm_rows;
 
-/* Narrow rows have 16 bytes, so a lane of the pair loads whole rows in turn and gives its neighbour
- * the half that is the neighbour's. */
+/* Narrow rows have 16 bytes. So the lanes of a pair load alternate rows whole, and each gives its
+ * neighbour the neighbour's half. */
 ZI_LANE zi_norm_rows zi_norm_rows_narrow(const void *source, zero_dtype dtype, uint64_t chunk,
                                          uint32_t lane)
 {
@@ -188,8 +188,8 @@ ZI_LANE zi_norm_rows zi_norm_rows_narrow(const void *source, zero_dtype dtype, u
     return rows;
 }
 
-/* A lane's half of a whole chunk of an aligned array. Every load is on its way before the first
- * value is used. The lanes of a warp come here together. */
+/* A lane's half of a whole chunk of an aligned array. Every load is issued before the first value
+ * is used. All lanes of the warp call it together. */
 ZI_LANE zi_norm_half zi_norm_half_whole(const void *source, zero_dtype dtype, uint64_t chunk,
                                         uint32_t lane)
 {

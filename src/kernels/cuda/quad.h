@@ -21,7 +21,7 @@
 #define ZI_NO_UNROLL
 #endif
 
-/* How often the step needs the data: what is needed once leaves the cache to the rest. */
+/* Whether a step reads the data again; what it reads once is evicted from the cache first. */
 typedef enum zi_use { ZI_USE_AGAIN = 0, ZI_USE_ONCE = 1 } zi_use;
 
 typedef struct zi_quad {
@@ -88,8 +88,8 @@ ZI_LANE void zi_element_put(void *base, zero_dtype dtype, uint64_t index, float 
 }
 
 #if defined(__CUDA_ARCH__)
-/* Loads that stay where they are written: the compiler moves plain ones down to their first use,
- * behind the arithmetic of the quads before, and then less is on its way at a time. */
+/* Loads that the compiler does not move: it would move plain ones down to their first use, behind
+ * the arithmetic of the quads before, and fewer loads would be in flight. */
 #define ZI_LOAD16(how, words, place)                                                    \
     asm volatile("ld.global" how ".v4.u32 {%0, %1, %2, %3}, [%4];"                      \
                  : "=r"((words).word[0]), "=r"((words).word[1]), "=r"((words).word[2]), \

@@ -4,8 +4,8 @@
 #include "kernels/cuda/launch_kernel.h"
 #include "kernels/cuda/update_body.h"
 
-/* Blocks of a processor, at least: bounds the registers. What rounds the parameter stochastically,
- * or to F16, needs more of them than a third block leaves. */
+/* The least blocks a processor, which bounds the registers. Kernels that round the parameter
+ * stochastically, or to F16, need more registers than a third block leaves. */
 #define BLOCKS(param, has_master) ((has_master) && (param) != ZERO_DTYPE_F16 ? 3 : 2)
 
 template <zero_dtype grad, zero_dtype param, zero_dtype moment, int has_master>

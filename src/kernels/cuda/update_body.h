@@ -1,5 +1,5 @@
-/* What one lane of the update's kernel does: find the segments under its warp, and take them tile
- * by tile. */
+/* The work of one lane of the update's kernel: find the segments under its warp, and update them
+ * tile by tile. */
 #ifndef ZI_KERNELS_CUDA_UPDATE_BODY_H
 #define ZI_KERNELS_CUDA_UPDATE_BODY_H
 
@@ -21,7 +21,7 @@ typedef struct zi_update_form {
     zero_dtype grad;
     zero_dtype param;   /* NONE: only the master is written */
     zero_dtype moment;  /* rounded stochastically unless F32 */
-    int32_t has_master; /* 0: `param` is the truth, and rounded stochastically */
+    int32_t has_master; /* 0: `param` is the master, and rounded stochastically */
 } zi_update_form;
 
 /* A job as its kernel gets it, by value. */
@@ -144,7 +144,7 @@ ZI_LANE zi_quad_words zi_quad_random(zi_update_run *run, zi_rounding_purpose pur
 {
     zi_quad_words words;
     if (element % ZI_QUAD != 0) {
-        /* No layout of ours begins a tensor's piece there. */
+        /* No layout of ours lets a tensor's segment begin there. */
         return zi_quad_random_anywhere(run, purpose, element);
     }
     if (element / ZI_ROUNDING_BLOCK != run->block) {
@@ -278,7 +278,7 @@ ZI_LANE void zi_update_element(zi_update_form form, const zi_update_args *args,
                      run->element + i);
 }
 
-/* Everything that lane `lane` of warp `warp` does. */
+/* All work of lane `lane` of warp `warp`. */
 ZI_LANE void zi_update_lane(zi_update_form form, const zi_update_args *args, uint64_t warp,
                             uint32_t lane)
 {

@@ -4,7 +4,7 @@
  * chunk's total is then added exactly to a wide fixed-point number. Exact addition commutes, so
  * ranks, threads and devices may take chunks in any order (after Kulisch, "Computer arithmetic and
  * validity", long accumulator). Limb k holds bits of weight 2^(32 k
- * - 320) and up, in 32 bits plus room for 2^32 carries. */
+ * - 320) and up, in 32 bits plus space for 2^32 carries. */
 #ifndef ZI_KERNELS_MATH_NORM_H
 #define ZI_KERNELS_MATH_NORM_H
 
@@ -134,18 +134,18 @@ ZI_LANE double zi_norm_value(const zi_norm_sum *sum)
      * more than a double has, so that the conversion rounds the whole sum once. */
     const uint64_t third = top >= 2 ? plain.limb[top - 2] : 0;
     uint64_t upper = (plain.limb[top] << 32) | (top >= 1 ? plain.limb[top - 1] : 0);
-    int room = 0;
+    int shift = 0;
     while ((upper >> 63) == 0) {
         upper <<= 1;
-        room++;
+        shift++;
     }
-    upper |= third >> (32 - room);
-    uint64_t below = (third << room) & UINT32_MAX;
+    upper |= third >> (32 - shift);
+    uint64_t below = (third << shift) & UINT32_MAX;
     for (int i = 0; i < top - 2; i++) {
         below |= plain.limb[i];
     }
     upper |= below != 0;
-    const int exponent = 32 * (top - 1) - ZI_NORM_LOW_EXPONENT - room;
+    const int exponent = 32 * (top - 1) - ZI_NORM_LOW_EXPONENT - shift;
     return ldexp((double)upper, exponent);
 }
 

@@ -1,4 +1,4 @@
-/* The decision of a step: from the summed squares to what every element is multiplied by. */
+/* The decision of a step: from the summed squares to the factor of every element. */
 #ifndef ZI_KERNELS_MATH_STEP_H
 #define ZI_KERNELS_MATH_STEP_H
 
@@ -27,7 +27,7 @@ typedef struct zi_adamw_coeffs {
     float eps;
 } zi_adamw_coeffs;
 
-/* What all ranks must give alike to a step, in the form in which they compare it. */
+/* What all ranks must pass equally to a step, in the form in which they compare it. */
 typedef struct zi_step_given {
     uint64_t micro_total; /* micro-steps so far: a rank that is a step ahead or behind shows */
     double divisor;       /* as zi_step_input */
@@ -97,7 +97,7 @@ typedef struct zi_step_refusal {
     double other; /* WEIGHT: that weight, or 0 where their sum is 0 */
 } zi_step_refusal;
 
-/* What the ranks that split one part of the model have come to; the parts' decide together. */
+/* The outcome of the ranks that split one part of the model; all parts decide together. */
 typedef struct zi_step_part {
     zi_norm_sum squares; /* of all its reduced gradients that count */
     uint64_t updates;    /* of its state */
@@ -319,8 +319,7 @@ ZI_LANE double zi_step_weigh(const zi_step_messages *messages, zi_step_refusal *
     return weight;
 }
 
-/* What a part of the model has come to, from the messages of its ranks. place: of zi_step_compare.
- */
+/* The outcome of a part of the model, from the messages of its ranks. place: of zi_step_compare. */
 ZI_LANE void zi_step_collect(const zi_step_input *input, const zi_step_messages *messages,
                              uint32_t place, const zi_step_state *state, zi_step_part *part)
 {
@@ -372,8 +371,8 @@ ZI_LANE double zi_step_part_number(const zi_step_part *part, uint32_t number)
     }
 }
 
-/* Why the parts' step is refused: what the first of them says that has a reason, else the first
- * number in which one differs from the first. */
+/* The refusal of the parts' step: that of the first part that has one, else the first number in
+ * which a part differs from the first. */
 ZI_LANE zi_step_refusal zi_step_refusal_of(const zi_step_part *parts, uint32_t count)
 {
     zi_step_refusal refusal = {ZI_REFUSAL_NONE, 0, 0, 0, 0, 0.0, 0.0};
