@@ -1,5 +1,6 @@
 /* Owns `zero bench`: reads its line, runs the runners, prints the report. Invariant: with --json -
  * nothing but one JSON object goes to stdout. */
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -49,8 +50,7 @@ typedef struct bench_line {
     bool named[RUNNER_COUNT]; /* chosen by its own name */
     bool help;
     const char *for_offload; /* an option of `offload`, `overlap`, `checks`; NULL: none was given */
-    const char *json_path;   /* NULL: none; "-": stdout */
-    const char *rank_path;   /* where rank 0 of bench_spawn_ranks leaves its rows, or NULL */
+    const char *json_path;   /* NULL: none; "-": stdout; of ranks: where rank 0 leaves its rows */
 } bench_line;
 
 static void print_help(void)
@@ -119,48 +119,59 @@ static const struct option line_options[] = {
     {0},
 };
 
-/* A whole number within bounds; 1 after bench_fail. */
-static int read_number(const char *option, const char *text, uint32_t low, uint32_t high,
-                       uint32_t *number)
+/* Options whose value is a whole number. */
+static const struct {
+    int option;
+    uint32_t low;
+    uint32_t high;
+    size_t at; /* in bench_options */
+} numbers[] = {
+    {OPTION_REPEAT, BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX,
+     offsetof(bench_options, repetitions)},
+    {OPTION_RANKS, 1, 256, offsetof(bench_options, ranks)},
+    {OPTION_THREADS, 1, 256, offsetof(bench_options, threads)},
+    {OPTION_LAYERS, 1, 128, offsetof(bench_options, offload.layers)},
+    {OPTION_SLICE, 1, 1000, offsetof(bench_options, offload.slice_steps)},
+};
+
+static const char *name_of(int option)
 {
-    uint64_t value = 0;
-    if (!command_line_whole(text, low, high, &value)) {
-        return bench_fail("%s %s: expected a whole number in [%u, %u]", option, text, low, high);
+    const struct option *row = line_options;
+    while (row->val != option) {
+        row++;
     }
-    *number = (uint32_t)value;
+    return row->name;
+}
+
+/* 1 after bench_fail when the value is not within the option's bounds; so for what follows. */
+static int read_number(bench_options *options, int option, const char *text)
+{
+    size_t i = 0;
+    uint64_t value = 0;
+    while (numbers[i].option != option) {
+        i++;
+    }
+    if (!command_line_whole(text, numbers[i].low, numbers[i].high, &value)) {
+        return bench_fail("--%s %s: expected a whole number in [%u, %u]", name_of(option), text,
+                          numbers[i].low, numbers[i].high);
+    }
+    *(uint32_t *)(void *)((unsigned char *)options + numbers[i].at) = (uint32_t)value;
     return 0;
 }
 
-static int read_for_offload(bench_line *line, int option, const char *value)
+static int read_directory(bench_offload_options *options, const char *directory)
 {
-    bench_offload_options *options = &line->options.offload;
-    switch (option) {
-    case OPTION_LAYERS:
-        line->for_offload = "--layers";
-        return read_number("--layers", value, 1, 128, &options->layers);
-    case OPTION_SLICE:
-        line->for_offload = "--slice";
-        return read_number("--slice", value, 1, 1000, &options->slice_steps);
-    case OPTION_MOMENTS:
-        line->for_offload = "--moments";
-        options->bf16_moments = strcmp(value, "bf16") == 0;
-        return options->bf16_moments || strcmp(value, "f32") == 0
-                   ? 0
-                   : bench_fail("--moments %s: expected f32 or bf16", value);
-    default:
-        break;
-    }
-    line->for_offload = "--dir";
     if (options->directory_count == BENCH_DIRECTORIES_MAX) {
-        return bench_fail("--dir %s: more than %d directories", value, BENCH_DIRECTORIES_MAX);
+        return bench_fail("--dir %s: more than %d directories", directory, BENCH_DIRECTORIES_MAX);
     }
-    options->directories[options->directory_count++] = value;
+    options->directories[options->directory_count++] = directory;
     return 0;
 }
 
 static int read_option(bench_line *line, int option, const char *value)
 {
     bench_options *options = &line->options;
+    line->for_offload = option >= OPTION_OFFLOAD ? name_of(option) : line->for_offload;
     switch (option) {
     case COMMAND_LINE_HELP:
         line->help = true;
@@ -171,25 +182,25 @@ static int read_option(bench_line *line, int option, const char *value)
     case OPTION_TINY:
         options->scale = BENCH_TINY;
         return 0;
-    case OPTION_REPEAT:
-        return read_number("--repeat", value, BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX,
-                           &options->repetitions);
-    case OPTION_RANKS:
-        return read_number("--ranks", value, 1, 256, &options->ranks);
-    case OPTION_THREADS:
-        return read_number("--threads", value, 1, 256, &options->threads);
     case OPTION_CASE:
         options->case_filter = value;
+        return 0;
+    case OPTION_AS_RANK:
+        options->as_rank = true;
+        line->json_path = value;
         return 0;
     case OPTION_JSON:
         line->json_path = value;
         return 0;
-    case OPTION_AS_RANK:
-        line->rank_path = value;
-        options->as_rank = true;
-        return 0;
+    case OPTION_DIR:
+        return read_directory(&options->offload, value);
+    case OPTION_MOMENTS:
+        options->offload.bf16_moments = strcmp(value, "bf16") == 0;
+        return options->offload.bf16_moments || strcmp(value, "f32") == 0
+                   ? 0
+                   : bench_fail("--moments %s: expected f32 or bf16", value);
     default:
-        return read_for_offload(line, option, value);
+        return read_number(options, option, value);
     }
 }
 
@@ -225,7 +236,7 @@ static int check_for_offload(const bench_line *line)
             return 0;
         }
     }
-    return bench_fail("%s is for `offload`%s, which is not among what is to be measured",
+    return bench_fail("--%s is for `offload`%s, which is not among what is to be measured",
                       line->for_offload,
                       line->options.offload.slice_steps == 0 ? ", `overlap` or `checks`" : "");
 }
@@ -304,8 +315,7 @@ int command_bench(int argc, char **argv)
         return bench_fail("started by a launcher; run it alone, it starts the ranks it needs");
     }
     bench_report report;
-    const char *json_path = line.options.as_rank ? line.rank_path : line.json_path;
-    if (bench_report_open(&report, json_path, line.options.scale) != 0) {
+    if (bench_report_open(&report, line.json_path, line.options.scale) != 0) {
         return 1;
     }
     int failed = run_chosen(&line, &report);

@@ -61,96 +61,85 @@ static float value_of(uint32_t rank, size_t i)
     return (float)((i * 7 + rank * 13) % 255) - 127.0f;
 }
 
-/* Seconds a call, from the first rank's `start` to the last one's end; negative when `code` is none
- * of success. The ranks are processes of one host and read one clock. With more ranks than cores a
- * rank may begin after another has ended: its own time alone would leave out that it waited. */
-static double slowest(const comm_run *run, double start, int code, const char *call)
+/* What stands for a collective: one call of a side, in one of its ways. 0, or 1 after bench_fail.
+ */
+typedef int (*comm_call)(comm_run *run, uint32_t way);
+
+typedef struct comm_side {
+    comm_run *run;
+    comm_call call;
+    uint32_t way;
+} comm_side;
+
+/* Seconds a call, from the first rank's start to the last one's end. The ranks are processes of one
+ * host and read one clock. With more ranks than cores a rank may begin after another has ended: its
+ * own time alone would leave out that it waited. */
+static double time_calls(const comm_side *side)
 {
-    const double own[2] = {-start, bench_now()};
+    (void)MPI_Barrier(MPI_COMM_WORLD);
+    double own[2] = {-bench_now(), 0.0};
     double all[2] = {0.0, 0.0};
-    if (code != MPI_SUCCESS) {
-        (void)bench_fail("%s: MPI error %d", call, code);
-        return -1.0;
+    for (uint32_t call = 0; call < side->run->calls; call++) {
+        if (side->call(side->run, side->way) != 0) {
+            return -1.0;
+        }
     }
+    own[1] = bench_now();
     if (MPI_Allreduce(own, all, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD) != MPI_SUCCESS) {
         (void)bench_fail("MPI_Allreduce failed");
         return -1.0;
     }
-    return (all[1] + all[0]) / run->calls;
+    return (all[1] + all[0]) / side->run->calls;
 }
 
-/* All ranks start together. */
-static double start_together(void)
+/* Of a call that follows one of the same side: whatever another side has left in the caches to be
+ * written back is charged to nobody. */
+static double run_side(void *argument)
 {
-    (void)MPI_Barrier(MPI_COMM_WORLD);
-    return bench_now();
+    const double first = time_calls(argument);
+    return first < 0.0 ? first : time_calls(argument);
 }
 
-static double time_ours(void *argument)
+static int call_ours(comm_run *run, uint32_t way)
 {
-    const comm_run *run = argument;
-    const double start = start_together();
-    for (uint32_t call = 0; call < run->calls; call++) {
-        if (zi_group_submit(run->world->control, run->host, &run->job, 1) != ZERO_OK) {
-            (void)bench_fail_zero("the library's collective");
-            return -1.0;
-        }
-    }
-    return slowest(run, start, MPI_SUCCESS, "");
+    (void)way;
+    return zi_group_submit(run->world->control, run->host, &run->job, 1) == ZERO_OK
+               ? 0
+               : bench_fail_zero("the library's collective");
 }
 
-static double time_block(void *argument)
+/* MPI's forms of a reduce-scatter. After MPI_Allreduce all of the sum is everywhere, and each rank
+ * takes its part where it lies. */
+static int call_mpi_reduce(comm_run *run, uint32_t form)
 {
-    comm_run *run = argument;
+    const int count = (int)run->job.count;
     int code = MPI_SUCCESS;
-    const double start = start_together();
-    for (uint32_t call = 0; call < run->calls && code == MPI_SUCCESS; call++) {
-        code = MPI_Reduce_scatter_block(run->mpi_send, run->mpi_recv, (int)run->job.count,
-                                        MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    }
     run->mpi_got = run->mpi_recv;
-    return slowest(run, start, code, "MPI_Reduce_scatter_block");
-}
-
-static double time_shares(void *argument)
-{
-    comm_run *run = argument;
-    int code = MPI_SUCCESS;
-    const double start = start_together();
-    for (uint32_t call = 0; call < run->calls && code == MPI_SUCCESS; call++) {
+    if (form == 0) {
+        code = MPI_Reduce_scatter_block(run->mpi_send, run->mpi_recv, count, MPI_FLOAT, MPI_SUM,
+                                        MPI_COMM_WORLD);
+    } else if (form == 1) {
         code = MPI_Reduce_scatter(run->mpi_send, run->mpi_recv, run->shares, MPI_FLOAT, MPI_SUM,
                                   MPI_COMM_WORLD);
-    }
-    run->mpi_got = run->mpi_recv;
-    return slowest(run, start, code, "MPI_Reduce_scatter");
-}
-
-/* All of the sum everywhere, of which each takes its part where it lies. */
-static double time_whole(void *argument)
-{
-    comm_run *run = argument;
-    int code = MPI_SUCCESS;
-    const double start = start_together();
-    for (uint32_t call = 0; call < run->calls && code == MPI_SUCCESS; call++) {
+    } else {
         code = MPI_Allreduce(run->mpi_send, run->mpi_recv, (int)run->send_count, MPI_FLOAT, MPI_SUM,
                              MPI_COMM_WORLD);
+        run->mpi_got += zero_world_rank(run->world) * run->job.count;
     }
-    run->mpi_got = run->mpi_recv + zero_world_rank(run->world) * run->job.count;
-    return slowest(run, start, code, "MPI_Allreduce");
+    static const char *const names[] = {"MPI_Reduce_scatter_block", "MPI_Reduce_scatter",
+                                        "MPI_Allreduce"};
+    return code == MPI_SUCCESS ? 0 : bench_fail("%s: MPI error %d", names[form], code);
 }
 
-static double time_gather(void *argument)
+static int call_mpi_gather(comm_run *run, uint32_t form)
 {
-    comm_run *run = argument;
+    const int count = (int)run->job.count;
     const void *send = run->in_place ? MPI_IN_PLACE : run->mpi_send;
-    int code = MPI_SUCCESS;
-    const double start = start_together();
-    for (uint32_t call = 0; call < run->calls && code == MPI_SUCCESS; call++) {
-        code = MPI_Allgather(send, (int)run->job.count, MPI_FLOAT, run->mpi_recv,
-                             (int)run->job.count, MPI_FLOAT, MPI_COMM_WORLD);
-    }
+    const int code =
+        MPI_Allgather(send, count, MPI_FLOAT, run->mpi_recv, count, MPI_FLOAT, MPI_COMM_WORLD);
+    (void)form;
     run->mpi_got = run->mpi_recv;
-    return slowest(run, start, code, "MPI_Allgather");
+    return code == MPI_SUCCESS ? 0 : bench_fail("MPI_Allgather: MPI error %d", code);
 }
 
 /* The sum of the sources in their order, from +0 on. far: stored past the caches; ahead: bytes
@@ -191,19 +180,14 @@ static inline void sum_lines(float *target, const float *const *sources, size_t 
 #endif
 }
 
-static void limit_reduce(const comm_run *run, uint32_t way)
+static int call_limit_reduce(comm_run *run, uint32_t way)
 {
-    const uint32_t size = zero_world_size(run->world);
-    if (way == 0) {
-        sum_lines(run->limit_recv, run->sources, size, run->job.count, true, AHEAD_BYTES);
-    } else if (way == 1) {
-        sum_lines(run->limit_recv, run->sources, size, run->job.count, true, 0);
-    } else {
-        sum_lines(run->limit_recv, run->sources, size, run->job.count, false, AHEAD_BYTES);
-    }
+    sum_lines(run->limit_recv, run->sources, zero_world_size(run->world), run->job.count, way < 2,
+              way != 1 ? AHEAD_BYTES : 0);
+    return 0;
 }
 
-static void limit_gather(const comm_run *run, uint32_t way)
+static int call_limit_gather(comm_run *run, uint32_t way)
 {
     const uint32_t size = zero_world_size(run->world);
     const uint32_t own = zero_world_rank(run->world);
@@ -221,34 +205,7 @@ static void limit_gather(const comm_run *run, uint32_t way)
             memcpy(target, run->sources[rank], count * sizeof *target);
         }
     }
-}
-
-static double time_limit(const comm_run *run, uint32_t way)
-{
-    const double start = start_together();
-    for (uint32_t call = 0; call < run->calls; call++) {
-        if (run->job.kind == ZI_ALL_GATHER) {
-            limit_gather(run, way);
-        } else {
-            limit_reduce(run, way);
-        }
-    }
-    return slowest(run, start, MPI_SUCCESS, "");
-}
-
-static double time_limit_0(void *argument)
-{
-    return time_limit(argument, 0);
-}
-
-static double time_limit_1(void *argument)
-{
-    return time_limit(argument, 1);
-}
-
-static double time_limit_2(void *argument)
-{
-    return time_limit(argument, 2);
+    return 0;
 }
 
 /* What element `i` of the receive buffers must be. */
@@ -325,65 +282,33 @@ typedef struct comm_sides {
     const char *vs_mpi;
     const char *vs_limit;
     uint32_t forms;
-    bench_side_fn mpi[3];
+    comm_call mpi;
+    comm_call limit;
 } comm_sides;
 
-static const comm_sides reduce_sides = {
-    "reduce_scatter_vs_mpi", "reduce_scatter_vs_limit", 3, {time_block, time_shares, time_whole}};
-static const comm_sides gather_sides = {
-    "all_gather_vs_mpi", "all_gather_vs_limit", 1, {time_gather}};
-
-static const comm_sides *sides_of(zi_collective_kind kind)
-{
-    return kind == ZI_ALL_GATHER ? &gather_sides : &reduce_sides;
-}
-
-/* One side of a case. */
-typedef struct comm_side {
-    bench_side_fn time;
-    comm_run *run;
-} comm_side;
-
-/* Seconds of a call that follows one of the same side: whatever another side has left in the
- * caches to be written back is charged to nobody. */
-static double time_again(void *argument)
-{
-    const comm_side *side = argument;
-    const double first = side->time(side->run);
-    return first < 0.0 ? first : side->time(side->run);
-}
-
-/* The sides: ours, MPI's, the limit's. Returns how many there are. */
-static uint32_t list_sides(comm_run *run, bool limited, comm_side sides[BENCH_SIDES_MAX])
-{
-    static const bench_side_fn limits[LIMITS] = {time_limit_0, time_limit_1, time_limit_2};
-    const comm_sides *what = sides_of(run->job.kind);
-    uint32_t count = 0;
-    sides[count++] = (comm_side){time_ours, run};
-    for (uint32_t i = 0; i < what->forms; i++) {
-        sides[count++] = (comm_side){what->mpi[i], run};
-    }
-    for (uint32_t i = 0; i < LIMITS && limited; i++) {
-        sides[count++] = (comm_side){limits[i], run};
-    }
-    return count;
-}
+static const comm_sides reduce_sides = {"reduce_scatter_vs_mpi", "reduce_scatter_vs_limit", 3,
+                                        call_mpi_reduce, call_limit_reduce};
+static const comm_sides gather_sides = {"all_gather_vs_mpi", "all_gather_vs_limit", 1,
+                                        call_mpi_gather, call_limit_gather};
 
 /* Measure one collective whose buffers are there and filled. */
 static int measure(comm_run *run, const bench_options *options, bench_report *report,
                    const char *name)
 {
-    const comm_sides *what = sides_of(run->job.kind);
+    const comm_sides *what = run->job.kind == ZI_ALL_GATHER ? &gather_sides : &reduce_sides;
     const size_t bytes = zi_max_u64(run->send_count, run->recv_count) * sizeof(float);
     const bool limited = bytes >= LIMIT_BYTES || options->scale == BENCH_TINY;
     const uint32_t repetitions =
         bytes >= LONG_BYTES ? bench_long_repetitions(options) : options->repetitions;
-    comm_side list[BENCH_SIDES_MAX];
-    bench_side sides[BENCH_SIDES_MAX];
+    const uint32_t count = 1 + what->forms + (limited ? LIMITS : 0);
+    comm_side list[BENCH_SIDES_MAX] = {{run, call_ours, 0}};
+    bench_side sides[BENCH_SIDES_MAX] = {{run_side, &list[0]}};
     bench_stat stats[BENCH_SIDES_MAX];
-    const uint32_t count = list_sides(run, limited, list);
-    for (uint32_t i = 0; i < count; i++) {
-        sides[i] = (bench_side){time_again, &list[i]};
+    for (uint32_t i = 1; i < count; i++) {
+        const bool mpi = i <= what->forms;
+        list[i] =
+            (comm_side){run, mpi ? what->mpi : what->limit, mpi ? i - 1 : i - 1 - what->forms};
+        sides[i] = (bench_side){run_side, &list[i]};
     }
     if (bench_interleave(sides, count, repetitions, stats) != 0 ||
         check_results(run, limited) != 0) {

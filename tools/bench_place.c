@@ -1,4 +1,5 @@
-/* Owns the CPU as a place: what is put on the host stream has run when the call returns. */
+/* Owns the CPU as a place, and what is measured there: what is put on the host stream has run when
+ * the call returns. */
 #include "bench_place.h"
 
 #include <string.h>
@@ -31,7 +32,7 @@ static uint64_t resident_bytes(void)
     return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-const bench_place bench_cpu_place = {
+static const bench_place cpu = {
     .device = ZERO_DEVICE_CPU,
     .suffix = "",
     .used = "resident pages",
@@ -44,5 +45,13 @@ const bench_place bench_cpu_place = {
 
 int bench_hooks(const bench_options *options, bench_report *report)
 {
-    return bench_hooks_at(&bench_cpu_place, options, report);
+    return bench_hooks_at(&cpu, options, report);
+}
+
+/* Memory first, while the process is still small. */
+int bench_step(const bench_options *options, bench_report *report)
+{
+    const int memory_failed = bench_peak_memory_at(&cpu, options, report);
+    const int speed_failed = bench_stage_speed(options, report);
+    return memory_failed || speed_failed;
 }

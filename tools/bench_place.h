@@ -21,8 +21,6 @@ typedef struct bench_place {
     uint64_t (*used_bytes)(void);
 } bench_place;
 
-extern const bench_place bench_cpu_place;
-
 /* hook_ns and peak_memory_vs_plan. 0, or 1 after bench_fail. */
 int bench_hooks_at(const bench_place *place, const bench_options *options, bench_report *report);
 int bench_peak_memory_at(const bench_place *place, const bench_options *options,

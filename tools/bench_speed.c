@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench.h"
 #include "bench_block.h"
-#include "bench_step.h"
 
 #define METRIC "stage3_vs_stage0"
 #define STAGES 4

@@ -1,0 +1,32 @@
+/* Owns what is said of benchmarks that this build is without. Invariant: a function here is
+ * replaced by the one of its own file where meson compiles that. */
+#include "bench.h"
+
+#define ABSENT __attribute__((weak))
+
+ABSENT int bench_comm(const bench_options *options, bench_report *report)
+{
+    static const char *const metrics[] = {"reduce_scatter_vs_mpi", "reduce_scatter_vs_limit",
+                                          "all_gather_vs_mpi", "all_gather_vs_limit"};
+    (void)options;
+    int failed = 0;
+    for (int i = 0; i < 4 && !failed; i++) {
+        failed = bench_skip(report, metrics[i], NULL,
+                            "built without MPI; install libopenmpi-dev, configure -Dmpi=enabled");
+    }
+    return failed;
+}
+
+ABSENT int bench_stage_speed(const bench_options *options, bench_report *report)
+{
+    (void)options;
+    return bench_skip(report, "stage3_vs_stage0", NULL,
+                      "built without OpenBLAS; install it and configure the build again");
+}
+
+ABSENT int bench_gpu(const bench_options *options, bench_report *report)
+{
+    static const char reason[] =
+        "UNSUPPORTED: built without CUDA; install the CUDA toolkit, configure with -Dcuda=enabled";
+    return options->named ? bench_fail("gpu: %s", reason) : bench_skip(report, "gpu", NULL, reason);
+}
