@@ -77,6 +77,9 @@ void bench_progress_end(void);
 /* Monotonic seconds. */
 double bench_now(void);
 
+/* Seconds of CPU time that this process has taken. */
+double bench_cpu_now(void);
+
 /* Runs a side once and returns the seconds that count (barriers, refills and checks left out),
  * taken with bench_now(). Negative: it failed and has said so with bench_fail. */
 typedef double (*bench_side_fn)(void *argument);

@@ -6,11 +6,21 @@
 
 #include "bench.h"
 
-double bench_now(void)
+static double read_clock(clockid_t clock)
 {
     struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    (void)clock_gettime(clock, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+double bench_now(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+double bench_cpu_now(void)
+{
+    return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 bool bench_wants(const bench_options *options, const char *name)

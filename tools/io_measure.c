@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/memory.h"
@@ -227,14 +226,6 @@ static int past_the_cache(const io_rig *rig)
     return 0;
 }
 
-static double cpu_seconds(void)
-{
-    struct rusage used;
-    (void)getrusage(RUSAGE_SELF, &used);
-    return (double)used.ru_utime.tv_sec + (double)used.ru_utime.tv_usec * 1e-6 +
-           (double)used.ru_stime.tv_sec + (double)used.ru_stime.tv_usec * 1e-6;
-}
-
 /* Operations in turn until the time is over, then the rest of them; *moved is all they moved. */
 static zero_status move_bytes(io_rig *rig, zi_io *queue, io_mix mix, uint64_t op_bytes,
                               double seconds, uint64_t *moved)
@@ -279,7 +270,7 @@ int io_measure(io_rig *rig, io_mix mix, const io_setting *setting, double second
     }
     int failed = past_the_cache(rig);
     uint64_t moved = 0;
-    const double cpu = cpu_seconds();
+    const double cpu = bench_cpu_now();
     const double start = bench_now();
     if (!failed && move_bytes(rig, queue, mix, op_bytes, seconds, &moved) != ZERO_OK) {
         failed = fail_with_message();
@@ -288,7 +279,7 @@ int io_measure(io_rig *rig, io_mix mix, const io_setting *setting, double second
     const double gb = (double)moved * 1e-9;
     if (!failed) {
         sample->seconds_per_gb = (bench_now() - start) / gb;
-        sample->cpu_ms_per_gb = (cpu_seconds() - cpu) * 1e3 / gb;
+        sample->cpu_ms_per_gb = (bench_cpu_now() - cpu) * 1e3 / gb;
     }
     zi_io_destroy(queue);
     return failed;

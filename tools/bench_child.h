@@ -1,0 +1,35 @@
+/* A program that a measurement starts and waits for: the ranks under mpirun, or fio. */
+#ifndef TOOLS_BENCH_CHILD_H
+#define TOOLS_BENCH_CHILD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CHILD_WORDS_MAX = 40,
+    CHILD_TIMED_OUT = 124, /* what `timeout` of the coreutils ends with, which starts the program */
+    CHILD_KILLED = 137,
+    CHILD_MISSING = 127
+};
+
+typedef struct child_line {
+    char *words[CHILD_WORDS_MAX + 1]; /* owned; NULL ends them */
+    int count;
+    bool lost; /* memory was out, or there were too many words */
+} child_line;
+
+/* An empty line for a program that is ended after so many seconds, by force 10 s later. */
+child_line child_begin(uint32_t seconds);
+
+void child_add(child_line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Run the line to its end, with no input; the words are freed. text: what it prints on stdout, its
+ * stderr is dropped; NULL: its stdout goes to our stderr. Returns its exit status, 128 and the
+ * signal that ended it, or an errno below 0 when it could not be started. */
+int child_run(child_line *line, char *text, size_t text_bytes);
+
+/* The same for `program --version`, which does nothing else. */
+int child_version(const char *program, char *text, size_t text_bytes);
+
+#endif
