@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "zero/status.h"
+
 /* How much work a runner does. */
 typedef enum bench_scale {
     BENCH_FULL = 0,  /* numbers fit to be published */
@@ -58,8 +60,16 @@ void bench_speak_as(const char *command);
 /* One line on stderr, "zero bench: ...". Returns 1. */
 int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* bench_fail with zero_last_error() behind `what`. Returns 1. */
+/* bench_fail with zero_last_error() behind `what`, which ends at the first parenthesis. Returns 1.
+ */
 int bench_fail_zero(const char *what);
+
+/* A call of the library's. 0, or 1 after bench_fail_zero with its name. */
+#define BENCH_TRY(call) ((call) == ZERO_OK ? 0 : bench_fail_zero(#call))
+
+/* What a rank of zero_world_run returns after measurements that failed or did not: it is not
+ * ZERO_OK when they did, and the library's own status where that is why. */
+zero_status bench_rank_status(int failed);
 
 /* True when options->case_filter asks for the case. */
 bool bench_wants(const bench_options *options, const char *name);

@@ -17,15 +17,12 @@ static int refuse(const bench_options *options, bench_report *report, const char
 
 static int settle(const bench_place *place)
 {
-    return bench_gpu_check(cudaStreamSynchronize(place->stream.native), "cudaStreamSynchronize");
+    return GPU_TRY(cudaStreamSynchronize(place->stream.native));
 }
 
 static int fetch(const bench_place *place, void *host, const void *data, size_t bytes)
 {
-    return bench_gpu_check(
-               cudaMemcpyAsync(host, data, bytes, cudaMemcpyDeviceToHost, place->stream.native),
-               "cudaMemcpyAsync") ||
-           settle(place);
+    return gpu_fetch(host, data, bytes, place->stream.native);
 }
 
 static uint64_t used_bytes(void)
@@ -39,8 +36,7 @@ static uint64_t used_bytes(void)
 static int measure_engines(const bench_options *options, bench_report *report)
 {
     cudaStream_t stream = NULL;
-    if (bench_gpu_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                        "cudaStreamCreateWithFlags") != 0) {
+    if (gpu_stream_open(&stream) != 0) {
         return 1;
     }
     const bench_place place = {
@@ -56,7 +52,7 @@ static int measure_engines(const bench_options *options, bench_report *report)
     };
     const int memory_failed = bench_peak_memory_at(&place, options, report);
     const int hooks_failed = bench_hooks_at(&place, options, report);
-    (void)cudaStreamDestroy(stream);
+    gpu_stream_close(stream);
     return memory_failed || hooks_failed;
 }
 

@@ -4,15 +4,8 @@
 
 #include "bench.h"
 
-struct gpu_rig;
-
-/* adamw_vs_copy, norm_extra, square_sum_vs_read. */
-int bench_gpu_adam(struct gpu_rig *rig);
-
-/* fold_vs_copy, cast_vs_copy, norm_extra, fold_squares_vs_apart. */
-int bench_gpu_fold(struct gpu_rig *rig);
-
-/* All of these, on a rig of their own. */
+/* adamw_vs_copy, norm_extra, square_sum_vs_read, fold_vs_copy, cast_vs_copy,
+ * fold_squares_vs_apart. */
 int bench_gpu_kernels(const bench_options *options, bench_report *report);
 
 /* What the GPU is, and the rates of pinned copies. */

@@ -1,12 +1,13 @@
 /* Owns adamw_vs_copy, norm_extra and square_sum_vs_read: an optimizer step's kernels as the engine
- * puts them on the step stream. Invariant: after every launch that is timed the host makes the same
- * step on the samples, so that the GPU's must have the same bits at the end. */
+ * puts them on the step stream; and the order of the kernels' measurements. Invariant: after every
+ * launch that is timed the host makes the same step on the samples, so that the GPU's must have the
+ * same bits at the end. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench_gpu.h"
 #include "bench_gpu_rig.h"
-#include "core/memory.h"
+#include "bench_gpu_step.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 #define SEED 11
@@ -27,16 +28,6 @@ static const adam_case cases[] = {
 };
 #define CASE_COUNT (sizeof cases / sizeof cases[0])
 
-/* What a step keeps on the GPU beside the arrays. */
-typedef struct adam_block {
-    zi_step_state state;
-    zi_step_decision decision;
-    zi_step_message message;
-    zi_step_part part;
-    zi_norm_sum other; /* of square_sum alone */
-    zi_segment segment;
-} adam_block;
-
 /* The same step on the samples. */
 typedef struct adam_host {
     zi_step_state state;
@@ -52,22 +43,14 @@ typedef struct adam_run {
     gpu_rig *rig;
     const adam_case *what;
     gpu_array arrays[ARRAYS];
-    adam_block *block;    /* of the GPU */
-    zi_step_input *input; /* of the host, and the GPU reaches it */
+    gpu_step step;
     zi_update_job job;
-    zi_decide_job decide;
-    gpu_copy half; /* as many bytes moved as square_sum reads */
     adam_host host;
 } adam_run;
 
 static bool has_copy(const adam_case *what)
 {
     return what->param != ZERO_DTYPE_F32;
-}
-
-static size_t grad_bytes(const adam_run *run)
-{
-    return run->rig->count * zero_dtype_bytes(run->what->grad);
 }
 
 /* Bytes that an update reads and writes for one element. */
@@ -80,78 +63,63 @@ static size_t update_width(const adam_case *what)
 
 /* --- the GPU's step --------------------------------------------------------------------------- */
 
-static int checked(zero_status status, const char *what)
-{
-    return status == ZERO_OK ? 0 : bench_fail_zero(what);
-}
-
 static int enqueue_update(void *argument)
 {
     const adam_run *run = argument;
     const zi_kernels *kernels = &run->rig->kernels;
-    return checked(kernels->ops->update(kernels->self, run->rig->stream, &run->job), "gpu: update");
+    return BENCH_TRY(kernels->ops->update(kernels->self, run->rig->stream, &run->job));
 }
 
 static int enqueue_squares(const adam_run *run, zi_norm_sum *sum)
 {
     const gpu_rig *rig = run->rig;
     const zi_kernels *kernels = &rig->kernels;
-    return checked(kernels->ops->square_sum(kernels->self, rig->stream, run->arrays[GRAD].data,
-                                            run->what->grad, rig->count, sum),
-                   "gpu: square_sum");
+    return BENCH_TRY(kernels->ops->square_sum(kernels->self, rig->stream, run->arrays[GRAD].data,
+                                              run->what->grad, rig->count, sum));
 }
 
 /* As a step does: into a sum that was emptied before. */
 static int enqueue_norm(const adam_run *run, zi_norm_sum *sum)
 {
-    const gpu_rig *rig = run->rig;
-    const zero_status status =
-        rig->device.ops->fill(rig->device.self, rig->stream, sum, 0, sizeof *sum);
-    return checked(status, "gpu: fill") || enqueue_squares(run, sum);
+    const zi_device *device = &run->rig->device;
+    return BENCH_TRY(device->ops->fill(device->self, run->rig->stream, sum, 0, sizeof *sum)) ||
+           enqueue_squares(run, sum);
 }
 
 /* The kernel and nothing else: the sum grows and grows. */
 static int enqueue_squares_alone(void *argument)
 {
     const adam_run *run = argument;
-    return enqueue_squares(run, &run->block->other);
+    return enqueue_squares(run, &run->step.block->other);
 }
 
-static int enqueue_decide(const adam_run *run)
+static int enqueue_decision(const adam_run *run)
 {
     const zi_kernels *kernels = &run->rig->kernels;
-    return checked(kernels->ops->decide(kernels->self, run->rig->stream, &run->decide),
-                   "gpu: decide");
+    return enqueue_norm(run, &run->step.block->message.squares) ||
+           BENCH_TRY(kernels->ops->decide(kernels->self, run->rig->stream, &run->step.decide));
 }
 
 static int enqueue_step(void *argument)
 {
-    const adam_run *run = argument;
-    return enqueue_norm(run, &run->block->message.squares) || enqueue_decide(run) ||
-           enqueue_update(argument);
+    return enqueue_decision(argument) || enqueue_update(argument);
 }
 
-/* --- the host's ------------------------------------------------------------------------------- */
+/* --- sides: the host makes the same step ------------------------------------------------------ */
 
 static void follow_decide(adam_run *run)
 {
-    zi_step_decide(run->input, run->input->divisor, &run->host.norm, &run->host.state,
+    zi_step_decide(run->step.input, run->step.input->divisor, &run->host.norm, &run->host.state,
                    &run->host.decision);
 }
-
-static void follow_update(const adam_run *run)
-{
-    zi_cpu_update(&run->host.job, NULL, 0, 1);
-}
-
-/* --- sides ------------------------------------------------------------------------------------ */
 
 static double time_update(void *argument)
 {
     adam_run *run = argument;
-    const double seconds = gpu_clock_time(&run->rig->clock, enqueue_update, run, run->rig->times);
-    for (uint32_t i = 0; i < run->rig->times; i++) {
-        follow_update(run);
+    gpu_timed timed = gpu_rig_timed(run->rig, enqueue_update, run);
+    const double seconds = gpu_timed_side(&timed);
+    for (uint32_t i = 0; i < timed.times; i++) {
+        zi_cpu_update(&run->host.job, NULL, 0, 1);
     }
     return seconds;
 }
@@ -159,18 +127,13 @@ static double time_update(void *argument)
 static double time_step(void *argument)
 {
     adam_run *run = argument;
-    const double seconds = gpu_clock_time(&run->rig->clock, enqueue_step, run, run->rig->times);
-    for (uint32_t i = 0; i < run->rig->times; i++) {
+    gpu_timed timed = gpu_rig_timed(run->rig, enqueue_step, run);
+    const double seconds = gpu_timed_side(&timed);
+    for (uint32_t i = 0; i < timed.times; i++) {
         follow_decide(run);
-        follow_update(run);
+        zi_cpu_update(&run->host.job, NULL, 0, 1);
     }
     return seconds;
-}
-
-static double time_squares(void *argument)
-{
-    const adam_run *run = argument;
-    return gpu_clock_time(&run->rig->clock, enqueue_squares_alone, argument, run->rig->times);
 }
 
 /* --- a case ----------------------------------------------------------------------------------- */
@@ -225,21 +188,10 @@ static void make_jobs(adam_run *run)
         samples[k] = run->arrays[k].samples;
     }
     run->job = make_job(run, data);
-    run->job.segments = &run->block->segment;
+    run->job.segments = &run->step.block->segments[0];
     run->job.segment_count = 1;
     run->job.count = run->rig->count;
-    run->job.decision = &run->block->decision;
-    run->decide = (zi_decide_job){.input = run->input,
-                                  .messages = {.first = (unsigned char *)&run->block->message,
-                                               .count = 1,
-                                               .bytes = sizeof run->block->message,
-                                               .peer_stride = 1},
-                                  .part = &run->block->part,
-                                  .parts = &run->block->part,
-                                  .part_count = 1,
-                                  .phases = ZI_DECIDE_COLLECT | ZI_DECIDE_CONCLUDE,
-                                  .state = &run->block->state,
-                                  .decision = &run->block->decision};
+    run->job.decision = &run->step.block->decision;
     host->job = make_job(run, samples);
     host->job.segments = host->segments;
     host->job.segment_count = GPU_SAMPLES;
@@ -256,32 +208,22 @@ static void make_jobs(adam_run *run)
 static int start(adam_run *run)
 {
     gpu_rig *rig = run->rig;
-    adam_block block;
-    memset(&block, 0, sizeof block);
-    const zi_loss_scaler scaler = {.scale = 1.0f, .min = 1.0f, .window = 2000, .hysteresis = 1};
-    zi_step_state_init(&block.state, scaler);
-    block.segment = (zi_segment){.count = rig->count};
-    run->host.state = block.state;
-    *run->input = (zi_step_input){.divisor = 1.0, .max_norm = LIMIT_NORM, .group_count = 1};
-    run->input->groups[0] = (zero_adamw){1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f};
-    int failed =
-        bench_gpu_check(cudaMemcpyAsync(run->block, &block, sizeof block, cudaMemcpyHostToDevice,
-                                        rig->clock.stream),
-                        "cudaMemcpyAsync") ||
-        bench_gpu_check(cudaStreamSynchronize(rig->clock.stream), "cudaStreamSynchronize") ||
-        enqueue_norm(run, &run->block->message.squares) || enqueue_decide(run);
+    const zero_adamw adamw = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f};
+    if (gpu_step_open(&run->step, &rig->device, rig->clock.stream, adamw, LIMIT_NORM, &rig->count,
+                      1) != 0) {
+        return 1;
+    }
+    make_jobs(run);
+    run->host.state = gpu_step_state();
     follow_decide(run);
-    return failed;
+    return enqueue_decision(run);
 }
 
 static int check_step(const adam_run *run)
 {
-    adam_block block;
-    if (enqueue_norm(run, &run->block->other) != 0 ||
-        bench_gpu_check(cudaMemcpyAsync(&block, run->block, sizeof block, cudaMemcpyDeviceToHost,
-                                        run->rig->clock.stream),
-                        "cudaMemcpyAsync") != 0 ||
-        bench_gpu_check(cudaStreamSynchronize(run->rig->clock.stream), "cudaStreamSynchronize")) {
+    gpu_step_block block;
+    if (enqueue_norm(run, &run->step.block->other) != 0 ||
+        gpu_fetch(&block, run->step.block, sizeof block, run->rig->clock.stream) != 0) {
         return 1;
     }
     zi_norm_normalise(&block.other);
@@ -308,15 +250,18 @@ static int measure(adam_run *run)
 {
     gpu_rig *rig = run->rig;
     enum { DEVICE_COPY, UPDATE, STEP, SQUARES, HALF, SIDES };
-    const bench_side sides[SIDES] = {[DEVICE_COPY] = {gpu_copy_side, &rig->copy},
+    gpu_rig_copy_moves(rig, rig->count * update_width(run->what));
+    gpu_copy half = rig->copy; /* as many bytes moved as square_sum reads */
+    half.bytes = rig->count * zero_dtype_bytes(run->what->grad) / 2;
+    gpu_timed copied = gpu_rig_timed(rig, gpu_copy_once, &rig->copy);
+    gpu_timed squared = gpu_rig_timed(rig, enqueue_squares_alone, run);
+    gpu_timed halved = gpu_rig_timed(rig, gpu_copy_once, &half);
+    const bench_side sides[SIDES] = {[DEVICE_COPY] = {gpu_timed_side, &copied},
                                      [UPDATE] = {time_update, run},
                                      [STEP] = {time_step, run},
-                                     [SQUARES] = {time_squares, run},
-                                     [HALF] = {gpu_copy_side, &run->half}};
+                                     [SQUARES] = {gpu_timed_side, &squared},
+                                     [HALF] = {gpu_timed_side, &halved}};
     bench_stat stats[SIDES];
-    gpu_rig_copy_moves(rig, rig->count * update_width(run->what));
-    run->half = rig->copy;
-    run->half.bytes = grad_bytes(run) / 2;
     if (bench_interleave(sides, SIDES, rig->options->repetitions, stats) != 0 ||
         check_step(run) != 0) {
         return 1;
@@ -330,34 +275,15 @@ static int measure(adam_run *run)
 
 static int run_case(adam_run *run)
 {
-    const zi_device *device = &run->rig->device;
-    const size_t block_bytes = (sizeof *run->block / ZI_PAGE_BYTES + 1) * ZI_PAGE_BYTES;
-    void *block = NULL;
-    void *input = NULL;
-    zero_status status = device->ops->memory_alloc(device->self, block_bytes, &block);
-    if (status == ZERO_OK) {
-        status = device->ops->host_alloc(device->self, ZI_PAGE_BYTES, &input);
-    }
-    run->block = block;
-    run->input = input;
-    int failed = checked(status, "gpu: memory for a step") || make_arrays(run);
-    if (!failed) {
-        make_jobs(run);
-        failed = start(run) || measure(run);
-    }
+    const int failed = make_arrays(run) || start(run) || measure(run);
     for (uint32_t k = 0; k < ARRAYS; k++) {
         gpu_array_drop(&run->arrays[k]);
     }
-    if (input != NULL) {
-        device->ops->host_free(device->self, input, ZI_PAGE_BYTES);
-    }
-    device->ops->memory_free(device->self, block, block_bytes);
+    gpu_step_close(&run->step);
     return failed;
 }
 
-_Static_assert(sizeof(zi_step_input) <= ZI_PAGE_BYTES, "the input has a page");
-
-int bench_gpu_adam(gpu_rig *rig)
+static int run_cases(gpu_rig *rig)
 {
     int failed = 0;
     for (size_t i = 0; i < CASE_COUNT; i++) {
@@ -373,5 +299,18 @@ int bench_gpu_adam(gpu_rig *rig)
         failed |= run_case(run);
         free(run);
     }
+    return failed;
+}
+
+/* A case that fails does not keep others from being measured. */
+int bench_gpu_kernels(const bench_options *options, bench_report *report)
+{
+    gpu_rig rig;
+    int failed = gpu_rig_open(&rig, options, report);
+    if (!failed) {
+        failed = run_cases(&rig);
+        failed |= bench_gpu_fold(&rig);
+    }
+    gpu_rig_close(&rig);
     return failed;
 }

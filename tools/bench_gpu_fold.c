@@ -2,7 +2,6 @@
  * fold_squares_vs_apart: what it costs that one adds the squares of what it stores. */
 #include <string.h>
 
-#include "bench_gpu.h"
 #include "bench_gpu_rig.h"
 #include "core/memory.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -40,79 +39,55 @@ typedef struct fold_run {
 
 enum { FUSED, APART, SUMS };
 
-static int enqueue(void *argument)
+static int enqueue_fold(void *argument)
 {
     const fold_run *run = argument;
-    const gpu_rig *rig = run->rig;
-    const zi_kernels *kernels = &rig->kernels;
-    const zero_status status =
-        run->what->cast
-            ? kernels->ops->cast(kernels->self, rig->stream, run->target.data, run->what->target,
-                                 run->sources[0].data, run->what->source, rig->count)
-            : kernels->ops->fold(kernels->self, rig->stream, &run->fold);
-    return status == ZERO_OK ? 0 : bench_fail_zero(run->what->name);
+    const zi_kernels *kernels = &run->rig->kernels;
+    return BENCH_TRY(kernels->ops->fold(kernels->self, run->rig->stream, &run->fold));
+}
+
+static int enqueue_cast(void *argument)
+{
+    const fold_run *run = argument;
+    const zi_kernels *kernels = &run->rig->kernels;
+    return BENCH_TRY(kernels->ops->cast(kernels->self, run->rig->stream, run->target.data,
+                                        run->what->target, run->sources[0].data, run->what->source,
+                                        run->rig->count));
 }
 
 static int enqueue_fused(void *argument)
 {
     const fold_run *run = argument;
     const zi_kernels *kernels = &run->rig->kernels;
-    const zero_status status = kernels->ops->fold(kernels->self, run->rig->stream, &run->fused);
-    return status == ZERO_OK ? 0 : bench_fail_zero(run->what->name);
+    return BENCH_TRY(kernels->ops->fold(kernels->self, run->rig->stream, &run->fused));
 }
 
 static int enqueue_squares(const fold_run *run)
 {
-    const gpu_rig *rig = run->rig;
-    const zi_kernels *kernels = &rig->kernels;
-    const zero_status status =
-        kernels->ops->square_sum(kernels->self, rig->stream, run->target.data, run->what->target,
-                                 rig->count, &run->sums[APART]);
-    return status == ZERO_OK ? 0 : bench_fail_zero(run->what->name);
+    const zi_kernels *kernels = &run->rig->kernels;
+    return BENCH_TRY(kernels->ops->square_sum(kernels->self, run->rig->stream, run->target.data,
+                                              run->what->target, run->rig->count,
+                                              &run->sums[APART]));
 }
 
 static int enqueue_apart(void *argument)
 {
-    return enqueue(argument) || enqueue_squares(argument);
-}
-
-static double time_fold(void *argument)
-{
-    const fold_run *run = argument;
-    return gpu_clock_time(&run->rig->clock, enqueue, argument, run->rig->times);
-}
-
-static double time_fused(void *argument)
-{
-    const fold_run *run = argument;
-    return gpu_clock_time(&run->rig->clock, enqueue_fused, argument, run->rig->times);
-}
-
-static double time_apart(void *argument)
-{
-    const fold_run *run = argument;
-    return gpu_clock_time(&run->rig->clock, enqueue_apart, argument, run->rig->times);
+    return enqueue_fold(argument) || enqueue_squares(argument);
 }
 
 static int clear_sums(const fold_run *run)
 {
     const zi_device *device = &run->rig->device;
-    return device->ops->fill(device->self, run->rig->stream, run->sums, 0,
-                             SUMS * sizeof *run->sums) == ZERO_OK
-               ? 0
-               : bench_fail_zero(run->what->name);
+    return BENCH_TRY(
+        device->ops->fill(device->self, run->rig->stream, run->sums, 0, SUMS * sizeof *run->sums));
 }
 
 /* One fused fold has the bits of a sum of squares that reads what it stored. */
 static int check_squares(fold_run *run)
 {
     zi_norm_sum seen[SUMS];
-    const cudaStream_t stream = run->rig->clock.stream;
     if (clear_sums(run) || enqueue_fused(run) || enqueue_squares(run) ||
-        bench_gpu_check(
-            cudaMemcpyAsync(seen, run->sums, sizeof seen, cudaMemcpyDeviceToHost, stream),
-            "cudaMemcpyAsync") ||
-        bench_gpu_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) {
+        gpu_fetch(seen, run->sums, sizeof seen, run->rig->clock.stream)) {
         return 1;
     }
     zi_norm_normalise(&seen[FUSED]);
@@ -173,10 +148,15 @@ static int measure(fold_run *run)
     gpu_rig *rig = run->rig;
     const fold_case *what = run->what;
     enum { COPY, FOLD, BOTH, ONE, SIDES };
-    const bench_side sides[SIDES] = {[COPY] = {gpu_copy_side, &rig->copy},
-                                     [FOLD] = {time_fold, run},
-                                     [BOTH] = {time_apart, run},
-                                     [ONE] = {time_fused, run}};
+    gpu_timed timed[SIDES] = {[COPY] = gpu_rig_timed(rig, gpu_copy_once, &rig->copy),
+                              [FOLD] =
+                                  gpu_rig_timed(rig, what->cast ? enqueue_cast : enqueue_fold, run),
+                              [BOTH] = gpu_rig_timed(rig, enqueue_apart, run),
+                              [ONE] = gpu_rig_timed(rig, enqueue_fused, run)};
+    bench_side sides[SIDES];
+    for (int i = 0; i < SIDES; i++) {
+        sides[i] = (bench_side){gpu_timed_side, &timed[i]};
+    }
     bench_stat stats[SIDES];
     gpu_rig_copy_moves(rig, rig->count * (what->source_count * zero_dtype_bytes(what->source) +
                                           zero_dtype_bytes(what->target)));

@@ -12,11 +12,12 @@ static int measure_copies(const bench_options *options, json_t *gpu)
 {
     static const size_t sizes[] = {(size_t)1 << 30, (size_t)1 << 28, (size_t)1 << 16};
     gpu_pinned rig;
-    const bench_side sides[3] = {
-        {gpu_pinned_to_gpu, &rig}, {gpu_pinned_to_host, &rig}, {gpu_pinned_both, &rig}};
     bench_stat stats[3];
-    const int failed = gpu_pinned_open(&rig, sizes[options->scale]) ||
-                       bench_interleave(sides, 3, options->repetitions, stats);
+    const int opened = gpu_pinned_open(&rig, sizes[options->scale]);
+    const bench_side sides[] = {gpu_pinned_side(&rig, GPU_PINNED_TO_GPU),
+                                gpu_pinned_side(&rig, GPU_PINNED_TO_HOST),
+                                gpu_pinned_side(&rig, GPU_PINNED_BOTH)};
+    const int failed = opened || bench_interleave(sides, 3, options->repetitions, stats);
     gpu_pinned_close(&rig);
     if (failed) {
         return 1;
@@ -48,16 +49,12 @@ static int read_facts(bench_report *report)
     int memory_khz = 0;
     struct cudaDeviceProp properties;
     memset(&properties, 0, sizeof properties);
-    if (bench_gpu_check(cudaGetDeviceCount(&count), "cudaGetDeviceCount") != 0 ||
-        bench_gpu_check(cudaGetDevice(&ordinal), "cudaGetDevice") != 0 ||
-        bench_gpu_check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties") !=
-            0 ||
-        bench_gpu_check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion") != 0 ||
-        bench_gpu_check(cudaRuntimeGetVersion(&runtime_version), "cudaRuntimeGetVersion") != 0 ||
-        bench_gpu_check(cudaDeviceGetAttribute(&sm_khz, cudaDevAttrClockRate, ordinal),
-                        "cudaDeviceGetAttribute") != 0 ||
-        bench_gpu_check(cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, ordinal),
-                        "cudaDeviceGetAttribute") != 0) {
+    if (GPU_TRY(cudaGetDeviceCount(&count)) || GPU_TRY(cudaGetDevice(&ordinal)) ||
+        GPU_TRY(cudaGetDeviceProperties(&properties, ordinal)) ||
+        GPU_TRY(cudaDriverGetVersion(&driver_version)) ||
+        GPU_TRY(cudaRuntimeGetVersion(&runtime_version)) ||
+        GPU_TRY(cudaDeviceGetAttribute(&sm_khz, cudaDevAttrClockRate, ordinal)) ||
+        GPU_TRY(cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, ordinal))) {
         return 1;
     }
     char capability[32];

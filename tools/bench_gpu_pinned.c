@@ -4,58 +4,42 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { TO_GPU, TO_HOST };
-
-static int copy_on(const gpu_pinned *rig, int direction, cudaStream_t stream)
-{
-    const gpu_pinned_pair *pair = &rig->pair[direction];
-    void *target = direction == TO_GPU ? pair->gpu : pair->host;
-    const void *source = direction == TO_GPU ? pair->host : pair->gpu;
-    return bench_gpu_check(cudaMemcpyAsync(target, source, rig->bytes, cudaMemcpyDefault, stream),
-                           "cudaMemcpyAsync");
-}
-
-static int to_gpu(void *argument)
+static int copy_to_gpu(void *argument)
 {
     const gpu_pinned *rig = argument;
-    return copy_on(rig, TO_GPU, rig->clock.stream);
+    const gpu_pinned_pair *pair = &rig->pair[GPU_PINNED_TO_GPU];
+    return GPU_TRY(
+        cudaMemcpyAsync(pair->gpu, pair->host, rig->bytes, cudaMemcpyHostToDevice, rig->stream));
 }
 
-static int to_host(void *argument)
+static int copy_to_host_on(const gpu_pinned *rig, cudaStream_t stream)
+{
+    const gpu_pinned_pair *pair = &rig->pair[GPU_PINNED_TO_HOST];
+    return GPU_TRY(
+        cudaMemcpyAsync(pair->host, pair->gpu, rig->bytes, cudaMemcpyDeviceToHost, stream));
+}
+
+static int copy_to_host(void *argument)
 {
     const gpu_pinned *rig = argument;
-    return copy_on(rig, TO_HOST, rig->clock.stream);
+    return copy_to_host_on(rig, rig->stream);
 }
 
 /* The second direction begins after the clock's first event and ends before its last. */
-static int both(void *argument)
+static int copy_both(void *argument)
 {
     const gpu_pinned *rig = argument;
-    const cudaStream_t stream = rig->clock.stream;
-    return bench_gpu_check(cudaEventRecord(rig->forked, stream), "cudaEventRecord") ||
-           bench_gpu_check(cudaStreamWaitEvent(rig->other, rig->forked, 0),
-                           "cudaStreamWaitEvent") ||
-           copy_on(rig, TO_GPU, stream) || copy_on(rig, TO_HOST, rig->other) ||
-           bench_gpu_check(cudaEventRecord(rig->joined, rig->other), "cudaEventRecord") ||
-           bench_gpu_check(cudaStreamWaitEvent(stream, rig->joined, 0), "cudaStreamWaitEvent");
+    return GPU_TRY(cudaEventRecord(rig->forked, rig->stream)) ||
+           GPU_TRY(cudaStreamWaitEvent(rig->other, rig->forked, 0)) || copy_to_gpu(argument) ||
+           copy_to_host_on(rig, rig->other) || GPU_TRY(cudaEventRecord(rig->joined, rig->other)) ||
+           GPU_TRY(cudaStreamWaitEvent(rig->stream, rig->joined, 0));
 }
 
-double gpu_pinned_to_gpu(void *argument)
+bench_side gpu_pinned_side(gpu_pinned *rig, gpu_pinned_way way)
 {
-    const gpu_pinned *rig = argument;
-    return gpu_clock_time(&rig->clock, to_gpu, argument, 1);
-}
-
-double gpu_pinned_to_host(void *argument)
-{
-    const gpu_pinned *rig = argument;
-    return gpu_clock_time(&rig->clock, to_host, argument, 1);
-}
-
-double gpu_pinned_both(void *argument)
-{
-    const gpu_pinned *rig = argument;
-    return gpu_clock_time(&rig->clock, both, argument, 1);
+    static const gpu_work works[GPU_PINNED_WAYS] = {copy_to_gpu, copy_to_host, copy_both};
+    rig->timed[way] = (gpu_timed){&rig->clock, works[way], rig, 1};
+    return (bench_side){gpu_timed_side, &rig->timed[way]};
 }
 
 static int open_pair(gpu_pinned_pair *pair, size_t bytes)
@@ -67,13 +51,12 @@ static int open_pair(gpu_pinned_pair *pair, size_t bytes)
     for (size_t i = 0; i < bytes / sizeof(uint64_t); i++) {
         ((uint64_t *)host)[i] = (i + 1) * UINT64_C(0x9E3779B97F4A7C15);
     }
-    if (bench_gpu_check(cudaHostRegister(host, bytes, cudaHostRegisterPortable),
-                        "cudaHostRegister") != 0) {
+    if (GPU_TRY(cudaHostRegister(host, bytes, cudaHostRegisterPortable)) != 0) {
         free(host);
         return 1;
     }
     pair->host = host;
-    return bench_gpu_check(cudaMalloc(&pair->gpu, bytes), "cudaMalloc");
+    return GPU_TRY(cudaMalloc(&pair->gpu, bytes));
 }
 
 static void close_pair(gpu_pinned_pair *pair)
@@ -82,41 +65,26 @@ static void close_pair(gpu_pinned_pair *pair)
         (void)cudaHostUnregister(pair->host);
     }
     free(pair->host);
-    if (pair->gpu != NULL) {
-        (void)cudaFree(pair->gpu);
-    }
+    (void)cudaFree(pair->gpu);
 }
 
 int gpu_pinned_open(gpu_pinned *rig, size_t bytes)
 {
-    cudaStream_t stream = NULL;
     *rig = (gpu_pinned){.bytes = bytes};
-    return bench_gpu_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                           "cudaStreamCreateWithFlags") ||
-           gpu_clock_open(&rig->clock, stream) ||
-           bench_gpu_check(cudaStreamCreateWithFlags(&rig->other, cudaStreamNonBlocking),
-                           "cudaStreamCreateWithFlags") ||
-           bench_gpu_check(cudaEventCreateWithFlags(&rig->forked, cudaEventDisableTiming),
-                           "cudaEventCreateWithFlags") ||
-           bench_gpu_check(cudaEventCreateWithFlags(&rig->joined, cudaEventDisableTiming),
-                           "cudaEventCreateWithFlags") ||
-           open_pair(&rig->pair[TO_GPU], bytes) || open_pair(&rig->pair[TO_HOST], bytes) ||
+    gpu_pinned_pair *to_host = &rig->pair[GPU_PINNED_TO_HOST];
+    return gpu_stream_open(&rig->stream) || gpu_clock_open(&rig->clock, rig->stream) ||
+           gpu_stream_open(&rig->other) ||
+           GPU_TRY(cudaEventCreateWithFlags(&rig->forked, cudaEventDisableTiming)) ||
+           GPU_TRY(cudaEventCreateWithFlags(&rig->joined, cudaEventDisableTiming)) ||
+           open_pair(&rig->pair[GPU_PINNED_TO_GPU], bytes) || open_pair(to_host, bytes) ||
            /* What goes back was set, and is not zeros. */
-           bench_gpu_check(cudaMemcpy(rig->pair[TO_HOST].gpu, rig->pair[TO_HOST].host, bytes,
-                                      cudaMemcpyHostToDevice),
-                           "cudaMemcpy");
+           gpu_upload(to_host->gpu, to_host->host, bytes, rig->stream);
 }
 
 void gpu_pinned_close(gpu_pinned *rig)
 {
-    const cudaStream_t stream = rig->clock.stream;
-    if (stream != NULL) {
-        (void)cudaStreamSynchronize(stream);
-    }
-    if (rig->other != NULL) {
-        (void)cudaStreamSynchronize(rig->other);
-        (void)cudaStreamDestroy(rig->other);
-    }
+    gpu_stream_close(rig->stream);
+    gpu_stream_close(rig->other);
     if (rig->forked != NULL) {
         (void)cudaEventDestroy(rig->forked);
     }
@@ -124,9 +92,6 @@ void gpu_pinned_close(gpu_pinned *rig)
         (void)cudaEventDestroy(rig->joined);
     }
     gpu_clock_close(&rig->clock);
-    if (stream != NULL) {
-        (void)cudaStreamDestroy(stream);
-    }
-    close_pair(&rig->pair[TO_GPU]);
-    close_pair(&rig->pair[TO_HOST]);
+    close_pair(&rig->pair[GPU_PINNED_TO_GPU]);
+    close_pair(&rig->pair[GPU_PINNED_TO_HOST]);
 }

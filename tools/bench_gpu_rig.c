@@ -28,17 +28,13 @@ static int alloc_all(gpu_rig *rig)
         return bench_fail("gpu: no memory left for a tile of %llu values",
                           (unsigned long long)rig->tile_count);
     }
-    zero_status status = device->ops->memory_alloc(device->self, rig->arena_bytes, &arena);
+    const int failed =
+        BENCH_TRY(device->ops->memory_alloc(device->self, rig->arena_bytes, &arena)) ||
+        BENCH_TRY(device->ops->memory_alloc(device->self, rig->copy_bytes_max, &source)) ||
+        BENCH_TRY(device->ops->memory_alloc(device->self, rig->copy_bytes_max, &rig->copy.target));
     rig->arena = arena;
-    if (status == ZERO_OK) {
-        status = device->ops->memory_alloc(device->self, rig->copy_bytes_max, &source);
-        rig->copy.source = source;
-    }
-    if (status == ZERO_OK) {
-        status = device->ops->memory_alloc(device->self, rig->copy_bytes_max, &rig->copy.target);
-    }
-    if (status != ZERO_OK) {
-        (void)bench_fail_zero("gpu: memory for the arrays");
+    rig->copy.source = source;
+    if (failed) {
         return bench_fail("gpu: %llu MiB are needed at this size; --quick needs a sixteenth",
                           (unsigned long long)(rig->count * (ARENA_WIDTH + 2 * COPY_WIDTH) >> 20));
     }
@@ -58,14 +54,11 @@ static int fill_copy_source(gpu_rig *rig)
     int failed = 0;
     for (size_t done = 0; done < rig->copy_bytes_max && !failed; done += bytes) {
         const size_t left = rig->copy_bytes_max - done;
-        failed =
-            bench_gpu_check(cudaMemcpyAsync(source + done, rig->arena, left < bytes ? left : bytes,
-                                            cudaMemcpyDeviceToDevice, rig->clock.stream),
-                            "cudaMemcpyAsync");
+        failed = gpu_copy_inside(source + done, rig->arena, left < bytes ? left : bytes,
+                                 rig->clock.stream);
     }
     gpu_arrays_restart(rig);
-    return failed ||
-           bench_gpu_check(cudaStreamSynchronize(rig->clock.stream), "cudaStreamSynchronize");
+    return failed || GPU_TRY(cudaStreamSynchronize(rig->clock.stream));
 }
 
 int gpu_rig_open(gpu_rig *rig, const bench_options *options, bench_report *report)
@@ -76,21 +69,14 @@ int gpu_rig_open(gpu_rig *rig, const bench_options *options, bench_report *repor
     rig->count = counts[options->scale];
     rig->tile_count = rig->count < TILE_MAX ? rig->count : TILE_MAX;
     rig->times = times[options->scale];
-    zero_status status = zi_cuda_device_create(false, &rig->device);
-    if (status == ZERO_OK) {
-        status = zi_cuda_kernels_create(&rig->device, &rig->kernels);
-    }
-    if (status == ZERO_OK) {
-        status = rig->device.ops->stream_create(rig->device.self, "zero bench", &rig->stream);
-    }
-    if (status != ZERO_OK) {
-        return bench_fail_zero("gpu: opening the device");
-    }
-    if (gpu_clock_open(&rig->clock, zi_cuda_stream_native(rig->stream)) != 0) {
+    zi_device *device = &rig->device;
+    if (BENCH_TRY(zi_cuda_device_create(false, device)) ||
+        BENCH_TRY(zi_cuda_kernels_create(device, &rig->kernels)) ||
+        BENCH_TRY(device->ops->stream_create(device->self, "zero bench", &rig->stream)) ||
+        gpu_clock_open(&rig->clock, zi_cuda_stream_native(rig->stream))) {
         return 1;
     }
-    rig->copy.clock = &rig->clock;
-    rig->copy.times = rig->times;
+    rig->copy.stream = rig->clock.stream;
     return alloc_all(rig) || fill_copy_source(rig);
 }
 
@@ -129,16 +115,11 @@ static int spread(const gpu_rig *rig, const gpu_array *array)
     const size_t width = zero_dtype_bytes(array->dtype);
     const size_t bytes = rig->count * width;
     size_t done = rig->tile_count * width;
-    int failed = bench_gpu_check(
-        cudaMemcpyAsync(array->data, rig->tile, done, cudaMemcpyHostToDevice, rig->clock.stream),
-        "cudaMemcpyAsync");
+    int failed = gpu_upload(array->data, rig->tile, done, rig->clock.stream);
     for (; done < bytes && !failed; done *= 2) {
-        failed = bench_gpu_check(cudaMemcpyAsync(array->data + done, array->data, done,
-                                                 cudaMemcpyDeviceToDevice, rig->clock.stream),
-                                 "cudaMemcpyAsync");
+        failed = gpu_copy_inside(array->data + done, array->data, done, rig->clock.stream);
     }
-    return failed ||
-           bench_gpu_check(cudaStreamSynchronize(rig->clock.stream), "cudaStreamSynchronize");
+    return failed || GPU_TRY(cudaStreamSynchronize(rig->clock.stream));
 }
 
 static void take_samples(const gpu_rig *rig, const gpu_array *array)
@@ -181,11 +162,8 @@ int gpu_array_check(const gpu_rig *rig, const gpu_array *array, const char *name
         const uint64_t first = gpu_sample_first(rig, i);
         const unsigned char *expected =
             (const unsigned char *)array->samples + (size_t)i * GPU_SAMPLE_COUNT * width;
-        if (bench_gpu_check(cudaMemcpyAsync(seen, array->data + first * width,
-                                            GPU_SAMPLE_COUNT * width, cudaMemcpyDeviceToHost,
-                                            rig->clock.stream),
-                            "cudaMemcpyAsync") != 0 ||
-            bench_gpu_check(cudaStreamSynchronize(rig->clock.stream), "cudaStreamSynchronize")) {
+        if (gpu_fetch(seen, array->data + first * width, GPU_SAMPLE_COUNT * width,
+                      rig->clock.stream) != 0) {
             return 1;
         }
         for (size_t byte = 0; byte < GPU_SAMPLE_COUNT * width; byte++) {
@@ -209,4 +187,15 @@ void gpu_array_drop(gpu_array *array)
 void gpu_rig_copy_moves(gpu_rig *rig, uint64_t moved_bytes)
 {
     rig->copy.bytes = moved_bytes / 2;
+}
+
+int gpu_copy_once(void *argument)
+{
+    const gpu_copy *copy = argument;
+    return gpu_copy_inside(copy->target, copy->source, copy->bytes, copy->stream);
+}
+
+gpu_timed gpu_rig_timed(const gpu_rig *rig, gpu_work work, void *argument)
+{
+    return (gpu_timed){&rig->clock, work, argument, rig->times};
 }

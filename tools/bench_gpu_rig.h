@@ -11,6 +11,18 @@
 #include "device/device.h"
 #include "kernels/kernels.h"
 
+/* A copy inside the GPU's memory, the reference of most cases: `bytes` are read and `bytes` are
+ * written. */
+typedef struct gpu_copy {
+    cudaStream_t stream;
+    void *target;
+    const void *source;
+    size_t bytes;
+} gpu_copy;
+
+/* A gpu_work; argument: a gpu_copy. */
+int gpu_copy_once(void *argument);
+
 #define GPU_SAMPLES 64      /* of an array */
 #define GPU_SAMPLE_COUNT 64 /* elements of each */
 #define GPU_SAMPLE_ALL (GPU_SAMPLES * GPU_SAMPLE_COUNT)
@@ -58,7 +70,13 @@ int gpu_array_make(gpu_rig *rig, zero_dtype dtype, uint64_t key, bool squared, g
 int gpu_array_check(const gpu_rig *rig, const gpu_array *array, const char *name);
 void gpu_array_drop(gpu_array *array);
 
+/* Work on the rig's stream, timed as often as its scale says. */
+gpu_timed gpu_rig_timed(const gpu_rig *rig, gpu_work work, void *argument);
+
 /* Let the reference move as many bytes as a case does, reads and writes added up. */
 void gpu_rig_copy_moves(gpu_rig *rig, uint64_t moved_bytes);
+
+/* fold_vs_copy, cast_vs_copy, norm_extra, fold_squares_vs_apart. 0, or 1 after bench_fail. */
+int bench_gpu_fold(gpu_rig *rig);
 
 #endif

@@ -4,10 +4,8 @@
  * sides is what the library does. Invariant: a ratio is reported only when both sides end with the
  * same parameters, to the bit, on every rank. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench_gpu.h"
-#include "bench_gpu_clock.h"
 #include "bench_gpu_steps.h"
 #include "zero/cuda.h"
 #include "zero/zero.h"
@@ -53,30 +51,14 @@ typedef struct steps_side {
     uint64_t hash; /* over the parameters at the end */
 } steps_side;
 
-static size_t grads_bytes(const gpu_steps_shape *shape)
+uint64_t gpu_steps_count(const gpu_steps_shape *shape, uint32_t unit)
 {
-    const uint64_t count = shape->first_count > shape->count ? shape->first_count : shape->count;
-    return count * zero_dtype_bytes(ZERO_DTYPE_BF16);
+    return unit == 0 ? shape->first_count : shape->count;
 }
 
-static zero_status describe(const gpu_steps_shape *shape, zero_model *model)
+uint64_t gpu_steps_count_max(const gpu_steps_shape *shape)
 {
-    zero_status status = ZERO_OK;
-    for (uint32_t u = 0; u < shape->units && status == ZERO_OK; u++) {
-        char name[32];
-        uint32_t unit = 0;
-        uint32_t tensor = 0;
-        (void)snprintf(name, sizeof name, "unit%u", u);
-        const zero_tensor_desc desc = {.name = name,
-                                       .shape = {u == 0 ? shape->first_count : shape->count},
-                                       .dims = 1,
-                                       .dtype = ZERO_DTYPE_BF16};
-        status = zero_unit_add(model, name, &unit);
-        if (status == ZERO_OK) {
-            status = zero_tensor_add(model, unit, &desc, &tensor);
-        }
-    }
-    return status;
+    return shape->first_count > shape->count ? shape->first_count : shape->count;
 }
 
 void gpu_steps_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values)
@@ -88,55 +70,38 @@ void gpu_steps_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count,
     }
 }
 
-zero_status gpu_steps_check(cudaError_t code, const char *call)
+int gpu_steps_compute(const gpu_steps_room *room, uint32_t times)
 {
-    return bench_gpu_check(code, call) == 0 ? ZERO_OK : ZERO_DEVICE;
-}
-
-zero_status gpu_steps_compute(const gpu_steps_room *room, uint32_t times)
-{
-    zero_status status = ZERO_OK;
-    for (uint32_t i = 0; room->traffic_bytes != 0 && i < times && status == ZERO_OK; i++) {
-        status =
-            gpu_steps_check(cudaMemcpyAsync(room->traffic[1], room->traffic[0], room->traffic_bytes,
-                                            cudaMemcpyDeviceToDevice, room->stream),
-                            "cudaMemcpyAsync");
+    int failed = 0;
+    for (uint32_t i = 0; room->traffic_bytes != 0 && i < times && !failed; i++) {
+        failed =
+            gpu_copy_inside(room->traffic[1], room->traffic[0], room->traffic_bytes, room->stream);
     }
-    return status;
+    return failed;
 }
 
-static zero_status forward(const steps_side *side, uint32_t unit)
+static int forward(const steps_side *side, uint32_t unit)
 {
     const zero_stream stream = zero_stream_cuda(side->room->stream);
-    zero_status status = zero_unit_acquire(side->engine, unit, ZERO_PASS_FORWARD, stream, NULL);
-    if (status == ZERO_OK) {
-        status = gpu_steps_compute(side->room, 1);
-    }
-    return status == ZERO_OK ? zero_unit_release(side->engine, unit, stream) : status;
+    return BENCH_TRY(zero_unit_acquire(side->engine, unit, ZERO_PASS_FORWARD, stream, NULL)) ||
+           gpu_steps_compute(side->room, 1) ||
+           BENCH_TRY(zero_unit_release(side->engine, unit, stream));
 }
 
 /* With one micro-step and no shared tensors a gradient begins at zero, so that copying is adding.
  */
-static zero_status write_gradient(const steps_side *side, const zero_view *grad)
-{
-    return gpu_steps_check(cudaMemcpyAsync(grad->data, side->room->grads,
-                                           grad->count * zero_dtype_bytes(grad->dtype),
-                                           cudaMemcpyDeviceToDevice, side->room->stream),
-                           "cudaMemcpyAsync");
-}
-
-static zero_status backward(const steps_side *side, uint32_t unit)
+static int backward(const steps_side *side, uint32_t unit)
 {
     const zero_stream stream = zero_stream_cuda(side->room->stream);
     const zero_unit_view *view = NULL;
-    zero_status status = zero_unit_acquire(side->engine, unit, ZERO_PASS_BACKWARD, stream, &view);
-    if (status == ZERO_OK) {
-        status = gpu_steps_compute(side->room, 2);
+    if (BENCH_TRY(zero_unit_acquire(side->engine, unit, ZERO_PASS_BACKWARD, stream, &view))) {
+        return 1;
     }
-    if (status == ZERO_OK) {
-        status = write_gradient(side, &view->grads[0]);
-    }
-    return status == ZERO_OK ? zero_unit_release(side->engine, unit, stream) : status;
+    const zero_view *grad = &view->grads[0];
+    return gpu_steps_compute(side->room, 2) ||
+           gpu_copy_inside(grad->data, side->room->grads,
+                           grad->count * zero_dtype_bytes(grad->dtype), side->room->stream) ||
+           BENCH_TRY(zero_unit_release(side->engine, unit, stream));
 }
 
 zero_step_params gpu_steps_params(void)
@@ -147,50 +112,40 @@ zero_step_params gpu_steps_params(void)
     return params;
 }
 
-static zero_status take_step(const steps_side *side)
+static int take_step(const steps_side *side)
 {
     const zero_step_params params = gpu_steps_params();
-    const uint32_t units = side->job->shape->units;
-    zero_status status = zero_micro_begin(side->engine, 1);
-    for (uint32_t unit = 0; unit < units && status == ZERO_OK; unit++) {
-        status = forward(side, unit);
-    }
-    for (uint32_t unit = units; unit-- > 0 && status == ZERO_OK;) {
-        status = backward(side, unit);
-    }
-    if (status == ZERO_OK) {
-        status = zero_micro_end(side->engine);
-    }
     const zero_stream stream = zero_stream_cuda(side->room->stream);
-    return status == ZERO_OK ? zero_step(side->engine, &params, stream) : status;
+    const uint32_t units = side->job->shape->units;
+    int failed = BENCH_TRY(zero_micro_begin(side->engine, 1));
+    for (uint32_t unit = 0; unit < units && !failed; unit++) {
+        failed = forward(side, unit);
+    }
+    for (uint32_t unit = units; unit-- > 0 && !failed;) {
+        failed = backward(side, unit);
+    }
+    return failed || BENCH_TRY(zero_micro_end(side->engine)) ||
+           BENCH_TRY(zero_step(side->engine, &params, stream));
 }
 
 /* Seconds a step, by the host's clock: what counts ends on several streams of several ranks. */
 static double run_side(void *argument)
 {
     const steps_side *side = argument;
-    zero_status status = zero_world_barrier(side->world);
+    uint64_t first = 0;
+    zero_view view = {0};
+    int failed = BENCH_TRY(zero_world_barrier(side->world));
     const double start = bench_now();
-    for (uint32_t step = 0; step < side->job->shape->steps && status == ZERO_OK; step++) {
-        status = side->direct != NULL ? gpu_direct_step(side->direct) : take_step(side);
+    for (uint32_t step = 0; step < side->job->shape->steps && !failed; step++) {
+        failed = side->direct != NULL ? gpu_direct_step(side->direct) : take_step(side);
     }
-    if (status == ZERO_OK && side->direct == NULL) {
-        uint64_t first = 0;
-        zero_view view = {0};
-        status = zero_shard_view(side->engine, 0, ZERO_ROLE_PARAM, &first, &view);
+    if (side->direct == NULL) {
+        failed =
+            failed || BENCH_TRY(zero_shard_view(side->engine, 0, ZERO_ROLE_PARAM, &first, &view));
     }
-    if (status == ZERO_OK) {
-        status =
-            gpu_steps_check(cudaStreamSynchronize(side->room->stream), "cudaStreamSynchronize");
-    }
-    if (status == ZERO_OK) {
-        status = zero_world_barrier(side->world);
-    }
-    if (status != ZERO_OK) {
-        (void)bench_fail_zero("gpu: step");
-        return -1.0;
-    }
-    return (bench_now() - start) / side->job->shape->steps;
+    failed = failed || GPU_TRY(cudaStreamSynchronize(side->room->stream)) ||
+             BENCH_TRY(zero_world_barrier(side->world));
+    return failed ? -1.0 : (bench_now() - start) / side->job->shape->steps;
 }
 
 static uint64_t hash_values(uint64_t hash, const uint16_t *values, size_t count)
@@ -202,57 +157,42 @@ static uint64_t hash_values(uint64_t hash, const uint16_t *values, size_t count)
     return hash;
 }
 
-/* Parameters from the GPU, through memory of the host. */
-static zero_status hash_params(steps_side *side, const void *params, uint64_t all, uint16_t *values)
+/* Of a unit's parameters at their start, through memory of the host. */
+static int hash_unit(steps_side *side, uint32_t unit, uint16_t *values)
 {
-    const size_t count = all < HASHED_MAX ? all : HASHED_MAX;
     const cudaStream_t stream = side->room->stream;
-    zero_status status = gpu_steps_check(
-        cudaMemcpyAsync(values, params, count * sizeof *values, cudaMemcpyDeviceToHost, stream),
-        "cudaMemcpyAsync");
-    if (status == ZERO_OK) {
-        status = gpu_steps_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    }
-    if (status == ZERO_OK) {
+    const uint64_t all = gpu_steps_count(side->job->shape, unit);
+    const size_t count = all < HASHED_MAX ? all : HASHED_MAX;
+    const zero_unit_view *view = NULL;
+    int failed =
+        side->direct == NULL && BENCH_TRY(zero_unit_acquire(side->engine, unit, ZERO_PASS_EVAL,
+                                                            zero_stream_cuda(stream), &view));
+    if (!failed) {
+        const void *params =
+            view != NULL ? view->params[0].data : gpu_direct_params(side->direct, unit);
+        failed = gpu_fetch(values, params, count * sizeof *values, stream);
         side->hash = hash_values(side->hash, values, count);
     }
-    return status;
-}
-
-static zero_status hash_unit(steps_side *side, uint32_t unit, uint16_t *values)
-{
-    if (side->direct != NULL) {
-        uint64_t count = 0;
-        const void *params = gpu_direct_params(side->direct, unit, &count);
-        return hash_params(side, params, count, values);
-    }
-    const zero_stream stream = zero_stream_cuda(side->room->stream);
-    const zero_unit_view *view = NULL;
-    zero_status status = zero_unit_acquire(side->engine, unit, ZERO_PASS_EVAL, stream, &view);
-    if (status == ZERO_OK) {
-        status = hash_params(side, view->params[0].data, view->params[0].count, values);
-    }
-    return status == ZERO_OK ? zero_unit_release(side->engine, unit, stream) : status;
+    return failed || (view != NULL &&
+                      BENCH_TRY(zero_unit_release(side->engine, unit, zero_stream_cuda(stream))));
 }
 
 /* Every rank's hashes of both sides on rank 0, compared there. */
-static zero_status compare(steps_side *sides, steps_job *job)
+static int compare(steps_side *sides, steps_job *job)
 {
     const char *reference = job->direct ? "without an engine" : "at stage 0";
     uint64_t own[SIDES] = {0};
     uint16_t *values = calloc(HASHED_MAX, sizeof *values);
     uint64_t *all = calloc((size_t)job->ranks * SIDES, sizeof *all);
-    zero_status status = values != NULL && all != NULL ? ZERO_OK : ZERO_OUT_OF_MEMORY;
+    int failed = values != NULL && all != NULL ? 0 : bench_fail("gpu: no memory left for hashes");
     for (uint32_t i = 0; i < SIDES; i++) {
-        for (uint32_t unit = 0; unit < job->shape->units && status == ZERO_OK; unit++) {
-            status = hash_unit(&sides[i], unit, values);
+        for (uint32_t unit = 0; unit < job->shape->units && !failed; unit++) {
+            failed = hash_unit(&sides[i], unit, values);
         }
         own[i] = sides[i].hash;
     }
-    if (status == ZERO_OK) {
-        status = zero_world_gather(sides[0].world, own, all, sizeof own);
-    }
-    for (uint32_t i = 0; i < job->ranks * SIDES && status == ZERO_OK; i++) {
+    failed = failed || BENCH_TRY(zero_world_gather(sides[0].world, own, all, sizeof own));
+    for (uint32_t i = 0; i < job->ranks * SIDES && !failed; i++) {
         if (all[i] != all[0] && zero_world_rank(sides[0].world) == 0) {
             job->failed =
                 bench_fail("gpu: parameters of rank %u %s differ from those of rank 0 %s",
@@ -261,14 +201,7 @@ static zero_status compare(steps_side *sides, steps_job *job)
     }
     free(values);
     free(all);
-    return status;
-}
-
-static int add_row(const steps_job *job, const char *name, const bench_stat *stats)
-{
-    return job->failed ||
-           bench_add_times(job->report, job->direct ? "hooks_vs_direct" : "stage3_vs_stage0", name,
-                           &stats[STAGE_3], &stats[REFERENCE]);
+    return failed;
 }
 
 static void case_name(const steps_job *job, char *name, size_t name_bytes)
@@ -279,93 +212,82 @@ static void case_name(const steps_job *job, char *name, size_t name_bytes)
                    job->ranks == 1 ? "" : "s", job->shape->name, computes[job->compute]);
 }
 
-static zero_status open_room(const steps_job *job, uint32_t rank, gpu_steps_room *room)
+static int open_room(const steps_job *job, uint32_t rank, gpu_steps_room *room)
 {
-    const size_t bytes = grads_bytes(job->shape);
+    const size_t bytes = gpu_steps_count_max(job->shape) * zero_dtype_bytes(ZERO_DTYPE_BF16);
     const size_t factors[] = {[NO_COMPUTE] = 0, [COPIES] = 1, [LONG_COPIES] = LONG};
     const size_t traffic_bytes = job->shape->traffic_bytes * factors[job->compute];
     uint16_t *values = malloc(bytes);
-    zero_status status = values != NULL ? ZERO_OK : ZERO_OUT_OF_MEMORY;
-    for (size_t i = 0; i < bytes / sizeof *values && status == ZERO_OK; i++) {
+    int failed = values != NULL ? 0 : bench_fail("gpu: no memory left for gradients");
+    for (size_t i = 0; i < bytes / sizeof *values && !failed; i++) {
         /* bf16 of 2^-10 to 2^-9, either sign: 0x3a80 and up. */
         const uint64_t mixed = (i + 1 + rank * UINT64_C(977)) * UINT64_C(0x9E3779B97F4A7C15);
         values[i] = (uint16_t)(0x3a80u | (mixed >> 57) | (mixed >> 40 & 0x8000u));
     }
-    if (status == ZERO_OK) {
-        status = gpu_steps_check(cudaStreamCreateWithFlags(&room->stream, cudaStreamNonBlocking),
-                                 "cudaStreamCreateWithFlags");
-    }
-    void *made[3] = {NULL, NULL, NULL};
-    const size_t made_bytes[3] = {bytes, traffic_bytes, traffic_bytes};
-    for (uint32_t i = 0; i < 3 && made_bytes[i] != 0 && status == ZERO_OK; i++) {
-        status = gpu_steps_check(cudaMalloc(&made[i], made_bytes[i]), "cudaMalloc");
-    }
-    room->grads = made[0];
-    room->traffic[0] = made[1];
-    room->traffic[1] = made[2];
-    room->traffic_bytes = traffic_bytes;
-    if (status == ZERO_OK) {
-        status = gpu_steps_check(
-            cudaMemcpyAsync(room->grads, values, bytes, cudaMemcpyHostToDevice, room->stream),
-            "cudaMemcpyAsync");
-    }
-    if (status == ZERO_OK && traffic_bytes != 0) {
-        status =
-            gpu_steps_check(cudaMemsetAsync(room->traffic[0], 0x5a, traffic_bytes, room->stream),
-                            "cudaMemsetAsync");
-    }
-    if (status == ZERO_OK) {
-        status = gpu_steps_check(cudaStreamSynchronize(room->stream), "cudaStreamSynchronize");
-    }
+    failed = failed || gpu_stream_open(&room->stream) || GPU_TRY(cudaMalloc(&room->grads, bytes)) ||
+             gpu_upload(room->grads, values, bytes, room->stream);
     free(values);
-    return status;
+    room->traffic_bytes = traffic_bytes;
+    if (failed || traffic_bytes == 0) {
+        return failed;
+    }
+    return GPU_TRY(cudaMalloc(&room->traffic[0], traffic_bytes)) ||
+           GPU_TRY(cudaMalloc(&room->traffic[1], traffic_bytes)) ||
+           GPU_TRY(cudaMemsetAsync(room->traffic[0], 0x5a, traffic_bytes, room->stream)) ||
+           GPU_TRY(cudaStreamSynchronize(room->stream));
 }
 
 static void close_room(gpu_steps_room *room)
 {
-    if (room->stream != NULL) {
-        (void)cudaStreamSynchronize(room->stream);
-        (void)cudaStreamDestroy(room->stream);
-    }
+    gpu_stream_close(room->stream);
     (void)cudaFree(room->grads);
     (void)cudaFree(room->traffic[0]);
     (void)cudaFree(room->traffic[1]);
 }
 
-static zero_status make_sides(const steps_job *job, zero_world *world, steps_side *sides)
+static int open_engine(const steps_job *job, zero_world *world, const zero_model *model,
+                       zero_stage stage, zero_engine **engine)
 {
-    static const zero_stage stages[SIDES] = {ZERO_STAGE_0, ZERO_STAGE_3};
+    zero_engine_options options = zero_engine_options_init();
+    zero_tuning tuning = zero_tuning_init();
+    options.tuning = &tuning;
+    options.stage = stage;
+    options.device = ZERO_DEVICE_CUDA;
+    /* Beside none, backward is to write where the sums are, as it would without an engine. */
+    tuning.accum_dtype = job->direct ? ZERO_DTYPE_BF16 : ZERO_DTYPE_DEFAULT;
+    return BENCH_TRY(zero_engine_create(world, model, &options, engine)) ||
+           BENCH_TRY(zero_engine_fill(*engine, gpu_steps_fill, NULL));
+}
+
+static int make_sides(const steps_job *job, zero_world *world, steps_side *sides)
+{
+    const gpu_steps_shape *shape = job->shape;
+    const zero_tensor_desc first = {
+        .name = "embedding", .shape = {shape->first_count}, .dims = 1, .dtype = ZERO_DTYPE_BF16};
+    const zero_tensor_desc other = {
+        .name = "all", .shape = {shape->count}, .dims = 1, .dtype = ZERO_DTYPE_BF16};
     zero_model *model = NULL;
-    zero_status status = zero_model_create(&model);
-    if (status == ZERO_OK) {
-        status = describe(job->shape, model);
-    }
-    if (status == ZERO_OK && job->direct) {
-        status = gpu_direct_create(job->shape, sides[REFERENCE].room, &sides[REFERENCE].direct);
-    }
-    for (uint32_t i = job->direct ? STAGE_3 : 0; i < SIDES && status == ZERO_OK; i++) {
-        zero_engine_options options = zero_engine_options_init();
-        zero_tuning tuning = zero_tuning_init();
-        options.tuning = &tuning;
-        options.stage = stages[i];
-        options.device = ZERO_DEVICE_CUDA;
-        /* Beside none, backward is to write where the sums are, as it would without an engine. */
-        tuning.accum_dtype = job->direct ? ZERO_DTYPE_BF16 : ZERO_DTYPE_DEFAULT;
-        status = zero_engine_create(world, model, &options, &sides[i].engine);
-        if (status == ZERO_OK) {
-            status = zero_engine_fill(sides[i].engine, gpu_steps_fill, NULL);
-        }
-    }
+    uint32_t unit = 0;
+    uint32_t tensor = 0;
+    steps_side *reference = &sides[REFERENCE];
+    const int failed =
+        BENCH_TRY(zero_model_create(&model)) ||
+        BENCH_TRY(zero_model_add_unit(model, first.name, &first, 1, &unit, &tensor)) ||
+        BENCH_TRY(
+            zero_model_add_layers(model, "block", shape->units - 1, &other, 1, &unit, &tensor)) ||
+        (job->direct ? gpu_direct_create(shape, reference->room, &reference->direct)
+                     : open_engine(job, world, model, ZERO_STAGE_0, &reference->engine)) ||
+        open_engine(job, world, model, ZERO_STAGE_3, &sides[STAGE_3].engine);
     zero_model_destroy(model);
-    return status;
+    return failed;
 }
 
 /* Hooks of one rank wait for nothing on the host, and are not to be timed while they do. */
 static int check_waits(const zero_engine *engine)
 {
     zero_stats stats = zero_stats_init();
-    if (zero_engine_stats(engine, &stats) != ZERO_OK) {
-        return bench_fail_zero("reading an engine's counters");
+    if (BENCH_TRY(zero_engine_stats(engine, &stats))) {
+        return 1;
     }
     return stats.acquire_wait_ns == 0 && stats.grad_wait_ns == 0
                ? 0
@@ -373,26 +295,22 @@ static int check_waits(const zero_engine *engine)
                             (unsigned long long)(stats.acquire_wait_ns + stats.grad_wait_ns));
 }
 
-static zero_status measure(steps_job *job, steps_side *sides)
+static int measure(steps_job *job, steps_side *sides)
 {
-    bench_side runs[SIDES];
+    const bench_side runs[SIDES] = {{run_side, &sides[0]}, {run_side, &sides[1]}};
     bench_stat stats[SIDES];
-    for (uint32_t i = 0; i < SIDES; i++) {
-        runs[i] = (bench_side){run_side, &sides[i]};
+    if (bench_interleave(runs, SIDES, job->options->repetitions, stats) ||
+        (job->direct && check_waits(sides[STAGE_3].engine)) || compare(sides, job)) {
+        return 1;
     }
-    if (bench_interleave(runs, SIDES, job->options->repetitions, stats) != 0) {
-        return ZERO_STATE;
-    }
-    if (job->direct && check_waits(sides[STAGE_3].engine) != 0) {
-        return ZERO_STATE;
-    }
-    const zero_status status = compare(sides, job);
-    if (status == ZERO_OK && zero_world_rank(sides[0].world) == 0) {
+    if (zero_world_rank(sides[0].world) == 0 && !job->failed) {
         char name[128];
         case_name(job, name, sizeof name);
-        job->failed = add_row(job, name, stats);
+        job->failed =
+            bench_add_times(job->report, job->direct ? "hooks_vs_direct" : "stage3_vs_stage0", name,
+                            &stats[STAGE_3], &stats[REFERENCE]);
     }
-    return status;
+    return 0;
 }
 
 static zero_status run_rank(zero_world *world, void *user)
@@ -403,13 +321,9 @@ static zero_status run_rank(zero_world *world, void *user)
     for (uint32_t i = 0; i < SIDES; i++) {
         sides[i] = (steps_side){.job = job, .world = world, .room = &room};
     }
-    zero_status status = open_room(job, zero_world_rank(world), &room);
-    if (status == ZERO_OK) {
-        status = make_sides(job, world, sides);
-    }
-    if (status == ZERO_OK) {
-        status = measure(job, sides);
-    }
+    const int failed = open_room(job, zero_world_rank(world), &room) ||
+                       make_sides(job, world, sides) || measure(job, sides);
+    const zero_status status = bench_rank_status(failed);
     for (uint32_t i = 0; i < SIDES; i++) {
         zero_engine_destroy(sides[i].engine);
         gpu_direct_destroy(sides[i].direct);

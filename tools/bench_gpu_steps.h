@@ -1,12 +1,9 @@
 /* What steps with hooks and steps without share: a model of GPT-2's sizes, and what stands for its
- * forward and backward on a GPU. */
+ * forward and backward on a GPU. Functions that can fail return 1 after bench_fail. */
 #ifndef TOOLS_BENCH_GPU_STEPS_H
 #define TOOLS_BENCH_GPU_STEPS_H
 
-#include <cuda_runtime_api.h>
-
-#include "bench.h"
-#include "zero/status.h"
+#include "bench_gpu_clock.h"
 #include "zero/step.h"
 
 /* Units of one size after the first: GPT-2's blocks and its embedding. */
@@ -19,19 +16,20 @@ typedef struct gpu_steps_shape {
     size_t traffic_bytes; /* copied in a unit's forward, and twice in its backward */
 } gpu_steps_shape;
 
+/* Elements of a unit, and of the largest. */
+uint64_t gpu_steps_count(const gpu_steps_shape *shape, uint32_t unit);
+uint64_t gpu_steps_count_max(const gpu_steps_shape *shape);
+
 /* What one rank has on the GPU beside its engines. */
 typedef struct gpu_steps_room {
     cudaStream_t stream;
-    unsigned char *grads;      /* what backward makes of the largest unit; the rank's own */
-    unsigned char *traffic[2]; /* NULL: nothing is copied */
+    void *grads;      /* what backward makes of the largest unit; the rank's own */
+    void *traffic[2]; /* NULL: nothing is copied */
     size_t traffic_bytes;
 } gpu_steps_room;
 
-/* A CUDA call within a rank: the bench says what failed, the world that something did. */
-zero_status gpu_steps_check(cudaError_t code, const char *call);
-
 /* What forward (times 1) and backward (times 2) of a unit cost the GPU. */
-zero_status gpu_steps_compute(const gpu_steps_room *room, uint32_t times);
+int gpu_steps_compute(const gpu_steps_room *room, uint32_t times);
 
 /* What every step is made with. */
 zero_step_params gpu_steps_params(void);
@@ -44,14 +42,13 @@ void gpu_steps_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count,
  * and moments. The stream of the room must be idle when this is destroyed. */
 typedef struct gpu_direct gpu_direct;
 
-zero_status gpu_direct_create(const gpu_steps_shape *shape, const gpu_steps_room *room,
-                              gpu_direct **direct);
+int gpu_direct_create(const gpu_steps_shape *shape, const gpu_steps_room *room, gpu_direct **out);
 void gpu_direct_destroy(gpu_direct *direct); /* accepts NULL and what is half made */
 
 /* Enqueue a step on the room's stream. */
-zero_status gpu_direct_step(gpu_direct *direct);
+int gpu_direct_step(const gpu_direct *direct);
 
 /* Where a unit's parameters are. */
-const void *gpu_direct_params(const gpu_direct *direct, uint32_t unit, uint64_t *count);
+const void *gpu_direct_params(const gpu_direct *direct, uint32_t unit);
 
 #endif

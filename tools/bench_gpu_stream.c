@@ -35,26 +35,10 @@ typedef struct stream_run {
     zero_engine *engine;
 } stream_run;
 
-static zero_status describe(const stream_run *run, zero_model *model)
+static int open_engine(stream_run *run)
 {
-    zero_status status = ZERO_OK;
-    for (uint32_t u = 0; u < run->what->units && status == ZERO_OK; u++) {
-        char name[32];
-        uint32_t unit = 0;
-        uint32_t tensor = 0;
-        (void)snprintf(name, sizeof name, "unit%u", u);
-        const zero_tensor_desc desc = {
-            .name = name, .shape = {run->unit_elements}, .dims = 1, .dtype = ZERO_DTYPE_BF16};
-        status = zero_unit_add(model, name, &unit);
-        if (status == ZERO_OK) {
-            status = zero_tensor_add(model, unit, &desc, &tensor);
-        }
-    }
-    return status;
-}
-
-static zero_status open_engine(stream_run *run)
-{
+    const zero_tensor_desc desc = {
+        .name = "all", .shape = {run->unit_elements}, .dims = 1, .dtype = ZERO_DTYPE_BF16};
     zero_engine_options options = zero_engine_options_init();
     zero_tuning tuning = zero_tuning_init();
     options.tuning = &tuning;
@@ -68,64 +52,46 @@ static zero_status open_engine(stream_run *run)
         options.tier[ZERO_ROLE_PARAM] = ZERO_TIER_HOST;
     }
     zero_model *model = NULL;
-    zero_status status = zero_world_create_self(&run->world);
-    if (status == ZERO_OK) {
-        status = zero_model_create(&model);
-    }
-    if (status == ZERO_OK) {
-        status = describe(run, model);
-    }
-    if (status == ZERO_OK) {
-        status = zero_engine_create(run->world, model, &options, &run->engine);
-    }
-    if (status == ZERO_OK) {
-        status = zero_engine_fill(run->engine, gpu_steps_fill, NULL);
-    }
+    uint32_t unit = 0;
+    uint32_t tensor = 0;
+    const int failed = BENCH_TRY(zero_world_create_self(&run->world)) ||
+                       BENCH_TRY(zero_model_create(&model)) ||
+                       BENCH_TRY(zero_model_add_layers(model, "unit", run->what->units, &desc, 1,
+                                                       &unit, &tensor)) ||
+                       BENCH_TRY(zero_engine_create(run->world, model, &options, &run->engine)) ||
+                       BENCH_TRY(zero_engine_fill(run->engine, gpu_steps_fill, NULL));
     zero_model_destroy(model);
-    return status;
+    return failed;
 }
 
 /* Every unit is acquired and released; *loads: how many had to come. */
-static zero_status forward(const stream_run *run, uint64_t *loads)
+static int forward(const stream_run *run, uint64_t *loads)
 {
     const zero_stream stream = zero_stream_cuda(run->stream);
     zero_stats before = zero_stats_init();
     zero_stats after = zero_stats_init();
-    zero_status status = zero_engine_stats(run->engine, &before);
-    if (status == ZERO_OK) {
-        status = zero_micro_begin(run->engine, 0);
+    int failed = BENCH_TRY(zero_engine_stats(run->engine, &before)) ||
+                 BENCH_TRY(zero_micro_begin(run->engine, 0));
+    for (uint32_t unit = 0; unit < run->what->units && !failed; unit++) {
+        failed = BENCH_TRY(zero_unit_acquire(run->engine, unit, ZERO_PASS_FORWARD, stream, NULL)) ||
+                 BENCH_TRY(zero_unit_release(run->engine, unit, stream));
     }
-    for (uint32_t unit = 0; unit < run->what->units && status == ZERO_OK; unit++) {
-        status = zero_unit_acquire(run->engine, unit, ZERO_PASS_FORWARD, stream, NULL);
-        if (status == ZERO_OK) {
-            status = zero_unit_release(run->engine, unit, stream);
-        }
-    }
-    if (status == ZERO_OK) {
-        status = gpu_steps_check(cudaStreamSynchronize(run->stream), "cudaStreamSynchronize");
-    }
-    if (status == ZERO_OK) {
-        status = zero_engine_stats(run->engine, &after);
-    }
+    failed = failed || GPU_TRY(cudaStreamSynchronize(run->stream)) ||
+             BENCH_TRY(zero_engine_stats(run->engine, &after)) ||
+             BENCH_TRY(zero_micro_end(run->engine));
     *loads = after.gathers - before.gathers;
-    return status == ZERO_OK ? zero_micro_end(run->engine) : status;
+    return failed || (*loads == 0 && bench_fail("gpu, %s: no unit was loaded", run->what->name));
 }
 
 /* A step whose gradients are zero: it moves everything and changes no parameter. */
-static zero_status update(const stream_run *run)
+static int update(const stream_run *run)
 {
     const zero_step_params params = zero_step_params_init();
     uint64_t first = 0;
     zero_view view = {0};
-    zero_status status = zero_micro_begin(run->engine, 1);
-    if (status == ZERO_OK) {
-        status = zero_micro_end(run->engine);
-    }
-    if (status == ZERO_OK) {
-        status = zero_step(run->engine, &params, zero_stream_cuda(run->stream));
-    }
-    return status == ZERO_OK ? zero_shard_view(run->engine, 0, ZERO_ROLE_MASTER, &first, &view)
-                             : status;
+    return BENCH_TRY(zero_micro_begin(run->engine, 1)) || BENCH_TRY(zero_micro_end(run->engine)) ||
+           BENCH_TRY(zero_step(run->engine, &params, zero_stream_cuda(run->stream))) ||
+           BENCH_TRY(zero_shard_view(run->engine, 0, ZERO_ROLE_MASTER, &first, &view));
 }
 
 /* Seconds of moving every unit once. */
@@ -134,13 +100,8 @@ static double time_engine(void *argument)
     const stream_run *run = argument;
     uint64_t loads = run->what->units;
     const double start = bench_now();
-    const zero_status status = run->what->optimizer ? update(run) : forward(run, &loads);
-    const double seconds = bench_now() - start;
-    if (status != ZERO_OK || loads == 0) {
-        (void)bench_fail_zero(run->what->name);
-        return -1.0;
-    }
-    return seconds * run->what->units / (double)loads;
+    const int failed = run->what->optimizer ? update(run) : forward(run, &loads);
+    return failed ? -1.0 : (bench_now() - start) * run->what->units / (double)loads;
 }
 
 /* A value rounded to bf16, which is the upper half of fp32 and has 8 bits of a number. */
@@ -159,15 +120,12 @@ static int check_unit(const stream_run *run, uint32_t unit)
     float filled[CHECKED_MAX];
     const zero_stream stream = zero_stream_cuda(run->stream);
     zero_view view = {0};
-    if (zero_unit_acquire(run->engine, unit, ZERO_PASS_EVAL, stream, NULL) != ZERO_OK ||
-        zero_tensor_data(run->engine, unit, &view) != ZERO_OK) {
-        return bench_fail_zero(run->what->name);
+    if (BENCH_TRY(zero_unit_acquire(run->engine, unit, ZERO_PASS_EVAL, stream, NULL)) ||
+        BENCH_TRY(zero_tensor_data(run->engine, unit, &view))) {
+        return 1;
     }
     const size_t count = view.count < CHECKED_MAX ? view.count : CHECKED_MAX;
-    if (bench_gpu_check(cudaMemcpyAsync(seen, view.data, count * sizeof *seen,
-                                        cudaMemcpyDeviceToHost, run->stream),
-                        "cudaMemcpyAsync") != 0 ||
-        bench_gpu_check(cudaStreamSynchronize(run->stream), "cudaStreamSynchronize") != 0) {
+    if (gpu_fetch(seen, view.data, count * sizeof *seen, run->stream) != 0) {
         return 1;
     }
     gpu_steps_fill(NULL, unit, 0, count, filled);
@@ -177,23 +135,16 @@ static int check_unit(const stream_run *run, uint32_t unit)
                               run->what->name, i, unit);
         }
     }
-    return zero_unit_release(run->engine, unit, stream) == ZERO_OK
-               ? 0
-               : bench_fail_zero(run->what->name);
+    return BENCH_TRY(zero_unit_release(run->engine, unit, stream));
 }
 
 static int measure(const bench_options *options, stream_run *run, gpu_pinned *pinned,
                    bench_report *report)
 {
-    const bench_side sides[] = {
-        {time_engine, run},
-        {run->what->optimizer ? gpu_pinned_both : gpu_pinned_to_gpu, pinned},
-    };
+    const gpu_pinned_way way = run->what->optimizer ? GPU_PINNED_BOTH : GPU_PINNED_TO_GPU;
+    const bench_side sides[] = {{time_engine, run}, gpu_pinned_side(pinned, way)};
     bench_stat stats[2];
-    if (open_engine(run) != ZERO_OK) {
-        return bench_fail_zero(run->what->name);
-    }
-    int failed = bench_interleave(sides, 2, options->repetitions, stats);
+    int failed = open_engine(run) || bench_interleave(sides, 2, options->repetitions, stats);
     for (uint32_t unit = 0; unit < run->what->units && !failed; unit++) {
         failed = check_unit(run, unit);
     }
@@ -205,15 +156,10 @@ static int run_case(const bench_options *options, const stream_case *what, gpu_p
                     bench_report *report)
 {
     stream_run run = {.what = what, .unit_elements = pinned->bytes / what->units / what->width};
-    const int failed =
-        bench_gpu_check(cudaStreamCreateWithFlags(&run.stream, cudaStreamNonBlocking),
-                        "cudaStreamCreateWithFlags") ||
-        measure(options, &run, pinned, report);
+    const int failed = gpu_stream_open(&run.stream) || measure(options, &run, pinned, report);
     zero_engine_destroy(run.engine);
     zero_world_destroy(run.world);
-    if (run.stream != NULL) {
-        (void)cudaStreamDestroy(run.stream);
-    }
+    gpu_stream_close(run.stream);
     return failed;
 }
 

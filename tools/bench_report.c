@@ -12,8 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "zero/status.h"
-
 static const char *speaker = "zero bench";
 
 void bench_speak_as(const char *command)
@@ -36,7 +34,14 @@ int bench_fail(const char *format, ...)
 int bench_fail_zero(const char *what)
 {
     const zero_error *error = zero_last_error();
-    return bench_fail("%s: %s: %s", what, zero_status_name(error->status), error->message);
+    return bench_fail("%.*s: %s: %s", (int)strcspn(what, "("), what,
+                      zero_status_name(error->status), error->message);
+}
+
+zero_status bench_rank_status(int failed)
+{
+    const zero_status last = zero_last_error()->status;
+    return failed == 0 ? ZERO_OK : last != ZERO_OK ? last : ZERO_STATE;
 }
 
 /* --- the file of the JSON --------------------------------------------------------------------- */
