@@ -90,6 +90,8 @@ double bench_now(void);
 /* Seconds of CPU time that this process has taken. */
 double bench_cpu_now(void);
 
+void bench_sleep(double seconds);
+
 /* Runs a side once and returns the seconds that count (barriers, refills and checks left out),
  * taken with bench_now(). Negative: it failed and has said so with bench_fail. */
 typedef double (*bench_side_fn)(void *argument);

@@ -1,6 +1,7 @@
 /* Owns the synthetic network of `zero bench step`. Invariant: parameters are read and gradients are
  * added to only between the hooks that lend them. */
 #include "bench_block.h"
+#include "bench.h"
 
 #include <cblas.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@ enum { SCALE, MIX, PROJECT, UP, DOWN, TENSORS_PER_BLOCK };
 
 struct block_net {
     block_shape shape;
+    float *memory;   /* of all that follows */
     float *input;    /* of every block and of the loss: (blocks + 1) x tokens x width */
     float *scaled;   /* input times scale: blocks x tokens x width */
     float *mean;     /* of the three parts: blocks x tokens x width */
@@ -26,32 +28,21 @@ struct block_net {
 static const uint32_t tensor_rows[TENSORS_PER_BLOCK] = {1, 3, 1, 4, 1};
 static const uint32_t tensor_columns[TENSORS_PER_BLOCK] = {0, 1, 1, 1, 4};
 
-zero_status block_describe(const block_shape *shape, zero_model *model)
+int block_describe(const block_shape *shape, zero_model *model)
 {
     static const char *const names[] = {"scale", "mix", "project", "up", "down"};
-    const uint64_t width = shape->width;
-    for (uint32_t b = 0; b < shape->blocks; b++) {
-        char name[64];
-        uint32_t unit = 0;
-        (void)snprintf(name, sizeof name, "block%u", b);
-        zero_status status = zero_unit_add(model, name, &unit);
-        for (uint32_t t = 0; t < TENSORS_PER_BLOCK && status == ZERO_OK; t++) {
-            (void)snprintf(name, sizeof name, "block%u.%s", b, names[t]);
-            zero_tensor_desc desc = {.name = name, .dims = 2};
-            desc.shape[0] = tensor_rows[t] * width;
-            desc.shape[1] = tensor_columns[t] * width;
-            if (t == SCALE) {
-                desc.dims = 1;
-                desc.flags = ZERO_TENSOR_NO_DECAY;
-            }
-            uint32_t tensor = 0;
-            status = zero_tensor_add(model, unit, &desc, &tensor);
-        }
-        if (status != ZERO_OK) {
-            return status;
-        }
+    zero_tensor_desc descs[TENSORS_PER_BLOCK];
+    uint32_t unit = 0;
+    uint32_t tensor = 0;
+    for (uint32_t t = 0; t < TENSORS_PER_BLOCK; t++) {
+        descs[t] = (zero_tensor_desc){
+            .name = names[t],
+            .shape = {tensor_rows[t] * shape->width, tensor_columns[t] * shape->width},
+            .dims = t == SCALE ? 1 : 2,
+            .flags = t == SCALE ? ZERO_TENSOR_NO_DECAY : ZERO_TENSOR_PLAIN};
     }
-    return ZERO_OK;
+    return BENCH_TRY(zero_model_add_layers(model, "block", shape->blocks, descs, TENSORS_PER_BLOCK,
+                                           &unit, &tensor));
 }
 
 void block_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values)
@@ -66,39 +57,33 @@ void block_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, flo
     zero_random_normal(1, tensor, first, count, 0.0f, 0.02f, values);
 }
 
-/* Room for `count` floats, of which each is written, so that no page is missing later. */
-static float *make_floats(size_t count)
-{
-    float *floats = malloc(count * sizeof *floats);
-    for (size_t i = 0; floats != NULL && i < count; i++) {
-        floats[i] = 0.0f;
-    }
-    return floats;
-}
-
 block_net *block_net_create(const block_shape *shape, uint32_t rank)
 {
+    const size_t plane = (size_t)shape->tokens * shape->width;
+    const size_t blocks = shape->blocks;
     block_net *net = calloc(1, sizeof *net);
     if (net == NULL) {
         return NULL;
     }
-    const size_t plane = (size_t)shape->tokens * shape->width;
-    net->shape = *shape;
-    net->input = make_floats((shape->blocks + (size_t)1) * plane);
-    net->scaled = make_floats(shape->blocks * plane);
-    net->mean = make_floats(shape->blocks * plane);
-    net->middle = make_floats(shape->blocks * plane);
-    net->raised = make_floats(shape->blocks * 4 * plane);
-    net->target = make_floats(plane);
-    net->wide = make_floats(4 * plane);
-    net->narrow = make_floats(plane);
-    net->gradient = make_floats(plane);
-    if (net->input == NULL || net->scaled == NULL || net->mean == NULL || net->middle == NULL ||
-        net->raised == NULL || net->target == NULL || net->wide == NULL || net->narrow == NULL ||
-        net->gradient == NULL) {
+    float **const arrays[] = {&net->input,  &net->scaled, &net->mean,   &net->middle,  &net->raised,
+                              &net->target, &net->wide,   &net->narrow, &net->gradient};
+    const size_t planes[] = {blocks + 1, blocks, blocks, blocks, 4 * blocks, 1, 4, 1, 1};
+    const size_t count = 8 * blocks + 8;
+    net->memory = malloc(count * plane * sizeof *net->memory);
+    if (net->memory == NULL) {
         block_net_destroy(net);
         return NULL;
     }
+    /* Each is written, so that no page is missing later. */
+    for (size_t i = 0; i < count * plane; i++) {
+        net->memory[i] = 0.0f;
+    }
+    float *next = net->memory;
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        *arrays[i] = next;
+        next += planes[i] * plane;
+    }
+    net->shape = *shape;
     zero_random_normal(2, rank, 0, plane, 0.0f, 1.0f, net->input);
     zero_random_normal(3, rank, 0, plane, 0.0f, 1.0f, net->target);
     return net;
@@ -106,42 +91,40 @@ block_net *block_net_create(const block_shape *shape, uint32_t rank)
 
 void block_net_destroy(block_net *net)
 {
-    if (net == NULL) {
-        return;
+    if (net != NULL) {
+        free(net->memory);
+        free(net);
     }
-    float *const arrays[] = {net->input,  net->scaled, net->mean,   net->middle,  net->raised,
-                             net->target, net->wide,   net->narrow, net->gradient};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
-        free(arrays[i]);
-    }
-    free(net);
 }
 
-/* out = in weight^T + beta out; in: rows x columns_in, weight: columns_out x columns_in. */
+/* out = in weight^T + beta out; in: rows x columns[0], weight: columns[1] x columns[0]. */
 static void multiply_forward(const float *in, const float *weight, float *out, uint32_t rows,
                              const uint32_t columns[2], float beta)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)columns[1],
-                (int)columns[0], 1.0f, in, (int)columns[0], weight, (int)columns[0], beta, out,
-                (int)columns[1]);
+    const int from = (int)columns[0];
+    const int to = (int)columns[1];
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, to, from, 1.0f, in, from,
+                weight, from, beta, out, to);
 }
 
 /* in = out weight + beta in: the gradient of the input from that of the output. */
 static void multiply_back(const float *out, const float *weight, float *in, uint32_t rows,
                           const uint32_t columns[2], float beta)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)columns[0],
-                (int)columns[1], 1.0f, out, (int)columns[1], weight, (int)columns[0], beta, in,
-                (int)columns[0]);
+    const int from = (int)columns[0];
+    const int to = (int)columns[1];
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, from, to, 1.0f, out, to,
+                weight, from, beta, in, from);
 }
 
 /* weight += out^T in: the gradient of the weight. */
 static void multiply_weight(const float *out, const float *in, float *weight, uint32_t rows,
                             const uint32_t columns[2])
 {
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)columns[1], (int)columns[0],
-                (int)rows, 1.0f, out, (int)columns[1], in, (int)columns[0], 1.0f, weight,
-                (int)columns[0]);
+    const int from = (int)columns[0];
+    const int to = (int)columns[1];
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, to, from, (int)rows, 1.0f, out, to, in,
+                from, 1.0f, weight, from);
 }
 
 static void block_tensors(const zero_view *views, float *tensors[TENSORS_PER_BLOCK])
@@ -268,57 +251,49 @@ static float output_loss(block_net *net)
     return (float)(0.5 * sum / (double)plane);
 }
 
-static zero_status forward_pass(block_net *net, zero_engine *engine)
+static int forward_pass(block_net *net, zero_engine *engine)
 {
     const zero_stream host = zero_stream_host();
-    for (uint32_t block = 0; block < net->shape.blocks; block++) {
+    int failed = 0;
+    for (uint32_t block = 0; block < net->shape.blocks && !failed; block++) {
         float *weights[TENSORS_PER_BLOCK];
         const zero_unit_view *view = NULL;
-        zero_status status = zero_unit_acquire(engine, block, ZERO_PASS_FORWARD, host, &view);
-        if (status == ZERO_OK) {
+        failed = BENCH_TRY(zero_unit_acquire(engine, block, ZERO_PASS_FORWARD, host, &view));
+        if (!failed) {
             block_tensors(view->params, weights);
             forward(net, block, weights);
-            status = zero_unit_release(engine, block, host);
-        }
-        if (status != ZERO_OK) {
-            return status;
+            failed = BENCH_TRY(zero_unit_release(engine, block, host));
         }
     }
-    return ZERO_OK;
+    return failed;
 }
 
-static zero_status backward_pass(block_net *net, zero_engine *engine)
+static int backward_pass(block_net *net, zero_engine *engine)
 {
     const zero_stream host = zero_stream_host();
-    for (uint32_t block = net->shape.blocks; block-- > 0;) {
+    int failed = 0;
+    for (uint32_t block = net->shape.blocks; block-- > 0 && !failed;) {
         float *weights[TENSORS_PER_BLOCK];
         float *grads[TENSORS_PER_BLOCK];
         const zero_unit_view *view = NULL;
-        zero_status status = zero_unit_acquire(engine, block, ZERO_PASS_BACKWARD, host, &view);
-        if (status == ZERO_OK) {
+        failed = BENCH_TRY(zero_unit_acquire(engine, block, ZERO_PASS_BACKWARD, host, &view));
+        if (!failed) {
             block_tensors(view->params, weights);
             block_tensors(view->grads, grads);
             backward(net, block, weights, grads);
-            status = zero_unit_release(engine, block, host);
-        }
-        if (status != ZERO_OK) {
-            return status;
+            failed = BENCH_TRY(zero_unit_release(engine, block, host));
         }
     }
-    return ZERO_OK;
+    return failed;
 }
 
-zero_status block_micro_step(block_net *net, zero_engine *engine, float *loss)
+int block_micro_step(block_net *net, zero_engine *engine, float *loss)
 {
-    zero_status status = zero_micro_begin(engine, 1);
-    if (status == ZERO_OK) {
-        status = forward_pass(net, engine);
+    if (BENCH_TRY(zero_micro_begin(engine, 1)) || forward_pass(net, engine)) {
+        return 1;
     }
-    if (status == ZERO_OK) {
-        *loss = output_loss(net);
-        status = backward_pass(net, engine);
-    }
-    return status == ZERO_OK ? zero_micro_end(engine) : status;
+    *loss = output_loss(net);
+    return backward_pass(net, engine) || BENCH_TRY(zero_micro_end(engine));
 }
 
 void block_single_thread(void)

@@ -19,8 +19,8 @@ typedef struct block_shape {
 /* Activations of one rank. */
 typedef struct block_net block_net;
 
-/* Append the units, one per block, to the model. */
-zero_status block_describe(const block_shape *shape, zero_model *model);
+/* Append the units, one per block, to the model. 0, or 1 after bench_fail. */
+int block_describe(const block_shape *shape, zero_model *model);
 
 /* Initial values: scales one, matrices normal with a deviation of 0.02. A zero_fill_fn; user: the
  * shape. */
@@ -33,8 +33,9 @@ block_net *block_net_create(const block_shape *shape, uint32_t rank);
 /* Accepts NULL. */
 void block_net_destroy(block_net *net);
 
-/* Forward and backward of one micro-step through the hooks. loss: out, of this rank's batch. */
-zero_status block_micro_step(block_net *net, zero_engine *engine, float *loss);
+/* Forward and backward of one micro-step through the hooks. loss: out, of this rank's batch. 0, or
+ * 1 after bench_fail. */
+int block_micro_step(block_net *net, zero_engine *engine, float *loss);
 
 /* Let every matrix product run on its caller alone. */
 void block_single_thread(void);

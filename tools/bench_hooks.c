@@ -35,47 +35,26 @@ static void fill_values(void *user, uint32_t tensor, uint64_t first, uint64_t co
     }
 }
 
-static zero_status describe_model(const hooks_setup *setup)
+static int set_up(hooks_setup *setup, zero_stage stage)
 {
-    zero_model *model = setup->model;
-    for (uint32_t u = 0; u < setup->place->hook_units; u++) {
-        char name[64];
-        uint32_t unit = 0;
-        (void)snprintf(name, sizeof name, "unit%u", u);
-        zero_status status = zero_unit_add(model, name, &unit);
-        for (uint32_t t = 0; t < TENSORS_PER_UNIT && status == ZERO_OK; t++) {
-            (void)snprintf(name, sizeof name, "unit%u.tensor%u", u, t);
-            const zero_tensor_desc desc = {.name = name, .shape = {TENSOR_ELEMENTS}, .dims = 1};
-            uint32_t tensor = 0;
-            status = zero_tensor_add(model, unit, &desc, &tensor);
-        }
-        if (status != ZERO_OK) {
-            return status;
-        }
+    char names[TENSORS_PER_UNIT][16];
+    zero_tensor_desc descs[TENSORS_PER_UNIT];
+    for (uint32_t t = 0; t < TENSORS_PER_UNIT; t++) {
+        (void)snprintf(names[t], sizeof names[t], "tensor%u", t);
+        descs[t] = (zero_tensor_desc){.name = names[t], .shape = {TENSOR_ELEMENTS}, .dims = 1};
     }
-    return ZERO_OK;
-}
-
-static zero_status set_up(hooks_setup *setup, zero_stage stage)
-{
-    zero_status status = zero_world_create_self(&setup->world);
-    if (status == ZERO_OK) {
-        status = zero_model_create(&setup->model);
-    }
-    if (status == ZERO_OK) {
-        status = describe_model(setup);
-    }
-    if (status == ZERO_OK) {
-        zero_engine_options options = zero_engine_options_init();
-        options.stage = stage;
-        options.threads = 1;
-        options.device = setup->place->device;
-        status = zero_engine_create(setup->world, setup->model, &options, &setup->engine);
-    }
-    if (status == ZERO_OK) {
-        status = zero_engine_fill(setup->engine, fill_values, NULL);
-    }
-    return status;
+    zero_engine_options options = zero_engine_options_init();
+    options.stage = stage;
+    options.threads = 1;
+    options.device = setup->place->device;
+    uint32_t unit = 0;
+    uint32_t tensor = 0;
+    return BENCH_TRY(zero_world_create_self(&setup->world)) ||
+           BENCH_TRY(zero_model_create(&setup->model)) ||
+           BENCH_TRY(zero_model_add_layers(setup->model, "unit", setup->place->hook_units, descs,
+                                           TENSORS_PER_UNIT, &unit, &tensor)) ||
+           BENCH_TRY(zero_engine_create(setup->world, setup->model, &options, &setup->engine)) ||
+           BENCH_TRY(zero_engine_fill(setup->engine, fill_values, NULL));
 }
 
 static void tear_down(hooks_setup *setup)
@@ -85,144 +64,110 @@ static void tear_down(hooks_setup *setup)
     zero_world_destroy(setup->world);
 }
 
-/* One micro-step over all units; adds the time of the hooks it is about to *seconds. */
-typedef zero_status (*hooks_loop)(hooks_setup *setup, double *seconds);
-
-static zero_status loop_acquire_release(hooks_setup *setup, double *seconds)
-{
-    zero_engine *engine = setup->engine;
-    const zero_stream here = setup->place->stream;
-    zero_status status = zero_micro_begin(engine, 0);
-    const double start = bench_now();
-    for (uint32_t unit = 0; unit < setup->place->hook_units && status == ZERO_OK; unit++) {
-        const zero_unit_view *view = NULL;
-        status = zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, here, &view);
-        if (status == ZERO_OK) {
-            status = zero_unit_release(engine, unit, here);
-        }
-    }
-    *seconds += bench_now() - start;
-    return status == ZERO_OK ? zero_micro_end(engine) : status;
-}
+/* One micro-step over all units, which backward visits from the last to the first; adds the time of
+ * the hooks it is about to *seconds. 0, or 1 after bench_fail; so for all below. */
+typedef int (*hooks_loop)(hooks_setup *setup, zero_pass pass, double *seconds);
 
 /* In backward the same hooks acquire gradients too. */
-static zero_status loop_backward(hooks_setup *setup, double *seconds)
+static int loop_acquire(hooks_setup *setup, zero_pass pass, double *seconds)
 {
     zero_engine *engine = setup->engine;
     const zero_stream here = setup->place->stream;
-    zero_status status = zero_micro_begin(engine, 0);
+    const uint32_t units = setup->place->hook_units;
+    int failed = BENCH_TRY(zero_micro_begin(engine, 0));
     const double start = bench_now();
-    for (uint32_t unit = setup->place->hook_units; unit-- > 0 && status == ZERO_OK;) {
+    for (uint32_t i = 0; i < units && !failed; i++) {
+        const uint32_t unit = pass == ZERO_PASS_BACKWARD ? units - 1 - i : i;
         const zero_unit_view *view = NULL;
-        status = zero_unit_acquire(engine, unit, ZERO_PASS_BACKWARD, here, &view);
-        if (status == ZERO_OK) {
-            status = zero_unit_release(engine, unit, here);
-        }
+        failed = BENCH_TRY(zero_unit_acquire(engine, unit, pass, here, &view)) ||
+                 BENCH_TRY(zero_unit_release(engine, unit, here));
     }
     *seconds += bench_now() - start;
-    return status == ZERO_OK ? zero_micro_end(engine) : status;
+    return failed || BENCH_TRY(zero_micro_end(engine));
 }
 
-/* The same by the split calls. */
-static zero_status loop_split(hooks_setup *setup, double *seconds)
+/* Backward by the split calls. */
+static int loop_split(hooks_setup *setup, zero_pass pass, double *seconds)
 {
     zero_engine *engine = setup->engine;
     const zero_stream here = setup->place->stream;
-    zero_status status = zero_micro_begin(engine, 0);
+    int failed = BENCH_TRY(zero_micro_begin(engine, 0));
     const double start = bench_now();
-    for (uint32_t unit = setup->place->hook_units; unit-- > 0 && status == ZERO_OK;) {
-        status = zero_unit_params_acquire(engine, unit, ZERO_PASS_BACKWARD, here);
-        if (status == ZERO_OK) {
-            status = zero_unit_grads_acquire(engine, unit, here);
-        }
-        if (status == ZERO_OK) {
-            status = zero_unit_grads_ready(engine, unit, here);
-        }
-        if (status == ZERO_OK) {
-            status = zero_unit_params_release(engine, unit, here);
+    for (uint32_t unit = setup->place->hook_units; unit-- > 0 && !failed;) {
+        failed = BENCH_TRY(zero_unit_params_acquire(engine, unit, pass, here)) ||
+                 BENCH_TRY(zero_unit_grads_acquire(engine, unit, here)) ||
+                 BENCH_TRY(zero_unit_grads_ready(engine, unit, here)) ||
+                 BENCH_TRY(zero_unit_params_release(engine, unit, here));
+    }
+    *seconds += bench_now() - start;
+    return failed || BENCH_TRY(zero_micro_end(engine));
+}
+
+typedef zero_status (*tensor_reader)(zero_engine *engine, uint32_t tensor, zero_view *view);
+
+/* Every tensor of a unit, READS times. Inlined, so that the reader is called as a trainer calls it.
+ */
+static inline __attribute__((always_inline)) int
+read_tensors(zero_engine *engine, tensor_reader read, uint32_t unit, double *seconds)
+{
+    const uint32_t first = unit * TENSORS_PER_UNIT;
+    int failed = 0;
+    const double start = bench_now();
+    for (uint32_t again = 0; again < READS && !failed; again++) {
+        for (uint32_t t = 0; t < TENSORS_PER_UNIT && !failed; t++) {
+            zero_view view = {0};
+            failed = BENCH_TRY(read(engine, first + t, &view));
         }
     }
     *seconds += bench_now() - start;
-    return status == ZERO_OK ? zero_micro_end(engine) : status;
+    return failed;
 }
 
-static zero_status read_tensors(zero_engine *engine, uint32_t unit)
-{
-    for (uint32_t t = 0; t < TENSORS_PER_UNIT; t++) {
-        zero_view view = {0};
-        const zero_status status = zero_tensor_data(engine, unit * TENSORS_PER_UNIT + t, &view);
-        if (status != ZERO_OK) {
-            return status;
-        }
-    }
-    return ZERO_OK;
-}
-
-static zero_status loop_tensor_data(hooks_setup *setup, double *seconds)
+static int loop_tensor_data(hooks_setup *setup, zero_pass pass, double *seconds)
 {
     zero_engine *engine = setup->engine;
     const zero_stream here = setup->place->stream;
-    zero_status status = zero_micro_begin(engine, 0);
-    for (uint32_t unit = 0; unit < setup->place->hook_units && status == ZERO_OK; unit++) {
-        status = zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, here, NULL);
-        const double start = bench_now();
-        for (uint32_t again = 0; again < READS && status == ZERO_OK; again++) {
-            status = read_tensors(engine, unit);
-        }
-        *seconds += bench_now() - start;
-        if (status == ZERO_OK) {
-            status = zero_unit_release(engine, unit, here);
-        }
+    int failed = BENCH_TRY(zero_micro_begin(engine, 0));
+    for (uint32_t unit = 0; unit < setup->place->hook_units && !failed; unit++) {
+        failed = BENCH_TRY(zero_unit_acquire(engine, unit, pass, here, NULL)) ||
+                 read_tensors(engine, zero_tensor_data, unit, seconds) ||
+                 BENCH_TRY(zero_unit_release(engine, unit, here));
     }
-    return status == ZERO_OK ? zero_micro_end(engine) : status;
+    return failed || BENCH_TRY(zero_micro_end(engine));
 }
 
-static zero_status read_gradients(zero_engine *engine, uint32_t unit)
-{
-    for (uint32_t t = 0; t < TENSORS_PER_UNIT; t++) {
-        zero_view view = {0};
-        const zero_status status = zero_tensor_grad(engine, unit * TENSORS_PER_UNIT + t, &view);
-        if (status != ZERO_OK) {
-            return status;
-        }
-    }
-    return ZERO_OK;
-}
-
-static zero_status loop_tensor_grad(hooks_setup *setup, double *seconds)
+static int loop_tensor_grad(hooks_setup *setup, zero_pass pass, double *seconds)
 {
     zero_engine *engine = setup->engine;
     const zero_stream here = setup->place->stream;
-    zero_status status = zero_micro_begin(engine, 0);
-    for (uint32_t unit = setup->place->hook_units; unit-- > 0 && status == ZERO_OK;) {
-        status = zero_unit_grads_acquire(engine, unit, here);
-        const double start = bench_now();
-        for (uint32_t again = 0; again < READS && status == ZERO_OK; again++) {
-            status = read_gradients(engine, unit);
-        }
-        *seconds += bench_now() - start;
-        if (status == ZERO_OK) {
-            status = zero_unit_grads_ready(engine, unit, here);
-        }
+    int failed = BENCH_TRY(zero_micro_begin(engine, 0));
+    (void)pass; /* gradients are of backward alone */
+    for (uint32_t unit = setup->place->hook_units; unit-- > 0 && !failed;) {
+        failed = BENCH_TRY(zero_unit_grads_acquire(engine, unit, here)) ||
+                 read_tensors(engine, zero_tensor_grad, unit, seconds) ||
+                 BENCH_TRY(zero_unit_grads_ready(engine, unit, here));
     }
-    return status == ZERO_OK ? zero_micro_end(engine) : status;
+    return failed || BENCH_TRY(zero_micro_end(engine));
 }
 
 typedef struct hooks_case {
     const char *name;
     zero_stage stage;
     hooks_loop loop;
+    zero_pass pass;
     uint32_t calls; /* of one loop, for each unit */
 } hooks_case;
 
 static const hooks_case cases[] = {
-    {"acquire and release, stage 0", ZERO_STAGE_0, loop_acquire_release, 2},
-    {"acquire and release, stage 3", ZERO_STAGE_3, loop_acquire_release, 2},
-    {"tensor_data, stage 0", ZERO_STAGE_0, loop_tensor_data, READS *TENSORS_PER_UNIT},
-    {"acquire and release in backward, stage 0", ZERO_STAGE_0, loop_backward, 2},
+    {"acquire and release, stage 0", ZERO_STAGE_0, loop_acquire, ZERO_PASS_FORWARD, 2},
+    {"acquire and release, stage 3", ZERO_STAGE_3, loop_acquire, ZERO_PASS_FORWARD, 2},
+    {"tensor_data, stage 0", ZERO_STAGE_0, loop_tensor_data, ZERO_PASS_FORWARD,
+     READS *TENSORS_PER_UNIT},
+    {"acquire and release in backward, stage 0", ZERO_STAGE_0, loop_acquire, ZERO_PASS_BACKWARD, 2},
     {"params_acquire, grads_acquire, grads_ready, params_release, stage 0", ZERO_STAGE_0,
-     loop_split, 4},
-    {"tensor_grad, stage 0", ZERO_STAGE_0, loop_tensor_grad, READS *TENSORS_PER_UNIT},
+     loop_split, ZERO_PASS_BACKWARD, 4},
+    {"tensor_grad, stage 0", ZERO_STAGE_0, loop_tensor_grad, ZERO_PASS_BACKWARD,
+     READS *TENSORS_PER_UNIT},
 };
 #define CASE_COUNT (sizeof cases / sizeof cases[0])
 
@@ -242,12 +187,9 @@ static double run_side(void *argument)
     double seconds = 0.0;
     const uint64_t before = bench_allocations();
     for (uint32_t i = 0; i < side->loops; i++) {
-        if (side->what->loop(side->setup, &seconds) != ZERO_OK) {
-            (void)bench_fail_zero(side->what->name);
-            return -1.0;
-        }
         /* A GPU's queue that is full makes the next call wait, which is not what is measured. */
-        if (side->setup->place->settle(side->setup->place) != 0) {
+        if (side->what->loop(side->setup, side->what->pass, &seconds) != 0 ||
+            side->setup->place->settle(side->setup->place) != 0) {
             return -1.0;
         }
     }
@@ -260,8 +202,8 @@ static double run_side(void *argument)
 static int check_tensor(const hooks_setup *setup, uint32_t tensor, const zero_view *handed_out)
 {
     zero_view view = {0};
-    if (zero_tensor_data(setup->engine, tensor, &view) != ZERO_OK) {
-        return bench_fail_zero("hooks: reading the parameters back");
+    if (BENCH_TRY(zero_tensor_data(setup->engine, tensor, &view))) {
+        return 1;
     }
     if (handed_out->data != view.data) {
         return bench_fail("hooks: tensor %u at %p in its unit's views, at %p by zero_tensor_data",
@@ -291,22 +233,16 @@ static int check_engine(hooks_setup *setup)
     const zero_stream here = setup->place->stream;
     const zero_step_params params = zero_step_params_init();
     double seconds = 0.0;
-    if (loop_backward(setup, &seconds) != ZERO_OK || zero_micro_begin(engine, 1) != ZERO_OK ||
-        zero_micro_end(engine) != ZERO_OK || zero_step(engine, &params, here) != ZERO_OK) {
-        return bench_fail_zero("hooks: the step after the measurement");
-    }
-    int failed = 0;
+    int failed = loop_acquire(setup, ZERO_PASS_BACKWARD, &seconds) ||
+                 BENCH_TRY(zero_micro_begin(engine, 1)) || BENCH_TRY(zero_micro_end(engine)) ||
+                 BENCH_TRY(zero_step(engine, &params, here));
     for (uint32_t unit = 0; unit < setup->place->hook_units && !failed; unit++) {
         const zero_unit_view *view = NULL;
-        if (zero_unit_acquire(engine, unit, ZERO_PASS_EVAL, here, &view) != ZERO_OK) {
-            return bench_fail_zero("hooks: reading the parameters back");
-        }
+        failed = BENCH_TRY(zero_unit_acquire(engine, unit, ZERO_PASS_EVAL, here, &view));
         for (uint32_t t = 0; t < TENSORS_PER_UNIT && !failed; t++) {
             failed = check_tensor(setup, unit * TENSORS_PER_UNIT + t, &view->params[t]);
         }
-        if (zero_unit_release(engine, unit, here) != ZERO_OK) {
-            return bench_fail_zero("hooks: reading the parameters back");
-        }
+        failed = failed || BENCH_TRY(zero_unit_release(engine, unit, here));
     }
     return failed;
 }
@@ -341,9 +277,8 @@ int bench_hooks_at(const bench_place *place, const bench_options *options, bench
         if (!bench_wants(options, name)) {
             continue;
         }
-        failed = set_up(&setup, cases[i].stage) == ZERO_OK
-                     ? measure(options, &cases[i], name, &setup, report)
-                     : bench_fail_zero("hooks: setting up");
+        failed =
+            set_up(&setup, cases[i].stage) || measure(options, &cases[i], name, &setup, report);
         tear_down(&setup);
     }
     return failed;

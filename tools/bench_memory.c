@@ -42,43 +42,39 @@ typedef struct memory_job {
 
 /* Units of several sizes, none of which divides evenly: a square matrix, a long one, a bias, and a
  * frozen tensor in every third unit. */
-static zero_status describe_unit(const memory_job *job, zero_model *model, uint32_t index)
+static int describe_unit(const memory_job *job, zero_model *model, uint32_t index)
 {
-    char name[64];
+    static const char *const names[] = {"square", "long", "bias", "frozen"};
+    static const uint32_t flags[] = {ZERO_TENSOR_PLAIN, ZERO_TENSOR_PLAIN, ZERO_TENSOR_NO_DECAY,
+                                     ZERO_TENSOR_FROZEN};
+    const uint64_t width = job->width;
+    const uint64_t extents[][2] = {
+        {width, width + index}, {4 * width + 1, width}, {width, 1}, {width, 1}};
+    zero_tensor_desc descs[4];
+    char texts[4][64];
     uint32_t unit = 0;
     uint32_t tensor = 0;
+    for (uint32_t t = 0; t < 4; t++) {
+        (void)snprintf(texts[t], sizeof texts[t], "unit%u.%s", index, names[t]);
+        descs[t] = (zero_tensor_desc){.name = texts[t],
+                                      .shape = {extents[t][0], extents[t][1]},
+                                      .dims = 2,
+                                      .dtype = job->types->param,
+                                      .flags = flags[t]};
+    }
+    char name[64];
     (void)snprintf(name, sizeof name, "unit%u", index);
-    zero_status status = zero_unit_add(model, name, &unit);
-    const uint64_t width = job->width;
-    const uint64_t extents[][2] = {{width, width + index}, {4 * width + 1, width}, {width, 1}};
-    for (uint32_t t = 0; t < 3 && status == ZERO_OK; t++) {
-        (void)snprintf(name, sizeof name, "unit%u.tensor%u", index, t);
-        const zero_tensor_desc desc = {.name = name,
-                                       .shape = {extents[t][0], extents[t][1]},
-                                       .dims = 2,
-                                       .dtype = job->types->param,
-                                       .flags = t == 2 ? ZERO_TENSOR_NO_DECAY : ZERO_TENSOR_PLAIN};
-        status = zero_tensor_add(model, unit, &desc, &tensor);
-    }
-    if (status == ZERO_OK && index % 3 == 0) {
-        (void)snprintf(name, sizeof name, "unit%u.frozen", index);
-        const zero_tensor_desc desc = {.name = name,
-                                       .shape = {width},
-                                       .dims = 1,
-                                       .dtype = job->types->param,
-                                       .flags = ZERO_TENSOR_FROZEN};
-        status = zero_tensor_add(model, unit, &desc, &tensor);
-    }
-    return status;
+    return BENCH_TRY(
+        zero_model_add_unit(model, name, descs, index % 3 == 0 ? 4 : 3, &unit, &tensor));
 }
 
-static zero_status describe_model(const memory_job *job, zero_model **model)
+static int describe_model(const memory_job *job, zero_model **model)
 {
-    zero_status status = zero_model_create(model);
-    for (uint32_t i = 0; i < job->units && status == ZERO_OK; i++) {
-        status = describe_unit(job, *model, i);
+    int failed = BENCH_TRY(zero_model_create(model));
+    for (uint32_t i = 0; i < job->units && !failed; i++) {
+        failed = describe_unit(job, *model, i);
     }
-    return status;
+    return failed;
 }
 
 static zero_engine_options make_options(const memory_job *job, zero_tuning *tuning)
@@ -98,55 +94,44 @@ static zero_engine_options make_options(const memory_job *job, zero_tuning *tuni
 }
 
 /* One step in which every unit is used forward and backward and every gradient is zero. */
-static zero_status run_step(zero_engine *engine, uint32_t units)
+static int run_step(zero_engine *engine, uint32_t units)
 {
     const zero_stream host = zero_stream_host();
     const zero_step_params params = zero_step_params_init();
-    zero_status status = zero_micro_begin(engine, 1);
-    for (uint32_t unit = 0; unit < units && status == ZERO_OK; unit++) {
-        status = zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, host, NULL);
-        if (status == ZERO_OK) {
-            status = zero_unit_release(engine, unit, host);
-        }
+    int failed = BENCH_TRY(zero_micro_begin(engine, 1));
+    for (uint32_t i = 0; i < 2 * units && !failed; i++) {
+        const bool forward = i < units;
+        const zero_pass pass = forward ? ZERO_PASS_FORWARD : ZERO_PASS_BACKWARD;
+        const uint32_t unit = forward ? i : 2 * units - 1 - i;
+        failed = BENCH_TRY(zero_unit_acquire(engine, unit, pass, host, NULL)) ||
+                 BENCH_TRY(zero_unit_release(engine, unit, host));
     }
-    for (uint32_t unit = units; unit-- > 0 && status == ZERO_OK;) {
-        status = zero_unit_acquire(engine, unit, ZERO_PASS_BACKWARD, host, NULL);
-        if (status == ZERO_OK) {
-            status = zero_unit_release(engine, unit, host);
-        }
-    }
-    if (status == ZERO_OK) {
-        status = zero_micro_end(engine);
-    }
-    return status == ZERO_OK ? zero_step(engine, &params, host) : status;
+    return failed || BENCH_TRY(zero_micro_end(engine)) ||
+           BENCH_TRY(zero_step(engine, &params, host));
 }
 
 /* Rank 0 reads what is in use while all ranks wait before and after. */
-static zero_status read_used(const bench_place *place, zero_world *world, uint64_t *bytes)
+static int read_used(const bench_place *place, zero_world *world, uint64_t *bytes)
 {
-    zero_status status = zero_world_barrier(world);
+    const int failed = BENCH_TRY(zero_world_barrier(world));
     if (zero_world_rank(world) == 0) {
         *bytes = place->used_bytes();
     }
-    return status == ZERO_OK ? zero_world_barrier(world) : status;
+    return failed || BENCH_TRY(zero_world_barrier(world));
 }
 
-static zero_status run_engine(memory_job *job, zero_world *world, zero_engine *engine)
+static int run_engine(memory_job *job, zero_world *world, zero_engine *engine)
 {
-    zero_status status = ZERO_OK;
-    for (uint32_t step = 0; step < STEPS && status == ZERO_OK; step++) {
-        status = run_step(engine, job->units);
-    }
-    if (status == ZERO_OK) {
-        zero_step_result result = zero_step_result_init();
-        status = zero_step_wait(engine, &result);
-    }
+    zero_step_result result = zero_step_result_init();
     zero_stats stats = zero_stats_init();
-    if (status == ZERO_OK) {
-        status = zero_engine_stats(engine, &stats);
+    int failed = 0;
+    for (uint32_t step = 0; step < STEPS && !failed; step++) {
+        failed = run_step(engine, job->units);
     }
+    failed = failed || BENCH_TRY(zero_step_wait(engine, &result)) ||
+             BENCH_TRY(zero_engine_stats(engine, &stats));
     job->peak_bytes[zero_world_rank(world)] = stats.device_peak_bytes;
-    return status;
+    return failed;
 }
 
 static zero_status run_rank(zero_world *world, void *user)
@@ -158,81 +143,60 @@ static zero_status run_rank(zero_world *world, void *user)
     uint64_t after = 0;
     zero_tuning tuning;
     const zero_engine_options options = make_options(job, &tuning);
-    zero_status status = describe_model(job, &model);
-    if (status == ZERO_OK) {
-        status = read_used(job->place, world, &before);
-    }
-    if (status == ZERO_OK) {
-        status = zero_engine_create(world, model, &options, &engine);
-    }
-    if (status == ZERO_OK) {
-        status = run_engine(job, world, engine);
-    }
-    if (status == ZERO_OK) {
-        status = read_used(job->place, world, &after);
-    }
-    if (status == ZERO_OK && zero_world_rank(world) == 0) {
+    const int failed = describe_model(job, &model) || read_used(job->place, world, &before) ||
+                       BENCH_TRY(zero_engine_create(world, model, &options, &engine)) ||
+                       run_engine(job, world, engine) || read_used(job->place, world, &after);
+    if (zero_world_rank(world) == 0) {
         job->used_bytes = after > before ? after - before : 0;
     }
+    const zero_status status = bench_rank_status(failed);
     zero_engine_destroy(engine);
     zero_model_destroy(model);
     return status;
 }
 
 /* The plan, made without ranks and without memory. */
-static zero_status make_plan(memory_job *job)
+static int make_plan(memory_job *job)
 {
     zero_model *model = NULL;
     zero_plan *plan = NULL;
     zero_tuning tuning;
     const zero_engine_options options = make_options(job, &tuning);
-    zero_status status = describe_model(job, &model);
-    if (status == ZERO_OK) {
-        status = zero_plan_create(model, &options, job->ranks, &plan);
-    }
     zero_memory memory = zero_memory_init();
-    if (status == ZERO_OK) {
-        status = zero_plan_memory(plan, &memory);
-    }
+    const int failed = describe_model(job, &model) ||
+                       BENCH_TRY(zero_plan_create(model, &options, job->ranks, &plan)) ||
+                       BENCH_TRY(zero_plan_memory(plan, &memory));
     job->planned_bytes = memory.total_bytes;
     zero_plan_destroy(plan);
     zero_model_destroy(model);
-    return status;
+    return failed;
 }
 
-static int report_peak(const memory_job *job, bench_report *report, const char *name)
-{
-    double *bytes = calloc(job->ranks, sizeof *bytes);
-    if (bytes == NULL) {
-        return bench_fail("no memory left for the peaks of %u ranks", job->ranks);
-    }
-    for (uint32_t rank = 0; rank < job->ranks; rank++) {
-        bytes[rank] = (double)job->peak_bytes[rank];
-    }
-    bench_stat stat = bench_stat_of(bytes, job->ranks);
-    stat.median = stat.max; /* the rank that held most counts */
-    free(bytes);
-    return bench_add(report, METRIC, name, "bytes", &stat, (double)job->planned_bytes);
-}
-
-static int report_used(const memory_job *job, bench_report *report, const char *name)
-{
-    if (job->used_bytes == 0) {
-        return bench_skip(report, METRIC, name, "the system does not tell what is in use");
-    }
-    double bytes = (double)job->used_bytes / job->ranks;
-    const bench_stat stat = bench_stat_of(&bytes, 1);
-    return bench_add(report, METRIC, name, "bytes", &stat, (double)job->planned_bytes);
-}
-
+/* The most that an allocator of a rank ever gave, or a rank's part of what is used more. */
 static int measure(memory_job *job, bench_report *report, bool used, const char *name)
 {
     memset(job->peak_bytes, 0, job->ranks * sizeof *job->peak_bytes);
-    if (make_plan(job) != ZERO_OK ||
-        zero_world_run(job->ranks, DEADLINE_MS, run_rank, job) != ZERO_OK) {
+    if (make_plan(job) != 0) {
+        return 1;
+    }
+    if (zero_world_run(job->ranks, DEADLINE_MS, run_rank, job) != ZERO_OK) {
         return bench_fail_zero(name);
     }
-    return used ? report_used(job, report, name) : report_peak(job, report, name);
+    if (used && job->used_bytes == 0) {
+        return bench_skip(report, METRIC, name, "the system does not tell what is in use");
+    }
+    const double share = (double)job->used_bytes / job->ranks;
+    bench_stat bytes = {share, share, share, 1};
+    if (!used) {
+        bytes = (bench_stat){.min = (double)job->peak_bytes[0], .repetitions = job->ranks};
+        for (uint32_t rank = 0; rank < job->ranks; rank++) {
+            const double peak = (double)job->peak_bytes[rank];
+            bytes.min = peak < bytes.min ? peak : bytes.min;
+            bytes.max = peak > bytes.max ? peak : bytes.max;
+        }
+        bytes.median = bytes.max; /* the rank that held most counts */
+    }
+    return bench_add(report, METRIC, name, "bytes", &bytes, (double)job->planned_bytes);
 }
 
 static int measure_all(const bench_options *options, memory_job *job, bench_report *report)

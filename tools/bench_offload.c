@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
 #include "bench_offload.h"
 #include "io_rig.h"
@@ -125,7 +124,7 @@ static bool memory_suffices(const offload_run *run, char *reason, size_t reason_
 static double step_side(void *argument)
 {
     offload_run *run = argument;
-    if (offload_rank_step(run->rank, NULL, &run->step) != 0) {
+    if (offload_rank_step(run->rank, &OFFLOAD_AT_ONCE, &run->step) != 0) {
         return -1.0;
     }
     if (run->steps++ > 0) { /* the first one reads nothing */
@@ -144,8 +143,7 @@ static double begin_sample(const offload_run *run)
 {
     const double seconds = run->step.seconds;
     const double quiet = run->step.quiet_s < QUIET_MAX_S ? run->step.quiet_s : QUIET_MAX_S;
-    const struct timespec pause = {(time_t)quiet, (long)((quiet - (double)(time_t)quiet) * 1e9)};
-    (void)nanosleep(&pause, NULL);
+    bench_sleep(quiet);
     return seconds < SAMPLE_MIN_S ? SAMPLE_MIN_S : seconds > SAMPLE_MAX_S ? SAMPLE_MAX_S : seconds;
 }
 

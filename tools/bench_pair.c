@@ -90,7 +90,7 @@ static int open_overlap(pair_run *run, const offload_rank_desc *desc)
     int failed = offload_rank_open(desc, &rank);
     run->sides[0].rank = run->sides[1].rank = rank;
     for (int i = 0; i < WARM_STEPS && !failed; i++) {
-        failed = offload_rank_step(rank, NULL, &step);
+        failed = offload_rank_step(rank, &OFFLOAD_AT_ONCE, &step);
     }
     if (!failed) {
         run->sides[0].way = (offload_way){.backward_s = step.seconds, .predicted = true};

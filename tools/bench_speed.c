@@ -59,96 +59,81 @@ static uint64_t hash_floats(uint64_t hash, const float *values, size_t count)
     return hash;
 }
 
-static zero_status train_step(speed_side *side)
+static int train_step(speed_side *side)
 {
     zero_step_params params = zero_step_params_init();
     params.hyper.adamw.lr = 1e-4f;
     params.hyper.adamw.weight_decay = 0.01f;
     params.max_norm = 1.0f;
     float loss = 0.0f;
-    zero_status status = block_micro_step(side->net, side->engine, &loss);
-    if (status == ZERO_OK) {
-        status = zero_step(side->engine, &params, zero_stream_host());
-    }
+    const int failed = block_micro_step(side->net, side->engine, &loss) ||
+                       BENCH_TRY(zero_step(side->engine, &params, zero_stream_host()));
     side->trace.loss_hash = hash_floats(side->trace.loss_hash, &loss, 1);
     side->trace.last_loss = loss;
     if (side->trace.steps++ == 0) {
         side->trace.first_loss = loss;
     }
-    return status;
+    return failed;
 }
 
 /* Seconds a step; the measurement ends when the last step's update is done on every rank. */
 static double run_side(void *argument)
 {
     speed_side *side = argument;
-    zero_status status = zero_world_barrier(side->world);
+    uint64_t first = 0;
+    zero_view view = {0};
+    int failed = BENCH_TRY(zero_world_barrier(side->world));
     const double start = bench_now();
-    for (uint32_t step = 0; step < side->job->steps && status == ZERO_OK; step++) {
-        status = train_step(side);
+    for (uint32_t step = 0; step < side->job->steps && !failed; step++) {
+        failed = train_step(side);
     }
-    if (status == ZERO_OK) {
-        uint64_t first = 0;
-        zero_view view = {0};
-        status = zero_shard_view(side->engine, 0, ZERO_ROLE_PARAM, &first, &view);
-    }
-    if (status == ZERO_OK) {
-        status = zero_world_barrier(side->world);
-    }
-    if (status != ZERO_OK) {
-        (void)bench_fail_zero("step");
-        return -1.0;
-    }
-    return (bench_now() - start) / side->job->steps;
+    failed = failed ||
+             BENCH_TRY(zero_shard_view(side->engine, 0, ZERO_ROLE_PARAM, &first, &view)) ||
+             BENCH_TRY(zero_world_barrier(side->world));
+    return failed ? -1.0 : (bench_now() - start) / side->job->steps;
 }
 
-static zero_status hash_unit(zero_engine *engine, uint32_t unit, uint64_t *hash)
+static int hash_unit(zero_engine *engine, uint32_t unit, uint64_t *hash)
 {
+    const zero_stream host = zero_stream_host();
     const zero_unit_view *view = NULL;
-    zero_status status = zero_unit_acquire(engine, unit, ZERO_PASS_EVAL, zero_stream_host(), &view);
-    for (uint32_t t = 0; status == ZERO_OK && t < view->tensor_count; t++) {
+    if (BENCH_TRY(zero_unit_acquire(engine, unit, ZERO_PASS_EVAL, host, &view))) {
+        return 1;
+    }
+    for (uint32_t t = 0; t < view->tensor_count; t++) {
         *hash = hash_floats(*hash, view->params[t].data, view->params[t].count);
     }
-    return status == ZERO_OK ? zero_unit_release(engine, unit, zero_stream_host()) : status;
+    return BENCH_TRY(zero_unit_release(engine, unit, host));
 }
 
-static zero_status make_sides(speed_job *job, zero_world *world, const zero_model *model,
-                              block_net *net, speed_side *sides)
+static int make_sides(speed_job *job, zero_world *world, const zero_model *model, block_net *net,
+                      speed_side *sides)
 {
-    for (uint32_t i = 0; i < STAGES; i++) {
-        sides[i].world = world;
-        sides[i].job = job;
-        sides[i].net = net;
+    int failed = 0;
+    for (uint32_t i = 0; i < STAGES && !failed; i++) {
         zero_engine_options options = zero_engine_options_init();
         options.stage = stages[i];
         options.threads = job->options->threads != 0 ? job->options->threads : 1;
-        zero_status status = zero_engine_create(world, model, &options, &sides[i].engine);
-        if (status == ZERO_OK) {
-            status = zero_engine_fill(sides[i].engine, block_fill, NULL);
-        }
-        if (status != ZERO_OK) {
-            return status;
-        }
+        sides[i] = (speed_side){.world = world, .job = job, .net = net};
+        failed = BENCH_TRY(zero_engine_create(world, model, &options, &sides[i].engine)) ||
+                 BENCH_TRY(zero_engine_fill(sides[i].engine, block_fill, NULL));
     }
-    return ZERO_OK;
+    return failed;
 }
 
 /* The traces of every stage of every rank, on every rank: traces[rank * STAGES + stage]. */
-static zero_status gather_traces(speed_side *sides, const zero_model *model, speed_trace *traces)
+static int gather_traces(speed_side *sides, const zero_model *model, speed_trace *traces)
 {
     const uint32_t units = zero_model_unit_count(model);
     speed_trace own[STAGES];
+    int failed = 0;
     for (uint32_t i = 0; i < STAGES; i++) {
-        zero_status status = ZERO_OK;
-        for (uint32_t unit = 0; unit < units && status == ZERO_OK; unit++) {
-            status = hash_unit(sides[i].engine, unit, &sides[i].trace.param_hash);
-        }
-        if (status != ZERO_OK) {
-            return status;
+        for (uint32_t unit = 0; unit < units && !failed; unit++) {
+            failed = hash_unit(sides[i].engine, unit, &sides[i].trace.param_hash);
         }
         own[i] = sides[i].trace;
     }
-    return zero_world_gather(sides[0].world, own, traces, sizeof own);
+    return failed || BENCH_TRY(zero_world_gather(sides[0].world, own, traces, sizeof own));
 }
 
 static int check_traces(const speed_trace *traces, uint32_t ranks)
@@ -198,7 +183,7 @@ static int add_rows(const speed_job *job, const bench_stat *stats)
     return 0;
 }
 
-static zero_status measure(speed_job *job, speed_side *sides, const zero_model *model)
+static int measure(speed_job *job, speed_side *sides, const zero_model *model)
 {
     bench_side runs[STAGES];
     bench_stat stats[STAGES];
@@ -206,18 +191,18 @@ static zero_status measure(speed_job *job, speed_side *sides, const zero_model *
         runs[i] = (bench_side){run_side, &sides[i]};
     }
     if (bench_interleave(runs, STAGES, bench_long_repetitions(job->options), stats) != 0) {
-        return ZERO_STATE;
+        return 1;
     }
     speed_trace *traces = calloc((size_t)job->ranks * STAGES, sizeof *traces);
     if (traces == NULL) {
-        return ZERO_OUT_OF_MEMORY;
+        return bench_fail("step: no memory left for what the stages came to");
     }
-    const zero_status status = gather_traces(sides, model, traces);
-    if (status == ZERO_OK && zero_world_rank(sides[0].world) == 0) {
+    const int failed = gather_traces(sides, model, traces);
+    if (!failed && zero_world_rank(sides[0].world) == 0) {
         job->failed = check_traces(traces, job->ranks) || add_rows(job, stats);
     }
     free(traces);
-    return status;
+    return failed;
 }
 
 static zero_status run_rank(zero_world *world, void *user)
@@ -226,16 +211,10 @@ static zero_status run_rank(zero_world *world, void *user)
     speed_side sides[STAGES] = {{0}};
     zero_model *model = NULL;
     block_net *net = block_net_create(&job->shape, zero_world_rank(world));
-    zero_status status = net != NULL ? zero_model_create(&model) : ZERO_OUT_OF_MEMORY;
-    if (status == ZERO_OK) {
-        status = block_describe(&job->shape, model);
-    }
-    if (status == ZERO_OK) {
-        status = make_sides(job, world, model, net, sides);
-    }
-    if (status == ZERO_OK) {
-        status = measure(job, sides, model);
-    }
+    const int failed = (net == NULL && bench_fail("step: no memory left for a network")) ||
+                       BENCH_TRY(zero_model_create(&model)) || block_describe(&job->shape, model) ||
+                       make_sides(job, world, model, net, sides) || measure(job, sides, model);
+    const zero_status status = bench_rank_status(failed);
     for (uint32_t i = 0; i < STAGES; i++) {
         zero_engine_destroy(sides[i].engine);
     }

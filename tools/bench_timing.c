@@ -23,6 +23,13 @@ double bench_cpu_now(void)
     return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
+void bench_sleep(double seconds)
+{
+    const time_t whole = (time_t)seconds;
+    const struct timespec pause = {whole, (long)((seconds - (double)whole) * 1e9)};
+    (void)nanosleep(&pause, NULL);
+}
+
 bool bench_wants(const bench_options *options, const char *name)
 {
     const bool wants = options->case_filter == NULL || strstr(name, options->case_filter) != NULL;

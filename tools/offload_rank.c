@@ -5,15 +5,12 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench.h"
 
 #define PERIOD 4096
 #define SHIFT 17 /* of the pattern, from step to step */
 #define MATRICES 4
-
-static const uint32_t portions[MATRICES] = {3, 1, 4, 4};
 
 struct offload_rank {
     offload_rank_desc desc;
@@ -37,25 +34,24 @@ static void make_pattern(uint16_t *pattern)
     }
 }
 
-static zero_status describe(const offload_rank_desc *desc, zero_model **model)
+static int describe(const offload_rank_desc *desc, zero_model **model)
 {
-    zero_status status = zero_model_create(model);
-    for (uint32_t layer = 0; layer < desc->layers && status == ZERO_OK; layer++) {
-        char name[64];
-        uint32_t unit = 0;
-        (void)snprintf(name, sizeof name, "layer%u", layer);
-        status = zero_unit_add(*model, name, &unit);
-        for (uint32_t m = 0; m < MATRICES && status == ZERO_OK; m++) {
-            uint32_t tensor = 0;
-            (void)snprintf(name, sizeof name, "layer%u.matrix%u", layer, m);
-            const zero_tensor_desc tensor_desc = {.name = name,
-                                                  .shape = {portions[m] * desc->unit},
-                                                  .dims = 1,
-                                                  .dtype = ZERO_DTYPE_BF16};
-            status = zero_tensor_add(*model, unit, &tensor_desc, &tensor);
-        }
+    static const struct {
+        const char *name;
+        uint32_t portion;
+    } matrices[MATRICES] = {{"matrix0", 3}, {"matrix1", 1}, {"matrix2", 4}, {"matrix3", 4}};
+    zero_tensor_desc descs[MATRICES];
+    uint32_t unit = 0;
+    uint32_t tensor = 0;
+    for (uint32_t m = 0; m < MATRICES; m++) {
+        descs[m] = (zero_tensor_desc){.name = matrices[m].name,
+                                      .shape = {matrices[m].portion * desc->unit},
+                                      .dims = 1,
+                                      .dtype = ZERO_DTYPE_BF16};
     }
-    return status;
+    return BENCH_TRY(zero_model_create(model)) ||
+           BENCH_TRY(zero_model_add_layers(*model, "layer", desc->layers, descs, MATRICES, &unit,
+                                           &tensor));
 }
 
 /* Gradients are bf16 and summed as such: 4 bytes for each parameter in memory, with itself. */
@@ -85,47 +81,37 @@ int offload_rank_plan(const offload_rank_desc *desc, zero_memory *memory)
     zero_plan *plan = NULL;
     zero_tuning tuning;
     const zero_engine_options options = options_of(desc, &tuning);
-    zero_status status = describe(desc, &model);
-    if (status == ZERO_OK) {
-        status = zero_plan_create(model, &options, 1, &plan);
-    }
-    if (status == ZERO_OK) {
-        *memory = zero_memory_init();
-        status = zero_plan_memory(plan, memory);
-    }
-    const int failed = status != ZERO_OK ? bench_fail_zero("the plan of a rank") : 0;
+    *memory = zero_memory_init();
+    const int failed = describe(desc, &model) ||
+                       BENCH_TRY(zero_plan_create(model, &options, 1, &plan)) ||
+                       BENCH_TRY(zero_plan_memory(plan, memory));
     zero_plan_destroy(plan);
     zero_model_destroy(model);
     return failed;
 }
 
-static zero_status build(offload_rank *rank)
+static int build(offload_rank *rank)
 {
     zero_tuning tuning;
     const zero_engine_options options = options_of(&rank->desc, &tuning);
-    zero_status status = describe(&rank->desc, &rank->model);
-    if (status == ZERO_OK) {
-        status = zero_world_create_self(&rank->world);
-    }
-    return status == ZERO_OK ? zero_engine_create(rank->world, rank->model, &options, &rank->engine)
-                             : status;
+    return describe(&rank->desc, &rank->model) || BENCH_TRY(zero_world_create_self(&rank->world)) ||
+           BENCH_TRY(zero_engine_create(rank->world, rank->model, &options, &rank->engine));
 }
 
 int offload_rank_open(const offload_rank_desc *desc, offload_rank **out)
 {
-    *out = NULL;
     offload_rank *rank = calloc(1, sizeof *rank);
+    *out = rank;
     if (rank == NULL) {
         return bench_fail("no memory left for a rank");
     }
     rank->desc = *desc;
     make_pattern(rank->pattern);
-    if (build(rank) != ZERO_OK) {
-        (void)bench_fail_zero("a rank with state on disk");
+    if (build(rank) != 0) {
         offload_rank_close(rank);
+        *out = NULL;
         return 1;
     }
-    *out = rank;
     return 0;
 }
 
@@ -140,95 +126,72 @@ void offload_rank_close(offload_rank *rank)
 }
 
 /* Backward of one unit. The buffer holds zeros, so copying into it adds. */
-static zero_status make_gradient(offload_rank *rank, uint32_t unit)
+static int make_gradient(offload_rank *rank, uint32_t unit)
 {
     const zero_stream host = zero_stream_host();
     const uint16_t *pattern = rank->pattern + rank->steps * SHIFT % PERIOD;
-    zero_status status = zero_unit_grads_acquire(rank->engine, unit, host);
-    for (uint32_t m = 0; m < MATRICES && status == ZERO_OK; m++) {
+    int failed = BENCH_TRY(zero_unit_grads_acquire(rank->engine, unit, host));
+    for (uint32_t m = 0; m < MATRICES && !failed; m++) {
         zero_view view = {0};
-        status = zero_tensor_grad(rank->engine, unit * MATRICES + m, &view);
+        failed = BENCH_TRY(zero_tensor_grad(rank->engine, unit * MATRICES + m, &view));
         uint16_t *grad = view.data;
         for (uint64_t at = 0; at < view.count; at += PERIOD) {
             const uint64_t left = view.count - at;
             memcpy(grad + at, pattern, (left < PERIOD ? left : PERIOD) * sizeof *grad);
         }
     }
-    return status == ZERO_OK ? zero_unit_grads_ready(rank->engine, unit, host) : status;
+    return failed || BENCH_TRY(zero_unit_grads_ready(rank->engine, unit, host));
 }
 
-static void sleep_for(double seconds)
+static int make_gradients(offload_rank *rank, double backward_s)
 {
-    const time_t whole = (time_t)seconds;
-    const struct timespec pause = {whole, (long)((seconds - (double)whole) * 1e9)};
-    (void)nanosleep(&pause, NULL);
-}
-
-static zero_status make_gradients(offload_rank *rank, double backward_s)
-{
-    zero_status status = zero_micro_begin(rank->engine, 1);
-    for (uint32_t unit = rank->desc.layers; unit-- > 0 && status == ZERO_OK;) {
-        sleep_for(backward_s / rank->desc.layers);
-        status = make_gradient(rank, unit);
+    int failed = BENCH_TRY(zero_micro_begin(rank->engine, 1));
+    for (uint32_t unit = rank->desc.layers; unit-- > 0 && !failed;) {
+        bench_sleep(backward_s / rank->desc.layers);
+        failed = make_gradient(rank, unit);
     }
-    return status;
+    return failed;
 }
 
 /* Blocks until the step's last write is done: a value of a role on disk is read in its turn behind
  * it. The first, third, ... step ends with the first unit and the others with the last, and what
  * they end with is in memory still. Where steps may be predicted, those that are end with the first
  * and the others with the last. */
-static zero_status await_rest(offload_rank *rank, bool predicted)
+static int await_rest(offload_rank *rank, bool predicted)
 {
     const uint32_t last = rank->desc.layers * MATRICES - 1;
     float value = 0.0f;
     const bool down = rank->desc.overlap ? predicted : rank->steps % 2 == 0;
     const uint64_t count = zero_model_tensor_count_of(rank->model, last);
-    return zero_shard_read(rank->engine, down ? 0 : last, ZERO_ROLE_MASTER, down ? 0 : count - 1, 1,
-                           &value);
-}
-
-static zero_status timed_step(offload_rank *rank, const offload_way *way, offload_step *step)
-{
-    const zero_step_params params = zero_step_params_init();
-    zero_stats before = zero_stats_init();
-    zero_stats after = zero_stats_init();
-    zero_status status = zero_engine_stats(rank->engine, &before);
-    if (status == ZERO_OK && way->predicted) {
-        status = zero_step_predict(rank->engine, &params);
-    }
-    const double quiet = bench_now();
-    if (status == ZERO_OK) {
-        status = make_gradients(rank, way->backward_s);
-    }
-    const double start = bench_now();
-    step->quiet_s = start - quiet;
-    if (status == ZERO_OK) {
-        status = zero_micro_end(rank->engine); /* the first reads begin */
-    }
-    if (status == ZERO_OK) {
-        status = zero_step(rank->engine, &params, zero_stream_host());
-    }
-    if (status == ZERO_OK) {
-        status = await_rest(rank, way->predicted);
-    }
-    step->seconds = bench_now() - start;
-    if (status == ZERO_OK) {
-        status = zero_engine_stats(rank->engine, &after);
-    }
-    step->bytes = after.disk_read_bytes - before.disk_read_bytes + after.disk_write_bytes -
-                  before.disk_write_bytes;
-    step->bound = zero_bottleneck_report_init();
-    rank->steps++;
-    return status == ZERO_OK ? zero_stats_bottleneck(&before, &after, &step->bound) : status;
+    return BENCH_TRY(zero_shard_read(rank->engine, down ? 0 : last, ZERO_ROLE_MASTER,
+                                     down ? 0 : count - 1, 1, &value));
 }
 
 int offload_rank_step(offload_rank *rank, const offload_way *way, offload_step *step)
 {
-    static const offload_way at_once = {0};
-    return timed_step(rank, way != NULL ? way : &at_once, step) == ZERO_OK
-               ? 0
-               : bench_fail_zero("a step with state on disk");
+    const zero_step_params params = zero_step_params_init();
+    zero_stats before = zero_stats_init();
+    zero_stats after = zero_stats_init();
+    if (BENCH_TRY(zero_engine_stats(rank->engine, &before)) ||
+        (way->predicted && BENCH_TRY(zero_step_predict(rank->engine, &params)))) {
+        return 1;
+    }
+    const double quiet = bench_now();
+    int failed = make_gradients(rank, way->backward_s);
+    const double start = bench_now();
+    /* The first reads begin with the micro-step's end. */
+    failed = failed || BENCH_TRY(zero_micro_end(rank->engine)) ||
+             BENCH_TRY(zero_step(rank->engine, &params, zero_stream_host())) ||
+             await_rest(rank, way->predicted);
+    step->quiet_s = start - quiet;
+    step->seconds = bench_now() - start;
+    step->bound = zero_bottleneck_report_init();
+    failed = failed || BENCH_TRY(zero_engine_stats(rank->engine, &after)) ||
+             BENCH_TRY(zero_stats_bottleneck(&before, &after, &step->bound));
+    step->bytes = after.disk_read_bytes - before.disk_read_bytes + after.disk_write_bytes -
+                  before.disk_write_bytes;
+    rank->steps++;
+    return failed;
 }
 
 uint64_t offload_rank_overlapped(const offload_rank *rank)
@@ -248,10 +211,10 @@ static int compare(const offload_rank *rank, const offload_rank *device, uint32_
     uint32_t seen[PERIOD];
     const uint64_t whole = zero_model_tensor_count_of(rank->model, tensor);
     const uint64_t count = whole - first < PERIOD ? whole - first : PERIOD;
-    if (zero_shard_range(rank->engine, tensor, role, &shard) != ZERO_OK ||
-        zero_shard_read(rank->engine, tensor, role, first, count, seen) != ZERO_OK ||
-        zero_shard_read(device->engine, 0, role, 0, count, wanted) != ZERO_OK) {
-        return bench_fail_zero("reading what a step came to");
+    if (BENCH_TRY(zero_shard_range(rank->engine, tensor, role, &shard)) ||
+        BENCH_TRY(zero_shard_read(rank->engine, tensor, role, first, count, seen)) ||
+        BENCH_TRY(zero_shard_read(device->engine, 0, role, 0, count, wanted))) {
+        return 1;
     }
     return memcmp(seen, wanted, count * zero_dtype_bytes(shard.dtype)) == 0
                ? 0
@@ -295,7 +258,7 @@ int offload_rank_check(offload_rank *rank)
     int failed = offload_rank_open(&desc, &device);
     while (!failed && device->steps < rank->steps) {
         offload_step unread;
-        failed = offload_rank_step(device, NULL, &unread);
+        failed = offload_rank_step(device, &OFFLOAD_AT_ONCE, &unread);
     }
     failed = failed || compare_samples(rank, device);
     offload_rank_close(device);

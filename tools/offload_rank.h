@@ -44,6 +44,9 @@ typedef struct offload_way {
     bool predicted;
 } offload_way;
 
+/* After backward, which takes no longer than it must. */
+#define OFFLOAD_AT_ONCE ((const offload_way){0})
+
 /* What a step took and moved. */
 typedef struct offload_step {
     double
@@ -61,7 +64,7 @@ int offload_rank_open(const offload_rank_desc *desc, offload_rank **rank);
 /* Accepts NULL; the disk is free again. */
 void offload_rank_close(offload_rank *rank);
 
-/* Make all gradients, then take the step. way: NULL: at once, not speculative. */
+/* Make all gradients, then take the step. */
 int offload_rank_step(offload_rank *rank, const offload_way *way, offload_step *step);
 
 /* Speculative steps so far that were updated during backward, and not again. */
