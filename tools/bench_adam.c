@@ -66,26 +66,6 @@ typedef struct adam_run {
         seen[THREADS_MAX]; /* what the limit makes of the gradient, by thread; nobody needs it */
 } adam_run;
 
-/* Starting values repeat after so many elements, of which arrays have whole multiples. */
-#define PERIOD ((size_t)32768)
-
-/* What an element starts as: a small value that depends on nothing but its index and its array. */
-static float first_value(size_t i, uint32_t array)
-{
-    const uint32_t mixed = ((uint32_t)(i % PERIOD) * 2654435761u) ^ (array * 0x9e3779b9u);
-    const float unit = (float)(int32_t)(mixed ^ mixed >> 15) * 0x1p-31f;
-    return array == 3 ? unit * unit * 1e-4f + 1e-8f : unit * 0.02f;
-}
-
-static void put(void *base, zero_dtype dtype, size_t i, float value)
-{
-    if (dtype == ZERO_DTYPE_F32) {
-        ((float *)base)[i] = value;
-    } else {
-        ((uint16_t *)base)[i] = zi_bf16_from_f32(value);
-    }
-}
-
 static float get(const void *base, zero_dtype dtype, size_t i)
 {
     return dtype == ZERO_DTYPE_F32 ? ((const float *)base)[i]
@@ -108,25 +88,14 @@ static size_t part_begin(const adam_run *run, uint32_t part, uint32_t parts)
     return run->count / STEP_ELEMENTS * part / parts * STEP_ELEMENTS;
 }
 
-static void fill_array(void *base, zero_dtype dtype, size_t count, uint32_t array)
-{
-    const size_t bytes = PERIOD * zero_dtype_bytes(dtype);
-    for (size_t i = 0; i < PERIOD; i++) {
-        put(base, dtype, i, first_value(i, array));
-    }
-    for (size_t k = 1; k < count / PERIOD; k++) {
-        memcpy((unsigned char *)base + k * bytes, base, bytes);
-    }
-}
-
 static void fill(const adam_run *run)
 {
     void *grad = run->job.param; /* never used: overwritten below */
     memcpy(&grad, &run->job.grad, sizeof grad);
-    fill_array(grad, run->what->grad, run->count, 0);
-    fill_array(master_of(run), ZERO_DTYPE_F32, run->count, 1);
-    fill_array(run->job.moment1, run->what->moment, run->count, 2);
-    fill_array(run->job.moment2, run->what->moment, run->count, 3);
+    bench_fill(grad, run->what->grad, run->count, 0, false);
+    bench_fill(master_of(run), ZERO_DTYPE_F32, run->count, 1, false);
+    bench_fill(run->job.moment1, run->what->moment, run->count, 2, false);
+    bench_fill(run->job.moment2, run->what->moment, run->count, 3, true);
     if (has_copy(run)) {
         memset(run->job.param, 0, run->count * zero_dtype_bytes(run->what->param));
     }
@@ -311,7 +280,8 @@ static int check_sample(const adam_run *run)
     const zero_dtype moment = run->what->moment;
     for (size_t k = 0; k < run->count / SAMPLE_STRIDE + 1; k++) {
         const size_t i = k == 0 ? run->count - 1 : (k - 1) * SAMPLE_STRIDE;
-        zi_adamw_state state = {first_value(i, 1), first_value(i, 2), first_value(i, 3)};
+        zi_adamw_state state = {bench_first_value(i, 1, false), bench_first_value(i, 2, false),
+                                bench_first_value(i, 3, true)};
         if (moment != ZERO_DTYPE_F32) {
             state.m = zi_f32_from_bf16(zi_bf16_from_f32(state.m));
             state.v = zi_f32_from_bf16(zi_bf16_from_f32(state.v));
@@ -388,7 +358,7 @@ static int run_case(const bench_options *options, bench_report *report, adam_run
 {
     const adam_case *what = run->what;
     /* Arrays begin at multiples of 64 KiB, as those of an engine begin at pages. */
-    run->count = bytes / element_bytes(what) / PERIOD * PERIOD;
+    run->count = bytes / element_bytes(what) / BENCH_PERIOD * BENCH_PERIOD;
     decide(&run->decision);
     run->segment = (zi_segment){.count = run->count};
     run->job = (zi_update_job){.segments = &run->segment,

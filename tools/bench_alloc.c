@@ -5,73 +5,29 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
-#include <sys/mman.h>
 #include <sys/types.h>
-
-void *__real_malloc(size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t element_bytes);
-void *__wrap_calloc(size_t count, size_t element_bytes);
-void *__real_realloc(void *pointer, size_t bytes);
-void *__wrap_realloc(void *pointer, size_t bytes);
-int __real_posix_memalign(void **out, size_t alignment, size_t bytes);
-int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes);
-void *__real_aligned_alloc(size_t alignment, size_t bytes);
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
-void *__real_mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset);
-void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset);
-/* What mmap is called where file offsets are asked to have 64 bits. */
-void *__real_mmap64(void *address, size_t bytes, int protection, int flags, int file, off_t offset);
-void *__wrap_mmap64(void *address, size_t bytes, int protection, int flags, int file, off_t offset);
 
 static atomic_uint_fast64_t requests;
 
-static void count_one(void)
-{
-    atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed);
-}
+#define COUNTED(result, name, parameters, arguments)                   \
+    result __real_##name parameters;                                   \
+    result __wrap_##name parameters;                                   \
+    result __wrap_##name parameters                                    \
+    {                                                                  \
+        atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed); \
+        return __real_##name arguments;                                \
+    }
 
-void *__wrap_malloc(size_t bytes)
-{
-    count_one();
-    return __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t element_bytes)
-{
-    count_one();
-    return __real_calloc(count, element_bytes);
-}
-
-void *__wrap_realloc(void *pointer, size_t bytes)
-{
-    count_one();
-    return __real_realloc(pointer, bytes);
-}
-
-int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes)
-{
-    count_one();
-    return __real_posix_memalign(out, alignment, bytes);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
-{
-    count_one();
-    return __real_aligned_alloc(alignment, bytes);
-}
-
-void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset)
-{
-    count_one();
-    return __real_mmap(address, bytes, protection, flags, file, offset);
-}
-
-void *__wrap_mmap64(void *address, size_t bytes, int protection, int flags, int file, off_t offset)
-{
-    count_one();
-    return __real_mmap64(address, bytes, protection, flags, file, offset);
-}
+COUNTED(void *, malloc, (size_t bytes), (bytes))
+COUNTED(void *, calloc, (size_t count, size_t bytes), (count, bytes))
+COUNTED(void *, realloc, (void *pointer, size_t bytes), (pointer, bytes))
+COUNTED(int, posix_memalign, (void **out, size_t alignment, size_t bytes), (out, alignment, bytes))
+COUNTED(void *, aligned_alloc, (size_t alignment, size_t bytes), (alignment, bytes))
+COUNTED(void *, mmap, (void *at, size_t bytes, int protection, int flags, int file, off_t offset),
+        (at, bytes, protection, flags, file, offset))
+/* What mmap is called where file offsets are asked to have 64 bits. */
+COUNTED(void *, mmap64, (void *at, size_t bytes, int protection, int flags, int file, off_t offset),
+        (at, bytes, protection, flags, file, offset))
 
 uint64_t bench_allocations(void)
 {

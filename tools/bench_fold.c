@@ -7,14 +7,11 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/math/convert.h"
 
 #define EXTRA "norm_extra"
 #define APART "fold_squares_vs_apart"
 #define SOURCES_MAX 4
 #define THREADS_MAX 256
-/* Arrays begin at multiples of so many elements, and are whole numbers of chunks. */
-#define STEP_ELEMENTS ((size_t)32768)
 
 typedef struct fold_case {
     const char *name;
@@ -47,22 +44,23 @@ static size_t part_begin(const fold_run *run, uint32_t part, uint32_t parts)
     return run->fold.count / ZI_NORM_CHUNK * part / parts * ZI_NORM_CHUNK;
 }
 
-/* Small values that depend on nothing but where they are, and repeat after STEP_ELEMENTS. */
-static void fill_array(unsigned char *array, zero_dtype dtype, size_t count, uint32_t k)
+float bench_first_value(size_t i, uint32_t array, bool squared)
 {
-    const size_t bytes = STEP_ELEMENTS * zero_dtype_bytes(dtype);
-    for (size_t i = 0; i < STEP_ELEMENTS; i++) {
-        const uint32_t mixed = ((uint32_t)i * 2654435761u) ^ (k * 0x9e3779b9u);
-        const float value = (float)(int32_t)(mixed ^ mixed >> 15) * 0x1p-37f;
-        if (dtype == ZERO_DTYPE_F32) {
-            ((float *)(void *)array)[i] = value;
-        } else {
-            ((uint16_t *)(void *)array)[i] =
-                dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_f32(value) : zi_f16_from_f32(value);
-        }
+    const uint32_t mixed = ((uint32_t)(i % BENCH_PERIOD) * 2654435761u) ^ (array * 0x9e3779b9u);
+    const float unit = (float)(int32_t)(mixed ^ mixed >> 15) * 0x1p-31f;
+    return squared ? unit * unit * 1e-4f + 1e-8f : unit * 0.02f;
+}
+
+void bench_fill(void *base, zero_dtype dtype, size_t count, uint32_t array, bool squared)
+{
+    static float values[BENCH_PERIOD];
+    const size_t bytes = BENCH_PERIOD * zero_dtype_bytes(dtype);
+    for (size_t i = 0; i < BENCH_PERIOD; i++) {
+        values[i] = bench_first_value(i, array, squared);
     }
-    for (size_t block = 1; block < count / STEP_ELEMENTS; block++) {
-        memcpy(array + block * bytes, array, bytes);
+    zi_cpu_cast(base, dtype, values, ZERO_DTYPE_F32, BENCH_PERIOD);
+    for (size_t k = 1; k < count / BENCH_PERIOD; k++) {
+        memcpy((unsigned char *)base + k * bytes, base, bytes);
     }
 }
 
@@ -71,9 +69,9 @@ static void fill(const fold_run *run)
     const zi_fold *fold = &run->fold;
     const size_t bytes = fold->count * zero_dtype_bytes(fold->source_dtype);
     for (uint32_t k = 0; k < fold->source_count; k++) {
-        fill_array(run->memory + k * bytes, fold->source_dtype, fold->count, k);
+        bench_fill(run->memory + k * bytes, fold->source_dtype, fold->count, k, false);
     }
-    fill_array(fold->dst, fold->dst_dtype, fold->count, fold->source_count);
+    bench_fill(fold->dst, fold->dst_dtype, fold->count, fold->source_count, false);
 }
 
 static void alone_part(void *argument, uint32_t part, uint32_t parts)
@@ -101,28 +99,21 @@ static void squares_part(void *argument, uint32_t part, uint32_t parts)
                       part_begin(run, part + 1, parts) - begin, &run->parts[part]);
 }
 
-static double time_alone(void *argument)
-{
-    const fold_run *run = argument;
-    const double start = bench_now();
-    zi_pool_run(run->pool, alone_part, argument);
-    return bench_now() - start;
-}
+/* A fold, and what is run behind it. */
+typedef struct fold_side {
+    fold_run *run;
+    zi_pool_fn fold;
+    zi_pool_fn then; /* NULL: nothing */
+} fold_side;
 
-static double time_apart(void *argument)
+static double time_side(void *argument)
 {
-    const fold_run *run = argument;
+    const fold_side *side = argument;
     const double start = bench_now();
-    zi_pool_run(run->pool, alone_part, argument);
-    zi_pool_run(run->pool, squares_part, argument);
-    return bench_now() - start;
-}
-
-static double time_fused(void *argument)
-{
-    const fold_run *run = argument;
-    const double start = bench_now();
-    zi_pool_run(run->pool, fused_part, argument);
+    zi_pool_run(side->run->pool, side->fold, side->run);
+    if (side->then != NULL) {
+        zi_pool_run(side->run->pool, side->then, side->run);
+    }
     return bench_now() - start;
 }
 
@@ -150,7 +141,10 @@ static int check_squares(fold_run *run)
 
 static int measure(const bench_options *options, bench_report *report, fold_run *run)
 {
-    const bench_side sides[3] = {{time_alone, run}, {time_apart, run}, {time_fused, run}};
+    fold_side ways[] = {
+        {run, alone_part, NULL}, {run, alone_part, squares_part}, {run, fused_part, NULL}};
+    const bench_side sides[] = {
+        {time_side, &ways[0]}, {time_side, &ways[1]}, {time_side, &ways[2]}};
     bench_stat stats[3];
     fill(run);
     if (bench_interleave(sides, 3, options->repetitions, stats) != 0 || check_squares(run) != 0) {
@@ -165,7 +159,7 @@ static void lay_out(fold_run *run, const fold_case *what, unsigned char *memory,
 {
     const size_t width = zero_dtype_bytes(what->source);
     const size_t all = what->source_count * width + zero_dtype_bytes(what->target);
-    const size_t count = bytes / all / STEP_ELEMENTS * STEP_ELEMENTS;
+    const size_t count = bytes / all / BENCH_PERIOD * BENCH_PERIOD;
     for (uint32_t k = 0; k < what->source_count; k++) {
         run->sources[k] = memory + k * count * width;
     }

@@ -335,7 +335,7 @@ int bench_offload(const bench_options *options, bench_report *report)
     }
     const uint64_t state = run.plan.tier_bytes[ZERO_TIER_DISK];
     const uint64_t rig_bytes = state < RIG_BYTES_MAX ? state : RIG_BYTES_MAX;
-    if (io_choose_rates(run.desc.directories, run.desc.directory_count, state, &run.rates) != 0) {
+    if (io_find_rates(run.desc.directories, run.desc.directory_count, state, &run.rates) != 0) {
         return 1;
     }
     run.desc.disk_weights = run.rates.measured ? run.rates.rate : NULL;

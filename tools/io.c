@@ -21,8 +21,13 @@
 #define SHARE_FILL 0.4
 #define SHARE_GRID 0.45
 #define SAMPLE_MIN_S 0.01
-/* An engine's, by default. */
-#define RING_DEPTH 4
+/* An engine's I/O window, by default. */
+#define WINDOW_EXTENTS 4
+/* Of the fastest: what is given up at most for fewer bytes in flight. */
+#define GIVEN_UP 0.05
+#define IO_SEGMENT_SIZES 4
+#define IO_DEPTHS 3
+#define IO_SETTINGS (IO_SEGMENT_SIZES * IO_DEPTHS)
 
 #define METRIC_SPEED "storage_ms_per_gb"
 #define METRIC_RECOMMENDED "storage_recommended_ms_per_gb"
@@ -128,6 +133,15 @@ static int read_line(int argc, char **argv, io_line *line)
     return line->directory_count > 0 ? 0 : bench_fail("which directory? see `zero io --help`");
 }
 
+/* Measurements of all settings: [mix][setting]. */
+typedef struct io_grid {
+    io_setting settings[IO_SETTINGS];
+    io_sample ours[IO_MIXES][IO_SETTINGS];
+    io_sample fio[IO_MIXES][IO_SETTINGS];
+    double best[IO_MIXES]; /* least seconds a GB */
+    uint32_t recommended;  /* setting */
+} io_grid;
+
 /* A run: what is measured with, and how long it may take. */
 typedef struct io_run {
     io_rig *rig;
@@ -137,6 +151,50 @@ typedef struct io_run {
     double end;              /* bench_now() when the time is over */
     double fio_extra;        /* seconds that a run of fio takes beyond its sample */
 } io_run;
+
+static void init_grid(io_grid *grid)
+{
+    static const uint64_t sizes[IO_SEGMENT_SIZES] = {256 << 10, 512 << 10, 1 << 20, 2 << 20};
+    static const uint32_t depths[IO_DEPTHS] = {4, 8, 16};
+    for (uint32_t i = 0; i < IO_SETTINGS; i++) {
+        grid->settings[i] = (io_setting){sizes[i / IO_DEPTHS], depths[i % IO_DEPTHS]};
+    }
+}
+
+/* Mean over the mixes of the speed relative to the fastest; 0 for a setting that no engine can
+ * have: it chooses how many accesses are in flight, not how long they are. */
+static double score(const io_grid *grid, uint32_t setting)
+{
+    double sum = 0.0;
+    for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
+        sum += grid->best[mix] / grid->ours[mix][setting].seconds_per_gb;
+    }
+    return grid->settings[setting].segment_bytes == IO_ACCESS_BYTES ? sum / IO_MIXES : 0.0;
+}
+
+/* Of the settings that are within a few percent of the fastest over all mixes, the one with the
+ * fewest accesses in flight. */
+static void recommend(io_grid *grid)
+{
+    for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
+        grid->best[mix] = grid->ours[mix][0].seconds_per_gb;
+        for (uint32_t i = 1; i < IO_SETTINGS; i++) {
+            const double own = grid->ours[mix][i].seconds_per_gb;
+            grid->best[mix] = own < grid->best[mix] ? own : grid->best[mix];
+        }
+    }
+    double best = 0.0;
+    for (uint32_t i = 0; i < IO_SETTINGS; i++) {
+        best = score(grid, i) > best ? score(grid, i) : best;
+    }
+    uint32_t least = UINT32_MAX;
+    for (uint32_t i = 0; i < IO_SETTINGS; i++) {
+        if (grid->settings[i].depth < least && score(grid, i) >= best * (1.0 - GIVEN_UP)) {
+            least = grid->settings[i].depth;
+            grid->recommended = i;
+        }
+    }
+}
 
 static int measure_fio(io_run *run, io_mix mix, const io_setting *setting, double seconds,
                        io_sample *sample)
@@ -169,7 +227,7 @@ static int measure_grid(io_run *run)
             }
         }
     }
-    io_grid_recommend(&run->grid);
+    recommend(&run->grid);
     return 0;
 }
 
@@ -206,19 +264,15 @@ static int measure_finals(io_run *run, bench_report *report)
 static int add_grid(const io_grid *grid, bench_report *report)
 {
     for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
-        double best = grid->ours[mix][0].seconds_per_gb;
-        for (uint32_t i = 1; i < IO_SETTINGS; i++) {
-            const double own = grid->ours[mix][i].seconds_per_gb;
-            best = own < best ? own : best;
-        }
+        const double best_ms = grid->best[mix] * 1e3;
         for (uint32_t i = 0; i < IO_SETTINGS; i++) {
             char name[64];
-            double ms = grid->ours[mix][i].seconds_per_gb * 1e3;
-            const bench_stat stat = bench_stat_of(&ms, 1);
+            const double ms = grid->ours[mix][i].seconds_per_gb * 1e3;
+            const bench_stat stat = {ms, ms, ms, 1};
             io_case_name((io_mix)mix, &grid->settings[i], name, sizeof name);
-            if (bench_add(report, METRIC_SPEED, name, "ms/GB", &stat, best * 1e3) != 0 ||
+            if (bench_add(report, METRIC_SPEED, name, "ms/GB", &stat, best_ms) != 0 ||
                 (i == grid->recommended &&
-                 bench_add(report, METRIC_RECOMMENDED, name, "ms/GB", &stat, best * 1e3) != 0)) {
+                 bench_add(report, METRIC_RECOMMENDED, name, "ms/GB", &stat, best_ms) != 0)) {
                 return 1;
             }
         }
@@ -234,8 +288,8 @@ static int add_rates(const io_rates *rates, const io_line *line, bench_report *r
         fastest = rates->rate[i] > fastest ? rates->rate[i] : fastest;
     }
     for (uint32_t i = 0; i < line->directory_count && rates->measured; i++) {
-        double ms = 1e6 / rates->rate[i];
-        const bench_stat stat = bench_stat_of(&ms, 1);
+        const double ms = 1e6 / rates->rate[i];
+        const bench_stat stat = {ms, ms, ms, 1};
         if (bench_add(report, METRIC_DISK, line->directories[i], "ms/GB", &stat, 1e6 / fastest) !=
             0) {
             return 1;
@@ -320,17 +374,17 @@ static void print_grid(const io_grid *grid, bool with_fio)
     printf("(ms/GB: CPU time%s)\n", with_fio ? "" : "; fio was not measured at every setting");
 }
 
-/* The options of an engine that keeps as much in flight: while one of the I/O window's ranges is
+/* The options of an engine that keeps as much in flight: while one of the I/O window's extents is
  * updated, the others are on their way. */
 static void print_options(const io_setting *setting, uint32_t directory_count)
 {
     const uint64_t flying = setting->segment_bytes * setting->depth;
     uint64_t extent_bytes = IO_ACCESS_BYTES;
-    while (extent_bytes * (RING_DEPTH - 1) < flying * directory_count) {
+    while (extent_bytes * (WINDOW_EXTENTS - 1) < flying * directory_count) {
         extent_bytes *= 2;
     }
     printf("as options of an engine: io_depth %u, extent_bytes %" PRIu64 ", io_window %d\n",
-           setting->depth, extent_bytes, RING_DEPTH);
+           setting->depth, extent_bytes, WINDOW_EXTENTS);
 }
 
 static void print_report(const io_run *run, const io_line *line, const bench_report *report)
@@ -371,9 +425,9 @@ static int measure_all(io_run *run, const io_line *line, bench_report *report)
 {
     const double start = bench_now();
     run->end = start + line->seconds;
-    io_grid_init(&run->grid);
+    init_grid(&run->grid);
     const bool several = line->directory_count > 1;
-    if (several && io_measure_rates(line->directories, line->directory_count, &run->rates) != 0) {
+    if (several && io_find_rates(line->directories, line->directory_count, 0, &run->rates) != 0) {
         return 1;
     }
     const io_rig_desc desc = {.directories = line->directories,

@@ -17,7 +17,7 @@
 #include "storage/storage.h"
 
 #define OPS 8
-#define PIECES_PER_OP(depth) ((depth) / 4)
+#define SEGMENTS_PER_OP(depth) ((depth) / 4)
 #define MEMORY_BYTES ((uint64_t)64 << 20) /* for each directory */
 
 _Static_assert(IO_DIRECTORIES_MAX == ZI_STORE_DIRECTORIES_MAX, "as many as a store has");
@@ -69,32 +69,20 @@ static int open_queue(io_rig *rig, const io_setting *setting, zi_io **queue)
     return 0;
 }
 
-static int take_rates(zero_status status, const zi_rates *found, io_rates *rates)
+int io_find_rates(const char *const *directories, uint32_t directory_count, uint64_t bytes,
+                  io_rates *rates)
 {
-    if (status != ZERO_OK) {
+    const zi_rate_options options = {.directories = directories,
+                                     .directory_count = directory_count};
+    zi_rates found;
+    if ((bytes == 0 ? zi_rate_measure(&options, &found)
+                    : zi_rate_choose(&options, bytes, &found)) != ZERO_OK) {
         return fail_with_message();
     }
-    rates->measured = found->measured;
-    memcpy(rates->rate, found->rate, sizeof rates->rate);
-    memcpy(rates->sharers, found->sharers, sizeof rates->sharers);
+    rates->measured = found.measured;
+    memcpy(rates->rate, found.rate, sizeof rates->rate);
+    memcpy(rates->sharers, found.sharers, sizeof rates->sharers);
     return 0;
-}
-
-int io_measure_rates(const char *const *directories, uint32_t directory_count, io_rates *rates)
-{
-    const zi_rate_options options = {.directories = directories,
-                                     .directory_count = directory_count};
-    zi_rates found;
-    return take_rates(zi_rate_measure(&options, &found), &found, rates);
-}
-
-int io_choose_rates(const char *const *directories, uint32_t directory_count, uint64_t bytes,
-                    io_rates *rates)
-{
-    const zi_rate_options options = {.directories = directories,
-                                     .directory_count = directory_count};
-    zi_rates found;
-    return take_rates(zi_rate_choose(&options, bytes, &found), &found, rates);
 }
 
 int io_rig_open(const io_rig_desc *desc, io_rig **out)
@@ -261,7 +249,7 @@ int io_measure(io_rig *rig, io_mix mix, const io_setting *setting, double second
 {
     /* Half of what is used must hold an operation. */
     const uint64_t per_op =
-        setting->segment_bytes * PIECES_PER_OP(setting->depth) * rig->file_count;
+        setting->segment_bytes * SEGMENTS_PER_OP(setting->depth) * rig->file_count;
     const uint64_t op_bytes =
         zi_min_u64(per_op, rig->bytes / 2 / ZI_STORAGE_ALIGN * ZI_STORAGE_ALIGN);
     zi_io *queue = NULL;

@@ -17,10 +17,6 @@ typedef struct io_setting {
     uint32_t depth;
 } io_setting;
 
-#define IO_PIECE_SIZES 4
-#define IO_DEPTHS 3
-#define IO_SETTINGS (IO_PIECE_SIZES * IO_DEPTHS)
-
 /* What was moved in a while; a GB is 1e9 bytes. seconds_per_gb 0: not measured. */
 typedef struct io_sample {
     double seconds_per_gb;
@@ -62,12 +58,10 @@ typedef struct io_rig_desc {
     const char *backend;   /* NULL for the best, or its name */
 } io_rig_desc;
 
-/* Measures each disk by itself. */
-int io_measure_rates(const char *const *directories, uint32_t directory_count, io_rates *rates);
-
-/* What an engine with so many bytes on disk stripes by: measured only where that is worth it. */
-int io_choose_rates(const char *const *directories, uint32_t directory_count, uint64_t bytes,
-                    io_rates *rates);
+/* What an engine with so many bytes on disk stripes by: measured only where that is worth it. bytes
+ * 0: each disk is measured by itself. */
+int io_find_rates(const char *const *directories, uint32_t directory_count, uint64_t bytes,
+                  io_rates *rates);
 
 /* A store, which has a file in each directory. */
 int io_rig_open(const io_rig_desc *desc, io_rig **rig);
@@ -136,20 +130,6 @@ const char *io_fio_unusable(io_rig *rig, double *start_s);
  * about `budget` seconds in all. Rows of both metrics. */
 int io_measure_rounds(io_rig *rig, io_mix mix, const io_setting *setting,
                       const io_fio_setting *first, double budget, bench_report *report);
-
-/* Measurements of all settings: [mix][setting]. */
-typedef struct io_grid {
-    io_setting settings[IO_SETTINGS];
-    io_sample ours[IO_MIXES][IO_SETTINGS];
-    io_sample fio[IO_MIXES][IO_SETTINGS];
-    uint32_t recommended; /* setting */
-} io_grid;
-
-void io_grid_init(io_grid *grid);
-
-/* Settles grid->recommended: of the settings that an engine can have and that are within a few
- * percent of the fastest of these over all mixes, the one with the fewest accesses in flight. */
-void io_grid_recommend(io_grid *grid);
 
 const char *io_mix_name(io_mix mix);
 

@@ -1,5 +1,6 @@
 /* Owns how the library's queue is measured beside fio: whether fio can be, at which setting it is
  * fastest, and rounds of both in turn. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -76,6 +77,18 @@ const char *io_fio_find_best(io_rig *rig, io_mix mix, const io_fio_setting *firs
         longest = own > longest ? own : longest;
     }
     return NULL;
+}
+
+const char *io_mix_name(io_mix mix)
+{
+    static const char *const names[IO_MIXES] = {"read", "write", "mixed"};
+    return names[mix];
+}
+
+void io_case_name(io_mix mix, const io_setting *setting, char *text, uint32_t text_bytes)
+{
+    (void)snprintf(text, text_bytes, "%s, %" PRIu64 " KiB x %u", io_mix_name(mix),
+                   setting->segment_bytes >> 10, setting->depth);
 }
 
 /* "read, 1024 KiB x 16; fio 2048 KiB x 8, 2 jobs" */
