@@ -151,6 +151,9 @@ int bench_overlap(const bench_options *options, bench_report *report);
 int bench_checks(const bench_options *options, bench_report *report);
 int bench_gpu(const bench_options *options, bench_report *report);
 
+/* bench_skip of every metric of `comm`. */
+int bench_skip_comm(bench_report *report, const char *reason);
+
 /* The half of `step` that needs matrix products: stage3_vs_stage0, whole training steps by stage,
  * same batches, equal losses and parameters. */
 int bench_stage_speed(const bench_options *options, bench_report *report);

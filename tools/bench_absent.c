@@ -4,17 +4,22 @@
 
 #define ABSENT __attribute__((weak))
 
-ABSENT int bench_comm(const bench_options *options, bench_report *report)
+int bench_skip_comm(bench_report *report, const char *reason)
 {
     static const char *const metrics[] = {"reduce_scatter_vs_mpi", "reduce_scatter_vs_limit",
                                           "all_gather_vs_mpi", "all_gather_vs_limit"};
-    (void)options;
     int failed = 0;
     for (int i = 0; i < 4 && !failed; i++) {
-        failed = bench_skip(report, metrics[i], NULL,
-                            "built without MPI; install libopenmpi-dev, configure -Dmpi=enabled");
+        failed = bench_skip(report, metrics[i], NULL, reason);
     }
     return failed;
+}
+
+ABSENT int bench_comm(const bench_options *options, bench_report *report)
+{
+    (void)options;
+    return bench_skip_comm(report,
+                           "built without MPI; install libopenmpi-dev, configure -Dmpi=enabled");
 }
 
 ABSENT int bench_stage_speed(const bench_options *options, bench_report *report)

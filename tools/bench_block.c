@@ -1,5 +1,5 @@
 /* Owns the synthetic network of `zero bench step`. Invariant: parameters are read and gradients are
- * added to only between the hooks that lend them. */
+ * added to only between acquire and release. */
 #include "bench_block.h"
 #include "bench.h"
 

@@ -27,9 +27,7 @@
 #define LONG_BYTES (128 * MIB)
 
 static const uint32_t rank_counts[] = {2, 4};
-static const size_t sizes_full[] = {64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB};
-static const size_t sizes_quick[] = {MIB, 64 * MIB};
-static const size_t sizes_tiny[] = {MIB};
+#define RANKS_MAX 256
 
 /* Ways of a limit; the fastest counts. */
 #define LIMITS 3
@@ -38,7 +36,14 @@ static const size_t sizes_tiny[] = {MIB};
 
 enum { OUR_SEND, OUR_RECV, MPI_SEND, MPI_RECV, LIMIT_RECV, BUFFERS };
 
-/* One collective of one size, on all ranks. */
+typedef struct comm_buffer {
+    float *data;
+    size_t bytes;
+    bool shared; /* by all ranks, which map it */
+} comm_buffer;
+
+/* One collective of one size, on all ranks. MPI's receive buffer holds all of what is sent too, for
+ * MPI_Allreduce. */
 typedef struct comm_run {
     zero_world *world;
     zi_stream *host;
@@ -47,12 +52,10 @@ typedef struct comm_run {
     uint32_t calls;    /* of one measurement */
     size_t send_count;
     size_t recv_count;
-    const float *mpi_send;
-    float *mpi_recv;      /* room for all of what is sent too, for MPI_Allreduce */
-    const float *mpi_got; /* where the last form of MPI's has left this rank's result */
-    float *limit_recv;
-    const float **sources; /* by rank: what this rank reads of it, mapped here */
-    int *shares;           /* for MPI_Reduce_scatter; one a rank */
+    comm_buffer buffers[BUFFERS];
+    const float *mpi_got;            /* where the last form of MPI's has left this rank's result */
+    const float *sources[RANKS_MAX]; /* by rank: what this rank reads of it, mapped here */
+    int shares[RANKS_MAX];           /* for MPI_Reduce_scatter */
 } comm_run;
 
 /* Element `i` of rank `rank`'s send buffer. */
@@ -114,16 +117,16 @@ static int call_mpi_reduce(comm_run *run, uint32_t form)
 {
     const int count = (int)run->job.count;
     int code = MPI_SUCCESS;
-    run->mpi_got = run->mpi_recv;
+    run->mpi_got = run->buffers[MPI_RECV].data;
     if (form == 0) {
-        code = MPI_Reduce_scatter_block(run->mpi_send, run->mpi_recv, count, MPI_FLOAT, MPI_SUM,
-                                        MPI_COMM_WORLD);
+        code = MPI_Reduce_scatter_block(run->buffers[MPI_SEND].data, run->buffers[MPI_RECV].data,
+                                        count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     } else if (form == 1) {
-        code = MPI_Reduce_scatter(run->mpi_send, run->mpi_recv, run->shares, MPI_FLOAT, MPI_SUM,
-                                  MPI_COMM_WORLD);
+        code = MPI_Reduce_scatter(run->buffers[MPI_SEND].data, run->buffers[MPI_RECV].data,
+                                  run->shares, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     } else {
-        code = MPI_Allreduce(run->mpi_send, run->mpi_recv, (int)run->send_count, MPI_FLOAT, MPI_SUM,
-                             MPI_COMM_WORLD);
+        code = MPI_Allreduce(run->buffers[MPI_SEND].data, run->buffers[MPI_RECV].data,
+                             (int)run->send_count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
         run->mpi_got += zero_world_rank(run->world) * run->job.count;
     }
     static const char *const names[] = {"MPI_Reduce_scatter_block", "MPI_Reduce_scatter",
@@ -134,18 +137,18 @@ static int call_mpi_reduce(comm_run *run, uint32_t form)
 static int call_mpi_gather(comm_run *run, uint32_t form)
 {
     const int count = (int)run->job.count;
-    const void *send = run->in_place ? MPI_IN_PLACE : run->mpi_send;
-    const int code =
-        MPI_Allgather(send, count, MPI_FLOAT, run->mpi_recv, count, MPI_FLOAT, MPI_COMM_WORLD);
+    const void *send = run->in_place ? MPI_IN_PLACE : run->buffers[MPI_SEND].data;
+    const int code = MPI_Allgather(send, count, MPI_FLOAT, run->buffers[MPI_RECV].data, count,
+                                   MPI_FLOAT, MPI_COMM_WORLD);
     (void)form;
-    run->mpi_got = run->mpi_recv;
+    run->mpi_got = run->buffers[MPI_RECV].data;
     return code == MPI_SUCCESS ? 0 : bench_fail("MPI_Allgather: MPI error %d", code);
 }
 
-/* The sum of the sources in their order, from +0 on. far: stored past the caches; ahead: bytes
+/* The sum of the sources in their order, from +0 on. past_caches: how it is stored; ahead: bytes
  * between use and prefetch, 0: none. */
 static inline void sum_lines(float *target, const float *const *sources, size_t source_count,
-                             size_t count, bool far, size_t ahead)
+                             size_t count, bool past_caches, size_t ahead)
 {
 #if defined(__SSE2__)
     for (size_t i = 0; i < count; i += 16) {
@@ -159,10 +162,10 @@ static inline void sum_lines(float *target, const float *const *sources, size_t 
                 line[j] = _mm_add_ps(line[j], _mm_load_ps(from + 4 * j));
             }
         }
-        for (int j = 0; j < 4 && far; j++) {
+        for (int j = 0; j < 4 && past_caches; j++) {
             _mm_stream_ps(target + i + 4 * j, line[j]);
         }
-        for (int j = 0; j < 4 && !far; j++) {
+        for (int j = 0; j < 4 && !past_caches; j++) {
             _mm_store_ps(target + i + 4 * j, line[j]);
         }
     }
@@ -175,15 +178,15 @@ static inline void sum_lines(float *target, const float *const *sources, size_t 
         }
         target[i] = sum;
     }
-    (void)far;
+    (void)past_caches;
     (void)ahead;
 #endif
 }
 
 static int call_limit_reduce(comm_run *run, uint32_t way)
 {
-    sum_lines(run->limit_recv, run->sources, zero_world_size(run->world), run->job.count, way < 2,
-              way != 1 ? AHEAD_BYTES : 0);
+    sum_lines(run->buffers[LIMIT_RECV].data, run->sources, zero_world_size(run->world),
+              run->job.count, way < 2, way != 1 ? AHEAD_BYTES : 0);
     return 0;
 }
 
@@ -195,7 +198,7 @@ static int call_limit_gather(comm_run *run, uint32_t way)
     const zi_device *device = &run->world->device;
     for (uint32_t step = 1; step <= size - run->in_place; step++) {
         const uint32_t rank = (own + step) % size;
-        float *target = run->limit_recv + rank * count;
+        float *target = run->buffers[LIMIT_RECV].data + rank * count;
         if (way == 0) {
             (void)device->ops->copy(device->self, run->host, target, run->sources[rank],
                                     count * sizeof *target);
@@ -228,7 +231,8 @@ static int check_results(const comm_run *run, bool limited)
     if (memcmp(ours, run->mpi_got, run->recv_count * sizeof *ours) != 0) {
         return bench_fail("the library's result and MPI's differ");
     }
-    if (limited && memcmp(ours, run->limit_recv, run->recv_count * sizeof *ours) != 0) {
+    if (limited &&
+        memcmp(ours, run->buffers[LIMIT_RECV].data, run->recv_count * sizeof *ours) != 0) {
         return bench_fail("the library's result and the limit's differ");
     }
     for (size_t i = 0; i < run->recv_count; i += CHECK_STRIDE) {
@@ -241,17 +245,21 @@ static int check_results(const comm_run *run, bool limited)
 }
 
 /* This rank's values, in what each side sends or holds from the start. */
-static void fill(const comm_run *run, void *const buffers[BUFFERS])
+static void fill(const comm_run *run)
 {
     const uint32_t rank = zero_world_rank(run->world);
     const size_t begin = rank * run->job.count;
-    float *ours = run->in_place ? (float *)buffers[OUR_RECV] + begin : buffers[OUR_SEND];
-    float *theirs = run->in_place ? (float *)buffers[MPI_RECV] + begin : buffers[MPI_SEND];
+    float *ours = run->buffers[OUR_SEND].data;
+    float *theirs = run->buffers[MPI_SEND].data;
+    if (run->in_place) {
+        ours = run->buffers[OUR_RECV].data + begin;
+        theirs = run->buffers[MPI_RECV].data + begin;
+    }
     for (size_t i = 0; i < run->send_count; i++) {
         ours[i] = theirs[i] = value_of(rank, i);
     }
     if (run->in_place) {
-        memcpy(run->limit_recv + begin, ours, run->send_count * sizeof *ours);
+        memcpy(run->buffers[LIMIT_RECV].data + begin, ours, run->send_count * sizeof *ours);
     }
 }
 
@@ -327,13 +335,7 @@ static int measure(comm_run *run, const bench_options *options, bench_report *re
 
 /* Memory as in an engine: shards and gradient slots are shared, the slots that units are gathered
  * to are not. The limit's is as ours, MPI's this rank's own. */
-static bool is_shared(const comm_case *kind, int buffer)
-{
-    const bool receives = buffer == OUR_RECV || buffer == LIMIT_RECV;
-    return buffer == OUR_SEND || (receives && (kind->kind != ZI_ALL_GATHER || kind->in_place));
-}
-
-static void lay_out(comm_run *run, const comm_case *kind, size_t bytes, size_t rooms[BUFFERS])
+static void lay_out(comm_run *run, const comm_case *kind, size_t bytes)
 {
     const uint32_t size = zero_world_size(run->world);
     const bool gather = kind->kind == ZI_ALL_GATHER;
@@ -348,50 +350,56 @@ static void lay_out(comm_run *run, const comm_case *kind, size_t bytes, size_t r
                                .recv_dtype = ZERO_DTYPE_F32,
                                .count = count};
     for (int i = 0; i < BUFFERS; i++) {
+        const bool receives = i == OUR_RECV || i == LIMIT_RECV;
         const bool sends = i == OUR_SEND || i == MPI_SEND || (i == MPI_RECV && !gather);
-        const size_t room = sends ? run->send_count : run->recv_count;
-        rooms[i] = zi_align_up(room * sizeof(float), ZI_PAGE_BYTES);
+        const size_t elements = sends ? run->send_count : run->recv_count;
+        run->buffers[i] =
+            (comm_buffer){.bytes = zi_align_up(elements * sizeof(float), ZI_PAGE_BYTES),
+                          .shared = i == OUR_SEND || (receives && (!gather || kind->in_place))};
     }
 }
 
-static zero_status make_buffers(comm_run *run, const comm_case *kind, const size_t rooms[BUFFERS],
-                                void *buffers[BUFFERS])
+static int make_buffers(comm_run *run)
 {
-    const uint32_t size = zero_world_size(run->world);
     const zi_device *device = &run->world->device;
     zi_comm *comm = run->world->comm;
-    zero_status status = device->ops->stream_wrap(device->self, zero_stream_host(), &run->host);
-    for (int i = 0; i < BUFFERS && status == ZERO_OK; i++) {
-        status = is_shared(kind, i)
-                     ? comm->ops->memory_alloc(comm, rooms[i], &buffers[i])
-                     : device->ops->memory_alloc(device->self, rooms[i], &buffers[i]);
+    int failed = BENCH_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &run->host));
+    for (int i = 0; i < BUFFERS && !failed; i++) {
+        comm_buffer *buffer = &run->buffers[i];
+        void *data = NULL;
+        failed = buffer->shared
+                     ? BENCH_TRY(comm->ops->memory_alloc(comm, buffer->bytes, &data))
+                     : BENCH_TRY(device->ops->memory_alloc(device->self, buffer->bytes, &data));
+        buffer->data = data;
     }
-    if (status == ZERO_OK) {
-        status = zi_calloc(size, sizeof *run->shares, (void **)&run->shares);
+    return failed;
+}
+
+static void free_buffers(comm_run *run)
+{
+    zero_world *world = run->world;
+    for (int i = 0; i < BUFFERS; i++) {
+        const comm_buffer *buffer = &run->buffers[i];
+        if (buffer->data != NULL && buffer->shared) {
+            world->comm->ops->memory_free(world->comm, buffer->data, buffer->bytes);
+        } else if (buffer->data != NULL) {
+            world->device.ops->memory_free(world->device.self, buffer->data, buffer->bytes);
+        }
     }
-    if (status == ZERO_OK) {
-        status = zi_calloc(size, sizeof *run->sources, (void **)&run->sources);
-    }
-    return status;
 }
 
 /* The parts of shared memory lie one after the other in every rank's mapping, by rank. */
-static void set_pointers(comm_run *run, const size_t rooms[BUFFERS], void *const buffers[BUFFERS])
+static void set_pointers(comm_run *run)
 {
     const uint32_t own = zero_world_rank(run->world);
     const size_t count = run->job.count;
-    const int shared = run->in_place ? OUR_RECV : OUR_SEND;
-    const unsigned char *first = (const unsigned char *)buffers[shared] - own * rooms[shared];
-    run->job.send = buffers[OUR_SEND];
-    run->job.recv = buffers[OUR_RECV];
-    if (run->in_place) {
-        run->job.send = (float *)buffers[OUR_RECV] + own * count;
-    }
-    run->mpi_send = buffers[MPI_SEND];
-    run->mpi_recv = buffers[MPI_RECV];
-    run->limit_recv = buffers[LIMIT_RECV];
+    const comm_buffer *shared = &run->buffers[run->in_place ? OUR_RECV : OUR_SEND];
+    const unsigned char *first = (const unsigned char *)shared->data - own * shared->bytes;
+    run->job.recv = run->buffers[OUR_RECV].data;
+    run->job.send =
+        run->in_place ? run->buffers[OUR_RECV].data + own * count : run->buffers[OUR_SEND].data;
     for (uint32_t rank = 0; rank < zero_world_size(run->world); rank++) {
-        const void *theirs = first + rank * rooms[shared];
+        const void *theirs = first + rank * shared->bytes;
         run->shares[rank] = (int)count;
         run->sources[rank] = theirs;
         if (run->in_place) {
@@ -415,28 +423,16 @@ static int run_case(zero_world *world, const comm_case *kind, size_t bytes,
         return 0;
     }
     comm_run run = {.world = world};
-    size_t rooms[BUFFERS];
-    void *buffers[BUFFERS] = {NULL};
-    lay_out(&run, kind, bytes, rooms);
-    int failed = 0;
-    if (make_buffers(&run, kind, rooms, buffers) != ZERO_OK) {
-        failed = bench_fail_zero(name);
-    } else {
-        set_pointers(&run, rooms, buffers);
-        fill(&run, buffers);
+    lay_out(&run, kind, bytes);
+    int failed = make_buffers(&run);
+    if (!failed) {
+        set_pointers(&run);
+        fill(&run);
         failed = measure(&run, options, report, name);
     }
-    zi_free(run.sources);
-    zi_free(run.shares);
     /* Nobody may still be reading. */
-    failed = failed || zero_world_barrier(world) != ZERO_OK;
-    for (int i = 0; i < BUFFERS; i++) {
-        if (buffers[i] != NULL && is_shared(kind, i)) {
-            world->comm->ops->memory_free(world->comm, buffers[i], rooms[i]);
-        } else if (buffers[i] != NULL) {
-            world->device.ops->memory_free(world->device.self, buffers[i], rooms[i]);
-        }
-    }
+    failed = failed || BENCH_TRY(zero_world_barrier(world));
+    free_buffers(&run);
     return failed;
 }
 
@@ -444,38 +440,29 @@ static int run_case(zero_world *world, const comm_case *kind, size_t bytes,
 static int run_rank(const bench_options *options, bench_report *report)
 {
     static const struct {
-        const size_t *sizes;
         size_t count;
-    } scales[] = {{sizes_full, sizeof sizes_full / sizeof sizes_full[0]},
-                  {sizes_quick, sizeof sizes_quick / sizeof sizes_quick[0]},
-                  {sizes_tiny, sizeof sizes_tiny / sizeof sizes_tiny[0]}};
+        size_t sizes[5];
+    } scales[] = {
+        {5, {64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB}}, {2, {MIB, 64 * MIB}}, {1, {MIB}}};
     const size_t *sizes = scales[options->scale].sizes;
-    const size_t count = scales[options->scale].count;
-    zero_world *world = NULL;
-    if (zero_world_create_launched(0, &world) != ZERO_OK) {
-        return bench_fail_zero("zero_world_create_launched");
-    }
-    int failed = world->comm->local_size == world->comm->size
-                     ? 0
-                     : bench_fail("the ranks are on several hosts; start them on one");
     const size_t case_count = sizeof cases / sizeof cases[0];
-    for (size_t i = 0; i < count * case_count && !failed; i++) {
+    zero_world *world = NULL;
+    if (BENCH_TRY(zero_world_create_launched(0, &world))) {
+        return 1;
+    }
+    int failed = 0;
+    if (world->comm->local_size != world->comm->size) {
+        failed = bench_fail("the ranks are on several hosts; start them on one");
+    } else if (world->comm->size > RANKS_MAX) {
+        failed = bench_fail("%u ranks are more than %d", world->comm->size, RANKS_MAX);
+    }
+    for (size_t i = 0; i < scales[options->scale].count * case_count && !failed; i++) {
         failed = run_case(world, &cases[i % case_count], sizes[i / case_count], options, report);
     }
     if (!failed) {
         zero_world_destroy(world);
     }
     return failed;
-}
-
-static int skip_all(bench_report *report, const char *reason)
-{
-    const comm_sides *const all[] = {&reduce_sides, &gather_sides};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        (void)bench_skip(report, all[i]->vs_mpi, NULL, reason);
-        (void)bench_skip(report, all[i]->vs_limit, NULL, reason);
-    }
-    return 0;
 }
 
 int bench_comm(const bench_options *options, bench_report *report)
@@ -487,13 +474,13 @@ int bench_comm(const bench_options *options, bench_report *report)
         bool missing = false;
         const uint32_t ranks = options->ranks != 0 ? options->ranks : rank_counts[i];
         if (ranks == 1) {
-            return skip_all(report, "one rank has nothing to send");
+            return bench_skip_comm(report, "one rank has nothing to send");
         }
         if (bench_spawn_ranks(options, "comm", ranks, report, &missing) != 0) {
             return 1;
         }
         if (missing) {
-            return skip_all(report, "there is no mpirun");
+            return bench_skip_comm(report, "there is no mpirun");
         }
         if (options->ranks != 0) {
             break;

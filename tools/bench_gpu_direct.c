@@ -12,10 +12,10 @@
 
 struct gpu_direct {
     const gpu_steps_shape *shape;
-    const gpu_steps_room *room;
+    const gpu_steps_memory *memory;
     zi_device device;
     zi_kernels kernels;
-    zi_stream *stream; /* the room's */
+    zi_stream *stream; /* memory->stream */
     gpu_step step;
     void *arena; /* of the GPU: every unit's arrays */
     unsigned char *grads[UNITS_MAX];
@@ -23,11 +23,11 @@ struct gpu_direct {
 };
 
 /* Arrays of a unit: parameters and gradients, then master and moments. */
-#define NARROW sizeof(uint16_t)
-#define BYTES_FOR_ELEMENT (2 * NARROW + 3 * sizeof(float))
+#define BF16_BYTES sizeof(uint16_t)
+#define BYTES_FOR_ELEMENT (2 * BF16_BYTES + 3 * sizeof(float))
 
 /* As wide as a unit's arrays are apart: kernels want their first elements aligned. */
-static uint64_t unit_room(const gpu_steps_shape *shape, uint32_t unit)
+static uint64_t unit_stride(const gpu_steps_shape *shape, uint32_t unit)
 {
     return (gpu_steps_count(shape, unit) + 255) / 256 * 256;
 }
@@ -37,17 +37,17 @@ static int lay_out(gpu_direct *direct)
     const gpu_steps_shape *shape = direct->shape;
     size_t bytes = 0;
     for (uint32_t unit = 0; unit < shape->units; unit++) {
-        bytes += unit_room(shape, unit) * BYTES_FOR_ELEMENT;
+        bytes += unit_stride(shape, unit) * BYTES_FOR_ELEMENT;
     }
     if (GPU_TRY(cudaMalloc(&direct->arena, bytes)) ||
-        GPU_TRY(cudaMemsetAsync(direct->arena, 0, bytes, direct->room->stream))) {
+        GPU_TRY(cudaMemsetAsync(direct->arena, 0, bytes, direct->memory->stream))) {
         return 1;
     }
     unsigned char *at = direct->arena;
     for (uint32_t unit = 0; unit < shape->units; unit++) {
-        const uint64_t room = unit_room(shape, unit);
-        unsigned char *grads = at + room * NARROW;
-        unsigned char *master = grads + room * NARROW;
+        const uint64_t stride = unit_stride(shape, unit);
+        unsigned char *grads = at + stride * BF16_BYTES;
+        unsigned char *master = grads + stride * BF16_BYTES;
         direct->grads[unit] = grads;
         direct->jobs[unit] = (zi_update_job){.segments = &direct->step.block->segments[unit],
                                              .segment_count = 1,
@@ -55,14 +55,14 @@ static int lay_out(gpu_direct *direct)
                                              .grad = grads,
                                              .param = at,
                                              .master = master,
-                                             .moment1 = master + room * sizeof(float),
-                                             .moment2 = master + 2 * room * sizeof(float),
+                                             .moment1 = master + stride * sizeof(float),
+                                             .moment2 = master + 2 * stride * sizeof(float),
                                              .grad_dtype = ZERO_DTYPE_BF16,
                                              .param_dtype = ZERO_DTYPE_BF16,
                                              .moment_dtype = ZERO_DTYPE_F32,
                                              .decision = &direct->step.block->decision,
                                              .update_states = 2};
-        at += room * BYTES_FOR_ELEMENT;
+        at += stride * BYTES_FOR_ELEMENT;
     }
     return 0;
 }
@@ -78,7 +78,7 @@ static int fill_all(const gpu_direct *direct)
         const zi_update_job *job = &direct->jobs[unit];
         gpu_steps_fill(NULL, unit, 0, job->count, values);
         failed =
-            gpu_upload(job->master, values, job->count * sizeof *values, direct->room->stream) ||
+            gpu_upload(job->master, values, job->count * sizeof *values, direct->memory->stream) ||
             BENCH_TRY(kernels->ops->cast(kernels->self, direct->stream, job->param, ZERO_DTYPE_BF16,
                                          job->master, ZERO_DTYPE_F32, job->count));
     }
@@ -86,7 +86,8 @@ static int fill_all(const gpu_direct *direct)
     return failed;
 }
 
-int gpu_direct_create(const gpu_steps_shape *shape, const gpu_steps_room *room, gpu_direct **out)
+int gpu_direct_create(const gpu_steps_shape *shape, const gpu_steps_memory *memory,
+                      gpu_direct **out)
 {
     const zero_step_params params = gpu_steps_params();
     uint64_t counts[UNITS_MAX];
@@ -99,13 +100,13 @@ int gpu_direct_create(const gpu_steps_shape *shape, const gpu_steps_room *room, 
         counts[unit] = gpu_steps_count(shape, unit);
     }
     direct->shape = shape;
-    direct->room = room;
+    direct->memory = memory;
     zi_device *device = &direct->device;
     return BENCH_TRY(zi_cuda_device_create(false, device)) ||
            BENCH_TRY(zi_cuda_kernels_create(device, &direct->kernels)) ||
-           BENCH_TRY(device->ops->stream_wrap(device->self, zero_stream_cuda(room->stream),
+           BENCH_TRY(device->ops->stream_wrap(device->self, zero_stream_cuda(memory->stream),
                                               &direct->stream)) ||
-           gpu_step_open(&direct->step, device, room->stream, params.hyper.adamw,
+           gpu_step_open(&direct->step, device, memory->stream, params.hyper.adamw,
                          (double)params.max_norm, counts, shape->units) ||
            lay_out(direct) || fill_all(direct);
 }
@@ -124,11 +125,12 @@ void gpu_direct_destroy(gpu_direct *direct)
 /* A gradient is cleared before backward adds to it. */
 static int backward(const gpu_direct *direct, uint32_t unit)
 {
-    const gpu_steps_room *room = direct->room;
+    const gpu_steps_memory *memory = direct->memory;
     unsigned char *grads = direct->grads[unit];
-    const size_t bytes = direct->jobs[unit].count * NARROW;
-    return GPU_TRY(cudaMemsetAsync(grads, 0, bytes, room->stream)) || gpu_steps_compute(room, 2) ||
-           gpu_copy_inside(grads, room->grads, bytes, room->stream);
+    const size_t bytes = direct->jobs[unit].count * BF16_BYTES;
+    return GPU_TRY(cudaMemsetAsync(grads, 0, bytes, memory->stream)) ||
+           gpu_steps_compute(memory, 2) ||
+           gpu_copy_inside(grads, memory->grads, bytes, memory->stream);
 }
 
 static int update(const gpu_direct *direct)
@@ -155,7 +157,7 @@ int gpu_direct_step(const gpu_direct *direct)
 {
     int failed = 0;
     for (uint32_t unit = 0; unit < direct->shape->units && !failed; unit++) {
-        failed = gpu_steps_compute(direct->room, 1);
+        failed = gpu_steps_compute(direct->memory, 1);
     }
     for (uint32_t unit = direct->shape->units; unit-- > 0 && !failed;) {
         failed = backward(direct, unit);

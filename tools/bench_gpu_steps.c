@@ -47,7 +47,7 @@ typedef struct steps_side {
     zero_world *world;
     zero_engine *engine;
     gpu_direct *direct;
-    const gpu_steps_room *room;
+    const gpu_steps_memory *memory;
     uint64_t hash; /* over the parameters at the end */
 } steps_side;
 
@@ -70,21 +70,21 @@ void gpu_steps_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count,
     }
 }
 
-int gpu_steps_compute(const gpu_steps_room *room, uint32_t times)
+int gpu_steps_compute(const gpu_steps_memory *memory, uint32_t times)
 {
     int failed = 0;
-    for (uint32_t i = 0; room->traffic_bytes != 0 && i < times && !failed; i++) {
-        failed =
-            gpu_copy_inside(room->traffic[1], room->traffic[0], room->traffic_bytes, room->stream);
+    for (uint32_t i = 0; memory->traffic_bytes != 0 && i < times && !failed; i++) {
+        failed = gpu_copy_inside(memory->traffic[1], memory->traffic[0], memory->traffic_bytes,
+                                 memory->stream);
     }
     return failed;
 }
 
 static int forward(const steps_side *side, uint32_t unit)
 {
-    const zero_stream stream = zero_stream_cuda(side->room->stream);
+    const zero_stream stream = zero_stream_cuda(side->memory->stream);
     return BENCH_TRY(zero_unit_acquire(side->engine, unit, ZERO_PASS_FORWARD, stream, NULL)) ||
-           gpu_steps_compute(side->room, 1) ||
+           gpu_steps_compute(side->memory, 1) ||
            BENCH_TRY(zero_unit_release(side->engine, unit, stream));
 }
 
@@ -92,15 +92,15 @@ static int forward(const steps_side *side, uint32_t unit)
  */
 static int backward(const steps_side *side, uint32_t unit)
 {
-    const zero_stream stream = zero_stream_cuda(side->room->stream);
+    const zero_stream stream = zero_stream_cuda(side->memory->stream);
     const zero_unit_view *view = NULL;
     if (BENCH_TRY(zero_unit_acquire(side->engine, unit, ZERO_PASS_BACKWARD, stream, &view))) {
         return 1;
     }
     const zero_view *grad = &view->grads[0];
-    return gpu_steps_compute(side->room, 2) ||
-           gpu_copy_inside(grad->data, side->room->grads,
-                           grad->count * zero_dtype_bytes(grad->dtype), side->room->stream) ||
+    return gpu_steps_compute(side->memory, 2) ||
+           gpu_copy_inside(grad->data, side->memory->grads,
+                           grad->count * zero_dtype_bytes(grad->dtype), side->memory->stream) ||
            BENCH_TRY(zero_unit_release(side->engine, unit, stream));
 }
 
@@ -115,7 +115,7 @@ zero_step_params gpu_steps_params(void)
 static int take_step(const steps_side *side)
 {
     const zero_step_params params = gpu_steps_params();
-    const zero_stream stream = zero_stream_cuda(side->room->stream);
+    const zero_stream stream = zero_stream_cuda(side->memory->stream);
     const uint32_t units = side->job->shape->units;
     int failed = BENCH_TRY(zero_micro_begin(side->engine, 1));
     for (uint32_t unit = 0; unit < units && !failed; unit++) {
@@ -143,7 +143,7 @@ static double run_side(void *argument)
         failed =
             failed || BENCH_TRY(zero_shard_view(side->engine, 0, ZERO_ROLE_PARAM, &first, &view));
     }
-    failed = failed || GPU_TRY(cudaStreamSynchronize(side->room->stream)) ||
+    failed = failed || GPU_TRY(cudaStreamSynchronize(side->memory->stream)) ||
              BENCH_TRY(zero_world_barrier(side->world));
     return failed ? -1.0 : (bench_now() - start) / side->job->shape->steps;
 }
@@ -160,7 +160,7 @@ static uint64_t hash_values(uint64_t hash, const uint16_t *values, size_t count)
 /* Of a unit's parameters at their start, through memory of the host. */
 static int hash_unit(steps_side *side, uint32_t unit, uint16_t *values)
 {
-    const cudaStream_t stream = side->room->stream;
+    const cudaStream_t stream = side->memory->stream;
     const uint64_t all = gpu_steps_count(side->job->shape, unit);
     const size_t count = all < HASHED_MAX ? all : HASHED_MAX;
     const zero_unit_view *view = NULL;
@@ -212,7 +212,7 @@ static void case_name(const steps_job *job, char *name, size_t name_bytes)
                    job->ranks == 1 ? "" : "s", job->shape->name, computes[job->compute]);
 }
 
-static int open_room(const steps_job *job, uint32_t rank, gpu_steps_room *room)
+static int open_memory(const steps_job *job, uint32_t rank, gpu_steps_memory *memory)
 {
     const size_t bytes = gpu_steps_count_max(job->shape) * zero_dtype_bytes(ZERO_DTYPE_BF16);
     const size_t factors[] = {[NO_COMPUTE] = 0, [COPIES] = 1, [LONG_COPIES] = LONG};
@@ -224,25 +224,26 @@ static int open_room(const steps_job *job, uint32_t rank, gpu_steps_room *room)
         const uint64_t mixed = (i + 1 + rank * UINT64_C(977)) * UINT64_C(0x9E3779B97F4A7C15);
         values[i] = (uint16_t)(0x3a80u | (mixed >> 57) | (mixed >> 40 & 0x8000u));
     }
-    failed = failed || gpu_stream_open(&room->stream) || GPU_TRY(cudaMalloc(&room->grads, bytes)) ||
-             gpu_upload(room->grads, values, bytes, room->stream);
+    failed = failed || gpu_stream_open(&memory->stream) ||
+             GPU_TRY(cudaMalloc(&memory->grads, bytes)) ||
+             gpu_upload(memory->grads, values, bytes, memory->stream);
     free(values);
-    room->traffic_bytes = traffic_bytes;
+    memory->traffic_bytes = traffic_bytes;
     if (failed || traffic_bytes == 0) {
         return failed;
     }
-    return GPU_TRY(cudaMalloc(&room->traffic[0], traffic_bytes)) ||
-           GPU_TRY(cudaMalloc(&room->traffic[1], traffic_bytes)) ||
-           GPU_TRY(cudaMemsetAsync(room->traffic[0], 0x5a, traffic_bytes, room->stream)) ||
-           GPU_TRY(cudaStreamSynchronize(room->stream));
+    return GPU_TRY(cudaMalloc(&memory->traffic[0], traffic_bytes)) ||
+           GPU_TRY(cudaMalloc(&memory->traffic[1], traffic_bytes)) ||
+           GPU_TRY(cudaMemsetAsync(memory->traffic[0], 0x5a, traffic_bytes, memory->stream)) ||
+           GPU_TRY(cudaStreamSynchronize(memory->stream));
 }
 
-static void close_room(gpu_steps_room *room)
+static void close_memory(gpu_steps_memory *memory)
 {
-    gpu_stream_close(room->stream);
-    (void)cudaFree(room->grads);
-    (void)cudaFree(room->traffic[0]);
-    (void)cudaFree(room->traffic[1]);
+    gpu_stream_close(memory->stream);
+    (void)cudaFree(memory->grads);
+    (void)cudaFree(memory->traffic[0]);
+    (void)cudaFree(memory->traffic[1]);
 }
 
 static int open_engine(const steps_job *job, zero_world *world, const zero_model *model,
@@ -275,7 +276,7 @@ static int make_sides(const steps_job *job, zero_world *world, steps_side *sides
         BENCH_TRY(zero_model_add_unit(model, first.name, &first, 1, &unit, &tensor)) ||
         BENCH_TRY(
             zero_model_add_layers(model, "block", shape->units - 1, &other, 1, &unit, &tensor)) ||
-        (job->direct ? gpu_direct_create(shape, reference->room, &reference->direct)
+        (job->direct ? gpu_direct_create(shape, reference->memory, &reference->direct)
                      : open_engine(job, world, model, ZERO_STAGE_0, &reference->engine)) ||
         open_engine(job, world, model, ZERO_STAGE_3, &sides[STAGE_3].engine);
     zero_model_destroy(model);
@@ -316,19 +317,19 @@ static int measure(steps_job *job, steps_side *sides)
 static zero_status run_rank(zero_world *world, void *user)
 {
     steps_job *job = user;
-    gpu_steps_room room = {0};
+    gpu_steps_memory memory = {0};
     steps_side sides[SIDES];
     for (uint32_t i = 0; i < SIDES; i++) {
-        sides[i] = (steps_side){.job = job, .world = world, .room = &room};
+        sides[i] = (steps_side){.job = job, .world = world, .memory = &memory};
     }
-    const int failed = open_room(job, zero_world_rank(world), &room) ||
+    const int failed = open_memory(job, zero_world_rank(world), &memory) ||
                        make_sides(job, world, sides) || measure(job, sides);
     const zero_status status = bench_rank_status(failed);
     for (uint32_t i = 0; i < SIDES; i++) {
         zero_engine_destroy(sides[i].engine);
         gpu_direct_destroy(sides[i].direct);
     }
-    close_room(&room);
+    close_memory(&memory);
     return status;
 }
 

@@ -21,15 +21,15 @@ uint64_t gpu_steps_count(const gpu_steps_shape *shape, uint32_t unit);
 uint64_t gpu_steps_count_max(const gpu_steps_shape *shape);
 
 /* What one rank has on the GPU beside its engines. */
-typedef struct gpu_steps_room {
+typedef struct gpu_steps_memory {
     cudaStream_t stream;
     void *grads;      /* what backward makes of the largest unit; the rank's own */
     void *traffic[2]; /* NULL: nothing is copied */
     size_t traffic_bytes;
-} gpu_steps_room;
+} gpu_steps_memory;
 
 /* What forward (times 1) and backward (times 2) of a unit cost the GPU. */
-int gpu_steps_compute(const gpu_steps_room *room, uint32_t times);
+int gpu_steps_compute(const gpu_steps_memory *memory, uint32_t times);
 
 /* What every step is made with. */
 zero_step_params gpu_steps_params(void);
@@ -39,13 +39,14 @@ void gpu_steps_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count,
 
 /* The same steps by somebody who has the buffers to himself: no engine, one stream, the library's
  * kernels for norm, decision and update. One rank, bf16 with gradients summed in it, fp32 master
- * and moments. The stream of the room must be idle when this is destroyed. */
+ * and moments. memory->stream must be idle when this is destroyed. */
 typedef struct gpu_direct gpu_direct;
 
-int gpu_direct_create(const gpu_steps_shape *shape, const gpu_steps_room *room, gpu_direct **out);
+int gpu_direct_create(const gpu_steps_shape *shape, const gpu_steps_memory *memory,
+                      gpu_direct **out);
 void gpu_direct_destroy(gpu_direct *direct); /* accepts NULL and what is half made */
 
-/* Enqueue a step on the room's stream. */
+/* Enqueue a step on memory->stream. */
 int gpu_direct_step(const gpu_direct *direct);
 
 /* Where a unit's parameters are. */

@@ -275,7 +275,7 @@ offload_rank_desc bench_offload_desc(const bench_options *options)
         .directories = o->directory_count != 0 ? o->directories : here,
         .directory_count = o->directory_count != 0 ? o->directory_count : 1,
         .threads = options->threads,
-        /* So that the I/O window is offloaded smaller than the state. */
+        /* So that the I/O window is much smaller than the state. */
         .extent_bytes = tiny ? 65536 : 0,
     };
 }
