@@ -13,33 +13,34 @@ typedef struct bench_runner {
     const char *name;
     const char *summary;
     int (*run)(const bench_options *options, bench_report *report);
+    bool on_disk; /* --dir, --layers and --moments are for it */
 } bench_runner;
 
 static const bench_runner runners[] = {
     {"adam",
      "adamw_vs_limit: the fused optimizer pass against reading and writing the same bytes; "
      "norm_extra: folds that add squares",
-     bench_adam},
+     bench_adam, false},
     {"comm",
      "reduce_scatter_vs_mpi, all_gather_vs_mpi, ..._vs_limit: collectives against the MPI "
      "library's own, and against reading and writing the same bytes",
-     bench_comm},
-    {"step", "stage3_vs_stage0: whole steps by stage; peak_memory_vs_plan", bench_step},
-    {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks},
+     bench_comm, false},
+    {"step", "stage3_vs_stage0: whole steps by stage; peak_memory_vs_plan", bench_step, false},
+    {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks, false},
     {"offload",
      "offload_step_vs_io: steps with optimizer state on disk against moving the same bytes; "
      "offload_overhead_bytes; storage_vs_fio",
-     bench_offload},
+     bench_offload, true},
     {"overlap",
      "overlap_vs_plain: steps with optimizer state on disk that begin during backward against "
      "the same steps after it; overlap_step_exposed",
-     bench_overlap},
+     bench_overlap, true},
     {"checks",
      "checked_vs_unchecked: steps with optimizer state on disk against the same without "
      "checksums of it; checked_cpu_vs_unchecked",
-     bench_checks},
+     bench_checks, true},
     {"gpu", "on a GPU: kernels against device copies, and all of the above that it can do",
-     bench_gpu},
+     bench_gpu, false},
 };
 #define RUNNER_COUNT (sizeof runners / sizeof runners[0])
 
@@ -229,16 +230,14 @@ static int read_name(bench_line *line, const char *name)
 
 static int check_for_offload(const bench_line *line)
 {
+    const bool slice = line->options.offload.slice_steps != 0; /* `offload` alone knows it */
     for (size_t i = 0; i < RUNNER_COUNT; i++) {
-        const bool offload = runners[i].run == bench_offload;
-        const bool other = runners[i].run == bench_overlap || runners[i].run == bench_checks;
-        if (line->chosen[i] && (offload || (other && line->options.offload.slice_steps == 0))) {
+        if (line->chosen[i] && (slice ? runners[i].run == bench_offload : runners[i].on_disk)) {
             return 0;
         }
     }
     return bench_fail("--%s is for `offload`%s, which is not among what is to be measured",
-                      line->for_offload,
-                      line->options.offload.slice_steps == 0 ? ", `overlap` or `checks`" : "");
+                      line->for_offload, slice ? "" : ", `overlap` or `checks`");
 }
 
 static int read_line(int argc, char **argv, bench_line *line)

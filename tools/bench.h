@@ -92,6 +92,11 @@ double bench_cpu_now(void);
 
 void bench_sleep(double seconds);
 
+/* How often this program asked for memory: calls of malloc, calloc, realloc, posix_memalign,
+ * aligned_alloc and mmap from the program and the library so far; those that system libraries make
+ * inside themselves are not seen. */
+uint64_t bench_allocations(void);
+
 /* Runs a side once and returns the seconds that count (barriers, refills and checks left out),
  * taken with bench_now(). Negative: it failed and has said so with bench_fail. */
 typedef double (*bench_side_fn)(void *argument);

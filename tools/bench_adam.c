@@ -88,19 +88,6 @@ static size_t part_begin(const adam_run *run, uint32_t part, uint32_t parts)
     return run->count / STEP_ELEMENTS * part / parts * STEP_ELEMENTS;
 }
 
-static void fill(const adam_run *run)
-{
-    void *grad = run->job.param; /* never used: overwritten below */
-    memcpy(&grad, &run->job.grad, sizeof grad);
-    bench_fill(grad, run->what->grad, run->count, 0, false);
-    bench_fill(master_of(run), ZERO_DTYPE_F32, run->count, 1, false);
-    bench_fill(run->job.moment1, run->what->moment, run->count, 2, false);
-    bench_fill(run->job.moment2, run->what->moment, run->count, 3, true);
-    if (has_copy(run)) {
-        memset(run->job.param, 0, run->count * zero_dtype_bytes(run->what->param));
-    }
-}
-
 /* The limit, once per width of vector: read, change and write back three arrays, read one, and
  * write one past the caches when there is a copy. */
 typedef struct limit_arrays {
@@ -304,72 +291,55 @@ static int check_sample(const adam_run *run)
     return 0;
 }
 
-/* Bytes of all arrays for one element; none of them is shared. */
-static size_t element_bytes(const adam_case *what)
-{
-    const size_t copy = what->param == ZERO_DTYPE_F32 ? 0 : zero_dtype_bytes(what->param);
-    return sizeof(float) + zero_dtype_bytes(what->grad) + 2 * zero_dtype_bytes(what->moment) + copy;
-}
-
-/* Lay the arrays of a case out in `memory`, one after the other. */
-static void lay_out(adam_run *run, unsigned char *memory)
+/* Lay the arrays of a case out in `memory`, one after the other. They begin at multiples of 64 KiB,
+ * as those of an engine begin at pages. */
+static void lay_out(adam_run *run, unsigned char *memory, size_t bytes)
 {
     const adam_case *what = run->what;
-    unsigned char *next = memory;
-    unsigned char *const master = next;
-    next += run->count * sizeof(float);
-    run->job.moment1 = next;
-    next += run->count * zero_dtype_bytes(what->moment);
-    run->job.moment2 = next;
-    next += run->count * zero_dtype_bytes(what->moment);
-    run->job.grad = next;
-    next += run->count * zero_dtype_bytes(what->grad);
-    run->job.param = has_copy(run) ? next : master;
-    run->job.master = has_copy(run) ? master : NULL;
-}
-
-/* A step like the tenth, with numbers of no meaning. */
-static void decide(zi_step_decision *decision)
-{
-    const zero_adamw adamw = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f};
-    decision->update = 10;
-    decision->grad_scale = 0.5f;
-    decision->group_count = 1;
-    decision->groups[0] = zi_adamw_coeffs_of(adamw, 0.35, 0.99);
-}
-
-/* Interleaves both sides over the first run->count elements, then checks and reports. */
-static int measure(const bench_options *options, bench_report *report, adam_run *run)
-{
-    fill(run);
-    choose_way(run);
-    /* The limit goes first in a round, so that the copy it writes is not what is checked. */
-    const bench_side sides[2] = {{time_limit, run}, {time_adamw, run}};
-    bench_stat stats[2];
-    if (bench_interleave(sides, 2, options->repetitions, stats) != 0 || check_sample(run) != 0) {
-        return 1;
-    }
-    return bench_add_times(report, METRIC, run->name, &stats[1], &stats[0]);
-}
-
-/* One mix of types on `threads` threads, in arrays laid out in `memory`. */
-static int run_case(const bench_options *options, bench_report *report, adam_run *run,
-                    unsigned char *memory, size_t bytes)
-{
-    const adam_case *what = run->what;
-    /* Arrays begin at multiples of 64 KiB, as those of an engine begin at pages. */
-    run->count = bytes / element_bytes(what) / BENCH_PERIOD * BENCH_PERIOD;
-    decide(&run->decision);
+    const size_t grad_width = zero_dtype_bytes(what->grad);
+    const size_t moment_width = zero_dtype_bytes(what->moment);
+    const size_t copy_width = has_copy(run) ? zero_dtype_bytes(what->param) : 0;
+    const size_t width = sizeof(float) + grad_width + 2 * moment_width + copy_width;
+    run->count = bytes / width / BENCH_PERIOD * BENCH_PERIOD;
     run->segment = (zi_segment){.count = run->count};
+    unsigned char *const moment1 = memory + run->count * sizeof(float);
+    unsigned char *const moment2 = moment1 + run->count * moment_width;
+    unsigned char *const grad = moment2 + run->count * moment_width;
+    unsigned char *const copy = grad + run->count * grad_width;
     run->job = (zi_update_job){.segments = &run->segment,
                                .segment_count = 1,
+                               .grad = grad,
+                               .param = has_copy(run) ? copy : memory,
+                               .master = has_copy(run) ? memory : NULL,
+                               .moment1 = moment1,
+                               .moment2 = moment2,
                                .grad_dtype = what->grad,
                                .param_dtype = what->param,
                                .moment_dtype = what->moment,
                                .seed = SEED,
                                .decision = &run->decision};
-    lay_out(run, memory);
-    return measure(options, report, run);
+    bench_fill(grad, what->grad, run->count, 0, false);
+    bench_fill(memory, ZERO_DTYPE_F32, run->count, 1, false);
+    bench_fill(moment1, what->moment, run->count, 2, false);
+    bench_fill(moment2, what->moment, run->count, 3, true);
+    memset(copy, 0, run->count * copy_width);
+}
+
+/* Interleaves both sides over one mix of types, then checks and reports. */
+static int run_case(const bench_options *options, bench_report *report, adam_run *run,
+                    unsigned char *memory, size_t bytes)
+{
+    /* A step like the tenth, with numbers of no meaning. */
+    const zero_adamw adamw = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f};
+    run->decision = (zi_step_decision){.update = 10, .grad_scale = 0.5f, .group_count = 1};
+    run->decision.groups[0] = zi_adamw_coeffs_of(adamw, 0.35, 0.99);
+    lay_out(run, memory, bytes);
+    choose_way(run);
+    /* The limit goes first in a round, so that the copy it writes is not what is checked. */
+    const bench_side sides[2] = {{time_limit, run}, {time_adamw, run}};
+    bench_stat stats[2];
+    return bench_interleave(sides, 2, options->repetitions, stats) || check_sample(run) ||
+           bench_add_times(report, METRIC, run->name, &stats[1], &stats[0]);
 }
 
 /* All mixes, and the folds, on `threads` threads. */

@@ -1,7 +1,7 @@
 /* Owns the count of memory requests of this program. The linker sends the allocator's names here
  * (--wrap in meson.build), the library's calls included, since it is linked statically. Invariant:
  * every request is counted once and passed on unchanged. */
-#include "bench_alloc.h"
+#include "bench.h"
 
 #include <stdatomic.h>
 #include <stddef.h>

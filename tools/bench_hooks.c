@@ -3,7 +3,6 @@
  * hooks handed out the right memory and nothing was allocated while they were timed. */
 #include <stdlib.h>
 
-#include "bench_alloc.h"
 #include "bench_place.h"
 #include "zero/zero.h"
 

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#include "bench_offload.h"
 #include "io_rig.h"
+#include "offload_rank.h"
 
 #define METRIC_STEP "offload_step_vs_io"
 #define METRIC_SPEED "offload_ms_per_gb"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench_offload.h"
+#include "offload_rank.h"
 
 #define PATH_BYTES 4096
 /* Not measured: what was never written is not read. */

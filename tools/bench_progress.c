@@ -11,7 +11,6 @@
 static struct {
     pthread_mutex_t lock; /* ranks that are threads show their rounds */
     live_line *line;      /* NULL: no terminal */
-    bool begun;
     double started;
     double case_started;
     double shown;
@@ -39,33 +38,34 @@ static void show(const char *round, double left)
     progress.shown = now;
 }
 
-void bench_progress_runner(const char *name, uint32_t number, uint32_t of)
+/* Shows what begins, in its field. */
+static void begin(live_field *field, int drop, const char *text)
 {
-    if (!progress.begun) {
-        progress.begun = true;
-        progress.started = bench_now();
-        progress.line = live_line_open(stderr);
-    }
     if (progress.line != NULL) {
         (void)pthread_mutex_lock(&progress.lock);
-        (void)snprintf(progress.runner.text, LIVE_FIELD_BYTES, "%u of %u: %s", number, of, name);
-        progress.name.text[0] = '\0';
+        field->drop = drop;
+        (void)snprintf(field->text, LIVE_FIELD_BYTES, "%s", text);
         progress.case_started = bench_now();
         show("", -1);
         (void)pthread_mutex_unlock(&progress.lock);
     }
 }
 
+void bench_progress_runner(const char *name, uint32_t number, uint32_t of)
+{
+    char text[LIVE_FIELD_BYTES];
+    if (number == 1) {
+        progress.started = bench_now();
+        progress.line = live_line_open(stderr);
+    }
+    (void)snprintf(text, sizeof text, "%u of %u: %s", number, of, name);
+    progress.name.text[0] = '\0';
+    begin(&progress.runner, 0, text);
+}
+
 void bench_progress_case(const char *name)
 {
-    if (progress.line != NULL) {
-        (void)pthread_mutex_lock(&progress.lock);
-        (void)snprintf(progress.name.text, LIVE_FIELD_BYTES, "%s", name);
-        progress.name.drop = 4;
-        progress.case_started = bench_now();
-        show("", -1);
-        (void)pthread_mutex_unlock(&progress.lock);
-    }
+    begin(&progress.name, 4, name);
 }
 
 void bench_progress_round(uint32_t done, uint32_t of)

@@ -36,6 +36,13 @@ typedef struct offload_rank_desc {
 /* Elements of `unit` in such a rank: 25600 * 25600 / 512. */
 #define OFFLOAD_UNIT ((uint64_t)OFFLOAD_WIDTH * OFFLOAD_WIDTH / OFFLOAD_RANKS)
 
+/* The rank that the line of `zero bench` asks for. */
+offload_rank_desc bench_offload_desc(const bench_options *options);
+
+/* False, with the reason, where a directory's disk has no room for its share of the bytes. */
+bool bench_disks_suffice(const offload_rank_desc *desc, uint64_t bytes, char *reason,
+                         size_t reason_bytes);
+
 typedef struct offload_rank offload_rank;
 
 /* How a step is taken. */

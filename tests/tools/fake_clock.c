@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench_alloc.h"
+#include "bench.h"
 
 /* Of every pair of events: times must only be positive. */
 #define FAKE_MILLISECONDS 1.0f
