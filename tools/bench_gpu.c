@@ -15,7 +15,7 @@ static int refuse(const bench_options *options, bench_report *report, const char
     return options->named ? bench_fail("gpu: %s", reason) : bench_skip(report, "gpu", NULL, reason);
 }
 
-static int settle(const bench_place *place)
+static int wait_for_stream(const bench_place *place)
 {
     return GPU_TRY(cudaStreamSynchronize(place->stream.native));
 }
@@ -46,7 +46,7 @@ static int measure_engines(const bench_options *options, bench_report *report)
         .used = "memory in use",
         .hook_units = 32, /* their calls fit into the queue of a stream */
         .hook_calls = 100000,
-        .settle = settle,
+        .wait = wait_for_stream,
         .fetch = fetch,
         .used_bytes = used_bytes,
     };

@@ -102,49 +102,35 @@ static int loop_split(hooks_setup *setup, zero_pass pass, double *seconds)
     return failed || BENCH_TRY(zero_micro_end(engine));
 }
 
-typedef zero_status (*tensor_reader)(zero_engine *engine, uint32_t tensor, zero_view *view);
-
-/* Every tensor of a unit, READS times. Inlined, so that the reader is called as a trainer calls it.
- */
-static inline __attribute__((always_inline)) int
-read_tensors(zero_engine *engine, tensor_reader read, uint32_t unit, double *seconds)
+/* Every tensor of a unit, READS times. */
+static int read_tensors(zero_engine *engine, zero_pass pass, uint32_t unit)
 {
-    const uint32_t first = unit * TENSORS_PER_UNIT;
     int failed = 0;
-    const double start = bench_now();
-    for (uint32_t again = 0; again < READS && !failed; again++) {
-        for (uint32_t t = 0; t < TENSORS_PER_UNIT && !failed; t++) {
+    for (uint32_t i = 0; i < READS && !failed; i++) {
+        const uint32_t first = unit * TENSORS_PER_UNIT;
+        for (uint32_t t = first; t < first + TENSORS_PER_UNIT && !failed; t++) {
             zero_view view = {0};
-            failed = BENCH_TRY(read(engine, first + t, &view));
+            failed = pass == ZERO_PASS_BACKWARD ? BENCH_TRY(zero_tensor_grad(engine, t, &view))
+                                                : BENCH_TRY(zero_tensor_data(engine, t, &view));
         }
     }
-    *seconds += bench_now() - start;
     return failed;
 }
 
-static int loop_tensor_data(hooks_setup *setup, zero_pass pass, double *seconds)
+/* Reading gradients in backward, else parameters. */
+static int loop_read(hooks_setup *setup, zero_pass pass, double *seconds)
 {
     zero_engine *engine = setup->engine;
     const zero_stream here = setup->place->stream;
+    const uint32_t units = setup->place->hook_units;
     int failed = BENCH_TRY(zero_micro_begin(engine, 0));
-    for (uint32_t unit = 0; unit < setup->place->hook_units && !failed; unit++) {
-        failed = BENCH_TRY(zero_unit_acquire(engine, unit, pass, here, NULL)) ||
-                 read_tensors(engine, zero_tensor_data, unit, seconds) ||
-                 BENCH_TRY(zero_unit_release(engine, unit, here));
-    }
-    return failed || BENCH_TRY(zero_micro_end(engine));
-}
-
-static int loop_tensor_grad(hooks_setup *setup, zero_pass pass, double *seconds)
-{
-    zero_engine *engine = setup->engine;
-    const zero_stream here = setup->place->stream;
-    int failed = BENCH_TRY(zero_micro_begin(engine, 0));
-    (void)pass; /* gradients are of backward alone */
-    for (uint32_t unit = setup->place->hook_units; unit-- > 0 && !failed;) {
-        failed = BENCH_TRY(zero_unit_grads_acquire(engine, unit, here)) ||
-                 read_tensors(engine, zero_tensor_grad, unit, seconds) ||
-                 BENCH_TRY(zero_unit_grads_ready(engine, unit, here));
+    for (uint32_t i = 0; i < units && !failed; i++) {
+        const uint32_t unit = pass == ZERO_PASS_BACKWARD ? units - 1 - i : i;
+        failed = BENCH_TRY(zero_unit_acquire(engine, unit, pass, here, NULL));
+        const double start = bench_now();
+        failed = failed || read_tensors(engine, pass, unit);
+        *seconds += bench_now() - start;
+        failed = failed || BENCH_TRY(zero_unit_release(engine, unit, here));
     }
     return failed || BENCH_TRY(zero_micro_end(engine));
 }
@@ -160,13 +146,11 @@ typedef struct hooks_case {
 static const hooks_case cases[] = {
     {"acquire and release, stage 0", ZERO_STAGE_0, loop_acquire, ZERO_PASS_FORWARD, 2},
     {"acquire and release, stage 3", ZERO_STAGE_3, loop_acquire, ZERO_PASS_FORWARD, 2},
-    {"tensor_data, stage 0", ZERO_STAGE_0, loop_tensor_data, ZERO_PASS_FORWARD,
-     READS *TENSORS_PER_UNIT},
+    {"tensor_data, stage 0", ZERO_STAGE_0, loop_read, ZERO_PASS_FORWARD, READS *TENSORS_PER_UNIT},
     {"acquire and release in backward, stage 0", ZERO_STAGE_0, loop_acquire, ZERO_PASS_BACKWARD, 2},
     {"params_acquire, grads_acquire, grads_ready, params_release, stage 0", ZERO_STAGE_0,
      loop_split, ZERO_PASS_BACKWARD, 4},
-    {"tensor_grad, stage 0", ZERO_STAGE_0, loop_tensor_grad, ZERO_PASS_BACKWARD,
-     READS *TENSORS_PER_UNIT},
+    {"tensor_grad, stage 0", ZERO_STAGE_0, loop_read, ZERO_PASS_BACKWARD, READS *TENSORS_PER_UNIT},
 };
 #define CASE_COUNT (sizeof cases / sizeof cases[0])
 
@@ -188,7 +172,7 @@ static double run_side(void *argument)
     for (uint32_t i = 0; i < side->loops; i++) {
         /* A GPU's queue that is full makes the next call wait, which is not what is measured. */
         if (side->what->loop(side->setup, side->what->pass, &seconds) != 0 ||
-            side->setup->place->settle(side->setup->place) != 0) {
+            side->setup->place->wait(side->setup->place) != 0) {
             return -1.0;
         }
     }

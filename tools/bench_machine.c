@@ -52,50 +52,37 @@ static uint64_t memory_bytes(void)
     return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
 }
 
-json_t *bench_machine_json(const bench_report *report)
-{
-    char cpu[256];
-    char os[256];
-    struct utsname names;
-    memset(&names, 0, sizeof names);
-    const char *kernel = uname(&names) == 0 ? names.release : "unknown";
-    double load = 0.0;
-    (void)getloadavg(&load, 1);
-    file_value("/proc/cpuinfo", "model name", ':', cpu, sizeof cpu);
-    file_value("/etc/os-release", "PRETTY_NAME", '=', os, sizeof os);
-    json_t *json = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:f}", "cpu", cpu, "architecture",
-                             names.machine[0] != '\0' ? names.machine : "unknown", "cores",
-                             (json_int_t)core_count(), "memory_bytes", (json_int_t)memory_bytes(),
-                             "kernel", kernel, "os", os, "load_1min", load);
-    if (report->gpu != NULL && json_object_set(json, "gpu", report->gpu) != 0) {
-        json_decref(json);
-        return NULL;
-    }
-    return json;
-}
-
-json_t *bench_date_json(void)
-{
-    const time_t now = time(NULL);
-    struct tm parts;
-    char text[32] = "unknown";
-    if (gmtime_r(&now, &parts) != NULL) {
-        (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-    }
-    return json_string(text);
-}
-
-json_t *bench_build_json(void)
+json_t *bench_head_json(const bench_report *report)
 {
 #ifdef __OPTIMIZE__
     const int optimised = 1;
 #else
     const int optimised = 0;
 #endif
-    return json_pack("{s:s, s:b}", "compiler", __VERSION__, "optimised", optimised);
-}
-
-const char *bench_commit_text(void)
-{
-    return BENCH_COMMIT;
+    char cpu[256];
+    char os[256];
+    char date[32] = "unknown";
+    struct utsname names;
+    struct tm parts;
+    double load = 0.0;
+    const time_t now = time(NULL);
+    memset(&names, 0, sizeof names);
+    const bool named = uname(&names) == 0;
+    (void)getloadavg(&load, 1);
+    file_value("/proc/cpuinfo", "model name", ':', cpu, sizeof cpu);
+    file_value("/etc/os-release", "PRETTY_NAME", '=', os, sizeof os);
+    if (gmtime_r(&now, &parts) != NULL) {
+        (void)strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    }
+    json_t *machine =
+        json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:f}", "cpu", cpu, "architecture",
+                  named ? names.machine : "unknown", "cores", (json_int_t)core_count(),
+                  "memory_bytes", (json_int_t)memory_bytes(), "kernel",
+                  named ? names.release : "unknown", "os", os, "load_1min", load);
+    if (report->gpu != NULL && json_object_set(machine, "gpu", report->gpu) != 0) {
+        json_decref(machine);
+        return NULL;
+    }
+    return json_pack("{s:o, s:s, s:s, s:{s:s, s:b}}", "machine", machine, "date", date, "commit",
+                     BENCH_COMMIT, "build", "compiler", __VERSION__, "optimised", optimised);
 }

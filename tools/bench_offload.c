@@ -1,5 +1,5 @@
 /* Owns `zero bench offload`: steps of a rank whose optimizer state is on disk against moving the
- * same bytes and nothing else, what they hold in memory beyond the plan, what bounds them, and the
+ * same bytes and nothing else, what they hold in memory beyond the plan, their bottleneck, and the
  * storage beneath beside fio. Invariant: nothing stays on disk, and a run whose results are wrong
  * gives no row. */
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #define METRIC_STEP "offload_step_vs_io"
 #define METRIC_SPEED "offload_ms_per_gb"
-#define METRIC_BOUND "offload_bound_ms"
+#define METRIC_BOTTLENECK "offload_bound_ms"
 #define METRIC_OVERHEAD "offload_overhead_bytes"
 #define METRIC_PEAK "peak_memory_vs_plan"
 #define PAGE_BYTES 4096
@@ -22,7 +22,7 @@
 /* A side that only moves bytes takes as long as the step before it, within these. */
 #define SAMPLE_MIN_S 0.01
 #define SAMPLE_MAX_S 10.0
-#define QUIET_MAX_S 10.0
+#define PAUSE_MAX_S 10.0
 #define FILL_S 60.0
 #define RIG_RANK 1 /* the engine there is rank 0's */
 
@@ -36,10 +36,10 @@ typedef struct offload_run {
     zero_memory plan;
     io_rig *rig;
     offload_rank *rank;
-    offload_step step;            /* the last one */
-    zero_bottleneck_report bound; /* of all measured steps: times added up */
-    uint32_t steps;               /* with the one that is not measured */
-    double step_s;                /* of the measured ones */
+    offload_step step;                 /* the last one */
+    zero_bottleneck_report bottleneck; /* of all measured steps: times added up */
+    uint32_t steps;                    /* with the one that is not measured */
+    double step_s;                     /* of the measured ones */
     const char *fio_unusable;
     io_fio_setting fio; /* its best for a mix of both */
     char name[96];      /* of the case */
@@ -128,22 +128,22 @@ static double step_side(void *argument)
         return -1.0;
     }
     if (run->steps++ > 0) { /* the first one reads nothing */
-        const zero_bottleneck_report *one = &run->step.bound;
-        run->bound.cpu_ns += one->cpu_ns;
-        run->bound.disk_read_ns += one->disk_read_ns;
-        run->bound.disk_write_ns += one->disk_write_ns;
+        const zero_bottleneck_report *one = &run->step.bottleneck;
+        run->bottleneck.cpu_ns += one->cpu_ns;
+        run->bottleneck.disk_read_ns += one->disk_read_ns;
+        run->bottleneck.disk_write_ns += one->disk_write_ns;
         run->step_s += run->step.seconds;
     }
     return run->step.seconds;
 }
 
-/* How long to move bytes, after as much quiet as the step had: many disks are fast for a while
- * after a pause. */
+/* How long to move bytes, after a pause as long as the disk had before the step: many disks are
+ * fast for a while after one. */
 static double begin_sample(const offload_run *run)
 {
     const double seconds = run->step.seconds;
-    const double quiet = run->step.quiet_s < QUIET_MAX_S ? run->step.quiet_s : QUIET_MAX_S;
-    bench_sleep(quiet);
+    const double pause = run->step.backward_s < PAUSE_MAX_S ? run->step.backward_s : PAUSE_MAX_S;
+    bench_sleep(pause);
     return seconds < SAMPLE_MIN_S ? SAMPLE_MIN_S : seconds > SAMPLE_MAX_S ? SAMPLE_MAX_S : seconds;
 }
 
@@ -196,22 +196,22 @@ static int report_times(const offload_run *run, const bench_stat *stats, bench_r
 }
 
 /* What most time of the measured steps went to, a step, against a step's mean time. */
-static int report_bound(offload_run *run, bench_report *report)
+static int report_bottleneck(offload_run *run, bench_report *report)
 {
-    const zero_bottleneck_report *sum = &run->bound;
+    const zero_bottleneck_report *sum = &run->bottleneck;
     const double times[] = {(double)sum->cpu_ns, (double)sum->disk_read_ns,
                             (double)sum->disk_write_ns};
-    static const zero_bottleneck bounds[] = {ZERO_BOTTLENECK_CPU, ZERO_BOTTLENECK_DISK_READ,
-                                             ZERO_BOTTLENECK_DISK_WRITE};
+    static const zero_bottleneck kinds[] = {ZERO_BOTTLENECK_CPU, ZERO_BOTTLENECK_DISK_READ,
+                                            ZERO_BOTTLENECK_DISK_WRITE};
     const double count = run->steps - 1;
     for (int i = 0; i < 3; i++) {
         char name[160];
         double value = times[i] * 1e-6 / count;
         const bench_stat stat = {value, value, value, run->steps - 1};
         const double whole = run->step_s * 1e3 / count;
-        (void)snprintf(name, sizeof name, "%s, %s", run->name, zero_bottleneck_name(bounds[i]));
-        if (value > 0.0 ? bench_add(report, METRIC_BOUND, name, "ms", &stat, whole) != 0
-                        : bench_skip(report, METRIC_BOUND, name, "no time went to it") != 0) {
+        (void)snprintf(name, sizeof name, "%s, %s", run->name, zero_bottleneck_name(kinds[i]));
+        if (value > 0.0 ? bench_add(report, METRIC_BOTTLENECK, name, "ms", &stat, whole) != 0
+                        : bench_skip(report, METRIC_BOTTLENECK, name, "no time went to it") != 0) {
             return 1;
         }
     }
@@ -319,7 +319,7 @@ static int measure(offload_run *run, bench_report *report)
     }
     const uint64_t peak = proc_bytes("/proc/self/status", "VmHWM:");
     return offload_rank_check(run->rank) || report_times(run, stats, report) ||
-           report_bound(run, report) || report_memory(run, base, peak, report) ||
+           report_bottleneck(run, report) || report_memory(run, base, peak, report) ||
            report_storage(run, report);
 }
 

@@ -55,7 +55,7 @@ static double run_side(void *argument)
     }
     const bool timed = side->kind->overlap;
     side->part[side->rounds++] = timed ? step.seconds : bench_cpu_now() - cpu;
-    return timed ? step.quiet_s + step.seconds : step.seconds;
+    return timed ? step.backward_s + step.seconds : step.seconds;
 }
 
 static int measure(pair_run *run, const char *name, uint32_t repetitions, bench_report *report)

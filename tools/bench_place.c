@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int settle(const bench_place *place)
+static int wait_for_stream(const bench_place *place)
 {
     (void)place;
     return 0;
@@ -38,7 +38,7 @@ static const bench_place cpu = {
     .used = "resident pages",
     .hook_units = 256,
     .hook_calls = 1000000,
-    .settle = settle,
+    .wait = wait_for_stream,
     .fetch = fetch,
     .used_bytes = resident_bytes,
 };

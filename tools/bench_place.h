@@ -14,7 +14,7 @@ typedef struct bench_place {
     uint32_t hook_units; /* units whose hooks are timed without a pause */
     uint32_t hook_calls; /* timed in one measurement at full scale */
     /* Wait for what is on `stream`. 0, or 1 after bench_fail. */
-    int (*settle)(const struct bench_place *place);
+    int (*wait)(const struct bench_place *place);
     /* Bytes of an engine's to the host, after what is on `stream`. Likewise. */
     int (*fetch)(const struct bench_place *place, void *host, const void *data, size_t bytes);
     /* Bytes in use as the system sees it; 0 where it does not tell. */

@@ -79,15 +79,15 @@ bool bench_report_has_table(const bench_report *report)
 static char *json_text(const bench_report *report, size_t *bytes)
 {
     static const char *const scales[] = {"full", "quick", "tiny"};
-    json_t *json =
-        json_pack("{s:o, s:o, s:s, s:o, s:s, s:O, s:O, s:O}", "machine", bench_machine_json(report),
-                  "date", bench_date_json(), "commit", bench_commit_text(), "build",
-                  bench_build_json(), "scale", scales[report->scale], "results", report->results,
-                  "skipped", report->skipped, "failed", report->failed);
-    char *text = NULL;
-    if (!report->unfinished || json_object_set_new(json, "unfinished", json_true()) == 0) {
-        text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+    json_t *json = bench_head_json(report);
+    json_t *rest = json_pack("{s:s, s:O, s:O, s:O}", "scale", scales[report->scale], "results",
+                             report->results, "skipped", report->skipped, "failed", report->failed);
+    int lost = json_object_update(json, rest);
+    json_decref(rest);
+    if (report->unfinished) {
+        lost = lost || json_object_set_new(json, "unfinished", json_true());
     }
+    char *text = lost ? NULL : json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
     json_decref(json);
     if (text != NULL) {
         *bytes = strlen(text) + 1;

@@ -53,14 +53,9 @@ bool bench_row_read(const json_t *json, bench_row *row);
  * when that is not what it holds. */
 int bench_report_take(bench_report *report, const json_t *json);
 
-/* The machine; "unknown" and 0 where the system does not tell. The date, by UTC. What the program
- * was built with. NULL: memory is out. The caller's. */
-json_t *bench_machine_json(const bench_report *report);
-json_t *bench_date_json(void);
-json_t *bench_build_json(void);
-
-/* The commit it was built from, with "-dirty" behind it when files differed; "unknown" outside a
- * repository. */
-const char *bench_commit_text(void);
+/* {"machine", "date", "commit", "build"}; "unknown" and 0 where the system does not tell. The date
+ * is UTC's. The commit is that which the program was built from, with "-dirty" behind it when files
+ * differed. NULL: memory is out. The caller's. */
+json_t *bench_head_json(const bench_report *report);
 
 #endif

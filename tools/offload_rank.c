@@ -157,7 +157,7 @@ static int make_gradients(offload_rank *rank, double backward_s)
  * it. The first, third, ... step ends with the first unit and the others with the last, and what
  * they end with is in memory still. Where steps may be predicted, those that are end with the first
  * and the others with the last. */
-static int await_rest(offload_rank *rank, bool predicted)
+static int wait_for_writes(offload_rank *rank, bool predicted)
 {
     const uint32_t last = rank->desc.layers * MATRICES - 1;
     float value = 0.0f;
@@ -176,18 +176,18 @@ int offload_rank_step(offload_rank *rank, const offload_way *way, offload_step *
         (way->predicted && BENCH_TRY(zero_step_predict(rank->engine, &params)))) {
         return 1;
     }
-    const double quiet = bench_now();
+    const double begin = bench_now();
     int failed = make_gradients(rank, way->backward_s);
     const double start = bench_now();
     /* The first reads begin with the micro-step's end. */
     failed = failed || BENCH_TRY(zero_micro_end(rank->engine)) ||
              BENCH_TRY(zero_step(rank->engine, &params, zero_stream_host())) ||
-             await_rest(rank, way->predicted);
-    step->quiet_s = start - quiet;
+             wait_for_writes(rank, way->predicted);
+    step->backward_s = start - begin;
     step->seconds = bench_now() - start;
-    step->bound = zero_bottleneck_report_init();
+    step->bottleneck = zero_bottleneck_report_init();
     failed = failed || BENCH_TRY(zero_engine_stats(rank->engine, &after)) ||
-             BENCH_TRY(zero_stats_bottleneck(&before, &after, &step->bound));
+             BENCH_TRY(zero_stats_bottleneck(&before, &after, &step->bottleneck));
     step->bytes = after.disk_read_bytes - before.disk_read_bytes + after.disk_write_bytes -
                   before.disk_write_bytes;
     rank->steps++;

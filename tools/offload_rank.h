@@ -57,10 +57,10 @@ typedef struct offload_way {
 /* What a step took and moved. */
 typedef struct offload_step {
     double
-        quiet_s; /* before it: gradients were made, the disk had nothing to do unless predicted */
+        backward_s; /* before it; the disk had nothing to do then, unless the step was predicted */
     double seconds; /* from the end of backward until the last write is done */
     uint64_t bytes; /* read and written */
-    zero_bottleneck_report bound;
+    zero_bottleneck_report bottleneck;
 } offload_step;
 
 /* Its plan, without memory or disk: bytes by tier. 0, or 1 after bench_fail; so for all below. */
