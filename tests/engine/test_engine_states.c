@@ -465,6 +465,13 @@ static zero_status walk_the_table(toy_trainer *trainer)
     return ZERO_OK;
 }
 
+static void start_double(void)
+{
+#ifdef TOY_DOUBLE
+    fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
+#endif
+}
+
 /* A model of two units, a folder, and a loss scale that moves. */
 static toy_run table_run(void)
 {
@@ -485,9 +492,7 @@ TEST(every_call_in_every_state)
         for (int role = ZERO_ROLE_MASTER; way == 2 && role <= ZERO_ROLE_MOMENT2; role++) {
             run.options.tier[role] = ZERO_TIER_DISK;
         }
-#ifdef TOY_DOUBLE
-        fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
-#endif
+        start_double();
         CHECK_OK(toy_on_ranks(1, &run, walk_the_table, NULL));
 #ifdef TOY_DOUBLE
         CHECK(fake_cuda_check());
@@ -571,9 +576,7 @@ static zero_status poison(toy_trainer *trainer)
 TEST(no_call_is_legal_after_a_failure)
 {
     toy_run run = table_run();
-#ifdef TOY_DOUBLE
-    fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
-#endif
+    start_double();
     CHECK_FAILS(toy_on_ranks(2, &run, poison, NULL), ZERO_MISMATCH, "max_norm is 1");
 }
 
@@ -610,9 +613,7 @@ TEST(destroyed_in_every_state)
         if (is_of_capture(of.state)) {
             continue; /* ranks that are threads capture nothing */
         }
-#ifdef TOY_DOUBLE
-        fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
-#endif
+        start_double();
         if (zi_engine_state_owes(of.state)) {
             CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, end_in_state, &of), ZERO_COMM,
                         "a rank destroyed its engine in the middle of a step");
