@@ -265,8 +265,7 @@ static zero_status notice(zero_world *world, desertion *d)
     const bool made = status == ZERO_OK;
     for (uint32_t s = 0; s < 50 && status == ZERO_OK; s++) {
         start = zi_clock_ns();
-        status = toy_step(&trainer);
-        status = status == ZERO_OK ? toy_wait(&trainer) : status;
+        status = toy_step_or_skip(&trainer, false);
     }
     (void)snprintf(message, sizeof message, "%.200s", zero_last_error()->message);
     CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
