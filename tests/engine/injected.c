@@ -86,22 +86,24 @@ static zero_status simulated_host_alloc(void *self, size_t bytes, void **out)
     return reserve(&injected_counted.host_bytes, PROT_READ | PROT_WRITE, bytes, out);
 }
 
+static void unreserve(atomic_uint_fast64_t *count, void *pointer, size_t bytes)
+{
+    if (pointer != NULL) {
+        atomic_fetch_sub(count, bytes);
+        TOY_CHECK(munmap(pointer, bytes) == 0, "not ours: %p", pointer);
+    }
+}
+
 static void simulated_free(void *self, void *pointer, size_t bytes)
 {
     (void)self;
-    if (pointer != NULL) {
-        atomic_fetch_sub(&injected_counted.device_bytes, bytes);
-        TOY_CHECK(munmap(pointer, bytes) == 0, "not ours: %p", pointer);
-    }
+    unreserve(&injected_counted.device_bytes, pointer, bytes);
 }
 
 static void simulated_host_free(void *self, void *pointer, size_t bytes)
 {
     (void)self;
-    if (pointer != NULL) {
-        atomic_fetch_sub(&injected_counted.host_bytes, bytes);
-        TOY_CHECK(munmap(pointer, bytes) == 0, "not ours: %p", pointer);
-    }
+    unreserve(&injected_counted.host_bytes, pointer, bytes);
 }
 
 static zero_status fill_nothing(void *self, zi_stream *stream, void *target, int byte, size_t bytes)

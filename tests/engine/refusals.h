@@ -19,11 +19,7 @@ static inline zero_model *refusal_model(void)
 {
     zero_model *model = NULL;
     uint32_t index = 0;
-    zero_tensor_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.name = "weight";
-    desc.dims = 1;
-    desc.shape[0] = 1000;
+    const zero_tensor_desc desc = {.name = "weight", .dims = 1, .shape = {1000}};
     CHECK_OK(zero_model_create(&model));
     CHECK_OK(zero_unit_add(model, "layer", &index));
     CHECK_OK(zero_tensor_add(model, 0, &desc, &index));

@@ -75,18 +75,6 @@ static void put_far(toy_run *run, bool far)
     run->options.tier[ZERO_ROLE_GRAD] = run->options.tier[ZERO_ROLE_PARAM];
 }
 
-/* State on disk, and every step predicted: the CPU updates while the caller's kernels run. */
-static void let_overlap(toy_run *run, bool far)
-{
-    toy_run_tiers(run, ZERO_ROLE_MASTER, ZERO_TIER_DISK);
-    put_far(run, far);
-    run->options.disk_directories = rig_paths;
-    run->options.disk_directory_count = 1;
-    run->tuning.extent_bytes = 4096;
-    run->tuning.speculative_step = 1;
-    run->predicted = true;
-}
-
 static zero_status compare_ways(zero_world *world, void *user)
 {
     const comparison *c = user;
@@ -101,8 +89,9 @@ static zero_status compare_ways(zero_world *world, void *user)
         run = c->run;
         toy_sharding_apply(&ways[w / places], &run);
         put_far(&run, w % places == 1);
-        if (w % places == 2) {
-            let_overlap(&run, w / places % 2 != 0);
+        if (w % places == 2) { /* the CPU updates while the caller's kernels run */
+            toy_run_overlap(&run, rig_paths);
+            put_far(&run, w / places % 2 != 0);
         }
         TOY_TRY(toy_train_same(&run, world, c->step, &first, ways[w / places].name));
     }

@@ -329,11 +329,6 @@ TEST(models_with_nothing_to_train)
 
 /* ---- nothing, on any tier ---- */
 
-static void no_model(toy_model *model)
-{
-    toy_model_open(model);
-}
-
 static void no_tensors(toy_model *model)
 {
     toy_model_open(model);
@@ -403,7 +398,7 @@ static zero_status train_on_tiers(zero_world *world, const toy_run *run, void *u
 
 TEST(nothing_lives_on_any_tier)
 {
-    static void (*const models[])(toy_model *) = {no_model, no_tensors, only_empty_tensors,
+    static void (*const models[])(toy_model *) = {toy_model_open, no_tensors, only_empty_tensors,
                                                   no_elements, tiny_model};
     rig_folders(0, 1);
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {

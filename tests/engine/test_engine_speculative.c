@@ -49,14 +49,9 @@ static void rule_learn(rule *r)
     }
     r->speculative[r->turn] = false;
     if (r->outcomes[r->turn] == KEPT) {
-        *r = (rule){.turn = r->turn,
-                    .next_rest = REST_FIRST,
-                    .kept = r->kept,
-                    .redone = r->redone,
-                    .held_back = r->held_back,
-                    .outcomes = {r->outcomes[0], r->outcomes[1], r->outcomes[2], r->outcomes[3]},
-                    .speculative = {r->speculative[0], r->speculative[1], r->speculative[2],
-                                    r->speculative[3]}};
+        r->in_row = 0;
+        r->rest = 0;
+        r->next_rest = REST_FIRST;
     }
     r->in_row += r->outcomes[r->turn] == CLIPPED;
     if (r->outcomes[r->turn] == CLIPPED && r->in_row >= REDONE_MAX && r->rest == 0) {
@@ -466,8 +461,7 @@ static zero_status count_reads(toy_trainer *trainer)
     TOY_TRY(settle(trainer));
     const uint64_t before = engine_stats(trainer->engine).disk_read_bytes;
     for (uint64_t s = 1; s <= COUNTED; s++) {
-        TOY_TRY(toy_step(trainer));
-        TOY_TRY(toy_wait(trainer));
+        TOY_TRY(toy_step_or_skip(trainer, false));
         CHECK_EQ(engine_stats(trainer->engine).steps_speculative, 2 + s);
     }
     TOY_TRY(settle(trainer));

@@ -256,7 +256,7 @@ static void refuse_numbers(const toy_trainer *trainer)
     for (size_t i = 0; i < 4; i++) {
         bad = good;
         bad.loss_scale = scales[i];
-        refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "loss_scale");
+        refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "is not finite and above 0");
     }
     for (size_t i = 0; i < 3; i++) {
         bad = good;

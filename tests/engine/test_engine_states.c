@@ -465,10 +465,18 @@ static zero_status walk_the_table(toy_trainer *trainer)
     return ZERO_OK;
 }
 
-/* A model of two units, and a loss scale that moves. */
+static void start_double(void)
+{
+#ifdef TOY_DOUBLE
+    fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
+#endif
+}
+
+/* A model of two units, a folder, and a loss scale that moves. */
 static toy_run table_run(void)
 {
     toy_run run = toy_run_equal(2, UNIT_ELEMENTS, ZERO_DTYPE_F32);
+    rig_folders(1, 0);
     run.options.loss_scale = 4;
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 1;
@@ -477,7 +485,6 @@ static toy_run table_run(void)
 
 TEST(every_call_in_every_state)
 {
-    rig_folders(1, 0);
     toy_run run = table_run();
     for (int way = 0; way < 4; way++) {
         run.options.stage = way % 2 == 0 ? ZERO_STAGE_0 : ZERO_STAGE_3;
@@ -485,9 +492,7 @@ TEST(every_call_in_every_state)
         for (int role = ZERO_ROLE_MASTER; way == 2 && role <= ZERO_ROLE_MOMENT2; role++) {
             run.options.tier[role] = ZERO_TIER_DISK;
         }
-#ifdef TOY_DOUBLE
-        fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
-#endif
+        start_double();
         CHECK_OK(toy_on_ranks(1, &run, walk_the_table, NULL));
 #ifdef TOY_DOUBLE
         CHECK(fake_cuda_check());
@@ -517,7 +522,6 @@ static zero_status ask_for_roles(toy_trainer *trainer)
 
 TEST(roles_that_are_offloaded)
 {
-    rig_folders(1, 0);
     toy_run run = table_run();
     CHECK_OK(toy_on_ranks(1, &run, ask_for_roles, NULL));
 }
@@ -542,7 +546,6 @@ static zero_status view_sums(toy_trainer *trainer)
 
 TEST(sums_have_no_view_before_their_step)
 {
-    rig_folders(1, 0);
     toy_run run = table_run();
     CHECK_OK(toy_on_ranks(1, &run, view_sums, NULL));
 }
@@ -572,11 +575,8 @@ static zero_status poison(toy_trainer *trainer)
 
 TEST(no_call_is_legal_after_a_failure)
 {
-    rig_folders(1, 0);
     toy_run run = table_run();
-#ifdef TOY_DOUBLE
-    fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
-#endif
+    start_double();
     CHECK_FAILS(toy_on_ranks(2, &run, poison, NULL), ZERO_MISMATCH, "max_norm is 1");
 }
 
@@ -607,16 +607,13 @@ static zero_status end_in_state(zero_world *world, void *user)
 
 TEST(destroyed_in_every_state)
 {
-    rig_folders(1, 0);
     toy_run run = table_run();
     for (int s = 0; s < ZI_ENGINE_POISONED; s++) {
         ending of = {&run, (zi_engine_state)s};
         if (is_of_capture(of.state)) {
             continue; /* ranks that are threads capture nothing */
         }
-#ifdef TOY_DOUBLE
-        fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
-#endif
+        start_double();
         if (zi_engine_state_owes(of.state)) {
             CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, end_in_state, &of), ZERO_COMM,
                         "a rank destroyed its engine in the middle of a step");

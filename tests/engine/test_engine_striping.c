@@ -15,7 +15,6 @@
 typedef enum found { FOUND_NOTHING, FOUND_RATES, FOUND_FAULT } found;
 
 static found to_find;
-static char *folders[2];
 static struct {
     int choices;
     uint32_t rank;
@@ -62,20 +61,13 @@ zero_status __wrap_zi_store_create(const zi_store_options *options, zi_store **s
 
 static toy_run open_run(bool on_disk, found what)
 {
-    folders[0] = rig_folder(false);
-    folders[1] = rig_folder(false);
+    rig_folders(2, 0);
     to_find = what;
     toy_run run = toy_run_equal(2, 5000, ZERO_DTYPE_BF16);
     toy_run_tiers(&run, ZERO_ROLE_MASTER, on_disk ? ZERO_TIER_DISK : ZERO_TIER_DEVICE);
-    toy_run_disk(&run, (const char *const *)folders, 2);
+    toy_run_disk(&run, rig_paths, 2);
     run.tuning.extent_bytes = 8192;
     return run;
-}
-
-static void close_run(void)
-{
-    rig_remove(folders[0]);
-    rig_remove(folders[1]);
 }
 
 /* Opens an engine, takes a step; how the disk is striped. */
@@ -112,7 +104,6 @@ TEST(roles_on_disk_are_striped_as_measured)
     CHECK_EQ(seen.rates[0], 2870);
     CHECK_EQ(seen.rates[1], 1410);
     check_text(path.striped, "by measured MB/s 2870:1410");
-    close_run();
 }
 
 TEST(what_was_not_measured_is_striped_equally)
@@ -123,7 +114,6 @@ TEST(what_was_not_measured_is_striped_equally)
     CHECK_EQ(seen.rates[0], 1);
     CHECK_EQ(seen.rates[1], 1);
     check_text(path.striped, "equally");
-    close_run();
 }
 
 TEST(weights_that_are_given_are_not_measured)
@@ -136,7 +126,6 @@ TEST(weights_that_are_given_are_not_measured)
     CHECK_EQ(seen.rates[0], 3);
     CHECK_EQ(seen.rates[1], 7);
     check_text(path.striped, "by disk_weights 3:7");
-    close_run();
 }
 
 TEST(weights_that_are_given_are_those_of_what_is_evicted)
@@ -149,7 +138,6 @@ TEST(weights_that_are_given_are_those_of_what_is_evicted)
     check_text(seen.use, "-evict");
     CHECK_EQ(seen.rates[0], 3);
     CHECK_EQ(seen.rates[1], 7);
-    close_run();
 }
 
 /* An engine with nothing on disk has no store to be worth a measurement until it evicts; the second
@@ -164,7 +152,6 @@ TEST(what_is_evicted_is_striped_as_measured)
     CHECK_EQ(seen.bytes, seen.store_bytes);
     CHECK_EQ(seen.rates[0], 2870);
     check_text(path.striped, "");
-    close_run();
 }
 
 static zero_status open_one(zero_world *world, void *user)
@@ -178,7 +165,6 @@ TEST(a_measurement_that_fails_is_what_create_says)
     toy_run run = open_run(true, FOUND_FAULT);
     CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, open_one, &run), ZERO_IO, "is worn out");
     CHECK_EQ(seen.stores, 0);
-    close_run();
 }
 
 TEST_MAIN()

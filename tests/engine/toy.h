@@ -105,8 +105,6 @@ void toy_model_equal(toy_model *model, uint32_t unit_count, uint64_t count, zero
 /* A small model with everything in it: a tied head, frozen, empty and one-element tensors, no-decay
  * tensors, an empty unit, a unit without trained tensors, mixed dtypes (dtype and F32). */
 void toy_model_mixed(toy_model *model, zero_dtype dtype);
-/* That, and units large enough for many ranges on disk. */
-void toy_model_wide(toy_model *model, zero_dtype dtype);
 
 typedef enum toy_flavour {
     TOY_REAL = 1,   /* any value: the order of additions shows */
@@ -135,6 +133,7 @@ toy_run toy_run_init(const toy_model *model);
 toy_run toy_run_made(void (*make)(toy_model *model));
 toy_run toy_run_equal(uint32_t unit_count, uint64_t count, zero_dtype dtype);
 toy_run toy_run_mixed(zero_dtype dtype);
+/* Mixed, and units large enough for many extents on disk. */
 toy_run toy_run_wide(zero_dtype dtype);
 /* Roles `first` and those behind it, up to MOMENT2, on a tier. */
 void toy_run_tiers(toy_run *run, zero_role first, zero_tier tier);
@@ -267,7 +266,7 @@ zero_status toy_train_collect(const toy_run *run, zero_world *world, toy_state *
 /* toy_train_by, and toy_state_same as `expected`. */
 zero_status toy_train_same(const toy_run *run, zero_world *world, toy_step_fn step,
                            const toy_state *expected, const char *what);
-/* A run taken by two kinds of steps comes to the same state; */
+/* A run taken by two kinds of steps comes to the same state. */
 zero_status toy_compare(const toy_run *run, zero_world *world, toy_step_fn left, toy_step_fn right,
                         const char *what);
 

@@ -29,12 +29,6 @@ zero_device toy_device(void)
     return use_cpu ? ZERO_DEVICE_CPU : ZERO_DEVICE_CUDA;
 }
 
-bool toy_device_present(void)
-{
-    int count = 0;
-    return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
-}
-
 uint64_t toy_device_bytes(void)
 {
     size_t unused = 0;
@@ -83,11 +77,6 @@ uint64_t toy_device_bytes(void)
 zero_device toy_device(void)
 {
     return ZERO_DEVICE_CPU;
-}
-
-bool toy_device_present(void)
-{
-    return true;
 }
 
 zero_stream toy_stream(void)

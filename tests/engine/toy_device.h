@@ -19,8 +19,6 @@ zero_stream toy_stream(void);
 /* One float of the memory that engines of this program are made for. */
 float *toy_scalar_open(float value);
 void toy_scalar_close(float *scalar);
-/* A GPU is there, or none is needed. */
-bool toy_device_present(void);
 
 /* Memory in use where engines of this program live: the process's resident memory, or a GPU's. */
 uint64_t toy_device_bytes(void);

@@ -64,26 +64,16 @@ static uint32_t add_tensor(toy_model *model, const zero_tensor_desc *desc)
 uint32_t toy_model_tensor(toy_model *model, uint64_t rows, uint64_t cols, zero_dtype dtype,
                           uint32_t flags)
 {
-    zero_tensor_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.dims = cols != 0 ? 2 : 1;
-    desc.shape[0] = rows;
-    desc.shape[1] = cols;
-    desc.dtype = dtype;
-    desc.flags = flags;
+    const zero_tensor_desc desc = {
+        .dims = cols != 0 ? 2 : 1, .shape = {rows, cols}, .dtype = dtype, .flags = flags};
     return add_tensor(model, &desc);
 }
 
 uint32_t toy_model_grouped(toy_model *model, uint64_t rows, zero_dtype dtype, uint32_t flags,
                            uint32_t group)
 {
-    zero_tensor_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.dims = 1;
-    desc.shape[0] = rows;
-    desc.dtype = dtype;
-    desc.flags = flags;
-    desc.group = group;
+    const zero_tensor_desc desc = {
+        .dims = 1, .shape = {rows}, .dtype = dtype, .flags = flags, .group = group};
     return add_tensor(model, &desc);
 }
 
@@ -144,7 +134,7 @@ void toy_model_mixed(toy_model *model, zero_dtype dtype)
     toy_model_tie(model, head, table);
 }
 
-void toy_model_wide(toy_model *model, zero_dtype dtype)
+static void model_wide(toy_model *model, zero_dtype dtype)
 {
     toy_model_mixed(model, dtype);
     for (uint32_t i = 0; i < 3; i++) {
@@ -283,7 +273,7 @@ toy_run toy_run_mixed(zero_dtype dtype)
 toy_run toy_run_wide(zero_dtype dtype)
 {
     toy_model *model = own_model();
-    toy_model_wide(model, dtype);
+    model_wide(model, dtype);
     return toy_run_init(model);
 }
 
