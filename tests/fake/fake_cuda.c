@@ -225,12 +225,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
         return fake_leave(cudaErrorInvalidResourceHandle);
     }
     found->alive = false;
-    if (fake_clock_has(fake_host_clock(), found->timeline, found->enqueued)) {
+    if (race_line_settled(&found->line, fake_host_clock())) {
         fake_stream_retire(found);
     } else if (entered == cudaSuccess) {
-        fake_fault(FAKE_MISUSE, "cudaStreamDestroy of %s, whose operation #%llu may not have run",
-                   fake_timeline_name(found->timeline),
-                   fake_timeline_number(found->timeline, found->enqueued));
+        race_fault(RACE_MISUSE, "cudaStreamDestroy of %s, whose work may not have run",
+                   race_line_name(found->line.timeline));
     }
     return fake_leave(entered);
 }
@@ -248,13 +247,13 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     }
     if (code == cudaSuccess) {
         fake_stream_order(found);
-        fake_host_wait(found, found->enqueued, &found->clock);
+        fake_host_wait(found, found->line.number, &found->line.clock);
     }
     return fake_leave(code);
 }
 
 /* A caller that polls moves things on, in every mode. */
-static cudaError_t query(cudaStream_t stream, uint64_t number, const fake_clock *clock)
+static cudaError_t query(cudaStream_t stream, uint64_t number, const race_clock *clock)
 {
     if (stream->done < number) {
         fake_run_toward(stream, number);
@@ -276,7 +275,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     }
     if (code == cudaSuccess) {
         fake_stream_order(found);
-        code = query(found, found->enqueued, &found->clock);
+        code = query(found, found->line.number, &found->line.clock);
     }
     return fake_leave(code);
 }

@@ -60,7 +60,7 @@ static cudaError_t launch(cudaStream_t stream, kernel_file file, const char *nam
 {
     fake_lock();
     if (!loaded[file][fake_device]) {
-        fake_fault(FAKE_MISUSE, "%s before its kernels were loaded on device %d", name,
+        race_fault(RACE_MISUSE, "%s before its kernels were loaded on device %d", name,
                    fake_device);
     }
     fake_unlock();
