@@ -1,0 +1,163 @@
+/* engine on a checked device (toy_checked.c): forward and backward are put on the caller's stream
+ * and the host waits for nothing, so that streams and events alone must order every read and write,
+ * on every tier. And each wait is needed: without one there is a race. */
+#include "harness.h"
+
+#include "checked_device.h"
+#include "folders.h"
+#include "toy_kernel.h"
+
+#define DEADLINE_MS 60000
+#define RANKS 2
+#define STEPS 3
+
+/* Where shards are, and what else differs. */
+typedef struct place {
+    zero_tier param;
+    zero_tier grad;
+    zero_tier state;
+    bool predicted; /* every step is */
+    bool sparse;    /* units are left out; what is released is poisoned */
+    bool equal;     /* units are alike and take slots in turn */
+} place;
+
+static const place places[] = {
+    {ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, false, false, false},
+    {ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, false, true, false},
+    {ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, false, false, true},
+    {ZERO_TIER_HOST, ZERO_TIER_HOST, ZERO_TIER_HOST, false, true, false},
+    {ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, ZERO_TIER_DISK, true, false, false},
+    {ZERO_TIER_DISK, ZERO_TIER_DISK, ZERO_TIER_DISK, false, true, false},
+    {ZERO_TIER_HOST, ZERO_TIER_DISK, ZERO_TIER_DISK, true, false, false},
+};
+
+static const place *here; /* of all ranks */
+
+/* As experts do: each rank leaves out other units in every step, and some are left out by all. */
+static bool uses(const toy_trainer *trainer, uint32_t unit)
+{
+    return !here->sparse ||
+           ((unit + trainer->step + trainer->rank) % 3 != 0 && (unit + trainer->step) % 5 != 0);
+}
+
+static zero_status forward(toy_trainer *trainer, zero_pass pass)
+{
+    for (uint32_t u = 0; u < trainer->run->model->unit_count; u++) {
+        TOY_TRY(uses(trainer, u) ? toy_kernel_forward(trainer, u, pass) : ZERO_OK);
+    }
+    return ZERO_OK;
+}
+
+static zero_status step(toy_trainer *trainer)
+{
+    for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
+        TOY_TRY(toy_micro_begin(trainer, m + 1 == trainer->run->micro_steps));
+        TOY_TRY(forward(trainer, ZERO_PASS_FORWARD));
+        for (uint32_t u = trainer->run->model->unit_count; u-- > 0;) {
+            TOY_TRY(uses(trainer, u) ? toy_kernel_backward(trainer, u) : ZERO_OK);
+        }
+        TOY_TRY(toy_micro_end(trainer));
+    }
+    /* Readings that no gradient follows, right before the parameters change. */
+    TOY_TRY(forward(trainer, ZERO_PASS_EVAL));
+    return toy_update(trainer);
+}
+
+static zero_status train(zero_world *world, const toy_run *run, void *user)
+{
+    toy_trainer trainer;
+    (void)user;
+    TOY_TRY(toy_open(&trainer, run, world));
+    for (uint32_t s = 0; s < run->steps; s++) {
+        TOY_TRY(step(&trainer));
+    }
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static toy_run run_of(const toy_model *model, const place *at)
+{
+    toy_run run = toy_run_init(model);
+    run.steps = STEPS;
+    run.micro_steps = 2;
+    run.predicted = at->predicted;
+    run.options.loss_scale = 1;
+    run.options.tier[ZERO_ROLE_PARAM] = at->param;
+    run.options.tier[ZERO_ROLE_GRAD] = at->grad;
+    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
+        run.options.tier[role] = at->state;
+    }
+    run.options.disk_directories = rig_paths;
+    run.options.disk_directory_count = 1;
+    run.tuning.bucket_bytes = 1;
+    run.tuning.extent_bytes = 4096;
+    run.tuning.poison_released = at->sparse;
+    run.tuning.speculative_step = at->predicted;
+    return run;
+}
+
+/* Every sharding in every place, until something is wrong. */
+static void train_all(void)
+{
+    for (size_t p = 0; p < sizeof places / sizeof places[0] && race_faults() == 0; p++) {
+        toy_model model;
+        here = &places[p];
+        if (here->equal) {
+            toy_model_equal(&model, 6, 1000, ZERO_DTYPE_F32);
+        } else {
+            toy_model_mixed(&model, ZERO_DTYPE_BF16);
+        }
+        const toy_run run = run_of(&model, here);
+        CHECK_OK(toy_run_ways(RANKS, DEADLINE_MS, &run, train, NULL));
+        toy_model_close(&model);
+    }
+}
+
+static const checked_wait needed[] = {
+    {"the caller", "zero gather"}, {"the caller", "zero reduce"},  {"the caller", "zero step"},
+    {"zero gather", "the caller"}, {"zero gather", "zero gather"}, {"zero gather", "zero step"},
+    {"zero reduce", "the caller"}, {"zero reduce", "zero reduce"}, {"zero reduce", "zero step"},
+    {"zero step", "the caller"},   {"zero step", "zero gather"},   {"zero step", "zero reduce"},
+    {"zero step", "zero step"},
+};
+#define NEEDED (sizeof needed / sizeof needed[0])
+
+static bool is_needed(const checked_wait *wait)
+{
+    for (size_t w = 0; w < NEEDED; w++) {
+        if (memcmp(&needed[w], wait, sizeof *wait) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+TEST(all_is_in_order)
+{
+    checked_wait waits[CHECKED_WAITS_MAX];
+    rig_folders(0, 1);
+    train_all();
+    CHECK(race_check());
+    const uint32_t count = checked_waits(waits);
+    for (uint32_t w = 0; w < count; w++) {
+        /* What the host waits for is what it reads itself, and what it gives back. */
+        if (strcmp(waits[w].waiter, "the host") != 0 && !is_needed(&waits[w])) {
+            TEST_FAIL("%s waits for %s, and no test says why", waits[w].waiter, waits[w].awaited);
+        }
+    }
+}
+
+TEST(each_wait_is_needed)
+{
+    rig_folders(0, 1);
+    for (size_t w = 0; w < NEEDED; w++) {
+        checked_start(&needed[w]);
+        train_all();
+        if (race_races() == 0) {
+            TEST_FAIL("%s need not wait for %s", needed[w].waiter, needed[w].awaited);
+        }
+    }
+    checked_start(NULL);
+}
+
+TEST_MAIN()
