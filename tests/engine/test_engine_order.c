@@ -160,4 +160,58 @@ TEST(each_wait_is_needed)
     checked_start(NULL);
 }
 
+/* ---- a unit that two of the caller's streams use, where what is released is poisoned ---- */
+
+static zero_status run_nothing(void *argument)
+{
+    (void)argument;
+    return ZERO_OK;
+}
+
+/* Acquire unit 0 on a stream and read its tensor there. */
+static zero_status use_on(zero_engine *engine, zero_stream stream)
+{
+    zero_view view;
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, stream, NULL));
+    TOY_TRY(zero_tensor_data(engine, 0, &view));
+    const race_range range = {view.data, view.count * sizeof(float), false};
+    checked_caller_put(stream, run_nothing, &view, sizeof view, &range, 1);
+    return ZERO_OK;
+}
+
+static zero_status use_on_two_streams(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    const zero_stream streams[] = {checked_caller_open(), checked_caller_open()};
+    TOY_TRY(toy_open(&trainer, user, world));
+    for (int i = 0; i < 4; i++) {
+        TOY_TRY(use_on(trainer.engine, streams[0]));
+        TOY_TRY(use_on(trainer.engine, streams[1]));
+        TOY_TRY(zero_unit_release(trainer.engine, 0, streams[0]));
+        checked_caller_wait(streams[0]); /* the last release speaks for both */
+        TOY_TRY(zero_unit_release(trainer.engine, 0, streams[1]));
+    }
+    checked_caller_wait(streams[1]);
+    toy_close(&trainer);
+    checked_caller_close(streams[0]);
+    checked_caller_close(streams[1]);
+    return ZERO_OK;
+}
+
+TEST(views_on_two_streams)
+{
+    static const checked_wait between = {"the caller", "the caller"};
+    toy_model model;
+    toy_model_equal(&model, 2, 1000, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    run.tuning.poison_released = 1;
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, use_on_two_streams, &run));
+    CHECK(race_check());
+    checked_start(&between);
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, use_on_two_streams, &run));
+    CHECK(race_races() != 0);
+    checked_start(NULL);
+    toy_model_close(&model);
+}
+
 TEST_MAIN()
