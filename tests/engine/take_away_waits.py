@@ -118,7 +118,7 @@ def main():
     for wait in WAITS:
         why = unnoticed(tree, build, tests, wait)
         failed += why != ""
-        print(f"{'FAILED  ' if why else 'ok      '}{wait[0]}{': ' + why if why else ''}", flush=True)
+        print(f"FAILED  {wait[0]}: {why}" if why else f"ok      {wait[0]}", flush=True)
     print(f"{len(WAITS) - failed} passed, {failed} failed, 0 skipped")
     sys.exit(failed != 0)
 
