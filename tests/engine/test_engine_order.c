@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include "checked_device.h"
+#include "comm/process_ranks.h"
 #include "folders.h"
 #include "toy_kernel.h"
 
@@ -30,6 +31,7 @@ static const place places[] = {
     {ZERO_TIER_DISK, ZERO_TIER_DISK, ZERO_TIER_DISK, false, true, false},
     {ZERO_TIER_HOST, ZERO_TIER_DISK, ZERO_TIER_DISK, true, false, false},
 };
+#define PLACES (sizeof places / sizeof places[0])
 
 static const place *here; /* of all ranks */
 
@@ -96,20 +98,27 @@ static toy_run run_of(const toy_model *model, const place *at)
     return run;
 }
 
-/* Every sharding in every place, until something is wrong. */
+/* In every sharding. world NULL: by ranks that are threads. */
+static void train_at(const place *at, zero_world *world)
+{
+    toy_model model;
+    here = at;
+    if (here->equal) {
+        toy_model_equal(&model, 6, 1000, ZERO_DTYPE_F32);
+    } else {
+        toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    }
+    const toy_run run = run_of(&model, here);
+    CHECK_OK(world != NULL ? toy_each_way(world, &run, train, NULL)
+                           : toy_run_ways(RANKS, DEADLINE_MS, &run, train, NULL));
+    toy_model_close(&model);
+}
+
+/* In every place, until something is wrong. */
 static void train_all(void)
 {
-    for (size_t p = 0; p < sizeof places / sizeof places[0] && race_faults() == 0; p++) {
-        toy_model model;
-        here = &places[p];
-        if (here->equal) {
-            toy_model_equal(&model, 6, 1000, ZERO_DTYPE_F32);
-        } else {
-            toy_model_mixed(&model, ZERO_DTYPE_BF16);
-        }
-        const toy_run run = run_of(&model, here);
-        CHECK_OK(toy_run_ways(RANKS, DEADLINE_MS, &run, train, NULL));
-        toy_model_close(&model);
+    for (size_t p = 0; p < PLACES && race_faults() == 0; p++) {
+        train_at(&places[p], NULL);
     }
 }
 
@@ -158,6 +167,32 @@ TEST(each_wait_is_needed)
         }
     }
     checked_start(NULL);
+}
+
+/* Each sees its own streams only, and what they do to its own memory. */
+static void train_in_process(uint32_t rank, void *user)
+{
+    static const checked_wait unseen = {"zero reduce", "the caller"};
+    zero_world *world = NULL;
+    (void)rank;
+    (void)user;
+    CHECK_OK(zero_world_create_launched(DEADLINE_MS, &world));
+    for (size_t p = 0; p < PLACES; p++) {
+        train_at(&places[p], world);
+    }
+    CHECK(race_check());
+    checked_start(&unseen);
+    train_at(&places[0], world);
+    CHECK(race_races() != 0);
+    zero_world_destroy(world);
+    fflush(NULL);
+    _exit(0); /* the folders are the test's */
+}
+
+TEST(ranks_are_processes)
+{
+    rig_folders(0, 1);
+    run_ranks(RANKS, train_in_process, NULL);
 }
 
 /* ---- a unit that two of the caller's streams use, where what is released is poisoned ---- */
