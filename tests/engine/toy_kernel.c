@@ -3,7 +3,11 @@
 
 #include <math.h>
 
+#ifdef TOY_CUDA
 #include "fake_cuda.h"
+#else
+#include "checked_device.h"
+#endif
 
 /* One kernel: reads a tensor's parameters and adds a sample's gradient; without `grad` it only
  * reads. */
@@ -34,14 +38,9 @@ static void run_kernel(void *payload)
     }
 }
 
-static void launch(const toy_kernel *kernel)
+#ifdef TOY_CUDA
+static void put_kernel(const toy_kernel *kernel, const race_range *ranges, size_t range_count)
 {
-    const size_t param_bytes = kernel->count * zero_dtype_bytes(kernel->param_dtype);
-    const size_t grad_bytes =
-        kernel->grad != NULL ? kernel->count * zero_dtype_bytes(kernel->grad_dtype) : 0;
-    const fake_cuda_range ranges[] = {{kernel->param, param_bytes, false},
-                                      {kernel->grad, grad_bytes, false},
-                                      {kernel->grad, grad_bytes, true}};
     const fake_cuda_work work = {
         .name = kernel->grad != NULL ? "backward" : "forward",
         .kind = FAKE_CUDA_KERNEL,
@@ -49,10 +48,33 @@ static void launch(const toy_kernel *kernel)
         .payload = kernel,
         .payload_bytes = sizeof *kernel,
         .ranges = ranges,
-        .range_count = 3,
+        .range_count = range_count,
     };
     const cudaError_t code = fake_cuda_enqueue(toy_stream().native, &work);
     TOY_CHECK(code == cudaSuccess, "%s: %s", work.name, cudaGetErrorString(code));
+}
+#else
+static zero_status run_task(void *argument)
+{
+    run_kernel(argument);
+    return ZERO_OK;
+}
+
+static void put_kernel(const toy_kernel *kernel, const race_range *ranges, size_t range_count)
+{
+    checked_caller_put(toy_stream(), run_task, kernel, sizeof *kernel, ranges, range_count);
+}
+#endif
+
+static void launch(const toy_kernel *kernel)
+{
+    const size_t param_bytes = kernel->count * zero_dtype_bytes(kernel->param_dtype);
+    const size_t grad_bytes =
+        kernel->grad != NULL ? kernel->count * zero_dtype_bytes(kernel->grad_dtype) : 0;
+    const race_range ranges[] = {{kernel->param, param_bytes, false},
+                                 {kernel->grad, grad_bytes, false},
+                                 {kernel->grad, grad_bytes, true}};
+    put_kernel(kernel, ranges, 3);
 }
 
 /* Kernels over all tensors that a unit uses; backward also adds the gradient. */

@@ -1,6 +1,6 @@
-/* Forward and backward of the toy as kernels of the CUDA runtime's double: they only enqueue, so
- * that nothing is ordered by the host. Their gradient is that of trainer->step and the micro-step's
- * sample, without the loss scale. */
+/* Forward and backward of the toy as kernels of the CUDA runtime's double, or on a caller's stream
+ * of a checked device: they only enqueue, so that nothing is ordered by the host. Their gradient is
+ * that of trainer->step and the micro-step's sample, without the loss scale. */
 #ifndef TESTS_ENGINE_TOY_KERNEL_H
 #define TESTS_ENGINE_TOY_KERNEL_H
 

@@ -17,9 +17,9 @@ typedef struct graph_node {
     cudaError_t (*call)(cudaStream_t stream, void *user);
     void *user;
     size_t record;     /* the node that a wait waits for */
-    fake_clock joined; /* of a record: by branch, the works before it */
+    race_clock joined; /* of a record: by branch, the works before it */
     uint64_t number;   /* of a record: of the operation that the last launch made of it */
-    fake_clock clock;  /* and that one's clock */
+    race_clock clock;  /* and that one's clock */
 } graph_node;
 
 /* A captured stream's part. */
@@ -27,7 +27,7 @@ typedef struct graph_branch {
     cudaStream_t captured; /* NULL once the capture is over */
     cudaStream_t own;      /* on which launches put it */
     uint64_t works;
-    fake_clock joined; /* by branch, the works before what comes next */
+    race_clock joined; /* by branch, the works before what comes next */
 } graph_branch;
 
 /* What a cudaGraph_t points to, and cudaGraphExec_t too. The first branch is the origin's. */
@@ -56,7 +56,7 @@ static _Thread_local enum cudaStreamCaptureMode thread_mode = cudaStreamCaptureM
 static cudaError_t invalidate(fake_capture *capture, cudaError_t code, const char *why)
 {
     capture->invalid = true;
-    fake_fault(FAKE_MISUSE, "in a capture: %s", why);
+    race_fault(RACE_MISUSE, "in a capture: %s", why);
     return code;
 }
 
@@ -76,7 +76,7 @@ static graph_node *add_node(fake_capture *capture, uint32_t branch, node_kind ki
 {
     if (capture->node_count == capture->node_room) {
         capture->node_room = capture->node_room * 2 + 64;
-        capture->nodes = fake_resize(capture->nodes, capture->node_room * sizeof capture->nodes[0]);
+        capture->nodes = race_resize(capture->nodes, capture->node_room * sizeof capture->nodes[0]);
     }
     graph_node *node = &capture->nodes[capture->node_count++];
     memset(node, 0, sizeof *node);
@@ -102,7 +102,7 @@ cudaError_t fake_capture_put(cudaStream_t stream, const fake_cuda_work *work, bo
     node->work = *work;
     node->work.payload = payload;
     node->work.ranges = ranges;
-    fake_clock_set(&branch->joined, stream->branch, ++branch->works);
+    race_clock_set(&branch->joined, stream->branch, ++branch->works);
     *captured = true;
     return cudaSuccess;
 }
@@ -120,10 +120,7 @@ cudaError_t fake_cuda_at_launch(cudaStream_t stream,
                                 cudaGraph_t *graph)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("fake_cuda_at_launch");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream("fake_cuda_at_launch", stream, &found);
     if (code == cudaSuccess && found->capture == NULL) {
         code = cudaErrorIllegalState;
     }
@@ -136,7 +133,7 @@ cudaError_t fake_cuda_at_launch(cudaStream_t stream,
         node->call = fn;
         node->user = user;
         *graph = found->capture;
-        fake_clock_set(&branch->joined, found->branch, ++branch->works);
+        race_clock_set(&branch->joined, found->branch, ++branch->works);
     }
     return fake_leave(code);
 }
@@ -153,7 +150,7 @@ cudaError_t fake_capture_record(cudaStream_t stream, cudaEvent_t event, bool *ca
     }
     event->node = capture->node_count;
     graph_node *node = add_node(capture, stream->branch, NODE_RECORD);
-    fake_clock_join(&node->joined, &capture->branches[stream->branch].joined);
+    race_clock_join(&node->joined, &capture->branches[stream->branch].joined);
     *captured = true;
     return cudaSuccess;
 }
@@ -171,7 +168,7 @@ cudaError_t fake_capture_await(cudaStream_t stream, cudaEvent_t event, bool *cap
                                 "a wait for an event that was not recorded in it");
     }
     if (!capture->active) {
-        fake_fault(FAKE_MISUSE, "a wait for an event recorded in a capture that is over");
+        race_fault(RACE_MISUSE, "a wait for an event recorded in a capture that is over");
         return cudaErrorCapturedEvent;
     }
     if (stream->capture == NULL && !stream->legacy) {
@@ -181,7 +178,7 @@ cudaError_t fake_capture_await(cudaStream_t stream, cudaEvent_t event, bool *cap
         return invalidate(capture, cudaErrorStreamCaptureMerge,
                           "a wait by stream 0 or a stream of another capture");
     }
-    fake_clock_join(&capture->branches[stream->branch].joined, &capture->nodes[event->node].joined);
+    race_clock_join(&capture->branches[stream->branch].joined, &capture->nodes[event->node].joined);
     add_node(capture, stream->branch, NODE_WAIT)->record = event->node;
     *captured = true;
     return cudaSuccess;
@@ -226,10 +223,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *pCaptureStatus)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("cudaStreamIsCapturing");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream("cudaStreamIsCapturing", stream, &found);
     if (code == cudaSuccess) {
         *pCaptureStatus = found->capture == NULL    ? cudaStreamCaptureStatusNone
                           : found->capture->invalid ? cudaStreamCaptureStatusInvalidated
@@ -241,10 +235,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("cudaStreamBeginCapture");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream("cudaStreamBeginCapture", stream, &found);
     if (code == cudaSuccess && found->legacy) {
         code = cudaErrorStreamCaptureUnsupported;
     }
@@ -252,7 +243,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
         code = cudaErrorIllegalState;
     }
     if (code == cudaSuccess) {
-        fake_capture *capture = fake_allocate(sizeof *capture);
+        fake_capture *capture = race_allocate(sizeof *capture);
         capture->magic = GRAPH_MAGIC;
         capture->active = true;
         capture->relaxed = mode == cudaStreamCaptureModeRelaxed;
@@ -269,7 +260,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
 static bool all_joined(const fake_capture *capture)
 {
     for (uint32_t b = 0; b < capture->branch_count; b++) {
-        if (!fake_clock_has(&capture->branches[0].joined, b, capture->branches[b].works)) {
+        if (!race_clock_has(&capture->branches[0].joined, b, capture->branches[b].works)) {
             return false;
         }
     }
@@ -386,9 +377,8 @@ static cudaError_t put_node(struct CUgraph_st *graph, graph_node *node)
     case NODE_WORK:
         return fake_stream_put(stream, &node->work);
     case NODE_RECORD:
-        node->number = stream->enqueued;
-        fake_clock_clear(&node->clock);
-        fake_clock_join(&node->clock, &stream->clock);
+        node->number = stream->line.number;
+        race_clock_copy(&node->clock, &stream->line.clock);
         return cudaSuccess;
     case NODE_WAIT:
         fake_stream_follow(stream, graph->branches[record->branch].own, record->number,
@@ -404,7 +394,8 @@ static cudaError_t put_graph(struct CUgraph_st *graph, cudaStream_t stream)
 {
     fake_stream_order(stream);
     for (uint32_t b = 0; b < graph->branch_count; b++) {
-        fake_stream_follow(graph->branches[b].own, stream, stream->enqueued, &stream->clock);
+        fake_stream_follow(graph->branches[b].own, stream, stream->line.number,
+                           &stream->line.clock);
     }
     for (size_t i = 0; i < graph->node_count; i++) {
         const cudaError_t code = put_node(graph, &graph->nodes[i]);
@@ -414,7 +405,7 @@ static cudaError_t put_graph(struct CUgraph_st *graph, cudaStream_t stream)
     }
     for (uint32_t b = 0; b < graph->branch_count; b++) {
         cudaStream_t own = graph->branches[b].own;
-        fake_stream_follow(stream, own, own->enqueued, &own->clock);
+        fake_stream_follow(stream, own, own->line.number, &own->line.clock);
     }
     return cudaSuccess;
 }

@@ -23,7 +23,10 @@ static call_count call_counts[CALL_NAMES_MAX];
 void fake_lock(void)
 {
     (void)pthread_mutex_lock(&fake.mutex);
-    fake_timelines_open();
+    if (fake.host.number == 0) {
+        race_line_open(&fake.host, "the host");
+        (void)race_line_next(&fake.host, "the first lock");
+    }
 }
 
 void fake_unlock(void)
@@ -51,7 +54,7 @@ cudaError_t fake_enter(const char *call)
     call_count *count = count_of(call);
     count->calls++;
     if (fake_in_host_function) {
-        fake_fault(FAKE_MISUSE, "%s is called from a function that cudaLaunchHostFunc runs", call);
+        race_fault(RACE_MISUSE, "%s is called from a function that cudaLaunchHostFunc runs", call);
         return cudaErrorNotPermitted;
     }
     if (count->calls == count->fail_at) {
@@ -108,14 +111,7 @@ void fake_cuda_start(fake_cuda_mode mode, uint64_t seed)
     for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next) {
         memset(stream->operations, 0, sizeof stream->operations);
     }
-    fake_faults_clear();
-    fake_unlock();
-}
-
-void fake_cuda_seed(uint64_t seed)
-{
-    fake_lock();
-    fake.random = seed;
+    race_faults_clear();
     fake_unlock();
 }
 
@@ -199,7 +195,7 @@ uint64_t fake_cuda_pending(void)
     uint64_t count = 0;
     fake_lock();
     for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next) {
-        count += stream->enqueued - stream->done;
+        count += stream->line.number - stream->done;
     }
     fake_unlock();
     return count;
@@ -208,7 +204,7 @@ uint64_t fake_cuda_pending(void)
 uint64_t fake_cuda_live(void)
 {
     fake_lock();
-    uint64_t count = fake_region_count();
+    uint64_t count = race_region_count();
     for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next) {
         count += stream->alive && !stream->legacy;
     }
@@ -222,7 +218,7 @@ uint64_t fake_cuda_live(void)
 void fake_cuda_name_stream(cudaStream_t stream, const char *name)
 {
     fake_lock();
-    fake_timeline_rename(stream->timeline, name);
+    race_line_rename(&stream->line, name);
     fake_unlock();
 }
 

@@ -225,12 +225,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
         return fake_leave(cudaErrorInvalidResourceHandle);
     }
     found->alive = false;
-    if (fake_clock_has(fake_host_clock(), found->timeline, found->enqueued)) {
+    if (race_line_settled(&found->line, fake_host_clock())) {
         fake_stream_retire(found);
     } else if (entered == cudaSuccess) {
-        fake_fault(FAKE_MISUSE, "cudaStreamDestroy of %s, whose operation #%llu may not have run",
-                   fake_timeline_name(found->timeline),
-                   fake_timeline_number(found->timeline, found->enqueued));
+        race_fault(RACE_MISUSE, "cudaStreamDestroy of %s, whose work may not have run",
+                   race_line_name(found->line.timeline));
     }
     return fake_leave(entered);
 }
@@ -238,23 +237,20 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("cudaStreamSynchronize");
+    cudaError_t code = fake_enter_stream("cudaStreamSynchronize", stream, &found);
     fake.syncs++;
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
     if (code == cudaSuccess) {
         code = fake_capture_asked(found, NULL);
     }
     if (code == cudaSuccess) {
         fake_stream_order(found);
-        fake_host_wait(found, found->enqueued, &found->clock);
+        fake_host_wait(found, found->line.number, &found->line.clock);
     }
     return fake_leave(code);
 }
 
 /* A caller that polls moves things on, in every mode. */
-static cudaError_t query(cudaStream_t stream, uint64_t number, const fake_clock *clock)
+static cudaError_t query(cudaStream_t stream, uint64_t number, const race_clock *clock)
 {
     if (stream->done < number) {
         fake_run_toward(stream, number);
@@ -267,16 +263,13 @@ static cudaError_t query(cudaStream_t stream, uint64_t number, const fake_clock 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("cudaStreamQuery");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream("cudaStreamQuery", stream, &found);
     if (code == cudaSuccess) {
         code = fake_capture_asked(found, NULL);
     }
     if (code == cudaSuccess) {
         fake_stream_order(found);
-        code = query(found, found->enqueued, &found->clock);
+        code = query(found, found->line.number, &found->line.clock);
     }
     return fake_leave(code);
 }
@@ -325,10 +318,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     cudaStream_t found = NULL;
     cudaEvent_t point = NULL;
-    cudaError_t code = fake_enter("cudaEventRecord");
-    if (code == cudaSuccess) {
-        code = fake_event_find(event, &point);
-    }
+    cudaError_t code = fake_enter_event("cudaEventRecord", event, &point);
     if (code == cudaSuccess) {
         code = fake_stream_find(stream, &found);
     }
@@ -350,10 +340,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     (void)flags;
     cudaStream_t found = NULL;
     cudaEvent_t point = NULL;
-    cudaError_t code = fake_enter("cudaStreamWaitEvent");
-    if (code == cudaSuccess) {
-        code = fake_event_find(event, &point);
-    }
+    cudaError_t code = fake_enter_event("cudaStreamWaitEvent", event, &point);
     if (code == cudaSuccess) {
         code = fake_stream_find(stream, &found);
     }
@@ -370,11 +357,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     cudaEvent_t point = NULL;
-    cudaError_t code = fake_enter("cudaEventSynchronize");
+    cudaError_t code = fake_enter_event("cudaEventSynchronize", event, &point);
     fake.syncs++;
-    if (code == cudaSuccess) {
-        code = fake_event_find(event, &point);
-    }
     if (code == cudaSuccess) {
         code = fake_capture_asked(NULL, point);
     }
@@ -387,10 +371,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     cudaEvent_t point = NULL;
-    cudaError_t code = fake_enter("cudaEventQuery");
-    if (code == cudaSuccess) {
-        code = fake_event_find(event, &point);
-    }
+    cudaError_t code = fake_enter_event("cudaEventQuery", event, &point);
     if (code == cudaSuccess) {
         code = fake_capture_asked(NULL, point);
     }
@@ -405,10 +386,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 cudaError_t fake_cuda_enqueue(cudaStream_t stream, const fake_cuda_work *work)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter(work->name);
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream(work->name, stream, &found);
     /* A kernel goes to the device that is current. */
     if (code == cudaSuccess && work->kind == FAKE_CUDA_KERNEL && found->device != fake_device) {
         code = cudaErrorInvalidResourceHandle;

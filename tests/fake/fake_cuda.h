@@ -40,6 +40,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "race.h"
+
 typedef enum fake_cuda_mode {
     FAKE_CUDA_AT_SYNC = 0, /* on a wait: anything that can run, at random, until it is over */
     FAKE_CUDA_EAGER = 1,   /* each call runs all that can run, in a random order */
@@ -61,7 +63,6 @@ typedef enum fake_cuda_kind {
 /* From here on: this order of running, no faults, all counters 0, no failure armed. Objects and
  * what is enqueued stay. At the start of a process: AT_SYNC, seed 1, one device. */
 void fake_cuda_start(fake_cuda_mode mode, uint64_t seed);
-void fake_cuda_seed(uint64_t seed);
 
 /* GPUs of this machine, at most FAKE_CUDA_DEVICES_MAX. A thread starts on the first. */
 #define FAKE_CUDA_DEVICES_MAX 16
@@ -72,15 +73,11 @@ void fake_cuda_peers(bool possible);
 /* The host's NUMA node next to every GPU; at first -1, none. */
 void fake_cuda_host_node(int node);
 
-/* What went wrong so far: races ("race: ..."), reads of memory never set ("unset: ..."), host
- * memory changed under a pending operation ("changed: ...") and wrong use ("misuse: ..."). Texts
- * are kept for the first FAKE_CUDA_TEXTS. */
-#define FAKE_CUDA_TEXTS 32
-uint64_t fake_cuda_faults(void);
-uint64_t fake_cuda_races(void); /* the races among them */
-const char *fake_cuda_fault_text(uint64_t index);
-/* True when there are none; prints them. For CHECK at the end of a test. */
-bool fake_cuda_check(void);
+/* What went wrong so far. */
+#define fake_cuda_faults race_faults
+#define fake_cuda_races race_races
+#define fake_cuda_fault_text race_fault_text
+#define fake_cuda_check race_check
 
 /* For texts: a name instead of "stream N". */
 void fake_cuda_name_stream(cudaStream_t stream, const char *name);
@@ -114,12 +111,7 @@ void fake_cuda_poke(void *device, const void *source, size_t bytes);
 /* Run everything, in any order, without the host having waited for it. */
 void fake_cuda_drain(void);
 
-/* Memory that an operation touches. Bytes that are read and written stand here twice. */
-typedef struct fake_cuda_range {
-    const void *pointer;
-    size_t bytes; /* 0: nothing */
-    bool write;
-} fake_cuda_range;
+typedef race_range fake_cuda_range;
 
 /* An operation: run is called with a copy of the payload when its turn comes. */
 typedef struct fake_cuda_work {

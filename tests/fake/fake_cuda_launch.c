@@ -5,27 +5,10 @@
 
 #include "fake_launch.h"
 #include "fake_stream.h"
+#include "kernel_ranges.h"
 #include "kernels/cuda/launch.h"
 
-/* The ranges of one launch. */
-typedef struct range_list {
-    size_t count;
-    fake_cuda_range ranges[ZI_CUDA_SOURCES_MAX + 8];
-} range_list;
-
-static void reads(range_list *list, const void *pointer, uint64_t bytes)
-{
-    if (pointer != NULL) {
-        list->ranges[list->count++] = (fake_cuda_range){pointer, bytes, false};
-    }
-}
-
-static void writes(range_list *list, const void *pointer, uint64_t bytes)
-{
-    if (pointer != NULL) {
-        list->ranges[list->count++] = (fake_cuda_range){pointer, bytes, true};
-    }
-}
+_Static_assert(ZI_CUDA_SOURCES_MAX <= KERNEL_SOURCES_MAX, "a fold's ranges have room");
 
 /* The files of src/kernels/cuda, and on which devices their kernels were loaded: CUDA would load
  * them at a launch, and wait there for what may never end. */
@@ -56,11 +39,11 @@ cudaError_t zi_cuda_load_fold(void)
 
 static cudaError_t launch(cudaStream_t stream, kernel_file file, const char *name,
                           void (*run)(void *payload), const void *payload, size_t payload_bytes,
-                          const range_list *list)
+                          const kernel_ranges *list)
 {
     fake_lock();
     if (!loaded[file][fake_device]) {
-        fake_fault(FAKE_MISUSE, "%s before its kernels were loaded on device %d", name,
+        race_fault(RACE_MISUSE, "%s before its kernels were loaded on device %d", name,
                    fake_device);
     }
     fake_unlock();
@@ -79,29 +62,12 @@ static void run_update(void *payload)
     zi_fake_run_update(payload);
 }
 
-/* Elements between segments count as touched: only the device knows the segments. */
 cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_update_job *job)
 {
     if (job->update != NULL) {
         return cudaErrorInvalidValue;
     }
-    const uint64_t moment_bytes = job->count * zero_dtype_bytes(job->moment_dtype);
-    const uint64_t param_bytes = job->count * zero_dtype_bytes(job->param_dtype);
-    const uint64_t master_bytes = job->count * zero_dtype_bytes(ZERO_DTYPE_F32);
-    range_list list = {0};
-    reads(&list, job->segments, job->segment_count * sizeof job->segments[0]);
-    reads(&list, job->decision, sizeof *job->decision);
-    reads(&list, job->grad, job->count * zero_dtype_bytes(job->grad_dtype));
-    if (job->param_dtype == ZERO_DTYPE_F32 || job->master == NULL) {
-        reads(&list, job->param, param_bytes);
-    }
-    reads(&list, job->master, master_bytes);
-    reads(&list, job->moment1, moment_bytes);
-    reads(&list, job->moment2, moment_bytes);
-    writes(&list, job->param, param_bytes);
-    writes(&list, job->master, master_bytes);
-    writes(&list, job->moment1, moment_bytes);
-    writes(&list, job->moment2, moment_bytes);
+    const kernel_ranges list = kernel_ranges_update(job);
     return launch(stream, UPDATE_FILE, __func__, run_update, job, sizeof *job, &list);
 }
 
@@ -122,10 +88,7 @@ cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void *source, z
                                       uint64_t count, zi_norm_sum *sum)
 {
     const square_sum_payload payload = {source, count, sum, dtype};
-    range_list list = {0};
-    reads(&list, source, count * zero_dtype_bytes(dtype));
-    reads(&list, sum, sizeof *sum);
-    writes(&list, sum, sizeof *sum);
+    const kernel_ranges list = kernel_ranges_square_sum(source, dtype, count, sum);
     return launch(stream, NORM_FILE, __func__, run_square_sum, &payload, sizeof payload, &list);
 }
 
@@ -136,21 +99,7 @@ static void run_decide(void *payload)
 
 cudaError_t zi_cuda_launch_decide(cudaStream_t stream, const zi_decide_job *job)
 {
-    range_list list = {0};
-    reads(&list, job->input, sizeof *job->input);
-    reads(&list, job->state, sizeof *job->state);
-    if ((job->phases & ZI_DECIDE_COLLECT) != 0) {
-        reads(&list, job->messages.first, (size_t)job->messages.count * job->messages.bytes);
-        writes(&list, job->part, sizeof *job->part);
-    }
-    if ((job->phases & ZI_DECIDE_CONCLUDE) != 0) {
-        reads(&list, job->parts, job->part_count * sizeof *job->parts);
-        writes(&list, job->state, sizeof *job->state);
-        /* A skipped step leaves the groups of the decision as they were, and one that is refused
-         * leaves all but what it says of that. */
-        reads(&list, job->decision, sizeof *job->decision);
-        writes(&list, job->decision, sizeof *job->decision);
-    }
+    const kernel_ranges list = kernel_ranges_decide(job);
     return launch(stream, NORM_FILE, __func__, run_decide, job, sizeof *job, &list);
 }
 
@@ -171,19 +120,11 @@ cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *fold)
     if (fold->source_count > ZI_CUDA_SOURCES_MAX) {
         return cudaErrorInvalidValue;
     }
-    const uint64_t dst_bytes = fold->count * zero_dtype_bytes(fold->dst_dtype);
     fold_payload payload = {.fold = *fold};
-    range_list list = {0};
     for (uint32_t i = 0; i < fold->source_count; i++) {
         payload.sources[i] = fold->sources[i];
-        reads(&list, fold->sources[i], fold->count * zero_dtype_bytes(fold->source_dtype));
     }
-    if (fold->accumulate) {
-        reads(&list, fold->dst, dst_bytes);
-    }
-    writes(&list, fold->dst, dst_bytes);
-    reads(&list, fold->squares, sizeof *fold->squares);
-    writes(&list, fold->squares, sizeof *fold->squares);
+    const kernel_ranges list = kernel_ranges_fold(fold);
     return launch(stream, FOLD_FILE, __func__, run_fold, &payload, sizeof payload, &list);
 }
 
@@ -205,8 +146,7 @@ cudaError_t zi_cuda_launch_cast(cudaStream_t stream, void *target, zero_dtype ta
                                 const void *source, zero_dtype source_dtype, uint64_t count)
 {
     const cast_payload payload = {target, source, count, target_dtype, source_dtype};
-    range_list list = {0};
-    reads(&list, source, count * zero_dtype_bytes(source_dtype));
-    writes(&list, target, count * zero_dtype_bytes(target_dtype));
+    const kernel_ranges list =
+        kernel_ranges_cast(target, target_dtype, source, source_dtype, count);
     return launch(stream, FOLD_FILE, __func__, run_cast, &payload, sizeof payload, &list);
 }

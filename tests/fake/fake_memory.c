@@ -32,7 +32,7 @@ static cudaError_t map_memory(void **out, size_t bytes)
         (void)munmap(base, mapped_bytes);
         return cudaErrorMemoryAllocation;
     }
-    fake_region_add(base, bytes, fake_device, NULL)->mapped_bytes = mapped_bytes;
+    race_region_add(base, bytes, fake_device, NULL)->mapped_bytes = mapped_bytes;
     *out = base;
     return cudaSuccess;
 }
@@ -53,36 +53,34 @@ cudaError_t cudaMalloc(void **devPtr, size_t size)
 
 /* Nothing may be pending on memory that goes. What is runs now, for the test to go on: CUDA waits
  * here too, but nobody should count on it, so the host learns nothing. */
-static void retire(fake_region *region, const char *call)
+static void retire(race_region *region, const char *call)
 {
-    fake_access pending;
+    race_access pending;
     const fake_cuda_range all = {region->base, region->bytes, true};
     if (fake.sticky == cudaSuccess &&
-        !fake_region_settled(region, &all, fake_host_clock(), true, &pending)) {
-        fake_fault(FAKE_MISUSE, "%s of %s %u, which %s #%llu of %s may still use", call,
-                   region->device == FAKE_DEVICE_NONE ? "host range" : "allocation", region->number,
-                   pending.what, fake_timeline_number(pending.timeline, pending.number),
-                   fake_timeline_name(pending.timeline));
+        !race_region_settled(region, &all, fake_host_clock(), true, &pending)) {
+        race_fault(RACE_MISUSE, "%s of %s, which %s may still use", call, race_region_text(region),
+                   race_access_text(pending));
     }
     for (int device = 0; device < FAKE_CUDA_DEVICES_MAX; device++) {
         fake_run_device(device);
     }
-    if (region->device != FAKE_DEVICE_NONE) {
+    if (region->device != RACE_HOST) {
         (void)munmap(region->base, region->mapped_bytes);
     }
-    fake_region_remove(region);
+    race_region_remove(region);
 }
 
 cudaError_t cudaFree(void *devPtr)
 {
     cudaError_t code = fake_enter("cudaFree");
     fake.syncs++;
-    fake_region *region = fake_region_of(devPtr);
+    race_region *region = race_region_of(devPtr);
     if (devPtr == NULL || !fake_may_release(code)) {
         return fake_leave(code);
     }
-    if (region == NULL || region->base != devPtr || region->device == FAKE_DEVICE_NONE) {
-        fake_fault(FAKE_MISUSE, "cudaFree of what cudaMalloc did not give");
+    if (region == NULL || region->base != devPtr || region->device == RACE_HOST) {
+        race_fault(RACE_MISUSE, "cudaFree of what cudaMalloc did not give");
         code = cudaErrorInvalidValue;
     } else {
         retire(region, "cudaFree");
@@ -99,7 +97,7 @@ __attribute__((weak)) cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
     const cudaError_t code = fake_enter("cudaMemGetInfo");
     if (code == cudaSuccess) {
         *total = DEVICE_BYTES;
-        *free = DEVICE_BYTES - fake_region_bytes(fake_device);
+        *free = DEVICE_BYTES - race_region_bytes(fake_device);
     }
     return fake_leave(code);
 }
@@ -114,12 +112,12 @@ cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned int flags)
     if (code == cudaSuccess && (ptr == NULL || size == 0)) {
         code = cudaErrorInvalidValue;
     }
-    if (code == cudaSuccess && fake_region_of(ptr) != NULL) {
+    if (code == cudaSuccess && race_region_of(ptr) != NULL) {
         code = cudaErrorHostMemoryAlreadyRegistered;
     }
     if (code == cudaSuccess) {
-        const fake_access set_by = fake_host_access("cudaHostRegister");
-        fake_region *region = fake_region_add(ptr, size, FAKE_DEVICE_NONE, &set_by);
+        const race_access set_by = fake_host_access("cudaHostRegister");
+        race_region *region = race_region_add(ptr, size, RACE_HOST, &set_by);
         /* Portable or not: one address space. Mapping is promised with a flag or with none. */
         region->by_copy = flags != cudaHostRegisterDefault && (flags & cudaHostRegisterMapped) == 0;
     }
@@ -130,12 +128,12 @@ cudaError_t cudaHostUnregister(void *ptr)
 {
     cudaError_t code = fake_enter("cudaHostUnregister");
     fake.syncs++;
-    fake_region *region = fake_region_of(ptr);
+    race_region *region = race_region_of(ptr);
     if (!fake_may_release(code)) {
         return fake_leave(code);
     }
-    if (region == NULL || region->base != ptr || region->device != FAKE_DEVICE_NONE) {
-        fake_fault(FAKE_MISUSE, "cudaHostUnregister of what is not registered");
+    if (region == NULL || region->base != ptr || region->device != RACE_HOST) {
+        race_fault(RACE_MISUSE, "cudaHostUnregister of what is not registered");
         code = cudaErrorHostMemoryNotRegistered;
     } else {
         retire(region, "cudaHostUnregister");
@@ -147,7 +145,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 {
     const cudaError_t code = fake_enter("cudaPointerGetAttributes");
     if (code == cudaSuccess) {
-        const fake_region *region = fake_region_of(ptr);
+        const race_region *region = race_region_of(ptr);
         union {
             const void *given;
             void *plain;
@@ -156,7 +154,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
         attributes->device = -2; /* cudaInvalidDeviceId */
         attributes->hostPointer = pointer.plain;
         if (region != NULL) {
-            const bool host = region->device == FAKE_DEVICE_NONE;
+            const bool host = region->device == RACE_HOST;
             attributes->type = host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
             attributes->device = host ? 0 : region->device;
             attributes->devicePointer = pointer.plain;
@@ -214,10 +212,10 @@ typedef struct route {
 
 static route route_of(const void *target, const void *source)
 {
-    const fake_region *to = fake_region_of(target);
-    const fake_region *from = fake_region_of(source);
-    return (route){.target_device = to != NULL && to->device != FAKE_DEVICE_NONE,
-                   .source_device = from != NULL && from->device != FAKE_DEVICE_NONE,
+    const race_region *to = race_region_of(target);
+    const race_region *from = race_region_of(source);
+    return (route){.target_device = to != NULL && to->device != RACE_HOST,
+                   .source_device = from != NULL && from->device != RACE_HOST,
                    .target_pageable = to == NULL,
                    .source_pageable = from == NULL};
 }
@@ -243,7 +241,7 @@ static bool kind_fits(route way, enum cudaMemcpyKind kind)
 static cudaError_t put_staged(cudaStream_t stream, const char *name, const copy_payload *copy)
 {
     const size_t payload_bytes = sizeof(staged_payload) + copy->bytes;
-    staged_payload *staged = fake_allocate(payload_bytes);
+    staged_payload *staged = race_allocate(payload_bytes);
     staged->target = copy->target;
     staged->bytes = copy->bytes;
     memcpy(staged->data, copy->source, copy->bytes);
@@ -286,7 +284,7 @@ static cudaError_t copy_on(cudaStream_t stream, const copy_payload *copy, enum c
         code = staged ? put_staged(found, name, copy) : put_copy(found, name, copy);
     }
     if (code == cudaSuccess && waits) {
-        fake_host_wait(found, found->enqueued, &found->clock);
+        fake_host_wait(found, found->line.number, &found->line.clock);
     }
     return code;
 }
@@ -330,10 +328,10 @@ static cudaError_t fill_on(cudaStream_t stream, const fill_payload *fill, bool b
     if (code == cudaSuccess) {
         code = fake_stream_put(found, &work);
     }
-    const fake_region *region = fake_region_of(fill->target);
+    const race_region *region = race_region_of(fill->target);
     /* A set of device memory may return before it is done. */
-    if (code == cudaSuccess && blocking && region->device == FAKE_DEVICE_NONE) {
-        fake_host_wait(found, found->enqueued, &found->clock);
+    if (code == cudaSuccess && blocking && region->device == RACE_HOST) {
+        fake_host_wait(found, found->line.number, &found->line.clock);
     }
     return code;
 }
@@ -367,12 +365,12 @@ cudaError_t cudaMemset(void *devPtr, int value, size_t count)
 static void host_access(const char *what, const void *pointer, size_t bytes, bool write)
 {
     const fake_cuda_range range = {pointer, bytes, write};
-    if (bytes > 0 && fake_region_of_range(pointer, bytes) == NULL) {
-        fake_fault(FAKE_MISUSE, "%s of memory that is neither registered nor a device's", what);
+    if (bytes > 0 && race_region_of_range(pointer, bytes) == NULL) {
+        race_fault(RACE_MISUSE, "%s of memory that is neither registered nor a device's", what);
         return;
     }
-    const fake_access who = fake_host_access(what);
-    fake_shadow_access(fake_host_clock(), who, &range, 1);
+    const race_access who = fake_host_access(what);
+    race_note(fake_host_clock(), who, &range, 1);
 }
 
 void fake_cuda_host_read(const void *pointer, size_t bytes)

@@ -37,7 +37,7 @@ fake_state fake = {.mutex = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
                    .host_node = -1};
 _Thread_local int fake_device;
 _Thread_local bool fake_in_host_function;
-_Thread_local const fake_clock *fake_task_clock;
+_Thread_local const race_clock *fake_task_clock;
 
 void fake_give_up(const char *what)
 {
@@ -47,33 +47,17 @@ void fake_give_up(const char *what)
 
 /* ---- handles ---- */
 
-/* A timeline for a stream: what is put on it is numbered on from where the last one left it. */
-static void take_timeline(cudaStream_t stream, const char *name)
-{
-    cudaStream_t before = fake.retired;
-    if (before == NULL) {
-        stream->timeline = fake_timeline_add(name);
-        return;
-    }
-    fake.retired = before->next_retired;
-    before->next_retired = fake.gone;
-    fake.gone = before;
-    stream->timeline = before->timeline;
-    stream->enqueued = before->enqueued;
-    stream->done = before->done;
-    fake_timeline_go_on(stream->timeline, before->enqueued, name);
-}
-
 cudaStream_t fake_stream_add(int device, bool blocking, bool legacy)
 {
-    cudaStream_t stream = fake_allocate(sizeof *stream);
+    cudaStream_t stream = race_allocate(sizeof *stream);
     char name[32];
     (void)snprintf(name, sizeof name, "stream 0 of device %d", device);
     stream->magic = STREAM_MAGIC;
-    take_timeline(stream, name);
+    race_line_open(&stream->line, name);
+    stream->done = stream->line.number;
     if (!legacy) {
-        (void)snprintf(name, sizeof name, "stream %u", stream->timeline);
-        fake_timeline_rename(stream->timeline, name);
+        (void)snprintf(name, sizeof name, "stream %u", stream->line.timeline);
+        race_line_rename(&stream->line, name);
     }
     stream->device = device;
     stream->blocking = blocking;
@@ -93,6 +77,7 @@ void fake_stream_retire(cudaStream_t stream)
     *link = stream->next;
     stream->next_retired = fake.retired;
     fake.retired = stream;
+    race_line_close(&stream->line);
     for (int kind = 0; kind < FAKE_CUDA_KINDS; kind++) {
         fake.retired_operations[kind] += stream->operations[kind];
     }
@@ -109,7 +94,7 @@ cudaError_t fake_stream_find(cudaStream_t handle, cudaStream_t *out)
         return cudaSuccess;
     }
     if (handle == cudaStreamPerThread || handle->magic != STREAM_MAGIC || !handle->alive) {
-        fake_fault(FAKE_MISUSE, "a handle that is no stream, or that of one destroyed");
+        race_fault(RACE_MISUSE, "a handle that is no stream, or that of one destroyed");
         return cudaErrorInvalidResourceHandle;
     }
     *out = handle;
@@ -119,11 +104,23 @@ cudaError_t fake_stream_find(cudaStream_t handle, cudaStream_t *out)
 cudaError_t fake_event_find(cudaEvent_t handle, cudaEvent_t *out)
 {
     if (handle == NULL || handle->magic != EVENT_MAGIC || !handle->alive) {
-        fake_fault(FAKE_MISUSE, "a handle that is no event, or that of one destroyed");
+        race_fault(RACE_MISUSE, "a handle that is no event, or that of one destroyed");
         return cudaErrorInvalidResourceHandle;
     }
     *out = handle;
     return cudaSuccess;
+}
+
+cudaError_t fake_enter_stream(const char *call, cudaStream_t handle, cudaStream_t *out)
+{
+    const cudaError_t code = fake_enter(call);
+    return code == cudaSuccess ? fake_stream_find(handle, out) : code;
+}
+
+cudaError_t fake_enter_event(const char *call, cudaEvent_t handle, cudaEvent_t *out)
+{
+    const cudaError_t code = fake_enter(call);
+    return code == cudaSuccess ? fake_event_find(handle, out) : code;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
@@ -131,7 +128,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
     (void)flags; /* times are not kept */
     const cudaError_t code = fake_enter("cudaEventCreateWithFlags");
     if (code == cudaSuccess) {
-        cudaEvent_t made = fake_allocate(sizeof *made);
+        cudaEvent_t made = race_allocate(sizeof *made);
         made->magic = EVENT_MAGIC;
         made->device = fake_device;
         made->alive = true;
@@ -144,36 +141,38 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 
 /* ---- enqueueing ---- */
 
-const fake_clock *fake_host_clock(void)
+const race_clock *fake_host_clock(void)
 {
-    fake_clock *clock = &fake.effective;
-    fake_clock_clear(clock);
-    fake_clock_join(clock, fake_task_clock != NULL ? fake_task_clock : &fake.known);
-    fake_clock_join(clock, &fake.known_in_task);
+    race_clock *clock = &fake.effective;
+    race_clock_copy(clock, fake_task_clock != NULL ? fake_task_clock : &fake.host.clock);
+    race_clock_join(clock, &fake.known_in_task);
     return clock;
 }
 
-void fake_host_learn(const fake_clock *clock)
+static race_clock *known(void)
 {
-    fake_clock_join(fake_task_clock != NULL ? &fake.known_in_task : &fake.known, clock);
+    return fake_task_clock != NULL ? &fake.known_in_task : &fake.host.clock;
 }
 
-fake_access fake_host_access(const char *what)
+void fake_host_learn(const race_clock *clock)
 {
-    fake.host_accesses++;
-    fake_clock_set(fake_task_clock != NULL ? &fake.known_in_task : &fake.known, FAKE_HOST_TIMELINE,
-                   fake.host_accesses);
-    return (fake_access){what, FAKE_HOST_TIMELINE, fake.host_accesses};
+    race_clock_join(known(), clock);
+}
+
+race_access fake_host_access(const char *what)
+{
+    const race_access access = {what, fake.host.timeline, ++fake.host.number};
+    race_clock_set(known(), access.timeline, access.number);
+    return access;
 }
 
 static fake_operation *append(cudaStream_t stream, const char *name, fake_cuda_kind kind)
 {
-    fake_operation *operation = fake_allocate(sizeof *operation);
+    fake_operation *operation = race_allocate(sizeof *operation);
     operation->name = name;
     operation->kind = kind;
-    operation->number = ++stream->enqueued;
-    fake_clock_join(&stream->clock, fake_host_clock());
-    fake_clock_set(&stream->clock, stream->timeline, operation->number);
+    race_clock_join(&stream->line.clock, fake_host_clock());
+    operation->number = race_line_next(&stream->line, name).number;
     if (stream->last == NULL) {
         stream->first = operation;
     } else {
@@ -184,12 +183,12 @@ static fake_operation *append(cudaStream_t stream, const char *name, fake_cuda_k
 }
 
 static void append_wait(cudaStream_t stream, cudaStream_t awaited, uint64_t number,
-                        const fake_clock *clock)
+                        const race_clock *clock)
 {
     fake_operation *operation = append(stream, "cudaStreamWaitEvent", FAKE_CUDA_WAIT);
     operation->awaited = awaited;
     operation->awaited_number = number;
-    fake_clock_join(&stream->clock, clock);
+    race_clock_join(&stream->line.clock, clock);
 }
 
 void fake_stream_order(cudaStream_t stream)
@@ -198,8 +197,8 @@ void fake_stream_order(cudaStream_t stream)
          other = other->next) {
         const bool concerned = other != stream && other->blocking &&
                                other->device == stream->device && (other->legacy || stream->legacy);
-        if (concerned && !fake_clock_has(&stream->clock, other->timeline, other->enqueued)) {
-            append_wait(stream, other, other->enqueued, &other->clock);
+        if (concerned && !race_line_settled(&other->line, &stream->line.clock)) {
+            append_wait(stream, other, other->line.number, &other->line.clock);
         }
     }
 }
@@ -212,22 +211,22 @@ static cudaError_t check_reach(cudaStream_t stream, const fake_cuda_work *work)
         if (range->bytes == 0) {
             continue;
         }
-        const fake_region *region = fake_region_of(range->pointer);
+        const race_region *region = race_region_of(range->pointer);
         const bool pageable = region == NULL && work->kind == FAKE_CUDA_COPY;
-        if (!pageable && fake_region_of_range(range->pointer, range->bytes) == NULL) {
-            fake_fault(FAKE_MISUSE, "%s: %zu bytes at %p %s", work->name, range->bytes,
+        if (!pageable && race_region_of_range(range->pointer, range->bytes) == NULL) {
+            race_fault(RACE_MISUSE, "%s: %zu bytes at %p %s", work->name, range->bytes,
                        range->pointer,
                        region == NULL ? "are not memory that a device reaches"
                                       : "reach beyond their allocation");
             return cudaErrorInvalidValue;
         }
         if (work->kind == FAKE_CUDA_KERNEL && region->by_copy) {
-            fake_fault(FAKE_MISUSE, "%s reaches for host memory that is not mapped", work->name);
+            race_fault(RACE_MISUSE, "%s reaches for host memory that is not mapped", work->name);
             return cudaErrorInvalidValue;
         }
-        if (work->kind == FAKE_CUDA_KERNEL && region->device != FAKE_DEVICE_NONE &&
+        if (work->kind == FAKE_CUDA_KERNEL && region->device != RACE_HOST &&
             region->device != stream->device && !fake.peers[stream->device][region->device]) {
-            fake_fault(FAKE_MISUSE, "%s on device %d reaches for memory of device %d", work->name,
+            race_fault(RACE_MISUSE, "%s on device %d reaches for memory of device %d", work->name,
                        stream->device, region->device);
             return cudaErrorInvalidValue;
         }
@@ -253,8 +252,8 @@ static uint64_t hash_host_reads(const fake_operation *operation)
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < operation->range_count; i++) {
         const fake_cuda_range *range = &operation->ranges[i];
-        const fake_region *region = fake_region_of(range->pointer);
-        if (range->write || region == NULL || region->device != FAKE_DEVICE_NONE) {
+        const race_region *region = race_region_of(range->pointer);
+        if (range->write || region == NULL || region->device != RACE_HOST) {
             continue;
         }
         hash = hash_bytes(hash, range->pointer, range->bytes);
@@ -268,12 +267,12 @@ static void watch_host_reads(fake_operation *operation)
     bool found = false;
     for (size_t i = 0; i < operation->range_count; i++) {
         const fake_cuda_range *range = &operation->ranges[i];
-        const fake_region *region = range->bytes == 0 ? NULL : fake_region_of(range->pointer);
-        if (range->write || region == NULL || region->device != FAKE_DEVICE_NONE) {
+        const race_region *region = range->bytes == 0 ? NULL : race_region_of(range->pointer);
+        if (range->write || region == NULL || region->device != RACE_HOST) {
             continue;
         }
-        fake_access pending;
-        if (!fake_region_settled(region, range, fake_host_clock(), false, &pending)) {
+        race_access pending;
+        if (!race_region_settled(region, range, fake_host_clock(), false, &pending)) {
             return;
         }
         found = true;
@@ -284,11 +283,11 @@ static void watch_host_reads(fake_operation *operation)
 
 void fake_work_copy(const fake_cuda_work *work, void **payload, fake_cuda_range **ranges)
 {
-    *payload = fake_allocate(work->payload_bytes + 1);
+    *payload = race_allocate(work->payload_bytes + 1);
     if (work->payload_bytes > 0) {
         memcpy(*payload, work->payload, work->payload_bytes);
     }
-    *ranges = fake_allocate((work->range_count + 1) * sizeof work->ranges[0]);
+    *ranges = race_allocate((work->range_count + 1) * sizeof work->ranges[0]);
     for (size_t i = 0; i < work->range_count; i++) {
         (*ranges)[i] = work->ranges[i];
     }
@@ -311,8 +310,8 @@ cudaError_t fake_stream_put(cudaStream_t stream, const fake_cuda_work *work)
     fake_work_copy(work, &operation->payload, &operation->ranges);
     operation->range_count = work->range_count;
     watch_host_reads(operation);
-    const fake_access who = {work->name, stream->timeline, operation->number};
-    fake_shadow_access(&stream->clock, who, operation->ranges, operation->range_count);
+    const race_access who = {work->name, stream->line.timeline, operation->number};
+    race_note(&stream->line.clock, who, operation->ranges, operation->range_count);
     return cudaSuccess;
 }
 
@@ -324,8 +323,7 @@ void fake_stream_record(cudaStream_t stream, cudaEvent_t event)
     event->stream = stream;
     event->number = operation->number;
     /* Not a join: the record before this one may belong to another stream. */
-    fake_clock_clear(&event->clock);
-    fake_clock_join(&event->clock, &stream->clock);
+    race_clock_copy(&event->clock, &stream->line.clock);
 }
 
 void fake_stream_await(cudaStream_t stream, cudaEvent_t event)
@@ -338,7 +336,7 @@ void fake_stream_await(cudaStream_t stream, cudaEvent_t event)
 }
 
 void fake_stream_follow(cudaStream_t stream, cudaStream_t other, uint64_t number,
-                        const fake_clock *clock)
+                        const race_clock *clock)
 {
     append_wait(stream, other, number, clock);
 }
@@ -348,13 +346,10 @@ void fake_stream_follow(cudaStream_t stream, cudaStream_t other, uint64_t number
 cudaError_t fake_cuda_latch_come(cudaStream_t stream, fake_cuda_latch *latch)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("fake_cuda_latch_come");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream("fake_cuda_latch_come", stream, &found);
     if (code == cudaSuccess) {
         latch->streams[latch->count] = found;
-        latch->numbers[latch->count++] = found->enqueued;
+        latch->numbers[latch->count++] = found->line.number;
         (void)pthread_cond_broadcast(&fake.moved);
     }
     return fake_leave(code);
@@ -364,10 +359,7 @@ cudaError_t fake_cuda_latch_wait(cudaStream_t stream, const fake_cuda_latch *lat
                                  const bool *given_up)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("fake_cuda_latch_wait");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream("fake_cuda_latch_wait", stream, &found);
     if (code == cudaSuccess) {
         fake_operation *operation = append(found, "a latch", FAKE_CUDA_WAIT);
         operation->latch = latch;
@@ -416,8 +408,8 @@ static uint64_t draw(uint64_t bound)
 /* The pages of a range of device memory: false when it is none. */
 static bool pages_of(const fake_cuda_range *range, unsigned char **first, size_t *bytes)
 {
-    const fake_region *region = range->bytes == 0 ? NULL : fake_region_of(range->pointer);
-    if (region == NULL || region->device == FAKE_DEVICE_NONE) {
+    const race_region *region = range->bytes == 0 ? NULL : race_region_of(range->pointer);
+    if (region == NULL || region->device == RACE_HOST) {
         return false;
     }
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -498,18 +490,17 @@ static void drop_everything(void)
             release(operation);
         }
         stream->last = NULL;
-        stream->done = stream->enqueued;
+        stream->done = stream->line.number;
     }
 }
 
 static void run_work(cudaStream_t stream, const fake_operation *operation)
 {
     if (operation->watched && hash_host_reads(operation) != operation->hash) {
-        fake_fault(FAKE_CHANGED,
-                   "host memory that %s #%llu of %s reads was written by the host "
-                   "before the operation ran",
-                   operation->name, fake_timeline_number(stream->timeline, operation->number),
-                   fake_timeline_name(stream->timeline));
+        race_fault(RACE_CHANGED,
+                   "host memory that %s reads was written by the host before the operation ran",
+                   race_access_text(
+                       (race_access){operation->name, stream->line.timeline, operation->number}));
     }
     fake.ran++;
     if (fake.ran == fake.fail_at) {
@@ -639,7 +630,7 @@ void fake_run_device(int device)
 {
     for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next) {
         if (stream->device == device) {
-            run_until(stream, stream->enqueued, false);
+            run_until(stream, stream->line.number, false);
         }
     }
 }
@@ -648,9 +639,9 @@ void fake_host_wait_device(int device)
 {
     for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next) {
         if (stream->device == device) {
-            fake_clock known = {0};
-            const uint64_t number = stream->enqueued;
-            fake_clock_join(&known, &stream->clock);
+            race_clock known = {0};
+            const uint64_t number = stream->line.number;
+            race_clock_join(&known, &stream->line.clock);
             run_until(stream, number, false);
             if (stream->done >= number) {
                 fake_host_learn(&known);
@@ -660,11 +651,11 @@ void fake_host_wait_device(int device)
     }
 }
 
-void fake_host_wait(cudaStream_t stream, uint64_t number, const fake_clock *clock)
+void fake_host_wait(cudaStream_t stream, uint64_t number, const race_clock *clock)
 {
     /* A copy: other threads may go on while a function of the host runs. */
-    fake_clock known = {0};
-    fake_clock_join(&known, clock);
+    race_clock known = {0};
+    race_clock_join(&known, clock);
     fake_run_until(stream, number);
     fake_host_learn(&known);
     free(known.seen);

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "fake_shadow.h"
+#include "fake_cuda.h"
 
 typedef struct fake_operation fake_operation;
 typedef struct CUgraph_st fake_capture; /* also while it is being captured */
@@ -13,17 +13,15 @@ typedef struct CUgraph_st fake_capture; /* also while it is being captured */
  * streams meanwhile still comes to the end. */
 struct CUstream_st {
     uint32_t magic;
-    uint32_t timeline;
     int device;
     bool legacy;   /* the device's stream 0 */
     bool blocking; /* ordered with the legacy stream */
     bool alive;
-    bool running;      /* a function of the host, outside the lock */
-    uint64_t enqueued; /* number of the last operation */
-    uint64_t done;     /* number of the last one that has run */
+    bool running;   /* a function of the host, outside the lock */
+    race_line line; /* what is enqueued */
+    uint64_t done;  /* number of the last operation that has run */
     fake_operation *first;
     fake_operation *last;
-    fake_clock clock; /* of the last operation */
     uint64_t operations[FAKE_CUDA_KINDS];
     fake_capture *capture; /* that it is in; NULL: none */
     uint32_t branch;       /* of that capture */
@@ -38,7 +36,7 @@ struct CUevent_st {
     bool alive;
     cudaStream_t stream;   /* of the last record; NULL: never recorded */
     uint64_t number;       /* of the record in that stream */
-    fake_clock clock;      /* what is ordered before it, itself included */
+    race_clock clock;      /* what is ordered before it, itself included */
     fake_capture *capture; /* that the last record belongs to; NULL: none */
     size_t node;           /* of the record in that */
     struct CUevent_st *next;
@@ -56,13 +54,11 @@ typedef struct fake_state {
     uint64_t fail_at;         /* `ran` that ends the device; 0: none */
     cudaError_t sticky;       /* the device's end */
     uint32_t host_running;    /* functions of the host under way */
-    fake_clock known;         /* what waits outside of tasks have told the host */
-    fake_clock known_in_task; /* what waits in tasks have */
-    fake_clock effective;     /* room for fake_host_clock */
-    uint64_t host_accesses;   /* the host's own timeline */
+    race_line host;           /* what waits outside of tasks have told it */
+    race_clock known_in_task; /* what waits in tasks have */
+    race_clock effective;     /* room for fake_host_clock */
     cudaStream_t streams;     /* but for those retired */
-    cudaStream_t retired;     /* whose timelines the next streams go on with; by next_retired */
-    cudaStream_t gone;        /* of those, the ones with whose timelines others did */
+    cudaStream_t retired;     /* by next_retired */
     uint64_t retired_operations[FAKE_CUDA_KINDS];
     cudaEvent_t events;
     cudaStream_t legacy[FAKE_CUDA_DEVICES_MAX];
@@ -76,7 +72,7 @@ extern fake_state fake;
 extern _Thread_local int fake_device;
 extern _Thread_local bool fake_in_host_function;
 /* In a task of a CPU stream: what the host knew when the task was put. Else NULL. */
-extern _Thread_local const fake_clock *fake_task_clock;
+extern _Thread_local const race_clock *fake_task_clock;
 
 /* The fake cannot go on: says why and aborts. */
 _Noreturn void fake_give_up(const char *what);
@@ -94,12 +90,14 @@ void fake_lock(void);
 void fake_unlock(void);
 
 cudaStream_t fake_stream_add(int device, bool blocking, bool legacy);
-/* The stream is destroyed and the host knows all that it did: a new one may go on in its timeline,
- * so that clocks are as long as the streams that a test has at once, not all that it ever had. */
+/* The stream is destroyed and the host knows all that it did. */
 void fake_stream_retire(cudaStream_t stream);
 /* The object of a handle; the legacy stream for 0. Errors: a handle that is no stream's. */
 cudaError_t fake_stream_find(cudaStream_t handle, cudaStream_t *out);
 cudaError_t fake_event_find(cudaEvent_t handle, cudaEvent_t *out);
+/* fake_enter, then the object of a handle. */
+cudaError_t fake_enter_stream(const char *call, cudaStream_t handle, cudaStream_t *out);
+cudaError_t fake_enter_event(const char *call, cudaEvent_t handle, cudaEvent_t *out);
 
 /* Put an operation last. Errors: a range that the device cannot reach. */
 cudaError_t fake_stream_put(cudaStream_t stream, const fake_cuda_work *work);
@@ -110,7 +108,7 @@ void fake_stream_record(cudaStream_t stream, cudaEvent_t event);
 void fake_stream_await(cudaStream_t stream, cudaEvent_t event);
 /* Let what comes next on the stream run after operation `number` of another. clock: of that. */
 void fake_stream_follow(cudaStream_t stream, cudaStream_t other, uint64_t number,
-                        const fake_clock *clock);
+                        const race_clock *clock);
 /* Copies what an operation is made of; the rest of the copy is the caller's to set. */
 void fake_work_copy(const fake_cuda_work *work, void **payload, fake_cuda_range **ranges);
 
@@ -134,7 +132,7 @@ void fake_run_device(int device);
 /* As a call does that waits for nothing: see fake_cuda_mode. */
 void fake_run_by_mode(void);
 /* As fake_run_until, and the host then knows what is done. */
-void fake_host_wait(cudaStream_t stream, uint64_t number, const fake_clock *clock);
+void fake_host_wait(cudaStream_t stream, uint64_t number, const race_clock *clock);
 
 /* The same of all streams of a device, as fake_run_device: ranks that are threads may share one
  * here, and what one of them has at a latch must not hold up another. The host does not learn what
@@ -142,11 +140,11 @@ void fake_host_wait(cudaStream_t stream, uint64_t number, const fake_clock *cloc
 void fake_host_wait_device(int device);
 
 /* What the calling thread knows to be done. Good until the next call. */
-const fake_clock *fake_host_clock(void);
+const race_clock *fake_host_clock(void);
 /* It has waited for this. */
-void fake_host_learn(const fake_clock *clock);
+void fake_host_learn(const race_clock *clock);
 /* Next number of the host's own timeline, known to the caller. */
-fake_access fake_host_access(const char *what);
+race_access fake_host_access(const char *what);
 
 /* Let the process reach a range of device memory, or no longer. */
 void fake_open_ranges(const fake_cuda_range *ranges, size_t range_count);

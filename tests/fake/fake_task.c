@@ -17,7 +17,7 @@ typedef struct boxed_task {
     struct boxed_task *next;
     struct boxed_task **link; /* what points here */
     zi_task_fn fn;
-    fake_clock known;
+    race_clock known;
     _Alignas(16) unsigned char argument[ZI_TASK_ARGUMENT_BYTES];
 } boxed_task;
 
@@ -27,7 +27,7 @@ static zero_status run_box(void *argument)
 {
     boxed_task *const *place = argument;
     boxed_task *box = *place;
-    const fake_clock *outer = fake_task_clock;
+    const race_clock *outer = fake_task_clock;
     fake_task_clock = &box->known;
     const zero_status status = box->fn(box->argument);
     fake_task_clock = outer;
@@ -48,11 +48,11 @@ zero_status __wrap_zi_cpu_stream_task(zi_stream *stream, zi_task_fn fn, const vo
     if (bytes > ZI_TASK_ARGUMENT_BYTES) {
         fake_give_up("a task's argument is too long");
     }
-    boxed_task *box = fake_allocate(sizeof *box);
+    boxed_task *box = race_allocate(sizeof *box);
     box->fn = fn;
     memcpy(box->argument, argument, bytes);
     fake_lock();
-    fake_clock_join(&box->known, fake_host_clock());
+    race_clock_join(&box->known, fake_host_clock());
     box->next = boxes;
     box->link = &boxes;
     if (boxes != NULL) {

@@ -1,0 +1,99 @@
+/* Owns nothing: the kernels' contracts, as lists. */
+#include "kernel_ranges.h"
+
+#include <stdlib.h>
+
+static void reads(kernel_ranges *list, const void *pointer, uint64_t bytes)
+{
+    if (pointer != NULL) {
+        list->ranges[list->count++] = (race_range){pointer, bytes, false};
+    }
+}
+
+static void writes(kernel_ranges *list, const void *pointer, uint64_t bytes)
+{
+    if (pointer != NULL) {
+        list->ranges[list->count++] = (race_range){pointer, bytes, true};
+    }
+}
+
+/* Elements between segments count as touched: only the device knows the segments. */
+kernel_ranges kernel_ranges_update(const zi_update_job *job)
+{
+    const uint64_t moment_bytes = job->count * zero_dtype_bytes(job->moment_dtype);
+    const uint64_t param_bytes = job->count * zero_dtype_bytes(job->param_dtype);
+    const uint64_t master_bytes = job->count * zero_dtype_bytes(ZERO_DTYPE_F32);
+    kernel_ranges list = {0};
+    reads(&list, job->segments, job->segment_count * sizeof job->segments[0]);
+    reads(&list, job->decision, sizeof *job->decision);
+    reads(&list, job->grad, job->count * zero_dtype_bytes(job->grad_dtype));
+    if (job->param_dtype == ZERO_DTYPE_F32 || job->master == NULL) {
+        reads(&list, job->param, param_bytes);
+    }
+    reads(&list, job->master, master_bytes);
+    reads(&list, job->moment1, moment_bytes);
+    reads(&list, job->moment2, moment_bytes);
+    writes(&list, job->param, param_bytes);
+    writes(&list, job->master, master_bytes);
+    writes(&list, job->moment1, moment_bytes);
+    writes(&list, job->moment2, moment_bytes);
+    return list;
+}
+
+kernel_ranges kernel_ranges_square_sum(const void *source, zero_dtype dtype, uint64_t count,
+                                       const zi_norm_sum *sum)
+{
+    kernel_ranges list = {0};
+    reads(&list, source, count * zero_dtype_bytes(dtype));
+    reads(&list, sum, sizeof *sum);
+    writes(&list, sum, sizeof *sum);
+    return list;
+}
+
+kernel_ranges kernel_ranges_decide(const zi_decide_job *job)
+{
+    kernel_ranges list = {0};
+    reads(&list, job->input, sizeof *job->input);
+    reads(&list, job->state, sizeof *job->state);
+    if ((job->phases & ZI_DECIDE_COLLECT) != 0) {
+        reads(&list, job->messages.first, (size_t)job->messages.count * job->messages.bytes);
+        writes(&list, job->part, sizeof *job->part);
+    }
+    if ((job->phases & ZI_DECIDE_CONCLUDE) != 0) {
+        reads(&list, job->parts, job->part_count * sizeof *job->parts);
+        writes(&list, job->state, sizeof *job->state);
+        /* A skipped step leaves the groups of the decision as they were, and one that is refused
+         * leaves all but what it says of that. */
+        reads(&list, job->decision, sizeof *job->decision);
+        writes(&list, job->decision, sizeof *job->decision);
+    }
+    return list;
+}
+
+kernel_ranges kernel_ranges_fold(const zi_fold *fold)
+{
+    const uint64_t dst_bytes = fold->count * zero_dtype_bytes(fold->dst_dtype);
+    kernel_ranges list = {0};
+    if (fold->source_count > KERNEL_SOURCES_MAX) {
+        abort();
+    }
+    for (uint32_t i = 0; i < fold->source_count; i++) {
+        reads(&list, fold->sources[i], fold->count * zero_dtype_bytes(fold->source_dtype));
+    }
+    if (fold->accumulate) {
+        reads(&list, fold->dst, dst_bytes);
+    }
+    writes(&list, fold->dst, dst_bytes);
+    reads(&list, fold->squares, sizeof *fold->squares);
+    writes(&list, fold->squares, sizeof *fold->squares);
+    return list;
+}
+
+kernel_ranges kernel_ranges_cast(const void *target, zero_dtype target_dtype, const void *source,
+                                 zero_dtype source_dtype, uint64_t count)
+{
+    kernel_ranges list = {0};
+    reads(&list, source, count * zero_dtype_bytes(source_dtype));
+    writes(&list, target, count * zero_dtype_bytes(target_dtype));
+    return list;
+}
