@@ -35,8 +35,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_range(const zero_engine *engine,
  *  - role: as above.
  *  - first: out: index in the tensor of the piece's first element.
  *  - view: out: the piece, in device memory or, for a role on the host tier, host memory that the
- *    device reaches; it begins at a multiple of 128 bytes, of 256 where elements have 4, and *first
- *    is a multiple of 64; count 0 and data NULL where this rank has none. Waits for the step under
+ *    device reaches; it begins at a multiple of 256 bytes, and *first is a multiple of 256
+ *    elements; count 0 and data NULL where this rank has none. Waits for the step under
  *    way.
  *  - Local call. The memory may be read until the next hook, and written before the next micro-step
  *    (for a reader of checkpoints).

@@ -21,7 +21,7 @@ static bool locate(const zero_engine *engine, engine_shard *shard)
     switch (shard->role) {
     case ZERO_ROLE_PARAM:
         shard->dtype = flat->dtype;
-        shard->data = disk ? NULL : engine->arena[ZERO_ROLE_PARAM] + flat->param_at;
+        shard->data = disk ? NULL : engine->arena[ZERO_ROLE_PARAM] + flat->at[ZERO_ROLE_PARAM];
         return true;
     case ZERO_ROLE_GRAD:
         shard->dtype = layout->tuning.accum_dtype;
@@ -42,7 +42,7 @@ static bool locate(const zero_engine *engine, engine_shard *shard)
     }
     shard->data = zi_optim_state(engine->optim, shard->flat, shard->role);
     shard->dtype = shard->role == ZERO_ROLE_MASTER ? ZERO_DTYPE_F32 : layout->options.moment_dtype;
-    return zi_state_bytes(layout, flat, shard->role) != 0;
+    return !zi_codec_is_none(flat->kept[shard->role]);
 }
 
 uint32_t zi_engine_degree(const zi_layout *layout, zero_role role)

@@ -67,7 +67,7 @@ static void find_in_extent(const zi_layout *layout, zero_role role, uint32_t ext
                 flat->trained
                     ? layout->pieces[flat->piece_first + (extent - first) % flat->piece_count].count
                     : UINT64_MAX / sizeof(double);
-            find(found, role, flat->unit, 0, count * zi_shard_element_bytes(layout, flat, role));
+            find(found, role, flat->unit, 0, zi_codec_bytes(flat->kept[role], count));
         }
     }
 }
@@ -87,7 +87,7 @@ static void find_in_state(const zi_layout *layout, zero_role role, uint32_t rang
                     : role == own;
             if (there) {
                 find(found, own, flat->unit, piece->at[state],
-                     piece->count * zi_state_bytes(layout, flat, own));
+                     zi_codec_bytes(flat->kept[own], piece->count));
             }
         }
     }

@@ -10,21 +10,14 @@
 #include "core/sizes.h"
 #include "layout/layout.h"
 
-uint64_t zi_shard_element_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role)
-{
-    return zero_dtype_bytes(role == ZERO_ROLE_PARAM ? flat->dtype : layout->tuning.accum_dtype);
-}
-
 static bool is_on_disk(const zi_layout *layout, const zi_flat *flat, zero_role role)
 {
-    return zi_role_tier(layout, role) == ZERO_TIER_DISK &&
-           (role == ZERO_ROLE_PARAM || flat->trained);
+    return zi_role_tier(layout, role) == ZERO_TIER_DISK && !zi_codec_is_none(flat->kept[role]);
 }
 
 static uint64_t even_cut(const zi_layout *layout, const zi_flat *flat, zero_role role)
 {
-    const uint64_t count = layout->tuning.extent_bytes / zi_shard_element_bytes(layout, flat, role);
-    return count / ZI_SLICE_ALIGN * ZI_SLICE_ALIGN;
+    return zi_codec_count_within(flat->kept[role], layout->tuning.extent_bytes);
 }
 
 uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat)
@@ -74,19 +67,21 @@ static uint64_t cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint3
 {
     zi_offload_place *place = &layout->offload[role];
     const uint32_t index = (uint32_t)(flat - layout->flats);
-    const uint64_t size = zi_shard_element_bytes(layout, flat, role);
+    const zi_codec codec = flat->kept[role];
     const uint32_t parts = parts_of(layout, role);
     uint64_t own = 0;
     if (!flat->trained) {
         const uint64_t count = zi_shard_count(layout, flat, degree_of(layout, role));
         const uint64_t each = even_cut(layout, flat, role);
-        (void)add_extents(place, count / each, each * size);
-        (void)add_extents(place, count % each != 0, count % each * size);
+        (void)add_extents(place, count / each, zi_codec_bytes(codec, each));
+        (void)add_extents(place, count % each != 0, zi_codec_bytes(codec, count % each));
     }
     while (*run < layout->piece_run_count && layout->piece_runs[*run].flat <= index) {
         const zi_piece_run *pieces = &layout->piece_runs[(*run)++];
         if (pieces->flat == index) {
-            own += add_extents(place, parts * pieces->pieces, pieces->count * size) / parts;
+            own +=
+                add_extents(place, parts * pieces->pieces, zi_codec_bytes(codec, pieces->count)) /
+                parts;
         }
     }
     return own;
@@ -142,8 +137,8 @@ static void size_param_staging(zi_layout *layout)
     const uint32_t parts = parts_of(layout, ZERO_ROLE_PARAM);
     for (uint32_t r = 0; r < layout->piece_run_count && parts > 1; r++) {
         const zi_piece_run *run = &layout->piece_runs[r];
-        const uint64_t bytes =
-            parts * run->count * zero_dtype_bytes(layout->flats[run->flat].dtype);
+        const zi_codec codec = layout->flats[run->flat].kept[ZERO_ROLE_PARAM];
+        const uint64_t bytes = parts * zi_codec_bytes(codec, run->count);
         layout->param_staging_bytes = zi_max_u64(layout->param_staging_bytes, bytes);
     }
 }
@@ -159,9 +154,8 @@ static void size_grad_staging(zi_layout *layout)
             zi_flat *flat = &layout->flats[layout->bucket_flats[bucket->flat_first + i]];
             if (!zi_flat_grad_in_place(layout, flat)) {
                 flat->grad_staging_at = bytes;
-                bytes += zi_align_up(zi_shard_count(layout, flat, layout->sharding.grad) *
-                                         zero_dtype_bytes(layout->tuning.accum_dtype),
-                                     ZI_ARENA_ALIGN);
+                bytes += zi_codec_padded_bytes(flat->kept[ZERO_ROLE_GRAD],
+                                               zi_shard_count(layout, flat, layout->sharding.grad));
             }
         }
         layout->grad_staging_bytes = zi_max_u64(layout->grad_staging_bytes, bytes);
@@ -235,8 +229,8 @@ zero_status zi_layout_expand_extents(zi_layout *layout)
             for (uint32_t i = 0; i < count; i++) {
                 const zi_extent_place found =
                     zi_layout_find_extent(layout, (zero_role)role, f, first);
-                const uint64_t size = zi_shard_element_bytes(layout, flat, (zero_role)role);
-                const uint64_t bytes = zi_align_up(found.count * size, ZI_PAGE_BYTES);
+                const uint64_t bytes =
+                    zi_align_up(zi_codec_bytes(flat->kept[role], found.count), ZI_PAGE_BYTES);
                 place->extents[found.index] = (zi_range){.at = at, .bytes = bytes};
                 at += bytes;
                 first += found.count;

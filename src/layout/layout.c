@@ -103,6 +103,31 @@ static flat_kind kind_of(const zi_tensor_info *info)
     return info->replica != 0 ? FLAT_REPLICA : FLAT_TRAINED;
 }
 
+static void choose_codecs(const zi_layout *layout, zi_flat *flat)
+{
+    const zi_codec param = {flat->dtype};
+    const zero_dtype grad = layout->options.grad_dtype;
+    const zero_dtype wire = layout->tuning.wire_dtype;
+    flat->kept[ZERO_ROLE_PARAM] = param;
+    flat->slot[ZERO_ROLE_PARAM] = param;
+    flat->wire[ZERO_ROLE_PARAM] = param;
+    if (!flat->trained) {
+        return;
+    }
+    flat->kept[ZERO_ROLE_GRAD].dtype = layout->tuning.accum_dtype;
+    flat->slot[ZERO_ROLE_GRAD].dtype = grad != ZERO_DTYPE_DEFAULT ? grad : flat->dtype;
+    flat->wire[ZERO_ROLE_GRAD] =
+        wire != ZERO_DTYPE_DEFAULT ? (zi_codec){wire} : flat->slot[ZERO_ROLE_GRAD];
+    flat->has_master =
+        flat->dtype != ZERO_DTYPE_F32 && layout->options.master_dtype == ZERO_DTYPE_F32;
+    if (flat->has_master) {
+        flat->kept[ZERO_ROLE_MASTER].dtype = ZERO_DTYPE_F32;
+    }
+    for (uint32_t i = 0; i < layout->moment_count; i++) {
+        flat->kept[ZERO_ROLE_MOMENT1 + i].dtype = layout->options.moment_dtype;
+    }
+}
+
 /* Lay the unit's tensors of one kind end to end; no flat when there are none. */
 static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_kind kind,
                      const uint32_t *members, uint32_t member_count)
@@ -115,7 +140,7 @@ static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_ki
         if (info->dtype != dtype || kind_of(info) != kind) {
             continue;
         }
-        offset = zi_align_up(offset, ZI_TENSOR_ALIGN);
+        offset = zi_align_up(offset, ZI_GRANULE);
         layout->tensors[members[i]] =
             (zi_tensor_place){.flat = layout->flat_count, .offset = offset};
         offset += info->count;
@@ -125,19 +150,14 @@ static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_ki
         return;
     }
     const uint32_t world = layout->sharding.world;
-    const zero_dtype grad = layout->options.grad_dtype;
-    const zero_dtype wire = layout->tuning.wire_dtype;
     *flat = (zi_flat){.unit = unit,
                       .bucket = ZI_NO_INDEX,
                       .dtype = dtype,
                       .trained = kind != FLAT_FROZEN,
                       .replica = kind == FLAT_REPLICA,
                       .used_count = offset};
-    flat->grad_dtype = grad != ZERO_DTYPE_DEFAULT ? grad : dtype;
-    flat->wire_dtype = wire != ZERO_DTYPE_DEFAULT ? wire : flat->grad_dtype;
-    flat->has_master =
-        flat->trained && dtype != ZERO_DTYPE_F32 && layout->options.master_dtype == ZERO_DTYPE_F32;
-    flat->slice_count = zi_align_up(zi_div_up(offset, world), ZI_SLICE_ALIGN);
+    choose_codecs(layout, flat);
+    flat->slice_count = zi_align_up(zi_div_up(offset, world), ZI_GRANULE);
     flat->count = flat->slice_count * world;
     layout->replicates = layout->replicates || flat->replica;
     layout->units[unit].flat_count++;
@@ -240,35 +260,18 @@ static uint64_t take(role_arenas *roles, zero_role role, uint64_t bytes)
     return at;
 }
 
-/* A state of a flat that is not on disk: one shard. */
-static void place_state(const zi_layout *layout, zi_flat *flat, role_arenas *roles, int state)
-{
-    const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
-    const uint64_t bytes = zi_state_bytes(layout, flat, role);
-    if (bytes == 0 || zi_role_tier(layout, role) == ZERO_TIER_DISK) {
-        return;
-    }
-    flat->state_at[state] =
-        take(roles, role, zi_shard_count(layout, flat, layout->sharding.optimizer) * bytes);
-}
-
+/* The flat's shards that are not on disk. */
 static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *roles)
 {
-    if (zi_role_tier(layout, ZERO_ROLE_PARAM) != ZERO_TIER_DISK) {
-        flat->param_at = take(roles, ZERO_ROLE_PARAM,
-                              zi_shard_count(layout, flat, layout->sharding.param) *
-                                  zero_dtype_bytes(flat->dtype));
-    }
-    if (!flat->trained) {
-        return;
-    }
-    if (zi_role_tier(layout, ZERO_ROLE_GRAD) != ZERO_TIER_DISK) {
-        flat->grad_at = take(roles, ZERO_ROLE_GRAD,
-                             zi_shard_count(layout, flat, layout->sharding.grad) *
-                                 zero_dtype_bytes(layout->tuning.accum_dtype));
-    }
-    for (int state = 0; state < ZI_STATES; state++) {
-        place_state(layout, flat, roles, state);
+    const zero_sharding *s = &layout->sharding;
+    const uint32_t degrees[ZERO_SHARD_ROLES] = {s->param, s->grad, s->optimizer, s->optimizer,
+                                                s->optimizer};
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        if (!zi_codec_is_none(flat->kept[role]) &&
+            zi_role_tier(layout, (zero_role)role) != ZERO_TIER_DISK) {
+            const uint64_t count = zi_shard_count(layout, flat, degrees[role]);
+            flat->at[role] = take(roles, (zero_role)role, zi_codec_bytes(flat->kept[role], count));
+        }
     }
 }
 
@@ -310,7 +313,7 @@ static void place_speculative(const zi_layout *layout, role_arenas *roles)
         const uint64_t count =
             flat->trained ? zi_shard_count(layout, flat, layout->sharding.optimizer) : 0;
         flat->speculative_at =
-            take(roles, ZERO_ROLE_IO_WINDOW, count * zero_dtype_bytes(flat->dtype));
+            take(roles, ZERO_ROLE_IO_WINDOW, zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], count));
     }
 }
 
@@ -336,8 +339,8 @@ static uint64_t record_share(const zi_layout *layout, zero_role role)
     }
     for (uint32_t i = 0; i < layout->piece_run_count; i++) {
         const zi_piece_run *run = &layout->piece_runs[i];
-        const uint64_t each = zi_state_bytes(layout, &layout->flats[run->flat], role);
-        bytes += run->pieces * zi_align_up(run->count * each, ZI_ARENA_ALIGN);
+        const zi_codec codec = layout->flats[run->flat].kept[role];
+        bytes += run->pieces * zi_codec_padded_bytes(codec, run->count);
     }
     return layout->speculative_at != 0 ? 2 * bytes : bytes;
 }
@@ -376,7 +379,8 @@ static void place(zi_layout *layout)
         zi_slot_class *class = &layout->grad_classes[i];
         class->slots_at = take(&roles, ZERO_ROLE_GRAD_SLOT, class->slot_bytes * class->slot_count);
     }
-    layout->wire_at = take(&roles, ZERO_ROLE_GRAD_SLOT, layout->wire_bytes);
+    layout->param_wire_at = take(&roles, ZERO_ROLE_PARAM_SLOT, layout->param_wire_bytes);
+    layout->grad_wire_at = take(&roles, ZERO_ROLE_GRAD_SLOT, layout->grad_wire_bytes);
     place_step(layout, &roles);
     (void)take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
     (void)take(&roles, ZERO_ROLE_IO_WINDOW, layout->window_slots * layout->record_bytes_max);

@@ -5,9 +5,9 @@
  * `*_at` are bytes from the start of the role's arena; there is one arena per role.
  *
  *   flat     One unit's tensors of one dtype and one trainability, trained replicas of tensors that
- *            other ranks of the model-parallel world count apart, each at a multiple of
- *            ZI_TENSOR_ALIGN elements, the end padded so that it is `world` slices of equal size, a
- *            multiple of ZI_SLICE_ALIGN elements. Element offsets do not depend on dtypes or stage.
+ *            other ranks of the model-parallel world count apart, each at a granule (codec.h), the
+ *            end padded so that it is `world` slices of equal size, each of whole granules. Element
+ *            offsets do not depend on dtypes or stage.
  *   class    Units (or buckets) of similar size that share slots: none is smaller than half of the
  *            largest.
  *   bucket   Neighbouring units whose gradients are reduced together; in the order of backward.
@@ -25,12 +25,11 @@
 #include <stdint.h>
 
 #include "core/capabilities.h"
+#include "layout/codec.h"
 #include "layout/model.h"
 #include "zero/options.h"
 #include "zero/plan.h"
 
-#define ZI_TENSOR_ALIGN 128
-#define ZI_SLICE_ALIGN 64
 #define ZI_NO_INDEX UINT32_MAX
 /* Room for what kernels/ and stage1/ keep in the step arena; they check that it is enough. */
 #define ZI_MESSAGE_BYTES 224
@@ -53,20 +52,21 @@
 
 typedef struct zi_flat {
     uint32_t unit;
-    uint32_t bucket; /* ZI_NO_INDEX when frozen */
-    zero_dtype dtype;
-    zero_dtype grad_dtype; /* what backward writes */
-    zero_dtype wire_dtype; /* what ranks exchange */
+    uint32_t bucket;  /* ZI_NO_INDEX when frozen */
+    zero_dtype dtype; /* of its tensors */
     bool trained;
     bool has_master;
-    bool replica;                 /* its squares are counted by another model-parallel rank */
-    uint64_t used_count;          /* elements up to the end of the last tensor */
-    uint64_t slice_count;         /* elements of a slice */
-    uint64_t count;               /* slice_count * world */
-    uint64_t param_at;            /* shard of degree param, where that is not on disk */
-    uint64_t grad_at;             /* shard of degree grad, accum_dtype, likewise */
-    uint64_t state_at[ZI_STATES]; /* shard of degree optimizer, where that is not on disk */
-    uint32_t piece_first;         /* of its part of degree optimizer */
+    bool replica;         /* its squares are counted by another model-parallel rank */
+    uint64_t used_count;  /* elements up to the end of the last tensor */
+    uint64_t slice_count; /* elements of a slice */
+    uint64_t count;       /* slice_count * world */
+    /* How its elements are kept in shards, by role, where the flat has that role. */
+    zi_codec kept[ZERO_SHARD_ROLES];
+    /* PARAM and GRAD: how callers read and write them, and what ranks send one another. */
+    zi_codec slot[ZI_OFFLOAD_ROLES];
+    zi_codec wire[ZI_OFFLOAD_ROLES];
+    uint64_t at[ZERO_SHARD_ROLES]; /* its shards in their arenas, where those are not on disk */
+    uint32_t piece_first;          /* of its part of degree optimizer */
     uint32_t piece_count;
     uint64_t slot_at;         /* within the unit's parameter slot */
     uint64_t grad_slot_at;    /* within the bucket's gradient slot */
@@ -96,7 +96,7 @@ typedef struct zi_range_run {
 typedef struct zi_piece {
     uint32_t flat;
     uint32_t range; /* ZI_NO_INDEX: none of its state is on disk */
-    uint64_t first; /* elements from the start of a rank's optimizer part; a multiple of 64 */
+    uint64_t first; /* elements from the start of a rank's optimizer part; whole granules */
     uint64_t count; /* likewise */
     /* Bytes of master and moments from the start of the role's arena or, on disk, of the record. */
     uint64_t at[ZI_STATES];
@@ -153,7 +153,7 @@ typedef struct zi_bucket {
     uint32_t grad_class; /* ZI_NO_INDEX when gradients are written straight into the shard */
     bool tied;           /* holds a unit that others tie to: its slot is held long */
     uint64_t slot_bytes;
-    uint64_t wire_bytes;
+    uint64_t wire_bytes; /* its flats as ranks send them */
 } zi_bucket;
 
 typedef struct zi_slot_class {
@@ -209,8 +209,10 @@ typedef struct zi_layout {
     bool replicates;        /* some flat is a replica's */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
     uint64_t segment_count; /* runs of trained tensors in pieces, at most */
-    uint64_t wire_at;       /* grad slot arena: one bucket cast to wire types */
-    uint64_t wire_bytes;
+    uint64_t param_wire_at; /* param slot arena: one unit as ranks send it, where that is not how */
+    uint64_t param_wire_bytes; /* it lies in its slot; 0: gathers land in slots */
+    uint64_t grad_wire_at;     /* grad slot arena: one bucket as ranks send it, likewise */
+    uint64_t grad_wire_bytes;
     uint64_t record_bytes_max;
     uint32_t window_slots;   /* records in memory at once */
     uint64_t speculative_at; /* bytes in the store from a range to its speculative copy; 0: there
@@ -267,6 +269,8 @@ zero_status zi_layout_expand(zi_layout *layout);
  */
 zero_status zi_layout_make_buckets(zi_layout *layout);
 zero_status zi_layout_make_classes(zi_layout *layout);
+/* Bytes of the buffer that the largest unit's parameters need between ranks and its slot. */
+uint64_t zi_layout_param_wire_bytes(const zi_layout *layout);
 
 /* Bytes of ZERO_ROLE_SCRATCH, once flats and buckets are made (scratch.c). */
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
@@ -284,8 +288,6 @@ zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, u
                                       uint64_t element);
 /* Elements of a piece of the flat, at most, for its extents to be no longer than a range. */
 uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat);
-/* Bytes of an element of a flat in PARAM or GRAD. */
-uint64_t zi_shard_element_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role);
 /* Give the checksums of what is on disk their places; a step of zi_layout_create (checks.c). */
 void zi_layout_place_sums(zi_layout *layout);
 /* Checksums of so many records, of one place on disk each. */
@@ -301,8 +303,6 @@ bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit);
 /* Whether gradients that are offloaded cross ranks only once the last micro-step is over: backward
  * writes them in place, so it waits for their loads, and may not so wait for other ranks. */
 bool zi_grads_end_late(const zi_layout *layout);
-/* Bytes of an element of a flat's MASTER, MOMENT1 or MOMENT2; 0 where the flat has none. */
-uint64_t zi_state_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role);
 
 /* What ranks must agree on, item by item: units, then tensors, then options. */
 uint32_t zi_layout_item_count(const zi_layout *layout);
@@ -345,11 +345,21 @@ static inline bool zi_params_in_slots(const zi_layout *layout)
     return layout->sharding.param > 1 || zi_role_offloaded(layout, ZERO_ROLE_PARAM);
 }
 
+/* Whether what ranks hold of the flat's parameters, send and compute with are the same bytes, so
+ * that a gather goes from shards straight into slots. */
+static inline bool zi_flat_gathered_in_place(const zi_flat *flat)
+{
+    const zi_codec wire = flat->wire[ZERO_ROLE_PARAM];
+    return zi_codec_same(wire, flat->kept[ZERO_ROLE_PARAM]) &&
+           zi_codec_same(wire, flat->slot[ZERO_ROLE_PARAM]);
+}
+
 /* Whether the user's gradients of this flat are added to the sum itself: in the shard or, where
  * that is offloaded, in a slot that holds it meanwhile. */
 static inline bool zi_flat_grad_in_place(const zi_layout *layout, const zi_flat *flat)
 {
-    return layout->sharding.grad == 1 && flat->grad_dtype == layout->tuning.accum_dtype;
+    return layout->sharding.grad == 1 &&
+           zi_codec_same(flat->slot[ZERO_ROLE_GRAD], flat->kept[ZERO_ROLE_GRAD]);
 }
 
 /* Whether the flat has room in its bucket's gradient slot. */

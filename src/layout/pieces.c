@@ -18,22 +18,11 @@ typedef struct cutter {
     uint64_t used_bytes; /* of the last range's record */
 } cutter;
 
-uint64_t zi_state_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role)
-{
-    if (role == ZERO_ROLE_MASTER) {
-        return flat->has_master ? sizeof(float) : 0;
-    }
-    const uint32_t moment = (uint32_t)role - ZERO_ROLE_MOMENT1;
-    return flat->trained && moment < layout->moment_count
-               ? zero_dtype_bytes(layout->options.moment_dtype)
-               : 0;
-}
-
-/* Bytes of an element of one state in a record. */
-static uint64_t disk_bytes(const zi_layout *layout, const zi_flat *flat, int state)
+/* How one state lies in a record; none where it is not on disk. */
+static zi_codec disk_codec(const zi_layout *layout, const zi_flat *flat, int state)
 {
     const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
-    return zi_role_tier(layout, role) == ZERO_TIER_DISK ? zi_state_bytes(layout, flat, role) : 0;
+    return zi_role_tier(layout, role) == ZERO_TIER_DISK ? flat->kept[role] : (zi_codec){0};
 }
 
 /* What `count` elements of the flat take in a record. */
@@ -41,7 +30,7 @@ static uint64_t record_bytes(const zi_layout *layout, const zi_flat *flat, uint6
 {
     uint64_t bytes = 0;
     for (int state = 0; state < ZI_STATES; state++) {
-        bytes += zi_align_up(count * disk_bytes(layout, flat, state), ZI_ARENA_ALIGN);
+        bytes += zi_codec_padded_bytes(disk_codec(layout, flat, state), count);
     }
     return bytes;
 }
@@ -50,28 +39,22 @@ static uint64_t record_bytes(const zi_layout *layout, const zi_flat *flat, uint6
  */
 static uint64_t room_count(const zi_layout *layout)
 {
-    const uint64_t count = layout->tuning.extent_bytes / (ZI_STATES * sizeof(float));
-    return zi_max_u64(count / ZI_SLICE_ALIGN, 1) * ZI_SLICE_ALIGN;
+    const zi_codec widest = {ZERO_DTYPE_F32};
+    return zi_max_u64(zi_codec_count_within(widest, layout->tuning.extent_bytes / ZI_STATES),
+                      ZI_GRANULE);
 }
 
 /* As many of `left` elements as fit in `room` bytes of a record, and in extents of other roles; all
  * when none of them is on disk. */
 static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t left, uint64_t room)
 {
-    uint64_t each = 0;
-    for (int state = 0; state < ZI_STATES; state++) {
-        each += disk_bytes(layout, flat, state);
-    }
+    const uint64_t granule = record_bytes(layout, flat, ZI_GRANULE);
     left = zi_min_u64(left, zi_extent_count_max(layout, flat));
-    if (each == 0) {
+    if (granule == 0) {
         return layout->tuning.updater >= ZERO_UPDATER_CPU ? zi_min_u64(left, room_count(layout))
                                                           : left;
     }
-    uint64_t count = zi_min_u64(left, room / each / ZI_SLICE_ALIGN * ZI_SLICE_ALIGN);
-    while (count != 0 && record_bytes(layout, flat, count) > room) {
-        count -= ZI_SLICE_ALIGN;
-    }
-    return count;
+    return zi_min_u64(left, room / granule * ZI_GRANULE);
 }
 
 /* Runs of a flat, at most: what fills the open range, which may be three pieces where an extent of
@@ -102,7 +85,7 @@ static void open_range(cutter *cut)
 }
 
 /* As many equal pieces of `left` elements as can follow one another. What fills a new range leaves
- * no room in it for 64 elements more, or is the longest piece there is; the next opens one too. */
+ * no room in it for a granule more, or is the longest piece there is; the next opens one too. */
 static void add_run(cutter *cut, uint32_t flat, uint64_t first, uint64_t count, uint64_t left)
 {
     zi_layout *layout = cut->layout;
@@ -135,7 +118,7 @@ static void cut_flat(cutter *cut, uint32_t flat)
         const uint64_t count = fitting(layout, place, whole - first, room);
         if (count == 0) {
             open_range(cut);
-            continue; /* a page holds 64 elements of any flat, so this ends */
+            continue; /* a page holds a granule of any flat, so this ends */
         }
         add_run(cut, flat, first, count, whole - first);
         const zi_piece_run *run = &layout->piece_runs[layout->piece_run_count - 1];
@@ -210,10 +193,8 @@ static void measure_rooms(zi_layout *layout)
             const zero_role role = (zero_role)i;
             const bool published =
                 role == ZERO_ROLE_PARAM && layout->sharding.optimizer != layout->sharding.param;
-            const uint64_t size = i < ZI_OFFLOAD_ROLES ? zi_shard_element_bytes(layout, flat, role)
-                                                       : zi_state_bytes(layout, flat, role);
             if (published || !zi_role_offloaded(layout, role)) {
-                bytes += zi_align_up(piece->count * size, ZI_ARENA_ALIGN);
+                bytes += zi_codec_padded_bytes(flat->kept[role], piece->count);
             }
         }
         /* A page at least, which says that the CPU updates. */
@@ -257,12 +238,12 @@ static zi_piece piece_of(const zi_layout *layout, const zi_piece_run *run, uint6
                       .count = run->count};
     uint64_t at = i == 0 ? run->at : 0;
     for (int state = 0; state < ZI_STATES; state++) {
-        const uint64_t each = disk_bytes(layout, flat, state);
+        const zi_codec codec = disk_codec(layout, flat, state);
         const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
-        piece.at[state] =
-            each != 0 ? at
-                      : flat->state_at[state] + piece.first * zi_state_bytes(layout, flat, role);
-        at += zi_align_up(run->count * each, ZI_ARENA_ALIGN);
+        piece.at[state] = zi_codec_is_none(codec)
+                              ? flat->at[role] + zi_codec_offset(flat->kept[role], piece.first)
+                              : at;
+        at += zi_codec_padded_bytes(codec, run->count);
     }
     return piece;
 }

@@ -18,11 +18,12 @@ typedef struct reduction {
 /* What one flat's part of a batch takes: every rank's part at once, or as many zeros. */
 static uint64_t flat_need(const zi_layout *layout, const zi_flat *flat, const reduction *r)
 {
-    const zero_dtype dtype = r->before_wired ? layout->tuning.accum_dtype : flat->wire_dtype;
+    const zi_codec codec =
+        r->before_wired ? flat->kept[ZERO_ROLE_GRAD] : flat->wire[ZERO_ROLE_GRAD];
     const uint64_t own = zi_shard_count(layout, flat, r->degree);
     const uint64_t part =
         r->whole ? zi_align_up(zi_div_up(own, r->size), ZI_SCRATCH_PART_COUNT) : own;
-    return zi_align_up(part * r->size * zero_dtype_bytes(dtype), ZI_ARENA_ALIGN);
+    return zi_codec_padded_bytes(codec, part * r->size);
 }
 
 static uint64_t largest_batch(const zi_layout *layout, const reduction *r)

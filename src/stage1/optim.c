@@ -24,7 +24,7 @@ void *zi_optim_state(const zi_optim *optim, uint32_t flat, zero_role role)
     const zi_layout *layout = optim->layout;
     const zi_flat *place = &layout->flats[flat];
     const uint32_t state = (uint32_t)role - ZERO_ROLE_MASTER;
-    if (place->piece_count == 0 || zi_state_bytes(layout, place, role) == 0 ||
+    if (place->piece_count == 0 || zi_codec_is_none(place->kept[role]) ||
         zi_role_tier(layout, role) == ZERO_TIER_DISK) {
         return NULL;
     }
@@ -54,8 +54,9 @@ zi_offload_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part
     return (zi_offload_move){.flat = piece->flat,
                              .first = part * whole + piece->first,
                              .count = piece->count,
-                             .memory = optim->desc.param_staging +
-                                       part * piece->count * zero_dtype_bytes(flat->dtype)};
+                             .memory =
+                                 optim->desc.param_staging +
+                                 zi_codec_offset(flat->kept[ZERO_ROLE_PARAM], part * piece->count)};
 }
 
 zi_offload_move zi_optim_staged_own(const zi_optim *optim, uint32_t p)
@@ -67,14 +68,15 @@ unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat)
 {
     const zi_flat *place = &optim->layout->flats[flat];
     return optim->flats[flat].param +
-           zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat) * zero_dtype_bytes(place->dtype);
+           zi_codec_offset(place->kept[ZERO_ROLE_PARAM],
+                           zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat));
 }
 
 uint64_t zi_optim_param_bytes(const zi_optim *optim, uint32_t flat)
 {
     const zi_flat *place = &optim->layout->flats[flat];
-    return zi_shard_count(optim->layout, place, optim->layout->sharding.optimizer) *
-           zero_dtype_bytes(place->dtype);
+    return zi_codec_bytes(place->kept[ZERO_ROLE_PARAM],
+                          zi_shard_count(optim->layout, place, optim->layout->sharding.optimizer));
 }
 
 void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_role role,
@@ -84,7 +86,7 @@ void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_ro
     const uint32_t state = (uint32_t)role - ZERO_ROLE_MASTER;
     unsigned char *base =
         zi_role_tier(layout, role) == ZERO_TIER_DISK ? record : optim->desc.state[state];
-    if (base == NULL || zi_state_bytes(layout, &layout->flats[piece->flat], role) == 0) {
+    if (base == NULL || zi_codec_is_none(layout->flats[piece->flat].kept[role])) {
         return NULL;
     }
     return base + piece->at[state];
@@ -94,20 +96,20 @@ void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_ro
 static const void *piece_grad(const zi_optim *optim, const zi_piece *piece)
 {
     const unsigned char *grad = optim->flats[piece->flat].grad;
-    return grad != NULL ? grad + piece->first * zero_dtype_bytes(optim->layout->tuning.accum_dtype)
-                        : NULL;
+    const zi_codec codec = optim->layout->flats[piece->flat].kept[ZERO_ROLE_GRAD];
+    return grad != NULL ? grad + zi_codec_offset(codec, piece->first) : NULL;
 }
 
 /* Where a piece's parameters are updated; NULL: in their extent. */
 static void *piece_param(const zi_optim *optim, uint32_t p)
 {
     const zi_piece *piece = &optim->layout->pieces[p];
+    const zi_codec codec = optim->layout->flats[piece->flat].kept[ZERO_ROLE_PARAM];
     if (optim->desc.param_staging != NULL) {
         return zi_optim_staged_own(optim, p).memory;
     }
     return !zi_optim_on_disk(optim->desc.params)
-               ? zi_optim_param_part(optim, piece->flat) +
-                     piece->first * zero_dtype_bytes(optim->layout->flats[piece->flat].dtype)
+               ? zi_optim_param_part(optim, piece->flat) + zi_codec_offset(codec, piece->first)
                : NULL;
 }
 
@@ -124,14 +126,14 @@ static void make_job(zi_optim *optim, uint32_t p)
 {
     const zi_layout *layout = optim->layout;
     const zi_piece *piece = &layout->pieces[p];
-    const zero_dtype dtype = layout->flats[piece->flat].dtype;
+    const zi_codec *kept = layout->flats[piece->flat].kept;
     const zero_engine_options *options = &layout->options;
     const bool own = options->optimizer == ZERO_OPTIMIZER_CALLBACK;
     optim->jobs[p] = (zi_update_job){
         .grad = piece_grad(optim, piece),
         .param = piece_param(optim, p),
-        .grad_dtype = options->tuning->accum_dtype,
-        .param_dtype = dtype,
+        .grad_dtype = kept[ZERO_ROLE_GRAD].dtype,
+        .param_dtype = kept[ZERO_ROLE_PARAM].dtype,
         .moment_dtype = options->moment_dtype,
         .seed = options->seed,
         .decision = optim->desc.decision,
@@ -146,8 +148,8 @@ static void make_job(zi_optim *optim, uint32_t p)
 static zi_collective param_gather_of(const zi_flat *flat, uint64_t count, void *send, void *recv)
 {
     return (zi_collective){.kind = ZI_ALL_GATHER,
-                           .send_dtype = flat->dtype,
-                           .recv_dtype = flat->dtype,
+                           .send_dtype = flat->kept[ZERO_ROLE_PARAM].dtype,
+                           .recv_dtype = flat->kept[ZERO_ROLE_PARAM].dtype,
                            .tag = flat->unit,
                            .count = count,
                            .send = send,

@@ -19,8 +19,9 @@ void zi_optim_rebind_speculation(zi_optim *optim)
         const zi_piece *piece = &layout->pieces[p];
         zi_update_job *job = &optim->speculative_jobs[p];
         *job = optim->jobs[p];
-        job->param = speculate_part(optim, piece->flat) +
-                     piece->first * zero_dtype_bytes(layout->flats[piece->flat].dtype);
+        job->param =
+            speculate_part(optim, piece->flat) +
+            zi_codec_offset(layout->flats[piece->flat].kept[ZERO_ROLE_PARAM], piece->first);
         job->decision = optim->desc.predicted;
     }
 }
@@ -169,10 +170,11 @@ zero_status zi_optim_adopt_piece(const optim_work *work)
     const zi_optim *optim = work->optim;
     const zi_device *device = optim->desc.device;
     const zi_piece *piece = &optim->layout->pieces[work->piece];
-    const uint64_t size = zero_dtype_bytes(optim->layout->flats[piece->flat].dtype);
+    const zi_codec codec = optim->layout->flats[piece->flat].kept[ZERO_ROLE_PARAM];
     return device->ops->copy(
         device->self, optim->desc.step_stream, zi_optim_staged_own(optim, work->piece).memory,
-        speculate_part(optim, piece->flat) + piece->first * size, piece->count * size);
+        speculate_part(optim, piece->flat) + zi_codec_offset(codec, piece->first),
+        zi_codec_bytes(codec, piece->count));
 }
 
 uint64_t zi_optim_kept(const zi_optim *optim)

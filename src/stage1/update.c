@@ -135,7 +135,7 @@ static zero_status acquire_piece(const optim_work *work, uint32_t p, held_piece 
         ZI_TRY(acquire_extent(work, p, ZERO_ROLE_PARAM, &held->param, &memory));
         job->param = memory;
         if (flat->has_master) {
-            memset(memory, 0, piece->count * zero_dtype_bytes(flat->dtype));
+            memset(memory, 0, zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], piece->count));
         }
     }
     return ZERO_OK;
@@ -361,8 +361,8 @@ zero_status zi_optim_connect(zi_optim *optim)
 static zero_status gather_params(zi_optim *optim, const zi_collective *batch, uint32_t batch_count)
 {
     for (uint32_t i = 0; i < batch_count; i++) {
-        optim->desc.stats->gather_bytes +=
-            batch[i].count * optim->desc.param_gather->size * zero_dtype_bytes(batch[i].send_dtype);
+        optim->desc.stats->gather_bytes += zi_codec_bytes(
+            (zi_codec){batch[i].send_dtype}, batch[i].count * optim->desc.param_gather->size);
     }
     return zi_group_submit(optim->desc.param_gather, optim->desc.step_stream, batch, batch_count);
 }
@@ -454,14 +454,11 @@ static zero_status move_piece(zi_optim *optim, const zi_optim_move *move, const 
     const zi_kernels *kernels = optim->desc.host_kernels;
     const uint64_t begin = zi_max_u64(move->first, piece->first);
     const uint64_t end = zi_min_u64(move->first + move->count, piece->first + piece->count);
-    const uint64_t bytes =
-        zi_state_bytes(optim->layout, &optim->layout->flats[piece->flat], move->role);
-    const zero_dtype dtype =
-        move->role == ZERO_ROLE_MASTER ? ZERO_DTYPE_F32 : optim->layout->options.moment_dtype;
+    const zero_dtype dtype = optim->layout->flats[piece->flat].kept[move->role].dtype;
     unsigned char *record = NULL;
     ZI_TRY(zi_window_acquire(optim->desc.window, piece->range, ZI_WINDOW_READS, &record));
     unsigned char *state = zi_optim_piece_state(optim, piece, move->role, record);
-    state += (begin - piece->first) * bytes;
+    state += (begin - piece->first) * zero_dtype_bytes(dtype);
     unsigned char *values = move->values;
     values += (begin - move->first) * zero_dtype_bytes(move->dtype);
     ZI_TRY(move->writes ? kernels->ops->cast(kernels->self, optim->host, state, dtype, values,

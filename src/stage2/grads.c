@@ -292,8 +292,9 @@ static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stre
         if (flat->trained && zi_flat_grad_in_place(grads->layout, flat)) {
             ZI_TRY(device->ops->stream_wait(device->self, stream, grads->consumed,
                                             &grads->desc.stats->grad_wait_ns));
-            ZI_TRY(device->ops->fill(device->self, stream, grads->desc.shards + flat->grad_at, 0,
-                                     flat->count * zero_dtype_bytes(flat->grad_dtype)));
+            ZI_TRY(device->ops->fill(device->self, stream,
+                                     grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
+                                     zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count)));
         }
     }
     return ZERO_OK;
@@ -455,8 +456,8 @@ void *zi_grads_data(const zi_grads *grads, uint32_t tensor)
     }
     unsigned char *base = zi_flat_grad_in_slot(grads->layout, flat)
                               ? zi_grads_slot_data(grads, flat->bucket) + flat->grad_slot_at
-                              : grads->desc.shards + flat->grad_at;
-    return base + place->offset * zero_dtype_bytes(flat->grad_dtype);
+                              : grads->desc.shards + flat->at[ZERO_ROLE_GRAD];
+    return base + zi_codec_offset(flat->slot[ZERO_ROLE_GRAD], place->offset);
 }
 
 void zi_grads_rebind(zi_grads *grads, unsigned char *shards, unsigned char *slots)

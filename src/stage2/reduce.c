@@ -44,7 +44,7 @@ unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat)
 {
     const zi_flat *place = &grads->layout->flats[flat];
     if (grads->desc.offload == NULL) {
-        return grads->desc.shards + place->grad_at;
+        return grads->desc.shards + place->at[ZERO_ROLE_GRAD];
     }
     return zi_flat_grad_in_place(grads->layout, place)
                ? zi_grads_slot_data(grads, place->bucket) + place->grad_slot_at
@@ -58,7 +58,8 @@ uint64_t zi_grads_part_first(const zi_grads *grads, uint32_t flat)
 
 static uint64_t part_bytes(const zi_grads *grads, uint32_t flat)
 {
-    return zi_grads_part_first(grads, flat) * zero_dtype_bytes(grads->layout->tuning.accum_dtype);
+    return zi_codec_offset(grads->layout->flats[flat].kept[ZERO_ROLE_GRAD],
+                           zi_grads_part_first(grads, flat));
 }
 
 /* This rank's optimizer part of it. */
@@ -69,9 +70,8 @@ static unsigned char *own_part(const zi_grads *grads, uint32_t flat)
 
 void *zi_grads_reduced(const zi_grads *grads, uint32_t flat)
 {
-    return grads->desc.shards != NULL
-               ? grads->desc.shards + grads->layout->flats[flat].grad_at + part_bytes(grads, flat)
-               : NULL;
+    const uint64_t at = grads->layout->flats[flat].at[ZERO_ROLE_GRAD];
+    return grads->desc.shards != NULL ? grads->desc.shards + at + part_bytes(grads, flat) : NULL;
 }
 
 /* Cast what is to be sent to the wire buffer when its type asks for it; *send and *dtype are
@@ -79,23 +79,18 @@ void *zi_grads_reduced(const zi_grads *grads, uint32_t flat)
 static zero_status to_wire(zi_grads *grads, const zi_flat *flat, uint64_t wire_at, uint64_t count,
                            zi_collective *collective)
 {
-    if (flat->wire_dtype == collective->send_dtype || collective->send == NULL) {
-        collective->send_dtype = flat->wire_dtype;
+    const zero_dtype dtype = flat->wire[ZERO_ROLE_GRAD].dtype;
+    if (dtype == collective->send_dtype || collective->send == NULL) {
+        collective->send_dtype = dtype;
         return ZERO_OK;
     }
-    unsigned char *wire = grads->desc.slots + grads->layout->wire_at + wire_at;
+    unsigned char *wire = grads->desc.slots + grads->layout->grad_wire_at + wire_at;
     const zi_kernels *kernels = grads->desc.kernels;
-    ZI_TRY(kernels->ops->cast(kernels->self, grads->desc.reduce_stream, wire, flat->wire_dtype,
+    ZI_TRY(kernels->ops->cast(kernels->self, grads->desc.reduce_stream, wire, dtype,
                               collective->send, collective->send_dtype, count));
     collective->send = wire;
-    collective->send_dtype = flat->wire_dtype;
+    collective->send_dtype = dtype;
     return ZERO_OK;
-}
-
-static uint64_t wire_stride(const zi_flat *flat, uint64_t count)
-{
-    const uint64_t bytes = count * zero_dtype_bytes(flat->wire_dtype);
-    return (bytes + 255) / 256 * 256;
 }
 
 static uint32_t exact_flag(const zi_grads *grads)
@@ -121,7 +116,7 @@ static void count_batch(zi_grads *grads, const bucket_job *job, const zi_group *
     for (uint32_t i = 0; i < batch_count; i++) {
         const uint64_t sent =
             batch[i].count * (batch[i].kind == ZI_REDUCE_SCATTER ? group->size : 1);
-        grads->desc.stats->reduce_bytes += sent * zero_dtype_bytes(batch[i].send_dtype);
+        grads->desc.stats->reduce_bytes += zi_codec_bytes((zi_codec){batch[i].send_dtype}, sent);
     }
 }
 
@@ -163,7 +158,7 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
         *c = (zi_collective){
             .kind = ZI_REDUCE_SCATTER,
             .flags = micro_flags(grads),
-            .send_dtype = flat->grad_dtype,
+            .send_dtype = flat->slot[ZERO_ROLE_GRAD].dtype,
             .recv_dtype = layout->tuning.accum_dtype,
             .tag = flat->unit,
             .count = zi_shard_count(layout, flat, layout->sharding.grad),
@@ -172,7 +167,7 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
             .squares = scatter_is_last(grads) ? zi_grads_norm_of(grads, flat) : NULL};
         if (crosses) {
             ZI_TRY(to_wire(grads, flat, wire_at, flat->count, c));
-            wire_at += wire_stride(flat, flat->count);
+            wire_at += zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], flat->count);
         }
     }
     job->wired = crosses && used != 0;
@@ -212,7 +207,7 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
                             .squares = last ? zi_grads_norm_of(grads, flat) : NULL};
         if (!job->wired) {
             ZI_TRY(to_wire(grads, flat, wire_at, sent, &batch[i]));
-            wire_at += wire_stride(flat, sent);
+            wire_at += zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], sent);
         }
     }
     job->wired = true;
@@ -257,8 +252,8 @@ static zero_status zero_missing(zi_grads *grads, const bucket_job *job)
         const zi_flat *flat = &grads->layout->flats[flat_at(grads, job, i)];
         if (zi_flat_grad_in_place(grads->layout, flat) && !grads->units[flat->unit].zeroed) {
             ZI_TRY(ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream,
-                                       grads->desc.shards + flat->grad_at, 0,
-                                       flat->count * zero_dtype_bytes(flat->grad_dtype)));
+                                       grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
+                                       zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count)));
         }
     }
     return ZERO_OK;

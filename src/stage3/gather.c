@@ -10,9 +10,10 @@ static unsigned char *own_part(const zi_params *params, uint32_t flat)
 {
     const zi_flat *place = &params->layout->flats[flat];
     return zi_params_flat(params, flat) +
-           params->desc.gather->rank *
-               zi_shard_count(params->layout, place, params->layout->sharding.param) *
-               zero_dtype_bytes(place->dtype);
+           zi_codec_offset(
+               place->wire[ZERO_ROLE_PARAM],
+               params->desc.gather->rank *
+                   zi_shard_count(params->layout, place, params->layout->sharding.param));
 }
 
 /* Name the flats of the units that this sweep will gather after this one: those that are not here.
@@ -64,12 +65,12 @@ static void make_batch(zi_params *params, uint32_t unit)
         const zi_flat *flat = &params->layout->flats[f];
         params->collectives[f] = (zi_collective){
             .kind = ZI_ALL_GATHER,
-            .send_dtype = flat->dtype,
-            .recv_dtype = flat->dtype,
+            .send_dtype = flat->wire[ZERO_ROLE_PARAM].dtype,
+            .recv_dtype = flat->wire[ZERO_ROLE_PARAM].dtype,
             .tag = unit,
             .count = zi_shard_count(params->layout, flat, params->layout->sharding.param),
             .send = params->desc.offload != NULL ? own_part(params, f)
-                                                 : params->desc.shards + flat->param_at,
+                                                 : params->desc.shards + flat->at[ZERO_ROLE_PARAM],
             .recv = zi_params_flat(params, f)};
     }
 }

@@ -7,6 +7,7 @@
 #include "zero/zero.h"
 
 #define PAGE 4096u
+#define GRANULE 256u
 
 static uint64_t random_state;
 
@@ -109,12 +110,12 @@ static void check_tiling(const zi_layout *l)
             const zi_piece *piece = &l->pieces[next];
             CHECK_EQ(piece->flat, f);
             CHECK_EQ(piece->first, first);
-            CHECK(piece->count != 0 && piece->count % 64 == 0);
-            CHECK_EQ(piece->range == ZI_NO_INDEX, in_record(l, flat, 64) == 0);
+            CHECK(piece->count != 0 && piece->count % GRANULE == 0);
+            CHECK_EQ(piece->range == ZI_NO_INDEX, in_record(l, flat, GRANULE) == 0);
             first += piece->count;
         }
         CHECK_EQ(first, part);
-        CHECK(flat->piece_count <= 1 || in_record(l, flat, 64) != 0 ||
+        CHECK(flat->piece_count <= 1 || in_record(l, flat, GRANULE) != 0 ||
               part > zi_extent_count_max(l, flat));
     }
     CHECK_EQ(next, l->piece_count);
@@ -140,7 +141,7 @@ static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
             const uint64_t last = found.first + found.count - 1;
             CHECK_EQ(found.index, index);
             CHECK_EQ(found.first, first);
-            CHECK(found.count % 64 == 0 && found.count * size <= l->tuning.extent_bytes);
+            CHECK(found.count % GRANULE == 0 && found.count * size <= l->tuning.extent_bytes);
             CHECK_EQ(zi_layout_find_extent(l, role, f, last).index, index);
             CHECK_EQ(place->extents[index].at, at);
             CHECK_EQ(place->extents[index].bytes, up(found.count * size, PAGE));
@@ -167,9 +168,8 @@ static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
     return at;
 }
 
-/* Records lie end to end; in each its pieces' states, one behind the other; and none ends while 64
- * elements of the next piece would have fitted, unless a piece as long as extents may be ends it.
- */
+/* Records lie end to end; in each its pieces' states, one behind the other; and none ends while a
+ * granule of the next piece would have fitted, unless a piece as long as extents may be ends it. */
 static void check_records(const zi_layout *l)
 {
     uint64_t used = 0;
@@ -183,7 +183,8 @@ static void check_records(const zi_layout *l)
         }
         if (piece->range != range) {
             CHECK_EQ(piece->range, range + 1); /* from UINT32_MAX to 0 */
-            CHECK(range == ZI_NO_INDEX || used + in_record(l, flat, 64) > l->tuning.extent_bytes ||
+            CHECK(range == ZI_NO_INDEX ||
+                  used + in_record(l, flat, GRANULE) > l->tuning.extent_bytes ||
                   l->pieces[p - 1].count ==
                       zi_extent_count_max(l, &l->flats[l->pieces[p - 1].flat]));
             range = piece->range;
@@ -444,8 +445,8 @@ static void check_text(const zero_model *model, const zero_engine_options *o, co
     check_table(model, o, 2, expected, true);
 }
 
-/* 200000 elements over two ranks in slices of 64: 100032 of 12 bytes each; a range of 64 KiB holds
- * 5440 of them. */
+/* 200000 elements over two ranks in slices of whole granules: 100096 of 12 bytes each; a range of
+ * 64 KiB holds 5376 of them. */
 TEST(the_table_names_tiers_and_traffic)
 {
     zero_model *model = plain_model();
@@ -457,18 +458,18 @@ TEST(the_table_names_tiers_and_traffic)
     tuning.extent_bytes = 65536;
     check_text(model, &o, "master       disk             2");
     check_text(model, &o, "io window    host             1             266240");
-    /* 18 ranges of 65536 bytes and one of 25344, in pages 28672. */
-    check_text(model, &o, "sum          disk                          1208320");
+    /* 18 ranges of 65536 bytes and one of 39936, in pages 40960. */
+    check_text(model, &o, "sum          disk                          1220608");
     check_text(
         model, &o,
-        "disk: a step reads at most 983040 bytes and writes 1208320, in 19 ranges of at most "
+        "disk: a step reads at most 983040 bytes and writes 1220608, in 19 ranges of at most "
         "65536, 4 of them in memory\n");
     o.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_HOST;
     check_text(model, &o, "moment1      host             2");
     zero_model_destroy(model);
 }
 
-/* 100032 elements of 2 bytes in 49 pages, and of 4 bytes in 98. Gradients are read by the step,
+/* 100096 elements of 2 bytes in 49 pages, and of 4 bytes in 98. Gradients are read by the step,
  * parameters written. */
 TEST(the_table_counts_passes_and_micro_steps)
 {
