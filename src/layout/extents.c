@@ -3,7 +3,6 @@
  * update overwrites extents and no parts of them. */
 #include <inttypes.h>
 
-#include "core/arena.h"
 #include "core/checksum.h"
 #include "core/error.h"
 #include "core/memory.h"
@@ -238,38 +237,4 @@ zero_status zi_layout_expand_extents(zi_layout *layout)
         }
     }
     return ZERO_OK;
-}
-
-uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit)
-{
-    const zi_unit_place *place = &layout->units[unit];
-    uint32_t count = 0;
-    while (count < place->flat_count && layout->flats[place->flat_first + count].trained) {
-        count++;
-    }
-    return count;
-}
-
-bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit)
-{
-    const uint32_t first = layout->units[unit].flat_first;
-    for (uint32_t i = 0; i < zi_unit_trained_count(layout, unit); i++) {
-        if (!layout->flats[first + i].has_master) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool zi_grads_end_late(const zi_layout *layout)
-{
-    if (!zi_role_offloaded(layout, ZERO_ROLE_GRAD) || layout->sharding.world == 1) {
-        return false;
-    }
-    for (uint32_t f = 0; f < layout->flat_count; f++) {
-        if (layout->flats[f].trained && zi_flat_grad_in_place(layout, &layout->flats[f])) {
-            return true;
-        }
-    }
-    return false;
 }

@@ -4,7 +4,6 @@
  * their sizes. */
 #include <inttypes.h>
 
-#include "core/arena.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"

@@ -11,20 +11,6 @@
 #include "layout/layout.h"
 #include "zero/option.h"
 
-const char *zero_role_name(zero_role role)
-{
-    static const char *const names[ZERO_ROLE_COUNT] = {
-        "param",       "grad",       "master", "moment1", "moment2",
-        "param slots", "grad slots", "step",   "scratch", "io window"};
-    return (unsigned)role < ZERO_ROLE_COUNT ? names[role] : "unknown";
-}
-
-const char *zero_tier_name(zero_tier tier)
-{
-    static const char *const names[ZERO_TIER_COUNT] = {"default", "device", "host", "disk"};
-    return (unsigned)tier < ZERO_TIER_COUNT ? names[tier] : "unknown";
-}
-
 zero_status zero_plan_create(const zero_model *model, const zero_engine_options *options,
                              uint32_t world_size, zero_plan **plan)
 {

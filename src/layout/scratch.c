@@ -2,7 +2,6 @@
  * to go in one round, or ZI_SCRATCH_BYTES_MAX. Half of it are zeros, for ranks without a gradient;
  * the other half holds what ranks have sent. All these reductions are on one stream, so one of them
  * at a time uses it. */
-#include "core/arena.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "layout/layout.h"

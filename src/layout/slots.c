@@ -2,54 +2,33 @@
  */
 #include <stdlib.h>
 
-#include "core/arena.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "layout/layout.h"
 
-/* Add a unit's trained flats to the bucket that is open. */
-static void fill_bucket(zi_layout *layout, zi_bucket *bucket, uint32_t index, uint32_t unit)
+/* Add a unit's trained flats to the bucket that is open. Returns the bytes of their gradients. */
+static uint64_t fill_bucket(zi_layout *layout, zi_bucket *bucket, uint32_t index, uint32_t unit)
 {
     const zi_unit_place *place = &layout->units[unit];
-    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+    const uint32_t end = place->flat_first + zi_unit_trained_count(layout, unit);
+    uint64_t grad_bytes = 0;
+    for (uint32_t f = place->flat_first; f < end; f++) {
         zi_flat *flat = &layout->flats[f];
-        if (!flat->trained) {
-            continue;
-        }
+        const uint64_t bytes = zi_codec_padded_bytes(flat->slot[ZERO_ROLE_GRAD], flat->count);
+        grad_bytes += bytes;
         flat->bucket = index;
         layout->bucket_flats[bucket->flat_first + bucket->flat_count++] = f;
         if (zi_flat_grad_in_slot(layout, flat)) {
             flat->grad_slot_at = bucket->slot_bytes;
-            bucket->slot_bytes += zi_codec_padded_bytes(flat->slot[ZERO_ROLE_GRAD], flat->count);
+            bucket->slot_bytes += bytes;
         }
         bucket->wire_bytes += zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], flat->count);
     }
     bucket->unit_count++;
     bucket->tied = place->tied_by != 0;
     layout->units[unit].bucket = index;
-}
-
-static uint64_t unit_grad_bytes(const zi_layout *layout, uint32_t unit)
-{
-    uint64_t bytes = 0;
-    const zi_unit_place *place = &layout->units[unit];
-    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
-        const zi_flat *flat = &layout->flats[f]; /* no bytes of a frozen one */
-        bytes += zi_codec_padded_bytes(flat->slot[ZERO_ROLE_GRAD], flat->count);
-    }
-    return bytes;
-}
-
-static bool unit_is_trained(const zi_layout *layout, uint32_t unit)
-{
-    const zi_unit_place *place = &layout->units[unit];
-    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
-        if (layout->flats[f].trained) {
-            return true;
-        }
-    }
-    return false;
+    return grad_bytes;
 }
 
 /* Whether the wire type differs anywhere where ranks really exchange. */
@@ -77,7 +56,7 @@ zero_status zi_layout_make_buckets(zi_layout *layout)
     bool open = false;
     for (uint32_t i = layout->unit_count; i-- > 0;) {
         layout->units[i].bucket = ZI_NO_INDEX;
-        if (!unit_is_trained(layout, i)) {
+        if (zi_unit_trained_count(layout, i) == 0) {
             continue;
         }
         /* A tied owner waits for more than its neighbours do, so it never shares. */
@@ -88,9 +67,8 @@ zero_status zi_layout_make_buckets(zi_layout *layout)
             open_bytes = 0;
         }
         zi_bucket *bucket = &layout->buckets[layout->bucket_count - 1];
-        fill_bucket(layout, bucket, layout->bucket_count - 1, i);
+        open_bytes += fill_bucket(layout, bucket, layout->bucket_count - 1, i);
         flats = bucket->flat_first + bucket->flat_count;
-        open_bytes += unit_grad_bytes(layout, i);
         open = !alone && open_bytes < layout->tuning.bucket_bytes &&
                bucket->flat_count + 6 <= ZI_BUCKET_FLATS_MAX;
     }
