@@ -116,6 +116,11 @@ uint32_t zi_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t d
     return index;
 }
 
+uint32_t zi_shard_own_part(const zero_sharding *sharding, uint32_t rank, uint32_t degree)
+{
+    return zi_shard_index(sharding, rank, sharding->optimizer) % (sharding->optimizer / degree);
+}
+
 void zi_shard_members(const zero_sharding *sharding, uint32_t rank, uint32_t from, uint32_t to,
                       uint32_t *members)
 {

@@ -23,6 +23,9 @@ zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t wor
  * degrees). */
 uint32_t zi_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t degree);
 
+/* Which of the optimizer parts in a shard of this degree is the rank's own, in their order. */
+uint32_t zi_shard_own_part(const zero_sharding *sharding, uint32_t rank, uint32_t degree);
+
 /* The ranks that hold the parts, of degree `to`, of the shard of degree `from` that `rank` holds;
  * members[i] holds the i-th part. Writes to / from members. */
 void zi_shard_members(const zero_sharding *sharding, uint32_t rank, uint32_t from, uint32_t to,

@@ -1,5 +1,6 @@
-/* State shared by the parts of the gradient shard: lending (grads.c), reducing (reduce.c), and what
- * is added where gradients are offloaded (offload_grads.c). */
+/* State shared by the parts of the gradient shard: who has which slot (grads.c), reductions
+ * (reduce.c), what is added where gradients are offloaded (offload_grads.c), and where they are
+ * (grad_places.c). */
 #ifndef ZI_STAGE2_GRAD_INTERNAL_H
 #define ZI_STAGE2_GRAD_INTERNAL_H
 
@@ -55,13 +56,34 @@ struct zi_grads {
     zi_event *consumed;
 };
 
+static inline const zi_device_ops *ops_of(const zi_grads *grads)
+{
+    return grads->desc.device->ops;
+}
+
+static inline void *self_of(const zi_grads *grads)
+{
+    return grads->desc.device->self;
+}
+
+/* Where the squares of a flat's final sums are added. */
+static inline zi_norm_sum *norm_of(const zi_grads *grads, const zi_flat *flat)
+{
+    return flat->replica ? grads->desc.replicas : grads->desc.norm;
+}
+
 /* Enqueue the reduction of bucket grads->next and step to the one after. */
 zero_status zi_grads_reduce_next(zi_grads *grads);
 /* The reductions that were put off to the end of the last micro-step. */
 zero_status zi_grads_end_boundary(zi_grads *grads);
+
+/* The slot that the bucket holds. (grad_places.c) */
+unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket);
 /* A flat's gradient shard while its bucket is reduced: in its arena or, offloaded, in its bucket's
  * slot or the staging buffer. */
 unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat);
+/* This rank's optimizer part of it. */
+unsigned char *zi_grads_part(const zi_grads *grads, uint32_t flat);
 
 /* Where gradients are offloaded; they do nothing elsewhere, and put all on the reduce stream.
  * position: of a flat in the list of all buckets' flats. (offload_grads.c) */
@@ -75,11 +97,7 @@ zero_status zi_grads_fill_slot(zi_grads *grads, uint32_t bucket, zi_stream *stre
  * group of one would. */
 bool zi_grads_added_in_window(const zi_grads *grads, uint32_t flat);
 zero_status zi_grads_add_in_window(zi_grads *grads, uint32_t position, const zi_collective *sum);
-/* Where the squares of a flat's final sums are added. (reduce.c) */
-zi_norm_sum *zi_grads_norm_of(const zi_grads *grads, const zi_flat *flat);
 /* Add the squares of a sum that backward adds to in place, and that is in no slot. */
 zero_status zi_grads_square_offloaded(zi_grads *grads, uint32_t position);
-
-unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket);
 
 #endif

@@ -69,16 +69,15 @@ static void find_turns(zi_grads *grads)
 
 static zero_status build(zi_grads *grads)
 {
-    const zi_device *device = grads->desc.device;
     ZI_TRY(allocate(grads));
     for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
         grads->buckets[b].slot = ZI_NO_INDEX;
-        ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].ready));
-        ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].reduced));
-        ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].filled));
+        ZI_TRY(ops_of(grads)->event_create(self_of(grads), &grads->buckets[b].ready));
+        ZI_TRY(ops_of(grads)->event_create(self_of(grads), &grads->buckets[b].reduced));
+        ZI_TRY(ops_of(grads)->event_create(self_of(grads), &grads->buckets[b].filled));
     }
     find_turns(grads);
-    return device->ops->event_create(device->self, &grads->consumed);
+    return ops_of(grads)->event_create(self_of(grads), &grads->consumed);
 }
 
 zero_status zi_grads_create(const zi_grads_desc *desc, zi_grads **out)
@@ -102,13 +101,12 @@ void zi_grads_destroy(zi_grads *grads)
     if (grads == NULL) {
         return;
     }
-    const zi_device *device = grads->desc.device;
     for (uint32_t b = 0; grads->buckets != NULL && b < grads->layout->bucket_count; b++) {
-        device->ops->event_destroy(device->self, grads->buckets[b].ready);
-        device->ops->event_destroy(device->self, grads->buckets[b].reduced);
-        device->ops->event_destroy(device->self, grads->buckets[b].filled);
+        ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].ready);
+        ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].reduced);
+        ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].filled);
     }
-    device->ops->event_destroy(device->self, grads->consumed);
+    ops_of(grads)->event_destroy(self_of(grads), grads->consumed);
     zi_free(grads->units);
     zi_free(grads->buckets);
     zi_free(grads->slots);
@@ -138,13 +136,6 @@ void zi_grads_micro_begin(zi_grads *grads, bool first, bool last)
     for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
         grads->buckets[b].ready_count = 0;
     }
-}
-
-unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket)
-{
-    const zi_slot_class *class =
-        &grads->layout->grad_classes[grads->layout->buckets[bucket].grad_class];
-    return grads->desc.slots + class->slots_at + grads->buckets[bucket].slot * class->slot_bytes;
 }
 
 /* A free slot of the bucket's class, the longest unused first, or ZI_NO_INDEX. */
@@ -263,15 +254,15 @@ static void unreserve_slot(zi_grads *grads, uint32_t unit)
 /* Let `stream` have a slot that was just reserved. */
 static zero_status lend_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream)
 {
-    const zi_device *device = grads->desc.device;
     grad_slot *held = slot_of(grads, bucket);
     if (held == NULL || !held->reserved) {
         return ZERO_OK;
     }
     held->reserved = false;
     if (held->last != ZI_NO_INDEX) {
-        ZI_TRY(device->ops->stream_wait(device->self, stream, grads->buckets[held->last].reduced,
-                                        &grads->desc.stats->grad_wait_ns));
+        ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream,
+                                          grads->buckets[held->last].reduced,
+                                          &grads->desc.stats->grad_wait_ns));
     }
     held->last = bucket;
     return zi_grads_fill_slot(grads, bucket, stream);
@@ -281,7 +272,6 @@ static zero_status lend_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream
  * anyway. */
 static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stream)
 {
-    const zi_device *device = grads->desc.device;
     const zi_unit_place *place = &grads->layout->units[unit];
     if (grads->units[unit].zeroed || grads->desc.offload != NULL) {
         return ZERO_OK;
@@ -290,11 +280,11 @@ static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stre
     for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
         const zi_flat *flat = &grads->layout->flats[f];
         if (flat->trained && zi_flat_grad_in_place(grads->layout, flat)) {
-            ZI_TRY(device->ops->stream_wait(device->self, stream, grads->consumed,
-                                            &grads->desc.stats->grad_wait_ns));
-            ZI_TRY(device->ops->fill(device->self, stream,
-                                     grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
-                                     zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count)));
+            ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, grads->consumed,
+                                              &grads->desc.stats->grad_wait_ns));
+            ZI_TRY(ops_of(grads)->fill(self_of(grads), stream,
+                                       grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
+                                       zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count)));
         }
     }
     return ZERO_OK;
@@ -384,13 +374,12 @@ zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
 /* Count the unit in its bucket once all who add to it have. */
 static zero_status settle(zi_grads *grads, uint32_t unit, zi_stream *stream)
 {
-    const zi_device *device = grads->desc.device;
     grad_unit *state = &grads->units[unit];
     const uint32_t bucket = grads->layout->units[unit].bucket;
     const bool complete = state->own_count == 0 && state->tie_count == 0 && state->own_done &&
                           state->ties_done == grads->layout->units[unit].tied_by;
     if (bucket != ZI_NO_INDEX) {
-        ZI_TRY(device->ops->event_record(device->self, grads->buckets[bucket].ready, stream));
+        ZI_TRY(ops_of(grads)->event_record(self_of(grads), grads->buckets[bucket].ready, stream));
     }
     if (!complete || state->ready) {
         return ZERO_OK;
@@ -484,6 +473,5 @@ uint32_t zi_grads_slot(const zi_grads *grads, uint32_t unit)
 
 zero_status zi_grads_consumed(zi_grads *grads, zi_stream *stream)
 {
-    const zi_device *device = grads->desc.device;
-    return device->ops->event_record(device->self, grads->consumed, stream);
+    return ops_of(grads)->event_record(self_of(grads), grads->consumed, stream);
 }

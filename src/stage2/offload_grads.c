@@ -4,16 +4,6 @@
 #include "core/error.h"
 #include "stage2/grad_internal.h"
 
-static const zi_device_ops *ops_of(const zi_grads *grads)
-{
-    return grads->desc.device->ops;
-}
-
-static void *self_of(const zi_grads *grads)
-{
-    return grads->desc.device->self;
-}
-
 /* Whether sums are added up in the window: they are on disk, and cross no ranks. */
 static bool adds_in_window(const zi_grads *grads)
 {
@@ -178,7 +168,7 @@ zero_status zi_grads_square_offloaded(zi_grads *grads, uint32_t position)
 {
     const zi_flat *flat = &grads->layout->flats[grads->layout->bucket_flats[position]];
     const zi_kernels *kernels = grads->desc.kernels;
-    zi_norm_sum *norm = zi_grads_norm_of(grads, flat);
+    zi_norm_sum *norm = norm_of(grads, flat);
     const visit_work work = {.grads = grads, .position = position, .squares = norm};
     if (grads->first) {
         return ZERO_OK; /* they are zeros */

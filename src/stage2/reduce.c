@@ -6,18 +6,7 @@
 
 #include "core/check.h"
 #include "core/error.h"
-#include "layout/sharding.h"
 #include "stage2/grad_internal.h"
-
-static const zi_device_ops *ops_of(const zi_grads *grads)
-{
-    return grads->desc.device->ops;
-}
-
-static void *self_of(const zi_grads *grads)
-{
-    return grads->desc.device->self;
-}
 
 /* One bucket on its way through the reductions. */
 typedef struct bucket_job {
@@ -29,49 +18,6 @@ typedef struct bucket_job {
 static uint32_t flat_at(const zi_grads *grads, const bucket_job *job, uint32_t i)
 {
     return grads->layout->bucket_flats[job->place->flat_first + i];
-}
-
-/* Elements of the flat's gradient shard before this rank's optimizer part. */
-static uint64_t part_offset(const zi_grads *grads, const zi_flat *flat)
-{
-    const zero_sharding *s = &grads->layout->sharding;
-    const uint32_t parts = s->optimizer / s->grad;
-    const uint32_t part = zi_shard_index(s, grads->desc.rank, s->optimizer) % parts;
-    return part * zi_shard_count(grads->layout, flat, s->optimizer);
-}
-
-unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat)
-{
-    const zi_flat *place = &grads->layout->flats[flat];
-    if (grads->desc.offload == NULL) {
-        return grads->desc.shards + place->at[ZERO_ROLE_GRAD];
-    }
-    return zi_flat_grad_in_place(grads->layout, place)
-               ? zi_grads_slot_data(grads, place->bucket) + place->grad_slot_at
-               : grads->desc.slots + grads->layout->grad_staging_at + place->grad_staging_at;
-}
-
-uint64_t zi_grads_part_first(const zi_grads *grads, uint32_t flat)
-{
-    return part_offset(grads, &grads->layout->flats[flat]);
-}
-
-static uint64_t part_bytes(const zi_grads *grads, uint32_t flat)
-{
-    return zi_codec_offset(grads->layout->flats[flat].kept[ZERO_ROLE_GRAD],
-                           zi_grads_part_first(grads, flat));
-}
-
-/* This rank's optimizer part of it. */
-static unsigned char *own_part(const zi_grads *grads, uint32_t flat)
-{
-    return zi_grads_shard(grads, flat) + part_bytes(grads, flat);
-}
-
-void *zi_grads_reduced(const zi_grads *grads, uint32_t flat)
-{
-    const uint64_t at = grads->layout->flats[flat].at[ZERO_ROLE_GRAD];
-    return grads->desc.shards != NULL ? grads->desc.shards + at + part_bytes(grads, flat) : NULL;
 }
 
 /* Cast what is to be sent to the wire buffer when its type asks for it; *send and *dtype are
@@ -126,12 +72,6 @@ static bool scatter_is_last(const zi_grads *grads)
     return grads->last && grads->desc.boundary->size == 1 && grads->desc.replica->size == 1;
 }
 
-/* Where the squares of a flat's final sums are added. */
-zi_norm_sum *zi_grads_norm_of(const zi_grads *grads, const zi_flat *flat)
-{
-    return flat->replica ? grads->desc.replicas : grads->desc.norm;
-}
-
 /* A reduction of a bucket, ready to be submitted. */
 typedef struct bucket_batch {
     zi_group *group;
@@ -164,7 +104,7 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
             .count = zi_shard_count(layout, flat, layout->sharding.grad),
             .send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL,
             .recv = zi_grads_shard(grads, index),
-            .squares = scatter_is_last(grads) ? zi_grads_norm_of(grads, flat) : NULL};
+            .squares = scatter_is_last(grads) ? norm_of(grads, flat) : NULL};
         if (crosses) {
             ZI_TRY(to_wire(grads, flat, wire_at, flat->count, c));
             wire_at += zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], flat->count);
@@ -195,16 +135,16 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
         const zi_flat *flat = &layout->flats[index];
         const uint64_t part = zi_shard_count(layout, flat, layout->sharding.optimizer);
         const uint64_t sent = narrows ? part * group->size : part;
-        batch[i] =
-            (zi_collective){.kind = kind,
-                            .flags = exact_flag(grads),
-                            .send_dtype = layout->tuning.accum_dtype,
-                            .recv_dtype = layout->tuning.accum_dtype,
-                            .tag = flat->unit,
-                            .count = part,
-                            .send = narrows ? zi_grads_shard(grads, index) : own_part(grads, index),
-                            .recv = own_part(grads, index),
-                            .squares = last ? zi_grads_norm_of(grads, flat) : NULL};
+        batch[i] = (zi_collective){.kind = kind,
+                                   .flags = exact_flag(grads),
+                                   .send_dtype = layout->tuning.accum_dtype,
+                                   .recv_dtype = layout->tuning.accum_dtype,
+                                   .tag = flat->unit,
+                                   .count = part,
+                                   .send = narrows ? zi_grads_shard(grads, index)
+                                                   : zi_grads_part(grads, index),
+                                   .recv = zi_grads_part(grads, index),
+                                   .squares = last ? norm_of(grads, flat) : NULL};
         if (!job->wired) {
             ZI_TRY(to_wire(grads, flat, wire_at, sent, &batch[i]));
             wire_at += zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], sent);
@@ -271,11 +211,10 @@ static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
         if (zi_flat_grad_in_place(layout, flat) && missing && grads->desc.offload != NULL) {
             ZI_TRY(zi_grads_square_offloaded(grads, job->place->flat_first + i));
         } else if (zi_flat_grad_in_place(layout, flat)) {
-            ZI_TRY(
-                kernels->ops->square_sum(kernels->self, grads->desc.reduce_stream,
-                                         own_part(grads, index), layout->tuning.accum_dtype,
-                                         zi_shard_count(layout, flat, layout->sharding.optimizer),
-                                         zi_grads_norm_of(grads, flat)));
+            ZI_TRY(kernels->ops->square_sum(
+                kernels->self, grads->desc.reduce_stream, zi_grads_part(grads, index),
+                layout->tuning.accum_dtype,
+                zi_shard_count(layout, flat, layout->sharding.optimizer), norm_of(grads, flat)));
         }
     }
     return ZERO_OK;
@@ -361,7 +300,8 @@ zero_status zi_grads_connect(zi_grads *grads)
     }
     /* The first micro-step of a step and the others go other ways; any may be the last. */
     for (int way = 0; way < 2; way++) {
-        zi_grads_micro_begin(grads, way == 0, true);
+        grads->first = way == 0;
+        grads->last = true;
         for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
             ZI_TRY(connect_bucket(grads, b));
         }

@@ -470,7 +470,6 @@ def engine_calls(tree):
 CYCLES = (
     "src/comm/nccl",
     "src/stage1",
-    "src/stage2",
 )
 
 
