@@ -298,6 +298,8 @@ void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t reco
                           uint64_t bytes, char *text, size_t text_bytes);
 /* Trained flats of a unit: its first ones. */
 uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit);
+/* Pieces of a unit: those of its flats, which lie together from *first on. */
+uint32_t zi_unit_pieces(const zi_layout *layout, uint32_t unit, uint32_t *first);
 /* Whether an update of the unit reads its parameters: one of them is its own master. */
 bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit);
 /* Whether gradients that are offloaded cross ranks only once the last micro-step is over: backward

@@ -469,7 +469,6 @@ def engine_calls(tree):
 # Folders whose files still use one another in cycles.
 CYCLES = (
     "src/comm/nccl",
-    "src/stage1",
 )
 
 
