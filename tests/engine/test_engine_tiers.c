@@ -322,6 +322,9 @@ TEST(values_written_are_read_on_every_tier)
     toy_model_close(&model);
 }
 
+/* A tensor of which each of two ranks has a part. */
+#define WIDE 11
+
 static zero_status ask_wrongly(zero_world *world, void *user)
 {
     toy_run run = *(const toy_run *)user;
@@ -335,39 +338,41 @@ static zero_status ask_wrongly(zero_world *world, void *user)
     put_on(&run, m, true);
     TOY_TRY(toy_open(&trainer, &run, world));
     zero_engine *engine = trainer.engine;
-    TOY_TRY(zero_shard_range(engine, 0, role, &shard));
+    TOY_TRY(zero_shard_range(engine, WIDE, role, &shard));
     CHECK(shard.count > 1);
     CHECK_EQ(shard.tier, run.options.tier[role]);
-    CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first, shard.count + 1, room),
+    CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first, shard.count + 1, room),
                 ZERO_INVALID_ARGUMENT, "not all here");
-    CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first + shard.count, 1, room),
+    CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first + shard.count, 1, room),
                 ZERO_INVALID_ARGUMENT, "not all here");
-    CHECK_FAILS(zero_shard_write(engine, 0, role, UINT64_MAX, 2, room), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_shard_write(engine, WIDE, role, UINT64_MAX, 2, room), ZERO_INVALID_ARGUMENT,
                 "not all here");
-    CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first, 1, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first, 1, NULL), ZERO_INVALID_ARGUMENT,
                 "values");
-    CHECK_FAILS(zero_shard_range(engine, 0, ZERO_ROLE_IO_WINDOW, &shard), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_shard_range(engine, WIDE, ZERO_ROLE_IO_WINDOW, &shard), ZERO_INVALID_ARGUMENT,
                 "role 9");
-    CHECK_FAILS(zero_shard_range(engine, 0, role, NULL), ZERO_INVALID_ARGUMENT, "shard");
+    CHECK_FAILS(zero_shard_range(engine, WIDE, role, NULL), ZERO_INVALID_ARGUMENT, "shard");
     CHECK_FAILS(zero_shard_read(engine, 99999, role, 0, 1, room), ZERO_INVALID_ARGUMENT, "99999");
     if (on_disk(m)) {
-        CHECK_FAILS(zero_shard_view(engine, 0, role, &first, &view), ZERO_UNSUPPORTED,
+        CHECK_FAILS(zero_shard_view(engine, WIDE, role, &first, &view), ZERO_UNSUPPORTED,
                     "zero_shard_read");
     }
     TOY_TRY(toy_micro(&trainer, false));
-    TOY_TRY(zero_shard_read(engine, 0, role, shard.first, 1, room));
-    TOY_TRY(zero_shard_range(engine, 0, ZERO_ROLE_GRAD, &shard));
-    CHECK_FAILS(zero_shard_read(engine, 0, ZERO_ROLE_GRAD, shard.first, 1, room), ZERO_STATE,
+    TOY_TRY(zero_shard_read(engine, WIDE, role, shard.first, 1, room));
+    TOY_TRY(zero_shard_range(engine, WIDE, ZERO_ROLE_GRAD, &shard));
+    CHECK_FAILS(zero_shard_read(engine, WIDE, ZERO_ROLE_GRAD, shard.first, 1, room), ZERO_STATE,
                 "micro-step 1");
-    TOY_TRY(zero_shard_range(engine, 0, role, &shard));
+    TOY_TRY(zero_shard_range(engine, WIDE, role, &shard));
     TOY_TRY(toy_micro_begin(&trainer, true));
-    CHECK_FAILS(zero_shard_read(engine, 0, role, shard.first, 1, room), ZERO_STATE, "micro-step");
+    CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first, 1, room), ZERO_STATE,
+                "micro-step");
     TOY_TRY(zero_micro_end(engine));
-    CHECK_FAILS(zero_shard_write(engine, 0, role, shard.first, 1, room), ZERO_STATE, "step is due");
+    CHECK_FAILS(zero_shard_write(engine, WIDE, role, shard.first, 1, room), ZERO_STATE,
+                "step is due");
     TOY_TRY(toy_update(&trainer));
     TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
-    CHECK_FAILS(zero_shard_write(engine, 0, role, shard.first, 1, room), ZERO_STATE, "acquired");
-    TOY_TRY(zero_shard_read(engine, 0, role, shard.first, 1, room));
+    CHECK_FAILS(zero_shard_write(engine, WIDE, role, shard.first, 1, room), ZERO_STATE, "acquired");
+    TOY_TRY(zero_shard_read(engine, WIDE, role, shard.first, 1, room));
     TOY_TRY(zero_unit_release(engine, 0, toy_stream()));
     toy_close(&trainer);
     return ZERO_OK;
