@@ -30,15 +30,10 @@ uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat)
     return count;
 }
 
-static uint32_t degree_of(const zi_layout *layout, zero_role role)
-{
-    return role == ZERO_ROLE_PARAM ? layout->sharding.param : layout->sharding.grad;
-}
-
 /* Optimizer parts in a shard of a role. */
 static uint32_t parts_of(const zi_layout *layout, zero_role role)
 {
-    return layout->sharding.optimizer / degree_of(layout, role);
+    return layout->sharding.optimizer / zi_role_degree(&layout->sharding, role);
 }
 
 uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero_role role)
@@ -46,8 +41,7 @@ uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero
     if (flat->trained) {
         return flat->piece_count * parts_of(layout, role);
     }
-    return (uint32_t)zi_div_up(zi_shard_count(layout, flat, degree_of(layout, role)),
-                               even_cut(layout, flat, role));
+    return (uint32_t)zi_div_up(zi_role_count(layout, flat, role), even_cut(layout, flat, role));
 }
 
 /* So many extents of `elements` each. Returns their bytes. */
@@ -70,7 +64,7 @@ static uint64_t cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint3
     const uint32_t parts = parts_of(layout, role);
     uint64_t own = 0;
     if (!flat->trained) {
-        const uint64_t count = zi_shard_count(layout, flat, degree_of(layout, role));
+        const uint64_t count = zi_role_count(layout, flat, role);
         const uint64_t each = even_cut(layout, flat, role);
         (void)add_extents(place, count / each, zi_codec_bytes(codec, each));
         (void)add_extents(place, count % each != 0, zi_codec_bytes(codec, count % each));
@@ -154,7 +148,7 @@ static void size_grad_staging(zi_layout *layout)
             if (!zi_flat_grad_in_place(layout, flat)) {
                 flat->grad_staging_at = bytes;
                 bytes += zi_codec_padded_bytes(flat->kept[ZERO_ROLE_GRAD],
-                                               zi_shard_count(layout, flat, layout->sharding.grad));
+                                               zi_role_count(layout, flat, ZERO_ROLE_GRAD));
             }
         }
         layout->grad_staging_bytes = zi_max_u64(layout->grad_staging_bytes, bytes);
@@ -184,7 +178,7 @@ static zi_extent_place find_even(const zi_layout *layout, const zi_flat *flat, z
                                  uint64_t element)
 {
     const uint64_t each = even_cut(layout, flat, role);
-    const uint64_t all = zi_shard_count(layout, flat, degree_of(layout, role));
+    const uint64_t all = zi_role_count(layout, flat, role);
     const uint64_t first = element / each * each;
     return (zi_extent_place){.index = flat->extent_first[role] + (uint32_t)(element / each),
                              .first = first,

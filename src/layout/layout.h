@@ -27,6 +27,7 @@
 #include "core/capabilities.h"
 #include "layout/codec.h"
 #include "layout/model.h"
+#include "layout/sharding.h"
 #include "zero/options.h"
 #include "zero/plan.h"
 
@@ -316,6 +317,12 @@ uint64_t zi_layout_hash(const zi_layout *layout);
 static inline uint64_t zi_shard_count(const zi_layout *layout, const zi_flat *flat, uint32_t degree)
 {
     return flat->slice_count * (layout->sharding.world / degree);
+}
+
+/* Elements of a flat's shard in a role that it has. */
+static inline uint64_t zi_role_count(const zi_layout *layout, const zi_flat *flat, zero_role role)
+{
+    return zi_shard_count(layout, flat, zi_role_degree(&layout->sharding, role));
 }
 
 /* Where a role lives. */

@@ -263,13 +263,10 @@ static uint64_t take(role_arenas *roles, zero_role role, uint64_t bytes)
 /* The flat's shards that are not on disk. */
 static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *roles)
 {
-    const zero_sharding *s = &layout->sharding;
-    const uint32_t degrees[ZERO_SHARD_ROLES] = {s->param, s->grad, s->optimizer, s->optimizer,
-                                                s->optimizer};
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         if (!zi_codec_is_none(flat->kept[role]) &&
             zi_role_tier(layout, (zero_role)role) != ZERO_TIER_DISK) {
-            const uint64_t count = zi_shard_count(layout, flat, degrees[role]);
+            const uint64_t count = zi_role_count(layout, flat, (zero_role)role);
             flat->at[role] = take(roles, (zero_role)role, zi_codec_bytes(flat->kept[role], count));
         }
     }

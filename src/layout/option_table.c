@@ -88,6 +88,12 @@ const char *zi_option_struct(const zero_option *option)
     return option->is_tuning != 0 ? "tuning" : "options";
 }
 
+void *zi_option_field(const zero_option *option, zero_engine_options *options, zero_tuning *tuning)
+{
+    void *whole = option->is_tuning != 0 ? (void *)tuning : (void *)options;
+    return (unsigned char *)whole + option->offset;
+}
+
 void zi_option_choices(const zero_option *option, char *text, size_t text_bytes)
 {
     size_t used = 0;

@@ -97,28 +97,6 @@ static void print(printer *out, const char *format, ...)
     out->used += length > 0 ? (size_t)length : 0;
 }
 
-/* Over how many ranks a role is split; 1 for slots, which every rank has whole. */
-static uint32_t degree_of(const zero_sharding *s, zero_role role)
-{
-    switch (role) {
-    case ZERO_ROLE_PARAM:
-        return s->param;
-    case ZERO_ROLE_GRAD:
-        return s->grad;
-    case ZERO_ROLE_MASTER:
-    case ZERO_ROLE_MOMENT1:
-    case ZERO_ROLE_MOMENT2:
-        return s->optimizer;
-    case ZERO_ROLE_PARAM_SLOT:
-    case ZERO_ROLE_GRAD_SLOT:
-    case ZERO_ROLE_STEP:
-    case ZERO_ROLE_SCRATCH:
-    case ZERO_ROLE_IO_WINDOW:
-        break;
-    }
-    return 1;
-}
-
 static void print_row(printer *out, const char *name, const char *tier, const char *split,
                       uint64_t bytes)
 {
@@ -131,7 +109,7 @@ static void print_roles(printer *out, const zi_layout *layout)
     for (int i = 0; i < ZERO_ROLE_COUNT; i++) {
         const zero_role role = (zero_role)i;
         char split[16];
-        (void)snprintf(split, sizeof split, "%" PRIu32, degree_of(&layout->sharding, role));
+        (void)snprintf(split, sizeof split, "%" PRIu32, zi_role_degree(&layout->sharding, role));
         print_row(out, zero_role_name(role), zero_tier_name(zi_role_tier(layout, role)), split,
                   layout->memory.bytes[role]);
     }

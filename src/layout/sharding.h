@@ -19,6 +19,9 @@
 zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t world,
                                 zero_sharding *sharding);
 
+/* Over how many ranks a role is split; 1 for slots, which every rank has whole. */
+uint32_t zi_role_degree(const zero_sharding *sharding, zero_role role);
+
 /* Index of the shard that `rank` holds of a flat split over `degree` ranks (one of the chain's
  * degrees). */
 uint32_t zi_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t degree);

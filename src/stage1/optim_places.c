@@ -24,7 +24,7 @@ void *zi_optim_state(const zi_optim *optim, uint32_t flat, zero_role role)
 uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat)
 {
     const zero_sharding *s = &optim->layout->sharding;
-    return zi_shard_own_part(s, optim->desc.rank, role == ZERO_ROLE_PARAM ? s->param : s->grad) *
+    return zi_shard_own_part(s, optim->desc.rank, zi_role_degree(s, role)) *
            zi_shard_count(optim->layout, &optim->layout->flats[flat], s->optimizer);
 }
 

@@ -13,7 +13,7 @@ static bool adds_in_window(const zi_grads *grads)
 
 static uint64_t shard_count(const zi_grads *grads, uint32_t flat)
 {
-    return zi_shard_count(grads->layout, &grads->layout->flats[flat], grads->layout->sharding.grad);
+    return zi_role_count(grads->layout, &grads->layout->flats[flat], ZERO_ROLE_GRAD);
 }
 
 /* The flats behind a position of the list of all buckets' flats are those that come next. */

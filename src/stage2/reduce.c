@@ -101,7 +101,7 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
             .send_dtype = flat->slot[ZERO_ROLE_GRAD].dtype,
             .recv_dtype = layout->tuning.accum_dtype,
             .tag = flat->unit,
-            .count = zi_shard_count(layout, flat, layout->sharding.grad),
+            .count = zi_role_count(layout, flat, ZERO_ROLE_GRAD),
             .send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL,
             .recv = zi_grads_shard(grads, index),
             .squares = scatter_is_last(grads) ? norm_of(grads, flat) : NULL};

@@ -10,10 +10,9 @@ static unsigned char *own_part(const zi_params *params, uint32_t flat)
 {
     const zi_flat *place = &params->layout->flats[flat];
     return zi_params_flat(params, flat) +
-           zi_codec_offset(
-               place->wire[ZERO_ROLE_PARAM],
-               params->desc.gather->rank *
-                   zi_shard_count(params->layout, place, params->layout->sharding.param));
+           zi_codec_offset(place->wire[ZERO_ROLE_PARAM],
+                           params->desc.gather->rank *
+                               zi_role_count(params->layout, place, ZERO_ROLE_PARAM));
 }
 
 /* Name the flats of the units that this sweep will gather after this one: those that are not here.
@@ -68,7 +67,7 @@ static void make_batch(zi_params *params, uint32_t unit)
             .send_dtype = flat->wire[ZERO_ROLE_PARAM].dtype,
             .recv_dtype = flat->wire[ZERO_ROLE_PARAM].dtype,
             .tag = unit,
-            .count = zi_shard_count(params->layout, flat, params->layout->sharding.param),
+            .count = zi_role_count(params->layout, flat, ZERO_ROLE_PARAM),
             .send = params->desc.offload != NULL ? own_part(params, f)
                                                  : params->desc.shards + flat->at[ZERO_ROLE_PARAM],
             .recv = zi_params_flat(params, f)};
