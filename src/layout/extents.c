@@ -44,8 +44,7 @@ uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero
     return (uint32_t)zi_div_up(zi_role_count(layout, flat, role), even_cut(layout, flat, role));
 }
 
-/* So many extents of `elements` each. Returns their bytes. */
-static uint64_t add_extents(zi_offload_place *place, uint64_t extents, uint64_t bytes)
+uint64_t zi_offload_add_extents(zi_offload_place *place, uint64_t extents, uint64_t bytes)
 {
     const uint64_t each = zi_align_up(bytes, ZI_PAGE_BYTES);
     place->extent_bytes_max = zi_max_u64(place->extent_bytes_max, extents != 0 ? each : 0);
@@ -66,15 +65,15 @@ static uint64_t cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint3
     if (!flat->trained) {
         const uint64_t count = zi_role_count(layout, flat, role);
         const uint64_t each = even_cut(layout, flat, role);
-        (void)add_extents(place, count / each, zi_codec_bytes(codec, each));
-        (void)add_extents(place, count % each != 0, zi_codec_bytes(codec, count % each));
+        (void)zi_offload_add_extents(place, count / each, zi_codec_bytes(codec, each));
+        (void)zi_offload_add_extents(place, count % each != 0, zi_codec_bytes(codec, count % each));
     }
     while (*run < layout->piece_run_count && layout->piece_runs[*run].flat <= index) {
         const zi_piece_run *pieces = &layout->piece_runs[(*run)++];
         if (pieces->flat == index) {
-            own +=
-                add_extents(place, parts * pieces->pieces, zi_codec_bytes(codec, pieces->count)) /
-                parts;
+            own += zi_offload_add_extents(place, parts * pieces->pieces,
+                                          zi_codec_bytes(codec, pieces->count)) /
+                   parts;
         }
     }
     return own;
@@ -115,7 +114,7 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
     if (count > UINT32_MAX / 2) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "tuning.extent_bytes %" PRIu64 " cuts %s into %" PRIu64
-                " extents, more than can be counted; make ranges larger",
+                " extents, more than can be counted; raise it",
                 layout->tuning.extent_bytes, zero_role_name(role), count);
     }
     place->extent_count = (uint32_t)count;
@@ -157,7 +156,7 @@ static void size_grad_staging(zi_layout *layout)
 
 zero_status zi_layout_make_extents(zi_layout *layout)
 {
-    layout->disk_bytes = layout->step_write_bytes + layout->speculative_at; /* all ranges */
+    layout->disk_bytes = layout->state.bytes + layout->speculative_at;
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         if (zi_role_tier(layout, (zero_role)role) == ZERO_TIER_DISK) {
             ZI_TRY(cut_role(layout, (zero_role)role));

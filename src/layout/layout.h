@@ -12,12 +12,11 @@
  *            largest.
  *   bucket   Neighbouring units whose gradients are reduced together; in the order of backward.
  *   piece    A run of a rank's optimizer part of one flat that is updated at once: all of it, or
- *            what lies in one range.
- *   range    Neighbouring pieces whose state on disk is moved at once. Its record in the store is
- *            piece by piece the masters and moments that are on disk, each at a multiple of
- *            ZI_ARENA_ALIGN, and whole pages; records lie end to end.
- *   extent   What of a parameter or gradient shard on disk is moved at once: of each optimizer part
- *            in it the elements of one piece, in whole pages; frozen flats are cut evenly. */
+ *            what lies in one extent.
+ *   extent   What is moved at once of a role on disk, in whole pages; extents lie end to end.
+ *            Of a parameter or gradient shard: in each optimizer part the elements of one piece;
+ *            frozen flats are cut evenly. Of the state: neighbouring pieces, piece by piece the
+ *            masters and moments that are on disk, each at a multiple of ZI_ARENA_ALIGN. */
 #ifndef ZI_LAYOUT_LAYOUT_H
 #define ZI_LAYOUT_LAYOUT_H
 
@@ -78,28 +77,28 @@ typedef struct zi_flat {
 } zi_flat;
 
 /* Neighbouring pieces of one flat, all of one size. Where their state is on disk and there are
- * several, each fills a range alone. */
+ * several, each fills an extent alone. */
 typedef struct zi_piece_run {
     uint32_t flat;
     uint64_t pieces; /* their number, at least 1 */
     uint64_t first;  /* elements from the start of a rank's optimizer part to the first piece */
     uint64_t count;  /* elements of a piece */
-    uint64_t range;  /* of the first piece; UINT64_MAX: none of its state is on disk */
-    uint64_t at;     /* bytes of the range's record before the piece */
+    uint64_t extent; /* of the first piece's state; UINT64_MAX: none of it is on disk */
+    uint64_t at;     /* bytes of the extent before the piece */
 } zi_piece_run;
 
-/* Neighbouring ranges whose records have the same size. */
-typedef struct zi_range_run {
-    uint64_t ranges;
-    uint64_t bytes; /* of each record */
-} zi_range_run;
+/* Neighbouring extents of the state that have the same size. */
+typedef struct zi_extent_run {
+    uint64_t extents;
+    uint64_t bytes; /* of each */
+} zi_extent_run;
 
 typedef struct zi_piece {
     uint32_t flat;
-    uint32_t range; /* ZI_NO_INDEX: none of its state is on disk */
-    uint64_t first; /* elements from the start of a rank's optimizer part; whole granules */
-    uint64_t count; /* likewise */
-    /* Bytes of master and moments from the start of the role's arena or, on disk, of the record. */
+    uint32_t extent; /* of its state; ZI_NO_INDEX: none of it is on disk */
+    uint64_t first;  /* elements from the start of a rank's optimizer part; whole granules */
+    uint64_t count;  /* likewise */
+    /* Bytes of master and moments from the start of the role's arena or, on disk, of the extent. */
     uint64_t at[ZI_STATES];
 } zi_piece;
 
@@ -108,11 +107,12 @@ typedef struct zi_range {
     uint64_t bytes;
 } zi_range;
 
-/* A role on disk as extents, in the order of flats; all zero where it is not. */
+/* A role on disk, or the state, as extents in the order of flats; all zero where it is not. */
 typedef struct zi_offload_place {
     zi_range *extents; /* in the store; NULL before zi_layout_expand */
     uint32_t extent_count;
-    uint32_t window_slots; /* extents in memory at once: one more than ranges, for two streams */
+    uint32_t
+        window_slots; /* extents in memory at once; one more for roles, which two streams use */
     uint64_t extent_bytes_max;
     uint64_t bytes;     /* of all extents */
     uint64_t at;        /* in the store */
@@ -177,9 +177,8 @@ typedef struct zi_layout {
     uint32_t param_class_count;
     uint32_t grad_class_count;
     uint32_t piece_count;
-    uint32_t range_count;
     uint32_t piece_run_count;
-    uint32_t range_run_count;
+    uint32_t state_run_count;
     zi_names names; /* of units and tensors */
     zi_unit_info *unit_infos;
     zi_unit_place *units;
@@ -191,10 +190,9 @@ typedef struct zi_layout {
     uint32_t *bucket_flats;
     uint32_t *ties;
     uint32_t *owners;
-    zi_piece_run *piece_runs; /* in the order of flats */
-    zi_range_run *range_runs; /* in the order of their pieces */
-    zi_piece *pieces;         /* likewise, one by one; NULL before zi_layout_expand */
-    zi_range *ranges;
+    zi_piece_run *piece_runs;  /* in the order of flats */
+    zi_extent_run *state_runs; /* in the order of their pieces */
+    zi_piece *pieces;          /* likewise, one by one; NULL before zi_layout_expand */
     zi_slot_class *param_classes;
     zi_slot_class *grad_classes;
     uint64_t groups;        /* hyper-parameter groups that AdamW uses, bits by group */
@@ -214,14 +212,12 @@ typedef struct zi_layout {
     uint64_t param_wire_bytes; /* it lies in its slot; 0: gathers land in slots */
     uint64_t grad_wire_at;     /* grad slot arena: one bucket as ranks send it, likewise */
     uint64_t grad_wire_bytes;
-    uint64_t record_bytes_max;
-    uint32_t window_slots;   /* records in memory at once */
-    uint64_t speculative_at; /* bytes in the store from a range to its speculative copy; 0: there
-                                are none */
-    uint64_t
-        rooms_at; /* I/O window's arena: two rooms of room_bytes each, behind the records, for */
-    uint64_t room_bytes; /* what the CPU updates of a GPU's memory; 0: nothing */
+    uint64_t speculative_at; /* bytes in the store from an extent of the state to its speculative
+                                copy; 0: there are none */
+    uint64_t bounce_at;    /* I/O window's arena: two bounce buffers of bounce_bytes each, behind */
+    uint64_t bounce_bytes; /* the extents, for what the CPU updates of a GPU's memory; 0: nothing */
     zi_offload_place offload[ZI_OFFLOAD_ROLES]; /* by role */
+    zi_offload_place state; /* master and moments as far as they are on disk; first in the store */
     /* Buffers of the device in the arenas of slots, where offloaded shards are while ranks exchange
      * them; 0 bytes: none do. */
     uint64_t param_staging_at;    /* one piece of every optimizer part, to be gathered after its */
@@ -232,9 +228,9 @@ typedef struct zi_layout {
     uint64_t step_write_bytes; /* 0 where nothing is on disk */
     uint64_t pass_read_bytes;  /* of PARAM that a pass over all units reads from disk, at most */
     uint64_t micro_bytes; /* of GRAD that a micro-step writes; all but the first read as many */
-    uint64_t disk_bytes;  /* of the store: ranges, then extents by role */
-    uint64_t sums_bytes;  /* of the checksums of all that is there: part of the role RING, but
-                             no part of its arena, which can be given up */
+    uint64_t disk_bytes;  /* of the store: extents of the state, then of the roles */
+    uint64_t sums_bytes;  /* of the checksums of all that is there: part of the role IO_WINDOW, but
+                             not of its arena, which may be evicted */
     zero_memory memory;   /* bytes of each role's arena, a multiple of pages */
 } zi_layout;
 
@@ -262,7 +258,7 @@ zero_status zi_layout_create(const zero_model *model, const zero_engine_options 
                              zi_layout **out);
 void zi_layout_destroy(zi_layout *layout); /* accepts NULL */
 
-/* Write pieces and ranges down one by one, as an engine needs them; a plan does without, since it
+/* Write pieces and extents down one by one, as an engine needs them; a plan does without, since it
  * may be of a model that no machine holds. OUT_OF_MEMORY (pieces.c). */
 zero_status zi_layout_expand(zi_layout *layout);
 
@@ -275,11 +271,15 @@ uint64_t zi_layout_param_wire_bytes(const zi_layout *layout);
 
 /* Bytes of ZERO_ROLE_SCRATCH, once flats and buckets are made (scratch.c). */
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
-/* Cut optimizer parts into runs of pieces and ranges; a step of zi_layout_create (pieces.c). */
+/* Cut optimizer parts into runs of pieces, and their state into extents; a step of zi_layout_create
+ * (pieces.c). */
 zero_status zi_layout_make_pieces(zi_layout *layout);
 /* Cut shards on disk into extents, and size what offloaded ones pass through; a step of
  * zi_layout_create (extents.c). */
 zero_status zi_layout_make_extents(zi_layout *layout);
+/* Add so many extents of `bytes` each, in whole pages, to a place; returns their bytes (extents.c).
+ */
+uint64_t zi_offload_add_extents(zi_offload_place *place, uint64_t extents, uint64_t bytes);
 /* Write the extents down; a step of zi_layout_expand, once there are pieces (extents.c). */
 zero_status zi_layout_expand_extents(zi_layout *layout);
 /* Extents of a flat's shard in a role on disk: neighbours, from its extent_first on. */
@@ -287,15 +287,16 @@ uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero
 /* After zi_layout_expand. */
 zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, uint32_t flat,
                                       uint64_t element);
-/* Elements of a piece of the flat, at most, for its extents to be no longer than a range. */
+/* Elements of a piece of the flat, at most, for its extents to be no longer than extent_bytes. */
 uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat);
 /* Give the checksums of what is on disk their places; a step of zi_layout_create (checks.c). */
 void zi_layout_place_sums(zi_layout *layout);
-/* Checksums of so many records, of one place on disk each. */
-uint64_t zi_range_sum_count(const zi_range *ranges, uint32_t range_count);
+/* Checksums of so many extents, of one place on disk each. */
+uint64_t zi_range_sum_count(const zi_range *extents, uint32_t extent_count);
 /* Which roles and units bytes are of: "moment1 of unit 3 \"block 3\"". role: PARAM or GRAD for
- * those of an extent, RING for a range's, else one whose arena they are of (checks.c). */
-void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t record, uint64_t at,
+ * those of an extent, IO_WINDOW for an extent of the state, else one whose arena they are of
+ * (checks.c). */
+void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t index, uint64_t at,
                           uint64_t bytes, char *text, size_t text_bytes);
 /* Trained flats of a unit: its first ones. */
 uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit);

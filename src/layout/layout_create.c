@@ -13,10 +13,10 @@
 #include "zero/world.h"
 
 static const zero_dtype flat_dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
-/* The least that is chosen for a budget: one range is read while one is updated and one written;
+/* The least that is chosen for a budget: one extent is read while one is updated and one written;
  * smaller accesses cost a disk its bandwidth. */
-#define RING_DEPTH_MIN 3
-#define RANGE_BYTES_MIN (UINT64_C(256) << 10)
+#define IO_WINDOW_MIN 3
+#define EXTENT_BYTES_MIN (UINT64_C(256) << 10)
 #define FLATS_PER_UNIT_MAX 9 /* three dtypes; trained, trained replicas and frozen */
 
 static zero_status copy_model(zi_layout *layout, const zero_model *model)
@@ -326,9 +326,9 @@ static void place_offload(zi_layout *layout, role_arenas *roles)
     }
 }
 
-/* A role on disk has no arena, but bytes in records; where several roles share these, what pads
+/* A role on disk has no arena, but bytes in extents; where several roles share these, what pads
  * them to whole pages counts in the tier only. */
-static uint64_t record_share(const zi_layout *layout, zero_role role)
+static uint64_t disk_share(const zi_layout *layout, zero_role role)
 {
     uint64_t bytes = 0;
     if (role < ZI_OFFLOAD_ROLES) {
@@ -347,7 +347,7 @@ static void add_up(zi_layout *layout, const role_arenas *roles)
     zero_memory *memory = &layout->memory;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         const zero_tier tier = zi_role_tier(layout, (zero_role)role);
-        const uint64_t used = tier == ZERO_TIER_DISK ? record_share(layout, (zero_role)role)
+        const uint64_t used = tier == ZERO_TIER_DISK ? disk_share(layout, (zero_role)role)
                                                      : roles->arena[role].used_bytes;
         memory->bytes[role] = zi_align_up(used, ZI_PAGE_BYTES) +
                               (role == ZERO_ROLE_IO_WINDOW ? layout->sums_bytes : 0);
@@ -380,8 +380,9 @@ static void place(zi_layout *layout)
     layout->grad_wire_at = take(&roles, ZERO_ROLE_GRAD_SLOT, layout->grad_wire_bytes);
     place_step(layout, &roles);
     (void)take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
-    (void)take(&roles, ZERO_ROLE_IO_WINDOW, layout->window_slots * layout->record_bytes_max);
-    layout->rooms_at = take(&roles, ZERO_ROLE_IO_WINDOW, 2 * layout->room_bytes);
+    (void)take(&roles, ZERO_ROLE_IO_WINDOW,
+               layout->state.window_slots * layout->state.extent_bytes_max);
+    layout->bounce_at = take(&roles, ZERO_ROLE_IO_WINDOW, 2 * layout->bounce_bytes);
     place_offload(layout, &roles);
     place_speculative(layout, &roles); /* behind what is whole pages */
     add_up(layout, &roles);
@@ -401,7 +402,7 @@ static zero_status check_budget(const zi_layout *layout, zero_tier tier, uint64_
 }
 
 /* Where the caller left the I/O window open and it is too large for the budget of host memory: the
- * next smaller one, of fewer ranges, then of smaller ones. false: there is none, or no need. */
+ * next smaller one, of fewer extents, then of smaller ones. false: there is none, or no need. */
 static bool shrink_window(const zero_tuning *given, zi_layout *layout)
 {
     zero_tuning *tuning = &layout->tuning;
@@ -409,11 +410,11 @@ static bool shrink_window(const zero_tuning *given, zi_layout *layout)
     if (budget == 0 || layout->memory.tier_bytes[ZERO_TIER_HOST] <= budget) {
         return false;
     }
-    if (given->io_window == 0 && tuning->io_window > RING_DEPTH_MIN) {
+    if (given->io_window == 0 && tuning->io_window > IO_WINDOW_MIN) {
         tuning->io_window--;
         return true;
     }
-    if (given->extent_bytes == 0 && tuning->extent_bytes > RANGE_BYTES_MIN) {
+    if (given->extent_bytes == 0 && tuning->extent_bytes > EXTENT_BYTES_MIN) {
         tuning->extent_bytes /= 2;
         return true;
     }
@@ -423,9 +424,9 @@ static bool shrink_window(const zero_tuning *given, zi_layout *layout)
 static void free_places(zi_layout *layout)
 {
     zi_free(layout->piece_runs);
-    zi_free(layout->range_runs);
+    zi_free(layout->state_runs);
     zi_free(layout->pieces);
-    zi_free(layout->ranges);
+    zi_free(layout->state.extents);
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         zi_free(layout->offload[role].extents);
     }

@@ -170,9 +170,9 @@ static void print_tiers(printer *out, const zi_layout *layout)
     if (layout->disk_bytes != 0) {
         print(out,
               "disk: a step reads at most %" PRIu64 " bytes and writes %" PRIu64 ", in %" PRIu32
-              " ranges of at most %" PRIu64 ", %" PRIu32 " of them in memory\n",
-              layout->step_read_bytes, layout->step_write_bytes, layout->range_count,
-              layout->record_bytes_max, layout->window_slots);
+              " extents of at most %" PRIu64 ", %" PRIu32 " of them in memory\n",
+              layout->step_read_bytes, layout->step_write_bytes, layout->state.extent_count,
+              layout->state.extent_bytes_max, layout->state.window_slots);
     }
     print_offload(out, layout, ZERO_ROLE_PARAM);
     print_offload(out, layout, ZERO_ROLE_GRAD);

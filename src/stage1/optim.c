@@ -207,11 +207,11 @@ static zero_status make_staging(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
     const zi_device *host = optim->desc.host_kernels->device;
-    if (layout->room_bytes == 0 && optim->desc.window == NULL) {
+    if (layout->bounce_bytes == 0 && optim->desc.window == NULL) {
         return ZERO_OK;
     }
     ZI_TRY(host->ops->stream_wrap(host->self, zero_stream_host(), &optim->host));
-    if (layout->room_bytes == 0) {
+    if (layout->bounce_bytes == 0) {
         return ZERO_OK;
     }
     ZI_TRY(make_share(optim));
@@ -219,8 +219,8 @@ static zero_status make_staging(zi_optim *optim)
                             .stream =
                                 optim->share != NULL ? optim->cpu_stream : optim->desc.step_stream,
                             .kernels = optim->desc.host_kernels,
-                            .rooms = optim->desc.workspace + layout->rooms_at,
-                            .room_bytes = layout->room_bytes};
+                            .rooms = optim->desc.workspace + layout->bounce_at,
+                            .room_bytes = layout->bounce_bytes};
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         desc.on_device[role] = zi_role_tier(layout, (zero_role)role) == ZERO_TIER_DEVICE;
     }
@@ -288,7 +288,7 @@ void zi_optim_rebind(zi_optim *optim, unsigned char *const state[ZI_STATES],
 {
     optim->desc.workspace = workspace;
     if (optim->staging != NULL) {
-        zi_staging_rebind(optim->staging, workspace + optim->layout->rooms_at);
+        zi_staging_rebind(optim->staging, workspace + optim->layout->bounce_at);
     }
     memcpy(optim->desc.state, state, sizeof optim->desc.state);
     if (optim->layout->flat_count != 0) {

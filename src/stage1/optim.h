@@ -2,7 +2,7 @@
  * update, and the publishing of updated parameters to the ranks that hold the same parameter shard.
  *
  * A job updates one piece. Its pointers are settled at create, but for those to what is on disk:
- * the update acquires the piece's range and extents first, and releases them after. So a step is a
+ * the update acquires the extents of the piece first, and releases them after. So a step is a
  * list of jobs that only wait for their decision and, on disk, for windows that read ahead; a
  * skipped step leaves the disk alone. Where offloaded parameters are published, pieces are updated
  * in a staging buffer, gathered there and stored.
@@ -48,7 +48,7 @@ typedef struct zi_optim_desc {
     zi_offload *grads;
     /* Memory of the device for pieces on their way to other ranks, where the layout has it. */
     unsigned char *param_staging;
-    const zi_kernels *host_kernels; /* the CPU's, for records of the window; may be `kernels` */
+    const zi_kernels *host_kernels; /* the CPU's, for extents of the window; may be `kernels` */
     unsigned char
         *workspace; /* arena of ZERO_ROLE_IO_WINDOW, for rooms and speculative updates; or NULL */
     const zi_optim_flat *flats;       /* by flat; copied */
@@ -67,8 +67,8 @@ void zi_optim_destroy(zi_optim *optim); /* accepts NULL; the step stream is idle
  */
 zero_status zi_optim_connect(zi_optim *optim);
 
-/* A step that goes up through the units, or down, comes next: begin to read its first ranges. Every
- * other step goes the other way, and begins with what the one before left in memory. */
+/* A step that goes up through the units, or down, comes next: begin to read its first extents.
+ * Every other step goes the other way, and begins with what the one before left in memory. */
 zero_status zi_optim_look_ahead(zi_optim *optim, bool down);
 /* Instead, where the layout has room for speculative updates: the step begins now, with what is
  * predicted once what is on the step stream so far has run. It then goes up, whether speculative

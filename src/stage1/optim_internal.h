@@ -15,7 +15,7 @@ struct zi_optim {
     const zi_layout *layout;
     zi_optim_flat *flats;
     zi_update_job *jobs; /* by piece */
-    zi_stream *host;     /* of the host's kernels on records */
+    zi_stream *host;     /* of the host's kernels on extents */
     /* Where the layout has rooms. */
     zi_segment *segments; /* the jobs', in host memory: piece p's from segment_first[p] on */
     size_t *segment_first;
@@ -95,14 +95,14 @@ zi_offload_move zi_optim_staged_own(const zi_optim *optim, uint32_t p);
 /* Elements of the flat's shard in PARAM or GRAD before this rank's optimizer part. */
 uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat);
 
-/* A piece's state in one role: `record` holds what is on disk. */
+/* A piece's state in one role: `extent` holds what is on disk. */
 void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_role role,
-                           unsigned char *record);
+                           unsigned char *extent);
 /* This rank's part of the flat inside its parameter shard, where that is not on disk. */
 unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat);
-/* Let a job of piece p work on a record; NULL: what it has in arenas. */
+/* Let a job of piece p work on an extent; NULL: what it has in arenas. */
 void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
-                         unsigned char *record);
+                         unsigned char *extent);
 /* Whether the CPU updates the piece of an engine on a GPU, and the GPU never does. */
 bool zi_optim_is_staged(const zi_optim *optim, uint32_t p);
 

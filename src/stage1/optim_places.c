@@ -57,12 +57,12 @@ unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat)
 }
 
 void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_role role,
-                           unsigned char *record)
+                           unsigned char *extent)
 {
     const zi_layout *layout = optim->layout;
     const uint32_t state = (uint32_t)role - ZERO_ROLE_MASTER;
     unsigned char *base =
-        zi_role_tier(layout, role) == ZERO_TIER_DISK ? record : optim->desc.state[state];
+        zi_role_tier(layout, role) == ZERO_TIER_DISK ? extent : optim->desc.state[state];
     if (base == NULL || zi_codec_is_none(layout->flats[piece->flat].kept[role])) {
         return NULL;
     }
@@ -70,16 +70,16 @@ void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_ro
 }
 
 void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
-                         unsigned char *record)
+                         unsigned char *extent)
 {
     const zi_piece *piece = &optim->layout->pieces[p];
-    job->master = zi_optim_piece_state(optim, piece, ZERO_ROLE_MASTER, record);
-    job->moment1 = zi_optim_piece_state(optim, piece, ZERO_ROLE_MOMENT1, record);
-    job->moment2 = zi_optim_piece_state(optim, piece, ZERO_ROLE_MOMENT2, record);
+    job->master = zi_optim_piece_state(optim, piece, ZERO_ROLE_MASTER, extent);
+    job->moment1 = zi_optim_piece_state(optim, piece, ZERO_ROLE_MOMENT1, extent);
+    job->moment2 = zi_optim_piece_state(optim, piece, ZERO_ROLE_MOMENT2, extent);
 }
 
 bool zi_optim_is_staged(const zi_optim *optim, uint32_t p)
 {
-    return optim->staging != NULL && (optim->layout->pieces[p].range != ZI_NO_INDEX ||
+    return optim->staging != NULL && (optim->layout->pieces[p].extent != ZI_NO_INDEX ||
                                       optim->layout->tuning.updater == ZERO_UPDATER_CPU);
 }

@@ -7,7 +7,7 @@
 static zero_status walk(void *argument)
 {
     const optim_work *work = argument;
-    const uint32_t end = work->optim->layout->range_count - 1;
+    const uint32_t end = work->optim->layout->state.extent_count - 1;
     return zi_window_walk(work->optim->desc.window, work->down ? end : 0, work->down ? 0 : end);
 }
 
@@ -242,9 +242,9 @@ static zero_status move_piece(zi_optim *optim, const zi_optim_move *move, const 
     const uint64_t begin = zi_max_u64(move->first, piece->first);
     const uint64_t end = zi_min_u64(move->first + move->count, piece->first + piece->count);
     const zero_dtype dtype = optim->layout->flats[piece->flat].kept[move->role].dtype;
-    unsigned char *record = NULL;
-    ZI_TRY(zi_window_acquire(optim->desc.window, piece->range, ZI_WINDOW_READS, &record));
-    unsigned char *state = zi_optim_piece_state(optim, piece, move->role, record);
+    unsigned char *extent = NULL;
+    ZI_TRY(zi_window_acquire(optim->desc.window, piece->extent, ZI_WINDOW_READS, &extent));
+    unsigned char *state = zi_optim_piece_state(optim, piece, move->role, extent);
     state += (begin - piece->first) * zero_dtype_bytes(dtype);
     unsigned char *values = move->values;
     values += (begin - move->first) * zero_dtype_bytes(move->dtype);
@@ -252,7 +252,7 @@ static zero_status move_piece(zi_optim *optim, const zi_optim_move *move, const 
                                              move->dtype, end - begin)
                         : kernels->ops->cast(kernels->self, optim->host, values, dtype, state,
                                              dtype, end - begin));
-    return zi_window_release(optim->desc.window, piece->range, move->writes);
+    return zi_window_release(optim->desc.window, piece->extent, move->writes);
 }
 
 static zero_status run_move(void *argument)
@@ -269,8 +269,8 @@ static zero_status run_move(void *argument)
     while (layout->pieces[last].first + layout->pieces[last].count < move->first + move->count) {
         last++;
     }
-    ZI_TRY(zi_window_walk(work->optim->desc.window, layout->pieces[first].range,
-                          layout->pieces[last].range));
+    ZI_TRY(zi_window_walk(work->optim->desc.window, layout->pieces[first].extent,
+                          layout->pieces[last].extent));
     for (uint32_t p = first; p <= last; p++) {
         ZI_TRY(move_piece(work->optim, move, &layout->pieces[p]));
     }

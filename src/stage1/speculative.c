@@ -39,7 +39,7 @@ static zero_status begin(void *argument)
     const optim_work *work = argument;
     zi_window *window = work->optim->desc.window;
     ZI_TRY(zi_window_speculate(window));
-    return zi_window_walk(window, work->optim->layout->range_count - 1, 0);
+    return zi_window_walk(window, work->optim->layout->state.extent_count - 1, 0);
 }
 
 zero_status zi_optim_begin_speculation(zi_optim *optim)
@@ -132,7 +132,7 @@ static zero_status validate(void *argument)
         return ZERO_OK;
     }
     atomic_fetch_add_explicit(&optim->redone, 1, memory_order_relaxed);
-    return zi_window_walk(window, 0, optim->layout->range_count - 1);
+    return zi_window_walk(window, 0, optim->layout->state.extent_count - 1);
 }
 
 zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome,

@@ -99,8 +99,8 @@ static zero_status acquire_piece(const optim_work *work, uint32_t p, held_piece 
     *held = (held_piece){.has_grad = zi_optim_on_disk(optim->desc.grads),
                          .has_param = zi_optim_on_disk(optim->desc.params) && !work->speculates &&
                                       optim->desc.param_staging == NULL};
-    if (piece->range != ZI_NO_INDEX) {
-        ZI_TRY(zi_window_acquire(optim->desc.window, piece->range, ZI_WINDOW_READS, &memory));
+    if (piece->extent != ZI_NO_INDEX) {
+        ZI_TRY(zi_window_acquire(optim->desc.window, piece->extent, ZI_WINDOW_READS, &memory));
         zi_optim_rebind_job(optim, p, job, memory);
     }
     if (held->has_grad) {
@@ -120,7 +120,7 @@ static zero_status acquire_piece(const optim_work *work, uint32_t p, held_piece 
 static zero_status release_piece(const optim_work *work, uint32_t p, const held_piece *held)
 {
     const zi_optim *optim = work->optim;
-    const uint32_t range = optim->layout->pieces[p].range;
+    const uint32_t extent = optim->layout->pieces[p].extent;
     if ((held->has_grad || held->has_param) && !ops_of(optim)->host_memory) {
         ZI_TRY(ops_of(optim)->drain(self_of(optim), optim->desc.step_stream)); /* a GPU's kernel */
     }
@@ -130,7 +130,7 @@ static zero_status release_piece(const optim_work *work, uint32_t p, const held_
     if (held->has_grad) {
         ZI_TRY(zi_offload_release(optim->desc.grads, &held->grad, false));
     }
-    return range != ZI_NO_INDEX ? zi_window_release(optim->desc.window, range, true) : ZERO_OK;
+    return extent != ZI_NO_INDEX ? zi_window_release(optim->desc.window, extent, true) : ZERO_OK;
 }
 
 /* The piece whose arrays begin to come to the CPU meanwhile. They are not in the staging buffer

@@ -111,7 +111,7 @@ static void check_tiling(const zi_layout *l)
             CHECK_EQ(piece->flat, f);
             CHECK_EQ(piece->first, first);
             CHECK(piece->count != 0 && piece->count % GRANULE == 0);
-            CHECK_EQ(piece->range == ZI_NO_INDEX, in_record(l, flat, GRANULE) == 0);
+            CHECK_EQ(piece->extent == ZI_NO_INDEX, in_record(l, flat, GRANULE) == 0);
             first += piece->count;
         }
         CHECK_EQ(first, part);
@@ -178,21 +178,21 @@ static void check_records(const zi_layout *l)
     for (uint32_t p = 0; p < l->piece_count; p++) {
         const zi_piece *piece = &l->pieces[p];
         const zi_flat *flat = &l->flats[piece->flat];
-        if (piece->range == ZI_NO_INDEX) {
+        if (piece->extent == ZI_NO_INDEX) {
             continue;
         }
-        if (piece->range != range) {
-            CHECK_EQ(piece->range, range + 1); /* from UINT32_MAX to 0 */
+        if (piece->extent != range) {
+            CHECK_EQ(piece->extent, range + 1); /* from UINT32_MAX to 0 */
             CHECK(range == ZI_NO_INDEX ||
                   used + in_record(l, flat, GRANULE) > l->tuning.extent_bytes ||
                   l->pieces[p - 1].count ==
                       zi_extent_count_max(l, &l->flats[l->pieces[p - 1].flat]));
-            range = piece->range;
+            range = piece->extent;
             used = 0;
-            CHECK_EQ(l->ranges[range].at, at);
-            CHECK(l->ranges[range].bytes % PAGE == 0 && l->ranges[range].bytes != 0);
-            CHECK(l->ranges[range].bytes <= l->tuning.extent_bytes);
-            at += l->ranges[range].bytes;
+            CHECK_EQ(l->state.extents[range].at, at);
+            CHECK(l->state.extents[range].bytes % PAGE == 0 && l->state.extents[range].bytes != 0);
+            CHECK(l->state.extents[range].bytes <= l->tuning.extent_bytes);
+            at += l->state.extents[range].bytes;
         }
         for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
             const uint64_t bytes = piece->count * state_bytes(l, flat, role);
@@ -201,9 +201,9 @@ static void check_records(const zi_layout *l)
                 used += up(bytes, 256);
             }
         }
-        CHECK(used <= l->ranges[range].bytes);
+        CHECK(used <= l->state.extents[range].bytes);
     }
-    CHECK_EQ(l->range_count, range + 1);
+    CHECK_EQ(l->state.extent_count, range + 1);
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         if (l->options.tier[role] == ZERO_TIER_DISK) {
             at = check_extents(l, (zero_role)role, at);
@@ -247,7 +247,8 @@ static uint64_t checksums_of(const zi_range *ranges, uint32_t count)
 /* Of all that is on disk, those of speculative updates too; each ring has its own. */
 static void check_checksums(const zi_layout *l)
 {
-    uint64_t sums = checksums_of(l->ranges, l->range_count) * (l->speculative_at != 0 ? 2 : 1);
+    uint64_t sums =
+        checksums_of(l->state.extents, l->state.extent_count) * (l->speculative_at != 0 ? 2 : 1);
     for (int role = 0; role < ZI_OFFLOAD_ROLES && !l->tuning.disk_unchecked; role++) {
         CHECK_EQ(l->offload[role].sums_at, sums);
         sums += l->offload[role].sum_count;
@@ -265,11 +266,11 @@ static void check_sums(const zi_layout *l)
                                                            : ZERO_TIER_DEVICE;
         tiers[tier] += l->memory.bytes[role];
     }
-    for (uint32_t r = 0; r < l->range_count; r++) {
-        largest = l->ranges[r].bytes > largest ? l->ranges[r].bytes : largest;
+    for (uint32_t r = 0; r < l->state.extent_count; r++) {
+        largest = l->state.extents[r].bytes > largest ? l->state.extents[r].bytes : largest;
     }
     const uint64_t slots =
-        l->tuning.io_window < l->range_count ? l->tuning.io_window : l->range_count;
+        l->tuning.io_window < l->state.extent_count ? l->tuning.io_window : l->state.extent_count;
     uint64_t ring = slots * largest;
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         ring += l->offload[role].window_slots * l->offload[role].extent_bytes_max;
@@ -462,7 +463,7 @@ TEST(the_table_names_tiers_and_traffic)
     check_text(model, &o, "sum          disk                          1220608");
     check_text(
         model, &o,
-        "disk: a step reads at most 983040 bytes and writes 1220608, in 19 ranges of at most "
+        "disk: a step reads at most 983040 bytes and writes 1220608, in 19 extents of at most "
         "65536, 4 of them in memory\n");
     o.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_HOST;
     check_text(model, &o, "moment1      host             2");
