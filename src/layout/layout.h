@@ -37,7 +37,7 @@
 #define ZI_PART_BYTES 248
 #define ZI_STEP_BYTES 4096
 #define ZI_SEGMENT_BYTES 48
-/* Scratch memory that reductions are lent, at most; they cut up what needs more. */
+/* Scratch memory that reductions borrow, at most; they cut up what needs more. */
 #define ZI_SCRATCH_BYTES_MAX ((uint64_t)64 << 20)
 /* Elements of one rank's part of a sum, at least. */
 #define ZI_SCRATCH_PART_COUNT 64
@@ -237,7 +237,7 @@ typedef struct zi_layout {
 /* Options as the caller gave them; NULL: all defaults. out->tuning becomes `tuning`. */
 zero_status zi_options_take(const zero_engine_options *in, zero_engine_options *out,
                             zero_tuning *tuning);
-/* Options with defaults replaced and bounds checked; model-dependent ones are settled by
+/* Options with defaults replaced and bounds checked; those that depend on the model follow in
  * zi_layout_create. */
 zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out,
                                zero_tuning *tuning);
@@ -372,7 +372,7 @@ static inline bool zi_flat_grad_in_place(const zi_layout *layout, const zi_flat 
            zi_codec_same(flat->slot[ZERO_ROLE_GRAD], flat->kept[ZERO_ROLE_GRAD]);
 }
 
-/* Whether the flat has room in its bucket's gradient slot. */
+/* Whether the flat has a place in its bucket's gradient slot. */
 static inline bool zi_flat_grad_in_slot(const zi_layout *layout, const zi_flat *flat)
 {
     return !zi_flat_grad_in_place(layout, flat) || zi_role_offloaded(layout, ZERO_ROLE_GRAD);

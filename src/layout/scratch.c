@@ -1,4 +1,4 @@
-/* Owns the size of the scratch memory that is lent to reductions: what the largest batch needs
+/* Owns the size of the scratch memory that reductions borrow: what the largest batch needs
  * to go in one round, or ZI_SCRATCH_BYTES_MAX. Half of it are zeros, for ranks without a gradient;
  * the other half holds what ranks have sent. All these reductions are on one stream, so one of them
  * at a time uses it. */
@@ -43,14 +43,14 @@ static uint64_t largest_batch(const zi_layout *layout, const reduction *r)
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout)
 {
     const zero_sharding *s = &layout->sharding;
-    const uint32_t narrow = s->optimizer / s->grad;
+    const uint32_t boundary = s->optimizer / s->grad;
     const reduction reductions[] = {
         {.size = s->grad, .degree = s->grad},
-        {.size = narrow, .degree = s->optimizer, .before_wired = s->grad > 1},
+        {.size = boundary, .degree = s->optimizer, .before_wired = s->grad > 1},
         {.size = s->world / s->optimizer,
          .degree = s->optimizer,
          .whole = true,
-         .before_wired = s->grad > 1 || narrow > 1},
+         .before_wired = s->grad > 1 || boundary > 1},
     };
     uint64_t half = 0;
     if (!layout->can.lent_scratch) {

@@ -16,7 +16,7 @@ struct zi_optim {
     zi_optim_flat *flats;
     zi_update_job *jobs; /* by piece */
     zi_stream *host;     /* of the host's kernels on extents */
-    /* Where the layout has rooms. */
+    /* Where the layout has bounce buffers. */
     zi_segment *segments; /* the jobs', in host memory: piece p's from segment_first[p] on */
     size_t *segment_first;
     zi_staging *staging;
@@ -85,7 +85,7 @@ zero_status zi_optim_update_staged(const optim_work *work, uint32_t p, uint32_t 
 /* For a task of a step that commits its speculative updates: those are the unit's parameters from
  * now on. (speculative.c) */
 zero_status zi_optim_adopt_unit(const optim_work *work);
-/* The same for a piece that is published. */
+/* The same for a piece that is gathered after its update. */
 zero_status zi_optim_adopt_piece(const optim_work *work);
 
 /* A piece of one optimizer part of the parameter shard, and its place in the staging buffer; of

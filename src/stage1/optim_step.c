@@ -155,7 +155,7 @@ static zero_status gather_params(zi_optim *optim, const zi_collective *batch, ui
     return zi_group_submit(optim->desc.param_gather, optim->desc.step_stream, batch, batch_count);
 }
 
-/* A unit whose parameters are offloaded and published: piece by piece. */
+/* A unit whose parameters are offloaded and gathered after their update: piece by piece. */
 static zero_status step_pieces(const optim_work *unit)
 {
     zi_optim *optim = unit->optim;

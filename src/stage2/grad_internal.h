@@ -12,7 +12,7 @@ typedef struct grad_unit {
     uint32_t ties_done; /* of those units, how many are ready in this micro-step */
     bool own_done;      /* declared ready by its own name in this micro-step */
     bool ready;         /* complete: counted in its bucket */
-    uint32_t turn;      /* its bucket; for a unit without one, that of the trained unit after it */
+    uint32_t bucket;    /* its own; for a unit without one, that of the trained unit after it */
     bool zeroed;        /* in-place flats hold this step's sum, not the last one's */
 } grad_unit;
 
@@ -29,7 +29,7 @@ typedef struct grad_slot {
     uint32_t bucket; /* that holds it; ZI_NO_INDEX: free */
     bool reserved;   /* held by an acquire that may still be refused: nothing is enqueued for it */
     uint32_t last;   /* that held it last: its `reduced` gates reuse */
-    uint64_t freed;  /* when: the smallest is lent first; 0: never used */
+    uint64_t freed;  /* when: the smallest is taken first; 0: never used */
 } grad_slot;
 
 /* A flat's three reductions; the batches of a bucket's flats are neighbours. */
@@ -91,7 +91,8 @@ unsigned char *zi_grads_part(const zi_grads *grads, uint32_t flat);
 zero_status zi_grads_load(zi_grads *grads, uint32_t bucket, bool all);
 /* Store the bucket's shards; own: only this rank's optimizer part of them. */
 zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own);
-/* Let `stream` have the slot that the bucket has just taken: sums so far, or zeros. */
+/* Fill the slot that the bucket has just taken, with its sums so far or zeros, before what follows
+ * on `stream`. */
 zero_status zi_grads_fill_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream);
 /* Whether a flat's gradients are added to its sum in the window; and do it, as that collective of a
  * group of one would. */

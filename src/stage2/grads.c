@@ -1,4 +1,4 @@
-/* Owns the lending of gradient buffers and the states of units and buckets.
+/* Owns who has which gradient slot and the states of units and buckets.
  * Invariant: buckets before grads->next are reduced in this micro-step, the others are not. */
 #include "stage2/grads.h"
 
@@ -51,13 +51,13 @@ static uint32_t behind(const zi_grads *grads, uint32_t bucket)
     return 0;
 }
 
-static void find_turns(zi_grads *grads)
+static void find_order(zi_grads *grads)
 {
-    uint32_t turn = 0;
+    uint32_t due = 0;
     for (uint32_t u = grads->layout->unit_count; u-- > 0;) {
         const uint32_t bucket = grads->layout->units[u].bucket;
-        turn = bucket != ZI_NO_INDEX ? bucket : turn;
-        grads->units[u].turn = turn;
+        due = bucket != ZI_NO_INDEX ? bucket : due;
+        grads->units[u].bucket = due;
     }
     uint32_t most = 0;
     for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
@@ -76,7 +76,7 @@ static zero_status build(zi_grads *grads)
         ZI_TRY(ops_of(grads)->event_create(self_of(grads), &grads->buckets[b].reduced));
         ZI_TRY(ops_of(grads)->event_create(self_of(grads), &grads->buckets[b].filled));
     }
-    find_turns(grads);
+    find_order(grads);
     return ops_of(grads)->event_create(self_of(grads), &grads->consumed);
 }
 
@@ -131,7 +131,7 @@ void zi_grads_micro_begin(zi_grads *grads, bool first, bool last)
     grads->next = 0;
     for (uint32_t u = 0; u < grads->layout->unit_count; u++) {
         const bool zeroed = !first && grads->units[u].zeroed;
-        grads->units[u] = (grad_unit){.zeroed = zeroed, .turn = grads->units[u].turn};
+        grads->units[u] = (grad_unit){.zeroed = zeroed, .bucket = grads->units[u].bucket};
     }
     for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
         grads->buckets[b].ready_count = 0;
@@ -167,11 +167,11 @@ static bool bucket_in_use(const zi_grads *grads, uint32_t bucket)
 
 zero_status zi_grads_pass(zi_grads *grads, uint32_t unit)
 {
-    const uint32_t turn = grads->units[unit].turn;
+    const uint32_t due = grads->units[unit].bucket;
     if (grads->layout->bucket_count == 0) {
         return ZERO_OK;
     }
-    while (grads->next < grads->buckets[turn].behind && !bucket_in_use(grads, grads->next)) {
+    while (grads->next < grads->buckets[due].behind && !bucket_in_use(grads, grads->next)) {
         ZI_TRY(zi_grads_reduce_next(grads));
     }
     return ZERO_OK;
@@ -200,7 +200,7 @@ static grad_slot *slot_of(const zi_grads *grads, uint32_t bucket)
 
 /* Whether a slot of the class becomes free when the buckets before `bucket` that nobody uses are
  * given up as left out, in their order. */
-static bool can_make_room(const zi_grads *grads, uint32_t bucket, uint32_t class)
+static bool can_free_slot(const zi_grads *grads, uint32_t bucket, uint32_t class)
 {
     for (uint32_t b = grads->next; b < bucket && !bucket_in_use(grads, b); b++) {
         const grad_slot *held = slot_of(grads, b);
@@ -215,7 +215,7 @@ static bool can_make_room(const zi_grads *grads, uint32_t bucket, uint32_t class
 }
 
 /* Find the unit's bucket a slot, but put nothing on a stream yet. When none is free, buckets before
- * it are given up as left out, if that makes room. */
+ * it are given up as left out, if that makes one free. */
 static zero_status reserve_slot(zi_grads *grads, uint32_t unit)
 {
     const uint32_t bucket = grads->layout->units[unit].bucket;
@@ -227,7 +227,7 @@ static zero_status reserve_slot(zi_grads *grads, uint32_t unit)
         return ZERO_OK;
     }
     uint32_t slot = free_slot(grads, class);
-    if (slot == ZI_NO_INDEX && !can_make_room(grads, bucket, class)) {
+    if (slot == ZI_NO_INDEX && !can_free_slot(grads, bucket, class)) {
         return no_slot(grads, unit, class);
     }
     while (slot == ZI_NO_INDEX) {
@@ -251,8 +251,8 @@ static void unreserve_slot(zi_grads *grads, uint32_t unit)
     }
 }
 
-/* Let `stream` have a slot that was just reserved. */
-static zero_status lend_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream)
+/* Fill a slot that was just reserved, once the reduction of whoever held it is done. */
+static zero_status prepare_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream)
 {
     grad_slot *held = slot_of(grads, bucket);
     if (held == NULL || !held->reserved) {
@@ -359,7 +359,7 @@ zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
     for (uint32_t i = 0; i <= place->owner_count; i++) {
         const uint32_t member = member_of(grads, unit, i);
         if (grads->layout->units[member].bucket != ZI_NO_INDEX) {
-            ZI_TRY(lend_slot(grads, grads->layout->units[member].bucket, stream));
+            ZI_TRY(prepare_slot(grads, grads->layout->units[member].bucket, stream));
             ZI_TRY(zero_in_place(grads, member, stream));
         }
     }
@@ -372,7 +372,7 @@ zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
 }
 
 /* Count the unit in its bucket once all who add to it have. */
-static zero_status settle(zi_grads *grads, uint32_t unit, zi_stream *stream)
+static zero_status count_ready(zi_grads *grads, uint32_t unit, zi_stream *stream)
 {
     grad_unit *state = &grads->units[unit];
     const uint32_t bucket = grads->layout->units[unit].bucket;
@@ -415,9 +415,9 @@ zero_status zi_grads_ready(zi_grads *grads, uint32_t unit, zi_stream *stream)
         owner->ties_done += state->own_done;
     }
     for (uint32_t i = 0; i < place->owner_count; i++) {
-        ZI_TRY(settle(grads, grads->layout->owners[place->owner_first + i], stream));
+        ZI_TRY(count_ready(grads, grads->layout->owners[place->owner_first + i], stream));
     }
-    return settle(grads, unit, stream);
+    return count_ready(grads, unit, stream);
 }
 
 zero_status zi_grads_micro_end(zi_grads *grads)

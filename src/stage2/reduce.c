@@ -44,7 +44,7 @@ static uint32_t exact_flag(const zi_grads *grads)
     return grads->layout->tuning.reduction == ZERO_REDUCTION_EXACT ? ZI_COLLECTIVE_EXACT : 0;
 }
 
-/* Of a reduction in every micro-step, where ranks meet before the boundary. */
+/* Flags of the reduction that every micro-step has. */
 static uint32_t micro_flags(const zi_grads *grads)
 {
     return exact_flag(grads) | (grads->first ? 0 : (uint32_t)ZI_COLLECTIVE_ACCUMULATE) |
@@ -120,11 +120,11 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
                                  bucket_batch *out)
 {
     const zi_layout *layout = grads->layout;
-    const bool narrows = kind == ZI_REDUCE_SCATTER;
-    const bool last = !narrows || grads->desc.replica->size == 1;
-    zi_group *group = narrows ? grads->desc.boundary : grads->desc.replica;
+    const bool scatters = kind == ZI_REDUCE_SCATTER;
+    const bool last = !scatters || grads->desc.replica->size == 1;
+    zi_group *group = scatters ? grads->desc.boundary : grads->desc.replica;
     zi_collective *batch =
-        (narrows ? grads->batches.boundary : grads->batches.replica) + job->place->flat_first;
+        (scatters ? grads->batches.boundary : grads->batches.replica) + job->place->flat_first;
     *out = (bucket_batch){.group = group, .batch = batch};
     if (group->size == 1) {
         return ZERO_OK;
@@ -134,15 +134,15 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
         const uint32_t index = flat_at(grads, job, i);
         const zi_flat *flat = &layout->flats[index];
         const uint64_t part = zi_shard_count(layout, flat, layout->sharding.optimizer);
-        const uint64_t sent = narrows ? part * group->size : part;
+        const uint64_t sent = scatters ? part * group->size : part;
         batch[i] = (zi_collective){.kind = kind,
                                    .flags = exact_flag(grads),
                                    .send_dtype = layout->tuning.accum_dtype,
                                    .recv_dtype = layout->tuning.accum_dtype,
                                    .tag = flat->unit,
                                    .count = part,
-                                   .send = narrows ? zi_grads_shard(grads, index)
-                                                   : zi_grads_part(grads, index),
+                                   .send = scatters ? zi_grads_shard(grads, index)
+                                                    : zi_grads_part(grads, index),
                                    .recv = zi_grads_part(grads, index),
                                    .squares = last ? norm_of(grads, flat) : NULL};
         if (!job->wired) {

@@ -1,4 +1,4 @@
-/* Owns what is put on the gather stream to bring a unit's parameters into its slot: loads where
+/* Owns what is put on the gather stream so that a unit's parameters are in its slot: loads where
  * they are offloaded, and the gather. Invariant: what a batch points to stays until its gather is
  * issued.
  */
@@ -39,7 +39,7 @@ static void name_next(const zi_params *params, uint32_t unit, zi_offload_move *m
     }
 }
 
-/* Bring this rank's shard of the unit into its slot, where peers read it. */
+/* Load this rank's shard of the unit into its slot, where peers read it. */
 static zero_status load(zi_params *params, uint32_t unit)
 {
     const zi_unit_place *place = &params->layout->units[unit];
@@ -104,7 +104,7 @@ zero_status zi_params_connect(zi_params *params)
         if (!params->slotted || place->param_class == ZI_NO_INDEX) {
             continue;
         }
-        unit->slot = unit->turn != ZI_NO_INDEX ? unit->turn : 0; /* all are empty */
+        unit->slot = unit->fixed_slot != ZI_NO_INDEX ? unit->fixed_slot : 0; /* all are empty */
         make_batch(params, u);
         const zero_status status =
             zi_group_connect(params->desc.gather, params->desc.gather_stream,

@@ -1,4 +1,4 @@
-/* Owns the slots of parameters: which unit has which, and which of them makes room for another.
+/* Owns the slots of parameters: which unit has which, and which of them is evicted for another.
  * Invariant: what is chosen follows from the schedule alone, so that all ranks evict the same. */
 #include <inttypes.h>
 
@@ -27,19 +27,19 @@ static zero_status allocate(zi_params *params)
 /* Over symmetric windows a unit must be gathered to the same place on all ranks. With free choice
  * that may fail: a rank that still holds a unit evicts another one than a rank that has left it
  * out. So there the units of a class take its slots in turn, whatever ranks hold. */
-static void set_turns(zi_params *params)
+static void fix_slots(zi_params *params)
 {
     const zi_layout *layout = params->layout;
     const bool fixed = layout->can.registration == ZI_REGISTER_WINDOWS;
     for (uint32_t u = 0; u < layout->unit_count; u++) {
         params->units[u].slot = ZI_NO_INDEX;
-        params->units[u].turn = ZI_NO_INDEX;
+        params->units[u].fixed_slot = ZI_NO_INDEX;
     }
     for (uint32_t c = 0; fixed && c < layout->param_class_count; c++) {
         uint32_t next = 0;
         for (uint32_t u = 0; u < layout->unit_count; u++) {
             if (layout->units[u].param_class == c) {
-                params->units[u].turn = next++ % layout->param_classes[c].slot_count;
+                params->units[u].fixed_slot = next++ % layout->param_classes[c].slot_count;
             }
         }
     }
@@ -48,7 +48,7 @@ static void set_turns(zi_params *params)
 zero_status zi_params_make_slots(zi_params *params)
 {
     ZI_TRY(allocate(params));
-    set_turns(params);
+    fix_slots(params);
     return ZERO_OK;
 }
 
@@ -99,11 +99,11 @@ zero_status zi_params_leave(zi_params *params, uint32_t unit, zi_unit_event even
 static uint32_t choose_slot(const zi_params *params, uint32_t taker, bool may_drop)
 {
     const uint32_t class = params->layout->units[taker].param_class;
-    const uint32_t turn = params->units[taker].turn;
+    const uint32_t fixed = params->units[taker].fixed_slot;
     const uint32_t *holders = params->slot_units + params->class_slots[class];
     uint32_t best = ZI_NO_INDEX;
     for (uint32_t s = 0; s < params->layout->param_classes[class].slot_count; s++) {
-        if (turn != ZI_NO_INDEX && turn != s) {
+        if (fixed != ZI_NO_INDEX && fixed != s) {
             continue;
         }
         if (holders[s] == ZI_NO_INDEX) {
@@ -144,14 +144,14 @@ zero_status zi_params_no_slot(const zi_params *params, uint32_t unit)
     const uint32_t class = params->layout->units[unit].param_class;
     const uint32_t *holders = params->slot_units + params->class_slots[class];
     const uint32_t count = params->layout->param_classes[class].slot_count;
-    const uint32_t turn = params->units[unit].turn;
-    if (turn != ZI_NO_INDEX) {
+    const uint32_t fixed = params->units[unit].fixed_slot;
+    if (fixed != ZI_NO_INDEX) {
         ZI_FAIL(ZERO_STATE,
                 "unit %" PRIu32 " \"%.40s\" finds its slot held by unit %" PRIu32
                 " \"%.40s\": over symmetric windows units of a size take %" PRIu32
                 " slots in turn; release that one first, or change param_slots",
-                unit, params->layout->unit_infos[unit].name, holders[turn],
-                params->layout->unit_infos[holders[turn]].name, count);
+                unit, params->layout->unit_infos[unit].name, holders[fixed],
+                params->layout->unit_infos[holders[fixed]].name, count);
     }
     ZI_FAIL(ZERO_STATE,
             "unit %" PRIu32 " \"%.40s\" finds all %" PRIu32 " slots of its size held (unit %" PRIu32
