@@ -1,5 +1,5 @@
 /* Owns the making of a layout: flats from tensors, then the offsets of everything in the arenas.
- * Invariant: no two pieces overlap, and memory.bytes adds up to what the arenas hold. */
+ * Invariant: nothing in an arena overlaps, and memory.bytes adds up to what the arenas hold. */
 #include "layout/layout.h"
 
 #include <inttypes.h>
@@ -252,7 +252,7 @@ typedef struct role_arenas {
     zi_arena arena[ZERO_ROLE_COUNT];
 } role_arenas;
 
-/* A piece of a role's arena; returns its offset. */
+/* Take bytes of a role's arena; returns their offset. */
 static uint64_t take(role_arenas *roles, zero_role role, uint64_t bytes)
 {
     const uint64_t at = roles->arena[role].used_bytes;
