@@ -105,8 +105,7 @@ static zero_status move_extent(const offload_values *work, const zi_extent_place
     const zi_kernels *kernels = zi_engine_host_kernels(work->engine); /* both are the host's */
     const zi_device *device = kernels->device;
     const zi_flat *flat = &layout->flats[move->flat];
-    const zero_dtype dtype =
-        move->role == ZERO_ROLE_PARAM ? flat->dtype : layout->tuning.accum_dtype;
+    const zero_dtype dtype = flat->kept[move->role].dtype;
     const uint64_t begin = zi_max_u64(place->first, move->first);
     const uint64_t end = zi_min_u64(place->first + place->count, move->first + move->count);
     zi_stream *stream = NULL;

@@ -161,6 +161,7 @@ typedef struct zi_slot_class {
     uint64_t slot_bytes;
     uint64_t slots_at;
     uint32_t slot_count;
+    uint32_t slot_first; /* of all classes' slots, end to end */
     uint32_t member_count;
 } zi_slot_class;
 
@@ -324,6 +325,14 @@ static inline uint64_t zi_shard_count(const zi_layout *layout, const zi_flat *fl
 static inline uint64_t zi_role_count(const zi_layout *layout, const zi_flat *flat, zero_role role)
 {
     return zi_shard_count(layout, flat, zi_role_degree(&layout->sharding, role));
+}
+
+/* Slots of so many classes. */
+static inline uint32_t zi_slot_count(const zi_slot_class *classes, uint32_t class_count)
+{
+    return class_count != 0
+               ? classes[class_count - 1].slot_first + classes[class_count - 1].slot_count
+               : 0;
 }
 
 /* Where a role lives. */

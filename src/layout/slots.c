@@ -107,7 +107,8 @@ static uint32_t classify(candidate *candidates, uint32_t count, uint32_t slots,
     uint32_t k = 0;
     while (k < count) {
         zi_slot_class *class = &classes[class_count];
-        *class = (zi_slot_class){.slot_bytes = candidates[k].bytes};
+        *class = (zi_slot_class){.slot_bytes = candidates[k].bytes,
+                                 .slot_first = zi_slot_count(classes, class_count)};
         bool tied = false;
         while (k < count && candidates[k].bytes >= class->slot_bytes - class->slot_bytes / 2) {
             class_of[k] = class_count;

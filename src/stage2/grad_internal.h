@@ -49,10 +49,9 @@ struct zi_grads {
     uint32_t next;     /* bucket to be reduced next in this micro-step */
     grad_unit *units;
     grad_bucket *buckets;
-    grad_slot *slots;      /* all classes end to end */
-    uint64_t clock;        /* of grad_slot.freed */
-    uint32_t *class_slots; /* first of a class in slots */
-    grad_batches batches;  /* by position in layout->bucket_flats */
+    grad_slot *slots;     /* all classes end to end */
+    uint64_t clock;       /* of grad_slot.freed */
+    grad_batches batches; /* by position in layout->bucket_flats */
     zi_event *consumed;
 };
 

@@ -13,13 +13,7 @@
 static zero_status allocate(zi_grads *grads)
 {
     const zi_layout *layout = grads->layout;
-    uint32_t slot_count = 0;
-    ZI_TRY(zi_calloc(layout->grad_class_count, sizeof *grads->class_slots,
-                     (void **)&grads->class_slots));
-    for (uint32_t i = 0; i < layout->grad_class_count; i++) {
-        grads->class_slots[i] = slot_count;
-        slot_count += layout->grad_classes[i].slot_count;
-    }
+    const uint32_t slot_count = zi_slot_count(layout->grad_classes, layout->grad_class_count);
     ZI_TRY(zi_calloc(layout->unit_count, sizeof *grads->units, (void **)&grads->units));
     ZI_TRY(zi_calloc(layout->bucket_count, sizeof *grads->buckets, (void **)&grads->buckets));
     ZI_TRY(zi_calloc(slot_count, sizeof *grads->slots, (void **)&grads->slots));
@@ -110,7 +104,6 @@ void zi_grads_destroy(zi_grads *grads)
     zi_free(grads->units);
     zi_free(grads->buckets);
     zi_free(grads->slots);
-    zi_free(grads->class_slots);
     zi_free(grads->batches.scatter);
     zi_free(grads->batches.boundary);
     zi_free(grads->batches.replica);
@@ -141,7 +134,7 @@ void zi_grads_micro_begin(zi_grads *grads, bool first, bool last)
 /* A free slot of the bucket's class, the longest unused first, or ZI_NO_INDEX. */
 static uint32_t free_slot(const zi_grads *grads, uint32_t class)
 {
-    const grad_slot *slots = grads->slots + grads->class_slots[class];
+    const grad_slot *slots = grads->slots + grads->layout->grad_classes[class].slot_first;
     uint32_t found = ZI_NO_INDEX;
     for (uint32_t s = 0; s < grads->layout->grad_classes[class].slot_count; s++) {
         if (slots[s].bucket == ZI_NO_INDEX &&
@@ -180,7 +173,7 @@ zero_status zi_grads_pass(zi_grads *grads, uint32_t unit)
 static zero_status no_slot(const zi_grads *grads, uint32_t unit, uint32_t class)
 {
     const uint32_t count = grads->layout->grad_classes[class].slot_count;
-    const uint32_t held = grads->slots[grads->class_slots[class]].bucket;
+    const uint32_t held = grads->slots[grads->layout->grad_classes[class].slot_first].bucket;
     const uint32_t flat = grads->layout->bucket_flats[grads->layout->buckets[held].flat_first];
     ZI_FAIL(ZERO_STATE,
             "unit %" PRIu32 " \"%.40s\" finds all %" PRIu32
@@ -195,7 +188,8 @@ static grad_slot *slot_of(const zi_grads *grads, uint32_t bucket)
 {
     const uint32_t slot = grads->buckets[bucket].slot;
     const uint32_t class = grads->layout->buckets[bucket].grad_class;
-    return slot != ZI_NO_INDEX ? &grads->slots[grads->class_slots[class] + slot] : NULL;
+    return slot != ZI_NO_INDEX ? &grads->slots[grads->layout->grad_classes[class].slot_first + slot]
+                               : NULL;
 }
 
 /* Whether a slot of the class becomes free when the buckets before `bucket` that nobody uses are

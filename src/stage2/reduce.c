@@ -259,7 +259,8 @@ zero_status zi_grads_reduce_next(zi_grads *grads)
     ZI_TRY(zi_grads_store(grads, job.bucket, false));
     ZI_TRY(ops_of(grads)->event_record(self_of(grads), bucket->reduced, stream));
     if (bucket->slot != ZI_NO_INDEX) {
-        const uint32_t index = grads->class_slots[job.place->grad_class] + bucket->slot;
+        const uint32_t index =
+            grads->layout->grad_classes[job.place->grad_class].slot_first + bucket->slot;
         grads->slots[index].bucket = ZI_NO_INDEX;
         grads->slots[index].freed = ++grads->clock;
         bucket->slot = ZI_NO_INDEX;
@@ -320,7 +321,7 @@ zero_status zi_grads_end_boundary(zi_grads *grads)
         /* In the class's first slot: backward is over, so all are free. Whoever takes it next waits
          * for this bucket's `reduced`. */
         grads->buckets[b].slot = 0;
-        grads->slots[grads->class_slots[class]].last = b;
+        grads->slots[grads->layout->grad_classes[class].slot_first].last = b;
         ZI_TRY(zi_grads_load(grads, b, true));
         ZI_TRY(boundary(grads, &job));
         ZI_TRY(zi_grads_store(grads, b, true));

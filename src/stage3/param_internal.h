@@ -30,7 +30,6 @@ struct zi_params {
     param_unit *units;
     zi_collective *collectives; /* by flat; a unit's are neighbours, so they are its batch */
     uint32_t *slot_units;       /* holder of each slot, all classes end to end */
-    uint32_t *class_slots;      /* first of a class in slot_units */
     zi_event *gathers_done;     /* gather stream, before a step */
     const zi_schedule *sweep;   /* gathers follow it now */
     zi_schedule schedules[ZI_SCHEDULES];

@@ -73,7 +73,6 @@ void zi_params_destroy(zi_params *params)
     zi_free(params->units);
     zi_free(params->collectives);
     zi_free(params->slot_units);
-    zi_free(params->class_slots);
     zi_free(params);
 }
 
