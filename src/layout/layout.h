@@ -209,8 +209,8 @@ typedef struct zi_layout {
     bool replicates;        /* some flat is a replica's */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
     uint64_t segment_count; /* runs of trained tensors in pieces, at most */
-    uint64_t param_wire_at; /* param slot arena: one unit as ranks send it, where that is not how */
-    uint64_t param_wire_bytes; /* it lies in its slot; 0: gathers land in slots */
+    uint64_t param_wire_bytes; /* param slot arena: one unit as ranks send it, where that is not how
+                                  it lies in its slot; 0: gathers land in slots */
     uint64_t grad_wire_at;     /* grad slot arena: one bucket as ranks send it, likewise */
     uint64_t grad_wire_bytes;
     uint64_t speculative_at; /* bytes in the store from an extent of the state to its speculative

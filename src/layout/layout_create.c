@@ -376,7 +376,7 @@ static void place(zi_layout *layout)
         zi_slot_class *class = &layout->grad_classes[i];
         class->slots_at = take(&roles, ZERO_ROLE_GRAD_SLOT, class->slot_bytes * class->slot_count);
     }
-    layout->param_wire_at = take(&roles, ZERO_ROLE_PARAM_SLOT, layout->param_wire_bytes);
+    (void)take(&roles, ZERO_ROLE_PARAM_SLOT, layout->param_wire_bytes);
     layout->grad_wire_at = take(&roles, ZERO_ROLE_GRAD_SLOT, layout->grad_wire_bytes);
     place_step(layout, &roles);
     (void)take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
