@@ -57,7 +57,6 @@ typedef struct zi_flat {
     bool trained;
     bool has_master;
     bool replica;         /* its squares are counted by another model-parallel rank */
-    uint64_t used_count;  /* elements up to the end of the last tensor */
     uint64_t slice_count; /* elements of a slice */
     uint64_t count;       /* slice_count * world */
     /* How its elements are kept in shards, by role, where the flat has that role. */

@@ -154,8 +154,7 @@ static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_ki
                       .bucket = ZI_NO_INDEX,
                       .dtype = dtype,
                       .trained = kind != FLAT_FROZEN,
-                      .replica = kind == FLAT_REPLICA,
-                      .used_count = offset};
+                      .replica = kind == FLAT_REPLICA};
     choose_codecs(layout, flat);
     flat->slice_count = zi_align_up(zi_div_up(offset, world), ZI_GRANULE);
     flat->count = flat->slice_count * world;
@@ -249,14 +248,14 @@ static void resolve_options(zi_layout *layout)
 
 /* One arena per role: a tier is a property of a role. */
 typedef struct role_arenas {
-    zi_arena arena[ZERO_ROLE_COUNT];
+    uint64_t used_bytes[ZERO_ROLE_COUNT];
 } role_arenas;
 
 /* Take bytes of a role's arena; returns their offset. */
 static uint64_t take(role_arenas *roles, zero_role role, uint64_t bytes)
 {
-    const uint64_t at = roles->arena[role].used_bytes;
-    (void)zi_arena_take(&roles->arena[role], bytes);
+    const uint64_t at = roles->used_bytes[role];
+    roles->used_bytes[role] += zi_align_up(bytes, ZI_ARENA_ALIGN);
     return at;
 }
 
@@ -347,8 +346,8 @@ static void add_up(zi_layout *layout, const role_arenas *roles)
     zero_memory *memory = &layout->memory;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         const zero_tier tier = zi_role_tier(layout, (zero_role)role);
-        const uint64_t used = tier == ZERO_TIER_DISK ? disk_share(layout, (zero_role)role)
-                                                     : roles->arena[role].used_bytes;
+        const uint64_t used =
+            tier == ZERO_TIER_DISK ? disk_share(layout, (zero_role)role) : roles->used_bytes[role];
         memory->bytes[role] = zi_align_up(used, ZI_PAGE_BYTES) +
                               (role == ZERO_ROLE_IO_WINDOW ? layout->sums_bytes : 0);
         memory->tier_bytes[tier] += tier == ZERO_TIER_DISK ? 0 : memory->bytes[role];
