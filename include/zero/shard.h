@@ -33,10 +33,10 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_range(const zero_engine *engine,
 
 /** A pointer to this rank's shard of a tensor.
  *  - role: as in zero_shard_range.
- *  - first: out, index in the tensor of the shard's first element; a multiple of 64.
+ *  - first: out, index in the tensor of the shard's first element; a multiple of 256.
  *  - view: out, the shard in device memory or, for a role on the host tier, in host memory that the
- *    device reaches. It begins at a multiple of 128 bytes, of 256 where elements have 4. Where this
- *    rank has none, count is 0 and data NULL.
+ *    device reaches. It begins at a multiple of 256 bytes. Where this rank has none, count is 0
+ *    and data NULL.
  *  - Local call. It waits for the step under way.
  *  - Ownership: the engine's memory. It may be read until the next hook, and written before the
  *    next micro-step, for example with a checkpoint's values.

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,8 +17,7 @@
 #define CPUS_MAX 8192
 #define PATH_BYTES 384
 
-/* The beginning of a file; false where there is none. */
-static bool read_text(const char *path, char *text, size_t text_bytes)
+bool zi_host_read(const char *path, char *text, size_t text_bytes)
 {
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) {
@@ -35,7 +33,7 @@ uint64_t zi_host_id(void)
 {
     char name[256] = "";
     char boot[64] = "";
-    if (read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot)) {
+    if (zi_host_read("/proc/sys/kernel/random/boot_id", boot, sizeof boot)) {
         return zi_hash_text(ZI_HASH_START, boot);
     }
     (void)gethostname(name, sizeof name - 1);
@@ -64,7 +62,7 @@ static bool read_v2(const char *folder, uint64_t *quota, uint64_t *period)
     char path[PATH_BYTES + 16];
     char text[64];
     (void)snprintf(path, sizeof path, "%s/cpu.max", folder);
-    return read_text(path, text, sizeof text) &&
+    return zi_host_read(path, text, sizeof text) &&
            sscanf(text, "%" SCNu64 " %" SCNu64, quota, period) == 2;
 }
 
@@ -74,12 +72,12 @@ static bool read_v1(const char *folder, uint64_t *quota, uint64_t *period)
     char text[32];
     (void)snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
     /* -1: no limit. */
-    if (!read_text(path, text, sizeof text) || text[0] == '-' ||
+    if (!zi_host_read(path, text, sizeof text) || text[0] == '-' ||
         sscanf(text, "%" SCNu64, quota) != 1) {
         return false;
     }
     (void)snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
-    return read_text(path, text, sizeof text) && sscanf(text, "%" SCNu64, period) == 1;
+    return zi_host_read(path, text, sizeof text) && sscanf(text, "%" SCNu64, period) == 1;
 }
 
 /* From `folder` up to its first `mount_chars` characters. A container may see its cgroup's files at

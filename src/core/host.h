@@ -2,10 +2,15 @@
 #ifndef ZI_CORE_HOST_H
 #define ZI_CORE_HOST_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* The same for all processes of a host, in containers too, and for no other host. */
 uint64_t zi_host_id(void);
+
+/* The beginning of a file as text; false where there is none. */
+bool zi_host_read(const char *path, char *text, size_t text_bytes);
 
 /* CPUs that everybody who names the same pool shares. */
 typedef struct zi_cpu_pool {

@@ -5,12 +5,11 @@
 #include "core/numa.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "core/host.h"
 #include "core/log.h"
 
 #ifdef ZI_WITH_NUMA
@@ -65,14 +64,8 @@ static uint32_t count_list(const char *list)
 uint32_t zi_numa_nodes(void)
 {
     char list[256];
-    const int fd = open("/sys/devices/system/node/has_memory", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return 1;
-    }
-    const ssize_t bytes = read(fd, list, sizeof list - 1);
-    (void)close(fd);
-    list[bytes > 0 ? bytes : 0] = '\0';
-    const uint32_t count = count_list(list);
+    const bool known = zi_host_read("/sys/devices/system/node/has_memory", list, sizeof list);
+    const uint32_t count = known ? count_list(list) : 0;
     return count != 0 ? count : 1;
 }
 

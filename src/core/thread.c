@@ -1,6 +1,6 @@
 /* Owns threads that share loops. `mutex` guards all fields below it; a loop is a generation number,
- * a worker takes part once per generation and the caller waits until `pending` is 0. `turn`
- * serialises callers. */
+ * a worker takes part once per generation and the caller waits until `pending` is 0. `callers` is
+ * held by the one caller whose loop runs. */
 #include "core/thread.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ struct zi_pool {
     uint32_t thread_count;
     uint32_t started;
     pool_worker *workers;
-    pthread_mutex_t turn;
+    pthread_mutex_t callers;
     pthread_mutex_t mutex;
     pthread_cond_t begin; /* a new generation, or stop */
     pthread_cond_t done;  /* pending fell to 0 */
@@ -79,7 +79,7 @@ zero_status zi_pool_create(uint32_t thread_count, zi_pool **out)
     zi_pool *pool = NULL;
     ZI_TRY(zi_calloc(1, sizeof *pool, (void **)&pool));
     pool->thread_count = thread_count;
-    (void)pthread_mutex_init(&pool->turn, NULL);
+    (void)pthread_mutex_init(&pool->callers, NULL);
     (void)pthread_mutex_init(&pool->mutex, NULL);
     (void)pthread_cond_init(&pool->begin, NULL);
     (void)pthread_cond_init(&pool->done, NULL);
@@ -112,7 +112,7 @@ void zi_pool_destroy(zi_pool *pool)
     (void)pthread_cond_destroy(&pool->done);
     (void)pthread_cond_destroy(&pool->begin);
     (void)pthread_mutex_destroy(&pool->mutex);
-    (void)pthread_mutex_destroy(&pool->turn);
+    (void)pthread_mutex_destroy(&pool->callers);
     zi_free(pool->workers);
     zi_free(pool);
 }
@@ -128,7 +128,7 @@ void zi_pool_run(zi_pool *pool, zi_pool_fn fn, void *argument)
         fn(argument, 0, 1);
         return;
     }
-    (void)pthread_mutex_lock(&pool->turn);
+    (void)pthread_mutex_lock(&pool->callers);
     (void)pthread_mutex_lock(&pool->mutex);
     pool->fn = fn;
     pool->argument = argument;
@@ -142,5 +142,5 @@ void zi_pool_run(zi_pool *pool, zi_pool_fn fn, void *argument)
         (void)pthread_cond_wait(&pool->done, &pool->mutex);
     }
     (void)pthread_mutex_unlock(&pool->mutex);
-    (void)pthread_mutex_unlock(&pool->turn);
+    (void)pthread_mutex_unlock(&pool->callers);
 }

@@ -141,7 +141,8 @@ zero_status zi_engine_list_flats(const zero_engine *engine, zi_optim_flat **flat
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         const unsigned char *params = engine->arena[ZERO_ROLE_PARAM];
         (*flats)[f].param =
-            params != NULL ? engine->arena[ZERO_ROLE_PARAM] + layout->flats[f].param_at : NULL;
+            params != NULL ? engine->arena[ZERO_ROLE_PARAM] + layout->flats[f].at[ZERO_ROLE_PARAM]
+                           : NULL;
         (*flats)[f].grad = layout->flats[f].trained ? zi_grads_reduced(engine->grads, f) : NULL;
     }
     return ZERO_OK;

@@ -197,10 +197,7 @@ static zero_status resolve_role(const zero_engine *engine, uint32_t tensor, zero
     if (*role == ZERO_ROLE_MASTER && !flat->has_master) {
         *role = ZERO_ROLE_PARAM;
     }
-    const bool has =
-        *role == ZERO_ROLE_PARAM ||
-        (*role == ZERO_ROLE_GRAD ? flat->trained : zi_state_bytes(layout, flat, *role) != 0);
-    if (!has) {
+    if (zi_codec_is_none(flat->kept[*role])) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " \"%.60s\" has no %s", tensor,
                 layout->tensor_infos[tensor].name, zero_role_name(*role));
     }

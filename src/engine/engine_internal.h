@@ -212,7 +212,7 @@ struct zero_engine {
  * GPU. Such a GPU's streams have threads that issue. */
 static inline bool zi_engine_uses_host(const zero_engine *engine)
 {
-    return engine->layout->disk_bytes != 0 || engine->layout->room_bytes != 0;
+    return engine->layout->disk_bytes != 0 || engine->layout->bounce_bytes != 0;
 }
 /* The kernels that tasks use on memory of the host. */
 static inline const zi_kernels *zi_engine_host_kernels(const zero_engine *engine)

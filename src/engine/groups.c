@@ -105,8 +105,8 @@ static bool needs_folds(const zi_layout *layout, bool first)
     bool needs = layout->tuning.reduction == ZERO_REDUCTION_EXACT ||
                  (!first && layout->tuning.accum_dtype != ZERO_DTYPE_F32);
     for (uint32_t f = 0; f < layout->flat_count && first; f++) {
-        needs =
-            needs || (layout->flats[f].trained && layout->flats[f].wire_dtype != ZERO_DTYPE_F32);
+        needs = needs || (layout->flats[f].trained &&
+                          layout->flats[f].wire[ZERO_ROLE_GRAD].dtype != ZERO_DTYPE_F32);
     }
     return needs;
 }

@@ -342,10 +342,11 @@ zero_status zero_tensor_grad(zero_engine *engine, uint32_t tensor, zero_view *vi
                 "tensor %" PRIu32 " \"%.60s\": the gradient of unit \"%.60s\" is not acquired",
                 tensor, info->name, unit_name(engine, info->unit));
     }
-    *view = (zero_view){.data = zi_grads_data(engine->grads, tensor),
-                        .count = info->count,
-                        .dtype =
-                            engine->layout->flats[engine->layout->tensors[tensor].flat].grad_dtype};
+    *view = (zero_view){
+        .data = zi_grads_data(engine->grads, tensor),
+        .count = info->count,
+        .dtype =
+            engine->layout->flats[engine->layout->tensors[tensor].flat].slot[ZERO_ROLE_GRAD].dtype};
     return ZERO_OK;
 }
 

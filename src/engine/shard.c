@@ -20,7 +20,7 @@ static bool locate(const zero_engine *engine, engine_shard *shard)
     if (shard->role == ZERO_ROLE_PARAM) {
         const bool disk = shard->tier == ZERO_TIER_DISK;
         shard->dtype = flat->dtype;
-        shard->data = disk ? NULL : engine->arena[ZERO_ROLE_PARAM] + flat->param_at;
+        shard->data = disk ? NULL : engine->arena[ZERO_ROLE_PARAM] + flat->at[ZERO_ROLE_PARAM];
         return true;
     }
     if (shard->role == ZERO_ROLE_GRAD) {
@@ -33,7 +33,7 @@ static bool locate(const zero_engine *engine, engine_shard *shard)
     }
     shard->data = zi_optim_state(engine->optim, shard->flat, shard->role);
     shard->dtype = shard->role == ZERO_ROLE_MASTER ? ZERO_DTYPE_F32 : layout->options.moment_dtype;
-    return zi_state_bytes(layout, flat, shard->role) != 0;
+    return !zi_codec_is_none(flat->kept[shard->role]);
 }
 
 uint32_t zi_engine_degree(const zi_layout *layout, zero_role role)
@@ -96,8 +96,7 @@ static zero_status move_extent(const offload_values *work, const zi_extent_place
     const zi_kernels *kernels = zi_engine_host_kernels(work->engine); /* both are the host's */
     const zi_device *device = kernels->device;
     const zi_flat *flat = &layout->flats[move->flat];
-    const zero_dtype dtype =
-        move->role == ZERO_ROLE_PARAM ? flat->dtype : layout->tuning.accum_dtype;
+    const zero_dtype dtype = flat->kept[move->role].dtype;
     const uint64_t begin = zi_max_u64(place->first, move->first);
     const uint64_t end = zi_min_u64(place->first + place->count, move->first + move->count);
     zi_stream *stream = NULL;

@@ -50,10 +50,10 @@ static void take_weights(engine_striping *striping, const zero_engine_options *o
 static zero_status make_window(zero_engine *engine)
 {
     const zi_layout *layout = engine->layout;
-    const zi_window_desc window = {.extents = layout->ranges,
-                                   .extent_count = layout->range_count,
-                                   .slot_count = layout->window_slots,
-                                   .slot_bytes = layout->record_bytes_max,
+    const zi_window_desc window = {.extents = layout->state.extents,
+                                   .extent_count = layout->state.extent_count,
+                                   .slot_count = layout->state.window_slots,
+                                   .slot_bytes = layout->state.extent_bytes_max,
                                    .memory = engine->arena[ZERO_ROLE_IO_WINDOW],
                                    .io_depth = layout->tuning.io_depth,
                                    .speculative_at = layout->speculative_at,
@@ -62,7 +62,7 @@ static zero_status make_window(zero_engine *engine)
                                    .pool = engine->pool,
                                    .layout = layout,
                                    .role = ZERO_ROLE_IO_WINDOW};
-    return layout->range_count != 0 ? zi_window_create(&window, &engine->window) : ZERO_OK;
+    return layout->state.extent_count != 0 ? zi_window_create(&window, &engine->window) : ZERO_OK;
 }
 
 static zero_status make_offload(zero_engine *engine, zero_role role)
@@ -132,7 +132,8 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
                "rank %" PRIu32 ": %" PRIu64 " bytes on disk, %" PRIu32 " extents of state, "
                "%" PRIu32 " of them in memory; reached by %s; striped %s",
                zero_world_rank(engine->world), zi_store_bytes(engine->store),
-               engine->layout->range_count, engine->layout->window_slots, path.text, path.striped);
+               engine->layout->state.extent_count, engine->layout->state.window_slots, path.text,
+               path.striped);
     }
     return ZERO_OK;
 }

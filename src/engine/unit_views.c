@@ -52,9 +52,9 @@ zero_status zi_engine_make_views(zero_engine *engine)
         const zi_tensor_info *info = &layout->tensor_infos[views->tensors[i]];
         const zi_flat *flat = &layout->flats[layout->tensors[views->tensors[i]].flat];
         views->params[i] = (zero_view){.count = info->count, .dtype = info->dtype};
-        views->grads[i] = flat->trained
-                              ? (zero_view){.count = info->count, .dtype = flat->grad_dtype}
-                              : (zero_view){.dtype = ZERO_DTYPE_NONE};
+        views->grads[i] = flat->trained ? (zero_view){.count = info->count,
+                                                      .dtype = flat->slot[ZERO_ROLE_GRAD].dtype}
+                                        : (zero_view){.dtype = ZERO_DTYPE_NONE};
     }
     for (uint32_t u = 0; u < layout->unit_count; u++) {
         engine_unit *unit = &views->units[u];

@@ -4,20 +4,15 @@
 #include "core/error.h"
 #include "layout/layout.h"
 
-static zero_status check_transport(const zero_engine_options *o)
+zero_status zi_options_check_backend(const zero_engine_options *o)
 {
+    const bool nccl = o->tuning->transport == ZERO_TRANSPORT_DEFAULT ||
+                      o->tuning->transport == ZERO_TRANSPORT_NCCL;
     if (o->tuning->transport != ZERO_TRANSPORT_DEFAULT && o->device != ZERO_DEVICE_CUDA) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "tuning.transport is %d and options.device %d; it is for ZERO_DEVICE_CUDA",
                 (int)o->tuning->transport, (int)o->device);
     }
-    return ZERO_OK;
-}
-
-static zero_status check_registration(const zero_engine_options *o)
-{
-    const bool nccl = o->tuning->transport == ZERO_TRANSPORT_DEFAULT ||
-                      o->tuning->transport == ZERO_TRANSPORT_NCCL;
     if (o->tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE &&
         (o->device != ZERO_DEVICE_CUDA || !nccl)) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
@@ -41,12 +36,6 @@ static zero_status check_registration(const zero_engine_options *o)
         }
     }
     return ZERO_OK;
-}
-
-zero_status zi_options_check_backend(const zero_engine_options *o)
-{
-    ZI_TRY(check_transport(o));
-    return check_registration(o);
 }
 
 /* What carries bytes between GPUs, and whether that can do what is asked of NCCL. */

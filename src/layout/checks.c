@@ -1,5 +1,5 @@
 /* Owns where checksums of what is on disk are kept, and the names of what they are of. Invariant:
- * every record has room for the checksums of all its places on disk, wherever it begins. */
+ * every extent has room for the checksums of all its places on disk, wherever it begins. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,25 +9,20 @@
 #include "core/sizes.h"
 #include "layout/layout.h"
 
-uint64_t zi_range_sum_count(const zi_range *ranges, uint32_t range_count)
+uint64_t zi_range_sum_count(const zi_range *extents, uint32_t extent_count)
 {
     uint64_t count = 0;
-    for (uint32_t i = 0; i < range_count; i++) {
-        count += zi_checksum_count(ranges[i].bytes);
+    for (uint32_t i = 0; i < extent_count; i++) {
+        count += zi_checksum_count(extents[i].bytes);
     }
     return count;
 }
 
 void zi_layout_place_sums(zi_layout *layout)
 {
-    const uint32_t places = layout->speculative_at != 0 ? 2 : 1;
-    uint64_t count = 0;
+    uint64_t count = (layout->speculative_at != 0 ? 2 : 1) * layout->state.sum_count;
     if (layout->tuning.disk_unchecked) {
         return;
-    }
-    for (uint32_t i = 0; i < layout->range_run_count; i++) {
-        const zi_range_run *run = &layout->range_runs[i];
-        count += places * run->ranges * zi_checksum_count(run->bytes);
     }
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         zi_offload_place *place = &layout->offload[role];
@@ -39,7 +34,7 @@ void zi_layout_place_sums(zi_layout *layout)
 
 /* What is found of some bytes: which roles, and the first and last unit. */
 typedef struct found_bytes {
-    const zi_extent *bytes; /* without memory; from the start of a record or an arena */
+    const zi_extent *bytes; /* without memory; from the start of an extent or an arena */
     uint32_t roles;
     uint32_t first_unit;
     uint32_t last_unit;
@@ -67,13 +62,13 @@ static void find_in_extent(const zi_layout *layout, zero_role role, uint32_t ext
                 flat->trained
                     ? layout->pieces[flat->piece_first + (extent - first) % flat->piece_count].count
                     : UINT64_MAX / sizeof(double);
-            find(found, role, flat->unit, 0, count * zi_shard_element_bytes(layout, flat, role));
+            find(found, role, flat->unit, 0, zi_codec_bytes(flat->kept[role], count));
         }
     }
 }
 
-/* role: RING for what a range has, else one whose arena the bytes are of. */
-static void find_in_state(const zi_layout *layout, zero_role role, uint32_t range,
+/* role: IO_WINDOW for what an extent has, else one whose arena the bytes are of. */
+static void find_in_state(const zi_layout *layout, zero_role role, uint32_t extent,
                           found_bytes *found)
 {
     for (uint32_t p = 0; p < layout->piece_count; p++) {
@@ -83,25 +78,25 @@ static void find_in_state(const zi_layout *layout, zero_role role, uint32_t rang
             const zero_role own = (zero_role)(ZERO_ROLE_MASTER + state);
             const bool there =
                 role == ZERO_ROLE_IO_WINDOW
-                    ? piece->range == range && zi_role_tier(layout, own) == ZERO_TIER_DISK
+                    ? piece->extent == extent && zi_role_tier(layout, own) == ZERO_TIER_DISK
                     : role == own;
             if (there) {
                 find(found, own, flat->unit, piece->at[state],
-                     piece->count * zi_state_bytes(layout, flat, own));
+                     zi_codec_bytes(flat->kept[own], piece->count));
             }
         }
     }
 }
 
-void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t record, uint64_t at,
+void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t index, uint64_t at,
                           uint64_t bytes, char *text, size_t text_bytes)
 {
     const zi_extent extent = {.at = at, .bytes = bytes};
     found_bytes found = {.bytes = &extent};
     if (role < ZI_OFFLOAD_ROLES) {
-        find_in_extent(layout, role, record, &found);
+        find_in_extent(layout, role, index, &found);
     } else {
-        find_in_state(layout, role, record, &found);
+        find_in_state(layout, role, index, &found);
     }
     size_t used = 0;
     text[0] = '\0';

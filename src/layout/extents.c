@@ -3,28 +3,20 @@
  * update overwrites extents and no parts of them. */
 #include <inttypes.h>
 
-#include "core/arena.h"
 #include "core/checksum.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "layout/layout.h"
 
-uint64_t zi_shard_element_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role)
-{
-    return zero_dtype_bytes(role == ZERO_ROLE_PARAM ? flat->dtype : layout->tuning.accum_dtype);
-}
-
 static bool is_on_disk(const zi_layout *layout, const zi_flat *flat, zero_role role)
 {
-    return zi_role_tier(layout, role) == ZERO_TIER_DISK &&
-           (role == ZERO_ROLE_PARAM || flat->trained);
+    return zi_role_tier(layout, role) == ZERO_TIER_DISK && !zi_codec_is_none(flat->kept[role]);
 }
 
 static uint64_t even_cut(const zi_layout *layout, const zi_flat *flat, zero_role role)
 {
-    const uint64_t count = layout->tuning.extent_bytes / zi_shard_element_bytes(layout, flat, role);
-    return count / ZI_SLICE_ALIGN * ZI_SLICE_ALIGN;
+    return zi_codec_count_within(flat->kept[role], layout->tuning.extent_bytes);
 }
 
 uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat)
@@ -38,15 +30,10 @@ uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat)
     return count;
 }
 
-static uint32_t degree_of(const zi_layout *layout, zero_role role)
-{
-    return role == ZERO_ROLE_PARAM ? layout->sharding.param : layout->sharding.grad;
-}
-
 /* Optimizer parts in a shard of a role. */
 static uint32_t parts_of(const zi_layout *layout, zero_role role)
 {
-    return layout->sharding.optimizer / degree_of(layout, role);
+    return layout->sharding.optimizer / zi_role_degree(&layout->sharding, role);
 }
 
 uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero_role role)
@@ -54,12 +41,10 @@ uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero
     if (flat->trained) {
         return flat->piece_count * parts_of(layout, role);
     }
-    return (uint32_t)zi_div_up(zi_shard_count(layout, flat, degree_of(layout, role)),
-                               even_cut(layout, flat, role));
+    return (uint32_t)zi_div_up(zi_role_count(layout, flat, role), even_cut(layout, flat, role));
 }
 
-/* So many extents of `elements` each. Returns their bytes. */
-static uint64_t add_extents(zi_offload_place *place, uint64_t extents, uint64_t bytes)
+uint64_t zi_offload_add_extents(zi_offload_place *place, uint64_t extents, uint64_t bytes)
 {
     const uint64_t each = zi_align_up(bytes, ZI_PAGE_BYTES);
     place->extent_bytes_max = zi_max_u64(place->extent_bytes_max, extents != 0 ? each : 0);
@@ -74,19 +59,21 @@ static uint64_t cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint3
 {
     zi_offload_place *place = &layout->offload[role];
     const uint32_t index = (uint32_t)(flat - layout->flats);
-    const uint64_t size = zi_shard_element_bytes(layout, flat, role);
+    const zi_codec codec = flat->kept[role];
     const uint32_t parts = parts_of(layout, role);
     uint64_t own = 0;
     if (!flat->trained) {
-        const uint64_t count = zi_shard_count(layout, flat, degree_of(layout, role));
+        const uint64_t count = zi_role_count(layout, flat, role);
         const uint64_t each = even_cut(layout, flat, role);
-        (void)add_extents(place, count / each, each * size);
-        (void)add_extents(place, count % each != 0, count % each * size);
+        (void)zi_offload_add_extents(place, count / each, zi_codec_bytes(codec, each));
+        (void)zi_offload_add_extents(place, count % each != 0, zi_codec_bytes(codec, count % each));
     }
     while (*run < layout->piece_run_count && layout->piece_runs[*run].flat <= index) {
         const zi_piece_run *pieces = &layout->piece_runs[(*run)++];
         if (pieces->flat == index) {
-            own += add_extents(place, parts * pieces->pieces, pieces->count * size) / parts;
+            own += zi_offload_add_extents(place, parts * pieces->pieces,
+                                          zi_codec_bytes(codec, pieces->count)) /
+                   parts;
         }
     }
     return own;
@@ -127,7 +114,7 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
     if (count > UINT32_MAX / 2) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "tuning.extent_bytes %" PRIu64 " cuts %s into %" PRIu64
-                " extents, more than can be counted; make ranges larger",
+                " extents, more than can be counted; raise it",
                 layout->tuning.extent_bytes, zero_role_name(role), count);
     }
     place->extent_count = (uint32_t)count;
@@ -142,8 +129,8 @@ static void size_param_staging(zi_layout *layout)
     const uint32_t parts = parts_of(layout, ZERO_ROLE_PARAM);
     for (uint32_t r = 0; r < layout->piece_run_count && parts > 1; r++) {
         const zi_piece_run *run = &layout->piece_runs[r];
-        const uint64_t bytes =
-            parts * run->count * zero_dtype_bytes(layout->flats[run->flat].dtype);
+        const zi_codec codec = layout->flats[run->flat].kept[ZERO_ROLE_PARAM];
+        const uint64_t bytes = parts * zi_codec_bytes(codec, run->count);
         layout->param_staging_bytes = zi_max_u64(layout->param_staging_bytes, bytes);
     }
 }
@@ -159,9 +146,8 @@ static void size_grad_staging(zi_layout *layout)
             zi_flat *flat = &layout->flats[layout->bucket_flats[bucket->flat_first + i]];
             if (!zi_flat_grad_in_place(layout, flat)) {
                 flat->grad_staging_at = bytes;
-                bytes += zi_align_up(zi_shard_count(layout, flat, layout->sharding.grad) *
-                                         zero_dtype_bytes(layout->tuning.accum_dtype),
-                                     ZI_ARENA_ALIGN);
+                bytes += zi_codec_padded_bytes(flat->kept[ZERO_ROLE_GRAD],
+                                               zi_role_count(layout, flat, ZERO_ROLE_GRAD));
             }
         }
         layout->grad_staging_bytes = zi_max_u64(layout->grad_staging_bytes, bytes);
@@ -170,7 +156,7 @@ static void size_grad_staging(zi_layout *layout)
 
 zero_status zi_layout_make_extents(zi_layout *layout)
 {
-    layout->disk_bytes = layout->step_write_bytes + layout->speculative_at; /* all ranges */
+    layout->disk_bytes = layout->state.bytes + layout->speculative_at;
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         if (zi_role_tier(layout, (zero_role)role) == ZERO_TIER_DISK) {
             ZI_TRY(cut_role(layout, (zero_role)role));
@@ -191,7 +177,7 @@ static zi_extent_place find_even(const zi_layout *layout, const zi_flat *flat, z
                                  uint64_t element)
 {
     const uint64_t each = even_cut(layout, flat, role);
-    const uint64_t all = zi_shard_count(layout, flat, degree_of(layout, role));
+    const uint64_t all = zi_role_count(layout, flat, role);
     const uint64_t first = element / each * each;
     return (zi_extent_place){.index = flat->extent_first[role] + (uint32_t)(element / each),
                              .first = first,
@@ -235,8 +221,8 @@ zero_status zi_layout_expand_extents(zi_layout *layout)
             for (uint32_t i = 0; i < count; i++) {
                 const zi_extent_place found =
                     zi_layout_find_extent(layout, (zero_role)role, f, first);
-                const uint64_t size = zi_shard_element_bytes(layout, flat, (zero_role)role);
-                const uint64_t bytes = zi_align_up(found.count * size, ZI_PAGE_BYTES);
+                const uint64_t bytes =
+                    zi_align_up(zi_codec_bytes(flat->kept[role], found.count), ZI_PAGE_BYTES);
                 place->extents[found.index] = (zi_range){.at = at, .bytes = bytes};
                 at += bytes;
                 first += found.count;
@@ -244,38 +230,4 @@ zero_status zi_layout_expand_extents(zi_layout *layout)
         }
     }
     return ZERO_OK;
-}
-
-uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit)
-{
-    const zi_unit_place *place = &layout->units[unit];
-    uint32_t count = 0;
-    while (count < place->flat_count && layout->flats[place->flat_first + count].trained) {
-        count++;
-    }
-    return count;
-}
-
-bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit)
-{
-    const uint32_t first = layout->units[unit].flat_first;
-    for (uint32_t i = 0; i < zi_unit_trained_count(layout, unit); i++) {
-        if (!layout->flats[first + i].has_master) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool zi_grads_end_late(const zi_layout *layout)
-{
-    if (!zi_role_offloaded(layout, ZERO_ROLE_GRAD) || layout->sharding.world == 1) {
-        return false;
-    }
-    for (uint32_t f = 0; f < layout->flat_count; f++) {
-        if (layout->flats[f].trained && zi_flat_grad_in_place(layout, &layout->flats[f])) {
-            return true;
-        }
-    }
-    return false;
 }

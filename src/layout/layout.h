@@ -5,19 +5,18 @@
  * `*_at` are bytes from the start of the role's arena; there is one arena per role.
  *
  *   flat     One unit's tensors of one dtype and one trainability, trained replicas of tensors that
- *            other ranks of the model-parallel world count apart, each at a multiple of
- *            ZI_TENSOR_ALIGN elements, the end padded so that it is `world` slices of equal size, a
- *            multiple of ZI_SLICE_ALIGN elements. Element offsets do not depend on dtypes or stage.
+ *            other ranks of the model-parallel world count apart, each at a granule (codec.h), the
+ *            end padded so that it is `world` slices of equal size, each of whole granules. Element
+ *            offsets do not depend on dtypes or stage.
  *   class    Units (or buckets) of similar size that share slots: none is smaller than half of the
  *            largest.
  *   bucket   Neighbouring units whose gradients are reduced together; in the order of backward.
  *   piece    A run of a rank's optimizer part of one flat that is updated at once: all of it, or
- *            what lies in one range.
- *   range    Neighbouring pieces whose state on disk is moved at once. Its record in the store is
- *            piece by piece the masters and moments that are on disk, each at a multiple of
- *            ZI_ARENA_ALIGN, and whole pages; records lie end to end.
- *   extent   What of a parameter or gradient shard on disk is moved at once: of each optimizer part
- *            in it the elements of one piece, in whole pages; frozen flats are cut evenly. */
+ *            what lies in one extent.
+ *   extent   What is moved at once of a role on disk, in whole pages; extents lie end to end.
+ *            Of a parameter or gradient shard: in each optimizer part the elements of one piece;
+ *            frozen flats are cut evenly. Of the state: neighbouring pieces, piece by piece the
+ *            masters and moments that are on disk, each at a multiple of ZI_ARENA_ALIGN. */
 #ifndef ZI_LAYOUT_LAYOUT_H
 #define ZI_LAYOUT_LAYOUT_H
 
@@ -25,12 +24,12 @@
 #include <stdint.h>
 
 #include "core/capabilities.h"
+#include "layout/codec.h"
 #include "layout/model.h"
+#include "layout/sharding.h"
 #include "zero/options.h"
 #include "zero/plan.h"
 
-#define ZI_TENSOR_ALIGN 128
-#define ZI_SLICE_ALIGN 64
 #define ZI_NO_INDEX UINT32_MAX
 /* Room for what kernels/ and stage1/ keep in the step arena; they check that it is enough. */
 #define ZI_MESSAGE_BYTES 224
@@ -38,7 +37,7 @@
 #define ZI_PART_BYTES 248
 #define ZI_STEP_BYTES 4096
 #define ZI_SEGMENT_BYTES 48
-/* Scratch memory that reductions are lent, at most; they cut up what needs more. */
+/* Scratch memory that reductions borrow, at most; they cut up what needs more. */
 #define ZI_SCRATCH_BYTES_MAX ((uint64_t)64 << 20)
 /* Elements of one rank's part of a sum, at least. */
 #define ZI_SCRATCH_PART_COUNT 64
@@ -53,20 +52,20 @@
 
 typedef struct zi_flat {
     uint32_t unit;
-    uint32_t bucket; /* ZI_NO_INDEX when frozen */
-    zero_dtype dtype;
-    zero_dtype grad_dtype; /* what backward writes */
-    zero_dtype wire_dtype; /* what ranks exchange */
+    uint32_t bucket;  /* ZI_NO_INDEX when frozen */
+    zero_dtype dtype; /* of its tensors */
     bool trained;
     bool has_master;
-    bool replica;                 /* its squares are counted by another model-parallel rank */
-    uint64_t used_count;          /* elements up to the end of the last tensor */
-    uint64_t slice_count;         /* elements of a slice */
-    uint64_t count;               /* slice_count * world */
-    uint64_t param_at;            /* shard of degree param, where that is not on disk */
-    uint64_t grad_at;             /* shard of degree grad, accum_dtype, likewise */
-    uint64_t state_at[ZI_STATES]; /* shard of degree optimizer, where that is not on disk */
-    uint32_t piece_first;         /* of its part of degree optimizer */
+    bool replica;         /* its squares are counted by another model-parallel rank */
+    uint64_t slice_count; /* elements of a slice */
+    uint64_t count;       /* slice_count * world */
+    /* How its elements are kept in shards, by role, where the flat has that role. */
+    zi_codec kept[ZERO_SHARD_ROLES];
+    /* PARAM and GRAD: how callers read and write them, and what ranks send one another. */
+    zi_codec slot[ZI_OFFLOAD_ROLES];
+    zi_codec wire[ZI_OFFLOAD_ROLES];
+    uint64_t at[ZERO_SHARD_ROLES]; /* its shards in their arenas, where those are not on disk */
+    uint32_t piece_first;          /* of its part of degree optimizer */
     uint32_t piece_count;
     uint64_t slot_at;         /* within the unit's parameter slot */
     uint64_t grad_slot_at;    /* within the bucket's gradient slot */
@@ -77,28 +76,28 @@ typedef struct zi_flat {
 } zi_flat;
 
 /* Neighbouring pieces of one flat, all of one size. Where their state is on disk and there are
- * several, each fills a range alone. */
+ * several, each fills an extent alone. */
 typedef struct zi_piece_run {
     uint32_t flat;
     uint64_t pieces; /* their number, at least 1 */
     uint64_t first;  /* elements from the start of a rank's optimizer part to the first piece */
     uint64_t count;  /* elements of a piece */
-    uint64_t range;  /* of the first piece; UINT64_MAX: none of its state is on disk */
-    uint64_t at;     /* bytes of the range's record before the piece */
+    uint64_t extent; /* of the first piece's state; UINT64_MAX: none of it is on disk */
+    uint64_t at;     /* bytes of the extent before the piece */
 } zi_piece_run;
 
-/* Neighbouring ranges whose records have the same size. */
-typedef struct zi_range_run {
-    uint64_t ranges;
-    uint64_t bytes; /* of each record */
-} zi_range_run;
+/* Neighbouring extents of the state that have the same size. */
+typedef struct zi_extent_run {
+    uint64_t extents;
+    uint64_t bytes; /* of each */
+} zi_extent_run;
 
 typedef struct zi_piece {
     uint32_t flat;
-    uint32_t range; /* ZI_NO_INDEX: none of its state is on disk */
-    uint64_t first; /* elements from the start of a rank's optimizer part; a multiple of 64 */
-    uint64_t count; /* likewise */
-    /* Bytes of master and moments from the start of the role's arena or, on disk, of the record. */
+    uint32_t extent; /* of its state; ZI_NO_INDEX: none of it is on disk */
+    uint64_t first;  /* elements from the start of a rank's optimizer part; whole granules */
+    uint64_t count;  /* likewise */
+    /* Bytes of master and moments from the start of the role's arena or, on disk, of the extent. */
     uint64_t at[ZI_STATES];
 } zi_piece;
 
@@ -107,11 +106,12 @@ typedef struct zi_range {
     uint64_t bytes;
 } zi_range;
 
-/* A role on disk as extents, in the order of flats; all zero where it is not. */
+/* A role on disk, or the state, as extents in the order of flats; all zero where it is not. */
 typedef struct zi_offload_place {
     zi_range *extents; /* in the store; NULL before zi_layout_expand */
     uint32_t extent_count;
-    uint32_t window_slots; /* extents in memory at once: one more than ranges, for two streams */
+    uint32_t
+        window_slots; /* extents in memory at once; one more for roles, which two streams use */
     uint64_t extent_bytes_max;
     uint64_t bytes;     /* of all extents */
     uint64_t at;        /* in the store */
@@ -153,13 +153,14 @@ typedef struct zi_bucket {
     uint32_t grad_class; /* ZI_NO_INDEX when gradients are written straight into the shard */
     bool tied;           /* holds a unit that others tie to: its slot is held long */
     uint64_t slot_bytes;
-    uint64_t wire_bytes;
+    uint64_t wire_bytes; /* its flats as ranks send them */
 } zi_bucket;
 
 typedef struct zi_slot_class {
     uint64_t slot_bytes;
     uint64_t slots_at;
     uint32_t slot_count;
+    uint32_t slot_first; /* of all classes' slots, end to end */
     uint32_t member_count;
 } zi_slot_class;
 
@@ -176,9 +177,8 @@ typedef struct zi_layout {
     uint32_t param_class_count;
     uint32_t grad_class_count;
     uint32_t piece_count;
-    uint32_t range_count;
     uint32_t piece_run_count;
-    uint32_t range_run_count;
+    uint32_t state_run_count;
     zi_names names; /* of units and tensors */
     zi_unit_info *unit_infos;
     zi_unit_place *units;
@@ -190,10 +190,9 @@ typedef struct zi_layout {
     uint32_t *bucket_flats;
     uint32_t *ties;
     uint32_t *owners;
-    zi_piece_run *piece_runs; /* in the order of flats */
-    zi_range_run *range_runs; /* in the order of their pieces */
-    zi_piece *pieces;         /* likewise, one by one; NULL before zi_layout_expand */
-    zi_range *ranges;
+    zi_piece_run *piece_runs;  /* in the order of flats */
+    zi_extent_run *state_runs; /* in the order of their pieces */
+    zi_piece *pieces;          /* likewise, one by one; NULL before zi_layout_expand */
     zi_slot_class *param_classes;
     zi_slot_class *grad_classes;
     uint64_t groups;        /* hyper-parameter groups that AdamW uses, bits by group */
@@ -209,16 +208,16 @@ typedef struct zi_layout {
     bool replicates;        /* some flat is a replica's */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
     uint64_t segment_count; /* runs of trained tensors in pieces, at most */
-    uint64_t wire_at;       /* grad slot arena: one bucket cast to wire types */
-    uint64_t wire_bytes;
-    uint64_t record_bytes_max;
-    uint32_t window_slots;   /* records in memory at once */
-    uint64_t speculative_at; /* bytes in the store from a range to its speculative copy; 0: there
-                                are none */
-    uint64_t
-        rooms_at; /* I/O window's arena: two rooms of room_bytes each, behind the records, for */
-    uint64_t room_bytes; /* what the CPU updates of a GPU's memory; 0: nothing */
+    uint64_t param_wire_bytes; /* param slot arena: one unit as ranks send it, where that is not how
+                                  it lies in its slot; 0: gathers land in slots */
+    uint64_t grad_wire_at;     /* grad slot arena: one bucket as ranks send it, likewise */
+    uint64_t grad_wire_bytes;
+    uint64_t speculative_at; /* bytes in the store from an extent of the state to its speculative
+                                copy; 0: there are none */
+    uint64_t bounce_at;    /* I/O window's arena: two bounce buffers of bounce_bytes each, behind */
+    uint64_t bounce_bytes; /* the extents, for what the CPU updates of a GPU's memory; 0: nothing */
     zi_offload_place offload[ZI_OFFLOAD_ROLES]; /* by role */
+    zi_offload_place state; /* master and moments as far as they are on disk; first in the store */
     /* Buffers of the device in the arenas of slots, where offloaded shards are while ranks exchange
      * them; 0 bytes: none do. */
     uint64_t param_staging_at;    /* one piece of every optimizer part, to be gathered after its */
@@ -229,16 +228,16 @@ typedef struct zi_layout {
     uint64_t step_write_bytes; /* 0 where nothing is on disk */
     uint64_t pass_read_bytes;  /* of PARAM that a pass over all units reads from disk, at most */
     uint64_t micro_bytes; /* of GRAD that a micro-step writes; all but the first read as many */
-    uint64_t disk_bytes;  /* of the store: ranges, then extents by role */
-    uint64_t sums_bytes;  /* of the checksums of all that is there: part of the role RING, but
-                             no part of its arena, which can be given up */
+    uint64_t disk_bytes;  /* of the store: extents of the state, then of the roles */
+    uint64_t sums_bytes;  /* of the checksums of all that is there: part of the role IO_WINDOW, but
+                             not of its arena, which may be evicted */
     zero_memory memory;   /* bytes of each role's arena, a multiple of pages */
 } zi_layout;
 
 /* Options as the caller gave them; NULL: all defaults. out->tuning becomes `tuning`. */
 zero_status zi_options_take(const zero_engine_options *in, zero_engine_options *out,
                             zero_tuning *tuning);
-/* Options with defaults replaced and bounds checked; model-dependent ones are settled by
+/* Options with defaults replaced and bounds checked; those that depend on the model follow in
  * zi_layout_create. */
 zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out,
                                zero_tuning *tuning);
@@ -259,7 +258,7 @@ zero_status zi_layout_create(const zero_model *model, const zero_engine_options 
                              zi_layout **out);
 void zi_layout_destroy(zi_layout *layout); /* accepts NULL */
 
-/* Write pieces and ranges down one by one, as an engine needs them; a plan does without, since it
+/* Write pieces and extents down one by one, as an engine needs them; a plan does without, since it
  * may be of a model that no machine holds. OUT_OF_MEMORY (pieces.c). */
 zero_status zi_layout_expand(zi_layout *layout);
 
@@ -267,14 +266,20 @@ zero_status zi_layout_expand(zi_layout *layout);
  */
 zero_status zi_layout_make_buckets(zi_layout *layout);
 zero_status zi_layout_make_classes(zi_layout *layout);
+/* Bytes of the buffer that the largest unit's parameters need between ranks and its slot. */
+uint64_t zi_layout_param_wire_bytes(const zi_layout *layout);
 
 /* Bytes of ZERO_ROLE_SCRATCH, once flats and buckets are made (scratch.c). */
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
-/* Cut optimizer parts into runs of pieces and ranges; a step of zi_layout_create (pieces.c). */
+/* Cut optimizer parts into runs of pieces, and their state into extents; a step of zi_layout_create
+ * (pieces.c). */
 zero_status zi_layout_make_pieces(zi_layout *layout);
 /* Cut shards on disk into extents, and size what offloaded ones pass through; a step of
  * zi_layout_create (extents.c). */
 zero_status zi_layout_make_extents(zi_layout *layout);
+/* Add so many extents of `bytes` each, in whole pages, to a place; returns their bytes (extents.c).
+ */
+uint64_t zi_offload_add_extents(zi_offload_place *place, uint64_t extents, uint64_t bytes);
 /* Write the extents down; a step of zi_layout_expand, once there are pieces (extents.c). */
 zero_status zi_layout_expand_extents(zi_layout *layout);
 /* Extents of a flat's shard in a role on disk: neighbours, from its extent_first on. */
@@ -282,27 +287,26 @@ uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero
 /* After zi_layout_expand. */
 zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, uint32_t flat,
                                       uint64_t element);
-/* Elements of a piece of the flat, at most, for its extents to be no longer than a range. */
+/* Elements of a piece of the flat, at most, for its extents to be no longer than extent_bytes. */
 uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat);
-/* Bytes of an element of a flat in PARAM or GRAD. */
-uint64_t zi_shard_element_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role);
 /* Give the checksums of what is on disk their places; a step of zi_layout_create (checks.c). */
 void zi_layout_place_sums(zi_layout *layout);
-/* Checksums of so many records, of one place on disk each. */
-uint64_t zi_range_sum_count(const zi_range *ranges, uint32_t range_count);
+/* Checksums of so many extents, of one place on disk each. */
+uint64_t zi_range_sum_count(const zi_range *extents, uint32_t extent_count);
 /* Which roles and units bytes are of: "moment1 of unit 3 \"block 3\"". role: PARAM or GRAD for
- * those of an extent, RING for a range's, else one whose arena they are of (checks.c). */
-void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t record, uint64_t at,
+ * those of an extent, IO_WINDOW for an extent of the state, else one whose arena they are of
+ * (checks.c). */
+void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t index, uint64_t at,
                           uint64_t bytes, char *text, size_t text_bytes);
 /* Trained flats of a unit: its first ones. */
 uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit);
+/* Pieces of a unit: those of its flats, which lie together from *first on. */
+uint32_t zi_unit_pieces(const zi_layout *layout, uint32_t unit, uint32_t *first);
 /* Whether an update of the unit reads its parameters: one of them is its own master. */
 bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit);
 /* Whether gradients that are offloaded cross ranks only once the last micro-step is over: backward
  * writes them in place, so it waits for their loads, and may not so wait for other ranks. */
 bool zi_grads_end_late(const zi_layout *layout);
-/* Bytes of an element of a flat's MASTER, MOMENT1 or MOMENT2; 0 where the flat has none. */
-uint64_t zi_state_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role);
 
 /* What ranks must agree on, item by item: units, then tensors, then options. */
 uint32_t zi_layout_item_count(const zi_layout *layout);
@@ -314,6 +318,20 @@ uint64_t zi_layout_hash(const zi_layout *layout);
 static inline uint64_t zi_shard_count(const zi_layout *layout, const zi_flat *flat, uint32_t degree)
 {
     return flat->slice_count * (layout->sharding.world / degree);
+}
+
+/* Elements of a flat's shard in a role that it has. */
+static inline uint64_t zi_role_count(const zi_layout *layout, const zi_flat *flat, zero_role role)
+{
+    return zi_shard_count(layout, flat, zi_role_degree(&layout->sharding, role));
+}
+
+/* Slots of so many classes. */
+static inline uint32_t zi_slot_count(const zi_slot_class *classes, uint32_t class_count)
+{
+    return class_count != 0
+               ? classes[class_count - 1].slot_first + classes[class_count - 1].slot_count
+               : 0;
 }
 
 /* Where a role lives. */
@@ -345,14 +363,24 @@ static inline bool zi_params_in_slots(const zi_layout *layout)
     return layout->sharding.param > 1 || zi_role_offloaded(layout, ZERO_ROLE_PARAM);
 }
 
+/* Whether what ranks hold of the flat's parameters, send and compute with are the same bytes, so
+ * that a gather goes from shards straight into slots. */
+static inline bool zi_flat_gathered_in_place(const zi_flat *flat)
+{
+    const zi_codec wire = flat->wire[ZERO_ROLE_PARAM];
+    return zi_codec_same(wire, flat->kept[ZERO_ROLE_PARAM]) &&
+           zi_codec_same(wire, flat->slot[ZERO_ROLE_PARAM]);
+}
+
 /* Whether the user's gradients of this flat are added to the sum itself: in the shard or, where
  * that is offloaded, in a slot that holds it meanwhile. */
 static inline bool zi_flat_grad_in_place(const zi_layout *layout, const zi_flat *flat)
 {
-    return layout->sharding.grad == 1 && flat->grad_dtype == layout->tuning.accum_dtype;
+    return layout->sharding.grad == 1 &&
+           zi_codec_same(flat->slot[ZERO_ROLE_GRAD], flat->kept[ZERO_ROLE_GRAD]);
 }
 
-/* Whether the flat has room in its bucket's gradient slot. */
+/* Whether the flat has a place in its bucket's gradient slot. */
 static inline bool zi_flat_grad_in_slot(const zi_layout *layout, const zi_flat *flat)
 {
     return !zi_flat_grad_in_place(layout, flat) || zi_role_offloaded(layout, ZERO_ROLE_GRAD);

@@ -1,9 +1,11 @@
-/* Owns copies of names. Invariant: a name lies in one block and never moves. */
+/* Owns the names of roles and tiers, and copies of those that callers give. Invariant: a copy lies
+ * in one block and never moves. */
 #include <string.h>
 
 #include "core/error.h"
 #include "core/memory.h"
 #include "layout/model.h"
+#include "zero/plan.h"
 
 #define BLOCK_BYTES (64 * 1024)
 
@@ -35,4 +37,18 @@ void zi_names_free(zi_names *names)
         zi_free(names->blocks);
         names->blocks = older;
     }
+}
+
+const char *zero_role_name(zero_role role)
+{
+    static const char *const names[ZERO_ROLE_COUNT] = {
+        "param",       "grad",       "master", "moment1", "moment2",
+        "param slots", "grad slots", "step",   "scratch", "io window"};
+    return (unsigned)role < ZERO_ROLE_COUNT ? names[role] : "unknown";
+}
+
+const char *zero_tier_name(zero_tier tier)
+{
+    static const char *const names[ZERO_TIER_COUNT] = {"default", "device", "host", "disk"};
+    return (unsigned)tier < ZERO_TIER_COUNT ? names[tier] : "unknown";
 }

@@ -88,6 +88,12 @@ const char *zi_option_struct(const zero_option *option)
     return option->is_tuning != 0 ? "tuning" : "options";
 }
 
+void *zi_option_field(const zero_option *option, zero_engine_options *options, zero_tuning *tuning)
+{
+    void *whole = option->is_tuning != 0 ? (void *)tuning : (void *)options;
+    return (unsigned char *)whole + option->offset;
+}
+
 void zi_option_choices(const zero_option *option, char *text, size_t text_bytes)
 {
     size_t used = 0;
@@ -235,39 +241,37 @@ static zero_status set_field(const zero_option *option, void *field, const char 
     uint64_t whole = 0;
     float real = 0.0f;
     zero_tier by_role[ZERO_ROLE_COUNT_MAX];
+    bool is_value = false;
     switch (option->kind) {
     case ZERO_OPTION_FLAG:
     case ZERO_OPTION_COUNT:
     case ZERO_OPTION_BYTES:
     case ZERO_OPTION_NUMBER:
-        if (!read_whole(option, text, &whole)) {
-            return refuse(option, text);
-        }
-        zi_option_put(option, field, whole);
-        return ZERO_OK;
     case ZERO_OPTION_CHOICE:
-        if (!read_choice(option, text, strlen(text), &whole)) {
-            return refuse(option, text);
+        is_value = option->kind == ZERO_OPTION_CHOICE
+                       ? read_choice(option, text, strlen(text), &whole)
+                       : read_whole(option, text, &whole);
+        if (is_value) {
+            zi_option_put(option, field, whole);
         }
-        zi_option_put(option, field, whole);
-        return ZERO_OK;
+        break;
     case ZERO_OPTION_REAL:
-        if (!read_real(text, &real)) {
-            return refuse(option, text);
+        is_value = read_real(text, &real);
+        if (is_value) {
+            memcpy(field, &real, sizeof real);
         }
-        memcpy(field, &real, sizeof real);
-        return ZERO_OK;
+        break;
     case ZERO_OPTION_TIERS:
         memcpy(by_role, field, sizeof by_role);
-        if (!read_tiers(option, text, by_role)) {
-            return refuse(option, text);
+        is_value = read_tiers(option, text, by_role);
+        if (is_value) {
+            memcpy(field, by_role, sizeof by_role);
         }
-        memcpy(field, by_role, sizeof by_role);
-        return ZERO_OK;
+        break;
     case ZERO_OPTION_POINTER:
         break;
     }
-    return refuse(option, text);
+    return is_value ? ZERO_OK : refuse(option, text);
 }
 
 zero_status zero_option_set(zero_engine_options *options, zero_tuning *tuning, const char *name,

@@ -11,6 +11,9 @@
 /* "options" or "tuning": where messages say that the field is. */
 const char *zi_option_struct(const zero_option *option);
 
+/* The option's field, in the struct that has it. */
+void *zi_option_field(const zero_option *option, zero_engine_options *options, zero_tuning *tuning);
+
 /* The names that the option can have: "default, f32, bf16". */
 void zi_option_choices(const zero_option *option, char *text, size_t text_bytes);
 

@@ -2,7 +2,6 @@
  * those that do not go together are refused here. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "core/error.h"
@@ -29,15 +28,6 @@ zero_status zi_options_take(const zero_engine_options *in, zero_engine_options *
 }
 
 /* ---- each option by itself ---- */
-
-/* The option's field in the struct that has it. */
-static unsigned char *field_of(const zero_option *option, zero_engine_options *options,
-                               zero_tuning *tuning)
-{
-    unsigned char *whole =
-        option->is_tuning != 0 ? (unsigned char *)tuning : (unsigned char *)options;
-    return whole + option->offset;
-}
 
 static zero_status check_choice(const zero_option *option, const void *field)
 {
@@ -154,9 +144,9 @@ static zero_status check_updater(const zero_engine_options *o)
                 "ZERO_UPDATER_CPU, or ZERO_TIER_HOST for the roles on disk",
                 (int)o->tuning->updater);
     }
-    const bool far =
+    const bool offloaded =
         o->tier[ZERO_ROLE_PARAM] > ZERO_TIER_DEVICE || o->tier[ZERO_ROLE_GRAD] > ZERO_TIER_DEVICE;
-    if (far && o->tuning->updater == ZERO_UPDATER_BOTH) {
+    if (offloaded && o->tuning->updater == ZERO_UPDATER_BOTH) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "tuning.updater is %d, but parameters or gradients that are not on the device come "
                 "to it a unit at a time; use ZERO_UPDATER_GPU or ZERO_UPDATER_CPU",
@@ -185,7 +175,7 @@ static zero_status check_disks(const zero_engine_options *o)
 }
 
 /* Speculative updates are written where old state is kept, which only a disk has the room for. */
-static zero_status check_overlap(const zero_engine_options *o)
+static zero_status check_speculative(const zero_engine_options *o)
 {
     for (int role = ZERO_ROLE_MASTER; o->tuning->speculative_step && role < ZERO_SHARD_ROLES;
          role++) {
@@ -200,22 +190,16 @@ static zero_status check_overlap(const zero_engine_options *o)
     return ZERO_OK;
 }
 
-static zero_status check_tiers(const zero_engine_options *o)
+static zero_status check_together(const zero_engine_options *o)
 {
+    ZI_TRY(check_optimizer(o));
     ZI_TRY(check_updater(o));
-    ZI_TRY(check_overlap(o));
+    ZI_TRY(check_speculative(o));
     ZI_TRY(check_disks(o));
     if (o->tuning->extent_bytes % ZI_PAGE_BYTES != 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "tuning.extent_bytes %" PRIu64 " is not a multiple of %zu",
                 o->tuning->extent_bytes, ZI_PAGE_BYTES);
     }
-    return ZERO_OK;
-}
-
-static zero_status check_together(const zero_engine_options *o)
-{
-    ZI_TRY(check_optimizer(o));
-    ZI_TRY(check_tiers(o));
     return zi_options_check_backend(o);
 }
 
@@ -225,11 +209,11 @@ zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_option
     const zero_option *option = NULL;
     ZI_TRY(zi_options_take(in, out, tuning));
     for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
-        ZI_TRY(check_option(option, field_of(option, out, tuning)));
+        ZI_TRY(check_option(option, zi_option_field(option, out, tuning)));
     }
     ZI_TRY(check_together(out));
     for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
-        put_default(option, field_of(option, out, tuning));
+        put_default(option, zi_option_field(option, out, tuning));
     }
     return ZERO_OK;
 }

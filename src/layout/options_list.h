@@ -90,7 +90,7 @@
       "8M, less where host_budget_bytes is small",                                                \
       "state on disk that is moved at once; a multiple of 4096")                                  \
     X(tuning, io_window, COUNT, 3, 64, 4, SAME, "4, or 3 where host_budget_bytes is small",       \
-      "ranges in memory at once")                                                                 \
+      "extents in memory at once")                                                                \
     X(tuning, io_depth, COUNT, 1, 1024, 16, OWN, "16", "accesses in flight for each directory")   \
     X(tuning, disk_weights, POINTER, 0, 0, 0, OWN, "as measured",                                 \
       "relative bandwidths of disk_directories")                                                  \

@@ -1,10 +1,9 @@
-/* Owns the cutting of optimizer parts into pieces and ranges. Invariant: a flat's pieces tile its
- * part in order, a range's pieces are neighbours, and no record is longer than extent_bytes. Equal
- * neighbours are kept as one run, so that a plan takes as long as its model has flats, whatever
- * their sizes. */
+/* Owns the cutting of optimizer parts into pieces, and of their state on disk into extents.
+ * Invariant: a flat's pieces tile its part in order, an extent's pieces are neighbours, and no
+ * extent is longer than extent_bytes. Equal neighbours are kept as one run, so the time that a plan
+ * takes depends on the number of flats and not on their sizes. */
 #include <inttypes.h>
 
-#include "core/arena.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
@@ -14,111 +13,86 @@
 typedef struct cutter {
     zi_layout *layout;
     uint64_t piece_count;
-    uint64_t range_count;
-    uint64_t used_bytes; /* of the last range's record */
+    uint64_t extent_count;
+    uint64_t used_bytes; /* of the last extent */
 } cutter;
 
-uint64_t zi_state_bytes(const zi_layout *layout, const zi_flat *flat, zero_role role)
-{
-    if (role == ZERO_ROLE_MASTER) {
-        return flat->has_master ? sizeof(float) : 0;
-    }
-    const uint32_t moment = (uint32_t)role - ZERO_ROLE_MOMENT1;
-    return flat->trained && moment < layout->moment_count
-               ? zero_dtype_bytes(layout->options.moment_dtype)
-               : 0;
-}
-
-/* Bytes of an element of one state in a record. */
-static uint64_t disk_bytes(const zi_layout *layout, const zi_flat *flat, int state)
+/* How one state lies in an extent; none where it is not on disk. */
+static zi_codec disk_codec(const zi_layout *layout, const zi_flat *flat, int state)
 {
     const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
-    return zi_role_tier(layout, role) == ZERO_TIER_DISK ? zi_state_bytes(layout, flat, role) : 0;
+    return zi_role_tier(layout, role) == ZERO_TIER_DISK ? flat->kept[role] : (zi_codec){0};
 }
 
-/* What `count` elements of the flat take in a record. */
-static uint64_t record_bytes(const zi_layout *layout, const zi_flat *flat, uint64_t count)
+/* What `count` elements of the flat take in an extent. */
+static uint64_t state_bytes(const zi_layout *layout, const zi_flat *flat, uint64_t count)
 {
     uint64_t bytes = 0;
     for (int state = 0; state < ZI_STATES; state++) {
-        bytes += zi_align_up(count * disk_bytes(layout, flat, state), ZI_ARENA_ALIGN);
+        bytes += zi_codec_padded_bytes(disk_codec(layout, flat, state), count);
     }
     return bytes;
 }
 
-/* Elements of a piece that the CPU updates and that no range cuts: as many as a range would have.
- */
-static uint64_t room_count(const zi_layout *layout)
+/* Elements of a piece that the CPU updates and whose state is not on disk: as many as an extent
+ * would have. */
+static uint64_t bounce_count(const zi_layout *layout)
 {
-    const uint64_t count = layout->tuning.extent_bytes / (ZI_STATES * sizeof(float));
-    return zi_max_u64(count / ZI_SLICE_ALIGN, 1) * ZI_SLICE_ALIGN;
+    const zi_codec widest = {ZERO_DTYPE_F32};
+    return zi_max_u64(zi_codec_count_within(widest, layout->tuning.extent_bytes / ZI_STATES),
+                      ZI_GRANULE);
 }
 
-/* As many of `left` elements as fit in `room` bytes of a record, and in extents of other roles; all
- * when none of them is on disk. */
+/* As many of `left` elements as fit in `room` bytes of an extent of the state, and in one extent of
+ * each other role; all when none of them is on disk. */
 static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t left, uint64_t room)
 {
-    uint64_t each = 0;
-    for (int state = 0; state < ZI_STATES; state++) {
-        each += disk_bytes(layout, flat, state);
-    }
+    const uint64_t granule = state_bytes(layout, flat, ZI_GRANULE);
     left = zi_min_u64(left, zi_extent_count_max(layout, flat));
-    if (each == 0) {
-        return layout->tuning.updater >= ZERO_UPDATER_CPU ? zi_min_u64(left, room_count(layout))
+    if (granule == 0) {
+        return layout->tuning.updater >= ZERO_UPDATER_CPU ? zi_min_u64(left, bounce_count(layout))
                                                           : left;
     }
-    uint64_t count = zi_min_u64(left, room / each / ZI_SLICE_ALIGN * ZI_SLICE_ALIGN);
-    while (count != 0 && record_bytes(layout, flat, count) > room) {
-        count -= ZI_SLICE_ALIGN;
-    }
-    return count;
+    return zi_min_u64(left, room / granule * ZI_GRANULE);
 }
 
-/* Runs of a flat, at most: what fills the open range, which may be three pieces where an extent of
- * gradients is shorter, whole ranges, and the rest, which may be as many. */
+/* Runs of a flat, at most: what fills the open extent, which may be three pieces where an extent of
+ * gradients is shorter, whole extents, and the rest, which may be as many. */
 #define RUNS_OF_FLAT 8
 
-/* Ranges whose records take so many bytes are complete. */
-static void close_ranges(cutter *cut, uint64_t ranges, uint64_t used_bytes)
+/* So many extents, of which so many bytes are used, are complete. */
+static void close_extents(cutter *cut, uint64_t extents, uint64_t used_bytes)
 {
     zi_layout *layout = cut->layout;
-    const uint64_t bytes = zi_align_up(used_bytes, ZI_PAGE_BYTES);
-    if (ranges == 0 || bytes == 0) {
+    if (extents == 0 || used_bytes == 0) {
         return;
     }
-    const uint32_t last = layout->range_run_count;
-    if (last == 0 || layout->range_runs[last - 1].bytes != bytes) {
-        layout->range_runs[layout->range_run_count++] = (zi_range_run){.bytes = bytes};
+    const uint64_t bytes = zi_offload_add_extents(&layout->state, extents, used_bytes) / extents;
+    const uint32_t last = layout->state_run_count;
+    if (last == 0 || layout->state_runs[last - 1].bytes != bytes) {
+        layout->state_runs[layout->state_run_count++] = (zi_extent_run){.bytes = bytes};
     }
-    layout->range_runs[layout->range_run_count - 1].ranges += ranges;
-    layout->record_bytes_max = zi_max_u64(layout->record_bytes_max, bytes);
+    layout->state_runs[layout->state_run_count - 1].extents += extents;
 }
 
-static void open_range(cutter *cut)
-{
-    close_ranges(cut, 1, cut->used_bytes);
-    cut->range_count++;
-    cut->used_bytes = 0;
-}
-
-/* As many equal pieces of `left` elements as can follow one another. What fills a new range leaves
- * no room in it for 64 elements more, or is the longest piece there is; the next opens one too. */
+/* As many equal pieces of `left` elements as can follow one another. What fills a new extent leaves
+ * no room in it for a granule more, or is the longest piece there is; the next opens one too. */
 static void add_run(cutter *cut, uint32_t flat, uint64_t first, uint64_t count, uint64_t left)
 {
     zi_layout *layout = cut->layout;
-    const uint64_t bytes = record_bytes(layout, &layout->flats[flat], count);
+    const uint64_t bytes = state_bytes(layout, &layout->flats[flat], count);
     const uint64_t pieces = bytes == 0 || cut->used_bytes == 0 ? left / count : 1;
     layout->piece_runs[layout->piece_run_count++] =
         (zi_piece_run){.flat = flat,
                        .pieces = pieces,
                        .first = first,
                        .count = count,
-                       .range = bytes != 0 ? cut->range_count - 1 : UINT64_MAX,
+                       .extent = bytes != 0 ? cut->extent_count - 1 : UINT64_MAX,
                        .at = cut->used_bytes};
     cut->piece_count += pieces;
     if (bytes != 0) {
-        close_ranges(cut, pieces - 1, bytes);
-        cut->range_count += pieces - 1;
+        close_extents(cut, pieces - 1, bytes);
+        cut->extent_count += pieces - 1;
         cut->used_bytes += bytes;
     }
 }
@@ -131,11 +105,13 @@ static void cut_flat(cutter *cut, uint32_t flat)
     const uint64_t extent_bytes = layout->tuning.extent_bytes;
     uint64_t first = 0;
     while (first < whole) {
-        const uint64_t room = cut->range_count != 0 ? extent_bytes - cut->used_bytes : 0;
+        const uint64_t room = cut->extent_count != 0 ? extent_bytes - cut->used_bytes : 0;
         const uint64_t count = fitting(layout, place, whole - first, room);
         if (count == 0) {
-            open_range(cut);
-            continue; /* a page holds 64 elements of any flat, so this ends */
+            close_extents(cut, 1, cut->used_bytes);
+            cut->extent_count++;
+            cut->used_bytes = 0;
+            continue; /* a page holds a granule of any flat, so this ends */
         }
         add_run(cut, flat, first, count, whole - first);
         const zi_piece_run *run = &layout->piece_runs[layout->piece_run_count - 1];
@@ -154,71 +130,70 @@ static zero_status cut_all(zi_layout *layout)
         layout->flats[f].piece_first = (uint32_t)before;
         layout->flats[f].piece_count = (uint32_t)(cut.piece_count - before);
     }
-    close_ranges(&cut, 1, cut.used_bytes);
+    close_extents(&cut, 1, cut.used_bytes);
     if (cut.piece_count > UINT32_MAX / 2) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "tuning.extent_bytes %" PRIu64 " cuts the state into %" PRIu64
-                " pieces, more than can be counted; make ranges larger",
+                " pieces, more than can be counted; raise it",
                 layout->tuning.extent_bytes, cut.piece_count);
     }
     layout->piece_count = (uint32_t)cut.piece_count;
-    layout->range_count = (uint32_t)cut.range_count;
+    layout->state.extent_count = (uint32_t)cut.extent_count;
     return ZERO_OK;
 }
 
-/* Bytes of so many records at one end of the store. */
-static uint64_t end_bytes(const zi_layout *layout, uint32_t records, bool first)
+/* Bytes of so many extents at one end of the state. */
+static uint64_t end_bytes(const zi_layout *layout, uint32_t extents, bool first)
 {
     uint64_t bytes = 0;
-    uint64_t left = records;
-    for (uint32_t i = 0; i < layout->range_run_count && left != 0; i++) {
-        const zi_range_run *run = &layout->range_runs[first ? i : layout->range_run_count - 1 - i];
-        const uint64_t taken = zi_min_u64(left, run->ranges);
+    uint64_t left = extents;
+    for (uint32_t i = 0; i < layout->state_run_count && left != 0; i++) {
+        const zi_extent_run *run = &layout->state_runs[first ? i : layout->state_run_count - 1 - i];
+        const uint64_t taken = zi_min_u64(left, run->extents);
         bytes += taken * run->bytes;
         left -= taken;
     }
     return bytes;
 }
 
-/* What a step moves: it writes all records, and need not read what the last one left in the I/O
- * window, which is one end of the store or the other. */
+/* What a step moves of the state: it writes all extents, and need not read what the last one left
+ * in the I/O window, which is one end of the state or the other. */
 static void count_moves(zi_layout *layout)
 {
-    const uint64_t all = end_bytes(layout, layout->range_count, true);
+    zi_offload_place *state = &layout->state;
+    const uint64_t all = state->bytes;
     const bool twice = layout->tuning.speculative_step != 0;
-    layout->window_slots = (uint32_t)zi_min_u64(layout->tuning.io_window, layout->range_count);
-    const uint64_t low = end_bytes(layout, layout->window_slots, true);
-    const uint64_t high = end_bytes(layout, layout->window_slots, false);
+    state->window_slots = (uint32_t)zi_min_u64(layout->tuning.io_window, state->extent_count);
+    const uint64_t low = end_bytes(layout, state->window_slots, true);
+    const uint64_t high = end_bytes(layout, state->window_slots, false);
     layout->speculative_at = twice ? all : 0;
     layout->step_write_bytes = all;
     layout->step_read_bytes = all - (twice ? 0 : zi_min_u64(low, high)); /* all go one way */
 }
 
-/* What the largest piece that the CPU updates takes in a room (stage1/staging.c): gradient,
- * parameter and state, as far as they are the GPU's memory. */
-static void measure_rooms(zi_layout *layout)
+/* What the largest piece that the CPU updates takes in a bounce buffer (stage1/staging.c):
+ * gradient, parameter and state, as far as they are the GPU's memory. */
+static void measure_bounce(zi_layout *layout)
 {
     const zero_engine_options *options = &layout->options;
     for (uint32_t r = 0; !layout->can.host_memory && r < layout->piece_run_count; r++) {
         const zi_piece_run *piece = &layout->piece_runs[r];
         const zi_flat *flat = &layout->flats[piece->flat];
-        if (piece->range == UINT64_MAX && options->tuning->updater < ZERO_UPDATER_CPU) {
+        if (piece->extent == UINT64_MAX && options->tuning->updater < ZERO_UPDATER_CPU) {
             continue;
         }
         uint64_t bytes = 0;
         for (int i = 0; i < ZERO_SHARD_ROLES; i++) {
             const zero_role role = (zero_role)i;
-            const bool published =
+            const bool gathered =
                 role == ZERO_ROLE_PARAM && layout->sharding.optimizer != layout->sharding.param;
-            const uint64_t size = i < ZI_OFFLOAD_ROLES ? zi_shard_element_bytes(layout, flat, role)
-                                                       : zi_state_bytes(layout, flat, role);
-            if (published || !zi_role_offloaded(layout, role)) {
-                bytes += zi_align_up(piece->count * size, ZI_ARENA_ALIGN);
+            if (gathered || !zi_role_offloaded(layout, role)) {
+                bytes += zi_codec_padded_bytes(flat->kept[role], piece->count);
             }
         }
         /* A page at least, which says that the CPU updates. */
         const uint64_t pages = zi_align_up(zi_max_u64(bytes, 1), ZI_PAGE_BYTES);
-        layout->room_bytes = zi_max_u64(layout->room_bytes, pages);
+        layout->bounce_bytes = zi_max_u64(layout->bounce_bytes, pages);
     }
 }
 
@@ -238,45 +213,46 @@ zero_status zi_layout_make_pieces(zi_layout *layout)
 {
     const size_t runs = (size_t)layout->flat_count * RUNS_OF_FLAT;
     ZI_TRY(zi_calloc(runs, sizeof *layout->piece_runs, (void **)&layout->piece_runs));
-    ZI_TRY(zi_calloc(runs + 1, sizeof *layout->range_runs, (void **)&layout->range_runs));
+    ZI_TRY(zi_calloc(runs + 1, sizeof *layout->state_runs, (void **)&layout->state_runs));
     ZI_TRY(cut_all(layout));
     count_moves(layout);
-    measure_rooms(layout);
+    measure_bounce(layout);
     count_segments(layout);
     return ZERO_OK;
 }
 
-/* Piece `i` of a run: its states that are on disk lie one behind the other in its record. */
+/* Piece `i` of a run: its states that are on disk lie one behind the other in its extent. */
 static zi_piece piece_of(const zi_layout *layout, const zi_piece_run *run, uint64_t i)
 {
     const zi_flat *flat = &layout->flats[run->flat];
-    const bool on_disk = run->range != UINT64_MAX;
+    const bool on_disk = run->extent != UINT64_MAX;
     zi_piece piece = {.flat = run->flat,
-                      .range = on_disk ? (uint32_t)(run->range + i) : ZI_NO_INDEX,
+                      .extent = on_disk ? (uint32_t)(run->extent + i) : ZI_NO_INDEX,
                       .first = run->first + i * run->count,
                       .count = run->count};
     uint64_t at = i == 0 ? run->at : 0;
     for (int state = 0; state < ZI_STATES; state++) {
-        const uint64_t each = disk_bytes(layout, flat, state);
+        const zi_codec codec = disk_codec(layout, flat, state);
         const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
-        piece.at[state] =
-            each != 0 ? at
-                      : flat->state_at[state] + piece.first * zi_state_bytes(layout, flat, role);
-        at += zi_align_up(run->count * each, ZI_ARENA_ALIGN);
+        piece.at[state] = zi_codec_is_none(codec)
+                              ? flat->at[role] + zi_codec_offset(flat->kept[role], piece.first)
+                              : at;
+        at += zi_codec_padded_bytes(codec, run->count);
     }
     return piece;
 }
 
 zero_status zi_layout_expand(zi_layout *layout)
 {
-    ZI_TRY(zi_calloc(layout->range_count, sizeof *layout->ranges, (void **)&layout->ranges));
+    zi_offload_place *state = &layout->state;
+    ZI_TRY(zi_calloc(state->extent_count, sizeof *state->extents, (void **)&state->extents));
     ZI_TRY(zi_calloc(layout->piece_count, sizeof *layout->pieces, (void **)&layout->pieces));
-    zi_range *range = layout->ranges;
-    uint64_t at = 0; /* records lie end to end */
-    for (uint32_t r = 0; r < layout->range_run_count; r++) {
-        const zi_range_run *run = &layout->range_runs[r];
-        for (uint64_t i = 0; i < run->ranges; i++, at += run->bytes) {
-            *range++ = (zi_range){.at = at, .bytes = run->bytes};
+    zi_range *extent = state->extents;
+    uint64_t at = 0;
+    for (uint32_t r = 0; r < layout->state_run_count; r++) {
+        const zi_extent_run *run = &layout->state_runs[r];
+        for (uint64_t i = 0; i < run->extents; i++, at += run->bytes) {
+            *extent++ = (zi_range){.at = at, .bytes = run->bytes};
         }
     }
     zi_piece *piece = layout->pieces;

@@ -11,20 +11,6 @@
 #include "layout/layout.h"
 #include "zero/option.h"
 
-const char *zero_role_name(zero_role role)
-{
-    static const char *const names[ZERO_ROLE_COUNT] = {
-        "param",       "grad",       "master", "moment1", "moment2",
-        "param slots", "grad slots", "step",   "scratch", "io window"};
-    return (unsigned)role < ZERO_ROLE_COUNT ? names[role] : "unknown";
-}
-
-const char *zero_tier_name(zero_tier tier)
-{
-    static const char *const names[ZERO_TIER_COUNT] = {"default", "device", "host", "disk"};
-    return (unsigned)tier < ZERO_TIER_COUNT ? names[tier] : "unknown";
-}
-
 zero_status zero_plan_create(const zero_model *model, const zero_engine_options *options,
                              uint32_t world_size, zero_plan **plan)
 {
@@ -111,28 +97,6 @@ static void print(printer *out, const char *format, ...)
     out->used += length > 0 ? (size_t)length : 0;
 }
 
-/* Over how many ranks a role is split; 1 for slots, which every rank has whole. */
-static uint32_t degree_of(const zero_sharding *s, zero_role role)
-{
-    switch (role) {
-    case ZERO_ROLE_PARAM:
-        return s->param;
-    case ZERO_ROLE_GRAD:
-        return s->grad;
-    case ZERO_ROLE_MASTER:
-    case ZERO_ROLE_MOMENT1:
-    case ZERO_ROLE_MOMENT2:
-        return s->optimizer;
-    case ZERO_ROLE_PARAM_SLOT:
-    case ZERO_ROLE_GRAD_SLOT:
-    case ZERO_ROLE_STEP:
-    case ZERO_ROLE_SCRATCH:
-    case ZERO_ROLE_IO_WINDOW:
-        break;
-    }
-    return 1;
-}
-
 static void print_row(printer *out, const char *name, const char *tier, const char *split,
                       uint64_t bytes)
 {
@@ -145,7 +109,7 @@ static void print_roles(printer *out, const zi_layout *layout)
     for (int i = 0; i < ZERO_ROLE_COUNT; i++) {
         const zero_role role = (zero_role)i;
         char split[16];
-        (void)snprintf(split, sizeof split, "%" PRIu32, degree_of(&layout->sharding, role));
+        (void)snprintf(split, sizeof split, "%" PRIu32, zi_role_degree(&layout->sharding, role));
         print_row(out, zero_role_name(role), zero_tier_name(zi_role_tier(layout, role)), split,
                   layout->memory.bytes[role]);
     }
@@ -206,9 +170,9 @@ static void print_tiers(printer *out, const zi_layout *layout)
     if (layout->disk_bytes != 0) {
         print(out,
               "disk: a step reads at most %" PRIu64 " bytes and writes %" PRIu64 ", in %" PRIu32
-              " ranges of at most %" PRIu64 ", %" PRIu32 " of them in memory\n",
-              layout->step_read_bytes, layout->step_write_bytes, layout->range_count,
-              layout->record_bytes_max, layout->window_slots);
+              " extents of at most %" PRIu64 ", %" PRIu32 " of them in memory\n",
+              layout->step_read_bytes, layout->step_write_bytes, layout->state.extent_count,
+              layout->state.extent_bytes_max, layout->state.window_slots);
     }
     print_offload(out, layout, ZERO_ROLE_PARAM);
     print_offload(out, layout, ZERO_ROLE_GRAD);

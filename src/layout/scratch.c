@@ -1,8 +1,7 @@
-/* Owns the size of the scratch memory that is lent to reductions: what the largest batch needs
+/* Owns the size of the scratch memory that reductions borrow: what the largest batch needs
  * to go in one round, or ZI_SCRATCH_BYTES_MAX. Half of it are zeros, for ranks without a gradient;
  * the other half holds what ranks have sent. All these reductions are on one stream, so one of them
  * at a time uses it. */
-#include "core/arena.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "layout/layout.h"
@@ -18,11 +17,12 @@ typedef struct reduction {
 /* What one flat's part of a batch takes: every rank's part at once, or as many zeros. */
 static uint64_t flat_need(const zi_layout *layout, const zi_flat *flat, const reduction *r)
 {
-    const zero_dtype dtype = r->before_wired ? layout->tuning.accum_dtype : flat->wire_dtype;
+    const zi_codec codec =
+        r->before_wired ? flat->kept[ZERO_ROLE_GRAD] : flat->wire[ZERO_ROLE_GRAD];
     const uint64_t own = zi_shard_count(layout, flat, r->degree);
     const uint64_t part =
         r->whole ? zi_align_up(zi_div_up(own, r->size), ZI_SCRATCH_PART_COUNT) : own;
-    return zi_align_up(part * r->size * zero_dtype_bytes(dtype), ZI_ARENA_ALIGN);
+    return zi_codec_padded_bytes(codec, part * r->size);
 }
 
 static uint64_t largest_batch(const zi_layout *layout, const reduction *r)
@@ -43,14 +43,14 @@ static uint64_t largest_batch(const zi_layout *layout, const reduction *r)
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout)
 {
     const zero_sharding *s = &layout->sharding;
-    const uint32_t narrow = s->optimizer / s->grad;
+    const uint32_t boundary = s->optimizer / s->grad;
     const reduction reductions[] = {
         {.size = s->grad, .degree = s->grad},
-        {.size = narrow, .degree = s->optimizer, .before_wired = s->grad > 1},
+        {.size = boundary, .degree = s->optimizer, .before_wired = s->grad > 1},
         {.size = s->world / s->optimizer,
          .degree = s->optimizer,
          .whole = true,
-         .before_wired = s->grad > 1 || narrow > 1},
+         .before_wired = s->grad > 1 || boundary > 1},
     };
     uint64_t half = 0;
     if (!layout->can.lent_scratch) {

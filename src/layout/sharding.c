@@ -104,6 +104,27 @@ zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t wor
     return ZERO_OK;
 }
 
+uint32_t zi_role_degree(const zero_sharding *s, zero_role role)
+{
+    switch (role) {
+    case ZERO_ROLE_PARAM:
+        return s->param;
+    case ZERO_ROLE_GRAD:
+        return s->grad;
+    case ZERO_ROLE_MASTER:
+    case ZERO_ROLE_MOMENT1:
+    case ZERO_ROLE_MOMENT2:
+        return s->optimizer;
+    case ZERO_ROLE_PARAM_SLOT:
+    case ZERO_ROLE_GRAD_SLOT:
+    case ZERO_ROLE_STEP:
+    case ZERO_ROLE_SCRATCH:
+    case ZERO_ROLE_IO_WINDOW:
+        break;
+    }
+    return 1;
+}
+
 uint32_t zi_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t degree)
 {
     const chain c = chain_of(sharding);
@@ -114,6 +135,11 @@ uint32_t zi_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t d
     }
     zi_assert_cmp(index, <, degree);
     return index;
+}
+
+uint32_t zi_shard_own_part(const zero_sharding *sharding, uint32_t rank, uint32_t degree)
+{
+    return zi_shard_index(sharding, rank, sharding->optimizer) % (sharding->optimizer / degree);
 }
 
 void zi_shard_members(const zero_sharding *sharding, uint32_t rank, uint32_t from, uint32_t to,

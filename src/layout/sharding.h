@@ -19,9 +19,15 @@
 zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t world,
                                 zero_sharding *sharding);
 
+/* Over how many ranks a role is split; 1 for slots, which every rank has whole. */
+uint32_t zi_role_degree(const zero_sharding *sharding, zero_role role);
+
 /* Index of the shard that `rank` holds of a flat split over `degree` ranks (one of the chain's
  * degrees). */
 uint32_t zi_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t degree);
+
+/* Which of the optimizer parts in a shard of this degree is the rank's own, in their order. */
+uint32_t zi_shard_own_part(const zero_sharding *sharding, uint32_t rank, uint32_t degree);
 
 /* The ranks that hold the parts, of degree `to`, of the shard of degree `from` that `rank` holds;
  * members[i] holds the i-th part. Writes to / from members. */

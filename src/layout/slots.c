@@ -2,70 +2,44 @@
  */
 #include <stdlib.h>
 
-#include "core/arena.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "layout/layout.h"
 
-static uint64_t flat_bytes(uint64_t count, zero_dtype dtype)
-{
-    return zi_align_up(count * zero_dtype_bytes(dtype), ZI_ARENA_ALIGN);
-}
-
-/* Add a unit's trained flats to the bucket that is open. */
-static void fill_bucket(zi_layout *layout, zi_bucket *bucket, uint32_t index, uint32_t unit)
+/* Add a unit's trained flats to the bucket that is open. Returns the bytes of their gradients. */
+static uint64_t fill_bucket(zi_layout *layout, zi_bucket *bucket, uint32_t index, uint32_t unit)
 {
     const zi_unit_place *place = &layout->units[unit];
-    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+    const uint32_t end = place->flat_first + zi_unit_trained_count(layout, unit);
+    uint64_t grad_bytes = 0;
+    for (uint32_t f = place->flat_first; f < end; f++) {
         zi_flat *flat = &layout->flats[f];
-        if (!flat->trained) {
-            continue;
-        }
+        const uint64_t bytes = zi_codec_padded_bytes(flat->slot[ZERO_ROLE_GRAD], flat->count);
+        grad_bytes += bytes;
         flat->bucket = index;
         layout->bucket_flats[bucket->flat_first + bucket->flat_count++] = f;
         if (zi_flat_grad_in_slot(layout, flat)) {
             flat->grad_slot_at = bucket->slot_bytes;
-            bucket->slot_bytes += flat_bytes(flat->count, flat->grad_dtype);
+            bucket->slot_bytes += bytes;
         }
-        bucket->wire_bytes += flat_bytes(flat->count, flat->wire_dtype);
+        bucket->wire_bytes += zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], flat->count);
     }
     bucket->unit_count++;
     bucket->tied = place->tied_by != 0;
     layout->units[unit].bucket = index;
-}
-
-static uint64_t unit_grad_bytes(const zi_layout *layout, uint32_t unit)
-{
-    uint64_t bytes = 0;
-    const zi_unit_place *place = &layout->units[unit];
-    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
-        if (layout->flats[f].trained) {
-            bytes += flat_bytes(layout->flats[f].count, layout->flats[f].grad_dtype);
-        }
-    }
-    return bytes;
-}
-
-static bool unit_is_trained(const zi_layout *layout, uint32_t unit)
-{
-    const zi_unit_place *place = &layout->units[unit];
-    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
-        if (layout->flats[f].trained) {
-            return true;
-        }
-    }
-    return false;
+    return grad_bytes;
 }
 
 /* Whether the wire type differs anywhere where ranks really exchange. */
-static bool needs_wire(const zi_layout *layout)
+static bool needs_grad_wire(const zi_layout *layout)
 {
     const zero_sharding *s = &layout->sharding;
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         const zi_flat *flat = &layout->flats[f];
-        const zero_dtype source = s->grad > 1 ? flat->grad_dtype : layout->tuning.accum_dtype;
-        if (flat->trained && s->world > 1 && flat->wire_dtype != source) {
+        const zi_codec source =
+            s->grad > 1 ? flat->slot[ZERO_ROLE_GRAD] : flat->kept[ZERO_ROLE_GRAD];
+        if (flat->trained && s->world > 1 && !zi_codec_same(flat->wire[ZERO_ROLE_GRAD], source)) {
             return true;
         }
     }
@@ -82,7 +56,7 @@ zero_status zi_layout_make_buckets(zi_layout *layout)
     bool open = false;
     for (uint32_t i = layout->unit_count; i-- > 0;) {
         layout->units[i].bucket = ZI_NO_INDEX;
-        if (!unit_is_trained(layout, i)) {
+        if (zi_unit_trained_count(layout, i) == 0) {
             continue;
         }
         /* A tied owner waits for more than its neighbours do, so it never shares. */
@@ -93,14 +67,14 @@ zero_status zi_layout_make_buckets(zi_layout *layout)
             open_bytes = 0;
         }
         zi_bucket *bucket = &layout->buckets[layout->bucket_count - 1];
-        fill_bucket(layout, bucket, layout->bucket_count - 1, i);
+        open_bytes += fill_bucket(layout, bucket, layout->bucket_count - 1, i);
         flats = bucket->flat_first + bucket->flat_count;
-        open_bytes += unit_grad_bytes(layout, i);
         open = !alone && open_bytes < layout->tuning.bucket_bytes &&
                bucket->flat_count + 6 <= ZI_BUCKET_FLATS_MAX;
     }
-    for (uint32_t i = 0; i < layout->bucket_count && needs_wire(layout); i++) {
-        layout->wire_bytes = zi_max_u64(layout->wire_bytes, layout->buckets[i].wire_bytes);
+    for (uint32_t i = 0; i < layout->bucket_count && needs_grad_wire(layout); i++) {
+        layout->grad_wire_bytes =
+            zi_max_u64(layout->grad_wire_bytes, layout->buckets[i].wire_bytes);
     }
     return ZERO_OK;
 }
@@ -133,7 +107,8 @@ static uint32_t classify(candidate *candidates, uint32_t count, uint32_t slots,
     uint32_t k = 0;
     while (k < count) {
         zi_slot_class *class = &classes[class_count];
-        *class = (zi_slot_class){.slot_bytes = candidates[k].bytes};
+        *class = (zi_slot_class){.slot_bytes = candidates[k].bytes,
+                                 .slot_first = zi_slot_count(classes, class_count)};
         bool tied = false;
         while (k < count && candidates[k].bytes >= class->slot_bytes - class->slot_bytes / 2) {
             class_of[k] = class_count;
@@ -155,7 +130,8 @@ static uint32_t unit_candidates(zi_layout *layout, candidate *candidates)
         place->param_class = ZI_NO_INDEX;
         for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
             layout->flats[f].slot_at = place->slot_bytes;
-            place->slot_bytes += flat_bytes(layout->flats[f].count, layout->flats[f].dtype);
+            place->slot_bytes += zi_codec_padded_bytes(layout->flats[f].slot[ZERO_ROLE_PARAM],
+                                                       layout->flats[f].count);
         }
         if (zi_params_in_slots(layout) && place->flat_count != 0) {
             candidates[count++] = (candidate){place->slot_bytes, u, false};
@@ -197,9 +173,27 @@ static void assign(zi_layout *layout, candidate *candidates, uint32_t *class_of)
     }
 }
 
+uint64_t zi_layout_param_wire_bytes(const zi_layout *layout)
+{
+    uint64_t most = 0;
+    for (uint32_t u = 0; u < layout->unit_count; u++) {
+        const zi_unit_place *place = &layout->units[u];
+        uint64_t bytes = 0;
+        for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+            const zi_flat *flat = &layout->flats[f];
+            bytes += zi_flat_gathered_in_place(flat)
+                         ? 0
+                         : zi_codec_padded_bytes(flat->wire[ZERO_ROLE_PARAM], flat->count);
+        }
+        most = zi_max_u64(most, bytes);
+    }
+    return most;
+}
+
 zero_status zi_layout_make_classes(zi_layout *layout)
 {
     const size_t most = layout->unit_count;
+    layout->param_wire_bytes = zi_layout_param_wire_bytes(layout);
     ZI_TRY(zi_calloc(most, sizeof *layout->param_classes, (void **)&layout->param_classes));
     ZI_TRY(zi_calloc(most, sizeof *layout->grad_classes, (void **)&layout->grad_classes));
     candidate *candidates = NULL;

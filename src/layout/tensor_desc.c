@@ -61,7 +61,7 @@ static zero_status check_strides(const zero_tensor_desc *tensor, const uint64_t 
 {
     bool seen[ZERO_TENSOR_DIMS_MAX] = {false};
     uint64_t reach = 0; /* the last place that the dimensions so far lead to */
-    for (uint32_t turn = 0; turn < tensor->dims; turn++) {
+    for (uint32_t round = 0; round < tensor->dims; round++) {
         uint32_t next = ZERO_TENSOR_DIMS_MAX;
         for (uint32_t i = 0; i < tensor->dims; i++) {
             if (!seen[i] && tensor->shape[i] > 1 &&

@@ -65,12 +65,6 @@ void zi_offload_destroy(zi_offload *offload)
     }
 }
 
-static uint64_t element_bytes(const zi_offload *offload, uint32_t flat)
-{
-    return zi_shard_element_bytes(offload->desc.layout, &offload->desc.layout->flats[flat],
-                                  offload->desc.role);
-}
-
 static zi_extent_place find(const zi_offload *offload, uint32_t flat, uint64_t element)
 {
     return zi_layout_find_extent(offload->desc.layout, offload->desc.role, flat, element);
@@ -144,13 +138,15 @@ static zero_status move_extent(const offload_work *work, const zi_extent_place *
                                unsigned char *extent)
 {
     const zi_offload_move *move = &work->move;
-    const uint64_t size = element_bytes(work->offload, move->flat);
+    const zi_offload_desc *desc = &work->offload->desc;
+    const zi_codec codec = desc->layout->flats[move->flat].kept[desc->role];
     const uint64_t begin = zi_max_u64(place->first, move->first);
     const uint64_t end = zi_min_u64(place->first + place->count, move->first + move->count);
-    unsigned char *memory = (unsigned char *)move->memory + (begin - move->first) * size;
-    extent += (begin - place->first) * size;
-    return work->stores ? copy(work, extent, memory, (end - begin) * size)
-                        : copy(work, memory, extent, (end - begin) * size);
+    unsigned char *memory =
+        (unsigned char *)move->memory + zi_codec_offset(codec, begin - move->first);
+    const uint64_t bytes = zi_codec_bytes(codec, end - begin);
+    extent += zi_codec_offset(codec, begin - place->first);
+    return work->stores ? copy(work, extent, memory, bytes) : copy(work, memory, extent, bytes);
 }
 
 static zero_status run_move(void *argument)
@@ -186,7 +182,6 @@ static zero_status move_elements(zi_offload *offload, zi_stream *stream,
     const zi_device *device = offload->desc.device;
     const zi_layout *layout = offload->desc.layout;
     const zi_flat *flat = &layout->flats[move->flat];
-    const uint64_t size = element_bytes(offload, move->flat);
     if (move->count == 0) {
         return ZERO_OK;
     }
@@ -194,11 +189,12 @@ static zero_status move_elements(zi_offload *offload, zi_stream *stream,
         const offload_work work = {offload, stream, stores, *move};
         return enqueue(offload, stream, run_move, &work);
     }
-    const uint64_t at = offload->desc.role == ZERO_ROLE_PARAM ? flat->param_at : flat->grad_at;
-    unsigned char *shard = offload->desc.arena + at + move->first * size;
-    return stores
-               ? device->ops->copy(device->self, stream, shard, move->memory, move->count * size)
-               : device->ops->copy(device->self, stream, move->memory, shard, move->count * size);
+    const zi_codec codec = flat->kept[offload->desc.role];
+    unsigned char *shard =
+        offload->desc.arena + flat->at[offload->desc.role] + zi_codec_offset(codec, move->first);
+    const uint64_t bytes = zi_codec_bytes(codec, move->count);
+    return stores ? device->ops->copy(device->self, stream, shard, move->memory, bytes)
+                  : device->ops->copy(device->self, stream, move->memory, shard, bytes);
 }
 
 zero_status zi_offload_load(zi_offload *offload, zi_stream *stream, const zi_offload_move *move)

@@ -12,126 +12,39 @@
 
 _Static_assert(sizeof(zi_segment) <= ZI_SEGMENT_BYTES, "layout reserves too little for segments");
 
-void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count)
-{
-    const zero_sharding *s = &optim->layout->sharding;
-    *count = zi_shard_count(optim->layout, &optim->layout->flats[flat], s->optimizer);
-    *first = *count * zi_shard_index(s, optim->desc.rank, s->optimizer);
-}
-
-void *zi_optim_state(const zi_optim *optim, uint32_t flat, zero_role role)
-{
-    const zi_layout *layout = optim->layout;
-    const zi_flat *place = &layout->flats[flat];
-    const uint32_t state = (uint32_t)role - ZERO_ROLE_MASTER;
-    if (place->piece_count == 0 || zi_state_bytes(layout, place, role) == 0 ||
-        zi_role_tier(layout, role) == ZERO_TIER_DISK) {
-        return NULL;
-    }
-    return optim->desc.state[state] + layout->pieces[place->piece_first].at[state];
-}
-
-/* Which of the optimizer parts in a shard of this degree is this rank's. */
-static uint32_t own_part(const zi_optim *optim, uint32_t degree)
-{
-    const zero_sharding *s = &optim->layout->sharding;
-    return zi_shard_index(s, optim->desc.rank, s->optimizer) % (s->optimizer / degree);
-}
-
-uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat)
-{
-    const zero_sharding *s = &optim->layout->sharding;
-    return own_part(optim, role == ZERO_ROLE_PARAM ? s->param : s->grad) *
-           zi_shard_count(optim->layout, &optim->layout->flats[flat], s->optimizer);
-}
-
-zi_offload_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part)
-{
-    const zi_layout *layout = optim->layout;
-    const zi_piece *piece = &layout->pieces[p];
-    const zi_flat *flat = &layout->flats[piece->flat];
-    const uint64_t whole = zi_shard_count(layout, flat, layout->sharding.optimizer);
-    return (zi_offload_move){.flat = piece->flat,
-                             .first = part * whole + piece->first,
-                             .count = piece->count,
-                             .memory = optim->desc.param_staging +
-                                       part * piece->count * zero_dtype_bytes(flat->dtype)};
-}
-
-zi_offload_move zi_optim_staged_own(const zi_optim *optim, uint32_t p)
-{
-    return zi_optim_staged(optim, p, own_part(optim, optim->layout->sharding.param));
-}
-
-unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat)
-{
-    const zi_flat *place = &optim->layout->flats[flat];
-    return optim->flats[flat].param +
-           zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat) * zero_dtype_bytes(place->dtype);
-}
-
-uint64_t zi_optim_param_bytes(const zi_optim *optim, uint32_t flat)
-{
-    const zi_flat *place = &optim->layout->flats[flat];
-    return zi_shard_count(optim->layout, place, optim->layout->sharding.optimizer) *
-           zero_dtype_bytes(place->dtype);
-}
-
-void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_role role,
-                           unsigned char *record)
-{
-    const zi_layout *layout = optim->layout;
-    const uint32_t state = (uint32_t)role - ZERO_ROLE_MASTER;
-    unsigned char *base =
-        zi_role_tier(layout, role) == ZERO_TIER_DISK ? record : optim->desc.state[state];
-    if (base == NULL || zi_state_bytes(layout, &layout->flats[piece->flat], role) == 0) {
-        return NULL;
-    }
-    return base + piece->at[state];
-}
-
 /* Where the gradients of a piece are; NULL: on disk. */
 static const void *piece_grad(const zi_optim *optim, const zi_piece *piece)
 {
     const unsigned char *grad = optim->flats[piece->flat].grad;
-    return grad != NULL ? grad + piece->first * zero_dtype_bytes(optim->layout->tuning.accum_dtype)
-                        : NULL;
+    const zi_codec codec = optim->layout->flats[piece->flat].kept[ZERO_ROLE_GRAD];
+    return grad != NULL ? grad + zi_codec_offset(codec, piece->first) : NULL;
 }
 
 /* Where a piece's parameters are updated; NULL: in their extent. */
 static void *piece_param(const zi_optim *optim, uint32_t p)
 {
     const zi_piece *piece = &optim->layout->pieces[p];
+    const zi_codec codec = optim->layout->flats[piece->flat].kept[ZERO_ROLE_PARAM];
     if (optim->desc.param_staging != NULL) {
         return zi_optim_staged_own(optim, p).memory;
     }
     return !zi_optim_on_disk(optim->desc.params)
-               ? zi_optim_param_part(optim, piece->flat) +
-                     piece->first * zero_dtype_bytes(optim->layout->flats[piece->flat].dtype)
+               ? zi_optim_param_part(optim, piece->flat) + zi_codec_offset(codec, piece->first)
                : NULL;
-}
-
-void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
-                         unsigned char *record)
-{
-    const zi_piece *piece = &optim->layout->pieces[p];
-    job->master = zi_optim_piece_state(optim, piece, ZERO_ROLE_MASTER, record);
-    job->moment1 = zi_optim_piece_state(optim, piece, ZERO_ROLE_MOMENT1, record);
-    job->moment2 = zi_optim_piece_state(optim, piece, ZERO_ROLE_MOMENT2, record);
 }
 
 static void make_job(zi_optim *optim, uint32_t p)
 {
     const zi_layout *layout = optim->layout;
     const zi_piece *piece = &layout->pieces[p];
-    const zero_dtype dtype = layout->flats[piece->flat].dtype;
+    const zi_codec *kept = layout->flats[piece->flat].kept;
     const zero_engine_options *options = &layout->options;
     const bool own = options->optimizer == ZERO_OPTIMIZER_CALLBACK;
     optim->jobs[p] = (zi_update_job){
         .grad = piece_grad(optim, piece),
         .param = piece_param(optim, p),
-        .grad_dtype = options->tuning->accum_dtype,
-        .param_dtype = dtype,
+        .grad_dtype = kept[ZERO_ROLE_GRAD].dtype,
+        .param_dtype = kept[ZERO_ROLE_PARAM].dtype,
         .moment_dtype = options->moment_dtype,
         .seed = options->seed,
         .decision = optim->desc.decision,
@@ -146,8 +59,8 @@ static void make_job(zi_optim *optim, uint32_t p)
 static zi_collective param_gather_of(const zi_flat *flat, uint64_t count, void *send, void *recv)
 {
     return (zi_collective){.kind = ZI_ALL_GATHER,
-                           .send_dtype = flat->dtype,
-                           .recv_dtype = flat->dtype,
+                           .send_dtype = flat->kept[ZERO_ROLE_PARAM].dtype,
+                           .recv_dtype = flat->kept[ZERO_ROLE_PARAM].dtype,
                            .tag = flat->unit,
                            .count = count,
                            .send = send,
@@ -173,6 +86,22 @@ static void make_param_gathers(zi_optim *optim)
                                 shard != NULL ? zi_optim_param_part(optim, f) : NULL, shard);
         }
     }
+}
+
+zero_status zi_optim_connect(zi_optim *optim)
+{
+    const zi_layout *layout = optim->layout;
+    const bool staged = optim->desc.param_staging != NULL;
+    for (uint32_t p = 0; p < layout->piece_count && staged; p++) {
+        ZI_TRY(zi_group_connect(optim->desc.param_gather, optim->desc.step_stream,
+                                &optim->param_gathers[p], 1));
+    }
+    for (uint32_t u = 0; u < layout->unit_count && !staged; u++) {
+        ZI_TRY(zi_group_connect(optim->desc.param_gather, optim->desc.step_stream,
+                                &optim->param_gathers[layout->units[u].flat_first],
+                                zi_unit_trained_count(layout, u)));
+    }
+    return ZERO_OK;
 }
 
 /* The run of a tensor that lies in a piece of its flat, if any. */
@@ -238,19 +167,12 @@ static void list_segments(zi_optim *optim, zi_segment *segments)
     }
 }
 
-bool zi_optim_is_staged(const zi_optim *optim, uint32_t p)
-{
-    return optim->staging != NULL && (optim->layout->pieces[p].range != ZI_NO_INDEX ||
-                                      optim->layout->tuning.updater == ZERO_UPDATER_CPU);
-}
-
 /* The jobs' segments are read on the device, so that is where they go; the CPU commits its own. */
 static zero_status make_segments(zi_optim *optim)
 {
-    const zi_device *device = optim->desc.device;
     const uint32_t pieces = optim->layout->piece_count;
     zi_stream *host = NULL;
-    ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));
+    ZI_TRY(ops_of(optim)->stream_wrap(self_of(optim), zero_stream_host(), &host));
     ZI_TRY(zi_calloc(pieces, sizeof *optim->segment_first, (void **)&optim->segment_first));
     ZI_TRY(zi_calloc(optim->layout->segment_count, sizeof *optim->segments,
                      (void **)&optim->segments));
@@ -262,8 +184,8 @@ static zero_status make_segments(zi_optim *optim)
         optim->segment_first[p] = count;
         count += job->segment_count;
     }
-    ZI_TRY(device->ops->copy(device->self, host, optim->desc.segments, optim->segments,
-                             count * sizeof *optim->segments));
+    ZI_TRY(ops_of(optim)->copy(self_of(optim), host, optim->desc.segments, optim->segments,
+                               count * sizeof *optim->segments));
     if (optim->staging == NULL) {
         zi_free(optim->segments);
         optim->segments = NULL;
@@ -274,23 +196,22 @@ static zero_status make_segments(zi_optim *optim)
 /* What shares a step between the GPU and the CPU. */
 static zero_status make_share(zi_optim *optim)
 {
-    const zi_device *device = optim->desc.device;
     if (optim->layout->tuning.updater != ZERO_UPDATER_BOTH) {
         return ZERO_OK;
     }
     ZI_TRY(zi_share_create(optim->layout->unit_count, &optim->share));
-    return device->ops->stream_create(device->self, "zero cpu", &optim->cpu_stream);
+    return ops_of(optim)->stream_create(self_of(optim), "zero cpu", &optim->cpu_stream);
 }
 
 static zero_status make_staging(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
     const zi_device *host = optim->desc.host_kernels->device;
-    if (layout->room_bytes == 0 && optim->desc.window == NULL) {
+    if (layout->bounce_bytes == 0 && optim->desc.window == NULL) {
         return ZERO_OK;
     }
     ZI_TRY(host->ops->stream_wrap(host->self, zero_stream_host(), &optim->host));
-    if (layout->room_bytes == 0) {
+    if (layout->bounce_bytes == 0) {
         return ZERO_OK;
     }
     ZI_TRY(make_share(optim));
@@ -298,8 +219,8 @@ static zero_status make_staging(zi_optim *optim)
                             .stream =
                                 optim->share != NULL ? optim->cpu_stream : optim->desc.step_stream,
                             .kernels = optim->desc.host_kernels,
-                            .buffers = optim->desc.workspace + layout->rooms_at,
-                            .buffer_bytes = layout->room_bytes};
+                            .buffers = optim->desc.workspace + layout->bounce_at,
+                            .buffer_bytes = layout->bounce_bytes};
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         desc.on_device[role] = zi_role_tier(layout, (zero_role)role) == ZERO_TIER_DEVICE;
     }
@@ -351,7 +272,7 @@ void zi_optim_destroy(zi_optim *optim)
         zi_free(optim->speculative_jobs);
         if (optim->cpu_stream != NULL) {
             zi_share_close(optim->share, UINT64_MAX);
-            optim->desc.device->ops->stream_destroy(optim->desc.device->self, optim->cpu_stream);
+            ops_of(optim)->stream_destroy(self_of(optim), optim->cpu_stream);
         }
         zi_share_destroy(optim->share);
         zi_staging_destroy(optim->staging);
@@ -367,7 +288,7 @@ void zi_optim_rebind(zi_optim *optim, unsigned char *const state[ZI_STATES],
 {
     optim->desc.workspace = workspace;
     if (optim->staging != NULL) {
-        zi_staging_rebind(optim->staging, workspace + optim->layout->rooms_at);
+        zi_staging_rebind(optim->staging, workspace + optim->layout->bounce_at);
     }
     memcpy(optim->desc.state, state, sizeof optim->desc.state);
     if (optim->layout->flat_count != 0) {

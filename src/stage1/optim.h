@@ -1,22 +1,22 @@
 /* The optimizer shard: master copies and moments of this rank's part of every trained flat, the
- * update, and the publishing of updated parameters to the ranks that hold the same parameter shard.
+ * update, and the all-gather of updated parameters over the ranks that hold the same parameter
+ * shard.
  *
- * A job updates one piece. Its pointers are settled at create, but for those to what is on disk:
- * the update acquires the piece's range and extents first, and releases them after. So a step is a
- * list of jobs that only wait for their decision and, on disk, for windows that read ahead; a
- * skipped step leaves the disk alone. Where offloaded parameters are published, pieces are updated
- * in a staging buffer, gathered there and stored.
+ * A job updates one piece. Its pointers are set at create, except those to what is on disk: the
+ * update acquires the extents of the piece first and releases them after. So a step is a list of
+ * jobs that only wait for their decision and, on disk, for windows that read ahead. A skipped step
+ * leaves the disk alone. Where offloaded parameters are gathered after their update, pieces are
+ * updated in a staging buffer, gathered there and stored.
  *
- * A step may begin before it is decided. Then a *speculative* copy of each unit's update is made as
- * soon as its gradient is reduced, with a decision that is predicted: that gradients are finite and
- * not clipped. State goes to its second place on disk and parameters to host memory, so nothing
- * that the step replaces is touched. Once the step is decided the speculative updates are kept,
- * which leaves only the parameters to be copied, or dropped, and then the step goes its usual way
- * from where it was.
+ * A step may begin before it is decided. Then the *speculative* update of each unit is computed as
+ * soon as its gradient is reduced, with a decision that is predicted: gradients are finite and not
+ * clipped. State goes to its second place on disk and parameters go to host memory, so nothing that
+ * the step replaces is touched. Once the step is decided, speculative updates are committed, which
+ * only copies the parameters; or they are discarded, and the step is computed from where it was.
  *
- * For an engine on a GPU the CPU updates what is on disk, in the same task, through staging.h; and
- * what is in host memory where it is asked to, alone or together with the GPU, on a stream of its
- * own (share.h). */
+ * For an engine on a GPU the CPU updates what is on disk, in the same task, through bounce buffers
+ * (staging.h). What is in host memory it updates where it is asked to, alone or together with the
+ * GPU, on a stream of its own (share.h). */
 #ifndef ZI_STAGE1_OPTIM_H
 #define ZI_STAGE1_OPTIM_H
 
@@ -48,11 +48,11 @@ typedef struct zi_optim_desc {
     zi_offload *grads;
     /* Memory of the device for pieces on their way to other ranks, where the layout has it. */
     unsigned char *param_staging;
-    const zi_kernels *host_kernels; /* the CPU's, for records of the window; may be `kernels` */
-    unsigned char
-        *workspace; /* arena of ZERO_ROLE_IO_WINDOW, for rooms and speculative updates; or NULL */
-    const zi_optim_flat *flats;       /* by flat; copied */
-    unsigned char *segments;          /* in the arena of ZERO_ROLE_STEP */
+    const zi_kernels *host_kernels; /* the CPU's, for extents of the window; may be `kernels` */
+    unsigned char *workspace;   /* arena of ZERO_ROLE_IO_WINDOW, for bounce buffers and speculative
+                                   updates; or NULL */
+    const zi_optim_flat *flats; /* by flat; copied */
+    unsigned char *segments;    /* in the arena of ZERO_ROLE_STEP */
     const zi_step_decision *decision; /* likewise */
     /* Host memory, where the layout has room for speculative updates: the decision that they
      * assume. */
@@ -63,26 +63,26 @@ typedef struct zi_optim_desc {
 zero_status zi_optim_create(const zi_optim_desc *desc, zi_optim **out);
 void zi_optim_destroy(zi_optim *optim); /* accepts NULL; the step stream is idle or gone */
 
-/* Connect for every unit's publishing; parameters are zeros and stay so. Collective over the group.
- */
+/* Connect for the gather of every unit's updated parameters; they are zeros and stay so. Collective
+ * over the group. */
 zero_status zi_optim_connect(zi_optim *optim);
 
-/* A step that goes up through the units, or down, comes next: begin to read its first ranges. Every
- * other step goes the other way, and begins with what the one before left in memory. */
+/* A step that goes up through the units, or down, comes next: begin to read its first extents.
+ * Every other step goes the other way, and begins with what the one before left in memory. */
 zero_status zi_optim_look_ahead(zi_optim *optim, bool down);
 /* Instead, where the layout has room for speculative updates: the step begins now, with what is
  * predicted once what is on the step stream so far has run. It then goes up, whether speculative
  * updates are committed or not. */
 zero_status zi_optim_begin_speculation(zi_optim *optim);
-/* Enqueue the speculative update of a unit's update: its reduced gradient is there when the stream
- * comes to it. Every unit, from the last to the first as far as gradients come so, that has
- * anything trained. */
+/* Enqueue the speculative update of a unit, whose reduced gradient is there when the stream comes
+ * to it. For every unit that has anything trained, from the last to the first as far as gradients
+ * become ready in that order. */
 zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit);
 /* What became of a step's speculative updates. */
 typedef enum zi_speculation_outcome {
     ZI_SPECULATION_COMMITTED = 1, /* they are the step */
-    ZI_SPECULATION_REDONE = 2,    /* dropped, and the step is made from where it was */
-    ZI_SPECULATION_SKIPPED = 3    /* dropped, and there is no step */
+    ZI_SPECULATION_REDONE = 2,    /* discarded, and the step is computed from where it was */
+    ZI_SPECULATION_SKIPPED = 3    /* discarded, and there is no step */
 } zi_speculation_outcome;
 
 /* Enqueue, before the first unit of a step that began with speculative updates: commit or discard
@@ -91,10 +91,10 @@ zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome,
                               zi_speculation_outcome *validated);
 /* Enqueue, instead of a step that began with speculative updates: discard them. */
 zero_status zi_optim_discard(zi_optim *optim);
-/* Enqueue a unit's update and publishing. outcome: host memory that has the step's decision once
- * what is on the step stream so far has run. */
+/* Enqueue a unit's update and the gather of its parameters. outcome: host memory that has the
+ * step's decision once what is on the step stream so far has run. */
 zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome);
-/* The step's last unit is enqueued: what was is on disk when what is enqueued now runs. */
+/* The step's last unit is enqueued: write what is dirty to disk. */
 zero_status zi_optim_flush(zi_optim *optim);
 /* Leave nothing in flight, whatever has failed; the stream's last task. */
 zero_status zi_optim_drain(zi_optim *optim);

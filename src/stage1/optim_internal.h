@@ -1,5 +1,6 @@
-/* State shared by the parts of the optimizer shard: what is updated (optim.c), how (update.c), and
- * before it is decided (speculative.c). */
+/* State shared by the parts of the optimizer shard: where the bytes of pieces are (optim_places.c),
+ * the update of a unit's pieces (update.c), updates before a step is decided (speculative.c), what
+ * a step enqueues (optim_step.c), and the making of all that (optim.c). */
 #ifndef ZI_STAGE1_OPTIM_INTERNAL_H
 #define ZI_STAGE1_OPTIM_INTERNAL_H
 
@@ -14,8 +15,8 @@ struct zi_optim {
     const zi_layout *layout;
     zi_optim_flat *flats;
     zi_update_job *jobs; /* by piece */
-    zi_stream *host;     /* of the host's kernels on records */
-    /* Where the layout has rooms. */
+    zi_stream *host;     /* of the host's kernels on extents */
+    /* Where the layout has bounce buffers. */
     zi_segment *segments; /* the jobs', in host memory: piece p's from segment_first[p] on */
     size_t *segment_first;
     zi_staging *staging;
@@ -58,15 +59,35 @@ static inline bool zi_optim_on_disk(const zi_offload *offload)
     return offload != NULL && zi_offload_window(offload) != NULL;
 }
 
+static inline const zi_device_ops *ops_of(const zi_optim *optim)
+{
+    return optim->desc.device->ops;
+}
+
+static inline void *self_of(const zi_optim *optim)
+{
+    return optim->desc.device->self;
+}
+
 /* Put a task on the step stream. */
-zero_status zi_optim_enqueue(const zi_optim *optim, zi_task_fn fn, const optim_work *work);
-/* For a task: update the pieces of the unit, one after another. */
+static inline zero_status zi_optim_enqueue(const zi_optim *optim, zi_task_fn fn,
+                                           const optim_work *work)
+{
+    return ops_of(optim)->task(self_of(optim), optim->desc.step_stream, fn, work, sizeof *work);
+}
+
+/* For a task: update one piece, or those of the unit, one after another. (update.c) */
+zero_status zi_optim_update_piece(const optim_work *work, uint32_t p);
 zero_status zi_optim_update_pieces(const optim_work *work);
-/* For a task of a step that keeps its speculative updates: those are the unit's parameters from now
- * on. */
+/* For a task: the CPU updates a piece for a GPU. next: the piece that it comes to then, whose
+ * arrays begin to come, or ZI_NO_INDEX. (update.c) */
+zero_status zi_optim_update_staged(const optim_work *work, uint32_t p, uint32_t next);
+/* For a task of a step that commits its speculative updates: those are the unit's parameters from
+ * now on. (speculative.c) */
 zero_status zi_optim_adopt_unit(const optim_work *work);
-/* The same for a piece that is published. */
+/* The same for a piece that is gathered after its update. */
 zero_status zi_optim_adopt_piece(const optim_work *work);
+
 /* A piece of one optimizer part of the parameter shard, and its place in the staging buffer; of
  * this rank's part. */
 zi_offload_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part);
@@ -74,20 +95,20 @@ zi_offload_move zi_optim_staged_own(const zi_optim *optim, uint32_t p);
 /* Elements of the flat's shard in PARAM or GRAD before this rank's optimizer part. */
 uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat);
 
-/* A piece's state in one role: `record` holds what is on disk. */
+/* A piece's state in one role: `extent` holds what is on disk. */
 void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_role role,
-                           unsigned char *record);
-/* This rank's part of the flat inside its parameter shard, where that is not on disk; its bytes. */
+                           unsigned char *extent);
+/* This rank's part of the flat inside its parameter shard, where that is not on disk. */
 unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat);
-uint64_t zi_optim_param_bytes(const zi_optim *optim, uint32_t flat);
-/* Let a job of piece p work on a record; NULL: what it has in arenas. */
+/* Let a job of piece p work on an extent; NULL: what it has in arenas. */
 void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
-                         unsigned char *record);
+                         unsigned char *extent);
+/* Whether the CPU updates the piece of an engine on a GPU, and the GPU never does. */
+bool zi_optim_is_staged(const zi_optim *optim, uint32_t p);
+
 /* Make the jobs of speculative updates, and let them work on memory that was taken anew.
  * (speculative.c) */
 zero_status zi_optim_make_speculation(zi_optim *optim);
 void zi_optim_rebind_speculation(zi_optim *optim);
-/* Whether the CPU updates the piece of an engine on a GPU, and the GPU never does. */
-bool zi_optim_is_staged(const zi_optim *optim, uint32_t p);
 
 #endif

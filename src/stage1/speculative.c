@@ -19,8 +19,9 @@ void zi_optim_rebind_speculation(zi_optim *optim)
         const zi_piece *piece = &layout->pieces[p];
         zi_update_job *job = &optim->speculative_jobs[p];
         *job = optim->jobs[p];
-        job->param = speculate_part(optim, piece->flat) +
-                     piece->first * zero_dtype_bytes(layout->flats[piece->flat].dtype);
+        job->param =
+            speculate_part(optim, piece->flat) +
+            zi_codec_offset(layout->flats[piece->flat].kept[ZERO_ROLE_PARAM], piece->first);
         job->decision = optim->desc.predicted;
     }
 }
@@ -38,7 +39,7 @@ static zero_status begin(void *argument)
     const optim_work *work = argument;
     zi_window *window = work->optim->desc.window;
     ZI_TRY(zi_window_speculate(window));
-    return zi_window_walk(window, work->optim->layout->range_count - 1, 0);
+    return zi_window_walk(window, work->optim->layout->state.extent_count - 1, 0);
 }
 
 zero_status zi_optim_begin_speculation(zi_optim *optim)
@@ -55,7 +56,6 @@ zero_status zi_optim_begin_speculation(zi_optim *optim)
  */
 static zero_status copy_speculative(const zi_optim *optim, uint32_t flat, bool adopts)
 {
-    const zi_device *device = optim->desc.device;
     zi_stream *stream = optim->desc.step_stream;
     const zi_offload_move move = {.flat = flat,
                                   .first = zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat),
@@ -63,14 +63,15 @@ static zero_status copy_speculative(const zi_optim *optim, uint32_t flat, bool a
                                       zi_shard_count(optim->layout, &optim->layout->flats[flat],
                                                      optim->layout->sharding.optimizer),
                                   .memory = speculate_part(optim, flat)};
-    const uint64_t bytes = zi_optim_param_bytes(optim, flat);
+    const zi_codec codec = optim->layout->flats[flat].kept[ZERO_ROLE_PARAM];
+    const uint64_t bytes = zi_codec_bytes(codec, move.count);
     if (zi_optim_on_disk(optim->desc.params)) {
         return adopts ? zi_offload_store(optim->desc.params, stream, &move)
                       : zi_offload_load(optim->desc.params, stream, &move);
     }
     unsigned char *param = zi_optim_param_part(optim, flat);
-    return adopts ? device->ops->copy(device->self, stream, param, move.memory, bytes)
-                  : device->ops->copy(device->self, stream, move.memory, param, bytes);
+    return adopts ? ops_of(optim)->copy(self_of(optim), stream, param, move.memory, bytes)
+                  : ops_of(optim)->copy(self_of(optim), stream, move.memory, param, bytes);
 }
 
 /* A parameter with a master is only written, so its speculative copy begins with nothing. */
@@ -89,10 +90,9 @@ static zero_status copy_unit(const zi_optim *optim, uint32_t unit, bool adopts)
 static zero_status speculate_unit(void *argument)
 {
     const optim_work *work = argument;
-    const zi_device *device = work->optim->desc.device;
     ZI_TRY(copy_unit(work->optim, work->unit, false));
     /* What is predicted is here then. */
-    ZI_TRY(device->ops->drain(device->self, work->optim->desc.step_stream));
+    ZI_TRY(ops_of(work->optim)->drain(self_of(work->optim), work->optim->desc.step_stream));
     return zi_optim_update_pieces(work);
 }
 
@@ -118,9 +118,8 @@ static zero_status validate(void *argument)
 {
     const optim_work *work = argument;
     zi_optim *optim = work->optim;
-    const zi_device *device = optim->desc.device;
     zi_window *window = optim->desc.window;
-    ZI_TRY(device->ops->drain(device->self, optim->desc.step_stream)); /* the outcome is here */
+    ZI_TRY(ops_of(optim)->drain(self_of(optim), optim->desc.step_stream)); /* the outcome is here */
     optim->commits = is_same_update(work->outcome, optim->desc.predicted);
     if (optim->commits) {
         *work->validated = ZI_SPECULATION_COMMITTED;
@@ -133,7 +132,7 @@ static zero_status validate(void *argument)
         return ZERO_OK;
     }
     atomic_fetch_add_explicit(&optim->redone, 1, memory_order_relaxed);
-    return zi_window_walk(window, 0, optim->layout->range_count - 1);
+    return zi_window_walk(window, 0, optim->layout->state.extent_count - 1);
 }
 
 zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome,
@@ -167,12 +166,12 @@ zero_status zi_optim_adopt_unit(const optim_work *work)
 zero_status zi_optim_adopt_piece(const optim_work *work)
 {
     const zi_optim *optim = work->optim;
-    const zi_device *device = optim->desc.device;
     const zi_piece *piece = &optim->layout->pieces[work->piece];
-    const uint64_t size = zero_dtype_bytes(optim->layout->flats[piece->flat].dtype);
-    return device->ops->copy(
-        device->self, optim->desc.step_stream, zi_optim_staged_own(optim, work->piece).memory,
-        speculate_part(optim, piece->flat) + piece->first * size, piece->count * size);
+    const zi_codec codec = optim->layout->flats[piece->flat].kept[ZERO_ROLE_PARAM];
+    return ops_of(optim)->copy(
+        self_of(optim), optim->desc.step_stream, zi_optim_staged_own(optim, work->piece).memory,
+        speculate_part(optim, piece->flat) + zi_codec_offset(codec, piece->first),
+        zi_codec_bytes(codec, piece->count));
 }
 
 uint64_t zi_optim_kept(const zi_optim *optim)

@@ -1,5 +1,6 @@
-/* State shared by the parts of the gradient shard: lending (grads.c), reducing (reduce.c), and what
- * is added where gradients are offloaded (offload_grads.c). */
+/* State shared by the parts of the gradient shard: who has which slot (grads.c), reductions
+ * (reduce.c), what is added where gradients are offloaded (offload_grads.c), and where they are
+ * (grad_places.c). */
 #ifndef ZI_STAGE2_GRAD_INTERNAL_H
 #define ZI_STAGE2_GRAD_INTERNAL_H
 
@@ -11,7 +12,7 @@ typedef struct grad_unit {
     uint32_t ties_done; /* of those units, how many are ready in this micro-step */
     bool own_done;      /* declared ready by its own name in this micro-step */
     bool ready;         /* complete: counted in its bucket */
-    uint32_t turn;      /* its bucket; for a unit without one, that of the trained unit after it */
+    uint32_t bucket;    /* its own; for a unit without one, that of the trained unit after it */
     bool zeroed;        /* in-place flats hold this step's sum, not the last one's */
 } grad_unit;
 
@@ -28,7 +29,7 @@ typedef struct grad_slot {
     uint32_t bucket; /* that holds it; ZI_NO_INDEX: free */
     bool reserved;   /* held by an acquire that may still be refused: nothing is enqueued for it */
     uint32_t last;   /* that held it last: its `reduced` gates reuse */
-    uint64_t freed;  /* when: the smallest is lent first; 0: never used */
+    uint64_t freed;  /* when: the smallest is taken first; 0: never used */
 } grad_slot;
 
 /* A flat's three reductions; the batches of a bucket's flats are neighbours. */
@@ -48,20 +49,40 @@ struct zi_grads {
     uint32_t next;     /* bucket to be reduced next in this micro-step */
     grad_unit *units;
     grad_bucket *buckets;
-    grad_slot *slots;      /* all classes end to end */
-    uint64_t clock;        /* of grad_slot.freed */
-    uint32_t *class_slots; /* first of a class in slots */
-    grad_batches batches;  /* by position in layout->bucket_flats */
+    grad_slot *slots;     /* all classes end to end */
+    uint64_t clock;       /* of grad_slot.freed */
+    grad_batches batches; /* by position in layout->bucket_flats */
     zi_event *consumed;
 };
+
+static inline const zi_device_ops *ops_of(const zi_grads *grads)
+{
+    return grads->desc.device->ops;
+}
+
+static inline void *self_of(const zi_grads *grads)
+{
+    return grads->desc.device->self;
+}
+
+/* Where the squares of a flat's final sums are added. */
+static inline zi_norm_sum *norm_of(const zi_grads *grads, const zi_flat *flat)
+{
+    return flat->replica ? grads->desc.replicas : grads->desc.norm;
+}
 
 /* Enqueue the reduction of bucket grads->next and step to the one after. */
 zero_status zi_grads_reduce_next(zi_grads *grads);
 /* The reductions that were put off to the end of the last micro-step. */
 zero_status zi_grads_end_boundary(zi_grads *grads);
+
+/* The slot that the bucket holds. (grad_places.c) */
+unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket);
 /* A flat's gradient shard while its bucket is reduced: in its arena or, offloaded, in its bucket's
  * slot or the staging buffer. */
 unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat);
+/* This rank's optimizer part of it. */
+unsigned char *zi_grads_part(const zi_grads *grads, uint32_t flat);
 
 /* Where gradients are offloaded; they do nothing elsewhere, and put all on the reduce stream.
  * position: of a flat in the list of all buckets' flats. (offload_grads.c) */
@@ -69,17 +90,14 @@ unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat);
 zero_status zi_grads_load(zi_grads *grads, uint32_t bucket, bool all);
 /* Store the bucket's shards; own: only this rank's optimizer part of them. */
 zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own);
-/* Let `stream` have the slot that the bucket has just taken: sums so far, or zeros. */
+/* Fill the slot that the bucket has just taken, with its sums so far or zeros, before what follows
+ * on `stream`. */
 zero_status zi_grads_fill_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream);
 /* Whether a flat's gradients are added to its sum in the window; and do it, as that collective of a
  * group of one would. */
 bool zi_grads_added_in_window(const zi_grads *grads, uint32_t flat);
 zero_status zi_grads_add_in_window(zi_grads *grads, uint32_t position, const zi_collective *sum);
-/* Where the squares of a flat's final sums are added. (reduce.c) */
-zi_norm_sum *zi_grads_norm_of(const zi_grads *grads, const zi_flat *flat);
 /* Add the squares of a sum that backward adds to in place, and that is in no slot. */
 zero_status zi_grads_square_offloaded(zi_grads *grads, uint32_t position);
-
-unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket);
 
 #endif

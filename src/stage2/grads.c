@@ -1,4 +1,4 @@
-/* Owns the lending of gradient buffers and the states of units and buckets.
+/* Owns who has which gradient slot and the states of units and buckets.
  * Invariant: buckets before grads->next are reduced in this micro-step, the others are not. */
 #include "stage2/grads.h"
 
@@ -13,13 +13,7 @@
 static zero_status allocate(zi_grads *grads)
 {
     const zi_layout *layout = grads->layout;
-    uint32_t slot_count = 0;
-    ZI_TRY(zi_calloc(layout->grad_class_count, sizeof *grads->class_slots,
-                     (void **)&grads->class_slots));
-    for (uint32_t i = 0; i < layout->grad_class_count; i++) {
-        grads->class_slots[i] = slot_count;
-        slot_count += layout->grad_classes[i].slot_count;
-    }
+    const uint32_t slot_count = zi_slot_count(layout->grad_classes, layout->grad_class_count);
     ZI_TRY(zi_calloc(layout->unit_count, sizeof *grads->units, (void **)&grads->units));
     ZI_TRY(zi_calloc(layout->bucket_count, sizeof *grads->buckets, (void **)&grads->buckets));
     ZI_TRY(zi_calloc(slot_count, sizeof *grads->slots, (void **)&grads->slots));
@@ -51,13 +45,13 @@ static uint32_t behind(const zi_grads *grads, uint32_t bucket)
     return 0;
 }
 
-static void find_turns(zi_grads *grads)
+static void find_order(zi_grads *grads)
 {
-    uint32_t turn = 0;
+    uint32_t due = 0;
     for (uint32_t u = grads->layout->unit_count; u-- > 0;) {
         const uint32_t bucket = grads->layout->units[u].bucket;
-        turn = bucket != ZI_NO_INDEX ? bucket : turn;
-        grads->units[u].turn = turn;
+        due = bucket != ZI_NO_INDEX ? bucket : due;
+        grads->units[u].bucket = due;
     }
     uint32_t most = 0;
     for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
@@ -69,16 +63,15 @@ static void find_turns(zi_grads *grads)
 
 static zero_status build(zi_grads *grads)
 {
-    const zi_device *device = grads->desc.device;
     ZI_TRY(allocate(grads));
     for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
         grads->buckets[b].slot = ZI_NO_INDEX;
-        ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].ready));
-        ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].reduced));
-        ZI_TRY(device->ops->event_create(device->self, &grads->buckets[b].filled));
+        ZI_TRY(ops_of(grads)->event_create(self_of(grads), &grads->buckets[b].ready));
+        ZI_TRY(ops_of(grads)->event_create(self_of(grads), &grads->buckets[b].reduced));
+        ZI_TRY(ops_of(grads)->event_create(self_of(grads), &grads->buckets[b].filled));
     }
-    find_turns(grads);
-    return device->ops->event_create(device->self, &grads->consumed);
+    find_order(grads);
+    return ops_of(grads)->event_create(self_of(grads), &grads->consumed);
 }
 
 zero_status zi_grads_create(const zi_grads_desc *desc, zi_grads **out)
@@ -102,17 +95,15 @@ void zi_grads_destroy(zi_grads *grads)
     if (grads == NULL) {
         return;
     }
-    const zi_device *device = grads->desc.device;
     for (uint32_t b = 0; grads->buckets != NULL && b < grads->layout->bucket_count; b++) {
-        device->ops->event_destroy(device->self, grads->buckets[b].ready);
-        device->ops->event_destroy(device->self, grads->buckets[b].reduced);
-        device->ops->event_destroy(device->self, grads->buckets[b].filled);
+        ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].ready);
+        ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].reduced);
+        ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].filled);
     }
-    device->ops->event_destroy(device->self, grads->consumed);
+    ops_of(grads)->event_destroy(self_of(grads), grads->consumed);
     zi_free(grads->units);
     zi_free(grads->buckets);
     zi_free(grads->slots);
-    zi_free(grads->class_slots);
     zi_free(grads->batches.scatter);
     zi_free(grads->batches.boundary);
     zi_free(grads->batches.replica);
@@ -133,24 +124,17 @@ void zi_grads_micro_begin(zi_grads *grads, bool first, bool last)
     grads->next = 0;
     for (uint32_t u = 0; u < grads->layout->unit_count; u++) {
         const bool zeroed = !first && grads->units[u].zeroed;
-        grads->units[u] = (grad_unit){.zeroed = zeroed, .turn = grads->units[u].turn};
+        grads->units[u] = (grad_unit){.zeroed = zeroed, .bucket = grads->units[u].bucket};
     }
     for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
         grads->buckets[b].ready_count = 0;
     }
 }
 
-unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket)
-{
-    const zi_slot_class *class =
-        &grads->layout->grad_classes[grads->layout->buckets[bucket].grad_class];
-    return grads->desc.slots + class->slots_at + grads->buckets[bucket].slot * class->slot_bytes;
-}
-
 /* A free slot of the bucket's class, the longest unused first, or ZI_NO_INDEX. */
 static uint32_t free_slot(const zi_grads *grads, uint32_t class)
 {
-    const grad_slot *slots = grads->slots + grads->class_slots[class];
+    const grad_slot *slots = grads->slots + grads->layout->grad_classes[class].slot_first;
     uint32_t found = ZI_NO_INDEX;
     for (uint32_t s = 0; s < grads->layout->grad_classes[class].slot_count; s++) {
         if (slots[s].bucket == ZI_NO_INDEX &&
@@ -176,11 +160,11 @@ static bool bucket_in_use(const zi_grads *grads, uint32_t bucket)
 
 zero_status zi_grads_pass(zi_grads *grads, uint32_t unit)
 {
-    const uint32_t turn = grads->units[unit].turn;
+    const uint32_t due = grads->units[unit].bucket;
     if (grads->layout->bucket_count == 0) {
         return ZERO_OK;
     }
-    while (grads->next < grads->buckets[turn].behind && !bucket_in_use(grads, grads->next)) {
+    while (grads->next < grads->buckets[due].behind && !bucket_in_use(grads, grads->next)) {
         ZI_TRY(zi_grads_reduce_next(grads));
     }
     return ZERO_OK;
@@ -189,7 +173,7 @@ zero_status zi_grads_pass(zi_grads *grads, uint32_t unit)
 static zero_status no_slot(const zi_grads *grads, uint32_t unit, uint32_t class)
 {
     const uint32_t count = grads->layout->grad_classes[class].slot_count;
-    const uint32_t held = grads->slots[grads->class_slots[class]].bucket;
+    const uint32_t held = grads->slots[grads->layout->grad_classes[class].slot_first].bucket;
     const uint32_t flat = grads->layout->bucket_flats[grads->layout->buckets[held].flat_first];
     ZI_FAIL(ZERO_STATE,
             "unit %" PRIu32 " \"%.40s\" finds all %" PRIu32
@@ -204,12 +188,13 @@ static grad_slot *slot_of(const zi_grads *grads, uint32_t bucket)
 {
     const uint32_t slot = grads->buckets[bucket].slot;
     const uint32_t class = grads->layout->buckets[bucket].grad_class;
-    return slot != ZI_NO_INDEX ? &grads->slots[grads->class_slots[class] + slot] : NULL;
+    return slot != ZI_NO_INDEX ? &grads->slots[grads->layout->grad_classes[class].slot_first + slot]
+                               : NULL;
 }
 
 /* Whether a slot of the class becomes free when the buckets before `bucket` that nobody uses are
  * given up as left out, in their order. */
-static bool can_make_room(const zi_grads *grads, uint32_t bucket, uint32_t class)
+static bool can_free_slot(const zi_grads *grads, uint32_t bucket, uint32_t class)
 {
     for (uint32_t b = grads->next; b < bucket && !bucket_in_use(grads, b); b++) {
         const grad_slot *held = slot_of(grads, b);
@@ -224,7 +209,7 @@ static bool can_make_room(const zi_grads *grads, uint32_t bucket, uint32_t class
 }
 
 /* Find the unit's bucket a slot, but put nothing on a stream yet. When none is free, buckets before
- * it are given up as left out, if that makes room. */
+ * it are given up as left out, if that makes one free. */
 static zero_status reserve_slot(zi_grads *grads, uint32_t unit)
 {
     const uint32_t bucket = grads->layout->units[unit].bucket;
@@ -236,7 +221,7 @@ static zero_status reserve_slot(zi_grads *grads, uint32_t unit)
         return ZERO_OK;
     }
     uint32_t slot = free_slot(grads, class);
-    if (slot == ZI_NO_INDEX && !can_make_room(grads, bucket, class)) {
+    if (slot == ZI_NO_INDEX && !can_free_slot(grads, bucket, class)) {
         return no_slot(grads, unit, class);
     }
     while (slot == ZI_NO_INDEX) {
@@ -260,18 +245,18 @@ static void unreserve_slot(zi_grads *grads, uint32_t unit)
     }
 }
 
-/* Let `stream` have a slot that was just reserved. */
-static zero_status lend_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream)
+/* Fill a slot that was just reserved, once the reduction of whoever held it is done. */
+static zero_status prepare_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream)
 {
-    const zi_device *device = grads->desc.device;
     grad_slot *held = slot_of(grads, bucket);
     if (held == NULL || !held->reserved) {
         return ZERO_OK;
     }
     held->reserved = false;
     if (held->last != ZI_NO_INDEX) {
-        ZI_TRY(device->ops->stream_wait(device->self, stream, grads->buckets[held->last].reduced,
-                                        &grads->desc.stats->grad_wait_ns));
+        ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream,
+                                          grads->buckets[held->last].reduced,
+                                          &grads->desc.stats->grad_wait_ns));
     }
     held->last = bucket;
     return zi_grads_fill_slot(grads, bucket, stream);
@@ -281,7 +266,6 @@ static zero_status lend_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream
  * anyway. */
 static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stream)
 {
-    const zi_device *device = grads->desc.device;
     const zi_unit_place *place = &grads->layout->units[unit];
     if (grads->units[unit].zeroed || grads->desc.offload != NULL) {
         return ZERO_OK;
@@ -290,10 +274,11 @@ static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stre
     for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
         const zi_flat *flat = &grads->layout->flats[f];
         if (flat->trained && zi_flat_grad_in_place(grads->layout, flat)) {
-            ZI_TRY(device->ops->stream_wait(device->self, stream, grads->consumed,
-                                            &grads->desc.stats->grad_wait_ns));
-            ZI_TRY(device->ops->fill(device->self, stream, grads->desc.shards + flat->grad_at, 0,
-                                     flat->count * zero_dtype_bytes(flat->grad_dtype)));
+            ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, grads->consumed,
+                                              &grads->desc.stats->grad_wait_ns));
+            ZI_TRY(ops_of(grads)->fill(self_of(grads), stream,
+                                       grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
+                                       zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count)));
         }
     }
     return ZERO_OK;
@@ -368,7 +353,7 @@ zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
     for (uint32_t i = 0; i <= place->owner_count; i++) {
         const uint32_t member = member_of(grads, unit, i);
         if (grads->layout->units[member].bucket != ZI_NO_INDEX) {
-            ZI_TRY(lend_slot(grads, grads->layout->units[member].bucket, stream));
+            ZI_TRY(prepare_slot(grads, grads->layout->units[member].bucket, stream));
             ZI_TRY(zero_in_place(grads, member, stream));
         }
     }
@@ -381,15 +366,14 @@ zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
 }
 
 /* Count the unit in its bucket once all who add to it have. */
-static zero_status settle(zi_grads *grads, uint32_t unit, zi_stream *stream)
+static zero_status count_ready(zi_grads *grads, uint32_t unit, zi_stream *stream)
 {
-    const zi_device *device = grads->desc.device;
     grad_unit *state = &grads->units[unit];
     const uint32_t bucket = grads->layout->units[unit].bucket;
     const bool complete = state->own_count == 0 && state->tie_count == 0 && state->own_done &&
                           state->ties_done == grads->layout->units[unit].tied_by;
     if (bucket != ZI_NO_INDEX) {
-        ZI_TRY(device->ops->event_record(device->self, grads->buckets[bucket].ready, stream));
+        ZI_TRY(ops_of(grads)->event_record(self_of(grads), grads->buckets[bucket].ready, stream));
     }
     if (!complete || state->ready) {
         return ZERO_OK;
@@ -425,9 +409,9 @@ zero_status zi_grads_ready(zi_grads *grads, uint32_t unit, zi_stream *stream)
         owner->ties_done += state->own_done;
     }
     for (uint32_t i = 0; i < place->owner_count; i++) {
-        ZI_TRY(settle(grads, grads->layout->owners[place->owner_first + i], stream));
+        ZI_TRY(count_ready(grads, grads->layout->owners[place->owner_first + i], stream));
     }
-    return settle(grads, unit, stream);
+    return count_ready(grads, unit, stream);
 }
 
 zero_status zi_grads_micro_end(zi_grads *grads)
@@ -455,8 +439,8 @@ void *zi_grads_data(const zi_grads *grads, uint32_t tensor)
     }
     unsigned char *base = zi_flat_grad_in_slot(grads->layout, flat)
                               ? zi_grads_slot_data(grads, flat->bucket) + flat->grad_slot_at
-                              : grads->desc.shards + flat->grad_at;
-    return base + place->offset * zero_dtype_bytes(flat->grad_dtype);
+                              : grads->desc.shards + flat->at[ZERO_ROLE_GRAD];
+    return base + zi_codec_offset(flat->slot[ZERO_ROLE_GRAD], place->offset);
 }
 
 void zi_grads_rebind(zi_grads *grads, unsigned char *shards, unsigned char *slots)
@@ -483,6 +467,5 @@ uint32_t zi_grads_slot(const zi_grads *grads, uint32_t unit)
 
 zero_status zi_grads_consumed(zi_grads *grads, zi_stream *stream)
 {
-    const zi_device *device = grads->desc.device;
-    return device->ops->event_record(device->self, grads->consumed, stream);
+    return ops_of(grads)->event_record(self_of(grads), grads->consumed, stream);
 }

@@ -1,4 +1,4 @@
-/* The gradient shard: lends slots to backward, reduces bucket by bucket as gradients become
+/* The gradient shard: gives backward slots, reduces bucket by bucket as gradients become
  * complete, accumulates micro-steps, and has the last reduction sum the squares.
  *
  * A bucket's gradient goes through up to three reductions, each over the ranks by which the degree
@@ -14,21 +14,21 @@
  *
  * Buckets are reduced in one order on all ranks, that of backward through the units as described. A
  * bucket that does not come is reduced as zeros: when backward has gone so far that its slot, or an
- * earlier one's, must have been lent again; when its turn holds up the slots; or at the end of the
- * micro-step. The first rule keeps ranks that leave units out from waiting in a circle: who waits
- * for a slot waits for the reduction of a bucket that every rank has enqueued before it waits for
- * anything further on.
+ * earlier one's, must have been reused; when it holds up the slots of later ones; or at the end of
+ * the micro-step. The first rule keeps ranks that leave units out from waiting in a circle: who
+ * waits for a slot waits for the reduction of a bucket that every rank has enqueued before it waits
+ * for anything further on.
  *
  * Events:
  *   ready     per bucket; recorded on the caller's stream, at each gradient ready;
  *             awaited by the reduce stream, before the reduction
  *   reduced   per bucket; recorded on the reduce stream, after it;
- *             awaited by the caller's stream, before the slot is lent again
+ *             awaited by the caller's stream, before the slot is reused
  *   consumed  recorded on the step stream, after the update;
  *             awaited by the reduce and the caller's stream, before shards are overwritten
  *
  * Where gradients are offloaded, backward adds in place to a slot that holds the sum meanwhile; it
- * is loaded when the slot is lent, unless this is the first micro-step, and stored after. What is
+ * is loaded when the slot is taken, unless this is the first micro-step, and stored after. What is
  * added to a sum of another type is added in the window where one rank sums; else the bucket's
  * shards are loaded into a staging buffer, reduced into and stored. What crosses ranks after the
  * first reduction waits until the micro-step is over where backward waits for loads: so it only

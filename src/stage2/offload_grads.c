@@ -4,16 +4,6 @@
 #include "core/error.h"
 #include "stage2/grad_internal.h"
 
-static const zi_device_ops *ops_of(const zi_grads *grads)
-{
-    return grads->desc.device->ops;
-}
-
-static void *self_of(const zi_grads *grads)
-{
-    return grads->desc.device->self;
-}
-
 /* Whether sums are added up in the window: they are on disk, and cross no ranks. */
 static bool adds_in_window(const zi_grads *grads)
 {
@@ -23,7 +13,7 @@ static bool adds_in_window(const zi_grads *grads)
 
 static uint64_t shard_count(const zi_grads *grads, uint32_t flat)
 {
-    return zi_shard_count(grads->layout, &grads->layout->flats[flat], grads->layout->sharding.grad);
+    return zi_role_count(grads->layout, &grads->layout->flats[flat], ZERO_ROLE_GRAD);
 }
 
 /* The flats behind a position of the list of all buckets' flats are those that come next. */
@@ -95,8 +85,8 @@ zero_status zi_grads_fill_slot(zi_grads *grads, uint32_t bucket, zi_stream *stre
 typedef struct visit_work {
     zi_grads *grads;
     uint32_t position;
-    zero_dtype dtype;
-    const unsigned char *source; /* what is added, of `dtype`; NULL: zeros */
+    zi_codec codec;
+    const unsigned char *source; /* what is added, by `codec`; NULL: zeros */
     bool adds;                   /* else only the squares are */
     bool first;                  /* the sum begins */
     zi_norm_sum *squares;        /* NULL: not asked for */
@@ -112,13 +102,13 @@ static zero_status visit_extent(const visit_work *work, const zi_extent_place *p
     zi_stream *stream = grads->desc.reduce_stream;
     const zero_dtype sum_dtype = grads->layout->tuning.accum_dtype;
     const void *source =
-        work->source != NULL ? work->source + place->first * zero_dtype_bytes(work->dtype) : NULL;
+        work->source != NULL ? work->source + zi_codec_offset(work->codec, place->first) : NULL;
     const zi_fold fold = {.dst = extent,
                           .sources = &source,
                           .source_count = 1,
                           .count = place->count,
                           .dst_dtype = sum_dtype,
-                          .source_dtype = work->dtype,
+                          .source_dtype = work->codec.dtype,
                           .accumulate = !work->first,
                           .squares = work->squares};
     ZI_TRY(work->adds ? kernels->ops->fold(kernels->self, stream, &fold)
@@ -166,7 +156,7 @@ zero_status zi_grads_add_in_window(zi_grads *grads, uint32_t position, const zi_
 {
     const visit_work work = {.grads = grads,
                              .position = position,
-                             .dtype = sum->send_dtype,
+                             .codec = {sum->send_dtype},
                              .source = sum->send,
                              .adds = true,
                              .first = grads->first,
@@ -178,7 +168,7 @@ zero_status zi_grads_square_offloaded(zi_grads *grads, uint32_t position)
 {
     const zi_flat *flat = &grads->layout->flats[grads->layout->bucket_flats[position]];
     const zi_kernels *kernels = grads->desc.kernels;
-    zi_norm_sum *norm = zi_grads_norm_of(grads, flat);
+    zi_norm_sum *norm = norm_of(grads, flat);
     const visit_work work = {.grads = grads, .position = position, .squares = norm};
     if (grads->first) {
         return ZERO_OK; /* they are zeros */
@@ -187,7 +177,7 @@ zero_status zi_grads_square_offloaded(zi_grads *grads, uint32_t position)
         return enqueue_visit(grads, &work);
     }
     return kernels->ops->square_sum(kernels->self, grads->desc.reduce_stream,
-                                    grads->desc.shards + flat->grad_at,
+                                    grads->desc.shards + flat->at[ZERO_ROLE_GRAD],
                                     grads->layout->tuning.accum_dtype, flat->count, norm);
 }
 
@@ -196,9 +186,9 @@ zero_status zi_grads_square_offloaded(zi_grads *grads, uint32_t position)
 static zero_status store_missing(zi_grads *grads, uint32_t position)
 {
     const zi_flat *flat = &grads->layout->flats[grads->layout->bucket_flats[position]];
-    const zero_dtype dtype = grads->layout->tuning.accum_dtype;
+    const zi_codec codec = flat->kept[ZERO_ROLE_GRAD];
     const visit_work work = {
-        .grads = grads, .position = position, .dtype = dtype, .adds = true, .first = true};
+        .grads = grads, .position = position, .codec = codec, .adds = true, .first = true};
     if (!grads->first) {
         return ZERO_OK;
     }
@@ -206,8 +196,8 @@ static zero_status store_missing(zi_grads *grads, uint32_t position)
         return enqueue_visit(grads, &work);
     }
     return ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream,
-                               grads->desc.shards + flat->grad_at, 0,
-                               flat->count * zero_dtype_bytes(dtype));
+                               grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
+                               zi_codec_bytes(codec, flat->count));
 }
 
 zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own)
@@ -231,8 +221,8 @@ zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own)
             .first = first,
             .count = own ? zi_shard_count(layout, &layout->flats[flat], layout->sharding.optimizer)
                          : shard_count(grads, flat),
-            .memory =
-                zi_grads_shard(grads, flat) + first * zero_dtype_bytes(layout->tuning.accum_dtype)};
+            .memory = zi_grads_shard(grads, flat) +
+                      zi_codec_offset(layout->flats[flat].kept[ZERO_ROLE_GRAD], first)};
         ZI_TRY(zi_offload_store(grads->desc.offload, grads->desc.reduce_stream, &move));
     }
     return ZERO_OK;

@@ -6,18 +6,7 @@
 
 #include "core/check.h"
 #include "core/error.h"
-#include "layout/sharding.h"
 #include "stage2/grad_internal.h"
-
-static const zi_device_ops *ops_of(const zi_grads *grads)
-{
-    return grads->desc.device->ops;
-}
-
-static void *self_of(const zi_grads *grads)
-{
-    return grads->desc.device->self;
-}
 
 /* One bucket on its way through the reductions. */
 typedef struct bucket_job {
@@ -31,71 +20,23 @@ static uint32_t flat_at(const zi_grads *grads, const bucket_job *job, uint32_t i
     return grads->layout->bucket_flats[job->place->flat_first + i];
 }
 
-/* Elements of the flat's gradient shard before this rank's optimizer part. */
-static uint64_t part_offset(const zi_grads *grads, const zi_flat *flat)
-{
-    const zero_sharding *s = &grads->layout->sharding;
-    const uint32_t parts = s->optimizer / s->grad;
-    const uint32_t part = zi_shard_index(s, grads->desc.rank, s->optimizer) % parts;
-    return part * zi_shard_count(grads->layout, flat, s->optimizer);
-}
-
-unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat)
-{
-    const zi_flat *place = &grads->layout->flats[flat];
-    if (grads->desc.offload == NULL) {
-        return grads->desc.shards + place->grad_at;
-    }
-    return zi_flat_grad_in_place(grads->layout, place)
-               ? zi_grads_slot_data(grads, place->bucket) + place->grad_slot_at
-               : grads->desc.slots + grads->layout->grad_staging_at + place->grad_staging_at;
-}
-
-uint64_t zi_grads_part_first(const zi_grads *grads, uint32_t flat)
-{
-    return part_offset(grads, &grads->layout->flats[flat]);
-}
-
-static uint64_t part_bytes(const zi_grads *grads, uint32_t flat)
-{
-    return zi_grads_part_first(grads, flat) * zero_dtype_bytes(grads->layout->tuning.accum_dtype);
-}
-
-/* This rank's optimizer part of it. */
-static unsigned char *own_part(const zi_grads *grads, uint32_t flat)
-{
-    return zi_grads_shard(grads, flat) + part_bytes(grads, flat);
-}
-
-void *zi_grads_reduced(const zi_grads *grads, uint32_t flat)
-{
-    return grads->desc.shards != NULL
-               ? grads->desc.shards + grads->layout->flats[flat].grad_at + part_bytes(grads, flat)
-               : NULL;
-}
-
 /* Cast what is to be sent to the wire buffer when its type asks for it; *send and *dtype are
  * updated. The buffer is free: its last use was an earlier batch of this stream. */
 static zero_status to_wire(zi_grads *grads, const zi_flat *flat, uint64_t wire_at, uint64_t count,
                            zi_collective *collective)
 {
-    if (flat->wire_dtype == collective->send_dtype || collective->send == NULL) {
-        collective->send_dtype = flat->wire_dtype;
+    const zero_dtype dtype = flat->wire[ZERO_ROLE_GRAD].dtype;
+    if (dtype == collective->send_dtype || collective->send == NULL) {
+        collective->send_dtype = dtype;
         return ZERO_OK;
     }
-    unsigned char *wire = grads->desc.slots + grads->layout->wire_at + wire_at;
+    unsigned char *wire = grads->desc.slots + grads->layout->grad_wire_at + wire_at;
     const zi_kernels *kernels = grads->desc.kernels;
-    ZI_TRY(kernels->ops->cast(kernels->self, grads->desc.reduce_stream, wire, flat->wire_dtype,
+    ZI_TRY(kernels->ops->cast(kernels->self, grads->desc.reduce_stream, wire, dtype,
                               collective->send, collective->send_dtype, count));
     collective->send = wire;
-    collective->send_dtype = flat->wire_dtype;
+    collective->send_dtype = dtype;
     return ZERO_OK;
-}
-
-static uint64_t wire_stride(const zi_flat *flat, uint64_t count)
-{
-    const uint64_t bytes = count * zero_dtype_bytes(flat->wire_dtype);
-    return (bytes + 255) / 256 * 256;
 }
 
 static uint32_t exact_flag(const zi_grads *grads)
@@ -103,7 +44,7 @@ static uint32_t exact_flag(const zi_grads *grads)
     return grads->layout->tuning.reduction == ZERO_REDUCTION_EXACT ? ZI_COLLECTIVE_EXACT : 0;
 }
 
-/* Of a reduction in every micro-step, where ranks meet before the boundary. */
+/* Flags of the reduction that every micro-step has. */
 static uint32_t micro_flags(const zi_grads *grads)
 {
     return exact_flag(grads) | (grads->first ? 0 : (uint32_t)ZI_COLLECTIVE_ACCUMULATE) |
@@ -121,7 +62,7 @@ static void count_batch(zi_grads *grads, const bucket_job *job, const zi_group *
     for (uint32_t i = 0; i < batch_count; i++) {
         const uint64_t sent =
             batch[i].count * (batch[i].kind == ZI_REDUCE_SCATTER ? group->size : 1);
-        grads->desc.stats->reduce_bytes += sent * zero_dtype_bytes(batch[i].send_dtype);
+        grads->desc.stats->reduce_bytes += zi_codec_bytes((zi_codec){batch[i].send_dtype}, sent);
     }
 }
 
@@ -129,12 +70,6 @@ static void count_batch(zi_grads *grads, const bucket_job *job, const zi_group *
 static bool scatter_is_last(const zi_grads *grads)
 {
     return grads->last && grads->desc.boundary->size == 1 && grads->desc.replica->size == 1;
-}
-
-/* Where the squares of a flat's final sums are added. */
-zi_norm_sum *zi_grads_norm_of(const zi_grads *grads, const zi_flat *flat)
-{
-    return flat->replica ? grads->desc.replicas : grads->desc.norm;
 }
 
 /* A reduction of a bucket, ready to be submitted. */
@@ -163,16 +98,16 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
         *c = (zi_collective){
             .kind = ZI_REDUCE_SCATTER,
             .flags = micro_flags(grads),
-            .send_dtype = flat->grad_dtype,
+            .send_dtype = flat->slot[ZERO_ROLE_GRAD].dtype,
             .recv_dtype = layout->tuning.accum_dtype,
             .tag = flat->unit,
-            .count = zi_shard_count(layout, flat, layout->sharding.grad),
+            .count = zi_role_count(layout, flat, ZERO_ROLE_GRAD),
             .send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL,
             .recv = zi_grads_shard(grads, index),
-            .squares = scatter_is_last(grads) ? zi_grads_norm_of(grads, flat) : NULL};
+            .squares = scatter_is_last(grads) ? norm_of(grads, flat) : NULL};
         if (crosses) {
             ZI_TRY(to_wire(grads, flat, wire_at, flat->count, c));
-            wire_at += wire_stride(flat, flat->count);
+            wire_at += zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], flat->count);
         }
     }
     job->wired = crosses && used != 0;
@@ -185,11 +120,11 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
                                  bucket_batch *out)
 {
     const zi_layout *layout = grads->layout;
-    const bool narrows = kind == ZI_REDUCE_SCATTER;
-    const bool last = !narrows || grads->desc.replica->size == 1;
-    zi_group *group = narrows ? grads->desc.boundary : grads->desc.replica;
+    const bool scatters = kind == ZI_REDUCE_SCATTER;
+    const bool last = !scatters || grads->desc.replica->size == 1;
+    zi_group *group = scatters ? grads->desc.boundary : grads->desc.replica;
     zi_collective *batch =
-        (narrows ? grads->batches.boundary : grads->batches.replica) + job->place->flat_first;
+        (scatters ? grads->batches.boundary : grads->batches.replica) + job->place->flat_first;
     *out = (bucket_batch){.group = group, .batch = batch};
     if (group->size == 1) {
         return ZERO_OK;
@@ -199,20 +134,20 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
         const uint32_t index = flat_at(grads, job, i);
         const zi_flat *flat = &layout->flats[index];
         const uint64_t part = zi_shard_count(layout, flat, layout->sharding.optimizer);
-        const uint64_t sent = narrows ? part * group->size : part;
-        batch[i] =
-            (zi_collective){.kind = kind,
-                            .flags = exact_flag(grads),
-                            .send_dtype = layout->tuning.accum_dtype,
-                            .recv_dtype = layout->tuning.accum_dtype,
-                            .tag = flat->unit,
-                            .count = part,
-                            .send = narrows ? zi_grads_shard(grads, index) : own_part(grads, index),
-                            .recv = own_part(grads, index),
-                            .squares = last ? zi_grads_norm_of(grads, flat) : NULL};
+        const uint64_t sent = scatters ? part * group->size : part;
+        batch[i] = (zi_collective){.kind = kind,
+                                   .flags = exact_flag(grads),
+                                   .send_dtype = layout->tuning.accum_dtype,
+                                   .recv_dtype = layout->tuning.accum_dtype,
+                                   .tag = flat->unit,
+                                   .count = part,
+                                   .send = scatters ? zi_grads_shard(grads, index)
+                                                    : zi_grads_part(grads, index),
+                                   .recv = zi_grads_part(grads, index),
+                                   .squares = last ? norm_of(grads, flat) : NULL};
         if (!job->wired) {
             ZI_TRY(to_wire(grads, flat, wire_at, sent, &batch[i]));
-            wire_at += wire_stride(flat, sent);
+            wire_at += zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], sent);
         }
     }
     job->wired = true;
@@ -257,8 +192,8 @@ static zero_status zero_missing(zi_grads *grads, const bucket_job *job)
         const zi_flat *flat = &grads->layout->flats[flat_at(grads, job, i)];
         if (zi_flat_grad_in_place(grads->layout, flat) && !grads->units[flat->unit].zeroed) {
             ZI_TRY(ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream,
-                                       grads->desc.shards + flat->grad_at, 0,
-                                       flat->count * zero_dtype_bytes(flat->grad_dtype)));
+                                       grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
+                                       zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count)));
         }
     }
     return ZERO_OK;
@@ -276,11 +211,10 @@ static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
         if (zi_flat_grad_in_place(layout, flat) && missing && grads->desc.offload != NULL) {
             ZI_TRY(zi_grads_square_offloaded(grads, job->place->flat_first + i));
         } else if (zi_flat_grad_in_place(layout, flat)) {
-            ZI_TRY(
-                kernels->ops->square_sum(kernels->self, grads->desc.reduce_stream,
-                                         own_part(grads, index), layout->tuning.accum_dtype,
-                                         zi_shard_count(layout, flat, layout->sharding.optimizer),
-                                         zi_grads_norm_of(grads, flat)));
+            ZI_TRY(kernels->ops->square_sum(
+                kernels->self, grads->desc.reduce_stream, zi_grads_part(grads, index),
+                layout->tuning.accum_dtype,
+                zi_shard_count(layout, flat, layout->sharding.optimizer), norm_of(grads, flat)));
         }
     }
     return ZERO_OK;
@@ -325,7 +259,8 @@ zero_status zi_grads_reduce_next(zi_grads *grads)
     ZI_TRY(zi_grads_store(grads, job.bucket, false));
     ZI_TRY(ops_of(grads)->event_record(self_of(grads), bucket->reduced, stream));
     if (bucket->slot != ZI_NO_INDEX) {
-        const uint32_t index = grads->class_slots[job.place->grad_class] + bucket->slot;
+        const uint32_t index =
+            grads->layout->grad_classes[job.place->grad_class].slot_first + bucket->slot;
         grads->slots[index].bucket = ZI_NO_INDEX;
         grads->slots[index].freed = ++grads->clock;
         bucket->slot = ZI_NO_INDEX;
@@ -366,7 +301,8 @@ zero_status zi_grads_connect(zi_grads *grads)
     }
     /* The first micro-step of a step and the others go other ways; any may be the last. */
     for (int way = 0; way < 2; way++) {
-        zi_grads_micro_begin(grads, way == 0, true);
+        grads->first = way == 0;
+        grads->last = true;
         for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
             ZI_TRY(connect_bucket(grads, b));
         }
@@ -385,7 +321,7 @@ zero_status zi_grads_end_boundary(zi_grads *grads)
         /* In the class's first slot: backward is over, so all are free. Whoever takes it next waits
          * for this bucket's `reduced`. */
         grads->buckets[b].slot = 0;
-        grads->slots[grads->class_slots[class]].last = b;
+        grads->slots[grads->layout->grad_classes[class].slot_first].last = b;
         ZI_TRY(zi_grads_load(grads, b, true));
         ZI_TRY(boundary(grads, &job));
         ZI_TRY(zi_grads_store(grads, b, true));

@@ -1,4 +1,4 @@
-/* Owns what is put on the gather stream to bring a unit's parameters into its slot: loads where
+/* Owns what is put on the gather stream so that a unit's parameters are in its slot: loads where
  * they are offloaded, and the gather. Invariant: what a batch points to stays until its gather is
  * issued.
  */
@@ -10,9 +10,9 @@ static unsigned char *own_part(const zi_params *params, uint32_t flat)
 {
     const zi_flat *place = &params->layout->flats[flat];
     return zi_params_flat(params, flat) +
-           params->desc.gather->rank *
-               zi_shard_count(params->layout, place, params->layout->sharding.param) *
-               zero_dtype_bytes(place->dtype);
+           zi_codec_offset(place->wire[ZERO_ROLE_PARAM],
+                           params->desc.gather->rank *
+                               zi_role_count(params->layout, place, ZERO_ROLE_PARAM));
 }
 
 /* Name the flats of the units that this sweep will gather after this one: those that are not here.
@@ -39,7 +39,7 @@ static void name_next(const zi_params *params, uint32_t unit, zi_offload_move *m
     }
 }
 
-/* Bring this rank's shard of the unit into its slot, where peers read it. */
+/* Load this rank's shard of the unit into its slot, where peers read it. */
 static zero_status load(zi_params *params, uint32_t unit)
 {
     const zi_unit_place *place = &params->layout->units[unit];
@@ -64,12 +64,12 @@ static void make_batch(zi_params *params, uint32_t unit)
         const zi_flat *flat = &params->layout->flats[f];
         params->collectives[f] = (zi_collective){
             .kind = ZI_ALL_GATHER,
-            .send_dtype = flat->dtype,
-            .recv_dtype = flat->dtype,
+            .send_dtype = flat->wire[ZERO_ROLE_PARAM].dtype,
+            .recv_dtype = flat->wire[ZERO_ROLE_PARAM].dtype,
             .tag = unit,
-            .count = zi_shard_count(params->layout, flat, params->layout->sharding.param),
+            .count = zi_role_count(params->layout, flat, ZERO_ROLE_PARAM),
             .send = params->desc.offload != NULL ? own_part(params, f)
-                                                 : params->desc.shards + flat->param_at,
+                                                 : params->desc.shards + flat->at[ZERO_ROLE_PARAM],
             .recv = zi_params_flat(params, f)};
     }
 }
@@ -104,7 +104,7 @@ zero_status zi_params_connect(zi_params *params)
         if (!params->slotted || place->param_class == ZI_NO_INDEX) {
             continue;
         }
-        unit->slot = unit->turn != ZI_NO_INDEX ? unit->turn : 0; /* all are empty */
+        unit->slot = unit->fixed_slot != ZI_NO_INDEX ? unit->fixed_slot : 0; /* all are empty */
         make_batch(params, u);
         const zero_status status =
             zi_group_connect(params->desc.gather, params->desc.gather_stream,

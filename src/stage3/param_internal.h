@@ -9,12 +9,12 @@
 
 typedef struct param_unit {
     zi_unit_state state;
-    uint32_t use_count; /* acquires, by any name */
-    uint32_t own_count; /* of these, by the unit's own name */
-    zero_pass pass;     /* of the last of them that was granted */
-    uint32_t slot;      /* in its class; ZI_NO_INDEX: none */
-    uint32_t turn;      /* the only slot that it may take; ZI_NO_INDEX: any */
-    uint64_t touched;   /* when the schedule last came by; the smallest is evicted first */
+    uint32_t use_count;  /* acquires, by any name */
+    uint32_t own_count;  /* of these, by the unit's own name */
+    zero_pass pass;      /* of the last of them that was granted */
+    uint32_t slot;       /* in its class; ZI_NO_INDEX: none */
+    uint32_t fixed_slot; /* the only slot that it may take; ZI_NO_INDEX: any */
+    uint64_t touched;    /* when the schedule last came by; the smallest is evicted first */
     zi_event *gathered;
     zi_event *released;
     zi_event *updated;
@@ -30,7 +30,6 @@ struct zi_params {
     param_unit *units;
     zi_collective *collectives; /* by flat; a unit's are neighbours, so they are its batch */
     uint32_t *slot_units;       /* holder of each slot, all classes end to end */
-    uint32_t *class_slots;      /* first of a class in slot_units */
     zi_event *gathers_done;     /* gather stream, before a step */
     const zi_schedule *sweep;   /* gathers follow it now */
     zi_schedule schedules[ZI_SCHEDULES];
@@ -46,7 +45,7 @@ static inline void *self_of(const zi_params *params)
     return params->desc.device->self;
 }
 
-/* The tables of slots and, where units take them in turn, their turns. (param_slots.c) */
+/* The tables of slots and, where each unit has a fixed one, which. (param_slots.c) */
 zero_status zi_params_make_slots(zi_params *params);
 /* Find the unit a slot of its class, evicting its holder. *taken false: all are in use or, without
  * `may_drop`, hold gathers that nobody has used yet. */

@@ -1,4 +1,4 @@
-/* Owns the slots of parameters: which unit has which, and which of them makes room for another.
+/* Owns the slots of parameters: which unit has which, and which of them is evicted for another.
  * Invariant: what is chosen follows from the schedule alone, so that all ranks evict the same. */
 #include <inttypes.h>
 
@@ -7,39 +7,22 @@
 #include "core/memory.h"
 #include "stage3/param_internal.h"
 
-static zero_status allocate(zi_params *params)
-{
-    const zi_layout *layout = params->layout;
-    uint32_t slot_count = 0;
-    ZI_TRY(zi_calloc(layout->param_class_count, sizeof *params->class_slots,
-                     (void **)&params->class_slots));
-    for (uint32_t i = 0; i < layout->param_class_count; i++) {
-        params->class_slots[i] = slot_count;
-        slot_count += layout->param_classes[i].slot_count;
-    }
-    ZI_TRY(zi_calloc(slot_count, sizeof *params->slot_units, (void **)&params->slot_units));
-    for (uint32_t i = 0; i < slot_count; i++) {
-        params->slot_units[i] = ZI_NO_INDEX;
-    }
-    return ZERO_OK;
-}
-
 /* Over symmetric windows a unit must be gathered to the same place on all ranks. With free choice
  * that may fail: a rank that still holds a unit evicts another one than a rank that has left it
  * out. So there the units of a class take its slots in turn, whatever ranks hold. */
-static void set_turns(zi_params *params)
+static void fix_slots(zi_params *params)
 {
     const zi_layout *layout = params->layout;
     const bool fixed = layout->can.registration == ZI_REGISTER_WINDOWS;
     for (uint32_t u = 0; u < layout->unit_count; u++) {
         params->units[u].slot = ZI_NO_INDEX;
-        params->units[u].turn = ZI_NO_INDEX;
+        params->units[u].fixed_slot = ZI_NO_INDEX;
     }
     for (uint32_t c = 0; fixed && c < layout->param_class_count; c++) {
         uint32_t next = 0;
         for (uint32_t u = 0; u < layout->unit_count; u++) {
             if (layout->units[u].param_class == c) {
-                params->units[u].turn = next++ % layout->param_classes[c].slot_count;
+                params->units[u].fixed_slot = next++ % layout->param_classes[c].slot_count;
             }
         }
     }
@@ -47,8 +30,13 @@ static void set_turns(zi_params *params)
 
 zero_status zi_params_make_slots(zi_params *params)
 {
-    ZI_TRY(allocate(params));
-    set_turns(params);
+    const zi_layout *layout = params->layout;
+    const uint32_t count = zi_slot_count(layout->param_classes, layout->param_class_count);
+    ZI_TRY(zi_calloc(count, sizeof *params->slot_units, (void **)&params->slot_units));
+    for (uint32_t i = 0; i < count; i++) {
+        params->slot_units[i] = ZI_NO_INDEX;
+    }
+    fix_slots(params);
     return ZERO_OK;
 }
 
@@ -63,7 +51,7 @@ unsigned char *zi_params_flat(const zi_params *params, uint32_t flat)
 {
     const zi_flat *place = &params->layout->flats[flat];
     return params->slotted ? zi_params_slot_data(params, place->unit) + place->slot_at
-                           : params->desc.shards + place->param_at;
+                           : params->desc.shards + place->at[ZERO_ROLE_PARAM];
 }
 
 /* Give the slot back: from here on the gather stream may overwrite it, once its readers are done.
@@ -77,7 +65,9 @@ static zero_status free_slot(zi_params *params, uint32_t unit)
     const zi_unit_place *place = &params->layout->units[unit];
     zi_stream *stream = params->desc.gather_stream;
     ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream, holder->released, NULL));
-    params->slot_units[params->class_slots[place->param_class] + holder->slot] = ZI_NO_INDEX;
+    params
+        ->slot_units[params->layout->param_classes[place->param_class].slot_first + holder->slot] =
+        ZI_NO_INDEX;
     holder->slot = ZI_NO_INDEX;
     return ZERO_OK;
 }
@@ -99,11 +89,11 @@ zero_status zi_params_leave(zi_params *params, uint32_t unit, zi_unit_event even
 static uint32_t choose_slot(const zi_params *params, uint32_t taker, bool may_drop)
 {
     const uint32_t class = params->layout->units[taker].param_class;
-    const uint32_t turn = params->units[taker].turn;
-    const uint32_t *holders = params->slot_units + params->class_slots[class];
+    const uint32_t fixed = params->units[taker].fixed_slot;
+    const uint32_t *holders = params->slot_units + params->layout->param_classes[class].slot_first;
     uint32_t best = ZI_NO_INDEX;
     for (uint32_t s = 0; s < params->layout->param_classes[class].slot_count; s++) {
-        if (turn != ZI_NO_INDEX && turn != s) {
+        if (fixed != ZI_NO_INDEX && fixed != s) {
             continue;
         }
         if (holders[s] == ZI_NO_INDEX) {
@@ -130,7 +120,7 @@ zero_status zi_params_take_slot(zi_params *params, uint32_t unit, bool may_drop,
     if (!*taken) {
         return ZERO_OK;
     }
-    uint32_t *holder = &params->slot_units[params->class_slots[class] + slot];
+    uint32_t *holder = &params->slot_units[params->layout->param_classes[class].slot_first + slot];
     if (*holder != ZI_NO_INDEX) {
         ZI_TRY(zi_params_leave(params, *holder, ZI_ON_EVICT));
     }
@@ -142,16 +132,16 @@ zero_status zi_params_take_slot(zi_params *params, uint32_t unit, bool may_drop,
 zero_status zi_params_no_slot(const zi_params *params, uint32_t unit)
 {
     const uint32_t class = params->layout->units[unit].param_class;
-    const uint32_t *holders = params->slot_units + params->class_slots[class];
+    const uint32_t *holders = params->slot_units + params->layout->param_classes[class].slot_first;
     const uint32_t count = params->layout->param_classes[class].slot_count;
-    const uint32_t turn = params->units[unit].turn;
-    if (turn != ZI_NO_INDEX) {
+    const uint32_t fixed = params->units[unit].fixed_slot;
+    if (fixed != ZI_NO_INDEX) {
         ZI_FAIL(ZERO_STATE,
                 "unit %" PRIu32 " \"%.40s\" finds its slot held by unit %" PRIu32
                 " \"%.40s\": over symmetric windows units of a size take %" PRIu32
                 " slots in turn; release that one first, or change param_slots",
-                unit, params->layout->unit_infos[unit].name, holders[turn],
-                params->layout->unit_infos[holders[turn]].name, count);
+                unit, params->layout->unit_infos[unit].name, holders[fixed],
+                params->layout->unit_infos[holders[fixed]].name, count);
     }
     ZI_FAIL(ZERO_STATE,
             "unit %" PRIu32 " \"%.40s\" finds all %" PRIu32 " slots of its size held (unit %" PRIu32

@@ -21,7 +21,7 @@ zero_status zi_params_show(zi_params *params, uint32_t unit, zi_stream *stream)
         const zi_flat *flat = &params->layout->flats[f];
         ZI_TRY(ops_of(params)->copy(
             self_of(params), stream, zi_params_view(params, unit) + flat->slot_at,
-            zi_params_flat(params, f), flat->count * zero_dtype_bytes(flat->dtype)));
+            zi_params_flat(params, f), zi_codec_bytes(flat->slot[ZERO_ROLE_PARAM], flat->count)));
     }
     return ops_of(params)->event_record(self_of(params), target->shown, stream);
 }

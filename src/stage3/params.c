@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 
+#include "core/check.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "stage3/param_internal.h"
@@ -19,6 +20,7 @@ static zero_status build(zi_params *params)
     ZI_TRY(zi_calloc(layout->unit_count, sizeof *params->units, (void **)&params->units));
     ZI_TRY(
         zi_calloc(layout->flat_count, sizeof *params->collectives, (void **)&params->collectives));
+    zi_assert(layout->param_wire_bytes == 0); /* gathers land in slots: nothing decodes yet */
     ZI_TRY(zi_params_make_slots(params));
     for (uint32_t u = 0; u < layout->unit_count; u++) {
         param_unit *unit = &params->units[u];
@@ -71,7 +73,6 @@ void zi_params_destroy(zi_params *params)
     zi_free(params->units);
     zi_free(params->collectives);
     zi_free(params->slot_units);
-    zi_free(params->class_slots);
     zi_free(params);
 }
 
@@ -239,7 +240,7 @@ void *zi_params_data(const zi_params *params, uint32_t tensor)
     unsigned char *base = params->units[flat->unit].shown != NULL
                               ? zi_params_view(params, flat->unit) + flat->slot_at
                               : zi_params_flat(params, place->flat);
-    return base + place->offset * zero_dtype_bytes(flat->dtype);
+    return base + zi_codec_offset(flat->slot[ZERO_ROLE_PARAM], place->offset);
 }
 
 bool zi_params_in_use(const zi_params *params, uint32_t unit)

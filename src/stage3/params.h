@@ -6,7 +6,7 @@
  *             awaited by the caller's stream, in acquire
  *   released  recorded on the caller's stream, in the last release;
  *             awaited by the gather stream, before the slot is reused
- *   updated   recorded on the step stream, after update and publish;
+ *   updated   recorded on the step stream, after the update and the gather of it;
  *             awaited by the gather stream, before the gather, and by the caller's stream where
  *             there are no slots
  *
@@ -86,7 +86,7 @@ zero_status zi_params_forget(zi_params *params);
 /* A step is being enqueued on `stream`: it starts after all gathers so far, and what is in the
  * slots is old. No unit is in use. */
 zero_status zi_params_step_begin(zi_params *params, zi_stream *stream);
-/* The unit's shard is updated and published by what is on `stream` so far. */
+/* The unit's shard is updated, on all ranks that hold it, by what is on `stream` so far. */
 zero_status zi_params_updated(zi_params *params, uint32_t unit, zi_stream *stream);
 /* All units are: look ahead into the next micro-step. */
 zero_status zi_params_step_end(zi_params *params);

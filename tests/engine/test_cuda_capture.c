@@ -309,7 +309,9 @@ static zero_status follow_launches(zero_world *world, void *user)
         TOY_TRY(launch_steps(&trainer, c, graph_exec));
         if (way == 0) {
             TOY_TRY(zero_shard_view(trainer.engine, 0, ZERO_ROLE_PARAM, &first, &view));
-            fake_cuda_peek(&bits, view.data, 4);
+            if (view.count != 0) { /* small tensors are on some ranks only */
+                fake_cuda_peek(&bits, view.data, 4);
+            }
         } else if (way == 1) {
             TOY_TRY(read_elsewhere(trainer.engine, other, room));
             CHECK_EQ(cudaStreamSynchronize(other), cudaSuccess);

@@ -3,6 +3,8 @@
 #include "layout/layout.h"
 #include "plan_rig.h"
 
+#define GRANULE 256u
+
 static zero_model *random_model(uint64_t salt)
 {
     static const uint64_t sizes[] = {0, 1, 63, 64, 65, 129, 1000, 4369, 32768};
@@ -71,12 +73,12 @@ static void check_tiling(const zi_layout *l)
             const zi_piece *piece = &l->pieces[next];
             CHECK_EQ(piece->flat, f);
             CHECK_EQ(piece->first, first);
-            CHECK(piece->count != 0 && piece->count % 64 == 0);
-            CHECK_EQ(piece->range == ZI_NO_INDEX, in_record(l, flat, 64) == 0);
+            CHECK(piece->count != 0 && piece->count % GRANULE == 0);
+            CHECK_EQ(piece->extent == ZI_NO_INDEX, in_record(l, flat, GRANULE) == 0);
             first += piece->count;
         }
         CHECK_EQ(first, part);
-        CHECK(flat->piece_count <= 1 || in_record(l, flat, 64) != 0 ||
+        CHECK(flat->piece_count <= 1 || in_record(l, flat, GRANULE) != 0 ||
               part > zi_extent_count_max(l, flat));
     }
     CHECK_EQ(next, l->piece_count);
@@ -102,7 +104,7 @@ static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
             const uint64_t last = found.first + found.count - 1;
             CHECK_EQ(found.index, index);
             CHECK_EQ(found.first, first);
-            CHECK(found.count % 64 == 0 && found.count * size <= l->tuning.extent_bytes);
+            CHECK(found.count % GRANULE == 0 && found.count * size <= l->tuning.extent_bytes);
             CHECK_EQ(zi_layout_find_extent(l, role, f, last).index, index);
             CHECK_EQ(place->extents[index].at, at);
             CHECK_EQ(place->extents[index].bytes, up(found.count * size, PAGE));
@@ -129,9 +131,8 @@ static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
     return at;
 }
 
-/* Records lie end to end; in each its pieces' states, one behind the other; and none ends while 64
- * elements of the next piece would have fitted, unless a piece as long as extents may be ends it.
- */
+/* Records lie end to end; in each its pieces' states, one behind the other; and none ends while a
+ * granule of the next piece would have fitted, unless a piece as long as extents may be ends it. */
 static void check_records(const zi_layout *l)
 {
     uint64_t used = 0;
@@ -140,20 +141,21 @@ static void check_records(const zi_layout *l)
     for (uint32_t p = 0; p < l->piece_count; p++) {
         const zi_piece *piece = &l->pieces[p];
         const zi_flat *flat = &l->flats[piece->flat];
-        if (piece->range == ZI_NO_INDEX) {
+        if (piece->extent == ZI_NO_INDEX) {
             continue;
         }
-        if (piece->range != range) {
-            CHECK_EQ(piece->range, range + 1); /* from UINT32_MAX to 0 */
-            CHECK(range == ZI_NO_INDEX || used + in_record(l, flat, 64) > l->tuning.extent_bytes ||
+        if (piece->extent != range) {
+            CHECK_EQ(piece->extent, range + 1); /* from UINT32_MAX to 0 */
+            CHECK(range == ZI_NO_INDEX ||
+                  used + in_record(l, flat, GRANULE) > l->tuning.extent_bytes ||
                   l->pieces[p - 1].count ==
                       zi_extent_count_max(l, &l->flats[l->pieces[p - 1].flat]));
-            range = piece->range;
+            range = piece->extent;
             used = 0;
-            CHECK_EQ(l->ranges[range].at, at);
-            CHECK(l->ranges[range].bytes % PAGE == 0 && l->ranges[range].bytes != 0);
-            CHECK(l->ranges[range].bytes <= l->tuning.extent_bytes);
-            at += l->ranges[range].bytes;
+            CHECK_EQ(l->state.extents[range].at, at);
+            CHECK(l->state.extents[range].bytes % PAGE == 0 && l->state.extents[range].bytes != 0);
+            CHECK(l->state.extents[range].bytes <= l->tuning.extent_bytes);
+            at += l->state.extents[range].bytes;
         }
         for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
             const uint64_t bytes = piece->count * state_bytes(l, flat, role);
@@ -162,9 +164,9 @@ static void check_records(const zi_layout *l)
                 used += up(bytes, 256);
             }
         }
-        CHECK(used <= l->ranges[range].bytes);
+        CHECK(used <= l->state.extents[range].bytes);
     }
-    CHECK_EQ(l->range_count, range + 1);
+    CHECK_EQ(l->state.extent_count, range + 1);
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         if (l->options.tier[role] == ZERO_TIER_DISK) {
             at = check_extents(l, (zero_role)role, at);
@@ -208,7 +210,8 @@ static uint64_t checksums_of(const zi_range *ranges, uint32_t count)
 /* Of all that is on disk, those of speculative updates too; each ring has its own. */
 static void check_checksums(const zi_layout *l)
 {
-    uint64_t sums = checksums_of(l->ranges, l->range_count) * (l->speculative_at != 0 ? 2 : 1);
+    uint64_t sums =
+        checksums_of(l->state.extents, l->state.extent_count) * (l->speculative_at != 0 ? 2 : 1);
     for (int role = 0; role < ZI_OFFLOAD_ROLES && !l->tuning.disk_unchecked; role++) {
         CHECK_EQ(l->offload[role].sums_at, sums);
         sums += l->offload[role].sum_count;
@@ -226,11 +229,11 @@ static void check_sums(const zi_layout *l)
                                                            : ZERO_TIER_DEVICE;
         tiers[tier] += l->memory.bytes[role];
     }
-    for (uint32_t r = 0; r < l->range_count; r++) {
-        largest = l->ranges[r].bytes > largest ? l->ranges[r].bytes : largest;
+    for (uint32_t r = 0; r < l->state.extent_count; r++) {
+        largest = l->state.extents[r].bytes > largest ? l->state.extents[r].bytes : largest;
     }
     const uint64_t slots =
-        l->tuning.io_window < l->range_count ? l->tuning.io_window : l->range_count;
+        l->tuning.io_window < l->state.extent_count ? l->tuning.io_window : l->state.extent_count;
     uint64_t ring = slots * largest;
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         ring += l->offload[role].window_slots * l->offload[role].extent_bytes_max;
@@ -386,8 +389,8 @@ static void check_text(const zero_model *model, const zero_engine_options *o, co
     check_table(model, o, 2, expected, true);
 }
 
-/* 200000 elements over two ranks in slices of 64: 100032 of 12 bytes each; a range of 64 KiB holds
- * 5440 of them. */
+/* 200000 elements over two ranks in slices of whole granules: 100096 of 12 bytes each; a range of
+ * 64 KiB holds 5376 of them. */
 TEST(the_table_names_tiers_and_traffic)
 {
     zero_model *model = plain_model();
@@ -399,18 +402,18 @@ TEST(the_table_names_tiers_and_traffic)
     tuning.extent_bytes = 65536;
     check_text(model, &o, "master       disk             2");
     check_text(model, &o, "io window    host             1             266240");
-    /* 18 ranges of 65536 bytes and one of 25344, in pages 28672. */
-    check_text(model, &o, "sum          disk                          1208320");
+    /* 18 ranges of 65536 bytes and one of 39936, in pages 40960. */
+    check_text(model, &o, "sum          disk                          1220608");
     check_text(
         model, &o,
-        "disk: a step reads at most 983040 bytes and writes 1208320, in 19 ranges of at most "
+        "disk: a step reads at most 983040 bytes and writes 1220608, in 19 extents of at most "
         "65536, 4 of them in memory\n");
     o.tier[ZERO_ROLE_MOMENT1] = ZERO_TIER_HOST;
     check_text(model, &o, "moment1      host             2");
     zero_model_destroy(model);
 }
 
-/* 100032 elements of 2 bytes in 49 pages, and of 4 bytes in 98. Gradients are read by the step,
+/* 100096 elements of 2 bytes in 49 pages, and of 4 bytes in 98. Gradients are read by the step,
  * parameters written. */
 TEST(the_table_counts_passes_and_micro_steps)
 {

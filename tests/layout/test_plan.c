@@ -5,6 +5,7 @@
 #define RANDOM_MODELS 60
 #define UNITS_MAX 12
 #define TENSORS_MAX 48
+#define GRANULE 256u
 
 typedef struct shape {
     uint32_t unit;
@@ -61,8 +62,8 @@ static void describe(described *d)
     }
 }
 
-/* Elements of one unit's flat of a kind: tensors at multiples of 128, the whole in `world` slices
- * of a multiple of 64. 0 when the unit has no such tensor. */
+/* Elements of one unit's flat of a kind: tensors at granules, the whole in `world` slices of
+ * whole granules. 0 when the unit has no such tensor. */
 static uint64_t flat_count(const described *d, uint32_t unit, zero_dtype dtype, bool frozen,
                            uint32_t world)
 {
@@ -70,10 +71,10 @@ static uint64_t flat_count(const described *d, uint32_t unit, zero_dtype dtype, 
     for (uint32_t t = 0; t < d->tensor_count; t++) {
         const shape *tensor = &d->tensors[t];
         if (tensor->unit == unit && tensor->dtype == dtype && tensor->frozen == frozen) {
-            end = up(end, 128) + tensor->count;
+            end = up(end, GRANULE) + tensor->count;
         }
     }
-    return up((end + world - 1) / world, 64) * world;
+    return up((end + world - 1) / world, GRANULE) * world;
 }
 
 /* Groups that have something trained. */
@@ -321,7 +322,7 @@ TEST(scratch_of_reductions)
     }
     zero_engine_options o = fresh_options();
     tuning.bucket_bytes = 1;
-    const uint64_t flat = up(100000 / 4, 64) * 4; /* elements of the largest */
+    const uint64_t flat = up(100000 / 4, GRANULE) * 4; /* elements of the largest */
     CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(flat * 2, PAGE));
     tuning.wire_dtype = ZERO_DTYPE_F32;
     CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(flat * 4, PAGE));
@@ -331,9 +332,9 @@ TEST(scratch_of_reductions)
     CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(flat * 2, PAGE));
     o.shard_group = 0;
     o.stage = ZERO_STAGE_0; /* all ranks have all of it: one ALL_REDUCE */
-    CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(up(flat / 4, 64) * 4 * 2, PAGE));
+    CHECK_EQ(scratch_of(d.model, o, 4), 2 * up(flat * 2, PAGE));
     tuning.bucket_bytes = UINT64_C(1) << 30; /* one bucket */
-    const uint64_t small = up(up(1000, 4) / 4, 64) * 4;
+    const uint64_t small = up(1000 / 4, GRANULE) * 4;
     CHECK_EQ(scratch_of(d.model, o, 4), 2 * up((flat + 2 * small) * 2, PAGE));
     CHECK_EQ(scratch_of(d.model, o, 1), 0);
     zero_model_destroy(d.model);

@@ -467,11 +467,7 @@ def engine_calls(tree):
 
 
 # Folders whose files still use one another in cycles.
-CYCLES = (
-    "src/layout",
-    "src/stage1",
-    "src/stage2",
-)
+CYCLES = ()
 
 
 def _definitions(tree, path):

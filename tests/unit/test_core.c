@@ -1,14 +1,14 @@
-/* core: sizes, arenas, faults, random numbers, shared loops, errors, logs. */
+/* core: sizes, faults, random numbers, shared loops, errors, logs. */
 #include "harness.h"
 
 #include <stdatomic.h>
 
-#include "core/arena.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/rng.h"
+#include "core/sizes.h"
 #include "core/table.h"
 #include "core/thread.h"
 #include "zero/log.h"
@@ -28,26 +28,6 @@ TEST(checked_sizes)
     CHECK_EQ(zi_align_up(256, 256), 256);
     CHECK_EQ(zi_div_up(UINT64_MAX, 2), (UINT64_C(1) << 63));
     CHECK_EQ(zi_div_up(0, 7), 0);
-}
-
-TEST(arena_measures_what_it_gives)
-{
-    static _Alignas(256) unsigned char memory[4096];
-    const uint64_t sizes[] = {1, 0, 256, 257, 64};
-    zi_arena measure = {0};
-    zi_arena real = {.base = memory, .capacity_bytes = sizeof memory};
-    const unsigned char *last_end = memory;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        CHECK(zi_arena_take(&measure, sizes[i]) == NULL);
-        unsigned char *piece = zi_arena_take(&real, sizes[i]);
-        CHECK_EQ(piece == NULL, sizes[i] == 0);
-        CHECK_EQ(measure.used_bytes, real.used_bytes);
-        if (piece != NULL) {
-            CHECK(piece >= last_end);
-            CHECK_EQ((uintptr_t)piece % ZI_ARENA_ALIGN, 0);
-            last_end = piece + sizes[i];
-        }
-    }
 }
 
 TEST(nth_fault_hits_once)

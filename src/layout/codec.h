@@ -1,0 +1,59 @@
+/* How the elements of a role lie in bytes. Whoever turns elements into bytes asks here.
+ *
+ * Elements come in granules: tensors, slices, shards, chunks and extents begin at a multiple of
+ * ZI_GRANULE elements. So a format that keeps something for each block of elements, such as a
+ * scale, fits in without moving any of them. Today's codecs are plain: a fixed number of bytes for
+ * each element, and nothing else. */
+#ifndef ZI_LAYOUT_CODEC_H
+#define ZI_LAYOUT_CODEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/arena.h"
+#include "core/check.h"
+#include "core/sizes.h"
+#include "zero/dtype.h"
+
+#define ZI_GRANULE ((uint64_t)256)
+
+typedef struct zi_codec {
+    zero_dtype dtype; /* of an element; DEFAULT: there are no elements, and no bytes */
+} zi_codec;
+
+static inline bool zi_codec_is_none(zi_codec codec)
+{
+    return codec.dtype == ZERO_DTYPE_DEFAULT;
+}
+
+static inline bool zi_codec_same(zi_codec a, zi_codec b)
+{
+    return a.dtype == b.dtype;
+}
+
+/* Bytes of `count` elements that begin at a granule. */
+static inline uint64_t zi_codec_bytes(zi_codec codec, uint64_t count)
+{
+    return count * zero_dtype_bytes(codec.dtype);
+}
+
+/* Bytes before an element at which a granule begins. */
+static inline uint64_t zi_codec_offset(zi_codec codec, uint64_t element)
+{
+    zi_assert_cmp(element % ZI_GRANULE, ==, 0);
+    return zi_codec_bytes(codec, element);
+}
+
+/* What `count` elements take in an arena or an extent, where the next things begin aligned. */
+static inline uint64_t zi_codec_padded_bytes(zi_codec codec, uint64_t count)
+{
+    return zi_align_up(zi_codec_bytes(codec, count), ZI_ARENA_ALIGN);
+}
+
+/* The most elements, in whole granules, that fit in so many bytes. */
+static inline uint64_t zi_codec_count_within(zi_codec codec, uint64_t bytes)
+{
+    return bytes / zi_codec_bytes(codec, ZI_GRANULE) * ZI_GRANULE;
+}
+
+#endif

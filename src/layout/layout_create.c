@@ -1,0 +1,537 @@
+/* Owns the making of a layout: flats from tensors, then the offsets of everything in the arenas.
+ * Invariant: nothing in an arena overlaps, and memory.bytes adds up to what the arenas hold. */
+#include "layout/layout.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/arena.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "layout/sharding.h"
+#include "zero/world.h"
+
+static const zero_dtype flat_dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+/* The least that is chosen for a budget: one extent is read while one is updated and one written;
+ * smaller accesses cost a disk its bandwidth. */
+#define IO_WINDOW_MIN 3
+#define EXTENT_BYTES_MIN (UINT64_C(256) << 10)
+#define FLATS_PER_UNIT_MAX 9 /* three dtypes; trained, trained replicas and frozen */
+
+static zero_status copy_model(zi_layout *layout, const zero_model *model)
+{
+    layout->unit_count = model->unit_count;
+    layout->tensor_count = model->tensor_count;
+    ZI_TRY(zi_calloc(model->unit_count, sizeof *layout->unit_infos, (void **)&layout->unit_infos));
+    ZI_TRY(zi_calloc(model->unit_count, sizeof *layout->units, (void **)&layout->units));
+    ZI_TRY(zi_calloc(model->tensor_count, sizeof *layout->tensor_infos,
+                     (void **)&layout->tensor_infos));
+    ZI_TRY(zi_calloc(model->extra_count, sizeof *layout->tensor_extras,
+                     (void **)&layout->tensor_extras));
+    ZI_TRY(zi_calloc(model->tensor_count, sizeof *layout->tensors, (void **)&layout->tensors));
+    ZI_TRY(zi_calloc((size_t)model->unit_count * FLATS_PER_UNIT_MAX, sizeof *layout->flats,
+                     (void **)&layout->flats));
+    ZI_TRY(zi_calloc(model->tie_count, sizeof *layout->ties, (void **)&layout->ties));
+    ZI_TRY(zi_calloc(model->tie_count, sizeof *layout->owners, (void **)&layout->owners));
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        zi_unit_info *info = &layout->unit_infos[u];
+        *info = model->units[u];
+        ZI_TRY(zi_names_add(&layout->names, info->name, &info->name));
+    }
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        zi_tensor_info *info = &layout->tensor_infos[t];
+        *info = model->tensors[t];
+        ZI_TRY(zi_names_add(&layout->names, info->name, &info->name));
+    }
+    for (uint32_t i = 0; i < model->extra_count; i++) {
+        layout->tensor_extras[i] = model->extras[i];
+    }
+    return ZERO_OK;
+}
+
+/* The unit's owners, each once, in the order of its ties. seen: by owner, 1 + the last unit that
+ * was found to tie to it. */
+static void find_owners(zi_layout *layout, uint32_t unit, uint32_t *seen)
+{
+    zi_unit_place *place = &layout->units[unit];
+    for (uint32_t i = 0; i < place->tie_count; i++) {
+        const uint32_t owner = layout->tensor_infos[layout->ties[place->tie_first + i]].unit;
+        if (seen[owner] != unit + 1) {
+            seen[owner] = unit + 1;
+            layout->owners[place->owner_first + place->owner_count++] = owner;
+            layout->units[owner].tied_by++;
+        }
+    }
+}
+
+/* Ties sorted by the unit that uses the tensor, in the order they were made. */
+static zero_status copy_ties(zi_layout *layout, const zero_model *model)
+{
+    for (uint32_t i = 0; i < model->tie_count; i++) {
+        layout->units[model->ties[i].unit].tie_count++;
+    }
+    uint32_t next = 0;
+    for (uint32_t unit = 0; unit < layout->unit_count; unit++) {
+        zi_unit_place *place = &layout->units[unit];
+        place->tie_first = next;
+        place->owner_first = next;
+        next += place->tie_count;
+        place->tie_count = 0; /* counted again as they are put there */
+    }
+    for (uint32_t i = 0; i < model->tie_count; i++) {
+        zi_unit_place *place = &layout->units[model->ties[i].unit];
+        layout->ties[place->tie_first + place->tie_count++] = model->ties[i].tensor;
+    }
+    uint32_t *seen = NULL;
+    ZI_TRY(zi_calloc(layout->unit_count, sizeof *seen, (void **)&seen));
+    for (uint32_t unit = 0; unit < layout->unit_count; unit++) {
+        find_owners(layout, unit, seen);
+    }
+    zi_free(seen);
+    return ZERO_OK;
+}
+
+/* What a tensor's flats are apart by, besides the dtype; trained ones come first. */
+typedef enum flat_kind { FLAT_TRAINED = 0, FLAT_REPLICA = 1, FLAT_FROZEN = 2 } flat_kind;
+
+static flat_kind kind_of(const zi_tensor_info *info)
+{
+    if ((info->flags & ZERO_TENSOR_FROZEN) != 0) {
+        return FLAT_FROZEN;
+    }
+    return info->replica != 0 ? FLAT_REPLICA : FLAT_TRAINED;
+}
+
+static void choose_codecs(const zi_layout *layout, zi_flat *flat)
+{
+    const zi_codec param = {flat->dtype};
+    const zero_dtype grad = layout->options.grad_dtype;
+    const zero_dtype wire = layout->tuning.wire_dtype;
+    flat->kept[ZERO_ROLE_PARAM] = param;
+    flat->slot[ZERO_ROLE_PARAM] = param;
+    flat->wire[ZERO_ROLE_PARAM] = param;
+    if (!flat->trained) {
+        return;
+    }
+    flat->kept[ZERO_ROLE_GRAD].dtype = layout->tuning.accum_dtype;
+    flat->slot[ZERO_ROLE_GRAD].dtype = grad != ZERO_DTYPE_DEFAULT ? grad : flat->dtype;
+    flat->wire[ZERO_ROLE_GRAD] =
+        wire != ZERO_DTYPE_DEFAULT ? (zi_codec){wire} : flat->slot[ZERO_ROLE_GRAD];
+    flat->has_master =
+        flat->dtype != ZERO_DTYPE_F32 && layout->options.master_dtype == ZERO_DTYPE_F32;
+    if (flat->has_master) {
+        flat->kept[ZERO_ROLE_MASTER].dtype = ZERO_DTYPE_F32;
+    }
+    for (uint32_t i = 0; i < layout->moment_count; i++) {
+        flat->kept[ZERO_ROLE_MOMENT1 + i].dtype = layout->options.moment_dtype;
+    }
+}
+
+/* Lay the unit's tensors of one kind end to end; no flat when there are none. */
+static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_kind kind,
+                     const uint32_t *members, uint32_t member_count)
+{
+    zi_flat *flat = &layout->flats[layout->flat_count];
+    uint64_t offset = 0;
+    bool any = false;
+    for (uint32_t i = 0; i < member_count; i++) {
+        const zi_tensor_info *info = &layout->tensor_infos[members[i]];
+        if (info->dtype != dtype || kind_of(info) != kind) {
+            continue;
+        }
+        offset = zi_align_up(offset, ZI_GRANULE);
+        layout->tensors[members[i]] =
+            (zi_tensor_place){.flat = layout->flat_count, .offset = offset};
+        offset += info->count;
+        any = true;
+    }
+    if (!any) {
+        return;
+    }
+    const uint32_t world = layout->sharding.world;
+    *flat = (zi_flat){.unit = unit,
+                      .bucket = ZI_NO_INDEX,
+                      .dtype = dtype,
+                      .trained = kind != FLAT_FROZEN,
+                      .replica = kind == FLAT_REPLICA};
+    choose_codecs(layout, flat);
+    flat->slice_count = zi_align_up(zi_div_up(offset, world), ZI_GRANULE);
+    flat->count = flat->slice_count * world;
+    layout->replicates = layout->replicates || flat->replica;
+    layout->units[unit].flat_count++;
+    layout->flat_count++;
+}
+
+static zero_status make_flats(zi_layout *layout)
+{
+    /* Tensors sorted by unit, keeping their order: counting sort over the units. */
+    uint32_t *sorted = NULL;
+    uint32_t *start = NULL;
+    zero_status status = zi_calloc(layout->tensor_count, sizeof *sorted, (void **)&sorted);
+    if (status == ZERO_OK) {
+        status = zi_calloc((size_t)layout->unit_count + 2, sizeof *start, (void **)&start);
+    }
+    if (status == ZERO_OK) {
+        for (uint32_t t = 0; t < layout->tensor_count; t++) {
+            start[layout->tensor_infos[t].unit + 2]++;
+        }
+        for (uint32_t u = 0; u < layout->unit_count; u++) {
+            start[u + 2] += start[u + 1];
+        }
+        for (uint32_t t = 0; t < layout->tensor_count; t++) {
+            sorted[start[layout->tensor_infos[t].unit + 1]++] = t;
+        }
+        for (uint32_t u = 0; u < layout->unit_count; u++) {
+            layout->units[u].flat_first = layout->flat_count;
+            for (uint32_t i = 0; i < FLATS_PER_UNIT_MAX; i++) {
+                add_flat(layout, u, flat_dtypes[i % 3], (flat_kind)(i / 3), sorted + start[u],
+                         start[u + 1] - start[u]);
+            }
+        }
+    }
+    zi_free(sorted);
+    zi_free(start);
+    return status;
+}
+
+/* The type of all trained tensors; DEFAULT ("the tensor's own") when they differ. */
+static zero_dtype common_dtype(const zi_layout *layout)
+{
+    zero_dtype common = ZERO_DTYPE_DEFAULT;
+    for (uint32_t t = 0; t < layout->tensor_count; t++) {
+        const zi_tensor_info *info = &layout->tensor_infos[t];
+        if ((info->flags & ZERO_TENSOR_FROZEN) != 0) {
+            continue;
+        }
+        if (common != ZERO_DTYPE_DEFAULT && common != info->dtype) {
+            return ZERO_DTYPE_DEFAULT;
+        }
+        common = info->dtype;
+    }
+    return common;
+}
+
+static uint32_t first_set(uint32_t value, uint32_t fallback)
+{
+    return value != 0 ? value : fallback;
+}
+
+/* Options whose defaults depend on the model or the world. */
+static void resolve_options(zi_layout *layout)
+{
+    zero_engine_options *options = &layout->options;
+    zero_tuning *tuning = &layout->tuning;
+    bool any_f16 = false;
+    for (uint32_t t = 0; t < layout->tensor_count; t++) {
+        const zi_tensor_info *info = &layout->tensor_infos[t];
+        any_f16 =
+            any_f16 || (info->dtype == ZERO_DTYPE_F16 && (info->flags & ZERO_TENSOR_FROZEN) == 0);
+    }
+    any_f16 = any_f16 || options->grad_dtype == ZERO_DTYPE_F16;
+    if (options->loss_scale == 0.0f) {
+        options->loss_scale = any_f16 ? 65536.0f : 1.0f;
+        tuning->loss_scale_static = tuning->loss_scale_static || !any_f16;
+    }
+    const zero_sharding *sharding = &layout->sharding;
+    options->shard_group = first_set(options->shard_group, sharding->param);
+    tuning->grad_group = first_set(tuning->grad_group, sharding->grad);
+    tuning->optimizer_group = first_set(tuning->optimizer_group, sharding->optimizer);
+    if (options->grad_dtype == ZERO_DTYPE_DEFAULT) {
+        options->grad_dtype = common_dtype(layout);
+    }
+    if (tuning->wire_dtype == ZERO_DTYPE_DEFAULT) {
+        tuning->wire_dtype = options->grad_dtype;
+    }
+    layout->moment_count = options->optimizer == ZERO_OPTIMIZER_ADAMW ? 2 : options->update_states;
+}
+
+/* One arena per role: a tier is a property of a role. */
+typedef struct role_arenas {
+    uint64_t used_bytes[ZERO_ROLE_COUNT];
+} role_arenas;
+
+/* Take bytes of a role's arena; returns their offset. */
+static uint64_t take(role_arenas *roles, zero_role role, uint64_t bytes)
+{
+    const uint64_t at = roles->used_bytes[role];
+    roles->used_bytes[role] += zi_align_up(bytes, ZI_ARENA_ALIGN);
+    return at;
+}
+
+/* The flat's shards that are not on disk. */
+static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *roles)
+{
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        if (!zi_codec_is_none(flat->kept[role]) &&
+            zi_role_tier(layout, (zero_role)role) != ZERO_TIER_DISK) {
+            const uint64_t count = zi_role_count(layout, flat, (zero_role)role);
+            flat->at[role] = take(roles, (zero_role)role, zi_codec_bytes(flat->kept[role], count));
+        }
+    }
+}
+
+/* The hyper-parameters that ranks compare: those of a group that has nothing to train are not
+ * used, and what a callback takes for its own is not known. */
+static void size_message(zi_layout *layout)
+{
+    layout->groups = 0;
+    for (uint32_t i = 0; i < layout->tensor_count; i++) {
+        const zi_tensor_info *info = &layout->tensor_infos[i];
+        const bool used = (info->flags & ZERO_TENSOR_FROZEN) == 0 &&
+                          layout->options.optimizer == ZERO_OPTIMIZER_ADAMW;
+        layout->groups |= (uint64_t)used << info->group;
+    }
+    layout->group_count = (uint32_t)__builtin_popcountll(layout->groups);
+    layout->message_bytes = (uint32_t)zi_align_up(
+        ZI_MESSAGE_BYTES + layout->group_count * ZI_MESSAGE_GROUP_BYTES, ZI_ARENA_ALIGN);
+}
+
+static void place_step(zi_layout *layout, role_arenas *roles)
+{
+    size_message(layout);
+    layout->message_at = take(roles, ZERO_ROLE_STEP, layout->message_bytes);
+    layout->messages_at =
+        take(roles, ZERO_ROLE_STEP, (uint64_t)layout->sharding.world * layout->message_bytes);
+    layout->parts_at =
+        take(roles, ZERO_ROLE_STEP,
+             layout->part_count > 1 ? (uint64_t)layout->part_count * ZI_PART_BYTES : 0);
+    layout->step_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
+    layout->aside_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
+    layout->segments_at = take(roles, ZERO_ROLE_STEP, layout->segment_count * ZI_SEGMENT_BYTES);
+}
+
+/* Speculative copies of this rank's part of all parameters that are trained. */
+static void place_speculative(const zi_layout *layout, role_arenas *roles)
+{
+    for (uint32_t f = 0; f < layout->flat_count && layout->speculative_at != 0; f++) {
+        zi_flat *flat = &layout->flats[f];
+        const uint64_t count =
+            flat->trained ? zi_shard_count(layout, flat, layout->sharding.optimizer) : 0;
+        flat->speculative_at =
+            take(roles, ZERO_ROLE_IO_WINDOW, zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], count));
+    }
+}
+
+/* What offloaded shards pass through. */
+static void place_offload(zi_layout *layout, role_arenas *roles)
+{
+    layout->param_staging_at = take(roles, ZERO_ROLE_PARAM_SLOT, layout->param_staging_bytes);
+    layout->grad_staging_at = take(roles, ZERO_ROLE_GRAD_SLOT, layout->grad_staging_bytes);
+    for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
+        zi_offload_place *place = &layout->offload[role];
+        place->window_at =
+            take(roles, ZERO_ROLE_IO_WINDOW, place->window_slots * place->extent_bytes_max);
+    }
+}
+
+/* A role on disk has no arena, but bytes in extents; where several roles share these, what pads
+ * them to whole pages counts in the tier only. */
+static uint64_t disk_share(const zi_layout *layout, zero_role role)
+{
+    uint64_t bytes = 0;
+    if (role < ZI_OFFLOAD_ROLES) {
+        return layout->offload[role].bytes;
+    }
+    for (uint32_t i = 0; i < layout->piece_run_count; i++) {
+        const zi_piece_run *run = &layout->piece_runs[i];
+        const zi_codec codec = layout->flats[run->flat].kept[role];
+        bytes += run->pieces * zi_codec_padded_bytes(codec, run->count);
+    }
+    return layout->speculative_at != 0 ? 2 * bytes : bytes;
+}
+
+static void add_up(zi_layout *layout, const role_arenas *roles)
+{
+    zero_memory *memory = &layout->memory;
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        const zero_tier tier = zi_role_tier(layout, (zero_role)role);
+        const uint64_t used =
+            tier == ZERO_TIER_DISK ? disk_share(layout, (zero_role)role) : roles->used_bytes[role];
+        memory->bytes[role] = zi_align_up(used, ZI_PAGE_BYTES) +
+                              (role == ZERO_ROLE_IO_WINDOW ? layout->sums_bytes : 0);
+        memory->tier_bytes[tier] += tier == ZERO_TIER_DISK ? 0 : memory->bytes[role];
+    }
+    memory->tier_bytes[ZERO_TIER_DISK] = layout->disk_bytes;
+    for (int tier = 0; tier < ZERO_TIER_COUNT; tier++) {
+        memory->total_bytes += memory->tier_bytes[tier];
+    }
+}
+
+static void place(zi_layout *layout)
+{
+    role_arenas roles = {0};
+    for (uint32_t i = 0; i < layout->flat_count; i++) {
+        place_flat(layout, &layout->flats[i], &roles);
+    }
+    for (uint32_t i = 0; i < layout->param_class_count; i++) {
+        zi_slot_class *class = &layout->param_classes[i];
+        class->slots_at = take(&roles, ZERO_ROLE_PARAM_SLOT, class->slot_bytes * class->slot_count);
+    }
+    for (uint32_t u = 0; u < layout->unit_count && layout->tuning.poison_released; u++) {
+        layout->units[u].view_at = take(&roles, ZERO_ROLE_PARAM_SLOT, layout->units[u].slot_bytes);
+    }
+    for (uint32_t i = 0; i < layout->grad_class_count; i++) {
+        zi_slot_class *class = &layout->grad_classes[i];
+        class->slots_at = take(&roles, ZERO_ROLE_GRAD_SLOT, class->slot_bytes * class->slot_count);
+    }
+    (void)take(&roles, ZERO_ROLE_PARAM_SLOT, layout->param_wire_bytes);
+    layout->grad_wire_at = take(&roles, ZERO_ROLE_GRAD_SLOT, layout->grad_wire_bytes);
+    place_step(layout, &roles);
+    (void)take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
+    (void)take(&roles, ZERO_ROLE_IO_WINDOW,
+               layout->state.window_slots * layout->state.extent_bytes_max);
+    layout->bounce_at = take(&roles, ZERO_ROLE_IO_WINDOW, 2 * layout->bounce_bytes);
+    place_offload(layout, &roles);
+    place_speculative(layout, &roles); /* behind what is whole pages */
+    add_up(layout, &roles);
+}
+
+static zero_status check_budget(const zi_layout *layout, zero_tier tier, uint64_t budget,
+                                const char *remedy)
+{
+    const uint64_t need = layout->memory.tier_bytes[tier];
+    if (budget != 0 && need > budget) {
+        ZI_FAIL(ZERO_OUT_OF_MEMORY,
+                "the plan needs %" PRIu64 " bytes of %s per rank, %s_budget_bytes is %" PRIu64
+                ": short by %" PRIu64 "; %s",
+                need, zero_tier_name(tier), zero_tier_name(tier), budget, need - budget, remedy);
+    }
+    return ZERO_OK;
+}
+
+/* Where the caller left the I/O window open and it is too large for the budget of host memory: the
+ * next smaller one, of fewer extents, then of smaller ones. false: there is none, or no need. */
+static bool shrink_window(const zero_tuning *given, zi_layout *layout)
+{
+    zero_tuning *tuning = &layout->tuning;
+    const uint64_t budget = layout->options.host_budget_bytes;
+    if (budget == 0 || layout->memory.tier_bytes[ZERO_TIER_HOST] <= budget) {
+        return false;
+    }
+    if (given->io_window == 0 && tuning->io_window > IO_WINDOW_MIN) {
+        tuning->io_window--;
+        return true;
+    }
+    if (given->extent_bytes == 0 && tuning->extent_bytes > EXTENT_BYTES_MIN) {
+        tuning->extent_bytes /= 2;
+        return true;
+    }
+    return false;
+}
+
+static void free_places(zi_layout *layout)
+{
+    zi_free(layout->piece_runs);
+    zi_free(layout->state_runs);
+    zi_free(layout->pieces);
+    zi_free(layout->state.extents);
+    for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
+        zi_free(layout->offload[role].extents);
+    }
+}
+
+static zero_status cut_and_place(zi_layout *layout)
+{
+    ZI_TRY(zi_layout_make_pieces(layout));
+    ZI_TRY(zi_layout_make_extents(layout));
+    zi_layout_place_sums(layout);
+    place(layout);
+    return ZERO_OK;
+}
+
+/* Cut and place all there is, with an I/O window that fits in the budget if there is one. */
+static zero_status fit(const zero_tuning *given, zi_layout *layout)
+{
+    const zi_layout uncut = *layout;
+    ZI_TRY(cut_and_place(layout));
+    while (shrink_window(given, layout)) {
+        const zero_tuning smaller = layout->tuning;
+        free_places(layout);
+        *layout = uncut;
+        layout->tuning = smaller;
+        ZI_TRY(cut_and_place(layout));
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_budgets(const zi_layout *layout)
+{
+    const zero_engine_options *o = &layout->options;
+    ZI_TRY(check_budget(layout, ZERO_TIER_DEVICE, o->device_budget_bytes,
+                        "use a higher stage, more ranks or fewer slots, or put roles on another "
+                        "tier"));
+    ZI_TRY(check_budget(layout, ZERO_TIER_HOST, o->host_budget_bytes,
+                        "use more ranks, put fewer roles on the host, or lower io_window or "
+                        "extent_bytes"));
+    return check_budget(layout, ZERO_TIER_DISK, o->disk_budget_bytes,
+                        "use more ranks, bf16 moments, or put fewer roles on disk");
+}
+
+static zero_status build(zi_layout *layout, const zero_model *model,
+                         const zero_engine_options *options, uint32_t world, bool threads,
+                         const zi_capabilities *can)
+{
+    if (model == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "model is NULL; make one with zero_model_create");
+    }
+    if (world < 1 || world > 65536) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "a world of %" PRIu32 " ranks is not in [1, 65536]", world);
+    }
+    zero_engine_options given;
+    zero_tuning given_tuning;
+    ZI_TRY(zi_options_take(options, &given, &given_tuning));
+    ZI_TRY(zi_options_resolve(options, &layout->options, &layout->tuning));
+    layout->options.disk_directories = NULL; /* the caller's, and no plan needs them */
+    layout->tuning.disk_weights = NULL;
+    layout->options.disk_directory_count = 0;
+    layout->part_count = (uint32_t)zi_max_u64(1, zero_world_size(layout->options.model_parallel));
+    ZI_TRY(zi_sharding_resolve(&layout->options, world, &layout->sharding));
+    ZI_TRY(zi_layout_resolve_backend(layout, threads, can));
+    ZI_TRY(copy_model(layout, model));
+    ZI_TRY(copy_ties(layout, model));
+    resolve_options(layout);
+    ZI_TRY(make_flats(layout));
+    ZI_TRY(zi_layout_make_buckets(layout));
+    ZI_TRY(zi_layout_make_classes(layout));
+    ZI_TRY(fit(&given_tuning, layout));
+    return check_budgets(layout);
+}
+
+zero_status zi_layout_create(const zero_model *model, const zero_engine_options *options,
+                             uint32_t world, bool threads, const zi_capabilities *can,
+                             zi_layout **out)
+{
+    *out = NULL;
+    zi_layout *layout = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *layout, (void **)&layout));
+    const zero_status status = build(layout, model, options, world, threads, can);
+    if (status != ZERO_OK) {
+        zi_layout_destroy(layout);
+        return status;
+    }
+    *out = layout;
+    return ZERO_OK;
+}
+
+void zi_layout_destroy(zi_layout *layout)
+{
+    if (layout == NULL) {
+        return;
+    }
+    zi_names_free(&layout->names);
+    zi_free(layout->unit_infos);
+    zi_free(layout->units);
+    zi_free(layout->tensor_infos);
+    zi_free(layout->tensor_extras);
+    zi_free(layout->tensors);
+    zi_free(layout->flats);
+    zi_free(layout->buckets);
+    zi_free(layout->bucket_flats);
+    zi_free(layout->ties);
+    zi_free(layout->owners);
+    free_places(layout);
+    zi_free(layout->param_classes);
+    zi_free(layout->grad_classes);
+    zi_free(layout);
+}

@@ -1,0 +1,284 @@
+/* Owns what a step enqueues: updates, the gathers of updated parameters, the CPU's part of a shared
+ * step, and moves of state on disk. */
+#include "core/error.h"
+#include "core/sizes.h"
+#include "stage1/optim_internal.h"
+
+static zero_status walk(void *argument)
+{
+    const optim_work *work = argument;
+    const uint32_t end = work->optim->layout->state.extent_count - 1;
+    return zi_window_walk(work->optim->desc.window, work->down ? end : 0, work->down ? 0 : end);
+}
+
+zero_status zi_optim_look_ahead(zi_optim *optim, bool down)
+{
+    const optim_work work = {.optim = optim, .down = down};
+    optim->down = down;
+    optim->begun = false;
+    optim->speculative = false;
+    return optim->desc.window != NULL ? zi_optim_enqueue(optim, walk, &work) : ZERO_OK;
+}
+
+/* Whether the step's outcome has to be known before its updates are handed over. */
+static bool is_asked(const zi_optim *optim)
+{
+    return optim->desc.window != NULL || optim->staging != NULL ||
+           zi_optim_on_disk(optim->desc.params) || zi_optim_on_disk(optim->desc.grads);
+}
+
+/* In a shared step: whether the CPU has the unit, and then wait until it is done with it. The GPU
+ * takes a unit when it is done with those before. */
+static zero_status leave_to_cpu(const optim_work *work, bool *left)
+{
+    zi_optim *optim = work->optim;
+    *left = false;
+    if (optim->share == NULL) {
+        return ZERO_OK;
+    }
+    if (work->first) {
+        zi_share_open(optim->share, work->step);
+    } else {
+        ZI_TRY(ops_of(optim)->drain(self_of(optim), optim->desc.step_stream));
+    }
+    *left = !zi_share_claim(optim->share, work->unit);
+    return *left ? zi_share_await(optim->share, work->unit) : ZERO_OK;
+}
+
+/* For a step's tasks: whether it changes nothing. What was decided is here when the first asks. */
+static zero_status is_skipped(const optim_work *work, bool *skipped)
+{
+    *skipped = false;
+    if (!is_asked(work->optim)) {
+        return ZERO_OK;
+    }
+    if (work->first) {
+        ZI_TRY(ops_of(work->optim)->drain(self_of(work->optim), work->optim->desc.step_stream));
+    }
+    *skipped = work->outcome->skip != 0;
+    return ZERO_OK;
+}
+
+static zero_status update_unit(void *argument)
+{
+    const optim_work *work = argument;
+    bool skipped = false;
+    bool left = false;
+    ZI_TRY(is_skipped(work, &skipped));
+    if (skipped) {
+        return ZERO_OK;
+    }
+    if (work->speculative && work->optim->commits) {
+        return zi_optim_adopt_unit(work);
+    }
+    ZI_TRY(leave_to_cpu(work, &left));
+    return left ? ZERO_OK : zi_optim_update_pieces(work);
+}
+
+/* Update a piece in the staging buffer. Where a GPU alone knows whether the step changes anything,
+ * the buffer has to hold the parameters before, as they are stored all the same. */
+static zero_status update_staged_piece(void *argument)
+{
+    const optim_work *work = argument;
+    const zi_optim *optim = work->optim;
+    const zi_offload_move own = zi_optim_staged_own(optim, work->piece);
+    bool skipped = false;
+    ZI_TRY(is_skipped(work, &skipped));
+    if (skipped) {
+        return ZERO_OK;
+    }
+    if (work->speculative && optim->commits) {
+        return zi_optim_adopt_piece(work);
+    }
+    if (!optim->layout->flats[own.flat].has_master || !is_asked(optim)) {
+        ZI_TRY(zi_offload_load(optim->desc.params, optim->desc.step_stream, &own));
+    }
+    return zi_optim_update_piece(work, work->piece);
+}
+
+static zero_status store_staged_piece(void *argument)
+{
+    const optim_work *work = argument;
+    const zi_optim *optim = work->optim;
+    if (is_asked(optim) && work->outcome->skip) {
+        return ZERO_OK;
+    }
+    for (uint32_t part = 0; part < optim->desc.param_gather->size; part++) {
+        const zi_offload_move move = zi_optim_staged(optim, work->piece, part);
+        ZI_TRY(zi_offload_store(optim->desc.params, optim->desc.step_stream, &move));
+    }
+    return ZERO_OK;
+}
+
+/* The CPU's part of a unit of a shared step; its parameters are there when this returns. */
+static zero_status take_unit(const optim_work *work, uint32_t unit)
+{
+    zi_optim *optim = work->optim;
+    uint32_t first = 0;
+    const uint32_t end = zi_unit_pieces(optim->layout, unit, &first) + first;
+    for (uint32_t p = first; p < end; p++) {
+        if (optim->jobs[p].segment_count != 0) {
+            ZI_TRY(zi_optim_update_staged(work, p, p + 1 < end ? p + 1 : ZI_NO_INDEX));
+        }
+    }
+    return ops_of(optim)->drain(self_of(optim), optim->cpu_stream);
+}
+
+/* The CPU's part of a shared step. */
+static zero_status take_units(void *argument)
+{
+    const optim_work *work = argument;
+    uint32_t unit = 0;
+    while (zi_share_take(work->optim->share, work->step, &unit)) {
+        const zero_status status = take_unit(work, unit);
+        zi_share_done(work->optim->share, status);
+        ZI_TRY(status);
+    }
+    return ZERO_OK;
+}
+
+/* A step's first unit comes. */
+static zero_status begin_step(zi_optim *optim, const optim_work *work)
+{
+    optim->begun = true;
+    return optim->share != NULL ? ops_of(optim)->task(self_of(optim), optim->cpu_stream, take_units,
+                                                      work, sizeof *work)
+                                : ZERO_OK;
+}
+
+static zero_status gather_params(zi_optim *optim, const zi_collective *batch, uint32_t batch_count)
+{
+    for (uint32_t i = 0; i < batch_count; i++) {
+        optim->desc.stats->gather_bytes += zi_codec_bytes(
+            (zi_codec){batch[i].send_dtype}, batch[i].count * optim->desc.param_gather->size);
+    }
+    return zi_group_submit(optim->desc.param_gather, optim->desc.step_stream, batch, batch_count);
+}
+
+/* A unit whose parameters are offloaded and gathered after their update: piece by piece. */
+static zero_status step_pieces(const optim_work *unit)
+{
+    zi_optim *optim = unit->optim;
+    optim_work work = *unit;
+    uint32_t first = 0;
+    const uint32_t pieces = zi_unit_pieces(optim->layout, unit->unit, &first);
+    for (uint32_t i = 0; i < pieces; i++) {
+        work.piece = first + (work.down ? pieces - 1 - i : i);
+        ZI_TRY(zi_optim_enqueue(optim, update_staged_piece, &work));
+        ZI_TRY(gather_params(optim, &optim->param_gathers[work.piece], 1));
+        ZI_TRY(zi_optim_enqueue(optim, store_staged_piece, &work));
+        work.first = false;
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome)
+{
+    const uint32_t trained = zi_unit_trained_count(optim->layout, unit);
+    if (trained == 0) {
+        return ZERO_OK;
+    }
+    optim->shared_steps += !optim->begun;
+    const optim_work work = {.optim = optim,
+                             .unit = unit,
+                             .down = optim->down,
+                             .first = !optim->begun,
+                             .speculative = optim->speculative,
+                             .step = optim->shared_steps,
+                             .outcome = outcome};
+    ZI_TRY(work.first ? begin_step(optim, &work) : ZERO_OK);
+    optim->desc.stats->param_gathers += optim->desc.param_gather->size > 1;
+    if (optim->desc.param_staging != NULL) {
+        return step_pieces(&work);
+    }
+    ZI_TRY(zi_optim_enqueue(optim, update_unit, &work));
+    return optim->desc.param_gather->size > 1
+               ? gather_params(optim, &optim->param_gathers[optim->layout->units[unit].flat_first],
+                               trained)
+               : ZERO_OK;
+}
+
+static zero_status flush(void *argument)
+{
+    const optim_work *work = argument;
+    const zi_optim *optim = work->optim;
+    if (optim->share != NULL) {
+        zi_share_close(optim->share, work->step);
+    }
+    return optim->desc.window != NULL ? zi_window_flush(optim->desc.window) : ZERO_OK;
+}
+
+zero_status zi_optim_flush(zi_optim *optim)
+{
+    const optim_work work = {.optim = optim, .step = optim->shared_steps};
+    return is_asked(optim) ? zi_optim_enqueue(optim, flush, &work) : ZERO_OK;
+}
+
+static zero_status drain(void *argument)
+{
+    const optim_work *work = argument;
+    const zi_optim *optim = work->optim;
+    if (optim->share != NULL) {
+        zi_share_close(optim->share, UINT64_MAX);
+    }
+    if (optim->desc.window != NULL) {
+        zi_window_drain(optim->desc.window);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_optim_drain(zi_optim *optim)
+{
+    const optim_work work = {.optim = optim};
+    return is_asked(optim) ? ops_of(optim)->task_always(self_of(optim), optim->desc.step_stream,
+                                                        drain, &work, sizeof work)
+                           : ZERO_OK;
+}
+
+/* The part of a move that lies in one piece. */
+static zero_status move_piece(zi_optim *optim, const zi_optim_move *move, const zi_piece *piece)
+{
+    const zi_kernels *kernels = optim->desc.host_kernels;
+    const uint64_t begin = zi_max_u64(move->first, piece->first);
+    const uint64_t end = zi_min_u64(move->first + move->count, piece->first + piece->count);
+    const zero_dtype dtype = optim->layout->flats[piece->flat].kept[move->role].dtype;
+    unsigned char *extent = NULL;
+    ZI_TRY(zi_window_acquire(optim->desc.window, piece->extent, ZI_WINDOW_READS, &extent));
+    unsigned char *state = zi_optim_piece_state(optim, piece, move->role, extent);
+    state += (begin - piece->first) * zero_dtype_bytes(dtype);
+    unsigned char *values = move->values;
+    values += (begin - move->first) * zero_dtype_bytes(move->dtype);
+    ZI_TRY(move->writes ? kernels->ops->cast(kernels->self, optim->host, state, dtype, values,
+                                             move->dtype, end - begin)
+                        : kernels->ops->cast(kernels->self, optim->host, values, dtype, state,
+                                             dtype, end - begin));
+    return zi_window_release(optim->desc.window, piece->extent, move->writes);
+}
+
+static zero_status run_move(void *argument)
+{
+    const optim_work *work = argument;
+    const zi_optim_move *move = &work->move;
+    const zi_layout *layout = work->optim->layout;
+    const zi_flat *place = &layout->flats[move->flat];
+    uint32_t first = place->piece_first;
+    while (layout->pieces[first].first + layout->pieces[first].count <= move->first) {
+        first++;
+    }
+    uint32_t last = first;
+    while (layout->pieces[last].first + layout->pieces[last].count < move->first + move->count) {
+        last++;
+    }
+    ZI_TRY(zi_window_walk(work->optim->desc.window, layout->pieces[first].extent,
+                          layout->pieces[last].extent));
+    for (uint32_t p = first; p <= last; p++) {
+        ZI_TRY(move_piece(work->optim, move, &layout->pieces[p]));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move)
+{
+    const optim_work work = {.optim = optim, .move = *move};
+    return move->count != 0 ? zi_optim_enqueue(optim, run_move, &work) : ZERO_OK;
+}

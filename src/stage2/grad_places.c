@@ -1,0 +1,45 @@
+/* Owns where gradients are: in slots, staging buffers and shards. */
+#include "layout/sharding.h"
+#include "stage2/grad_internal.h"
+
+unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket)
+{
+    const zi_slot_class *class =
+        &grads->layout->grad_classes[grads->layout->buckets[bucket].grad_class];
+    return grads->desc.slots + class->slots_at + grads->buckets[bucket].slot * class->slot_bytes;
+}
+
+unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat)
+{
+    const zi_flat *place = &grads->layout->flats[flat];
+    if (grads->desc.offload == NULL) {
+        return grads->desc.shards + place->at[ZERO_ROLE_GRAD];
+    }
+    return zi_flat_grad_in_place(grads->layout, place)
+               ? zi_grads_slot_data(grads, place->bucket) + place->grad_slot_at
+               : grads->desc.slots + grads->layout->grad_staging_at + place->grad_staging_at;
+}
+
+uint64_t zi_grads_part_first(const zi_grads *grads, uint32_t flat)
+{
+    const zero_sharding *s = &grads->layout->sharding;
+    return zi_shard_own_part(s, grads->desc.rank, s->grad) *
+           zi_shard_count(grads->layout, &grads->layout->flats[flat], s->optimizer);
+}
+
+static uint64_t part_bytes(const zi_grads *grads, uint32_t flat)
+{
+    return zi_codec_offset(grads->layout->flats[flat].kept[ZERO_ROLE_GRAD],
+                           zi_grads_part_first(grads, flat));
+}
+
+unsigned char *zi_grads_part(const zi_grads *grads, uint32_t flat)
+{
+    return zi_grads_shard(grads, flat) + part_bytes(grads, flat);
+}
+
+void *zi_grads_reduced(const zi_grads *grads, uint32_t flat)
+{
+    const uint64_t at = grads->layout->flats[flat].at[ZERO_ROLE_GRAD];
+    return grads->desc.shards != NULL ? grads->desc.shards + at + part_bytes(grads, flat) : NULL;
+}

@@ -1,0 +1,111 @@
+/* Owns the tests of codecs: how elements lie in bytes, that everything begins at a granule, and
+ * that a gather needs a buffer only where ranks send something else than they compute with. */
+#include "harness.h"
+
+#include "layout/layout.h"
+#include "zero/zero.h"
+
+#define UNITS 3
+
+/* Tensors of odd sizes and all types, some frozen. */
+static zi_layout *make_layout(zero_stage stage, uint32_t world)
+{
+    static const uint64_t sizes[] = {1, 255, 256, 257, 100003};
+    zero_model *model = NULL;
+    zi_layout *layout = NULL;
+    CHECK_OK(zero_model_create(&model));
+    for (uint32_t u = 0; u < UNITS; u++) {
+        char name[16];
+        uint32_t index = 0;
+        (void)snprintf(name, sizeof name, "unit%u", u);
+        CHECK_OK(zero_unit_add(model, name, &index));
+        for (uint32_t t = 0; t < 30; t++) {
+            char tensor[24];
+            (void)snprintf(tensor, sizeof tensor, "tensor%u.%u", u, t);
+            const zero_tensor_desc desc = {.name = tensor,
+                                           .dims = 1,
+                                           .shape = {sizes[t % 5]},
+                                           .dtype = (zero_dtype)(1 + t % 3),
+                                           .flags =
+                                               t % 2 == 0 ? ZERO_TENSOR_FROZEN : ZERO_TENSOR_PLAIN};
+            CHECK_OK(zero_tensor_add(model, u, &desc, &index));
+        }
+    }
+    zero_engine_options options = zero_engine_options_init();
+    options.stage = stage;
+    CHECK_OK(zi_layout_create(model, &options, world, false, NULL, &layout));
+    CHECK_OK(zi_layout_expand(layout));
+    zero_model_destroy(model);
+    return layout;
+}
+
+TEST(bytes_of_elements)
+{
+    const zi_codec none = {ZERO_DTYPE_DEFAULT};
+    const zi_codec half = {ZERO_DTYPE_BF16};
+    const zi_codec full = {ZERO_DTYPE_F32};
+    CHECK(zi_codec_is_none(none) && !zi_codec_is_none(half));
+    CHECK(zi_codec_same(half, half) && !zi_codec_same(half, full));
+    CHECK_EQ(zi_codec_bytes(none, 1000), 0);
+    CHECK_EQ(zi_codec_bytes(half, 1000), 2000);
+    CHECK_EQ(zi_codec_bytes(full, 1000), 4000);
+    CHECK_EQ(zi_codec_offset(full, 512), 2048);
+    CHECK_EQ(zi_codec_padded_bytes(half, 129), 512);
+    CHECK_EQ(zi_codec_padded_bytes(none, 129), 0);
+    CHECK_EQ(zi_codec_count_within(full, 1023), 0);
+    CHECK_EQ(zi_codec_count_within(full, 4095), 768);
+    CHECK_EQ(zi_codec_count_within(half, 4096), 2048);
+}
+
+TEST(everything_begins_at_a_granule)
+{
+    static const uint32_t worlds[] = {1, 2, 3, 8};
+    for (uint32_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+        zi_layout *layout = make_layout(ZERO_STAGE_3, worlds[w]);
+        for (uint32_t t = 0; t < layout->tensor_count; t++) {
+            CHECK_EQ(layout->tensors[t].offset % ZI_GRANULE, 0);
+        }
+        for (uint32_t f = 0; f < layout->flat_count; f++) {
+            CHECK_EQ(layout->flats[f].slice_count % ZI_GRANULE, 0);
+        }
+        for (uint32_t p = 0; p < layout->piece_count; p++) {
+            CHECK_EQ(layout->pieces[p].first % ZI_GRANULE, 0);
+            CHECK_EQ(layout->pieces[p].count % ZI_GRANULE, 0);
+        }
+        zi_layout_destroy(layout);
+    }
+}
+
+TEST(every_role_has_its_codec)
+{
+    zi_layout *layout = make_layout(ZERO_STAGE_3, 2);
+    for (uint32_t f = 0; f < layout->flat_count; f++) {
+        const zi_flat *flat = &layout->flats[f];
+        CHECK_EQ(flat->kept[ZERO_ROLE_PARAM].dtype, flat->dtype);
+        for (int role = ZERO_ROLE_GRAD; role < ZERO_SHARD_ROLES; role++) {
+            const bool has = flat->trained && (role != ZERO_ROLE_MASTER || flat->has_master);
+            CHECK_EQ(zi_codec_is_none(flat->kept[role]), !has);
+        }
+        CHECK_EQ(flat->has_master, flat->trained && flat->dtype != ZERO_DTYPE_F32);
+    }
+    zi_layout_destroy(layout);
+}
+
+TEST(gathers_land_in_slots_unless_the_wire_differs)
+{
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        zi_layout *layout = make_layout((zero_stage)stage, 4);
+        CHECK_EQ(layout->param_wire_bytes, 0);
+        /* As if ranks sent one flat of each of two units in half of its bytes. */
+        zi_flat *first = &layout->flats[layout->units[0].flat_first];
+        zi_flat *last = &layout->flats[layout->units[2].flat_first];
+        CHECK_EQ(first->dtype, ZERO_DTYPE_F32);
+        first->wire[ZERO_ROLE_PARAM].dtype = ZERO_DTYPE_BF16;
+        last->wire[ZERO_ROLE_PARAM].dtype = ZERO_DTYPE_BF16;
+        CHECK(!zi_flat_gathered_in_place(first));
+        CHECK_EQ(zi_layout_param_wire_bytes(layout), first->count * 2);
+        zi_layout_destroy(layout);
+    }
+}
+
+TEST_MAIN()
