@@ -95,7 +95,7 @@ typedef struct engine_kept {
     zero_role role;
     uint64_t at; /* in the store */
     uint64_t bytes;
-    zi_range *extents;
+    zi_extent *extents;
     uint32_t extent_count;
     uint64_t *sums;      /* the window's; NULL: none */
     zi_window *window;   /* suspended while the role is evicted; NULL: in host memory */

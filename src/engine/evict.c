@@ -212,10 +212,10 @@ static zero_status make_window(zero_engine *engine, engine_kept *kept)
     for (uint32_t i = 0; i < kept->extent_count; i++) {
         const uint64_t at = i * EXTENT_BYTES;
         kept->extents[i] =
-            (zi_range){.at = kept->at + at, .bytes = zi_min_u64(EXTENT_BYTES, kept->bytes - at)};
+            (zi_extent){.at = kept->at + at, .bytes = zi_min_u64(EXTENT_BYTES, kept->bytes - at)};
     }
     if (!engine->layout->tuning.disk_unchecked) {
-        ZI_TRY(zi_calloc(zi_range_sum_count(kept->extents, kept->extent_count), sizeof *kept->sums,
+        ZI_TRY(zi_calloc(zi_extent_sum_count(kept->extents, kept->extent_count), sizeof *kept->sums,
                          (void **)&kept->sums));
     }
     const zi_window_desc desc = {.extents = kept->extents,

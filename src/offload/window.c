@@ -207,9 +207,9 @@ static window_slot *spare(zi_window *window)
 }
 
 /* The bytes of the slot's last transfer. */
-static zi_extent bytes_of(const window_slot *slot)
+static zi_checksum_span bytes_of(const window_slot *slot)
 {
-    return (zi_extent){slot->memory, slot->op.offset, slot->op.bytes};
+    return (zi_checksum_span){slot->memory, slot->op.offset, slot->op.bytes};
 }
 
 /* Where in the store the bytes begin that zi_layout_name_bytes counts from: the slot's extent, or
@@ -245,8 +245,8 @@ static zero_status failed(const zi_window *window, const window_slot *slot)
 /* Compare what was read into the slot with its checksums, once. */
 static zero_status check(zi_window *window, window_slot *slot)
 {
-    const zi_extent bytes = bytes_of(slot);
-    zi_extent bad;
+    const zi_checksum_span bytes = bytes_of(slot);
+    zi_checksum_span bad;
     if (slot->unchecked == NULL) {
         return ZERO_OK;
     }
@@ -288,7 +288,7 @@ static zero_status await_slot(zi_window *window, window_slot *slot)
 /* Begin to move the slot's extent. speculative: to or from the place for speculative steps. */
 static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, bool speculative)
 {
-    const zi_range *extent = &window->desc.extents[slot->extent];
+    const zi_extent *extent = &window->desc.extents[slot->extent];
     const bool beside = window->places[slot->extent].beside != speculative;
     slot->op = (zi_io_op){.kind = kind,
                           .memory = slot->memory,
@@ -299,7 +299,7 @@ static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, 
     ZI_TRY(zi_io_start(window->queue, &slot->op));
     slot->busy = true;
     if (sums != NULL && kind == ZI_IO_WRITE) { /* the disk takes it meanwhile: both only read */
-        const zi_extent bytes = bytes_of(slot);
+        const zi_checksum_span bytes = bytes_of(slot);
         const uint64_t start_ns = zi_clock_ns();
         zi_checksum_make(window->desc.pool, &bytes, sums);
         count(&window->check_ns, zi_clock_ns() - start_ns);

@@ -47,7 +47,7 @@ typedef enum zi_window_access {
 } zi_window_access;
 
 typedef struct zi_window_desc {
-    const zi_range *extents; /* borrowed; in the store, whole pages */
+    const zi_extent *extents; /* borrowed; in the store, whole pages */
     uint32_t extent_count;
     uint32_t slot_count;   /* at least 3, or as many as there are extents */
     uint64_t slot_bytes;   /* of the largest extent */
@@ -60,7 +60,7 @@ typedef struct zi_window_desc {
     uint64_t speculative_at; /* bytes in the store from an extent to its second place; 0: there are
                                 none */
     const zi_store *store;   /* borrowed */
-    /* zi_range_sum_count of the extents, twice as many with second places; borrowed. NULL: what is
+    /* zi_extent_sum_count of the extents, twice as many with second places; borrowed. NULL: what is
      * read is not compared with anything. */
     uint64_t *sums;
     zi_pool *pool; /* of the threads that make and compare them; NULL: the owner alone */

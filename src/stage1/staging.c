@@ -10,7 +10,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-/* An array of a piece, and its place in a bounce buffer. */
+/* An array of a chunk, and its place in a bounce buffer. */
 typedef struct staged_array {
     const void *source; /* in the device's memory, copied before the update; NULL: it is not read */
     void *target;       /* there, copied after the update; NULL: it is not written */
@@ -21,8 +21,8 @@ typedef struct staged_array {
 struct zi_staging {
     zi_staging_desc desc;
     zi_stream *host;              /* of the CPU's kernels */
-    uint32_t turn;                /* the buffer of the next piece */
-    const zi_update_job *fetched; /* the piece whose arrays are copied into it; NULL: none */
+    uint32_t turn;                /* the buffer of the next chunk */
+    const zi_update_job *fetched; /* the chunk whose arrays are copied into it; NULL: none */
 };
 
 zero_status zi_staging_create(const zi_staging_desc *desc, zi_staging **out)
@@ -101,15 +101,15 @@ static void *memory_of(const staged_array *array, void *own)
 }
 
 /* The job on what is in its bounce buffer, and on the rest where it is. */
-static zero_status update(const zi_staging *staging, const zi_staged_piece *piece,
+static zero_status update(const zi_staging *staging, const zi_staged_chunk *chunk,
                           const staged_array arrays[ZERO_SHARD_ROLES])
 {
     const zi_kernels *kernels = staging->desc.kernels;
     const staged_array *param = &arrays[ZERO_ROLE_PARAM];
     const staged_array *grad = &arrays[ZERO_ROLE_GRAD];
-    zi_update_job job = *piece->job;
-    job.segments = piece->segments;
-    job.decision = piece->decision;
+    zi_update_job job = *chunk->job;
+    job.segments = chunk->segments;
+    job.decision = chunk->decision;
     job.grad = grad->bytes != 0 ? grad->memory : job.grad;
     job.param = memory_of(param, job.param);
     job.master = memory_of(&arrays[ZERO_ROLE_MASTER], job.master);
@@ -121,22 +121,22 @@ static zero_status update(const zi_staging *staging, const zi_staged_piece *piec
     return kernels->ops->update(kernels->self, staging->host, &job);
 }
 
-zero_status zi_staging_update(zi_staging *staging, const zi_staged_piece *piece,
+zero_status zi_staging_update(zi_staging *staging, const zi_staged_chunk *chunk,
                               const zi_update_job *next)
 {
     const zi_device *device = staging->desc.device;
     staged_array arrays[ZERO_SHARD_ROLES];
-    if (staging->fetched != piece->job) {
-        ZI_TRY(fetch(staging, piece->job));
+    if (staging->fetched != chunk->job) {
+        ZI_TRY(fetch(staging, chunk->job));
     }
-    list_arrays(staging, piece->job, arrays);
+    list_arrays(staging, chunk->job, arrays);
     ZI_TRY(device->ops->drain(device->self, staging->desc.stream));
     staging->turn = 1 - staging->turn;
     staging->fetched = NULL;
     if (next != NULL) {
         ZI_TRY(fetch(staging, next));
     }
-    ZI_TRY(update(staging, piece, arrays));
+    ZI_TRY(update(staging, chunk, arrays));
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         const staged_array *array = &arrays[role];
         if (array->bytes != 0 && array->target != NULL) {

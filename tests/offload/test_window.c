@@ -15,7 +15,7 @@ static bool shares;
 static bool in_place;
 
 typedef struct rig {
-    zi_range extents[EXTENTS];
+    zi_extent extents[EXTENTS];
     uint64_t round[EXTENTS]; /* what an extent holds; 0: zeros */
     uint64_t bytes;          /* of all extents */
     uint32_t slot_count;
@@ -37,7 +37,7 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
 {
     memset(r, 0, sizeof *r);
     for (uint32_t i = 0; i < EXTENTS; i++) {
-        r->extents[i] = (zi_range){.at = r->bytes, .bytes = PAGE * (1 + i * 5 % 3)};
+        r->extents[i] = (zi_extent){.at = r->bytes, .bytes = PAGE * (1 + i * 5 % 3)};
         r->bytes += r->extents[i].bytes;
     }
     r->slot_count = slot_count;
@@ -47,7 +47,7 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
     r->store = rig_store(&folder, 1, 2 * r->bytes);
     r->memory_bytes = in_place ? r->bytes : slot_count * 3 * PAGE;
     r->memory = rig_memory(r->memory_bytes);
-    r->sums = calloc(2 * zi_range_sum_count(r->extents, EXTENTS), sizeof *r->sums);
+    r->sums = calloc(2 * zi_extent_sum_count(r->extents, EXTENTS), sizeof *r->sums);
     CHECK(r->sums != NULL);
     zi_io_backend backend;
     if (faults != NULL) {
@@ -166,7 +166,7 @@ static void close_rig(rig *r)
 
 static void check_extent(const rig *r, uint32_t extent, const unsigned char *memory)
 {
-    const zi_range *place = &r->extents[extent];
+    const zi_extent *place = &r->extents[extent];
     if (r->round[extent] != 0) {
         rig_check(memory, place->at, place->bytes, r->round[extent]);
         return;
@@ -477,7 +477,7 @@ TEST(what_is_damaged_is_given_to_nobody)
         unsigned char *memory = NULL;
         open_rig(&r, 3, true, NULL);
         CHECK_OK(walk_all(&r, bad >= 3)); /* so that it is not in memory */
-        const zi_range *place = &r.extents[bad];
+        const zi_extent *place = &r.extents[bad];
         const uint64_t at = place->at + (bad * 997 + 5) % place->bytes;
         flip(&r, at);
         (void)snprintf(text, sizeof text, "extent %u: %" PRIu64 " bytes at %" PRIu64 " of", bad,
@@ -644,7 +644,7 @@ static void *use_own(void *user)
         const zi_window_run next[2] = {{test_chance(salt + 1, EXTENTS), 0},
                                        {EXTENTS - 1, test_chance(salt + 2, EXTENTS)}};
         const bool replaces = test_chance(salt + 3, 4) == 0;
-        const zi_range *place = &r->extents[extent];
+        const zi_extent *place = &r->extents[extent];
         unsigned char *memory = NULL;
         CHECK_OK(zi_window_acquire_before(
             r->window, extent, replaces ? ZI_WINDOW_REPLACES : ZI_WINDOW_READS, next, 2, &memory));
