@@ -30,30 +30,30 @@ uint32_t zi_checksum_ways(zi_checksum_fn ways[ZI_CHECKSUM_WAYS_MAX])
 
 /* What the threads share. */
 typedef struct checksum_work {
-    const zi_extent *extent;
+    const zi_checksum_span *extent;
     zi_checksum_fn block;
     uint64_t *made;           /* NULL: compare */
     const uint64_t *expected; /* or these */
     atomic_uint_fast64_t first_damaged;
 } checksum_work;
 
-static uint64_t first_block(const zi_extent *extent)
+static uint64_t first_block(const zi_checksum_span *extent)
 {
     return extent->at / ZI_CHECKSUM_BYTES;
 }
 
-static uint64_t block_count(const zi_extent *extent)
+static uint64_t block_count(const zi_checksum_span *extent)
 {
     return zi_div_up(extent->at + extent->bytes, ZI_CHECKSUM_BYTES) - first_block(extent);
 }
 
 /* The extent's part of its block `index`. */
-static zi_extent block_of(const zi_extent *extent, uint64_t index)
+static zi_checksum_span block_of(const zi_checksum_span *extent, uint64_t index)
 {
     const uint64_t start = (first_block(extent) + index) * ZI_CHECKSUM_BYTES;
     const uint64_t at = zi_max_u64(start, extent->at);
     const uint64_t end = zi_min_u64(start + ZI_CHECKSUM_BYTES, extent->at + extent->bytes);
-    return (zi_extent){extent->memory + (at - extent->at), at, end - at};
+    return (zi_checksum_span){extent->memory + (at - extent->at), at, end - at};
 }
 
 static void note_damage(checksum_work *work, uint64_t index)
@@ -69,7 +69,7 @@ static void run_part(void *argument, uint32_t part, uint32_t parts)
     const uint64_t count = block_count(work->extent);
     const uint64_t end = count * (part + 1) / parts;
     for (uint64_t i = count * part / parts; i < end; i++) {
-        const zi_extent block = block_of(work->extent, i);
+        const zi_checksum_span block = block_of(work->extent, i);
         const uint64_t sum = work->block(block.memory, (size_t)block.bytes);
         if (work->made != NULL) {
             work->made[i] = sum;
@@ -86,7 +86,7 @@ static void run(zi_pool *pool, checksum_work *work)
     zi_pool_run(work->extent->bytes < SPREAD_BYTES_MIN ? NULL : pool, run_part, work);
 }
 
-void zi_checksum_make(zi_pool *pool, const zi_extent *extent, uint64_t *sums)
+void zi_checksum_make(zi_pool *pool, const zi_checksum_span *extent, uint64_t *sums)
 {
     checksum_work work = {.extent = extent, .made = sums};
     if (extent->bytes != 0) {
@@ -94,8 +94,8 @@ void zi_checksum_make(zi_pool *pool, const zi_extent *extent, uint64_t *sums)
     }
 }
 
-bool zi_checksum_differs(zi_pool *pool, const zi_extent *extent, const uint64_t *sums,
-                         zi_extent *damaged)
+bool zi_checksum_differs(zi_pool *pool, const zi_checksum_span *extent, const uint64_t *sums,
+                         zi_checksum_span *damaged)
 {
     checksum_work work = {.extent = extent, .expected = sums, .first_damaged = UINT64_MAX};
     if (extent->bytes != 0) {

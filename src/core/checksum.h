@@ -17,11 +17,11 @@
 #define ZI_CHECKSUM_BYTES ((uint64_t)64 << 10)
 
 /* Bytes that are or were in memory, and where they are on the disk. */
-typedef struct zi_extent {
+typedef struct zi_checksum_span {
     const unsigned char *memory;
     uint64_t at;
     uint64_t bytes;
-} zi_extent;
+} zi_checksum_span;
 
 /* Checksums of an extent of so many bytes, wherever it is on the disk: at most. */
 static inline uint64_t zi_checksum_count(uint64_t bytes)
@@ -30,11 +30,11 @@ static inline uint64_t zi_checksum_count(uint64_t bytes)
 }
 
 /* sums: zi_checksum_count of them. The pool's threads share the blocks; NULL: this one alone. */
-void zi_checksum_make(zi_pool *pool, const zi_extent *extent, uint64_t *sums);
+void zi_checksum_make(zi_pool *pool, const zi_checksum_span *extent, uint64_t *sums);
 
 /* Whether any block is not what its checksum was made of; *damaged is then the first such. */
-bool zi_checksum_differs(zi_pool *pool, const zi_extent *extent, const uint64_t *sums,
-                         zi_extent *damaged);
+bool zi_checksum_differs(zi_pool *pool, const zi_checksum_span *extent, const uint64_t *sums,
+                         zi_checksum_span *damaged);
 
 /* One block by one set of instructions; all give the same checksum. */
 typedef uint64_t (*zi_checksum_fn)(const void *block, size_t bytes);

@@ -246,7 +246,7 @@ static zero_status start_chunk(mover *m, zero_role role, uint64_t index, zi_io_k
                        .offset = kept_before(m->engine, (int)role) + index * CHUNK_BYTES,
                        .bytes = c.bytes};
     if (kind == ZI_IO_WRITE && c.sums != NULL) {
-        const zi_extent extent = {c.memory, c.op->offset, c.bytes};
+        const zi_checksum_span extent = {c.memory, c.op->offset, c.bytes};
         zi_checksum_make(m->engine->pool, &extent, c.sums);
     }
     return zi_io_start(m->queue, c.op);
@@ -256,8 +256,8 @@ static zero_status start_chunk(mover *m, zero_role role, uint64_t index, zi_io_k
 static zero_status check_chunk(const mover *m, const chunk *c, zero_role role)
 {
     const zero_engine *engine = m->engine;
-    const zi_extent extent = {c->memory, c->op->offset, c->bytes};
-    zi_extent bad;
+    const zi_checksum_span extent = {c->memory, c->op->offset, c->bytes};
+    zi_checksum_span bad;
     char what[120];
     if (c->sums == NULL || !zi_checksum_differs(engine->pool, &extent, c->sums, &bad)) {
         return ZERO_OK;

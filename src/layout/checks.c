@@ -9,7 +9,7 @@
 #include "core/sizes.h"
 #include "layout/layout.h"
 
-uint64_t zi_range_sum_count(const zi_range *extents, uint32_t extent_count)
+uint64_t zi_extent_sum_count(const zi_extent *extents, uint32_t extent_count)
 {
     uint64_t count = 0;
     for (uint32_t i = 0; i < extent_count; i++) {
@@ -34,7 +34,7 @@ void zi_layout_place_sums(zi_layout *layout)
 
 /* What is found of some bytes: which roles, and the first and last unit. */
 typedef struct found_bytes {
-    const zi_extent *bytes; /* without memory; from the start of an extent or an arena */
+    const zi_checksum_span *bytes; /* without memory; from the start of an extent or an arena */
     uint32_t roles;
     uint32_t first_unit;
     uint32_t last_unit;
@@ -60,7 +60,7 @@ static void find_in_extent(const zi_layout *layout, zero_role role, uint32_t ext
             extent - first < zi_flat_extent_count(layout, flat, role)) {
             const uint64_t count =
                 flat->trained
-                    ? layout->pieces[flat->piece_first + (extent - first) % flat->piece_count].count
+                    ? layout->chunks[flat->chunk_first + (extent - first) % flat->chunk_count].count
                     : UINT64_MAX / sizeof(double);
             find(found, role, flat->unit, 0, zi_codec_bytes(flat->kept[role], count));
         }
@@ -71,18 +71,18 @@ static void find_in_extent(const zi_layout *layout, zero_role role, uint32_t ext
 static void find_in_state(const zi_layout *layout, zero_role role, uint32_t extent,
                           found_bytes *found)
 {
-    for (uint32_t p = 0; p < layout->piece_count; p++) {
-        const zi_piece *piece = &layout->pieces[p];
-        const zi_flat *flat = &layout->flats[piece->flat];
+    for (uint32_t p = 0; p < layout->chunk_count; p++) {
+        const zi_chunk *chunk = &layout->chunks[p];
+        const zi_flat *flat = &layout->flats[chunk->flat];
         for (int state = 0; state < ZI_STATES; state++) {
             const zero_role own = (zero_role)(ZERO_ROLE_MASTER + state);
             const bool there =
                 role == ZERO_ROLE_IO_WINDOW
-                    ? piece->extent == extent && zi_role_tier(layout, own) == ZERO_TIER_DISK
+                    ? chunk->extent == extent && zi_role_tier(layout, own) == ZERO_TIER_DISK
                     : role == own;
             if (there) {
-                find(found, own, flat->unit, piece->at[state],
-                     zi_codec_bytes(flat->kept[own], piece->count));
+                find(found, own, flat->unit, chunk->at[state],
+                     zi_codec_bytes(flat->kept[own], chunk->count));
             }
         }
     }
@@ -91,7 +91,7 @@ static void find_in_state(const zi_layout *layout, zero_role role, uint32_t exte
 void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t index, uint64_t at,
                           uint64_t bytes, char *text, size_t text_bytes)
 {
-    const zi_extent extent = {.at = at, .bytes = bytes};
+    const zi_checksum_span extent = {.at = at, .bytes = bytes};
     found_bytes found = {.bytes = &extent};
     if (role < ZI_OFFLOAD_ROLES) {
         find_in_extent(layout, role, index, &found);

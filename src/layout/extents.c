@@ -1,5 +1,5 @@
 /* Owns the cutting of shards on disk into extents, and what offloaded shards pass through.
- * Invariant: where there is a piece, its elements are one whole extent of each role on disk, so an
+ * Invariant: where there is a chunk, its elements are one whole extent of each role on disk, so an
  * update overwrites extents and no parts of them. */
 #include <inttypes.h>
 
@@ -39,7 +39,7 @@ static uint32_t parts_of(const zi_layout *layout, zero_role role)
 uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero_role role)
 {
     if (flat->trained) {
-        return flat->piece_count * parts_of(layout, role);
+        return flat->chunk_count * parts_of(layout, role);
     }
     return (uint32_t)zi_div_up(zi_role_count(layout, flat, role), even_cut(layout, flat, role));
 }
@@ -53,7 +53,7 @@ uint64_t zi_offload_add_extents(zi_offload_place *place, uint64_t extents, uint6
     return extents * each;
 }
 
-/* Cut the flat's shard, whose pieces are the runs from *run on. Returns the bytes of its extents
+/* Cut the flat's shard, whose chunks are the runs from *run on. Returns the bytes of its extents
  * that hold this rank's optimizer part. */
 static uint64_t cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint32_t *run)
 {
@@ -68,11 +68,11 @@ static uint64_t cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint3
         (void)zi_offload_add_extents(place, count / each, zi_codec_bytes(codec, each));
         (void)zi_offload_add_extents(place, count % each != 0, zi_codec_bytes(codec, count % each));
     }
-    while (*run < layout->piece_run_count && layout->piece_runs[*run].flat <= index) {
-        const zi_piece_run *pieces = &layout->piece_runs[(*run)++];
-        if (pieces->flat == index) {
-            own += zi_offload_add_extents(place, parts * pieces->pieces,
-                                          zi_codec_bytes(codec, pieces->count)) /
+    while (*run < layout->chunk_run_count && layout->chunk_runs[*run].flat <= index) {
+        const zi_chunk_run *chunks = &layout->chunk_runs[(*run)++];
+        if (chunks->flat == index) {
+            own += zi_offload_add_extents(place, parts * chunks->chunks,
+                                          zi_codec_bytes(codec, chunks->count)) /
                    parts;
         }
     }
@@ -123,12 +123,12 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
     return ZERO_OK;
 }
 
-/* Where a rank's update is gathered by others, a piece at a time. */
+/* Where a rank's update is gathered by others, a chunk at a time. */
 static void size_param_staging(zi_layout *layout)
 {
     const uint32_t parts = parts_of(layout, ZERO_ROLE_PARAM);
-    for (uint32_t r = 0; r < layout->piece_run_count && parts > 1; r++) {
-        const zi_piece_run *run = &layout->piece_runs[r];
+    for (uint32_t r = 0; r < layout->chunk_run_count && parts > 1; r++) {
+        const zi_chunk_run *run = &layout->chunk_runs[r];
         const zi_codec codec = layout->flats[run->flat].kept[ZERO_ROLE_PARAM];
         const uint64_t bytes = parts * zi_codec_bytes(codec, run->count);
         layout->param_staging_bytes = zi_max_u64(layout->param_staging_bytes, bytes);
@@ -193,17 +193,17 @@ zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, u
     }
     const uint64_t part_count = zi_shard_count(layout, place, layout->sharding.optimizer);
     const uint64_t part = element / part_count;
-    const zi_piece *pieces = &layout->pieces[place->piece_first];
-    uint32_t low = 0; /* pieces tile the part: find the last that begins at the element or before */
-    uint32_t high = place->piece_count;
+    const zi_chunk *chunks = &layout->chunks[place->chunk_first];
+    uint32_t low = 0; /* chunks tile the part: find the last that begins at the element or before */
+    uint32_t high = place->chunk_count;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
-        *(pieces[middle].first <= element % part_count ? &low : &high) = middle;
+        *(chunks[middle].first <= element % part_count ? &low : &high) = middle;
     }
     return (zi_extent_place){.index = place->extent_first[role] +
-                                      (uint32_t)part * place->piece_count + low,
-                             .first = part * part_count + pieces[low].first,
-                             .count = pieces[low].count};
+                                      (uint32_t)part * place->chunk_count + low,
+                             .first = part * part_count + chunks[low].first,
+                             .count = chunks[low].count};
 }
 
 zero_status zi_layout_expand_extents(zi_layout *layout)
@@ -223,7 +223,7 @@ zero_status zi_layout_expand_extents(zi_layout *layout)
                     zi_layout_find_extent(layout, (zero_role)role, f, first);
                 const uint64_t bytes =
                     zi_align_up(zi_codec_bytes(flat->kept[role], found.count), ZI_PAGE_BYTES);
-                place->extents[found.index] = (zi_range){.at = at, .bytes = bytes};
+                place->extents[found.index] = (zi_extent){.at = at, .bytes = bytes};
                 at += bytes;
                 first += found.count;
             }

@@ -11,13 +11,13 @@ uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit)
     return count;
 }
 
-uint32_t zi_unit_pieces(const zi_layout *layout, uint32_t unit, uint32_t *first)
+uint32_t zi_unit_chunks(const zi_layout *layout, uint32_t unit, uint32_t *first)
 {
     const zi_unit_place *place = &layout->units[unit];
     uint32_t count = 0;
-    *first = place->flat_count != 0 ? layout->flats[place->flat_first].piece_first : 0;
+    *first = place->flat_count != 0 ? layout->flats[place->flat_first].chunk_first : 0;
     for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
-        count += layout->flats[f].piece_count;
+        count += layout->flats[f].chunk_count;
     }
     return count;
 }

@@ -11,11 +11,11 @@
  *   class    Units (or buckets) of similar size that share slots: none is smaller than half of the
  *            largest.
  *   bucket   Neighbouring units whose gradients are reduced together; in the order of backward.
- *   piece    A run of a rank's optimizer part of one flat that is updated at once: all of it, or
+ *   chunk    A run of a rank's optimizer part of one flat that is updated at once: all of it, or
  *            what lies in one extent.
  *   extent   What is moved at once of a role on disk, in whole pages; extents lie end to end.
- *            Of a parameter or gradient shard: in each optimizer part the elements of one piece;
- *            frozen flats are cut evenly. Of the state: neighbouring pieces, piece by piece the
+ *            Of a parameter or gradient shard: in each optimizer part the elements of one chunk;
+ *            frozen flats are cut evenly. Of the state: neighbouring chunks, chunk by chunk the
  *            masters and moments that are on disk, each at a multiple of ZI_ARENA_ALIGN. */
 #ifndef ZI_LAYOUT_LAYOUT_H
 #define ZI_LAYOUT_LAYOUT_H
@@ -65,8 +65,8 @@ typedef struct zi_flat {
     zi_codec slot[ZI_OFFLOAD_ROLES];
     zi_codec wire[ZI_OFFLOAD_ROLES];
     uint64_t at[ZERO_SHARD_ROLES]; /* its shards in their arenas, where those are not on disk */
-    uint32_t piece_first;          /* of its part of degree optimizer */
-    uint32_t piece_count;
+    uint32_t chunk_first;          /* of its part of degree optimizer */
+    uint32_t chunk_count;
     uint64_t slot_at;         /* within the unit's parameter slot */
     uint64_t grad_slot_at;    /* within the bucket's gradient slot */
     uint64_t speculative_at;  /* I/O window's arena: the speculative copy of this rank's part of its
@@ -75,16 +75,16 @@ typedef struct zi_flat {
     uint32_t extent_first[ZI_OFFLOAD_ROLES]; /* of its shards on disk */
 } zi_flat;
 
-/* Neighbouring pieces of one flat, all of one size. Where their state is on disk and there are
+/* Neighbouring chunks of one flat, all of one size. Where their state is on disk and there are
  * several, each fills an extent alone. */
-typedef struct zi_piece_run {
+typedef struct zi_chunk_run {
     uint32_t flat;
-    uint64_t pieces; /* their number, at least 1 */
-    uint64_t first;  /* elements from the start of a rank's optimizer part to the first piece */
-    uint64_t count;  /* elements of a piece */
-    uint64_t extent; /* of the first piece's state; UINT64_MAX: none of it is on disk */
-    uint64_t at;     /* bytes of the extent before the piece */
-} zi_piece_run;
+    uint64_t chunks; /* their number, at least 1 */
+    uint64_t first;  /* elements from the start of a rank's optimizer part to the first chunk */
+    uint64_t count;  /* elements of a chunk */
+    uint64_t extent; /* of the first chunk's state; UINT64_MAX: none of it is on disk */
+    uint64_t at;     /* bytes of the extent before the chunk */
+} zi_chunk_run;
 
 /* Neighbouring extents of the state that have the same size. */
 typedef struct zi_extent_run {
@@ -92,23 +92,23 @@ typedef struct zi_extent_run {
     uint64_t bytes; /* of each */
 } zi_extent_run;
 
-typedef struct zi_piece {
+typedef struct zi_chunk {
     uint32_t flat;
     uint32_t extent; /* of its state; ZI_NO_INDEX: none of it is on disk */
     uint64_t first;  /* elements from the start of a rank's optimizer part; whole granules */
     uint64_t count;  /* likewise */
     /* Bytes of master and moments from the start of the role's arena or, on disk, of the extent. */
     uint64_t at[ZI_STATES];
-} zi_piece;
+} zi_chunk;
 
-typedef struct zi_range {
+typedef struct zi_extent {
     uint64_t at; /* bytes in the store */
     uint64_t bytes;
-} zi_range;
+} zi_extent;
 
 /* A role on disk, or the state, as extents in the order of flats; all zero where it is not. */
 typedef struct zi_offload_place {
-    zi_range *extents; /* in the store; NULL before zi_layout_expand */
+    zi_extent *extents; /* in the store; NULL before zi_layout_expand */
     uint32_t extent_count;
     uint32_t
         window_slots; /* extents in memory at once; one more for roles, which two streams use */
@@ -176,8 +176,8 @@ typedef struct zi_layout {
     uint32_t bucket_count;
     uint32_t param_class_count;
     uint32_t grad_class_count;
-    uint32_t piece_count;
-    uint32_t piece_run_count;
+    uint32_t chunk_count;
+    uint32_t chunk_run_count;
     uint32_t state_run_count;
     zi_names names; /* of units and tensors */
     zi_unit_info *unit_infos;
@@ -190,9 +190,9 @@ typedef struct zi_layout {
     uint32_t *bucket_flats;
     uint32_t *ties;
     uint32_t *owners;
-    zi_piece_run *piece_runs;  /* in the order of flats */
-    zi_extent_run *state_runs; /* in the order of their pieces */
-    zi_piece *pieces;          /* likewise, one by one; NULL before zi_layout_expand */
+    zi_chunk_run *chunk_runs;  /* in the order of flats */
+    zi_extent_run *state_runs; /* in the order of their chunks */
+    zi_chunk *chunks;          /* likewise, one by one; NULL before zi_layout_expand */
     zi_slot_class *param_classes;
     zi_slot_class *grad_classes;
     uint64_t groups;        /* hyper-parameter groups that AdamW uses, bits by group */
@@ -207,7 +207,7 @@ typedef struct zi_layout {
     uint64_t aside_at;      /* the same, for decisions that are asked for or predicted */
     bool replicates;        /* some flat is a replica's */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
-    uint64_t segment_count; /* runs of trained tensors in pieces, at most */
+    uint64_t segment_count; /* runs of trained tensors in chunks, at most */
     uint64_t param_wire_bytes; /* param slot arena: one unit as ranks send it, where that is not how
                                   it lies in its slot; 0: gathers land in slots */
     uint64_t grad_wire_at;     /* grad slot arena: one bucket as ranks send it, likewise */
@@ -220,7 +220,7 @@ typedef struct zi_layout {
     zi_offload_place state; /* master and moments as far as they are on disk; first in the store */
     /* Buffers of the device in the arenas of slots, where offloaded shards are while ranks exchange
      * them; 0 bytes: none do. */
-    uint64_t param_staging_at;    /* one piece of every optimizer part, to be gathered after its */
+    uint64_t param_staging_at;    /* one chunk of every optimizer part, to be gathered after its */
     uint64_t param_staging_bytes; /* update */
     uint64_t grad_staging_at;     /* the shards of one bucket, to be reduced into */
     uint64_t grad_staging_bytes;
@@ -258,8 +258,8 @@ zero_status zi_layout_create(const zero_model *model, const zero_engine_options 
                              zi_layout **out);
 void zi_layout_destroy(zi_layout *layout); /* accepts NULL */
 
-/* Write pieces and extents down one by one, as an engine needs them; a plan does without, since it
- * may be of a model that no machine holds. OUT_OF_MEMORY (pieces.c). */
+/* Write chunks and extents down one by one, as an engine needs them; a plan does without, since it
+ * may be of a model that no machine holds. OUT_OF_MEMORY (chunks.c). */
 zero_status zi_layout_expand(zi_layout *layout);
 
 /* Group units into buckets and buckets and units into classes; steps of zi_layout_create (slots.c).
@@ -271,28 +271,28 @@ uint64_t zi_layout_param_wire_bytes(const zi_layout *layout);
 
 /* Bytes of ZERO_ROLE_SCRATCH, once flats and buckets are made (scratch.c). */
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
-/* Cut optimizer parts into runs of pieces, and their state into extents; a step of zi_layout_create
- * (pieces.c). */
-zero_status zi_layout_make_pieces(zi_layout *layout);
+/* Cut optimizer parts into runs of chunks, and their state into extents; a step of zi_layout_create
+ * (chunks.c). */
+zero_status zi_layout_make_chunks(zi_layout *layout);
 /* Cut shards on disk into extents, and size what offloaded ones pass through; a step of
  * zi_layout_create (extents.c). */
 zero_status zi_layout_make_extents(zi_layout *layout);
 /* Add so many extents of `bytes` each, in whole pages, to a place; returns their bytes (extents.c).
  */
 uint64_t zi_offload_add_extents(zi_offload_place *place, uint64_t extents, uint64_t bytes);
-/* Write the extents down; a step of zi_layout_expand, once there are pieces (extents.c). */
+/* Write the extents down; a step of zi_layout_expand, once there are chunks (extents.c). */
 zero_status zi_layout_expand_extents(zi_layout *layout);
 /* Extents of a flat's shard in a role on disk: neighbours, from its extent_first on. */
 uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero_role role);
 /* After zi_layout_expand. */
 zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, uint32_t flat,
                                       uint64_t element);
-/* Elements of a piece of the flat, at most, for its extents to be no longer than extent_bytes. */
+/* Elements of a chunk of the flat, at most, for its extents to be no longer than extent_bytes. */
 uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat);
 /* Give the checksums of what is on disk their places; a step of zi_layout_create (checks.c). */
 void zi_layout_place_sums(zi_layout *layout);
 /* Checksums of so many extents, of one place on disk each. */
-uint64_t zi_range_sum_count(const zi_range *extents, uint32_t extent_count);
+uint64_t zi_extent_sum_count(const zi_extent *extents, uint32_t extent_count);
 /* Which roles and units bytes are of: "moment1 of unit 3 \"block 3\"". role: PARAM or GRAD for
  * those of an extent, IO_WINDOW for an extent of the state, else one whose arena they are of
  * (checks.c). */
@@ -301,7 +301,7 @@ void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t inde
 /* Trained flats of a unit: its first ones. */
 uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit);
 /* Pieces of a unit: those of its flats, which lie together from *first on. */
-uint32_t zi_unit_pieces(const zi_layout *layout, uint32_t unit, uint32_t *first);
+uint32_t zi_unit_chunks(const zi_layout *layout, uint32_t unit, uint32_t *first);
 /* Whether an update of the unit reads its parameters: one of them is its own master. */
 bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit);
 /* Whether gradients that are offloaded cross ranks only once the last micro-step is over: backward

@@ -333,10 +333,10 @@ static uint64_t disk_share(const zi_layout *layout, zero_role role)
     if (role < ZI_OFFLOAD_ROLES) {
         return layout->offload[role].bytes;
     }
-    for (uint32_t i = 0; i < layout->piece_run_count; i++) {
-        const zi_piece_run *run = &layout->piece_runs[i];
+    for (uint32_t i = 0; i < layout->chunk_run_count; i++) {
+        const zi_chunk_run *run = &layout->chunk_runs[i];
         const zi_codec codec = layout->flats[run->flat].kept[role];
-        bytes += run->pieces * zi_codec_padded_bytes(codec, run->count);
+        bytes += run->chunks * zi_codec_padded_bytes(codec, run->count);
     }
     return layout->speculative_at != 0 ? 2 * bytes : bytes;
 }
@@ -422,9 +422,9 @@ static bool shrink_window(const zero_tuning *given, zi_layout *layout)
 
 static void free_places(zi_layout *layout)
 {
-    zi_free(layout->piece_runs);
+    zi_free(layout->chunk_runs);
     zi_free(layout->state_runs);
-    zi_free(layout->pieces);
+    zi_free(layout->chunks);
     zi_free(layout->state.extents);
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         zi_free(layout->offload[role].extents);
@@ -433,7 +433,7 @@ static void free_places(zi_layout *layout)
 
 static zero_status cut_and_place(zi_layout *layout)
 {
-    ZI_TRY(zi_layout_make_pieces(layout));
+    ZI_TRY(zi_layout_make_chunks(layout));
     ZI_TRY(zi_layout_make_extents(layout));
     zi_layout_place_sums(layout);
     place(layout);

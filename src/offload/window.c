@@ -42,7 +42,7 @@ typedef struct window_record {
 struct zi_window {
     pthread_mutex_t lock;
     bool shared;
-    const zi_range *ranges;
+    const zi_extent *ranges;
     uint32_t range_count;
     uint32_t slot_count;
     uint64_t slot_bytes;
@@ -227,9 +227,9 @@ static window_slot *spare(zi_window *window)
     return best;
 }
 
-static zi_extent extent_of(const window_slot *slot)
+static zi_checksum_span extent_of(const window_slot *slot)
 {
-    return (zi_extent){slot->memory, slot->op.offset, slot->op.bytes};
+    return (zi_checksum_span){slot->memory, slot->op.offset, slot->op.bytes};
 }
 
 /* Whose bytes of the slot's last transfer are. */
@@ -256,8 +256,8 @@ static zero_status failed(const zi_window *window, const window_slot *slot)
 /* Compare what was read into the slot with its checksums, once. */
 static zero_status check(zi_window *window, window_slot *slot)
 {
-    const zi_extent extent = extent_of(slot);
-    zi_extent bad;
+    const zi_checksum_span extent = extent_of(slot);
+    zi_checksum_span bad;
     if (slot->unchecked == NULL) {
         return ZERO_OK;
     }
@@ -299,7 +299,7 @@ static zero_status settle(zi_window *window, window_slot *slot)
 /* speculative: the copy of the slot's record beside it. */
 static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, bool speculative)
 {
-    const zi_range *range = &window->ranges[slot->range];
+    const zi_extent *range = &window->ranges[slot->range];
     const bool beside = window->records[slot->range].beside != speculative;
     slot->op = (zi_io_op){.kind = kind,
                           .memory = slot->memory,
@@ -310,7 +310,7 @@ static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, 
     ZI_TRY(zi_io_start(window->queue, &slot->op));
     slot->busy = true;
     if (sums != NULL && kind == ZI_IO_WRITE) { /* while the disk takes it: both only read it */
-        const zi_extent extent = extent_of(slot);
+        const zi_checksum_span extent = extent_of(slot);
         const uint64_t start_ns = zi_clock_ns();
         zi_checksum_make(window->pool, &extent, sums);
         count(&window->check_ns, zi_clock_ns() - start_ns);

@@ -46,7 +46,7 @@ typedef enum zi_window_access {
 } zi_window_access;
 
 typedef struct zi_window_desc {
-    const zi_range *ranges; /* borrowed; records in the store, whole pages */
+    const zi_extent *ranges; /* borrowed; records in the store, whole pages */
     uint32_t range_count;
     uint32_t slot_count;   /* at least 3, or as many as there are ranges */
     uint64_t slot_bytes;   /* of the largest record */
@@ -56,7 +56,7 @@ typedef struct zi_window_desc {
     uint64_t speculative_at; /* bytes in the store from a record to its speculative copy; 0: there
                                 are none */
     const zi_store *store;   /* borrowed */
-    /* zi_range_sum_count of the ranges, twice as many with second places; borrowed. NULL: what is
+    /* zi_extent_sum_count of the ranges, twice as many with second places; borrowed. NULL: what is
      * read is believed. */
     uint64_t *sums;
     zi_pool *pool; /* of the threads that make and compare them; NULL: the owner alone */

@@ -1,4 +1,4 @@
-/* Owns the update jobs, one for each piece. Invariant: segments of a piece are this rank's part of
+/* Owns the update jobs, one for each chunk. Invariant: segments of a chunk are this rank's part of
  * the flat's tensors that lies in it, in order, without padding. */
 #include "stage1/optim_internal.h"
 
@@ -12,37 +12,37 @@
 
 _Static_assert(sizeof(zi_segment) <= ZI_SEGMENT_BYTES, "layout reserves too little for segments");
 
-/* Where the gradients of a piece are; NULL: on disk. */
-static const void *piece_grad(const zi_optim *optim, const zi_piece *piece)
+/* Where the gradients of a chunk are; NULL: on disk. */
+static const void *chunk_grad(const zi_optim *optim, const zi_chunk *chunk)
 {
-    const unsigned char *grad = optim->flats[piece->flat].grad;
-    const zi_codec codec = optim->layout->flats[piece->flat].kept[ZERO_ROLE_GRAD];
-    return grad != NULL ? grad + zi_codec_offset(codec, piece->first) : NULL;
+    const unsigned char *grad = optim->flats[chunk->flat].grad;
+    const zi_codec codec = optim->layout->flats[chunk->flat].kept[ZERO_ROLE_GRAD];
+    return grad != NULL ? grad + zi_codec_offset(codec, chunk->first) : NULL;
 }
 
-/* Where a piece's parameters are updated; NULL: in their extent. */
-static void *piece_param(const zi_optim *optim, uint32_t p)
+/* Where a chunk's parameters are updated; NULL: in their extent. */
+static void *chunk_param(const zi_optim *optim, uint32_t p)
 {
-    const zi_piece *piece = &optim->layout->pieces[p];
-    const zi_codec codec = optim->layout->flats[piece->flat].kept[ZERO_ROLE_PARAM];
+    const zi_chunk *chunk = &optim->layout->chunks[p];
+    const zi_codec codec = optim->layout->flats[chunk->flat].kept[ZERO_ROLE_PARAM];
     if (optim->desc.param_staging != NULL) {
         return zi_optim_staged_own(optim, p).memory;
     }
     return !zi_optim_on_disk(optim->desc.params)
-               ? zi_optim_param_part(optim, piece->flat) + zi_codec_offset(codec, piece->first)
+               ? zi_optim_param_part(optim, chunk->flat) + zi_codec_offset(codec, chunk->first)
                : NULL;
 }
 
 static void make_job(zi_optim *optim, uint32_t p)
 {
     const zi_layout *layout = optim->layout;
-    const zi_piece *piece = &layout->pieces[p];
-    const zi_codec *kept = layout->flats[piece->flat].kept;
+    const zi_chunk *chunk = &layout->chunks[p];
+    const zi_codec *kept = layout->flats[chunk->flat].kept;
     const zero_engine_options *options = &layout->options;
     const bool own = options->optimizer == ZERO_OPTIMIZER_CALLBACK;
     optim->jobs[p] = (zi_update_job){
-        .grad = piece_grad(optim, piece),
-        .param = piece_param(optim, p),
+        .grad = chunk_grad(optim, chunk),
+        .param = chunk_param(optim, p),
         .grad_dtype = kept[ZERO_ROLE_GRAD].dtype,
         .param_dtype = kept[ZERO_ROLE_PARAM].dtype,
         .moment_dtype = options->moment_dtype,
@@ -71,10 +71,10 @@ static void make_param_gathers(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
     const bool staged = optim->desc.param_staging != NULL;
-    for (uint32_t p = 0; p < layout->piece_count && staged; p++) {
-        const zi_piece *piece = &layout->pieces[p];
+    for (uint32_t p = 0; p < layout->chunk_count && staged; p++) {
+        const zi_chunk *chunk = &layout->chunks[p];
         optim->param_gathers[p] =
-            param_gather_of(&layout->flats[piece->flat], piece->count,
+            param_gather_of(&layout->flats[chunk->flat], chunk->count,
                             zi_optim_staged_own(optim, p).memory, optim->desc.param_staging);
     }
     for (uint32_t f = 0; f < layout->flat_count && !staged; f++) {
@@ -92,7 +92,7 @@ zero_status zi_optim_connect(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
     const bool staged = optim->desc.param_staging != NULL;
-    for (uint32_t p = 0; p < layout->piece_count && staged; p++) {
+    for (uint32_t p = 0; p < layout->chunk_count && staged; p++) {
         ZI_TRY(zi_group_connect(optim->desc.param_gather, optim->desc.step_stream,
                                 &optim->param_gathers[p], 1));
     }
@@ -104,8 +104,8 @@ zero_status zi_optim_connect(zi_optim *optim)
     return ZERO_OK;
 }
 
-/* The run of a tensor that lies in a piece of its flat, if any. */
-static bool make_segment(const zi_optim *optim, uint32_t tensor, const zi_piece *piece,
+/* The run of a tensor that lies in a chunk of its flat, if any. */
+static bool make_segment(const zi_optim *optim, uint32_t tensor, const zi_chunk *chunk,
                          zi_segment *segment)
 {
     const zi_tensor_info *info = &optim->layout->tensor_infos[tensor];
@@ -113,9 +113,9 @@ static bool make_segment(const zi_optim *optim, uint32_t tensor, const zi_piece 
     uint64_t first = 0;
     uint64_t whole = 0;
     zi_optim_part(optim, place->flat, &first, &whole);
-    first += piece->first;
+    first += chunk->first;
     const uint64_t begin = zi_max_u64(first, place->offset);
-    const uint64_t end = zi_min_u64(first + piece->count, place->offset + info->count);
+    const uint64_t end = zi_min_u64(first + chunk->count, place->offset + info->count);
     if (begin >= end) {
         return false;
     }
@@ -134,8 +134,8 @@ static void add_segments(zi_optim *optim, uint32_t tensor, zi_segment *segments)
     const zi_layout *layout = optim->layout;
     const zi_flat *place = &layout->flats[layout->tensors[tensor].flat];
     zi_segment segment;
-    for (uint32_t p = place->piece_first; p < place->piece_first + place->piece_count; p++) {
-        if (!make_segment(optim, tensor, &layout->pieces[p], &segment)) {
+    for (uint32_t p = place->chunk_first; p < place->chunk_first + place->chunk_count; p++) {
+        if (!make_segment(optim, tensor, &layout->chunks[p], &segment)) {
             continue;
         }
         zi_update_job *job = &optim->jobs[p];
@@ -147,8 +147,8 @@ static void add_segments(zi_optim *optim, uint32_t tensor, zi_segment *segments)
     }
 }
 
-/* Two sweeps over the tensors: count each piece's segments, then write them where they belong, all
- * pieces' end to end. */
+/* Two sweeps over the tensors: count each chunk's segments, then write them where they belong, all
+ * chunks' end to end. */
 static void list_segments(zi_optim *optim, zi_segment *segments)
 {
     const zi_layout *layout = optim->layout;
@@ -156,7 +156,7 @@ static void list_segments(zi_optim *optim, zi_segment *segments)
         add_segments(optim, t, NULL);
     }
     zi_segment *next = segments;
-    for (uint32_t p = 0; p < layout->piece_count; p++) {
+    for (uint32_t p = 0; p < layout->chunk_count; p++) {
         optim->jobs[p].segments = next;
         next += optim->jobs[p].segment_count;
         optim->jobs[p].segment_count = 0;
@@ -170,15 +170,15 @@ static void list_segments(zi_optim *optim, zi_segment *segments)
 /* The jobs' segments are read on the device, so that is where they go; the CPU commits its own. */
 static zero_status make_segments(zi_optim *optim)
 {
-    const uint32_t pieces = optim->layout->piece_count;
+    const uint32_t chunks = optim->layout->chunk_count;
     zi_stream *host = NULL;
     ZI_TRY(ops_of(optim)->stream_wrap(self_of(optim), zero_stream_host(), &host));
-    ZI_TRY(zi_calloc(pieces, sizeof *optim->segment_first, (void **)&optim->segment_first));
+    ZI_TRY(zi_calloc(chunks, sizeof *optim->segment_first, (void **)&optim->segment_first));
     ZI_TRY(zi_calloc(optim->layout->segment_count, sizeof *optim->segments,
                      (void **)&optim->segments));
     list_segments(optim, optim->segments);
     size_t count = 0;
-    for (uint32_t p = 0; p < pieces; p++) {
+    for (uint32_t p = 0; p < chunks; p++) {
         zi_update_job *job = &optim->jobs[p];
         job->segments = (const zi_segment *)(const void *)optim->desc.segments + count;
         optim->segment_first[p] = count;
@@ -232,15 +232,15 @@ static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
 {
     const zi_layout *layout = optim->layout;
     ZI_TRY(zi_calloc(layout->flat_count, sizeof *optim->flats, (void **)&optim->flats));
-    ZI_TRY(zi_calloc(layout->piece_count, sizeof *optim->jobs, (void **)&optim->jobs));
+    ZI_TRY(zi_calloc(layout->chunk_count, sizeof *optim->jobs, (void **)&optim->jobs));
     const uint32_t param_gathers =
-        optim->desc.param_staging != NULL ? layout->piece_count : layout->flat_count;
+        optim->desc.param_staging != NULL ? layout->chunk_count : layout->flat_count;
     ZI_TRY(zi_calloc(param_gathers, sizeof *optim->param_gathers, (void **)&optim->param_gathers));
     if (layout->flat_count != 0) {
         memcpy(optim->flats, flats, layout->flat_count * sizeof *flats);
     }
     make_param_gathers(optim);
-    for (uint32_t p = 0; p < layout->piece_count; p++) {
+    for (uint32_t p = 0; p < layout->chunk_count; p++) {
         make_job(optim, p);
     }
     ZI_TRY(make_staging(optim));
@@ -294,8 +294,8 @@ void zi_optim_rebind(zi_optim *optim, unsigned char *const state[ZI_STATES],
     if (optim->layout->flat_count != 0) {
         memcpy(optim->flats, flats, optim->layout->flat_count * sizeof *flats);
     }
-    for (uint32_t p = 0; p < optim->layout->piece_count; p++) {
-        optim->jobs[p].grad = piece_grad(optim, &optim->layout->pieces[p]);
+    for (uint32_t p = 0; p < optim->layout->chunk_count; p++) {
+        optim->jobs[p].grad = chunk_grad(optim, &optim->layout->chunks[p]);
         zi_optim_rebind_job(optim, p, &optim->jobs[p], NULL);
     }
     zi_optim_rebind_speculation(optim);

@@ -2,10 +2,10 @@
  * update, and the all-gather of updated parameters over the ranks that hold the same parameter
  * shard.
  *
- * A job updates one piece. Its pointers are set at create, except those to what is on disk: the
- * update acquires the extents of the piece first and releases them after. So a step is a list of
+ * A job updates one chunk. Its pointers are set at create, except those to what is on disk: the
+ * update acquires the extents of the chunk first and releases them after. So a step is a list of
  * jobs that only wait for their decision and, on disk, for windows that read ahead. A skipped step
- * leaves the disk alone. Where offloaded parameters are gathered after their update, pieces are
+ * leaves the disk alone. Where offloaded parameters are gathered after their update, chunks are
  * updated in a staging buffer, gathered there and stored.
  *
  * A step may begin before it is decided. Then the *speculative* update of each unit is computed as
@@ -46,7 +46,7 @@ typedef struct zi_optim_desc {
     zi_window *window;               /* used on the step stream; NULL: no state is on disk */
     zi_offload *params;              /* by role; NULL: they are where the device computes */
     zi_offload *grads;
-    /* Memory of the device for pieces on their way to other ranks, where the layout has it. */
+    /* Memory of the device for chunks on their way to other ranks, where the layout has it. */
     unsigned char *param_staging;
     const zi_kernels *host_kernels; /* the CPU's, for extents of the window; may be `kernels` */
     unsigned char *workspace;   /* arena of ZERO_ROLE_IO_WINDOW, for bounce buffers and speculative

@@ -1,5 +1,5 @@
-/* State shared by the parts of the optimizer shard: where the bytes of pieces are (optim_places.c),
- * the update of a unit's pieces (update.c), updates before a step is decided (speculative.c), what
+/* State shared by the parts of the optimizer shard: where the bytes of chunks are (optim_places.c),
+ * the update of a unit's chunks (update.c), updates before a step is decided (speculative.c), what
  * a step enqueues (optim_step.c), and the making of all that (optim.c). */
 #ifndef ZI_STAGE1_OPTIM_INTERNAL_H
 #define ZI_STAGE1_OPTIM_INTERNAL_H
@@ -14,16 +14,16 @@ struct zi_optim {
     zi_optim_desc desc;
     const zi_layout *layout;
     zi_optim_flat *flats;
-    zi_update_job *jobs; /* by piece */
+    zi_update_job *jobs; /* by chunk */
     zi_stream *host;     /* of the host's kernels on extents */
     /* Where the layout has bounce buffers. */
-    zi_segment *segments; /* the jobs', in host memory: piece p's from segment_first[p] on */
+    zi_segment *segments; /* the jobs', in host memory: chunk p's from segment_first[p] on */
     size_t *segment_first;
     zi_staging *staging;
     zi_stream *cpu_stream; /* the CPU's, where it shares a step with the GPU; else NULL */
     zi_share *share;       /* likewise */
     uint64_t shared_steps;
-    zi_collective *param_gathers; /* by flat; where there is a staging buffer, by piece */
+    zi_collective *param_gathers; /* by flat; where there is a staging buffer, by chunk */
     bool down;                    /* the step under way goes from the last unit to the first */
     bool begun;                   /* and its first unit is enqueued */
     bool speculative;             /* and it was computed before it was decided */
@@ -40,7 +40,7 @@ struct zi_optim {
 typedef struct optim_work {
     zi_optim *optim;
     uint32_t unit;
-    uint32_t piece; /* where they go one by one */
+    uint32_t chunk; /* where they go one by one */
     bool down;
     bool first;       /* of the step */
     bool speculates;  /* the update is speculative */
@@ -76,34 +76,34 @@ static inline zero_status zi_optim_enqueue(const zi_optim *optim, zi_task_fn fn,
     return ops_of(optim)->task(self_of(optim), optim->desc.step_stream, fn, work, sizeof *work);
 }
 
-/* For a task: update one piece, or those of the unit, one after another. (update.c) */
-zero_status zi_optim_update_piece(const optim_work *work, uint32_t p);
-zero_status zi_optim_update_pieces(const optim_work *work);
-/* For a task: the CPU updates a piece for a GPU. next: the piece that it comes to then, whose
+/* For a task: update one chunk, or those of the unit, one after another. (update.c) */
+zero_status zi_optim_update_chunk(const optim_work *work, uint32_t p);
+zero_status zi_optim_update_chunks(const optim_work *work);
+/* For a task: the CPU updates a chunk for a GPU. next: the chunk that it comes to then, whose
  * arrays begin to come, or ZI_NO_INDEX. (update.c) */
 zero_status zi_optim_update_staged(const optim_work *work, uint32_t p, uint32_t next);
 /* For a task of a step that commits its speculative updates: those are the unit's parameters from
  * now on. (speculative.c) */
 zero_status zi_optim_adopt_unit(const optim_work *work);
-/* The same for a piece that is gathered after its update. */
-zero_status zi_optim_adopt_piece(const optim_work *work);
+/* The same for a chunk that is gathered after its update. */
+zero_status zi_optim_adopt_chunk(const optim_work *work);
 
-/* A piece of one optimizer part of the parameter shard, and its place in the staging buffer; of
+/* A chunk of one optimizer part of the parameter shard, and its place in the staging buffer; of
  * this rank's part. */
 zi_offload_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part);
 zi_offload_move zi_optim_staged_own(const zi_optim *optim, uint32_t p);
 /* Elements of the flat's shard in PARAM or GRAD before this rank's optimizer part. */
 uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat);
 
-/* A piece's state in one role: `extent` holds what is on disk. */
-void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_role role,
+/* A chunk's state in one role: `extent` holds what is on disk. */
+void *zi_optim_chunk_state(const zi_optim *optim, const zi_chunk *chunk, zero_role role,
                            unsigned char *extent);
 /* This rank's part of the flat inside its parameter shard, where that is not on disk. */
 unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat);
-/* Let a job of piece p work on an extent; NULL: what it has in arenas. */
+/* Let a job of chunk p work on an extent; NULL: what it has in arenas. */
 void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
                          unsigned char *extent);
-/* Whether the CPU updates the piece of an engine on a GPU, and the GPU never does. */
+/* Whether the CPU updates the chunk of an engine on a GPU, and the GPU never does. */
 bool zi_optim_is_staged(const zi_optim *optim, uint32_t p);
 
 /* Make the jobs of speculative updates, and let them work on memory that was taken anew.

@@ -1,4 +1,4 @@
-/* Owns where the bytes of pieces are: their states, parameters and places in the staging buffer. */
+/* Owns where the bytes of chunks are: their states, parameters and places in the staging buffer. */
 #include "layout/sharding.h"
 #include "stage1/optim_internal.h"
 
@@ -14,11 +14,11 @@ void *zi_optim_state(const zi_optim *optim, uint32_t flat, zero_role role)
     const zi_layout *layout = optim->layout;
     const zi_flat *place = &layout->flats[flat];
     const uint32_t state = (uint32_t)role - ZERO_ROLE_MASTER;
-    if (place->piece_count == 0 || zi_codec_is_none(place->kept[role]) ||
+    if (place->chunk_count == 0 || zi_codec_is_none(place->kept[role]) ||
         zi_role_tier(layout, role) == ZERO_TIER_DISK) {
         return NULL;
     }
-    return optim->desc.state[state] + layout->pieces[place->piece_first].at[state];
+    return optim->desc.state[state] + layout->chunks[place->chunk_first].at[state];
 }
 
 uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat)
@@ -31,15 +31,15 @@ uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t fl
 zi_offload_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part)
 {
     const zi_layout *layout = optim->layout;
-    const zi_piece *piece = &layout->pieces[p];
-    const zi_flat *flat = &layout->flats[piece->flat];
+    const zi_chunk *chunk = &layout->chunks[p];
+    const zi_flat *flat = &layout->flats[chunk->flat];
     const uint64_t whole = zi_shard_count(layout, flat, layout->sharding.optimizer);
-    return (zi_offload_move){.flat = piece->flat,
-                             .first = part * whole + piece->first,
-                             .count = piece->count,
+    return (zi_offload_move){.flat = chunk->flat,
+                             .first = part * whole + chunk->first,
+                             .count = chunk->count,
                              .memory =
                                  optim->desc.param_staging +
-                                 zi_codec_offset(flat->kept[ZERO_ROLE_PARAM], part * piece->count)};
+                                 zi_codec_offset(flat->kept[ZERO_ROLE_PARAM], part * chunk->count)};
 }
 
 zi_offload_move zi_optim_staged_own(const zi_optim *optim, uint32_t p)
@@ -56,30 +56,30 @@ unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat)
                            zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat));
 }
 
-void *zi_optim_piece_state(const zi_optim *optim, const zi_piece *piece, zero_role role,
+void *zi_optim_chunk_state(const zi_optim *optim, const zi_chunk *chunk, zero_role role,
                            unsigned char *extent)
 {
     const zi_layout *layout = optim->layout;
     const uint32_t state = (uint32_t)role - ZERO_ROLE_MASTER;
     unsigned char *base =
         zi_role_tier(layout, role) == ZERO_TIER_DISK ? extent : optim->desc.state[state];
-    if (base == NULL || zi_codec_is_none(layout->flats[piece->flat].kept[role])) {
+    if (base == NULL || zi_codec_is_none(layout->flats[chunk->flat].kept[role])) {
         return NULL;
     }
-    return base + piece->at[state];
+    return base + chunk->at[state];
 }
 
 void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
                          unsigned char *extent)
 {
-    const zi_piece *piece = &optim->layout->pieces[p];
-    job->master = zi_optim_piece_state(optim, piece, ZERO_ROLE_MASTER, extent);
-    job->moment1 = zi_optim_piece_state(optim, piece, ZERO_ROLE_MOMENT1, extent);
-    job->moment2 = zi_optim_piece_state(optim, piece, ZERO_ROLE_MOMENT2, extent);
+    const zi_chunk *chunk = &optim->layout->chunks[p];
+    job->master = zi_optim_chunk_state(optim, chunk, ZERO_ROLE_MASTER, extent);
+    job->moment1 = zi_optim_chunk_state(optim, chunk, ZERO_ROLE_MOMENT1, extent);
+    job->moment2 = zi_optim_chunk_state(optim, chunk, ZERO_ROLE_MOMENT2, extent);
 }
 
 bool zi_optim_is_staged(const zi_optim *optim, uint32_t p)
 {
-    return optim->staging != NULL && (optim->layout->pieces[p].extent != ZI_NO_INDEX ||
+    return optim->staging != NULL && (optim->layout->chunks[p].extent != ZI_NO_INDEX ||
                                       optim->layout->tuning.updater == ZERO_UPDATER_CPU);
 }

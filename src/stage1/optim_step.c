@@ -72,31 +72,31 @@ static zero_status update_unit(void *argument)
         return zi_optim_adopt_unit(work);
     }
     ZI_TRY(leave_to_cpu(work, &left));
-    return left ? ZERO_OK : zi_optim_update_pieces(work);
+    return left ? ZERO_OK : zi_optim_update_chunks(work);
 }
 
-/* Update a piece in the staging buffer. Where a GPU alone knows whether the step changes anything,
+/* Update a chunk in the staging buffer. Where a GPU alone knows whether the step changes anything,
  * the buffer has to hold the parameters before, as they are stored all the same. */
-static zero_status update_staged_piece(void *argument)
+static zero_status update_staged_chunk(void *argument)
 {
     const optim_work *work = argument;
     const zi_optim *optim = work->optim;
-    const zi_offload_move own = zi_optim_staged_own(optim, work->piece);
+    const zi_offload_move own = zi_optim_staged_own(optim, work->chunk);
     bool skipped = false;
     ZI_TRY(is_skipped(work, &skipped));
     if (skipped) {
         return ZERO_OK;
     }
     if (work->speculative && optim->commits) {
-        return zi_optim_adopt_piece(work);
+        return zi_optim_adopt_chunk(work);
     }
     if (!optim->layout->flats[own.flat].has_master || !is_asked(optim)) {
         ZI_TRY(zi_offload_load(optim->desc.params, optim->desc.step_stream, &own));
     }
-    return zi_optim_update_piece(work, work->piece);
+    return zi_optim_update_chunk(work, work->chunk);
 }
 
-static zero_status store_staged_piece(void *argument)
+static zero_status store_staged_chunk(void *argument)
 {
     const optim_work *work = argument;
     const zi_optim *optim = work->optim;
@@ -104,7 +104,7 @@ static zero_status store_staged_piece(void *argument)
         return ZERO_OK;
     }
     for (uint32_t part = 0; part < optim->desc.param_gather->size; part++) {
-        const zi_offload_move move = zi_optim_staged(optim, work->piece, part);
+        const zi_offload_move move = zi_optim_staged(optim, work->chunk, part);
         ZI_TRY(zi_offload_store(optim->desc.params, optim->desc.step_stream, &move));
     }
     return ZERO_OK;
@@ -115,7 +115,7 @@ static zero_status take_unit(const optim_work *work, uint32_t unit)
 {
     zi_optim *optim = work->optim;
     uint32_t first = 0;
-    const uint32_t end = zi_unit_pieces(optim->layout, unit, &first) + first;
+    const uint32_t end = zi_unit_chunks(optim->layout, unit, &first) + first;
     for (uint32_t p = first; p < end; p++) {
         if (optim->jobs[p].segment_count != 0) {
             ZI_TRY(zi_optim_update_staged(work, p, p + 1 < end ? p + 1 : ZI_NO_INDEX));
@@ -155,18 +155,18 @@ static zero_status gather_params(zi_optim *optim, const zi_collective *batch, ui
     return zi_group_submit(optim->desc.param_gather, optim->desc.step_stream, batch, batch_count);
 }
 
-/* A unit whose parameters are offloaded and gathered after their update: piece by piece. */
-static zero_status step_pieces(const optim_work *unit)
+/* A unit whose parameters are offloaded and gathered after their update: chunk by chunk. */
+static zero_status step_chunks(const optim_work *unit)
 {
     zi_optim *optim = unit->optim;
     optim_work work = *unit;
     uint32_t first = 0;
-    const uint32_t pieces = zi_unit_pieces(optim->layout, unit->unit, &first);
-    for (uint32_t i = 0; i < pieces; i++) {
-        work.piece = first + (work.down ? pieces - 1 - i : i);
-        ZI_TRY(zi_optim_enqueue(optim, update_staged_piece, &work));
-        ZI_TRY(gather_params(optim, &optim->param_gathers[work.piece], 1));
-        ZI_TRY(zi_optim_enqueue(optim, store_staged_piece, &work));
+    const uint32_t chunks = zi_unit_chunks(optim->layout, unit->unit, &first);
+    for (uint32_t i = 0; i < chunks; i++) {
+        work.chunk = first + (work.down ? chunks - 1 - i : i);
+        ZI_TRY(zi_optim_enqueue(optim, update_staged_chunk, &work));
+        ZI_TRY(gather_params(optim, &optim->param_gathers[work.chunk], 1));
+        ZI_TRY(zi_optim_enqueue(optim, store_staged_chunk, &work));
         work.first = false;
     }
     return ZERO_OK;
@@ -189,7 +189,7 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_dec
     ZI_TRY(work.first ? begin_step(optim, &work) : ZERO_OK);
     optim->desc.stats->param_gathers += optim->desc.param_gather->size > 1;
     if (optim->desc.param_staging != NULL) {
-        return step_pieces(&work);
+        return step_chunks(&work);
     }
     ZI_TRY(zi_optim_enqueue(optim, update_unit, &work));
     return optim->desc.param_gather->size > 1
@@ -235,24 +235,24 @@ zero_status zi_optim_drain(zi_optim *optim)
                            : ZERO_OK;
 }
 
-/* The part of a move that lies in one piece. */
-static zero_status move_piece(zi_optim *optim, const zi_optim_move *move, const zi_piece *piece)
+/* The part of a move that lies in one chunk. */
+static zero_status move_chunk(zi_optim *optim, const zi_optim_move *move, const zi_chunk *chunk)
 {
     const zi_kernels *kernels = optim->desc.host_kernels;
-    const uint64_t begin = zi_max_u64(move->first, piece->first);
-    const uint64_t end = zi_min_u64(move->first + move->count, piece->first + piece->count);
-    const zero_dtype dtype = optim->layout->flats[piece->flat].kept[move->role].dtype;
+    const uint64_t begin = zi_max_u64(move->first, chunk->first);
+    const uint64_t end = zi_min_u64(move->first + move->count, chunk->first + chunk->count);
+    const zero_dtype dtype = optim->layout->flats[chunk->flat].kept[move->role].dtype;
     unsigned char *extent = NULL;
-    ZI_TRY(zi_window_acquire(optim->desc.window, piece->extent, ZI_WINDOW_READS, &extent));
-    unsigned char *state = zi_optim_piece_state(optim, piece, move->role, extent);
-    state += (begin - piece->first) * zero_dtype_bytes(dtype);
+    ZI_TRY(zi_window_acquire(optim->desc.window, chunk->extent, ZI_WINDOW_READS, &extent));
+    unsigned char *state = zi_optim_chunk_state(optim, chunk, move->role, extent);
+    state += (begin - chunk->first) * zero_dtype_bytes(dtype);
     unsigned char *values = move->values;
     values += (begin - move->first) * zero_dtype_bytes(move->dtype);
     ZI_TRY(move->writes ? kernels->ops->cast(kernels->self, optim->host, state, dtype, values,
                                              move->dtype, end - begin)
                         : kernels->ops->cast(kernels->self, optim->host, values, dtype, state,
                                              dtype, end - begin));
-    return zi_window_release(optim->desc.window, piece->extent, move->writes);
+    return zi_window_release(optim->desc.window, chunk->extent, move->writes);
 }
 
 static zero_status run_move(void *argument)
@@ -261,18 +261,18 @@ static zero_status run_move(void *argument)
     const zi_optim_move *move = &work->move;
     const zi_layout *layout = work->optim->layout;
     const zi_flat *place = &layout->flats[move->flat];
-    uint32_t first = place->piece_first;
-    while (layout->pieces[first].first + layout->pieces[first].count <= move->first) {
+    uint32_t first = place->chunk_first;
+    while (layout->chunks[first].first + layout->chunks[first].count <= move->first) {
         first++;
     }
     uint32_t last = first;
-    while (layout->pieces[last].first + layout->pieces[last].count < move->first + move->count) {
+    while (layout->chunks[last].first + layout->chunks[last].count < move->first + move->count) {
         last++;
     }
-    ZI_TRY(zi_window_walk(work->optim->desc.window, layout->pieces[first].extent,
-                          layout->pieces[last].extent));
+    ZI_TRY(zi_window_walk(work->optim->desc.window, layout->chunks[first].extent,
+                          layout->chunks[last].extent));
     for (uint32_t p = first; p <= last; p++) {
-        ZI_TRY(move_piece(work->optim, move, &layout->pieces[p]));
+        ZI_TRY(move_chunk(work->optim, move, &layout->chunks[p]));
     }
     return ZERO_OK;
 }

@@ -15,20 +15,20 @@ static unsigned char *speculate_part(const zi_optim *optim, uint32_t flat)
 void zi_optim_rebind_speculation(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
-    for (uint32_t p = 0; p < layout->piece_count && optim->speculative_jobs != NULL; p++) {
-        const zi_piece *piece = &layout->pieces[p];
+    for (uint32_t p = 0; p < layout->chunk_count && optim->speculative_jobs != NULL; p++) {
+        const zi_chunk *chunk = &layout->chunks[p];
         zi_update_job *job = &optim->speculative_jobs[p];
         *job = optim->jobs[p];
         job->param =
-            speculate_part(optim, piece->flat) +
-            zi_codec_offset(layout->flats[piece->flat].kept[ZERO_ROLE_PARAM], piece->first);
+            speculate_part(optim, chunk->flat) +
+            zi_codec_offset(layout->flats[chunk->flat].kept[ZERO_ROLE_PARAM], chunk->first);
         job->decision = optim->desc.predicted;
     }
 }
 
 zero_status zi_optim_make_speculation(zi_optim *optim)
 {
-    ZI_TRY(zi_calloc(optim->layout->piece_count, sizeof *optim->speculative_jobs,
+    ZI_TRY(zi_calloc(optim->layout->chunk_count, sizeof *optim->speculative_jobs,
                      (void **)&optim->speculative_jobs));
     zi_optim_rebind_speculation(optim);
     return ZERO_OK;
@@ -93,7 +93,7 @@ static zero_status speculate_unit(void *argument)
     ZI_TRY(copy_unit(work->optim, work->unit, false));
     /* What is predicted is here then. */
     ZI_TRY(ops_of(work->optim)->drain(self_of(work->optim), work->optim->desc.step_stream));
-    return zi_optim_update_pieces(work);
+    return zi_optim_update_chunks(work);
 }
 
 zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit)
@@ -163,15 +163,15 @@ zero_status zi_optim_adopt_unit(const optim_work *work)
     return copy_unit(work->optim, work->unit, true);
 }
 
-zero_status zi_optim_adopt_piece(const optim_work *work)
+zero_status zi_optim_adopt_chunk(const optim_work *work)
 {
     const zi_optim *optim = work->optim;
-    const zi_piece *piece = &optim->layout->pieces[work->piece];
-    const zi_codec codec = optim->layout->flats[piece->flat].kept[ZERO_ROLE_PARAM];
+    const zi_chunk *chunk = &optim->layout->chunks[work->chunk];
+    const zi_codec codec = optim->layout->flats[chunk->flat].kept[ZERO_ROLE_PARAM];
     return ops_of(optim)->copy(
-        self_of(optim), optim->desc.step_stream, zi_optim_staged_own(optim, work->piece).memory,
-        speculate_part(optim, piece->flat) + zi_codec_offset(codec, piece->first),
-        zi_codec_bytes(codec, piece->count));
+        self_of(optim), optim->desc.step_stream, zi_optim_staged_own(optim, work->chunk).memory,
+        speculate_part(optim, chunk->flat) + zi_codec_offset(codec, chunk->first),
+        zi_codec_bytes(codec, chunk->count));
 }
 
 uint64_t zi_optim_kept(const zi_optim *optim)

@@ -10,7 +10,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-/* Arrays of a piece: gradient, parameter, state. */
+/* Arrays of a chunk: gradient, parameter, state. */
 #define ARRAYS 5
 
 typedef struct staged_array {
@@ -24,8 +24,8 @@ typedef struct staged_array {
 struct zi_staging {
     zi_staging_desc desc;
     zi_stream *host;             /* of the CPU's kernels */
-    uint32_t turn;               /* the room of the next piece */
-    const zi_update_job *coming; /* the piece whose arrays are in it or on their way; NULL: none */
+    uint32_t turn;               /* the room of the next chunk */
+    const zi_update_job *coming; /* the chunk whose arrays are in it or on their way; NULL: none */
 };
 
 zero_status zi_staging_create(const zi_staging_desc *desc, zi_staging **out)
@@ -103,14 +103,14 @@ static zero_status fetch(zi_staging *staging, const zi_update_job *job)
 }
 
 /* The job on what is in its room. */
-static zero_status update(const zi_staging *staging, const zi_staged_piece *piece,
+static zero_status update(const zi_staging *staging, const zi_staged_chunk *chunk,
                           const staged_array arrays[ARRAYS])
 {
     const zi_kernels *kernels = staging->desc.kernels;
-    const zi_update_job *job = piece->job;
+    const zi_update_job *job = chunk->job;
     zi_update_job here = *job;
-    here.segments = piece->segments;
-    here.decision = piece->decision;
+    here.segments = chunk->segments;
+    here.decision = chunk->decision;
     here.grad = arrays[0].bytes != 0 ? arrays[0].room : job->grad;
     here.param = arrays[1].bytes != 0 ? (void *)arrays[1].room : job->param;
     here.master = arrays[2].bytes != 0 ? (void *)arrays[2].room : job->master;
@@ -122,11 +122,11 @@ static zero_status update(const zi_staging *staging, const zi_staged_piece *piec
     return kernels->ops->update(kernels->self, staging->host, &here);
 }
 
-zero_status zi_staging_update(zi_staging *staging, const zi_staged_piece *piece,
+zero_status zi_staging_update(zi_staging *staging, const zi_staged_chunk *chunk,
                               const zi_update_job *next)
 {
     const zi_device *device = staging->desc.device;
-    const zi_update_job *job = piece->job;
+    const zi_update_job *job = chunk->job;
     staged_array arrays[ARRAYS];
     if (staging->coming != job) {
         ZI_TRY(fetch(staging, job));
@@ -138,7 +138,7 @@ zero_status zi_staging_update(zi_staging *staging, const zi_staged_piece *piece,
     if (next != NULL) {
         ZI_TRY(fetch(staging, next));
     }
-    ZI_TRY(update(staging, piece, arrays));
+    ZI_TRY(update(staging, chunk, arrays));
     for (int i = 0; i < ARRAYS; i++) {
         if (arrays[i].bytes != 0 && arrays[i].returns) {
             ZI_TRY(device->ops->copy(device->self, staging->desc.stream, arrays[i].device,

@@ -1,5 +1,5 @@
-/* Owns the update of pieces within a task, on whatever has their state.
- * Invariant: a piece is touched by one task at a time, the one whose unit it is. */
+/* Owns the update of chunks within a task, on whatever has their state.
+ * Invariant: a chunk is touched by one task at a time, the one whose unit it is. */
 #include <string.h>
 
 #include "core/clock.h"
@@ -25,38 +25,38 @@ zero_status zi_optim_update_staged(const optim_work *work, uint32_t p, uint32_t 
 {
     zi_optim *optim = work->optim;
     const zi_update_job *jobs = jobs_of(work);
-    const bool goes_on = next < optim->layout->piece_count && jobs[next].segment_count != 0;
-    const zi_staged_piece piece = {.job = &jobs[p],
+    const bool goes_on = next < optim->layout->chunk_count && jobs[next].segment_count != 0;
+    const zi_staged_chunk chunk = {.job = &jobs[p],
                                    .segments = optim->segments + optim->segment_first[p],
                                    .decision = work->outcome};
     const uint64_t start_ns = clock_of(true);
-    ZI_TRY(zi_staging_update(optim->staging, &piece, goes_on ? &jobs[next] : NULL));
+    ZI_TRY(zi_staging_update(optim->staging, &chunk, goes_on ? &jobs[next] : NULL));
     count(&optim->update_ns, clock_of(true) - start_ns);
-    count(&optim->host_elements, piece.job->count);
+    count(&optim->host_elements, chunk.job->count);
     return ZERO_OK;
 }
 
-/* The piece that the update comes to after this one; ZI_NO_INDEX: none that is known to be ready.
+/* The chunk that the update comes to after this one; ZI_NO_INDEX: none that is known to be ready.
  * Speculative updates come a unit at a time. */
-static uint32_t piece_after(const optim_work *work, uint32_t p)
+static uint32_t chunk_after(const optim_work *work, uint32_t p)
 {
     const zi_layout *layout = work->optim->layout;
     const uint32_t next = work->down ? p - 1 : p + 1; /* none below the first either */
-    const bool comes = next < layout->piece_count &&
-                       (!work->speculates || layout->flats[layout->pieces[next].flat].unit ==
-                                                 layout->flats[layout->pieces[p].flat].unit);
+    const bool comes = next < layout->chunk_count &&
+                       (!work->speculates || layout->flats[layout->chunks[next].flat].unit ==
+                                                 layout->flats[layout->chunks[p].flat].unit);
     return comes ? next : ZI_NO_INDEX;
 }
 
-/* What an update has acquired of its piece besides the state. */
-typedef struct held_piece {
+/* What an update has acquired of its chunk besides the state. */
+typedef struct held_chunk {
     zi_extent_place grad;
     zi_extent_place param;
     bool has_grad;
     bool has_param;
-} held_piece;
+} held_chunk;
 
-/* Acquire the piece's extent of a role; those that updates read after it are prefetched. A
+/* Acquire the chunk's extent of a role; those that updates read after it are prefetched. A
  * speculative update prefetches none: what it reads was written a moment ago, and another stream
  * uses the window. */
 static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role role,
@@ -72,11 +72,11 @@ static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role 
     uint32_t count = 0;
     uint32_t after = ZI_NO_INDEX;
     for (uint32_t q = p; q != ZI_NO_INDEX && count < ZI_WINDOW_AHEAD; q = after) {
-        after = work->speculates ? ZI_NO_INDEX : piece_after(work, q);
-        const zi_piece *piece = &layout->pieces[q];
-        const uint64_t first = zi_optim_shard_first(optim, role, piece->flat);
-        const zi_offload_element own = {.flat = piece->flat, .index = first + piece->first};
-        const bool read = !param || !layout->flats[piece->flat].has_master;
+        after = work->speculates ? ZI_NO_INDEX : chunk_after(work, q);
+        const zi_chunk *chunk = &layout->chunks[q];
+        const uint64_t first = zi_optim_shard_first(optim, role, chunk->flat);
+        const zi_offload_element own = {.flat = chunk->flat, .index = first + chunk->first};
+        const bool read = !param || !layout->flats[chunk->flat].has_master;
         if (q == p) {
             element = own;
             reads = read;
@@ -88,19 +88,19 @@ static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role 
                                      next, count, place, memory);
 }
 
-/* Acquire what the piece's job works on. What lies between tensors is zeros. */
-static zero_status acquire_piece(const optim_work *work, uint32_t p, held_piece *held)
+/* Acquire what the chunk's job works on. What lies between tensors is zeros. */
+static zero_status acquire_chunk(const optim_work *work, uint32_t p, held_chunk *held)
 {
     zi_optim *optim = work->optim;
-    const zi_piece *piece = &optim->layout->pieces[p];
-    const zi_flat *flat = &optim->layout->flats[piece->flat];
+    const zi_chunk *chunk = &optim->layout->chunks[p];
+    const zi_flat *flat = &optim->layout->flats[chunk->flat];
     zi_update_job *job = &jobs_of(work)[p];
     unsigned char *memory = NULL;
-    *held = (held_piece){.has_grad = zi_optim_on_disk(optim->desc.grads),
+    *held = (held_chunk){.has_grad = zi_optim_on_disk(optim->desc.grads),
                          .has_param = zi_optim_on_disk(optim->desc.params) && !work->speculates &&
                                       optim->desc.param_staging == NULL};
-    if (piece->extent != ZI_NO_INDEX) {
-        ZI_TRY(zi_window_acquire(optim->desc.window, piece->extent, ZI_WINDOW_READS, &memory));
+    if (chunk->extent != ZI_NO_INDEX) {
+        ZI_TRY(zi_window_acquire(optim->desc.window, chunk->extent, ZI_WINDOW_READS, &memory));
         zi_optim_rebind_job(optim, p, job, memory);
     }
     if (held->has_grad) {
@@ -111,16 +111,16 @@ static zero_status acquire_piece(const optim_work *work, uint32_t p, held_piece 
         ZI_TRY(acquire_extent(work, p, ZERO_ROLE_PARAM, &held->param, &memory));
         job->param = memory;
         if (flat->has_master) {
-            memset(memory, 0, zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], piece->count));
+            memset(memory, 0, zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], chunk->count));
         }
     }
     return ZERO_OK;
 }
 
-static zero_status release_piece(const optim_work *work, uint32_t p, const held_piece *held)
+static zero_status release_chunk(const optim_work *work, uint32_t p, const held_chunk *held)
 {
     const zi_optim *optim = work->optim;
-    const uint32_t extent = optim->layout->pieces[p].extent;
+    const uint32_t extent = optim->layout->chunks[p].extent;
     if ((held->has_grad || held->has_param) && !ops_of(optim)->host_memory) {
         ZI_TRY(ops_of(optim)->drain(self_of(optim), optim->desc.step_stream)); /* a GPU's kernel */
     }
@@ -133,26 +133,26 @@ static zero_status release_piece(const optim_work *work, uint32_t p, const held_
     return extent != ZI_NO_INDEX ? zi_window_release(optim->desc.window, extent, true) : ZERO_OK;
 }
 
-/* The piece whose arrays begin to come to the CPU meanwhile. They are not in the staging buffer
+/* The chunk whose arrays begin to come to the CPU meanwhile. They are not in the staging buffer
  * yet, where parameters go through that. */
 static uint32_t staged_after(const optim_work *work, uint32_t p)
 {
-    const uint32_t next = piece_after(work, p);
+    const uint32_t next = chunk_after(work, p);
     const bool comes = next != ZI_NO_INDEX && work->optim->desc.param_staging == NULL &&
                        zi_optim_is_staged(work->optim, next);
     return comes ? next : ZI_NO_INDEX;
 }
 
-zero_status zi_optim_update_piece(const optim_work *work, uint32_t p)
+zero_status zi_optim_update_chunk(const optim_work *work, uint32_t p)
 {
     zi_optim *optim = work->optim;
     const zi_kernels *kernels = optim->desc.kernels;
     const zi_update_job *job = &jobs_of(work)[p];
-    held_piece held;
+    held_chunk held;
     if (job->segment_count == 0) {
         return ZERO_OK;
     }
-    ZI_TRY(acquire_piece(work, p, &held));
+    ZI_TRY(acquire_chunk(work, p, &held));
     if (zi_optim_is_staged(optim, p)) {
         ZI_TRY(zi_optim_update_staged(work, p, staged_after(work, p)));
     } else {
@@ -162,15 +162,15 @@ zero_status zi_optim_update_piece(const optim_work *work, uint32_t p)
         ZI_TRY(kernels->ops->update(kernels->self, optim->desc.step_stream, job));
         count(&optim->update_ns, clock_of(timed) - start_ns);
     }
-    return release_piece(work, p, &held);
+    return release_chunk(work, p, &held);
 }
 
-zero_status zi_optim_update_pieces(const optim_work *work)
+zero_status zi_optim_update_chunks(const optim_work *work)
 {
     uint32_t first = 0;
-    const uint32_t pieces = zi_unit_pieces(work->optim->layout, work->unit, &first);
-    for (uint32_t i = 0; i < pieces; i++) {
-        ZI_TRY(zi_optim_update_piece(work, first + (work->down ? pieces - 1 - i : i)));
+    const uint32_t chunks = zi_unit_chunks(work->optim->layout, work->unit, &first);
+    for (uint32_t i = 0; i < chunks; i++) {
+        ZI_TRY(zi_optim_update_chunk(work, first + (work->down ? chunks - 1 - i : i)));
     }
     return ZERO_OK;
 }

@@ -68,9 +68,9 @@ TEST(everything_begins_at_a_granule)
         for (uint32_t f = 0; f < layout->flat_count; f++) {
             CHECK_EQ(layout->flats[f].slice_count % ZI_GRANULE, 0);
         }
-        for (uint32_t p = 0; p < layout->piece_count; p++) {
-            CHECK_EQ(layout->pieces[p].first % ZI_GRANULE, 0);
-            CHECK_EQ(layout->pieces[p].count % ZI_GRANULE, 0);
+        for (uint32_t p = 0; p < layout->chunk_count; p++) {
+            CHECK_EQ(layout->chunks[p].first % ZI_GRANULE, 0);
+            CHECK_EQ(layout->chunks[p].count % ZI_GRANULE, 0);
         }
         zi_layout_destroy(layout);
     }

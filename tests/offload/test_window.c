@@ -14,7 +14,7 @@
 static bool shares;
 
 typedef struct rig {
-    zi_range ranges[RANGES];
+    zi_extent ranges[RANGES];
     uint64_t round[RANGES]; /* what a record holds; 0: zeros */
     uint64_t bytes;         /* of all records */
     uint32_t slot_count;
@@ -35,7 +35,7 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
 {
     memset(r, 0, sizeof *r);
     for (uint32_t i = 0; i < RANGES; i++) {
-        r->ranges[i] = (zi_range){.at = r->bytes, .bytes = PAGE * (1 + i * 5 % 3)};
+        r->ranges[i] = (zi_extent){.at = r->bytes, .bytes = PAGE * (1 + i * 5 % 3)};
         r->bytes += r->ranges[i].bytes;
     }
     r->slot_count = slot_count;
@@ -44,7 +44,7 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
     const char *folder = r->folder;
     r->store = rig_store(&folder, 1, 2 * r->bytes);
     r->memory = rig_memory(slot_count * 3 * PAGE);
-    r->sums = calloc(2 * zi_range_sum_count(r->ranges, RANGES), sizeof *r->sums);
+    r->sums = calloc(2 * zi_extent_sum_count(r->ranges, RANGES), sizeof *r->sums);
     CHECK(r->sums != NULL);
     zi_io_backend backend;
     if (faults != NULL) {
@@ -161,7 +161,7 @@ static void close_rig(rig *r)
 
 static void check_record(const rig *r, uint32_t range, const unsigned char *memory)
 {
-    const zi_range *place = &r->ranges[range];
+    const zi_extent *place = &r->ranges[range];
     if (r->round[range] != 0) {
         rig_check(memory, place->at, place->bytes, r->round[range]);
         return;
@@ -472,7 +472,7 @@ TEST(what_is_damaged_is_given_to_nobody)
         unsigned char *memory = NULL;
         open_rig(&r, 3, true, NULL);
         CHECK_OK(walk_all(&r, bad >= 3)); /* so that it is not in memory */
-        const zi_range *place = &r.ranges[bad];
+        const zi_extent *place = &r.ranges[bad];
         const uint64_t at = place->at + (bad * 997 + 5) % place->bytes;
         flip(&r, at);
         (void)snprintf(text, sizeof text, "record %u: %" PRIu64 " bytes at %" PRIu64 " of", bad,
@@ -610,7 +610,7 @@ static void *use_own(void *user)
         const zi_window_run next[2] = {{test_chance(salt + 1, RANGES), 0},
                                        {RANGES - 1, test_chance(salt + 2, RANGES)}};
         const bool replaces = test_chance(salt + 3, 4) == 0;
-        const zi_range *place = &r->ranges[range];
+        const zi_extent *place = &r->ranges[range];
         unsigned char *memory = NULL;
         CHECK_OK(zi_window_acquire_before(
             r->window, range, replaces ? ZI_WINDOW_REPLACES : ZI_WINDOW_READS, next, 2, &memory));

@@ -67,7 +67,7 @@ TEST(extents_are_cut_at_blocks)
     CHECK_OK(zi_pool_create(3, &pool));
     for (size_t a = 0; a < sizeof starts / sizeof starts[0]; a++) {
         for (size_t b = 0; b < sizeof sizes / sizeof sizes[0]; b++) {
-            const zi_extent extent = {memory, starts[a], sizes[b]};
+            const zi_checksum_span extent = {memory, starts[a], sizes[b]};
             uint64_t sums[2][64];
             memset(sums, 0xEE, sizeof sums);
             zi_checksum_make(NULL, &extent, sums[0]);
@@ -92,9 +92,9 @@ TEST(extents_are_cut_at_blocks)
 TEST(any_bit_is_found)
 {
     unsigned char *memory = some_bytes(BYTES_MAX);
-    const zi_extent extent = {memory, 5 * BLOCK + 4096, 35 * BLOCK};
+    const zi_checksum_span extent = {memory, 5 * BLOCK + 4096, 35 * BLOCK};
     uint64_t sums[64];
-    zi_extent bad;
+    zi_checksum_span bad;
     zi_pool *pool = NULL;
     CHECK_OK(zi_pool_create(2, &pool));
     zi_checksum_make(pool, &extent, sums);
@@ -122,8 +122,8 @@ TEST(any_bit_is_found)
 
 TEST(of_nothing_there_are_none)
 {
-    const zi_extent extent = {NULL, 3 * BLOCK, 0};
-    zi_extent bad;
+    const zi_checksum_span extent = {NULL, 3 * BLOCK, 0};
+    zi_checksum_span bad;
     CHECK_EQ(zi_checksum_count(0), 0);
     zi_checksum_make(NULL, &extent, NULL);
     CHECK(!zi_checksum_differs(NULL, &extent, NULL, &bad));

@@ -1,5 +1,5 @@
-/* Owns the tests of tiers in the layout: pieces tile every optimizer part, records on disk hold
- * each piece's state once and are full, budgets are kept on every tier, and the table says it. */
+/* Owns the tests of tiers in the layout: chunks tile every optimizer part, records on disk hold
+ * each chunk's state once and are full, budgets are kept on every tier, and the table says it. */
 #include "harness.h"
 #include "reads.h"
 
@@ -105,24 +105,24 @@ static void check_tiling(const zi_layout *l)
         const zi_flat *flat = &l->flats[f];
         const uint64_t part = flat->trained ? flat->count / l->sharding.optimizer : 0;
         uint64_t first = 0;
-        CHECK_EQ(flat->piece_first, next);
-        for (uint32_t i = 0; i < flat->piece_count; i++, next++) {
-            const zi_piece *piece = &l->pieces[next];
-            CHECK_EQ(piece->flat, f);
-            CHECK_EQ(piece->first, first);
-            CHECK(piece->count != 0 && piece->count % GRANULE == 0);
-            CHECK_EQ(piece->extent == ZI_NO_INDEX, in_record(l, flat, GRANULE) == 0);
-            first += piece->count;
+        CHECK_EQ(flat->chunk_first, next);
+        for (uint32_t i = 0; i < flat->chunk_count; i++, next++) {
+            const zi_chunk *chunk = &l->chunks[next];
+            CHECK_EQ(chunk->flat, f);
+            CHECK_EQ(chunk->first, first);
+            CHECK(chunk->count != 0 && chunk->count % GRANULE == 0);
+            CHECK_EQ(chunk->extent == ZI_NO_INDEX, in_record(l, flat, GRANULE) == 0);
+            first += chunk->count;
         }
         CHECK_EQ(first, part);
-        CHECK(flat->piece_count <= 1 || in_record(l, flat, GRANULE) != 0 ||
+        CHECK(flat->chunk_count <= 1 || in_record(l, flat, GRANULE) != 0 ||
               part > zi_extent_count_max(l, flat));
     }
-    CHECK_EQ(next, l->piece_count);
+    CHECK_EQ(next, l->chunk_count);
 }
 
 /* Extents of a role on disk hold every element of every shard once, in order and in whole pages,
- * from `at` on; a piece of an optimizer part is one whole extent. Returns their end. */
+ * from `at` on; a chunk of an optimizer part is one whole extent. Returns their end. */
 static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
 {
     const zi_offload_place *place = &l->offload[role];
@@ -145,10 +145,10 @@ static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
             CHECK_EQ(zi_layout_find_extent(l, role, f, last).index, index);
             CHECK_EQ(place->extents[index].at, at);
             CHECK_EQ(place->extents[index].bytes, up(found.count * size, PAGE));
-            for (uint32_t i = 0; i < flat->piece_count; i++) {
-                const zi_piece *piece = &l->pieces[flat->piece_first + i];
-                if (piece->first == first % part) {
-                    CHECK_EQ(found.count, piece->count);
+            for (uint32_t i = 0; i < flat->chunk_count; i++) {
+                const zi_chunk *chunk = &l->chunks[flat->chunk_first + i];
+                if (chunk->first == first % part) {
+                    CHECK_EQ(found.count, chunk->count);
                 }
             }
             largest = place->extents[index].bytes > largest ? place->extents[index].bytes : largest;
@@ -168,26 +168,26 @@ static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
     return at;
 }
 
-/* Records lie end to end; in each its pieces' states, one behind the other; and none ends while a
- * granule of the next piece would have fitted, unless a piece as long as extents may be ends it. */
+/* Records lie end to end; in each its chunks' states, one behind the other; and none ends while a
+ * granule of the next chunk would have fitted, unless a chunk as long as extents may be ends it. */
 static void check_records(const zi_layout *l)
 {
     uint64_t used = 0;
     uint32_t range = ZI_NO_INDEX;
     uint64_t at = 0;
-    for (uint32_t p = 0; p < l->piece_count; p++) {
-        const zi_piece *piece = &l->pieces[p];
-        const zi_flat *flat = &l->flats[piece->flat];
-        if (piece->extent == ZI_NO_INDEX) {
+    for (uint32_t p = 0; p < l->chunk_count; p++) {
+        const zi_chunk *chunk = &l->chunks[p];
+        const zi_flat *flat = &l->flats[chunk->flat];
+        if (chunk->extent == ZI_NO_INDEX) {
             continue;
         }
-        if (piece->extent != range) {
-            CHECK_EQ(piece->extent, range + 1); /* from UINT32_MAX to 0 */
+        if (chunk->extent != range) {
+            CHECK_EQ(chunk->extent, range + 1); /* from UINT32_MAX to 0 */
             CHECK(range == ZI_NO_INDEX ||
                   used + in_record(l, flat, GRANULE) > l->tuning.extent_bytes ||
-                  l->pieces[p - 1].count ==
-                      zi_extent_count_max(l, &l->flats[l->pieces[p - 1].flat]));
-            range = piece->extent;
+                  l->chunks[p - 1].count ==
+                      zi_extent_count_max(l, &l->flats[l->chunks[p - 1].flat]));
+            range = chunk->extent;
             used = 0;
             CHECK_EQ(l->state.extents[range].at, at);
             CHECK(l->state.extents[range].bytes % PAGE == 0 && l->state.extents[range].bytes != 0);
@@ -195,9 +195,9 @@ static void check_records(const zi_layout *l)
             at += l->state.extents[range].bytes;
         }
         for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
-            const uint64_t bytes = piece->count * state_bytes(l, flat, role);
+            const uint64_t bytes = chunk->count * state_bytes(l, flat, role);
             if (l->options.tier[role] == ZERO_TIER_DISK && bytes != 0) {
-                CHECK_EQ(piece->at[role - ZERO_ROLE_MASTER], used);
+                CHECK_EQ(chunk->at[role - ZERO_ROLE_MASTER], used);
                 used += up(bytes, 256);
             }
         }
@@ -212,7 +212,7 @@ static void check_records(const zi_layout *l)
     CHECK_EQ(l->memory.tier_bytes[ZERO_TIER_DISK], at);
 }
 
-/* A role with an arena: its pieces lie in order and do not overlap. */
+/* A role with an arena: its chunks lie in order and do not overlap. */
 static void check_arenas(const zi_layout *l)
 {
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
@@ -220,22 +220,22 @@ static void check_arenas(const zi_layout *l)
         if (l->options.tier[role] == ZERO_TIER_DISK) {
             continue;
         }
-        for (uint32_t p = 0; p < l->piece_count; p++) {
-            const zi_piece *piece = &l->pieces[p];
-            const uint64_t each = state_bytes(l, &l->flats[piece->flat], role);
-            const uint64_t at = piece->at[role - ZERO_ROLE_MASTER];
+        for (uint32_t p = 0; p < l->chunk_count; p++) {
+            const zi_chunk *chunk = &l->chunks[p];
+            const uint64_t each = state_bytes(l, &l->flats[chunk->flat], role);
+            const uint64_t at = chunk->at[role - ZERO_ROLE_MASTER];
             if (each == 0) {
                 continue;
             }
-            CHECK(piece->first != 0 ? at == end : at >= end && at % 256 == 0);
-            end = at + piece->count * each;
+            CHECK(chunk->first != 0 ? at == end : at >= end && at % 256 == 0);
+            end = at + chunk->count * each;
         }
         CHECK_EQ(l->memory.bytes[role], up(end, PAGE));
     }
 }
 
 /* Of 64 KiB each, wherever a record begins. */
-static uint64_t checksums_of(const zi_range *ranges, uint32_t count)
+static uint64_t checksums_of(const zi_extent *ranges, uint32_t count)
 {
     uint64_t sums = 0;
     for (uint32_t r = 0; r < count; r++) {
@@ -288,7 +288,7 @@ static void check_sums(const zi_layout *l)
                                         l->memory.tier_bytes[ZERO_TIER_DISK]);
 }
 
-TEST(pieces_of_random_models)
+TEST(chunks_of_random_models)
 {
     static const uint32_t worlds[] = {1, 2, 3, 8, 128};
     uint32_t cut = 0;
@@ -303,7 +303,7 @@ TEST(pieces_of_random_models)
             check_records(l);
             check_arenas(l);
             check_sums(l);
-            cut += l->piece_count > l->flat_count;
+            cut += l->chunk_count > l->flat_count;
             zi_layout_destroy(l);
         }
         zero_model_destroy(model);

@@ -1,5 +1,5 @@
-/* Owns the cutting of optimizer parts into pieces, and of their state on disk into extents.
- * Invariant: a flat's pieces tile its part in order, an extent's pieces are neighbours, and no
+/* Owns the cutting of optimizer parts into chunks, and of their state on disk into extents.
+ * Invariant: a flat's chunks tile its part in order, an extent's chunks are neighbours, and no
  * extent is longer than extent_bytes. Equal neighbours are kept as one run, so the time that a plan
  * takes depends on the number of flats and not on their sizes. */
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 /* The cut so far. */
 typedef struct cutter {
     zi_layout *layout;
-    uint64_t piece_count;
+    uint64_t chunk_count;
     uint64_t extent_count;
     uint64_t used_bytes; /* of the last extent */
 } cutter;
@@ -34,7 +34,7 @@ static uint64_t state_bytes(const zi_layout *layout, const zi_flat *flat, uint64
     return bytes;
 }
 
-/* Elements of a piece that the CPU updates and whose state is not on disk: as many as an extent
+/* Elements of a chunk that the CPU updates and whose state is not on disk: as many as an extent
  * would have. */
 static uint64_t bounce_count(const zi_layout *layout)
 {
@@ -56,7 +56,7 @@ static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t l
     return zi_min_u64(left, room / granule * ZI_GRANULE);
 }
 
-/* Runs of a flat, at most: what fills the open extent, which may be three pieces where an extent of
+/* Runs of a flat, at most: what fills the open extent, which may be three chunks where an extent of
  * gradients is shorter, whole extents, and the rest, which may be as many. */
 #define RUNS_OF_FLAT 8
 
@@ -75,24 +75,24 @@ static void close_extents(cutter *cut, uint64_t extents, uint64_t used_bytes)
     layout->state_runs[layout->state_run_count - 1].extents += extents;
 }
 
-/* As many equal pieces of `left` elements as can follow one another. What fills a new extent leaves
- * no room in it for a granule more, or is the longest piece there is; the next opens one too. */
+/* As many equal chunks of `left` elements as can follow one another. What fills a new extent leaves
+ * no room in it for a granule more, or is the longest chunk there is; the next opens one too. */
 static void add_run(cutter *cut, uint32_t flat, uint64_t first, uint64_t count, uint64_t left)
 {
     zi_layout *layout = cut->layout;
     const uint64_t bytes = state_bytes(layout, &layout->flats[flat], count);
-    const uint64_t pieces = bytes == 0 || cut->used_bytes == 0 ? left / count : 1;
-    layout->piece_runs[layout->piece_run_count++] =
-        (zi_piece_run){.flat = flat,
-                       .pieces = pieces,
+    const uint64_t chunks = bytes == 0 || cut->used_bytes == 0 ? left / count : 1;
+    layout->chunk_runs[layout->chunk_run_count++] =
+        (zi_chunk_run){.flat = flat,
+                       .chunks = chunks,
                        .first = first,
                        .count = count,
                        .extent = bytes != 0 ? cut->extent_count - 1 : UINT64_MAX,
                        .at = cut->used_bytes};
-    cut->piece_count += pieces;
+    cut->chunk_count += chunks;
     if (bytes != 0) {
-        close_extents(cut, pieces - 1, bytes);
-        cut->extent_count += pieces - 1;
+        close_extents(cut, chunks - 1, bytes);
+        cut->extent_count += chunks - 1;
         cut->used_bytes += bytes;
     }
 }
@@ -114,8 +114,8 @@ static void cut_flat(cutter *cut, uint32_t flat)
             continue; /* a page holds a granule of any flat, so this ends */
         }
         add_run(cut, flat, first, count, whole - first);
-        const zi_piece_run *run = &layout->piece_runs[layout->piece_run_count - 1];
-        first += run->pieces * run->count;
+        const zi_chunk_run *run = &layout->chunk_runs[layout->chunk_run_count - 1];
+        first += run->chunks * run->count;
     }
 }
 
@@ -123,21 +123,21 @@ static zero_status cut_all(zi_layout *layout)
 {
     cutter cut = {.layout = layout};
     for (uint32_t f = 0; f < layout->flat_count; f++) {
-        const uint64_t before = cut.piece_count;
+        const uint64_t before = cut.chunk_count;
         if (layout->flats[f].trained) {
             cut_flat(&cut, f);
         }
-        layout->flats[f].piece_first = (uint32_t)before;
-        layout->flats[f].piece_count = (uint32_t)(cut.piece_count - before);
+        layout->flats[f].chunk_first = (uint32_t)before;
+        layout->flats[f].chunk_count = (uint32_t)(cut.chunk_count - before);
     }
     close_extents(&cut, 1, cut.used_bytes);
-    if (cut.piece_count > UINT32_MAX / 2) {
+    if (cut.chunk_count > UINT32_MAX / 2) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "tuning.extent_bytes %" PRIu64 " cuts the state into %" PRIu64
-                " pieces, more than can be counted; raise it",
-                layout->tuning.extent_bytes, cut.piece_count);
+                " chunks, more than can be counted; raise it",
+                layout->tuning.extent_bytes, cut.chunk_count);
     }
-    layout->piece_count = (uint32_t)cut.piece_count;
+    layout->chunk_count = (uint32_t)cut.chunk_count;
     layout->state.extent_count = (uint32_t)cut.extent_count;
     return ZERO_OK;
 }
@@ -171,15 +171,15 @@ static void count_moves(zi_layout *layout)
     layout->step_read_bytes = all - (twice ? 0 : zi_min_u64(low, high)); /* all go one way */
 }
 
-/* What the largest piece that the CPU updates takes in a bounce buffer (stage1/staging.c):
+/* What the largest chunk that the CPU updates takes in a bounce buffer (stage1/staging.c):
  * gradient, parameter and state, as far as they are the GPU's memory. */
 static void measure_bounce(zi_layout *layout)
 {
     const zero_engine_options *options = &layout->options;
-    for (uint32_t r = 0; !layout->can.host_memory && r < layout->piece_run_count; r++) {
-        const zi_piece_run *piece = &layout->piece_runs[r];
-        const zi_flat *flat = &layout->flats[piece->flat];
-        if (piece->extent == UINT64_MAX && options->tuning->updater < ZERO_UPDATER_CPU) {
+    for (uint32_t r = 0; !layout->can.host_memory && r < layout->chunk_run_count; r++) {
+        const zi_chunk_run *chunk = &layout->chunk_runs[r];
+        const zi_flat *flat = &layout->flats[chunk->flat];
+        if (chunk->extent == UINT64_MAX && options->tuning->updater < ZERO_UPDATER_CPU) {
             continue;
         }
         uint64_t bytes = 0;
@@ -188,7 +188,7 @@ static void measure_bounce(zi_layout *layout)
             const bool gathered =
                 role == ZERO_ROLE_PARAM && layout->sharding.optimizer != layout->sharding.param;
             if (gathered || !zi_role_offloaded(layout, role)) {
-                bytes += zi_codec_padded_bytes(flat->kept[role], piece->count);
+                bytes += zi_codec_padded_bytes(flat->kept[role], chunk->count);
             }
         }
         /* A page at least, which says that the CPU updates. */
@@ -197,22 +197,22 @@ static void measure_bounce(zi_layout *layout)
     }
 }
 
-/* Tensors of trained flats, and where cuts between pieces may go through one. */
+/* Tensors of trained flats, and where cuts between chunks may go through one. */
 static void count_segments(zi_layout *layout)
 {
     for (uint32_t t = 0; t < layout->tensor_count; t++) {
         layout->segment_count += layout->flats[layout->tensors[t].flat].trained;
     }
     for (uint32_t f = 0; f < layout->flat_count; f++) {
-        const uint32_t pieces = layout->flats[f].piece_count;
-        layout->segment_count += pieces != 0 ? pieces - 1 : 0;
+        const uint32_t chunks = layout->flats[f].chunk_count;
+        layout->segment_count += chunks != 0 ? chunks - 1 : 0;
     }
 }
 
-zero_status zi_layout_make_pieces(zi_layout *layout)
+zero_status zi_layout_make_chunks(zi_layout *layout)
 {
     const size_t runs = (size_t)layout->flat_count * RUNS_OF_FLAT;
-    ZI_TRY(zi_calloc(runs, sizeof *layout->piece_runs, (void **)&layout->piece_runs));
+    ZI_TRY(zi_calloc(runs, sizeof *layout->chunk_runs, (void **)&layout->chunk_runs));
     ZI_TRY(zi_calloc(runs + 1, sizeof *layout->state_runs, (void **)&layout->state_runs));
     ZI_TRY(cut_all(layout));
     count_moves(layout);
@@ -222,11 +222,11 @@ zero_status zi_layout_make_pieces(zi_layout *layout)
 }
 
 /* Piece `i` of a run: its states that are on disk lie one behind the other in its extent. */
-static zi_piece piece_of(const zi_layout *layout, const zi_piece_run *run, uint64_t i)
+static zi_chunk chunk_of(const zi_layout *layout, const zi_chunk_run *run, uint64_t i)
 {
     const zi_flat *flat = &layout->flats[run->flat];
     const bool on_disk = run->extent != UINT64_MAX;
-    zi_piece piece = {.flat = run->flat,
+    zi_chunk chunk = {.flat = run->flat,
                       .extent = on_disk ? (uint32_t)(run->extent + i) : ZI_NO_INDEX,
                       .first = run->first + i * run->count,
                       .count = run->count};
@@ -234,31 +234,31 @@ static zi_piece piece_of(const zi_layout *layout, const zi_piece_run *run, uint6
     for (int state = 0; state < ZI_STATES; state++) {
         const zi_codec codec = disk_codec(layout, flat, state);
         const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
-        piece.at[state] = zi_codec_is_none(codec)
-                              ? flat->at[role] + zi_codec_offset(flat->kept[role], piece.first)
+        chunk.at[state] = zi_codec_is_none(codec)
+                              ? flat->at[role] + zi_codec_offset(flat->kept[role], chunk.first)
                               : at;
         at += zi_codec_padded_bytes(codec, run->count);
     }
-    return piece;
+    return chunk;
 }
 
 zero_status zi_layout_expand(zi_layout *layout)
 {
     zi_offload_place *state = &layout->state;
     ZI_TRY(zi_calloc(state->extent_count, sizeof *state->extents, (void **)&state->extents));
-    ZI_TRY(zi_calloc(layout->piece_count, sizeof *layout->pieces, (void **)&layout->pieces));
-    zi_range *extent = state->extents;
+    ZI_TRY(zi_calloc(layout->chunk_count, sizeof *layout->chunks, (void **)&layout->chunks));
+    zi_extent *extent = state->extents;
     uint64_t at = 0;
     for (uint32_t r = 0; r < layout->state_run_count; r++) {
         const zi_extent_run *run = &layout->state_runs[r];
         for (uint64_t i = 0; i < run->extents; i++, at += run->bytes) {
-            *extent++ = (zi_range){.at = at, .bytes = run->bytes};
+            *extent++ = (zi_extent){.at = at, .bytes = run->bytes};
         }
     }
-    zi_piece *piece = layout->pieces;
-    for (uint32_t r = 0; r < layout->piece_run_count; r++) {
-        for (uint64_t i = 0; i < layout->piece_runs[r].pieces; i++) {
-            *piece++ = piece_of(layout, &layout->piece_runs[r], i);
+    zi_chunk *chunk = layout->chunks;
+    for (uint32_t r = 0; r < layout->chunk_run_count; r++) {
+        for (uint64_t i = 0; i < layout->chunk_runs[r].chunks; i++) {
+            *chunk++ = chunk_of(layout, &layout->chunk_runs[r], i);
         }
     }
     return zi_layout_expand_extents(layout);
