@@ -9,7 +9,7 @@
  * initialised it, destroying the comm finalises it, and a process can do that once only.
  * - Collective over the launched ranks.
  * - Errors: UNSUPPORTED in a build without MPI; STATE after MPI was finalised, and when MPI has
- * other ranks than the launcher described. */
+ *   other ranks than the launcher described. */
 zero_status zi_mpi_launch(const zi_launch *launch, uint32_t deadline_ms, zi_comm **out);
 
 #endif

@@ -49,7 +49,7 @@ struct zi_mpi_op {
 /* Start the thread.
  * - world: a communicator of this comm's own `size` ranks, of which this is `own`; carries notices.
  * - watch_idle: receive notices also while nothing is posted, which needs MPI_THREAD_MULTIPLE if
- * the program itself calls MPI. */
+ *   the program itself calls MPI. */
 zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t own, uint32_t size, bool watch_idle,
                                    zi_mpi_progress **out);
 
@@ -68,7 +68,7 @@ bool zi_mpi_progress_destroy(zi_mpi_progress *progress);
 
 /* Run the op on the thread and wait for it.
  * - Errors: TIMEOUT without a useful message, since the caller knows who is late; COMM with MPI's
- * text or another rank's. */
+ *   text or another rank's. */
 zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32_t deadline_ms);
 
 /* Send a notice to other ranks, without waiting for them. They get TIMEOUT with the same text, or

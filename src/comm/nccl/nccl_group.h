@@ -63,7 +63,7 @@ zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline
 
 /* Split a group off comm->parent, which is there.
  * - Collective over the world, not the members alone: each rank is a member of the one group of
- * this name that it makes.
+ *   this name that it makes.
  * - Errors: INVALID_ARGUMENT when the current GPU is not the base's; UNSUPPORTED when NCCL does not
  *   register the memory; MISMATCH when members or names do not fit together; TIMEOUT when NCCL does
  *   not connect them within the deadline; COMM with NCCL's words. Unless all fail alike the caller

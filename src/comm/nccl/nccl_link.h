@@ -45,7 +45,7 @@ const zi_nccl_message *zi_nccl_link_message(const zi_nccl_link *link, uint32_t r
 /* Send this rank's message to all members and receive theirs.
  * - Collective over the members; blocks.
  * - Errors: TIMEOUT when a member does not come within the deadline. After any failure the world
- * has failed too.
+ *   has failed too.
  * - Threads: any, one at a time. */
 zero_status zi_nccl_link_exchange(zi_nccl_link *link);
 

@@ -53,7 +53,7 @@ typedef struct zi_peer_block zi_peer_block;
 
 /* Bytes of a block, a multiple of ZI_PAGE_BYTES.
  * - stage_bytes: of each member's staging memory, through which send buffers that lie in no window
- * go chunk by chunk; 0 where one_address_space. */
+ *   go chunk by chunk; 0 where one_address_space. */
 size_t zi_peer_block_bytes(uint32_t size, size_t stage_bytes);
 
 /* Make zeroed memory a block. Once, by one member, before any other uses it. */

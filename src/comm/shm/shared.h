@@ -28,7 +28,7 @@ typedef struct zi_shared_desc {
  * left. Returns once all have arrived and the name is removed.
  * - Collective over the ranks of the host.
  * - Errors: TIMEOUT naming the ranks that did not arrive; STATE when a living job uses the name;
- * COMM when rank 0 dies meanwhile; the error that another rank failed with. */
+ *   COMM when rank 0 dies meanwhile; the error that another rank failed with. */
 zero_status zi_shared_join(const zi_shared_desc *desc, zi_shared **out);
 
 /* Close the file and free `shared`; other ranks may still use theirs. No window or group of this

@@ -1,10 +1,10 @@
 /* The CUDA kernels as C functions that put them on a stream.
  * - Arguments: what their pointers point to is device memory, but for the arguments themselves,
- * `input` of a decision (host memory that the device reaches) and a fold's list of sources (host
- * memory, read before return). Arrays need only the alignment of their elements; 16 bytes are
- * faster.
+ *   `input` of a decision (host memory that the device reaches) and a fold's list of sources (host
+ *   memory, read before return). Arrays need only the alignment of their elements; 16 bytes are
+ *   faster.
  * - Errors: that of the launch; cudaErrorInvalidValue for types that no element has, or a fold of
- * more than ZI_CUDA_SOURCES_MAX sources. An error while a kernel runs shows on the stream. */
+ *   more than ZI_CUDA_SOURCES_MAX sources. An error while a kernel runs shows on the stream. */
 #ifndef ZI_KERNELS_CUDA_LAUNCH_H
 #define ZI_KERNELS_CUDA_LAUNCH_H
 
