@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include "checked_device.h"
+#include "comm/process_ranks.h"
 #include "folders.h"
 #include "toy_kernel.h"
 
@@ -30,6 +31,7 @@ static const place places[] = {
     {ZERO_TIER_DISK, ZERO_TIER_DISK, ZERO_TIER_DISK, false, true, false},
     {ZERO_TIER_HOST, ZERO_TIER_DISK, ZERO_TIER_DISK, true, false, false},
 };
+#define PLACES (sizeof places / sizeof places[0])
 
 static const place *here; /* of all ranks */
 
@@ -96,20 +98,27 @@ static toy_run run_of(const toy_model *model, const place *at)
     return run;
 }
 
-/* Every sharding in every place, until something is wrong. */
+/* In every sharding. world NULL: by ranks that are threads. */
+static void train_at(const place *at, zero_world *world)
+{
+    toy_model model;
+    here = at;
+    if (here->equal) {
+        toy_model_equal(&model, 6, 1000, ZERO_DTYPE_F32);
+    } else {
+        toy_model_mixed(&model, ZERO_DTYPE_BF16);
+    }
+    const toy_run run = run_of(&model, here);
+    CHECK_OK(world != NULL ? toy_each_way(world, &run, train, NULL)
+                           : toy_run_ways(RANKS, DEADLINE_MS, &run, train, NULL));
+    toy_model_close(&model);
+}
+
+/* In every place, until something is wrong. */
 static void train_all(void)
 {
-    for (size_t p = 0; p < sizeof places / sizeof places[0] && race_faults() == 0; p++) {
-        toy_model model;
-        here = &places[p];
-        if (here->equal) {
-            toy_model_equal(&model, 6, 1000, ZERO_DTYPE_F32);
-        } else {
-            toy_model_mixed(&model, ZERO_DTYPE_BF16);
-        }
-        const toy_run run = run_of(&model, here);
-        CHECK_OK(toy_run_ways(RANKS, DEADLINE_MS, &run, train, NULL));
-        toy_model_close(&model);
+    for (size_t p = 0; p < PLACES && race_faults() == 0; p++) {
+        train_at(&places[p], NULL);
     }
 }
 
@@ -158,6 +167,86 @@ TEST(each_wait_is_needed)
         }
     }
     checked_start(NULL);
+}
+
+/* Each sees its own streams only, and what they do to its own memory. */
+static void train_in_process(uint32_t rank, void *user)
+{
+    static const checked_wait unseen = {"zero reduce", "the caller"};
+    zero_world *world = NULL;
+    (void)rank;
+    (void)user;
+    CHECK_OK(zero_world_create_launched(DEADLINE_MS, &world));
+    for (size_t p = 0; p < PLACES; p++) {
+        train_at(&places[p], world);
+    }
+    CHECK(race_check());
+    checked_start(&unseen);
+    train_at(&places[0], world);
+    CHECK(race_races() != 0);
+    zero_world_destroy(world);
+    fflush(NULL);
+    _exit(0); /* the folders are the test's */
+}
+
+TEST(ranks_are_processes)
+{
+    rig_folders(0, 1);
+    run_ranks(RANKS, train_in_process, NULL);
+}
+
+/* ---- a unit that two of the caller's streams use, where what is released is poisoned ---- */
+
+static zero_status run_nothing(void *argument)
+{
+    (void)argument;
+    return ZERO_OK;
+}
+
+/* Acquire unit 0 on a stream and read its tensor there. */
+static zero_status use_on(zero_engine *engine, zero_stream stream)
+{
+    zero_view view;
+    TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, stream, NULL));
+    TOY_TRY(zero_tensor_data(engine, 0, &view));
+    const race_range range = {view.data, view.count * sizeof(float), false};
+    checked_caller_put(stream, run_nothing, &view, sizeof view, &range, 1);
+    return ZERO_OK;
+}
+
+static zero_status use_on_two_streams(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    const zero_stream streams[] = {checked_caller_open(), checked_caller_open()};
+    TOY_TRY(toy_open(&trainer, user, world));
+    for (int i = 0; i < 4; i++) {
+        TOY_TRY(use_on(trainer.engine, streams[0]));
+        TOY_TRY(use_on(trainer.engine, streams[1]));
+        TOY_TRY(zero_unit_release(trainer.engine, 0, streams[0]));
+        checked_caller_wait(streams[0]); /* the last release speaks for both */
+        TOY_TRY(zero_unit_release(trainer.engine, 0, streams[1]));
+    }
+    checked_caller_wait(streams[1]);
+    toy_close(&trainer);
+    checked_caller_close(streams[0]);
+    checked_caller_close(streams[1]);
+    return ZERO_OK;
+}
+
+TEST(views_on_two_streams)
+{
+    static const checked_wait between = {"the caller", "the caller"};
+    toy_model model;
+    toy_model_equal(&model, 2, 1000, ZERO_DTYPE_F32);
+    toy_run run = toy_run_init(&model);
+    run.tuning.poison_released = 1;
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, use_on_two_streams, &run));
+    CHECK(race_check());
+    checked_start(&between);
+    CHECK_OK(zero_world_run(1, DEADLINE_MS, use_on_two_streams, &run));
+    CHECK(race_races() != 0);
+    checked_start(NULL);
+    toy_model_close(&model);
 }
 
 TEST_MAIN()
