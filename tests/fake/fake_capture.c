@@ -120,10 +120,7 @@ cudaError_t fake_cuda_at_launch(cudaStream_t stream,
                                 cudaGraph_t *graph)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("fake_cuda_at_launch");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream("fake_cuda_at_launch", stream, &found);
     if (code == cudaSuccess && found->capture == NULL) {
         code = cudaErrorIllegalState;
     }
@@ -226,10 +223,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *pCaptureStatus)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("cudaStreamIsCapturing");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream("cudaStreamIsCapturing", stream, &found);
     if (code == cudaSuccess) {
         *pCaptureStatus = found->capture == NULL    ? cudaStreamCaptureStatusNone
                           : found->capture->invalid ? cudaStreamCaptureStatusInvalidated
@@ -241,10 +235,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("cudaStreamBeginCapture");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream("cudaStreamBeginCapture", stream, &found);
     if (code == cudaSuccess && found->legacy) {
         code = cudaErrorStreamCaptureUnsupported;
     }

@@ -115,13 +115,6 @@ void fake_cuda_start(fake_cuda_mode mode, uint64_t seed)
     fake_unlock();
 }
 
-void fake_cuda_seed(uint64_t seed)
-{
-    fake_lock();
-    fake.random = seed;
-    fake_unlock();
-}
-
 void fake_cuda_devices(int count)
 {
     if (count > FAKE_CUDA_DEVICES_MAX) {

@@ -237,11 +237,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("cudaStreamSynchronize");
+    cudaError_t code = fake_enter_stream("cudaStreamSynchronize", stream, &found);
     fake.syncs++;
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
     if (code == cudaSuccess) {
         code = fake_capture_asked(found, NULL);
     }
@@ -266,10 +263,7 @@ static cudaError_t query(cudaStream_t stream, uint64_t number, const race_clock 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("cudaStreamQuery");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream("cudaStreamQuery", stream, &found);
     if (code == cudaSuccess) {
         code = fake_capture_asked(found, NULL);
     }
@@ -324,10 +318,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     cudaStream_t found = NULL;
     cudaEvent_t point = NULL;
-    cudaError_t code = fake_enter("cudaEventRecord");
-    if (code == cudaSuccess) {
-        code = fake_event_find(event, &point);
-    }
+    cudaError_t code = fake_enter_event("cudaEventRecord", event, &point);
     if (code == cudaSuccess) {
         code = fake_stream_find(stream, &found);
     }
@@ -349,10 +340,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     (void)flags;
     cudaStream_t found = NULL;
     cudaEvent_t point = NULL;
-    cudaError_t code = fake_enter("cudaStreamWaitEvent");
-    if (code == cudaSuccess) {
-        code = fake_event_find(event, &point);
-    }
+    cudaError_t code = fake_enter_event("cudaStreamWaitEvent", event, &point);
     if (code == cudaSuccess) {
         code = fake_stream_find(stream, &found);
     }
@@ -369,11 +357,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     cudaEvent_t point = NULL;
-    cudaError_t code = fake_enter("cudaEventSynchronize");
+    cudaError_t code = fake_enter_event("cudaEventSynchronize", event, &point);
     fake.syncs++;
-    if (code == cudaSuccess) {
-        code = fake_event_find(event, &point);
-    }
     if (code == cudaSuccess) {
         code = fake_capture_asked(NULL, point);
     }
@@ -386,10 +371,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     cudaEvent_t point = NULL;
-    cudaError_t code = fake_enter("cudaEventQuery");
-    if (code == cudaSuccess) {
-        code = fake_event_find(event, &point);
-    }
+    cudaError_t code = fake_enter_event("cudaEventQuery", event, &point);
     if (code == cudaSuccess) {
         code = fake_capture_asked(NULL, point);
     }
@@ -404,10 +386,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 cudaError_t fake_cuda_enqueue(cudaStream_t stream, const fake_cuda_work *work)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter(work->name);
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream(work->name, stream, &found);
     /* A kernel goes to the device that is current. */
     if (code == cudaSuccess && work->kind == FAKE_CUDA_KERNEL && found->device != fake_device) {
         code = cudaErrorInvalidResourceHandle;

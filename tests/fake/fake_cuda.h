@@ -63,7 +63,6 @@ typedef enum fake_cuda_kind {
 /* From here on: this order of running, no faults, all counters 0, no failure armed. Objects and
  * what is enqueued stay. At the start of a process: AT_SYNC, seed 1, one device. */
 void fake_cuda_start(fake_cuda_mode mode, uint64_t seed);
-void fake_cuda_seed(uint64_t seed);
 
 /* GPUs of this machine, at most FAKE_CUDA_DEVICES_MAX. A thread starts on the first. */
 #define FAKE_CUDA_DEVICES_MAX 16

@@ -111,6 +111,18 @@ cudaError_t fake_event_find(cudaEvent_t handle, cudaEvent_t *out)
     return cudaSuccess;
 }
 
+cudaError_t fake_enter_stream(const char *call, cudaStream_t handle, cudaStream_t *out)
+{
+    const cudaError_t code = fake_enter(call);
+    return code == cudaSuccess ? fake_stream_find(handle, out) : code;
+}
+
+cudaError_t fake_enter_event(const char *call, cudaEvent_t handle, cudaEvent_t *out)
+{
+    const cudaError_t code = fake_enter(call);
+    return code == cudaSuccess ? fake_event_find(handle, out) : code;
+}
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 {
     (void)flags; /* times are not kept */
@@ -334,10 +346,7 @@ void fake_stream_follow(cudaStream_t stream, cudaStream_t other, uint64_t number
 cudaError_t fake_cuda_latch_come(cudaStream_t stream, fake_cuda_latch *latch)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("fake_cuda_latch_come");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream("fake_cuda_latch_come", stream, &found);
     if (code == cudaSuccess) {
         latch->streams[latch->count] = found;
         latch->numbers[latch->count++] = found->line.number;
@@ -350,10 +359,7 @@ cudaError_t fake_cuda_latch_wait(cudaStream_t stream, const fake_cuda_latch *lat
                                  const bool *given_up)
 {
     cudaStream_t found = NULL;
-    cudaError_t code = fake_enter("fake_cuda_latch_wait");
-    if (code == cudaSuccess) {
-        code = fake_stream_find(stream, &found);
-    }
+    cudaError_t code = fake_enter_stream("fake_cuda_latch_wait", stream, &found);
     if (code == cudaSuccess) {
         fake_operation *operation = append(found, "a latch", FAKE_CUDA_WAIT);
         operation->latch = latch;

@@ -95,6 +95,9 @@ void fake_stream_retire(cudaStream_t stream);
 /* The object of a handle; the legacy stream for 0. Errors: a handle that is no stream's. */
 cudaError_t fake_stream_find(cudaStream_t handle, cudaStream_t *out);
 cudaError_t fake_event_find(cudaEvent_t handle, cudaEvent_t *out);
+/* fake_enter, then the object of a handle. */
+cudaError_t fake_enter_stream(const char *call, cudaStream_t handle, cudaStream_t *out);
+cudaError_t fake_enter_event(const char *call, cudaEvent_t handle, cudaEvent_t *out);
 
 /* Put an operation last. Errors: a range that the device cannot reach. */
 cudaError_t fake_stream_put(cudaStream_t stream, const fake_cuda_work *work);
