@@ -1,8 +1,8 @@
 /* Puts engines of programs of this folder on a checked device (tests/fake): the CPU's, or with
  * CHECKED_OWN_MEMORY one whose memory is not the host's, so that the engine moves everything as to
- * and from a GPU. The toy's stream is one of the
- * caller's own, what it reads and writes is checked too, and a program that leaves a fault behind
- * has failed. Linked with --wrap for the functions below. */
+ * and from a GPU. The toy's stream is one of the caller's own, what it reads and writes is checked
+ * too, and a program that leaves a fault behind has failed. The linker hands the functions below
+ * that are wrapped to this file (--wrap). */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,8 +46,7 @@ static zero_status create_host_kernels(void *self, const zi_device *device, zi_p
     return ZERO_OK;
 }
 
-zero_status __wrap_zero_engine_create(zero_world *world, const zero_model *model,
-                                      const zero_engine_options *options, zero_engine **engine);
+extern __typeof__(zero_engine_create) __wrap_zero_engine_create;
 
 zero_status __wrap_zero_engine_create(zero_world *world, const zero_model *model,
                                       const zero_engine_options *options, zero_engine **engine)

@@ -165,7 +165,9 @@ static zero_status stream_create(void *self, const char *name, zi_stream **out)
     const zi_device *inner = inner_of(self);
     const zero_status status = inner->ops->stream_create(inner->self, name, out);
     if (status == ZERO_OK) {
+        (void)checked_lock();
         *out = (zi_stream *)checked_stream_open(*out, name);
+        checked_unlock();
     }
     return status;
 }
@@ -179,26 +181,32 @@ static void stream_destroy(void *self, zi_stream *stream)
     }
 }
 
+/* Tasks may ask for the host's stream, too. */
 static zero_status stream_wrap(void *self, zero_stream native, zi_stream **out)
 {
     checked_state *device = self;
     checked_stream *stream = checked_caller_find(native.native);
+    zi_stream *inner = NULL;
+    *out = (zi_stream *)stream;
+    if (stream != NULL) {
+        return ZERO_OK;
+    }
+    const zero_status status = device->inner.ops->stream_wrap(device->inner.self, native, &inner);
+    if (status != ZERO_OK) {
+        return status;
+    }
+    (void)checked_lock();
+    stream = checked_stream_find(device->wrapped, native.native);
     if (stream == NULL) {
-        zi_stream *inner = NULL;
-        const zero_status status =
-            device->inner.ops->stream_wrap(device->inner.self, native, &inner);
-        if (status != ZERO_OK) {
-            return status;
-        }
-        stream = checked_stream_find(device->wrapped, native.native);
-        if (stream == NULL) {
-            stream = checked_stream_open(NULL, native.native == NULL ? NULL : "the caller");
-            stream->native = native.native;
-            stream->next = device->wrapped;
-            device->wrapped = stream;
-        }
+        stream = checked_stream_open(inner, native.native == NULL ? NULL : "the caller");
+        stream->native = native.native;
+        stream->next = device->wrapped;
+        device->wrapped = stream;
+    }
+    if (stream->inner != inner) {
         stream->inner = inner;
     }
+    checked_unlock();
     *out = (zi_stream *)stream;
     return ZERO_OK;
 }

@@ -212,11 +212,9 @@ checked_stream *checked_stream_open(zi_stream *inner, const char *name)
     checked_stream *stream = race_allocate(sizeof *stream);
     stream->inner = inner;
     stream->host = name == NULL;
-    lock();
     if (name != NULL) {
         race_line_open(&stream->line, name);
     }
-    checked_unlock();
     return stream;
 }
 
@@ -258,10 +256,10 @@ zero_stream checked_caller_open(void)
         cpu.ops->event_create(cpu.self, &end) != ZERO_OK) {
         abort();
     }
+    lock();
     checked_stream *stream = checked_stream_open(inner, "the caller");
     stream->native = inner;
     stream->end = end;
-    lock();
     stream->next = callers;
     callers = stream;
     checked_unlock();

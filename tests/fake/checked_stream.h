@@ -37,7 +37,7 @@ typedef struct checked_turn {
 race_line *checked_lock(void);
 void checked_unlock(void);
 
-/* name NULL: the host's. */
+/* name NULL: the host's. The lock is held. */
 checked_stream *checked_stream_open(zi_stream *inner, const char *name);
 void checked_stream_close(checked_stream *stream); /* all on it has run */
 /* A caller's stream by its handle, or NULL. */
