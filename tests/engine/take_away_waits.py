@@ -45,8 +45,9 @@ WAITS = [
      .replace("ZI_TRY(", "return ").replace("));", ");"),
      "    (void)stream;\n    return ZERO_OK;\n"),
     ("a slot's reuse for reduced", GRADS,
-     f"""        ZI_TRY({WAIT}grads->buckets[held->last].reduced,
-                                        &grads->desc.stats->grad_wait_ns));
+     """        ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream,
+                                          grads->buckets[held->last].reduced,
+                                          &grads->desc.stats->grad_wait_ns));
 """, ""),
     ("a reduction for ready", REDUCE, OPS.format("grads", "bucket->ready"), ""),
     ("a reduction for consumed", REDUCE, OPS.format("grads", "grads->consumed"), ""),
