@@ -203,20 +203,19 @@ static bool has_mix(const mix_kind *kind, const zero_cluster *cluster)
 
 static int make_mix(const plan_report *report, const mix_kind *kind, plan_mix *mix)
 {
-    uint64_t layers = 0;
     *mix = (plan_mix){.name = kind->name,
                       .options = options_of(kind, &report->cluster),
                       .footprint = zero_footprint_init()};
     if (zero_footprint_of(&report->transformer, &report->cluster, &mix->options, &report->batch,
                           &mix->footprint) != ZERO_OK ||
         zero_footprint_layers(&report->transformer, &report->cluster, &mix->options, &report->batch,
-                              &layers) != ZERO_OK) {
+                              &mix->deepest) != ZERO_OK) {
         return bench_fail_zero(kind->name);
     }
     mix->fits = zero_footprint_fits(&mix->footprint) != 0;
-    if (layers > 0) {
+    if (mix->deepest > 0) {
         zero_transformer deepest = report->transformer;
-        deepest.layers = layers;
+        deepest.layers = mix->deepest;
         if (zero_transformer_parameters(&deepest, &mix->largest, NULL) != ZERO_OK) {
             return bench_fail_zero(kind->name);
         }

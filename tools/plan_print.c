@@ -97,11 +97,12 @@ static void print_mix(const plan_mix *mix, FILE *out)
     char largest[16];
     const zero_footprint *f = &mix->footprint;
     bar_text(f->need_bytes[ZERO_TIER_DEVICE], f->have_bytes[ZERO_TIER_DEVICE], bar);
-    fprintf(out, "%-20s%s %s %s %s %-14s%6s\n", mix->name,
+    fprintf(out, "%-20s%s %s %s %s %-14s%6s%s\n", mix->name,
             gib_text(f->need_bytes[ZERO_TIER_DEVICE], device), bar,
             gib_text(f->need_bytes[ZERO_TIER_HOST], host),
             gib_text(f->need_bytes[ZERO_TIER_DISK], disk), verdict(mix, lack),
-            mix->largest == 0 ? "-" : count_text(mix->largest, largest));
+            mix->largest == 0 ? "-" : count_text(mix->largest, largest),
+            mix->deepest == ZERO_FOOTPRINT_LAYERS_MAX ? "+" : "");
 }
 
 void plan_print_options(const plan_mix *mix, FILE *out)
@@ -158,8 +159,8 @@ int plan_print(const plan_report *report, FILE *out)
     }
     fprintf(out,
             "\nDevice counts activations and %.1f GiB of CUDA, NCCL and cuBLAS. Deepest: the\n"
-            "parameters of the model of this width with as many layers as fit.\n",
-            (double)report->cluster.device_reserve_bytes / GIB);
+            "parameters of this width with as many layers as fit (+: %d, or more).\n",
+            (double)report->cluster.device_reserve_bytes / GIB, ZERO_FOOTPRINT_LAYERS_MAX);
     if (report->recommended != NULL) {
         fprintf(out, "\nThe first that fits, as options of the engine:\n\n");
         plan_print_options(report->recommended, out);
@@ -195,12 +196,12 @@ static json_t *roles_json(const uint64_t bytes[ZERO_ROLE_COUNT_MAX])
 static json_t *mix_json(const plan_mix *mix)
 {
     const zero_footprint *f = &mix->footprint;
-    return json_pack("{s:s, s:i, s:b, s:o, s:o, s:o, s:I, s:I}", "name", mix->name, "stage",
+    return json_pack("{s:s, s:i, s:b, s:o, s:o, s:o, s:I, s:I, s:I}", "name", mix->name, "stage",
                      (int)mix->options.stage, "fits", mix->fits, "role_bytes",
                      roles_json(f->role_bytes), "need_bytes", tiers_json(f->need_bytes),
                      "have_bytes", tiers_json(f->have_bytes), "activation_bytes",
-                     (json_int_t)f->activation_bytes, "deepest_parameters",
-                     (json_int_t)mix->largest);
+                     (json_int_t)f->activation_bytes, "deepest_layers", (json_int_t)mix->deepest,
+                     "deepest_parameters", (json_int_t)mix->largest);
 }
 
 static json_t *cluster_json(const zero_cluster *cluster)

@@ -16,6 +16,7 @@ typedef struct plan_mix {
     zero_engine_options options;
     zero_footprint footprint;
     bool fits;
+    uint64_t deepest; /* layers that fit, at most ZERO_FOOTPRINT_LAYERS_MAX */
     uint64_t largest; /* parameters of the deepest model of this width that fits; 0: none */
 } plan_mix;
 

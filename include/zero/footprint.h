@@ -93,7 +93,11 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_footprint_of(const zero_transformer *t
 /** 1 where no tier needs more than the rank has, else 0. 0 for NULL. */
 ZERO_API int32_t zero_footprint_fits(const zero_footprint *footprint);
 
-/** The deepest transformer of these dimensions that fits: `layers` as large as it may be.
+/** As deep as zero_footprint_layers looks. */
+#define ZERO_FOOTPRINT_LAYERS_MAX 1024
+
+/** The deepest transformer of these dimensions that fits: `layers` as large as it may be, up to
+ *  ZERO_FOOTPRINT_LAYERS_MAX.
  *  - layers: out; 0: not even one does.
  *  - The rest as in zero_footprint_of. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_footprint_layers(const zero_transformer *transformer,

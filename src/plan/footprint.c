@@ -168,18 +168,57 @@ int32_t zero_footprint_fits(const zero_footprint *footprint)
     return 1;
 }
 
-/* Whether so many layers fit. A model too large to be described does not. */
-static zero_status fits(zero_transformer *t, uint64_t layers, const zero_cluster *cluster,
-                        const zero_engine_options *options, const zero_batch *batch, bool *result)
+/* A model of any depth on a machine, of which one asks whether it fits. */
+typedef struct depth_search {
+    zero_transformer transformer;
+    const zero_cluster *cluster;
+    const zero_engine_options *options;
+    const zero_batch *batch;
+} depth_search;
+
+static zero_status footprint_at(depth_search *search, uint64_t layers, zero_footprint *footprint)
 {
-    zero_footprint f = zero_footprint_init();
-    t->layers = layers;
-    *result = false;
-    if (zero_transformer_check(t) != ZERO_OK) {
+    search->transformer.layers = layers;
+    *footprint = zero_footprint_init();
+    return zero_footprint_of(&search->transformer, search->cluster, search->options, search->batch,
+                             footprint);
+}
+
+/* Whether so many layers fit. A model too large to be described does not. */
+static zero_status fits(depth_search *search, uint64_t layers, bool *result)
+{
+    zero_footprint f;
+    search->transformer.layers = layers;
+    *result = layers == 0;
+    if (layers == 0 || zero_transformer_check(&search->transformer) != ZERO_OK) {
         return ZERO_OK;
     }
-    ZI_TRY(zero_footprint_of(t, cluster, options, batch, &f));
+    ZI_TRY(footprint_at(search, layers, &f));
     *result = zero_footprint_fits(&f) != 0;
+    return ZERO_OK;
+}
+
+/* About how many fit: every tier's bytes grow nearly evenly with the layers. */
+static zero_status guess_depth(depth_search *search, uint64_t *layers)
+{
+    zero_footprint one;
+    zero_footprint two;
+    double most = (double)ZERO_FOOTPRINT_LAYERS_MAX;
+    *layers = 0;
+    if (zero_transformer_check(&search->transformer) != ZERO_OK) {
+        return ZERO_OK;
+    }
+    ZI_TRY(footprint_at(search, 1, &one));
+    ZI_TRY(footprint_at(search, 2, &two));
+    for (int tier = 0; tier < ZERO_TIER_COUNT_MAX; tier++) {
+        const double each = (double)two.need_bytes[tier] - (double)one.need_bytes[tier];
+        const double left = (double)one.have_bytes[tier] - (double)one.need_bytes[tier];
+        if (left < 0) {
+            return ZERO_OK;
+        }
+        most = each > 0 && 1 + left / each < most ? 1 + left / each : most;
+    }
+    *layers = (uint64_t)most;
     return ZERO_OK;
 }
 
@@ -187,30 +226,37 @@ zero_status zero_footprint_layers(const zero_transformer *transformer, const zer
                                   const zero_engine_options *options, const zero_batch *batch,
                                   uint64_t *layers)
 {
-    zero_transformer t;
+    depth_search search = {.cluster = cluster, .options = options, .batch = batch};
     zi_transformer_counts counts;
     if (layers == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "layers is NULL; pass the address of a uint64_t");
     }
     *layers = 0;
-    ZI_TRY(zi_transformer_resolve(transformer, &t, &counts));
-    /* `low` fit and `high` do not; every tier needs more for more layers. A larger model costs more
-     * to describe, so the bound is looked for from the given one on. */
+    ZI_TRY(zi_transformer_resolve(transformer, &search.transformer, &counts));
+    /* From the guess outwards until `low` fits and `high` does not: every tier needs more for more
+     * layers. */
     uint64_t low = 0;
-    uint64_t high = t.layers;
-    for (bool more = true; more && high <= ZI_TRANSFORMER_LAYERS_MAX;) {
-        ZI_TRY(fits(&t, high, cluster, options, batch, &more));
-        low = more ? high : low;
-        high = more ? 2 * high : high;
+    ZI_TRY(guess_depth(&search, &low));
+    uint64_t high = low + 1;
+    uint64_t step = 1;
+    bool more = false;
+    ZI_TRY(fits(&search, low, &more));
+    for (; !more; step *= 2) {
+        high = low;
+        low = low > step ? low - step : 0;
+        ZI_TRY(fits(&search, low, &more));
     }
-    high = zi_min_u64(high, ZI_TRANSFORMER_LAYERS_MAX + 1);
+    for (step = 1; more && high <= ZERO_FOOTPRINT_LAYERS_MAX; step *= 2) {
+        ZI_TRY(fits(&search, high, &more));
+        low = more ? high : low;
+        high = more ? high + step : high;
+    }
     while (high - low > 1) {
         const uint64_t middle = low + (high - low) / 2;
-        bool more = false;
-        ZI_TRY(fits(&t, middle, cluster, options, batch, &more));
+        ZI_TRY(fits(&search, middle, &more));
         low = more ? middle : low;
         high = more ? high : middle;
     }
-    *layers = low;
+    *layers = zi_min_u64(low, ZERO_FOOTPRINT_LAYERS_MAX);
     return ZERO_OK;
 }

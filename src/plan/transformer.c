@@ -11,7 +11,7 @@
 #include "core/sized.h"
 #include "plan/transformer.h"
 
-#define LAYERS_MAX ZI_TRANSFORMER_LAYERS_MAX
+#define LAYERS_MAX (UINT64_C(1) << 16)
 #define WIDTH_MAX (UINT64_C(1) << 20)
 #define ROWS_MAX (UINT64_C(1) << 24)
 /* As many as a model may have. */

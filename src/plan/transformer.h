@@ -6,8 +6,6 @@
 
 #include "zero/transformer.h"
 
-#define ZI_TRANSFORMER_LAYERS_MAX (UINT64_C(1) << 16)
-
 typedef struct zi_transformer_counts {
     uint64_t embedding;
     uint64_t block;

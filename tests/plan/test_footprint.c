@@ -266,4 +266,35 @@ TEST(a_footprint_is_the_plan_with_activations_and_reserves)
     zero_model_destroy(model);
 }
 
+/* The deepest that fits fits, and one layer more does not; on every machine and tier. */
+TEST(the_deepest_model_fits_and_no_deeper_one)
+{
+    static const char *const models[] = {"llama-13b", "gpt3-175b", "gpt2", "mixtral-8x7b"};
+    const char *machine = NULL;
+    unsigned bounded = 0;
+    for (uint32_t m = 0; (machine = zero_cluster_preset_name(m)) != NULL; m++) {
+        for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+            zero_cluster c = zero_cluster_init();
+            zero_transformer t = zero_transformer_init();
+            zero_engine_options options = zero_engine_options_init();
+            zero_footprint f = zero_footprint_init();
+            uint64_t layers = 0;
+            CHECK_OK(zero_cluster_preset(machine, &c));
+            CHECK_OK(zero_transformer_preset(models[i], &t));
+            for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+                options.tier[role] = (zero_tier)(1 + (m + i) % 3);
+            }
+            CHECK_OK(zero_footprint_layers(&t, &c, &options, NULL, &layers));
+            CHECK(layers <= ZERO_FOOTPRINT_LAYERS_MAX);
+            for (t.layers = layers; layers != 0 && t.layers <= layers + 1; t.layers++) {
+                CHECK_OK(zero_footprint_of(&t, &c, &options, NULL, &f));
+                CHECK_EQ(zero_footprint_fits(&f),
+                         t.layers == layers || layers == ZERO_FOOTPRINT_LAYERS_MAX);
+            }
+            bounded += layers != 0 && layers < ZERO_FOOTPRINT_LAYERS_MAX;
+        }
+    }
+    CHECK(bounded >= 8);
+}
+
 TEST_MAIN()

@@ -244,7 +244,6 @@ FIXTURES = {
             _cycle("const int zi_b = {.a = zi_a};\n"),
             _cycle("")
             | {"src/core/b.h": "static inline int zi_b(void)\n{\n    return zi_a();\n}\n"},
-            {"src/comm/nccl/a.c": "/* alone */\n"},
         ],
     ),
     "comment_at_top": (

@@ -466,10 +466,6 @@ def engine_calls(tree):
                 yield path, line, f"{match.group(1)} has no place in src/engine/engine_state.h"
 
 
-# Folders whose files still use one another in cycles.
-CYCLES = ()
-
-
 def _definitions(tree, path):
     """Names with external linkage that a file of C defines, and inline functions of a header."""
     lines = tree.code(path).split("\n")
@@ -531,10 +527,8 @@ def file_cycles(tree):
         calls = _calls_between(tree, paths)
         cycle = sorted(file for file in calls if file in _reached(calls, file))
         names = ", ".join(os.path.basename(file) for file in cycle)
-        if cycle and folder not in CYCLES:
+        if cycle:
             yield cycle[0], 1, f"files of {folder} use one another in a cycle: {names}"
-        elif not cycle and folder in CYCLES:
-            yield "tests/tidy/rules.py", 1, f"{folder} has no cycle any more; take it off CYCLES"
 
 
 CHECKS = [
