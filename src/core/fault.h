@@ -9,7 +9,7 @@ typedef enum zi_fault_kind {
     ZI_FAULT_ALLOC = 0,
     ZI_FAULT_COLLECTIVE = 1,
     ZI_FAULT_THREAD = 2,
-    ZI_FAULT_IO = 3 /* a piece comes back from a file with EIO */
+    ZI_FAULT_IO = 3 /* a segment comes back from a file with EIO */
 } zi_fault_kind;
 #define ZI_FAULT_KINDS 4
 

@@ -1,4 +1,4 @@
-/* Owns reading a config.json, as model hubs publish it, into a transformer. Invariant: what a
+/* Owns reading a config.json, as model hubs have it, into a transformer. Invariant: what a
  * zero_transformer cannot describe is refused, never left out. */
 #include <inttypes.h>
 #include <stddef.h>
