@@ -44,16 +44,6 @@
         }                                \
     } while (0)
 
-#ifndef TEST_CALL
-/* A test that is one call: a row, where tests differ in their arguments only. */
-#define TEST_CALL(test_name, ...) \
-    TEST(test_name)               \
-    {                             \
-        __VA_ARGS__;              \
-    }                             \
-    _Static_assert(true, #test_name)
-#endif
-
 typedef struct toy_tensor {
     char name[TOY_NAME_BYTES];
     zero_tensor_desc desc; /* desc.name is not kept */
