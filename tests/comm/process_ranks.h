@@ -78,10 +78,12 @@ static inline zero_world *join(void)
     return world;
 }
 
-/* Names of this test's run in /dev/shm. */
+/* Names of this test's run in /dev/shm. A job that was killed may have left one of the same port.
+ */
 static inline uint32_t names_left(void)
 {
-    const char *prefix = test_text("zero-%u-%u-", (unsigned)geteuid(), test_port());
+    const char *prefix = test_text("zero-%u-%u-%016" PRIx64 "-", (unsigned)geteuid(), test_port(),
+                                   zi_hash_text(ZI_HASH_START, run_id()));
     DIR *folder = opendir("/dev/shm");
     CHECK(folder != NULL);
     uint32_t count = 0;
