@@ -19,14 +19,22 @@ static atomic_uint selected;
 
 #if HAS_X86_LANES
 /* Conversions of binary16, which clang 14 knows no name of. Whether the system keeps the registers
- * is in the answer to avx2. */
+ * is in the answer to avx2. Asked once: under a hypervisor the instruction takes microseconds. */
 static int runs_f16c(void)
 {
-    unsigned a = 0;
-    unsigned b = 0;
-    unsigned c = 0;
-    unsigned d = 0;
-    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+    enum { UNKNOWN = 0, ABSENT = 1, PRESENT = 2 };
+    static atomic_int known;
+    int answer = atomic_load_explicit(&known, memory_order_relaxed);
+    if (answer == UNKNOWN) {
+        unsigned a = 0;
+        unsigned b = 0;
+        unsigned c = 0;
+        unsigned d = 0;
+        const int told = __get_cpuid(1, &a, &b, &c, &d);
+        answer = told != 0 && (c & bit_F16C) != 0 ? PRESENT : ABSENT;
+        atomic_store_explicit(&known, answer, memory_order_relaxed);
+    }
+    return answer == PRESENT;
 }
 
 static int runs_avx2(void)
