@@ -209,10 +209,9 @@ static json_t *cluster_json(const zero_cluster *cluster)
     const zero_cluster_field *field = NULL;
     json_t *json = json_object();
     for (uint32_t i = 0; (field = zero_cluster_field_at(i)) != NULL; i++) {
-        const void *at = (const unsigned char *)cluster + field->offset;
-        json_t *value = field->is_real != 0 ? json_real(*(const double *)at)
-                                            : json_integer((json_int_t)(*(const uint64_t *)at));
-        if (json_object_set_new(json, field->name, value) != 0) {
+        uint64_t value = 0;
+        memcpy(&value, (const unsigned char *)cluster + field->offset, sizeof value);
+        if (json_object_set_new(json, field->name, json_integer((json_int_t)value)) != 0) {
             json_decref(json);
             return NULL;
         }

@@ -1,9 +1,9 @@
 /** @file
- *  Machines by their rates: what to plan for before they are at hand.
+ *  Machines by what they hold: what to plan for before they are at hand.
  *
- *  A zero_cluster describes nodes that are alike: how many, what memory each tier has, and how many
- *  bytes a second each link carries. It comes from a preset, from a file of JSON whose keys are the
- *  fields' names, or from a caller who sets the fields. Rates are those of one direction. */
+ *  A zero_cluster describes nodes that are alike: how many, and how much memory each tier has. It
+ *  comes from a preset, from a file of JSON whose keys are the fields' names, or from a caller who
+ *  sets the fields. */
 #ifndef ZERO_CLUSTER_H
 #define ZERO_CLUSTER_H
 
@@ -14,8 +14,7 @@
 
 ZERO_BEGIN
 
-/** Nodes that are alike, and the ranks on them. Bytes are 1, GB/s are 1e9 bytes a second. Grows at
- *  its end. */
+/** Nodes that are alike, and the ranks on them. Grows at its end. */
 typedef struct zero_cluster {
     size_t struct_bytes;           /**< set by zero_cluster_init() */
     uint64_t nodes;                /**< in [1, 65536] */
@@ -26,19 +25,6 @@ typedef struct zero_cluster {
     uint64_t disk_bytes;           /**< local disks of a node. 0: none */
     uint64_t device_reserve_bytes; /**< of a GPU's memory, what CUDA, NCCL and cuBLAS take */
     uint64_t host_reserve_bytes;   /**< of a node's memory, what the system and processes take */
-    double device_tflops;       /**< 1e12 operations a second of a GPU's dense 16-bit products, of
-                                     which a trainer reaches a part (device_efficiency) */
-    double device_efficiency;   /**< that part, in (0, 1] */
-    double device_gb_per_s;     /**< memory of a GPU, bytes read and written */
-    double local_gb_per_s;      /**< from a GPU to those of its node, by NVLink or PCIe */
-    double local_latency_us;    /**< of a collective's step within a node */
-    double fabric_gb_per_s;     /**< from a node to others, all its network cards. 0: one node */
-    double fabric_efficiency;   /**< part of that which collectives reach, in (0, 1] */
-    double fabric_latency_us;   /**< of a collective's step between nodes */
-    double host_link_gb_per_s;  /**< from a GPU to host memory, when all of the node copy at once */
-    double host_gb_per_s;       /**< memory of a node, bytes read and written */
-    double disk_read_gb_per_s;  /**< all local disks of a node. 0: none */
-    double disk_write_gb_per_s; /**< likewise */
 } zero_cluster;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
@@ -55,8 +41,8 @@ static inline zero_cluster zero_cluster_init(void)
 /** The name of preset `index`, 0-based; NULL behind the last one. */
 ZERO_API const char *zero_cluster_preset_name(uint32_t index);
 
-/** One node of a kind that can be bought, by its data sheet; efficiencies are what trainers
- * commonly report. Set `nodes` for more of them.
+/** One node of a kind that can be bought. Its reserves are estimates: measure yours and set them.
+ *  Set `nodes` for more nodes.
  *  - name: of zero_cluster_preset_name.
  *  - cluster: in: struct_bytes, of zero_cluster_init(); out: the rest, as far as the struct goes.
  *  - Local call.
@@ -69,8 +55,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_cluster_preset(const char *name, zero_
  *  - path: of the file, at most 1 MiB.
  *  - cluster: as in zero_cluster_preset.
  *  - Local call.
- *  - Errors: INVALID_ARGUMENT naming the file and the key: unknown, or no number; those of
- *    zero_cluster_check; IO; UNSUPPORTED where the library was built without jansson.
+ *  - Errors: INVALID_ARGUMENT naming the file and the key: unknown, no whole number, or out of
+ * bounds; those of zero_cluster_check; IO; UNSUPPORTED where the library was built without jansson.
  *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_cluster_read(const char *path, zero_cluster *cluster);
 
@@ -81,14 +67,11 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_cluster_read(const char *path, zero_cl
  *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_cluster_check(const zero_cluster *cluster);
 
-/** One field of a cluster: for who prints or sets them by name. */
+/** One field of a cluster, a uint64_t: for who prints or sets them by name. */
 typedef struct zero_cluster_field {
     const char *name; /**< the field's, and the JSON key */
-    const char *text; /**< what it is, a short phrase */
-    const char *unit; /**< "", "bytes", "TFLOP/s", "GB/s", "us" */
-    int32_t is_real;  /**< 1: a double; 0: a uint64_t */
-    double low;       /**< bounds */
-    double high;      /**< bounds */
+    uint64_t low;     /**< bounds */
+    uint64_t high;    /**< bounds */
     size_t offset;    /**< in zero_cluster */
 } zero_cluster_field;
 

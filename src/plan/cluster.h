@@ -7,7 +7,4 @@
 /* Errors: those of zero_cluster_check. */
 zero_status zi_cluster_resolve(const zero_cluster *given, zero_cluster *resolved);
 
-/* value: within the field's bounds, and whole where the field is. */
-void zi_cluster_set(zero_cluster *cluster, const zero_cluster_field *field, double value);
-
 #endif

@@ -39,16 +39,9 @@ static const field transformer_fields[] = {
     FIELD(experts),      FIELD(experts_used), FIELD(flags), FIELD(dtype),     FIELD(units)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_cluster
-static const field cluster_fields[] = {FIELD(struct_bytes),         FIELD(nodes),
-                                       FIELD(ranks_per_node),       FIELD(device_bytes),
-                                       FIELD(host_bytes),           FIELD(disk_bytes),
-                                       FIELD(device_reserve_bytes), FIELD(host_reserve_bytes),
-                                       FIELD(device_tflops),        FIELD(device_efficiency),
-                                       FIELD(device_gb_per_s),      FIELD(local_gb_per_s),
-                                       FIELD(local_latency_us),     FIELD(fabric_gb_per_s),
-                                       FIELD(fabric_efficiency),    FIELD(fabric_latency_us),
-                                       FIELD(host_link_gb_per_s),   FIELD(host_gb_per_s),
-                                       FIELD(disk_read_gb_per_s),   FIELD(disk_write_gb_per_s)};
+static const field cluster_fields[] = {
+    FIELD(struct_bytes), FIELD(nodes),      FIELD(ranks_per_node),       FIELD(device_bytes),
+    FIELD(host_bytes),   FIELD(disk_bytes), FIELD(device_reserve_bytes), FIELD(host_reserve_bytes)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_batch
 static const field batch_fields[] = {FIELD(struct_bytes), FIELD(samples), FIELD(sequence),

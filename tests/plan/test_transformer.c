@@ -1,7 +1,6 @@
 /* Owns the tests of transformers by their dimensions: the parameters that publications count, the
  * models that are made of them, files of model hubs, and what is refused. */
-#include "folders.h"
-#include "harness.h"
+#include "one_file.h"
 
 #include "zero/zero.h"
 
@@ -158,30 +157,6 @@ TEST(the_published_table_of_memory_is_planned)
 
 /* ---- files ---- */
 
-typedef struct folder {
-    char *path;
-    char file[96];
-} folder;
-
-static folder folder_create(void)
-{
-    folder made = {.path = rig_folder(true)};
-    (void)snprintf(made.file, sizeof made.file, "%s/config.json", made.path);
-    return made;
-}
-
-static void folder_destroy(folder *made)
-{
-    (void)unlink(made->file);
-    rig_remove(made->path);
-}
-
-static void write_bytes(const folder *into, const char *text, size_t bytes)
-{
-    FILE *file = fopen(into->file, "w");
-    CHECK(file != NULL && fwrite(text, 1, bytes, file) == bytes && fclose(file) == 0);
-}
-
 /* A family's file, and the preset that it describes. */
 typedef struct hub_file {
     const char *preset;
@@ -214,7 +189,7 @@ static const hub_file files[] = {
 
 TEST(files_of_model_hubs_are_read)
 {
-    folder home = folder_create();
+    folder home = folder_create("config.json");
     for (size_t i = 0; i < FILES; i++) {
         zero_transformer read = zero_transformer_init();
         zero_transformer known = zero_transformer_init();
@@ -262,7 +237,7 @@ static const refusal refused_files[] = {
 
 TEST(files_that_describe_no_transformer_are_refused)
 {
-    folder home = folder_create();
+    folder home = folder_create("config.json");
     zero_transformer t = zero_transformer_init();
     for (size_t i = 0; i < sizeof refused_files / sizeof refused_files[0]; i++) {
         write_bytes(&home, refused_files[i].text, strlen(refused_files[i].text));
@@ -290,7 +265,7 @@ static uint64_t random_below(uint64_t bound)
 TEST(damaged_files_are_read_or_refused)
 {
     static const char signs[] = "0123456789{}[],:\"-.e";
-    folder home = folder_create();
+    folder home = folder_create("config.json");
     unsigned refused = 0;
     random_state = test_seed;
     for (int round = 0; round < 3000; round++) {
