@@ -47,20 +47,31 @@ zero_status bench_rank_status(int failed)
 /* --- the file of the JSON --------------------------------------------------------------------- */
 
 /* O_NONBLOCK: a pipe that nobody reads is refused at once; what is written later may wait. */
+int bench_open_file(const char *path)
+{
+    const int file = strcmp(path, "-") == 0
+                         ? dup(STDOUT_FILENO)
+                         : open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    const int flags = file < 0 ? -1 : fcntl(file, F_GETFL);
+    if (flags < 0 || fcntl(file, F_SETFL, flags & ~O_NONBLOCK) != 0) {
+        (void)bench_fail("cannot write %s: %s", path,
+                         errno == ENXIO ? "it is a pipe that nobody reads" : strerror(errno));
+        return -1;
+    }
+    return file;
+}
+
 int bench_report_open(bench_report *report, const char *json_path, bench_scale scale)
 {
     struct stat kind;
     int file = -1;
     *report = (bench_report){.scale = scale, .json_path = json_path, .unfinished = true};
     if (json_path != NULL) {
-        const bool to_stdout = strcmp(json_path, "-") == 0;
-        file = to_stdout ? dup(STDOUT_FILENO)
-                         : open(json_path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-        const int flags = file < 0 ? -1 : fcntl(file, F_GETFL);
-        if (flags < 0 || fcntl(file, F_SETFL, flags & ~O_NONBLOCK) != 0) {
-            return bench_fail("cannot write %s: %s", json_path,
-                              errno == ENXIO ? "it is a pipe that nobody reads" : strerror(errno));
+        file = bench_open_file(json_path);
+        if (file < 0) {
+            return 1;
         }
+        const bool to_stdout = strcmp(json_path, "-") == 0;
         report->on_disk = !to_stdout && fstat(file, &kind) == 0 && S_ISREG(kind.st_mode);
     }
     report->json_file = file;

@@ -33,6 +33,9 @@ typedef struct bench_row {
     uint32_t repetitions;
 } bench_row;
 
+/* Open a file to be written without losing what is in it; "-" is stdout. -1 after bench_fail. */
+int bench_open_file(const char *path);
+
 /* An empty report. The file for its JSON is opened before anything is measured, without losing what
  * is in it. 1 after bench_fail. */
 int bench_report_open(bench_report *report, const char *json_path, bench_scale scale);

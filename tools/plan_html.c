@@ -211,9 +211,9 @@ static void print_page(const plan_report *report, FILE *out)
 
 int plan_write_html(const plan_report *report, const char *path)
 {
-    FILE *file = fopen(path, "w");
+    FILE *file = plan_open(path);
     if (file == NULL) {
-        return bench_fail("%s cannot be written", path);
+        return 1;
     }
     print_page(report, file);
     const bool written = ferror(file) == 0;

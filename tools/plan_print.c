@@ -1,9 +1,10 @@
 /* Owns what `zero plan` prints: a table with a bar for the device's memory, and JSON. Every figure
  * is one of the library's. */
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bench.h"
 #include "bench_report.h"
@@ -237,15 +238,24 @@ static json_t *report_json(const plan_report *r)
                      r->recommended != NULL ? r->recommended->name : NULL);
 }
 
+FILE *plan_open(const char *path)
+{
+    const int file = bench_open_file(path);
+    if (file >= 0 && ftruncate(file, 0) != 0 && errno != EINVAL) { /* of a pipe */
+        (void)bench_fail("cannot write %s: %s", path, strerror(errno));
+    }
+    return file >= 0 ? fdopen(file, "w") : NULL;
+}
+
 int plan_write_json(const plan_report *report, const char *path)
 {
-    const bool to_stdout = strcmp(path, "-") == 0;
+    FILE *file = plan_open(path);
     json_t *json = report_json(report);
-    char *text = json != NULL ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
-    FILE *file = text == NULL ? NULL : to_stdout ? stdout : fopen(path, "w");
-    const bool written = file != NULL && fprintf(file, "%s\n", text) > 0 && fflush(file) == 0;
-    const bool closed = file == NULL || to_stdout || fclose(file) == 0;
+    const int failed = file == NULL || json == NULL ||
+                       json_dumpf(json, file, JSON_INDENT(2)) != 0 || fputc('\n', file) == EOF;
     json_decref(json);
-    free(text);
-    return written && closed ? 0 : bench_fail("%s cannot be written", path);
+    if (file == NULL) {
+        return 1; /* it was said why */
+    }
+    return fclose(file) == 0 && !failed ? 0 : bench_fail("%s cannot be written", path);
 }

@@ -36,6 +36,8 @@ typedef struct plan_report {
 
 /* 0, or 1 when stdout or the file refused. */
 int plan_print(const plan_report *report, FILE *out);
+/* NULL after bench_fail. */
+FILE *plan_open(const char *path);
 int plan_write_json(const plan_report *report, const char *path);
 int plan_write_html(const plan_report *report, const char *path);
 /* The options that a mix sets, as C. */

@@ -140,6 +140,12 @@ def check_files(program):
         with open(cluster, "w", encoding="utf-8") as file:
             json.dump({"preset": "dgx-h100", "nods": 2}, file)
         done = run(program, model, cluster)
+        pipe = os.path.join(folder, "pipe")
+        os.mkfifo(pipe)
+        for option in ("--json", "--html"):
+            refused = run(program, model, option, pipe)
+            check(f"a pipe that nobody reads is refused: {option}", refused.returncode == 1 and
+                  "nobody reads" in refused.stderr, refused.stderr)
         check("a misspelt key is refused", done.returncode == 1 and '"nods"' in done.stderr,
               done.stderr)
 
