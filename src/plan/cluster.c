@@ -11,6 +11,7 @@
 
 #define RANKS_MAX 65536
 #define BYTES_MAX UINT64_C(1000000000000000000)
+#define LATENCY_MAX UINT64_C(1000000000)
 #define FIELD(name, low, high)                         \
     {                                                  \
 #name, low, high, offsetof(zero_cluster, name) \
@@ -24,6 +25,20 @@ static const zero_cluster_field fields[] = {
     FIELD(disk_bytes, 0, BYTES_MAX),
     FIELD(device_reserve_bytes, 0, BYTES_MAX),
     FIELD(host_reserve_bytes, 0, BYTES_MAX),
+    FIELD(device_flops, 0, BYTES_MAX),
+    FIELD(device_permille, 0, 1000),
+    FIELD(device_bytes_per_s, 0, BYTES_MAX),
+    FIELD(host_bytes_per_s, 0, BYTES_MAX),
+    FIELD(host_link_bytes_per_s, 0, BYTES_MAX),
+    FIELD(host_link_latency_ns, 0, LATENCY_MAX),
+    FIELD(local_bytes_per_s, 0, BYTES_MAX),
+    FIELD(local_latency_ns, 0, LATENCY_MAX),
+    FIELD(fabric_bytes_per_s, 0, BYTES_MAX),
+    FIELD(fabric_permille, 0, 1000),
+    FIELD(fabric_latency_ns, 0, LATENCY_MAX),
+    FIELD(disk_read_bytes_per_s, 0, BYTES_MAX),
+    FIELD(disk_write_bytes_per_s, 0, BYTES_MAX),
+    FIELD(disk_latency_ns, 0, LATENCY_MAX),
 };
 #define FIELD_COUNT (sizeof fields / sizeof fields[0])
 
@@ -41,25 +56,127 @@ void zero_cluster_init_sized(zero_cluster *cluster, size_t struct_bytes)
 /* ---- presets ---- */
 
 #define GB UINT64_C(1000000000)
+#define TERA UINT64_C(1000000000000)
 #define GIB (UINT64_C(1) << 30)
 
 typedef struct preset {
     const char *name;
-    uint64_t ranks;
-    uint64_t device_bytes;
-    uint64_t host_bytes;
-    uint64_t disk_bytes;
-    uint64_t device_reserve_bytes;
-    uint64_t host_reserve_bytes;
+    zero_cluster cluster;
 } preset;
 
-/* A node of 16 V100 is the DGX-2. */
+/* A node of 16 V100 is the DGX-2: its host links and disks are as Rajbhandari et al. measured them
+ * ("ZeRO-Infinity", 2021, figure 2b). */
 static const preset presets[] = {
-    {"workstation", 1, 24 * GIB, 128 * GIB, 2000 * GB, 2 * GIB, 8 * GIB},
-    {"dgx-v100", 16, 32 * GIB, 1536 * GIB, 30000 * GB, 2 * GIB, 64 * GIB},
-    {"dgx-a100", 8, 80 * GIB, 2048 * GIB, 30000 * GB, 2 * GIB, 64 * GIB},
-    {"dgx-h100", 8, 80 * GIB, 2048 * GIB, 30000 * GB, 3 * GIB, 64 * GIB},
-    {"dgx-h200", 8, 141 * GB, 2048 * GIB, 30000 * GB, 3 * GIB, 64 * GIB},
+    {"workstation",
+     {.nodes = 1,
+      .ranks_per_node = 1,
+      .device_bytes = 24 * GIB,
+      .host_bytes = 128 * GIB,
+      .disk_bytes = 2000 * GB,
+      .device_reserve_bytes = 2 * GIB,
+      .host_reserve_bytes = 8 * GIB,
+      .device_flops = 165 * TERA,
+      .device_permille = 500,
+      .device_bytes_per_s = 1008 * GB,
+      .host_bytes_per_s = 60 * GB,
+      .host_link_bytes_per_s = 25 * GB,
+      .host_link_latency_ns = 10000,
+      .local_bytes_per_s = 25 * GB,
+      .local_latency_ns = 10000,
+      .fabric_bytes_per_s = 3 * GB,
+      .fabric_permille = 700,
+      .fabric_latency_ns = 20000,
+      .disk_read_bytes_per_s = 7 * GB,
+      .disk_write_bytes_per_s = 5 * GB,
+      .disk_latency_ns = 100000}},
+    {"dgx-v100",
+     {.nodes = 1,
+      .ranks_per_node = 16,
+      .device_bytes = 32 * GIB,
+      .host_bytes = 1536 * GIB,
+      .disk_bytes = 30000 * GB,
+      .device_reserve_bytes = 2 * GIB,
+      .host_reserve_bytes = 64 * GIB,
+      .device_flops = 125 * TERA,
+      .device_permille = 500,
+      .device_bytes_per_s = 900 * GB,
+      .host_bytes_per_s = 256 * GB,
+      .host_link_bytes_per_s = 3 * GB,
+      .host_link_latency_ns = 10000,
+      .local_bytes_per_s = 150 * GB,
+      .local_latency_ns = 10000,
+      .fabric_bytes_per_s = 100 * GB,
+      .fabric_permille = 700,
+      .fabric_latency_ns = 20000,
+      .disk_read_bytes_per_s = 25 * GB,
+      .disk_write_bytes_per_s = 20 * GB,
+      .disk_latency_ns = 100000}},
+    {"dgx-a100",
+     {.nodes = 1,
+      .ranks_per_node = 8,
+      .device_bytes = 80 * GIB,
+      .host_bytes = 2048 * GIB,
+      .disk_bytes = 30000 * GB,
+      .device_reserve_bytes = 2 * GIB,
+      .host_reserve_bytes = 64 * GIB,
+      .device_flops = 312 * TERA,
+      .device_permille = 550,
+      .device_bytes_per_s = 2039 * GB,
+      .host_bytes_per_s = 410 * GB,
+      .host_link_bytes_per_s = 12 * GB,
+      .host_link_latency_ns = 10000,
+      .local_bytes_per_s = 300 * GB,
+      .local_latency_ns = 10000,
+      .fabric_bytes_per_s = 200 * GB,
+      .fabric_permille = 700,
+      .fabric_latency_ns = 20000,
+      .disk_read_bytes_per_s = 50 * GB,
+      .disk_write_bytes_per_s = 25 * GB,
+      .disk_latency_ns = 100000}},
+    {"dgx-h100",
+     {.nodes = 1,
+      .ranks_per_node = 8,
+      .device_bytes = 80 * GIB,
+      .host_bytes = 2048 * GIB,
+      .disk_bytes = 30000 * GB,
+      .device_reserve_bytes = 3 * GIB,
+      .host_reserve_bytes = 64 * GIB,
+      .device_flops = 989 * TERA,
+      .device_permille = 450,
+      .device_bytes_per_s = 3350 * GB,
+      .host_bytes_per_s = 614 * GB,
+      .host_link_bytes_per_s = 50 * GB,
+      .host_link_latency_ns = 10000,
+      .local_bytes_per_s = 450 * GB,
+      .local_latency_ns = 10000,
+      .fabric_bytes_per_s = 400 * GB,
+      .fabric_permille = 700,
+      .fabric_latency_ns = 20000,
+      .disk_read_bytes_per_s = 50 * GB,
+      .disk_write_bytes_per_s = 25 * GB,
+      .disk_latency_ns = 100000}},
+    {"dgx-h200",
+     {.nodes = 1,
+      .ranks_per_node = 8,
+      .device_bytes = 141 * GB,
+      .host_bytes = 2048 * GIB,
+      .disk_bytes = 30000 * GB,
+      .device_reserve_bytes = 3 * GIB,
+      .host_reserve_bytes = 64 * GIB,
+      .device_flops = 989 * TERA,
+      .device_permille = 450,
+      .device_bytes_per_s = 4800 * GB,
+      .host_bytes_per_s = 614 * GB,
+      .host_link_bytes_per_s = 50 * GB,
+      .host_link_latency_ns = 10000,
+      .local_bytes_per_s = 450 * GB,
+      .local_latency_ns = 10000,
+      .fabric_bytes_per_s = 400 * GB,
+      .fabric_permille = 700,
+      .fabric_latency_ns = 20000,
+      .disk_read_bytes_per_s = 50 * GB,
+      .disk_write_bytes_per_s = 25 * GB,
+      .disk_latency_ns = 100000}},
 };
 #define PRESET_COUNT (sizeof presets / sizeof presets[0])
 
@@ -74,15 +191,8 @@ zero_status zero_cluster_preset(const char *name, zero_cluster *cluster)
     size_t used = 0;
     for (size_t i = 0; i < PRESET_COUNT; i++) {
         if (name != NULL && strcmp(presets[i].name, name) == 0) {
-            const preset *of = &presets[i];
-            const zero_cluster found = {.struct_bytes = sizeof found,
-                                        .nodes = 1,
-                                        .ranks_per_node = of->ranks,
-                                        .device_bytes = of->device_bytes,
-                                        .host_bytes = of->host_bytes,
-                                        .disk_bytes = of->disk_bytes,
-                                        .device_reserve_bytes = of->device_reserve_bytes,
-                                        .host_reserve_bytes = of->host_reserve_bytes};
+            zero_cluster found = presets[i].cluster;
+            found.struct_bytes = sizeof found;
             return ZI_SIZED_OUT(zero_cluster, cluster, &found);
         }
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ",

@@ -39,9 +39,28 @@ static const field transformer_fields[] = {
     FIELD(experts),      FIELD(experts_used), FIELD(flags), FIELD(dtype),     FIELD(units)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_cluster
-static const field cluster_fields[] = {
-    FIELD(struct_bytes), FIELD(nodes),      FIELD(ranks_per_node),       FIELD(device_bytes),
-    FIELD(host_bytes),   FIELD(disk_bytes), FIELD(device_reserve_bytes), FIELD(host_reserve_bytes)};
+static const field cluster_fields[] = {FIELD(struct_bytes),
+                                       FIELD(nodes),
+                                       FIELD(ranks_per_node),
+                                       FIELD(device_bytes),
+                                       FIELD(host_bytes),
+                                       FIELD(disk_bytes),
+                                       FIELD(device_reserve_bytes),
+                                       FIELD(host_reserve_bytes),
+                                       FIELD(device_flops),
+                                       FIELD(device_permille),
+                                       FIELD(device_bytes_per_s),
+                                       FIELD(host_bytes_per_s),
+                                       FIELD(host_link_bytes_per_s),
+                                       FIELD(host_link_latency_ns),
+                                       FIELD(local_bytes_per_s),
+                                       FIELD(local_latency_ns),
+                                       FIELD(fabric_bytes_per_s),
+                                       FIELD(fabric_permille),
+                                       FIELD(fabric_latency_ns),
+                                       FIELD(disk_read_bytes_per_s),
+                                       FIELD(disk_write_bytes_per_s),
+                                       FIELD(disk_latency_ns)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_batch
 static const field batch_fields[] = {FIELD(struct_bytes), FIELD(samples), FIELD(sequence),
