@@ -1,56 +1,15 @@
-/* Owns reading files of JSON. */
+/* Owns reading JSON. */
 #include "plan/json.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/error.h"
 #include "core/memory.h"
 
-#define FILE_BYTES_MAX ((off_t)1 << 20)
-
-/* A pipe or a device would make the reader wait: what is no regular file is refused. */
-static zero_status check_file(const char *path, int file, size_t *bytes)
-{
-    struct stat status;
-    if (fstat(file, &status) != 0) {
-        ZI_FAIL_NATIVE(ZERO_IO, errno, "%s: %s", path, strerror(errno));
-    }
-    if (!S_ISREG(status.st_mode)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is no regular file; name a file of JSON", path);
-    }
-    if (status.st_size > FILE_BYTES_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s has %" PRIdMAX " bytes; at most 1 MiB is read", path,
-                (intmax_t)status.st_size);
-    }
-    *bytes = (size_t)status.st_size;
-    return ZERO_OK;
-}
-
-static zero_status read_bytes(const char *path, int file, char *text, size_t *bytes)
-{
-    size_t used = 0;
-    while (used < *bytes) {
-        const ssize_t count = read(file, text + used, *bytes - used);
-        if (count < 0 && errno != EINTR) {
-            ZI_FAIL_NATIVE(ZERO_IO, errno, "reading %s: %s", path, strerror(errno));
-        }
-        if (count == 0) {
-            break; /* it became shorter */
-        }
-        used += count > 0 ? (size_t)count : 0;
-    }
-    *bytes = used;
-    return ZERO_OK;
-}
-
-static zero_status parse(zi_json *json, const char *text, size_t bytes)
+zero_status zi_json_parse(zi_json *json, const char *path, const char *text, size_t bytes)
 {
     json_error_t error;
+    json->path = path;
     json->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (json->root == NULL) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s, line %d: %s", json->path, error.line, error.text);
@@ -61,15 +20,19 @@ static zero_status parse(zi_json *json, const char *text, size_t bytes)
     return ZERO_OK;
 }
 
-static zero_status read_file(zi_json *json, int file)
+zero_status zi_json_read(zi_json *json, const zi_regular_file *file, uint64_t bytes_max)
 {
-    size_t bytes = 0;
+    size_t bytes = (size_t)file->bytes;
     char *text = NULL;
-    ZI_TRY(check_file(json->path, file, &bytes));
+    *json = (zi_json){.path = file->path};
+    if (file->bytes > bytes_max) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s has %" PRIu64 " bytes; at most %" PRIu64 " MiB are read",
+                file->path, file->bytes, bytes_max >> 20);
+    }
     ZI_TRY(zi_calloc(1, bytes + 1, (void **)&text));
-    zero_status status = read_bytes(json->path, file, text, &bytes);
+    zero_status status = zi_regular_file_read(file, 0, text, &bytes);
     if (status == ZERO_OK) {
-        status = parse(json, text, bytes);
+        status = zi_json_parse(json, file->path, text, bytes);
     }
     zi_free(text);
     return status;
@@ -77,16 +40,13 @@ static zero_status read_file(zi_json *json, int file)
 
 zero_status zi_json_open(zi_json *json, const char *path)
 {
+    zi_regular_file file;
     *json = (zi_json){.path = path};
-    if (path == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "path is NULL; name a file of JSON");
+    zero_status status = zi_regular_file_open(&file, path);
+    if (status == ZERO_OK) {
+        status = zi_json_read(json, &file, ZI_JSON_BYTES_MAX);
     }
-    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) {
-        ZI_FAIL_NATIVE(ZERO_IO, errno, "%s: %s", path, strerror(errno));
-    }
-    const zero_status status = read_file(json, file);
-    (void)close(file);
+    zi_regular_file_close(&file);
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "plan/regular_file.h"
 #include "zero/status.h"
 
 /* A file's object, whose keys are asked for by name. */
@@ -15,10 +16,16 @@ typedef struct zi_json {
     json_t *root; /* zi_json_close gives it back */
 } zi_json;
 
-/* Read the object in a regular file of at most 1 MiB. Errors: INVALID_ARGUMENT for NULL, for what
- * is no such file, no JSON, no object, or has a key twice; IO; OUT_OF_MEMORY. */
+#define ZI_JSON_BYTES_MAX ((uint64_t)1 << 20)
+
+/* Read the object in a regular file of at most ZI_JSON_BYTES_MAX. Errors: INVALID_ARGUMENT for
+ * NULL, for what is no such file, no JSON, no object, or has a key twice; IO; OUT_OF_MEMORY. */
 zero_status zi_json_open(zi_json *json, const char *path);
-/* After zi_json_open, whatever it returned. */
+/* The same of an open file, of at most `bytes_max`. */
+zero_status zi_json_read(zi_json *json, const zi_regular_file *file, uint64_t bytes_max);
+/* The same of text that was in the file at `path`. */
+zero_status zi_json_parse(zi_json *json, const char *path, const char *text, size_t bytes);
+/* After any of these, whatever it returned. */
 void zi_json_close(zi_json *json);
 
 /* What a key must be. */

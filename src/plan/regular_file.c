@@ -1,0 +1,63 @@
+/* Owns opening and reading the files that plans are made from. */
+#include "plan/regular_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+
+static zero_status check_kind(zi_regular_file *file)
+{
+    struct stat status;
+    if (fstat(file->descriptor, &status) != 0) {
+        ZI_FAIL_NATIVE(ZERO_IO, errno, "%s: %s", file->path, strerror(errno));
+    }
+    if (!S_ISREG(status.st_mode)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is no regular file; name one", file->path);
+    }
+    file->bytes = (uint64_t)status.st_size;
+    return ZERO_OK;
+}
+
+zero_status zi_regular_file_open(zi_regular_file *file, const char *path)
+{
+    *file = (zi_regular_file){.path = path, .descriptor = -1};
+    if (path == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "path is NULL; name a file");
+    }
+    file->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file->descriptor < 0) {
+        ZI_FAIL_NATIVE(ZERO_IO, errno, "%s: %s", path, strerror(errno));
+    }
+    return check_kind(file);
+}
+
+void zi_regular_file_close(zi_regular_file *file)
+{
+    if (file->descriptor >= 0) {
+        (void)close(file->descriptor);
+    }
+    file->descriptor = -1;
+}
+
+zero_status zi_regular_file_read(const zi_regular_file *file, uint64_t at, void *target,
+                                 size_t *bytes)
+{
+    size_t used = 0;
+    while (used < *bytes) {
+        const ssize_t count = pread(file->descriptor, (unsigned char *)target + used, *bytes - used,
+                                    (off_t)(at + used));
+        if (count < 0 && errno != EINTR) {
+            ZI_FAIL_NATIVE(ZERO_IO, errno, "reading %s: %s", file->path, strerror(errno));
+        }
+        if (count == 0) {
+            break;
+        }
+        used += count > 0 ? (size_t)count : 0;
+    }
+    *bytes = used;
+    return ZERO_OK;
+}
