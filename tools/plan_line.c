@@ -41,8 +41,9 @@ static void print_help(void)
            "Says what a rank needs of each tier to train MODEL on CLUSTER, at every ZeRO\n"
            "stage and with state, gradients and parameters offloaded, and what fits. Bytes of\n"
            "parameters, gradients and optimizer state are those that an engine allocates.\n\n"
-           "MODEL is a preset or a config.json as model hubs publish it; CLUSTER is a preset\n"
-           "(default dgx-h100) or a file of JSON with the fields of zero/cluster.h.\n\n");
+           "MODEL is a preset, or a config.json, a .safetensors or its .index.json as model\n"
+           "hubs publish them; CLUSTER is a preset (default dgx-h100) or a file of JSON with\n"
+           "the fields of zero/cluster.h.\n\n");
     print_names("models", zero_transformer_preset_name);
     print_names("clusters", zero_cluster_preset_name);
     printf("\noptions:\n"
@@ -243,8 +244,9 @@ static int make_mixes(plan_report *report)
 
 static bool names_file(const char *word)
 {
-    const size_t length = strlen(word);
-    return strchr(word, '/') != NULL || (length > 5 && strcmp(word + length - 5, ".json") == 0);
+    const char *suffix = strrchr(word, '.');
+    return strchr(word, '/') != NULL || (suffix != NULL && (strcmp(suffix, ".json") == 0 ||
+                                                            strcmp(suffix, ".safetensors") == 0));
 }
 
 static int describe(const plan_line *line, plan_report *report)

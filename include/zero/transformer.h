@@ -2,9 +2,9 @@
  *  Transformers by their dimensions: what to plan before a trainer exists.
  *
  *  A zero_transformer describes a decoder of the kinds that are published: GPT-2 and GPT-3, Llama
- *  and Mistral, Qwen, Mixtral. It comes from a preset, from a config.json as model hubs have them,
- *  or from a caller who sets its fields, and becomes a zero_model with a unit for the embedding,
- * one for each block, and one for the head. */
+ *  and Mistral, Qwen, Mixtral. It comes from a preset, from a config.json or the weights as model
+ *  hubs have them, or from a caller who sets its fields, and becomes a zero_model with a unit for
+ *  the embedding, one for each block, and one for the head. */
 #ifndef ZERO_TRANSFORMER_H
 #define ZERO_TRANSFORMER_H
 
@@ -88,14 +88,26 @@ ZERO_API const char *zero_transformer_preset_name(uint32_t index);
 ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_preset(const char *name,
                                                              zero_transformer *transformer);
 
-/** The dimensions in a config.json, as model hubs publish them beside the weights, of the model
- *  types gpt2, llama, mistral, mixtral, qwen2, qwen3 and qwen3_moe.
- *  - path: of the file, at most 1 MiB.
+/** The dimensions in a file of a model hub's, of the model types gpt2, llama, mistral, mixtral,
+ *  qwen2, qwen3 and qwen3_moe. What the file holds decides how it is read:
+ *
+ *  - a config.json, of at most 1 MiB;
+ *  - weights in safetensors, of which only the header is read, so the first bytes of a download do;
+ *  - an index of several such files (NAME.index.json), which lie beside it.
+ *
+ *  Names and shapes of tensors tell all dimensions but three: the number of heads, the longest
+ *  sample, and how many experts a token passes through. They come from the config.json beside the
+ *  weights, which must agree with the tensors in everything else. Without one, weights of GPT-2 are
+ *  read with heads of 64 elements, as all of them have, and others are refused. Each parameter of
+ *  the transformer is then one in the file, and the reverse. Masks and rotary frequencies that old
+ *  files carry are no parameters.
+ *  - path: of the file.
  *  - transformer: as in zero_transformer_preset.
  *  - Local call.
- *  - Errors: INVALID_ARGUMENT naming the file and the key: it is missing or of another type, or it
- *    is a model type or a feature that a zero_transformer cannot describe; those of
- *    zero_transformer_check; IO; UNSUPPORTED where the library was built without jansson.
+ *  - Errors: INVALID_ARGUMENT naming the file and the key or tensor: it is missing, of another type
+ *    or shape, overlaps with another, or is of a model type or a feature that a zero_transformer
+ *    cannot describe; those of zero_transformer_check; IO; UNSUPPORTED where the library was built
+ *    without jansson.
  *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_read(const char *path,
                                                            zero_transformer *transformer);

@@ -6,9 +6,7 @@
 #include <string.h>
 
 #include "core/error.h"
-#include "core/sized.h"
-#include "plan/json.h"
-#include "plan/transformer.h"
+#include "plan/transformer_files.h"
 
 /* What a model type has of itself, whatever its file says. */
 typedef struct family {
@@ -145,8 +143,9 @@ static zero_status refuse_others(const zi_json *json)
     return ZERO_OK;
 }
 
-static zero_status read_transformer(const zi_json *json, zero_transformer *t)
+zero_status zi_transformer_of_config(const zi_json *json, zero_transformer *t)
 {
+    *t = (zero_transformer){.struct_bytes = sizeof *t};
     const family *kind = families;
     ZI_TRY(find_family(json, &kind));
     bool tied = kind->tied;
@@ -157,16 +156,4 @@ static zero_status read_transformer(const zi_json *json, zero_transformer *t)
     ZI_TRY(refuse_others(json));
     t->flags = kind->flags | (tied ? (uint32_t)ZERO_TRANSFORMER_TIED_HEAD : 0);
     return zero_transformer_check(t);
-}
-
-zero_status zero_transformer_read(const char *path, zero_transformer *transformer)
-{
-    zi_json json;
-    zero_transformer t = {.struct_bytes = sizeof t};
-    zero_status status = zi_json_open(&json, path);
-    if (status == ZERO_OK) {
-        status = read_transformer(&json, &t);
-    }
-    zi_json_close(&json);
-    return status == ZERO_OK ? ZI_SIZED_OUT(zero_transformer, transformer, &t) : status;
 }

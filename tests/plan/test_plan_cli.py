@@ -6,7 +6,9 @@ Usage: test_plan_cli.py PROGRAM. One line per check; the last is "N passed, N fa
 N skipped"."""
 
 import json
+import math
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -166,10 +168,46 @@ def check_refusals(program):
         check(f"refused: zero plan {' '.join(words)}", refused and said in done.stderr, done.stderr)
 
 
+def gpt2_tensors():
+    """Name and shape of each tensor of GPT-2's weights."""
+    yield "wte.weight", (50257, 768)
+    yield "wpe.weight", (1024, 768)
+    for block in range(12):
+        for name, shape in (("ln_1.weight", (768,)), ("ln_1.bias", (768,)),
+                            ("attn.bias", (1, 1, 1024, 1024)),
+                            ("attn.c_attn.weight", (768, 2304)), ("attn.c_attn.bias", (2304,)),
+                            ("attn.c_proj.weight", (768, 768)), ("attn.c_proj.bias", (768,)),
+                            ("ln_2.weight", (768,)), ("ln_2.bias", (768,)),
+                            ("mlp.c_fc.weight", (768, 3072)), ("mlp.c_fc.bias", (3072,)),
+                            ("mlp.c_proj.weight", (3072, 768)), ("mlp.c_proj.bias", (768,))):
+            yield f"h.{block}.{name}", shape
+    yield "ln_f.weight", (768,)
+    yield "ln_f.bias", (768,)
+
+
+def check_weights(program):
+    header, offset = {}, 0
+    for name, shape in gpt2_tensors():
+        end = offset + 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.safetensors")
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+        report, rows = mixes(program, path, "workstation")
+        preset, preset_rows = mixes(program, "gpt2", "workstation")
+        check("weights are planned as the preset of their model",
+              report["parameters"] == preset["parameters"] == 124439808 and
+              rows["3"]["role_bytes"] == preset_rows["3"]["role_bytes"], report["parameters"])
+
+
 def main():
     program = sys.argv[1]
     for part in (check_table, check_figures, check_options, check_page, check_files,
-                 check_refusals):
+                 check_weights, check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0
