@@ -1,0 +1,433 @@
+/* Owns the fuzzing of what reads JSON: valid files are damaged, and whatever comes of it is either
+ * accepted and passes its own check, or refused with a message, with nothing written. The same seed
+ * gives the same files. A reader that hangs is ended by the harness's deadline, and one that leaks
+ * is seen by what the process holds. The files lie in a folder in memory.
+ *
+ * For libFuzzer: configure with CC=clang -Dc_args=-fsanitize=fuzzer-no-link -Db_sanitize=address,
+ * then `ninja tests/plan/fuzz_json` and run it; it needs no corpus. The first byte of an input
+ * chooses the reader. */
+#include <malloc.h>
+
+#include "folders.h"
+#include "weights_text.h"
+
+#include "core/check.h"
+#include "zero/zero.h"
+
+typedef enum fuzz_reader {
+    FUZZ_CLUSTER,
+    FUZZ_CONFIG,
+    FUZZ_WEIGHTS, /* with a config.json beside them */
+    FUZZ_INDEX,   /* with the files that it names */
+    FUZZ_READERS
+} fuzz_reader;
+
+#define FUZZ_BYTES_MAX ((size_t)32 << 10)
+
+/* Bytes of a file. */
+typedef struct fuzz_input {
+    size_t bytes;
+    unsigned char data[FUZZ_BYTES_MAX];
+} fuzz_input;
+
+#define NAME_BYTES 96
+
+static char *folder;
+static char paths[FUZZ_READERS][NAME_BYTES];
+static char beside[2][NAME_BYTES]; /* config.json; the weights that the index names */
+
+/* ---- files ---- */
+
+static void write_file(const char *path, const void *data, size_t bytes)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0);
+}
+
+static void remove_files(void)
+{
+    for (int i = 0; i < FUZZ_READERS; i++) {
+        (void)unlink(paths[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        (void)unlink(beside[i]);
+    }
+    rig_remove(folder);
+}
+
+/* The smallest of each kind. */
+static zero_transformer small_model(uint64_t turn)
+{
+    zero_transformer t = {.struct_bytes = sizeof t,
+                          .layers = 2,
+                          .width = 64,
+                          .heads = 2,
+                          .kv_heads = 1,
+                          .head_width = 32,
+                          .ffn_width = 96,
+                          .vocab = 300,
+                          .sequence = 128,
+                          .flags = ZERO_TRANSFORMER_GATED};
+    switch (test_chance(turn, 5)) {
+    case 0:
+        t = (zero_transformer){.struct_bytes = sizeof t,
+                               .layers = 2,
+                               .width = 64,
+                               .heads = 1,
+                               .vocab = 300,
+                               .positions = 128,
+                               .sequence = 128,
+                               .flags = ZERO_TRANSFORMER_TIED_HEAD | ZERO_TRANSFORMER_BIASES};
+        break;
+    case 1:
+        t.experts = 3;
+        t.experts_used = 2;
+        break;
+    case 2:
+        t.flags |= ZERO_TRANSFORMER_HEAD_NORMS;
+        t.experts = 2;
+        t.experts_used = 1;
+        break;
+    case 3:
+        t.flags |= ZERO_TRANSFORMER_QKV_BIASES | ZERO_TRANSFORMER_TIED_HEAD;
+        break;
+    default:
+        break;
+    }
+    return t;
+}
+
+/* The turn whose model's config.json and weights lie beside what is read. */
+#define BESIDE 4
+
+static void make_files(void)
+{
+    static const char *const names[FUZZ_READERS] = {"cluster.json", "one.json", "m.safetensors",
+                                                    "m.safetensors.index.json"};
+    const zero_transformer t = small_model(BESIDE);
+    folder = rig_folder(true);
+    CHECK(atexit(remove_files) == 0);
+    for (int i = 0; i < FUZZ_READERS; i++) {
+        (void)snprintf(paths[i], NAME_BYTES, "%s/%s", folder, names[i]);
+    }
+    (void)snprintf(beside[0], NAME_BYTES, "%s/config.json", folder);
+    (void)snprintf(beside[1], NAME_BYTES, "%s/m-1.safetensors", folder);
+    const char *config = weights_config(&t);
+    write_file(beside[0], config, strlen(config));
+    weights_text w = weights_of(&t);
+    write_file(beside[1], w.text, w.bytes);
+    free(w.text);
+}
+
+/* ---- what must hold ---- */
+
+static void check_refusal(zero_status status, const void *out, const void *before, size_t bytes)
+{
+    const char *said = zero_last_error()->message;
+    zi_assert(status == ZERO_INVALID_ARGUMENT || status == ZERO_IO);
+    zi_assert(strlen(said) > 10 && strlen(said) < 256);
+    zi_assert(memcmp(out, before, bytes) == 0);
+}
+
+static bool read_cluster(const char *path)
+{
+    zero_cluster read = zero_cluster_init();
+    const zero_cluster before = read;
+    const zero_status status = zero_cluster_read(path, &read);
+    if (status != ZERO_OK) {
+        check_refusal(status, &read, &before, sizeof read);
+        return false;
+    }
+    zi_assert(zero_cluster_check(&read) == ZERO_OK);
+    return true;
+}
+
+static bool read_transformer(const char *path)
+{
+    zero_transformer read = zero_transformer_init();
+    const zero_transformer before = read;
+    const zero_status status = zero_transformer_read(path, &read);
+    if (status != ZERO_OK) {
+        check_refusal(status, &read, &before, sizeof read);
+        return false;
+    }
+    uint64_t total = 0;
+    uint64_t used = 0;
+    zi_assert(zero_transformer_parameters(&read, &total, &used) == ZERO_OK);
+    zi_assert(used > 0 && used <= total);
+    return true;
+}
+
+static bool fuzz_read(fuzz_reader reader, const void *data, size_t bytes)
+{
+    if (folder == NULL) {
+        make_files();
+    }
+    write_file(paths[reader], data, bytes);
+    return reader == FUZZ_CLUSTER ? read_cluster(paths[reader]) : read_transformer(paths[reader]);
+}
+
+/* ---- valid files ---- */
+
+static void set(fuzz_input *input, const void *data, size_t bytes)
+{
+    CHECK(bytes <= FUZZ_BYTES_MAX);
+    memcpy(input->data, data, bytes);
+    input->bytes = bytes;
+}
+
+static void valid_cluster(uint64_t turn, fuzz_input *input)
+{
+    zero_cluster c = zero_cluster_init();
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    const char *preset = zero_cluster_preset_name(test_chance(turn, 5));
+    CHECK(out != NULL && zero_cluster_preset(preset, &c) == ZERO_OK);
+    fprintf(out, "{\"preset\": \"%s\"", preset);
+    for (uint32_t i = 0; zero_cluster_field_at(i) != NULL; i++) {
+        const zero_cluster_field *field = zero_cluster_field_at(i);
+        uint64_t value = 0;
+        memcpy(&value, (const unsigned char *)&c + field->offset, sizeof value);
+        if (test_chance(turn + i, 2) == 0) {
+            fprintf(out, ", \"%s\": %" PRIu64, field->name, value);
+        }
+    }
+    fprintf(out, "}\n");
+    CHECK(fclose(out) == 0);
+    set(input, text, bytes);
+    free(text);
+}
+
+/* Every tensor of the weights beside, read back from their text. */
+static void valid_index(fuzz_input *input)
+{
+    const zero_transformer t = small_model(BESIDE);
+    weights_text w = weights_of(&t);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    CHECK(out != NULL);
+    fprintf(out, "{\"weight_map\": {");
+    const char *mark = ".weight\": {";
+    bool first = true;
+    for (const char *at = strstr(w.text + 8, mark); at != NULL; at = strstr(at + 1, mark)) {
+        const char *begin = at;
+        while (*begin != '"') {
+            begin--;
+        }
+        fprintf(out, "%s%.*s.weight\": \"m-1.safetensors\"", first ? "" : ", ", (int)(at - begin),
+                begin);
+        first = false;
+    }
+    fprintf(out, "}}");
+    CHECK(fclose(out) == 0);
+    set(input, text, bytes);
+    free(text);
+    free(w.text);
+}
+
+/* A valid file of the reader's, chosen by `turn`. */
+static void fuzz_valid(fuzz_reader reader, uint64_t turn, fuzz_input *input)
+{
+    const zero_transformer t = small_model(reader == FUZZ_WEIGHTS ? BESIDE : turn);
+    if (reader == FUZZ_CLUSTER) {
+        valid_cluster(turn, input);
+    } else if (reader == FUZZ_CONFIG) {
+        const char *config = weights_config(&t);
+        set(input, config, strlen(config));
+    } else if (reader == FUZZ_WEIGHTS) {
+        weights_text w = weights_of(&t);
+        set(input, w.text, w.bytes);
+        free(w.text);
+    } else {
+        valid_index(input);
+    }
+}
+
+/* ---- damage ---- */
+
+/* Replace `old_bytes` at `at`; what does not fit is left out. */
+static void replace(fuzz_input *input, size_t at, size_t old_bytes, const void *new_text,
+                    size_t new_bytes)
+{
+    const size_t rest = input->bytes - at - old_bytes;
+    if (at + new_bytes + rest <= FUZZ_BYTES_MAX) {
+        memmove(input->data + at + new_bytes, input->data + at + old_bytes, rest);
+        memcpy(input->data + at, new_text, new_bytes);
+        input->bytes = at + new_bytes + rest;
+    }
+}
+
+/* A number or a text of the file, for a value that is at some bound. */
+static void damage_value(uint64_t turn, fuzz_input *input, size_t at)
+{
+    static const char *const values[] = {"0",
+                                         "1",
+                                         "-1",
+                                         "-0",
+                                         "63",
+                                         "65536",
+                                         "65537",
+                                         "4294967295",
+                                         "4294967296",
+                                         "1125899906842624",
+                                         "4611686018427387904",
+                                         "9223372036854775807",
+                                         "9223372036854775808",
+                                         "-9223372036854775808",
+                                         "18446744073709551615",
+                                         "18446744073709551616",
+                                         "1e3",
+                                         "1e999",
+                                         "1.5",
+                                         "01",
+                                         "null",
+                                         "true",
+                                         "\"\"",
+                                         "\"\\u0000\"",
+                                         "[]",
+                                         "{}",
+                                         "[[[[[[[[[[[[]]]]]]]]]]]]",
+                                         "\"F32\"",
+                                         "\"\xff\""};
+    const char *value = values[test_chance(turn, sizeof values / sizeof values[0])];
+    while (at < input->bytes && (input->data[at] < '0' || input->data[at] > '9')) {
+        at++;
+    }
+    size_t end = at;
+    while (end < input->bytes && input->data[end] >= '0' && input->data[end] <= '9') {
+        end++;
+    }
+    replace(input, at, end - at, value, strlen(value));
+}
+
+static void damage_once(fuzz_reader reader, uint64_t turn, fuzz_input *input)
+{
+    static const char signs[] = "0123456789{}[],:\"-.eE\\tfn ";
+    const size_t at = test_chance(turn * 8 + 1, (uint32_t)input->bytes + 1);
+    const size_t left = input->bytes - at;
+    const size_t some = left < 64 ? left : 64;
+    const size_t part = test_chance(turn * 8 + 2, (uint32_t)some + 1);
+    const unsigned char bit = (unsigned char)(1u << test_chance(turn * 8 + 3, 8));
+    unsigned char copy[64];
+    fuzz_input other;
+    switch (test_chance(turn * 8 + 4, 8)) {
+    case 0: /* a bit */
+        input->data[at < input->bytes ? at : 0] ^= bit;
+        break;
+    case 1: /* a sign */
+        input->data[at < input->bytes ? at : 0] =
+            (unsigned char)signs[test_chance(turn * 8 + 5, sizeof signs - 1)];
+        break;
+    case 2: /* an end */
+        input->bytes = at;
+        break;
+    case 3: /* some less */
+        replace(input, at, part, "", 0);
+        break;
+    case 4: /* some twice */
+        memcpy(copy, input->data + at, part);
+        replace(input, at, 0, copy, part);
+        break;
+    case 5: /* the end of another file */
+        fuzz_valid(reader, turn + 1, &other);
+        if (at < other.bytes) {
+            replace(input, at, left, other.data + at, other.bytes - at);
+        }
+        break;
+    default:
+        damage_value(turn * 8 + 6, input, at);
+        break;
+    }
+    input->bytes = input->bytes != 0 ? input->bytes : 1;
+}
+
+/* Damage it in ways that `turn` chooses. */
+static void fuzz_damage(fuzz_reader reader, uint64_t turn, fuzz_input *input)
+{
+    for (uint32_t i = 0; i <= test_chance(turn, 3); i++) {
+        damage_once(reader, turn * 4 + i, input);
+    }
+    /* A right length, in three of four headers: else few are read beyond it. */
+    if (reader == FUZZ_WEIGHTS && input->bytes >= 8 && test_chance(turn + 7, 4) != 0) {
+        for (int i = 0; i < 8; i++) {
+            input->data[i] = (unsigned char)((input->bytes - 8) >> (8 * i));
+        }
+    }
+}
+
+#ifdef FUZZ_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t bytes_max, unsigned seed);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    if (bytes > 0) {
+        (void)fuzz_read((fuzz_reader)(data[0] % FUZZ_READERS), data + 1, bytes - 1);
+    }
+    return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t bytes_max, unsigned seed)
+{
+    fuzz_input input = {0};
+    fuzz_reader reader = (fuzz_reader)test_chance(seed, FUZZ_READERS);
+    if (bytes < 2 || bytes > FUZZ_BYTES_MAX || test_chance(seed + 1, 16) == 0) {
+        fuzz_valid(reader, seed, &input);
+    } else {
+        reader = (fuzz_reader)(data[0] % FUZZ_READERS);
+        set(&input, data + 1, bytes - 1);
+    }
+    fuzz_damage(reader, seed, &input);
+    const size_t taken = input.bytes < bytes_max ? input.bytes : bytes_max - 1;
+    data[0] = (uint8_t)reader;
+    memcpy(data + 1, input.data, taken);
+    return taken + 1;
+}
+
+#else
+
+#define CASES 12000
+/* Chunks that the allocator keeps for reuse count as held; a leak of 256 bytes a case is more. */
+#define HELD_MAX ((size_t)1 << 20)
+
+static size_t held(void)
+{
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+    return mallinfo2().uordblks;
+#else
+    return 0;
+#endif
+}
+
+static void fuzz(fuzz_reader reader, unsigned accepted_min)
+{
+    static fuzz_input input;
+    unsigned accepted = 0;
+    size_t before = 0;
+    for (uint64_t i = 0; i < CASES; i++) {
+        const uint64_t turn = test_seed * CASES * 4 + i;
+        fuzz_valid(reader, turn, &input);
+        if (i % 16 == 0) {
+            CHECK(fuzz_read(reader, input.data, input.bytes));
+        }
+        fuzz_damage(reader, turn, &input);
+        accepted += fuzz_read(reader, input.data, input.bytes);
+        before = i == CASES / 10 ? held() : before;
+    }
+    const size_t after = held();
+    printf("  %u of %u damaged files were accepted\n", accepted, CASES);
+    CHECK(accepted >= accepted_min && accepted < CASES / 2);
+    CHECK(after < before + HELD_MAX);
+}
+
+TEST_CALL(clusters_of_damaged_files, fuzz(FUZZ_CLUSTER, CASES / 100));
+TEST_CALL(transformers_of_damaged_configs, fuzz(FUZZ_CONFIG, CASES / 100));
+TEST_CALL(transformers_of_damaged_weights, fuzz(FUZZ_WEIGHTS, CASES / 1000));
+TEST_CALL(transformers_of_damaged_indices, fuzz(FUZZ_INDEX, CASES / 1000));
+
+TEST_MAIN()
+
+#endif
