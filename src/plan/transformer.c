@@ -467,3 +467,44 @@ zero_status zero_transformer_parameters(const zero_transformer *transformer, uin
     }
     return ZERO_OK;
 }
+
+/* ---- products ---- */
+
+/* Norms and biases are no products. A tensor of three dimensions holds all experts' matrices. */
+static uint64_t used_by_token(const zero_transformer *t, const zero_tensor_desc *desc)
+{
+    if (desc->flags != ZERO_TENSOR_PLAIN) {
+        return 0;
+    }
+    return desc->dims == 3 ? t->experts_used * desc->shape[1] * desc->shape[2]
+                           : desc->shape[0] * desc->shape[1];
+}
+
+zero_status zi_transformer_unit(const zero_transformer *t, uint64_t unit,
+                                zi_transformer_products *products)
+{
+    tensor_list list;
+    uint32_t ends[TENSORS_MAX]; /* of the parts of a block */
+    uint32_t parts = 0;
+    list_block(t, &list);
+    for (uint32_t first = 0; first < list.count; first = ends[parts++]) {
+        ends[parts] =
+            t->units == ZERO_TRANSFORMER_UNITS_BLOCK ? list.count : unit_end(t, &list, first);
+    }
+    const uint64_t head = 1 + t->layers * parts;
+    *products = (zi_transformer_products){0};
+    if (unit > head) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "the transformer has no unit %" PRIu64 "; the last one is %" PRIu64, unit, head);
+    }
+    if (unit == head) {
+        products->elements = t->vocab * t->width; /* its own matrix, or the embedding's */
+    } else if (unit != 0) {                       /* an embedding is looked up */
+        const uint64_t part = (unit - 1) % parts;
+        for (uint32_t i = part == 0 ? 0 : ends[part - 1]; i < ends[part]; i++) {
+            products->elements += used_by_token(t, &list.descs[i]);
+            products->attends |= strcmp(list.descs[i].name, "output.weight") == 0;
+        }
+    }
+    return ZERO_OK;
+}

@@ -2,6 +2,7 @@
 #ifndef ZI_PLAN_TRANSFORMER_H
 #define ZI_PLAN_TRANSFORMER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "zero/transformer.h"
@@ -16,5 +17,15 @@ typedef struct zi_transformer_counts {
 /* Errors: those of zero_transformer_check. */
 zero_status zi_transformer_resolve(const zero_transformer *given, zero_transformer *resolved,
                                    zi_transformer_counts *counts);
+
+/* What a unit of zero_transformer_model multiplies a token with. */
+typedef struct zi_transformer_products {
+    uint64_t elements; /* of its matrices; of experts, those that a token passes through */
+    bool attends;      /* attention runs in it: it has the matrix that follows attention */
+} zi_transformer_products;
+
+/* t: resolved. INVALID_ARGUMENT where the model has no such unit. */
+zero_status zi_transformer_unit(const zero_transformer *t, uint64_t unit,
+                                zi_transformer_products *products);
 
 #endif

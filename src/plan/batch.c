@@ -1,0 +1,46 @@
+/* Owns what a rank computes at once: bounds and defaults. */
+#include "plan/batch.h"
+
+#include <inttypes.h>
+
+#include "core/error.h"
+#include "core/sized.h"
+
+#define SAMPLES_MAX (UINT64_C(1) << 20)
+#define TOKENS_MAX (UINT64_C(1) << 32)
+
+void zero_batch_init_sized(zero_batch *batch, size_t struct_bytes)
+{
+    const zero_batch known = {.struct_bytes = sizeof known};
+    zi_sized_init(batch, struct_bytes, &known, sizeof known);
+}
+
+zero_status zi_batch_resolve(const zero_batch *given, const zero_transformer *t, zero_batch *b)
+{
+    *b = (zero_batch){.struct_bytes = sizeof *b};
+    if (given != NULL) {
+        ZI_TRY(ZI_SIZED_IN(zero_batch, given, b));
+    }
+    b->samples = b->samples != 0 ? b->samples : 1;
+    b->sequence = b->sequence != 0 ? b->sequence : t->sequence;
+    b->dtype = b->dtype != ZERO_DTYPE_DEFAULT ? b->dtype : t->dtype;
+    if (b->samples > SAMPLES_MAX || b->sequence > t->sequence ||
+        b->samples * b->sequence > TOKENS_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "a batch of %" PRIu64 " samples of %" PRIu64
+                " tokens; there are at most 2^20 samples, "
+                "of the transformer's %" PRIu64 " tokens, and 2^32 tokens in all",
+                b->samples, b->sequence, t->sequence);
+    }
+    if (zero_dtype_bytes(b->dtype) == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "dtype %d (%s) of the batch is no type of activations",
+                (int)b->dtype, zero_dtype_name(b->dtype));
+    }
+    if (b->recompute > 1) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "recompute of the batch is %" PRIu32 "; it is 0 or 1",
+                b->recompute);
+    }
+    const uint64_t tokens = b->samples * b->sequence;
+    b->logit_rows = b->logit_rows != 0 && b->logit_rows < tokens ? b->logit_rows : tokens;
+    return ZERO_OK;
+}

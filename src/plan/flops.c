@@ -1,0 +1,33 @@
+/* Owns the count of operations: products over the very descriptions that a model is made of. */
+#include "plan/flops.h"
+
+#include <inttypes.h>
+
+#include "core/error.h"
+#include "plan/batch.h"
+#include "plan/transformer.h"
+
+zero_status zi_transformer_flops(const zero_transformer *transformer, const zero_batch *batch,
+                                 uint64_t unit, uint64_t *forward_flops)
+{
+    zero_transformer t;
+    zero_batch b;
+    zi_transformer_counts counts;
+    zi_transformer_products products;
+    uint64_t token = 0; /* multiply-adds of one token */
+    ZI_TRY(zi_transformer_resolve(transformer, &t, &counts));
+    ZI_TRY(zi_batch_resolve(batch, &t, &b));
+    ZI_TRY(zi_transformer_unit(&t, unit, &products));
+    /* A token's queries meet the keys of its sample; the scores then weigh as many values. */
+    const uint64_t attention = products.attends ? 2 * t.heads * t.head_width : 0;
+    if (__builtin_mul_overflow(attention, b.sequence, &token) ||
+        __builtin_add_overflow(token, products.elements, &token) ||
+        __builtin_mul_overflow(token, 2 * b.samples * b.sequence, forward_flops) ||
+        *forward_flops > INT64_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "unit %" PRIu64 " takes 2^63 operations or more for %" PRIu64 " samples of %" PRIu64
+                " tokens; make the batch smaller",
+                unit, b.samples, b.sequence);
+    }
+    return ZERO_OK;
+}

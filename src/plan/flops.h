@@ -1,0 +1,24 @@
+/* Floating-point operations of a transformer's units. */
+#ifndef ZI_PLAN_FLOPS_H
+#define ZI_PLAN_FLOPS_H
+
+#include <stdint.h>
+
+#include "zero/footprint.h"
+
+/* Operations that a rank's micro-step takes in forward through unit `unit` of
+ * zero_transformer_model; a multiply-add is two. Backward takes twice as many, and recomputation
+ * those of each block again.
+ *
+ * Counted are products, as Narayanan et al., "Efficient large-scale language model training on GPU
+ * clusters", 2021, section 5.1, count them (equation 3 is their sum): two operations for a token
+ * and an element of a matrix, of experts only those that the token passes through; attention's
+ * scores and what they weigh, without the saving that a causal mask allows; the head's product in
+ * its unit. batch: NULL: one sample.
+ *
+ * Errors: those of zero_activation_bytes' arguments; INVALID_ARGUMENT for a unit that the model
+ * lacks, and for 2^63 operations or more. */
+zero_status zi_transformer_flops(const zero_transformer *transformer, const zero_batch *batch,
+                                 uint64_t unit, uint64_t *forward_flops);
+
+#endif
