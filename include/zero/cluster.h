@@ -46,6 +46,8 @@ typedef struct zero_cluster {
     uint64_t disk_read_bytes_per_s;  /**< all local disks of a node */
     uint64_t disk_write_bytes_per_s; /**< likewise */
     uint64_t disk_latency_ns;        /**< of an access */
+    uint64_t attention_permille;     /**< of device_flops, what attention's products reach, at most
+                                          1000. 0: as device_permille */
 } zero_cluster;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

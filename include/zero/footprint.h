@@ -17,16 +17,17 @@
 
 ZERO_BEGIN
 
-/** What a rank computes at once. Grows at its end. */
+/** What a rank computes at once, and how often before an update. Grows at its end. */
 typedef struct zero_batch {
-    size_t struct_bytes; /**< set by zero_batch_init() */
-    uint64_t samples;    /**< of a rank in a micro-step, in [1, 2^20]. 0: 1 */
-    uint64_t sequence;   /**< tokens of a sample, at most the transformer's. 0: as many */
-    uint64_t logit_rows; /**< tokens whose logits exist at once. 0: all of a micro-step */
-    zero_dtype dtype;    /**< of activations. Default: that of the parameters */
-    uint32_t recompute;  /**< 1: only the residual stream of each block is kept for backward, which
-                              computes the rest of it again (Chen et al., "Training deep nets with
-                              sublinear memory cost", 2016). 0: all is kept */
+    size_t struct_bytes;  /**< set by zero_batch_init() */
+    uint64_t samples;     /**< of a rank in a micro-step, in [1, 2^20]. 0: 1 */
+    uint64_t sequence;    /**< tokens of a sample, at most the transformer's. 0: as many */
+    uint64_t logit_rows;  /**< tokens whose logits exist at once. 0: all of a micro-step */
+    zero_dtype dtype;     /**< of activations. Default: that of the parameters */
+    uint32_t recompute;   /**< 1: only the residual stream of each block is kept for backward, which
+                               computes the rest of it again (Chen et al., "Training deep nets with
+                               sublinear memory cost", 2016). 0: all is kept */
+    uint32_t micro_steps; /**< of a step, in [1, 65536]. 0: 1 */
 } zero_batch;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

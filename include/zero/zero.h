@@ -9,6 +9,7 @@
 #include "zero/cluster.h"
 #include "zero/dtype.h"
 #include "zero/engine.h"
+#include "zero/estimate.h"
 #include "zero/evict.h"
 #include "zero/footprint.h"
 #include "zero/log.h"

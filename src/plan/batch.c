@@ -8,6 +8,7 @@
 
 #define SAMPLES_MAX (UINT64_C(1) << 20)
 #define TOKENS_MAX (UINT64_C(1) << 32)
+#define MICRO_STEPS_MAX 65536
 
 void zero_batch_init_sized(zero_batch *batch, size_t struct_bytes)
 {
@@ -39,6 +40,12 @@ zero_status zi_batch_resolve(const zero_batch *given, const zero_transformer *t,
     if (b->recompute > 1) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "recompute of the batch is %" PRIu32 "; it is 0 or 1",
                 b->recompute);
+    }
+    b->micro_steps = b->micro_steps != 0 ? b->micro_steps : 1;
+    if (b->micro_steps > MICRO_STEPS_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "micro_steps of the batch is %" PRIu32 "; it is in [1, %d], or 0 for 1",
+                b->micro_steps, MICRO_STEPS_MAX);
     }
     const uint64_t tokens = b->samples * b->sequence;
     b->logit_rows = b->logit_rows != 0 && b->logit_rows < tokens ? b->logit_rows : tokens;

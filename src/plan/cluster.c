@@ -39,6 +39,7 @@ static const zero_cluster_field fields[] = {
     FIELD(disk_read_bytes_per_s, 0, BYTES_MAX),
     FIELD(disk_write_bytes_per_s, 0, BYTES_MAX),
     FIELD(disk_latency_ns, 0, LATENCY_MAX),
+    FIELD(attention_permille, 0, 1000),
 };
 #define FIELD_COUNT (sizeof fields / sizeof fields[0])
 

@@ -31,3 +31,23 @@ zero_status zi_transformer_flops(const zero_transformer *transformer, const zero
     }
     return ZERO_OK;
 }
+
+zi_micro_flops zi_micro_flops_of(const zero_transformer *t, const zero_batch *b)
+{
+    const double tokens = (double)(b->samples * b->sequence);
+    const double layers = (double)t->layers;
+    const double again = b->recompute != 0 ? 1 : 0;
+    zero_transformer whole = *t;
+    zi_transformer_products block = {0};
+    whole.units = ZERO_TRANSFORMER_UNITS_BLOCK;
+    (void)zi_transformer_unit(&whole, 1, &block); /* there is a block */
+    const uint64_t inner = t->ffn_width * (t->experts != 0 ? t->experts_used : 1);
+    const double matrices = 2 * tokens * layers * (double)block.elements;
+    const double last = 2 * tokens * layers * (double)(inner * t->width);
+    const double head = 2 * tokens * (double)(t->vocab * t->width);
+    const double attention =
+        4 * tokens * layers * (double)b->sequence * (double)(t->heads * t->head_width);
+    return (zi_micro_flops){.model = 3 * (matrices + head + attention),
+                            .products = 3 * (matrices + head) + again * (matrices - last),
+                            .attention = (3.5 + again) * attention};
+}

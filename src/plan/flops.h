@@ -21,4 +21,15 @@
 zero_status zi_transformer_flops(const zero_transformer *transformer, const zero_batch *batch,
                                  uint64_t unit, uint64_t *forward_flops);
 
+/* Operations of a rank's micro-step, forward and backward. */
+typedef struct zi_micro_flops {
+    double model;     /* three times forward's, as published rates count them */
+    double products;  /* of matrices, with what is computed again */
+    double attention; /* likewise: backward computes the scores again (Dao et al., 2022) */
+} zi_micro_flops;
+
+/* Recomputation ends with the input of a block's last product: what that gives is the residual
+ * stream of the next block, which was kept. t, b: resolved. */
+zi_micro_flops zi_micro_flops_of(const zero_transformer *t, const zero_batch *b);
+
 #endif

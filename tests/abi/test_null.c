@@ -163,6 +163,21 @@ static void on_footprint(const rig *r)
     CHECK_EQ(zero_footprint_fits(NULL), 0);
 }
 
+static void on_estimate(const rig *r)
+{
+    (void)r;
+    zero_transformer t = zero_transformer_init();
+    zero_cluster c = zero_cluster_init();
+    zero_estimate e = zero_estimate_init();
+    CHECK_OK(zero_transformer_preset("gpt2", &t));
+    CHECK_OK(zero_cluster_preset("workstation", &c));
+    REFUSES(zero_estimate_of(NULL, &c, NULL, NULL, &e));
+    REFUSES(zero_estimate_of(&t, NULL, NULL, NULL, &e));
+    REFUSES(zero_estimate_of(&t, &c, NULL, NULL, NULL));
+    CHECK_OK(zero_estimate_of(&t, &c, NULL, NULL, &e));
+    CHECK(zero_estimate_term_name((zero_estimate_term)UINT32_MAX) == NULL);
+}
+
 static void on_plan_create(const rig *r)
 {
     zero_plan *plan = NULL;
@@ -346,6 +361,7 @@ static void on_init_sized(const rig *r)
     zero_step_state_init_sized(NULL, sizeof(zero_step_state));
     zero_batch_init_sized(NULL, sizeof(zero_batch));
     zero_cluster_init_sized(NULL, sizeof(zero_cluster));
+    zero_estimate_init_sized(NULL, sizeof(zero_estimate));
     zero_footprint_init_sized(NULL, sizeof(zero_footprint));
     zero_transformer_init_sized(NULL, sizeof(zero_transformer));
     zero_tuning_init_sized(NULL, sizeof(zero_tuning));
@@ -406,6 +422,7 @@ static const struct {
                      "zero_transformer_preset zero_transformer_preset_name zero_transformer_read"},
     {on_cluster, "zero_cluster_check zero_cluster_field_at zero_cluster_preset "
                  "zero_cluster_preset_name zero_cluster_read"},
+    {on_estimate, "zero_estimate_of zero_estimate_term_name"},
     {on_footprint,
      "zero_activation_bytes zero_footprint_fits zero_footprint_layers zero_footprint_of"},
     {on_plan_create, "zero_plan_create zero_plan_destroy"},
@@ -427,7 +444,8 @@ static const struct {
     {on_stats_bound, "zero_stats_bottleneck"},
     {on_init_sized,
      "zero_batch_init_sized zero_bottleneck_report_init_sized zero_cluster_init_sized "
-     "zero_disk_path_init_sized zero_footprint_init_sized zero_transformer_init_sized "
+     "zero_disk_path_init_sized zero_estimate_init_sized zero_footprint_init_sized "
+     "zero_transformer_init_sized "
      "zero_engine_options_init_sized zero_memory_init_sized zero_path_init_sized "
      "zero_sharding_init_sized zero_stats_init_sized zero_step_params_init_sized "
      "zero_step_result_init_sized zero_step_state_init_sized zero_tuning_init_sized"},

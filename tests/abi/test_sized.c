@@ -60,16 +60,24 @@ static const field cluster_fields[] = {FIELD(struct_bytes),
                                        FIELD(fabric_latency_ns),
                                        FIELD(disk_read_bytes_per_s),
                                        FIELD(disk_write_bytes_per_s),
-                                       FIELD(disk_latency_ns)};
+                                       FIELD(disk_latency_ns),
+                                       FIELD(attention_permille)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_batch
 static const field batch_fields[] = {FIELD(struct_bytes), FIELD(samples), FIELD(sequence),
-                                     FIELD(logit_rows),   FIELD(dtype),   FIELD(recompute)};
+                                     FIELD(logit_rows),   FIELD(dtype),   FIELD(recompute),
+                                     FIELD(micro_steps)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_footprint
 static const field footprint_fields[] = {FIELD(struct_bytes), FIELD(role_bytes),
                                          FIELD(activation_bytes), FIELD(need_bytes),
                                          FIELD(have_bytes)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_estimate
+static const field estimate_fields[] = {
+    FIELD(struct_bytes),    FIELD(term_ns),          FIELD(low_ns),       FIELD(high_ns),
+    FIELD(bound),           FIELD(local_bytes),      FIELD(fabric_bytes), FIELD(host_link_bytes),
+    FIELD(disk_read_bytes), FIELD(disk_write_bytes), FIELD(tokens),       FIELD(flops)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_stats
 static const field stats_fields[] = {FIELD(struct_bytes),
@@ -194,6 +202,15 @@ static zero_status read_footprint(void *out)
     return zero_footprint_of(&transformer, &cluster, NULL, NULL, out);
 }
 
+static zero_status read_estimate(void *out)
+{
+    zero_transformer transformer = zero_transformer_init();
+    zero_cluster cluster = zero_cluster_init();
+    CHECK_OK(zero_transformer_preset("gpt2", &transformer));
+    CHECK_OK(zero_cluster_preset("workstation", &cluster));
+    return zero_estimate_of(&transformer, &cluster, NULL, NULL, out);
+}
+
 static zero_status give_batch(const void *in)
 {
     zero_transformer transformer = zero_transformer_init();
@@ -263,6 +280,7 @@ INIT(zero_transformer)
 INIT(zero_cluster)
 INIT(zero_batch)
 INIT(zero_footprint)
+INIT(zero_estimate)
 INIT(zero_stats)
 INIT(zero_path)
 INIT(zero_disk_path)
@@ -298,6 +316,7 @@ static const sized structs[] = {
     SIZED_OF(zero_cluster, cluster_fields, read_cluster, NULL, false),
     SIZED_OF(zero_batch, batch_fields, NULL, give_batch, false),
     SIZED_OF(zero_footprint, footprint_fields, read_footprint, NULL, false),
+    SIZED_OF(zero_estimate, estimate_fields, read_estimate, NULL, false),
     SIZED_OF(zero_stats, stats_fields, read_stats, give_stats, true),
     SIZED_OF(zero_path, path_fields, read_path, NULL, false),
     SIZED_OF(zero_disk_path, disk_path_fields, read_disk_path, NULL, false),

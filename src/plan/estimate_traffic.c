@@ -1,0 +1,163 @@
+/* Owns what a step moves. Invariant: bytes of collectives are those that an engine of this layout
+ * counts in its statistics. */
+#include "plan/estimate_traffic.h"
+
+#include "core/check.h"
+
+/* ---- parameters ---- */
+
+/* Sizes of classes fall by half, so there are no more. */
+#define CLASSES_MAX 64
+
+/* How often a step gathers a unit: in each forward and backward, unless it is still in its slot at
+ * the turn. Forward leaves the last units of a class in its slots, backward the first. */
+static double gathers_of(const zi_layout *layout, uint32_t unit, uint32_t before,
+                         uint32_t micro_steps)
+{
+    const zi_slot_class *class = &layout->param_classes[layout->units[unit].param_class];
+    const bool stays_forward = before + class->slot_count >= class->member_count;
+    const bool stays_backward = before < class->slot_count;
+    return 2.0 * micro_steps - (stays_forward ? micro_steps : 0) -
+           (stays_backward ? micro_steps - 1.0 : 0);
+}
+
+static void count_gathers(const zi_layout *layout, uint32_t micro_steps, zi_traffic *traffic)
+{
+    const uint32_t degree = layout->sharding.param;
+    const bool disk = zi_role_tier(layout, ZERO_ROLE_PARAM) == ZERO_TIER_DISK;
+    const bool link = zi_role_offloaded(layout, ZERO_ROLE_PARAM) && !layout->can.host_memory;
+    uint32_t before[CLASSES_MAX] = {0}; /* members of a class among the units so far */
+    zi_assert_cmp(layout->param_class_count, <=, CLASSES_MAX);
+    for (uint32_t u = 0; u < layout->unit_count && zi_params_in_slots(layout); u++) {
+        const zi_unit_place *place = &layout->units[u];
+        if (place->flat_count == 0) {
+            continue;
+        }
+        const double times = gathers_of(layout, u, before[place->param_class]++, micro_steps);
+        if (degree > 1) {
+            traffic->gathers.calls += times;
+            traffic->gathers.bytes += times * (double)place->slot_bytes;
+        }
+        for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+            const zi_flat *flat = &layout->flats[f];
+            const double bytes =
+                times * (double)zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM],
+                                               zi_shard_count(layout, flat, degree));
+            traffic->disk_read += disk ? bytes : 0;
+            traffic->link_in += link ? bytes : 0;
+            traffic->link_copies += link ? times : 0;
+        }
+    }
+}
+
+/* ---- gradients ---- */
+
+static double wire_bytes(const zi_layout *layout, const zi_flat *flat, uint32_t degree, bool wired)
+{
+    const zi_codec codec = wired ? flat->kept[ZERO_ROLE_GRAD] : flat->wire[ZERO_ROLE_GRAD];
+    return (double)zi_codec_bytes(codec, zi_shard_count(layout, flat, degree));
+}
+
+/* A flat's gradient on its way; src/stage2/reduce.c. */
+static void count_flat(const zi_layout *layout, const zi_flat *flat, uint32_t micro_steps,
+                       zi_traffic *traffic)
+{
+    const zero_sharding *s = &layout->sharding;
+    bool wired = false;
+    if (s->grad > 1) {
+        traffic->scatter.bytes += micro_steps * wire_bytes(layout, flat, 1, false);
+        wired = true;
+    }
+    if (s->optimizer > s->grad) {
+        traffic->boundary.bytes += wire_bytes(layout, flat, s->grad, wired);
+        wired = true;
+    }
+    if (s->world > s->optimizer) {
+        traffic->replicas.bytes += wire_bytes(layout, flat, s->optimizer, wired);
+    }
+    if (zi_role_offloaded(layout, ZERO_ROLE_GRAD) && !layout->can.host_memory) {
+        const double shard = (double)zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD],
+                                                    zi_shard_count(layout, flat, s->grad));
+        traffic->link_out += micro_steps * shard;
+        traffic->link_in += (micro_steps - 1.0) * shard; /* the sum so far */
+        traffic->link_copies += 2.0 * micro_steps - 1;
+    }
+}
+
+static void count_reductions(const zi_layout *layout, uint32_t micro_steps, zi_traffic *traffic)
+{
+    for (uint32_t f = 0; f < layout->flat_count; f++) {
+        if (layout->flats[f].trained) {
+            count_flat(layout, &layout->flats[f], micro_steps, traffic);
+        }
+    }
+    traffic->scatter.calls =
+        traffic->scatter.bytes > 0 ? (double)micro_steps * layout->bucket_count : 0;
+    traffic->boundary.calls = traffic->boundary.bytes > 0 ? layout->bucket_count : 0;
+    traffic->replicas.calls = traffic->replicas.bytes > 0 ? layout->bucket_count : 0;
+}
+
+/* ---- the update ---- */
+
+/* What updates the flat: the CPU where some of its state is on disk, or where options say so. */
+static bool host_updates(const zi_layout *layout)
+{
+    return !layout->can.host_memory &&
+           (layout->state.extent_count != 0 || layout->tuning.updater >= ZERO_UPDATER_CPU);
+}
+
+/* A role of a flat that the update reads, writes, or both. What is not where the update runs goes
+ * over the host link. */
+static void count_role(const zi_layout *layout, double read, double written, zero_role role,
+                       zi_traffic *traffic)
+{
+    const bool host = host_updates(layout);
+    const bool offloaded = zi_role_offloaded(layout, role);
+    *(host ? &traffic->update_host : &traffic->update_device) += read + written;
+    if (!layout->can.host_memory && host != offloaded) {
+        *(host ? &traffic->link_out : &traffic->link_in) += read;
+        *(host ? &traffic->link_in : &traffic->link_out) += written;
+        traffic->link_copies++;
+    }
+}
+
+static void count_update(const zi_layout *layout, zi_traffic *traffic)
+{
+    const zero_sharding *s = &layout->sharding;
+    for (uint32_t f = 0; f < layout->flat_count; f++) {
+        const zi_flat *flat = &layout->flats[f];
+        const uint64_t count = zi_shard_count(layout, flat, s->optimizer);
+        for (int i = 0; i < ZERO_SHARD_ROLES && flat->trained; i++) {
+            const double bytes = (double)zi_codec_bytes(flat->kept[i], count);
+            const bool reads = i != ZERO_ROLE_PARAM || !flat->has_master;
+            const bool writes = i != ZERO_ROLE_GRAD;
+            if (!zi_codec_is_none(flat->kept[i])) {
+                count_role(layout, reads ? bytes : 0, writes ? bytes : 0, (zero_role)i, traffic);
+            }
+        }
+        if (flat->trained && s->optimizer > s->param) {
+            traffic->param_gathers.calls++;
+            traffic->param_gathers.bytes += (double)zi_codec_bytes(
+                flat->wire[ZERO_ROLE_PARAM], zi_shard_count(layout, flat, s->param));
+        }
+    }
+}
+
+zi_traffic zi_traffic_of(const zi_layout *layout, uint32_t micro_steps)
+{
+    const zero_sharding *s = &layout->sharding;
+    zi_traffic traffic = {.gathers = {.stride = 1, .size = s->param},
+                          .param_gathers = {.stride = s->param, .size = s->optimizer / s->param},
+                          .scatter = {.stride = 1, .size = s->grad},
+                          .boundary = {.stride = s->grad, .size = s->optimizer / s->grad},
+                          .replicas = {.stride = s->optimizer, .size = s->world / s->optimizer},
+                          .disk_read = (double)layout->step_read_bytes +
+                                       2.0 * micro_steps * (double)layout->pass_read_bytes +
+                                       (micro_steps - 1.0) * (double)layout->micro_bytes,
+                          .disk_write = (double)layout->step_write_bytes +
+                                        micro_steps * (double)layout->micro_bytes};
+    count_gathers(layout, micro_steps, &traffic);
+    count_reductions(layout, micro_steps, &traffic);
+    count_update(layout, &traffic);
+    return traffic;
+}

@@ -1,0 +1,34 @@
+/* What a step moves, counted over a layout. */
+#ifndef ZI_PLAN_ESTIMATE_TRAFFIC_H
+#define ZI_PLAN_ESTIMATE_TRAFFIC_H
+
+#include "layout/layout.h"
+
+/* Collectives of groups that are alike. Numbers are too large for integers in the largest models.
+ */
+typedef struct zi_exchange {
+    uint32_t stride; /* in ranks, from one member of a group to the next */
+    uint32_t size;   /* members */
+    double calls;
+    double bytes; /* assembled by gathers or given to reductions: zero_stats' gather_bytes and
+                     reduce_bytes */
+} zi_exchange;
+
+typedef struct zi_traffic {
+    zi_exchange gathers;       /* of units, in micro-steps */
+    zi_exchange param_gathers; /* after the update */
+    zi_exchange scatter;       /* of gradients, in micro-steps */
+    zi_exchange boundary;      /* of gradients, once a step */
+    zi_exchange replicas;      /* likewise: all-reduced */
+    double link_in;            /* host memory to the device */
+    double link_out;
+    double link_copies;
+    double update_device; /* bytes that the update reads and writes */
+    double update_host;   /* likewise, by the CPU */
+    double disk_read;
+    double disk_write;
+} zi_traffic;
+
+zi_traffic zi_traffic_of(const zi_layout *layout, uint32_t micro_steps);
+
+#endif

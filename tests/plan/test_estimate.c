@@ -1,0 +1,283 @@
+/* Owns the tests of the time of a step: what moves is what an engine moves, times are worked out by
+ * hand, and what cannot be timed is refused. */
+#include "folders.h"
+#include "harness.h"
+#include "reads.h"
+
+#include "layout/layout.h"
+#include "plan/estimate_traffic.h"
+#include "toy.h"
+
+#define MICRO_STEPS 3
+
+/* ---- against an engine that runs ---- */
+
+static zero_status compare_step(toy_trainer *trainer)
+{
+    const zi_layout *layout = zero_engine_plan(trainer->engine)->layout;
+    const zi_traffic t = zi_traffic_of(layout, trainer->run->micro_steps);
+    const double gathers = t.gathers.bytes + t.param_gathers.bytes;
+    const double reductions = t.scatter.bytes + t.boundary.bytes + t.replicas.bytes;
+    for (uint32_t warm = 0; warm < 4; warm++) {
+        TOY_TRY(toy_step(trainer));
+    }
+    const zero_stats before = engine_stats(trainer->engine);
+    TOY_TRY(toy_step(trainer));
+    const zero_stats after = engine_stats(trainer->engine);
+    const double gathered = (double)(after.gather_bytes - before.gather_bytes);
+    const double reduced = (double)(after.reduce_bytes - before.reduce_bytes);
+    if (gathers != gathered || reductions != reduced) {
+        TEST_FAIL("param %u, grad %u, optimizer %u: %.0f gathered (%.0f), %.0f reduced (%.0f)",
+                  layout->sharding.param, layout->sharding.grad, layout->sharding.optimizer,
+                  gathered, gathers, reduced, reductions);
+    }
+    return ZERO_OK;
+}
+
+/* Every stage and every hybrid, with fewer slots than units and with more. */
+static void compare_all(zero_dtype dtype, uint32_t micro_steps)
+{
+    static const uint32_t slots[] = {1, 2, 3, 20};
+    for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++) {
+        toy_run run = toy_run_equal(9, 700, dtype);
+        run.micro_steps = micro_steps;
+        run.tuning.param_slots = slots[i];
+        run.tuning.no_prefetch = slots[i] == 1;
+        CHECK_OK(toy_on_ways(4, &run, compare_step, NULL));
+        run.tuning.accumulation = ZERO_ACCUMULATION_LOCAL;
+        CHECK_OK(toy_on_stages(4, &run, compare_step, NULL));
+    }
+}
+
+TEST(an_engine_moves_as_many_bytes)
+{
+    compare_all(ZERO_DTYPE_F32, 1);
+    compare_all(ZERO_DTYPE_BF16, MICRO_STEPS);
+}
+
+/* Not everything that is read or written again has left the window since. */
+static zero_status compare_disk(toy_trainer *trainer)
+{
+    const zi_layout *layout = zero_engine_plan(trainer->engine)->layout;
+    const zi_traffic t = zi_traffic_of(layout, trainer->run->micro_steps);
+    for (uint32_t warm = 0; warm < 4; warm++) {
+        TOY_TRY(toy_step(trainer));
+    }
+    const zero_stats before = engine_stats(trainer->engine);
+    TOY_TRY(toy_step(trainer));
+    const zero_stats after = engine_stats(trainer->engine);
+    const double read = (double)(after.disk_read_bytes - before.disk_read_bytes);
+    const double written = (double)(after.disk_write_bytes - before.disk_write_bytes);
+    if (written > t.disk_write || written < 0.7 * t.disk_write || read > t.disk_read ||
+        read < 0.7 * t.disk_read) {
+        TEST_FAIL("%.0f read (at most %.0f), %.0f written (at most %.0f)", read, t.disk_read,
+                  written, t.disk_write);
+    }
+    return ZERO_OK;
+}
+
+TEST(a_disk_moves_about_as_many_bytes)
+{
+    rig_folders(1, 0);
+    toy_run run = toy_run_equal(12, 80000, ZERO_DTYPE_BF16);
+    run.micro_steps = 2;
+    toy_run_disk(&run, rig_paths, 1);
+    run.tuning.extent_bytes = 32768; /* no padding to speak of */
+    toy_run_tiers(&run, ZERO_ROLE_MASTER, ZERO_TIER_DISK);
+    CHECK_OK(toy_on_ranks(2, &run, compare_disk, NULL));
+    toy_run_tiers(&run, ZERO_ROLE_PARAM, ZERO_TIER_DISK);
+    CHECK_OK(toy_on_ranks(2, &run, compare_disk, NULL));
+}
+
+/* ---- by hand ---- */
+
+typedef struct machine {
+    zero_transformer transformer;
+    zero_cluster cluster;
+    zero_engine_options options;
+    zero_batch batch;
+} machine;
+
+/* Round rates, two nodes of eight. */
+static machine machine_of(const char *model)
+{
+    machine m = {zero_transformer_init(), zero_cluster_init(), zero_engine_options_init(),
+                 zero_batch_init()};
+    CHECK_OK(zero_transformer_preset(model, &m.transformer));
+    CHECK_OK(zero_cluster_preset("dgx-a100", &m.cluster));
+    m.cluster.nodes = 2;
+    m.cluster.device_flops = UINT64_C(100000000000000);
+    m.cluster.device_permille = 500;
+    m.cluster.attention_permille = 250;
+    m.cluster.device_bytes_per_s = UINT64_C(1000000000000);
+    m.cluster.local_bytes_per_s = UINT64_C(100000000000);
+    m.cluster.local_latency_ns = 0;
+    m.cluster.fabric_bytes_per_s = UINT64_C(80000000000);
+    m.cluster.fabric_permille = 500;
+    m.cluster.fabric_latency_ns = 0;
+    m.options.device = ZERO_DEVICE_CUDA;
+    return m;
+}
+
+static zero_estimate estimate_of(const machine *m)
+{
+    zero_estimate e = zero_estimate_init();
+    CHECK_OK(zero_estimate_of(&m->transformer, &m->cluster, &m->options, &m->batch, &e));
+    return e;
+}
+
+static double term(const zero_estimate *e, zero_estimate_term which)
+{
+    return (double)e->term_ns[which] / 1e9;
+}
+
+/* Matrices at 50 TFLOP/s, attention at 25, whose backward is two and a half times its forward. What
+ * is recomputed is forward without the last of a block's matrices, a third of it in GPT. */
+TEST(products_take_their_operations)
+{
+    machine m = machine_of("gpt3-175b");
+    const double blocks = 2048.0 * 96 * 2 * 12 * 12288.0 * 12288;
+    const double head = 2048.0 * 2 * 50257.0 * 12288;
+    const double attention = 2048.0 * 96 * 4 * 2048 * 12288.0;
+    zero_estimate e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_PRODUCTS),
+               3 * (blocks + head) / 50e12 + 3.5 * attention / 25e12, 1e-6);
+    CHECK_NEAR(e.flops, 3 * (blocks + head + attention), 1e-9 * e.flops);
+    m.batch.recompute = 1;
+    e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_PRODUCTS),
+               (3 * (blocks + head) + blocks * 2 / 3) / 50e12 + 4.5 * attention / 25e12, 1e-6);
+    m.cluster.attention_permille = 0; /* as matrices */
+    e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_PRODUCTS),
+               (3 * (blocks + head) + blocks * 2 / 3 + 4.5 * attention) / 50e12, 1e-6);
+}
+
+/* Two bytes a parameter, gathered twice and reduced once, but for the few units that stay in their
+ * slots. A node receives half of them from the other at 40 GB/s, and each of its GPUs an eighth. */
+TEST(links_carry_what_is_split_over_them)
+{
+    machine m = machine_of("gpt3-175b");
+    const double bytes = 2 * 174604259328.0;
+    zero_estimate e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_GATHERS), 2 * bytes / 2 / 40e9, 0.4);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_REDUCTIONS), bytes / 2 / 40e9, 0.05);
+    CHECK_NEAR((double)e.fabric_bytes, 3 * bytes / 2 / 8, 0.03 * bytes);
+    CHECK_NEAR((double)e.local_bytes, 3 * bytes * 15 / 16, 0.1 * bytes);
+    m.batch.micro_steps = 4;
+    const zero_estimate four = estimate_of(&m);
+    CHECK_NEAR(term(&four, ZERO_ESTIMATE_REDUCTIONS), 4 * term(&e, ZERO_ESTIMATE_REDUCTIONS), 1e-6);
+    CHECK_EQ(four.term_ns[ZERO_ESTIMATE_UPDATE], e.term_ns[ZERO_ESTIMATE_UPDATE]);
+    CHECK_EQ(four.tokens, 4 * e.tokens);
+    CHECK_EQ(e.tokens, 16 * 2048);
+    /* In a node: gathers stay there, and only an eighth of the sums leaves it, in fp32, once. */
+    m.options.shard_group = 8;
+    m.batch.micro_steps = 1;
+    e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_GATHERS), 2 * bytes * 7 / 8 / 100e9, 0.2);
+    CHECK_NEAR((double)e.fabric_bytes, 2 * 2 * bytes / 8 / 2, 0.001 * bytes);
+}
+
+/* Bytes from a GPU to the host and back: of each element the gradient's sum and the parameter, and
+ * fp32 master and moments both ways where the GPU updates them over the bus. */
+TEST(offloaded_state_goes_over_the_host_link)
+{
+    machine m = machine_of("llama-13b");
+    zero_tuning tuning = zero_tuning_init();
+    const double part = 13015864320.0 / 16;
+    CHECK_EQ(estimate_of(&m).host_link_bytes, 0);
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        m.options.tier[role] = ZERO_TIER_HOST;
+    }
+    zero_estimate e = estimate_of(&m);
+    CHECK_NEAR((double)e.host_link_bytes, part * 24, part * 0.01);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_UPDATE), part * 30 / 1e12, 1e-3);
+    tuning.updater = ZERO_UPDATER_CPU;
+    m.options.tuning = &tuning;
+    e = estimate_of(&m);
+    CHECK_NEAR((double)e.host_link_bytes, part * 6, part * 0.01);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_UPDATE), part * 30 * 8 / 410e9, 1e-2);
+    tuning.updater = ZERO_UPDATER_DEFAULT;
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        m.options.tier[role] = ZERO_TIER_DISK;
+    }
+    e = estimate_of(&m);
+    CHECK_NEAR((double)e.disk_write_bytes, part * 12, part * 0.01);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_DISK_WRITES), part * 12 * 8 / 25e9, 0.02);
+}
+
+TEST(terms_add_up_to_the_upper_end)
+{
+    const char *model = NULL;
+    for (uint32_t i = 0; (model = zero_transformer_preset_name(i)) != NULL; i++) {
+        const machine m = machine_of(model);
+        const zero_estimate e = estimate_of(&m);
+        uint64_t sum = 0;
+        for (int k = 0; k < ZERO_ESTIMATE_TERMS; k++) {
+            sum += e.term_ns[k];
+            CHECK(e.term_ns[k] <= e.term_ns[e.bound]);
+            CHECK(zero_estimate_term_name((zero_estimate_term)k) != NULL);
+        }
+        CHECK_EQ(sum, e.high_ns);
+        CHECK(e.low_ns > 0 && e.low_ns < e.high_ns);
+    }
+}
+
+/* At full rates the links carry the same bytes sooner. */
+TEST(the_lower_end_is_the_busiest_resource)
+{
+    machine m = machine_of("gpt3-175b");
+    m.cluster.fabric_bytes_per_s = 8000000000; /* 3 x 2 bytes a parameter, half of them */
+    zero_estimate e = estimate_of(&m);
+    CHECK_NEAR((double)e.low_ns / 1e9, 3 * 174604259328.0 / 8e9, 1.5);
+    m.cluster.fabric_bytes_per_s = UINT64_C(8000000000000);
+    e = estimate_of(&m);
+    CHECK((double)e.low_ns / 1e9 < 2 * e.flops / 100e12);
+    CHECK((double)e.low_ns / 1e9 > 0.9 * e.flops / 100e12);
+}
+
+/* ---- refusals ---- */
+
+TEST(a_rate_that_is_needed_is_named)
+{
+    static const char *const names[] = {"device_flops",           "device_permille",
+                                        "device_bytes_per_s",     "local_bytes_per_s",
+                                        "fabric_bytes_per_s",     "fabric_permille",
+                                        "host_link_bytes_per_s",  "disk_read_bytes_per_s",
+                                        "disk_write_bytes_per_s", "host_bytes_per_s"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        machine m = machine_of("gpt2");
+        zero_estimate e = zero_estimate_init();
+        const zero_cluster_field *field = zero_cluster_field_at(0);
+        for (uint32_t k = 0; strcmp(field->name, names[i]) != 0; k++) {
+            field = zero_cluster_field_at(k);
+        }
+        memset((unsigned char *)&m.cluster + field->offset, 0, sizeof(uint64_t));
+        for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+            m.options.tier[role] = ZERO_TIER_DISK;
+        }
+        CHECK_FAILS(zero_estimate_of(&m.transformer, &m.cluster, &m.options, NULL, &e),
+                    ZERO_INVALID_ARGUMENT, names[i]);
+    }
+}
+
+TEST(a_rate_that_nothing_needs_may_be_missing)
+{
+    machine m = machine_of("gpt2");
+    m.cluster.nodes = 1;
+    m.cluster.fabric_bytes_per_s = 0;
+    m.cluster.disk_read_bytes_per_s = 0;
+    m.cluster.host_link_bytes_per_s = 0;
+    CHECK(estimate_of(&m).high_ns > 0);
+}
+
+TEST(batches_of_too_many_micro_steps_are_refused)
+{
+    machine m = machine_of("gpt2");
+    zero_estimate e = zero_estimate_init();
+    m.batch.micro_steps = 65537;
+    CHECK_FAILS(zero_estimate_of(&m.transformer, &m.cluster, &m.options, &m.batch, &e),
+                ZERO_INVALID_ARGUMENT, "micro_steps of the batch is 65537");
+}
+
+TEST_MAIN()
