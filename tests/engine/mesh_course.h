@@ -5,23 +5,11 @@
 #define TESTS_ENGINE_MESH_COURSE_H
 
 #include "harness.h"
+#include "mesh_place.h"
 #include "toy.h"
 
 #define STEPS 5
 #define BAD_STEP 2
-
-/* One rank of the mesh: `data` of its part's world, `part` of the model-parallel world. */
-typedef struct place {
-    uint32_t data;
-    uint32_t part;
-    zero_world *world;
-    zero_world *parts;
-} place;
-
-typedef zero_status (*place_fn)(const place *at, void *user);
-
-/* Run `fn` as every rank of a mesh, whose worlds are made and destroyed around it. */
-static zero_status run_mesh(uint32_t data, uint32_t parts, place_fn fn, void *user);
 
 /* ---- a model in parts ---- */
 
