@@ -98,6 +98,14 @@ typedef struct zi_device_ops {
     /* What is put on `stream` from now on runs after the mark, another rank's. UNSUPPORTED when the
      * devices cannot read each other's memory. */
     zero_status (*fence_follow)(void *self, zi_stream *stream, const zi_fence *fence);
+    /* For timelines. The device sets *ns to the time (zi_clock_ns) at which all that was put on the
+     * stream before had run; on the host stream, and in a task of a stream that runs on the host:
+     * to the time of the call. Before the call *ns is 0. It stays in place until it is set, or its
+     * stream is destroyed. ZI_NO_TIME (core/clock.h): the stream is being captured, or too many
+     * times are pending. Never blocks but as task does. */
+    zero_status (*timestamp)(void *self, zi_stream *stream, uint64_t *ns);
+    /* Set every *ns whose stream has come there. Not while the thread captures a stream. */
+    zero_status (*timestamps_flush)(void *self);
     /* For graphs of captured work (include/zero/capture.h). */
     /* Whether what is put on the stream is being captured. UNSUPPORTED where no stream of the
      * device can be. */

@@ -4,6 +4,9 @@
 #include "memory_policy.h"
 
 #include <pthread.h>
+#include <time.h>
+
+#include "core/clock.h"
 
 /* Holds up a stream's thread: a task that returns when the gate is opened. */
 typedef struct gate {
@@ -506,6 +509,101 @@ static void body_tasks(rig *r)
 TEST(tasks_run_in_order_and_issue_wait_sees_them_through)
 {
     on_both(body_tasks);
+}
+
+/* ---- times ---- */
+
+static void CUDART_CB sleep_on_stream(void *user)
+{
+    const struct timespec pause = {.tv_nsec = 2000000};
+    (void)user;
+    (void)nanosleep(&pause, NULL);
+}
+
+/* Times are of the stream, not of the call: a function of 2 ms lies between two of them. */
+static void body_times(rig *r)
+{
+    uint64_t ns[3] = {0};
+    zi_stream *host = NULL;
+    const uint64_t start_ns = zi_clock_ns();
+    CHECK_OK(OPS->stream_wrap(SELF, zero_stream_host(), &host));
+    CHECK_OK(OPS->timestamp(SELF, host, &ns[2]));
+    CHECK(ns[2] >= start_ns && ns[2] <= zi_clock_ns());
+    CHECK_OK(OPS->timestamp(SELF, r->a, &ns[0]));
+    CHECK_OK(OPS->event_record(SELF, r->event, r->a));
+    CHECK_OK(OPS->issue_wait(SELF, r->event, NULL));
+    CHECK_EQ(cudaLaunchHostFunc(zi_cuda_stream_native(r->a), sleep_on_stream, NULL), cudaSuccess);
+    CHECK_OK(OPS->timestamp(SELF, r->a, &ns[1]));
+    finish(r, r->a);
+    CHECK_OK(OPS->timestamps_flush(SELF));
+    /* The host's clock is tied to the device's to some microseconds, more on a busy machine. */
+    CHECK(ns[0] + 2000000 <= ns[1] + 1000);
+    CHECK(ns[0] + 10000000 > start_ns && ns[1] < zi_clock_ns() + 10000000);
+}
+
+TEST(times_are_of_the_stream)
+{
+    on_both(body_times);
+}
+
+/* Until the stream has come there nothing is set, and nobody waits for it. */
+TEST(times_that_are_pending_stay_so)
+{
+    for (int queued = 0; queued < 2; queued++) {
+        fake_cuda_start(FAKE_CUDA_LAZY, test_seed);
+        rig room = open_rig(queued == 1);
+        rig *r = &room;
+        uint64_t first = 0;
+        uint64_t *ns = calloc(8192, sizeof *ns); /* more than there are events */
+        CHECK(ns != NULL);
+        CHECK_OK(OPS->timestamp(SELF, r->b, &first));
+        finish(r, r->b); /* what the first call makes is not counted below */
+        const uint64_t syncs = fake_cuda_syncs();
+        fake_cuda_latch latch = {.expected = 1};
+        const bool given_up = false;
+        CHECK_EQ(fake_cuda_latch_wait(zi_cuda_stream_native(r->a), &latch, &given_up), cudaSuccess);
+        for (uint32_t i = 0; i < 8192; i++) {
+            CHECK_OK(OPS->timestamp(SELF, r->a, &ns[i]));
+        }
+        CHECK_OK(OPS->event_record(SELF, r->event, r->a));
+        CHECK_OK(OPS->issue_wait(SELF, r->event, NULL));
+        CHECK_EQ(ns[0], 0);
+        CHECK_EQ(ns[8191], ZI_NO_TIME);
+        CHECK_EQ(fake_cuda_syncs(), syncs);
+        CHECK_EQ(fake_cuda_latch_come(zi_cuda_stream_native(r->b), &latch), cudaSuccess);
+        finish(r, r->a);
+        CHECK_OK(OPS->timestamps_flush(SELF));
+        CHECK(ns[0] != 0 && ns[0] != ZI_NO_TIME);
+        CHECK(first != 0 && first <= ns[0] + 10000000);
+        uint64_t again = 0;
+        CHECK_OK(OPS->timestamp(SELF, r->a, &again));
+        finish(r, r->a);
+        CHECK_OK(OPS->timestamps_flush(SELF));
+        CHECK(again != 0 && again != ZI_NO_TIME);
+        free(ns);
+        close_rig(r);
+        CHECK(fake_cuda_check());
+    }
+}
+
+TEST(a_captured_stream_has_no_times)
+{
+    fake_cuda_start(FAKE_CUDA_EAGER, test_seed);
+    rig room = open_rig(false);
+    rig *r = &room;
+    uint64_t ns[2] = {0};
+    cudaGraph_t graph = NULL;
+    const cudaStream_t native = zi_cuda_stream_native(r->a);
+    CHECK_OK(OPS->timestamp(SELF, r->a, &ns[0]));
+    CHECK_EQ(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    CHECK_OK(OPS->timestamp(SELF, r->a, &ns[1]));
+    CHECK_EQ(cudaStreamEndCapture(native, &graph), cudaSuccess);
+    CHECK_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    CHECK_OK(OPS->timestamps_flush(SELF));
+    CHECK(ns[0] != 0 && ns[0] != ZI_NO_TIME);
+    CHECK_EQ(ns[1], ZI_NO_TIME);
+    close_rig(r);
+    CHECK(fake_cuda_check());
 }
 
 TEST_MAIN()

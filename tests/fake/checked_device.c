@@ -382,6 +382,19 @@ static zero_status fence_follow(void *self, zi_stream *stream, const zi_fence *f
 
 /* ---- the rest ---- */
 
+/* A time is no access, and orders nothing. */
+static zero_status timestamp(void *self, zi_stream *stream, uint64_t *ns)
+{
+    const zi_device *inner = inner_of(self);
+    return inner->ops->timestamp(inner->self, stream_of(stream)->inner, ns);
+}
+
+static zero_status timestamps_flush(void *self)
+{
+    const zi_device *inner = inner_of(self);
+    return inner->ops->timestamps_flush(inner->self);
+}
+
 static zero_status captured(void *self, zi_stream *stream, bool *out)
 {
     const zi_device *inner = inner_of(self);
@@ -438,6 +451,8 @@ static const zi_device_ops checked_ops = {
     .fence_destroy = fence_destroy,
     .fence_mark = fence_mark,
     .fence_follow = fence_follow,
+    .timestamp = timestamp,
+    .timestamps_flush = timestamps_flush,
     .captured = captured,
     .forget = forget,
     .destroy = destroy,

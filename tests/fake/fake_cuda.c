@@ -381,6 +381,34 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     return fake_leave(code);
 }
 
+static cudaError_t check_time(cudaEvent_t event)
+{
+    if (!event->timed || event->stream == NULL) {
+        race_fault(RACE_MISUSE, "the time of an event that %s",
+                   event->timed ? "was never recorded" : "keeps none");
+        return cudaErrorInvalidResourceHandle;
+    }
+    return event->stream->done < event->number ? cudaErrorNotReady : cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    cudaEvent_t first = NULL;
+    cudaEvent_t last = NULL;
+    cudaError_t code = fake_enter_event("cudaEventElapsedTime", start, &first);
+    if (code == cudaSuccess) {
+        code = fake_event_find(end, &last);
+    }
+    code = code == cudaSuccess ? fake_capture_asked(NULL, first) : code;
+    code = code == cudaSuccess ? fake_capture_asked(NULL, last) : code;
+    code = code == cudaSuccess ? check_time(first) : code;
+    code = code == cudaSuccess ? check_time(last) : code;
+    if (code == cudaSuccess) {
+        *ms = (float)((double)((int64_t)last->ns - (int64_t)first->ns) / 1e6);
+    }
+    return fake_leave(code);
+}
+
 /* ---- what fakes of launches put ---- */
 
 cudaError_t fake_cuda_enqueue(cudaStream_t stream, const fake_cuda_work *work)

@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/clock.h"
+
 #define STREAM_MAGIC UINT32_C(0x57e4a3d1)
 #define EVENT_MAGIC UINT32_C(0xe7e2b90c)
 
@@ -25,7 +27,8 @@ struct fake_operation {
     void *payload;
     fake_cuda_range *ranges;
     size_t range_count;
-    bool watched; /* the host memory it reads has this hash until it runs */
+    cudaEvent_t recorded; /* NULL: it is no record */
+    bool watched;         /* the host memory it reads has this hash until it runs */
     uint64_t hash;
 };
 
@@ -125,13 +128,13 @@ cudaError_t fake_enter_event(const char *call, cudaEvent_t handle, cudaEvent_t *
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 {
-    (void)flags; /* times are not kept */
     const cudaError_t code = fake_enter("cudaEventCreateWithFlags");
     if (code == cudaSuccess) {
         cudaEvent_t made = race_allocate(sizeof *made);
         made->magic = EVENT_MAGIC;
         made->device = fake_device;
         made->alive = true;
+        made->timed = (flags & cudaEventDisableTiming) == 0;
         made->next = fake.events;
         fake.events = made;
         *event = made;
@@ -318,8 +321,9 @@ cudaError_t fake_stream_put(cudaStream_t stream, const fake_cuda_work *work)
 void fake_stream_record(cudaStream_t stream, cudaEvent_t event)
 {
     fake_stream_order(stream);
-    const fake_operation *operation = append(stream, "cudaEventRecord", FAKE_CUDA_RECORD);
+    fake_operation *operation = append(stream, "cudaEventRecord", FAKE_CUDA_RECORD);
     stream->operations[FAKE_CUDA_RECORD]++;
+    operation->recorded = event;
     event->stream = stream;
     event->number = operation->number;
     /* Not a join: the record before this one may belong to another stream. */
@@ -572,6 +576,15 @@ static cudaStream_t needed(cudaStream_t stream, bool *elsewhere)
     return runnable(stream) ? stream : NULL;
 }
 
+/* The event may have been recorded again since. */
+static void note_time(cudaStream_t stream, const fake_operation *operation)
+{
+    cudaEvent_t event = operation->recorded;
+    if (event != NULL && event->stream == stream && event->number == operation->number) {
+        event->ns = zi_clock_ns();
+    }
+}
+
 static void run_head(cudaStream_t stream)
 {
     fake_operation *operation = stream->first;
@@ -584,6 +597,7 @@ static void run_head(cudaStream_t stream)
     } else if (operation->run != NULL) {
         run_work(stream, operation);
     }
+    note_time(stream, operation);
     if (stream->done < operation->number) {
         stream->done = operation->number;
     }

@@ -39,6 +39,8 @@ struct CUevent_st {
     race_clock clock;      /* what is ordered before it, itself included */
     fake_capture *capture; /* that the last record belongs to; NULL: none */
     size_t node;           /* of the record in that */
+    bool timed;            /* made without cudaEventDisableTiming */
+    uint64_t ns;           /* when the last record ran */
     struct CUevent_st *next;
 };
 

@@ -71,6 +71,46 @@ TEST(tasks_run_in_order)
     zi_device_destroy(&device);
 }
 
+/* A time is of the stream, also after it has failed; a task asks for its own. */
+typedef struct ask_argument {
+    const zi_device *device;
+    zi_stream *stream;
+    uint64_t *ns;
+} ask_argument;
+
+static zero_status ask_within(void *argument)
+{
+    const ask_argument *a = argument;
+    ZI_TRY(a->device->ops->timestamp(a->device->self, a->stream, a->ns));
+    return *a->ns != 0 ? ZERO_OK : ZERO_STATE;
+}
+
+TEST(times_are_of_the_stream)
+{
+    zi_device device = open_device();
+    zi_stream *stream = NULL;
+    zi_stream *host = NULL;
+    atomic_uint log = 0;
+    uint64_t ns[5] = {0};
+    const append_argument slow = {&log, 1, 20};
+    CHECK_OK(OPS->stream_create(SELF, "test", &stream));
+    CHECK_OK(OPS->stream_wrap(SELF, zero_stream_host(), &host));
+    CHECK_OK(OPS->timestamp(SELF, host, &ns[0]));
+    CHECK(ns[0] != 0 && ns[0] <= zi_clock_ns());
+    CHECK_OK(OPS->timestamp(SELF, stream, &ns[1]));
+    CHECK_OK(OPS->task(SELF, stream, append, &slow, sizeof slow));
+    CHECK_OK(OPS->timestamp(SELF, stream, &ns[2]));
+    CHECK_EQ(zi_timestamp_get(&ns[2]), 0); /* the host did not wait */
+    const ask_argument within = {&device, stream, &ns[3]};
+    CHECK_OK(OPS->task(SELF, stream, ask_within, &within, sizeof within));
+    CHECK_OK(OPS->task(SELF, stream, fail, &(int){7}, sizeof(int)));
+    CHECK_OK(OPS->timestamp(SELF, stream, &ns[4]));
+    OPS->stream_destroy(SELF, stream);
+    CHECK_OK(OPS->timestamps_flush(SELF));
+    CHECK(ns[0] <= ns[1] && ns[1] + 20000000 <= ns[2] && ns[2] <= ns[3] && ns[3] <= ns[4]);
+    zi_device_destroy(&device);
+}
+
 TEST(a_stream_waits_for_another)
 {
     zi_device device = open_device();

@@ -139,6 +139,13 @@ static zero_status fence_follow(void *self, zi_stream *stream, const zi_fence *f
     return ZERO_OK;
 }
 
+/* Streams set their times themselves. */
+static zero_status timestamps_flush(void *self)
+{
+    (void)self;
+    return ZERO_OK;
+}
+
 static zero_status captured(void *self, zi_stream *stream, bool *out)
 {
     (void)self;
@@ -191,6 +198,8 @@ static const zi_device_ops cpu_ops = {
     .fence_destroy = fence_destroy,
     .fence_mark = fence_mark,
     .fence_follow = fence_follow,
+    .timestamp = zi_cpu_stream_timestamp,
+    .timestamps_flush = timestamps_flush,
     .captured = captured,
     .forget = forget,
     .destroy = destroy,

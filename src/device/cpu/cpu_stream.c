@@ -1,7 +1,7 @@
 /* Owns the CPU's streams and events.
  * Invariant: a task put on a stream runs exactly once or, after the stream's first failure, is
- * skipped unless it is to run always; signals and waits are never skipped, so every record of an
- * event fires. One host thread calls; workers call nothing here but fire(). */
+ * skipped unless it is to run always; signals, waits and timestamps are never skipped, so every
+ * record of an event fires. One host thread calls; workers call nothing here but fire(). */
 #include "device/cpu/cpu_stream.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@
 /* Tasks that a stream holds before the host must wait. A step of a unit puts about six. */
 #define QUEUE_TASKS 256
 
-typedef enum task_kind { TASK_RUN, TASK_ALWAYS, TASK_SIGNAL, TASK_WAIT } task_kind;
+typedef enum task_kind { TASK_RUN, TASK_ALWAYS, TASK_SIGNAL, TASK_WAIT, TASK_TIME } task_kind;
 
 typedef struct event_point {
     zi_event *event;
@@ -28,6 +28,7 @@ typedef struct stream_task {
     task_kind kind;
     zi_task_fn fn;
     event_point point; /* TASK_SIGNAL, TASK_WAIT */
+    uint64_t *ns;      /* TASK_TIME */
     _Alignas(16) unsigned char argument[ZI_TASK_ARGUMENT_BYTES];
 } stream_task;
 
@@ -160,6 +161,9 @@ static void run_task(zi_stream *stream, stream_task *task)
         }
         break;
     }
+    case TASK_TIME:
+        zi_timestamp_set(task->ns, zi_clock_ns());
+        break;
     }
 }
 
@@ -262,12 +266,17 @@ zero_status zi_cpu_task_now(zi_task_fn fn, const void *argument, size_t bytes)
     return fn(copy);
 }
 
+/* What is put on it runs at once: it is the caller's thread, or this is a task of it. */
+static bool is_here(const zi_stream *stream)
+{
+    return stream->host || pthread_equal(stream->thread, pthread_self());
+}
+
 static zero_status put_task(zi_stream *stream, task_kind kind, zi_task_fn fn, const void *argument,
                             size_t bytes)
 {
     zi_assert_cmp(bytes, <=, ZI_TASK_ARGUMENT_BYTES);
-    if (stream->host || pthread_equal(stream->thread, pthread_self())) {
-        /* From a task of this very stream, which runs what it puts there at once. */
+    if (is_here(stream)) {
         return zi_cpu_task_now(fn, argument, bytes);
     }
     stream_task *task = next_cell(stream);
@@ -322,5 +331,19 @@ zero_status zi_cpu_stream_wait(void *self, zi_stream *stream, zi_event *event, u
     if (event->recorded != 0 && !(zi_cpu_event_done(event) && !atomic_load(&event->failed))) {
         push_point(stream, TASK_WAIT, (event_point){event, event->recorded});
     }
+    return ZERO_OK;
+}
+
+zero_status zi_cpu_stream_timestamp(void *self, zi_stream *stream, uint64_t *ns)
+{
+    (void)self;
+    if (is_here(stream)) {
+        zi_timestamp_set(ns, zi_clock_ns());
+        return ZERO_OK;
+    }
+    stream_task *task = next_cell(stream);
+    task->kind = TASK_TIME;
+    task->ns = ns;
+    push(stream);
     return ZERO_OK;
 }

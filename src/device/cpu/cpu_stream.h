@@ -30,5 +30,6 @@ zero_status zi_cpu_event_fire(zi_event *event);
 zero_status zi_cpu_event_wait(void *self, zi_event *event, uint64_t *waited_ns);
 bool zi_cpu_event_done(zi_event *event);
 zero_status zi_cpu_stream_wait(void *self, zi_stream *stream, zi_event *event, uint64_t *waited_ns);
+zero_status zi_cpu_stream_timestamp(void *self, zi_stream *stream, uint64_t *ns);
 
 #endif

@@ -3,10 +3,12 @@
 
 #include <stdatomic.h>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "device/cpu/cpu_stream.h"
 #include "device/cuda/cuda_stream.h"
+#include "device/cuda/cuda_times.h"
 
 typedef struct cuda_device {
     int ordinal;
@@ -15,6 +17,7 @@ typedef struct cuda_device {
     uint64_t epoch;         /* records of an earlier one are forgotten */
     cuda_stream *blocking;  /* carries what is put on the host stream */
     cuda_stream caller;     /* the stream wrapped last; good until the next is */
+    cuda_times *times;      /* NULL: nobody has asked for a time */
     _Atomic uint64_t peers; /* GPUs whose memory kernels of this one may read, a bit each */
 } cuda_device;
 
@@ -325,6 +328,41 @@ static zero_status fence_follow(void *self, zi_stream *stream, const zi_fence *f
                          "cudaStreamWaitEvent");
 }
 
+/* ---- times ---- */
+
+typedef struct time_point {
+    cuda_times *times;
+    cudaStream_t stream;
+    uint64_t *ns;
+} time_point;
+
+static zero_status mark_now(void *argument)
+{
+    const time_point *p = argument;
+    return zi_cuda_times_mark(p->times, p->stream, p->ns);
+}
+
+/* The first call, of the rank's thread, makes the events. */
+static zero_status timestamp(void *self, zi_stream *stream, uint64_t *ns)
+{
+    cuda_device *device = self;
+    if (device->times == NULL) {
+        ZI_TRY(zi_cuda_times_create(device->blocking->native, &device->times));
+    }
+    if (stream_of(stream)->host) {
+        zi_timestamp_set(ns, zi_clock_ns());
+        return ZERO_OK;
+    }
+    const time_point p = {device->times, zi_cuda_stream_native(stream), ns};
+    return task_always(self, stream, mark_now, &p, sizeof p);
+}
+
+static zero_status timestamps_flush(void *self)
+{
+    const cuda_device *device = self;
+    return device->times != NULL ? zi_cuda_times_settle(device->times) : ZERO_OK;
+}
+
 /* ---- graphs of captured work ---- */
 
 static zero_status captured(void *self, zi_stream *stream, bool *out)
@@ -355,6 +393,7 @@ static void destroy(void *self)
 {
     cuda_device *device = self;
     if (device != NULL) {
+        zi_cuda_times_destroy(device->times);
         zi_cuda_stream_close(device->blocking);
         zi_free(device);
     }
@@ -389,6 +428,8 @@ static const zi_device_ops cuda_ops = {
     .fence_destroy = fence_destroy,
     .fence_mark = fence_mark,
     .fence_follow = fence_follow,
+    .timestamp = timestamp,
+    .timestamps_flush = timestamps_flush,
     .captured = captured,
     .forget = forget,
     .destroy = destroy,
