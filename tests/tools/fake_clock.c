@@ -1,5 +1,6 @@
-/* What `zero bench gpu` asks the CUDA runtime beyond what the library does, for the fake. All
- * events are a millisecond apart: the figures say nothing, but every case runs and is checked. */
+/* What `zero bench gpu` asks the CUDA runtime beyond what the library does, for the fake. The
+ * fake's times are those of its threads: the figures say nothing, but every case runs and is
+ * checked. */
 #include <cuda_runtime_api.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -7,16 +8,7 @@
 
 #include "bench.h"
 
-/* Of every pair of events: times must only be positive. */
-#define FAKE_MILLISECONDS 1.0f
 #define FAKE_MEMORY ((size_t)1 << 36)
-
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
-{
-    *ms = FAKE_MILLISECONDS;
-    const cudaError_t code = cudaEventQuery(start);
-    return code == cudaSuccess ? cudaEventQuery(end) : code;
-}
 
 /* The fake's own requests would be counted for the library's. */
 uint64_t bench_allocations(void)
