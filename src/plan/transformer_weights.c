@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/check.h"
 #include "core/error.h"
 #include "plan/transformer.h"
 #include "plan/transformer_files.h"
@@ -360,6 +359,11 @@ zero_status zi_transformer_of_weights(const zi_weights *weights, const zero_tran
     ZI_TRY(check_complete(&all));
     ZI_TRY(describe(&all, config, t));
     ZI_TRY(zero_transformer_parameters(t, &total, NULL));
-    zi_assert_cmp(total, ==, all.elements);
+    if (total != all.elements) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s: its tensors have %" PRIu64 " elements, and a transformer of its dimensions "
+                "has %" PRIu64 " parameters",
+                weights->path, all.elements, total);
+    }
     return ZERO_OK;
 }
