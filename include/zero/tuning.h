@@ -138,6 +138,10 @@ typedef struct zero_tuning {
                                 then of a copy that each unit has for itself. This takes the
                                 memory of all parameters once more and a copy at each acquire.
                                 Default 0 */
+
+    uint32_t trace_events; /**< spans that the engine's timeline keeps, the newest, for
+                              zero_engine_trace: in [4096, 16777216], 64 bytes of host memory
+                              each. A step of n units has about 12 n. Default 0: no timeline */
 } zero_tuning;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

@@ -24,6 +24,7 @@
 #include "zero/status.h"
 #include "zero/step.h"
 #include "zero/stream.h"
+#include "zero/trace.h"
 #include "zero/transformer.h"
 #include "zero/tuning.h"
 #include "zero/unit.h"

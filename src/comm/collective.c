@@ -229,3 +229,45 @@ zero_status zi_collective_square_sum(const zi_kernels *kernels, zi_stream *strea
     return kernels->ops->square_sum(kernels->self, stream, collective->recv, collective->recv_dtype,
                                     collective->count, collective->squares);
 }
+
+/* Bytes of the whole array that a collective is about. */
+static uint64_t bytes_of(const zi_group *group, const zi_collective *collective)
+{
+    const uint64_t parts = collective->kind == ZI_ALL_REDUCE ? 1 : group->size;
+    return collective->count * parts * zero_dtype_bytes(collective->send_dtype);
+}
+
+static zi_span span_of(const zi_group *group, const zi_collective *collective)
+{
+    if (collective->kind == ZI_ALL_GATHER) {
+        return ZI_SPAN_GATHER;
+    }
+    return group->size > 1 ? ZI_SPAN_REDUCE : ZI_SPAN_FOLD;
+}
+
+/* What a batch is about: its first collective's unit, or the step. */
+static const char *name_of(const zi_timeline *timeline, const zi_collective *collective)
+{
+    return collective->tag < ZI_TAG_WORLD
+               ? timeline->desc.unit_name(timeline->desc.user, collective->tag)
+               : "the step";
+}
+
+zero_status zi_group_submit_noted(zi_group *group, zi_stream *stream, const zi_collective *batch,
+                                  size_t batch_count)
+{
+    const zi_device *device = group->kernels->device;
+    zi_mark *mark = NULL;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < batch_count; i++) {
+        bytes += bytes_of(group, &batch[i]);
+    }
+    ZI_TRY(zi_stream_begin(device, stream, span_of(group, batch), name_of(device->timeline, batch),
+                           bytes, &mark));
+    if (mark != NULL && group->size > 1) {
+        mark->batch = (zi_span_batch){group->name, group->leader, group->size, group->batches};
+    }
+    group->batches++;
+    ZI_TRY(group->ops->submit(group, stream, batch, batch_count));
+    return zi_stream_end(device, stream, mark);
+}

@@ -41,6 +41,7 @@
 #include "core/capabilities.h"
 #include "core/fork.h"
 #include "device/device.h"
+#include "device/stream_span.h"
 #include "kernels/kernels.h"
 #include "zero/dtype.h"
 #include "zero/options.h"
@@ -121,6 +122,9 @@ struct zi_group {
     uint32_t rank;             /* this rank in the group */
     uint32_t size;
     char name[24]; /* for errors: "gather", "reduce", ... */
+    /* For timelines: the lowest world rank of the members, and the batches submitted so far. */
+    uint32_t leader;
+    uint64_t batches;
 };
 
 typedef struct zi_comm zi_comm;
@@ -207,10 +211,16 @@ static inline bool zi_world_inherited(const zero_world *world)
 void zi_world_retain(zero_world *world);
 void zi_world_release(zero_world *world);
 
+/* Submit a batch as a span of the timeline of the group's device, which has one. (collective.c) */
+zero_status zi_group_submit_noted(zi_group *group, zi_stream *stream, const zi_collective *batch,
+                                  size_t batch_count);
+
 static inline zero_status zi_group_submit(zi_group *group, zi_stream *stream,
                                           const zi_collective *batch, size_t batch_count)
 {
-    return group->ops->submit(group, stream, batch, batch_count);
+    return group->kernels->device->timeline == NULL
+               ? group->ops->submit(group, stream, batch, batch_count)
+               : zi_group_submit_noted(group, stream, batch, batch_count);
 }
 
 static inline bool zi_group_connects(const zi_group *group)

@@ -1,5 +1,7 @@
-/* Owns the spans. */
+/* Owns the spans of the calling thread. */
 #include "core/trace.h"
+
+#include "core/check.h"
 
 #ifdef ZI_WITH_NVTX
 
@@ -11,16 +13,13 @@ static nvtxDomainHandle_t domain; /* NULL: no profiler */
 
 static void open_domain(void)
 {
-#define ZI_SPAN_ROW(name, text) text,
-    static const char *const names[] = {ZI_SPANS(ZI_SPAN_ROW)};
-#undef ZI_SPAN_ROW
     domain = nvtxDomainCreateA("libzero");
     for (uint32_t i = 0; i < ZI_SPAN_COUNT && domain != NULL; i++) {
-        nvtxDomainNameCategoryA(domain, i + 1, names[i]); /* 0 is no category */
+        nvtxDomainNameCategoryA(domain, i + 1, zi_span_text((zi_span)i)); /* 0 is no category */
     }
 }
 
-void zi_span_begin(zi_span span, const char *name)
+static void push_range(zi_span span, const char *name)
 {
     (void)pthread_once(&once, open_domain);
     if (domain == NULL) {
@@ -36,7 +35,7 @@ void zi_span_begin(zi_span span, const char *name)
     (void)nvtxDomainRangePushEx(domain, &attributes);
 }
 
-void zi_span_end(void)
+static void pop_range(void)
 {
     if (domain != NULL) {
         (void)nvtxDomainRangePop(domain);
@@ -45,14 +44,32 @@ void zi_span_end(void)
 
 #else
 
-void zi_span_begin(zi_span span, const char *name)
+static void push_range(zi_span span, const char *name)
 {
     (void)span;
     (void)name;
 }
 
-void zi_span_end(void)
+static void pop_range(void)
 {
 }
 
 #endif
+
+void zi_span_begin(zi_timeline *timeline, zi_span span, const char *name)
+{
+    push_range(span, name);
+    if (timeline != NULL) {
+        zi_assert_cmp(timeline->depth, <, ZI_SPAN_DEPTH);
+        timeline->open[timeline->depth++] =
+            zi_timeline_begin(timeline, ZI_TRACK_HOST, span, name, 0);
+    }
+}
+
+void zi_span_end(zi_timeline *timeline)
+{
+    pop_range();
+    if (timeline != NULL) {
+        zi_timeline_end(timeline, timeline->open[--timeline->depth]);
+    }
+}

@@ -116,9 +116,14 @@ typedef struct zi_device_ops {
     void (*destroy)(void *self); /* accepts NULL */
 } zi_device_ops;
 
+struct zi_timeline; /* core/timeline.h */
+
 typedef struct zi_device {
     const zi_device_ops *ops;
     void *self;
+    /* What is put on its streams is noted here by whoever puts it (device/stream_span.h); borrowed.
+     * NULL: nobody asked for it. */
+    struct zi_timeline *timeline;
 } zi_device;
 
 /* The CPU: streams are worker threads, memory is the host's. */

@@ -16,6 +16,7 @@
 #include "engine/groups.h"
 #include "engine/guard.h"
 #include "engine/tiers.h"
+#include "engine/tracing.h"
 #include "engine/unit_views.h"
 #include "layout/sharding.h"
 
@@ -41,6 +42,7 @@ static zero_status make_streams(zero_engine *engine)
     ZI_TRY(device->ops->stream_create(device->self, "zero gather", &engine->gather_stream));
     ZI_TRY(device->ops->stream_create(device->self, "zero reduce", &engine->reduce_stream));
     ZI_TRY(device->ops->stream_create(device->self, "zero step", &engine->step_stream));
+    zi_engine_name_streams(engine);
     ZI_TRY(device->ops->event_create(device->self, &engine->caller));
     for (uint32_t i = 0; i <= ENGINE_GRAPH_SLOT; i++) {
         ZI_TRY(device->ops->event_create(device->self, &engine->decided[i]));
@@ -261,6 +263,7 @@ static zero_status prepare(zero_engine *engine, const zero_engine_options *optio
                                  &engine->backend));
     }
     ZI_TRY(open_device(engine));
+    ZI_TRY(zi_engine_open_timeline(engine));
     ZI_TRY(zi_engine_take_own_arenas(engine));
     ZI_TRY(make_kernels(engine));
     ZI_TRY(zi_engine_open_store(engine, options));
@@ -277,6 +280,7 @@ static zero_status join(zero_engine *engine)
     ZI_TRY(make_stages(engine));
     ZI_TRY(zi_engine_connect_groups(engine));
     ZI_TRY(zi_engine_take_initial(engine));
+    ZI_TRY(zi_engine_align_clocks(engine));
     /* No rank gathers from one that still copies its initial values. */
     return zero_world_barrier(engine->world);
 }
@@ -447,6 +451,7 @@ void zero_engine_destroy(zero_engine *engine)
     engine->device->ops->host_free(engine->device->self, engine->host, host_bytes());
     zi_free(engine->agreement);
     zi_device_destroy(&engine->own_device);
+    zi_timeline_destroy(engine->timeline);
     zi_layout_destroy(engine->plan.layout);
     zi_free(engine);
     if (mesh != NULL) {

@@ -4,6 +4,7 @@
 
 #include "comm/comm.h"
 #include "core/thread.h"
+#include "core/trace.h"
 #include "engine/backend.h"
 #include "engine/engine_state.h"
 #include "kernels/kernels.h"
@@ -146,6 +147,14 @@ struct zero_engine {
     zi_backend backend;
     zi_device *device;    /* the world's, or its own */
     zi_device own_device; /* zeroed where the world's is used */
+    /* With a timeline (tracing.c): `device` is a copy that carries it. */
+    zi_device noted_device;
+    zi_timeline *timeline; /* NULL: tuning.trace_events is 0 */
+    zi_stream *host_stream;
+    zi_mark *entered; /* of the hook under way, on the caller's stream; NULL: none is noted */
+    zi_stream *entered_stream;
+    int64_t clock_offset_ns; /* of this host's clock, from rank 0's */
+    uint64_t clock_error_ns;
     zi_pool *pool;
     zi_kernels kernels;
     zi_kernels host_kernels; /* the CPU's, where it updates a GPU's parameters; else zeroed */

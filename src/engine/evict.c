@@ -16,6 +16,7 @@
 #include "engine/guard.h"
 #include "engine/shard.h"
 #include "engine/tiers.h"
+#include "engine/tracing.h"
 
 /* The extents that a role is cut into on disk, and how many of them are moved at once. */
 #define EXTENT_BYTES ((uint64_t)4 << 20)
@@ -228,7 +229,8 @@ static zero_status make_window(zero_engine *engine, engine_kept *kept)
                                  .sums = kept->sums,
                                  .pool = engine->pool,
                                  .layout = engine->layout,
-                                 .role = kept->role};
+                                 .role = kept->role,
+                                 .timeline = engine->timeline};
     return zi_window_create(&desc, &kept->window);
 }
 
@@ -393,9 +395,8 @@ static zero_status check_evict(const zero_engine *engine, uint32_t roles, zero_t
     return zi_engine_admit(engine, ZI_CALL_EVICT, "zero_engine_evict");
 }
 
-zero_status zero_engine_evict(zero_engine *engine, uint32_t roles, zero_tier tier)
+static zero_status evict(zero_engine *engine, uint32_t roles, zero_tier tier)
 {
-    ZI_TRY(zi_engine_check(engine));
     ZI_TRY(check_evict(engine, roles, tier));
     ZI_TRY(zi_engine_finish(engine, drain(engine)));
     engine_evicted *evicted = &engine->evicted;
@@ -416,9 +417,15 @@ zero_status zero_engine_evict(zero_engine *engine, uint32_t roles, zero_tier tie
     return ZERO_OK;
 }
 
-zero_status zero_engine_restore(zero_engine *engine)
+zero_status zero_engine_evict(zero_engine *engine, uint32_t roles, zero_tier tier)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_span_begin(engine, ZI_SPAN_EVICT, "");
+    return zi_engine_span_end(engine, evict(engine, roles, tier));
+}
+
+static zero_status restore(zero_engine *engine)
+{
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_RESTORE, "zero_engine_restore"));
     zero_status status = take_all(engine);
     if (status != ZERO_OK) {
@@ -430,4 +437,11 @@ zero_status zero_engine_restore(zero_engine *engine)
     *held_bytes(engine) -= engine->evicted.kept_bytes;
     clear(engine);
     return status;
+}
+
+zero_status zero_engine_restore(zero_engine *engine)
+{
+    ZI_TRY(zi_engine_check(engine));
+    zi_engine_span_begin(engine, ZI_SPAN_RESTORE, "");
+    return zi_engine_span_end(engine, restore(engine));
 }

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/sizes.h"
 #include "layout/sharding.h"
 
 /* Groups of an engine. */
@@ -65,6 +66,9 @@ static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_gr
                                 .scratch = engine->arena[ZERO_ROLE_SCRATCH],
                                 .scratch_bytes = engine->arena_bytes[ZERO_ROLE_SCRATCH]};
     const zero_status status = engine->backend.transport->group_create(engine->world, &desc, group);
+    for (uint32_t i = 0; i < size && status == ZERO_OK; i++) {
+        (*group)->leader = (uint32_t)zi_min_u64(i == 0 ? members[0] : (*group)->leader, members[i]);
+    }
     zi_free(members);
     return status;
 }
@@ -90,6 +94,9 @@ static zero_status make_mesh(zero_engine *engine)
                                 .name = "mesh"};
     const zero_status status = transport->group_create(engine->mesh, &desc, &engine->groups.mesh);
     zi_free(members);
+    if (status == ZERO_OK) { /* all its ranks have this one in their own worlds */
+        engine->groups.mesh->leader = zero_world_rank(engine->world);
+    }
     return status;
 }
 

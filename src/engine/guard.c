@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "engine/groups.h"
 #include "engine/guard.h"
+#include "engine/tracing.h"
 #include "zero/evict.h"
 
 zero_status zi_engine_check_given(const zero_engine *engine)
@@ -189,7 +190,7 @@ zero_status zi_engine_wrap(zero_engine *engine, zero_stream stream, zi_stream **
         ZI_FAIL(ZERO_STATE, "a hook inside a capture was given a stream outside it; pass the "
                             "captured stream or one that waited for an event of it");
     }
-    return ZERO_OK;
+    return zi_engine_enter_stream(engine, stream, *out);
 }
 
 zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit)

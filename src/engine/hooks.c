@@ -5,10 +5,10 @@
 #include <inttypes.h>
 
 #include "core/error.h"
-#include "core/trace.h"
 #include "engine/guard.h"
 #include "engine/speculate.h"
 #include "engine/tiers.h"
+#include "engine/tracing.h"
 #include "engine/unit_views.h"
 
 static const char *unit_name(const zero_engine *engine, uint32_t unit)
@@ -25,8 +25,7 @@ static const char *span_name(const zero_engine *engine, uint32_t unit)
 /* The end of hooks that leave the engine's state as it is. */
 static zero_status leave(zero_engine *engine, zero_status status)
 {
-    zi_span_end();
-    return zi_engine_finish(engine, status);
+    return zi_engine_finish(engine, zi_engine_span_end(engine, status));
 }
 
 static zero_status micro_begin(zero_engine *engine, zi_engine_call call)
@@ -45,9 +44,8 @@ zero_status zero_micro_begin(zero_engine *engine, int32_t last)
     if (last != 0 && last != 1) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "last %" PRId32 " is neither 0 nor 1", last);
     }
-    zi_span_begin(ZI_SPAN_MICRO_BEGIN, last == 1 ? "last" : "not last");
-    const zero_status status = micro_begin(engine, call);
-    zi_span_end();
+    zi_engine_span_begin(engine, ZI_SPAN_MICRO_BEGIN, last == 1 ? "last" : "not last");
+    const zero_status status = zi_engine_span_end(engine, micro_begin(engine, call));
     return zi_engine_leave(engine, call, status);
 }
 
@@ -71,9 +69,8 @@ static zero_status micro_end(zero_engine *engine)
 zero_status zero_micro_end(zero_engine *engine)
 {
     ZI_TRY(zi_engine_check(engine));
-    zi_span_begin(ZI_SPAN_MICRO_END, "");
-    const zero_status status = micro_end(engine);
-    zi_span_end();
+    zi_engine_span_begin(engine, ZI_SPAN_MICRO_END, "");
+    const zero_status status = zi_engine_span_end(engine, micro_end(engine));
     return zi_engine_leave(engine, ZI_CALL_MICRO_END, status);
 }
 
@@ -204,7 +201,7 @@ zero_status zero_unit_acquire(zero_engine *engine, uint32_t unit, zero_pass pass
                               zero_stream stream, const zero_unit_view **view)
 {
     ZI_TRY(zi_engine_check(engine));
-    zi_span_begin(ZI_SPAN_ACQUIRE, span_name(engine, unit));
+    zi_engine_span_begin(engine, ZI_SPAN_ACQUIRE, span_name(engine, unit));
     const zero_status status = acquire(engine, unit, pass, stream);
     if (status == ZERO_OK && view != NULL) {
         *view = &engine->views.units[unit].view;
@@ -238,7 +235,7 @@ static zero_status release(zero_engine *engine, uint32_t unit, zero_stream strea
 zero_status zero_unit_release(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    zi_span_begin(ZI_SPAN_RELEASE, span_name(engine, unit));
+    zi_engine_span_begin(engine, ZI_SPAN_RELEASE, span_name(engine, unit));
     return leave(engine, release(engine, unit, stream));
 }
 
@@ -256,7 +253,7 @@ zero_status zero_unit_params_acquire(zero_engine *engine, uint32_t unit, zero_pa
                                      zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    zi_span_begin(ZI_SPAN_PARAMS_ACQUIRE, span_name(engine, unit));
+    zi_engine_span_begin(engine, ZI_SPAN_PARAMS_ACQUIRE, span_name(engine, unit));
     return leave(engine, params_acquire(engine, unit, pass, stream));
 }
 
@@ -277,7 +274,7 @@ static zero_status params_release(zero_engine *engine, uint32_t unit, zero_strea
 zero_status zero_unit_params_release(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    zi_span_begin(ZI_SPAN_PARAMS_RELEASE, span_name(engine, unit));
+    zi_engine_span_begin(engine, ZI_SPAN_PARAMS_RELEASE, span_name(engine, unit));
     return leave(engine, params_release(engine, unit, stream));
 }
 
@@ -325,7 +322,7 @@ static zero_status grads_acquire(zero_engine *engine, uint32_t unit, zero_stream
 zero_status zero_unit_grads_acquire(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    zi_span_begin(ZI_SPAN_GRADS_ACQUIRE, span_name(engine, unit));
+    zi_engine_span_begin(engine, ZI_SPAN_GRADS_ACQUIRE, span_name(engine, unit));
     return leave(engine, grads_acquire(engine, unit, stream));
 }
 
@@ -367,6 +364,6 @@ static zero_status grads_ready(zero_engine *engine, uint32_t unit, zero_stream s
 zero_status zero_unit_grads_ready(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    zi_span_begin(ZI_SPAN_GRADS_READY, span_name(engine, unit));
+    zi_engine_span_begin(engine, ZI_SPAN_GRADS_READY, span_name(engine, unit));
     return leave(engine, grads_ready(engine, unit, stream));
 }

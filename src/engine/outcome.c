@@ -43,20 +43,28 @@ zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine
                              2 * sizeof message->replica_infinite);
 }
 
+static zero_status decide(const zero_engine *engine, const zi_decide_job *job)
+{
+    const zi_kernels *kernels = &engine->kernels;
+    zi_mark *mark = NULL;
+    ZI_TRY(zi_stream_begin(engine->device, engine->step_stream, ZI_SPAN_DECIDE, "", 0, &mark));
+    ZI_TRY(kernels->ops->decide(kernels->self, engine->step_stream, job));
+    return zi_stream_end(engine->device, engine->step_stream, mark);
+}
+
 zero_status zi_engine_decide(zero_engine *engine, zi_decide_job job, const zi_collective *messages,
                              const zi_collective *parts)
 {
-    const zi_kernels *kernels = &engine->kernels;
     zi_stream *stream = engine->step_stream;
     ZI_TRY(zi_group_submit(engine->groups.norm, stream, messages, 1));
     job.phases = ZI_DECIDE_COLLECT | ZI_DECIDE_CONCLUDE;
     if (engine->groups.mesh != NULL) {
         job.phases = ZI_DECIDE_COLLECT;
-        ZI_TRY(kernels->ops->decide(kernels->self, stream, &job));
+        ZI_TRY(decide(engine, &job));
         ZI_TRY(zi_group_submit(engine->groups.mesh, stream, parts, 1));
         job.phases = ZI_DECIDE_CONCLUDE;
     }
-    return kernels->ops->decide(kernels->self, stream, &job);
+    return decide(engine, &job);
 }
 
 /* Steps up to the decided one, which is included; 0: none was. */

@@ -6,13 +6,13 @@
 #include <stddef.h>
 
 #include "core/error.h"
-#include "core/trace.h"
 #include "engine/agree.h"
 #include "engine/guard.h"
 #include "engine/input.h"
 #include "engine/outcome.h"
 #include "engine/speculate.h"
 #include "engine/tiers.h"
+#include "engine/tracing.h"
 
 static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint32_t step_slot,
                                     const float *weight)
@@ -109,8 +109,7 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
 zero_status zero_step(zero_engine *engine, const zero_step_params *params, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
-    zi_span_begin(ZI_SPAN_STEP, "");
-    const zero_status status = take_step(engine, params, stream);
-    zi_span_end();
+    zi_engine_span_begin(engine, ZI_SPAN_STEP, "");
+    const zero_status status = zi_engine_span_end(engine, take_step(engine, params, stream));
     return zi_engine_leave(engine, ZI_CALL_STEP, status);
 }

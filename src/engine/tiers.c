@@ -61,7 +61,8 @@ static zero_status make_window(zero_engine *engine)
                                    .sums = engine->sums,
                                    .pool = engine->pool,
                                    .layout = layout,
-                                   .role = ZERO_ROLE_IO_WINDOW};
+                                   .role = ZERO_ROLE_IO_WINDOW,
+                                   .timeline = engine->timeline};
     return layout->state.extent_count != 0 ? zi_window_create(&window, &engine->window) : ZERO_OK;
 }
 

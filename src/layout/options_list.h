@@ -98,6 +98,8 @@
       "1: a step that was predicted is updated during backward")                                  \
     X(tuning, disk_unchecked, FLAG, 0, 1, 0, OWN, "0", "1: no checksums of what is on disk")      \
     X(tuning, poison_released, FLAG, 0, 1, 0, SAME, "0",                                          \
-      "1: released parameters read as NaN; for debugging")
+      "1: released parameters read as NaN; for debugging")                                        \
+    X(tuning, trace_events, COUNT, 4096, 16777216, 0, SAME, "0, no timeline",                     \
+      "newest spans that a timeline keeps for zero_engine_trace")
 
 #endif

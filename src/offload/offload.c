@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
+#include "device/stream_span.h"
 
 struct zi_offload {
     zi_offload_desc desc;
@@ -38,6 +39,7 @@ static zero_status make_window(zi_offload *offload)
                                    .pool = desc->pool,
                                    .layout = desc->layout,
                                    .role = desc->role,
+                                   .timeline = desc->device->timeline,
                                    .backend = desc->backend};
     return place->window_slots != 0 ? zi_window_create(&window, &offload->window) : ZERO_OK;
 }
@@ -176,15 +178,11 @@ static zero_status enqueue(zi_offload *offload, zi_stream *stream, zi_task_fn fn
     return device->ops->task(device->self, stream, fn, work, sizeof *work);
 }
 
-static zero_status move_elements(zi_offload *offload, zi_stream *stream,
-                                 const zi_offload_move *move, bool stores)
+static zero_status put_move(zi_offload *offload, zi_stream *stream, const zi_offload_move *move,
+                            bool stores)
 {
     const zi_device *device = offload->desc.device;
-    const zi_layout *layout = offload->desc.layout;
-    const zi_flat *flat = &layout->flats[move->flat];
-    if (move->count == 0) {
-        return ZERO_OK;
-    }
+    const zi_flat *flat = &offload->desc.layout->flats[move->flat];
     if (offload->window != NULL) {
         const offload_work work = {offload, stream, stores, *move};
         return enqueue(offload, stream, run_move, &work);
@@ -195,6 +193,23 @@ static zero_status move_elements(zi_offload *offload, zi_stream *stream,
     const uint64_t bytes = zi_codec_bytes(codec, move->count);
     return stores ? device->ops->copy(device->self, stream, shard, move->memory, bytes)
                   : device->ops->copy(device->self, stream, move->memory, shard, bytes);
+}
+
+static zero_status move_elements(zi_offload *offload, zi_stream *stream,
+                                 const zi_offload_move *move, bool stores)
+{
+    const zi_device *device = offload->desc.device;
+    const zi_layout *layout = offload->desc.layout;
+    const zi_flat *flat = &layout->flats[move->flat];
+    zi_mark *mark = NULL;
+    if (move->count == 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_stream_begin(device, stream, stores ? ZI_SPAN_STORE : ZI_SPAN_LOAD,
+                           layout->unit_infos[flat->unit].name,
+                           zi_codec_bytes(flat->kept[offload->desc.role], move->count), &mark));
+    ZI_TRY(put_move(offload, stream, move, stores));
+    return zi_stream_end(device, stream, mark);
 }
 
 zero_status zi_offload_load(zi_offload *offload, zi_stream *stream, const zi_offload_move *move)

@@ -63,6 +63,7 @@ struct zi_window {
 /* Memory that is used in place is too much to be registered for one use. */
 static zero_status open_queue(zi_window *window)
 {
+    const zero_role role = window->desc.role;
     const zi_io_region region = {window->desc.memory,
                                  window->desc.slot_count * window->desc.slot_bytes};
     const zi_io_options options = {.store = window->desc.store,
@@ -70,6 +71,10 @@ static zero_status open_queue(zi_window *window)
                                    .region_count = window->desc.in_place ? 0 : 1,
                                    .file_depth = window->desc.io_depth,
                                    .shared = window->desc.shared,
+                                   .timeline = window->desc.timeline,
+                                   .what = role == ZERO_ROLE_IO_WINDOW ? "optimizer state"
+                                                                       : zero_role_name(role),
+                                   .use = (uint32_t)role,
                                    .backend = window->desc.backend};
     window->desc.backend = NULL; /* the queue's from here on */
     ZI_TRY(zi_io_create(&options, &window->queue));

@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "core/thread.h"
+#include "core/timeline.h"
 #include "layout/layout.h"
 #include "storage/storage.h"
 
@@ -68,6 +69,7 @@ typedef struct zi_window_desc {
      * GRAD or IO_WINDOW: the extents are the layout's. Another role: they are its arena, cut up. */
     const zi_layout *layout;
     zero_role role;
+    zi_timeline *timeline; /* of transfers; NULL: none */
     /* NULL: the best this machine has. Else the queue's own from then on. */
     const struct zi_io_backend *backend;
 } zi_window_desc;

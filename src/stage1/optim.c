@@ -200,7 +200,9 @@ static zero_status make_share(zi_optim *optim)
         return ZERO_OK;
     }
     ZI_TRY(zi_share_create(optim->layout->unit_count, &optim->share));
-    return ops_of(optim)->stream_create(self_of(optim), "zero cpu", &optim->cpu_stream);
+    ZI_TRY(ops_of(optim)->stream_create(self_of(optim), "zero cpu", &optim->cpu_stream));
+    zi_stream_name(optim->desc.device, optim->cpu_stream, "update on the CPU");
+    return ZERO_OK;
 }
 
 static zero_status make_staging(zi_optim *optim)

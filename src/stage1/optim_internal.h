@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 
+#include "core/error.h"
 #include "stage1/optim.h"
 #include "stage1/share.h"
 #include "stage1/staging.h"
@@ -74,6 +75,17 @@ static inline zero_status zi_optim_enqueue(const zi_optim *optim, zi_task_fn fn,
                                            const optim_work *work)
 {
     return ops_of(optim)->task(self_of(optim), optim->desc.step_stream, fn, work, sizeof *work);
+}
+
+/* The same, as an update of the unit in the timeline. */
+static inline zero_status zi_optim_enqueue_update(const zi_optim *optim, zi_task_fn fn,
+                                                  const optim_work *work)
+{
+    zi_mark *mark = NULL;
+    ZI_TRY(zi_stream_begin(optim->desc.device, optim->desc.step_stream, ZI_SPAN_UPDATE,
+                           optim->layout->unit_infos[work->unit].name, 0, &mark));
+    ZI_TRY(zi_optim_enqueue(optim, fn, work));
+    return zi_stream_end(optim->desc.device, optim->desc.step_stream, mark);
 }
 
 /* For a task: update one chunk, or those of the unit, one after another. (update.c) */

@@ -116,11 +116,15 @@ static zero_status take_unit(const optim_work *work, uint32_t unit)
     zi_optim *optim = work->optim;
     uint32_t first = 0;
     const uint32_t end = zi_unit_chunks(optim->layout, unit, &first) + first;
+    zi_mark *mark = NULL;
+    ZI_TRY(zi_stream_begin(optim->desc.device, optim->cpu_stream, ZI_SPAN_UPDATE,
+                           optim->layout->unit_infos[unit].name, 0, &mark));
     for (uint32_t p = first; p < end; p++) {
         if (optim->jobs[p].segment_count != 0) {
             ZI_TRY(zi_optim_update_staged(work, p, p + 1 < end ? p + 1 : ZI_NO_INDEX));
         }
     }
+    ZI_TRY(zi_stream_end(optim->desc.device, optim->cpu_stream, mark));
     return ops_of(optim)->drain(self_of(optim), optim->cpu_stream);
 }
 
@@ -164,7 +168,7 @@ static zero_status step_chunks(const optim_work *unit)
     const uint32_t chunks = zi_unit_chunks(optim->layout, unit->unit, &first);
     for (uint32_t i = 0; i < chunks; i++) {
         work.chunk = first + (work.down ? chunks - 1 - i : i);
-        ZI_TRY(zi_optim_enqueue(optim, update_staged_chunk, &work));
+        ZI_TRY(zi_optim_enqueue_update(optim, update_staged_chunk, &work));
         ZI_TRY(gather_params(optim, &optim->param_gathers[work.chunk], 1));
         ZI_TRY(zi_optim_enqueue(optim, store_staged_chunk, &work));
         work.first = false;
@@ -191,7 +195,7 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_dec
     if (optim->desc.param_staging != NULL) {
         return step_chunks(&work);
     }
-    ZI_TRY(zi_optim_enqueue(optim, update_unit, &work));
+    ZI_TRY(zi_optim_enqueue_update(optim, update_unit, &work));
     return optim->desc.param_gather->size > 1
                ? gather_params(optim, &optim->param_gathers[optim->layout->units[unit].flat_first],
                                trained)

@@ -103,7 +103,7 @@ zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit)
                              .down = true,
                              .speculates = true,
                              .outcome = optim->desc.predicted};
-    return zi_optim_enqueue(optim, speculate_unit, &work);
+    return zi_optim_enqueue_update(optim, speculate_unit, &work);
 }
 
 /* Whether both let an update do the same. */

@@ -142,8 +142,13 @@ static zero_status visit(void *argument)
 
 static zero_status enqueue_visit(zi_grads *grads, const visit_work *work)
 {
-    return ops_of(grads)->task(self_of(grads), grads->desc.reduce_stream, visit, work,
-                               sizeof *work);
+    const zi_flat *flat = &grads->layout->flats[grads->layout->bucket_flats[work->position]];
+    zi_mark *mark = NULL;
+    ZI_TRY(zi_grads_begin(grads, work->adds ? ZI_SPAN_FOLD : ZI_SPAN_NORM, flat,
+                          zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count), &mark));
+    ZI_TRY(
+        ops_of(grads)->task(self_of(grads), grads->desc.reduce_stream, visit, work, sizeof *work));
+    return zi_grads_end(grads, mark);
 }
 
 bool zi_grads_added_in_window(const zi_grads *grads, uint32_t flat)

@@ -32,8 +32,11 @@ static zero_status to_wire(zi_grads *grads, const zi_flat *flat, uint64_t wire_a
     }
     unsigned char *wire = grads->desc.slots + grads->layout->grad_wire_at + wire_at;
     const zi_kernels *kernels = grads->desc.kernels;
+    zi_mark *mark = NULL;
+    ZI_TRY(zi_grads_begin(grads, ZI_SPAN_CAST, flat, count * zero_dtype_bytes(dtype), &mark));
     ZI_TRY(kernels->ops->cast(kernels->self, grads->desc.reduce_stream, wire, dtype,
                               collective->send, collective->send_dtype, count));
+    ZI_TRY(zi_grads_end(grads, mark));
     collective->send = wire;
     collective->send_dtype = dtype;
     return ZERO_OK;
@@ -191,9 +194,12 @@ static zero_status zero_missing(zi_grads *grads, const bucket_job *job)
     for (uint32_t i = 0; i < job->place->flat_count && grads->desc.offload == NULL; i++) {
         const zi_flat *flat = &grads->layout->flats[flat_at(grads, job, i)];
         if (zi_flat_grad_in_place(grads->layout, flat) && !grads->units[flat->unit].zeroed) {
+            const uint64_t bytes = zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count);
+            zi_mark *mark = NULL;
+            ZI_TRY(zi_grads_begin(grads, ZI_SPAN_CLEAR, flat, bytes, &mark));
             ZI_TRY(ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream,
-                                       grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
-                                       zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count)));
+                                       grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0, bytes));
+            ZI_TRY(zi_grads_end(grads, mark));
         }
     }
     return ZERO_OK;
@@ -208,13 +214,17 @@ static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
         const uint32_t index = flat_at(grads, job, i);
         const zi_flat *flat = &layout->flats[index];
         const bool missing = grads->buckets[job->bucket].slot == ZI_NO_INDEX;
+        zi_mark *mark = NULL;
         if (zi_flat_grad_in_place(layout, flat) && missing && grads->desc.offload != NULL) {
             ZI_TRY(zi_grads_square_offloaded(grads, job->place->flat_first + i));
         } else if (zi_flat_grad_in_place(layout, flat)) {
-            ZI_TRY(kernels->ops->square_sum(
-                kernels->self, grads->desc.reduce_stream, zi_grads_part(grads, index),
-                layout->tuning.accum_dtype,
-                zi_shard_count(layout, flat, layout->sharding.optimizer), norm_of(grads, flat)));
+            const uint64_t count = zi_shard_count(layout, flat, layout->sharding.optimizer);
+            ZI_TRY(zi_grads_begin(grads, ZI_SPAN_NORM, flat,
+                                  count * zero_dtype_bytes(layout->tuning.accum_dtype), &mark));
+            ZI_TRY(kernels->ops->square_sum(kernels->self, grads->desc.reduce_stream,
+                                            zi_grads_part(grads, index), layout->tuning.accum_dtype,
+                                            count, norm_of(grads, flat)));
+            ZI_TRY(zi_grads_end(grads, mark));
         }
     }
     return ZERO_OK;

@@ -141,6 +141,7 @@ zero_status zi_io_start(zi_io *queue, zi_io_op *op)
     op->phase = op->bytes > 0 ? ZI_IO_RUNNING : ZI_IO_DONE;
     queue->stats.ops[op->kind]++;
     if (op->bytes > 0) {
+        zi_io_note_begin(queue, op);
         *queue->waiting_end = op;
         queue->waiting_end = &op->next;
         zi_io_pump(queue);
@@ -176,12 +177,14 @@ zero_status zi_io_wait(zi_io *queue, zi_io_op *op)
     if (op->phase == ZI_IO_RUNNING) {
         enter(queue);
         const uint64_t start = zi_clock_ns();
+        zi_mark *wait = zi_io_note_wait(queue, op);
         while (op->phase == ZI_IO_RUNNING) {
             /* op is not complete before op->in_flight segments are, so this never waits too long.
              */
             const uint64_t want = zi_min_u64(op->in_flight, queue->in_flight / WAKE_DIVISOR);
             progress(queue, (uint32_t)zi_max_u64(want, 1));
         }
+        zi_timeline_end(queue->timeline, wait);
         queue->stats.waited_ns += zi_clock_ns() - start;
     }
     return outcome(queue, op);

@@ -206,6 +206,9 @@ zero_status zi_io_create(const zi_io_options *options, zi_io **out)
     queue->shared = options->shared;
     queue->map = zi_store_map(options->store);
     queue->waiting_end = &queue->waiting;
+    queue->timeline = options->timeline;
+    queue->what = options->what;
+    queue->use = options->use;
     status = check_options(options);
     if (status == ZERO_OK) {
         set_depths(queue, options);

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "core/timeline.h"
 #include "storage/io_backend.h"
 
 /* A segment that moved nothing waits this long at most until it is retried. */
@@ -39,7 +40,16 @@ struct zi_io {
     uint32_t file_segments[ZI_STORE_DIRECTORIES_MAX]; /* not free, by file */
     zi_io_op *waiting; /* a list: operations that are not split to their end */
     zi_io_op **waiting_end;
+    zi_timeline *timeline; /* NULL: none */
+    const char *what;
+    uint32_t use;
+    uint32_t lanes; /* tracks of transfers that are under way, bits */
 };
+
+/* An operation begins, is over; the caller begins to wait. (queue_trace.c) */
+void zi_io_note_begin(zi_io *queue, zi_io_op *op);
+void zi_io_note_end(zi_io *queue, const zi_io_op *op);
+zi_mark *zi_io_note_wait(zi_io *queue, const zi_io_op *op);
 
 /* Submit what may be in flight: first segments whose retry is due, then those of operations. A
  * later operation overtakes those whose files have their depth in flight. (queue_segments.c) */

@@ -11,7 +11,7 @@
 
 #define PAUSE_FIRST_NS UINT64_C(100000)
 
-static void finish_if_complete(zi_io_op *op)
+static void finish_if_complete(zi_io *queue, zi_io_op *op)
 {
     if (op->in_flight == 0 && op->phase == ZI_IO_RUNNING) {
         if (op->native != 0) {
@@ -19,6 +19,9 @@ static void finish_if_complete(zi_io_op *op)
         } else if (op->cut_bytes == op->bytes) {
             op->phase = ZI_IO_DONE;
         }
+    }
+    if (op->phase != ZI_IO_RUNNING) {
+        zi_io_note_end(queue, op);
     }
 }
 
@@ -56,7 +59,7 @@ static void free_segment(zi_io *queue, zi_io_segment *segment)
     segment->op = NULL;
     segment->next = queue->free;
     queue->free = segment;
-    finish_if_complete(op);
+    finish_if_complete(queue, op);
 }
 
 static void put_segment(zi_io *queue, zi_io_segment *segment)
@@ -227,7 +230,7 @@ void zi_io_break(zi_io *queue, int code)
     while (queue->waiting != NULL) {
         zi_io_op *op = queue->waiting;
         fail_op(queue, op, code, NULL);
-        finish_if_complete(op);
+        finish_if_complete(queue, op);
     }
     for (uint32_t i = 0; i < queue->depth; i++) {
         if (queue->segments[i].op != NULL) {
@@ -242,7 +245,7 @@ void zi_io_drain(zi_io *queue)
     while (queue->waiting != NULL) {
         zi_io_op *op = queue->waiting;
         fail_op(queue, op, ECANCELED, NULL);
-        finish_if_complete(op);
+        finish_if_complete(queue, op);
     }
     while (queue->retries != NULL) {
         zi_io_segment *segment = queue->retries;

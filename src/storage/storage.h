@@ -128,6 +128,8 @@ typedef struct zi_io_op {
     int32_t native;     /* FAILED: the first errno, and where */
     uint64_t failed_offset;
     uint64_t failed_bytes;
+    struct zi_mark *mark; /* in the timeline; NULL: it is not noted */
+    uint32_t lane;        /* where noted: one of the queue's tracks, which it has for itself */
 } zi_io_op;
 
 /* Memory that operations will use, to be registered with the kernel once. */
@@ -138,6 +140,9 @@ typedef struct zi_io_region {
 
 /* Memory is registered in slices of at most this many bytes; longer regions are split. */
 #define ZI_IO_SLICE_BYTES ((uint64_t)1 << 30)
+
+/* Queues that one timeline tells apart. */
+#define ZI_IO_USES 16
 
 /* Segments of 2 MiB take about half the CPU time per byte of segments of 1 MiB: there are fewer,
  * and the queue wakes for more bytes at a time (`zero io`). Still longer ones would leave too few
@@ -159,6 +164,9 @@ typedef struct zi_io_options {
     uint32_t depth;          /* in all, at most ZI_IO_DEPTH_MAX; 0: file_depth for every file */
     bool shared;             /* several threads call, one at a time, under a lock of theirs */
     uint64_t retry_ns;       /* how long a segment is retried without progress; 0: ZI_IO_RETRY_NS */
+    struct zi_timeline *timeline;        /* core/timeline.h; of transfers and waits; NULL: none */
+    const char *what;                    /* for that: what is moved; as zi_mark.name */
+    uint32_t use;                        /* for that: tells queues apart; below ZI_IO_USES */
     const struct zi_io_backend *backend; /* not NULL: this one, and kind is ignored; owned by the
                                             queue from then on, also when create fails */
 } zi_io_options;

@@ -467,7 +467,7 @@ static checked_state *wrap(const zi_device *inner, zi_device *checked)
     device->ops.host_memory = inner->ops->host_memory;
     device->ops.stream_text = inner->ops->stream_text;
     device->ops.capture_text = inner->ops->capture_text;
-    *checked = (zi_device){&device->ops, device};
+    *checked = (zi_device){.ops = &device->ops, .self = device};
     return device;
 }
 

@@ -303,6 +303,7 @@ static const char *const others[][2] = {
     {"device_budget_bytes", "1G"},
     {"host_budget_bytes", "1G"},
     {"disk_budget_bytes", "1G"},
+    {"trace_events", "4096"},
 };
 
 /* NULL: it needs a GPU, a callback or disks. */

@@ -660,6 +660,7 @@ TEST(hash_covers_what_ranks_agree_on)
     CHECK_HASH(v.tuning.extent_bytes = 4096, false);
     CHECK_HASH(v.tuning.io_window = 5, false);
     CHECK_HASH(v.tuning.poison_released = 1, false);
+    CHECK_HASH(v.tuning.trace_events = 4096, false);
 }
 
 TEST(hash_ignores_what_a_rank_decides_alone)

@@ -67,9 +67,9 @@ static zero_status run(void *argument)
     const batch_argument *task = argument;
     zi_nccl_group *group = task->group;
     ZI_TRY(zi_nccl_check(group));
-    zi_span_begin(ZI_SPAN_COLLECTIVE, group->base.name);
+    zi_span_begin(NULL, ZI_SPAN_COLLECTIVE, group->base.name);
     const zero_status status = run_batch(task);
-    zi_span_end();
+    zi_span_end(NULL);
     if (status == ZERO_OK) {
         return ZERO_OK;
     }

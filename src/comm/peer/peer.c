@@ -133,9 +133,9 @@ static zero_status run_batch(const zi_peer_batch *batch)
 static zero_status run(void *argument)
 {
     const zi_peer_batch *batch = argument;
-    zi_span_begin(ZI_SPAN_COLLECTIVE, batch->group->base.name);
+    zi_span_begin(NULL, ZI_SPAN_COLLECTIVE, batch->group->base.name);
     const zero_status status = run_batch(batch);
-    zi_span_end();
+    zi_span_end(NULL);
     return status;
 }
 

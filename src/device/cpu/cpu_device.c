@@ -215,7 +215,7 @@ zero_status zi_cpu_device_create(zi_device *device)
         destroy(self);
         return status;
     }
-    *device = (zi_device){&cpu_ops, self};
+    *device = (zi_device){.ops = &cpu_ops, .self = self};
     return ZERO_OK;
 }
 

@@ -476,6 +476,6 @@ zero_status zi_cuda_device_create(bool queued, zi_device *device)
         destroy(self);
         return status;
     }
-    *device = (zi_device){&cuda_ops, self};
+    *device = (zi_device){.ops = &cuda_ops, .self = self};
     return ZERO_OK;
 }
