@@ -168,11 +168,60 @@ static void print_chart(const plan_report *r, zero_tier tier, FILE *out)
             BAR_X + BAR_FULL, BAR_X + BAR_FULL, height);
 }
 
+/* One mix's step: its terms end to end, and a mark at the lower end of the interval. */
+static void print_step(const plan_mix *mix, double longest, uint32_t row, FILE *out)
+{
+    const zero_estimate *e = &mix->estimate;
+    const double scale = (BAR_END - BAR_X) / longest;
+    const uint32_t y = row * ROW + 6;
+    double x = BAR_X;
+    fprintf(out, "<text x=\"0\" y=\"%" PRIu32 "\">stage %s</text>\n", y + 13, mix->name);
+    for (int term = 0; term < ZERO_ESTIMATE_TERMS; term++) {
+        const double width = scale * (double)e->term_ns[term];
+        fprintf(out,
+                "<rect x=\"%.2f\" y=\"%" PRIu32 "\" width=\"%.2f\" height=\"%d\" fill=\"%s\">"
+                "<title>%s: %s %.4g s</title></rect>\n",
+                x, y, width, ROW - 9, colours[term], mix->name,
+                zero_estimate_term_name((zero_estimate_term)term), plan_seconds(e->term_ns[term]));
+        x += width;
+    }
+    fprintf(out,
+            "<rect x=\"%.2f\" y=\"%" PRIu32 "\" width=\"2\" height=\"%d\" "
+            "fill=\"currentColor\"/>\n<text x=\"%.2f\" y=\"%" PRIu32 "\">%.3g</text>\n",
+            BAR_X + scale * (double)e->low_ns, y - 3, ROW - 3, x + 6, y + 13,
+            plan_seconds(e->high_ns));
+}
+
+static void print_times(const plan_report *r, FILE *out)
+{
+    double longest = 1;
+    for (uint32_t i = 0; i < r->mix_count; i++) {
+        const double high = (double)r->mixes[i].estimate.high_ns;
+        longest = high > longest ? high : longest;
+    }
+    fputs("<h2>Time of a step</h2>\n<p>Seconds, if nothing overlaps and rates are what the cluster "
+          "says is reached; the mark is where a step would be at full rates if everything "
+          "overlapped.</p>\n<p class=\"legend\">",
+          out);
+    for (int term = 0; term < ZERO_ESTIMATE_TERMS; term++) {
+        fprintf(out, "<span><i style=\"background:%s\"></i>%s</span>\n", colours[term],
+                zero_estimate_term_name((zero_estimate_term)term));
+    }
+    fprintf(out,
+            "</p>\n<svg viewBox=\"0 0 780 %" PRIu32 "\" role=\"img\" aria-label=\"time of a "
+            "step by mix\">\n",
+            r->mix_count * ROW + 10);
+    for (uint32_t i = 0; i < r->mix_count; i++) {
+        print_step(&r->mixes[i], longest, i, out);
+    }
+    fputs("</svg>\n", out);
+}
+
 static void print_table(const plan_report *r, FILE *out)
 {
     fputs("<h2>All figures</h2>\n<table>\n<tr><th>stage and tiers</th><th>device GiB</th>"
           "<th>host GiB</th><th>disk GiB</th><th>fits</th><th>deepest that fits, billion "
-          "parameters</th></tr>\n",
+          "parameters</th><th>seconds of a step</th><th>most of it</th></tr>\n",
           out);
     for (uint32_t i = 0; i < r->mix_count; i++) {
         const plan_mix *mix = &r->mixes[i];
@@ -183,8 +232,15 @@ static void print_table(const plan_report *r, FILE *out)
                     f->need_bytes[tier] > f->have_bytes[tier] ? " class=\"no\"" : "",
                     (double)f->need_bytes[tier] / GIB);
         }
-        fprintf(out, "<td>%s</td><td>%.4g</td></tr>\n", mix->fits ? "yes" : "no",
+        fprintf(out, "<td>%s</td><td>%.4g</td>", mix->fits ? "yes" : "no",
                 (double)mix->largest / 1e9);
+        if (r->untimed[0] == '\0') {
+            fprintf(out, "<td>%.3g to %.3g</td><td>%s</td></tr>\n",
+                    plan_seconds(mix->estimate.low_ns), plan_seconds(mix->estimate.high_ns),
+                    zero_estimate_term_name(mix->estimate.bound));
+        } else {
+            fputs("<td></td><td></td></tr>\n", out);
+        }
     }
     fputs("</table>\n", out);
 }
@@ -196,10 +252,13 @@ static void print_page(const plan_report *report, FILE *out)
     for (int tier = ZERO_TIER_DEVICE; tier <= ZERO_TIER_DISK; tier++) {
         print_chart(report, (zero_tier)tier, out);
     }
+    if (report->untimed[0] == '\0') {
+        print_times(report, out);
+    }
     print_table(report, out);
     if (report->recommended != NULL) {
         fprintf(out, "<h2>The first that fits: stage %s</h2>\n<pre>", report->recommended->name);
-        plan_print_options(report->recommended, out);
+        plan_print_options(report, report->recommended, out);
         fputs("</pre>\n", out);
     } else {
         fputs("<h2>Nothing fits</h2>\n<p>More nodes, recomputation, smaller units or fewer tokens "

@@ -15,6 +15,11 @@ typedef struct plan_line {
     uint64_t nodes; /* 0: the cluster's own */
     uint64_t samples;
     uint64_t sequence;
+    uint64_t micro_steps;
+    zero_engine_options options;
+    zero_tuning tuning;
+    plan_setting settings[PLAN_SETTINGS];
+    uint32_t setting_count;
     zero_transformer_units units;
     bool recompute;
     const char *json_path;
@@ -39,19 +44,31 @@ static void print_help(void)
 {
     printf("usage: zero plan MODEL [CLUSTER] [OPTIONS]\n\n"
            "Says what a rank needs of each tier to train MODEL on CLUSTER, at every ZeRO\n"
-           "stage and with state, gradients and parameters offloaded, and what fits. Bytes of\n"
-           "parameters, gradients and optimizer state are those that an engine allocates.\n\n"
-           "MODEL is a preset, or a config.json, a .safetensors or its .index.json as model\n"
-           "hubs publish them; CLUSTER is a preset (default dgx-h100) or a file of JSON with\n"
-           "the fields of zero/cluster.h.\n\n");
+           "stage and with state, gradients and parameters offloaded, what fits, and how long
+"
+           "a step takes. Bytes of parameters, gradients and optimizer state are those that an
+"
+           "engine allocates.
+
+"
+           "MODEL is a preset, or a config.json, a .safetensors or its .index.json as model
+"
+           "hubs publish them; CLUSTER is a preset (default dgx-h100) or a file of JSON with
+"
+           "the fields of zero/cluster.h.
+
+");
     print_names("models", zero_transformer_preset_name);
     print_names("clusters", zero_cluster_preset_name);
     printf("\noptions:\n"
            "  --nodes N      nodes of the cluster; default: its own number, a preset's is 1\n"
            "  --samples N    that a rank computes at once; default 1\n"
            "  --sequence N   tokens of a sample; default: the model's longest\n"
+           "  --micro-steps N  of a step; default 1\n"
            "  --units WHAT   that are gathered at once: blocks (default), layers, which are a\n"
            "                 block's attention and its feed-forward layer, or matrices\n"
+           "  --set NAME=VALUE  an option of the engine, as `zero options` lists them, but those\n"
+           "                 that the table compares: stage, shard_group, tier and device\n"
            "  --recompute    activations within blocks are computed again in backward\n"
            "  --json FILE    write all figures as JSON too; - for stdout, without the table\n"
            "  --html FILE    write a page with charts, which needs no network\n"
@@ -63,6 +80,8 @@ enum {
     OPTION_NODES = COMMAND_LINE_OPTIONS,
     OPTION_SAMPLES,
     OPTION_SEQUENCE,
+    OPTION_MICRO_STEPS,
+    OPTION_SET,
     OPTION_UNITS,
     OPTION_RECOMPUTE,
     OPTION_JSON,
@@ -74,6 +93,8 @@ static const struct option line_options[] = {
     {"nodes", required_argument, NULL, OPTION_NODES},
     {"samples", required_argument, NULL, OPTION_SAMPLES},
     {"sequence", required_argument, NULL, OPTION_SEQUENCE},
+    {"micro-steps", required_argument, NULL, OPTION_MICRO_STEPS},
+    {"set", required_argument, NULL, OPTION_SET},
     {"units", required_argument, NULL, OPTION_UNITS},
     {"recompute", no_argument, NULL, OPTION_RECOMPUTE},
     {"json", required_argument, NULL, OPTION_JSON},
@@ -101,6 +122,33 @@ static int read_units(const char *value, zero_transformer_units *units)
     return bench_fail("--units %s: expected blocks, layers or matrices", value);
 }
 
+/* "NAME=VALUE". */
+static int read_setting(plan_line *line, const char *text)
+{
+    static const char *const compared[] = {"stage", "shard_group", "tier", "device"};
+    const char *equals = strchr(text, '=');
+    plan_setting *setting = &line->settings[line->setting_count];
+    if (equals == NULL || (size_t)(equals - text) >= sizeof setting->name) {
+        return bench_fail("--set %s: expected NAME=VALUE; see `zero options`", text);
+    }
+    if (line->setting_count == PLAN_SETTINGS) {
+        return bench_fail("--set %s: %d options are set already", text, PLAN_SETTINGS);
+    }
+    (void)snprintf(setting->name, sizeof setting->name, "%.*s", (int)(equals - text), text);
+    setting->value = equals + 1;
+    for (size_t i = 0; i < sizeof compared / sizeof compared[0]; i++) {
+        const zero_option *option = zero_option_find(setting->name);
+        if (option != NULL && strcmp(option->name, compared[i]) == 0) {
+            return bench_fail("--set %s: the table compares it, a line for each", text);
+        }
+    }
+    if (zero_option_set(&line->options, &line->tuning, setting->name, setting->value) != ZERO_OK) {
+        return bench_fail("--set %s: %s", text, zero_last_error()->message);
+    }
+    line->setting_count++;
+    return 0;
+}
+
 static int read_word(plan_line *line, int option, const char *value)
 {
     switch (option) {
@@ -110,6 +158,10 @@ static int read_word(plan_line *line, int option, const char *value)
         return read_count("samples", value, 1 << 20, &line->samples);
     case OPTION_SEQUENCE:
         return read_count("sequence", value, 1 << 24, &line->sequence);
+    case OPTION_MICRO_STEPS:
+        return read_count("micro-steps", value, 65536, &line->micro_steps);
+    case OPTION_SET:
+        return read_setting(line, value);
     case OPTION_UNITS:
         return read_units(value, &line->units);
     case OPTION_RECOMPUTE:
@@ -181,12 +233,13 @@ static const mix_kind kinds[PLAN_MIXES] = {
     {"3, all disk", ZERO_STAGE_3, false, DISK, DISK, DISK},
 };
 
-static zero_engine_options options_of(const mix_kind *kind, const zero_cluster *cluster)
+static zero_engine_options options_of(const mix_kind *kind, const plan_report *report)
 {
-    zero_engine_options options = zero_engine_options_init();
+    zero_engine_options options = report->options;
+    options.tuning = &report->tuning;
     options.stage = kind->stage;
     options.device = ZERO_DEVICE_CUDA;
-    options.shard_group = kind->hybrid ? (uint32_t)cluster->ranks_per_node : 0;
+    options.shard_group = kind->hybrid ? (uint32_t)report->cluster.ranks_per_node : 0;
     options.tier[ZERO_ROLE_PARAM] = kind->param;
     options.tier[ZERO_ROLE_GRAD] = kind->grad;
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
@@ -202,11 +255,22 @@ static bool has_mix(const mix_kind *kind, const zero_cluster *cluster)
     return (!kind->hybrid || cluster->nodes > 1) && (!on_disk || cluster->disk_bytes != 0);
 }
 
-static int make_mix(const plan_report *report, const mix_kind *kind, plan_mix *mix)
+/* A cluster without rates is planned without times. */
+static void time_mix(plan_report *report, plan_mix *mix)
+{
+    mix->estimate = zero_estimate_init();
+    if (zero_estimate_of(&report->transformer, &report->cluster, &mix->options, &report->batch,
+                         &mix->estimate) != ZERO_OK) {
+        (void)snprintf(report->untimed, sizeof report->untimed, "%s", zero_last_error()->message);
+    }
+}
+
+static int make_mix(plan_report *report, const mix_kind *kind, plan_mix *mix)
 {
     *mix = (plan_mix){.name = kind->name,
-                      .options = options_of(kind, &report->cluster),
+                      .options = options_of(kind, report),
                       .footprint = zero_footprint_init()};
+    time_mix(report, mix);
     if (zero_footprint_of(&report->transformer, &report->cluster, &mix->options, &report->batch,
                           &mix->footprint) != ZERO_OK ||
         zero_footprint_layers(&report->transformer, &report->cluster, &mix->options, &report->batch,
@@ -275,12 +339,17 @@ static int describe(const plan_line *line, plan_report *report)
     report->batch.samples = line->samples != 0 ? line->samples : 1;
     report->batch.sequence = line->sequence != 0 ? line->sequence : report->transformer.sequence;
     report->batch.recompute = line->recompute;
+    report->batch.micro_steps = line->micro_steps != 0 ? (uint32_t)line->micro_steps : 1;
+    report->options = line->options;
+    report->tuning = line->tuning;
+    memcpy(report->settings, line->settings, sizeof report->settings);
+    report->setting_count = line->setting_count;
     return 0;
 }
 
 int command_plan(int argc, char **argv)
 {
-    plan_line line = {0};
+    plan_line line = {.options = zero_engine_options_init(), .tuning = zero_tuning_init()};
     static plan_report report;
     bench_speak_as("zero plan");
     if (read_line(argc, argv, &line) != 0) {

@@ -106,7 +106,7 @@ static void print_mix(const plan_mix *mix, FILE *out)
             mix->deepest == ZERO_FOOTPRINT_LAYERS_MAX ? "+" : "");
 }
 
-void plan_print_options(const plan_mix *mix, FILE *out)
+void plan_print_options(const plan_report *report, const plan_mix *mix, FILE *out)
 {
     static const char *const roles[] = {"PARAM", "GRAD", "MASTER", "MOMENT1", "MOMENT2"};
     static const char *const tiers[] = {"DEFAULT", "DEVICE", "HOST", "DISK"};
@@ -123,6 +123,14 @@ void plan_print_options(const plan_mix *mix, FILE *out)
             fprintf(out, "  options.tier[ZERO_ROLE_%s] = ZERO_TIER_%s;\n", roles[role],
                     tiers[mix->options.tier[role]]);
         }
+    }
+    if (report->setting_count != 0) {
+        fprintf(out, "  zero_tuning tuning = zero_tuning_init();\n"
+                     "  options.tuning = &tuning;\n");
+    }
+    for (uint32_t i = 0; i < report->setting_count; i++) {
+        fprintf(out, "  (void)zero_option_set(&options, &tuning, \"%s\", \"%s\");\n",
+                report->settings[i].name, report->settings[i].value);
     }
 }
 
@@ -162,10 +170,14 @@ int plan_print(const plan_report *report, FILE *out)
             "\nDevice counts activations and %.1f GiB of CUDA, NCCL and cuBLAS. Deepest: the\n"
             "parameters of this width with as many layers as fit (+: %d, or more).\n",
             (double)report->cluster.device_reserve_bytes / GIB, ZERO_FOOTPRINT_LAYERS_MAX);
+    plan_print_times(report, out);
     if (report->recommended != NULL) {
         fprintf(out, "\nThe first that fits, as options of the engine:\n\n");
-        plan_print_options(report->recommended, out);
+        plan_print_options(report, report->recommended, out);
         print_roles(report->recommended, out);
+        if (report->untimed[0] == '\0') {
+            plan_print_terms(report->recommended, out);
+        }
     } else {
         fprintf(out, "\nNothing fits: more nodes (--nodes), recomputation (--recompute), smaller "
                      "units\n(--units), or fewer tokens (--samples, --sequence) need less.\n");
@@ -197,12 +209,12 @@ static json_t *roles_json(const uint64_t bytes[ZERO_ROLE_COUNT_MAX])
 static json_t *mix_json(const plan_mix *mix)
 {
     const zero_footprint *f = &mix->footprint;
-    return json_pack("{s:s, s:i, s:b, s:o, s:o, s:o, s:I, s:I, s:I}", "name", mix->name, "stage",
-                     (int)mix->options.stage, "fits", mix->fits, "role_bytes",
+    return json_pack("{s:s, s:i, s:b, s:o, s:o, s:o, s:I, s:I, s:I, s:o}", "name", mix->name,
+                     "stage", (int)mix->options.stage, "fits", mix->fits, "role_bytes",
                      roles_json(f->role_bytes), "need_bytes", tiers_json(f->need_bytes),
                      "have_bytes", tiers_json(f->have_bytes), "activation_bytes",
                      (json_int_t)f->activation_bytes, "deepest_layers", (json_int_t)mix->deepest,
-                     "deepest_parameters", (json_int_t)mix->largest);
+                     "deepest_parameters", (json_int_t)mix->largest, "time", plan_time_json(mix));
 }
 
 static json_t *cluster_json(const zero_cluster *cluster)
@@ -229,12 +241,13 @@ static json_t *report_json(const plan_report *r)
             return NULL;
         }
     }
-    return json_pack("{s:s, s:I, s:I, s:s, s:I, s:o, s:I, s:I, s:b, s:o, s:s?}", "model", r->model,
-                     "parameters", (json_int_t)r->parameters, "parameters_used",
+    return json_pack("{s:s, s:I, s:I, s:s, s:I, s:o, s:I, s:I, s:i, s:b, s:o, s:s?}", "model",
+                     r->model, "parameters", (json_int_t)r->parameters, "parameters_used",
                      (json_int_t)r->parameters_used, "cluster_name", r->cluster_name, "ranks",
                      (json_int_t)r->world, "cluster", cluster_json(&r->cluster), "samples",
                      (json_int_t)r->batch.samples, "sequence", (json_int_t)r->batch.sequence,
-                     "recompute", r->batch.recompute != 0, "mixes", mixes, "recommended",
+                     "micro_steps", (int)r->batch.micro_steps, "recompute", r->batch.recompute != 0,
+                     "mixes", mixes, "recommended",
                      r->recommended != NULL ? r->recommended->name : NULL);
 }
 

@@ -2,6 +2,7 @@
 #ifndef TOOLS_PLAN_REPORT_H
 #define TOOLS_PLAN_REPORT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,12 +10,20 @@
 #include "zero/zero.h"
 
 #define PLAN_MIXES 10
+#define PLAN_SETTINGS 16
+
+/* An option of the engine that the line sets. */
+typedef struct plan_setting {
+    char name[32];
+    const char *value;
+} plan_setting;
 
 /* One way to train, and what came of it. */
 typedef struct plan_mix {
     const char *name; /* "3, state host" */
     zero_engine_options options;
     zero_footprint footprint;
+    zero_estimate estimate; /* all 0 where the report says why there is none */
     bool fits;
     uint64_t deepest; /* layers that fit, at most ZERO_FOOTPRINT_LAYERS_MAX */
     uint64_t largest; /* parameters of the deepest model of this width that fits; 0: none */
@@ -26,12 +35,17 @@ typedef struct plan_report {
     zero_transformer transformer;
     zero_cluster cluster;
     zero_batch batch;
+    zero_engine_options options; /* of every mix, with the settings */
+    zero_tuning tuning;
+    plan_setting settings[PLAN_SETTINGS];
+    uint32_t setting_count;
     uint64_t parameters;
     uint64_t parameters_used;
     uint32_t world;
     plan_mix mixes[PLAN_MIXES];
     uint32_t mix_count;
     const plan_mix *recommended; /* the first that fits; NULL: none does */
+    char untimed[256];           /* why there are no times; empty: there are */
 } plan_report;
 
 /* 0, or 1 when stdout or the file refused. */
@@ -41,6 +55,11 @@ FILE *plan_open(const char *path);
 int plan_write_json(const plan_report *report, const char *path);
 int plan_write_html(const plan_report *report, const char *path);
 /* The options that a mix sets, as C. */
-void plan_print_options(const plan_mix *mix, FILE *out);
+void plan_print_options(const plan_report *report, const plan_mix *mix, FILE *out);
+/* plan_time.c */
+double plan_seconds(uint64_t ns);
+void plan_print_times(const plan_report *report, FILE *out);
+void plan_print_terms(const plan_mix *mix, FILE *out);
+json_t *plan_time_json(const plan_mix *mix); /* a new reference; NULL: no memory */
 
 #endif

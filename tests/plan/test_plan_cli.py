@@ -83,6 +83,47 @@ def check_options(program):
           two["mixes"][0]["activation_bytes"] == more["mixes"][0]["activation_bytes"])
 
 
+def check_times(program):
+    line = ("gpt3-175b", "dgx-a100", "--nodes", "16", "--recompute")
+    report, rows = mixes(program, *line)
+    for name, mix in rows.items():
+        time = mix["time"]
+        check(f"{name}: terms add up to the interval's end", time["high_ns"] ==
+              sum(time["term_ns"].values()) and 0 < time["low_ns"] < time["high_ns"], time)
+        check(f"{name}: the largest term bounds it", time["term_ns"][time["bound"]] ==
+              max(time["term_ns"].values()), time)
+    _, more = mixes(program, *line, "--micro-steps", "4")
+    check("micro-steps share an update", more["3"]["time"]["term_ns"]["update"] ==
+          rows["3"]["time"]["term_ns"]["update"] and abs(
+              more["3"]["time"]["term_ns"]["products"] -
+              4 * rows["3"]["time"]["term_ns"]["products"]) < 4, more["3"]["time"])
+    check("and nodes exchange less where parameters are split within them",
+          more["3 in a node"]["time"]["fabric_bytes"] < more["3"]["time"]["fabric_bytes"] / 2)
+    done = run(program, *line)
+    check("the table says what bounds a step", "Seconds a step" in done.stdout and
+          "Its step, in seconds" in done.stdout and report["ranks"] == 128, done.stdout)
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = os.path.join(folder, "cluster.json")
+        with open(cluster, "w", encoding="utf-8") as file:
+            json.dump({"preset": "dgx-a100", "device_flops": 0}, file)
+        done = run(program, "gpt2", cluster)
+        check("without a rate there is no time, and it is said which", done.returncode == 0 and
+              "No time of a step: device_flops" in done.stdout, done.stdout)
+        _, rows = mixes(program, "gpt2", cluster)
+        check("nor in JSON", all(mix["time"] is None for mix in rows.values()))
+
+
+def check_settings(program):
+    _, plain = mixes(program, "llama-70b", "dgx-h100", "--nodes", "4")
+    _, less = mixes(program, "llama-70b", "dgx-h100", "--nodes", "4", "--set", "param_slots=2")
+    check("a setting is an option of the engine", less["3"]["role_bytes"]["param slots"] <
+          plain["3"]["role_bytes"]["param slots"])
+    done = run(program, "llama-70b", "dgx-h100", "--nodes", "4", "--recompute", "--set",
+               "param-slots=2")
+    check("and stands in the options that are recommended",
+          '"param-slots", "2"' in done.stdout, done.stdout)
+
+
 class Page(HTMLParser):
     """What a page loads, its open tags, and how many bars it has."""
 
@@ -115,7 +156,8 @@ def check_page(program):
             text = file.read()
         page = Page()
         page.feed(text)
-        check("a page is written", done.returncode == 0 and page.bars > 20, done.stderr)
+        check("a page is written", done.returncode == 0 and page.bars > 60 and
+              "Time of a step" in text, done.stderr)
         check("its tags are closed", page.balanced and not page.open, page.open)
         check("it loads nothing", not page.loads and "http" not in text, page.loads)
         check("names are escaped", "a&lt;b&gt;&amp;.json" in text and "a<b>" not in text)
@@ -159,6 +201,11 @@ def check_refusals(program):
                         (["gpt2", "--samples", "x"], "--samples x"),
                         (["gpt2", "--sequence", "2048"], "2048 tokens"),
                         (["gpt2", "--units", "rows"], "--units rows"),
+                        (["gpt2", "--micro-steps", "0"], "--micro-steps 0"),
+                        (["gpt2", "--set", "param_slots"], "NAME=VALUE"),
+                        (["gpt2", "--set", "param_slots=65"], "param_slots"),
+                        (["gpt2", "--set", "slots=2"], "slots"),
+                        (["gpt2", "--set", "stage=2"], "compares it"),
                         (["nowhere.json"], "nowhere.json"), (["gpt2", "dgx-h100", "more"], "more"),
                         (["gpt2", "--jsn", "-"], "--jsn"),
                         (["gpt2", "--html", "/nowhere/x"], "/nowhere/x"),
@@ -206,8 +253,8 @@ def check_weights(program):
 
 def main():
     program = sys.argv[1]
-    for part in (check_table, check_figures, check_options, check_page, check_files,
-                 check_weights, check_refusals):
+    for part in (check_table, check_figures, check_options, check_times, check_settings,
+                 check_page, check_files, check_weights, check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0
