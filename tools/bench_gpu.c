@@ -48,7 +48,8 @@ static int measure_engines(const bench_options *options, bench_report *report)
         .hook_calls = 100000,
         .wait = wait_for_stream,
         .fetch = fetch,
-        .used_bytes = used_bytes,
+        .used_start = used_bytes,
+        .used_most = used_bytes,
     };
     const int memory_failed = bench_peak_memory_at(&place, options, report);
     const int hooks_failed = bench_hooks_at(&place, options, report);

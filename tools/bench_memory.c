@@ -5,12 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench_place.h"
-#include "zero/zero.h"
+#include "memory_run.h"
 
 #define METRIC "peak_memory_vs_plan"
-#define DEADLINE_MS 120000
-#define STEPS 2
 
 /* A choice of types. */
 typedef struct memory_types {
@@ -35,9 +32,7 @@ typedef struct memory_job {
     uint32_t width;
     zero_stage stage;
     const memory_types *types;
-    uint64_t *peak_bytes;   /* by rank: as the allocator counted */
-    uint64_t planned_bytes; /* of one rank, from a plan made apart from the engines */
-    uint64_t used_bytes;    /* by which what is in use grew */
+    memory_rank *by_rank;
 } memory_job;
 
 /* Units of several sizes, none of which divides evenly: a square matrix, a long one, a bias, and a
@@ -77,126 +72,49 @@ static int describe_model(const memory_job *job, zero_model **model)
     return failed;
 }
 
-static zero_engine_options make_options(const memory_job *job, zero_tuning *tuning)
+/* Engines of all ranks, and what they hold. */
+static int run_job(const memory_job *job, memory_run *run)
 {
-    zero_engine_options options = zero_engine_options_init();
-    *tuning = zero_tuning_init();
-    options.tuning = tuning;
+    zero_model *model = NULL;
+    zero_tuning tuning;
+    zero_engine_options options = memory_run_options(job->place, &tuning);
     options.stage = job->stage;
     options.master_dtype = job->types->master;
     options.moment_dtype = job->types->moments;
-    options.threads = 1;
-    options.device = job->place->device;
-    if (options.device == ZERO_DEVICE_CUDA) {
-        tuning->transport = ZERO_TRANSPORT_PEER; /* ranks are threads here; the plan cannot know */
-    }
-    return options;
-}
-
-/* One step in which every unit is used forward and backward and every gradient is zero. */
-static int run_step(zero_engine *engine, uint32_t units)
-{
-    const zero_stream host = zero_stream_host();
-    const zero_step_params params = zero_step_params_init();
-    int failed = BENCH_TRY(zero_micro_begin(engine, 1));
-    for (uint32_t i = 0; i < 2 * units && !failed; i++) {
-        const bool forward = i < units;
-        const zero_pass pass = forward ? ZERO_PASS_FORWARD : ZERO_PASS_BACKWARD;
-        const uint32_t unit = forward ? i : 2 * units - 1 - i;
-        failed = BENCH_TRY(zero_unit_acquire(engine, unit, pass, host, NULL)) ||
-                 BENCH_TRY(zero_unit_release(engine, unit, host));
-    }
-    return failed || BENCH_TRY(zero_micro_end(engine)) ||
-           BENCH_TRY(zero_step(engine, &params, host));
-}
-
-/* Rank 0 reads what is in use while all ranks wait before and after. */
-static int read_used(const bench_place *place, zero_world *world, uint64_t *bytes)
-{
-    const int failed = BENCH_TRY(zero_world_barrier(world));
-    if (zero_world_rank(world) == 0) {
-        *bytes = place->used_bytes();
-    }
-    return failed || BENCH_TRY(zero_world_barrier(world));
-}
-
-static int run_engine(memory_job *job, zero_world *world, zero_engine *engine)
-{
-    zero_step_result result = zero_step_result_init();
-    zero_stats stats = zero_stats_init();
-    int failed = 0;
-    for (uint32_t step = 0; step < STEPS && !failed; step++) {
-        failed = run_step(engine, job->units);
-    }
-    failed = failed || BENCH_TRY(zero_step_wait(engine, &result)) ||
-             BENCH_TRY(zero_engine_stats(engine, &stats));
-    job->peak_bytes[zero_world_rank(world)] = stats.device_peak_bytes;
-    return failed;
-}
-
-static zero_status run_rank(zero_world *world, void *user)
-{
-    memory_job *job = user;
-    zero_model *model = NULL;
-    zero_engine *engine = NULL;
-    uint64_t before = 0;
-    uint64_t after = 0;
-    zero_tuning tuning;
-    const zero_engine_options options = make_options(job, &tuning);
-    const int failed = describe_model(job, &model) || read_used(job->place, world, &before) ||
-                       BENCH_TRY(zero_engine_create(world, model, &options, &engine)) ||
-                       run_engine(job, world, engine) || read_used(job->place, world, &after);
-    if (zero_world_rank(world) == 0) {
-        job->used_bytes = after > before ? after - before : 0;
-    }
-    const zero_status status = bench_rank_status(failed);
-    zero_engine_destroy(engine);
-    zero_model_destroy(model);
-    return status;
-}
-
-/* The plan, made without ranks and without memory. */
-static int make_plan(memory_job *job)
-{
-    zero_model *model = NULL;
-    zero_plan *plan = NULL;
-    zero_tuning tuning;
-    const zero_engine_options options = make_options(job, &tuning);
-    zero_memory memory = zero_memory_init();
-    const int failed = describe_model(job, &model) ||
-                       BENCH_TRY(zero_plan_create(model, &options, job->ranks, &plan)) ||
-                       BENCH_TRY(zero_plan_memory(plan, &memory));
-    job->planned_bytes = memory.total_bytes;
-    zero_plan_destroy(plan);
+    int failed = describe_model(job, &model);
+    *run = (memory_run){.place = job->place,
+                        .model = model,
+                        .options = &options,
+                        .ranks = job->ranks,
+                        .by_rank = job->by_rank};
+    failed = failed || memory_run_measure(run);
     zero_model_destroy(model);
     return failed;
 }
 
 /* The most that an allocator of a rank ever gave, or a rank's part of what is used more. */
-static int measure(memory_job *job, bench_report *report, bool used, const char *name)
+static int measure(const memory_job *job, bench_report *report, bool used, const char *name)
 {
-    memset(job->peak_bytes, 0, job->ranks * sizeof *job->peak_bytes);
-    if (make_plan(job) != 0) {
+    memory_run run;
+    if (run_job(job, &run) != 0) {
         return 1;
     }
-    if (zero_world_run(job->ranks, DEADLINE_MS, run_rank, job) != ZERO_OK) {
-        return bench_fail_zero(name);
-    }
-    if (used && job->used_bytes == 0) {
+    if (used && run.used_bytes == 0) {
         return bench_skip(report, METRIC, name, "the system does not tell what is in use");
     }
-    const double share = (double)job->used_bytes / job->ranks;
+    const double share = (double)run.used_bytes / job->ranks;
     bench_stat bytes = {share, share, share, 1};
     if (!used) {
-        bytes = (bench_stat){.min = (double)job->peak_bytes[0], .repetitions = job->ranks};
+        bytes = (bench_stat){.min = (double)job->by_rank[0].device_peak_bytes,
+                             .repetitions = job->ranks};
         for (uint32_t rank = 0; rank < job->ranks; rank++) {
-            const double peak = (double)job->peak_bytes[rank];
+            const double peak = (double)job->by_rank[rank].device_peak_bytes;
             bytes.min = peak < bytes.min ? peak : bytes.min;
             bytes.max = peak > bytes.max ? peak : bytes.max;
         }
         bytes.median = bytes.max; /* the rank that held most counts */
     }
-    return bench_add(report, METRIC, name, "bytes", &bytes, (double)job->planned_bytes);
+    return bench_add(report, METRIC, name, "bytes", &bytes, (double)run.planned.total_bytes);
 }
 
 static int measure_all(const bench_options *options, memory_job *job, bench_report *report)
@@ -226,11 +144,11 @@ int bench_peak_memory_at(const bench_place *place, const bench_options *options,
 {
     memory_job job = {
         .place = place, .ranks = options->ranks != 0 ? options->ranks : 2, .units = 24};
-    job.peak_bytes = calloc(job.ranks, sizeof *job.peak_bytes);
-    if (job.peak_bytes == NULL) {
+    job.by_rank = calloc(job.ranks, sizeof *job.by_rank);
+    if (job.by_rank == NULL) {
         return bench_fail("no memory left for the peaks of %u ranks", job.ranks);
     }
     const int failed = measure_all(options, &job, report);
-    free(job.peak_bytes);
+    free(job.by_rank);
     return failed;
 }

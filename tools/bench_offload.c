@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "bench_place.h"
 #include "io_rig.h"
 #include "offload_rank.h"
 
@@ -87,23 +88,6 @@ bool bench_disks_suffice(const offload_rank_desc *desc, uint64_t bytes, char *re
     return true;
 }
 
-/* A number of kB behind `key` in a file of /proc, in bytes; 0 where there is none. */
-static uint64_t proc_bytes(const char *path, const char *key)
-{
-    FILE *file = fopen(path, "r");
-    char line[256];
-    uint64_t bytes = 0;
-    while (file != NULL && bytes == 0 && fgets(line, sizeof line, file) != NULL) {
-        if (strncmp(line, key, strlen(key)) == 0) {
-            bytes = strtoull(line + strlen(key), NULL, 10) << 10;
-        }
-    }
-    if (file != NULL) {
-        (void)fclose(file);
-    }
-    return bytes;
-}
-
 static uint64_t memory_bytes(const zero_memory *plan)
 {
     return plan->tier_bytes[ZERO_TIER_DEVICE] + plan->tier_bytes[ZERO_TIER_HOST];
@@ -112,7 +96,7 @@ static uint64_t memory_bytes(const zero_memory *plan)
 static bool memory_suffices(const offload_run *run, char *reason, size_t reason_bytes)
 {
     const uint64_t wanted = memory_bytes(&run->plan) + (uint64_t)OVERHEAD_AIM;
-    const uint64_t available = proc_bytes("/proc/meminfo", "MemAvailable:");
+    const uint64_t available = bench_proc_bytes("/proc/meminfo", "MemAvailable:");
     (void)snprintf(reason, reason_bytes,
                    "%llu bytes of memory wanted, %llu available; give fewer --layers",
                    (unsigned long long)wanted, (unsigned long long)available);
@@ -289,15 +273,6 @@ static void name_case(offload_run *run)
                    1e-9 * (double)run->plan.tier_bytes[ZERO_TIER_DISK]);
 }
 
-/* Forget the peak so far; what is resident now, or 0 where the system does not tell. */
-static uint64_t start_peak(void)
-{
-    FILE *file = fopen("/proc/self/clear_refs", "w");
-    bool cleared = file != NULL && fputs("5", file) >= 0;
-    cleared = file != NULL && fclose(file) == 0 && cleared;
-    return cleared ? proc_bytes("/proc/self/status", "VmRSS:") : 0;
-}
-
 static int measure(offload_run *run, bench_report *report)
 {
     const bench_side sides[] = {{step_side, run}, {own_side, run}, {fio_side, run}};
@@ -311,13 +286,13 @@ static int measure(offload_run *run, bench_report *report)
         run->fio_unusable = io_fio_find_best(run->rig, IO_MIX_BOTH, &first,
                                              search_s[run->options->scale], &run->fio);
     }
-    const uint64_t base = start_peak();
+    const uint64_t base = bench_resident_start();
     if (offload_rank_open(&run->desc, &run->rank) != 0 ||
         bench_interleave(sides, run->fio_unusable == NULL ? 3 : 2,
                          slice_steps != 0 ? slice_steps : run->options->repetitions, stats) != 0) {
         return 1;
     }
-    const uint64_t peak = proc_bytes("/proc/self/status", "VmHWM:");
+    const uint64_t peak = bench_resident_most();
     return offload_rank_check(run->rank) || report_times(run, stats, report) ||
            report_bottleneck(run, report) || report_memory(run, base, peak, report) ||
            report_storage(run, report);

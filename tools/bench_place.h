@@ -10,16 +10,27 @@ typedef struct bench_place {
     zero_device device;
     zero_stream stream;  /* for the hooks of the main thread */
     const char *suffix;  /* behind the names of cases */
-    const char *used;    /* what used_bytes counts, in names of cases */
+    const char *used;    /* what used_most counts, in names of cases */
     uint32_t hook_units; /* units whose hooks are timed without a pause */
     uint32_t hook_calls; /* timed in one measurement at full scale */
     /* Wait for what is on `stream`. 0, or 1 after bench_fail. */
     int (*wait)(const struct bench_place *place);
     /* Bytes of an engine's to the host, after what is on `stream`. Likewise. */
     int (*fetch)(const struct bench_place *place, void *host, const void *data, size_t bytes);
-    /* Bytes in use as the system sees it; 0 where it does not tell. */
-    uint64_t (*used_bytes)(void);
+    /* Bytes in use as the system sees it, and the most since then; 0 where it does not tell. */
+    uint64_t (*used_start)(void);
+    uint64_t (*used_most)(void);
 } bench_place;
+
+extern const bench_place bench_cpu_place;
+
+/* A number of kB behind `key` in a file of /proc, in bytes; 0 where there is none. */
+uint64_t bench_proc_bytes(const char *path, const char *key);
+
+/* Forget the peak of the process's resident memory so far; what is resident now, or 0 where the
+ * system does not tell or does not forget. Then the most since. */
+uint64_t bench_resident_start(void);
+uint64_t bench_resident_most(void);
 
 /* hook_ns and peak_memory_vs_plan. 0, or 1 after bench_fail. */
 int bench_hooks_at(const bench_place *place, const bench_options *options, bench_report *report);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "chart.h"
 #include "plan_report.h"
 
 #define GIB ((double)(UINT64_C(1) << 30))
@@ -24,10 +25,12 @@ static const char *part_name(int part)
                                     : zero_role_name((zero_role)part);
 }
 
-/* Colours that differ in lightness too. */
-static const char *const colours[PARTS] = {"#1f77b4", "#ff7f0e", "#2ca02c", "#98df8a",
-                                           "#c7e9c0", "#6baed6", "#fdbe85", "#636363",
-                                           "#969696", "#bcbddc", "#d62728", "#bdbdbd"};
+static const char *part_colour(int part)
+{
+    return part == PART_ACTIVATIONS ? "#d62728"
+           : part == PART_RESERVE   ? "#bdbdbd"
+                                    : chart_role_colour((zero_role)part);
+}
 
 static zero_tier tier_of(const plan_mix *mix, int role)
 {
@@ -54,36 +57,13 @@ static uint64_t part_bytes(const plan_mix *mix, int part, zero_tier tier)
     return f->need_bytes[tier] > named ? f->need_bytes[tier] - named : 0;
 }
 
-/* A name that came from the command line. */
-static void print_text(const char *text, FILE *out)
-{
-    for (; *text != '\0'; text++) {
-        switch (*text) {
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        default:
-            fputc(*text, out);
-        }
-    }
-}
-
 static void print_head(const plan_report *r, FILE *out)
 {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>zero "
           "plan ",
           out);
-    print_text(r->model, out);
+    chart_text(r->model, out);
     fputs("</title>\n<style>\n"
           ":root { color-scheme: light dark; }\n"
           "body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; "
@@ -98,9 +78,9 @@ static void print_head(const plan_report *r, FILE *out)
           ".legend i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; }\n"
           "</style>\n</head>\n<body>\n<h1>",
           out);
-    print_text(r->model, out);
+    chart_text(r->model, out);
     fputs(" on ", out);
-    print_text(r->cluster_name, out);
+    chart_text(r->cluster_name, out);
     fprintf(out,
             "</h1>\n<p>%.4g billion parameters (%.4g billion used by a token), %s, %" PRIu64
             " layers of width %" PRIu64 "; %" PRIu32 " ranks on %" PRIu64 " nodes; %" PRIu64
@@ -115,7 +95,7 @@ static void print_legend(FILE *out)
 {
     fputs("<p class=\"legend\">", out);
     for (int part = 0; part < PARTS; part++) {
-        fprintf(out, "<span><i style=\"background:%s\"></i>%s</span>\n", colours[part],
+        fprintf(out, "<span><i style=\"background:%s\"></i>%s</span>\n", part_colour(part),
                 part_name(part));
     }
     fputs("</p>\n", out);
@@ -134,10 +114,9 @@ static void print_bar(const plan_mix *mix, zero_tier tier, uint32_t row, FILE *o
         const double full = bytes / have * BAR_FULL;
         const double width = x + full > BAR_END ? BAR_END - x : full;
         if (width > 0) {
-            fprintf(out,
-                    "<rect x=\"%.2f\" y=\"%" PRIu32 "\" width=\"%.2f\" height=\"%d\" fill=\"%s\">"
-                    "<title>%s: %s %.2f GiB</title></rect>\n",
-                    x, y, width, ROW - 9, colours[part], mix->name, part_name(part), bytes / GIB);
+            chart_part(x, y, width, ROW - 9, part_colour(part), out);
+            fprintf(out, "%s: %s %.2f GiB", mix->name, part_name(part), bytes / GIB);
+            chart_part_end(out);
         }
         x += width > 0 ? width : 0;
     }

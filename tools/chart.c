@@ -1,0 +1,43 @@
+/* Owns what all charts are drawn with. */
+#include "chart.h"
+
+void chart_text(const char *text, FILE *out)
+{
+    for (; *text != '\0'; text++) {
+        switch (*text) {
+        case '<':
+            fputs("&lt;", out);
+            break;
+        case '>':
+            fputs("&gt;", out);
+            break;
+        case '&':
+            fputs("&amp;", out);
+            break;
+        case '"':
+            fputs("&quot;", out);
+            break;
+        default:
+            fputc(*text, out);
+        }
+    }
+}
+
+const char *chart_role_colour(zero_role role)
+{
+    static const char *const colours[ZERO_ROLE_COUNT] = {"#1f77b4", "#ff7f0e", "#2ca02c", "#98df8a",
+                                                         "#c7e9c0", "#6baed6", "#fdbe85", "#636363",
+                                                         "#969696", "#bcbddc"};
+    return colours[role];
+}
+
+void chart_part(double x, double y, double width, double height, const char *colour, FILE *out)
+{
+    fprintf(out, "<rect x=\"%.2f\" y=\"%.10g\" width=\"%.2f\" height=\"%.10g\" fill=\"%s\"><title>",
+            x, y, width, height, colour);
+}
+
+void chart_part_end(FILE *out)
+{
+    fputs("</title></rect>\n", out);
+}

@@ -1,0 +1,21 @@
+/* What charts in SVG and HTML are drawn with: a colour for each role, text, and parts of bars. They
+ * are legible on light and on dark ground, name no font and load nothing. */
+#ifndef TOOLS_CHART_H
+#define TOOLS_CHART_H
+
+#include <stdio.h>
+
+#include "zero/role.h"
+
+/* Text of the line's or of names: <, >, & and quotes are escaped. */
+void chart_text(const char *text, FILE *out);
+
+/* Colours of roles differ in lightness too. "#rrggbb". */
+const char *chart_role_colour(zero_role role);
+
+/* A part of a bar. Its title follows, which a viewer shows under the pointer, and chart_part_end.
+ */
+void chart_part(double x, double y, double width, double height, const char *colour, FILE *out);
+void chart_part_end(FILE *out);
+
+#endif
