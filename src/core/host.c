@@ -52,51 +52,24 @@ zi_cpu_pool zi_cpu_affinity(void)
                          (uint64_t)CPU_COUNT_S(sizeof sets, sets)};
 }
 
-/* --- quotas ----------------------------------------------------------------------------------- */
+/* --- cgroups ---------------------------------------------------------------------------------- */
 
-/* Microseconds of CPU time in so many of real time. false: no limit here. */
-typedef bool (*quota_reader)(const char *folder, uint64_t *quota, uint64_t *period);
+/* A cgroup's folder, of version 2 or 1, and what is known so far. */
+typedef void (*cgroup_visit)(const char *folder, bool v2, void *known);
 
-static bool read_v2(const char *folder, uint64_t *quota, uint64_t *period)
-{
-    char path[PATH_BYTES + 16];
-    char text[64];
-    (void)snprintf(path, sizeof path, "%s/cpu.max", folder);
-    return zi_host_read(path, text, sizeof text) &&
-           sscanf(text, "%" SCNu64 " %" SCNu64, quota, period) == 2;
-}
-
-static bool read_v1(const char *folder, uint64_t *quota, uint64_t *period)
-{
-    char path[PATH_BYTES + 32];
-    char text[32];
-    (void)snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
-    /* -1: no limit. */
-    if (!zi_host_read(path, text, sizeof text) || text[0] == '-' ||
-        sscanf(text, "%" SCNu64, quota) != 1) {
-        return false;
-    }
-    (void)snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
-    return zi_host_read(path, text, sizeof text) && sscanf(text, "%" SCNu64, period) == 1;
-}
+/* A controller of cgroups: its name, where version 1 has it, and what is read of it. */
+typedef struct cgroup_controller {
+    const char *name;
+    const char *mounts_v1[2];
+    cgroup_visit visit;
+} cgroup_controller;
 
 /* From `folder` up to its first `mount_chars` characters. A container may see its cgroup's files at
  * the mount alone, though the path is that of the host: what is not there limits nothing. */
-static void least_quota(char *folder, size_t mount_chars, quota_reader read, zi_cpu_pool *pool)
+static void visit_up(char *folder, size_t mount_chars, bool v2, cgroup_visit visit, void *known)
 {
     for (;;) {
-        uint64_t quota = 0;
-        uint64_t period = 0;
-        struct stat found;
-        if (read(folder, &quota, &period) && quota != 0 && period != 0 &&
-            stat(folder, &found) == 0) {
-            const uint64_t cpus = quota / period + (quota % period != 0);
-            /* Of equal ones the upper: more processes share it. */
-            if (cpus <= pool->cpus) {
-                const uint64_t place = zi_hash_u64(zi_host_id(), (uint64_t)found.st_dev);
-                *pool = (zi_cpu_pool){zi_hash_u64(place, (uint64_t)found.st_ino), cpus};
-            }
-        }
+        visit(folder, v2, known);
         char *last = strrchr(folder, '/');
         if (last == NULL || (size_t)(last - folder) < mount_chars) {
             return;
@@ -105,11 +78,12 @@ static void least_quota(char *folder, size_t mount_chars, quota_reader read, zi_
     }
 }
 
-/* Whether "cpu" is in a list such as "cpu,cpuacct". */
-static bool lists_cpu(const char *list)
+/* Whether a name is in a list such as "cpu,cpuacct". */
+static bool lists_name(const char *list, const char *name)
 {
+    const size_t length = strlen(name);
     for (const char *at = list; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
-        if (strcspn(at, ",") == 3 && strncmp(at, "cpu", 3) == 0) {
+        if (strcspn(at, ",") == length && strncmp(at, name, length) == 0) {
             return true;
         }
     }
@@ -117,10 +91,9 @@ static bool lists_cpu(const char *list)
 }
 
 /* A line of /proc/self/cgroup: "number:controllers:path"; version 2 has no controllers. */
-static void read_line(const char *root, char *line, zi_cpu_pool *pool)
+static void read_line(const char *root, char *line, const cgroup_controller *wanted, void *known)
 {
     static const char *const mounts_v2[] = {"", "/unified"};
-    static const char *const mounts_v1[] = {"/cpu", "/cpu,cpuacct"};
     char *list = strchr(line, ':');
     char *path = list != NULL ? strchr(list + 1, ':') : NULL;
     if (path == NULL) {
@@ -130,35 +103,104 @@ static void read_line(const char *root, char *line, zi_cpu_pool *pool)
     *path++ = '\0';
     path[strcspn(path, "\n")] = '\0';
     const bool v2 = *list == '\0';
-    if (!v2 && !lists_cpu(list)) {
+    if (!v2 && !lists_name(list, wanted->name)) {
         return;
     }
+    const char *const *mounts = v2 ? mounts_v2 : wanted->mounts_v1;
     for (int i = 0; i < 2; i++) {
         char folder[PATH_BYTES];
-        const int mount_chars = snprintf(folder, sizeof folder, "%s/sys/fs/cgroup%s", root,
-                                         v2 ? mounts_v2[i] : mounts_v1[i]);
-        const int chars = snprintf(folder, sizeof folder, "%s/sys/fs/cgroup%s%s", root,
-                                   v2 ? mounts_v2[i] : mounts_v1[i], path);
+        const int mount_chars =
+            snprintf(folder, sizeof folder, "%s/sys/fs/cgroup%s", root, mounts[i]);
+        const int chars =
+            snprintf(folder, sizeof folder, "%s/sys/fs/cgroup%s%s", root, mounts[i], path);
         if (chars > 0 && (size_t)chars < sizeof folder) {
-            least_quota(folder, (size_t)mount_chars, v2 ? read_v2 : read_v1, pool);
+            visit_up(folder, (size_t)mount_chars, v2, wanted->visit, known);
+        }
+    }
+}
+
+static void visit_cgroups(const char *root, const cgroup_controller *wanted, void *known)
+{
+    char line[PATH_BYTES];
+    (void)snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
+    FILE *file = fopen(line, "re");
+    if (file == NULL) {
+        return;
+    }
+    while (fgets(line, sizeof line, file) != NULL) {
+        read_line(root, line, wanted, known);
+    }
+    (void)fclose(file);
+}
+
+/* The text of a file in a folder; false where there is none. */
+static bool read_in(const char *folder, const char *name, char *text, size_t text_bytes)
+{
+    char path[PATH_BYTES + 32];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    return zi_host_read(path, text, text_bytes);
+}
+
+/* Microseconds of CPU time in so many of real time. false: no limit here. */
+static bool read_quota(const char *folder, bool v2, uint64_t *quota, uint64_t *period)
+{
+    char text[64];
+    if (v2) {
+        return read_in(folder, "cpu.max", text, sizeof text) &&
+               sscanf(text, "%" SCNu64 " %" SCNu64, quota, period) == 2;
+    }
+    /* -1: no limit. */
+    if (!read_in(folder, "cpu.cfs_quota_us", text, sizeof text) || text[0] == '-' ||
+        sscanf(text, "%" SCNu64, quota) != 1) {
+        return false;
+    }
+    return read_in(folder, "cpu.cfs_period_us", text, sizeof text) &&
+           sscanf(text, "%" SCNu64, period) == 1;
+}
+
+static void visit_quota(const char *folder, bool v2, void *known)
+{
+    zi_cpu_pool *pool = known;
+    uint64_t quota = 0;
+    uint64_t period = 0;
+    struct stat found;
+    if (read_quota(folder, v2, &quota, &period) && quota != 0 && period != 0 &&
+        stat(folder, &found) == 0) {
+        const uint64_t cpus = quota / period + (quota % period != 0);
+        /* Of equal ones the upper: more processes share it. */
+        if (cpus <= pool->cpus) {
+            const uint64_t place = zi_hash_u64(zi_host_id(), (uint64_t)found.st_dev);
+            *pool = (zi_cpu_pool){zi_hash_u64(place, (uint64_t)found.st_ino), cpus};
         }
     }
 }
 
 zi_cpu_pool zi_cpu_quota(const char *root)
 {
+    static const cgroup_controller cpu = {"cpu", {"/cpu", "/cpu,cpuacct"}, visit_quota};
     zi_cpu_pool pool = {0, ZI_CPUS_UNLIMITED};
-    char line[PATH_BYTES];
-    (void)snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
-    FILE *file = fopen(line, "re");
-    if (file == NULL) {
-        return pool;
-    }
-    while (fgets(line, sizeof line, file) != NULL) {
-        read_line(root, line, &pool);
-    }
-    (void)fclose(file);
+    visit_cgroups(root, &cpu, &pool);
     return pool;
+}
+
+/* "max": no limit. Version 1 says so with a number that is larger than any memory. */
+static void visit_memory(const char *folder, bool v2, void *known)
+{
+    uint64_t *least = known;
+    uint64_t bytes = 0;
+    char text[64];
+    if (read_in(folder, v2 ? "memory.max" : "memory.limit_in_bytes", text, sizeof text) &&
+        sscanf(text, "%" SCNu64, &bytes) == 1 && bytes != 0) {
+        *least = zi_min_u64(*least, bytes);
+    }
+}
+
+uint64_t zi_memory_limit(const char *root)
+{
+    static const cgroup_controller memory = {"memory", {"/memory", ""}, visit_memory};
+    uint64_t least = UINT64_MAX;
+    visit_cgroups(root, &memory, &least);
+    return least;
 }
 
 uint32_t zi_cpu_count(void)

@@ -32,4 +32,8 @@ zi_cpu_pool zi_cpu_quota(const char *root);
 /* The lesser of the two: at least 1, and what a process alone on its host should use. */
 uint32_t zi_cpu_count(void);
 
+/* The least limit on the memory of this process's cgroup and of those above it, in bytes, where
+ * zi_cpu_quota looks and version 1 in its folder memory; UINT64_MAX where nothing limits. */
+uint64_t zi_memory_limit(const char *root);
+
 #endif

@@ -177,4 +177,23 @@ TEST(a_path_that_is_too_long_is_left_out)
     (void)quota();
 }
 
+/* Of a cgroup and of those above it, by both versions; what is no number limits nothing. */
+TEST(the_least_limit_of_memory_counts)
+{
+    open_root();
+    CHECK_EQ(zi_memory_limit(root), UINT64_MAX);
+    put("/proc/self/cgroup", "0::/jobs/one\n");
+    put("/sys/fs/cgroup/jobs/one/memory.max", "max\n");
+    CHECK_EQ(zi_memory_limit(root), UINT64_MAX);
+    put("/sys/fs/cgroup/jobs/one/memory.max", "8589934592\n");
+    CHECK_EQ(zi_memory_limit(root), UINT64_C(8589934592));
+    put("/sys/fs/cgroup/jobs/memory.max", "4294967296\n");
+    CHECK_EQ(zi_memory_limit(root), UINT64_C(4294967296));
+    put("/proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/b\n");
+    CHECK_EQ(zi_memory_limit(root), UINT64_MAX);
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("/sys/fs/cgroup/memory/b/memory.limit_in_bytes", "1073741824\n");
+    CHECK_EQ(zi_memory_limit(root), UINT64_C(1073741824));
+}
+
 TEST_MAIN()
