@@ -23,12 +23,17 @@ void chart_text(const char *text, FILE *out)
     }
 }
 
+const char *chart_colour(uint32_t index)
+{
+    static const char *const colours[CHART_COLOURS] = {"#1f77b4", "#ff7f0e", "#2ca02c", "#98df8a",
+                                                       "#c7e9c0", "#6baed6", "#fdbe85", "#636363",
+                                                       "#969696", "#bcbddc"};
+    return colours[index];
+}
+
 const char *chart_role_colour(zero_role role)
 {
-    static const char *const colours[ZERO_ROLE_COUNT] = {"#1f77b4", "#ff7f0e", "#2ca02c", "#98df8a",
-                                                         "#c7e9c0", "#6baed6", "#fdbe85", "#636363",
-                                                         "#969696", "#bcbddc"};
-    return colours[role];
+    return chart_colour((uint32_t)role);
 }
 
 void chart_part(double x, double y, double width, double height, const char *colour, FILE *out)

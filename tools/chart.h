@@ -3,6 +3,7 @@
 #ifndef TOOLS_CHART_H
 #define TOOLS_CHART_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 #include "zero/role.h"
@@ -10,7 +11,9 @@
 /* Text of the line's or of names: <, >, & and quotes are escaped. */
 void chart_text(const char *text, FILE *out);
 
-/* Colours of roles differ in lightness too. "#rrggbb". */
+/* Colour `index` of CHART_COLOURS, "#rrggbb": they differ in lightness too. */
+#define CHART_COLOURS ZERO_ROLE_COUNT
+const char *chart_colour(uint32_t index);
 const char *chart_role_colour(zero_role role);
 
 /* A part of a bar. Its title follows, which a viewer shows under the pointer, and chart_part_end.

@@ -157,11 +157,10 @@ static void print_step(const plan_mix *mix, double longest, uint32_t row, FILE *
     fprintf(out, "<text x=\"0\" y=\"%" PRIu32 "\">stage %s</text>\n", y + 13, mix->name);
     for (int term = 0; term < ZERO_ESTIMATE_TERMS; term++) {
         const double width = scale * (double)e->term_ns[term];
-        fprintf(out,
-                "<rect x=\"%.2f\" y=\"%" PRIu32 "\" width=\"%.2f\" height=\"%d\" fill=\"%s\">"
-                "<title>%s: %s %.4g s</title></rect>\n",
-                x, y, width, ROW - 9, colours[term], mix->name,
-                zero_estimate_term_name((zero_estimate_term)term), plan_seconds(e->term_ns[term]));
+        chart_part(x, y, width, ROW - 9, chart_colour((uint32_t)term), out);
+        fprintf(out, "%s: %s %.4g s", mix->name, zero_estimate_term_name((zero_estimate_term)term),
+                plan_seconds(e->term_ns[term]));
+        chart_part_end(out);
         x += width;
     }
     fprintf(out,
@@ -183,8 +182,8 @@ static void print_times(const plan_report *r, FILE *out)
           "overlapped.</p>\n<p class=\"legend\">",
           out);
     for (int term = 0; term < ZERO_ESTIMATE_TERMS; term++) {
-        fprintf(out, "<span><i style=\"background:%s\"></i>%s</span>\n", colours[term],
-                zero_estimate_term_name((zero_estimate_term)term));
+        fprintf(out, "<span><i style=\"background:%s\"></i>%s</span>\n",
+                chart_colour((uint32_t)term), zero_estimate_term_name((zero_estimate_term)term));
     }
     fprintf(out,
             "</p>\n<svg viewBox=\"0 0 780 %" PRIu32 "\" role=\"img\" aria-label=\"time of a "

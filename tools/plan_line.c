@@ -44,20 +44,12 @@ static void print_help(void)
 {
     printf("usage: zero plan MODEL [CLUSTER] [OPTIONS]\n\n"
            "Says what a rank needs of each tier to train MODEL on CLUSTER, at every ZeRO\n"
-           "stage and with state, gradients and parameters offloaded, what fits, and how long
-"
-           "a step takes. Bytes of parameters, gradients and optimizer state are those that an
-"
-           "engine allocates.
-
-"
-           "MODEL is a preset, or a config.json, a .safetensors or its .index.json as model
-"
-           "hubs publish them; CLUSTER is a preset (default dgx-h100) or a file of JSON with
-"
-           "the fields of zero/cluster.h.
-
-");
+           "stage and with state, gradients and parameters offloaded, what fits, and how long\n"
+           "a step takes. Bytes of parameters, gradients and optimizer state are those that an\n"
+           "engine allocates.\n\n"
+           "MODEL is a preset, or a config.json, a .safetensors or its .index.json as model\n"
+           "hubs publish them; CLUSTER is a preset (default dgx-h100) or a file of JSON with\n"
+           "the fields of zero/cluster.h.\n\n");
     print_names("models", zero_transformer_preset_name);
     print_names("clusters", zero_cluster_preset_name);
     printf("\noptions:\n"

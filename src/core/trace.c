@@ -1,6 +1,8 @@
 /* Owns the spans of the calling thread. */
 #include "core/trace.h"
 
+#include <stddef.h>
+
 #include "core/check.h"
 
 #ifdef ZI_WITH_NVTX
