@@ -296,6 +296,65 @@ static int make_mixes(plan_report *report)
     return 0;
 }
 
+/* ---- what to try where nothing fits ---- */
+
+/* What takes less of the device, the ways that move bytes sooner first. One slot leaves no room to
+ * gather ahead. */
+typedef struct lean_way {
+    const char *words;
+    zero_transformer_units units;
+    uint32_t param_slots; /* 0: the default */
+    uint32_t grad_slots;
+} lean_way;
+
+static const lean_way lean_ways[] = {
+    {"--units layers", ZERO_TRANSFORMER_UNITS_LAYER, 0, 0},
+    {"--units matrices", ZERO_TRANSFORMER_UNITS_MATRIX, 0, 0},
+    {"--units matrices --set param_slots=2 --set grad_slots=1", ZERO_TRANSFORMER_UNITS_MATRIX, 2,
+     1},
+    {"--units matrices --set param_slots=1 --set grad_slots=1", ZERO_TRANSFORMER_UNITS_MATRIX, 1,
+     1},
+};
+
+static int try_way(const plan_report *report, const lean_way *way, const char **fitting)
+{
+    static plan_report lean;
+    lean = *report;
+    lean.transformer.units = way->units;
+    lean.tuning.param_slots = way->param_slots;
+    lean.tuning.grad_slots = way->grad_slots;
+    for (size_t i = 0; i < PLAN_MIXES && *fitting == NULL; i++) {
+        zero_footprint footprint = zero_footprint_init();
+        const zero_engine_options options = options_of(&kinds[i], &lean);
+        if (!has_mix(&kinds[i], &lean.cluster)) {
+            continue;
+        }
+        if (zero_footprint_of(&lean.transformer, &lean.cluster, &options, &lean.batch,
+                              &footprint) != ZERO_OK) {
+            return bench_fail_zero(way->words);
+        }
+        *fitting = zero_footprint_fits(&footprint) != 0 ? kinds[i].name : NULL;
+    }
+    return 0;
+}
+
+/* Who has chosen units or options knows what they want. */
+static int advise(plan_report *report)
+{
+    const bool chosen =
+        report->transformer.units != ZERO_TRANSFORMER_UNITS_BLOCK || report->setting_count != 0;
+    for (size_t i = 0; i < sizeof lean_ways / sizeof lean_ways[0]; i++) {
+        if (report->recommended != NULL || chosen || report->advised != NULL) {
+            return 0;
+        }
+        if (try_way(report, &lean_ways[i], &report->advised) != 0) {
+            return 1;
+        }
+        report->advice = report->advised != NULL ? lean_ways[i].words : NULL;
+    }
+    return 0;
+}
+
 /* ---- the line's model and cluster ---- */
 
 static bool names_file(const char *word)
@@ -351,7 +410,7 @@ int command_plan(int argc, char **argv)
         print_help();
         return fflush(stdout) == 0 ? 0 : 1;
     }
-    if (describe(&line, &report) != 0 || make_mixes(&report) != 0) {
+    if (describe(&line, &report) != 0 || make_mixes(&report) != 0 || advise(&report) != 0) {
         return 1;
     }
     const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;

@@ -178,6 +178,9 @@ int plan_print(const plan_report *report, FILE *out)
         if (report->untimed[0] == '\0') {
             plan_print_terms(report->recommended, out);
         }
+    } else if (report->advised != NULL) {
+        fprintf(out, "\nNothing fits as asked, but stage %s does with:\n\n  %s\n", report->advised,
+                report->advice);
     } else {
         fprintf(out, "\nNothing fits: more nodes (--nodes), recomputation (--recompute), smaller "
                      "units\n(--units), or fewer tokens (--samples, --sequence) need less.\n");
@@ -241,14 +244,14 @@ static json_t *report_json(const plan_report *r)
             return NULL;
         }
     }
-    return json_pack("{s:s, s:I, s:I, s:s, s:I, s:o, s:I, s:I, s:i, s:b, s:o, s:s?}", "model",
+    return json_pack("{s:s, s:I, s:I, s:s, s:I, s:o, s:I, s:I, s:i, s:b, s:o, s:s?, s:s?}", "model",
                      r->model, "parameters", (json_int_t)r->parameters, "parameters_used",
                      (json_int_t)r->parameters_used, "cluster_name", r->cluster_name, "ranks",
                      (json_int_t)r->world, "cluster", cluster_json(&r->cluster), "samples",
                      (json_int_t)r->batch.samples, "sequence", (json_int_t)r->batch.sequence,
                      "micro_steps", (int)r->batch.micro_steps, "recompute", r->batch.recompute != 0,
                      "mixes", mixes, "recommended",
-                     r->recommended != NULL ? r->recommended->name : NULL);
+                     r->recommended != NULL ? r->recommended->name : NULL, "advice", r->advice);
 }
 
 FILE *plan_open(const char *path)

@@ -45,6 +45,9 @@ typedef struct plan_report {
     plan_mix mixes[PLAN_MIXES];
     uint32_t mix_count;
     const plan_mix *recommended; /* the first that fits; NULL: none does */
+    const char *advised;         /* where nothing fits: the first that does with smaller units and
+                                    fewer slots; NULL: none */
+    const char *advice;          /* these, as words of the line */
     char untimed[256];           /* why there are no times; empty: there are */
 } plan_report;
 

@@ -113,6 +113,17 @@ def check_times(program):
         check("nor in JSON", all(mix["time"] is None for mix in rows.values()))
 
 
+def check_advice(program):
+    line = ("1t", "dgx-v100", "--recompute", "--sequence", "1024")
+    report, _ = mixes(program, *line)
+    check("where nothing fits it is said with what something does", report["recommended"] is None
+          and report["advice"] is not None, report["advice"])
+    again, rows = mixes(program, *line, *report["advice"].split())
+    check("and it does", again["recommended"] is not None and again["advice"] is None, rows)
+    done = run(program, *line)
+    check("by name", f"stage {again['recommended']} does with" in done.stdout, done.stdout)
+
+
 def check_settings(program):
     _, plain = mixes(program, "llama-70b", "dgx-h100", "--nodes", "4")
     _, less = mixes(program, "llama-70b", "dgx-h100", "--nodes", "4", "--set", "param_slots=2")
@@ -254,7 +265,7 @@ def check_weights(program):
 def main():
     program = sys.argv[1]
     for part in (check_table, check_figures, check_options, check_times, check_settings,
-                 check_page, check_files, check_weights, check_refusals):
+                 check_advice, check_page, check_files, check_weights, check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0
