@@ -1,0 +1,377 @@
+#!/usr/bin/env python3
+"""Rewrites the tables of docs/feasibility.md: every figure is one of `zero plan`.
+
+Usage: feasibility.py PROGRAM [PAGE]          rewrite the blocks between the page's markers
+       feasibility.py PROGRAM [PAGE] --check  exit status 1 where the page is not what is printed,
+                                              with the efficiencies that stand on it
+
+scripts/measured.csv holds what others measured. Efficiencies of a cluster are fitted to the
+middle one of every five rows of a table, in its published order, and hold for all of its rows."""
+
+import csv
+import json
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+GIB = 1 << 30
+FIT_FIRST, FIT_EVERY = 2, 5
+BEYOND = 0.10
+PRODUCTS = range(400, 951, 10)
+ATTENTION = range(200, 951, 20)
+FABRIC = range(300, 1001, 100)
+
+PERMILLES = ("device_permille", "attention_permille", "fabric_permille")
+
+# Of the models that were measured: layers, width, heads, vocabulary.
+MODELS = {
+    "mpt-125m": (12, 768, 12, 50368), "mpt-350m": (24, 1024, 16, 50368),
+    "mpt-760m": (24, 1536, 12, 50368), "mpt-1b": (24, 2048, 16, 50368),
+    "mpt-3b": (32, 2560, 20, 50368), "mpt-7b": (32, 4096, 32, 50368),
+    "mpt-13b": (40, 5120, 40, 50368), "mpt-30b": (48, 7168, 56, 50368),
+    "mpt-70b": (80, 8192, 64, 50368), "gpt-1.7b": (24, 2304, 24, 51200),
+    "gpt-18b": (40, 6144, 48, 50257), "gpt-49b": (60, 8192, 64, 50257),
+    "gpt-91b": (72, 10240, 80, 50257), "gpt-138b": (76, 12288, 96, 50257),
+    "inf-1.4b": (48, 1536, 16, 50257), "inf-13b": (64, 4096, 32, 50257),
+    "inf-20b": (25, 8192, 64, 50257), "inf-70b": (87, 8192, 64, 50257),
+    "inf-1t": (128, 25600, 256, 50257),
+}
+
+A100_40 = {"preset": "dgx-a100", "device_bytes": 40 * GIB, "device_bytes_per_s": 1555 * 10**9}
+# Of each set of rows: its cluster, how many of the three efficiencies are fitted, whose are taken
+# where none is, and what is compared: tokens, or operations with those of a second forward.
+SETS = {
+    "foundry-a100-80": {"cluster": {"preset": "dgx-a100"}, "fitted": 3},
+    "foundry-a100-40": {"cluster": A100_40, "fitted": 3},
+    "foundry-h100": {"cluster": {"preset": "dgx-h100"}, "fitted": 3},
+    "zero3-v100-400": {"cluster": {"preset": "dgx-v100", "fabric_bytes_per_s": 50 * 10**9},
+                       "fitted": 2},
+    "zero3-v100-100": {"cluster": {"preset": "dgx-v100", "fabric_bytes_per_s": 125 * 10**8},
+                       "fitted": 2},
+    "megatron-a100": {"cluster": {"preset": "dgx-a100"}, "fitted": 0, "as": "foundry-a100-80"},
+}
+NODE = {"dgx-a100": 8, "dgx-h100": 8, "dgx-v100": 16, "dgx-h200": 8}
+
+
+class Planner:
+    """`zero plan` on models and clusters that are files of a folder; each line is run once."""
+
+    def __init__(self, program, folder):
+        self.program, self.folder, self.known = program, folder, {}
+
+    def file(self, name, content):
+        path = os.path.join(self.folder, name + ".json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+        return path
+
+    def model(self, name, sequence):
+        layers, width, heads, vocab = MODELS[name]
+        return self.file(f"{name}-{sequence}", {
+            "model_type": "gpt2", "n_layer": layers, "n_embd": width, "n_head": heads,
+            "n_positions": sequence, "vocab_size": vocab, "torch_dtype": "bfloat16"})
+
+    def plan(self, *words):
+        if words not in self.known:
+            done = subprocess.run([self.program, "plan", *words, "--json", "-"],
+                                  capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                sys.exit(f"zero plan {' '.join(words)}: {done.stderr.strip()}")
+            self.known[words] = json.loads(done.stdout)
+        return self.known[words]
+
+    def row(self, row, cluster, permilles):
+        """The time of a measured row, on a cluster with these three permilles."""
+        content = dict(cluster, nodes=row["ranks"] // NODE[cluster["preset"]])
+        content.update((key, value) for key, value in zip(PERMILLES, permilles)
+                       if value is not None)
+        name = "-".join(str(value) for value in content.values())
+        words = [self.model(row["model"], row["sequence"]), self.file(name, content),
+                 "--samples", str(row["samples"]), "--micro-steps", str(row["micro_steps"])]
+        report = self.plan(*words, *(["--recompute"] if row["recompute"] else []))
+        mix = mix_of(report, row["stage"])
+        share = mix["need_bytes"]["device"] / mix["have_bytes"]["device"]
+        return {**mix["time"], "ranks": report["ranks"], "memory": share}
+
+
+def mix_of(report, name):
+    return next(mix for mix in report["mixes"] if mix["name"] == name)
+
+
+def read_rows():
+    with open(os.path.join(HERE, "measured.csv"), encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        for key in ("sequence", "ranks", "samples", "micro_steps", "recompute"):
+            row[key] = int(row[key])
+        row["measured"] = float(row["measured"])
+    return rows
+
+
+# ---- against what others measured ----
+
+def rate_of(time, row, nanoseconds):
+    """Tokens a second of a GPU, or 10^12 operations with those of a second forward."""
+    if row["set"].startswith("foundry"):
+        return time["tokens"] / time["ranks"] / nanoseconds * 1e9
+    return time["flops"] * 4 / 3 / nanoseconds / 1e3
+
+
+def leaves_node(row, cluster):
+    return row["ranks"] > NODE[cluster["preset"]]
+
+
+def parts_of(planner, row, cluster, fabrics):
+    """What a row's time is made of: products and attention at full rates, and the rest by the
+    fabric's efficiency."""
+    full = planner.row(row, cluster, (1000, 1000, None))
+    half = planner.row(row, cluster, (1000, 500, None))
+    attention = half["term_ns"]["products"] - full["term_ns"]["products"]
+    rest = dict.fromkeys(fabrics, full["high_ns"] - full["term_ns"]["products"])
+    for fabric in fabrics if leaves_node(row, cluster) else ():
+        time = planner.row(row, cluster, (1000, 1000, fabric))
+        rest[fabric] = time["high_ns"] - time["term_ns"]["products"]
+    return full["term_ns"]["products"] - attention, attention, rest, full
+
+
+def fit(planner, rows, cluster, count):
+    """The efficiencies with the least sum of the rows' deviations. Rows that are far off count
+    as if they were off by a tenth, so that what no efficiency explains does not bend them. The
+    fabric's is the preset's, None, where no row leaves its node."""
+    fabrics = FABRIC if any(leaves_node(row, cluster) for row in rows) else (None,)
+    parts = [(parts_of(planner, row, cluster, fabrics), row) for row in rows]
+    best = None
+    for products in PRODUCTS:
+        for attention in ATTENTION if count == 3 else (products,):
+            for fabric in fabrics:
+                miss = 0
+                for (plain, scores, rest, time), row in parts:
+                    ns = plain * 1000 / products + scores * 1000 / attention + rest[fabric]
+                    off = abs(math.log(rate_of(time, row, ns) / row["measured"]))
+                    miss += min(off, BEYOND)
+                if best is None or miss < best[0]:
+                    best = (miss, (products, attention, fabric))
+    return best[1]
+
+
+def known_of(page):
+    """The efficiencies that stand on a page, by set."""
+    found = re.findall(r"^\| (\S+) \| (\d+) %, (\d+) %, (?:(\d+) %|preset)", page, re.M)
+    return {name: tuple(10 * int(value) if value else None for value in values)
+            for name, *values in found}
+
+
+def residuals(planner, rows, known):
+    """Of each set: its efficiencies, known or fitted, and its rows with predictions."""
+    results = {}
+    for name, setup in SETS.items():
+        own = [row for row in rows if row["set"] == name]
+        used = own[FIT_FIRST::FIT_EVERY] if setup["fitted"] else []
+        if name in known:
+            permilles = known[name]
+        elif used:
+            permilles = fit(planner, used, setup["cluster"], setup["fitted"])
+        else:
+            permilles = results[setup["as"]][0]
+        for row in own:
+            time = planner.row(row, setup["cluster"], permilles)
+            row["fitted"] = row in used
+            row["predicted"] = rate_of(time, row, time["high_ns"])
+            row["best"] = rate_of(time, row, time["low_ns"])
+            row["memory"] = time["memory"]
+            row["off"] = row["predicted"] / row["measured"] - 1
+        results[name] = (permilles, own)
+    return results
+
+
+def percent(value):
+    return f"{100 * value:+.1f} %"
+
+
+def shares(permilles):
+    return ", ".join("preset" if value is None else f"{value // 10} %" for value in permilles)
+
+
+def measured_summary(results):
+    yield "| set | products, attention, fabric | rows | fitted | median | worst held out | beyond |"
+    yield "|---|---|---|---|---|---|---|"
+    held = []
+    for name, (permilles, rows) in results.items():
+        out = [row for row in rows if not row["fitted"]]
+        held += out
+        worst = max(out, key=lambda row: abs(row["off"]))
+        taken = SETS[name].get("as")
+        yield (f"| {name} | {shares(permilles)}{' (of ' + taken + ')' if taken else ''} | "
+               f"{len(rows)} | {len(rows) - len(out)} | "
+               f"{100 * statistics.median(abs(row['off']) for row in out):.1f} % | "
+               f"{percent(worst['off'])} | {sum(abs(row['off']) > BEYOND for row in out)} |")
+    median = statistics.median(abs(row["off"]) for row in held)
+    beyond = sum(abs(row["off"]) > BEYOND for row in held)
+    yield (f"| all held out | | {len(held)} | 0 | {100 * median:.1f} % | "
+           f"{percent(max(held, key=lambda row: abs(row['off']))['off'])} | {beyond} |")
+
+
+def measured_rows(results):
+    yield ("| set | model | tokens | GPUs | batch | stage | memory | measured | predicted | off | "
+           "at best |")
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for name, (_, rows) in results.items():
+        for row in rows:
+            mark = "fitted" if row["fitted"] else percent(row["off"])
+            if abs(row["off"]) > BEYOND:
+                mark = f"**{percent(row['off'])}**"
+            yield (f"| {name} | {row['model']} | {row['sequence']} | {row['ranks']} | "
+                   f"{row['samples']} x {row['micro_steps']}"
+                   f"{' r' if row['recompute'] else ''} | {row['stage']} | "
+                   f"{100 * row['memory']:.0f} % | {row['measured']:.0f} | "
+                   f"{row['predicted']:.0f} | {mark} | {row['best']:.0f} |")
+
+
+# ---- capacity ----
+
+# Rajbhandari et al., "ZeRO-Infinity", 2021, figure 6a: billions of parameters on one DGX-2.
+CAPACITY = (
+    ("data parallelism", 1.4, "inf-1.4b", "0"), ("ZeRO-3", 20, "inf-20b", "3"),
+    ("ZeRO-Infinity, CPU", 70, "inf-70b", "3, all host"),
+    ("ZeRO-Infinity, NVMe", 1000, "inf-1t", "3, all disk"),
+)
+CAPACITY_LINES = ((), ("--units", "matrices", "--set", "param_slots=1", "--set", "grad_slots=1"))
+
+
+def capacity(planner):
+    yield "| strategy | published | here | blocks | matrices and one slot |"
+    yield "|---|---|---|---|---|"
+    for title, published, model, name in CAPACITY:
+        path = planner.model(model, 1024)
+        figures = []
+        for words in CAPACITY_LINES:
+            mix = mix_of(planner.plan(path, "dgx-v100", "--recompute", *words), name)
+            most = mix["deepest_parameters"]
+            figures.append(f"{most / 1e9:.1f} B" if most else "none")
+        yield f"| {title} | {published} B | stage {name} | {' | '.join(figures)} |"
+
+
+SLOTS = ("--units blocks", "--units layers", "--units matrices",
+         "--units matrices --set param_slots=1",
+         "--units matrices --set param_slots=1 --set grad_slots=1",
+         "--units matrices --set param_slots=1 --set grad_slots=1 --sequence 1024")
+
+
+def slots(planner):
+    """What shrinks the slots of a trillion parameters, with everything else on disk."""
+    line = "1t dgx-v100 --recompute"
+    yield f"    zero plan {line} ..."
+    yield ""
+    yield "| ... | param slots | grad slots | activations | the device needs, GiB |"
+    yield "|---|---|---|---|---|"
+    for words in SLOTS:
+        mix = mix_of(planner.plan(*line.split(), *words.split()), "3, all disk")
+        figures = (mix["role_bytes"]["param slots"], mix["role_bytes"]["grad slots"],
+                   mix["activation_bytes"], mix["need_bytes"]["device"])
+        yield f"| `{words}` | {' | '.join(f'{figure / GIB:.1f}' for figure in figures)} |"
+
+
+# ---- commands ----
+
+def cells(mix):
+    """One mix's figures: memory of a rank, traffic of a rank and step, time."""
+    time, need = mix["time"], mix["need_bytes"]
+    memory = " / ".join(f"{need[tier] / GIB:.0f}" for tier in ("device", "host", "disk"))
+    moved = " / ".join(f"{time[key] / 1e9:.0f}" for key in (
+        "local_bytes", "fabric_bytes", "host_link_bytes", "disk_read_bytes", "disk_write_bytes"))
+    share = time["term_ns"][time["bound"]] / time["high_ns"]
+    fits = "yes" if mix["fits"] else "no"
+    return (f"| {mix['name']} | {fits} | {memory} | {moved} | {time['low_ns'] / 1e9:.4g} to "
+            f"{time['high_ns'] / 1e9:.4g} | {time['flops'] / time['high_ns'] / 1e3:.0f} | "
+            f"{time['bound']}, {100 * share:.0f} % |")
+
+
+def commands(planner, lines):
+    """Each command above its figures: the mixes that fit."""
+    for line in lines:
+        report = planner.plan(*line.split())
+        have = report["mixes"][0]["have_bytes"]
+        yield f"    zero plan {line}"
+        yield ""
+        yield (f"A rank has {' / '.join(f'{have[tier] / GIB:.0f}' for tier in have)} GiB. A step "
+               f"has {report['mixes'][0]['time']['tokens'] / 1e6:.3g} million tokens.")
+        yield ""
+        yield ("| stage | fits | device / host / disk, GiB | node / fabric / host link / read / "
+               "written, GB | seconds | TFLOP/s | most of it |")
+        yield "|---|---|---|---|---|---|---|"
+        fitting = [mix for mix in report["mixes"] if mix["fits"]]
+        yield from (cells(mix) for mix in fitting or report["mixes"][-1:])
+        yield ""
+
+
+TRILLION = {
+    "trillion-1": (
+        "1t dgx-v100 --recompute --sequence 1024 --units matrices --set param_slots=1 "
+        "--set grad_slots=1",
+        "1t dgx-h200 --units matrices --recompute --samples 4 --micro-steps 64 --set updater=cpu",
+    ),
+    "trillion-64": (
+        "1t dgx-h100 --nodes 8 --units layers --recompute --micro-steps 32",
+        "1t dgx-h100 --nodes 8 --units matrices --recompute --samples 2 --micro-steps 16",),
+    "trillion-512": (
+        "1t dgx-h100 --nodes 64 --units layers --recompute --micro-steps 4",
+        "1t dgx-h100 --nodes 64 --units matrices --recompute --samples 2 --micro-steps 2",),
+    "trillion-4096": (
+        "1t dgx-h100 --nodes 512 --units layers --recompute",
+        "1t dgx-h100 --nodes 512 --units matrices --recompute --samples 2",),
+}
+
+
+# ---- the page ----
+
+def blocks_of(program, known):
+    """{name of a block: its lines}"""
+    with tempfile.TemporaryDirectory() as folder:
+        planner = Planner(program, folder)
+        results = residuals(planner, read_rows(), known)
+        made = {"measured-summary": measured_summary(results), "measured-rows":
+                measured_rows(results), "capacity": capacity(planner), "slots": slots(planner)}
+        made.update({name: commands(planner, lines) for name, lines in TRILLION.items()})
+        return {name: list(lines) for name, lines in made.items()}
+
+
+def rewritten(text, blocks):
+    """The page with every block between `<!-- NAME -->` and `<!-- end of NAME -->` replaced."""
+    for name, lines in blocks.items():
+        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            sys.exit(f"the page has no block {begin} to {end}")
+        body = "\n".join(lines).strip("\n")
+        text = text[:text.index(begin) + len(begin)] + f"\n\n{body}\n\n" + text[text.index(end):]
+    return text
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--check"]
+    if not 1 <= len(words) <= 2:
+        sys.exit(__doc__)
+    page = words[1] if len(words) > 1 else os.path.join(HERE, "..", "docs", "feasibility.md")
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    check = "--check" in sys.argv
+    made = rewritten(text, blocks_of(words[0], known_of(text) if check else {}))
+    if not check:
+        with open(page, "w", encoding="utf-8") as file:
+            file.write(made)
+        return 0
+    same = made == text
+    if not same:
+        pairs = zip(text.splitlines(), made.splitlines())
+        old, new = next(((a, b) for a, b in pairs if a != b), ("its end", "more"))
+        print(f"the page says:       {old}\nthe script gives:    {new}")
+    print(f"{int(same)} passed, {int(not same)} failed, 0 skipped")
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
