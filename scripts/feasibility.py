@@ -236,7 +236,8 @@ def measured_rows(results):
 
 # Rajbhandari et al., "ZeRO-Infinity", 2021, figure 6a: billions of parameters on one DGX-2.
 CAPACITY = (
-    ("data parallelism", 1.4, "inf-1.4b", "0"), ("ZeRO-3", 20, "inf-20b", "3"),
+    ("data parallelism", 1.4, "inf-1.4b", "0"),
+    ("ZeRO-Offload", 13, "inf-13b", "2, state, grads host"), ("ZeRO-3", 20, "inf-20b", "3"),
     ("ZeRO-Infinity, CPU", 70, "inf-70b", "3, all host"),
     ("ZeRO-Infinity, NVMe", 1000, "inf-1t", "3, all disk"),
 )

@@ -219,6 +219,7 @@ static const mix_kind kinds[PLAN_MIXES] = {
     {"3 in a node", ZERO_STAGE_3, true, DEVICE, DEVICE, DEVICE},
     {"3", ZERO_STAGE_3, false, DEVICE, DEVICE, DEVICE},
     {"3, state host", ZERO_STAGE_3, false, HOST, DEVICE, DEVICE},
+    {"2, state, grads host", ZERO_STAGE_2, false, HOST, HOST, DEVICE}, /* ZeRO-Offload */
     {"3, state, grads host", ZERO_STAGE_3, false, HOST, HOST, DEVICE},
     {"3, all host", ZERO_STAGE_3, false, HOST, HOST, HOST},
     {"3, state disk", ZERO_STAGE_3, false, DISK, DEVICE, DEVICE},

@@ -9,7 +9,7 @@
 
 #include "zero/zero.h"
 
-#define PLAN_MIXES 10
+#define PLAN_MIXES 11
 #define PLAN_SETTINGS 16
 
 /* An option of the engine that the line sets. */
