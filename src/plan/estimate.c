@@ -182,20 +182,31 @@ static double busiest_ns(const work *w)
     return larger(NS * most, larger(w->local_ns, w->fabric_ns));
 }
 
+/* Refuses what 63 bits do not count. */
+static zero_status check_sizes(const work *w, double tokens)
+{
+    const zi_traffic *t = &w->traffic;
+    double sum = 0;
+    double most = tokens;
+    for (int term = 0; term < ZERO_ESTIMATE_TERMS; term++) {
+        sum += w->term_ns[term];
+    }
+    most = larger(most, larger(sum, larger(w->local_bytes, w->fabric_bytes)));
+    most = larger(most, larger(t->link_in + t->link_out, larger(t->disk_read, t->disk_write)));
+    if (most >= (double)INT64_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "a step of %" PRIu32 " micro-steps takes %.3g s and %.3g tokens, and moves more "
+                "than can be counted; make the batch or the model smaller",
+                w->batch.micro_steps, sum / NS, tokens);
+    }
+    return ZERO_OK;
+}
+
 static zero_status finish(const work *w, zero_estimate *made)
 {
     const double tokens = (double)(w->batch.samples * w->batch.sequence) * w->batch.micro_steps *
                           (double)(w->cluster.nodes * w->cluster.ranks_per_node);
-    double sum = 0;
-    for (int term = 0; term < ZERO_ESTIMATE_TERMS; term++) {
-        sum += w->term_ns[term];
-    }
-    if (sum >= (double)INT64_MAX || tokens >= (double)INT64_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "a step of %" PRIu32 " micro-steps takes %.3g s and %.3g tokens, more than can be "
-                "counted; make the batch smaller",
-                w->batch.micro_steps, sum / NS, tokens);
-    }
+    ZI_TRY(check_sizes(w, tokens));
     for (int term = 0; term < ZERO_ESTIMATE_TERMS; term++) {
         made->term_ns[term] = (uint64_t)w->term_ns[term];
         made->high_ns += made->term_ns[term];

@@ -211,6 +211,39 @@ TEST(offloaded_state_goes_over_the_host_link)
     CHECK_NEAR(term(&e, ZERO_ESTIMATE_DISK_WRITES), part * 12 * 8 / 25e9, 0.02);
 }
 
+/* Ten times what forward keeps, and four times again where it is computed twice. */
+TEST(elements_take_the_bytes_that_are_kept)
+{
+    machine m = machine_of("llama-7b");
+    uint64_t kept = 0;
+    CHECK_OK(zero_activation_bytes(&m.transformer, &m.batch, &kept));
+    m.batch.logit_rows = 1; /* all of them are computed */
+    zero_estimate e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_ELEMENTS), 10 * (double)kept / 1e12, 1e-6);
+    m.batch.recompute = 1;
+    e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_ELEMENTS), 14 * (double)kept / 1e12, 1e-6);
+}
+
+/* 96 blocks in three slots are gathered 189 times, embedding and head once each: over a ring of two
+ * nodes of eight. 97 buckets, because the head is a norm, which shares that of the last block. */
+TEST(a_collective_waits_at_each_hop)
+{
+    machine m = machine_of("gpt3-175b");
+    const zero_estimate before = estimate_of(&m);
+    m.cluster.fabric_latency_ns = 20000;
+    m.cluster.local_latency_ns = 1000;
+    const zero_estimate after = estimate_of(&m);
+    const double hops = 1 * 20000 + 7 * 1000;
+    CHECK_NEAR(
+        (double)(after.term_ns[ZERO_ESTIMATE_GATHERS] - before.term_ns[ZERO_ESTIMATE_GATHERS]),
+        191 * hops, 2);
+    CHECK_NEAR((double)(after.term_ns[ZERO_ESTIMATE_REDUCTIONS] -
+                        before.term_ns[ZERO_ESTIMATE_REDUCTIONS]),
+               97 * hops, 2);
+    CHECK_EQ(after.low_ns, before.low_ns);
+}
+
 TEST(terms_add_up_to_the_upper_end)
 {
     const char *model = NULL;
@@ -283,6 +316,16 @@ TEST(batches_of_too_many_micro_steps_are_refused)
     m.batch.micro_steps = 65537;
     CHECK_FAILS(zero_estimate_of(&m.transformer, &m.cluster, &m.options, &m.batch, &e),
                 ZERO_INVALID_ARGUMENT, "micro_steps of the batch is 65537");
+}
+
+TEST(steps_that_cannot_be_counted_are_refused)
+{
+    machine m = machine_of("1t");
+    zero_estimate e = zero_estimate_init();
+    m.batch.micro_steps = 65536;
+    m.cluster.device_flops = 1;
+    CHECK_FAILS(zero_estimate_of(&m.transformer, &m.cluster, &m.options, &m.batch, &e),
+                ZERO_INVALID_ARGUMENT, "more than can be counted");
 }
 
 TEST_MAIN()
