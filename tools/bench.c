@@ -9,38 +9,51 @@
 #include "commands.h"
 #include "zero/world.h"
 
+/* Groups of options that not every runner takes, and sets of them. */
+enum { GROUP_DIR, GROUP_LAYERS, GROUP_SLICE, GROUP_MODEL, GROUPS };
+#define TAKES(group) (1u << (group))
+#define TAKES_NOTHING 0u
+#define TAKES_LAYERS (TAKES(GROUP_DIR) | TAKES(GROUP_LAYERS))
+
 typedef struct bench_runner {
     const char *name;
     const char *summary;
     int (*run)(const bench_options *options, bench_report *report);
-    bool on_disk; /* --dir, --layers and --moments are for it */
+    unsigned takes; /* of these */
 } bench_runner;
 
 static const bench_runner runners[] = {
     {"adam",
      "adamw_vs_limit: the fused optimizer pass against reading and writing the same bytes; "
      "norm_extra: folds that add squares",
-     bench_adam, false},
+     bench_adam, TAKES_NOTHING},
     {"comm",
      "reduce_scatter_vs_mpi, all_gather_vs_mpi, ..._vs_limit: collectives against the MPI "
      "library's own, and against reading and writing the same bytes",
-     bench_comm, false},
-    {"step", "stage3_vs_stage0: whole steps by stage; peak_memory_vs_plan", bench_step, false},
-    {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks, false},
+     bench_comm, TAKES_NOTHING},
+    {"step", "stage3_vs_stage0: whole steps by stage; peak_memory_vs_plan", bench_step,
+     TAKES_NOTHING},
+    {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks,
+     TAKES_NOTHING},
+    {"memory",
+     "bytes of a rank as planned and as measured, by role and tier, at every stage and with state, "
+     "gradients and parameters on disk, beside the paper's formulas; a byte that differs is a "
+     "failure",
+     bench_footprint, TAKES(GROUP_DIR) | TAKES(GROUP_MODEL)},
     {"offload",
      "offload_step_vs_io: steps with optimizer state on disk against moving the same bytes; "
      "offload_overhead_bytes; storage_vs_fio",
-     bench_offload, true},
+     bench_offload, TAKES_LAYERS | TAKES(GROUP_SLICE)},
     {"overlap",
      "overlap_vs_plain: steps with optimizer state on disk that begin during backward against "
      "the same steps after it; overlap_step_exposed",
-     bench_overlap, true},
+     bench_overlap, TAKES_LAYERS},
     {"checks",
      "checked_vs_unchecked: steps with optimizer state on disk against the same without "
      "checksums of it; checked_cpu_vs_unchecked",
-     bench_checks, true},
+     bench_checks, TAKES_LAYERS},
     {"gpu", "on a GPU: kernels against device copies, and all of the above that it can do",
-     bench_gpu, false},
+     bench_gpu, TAKES_NOTHING},
 };
 #define RUNNER_COUNT (sizeof runners / sizeof runners[0])
 
@@ -50,8 +63,8 @@ typedef struct bench_line {
     bool chosen[RUNNER_COUNT];
     bool named[RUNNER_COUNT]; /* chosen by its own name */
     bool help;
-    const char *for_offload; /* an option of `offload`, `overlap`, `checks`; NULL: none was given */
-    const char *json_path;   /* NULL: none; "-": stdout; of ranks: where rank 0 leaves its rows */
+    const char *given[GROUPS]; /* an option of each group; NULL: none was given */
+    const char *json_path;     /* NULL: none; "-": stdout; of ranks: where rank 0 leaves its rows */
 } bench_line;
 
 static void print_help(void)
@@ -73,13 +86,21 @@ static void print_help(void)
            "  --ranks N      ranks, in [1, 256]; default: the case's own\n"
            "  --threads N    threads per rank, in [1, 256]; default: the case's own\n"
            "  --case TEXT    only cases whose name contains TEXT\n"
-           "  --dir DIR      offload, overlap, checks: where state on disk lies; again for more\n"
-           "                 disks; default: the current directory\n"
+           "  --dir DIR      memory, offload, overlap, checks: where state on disk lies; again\n"
+           "                 for more disks; default: the current directory\n"
            "  --layers N     offload, overlap, checks: layers of a rank, in [1, 128]; default\n"
            "                 16, 2 with --quick\n"
            "  --moments TYPE offload, overlap, checks: f32 (default) or bf16\n"
            "  --slice N      offload: N steps of all that 1 of 512 ranks has of a model of 1e12\n"
            "                 parameters, 28 GB of disk and 8 of memory with moments in f32\n"
+           "  --model MODEL  memory: a preset of `zero plan`, a config.json, or dimensions as\n"
+           "                 LAYERSxWIDTHxVOCAB; default gpt2\n"
+           "  --shrink N     memory: divide width, vocabulary and the like by N, in [1, 65536];\n"
+           "                 default: what makes all ranks fit 1 GiB, 256 MiB with --quick\n"
+           "  --sums TYPE    memory: of gradients, f32 (default) or bf16\n"
+           "  --device WHAT  memory: cpu (default) or cuda\n"
+           "  --svg FILE     memory: write the chart\n"
+           "  --html FILE    memory: write a page with the chart and all figures\n"
            "  --json FILE    write the report as JSON too; - for stdout, without the table\n"
            "  -h, --help     this text\n\n"
            "Exit status: 0 when everything asked for was measured or skipped with a reason, 1\n"
@@ -96,11 +117,26 @@ enum {
     OPTION_CASE,
     OPTION_JSON,
     OPTION_AS_RANK, /* for bench_spawn_ranks */
-    OPTION_OFFLOAD, /* those that follow are for `offload`, `overlap`, `checks` */
-    OPTION_DIR = OPTION_OFFLOAD,
+    OPTION_DIR,
     OPTION_LAYERS,
     OPTION_MOMENTS,
-    OPTION_SLICE
+    OPTION_SLICE,
+    OPTION_MODEL,
+    OPTION_SHRINK,
+    OPTION_SUMS,
+    OPTION_DEVICE,
+    OPTION_SVG,
+    OPTION_HTML
+};
+
+static const struct {
+    int option;
+    int group;
+} grouped[] = {
+    {OPTION_DIR, GROUP_DIR},     {OPTION_LAYERS, GROUP_LAYERS}, {OPTION_MOMENTS, GROUP_LAYERS},
+    {OPTION_SLICE, GROUP_SLICE}, {OPTION_MODEL, GROUP_MODEL},   {OPTION_SHRINK, GROUP_MODEL},
+    {OPTION_SUMS, GROUP_MODEL},  {OPTION_DEVICE, GROUP_MODEL},  {OPTION_SVG, GROUP_MODEL},
+    {OPTION_HTML, GROUP_MODEL},
 };
 
 static const struct option line_options[] = {
@@ -117,6 +153,12 @@ static const struct option line_options[] = {
     {"layers", required_argument, NULL, OPTION_LAYERS},
     {"moments", required_argument, NULL, OPTION_MOMENTS},
     {"slice", required_argument, NULL, OPTION_SLICE},
+    {"model", required_argument, NULL, OPTION_MODEL},
+    {"shrink", required_argument, NULL, OPTION_SHRINK},
+    {"sums", required_argument, NULL, OPTION_SUMS},
+    {"device", required_argument, NULL, OPTION_DEVICE},
+    {"svg", required_argument, NULL, OPTION_SVG},
+    {"html", required_argument, NULL, OPTION_HTML},
     {0},
 };
 
@@ -133,6 +175,7 @@ static const struct {
     {OPTION_THREADS, 1, 256, offsetof(bench_options, threads)},
     {OPTION_LAYERS, 1, 128, offsetof(bench_options, offload.layers)},
     {OPTION_SLICE, 1, 1000, offsetof(bench_options, offload.slice_steps)},
+    {OPTION_SHRINK, 1, 65536, offsetof(bench_options, memory.shrink)},
 };
 
 static const char *name_of(int option)
@@ -169,10 +212,51 @@ static int read_directory(bench_offload_options *options, const char *directory)
     return 0;
 }
 
+/* One of two values; *second is set where it is the second. */
+static int read_choice(int option, const char *value, const char *first, const char *second,
+                       bool *is_second)
+{
+    *is_second = strcmp(value, second) == 0;
+    return *is_second || strcmp(value, first) == 0
+               ? 0
+               : bench_fail("--%s %s: expected %s or %s", name_of(option), value, first, second);
+}
+
+/* A picture on stdout would be in the middle of the table. */
+static int read_picture(int option, const char *value, const char **path)
+{
+    *path = value;
+    return strcmp(value, "-") != 0 ? 0 : bench_fail("--%s -: name a file", name_of(option));
+}
+
+static int read_memory_option(bench_options *options, int option, const char *value)
+{
+    bench_memory_options *memory = &options->memory;
+    switch (option) {
+    case OPTION_MODEL:
+        memory->model = value;
+        return 0;
+    case OPTION_SUMS:
+        return read_choice(option, value, "f32", "bf16", &memory->bf16_sums);
+    case OPTION_DEVICE:
+        return read_choice(option, value, "cpu", "cuda", &memory->on_gpu);
+    case OPTION_SVG:
+        return read_picture(option, value, &memory->svg_path);
+    case OPTION_HTML:
+        return read_picture(option, value, &memory->html_path);
+    default:
+        return read_number(options, option, value);
+    }
+}
+
 static int read_option(bench_line *line, int option, const char *value)
 {
     bench_options *options = &line->options;
-    line->for_offload = option >= OPTION_OFFLOAD ? name_of(option) : line->for_offload;
+    for (size_t i = 0; i < sizeof grouped / sizeof grouped[0]; i++) {
+        if (grouped[i].option == option) {
+            line->given[grouped[i].group] = name_of(option);
+        }
+    }
     switch (option) {
     case COMMAND_LINE_HELP:
         line->help = true;
@@ -196,12 +280,9 @@ static int read_option(bench_line *line, int option, const char *value)
     case OPTION_DIR:
         return read_directory(&options->offload, value);
     case OPTION_MOMENTS:
-        options->offload.bf16_moments = strcmp(value, "bf16") == 0;
-        return options->offload.bf16_moments || strcmp(value, "f32") == 0
-                   ? 0
-                   : bench_fail("--moments %s: expected f32 or bf16", value);
+        return read_choice(option, value, "f32", "bf16", &options->offload.bf16_moments);
     default:
-        return read_number(options, option, value);
+        return read_memory_option(options, option, value);
     }
 }
 
@@ -228,16 +309,22 @@ static int read_name(bench_line *line, const char *name)
     return bench_fail("unknown benchmark \"%s\"%s", name, advice);
 }
 
-static int check_for_offload(const bench_line *line)
+/* An option that none of the chosen runners takes is a mistake. */
+static int check_group(const bench_line *line, int group)
 {
-    const bool slice = line->options.offload.slice_steps != 0; /* `offload` alone knows it */
+    char takers[128] = "";
+    bool taken = line->given[group] == NULL;
     for (size_t i = 0; i < RUNNER_COUNT; i++) {
-        if (line->chosen[i] && (slice ? runners[i].run == bench_offload : runners[i].on_disk)) {
-            return 0;
+        if ((runners[i].takes & TAKES(group)) != 0) {
+            const size_t used = strlen(takers);
+            (void)snprintf(takers + used, sizeof takers - used, "%s`%s`", used != 0 ? ", " : "",
+                           runners[i].name);
+            taken = taken || line->chosen[i];
         }
     }
-    return bench_fail("--%s is for `offload`%s, which is not among what is to be measured",
-                      line->for_offload, slice ? "" : ", `overlap` or `checks`");
+    return taken ? 0
+                 : bench_fail("--%s is for %s, not for what is to be measured", line->given[group],
+                              takers);
 }
 
 static int read_line(int argc, char **argv, bench_line *line)
@@ -262,7 +349,12 @@ static int read_line(int argc, char **argv, bench_line *line)
     if (!any && read_name(line, "all") != 0) {
         return 1;
     }
-    return line->for_offload == NULL || line->help ? 0 : check_for_offload(line);
+    for (int group = 0; group < GROUPS && !line->help; group++) {
+        if (check_group(line, group) != 0) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 static int run_chosen(const bench_line *line, bench_report *report)

@@ -27,7 +27,7 @@ typedef enum bench_scale {
 
 #define BENCH_DIRECTORIES_MAX 16
 
-/* What is for `offload`, `overlap` and `checks` alone. */
+/* What is for `offload`, `overlap` and `checks`; directories for `memory` too. */
 typedef struct bench_offload_options {
     const char *directories[BENCH_DIRECTORIES_MAX];
     uint32_t directory_count; /* 0: the current directory */
@@ -36,6 +36,16 @@ typedef struct bench_offload_options {
     bool bf16_moments;
 } bench_offload_options;
 
+/* What is for `memory` alone. */
+typedef struct bench_memory_options {
+    const char *model; /* NULL: gpt2 */
+    uint32_t shrink;   /* every dimension is divided by it; 0: by scale */
+    bool bf16_sums;
+    bool on_gpu;
+    const char *svg_path; /* NULL: not wanted */
+    const char *html_path;
+} bench_memory_options;
+
 typedef struct bench_options {
     bench_scale scale;
     uint32_t repetitions;    /* per side of a case; 0 is never seen by a runner */
@@ -43,6 +53,7 @@ typedef struct bench_options {
     uint32_t threads;        /* 0: the runner's own choice */
     const char *case_filter; /* NULL: all; else a part of the names of the cases to run */
     bench_offload_options offload;
+    bench_memory_options memory;
     const char *program; /* path of this program, for bench_spawn_ranks */
     bool named;          /* the line names this runner: what it lacks is then a failure */
     bool as_rank; /* this process is one of the ranks that bench_spawn_ranks started: run the cases
@@ -134,6 +145,10 @@ bench_stat bench_stat_of(double *values, uint32_t count);
 int bench_add(bench_report *report, const char *metric, const char *name, const char *unit,
               const bench_stat *stat, double reference);
 
+/* A picture to print in front of the table, from malloc and the report's from here on. Rows of the
+ * metrics that begin with `shows` are in it, and are not listed again. */
+void bench_report_draw(bench_report *report, char *text, const char *shows);
+
 /* The row of a timed case against a timed reference, in ms. */
 int bench_add_times(bench_report *report, const char *metric, const char *name,
                     const bench_stat *ours, const bench_stat *reference);
@@ -151,10 +166,14 @@ int bench_adam(const bench_options *options, bench_report *report);
 int bench_comm(const bench_options *options, bench_report *report);
 int bench_step(const bench_options *options, bench_report *report);
 int bench_hooks(const bench_options *options, bench_report *report);
+int bench_footprint(const bench_options *options, bench_report *report);
 int bench_offload(const bench_options *options, bench_report *report);
 int bench_overlap(const bench_options *options, bench_report *report);
 int bench_checks(const bench_options *options, bench_report *report);
 int bench_gpu(const bench_options *options, bench_report *report);
+
+/* `memory` on a GPU: fails where there is none. */
+int bench_footprint_gpu(const bench_options *options, bench_report *report);
 
 /* bench_skip of every metric of `comm`. */
 int bench_skip_comm(bench_report *report, const char *reason);

@@ -29,9 +29,18 @@ ABSENT int bench_stage_speed(const bench_options *options, bench_report *report)
                       "built without OpenBLAS; install it and configure the build again");
 }
 
+static const char no_cuda[] =
+    "UNSUPPORTED: built without CUDA; install the CUDA toolkit, configure with -Dcuda=enabled";
+
+ABSENT int bench_footprint_gpu(const bench_options *options, bench_report *report)
+{
+    (void)options;
+    (void)report;
+    return bench_fail("memory: %s", no_cuda);
+}
+
 ABSENT int bench_gpu(const bench_options *options, bench_report *report)
 {
-    static const char reason[] =
-        "UNSUPPORTED: built without CUDA; install the CUDA toolkit, configure with -Dcuda=enabled";
-    return options->named ? bench_fail("gpu: %s", reason) : bench_skip(report, "gpu", NULL, reason);
+    return options->named ? bench_fail("gpu: %s", no_cuda)
+                          : bench_skip(report, "gpu", NULL, no_cuda);
 }

@@ -32,8 +32,13 @@ static uint64_t used_bytes(void)
     return cudaMemGetInfo(&left, &all) == cudaSuccess ? all - left : 0;
 }
 
+/* What is measured of engines at a place. */
+typedef int (*place_fn)(const bench_place *place, const bench_options *options,
+                        bench_report *report);
+
 /* What the CPU is measured by too. */
-static int measure_engines(const bench_options *options, bench_report *report)
+static int measure_engines(const bench_options *options, bench_report *report, place_fn first,
+                           place_fn second)
 {
     cudaStream_t stream = NULL;
     if (gpu_stream_open(&stream) != 0) {
@@ -51,24 +56,39 @@ static int measure_engines(const bench_options *options, bench_report *report)
         .used_start = used_bytes,
         .used_most = used_bytes,
     };
-    const int memory_failed = bench_peak_memory_at(&place, options, report);
-    const int hooks_failed = bench_hooks_at(&place, options, report);
+    const int first_failed = first(&place, options, report);
+    const int second_failed = second != NULL && second(&place, options, report);
     gpu_stream_close(stream);
-    return memory_failed || hooks_failed;
+    return first_failed || second_failed;
+}
+
+/* NULL, or why CUDA has no GPU. */
+static const char *missing(void)
+{
+    int count = 0;
+    const cudaError_t code = cudaGetDeviceCount(&count);
+    return code != cudaSuccess ? cudaGetErrorString(code) : count == 0 ? "none" : NULL;
+}
+
+int bench_footprint_gpu(const bench_options *options, bench_report *report)
+{
+    const char *why = missing();
+    return why != NULL ? refuse(options, report, why)
+                       : measure_engines(options, report, bench_footprint_at, NULL);
 }
 
 int bench_gpu(const bench_options *options, bench_report *report)
 {
-    int count = 0;
-    const cudaError_t code = cudaGetDeviceCount(&count);
-    if (code != cudaSuccess || count == 0) {
-        return refuse(options, report, code != cudaSuccess ? cudaGetErrorString(code) : "none");
+    const char *why = missing();
+    if (why != NULL) {
+        return refuse(options, report, why);
     }
     if (bench_gpu_machine(options, report) != 0) {
         return 1;
     }
     const int kernels_failed = bench_gpu_kernels(options, report);
-    const int engines_failed = measure_engines(options, report);
+    const int engines_failed =
+        measure_engines(options, report, bench_peak_memory_at, bench_hooks_at);
     const int steps_failed = bench_gpu_steps(options, report);
     const int stream_failed = bench_gpu_stream(options, report);
     return kernels_failed || engines_failed || steps_failed || stream_failed;

@@ -79,7 +79,7 @@ bool bench_disks_suffice(const offload_rank_desc *desc, uint64_t bytes, char *re
         if (wanted > available) {
             (void)snprintf(reason, reason_bytes,
                            "--dir %s: %llu bytes wanted, %llu free, %llu too few; use a larger "
-                           "disk, more of them, or fewer --layers",
+                           "disk, more of them, or a smaller model (--layers, --shrink)",
                            directory, (unsigned long long)wanted, (unsigned long long)available,
                            (unsigned long long)(wanted - available));
             return false;

@@ -32,9 +32,11 @@ uint64_t bench_proc_bytes(const char *path, const char *key);
 uint64_t bench_resident_start(void);
 uint64_t bench_resident_most(void);
 
-/* hook_ns and peak_memory_vs_plan. 0, or 1 after bench_fail. */
+/* hook_ns, peak_memory_vs_plan, and `memory`. 0, or 1 after bench_fail. */
 int bench_hooks_at(const bench_place *place, const bench_options *options, bench_report *report);
 int bench_peak_memory_at(const bench_place *place, const bench_options *options,
                          bench_report *report);
+int bench_footprint_at(const bench_place *place, const bench_options *options,
+                       bench_report *report);
 
 #endif

@@ -144,6 +144,7 @@ int bench_report_close(bench_report *report)
     json_decref(report->skipped);
     json_decref(report->failed);
     json_decref(report->gpu);
+    free(report->drawing);
     return failed;
 }
 
@@ -183,6 +184,13 @@ int bench_skip(bench_report *report, const char *metric, const char *name, const
     return json_array_append_new(report->skipped, omission) == 0
                ? 0
                : bench_fail("%s: no memory left to say that it is skipped: %s", metric, reason);
+}
+
+void bench_report_draw(bench_report *report, char *text, const char *shows)
+{
+    free(report->drawing);
+    report->drawing = text;
+    report->drawn = shows;
 }
 
 int bench_add_times(bench_report *report, const char *metric, const char *name,
@@ -285,6 +293,28 @@ static void print_gpu(const json_t *gpu, FILE *out)
             number_of(gpu, "pinned_both_gb_per_s"));
 }
 
+/* Whether the drawing shows the row. */
+static bool is_drawn(const bench_report *report, const json_t *row)
+{
+    return report->drawing != NULL &&
+           strncmp(text_of(row, "metric"), report->drawn, strlen(report->drawn)) == 0;
+}
+
+/* The rows that are to be listed. */
+static json_t *listed_rows(const bench_report *report)
+{
+    size_t i;
+    json_t *json;
+    json_t *listed = json_array();
+    json_array_foreach(report->results, i, json)
+    {
+        if (!is_drawn(report, json)) {
+            (void)json_array_append(listed, json);
+        }
+    }
+    return listed;
+}
+
 static void print_rows(const json_t *results, FILE *out)
 {
     size_t i;
@@ -321,9 +351,14 @@ void bench_report_print(const bench_report *report, FILE *out)
     if (report->gpu != NULL) {
         print_gpu(report->gpu, out);
     }
-    if (json_array_size(report->results) > 0) {
-        print_rows(report->results, out);
+    if (report->drawing != NULL) {
+        fputs(report->drawing, out);
     }
+    json_t *listed = listed_rows(report);
+    if (json_array_size(listed) > 0) {
+        print_rows(listed, out);
+    }
+    json_decref(listed);
     json_array_foreach(report->skipped, i, entry)
     {
         const char *name = text_of(entry, "case");

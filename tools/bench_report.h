@@ -10,8 +10,10 @@
 struct bench_report {
     json_t *results;
     json_t *skipped;
-    json_t *failed; /* names of runners */
-    json_t *gpu;    /* NULL: no runner looked at one */
+    json_t *failed;    /* names of runners */
+    json_t *gpu;       /* NULL: no runner looked at one */
+    char *drawing;     /* of bench_report_draw; NULL: none */
+    const char *drawn; /* what metrics begin with that it shows */
     bench_scale scale;
     const char
         *json_path; /* NULL: no JSON is wanted; "-": stdout, where no table is printed then */

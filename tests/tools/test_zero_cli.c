@@ -251,7 +251,7 @@ TEST(absurd_numbers_are_refused)
     check_refused("bench offload --slice 0", "--slice 0");
     check_refused("bench offload --moments f16", "--moments f16");
     check_refused("bench offload --dir", "--dir needs a value");
-    check_refused("bench adam --dir .", "--dir is for `offload`");
+    check_refused("bench adam --dir .", "--dir is for `memory`, `offload`");
 }
 
 TEST_CALL(an_unwritable_file_is_refused_before_measuring,
