@@ -22,6 +22,8 @@ def link(match):
         return match.group(0)
     if path.endswith(".md"):
         return f"[{text}]({path})"
+    if path.endswith(".svg"):
+        return f"[{text}]({os.path.basename(path)})"  # a picture, behind a "!"
     if path.endswith(".h") and "include/" in path:
         return f"[{text}](@ref {os.path.basename(path)})"
     return text

@@ -21,7 +21,7 @@ need_library() {
     pkg-config --exists "$1" > /dev/null 2>&1 || missing+=("$2")
 }
 
-# What the library and the example need where ranks are threads and there is no GPU.
+# What the library, the example and `zero` need where ranks are threads and there is no GPU.
 need_example() {
     need_command meson meson
     need_command ninja ninja-build
@@ -31,6 +31,7 @@ need_example() {
     need_library openblas libopenblas-dev
     need_library liburing liburing-dev
     need_library libxxhash libxxhash-dev
+    need_library jansson libjansson-dev
 }
 
 # What a build of everything needs.
@@ -38,7 +39,6 @@ need_build() {
     need_example
     need_command mpicc libopenmpi-dev
     need_command mpirun openmpi-bin
-    need_library jansson libjansson-dev
     need_library numa libnuma-dev
 }
 
@@ -85,7 +85,7 @@ configure() {
     fi
 }
 
-example_options=(--buildtype=release -Ddebug=true -Dtests=disabled -Dtools=disabled)
+example_options=(--buildtype=release -Ddebug=true -Dtests=disabled -Dtools=enabled)
 # In full, also where the folder has been the demo's.
 optimised_options=(--buildtype=release -Ddebug=true -Dwerror=true -Dmpi=enabled
     -Dtests=enabled -Dtools=enabled -Dexamples=enabled)

@@ -20,16 +20,13 @@ STAGES = (
 )
 
 
-def table(scripts, scale, measured=None):
-    """(exit status, lines) over STAGES times scale; measured: how much more the last role was."""
+def table(scripts, scale):
+    """(exit status, lines) over STAGES times scale."""
     with tempfile.TemporaryDirectory() as folder:
         for stage, sizes in enumerate(STAGES):
             memory = {role: {"planned": size * scale} for role, size in zip(ROLES, sizes)}
             memory["total"] = {"planned": sum(sizes) * scale}
-            if measured is not None:
-                for role, row in memory.items():
-                    row["measured"] = row["planned"] + (measured if role == ROLES[-1] else 0)
-                memory["activations"] = 5
+            memory["activations"] = 5
             with open(f"{folder}/stage{stage}.json", "w", encoding="utf-8") as file:
                 json.dump({"memory": memory}, file)
         done = subprocess.run(
@@ -53,20 +50,6 @@ def draws(scripts, scale):
         and all(bars)
         and [[bar[1].count(letter) for letter in "pgos"] for bar in bars] == counts
         and [int(bar[2]) for bar in bars] == [round(100 * share) for share in shares]
-        and not any("measured" in line for line in lines)
-    )
-
-
-def compares(scripts):
-    equal = table(scripts, MIB, 0)
-    other = table(scripts, MIB, 1)
-    return (
-        equal[0] == 0
-        and equal[1][-1].startswith("measured by the allocator: as planned")
-        and other[0] == 1
-        and f"stage 0, step: {4 * MIB} bytes planned, {4 * MIB + 1} measured" in other[1]
-        and not any("as planned" in line for line in other[1])
-        and all(len(line) < 80 for line in equal[1] + other[1])
     )
 
 
@@ -74,7 +57,6 @@ def main():
     cases = {
         "bars and numbers in MiB": draws(sys.argv[1], MIB),
         "bars and numbers in GiB": draws(sys.argv[1], 1 << 32),
-        "what differs from its plan": compares(sys.argv[1]),
     }
     for name, good in cases.items():
         print(f"{'ok' if good else 'FAILED':8}{name}")
