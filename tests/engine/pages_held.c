@@ -1,4 +1,4 @@
-/* Owns the table of pages that are held: what was asked for, by address. */
+/* Owns the table of memory that is held: what was asked for, by address. */
 #include "pages_held.h"
 
 #include <pthread.h>
@@ -70,12 +70,14 @@ uint64_t pages_held(void)
 }
 
 zero_status __real_zi_pages_alloc(size_t bytes, void **out);
+zero_status __real_zi_pages_alloc_on(size_t bytes, int node, void **out);
 void __real_zi_pages_free(void *pointer, size_t bytes);
 zero_status __real_zi_pages_discard(void *pointer, size_t bytes);
 zero_status __real_zi_pages_restore(void *pointer, size_t bytes);
 void __real_zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes);
 
 zero_status __wrap_zi_pages_alloc(size_t bytes, void **out);
+zero_status __wrap_zi_pages_alloc_on(size_t bytes, int node, void **out);
 void __wrap_zi_pages_free(void *pointer, size_t bytes);
 zero_status __wrap_zi_pages_discard(void *pointer, size_t bytes);
 zero_status __wrap_zi_pages_restore(void *pointer, size_t bytes);
@@ -84,6 +86,16 @@ void __wrap_zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage
 zero_status __wrap_zi_pages_alloc(size_t bytes, void **out)
 {
     const zero_status status = __real_zi_pages_alloc(bytes, out);
+    if (*out != NULL) {
+        change(NULL, (held){.pointer = *out, .bytes = bytes});
+    }
+    return status;
+}
+
+/* Of calls from other files; the one above makes its own within the allocator's. */
+zero_status __wrap_zi_pages_alloc_on(size_t bytes, int node, void **out)
+{
+    const zero_status status = __real_zi_pages_alloc_on(bytes, node, out);
     if (*out != NULL) {
         change(NULL, (held){.pointer = *out, .bytes = bytes});
     }
@@ -123,3 +135,31 @@ void __wrap_zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage
     change(block, (held){.pointer = block, .bytes = bytes, .block = true});
     __real_zi_peer_block_init(block, size, stage_bytes);
 }
+
+#ifdef TOY_CUDA
+
+#include "zero/cuda.h"
+
+cudaError_t __real_cudaMalloc(void **out, size_t bytes);
+cudaError_t __real_cudaFree(void *pointer);
+cudaError_t __wrap_cudaMalloc(void **out, size_t bytes);
+cudaError_t __wrap_cudaFree(void *pointer);
+
+cudaError_t __wrap_cudaMalloc(void **out, size_t bytes)
+{
+    const cudaError_t code = __real_cudaMalloc(out, bytes);
+    if (code == cudaSuccess) {
+        change(NULL, (held){.pointer = *out, .bytes = bytes});
+    }
+    return code;
+}
+
+cudaError_t __wrap_cudaFree(void *pointer)
+{
+    if (pointer != NULL) {
+        change(pointer, (held){0});
+    }
+    return __real_cudaFree(pointer);
+}
+
+#endif

@@ -1,6 +1,5 @@
-/* Pages that the library's allocator has given out, counted beside it and not asked of an engine. A
- * program is linked with --wrap of zi_pages_alloc, zi_pages_free, zi_pages_discard,
- * zi_pages_restore and zi_peer_block_init. */
+/* Pages that the library's allocator has given out, counted beside it and not asked of an engine;
+ * with TOY_CUDA a GPU's memory too. A program is linked with --wrap of what is wrapped here. */
 #ifndef TESTS_ENGINE_PAGES_HELD_H
 #define TESTS_ENGINE_PAGES_HELD_H
 

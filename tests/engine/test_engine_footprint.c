@@ -43,6 +43,7 @@ typedef struct sample {
     toy_model models[PARTS];
     toy_run run;
     uint32_t evicted; /* a set of ZERO_ROLE_BIT; 0: none */
+    zero_tier evicted_to;
     zero_plan *plans[PARTS];
     bool refused; /* some part's plan */
     uint64_t held_before;
@@ -144,12 +145,27 @@ static void draw_types(sample *s)
     t->wire_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16);
     t->accum_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16);
     t->reduction = (zero_reduction)draw(s, 2);
-    if (draw(s, 5) == 0) {
+    if (draw(s, 5) == 0 && o->device == ZERO_DEVICE_CPU) { /* it is host code */
         o->optimizer = ZERO_OPTIMIZER_CALLBACK;
         o->update = update_nothing;
         o->update_states = draw(s, 3);
         s->run.params.hyper.kind = ZERO_OPTIMIZER_CALLBACK;
     }
+}
+
+/* What is on disk, or comes to the GPU by units, only one of them may update. */
+static void draw_updater(sample *s)
+{
+    const zero_engine_options *o = &s->run.options;
+    bool both = true;
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        both = both && o->tier[role] != ZERO_TIER_DISK &&
+               (role >= ZERO_ROLE_MASTER || o->tier[role] != ZERO_TIER_HOST);
+    }
+    s->run.tuning.updater =
+        both ? (zero_updater)DRAW_OR_0(s, ZERO_UPDATER_GPU, ZERO_UPDATER_CPU, ZERO_UPDATER_BOTH)
+             : (zero_updater)DRAW_OR_0(s, ZERO_UPDATER_CPU);
+    s->run.tuning.transport = ZERO_TRANSPORT_PEER; /* a plan cannot know that ranks are threads */
 }
 
 static void draw_tiers(sample *s)
@@ -171,6 +187,9 @@ static void draw_tiers(sample *s)
     t->io_window = (uint32_t)DRAW_OR_0(s, 3, 5, 9);
     t->io_depth = (uint32_t)DRAW_OR_0(s, 1, 3);
     t->disk_unchecked = draw(s, 4) == 0;
+    if (o->device == ZERO_DEVICE_CUDA) {
+        draw_updater(s);
+    }
 }
 
 static void draw_tuning(sample *s)
@@ -187,6 +206,8 @@ static void draw_tuning(sample *s)
     s->run.split = draw(s, 2) == 0;
     s->run.params.max_norm = draw(s, 2) == 0 ? 0 : 1;
     s->evicted = draw(s, 3) == 0 ? ZERO_EVICT_ALL : draw(s, 1 << ZERO_ROLE_COUNT) & ZERO_EVICT_ALL;
+    s->evicted_to = s->run.options.device == ZERO_DEVICE_CUDA && draw(s, 2) == 0 ? ZERO_TIER_HOST
+                                                                                 : ZERO_TIER_DISK;
 }
 
 static void make_plans(sample *s)
@@ -280,8 +301,8 @@ static const char *describe(const sample *s)
     static char text[TEXT_MAX];
     const zero_option *option = NULL;
     text[0] = '\0';
-    add(text, "  seed %" PRIu64 ", case %" PRIu64 ": %u ranks, %u parts, evicts 0x%x", test_seed,
-        s->number, s->ranks, s->parts, s->evicted);
+    add(text, "  seed %" PRIu64 ", case %" PRIu64 ": %u ranks, %u parts, evicts 0x%x to %s",
+        test_seed, s->number, s->ranks, s->parts, s->evicted, zero_tier_name(s->evicted_to));
     for (uint32_t part = 0; part < s->parts; part++) {
         describe_model(&s->models[part], text);
     }
@@ -337,19 +358,20 @@ static expected expect(const toy_trainer *trainer)
     return e;
 }
 
-/* The same while roles are evicted: state is on disk meanwhile, the rest is nowhere. */
-static void expect_evicted(const toy_trainer *trainer, uint32_t roles, expected *e)
+/* The same while roles are evicted: state is on another tier meanwhile, the rest is nowhere. */
+static void expect_evicted(const toy_trainer *trainer, const sample *s, expected *e)
 {
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         zero_tier tier = role < ZERO_SHARD_ROLES ? trainer->run->options.tier[role] : 0;
         tier = role == ZERO_ROLE_IO_WINDOW ? ZERO_TIER_HOST : tier == 0 ? ZERO_TIER_DEVICE : tier;
-        if ((roles & ZERO_ROLE_BIT(role)) == 0 || tier == ZERO_TIER_DISK) {
+        const bool kept = (ZERO_EVICT_STATE & ZERO_ROLE_BIT(role)) != 0;
+        if ((s->evicted & ZERO_ROLE_BIT(role)) == 0 || tier == ZERO_TIER_DISK ||
+            (kept && tier == s->evicted_to)) {
             continue;
         }
         const uint64_t bytes = e->pages[role];
-        const bool kept = (ZERO_EVICT_STATE & ZERO_ROLE_BIT(role)) != 0;
         e->memory.tier_bytes[tier] -= bytes;
-        e->memory.tier_bytes[ZERO_TIER_DISK] += kept ? bytes : 0;
+        e->memory.tier_bytes[s->evicted_to] += kept ? bytes : 0;
         e->memory.bytes[role] -= kept ? 0 : bytes;
         e->memory.total_bytes -= kept ? 0 : bytes;
         e->pages[role] = 0;
@@ -452,13 +474,13 @@ static zero_status evict_and_restore(sample *s, toy_trainer *trainer, const expe
 {
     expected e = *whole;
     const zero_status status = s->evicted != 0
-                                   ? zero_engine_evict(trainer->engine, s->evicted, ZERO_TIER_DISK)
+                                   ? zero_engine_evict(trainer->engine, s->evicted, s->evicted_to)
                                    : ZERO_UNSUPPORTED;
     if (status != ZERO_OK && status != ZERO_UNSUPPORTED) {
         return status;
     }
     if (status == ZERO_OK) {
-        expect_evicted(trainer, s->evicted, &e);
+        expect_evicted(trainer, s, &e);
         measure(s, trainer, &e, "evicted");
         TOY_TRY(zero_engine_restore(trainer->engine));
     }
