@@ -69,7 +69,8 @@ typedef struct bench_line {
 
 static void print_help(void)
 {
-    printf("usage: zero bench [NAME ...] [OPTIONS]\n\n"
+    printf("usage: zero bench [NAME ...] [OPTIONS]\n"
+           "       zero bench calibrate [OPTIONS]\n\n"
            "Measures each NAME (default: all), checks its results, and prints a row per case. A\n"
            "ratio above 1 means better than the reference; min..max are those of the value.\n\n"
            "names:\n");
@@ -77,6 +78,8 @@ static void print_help(void)
         printf("  %-8s%s\n", runners[i].name, runners[i].summary);
     }
     printf("  %-8s%s\n", "all", "all of these");
+    printf("\ncalibrate, by itself, measures this machine as a cluster to plan for; see\n"
+           "`zero bench calibrate --help`.\n");
     printf("\noptions:\n"
            "  --quick        a few seconds each; shows the tendency\n"
            "  --tiny         smallest sizes; shows that the cases run, the numbers say nothing\n"
@@ -395,6 +398,9 @@ int command_bench(int argc, char **argv)
 {
     char path[4096];
     bench_line line = {.options.program = own_path("zero", path, sizeof path)};
+    if (argc > 1 && strcmp(argv[1], "calibrate") == 0) {
+        return command_calibrate(argc - 1, argv + 1);
+    }
     if (read_line(argc, argv, &line) != 0) {
         return 1;
     }

@@ -1,6 +1,6 @@
 /* Owns what is said of benchmarks that this build is without. Invariant: a function here is
  * replaced by the one of its own file where meson compiles that. */
-#include "bench.h"
+#include "bench_calibrate.h"
 
 #define ABSENT __attribute__((weak))
 
@@ -43,4 +43,32 @@ ABSENT int bench_gpu(const bench_options *options, bench_report *report)
 {
     return options->named ? bench_fail("gpu: %s", no_cuda)
                           : bench_skip(report, "gpu", NULL, no_cuda);
+}
+
+ABSENT calibrate_product *calibrate_product_create(bench_scale scale, const char **missing)
+{
+    (void)scale;
+    *missing = "built without OpenBLAS; install it, or set this by hand";
+    return NULL;
+}
+
+ABSENT void calibrate_product_destroy(calibrate_product *product)
+{
+    (void)product;
+}
+
+ABSENT double calibrate_product_flops(const calibrate_product *product, calibrate_shape shape)
+{
+    (void)product;
+    (void)shape;
+    return 0.0;
+}
+
+ABSENT void calibrate_product_run(const calibrate_product *product, calibrate_shape shape,
+                                  uint32_t part, uint32_t parts)
+{
+    (void)product;
+    (void)shape;
+    (void)part;
+    (void)parts;
 }

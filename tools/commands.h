@@ -4,6 +4,7 @@
 #define TOOLS_COMMANDS_H
 
 int command_bench(int argc, char **argv);
+int command_calibrate(int argc, char **argv); /* of `zero bench` */
 int command_io(int argc, char **argv);
 int command_options(int argc, char **argv);
 int command_plan(int argc, char **argv);

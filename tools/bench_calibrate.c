@@ -1,0 +1,372 @@
+/* Owns `zero bench calibrate`: reads its line, says what was measured and how it spread, and writes
+ * the medians as a cluster. Invariant: the file is whole or not there. */
+#include "bench_calibrate.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bench_report.h"
+#include "command_line.h"
+#include "commands.h"
+#include "core/host.h"
+#include "zero/cluster.h"
+#include "zero/world.h"
+
+#define RANKS_DEFAULT_MAX 8
+
+/* ---- fields ---- */
+
+static calibrate_field *find_field(calibration *all, const char *name)
+{
+    uint32_t i = 0;
+    while (strcmp(zero_cluster_field_at(i)->name, name) != 0) {
+        i++;
+    }
+    return &all->fields[i];
+}
+
+void calibrate_add(calibration *all, const char *field, double value)
+{
+    calibrate_field *found = find_field(all, field);
+    found->samples[found->count++] = value;
+}
+
+void calibrate_miss(calibration *all, const char *field, const char *reason)
+{
+    find_field(all, field)->missing = reason;
+}
+
+static int compare_values(const void *left, const void *right)
+{
+    const double a = *(const double *)left;
+    const double b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Of sorted samples: between the two that are nearest. */
+static double quantile(const calibrate_field *field, double part)
+{
+    const double at = part * (field->count - 1);
+    const uint32_t low = (uint32_t)at;
+    const uint32_t high = low + 1 < field->count ? low + 1 : low;
+    return field->samples[low] + (at - low) * (field->samples[high] - field->samples[low]);
+}
+
+/* The medians, within the bounds of the fields. */
+static int make_cluster(calibration *all, zero_cluster *cluster)
+{
+    const zero_cluster_field *known = NULL;
+    *cluster = zero_cluster_init();
+    for (uint32_t i = 0; (known = zero_cluster_field_at(i)) != NULL; i++) {
+        calibrate_field *field = &all->fields[i];
+        if (field->count != 0) {
+            qsort(field->samples, field->count, sizeof field->samples[0], compare_values);
+            const double median = quantile(field, 0.5);
+            const bool timed = field->count > 1;
+            if (!isfinite(median) || median < 0.0 || (timed && median < 1.0)) {
+                return bench_fail("calibrate: %s came out as %g; the machine is too busy to be "
+                                  "measured",
+                                  known->name, median);
+            }
+            const uint64_t value = (uint64_t)(median + 0.5);
+            memcpy((unsigned char *)cluster + known->offset, &value, sizeof value);
+        }
+    }
+    return BENCH_TRY(zero_cluster_check(cluster));
+}
+
+/* ---- what is known without measuring ---- */
+
+/* A rank without a GPU has a part of the node's memory, which plans count twice: as a GPU's and as
+ * the node's. */
+static int add_memory(calibration *all)
+{
+    char text[4096];
+    uint64_t available_kib = 0;
+    const long pages = sysconf(_SC_PHYS_PAGES);
+    const double page = (double)sysconf(_SC_PAGESIZE);
+    const char *line =
+        zi_host_read("/proc/meminfo", text, sizeof text) ? strstr(text, "MemAvailable:") : NULL;
+    if (pages <= 0 || line == NULL || sscanf(line, "MemAvailable: %" SCNu64, &available_kib) != 1) {
+        return bench_fail("calibrate: /proc/meminfo does not tell how much memory there is");
+    }
+    const double installed = (double)pages * page;
+    const double taken = installed - (double)available_kib * 1024.0;
+    const uint64_t limit = zi_memory_limit("");
+    const double host = (double)limit < installed ? (double)limit : installed;
+    const double reserve = taken < 0.0 ? 0.0 : taken < host ? taken : host / 2.0;
+    calibrate_add(all, "nodes", 1.0);
+    calibrate_add(all, "ranks_per_node", all->ranks);
+    calibrate_add(all, "host_bytes", host);
+    calibrate_add(all, "host_reserve_bytes", reserve);
+    calibrate_add(all, "device_bytes", host / all->ranks);
+    calibrate_add(all, "device_reserve_bytes", reserve / all->ranks);
+    return 0;
+}
+
+/* ---- output ---- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text);
+    const size_t end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+/* How values of a field are printed. */
+typedef struct field_unit {
+    const char *end; /* of the fields' names */
+    const char *name;
+    double size;
+} field_unit;
+
+static const field_unit units[] = {{"_per_s", "GB/s", 1e9},
+                                   {"_ns", "us", 1e3},
+                                   {"_bytes", "GiB", 0x1p30},
+                                   {"_flops", "GFLOP/s", 1e9},
+                                   {"", "", 1.0}};
+
+static void print_field(const char *name, const calibrate_field *field)
+{
+    const field_unit *unit = units;
+    if (field->missing != NULL) {
+        printf("%-24s %s\n", name, field->missing);
+    }
+    if (field->count == 0) {
+        return;
+    }
+    while (!ends_with(name, unit->end)) {
+        unit++;
+    }
+    printf("%-24s %12.3f", name, quantile(field, 0.5) / unit->size);
+    if (field->count > 1) {
+        printf(" %12.3f %12.3f", quantile(field, 0.25) / unit->size,
+               quantile(field, 0.75) / unit->size);
+    } else {
+        printf(" %12s %12s", "-", "-");
+    }
+    printf("%s%s\n", unit->name[0] != '\0' ? " " : "", unit->name);
+}
+
+static void print_table(const calibration *all)
+{
+    printf("%-24s %12s %12s %12s\n", "field", "median", "quartile", "quartile");
+    for (uint32_t i = 0; zero_cluster_field_at(i) != NULL; i++) {
+        print_field(zero_cluster_field_at(i)->name, &all->fields[i]);
+    }
+    printf("\nMedians of %u samples, of %u ranks at the same time. Ranks compute on CPUs:\n"
+           "products are in fp32 by OpenBLAS, a GPU's memory is a rank's part of the node's,\n"
+           "and its host link is a copy within it. The fabric, which needs a second node, is\n"
+           "left out.\n",
+           all->repetitions, all->ranks);
+}
+
+/* Refuse a path that cannot be written before anything is measured. What was not there is not left
+ * there, so that whoever ends the program finds no empty file. */
+static int check_out(const char *path, bool *existed)
+{
+    *existed = access(path, F_OK) == 0 || strcmp(path, "-") == 0;
+    const int file = bench_open_file(path);
+    if (file < 0) {
+        return 1;
+    }
+    (void)close(file);
+    return *existed || unlink(path) == 0
+               ? 0
+               : bench_fail("cannot remove %s: %s", path, strerror(errno));
+}
+
+/* The fields that have values. NULL: memory is out. */
+static char *cluster_text(const calibration *all, const zero_cluster *cluster)
+{
+    json_t *json = json_object();
+    bool lost = json == NULL;
+    const zero_cluster_field *known = NULL;
+    for (uint32_t i = 0; (known = zero_cluster_field_at(i)) != NULL && !lost; i++) {
+        uint64_t value = 0;
+        memcpy(&value, (const unsigned char *)cluster + known->offset, sizeof value);
+        lost = all->fields[i].count != 0 &&
+               json_object_set_new(json, known->name, json_integer((json_int_t)value)) != 0;
+    }
+    char *text = lost ? NULL : json_dumps(json, JSON_INDENT(2));
+    json_decref(json);
+    return text;
+}
+
+static int write_text(int file, const char *text)
+{
+    const size_t bytes = strlen(text);
+    struct stat kind;
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t now = write(file, text + done, bytes - done);
+        if (now < 0 && errno != EINTR) {
+            return errno;
+        }
+        done += now > 0 ? (size_t)now : 0;
+    }
+    const bool regular = fstat(file, &kind) == 0 && S_ISREG(kind.st_mode);
+    return write(file, "\n", 1) == 1 && (!regular || ftruncate(file, lseek(file, 0, SEEK_CUR)) == 0)
+               ? 0
+               : errno;
+}
+
+static int write_cluster(const calibration *all, const zero_cluster *cluster, const char *path,
+                         bool existed)
+{
+    char *text = cluster_text(all, cluster);
+    if (text == NULL) {
+        return bench_fail("calibrate: no memory left for %s", path);
+    }
+    const int file = bench_open_file(path);
+    if (file < 0) {
+        free(text);
+        return 1;
+    }
+    int code = write_text(file, text);
+    code = close(file) != 0 && code == 0 ? errno : code;
+    free(text);
+    if (code != 0 && !existed) {
+        (void)unlink(path);
+    }
+    return code == 0 ? 0 : bench_fail("cannot write %s: %s", path, strerror(code));
+}
+
+/* ---- the line ---- */
+
+typedef struct calibrate_line {
+    calibration *all;
+    const char *out; /* NULL: no file; "-": stdout, without the table */
+    bool help;
+} calibrate_line;
+
+static void print_help(void)
+{
+    printf("usage: zero bench calibrate [OPTIONS]\n\n"
+           "Measures what this machine holds and moves, and writes it as a cluster that\n"
+           "`zero plan` reads: memory, matrix products, copies, collectives between ranks of\n"
+           "this machine, and disks. Prints the median and the quartiles of each field of\n"
+           "zero/cluster.h.\n\n"
+           "options:\n"
+           "  --dir DIR      where a file is measured; again for more disks; default: the\n"
+           "                 current directory\n"
+           "  --ranks N      ranks that share the machine, in [1, 256]; default: one for each\n"
+           "                 CPU, at most %d\n"
+           "  --out FILE     write the cluster as JSON; - for stdout, without the table\n"
+           "  --quick        a few seconds; shows the tendency\n"
+           "  --tiny         smallest sizes; shows that it runs, the numbers say nothing\n"
+           "  -h, --help     this text\n\n"
+           "Run it alone: what else runs is measured too.\n",
+           RANKS_DEFAULT_MAX);
+}
+
+enum { OPTION_DIR = COMMAND_LINE_OPTIONS, OPTION_RANKS, OPTION_OUT, OPTION_QUICK, OPTION_TINY };
+
+static const struct option line_options[] = {
+    {"help", no_argument, NULL, COMMAND_LINE_HELP},
+    {"dir", required_argument, NULL, OPTION_DIR},
+    {"ranks", required_argument, NULL, OPTION_RANKS},
+    {"out", required_argument, NULL, OPTION_OUT},
+    {"quick", no_argument, NULL, OPTION_QUICK},
+    {"tiny", no_argument, NULL, OPTION_TINY},
+    {0},
+};
+
+static int read_option(calibrate_line *line, int option, const char *value)
+{
+    uint64_t number = 0;
+    switch (option) {
+    case COMMAND_LINE_HELP:
+        line->help = true;
+        return 0;
+    case OPTION_DIR:
+        if (line->all->directory_count == BENCH_DIRECTORIES_MAX) {
+            return bench_fail("--dir %s: more than %d directories", value, BENCH_DIRECTORIES_MAX);
+        }
+        line->all->directories[line->all->directory_count++] = value;
+        return 0;
+    case OPTION_RANKS:
+        if (!command_line_whole(value, 1, CALIBRATE_RANKS_MAX, &number)) {
+            return bench_fail("--ranks %s: expected a whole number in [1, %d]", value,
+                              CALIBRATE_RANKS_MAX);
+        }
+        line->all->ranks = (uint32_t)number;
+        return 0;
+    case OPTION_OUT:
+        line->out = value;
+        return 0;
+    case OPTION_QUICK:
+        line->all->scale = BENCH_QUICK;
+        return 0;
+    case OPTION_TINY:
+        line->all->scale = BENCH_TINY;
+        return 0;
+    default:
+        return bench_fail("calibrate: %s is no option; see `zero bench calibrate --help`", value);
+    }
+}
+
+static int read_line(int argc, char **argv, calibrate_line *line)
+{
+    calibration *all = line->all;
+    command_line words = command_line_begin(argc, argv, line_options);
+    const char *value = NULL;
+    int found = 0;
+    while ((found = command_line_next(&words, &value)) != COMMAND_LINE_END) {
+        if (found == COMMAND_LINE_BAD) {
+            return bench_fail("%s", words.error);
+        }
+        if (read_option(line, found, value) != 0) {
+            return 1;
+        }
+    }
+    const uint32_t cpus = zero_world_cpus(NULL);
+    if (all->ranks == 0) {
+        all->ranks = cpus < RANKS_DEFAULT_MAX ? cpus : RANKS_DEFAULT_MAX;
+    }
+    if (all->directory_count == 0) {
+        all->directories[all->directory_count++] = ".";
+    }
+    all->repetitions = all->scale == BENCH_FULL ? 15 : BENCH_REPETITIONS_MIN;
+    return 0;
+}
+
+int command_calibrate(int argc, char **argv)
+{
+    static calibration all;
+    calibrate_line line = {.all = &all};
+    zero_cluster cluster;
+    bool existed = false;
+    if (read_line(argc, argv, &line) != 0) {
+        return 1;
+    }
+    if (line.help) {
+        print_help();
+        return fflush(stdout) == 0 ? 0 : 1;
+    }
+    if (zero_world_is_launched()) {
+        return bench_fail("started by a launcher; run it alone, it starts the ranks it needs");
+    }
+    if (line.out != NULL && check_out(line.out, &existed) != 0) {
+        return 1;
+    }
+    bench_progress_runner("calibrate", 1, 1);
+    const int failed = add_memory(&all) || calibrate_ranks(&all) || calibrate_disks(&all) ||
+                       make_cluster(&all, &cluster);
+    bench_progress_end();
+    if (failed) {
+        return 1;
+    }
+    if (line.out == NULL || strcmp(line.out, "-") != 0) {
+        print_table(&all);
+        if (fflush(stdout) != 0) {
+            return bench_fail("cannot write the table: %s", strerror(errno));
+        }
+    }
+    return line.out == NULL ? 0 : write_cluster(&all, &cluster, line.out, existed);
+}

@@ -1,0 +1,59 @@
+/* `zero bench calibrate`: what this machine holds and moves, as the fields of a zero_cluster. Parts
+ * add samples under a field's name; the field's value is their median. Functions that can fail
+ * return 1 after bench_fail. */
+#ifndef TOOLS_BENCH_CALIBRATE_H
+#define TOOLS_BENCH_CALIBRATE_H
+
+#include "bench.h"
+
+#define CALIBRATE_FIELDS_MAX 32
+#define CALIBRATE_SAMPLES_MAX 32
+#define CALIBRATE_RANKS_MAX 256
+
+/* Of one field. None and no reason: it is not about this machine. */
+typedef struct calibrate_field {
+    uint32_t count;
+    double samples[CALIBRATE_SAMPLES_MAX];
+    const char *missing; /* why there are none; static text */
+} calibrate_field;
+
+typedef struct calibration {
+    bench_scale scale;
+    uint32_t repetitions; /* samples of what is timed */
+    uint32_t ranks;
+    const char *directories[BENCH_DIRECTORIES_MAX];
+    uint32_t directory_count;
+    calibrate_field fields[CALIBRATE_FIELDS_MAX]; /* in the order of zero_cluster_field_at */
+} calibration;
+
+/* field: a name of zero_cluster's, as in zero/cluster.h. */
+void calibrate_add(calibration *all, const char *field, double value);
+void calibrate_miss(calibration *all, const char *field, const char *reason);
+
+/* Memory, copies, collectives and matrix products, of ranks that are threads of this process and
+ * share its CPUs. */
+int calibrate_ranks(calibration *all);
+
+/* Directories as the disks of the node. */
+int calibrate_disks(calibration *all);
+
+/* One rank's matrix products. */
+typedef struct calibrate_product calibrate_product;
+
+/* NULL when memory is out, and in a build without OpenBLAS, where `missing` says so. */
+calibrate_product *calibrate_product_create(bench_scale scale, const char **missing);
+void calibrate_product_destroy(calibrate_product *product); /* accepts NULL */
+
+typedef enum calibrate_shape {
+    CALIBRATE_SQUARE, /* large square matrices: what the machine reaches */
+    CALIBRATE_BLOCK   /* all products of a GPT block, forward and backward */
+} calibrate_shape;
+
+/* Operations of a run. */
+double calibrate_product_flops(const calibrate_product *product, calibrate_shape shape);
+
+/* Part `part` of `parts` that run at the same time, each with its own rows. */
+void calibrate_product_run(const calibrate_product *product, calibrate_shape shape, uint32_t part,
+                           uint32_t parts);
+
+#endif

@@ -1,0 +1,447 @@
+/* Owns the calibration of what ranks share: memory, copies, collectives and the CPUs. The ranks are
+ * threads of this process and do the same at the same time, so that a figure is what one of them
+ * gets while all are busy. Invariant: a time runs from the first rank's start to the last one's
+ * end. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_calibrate.h"
+#include "comm/comm.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "core/thread.h"
+
+#define DEADLINE_MS 120000
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+/* All ranks' buffers of one kind. */
+#define BYTES_MAX (512 * MIB)
+/* Sizes of a line, from 4 KiB on, each four times the one before. */
+#define SIZES_MAX 8
+#define SIZE_MIN (4 * KIB)
+/* Short transfers are repeated within a sample. */
+#define CALLS_BYTES (4 * MIB)
+#define CALLS_MIN 3
+#define CALLS_MAX 256
+
+typedef struct calibrate_rank {
+    calibration *all; /* written by rank 0 alone */
+    zero_world *world;
+    zi_pool *pool; /* its share of the CPUs */
+    zi_stream *host;
+    zi_stream *copies;
+    zi_event *copied;
+    calibrate_product *product;
+    const char *no_product; /* why there is none */
+    size_t bytes;           /* of each buffer */
+    unsigned char *source;
+    unsigned char *target;
+    unsigned char *shared; /* that other ranks read */
+} calibrate_rank;
+
+/* What is timed, on every rank. 0, or 1 after bench_fail. */
+typedef int (*calibrate_work)(calibrate_rank *rank, const void *argument);
+
+/* Ranks are threads and read one clock. */
+static int time_work(calibrate_rank *rank, calibrate_work work, const void *argument,
+                     double *seconds)
+{
+    double own[2];
+    double times[2 * CALIBRATE_RANKS_MAX];
+    if (BENCH_TRY(zero_world_barrier(rank->world))) {
+        return 1;
+    }
+    own[0] = bench_now();
+    const int failed = work(rank, argument);
+    own[1] = bench_now();
+    if (failed || BENCH_TRY(zero_world_gather(rank->world, own, times, sizeof own))) {
+        return 1;
+    }
+    for (uint32_t i = 0; i < zero_world_size(rank->world); i++) {
+        own[0] = times[2 * i] < own[0] ? times[2 * i] : own[0];
+        own[1] = times[2 * i + 1] > own[1] ? times[2 * i + 1] : own[1];
+    }
+    *seconds = own[1] - own[0];
+    return 0;
+}
+
+/* Of what is short: a rank's median call, which does not count that it lost its CPU for a while;
+ * the mean of all ranks. */
+static int time_calls(calibrate_rank *rank, calibrate_work call, const void *argument,
+                      uint32_t count, double *seconds)
+{
+    double own[CALLS_MAX];
+    double medians[CALIBRATE_RANKS_MAX];
+    int failed = BENCH_TRY(zero_world_barrier(rank->world));
+    for (uint32_t i = 0; i < count && !failed; i++) {
+        const double start = bench_now();
+        failed = call(rank, argument);
+        own[i] = bench_now() - start;
+    }
+    const double median = failed ? 0.0 : bench_stat_of(own, count).median;
+    if (failed || BENCH_TRY(zero_world_gather(rank->world, &median, medians, sizeof median))) {
+        return 1;
+    }
+    *seconds = 0.0;
+    for (uint32_t i = 0; i < zero_world_size(rank->world); i++) {
+        *seconds += medians[i] / zero_world_size(rank->world);
+    }
+    return 0;
+}
+
+static void add(const calibrate_rank *rank, const char *field, double value)
+{
+    if (zero_world_rank(rank->world) == 0) {
+        calibrate_add(rank->all, field, value);
+    }
+}
+
+static void miss(const calibrate_rank *rank, const char *field, const char *reason)
+{
+    if (zero_world_rank(rank->world) == 0) {
+        calibrate_miss(rank->all, field, reason);
+    }
+}
+
+/* ---- time = latency + bytes / rate ---- */
+
+/* Points of a line. */
+typedef struct line_points {
+    uint32_t count;
+    double bytes[2 * SIZES_MAX];
+    double seconds[2 * SIZES_MAX];
+} line_points;
+
+/* Least squares of relative errors: short transfers decide the latency, and long ones the rate.
+ * Where a busy machine has disturbed a sample so much that either would be negative, the shortest
+ * and the longest transfer stand for them. */
+static void fit(const line_points *points, double *latency_s, double *bytes_per_s)
+{
+    double w = 0.0;
+    double wx = 0.0;
+    double wy = 0.0;
+    double wxx = 0.0;
+    double wxy = 0.0;
+    for (uint32_t i = 0; i < points->count; i++) {
+        const double x = points->bytes[i];
+        const double y = points->seconds[i];
+        const double weight = 1.0 / (y * y);
+        w += weight;
+        wx += weight * x;
+        wy += weight * y;
+        wxx += weight * x * x;
+        wxy += weight * x * y;
+    }
+    const double slope = (w * wxy - wx * wy) / (w * wxx - wx * wx);
+    const uint32_t last = points->count - 1;
+    *bytes_per_s = 1.0 / slope;
+    *latency_s = (wy - slope * wx) / w;
+    if (!(*bytes_per_s > 0.0 && *latency_s > 0.0)) {
+        *bytes_per_s = points->bytes[last] / points->seconds[last];
+        *latency_s = points->seconds[0];
+    }
+}
+
+static uint32_t calls_of(const calibrate_rank *rank, size_t bytes)
+{
+    static const uint64_t most[] = {CALLS_MAX, CALLS_MAX / 4, 2 * CALLS_MIN};
+    const uint64_t wanted = zi_max_u64(CALLS_MIN, CALLS_BYTES / bytes);
+    return (uint32_t)zi_min_u64(most[rank->all->scale], wanted);
+}
+
+/* Of this many bytes at most. */
+static uint32_t size_count(size_t bytes)
+{
+    uint32_t count = 0;
+    while (count < SIZES_MAX && SIZE_MIN << (2 * count) <= bytes) {
+        count++;
+    }
+    return count;
+}
+
+/* ---- memory ---- */
+
+static void copy_part(void *argument, uint32_t part, uint32_t parts)
+{
+    const calibrate_rank *rank = argument;
+    const size_t first = rank->bytes / parts * part;
+    memcpy(rank->target + first, rank->source + first, rank->bytes / parts);
+}
+
+static int copy_all(calibrate_rank *rank, const void *times)
+{
+    for (uint32_t i = 0; i < *(const uint32_t *)times; i++) {
+        zi_pool_run(rank->pool, copy_part, rank);
+    }
+    return 0;
+}
+
+static int measure_memory(calibrate_rank *rank)
+{
+    const uint32_t times = 4;
+    double seconds = 0.0;
+    if (time_work(rank, copy_all, &times, &seconds) != 0) {
+        return 1;
+    }
+    const double rate = 2.0 * times * (double)rank->bytes / seconds; /* read and written */
+    add(rank, "device_bytes_per_s", rate);
+    add(rank, "host_bytes_per_s", rate * zero_world_size(rank->world));
+    return 0;
+}
+
+/* ---- copies, on a stream as an engine's are ---- */
+
+static int copy_on_stream(calibrate_rank *rank, const void *argument)
+{
+    const size_t bytes = *(const size_t *)argument;
+    const zi_device *device = &rank->world->device;
+    for (uint32_t i = 0; i < calls_of(rank, bytes); i++) {
+        if (BENCH_TRY(
+                device->ops->copy(device->self, rank->copies, rank->target, rank->source, bytes)) ||
+            BENCH_TRY(device->ops->event_record(device->self, rank->copied, rank->copies)) ||
+            BENCH_TRY(device->ops->event_wait(device->self, rank->copied, NULL))) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int measure_copies(calibrate_rank *rank)
+{
+    line_points points = {.count = size_count(rank->bytes)};
+    double latency = 0.0;
+    double rate = 0.0;
+    for (uint32_t i = 0; i < points.count; i++) {
+        const size_t bytes = SIZE_MIN << (2 * i);
+        if (time_calls(rank, copy_on_stream, &bytes, calls_of(rank, bytes), &points.seconds[i]) !=
+            0) {
+            return 1;
+        }
+        points.bytes[i] = (double)bytes;
+    }
+    fit(&points, &latency, &rate);
+    add(rank, "host_link_bytes_per_s", rate);
+    add(rank, "host_link_latency_ns", latency * 1e9);
+    return 0;
+}
+
+/* ---- collectives ---- */
+
+static int run_collective(calibrate_rank *rank, const void *argument)
+{
+    return BENCH_TRY(zi_group_submit(rank->world->control, rank->host, argument, 1));
+}
+
+/* Of `bytes` in all: what is sent of a reduce-scatter, what is received of an all-gather. As in an
+ * engine, shards and gradients are where the other ranks can read them. */
+static zi_collective collective_of(const calibrate_rank *rank, zi_collective_kind kind,
+                                   size_t bytes)
+{
+    return (zi_collective){.kind = kind,
+                           .flags = kind == ZI_REDUCE_SCATTER ? ZI_COLLECTIVE_EXACT : 0,
+                           .send_dtype = ZERO_DTYPE_F32,
+                           .recv_dtype = ZERO_DTYPE_F32,
+                           .count = bytes / sizeof(float) / zero_world_size(rank->world) / 64 * 64,
+                           .send = rank->shared,
+                           .recv = rank->target};
+}
+
+/* Every rank sends its number and 1. */
+static int check_result(const calibrate_rank *rank, const zi_collective *job)
+{
+    const uint32_t size = zero_world_size(rank->world);
+    const float *got = job->recv;
+    const bool gather = job->kind == ZI_ALL_GATHER;
+    for (size_t i = 0; i < job->count * (gather ? size : 1); i += 61) {
+        const double expected =
+            gather ? (double)(i / job->count) + 1.0 : 0.5 * size * ((double)size + 1.0);
+        if ((double)got[i] < expected || (double)got[i] > expected) {
+            return bench_fail("calibrate: element %zu of a collective is %g instead of %g", i,
+                              (double)got[i], expected);
+        }
+    }
+    return 0;
+}
+
+/* A ring's terms, as plans count them: each rank sends the parts of all others, a step for each. */
+static int measure_collectives(calibrate_rank *rank)
+{
+    static const zi_collective_kind kinds[] = {ZI_ALL_GATHER, ZI_REDUCE_SCATTER};
+    const uint32_t steps = zero_world_size(rank->world) - 1;
+    line_points points = {0};
+    double latency = 0.0;
+    double rate = 0.0;
+    for (uint32_t i = 0; i < 2 * size_count(rank->bytes); i++) {
+        const size_t bytes = SIZE_MIN << (2 * (i / 2));
+        const zi_collective job = collective_of(rank, kinds[i % 2], bytes);
+        double seconds = 0.0;
+        if (job.count == 0) {
+            continue; /* more ranks than elements */
+        }
+        if (time_calls(rank, run_collective, &job, calls_of(rank, bytes), &seconds) != 0 ||
+            check_result(rank, &job) != 0) {
+            return 1;
+        }
+        points.bytes[points.count] = (double)(job.count * sizeof(float)) * steps;
+        points.seconds[points.count++] = seconds;
+    }
+    fit(&points, &latency, &rate);
+    add(rank, "local_bytes_per_s", rate);
+    add(rank, "local_latency_ns", latency * 1e9 / steps);
+    return 0;
+}
+
+/* ---- matrix products ---- */
+
+typedef struct product_part {
+    const calibrate_product *product;
+    calibrate_shape shape;
+} product_part;
+
+static void multiply_part(void *argument, uint32_t part, uint32_t parts)
+{
+    const product_part *own = argument;
+    calibrate_product_run(own->product, own->shape, part, parts);
+}
+
+static int multiply(calibrate_rank *rank, const void *shape)
+{
+    product_part own = {rank->product, *(const calibrate_shape *)shape};
+    zi_pool_run(rank->pool, multiply_part, &own);
+    return 0;
+}
+
+static int measure_products(calibrate_rank *rank)
+{
+    static const calibrate_shape shapes[] = {CALIBRATE_SQUARE, CALIBRATE_BLOCK};
+    double rates[2] = {0.0, 0.0};
+    for (int i = 0; i < 2; i++) {
+        double seconds = 0.0;
+        if (time_work(rank, multiply, &shapes[i], &seconds) != 0) {
+            return 1;
+        }
+        rates[i] = calibrate_product_flops(rank->product, shapes[i]) / seconds;
+    }
+    const double reached = rates[0] > rates[1] ? rates[0] : rates[1];
+    add(rank, "device_flops", reached);
+    add(rank, "device_permille", 1000.0 * rates[1] / reached);
+    return 0;
+}
+
+/* ---- all of it ---- */
+
+typedef int (*calibrate_measure)(calibrate_rank *rank);
+
+/* One unmeasured round, then as many as are wanted. */
+static int repeat(calibrate_rank *rank, const char *name, calibrate_measure measure)
+{
+    calibration *all = rank->all;
+    calibration *unused = calloc(1, sizeof *unused);
+    const bool first = zero_world_rank(rank->world) == 0;
+    int failed = unused == NULL && bench_fail("calibrate: no memory left");
+    if (!failed) {
+        unused->scale = all->scale;
+    }
+    if (first) {
+        bench_progress_case(name);
+    }
+    for (uint32_t round = 0; round <= all->repetitions && !failed; round++) {
+        if (first) {
+            bench_progress_round(round, all->repetitions + 1);
+        }
+        rank->all = round == 0 ? unused : all;
+        failed = measure(rank);
+    }
+    rank->all = all;
+    free(unused);
+    return failed;
+}
+
+static int open_rank(calibrate_rank *rank)
+{
+    static const size_t sizes[] = {64 * MIB, 16 * MIB, MIB};
+    const zi_device *device = &rank->world->device;
+    zi_comm *comm = rank->world->comm;
+    void *memory[3] = {NULL};
+    rank->bytes = (size_t)zi_min_u64(sizes[rank->all->scale],
+                                     BYTES_MAX / rank->all->ranks / ZI_PAGE_BYTES * ZI_PAGE_BYTES);
+    const int failed =
+        BENCH_TRY(zi_pool_create(zero_world_cpus(rank->world), &rank->pool)) ||
+        BENCH_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &rank->host)) ||
+        BENCH_TRY(device->ops->stream_create(device->self, "copies", &rank->copies)) ||
+        BENCH_TRY(device->ops->event_create(device->self, &rank->copied)) ||
+        BENCH_TRY(device->ops->memory_alloc(device->self, rank->bytes, &memory[0])) ||
+        BENCH_TRY(device->ops->memory_alloc(device->self, rank->bytes, &memory[1])) ||
+        BENCH_TRY(comm->ops->memory_alloc(comm, rank->bytes, &memory[2]));
+    rank->source = memory[0];
+    rank->target = memory[1];
+    rank->shared = memory[2];
+    if (failed) {
+        return 1;
+    }
+    for (size_t i = 0; i < rank->bytes / sizeof(float); i++) {
+        ((float *)memory[2])[i] = (float)zero_world_rank(rank->world) + 1.0f;
+    }
+    rank->product = calibrate_product_create(rank->all->scale, &rank->no_product);
+    return rank->product == NULL && rank->no_product == NULL
+               ? bench_fail("calibrate: no memory left for matrices")
+               : 0;
+}
+
+static void close_rank(calibrate_rank *rank)
+{
+    const zi_device *device = &rank->world->device;
+    zi_comm *comm = rank->world->comm;
+    calibrate_product_destroy(rank->product);
+    if (rank->shared != NULL) {
+        comm->ops->memory_free(comm, rank->shared, rank->bytes);
+    }
+    if (rank->target != NULL) {
+        device->ops->memory_free(device->self, rank->target, rank->bytes);
+    }
+    if (rank->source != NULL) {
+        device->ops->memory_free(device->self, rank->source, rank->bytes);
+    }
+    device->ops->event_destroy(device->self, rank->copied);
+    device->ops->stream_destroy(device->self, rank->copies);
+    zi_pool_destroy(rank->pool);
+}
+
+static int measure_rank(calibrate_rank *rank)
+{
+    static const char one[] = "one rank has nothing to send; give --ranks";
+    const bool alone = zero_world_size(rank->world) == 1;
+    if (repeat(rank, "memory", measure_memory) != 0 ||
+        repeat(rank, "copies", measure_copies) != 0 ||
+        (!alone && repeat(rank, "collectives", measure_collectives) != 0)) {
+        return 1;
+    }
+    if (alone) {
+        miss(rank, "local_bytes_per_s", one);
+        miss(rank, "local_latency_ns", one);
+    }
+    if (rank->product == NULL) {
+        miss(rank, "device_flops", rank->no_product);
+        miss(rank, "device_permille", rank->no_product);
+        return 0;
+    }
+    return repeat(rank, "products", measure_products);
+}
+
+static zero_status run_rank(zero_world *world, void *user)
+{
+    calibrate_rank rank = {.all = user, .world = world};
+    const int failed = open_rank(&rank) || measure_rank(&rank) ||
+                       /* Nobody may still be reading. */
+                       BENCH_TRY(zero_world_barrier(world));
+    const zero_status status = bench_rank_status(failed);
+    close_rank(&rank);
+    return status;
+}
+
+int calibrate_ranks(calibration *all)
+{
+    return zero_world_run(all->ranks, DEADLINE_MS, run_rank, all) == ZERO_OK
+               ? 0
+               : bench_fail_zero("calibrate");
+}
