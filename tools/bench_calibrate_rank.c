@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bench_calibrate.h"
+#include "calibrate_fit.h"
 #include "comm/comm.h"
 #include "core/memory.h"
 #include "core/sizes.h"
@@ -17,7 +18,7 @@
 /* All ranks' buffers of one kind. */
 #define BYTES_MAX (512 * MIB)
 /* Sizes of a line, from 4 KiB on, each four times the one before. */
-#define SIZES_MAX 8
+#define SIZES_MAX (CALIBRATE_POINTS_MAX / 2)
 #define SIZE_MIN (4 * KIB)
 /* Short transfers are repeated within a sample. */
 #define CALLS_BYTES (4 * MIB)
@@ -103,44 +104,7 @@ static void miss(const calibrate_rank *rank, const char *field, const char *reas
     }
 }
 
-/* ---- time = latency + bytes / rate ---- */
-
-/* Points of a line. */
-typedef struct line_points {
-    uint32_t count;
-    double bytes[2 * SIZES_MAX];
-    double seconds[2 * SIZES_MAX];
-} line_points;
-
-/* Least squares of relative errors: short transfers decide the latency, and long ones the rate.
- * Where a busy machine has disturbed a sample so much that either would be negative, the shortest
- * and the longest transfer stand for them. */
-static void fit(const line_points *points, double *latency_s, double *bytes_per_s)
-{
-    double w = 0.0;
-    double wx = 0.0;
-    double wy = 0.0;
-    double wxx = 0.0;
-    double wxy = 0.0;
-    for (uint32_t i = 0; i < points->count; i++) {
-        const double x = points->bytes[i];
-        const double y = points->seconds[i];
-        const double weight = 1.0 / (y * y);
-        w += weight;
-        wx += weight * x;
-        wy += weight * y;
-        wxx += weight * x * x;
-        wxy += weight * x * y;
-    }
-    const double slope = (w * wxy - wx * wy) / (w * wxx - wx * wx);
-    const uint32_t last = points->count - 1;
-    *bytes_per_s = 1.0 / slope;
-    *latency_s = (wy - slope * wx) / w;
-    if (!(*bytes_per_s > 0.0 && *latency_s > 0.0)) {
-        *bytes_per_s = points->bytes[last] / points->seconds[last];
-        *latency_s = points->seconds[0];
-    }
-}
+/* ---- sizes of transfers ---- */
 
 static uint32_t calls_of(const calibrate_rank *rank, size_t bytes)
 {
@@ -208,7 +172,7 @@ static int copy_on_stream(calibrate_rank *rank, const void *argument)
 
 static int measure_copies(calibrate_rank *rank)
 {
-    line_points points = {.count = size_count(rank->bytes)};
+    calibrate_points points = {.count = size_count(rank->bytes)};
     double latency = 0.0;
     double rate = 0.0;
     for (uint32_t i = 0; i < points.count; i++) {
@@ -219,7 +183,7 @@ static int measure_copies(calibrate_rank *rank)
         }
         points.bytes[i] = (double)bytes;
     }
-    fit(&points, &latency, &rate);
+    calibrate_fit(&points, &latency, &rate);
     add(rank, "host_link_bytes_per_s", rate);
     add(rank, "host_link_latency_ns", latency * 1e9);
     return 0;
@@ -268,7 +232,7 @@ static int measure_collectives(calibrate_rank *rank)
 {
     static const zi_collective_kind kinds[] = {ZI_ALL_GATHER, ZI_REDUCE_SCATTER};
     const uint32_t steps = zero_world_size(rank->world) - 1;
-    line_points points = {0};
+    calibrate_points points = {0};
     double latency = 0.0;
     double rate = 0.0;
     for (uint32_t i = 0; i < 2 * size_count(rank->bytes); i++) {
@@ -285,7 +249,7 @@ static int measure_collectives(calibrate_rank *rank)
         points.bytes[points.count] = (double)(job.count * sizeof(float)) * steps;
         points.seconds[points.count++] = seconds;
     }
-    fit(&points, &latency, &rate);
+    calibrate_fit(&points, &latency, &rate);
     add(rank, "local_bytes_per_s", rate);
     add(rank, "local_latency_ns", latency * 1e9 / steps);
     return 0;
