@@ -159,15 +159,10 @@ static int copy_on_stream(calibrate_rank *rank, const void *argument)
 {
     const size_t bytes = *(const size_t *)argument;
     const zi_device *device = &rank->world->device;
-    for (uint32_t i = 0; i < calls_of(rank, bytes); i++) {
-        if (BENCH_TRY(
-                device->ops->copy(device->self, rank->copies, rank->target, rank->source, bytes)) ||
-            BENCH_TRY(device->ops->event_record(device->self, rank->copied, rank->copies)) ||
-            BENCH_TRY(device->ops->event_wait(device->self, rank->copied, NULL))) {
-            return 1;
-        }
-    }
-    return 0;
+    return BENCH_TRY(
+               device->ops->copy(device->self, rank->copies, rank->target, rank->source, bytes)) ||
+           BENCH_TRY(device->ops->event_record(device->self, rank->copied, rank->copies)) ||
+           BENCH_TRY(device->ops->event_wait(device->self, rank->copied, NULL));
 }
 
 static int measure_copies(calibrate_rank *rank)
