@@ -72,3 +72,21 @@ ABSENT void calibrate_product_run(const calibrate_product *product, calibrate_sh
     (void)part;
     (void)parts;
 }
+
+ABSENT uint32_t calibrate_gpu_count(void)
+{
+    return 0;
+}
+
+ABSENT int calibrate_gpu_use(uint32_t gpu)
+{
+    (void)gpu;
+    return bench_fail("calibrate: built without CUDA");
+}
+
+ABSENT int calibrate_gpu_memory(double *bytes, double *taken)
+{
+    (void)bytes;
+    (void)taken;
+    return bench_fail("calibrate: built without CUDA");
+}

@@ -83,8 +83,8 @@ static int make_cluster(calibration *all, zero_cluster *cluster)
 
 /* ---- what is known without measuring ---- */
 
-/* A rank without a GPU has a part of the node's memory, which plans count twice: as a GPU's and as
- * the node's. */
+/* A rank has a GPU's memory, or a part of it; without GPUs a part of the node's, which plans count
+ * twice: as a GPU's and as the node's. */
 static int add_memory(calibration *all)
 {
     char text[4096];
@@ -105,8 +105,17 @@ static int add_memory(calibration *all)
     calibrate_add(all, "ranks_per_node", all->ranks);
     calibrate_add(all, "host_bytes", host);
     calibrate_add(all, "host_reserve_bytes", reserve);
-    calibrate_add(all, "device_bytes", host / all->ranks);
-    calibrate_add(all, "device_reserve_bytes", reserve / all->ranks);
+    double bytes = host;
+    double device_taken = reserve;
+    uint32_t sharers = all->ranks;
+    if (all->gpus != 0) {
+        sharers = (all->ranks + all->gpus - 1) / all->gpus;
+        if (calibrate_gpu_memory(&bytes, &device_taken) != 0) {
+            return 1;
+        }
+    }
+    calibrate_add(all, "device_bytes", bytes / sharers);
+    calibrate_add(all, "device_reserve_bytes", device_taken / sharers);
     return 0;
 }
 
@@ -160,11 +169,13 @@ static void print_table(const calibration *all)
     for (uint32_t i = 0; zero_cluster_field_at(i) != NULL; i++) {
         print_field(zero_cluster_field_at(i)->name, &all->fields[i]);
     }
-    printf("\nMedians of %u samples, of %u ranks at the same time. Ranks compute on CPUs:\n"
-           "products are in fp32 by OpenBLAS, a GPU's memory is a rank's part of the node's,\n"
-           "and its host link is a copy within it. The fabric, which needs a second node, is\n"
-           "left out.\n",
-           all->repetitions, all->ranks);
+    printf("\nMedians of %u samples, of %u ranks at the same time. The fabric, which needs a\n"
+           "second node, is left out.%s\n",
+           all->repetitions, all->ranks,
+           all->gpus != 0 ? ""
+                          : " Ranks compute on CPUs: products are in fp32\n"
+                            "by OpenBLAS, a GPU's memory is a rank's part of the node's, and its\n"
+                            "host link is a copy within it.");
 }
 
 /* Refuse a path that cannot be written before anything is measured. What was not there is not left
@@ -242,6 +253,8 @@ static int write_cluster(const calibration *all, const zero_cluster *cluster, co
 typedef struct calibrate_line {
     calibration *all;
     const char *out; /* NULL: no file; "-": stdout, without the table */
+    bool cpu;        /* asked for; neither: what there is */
+    bool cuda;
     bool help;
 } calibrate_line;
 
@@ -256,7 +269,8 @@ static void print_help(void)
            "  --dir DIR      where a file is measured; again for more disks; default: the\n"
            "                 current directory\n"
            "  --ranks N      ranks that share the machine, in [1, 256]; default: one for each\n"
-           "                 CPU, at most %d\n"
+           "                 GPU, else for each CPU, at most %d; several may share a GPU\n"
+           "  --device NAME  cpu, or cuda; default: cuda where there is a GPU\n"
            "  --out FILE     write the cluster as JSON; - for stdout, without the table\n"
            "  --quick        a few seconds; shows the tendency\n"
            "  --tiny         smallest sizes; shows that it runs, the numbers say nothing\n"
@@ -265,12 +279,20 @@ static void print_help(void)
            RANKS_DEFAULT_MAX);
 }
 
-enum { OPTION_DIR = COMMAND_LINE_OPTIONS, OPTION_RANKS, OPTION_OUT, OPTION_QUICK, OPTION_TINY };
+enum {
+    OPTION_DIR = COMMAND_LINE_OPTIONS,
+    OPTION_RANKS,
+    OPTION_DEVICE,
+    OPTION_OUT,
+    OPTION_QUICK,
+    OPTION_TINY
+};
 
 static const struct option line_options[] = {
     {"help", no_argument, NULL, COMMAND_LINE_HELP},
     {"dir", required_argument, NULL, OPTION_DIR},
     {"ranks", required_argument, NULL, OPTION_RANKS},
+    {"device", required_argument, NULL, OPTION_DEVICE},
     {"out", required_argument, NULL, OPTION_OUT},
     {"quick", no_argument, NULL, OPTION_QUICK},
     {"tiny", no_argument, NULL, OPTION_TINY},
@@ -297,6 +319,10 @@ static int read_option(calibrate_line *line, int option, const char *value)
         }
         line->all->ranks = (uint32_t)number;
         return 0;
+    case OPTION_DEVICE:
+        line->cpu = strcmp(value, "cpu") == 0;
+        line->cuda = strcmp(value, "cuda") == 0;
+        return line->cpu || line->cuda ? 0 : bench_fail("--device %s: expected cpu or cuda", value);
     case OPTION_OUT:
         line->out = value;
         return 0;
@@ -325,14 +351,27 @@ static int read_line(int argc, char **argv, calibrate_line *line)
             return 1;
         }
     }
-    const uint32_t cpus = zero_world_cpus(NULL);
-    if (all->ranks == 0) {
-        all->ranks = cpus < RANKS_DEFAULT_MAX ? cpus : RANKS_DEFAULT_MAX;
-    }
     if (all->directory_count == 0) {
         all->directories[all->directory_count++] = ".";
     }
     all->repetitions = all->scale == BENCH_FULL ? 15 : BENCH_REPETITIONS_MIN;
+    return 0;
+}
+
+/* The device and as many ranks as there are of it. */
+static int choose_ranks(calibrate_line *line)
+{
+    calibration *all = line->all;
+    const uint32_t gpus = line->cpu ? 0 : calibrate_gpu_count();
+    const uint32_t cpus = zero_world_cpus(NULL);
+    if (gpus == 0 && line->cuda) {
+        return bench_fail("--device cuda: no GPU that CUDA can use; look at nvidia-smi");
+    }
+    if (all->ranks == 0) {
+        const uint32_t found = gpus != 0 ? gpus : cpus;
+        all->ranks = found < RANKS_DEFAULT_MAX ? found : RANKS_DEFAULT_MAX;
+    }
+    all->gpus = gpus;
     return 0;
 }
 
@@ -351,6 +390,9 @@ int command_calibrate(int argc, char **argv)
     }
     if (zero_world_is_launched()) {
         return bench_fail("started by a launcher; run it alone, it starts the ranks it needs");
+    }
+    if (choose_ranks(&line) != 0) {
+        return 1;
     }
     if (line.out != NULL && check_out(line.out, &existed) != 0) {
         return 1;

@@ -21,6 +21,7 @@ typedef struct calibration {
     bench_scale scale;
     uint32_t repetitions; /* samples of what is timed */
     uint32_t ranks;
+    uint32_t gpus; /* which ranks have in turn; 0: ranks compute on CPUs */
     const char *directories[BENCH_DIRECTORIES_MAX];
     uint32_t directory_count;
     calibrate_field fields[CALIBRATE_FIELDS_MAX]; /* in the order of zero_cluster_field_at */
@@ -30,9 +31,15 @@ typedef struct calibration {
 void calibrate_add(calibration *all, const char *field, double value);
 void calibrate_miss(calibration *all, const char *field, const char *reason);
 
-/* Memory, copies, collectives and matrix products, of ranks that are threads of this process and
- * share its CPUs. */
+/* Memory, copies, collectives and matrix products, of ranks that are threads of this process. */
 int calibrate_ranks(calibration *all);
+
+/* GPUs that CUDA can use. 0 in a build without. */
+uint32_t calibrate_gpu_count(void);
+/* Make it the calling thread's. */
+int calibrate_gpu_use(uint32_t gpu);
+/* Of the first GPU: all of its memory, and what CUDA and others have taken of it. */
+int calibrate_gpu_memory(double *bytes, double *taken);
 
 /* Directories as the disks of the node. */
 int calibrate_disks(calibration *all);

@@ -1,7 +1,7 @@
 /* Owns the calibration of what ranks share: memory, copies, collectives and the CPUs. The ranks are
- * threads of this process and do the same at the same time, so that a figure is what one of them
- * gets while all are busy. Invariant: a time runs from the first rank's start to the last one's
- * end. */
+ * threads of this process, each with a GPU where there are any, and do the same at the same time,
+ * so that a figure is what one of them gets while all are busy. Invariant: a time runs from the
+ * first rank's start to the last one's end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +17,8 @@
 #define MIB ((size_t)1 << 20)
 /* All ranks' buffers of one kind. */
 #define BYTES_MAX (512 * MIB)
+/* So much more with GPUs, whose caches hold 50 MB. */
+#define GPU_TIMES 4
 /* Sizes of a line, from 4 KiB on, each four times the one before. */
 #define SIZES_MAX (CALIBRATE_POINTS_MAX / 2)
 #define SIZE_MIN (4 * KIB)
@@ -29,14 +31,20 @@ typedef struct calibrate_rank {
     calibration *all; /* written by rank 0 alone */
     zero_world *world;
     zi_pool *pool; /* its share of the CPUs */
-    zi_stream *host;
+    bool gpu;
+    zi_device own;           /* a GPU; zeroed: there is none */
+    const zi_device *device; /* that, or the world's */
+    zi_kernels kernels;      /* of a GPU */
+    zi_group *group;         /* of all ranks, whose batches are on `batches` */
+    zi_stream *batches;
     zi_stream *copies;
-    zi_event *copied;
+    zi_event *done;
     calibrate_product *product;
     const char *no_product; /* why there is none */
     size_t bytes;           /* of each buffer */
-    unsigned char *source;
-    unsigned char *target;
+    unsigned char *source;  /* of the host, as `back` is */
+    unsigned char *back;
+    unsigned char *target; /* of the device */
     unsigned char *shared; /* that other ranks read */
 } calibrate_rank;
 
@@ -123,60 +131,90 @@ static uint32_t size_count(size_t bytes)
     return count;
 }
 
+/* Until what is on the stream has run. */
+static int await(const calibrate_rank *rank, zi_stream *stream)
+{
+    const zi_device *device = rank->device;
+    return BENCH_TRY(device->ops->event_record(device->self, rank->done, stream)) ||
+           BENCH_TRY(device->ops->event_wait(device->self, rank->done, NULL));
+}
+
 /* ---- memory ---- */
 
 static void copy_part(void *argument, uint32_t part, uint32_t parts)
 {
     const calibrate_rank *rank = argument;
     const size_t first = rank->bytes / parts * part;
-    memcpy(rank->target + first, rank->source + first, rank->bytes / parts);
+    memcpy(rank->back + first, rank->source + first, rank->bytes / parts);
 }
 
-static int copy_all(calibrate_rank *rank, const void *times)
+#define MEMORY_TIMES 4
+
+static int copy_on_host(calibrate_rank *rank, const void *argument)
 {
-    for (uint32_t i = 0; i < *(const uint32_t *)times; i++) {
+    (void)argument;
+    for (uint32_t i = 0; i < MEMORY_TIMES; i++) {
         zi_pool_run(rank->pool, copy_part, rank);
     }
     return 0;
 }
 
+static int copy_on_gpu(calibrate_rank *rank, const void *argument)
+{
+    const zi_device *device = rank->device;
+    int failed = 0;
+    (void)argument;
+    for (uint32_t i = 0; i < MEMORY_TIMES && !failed; i++) {
+        failed = BENCH_TRY(
+            device->ops->copy(device->self, rank->copies, rank->target, rank->shared, rank->bytes));
+    }
+    return failed || await(rank, rank->copies);
+}
+
+/* Bytes that are read, and as many that are written. */
 static int measure_memory(calibrate_rank *rank)
 {
-    const uint32_t times = 4;
-    double seconds = 0.0;
-    if (time_work(rank, copy_all, &times, &seconds) != 0) {
+    const double moved = 2.0 * MEMORY_TIMES * (double)rank->bytes;
+    double host_s = 0.0;
+    double gpu_s = 0.0;
+    if (time_work(rank, copy_on_host, NULL, &host_s) != 0 ||
+        (rank->gpu && time_work(rank, copy_on_gpu, NULL, &gpu_s) != 0)) {
         return 1;
     }
-    const double rate = 2.0 * times * (double)rank->bytes / seconds; /* read and written */
-    add(rank, "device_bytes_per_s", rate);
-    add(rank, "host_bytes_per_s", rate * zero_world_size(rank->world));
+    add(rank, "host_bytes_per_s", moved / host_s * zero_world_size(rank->world));
+    add(rank, "device_bytes_per_s", moved / (rank->gpu ? gpu_s : host_s));
     return 0;
 }
 
 /* ---- copies, on a stream as an engine's are ---- */
 
+typedef struct copy_way {
+    size_t bytes;
+    bool to_device;
+} copy_way;
+
 static int copy_on_stream(calibrate_rank *rank, const void *argument)
 {
-    const size_t bytes = *(const size_t *)argument;
-    const zi_device *device = &rank->world->device;
-    return BENCH_TRY(
-               device->ops->copy(device->self, rank->copies, rank->target, rank->source, bytes)) ||
-           BENCH_TRY(device->ops->event_record(device->self, rank->copied, rank->copies)) ||
-           BENCH_TRY(device->ops->event_wait(device->self, rank->copied, NULL));
+    const copy_way *way = argument;
+    const zi_device *device = rank->device;
+    void *target = way->to_device ? rank->target : rank->back;
+    const void *source = way->to_device ? rank->source : rank->target;
+    return BENCH_TRY(device->ops->copy(device->self, rank->copies, target, source, way->bytes)) ||
+           await(rank, rank->copies);
 }
 
 static int measure_copies(calibrate_rank *rank)
 {
-    calibrate_points points = {.count = size_count(rank->bytes)};
+    calibrate_points points = {0};
     double latency = 0.0;
     double rate = 0.0;
-    for (uint32_t i = 0; i < points.count; i++) {
-        const size_t bytes = SIZE_MIN << (2 * i);
-        if (time_calls(rank, copy_on_stream, &bytes, calls_of(rank, bytes), &points.seconds[i]) !=
-            0) {
+    for (uint32_t i = 0; i < 2 * size_count(rank->bytes); i++) {
+        const copy_way way = {SIZE_MIN << (2 * (i / 2)), i % 2 == 0};
+        double *seconds = &points.seconds[points.count];
+        if (time_calls(rank, copy_on_stream, &way, calls_of(rank, way.bytes), seconds) != 0) {
             return 1;
         }
-        points.bytes[i] = (double)bytes;
+        points.bytes[points.count++] = (double)way.bytes;
     }
     calibrate_fit(&points, &latency, &rate);
     add(rank, "host_link_bytes_per_s", rate);
@@ -186,9 +224,11 @@ static int measure_copies(calibrate_rank *rank)
 
 /* ---- collectives ---- */
 
+/* On the host stream it has run when submit returns. */
 static int run_collective(calibrate_rank *rank, const void *argument)
 {
-    return BENCH_TRY(zi_group_submit(rank->world->control, rank->host, argument, 1));
+    return BENCH_TRY(zi_group_submit(rank->group, rank->batches, argument, 1)) ||
+           (rank->gpu && await(rank, rank->batches));
 }
 
 /* Of `bytes` in all: what is sent of a reduce-scatter, what is received of an all-gather. As in an
@@ -209,9 +249,16 @@ static zi_collective collective_of(const calibrate_rank *rank, zi_collective_kin
 static int check_result(const calibrate_rank *rank, const zi_collective *job)
 {
     const uint32_t size = zero_world_size(rank->world);
-    const float *got = job->recv;
+    const zi_device *device = rank->device;
+    const float *got = (const float *)(const void *)rank->back;
     const bool gather = job->kind == ZI_ALL_GATHER;
-    for (size_t i = 0; i < job->count * (gather ? size : 1); i += 61) {
+    const size_t count = job->count * (gather ? size : 1);
+    if (BENCH_TRY(device->ops->copy(device->self, rank->copies, rank->back, job->recv,
+                                    count * sizeof *got)) ||
+        await(rank, rank->copies) != 0) {
+        return 1;
+    }
+    for (size_t i = 0; i < count; i += 61) {
         const double expected =
             gather ? (double)(i / job->count) + 1.0 : 0.5 * size * ((double)size + 1.0);
         if ((double)got[i] < expected || (double)got[i] > expected) {
@@ -316,53 +363,121 @@ static int repeat(calibrate_rank *rank, const char *name, calibrate_measure meas
     return failed;
 }
 
+/* A GPU's own device, kernels and group, as an engine makes them. */
+static int open_gpu(calibrate_rank *rank)
+{
+    zero_world *world = rank->world;
+    const zi_transport *transport = NULL;
+    uint32_t members[CALIBRATE_RANKS_MAX];
+    const zi_group_desc desc = {.kernels = &rank->kernels,
+                                .members = members,
+                                .size = zero_world_size(world),
+                                .folds = true,
+                                .name = "calibrate"};
+    for (uint32_t i = 0; i < desc.size; i++) {
+        members[i] = i;
+    }
+    rank->device = &rank->own;
+    return calibrate_gpu_use(zero_world_rank(world) % rank->all->gpus) ||
+           BENCH_TRY(zi_transport_choose(world, ZERO_TRANSPORT_DEFAULT, &transport)) ||
+           BENCH_TRY(zi_cuda_device_create(transport->submit_waits(world, ZI_REGISTER_NONE),
+                                           &rank->own)) ||
+           BENCH_TRY(zi_cuda_kernels_create(&rank->own, &rank->kernels)) ||
+           BENCH_TRY(transport->group_create(world, &desc, &rank->group)) ||
+           BENCH_TRY(rank->own.ops->stream_create(rank->own.self, "batches", &rank->batches));
+}
+
+static int open_cpu(calibrate_rank *rank)
+{
+    rank->device = &rank->world->device;
+    rank->group = rank->world->control;
+    return BENCH_TRY(
+        rank->device->ops->stream_wrap(rank->device->self, zero_stream_host(), &rank->batches));
+}
+
+static int make_buffers(calibrate_rank *rank)
+{
+    const zi_device *device = rank->device;
+    zi_comm *comm = rank->world->comm;
+    void *memory[4] = {NULL};
+    const int failed =
+        BENCH_TRY(device->ops->host_alloc(device->self, rank->bytes, &memory[0])) ||
+        BENCH_TRY(device->ops->host_alloc(device->self, rank->bytes, &memory[1])) ||
+        BENCH_TRY(device->ops->memory_alloc(device->self, rank->bytes, &memory[2])) ||
+        (rank->gpu ? BENCH_TRY(device->ops->memory_alloc(device->self, rank->bytes, &memory[3]))
+                   : BENCH_TRY(comm->ops->memory_alloc(comm, rank->bytes, &memory[3])));
+    rank->source = memory[0];
+    rank->back = memory[1];
+    rank->target = memory[2];
+    rank->shared = memory[3];
+    for (size_t i = 0; i < rank->bytes / sizeof(float) && !failed; i++) {
+        ((float *)memory[0])[i] = (float)zero_world_rank(rank->world) + 1.0f;
+    }
+    return failed ||
+           BENCH_TRY(device->ops->copy(device->self, rank->copies, rank->shared, rank->source,
+                                       rank->bytes)) ||
+           await(rank, rank->copies);
+}
+
 static int open_rank(calibrate_rank *rank)
 {
     static const size_t sizes[] = {64 * MIB, 16 * MIB, MIB};
-    const zi_device *device = &rank->world->device;
-    zi_comm *comm = rank->world->comm;
-    void *memory[3] = {NULL};
-    rank->bytes = (size_t)zi_min_u64(sizes[rank->all->scale],
-                                     BYTES_MAX / rank->all->ranks / ZI_PAGE_BYTES * ZI_PAGE_BYTES);
-    const int failed =
-        BENCH_TRY(zi_pool_create(zero_world_cpus(rank->world), &rank->pool)) ||
-        BENCH_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &rank->host)) ||
-        BENCH_TRY(device->ops->stream_create(device->self, "copies", &rank->copies)) ||
-        BENCH_TRY(device->ops->event_create(device->self, &rank->copied)) ||
-        BENCH_TRY(device->ops->memory_alloc(device->self, rank->bytes, &memory[0])) ||
-        BENCH_TRY(device->ops->memory_alloc(device->self, rank->bytes, &memory[1])) ||
-        BENCH_TRY(comm->ops->memory_alloc(comm, rank->bytes, &memory[2]));
-    rank->source = memory[0];
-    rank->target = memory[1];
-    rank->shared = memory[2];
-    if (failed) {
+    rank->gpu = rank->all->gpus != 0;
+    const size_t times = rank->gpu ? GPU_TIMES : 1;
+    const size_t limit = BYTES_MAX / rank->all->ranks / ZI_PAGE_BYTES * ZI_PAGE_BYTES;
+    rank->bytes = times * (size_t)zi_min_u64(sizes[rank->all->scale], limit);
+    if (BENCH_TRY(zi_pool_create(zero_world_cpus(rank->world), &rank->pool)) ||
+        (rank->gpu ? open_gpu(rank) : open_cpu(rank)) != 0 ||
+        BENCH_TRY(rank->device->ops->stream_create(rank->device->self, "copies", &rank->copies)) ||
+        BENCH_TRY(rank->device->ops->event_create(rank->device->self, &rank->done)) ||
+        make_buffers(rank) != 0) {
         return 1;
     }
-    for (size_t i = 0; i < rank->bytes / sizeof(float); i++) {
-        ((float *)memory[2])[i] = (float)zero_world_rank(rank->world) + 1.0f;
+    rank->no_product = "products of GPUs are not measured; set it by hand";
+    if (!rank->gpu) {
+        rank->product = calibrate_product_create(rank->all->scale, &rank->no_product);
     }
-    rank->product = calibrate_product_create(rank->all->scale, &rank->no_product);
     return rank->product == NULL && rank->no_product == NULL
                ? bench_fail("calibrate: no memory left for matrices")
                : 0;
 }
 
-static void close_rank(calibrate_rank *rank)
+static void close_buffers(calibrate_rank *rank)
 {
-    const zi_device *device = &rank->world->device;
+    const zi_device *device = rank->device;
     zi_comm *comm = rank->world->comm;
-    calibrate_product_destroy(rank->product);
-    if (rank->shared != NULL) {
+    if (rank->shared != NULL && rank->gpu) {
+        device->ops->memory_free(device->self, rank->shared, rank->bytes);
+    } else if (rank->shared != NULL) {
         comm->ops->memory_free(comm, rank->shared, rank->bytes);
     }
     if (rank->target != NULL) {
         device->ops->memory_free(device->self, rank->target, rank->bytes);
     }
-    if (rank->source != NULL) {
-        device->ops->memory_free(device->self, rank->source, rank->bytes);
+    if (rank->back != NULL) {
+        device->ops->host_free(device->self, rank->back, rank->bytes);
     }
-    device->ops->event_destroy(device->self, rank->copied);
-    device->ops->stream_destroy(device->self, rank->copies);
+    if (rank->source != NULL) {
+        device->ops->host_free(device->self, rank->source, rank->bytes);
+    }
+}
+
+/* Accepts what is half open. */
+static void close_rank(calibrate_rank *rank)
+{
+    const zi_device *device = rank->device;
+    calibrate_product_destroy(rank->product);
+    if (device != NULL && device->ops != NULL) {
+        device->ops->stream_destroy(device->self, rank->copies);
+        if (rank->gpu) {
+            device->ops->stream_destroy(device->self, rank->batches);
+            zi_group_destroy(rank->group);
+        }
+        close_buffers(rank);
+        device->ops->event_destroy(device->self, rank->done);
+    }
+    zi_kernels_destroy(&rank->kernels);
+    zi_device_destroy(&rank->own);
     zi_pool_destroy(rank->pool);
 }
 

@@ -3,8 +3,8 @@
 every field that can be measured has a value of some sense, and nothing is left behind. Speed is
 never judged: two runs may differ by what else runs.
 
-Usage: test_calibrate.py PROGRAM. One line per check; the last is "N passed, N failed, N skipped".
-"""
+Usage: test_calibrate.py PROGRAM [PROGRAM OVER THE DOUBLE OF CUDA]. One line per check; the last is
+"N passed, N failed, N skipped"."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def in_memory(folder):
 
 def check_cluster(program, folder):
     path = os.path.join(folder, "cluster.json")
-    words = ("--tiny", "--ranks", "2", "--dir", folder, "--out")
+    words = ("--tiny", "--device", "cpu", "--ranks", "2", "--dir", folder, "--out")
     done = run(program, *words, path)
     check("a machine is measured", done.returncode == 0, done.stderr)
     with open(path, encoding="utf-8") as file:
@@ -74,7 +74,7 @@ def check_cluster(program, folder):
 
 
 def check_missing(program, folder):
-    words = ("--tiny", "--ranks", "1", "--dir", "/dev/shm")
+    words = ("--tiny", "--device", "cpu", "--ranks", "1", "--dir", "/dev/shm")
     cluster = json.loads(run(program, *words, "--out", "-").stdout)
     check("one rank has no collectives, and memory is no disk",
           not {"local_bytes_per_s", *DISK} & set(cluster), cluster)
@@ -83,9 +83,20 @@ def check_missing(program, folder):
     check("nothing is left in the folder", not os.listdir(folder), os.listdir(folder))
 
 
+def check_gpus(program, folder):
+    """Two ranks that share the double's GPU."""
+    done = run(program, "--tiny", "--device", "cuda", "--ranks", "2", "--dir", folder, "--out", "-")
+    cluster = json.loads(done.stdout or "{}")
+    check("GPUs are measured", done.returncode == 0, done.stderr)
+    for name in KNOWN + TIMED:
+        check(f"{name} of GPUs has a value", cluster.get(name, 0) > 0, cluster)
+    check("products of GPUs are left to who has them", not set(PRODUCTS) & set(cluster), cluster)
+
+
 def check_refused(program, folder):
     for words, said in ((("--ranks", "0"), "--ranks 0: expected a whole number in [1, 256]"),
                         (("--ranks", "257"), "--ranks 257"), (("--ranks", "two"), "--ranks two"),
+                        (("--device", "tpu"), "--device tpu: expected cpu or cuda"),
                         (("--fast",), "--fast"), (("adam",), "adam is no option"),
                         (("--out", "/nowhere/x"), "cannot write /nowhere/x"),
                         (("--out", folder), f"cannot write {folder}"),
@@ -127,6 +138,8 @@ def main():
     with tempfile.TemporaryDirectory(dir=".") as folder:
         for part in (check_cluster, check_missing, check_refused, check_interrupt):
             part(program, folder)
+        if len(sys.argv) > 2:
+            check_gpus(sys.argv[2], folder)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0
 
