@@ -100,6 +100,8 @@ static const gpt2_option own_rows[] = {
     {"csv", KIND_TEXT, AT(csv), 0, 0, "FILE: one line a step"},
     {"json", KIND_TEXT, AT(json), 0, 0,
      "FILE: settings, steps and memory; with --plan the plan, - for standard output"},
+    {"trace", KIND_TEXT, AT(trace), 0, 0,
+     "FILE: timeline of each rank, with the rank ahead of .json; see docs/timeline.md"},
     {"peak-tflops", KIND_REAL, AT(peak_tflops), 0, 1e6,
      "X: of one GPU at --dtype, from its data sheet; prints MFU"},
     {"losses-exact", KIND_FLAG, AT(losses_exact), 0, 0, "print losses and norms as hex floats"},
@@ -495,6 +497,17 @@ static bool are_same(const char *left, const char *right)
     }
     return stat(left, &about[0]) == 0 && stat(right, &about[1]) == 0 && S_ISREG(about[0].st_mode) &&
            about[0].st_dev == about[1].st_dev && about[0].st_ino == about[1].st_ino;
+}
+
+bool gpt2_trace_path(const gpt2_options *options, uint32_t rank, char *path, size_t bytes)
+{
+    const char *name = options->trace;
+    const size_t length = strlen(name);
+    const bool json = length > 5 && strcmp(name + length - 5, ".json") == 0;
+    const int end = (int)(json ? length - 5 : length);
+    const int written =
+        snprintf(path, bytes, "%.*s.%u%s", end, name, (unsigned)rank, json ? ".json" : "");
+    return written > 0 && (size_t)written < bytes;
 }
 
 bool gpt2_options_check_files(const gpt2_options *options, gpt2_error *error)

@@ -14,6 +14,7 @@ typedef struct gpt2_options {
     const char *val;
     const char *csv;
     const char *json;
+    const char *trace; /* see gpt2_trace_path */
     const char *prompt;
     const char *preset;
     uint32_t vocab; /* 0: by kind of file */
@@ -69,6 +70,10 @@ bool gpt2_options_check_ranks(const gpt2_options *options, uint32_t ranks, gpt2_
 
 /* Directories given. */
 uint32_t gpt2_options_disks(const gpt2_options *options);
+
+/* The file of a rank's timeline: --trace with the rank ahead of ".json", or at its end. False where
+ * it is too long. */
+bool gpt2_trace_path(const gpt2_options *options, uint32_t rank, char *path, size_t bytes);
 
 /* False if a file that a run would write is also one of its other files. */
 bool gpt2_options_check_files(const gpt2_options *options, gpt2_error *error);

@@ -18,6 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Spans of a timeline where --trace-events does not say how many: 16 MiB a rank. */
+enum { TRACE_EVENTS = 1 << 18 };
+
 /* Shared by the ranks of a process; read-only but for the error. */
 typedef struct gpt2_job {
     gpt2_options options;
@@ -88,6 +91,9 @@ static zero_tuning engine_tuning(const gpt2_job *job)
     if (job->options.engine.device == ZERO_DEVICE_CUDA && !job->launched &&
         tuning.transport == ZERO_TRANSPORT_DEFAULT) {
         tuning.transport = ZERO_TRANSPORT_PEER; /* also what --plan is to count */
+    }
+    if (job->options.trace != NULL && tuning.trace_events == 0) {
+        tuning.trace_events = TRACE_EVENTS;
     }
     return tuning;
 }
@@ -444,6 +450,20 @@ static zero_status close_log(trainer *self, gpt2_log *log, zero_status status)
     return status;
 }
 
+static zero_status write_trace(trainer *self)
+{
+    char path[4096];
+    gpt2_error error = {""};
+    if (self->job->options.trace == NULL) {
+        return ZERO_OK;
+    }
+    if (!gpt2_trace_path(&self->job->options, self->rank, path, sizeof path)) {
+        (void)gpt2_fail(&error, "--trace is longer than a path may be; give a shorter one");
+        return own_failure(self->job, &error, ZERO_INVALID_ARGUMENT);
+    }
+    return zero_engine_trace(self->net.engine, path);
+}
+
 static zero_status run_rank(zero_world *world, void *user)
 {
     gpt2_job *job = user;
@@ -471,6 +491,7 @@ static zero_status run_rank(zero_world *world, void *user)
     if (status != ZERO_OK) {
         status = own_failure(job, &self.net.error, status);
     }
+    status = status == ZERO_OK ? write_trace(&self) : status;
     status = close_log(&self, &log, status);
     gpt2_net_destroy(&self.net);
     free(self.tokens);
