@@ -1,0 +1,246 @@
+/* Owns the reading of timelines. Invariant: whatever a file holds, it is read or refused by name.
+ */
+#include "trace_read.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "bench.h"
+
+/* Microseconds: about 31 years. */
+#define TIME_MAX 1e15
+#define COUNT_MAX (UINT64_C(1) << 53)
+
+/* What is read, for messages. */
+typedef struct place {
+    const char *path;
+    size_t event; /* number of the event; SIZE_MAX: otherData */
+} place;
+
+static int refuse(const place *at, const char *field, const char *what)
+{
+    return at->event == SIZE_MAX
+               ? bench_fail("%s: otherData.%s %s", at->path, field, what)
+               : bench_fail("%s: traceEvents[%zu].%s %s", at->path, at->event, field, what);
+}
+
+/* A whole number; *value stays where it is missing and need not be there. */
+static int read_whole(const place *at, const json_t *object, const char *field, bool required,
+                      uint64_t *value)
+{
+    const json_t *json = json_object_get(object, field);
+    if (json == NULL && !required) {
+        return 0;
+    }
+    const json_int_t number = json_integer_value(json);
+    if (!json_is_integer(json) || number < 0 || (uint64_t)number > COUNT_MAX) {
+        return refuse(at, field, json == NULL ? "is missing" : "is no whole number");
+    }
+    *value = (uint64_t)number;
+    return 0;
+}
+
+static int read_text(const place *at, const json_t *object, const char *field, bool required,
+                     const char **value)
+{
+    const json_t *json = json_object_get(object, field);
+    if (json == NULL && !required) {
+        return 0;
+    }
+    *value = json_string_value(json);
+    return *value != NULL ? 0 : refuse(at, field, json == NULL ? "is missing" : "is no text");
+}
+
+static int read_time(const place *at, const json_t *event, const char *field, int64_t *ns)
+{
+    const json_t *json = json_object_get(event, field);
+    const double us = json_number_value(json);
+    if (!json_is_number(json) || !(us >= 0 && us <= TIME_MAX)) {
+        return refuse(at, field, json == NULL ? "is missing" : "is no time in microseconds");
+    }
+    *ns = (int64_t)llround(us * 1e3);
+    return 0;
+}
+
+static int read_span(const place *at, const json_t *event, trace_span *span)
+{
+    const json_t *args = json_object_get(event, "args");
+    int64_t duration_ns = 0;
+    *span = (trace_span){.of = ""};
+    if (args != NULL && !json_is_object(args)) {
+        return refuse(at, "args", "is no object");
+    }
+    if (read_whole(at, event, "tid", true, &span->track) != 0 ||
+        read_time(at, event, "ts", &span->begin_ns) != 0 ||
+        read_time(at, event, "dur", &duration_ns) != 0 ||
+        read_text(at, event, "cat", true, &span->category) != 0 ||
+        read_text(at, args, "of", false, &span->of) != 0 ||
+        read_text(at, args, "group", false, &span->group) != 0) {
+        return 1;
+    }
+    span->end_ns = span->begin_ns + duration_ns;
+    return span->group != NULL && (read_whole(at, args, "leader", true, &span->leader) != 0 ||
+                                   read_whole(at, args, "ranks", true, &span->ranks) != 0 ||
+                                   read_whole(at, args, "batch", true, &span->batch) != 0);
+}
+
+/* A GPU's hooks wait on the caller's stream, a CPU's on the calling thread, which comes first. */
+static void read_track(const json_t *event, trace_rank *rank)
+{
+    const char *what = json_string_value(json_object_get(event, "name"));
+    const char *name = json_string_value(json_object_get(json_object_get(event, "args"), "name"));
+    const json_t *track = json_object_get(event, "tid");
+    if (what != NULL && name != NULL && strcmp(what, "thread_name") == 0 &&
+        strcmp(name, "caller's stream") == 0 && json_integer_value(track) > 0) {
+        rank->hooks = (uint64_t)json_integer_value(track);
+    }
+}
+
+static int read_event(const place *at, const json_t *event, trace_rank *rank)
+{
+    const char *phase = NULL;
+    if (!json_is_object(event)) {
+        return bench_fail("%s: traceEvents[%zu] is no object", at->path, at->event);
+    }
+    if (read_text(at, event, "ph", true, &phase) != 0) {
+        return 1;
+    }
+    if (strcmp(phase, "X") == 0) {
+        return read_span(at, event, &rank->spans[rank->span_count++]);
+    }
+    if (strcmp(phase, "M") == 0) {
+        read_track(event, rank);
+    }
+    return 0; /* what others have added is theirs */
+}
+
+static int read_head(trace_rank *rank)
+{
+    const place at = {rank->path, SIZE_MAX};
+    const json_t *head = json_object_get(rank->root, "otherData");
+    const json_t *offset = json_object_get(head, "clock_offset_ns");
+    if (!json_is_object(head)) {
+        return bench_fail("%s: otherData is %s; name files of zero_engine_trace", rank->path,
+                          head == NULL ? "missing" : "no object");
+    }
+    rank->parts = 1;
+    if (read_whole(&at, head, "rank", true, &rank->rank) != 0 ||
+        read_whole(&at, head, "world", true, &rank->world) != 0 ||
+        read_whole(&at, head, "part", false, &rank->part) != 0 ||
+        read_whole(&at, head, "parts", false, &rank->parts) != 0 ||
+        read_whole(&at, head, "clock_error_ns", false, &rank->error_ns) != 0 ||
+        read_whole(&at, head, "lost", false, &rank->lost) != 0) {
+        return 1;
+    }
+    if (rank->rank >= rank->world || rank->world > INT32_MAX) {
+        return bench_fail("%s: otherData.rank %" PRIu64 " is not one of a world of %" PRIu64,
+                          rank->path, rank->rank, rank->world);
+    }
+    if (rank->part >= rank->parts || rank->parts > INT32_MAX) {
+        return bench_fail("%s: otherData.part %" PRIu64 " is not one of %" PRIu64, rank->path,
+                          rank->part, rank->parts);
+    }
+    if (offset != NULL && (!json_is_integer(offset) ||
+                           fabs((double)json_integer_value(offset)) > (double)COUNT_MAX)) {
+        return refuse(&at, "clock_offset_ns", "is no time in nanoseconds");
+    }
+    rank->offset_ns = json_integer_value(offset);
+    return 0;
+}
+
+/* A pipe would be read for ever. */
+static int load(trace_rank *rank)
+{
+    struct stat kind;
+    json_error_t error;
+    if (stat(rank->path, &kind) != 0) {
+        return bench_fail("%s cannot be read: %s", rank->path, strerror(errno));
+    }
+    if (!S_ISREG(kind.st_mode)) {
+        return bench_fail("%s is no regular file; name files of zero_engine_trace", rank->path);
+    }
+    rank->root = json_load_file(rank->path, JSON_REJECT_DUPLICATES, &error);
+    if (rank->root == NULL) {
+        return bench_fail("%s:%d: no JSON: %.*s", rank->path, error.line,
+                          (int)strcspn(error.text, "\n"), error.text);
+    }
+    return 0;
+}
+
+/* By track, then time; of two that begin together the outer one first. */
+static int compare_spans(const void *left, const void *right)
+{
+    const trace_span *a = left;
+    const trace_span *b = right;
+    if (a->track != b->track) {
+        return a->track < b->track ? -1 : 1;
+    }
+    if (a->begin_ns != b->begin_ns) {
+        return a->begin_ns < b->begin_ns ? -1 : 1;
+    }
+    return a->end_ns > b->end_ns ? -1 : a->end_ns < b->end_ns;
+}
+
+int trace_read(const char *path, trace_rank *rank)
+{
+    *rank = (trace_rank){.path = path};
+    if (load(rank) != 0 || read_head(rank) != 0) {
+        return 1;
+    }
+    const json_t *events = json_object_get(rank->root, "traceEvents");
+    const size_t count = json_array_size(events);
+    if (!json_is_array(events)) {
+        return bench_fail("%s: traceEvents is %s", path, events == NULL ? "missing" : "no array");
+    }
+    rank->spans = calloc(count + 1, sizeof *rank->spans);
+    if (rank->spans == NULL) {
+        return bench_fail("%s: no memory for %zu events", path, count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const place at = {path, i};
+        if (read_event(&at, json_array_get(events, i), rank) != 0) {
+            return 1;
+        }
+    }
+    qsort(rank->spans, rank->span_count, sizeof *rank->spans, compare_spans);
+    return 0;
+}
+
+void trace_free(trace_rank *rank)
+{
+    json_decref(rank->root);
+    free(rank->spans);
+    *rank = (trace_rank){0};
+}
+
+static int check_fit(const trace_rank *a, const trace_rank *b)
+{
+    if (a->world != b->world || a->parts != b->parts) {
+        return bench_fail("%s is of a world of %" PRIu64 " ranks, %s of one of %" PRIu64
+                          "; name files of one run",
+                          a->path, a->world * a->parts, b->path, b->world * b->parts);
+    }
+    if (a->rank == b->rank && a->part == b->part) {
+        return bench_fail("%s and %s are both of rank %" PRIu64, a->path, b->path, a->rank);
+    }
+    return 0;
+}
+
+int trace_read_all(char *const *paths, size_t count, trace_rank *ranks)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (trace_read(paths[i], &ranks[i]) != 0) {
+            return 1;
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (check_fit(&ranks[k], &ranks[i]) != 0) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
