@@ -331,7 +331,10 @@ static zero_status fetch(zi_window *window, window_slot *slot, uint32_t extent)
     slot->fetched = true;
     const window_place *place = &window->places[extent];
     if (!place->written && !place->speculative) {
-        memset(slot->memory, 0, window->desc.extents[extent].bytes);
+        const zi_storage *storage = zi_store_storage(window->desc.store);
+        if (storage == NULL || !storage->moves_nothing) {
+            memset(slot->memory, 0, window->desc.extents[extent].bytes);
+        }
         return ZERO_OK;
     }
     return start(window, slot, ZI_IO_READ, place->speculative);

@@ -209,9 +209,6 @@ static zero_status make_staging(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
     const zi_device *host = optim->desc.host_kernels->device;
-    if (layout->bounce_bytes == 0 && optim->desc.window == NULL) {
-        return ZERO_OK;
-    }
     ZI_TRY(host->ops->stream_wrap(host->self, zero_stream_host(), &optim->host));
     if (layout->bounce_bytes == 0) {
         return ZERO_OK;

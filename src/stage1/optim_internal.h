@@ -16,7 +16,7 @@ struct zi_optim {
     const zi_layout *layout;
     zi_optim_flat *flats;
     zi_update_job *jobs; /* by chunk */
-    zi_stream *host;     /* of the host's kernels on extents */
+    zi_stream *host;     /* of the host's kernels and fills on extents */
     /* Where the layout has bounce buffers. */
     zi_segment *segments; /* the jobs', in host memory: chunk p's from segment_first[p] on */
     size_t *segment_first;

@@ -2,8 +2,6 @@
  * results of the last update, and a drain waits for those before the buffer is filled again. */
 #include "stage1/staging.h"
 
-#include <string.h>
-
 #include "core/arena.h"
 #include "core/check.h"
 #include "core/error.h"
@@ -115,8 +113,9 @@ static zero_status update(const zi_staging *staging, const zi_staged_chunk *chun
     job.master = memory_of(&arrays[ZERO_ROLE_MASTER], job.master);
     job.moment1 = memory_of(&arrays[ZERO_ROLE_MOMENT1], job.moment1);
     job.moment2 = memory_of(&arrays[ZERO_ROLE_MOMENT2], job.moment2);
-    if (param->source == NULL) {
-        memset(param->memory, 0, param->bytes); /* the bytes between tensors are zeros */
+    if (param->source == NULL) { /* the bytes between tensors are zeros */
+        const zi_device *cpu = kernels->device;
+        ZI_TRY(cpu->ops->fill(cpu->self, staging->host, param->memory, 0, param->bytes));
     }
     return kernels->ops->update(kernels->self, staging->host, &job);
 }

@@ -1,7 +1,5 @@
 /* Owns the update of chunks within a task, on whatever has their state.
  * Invariant: a chunk is touched by one task at a time, the one whose unit it is. */
-#include <string.h>
-
 #include "core/clock.h"
 #include "core/error.h"
 #include "stage1/optim_internal.h"
@@ -111,7 +109,9 @@ static zero_status acquire_chunk(const optim_work *work, uint32_t p, held_chunk 
         ZI_TRY(acquire_extent(work, p, ZERO_ROLE_PARAM, &held->param, &memory));
         job->param = memory;
         if (flat->has_master) {
-            memset(memory, 0, zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], chunk->count));
+            const zi_device *host = optim->desc.host_kernels->device;
+            ZI_TRY(host->ops->fill(host->self, optim->host, memory, 0,
+                                   zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], chunk->count)));
         }
     }
     return ZERO_OK;

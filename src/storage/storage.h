@@ -36,6 +36,9 @@ typedef struct zi_storage {
     size_t struct_bytes;
     const char *name;
     void *self; /* outlives its stores */
+    /* It keeps no bytes, so nobody reads what was read: memory need not be zeros where nothing was
+     * written. */
+    bool moves_nothing;
     /* Make the I/O backend of one queue: fill *backend. Called by the thread that makes the queue.
      */
     zero_status (*backend_create)(void *self, const struct zi_io_setup *setup,
