@@ -21,6 +21,7 @@
 #include "zero/random.h"
 #include "zero/role.h"
 #include "zero/shard.h"
+#include "zero/sim.h"
 #include "zero/status.h"
 #include "zero/step.h"
 #include "zero/stream.h"

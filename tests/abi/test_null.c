@@ -178,6 +178,20 @@ static void on_estimate(const rig *r)
     CHECK(zero_estimate_term_name((zero_estimate_term)UINT32_MAX) == NULL);
 }
 
+static void on_sim(const rig *r)
+{
+    (void)r;
+    zero_transformer t = zero_transformer_init();
+    zero_cluster c = zero_cluster_init();
+    zero_sim_report report = zero_sim_report_init();
+    CHECK_OK(zero_transformer_preset("gpt2", &t));
+    CHECK_OK(zero_cluster_preset("workstation", &c));
+    REFUSES(zero_sim_run(NULL, &c, NULL, NULL, NULL, &report));
+    REFUSES(zero_sim_run(&t, NULL, NULL, NULL, NULL, &report));
+    REFUSES(zero_sim_run(&t, &c, NULL, NULL, NULL, NULL));
+    CHECK_OK(zero_sim_run(&t, &c, NULL, NULL, NULL, &report));
+}
+
 static void on_plan_create(const rig *r)
 {
     zero_plan *plan = NULL;
@@ -427,6 +441,7 @@ static const struct {
     {on_estimate, "zero_estimate_of zero_estimate_term_name"},
     {on_footprint,
      "zero_activation_bytes zero_footprint_fits zero_footprint_layers zero_footprint_of"},
+    {on_sim, "zero_sim_run"},
     {on_plan_create, "zero_plan_create zero_plan_destroy"},
     {on_plan_reads, "zero_plan_hash zero_plan_memory zero_plan_options zero_plan_print "
                     "zero_plan_print_options zero_plan_sharding zero_plan_tuning"},
@@ -449,13 +464,15 @@ static const struct {
      "zero_disk_path_init_sized zero_estimate_init_sized zero_footprint_init_sized "
      "zero_transformer_init_sized "
      "zero_engine_options_init_sized zero_memory_init_sized zero_path_init_sized "
-     "zero_sharding_init_sized zero_stats_init_sized zero_step_params_init_sized "
+     "zero_sharding_init_sized zero_sim_options_init_sized zero_sim_report_init_sized "
+     "zero_stats_init_sized zero_step_params_init_sized "
      "zero_step_result_init_sized zero_step_state_init_sized zero_tuning_init_sized"},
     {on_option,
      "zero_option_at zero_option_count zero_option_find zero_option_print zero_option_set"},
     {on_names, "zero_bottleneck_name zero_dtype_bytes zero_dtype_name zero_last_error zero_log_set "
-               "zero_random_normal zero_random_uniform zero_role_name zero_status_name "
-               "zero_status_text zero_tier_name zero_version zero_version_number"},
+               "zero_random_normal zero_random_uniform zero_role_name zero_sim_cause_name "
+               "zero_sim_link_name zero_status_name zero_status_text zero_tier_name zero_version "
+               "zero_version_number"},
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 

@@ -79,6 +79,16 @@ static const field estimate_fields[] = {
     FIELD(bound),           FIELD(local_bytes),      FIELD(fabric_bytes), FIELD(host_link_bytes),
     FIELD(disk_read_bytes), FIELD(disk_write_bytes), FIELD(tokens),       FIELD(flops)};
 #undef THE_STRUCT
+#define THE_STRUCT zero_sim_options
+static const field sim_options_fields[] = {FIELD(struct_bytes), FIELD(micro_steps), FIELD(steps),
+                                           FIELD(forward_ns),   FIELD(jitter_ns),   FIELD(seed)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_sim_report
+static const field sim_report_fields[] = {
+    FIELD(struct_bytes), FIELD(step_ns),      FIELD(compute_ns), FIELD(wait_ns),
+    FIELD(link_bytes),   FIELD(link_busy_ns), FIELD(peak_bytes), FIELD(planned_bytes),
+    FIELD(tokens_per_s), FIELD(flops_per_s)};
+#undef THE_STRUCT
 #define THE_STRUCT zero_stats
 static const field stats_fields[] = {FIELD(struct_bytes),
                                      FIELD(steps),
@@ -219,6 +229,26 @@ static zero_status give_batch(const void *in)
     return zero_activation_bytes(&transformer, in, &bytes);
 }
 
+static zero_status simulate(const zero_sim_options *options, void *out)
+{
+    zero_transformer transformer = zero_transformer_init();
+    zero_cluster cluster = zero_cluster_init();
+    CHECK_OK(zero_transformer_preset("gpt2", &transformer));
+    CHECK_OK(zero_cluster_preset("workstation", &cluster));
+    return zero_sim_run(&transformer, &cluster, NULL, NULL, options, out);
+}
+
+static zero_status give_sim_options(const void *in)
+{
+    zero_sim_report report = zero_sim_report_init();
+    return simulate(in, &report);
+}
+
+static zero_status read_sim_report(void *out)
+{
+    return simulate(NULL, out);
+}
+
 static zero_status read_bound(void *out)
 {
     const zero_stats before = zero_stats_init();
@@ -281,6 +311,8 @@ INIT(zero_cluster)
 INIT(zero_batch)
 INIT(zero_footprint)
 INIT(zero_estimate)
+INIT(zero_sim_options)
+INIT(zero_sim_report)
 INIT(zero_stats)
 INIT(zero_path)
 INIT(zero_disk_path)
@@ -317,6 +349,8 @@ static const sized structs[] = {
     SIZED_OF(zero_batch, batch_fields, NULL, give_batch, false),
     SIZED_OF(zero_footprint, footprint_fields, read_footprint, NULL, false),
     SIZED_OF(zero_estimate, estimate_fields, read_estimate, NULL, false),
+    SIZED_OF(zero_sim_options, sim_options_fields, NULL, give_sim_options, false),
+    SIZED_OF(zero_sim_report, sim_report_fields, read_sim_report, NULL, false),
     SIZED_OF(zero_stats, stats_fields, read_stats, give_stats, true),
     SIZED_OF(zero_path, path_fields, read_path, NULL, false),
     SIZED_OF(zero_disk_path, disk_path_fields, read_disk_path, NULL, false),

@@ -1,0 +1,211 @@
+/* Owns the public simulation: it checks what is asked, turns a transformer's operations into time
+ * and a trainer's counts into rates. */
+#include "zero/sim.h"
+
+#include <inttypes.h>
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sized.h"
+#include "layout/layout.h"
+#include "layout/model.h"
+#include "plan/cluster.h"
+#include "plan/flops.h"
+#include "sim/sim_trainer.h"
+
+#define MICRO_STEPS_MAX 65536
+#define STEPS_MAX 1024
+#define LARGEST_NS (UINT64_C(1) << 40) /* about 18 minutes */
+
+void zero_sim_options_init_sized(zero_sim_options *options, size_t struct_bytes)
+{
+    const zero_sim_options known = {.struct_bytes = sizeof known};
+    zi_sized_init(options, struct_bytes, &known, sizeof known);
+}
+
+void zero_sim_report_init_sized(zero_sim_report *report, size_t struct_bytes)
+{
+    const zero_sim_report known = {.struct_bytes = sizeof known};
+    zi_sized_init(report, struct_bytes, &known, sizeof known);
+}
+
+static zero_status check_number(const char *name, uint64_t value, uint64_t high)
+{
+    if (value > high) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s of the simulation is %" PRIu64 "; it is at most %" PRIu64, name, value, high);
+    }
+    return ZERO_OK;
+}
+
+static zero_status resolve(const zero_sim_options *given, zero_sim_options *sim)
+{
+    *sim = (zero_sim_options){.struct_bytes = sizeof *sim};
+    if (given != NULL) {
+        ZI_TRY(ZI_SIZED_IN(zero_sim_options, given, sim));
+    }
+    sim->micro_steps = sim->micro_steps != 0 ? sim->micro_steps : 1;
+    sim->steps = sim->steps != 0 ? sim->steps : 2;
+    ZI_TRY(check_number("micro_steps", sim->micro_steps, MICRO_STEPS_MAX));
+    ZI_TRY(check_number("steps", sim->steps, STEPS_MAX));
+    ZI_TRY(check_number("forward_ns", sim->forward_ns, LARGEST_NS));
+    return check_number("jitter_ns", sim->jitter_ns, LARGEST_NS);
+}
+
+/* What only real time, real values or another rank could decide. */
+static zero_status check_options(const zero_engine_options *options, const zero_tuning *tuning)
+{
+    if (tuning->updater == ZERO_UPDATER_BOTH) {
+        ZI_FAIL(ZERO_UNSUPPORTED, "tuning.updater is ZERO_UPDATER_BOTH, and which units the CPU "
+                                  "takes is not simulated; use ZERO_UPDATER_GPU or "
+                                  "ZERO_UPDATER_CPU");
+    }
+    if (tuning->speculative_step != 0) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "tuning.speculative_step is 1, and the simulated trainer predicts "
+                "no steps; leave it at 0");
+    }
+    if (options->optimizer == ZERO_OPTIMIZER_CALLBACK) {
+        ZI_FAIL(ZERO_UNSUPPORTED, "ZERO_OPTIMIZER_CALLBACK is code whose time is not known; use "
+                                  "ZERO_OPTIMIZER_ADAMW");
+    }
+    if (options->model_parallel != NULL) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "options.model_parallel is not NULL, and the simulated world holds "
+                "the whole model; leave it out");
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_cluster(const zero_cluster *cluster, const zero_sim_options *sim,
+                                 const zi_sim_machine *machine, const zero_engine_options *options)
+{
+    bool disk = false;
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        disk = disk || options->tier[role] == ZERO_TIER_DISK;
+    }
+    if (sim->forward_ns == 0 && (cluster->device_flops == 0 || cluster->device_permille == 0)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s of the cluster is 0; set it, or how long a unit's forward takes (forward_ns)",
+                cluster->device_flops == 0 ? "device_flops" : "device_permille");
+    }
+    if (disk) {
+        ZI_TRY(zi_sim_check_link(machine, ZERO_SIM_DISK_READ));
+        ZI_TRY(zi_sim_check_link(machine, ZERO_SIM_DISK_WRITE));
+        ZI_TRY(zi_sim_check_link(machine, ZERO_SIM_HOST_MEMORY));
+    }
+    return ZERO_OK;
+}
+
+/* A transformer's units in time. */
+typedef struct sim_units {
+    zero_model *model;
+    uint64_t *forward_ns; /* behind them as many of backward */
+    double flops;         /* of a micro-step, without recomputation */
+} sim_units;
+
+static zero_status fill_units(const zero_transformer *transformer, const zero_cluster *cluster,
+                              const zero_batch *batch, const zero_sim_options *sim,
+                              sim_units *units)
+{
+    const uint32_t count = units->model->unit_count;
+    const double rate = (double)cluster->device_flops * (double)cluster->device_permille / 1e12;
+    const bool recomputes = batch != NULL && batch->recompute != 0;
+    ZI_TRY(zi_calloc(count, 2 * sizeof *units->forward_ns, (void **)&units->forward_ns));
+    for (uint32_t unit = 0; unit < count; unit++) {
+        uint64_t flops = 0;
+        ZI_TRY(zi_transformer_flops(transformer, batch, unit, &flops));
+        const double ns = sim->forward_ns != 0 ? (double)sim->forward_ns : (double)flops / rate;
+        const bool is_block = unit != 0 && unit + 1 != count;
+        units->forward_ns[unit] = (uint64_t)(ns + 0.5);
+        units->forward_ns[count + unit] =
+            (recomputes && is_block ? 3 : 2) * units->forward_ns[unit];
+        units->flops += sim->forward_ns != 0 ? 0.0 : 3.0 * (double)flops;
+    }
+    return ZERO_OK;
+}
+
+static void add_rates(const zero_transformer *transformer, const zero_batch *batch,
+                      const zero_sim_options *sim, const zi_sim_machine *machine, double flops,
+                      zero_sim_report *report)
+{
+    const uint64_t samples = batch != NULL && batch->samples != 0 ? batch->samples : 1;
+    const uint64_t sequence =
+        batch != NULL && batch->sequence != 0 ? batch->sequence : transformer->sequence;
+    const double seconds = (double)report->step_ns / 1e9;
+    const double micro_steps = (double)sim->micro_steps;
+    if (report->step_ns != 0) {
+        report->tokens_per_s =
+            (double)samples * (double)sequence * micro_steps * machine->world / seconds;
+        report->flops_per_s = flops * micro_steps / seconds;
+    }
+}
+
+/* The engine's options as the simulation runs them. */
+typedef struct sim_choice {
+    zero_engine_options options;
+    zero_tuning tuning;
+} sim_choice;
+
+static const char *const no_directories[] = {"simulated"};
+
+static zero_status choose(const zero_engine_options *given, sim_choice *choice)
+{
+    ZI_TRY(zi_options_take(given, &choice->options, &choice->tuning));
+    ZI_TRY(check_options(&choice->options, &choice->tuning));
+    choice->options.tuning = &choice->tuning;
+    choice->options.threads = 1;
+    choice->options.disk_directories = no_directories;
+    choice->options.disk_directory_count = 1;
+    choice->tuning.disk_weights = NULL;
+    choice->tuning.disk_unchecked = 1;
+    return ZERO_OK;
+}
+
+static zero_status simulate(const zero_transformer *transformer, const zero_cluster *cluster,
+                            const sim_choice *choice, const zero_batch *batch,
+                            const zero_sim_options *sim, sim_units *units, zero_sim_report *report)
+{
+    zi_sim *rank = NULL;
+    ZI_TRY(zero_transformer_model(transformer, &units->model));
+    ZI_TRY(zi_sim_create(cluster, choice->options.device != ZERO_DEVICE_CUDA, &rank));
+    rank->machine.jitter_ns = sim->jitter_ns;
+    rank->machine.seed = sim->seed;
+    zero_status status = check_cluster(cluster, sim, &rank->machine, &choice->options);
+    if (status == ZERO_OK) {
+        status = fill_units(transformer, cluster, batch, sim, units);
+    }
+    if (status == ZERO_OK) {
+        const zi_sim_job job = {.model = units->model,
+                                .options = &choice->options,
+                                .forward_ns = units->forward_ns,
+                                .backward_ns = units->forward_ns + units->model->unit_count,
+                                .micro_steps = sim->micro_steps,
+                                .steps = sim->steps};
+        status = zi_sim_train(rank, &job, report);
+    }
+    if (status == ZERO_OK) {
+        add_rates(transformer, batch, sim, &rank->machine, units->flops, report);
+    }
+    zi_sim_destroy(rank);
+    return status;
+}
+
+zero_status zero_sim_run(const zero_transformer *transformer, const zero_cluster *cluster,
+                         const zero_engine_options *options, const zero_batch *batch,
+                         const zero_sim_options *sim, zero_sim_report *report)
+{
+    zero_cluster c;
+    zero_sim_options s;
+    zero_sim_report made = {.struct_bytes = sizeof made};
+    sim_units units = {0};
+    sim_choice choice;
+    ZI_TRY(zi_cluster_resolve(cluster, &c));
+    ZI_TRY(resolve(sim, &s));
+    ZI_TRY(choose(options, &choice));
+    const zero_status status = simulate(transformer, &c, &choice, batch, &s, &units, &made);
+    zero_model_destroy(units.model);
+    zi_free(units.forward_ns);
+    ZI_TRY(status);
+    return ZI_SIZED_OUT(zero_sim_report, report, &made);
+}

@@ -1,0 +1,104 @@
+/* Owns the time that kernels take: the bytes that each reads and writes, at the rate of the memory
+ * that they are in. */
+#include "sim/sim_kernels.h"
+
+#include "sim/sim_device.h"
+
+typedef struct kernel_load {
+    const zi_sim_kernels *kernels;
+    zi_sim_load load;
+} kernel_load;
+
+static void reads(kernel_load *kernel, const void *pointer, uint64_t bytes)
+{
+    if (pointer != NULL) {
+        zi_sim_load_add(kernel->kernels->machine, kernel->kernels->on_host, pointer, bytes, 0,
+                        &kernel->load);
+    }
+}
+
+static void writes(kernel_load *kernel, const void *pointer, uint64_t bytes)
+{
+    if (pointer != NULL) {
+        zi_sim_load_add(kernel->kernels->machine, kernel->kernels->on_host, pointer, 0, bytes,
+                        &kernel->load);
+    }
+}
+
+static zero_status update(void *self, zi_stream *stream, const zi_update_job *job)
+{
+    kernel_load kernel = {.kernels = self};
+    const uint64_t param = job->count * zero_dtype_bytes(job->param_dtype);
+    const uint64_t moment = job->count * zero_dtype_bytes(job->moment_dtype);
+    reads(&kernel, job->grad, job->count * zero_dtype_bytes(job->grad_dtype));
+    reads(&kernel, job->master == NULL ? job->param : NULL, param);
+    writes(&kernel, job->param, param);
+    void *const states[] = {job->master, job->moment1, job->moment2};
+    for (int i = 0; i < 3; i++) {
+        const uint64_t bytes = i == 0 ? job->count * sizeof(float) : moment;
+        reads(&kernel, states[i], bytes);
+        writes(&kernel, states[i], bytes);
+    }
+    return zi_sim_put(stream, &kernel.load, 0, ZERO_SIM_UPDATE);
+}
+
+static zero_status square_sum(void *self, zi_stream *stream, const void *source, zero_dtype dtype,
+                              size_t count, zi_norm_sum *sum)
+{
+    kernel_load kernel = {.kernels = self};
+    (void)sum;
+    reads(&kernel, source, count * zero_dtype_bytes(dtype));
+    return zi_sim_put(stream, &kernel.load, 0, ZERO_SIM_REDUCTION);
+}
+
+/* It reads so little that it takes no time. */
+static zero_status decide(void *self, zi_stream *stream, const zi_decide_job *job)
+{
+    (void)self;
+    (void)stream;
+    (void)job;
+    return ZERO_OK;
+}
+
+static zero_status fold(void *self, zi_stream *stream, const zi_fold *job)
+{
+    kernel_load kernel = {.kernels = self};
+    const uint64_t bytes = job->count * zero_dtype_bytes(job->dst_dtype);
+    for (uint32_t i = 0; i < job->source_count; i++) {
+        reads(&kernel, job->sources[i], job->count * zero_dtype_bytes(job->source_dtype));
+    }
+    reads(&kernel, job->accumulate != 0 ? job->dst : NULL, bytes);
+    writes(&kernel, job->dst, bytes);
+    return zi_sim_put(stream, &kernel.load, 0, ZERO_SIM_REDUCTION);
+}
+
+static zero_status cast(void *self, zi_stream *stream, void *target, zero_dtype target_dtype,
+                        const void *source, zero_dtype source_dtype, size_t count)
+{
+    kernel_load kernel = {.kernels = self};
+    reads(&kernel, source, count * zero_dtype_bytes(source_dtype));
+    writes(&kernel, target, count * zero_dtype_bytes(target_dtype));
+    return zi_sim_put(stream, &kernel.load, 0, ZERO_SIM_COPY);
+}
+
+/* Their owner frees them. */
+static void destroy(void *self)
+{
+    (void)self;
+}
+
+static const zi_kernels_ops kernels_ops = {
+    .struct_bytes = sizeof(zi_kernels_ops),
+    .name = "simulated",
+    .update = update,
+    .square_sum = square_sum,
+    .decide = decide,
+    .fold = fold,
+    .cast = cast,
+    .destroy = destroy,
+};
+
+void zi_sim_kernels_open(zi_sim_kernels *kernels, const zi_device *device, zi_kernels *out)
+{
+    *out = (zi_kernels){&kernels_ops, kernels, device};
+}

@@ -1,0 +1,185 @@
+/* Owns the links and the memory of a machine. Invariant: device memory that it hands out can be
+ * neither read nor written, so an engine that computes on it ends the process. */
+#include "sim/sim_machine.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <sys/mman.h>
+
+#include "core/check.h"
+#include "core/error.h"
+#include "core/rng.h"
+#include "core/sizes.h"
+
+/* The cluster's field of each link, and by how many ranks it is shared. */
+typedef struct link_rate {
+    const char *name;
+    uint64_t bytes_per_s;
+    uint64_t shared_by;
+    uint64_t permille;
+} link_rate;
+
+static link_rate rate_of(const zero_cluster *c, zero_sim_link link)
+{
+    const uint64_t ranks = c->ranks_per_node;
+    switch (link) {
+    case ZERO_SIM_DEVICE_MEMORY:
+        return (link_rate){"device_bytes_per_s", c->device_bytes_per_s, 1, 1000};
+    case ZERO_SIM_HOST_MEMORY:
+        return (link_rate){"host_bytes_per_s", c->host_bytes_per_s, ranks, 1000};
+    case ZERO_SIM_HOST_TO_DEVICE:
+    case ZERO_SIM_DEVICE_TO_HOST:
+        return (link_rate){"host_link_bytes_per_s", c->host_link_bytes_per_s, 1, 1000};
+    case ZERO_SIM_LOCAL:
+        return (link_rate){"local_bytes_per_s", c->local_bytes_per_s, 1, 1000};
+    case ZERO_SIM_FABRIC:
+        return (link_rate){c->fabric_bytes_per_s != 0 ? "fabric_permille" : "fabric_bytes_per_s",
+                           c->fabric_bytes_per_s, ranks, c->fabric_permille};
+    case ZERO_SIM_DISK_READ:
+        return (link_rate){"disk_read_bytes_per_s", c->disk_read_bytes_per_s, ranks, 1000};
+    case ZERO_SIM_DISK_WRITE:
+        return (link_rate){"disk_write_bytes_per_s", c->disk_write_bytes_per_s, ranks, 1000};
+    case ZERO_SIM_LINK_COUNT:
+        break;
+    }
+    zi_assert(false);
+    return (link_rate){0};
+}
+
+void zi_sim_machine_open(const zero_cluster *cluster, bool host_memory, zi_sim_machine *machine)
+{
+    machine->cluster = *cluster;
+    machine->world = (uint32_t)(cluster->nodes * cluster->ranks_per_node);
+    machine->host_memory = host_memory;
+    machine->thread = &machine->caller;
+}
+
+void zi_sim_machine_close(zi_sim_machine *machine)
+{
+    for (uint32_t i = 0; i < ZI_SIM_MEMORIES; i++) {
+        zi_sim_free(machine, machine->memories[i].pointer);
+    }
+}
+
+/* The memory that begins at `pointer`; NULL: an unused entry. */
+static zi_sim_memory *find_start(zi_sim_machine *machine, const void *pointer)
+{
+    for (uint32_t i = 0; i < ZI_SIM_MEMORIES; i++) {
+        if (machine->memories[i].pointer == pointer) {
+            return &machine->memories[i];
+        }
+    }
+    return NULL;
+}
+
+zero_status zi_sim_alloc(zi_sim_machine *machine, zero_tier tier, uint64_t bytes, void **out)
+{
+    const int access =
+        tier == ZERO_TIER_HOST || machine->host_memory ? PROT_READ | PROT_WRITE : PROT_NONE;
+    zi_sim_memory *memory = find_start(machine, NULL);
+    zi_assert(memory != NULL);
+    *out = NULL;
+    if (bytes == 0) {
+        return ZERO_OK;
+    }
+    void *pointer = mmap(NULL, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pointer == MAP_FAILED) {
+        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, errno,
+                       "the system has no %" PRIu64
+                       " bytes of address space for a simulated rank; simulate more ranks, or "
+                       "allow it to overcommit memory",
+                       bytes);
+    }
+    *memory = (zi_sim_memory){pointer, bytes, tier};
+    machine->held_bytes[tier] += bytes;
+    machine->peak_bytes[tier] = zi_max_u64(machine->peak_bytes[tier], machine->held_bytes[tier]);
+    *out = pointer;
+    return ZERO_OK;
+}
+
+void zi_sim_free(zi_sim_machine *machine, void *pointer)
+{
+    if (pointer != NULL) {
+        zi_sim_memory *memory = find_start(machine, pointer);
+        zi_assert(memory != NULL);
+        machine->held_bytes[memory->tier] -= memory->bytes;
+        (void)munmap(memory->pointer, memory->bytes);
+        *memory = (zi_sim_memory){0};
+    }
+}
+
+static bool is_device(const zi_sim_machine *machine, const void *pointer)
+{
+    const uintptr_t at = (uintptr_t)pointer;
+    for (uint32_t i = 0; i < ZI_SIM_MEMORIES && !machine->host_memory; i++) {
+        const zi_sim_memory *memory = &machine->memories[i];
+        const uintptr_t start = (uintptr_t)memory->pointer;
+        if (memory->pointer != NULL && at >= start && at - start < memory->bytes) {
+            return memory->tier == ZERO_TIER_DEVICE;
+        }
+    }
+    return false;
+}
+
+void zi_sim_load_add(const zi_sim_machine *machine, bool on_host, const void *pointer,
+                     uint64_t read_bytes, uint64_t write_bytes, zi_sim_load *load)
+{
+    if (is_device(machine, pointer)) {
+        load->bytes[ZERO_SIM_DEVICE_MEMORY] += read_bytes + write_bytes;
+        return;
+    }
+    load->bytes[ZERO_SIM_HOST_MEMORY] += read_bytes + write_bytes;
+    if (!on_host && !machine->host_memory) {
+        load->bytes[ZERO_SIM_HOST_TO_DEVICE] += read_bytes;
+        load->bytes[ZERO_SIM_DEVICE_TO_HOST] += write_bytes;
+        load->latency_ns = machine->cluster.host_link_latency_ns;
+    }
+}
+
+zero_status zi_sim_check_link(const zi_sim_machine *machine, zero_sim_link link)
+{
+    const link_rate rate = rate_of(&machine->cluster, link);
+    if (rate.bytes_per_s == 0 || rate.permille == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s of the cluster is 0, and a step moves bytes over the link \"%s\"; set it",
+                rate.name, zero_sim_link_name(link));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_sim_book(zi_sim_machine *machine, const zi_sim_load *load, uint64_t from_ns,
+                        uint64_t *end_ns)
+{
+    uint64_t last_ns = from_ns;
+    for (int i = 0; i < ZERO_SIM_LINK_COUNT; i++) {
+        zi_sim_use *use = &machine->links[i];
+        const link_rate rate = rate_of(&machine->cluster, (zero_sim_link)i);
+        const uint64_t bytes = load->bytes[i];
+        if (bytes == 0) {
+            continue;
+        }
+        ZI_TRY(zi_sim_check_link(machine, (zero_sim_link)i));
+        const double share = (double)rate.bytes_per_s * (double)rate.permille / 1e3;
+        const double ns = (double)bytes * 1e9 * (double)rate.shared_by / share;
+        const uint64_t busy_ns = (uint64_t)(ns + 0.5);
+        use->bytes += bytes;
+        use->busy_ns += busy_ns;
+        last_ns = zi_max_u64(last_ns, zi_sim_calendar_book(&use->calendar, from_ns, busy_ns));
+    }
+    *end_ns = last_ns + load->latency_ns;
+    return ZERO_OK;
+}
+
+/* Ranks are late by an exponential distribution; the last of n by the n-th power of it, of which
+ * one number is drawn. */
+uint64_t zi_sim_draw_lateness(zi_sim_machine *machine, uint32_t ranks)
+{
+    if (machine->jitter_ns == 0 || ranks < 2) {
+        return 0;
+    }
+    const uint32_t word = zi_philox(machine->seed, machine->draws++, 0).word[0];
+    const double uniform = ((double)word + 0.5) / 4294967296.0;
+    const double late = -log1p(-pow(uniform, 1.0 / ranks));
+    return (uint64_t)(late * (double)machine->jitter_ns + 0.5);
+}
