@@ -8,6 +8,7 @@ int command_calibrate(int argc, char **argv); /* of `zero bench` */
 int command_io(int argc, char **argv);
 int command_options(int argc, char **argv);
 int command_plan(int argc, char **argv);
+int command_sim(int argc, char **argv);
 int command_trace(int argc, char **argv);
 
 #endif

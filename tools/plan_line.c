@@ -9,24 +9,6 @@
 #include "command_line.h"
 #include "commands.h"
 
-typedef struct plan_line {
-    const char *words[2]; /* model, cluster */
-    uint32_t word_count;
-    uint64_t nodes; /* 0: the cluster's own */
-    uint64_t samples;
-    uint64_t sequence;
-    uint64_t micro_steps;
-    zero_engine_options options;
-    zero_tuning tuning;
-    plan_setting settings[PLAN_SETTINGS];
-    uint32_t setting_count;
-    zero_transformer_units units;
-    bool recompute;
-    const char *json_path;
-    const char *html_path;
-    bool help;
-} plan_line;
-
 static void print_names(const char *title, const char *(*name_at)(uint32_t index))
 {
     int column = printf("  %s:", title);
@@ -40,6 +22,12 @@ static void print_names(const char *title, const char *(*name_at)(uint32_t index
     printf("\n");
 }
 
+void plan_line_print_names(void)
+{
+    print_names("models", zero_transformer_preset_name);
+    print_names("clusters", zero_cluster_preset_name);
+}
+
 static void print_help(void)
 {
     printf("usage: zero plan MODEL [CLUSTER] [OPTIONS]\n\n"
@@ -50,8 +38,7 @@ static void print_help(void)
            "MODEL is a preset, or a config.json, a .safetensors or its .index.json as model\n"
            "hubs publish them; CLUSTER is a preset (default dgx-h100) or a file of JSON with\n"
            "the fields of zero/cluster.h.\n\n");
-    print_names("models", zero_transformer_preset_name);
-    print_names("clusters", zero_cluster_preset_name);
+    plan_line_print_names();
     printf("\noptions:\n"
            "  --nodes N      nodes of the cluster; default: its own number, a preset's is 1\n"
            "  --samples N    that a rank computes at once; default 1\n"
@@ -77,7 +64,10 @@ enum {
     OPTION_UNITS,
     OPTION_RECOMPUTE,
     OPTION_JSON,
-    OPTION_HTML
+    OPTION_HTML,
+    OPTION_STEPS,
+    OPTION_JITTER,
+    OPTION_SEED
 };
 
 static const struct option line_options[] = {
@@ -91,6 +81,9 @@ static const struct option line_options[] = {
     {"recompute", no_argument, NULL, OPTION_RECOMPUTE},
     {"json", required_argument, NULL, OPTION_JSON},
     {"html", required_argument, NULL, OPTION_HTML},
+    {"steps", required_argument, NULL, OPTION_STEPS},
+    {"jitter-ns", required_argument, NULL, OPTION_JITTER},
+    {"seed", required_argument, NULL, OPTION_SEED},
     {0},
 };
 
@@ -128,7 +121,7 @@ static int read_setting(plan_line *line, const char *text)
     }
     (void)snprintf(setting->name, sizeof setting->name, "%.*s", (int)(equals - text), text);
     setting->value = equals + 1;
-    for (size_t i = 0; i < sizeof compared / sizeof compared[0]; i++) {
+    for (size_t i = 0; i < sizeof compared / sizeof compared[0] && !line->simulates; i++) {
         const zero_option *option = zero_option_find(setting->name);
         if (option != NULL && strcmp(option->name, compared[i]) == 0) {
             return bench_fail("--set %s: the table compares it, a line for each", text);
@@ -141,9 +134,30 @@ static int read_setting(plan_line *line, const char *text)
     return 0;
 }
 
+/* What only one of the two commands knows. */
+static int check_command(const plan_line *line, int option)
+{
+    const bool of_sim = option >= OPTION_STEPS;
+    if (option == OPTION_HTML && line->simulates) {
+        return bench_fail("--html is an option of `zero plan`");
+    }
+    return of_sim && !line->simulates ? bench_fail("--%s is an option of `zero sim`",
+                                                   line_options[1 + option - OPTION_NODES].name)
+                                      : 0;
+}
+
 static int read_word(plan_line *line, int option, const char *value)
 {
+    if (check_command(line, option) != 0) {
+        return 1;
+    }
     switch (option) {
+    case OPTION_STEPS:
+        return read_count("steps", value, 1024, &line->sim.steps);
+    case OPTION_JITTER:
+        return read_count("jitter-ns", value, UINT64_C(1) << 40, &line->sim.jitter_ns);
+    case OPTION_SEED:
+        return read_count("seed", value, UINT64_MAX, &line->sim.seed);
     case OPTION_NODES:
         return read_count("nodes", value, 65536, &line->nodes);
     case OPTION_SAMPLES:
@@ -169,13 +183,14 @@ static int read_word(plan_line *line, int option, const char *value)
         break;
     }
     if (line->word_count == 2) {
-        return bench_fail("%s: a model and a cluster were named; see `zero plan --help`", value);
+        return bench_fail("%s: a model and a cluster were named; see `zero %s --help`", value,
+                          line->simulates ? "sim" : "plan");
     }
     line->words[line->word_count++] = value;
     return 0;
 }
 
-static int read_line(int argc, char **argv, plan_line *line)
+int plan_line_read(int argc, char **argv, plan_line *line)
 {
     command_line words = command_line_begin(argc, argv, line_options);
     const char *value = NULL;
@@ -192,7 +207,9 @@ static int read_line(int argc, char **argv, plan_line *line)
             return 1;
         }
     }
-    return line->word_count > 0 ? 0 : bench_fail("which model? see `zero plan --help`");
+    return line->word_count > 0
+               ? 0
+               : bench_fail("which model? see `zero %s --help`", line->simulates ? "sim" : "plan");
 }
 
 /* ---- mixes ---- */
@@ -365,7 +382,7 @@ static bool names_file(const char *word)
                                                             strcmp(suffix, ".safetensors") == 0));
 }
 
-static int describe(const plan_line *line, plan_report *report)
+int plan_line_describe(const plan_line *line, plan_report *report)
 {
     const char *model = line->words[0];
     const char *cluster = line->word_count > 1 ? line->words[1] : "dgx-h100";
@@ -404,14 +421,15 @@ int command_plan(int argc, char **argv)
     plan_line line = {.options = zero_engine_options_init(), .tuning = zero_tuning_init()};
     static plan_report report;
     bench_speak_as("zero plan");
-    if (read_line(argc, argv, &line) != 0) {
+    if (plan_line_read(argc, argv, &line) != 0) {
         return 1;
     }
     if (line.help) {
         print_help();
         return fflush(stdout) == 0 ? 0 : 1;
     }
-    if (describe(&line, &report) != 0 || make_mixes(&report) != 0 || advise(&report) != 0) {
+    if (plan_line_describe(&line, &report) != 0 || make_mixes(&report) != 0 ||
+        advise(&report) != 0) {
         return 1;
     }
     const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;

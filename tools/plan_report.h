@@ -51,6 +51,31 @@ typedef struct plan_report {
     char untimed[256];           /* why there are no times; empty: there are */
 } plan_report;
 
+/* A line of `zero plan`, or of `zero sim`, which trains in one way. */
+typedef struct plan_line {
+    const char *words[2]; /* model, cluster */
+    uint32_t word_count;
+    uint64_t nodes; /* 0: the cluster's own */
+    uint64_t samples;
+    uint64_t sequence;
+    uint64_t micro_steps;
+    zero_engine_options options;
+    zero_tuning tuning;
+    plan_setting settings[PLAN_SETTINGS];
+    uint32_t setting_count;
+    zero_transformer_units units;
+    bool recompute;
+    const char *json_path;
+    const char *html_path;
+    bool help;
+    bool simulates; /* set before it is read */
+    zero_sim_options sim;
+} plan_line;
+
+/* plan_line.c. 0, or 1 after bench_fail. */
+int plan_line_read(int argc, char **argv, plan_line *line);
+int plan_line_describe(const plan_line *line, plan_report *report);
+void plan_line_print_names(void); /* of models and clusters, for help */
 /* 0, or 1 when stdout or the file refused. */
 int plan_print(const plan_report *report, FILE *out);
 /* NULL after bench_fail. */

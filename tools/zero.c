@@ -19,6 +19,7 @@ static const zero_command commands[] = {
     {"io", "measure a directory for state on disk", command_io},
     {"options", "list the options of an engine", command_options},
     {"plan", "what a model needs of a cluster, by stage and tier", command_plan},
+    {"sim", "how long a step takes on a cluster that is not at hand", command_sim},
     {"trace", "timelines of ranks: put on one clock, and summed up", command_trace},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])

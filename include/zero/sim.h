@@ -62,16 +62,16 @@ ZERO_API const char *zero_sim_cause_name(zero_sim_cause cause);
 
 /** How a run is simulated. Grows at its end. */
 typedef struct zero_sim_options {
-    size_t struct_bytes;  /**< set by zero_sim_options_init() */
-    uint64_t micro_steps; /**< of a step, in [1, 65536]. 0: 1 */
-    uint64_t steps;       /**< that are reported, in [1, 1024], as their mean; two come before
+    size_t struct_bytes; /**< set by zero_sim_options_init() */
+    uint64_t steps;      /**< that are reported, in [1, 1024], as their mean; two come before
                                them. 0: 2, since state on disk is walked up and down in turn */
-    uint64_t forward_ns;  /**< that each unit's forward takes; backward takes twice as long. 0: its
-                               operations over device_flops x device_permille */
-    uint64_t jitter_ns;   /**< how late a rank comes to a collective, on average: exponentially
-                               distributed. The collective begins with its last rank. 0: all
-                               come at once */
-    uint64_t seed;        /**< of the jitter: the same seed gives the same run */
+    uint64_t forward_ns; /**< that each unit's forward takes; backward takes twice as long, and
+                              once more where it recomputes. 0: its operations at the cluster's
+                              rates, counted as zero_estimate_of counts them */
+    uint64_t jitter_ns;  /**< how late a rank comes to a collective, on average: exponentially
+                              distributed. The collective begins with its last rank. 0: all
+                              come at once */
+    uint64_t seed;       /**< of the jitter: the same seed gives the same run */
 } zero_sim_options;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

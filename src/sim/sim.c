@@ -9,11 +9,12 @@
 #include "core/sized.h"
 #include "layout/layout.h"
 #include "layout/model.h"
+#include "plan/batch.h"
 #include "plan/cluster.h"
 #include "plan/flops.h"
+#include "plan/transformer.h"
 #include "sim/sim_trainer.h"
 
-#define MICRO_STEPS_MAX 65536
 #define STEPS_MAX 1024
 #define LARGEST_NS (UINT64_C(1) << 40) /* about 18 minutes */
 
@@ -44,9 +45,7 @@ static zero_status resolve(const zero_sim_options *given, zero_sim_options *sim)
     if (given != NULL) {
         ZI_TRY(ZI_SIZED_IN(zero_sim_options, given, sim));
     }
-    sim->micro_steps = sim->micro_steps != 0 ? sim->micro_steps : 1;
     sim->steps = sim->steps != 0 ? sim->steps : 2;
-    ZI_TRY(check_number("micro_steps", sim->micro_steps, MICRO_STEPS_MAX));
     ZI_TRY(check_number("steps", sim->steps, STEPS_MAX));
     ZI_TRY(check_number("forward_ns", sim->forward_ns, LARGEST_NS));
     return check_number("jitter_ns", sim->jitter_ns, LARGEST_NS);
@@ -97,6 +96,14 @@ static zero_status check_cluster(const zero_cluster *cluster, const zero_sim_opt
     return ZERO_OK;
 }
 
+/* What is simulated, with its defaults replaced. */
+typedef struct sim_request {
+    zero_transformer transformer;
+    zero_cluster cluster;
+    zero_batch batch;
+    zero_sim_options sim;
+} sim_request;
+
 /* A transformer's units in time. */
 typedef struct sim_units {
     zero_model *model;
@@ -104,41 +111,83 @@ typedef struct sim_units {
     double flops;         /* of a micro-step, without recomputation */
 } sim_units;
 
-static zero_status fill_units(const zero_transformer *transformer, const zero_cluster *cluster,
-                              const zero_batch *batch, const zero_sim_options *sim,
-                              sim_units *units)
+/* Operations of a unit's forward: those of matrices, and attention's, whose rate may be another. */
+typedef struct unit_flops {
+    double products;
+    double attention;
+} unit_flops;
+
+static zero_status count_flops(const sim_request *r, uint32_t unit, unit_flops *flops)
+{
+    const zero_transformer *t = &r->transformer;
+    const double tokens = (double)r->batch.samples * (double)r->batch.sequence;
+    zi_transformer_products products;
+    uint64_t all = 0;
+    ZI_TRY(zi_transformer_flops(t, &r->batch, unit, &all));
+    ZI_TRY(zi_transformer_unit(t, unit, &products));
+    flops->attention = products.attends ? 4.0 * (double)t->heads * (double)t->head_width *
+                                              (double)r->batch.sequence * tokens
+                                        : 0.0;
+    flops->products = (double)all - flops->attention;
+    return ZERO_OK;
+}
+
+static uint64_t time_of(const sim_request *r, double products, double attention)
+{
+    const zero_cluster *c = &r->cluster;
+    const uint64_t attends =
+        c->attention_permille != 0 ? c->attention_permille : c->device_permille;
+    const double busy = products / (double)c->device_permille + attention / (double)attends;
+    return (uint64_t)(busy * 1e12 / (double)c->device_flops + 0.5);
+}
+
+/* Operations that a block's recomputation leaves out, for each of its units: those of its last
+ * product (zi_micro_flops_of says why). */
+static double left_out(const sim_request *r, uint32_t unit_count)
+{
+    const zero_transformer *t = &r->transformer;
+    const double tokens = (double)r->batch.samples * (double)r->batch.sequence;
+    const double inner = (double)t->ffn_width * (t->experts != 0 ? (double)t->experts_used : 1.0);
+    return 2 * tokens * inner * (double)t->width * (double)t->layers / (unit_count - 2);
+}
+
+static zero_status time_unit(const sim_request *r, uint32_t unit, sim_units *units)
 {
     const uint32_t count = units->model->unit_count;
-    const double rate = (double)cluster->device_flops * (double)cluster->device_permille / 1e12;
-    const bool recomputes = batch != NULL && batch->recompute != 0;
+    const bool again = r->batch.recompute != 0 && unit != 0 && unit + 1 != count;
+    uint64_t *forward_ns = &units->forward_ns[unit];
+    uint64_t *backward_ns = forward_ns + count;
+    unit_flops flops;
+    ZI_TRY(count_flops(r, unit, &flops));
+    if (r->sim.forward_ns != 0) {
+        *forward_ns = r->sim.forward_ns;
+        *backward_ns = (again ? 3 : 2) * r->sim.forward_ns;
+        return ZERO_OK;
+    }
+    const double products = again ? flops.products - left_out(r, count) : 0.0;
+    *forward_ns = time_of(r, flops.products, flops.attention);
+    *backward_ns = time_of(r, 2 * flops.products + products, (again ? 3.5 : 2.5) * flops.attention);
+    units->flops += 3 * (flops.products + flops.attention);
+    return ZERO_OK;
+}
+
+static zero_status fill_units(const sim_request *r, sim_units *units)
+{
+    const uint32_t count = units->model->unit_count;
     ZI_TRY(zi_calloc(count, 2 * sizeof *units->forward_ns, (void **)&units->forward_ns));
     for (uint32_t unit = 0; unit < count; unit++) {
-        uint64_t flops = 0;
-        ZI_TRY(zi_transformer_flops(transformer, batch, unit, &flops));
-        const double ns = sim->forward_ns != 0 ? (double)sim->forward_ns : (double)flops / rate;
-        const bool is_block = unit != 0 && unit + 1 != count;
-        units->forward_ns[unit] = (uint64_t)(ns + 0.5);
-        units->forward_ns[count + unit] =
-            (recomputes && is_block ? 3 : 2) * units->forward_ns[unit];
-        units->flops += sim->forward_ns != 0 ? 0.0 : 3.0 * (double)flops;
+        ZI_TRY(time_unit(r, unit, units));
     }
     return ZERO_OK;
 }
 
-static void add_rates(const zero_transformer *transformer, const zero_batch *batch,
-                      const zero_sim_options *sim, const zi_sim_machine *machine, double flops,
-                      zero_sim_report *report)
+static void add_rates(const sim_request *r, double flops, zero_sim_report *report)
 {
-    const uint64_t samples = batch != NULL && batch->samples != 0 ? batch->samples : 1;
-    const uint64_t sequence =
-        batch != NULL && batch->sequence != 0 ? batch->sequence : transformer->sequence;
-    const double seconds = (double)report->step_ns / 1e9;
-    const double micro_steps = (double)sim->micro_steps;
-    if (report->step_ns != 0) {
-        report->tokens_per_s =
-            (double)samples * (double)sequence * micro_steps * machine->world / seconds;
-        report->flops_per_s = flops * micro_steps / seconds;
-    }
+    const double ranks = (double)r->cluster.nodes * (double)r->cluster.ranks_per_node;
+    const double tokens = (double)r->batch.samples * (double)r->batch.sequence;
+    const double steps_per_s = report->step_ns != 0 ? 1e9 / (double)report->step_ns : 0.0;
+    report->tokens_per_s = tokens * (double)r->batch.micro_steps * ranks * steps_per_s;
+    report->flops_per_s = flops * (double)r->batch.micro_steps * steps_per_s;
 }
 
 /* The engine's options as the simulation runs them. */
@@ -162,30 +211,29 @@ static zero_status choose(const zero_engine_options *given, sim_choice *choice)
     return ZERO_OK;
 }
 
-static zero_status simulate(const zero_transformer *transformer, const zero_cluster *cluster,
-                            const sim_choice *choice, const zero_batch *batch,
-                            const zero_sim_options *sim, sim_units *units, zero_sim_report *report)
+static zero_status simulate(const sim_request *r, const sim_choice *choice, sim_units *units,
+                            zero_sim_report *report)
 {
     zi_sim *rank = NULL;
-    ZI_TRY(zero_transformer_model(transformer, &units->model));
-    ZI_TRY(zi_sim_create(cluster, choice->options.device != ZERO_DEVICE_CUDA, &rank));
-    rank->machine.jitter_ns = sim->jitter_ns;
-    rank->machine.seed = sim->seed;
-    zero_status status = check_cluster(cluster, sim, &rank->machine, &choice->options);
+    ZI_TRY(zero_transformer_model(&r->transformer, &units->model));
+    ZI_TRY(zi_sim_create(&r->cluster, choice->options.device != ZERO_DEVICE_CUDA, &rank));
+    rank->machine.jitter_ns = r->sim.jitter_ns;
+    rank->machine.seed = r->sim.seed;
+    zero_status status = check_cluster(&r->cluster, &r->sim, &rank->machine, &choice->options);
     if (status == ZERO_OK) {
-        status = fill_units(transformer, cluster, batch, sim, units);
+        status = fill_units(r, units);
     }
     if (status == ZERO_OK) {
         const zi_sim_job job = {.model = units->model,
                                 .options = &choice->options,
                                 .forward_ns = units->forward_ns,
                                 .backward_ns = units->forward_ns + units->model->unit_count,
-                                .micro_steps = sim->micro_steps,
-                                .steps = sim->steps};
+                                .micro_steps = r->batch.micro_steps,
+                                .steps = r->sim.steps};
         status = zi_sim_train(rank, &job, report);
     }
     if (status == ZERO_OK) {
-        add_rates(transformer, batch, sim, &rank->machine, units->flops, report);
+        add_rates(r, units->flops, report);
     }
     zi_sim_destroy(rank);
     return status;
@@ -195,15 +243,17 @@ zero_status zero_sim_run(const zero_transformer *transformer, const zero_cluster
                          const zero_engine_options *options, const zero_batch *batch,
                          const zero_sim_options *sim, zero_sim_report *report)
 {
-    zero_cluster c;
-    zero_sim_options s;
+    sim_request request;
+    zi_transformer_counts counts;
     zero_sim_report made = {.struct_bytes = sizeof made};
     sim_units units = {0};
     sim_choice choice;
-    ZI_TRY(zi_cluster_resolve(cluster, &c));
-    ZI_TRY(resolve(sim, &s));
+    ZI_TRY(zi_transformer_resolve(transformer, &request.transformer, &counts));
+    ZI_TRY(zi_batch_resolve(batch, &request.transformer, &request.batch));
+    ZI_TRY(zi_cluster_resolve(cluster, &request.cluster));
+    ZI_TRY(resolve(sim, &request.sim));
     ZI_TRY(choose(options, &choice));
-    const zero_status status = simulate(transformer, &c, &choice, batch, &s, &units, &made);
+    const zero_status status = simulate(&request, &choice, &units, &made);
     zero_model_destroy(units.model);
     zi_free(units.forward_ns);
     ZI_TRY(status);

@@ -80,8 +80,8 @@ static const field estimate_fields[] = {
     FIELD(disk_read_bytes), FIELD(disk_write_bytes), FIELD(tokens),       FIELD(flops)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_sim_options
-static const field sim_options_fields[] = {FIELD(struct_bytes), FIELD(micro_steps), FIELD(steps),
-                                           FIELD(forward_ns),   FIELD(jitter_ns),   FIELD(seed)};
+static const field sim_options_fields[] = {FIELD(struct_bytes), FIELD(steps), FIELD(forward_ns),
+                                           FIELD(jitter_ns), FIELD(seed)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_sim_report
 static const field sim_report_fields[] = {

@@ -1,0 +1,154 @@
+/* Owns `zero sim`: reads its line, lets the library simulate the steps, and prints what they take.
+ */
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "bench_report.h"
+#include "commands.h"
+#include "plan_report.h"
+
+#define GB 1e9
+
+static void print_help(void)
+{
+    printf("usage: zero sim MODEL [CLUSTER] [OPTIONS]\n\n"
+           "Says how long a step takes to train MODEL on CLUSTER, what it waits for, and what\n"
+           "each link carries. It runs the engine itself on a simulated machine: one rank,\n"
+           "which stands for all.\n\n"
+           "MODEL and CLUSTER are those of `zero plan`:\n\n");
+    plan_line_print_names();
+    printf("\noptions:\n"
+           "  --nodes N      nodes of the cluster; default: its own number, a preset's is 1\n"
+           "  --samples N    that a rank computes at once; default 1\n"
+           "  --sequence N   tokens of a sample; default: the model's longest\n"
+           "  --micro-steps N  of a step; default 1\n"
+           "  --units WHAT   that are gathered at once: blocks (default), layers, or matrices\n"
+           "  --set NAME=VALUE  an option of the engine, as `zero options` lists them; the\n"
+           "                 device is a GPU where it is not set\n"
+           "  --recompute    activations within blocks are computed again in backward\n"
+           "  --steps N      that are reported, as their mean; default 2\n"
+           "  --jitter-ns N  how late a rank comes to a collective, on average; default 0\n"
+           "  --seed N       of the jitter\n"
+           "  --json FILE    write all figures as JSON too; - for stdout, without the table\n"
+           "  -h, --help     this text\n");
+}
+
+static double seconds(uint64_t ns)
+{
+    return (double)ns / 1e9;
+}
+
+static double share(uint64_t part, uint64_t whole)
+{
+    return whole != 0 ? 100.0 * (double)part / (double)whole : 0.0;
+}
+
+static int print(const plan_report *plan, const zero_sim_report *r, FILE *out)
+{
+    fprintf(out, "%s on %" PRIu64 " x %" PRIu64 " ranks of %s\n\n", plan->model,
+            plan->cluster.nodes, plan->cluster.ranks_per_node, plan->cluster_name);
+    fprintf(out, "a step     %12.6f s\n", seconds(r->step_ns));
+    fprintf(out, "tokens/s   %12.6g of all ranks\n", r->tokens_per_s);
+    fprintf(out, "TFLOP/s    %12.1f of a rank, without what is recomputed\n\n",
+            r->flops_per_s / 1e12);
+    fprintf(out, "%-20s %12s %8s\n", "what takes it", "s", "of it");
+    fprintf(out, "%-20s %12.6f %6.1f %%\n", "compute", seconds(r->compute_ns),
+            share(r->compute_ns, r->step_ns));
+    for (int i = 0; i < ZERO_SIM_CAUSE_COUNT; i++) {
+        fprintf(out, "  wait: %-12s %12.6f %6.1f %%\n", zero_sim_cause_name((zero_sim_cause)i),
+                seconds(r->wait_ns[i]), share(r->wait_ns[i], r->step_ns));
+    }
+    fprintf(out, "\n%-20s %12s %12s %8s\n", "link of a rank", "GB a step", "busy s", "busy");
+    for (int i = 0; i < ZERO_SIM_LINK_COUNT; i++) {
+        fprintf(out, "  %-18s %12.3f %12.6f %6.1f %%\n", zero_sim_link_name((zero_sim_link)i),
+                (double)r->link_bytes[i] / GB, seconds(r->link_busy_ns[i]),
+                share(r->link_busy_ns[i], r->step_ns));
+    }
+    fprintf(out, "\n%-20s %12s %12s\n", "engine's memory", "peak GB", "planned GB");
+    for (int i = ZERO_TIER_DEVICE; i < ZERO_TIER_COUNT; i++) {
+        fprintf(out, "  %-18s %12.3f %12.3f\n", zero_tier_name((zero_tier)i),
+                (double)r->peak_bytes[i] / GB, (double)r->planned_bytes[i] / GB);
+    }
+    return fflush(out) == 0 ? 0 : 1;
+}
+
+/* A member for each name. */
+static json_t *figures(const uint64_t *values, int first, int count, const char *(*name)(int))
+{
+    json_t *object = json_object();
+    for (int i = first; i < count; i++) {
+        (void)json_object_set_new(object, name(i), json_integer((json_int_t)values[i]));
+    }
+    return object;
+}
+
+static const char *cause_at(int i)
+{
+    return zero_sim_cause_name((zero_sim_cause)i);
+}
+
+static const char *link_at(int i)
+{
+    return zero_sim_link_name((zero_sim_link)i);
+}
+
+static const char *tier_at(int i)
+{
+    return zero_tier_name((zero_tier)i);
+}
+
+static int write_json(const plan_report *plan, const zero_sim_report *r, const char *path)
+{
+    FILE *file = plan_open(path);
+    if (file == NULL) {
+        return 1; /* it was said why */
+    }
+    json_t *json = json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:f}", "model", plan->model,
+        "cluster", plan->cluster_name, "ranks", (json_int_t)plan->world, "step_ns",
+        (json_int_t)r->step_ns, "compute_ns", (json_int_t)r->compute_ns, "wait_ns",
+        figures(r->wait_ns, 0, ZERO_SIM_CAUSE_COUNT, cause_at), "link_bytes",
+        figures(r->link_bytes, 0, ZERO_SIM_LINK_COUNT, link_at), "link_busy_ns",
+        figures(r->link_busy_ns, 0, ZERO_SIM_LINK_COUNT, link_at), "peak_bytes",
+        figures(r->peak_bytes, ZERO_TIER_DEVICE, ZERO_TIER_COUNT, tier_at), "planned_bytes",
+        figures(r->planned_bytes, ZERO_TIER_DEVICE, ZERO_TIER_COUNT, tier_at), "tokens_per_s",
+        r->tokens_per_s, "flops_per_s", r->flops_per_s);
+    const int failed =
+        json == NULL || json_dumpf(json, file, JSON_INDENT(2)) != 0 || fputc('\n', file) == EOF;
+    json_decref(json);
+    return fclose(file) == 0 && !failed ? 0 : bench_fail("%s cannot be written", path);
+}
+
+int command_sim(int argc, char **argv)
+{
+    plan_line line = {.options = zero_engine_options_init(),
+                      .tuning = zero_tuning_init(),
+                      .simulates = true,
+                      .sim = zero_sim_options_init()};
+    static plan_report plan;
+    zero_sim_report report = zero_sim_report_init();
+    bench_speak_as("zero sim");
+    if (plan_line_read(argc, argv, &line) != 0) {
+        return 1;
+    }
+    if (line.help) {
+        print_help();
+        return fflush(stdout) == 0 ? 0 : 1;
+    }
+    if (plan_line_describe(&line, &plan) != 0) {
+        return 1;
+    }
+    plan.options.tuning = &plan.tuning;
+    plan.options.device =
+        plan.options.device != ZERO_DEVICE_DEFAULT ? plan.options.device : ZERO_DEVICE_CUDA;
+    if (zero_sim_run(&plan.transformer, &plan.cluster, &plan.options, &plan.batch, &line.sim,
+                     &report) != ZERO_OK) {
+        return bench_fail("%s", zero_last_error()->message);
+    }
+    const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;
+    if (!json_only && print(&plan, &report, stdout) != 0) {
+        return bench_fail("stdout cannot be written");
+    }
+    return line.json_path != NULL ? write_json(&plan, &report, line.json_path) : 0;
+}
