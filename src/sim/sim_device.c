@@ -370,7 +370,7 @@ zero_status zi_sim_device_open(zi_sim_machine *machine, zi_sim_device *device)
 {
     *device = (zi_sim_device){.machine = machine, .ops = device_ops};
     device->ops.host_memory = machine->host_memory;
-    device->device = (zi_device){&device->ops, device};
+    device->device = (zi_device){.ops = &device->ops, .self = device};
     return make_stream(machine, true, false, &device->host);
 }
 
