@@ -154,33 +154,41 @@ static int plan_mix(const footprint *f, const footprint_mix *mix, const bench_pl
     return failed;
 }
 
+/* Memory of the machine; 0: not told, or it is a GPU's, which says so itself. */
+static uint64_t available_bytes(const bench_place *place)
+{
+    return place->device == ZERO_DEVICE_CUDA ? 0
+                                             : bench_proc_bytes("/proc/meminfo", "MemAvailable:");
+}
+
 /* Shrink the model until stage 0, which takes most, fits all ranks at once; or as the line says. */
 static int choose_shrink(footprint *f, const bench_place *place, const bench_options *line)
 {
     static const uint64_t budgets[] = {UINT64_C(1) << 30, UINT64_C(1) << 28, UINT64_C(1) << 23};
     const zero_transformer whole = f->transformer;
     const uint32_t wanted = line->memory.shrink;
+    const uint64_t available = available_bytes(place);
+    const uint64_t most = budgets[line->scale];
+    const uint64_t budget = available != 0 && available / 2 < most ? available / 2 : most;
     const footprint_mix zero = {.stage = ZERO_STAGE_0};
-    zero_memory planned;
     uint32_t shrink = wanted != 0 ? wanted : 1;
     for (;; shrink *= 2) {
+        zero_memory planned;
         f->transformer = shrunk(&whole, shrink);
         if (plan_mix(f, &zero, place, line, &planned) != 0) {
             return 1;
         }
         const uint64_t all = footprint_memory(&planned) * f->ranks;
-        if (wanted != 0 || all <= budgets[line->scale] || shrink >= whole.width) {
+        const bool last = wanted != 0 || shrink >= whole.width;
+        if (last && available != 0 && all > available) {
+            return bench_fail("memory: %" PRIu64 " bytes of memory wanted by %" PRIu32
+                              " ranks at stage 0, %" PRIu64
+                              " available; give fewer --ranks or a larger --shrink",
+                              all, f->ranks, available);
+        }
+        if (last || all <= budget) {
             break;
         }
-    }
-    const uint64_t all = footprint_memory(&planned) * f->ranks;
-    const uint64_t available = bench_proc_bytes("/proc/meminfo", "MemAvailable:");
-    if (place->device != ZERO_DEVICE_CUDA && available != 0 && all > available) {
-        return bench_fail("memory: %" PRIu64 " bytes of memory wanted by %" PRIu32
-                          " ranks at stage 0, %" PRIu64
-                          " available; give fewer --ranks or a larger "
-                          "--shrink",
-                          all, f->ranks, available);
     }
     (void)snprintf(f->model, sizeof f->model, shrink > 1 ? "%s, every dimension 1/%" PRIu32 : "%s",
                    line->memory.model != NULL ? line->memory.model : "gpt2", shrink);
