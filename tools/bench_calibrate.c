@@ -1,5 +1,5 @@
 /* Owns `zero bench calibrate`: reads its line, says what was measured and how it spread, and writes
- * the medians as a cluster. Invariant: the file is whole or not there. */
+ * the medians as a cluster. Invariant: no file is changed before all is measured. */
 #include "bench_calibrate.h"
 
 #include <errno.h>
@@ -19,6 +19,8 @@
 #include "zero/world.h"
 
 #define RANKS_DEFAULT_MAX 8
+
+_Static_assert(sizeof(zero_cluster) / sizeof(uint64_t) <= CALIBRATE_FIELDS_MAX, "all its fields");
 
 /* ---- fields ---- */
 
