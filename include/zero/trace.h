@@ -12,7 +12,7 @@ ZERO_BEGIN
 /** Write the engine's timeline: the calls of forward and backward, gathers, reductions, loads,
  *  updates, and transfers of disks, each on its stream's track. The file is Chrome's trace event
  *  format, which ui.perfetto.dev and chrome://tracing open; `zero trace` puts the files of all
- * ranks on one clock and sums them up.
+ *  ranks on one clock and sums them up.
  *  - tuning.trace_events: how many spans are kept, the newest. The file says how many are not in
  *    it: overwritten, or inside a captured step.
  *  - path: the file, made anew; one for each rank.
@@ -20,8 +20,8 @@ ZERO_BEGIN
  *    waits for the engine's streams, whose collectives wait for other ranks.
  *  - Stream: what the caller has put on its own streams and has not run yet is left out.
  *  - Memory: as much again as the spans take, until it returns.
- *  - Errors: INVALID_ARGUMENT; STATE where trace_events is 0, or a step is being captured; IO;
- *    OUT_OF_MEMORY. An engine that has failed can still be traced.
+ *  - Errors: INVALID_ARGUMENT; STATE where trace_events is 0, or a step is being captured or
+ *    launched as a graph; IO; OUT_OF_MEMORY. An engine that has failed can still be traced.
  *  - Threads: the rank's. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_trace(zero_engine *engine, const char *path);
 

@@ -9,7 +9,7 @@
  * zero_unit_pass, zero_tensor_data, zero_tensor_grad, zero_shard_range and a static
  * zero_loss_scale. These are legal in all states: zero_engine_destroy, zero_engine_plan,
  * zero_engine_stats, zero_engine_memory, zero_engine_path and zero_engine_disk_path. So is
- * zero_engine_trace, but for those of a capture. */
+ * zero_engine_trace, but for those of captures and launches. */
 #ifndef ZI_ENGINE_ENGINE_STATE_H
 #define ZI_ENGINE_ENGINE_STATE_H
 

@@ -190,6 +190,7 @@ static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps, b
         c.run.micro_steps = micro_steps;
         c.run.options.stage = (zero_stage)stage;
         c.run.tuning.poison_released = stage % 2;
+        c.run.tuning.trace_events = stage > 1 ? 4096 : 0; /* a captured stream has no times */
         c.run.tuning.bucket_bytes = 1;
         c.run.options.loss_scale = 4; /* kernels leave it out: what it moves shows in the state */
         c.run.tuning.loss_scale_window = 3;
@@ -503,6 +504,7 @@ static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
                 ZERO_STATE, "outside");
     CHECK_FAILS(zero_capture_end(engine, toy_stream()), ZERO_STATE, "one step");
     CHECK_OK(zero_micro_end(engine));
+    CHECK_FAILS(zero_engine_trace(engine, "./no-such-trace"), ZERO_STATE, "zero_capture_end");
     CHECK_FAILS(toy_wait(trainer), ZERO_STATE, "nothing runs");
     CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view), ZERO_STATE,
                 "nothing runs");
@@ -537,6 +539,7 @@ static void misuse_after(zero_engine *engine)
     CHECK_FAILS(zero_grad_norm(engine, NULL, zero_stream_host(), &norm), ZERO_STATE,
                 "zero_replay_end");
     CHECK_FAILS(zero_step_discard(engine), ZERO_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_engine_trace(engine, "./no-such-trace"), ZERO_STATE, "zero_replay_end");
     CHECK_FAILS(zero_step_state_get(engine, &state), ZERO_STATE, "zero_replay_end");
     CHECK_FAILS(zero_step_state_set(engine, &state), ZERO_STATE, "zero_replay_end");
     CHECK_FAILS(zero_replay_params(engine, toy_stream(), &wrong), ZERO_INVALID_ARGUMENT, "lr");
@@ -574,6 +577,7 @@ TEST(misuse_is_refused)
 {
     toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
     fake_cuda_start(FAKE_CUDA_RANDOM, 1);
+    run.tuning.trace_events = 4096;
     CHECK_OK(toy_on_ranks(1, &run, misuse, NULL));
     if (RANKS == 1) { /* then worlds are of threads */
         CHECK_OK(toy_on_ranks(2, &run, unsupported, NULL));

@@ -1,10 +1,12 @@
 /* Engines for a GPU (the CUDA runtime's double) whose ranks MPI started on several hosts, which
  * mpirun's ranks on this host pretend to be: with ZERO_TRANSPORT_HOST they come to the bits of
- * engines for the CPU, however states are split. Run by mpirun; a check that fails ends the job. */
+ * engines for the CPU, however states are split; and clocks of hosts are compared. Run by mpirun; a
+ * check that fails ends the job. */
 #include <mpi.h>
 
 #include "comm/mpi/mpi_comm.h"
 #include "comm/world.h"
+#include "engine/engine_internal.h"
 #include "fake_cuda.h"
 #include "harness.h"
 #include "toy.h"
@@ -87,6 +89,25 @@ static void train(zero_world *world, const training *t, fake_cuda_mode mode)
     CHECK(fake_cuda_check());
 }
 
+/* The hosts are one, so their clocks are not apart: what is found is within its own bound. */
+static void compare_clocks(zero_world *world)
+{
+    toy_run run = toy_run_mixed(ZERO_DTYPE_F32);
+    toy_trainer trainer;
+    run.options.device = ZERO_DEVICE_CPU;
+    run.tuning.trace_events = 4096;
+    toy_device_on_cpu(true);
+    CHECK_OK(toy_open(&trainer, &run, world));
+    const int64_t offset_ns = trainer.engine->clock_offset_ns;
+    const uint64_t error_ns = trainer.engine->clock_error_ns;
+    CHECK((error_ns == 0) == (zero_world_rank(world) == 0));
+    CHECK((uint64_t)(offset_ns < 0 ? -offset_ns : offset_ns) <= error_ns);
+    CHECK(error_ns < UINT64_C(1000000000));
+    CHECK_OK(toy_train(&trainer));
+    toy_close(&trainer);
+    toy_device_on_cpu(false);
+}
+
 int main(void)
 {
     (void)test_main; /* forks, which MPI does not take well */
@@ -101,6 +122,7 @@ int main(void)
     uint32_t passed = 0;
     for (uint32_t per_host = 1; per_host <= 2 && (int)per_host < size; per_host++) {
         zero_world *world = make_world(per_host);
+        compare_clocks(world);
         for (size_t i = 0; i < sizeof trainings / sizeof trainings[0]; i++) {
             train(world, &trainings[i], (fake_cuda_mode)((i + per_host) % FAKE_CUDA_MODES));
             passed++;

@@ -346,6 +346,11 @@ static zero_status check_refusals(toy_trainer *trainer)
 {
     CHECK_FAILS(zero_engine_trace(trainer->engine, NULL), ZERO_INVALID_ARGUMENT, "NULL");
     CHECK_FAILS(zero_engine_trace(trainer->engine, "./no/such/folder"), ZERO_IO, "./no/such");
+    TOY_TRY(toy_step(trainer));
+    trainer->engine->state = ZI_ENGINE_POISONED;
+    const file f = take(trainer->engine); /* what happened before a failure can be seen */
+    CHECK_EQ(spans(&f, "step", "calling thread", NULL, 0), 1);
+    free(f.events);
     return ZERO_OK;
 }
 
