@@ -13,16 +13,12 @@
 
 static void finish_if_complete(zi_io *queue, zi_io_op *op)
 {
-    if (op->in_flight == 0 && op->phase == ZI_IO_RUNNING) {
-        if (op->native != 0) {
-            op->phase = ZI_IO_FAILED;
-        } else if (op->cut_bytes == op->bytes) {
-            op->phase = ZI_IO_DONE;
-        }
+    if (op->phase != ZI_IO_RUNNING || op->in_flight != 0 ||
+        (op->native == 0 && op->cut_bytes != op->bytes)) {
+        return;
     }
-    if (op->phase != ZI_IO_RUNNING) {
-        zi_io_note_end(queue, op);
-    }
+    op->phase = op->native != 0 ? ZI_IO_FAILED : ZI_IO_DONE;
+    zi_io_note_end(queue, op);
 }
 
 static void leave_waiting(zi_io *queue, const zi_io_op *op)
