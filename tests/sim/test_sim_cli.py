@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""`zero sim`, as a user types it: its figures agree with one another, and what it cannot simulate
+is refused with the word that is wrong.
+
+Usage: test_sim_cli.py PROGRAM. One line per check; the last is "N passed, N failed,
+N skipped"."""
+
+import json
+import subprocess
+import sys
+
+ALL_ON_DISK = "tier=" + ",".join(
+    f"{role}=disk" for role in ("param", "grad", "master", "moment1", "moment2"))
+
+counts = {True: 0, False: 0}
+
+
+def check(name, holds, detail=""):
+    counts[bool(holds)] += 1
+    print(f"{'ok' if holds else 'FAILED':8}{name}{'' if holds else ': ' + str(detail)}")
+
+
+def run(program, *words):
+    return subprocess.run([program, "sim", *words], capture_output=True, text=True, check=False)
+
+
+def report(program, *words):
+    return json.loads(run(program, *words, "--json", "-").stdout)
+
+
+def check_table(program):
+    done = run(program, "1t", "dgx-h100", "--nodes", "128", "--recompute", "--set", ALL_ON_DISK)
+    check("a step is simulated", done.returncode == 0, done.stderr)
+    check("it fits in 80 columns", all(len(line) <= 80 for line in done.stdout.splitlines()),
+          max(done.stdout.splitlines(), key=len, default=""))
+    for word in ("a step", "wait: disk", "fabric", "peak GB"):
+        check(f"it says {word}", word in done.stdout, done.stdout)
+    for word in ("--help", "-h"):
+        done = run(program, word)
+        check(f"{word} explains it", done.returncode == 0 and "usage: zero sim" in done.stdout)
+
+
+def check_figures(program):
+    words = ("llama-7b", "dgx-a100", "--nodes", "2", "--micro-steps", "2")
+    plain = report(program, *words)
+    check("ranks are nodes x ranks of a node", plain["ranks"] == 16, plain)
+    check("a step is compute and waits",
+          plain["step_ns"] == plain["compute_ns"] + sum(plain["wait_ns"].values()), plain)
+    check("no rank is late", plain["wait_ns"]["other ranks"] == 0, plain)
+    check("memory of the device is the planned one",
+          plain["peak_bytes"]["device"] == plain["planned_bytes"]["device"], plain)
+    late = [report(program, *words, "--jitter-ns", "1000000", "--seed", seed) for seed in "112"]
+    check("ranks that are late make a step longer", late[0]["step_ns"] > plain["step_ns"], late[0])
+    check("the same seed makes the same step", late[0] == late[1], late)
+    check("another seed another one", late[0] != late[2], late)
+    steps = report(program, *words, "--steps", "8")
+    check("more steps have the same mean",
+          abs(steps["step_ns"] / plain["step_ns"] - 1) < 1e-3, (steps, plain))
+    host = report(program, *words, "--set", "tier=master=host,moment1=host,moment2=host")
+    check("state in host memory goes over the host link",
+          host["link_bytes"]["host to device"] > 100 * plain["link_bytes"]["host to device"], host)
+
+
+def check_refusals(program):
+    lines = {
+        "--nodes 0": ("gpt2", "--nodes", "0"),
+        "shard_group": ("gpt2", "dgx-h100", "--set", "shard_group=3"),
+        "no_such": ("gpt2", "--set", "no_such=3"),
+        "--html": ("gpt2", "--html", "page.html"),
+        "speculative_step": ("gpt2", "--set", "speculative_step=1", "--set",
+                             "tier=master=disk,moment1=disk,moment2=disk"),
+        "which model": (),
+        "gpt9": ("gpt9",),
+        "--steps 1025": ("gpt2", "--steps", "1025"),
+    }
+    for word, words in lines.items():
+        done = run(program, *words)
+        check(f"{' '.join(words) or 'an empty line'} is refused by name",
+              done.returncode == 1 and word in done.stderr and done.stdout == "", done)
+    done = subprocess.run([program, "plan", "gpt2", "--steps", "2"], capture_output=True, text=True,
+                          check=False)
+    check("zero plan has no steps", done.returncode == 1 and "zero sim" in done.stderr, done)
+
+
+def main():
+    program = sys.argv[1]
+    check_table(program)
+    check_figures(program)
+    check_refusals(program)
+    print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
+    return 0 if counts[False] == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+/* Owns the tests of the public simulation: its figures, its limits, and what it refuses. */
+#include "harness.h"
+
+#include <sys/resource.h>
+#include <time.h>
+
+#include "zero/zero.h"
+
+typedef struct request {
+    zero_transformer transformer;
+    zero_cluster cluster;
+    zero_engine_options options;
+    zero_tuning tuning;
+    zero_batch batch;
+    zero_sim_options sim;
+    zero_sim_report report;
+} request;
+
+static void describe(request *r, const char *model, const char *cluster, uint64_t nodes)
+{
+    *r = (request){.transformer = zero_transformer_init(),
+                   .cluster = zero_cluster_init(),
+                   .options = zero_engine_options_init(),
+                   .tuning = zero_tuning_init(),
+                   .batch = zero_batch_init(),
+                   .sim = zero_sim_options_init(),
+                   .report = zero_sim_report_init()};
+    CHECK_OK(zero_transformer_preset(model, &r->transformer));
+    CHECK_OK(zero_cluster_preset(cluster, &r->cluster));
+    r->cluster.nodes = nodes;
+    r->options.device = ZERO_DEVICE_CUDA;
+    r->options.tuning = &r->tuning;
+}
+
+static zero_status try(request *r)
+{
+    return zero_sim_run(&r->transformer, &r->cluster, &r->options, &r->batch, &r->sim, &r->report);
+}
+
+static void put_on(request *r, zero_role first, zero_tier tier)
+{
+    for (int role = (int)first; role < ZERO_SHARD_ROLES; role++) {
+        r->options.tier[role] = tier;
+    }
+}
+
+/* ---- figures ---- */
+
+TEST(a_step_is_its_compute_and_its_waits)
+{
+    request r;
+    describe(&r, "llama-7b", "dgx-h100", 4);
+    r.batch.micro_steps = 2;
+    CHECK_OK(try(&r));
+    uint64_t sum = r.report.compute_ns;
+    for (int i = 0; i < ZERO_SIM_CAUSE_COUNT_MAX; i++) {
+        sum += r.report.wait_ns[i];
+    }
+    CHECK_EQ(r.report.step_ns, sum);
+    const double seconds = (double)r.report.step_ns / 1e9;
+    CHECK_NEAR(r.report.tokens_per_s * seconds, 2.0 * 32 * 4096, 1e-3);
+    for (int i = 0; i < ZERO_SIM_LINK_COUNT; i++) {
+        CHECK(r.report.link_busy_ns[i] <= r.report.step_ns);
+    }
+}
+
+/* Compute is operations over the rate, and a link that is as fast as memory hides the rest. */
+TEST(compute_is_that_of_the_estimate)
+{
+    request r;
+    zero_estimate estimate = zero_estimate_init();
+    for (uint32_t recompute = 0; recompute < 2; recompute++) {
+        describe(&r, "gpt3-175b", "dgx-h100", 16);
+        r.batch.recompute = recompute;
+        CHECK_OK(try(&r));
+        CHECK_OK(zero_estimate_of(&r.transformer, &r.cluster, &r.options, &r.batch, &estimate));
+        const double expected = (double)estimate.term_ns[ZERO_ESTIMATE_PRODUCTS];
+        CHECK_NEAR((double)r.report.compute_ns, expected, expected * 1e-6);
+    }
+}
+
+static void check_within(uint64_t found, uint64_t expected, unsigned percent)
+{
+    CHECK_NEAR((double)found, (double)expected, (double)expected * percent / 100);
+}
+
+TEST(traffic_is_that_of_the_estimate)
+{
+    request r;
+    zero_estimate estimate = zero_estimate_init();
+    describe(&r, "gpt3-175b", "dgx-a100", 8);
+    put_on(&r, ZERO_ROLE_MASTER, ZERO_TIER_DISK);
+    r.batch.micro_steps = 2;
+    CHECK_OK(try(&r));
+    CHECK_OK(zero_estimate_of(&r.transformer, &r.cluster, &r.options, &r.batch, &estimate));
+    const uint64_t *bytes = r.report.link_bytes;
+    /* The estimate has all that a rank receives pass through links of its node. */
+    check_within(bytes[ZERO_SIM_LOCAL] + bytes[ZERO_SIM_FABRIC], estimate.local_bytes, 1);
+    check_within(bytes[ZERO_SIM_FABRIC], estimate.fabric_bytes, 1);
+    check_within(bytes[ZERO_SIM_DISK_WRITE], estimate.disk_write_bytes, 1);
+}
+
+TEST(everything_has_a_name)
+{
+    for (int i = 0; i < ZERO_SIM_LINK_COUNT; i++) {
+        CHECK(strcmp(zero_sim_link_name((zero_sim_link)i), "unknown") != 0);
+    }
+    for (int i = 0; i < ZERO_SIM_CAUSE_COUNT; i++) {
+        CHECK(strcmp(zero_sim_cause_name((zero_sim_cause)i), "unknown") != 0);
+    }
+    CHECK(strcmp(zero_sim_link_name(ZERO_SIM_LINK_COUNT), "unknown") == 0);
+    CHECK(strcmp(zero_sim_cause_name(ZERO_SIM_CAUSE_COUNT), "unknown") == 0);
+}
+
+/* ---- limits ---- */
+
+TEST(a_trillion_parameters_on_1024_ranks_take_seconds)
+{
+    request r;
+    struct timespec before;
+    struct timespec after;
+    struct rusage usage;
+    describe(&r, "1t", "dgx-h100", 128);
+    put_on(&r, ZERO_ROLE_PARAM, ZERO_TIER_DISK);
+    r.batch.recompute = 1;
+    (void)clock_gettime(CLOCK_MONOTONIC, &before);
+    CHECK_OK(try(&r));
+    (void)clock_gettime(CLOCK_MONOTONIC, &after);
+    CHECK_EQ(getrusage(RUSAGE_SELF, &usage), 0);
+    CHECK(after.tv_sec - before.tv_sec < 60);
+    CHECK(usage.ru_maxrss < 2 * 1024 * 1024); /* KiB */
+    CHECK_EQ(r.report.peak_bytes[ZERO_TIER_DISK], r.report.planned_bytes[ZERO_TIER_DISK]);
+    CHECK(r.report.wait_ns[ZERO_SIM_DISK] > 0);
+    CHECK(r.report.link_bytes[ZERO_SIM_DISK_READ] > r.report.link_bytes[ZERO_SIM_DISK_WRITE]);
+}
+
+/* ---- refusals ---- */
+
+#define REFUSED(change, status, text)           \
+    do {                                        \
+        request r;                              \
+        describe(&r, "gpt2", "dgx-h100", 2);    \
+        CHECK_OK(try(&r));                      \
+        change;                                 \
+        CHECK_FAILS(try(&r), (status), (text)); \
+    } while (0)
+
+TEST(a_rate_that_is_needed_is_not_0)
+{
+    REFUSED(r.cluster.device_flops = 0, ZERO_INVALID_ARGUMENT, "device_flops");
+    REFUSED(r.cluster.device_permille = 0, ZERO_INVALID_ARGUMENT, "device_permille");
+    REFUSED(r.cluster.device_bytes_per_s = 0, ZERO_INVALID_ARGUMENT, "device_bytes_per_s");
+    REFUSED(r.cluster.local_bytes_per_s = 0, ZERO_INVALID_ARGUMENT, "local_bytes_per_s");
+    REFUSED(r.cluster.fabric_bytes_per_s = 0, ZERO_INVALID_ARGUMENT, "fabric_bytes_per_s");
+    REFUSED(r.cluster.fabric_permille = 0, ZERO_INVALID_ARGUMENT, "fabric_permille");
+}
+
+TEST(a_rate_of_a_tier_that_is_used_is_not_0)
+{
+    REFUSED((put_on(&r, ZERO_ROLE_MASTER, ZERO_TIER_HOST), r.cluster.host_link_bytes_per_s = 0),
+            ZERO_INVALID_ARGUMENT, "host_link_bytes_per_s");
+    REFUSED((put_on(&r, ZERO_ROLE_MASTER, ZERO_TIER_DISK), r.cluster.disk_read_bytes_per_s = 0),
+            ZERO_INVALID_ARGUMENT, "disk_read_bytes_per_s");
+    REFUSED((put_on(&r, ZERO_ROLE_MASTER, ZERO_TIER_DISK), r.cluster.disk_write_bytes_per_s = 0),
+            ZERO_INVALID_ARGUMENT, "disk_write_bytes_per_s");
+    REFUSED((put_on(&r, ZERO_ROLE_MASTER, ZERO_TIER_DISK), r.cluster.host_bytes_per_s = 0),
+            ZERO_INVALID_ARGUMENT, "host_bytes_per_s");
+}
+
+/* What is not used may be 0. */
+TEST(a_rate_that_is_not_needed_may_be_0)
+{
+    request r;
+    describe(&r, "gpt2", "dgx-h100", 1);
+    r.cluster.fabric_bytes_per_s = 0;
+    r.cluster.disk_read_bytes_per_s = 0;
+    r.cluster.disk_write_bytes_per_s = 0;
+    CHECK_OK(try(&r));
+    r.cluster.device_flops = 0;
+    r.sim.forward_ns = 1000;
+    CHECK_OK(try(&r));
+    CHECK(r.report.flops_per_s == 0.0);
+}
+
+TEST(what_cannot_be_simulated_is_refused)
+{
+    REFUSED(r.tuning.updater = ZERO_UPDATER_BOTH, ZERO_UNSUPPORTED, "ZERO_UPDATER_BOTH");
+    REFUSED(r.tuning.speculative_step = 1, ZERO_UNSUPPORTED, "speculative_step");
+    REFUSED(r.options.optimizer = ZERO_OPTIMIZER_CALLBACK, ZERO_UNSUPPORTED,
+            "ZERO_OPTIMIZER_CALLBACK");
+}
+
+TEST(numbers_out_of_bounds_are_named)
+{
+    REFUSED(r.sim.steps = 1025, ZERO_INVALID_ARGUMENT, "steps");
+    REFUSED(r.sim.forward_ns = UINT64_MAX, ZERO_INVALID_ARGUMENT, "forward_ns");
+    REFUSED(r.sim.jitter_ns = UINT64_MAX, ZERO_INVALID_ARGUMENT, "jitter_ns");
+    REFUSED(r.cluster.nodes = 0, ZERO_INVALID_ARGUMENT, "nodes");
+    REFUSED(r.transformer.layers = 0, ZERO_INVALID_ARGUMENT, "layers");
+    REFUSED(r.batch.sequence = 1 << 20, ZERO_INVALID_ARGUMENT, "batch");
+}
+
+TEST(ranks_that_do_not_divide_are_refused_by_the_engine)
+{
+    REFUSED(r.options.shard_group = 3, ZERO_INVALID_ARGUMENT, "shard_group");
+}
+
+/* The engine's budget holds for a simulated one too. */
+TEST(a_budget_that_is_too_small_is_refused)
+{
+    REFUSED(r.options.device_budget_bytes = 1 << 20, ZERO_OUT_OF_MEMORY, "budget");
+}
+
+TEST_MAIN()
