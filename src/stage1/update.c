@@ -54,7 +54,7 @@ typedef struct held_chunk {
     bool has_param;
 } held_chunk;
 
-/* Acquire the chunk's extent of a role; those that updates read after it are prefetched. A
+/* Acquire the chunk's extent of a role; those that the next few updates read are prefetched. A
  * speculative update prefetches none: what it reads was written a moment ago, and another stream
  * uses the window. */
 static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role role,
@@ -69,7 +69,7 @@ static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role 
     bool reads = true;
     uint32_t count = 0;
     uint32_t after = ZI_NO_INDEX;
-    for (uint32_t q = p; q != ZI_NO_INDEX && count < ZI_WINDOW_AHEAD; q = after) {
+    for (uint32_t q = p, far = 0; q != ZI_NO_INDEX && far <= ZI_WINDOW_AHEAD; q = after, far++) {
         after = work->speculates ? ZI_NO_INDEX : chunk_after(work, q);
         const zi_chunk *chunk = &layout->chunks[q];
         const uint64_t first = zi_optim_shard_first(optim, role, chunk->flat);
