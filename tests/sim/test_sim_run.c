@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "sanitizer.h"
 #include "zero/zero.h"
 
 typedef struct request {
@@ -114,25 +115,30 @@ TEST(everything_has_a_name)
 
 /* ---- limits ---- */
 
-TEST(a_trillion_parameters_on_1024_ranks_take_seconds)
+/* A trillion parameters, all state on disk, under a minute and 2 GiB. */
+static void check_trillion(uint64_t nodes)
 {
     request r;
     struct timespec before;
     struct timespec after;
     struct rusage usage;
-    describe(&r, "1t", "dgx-h100", 128);
+    describe(&r, "1t", "dgx-h100", nodes);
     put_on(&r, ZERO_ROLE_PARAM, ZERO_TIER_DISK);
     r.batch.recompute = 1;
     (void)clock_gettime(CLOCK_MONOTONIC, &before);
     CHECK_OK(try(&r));
     (void)clock_gettime(CLOCK_MONOTONIC, &after);
     CHECK_EQ(getrusage(RUSAGE_SELF, &usage), 0);
-    CHECK(after.tv_sec - before.tv_sec < 60);
-    CHECK(usage.ru_maxrss < 2 * 1024 * 1024); /* KiB */
+    CHECK(after.tv_sec - before.tv_sec < 60 * (UNDER_SANITIZER ? 10 : 1));
+    CHECK(UNDER_SANITIZER || usage.ru_maxrss < 2 * 1024 * 1024); /* KiB */
     CHECK_EQ(r.report.peak_bytes[ZERO_TIER_DISK], r.report.planned_bytes[ZERO_TIER_DISK]);
     CHECK(r.report.wait_ns[ZERO_SIM_DISK] > 0);
     CHECK(r.report.link_bytes[ZERO_SIM_DISK_READ] > r.report.link_bytes[ZERO_SIM_DISK_WRITE]);
 }
+
+TEST_CALL(a_trillion_parameters_on_1024_ranks_take_seconds, check_trillion(128));
+/* Its ranks have 60000 extents of each role: no work on one may look at all others. */
+TEST_CALL(a_trillion_parameters_on_16_ranks_take_seconds, check_trillion(2));
 
 /* ---- refusals ---- */
 
