@@ -53,6 +53,7 @@ void zi_sim_machine_open(const zero_cluster *cluster, bool host_memory, zi_sim_m
     machine->world = (uint32_t)(cluster->nodes * cluster->ranks_per_node);
     machine->host_memory = host_memory;
     machine->thread = &machine->caller;
+    machine->caller.now_ns = 1; /* a timestamp of 0 has not been set */
 }
 
 void zi_sim_machine_close(zi_sim_machine *machine)
