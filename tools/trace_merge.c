@@ -63,7 +63,7 @@ static bool put_events(FILE *file, const trace_rank *rank, int64_t zero_ns, bool
     for (size_t i = 0; i < count && good; i++) {
         json_t *event = json_array_get(events, i);
         const json_t *time = json_object_get(event, "ts");
-        const uint64_t process = rank->part * rank->world + rank->rank;
+        const uint64_t process = rank->part * rank->world + rank->rank + 1;
         good = json_object_set_new(event, "pid", json_integer((json_int_t)process)) == 0;
         if (json_is_number(time)) {
             const double ns =

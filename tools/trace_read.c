@@ -88,15 +88,19 @@ static int read_span(const place *at, const json_t *event, trace_span *span)
                                    read_whole(at, args, "batch", true, &span->batch) != 0);
 }
 
-/* A GPU's hooks wait on the caller's stream, a CPU's on the calling thread, which comes first. */
+/* A GPU's hooks wait on the caller's stream, a CPU's on the calling thread. */
 static void read_track(const json_t *event, trace_rank *rank)
 {
     const char *what = json_string_value(json_object_get(event, "name"));
     const char *name = json_string_value(json_object_get(json_object_get(event, "args"), "name"));
-    const json_t *track = json_object_get(event, "tid");
-    if (what != NULL && name != NULL && strcmp(what, "thread_name") == 0 &&
-        strcmp(name, "caller's stream") == 0 && json_integer_value(track) > 0) {
-        rank->hooks = (uint64_t)json_integer_value(track);
+    const json_int_t track = json_integer_value(json_object_get(event, "tid"));
+    if (what == NULL || name == NULL || strcmp(what, "thread_name") != 0 || track < 0) {
+        return;
+    }
+    const bool stream = strcmp(name, "caller's stream") == 0;
+    if (stream || (strcmp(name, "calling thread") == 0 && !rank->on_stream)) {
+        rank->hooks = (uint64_t)track;
+        rank->on_stream = stream;
     }
 }
 

@@ -32,6 +32,7 @@ typedef struct trace_rank {
     uint64_t error_ns;
     uint64_t lost;
     uint64_t hooks;    /* the track that hooks wait on */
+    bool on_stream;    /* it is a GPU's */
     trace_span *spans; /* by track and time */
     size_t span_count;
 } trace_rank;

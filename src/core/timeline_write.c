@@ -130,10 +130,16 @@ static void fit(open_spans *open, zi_mark *mark)
     open->last_ns = mark->begin_ns;
 }
 
-/* Ranks of all parts of a model are processes of one file. */
+/* Ranks of all parts of a model are processes of one file. Process 0 and thread 0 are the kernel's
+ * to some readers, so numbers begin at 1. */
 static uint64_t process(const zi_timeline_file *file)
 {
-    return (uint64_t)file->part * file->world + file->rank;
+    return (uint64_t)file->part * file->world + file->rank + 1;
+}
+
+static uint32_t thread(uint32_t track)
+{
+    return track + 1;
 }
 
 static void put_mark(FILE *out, const zi_timeline_file *file, const zi_mark *mark)
@@ -144,9 +150,9 @@ static void put_mark(FILE *out, const zi_timeline_file *file, const zi_mark *mar
     put(out,
         ",\n{\"ph\":\"X\",\"pid\":%" PRIu64 ",\"tid\":%" PRIu32 ",\"ts\":%" PRIu64 ".%03u"
         ",\"dur\":%" PRIu64 ".%03u,\"cat\":\"%s\",\"name\":\"%s%s",
-        process(file), mark->track, mark->begin_ns / 1000, (unsigned)(mark->begin_ns % 1000),
-        duration_ns / 1000, (unsigned)(duration_ns % 1000), text, text,
-        mark->name[0] != '\0' ? " " : "");
+        process(file), thread(mark->track), mark->begin_ns / 1000,
+        (unsigned)(mark->begin_ns % 1000), duration_ns / 1000, (unsigned)(duration_ns % 1000), text,
+        text, mark->name[0] != '\0' ? " " : "");
     put_text(out, mark->name);
     put(out, "\",\"args\":{");
     if (mark->name[0] != '\0') {
@@ -172,7 +178,7 @@ static void put_name(FILE *out, const zi_timeline_file *file, uint32_t track, co
                      const char *name)
 {
     put(out, ",\n{\"ph\":\"M\",\"pid\":%" PRIu64 ",\"tid\":%" PRIu32 ",\"name\":\"%s\",\"args\":{",
-        process(file), track, what);
+        process(file), thread(track), what);
     put(out, "\"name\":\"");
     put_text(out, name);
     put(out, "\"}}");
@@ -183,7 +189,7 @@ static void put_order(FILE *out, const zi_timeline_file *file, uint32_t track)
     put(out,
         ",\n{\"ph\":\"M\",\"pid\":%" PRIu64 ",\"tid\":%" PRIu32
         ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%" PRIu32 "}}",
-        process(file), track, track);
+        process(file), thread(track), track);
 }
 
 static void put_file(FILE *out, const zi_timeline *timeline, const zi_timeline_file *file,
@@ -208,7 +214,7 @@ static void put_file(FILE *out, const zi_timeline *timeline, const zi_timeline_f
     (void)snprintf(rank, sizeof rank,
                    file->parts > 1 ? "rank %" PRIu32 " of part %" PRIu32 : "rank %" PRIu32,
                    file->rank, file->part);
-    put_name(out, file, 0, "process_name", rank);
+    put_name(out, file, ZI_TRACK_HOST, "process_name", rank);
     for (uint32_t i = 0; i < tracks; i++) {
         put_name(out, file, i, "thread_name", timeline->tracks[i].text);
         put_order(out, file, i);

@@ -16,7 +16,7 @@
 #define STEPS 4
 #define RANKS 2
 #define EVENTS_MAX 20000
-#define TRACKS_MAX 128
+#define TRACKS_MAX 130
 
 typedef struct event {
     char category[24];

@@ -68,6 +68,7 @@ def check_format(path):
     last = {}
     for event in trace["traceEvents"]:
         expect(event.get("ph") in ("X", "M") and is_whole(event.get("pid")), f"{event}")
+        expect(event["pid"] != 0 and event.get("tid") != 0, f"the kernel's, to Perfetto: {event}")
         if event["ph"] == "M":
             check_metadata(event)
             continue
@@ -91,7 +92,7 @@ def check_format(path):
 def span(track, begin, end, category, of="", **args):
     name = f"{category} {of}".strip()
     args.update({"of": of} if of else {})
-    return {"ph": "X", "pid": 0, "tid": track, "ts": begin, "dur": end - begin, "cat": category,
+    return {"ph": "X", "pid": 1, "tid": track + 1, "ts": begin, "dur": end - begin, "cat": category,
             "name": name, "args": args}
 
 
@@ -112,7 +113,7 @@ def made_up(rank, gather_b, reduce_b):
             span(3, 330, 390, "update", "a"),
             span(4, 320, 380, "read", "optimizer state"),
             span(5, 340, 360, "disk wait", "optimizer state"),
-            {"ph": "M", "pid": rank, "tid": 0, "name": "thread_name",
+            {"ph": "M", "pid": rank + 1, "tid": 1, "name": "thread_name",
              "args": {"name": "calling thread"}}]
 
 
@@ -184,7 +185,7 @@ def test_hooks_of_a_gpu_wait_on_its_stream(folder):
     events = [span(0, 0, 1, "acquire", "a"), span(0, 2, 3, "release", "a"), span(0, 3, 4, "step"),
               span(6, 10, 110, "acquire", "a"), span(6, 210, 211, "release", "a"),
               span(6, 211, 310, "step"),
-              {"ph": "M", "pid": 0, "tid": 6, "name": "thread_name",
+              {"ph": "M", "pid": 1, "tid": 7, "name": "thread_name",
                "args": {"name": "caller's stream"}}]
     figures = summary(write(folder, "0.json", events))
     expect_equal(figures["mean"]["time_ns"], 300000, "time")
@@ -200,9 +201,9 @@ def test_merge_by_hand(folder):
     trace = check_format(out)
     expect_equal([head["rank"] for head in trace["otherData"]["ranks"]], [0, 1], "ranks")
     begins = {(e["pid"], e["name"]): e["ts"] for e in trace["traceEvents"] if e["ph"] == "X"}
-    expect_equal(begins[0, "micro begin last"], 0, "rank 0 begins")
-    expect_equal(begins[1, "micro begin last"], 0, "rank 1 begins")
-    expect_equal((begins[0, "reduce b"], begins[1, "reduce b"]), (250, 240), "reduce b")
+    expect_equal(begins[1, "micro begin last"], 0, "rank 0 begins")
+    expect_equal(begins[2, "micro begin last"], 0, "rank 1 begins")
+    expect_equal((begins[1, "reduce b"], begins[2, "reduce b"]), (250, 240), "reduce b")
     again = run("merge", out, *paths)
     expect_equal(again.returncode, 1, "over a file that exists")
     expect(out in again.stderr and "exists" in again.stderr, again.stderr)
@@ -346,7 +347,7 @@ def check_run(folder, *words):
     out = os.path.join(folder, "all.json")
     expect_equal(run("merge", out, *paths).returncode, 0, "merge")
     merged = check_format(out)
-    expect_equal({e["pid"] for e in merged["traceEvents"]}, {0, 1}, "processes")
+    expect_equal({e["pid"] for e in merged["traceEvents"]}, {1, 2}, "processes")
     return figures
 
 

@@ -79,7 +79,7 @@ TEST(a_file_says_all_of_a_span)
     mark->begin_ns = 1234567;
     mark->end_ns = 2000067;
     char *text = written(timeline);
-    check_has(text, "{\"ph\":\"X\",\"pid\":3,\"tid\":1,\"ts\":1234.567,\"dur\":765.500,\"cat\":"
+    check_has(text, "{\"ph\":\"X\",\"pid\":4,\"tid\":2,\"ts\":1234.567,\"dur\":765.500,\"cat\":"
                     "\"gather\",\"name\":\"gather h.0\",\"args\":{\"of\":\"h.0\",\"bytes\":4096,"
                     "\"group\":\"gather\",\"leader\":2,\"ranks\":4,\"batch\":17}}");
     check_has(text, "\"rank\":3,\"world\":4,\"part\":0,\"parts\":1,\"clock_offset_ns\":-5,"
@@ -168,7 +168,7 @@ TEST(spans_of_the_calling_thread)
     zi_span_begin(NULL, ZI_SPAN_STEP, "");
     zi_span_end(NULL);
     char *text = written(timeline);
-    check_has(text, "\"tid\":0,\"ts\":7.000,\"dur\":2.000,\"cat\":\"step\",\"name\":\"step\","
+    check_has(text, "\"tid\":1,\"ts\":7.000,\"dur\":2.000,\"cat\":\"step\",\"name\":\"step\","
                     "\"args\":{}}");
     free(text);
     zi_timeline_destroy(timeline);
