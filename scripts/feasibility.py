@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rewrites the tables of docs/feasibility.md: every figure is one of `zero plan`.
+"""Rewrites the tables of docs/feasibility.md: every figure is of `zero plan` or `zero sim`.
 
 Usage: feasibility.py PROGRAM [PAGE]          rewrite the blocks between the page's markers
        feasibility.py PROGRAM [PAGE] --check  exit status 1 where the page is not what is printed,
@@ -59,7 +59,8 @@ NODE = {"dgx-a100": 8, "dgx-h100": 8, "dgx-v100": 16, "dgx-h200": 8}
 
 
 class Planner:
-    """`zero plan` on models and clusters that are files of a folder; each line is run once."""
+    """`zero plan` and `zero sim` on models and clusters that are files of a folder; each line is
+    run once."""
 
     def __init__(self, program, folder):
         self.program, self.folder, self.known = program, folder, {}
@@ -76,14 +77,20 @@ class Planner:
             "model_type": "gpt2", "n_layer": layers, "n_embd": width, "n_head": heads,
             "n_positions": sequence, "vocab_size": vocab, "torch_dtype": "bfloat16"})
 
-    def plan(self, *words):
+    def run(self, *words):
         if words not in self.known:
-            done = subprocess.run([self.program, "plan", *words, "--json", "-"],
+            done = subprocess.run([self.program, *words, "--json", "-"],
                                   capture_output=True, text=True, check=False)
             if done.returncode != 0:
-                sys.exit(f"zero plan {' '.join(words)}: {done.stderr.strip()}")
+                sys.exit(f"zero {' '.join(words)}: {done.stderr.strip()}")
             self.known[words] = json.loads(done.stdout)
         return self.known[words]
+
+    def plan(self, *words):
+        return self.run("plan", *words)
+
+    def sim(self, *words):
+        return self.run("sim", *words)
 
     def row(self, row, cluster, permilles):
         """The time of a measured row, on a cluster with these three permilles."""
@@ -328,6 +335,75 @@ TRILLION = {
 }
 
 
+# ---- simulated ----
+
+ON_DISK = "tier=param=disk,grad=disk,master=disk,moment1=disk,moment2=disk"
+WAITS = ("gather", "reduction", "copy", "disk", "update", "other")
+
+
+def simulated(planner, lines):
+    """What a step of each command takes, what it waits for, and the busiest link."""
+    for line in lines:
+        yield f"    zero sim {line}"
+    yield ""
+    yield ("| GPUs | seconds | TFLOP/s | compute | waits: gather / reduction / copy / disk / "
+           "update / other | busiest link |")
+    yield "|---|---|---|---|---|---|"
+    for line in lines:
+        report = planner.sim(*line.split())
+        step = report["step_ns"]
+        waits = " / ".join(f"{100 * report['wait_ns'][name] / step:.0f}" for name in WAITS)
+        link, busy = max(report["link_busy_ns"].items(), key=lambda item: item[1])
+        yield (f"| {report['ranks']} | {step / 1e9:.4g} | {report['flops_per_s'] / 1e12:.0f} | "
+               f"{100 * report['compute_ns'] / step:.0f} % | {waits} % | "
+               f"{link}, {100 * busy / step:.0f} % |")
+
+
+TRILLION_SIM = (
+    "1t dgx-v100 --recompute --sequence 1024 --units matrices --set param_slots=1 "
+    f"--set grad_slots=1 --set {ON_DISK}",
+    "1t dgx-h100 --nodes 8 --units matrices --recompute --samples 2 --micro-steps 16 "
+    f"--set {ON_DISK}",
+    "1t dgx-h100 --nodes 64 --units matrices --recompute --samples 2 --micro-steps 2 "
+    "--set tier=master=host,moment1=host,moment2=host",
+    "1t dgx-h100 --nodes 64 --units matrices --recompute --samples 2 --micro-steps 2 "
+    "--set tier=master=disk,moment1=disk,moment2=disk",
+    "1t dgx-h100 --nodes 512 --units matrices --recompute --samples 2",
+)
+
+QUOTED = {8: 95, 64: 85, 512: 75, 1000: 70, 1024: 70}
+SCALED = "llama-13b dgx-h100 --recompute"
+SLOW = "llama-13b slow.json --recompute"
+# The cluster slow.json: one card of 400 Gb/s a node.
+SLOW_CLUSTER = {"preset": "dgx-h100", "fabric_bytes_per_s": 50 * 10**9}
+WAYS = (("as by default", SCALED), ("nothing gathered ahead", SCALED + " --set no_prefetch=1"),
+        ("buckets of 256 MiB", SCALED + " --set bucket_bytes=256M"),
+        ("parameters split within a node", SCALED + " --set shard_group=8"),
+        ("ranks late by 1 ms on average", SCALED + " --jitter-ns 1000000"),
+        ("an eighth of the fabric", SLOW),
+        ("an eighth, split within a node", SLOW + " --set shard_group=8"))
+
+
+def scaling(planner, batch):
+    """Of each way and number of GPUs, the share of a step that is compute. batch: the words that
+    give a rank's, by GPUs."""
+    slow = planner.file("slow", SLOW_CLUSTER)
+    yield f"| `zero sim` ... `--nodes` N/8 | {' | '.join(f'{n} GPUs' for n in batch)} |"
+    yield "|---|" + "---|" * len(batch)
+    for title, line in WAYS:
+        shares = []
+        for ranks, words in batch.items():
+            all_words = f"{line} --nodes {ranks // 8} {words}".replace("slow.json", slow).split()
+            report = planner.sim(*all_words)
+            shares.append(f"{100 * report['compute_ns'] / report['step_ns']:.1f} %")
+        yield f"| {title}: `{line}` | {' | '.join(shares)} |"
+    yield f"| often quoted | {' | '.join(f'{QUOTED[n]} %' for n in batch)} |"
+
+
+WEAK = {ranks: "--micro-steps 1" for ranks in (8, 64, 512, 1000)}
+STRONG = {ranks: f"--micro-steps {1024 // ranks}" for ranks in (8, 64, 512, 1024)}
+
+
 # ---- the page ----
 
 def blocks_of(program, known):
@@ -338,6 +414,8 @@ def blocks_of(program, known):
         made = {"measured-summary": measured_summary(results), "measured-rows":
                 measured_rows(results), "capacity": capacity(planner), "slots": slots(planner)}
         made.update({name: commands(planner, lines) for name, lines in TRILLION.items()})
+        made.update({"trillion-sim": simulated(planner, TRILLION_SIM),
+                     "weak": scaling(planner, WEAK), "strong": scaling(planner, STRONG)})
         return {name: list(lines) for name, lines in made.items()}
 
 

@@ -12,13 +12,6 @@
 #include "plan/flops.h"
 #include "plan/transformer.h"
 
-/* How often kernels between products move a byte that forward keeps for backward, and how often
- * again where it is recomputed. Fused kernels write and read it, read it again in backward, and
- * write and read its gradient: 5 and 2. Trainers move twice as much, with casts, bias sums and
- * residual sums of their own (docs/feasibility.md: one figure for all clusters). */
-#define ELEMENT_MOVES 10
-#define AGAIN_MOVES 4
-
 #define NS 1e9
 
 void zero_estimate_init_sized(zero_estimate *estimate, size_t struct_bytes)
@@ -249,16 +242,12 @@ zero_status zero_estimate_of(const zero_transformer *transformer, const zero_clu
     zero_transformer t;
     zi_transformer_counts counts;
     zero_estimate made = {.struct_bytes = sizeof made};
-    uint64_t kept = 0;
+    zi_micro_elements elements;
     ZI_TRY(zi_transformer_resolve(transformer, &t, &counts));
     ZI_TRY(zi_batch_resolve(batch, &t, &w.batch));
     ZI_TRY(zi_cluster_resolve(cluster, &w.cluster));
-    zero_batch all = w.batch;
-    all.recompute = 0;
-    all.logit_rows = 0; /* each of them is computed, however few exist at once */
-    ZI_TRY(zero_activation_bytes(&t, &all, &kept));
-    const double moves = ELEMENT_MOVES + (w.batch.recompute != 0 ? AGAIN_MOVES : 0);
-    w.element_bytes = moves * (double)kept;
+    ZI_TRY(zi_micro_elements_of(&t, &w.batch, &elements));
+    w.element_bytes = elements.forward + elements.backward;
     w.flops = zi_micro_flops_of(&t, &w.batch);
     ZI_TRY(count_traffic(transformer, options, &w));
     ZI_TRY(time_compute(&w));

@@ -1,4 +1,5 @@
-/* Owns the count of operations: products over the very descriptions that a model is made of. */
+/* Owns the count of operations: products over the very descriptions that a model is made of; and
+ * what moves between products. */
 #include "plan/flops.h"
 
 #include <inttypes.h>
@@ -50,4 +51,25 @@ zi_micro_flops zi_micro_flops_of(const zero_transformer *t, const zero_batch *b)
     return (zi_micro_flops){.model = 3 * (matrices + head + attention),
                             .products = 3 * (matrices + head) + again * (matrices - last),
                             .attention = (3.5 + again) * attention};
+}
+
+/* How often kernels between products move a byte that forward keeps for backward. Fused kernels
+ * write and read it, and where it is recomputed again; backward reads it, and writes and reads its
+ * gradient. Trainers move twice as much, with casts, bias sums and residual sums of their own
+ * (docs/feasibility.md: one figure for all clusters). */
+#define FORWARD_MOVES 4
+#define BACKWARD_MOVES 6
+
+zero_status zi_micro_elements_of(const zero_transformer *t, const zero_batch *b,
+                                 zi_micro_elements *elements)
+{
+    zero_batch all = *b;
+    uint64_t kept = 0;
+    all.recompute = 0;
+    all.logit_rows = 0; /* each of them is computed, however few exist at once */
+    ZI_TRY(zero_activation_bytes(t, &all, &kept));
+    const double again = b->recompute != 0 ? FORWARD_MOVES : 0;
+    *elements = (zi_micro_elements){.forward = FORWARD_MOVES * (double)kept,
+                                    .backward = (BACKWARD_MOVES + again) * (double)kept};
+    return ZERO_OK;
 }

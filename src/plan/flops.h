@@ -1,4 +1,5 @@
-/* Floating-point operations of a transformer's units. */
+/* What a transformer computes: floating-point operations, and bytes that kernels move between
+ * products. */
 #ifndef ZI_PLAN_FLOPS_H
 #define ZI_PLAN_FLOPS_H
 
@@ -31,5 +32,16 @@ typedef struct zi_micro_flops {
 /* Recomputation ends with the input of a block's last product: what that gives is the residual
  * stream of the next block, which was kept. t, b: resolved. */
 zi_micro_flops zi_micro_flops_of(const zero_transformer *t, const zero_batch *b);
+
+/* Bytes of a GPU's memory that kernels between products move in a micro-step: norms, activation
+ * functions, sums, the loss. */
+typedef struct zi_micro_elements {
+    double forward;
+    double backward; /* with what is computed again */
+} zi_micro_elements;
+
+/* t, b: resolved. Errors: those of zero_activation_bytes. */
+zero_status zi_micro_elements_of(const zero_transformer *t, const zero_batch *b,
+                                 zi_micro_elements *elements);
 
 #endif

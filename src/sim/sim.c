@@ -88,6 +88,9 @@ static zero_status check_cluster(const zero_cluster *cluster, const zero_sim_opt
                 "%s of the cluster is 0; set it, or how long a unit's forward takes (forward_ns)",
                 cluster->device_flops == 0 ? "device_flops" : "device_permille");
     }
+    if (sim->forward_ns == 0) {
+        ZI_TRY(zi_sim_check_link(machine, ZERO_SIM_DEVICE_MEMORY));
+    }
     if (disk) {
         ZI_TRY(zi_sim_check_link(machine, ZERO_SIM_DISK_READ));
         ZI_TRY(zi_sim_check_link(machine, ZERO_SIM_DISK_WRITE));
@@ -101,6 +104,7 @@ typedef struct sim_request {
     zero_transformer transformer;
     zero_cluster cluster;
     zero_batch batch;
+    zi_micro_elements elements;
     zero_sim_options sim;
 } sim_request;
 
@@ -151,6 +155,15 @@ static double left_out(const sim_request *r, uint32_t unit_count)
     return 2 * tokens * inner * (double)t->width * (double)t->layers / (unit_count - 2);
 }
 
+/* A unit's part of what kernels between products move: blocks have all but the loss, and are alike.
+ */
+static uint64_t element_ns(const sim_request *r, uint32_t unit, uint32_t unit_count, double bytes)
+{
+    const bool block = unit != 0 && unit + 1 != unit_count;
+    const double share = block ? bytes / (unit_count - 2) : 0;
+    return (uint64_t)(share * 1e9 / (double)r->cluster.device_bytes_per_s);
+}
+
 static zero_status time_unit(const sim_request *r, uint32_t unit, sim_units *units)
 {
     const uint32_t count = units->model->unit_count;
@@ -165,8 +178,11 @@ static zero_status time_unit(const sim_request *r, uint32_t unit, sim_units *uni
         return ZERO_OK;
     }
     const double products = again ? flops.products - left_out(r, count) : 0.0;
-    *forward_ns = time_of(r, flops.products, flops.attention);
-    *backward_ns = time_of(r, 2 * flops.products + products, (again ? 3.5 : 2.5) * flops.attention);
+    *forward_ns = time_of(r, flops.products, flops.attention) +
+                  element_ns(r, unit, count, r->elements.forward);
+    *backward_ns =
+        time_of(r, 2 * flops.products + products, (again ? 3.5 : 2.5) * flops.attention) +
+        element_ns(r, unit, count, r->elements.backward);
     units->flops += 3 * (flops.products + flops.attention);
     return ZERO_OK;
 }
@@ -251,6 +267,7 @@ zero_status zero_sim_run(const zero_transformer *transformer, const zero_cluster
     ZI_TRY(zi_transformer_resolve(transformer, &request.transformer, &counts));
     ZI_TRY(zi_batch_resolve(batch, &request.transformer, &request.batch));
     ZI_TRY(zi_cluster_resolve(cluster, &request.cluster));
+    ZI_TRY(zi_micro_elements_of(&request.transformer, &request.batch, &request.elements));
     ZI_TRY(resolve(sim, &request.sim));
     ZI_TRY(choose(options, &choice));
     const zero_status status = simulate(&request, &choice, &units, &made);
