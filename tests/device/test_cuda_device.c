@@ -536,9 +536,10 @@ static void body_times(rig *r)
     CHECK_OK(OPS->timestamp(SELF, r->a, &ns[1]));
     finish(r, r->a);
     CHECK_OK(OPS->timestamps_flush(SELF));
-    /* The host's clock is tied to the device's to some microseconds, more on a busy machine. */
+    /* The clocks are tied within some microseconds, but within a slice of time on a busy machine.
+     */
     CHECK(ns[0] + 2000000 <= ns[1] + 1000);
-    CHECK(ns[0] + 10000000 > start_ns && ns[1] < zi_clock_ns() + 10000000);
+    CHECK(ns[0] + 1000000000 > start_ns && ns[1] < zi_clock_ns() + 1000000000);
 }
 
 TEST(times_are_of_the_stream)
@@ -574,7 +575,7 @@ TEST(times_that_are_pending_stay_so)
         finish(r, r->a);
         CHECK_OK(OPS->timestamps_flush(SELF));
         CHECK(ns[0] != 0 && ns[0] != ZI_NO_TIME);
-        CHECK(first != 0 && first <= ns[0] + 10000000);
+        CHECK(first != 0 && first <= ns[0] + 1000000000);
         uint64_t again = 0;
         CHECK_OK(OPS->timestamp(SELF, r->a, &again));
         finish(r, r->a);
