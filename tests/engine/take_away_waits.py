@@ -61,7 +61,7 @@ WAITS = [
     ("a speculative update for its reductions", "src/engine/speculate.c",
      "    ZI_TRY(zi_grads_wait_bucket(engine->grads, index, engine->step_stream));\n", ""),
     ("ranks for one another's fences", "src/comm/peer/peer_barrier.c",
-     "        return follow(batch, turn);\n", "        return ZERO_OK;\n"),
+     "        return follow(batch, parity);\n", "        return ZERO_OK;\n"),
 ]
 
 
