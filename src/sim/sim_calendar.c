@@ -28,10 +28,11 @@ static void replace(zi_sim_calendar *calendar, uint32_t first, uint32_t last,
 {
     zi_sim_interval *busy = calendar->busy;
     if (first == last && calendar->count == ZI_SIM_INTERVALS) {
-        busy[1].begin_ns = busy[0].begin_ns; /* close the oldest gap */
-        memmove(&busy[0], &busy[1], (calendar->count - 1) * sizeof *busy);
-        calendar->count--;
-        first -= first > 0;
+        const uint32_t closed = ZI_SIM_INTERVALS / 2;
+        busy[closed].begin_ns = busy[0].begin_ns;
+        calendar->count -= closed;
+        memmove(&busy[0], &busy[closed], calendar->count * sizeof *busy);
+        first -= first > closed ? closed : first;
         last = first;
     }
     memmove(&busy[first + 1], &busy[last], (calendar->count - last) * sizeof *busy);

@@ -5,8 +5,9 @@
 
 #include <stdint.h>
 
-/* Gaps that a calendar remembers; the oldest ones close when there are more. */
-#define ZI_SIM_INTERVALS 4096
+/* Gaps that a calendar remembers; the older half of them closes when there are more. Pages of those
+ * that there are not are never touched. */
+#define ZI_SIM_INTERVALS (1 << 20)
 
 typedef struct zi_sim_interval {
     uint64_t begin_ns;

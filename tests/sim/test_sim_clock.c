@@ -48,14 +48,17 @@ TEST(bookings_are_those_of_a_list_of_nanoseconds)
     }
 }
 
-TEST(a_full_calendar_forgets_its_oldest_gap)
+/* 10 ns for each booking of 5: the gaps of the first half close when there is no room for one more.
+ */
+TEST(a_full_calendar_closes_its_older_gaps)
 {
-    for (uint64_t i = 0; i < ZI_SIM_INTERVALS + 10; i++) {
+    const uint64_t half = ZI_SIM_INTERVALS / 2;
+    for (uint64_t i = 0; i <= ZI_SIM_INTERVALS; i++) {
         CHECK_EQ(zi_sim_calendar_book(&calendar, 10 * i, 5), 10 * i + 5);
     }
-    CHECK_EQ(calendar.count, ZI_SIM_INTERVALS);
-    CHECK_EQ(zi_sim_calendar_book(&calendar, 0, 1), 10 * 10 + 5 + 1); /* those gaps are closed */
-    CHECK_EQ(zi_sim_calendar_book(&calendar, 10 * 20 + 5, 5), 10 * 20 + 10);
+    CHECK_EQ(calendar.count, half + 1);
+    CHECK_EQ(zi_sim_calendar_book(&calendar, 0, 1), 10 * half + 5 + 1);
+    CHECK_EQ(zi_sim_calendar_book(&calendar, 10 * (half + 20) + 5, 5), 10 * (half + 20) + 10);
 }
 
 static zi_sim_track caller;

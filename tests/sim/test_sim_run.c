@@ -141,6 +141,20 @@ TEST_CALL(a_trillion_parameters_on_1024_ranks_take_seconds, check_trillion(128))
 /* Its ranks have 60000 extents of each role: no work on one may look at all others. */
 TEST_CALL(a_trillion_parameters_on_16_ranks_take_seconds, check_trillion(2));
 
+/* Tens of thousands of accesses to disks pass through host memory, which is idle most of the time:
+ * a copy finds its gaps. */
+TEST(accesses_of_disks_hold_no_copy_up)
+{
+    request r;
+    describe(&r, "llama-405b", "dgx-h200", 4);
+    put_on(&r, ZERO_ROLE_PARAM, ZERO_TIER_HOST);
+    put_on(&r, ZERO_ROLE_MASTER, ZERO_TIER_DISK);
+    CHECK_OK(try(&r));
+    CHECK(r.report.link_busy_ns[ZERO_SIM_HOST_MEMORY] < r.report.step_ns / 4);
+    CHECK(r.report.wait_ns[ZERO_SIM_COPY] < r.report.step_ns / 100);
+    CHECK(r.report.wait_ns[ZERO_SIM_DISK] > r.report.step_ns / 4);
+}
+
 /* ---- refusals ---- */
 
 #define REFUSED(change, status, text)           \
