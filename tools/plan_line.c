@@ -67,7 +67,8 @@ enum {
     OPTION_HTML,
     OPTION_STEPS,
     OPTION_JITTER,
-    OPTION_SEED
+    OPTION_SEED,
+    OPTION_TRACE
 };
 
 static const struct option line_options[] = {
@@ -84,6 +85,7 @@ static const struct option line_options[] = {
     {"steps", required_argument, NULL, OPTION_STEPS},
     {"jitter-ns", required_argument, NULL, OPTION_JITTER},
     {"seed", required_argument, NULL, OPTION_SEED},
+    {"trace", required_argument, NULL, OPTION_TRACE},
     {0},
 };
 
@@ -158,6 +160,9 @@ static int read_word(plan_line *line, int option, const char *value)
         return read_count("jitter-ns", value, UINT64_C(1) << 40, &line->sim.jitter_ns);
     case OPTION_SEED:
         return read_count("seed", value, UINT64_MAX, &line->sim.seed);
+    case OPTION_TRACE:
+        line->sim.trace_path = value;
+        return 0;
     case OPTION_NODES:
         return read_count("nodes", value, 65536, &line->nodes);
     case OPTION_SAMPLES:

@@ -30,6 +30,7 @@ static void print_help(void)
            "  --steps N      that are reported, as their mean; default 2\n"
            "  --jitter-ns N  how late a rank comes to a collective, on average; default 0\n"
            "  --seed N       of the jitter\n"
+           "  --trace FILE   write the rank's timeline, in virtual time\n"
            "  --json FILE    write all figures as JSON too; - for stdout, without the table\n"
            "  -h, --help     this text\n");
 }

@@ -62,16 +62,19 @@ ZERO_API const char *zero_sim_cause_name(zero_sim_cause cause);
 
 /** How a run is simulated. Grows at its end. */
 typedef struct zero_sim_options {
-    size_t struct_bytes; /**< set by zero_sim_options_init() */
-    uint64_t steps;      /**< that are reported, in [1, 1024], as their mean; two come before
-                               them. 0: 2, since state on disk is walked up and down in turn */
-    uint64_t forward_ns; /**< that each unit's forward takes; backward takes twice as long, and
-                              once more where it recomputes. 0: its operations at the cluster's
-                              rates, counted as zero_estimate_of counts them */
-    uint64_t jitter_ns;  /**< how late a rank comes to a collective, on average: exponentially
-                              distributed. The collective begins with its last rank. 0: all
-                              come at once */
-    uint64_t seed;       /**< of the jitter: the same seed gives the same run */
+    size_t struct_bytes;    /**< set by zero_sim_options_init() */
+    uint64_t steps;         /**< that are reported, in [1, 1024], as their mean; two come before
+                                  them. 0: 2, since state on disk is walked up and down in turn */
+    uint64_t forward_ns;    /**< that each unit's forward takes; backward takes twice as long, and
+                                 once more where it recomputes. 0: its operations at the cluster's
+                                 rates, counted as zero_estimate_of counts them */
+    uint64_t jitter_ns;     /**< how late a rank comes to a collective, on average: exponentially
+                                 distributed. The collective begins with its last rank. 0: all
+                                 come at once */
+    uint64_t seed;          /**< of the jitter: the same seed gives the same run */
+    const char *trace_path; /**< a file for the rank's timeline, in virtual time, as
+                                 zero_engine_trace writes it. It keeps tuning.trace_events spans,
+                                 or 2^20 where that is 0. NULL: none */
 } zero_sim_options;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
@@ -130,8 +133,8 @@ static inline zero_sim_report zero_sim_report_init(void)
  *  - report: in: struct_bytes, of zero_sim_report_init(); out: the rest, as far as the struct goes.
  *  - Local call. It takes seconds for a trillion parameters.
  *  - Memory: address space for all that the ranks would hold, and little of it in pages.
- *  - Errors: those of zero_footprint_of and zero_engine_create; INVALID_ARGUMENT naming a field of
- *    `sim` that is out of bounds, or the cluster's rate that is 0; UNSUPPORTED for
+ *  - Errors: those of zero_footprint_of, zero_engine_create and zero_engine_trace; INVALID_ARGUMENT
+ * naming a field of `sim` that is out of bounds, or the cluster's rate that is 0; UNSUPPORTED for
  *    ZERO_UPDATER_BOTH, a speculative step, an update of the caller's own, and parts of a model.
  *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_sim_run(const zero_transformer *transformer,

@@ -16,6 +16,7 @@
 #include "sim/sim_trainer.h"
 
 #define STEPS_MAX 1024
+#define TRACE_EVENTS (1 << 20)
 #define LARGEST_NS (UINT64_C(1) << 40) /* about 18 minutes */
 
 void zero_sim_options_init_sized(zero_sim_options *options, size_t struct_bytes)
@@ -214,7 +215,7 @@ typedef struct sim_choice {
 
 static const char *const no_directories[] = {"simulated"};
 
-static zero_status choose(const zero_engine_options *given, sim_choice *choice)
+static zero_status choose(const zero_engine_options *given, bool traced, sim_choice *choice)
 {
     ZI_TRY(zi_options_take(given, &choice->options, &choice->tuning));
     ZI_TRY(check_options(&choice->options, &choice->tuning));
@@ -224,6 +225,9 @@ static zero_status choose(const zero_engine_options *given, sim_choice *choice)
     choice->options.disk_directory_count = 1;
     choice->tuning.disk_weights = NULL;
     choice->tuning.disk_unchecked = 1;
+    if (traced && choice->tuning.trace_events == 0) {
+        choice->tuning.trace_events = TRACE_EVENTS;
+    }
     return ZERO_OK;
 }
 
@@ -245,7 +249,8 @@ static zero_status simulate(const sim_request *r, const sim_choice *choice, sim_
                                 .forward_ns = units->forward_ns,
                                 .backward_ns = units->forward_ns + units->model->unit_count,
                                 .micro_steps = r->batch.micro_steps,
-                                .steps = r->sim.steps};
+                                .steps = r->sim.steps,
+                                .trace_path = r->sim.trace_path};
         status = zi_sim_train(rank, &job, report);
     }
     if (status == ZERO_OK) {
@@ -269,7 +274,7 @@ zero_status zero_sim_run(const zero_transformer *transformer, const zero_cluster
     ZI_TRY(zi_cluster_resolve(cluster, &request.cluster));
     ZI_TRY(zi_micro_elements_of(&request.transformer, &request.batch, &request.elements));
     ZI_TRY(resolve(sim, &request.sim));
-    ZI_TRY(choose(options, &choice));
+    ZI_TRY(choose(options, request.sim.trace_path != NULL, &choice));
     const zero_status status = simulate(&request, &choice, &units, &made);
     zero_model_destroy(units.model);
     zi_free(units.forward_ns);

@@ -12,6 +12,7 @@
 #include "zero/engine.h"
 #include "zero/plan.h"
 #include "zero/step.h"
+#include "zero/trace.h"
 #include "zero/unit.h"
 
 typedef struct sim_trainer {
@@ -116,7 +117,10 @@ static zero_status run(sim_trainer *trainer, zero_sim_report *report)
         }
         ZI_TRY(step(trainer));
     }
-    return end_report(trainer, report);
+    ZI_TRY(end_report(trainer, report));
+    return trainer->job->trace_path != NULL
+               ? zero_engine_trace(trainer->engine, trainer->job->trace_path)
+               : ZERO_OK;
 }
 
 /* The capabilities that the options name, which a layout computes. */

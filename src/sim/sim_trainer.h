@@ -12,7 +12,8 @@ typedef struct zi_sim_job {
     const uint64_t *forward_ns; /* by unit, as next */
     const uint64_t *backward_ns;
     uint64_t micro_steps;
-    uint64_t steps; /* that are reported */
+    uint64_t steps;         /* that are reported */
+    const char *trace_path; /* NULL: no timeline is written */
 } zi_sim_job;
 
 /* Steps that come before those reported: state on disk is read from the second on, and the order of

@@ -81,7 +81,7 @@ static const field estimate_fields[] = {
 #undef THE_STRUCT
 #define THE_STRUCT zero_sim_options
 static const field sim_options_fields[] = {FIELD(struct_bytes), FIELD(steps), FIELD(forward_ns),
-                                           FIELD(jitter_ns), FIELD(seed)};
+                                           FIELD(jitter_ns),    FIELD(seed),  FIELD(trace_path)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_sim_report
 static const field sim_report_fields[] = {

@@ -6,8 +6,10 @@ Usage: test_sim_cli.py PROGRAM. One line per check; the last is "N passed, N fai
 N skipped"."""
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 
 ALL_ON_DISK = "tier=" + ",".join(
     f"{role}=disk" for role in ("param", "grad", "master", "moment1", "moment2"))
@@ -61,6 +63,24 @@ def check_figures(program):
           host["link_bytes"]["host to device"] > 100 * plain["link_bytes"]["host to device"], host)
 
 
+def check_timeline(program):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rank.json")
+        told = report(program, "llama-7b", "dgx-h100", "--nodes", "4", "--set", ALL_ON_DISK,
+                      "--trace", path)
+        with open(path, encoding="utf-8") as file:
+            events = json.load(file)["traceEvents"]
+        spans = [event for event in events if event["ph"] == "X"]
+        last = max(event["ts"] + event["dur"] for event in spans)
+        first = min(event["ts"] for event in spans)
+        check("a timeline is as long as its four steps", 0.7 < (last - first) * 1e3 /
+              (4 * told["step_ns"]) < 1.2, (last - first, told["step_ns"]))
+        check("it has spans", len(spans) > 1000, len(spans))
+        done = subprocess.run([program, "trace", "summary", path], capture_output=True, text=True,
+                              check=False)
+        check("`zero trace summary` reads it", done.returncode == 0, done)
+
+
 def check_refusals(program):
     lines = {
         "--nodes 0": ("gpt2", "--nodes", "0"),
@@ -86,6 +106,7 @@ def main():
     program = sys.argv[1]
     check_table(program)
     check_figures(program)
+    check_timeline(program)
     check_refusals(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 0 if counts[False] == 0 else 1
