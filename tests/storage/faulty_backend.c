@@ -74,7 +74,8 @@ static void settle(faulty *self, zi_io_segment *segment)
             const bool torn = (self->bytes[slot] & 1) != 0;
             segment->bytes = self->bytes[slot] & ~UINT32_C(1);
             if (torn && segment->result > 0) {
-                segment->result -= 1 + (int)(chance(self) % 4096);
+                /* A block of which nothing was moved would be a file that was cut. */
+                segment->result -= 1 + (int)(chance(self) % (ZI_STORAGE_ALIGN - 1));
             }
             self->complete[slot] = true;
             return;
