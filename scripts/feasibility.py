@@ -400,6 +400,49 @@ def scaling(planner, batch):
     yield f"| often quoted | {' | '.join(f'{QUOTED[n]} %' for n in batch)} |"
 
 
+# ---- one rank's part, measured ----
+
+RESULTS = os.path.join(HERE, "..", "bench", "results")
+MEASURED_PART = "2026-11-22-offload-part.json"
+MEASURED_MACHINE = "2026-11-22-machine.json"
+# A rank of 512, each with such a machine, and nothing to wait for but its memory and disk.
+ENDLESS = 10**15
+PART_CLUSTER = {"nodes": 512, "ranks_per_node": 1, "device_bytes": ENDLESS, "host_bytes": ENDLESS,
+                "device_flops": ENDLESS, "device_bytes_per_s": ENDLESS,
+                "host_link_bytes_per_s": ENDLESS, "host_link_latency_ns": 0,
+                "fabric_bytes_per_s": ENDLESS, "fabric_permille": 1000}
+PART_WORDS = "--units matrices --samples 1 --sequence 1".split()
+STATE_ON_DISK = "tier=master=disk,moment1=disk,moment2=disk"
+
+
+def read_result(name):
+    with open(os.path.join(RESULTS, name), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def part(planner):
+    """A step of one rank of 512 of a trillion parameters with its state on disk: measured by
+    `zero bench offload --slice`, and predicted from what `zero bench calibrate` says."""
+    rows = {row["metric"]: row for row in read_result(MEASURED_PART)["results"]
+            if row["metric"] in ("offload_ms_per_gb", "peak_memory_vs_plan")}
+    step = next(row for row in read_result(MEASURED_PART)["results"]
+                if row["metric"] == "offload_step_vs_io")
+    cluster = planner.file("part", {**read_result(MEASURED_MACHINE), **PART_CLUSTER})
+    mix = mix_of(planner.plan("1t", cluster, *PART_WORDS), "3, state disk")
+    sim = planner.sim("1t", cluster, *PART_WORDS, "--set", STATE_ON_DISK)
+    time = mix["time"]
+    peak = rows["peak_memory_vs_plan"]
+    moved = step["value"] / rows["offload_ms_per_gb"]["value"]
+    planned = (time["disk_read_bytes"] + time["disk_write_bytes"]) / 1e9
+    yield "| | measured | predicted |"
+    yield "|---|---|---|"
+    yield f"| memory, GB | {peak['value'] / 1e9:.3f} | {peak['reference'] / 1e9:.3f} |"
+    yield f"| read and written, GB | {moved:.2f} | {planned:.2f} |"
+    yield (f"| seconds | {step['value'] / 1e3:.2f} ({step['min'] / 1e3:.2f} to "
+           f"{step['max'] / 1e3:.2f}) | `zero plan` {time['low_ns'] / 1e9:.2f} to "
+           f"{time['high_ns'] / 1e9:.2f}, `zero sim` {sim['step_ns'] / 1e9:.2f} |")
+
+
 WEAK = {ranks: "--micro-steps 1" for ranks in (8, 64, 512, 1000)}
 STRONG = {ranks: f"--micro-steps {1024 // ranks}" for ranks in (8, 64, 512, 1024)}
 
@@ -415,7 +458,8 @@ def blocks_of(program, known):
                 measured_rows(results), "capacity": capacity(planner), "slots": slots(planner)}
         made.update({name: commands(planner, lines) for name, lines in TRILLION.items()})
         made.update({"trillion-sim": simulated(planner, TRILLION_SIM),
-                     "weak": scaling(planner, WEAK), "strong": scaling(planner, STRONG)})
+                     "part": part(planner), "weak": scaling(planner, WEAK),
+                     "strong": scaling(planner, STRONG)})
         return {name: list(lines) for name, lines in made.items()}
 
 

@@ -171,9 +171,9 @@ static void print_table(const calibration *all)
     for (uint32_t i = 0; zero_cluster_field_at(i) != NULL; i++) {
         print_field(zero_cluster_field_at(i)->name, &all->fields[i]);
     }
-    printf("\nMedians of %u samples, of %u ranks at the same time. The fabric, which needs a\n"
+    printf("\nMedians of %u samples, of %u rank%s at the same time. The fabric, which needs a\n"
            "second node, is left out.%s\n",
-           all->repetitions, all->ranks,
+           all->repetitions, all->ranks, all->ranks == 1 ? "" : "s",
            all->gpus != 0 ? ""
                           : " Ranks compute on CPUs: products are in fp32\n"
                             "by OpenBLAS, a GPU's memory is a rank's part of the node's, and its\n"

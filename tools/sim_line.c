@@ -45,7 +45,23 @@ static double share(uint64_t part, uint64_t whole)
     return whole != 0 ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
-static int print(const plan_report *plan, const zero_sim_report *r, FILE *out)
+/* What the engine takes, beside what a rank needs with activations and reserves, and has. */
+static void print_memory(const zero_sim_report *r, const zero_footprint *f, FILE *out)
+{
+    fprintf(out, "\n%-20s %12s %12s %12s %12s\n", "memory of a rank, GB", "engine's", "planned",
+            "it needs", "it has");
+    for (int i = ZERO_TIER_DEVICE; i < ZERO_TIER_COUNT; i++) {
+        fprintf(out, "  %-18s %12.3f %12.3f %12.3f %12.3f\n", zero_tier_name((zero_tier)i),
+                (double)r->peak_bytes[i] / GB, (double)r->planned_bytes[i] / GB,
+                (double)f->need_bytes[i] / GB, (double)f->have_bytes[i] / GB);
+    }
+    if (zero_footprint_fits(f) == 0) {
+        fprintf(out, "It does not fit; `zero plan` says what does.\n");
+    }
+}
+
+static int print(const plan_report *plan, const zero_sim_report *r, const zero_footprint *footprint,
+                 FILE *out)
 {
     fprintf(out, "%s on %" PRIu64 " x %" PRIu64 " ranks of %s\n\n", plan->model,
             plan->cluster.nodes, plan->cluster.ranks_per_node, plan->cluster_name);
@@ -66,11 +82,7 @@ static int print(const plan_report *plan, const zero_sim_report *r, FILE *out)
                 (double)r->link_bytes[i] / GB, seconds(r->link_busy_ns[i]),
                 share(r->link_busy_ns[i], r->step_ns));
     }
-    fprintf(out, "\n%-20s %12s %12s\n", "engine's memory", "peak GB", "planned GB");
-    for (int i = ZERO_TIER_DEVICE; i < ZERO_TIER_COUNT; i++) {
-        fprintf(out, "  %-18s %12.3f %12.3f\n", zero_tier_name((zero_tier)i),
-                (double)r->peak_bytes[i] / GB, (double)r->planned_bytes[i] / GB);
-    }
+    print_memory(r, footprint, out);
     return fflush(out) == 0 ? 0 : 1;
 }
 
@@ -99,22 +111,26 @@ static const char *tier_at(int i)
     return zero_tier_name((zero_tier)i);
 }
 
-static int write_json(const plan_report *plan, const zero_sim_report *r, const char *path)
+static int write_json(const plan_report *plan, const zero_sim_report *r,
+                      const zero_footprint *footprint, const char *path)
 {
     FILE *file = plan_open(path);
     if (file == NULL) {
         return 1; /* it was said why */
     }
     json_t *json = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:f}", "model", plan->model,
-        "cluster", plan->cluster_name, "ranks", (json_int_t)plan->world, "step_ns",
+        "{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f}", "model",
+        plan->model, "cluster", plan->cluster_name, "ranks", (json_int_t)plan->world, "step_ns",
         (json_int_t)r->step_ns, "compute_ns", (json_int_t)r->compute_ns, "wait_ns",
         figures(r->wait_ns, 0, ZERO_SIM_CAUSE_COUNT, cause_at), "link_bytes",
         figures(r->link_bytes, 0, ZERO_SIM_LINK_COUNT, link_at), "link_busy_ns",
         figures(r->link_busy_ns, 0, ZERO_SIM_LINK_COUNT, link_at), "peak_bytes",
         figures(r->peak_bytes, ZERO_TIER_DEVICE, ZERO_TIER_COUNT, tier_at), "planned_bytes",
-        figures(r->planned_bytes, ZERO_TIER_DEVICE, ZERO_TIER_COUNT, tier_at), "tokens_per_s",
-        r->tokens_per_s, "flops_per_s", r->flops_per_s);
+        figures(r->planned_bytes, ZERO_TIER_DEVICE, ZERO_TIER_COUNT, tier_at), "need_bytes",
+        figures(footprint->need_bytes, ZERO_TIER_DEVICE, ZERO_TIER_COUNT, tier_at), "have_bytes",
+        figures(footprint->have_bytes, ZERO_TIER_DEVICE, ZERO_TIER_COUNT, tier_at), "fits",
+        zero_footprint_fits(footprint), "tokens_per_s", r->tokens_per_s, "flops_per_s",
+        r->flops_per_s);
     const int failed =
         json == NULL || json_dumpf(json, file, JSON_INDENT(2)) != 0 || fputc('\n', file) == EOF;
     json_decref(json);
@@ -129,6 +145,7 @@ int command_sim(int argc, char **argv)
                       .sim = zero_sim_options_init()};
     static plan_report plan;
     zero_sim_report report = zero_sim_report_init();
+    zero_footprint footprint = zero_footprint_init();
     bench_speak_as("zero sim");
     if (plan_line_read(argc, argv, &line) != 0) {
         return 1;
@@ -144,12 +161,14 @@ int command_sim(int argc, char **argv)
     plan.options.device =
         plan.options.device != ZERO_DEVICE_DEFAULT ? plan.options.device : ZERO_DEVICE_CUDA;
     if (zero_sim_run(&plan.transformer, &plan.cluster, &plan.options, &plan.batch, &line.sim,
-                     &report) != ZERO_OK) {
+                     &report) != ZERO_OK ||
+        zero_footprint_of(&plan.transformer, &plan.cluster, &plan.options, &plan.batch,
+                          &footprint) != ZERO_OK) {
         return bench_fail("%s", zero_last_error()->message);
     }
     const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;
-    if (!json_only && print(&plan, &report, stdout) != 0) {
+    if (!json_only && print(&plan, &report, &footprint, stdout) != 0) {
         return bench_fail("stdout cannot be written");
     }
-    return line.json_path != NULL ? write_json(&plan, &report, line.json_path) : 0;
+    return line.json_path != NULL ? write_json(&plan, &report, &footprint, line.json_path) : 0;
 }

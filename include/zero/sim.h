@@ -118,12 +118,12 @@ static inline zero_sim_report zero_sim_report_init(void)
  *
  *  A transfer takes its bytes over the link's rate, and the latency beside it. Transfers that share
  *  a link take it in the order in which the engine issues them, and later ones fill what is left.
- *  An all-gather of B bytes over n ranks, m of them on each node, moves B x (1 - 1/m) into each
- *  rank from its node and B x (1/m - 1/n) over its part of the fabric, both at the same time; so
- *  does a reduce-scatter, and an all-reduce twice that. Latencies count as in a ring: one for each
- *  other node, one for each other rank of the node. Products on a GPU do not slow copies and
- *  collectives down. Bytes on disk have no checksums (tuning.disk_unchecked), and no memory for
- *  them is counted.
+ *  Reads and writes of a disk take turns. An all-gather of B bytes over n ranks, m of them on each
+ * node, moves B x (1 - 1/m) into each rank from its node and B x (1/m - 1/n) over its part of the
+ * fabric, both at the same time; so does a reduce-scatter, and an all-reduce twice that. Latencies
+ * count as in a ring: one for each other node, one for each other rank of the node. Products on a
+ * GPU do not slow copies and collectives down. Bytes on disk have no checksums
+ * (tuning.disk_unchecked), and no memory for them is counted.
  *
  *  - transformer, batch: as in zero_footprint_of.
  *  - cluster: rates of links that the run uses may not be 0.

@@ -149,6 +149,14 @@ zero_status zi_sim_check_link(const zi_sim_machine *machine, zero_sim_link link)
     return ZERO_OK;
 }
 
+/* When a link is free. A disk reads and writes with the same chips, so the two take turns: the
+ * optimizer's part of a step on a disk takes as long as its reads and its writes one after the
+ * other (docs/feasibility.md, a rank's part of a trillion parameters). */
+static zi_sim_calendar *calendar_of(zi_sim_machine *machine, zero_sim_link link)
+{
+    return &machine->links[link == ZERO_SIM_DISK_WRITE ? ZERO_SIM_DISK_READ : link].calendar;
+}
+
 zero_status zi_sim_book(zi_sim_machine *machine, const zi_sim_load *load, uint64_t from_ns,
                         uint64_t *end_ns)
 {
@@ -166,7 +174,8 @@ zero_status zi_sim_book(zi_sim_machine *machine, const zi_sim_load *load, uint64
         const uint64_t busy_ns = (uint64_t)(ns + 0.5);
         use->bytes += bytes;
         use->busy_ns += busy_ns;
-        last_ns = zi_max_u64(last_ns, zi_sim_calendar_book(&use->calendar, from_ns, busy_ns));
+        zi_sim_calendar *calendar = calendar_of(machine, (zero_sim_link)i);
+        last_ns = zi_max_u64(last_ns, zi_sim_calendar_book(calendar, from_ns, busy_ns));
     }
     *end_ns = last_ns + load->latency_ns;
     return ZERO_OK;

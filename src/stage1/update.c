@@ -68,9 +68,7 @@ static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role 
     zi_offload_element element = {0};
     bool reads = true;
     uint32_t count = 0;
-    uint32_t after = ZI_NO_INDEX;
-    for (uint32_t q = p, far = 0; q != ZI_NO_INDEX && far <= ZI_WINDOW_AHEAD; q = after, far++) {
-        after = work->speculates ? ZI_NO_INDEX : chunk_after(work, q);
+    for (uint32_t q = p, looked = 0; q != ZI_NO_INDEX && looked <= ZI_WINDOW_AHEAD; looked++) {
         const zi_chunk *chunk = &layout->chunks[q];
         const uint64_t first = zi_optim_shard_first(optim, role, chunk->flat);
         const zi_offload_element own = {.flat = chunk->flat, .index = first + chunk->first};
@@ -81,6 +79,7 @@ static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role 
         } else if (read && optim->jobs[q].segment_count != 0) {
             next[count++] = zi_offload_run(offload, own);
         }
+        q = work->speculates ? ZI_NO_INDEX : chunk_after(work, q);
     }
     return zi_offload_acquire_before(offload, element, reads ? ZI_WINDOW_READS : ZI_WINDOW_REPLACES,
                                      next, count, place, memory);

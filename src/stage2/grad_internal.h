@@ -65,7 +65,6 @@ static inline void *self_of(const zi_grads *grads)
     return grads->desc.device->self;
 }
 
-/* Where the squares of a flat's final sums are added. */
 /* A span of the reduce stream about a flat's unit. */
 static inline zero_status zi_grads_begin(const zi_grads *grads, zi_span span, const zi_flat *flat,
                                          uint64_t bytes, zi_mark **mark)
@@ -79,6 +78,7 @@ static inline zero_status zi_grads_end(const zi_grads *grads, zi_mark *mark)
     return zi_stream_end(grads->desc.device, grads->desc.reduce_stream, mark);
 }
 
+/* Where the squares of a flat's final sums are added. */
 static inline zi_norm_sum *norm_of(const zi_grads *grads, const zi_flat *flat)
 {
     return flat->replica ? grads->desc.replicas : grads->desc.norm;

@@ -35,11 +35,21 @@ def check_table(program):
     check("a step is simulated", done.returncode == 0, done.stderr)
     check("it fits in 80 columns", all(len(line) <= 80 for line in done.stdout.splitlines()),
           max(done.stdout.splitlines(), key=len, default=""))
-    for word in ("a step", "wait: disk", "fabric", "peak GB"):
+    for word in ("a step", "wait: disk", "fabric", "it needs"):
         check(f"it says {word}", word in done.stdout, done.stdout)
     for word in ("--help", "-h"):
         done = run(program, word)
         check(f"{word} explains it", done.returncode == 0 and "usage: zero sim" in done.stdout)
+
+
+def check_fit(program):
+    large = report(program, "gpt3-175b", "workstation", "--sequence", "128")
+    small = report(program, "gpt2", "workstation")
+    check("what does not fit says so", large["fits"] is False and
+          large["need_bytes"]["device"] > large["have_bytes"]["device"], large)
+    check("what fits does", small["fits"] is True, small)
+    check("and in words", "does not fit" in run(program, "gpt3-175b", "workstation", "--sequence",
+                                                "128").stdout)
 
 
 def check_figures(program):
@@ -105,6 +115,7 @@ def check_refusals(program):
 def main():
     program = sys.argv[1]
     check_table(program)
+    check_fit(program)
     check_figures(program)
     check_timeline(program)
     check_refusals(program)
