@@ -134,6 +134,27 @@ void plan_print_options(const plan_report *report, const plan_mix *mix, FILE *ou
     }
 }
 
+/* The same as words of a command line, which `zero sim` and others read. */
+static void print_words(const plan_report *report, const plan_mix *mix, FILE *out)
+{
+    const char *separator = "\n  --set tier=";
+    fprintf(out, "\nThe same for `zero sim`:\n\n  --set stage=%d", (int)mix->options.stage);
+    if (mix->options.shard_group != 0) {
+        fprintf(out, " --set shard_group=%" PRIu32, mix->options.shard_group);
+    }
+    for (int role = ZERO_ROLE_PARAM; role <= ZERO_ROLE_MOMENT2; role++) {
+        if (mix->options.tier[role] != ZERO_TIER_DEVICE) {
+            fprintf(out, "%s%s=%s", separator, zero_role_name((zero_role)role),
+                    zero_tier_name(mix->options.tier[role]));
+            separator = ",";
+        }
+    }
+    for (uint32_t i = 0; i < report->setting_count; i++) {
+        fprintf(out, "\n  --set %s=%s", report->settings[i].name, report->settings[i].value);
+    }
+    fputs("\n", out);
+}
+
 static void print_roles(const plan_mix *mix, FILE *out)
 {
     char text[16];
@@ -174,6 +195,7 @@ int plan_print(const plan_report *report, FILE *out)
     if (report->recommended != NULL) {
         fprintf(out, "\nThe first that fits, as options of the engine:\n\n");
         plan_print_options(report, report->recommended, out);
+        print_words(report, report->recommended, out);
         print_roles(report->recommended, out);
         if (report->untimed[0] == '\0') {
             plan_print_terms(report->recommended, out);

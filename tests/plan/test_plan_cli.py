@@ -44,6 +44,17 @@ def check_table(program):
           none.returncode == 0 and "Nothing fits" in none.stdout, none.stdout)
 
 
+def check_words(program):
+    line = ("gpt2-xl", "workstation", "--set", "param_slots=2")
+    printed = run(program, *line).stdout.splitlines()
+    words = [word for row in printed if row.startswith("  --set ") for word in row.split()]
+    done = subprocess.run([program, "sim", *line[:2], *words, "--json", "-"],
+                          capture_output=True, text=True, check=False)
+    first = next(mix for mix in mixes(program, *line)[0]["mixes"] if mix["fits"])
+    check("the first that fits is given as words of a command line", done.returncode == 0 and
+          json.loads(done.stdout)["need_bytes"] == first["need_bytes"], (words, done.stderr))
+
+
 def check_figures(program):
     report, rows = mixes(program, "gpt3-175b", "dgx-a100", "--nodes", "16", "--recompute")
     parameters, ranks = report["parameters"], report["ranks"]
@@ -264,8 +275,9 @@ def check_weights(program):
 
 def main():
     program = sys.argv[1]
-    for part in (check_table, check_figures, check_options, check_times, check_settings,
-                 check_advice, check_page, check_files, check_weights, check_refusals):
+    for part in (check_table, check_words, check_figures, check_options, check_times,
+                 check_settings, check_advice, check_page, check_files, check_weights,
+                 check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0
