@@ -24,7 +24,6 @@ static order_log logs[2]; /* live, simulated */
 static struct {
     order_log *log;
     pthread_t thread; /* the first rank's */
-    uint32_t tasks;   /* and other calls that it is in: what they put is their own */
     zi_backend real;
     zi_device_ops device_ops;
     const zi_device_ops *real_device;
@@ -43,9 +42,12 @@ static struct {
     uint32_t group_count;
 } recorder;
 
+/* Tasks and other calls that this thread is in: what they put is their own. */
+static _Thread_local uint32_t tasks;
+
 __attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
 {
-    if (recorder.tasks != 0 || !pthread_equal(pthread_self(), recorder.thread)) {
+    if (tasks != 0 || !pthread_equal(pthread_self(), recorder.thread)) {
         return;
     }
     va_list arguments;
@@ -55,15 +57,15 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
     va_end(arguments);
 }
 
-/* What the first rank's thread puts from here on is another call's own. */
+/* What this thread puts from here on is another call's own. */
 static void enter(void)
 {
-    recorder.tasks += pthread_equal(pthread_self(), recorder.thread) != 0;
+    tasks++;
 }
 
 static zero_status leave(zero_status status)
 {
-    recorder.tasks -= pthread_equal(pthread_self(), recorder.thread) != 0;
+    tasks--;
     return status;
 }
 
