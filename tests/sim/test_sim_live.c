@@ -10,7 +10,6 @@
 
 #include "core/clock.h"
 #include "engine/backend.h"
-#include "sanitizer.h"
 
 #define GROUPS_MAX 8
 #define RUNS 3
@@ -18,7 +17,7 @@
 
 /* A live step may be longer by so much: threads wake late, and other programs run. The first run
  * that is as near as PERCENT_GOOD is enough. */
-#define PERCENT_MAX (UNDER_SANITIZER ? 25.0 : 5.0)
+#define PERCENT_MAX 5.0
 #define PERCENT_GOOD 2.0
 
 /* ---- a rank whose link is slow ---- */
