@@ -12,7 +12,7 @@
 #include "engine/backend.h"
 
 #define GROUPS_MAX 8
-#define RUNS 3
+#define RUNS 8
 #define LIVE_STEPS 4
 
 /* A live step may be longer by so much: threads wake late, and other programs run. The first run
