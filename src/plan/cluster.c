@@ -65,9 +65,13 @@ typedef struct preset {
     zero_cluster cluster;
 } preset;
 
-/* A node of 16 V100 is the DGX-2: its host links and disks are as Rajbhandari et al. measured them
- * ("ZeRO-Infinity", 2021, figure 2b). What products and attention reach of device_flops is about
- * what trainers do that others have measured (docs/feasibility.md). */
+/* Guesses that are the same for all. */
+#define ESTIMATES                                                                     \
+    .host_link_latency_ns = 10000, .local_latency_ns = 10000, .fabric_permille = 700, \
+    .fabric_latency_ns = 20000, .disk_latency_ns = 100000
+
+/* A node of 16 V100 is the DGX-2. What products and attention reach of device_flops is about what
+ * trainers do that others have measured (docs/feasibility.md). */
 static const preset presets[] = {
     {"workstation",
      {.nodes = 1,
@@ -82,16 +86,12 @@ static const preset presets[] = {
       .device_bytes_per_s = 1008 * GB,
       .host_bytes_per_s = 60 * GB,
       .host_link_bytes_per_s = 25 * GB,
-      .host_link_latency_ns = 10000,
       .local_bytes_per_s = 25 * GB,
-      .local_latency_ns = 10000,
       .fabric_bytes_per_s = 3 * GB,
-      .fabric_permille = 700,
-      .fabric_latency_ns = 20000,
       .disk_read_bytes_per_s = 7 * GB,
       .disk_write_bytes_per_s = 5 * GB,
-      .disk_latency_ns = 100000,
-      .attention_permille = 500}},
+      .attention_permille = 500,
+      ESTIMATES}},
     {"dgx-v100",
      {.nodes = 1,
       .ranks_per_node = 16,
@@ -105,16 +105,12 @@ static const preset presets[] = {
       .device_bytes_per_s = 900 * GB,
       .host_bytes_per_s = 256 * GB,
       .host_link_bytes_per_s = 3 * GB,
-      .host_link_latency_ns = 10000,
       .local_bytes_per_s = 150 * GB,
-      .local_latency_ns = 10000,
       .fabric_bytes_per_s = 100 * GB,
-      .fabric_permille = 700,
-      .fabric_latency_ns = 20000,
       .disk_read_bytes_per_s = 25 * GB,
       .disk_write_bytes_per_s = 20 * GB,
-      .disk_latency_ns = 100000,
-      .attention_permille = 500}},
+      .attention_permille = 500,
+      ESTIMATES}},
     {"dgx-a100",
      {.nodes = 1,
       .ranks_per_node = 8,
@@ -128,16 +124,12 @@ static const preset presets[] = {
       .device_bytes_per_s = 2039 * GB,
       .host_bytes_per_s = 410 * GB,
       .host_link_bytes_per_s = 12 * GB,
-      .host_link_latency_ns = 10000,
       .local_bytes_per_s = 300 * GB,
-      .local_latency_ns = 10000,
       .fabric_bytes_per_s = 200 * GB,
-      .fabric_permille = 700,
-      .fabric_latency_ns = 20000,
       .disk_read_bytes_per_s = 50 * GB,
       .disk_write_bytes_per_s = 25 * GB,
-      .disk_latency_ns = 100000,
-      .attention_permille = 600}},
+      .attention_permille = 600,
+      ESTIMATES}},
     {"dgx-h100",
      {.nodes = 1,
       .ranks_per_node = 8,
@@ -151,16 +143,12 @@ static const preset presets[] = {
       .device_bytes_per_s = 3350 * GB,
       .host_bytes_per_s = 614 * GB,
       .host_link_bytes_per_s = 50 * GB,
-      .host_link_latency_ns = 10000,
       .local_bytes_per_s = 450 * GB,
-      .local_latency_ns = 10000,
       .fabric_bytes_per_s = 400 * GB,
-      .fabric_permille = 700,
-      .fabric_latency_ns = 20000,
       .disk_read_bytes_per_s = 50 * GB,
       .disk_write_bytes_per_s = 25 * GB,
-      .disk_latency_ns = 100000,
-      .attention_permille = 350}},
+      .attention_permille = 350,
+      ESTIMATES}},
     {"dgx-h200",
      {.nodes = 1,
       .ranks_per_node = 8,
@@ -174,16 +162,12 @@ static const preset presets[] = {
       .device_bytes_per_s = 4800 * GB,
       .host_bytes_per_s = 614 * GB,
       .host_link_bytes_per_s = 50 * GB,
-      .host_link_latency_ns = 10000,
       .local_bytes_per_s = 450 * GB,
-      .local_latency_ns = 10000,
       .fabric_bytes_per_s = 400 * GB,
-      .fabric_permille = 700,
-      .fabric_latency_ns = 20000,
       .disk_read_bytes_per_s = 50 * GB,
       .disk_write_bytes_per_s = 25 * GB,
-      .disk_latency_ns = 100000,
-      .attention_permille = 350}},
+      .attention_permille = 350,
+      ESTIMATES}},
 };
 #define PRESET_COUNT (sizeof presets / sizeof presets[0])
 
