@@ -88,8 +88,7 @@ static double print_legend(const chart *c)
     double y = LEGEND_Y;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         if (has_role(c->f, role)) {
-            print_entry(c, chart_role_colour((zero_role)role), zero_role_name((zero_role)role), &x,
-                        &y);
+            print_entry(c, chart_colour((uint32_t)role), zero_role_name((zero_role)role), &x, &y);
         }
     }
     if (largest(c->f, true) > 0) {
@@ -131,7 +130,7 @@ static void print_stack(const chart *c, const footprint_mix *mix, const zero_mem
     double x = begin;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         if ((footprint_tier(mix, role) == ZERO_TIER_DISK) == disk) {
-            print_part(c, y, memory->bytes[role], chart_role_colour((zero_role)role),
+            print_part(c, y, memory->bytes[role], chart_colour((uint32_t)role),
                        zero_role_name((zero_role)role), &x);
         }
     }

@@ -31,11 +31,6 @@ const char *chart_colour(uint32_t index)
     return colours[index];
 }
 
-const char *chart_role_colour(zero_role role)
-{
-    return chart_colour((uint32_t)role);
-}
-
 void chart_part(double x, double y, double width, double height, const char *colour, FILE *out)
 {
     fprintf(out, "<rect x=\"%.2f\" y=\"%.10g\" width=\"%.2f\" height=\"%.10g\" fill=\"%s\"><title>",

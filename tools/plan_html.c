@@ -29,7 +29,7 @@ static const char *part_colour(int part)
 {
     return part == PART_ACTIVATIONS ? "#d62728"
            : part == PART_RESERVE   ? "#bdbdbd"
-                                    : chart_role_colour((zero_role)part);
+                                    : chart_colour((uint32_t)part);
 }
 
 static zero_tier tier_of(const plan_mix *mix, int role)
