@@ -4,8 +4,8 @@
 
 #include "core/error.h"
 #include "core/sized.h"
+#include "format/json.h"
 #include "plan/cluster.h"
-#include "plan/json.h"
 
 static zero_status read_field(const zi_json *json, const char *key, zero_cluster *cluster)
 {

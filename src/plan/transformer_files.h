@@ -2,8 +2,8 @@
 #ifndef ZI_PLAN_TRANSFORMER_FILES_H
 #define ZI_PLAN_TRANSFORMER_FILES_H
 
-#include "plan/json.h"
-#include "plan/safetensors.h"
+#include "format/json.h"
+#include "format/safetensors.h"
 #include "zero/transformer.h"
 
 /* Of a config.json. Errors: INVALID_ARGUMENT naming the key; those of zero_transformer_check. */

@@ -3,7 +3,7 @@
 #include "folders.h"
 #include "weights_text.h"
 
-#include "plan/safetensors.h"
+#include "format/safetensors.h"
 #include "zero/zero.h"
 
 /* ---- files ---- */

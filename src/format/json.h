@@ -1,13 +1,13 @@
 /* Files of JSON that people wrote or downloaded: read whole, checked key by key. Every error names
  * the file and, where it is about one, the key. */
-#ifndef ZI_PLAN_JSON_H
-#define ZI_PLAN_JSON_H
+#ifndef ZI_FORMAT_JSON_H
+#define ZI_FORMAT_JSON_H
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "plan/regular_file.h"
+#include "format/regular_file.h"
 #include "zero/status.h"
 
 /* A file's object, whose keys are asked for by name. */

@@ -4,14 +4,14 @@
  * The format: eight bytes, little-endian, with the length of the header; the header, a JSON object
  * with an entry for each tensor, and texts under "__metadata__"; the tensors' bytes, without gaps.
  * https://github.com/huggingface/safetensors */
-#ifndef ZI_PLAN_SAFETENSORS_H
-#define ZI_PLAN_SAFETENSORS_H
+#ifndef ZI_FORMAT_SAFETENSORS_H
+#define ZI_FORMAT_SAFETENSORS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "plan/json.h"
-#include "plan/regular_file.h"
+#include "format/json.h"
+#include "format/regular_file.h"
 #include "zero/dtype.h"
 
 /* The format's own bound. */

@@ -1,5 +1,5 @@
 /* Owns reading JSON. */
-#include "plan/json.h"
+#include "format/json.h"
 
 #include <inttypes.h>
 

@@ -1,6 +1,6 @@
 /* Owns headers of safetensors files. Invariant: each tensor has as many bytes as its type and shape
  * say, and their bytes lie one after the other from 0 on, so that no two share any. */
-#include "plan/safetensors.h"
+#include "format/safetensors.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Regular files, opened and read in part. A pipe or a device would make the reader wait, so they
  * are refused. Errors name the file. */
-#ifndef ZI_PLAN_REGULAR_FILE_H
-#define ZI_PLAN_REGULAR_FILE_H
+#ifndef ZI_FORMAT_REGULAR_FILE_H
+#define ZI_FORMAT_REGULAR_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* Owns opening and reading the files that plans are made from. */
-#include "plan/regular_file.h"
+#include "format/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
