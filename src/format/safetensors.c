@@ -221,6 +221,7 @@ zero_status zi_safetensors_read(zi_safetensors *header, const zi_regular_file *f
     char *text = NULL;
     *header = (zi_safetensors){.json.path = file->path};
     ZI_TRY(read_length(file, &length));
+    header->data_at = LENGTH_BYTES + length;
     size_t bytes = (size_t)length;
     ZI_TRY(zi_calloc(1, bytes + 1, (void **)&text));
     zero_status status = zi_regular_file_read(file, LENGTH_BYTES, text, &bytes);

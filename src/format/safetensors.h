@@ -33,6 +33,7 @@ typedef struct zi_safetensors {
     zi_json json;           /* has the names */
     zi_safetensor *tensors; /* as they lie in the file */
     uint32_t count;
+    uint64_t data_at; /* bytes before the first tensor */
 } zi_safetensors;
 
 /* Whether the file begins as one of safetensors and not as text. Errors: IO. */

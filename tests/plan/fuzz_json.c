@@ -6,9 +6,8 @@
  * For libFuzzer: configure with CC=clang -Dc_args=-fsanitize=fuzzer-no-link -Db_sanitize=address,
  * then `ninja tests/plan/fuzz_json` and run it; it needs no corpus. The first byte of an input
  * chooses the reader. */
-#include <malloc.h>
-
 #include "folders.h"
+#include "fuzz_damage.h"
 #include "weights_text.h"
 
 #include "core/check.h"
@@ -21,14 +20,6 @@ typedef enum fuzz_reader {
     FUZZ_INDEX,   /* with the files that it names */
     FUZZ_READERS
 } fuzz_reader;
-
-#define FUZZ_BYTES_MAX ((size_t)32 << 10)
-
-/* Bytes of a file. */
-typedef struct fuzz_input {
-    size_t bytes;
-    unsigned char data[FUZZ_BYTES_MAX];
-} fuzz_input;
 
 #define NAME_BYTES 96
 
@@ -169,13 +160,6 @@ static bool fuzz_read(fuzz_reader reader, const void *data, size_t bytes)
 
 /* ---- valid files ---- */
 
-static void set(fuzz_input *input, const void *data, size_t bytes)
-{
-    CHECK(bytes <= FUZZ_BYTES_MAX);
-    memcpy(input->data, data, bytes);
-    input->bytes = bytes;
-}
-
 static void valid_cluster(uint64_t turn, fuzz_input *input)
 {
     zero_cluster c = zero_cluster_init();
@@ -195,7 +179,7 @@ static void valid_cluster(uint64_t turn, fuzz_input *input)
     }
     fprintf(out, "}\n");
     CHECK(fclose(out) == 0);
-    set(input, text, bytes);
+    fuzz_set(input, text, bytes);
     free(text);
 }
 
@@ -222,7 +206,7 @@ static void valid_index(fuzz_input *input)
     }
     fprintf(out, "}}");
     CHECK(fclose(out) == 0);
-    set(input, text, bytes);
+    fuzz_set(input, text, bytes);
     free(text);
     free(w.text);
 }
@@ -235,10 +219,10 @@ static void fuzz_valid(fuzz_reader reader, uint64_t turn, fuzz_input *input)
         valid_cluster(turn, input);
     } else if (reader == FUZZ_CONFIG) {
         const char *config = weights_config(&t);
-        set(input, config, strlen(config));
+        fuzz_set(input, config, strlen(config));
     } else if (reader == FUZZ_WEIGHTS) {
         weights_text w = weights_of(&t);
-        set(input, w.text, w.bytes);
+        fuzz_set(input, w.text, w.bytes);
         free(w.text);
     } else {
         valid_index(input);
@@ -247,107 +231,13 @@ static void fuzz_valid(fuzz_reader reader, uint64_t turn, fuzz_input *input)
 
 /* ---- damage ---- */
 
-/* Replace `old_bytes` at `at`; what does not fit is left out. */
-static void replace(fuzz_input *input, size_t at, size_t old_bytes, const void *new_text,
-                    size_t new_bytes)
-{
-    const size_t rest = input->bytes - at - old_bytes;
-    if (at + new_bytes + rest <= FUZZ_BYTES_MAX) {
-        memmove(input->data + at + new_bytes, input->data + at + old_bytes, rest);
-        memcpy(input->data + at, new_text, new_bytes);
-        input->bytes = at + new_bytes + rest;
-    }
-}
-
-/* A number or a text of the file, for a value that is at some bound. */
-static void damage_value(uint64_t turn, fuzz_input *input, size_t at)
-{
-    static const char *const values[] = {"0",
-                                         "1",
-                                         "-1",
-                                         "-0",
-                                         "63",
-                                         "65536",
-                                         "65537",
-                                         "4294967295",
-                                         "4294967296",
-                                         "1125899906842624",
-                                         "4611686018427387904",
-                                         "9223372036854775807",
-                                         "9223372036854775808",
-                                         "-9223372036854775808",
-                                         "18446744073709551615",
-                                         "18446744073709551616",
-                                         "1e3",
-                                         "1e999",
-                                         "1.5",
-                                         "01",
-                                         "null",
-                                         "true",
-                                         "\"\"",
-                                         "\"\\u0000\"",
-                                         "[]",
-                                         "{}",
-                                         "[[[[[[[[[[[[]]]]]]]]]]]]",
-                                         "\"F32\"",
-                                         "\"\xff\""};
-    const char *value = values[test_chance(turn, sizeof values / sizeof values[0])];
-    while (at < input->bytes && (input->data[at] < '0' || input->data[at] > '9')) {
-        at++;
-    }
-    size_t end = at;
-    while (end < input->bytes && input->data[end] >= '0' && input->data[end] <= '9') {
-        end++;
-    }
-    replace(input, at, end - at, value, strlen(value));
-}
-
-static void damage_once(fuzz_reader reader, uint64_t turn, fuzz_input *input)
-{
-    static const char signs[] = "0123456789{}[],:\"-.eE\\tfn ";
-    const size_t at = test_chance(turn * 8 + 1, (uint32_t)input->bytes + 1);
-    const size_t left = input->bytes - at;
-    const size_t some = left < 64 ? left : 64;
-    const size_t part = test_chance(turn * 8 + 2, (uint32_t)some + 1);
-    const unsigned char bit = (unsigned char)(1u << test_chance(turn * 8 + 3, 8));
-    unsigned char copy[64];
-    fuzz_input other;
-    switch (test_chance(turn * 8 + 4, 8)) {
-    case 0: /* a bit */
-        input->data[at < input->bytes ? at : 0] ^= bit;
-        break;
-    case 1: /* a sign */
-        input->data[at < input->bytes ? at : 0] =
-            (unsigned char)signs[test_chance(turn * 8 + 5, sizeof signs - 1)];
-        break;
-    case 2: /* an end */
-        input->bytes = at;
-        break;
-    case 3: /* some less */
-        replace(input, at, part, "", 0);
-        break;
-    case 4: /* some twice */
-        memcpy(copy, input->data + at, part);
-        replace(input, at, 0, copy, part);
-        break;
-    case 5: /* the end of another file */
-        fuzz_valid(reader, turn + 1, &other);
-        if (at < other.bytes) {
-            replace(input, at, left, other.data + at, other.bytes - at);
-        }
-        break;
-    default:
-        damage_value(turn * 8 + 6, input, at);
-        break;
-    }
-    input->bytes = input->bytes != 0 ? input->bytes : 1;
-}
-
 /* Damage it in ways that `turn` chooses. */
 static void fuzz_damage(fuzz_reader reader, uint64_t turn, fuzz_input *input)
 {
+    static fuzz_input another;
+    fuzz_valid(reader, turn + 1, &another);
     for (uint32_t i = 0; i <= test_chance(turn, 3); i++) {
-        damage_once(reader, turn * 4 + i, input);
+        fuzz_damage_once(turn * 4 + i, input, &another);
     }
     /* A right length, in three of four headers: else few are read beyond it. */
     if (reader == FUZZ_WEIGHTS && input->bytes >= 8 && test_chance(turn + 7, 4) != 0) {
@@ -378,7 +268,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t bytes_max, un
         fuzz_valid(reader, seed, &input);
     } else {
         reader = (fuzz_reader)(data[0] % FUZZ_READERS);
-        set(&input, data + 1, bytes - 1);
+        fuzz_set(&input, data + 1, bytes - 1);
     }
     fuzz_damage(reader, seed, &input);
     const size_t taken = input.bytes < bytes_max ? input.bytes : bytes_max - 1;
@@ -390,18 +280,6 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t bytes_max, un
 #else
 
 #define CASES 12000
-/* Chunks that the allocator keeps for reuse count as held; a leak of 256 bytes a case is more. */
-#define HELD_MAX ((size_t)1 << 20)
-
-static size_t held(void)
-{
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
-    return mallinfo2().uordblks;
-#else
-    return 0;
-#endif
-}
-
 static void fuzz(fuzz_reader reader, unsigned accepted_min)
 {
     static fuzz_input input;
@@ -415,12 +293,12 @@ static void fuzz(fuzz_reader reader, unsigned accepted_min)
         }
         fuzz_damage(reader, turn, &input);
         accepted += fuzz_read(reader, input.data, input.bytes);
-        before = i == CASES / 10 ? held() : before;
+        before = i == CASES / 10 ? fuzz_held() : before;
     }
-    const size_t after = held();
+    const size_t after = fuzz_held();
     printf("  %u of %u damaged files were accepted\n", accepted, CASES);
     CHECK(accepted >= accepted_min && accepted < CASES / 2);
-    CHECK(after < before + HELD_MAX);
+    CHECK(after < before + FUZZ_HELD_MAX);
 }
 
 TEST_CALL(clusters_of_damaged_files, fuzz(FUZZ_CLUSTER, CASES / 100));

@@ -1,0 +1,81 @@
+/* Owns opening and hashing single files. */
+#include "checkpoint/checkpoint_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "core/error.h"
+#include "core/memory.h"
+
+#define HASH_BLOCK_BYTES ((size_t)1 << 20)
+
+zero_status zi_checkpoint_path(char path[ZI_CHECKPOINT_PATH_BYTES], const char *folder,
+                               const char *name)
+{
+    const int length = snprintf(path, ZI_CHECKPOINT_PATH_BYTES, "%s/%s", folder, name);
+    if (length < 0 || length >= ZI_CHECKPOINT_PATH_BYTES) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "the path of %.80s in %.100s is longer than %d bytes", name,
+                folder, ZI_CHECKPOINT_PATH_BYTES - 1);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_checkpoint_open(zi_regular_file *file, const char *path)
+{
+    struct stat status;
+    *file = (zi_regular_file){.path = path};
+    file->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (file->descriptor < 0 && errno == ELOOP) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s is a symbolic link; a checkpoint has its files in its own folder", path);
+    }
+    if (file->descriptor < 0 || fstat(file->descriptor, &status) != 0) {
+        ZI_FAIL_NATIVE(ZERO_IO, errno, "%s: %s", path, strerror(errno));
+    }
+    if (!S_ISREG(status.st_mode)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is no regular file; it is not of a checkpoint", path);
+    }
+    file->bytes = (uint64_t)status.st_size;
+    return ZERO_OK;
+}
+
+uint64_t zi_checkpoint_hash(const void *data, size_t bytes)
+{
+    return XXH3_64bits(data, bytes);
+}
+
+static zero_status hash_blocks(const zi_regular_file *file, uint64_t bytes, void *block,
+                               XXH3_state_t *state)
+{
+    for (uint64_t at = 0; at < bytes;) {
+        size_t count = bytes - at < HASH_BLOCK_BYTES ? (size_t)(bytes - at) : HASH_BLOCK_BYTES;
+        ZI_TRY(zi_regular_file_read(file, at, block, &count));
+        if (count == 0) {
+            ZI_FAIL(ZERO_CORRUPT, "%s ends at byte %" PRIu64 "; at least %" PRIu64 " are expected",
+                    file->path, at, bytes);
+        }
+        (void)XXH3_64bits_update(state, block, count);
+        at += count;
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_checkpoint_hash_file(const zi_regular_file *file, uint64_t bytes, uint64_t *hash)
+{
+    XXH3_state_t state;
+    void *block = NULL;
+    ZI_TRY(zi_calloc(1, HASH_BLOCK_BYTES, &block));
+    (void)XXH3_64bits_reset(&state);
+    const zero_status status = hash_blocks(file, bytes, block, &state);
+    *hash = XXH3_64bits_digest(&state);
+    zi_free(block);
+    return status;
+}

@@ -1,0 +1,29 @@
+/* Single files of a checkpoint: their paths, opening them for reading, and hashes of what is in
+ * them. A checkpoint's files are regular ones in its own folder. A symbolic link in their place is
+ * refused, since it could lead anywhere. */
+#ifndef ZI_CHECKPOINT_CHECKPOINT_FILE_H
+#define ZI_CHECKPOINT_CHECKPOINT_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format/regular_file.h"
+#include "zero/status.h"
+
+#define ZI_CHECKPOINT_PATH_BYTES 4096
+
+/* Join two parts of a path. INVALID_ARGUMENT where it is too long. */
+zero_status zi_checkpoint_path(char path[ZI_CHECKPOINT_PATH_BYTES], const char *folder,
+                               const char *name);
+
+/* Open a file of a checkpoint for reading; zi_regular_file_close closes it. The path stays the
+ * caller's. Errors: INVALID_ARGUMENT for a symbolic link and for what is no regular file; IO. */
+zero_status zi_checkpoint_open(zi_regular_file *file, const char *path);
+
+/* XXH3 of 64 bits. */
+uint64_t zi_checkpoint_hash(const void *data, size_t bytes);
+/* The same of a file's first `bytes` bytes. Errors: CORRUPT where the file has fewer; IO;
+ * OUT_OF_MEMORY. */
+zero_status zi_checkpoint_hash_file(const zi_regular_file *file, uint64_t bytes, uint64_t *hash);
+
+#endif

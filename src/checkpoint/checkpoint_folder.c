@@ -1,0 +1,585 @@
+/* Owns the folders of checkpoints in a run's directory. Invariant: a folder under its own name is a
+ * whole checkpoint at any moment, and all of it was on the disk before it got that name.
+ *
+ *   write manifest, fsync, rename it          in NAME.part, whose files are synced
+ *   fsync NAME.part
+ *   write latest.part, fsync                  from here on nothing needs room
+ *   NAME.part becomes NAME                    the moment
+ *   fsync RUN
+ *   rename latest.part to latest, fsync RUN
+ *   remove the old one
+ *
+ * latest.part has the hash of the manifest. So after a crash between the moment and the rename it
+ * is known whether NAME is the new one, and that is the newest. */
+#include "checkpoint/checkpoint_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "checkpoint/manifest.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/memory.h"
+
+#define PART ".part"
+#define REPLACED ".replaced"
+#define LATEST "latest"
+#define NAME_MAX_BYTES 200
+
+typedef char path_text[ZI_CHECKPOINT_PATH_BYTES];
+
+/* ---- names ---- */
+
+void zi_checkpoint_step_name(char *name, size_t bytes, uint64_t step)
+{
+    (void)snprintf(name, bytes, "step-%08" PRIu64, step);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t length = strlen(name);
+    const size_t bytes = strlen(end);
+    return length >= bytes && strcmp(name + length - bytes, end) == 0;
+}
+
+static bool is_name(const char *name)
+{
+    const size_t length = strlen(name);
+    const size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                     "0123456789-_.");
+    return length > 0 && length <= NAME_MAX_BYTES + sizeof REPLACED - 1 && good == length &&
+           name[0] != '.' && !ends_with(name, PART) && strcmp(name, LATEST) != 0;
+}
+
+zero_status zi_checkpoint_check_name(const char *name)
+{
+    if (!is_name(name) || strlen(name) > NAME_MAX_BYTES || ends_with(name, REPLACED)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "a checkpoint cannot have the name \"%.100s\"; give 1 to %d letters, digits, '-', "
+                "'_' or '.', not '.' first, not \"" PART "\" or \"" REPLACED
+                "\" at the end, not \"" LATEST "\"",
+                name, NAME_MAX_BYTES);
+    }
+    return ZERO_OK;
+}
+
+/* RUN/NAME with an end. */
+static zero_status path_of(path_text path, const char *run, const char *name, const char *end)
+{
+    char whole[NAME_MAX_BYTES + 64];
+    (void)snprintf(whole, sizeof whole, "%.*s%s", NAME_MAX_BYTES + 32, name, end);
+    return zi_checkpoint_path(path, run, whole);
+}
+
+/* ---- the file system ---- */
+
+#define FAIL_ERRNO(...) return fail_errno(errno, __FILE__, __LINE__, __VA_ARGS__)
+
+static zero_status fail_errno(int native, const char *file, int line, const char *doing,
+                              const char *path)
+{
+    return zi_error_set(ZERO_IO, native, file, line, "%s %s: %s", doing, path, strerror(native));
+}
+
+static bool exists(const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0;
+}
+
+/* File systems that cannot sync a folder say EINVAL; there is nothing else to do for them. */
+static zero_status sync_folder(const char *path)
+{
+    const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) {
+        FAIL_ERRNO("opening", path);
+    }
+    const int failed = fsync(folder) != 0 && errno != EINVAL ? errno : 0;
+    (void)close(folder);
+    errno = failed;
+    if (failed != 0) {
+        FAIL_ERRNO("fsync of", path);
+    }
+    return ZERO_OK;
+}
+
+static int write_all(int file, const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        const ssize_t count = write(file, text, bytes);
+        if (count == 0 || (count < 0 && errno != EINTR)) {
+            return count == 0 ? ENOSPC : errno;
+        }
+        text += count > 0 ? count : 0;
+        bytes -= count > 0 ? (size_t)count : 0;
+    }
+    return fsync(file) != 0 ? errno : 0;
+}
+
+/* A new file, on the disk when this returns. */
+static zero_status write_file(const char *path, const char *text, size_t bytes)
+{
+    const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file < 0) {
+        FAIL_ERRNO("making", path);
+    }
+    int failed = write_all(file, text, bytes);
+    failed = close(file) != 0 && failed == 0 ? errno : failed;
+    errno = failed;
+    if (failed != 0) {
+        FAIL_ERRNO("writing", path);
+    }
+    return ZERO_OK;
+}
+
+static zero_status rename_path(const char *from, const char *to)
+{
+    if (rename(from, to) != 0) {
+        FAIL_ERRNO("renaming to", to);
+    }
+    return ZERO_OK;
+}
+
+/* What is in a folder, which has no folders itself. */
+static zero_status remove_entries(DIR *folder, const char *path)
+{
+    path_text entry;
+    for (const struct dirent *next = readdir(folder); next != NULL; next = readdir(folder)) {
+        if (strcmp(next->d_name, ".") == 0 || strcmp(next->d_name, "..") == 0) {
+            continue;
+        }
+        ZI_TRY(zi_checkpoint_path(entry, path, next->d_name));
+        if (unlink(entry) != 0 && errno != ENOENT) {
+            FAIL_ERRNO("removing", entry);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* A folder, if it is there. What else has its name is removed too; a link is not followed. */
+static zero_status remove_folder(const char *path)
+{
+    const int opened = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = opened >= 0 ? fdopendir(opened) : NULL;
+    if (folder == NULL && errno != ENOTDIR && errno != ELOOP && errno != ENOENT) {
+        const int native = errno;
+        (void)(opened >= 0 && close(opened));
+        errno = native;
+        FAIL_ERRNO("opening", path);
+    }
+    if (folder != NULL) {
+        const zero_status status = remove_entries(folder, path);
+        (void)closedir(folder);
+        ZI_TRY(status);
+    }
+    if ((folder != NULL ? rmdir(path) : unlink(path)) != 0 && errno != ENOENT) {
+        FAIL_ERRNO("removing", path);
+    }
+    return ZERO_OK;
+}
+
+/* ---- begin ---- */
+
+static zero_status make_run(const char *run)
+{
+    path_text parent;
+    struct stat status;
+    if (mkdir(run, 0777) == 0) {
+        ZI_TRY(zi_checkpoint_path(parent, run, ".."));
+        return sync_folder(parent);
+    }
+    if (errno != EEXIST) {
+        FAIL_ERRNO("making the directory", run);
+    }
+    if (stat(run, &status) != 0 || !S_ISDIR(status.st_mode)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is no directory; name another for the run", run);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_checkpoint_begin(const char *run, const char *name, bool replace,
+                                char part[ZI_CHECKPOINT_PATH_BYTES])
+{
+    path_text path;
+    ZI_TRY(zi_checkpoint_check_name(name));
+    ZI_TRY(make_run(run));
+    ZI_TRY(path_of(path, run, name, ""));
+    ZI_TRY(path_of(part, run, name, PART));
+    if (!replace && exists(path)) {
+        ZI_FAIL(ZERO_STATE,
+                "%s is there already; replace it by save options' replace, or give another name",
+                path);
+    }
+    ZI_TRY(remove_folder(part));
+    if (mkdir(part, 0777) != 0) {
+        FAIL_ERRNO("making the folder", part);
+    }
+    return ZERO_OK;
+}
+
+void zi_checkpoint_discard(const char *run, const char *name)
+{
+    path_text part;
+    if (path_of(part, run, name, PART) == ZERO_OK) {
+        (void)remove_folder(part);
+    }
+}
+
+/* ---- commit ---- */
+
+/* Paths of one commit. */
+typedef struct commit_paths {
+    path_text part;
+    path_text final;
+    path_text replaced;
+    path_text latest;
+    path_text latest_part;
+} commit_paths;
+
+static zero_status make_paths(commit_paths *paths, const char *run, const char *name)
+{
+    ZI_TRY(zi_checkpoint_check_name(name));
+    ZI_TRY(path_of(paths->part, run, name, PART));
+    ZI_TRY(path_of(paths->final, run, name, ""));
+    ZI_TRY(path_of(paths->replaced, run, name, REPLACED));
+    ZI_TRY(path_of(paths->latest, run, LATEST, ""));
+    return path_of(paths->latest_part, run, LATEST, PART);
+}
+
+static zero_status write_manifest(const commit_paths *paths, const char *manifest, size_t bytes)
+{
+    path_text written;
+    path_text final;
+    ZI_TRY(path_of(written, paths->part, ZI_MANIFEST_NAME, PART));
+    ZI_TRY(path_of(final, paths->part, ZI_MANIFEST_NAME, ""));
+    ZI_TRY(write_file(written, manifest, bytes));
+    ZI_TRY(rename_path(written, final));
+    return sync_folder(paths->part);
+}
+
+static zero_status write_latest(const commit_paths *paths, const char *name, uint64_t hash)
+{
+    char text[NAME_MAX_BYTES + 32];
+    const int bytes = snprintf(text, sizeof text, "%s\n%016" PRIx64 "\n", name, hash);
+    return write_file(paths->latest_part, text, (size_t)bytes);
+}
+
+/* Where the old one is, afterwards: its path, or NULL where there was none.
+ *
+ * A file system that cannot exchange two names needs two renames. The old one is between them under
+ * a name that is listed and found like any other, so that a crash there leaves one whole. */
+static zero_status publish(const commit_paths *paths, const char **old)
+{
+    *old = NULL;
+    if (!exists(paths->final)) {
+        return rename_path(paths->part, paths->final);
+    }
+    if (renameat2(AT_FDCWD, paths->part, AT_FDCWD, paths->final, RENAME_EXCHANGE) == 0) {
+        *old = paths->part;
+        return ZERO_OK;
+    }
+    if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
+        FAIL_ERRNO("exchanging", paths->final);
+    }
+    ZI_TRY(remove_folder(paths->replaced));
+    ZI_TRY(rename_path(paths->final, paths->replaced));
+    const zero_status status = rename_path(paths->part, paths->final);
+    if (status != ZERO_OK) {
+        (void)rename(paths->replaced, paths->final);
+        return status;
+    }
+    *old = paths->replaced;
+    return ZERO_OK;
+}
+
+/* After a failure behind the moment: as it was before. */
+static void take_back(const commit_paths *paths, const char *old)
+{
+    if (old == paths->part) {
+        (void)renameat2(AT_FDCWD, paths->part, AT_FDCWD, paths->final, RENAME_EXCHANGE);
+    } else {
+        (void)rename(paths->final, paths->part);
+    }
+    if (old == paths->replaced) {
+        (void)rename(paths->replaced, paths->final);
+    }
+}
+
+zero_status zi_checkpoint_commit(const char *run, const char *name, const char *manifest,
+                                 size_t bytes)
+{
+    commit_paths *paths = NULL;
+    const char *old = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *paths, (void **)&paths));
+    zero_status status = make_paths(paths, run, name);
+    status = status == ZERO_OK ? write_manifest(paths, manifest, bytes) : status;
+    status =
+        status == ZERO_OK ? write_latest(paths, name, zi_checkpoint_hash(manifest, bytes)) : status;
+    status = status == ZERO_OK ? publish(paths, &old) : status;
+    if (status == ZERO_OK) {
+        status = sync_folder(run);
+        status = status == ZERO_OK ? rename_path(paths->latest_part, paths->latest) : status;
+        if (status != ZERO_OK) {
+            take_back(paths, old);
+        }
+    }
+    if (status == ZERO_OK) {
+        /* NAME is durable. Where the new name of latest.part is not, the old one is. */
+        (void)sync_folder(run);
+        /* What stays is removed by the next save of this name. */
+        (void)(old != paths->part || remove_folder(paths->part) == ZERO_OK);
+        (void)remove_folder(paths->replaced);
+    }
+    if (status != ZERO_OK) {
+        (void)unlink(paths->latest_part);
+    }
+    zi_free(paths);
+    return status;
+}
+
+/* ---- list ---- */
+
+/* False: there is no whole checkpoint. */
+static bool read_entry(const char *run, const char *name, zi_checkpoint_entry *entry)
+{
+    path_text folder;
+    path_text manifest;
+    struct stat status;
+    *entry = (zi_checkpoint_entry){0};
+    if (!is_name(name) || path_of(folder, run, name, "") != ZERO_OK ||
+        zi_manifest_step(folder, &entry->step) != ZERO_OK ||
+        zi_checkpoint_path(manifest, folder, ZI_MANIFEST_NAME) != ZERO_OK ||
+        lstat(manifest, &status) != 0) {
+        return false;
+    }
+    (void)snprintf(entry->name, sizeof entry->name, "%s", name);
+    entry->seconds = (uint64_t)status.st_mtim.tv_sec;
+    return true;
+}
+
+static int compare_entries(const void *left, const void *right)
+{
+    const zi_checkpoint_entry *a = left;
+    const zi_checkpoint_entry *b = right;
+    if (a->step != b->step) {
+        return a->step > b->step ? 1 : -1;
+    }
+    if (a->seconds != b->seconds) {
+        return a->seconds > b->seconds ? 1 : -1;
+    }
+    return strcmp(a->name, b->name);
+}
+
+/* Room for one more. */
+static zero_status grow(zi_checkpoint_entry **entries, uint32_t count)
+{
+    zi_checkpoint_entry *larger = NULL;
+    if (count != 0 && (count & (count - 1)) != 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_calloc(count != 0 ? (size_t)count * 2 : 1, sizeof *larger, (void **)&larger));
+    if (count != 0) {
+        memcpy(larger, *entries, count * sizeof *larger);
+    }
+    zi_free(*entries);
+    *entries = larger;
+    return ZERO_OK;
+}
+
+zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, uint32_t *count)
+{
+    zero_status status = ZERO_OK;
+    *entries = NULL;
+    *count = 0;
+    DIR *folder = opendir(run);
+    if (folder == NULL) {
+        FAIL_ERRNO("opening", run);
+    }
+    for (const struct dirent *next = readdir(folder); next != NULL && status == ZERO_OK;
+         next = readdir(folder)) {
+        zi_checkpoint_entry entry;
+        if (read_entry(run, next->d_name, &entry)) {
+            status = grow(entries, *count);
+            if (status == ZERO_OK) {
+                (*entries)[(*count)++] = entry;
+            }
+        }
+    }
+    (void)closedir(folder);
+    if (status != ZERO_OK) {
+        zi_free(*entries);
+        *entries = NULL;
+        *count = 0;
+        return status;
+    }
+    if (*count != 0) {
+        qsort(*entries, *count, sizeof **entries, compare_entries);
+    }
+    return ZERO_OK;
+}
+
+/* ---- find ---- */
+
+/* What latest or latest.part says. */
+typedef struct pointer {
+    char name[NAME_MAX_BYTES + 1];
+    uint64_t hash;
+} pointer;
+
+static bool read_pointer(const char *run, const char *file_name, pointer *found)
+{
+    path_text path;
+    zi_regular_file file = {.descriptor = -1};
+    char text[NAME_MAX_BYTES + 32] = {0};
+    size_t bytes = sizeof text - 1;
+    if (zi_checkpoint_path(path, run, file_name) != ZERO_OK) {
+        return false;
+    }
+    const bool read = zi_checkpoint_open(&file, path) == ZERO_OK &&
+                      zi_regular_file_read(&file, 0, text, &bytes) == ZERO_OK;
+    zi_regular_file_close(&file);
+    return read && sscanf(text, "%200[^\n]\n%16" SCNx64 "\n", found->name, &found->hash) == 2 &&
+           is_name(found->name);
+}
+
+/* Whether a folder's manifest is the one that latest.part was written for. */
+static bool has_hash(const char *folder, uint64_t hash)
+{
+    path_text path;
+    zi_regular_file file = {.descriptor = -1};
+    uint64_t found = 0;
+    const bool same = zi_checkpoint_path(path, folder, ZI_MANIFEST_NAME) == ZERO_OK &&
+                      zi_checkpoint_open(&file, path) == ZERO_OK &&
+                      zi_checkpoint_hash_file(&file, file.bytes, &found) == ZERO_OK &&
+                      found == hash;
+    zi_regular_file_close(&file);
+    return same;
+}
+
+/* The whole checkpoint that was committed last, if that can be told. */
+static bool find_latest(const char *run, pointer *latest)
+{
+    path_text folder;
+    zi_checkpoint_entry entry;
+    if (read_pointer(run, LATEST PART, latest) &&
+        path_of(folder, run, latest->name, "") == ZERO_OK && has_hash(folder, latest->hash) &&
+        read_entry(run, latest->name, &entry)) {
+        return true;
+    }
+    return read_pointer(run, LATEST, latest) && read_entry(run, latest->name, &entry);
+}
+
+static zero_status find_newest(const char *run, char folder[ZI_CHECKPOINT_PATH_BYTES])
+{
+    zi_checkpoint_entry *entries = NULL;
+    uint32_t count = 0;
+    const zero_status status = zi_checkpoint_list(run, &entries, &count);
+    if (status != ZERO_OK && zero_last_error()->native != ENOENT &&
+        zero_last_error()->native != ENOTDIR) {
+        return status;
+    }
+    if (count == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s has no whole checkpoint; name a run's directory or a checkpoint's folder", run);
+    }
+    const zi_checkpoint_entry newest = entries[count - 1];
+    zi_free(entries);
+    zi_log(ZERO_LOG_WARN, "%s does not name a whole checkpoint in " LATEST "; %s is the newest",
+           run, newest.name);
+    return path_of(folder, run, newest.name, "");
+}
+
+zero_status zi_checkpoint_find(const char *run, const char *name,
+                               char folder[ZI_CHECKPOINT_PATH_BYTES])
+{
+    uint64_t step = 0;
+    pointer latest;
+    if (name != NULL && strcmp(name, LATEST) != 0) {
+        if (!is_name(name)) {
+            ZI_TRY(zi_checkpoint_check_name(name));
+        }
+        ZI_TRY(path_of(folder, run, name, ""));
+        return zi_manifest_step(folder, &step);
+    }
+    ZI_TRY(zi_checkpoint_path(folder, run, ZI_MANIFEST_NAME));
+    if (exists(folder)) {
+        (void)snprintf(folder, ZI_CHECKPOINT_PATH_BYTES, "%s", run);
+        return zi_manifest_step(folder, &step);
+    }
+    if (find_latest(run, &latest)) {
+        return path_of(folder, run, latest.name, "");
+    }
+    return find_newest(run, folder);
+}
+
+/* ---- prune ---- */
+
+static zero_status remove_checkpoint(const char *run, const char *name)
+{
+    path_text path;
+    path_text part;
+    ZI_TRY(path_of(path, run, name, ""));
+    ZI_TRY(path_of(part, run, name, PART));
+    ZI_TRY(remove_folder(part));
+    ZI_TRY(rename_path(path, part));
+    return remove_folder(part);
+}
+
+/* Parts of steps below the newest: their saves ended long ago. */
+static zero_status remove_parts(const char *run, uint64_t newest)
+{
+    zero_status status = ZERO_OK;
+    path_text path;
+    DIR *folder = opendir(run);
+    if (folder == NULL) {
+        FAIL_ERRNO("opening", run);
+    }
+    for (const struct dirent *next = readdir(folder); next != NULL && status == ZERO_OK;
+         next = readdir(folder)) {
+        uint64_t step = 0;
+        char end[8] = "";
+        if (sscanf(next->d_name, "step-%20" SCNu64 "%7s", &step, end) == 2 &&
+            strcmp(end, PART) == 0 && step < newest) {
+            status = zi_checkpoint_path(path, run, next->d_name);
+            status = status == ZERO_OK ? remove_folder(path) : status;
+        }
+    }
+    (void)closedir(folder);
+    return status;
+}
+
+zero_status zi_checkpoint_prune(const char *run, uint32_t keep, uint32_t *removed)
+{
+    zi_checkpoint_entry *entries = NULL;
+    uint32_t count = 0;
+    uint32_t gone = 0;
+    pointer latest = {0};
+    if (keep == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "keep is 0; at least 1 checkpoint of %s stays", run);
+    }
+    ZI_TRY(zi_checkpoint_list(run, &entries, &count));
+    const bool known = find_latest(run, &latest);
+    zero_status status = ZERO_OK;
+    for (uint32_t i = 0; i < count && count - gone > keep && status == ZERO_OK; i++) {
+        /* The one that was committed last stays, also where a run went back to an earlier step. */
+        if (!known || strcmp(entries[i].name, latest.name) != 0) {
+            status = remove_checkpoint(run, entries[i].name);
+            gone += status == ZERO_OK;
+        }
+    }
+    if (status == ZERO_OK && count != 0) {
+        status = remove_parts(run, entries[count - 1].step);
+    }
+    zi_free(entries);
+    if (removed != NULL) {
+        *removed = gone;
+    }
+    return status;
+}

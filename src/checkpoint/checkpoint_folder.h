@@ -1,0 +1,58 @@
+/* Folders of checkpoints in a run's directory, and how a whole one comes to be.
+ *
+ *     RUN/step-00000042        a whole checkpoint
+ *     RUN/step-00000050.part   one that is being written, or was when its writer died: never read
+ *     RUN/latest               the name of the newest, replaced by rename
+ *
+ * A save writes into NAME.part. The last thing it does there is to rename the manifest to its name,
+ * once every file is on the disk. Then NAME.part becomes NAME by rename; where there was a NAME
+ * already the two are exchanged, and the old one is removed. Folders and the directory are synced
+ * in between, so at any moment one of both is whole. */
+#ifndef ZI_CHECKPOINT_CHECKPOINT_FOLDER_H
+#define ZI_CHECKPOINT_CHECKPOINT_FOLDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "checkpoint/checkpoint_file.h"
+#include "zero/status.h"
+
+/* "step-00000042". A name that a caller gives is at most 200 bytes of letters, digits, '-', '_' and
+ * '.', does not begin with '.', and does not end in ".part": INVALID_ARGUMENT. */
+void zi_checkpoint_step_name(char *name, size_t bytes, uint64_t step);
+zero_status zi_checkpoint_check_name(const char *name);
+
+/* Make RUN (its parent exists) and an empty NAME.part in it; what a dead save left there is
+ * removed. One rank calls. part: out, its path. Errors: IO with the path; STATE where NAME is
+ * there and replace is false. */
+zero_status zi_checkpoint_begin(const char *run, const char *name, bool replace,
+                                char part[ZI_CHECKPOINT_PATH_BYTES]);
+/* All files of NAME.part are written and synced: write the manifest, and make the folder NAME and
+ * the newest. One rank calls. After an error NAME is as it was. Errors: IO. */
+zero_status zi_checkpoint_commit(const char *run, const char *name, const char *manifest,
+                                 size_t bytes);
+/* Remove NAME.part. Failures are ignored: the next save of that name tries again. */
+void zi_checkpoint_discard(const char *run, const char *name);
+
+/* A whole checkpoint in a run's directory. */
+typedef struct zi_checkpoint_entry {
+    char name[256];
+    uint64_t step;    /* updates and skipped, as its manifest says */
+    uint64_t seconds; /* since 1970: when it was committed */
+} zi_checkpoint_entry;
+
+/* The whole checkpoints of a directory, oldest first: by step, then by time. A folder whose
+ * manifest cannot be read is not among them. *entries: zi_free gives it back. Errors: IO. */
+zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, uint32_t *count);
+/* The folder of the checkpoint `name`; NULL or "latest": the one that RUN/latest names, or, where
+ * that is gone or torn, the newest whole one. `run` may itself be a checkpoint, and name NULL.
+ * Errors: INVALID_ARGUMENT naming the directory where there is none. */
+zero_status zi_checkpoint_find(const char *run, const char *name,
+                               char folder[ZI_CHECKPOINT_PATH_BYTES]);
+/* Remove the oldest whole checkpoints but `keep`, at least 1, and folders .part of steps below the
+ * newest. removed: out, how many; may be NULL. A folder is renamed to NAME.part first, so that it
+ * is never seen in part. Errors: IO. */
+zero_status zi_checkpoint_prune(const char *run, uint32_t keep, uint32_t *removed);
+
+#endif

@@ -1,0 +1,305 @@
+/* Owns the places of tensors in a checkpoint. Invariant: a place depends on the tensors of the map
+ * alone, and neither on ranks nor on anything of the machine; the tensors of a file lie end to end.
+ */
+#include "checkpoint/checkpoint_map.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "format/json_text.h"
+
+#define NAME_BYTES_MAX 127
+/* Of all tensors. So sizes of files, and pieces over all roles, stay far below 2^63. */
+#define ELEMENTS_MAX ((uint64_t)1 << 57)
+
+/* ---- tensors ---- */
+
+static bool has_role(const zi_checkpoint_tensor *tensor, zero_role role)
+{
+    return role != ZERO_ROLE_GRAD && zero_dtype_bytes(tensor->role[role].dtype) != 0;
+}
+
+static uint64_t role_bytes(const zi_checkpoint_tensor *tensor, zero_role role)
+{
+    return tensor->count * zero_dtype_bytes(tensor->role[role].dtype);
+}
+
+zero_status zi_checkpoint_check_tensor_name(const char *name)
+{
+    const size_t length = strlen(name);
+    if (length == 0 || length > NAME_BYTES_MAX || !zi_text_is_utf8(name) ||
+        strcmp(name, "__metadata__") == 0) {
+        ZI_FAIL(
+            ZERO_INVALID_ARGUMENT,
+            "a checkpoint cannot have the tensor \"%.127s\"; its name must be UTF-8 of 1 to 127 "
+            "bytes and not __metadata__",
+            name);
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_tensors(const zi_checkpoint_map *map)
+{
+    uint64_t elements = 0;
+    for (uint32_t i = 0; i < map->tensor_count; i++) {
+        const zi_checkpoint_tensor *tensor = &map->tensors[i];
+        ZI_TRY(zi_checkpoint_check_tensor_name(tensor->name));
+        if (!zi_add_u64(elements, tensor->count, &elements) || elements > ELEMENTS_MAX) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "the tensors up to \"%.127s\" have more than 2^57 elements, more than a "
+                    "checkpoint can hold",
+                    tensor->name);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* ---- files ---- */
+
+/* Give each tensor of a role its file. *files counts those of the whole checkpoint. map->files is
+ * NULL: count alone. */
+static void assign_files(zi_checkpoint_map *map, zero_role role, uint32_t *files)
+{
+    uint64_t bytes = 0;
+    uint32_t tensors = 0;
+    zi_checkpoint_file *file = NULL;
+    for (uint32_t i = 0; i < map->tensor_count; i++) {
+        zi_checkpoint_tensor *tensor = &map->tensors[i];
+        if (!has_role(tensor, role)) {
+            continue;
+        }
+        const uint64_t more = role_bytes(tensor, role);
+        if (tensors == 0 || tensors == ZI_CHECKPOINT_FILE_TENSORS ||
+            bytes + more > ZI_CHECKPOINT_FILE_BYTES) {
+            if (map->files != NULL) {
+                file = &map->files[*files];
+                *file = (zi_checkpoint_file){.role = role, .first_tensor = i};
+            }
+            *files += 1;
+            bytes = 0;
+            tensors = 0;
+        }
+        tensor->role[role].file = *files - 1;
+        bytes += more;
+        tensors++;
+        if (file != NULL) {
+            file->tensor_end = i + 1;
+        }
+    }
+}
+
+static uint32_t count_files(zi_checkpoint_map *map)
+{
+    uint32_t files = 0;
+    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        assign_files(map, role, &files);
+    }
+    return files;
+}
+
+/* Call `each` for the tensors of a file in the order of their bytes. */
+typedef void (*tensor_fn)(void *user, zi_checkpoint_tensor *tensor);
+
+static void for_each_of_width(const zi_checkpoint_map *map, const zi_checkpoint_file *file,
+                              size_t width, tensor_fn each, void *user)
+{
+    for (uint32_t i = file->first_tensor; i < file->tensor_end; i++) {
+        zi_checkpoint_tensor *tensor = &map->tensors[i];
+        if (has_role(tensor, file->role) &&
+            zero_dtype_bytes(tensor->role[file->role].dtype) == width) {
+            each(user, tensor);
+        }
+    }
+}
+
+static void for_each(const zi_checkpoint_map *map, const zi_checkpoint_file *file, tensor_fn each,
+                     void *user)
+{
+    for_each_of_width(map, file, 4, each, user);
+    for_each_of_width(map, file, 2, each, user);
+}
+
+/* ---- headers ---- */
+
+/* A header while it is written. */
+typedef struct header_writer {
+    zi_json_out out;
+    zero_role role;
+    uint64_t at; /* of the next tensor, behind the header */
+} header_writer;
+
+static const char *type_name(zero_dtype dtype)
+{
+    return dtype == ZERO_DTYPE_F32 ? "F32" : dtype == ZERO_DTYPE_BF16 ? "BF16" : "F16";
+}
+
+static void put_entry(void *user, zi_checkpoint_tensor *tensor)
+{
+    header_writer *header = user;
+    zi_json_out *out = &header->out;
+    zi_json_put(out, ",");
+    zi_json_put_text(out, tensor->name);
+    zi_json_put(out, ":{\"dtype\":\"");
+    zi_json_put(out, type_name(tensor->role[header->role].dtype));
+    zi_json_put(out, "\",\"shape\":[");
+    for (uint32_t i = 0; i < tensor->dims; i++) {
+        zi_json_put(out, i == 0 ? "" : ",");
+        zi_json_put_number(out, tensor->shape[i]);
+    }
+    zi_json_put(out, "],\"data_offsets\":[");
+    zi_json_put_number(out, header->at);
+    zi_json_put(out, ",");
+    header->at += role_bytes(tensor, header->role);
+    zi_json_put_number(out, header->at);
+    zi_json_put(out, "]}");
+}
+
+/* Returns the bytes of all tensors. */
+static uint64_t put_header(const zi_checkpoint_map *map, const zi_checkpoint_file *file,
+                           zi_json_out *out)
+{
+    header_writer header = {.out = *out, .role = file->role};
+    zi_json_put(&header.out, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for_each(map, file, put_entry, &header);
+    zi_json_put(&header.out, "}");
+    *out = header.out;
+    return header.at;
+}
+
+zero_status zi_checkpoint_header(const zi_checkpoint_map *map, uint32_t file, char **header)
+{
+    const uint64_t data_at = map->files[file].data_at;
+    const uint64_t length = data_at - 8;
+    *header = NULL;
+    ZI_TRY(zi_calloc(1, (size_t)data_at, (void **)header));
+    for (int i = 0; i < 8; i++) {
+        (*header)[i] = (char)(length >> (8 * i) & 0xff);
+    }
+    memset(*header + 8, ' ', (size_t)length);
+    zi_json_out out = {.text = *header + 8};
+    (void)put_header(map, &map->files[file], &out);
+    zi_assert_cmp(out.bytes, <=, length);
+    return ZERO_OK;
+}
+
+/* ---- places ---- */
+
+typedef struct placer {
+    zero_role role;
+    uint64_t at;
+} placer;
+
+static void place(void *user, zi_checkpoint_tensor *tensor)
+{
+    placer *next = user;
+    tensor->role[next->role].at = next->at;
+    next->at += role_bytes(tensor, next->role);
+}
+
+static void place_file(const zi_checkpoint_map *map, zi_checkpoint_file *file)
+{
+    zi_json_out counted = {0};
+    const uint64_t bytes = put_header(map, file, &counted);
+    file->data_at = zi_align_up(counted.bytes + 8, ZI_CHECKPOINT_ALIGN);
+    file->bytes = file->data_at + bytes;
+    for_each(map, file, place, &(placer){file->role, file->data_at});
+}
+
+static void name_files(zi_checkpoint_map *map, uint32_t first, uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++) {
+        zi_checkpoint_file *file = &map->files[i];
+        const char *role = zero_role_name(file->role);
+        if (end - first == 1) {
+            (void)snprintf(file->name, sizeof file->name, "%s.safetensors", role);
+        } else {
+            (void)snprintf(file->name, sizeof file->name, "%s-%05u-of-%05u.safetensors", role,
+                           i - first + 1, end - first);
+        }
+    }
+}
+
+static void number_pieces(zi_checkpoint_map *map)
+{
+    map->piece_count = 0;
+    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (uint32_t i = 0; i < map->tensor_count; i++) {
+            zi_checkpoint_tensor *tensor = &map->tensors[i];
+            if (has_role(tensor, role)) {
+                tensor->role[role].first_piece = map->piece_count;
+                map->piece_count += zi_checkpoint_piece_count(tensor);
+            }
+        }
+    }
+}
+
+zero_status zi_checkpoint_map_make(zi_checkpoint_map *map)
+{
+    map->files = NULL;
+    map->file_count = 0;
+    ZI_TRY(check_tensors(map));
+    const uint32_t files = count_files(map);
+    if (files > ZI_CHECKPOINT_FILES_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "a checkpoint of %u tensors would have %u files; at most %d",
+                map->tensor_count, files, ZI_CHECKPOINT_FILES_MAX);
+    }
+    ZI_TRY(zi_calloc(files, sizeof *map->files, (void **)&map->files));
+    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        const uint32_t first = map->file_count;
+        assign_files(map, role, &map->file_count);
+        name_files(map, first, map->file_count);
+    }
+    for (uint32_t i = 0; i < files; i++) {
+        place_file(map, &map->files[i]);
+    }
+    number_pieces(map);
+    return ZERO_OK;
+}
+
+void zi_checkpoint_map_free(zi_checkpoint_map *map)
+{
+    zi_free(map->files);
+    map->files = NULL;
+    map->file_count = 0;
+}
+
+/* ---- pieces ---- */
+
+static uint64_t pieces_of(uint64_t count)
+{
+    return zi_div_up(count, ZI_PIECE_COUNT);
+}
+
+uint64_t zi_checkpoint_piece_count(const zi_checkpoint_tensor *tensor)
+{
+    if (tensor->cut_every == 0) {
+        return 0;
+    }
+    const uint64_t first = zi_min_u64(tensor->cut_first, tensor->count);
+    const uint64_t rest = tensor->count - first;
+    return pieces_of(first) + rest / tensor->cut_every * pieces_of(tensor->cut_every) +
+           pieces_of(rest % tensor->cut_every);
+}
+
+zi_checkpoint_piece zi_checkpoint_piece_at(const zi_checkpoint_tensor *tensor, uint64_t element)
+{
+    uint64_t begin = 0; /* of the cut, with its pieces before and its elements */
+    uint64_t before = 0;
+    uint64_t count = zi_min_u64(tensor->cut_first, tensor->count);
+    zi_assert_cmp(element, <, tensor->count);
+    if (element >= tensor->cut_first) {
+        const uint64_t cut = (element - tensor->cut_first) / tensor->cut_every;
+        begin = tensor->cut_first + cut * tensor->cut_every;
+        before = pieces_of(tensor->cut_first) + cut * pieces_of(tensor->cut_every);
+        count = zi_min_u64(tensor->cut_every, tensor->count - begin);
+    }
+    const uint64_t piece = (element - begin) / ZI_PIECE_COUNT;
+    return (zi_checkpoint_piece){
+        .index = before + piece,
+        .first = begin + piece * ZI_PIECE_COUNT,
+        .count = zi_min_u64(ZI_PIECE_COUNT, count - piece * ZI_PIECE_COUNT),
+    };
+}

@@ -1,0 +1,491 @@
+/* Owns reading ranges of tensors, and comparing them with the sums. Elements go from the file to
+ * the caller's memory, and the system reads ahead. Invariant: of a checkpoint nothing is given to a
+ * caller that differs from a sum which the call could compare. */
+#include "checkpoint/checkpoint_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "checkpoint/checkpoint_weights.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "core/table.h"
+
+#define OPEN_FILES 16
+#define SUMS_AT_ONCE 512
+#define GRANULE_COUNT 256
+/* Of checking: at least the longest piece. */
+#define CHECK_BYTES (ZI_PIECE_COUNT * 4)
+#define NO_FILE UINT32_MAX
+
+/* An open file. */
+typedef struct open_file {
+    uint32_t file; /* of the map; NO_FILE: none */
+    zi_regular_file opened;
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+} open_file;
+
+struct zi_checkpoint_reader {
+    char folder[ZI_CHECKPOINT_PATH_BYTES];
+    zi_manifest manifest;          /* where has_manifest */
+    zi_checkpoint_weights weights; /* else */
+    bool has_manifest;
+    const zi_checkpoint_map *map;
+    zi_table by_name;
+    open_file files[OPEN_FILES];
+    uint32_t next_file; /* to close, where all are in use */
+    open_file sums;
+    uint64_t sum_first; /* of the sums that were read last */
+    uint32_t sum_count;
+    uint64_t sum[SUMS_AT_ONCE];
+    void *check_buffer; /* NULL: nothing was checked yet */
+    zi_checkpoint_reader_counts counts;
+};
+
+/* ---- open ---- */
+
+static bool is_folder(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+static bool is_in(const char *folder, const char *name, char path[ZI_CHECKPOINT_PATH_BYTES])
+{
+    struct stat status;
+    return zi_checkpoint_path(path, folder, name) == ZERO_OK && lstat(path, &status) == 0;
+}
+
+static zero_status open_manifest(zi_checkpoint_reader *reader, const char *folder)
+{
+    struct stat status;
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    reader->has_manifest = true;
+    ZI_TRY(zi_manifest_read(&reader->manifest, folder));
+    reader->map = &reader->manifest.map;
+    (void)snprintf(reader->folder, sizeof reader->folder, "%s", folder);
+    if (is_in(folder, ZI_MANIFEST_NAME, path) && stat(path, &status) == 0) {
+        reader->counts.read_bytes += (uint64_t)status.st_size;
+    }
+    return ZERO_OK;
+}
+
+static zero_status open_weights(zi_checkpoint_reader *reader, const char *path)
+{
+    ZI_TRY(zi_checkpoint_weights_read(&reader->weights, path));
+    reader->map = &reader->weights.map;
+    reader->counts.read_bytes += reader->weights.read_bytes;
+    return ZERO_OK;
+}
+
+static zero_status open_any(zi_checkpoint_reader *reader, const char *path)
+{
+    char inside[ZI_CHECKPOINT_PATH_BYTES];
+    if (!is_folder(path)) {
+        return open_weights(reader, path);
+    }
+    if (is_in(path, ZI_MANIFEST_NAME, inside)) {
+        return open_manifest(reader, path);
+    }
+    if (is_in(path, "model.safetensors.index.json", inside) ||
+        is_in(path, "model.safetensors", inside)) {
+        return open_weights(reader, inside);
+    }
+    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            "%.150s has neither " ZI_MANIFEST_NAME
+            ", of a save that ended, nor model.safetensors nor its index",
+            path);
+}
+
+static bool has_name(const void *items, uint32_t item, const void *wanted)
+{
+    const zi_checkpoint_tensor *tensors = items;
+    return strcmp(tensors[item].name, wanted) == 0;
+}
+
+static zero_status index_names(zi_checkpoint_reader *reader)
+{
+    const zi_checkpoint_map *map = reader->map;
+    ZI_TRY(zi_table_reserve(&reader->by_name, map->tensor_count));
+    for (uint32_t i = 0; i < map->tensor_count; i++) {
+        if (zi_checkpoint_reader_find(reader, map->tensors[i].name) != UINT32_MAX) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT, "two files have the tensor \"%.127s\"",
+                    map->tensors[i].name);
+        }
+        zi_table_add(&reader->by_name, zi_hash_text(ZI_HASH_START, map->tensors[i].name), i);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_checkpoint_reader_open(const char *path, zi_checkpoint_reader **out)
+{
+    zi_checkpoint_reader *reader = NULL;
+    *out = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *reader, (void **)&reader));
+    reader->sums.file = NO_FILE;
+    for (int i = 0; i < OPEN_FILES; i++) {
+        reader->files[i].file = NO_FILE;
+    }
+    zero_status status = open_any(reader, path);
+    if (status == ZERO_OK) {
+        status = index_names(reader);
+    }
+    if (status != ZERO_OK) {
+        zi_checkpoint_reader_close(reader);
+        return status;
+    }
+    *out = reader;
+    return ZERO_OK;
+}
+
+static void close_file(open_file *file)
+{
+    if (file->file != NO_FILE) {
+        zi_regular_file_close(&file->opened);
+        file->file = NO_FILE;
+    }
+}
+
+void zi_checkpoint_reader_close(zi_checkpoint_reader *reader)
+{
+    if (reader == NULL) {
+        return;
+    }
+    for (int i = 0; i < OPEN_FILES; i++) {
+        close_file(&reader->files[i]);
+    }
+    close_file(&reader->sums);
+    if (reader->has_manifest) {
+        zi_manifest_free(&reader->manifest);
+    }
+    zi_checkpoint_weights_free(&reader->weights);
+    zi_table_free(&reader->by_name);
+    zi_free(reader->check_buffer);
+    zi_free(reader);
+}
+
+const zi_manifest *zi_checkpoint_reader_manifest(const zi_checkpoint_reader *reader)
+{
+    return reader->has_manifest ? &reader->manifest : NULL;
+}
+
+const zi_checkpoint_map *zi_checkpoint_reader_map(const zi_checkpoint_reader *reader)
+{
+    return reader->map;
+}
+
+uint32_t zi_checkpoint_reader_find(const zi_checkpoint_reader *reader, const char *name)
+{
+    return zi_table_find(&reader->by_name, zi_hash_text(ZI_HASH_START, name), has_name,
+                         reader->map->tensors, name);
+}
+
+zi_checkpoint_reader_counts zi_checkpoint_reader_count(const zi_checkpoint_reader *reader)
+{
+    return reader->counts;
+}
+
+/* ---- files ---- */
+
+static zero_status check_length(const open_file *file, uint64_t bytes)
+{
+    if (file->opened.bytes != bytes) {
+        ZI_FAIL(ZERO_CORRUPT, "%s has %" PRIu64 " bytes instead of %" PRIu64, file->path,
+                file->opened.bytes, bytes);
+    }
+    return ZERO_OK;
+}
+
+/* A checkpoint's file that is not there is damage, like one that is shorter. */
+static zero_status open_own(const zi_checkpoint_reader *reader, const char *name, open_file *file)
+{
+    ZI_TRY(zi_checkpoint_path(file->path, reader->folder, name));
+    const zero_status status = zi_checkpoint_open(&file->opened, file->path);
+    if (status != ZERO_OK) {
+        zi_regular_file_close(&file->opened);
+    }
+    if (status == ZERO_IO && zero_last_error()->native == ENOENT) {
+        ZI_FAIL(ZERO_CORRUPT, "%s is not there; load another checkpoint", file->path);
+    }
+    return status;
+}
+
+static zero_status open_tensors(zi_checkpoint_reader *reader, uint32_t index, open_file *file)
+{
+    zero_status status = ZERO_OK;
+    if (reader->has_manifest) {
+        ZI_TRY(open_own(reader, reader->map->files[index].name, file));
+    } else {
+        (void)snprintf(file->path, sizeof file->path, "%s", reader->weights.paths[index]);
+        status = zi_regular_file_open(&file->opened, file->path);
+    }
+    file->file = index;
+    status = status == ZERO_OK ? check_length(file, reader->map->files[index].bytes) : status;
+    if (status != ZERO_OK) {
+        close_file(file);
+        return status;
+    }
+    /* A longer read-ahead; a system that does not know it reads as it does. */
+    (void)posix_fadvise(file->opened.descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
+    return ZERO_OK;
+}
+
+/* The file, opened if it is not. */
+static zero_status file_of(zi_checkpoint_reader *reader, uint32_t index, open_file **file)
+{
+    for (int i = 0; i < OPEN_FILES; i++) {
+        if (reader->files[i].file == index) {
+            *file = &reader->files[i];
+            return ZERO_OK;
+        }
+    }
+    *file = &reader->files[reader->next_file];
+    reader->next_file = (reader->next_file + 1) % OPEN_FILES;
+    close_file(*file);
+    return open_tensors(reader, index, *file);
+}
+
+static zero_status read_bytes(zi_checkpoint_reader *reader, const open_file *file, uint64_t at,
+                              void *target, uint64_t bytes)
+{
+    size_t count = (size_t)bytes;
+    ZI_TRY(zi_regular_file_read(&file->opened, at, target, &count));
+    reader->counts.read_bytes += count;
+    if (count != bytes) {
+        ZI_FAIL(ZERO_CORRUPT, "%s ends at byte %" PRIu64 "; it was truncated while it was read",
+                file->path, at + count);
+    }
+    return ZERO_OK;
+}
+
+/* ---- sums ---- */
+
+static zero_status open_sums(zi_checkpoint_reader *reader)
+{
+    if (reader->sums.file != NO_FILE) {
+        return ZERO_OK;
+    }
+    ZI_TRY(open_own(reader, ZI_SUMS_NAME, &reader->sums));
+    reader->sums.file = 0;
+    const zero_status status =
+        check_length(&reader->sums, reader->map->piece_count * sizeof(uint64_t));
+    if (status != ZERO_OK) {
+        close_file(&reader->sums);
+    }
+    return status;
+}
+
+/* The sum of a piece; up to `end` they will be asked for in turn. */
+static zero_status sum_of(zi_checkpoint_reader *reader, uint64_t piece, uint64_t end, uint64_t *sum)
+{
+    if (piece < reader->sum_first || piece >= reader->sum_first + reader->sum_count) {
+        const uint64_t count = zi_min_u64(end - piece, SUMS_AT_ONCE);
+        unsigned char bytes[SUMS_AT_ONCE * 8];
+        reader->sum_count = 0;
+        ZI_TRY(open_sums(reader));
+        ZI_TRY(read_bytes(reader, &reader->sums, piece * 8, bytes, count * 8));
+        for (uint64_t i = 0; i < count; i++) {
+            reader->sum[i] = 0;
+            for (int byte = 7; byte >= 0; byte--) {
+                reader->sum[i] = reader->sum[i] << 8 | bytes[i * 8 + (unsigned)byte];
+            }
+        }
+        reader->sum_first = piece;
+        reader->sum_count = (uint32_t)count;
+    }
+    *sum = reader->sum[piece - reader->sum_first];
+    return ZERO_OK;
+}
+
+/* So that what one piece has too much does not make up for what another lacks. */
+static uint64_t weight_of(uint64_t piece)
+{
+    uint64_t z = (piece + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    return (z ^ z >> 27) | 1;
+}
+
+static zero_status refuse_piece(const zi_checkpoint_reader *reader, const zi_checkpoint_tensor *t,
+                                zero_role role, zi_checkpoint_piece piece)
+{
+    const zi_checkpoint_place *place = &t->role[role];
+    const uint64_t width = zero_dtype_bytes(place->dtype);
+    ZI_FAIL(ZERO_CORRUPT,
+            "%s, tensor \"%.60s\": elements [%" PRIu64 ", %" PRIu64 ") at byte %" PRIu64
+            " differ from their sum; in %.60s",
+            reader->map->files[place->file].name, t->name, piece.first, piece.first + piece.count,
+            place->at + piece.first * width, reader->folder);
+}
+
+/* Compare or count elements [first, first + count) of one piece. */
+static zero_status add_piece(zi_checkpoint_reader *reader, const zi_checkpoint_range *range,
+                             zi_checkpoint_piece piece, uint64_t end, const unsigned char *values)
+{
+    const zi_checkpoint_tensor *t = &reader->map->tensors[range->tensor];
+    const zi_checkpoint_place *place = &t->role[range->role];
+    const uint64_t first = zi_max_u64(range->first, piece.first);
+    const uint64_t count =
+        zi_min_u64(range->first + range->count, piece.first + piece.count) - first;
+    const bool whole = count == piece.count;
+    uint64_t expected = 0;
+    if (!whole && !range->counted) {
+        return ZERO_OK;
+    }
+    if (first == piece.first) {
+        ZI_TRY(sum_of(reader, place->first_piece + piece.index, end, &expected));
+    }
+    const uint64_t found = zi_piece_sum(values, first, count, zero_dtype_bytes(place->dtype));
+    if (whole && found != expected) {
+        return refuse_piece(reader, t, range->role, piece);
+    }
+    reader->counts.balance += (found - expected) * weight_of(place->first_piece + piece.index);
+    return ZERO_OK;
+}
+
+static zero_status add_pieces(zi_checkpoint_reader *reader, const zi_checkpoint_range *range,
+                              const unsigned char *values)
+{
+    const zi_checkpoint_tensor *t = &reader->map->tensors[range->tensor];
+    const uint64_t width = zero_dtype_bytes(t->role[range->role].dtype);
+    const uint64_t end = range->first + range->count;
+    const uint64_t sums_end =
+        t->role[range->role].first_piece + zi_checkpoint_piece_at(t, end - 1).index + 1;
+    for (uint64_t at = range->first; at < end;) {
+        const zi_checkpoint_piece piece = zi_checkpoint_piece_at(t, at);
+        ZI_TRY(add_piece(reader, range, piece, sums_end, values + (at - range->first) * width));
+        at = piece.first + piece.count;
+    }
+    return ZERO_OK;
+}
+
+/* ---- ranges ---- */
+
+static void assert_range(const zi_checkpoint_reader *reader, const zi_checkpoint_range *range)
+{
+    zi_assert_cmp(range->tensor, <, reader->map->tensor_count);
+    zi_assert_cmp(range->role, <, ZERO_SHARD_ROLES);
+    const zi_checkpoint_tensor *t = &reader->map->tensors[range->tensor];
+    zi_assert_cmp(zero_dtype_bytes(t->role[range->role].dtype), >, 0);
+    zi_assert_cmp(range->first, <=, t->count);
+    zi_assert_cmp(range->count, <=, t->count - range->first);
+    if (range->counted && reader->has_manifest) {
+        const uint64_t end = range->first + range->count;
+        zi_assert_cmp(range->first % GRANULE_COUNT, ==, 0);
+        zi_assert(end % GRANULE_COUNT == 0 || end == t->count);
+    }
+}
+
+zero_status zi_checkpoint_read(zi_checkpoint_reader *reader, const zi_checkpoint_range *range,
+                               void *values)
+{
+    assert_range(reader, range);
+    const zi_checkpoint_place *place = &reader->map->tensors[range->tensor].role[range->role];
+    const uint64_t width = zero_dtype_bytes(place->dtype);
+    open_file *file = NULL;
+    if (range->count > ZI_CHECKPOINT_READ_BYTES_MAX / width) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%" PRIu64 " elements are more than the 8 MiB of one read",
+                range->count);
+    }
+    if (range->count == 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(file_of(reader, place->file, &file));
+    ZI_TRY(
+        read_bytes(reader, file, place->at + range->first * width, values, range->count * width));
+    return reader->has_manifest ? add_pieces(reader, range, values) : ZERO_OK;
+}
+
+/* Pieces from the one that has `element` on, as many as fit into the buffer. */
+static uint64_t run_count(const zi_checkpoint_tensor *t, uint64_t first, uint64_t end,
+                          uint64_t width)
+{
+    uint64_t at = first;
+    while (at < end) {
+        const zi_checkpoint_piece piece = zi_checkpoint_piece_at(t, at);
+        if ((piece.first + piece.count - first) * width > CHECK_BYTES) {
+            break;
+        }
+        at = piece.first + piece.count;
+    }
+    return at - first;
+}
+
+zero_status zi_checkpoint_check_range(zi_checkpoint_reader *reader,
+                                      const zi_checkpoint_range *range,
+                                      void (*progress)(void *user, uint64_t bytes), void *user)
+{
+    assert_range(reader, range);
+    const zi_checkpoint_tensor *t = &reader->map->tensors[range->tensor];
+    const uint64_t width = zero_dtype_bytes(t->role[range->role].dtype);
+    const uint64_t end = range->first + range->count;
+    if (!reader->has_manifest) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s has no sums to compare with",
+                reader->map->files[t->role[range->role].file].name);
+    }
+    if (reader->check_buffer == NULL) {
+        ZI_TRY(zi_calloc(1, CHECK_BYTES, &reader->check_buffer));
+    }
+    zi_checkpoint_range run = {.tensor = range->tensor, .role = range->role};
+    for (uint64_t at = range->first; at < end; at = run.first + run.count) {
+        run.first = zi_checkpoint_piece_at(t, at).first;
+        run.count = run_count(t, run.first, end, width);
+        ZI_TRY(zi_checkpoint_read(reader, &run, reader->check_buffer));
+        if (progress != NULL) {
+            progress(user, run.count * width);
+        }
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_checkpoint_tensor_sum(zi_checkpoint_reader *reader, uint32_t tensor, zero_role role,
+                                     uint64_t *sum)
+{
+    const zi_checkpoint_tensor *t = &reader->map->tensors[tensor];
+    const uint64_t first = t->role[role].first_piece;
+    const uint64_t end = first + zi_checkpoint_piece_count(t);
+    *sum = 0;
+    for (uint64_t piece = first; piece < end; piece++) {
+        uint64_t one = 0;
+        ZI_TRY(sum_of(reader, piece, end, &one));
+        *sum += one;
+    }
+    return ZERO_OK;
+}
+
+/* ---- whole files ---- */
+
+static zero_status check_hash(zi_checkpoint_reader *reader, const open_file *file, uint64_t bytes,
+                              uint64_t expected, const char *what)
+{
+    uint64_t found = 0;
+    ZI_TRY(zi_checkpoint_hash_file(&file->opened, bytes, &found));
+    reader->counts.read_bytes += bytes;
+    if (found != expected) {
+        ZI_FAIL(ZERO_CORRUPT,
+                "%s: the %s differs from what the manifest says, in bytes [0, %" PRIu64 ")",
+                file->path, what, bytes);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_checkpoint_reader_check_files(zi_checkpoint_reader *reader)
+{
+    if (!reader->has_manifest) {
+        return ZERO_OK;
+    }
+    for (uint32_t i = 0; i < reader->map->file_count; i++) {
+        open_file *file = NULL;
+        ZI_TRY(file_of(reader, i, &file));
+        ZI_TRY(check_hash(reader, file, reader->map->files[i].data_at,
+                          reader->manifest.header_hash[i], "header"));
+    }
+    ZI_TRY(open_sums(reader));
+    return check_hash(reader, &reader->sums, reader->map->piece_count * 8,
+                      reader->manifest.sums_hash, "list of sums");
+}

@@ -1,0 +1,71 @@
+/* Reading tensors of a checkpoint or of safetensors files, range by range.
+ *
+ * A checkpoint's elements are compared with its sums. A piece that is read whole in one call is
+ * compared at once. Of one that is read in part, zi_checkpoint_read adds what it saw to
+ * reader->balance and subtracts the piece's sum when it sees its first element: once every element
+ * of a tensor has been read exactly once, by whichever ranks, the balances of all of them add up to
+ * 0. So nobody reads more than it needs. What is read twice or not counted is
+ * read with `counted` false. Where the balances do not add up, zi_checkpoint_check_range finds what
+ * is damaged.
+ *
+ * Threads: one at a time. */
+#ifndef ZI_CHECKPOINT_CHECKPOINT_READER_H
+#define ZI_CHECKPOINT_CHECKPOINT_READER_H
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/manifest.h"
+
+/* A read of more elements is refused. */
+#define ZI_CHECKPOINT_READ_BYTES_MAX ((uint64_t)8 << 20)
+
+typedef struct zi_checkpoint_reader zi_checkpoint_reader;
+
+/* Since open. */
+typedef struct zi_checkpoint_reader_counts {
+    uint64_t read_bytes; /* from the files, headers and sums included; what the system reads ahead
+                            of that is not in it */
+    uint64_t balance;    /* see above; modulo 2^64 */
+} zi_checkpoint_reader_counts;
+
+/* path: the folder of a checkpoint, a safetensors file, an index of several ("weight_map"), or a
+ * folder that has either as "model.safetensors" or "model.safetensors.index.json". Without a
+ * manifest there are only parameters, and no sums; a tensor of a type that no parameter has here
+ * has no role at all. Errors: those of zi_manifest_read; the same for headers. */
+zero_status zi_checkpoint_reader_open(const char *path, zi_checkpoint_reader **out);
+void zi_checkpoint_reader_close(zi_checkpoint_reader *reader); /* accepts NULL */
+
+/* NULL: there is no manifest. */
+const zi_manifest *zi_checkpoint_reader_manifest(const zi_checkpoint_reader *reader);
+/* The reader's; of weights alone no cuts, and no pieces. */
+const zi_checkpoint_map *zi_checkpoint_reader_map(const zi_checkpoint_reader *reader);
+/* A tensor by its name: its number in the map, or UINT32_MAX. */
+uint32_t zi_checkpoint_reader_find(const zi_checkpoint_reader *reader, const char *name);
+
+/* Compare headers of all files with the manifest, and the sums with their hash. One rank does.
+ * Errors: CORRUPT naming the file. */
+zero_status zi_checkpoint_reader_check_files(zi_checkpoint_reader *reader);
+
+typedef struct zi_checkpoint_range {
+    uint32_t tensor;
+    zero_role role; /* the tensor has it */
+    uint64_t first; /* elements; a multiple of 256 where the reader has sums and `counted` */
+    uint64_t count; /* likewise, or up to the tensor's end */
+    bool counted;
+} zi_checkpoint_range;
+
+/* Elements, as they are in the file, in values. Errors: CORRUPT naming file, tensor and offset; IO.
+ */
+zero_status zi_checkpoint_read(zi_checkpoint_reader *reader, const zi_checkpoint_range *range,
+                               void *values);
+/* Read all pieces that have an element of the range, whole, and compare each. progress: NULL, or
+ * called with the bytes of each. Errors: as above. */
+zero_status zi_checkpoint_check_range(zi_checkpoint_reader *reader,
+                                      const zi_checkpoint_range *range,
+                                      void (*progress)(void *user, uint64_t bytes), void *user);
+/* The sum of a whole tensor in one role, from the sums alone. Errors: IO. */
+zero_status zi_checkpoint_tensor_sum(zi_checkpoint_reader *reader, uint32_t tensor, zero_role role,
+                                     uint64_t *sum);
+
+zi_checkpoint_reader_counts zi_checkpoint_reader_count(const zi_checkpoint_reader *reader);
+
+#endif

@@ -1,0 +1,361 @@
+/* Owns writing manifests, and what can be said of one without a reader of JSON: whether its text is
+ * as it was written, and how far its run was. Invariant: the first four lines and the last member
+ * are laid out as here in every version of the format. */
+#include "checkpoint/manifest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/manifest_text.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "format/json_text.h"
+
+#define TAIL_BEGIN ",\n\"xxh3\": "
+#define TAIL_END "\n}\n"
+/* The hash has 16 digits in quotes. */
+#define TAIL_BYTES (sizeof TAIL_BEGIN - 1 + 18 + sizeof TAIL_END - 1)
+
+uint64_t zi_manifest_model_hash(const zi_checkpoint_map *map)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < map->tensor_count; i++) {
+        const zi_checkpoint_tensor *tensor = &map->tensors[i];
+        uint64_t hash = zi_hash_text(ZI_HASH_START, tensor->name);
+        hash = zi_hash_u64(hash, tensor->dims);
+        for (uint32_t d = 0; d < tensor->dims; d++) {
+            hash = zi_hash_u64(hash, tensor->shape[d]);
+        }
+        sum += hash ^ hash >> 32;
+    }
+    return sum;
+}
+
+/* ---- members ---- */
+
+static void put_name(zi_json_out *out, const char *name)
+{
+    zi_json_put(out, ",\n\"");
+    zi_json_put(out, name);
+    zi_json_put(out, "\": ");
+}
+
+static void put_number(zi_json_out *out, const char *name, uint64_t number)
+{
+    put_name(out, name);
+    zi_json_put_number(out, number);
+}
+
+static void put_quoted(zi_json_out *out, const char *name, uint64_t number)
+{
+    put_name(out, name);
+    zi_json_put_quoted(out, number);
+}
+
+static void put_hash(zi_json_out *out, const char *name, uint64_t hash)
+{
+    put_name(out, name);
+    zi_json_put_hash(out, hash);
+}
+
+static void put_products(zi_json_out *out, const char *name, const double *products)
+{
+    put_name(out, name);
+    for (int i = 0; i < ZERO_STEP_GROUPS; i++) {
+        zi_json_put(out, i == 0 ? "[" : ", ");
+        zi_json_put_real(out, products[i]);
+    }
+    zi_json_put(out, "]");
+}
+
+static void put_groups(zi_json_out *out, const zi_manifest *manifest)
+{
+    put_name(out, "groups");
+    zi_json_put(out, "[");
+    for (uint32_t i = 0; i < manifest->group_count; i++) {
+        const zero_adamw *group = &manifest->groups[i];
+        zi_json_put(out, i == 0 ? "\n{\"lr\": " : ",\n{\"lr\": ");
+        zi_json_put_float(out, group->lr);
+        zi_json_put(out, ", \"beta1\": ");
+        zi_json_put_float(out, group->beta1);
+        zi_json_put(out, ", \"beta2\": ");
+        zi_json_put_float(out, group->beta2);
+        zi_json_put(out, ", \"eps\": ");
+        zi_json_put_float(out, group->eps);
+        zi_json_put(out, ", \"weight_decay\": ");
+        zi_json_put_float(out, group->weight_decay);
+        zi_json_put(out, "}");
+    }
+    zi_json_put(out, "]");
+}
+
+static void put_user(zi_json_out *out, const zi_manifest *manifest)
+{
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *bytes = manifest->user;
+    put_name(out, "user");
+    zi_json_put(out, "\"");
+    for (uint64_t i = 0; i < manifest->user_bytes; i++) {
+        const char pair[] = {digits[bytes[i] >> 4], digits[bytes[i] & 15], '\0'};
+        zi_json_put(out, pair);
+    }
+    zi_json_put(out, "\"");
+}
+
+static void put_sums(zi_json_out *out, const zi_manifest *manifest)
+{
+    put_name(out, "sums");
+    zi_json_put(out, "{\"name\": \"" ZI_SUMS_NAME "\", \"pieces\": ");
+    zi_json_put_number(out, manifest->map.piece_count);
+    zi_json_put(out, ", \"piece_elements\": ");
+    zi_json_put_number(out, ZI_PIECE_COUNT);
+    zi_json_put(out, ", \"xxh3\": ");
+    zi_json_put_hash(out, manifest->sums_hash);
+    zi_json_put(out, "}");
+}
+
+static void put_files(zi_json_out *out, const zi_manifest *manifest)
+{
+    put_name(out, "files");
+    zi_json_put(out, "[");
+    for (uint32_t i = 0; i < manifest->map.file_count; i++) {
+        const zi_checkpoint_file *file = &manifest->map.files[i];
+        zi_json_put(out, i == 0 ? "\n{\"name\": " : ",\n{\"name\": ");
+        zi_json_put_text(out, file->name);
+        zi_json_put(out, ", \"role\": ");
+        zi_json_put_text(out, zero_role_name(file->role));
+        zi_json_put(out, ", \"data_at\": ");
+        zi_json_put_number(out, file->data_at);
+        zi_json_put(out, ", \"bytes\": ");
+        zi_json_put_number(out, file->bytes);
+        zi_json_put(out, ", \"header_xxh3\": ");
+        zi_json_put_hash(out, manifest->header_hash[i]);
+        zi_json_put(out, "}");
+    }
+    zi_json_put(out, "]");
+}
+
+/* "param": ["f32", file, at, first_piece] */
+static void put_places(zi_json_out *out, const zi_checkpoint_tensor *tensor)
+{
+    const char *before = "";
+    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        const zi_checkpoint_place *place = &tensor->role[role];
+        if (role == ZERO_ROLE_GRAD || zero_dtype_bytes(place->dtype) == 0) {
+            continue;
+        }
+        zi_json_put(out, before);
+        zi_json_put_text(out, zero_role_name(role));
+        zi_json_put(out, ": [");
+        zi_json_put_text(out, zero_dtype_name(place->dtype));
+        zi_json_put(out, ", ");
+        zi_json_put_number(out, place->file);
+        zi_json_put(out, ", ");
+        zi_json_put_number(out, place->at);
+        zi_json_put(out, ", ");
+        zi_json_put_number(out, place->first_piece);
+        zi_json_put(out, "]");
+        before = ", ";
+    }
+}
+
+static void put_tensors(zi_json_out *out, const zi_checkpoint_map *map)
+{
+    put_name(out, "tensors");
+    zi_json_put(out, "[");
+    for (uint32_t i = 0; i < map->tensor_count; i++) {
+        const zi_checkpoint_tensor *tensor = &map->tensors[i];
+        zi_json_put(out, i == 0 ? "\n{\"name\": " : ",\n{\"name\": ");
+        zi_json_put_text(out, tensor->name);
+        zi_json_put(out, ", \"shape\": [");
+        for (uint32_t d = 0; d < tensor->dims; d++) {
+            zi_json_put(out, d == 0 ? "" : ", ");
+            zi_json_put_number(out, tensor->shape[d]);
+        }
+        zi_json_put(out, "], \"flags\": ");
+        zi_json_put_number(out, tensor->flags);
+        zi_json_put(out, ", \"group\": ");
+        zi_json_put_number(out, tensor->group);
+        zi_json_put(out, ", \"cuts\": [");
+        zi_json_put_number(out, tensor->cut_first);
+        zi_json_put(out, ", ");
+        zi_json_put_number(out, tensor->cut_every);
+        zi_json_put(out, "], \"places\": {");
+        put_places(out, tensor);
+        zi_json_put(out, "}}");
+    }
+    zi_json_put(out, "]");
+}
+
+/* All but the last member. */
+static void put_body(zi_json_out *out, const zi_manifest *manifest)
+{
+    zi_json_put(out, "{\n\"format\": \"" ZI_MANIFEST_FORMAT "\",\n\"version\": ");
+    zi_json_put_number(out, ZI_MANIFEST_VERSION);
+    put_quoted(out, "updates", manifest->state.updates);
+    put_quoted(out, "skipped", manifest->state.skipped);
+    put_name(out, "byte_order");
+    zi_json_put_text(out, "little");
+    put_number(out, "world", manifest->world);
+    put_quoted(out, "seed", manifest->seed);
+    put_hash(out, "model_hash", manifest->model_hash);
+    put_name(out, "loss_scale");
+    zi_json_put_float(out, manifest->state.loss_scale);
+    put_number(out, "good_steps", manifest->state.good_steps);
+    put_number(out, "overflows", manifest->state.overflows);
+    put_products(out, "beta1_product", manifest->state.beta1_product);
+    put_products(out, "beta2_product", manifest->state.beta2_product);
+    put_groups(out, manifest);
+    put_quoted(out, "data_position", manifest->data_position);
+    put_quoted(out, "random_seed", manifest->random_seed);
+    put_quoted(out, "random_position", manifest->random_position);
+    put_user(out, manifest);
+    put_sums(out, manifest);
+    put_files(out, manifest);
+    put_tensors(out, &manifest->map);
+}
+
+static void put_tail(zi_json_out *out, uint64_t hash)
+{
+    zi_json_put(out, TAIL_BEGIN);
+    zi_json_put_hash(out, hash);
+    zi_json_put(out, TAIL_END);
+}
+
+zero_status zi_manifest_write(const zi_manifest *manifest, char **text, size_t *bytes)
+{
+    zi_json_out out = {0};
+    *text = NULL;
+    put_body(&out, manifest);
+    ZI_TRY(zi_calloc(1, out.bytes + TAIL_BYTES + 1, (void **)text));
+    out = (zi_json_out){.text = *text};
+    put_body(&out, manifest);
+    put_tail(&out, zi_checkpoint_hash(*text, out.bytes));
+    *bytes = out.bytes;
+    return ZERO_OK;
+}
+
+/* ---- reading without JSON ---- */
+
+static zero_status refuse_missing(const char *folder)
+{
+    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            "%.180s has no " ZI_MANIFEST_NAME
+            "; its save did not end, or it is no checkpoint: name another",
+            folder);
+}
+
+static zero_status load_text(const char *folder, zi_manifest_text *text)
+{
+    zi_regular_file file;
+    ZI_TRY(zi_checkpoint_path(text->path, folder, ZI_MANIFEST_NAME));
+    zero_status status = zi_checkpoint_open(&file, text->path);
+    if (status == ZERO_IO &&
+        (zero_last_error()->native == ENOENT || zero_last_error()->native == ENOTDIR)) {
+        return refuse_missing(folder);
+    }
+    if (status == ZERO_OK && file.bytes > ZI_MANIFEST_BYTES_MAX) {
+        status = zi_error_set(ZERO_INVALID_ARGUMENT, 0, __FILE__, __LINE__,
+                              "%s has more than 4 GiB; a manifest has less", text->path);
+    }
+    text->bytes = (size_t)file.bytes;
+    if (status == ZERO_OK) {
+        status = zi_calloc(1, text->bytes + 1, (void **)&text->text);
+    }
+    if (status == ZERO_OK) {
+        status = zi_regular_file_read(&file, 0, text->text, &text->bytes);
+    }
+    zi_regular_file_close(&file);
+    return status;
+}
+
+static bool begins(const zi_manifest_text *text, const char *with)
+{
+    const size_t bytes = strlen(with);
+    return text->bytes >= bytes && memcmp(text->text, with, bytes) == 0;
+}
+
+static zero_status check_hash(const zi_manifest_text *text)
+{
+    char tail[TAIL_BYTES];
+    zi_json_out out = {.text = tail};
+    const size_t body = text->bytes - TAIL_BYTES;
+    if (!begins(text, "{\n\"format\": \"libzero")) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s is not a checkpoint's: it does not say "
+                "\"" ZI_MANIFEST_FORMAT "\"",
+                text->path);
+    }
+    if (text->bytes > TAIL_BYTES) {
+        put_tail(&out, zi_checkpoint_hash(text->text, body));
+    }
+    if (text->bytes <= TAIL_BYTES || memcmp(text->text + body, tail, TAIL_BYTES) != 0) {
+        ZI_FAIL(ZERO_CORRUPT,
+                "%s is damaged: its %zu bytes do not have the XXH3 that its end says; load another "
+                "checkpoint",
+                text->path, text->bytes);
+    }
+    return ZERO_OK;
+}
+
+/* Decimal digits, then `end`. */
+static bool take_number(const char **at, const char *end, uint64_t *number)
+{
+    const char *const begin = *at;
+    const size_t bytes = strlen(end);
+    uint64_t value = 0;
+    for (; **at >= '0' && **at <= '9'; ++*at) {
+        if (!zi_mul_u64(value, 10, &value) || !zi_add_u64(value, (uint64_t)(**at - '0'), &value)) {
+            return false;
+        }
+    }
+    const bool found = *at != begin && strncmp(*at, end, bytes) == 0;
+    *at += found ? bytes : 0;
+    *number = value;
+    return found;
+}
+
+/* The first lines; the text ends with a NUL. */
+static zero_status read_head(zi_manifest_text *text)
+{
+    static const char format[] = "{\n\"format\": \"" ZI_MANIFEST_FORMAT "\",\n\"version\": ";
+    const char *at = text->text + sizeof format - 1;
+    uint64_t version = 0;
+    uint64_t skipped = 0;
+    if (!begins(text, format) || !take_number(&at, ",\n\"updates\": \"", &version)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s: its first lines are not those of a checkpoint",
+                text->path);
+    }
+    if (version != ZI_MANIFEST_VERSION) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "%s has version %" PRIu64 " of the format; this library knows %d, link a newer one",
+                text->path, version, ZI_MANIFEST_VERSION);
+    }
+    if (!take_number(&at, "\",\n\"skipped\": \"", &text->step) ||
+        !take_number(&at, "\",\n", &skipped) || !zi_add_u64(text->step, skipped, &text->step)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s: its first lines have no \"updates\" and \"skipped\"",
+                text->path);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_manifest_text_load(zi_manifest_text *text, const char *folder)
+{
+    text->text = NULL;
+    ZI_TRY(load_text(folder, text));
+    ZI_TRY(check_hash(text));
+    return read_head(text);
+}
+
+zero_status zi_manifest_step(const char *folder, uint64_t *step)
+{
+    zi_manifest_text text;
+    const zero_status status = zi_manifest_text_load(&text, folder);
+    *step = status == ZERO_OK ? text.step : 0;
+    zi_free(text.text);
+    return status;
+}

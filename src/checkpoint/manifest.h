@@ -1,0 +1,57 @@
+/* The manifest of a checkpoint: manifest.json says all that the files' own headers do not. It is
+ * written last, so a folder without one is no checkpoint. Its last member is the XXH3 of the text
+ * before it, so a flipped bit is found before anything is believed.
+ *
+ * docs/checkpoint-format.md describes every member. */
+#ifndef ZI_CHECKPOINT_MANIFEST_H
+#define ZI_CHECKPOINT_MANIFEST_H
+
+#include "checkpoint/checkpoint_map.h"
+#include "zero/status.h"
+#include "zero/step.h"
+
+#define ZI_MANIFEST_NAME "manifest.json"
+#define ZI_SUMS_NAME "sums.bin"
+#define ZI_MANIFEST_BYTES_MAX ((uint64_t)4 << 30)
+/* Of the caller's own bytes. */
+#define ZI_MANIFEST_USER_BYTES_MAX ((uint64_t)1 << 20)
+
+typedef struct zi_manifest {
+    uint32_t world;      /* ranks that wrote it */
+    uint64_t seed;       /* options.seed: key of stochastic rounding */
+    uint64_t model_hash; /* of names and shapes: zi_manifest_model_hash */
+    zero_step_state state;
+    uint32_t group_count; /* entries of groups; 0: hyper-parameters were not given */
+    zero_adamw groups[ZERO_STEP_GROUPS];
+    uint64_t data_position; /* the caller's, as given to zero_save; likewise */
+    uint64_t random_seed;
+    uint64_t random_position;
+    const void *user;
+    uint64_t user_bytes;
+    zi_checkpoint_map map;
+    uint64_t sums_hash;                /* XXH3 of sums.bin */
+    uint64_t *header_hash;             /* by file: XXH3 of its first data_at bytes */
+    struct zi_manifest_memory *memory; /* what a read manifest is made of; NULL: it was not read */
+} zi_manifest;
+
+/* Whatever the order of the tensors, which depends on their dtypes. */
+uint64_t zi_manifest_model_hash(const zi_checkpoint_map *map);
+
+/* The text. *text: zi_free gives it back. Errors: OUT_OF_MEMORY. Needs no jansson. */
+zero_status zi_manifest_write(const zi_manifest *manifest, char **text, size_t *bytes);
+
+/* Steps so far, skipped ones included, of the checkpoint in a folder whose manifest is as it was
+ * written. Needs no jansson. Errors: CORRUPT for a text that is not as it was written; UNSUPPORTED
+ * for another version; INVALID_ARGUMENT for a folder that has no manifest, because its save did not
+ * end, and for what is none; IO; OUT_OF_MEMORY. */
+zero_status zi_manifest_step(const char *folder, uint64_t *step);
+
+/* Read the manifest in a folder, and check all of it: places are compared with those that
+ * zi_checkpoint_map_make gives, and nothing outside the folder can be named. Neither sums nor
+ * tensors are read. Errors: as above, INVALID_ARGUMENT naming the member also for a text that
+ * somebody else wrote, and UNSUPPORTED without jansson. */
+zero_status zi_manifest_read(zi_manifest *manifest, const char *folder);
+/* After zi_manifest_read, whatever it returned. */
+void zi_manifest_free(zi_manifest *manifest);
+
+#endif

@@ -1,0 +1,489 @@
+/* Owns reading manifests. Anything may be in the text, since anybody can write one with a right
+ * hash: so every member is checked before it is used, memory stays in proportion to the text, and
+ * every place is compared with the one that follows from the tensors. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/manifest_text.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "core/table.h"
+#include "format/json.h"
+#include "layout/model.h"
+
+#define CUT_MAX ((uint64_t)1 << 62)
+#define GRANULE_COUNT 256
+#define PLACE_ROLES 4
+
+struct zi_manifest_memory {
+    zi_names names;
+    zi_checkpoint_tensor *tensors;
+    unsigned char *user;
+};
+
+/* ---- members ---- */
+
+static zero_status get_number(const zi_json *json, const char *name, uint64_t low, uint64_t high,
+                              uint64_t *number)
+{
+    return zi_json_number(json, (zi_json_key){name, true, low, high}, number);
+}
+
+static zero_status get_u32(const zi_json *json, const char *name, uint32_t high, uint32_t *number)
+{
+    uint64_t wide = 0;
+    ZI_TRY(get_number(json, name, 0, high, &wide));
+    *number = (uint32_t)wide;
+    return ZERO_OK;
+}
+
+static zero_status get_text(const zi_json *json, const char *name, const char **text)
+{
+    return zi_json_text(json, (zi_json_key){.name = name, .required = true}, text);
+}
+
+/* A number of 64 bits, as decimal digits in quotes. */
+static zero_status get_quoted(const zi_json *json, const char *name, uint64_t *number)
+{
+    const char *text = NULL;
+    ZI_TRY(get_text(json, name, &text));
+    *number = 0;
+    bool good = text[0] != '\0';
+    for (const char *at = text; *at != '\0' && good; at++) {
+        good = *at >= '0' && *at <= '9' && zi_mul_u64(*number, 10, number) &&
+               zi_add_u64(*number, (uint64_t)(*at - '0'), number);
+    }
+    if (!good) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s is not a whole number below 2^64 in quotes",
+                name, json->path);
+    }
+    return ZERO_OK;
+}
+
+/* Of a lower-case digit; 16: it is none. */
+static unsigned hex_digit(char digit)
+{
+    return digit >= '0' && digit <= '9'   ? (unsigned)(digit - '0')
+           : digit >= 'a' && digit <= 'f' ? (unsigned)(digit - 'a') + 10
+                                          : 16;
+}
+
+static zero_status get_hash(const zi_json *json, const char *name, uint64_t *hash)
+{
+    const char *text = NULL;
+    ZI_TRY(get_text(json, name, &text));
+    *hash = 0;
+    bool good = strlen(text) == 16;
+    for (int i = 0; i < 16 && good; i++) {
+        good = hex_digit(text[i]) < 16;
+        *hash = *hash << 4 | (hex_digit(text[i]) & 15);
+    }
+    if (!good) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s is not 16 hexadecimal digits", name,
+                json->path);
+    }
+    return ZERO_OK;
+}
+
+static zero_status get_float(const zi_json *json, const char *name, float *value)
+{
+    const json_t *found = json_object_get(json->root, name);
+    *value = (float)json_number_value(found);
+    if (!json_is_number(found) || !isfinite(*value)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s is no number that a float has", name,
+                json->path);
+    }
+    return ZERO_OK;
+}
+
+static zero_status get_array(const zi_json *json, const char *name, size_t least, size_t most,
+                             json_t **array)
+{
+    *array = json_object_get(json->root, name);
+    if (!json_is_array(*array) || json_array_size(*array) < least ||
+        json_array_size(*array) > most) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s is no array of %zu to %zu", name, json->path,
+                least, most);
+    }
+    return ZERO_OK;
+}
+
+/* An entry of an array, to be asked for its members. */
+static zero_status get_object(const zi_json *json, const char *name, json_t *value, zi_json *object)
+{
+    *object = (zi_json){.path = json->path, .root = value};
+    if (!json_is_object(value)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s has what is no object", name, json->path);
+    }
+    return ZERO_OK;
+}
+
+/* ---- the run's state ---- */
+
+static zero_status read_products(const zi_json *json, const char *name, double *products)
+{
+    json_t *array = NULL;
+    ZI_TRY(get_array(json, name, ZERO_STEP_GROUPS, ZERO_STEP_GROUPS, &array));
+    for (size_t i = 0; i < ZERO_STEP_GROUPS; i++) {
+        const json_t *value = json_array_get(array, i);
+        products[i] = json_number_value(value);
+        if (!json_is_number(value) || !(products[i] >= 0 && products[i] <= 1)) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s has no number in [0, 1] for group %zu",
+                    name, json->path, i);
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status read_state(const zi_json *json, zero_step_state *state)
+{
+    *state = zero_step_state_init();
+    ZI_TRY(get_quoted(json, "updates", &state->updates));
+    ZI_TRY(get_quoted(json, "skipped", &state->skipped));
+    ZI_TRY(get_float(json, "loss_scale", &state->loss_scale));
+    ZI_TRY(get_u32(json, "good_steps", UINT32_MAX, &state->good_steps));
+    ZI_TRY(get_u32(json, "overflows", UINT32_MAX, &state->overflows));
+    ZI_TRY(read_products(json, "beta1_product", state->beta1_product));
+    return read_products(json, "beta2_product", state->beta2_product);
+}
+
+static zero_status read_groups(const zi_json *json, zi_manifest *manifest)
+{
+    json_t *array = NULL;
+    ZI_TRY(get_array(json, "groups", 0, ZERO_STEP_GROUPS, &array));
+    manifest->group_count = (uint32_t)json_array_size(array);
+    for (uint32_t i = 0; i < manifest->group_count; i++) {
+        zi_json entry;
+        zero_adamw *group = &manifest->groups[i];
+        ZI_TRY(get_object(json, "groups", json_array_get(array, i), &entry));
+        ZI_TRY(get_float(&entry, "lr", &group->lr));
+        ZI_TRY(get_float(&entry, "beta1", &group->beta1));
+        ZI_TRY(get_float(&entry, "beta2", &group->beta2));
+        ZI_TRY(get_float(&entry, "eps", &group->eps));
+        ZI_TRY(get_float(&entry, "weight_decay", &group->weight_decay));
+    }
+    return ZERO_OK;
+}
+
+static zero_status read_user(const zi_json *json, zi_manifest *manifest)
+{
+    const char *text = NULL;
+    ZI_TRY(get_text(json, "user", &text));
+    const size_t length = strlen(text);
+    if (length % 2 != 0 || length / 2 > ZI_MANIFEST_USER_BYTES_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"user\" of %s has %zu digits; at most 1 MiB in pairs",
+                json->path, length);
+    }
+    unsigned char *bytes = NULL;
+    ZI_TRY(zi_calloc(length / 2, 1, (void **)&bytes));
+    manifest->memory->user = bytes;
+    manifest->user = bytes;
+    manifest->user_bytes = length / 2;
+    for (size_t i = 0; i < length; i += 2) {
+        const unsigned high = hex_digit(text[i]);
+        const unsigned low = hex_digit(text[i + 1]);
+        if (high > 15 || low > 15) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"user\" of %s has what is no hexadecimal digit",
+                    json->path);
+        }
+        bytes[i / 2] = (unsigned char)(high << 4 | low);
+    }
+    return ZERO_OK;
+}
+
+/* ---- tensors ---- */
+
+static const zero_role place_roles[PLACE_ROLES] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER,
+                                                   ZERO_ROLE_MOMENT1, ZERO_ROLE_MOMENT2};
+
+static zero_status refuse_tensor(const zi_json *json, const zi_checkpoint_tensor *tensor,
+                                 const char *what)
+{
+    ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.80s\" of %.120s: %s",
+            tensor->name != NULL ? tensor->name : "", json->path, what);
+}
+
+static bool take_number(const json_t *value, uint64_t high, uint64_t *number)
+{
+    const json_int_t found = json_integer_value(value);
+    *number = (uint64_t)found;
+    return json_is_integer(value) && found >= 0 && (uint64_t)found <= high;
+}
+
+static zero_status read_shape(const zi_json *json, zi_checkpoint_tensor *tensor)
+{
+    const json_t *shape = json_object_get(json->root, "shape");
+    tensor->dims = (uint32_t)zi_min_u64(json_array_size(shape), ZERO_TENSOR_DIMS_MAX);
+    tensor->count = 1;
+    bool good = json_is_array(shape) && tensor->dims == json_array_size(shape);
+    for (uint32_t d = 0; d < tensor->dims && good; d++) {
+        good = take_number(json_array_get(shape, d), INT64_MAX, &tensor->shape[d]) &&
+               zi_mul_u64(tensor->count, tensor->shape[d], &tensor->count);
+    }
+    return good ? ZERO_OK
+                : refuse_tensor(json, tensor,
+                                "\"shape\" is no array of at most 8 whole numbers whose product is "
+                                "below 2^64");
+}
+
+static zero_status read_cuts(const zi_json *json, zi_checkpoint_tensor *tensor)
+{
+    const json_t *cuts = json_object_get(json->root, "cuts");
+    if (json_array_size(cuts) != 2 ||
+        !take_number(json_array_get(cuts, 1), CUT_MAX, &tensor->cut_every) ||
+        !take_number(json_array_get(cuts, 0), tensor->cut_every, &tensor->cut_first) ||
+        tensor->cut_first == 0 || tensor->cut_first % GRANULE_COUNT != 0 ||
+        tensor->cut_every % GRANULE_COUNT != 0) {
+        return refuse_tensor(json, tensor,
+                             "\"cuts\" are not two multiples of 256 above 0, the first not above "
+                             "the second, which is at most 2^62");
+    }
+    return ZERO_OK;
+}
+
+static zero_dtype dtype_named(const char *name)
+{
+    for (zero_dtype dtype = ZERO_DTYPE_F32; name != NULL && dtype <= ZERO_DTYPE_F16; dtype++) {
+        if (strcmp(zero_dtype_name(dtype), name) == 0) {
+            return dtype;
+        }
+    }
+    return ZERO_DTYPE_NONE;
+}
+
+/* The dtypes; the rest of a place is compared later. */
+static zero_status read_dtypes(const zi_json *json, zi_checkpoint_tensor *tensor)
+{
+    const json_t *places = json_object_get(json->root, "places");
+    size_t known = 0;
+    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        tensor->role[role].dtype = ZERO_DTYPE_NONE;
+    }
+    for (int i = 0; i < PLACE_ROLES; i++) {
+        const zero_role role = place_roles[i];
+        const json_t *place = json_object_get(places, zero_role_name(role));
+        if (place == NULL) {
+            continue;
+        }
+        known++;
+        tensor->role[role].dtype = dtype_named(json_string_value(json_array_get(place, 0)));
+        if (json_array_size(place) != 4 || tensor->role[role].dtype == ZERO_DTYPE_NONE) {
+            return refuse_tensor(json, tensor,
+                                 "a place is not \"f32\", \"bf16\" or \"f16\", file, offset and "
+                                 "first piece");
+        }
+    }
+    if (!json_is_object(places) || json_object_size(places) != known) {
+        return refuse_tensor(json, tensor,
+                             "\"places\" is no object of param, master, moment1 and moment2");
+    }
+    return ZERO_OK;
+}
+
+static zero_status read_tensor(const zi_json *json, zi_manifest *manifest,
+                               zi_checkpoint_tensor *tensor)
+{
+    const char *name = NULL;
+    ZI_TRY(get_text(json, "name", &name));
+    ZI_TRY(zi_checkpoint_check_tensor_name(name));
+    ZI_TRY(zi_names_add(&manifest->memory->names, name, &tensor->name));
+    ZI_TRY(read_shape(json, tensor));
+    ZI_TRY(get_u32(json, "flags", ZERO_TENSOR_NO_DECAY | ZERO_TENSOR_FROZEN, &tensor->flags));
+    ZI_TRY(get_u32(json, "group", ZERO_STEP_GROUPS - 1, &tensor->group));
+    ZI_TRY(read_cuts(json, tensor));
+    return read_dtypes(json, tensor);
+}
+
+static bool has_name(const void *items, uint32_t item, const void *wanted)
+{
+    const zi_checkpoint_tensor *tensors = items;
+    return strcmp(tensors[item].name, wanted) == 0;
+}
+
+/* No two tensors have one name. */
+static zero_status check_names(const zi_json *json, const zi_checkpoint_map *map)
+{
+    zi_table table = {0};
+    zero_status status = zi_table_reserve(&table, map->tensor_count);
+    for (uint32_t i = 0; i < map->tensor_count && status == ZERO_OK; i++) {
+        const char *name = map->tensors[i].name;
+        const uint64_t hash = zi_hash_text(ZI_HASH_START, name);
+        if (zi_table_find(&table, hash, has_name, map->tensors, name) != ZI_TABLE_NONE) {
+            status = refuse_tensor(json, &map->tensors[i], "it is there twice");
+        }
+        zi_table_add(&table, hash, i);
+    }
+    zi_table_free(&table);
+    return status;
+}
+
+static zero_status read_tensors(const zi_json *json, json_t *array, zi_manifest *manifest)
+{
+    zi_checkpoint_map *map = &manifest->map;
+    ZI_TRY(zi_calloc(json_array_size(array), sizeof *map->tensors, (void **)&map->tensors));
+    manifest->memory->tensors = map->tensors;
+    map->tensor_count = (uint32_t)json_array_size(array);
+    for (uint32_t i = 0; i < map->tensor_count; i++) {
+        zi_json entry;
+        ZI_TRY(get_object(json, "tensors", json_array_get(array, i), &entry));
+        ZI_TRY(read_tensor(&entry, manifest, &map->tensors[i]));
+    }
+    ZI_TRY(check_names(json, map));
+    return zi_checkpoint_map_make(map);
+}
+
+/* ---- what follows from the tensors ---- */
+
+static zero_status check_places(const zi_json *json, const json_t *entry,
+                                const zi_checkpoint_tensor *tensor)
+{
+    const json_t *places = json_object_get(entry, "places");
+    for (int i = 0; i < PLACE_ROLES; i++) {
+        const zi_checkpoint_place *place = &tensor->role[place_roles[i]];
+        const json_t *said = json_object_get(places, zero_role_name(place_roles[i]));
+        uint64_t file = 0;
+        uint64_t at = 0;
+        uint64_t piece = 0;
+        if (said != NULL &&
+            (!take_number(json_array_get(said, 1), UINT32_MAX, &file) ||
+             !take_number(json_array_get(said, 2), INT64_MAX, &at) ||
+             !take_number(json_array_get(said, 3), INT64_MAX, &piece) || file != place->file ||
+             at != place->at || piece != place->first_piece)) {
+            return refuse_tensor(json, tensor,
+                                 "a place is not the one that follows from the "
+                                 "tensors' dtypes, shapes and order");
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status read_file(const zi_json *json, const zi_checkpoint_file *file, uint64_t *hash)
+{
+    const char *name = NULL;
+    const char *role = NULL;
+    uint64_t data_at = 0;
+    uint64_t bytes = 0;
+    ZI_TRY(get_text(json, "name", &name));
+    ZI_TRY(get_text(json, "role", &role));
+    ZI_TRY(get_number(json, "data_at", 0, INT64_MAX, &data_at));
+    ZI_TRY(get_number(json, "bytes", 0, INT64_MAX, &bytes));
+    ZI_TRY(get_hash(json, "header_xxh3", hash));
+    if (strcmp(name, file->name) != 0 || strcmp(role, zero_role_name(file->role)) != 0 ||
+        data_at != file->data_at || bytes != file->bytes) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%.150s: what it says of the file \"%.40s\" does not follow from the tensors",
+                json->path, name);
+    }
+    return ZERO_OK;
+}
+
+static zero_status read_files(const zi_json *json, zi_manifest *manifest)
+{
+    const uint32_t count = manifest->map.file_count;
+    json_t *array = NULL;
+    ZI_TRY(get_array(json, "files", count, count, &array));
+    ZI_TRY(zi_calloc(count, sizeof *manifest->header_hash, (void **)&manifest->header_hash));
+    for (uint32_t i = 0; i < count; i++) {
+        zi_json entry;
+        ZI_TRY(get_object(json, "files", json_array_get(array, i), &entry));
+        ZI_TRY(read_file(&entry, &manifest->map.files[i], &manifest->header_hash[i]));
+    }
+    return ZERO_OK;
+}
+
+static zero_status read_sums(const zi_json *json, zi_manifest *manifest)
+{
+    const char *name = NULL;
+    zi_json sums;
+    uint64_t number = 0;
+    const uint64_t pieces = manifest->map.piece_count;
+    ZI_TRY(get_object(json, "sums", json_object_get(json->root, "sums"), &sums));
+    ZI_TRY(get_text(&sums, "name", &name));
+    ZI_TRY(get_number(&sums, "piece_elements", ZI_PIECE_COUNT, ZI_PIECE_COUNT, &number));
+    ZI_TRY(get_number(&sums, "pieces", pieces, pieces, &number));
+    if (strcmp(name, ZI_SUMS_NAME) != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%.150s: its sums are in \"%.40s\" instead of " ZI_SUMS_NAME,
+                json->path, name);
+    }
+    return get_hash(&sums, "xxh3", &manifest->sums_hash);
+}
+
+/* ---- all ---- */
+
+static zero_status check_byte_order(const zi_json *json)
+{
+    const char *order = NULL;
+    ZI_TRY(get_text(json, "byte_order", &order));
+    if (strcmp(order, "little") != 0) {
+        ZI_FAIL(ZERO_UNSUPPORTED, "%.150s has the byte order \"%.20s\"; only \"little\" is read",
+                json->path, order);
+    }
+    return ZERO_OK;
+}
+
+static zero_status read_members(const zi_json *json, zi_manifest *manifest)
+{
+    json_t *tensors = NULL;
+    uint64_t model_hash = 0;
+    ZI_TRY(check_byte_order(json));
+    ZI_TRY(get_u32(json, "world", UINT32_MAX, &manifest->world));
+    ZI_TRY(get_quoted(json, "seed", &manifest->seed));
+    ZI_TRY(get_hash(json, "model_hash", &model_hash));
+    ZI_TRY(read_state(json, &manifest->state));
+    ZI_TRY(read_groups(json, manifest));
+    ZI_TRY(get_quoted(json, "data_position", &manifest->data_position));
+    ZI_TRY(get_quoted(json, "random_seed", &manifest->random_seed));
+    ZI_TRY(get_quoted(json, "random_position", &manifest->random_position));
+    ZI_TRY(read_user(json, manifest));
+    ZI_TRY(get_array(json, "tensors", 0, (size_t)1 << 28, &tensors));
+    ZI_TRY(read_tensors(json, tensors, manifest));
+    ZI_TRY(read_files(json, manifest));
+    ZI_TRY(read_sums(json, manifest));
+    for (uint32_t i = 0; i < manifest->map.tensor_count; i++) {
+        ZI_TRY(check_places(json, json_array_get(tensors, i), &manifest->map.tensors[i]));
+    }
+    manifest->model_hash = zi_manifest_model_hash(&manifest->map);
+    if (manifest->model_hash != model_hash) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%.150s: \"model_hash\" is not that of its tensors",
+                json->path);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_manifest_read(zi_manifest *manifest, const char *folder)
+{
+    zi_manifest_text text;
+    zi_json json = {0};
+    *manifest = (zi_manifest){0};
+    zero_status status = zi_calloc(1, sizeof *manifest->memory, (void **)&manifest->memory);
+    if (status != ZERO_OK) {
+        return status;
+    }
+    status = zi_manifest_text_load(&text, folder);
+    if (status == ZERO_OK) {
+        status = zi_json_parse(&json, text.path, text.text, text.bytes);
+    }
+    zi_free(text.text);
+    if (status == ZERO_OK) {
+        status = read_members(&json, manifest);
+    }
+    zi_json_close(&json);
+    return status;
+}
+
+void zi_manifest_free(zi_manifest *manifest)
+{
+    if (manifest->memory != NULL) {
+        zi_names_free(&manifest->memory->names);
+        zi_free(manifest->memory->tensors);
+        zi_free(manifest->memory->user);
+        zi_free(manifest->memory);
+        zi_free(manifest->header_hash);
+        zi_checkpoint_map_free(&manifest->map);
+    }
+    *manifest = (zi_manifest){0};
+}

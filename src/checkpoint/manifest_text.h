@@ -1,0 +1,21 @@
+/* The text of a manifest, as it lies in a folder. */
+#ifndef ZI_CHECKPOINT_MANIFEST_TEXT_H
+#define ZI_CHECKPOINT_MANIFEST_TEXT_H
+
+#include "checkpoint/checkpoint_file.h"
+
+#define ZI_MANIFEST_FORMAT "libzero checkpoint"
+#define ZI_MANIFEST_VERSION 1
+
+typedef struct zi_manifest_text {
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    char *text; /* with a NUL; zi_free gives it back, whatever load returned */
+    size_t bytes;
+    uint64_t step;
+} zi_manifest_text;
+
+/* Read the text, and compare it with its hash and this version. Errors: those of zi_manifest_step.
+ */
+zero_status zi_manifest_text_load(zi_manifest_text *text, const char *folder);
+
+#endif

@@ -1,0 +1,35 @@
+/* Owns the choice of instructions for sums of pieces. Invariant: the sum is the same on every
+ * machine. */
+#include "checkpoint/checkpoint_map.h"
+
+#include "core/check.h"
+
+#define GRANULE_COUNT 256
+
+typedef uint64_t granules_fn(const unsigned char *data, size_t bytes, uint64_t number,
+                             size_t granule_bytes);
+granules_fn zi_piece_granules_generic;
+#if defined(__x86_64__)
+granules_fn zi_piece_granules_avx2;
+granules_fn zi_piece_granules_avx512;
+#endif
+
+static granules_fn *best_granules(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) {
+        return zi_piece_granules_avx512;
+    }
+    if (__builtin_cpu_supports("avx2")) {
+        return zi_piece_granules_avx2;
+    }
+#endif
+    return zi_piece_granules_generic;
+}
+
+uint64_t zi_piece_sum(const void *elements, uint64_t first, uint64_t count, size_t element_bytes)
+{
+    zi_assert_cmp(first % GRANULE_COUNT, ==, 0);
+    return best_granules()(elements, (size_t)count * element_bytes, first / GRANULE_COUNT,
+                           GRANULE_COUNT * element_bytes);
+}

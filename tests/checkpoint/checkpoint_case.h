@@ -1,0 +1,274 @@
+/* Models of random tensors as a checkpoint has them: mixed dtypes, frozen and empty tensors,
+ * scalars, and cuts as the slices of a number of ranks make them. And whole checkpoints of them,
+ * written as simply as the format allows.
+ *
+ *     case_model c;
+ *     case_make(&c, 20, 5000, 4, seed);          // 20 tensors of up to 5000 elements, 4 ranks
+ *     case_write(&c, "run", "step-00000042", 42);
+ *     case_values(&c.map.tensors[3], ZERO_ROLE_PARAM, seed, 0, count, values); */
+#ifndef TESTS_CHECKPOINT_CASE_H
+#define TESTS_CHECKPOINT_CASE_H
+
+#include "harness.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/manifest.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+
+/* Tensors of one flat. */
+#define CASE_UNIT 5
+#define CASE_NAME_BYTES 48
+
+typedef struct case_model {
+    zi_checkpoint_map map;
+    char (*names)[CASE_NAME_BYTES];
+    uint64_t seed;
+    uint32_t world;
+} case_model;
+
+static inline uint64_t case_random(uint64_t seed, uint64_t index)
+{
+    uint64_t x = seed * UINT64_C(0xD1342543DE82EF95) + (index + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 31;
+}
+
+/* One of seven kinds of shape. */
+static inline void case_shape(zi_checkpoint_tensor *t, uint64_t chance, uint64_t elements_max)
+{
+    const uint64_t some = 1 + chance / 7 % elements_max;
+    t->dims = 1;
+    t->shape[0] = some;
+    switch (chance % 7) {
+    case 0: /* a scalar */
+        t->dims = 0;
+        t->shape[0] = 0;
+        break;
+    case 1: /* empty */
+        t->dims = 2;
+        t->shape[0] = 3;
+        t->shape[1] = 0;
+        break;
+    case 2:
+        t->dims = 3;
+        t->shape[0] = 2;
+        t->shape[1] = 1 + some / 8;
+        t->shape[2] = 3;
+        break;
+    default:
+        break;
+    }
+    t->count = 1;
+    for (uint32_t i = 0; i < t->dims; i++) {
+        t->count *= t->shape[i];
+    }
+}
+
+/* Three kinds: fp32; bf16 with masters; frozen in f16. */
+static inline void case_roles(zi_checkpoint_tensor *t, uint64_t chance)
+{
+    const unsigned kind = (unsigned)(chance % 3);
+    const zero_dtype params[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        t->role[role].dtype = ZERO_DTYPE_NONE;
+    }
+    t->role[ZERO_ROLE_PARAM].dtype = params[kind];
+    t->flags = kind == 2 ? ZERO_TENSOR_FROZEN : (uint32_t)(chance >> 8 & 1);
+    if (kind != 2) {
+        t->role[ZERO_ROLE_MASTER].dtype = kind == 1 ? ZERO_DTYPE_F32 : ZERO_DTYPE_NONE;
+        t->role[ZERO_ROLE_MOMENT1].dtype = chance >> 9 & 1 ? ZERO_DTYPE_BF16 : ZERO_DTYPE_F32;
+        t->role[ZERO_ROLE_MOMENT2].dtype = ZERO_DTYPE_F32;
+    }
+}
+
+/* Cut the tensors [first, end), which make a flat, as the slices of the ranks cut it. */
+static inline void case_cut(zi_checkpoint_map *map, uint32_t first, uint32_t end, uint32_t world)
+{
+    uint64_t elements = 0;
+    for (uint32_t i = first; i < end; i++) {
+        elements += zi_align_up(map->tensors[i].count, 256);
+    }
+    const uint64_t slice = zi_align_up(zi_div_up(elements, world) + (elements == 0), 256);
+    uint64_t at = 0;
+    for (uint32_t i = first; i < end; i++) {
+        map->tensors[i].cut_first = slice - at % slice;
+        map->tensors[i].cut_every = slice;
+        at += zi_align_up(map->tensors[i].count, 256);
+    }
+}
+
+/* The same model for every world. */
+static inline void case_make(case_model *c, uint32_t tensors, uint64_t elements_max, uint32_t world,
+                             uint64_t seed)
+{
+    *c = (case_model){.seed = seed, .world = world, .map.tensor_count = tensors};
+    c->names = calloc(tensors + 1, sizeof *c->names);
+    c->map.tensors = calloc(tensors + 1, sizeof *c->map.tensors);
+    CHECK(c->names != NULL && c->map.tensors != NULL);
+    for (uint32_t i = 0; i < tensors; i++) {
+        zi_checkpoint_tensor *t = &c->map.tensors[i];
+        (void)snprintf(c->names[i], CASE_NAME_BYTES, "h.%u.größe \"%u\"", i / CASE_UNIT, i);
+        t->name = c->names[i];
+        t->group = i % 3;
+        case_shape(t, case_random(seed, 2 * i), elements_max);
+        case_roles(t, case_random(seed, 2 * i + 1) % 768);
+    }
+    for (uint32_t i = 0; i < tensors; i += CASE_UNIT) {
+        case_cut(&c->map, i, i + CASE_UNIT < tensors ? i + CASE_UNIT : tensors, world);
+    }
+    CHECK_OK(zi_checkpoint_map_make(&c->map));
+}
+
+static inline void case_free(case_model *c)
+{
+    zi_checkpoint_map_free(&c->map);
+    free(c->map.tensors);
+    free(c->names);
+}
+
+/* ---- checkpoints ---- */
+
+/* Elements [first, first + count) of a tensor: a function of the tensor's name, role and seed.
+ * Finite in every dtype. */
+static inline void case_values(const zi_checkpoint_tensor *t, zero_role role, uint64_t seed,
+                               uint64_t first, uint64_t count, void *values)
+{
+    uint64_t key = seed + role;
+    for (const char *at = t->name; *at != '\0'; at++) {
+        key = key * 31 + (unsigned char)*at;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t random = case_random(key, first + i);
+        const float value = (float)((double)(int64_t)random * 0x1p-66);
+        uint32_t bits = 0;
+        memcpy(&bits, &value, sizeof bits);
+        const uint16_t half = t->role[role].dtype == ZERO_DTYPE_BF16
+                                  ? (uint16_t)(bits >> 16)
+                                  : (uint16_t)(random & 0xb7ff); /* F16 below infinity */
+        if (t->role[role].dtype == ZERO_DTYPE_F32) {
+            memcpy((unsigned char *)values + 4 * i, &bits, 4);
+        } else {
+            memcpy((unsigned char *)values + 2 * i, &half, 2);
+        }
+    }
+}
+
+static inline int case_open(const char *folder, const char *name)
+{
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    CHECK_OK(zi_checkpoint_path(path, folder, name));
+    const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    CHECK(file >= 0);
+    return file;
+}
+
+static inline void case_put(int file, const void *data, uint64_t bytes, uint64_t at)
+{
+    CHECK(pwrite(file, data, (size_t)bytes, (off_t)at) == (ssize_t)bytes);
+}
+
+/* A tensor's elements in one role, and its sums. */
+static inline void case_write_tensor(const case_model *c, const zi_checkpoint_tensor *t,
+                                     zero_role role, int file, int sums)
+{
+    const uint64_t width = zero_dtype_bytes(t->role[role].dtype);
+    unsigned char *values = calloc(t->count + 1, width);
+    CHECK(values != NULL);
+    case_values(t, role, c->seed, 0, t->count, values);
+    case_put(file, values, t->count * width, t->role[role].at);
+    for (uint64_t at = 0; at < t->count;) {
+        const zi_checkpoint_piece piece = zi_checkpoint_piece_at(t, at);
+        const uint64_t sum = zi_piece_sum(values + at * width, at, piece.count, width);
+        case_put(sums, &sum, sizeof sum, 8 * (t->role[role].first_piece + piece.index));
+        at += piece.count;
+    }
+    free(values);
+}
+
+/* A file and its header's hash. */
+static inline uint64_t case_write_file(const case_model *c, uint32_t index, const char *folder,
+                                       int sums)
+{
+    const zi_checkpoint_file *file = &c->map.files[index];
+    const int opened = case_open(folder, file->name);
+    char *header = NULL;
+    CHECK_OK(zi_checkpoint_header(&c->map, index, &header));
+    const uint64_t hash = zi_checkpoint_hash(header, (size_t)file->data_at);
+    case_put(opened, header, file->data_at, 0);
+    zi_free(header);
+    for (uint32_t i = file->first_tensor; i < file->tensor_end; i++) {
+        const zi_checkpoint_tensor *t = &c->map.tensors[i];
+        if (zero_dtype_bytes(t->role[file->role].dtype) != 0 && t->role[file->role].file == index) {
+            case_write_tensor(c, t, file->role, opened, sums);
+        }
+    }
+    CHECK(close(opened) == 0);
+    return hash;
+}
+
+/* A manifest that has something in every member; its header_hash is the caller's to free. */
+static inline zi_manifest case_manifest(const case_model *c, uint64_t step)
+{
+    zi_manifest m = {.world = c->world, .seed = UINT64_MAX - c->seed, .map = c->map};
+    m.model_hash = zi_manifest_model_hash(&c->map);
+    m.state = zero_step_state_init();
+    m.state.updates = step - step / 8;
+    m.state.skipped = step / 8;
+    m.state.loss_scale = 65536.0f;
+    m.state.good_steps = (uint32_t)step % 7;
+    for (uint32_t i = 0; i < 3; i++) {
+        m.state.beta1_product[i] = pow(0.9, (double)(step + i));
+        m.state.beta2_product[i] = pow(0.95, (double)(step + i));
+        m.groups[i] = (zero_adamw){1e-4f * (float)(i + 1), 0.9f, 0.95f, 1e-8f, 0.1f};
+    }
+    m.group_count = 3;
+    m.data_position = UINT64_MAX - step;
+    m.random_seed = step;
+    m.random_position = (uint64_t)1 << 53 | 1;
+    m.user = "any\0thing";
+    m.user_bytes = 10;
+    m.header_hash = calloc(c->map.file_count + 1, sizeof *m.header_hash);
+    CHECK(m.header_hash != NULL);
+    return m;
+}
+
+/* A whole checkpoint in a run's directory; one that is there is replaced. */
+static inline void case_write(const case_model *c, const char *run, const char *name, uint64_t step)
+{
+    char part[ZI_CHECKPOINT_PATH_BYTES];
+    zi_manifest m = case_manifest(c, step);
+    char *text = NULL;
+    size_t bytes = 0;
+    CHECK_OK(zi_checkpoint_begin(run, name, true, part));
+    const int sums = case_open(part, ZI_SUMS_NAME);
+    CHECK(ftruncate(sums, (off_t)(8 * c->map.piece_count)) == 0);
+    for (uint32_t i = 0; i < c->map.file_count; i++) {
+        m.header_hash[i] = case_write_file(c, i, part, sums);
+    }
+    const zi_regular_file hashed = {.path = ZI_SUMS_NAME, .descriptor = sums};
+    CHECK_OK(zi_checkpoint_hash_file(&hashed, 8 * c->map.piece_count, &m.sums_hash));
+    CHECK(close(sums) == 0);
+    CHECK_OK(zi_manifest_write(&m, &text, &bytes));
+    CHECK_OK(zi_checkpoint_commit(run, name, text, bytes));
+    zi_free(text);
+    free(m.header_hash);
+}
+
+/* Remove a run's directory, or only what is in it. */
+static inline void case_remove(const char *path, bool itself)
+{
+    (void)!system(test_text("chmod -R u+w '%s' && find '%s' -mindepth 1 -delete", path, path));
+    CHECK(!itself || rmdir(path) == 0);
+}
+
+static inline bool case_has(const zi_checkpoint_tensor *t, zero_role role)
+{
+    return zero_dtype_bytes(t->role[role].dtype) != 0;
+}
+
+#endif

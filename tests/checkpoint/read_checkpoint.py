@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""A reader of checkpoints made from docs/checkpoint-format.md alone: what it reads are the values
+that were written, places are those that the page says, and the sums too where Python has xxhash.
+
+Usage: read_checkpoint.py MAKE_CHECKPOINT. One line per check; the last is "N passed, N failed,
+N skipped"."""
+
+import json
+import math
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+try:
+    import xxhash
+except ImportError:
+    xxhash = None
+
+counts = {True: 0, False: 0}
+MASK = (1 << 64) - 1
+ROLES = ("param", "master", "moment1", "moment2")
+WIDTH = {"f32": 4, "bf16": 2, "f16": 2}
+
+
+def check(name, holds, detail=""):
+    counts[bool(holds)] += 1
+    print(f"{'ok' if holds else 'FAILED':8}{name}{'' if holds else ': ' + str(detail)}")
+
+
+# ---- the page ----
+
+
+def read_manifest(folder):
+    with open(os.path.join(folder, "manifest.json"), "rb") as file:
+        text = file.read()
+    head = re.match(rb'\{\n"format": "libzero checkpoint",\n"version": 1,\n"updates": "(\d+)",\n'
+                    rb'"skipped": "(\d+)",\n', text)
+    tail = re.search(rb',\n"xxh3": "([0-9a-f]{16})"\n\}\n\Z', text)
+    manifest = json.loads(text)
+    check("first lines and end are laid out as the page says", head and tail)
+    check("the first lines say the same to who parses them",
+          head.group(1).decode() == manifest["updates"]
+          and head.group(2).decode() == manifest["skipped"])
+    return manifest, text[:tail.start()], tail.group(1).decode()
+
+
+def count_of(tensor):
+    return math.prod(tensor["shape"])
+
+
+def files_of(tensors, role):
+    """Lists of tensors, by file."""
+    files, size = [], 0
+    for tensor in tensors:
+        if role in tensor["places"]:
+            more = count_of(tensor) * WIDTH[tensor["places"][role][0]]
+            if not files or size + more > 2**32 or len(files[-1]) == 65536:
+                files.append([])
+                size = 0
+            files[-1].append(tensor)
+            size += more
+    return files
+
+
+def header_of(tensors, role):
+    """The header's JSON, and where each tensor begins behind it."""
+    text, at, begins = '{"__metadata__":{"format":"pt"}', 0, []
+    ordered = [t for w in (4, 2) for t in tensors if WIDTH[t["places"][role][0]] == w]
+    for tensor in ordered:
+        dtype = tensor["places"][role][0]
+        end = at + count_of(tensor) * WIDTH[dtype]
+        name = re.sub(r'["\\]', lambda found: "\\" + found.group(0), tensor["name"])
+        shape = ",".join(map(str, tensor["shape"]))
+        text += f',"{name}":{{"dtype":"{dtype.upper()}","shape":[{shape}],' \
+                f'"data_offsets":[{at},{end}]}}'
+        begins.append((tensor, at))
+        at = end
+    return (text + "}").encode(), begins, at
+
+
+def pieces_of(tensor):
+    """(first, count) of each piece."""
+    total, (cut, every) = count_of(tensor), tensor["cuts"]
+    begin, pieces = 0, []
+    while begin < total:
+        end = min(cut, total)
+        pieces += [(at, min(262144, end - at)) for at in range(begin, end, 262144)]
+        begin, cut = end, cut + every
+    return pieces
+
+
+def sum_of(data, first, width):
+    total = 0
+    for at in range(0, len(data), 256 * width):
+        number = first // 256 + at // (256 * width)
+        z = xxhash.xxh3_64_intdigest(data[at:at + 256 * width])
+        z ^= (number + 1) * 0x9E3779B97F4A7C15 & MASK
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
+        z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
+        total += z ^ z >> 31
+    return total & MASK
+
+
+def model_hash(tensors):
+    total = 0
+    for tensor in tensors:
+        shape = tensor["shape"]
+        h = 0xCBF29CE484222325
+        for byte in tensor["name"].encode() + b"\0" + struct.pack(f"<{1 + len(shape)}Q",
+                                                                  len(shape), *shape):
+            h = (h ^ byte) * 0x100000001B3 & MASK
+        total += h ^ h >> 32
+    return f"{total & MASK:016x}"
+
+
+def find_latest(run):
+    with open(os.path.join(run, "latest"), encoding="ascii") as file:
+        return file.read().splitlines()
+
+
+# ---- what was written ----
+
+
+def expected(tensor, role, seed, elements):
+    """These values of tests/checkpoint/checkpoint_case.h."""
+    key = seed + {"param": 0, "master": 2, "moment1": 3, "moment2": 4}[role]
+    dtype = tensor["places"][role][0]
+    for byte in tensor["name"].encode():
+        key = key * 31 + byte & MASK
+    data = bytearray()
+    for index in elements:
+        x = key * 0xD1342543DE82EF95 + (index + 1) * 0x9E3779B97F4A7C15 & MASK
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & MASK
+        x = (x ^ x >> 27) * 0x94D049BB133111EB & MASK
+        x ^= x >> 31
+        value = struct.pack("<f", float(x - (x >> 63 << 64)) * 2.0**-66)
+        data += {"f32": value, "bf16": value[2:], "f16": struct.pack("<H", x & 0xB7FF)}[dtype]
+    return bytes(data)
+
+
+def has_values(tensor, role, seed, data):
+    """Those at both ends and on both sides of each cut: Python takes too long for all."""
+    width = WIDTH[tensor["places"][role][0]]
+    for first, count in pieces_of(tensor):
+        for part in (range(first, first + min(count, 100)),
+                     range(first + max(count - 100, 0), first + count)):
+            if data[part.start * width:part.stop * width] != expected(tensor, role, seed, part):
+                return False
+    return len(data) == count_of(tensor) * width
+
+
+# ---- checks ----
+
+
+def check_files(folder, manifest):
+    """Every file has the bytes that follow from the tensors; {(role, name): bytes} of tensors."""
+    index, data = 0, {}
+    for role in ROLES:
+        files = files_of(manifest["tensors"], role)
+        for number, tensors in enumerate(files):
+            name = f"{role}.safetensors" if len(files) == 1 else \
+                f"{role}-{number + 1:05}-of-{len(files):05}.safetensors"
+            text, begins, size = header_of(tensors, role)
+            data_at = (8 + len(text) + 4095) // 4096 * 4096
+            said = manifest["files"][index]
+            with open(os.path.join(folder, name), "rb") as file:
+                found = file.read()
+            check(f"{name} has its name, length and header",
+                  (said["name"], said["role"], said["data_at"], said["bytes"])
+                  == (name, role, data_at, data_at + size) and len(found) == data_at + size
+                  and found[:data_at] == struct.pack("<Q", data_at - 8) + text.ljust(data_at - 8),
+                  said)
+            if xxhash:
+                check(f"{name} has the hash of its header",
+                      xxhash.xxh3_64_hexdigest(found[:data_at]) == said["header_xxh3"])
+            for tensor, at in begins:
+                dtype, where, begin, _ = tensor["places"][role]
+                end = begin + count_of(tensor) * WIDTH[dtype]
+                if (where, begin) != (index, data_at + at):
+                    check(f"{role} of {tensor['name']} is in its place", False,
+                          tensor["places"][role])
+                data[role, tensor["name"]] = found[begin:end]
+            index += 1
+    check("there are no other files", index == len(manifest["files"])
+          and len(os.listdir(folder)) == index + 2)
+    return data
+
+
+def check_sums(folder, manifest, data):
+    with open(os.path.join(folder, "sums.bin"), "rb") as file:
+        text = file.read()
+    sums = struct.unpack(f"<{len(text) // 8}Q", text)
+    piece, whole = 0, {}
+    for role in ROLES:
+        for tensor in manifest["tensors"]:
+            if role not in tensor["places"]:
+                continue
+            dtype, _, _, first_piece = tensor["places"][role]
+            pieces = pieces_of(tensor)
+            if first_piece != piece:
+                check(f"{role} of {tensor['name']} has its first sum", False, first_piece)
+            whole[role, tensor["name"]] = sum(sums[piece:piece + len(pieces)]) & MASK
+            for number, (first, count) in enumerate(pieces):
+                part = data[role, tensor["name"]][first * WIDTH[dtype]:
+                                                  (first + count) * WIDTH[dtype]]
+                if xxhash and sum_of(part, first, WIDTH[dtype]) != sums[piece + number]:
+                    check(f"{role} of {tensor['name']}: sum of piece {number}", False)
+            piece += len(pieces)
+    check("there are as many sums as pieces",
+          piece == len(sums) == manifest["sums"]["pieces"], (piece, len(sums)))
+    if xxhash:
+        check("sums.bin has its hash", xxhash.xxh3_64_hexdigest(text) == manifest["sums"]["xxh3"])
+    return whole
+
+
+def check_checkpoint(folder, seed):
+    manifest, body, text_hash = read_manifest(folder)
+    data = check_files(folder, manifest)
+    wrong = [(role, t["name"]) for t in manifest["tensors"] for role in t["places"]
+             if not has_values(t, role, seed, data[role, t["name"]])]
+    check(f"{len(data)} tensors have the bytes that were written", not wrong and data, wrong)
+    check("the model's hash is that of names and shapes",
+          manifest["model_hash"] == model_hash(manifest["tensors"]))
+    if xxhash:
+        check("the text has its hash", xxhash.xxh3_64_hexdigest(body) == text_hash)
+    check("reals and numbers of 64 bits are exact",
+          manifest["beta1_product"][0] == 0.9**(int(manifest["updates"]) + int(manifest["skipped"]))
+          and int(manifest["seed"]) == MASK - seed
+          and bytes.fromhex(manifest["user"]) == b"any\0thing\0")
+    return check_sums(folder, manifest, data)
+
+
+def main():
+    seed = 11
+    with tempfile.TemporaryDirectory() as home:
+        run = os.path.join(home, "ein Lauf")
+        subprocess.run([sys.argv[1], run, str(seed)], check=True)
+        name, manifest_hash = find_latest(run)
+        check("latest names the newest", name == "step-00000043", name)
+        sums = [check_checkpoint(os.path.join(run, f"step-{step:08}"), seed) for step in (41, 43)]
+        check("sums of tensors do not depend on cuts", sums[0] == sums[1])
+        if xxhash:
+            with open(os.path.join(run, name, "manifest.json"), "rb") as file:
+                check("latest has the manifest's hash",
+                      xxhash.xxh3_64_hexdigest(file.read()) == manifest_hash)
+        else:
+            print("skip    sums and hashes: Python has no xxhash here")
+    print(f"{counts[True]} passed, {counts[False]} failed, {int(xxhash is None)} skipped")
+    return 1 if counts[False] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,484 @@
+/* Owns the tests of folders: a save may die before any system call, or have any of them fail, and
+ * an old or the new checkpoint is whole and found. The calls that change the file system go through
+ * this program, which counts them; the linker puts it in between (--wrap). */
+#include "checkpoint_case.h"
+#include "folders.h"
+
+#include <sys/resource.h>
+
+#define DIED 42
+
+/* ---- the calls ---- */
+
+typedef enum mishap { DIE, FAIL } mishap;
+
+static long calls;         /* so far */
+static long mishap_at;     /* the n-th; 0: none */
+static mishap mishap_kind; /* what it does */
+static bool no_exchange;   /* the file system cannot */
+static char order[256];    /* a letter for each call */
+
+/* Whether this call is the one that must fail. */
+static bool hit(char letter)
+{
+    const size_t length = strlen(order);
+    if (length + 1 < sizeof order) {
+        order[length] = letter;
+    }
+    calls++;
+    if (calls == mishap_at && mishap_kind == DIE) {
+        _exit(DIED);
+    }
+    errno = EIO;
+    return calls == mishap_at;
+}
+
+static void arm(mishap kind, long at)
+{
+    calls = 0;
+    mishap_at = at;
+    mishap_kind = kind;
+    memset(order, 0, sizeof order);
+}
+
+#define WRAP(result, name, letter, parameters, arguments)  \
+    result __real_##name parameters;                       \
+    result __wrap_##name parameters;                       \
+    result __wrap_##name parameters                        \
+    {                                                      \
+        return hit(letter) ? -1 : __real_##name arguments; \
+    }                                                      \
+    _Static_assert(true, #name)
+
+WRAP(int, fsync, 'f', (int file), (file));
+WRAP(int, rename, 'r', (const char *from, const char *to), (from, to));
+WRAP(int, mkdir, 'm', (const char *path, mode_t mode), (path, mode));
+WRAP(int, unlink, 'u', (const char *path), (path));
+WRAP(int, rmdir, 'd', (const char *path), (path));
+
+ssize_t __real_write(int file, const void *data, size_t bytes);
+ssize_t __wrap_write(int file, const void *data, size_t bytes);
+/* Half of it is written before the program dies. */
+ssize_t __wrap_write(int file, const void *data, size_t bytes)
+{
+    if (calls + 1 == mishap_at && mishap_kind == DIE) {
+        (void)!__real_write(file, data, bytes / 2);
+    }
+    return hit('w') ? -1 : __real_write(file, data, bytes);
+}
+
+int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to,
+                     unsigned flags);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
+                     unsigned flags);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
+                     unsigned flags)
+{
+    const bool failed = hit('x');
+    errno = no_exchange ? EINVAL : errno;
+    return failed || no_exchange ? -1 : __real_renameat2(from_folder, from, to_folder, to, flags);
+}
+
+/* ---- runs ---- */
+
+static char *run;
+static case_model model;
+
+static void make_run(void)
+{
+    run = rig_folder(true);
+    case_make(&model, 3, 200, 2, test_seed);
+}
+
+static void remove_run(void)
+{
+    case_free(&model);
+    case_remove(run, true);
+    free(run);
+}
+
+/* Steps of what is whole, newest last; all can be read. */
+static uint32_t steps_of(uint64_t steps[8])
+{
+    zi_checkpoint_entry *entries = NULL;
+    uint32_t count = 0;
+    CHECK_OK(zi_checkpoint_list(run, &entries, &count));
+    CHECK(count <= 8);
+    for (uint32_t i = 0; i < count; i++) {
+        char folder[ZI_CHECKPOINT_PATH_BYTES];
+        zi_manifest manifest;
+        CHECK_OK(zi_checkpoint_find(run, entries[i].name, folder));
+        CHECK_OK(zi_manifest_read(&manifest, folder));
+        steps[i] = entries[i].step;
+        CHECK_EQ(manifest.state.updates + manifest.state.skipped, steps[i]);
+        zi_manifest_free(&manifest);
+    }
+    zi_free(entries);
+    return count;
+}
+
+/* The step of the newest; 0: there is none. */
+static uint64_t newest(void)
+{
+    char folder[ZI_CHECKPOINT_PATH_BYTES];
+    uint64_t step = 0;
+    const zero_status status = zi_checkpoint_find(run, NULL, folder);
+    if (status != ZERO_OK) {
+        CHECK_EQ(status, ZERO_INVALID_ARGUMENT);
+        CHECK_SAID(run);
+        return 0;
+    }
+    CHECK_OK(zi_manifest_step(folder, &step));
+    return step;
+}
+
+/* What a save changes: the name and step of what is there, and of what comes. */
+typedef struct scene {
+    const char *old_name; /* NULL: nothing is there */
+    uint64_t old_step;
+    const char *new_name;
+    uint64_t new_step;
+} scene;
+
+static const scene scenes[] = {
+    {NULL, 0, "step-00000005", 5},
+    {"step-00000005", 5, "step-00000006", 6},
+    {"best", 5, "best", 6},
+    {"best", 9, "best", 6},          /* a run that went back to an earlier step */
+    {"step-00000009", 9, "again", 6} /* likewise */
+};
+#define SCENES (sizeof scenes / sizeof scenes[0])
+
+static void set_scene(const scene *s)
+{
+    mishap_at = 0;
+    case_remove(run, false);
+    if (s->old_name != NULL) {
+        case_write(&model, run, s->old_name, s->old_step);
+    }
+}
+
+/* Old or new, whole; and the new one counts as soon as it has its name. */
+static void check_scene(const scene *s)
+{
+    uint64_t steps[8];
+    const uint32_t count = steps_of(steps);
+    bool old = s->old_name == NULL;
+    bool new = false;
+    for (uint32_t i = 0; i < count; i++) {
+        old = old || steps[i] == s->old_step;
+        new = new || steps[i] == s->new_step;
+        CHECK(steps[i] == s->old_step || steps[i] == s->new_step);
+    }
+    CHECK(old || new);
+    CHECK_EQ(newest(), new ? s->new_step : s->old_step);
+}
+
+/* Nothing is left but checkpoints and the name of the newest. */
+static void check_tidy(const scene *s)
+{
+    uint64_t steps[8];
+    const bool apart = s->old_name != NULL && strcmp(s->old_name, s->new_name) != 0;
+    CHECK_EQ(steps_of(steps), apart ? 2 : 1);
+    CHECK_EQ(newest(), s->new_step);
+    CHECK_EQ(rig_entries(run), apart ? 3 : 2);
+}
+
+/* Returns whether the save ended before it could die. */
+static bool save_dies(const scene *s, long at)
+{
+    const pid_t child = fork();
+    int state = 0;
+    if (child == 0) {
+        arm(DIE, at);
+        case_write(&model, run, s->new_name, s->new_step);
+        _exit(0);
+    }
+    CHECK(child > 0 && waitpid(child, &state, 0) == child && WIFEXITED(state));
+    CHECK(WEXITSTATUS(state) == 0 || WEXITSTATUS(state) == DIED);
+    return WEXITSTATUS(state) == 0;
+}
+
+static void die_everywhere(bool exchange)
+{
+    make_run();
+    no_exchange = !exchange;
+    for (size_t i = 0; i < SCENES; i++) {
+        bool ended = false;
+        long at = 1;
+        for (; !ended; at++) {
+            set_scene(&scenes[i]);
+            ended = save_dies(&scenes[i], at);
+            check_scene(&scenes[i]);
+            case_write(&model, run, scenes[i].new_name, scenes[i].new_step);
+            check_tidy(&scenes[i]);
+        }
+        printf("  scene %zu: %ld calls\n", i, at - 1);
+        CHECK(at > 10);
+    }
+    remove_run();
+}
+
+TEST_CALL(a_save_that_dies_leaves_the_old_or_the_new, die_everywhere(true));
+TEST_CALL(a_save_that_dies_where_names_cannot_be_exchanged, die_everywhere(false));
+
+/* The text of the new manifest; the files are in NAME.part. */
+static char *begin_scene(const scene *s, size_t *bytes)
+{
+    char part[ZI_CHECKPOINT_PATH_BYTES];
+    char *text = NULL;
+    zi_manifest m = case_manifest(&model, s->new_step);
+    CHECK_OK(zi_checkpoint_begin(run, s->new_name, true, part));
+    CHECK_OK(zi_manifest_write(&m, &text, bytes));
+    free(m.header_hash);
+    return text;
+}
+
+static void fail_everywhere(bool exchange)
+{
+    make_run();
+    no_exchange = !exchange;
+    for (size_t i = 0; i < SCENES; i++) {
+        zero_status status = ZERO_IO;
+        for (long at = 1; status != ZERO_OK; at++) {
+            size_t bytes = 0;
+            set_scene(&scenes[i]);
+            char *text = begin_scene(&scenes[i], &bytes);
+            arm(FAIL, at);
+            status = zi_checkpoint_commit(run, scenes[i].new_name, text, bytes);
+            mishap_at = 0;
+            zi_free(text);
+            if (status != ZERO_OK) {
+                CHECK_EQ(status, ZERO_IO);
+                CHECK_SAID(run);
+                CHECK_EQ(zero_last_error()->native, EIO);
+                CHECK_EQ(newest(), scenes[i].old_step);
+                zi_checkpoint_discard(run, scenes[i].new_name);
+                CHECK_EQ(rig_entries(run), scenes[i].old_name != NULL ? 2 : 0);
+            }
+        }
+        CHECK_EQ(newest(), scenes[i].new_step);
+    }
+    remove_run();
+}
+
+TEST_CALL(a_commit_that_fails_changes_nothing, fail_everywhere(true));
+TEST_CALL(a_commit_that_fails_where_names_cannot_be_exchanged, fail_everywhere(false));
+
+/* What is named is on the disk before. w: write, f: fsync, r: rename, x: exchange. */
+TEST(a_commit_syncs_before_it_names)
+{
+    size_t bytes = 0;
+    make_run();
+    set_scene(&scenes[2]);
+    char *text = begin_scene(&scenes[2], &bytes);
+    arm(FAIL, 0);
+    CHECK_OK(zi_checkpoint_commit(run, "best", text, bytes));
+    order[10] = '\0';
+    CHECK(strcmp(order, "wfrfwfxfrf") == 0);
+    zi_free(text);
+    remove_run();
+}
+
+/* ---- begin ---- */
+
+TEST(names)
+{
+    const char *const bad[] = {"",       ".",      "..",  ".a", "a/b",
+                               "a.part", "latest", "a b", "ü",  "x.replaced"};
+    char part[ZI_CHECKPOINT_PATH_BYTES];
+    char name[256];
+    make_run();
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        CHECK_FAILS(zi_checkpoint_begin(run, bad[i], true, part), ZERO_INVALID_ARGUMENT, bad[i]);
+    }
+    memset(name, 'x', sizeof name);
+    name[201] = '\0';
+    CHECK_FAILS(zi_checkpoint_begin(run, name, true, part), ZERO_INVALID_ARGUMENT, "200");
+    name[200] = '\0';
+    case_write(&model, run, name, 3);
+    CHECK_EQ(newest(), 3);
+    zi_checkpoint_step_name(name, sizeof name, 42);
+    CHECK(strcmp(name, "step-00000042") == 0);
+    remove_run();
+}
+
+TEST(a_name_that_is_taken)
+{
+    char part[ZI_CHECKPOINT_PATH_BYTES];
+    make_run();
+    case_write(&model, run, "a", 3);
+    CHECK_FAILS(zi_checkpoint_begin(run, "a", false, part), ZERO_STATE, "replace");
+    CHECK_OK(zi_checkpoint_begin(run, "b", false, part));
+    CHECK_EQ(newest(), 3);
+    /* What a dead save left is removed, and so is what is no folder. */
+    CHECK(close(case_open(part, "left")) == 0);
+    CHECK_OK(zi_checkpoint_begin(run, "b", false, part));
+    CHECK_EQ(rig_entries(part), 0);
+    CHECK(rmdir(part) == 0 && symlink("/etc", part) == 0);
+    CHECK_OK(zi_checkpoint_begin(run, "b", false, part));
+    CHECK_EQ(rig_entries(part), 0);
+    CHECK(access("/etc/passwd", F_OK) == 0);
+    remove_run();
+}
+
+TEST(directories)
+{
+    char part[ZI_CHECKPOINT_PATH_BYTES];
+    char folder[ZI_CHECKPOINT_PATH_BYTES];
+    struct stat status;
+    make_run();
+    char inner[128];
+    (void)snprintf(inner, sizeof inner, "%s/ein Lauf mit größe", run);
+    (void)umask(077);
+    case_write(&model, inner, "a", 3);
+    CHECK_OK(zi_checkpoint_find(inner, NULL, folder));
+    CHECK(strcmp(folder, test_text("%s/a", inner)) == 0);
+    CHECK(stat(folder, &status) == 0 && (status.st_mode & 0777) == 0700);
+    CHECK(stat(test_text("%s/" ZI_MANIFEST_NAME, folder), &status) == 0);
+    CHECK_EQ(status.st_mode & 0777, 0600);
+    /* A checkpoint's own folder is found as itself. */
+    CHECK_OK(zi_checkpoint_find(test_text("%s/a", inner), NULL, folder));
+    CHECK(strcmp(folder, test_text("%s/a", inner)) == 0);
+    CHECK_FAILS(zi_checkpoint_find(inner, "b", folder), ZERO_INVALID_ARGUMENT, "/b");
+    CHECK_FAILS(zi_checkpoint_find(inner, "../x", folder), ZERO_INVALID_ARGUMENT, "../x");
+    CHECK_FAILS(zi_checkpoint_find("/nowhere", NULL, folder), ZERO_INVALID_ARGUMENT, "/nowhere");
+    CHECK_FAILS(zi_checkpoint_find(run, NULL, folder), ZERO_INVALID_ARGUMENT, run);
+    CHECK_FAILS(zi_checkpoint_begin("/nowhere/run", "a", true, part), ZERO_IO, "/nowhere/run");
+    CHECK_EQ(zero_last_error()->native, ENOENT);
+    CHECK_FAILS(zi_checkpoint_begin(test_text("%s/a/" ZI_MANIFEST_NAME, inner), "a", true, part),
+                ZERO_INVALID_ARGUMENT, "no directory");
+    case_remove(inner, true);
+    remove_run();
+}
+
+TEST(a_directory_that_may_not_be_written)
+{
+    char part[ZI_CHECKPOINT_PATH_BYTES];
+    if (geteuid() == 0) {
+        SKIP("root may write everywhere");
+    }
+    make_run();
+    CHECK(chmod(run, 0500) == 0);
+    CHECK_FAILS(zi_checkpoint_begin(run, "a", true, part), ZERO_IO, run);
+    CHECK_EQ(zero_last_error()->native, EACCES);
+    CHECK(chmod(run, 0700) == 0);
+    remove_run();
+}
+
+TEST(a_disk_that_is_full)
+{
+    size_t bytes = 0;
+    make_run();
+    char *disk = rig_small_disk();
+    free(run);
+    run = disk;
+    case_write(&model, run, "old", 5);
+    char *text = begin_scene(&scenes[1], &bytes);
+    const int rest = case_open(run, "rest");
+    static const char block[4096];
+    while (__real_write(rest, block, sizeof block) > 0) {
+    }
+    CHECK_FAILS(zi_checkpoint_commit(run, scenes[1].new_name, text, bytes), ZERO_IO, "manifest");
+    CHECK_EQ(zero_last_error()->native, ENOSPC);
+    CHECK_EQ(newest(), 5);
+    CHECK(close(rest) == 0);
+    zi_free(text);
+    case_remove(run, false);
+    rig_small_disk_remove(run);
+    case_free(&model);
+}
+
+/* ---- list, find and prune ---- */
+
+TEST(what_is_torn_is_not_listed)
+{
+    uint64_t steps[8];
+    char folder[ZI_CHECKPOINT_PATH_BYTES];
+    make_run();
+    for (uint64_t step = 1; step <= 4; step++) {
+        char name[32];
+        zi_checkpoint_step_name(name, sizeof name, step);
+        case_write(&model, run, name, step);
+    }
+    CHECK(truncate(test_text("%s/step-00000002/" ZI_MANIFEST_NAME, run), 700) == 0);
+    CHECK(unlink(test_text("%s/step-00000004/" ZI_MANIFEST_NAME, run)) == 0);
+    CHECK(mkdir(test_text("%s/empty", run), 0700) == 0);
+    CHECK_EQ(steps_of(steps), 2);
+    CHECK(steps[0] == 1 && steps[1] == 3);
+    CHECK_EQ(newest(), 3); /* latest names one that is gone */
+    CHECK_FAILS(zi_checkpoint_find(run, "step-00000002", folder), ZERO_CORRUPT, "step-00000002");
+    CHECK_FAILS(zi_checkpoint_find(run, "step-00000004", folder), ZERO_INVALID_ARGUMENT,
+                "its save did not end");
+    CHECK(truncate(test_text("%s/latest", run), 3) == 0);
+    CHECK_EQ(newest(), 3);
+    CHECK(unlink(test_text("%s/latest", run)) == 0);
+    CHECK_EQ(newest(), 3);
+    /* Nothing outside is named by it. */
+    CHECK(symlink("/etc/passwd", test_text("%s/latest", run)) == 0);
+    CHECK_EQ(newest(), 3);
+    remove_run();
+}
+
+/* Steps 1 to 5, of which 2 was committed last; a part of step 1 and one of step 9. */
+static void set_prune(void)
+{
+    static const uint64_t steps[] = {1, 3, 4, 5, 2};
+    mishap_at = 0;
+    case_remove(run, false);
+    for (int i = 0; i < 5; i++) {
+        char name[32];
+        zi_checkpoint_step_name(name, sizeof name, steps[i]);
+        case_write(&model, run, name, steps[i]);
+    }
+    CHECK(mkdir(test_text("%s/step-00000001.part", run), 0700) == 0);
+    CHECK(mkdir(test_text("%s/step-00000009.part", run), 0700) == 0);
+}
+
+TEST(prune_keeps_the_newest)
+{
+    uint64_t steps[8];
+    uint32_t removed = 0;
+    make_run();
+    set_prune();
+    CHECK_FAILS(zi_checkpoint_prune(run, 0, NULL), ZERO_INVALID_ARGUMENT, "keep");
+    CHECK_OK(zi_checkpoint_prune(run, 9, &removed));
+    CHECK_EQ(removed, 0);
+    CHECK_OK(zi_checkpoint_prune(run, 3, &removed));
+    CHECK_EQ(removed, 2);
+    CHECK_EQ(steps_of(steps), 3);
+    CHECK(steps[0] == 2 && steps[1] == 4 && steps[2] == 5);
+    CHECK_EQ(rig_entries(run), 5); /* latest, and the part of step 9 */
+    CHECK_OK(zi_checkpoint_prune(run, 1, &removed));
+    CHECK_EQ(removed, 2);
+    CHECK_EQ(newest(), 2);
+    CHECK_EQ(steps_of(steps), 1);
+    remove_run();
+}
+
+TEST(a_prune_that_dies)
+{
+    uint64_t steps[8];
+    int status = DIED;
+    make_run();
+    for (long at = 1; status == DIED; at++) {
+        set_prune();
+        const pid_t child = fork();
+        if (child == 0) {
+            arm(DIE, at);
+            CHECK_OK(zi_checkpoint_prune(run, 2, NULL));
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+        status = WEXITSTATUS(status);
+        const uint32_t count = steps_of(steps);
+        CHECK(count >= 2 && steps[count - 1] == 5);
+        CHECK_EQ(newest(), 2);
+        CHECK_OK(zi_checkpoint_prune(run, 2, NULL));
+        CHECK_EQ(rig_entries(run), 4);
+    }
+    CHECK_EQ(status, 0);
+    remove_run();
+}
+
+TEST_MAIN()

@@ -1,0 +1,361 @@
+/* Owns the tests of manifests: what is written is read back to the bit, in any locale; and every
+ * flipped bit, every other version and every member that says what cannot be is refused by name. */
+#include <locale.h>
+
+#include "checkpoint_case.h"
+#include "folders.h"
+#include "sanitizer.h"
+
+#include "format/json_text.h"
+
+static char *home;
+
+static void make_home(void)
+{
+    home = rig_folder(true);
+}
+
+static void remove_home(void)
+{
+    case_remove(home, true);
+    free(home);
+}
+
+/* A checkpoint's folder with this text alone. */
+static void put_text(const char *text, size_t bytes)
+{
+    const int file = case_open(home, ZI_MANIFEST_NAME);
+    CHECK(ftruncate(file, 0) == 0);
+    case_put(file, text, bytes, 0);
+    CHECK(close(file) == 0);
+}
+
+static char *text_of(const case_model *c, uint64_t step, size_t *bytes)
+{
+    zi_manifest m = case_manifest(c, step);
+    char *text = NULL;
+    for (uint32_t i = 0; i < c->map.file_count; i++) {
+        m.header_hash[i] = case_random(9, i);
+    }
+    m.sums_hash = UINT64_MAX;
+    CHECK_OK(zi_manifest_write(&m, &text, bytes));
+    free(m.header_hash);
+    return text;
+}
+
+/* ---- round trips ---- */
+
+static void check_tensor(const zi_checkpoint_tensor *a, const zi_checkpoint_tensor *b)
+{
+    CHECK(strcmp(a->name, b->name) == 0);
+    CHECK_EQ(a->dims, b->dims);
+    CHECK_BYTES(a->shape, b->shape, sizeof a->shape);
+    CHECK_EQ(a->count, b->count);
+    CHECK_EQ(a->flags, b->flags);
+    CHECK_EQ(a->group, b->group);
+    CHECK_EQ(a->cut_first, b->cut_first);
+    CHECK_EQ(a->cut_every, b->cut_every);
+    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        CHECK_EQ(case_has(a, role), case_has(b, role));
+        if (case_has(a, role)) {
+            CHECK_BYTES(&a->role[role], &b->role[role], sizeof a->role[role]);
+        }
+    }
+}
+
+static void check_same(const zi_manifest *a, const zi_manifest *b)
+{
+    CHECK_EQ(a->world, b->world);
+    CHECK_EQ(a->seed, b->seed);
+    CHECK_EQ(a->model_hash, b->model_hash);
+    CHECK_BYTES(&a->state, &b->state, sizeof a->state);
+    CHECK_EQ(a->group_count, b->group_count);
+    CHECK_BYTES(a->groups, b->groups, a->group_count * sizeof *a->groups);
+    CHECK_EQ(a->data_position, b->data_position);
+    CHECK_EQ(a->random_seed, b->random_seed);
+    CHECK_EQ(a->random_position, b->random_position);
+    CHECK_EQ(a->user_bytes, b->user_bytes);
+    CHECK_BYTES(a->user, b->user, a->user_bytes);
+    CHECK_EQ(a->sums_hash, b->sums_hash);
+    CHECK_EQ(a->map.tensor_count, b->map.tensor_count);
+    CHECK_EQ(a->map.file_count, b->map.file_count);
+    CHECK_EQ(a->map.piece_count, b->map.piece_count);
+    for (uint32_t i = 0; i < a->map.tensor_count; i++) {
+        check_tensor(&a->map.tensors[i], &b->map.tensors[i]);
+    }
+    for (uint32_t i = 0; i < a->map.file_count; i++) {
+        CHECK_BYTES(&a->map.files[i], &b->map.files[i], sizeof a->map.files[i]);
+        CHECK_EQ(a->header_hash[i], b->header_hash[i]);
+    }
+}
+
+static void round_trip(uint64_t seed)
+{
+    case_model c;
+    zi_manifest read;
+    size_t bytes = 0;
+    case_make(&c, test_chance(seed, 40), 3000, 1 + test_chance(seed + 1, 8), seed);
+    zi_manifest m = case_manifest(&c, seed);
+    for (int i = 0; i < ZERO_STEP_GROUPS; i++) {
+        m.state.beta1_product[i] = (double)case_random(seed, (uint64_t)i) * 0x1p-64;
+        m.state.beta2_product[i] = i % 3 == 0 ? 0 : i % 3 == 1 ? 0x1p-1074 : 1 - 0x1p-53;
+    }
+    m.groups[1] = (zero_adamw){0x1.fffffep127f, 0x1p-149f, 0.1f, 1e-30f, 0};
+    m.sums_hash = case_random(seed, 5);
+    char *text = NULL;
+    CHECK_OK(zi_manifest_write(&m, &text, &bytes));
+    put_text(text, bytes);
+    CHECK_OK(zi_manifest_read(&read, home));
+    check_same(&m, &read);
+    uint64_t step = 0;
+    CHECK_OK(zi_manifest_step(home, &step));
+    CHECK_EQ(step, seed);
+    zi_manifest_free(&read);
+    free(m.header_hash);
+    zi_free(text);
+    case_free(&c);
+}
+
+TEST(what_is_written_is_read)
+{
+    make_home();
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        round_trip(seed);
+    }
+    remove_home();
+}
+
+TEST(what_is_written_is_read_where_numbers_have_a_comma)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"};
+    bool found = false;
+    for (int i = 0; i < 3 && !found; i++) {
+        found = setlocale(LC_ALL, names[i]) != NULL;
+    }
+    if (!found) {
+        SKIP("no locale whose numbers have a comma is installed");
+    }
+    make_home();
+    round_trip(77);
+    remove_home();
+}
+
+TEST(numbers_are_valid_json)
+{
+    char text[256] = {0};
+    zi_json_out out = {.text = text};
+    zi_json_put_real(&out, 1);
+    zi_json_put(&out, " ");
+    zi_json_put_real(&out, -0.0);
+    zi_json_put(&out, " ");
+    zi_json_put_real(&out, 0.1);
+    zi_json_put(&out, " ");
+    zi_json_put_float(&out, 1e-8f);
+    zi_json_put(&out, " ");
+    zi_json_put_quoted(&out, UINT64_MAX);
+    zi_json_put(&out, " ");
+    zi_json_put_hash(&out, 0xabc);
+    zi_json_put_text(&out, "\n\"\\é\x01");
+    CHECK(strcmp(text, "1.0 -0.0 0.10000000000000001 9.99999994e-09 \"18446744073709551615\" "
+                       "\"0000000000000abc\"\"\\u000a\\\"\\\\é\\u0001\"") == 0);
+}
+
+/* ---- damage ---- */
+
+TEST(every_flipped_bit_is_seen)
+{
+    case_model c;
+    size_t bytes = 0;
+    uint64_t step = 0;
+    zi_manifest read;
+    make_home();
+    case_make(&c, 3, 300, 2, test_seed);
+    char *text = text_of(&c, 9, &bytes);
+    for (size_t bit = 0; bit < bytes * 8; bit++) {
+        if (!IN_SAMPLE(bit)) {
+            continue;
+        }
+        text[bit / 8] ^= (char)(1 << bit % 8);
+        put_text(text, bytes);
+        const zero_status status = zi_manifest_step(home, &step);
+        CHECK(status == ZERO_CORRUPT || (status == ZERO_INVALID_ARGUMENT && bit < 8 * 21));
+        CHECK_SAID(ZI_MANIFEST_NAME);
+        text[bit / 8] ^= (char)(1 << bit % 8);
+    }
+    for (size_t end = 0; end < bytes; end++) {
+        put_text(text, end);
+        const zero_status status = zi_manifest_read(&read, home);
+        CHECK(status == ZERO_CORRUPT || (status == ZERO_INVALID_ARGUMENT && end < 21));
+        CHECK_SAID(ZI_MANIFEST_NAME);
+        zi_manifest_free(&read);
+    }
+    zi_free(text);
+    case_free(&c);
+    remove_home();
+}
+
+/* ---- hostile texts ---- */
+
+/* What an author with a right hash may write: `old` for `new`, once. */
+typedef struct forgery {
+    const char *old;
+    const char *new;
+    zero_status status;
+    const char *words;
+} forgery;
+
+/* Of the last member. */
+#define TAIL_BYTES (sizeof ",\n\"xxh3\": \"0123456789abcdef\"\n}\n" - 1)
+
+static void put_forged(const char *text, size_t bytes, const forgery *f)
+{
+    const char *at = strstr(text, f->old);
+    char *forged = calloc(1, bytes + strlen(f->new) + 1);
+    if (at == NULL || forged == NULL) {
+        TEST_FAIL("the manifest has no %s:\n%s", f->old, text);
+    }
+    zi_json_out out = {.text = forged};
+    memcpy(forged, text, (size_t)(at - text));
+    out.bytes = (size_t)(at - text);
+    zi_json_put(&out, f->new);
+    zi_json_put(&out, at + strlen(f->old));
+    out.bytes -= TAIL_BYTES;
+    const uint64_t hash = zi_checkpoint_hash(forged, out.bytes);
+    zi_json_put(&out, ",\n\"xxh3\": ");
+    zi_json_put_hash(&out, hash);
+    zi_json_put(&out, "\n}\n");
+    put_text(forged, out.bytes);
+    free(forged);
+}
+
+static const forgery forgeries[] = {
+    {"libzero checkpoint", "libzero checkbook!", ZERO_INVALID_ARGUMENT, "first lines"},
+    {"\"version\": 1", "\"version\": 2", ZERO_UNSUPPORTED, "version 2"},
+    {"\"version\": 1", "\"version\": 18446744073709551617", ZERO_INVALID_ARGUMENT, "first lines"},
+    {"\"updates\": \"8\"", "\"updates\": 8", ZERO_INVALID_ARGUMENT, "first lines"},
+    {"\"updates\": \"8\"", "\"updates\": \"18446744073709551615\"", ZERO_INVALID_ARGUMENT,
+     "\"updates\""},
+    {"\"little\"", "\"big\"", ZERO_UNSUPPORTED, "\"big\""},
+    {"\"world\": 2", "\"world\": -2", ZERO_INVALID_ARGUMENT, "\"world\""},
+    {"\"world\": 2", "\"world\": 2, \"world\": 2", ZERO_INVALID_ARGUMENT, "duplicate"},
+    {"\"world\": 2", "\"world\": 2.0", ZERO_INVALID_ARGUMENT, "\"world\""},
+    {"\"seed\": \"1", "\"seed\": \"91", ZERO_INVALID_ARGUMENT, "\"seed\""},
+    {"\"seed\": \"1", "\"seed\": \"-1", ZERO_INVALID_ARGUMENT, "\"seed\""},
+    {"\"loss_scale\": 65536", "\"loss_scale\": 1e39, \"x\": 0", ZERO_INVALID_ARGUMENT,
+     "\"loss_scale\""},
+    {"\"overflows\": 0", "\"overflows\": 4294967296", ZERO_INVALID_ARGUMENT, "\"overflows\""},
+    {"\"beta1_product\": [", "\"beta1_product\": [1.0, ", ZERO_INVALID_ARGUMENT, "64"},
+    {"\"beta2_product\": [0", "\"beta2_product\": [7", ZERO_INVALID_ARGUMENT, "\"beta2_product\""},
+    {"\"groups\": [\n{", "\"groups\": [[], {", ZERO_INVALID_ARGUMENT, "\"groups\""},
+    {"\"lr\": ", "\"rl\": ", ZERO_INVALID_ARGUMENT, "\"lr\""},
+    {"\"user\": \"", "\"user\": \"0", ZERO_INVALID_ARGUMENT, "\"user\""},
+    {"\"user\": \"", "\"user\": \"zz", ZERO_INVALID_ARGUMENT, "\"user\""},
+    {"\"sums.bin\"", "\"../sums.bin\"", ZERO_INVALID_ARGUMENT, "../sums.bin"},
+    {"\"pieces\": ", "\"pieces\": 9", ZERO_INVALID_ARGUMENT, "\"pieces\""},
+    {"\"piece_elements\": 262144", "\"piece_elements\": 0", ZERO_INVALID_ARGUMENT,
+     "\"piece_elements\""},
+    {"\"param.safetensors\"", "\"../../etc/passwd\"", ZERO_INVALID_ARGUMENT, "../../etc/passwd"},
+    {"\"param.safetensors\"", "\"/etc/passwd\"", ZERO_INVALID_ARGUMENT, "/etc/passwd"},
+    {"\"header_xxh3\": \"", "\"header_xxh3\": \"X", ZERO_INVALID_ARGUMENT, "\"header_xxh3\""},
+    {"\"data_at\": 4096", "\"data_at\": 0", ZERO_INVALID_ARGUMENT, "does not follow"},
+    {"\"data_at\": 4096", "\"data_at\": 9223372036854775808", ZERO_INVALID_ARGUMENT, "too big"},
+    {"\"files\": [", "\"files\": [{}, ", ZERO_INVALID_ARGUMENT, "\"files\""},
+    {"\"tensors\": [", "\"tensors\": [null, ", ZERO_INVALID_ARGUMENT, "\"tensors\""},
+    {"\"tensors\": [", "\"tensors\": 4294967296, \"x\": [", ZERO_INVALID_ARGUMENT, "\"tensors\""},
+    {"größe \\\"2", "größe \\\"1", ZERO_INVALID_ARGUMENT, "twice"},
+    {"h.0.größe \\\"2\\\"", "", ZERO_INVALID_ARGUMENT, "1 to 127"},
+    {"h.0.größe \\\"2\\\"", "\\u0000", ZERO_INVALID_ARGUMENT, "line"},
+    {"\"shape\": [", "\"shape\": [4294967296, 4294967296, 2], \"x\": [", ZERO_INVALID_ARGUMENT,
+     "\"shape\""},
+    {"\"shape\": [", "\"shape\": [1, 1, 1, 1, 1, 1, 1, 1, 1], \"x\": [", ZERO_INVALID_ARGUMENT,
+     "\"shape\""},
+    {"\"shape\": [", "\"shape\": [288230376151711744], \"x\": [", ZERO_INVALID_ARGUMENT, "2^57"},
+    {"\"shape\": [", "\"shape\": [-1], \"x\": [", ZERO_INVALID_ARGUMENT, "\"shape\""},
+    {"\"flags\": 0", "\"flags\": 4", ZERO_INVALID_ARGUMENT, "\"flags\""},
+    {"\"group\": 1", "\"group\": 64", ZERO_INVALID_ARGUMENT, "\"group\""},
+    {"\"cuts\": [", "\"cuts\": [0, 256], \"x\": [", ZERO_INVALID_ARGUMENT, "\"cuts\""},
+    {"\"cuts\": [", "\"cuts\": [256, 0], \"x\": [", ZERO_INVALID_ARGUMENT, "\"cuts\""},
+    {"\"cuts\": [", "\"cuts\": [512, 256], \"x\": [", ZERO_INVALID_ARGUMENT, "\"cuts\""},
+    {"\"cuts\": [", "\"cuts\": [100, 256], \"x\": [", ZERO_INVALID_ARGUMENT, "\"cuts\""},
+    {"\"cuts\": [", "\"cuts\": [256, 9223372036854775552], \"x\": [", ZERO_INVALID_ARGUMENT,
+     "\"cuts\""},
+    {"\"places\": {", "\"places\": {\"grad\": [\"f32\", 0, 4096, 0], ", ZERO_INVALID_ARGUMENT,
+     "\"places\""},
+    {"\"param\": [\"f32\"", "\"param\": [\"f64\"", ZERO_INVALID_ARGUMENT, "a place"},
+    {"\"param\": [\"f32\"", "\"param\": [\"bf16\"", ZERO_INVALID_ARGUMENT, "follow"},
+    {"\"f32\", 0, 4096", "\"f32\", 0, 4100", ZERO_INVALID_ARGUMENT, "follows from"},
+    {"\"f32\", 0, 4096", "\"f32\", 4294967296, 4096", ZERO_INVALID_ARGUMENT, "follows from"},
+    {"\"model_hash\": \"", "\"model_hash\": \"0000000000000000\", \"x\": \"", ZERO_INVALID_ARGUMENT,
+     "\"model_hash\""},
+};
+
+TEST(hostile_texts_are_refused)
+{
+    case_model c;
+    size_t bytes = 0;
+    zi_manifest read;
+    make_home();
+    case_make(&c, 4, 300, 2, 3);
+    for (uint32_t i = 0; i < 4; i++) {
+        case_roles(&c.map.tensors[i], 0);
+        c.map.tensors[i].flags = 0;
+    }
+    zi_checkpoint_map_free(&c.map);
+    CHECK_OK(zi_checkpoint_map_make(&c.map));
+    char *text = text_of(&c, 9, &bytes);
+    put_forged(text, bytes, &(forgery){"\"world\": 2", "\"world\":  2", ZERO_OK, ""});
+    CHECK_OK(zi_manifest_read(&read, home)); /* a forger's hash is right */
+    zi_manifest_free(&read);
+    for (size_t i = 0; i < sizeof forgeries / sizeof forgeries[0]; i++) {
+        const forgery *f = &forgeries[i];
+        put_forged(text, bytes, f);
+        const zero_status status = zi_manifest_read(&read, home);
+        if (status != f->status || strstr(zero_last_error()->message, f->words) == NULL) {
+            TEST_FAIL("%s: %s (%s)", f->new, zero_status_name(status), zero_last_error()->message);
+        }
+        zi_manifest_free(&read);
+    }
+    zi_free(text);
+    case_free(&c);
+    remove_home();
+}
+
+TEST(what_is_no_manifest)
+{
+    zi_manifest read;
+    make_home();
+    CHECK_FAILS(zi_manifest_read(&read, home), ZERO_INVALID_ARGUMENT, "its save did not end");
+    zi_manifest_free(&read);
+    CHECK_FAILS(zi_manifest_read(&read, "/nowhere"), ZERO_INVALID_ARGUMENT, "/nowhere");
+    zi_manifest_free(&read);
+    put_text("{}", 2);
+    CHECK_FAILS(zi_manifest_read(&read, home), ZERO_INVALID_ARGUMENT, "not a checkpoint's");
+    zi_manifest_free(&read);
+    const char *path = test_text("%s/" ZI_MANIFEST_NAME, home);
+    CHECK(unlink(path) == 0 && symlink("/etc/passwd", path) == 0);
+    CHECK_FAILS(zi_manifest_read(&read, home), ZERO_INVALID_ARGUMENT, "symbolic link");
+    zi_manifest_free(&read);
+    CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+    CHECK_FAILS(zi_manifest_read(&read, home), ZERO_INVALID_ARGUMENT, "no regular file");
+    zi_manifest_free(&read);
+    remove_home();
+}
+
+TEST(models_have_one_hash_in_any_order)
+{
+    case_model c;
+    case_make(&c, 20, 300, 2, 3);
+    const uint64_t hash = zi_manifest_model_hash(&c.map);
+    const zi_checkpoint_tensor first = c.map.tensors[0];
+    c.map.tensors[0] = c.map.tensors[7];
+    c.map.tensors[7] = first;
+    CHECK_EQ(zi_manifest_model_hash(&c.map), hash);
+    c.map.tensors[7].dims++;
+    CHECK(zi_manifest_model_hash(&c.map) != hash);
+    c.map.tensors[7] = first;
+    c.map.tensors[7].name = "another";
+    CHECK(zi_manifest_model_hash(&c.map) != hash);
+    case_free(&c);
+}
+
+TEST_MAIN()
