@@ -45,9 +45,9 @@ ABSENT int bench_gpu(const bench_options *options, bench_report *report)
                           : bench_skip(report, "gpu", NULL, no_cuda);
 }
 
-ABSENT calibrate_product *calibrate_product_create(bench_scale scale, const char **missing)
+ABSENT calibrate_product *calibrate_product_create(const calibration *all, const char **missing)
 {
-    (void)scale;
+    (void)all;
     *missing = "built without OpenBLAS; install it, or set this by hand";
     return NULL;
 }

@@ -273,17 +273,22 @@ static void print_help(void)
            "  --ranks N      ranks that share the machine, in [1, 256]; default: one for each\n"
            "                 GPU, else for each CPU, at most %d; several may share a GPU\n"
            "  --device NAME  cpu, or cuda; default: cuda where there is a GPU\n"
+           "  --width N      of the model, a multiple of %d up to %d: products are measured\n"
+           "                 in blocks of it; default: 768, with --quick 384\n"
+           "  --tokens N     of a rank, in [16, %d], likewise; default: 512\n"
            "  --out FILE     write the cluster as JSON; - for stdout, without the table\n"
            "  --quick        a few seconds; shows the tendency\n"
            "  --tiny         smallest sizes; shows that it runs, the numbers say nothing\n"
            "  -h, --help     this text\n\n"
            "Run it alone: what else runs is measured too.\n",
-           RANKS_DEFAULT_MAX);
+           RANKS_DEFAULT_MAX, CALIBRATE_HEAD_WIDTH, CALIBRATE_WIDTH_MAX, CALIBRATE_TOKENS_MAX);
 }
 
 enum {
     OPTION_DIR = COMMAND_LINE_OPTIONS,
     OPTION_RANKS,
+    OPTION_WIDTH,
+    OPTION_TOKENS,
     OPTION_DEVICE,
     OPTION_OUT,
     OPTION_QUICK,
@@ -294,6 +299,8 @@ static const struct option line_options[] = {
     {"help", no_argument, NULL, COMMAND_LINE_HELP},
     {"dir", required_argument, NULL, OPTION_DIR},
     {"ranks", required_argument, NULL, OPTION_RANKS},
+    {"width", required_argument, NULL, OPTION_WIDTH},
+    {"tokens", required_argument, NULL, OPTION_TOKENS},
     {"device", required_argument, NULL, OPTION_DEVICE},
     {"out", required_argument, NULL, OPTION_OUT},
     {"quick", no_argument, NULL, OPTION_QUICK},
@@ -301,9 +308,31 @@ static const struct option line_options[] = {
     {0},
 };
 
-static int read_option(calibrate_line *line, int option, const char *value)
+static int read_count(const char *name, const char *value, uint64_t low, uint64_t high,
+                      uint32_t *count)
 {
     uint64_t number = 0;
+    if (!command_line_whole(value, low, high, &number)) {
+        return bench_fail("%s %s: expected a whole number in [%" PRIu64 ", %" PRIu64 "]", name,
+                          value, low, high);
+    }
+    *count = (uint32_t)number;
+    return 0;
+}
+
+static int read_width(const char *value, uint32_t *width)
+{
+    if (read_count("--width", value, CALIBRATE_HEAD_WIDTH, CALIBRATE_WIDTH_MAX, width) != 0) {
+        return 1;
+    }
+    return *width % CALIBRATE_HEAD_WIDTH == 0
+               ? 0
+               : bench_fail("--width %s: expected a multiple of %d, the width of a head", value,
+                            CALIBRATE_HEAD_WIDTH);
+}
+
+static int read_option(calibrate_line *line, int option, const char *value)
+{
     switch (option) {
     case COMMAND_LINE_HELP:
         line->help = true;
@@ -315,12 +344,11 @@ static int read_option(calibrate_line *line, int option, const char *value)
         line->all->directories[line->all->directory_count++] = value;
         return 0;
     case OPTION_RANKS:
-        if (!command_line_whole(value, 1, CALIBRATE_RANKS_MAX, &number)) {
-            return bench_fail("--ranks %s: expected a whole number in [1, %d]", value,
-                              CALIBRATE_RANKS_MAX);
-        }
-        line->all->ranks = (uint32_t)number;
-        return 0;
+        return read_count("--ranks", value, 1, CALIBRATE_RANKS_MAX, &line->all->ranks);
+    case OPTION_WIDTH:
+        return read_width(value, &line->all->width);
+    case OPTION_TOKENS:
+        return read_count("--tokens", value, 16, CALIBRATE_TOKENS_MAX, &line->all->tokens);
     case OPTION_DEVICE:
         line->cpu = strcmp(value, "cpu") == 0;
         line->cuda = strcmp(value, "cuda") == 0;

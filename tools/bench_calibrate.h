@@ -9,6 +9,9 @@
 #define CALIBRATE_FIELDS_MAX 32
 #define CALIBRATE_SAMPLES_MAX 32
 #define CALIBRATE_RANKS_MAX 256
+#define CALIBRATE_HEAD_WIDTH 64
+#define CALIBRATE_WIDTH_MAX 16384
+#define CALIBRATE_TOKENS_MAX 16384
 
 /* Of one field. None and no reason: it is not about this machine. */
 typedef struct calibrate_field {
@@ -21,7 +24,9 @@ typedef struct calibration {
     bench_scale scale;
     uint32_t repetitions; /* samples of what is timed */
     uint32_t ranks;
-    uint32_t gpus; /* which ranks have in turn; 0: ranks compute on CPUs */
+    uint32_t gpus;   /* which ranks have in turn; 0: ranks compute on CPUs */
+    uint32_t width;  /* of the block whose products are measured; 0: by the scale */
+    uint32_t tokens; /* of a rank, likewise */
     const char *directories[BENCH_DIRECTORIES_MAX];
     uint32_t directory_count;
     calibrate_field fields[CALIBRATE_FIELDS_MAX]; /* in the order of zero_cluster_field_at */
@@ -48,12 +53,13 @@ int calibrate_disks(calibration *all);
 typedef struct calibrate_product calibrate_product;
 
 /* NULL when memory is out, and in a build without OpenBLAS, where `missing` says so. */
-calibrate_product *calibrate_product_create(bench_scale scale, const char **missing);
+calibrate_product *calibrate_product_create(const calibration *all, const char **missing);
 void calibrate_product_destroy(calibrate_product *product); /* accepts NULL */
 
 typedef enum calibrate_shape {
     CALIBRATE_SQUARE, /* large square matrices: what the machine reaches */
-    CALIBRATE_BLOCK   /* all products of a GPT block, forward and backward */
+    CALIBRATE_BLOCK,  /* all products of a GPT block, forward and backward */
+    CALIBRATE_HEADS   /* those of its attention, by one thread, counted without a causal mask */
 } calibrate_shape;
 
 /* Operations of a run. */

@@ -13,6 +13,10 @@ static const int block_from[] = {1, 1, 1, 4};
 static const int block_to[] = {3, 1, 4, 1};
 #define MATRICES 4
 
+/* Attention goes over rows of one head at a time, as the GPT example's does. */
+#define HEAD_ROWS 64
+#define HEAD_TOKENS 256
+
 struct calibrate_product {
     int square; /* rows and columns */
     int width;
@@ -44,7 +48,7 @@ static float *make_matrix(size_t count)
     return matrix;
 }
 
-calibrate_product *calibrate_product_create(bench_scale scale, const char **missing)
+calibrate_product *calibrate_product_create(const calibration *all, const char **missing)
 {
     static const int squares[] = {1024, 768, 96};
     static const int widths[] = {768, 384, 64};
@@ -54,9 +58,9 @@ calibrate_product *calibrate_product_create(bench_scale scale, const char **miss
     if (product == NULL) {
         return NULL;
     }
-    product->square = squares[scale];
-    product->width = widths[scale];
-    product->tokens = tokens[scale];
+    product->square = squares[all->scale];
+    product->width = all->width != 0 ? (int)all->width : widths[all->scale];
+    product->tokens = all->tokens != 0 ? (int)all->tokens : tokens[all->scale];
     const size_t square = (size_t)product->square * (size_t)product->square;
     const size_t weights = 4 * (size_t)product->width * (size_t)product->width;
     const size_t activations = 4 * (size_t)product->width * (size_t)product->tokens;
@@ -73,11 +77,26 @@ calibrate_product *calibrate_product_create(bench_scale scale, const char **miss
     return product;
 }
 
+/* Tokens of the sample that attention is measured over. */
+static int head_tokens(const calibrate_product *product)
+{
+    return product->tokens < HEAD_TOKENS ? product->tokens : HEAD_TOKENS;
+}
+
 double calibrate_product_flops(const calibrate_product *product, calibrate_shape shape)
 {
     const double side = product->square;
     const double block = 12.0 * product->width * product->width; /* elements of the matrices */
-    return shape == CALIBRATE_SQUARE ? 2.0 * side * side * side : 6.0 * block * product->tokens;
+    const double tokens = head_tokens(product);
+    switch (shape) {
+    case CALIBRATE_SQUARE:
+        return 2.0 * side * side * side;
+    case CALIBRATE_BLOCK:
+        return 6.0 * block * product->tokens;
+    case CALIBRATE_HEADS:
+    default: /* two products forward; backward those of the scores again, and four */
+        return 14.0 * tokens * tokens * product->width;
+    }
 }
 
 /* Rows of out = left right, or right^T. left: rows x inner. */
@@ -109,12 +128,59 @@ static void multiply_weight(const calibrate_product *p, const int sizes[3], uint
     }
 }
 
+/* c = a b, with strides. */
+static void multiply_head(const float *a, int a_stride, const float *b, int b_stride, float *c,
+                          int c_stride, const int sizes[3], const CBLAS_TRANSPOSE transposes[2])
+{
+    cblas_sgemm(CblasRowMajor, transposes[0], transposes[1], sizes[0], sizes[2], sizes[1], 1.0f, a,
+                a_stride, b, b_stride, 0.0f, c, c_stride);
+}
+
+/* A head's rows from `first` on, which see the columns up to their last one: scores twice and
+ * their gradient (rows x columns), what they weigh and the gradient of queries (rows x head), those
+ * of keys and values (columns x head). Queries, keys and values lie side by side. */
+static void multiply_rows(const calibrate_product *p, int head, int first, int rows)
+{
+    static const CBLAS_TRANSPOSE along[] = {CblasNoTrans, CblasTrans};
+    static const CBLAS_TRANSPOSE across[] = {CblasNoTrans, CblasNoTrans};
+    static const CBLAS_TRANSPOSE back[] = {CblasTrans, CblasNoTrans};
+    const int depth = CALIBRATE_HEAD_WIDTH;
+    const int columns = first + rows;
+    const int stride = 3 * p->width;
+    const float *query = p->left + (size_t)first * (size_t)stride + head * depth;
+    const float *key = p->left + p->width + head * depth;
+    for (int i = 0; i < 3; i++) {
+        multiply_head(query, stride, key, stride, p->right, columns, (int[]){rows, depth, columns},
+                      along);
+    }
+    for (int i = 0; i < 2; i++) {
+        multiply_head(p->right, columns, key, stride, p->out, stride, (int[]){rows, columns, depth},
+                      across);
+        multiply_head(p->right, columns, query, stride, p->out, stride,
+                      (int[]){columns, rows, depth}, back);
+    }
+}
+
+static void multiply_heads(const calibrate_product *p)
+{
+    const int tokens = head_tokens(p);
+    for (int head = 0; head < p->width / CALIBRATE_HEAD_WIDTH; head++) {
+        for (int first = 0; first < tokens; first += HEAD_ROWS) {
+            multiply_rows(p, head, first, tokens - first < HEAD_ROWS ? tokens - first : HEAD_ROWS);
+        }
+    }
+}
+
 void calibrate_product_run(const calibrate_product *product, calibrate_shape shape, uint32_t part,
                            uint32_t parts)
 {
     if (shape == CALIBRATE_SQUARE) {
         const int side = product->square;
         multiply(product, CblasNoTrans, (const int[]){side, side, side}, part, parts);
+        return;
+    }
+    if (shape == CALIBRATE_HEADS) {
+        multiply_heads(product);
         return;
     }
     for (int i = 0; i < MATRICES; i++) {

@@ -20,7 +20,7 @@ KNOWN = ("nodes", "ranks_per_node", "device_bytes", "host_bytes")
 TIMED = ("device_bytes_per_s", "host_bytes_per_s", "host_link_bytes_per_s",
          "host_link_latency_ns", "local_bytes_per_s", "local_latency_ns")
 DISK = ("disk_bytes", "disk_read_bytes_per_s", "disk_write_bytes_per_s", "disk_latency_ns")
-PRODUCTS = ("device_flops", "device_permille")
+PRODUCTS = ("device_flops", "device_permille", "attention_permille")
 FABRIC = ("fabric_bytes_per_s", "fabric_permille", "fabric_latency_ns")
 
 
@@ -67,6 +67,9 @@ def check_cluster(program, folder):
           all(len(line) <= 80 for line in done.stdout.splitlines()),
           max(done.stdout.splitlines(), key=len))
     check("each field of the file is in the table", all(name in done.stdout for name in first))
+    shaped = run(program, *words, "-", "--width", "192", "--tokens", "80")
+    check("products of a model's own size are measured",
+          set(products) <= set(json.loads(shaped.stdout or "{}")), shaped.stderr)
     plan = subprocess.run([program, "plan", "gpt2", path], capture_output=True, text=True,
                           check=False)
     check("zero plan reads the file", plan.returncode == 0, plan.stderr)
@@ -97,6 +100,9 @@ def check_refused(program, folder):
     for words, said in ((("--ranks", "0"), "--ranks 0: expected a whole number in [1, 256]"),
                         (("--ranks", "257"), "--ranks 257"), (("--ranks", "two"), "--ranks two"),
                         (("--device", "tpu"), "--device tpu: expected cpu or cuda"),
+                        (("--width", "100"), "--width 100: expected a multiple of 64"),
+                        (("--width", "0"), "--width 0: expected a whole number in [64, 16384]"),
+                        (("--tokens", "15"), "--tokens 15: expected a whole number in [16,"),
                         (("--fast",), "--fast"), (("adam",), "adam is no option"),
                         (("--out", "/nowhere/x"), "cannot write /nowhere/x"),
                         (("--out", folder), f"cannot write {folder}"),
