@@ -31,8 +31,10 @@ static const bench_runner runners[] = {
      "reduce_scatter_vs_mpi, all_gather_vs_mpi, ..._vs_limit: collectives against the MPI "
      "library's own, and against reading and writing the same bytes",
      bench_comm, TAKES_NOTHING},
-    {"step", "stage3_vs_stage0: whole steps by stage; peak_memory_vs_plan", bench_step,
-     TAKES_NOTHING},
+    {"step",
+     "stage3_vs_stage0: whole steps by stage; traced_vs_untraced: with a timeline; "
+     "peak_memory_vs_plan",
+     bench_step, TAKES_NOTHING},
     {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks,
      TAKES_NOTHING},
     {"memory",

@@ -179,7 +179,7 @@ int bench_footprint_gpu(const bench_options *options, bench_report *report);
 int bench_skip_comm(bench_report *report, const char *reason);
 
 /* The half of `step` that needs matrix products: stage3_vs_stage0, whole training steps by stage,
- * same batches, equal losses and parameters. */
+ * and traced_vs_untraced; same batches, equal losses and parameters. */
 int bench_stage_speed(const bench_options *options, bench_report *report);
 
 #endif

@@ -24,9 +24,10 @@ ABSENT int bench_comm(const bench_options *options, bench_report *report)
 
 ABSENT int bench_stage_speed(const bench_options *options, bench_report *report)
 {
+    static const char reason[] = "built without OpenBLAS; install it and configure the build again";
     (void)options;
-    return bench_skip(report, "stage3_vs_stage0", NULL,
-                      "built without OpenBLAS; install it and configure the build again");
+    return bench_skip(report, "stage3_vs_stage0", NULL, reason) ||
+           bench_skip(report, "traced_vs_untraced", NULL, reason);
 }
 
 static const char no_cuda[] =

@@ -1,6 +1,7 @@
-/* Owns stage3_vs_stage0: one engine per stage in every in-process rank, training the same network
- * on the same batches in turn. Invariant: a ratio is reported only when every stage had the same
- * losses and ended with the same parameters, to the bit, on every rank. */
+/* Owns stage3_vs_stage0 and traced_vs_untraced: an engine for each stage, and one of stage 3 with a
+ * timeline, in every in-process rank, training the same network on the same batches in turn.
+ * Invariant: a ratio is reported only when every engine had the same losses and ended with the same
+ * parameters, to the bit, on every rank. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,11 +10,30 @@
 #include "bench.h"
 #include "bench_block.h"
 
-#define METRIC "stage3_vs_stage0"
-#define STAGES 4
+/* More than the spans of the steps that are measured at once. */
+#define TRACE_EVENTS 65536
 #define DEADLINE_MS 120000
 
-/* What a stage came to on one rank, compared between stages and ranks. */
+/* What is measured, and against which of the other sides. */
+typedef struct speed_kind {
+    const char *metric;
+    const char *name;
+    zero_stage stage;
+    uint32_t trace_events;
+    uint32_t against;
+} speed_kind;
+
+/* The timeline's is behind the one that it is against, so the two take turns as a pair. */
+static const speed_kind kinds[] = {
+    {NULL, "stage 0", ZERO_STAGE_0, 0, 0},
+    {"stage3_vs_stage0", "stage 1", ZERO_STAGE_1, 0, 0},
+    {"stage3_vs_stage0", "stage 2", ZERO_STAGE_2, 0, 0},
+    {"stage3_vs_stage0", "stage 3", ZERO_STAGE_3, 0, 0},
+    {"traced_vs_untraced", "timeline of stage 3", ZERO_STAGE_3, TRACE_EVENTS, 3},
+};
+#define SIDES (sizeof kinds / sizeof kinds[0])
+
+/* What an engine came to on one rank, compared between engines and ranks. */
 typedef struct speed_trace {
     uint64_t loss_hash;  /* over the bits of all its losses; differs between ranks */
     uint64_t param_hash; /* over all parameters at the end */
@@ -32,7 +52,7 @@ typedef struct speed_job {
     int failed;     /* rank 0's verdict */
 } speed_job;
 
-/* One stage on one rank: a side of the measurement. */
+/* One engine on one rank: a side of the measurement. */
 typedef struct speed_side {
     zero_world *world;
     zero_engine *engine;
@@ -40,8 +60,6 @@ typedef struct speed_side {
     const speed_job *job;
     speed_trace trace;
 } speed_side;
-
-static const zero_stage stages[STAGES] = {ZERO_STAGE_0, ZERO_STAGE_1, ZERO_STAGE_2, ZERO_STAGE_3};
 
 static uint64_t mix_hash(uint64_t hash, uint64_t word)
 {
@@ -110,9 +128,12 @@ static int make_sides(speed_job *job, zero_world *world, const zero_model *model
                       speed_side *sides)
 {
     int failed = 0;
-    for (uint32_t i = 0; i < STAGES && !failed; i++) {
+    for (uint32_t i = 0; i < SIDES && !failed; i++) {
         zero_engine_options options = zero_engine_options_init();
-        options.stage = stages[i];
+        zero_tuning tuning = zero_tuning_init();
+        tuning.trace_events = kinds[i].trace_events;
+        options.tuning = &tuning;
+        options.stage = kinds[i].stage;
         options.threads = job->options->threads != 0 ? job->options->threads : 1;
         sides[i] = (speed_side){.world = world, .job = job, .net = net};
         failed = BENCH_TRY(zero_engine_create(world, model, &options, &sides[i].engine)) ||
@@ -121,13 +142,13 @@ static int make_sides(speed_job *job, zero_world *world, const zero_model *model
     return failed;
 }
 
-/* The traces of every stage of every rank, on every rank: traces[rank * STAGES + stage]. */
+/* The traces of every side of every rank, on every rank: traces[rank * SIDES + side]. */
 static int gather_traces(speed_side *sides, const zero_model *model, speed_trace *traces)
 {
     const uint32_t units = zero_model_unit_count(model);
-    speed_trace own[STAGES];
+    speed_trace own[SIDES];
     int failed = 0;
-    for (uint32_t i = 0; i < STAGES; i++) {
+    for (uint32_t i = 0; i < SIDES; i++) {
         for (uint32_t unit = 0; unit < units && !failed; unit++) {
             failed = hash_unit(sides[i].engine, unit, &sides[i].trace.param_hash);
         }
@@ -139,21 +160,22 @@ static int gather_traces(speed_side *sides, const zero_model *model, speed_trace
 static int check_traces(const speed_trace *traces, uint32_t ranks)
 {
     for (uint32_t rank = 0; rank < ranks; rank++) {
-        for (uint32_t i = 0; i < STAGES; i++) {
-            const speed_trace *trace = &traces[rank * STAGES + i];
-            const speed_trace *base = &traces[rank * STAGES];
+        for (uint32_t i = 0; i < SIDES; i++) {
+            const speed_trace *trace = &traces[rank * SIDES + i];
+            const speed_trace *base = &traces[rank * SIDES];
             if (trace->loss_hash != base->loss_hash) {
-                return bench_fail("stage %u on rank %u: losses differ from stage 0's (last %.9g "
+                return bench_fail("%s on rank %u: losses differ from stage 0's (last %.9g "
                                   "and %.9g)",
-                                  i, rank, (double)trace->last_loss, (double)base->last_loss);
+                                  kinds[i].name, rank, (double)trace->last_loss,
+                                  (double)base->last_loss);
             }
             if (trace->param_hash != traces[0].param_hash) {
-                return bench_fail("stage %u on rank %u: parameters differ from stage 0's after "
+                return bench_fail("%s on rank %u: parameters differ from stage 0's after "
                                   "%" PRIu64 " steps",
-                                  i, rank, trace->steps);
+                                  kinds[i].name, rank, trace->steps);
             }
             if (!(trace->last_loss < trace->first_loss)) {
-                return bench_fail("stage %u on rank %u: loss went from %.9g to %.9g", i, rank,
+                return bench_fail("%s on rank %u: loss went from %.9g to %.9g", kinds[i].name, rank,
                                   (double)trace->first_loss, (double)trace->last_loss);
             }
         }
@@ -163,20 +185,21 @@ static int check_traces(const speed_trace *traces, uint32_t ranks)
 
 #define NAME_BYTES 128
 
-/* Whether a stage's row is asked for; its case's name. */
-static bool wants_stage(const speed_job *job, uint32_t stage, char name[NAME_BYTES])
+/* Whether a side's row is asked for; its case's name. */
+static bool wants_side(const speed_job *job, uint32_t side, char name[NAME_BYTES])
 {
-    (void)snprintf(name, NAME_BYTES, "stage %u, %u ranks, %u blocks of %u, %u tokens each", stage,
-                   job->ranks, job->shape.blocks, job->shape.width, job->shape.tokens);
+    (void)snprintf(name, NAME_BYTES, "%s, %u ranks, %u blocks of %u, %u tokens each",
+                   kinds[side].name, job->ranks, job->shape.blocks, job->shape.width,
+                   job->shape.tokens);
     return bench_wants(job->options, name);
 }
 
 static int add_rows(const speed_job *job, const bench_stat *stats)
 {
-    for (uint32_t i = 1; i < STAGES; i++) {
+    for (uint32_t i = 1; i < SIDES; i++) {
         char name[NAME_BYTES];
-        if (wants_stage(job, i, name) &&
-            bench_add_times(job->report, METRIC, name, &stats[i], &stats[0]) != 0) {
+        if (wants_side(job, i, name) && bench_add_times(job->report, kinds[i].metric, name,
+                                                        &stats[i], &stats[kinds[i].against]) != 0) {
             return 1;
         }
     }
@@ -185,17 +208,17 @@ static int add_rows(const speed_job *job, const bench_stat *stats)
 
 static int measure(speed_job *job, speed_side *sides, const zero_model *model)
 {
-    bench_side runs[STAGES];
-    bench_stat stats[STAGES];
-    for (uint32_t i = 0; i < STAGES; i++) {
+    bench_side runs[SIDES];
+    bench_stat stats[SIDES];
+    for (uint32_t i = 0; i < SIDES; i++) {
         runs[i] = (bench_side){run_side, &sides[i]};
     }
-    if (bench_interleave(runs, STAGES, bench_long_repetitions(job->options), stats) != 0) {
+    if (bench_interleave(runs, SIDES, bench_long_repetitions(job->options), stats) != 0) {
         return 1;
     }
-    speed_trace *traces = calloc((size_t)job->ranks * STAGES, sizeof *traces);
+    speed_trace *traces = calloc((size_t)job->ranks * SIDES, sizeof *traces);
     if (traces == NULL) {
-        return bench_fail("step: no memory left for what the stages came to");
+        return bench_fail("step: no memory left for what the engines came to");
     }
     const int failed = gather_traces(sides, model, traces);
     if (!failed && zero_world_rank(sides[0].world) == 0) {
@@ -208,14 +231,14 @@ static int measure(speed_job *job, speed_side *sides, const zero_model *model)
 static zero_status run_rank(zero_world *world, void *user)
 {
     speed_job *job = user;
-    speed_side sides[STAGES] = {{0}};
+    speed_side sides[SIDES] = {{0}};
     zero_model *model = NULL;
     block_net *net = block_net_create(&job->shape, zero_world_rank(world));
     const int failed = (net == NULL && bench_fail("step: no memory left for a network")) ||
                        BENCH_TRY(zero_model_create(&model)) || block_describe(&job->shape, model) ||
                        make_sides(job, world, model, net, sides) || measure(job, sides, model);
     const zero_status status = bench_rank_status(failed);
-    for (uint32_t i = 0; i < STAGES; i++) {
+    for (uint32_t i = 0; i < SIDES; i++) {
         zero_engine_destroy(sides[i].engine);
     }
     zero_model_destroy(model);
@@ -233,9 +256,9 @@ int bench_stage_speed(const bench_options *options, bench_report *report)
                      .ranks = options->ranks != 0 ? options->ranks : 2,
                      .steps = steps[options->scale]};
     bool wanted = false;
-    for (uint32_t i = 1; i < STAGES; i++) {
+    for (uint32_t i = 1; i < SIDES; i++) {
         char name[NAME_BYTES];
-        wanted = wants_stage(&job, i, name) || wanted;
+        wanted = wants_side(&job, i, name) || wanted;
     }
     if (!wanted) {
         return 0;

@@ -329,6 +329,7 @@ TEST(step_gives_speed_and_memory)
 {
     read_report("bench step --tiny --json -");
     check_reported("stage3_vs_stage0");
+    check_reported("traced_vs_untraced");
     CHECK(rows_of("results", "peak_memory_vs_plan") >= 16);
 }
 
@@ -340,12 +341,14 @@ TEST(step_repeats_half_as_often)
     const json_t *row = NULL;
     json_array_foreach(json_object_get(report, "results"), index, row)
     {
-        CHECK(strcmp(text_of(row, "metric"), "stage3_vs_stage0") == 0);
+        const char *metric = text_of(row, "metric");
+        CHECK(strcmp(metric, "stage3_vs_stage0") == 0 || strcmp(metric, "traced_vs_untraced") == 0);
         CHECK_EQ((uint64_t)number_of(row, "repetitions"), 10);
     }
     read_report("bench step --tiny --case resident --json -");
     CHECK_EQ(rows_of("results", "stage3_vs_stage0"), 0);
     CHECK_EQ(rows_of("skipped", "stage3_vs_stage0"), 0);
+    CHECK_EQ(rows_of("results", "traced_vs_untraced"), 0);
 }
 
 TEST(adam_gives_its_metrics)
