@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Simulated steps beside those of the GPT example on this machine.
 
-Usage: sim_beside_gpt.py BUILD DATA [--rounds N] [--cases CASES] [--write]
-
 BUILD is a build folder with the tools and the examples, DATA a text. In each round and for each
 case the machine is calibrated for the model (`zero bench calibrate --ranks --width --tokens`), the
 example trains with that many threads as ranks, and `zero sim` simulates the same model on what was
@@ -90,9 +88,10 @@ def line(case, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("build")
-    parser.add_argument("data")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", metavar="BUILD")
+    parser.add_argument("data", metavar="DATA")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cases", default=CASES)
     parser.add_argument("--write", action="store_true")
