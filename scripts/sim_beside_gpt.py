@@ -102,6 +102,7 @@ def main():
         for _ in range(words.rounds):
             for case in cases:
                 rounds[case].append(measure(words.build, words.data, folder, case))
+                print(line(case, rounds[case][-1:]), file=sys.stderr, flush=True)
     table = ["| width | layers | ranks | stage | live, ms | simulated, ms | compute, ms | off | "
              "of a round |", "|---|---|---|---|---|---|---|---|---|",
              *(line(case, rounds[case]) for case in cases)]
