@@ -30,6 +30,7 @@
 
 #define PART ".part"
 #define REPLACED ".replaced"
+#define REMOVED ".removed.part"
 #define LATEST "latest"
 #define NAME_MAX_BYTES 200
 
@@ -521,19 +522,32 @@ zero_status zi_checkpoint_find(const char *run, const char *name,
 
 /* ---- prune ---- */
 
-static zero_status remove_checkpoint(const char *run, const char *name)
+/* A folder gets another name before it is emptied. So nobody sees it in part, and a save that is
+ * still writing there fails instead of ending without some of its files. */
+static zero_status remove_named(const char *run, const char *name)
 {
     path_text path;
-    path_text part;
-    ZI_TRY(path_of(path, run, name, ""));
-    ZI_TRY(path_of(part, run, name, PART));
-    ZI_TRY(remove_folder(part));
-    ZI_TRY(rename_path(path, part));
-    return remove_folder(part);
+    path_text removed;
+    ZI_TRY(zi_checkpoint_path(path, run, name));
+    ZI_TRY(path_of(removed, run, name, REMOVED));
+    ZI_TRY(remove_folder(removed));
+    ZI_TRY(rename_path(path, removed));
+    return remove_folder(removed);
 }
 
-/* Parts of steps below the newest: their saves ended long ago. */
-static zero_status remove_parts(const char *run, uint64_t newest)
+/* Whether a folder is what a dead save left: of an earlier step, and older, than the newest. */
+static bool is_left(const char *run, const char *name, const zi_checkpoint_entry *newest)
+{
+    path_text path;
+    struct stat status;
+    uint64_t step = 0;
+    char end[8] = "";
+    return sscanf(name, "step-%20" SCNu64 "%7s", &step, end) == 2 && strcmp(end, PART) == 0 &&
+           step < newest->step && zi_checkpoint_path(path, run, name) == ZERO_OK &&
+           lstat(path, &status) == 0 && (uint64_t)status.st_mtim.tv_sec < newest->seconds;
+}
+
+static zero_status remove_left(const char *run, const zi_checkpoint_entry *newest)
 {
     zero_status status = ZERO_OK;
     path_text path;
@@ -543,12 +557,11 @@ static zero_status remove_parts(const char *run, uint64_t newest)
     }
     for (const struct dirent *next = readdir(folder); next != NULL && status == ZERO_OK;
          next = readdir(folder)) {
-        uint64_t step = 0;
-        char end[8] = "";
-        if (sscanf(next->d_name, "step-%20" SCNu64 "%7s", &step, end) == 2 &&
-            strcmp(end, PART) == 0 && step < newest) {
+        if (ends_with(next->d_name, REMOVED)) { /* a prune died */
             status = zi_checkpoint_path(path, run, next->d_name);
             status = status == ZERO_OK ? remove_folder(path) : status;
+        } else if (is_left(run, next->d_name, newest)) {
+            status = remove_named(run, next->d_name);
         }
     }
     (void)closedir(folder);
@@ -570,12 +583,12 @@ zero_status zi_checkpoint_prune(const char *run, uint32_t keep, uint32_t *remove
     for (uint32_t i = 0; i < count && count - gone > keep && status == ZERO_OK; i++) {
         /* The one that was committed last stays, also where a run went back to an earlier step. */
         if (!known || strcmp(entries[i].name, latest.name) != 0) {
-            status = remove_checkpoint(run, entries[i].name);
+            status = remove_named(run, entries[i].name);
             gone += status == ZERO_OK;
         }
     }
     if (status == ZERO_OK && count != 0) {
-        status = remove_parts(run, entries[count - 1].step);
+        status = remove_left(run, &entries[count - 1]);
     }
     zi_free(entries);
     if (removed != NULL) {

@@ -7,7 +7,7 @@
  * A save writes into NAME.part. The last thing it does there is to rename the manifest to its name,
  * once every file is on the disk. Then NAME.part becomes NAME by rename; where there was a NAME
  * already the two are exchanged, and the old one is removed. Folders and the directory are synced
- * in between, so at any moment one of both is whole. */
+ * in between, so at any moment one of both is whole. docs/checkpoint-format.md has every step. */
 #ifndef ZI_CHECKPOINT_CHECKPOINT_FOLDER_H
 #define ZI_CHECKPOINT_CHECKPOINT_FOLDER_H
 
@@ -19,7 +19,8 @@
 #include "zero/status.h"
 
 /* "step-00000042". A name that a caller gives is at most 200 bytes of letters, digits, '-', '_' and
- * '.', does not begin with '.', and does not end in ".part": INVALID_ARGUMENT. */
+ * '.', does not begin with '.', does not end in ".part" or ".replaced", and is not "latest":
+ * INVALID_ARGUMENT. */
 void zi_checkpoint_step_name(char *name, size_t bytes, uint64_t step);
 zero_status zi_checkpoint_check_name(const char *name);
 
@@ -50,9 +51,9 @@ zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, u
  * Errors: INVALID_ARGUMENT naming the directory where there is none. */
 zero_status zi_checkpoint_find(const char *run, const char *name,
                                char folder[ZI_CHECKPOINT_PATH_BYTES]);
-/* Remove the oldest whole checkpoints but `keep`, at least 1, and folders .part of steps below the
- * newest. removed: out, how many; may be NULL. A folder is renamed to NAME.part first, so that it
- * is never seen in part. Errors: IO. */
+/* Remove the oldest whole checkpoints but `keep`, at least 1, of which the one that was committed
+ * last is always one. What dead saves and prunes left is removed too. removed: out, how many; may
+ * be NULL. Errors: IO. */
 zero_status zi_checkpoint_prune(const char *run, uint32_t keep, uint32_t *removed);
 
 #endif

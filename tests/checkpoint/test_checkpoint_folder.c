@@ -420,7 +420,7 @@ TEST(what_is_torn_is_not_listed)
     remove_run();
 }
 
-/* Steps 1 to 5, of which 2 was committed last; a part of step 1 and one of step 9. */
+/* Steps 1 to 5, of which 2 was committed last; and three that are not whole. */
 static void set_prune(void)
 {
     static const uint64_t steps[] = {1, 3, 4, 5, 2};
@@ -431,7 +431,12 @@ static void set_prune(void)
         zi_checkpoint_step_name(name, sizeof name, steps[i]);
         case_write(&model, run, name, steps[i]);
     }
+    /* Of saves: one that died before step 5 was saved, one that goes on, and one of a step to come.
+     */
+    const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     CHECK(mkdir(test_text("%s/step-00000001.part", run), 0700) == 0);
+    CHECK(utimensat(AT_FDCWD, test_text("%s/step-00000001.part", run), long_ago, 0) == 0);
+    CHECK(mkdir(test_text("%s/step-00000002.part", run), 0700) == 0);
     CHECK(mkdir(test_text("%s/step-00000009.part", run), 0700) == 0);
 }
 
@@ -448,7 +453,8 @@ TEST(prune_keeps_the_newest)
     CHECK_EQ(removed, 2);
     CHECK_EQ(steps_of(steps), 3);
     CHECK(steps[0] == 2 && steps[1] == 4 && steps[2] == 5);
-    CHECK_EQ(rig_entries(run), 5); /* latest, and the part of step 9 */
+    CHECK_EQ(rig_entries(run), 6); /* latest, and what may still be written */
+    CHECK(access(test_text("%s/step-00000001.part", run), F_OK) != 0);
     CHECK_OK(zi_checkpoint_prune(run, 1, &removed));
     CHECK_EQ(removed, 2);
     CHECK_EQ(newest(), 2);
@@ -475,7 +481,7 @@ TEST(a_prune_that_dies)
         CHECK(count >= 2 && steps[count - 1] == 5);
         CHECK_EQ(newest(), 2);
         CHECK_OK(zi_checkpoint_prune(run, 2, NULL));
-        CHECK_EQ(rig_entries(run), 4);
+        CHECK_EQ(rig_entries(run), 5);
     }
     CHECK_EQ(status, 0);
     remove_run();

@@ -9,6 +9,7 @@
 #include "sanitizer.h"
 
 #include "checkpoint/checkpoint_reader.h"
+#include "core/fault.h"
 
 static char *home;
 static case_model model;
@@ -273,6 +274,29 @@ TEST(every_damage_is_found_and_named)
     damage_file(ZI_SUMS_NAME);
     case_write(&model, home, "a", 7);
     damage_file(ZI_MANIFEST_NAME);
+    remove_home();
+}
+
+TEST(any_allocation_may_fail)
+{
+    zero_status status = ZERO_OUT_OF_MEMORY;
+    make_home(12, 2000, 2);
+    for (uint64_t nth = 1; status != ZERO_OK; nth++) {
+        zi_fault_arm(ZI_FAULT_ALLOC, nth);
+        status = verify();
+        zi_fault_arm(ZI_FAULT_ALLOC, 0);
+        CHECK(status == ZERO_OK || status == ZERO_OUT_OF_MEMORY);
+    }
+    CHECK_OK(verify());
+    status = ZERO_OUT_OF_MEMORY;
+    for (uint64_t nth = 1; status != ZERO_OK; nth++) {
+        zi_checkpoint_reader *reader = NULL;
+        zi_fault_arm(ZI_FAULT_ALLOC, nth);
+        status = zi_checkpoint_reader_open(test_text("%s/param.safetensors", folder), &reader);
+        zi_fault_arm(ZI_FAULT_ALLOC, 0);
+        CHECK(status == ZERO_OK || status == ZERO_OUT_OF_MEMORY);
+        zi_checkpoint_reader_close(reader);
+    }
     remove_home();
 }
 
