@@ -1,12 +1,12 @@
 /* Reading tensors of a checkpoint or of safetensors files, range by range.
  *
  * A checkpoint's elements are compared with its sums. A piece that is read whole in one call is
- * compared at once. Of one that is read in part, zi_checkpoint_read adds what it saw to
- * reader->balance and subtracts the piece's sum when it sees its first element: once every element
- * of a tensor has been read exactly once, by whichever ranks, the balances of all of them add up to
- * 0. So nobody reads more than it needs. What is read twice or not counted is
- * read with `counted` false. Where the balances do not add up, zi_checkpoint_check_range finds what
- * is damaged.
+ * compared at once. Of one that is read in part, zi_checkpoint_read adds what it saw to the balance
+ * of zi_checkpoint_reader_counts, and subtracts the piece's sum when it sees its first element.
+ * Once every element of a tensor has been read exactly once, by whichever ranks, the balances of
+ * all of them add up to 0. So nobody reads more than it needs. What is read once more is read with
+ * `counted` false. Where the balances do not add up, zi_checkpoint_check_range finds what is
+ * damaged.
  *
  * Threads: one at a time. */
 #ifndef ZI_CHECKPOINT_CHECKPOINT_READER_H
