@@ -27,7 +27,7 @@ const char *chart_colour(uint32_t index)
 {
     static const char *const colours[CHART_COLOURS] = {"#1f77b4", "#ff7f0e", "#2ca02c", "#98df8a",
                                                        "#c7e9c0", "#6baed6", "#fdbe85", "#636363",
-                                                       "#969696", "#bcbddc"};
+                                                       "#969696", "#bcbddc", "#756bb1"};
     return colours[index];
 }
 

@@ -5,9 +5,9 @@
 
 zero_tier footprint_tier(const footprint_mix *mix, int role)
 {
-    return role == ZERO_ROLE_IO_WINDOW ? ZERO_TIER_HOST
-           : role < ZERO_SHARD_ROLES   ? mix->tier[role]
-                                       : ZERO_TIER_DEVICE;
+    return role == ZERO_ROLE_IO_WINDOW || role == ZERO_ROLE_SAVE_STAGING ? ZERO_TIER_HOST
+           : role < ZERO_SHARD_ROLES                                     ? mix->tier[role]
+                                                                         : ZERO_TIER_DEVICE;
 }
 
 uint64_t footprint_memory(const zero_memory *memory)

@@ -34,7 +34,7 @@ static const char *part_colour(int part)
 
 static zero_tier tier_of(const plan_mix *mix, int role)
 {
-    if (role == ZERO_ROLE_IO_WINDOW) {
+    if (role == ZERO_ROLE_IO_WINDOW || role == ZERO_ROLE_SAVE_STAGING) {
         return ZERO_TIER_HOST;
     }
     return role < ZERO_SHARD_ROLES ? mix->options.tier[role] : ZERO_TIER_DEVICE;

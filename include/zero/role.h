@@ -9,23 +9,25 @@ ZERO_BEGIN
 
 /** What bytes are held for; the rows of a plan. */
 typedef enum zero_role {
-    ZERO_ROLE_PARAM = 0,      /**< parameter shards */
-    ZERO_ROLE_GRAD = 1,       /**< gradient shards */
-    ZERO_ROLE_MASTER = 2,     /**< fp32 copies of low-precision parameters */
-    ZERO_ROLE_MOMENT1 = 3,    /**< first moments */
-    ZERO_ROLE_MOMENT2 = 4,    /**< second moments */
-    ZERO_ROLE_PARAM_SLOT = 5, /**< slots that units are gathered to; staging buffers, where PARAM
-                                 is offloaded */
-    ZERO_ROLE_GRAD_SLOT = 6,  /**< slots that backward writes gradients to, wire copies included;
-                                 staging buffers, where GRAD is offloaded */
-    ZERO_ROLE_STEP = 7,       /**< norms, the step's decision, a table of tensors */
-    ZERO_ROLE_SCRATCH = 8,    /**< reductions between GPUs, over NCCL only: at most 64 MiB */
-    ZERO_ROLE_IO_WINDOW = 9   /**< host memory that extents on disk are read to and written from,
-                                 and their checksums */
+    ZERO_ROLE_PARAM = 0,        /**< parameter shards */
+    ZERO_ROLE_GRAD = 1,         /**< gradient shards */
+    ZERO_ROLE_MASTER = 2,       /**< fp32 copies of low-precision parameters */
+    ZERO_ROLE_MOMENT1 = 3,      /**< first moments */
+    ZERO_ROLE_MOMENT2 = 4,      /**< second moments */
+    ZERO_ROLE_PARAM_SLOT = 5,   /**< slots that units are gathered to; staging buffers, where PARAM
+                                   is offloaded */
+    ZERO_ROLE_GRAD_SLOT = 6,    /**< slots that backward writes gradients to, wire copies included;
+                                   staging buffers, where GRAD is offloaded */
+    ZERO_ROLE_STEP = 7,         /**< norms, the step's decision, a table of tensors */
+    ZERO_ROLE_SCRATCH = 8,      /**< reductions between GPUs, over NCCL only: at most 64 MiB */
+    ZERO_ROLE_IO_WINDOW = 9,    /**< host memory that extents on disk are read to and written from,
+                                   and their checksums */
+    ZERO_ROLE_SAVE_STAGING = 10 /**< host memory that a save copies state to
+                                   (tuning.save_staging_bytes) */
 } zero_role;
 
 /** Number of rows of a plan. */
-#define ZERO_ROLE_COUNT 10
+#define ZERO_ROLE_COUNT 11
 
 /** Entries for roles in the arrays of public structs; fixed for ever. */
 #define ZERO_ROLE_COUNT_MAX 16
@@ -34,7 +36,7 @@ typedef enum zero_role {
 #define ZERO_SHARD_ROLES 5
 
 /** A row's name: "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots",
- *  "step", "scratch", "io window". Never NULL. */
+ *  "step", "scratch", "io window", "save staging". Never NULL. */
 ZERO_API const char *zero_role_name(zero_role role);
 
 /** Where a role's bytes live. No tier changes a bit of any result. */

@@ -142,6 +142,13 @@ typedef struct zero_tuning {
     uint32_t trace_events; /**< spans that the engine's timeline keeps, the newest, for
                               zero_engine_trace: in [4096, 16777216], 64 bytes of host memory
                               each. A step of n units has about 12 n. Default 0: no timeline */
+
+    uint64_t save_staging_bytes; /**< host memory, at least 32 MiB, that zero_save_begin copies
+                                    this rank's part of the state to. Where it holds all of that,
+                                    steps wait for the copy alone, else for the disk too. It is
+                                    taken by zero_engine_create and planned as SAVE_STAGING.
+                                    Default 0: 32 MiB that are taken while a save is under way
+                                    only, and not planned */
 } zero_tuning;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

@@ -6,6 +6,7 @@
 #include "zero/array.h"
 #include "zero/bottleneck.h"
 #include "zero/capture.h"
+#include "zero/checkpoint.h"
 #include "zero/cluster.h"
 #include "zero/dtype.h"
 #include "zero/engine.h"

@@ -27,6 +27,7 @@
 /* An open file. */
 typedef struct open_file {
     uint32_t file; /* of the map; NO_FILE: none */
+    uint64_t next; /* byte behind the last read */
     zi_regular_file opened;
     char path[ZI_CHECKPOINT_PATH_BYTES];
 } open_file;
@@ -226,6 +227,7 @@ static zero_status open_tensors(zi_checkpoint_reader *reader, uint32_t index, op
         status = zi_regular_file_open(&file->opened, file->path);
     }
     file->file = index;
+    file->next = 0;
     status = status == ZERO_OK ? check_length(file, reader->map->files[index].bytes) : status;
     if (status != ZERO_OK) {
         close_file(file);
@@ -251,10 +253,14 @@ static zero_status file_of(zi_checkpoint_reader *reader, uint32_t index, open_fi
     return open_tensors(reader, index, *file);
 }
 
-static zero_status read_bytes(zi_checkpoint_reader *reader, const open_file *file, uint64_t at,
+static zero_status read_bytes(zi_checkpoint_reader *reader, open_file *file, uint64_t at,
                               void *target, uint64_t bytes)
 {
     size_t count = (size_t)bytes;
+    if (at != file->next) { /* the read-ahead would have to find out anew how much is wanted */
+        (void)posix_fadvise(file->opened.descriptor, (off_t)at, (off_t)bytes, POSIX_FADV_WILLNEED);
+    }
+    file->next = at + bytes;
     ZI_TRY(zi_regular_file_read(&file->opened, at, target, &count));
     reader->counts.read_bytes += count;
     if (count != bytes) {

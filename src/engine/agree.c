@@ -243,30 +243,57 @@ typedef struct ready_word {
 
 _Static_assert(sizeof(ready_word) == ROUND_WORDS * sizeof(uint64_t), "as exchanged");
 
-zero_status zi_engine_agree_ready(zero_engine *engine, zero_world *world, zero_status mine)
+/* Exchange this rank's status. *failed: the first rank whose status is not OK, and *word is its
+ * own; the world's size where there is none. */
+static zero_status exchange_ready(zero_engine *engine, zero_world *world, zero_status mine,
+                                  uint32_t *failed, ready_word *word)
 {
-    if (world == NULL) {
-        return mine;
-    }
     const zero_error own = *zero_last_error();
-    ready_word word = {.status = (int32_t)mine};
     uint64_t words[ROUND_WORDS];
+    *word = (ready_word){.status = (int32_t)mine};
     if (mine != ZERO_OK) {
-        word.native = own.native;
-        (void)snprintf(word.text, sizeof word.text, "%.*s", (int)sizeof word.text - 1, own.message);
+        word->native = own.native;
+        (void)snprintf(word->text, sizeof word->text, "%.*s", (int)sizeof word->text - 1,
+                       own.message);
     }
-    memcpy(words, &word, sizeof word);
+    memcpy(words, word, sizeof *word);
     const zero_status exchanged = exchange(world, words, engine->agreement);
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
     }
     ZI_TRY(exchanged);
-    for (uint32_t r = 0; r < zero_world_size(world); r++) {
-        memcpy(&word, engine->agreement + (size_t)r * ROUND_WORDS, sizeof word);
-        if (word.status != ZERO_OK) {
-            ZI_FAIL_NATIVE(ZERO_COMM, word.native, "%srank %" PRIu32 ": %.220s",
-                           world == engine->mesh ? "model-parallel " : "", r, word.text);
+    for (*failed = 0; *failed < zero_world_size(world); (*failed)++) {
+        memcpy(word, engine->agreement + (size_t)*failed * ROUND_WORDS, sizeof *word);
+        if (word->status != ZERO_OK) {
+            break;
         }
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_agree_ready(zero_engine *engine, zero_world *world, zero_status mine)
+{
+    ready_word word;
+    uint32_t rank = 0;
+    if (world == NULL) {
+        return mine;
+    }
+    ZI_TRY(exchange_ready(engine, world, mine, &rank, &word));
+    if (rank < zero_world_size(world)) {
+        ZI_FAIL_NATIVE(ZERO_COMM, word.native, "%srank %" PRIu32 ": %.220s",
+                       world == engine->mesh ? "model-parallel " : "", rank, word.text);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_agree_done(zero_engine *engine, zero_status mine)
+{
+    ready_word word;
+    uint32_t rank = 0;
+    ZI_TRY(exchange_ready(engine, engine->world, mine, &rank, &word));
+    if (rank < zero_world_size(engine->world)) {
+        ZI_FAIL_NATIVE((zero_status)word.status, word.native, "rank %" PRIu32 ": %.230s", rank,
+                       word.text);
     }
     return ZERO_OK;
 }

@@ -15,6 +15,7 @@
 #include "engine/evict.h"
 #include "engine/groups.h"
 #include "engine/guard.h"
+#include "engine/save.h"
 #include "engine/tiers.h"
 #include "engine/tracing.h"
 #include "engine/unit_views.h"
@@ -433,10 +434,12 @@ void zero_engine_destroy(zero_engine *engine)
                        last->status != ZERO_OK ? last->message : "");
         zi_engine_abort(engine, &error);
     }
+    zi_save_abandon(engine);
     if (engine->optim != NULL) {
         (void)zi_optim_drain(engine->optim);
     }
     destroy_streams(engine);
+    zi_save_close(engine);
     zi_optim_destroy(engine->optim);
     zi_engine_close_store(engine);
     zi_engine_close_evicted(engine);

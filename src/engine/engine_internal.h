@@ -139,6 +139,8 @@ typedef struct engine_views {
     zero_view *grads;
 } engine_views;
 
+struct engine_save; /* engine/save.h */
+
 struct zero_engine {
     zero_world *world;
     zero_world *mesh; /* options.model_parallel; NULL: the model is in one part */
@@ -170,6 +172,7 @@ struct zero_engine {
     zi_window *window;                     /* of optimizer state; used on the step stream */
     zi_offload *offload[ZI_OFFLOAD_ROLES]; /* by role; NULL: not offloaded */
     engine_evicted evicted;
+    struct engine_save *save; /* under way, from zero_save_begin to zero_save_end; NULL: none is */
     engine_views views;
     zi_params *params;
     zi_grads *grads;

@@ -32,14 +32,15 @@
     NO(CAPTURE_BEGIN, "zero_capture_prepare has to come first"), \
         NO(CAPTURE_END, "zero_capture_prepare and zero_capture_begin have to come first")
 /* Calls that are legal only between steps. */
-#define NO_CHANGES \
-    NO(STATE_SET, FINISH), NO(EVICT, FINISH), NO(PREPARE, FINISH), NO(REPLAY_BEGIN, FINISH)
+#define NO_CHANGES                                                                \
+    NO(STATE_SET, FINISH), NO(SAVE, FINISH), NO(LOAD, FINISH), NO(EVICT, FINISH), \
+        NO(PREPARE, FINISH), NO(REPLAY_BEGIN, FINISH)
 #define NO_WAITS                                                                             \
     NO(WAIT, NOTHING_RUNS), NO(NORM, NOTHING_RUNS), NO(STATE_SET, NOTHING_RUNS),             \
         NO(FILL, NOTHING_RUNS), NO(SHARD_READ, NOTHING_RUNS), NO(SHARD_WRITE, NOTHING_RUNS), \
-        NO(EVICT, NOTHING_RUNS), NO(DISCARD, LAUNCHED), NO(PREPARE, ONE_STEP),               \
-        NO(CAPTURE_BEGIN, ONE_STEP), NO(CAPTURE_END, ONE_STEP), NO(REPLAY_BEGIN, ONE_STEP),  \
-        NO(PREDICT, NO_OVERLAP)
+        NO(SAVE, NOTHING_RUNS), NO(LOAD, NOTHING_RUNS), NO(EVICT, NOTHING_RUNS),             \
+        NO(DISCARD, LAUNCHED), NO(PREPARE, ONE_STEP), NO(CAPTURE_BEGIN, ONE_STEP),           \
+        NO(CAPTURE_END, ONE_STEP), NO(REPLAY_BEGIN, ONE_STEP), NO(PREDICT, NO_OVERLAP)
 
 typedef enum verdict { REFUSES = 0, STAYS, MOVES } verdict;
 
@@ -57,9 +58,9 @@ typedef struct row {
 static const row table[ZI_ENGINE_STATE_COUNT] = {
     ROW(IDLE, "call zero_micro_begin first", MOVE(MICRO_BEGIN, MICRO), MOVE(LAST_BEGIN, LAST_MICRO),
         MOVE(EVICT, EVICTED), MOVE(PREPARE, PREPARED), MOVE(REPLAY_BEGIN, REPLAYING), STAY(EVAL),
-        STAY(RELEASE), STAY(PREDICT), STAY(WAIT), STAY(STATE_SET), STAY(FILL), STAY(SHARD_READ),
-        STAY(SHARD_WRITE), NO(STEP, CLOSE), NO(DISCARD, CLOSE), NO(NORM, CLOSE), NO_PAIRS,
-        NO_CAPTURE),
+        STAY(RELEASE), STAY(PREDICT), STAY(WAIT), STAY(STATE_SET), STAY(FILL), STAY(SAVE),
+        STAY(LOAD), STAY(SHARD_READ), STAY(SHARD_WRITE), NO(STEP, CLOSE), NO(DISCARD, CLOSE),
+        NO(NORM, CLOSE), NO_PAIRS, NO_CAPTURE),
     ROW(MICRO, "call zero_micro_end first", MOVE(MICRO_END, ACCUMULATING), STAY(TRAIN),
         STAY(RELEASE), STAY(GRADS), STAY(PREDICT), STAY(WAIT), NO(EVAL, IN_TRAINING), NO_CHANGES,
         NO_PAIRS, NO_CAPTURE),

@@ -7,9 +7,9 @@
  *
  * Some functions have no column. These queries are legal in every state but POISONED:
  * zero_unit_pass, zero_tensor_data, zero_tensor_grad, zero_shard_range and a static
- * zero_loss_scale. These are legal in all states: zero_engine_destroy, zero_engine_plan,
- * zero_engine_stats, zero_engine_memory, zero_engine_path and zero_engine_disk_path. So is
- * zero_engine_trace, but for those of captures and launches. */
+ * zero_loss_scale, and zero_save_end. These are legal in all states: zero_engine_destroy,
+ * zero_engine_plan, zero_engine_stats, zero_engine_memory, zero_engine_path, zero_engine_disk_path
+ * and zero_save_poll. So is zero_engine_trace, but for those of captures and launches. */
 #ifndef ZI_ENGINE_ENGINE_STATE_H
 #define ZI_ENGINE_ENGINE_STATE_H
 
@@ -53,6 +53,8 @@
     X(WAIT, "wait", "zero_step_wait, zero_step_state_get, a dynamic zero_loss_scale", 0)         \
     X(STATE_SET, "set state", "zero_step_state_set", ZI_NEEDS_NO_UNIT)                           \
     X(FILL, "fill", "zero_engine_fill", ZI_NEEDS_NO_UNIT)                                        \
+    X(SAVE, "save", "zero_save_begin, zero_save", 0)                                             \
+    X(LOAD, "load", "zero_load", ZI_NEEDS_NO_UNIT)                                               \
     X(SHARD_READ, "read", "zero_shard_view, zero_shard_read, zero_tensor_export", ZI_NEEDS_ROLE) \
     X(SHARD_WRITE, "write", "zero_shard_write, zero_tensor_import",                              \
       ZI_NEEDS_ROLE | ZI_NEEDS_NO_UNIT)                                                          \

@@ -158,6 +158,14 @@ zero_status zi_engine_finish(zero_engine *engine, zero_status status)
     case ZERO_TIMEOUT:
         break;
     }
+    return zi_engine_poison(engine, status);
+}
+
+zero_status zi_engine_poison(zero_engine *engine, zero_status status)
+{
+    if (engine->state == ZI_ENGINE_POISONED) {
+        return status; /* the first failure stays */
+    }
     engine->state = ZI_ENGINE_POISONED;
     engine->poison = *zero_last_error();
     zi_log(ZERO_LOG_ERROR, "rank %" PRIu32 ": %s", zero_world_rank(engine->world),

@@ -22,7 +22,10 @@ zero_status zi_engine_admit_role(const zero_engine *engine, zi_engine_call call,
 /* Note a failure that leaves ranks or streams out of step; returns `status`. Every public call ends
  * here, or in the next. */
 zero_status zi_engine_finish(zero_engine *engine, zero_status status);
-/* The same; after OK the engine is in the state that the table says the call leads to. */
+/* The engine can be used no more, because of this failure; returns `status`. */
+zero_status zi_engine_poison(zero_engine *engine, zero_status status);
+/* As zi_engine_finish; after OK the engine is in the state that the table says the call leads to.
+ */
 zero_status zi_engine_leave(zero_engine *engine, zi_engine_call call, zero_status status);
 /* The names of a set of roles, with commas, cut where they do not fit. Returns text. */
 const char *zi_engine_roles_text(uint32_t roles, char *text, size_t text_bytes);

@@ -273,6 +273,29 @@ zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard,
     return move_values(engine, shard, &move);
 }
 
+zero_status zi_engine_shard_stage(zero_engine *engine, const engine_shard *shard, uint64_t first,
+                                  uint64_t count, void *values)
+{
+    const zi_device *device = engine->device;
+    zi_stream *stream = engine->step_stream;
+    if (shard->tier != ZERO_TIER_DISK) {
+        return device->ops->copy(device->self, stream, values, element(shard, first),
+                                 count * zero_dtype_bytes(shard->dtype));
+    }
+    if (shard->role >= ZI_OFFLOAD_ROLES) {
+        const zi_optim_move move = {.flat = shard->flat,
+                                    .role = shard->role,
+                                    .first = shard->at + first,
+                                    .count = count,
+                                    .values = values,
+                                    .dtype = shard->dtype};
+        return zi_optim_enqueue_move(engine->optim, &move);
+    }
+    const zi_offload_move load = {
+        .flat = shard->flat, .first = shard->at + first, .count = count, .memory = values};
+    return zi_offload_load(engine->offload[shard->role], stream, &load);
+}
+
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes)
 {
     ZI_TRY(zi_engine_await(engine, engine->stepped));

@@ -40,6 +40,10 @@ zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard,
 /* Values, in host memory and of the role's own type, := these elements. Blocks. */
 zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                  uint64_t count, void *values);
+/* In a task of the step stream: values, in host memory that the device reaches and of the role's
+ * own type, := these elements once the stream is drained. `first` is at a granule of the tensor. */
+zero_status zi_engine_shard_stage(zero_engine *engine, const engine_shard *shard, uint64_t first,
+                                  uint64_t count, void *values);
 /* Wait until no step uses a role's shards; before a write of PARAM also invalidate gathered units.
  * */
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes);

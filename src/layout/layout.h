@@ -337,7 +337,7 @@ static inline uint32_t zi_slot_count(const zi_slot_class *classes, uint32_t clas
 /* Where a role lives. */
 static inline zero_tier zi_role_tier(const zi_layout *layout, zero_role role)
 {
-    if (role == ZERO_ROLE_IO_WINDOW) {
+    if (role == ZERO_ROLE_IO_WINDOW || role == ZERO_ROLE_SAVE_STAGING) {
         return ZERO_TIER_HOST;
     }
     return (uint32_t)role < ZERO_SHARD_ROLES ? layout->options.tier[role] : ZERO_TIER_DEVICE;

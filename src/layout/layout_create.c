@@ -381,6 +381,7 @@ static void place(zi_layout *layout)
     (void)take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
     (void)take(&roles, ZERO_ROLE_IO_WINDOW,
                layout->state.window_slots * layout->state.extent_bytes_max);
+    (void)take(&roles, ZERO_ROLE_SAVE_STAGING, layout->tuning.save_staging_bytes);
     layout->bounce_at = take(&roles, ZERO_ROLE_IO_WINDOW, 2 * layout->bounce_bytes);
     place_offload(layout, &roles);
     place_speculative(layout, &roles); /* behind what is whole pages */

@@ -42,8 +42,8 @@ void zi_names_free(zi_names *names)
 const char *zero_role_name(zero_role role)
 {
     static const char *const names[ZERO_ROLE_COUNT] = {
-        "param",       "grad",       "master", "moment1", "moment2",
-        "param slots", "grad slots", "step",   "scratch", "io window"};
+        "param",      "grad", "master",  "moment1",   "moment2",     "param slots",
+        "grad slots", "step", "scratch", "io window", "save staging"};
     return (unsigned)role < ZERO_ROLE_COUNT ? names[role] : "unknown";
 }
 

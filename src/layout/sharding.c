@@ -120,6 +120,7 @@ uint32_t zi_role_degree(const zero_sharding *s, zero_role role)
     case ZERO_ROLE_STEP:
     case ZERO_ROLE_SCRATCH:
     case ZERO_ROLE_IO_WINDOW:
+    case ZERO_ROLE_SAVE_STAGING:
         break;
     }
     return 1;

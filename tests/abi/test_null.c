@@ -344,6 +344,32 @@ static void on_shard(const rig *r)
     REFUSES(zero_shard_write(r->engine, 0, role, 0, 1, NULL));
 }
 
+static void on_save(const rig *r)
+{
+    zero_save_options options = zero_save_options_init();
+    zero_save_progress progress = zero_save_progress_init();
+    REFUSES(zero_save_begin(r->engine, NULL));
+    REFUSES(zero_save_begin(NULL, &options));
+    REFUSES(zero_save(NULL, &options));
+    REFUSES(zero_save(r->engine, &options)); /* its directory */
+    REFUSES(zero_save_poll(NULL, &progress));
+    REFUSES(zero_save_poll(r->engine, NULL));
+    REFUSES(zero_save_end(NULL));
+    CHECK_OK(zero_save_end(r->engine));
+    options.directory = rig_paths[0];
+    options.user.bytes_count = 1;
+    REFUSES(zero_save(r->engine, &options)); /* user.bytes */
+}
+
+static void on_load(const rig *r)
+{
+    zero_load_options options = zero_load_options_init();
+    zero_load_report report = zero_load_report_init();
+    REFUSES(zero_load(NULL, &options, &report));
+    REFUSES(zero_load(r->engine, NULL, &report));
+    REFUSES(zero_load(r->engine, &options, NULL)); /* its path */
+}
+
 static void on_evict(const rig *r)
 {
     (void)r;
@@ -378,6 +404,10 @@ static void on_init_sized(const rig *r)
     zero_batch_init_sized(NULL, sizeof(zero_batch));
     zero_cluster_init_sized(NULL, sizeof(zero_cluster));
     zero_estimate_init_sized(NULL, sizeof(zero_estimate));
+    zero_load_options_init_sized(NULL, sizeof(zero_load_options));
+    zero_load_report_init_sized(NULL, sizeof(zero_load_report));
+    zero_save_options_init_sized(NULL, sizeof(zero_save_options));
+    zero_save_progress_init_sized(NULL, sizeof(zero_save_progress));
     zero_footprint_init_sized(NULL, sizeof(zero_footprint));
     zero_transformer_init_sized(NULL, sizeof(zero_transformer));
     zero_tuning_init_sized(NULL, sizeof(zero_tuning));
@@ -457,13 +487,17 @@ static const struct {
     {on_capture, "zero_capture_begin zero_capture_end zero_capture_prepare zero_replay_begin "
                  "zero_replay_end zero_replay_params zero_replay_result"},
     {on_shard, "zero_shard_range zero_shard_read zero_shard_view zero_shard_write"},
+    {on_save, "zero_save zero_save_begin zero_save_end zero_save_poll"},
+    {on_load, "zero_load"},
     {on_evict, "zero_engine_evict zero_engine_restore"},
     {on_stats_bound, "zero_stats_bottleneck"},
     {on_init_sized,
      "zero_batch_init_sized zero_bottleneck_report_init_sized zero_cluster_init_sized "
      "zero_disk_path_init_sized zero_estimate_init_sized zero_footprint_init_sized "
      "zero_transformer_init_sized "
-     "zero_engine_options_init_sized zero_memory_init_sized zero_path_init_sized "
+     "zero_load_options_init_sized zero_load_report_init_sized zero_save_options_init_sized "
+     "zero_save_progress_init_sized zero_engine_options_init_sized zero_memory_init_sized "
+     "zero_path_init_sized "
      "zero_sharding_init_sized zero_sim_options_init_sized zero_sim_report_init_sized "
      "zero_stats_init_sized zero_step_params_init_sized "
      "zero_step_result_init_sized zero_step_state_init_sized zero_tuning_init_sized"},

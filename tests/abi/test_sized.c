@@ -155,6 +155,29 @@ static const field step_state_fields[] = {
     FIELD(reserved),     FIELD(beta1_product), FIELD(beta2_product)};
 #undef THE_STRUCT
 
+#define THE_STRUCT zero_save_options
+static const field save_options_fields[] = {FIELD(struct_bytes), FIELD(directory),   FIELD(name),
+                                            FIELD(replace),      FIELD(refuse_busy), FIELD(keep),
+                                            FIELD(reserved0),    FIELD(params),      FIELD(user)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_save_progress
+static const field save_progress_fields[] = {
+    FIELD(struct_bytes), FIELD(active),        FIELD(written),  FIELD(bytes),
+    FIELD(staged_bytes), FIELD(written_bytes), FIELD(staged_ns)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_load_options
+static const field load_options_fields[] = {FIELD(struct_bytes), FIELD(path),
+                                            FIELD(name),         FIELD(prefix),
+                                            FIELD(params_only),  FIELD(partial)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_load_report
+static const field load_report_fields[] = {
+    FIELD(struct_bytes),     FIELD(step),          FIELD(read_bytes),  FIELD(world),
+    FIELD(loaded),           FIELD(missing),       FIELD(unexpected),  FIELD(mismatching),
+    FIELD(user_bytes_count), FIELD(data_position), FIELD(random_seed), FIELD(random_position),
+    FIELD(user_bytes),       FIELD(user_room),     FIELD(list),        FIELD(folder)};
+#undef THE_STRUCT
+
 /* ---- what is called with them ---- */
 
 static zero_world *world;
@@ -202,6 +225,7 @@ READER(read_path, zero_engine_path(engine, ZERO_TRAFFIC_GATHER, out))
 READER(read_disk_path, zero_engine_disk_path(engine, out))
 READER(read_result, zero_step_wait(engine, out))
 READER(read_state, zero_step_state_get(engine, out))
+READER(read_progress, zero_save_poll(engine, out))
 
 static zero_status read_footprint(void *out)
 {
@@ -296,6 +320,20 @@ static zero_status give_state(const void *in)
     return zero_step_state_set(engine, in);
 }
 
+/* An older caller's options have no directory, or a path: they are refused for that, and not for
+ * their size. */
+static zero_status give_save_options(const void *in)
+{
+    const zero_status status = zero_save_begin(engine, in);
+    return strstr(zero_last_error()->message, "directory is NULL") != NULL ? ZERO_OK : status;
+}
+
+static zero_status give_load_options(const void *in)
+{
+    const zero_status status = zero_load(engine, in, NULL);
+    return strstr(zero_last_error()->message, "path is NULL") != NULL ? ZERO_OK : status;
+}
+
 /* Calls through a pointer need the function's own type. */
 #define INIT(type)                                     \
     static void init_##type(void *value, size_t bytes) \
@@ -320,6 +358,10 @@ INIT(zero_bottleneck_report)
 INIT(zero_step_params)
 INIT(zero_step_result)
 INIT(zero_step_state)
+INIT(zero_save_options)
+INIT(zero_save_progress)
+INIT(zero_load_options)
+INIT(zero_load_report)
 
 typedef struct sized {
     const char *name;
@@ -358,6 +400,10 @@ static const sized structs[] = {
     SIZED_OF(zero_step_params, step_params_fields, NULL, give_params, false),
     SIZED_OF(zero_step_result, step_result_fields, read_result, NULL, false),
     SIZED_OF(zero_step_state, step_state_fields, read_state, give_state, false),
+    SIZED_OF(zero_save_options, save_options_fields, NULL, give_save_options, false),
+    SIZED_OF(zero_save_progress, save_progress_fields, read_progress, NULL, false),
+    SIZED_OF(zero_load_options, load_options_fields, NULL, give_load_options, false),
+    SIZED_OF(zero_load_report, load_report_fields, NULL, NULL, false),
 };
 
 /* ---- sizes ---- */

@@ -201,6 +201,7 @@ static void draw_tuning(sample *s)
     t->no_prefetch = draw(s, 4) == 0;
     t->bucket_bytes = DRAW_OR_0(s, 1, 600, 5000);
     t->poison_released = draw(s, 6) == 0;
+    t->save_staging_bytes = draw(s, 8) == 0 ? (UINT64_C(32) << 20) + draw(s, 9000) : 0;
     s->run.options.loss_scale = (float)DRAW_OR_0(s, 1, 8);
     s->run.micro_steps = 1 + draw(s, 2);
     s->run.split = draw(s, 2) == 0;
@@ -363,7 +364,7 @@ static void expect_evicted(const toy_trainer *trainer, const sample *s, expected
 {
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         zero_tier tier = role < ZERO_SHARD_ROLES ? trainer->run->options.tier[role] : 0;
-        tier = role == ZERO_ROLE_IO_WINDOW ? ZERO_TIER_HOST : tier == 0 ? ZERO_TIER_DEVICE : tier;
+        tier = role >= ZERO_ROLE_IO_WINDOW ? ZERO_TIER_HOST : tier == 0 ? ZERO_TIER_DEVICE : tier;
         const bool kept = (ZERO_EVICT_STATE & ZERO_ROLE_BIT(role)) != 0;
         if ((s->evicted & ZERO_ROLE_BIT(role)) == 0 || tier == ZERO_TIER_DISK ||
             (kept && tier == s->evicted_to)) {

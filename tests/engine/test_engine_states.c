@@ -4,8 +4,7 @@
 #include "harness.h"
 
 #include "engine/engine_internal.h"
-#include "folders.h"
-#include "toy.h"
+#include "saved_runs.h"
 #include "zero/capture.h"
 #include "zero/evict.h"
 #ifdef TOY_CUDA
@@ -280,6 +279,19 @@ static zero_status call_view(zero_engine *engine)
     return zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view);
 }
 
+static zero_status call_save(zero_engine *engine)
+{
+    const zero_save_options options = run_save_options("table");
+    return zero_save(engine, &options);
+}
+
+/* Of what call_save has saved. */
+static zero_status call_load(zero_engine *engine)
+{
+    const zero_load_options options = run_load_options(NULL);
+    return zero_load(engine, &options, NULL);
+}
+
 CALL(read, zero_shard_read(engine, 0, ZERO_ROLE_PARAM, 0, 1, (float[]){0}))
 CALL(write, zero_shard_write(engine, 0, ZERO_ROLE_PARAM, 0, 1, (float[]){1}))
 
@@ -350,6 +362,8 @@ static const struct {
     {ZI_CALL_WAIT, "zero_step_state_get", call_state_get},
     {ZI_CALL_STATE_SET, "zero_step_state_set", call_state_set},
     {ZI_CALL_FILL, "zero_engine_fill", call_fill},
+    {ZI_CALL_SAVE, "zero_save_begin", call_save},
+    {ZI_CALL_LOAD, "zero_load", call_load},
     {ZI_CALL_SHARD_READ, "zero_shard_view of param", call_view},
     {ZI_CALL_SHARD_READ, "zero_shard_read of param", call_read},
     {ZI_CALL_SHARD_WRITE, "zero_shard_write of param", call_write},
@@ -477,6 +491,7 @@ static toy_run table_run(void)
 {
     toy_run run = toy_run_equal(2, UNIT_ELEMENTS, ZERO_DTYPE_F32);
     rig_folders(1, 0);
+    run_directory_make();
     run.options.loss_scale = 4;
     run.options.disk_directories = rig_paths;
     run.options.disk_directory_count = 1;

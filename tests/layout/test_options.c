@@ -304,6 +304,7 @@ static const char *const others[][2] = {
     {"host_budget_bytes", "1G"},
     {"disk_budget_bytes", "1G"},
     {"trace_events", "4096"},
+    {"save_staging_bytes", "32M"},
 };
 
 /* NULL: it needs a GPU, a callback or disks. */

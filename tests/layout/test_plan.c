@@ -540,7 +540,7 @@ TEST(frozen_tensors_cost_only_parameters)
         for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
             const bool always =
                 role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT || role == ZERO_ROLE_STEP;
-            const bool never = role == ZERO_ROLE_SCRATCH || role == ZERO_ROLE_IO_WINDOW; /* here */
+            const bool never = role >= ZERO_ROLE_SCRATCH; /* here */
             if ((memory.bytes[role] != 0) != (!never && (always || frozen == 0))) {
                 TEST_FAIL("%s, frozen %d: %" PRIu64 " bytes", zero_role_name((zero_role)role),
                           frozen, memory.bytes[role]);
@@ -661,6 +661,7 @@ TEST(hash_covers_what_ranks_agree_on)
     CHECK_HASH(v.tuning.io_window = 5, false);
     CHECK_HASH(v.tuning.poison_released = 1, false);
     CHECK_HASH(v.tuning.trace_events = 4096, false);
+    CHECK_HASH(v.tuning.save_staging_bytes = UINT64_C(32) << 20, false);
 }
 
 TEST(hash_ignores_what_a_rank_decides_alone)

@@ -1,0 +1,208 @@
+/** @file
+ *  Checkpoints: the whole state of a run in a folder, and back at any world size.
+ *
+ *      zero_save_options save = zero_save_options_init();
+ *      save.directory = "run";
+ *      save.keep = 3;
+ *      zero_save_begin(engine, &save);      // after a step; training goes on
+ *      ... the next steps ...
+ *      zero_save_end(engine);               // durable, or why not; the one before stays then
+ *
+ *      zero_load_options load = zero_load_options_init();
+ *      load.path = "run";                   // its newest whole checkpoint
+ *      zero_load(engine, &load, NULL);      // a new engine: other ranks, stage, types or tiers
+ *
+ *  A checkpoint is a folder of safetensors files, one for each role (parameters, masters, first and
+ *  second moments) and a manifest; docs/checkpoint-format.md has every byte. Its parameter files
+ *  are readable by any program that knows safetensors.
+ *
+ *  Each rank writes its own slice of every file, at a place that follows from the model alone. A
+ *  checkpoint becomes visible under its name in one moment, when all of it is on the disk. What is
+ *  torn or damaged is refused, with the file's name. */
+#ifndef ZERO_CHECKPOINT_H
+#define ZERO_CHECKPOINT_H
+
+#include "zero/engine.h"
+#include "zero/export.h"
+#include "zero/status.h"
+#include "zero/step.h"
+#include <stddef.h>
+#include <stdint.h>
+
+ZERO_BEGIN
+
+/** The caller's own numbers and bytes in a checkpoint. The library keeps them and reads none. */
+typedef struct zero_checkpoint_user {
+    uint64_t data_position;   /**< where the next step reads its data, in any unit */
+    uint64_t random_seed;     /**< of the caller's own random numbers */
+    uint64_t random_position; /**< how many of them were used */
+    const void *bytes;        /**< anything else; NULL where bytes_count is 0 */
+    uint64_t bytes_count;     /**< at most 1 MiB */
+    uint64_t reserved[4];     /**< 0 */
+} zero_checkpoint_user;
+
+/** What to save, where. It grows at its end. */
+typedef struct zero_save_options {
+    size_t struct_bytes;   /**< set by zero_save_options_init() */
+    const char *directory; /**< of the run: it has one folder for each checkpoint. Made if its
+                              parent exists. On a file system that all ranks see */
+    const char *name;      /**< of the folder: letters, digits, '-', '_', '.'. NULL: "step-" and the
+                              number of steps so far in eight digits */
+    int32_t replace;       /**< 1: a checkpoint of this name is replaced in one moment. 0: it is an
+                              error */
+    int32_t refuse_busy;   /**< 1: STATE while another save is under way. 0: wait for that one */
+    uint32_t keep;         /**< once this one is durable, keep so many of the newest in the
+                              directory, this one included, and remove the others. 0: all */
+    uint32_t reserved0;    /**< 0 */
+    const zero_step_params *params; /**< the last step's, to be kept with it; NULL: none. zero_load
+                                       does not use them */
+    zero_checkpoint_user user;      /**< rank 0's is kept */
+} zero_save_options;
+
+/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+ZERO_API void zero_save_options_init_sized(zero_save_options *options, size_t struct_bytes);
+
+/** Nothing set but the size. */
+static inline zero_save_options zero_save_options_init(void)
+{
+    zero_save_options options;
+    zero_save_options_init_sized(&options, sizeof options);
+    return options;
+}
+
+/** How far a save is, on this rank. It grows at its end. */
+typedef struct zero_save_progress {
+    size_t struct_bytes;   /**< set by zero_save_progress_init() */
+    int32_t active;        /**< 1: from zero_save_begin until zero_save_end */
+    int32_t written;       /**< 1: this rank has nothing more to write, or has failed: zero_save_end
+                              waits for other ranks only */
+    uint64_t bytes;        /**< that this rank writes in all */
+    uint64_t staged_bytes; /**< of these, copied out of the engine: the next step may overwrite
+                              them */
+    uint64_t written_bytes; /**< of these, given to the file system */
+    uint64_t staged_ns;     /**< how long the engine's step stream worked on copies so far */
+} zero_save_progress;
+
+/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+ZERO_API void zero_save_progress_init_sized(zero_save_progress *progress, size_t struct_bytes);
+
+/** All 0, with the caller's size. */
+static inline zero_save_progress zero_save_progress_init(void)
+{
+    zero_save_progress progress;
+    zero_save_progress_init_sized(&progress, sizeof progress);
+    return progress;
+}
+
+/** Begin to save the state after the last step. It returns once all ranks agree on the folder; the
+ *  copy is enqueued, and later calls on the engine see and change nothing of what is saved.
+ *
+ *  The state is copied to staging memory of the host, and threads write it from there. Copies run
+ *  on the engine's step stream: forward and backward go on meanwhile, and the next zero_step's
+ *  update waits for them. tuning.save_staging_bytes is the memory: where it holds this rank's part
+ *  of the state, the update waits for copies alone, else for the disk as well. zero_plan_bytes
+ *  has it as a role.
+ *  - Collective over the world: between steps, every rank with the same options but `user`.
+ *  - Errors: INVALID_ARGUMENT; STATE inside a micro-step, while a step is due, while roles are
+ *    evicted, and with refuse_busy; STATE where the name is taken; IO with the path; UNSUPPORTED
+ *    with options.model_parallel. No rank saves then, and the engine is as it was. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_save_begin(zero_engine *engine,
+                                                     const zero_save_options *options);
+
+/** How far this rank is. Local call, no waiting.
+ *  - progress: in: struct_bytes; out: the rest, as far as the struct goes.
+ *  - Errors: INVALID_ARGUMENT. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_save_poll(const zero_engine *engine,
+                                                    zero_save_progress *progress);
+
+/** Wait until the save is durable: all files, the manifest and the folder's name are on the disk.
+ *  - Collective over the world, any time after zero_save_begin. Where no save is under way it
+ *    returns at once.
+ *  - Errors: IO with the path where a rank could not write, for example because the disk is full;
+ *    the other ranks get IO that names it. The checkpoint is not there then, the ones before are,
+ *    and training goes on. COMM, TIMEOUT. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_save_end(zero_engine *engine);
+
+/** zero_save_begin and zero_save_end. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_save(zero_engine *engine,
+                                               const zero_save_options *options);
+
+/** What to load. It grows at its end. */
+typedef struct zero_load_options {
+    size_t struct_bytes; /**< set by zero_load_options_init() */
+    const char *path;    /**< a run's directory or a checkpoint's folder. For parameters only also a
+                            safetensors file, its index, or a folder with model.safetensors */
+    const char *name;    /**< which checkpoint of a run's directory; NULL: the newest whole one */
+    const char *prefix;  /**< what the file's names of tensors have ahead of the model's, for
+                            example "transformer."; NULL: nothing */
+    int32_t params_only; /**< 1: parameters and masters. Moments and the step's state become those
+                            of a new run */
+    int32_t partial;     /**< 1: tensors that are missing or do not match stay as they are, and
+                            those that the engine does not have are ignored; the report lists all.
+                            0: any of them is an error, and nothing is loaded */
+} zero_load_options;
+
+/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+ZERO_API void zero_load_options_init_sized(zero_load_options *options, size_t struct_bytes);
+
+/** Nothing set but the size. */
+static inline zero_load_options zero_load_options_init(void)
+{
+    zero_load_options options;
+    zero_load_options_init_sized(&options, sizeof options);
+    return options;
+}
+
+/** What became of a load. It grows at its end. */
+typedef struct zero_load_report {
+    size_t struct_bytes;  /**< set by zero_load_report_init() */
+    uint64_t step;        /**< steps of the saved run, skipped ones included */
+    uint64_t read_bytes;  /**< that this rank read */
+    uint32_t world;       /**< ranks that saved; 0: weights alone */
+    uint32_t loaded;      /**< tensors that were found in every role that the engine has of them */
+    uint32_t missing;     /**< tensors of the engine that are not there, or lack a role */
+    uint32_t unexpected;  /**< tensors there that the engine does not have */
+    uint32_t mismatching; /**< tensors of another shape */
+    uint32_t user_bytes_count; /**< of the caller's bytes; more than user_room were cut off */
+    uint64_t data_position;    /**< as in zero_checkpoint_user */
+    uint64_t random_seed;      /**< likewise */
+    uint64_t random_position;  /**< likewise */
+    void *user_bytes;          /**< in: where the caller's bytes go; NULL: nowhere */
+    uint64_t user_room;        /**< in: bytes there */
+    char list[2048];   /**< missing, unexpected and mismatching tensors by name, a line each, as
+                          many as fit */
+    char folder[1024]; /**< what was loaded, as far as it fits */
+} zero_load_report;
+
+/** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
+ZERO_API void zero_load_report_init_sized(zero_load_report *report, size_t struct_bytes);
+
+/** All 0, with the caller's size. */
+static inline zero_load_report zero_load_report_init(void)
+{
+    zero_load_report report;
+    zero_load_report_init_sized(&report, sizeof report);
+    return report;
+}
+
+/** Set the engine's state from a checkpoint, whatever world, stage, types and tiers it was saved
+ *  with. Each rank reads the ranges that it holds, through at most 16 MiB of host memory.
+ *
+ *  Values of another type are rounded to nearest even. PARAM is read from the saved parameter where
+ *  the types are equal, else from the most exact copy there is: master, then parameter. MASTER
+ *  likewise the other way around.
+ *  - report: NULL, or in: struct_bytes, user_bytes and user_room; out: the rest. Filled in as far
+ *    as possible also when tensors do not match.
+ *  - Collective over the world, between steps; every rank with the same options.
+ *  - Errors: INVALID_ARGUMENT that lists the first missing, unexpected and mismatching tensors, for
+ *    a path that has no whole checkpoint, and for one that only has parameters without params_only;
+ *    CORRUPT naming file, tensor and offset; IO; UNSUPPORTED for a newer format and without
+ *    jansson; STATE as for zero_shard_write. Until tensors are read the engine is as it was; after
+ *    a later failure it is poisoned, so that nobody trains on half a state. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_load(zero_engine *engine,
+                                               const zero_load_options *options,
+                                               zero_load_report *report);
+
+ZERO_END
+
+#endif

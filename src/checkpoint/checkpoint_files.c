@@ -1,0 +1,149 @@
+/* Owns the making of a checkpoint's files. Invariant: after that no file grows, so ranks only
+ * overwrite. */
+#include "checkpoint/checkpoint_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/manifest.h"
+#include "core/checksum.h"
+#include "core/error.h"
+#include "core/fault.h"
+#include "core/memory.h"
+
+static uint64_t hash_of(const void *data, size_t bytes)
+{
+    zi_checksum_fn ways[ZI_CHECKSUM_WAYS_MAX];
+    return ways[zi_checksum_ways(ways) - 1](data, bytes);
+}
+
+static zero_status failed(const char *path, const char *doing)
+{
+    const int code = errno;
+    ZI_FAIL_NATIVE(ZERO_IO, code, "%s: %s %s", strerror(code), doing, path);
+}
+
+/* Reserve the bytes, where the file system can; else only set the size. */
+static zero_status reserve(int descriptor, const char *path, uint64_t bytes)
+{
+    int code = 0;
+    do {
+        code = bytes != 0 && fallocate(descriptor, 0, 0, (off_t)bytes) != 0 ? errno : 0;
+    } while (code == EINTR);
+    if (code == EOPNOTSUPP || code == ENOSYS) {
+        code = ftruncate(descriptor, (off_t)bytes) != 0 ? errno : 0;
+    }
+    if (code != 0) {
+        ZI_FAIL_NATIVE(ZERO_IO, code, "%s: reserving %" PRIu64 " bytes for %s", strerror(code),
+                       bytes, path);
+    }
+    return ZERO_OK;
+}
+
+static zero_status write_all(int descriptor, const char *path, const char *data, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes;) {
+        const ssize_t wrote = zi_fault_hit(ZI_FAULT_IO)
+                                  ? (errno = EIO, -1)
+                                  : pwrite(descriptor, data + at, (size_t)(bytes - at), (off_t)at);
+        if (wrote < 0 && errno != EINTR) {
+            return failed(path, "writing the header of");
+        }
+        at += wrote > 0 ? (uint64_t)wrote : 0;
+    }
+    return ZERO_OK;
+}
+
+/* Make one file. */
+static zero_status make(const char *folder, const char *name, const char *header, uint64_t data_at,
+                        uint64_t bytes)
+{
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    ZI_TRY(zi_checkpoint_path(path, folder, name));
+    const int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor < 0) {
+        return failed(path, "making");
+    }
+    zero_status status = reserve(descriptor, path, bytes);
+    status = status == ZERO_OK ? write_all(descriptor, path, header, data_at) : status;
+    (void)close(descriptor);
+    return status;
+}
+
+static zero_status make_file(const char *folder, const zi_checkpoint_map *map, uint32_t file,
+                             uint64_t *header_hash)
+{
+    const zi_checkpoint_file *made = &map->files[file];
+    char *header = NULL;
+    ZI_TRY(zi_checkpoint_header(map, file, &header));
+    header_hash[file] = hash_of(header, made->data_at);
+    const zero_status status = make(folder, made->name, header, made->data_at, made->bytes);
+    zi_free(header);
+    return status;
+}
+
+zero_status zi_checkpoint_files_make(const char *folder, const zi_checkpoint_map *map,
+                                     uint64_t *header_hash)
+{
+    for (uint32_t file = 0; file < map->file_count; file++) {
+        ZI_TRY(make_file(folder, map, file, header_hash));
+    }
+    return make(folder, ZI_SUMS_NAME, NULL, 0, map->piece_count * sizeof(uint64_t));
+}
+
+static zero_status sync_file(const char *folder, const char *name)
+{
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    ZI_TRY(zi_checkpoint_path(path, folder, name));
+    const int descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    if (descriptor < 0) {
+        return failed(path, "opening");
+    }
+    const zero_status status = fsync(descriptor) == 0 ? ZERO_OK : failed(path, "syncing");
+    (void)close(descriptor);
+    return status;
+}
+
+zero_status zi_checkpoint_files_sync(const char *folder, const zi_checkpoint_map *map)
+{
+    for (uint32_t file = 0; file < map->file_count; file++) {
+        ZI_TRY(sync_file(folder, map->files[file].name));
+    }
+    return sync_file(folder, ZI_SUMS_NAME);
+}
+
+static zero_status read_sums(const char *path, unsigned char *sums, uint64_t bytes)
+{
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) {
+        return failed(path, "opening");
+    }
+    uint64_t at = 0;
+    ssize_t got = 1;
+    while (at < bytes && (got > 0 || errno == EINTR)) {
+        got = pread(descriptor, sums + at, (size_t)(bytes - at), (off_t)at);
+        at += got > 0 ? (uint64_t)got : 0;
+        errno = got == 0 ? EIO : errno;
+    }
+    const zero_status status = at == bytes ? ZERO_OK : failed(path, "reading");
+    (void)close(descriptor);
+    return status;
+}
+
+zero_status zi_checkpoint_sums_hash(const char *folder, const zi_checkpoint_map *map,
+                                    uint64_t *hash)
+{
+    const uint64_t bytes = map->piece_count * sizeof(uint64_t);
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    unsigned char *sums = NULL;
+    ZI_TRY(zi_checkpoint_path(path, folder, ZI_SUMS_NAME));
+    ZI_TRY(zi_calloc(bytes, 1, (void **)&sums));
+    const zero_status status = read_sums(path, sums, bytes);
+    *hash = hash_of(sums, bytes);
+    zi_free(sums);
+    return status;
+}

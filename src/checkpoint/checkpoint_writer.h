@@ -1,0 +1,70 @@
+/* Writing a rank's bytes of a checkpoint: its own thread stages them into a ring of memory, and
+ * threads write them to the files from there.
+ *
+ * Bytes of whole pages go past the page cache where the file system grants it. The first and the
+ * last page of a rank's run have bytes of its neighbours too, so these bytes go through the page
+ * cache: nobody writes a byte that is another's.
+ *
+ * After a failure the rest is dropped, so that whoever stages never waits for a disk that does not
+ * answer any more, and the failure is kept for zi_checkpoint_writer_wait.
+ *
+ * Threads: reserve, submit, seal and finish are one thread's, the stager's; all else is any one's.
+ */
+#ifndef ZI_CHECKPOINT_CHECKPOINT_WRITER_H
+#define ZI_CHECKPOINT_CHECKPOINT_WRITER_H
+
+#include <stdbool.h>
+
+#include "checkpoint/checkpoint_map.h"
+#include "zero/status.h"
+
+/* Bytes of one block at most, and what a block takes in the ring. */
+#define ZI_WRITER_BLOCK_BYTES ((uint64_t)8 << 20)
+#define ZI_WRITER_SLOT_BYTES (ZI_WRITER_BLOCK_BYTES + 4096)
+/* The least ring, and one in which copying and writing overlap. */
+#define ZI_WRITER_RING_BYTES_MIN (2 * ZI_WRITER_SLOT_BYTES)
+#define ZI_WRITER_RING_BYTES (4 * ZI_WRITER_SLOT_BYTES)
+
+typedef struct zi_checkpoint_writer zi_checkpoint_writer;
+
+typedef struct zi_checkpoint_writer_desc {
+    const char *folder;           /* copied */
+    const zi_checkpoint_map *map; /* borrowed. File map->file_count is that of the sums */
+    unsigned char *ring;          /* whole pages; borrowed */
+    uint64_t ring_bytes;          /* at least ZI_WRITER_RING_BYTES_MIN */
+} zi_checkpoint_writer_desc;
+
+/* Errors: OUT_OF_MEMORY; DEVICE where a thread cannot be started. */
+zero_status zi_checkpoint_writer_create(const zi_checkpoint_writer_desc *desc,
+                                        zi_checkpoint_writer **out);
+/* Drop what is not written yet. Accepts NULL. The stager is gone. */
+void zi_checkpoint_writer_destroy(zi_checkpoint_writer *writer);
+
+/* Wait for memory of a block that begins at byte `at` of a file. The block may be so long that it
+ * ends ZI_WRITER_BLOCK_BYTES after the beginning of its first page. 1024 bytes ahead of it may be
+ * used too. NULL: the writer has failed or was stopped, and nothing more is wanted. */
+unsigned char *zi_checkpoint_writer_reserve(zi_checkpoint_writer *writer, uint64_t at);
+/* The reserved block has so many bytes of this file. They are written in any order. */
+void zi_checkpoint_writer_submit(zi_checkpoint_writer *writer, uint32_t file, uint64_t bytes);
+/* No more comes for a file: once all of it is written it is put on the disk and closed. */
+void zi_checkpoint_writer_seal(zi_checkpoint_writer *writer, uint32_t file);
+/* No more comes. */
+void zi_checkpoint_writer_finish(zi_checkpoint_writer *writer);
+
+/* A failure of whoever stages; the first one stays. NULL: drop all the rest, nobody wants it. */
+void zi_checkpoint_writer_stop(zi_checkpoint_writer *writer, const zero_error *error);
+/* Whether it has neither failed nor been stopped. */
+bool zi_checkpoint_writer_wants(zi_checkpoint_writer *writer);
+/* Block until it is finished and all is on the disk. Errors: the first failure, IO with the path.
+ */
+zero_status zi_checkpoint_writer_wait(zi_checkpoint_writer *writer);
+
+typedef struct zi_checkpoint_writer_counts {
+    uint64_t staged_bytes; /* of tensors, as the next */
+    uint64_t written_bytes;
+    bool over; /* zi_checkpoint_writer_wait would return at once */
+} zi_checkpoint_writer_counts;
+
+zi_checkpoint_writer_counts zi_checkpoint_writer_count(zi_checkpoint_writer *writer);
+
+#endif

@@ -1,0 +1,317 @@
+/* Owns a load: the agreement of ranks on one checkpoint, the ranges that this rank reads, and what
+ * is compared at the end. Invariant: until all ranks have found all that they want, nothing of the
+ * engine has changed; once something has, it ends well or the engine is poisoned. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "core/sized.h"
+#include "core/sizes.h"
+#include "engine/agree.h"
+#include "engine/guard.h"
+#include "engine/load.h"
+
+void zero_load_options_init_sized(zero_load_options *options, size_t struct_bytes)
+{
+    const zero_load_options known = {0};
+    zi_sized_init(options, struct_bytes, &known, sizeof known);
+}
+
+void zero_load_report_init_sized(zero_load_report *report, size_t struct_bytes)
+{
+    const zero_load_report known = {0};
+    zi_sized_init(report, struct_bytes, &known, sizeof known);
+}
+
+/* ---- the checkpoint ---- */
+
+static bool has_file(const char *folder, const char *name)
+{
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    struct stat info;
+    return zi_checkpoint_path(path, folder, name) == ZERO_OK && stat(path, &info) == 0;
+}
+
+/* What to open: a file, a folder that has weights alone, or a checkpoint. */
+static zero_status find_folder(engine_load *load)
+{
+    const char *path = load->options.path;
+    char *folder = load->folder;
+    struct stat info;
+    if (path == NULL || path[0] == '\0') {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "path is %s; name a run's directory, a checkpoint's folder "
+                "or a safetensors file",
+                path == NULL ? "NULL" : "empty");
+    }
+    const bool is_plain =
+        load->options.name == NULL && stat(path, &info) == 0 &&
+        (!S_ISDIR(info.st_mode) ||
+         (!has_file(path, ZI_MANIFEST_NAME) &&
+          (has_file(path, "model.safetensors") || has_file(path, "model.safetensors.index.json"))));
+    if (!is_plain) {
+        return zi_checkpoint_find(path, load->options.name, folder);
+    }
+    if (snprintf(folder, ZI_CHECKPOINT_PATH_BYTES, "%s", path) >= ZI_CHECKPOINT_PATH_BYTES) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "path \"%.60s...\" has more than %d bytes", path,
+                ZI_CHECKPOINT_PATH_BYTES - 1);
+    }
+    return ZERO_OK;
+}
+
+static void report_manifest(engine_load *load, const zi_manifest *manifest)
+{
+    zero_load_report *report = &load->report;
+    report->step = manifest->state.updates + manifest->state.skipped;
+    report->world = manifest->world;
+    report->data_position = manifest->data_position;
+    report->random_seed = manifest->random_seed;
+    report->random_position = manifest->random_position;
+    report->user_bytes_count = (uint32_t)manifest->user_bytes;
+    if (report->user_bytes != NULL && manifest->user_bytes != 0) {
+        memcpy(report->user_bytes, manifest->user,
+               zi_min_u64(manifest->user_bytes, report->user_room));
+    }
+}
+
+static zero_status open_checkpoint(engine_load *load)
+{
+    ZI_TRY(find_folder(load));
+    (void)snprintf(load->report.folder, sizeof load->report.folder, "%.*s",
+                   (int)sizeof load->report.folder - 1, load->folder);
+    ZI_TRY(zi_checkpoint_reader_open(load->folder, &load->reader));
+    const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
+    if (manifest == NULL && load->options.params_only == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%.160s has parameters alone; set params_only to begin a new run with them",
+                load->folder);
+    }
+    if (manifest != NULL) {
+        report_manifest(load, manifest);
+        if (zero_world_rank(load->engine->world) == 0) {
+            ZI_TRY(zi_checkpoint_reader_check_files(load->reader));
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_options(const zero_engine *engine)
+{
+    if (engine->mesh != NULL) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "an engine with options.model_parallel holds a part of the model, "
+                "and checkpoints have whole tensors; use zero_tensor_import");
+    }
+    return zi_engine_admit(engine, ZI_CALL_LOAD, "zero_load");
+}
+
+/* All that may be refused while the engine is as it was. */
+static zero_status prepare(engine_load *load, const zero_load_options *options,
+                           const zero_load_report *report)
+{
+    ZI_TRY(ZI_SIZED_IN(zero_load_options, options, &load->options));
+    if (report != NULL) {
+        zero_load_report given = zero_load_report_init();
+        ZI_TRY(ZI_SIZED_IN(zero_load_report, report, &given));
+        load->report.user_bytes = given.user_bytes;
+        load->report.user_room = given.user_room;
+    }
+    ZI_TRY(check_options(load->engine));
+    ZI_TRY(open_checkpoint(load));
+    ZI_TRY(zi_load_match(load));
+    return zi_load_open_feed(load);
+}
+
+/* Ranks load one checkpoint in one way. */
+static uint64_t hash_of(const engine_load *load)
+{
+    const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
+    uint64_t hash =
+        zi_hash_u64(ZI_HASH_START, zi_manifest_model_hash(zi_checkpoint_reader_map(load->reader)));
+    hash = zi_hash_u64(hash, (uint64_t)(load->options.params_only != 0) << 1 |
+                                 (uint64_t)(load->options.partial != 0));
+    hash = zi_hash_text(hash, load->options.prefix != NULL ? load->options.prefix : "");
+    if (manifest != NULL) {
+        hash = zi_hash_u64(hash, manifest->sums_hash);
+        hash = zi_hash_u64(hash, load->report.step);
+    }
+    return hash;
+}
+
+/* ---- the engine's tensors ---- */
+
+static zero_status take_runs(engine_load *load)
+{
+    const load_run *run = NULL;
+    ZI_TRY(zi_load_next(load, &run));
+    while (run != NULL) {
+        const engine_shard shard = zi_engine_shard(load->engine, run->tensor, run->role);
+        ZI_TRY(zi_engine_shard_fill(load->engine, &shard, run->first - shard.tensor_first,
+                                    run->count, run->values, run->dtype));
+        ZI_TRY(zi_load_next(load, &run));
+    }
+    return ZERO_OK;
+}
+
+/* The moments of a new run. zeros: ZEROS of them, in host memory that the device reaches. */
+#define ZEROS ((uint64_t)1 << 18)
+static zero_status clear_moments(zero_engine *engine, float *zeros)
+{
+    for (uint32_t t = 0; t < engine->layout->tensor_count; t++) {
+        for (int role = ZERO_ROLE_MOMENT1; role <= ZERO_ROLE_MOMENT2; role++) {
+            const engine_shard shard = zi_engine_shard(engine, t, (zero_role)role);
+            for (uint64_t at = 0; at < shard.count; at += ZEROS) {
+                const uint64_t count = zi_min_u64(ZEROS, shard.count - at);
+                ZI_TRY(zi_engine_shard_fill(engine, &shard, at, count, zeros, ZERO_DTYPE_F32));
+            }
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status load_tensors(engine_load *load)
+{
+    zero_engine *engine = load->engine;
+    const zi_device *device = engine->device;
+    ZI_TRY(take_runs(load));
+    if (load->options.params_only != 0) {
+        float *zeros = NULL;
+        ZI_TRY(device->ops->host_alloc(device->self, ZEROS * sizeof *zeros, (void **)&zeros));
+        const zero_status status = clear_moments(engine, zeros);
+        device->ops->host_free(device->self, zeros, ZEROS * sizeof *zeros);
+        ZI_TRY(status);
+    }
+    return zi_engine_flush_shards(engine);
+}
+
+/* ---- what was read ---- */
+
+/* Compare all pieces that this rank's slices have elements of. */
+static zero_status check_slices(engine_load *load)
+{
+    const zi_checkpoint_map *map = zi_checkpoint_reader_map(load->reader);
+    for (uint32_t t = 0; t < load->engine->layout->tensor_count; t++) {
+        const engine_part slice = zi_load_slice(load->engine, t);
+        for (size_t i = 0; i < LOAD_ROLES && load->found[t] != ZI_NO_INDEX && slice.count != 0;
+             i++) {
+            const zero_dtype dtype = zi_load_dtype(load, t, zi_load_roles[i]);
+            const zi_checkpoint_range range = {
+                .tensor = load->found[t],
+                .role = zi_load_source(&map->tensors[load->found[t]], zi_load_roles[i], dtype),
+                .first = slice.first,
+                .count = slice.count};
+            if (dtype != ZERO_DTYPE_NONE) {
+                ZI_TRY(zi_checkpoint_check_range(load->reader, &range, NULL, NULL));
+            }
+        }
+    }
+    return ZERO_OK;
+}
+
+/* Pieces that ranks have read in parts are compared by what all of them have seen. */
+static zero_status check_balance(engine_load *load)
+{
+    zero_engine *engine = load->engine;
+    const uint64_t own = zi_checkpoint_reader_count(load->reader).balance;
+    uint64_t sum = 0;
+    ZI_TRY(zero_world_gather(engine->world, &own, engine->agreement, sizeof own));
+    for (uint32_t rank = 0; rank < zero_world_size(engine->world); rank++) {
+        sum += engine->agreement[rank];
+    }
+    if (sum == 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_engine_agree_done(engine, check_slices(load)));
+    ZI_FAIL(ZERO_CORRUPT,
+            "%.160s: what ranks read together differs from its sums, but no piece does when it is "
+            "read again; the disk or its connection is at fault",
+            load->folder);
+}
+
+/* The saved run's state, or a new one's. */
+static zero_status set_state(engine_load *load)
+{
+    const zi_layout *layout = load->engine->layout;
+    zero_step_state state = zero_step_state_init();
+    const bool is_new = load->options.params_only != 0;
+    if (!is_new) {
+        state = zi_checkpoint_reader_manifest(load->reader)->state;
+        state.struct_bytes = sizeof state;
+    }
+    if (is_new || layout->tuning.loss_scale_static) {
+        state.loss_scale = layout->options.loss_scale;
+    }
+    return zero_step_state_set(load->engine, &state);
+}
+
+/* The engine changes from here on. */
+static zero_status change(engine_load *load)
+{
+    zero_engine *engine = load->engine;
+    zero_status status = ZERO_OK;
+    for (size_t i = 0; i < LOAD_ROLES && status == ZERO_OK; i++) {
+        status = zi_engine_begin_transfer(engine, zi_load_roles[i], true);
+    }
+    /* No rank writes while another one gathers from it. */
+    ZI_TRY(zi_engine_agree_done(engine, status));
+    status = load_tensors(load);
+    zi_load_close_feed(load);
+    ZI_TRY(zi_engine_agree_done(engine, status));
+    ZI_TRY(check_balance(load));
+    return set_state(load);
+}
+
+static void close_load(engine_load *load)
+{
+    const zero_error error = *zero_last_error();
+    zi_load_close_feed(load);
+    if (load->reader != NULL) {
+        load->report.read_bytes = zi_checkpoint_reader_count(load->reader).read_bytes;
+    }
+    zi_checkpoint_reader_close(load->reader);
+    zi_free(load->found);
+    (void)zi_error_adopt(&error);
+}
+
+static zero_status load_all(engine_load *load, const zero_load_options *options,
+                            const zero_load_report *report)
+{
+    zero_engine *engine = load->engine;
+    const zero_status prepared = prepare(load, options, report);
+    const uint64_t hash = prepared == ZERO_OK ? hash_of(load) : 0;
+    const zero_status agreed =
+        zi_engine_agree_given(engine, engine->world, prepared, hash, "checkpoint to load");
+    if (agreed != ZERO_OK) {
+        return agreed == ZERO_COMM || agreed == ZERO_TIMEOUT ? zi_engine_finish(engine, agreed)
+                                                             : agreed;
+    }
+    const zero_status status = change(load);
+    return status != ZERO_OK ? zi_engine_poison(engine, status) : ZERO_OK;
+}
+
+zero_status zero_load(zero_engine *engine, const zero_load_options *options,
+                      zero_load_report *report)
+{
+    ZI_TRY(zi_engine_check(engine));
+    engine_load *load = NULL;
+    const zero_status made = zi_calloc(1, sizeof *load, (void **)&load);
+    if (made != ZERO_OK) {
+        return zi_engine_agree_given(engine, engine->world, made, 0, "checkpoint to load");
+    }
+    load->engine = engine;
+    load->options = zero_load_options_init();
+    load->report = zero_load_report_init();
+    zero_status status = load_all(load, options, report);
+    close_load(load);
+    if (report != NULL) {
+        const zero_error error = *zero_last_error();
+        const zero_status told = ZI_SIZED_OUT(zero_load_report, report, &load->report);
+        status = status == ZERO_OK ? told : zi_error_adopt(&error);
+    }
+    zi_free(load);
+    return status;
+}

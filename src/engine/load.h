@@ -1,0 +1,58 @@
+/* A load under way: load_match.c finds the engine's tensors in the checkpoint, load.c reads them.
+ */
+#ifndef ZI_ENGINE_LOAD_H
+#define ZI_ENGINE_LOAD_H
+
+#include "checkpoint/checkpoint_reader.h"
+#include "engine/engine_internal.h"
+#include "engine/shard.h"
+#include "zero/checkpoint.h"
+
+typedef struct engine_load {
+    zero_engine *engine;
+    zero_load_options options;
+    char folder[ZI_CHECKPOINT_PATH_BYTES];
+    zi_checkpoint_reader *reader;
+    uint32_t *found; /* by the engine's tensor: its number in the reader's map; ZI_NO_INDEX: it
+                        stays as it is */
+    struct load_feed *feed;
+    zero_load_report report;
+} engine_load;
+
+/* Roles that are loaded, in the order in which they are read. */
+#define LOAD_ROLES 4
+extern const zero_role zi_load_roles[LOAD_ROLES];
+
+/* The saved role that a role of the engine is read from, of this type: the same where types are
+ * equal, else the most exact copy of the parameter. Its dtype is NONE where there is none.
+ * (load_match.c) */
+zero_role zi_load_source(const zi_checkpoint_tensor *saved, zero_role role, zero_dtype dtype);
+/* The engine's own type of a tensor in a role that is to be loaded; NONE: it has none.
+ * (load_match.c) */
+zero_dtype zi_load_dtype(const engine_load *load, uint32_t tensor, zero_role role);
+/* Compare the tensors with the checkpoint's: fill load->found and the lists of the report. Errors:
+ * OUT_OF_MEMORY; INVALID_ARGUMENT with the lists unless the load is partial. (load_match.c) */
+zero_status zi_load_match(engine_load *load);
+
+/* Elements of one of the engine's tensors that were read. */
+typedef struct load_run {
+    uint32_t tensor;
+    zero_role role;
+    uint64_t first;
+    uint64_t count;
+    zero_dtype dtype; /* of the values */
+    void *values;     /* host memory that the device reaches */
+} load_run;
+
+/* This rank's part of the tensor among all ranks' parts, each of which has one owner.
+ * (load_feed.c) */
+engine_part zi_load_slice(const zero_engine *engine, uint32_t tensor);
+/* Begin to read ahead all that this rank holds, by a thread of its own. No other calls on the
+ * reader until it is closed. Errors: OUT_OF_MEMORY; DEVICE. (load_feed.c) */
+zero_status zi_load_open_feed(engine_load *load);
+/* The next run; its values stay until the call after. NULL: there are no more. Errors: those of
+ * zi_checkpoint_read. (load_feed.c) */
+zero_status zi_load_next(engine_load *load, const load_run **run);
+void zi_load_close_feed(engine_load *load); /* also where there is none */
+
+#endif

@@ -1,0 +1,203 @@
+/* Owns the reading of a load: which ranges of the files this rank needs, in their order, and the
+ * thread that reads them ahead into two buffers. Invariant: each element of a role is counted by
+ * one rank, the one whose slice has it. */
+#include <pthread.h>
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
+#include "core/thread.h"
+#include "engine/load.h"
+#include "layout/sharding.h"
+
+#define BUFFERS 2
+/* Elements of a tensor that are read in all roles before the next ones are, so that extents of
+ * state on disk are written once. Those of one role are one read. */
+#define STRIDE (ZI_CHECKPOINT_READ_BYTES_MAX / sizeof(float))
+
+const zero_role zi_load_roles[LOAD_ROLES] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER, ZERO_ROLE_MOMENT1,
+                                             ZERO_ROLE_MOMENT2};
+
+/* Where reading is. */
+typedef struct feed_position {
+    uint32_t tensor;
+    uint64_t at;   /* first element of the stride */
+    uint32_t role; /* in zi_load_roles */
+    uint64_t next; /* elements of the stride before this one have been read in the role */
+} feed_position;
+
+typedef struct load_feed {
+    engine_load *load;
+    feed_position position; /* the thread's */
+    pthread_t thread;
+    bool started;
+    unsigned char *buffers; /* BUFFERS, end to end */
+    load_run runs[BUFFERS];
+    pthread_mutex_t mutex; /* guards what follows */
+    pthread_cond_t moved;  /* any of it */
+    uint64_t read;         /* runs that are there, or were */
+    uint64_t taken;        /* of these, given to zi_load_next's caller */
+    uint64_t done;         /* of these, not needed any more */
+    bool over;             /* the thread reads no more */
+    bool stopped;          /* nobody wants more */
+    zero_error error;
+} load_feed;
+
+engine_part zi_load_slice(const zero_engine *engine, uint32_t tensor)
+{
+    const zi_layout *layout = engine->layout;
+    const uint32_t world = layout->sharding.world;
+    return zi_engine_part(layout, tensor, world,
+                          zi_shard_index(&layout->sharding, zero_world_rank(engine->world), world));
+}
+
+/* The elements of the stride that are to be read next in a role; false: none. They are all in this
+ * rank's slice, or none of them is. */
+static bool find_in_role(const engine_load *load, feed_position *p, zi_checkpoint_range *range,
+                         load_run *run)
+{
+    const zi_checkpoint_map *map = zi_checkpoint_reader_map(load->reader);
+    const zi_checkpoint_tensor *saved = &map->tensors[load->found[p->tensor]];
+    const engine_shard shard = zi_engine_shard(load->engine, p->tensor, zi_load_roles[p->role]);
+    const engine_part slice = zi_load_slice(load->engine, p->tensor);
+    const uint64_t slice_end = slice.first + slice.count;
+    const uint64_t first = zi_max_u64(zi_max_u64(p->at, p->next), shard.tensor_first);
+    uint64_t end = zi_min_u64(p->at + STRIDE, shard.tensor_first + shard.count);
+    const bool inside = slice.first <= first && first < slice_end;
+    if (first >= end) {
+        return false;
+    }
+    if (inside || first < slice.first) {
+        end = zi_min_u64(end, inside ? slice_end : slice.first);
+    }
+    *range = (zi_checkpoint_range){
+        .tensor = load->found[p->tensor],
+        .role = zi_load_source(saved, zi_load_roles[p->role], shard.dtype),
+        .first = first,
+        .count = end - first,
+        .counted = inside && zi_checkpoint_reader_manifest(load->reader) != NULL};
+    *run = (load_run){.tensor = p->tensor,
+                      .role = zi_load_roles[p->role],
+                      .first = first,
+                      .count = end - first,
+                      .dtype = saved->role[range->role].dtype};
+    p->next = end;
+    return true;
+}
+
+/* Whether the tensor has elements left from p->at on that are to be loaded. */
+static bool has_stride(const engine_load *load, const feed_position *p)
+{
+    return load->found[p->tensor] != ZI_NO_INDEX &&
+           p->at < load->engine->layout->tensor_infos[p->tensor].count;
+}
+
+/* What is to be read next; false: that was all. */
+static bool find_next(const engine_load *load, feed_position *p, zi_checkpoint_range *range,
+                      load_run *run)
+{
+    for (; p->tensor < load->engine->layout->tensor_count; p->tensor++, p->at = 0) {
+        for (; has_stride(load, p); p->at += STRIDE, p->role = 0) {
+            for (; p->role < LOAD_ROLES; p->role++, p->next = 0) {
+                if (zi_load_dtype(load, p->tensor, zi_load_roles[p->role]) != ZERO_DTYPE_NONE &&
+                    find_in_role(load, p, range, run)) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+/* Wait for a buffer; false: nobody wants more. */
+static bool await_buffer(load_feed *feed)
+{
+    (void)pthread_mutex_lock(&feed->mutex);
+    while (feed->read - feed->done == BUFFERS && !feed->stopped) {
+        (void)pthread_cond_wait(&feed->moved, &feed->mutex);
+    }
+    const bool wanted = !feed->stopped;
+    (void)pthread_mutex_unlock(&feed->mutex);
+    return wanted;
+}
+
+static void *read_ahead(void *argument)
+{
+    load_feed *feed = argument;
+    zi_checkpoint_range range;
+    load_run run;
+    zero_status status = ZERO_OK;
+    while (status == ZERO_OK && await_buffer(feed) &&
+           find_next(feed->load, &feed->position, &range, &run)) {
+        const uint64_t buffer = feed->read % BUFFERS;
+        run.values = feed->buffers + buffer * ZI_CHECKPOINT_READ_BYTES_MAX;
+        feed->runs[buffer] = run;
+        status = zi_checkpoint_read(feed->load->reader, &range, run.values);
+        (void)pthread_mutex_lock(&feed->mutex);
+        feed->read += status == ZERO_OK;
+        (void)pthread_cond_broadcast(&feed->moved);
+        (void)pthread_mutex_unlock(&feed->mutex);
+    }
+    (void)pthread_mutex_lock(&feed->mutex);
+    feed->over = true;
+    if (status != ZERO_OK) {
+        feed->error = *zero_last_error();
+    }
+    (void)pthread_cond_broadcast(&feed->moved);
+    (void)pthread_mutex_unlock(&feed->mutex);
+    return NULL;
+}
+
+zero_status zi_load_open_feed(engine_load *load)
+{
+    const zi_device *device = load->engine->device;
+    load_feed *feed = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *feed, (void **)&feed));
+    load->feed = feed;
+    feed->load = load;
+    (void)pthread_mutex_init(&feed->mutex, NULL);
+    (void)pthread_cond_init(&feed->moved, NULL);
+    ZI_TRY(device->ops->host_alloc(device->self, BUFFERS * ZI_CHECKPOINT_READ_BYTES_MAX,
+                                   (void **)&feed->buffers));
+    ZI_TRY(zi_thread_start(&feed->thread, read_ahead, feed));
+    feed->started = true;
+    return ZERO_OK;
+}
+
+zero_status zi_load_next(engine_load *load, const load_run **run)
+{
+    load_feed *feed = load->feed;
+    (void)pthread_mutex_lock(&feed->mutex);
+    feed->done = feed->taken;
+    (void)pthread_cond_broadcast(&feed->moved);
+    while (feed->taken == feed->read && !feed->over) {
+        (void)pthread_cond_wait(&feed->moved, &feed->mutex);
+    }
+    *run = feed->taken < feed->read ? &feed->runs[feed->taken++ % BUFFERS] : NULL;
+    const zero_error error = feed->error;
+    (void)pthread_mutex_unlock(&feed->mutex);
+    return *run == NULL && error.status != ZERO_OK ? zi_error_adopt(&error) : ZERO_OK;
+}
+
+void zi_load_close_feed(engine_load *load)
+{
+    const zi_device *device = load->engine->device;
+    load_feed *feed = load->feed;
+    if (feed == NULL) {
+        return;
+    }
+    if (feed->started) {
+        (void)pthread_mutex_lock(&feed->mutex);
+        feed->stopped = true;
+        (void)pthread_cond_broadcast(&feed->moved);
+        (void)pthread_mutex_unlock(&feed->mutex);
+        (void)pthread_join(feed->thread, NULL);
+    }
+    if (feed->buffers != NULL) {
+        device->ops->host_free(device->self, feed->buffers, BUFFERS * ZI_CHECKPOINT_READ_BYTES_MAX);
+    }
+    (void)pthread_cond_destroy(&feed->moved);
+    (void)pthread_mutex_destroy(&feed->mutex);
+    zi_free(feed);
+    load->feed = NULL;
+}

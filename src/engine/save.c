@@ -1,0 +1,379 @@
+/* Owns a save from its beginning to its commit: what ranks agree on, the folder that rank 0 makes
+ * and renames, and the memory that the copy passes through. A save that fails leaves the engine as
+ * it was; only ranks that cannot reach one another poison it. */
+#include "zero/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/sized.h"
+#include "engine/agree.h"
+#include "engine/guard.h"
+#include "engine/input.h"
+#include "engine/save.h"
+
+void zero_save_options_init_sized(zero_save_options *options, size_t struct_bytes)
+{
+    const zero_save_options known = {0};
+    zi_sized_init(options, struct_bytes, &known, sizeof known);
+}
+
+void zero_save_progress_init_sized(zero_save_progress *progress, size_t struct_bytes)
+{
+    const zero_save_progress known = {0};
+    zi_sized_init(progress, struct_bytes, &known, sizeof known);
+}
+
+/* ---- what is asked for ---- */
+
+static zero_status check_user(const zero_checkpoint_user *user)
+{
+    if (user->bytes_count != 0 && user->bytes == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "user.bytes is NULL and bytes_count %" PRIu64 "; set it to 0, or give the bytes",
+                user->bytes_count);
+    }
+    if (user->bytes_count > ZI_MANIFEST_USER_BYTES_MAX) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "user.bytes_count %" PRIu64 " is more than the %" PRIu64 " that a checkpoint keeps",
+                user->bytes_count, ZI_MANIFEST_USER_BYTES_MAX);
+    }
+    for (size_t i = 0; i < sizeof user->reserved / sizeof user->reserved[0]; i++) {
+        if (user->reserved[i] != 0) {
+            ZI_FAIL(ZERO_UNSUPPORTED,
+                    "user.reserved[%zu] is %" PRIu64 "; this library knows nothing but 0 there", i,
+                    user->reserved[i]);
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_options(const zero_engine *engine, const zero_save_options *options)
+{
+    if (options->directory == NULL || options->directory[0] == '\0') {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "directory is %s; name the run's, such as \"run\"",
+                options->directory == NULL ? "NULL" : "empty");
+    }
+    if (engine->mesh != NULL) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "an engine with options.model_parallel holds a part of the model, "
+                "and checkpoints have whole tensors; use zero_tensor_export");
+    }
+    if (options->reserved0 != 0) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "reserved0 is %" PRIu32 "; this library knows nothing but 0 there",
+                options->reserved0);
+    }
+    ZI_TRY(options->name != NULL ? zi_checkpoint_check_name(options->name) : ZERO_OK);
+    return check_user(&options->user);
+}
+
+/* The last step's numbers, by group. */
+static zero_status take_groups(const zero_engine *engine, const zero_step_params *params,
+                               zi_manifest *manifest)
+{
+    zi_step_input input;
+    const float *weight = NULL;
+    if (params == NULL) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_engine_take_input(engine, params, &input, &weight));
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        manifest->groups[g] = input.groups[g];
+        manifest->group_count =
+            (engine->layout->groups >> g & 1) != 0 ? g + 1 : manifest->group_count;
+    }
+    return ZERO_OK;
+}
+
+/* Keep the caller's texts and bytes, which are the caller's again when a save has begun. */
+static zero_status keep_texts(engine_save *save, const zero_save_options *options)
+{
+    char step[64];
+    const zero_step_state *state = &save->manifest.state;
+    zi_checkpoint_step_name(step, sizeof step, state->updates + state->skipped);
+    const char *name = options->name != NULL ? options->name : step;
+    const size_t directory_bytes = strlen(options->directory) + 1;
+    const size_t name_bytes = strlen(name) + 1;
+    const size_t part_bytes = directory_bytes + name_bytes + sizeof ".part";
+    const size_t user_bytes = (size_t)options->user.bytes_count;
+    ZI_TRY(zi_calloc(directory_bytes + name_bytes + part_bytes + user_bytes, 1,
+                     (void **)&save->directory));
+    save->name = save->directory + directory_bytes;
+    save->part = save->name + name_bytes;
+    save->user = save->part + part_bytes;
+    memcpy(save->directory, options->directory, directory_bytes);
+    memcpy(save->name, name, name_bytes);
+    (void)snprintf(save->part, part_bytes, "%s/%s.part", options->directory, name);
+    if (user_bytes != 0) {
+        memcpy(save->user, options->user.bytes, user_bytes);
+    }
+    return ZERO_OK;
+}
+
+static zero_status describe(engine_save *save, const zero_save_options *options)
+{
+    const zero_engine *engine = save->engine;
+    zi_manifest *manifest = &save->manifest;
+    manifest->world = zero_world_size(engine->world);
+    manifest->seed = engine->layout->options.seed;
+    manifest->data_position = options->user.data_position;
+    manifest->random_seed = options->user.random_seed;
+    manifest->random_position = options->user.random_position;
+    manifest->state = zero_step_state_init();
+    ZI_TRY(zero_step_state_get(save->engine, &manifest->state));
+    ZI_TRY(take_groups(engine, options->params, manifest));
+    ZI_TRY(keep_texts(save, options));
+    manifest->user = save->user;
+    manifest->user_bytes = options->user.bytes_count;
+    ZI_TRY(zi_save_make_map(engine, &manifest->map, &save->tensors));
+    manifest->model_hash = zi_manifest_model_hash(&manifest->map);
+    save->keep = options->keep;
+    save->bytes = zi_save_own_bytes(save);
+    return zi_calloc(manifest->map.file_count, sizeof *manifest->header_hash,
+                     (void **)&manifest->header_hash);
+}
+
+/* What ranks have to be given alike. */
+static uint64_t hash_of(const engine_save *save, const zero_save_options *options)
+{
+    uint64_t hash = zi_hash_text(ZI_HASH_START, save->directory);
+    hash = zi_hash_text(hash, save->name);
+    hash = zi_hash_u64(hash, (uint64_t)options->keep << 2 | (uint64_t)(options->replace != 0) << 1 |
+                                 (uint64_t)(options->refuse_busy != 0));
+    return zi_hash_bytes(hash, save->manifest.groups, sizeof save->manifest.groups);
+}
+
+/* ---- beginning ---- */
+
+/* Memory and threads of this rank's part. */
+static zero_status make_writer(engine_save *save)
+{
+    const zero_engine *engine = save->engine;
+    const zi_device *device = engine->device;
+    zi_checkpoint_writer_desc desc = {.folder = save->part,
+                                      .map = &save->manifest.map,
+                                      .ring = engine->arena[ZERO_ROLE_SAVE_STAGING],
+                                      .ring_bytes = engine->arena_bytes[ZERO_ROLE_SAVE_STAGING]};
+    ZI_TRY(device->ops->event_create(device->self, &save->copied));
+    if (desc.ring == NULL) {
+        ZI_TRY(device->ops->host_alloc(device->self, ZI_WRITER_RING_BYTES, (void **)&save->ring));
+        desc.ring = save->ring;
+        desc.ring_bytes = ZI_WRITER_RING_BYTES;
+    }
+    return zi_checkpoint_writer_create(&desc, &save->writer);
+}
+
+/* Rank 0: remove what is there of it. The last error stays. */
+static void discard(const engine_save *save)
+{
+    if (zero_world_rank(save->engine->world) == 0) {
+        const zero_error error = *zero_last_error();
+        zi_checkpoint_discard(save->directory, save->name);
+        (void)zi_error_adopt(&error);
+    }
+}
+
+/* Rank 0: the folder and its files. */
+static zero_status make_folder(const engine_save *save, bool replace)
+{
+    char part[ZI_CHECKPOINT_PATH_BYTES];
+    if (zero_world_rank(save->engine->world) != 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_checkpoint_begin(save->directory, save->name, replace, part));
+    const zero_status status =
+        zi_checkpoint_files_make(part, &save->manifest.map, save->manifest.header_hash);
+    if (status != ZERO_OK) {
+        discard(save);
+    }
+    return status;
+}
+
+/* Free all of a save, of which no task is left. The last error stays. Accepts NULL. */
+static void free_save(engine_save *save)
+{
+    if (save == NULL) {
+        return;
+    }
+    const zi_device *device = save->engine->device;
+    const zero_error error = *zero_last_error();
+    zi_checkpoint_writer_destroy(save->writer);
+    device->ops->event_destroy(device->self, save->copied);
+    if (save->ring != NULL) {
+        device->ops->host_free(device->self, save->ring, ZI_WRITER_RING_BYTES);
+    }
+    zi_checkpoint_map_free(&save->manifest.map);
+    zi_free(save->manifest.map.tensors);
+    zi_free(save->manifest.header_hash);
+    zi_free(save->tensors);
+    zi_free(save->directory);
+    zi_free(save);
+    (void)zi_error_adopt(&error);
+}
+
+/* Failures of one rank that leave the ranks in step leave the engine usable. */
+static zero_status leave(zero_engine *engine, zero_status status)
+{
+    return status == ZERO_COMM || status == ZERO_TIMEOUT ? zi_engine_finish(engine, status)
+                                                         : status;
+}
+
+/* Make what the copy needs, on all ranks or on none. */
+static zero_status prepare(engine_save *save, bool replace)
+{
+    zero_engine *engine = save->engine;
+    ZI_TRY(zi_engine_agree_done(engine, make_folder(save, replace)));
+    const zero_status status = zi_engine_agree_done(engine, make_writer(save));
+    if (status != ZERO_OK) {
+        discard(save);
+    }
+    return status;
+}
+
+static zero_status take_options(const zero_engine *engine, const zero_save_options *given,
+                                zero_save_options *options)
+{
+    ZI_TRY(ZI_SIZED_IN(zero_save_options, given, options));
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_SAVE, "zero_save_begin"));
+    if (engine->save != NULL && options->refuse_busy != 0) {
+        ZI_FAIL(ZERO_STATE,
+                "zero_save_begin: the save of \"%.100s\" is under way; end it with zero_save_end, "
+                "or set refuse_busy to 0 to wait for it",
+                engine->save->name);
+    }
+    return check_options(engine, options);
+}
+
+/* A save of what the caller asks for. *save: its caller frees it, also after a failure. */
+static zero_status make_save(zero_engine *engine, const zero_save_options *given,
+                             zero_save_options *options, engine_save **save)
+{
+    ZI_TRY(take_options(engine, given, options));
+    ZI_TRY(zi_calloc(1, sizeof **save, (void **)save));
+    (*save)->engine = engine;
+    return describe(*save, options);
+}
+
+/* Each exchange tells all ranks of a failure of any of them, so all begin or none does. */
+static zero_status begin(zero_engine *engine, const zero_save_options *given, engine_save **save)
+{
+    zero_save_options options = zero_save_options_init();
+    const zero_status checked = make_save(engine, given, &options, save);
+    const uint64_t hash = checked == ZERO_OK ? hash_of(*save, &options) : 0;
+    ZI_TRY(zi_engine_agree_given(engine, engine->world, checked, hash, "options of a save"));
+    ZI_TRY(zero_save_end(engine)); /* of the one before, where it is still under way */
+    return prepare(*save, options.replace != 0);
+}
+
+zero_status zero_save_begin(zero_engine *engine, const zero_save_options *options)
+{
+    engine_save *save = NULL;
+    ZI_TRY(zi_engine_check(engine));
+    const zero_status status = begin(engine, options, &save);
+    if (status != ZERO_OK) {
+        free_save(save);
+        return leave(engine, status);
+    }
+    engine->save = save;
+    return zi_engine_finish(engine, zi_save_stage(save));
+}
+
+zero_status zero_save_poll(const zero_engine *engine, zero_save_progress *progress)
+{
+    zero_save_progress found = {0};
+    ZI_TRY(zi_engine_check_given(engine));
+    engine_save *save = engine->save;
+    if (save != NULL) {
+        const zi_checkpoint_writer_counts counts = zi_checkpoint_writer_count(save->writer);
+        found.active = 1;
+        found.written = counts.over;
+        found.bytes = save->bytes;
+        found.staged_bytes = counts.staged_bytes;
+        found.written_bytes = counts.written_bytes;
+        found.staged_ns = __atomic_load_n(&save->staged_ns, __ATOMIC_RELAXED);
+    }
+    return ZI_SIZED_OUT(zero_save_progress, progress, &found);
+}
+
+/* ---- ending ---- */
+
+static zero_status commit_manifest(engine_save *save)
+{
+    zi_manifest *manifest = &save->manifest;
+    char *text = NULL;
+    size_t bytes = 0;
+    ZI_TRY(zi_checkpoint_files_sync(save->part, &manifest->map));
+    ZI_TRY(zi_checkpoint_sums_hash(save->part, &manifest->map, &manifest->sums_hash));
+    ZI_TRY(zi_manifest_write(manifest, &text, &bytes));
+    const zero_status status = zi_checkpoint_commit(save->directory, save->name, text, bytes);
+    zi_free(text);
+    return status;
+}
+
+/* Rank 0: make it whole. What is durable stays so, also where older ones cannot be removed. */
+static zero_status commit(engine_save *save)
+{
+    if (zero_world_rank(save->engine->world) != 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(commit_manifest(save));
+    if (save->keep != 0 && zi_checkpoint_prune(save->directory, save->keep, NULL) != ZERO_OK) {
+        zi_log(ZERO_LOG_WARN, "\"%.100s\" is saved, but older checkpoints are not removed: %.300s",
+               save->name, zero_last_error()->message);
+    }
+    return ZERO_OK;
+}
+
+static zero_status end(engine_save *save)
+{
+    zero_engine *engine = save->engine;
+    ZI_TRY(zi_engine_agree_done(engine, zi_checkpoint_writer_wait(save->writer)));
+    return zi_engine_agree_done(engine, commit(save));
+}
+
+zero_status zero_save_end(zero_engine *engine)
+{
+    ZI_TRY(zi_engine_check(engine));
+    engine_save *save = engine->save;
+    if (save == NULL) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_engine_finish(engine, zi_engine_await(engine, save->copied)));
+    const zero_status status = end(save);
+    if (status != ZERO_OK) {
+        discard(save);
+    }
+    engine->save = NULL;
+    free_save(save);
+    return leave(engine, status);
+}
+
+zero_status zero_save(zero_engine *engine, const zero_save_options *options)
+{
+    ZI_TRY(zero_save_begin(engine, options));
+    return zero_save_end(engine);
+}
+
+void zi_save_abandon(zero_engine *engine)
+{
+    if (engine->save != NULL) {
+        zi_checkpoint_writer_stop(engine->save->writer, NULL);
+    }
+}
+
+void zi_save_close(zero_engine *engine)
+{
+    if (engine->save != NULL) {
+        discard(engine->save);
+        free_save(engine->save);
+        engine->save = NULL;
+    }
+}

@@ -1,0 +1,44 @@
+/* A save under way: what save.c begins and ends, and save_stage.c copies out of the engine. */
+#ifndef ZI_ENGINE_SAVE_H
+#define ZI_ENGINE_SAVE_H
+
+#include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/manifest.h"
+#include "engine/engine_internal.h"
+#include "engine/shard.h"
+#include "zero/checkpoint.h"
+
+typedef struct engine_save {
+    zero_engine *engine;
+    zi_manifest manifest; /* its map is this rank's too */
+    uint32_t *tensors;    /* of the map: their numbers in the engine */
+    char *directory;      /* the next are one allocation with it */
+    char *name;
+    char *user;
+    char *part; /* the folder while it is written */
+    uint32_t keep;
+    uint64_t bytes; /* that this rank writes */
+    zi_checkpoint_writer *writer;
+    unsigned char *ring; /* of this save alone; NULL: the engine has one */
+    uint64_t staged_ns;  /* atomic: how long the step stream worked on copies */
+    bool staged;         /* step stream: all of it was handed to the writer */
+    zi_event *copied;    /* step stream, after the copy -> host, before its memory is freed */
+} engine_save;
+
+/* Describe the engine's tensors in the order of the map, and where they go. tensors: out, their
+ * numbers in the engine; zi_free gives both lists back. Errors: OUT_OF_MEMORY. (save_map.c) */
+zero_status zi_save_make_map(const zero_engine *engine, zi_checkpoint_map *map, uint32_t **tensors);
+/* Bytes of this rank's slices. (save_map.c) */
+uint64_t zi_save_own_bytes(const engine_save *save);
+/* This rank's part of a tensor of the map: the same in all roles. (save_map.c) */
+engine_part zi_save_own_part(const engine_save *save, uint32_t tensor);
+
+/* Put the copy of all that this rank saves on the step stream. (save_stage.c) */
+zero_status zi_save_stage(engine_save *save);
+
+/* When an engine is destroyed: let the save under way, if there is one, hold up no stream any more;
+ * and, once the streams are gone, drop it. */
+void zi_save_abandon(zero_engine *engine);
+void zi_save_close(zero_engine *engine);
+
+#endif

@@ -1,0 +1,111 @@
+/* Owns the tests that a run goes on from a checkpoint as if it had never ended: in engines of other
+ * ranks, stages, tiers and types, bit for bit. */
+#include "saved_runs.h"
+
+#include "reads.h"
+
+#ifdef TOY_CUDA
+#define FEWER 4 /* the double takes its time */
+#else
+#define FEWER 1
+#endif
+
+/* A run that is saved at its half. */
+typedef struct course {
+    toy_run run;
+    toy_state half;
+    toy_state whole;
+    zero_step_state state; /* at the half */
+} course;
+
+static zero_status take_whole(toy_trainer *trainer)
+{
+    course *c = trainer->user;
+    const zero_save_options options = run_save_options("half");
+    for (int s = 0; s < RUN_HALF; s++) {
+        TOY_TRY(run_step(trainer));
+    }
+    zero_step_state state = zero_step_state_init();
+    TOY_TRY(zero_step_state_get(trainer->engine, &state));
+    c->state = trainer->rank == 0 ? state : c->state;
+    TOY_TRY(toy_collect_first(trainer, &c->half));
+    TOY_TRY(zero_save_begin(trainer->engine, &options));
+    while (trainer->step < RUN_STEPS) { /* meanwhile */
+        TOY_TRY(run_step(trainer));
+    }
+    TOY_TRY(zero_save_end(trainer->engine));
+    return toy_collect_first(trainer, &c->whole);
+}
+
+static zero_status take_rest(toy_trainer *trainer)
+{
+    const course *c = trainer->user;
+    const zero_load_options options = run_load_options("half");
+    zero_load_report report = zero_load_report_init();
+    zero_step_state state = zero_step_state_init();
+    TOY_TRY(zero_load(trainer->engine, &options, &report));
+    CHECK_EQ(report.step, RUN_HALF);
+    CHECK_EQ(report.loaded, trainer->run->model->tensor_count);
+    CHECK_EQ(report.missing + report.unexpected + report.mismatching, 0);
+    TOY_TRY(zero_step_state_get(trainer->engine, &state));
+    CHECK_BYTES(&state, &c->state, sizeof state);
+    TOY_TRY(toy_collect_same(trainer, &c->half, "what was saved"));
+    for (trainer->step = RUN_HALF; trainer->step < RUN_STEPS;) {
+        TOY_TRY(run_step(trainer));
+    }
+    return toy_collect_same(trainer, &c->whole, "a run that went on elsewhere");
+}
+
+static void end_course(course *c)
+{
+    toy_state_free(&c->half);
+    toy_state_free(&c->whole);
+}
+
+/* Tiers by turns: all on the device, state on disk, all on disk. */
+static void choose_tiers(toy_run *run, uint32_t turn)
+{
+    static const zero_role first[] = {ZERO_ROLE_MASTER, ZERO_ROLE_PARAM, ZERO_ROLE_MOMENT1};
+    if (turn % 4 != 0) {
+        toy_run_tiers(run, first[turn % 4 - 1], ZERO_TIER_DISK);
+        toy_run_disk(run, rig_paths, 1);
+    }
+}
+
+static void over_ranks(zero_dtype dtype, zero_dtype master, zero_dtype moments)
+{
+    static const uint32_t worlds[] = {1, 2, 3, 4, 8};
+    const toy_model *model = run_model(dtype);
+    uint32_t turn = 0;
+    rig_folders(1, 0);
+    run_directory_make();
+    for (uint32_t from = 0; from < 5; from++) {
+        for (uint32_t stage = 0; stage < 4; stage++) {
+            course c = {.run = run_of(model, master, moments)};
+            c.run.options.stage = (zero_stage)(ZERO_STAGE_0 + stage);
+            choose_tiers(&c.run, from + stage);
+            CHECK_OK(toy_on_ranks(worlds[from], &c.run, take_whole, &c));
+            for (uint32_t to = 0; to < 5; to++, turn++) {
+                if (!IN_SAMPLE(turn) || turn % FEWER != 0) {
+                    continue;
+                }
+                toy_run next = run_of(model, master, moments);
+                if (toy_split(&next, worlds[to], turn % 7) == NULL) { /* it has no such hybrid */
+                    CHECK(toy_split(&next, worlds[to], turn % 4) != NULL);
+                }
+                choose_tiers(&next, turn / 3);
+                CHECK_OK(toy_on_ranks(worlds[to], &next, take_rest, &c));
+            }
+            end_course(&c);
+        }
+    }
+}
+
+TEST_CALL(goes_on_elsewhere_in_f32, over_ranks(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_DTYPE_F32));
+TEST_CALL(goes_on_elsewhere_in_bf16, over_ranks(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32));
+TEST_CALL(goes_on_elsewhere_in_f16_with_bf16_moments,
+          over_ranks(ZERO_DTYPE_F16, ZERO_DTYPE_F32, ZERO_DTYPE_BF16));
+TEST_CALL(goes_on_elsewhere_where_rounded_by_chance,
+          over_ranks(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_BF16));
+
+TEST_MAIN()

@@ -1,0 +1,396 @@
+/* Owns the tests of saves that are in the way of something, or fail: what is saved is the state at
+ * the beginning whatever the engine does meanwhile; after any failure the checkpoint before is
+ * whole, the engine goes on, and nothing is left behind. */
+#include "saved_runs.h"
+
+#include "core/fault.h"
+#include "reads.h"
+#include "zero/evict.h"
+
+#define SLOW_NS UINT64_C(30000000)
+
+static toy_run plain_run(zero_dtype dtype)
+{
+    return run_of(run_model(dtype), dtype == ZERO_DTYPE_F32 ? 0 : ZERO_DTYPE_F32, ZERO_DTYPE_F32);
+}
+
+static zero_status steps(toy_trainer *trainer, int count)
+{
+    for (int i = 0; i < count; i++) {
+        TOY_TRY(run_step(trainer));
+    }
+    return ZERO_OK;
+}
+
+/* What was saved under a name has these bits. */
+static zero_status check_saved(toy_trainer *trainer, const char *name, const toy_state *expected)
+{
+    const zero_load_options options = run_load_options(name);
+    TOY_TRY(zero_load(trainer->engine, &options, NULL));
+    return toy_collect_same(trainer, expected, name);
+}
+
+static void slow_down(const toy_trainer *trainer, uint64_t ns)
+{
+    CHECK_OK(zero_world_barrier(trainer->world));
+    zi_fault_slow(ZI_FAULT_IO, ns);
+}
+
+/* ---- meanwhile ---- */
+
+static zero_status poll_active(const toy_trainer *trainer, bool *written)
+{
+    zero_save_progress progress = zero_save_progress_init();
+    TOY_TRY(zero_save_poll(trainer->engine, &progress));
+    CHECK_EQ(progress.active, 1);
+    CHECK(progress.written_bytes <= progress.staged_bytes);
+    CHECK(progress.staged_bytes <= progress.bytes && progress.bytes != 0);
+    *written = progress.written != 0;
+    return ZERO_OK;
+}
+
+/* Steps, writes from outside, a fill and an eviction while the disk is slow. */
+static zero_status change_meanwhile(toy_trainer *trainer)
+{
+    toy_state half;
+    const zero_save_options options = run_save_options("meanwhile");
+    const uint32_t turn = *(const uint32_t *)trainer->user;
+    bool written = false;
+    TOY_TRY(steps(trainer, RUN_HALF));
+    TOY_TRY(toy_collect(trainer, &half));
+    slow_down(trainer, SLOW_NS);
+    TOY_TRY(zero_save_begin(trainer->engine, &options));
+    TOY_TRY(poll_active(trainer, &written));
+    CHECK(!written);
+    if (turn == 0) {
+        TOY_TRY(steps(trainer, 2));
+    } else if (turn == 1) {
+        TOY_TRY(zero_engine_fill(trainer->engine, toy_fill, NULL));
+    } else if (turn == 2) {
+        zero_shard shard;
+        float values[1024] = {0};
+        TOY_TRY(zero_shard_range(trainer->engine, 0, ZERO_ROLE_MOMENT2, &shard));
+        TOY_TRY(zero_shard_write(trainer->engine, 0, ZERO_ROLE_MOMENT2, shard.first, shard.count,
+                                 values));
+    } else {
+        TOY_TRY(zero_engine_evict(trainer->engine, ZERO_EVICT_STATE, ZERO_TIER_DISK));
+    }
+    slow_down(trainer, 0);
+    TOY_TRY(zero_save_end(trainer->engine));
+    if (turn == 3) {
+        TOY_TRY(zero_engine_restore(trainer->engine));
+    }
+    TOY_TRY(check_saved(trainer, "meanwhile", &half));
+    toy_state_free(&half);
+    return ZERO_OK;
+}
+
+TEST(what_is_saved_is_the_state_at_the_beginning)
+{
+    toy_run run = plain_run(ZERO_DTYPE_BF16);
+    rig_folders(1, 0);
+    run_directory_make();
+    run.options.disk_directories = rig_paths;
+    run.options.disk_directory_count = 1;
+    for (uint32_t turn = 0; turn < 4; turn++) {
+        run.options.stage = turn % 2 == 0 ? ZERO_STAGE_3 : ZERO_STAGE_1;
+        CHECK_OK(toy_on_ranks(2, &run, change_meanwhile, &turn));
+    }
+}
+
+/* More state than the ring holds, so the next update waits for the disk; and the same with memory
+ * for all of it. */
+static zero_status train_on(toy_trainer *trainer)
+{
+    toy_state half;
+    toy_state whole;
+    const zero_save_options options = run_save_options("large");
+    bool written = false;
+    TOY_TRY(toy_train(trainer));
+    TOY_TRY(toy_collect(trainer, &half));
+    slow_down(trainer, SLOW_NS / 3);
+    TOY_TRY(zero_save_begin(trainer->engine, &options));
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_wait(trainer));
+    TOY_TRY(poll_active(trainer, &written));
+    slow_down(trainer, 0);
+    TOY_TRY(zero_save_end(trainer->engine));
+    TOY_TRY(toy_collect(trainer, &whole));
+    TOY_TRY(check_saved(trainer, "large", &half));
+    trainer->step--;
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_collect_same(trainer, &whole, "a step taken again"));
+    toy_state_free(&half);
+    toy_state_free(&whole);
+    return ZERO_OK;
+}
+
+TEST(more_state_than_memory_to_stage_it)
+{
+    toy_run run = toy_run_equal(3, 1500000, ZERO_DTYPE_F32);
+    run.steps = 1;
+    run_directory_make();
+    CHECK_OK(toy_on_ranks(1, &run, train_on, NULL));
+    run.tuning.save_staging_bytes = UINT64_C(64) << 20;
+    CHECK_OK(toy_on_ranks(1, &run, train_on, NULL));
+}
+
+/* ---- a second save ---- */
+
+static zero_status save_twice(toy_trainer *trainer)
+{
+    zero_save_options first = run_save_options("first");
+    zero_save_options second = run_save_options("second");
+    toy_state half;
+    TOY_TRY(steps(trainer, 2));
+    TOY_TRY(toy_collect(trainer, &half));
+    slow_down(trainer, SLOW_NS);
+    TOY_TRY(zero_save_begin(trainer->engine, &first));
+    second.refuse_busy = 1;
+    CHECK_FAILS(zero_save_begin(trainer->engine, &second), ZERO_STATE,
+                "the save of \"first\" is under way");
+    TOY_TRY(steps(trainer, 1));
+    second.refuse_busy = 0;
+    TOY_TRY(zero_save_begin(trainer->engine, &second));
+    slow_down(trainer, 0);
+    TOY_TRY(zero_save_end(trainer->engine));
+    TOY_TRY(zero_save_end(trainer->engine)); /* of none */
+    TOY_TRY(check_saved(trainer, "first", &half));
+    toy_state_free(&half);
+    first.replace = 0;
+    CHECK_FAILS(zero_save(trainer->engine, &first), ZERO_STATE, "first");
+    return run_step(trainer);
+}
+
+TEST(a_second_save_waits_or_is_refused)
+{
+    const toy_run run = plain_run(ZERO_DTYPE_F32);
+    run_directory_make();
+    CHECK_OK(toy_on_ranks(2, &run, save_twice, NULL));
+}
+
+/* ---- failures ---- */
+
+/* One more step than the failed save's, and the checkpoint of before. */
+static zero_status goes_on(toy_trainer *trainer, const toy_state *before, const toy_state *after)
+{
+    TOY_TRY(zero_save_end(trainer->engine)); /* there is none */
+    TOY_TRY(run_step(trainer));
+    TOY_TRY(toy_collect_same(trainer, after, "after a save that failed"));
+    trainer->step--;
+    return check_saved(trainer, "before", before);
+}
+
+typedef struct failing {
+    zi_fault_kind kind;
+    uint64_t nth;
+    uint64_t failed;
+    zero_status wanted; /* on the rank itself */
+    bool loads;
+} failing;
+
+static zero_status try_save(toy_trainer *trainer)
+{
+    const zero_save_options options = run_save_options("torn");
+    TOY_TRY(zero_save_begin(trainer->engine, &options));
+    return zero_save_end(trainer->engine);
+}
+
+/* Every n-th event fails once: the save fails on all ranks or on none. */
+static zero_status fail_nth(toy_trainer *trainer)
+{
+    failing *f = trainer->user;
+    toy_state before;
+    toy_state after;
+    const zero_save_options options = run_save_options("before");
+    TOY_TRY(steps(trainer, 2));
+    TOY_TRY(zero_save(trainer->engine, &options));
+    TOY_TRY(toy_collect(trainer, &before));
+    TOY_TRY(run_step(trainer));
+    TOY_TRY(toy_collect(trainer, &after));
+    TOY_TRY(check_saved(trainer, "before", &before));
+    trainer->step--;
+    for (bool over = false; !over;) {
+        TOY_TRY(zero_world_barrier(trainer->world));
+        if (trainer->rank == 0) {
+            zi_fault_arm(f->kind, ++f->nth);
+        }
+        TOY_TRY(zero_world_barrier(trainer->world));
+        const zero_status status = try_save(trainer);
+        const zero_error error = *zero_last_error();
+        uint64_t mine = status == ZERO_OK;
+        uint64_t all[8] = {0};
+        TOY_TRY(zero_world_gather(trainer->world, &mine, all, sizeof mine));
+        over = zi_fault_count(f->kind) < f->nth;
+        TOY_TRY(zero_world_barrier(trainer->world));
+        zi_fault_arm(f->kind, 0);
+        for (uint32_t r = 0; r < trainer->ranks; r++) {
+            CHECK_EQ(all[r], mine);
+        }
+        CHECK(status == ZERO_OK || status == f->wanted || status == ZERO_INVALID_ARGUMENT);
+        CHECK(!over || status == ZERO_OK);
+        if (status != ZERO_OK) {
+            f->failed += trainer->rank == 0;
+            CHECK(error.message[0] != '\0');
+            TOY_TRY(goes_on(trainer, &before, &after));
+        }
+    }
+    toy_state_free(&before);
+    toy_state_free(&after);
+    return ZERO_OK;
+}
+
+static void fail_each(zi_fault_kind kind, zero_status wanted, uint64_t at_least)
+{
+    const toy_run run = plain_run(ZERO_DTYPE_BF16);
+    run_directory_make();
+    for (uint32_t ranks = 1; ranks <= 2; ranks++) {
+        failing f = {.kind = kind, .wanted = wanted};
+        CHECK_OK(toy_on_ranks(ranks, &run, fail_nth, &f));
+        CHECK(f.failed >= at_least);
+    }
+}
+
+TEST_CALL(every_access_may_fail, fail_each(ZI_FAULT_IO, ZERO_IO, 8));
+TEST_CALL(every_allocation_may_fail, fail_each(ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY, 8));
+TEST_CALL(every_thread_may_fail, fail_each(ZI_FAULT_THREAD, ZERO_DEVICE, 2));
+
+/* ---- a full disk ---- */
+
+static zero_status fill_disk(toy_trainer *trainer)
+{
+    toy_state before;
+    toy_state after;
+    const zero_save_options options = run_save_options("before");
+    TOY_TRY(steps(trainer, 2));
+    TOY_TRY(zero_save(trainer->engine, &options));
+    TOY_TRY(toy_collect(trainer, &before));
+    TOY_TRY(run_step(trainer));
+    TOY_TRY(toy_collect(trainer, &after));
+    TOY_TRY(check_saved(trainer, "before", &before));
+    trainer->step--;
+    CHECK_FAILS(try_save(trainer), ZERO_IO, "No space left on device");
+    CHECK(strstr(zero_last_error()->message, ".safetensors") != NULL);
+    return goes_on(trainer, &before, &after);
+}
+
+TEST(a_full_disk_leaves_the_checkpoint_before)
+{
+    const toy_run run = plain_run(ZERO_DTYPE_F32);
+    run_directory_make();
+    if (mount("tmpfs", run_directory, "tmpfs", 0, "size=112k") != 0) {
+        SKIP("mounting a small file system is not allowed here");
+    }
+    CHECK_OK(toy_on_ranks(2, &run, fill_disk, NULL));
+    CHECK_EQ(umount2(run_directory, MNT_DETACH), 0);
+}
+
+/* ---- an end in the middle ---- */
+
+static zero_status begin_only(toy_trainer *trainer)
+{
+    const zero_save_options before = run_save_options("before");
+    const zero_save_options torn = run_save_options("torn");
+    TOY_TRY(steps(trainer, 1));
+    TOY_TRY(zero_save(trainer->engine, &before));
+    slow_down(trainer, SLOW_NS);
+    return zero_save_begin(trainer->engine, &torn);
+}
+
+static zero_status load_newest(toy_trainer *trainer)
+{
+    const zero_load_options options = run_load_options(NULL);
+    zero_load_report report = zero_load_report_init();
+    TOY_TRY(zero_load(trainer->engine, &options, &report));
+    CHECK(strstr(report.folder, "/before") != NULL);
+    const zero_load_options torn = run_load_options("torn");
+    CHECK_FAILS(zero_load(trainer->engine, &torn, NULL), ZERO_INVALID_ARGUMENT, "torn");
+    return ZERO_OK;
+}
+
+TEST(an_engine_may_end_during_a_save)
+{
+    const toy_run run = plain_run(ZERO_DTYPE_BF16);
+    run_directory_make();
+    CHECK_OK(toy_on_ranks(2, &run, begin_only, NULL));
+    zi_fault_slow(ZI_FAULT_IO, 0);
+    CHECK_OK(toy_on_ranks(2, &run, load_newest, NULL));
+}
+
+/* ---- many saves ---- */
+
+static uint64_t held_kib(void)
+{
+    char line[256];
+    uint64_t kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    CHECK(file != NULL);
+    while (fgets(line, sizeof line, file) != NULL) {
+        (void)sscanf(line, "VmRSS: %" SCNu64, &kib);
+    }
+    (void)fclose(file);
+    return kib;
+}
+
+static zero_status save_often(toy_trainer *trainer)
+{
+    zero_save_options options = run_save_options(NULL);
+    unsigned descriptors = 0;
+    uint64_t kib = 0;
+    options.keep = 2;
+    TOY_TRY(steps(trainer, 1));
+    for (int i = 0; i < 200; i++) {
+        TOY_TRY(zero_save(trainer->engine, &options));
+        if (i == 20) {
+            descriptors = rig_entries("/proc/self/fd");
+            kib = held_kib();
+        }
+        if (i % 50 == 0) {
+            TOY_TRY(run_step(trainer));
+        }
+    }
+    CHECK_EQ(rig_entries("/proc/self/fd"), descriptors);
+    CHECK(held_kib() < kib + 2048);
+    CHECK_EQ(rig_entries(run_directory), 3); /* two, and the name of the newest */
+    return ZERO_OK;
+}
+
+TEST(many_saves_hold_nothing)
+{
+    const toy_run run = plain_run(ZERO_DTYPE_F32);
+    run_directory_make();
+    CHECK_OK(toy_on_ranks(1, &run, save_often, NULL));
+}
+
+/* ---- what is refused ---- */
+
+static zero_status misuse(toy_trainer *trainer)
+{
+    zero_save_options options = run_save_options("a/b");
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_INVALID_ARGUMENT, "a/b");
+    options = run_save_options("name");
+    options.directory = "./no-such-parent/run";
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_IO, "no-such-parent");
+    options = run_save_options("name");
+    options.keep = trainer->rank;
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_INVALID_ARGUMENT,
+                "different options of a save");
+    options = run_save_options("name");
+    options.user.bytes_count = (UINT64_C(1) << 20) + 1;
+    options.user.bytes = &options;
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_INVALID_ARGUMENT, "bytes_count 1048577");
+    options = run_save_options("name");
+    options.reserved0 = 1;
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_UNSUPPORTED, "reserved0 is 1");
+    CHECK_EQ(rig_entries(run_directory), 0);
+    return run_step(trainer);
+}
+
+TEST(what_is_refused_changes_nothing)
+{
+    const toy_run run = plain_run(ZERO_DTYPE_F32);
+    run_directory_make();
+    CHECK_OK(toy_on_ranks(2, &run, misuse, NULL));
+}
+
+TEST_MAIN()
