@@ -52,7 +52,8 @@ typedef struct zero_save_options {
                               error */
     int32_t refuse_busy;   /**< 1: STATE while another save is under way. 0: wait for that one */
     uint32_t keep;         /**< once this one is durable, keep so many of the newest in the
-                              directory, this one included, and remove the others. 0: all */
+                              directory, this one included. A thread removes the others until
+                              the next save begins or the engine is destroyed. 0: all */
     uint32_t reserved0;    /**< 0 */
     const zero_step_params *params; /**< the last step's, to be kept with it; NULL: none. zero_load
                                        does not use them */

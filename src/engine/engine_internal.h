@@ -139,7 +139,8 @@ typedef struct engine_views {
     zero_view *grads;
 } engine_views;
 
-struct engine_save; /* engine/save.h */
+struct engine_save;  /* engine/save.h */
+struct engine_prune; /* engine/save_prune.c */
 
 struct zero_engine {
     zero_world *world;
@@ -173,6 +174,7 @@ struct zero_engine {
     zi_offload *offload[ZI_OFFLOAD_ROLES]; /* by role; NULL: not offloaded */
     engine_evicted evicted;
     struct engine_save *save; /* under way, from zero_save_begin to zero_save_end; NULL: none is */
+    struct engine_prune *prune; /* under way; NULL: none is */
     engine_views views;
     zi_params *params;
     zi_grads *grads;

@@ -11,7 +11,6 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "core/error.h"
 #include "core/hash.h"
-#include "core/log.h"
 #include "core/memory.h"
 #include "core/sized.h"
 #include "engine/agree.h"
@@ -182,12 +181,13 @@ static void discard(const engine_save *save)
 }
 
 /* Rank 0: the folder and its files. */
-static zero_status make_folder(const engine_save *save, bool replace)
+static zero_status make_folder(engine_save *save, bool replace)
 {
     char part[ZI_CHECKPOINT_PATH_BYTES];
     if (zero_world_rank(save->engine->world) != 0) {
         return ZERO_OK;
     }
+    zi_save_await_prune(save->engine);
     ZI_TRY(zi_checkpoint_begin(save->directory, save->name, replace, part));
     const zero_status status =
         zi_checkpoint_files_make(part, &save->manifest.map, save->manifest.header_hash);
@@ -325,9 +325,8 @@ static zero_status commit(engine_save *save)
         return ZERO_OK;
     }
     ZI_TRY(commit_manifest(save));
-    if (save->keep != 0 && zi_checkpoint_prune(save->directory, save->keep, NULL) != ZERO_OK) {
-        zi_log(ZERO_LOG_WARN, "\"%.100s\" is saved, but older checkpoints are not removed: %.300s",
-               save->name, zero_last_error()->message);
+    if (save->keep != 0) {
+        zi_save_prune(save->engine, save->directory, save->keep);
     }
     return ZERO_OK;
 }
@@ -371,6 +370,7 @@ void zi_save_abandon(zero_engine *engine)
 
 void zi_save_close(zero_engine *engine)
 {
+    zi_save_await_prune(engine);
     if (engine->save != NULL) {
         discard(engine->save);
         free_save(engine->save);

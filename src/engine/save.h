@@ -36,6 +36,11 @@ engine_part zi_save_own_part(const engine_save *save, uint32_t tensor);
 /* Put the copy of all that this rank saves on the step stream. (save_stage.c) */
 zero_status zi_save_stage(engine_save *save);
 
+/* Begin to remove all but the newest `keep` checkpoints of a directory, and wait until that is
+ * over. What cannot be removed is logged, and the next save tries again. (save_prune.c) */
+void zi_save_prune(zero_engine *engine, const char *directory, uint32_t keep);
+void zi_save_await_prune(zero_engine *engine);
+
 /* When an engine is destroyed: let the save under way, if there is one, hold up no stream any more;
  * and, once the streams are gone, drop it. */
 void zi_save_abandon(zero_engine *engine);

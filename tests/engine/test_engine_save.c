@@ -108,4 +108,57 @@ TEST_CALL(goes_on_elsewhere_in_f16_with_bf16_moments,
 TEST_CALL(goes_on_elsewhere_where_rounded_by_chance,
           over_ranks(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_BF16));
 
+/* Saved and gone on with by the same run, and by one of another stage and number of ranks. */
+static void go_on(toy_run *run, toy_run *other)
+{
+    course c = {.run = *run};
+    CHECK_OK(toy_on_ranks(2, run, take_whole, &c));
+    CHECK_OK(toy_on_ranks(2, run, take_rest, &c));
+    CHECK_OK(toy_on_ranks(3, other, take_rest, &c));
+    end_course(&c);
+}
+
+/* Such a step writes during backward, behind the copy too. */
+TEST(steps_that_are_speculative)
+{
+    const toy_model *model = run_model(ZERO_DTYPE_BF16);
+    toy_run run = run_of(model, ZERO_DTYPE_F32, ZERO_DTYPE_F32);
+    toy_run other = run;
+    rig_folders(1, 0);
+    run_directory_make();
+    toy_run_overlap(&run, rig_paths);
+    other.options.stage = ZERO_STAGE_1;
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        run.options.stage = (zero_stage)stage;
+        go_on(&run, &other);
+    }
+}
+
+#ifndef TOY_CUDA
+
+/* Momentum, whose one state is a mean of signs. */
+static void update(void *user, const zero_update_range *range)
+{
+    (void)user;
+    for (uint64_t i = 0; i < range->count; i++) {
+        range->moment1[i] = 0.5f * range->moment1[i] + (range->grad[i] > 0 ? 1.0f : -1.0f);
+        range->param[i] -= 0.125f * range->moment1[i];
+    }
+}
+
+TEST(states_of_a_callback)
+{
+    toy_run run = run_of(run_model(ZERO_DTYPE_BF16), ZERO_DTYPE_F32, ZERO_DTYPE_F32);
+    run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
+    run.options.update = update;
+    run.options.update_states = 1;
+    run.params.max_norm = 0;
+    toy_run other = run;
+    other.options.stage = ZERO_STAGE_2;
+    run_directory_make();
+    go_on(&run, &other);
+}
+
+#endif
+
 TEST_MAIN()
