@@ -8,18 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_file.h"
 #include "checkpoint/manifest.h"
-#include "core/checksum.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/memory.h"
-
-static uint64_t hash_of(const void *data, size_t bytes)
-{
-    zi_checksum_fn ways[ZI_CHECKSUM_WAYS_MAX];
-    return ways[zi_checksum_ways(ways) - 1](data, bytes);
-}
 
 static zero_status failed(const char *path, const char *doing)
 {
@@ -80,7 +73,7 @@ static zero_status make_file(const char *folder, const zi_checkpoint_map *map, u
     const zi_checkpoint_file *made = &map->files[file];
     char *header = NULL;
     ZI_TRY(zi_checkpoint_header(map, file, &header));
-    header_hash[file] = hash_of(header, made->data_at);
+    header_hash[file] = zi_checkpoint_hash(header, made->data_at);
     const zero_status status = make(folder, made->name, header, made->data_at, made->bytes);
     zi_free(header);
     return status;
@@ -116,34 +109,16 @@ zero_status zi_checkpoint_files_sync(const char *folder, const zi_checkpoint_map
     return sync_file(folder, ZI_SUMS_NAME);
 }
 
-static zero_status read_sums(const char *path, unsigned char *sums, uint64_t bytes)
-{
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) {
-        return failed(path, "opening");
-    }
-    uint64_t at = 0;
-    ssize_t got = 1;
-    while (at < bytes && (got > 0 || errno == EINTR)) {
-        got = pread(descriptor, sums + at, (size_t)(bytes - at), (off_t)at);
-        at += got > 0 ? (uint64_t)got : 0;
-        errno = got == 0 ? EIO : errno;
-    }
-    const zero_status status = at == bytes ? ZERO_OK : failed(path, "reading");
-    (void)close(descriptor);
-    return status;
-}
-
 zero_status zi_checkpoint_sums_hash(const char *folder, const zi_checkpoint_map *map,
                                     uint64_t *hash)
 {
-    const uint64_t bytes = map->piece_count * sizeof(uint64_t);
     char path[ZI_CHECKPOINT_PATH_BYTES];
-    unsigned char *sums = NULL;
+    zi_regular_file sums;
     ZI_TRY(zi_checkpoint_path(path, folder, ZI_SUMS_NAME));
-    ZI_TRY(zi_calloc(bytes, 1, (void **)&sums));
-    const zero_status status = read_sums(path, sums, bytes);
-    *hash = hash_of(sums, bytes);
-    zi_free(sums);
+    zero_status status = zi_checkpoint_open(&sums, path);
+    if (status == ZERO_OK) {
+        status = zi_checkpoint_hash_file(&sums, map->piece_count * sizeof(uint64_t), hash);
+    }
+    zi_regular_file_close(&sums);
     return status;
 }

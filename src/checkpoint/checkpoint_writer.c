@@ -8,9 +8,10 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_file.h"
 #include "checkpoint/manifest.h"
 #include "core/check.h"
 #include "core/error.h"
@@ -22,6 +23,7 @@
 #define THREADS 2
 /* Blocks in the ring at most; those of small tensors are short. */
 #define BLOCKS 1024
+#define SECOND_NS UINT64_C(1000000000)
 
 /* bytes 0: the file is sealed. */
 typedef struct block {
@@ -253,7 +255,11 @@ zero_status zi_checkpoint_writer_create(const zi_checkpoint_writer_desc *desc,
     (void)pthread_mutex_init(&writer->mutex, NULL);
     (void)pthread_mutex_init(&writer->opening, NULL);
     (void)pthread_cond_init(&writer->came, NULL);
-    (void)pthread_cond_init(&writer->left, NULL);
+    pthread_condattr_t monotonic;
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&writer->left, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
     writer->desc = *desc;
     (void)snprintf(writer->folder, sizeof writer->folder, "%s", desc->folder);
     const zero_status status = start(writer);
@@ -392,12 +398,25 @@ static bool is_over(const zi_checkpoint_writer *writer)
     return writer->finished && writer->head == writer->tail;
 }
 
-zero_status zi_checkpoint_writer_wait(zi_checkpoint_writer *writer)
+bool zi_checkpoint_writer_wait(zi_checkpoint_writer *writer, uint64_t ns)
+{
+    struct timespec end;
+    int code = 0;
+    (void)clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += (time_t)((ns + (uint64_t)end.tv_nsec) / SECOND_NS);
+    end.tv_nsec = (long)((ns + (uint64_t)end.tv_nsec) % SECOND_NS);
+    (void)pthread_mutex_lock(&writer->mutex);
+    while (!is_over(writer) && code == 0) {
+        code = pthread_cond_timedwait(&writer->left, &writer->mutex, &end);
+    }
+    const bool over = is_over(writer);
+    (void)pthread_mutex_unlock(&writer->mutex);
+    return over;
+}
+
+zero_status zi_checkpoint_writer_result(zi_checkpoint_writer *writer)
 {
     (void)pthread_mutex_lock(&writer->mutex);
-    while (!is_over(writer)) {
-        (void)pthread_cond_wait(&writer->left, &writer->mutex);
-    }
     const zero_error error = writer->error;
     (void)pthread_mutex_unlock(&writer->mutex);
     return error.status == ZERO_OK ? ZERO_OK : zi_error_adopt(&error);

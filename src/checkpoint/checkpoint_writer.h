@@ -6,7 +6,7 @@
  * cache: nobody writes a byte that is another's.
  *
  * After a failure the rest is dropped, so that whoever stages never waits for a disk that does not
- * answer any more, and the failure is kept for zi_checkpoint_writer_wait.
+ * answer any more, and the failure is kept for zi_checkpoint_writer_result.
  *
  * Threads: reserve, submit, seal and finish are one thread's, the stager's; all else is any one's.
  */
@@ -55,14 +55,16 @@ void zi_checkpoint_writer_finish(zi_checkpoint_writer *writer);
 void zi_checkpoint_writer_stop(zi_checkpoint_writer *writer, const zero_error *error);
 /* Whether it has neither failed nor been stopped. */
 bool zi_checkpoint_writer_wants(zi_checkpoint_writer *writer);
-/* Block until it is finished and all is on the disk. Errors: the first failure, IO with the path.
- */
-zero_status zi_checkpoint_writer_wait(zi_checkpoint_writer *writer);
+/* Block until it is finished and all is on the disk, or has failed, for so long at most. Returns
+ * whether it is. */
+bool zi_checkpoint_writer_wait(zi_checkpoint_writer *writer, uint64_t ns);
+/* How it ended. Errors: the first failure, IO with the path. */
+zero_status zi_checkpoint_writer_result(zi_checkpoint_writer *writer);
 
 typedef struct zi_checkpoint_writer_counts {
     uint64_t staged_bytes; /* of tensors, as the next */
     uint64_t written_bytes;
-    bool over; /* zi_checkpoint_writer_wait would return at once */
+    bool over; /* as zi_checkpoint_writer_wait returns */
 } zi_checkpoint_writer_counts;
 
 zi_checkpoint_writer_counts zi_checkpoint_writer_count(zi_checkpoint_writer *writer);

@@ -18,6 +18,9 @@
 #include "engine/input.h"
 #include "engine/save.h"
 
+/* How long ranks wait before they tell one another that they still do. */
+#define ROUND_NS UINT64_C(100000000)
+
 void zero_save_options_init_sized(zero_save_options *options, size_t struct_bytes)
 {
     const zero_save_options known = {0};
@@ -331,28 +334,43 @@ static zero_status commit(engine_save *save)
     return ZERO_OK;
 }
 
+/* Ranks wait for the slowest one's disk in rounds, so that no deadline passes meanwhile. */
+static zero_status await_writers(const engine_save *save)
+{
+    zero_engine *engine = save->engine;
+    uint64_t over = 0;
+    do {
+        const uint64_t mine = zi_checkpoint_writer_wait(save->writer, ROUND_NS);
+        ZI_TRY(zero_world_gather(engine->world, &mine, engine->agreement, sizeof mine));
+        over = 0;
+        for (uint32_t rank = 0; rank < zero_world_size(engine->world); rank++) {
+            over += engine->agreement[rank];
+        }
+    } while (over != zero_world_size(engine->world));
+    return zi_engine_await(engine, save->copied);
+}
+
 static zero_status end(engine_save *save)
 {
     zero_engine *engine = save->engine;
-    ZI_TRY(zi_engine_agree_done(engine, zi_checkpoint_writer_wait(save->writer)));
-    return zi_engine_agree_done(engine, commit(save));
-}
-
-zero_status zero_save_end(zero_engine *engine)
-{
-    ZI_TRY(zi_engine_check(engine));
-    engine_save *save = engine->save;
-    if (save == NULL) {
-        return ZERO_OK;
-    }
-    ZI_TRY(zi_engine_finish(engine, zi_engine_await(engine, save->copied)));
-    const zero_status status = end(save);
+    zero_status status = zi_engine_agree_done(engine, zi_checkpoint_writer_result(save->writer));
+    status = status == ZERO_OK ? zi_engine_agree_done(engine, commit(save)) : status;
     if (status != ZERO_OK) {
         discard(save);
     }
     engine->save = NULL;
     free_save(save);
-    return leave(engine, status);
+    return status;
+}
+
+zero_status zero_save_end(zero_engine *engine)
+{
+    ZI_TRY(zi_engine_check(engine));
+    if (engine->save == NULL) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_engine_finish(engine, await_writers(engine->save)));
+    return leave(engine, end(engine->save));
 }
 
 zero_status zero_save(zero_engine *engine, const zero_save_options *options)

@@ -318,6 +318,34 @@ TEST(an_engine_may_end_during_a_save)
     CHECK_OK(toy_on_ranks(2, &run, load_newest, NULL));
 }
 
+/* ---- one rank has all the work ---- */
+
+/* Rank 1 has nothing to write, and waits for longer than a collective may. */
+static zero_status wait_long(toy_trainer *trainer)
+{
+    const zero_save_options options = run_save_options("long");
+    slow_down(trainer, 700000000);
+    TOY_TRY(zero_save(trainer->engine, &options));
+    slow_down(trainer, 0);
+    return toy_step(trainer);
+}
+
+static zero_status wait_long_on_rank(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, user, world));
+    const zero_status status = wait_long(&trainer);
+    toy_close(&trainer);
+    return status;
+}
+
+TEST(no_deadline_passes_while_a_disk_is_slow)
+{
+    toy_run run = toy_run_equal(1, 100, ZERO_DTYPE_F32);
+    run_directory_make();
+    CHECK_OK(zero_world_run(2, 1200, wait_long_on_rank, &run));
+}
+
 /* ---- many saves ---- */
 
 static uint64_t held_kib(void)
