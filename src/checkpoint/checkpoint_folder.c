@@ -347,7 +347,8 @@ zero_status zi_checkpoint_commit(const char *run, const char *name, const char *
 
 /* ---- list ---- */
 
-/* False: there is no whole checkpoint. */
+/* False: there is no whole checkpoint. A link to one is none: else keeping N would count it twice.
+ */
 static bool read_entry(const char *run, const char *name, zi_checkpoint_entry *entry)
 {
     path_text folder;
@@ -355,6 +356,7 @@ static bool read_entry(const char *run, const char *name, zi_checkpoint_entry *e
     struct stat status;
     *entry = (zi_checkpoint_entry){0};
     if (!is_name(name) || path_of(folder, run, name, "") != ZERO_OK ||
+        lstat(folder, &status) != 0 || !S_ISDIR(status.st_mode) ||
         zi_manifest_step(folder, &entry->step) != ZERO_OK ||
         zi_checkpoint_path(manifest, folder, ZI_MANIFEST_NAME) != ZERO_OK ||
         lstat(manifest, &status) != 0) {
@@ -535,6 +537,18 @@ static zero_status remove_named(const char *run, const char *name)
     return remove_folder(removed);
 }
 
+/* Remove a folder, unless it is only to be told. */
+static zero_status prune_named(const char *run, const char *name, zi_checkpoint_pruned *pruned)
+{
+    if (!pruned->planned) {
+        ZI_TRY(remove_named(run, name));
+    }
+    if (pruned->tell != NULL) {
+        pruned->tell(pruned->user, name);
+    }
+    return ZERO_OK;
+}
+
 /* Whether a folder is what a dead save left: of an earlier step, and older, than the newest. */
 static bool is_left(const char *run, const char *name, const zi_checkpoint_entry *newest)
 {
@@ -547,7 +561,8 @@ static bool is_left(const char *run, const char *name, const zi_checkpoint_entry
            lstat(path, &status) == 0 && (uint64_t)status.st_mtim.tv_sec < newest->seconds;
 }
 
-static zero_status remove_left(const char *run, const zi_checkpoint_entry *newest)
+static zero_status prune_left(const char *run, const zi_checkpoint_entry *newest,
+                              zi_checkpoint_pruned *pruned)
 {
     zero_status status = ZERO_OK;
     path_text path;
@@ -557,42 +572,41 @@ static zero_status remove_left(const char *run, const zi_checkpoint_entry *newes
     }
     for (const struct dirent *next = readdir(folder); next != NULL && status == ZERO_OK;
          next = readdir(folder)) {
-        if (ends_with(next->d_name, REMOVED)) { /* a prune died */
+        if (ends_with(next->d_name, REMOVED) && !pruned->planned) { /* a prune died */
             status = zi_checkpoint_path(path, run, next->d_name);
             status = status == ZERO_OK ? remove_folder(path) : status;
         } else if (is_left(run, next->d_name, newest)) {
-            status = remove_named(run, next->d_name);
+            status = prune_named(run, next->d_name, pruned);
         }
     }
     (void)closedir(folder);
     return status;
 }
 
-zero_status zi_checkpoint_prune(const char *run, uint32_t keep, uint32_t *removed)
+zero_status zi_checkpoint_prune(const char *run, uint32_t keep, zi_checkpoint_pruned *pruned)
 {
     zi_checkpoint_entry *entries = NULL;
     uint32_t count = 0;
-    uint32_t gone = 0;
+    zi_checkpoint_pruned untold = {.planned = false};
     pointer latest = {0};
     if (keep == 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "keep is 0; at least 1 checkpoint of %s stays", run);
     }
+    pruned = pruned != NULL ? pruned : &untold;
+    pruned->removed = 0;
     ZI_TRY(zi_checkpoint_list(run, &entries, &count));
     const bool known = find_latest(run, &latest);
     zero_status status = ZERO_OK;
-    for (uint32_t i = 0; i < count && count - gone > keep && status == ZERO_OK; i++) {
+    for (uint32_t i = 0; i < count && count - pruned->removed > keep && status == ZERO_OK; i++) {
         /* The one that was committed last stays, also where a run went back to an earlier step. */
         if (!known || strcmp(entries[i].name, latest.name) != 0) {
-            status = remove_named(run, entries[i].name);
-            gone += status == ZERO_OK;
+            status = prune_named(run, entries[i].name, pruned);
+            pruned->removed += status == ZERO_OK;
         }
     }
     if (status == ZERO_OK && count != 0) {
-        status = remove_left(run, &entries[count - 1]);
+        status = prune_left(run, &entries[count - 1], pruned);
     }
     zi_free(entries);
-    if (removed != NULL) {
-        *removed = gone;
-    }
     return status;
 }

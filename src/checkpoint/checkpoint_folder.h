@@ -51,9 +51,17 @@ zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, u
  * Errors: INVALID_ARGUMENT naming the directory where there is none. */
 zero_status zi_checkpoint_find(const char *run, const char *name,
                                char folder[ZI_CHECKPOINT_PATH_BYTES]);
+/* What a prune removes. */
+typedef struct zi_checkpoint_pruned {
+    bool planned;                               /* in: nothing is removed, only told */
+    void (*tell)(void *user, const char *name); /* in: NULL, or called with each folder's name */
+    void *user;                                 /* in: for that */
+    uint32_t removed;                           /* out: whole checkpoints */
+} zi_checkpoint_pruned;
+
 /* Remove the oldest whole checkpoints but `keep`, at least 1, of which the one that was committed
- * last is always one. What dead saves and prunes left is removed too. removed: out, how many; may
- * be NULL. Errors: IO. */
-zero_status zi_checkpoint_prune(const char *run, uint32_t keep, uint32_t *removed);
+ * last is always one. What dead saves and prunes left is removed too. pruned: may be NULL. Errors:
+ * IO. */
+zero_status zi_checkpoint_prune(const char *run, uint32_t keep, zi_checkpoint_pruned *pruned);
 
 #endif

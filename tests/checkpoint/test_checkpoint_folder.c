@@ -443,20 +443,24 @@ static void set_prune(void)
 TEST(prune_keeps_the_newest)
 {
     uint64_t steps[8];
-    uint32_t removed = 0;
+    zi_checkpoint_pruned pruned = {.planned = true};
     make_run();
     set_prune();
     CHECK_FAILS(zi_checkpoint_prune(run, 0, NULL), ZERO_INVALID_ARGUMENT, "keep");
-    CHECK_OK(zi_checkpoint_prune(run, 9, &removed));
-    CHECK_EQ(removed, 0);
-    CHECK_OK(zi_checkpoint_prune(run, 3, &removed));
-    CHECK_EQ(removed, 2);
+    CHECK_OK(zi_checkpoint_prune(run, 3, &pruned));
+    CHECK_EQ(pruned.removed, 2);
+    CHECK_EQ(steps_of(steps), 5); /* it was only told */
+    pruned.planned = false;
+    CHECK_OK(zi_checkpoint_prune(run, 9, &pruned));
+    CHECK_EQ(pruned.removed, 0);
+    CHECK_OK(zi_checkpoint_prune(run, 3, &pruned));
+    CHECK_EQ(pruned.removed, 2);
     CHECK_EQ(steps_of(steps), 3);
     CHECK(steps[0] == 2 && steps[1] == 4 && steps[2] == 5);
     CHECK_EQ(rig_entries(run), 6); /* latest, and what may still be written */
     CHECK(access(test_text("%s/step-00000001.part", run), F_OK) != 0);
-    CHECK_OK(zi_checkpoint_prune(run, 1, &removed));
-    CHECK_EQ(removed, 2);
+    CHECK_OK(zi_checkpoint_prune(run, 1, &pruned));
+    CHECK_EQ(pruned.removed, 2);
     CHECK_EQ(newest(), 2);
     CHECK_EQ(steps_of(steps), 1);
     remove_run();
