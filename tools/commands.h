@@ -5,6 +5,7 @@
 
 int command_bench(int argc, char **argv);
 int command_calibrate(int argc, char **argv); /* of `zero bench` */
+int command_ckpt(int argc, char **argv);
 int command_io(int argc, char **argv);
 int command_options(int argc, char **argv);
 int command_plan(int argc, char **argv);

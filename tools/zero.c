@@ -16,6 +16,7 @@ typedef struct zero_command {
 
 static const zero_command commands[] = {
     {"bench", "measure the library against its limits and peers", command_bench},
+    {"ckpt", "checkpoints: list, check, compare, and make others of them", command_ckpt},
     {"io", "measure a directory for state on disk", command_io},
     {"options", "list the options of an engine", command_options},
     {"plan", "what a model needs of a cluster, by stage and tier", command_plan},

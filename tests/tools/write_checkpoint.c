@@ -1,0 +1,52 @@
+/* A checkpoint as so many ranks save it, of a model that test_ckpt.py knows: three flats, of bf16
+ * with masters, f32 without, and frozen f16.
+ *
+ * Usage: write_checkpoint RUN NAME WORLD STEP SEED */
+#include "../checkpoint/checkpoint_case.h"
+
+#define TENSORS 6
+
+static zi_checkpoint_tensor tensors[TENSORS] = {
+    {.name = "embed", .dims = 2, .shape = {700, 1000}},
+    {.name = "h.0.weight", .dims = 2, .shape = {300, 257}, .group = 1},
+    {.name = "h.0.bias", .dims = 1, .shape = {257}, .flags = ZERO_TENSOR_NO_DECAY},
+    {.name = "scale"},
+    {.name = "norm.weight", .dims = 1, .shape = {1000}},
+    {.name = "frozen", .dims = 2, .shape = {5, 100}, .flags = ZERO_TENSOR_FROZEN},
+};
+/* Where each flat ends, and its types. */
+static const struct {
+    uint32_t end;
+    zero_dtype param;
+    zero_dtype master;
+    zero_dtype moment;
+} flats[] = {{4, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
+             {5, ZERO_DTYPE_F32, ZERO_DTYPE_NONE, ZERO_DTYPE_F32},
+             {6, ZERO_DTYPE_F16, ZERO_DTYPE_NONE, ZERO_DTYPE_NONE}};
+
+int main(int argc, char **argv)
+{
+    CHECK_EQ(argc, 6);
+    case_model c = {.world = (uint32_t)strtoul(argv[3], NULL, 10),
+                    .seed = strtoull(argv[5], NULL, 10),
+                    .map = {.tensors = tensors, .tensor_count = TENSORS}};
+    for (uint32_t flat = 0, i = 0; flat < 3; flat++) {
+        const uint32_t first = i;
+        for (; i < flats[flat].end; i++) {
+            tensors[i].count = 1;
+            for (uint32_t d = 0; d < tensors[i].dims; d++) {
+                tensors[i].count *= tensors[i].shape[d];
+            }
+            tensors[i].role[ZERO_ROLE_PARAM].dtype = flats[flat].param;
+            tensors[i].role[ZERO_ROLE_GRAD].dtype = ZERO_DTYPE_NONE;
+            tensors[i].role[ZERO_ROLE_MASTER].dtype = flats[flat].master;
+            tensors[i].role[ZERO_ROLE_MOMENT1].dtype = flats[flat].moment;
+            tensors[i].role[ZERO_ROLE_MOMENT2].dtype = flats[flat].moment;
+        }
+        case_cut(&c.map, first, i, c.world);
+    }
+    CHECK_OK(zi_checkpoint_map_make(&c.map));
+    case_write(&c, argv[1], argv[2], strtoull(argv[4], NULL, 10));
+    zi_checkpoint_map_free(&c.map);
+    return 0;
+}

@@ -1,0 +1,184 @@
+/* Owns what the subcommands of `zero ckpt` share: where a word points, and how things are printed.
+ */
+#include "ckpt.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "plan_report.h"
+#include "zero/status.h"
+
+int ckpt_fail(void)
+{
+    char text[CKPT_NAME_BYTES];
+    return bench_fail("%s", ckpt_name(zero_last_error()->message, text));
+}
+
+/* ---- where a word points ---- */
+
+static bool has_name(const char *folder, const char *name)
+{
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    struct stat kind;
+    return zi_checkpoint_path(path, folder, name) == ZERO_OK && lstat(path, &kind) == 0;
+}
+
+/* A file, or a folder that is neither a checkpoint nor a run's directory. */
+static bool is_weights(const char *word)
+{
+    struct stat kind;
+    if (stat(word, &kind) != 0 || !S_ISDIR(kind.st_mode)) {
+        return stat(word, &kind) == 0;
+    }
+    return !has_name(word, ZI_MANIFEST_NAME) && !has_name(word, "latest") &&
+           (has_name(word, "model.safetensors") || has_name(word, "model.safetensors.index.json"));
+}
+
+int ckpt_find(const char *word, char folder[ZI_CHECKPOINT_PATH_BYTES])
+{
+    return CKPT_TRY(zi_checkpoint_find(word, NULL, folder));
+}
+
+int ckpt_open(const char *word, char folder[ZI_CHECKPOINT_PATH_BYTES],
+              zi_checkpoint_reader **reader)
+{
+    if (is_weights(word)) {
+        if (strlen(word) >= ZI_CHECKPOINT_PATH_BYTES) {
+            return bench_fail("%.80s..: the path is too long", word);
+        }
+        (void)snprintf(folder, ZI_CHECKPOINT_PATH_BYTES, "%s", word);
+    } else if (ckpt_find(word, folder) != 0) {
+        return 1;
+    }
+    return CKPT_TRY(zi_checkpoint_reader_open(folder, reader));
+}
+
+/* ---- amounts ---- */
+
+bool ckpt_has_role(const zi_checkpoint_tensor *tensor, int role)
+{
+    return zero_dtype_bytes(tensor->role[role].dtype) != 0;
+}
+
+uint64_t ckpt_tensor_bytes(const zi_checkpoint_tensor *tensor, int role)
+{
+    return tensor->count * zero_dtype_bytes(tensor->role[role].dtype);
+}
+
+uint64_t ckpt_bytes(const zi_checkpoint_map *map, const zi_manifest *manifest)
+{
+    uint64_t bytes = manifest != NULL ? map->piece_count * sizeof(uint64_t) : 0;
+    for (uint32_t i = 0; i < map->file_count; i++) {
+        bytes += map->files[i].bytes;
+    }
+    return bytes;
+}
+
+uint64_t ckpt_parameters(const zi_checkpoint_map *map)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < map->tensor_count; i++) {
+        count += map->tensors[i].count;
+    }
+    return count;
+}
+
+/* ---- texts ---- */
+
+const char *ckpt_name(const char *name, char text[CKPT_NAME_BYTES])
+{
+    size_t length = 0;
+    for (; name[length] != '\0' && length < CKPT_NAME_BYTES - 1; length++) {
+        const unsigned char letter = (unsigned char)name[length];
+        text[length] = letter < ' ' || letter == 0x7f ? '?' : name[length];
+    }
+    text[length] = '\0';
+    if (name[length] != '\0') {
+        text[length - 2] = '.';
+        text[length - 1] = '.';
+    }
+    return text;
+}
+
+const char *ckpt_shape(const zi_checkpoint_tensor *tensor, char text[CKPT_SHAPE_BYTES])
+{
+    size_t used = 0;
+    (void)snprintf(text, CKPT_SHAPE_BYTES, "scalar");
+    for (uint32_t i = 0; i < tensor->dims; i++) {
+        used += (size_t)snprintf(text + used, CKPT_SHAPE_BYTES - used, "%s%" PRIu64,
+                                 i == 0 ? "" : "x", tensor->shape[i]);
+    }
+    return text;
+}
+
+json_t *ckpt_shape_json(const zi_checkpoint_tensor *tensor)
+{
+    json_t *shape = json_array();
+    for (uint32_t i = 0; i < tensor->dims; i++) {
+        (void)json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
+    }
+    return shape;
+}
+
+const char *ckpt_amount(uint64_t bytes, char text[CKPT_TEXT_BYTES])
+{
+    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
+    double amount = (double)bytes / 1e3;
+    size_t unit = 0;
+    if (bytes < 1000) {
+        (void)snprintf(text, CKPT_TEXT_BYTES, "%" PRIu64 " B", bytes);
+        return text;
+    }
+    for (; amount >= 999.5 && unit < 5; unit++) {
+        amount /= 1e3;
+    }
+    (void)snprintf(text, CKPT_TEXT_BYTES, amount < 99.95 ? "%.1f %s" : "%.0f %s", amount,
+                   units[unit]);
+    return text;
+}
+
+const char *ckpt_time(uint64_t seconds, char text[CKPT_TEXT_BYTES])
+{
+    const time_t moment = (time_t)seconds;
+    struct tm parts;
+    if (seconds == 0 || localtime_r(&moment, &parts) == NULL ||
+        strftime(text, CKPT_TEXT_BYTES, "%Y-%m-%d %H:%M:%S", &parts) == 0) {
+        (void)snprintf(text, CKPT_TEXT_BYTES, "-");
+    }
+    return text;
+}
+
+const char *ckpt_hash(uint64_t hash, char text[CKPT_TEXT_BYTES])
+{
+    (void)snprintf(text, CKPT_TEXT_BYTES, "%016" PRIx64, hash);
+    return text;
+}
+
+/* ---- output ---- */
+
+bool ckpt_has_text(const ckpt_line *line)
+{
+    return line->json_path == NULL || strcmp(line->json_path, "-") != 0;
+}
+
+int ckpt_put_json(const ckpt_line *line, json_t *json)
+{
+    FILE *file = line->json_path != NULL ? plan_open(line->json_path) : NULL;
+    if (line->json_path == NULL || file == NULL) {
+        json_decref(json);
+        return line->json_path != NULL; /* it was said why */
+    }
+    const int failed = json == NULL ||
+                       json_dumpf(json, file, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 ||
+                       fputc('\n', file) == EOF;
+    json_decref(json);
+    return fclose(file) == 0 && !failed ? 0 : bench_fail("%s cannot be written", line->json_path);
+}
+
+int ckpt_flush(void)
+{
+    return fflush(stdout) == 0 ? 0 : bench_fail("stdout cannot be written: %s", strerror(errno));
+}

@@ -1,0 +1,250 @@
+/* Owns `zero ckpt ls` and `zero ckpt prune`: what there is in a run's directory. */
+#include "ckpt.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/memory.h"
+
+enum { NAME_WIDTH = 24, WHY_BYTES = 1024 };
+
+/* A folder in the directory that is no whole checkpoint. */
+typedef struct torn_folder {
+    char name[256];
+    char why[WHY_BYTES];
+} torn_folder;
+
+typedef struct run_content {
+    zi_checkpoint_entry *whole; /* oldest first */
+    uint32_t whole_count;
+    torn_folder *torn; /* by name */
+    uint32_t torn_count;
+    char latest[256]; /* the checkpoint that is loaded where none is named; empty: none */
+} run_content;
+
+/* ---- what there is ---- */
+
+static bool is_folder(const char *run, const char *name)
+{
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    struct stat kind;
+    return zi_checkpoint_path(path, run, name) == ZERO_OK && lstat(path, &kind) == 0 &&
+           S_ISDIR(kind.st_mode);
+}
+
+static bool is_whole(const run_content *content, const char *name)
+{
+    for (uint32_t i = 0; i < content->whole_count; i++) {
+        if (strcmp(content->whole[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the folder was to be a checkpoint and is none; why: out. */
+static bool is_torn(const char *run, const char *name, char why[WHY_BYTES])
+{
+    static const char part[] = ".part";
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    char manifest_path[ZI_CHECKPOINT_PATH_BYTES];
+    zi_manifest manifest;
+    struct stat kind;
+    const size_t length = strlen(name);
+    if (length >= sizeof part && strcmp(name + length - strlen(part), part) == 0) {
+        (void)snprintf(why, WHY_BYTES, "its save did not end");
+        return true;
+    }
+    if (zi_checkpoint_path(path, run, name) != ZERO_OK ||
+        zi_checkpoint_path(manifest_path, path, ZI_MANIFEST_NAME) != ZERO_OK ||
+        lstat(manifest_path, &kind) != 0) {
+        return false;
+    }
+    const bool torn = zi_manifest_read(&manifest, path) != ZERO_OK;
+    (void)snprintf(why, WHY_BYTES, "%s", zero_last_error()->message);
+    zi_manifest_free(&manifest);
+    return torn;
+}
+
+static int by_name(const void *left, const void *right)
+{
+    return strcmp(((const torn_folder *)left)->name, ((const torn_folder *)right)->name);
+}
+
+static int add_torn(run_content *content, const torn_folder *torn)
+{
+    torn_folder *more = realloc(content->torn, (content->torn_count + 1) * sizeof *content->torn);
+    if (more == NULL) {
+        return bench_fail("no memory for the names of %" PRIu32 " folders", content->torn_count);
+    }
+    content->torn = more;
+    more[content->torn_count++] = *torn;
+    return 0;
+}
+
+static int read_torn(const char *run, run_content *content)
+{
+    const struct dirent *entry;
+    torn_folder torn;
+    int failed = 0;
+    DIR *folder = opendir(run);
+    if (folder == NULL) {
+        return bench_fail("%s cannot be read: %s", run, strerror(errno));
+    }
+    while (failed == 0 && (entry = readdir(folder)) != NULL) {
+        (void)snprintf(torn.name, sizeof torn.name, "%s", entry->d_name);
+        if (entry->d_name[0] != '.' && is_folder(run, torn.name) && !is_whole(content, torn.name) &&
+            is_torn(run, torn.name, torn.why)) {
+            failed = add_torn(content, &torn);
+        }
+    }
+    (void)closedir(folder);
+    if (content->torn_count > 0) {
+        qsort(content->torn, content->torn_count, sizeof *content->torn, by_name);
+    }
+    return failed;
+}
+
+static void free_content(run_content *content)
+{
+    zi_free(content->whole);
+    free(content->torn);
+}
+
+/* To be freed, whatever it returns. */
+static int read_content(const char *run, run_content *content)
+{
+    char folder[ZI_CHECKPOINT_PATH_BYTES];
+    *content = (run_content){0};
+    if (CKPT_TRY(zi_checkpoint_list(run, &content->whole, &content->whole_count)) != 0) {
+        return 1;
+    }
+    if (content->whole_count > 0 && zi_checkpoint_find(run, NULL, folder) == ZERO_OK) {
+        (void)snprintf(content->latest, sizeof content->latest, "%s", strrchr(folder, '/') + 1);
+    }
+    return read_torn(run, content);
+}
+
+/* ---- ls ---- */
+
+/* What its manifest says; false after a line on stderr: it went, or was damaged, meanwhile. */
+static bool read_size(const char *run, const char *name, uint64_t *bytes, uint32_t *world)
+{
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    zi_manifest manifest;
+    const bool read = zi_checkpoint_path(path, run, name) == ZERO_OK &&
+                      zi_manifest_read(&manifest, path) == ZERO_OK;
+    if (!read) {
+        (void)ckpt_fail();
+        return false;
+    }
+    *bytes = ckpt_bytes(&manifest.map, &manifest);
+    *world = manifest.world;
+    zi_manifest_free(&manifest);
+    return true;
+}
+
+static void print_row(const zi_checkpoint_entry *entry, uint64_t bytes, uint32_t world, bool latest)
+{
+    char amount[CKPT_TEXT_BYTES];
+    char moment[CKPT_TEXT_BYTES];
+    const bool narrow = strlen(entry->name) > NAME_WIDTH;
+    printf("%-*s%s  %8" PRIu64 "  %-19s  %8s  %5" PRIu32 "%s\n", narrow ? 0 : NAME_WIDTH,
+           entry->name, narrow ? "\n                        " : "", entry->step,
+           ckpt_time(entry->seconds, moment), ckpt_amount(bytes, amount), world,
+           latest ? "  latest" : "");
+}
+
+static int list_whole(const ckpt_line *line, const run_content *content, json_t *rows)
+{
+    int failed = 0;
+    if (ckpt_has_text(line) && content->whole_count > 0) {
+        printf("%-*s  %8s  %-19s  %8s  %5s\n", NAME_WIDTH, "name", "step", "saved", "bytes",
+               "ranks");
+    }
+    for (uint32_t i = 0; i < content->whole_count; i++) {
+        const zi_checkpoint_entry *entry = &content->whole[i];
+        const bool latest = strcmp(entry->name, content->latest) == 0;
+        uint64_t bytes = 0;
+        uint32_t world = 0;
+        if (!read_size(line->words[0], entry->name, &bytes, &world)) {
+            failed = 1;
+            continue;
+        }
+        if (ckpt_has_text(line)) {
+            print_row(entry, bytes, world, latest);
+        }
+        (void)json_array_append_new(
+            rows, json_pack("{s:s, s:I, s:I, s:I, s:I, s:b}", "name", entry->name, "step",
+                            (json_int_t)entry->step, "seconds", (json_int_t)entry->seconds, "bytes",
+                            (json_int_t)bytes, "world", (json_int_t)world, "latest", latest));
+    }
+    return failed;
+}
+
+static void list_torn(const ckpt_line *line, const run_content *content, json_t *rows)
+{
+    char name[CKPT_NAME_BYTES];
+    char why[CKPT_NAME_BYTES];
+    for (uint32_t i = 0; i < content->torn_count; i++) {
+        const torn_folder *torn = &content->torn[i];
+        if (ckpt_has_text(line)) {
+            printf("%-*s  torn: %s\n", NAME_WIDTH, ckpt_name(torn->name, name),
+                   ckpt_name(torn->why, why));
+        }
+        (void)json_array_append_new(
+            rows,
+            json_pack("{s:o, s:s}", "name", json_string_nocheck(torn->name), "why", torn->why));
+    }
+}
+
+int ckpt_list(const ckpt_line *line)
+{
+    run_content content;
+    int failed = read_content(line->words[0], &content);
+    if (failed == 0) {
+        json_t *whole = json_array();
+        json_t *torn = json_array();
+        failed = list_whole(line, &content, whole);
+        list_torn(line, &content, torn);
+        if (ckpt_has_text(line) && content.whole_count + content.torn_count == 0) {
+            printf("%s has no checkpoint\n", line->words[0]);
+        }
+        json_t *json = json_pack("{s:o, s:o}", "checkpoints", whole, "torn", torn);
+        failed = ckpt_put_json(line, json) || failed;
+    }
+    free_content(&content);
+    return ckpt_flush() || failed;
+}
+
+/* ---- prune ---- */
+
+typedef struct prune_told {
+    const char *verb;
+    uint32_t count;
+} prune_told;
+
+static void tell(void *user, const char *name)
+{
+    prune_told *told = user;
+    printf("%s %s\n", told->verb, name);
+    told->count++;
+}
+
+int ckpt_prune(const ckpt_line *line)
+{
+    prune_told told = {.verb = line->dry_run ? "would remove" : "removed"};
+    zi_checkpoint_pruned pruned = {.planned = line->dry_run, .tell = tell, .user = &told};
+    if (line->keep == 0) {
+        return bench_fail("how many stay? --keep N");
+    }
+    const int failed = CKPT_TRY(zi_checkpoint_prune(line->words[0], (uint32_t)line->keep, &pruned));
+    if (told.count == 0 && failed == 0) {
+        printf("nothing to remove\n");
+    }
+    return ckpt_flush() || failed;
+}
