@@ -54,6 +54,10 @@ static const bench_runner runners[] = {
      "checked_vs_unchecked: steps with optimizer state on disk against the same without "
      "checksums of it; checked_cpu_vs_unchecked",
      bench_checks, TAKES_LAYERS},
+    {"ckpt",
+     "save_vs_direct, load_vs_direct: checkpoints against moving the same bytes past the page "
+     "cache; load_read_vs_needed; save_stall: steps with a save against steps without",
+     bench_ckpt, TAKES(GROUP_DIR)},
     {"gpu", "on a GPU: kernels against device copies, and all of the above that it can do",
      bench_gpu, TAKES_NOTHING},
 };
@@ -91,8 +95,9 @@ static void print_help(void)
            "  --ranks N      ranks, in [1, 256]; default: the case's own\n"
            "  --threads N    threads per rank, in [1, 256]; default: the case's own\n"
            "  --case TEXT    only cases whose name contains TEXT\n"
-           "  --dir DIR      memory, offload, overlap, checks: where state on disk lies; again\n"
-           "                 for more disks; default: the current directory\n"
+           "  --dir DIR      memory, offload, overlap, checks, ckpt: where files lie; again for\n"
+           "                 more disks, of which ckpt uses the first; default: the current\n"
+           "                 directory\n"
            "  --layers N     offload, overlap, checks: layers of a rank, in [1, 128]; default\n"
            "                 16, 2 with --quick\n"
            "  --moments TYPE offload, overlap, checks: f32 (default) or bf16\n"

@@ -27,7 +27,7 @@ typedef enum bench_scale {
 
 #define BENCH_DIRECTORIES_MAX 16
 
-/* What is for `offload`, `overlap` and `checks`; directories for `memory` too. */
+/* What is for `offload`, `overlap` and `checks`; directories for `memory` and `ckpt` too. */
 typedef struct bench_offload_options {
     const char *directories[BENCH_DIRECTORIES_MAX];
     uint32_t directory_count; /* 0: the current directory */
@@ -170,6 +170,7 @@ int bench_footprint(const bench_options *options, bench_report *report);
 int bench_offload(const bench_options *options, bench_report *report);
 int bench_overlap(const bench_options *options, bench_report *report);
 int bench_checks(const bench_options *options, bench_report *report);
+int bench_ckpt(const bench_options *options, bench_report *report);
 int bench_gpu(const bench_options *options, bench_report *report);
 
 /* `memory` on a GPU: fails where there is none. */

@@ -421,6 +421,18 @@ TEST(checks_gives_its_metrics)
     check_refused("bench checks --slice 1", "--slice is for `offload`");
 }
 
+TEST(ckpt_gives_its_metrics)
+{
+    rig_folders(1, 0);
+    read_report(test_text("bench ckpt --tiny --json - --dir %s", rig_paths[0]));
+    CHECK_EQ(rows_of("results", "save_vs_direct"), 1);
+    CHECK_EQ(rows_of("results", "load_vs_direct"), 2);
+    CHECK_EQ(rows_of("results", "load_read_vs_needed"), 1);
+    CHECK_EQ(rows_of("results", "save_stall"), 2);
+    CHECK(rmdir(rig_paths[0]) == 0); /* nothing stays */
+    CHECK(mkdir(rig_paths[0], 0777) == 0);
+}
+
 TEST(io_refuses_what_it_cannot_measure)
 {
     check_refused("io", "zero io: which directory");
