@@ -100,7 +100,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_preset(const char *name,
  *  weights, which must agree with the tensors in everything else. Without one, weights of GPT-2 are
  *  read with heads of 64 elements, as all of them have, and others are refused. Each parameter of
  *  the transformer is then one in the file, and the reverse. Masks and rotary frequencies that old
- *  files carry are no parameters.
+ *  files carry are no parameters, and neither is a head where the config.json says that it is tied.
  *  - path: of the file.
  *  - transformer: as in zero_transformer_preset.
  *  - Local call.

@@ -357,6 +357,10 @@ zero_status zi_transformer_of_weights(const zi_weights *weights, const zero_tran
     }
     ZI_TRY(check_groups(&all));
     ZI_TRY(check_complete(&all));
+    if (all.has[HEAD] && config != NULL && (config->flags & ZERO_TRANSFORMER_TIED_HEAD) != 0) {
+        all.has[HEAD] = false; /* a second copy of the token embedding, as some writers have it */
+        all.elements -= all.extents[VOCAB] * all.extents[WIDTH];
+    }
     ZI_TRY(describe(&all, config, t));
     ZI_TRY(zero_transformer_parameters(t, &total, NULL));
     if (total != all.elements) {

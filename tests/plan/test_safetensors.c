@@ -448,6 +448,30 @@ TEST(tensors_that_fit_no_transformer_are_named)
     rig_remove(home);
 }
 
+/* As some writers leave it: the tied head a second time. Without a config.json it has parameters.
+ */
+TEST(a_tied_head_that_is_there_too_is_the_embedding)
+{
+    home = rig_folder(true);
+    const zero_transformer t = model_of(0);
+    zero_transformer read = zero_transformer_init();
+    weights_text w = {.dtype = "BF16", .element_bytes = 2};
+    weights_open(&w);
+    weights_gpt2(&w, &t);
+    weights_add(&w, t.vocab, t.width, "lm_head.weight");
+    weights_close(&w);
+    write_file("m.safetensors", w.text, w.bytes);
+    free(w.text);
+    CHECK_OK(zero_transformer_read(path_of("m.safetensors"), &read));
+    CHECK_EQ(read.flags & ZERO_TRANSFORMER_TIED_HEAD, 0);
+    write_text("config.json", weights_config(&t));
+    CHECK_OK(zero_transformer_read(path_of("m.safetensors"), &read));
+    CHECK_EQ(read.flags & ZERO_TRANSFORMER_TIED_HEAD, ZERO_TRANSFORMER_TIED_HEAD);
+    remove_file("m.safetensors");
+    remove_file("config.json");
+    rig_remove(home);
+}
+
 TEST(a_missing_expert_is_named)
 {
     home = rig_folder(true);
