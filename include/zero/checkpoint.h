@@ -54,7 +54,8 @@ typedef struct zero_save_options {
     uint32_t keep;         /**< once this one is durable, keep so many of the newest in the
                               directory, this one included. A thread removes the others until
                               the next save begins or the engine is destroyed. 0: all */
-    uint32_t reserved0;    /**< 0 */
+    int32_t params_only; /**< 1: parameters as they are, and nothing else: weights, which zero_load
+                            takes with its params_only. 0: all of the state */
     const zero_step_params *params; /**< the last step's, to be kept with it; NULL: none. zero_load
                                        does not use them */
     zero_checkpoint_user user;      /**< rank 0's is kept */

@@ -68,11 +68,6 @@ static zero_status check_options(const zero_engine *engine, const zero_save_opti
                 "an engine with options.model_parallel holds a part of the model, "
                 "and checkpoints have whole tensors; use zero_tensor_export");
     }
-    if (options->reserved0 != 0) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
-                "reserved0 is %" PRIu32 "; this library knows nothing but 0 there",
-                options->reserved0);
-    }
     ZI_TRY(options->name != NULL ? zi_checkpoint_check_name(options->name) : ZERO_OK);
     return check_user(&options->user);
 }
@@ -135,7 +130,7 @@ static zero_status describe(engine_save *save, const zero_save_options *options)
     ZI_TRY(keep_texts(save, options));
     manifest->user = save->user;
     manifest->user_bytes = options->user.bytes_count;
-    ZI_TRY(zi_save_make_map(engine, &manifest->map, &save->tensors));
+    ZI_TRY(zi_save_make_map(engine, options->params_only != 0, &manifest->map, &save->tensors));
     manifest->model_hash = zi_manifest_model_hash(&manifest->map);
     save->keep = options->keep;
     save->bytes = zi_save_own_bytes(save);
@@ -148,8 +143,9 @@ static uint64_t hash_of(const engine_save *save, const zero_save_options *option
 {
     uint64_t hash = zi_hash_text(ZI_HASH_START, save->directory);
     hash = zi_hash_text(hash, save->name);
-    hash = zi_hash_u64(hash, (uint64_t)options->keep << 2 | (uint64_t)(options->replace != 0) << 1 |
-                                 (uint64_t)(options->refuse_busy != 0));
+    hash = zi_hash_u64(
+        hash, (uint64_t)options->keep << 3 | (uint64_t)(options->params_only != 0) << 2 |
+                  (uint64_t)(options->replace != 0) << 1 | (uint64_t)(options->refuse_busy != 0));
     return zi_hash_bytes(hash, save->manifest.groups, sizeof save->manifest.groups);
 }
 

@@ -25,9 +25,11 @@ typedef struct engine_save {
     zi_event *copied;    /* step stream, after the copy -> host, before its memory is freed */
 } engine_save;
 
-/* Describe the engine's tensors in the order of the map, and where they go. tensors: out, their
- * numbers in the engine; zi_free gives both lists back. Errors: OUT_OF_MEMORY. (save_map.c) */
-zero_status zi_save_make_map(const zero_engine *engine, zi_checkpoint_map *map, uint32_t **tensors);
+/* Describe the engine's tensors in the order of the map, and where they go. params_only: in this
+ * role alone. tensors: out, their numbers in the engine; zi_free gives both lists back. Errors:
+ * OUT_OF_MEMORY. (save_map.c) */
+zero_status zi_save_make_map(const zero_engine *engine, bool params_only, zi_checkpoint_map *map,
+                             uint32_t **tensors);
 /* Bytes of this rank's slices. (save_map.c) */
 uint64_t zi_save_own_bytes(const engine_save *save);
 /* This rank's part of a tensor of the map: the same in all roles. (save_map.c) */

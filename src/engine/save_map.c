@@ -28,7 +28,7 @@ static int compare(const void *left, const void *right)
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 
-static zi_checkpoint_tensor describe(const zi_layout *layout, uint32_t tensor)
+static zi_checkpoint_tensor describe(const zi_layout *layout, uint32_t tensor, bool params_only)
 {
     const zi_tensor_info *info = &layout->tensor_infos[tensor];
     const zi_tensor_place *place = &layout->tensors[tensor];
@@ -43,13 +43,15 @@ static zi_checkpoint_tensor describe(const zi_layout *layout, uint32_t tensor)
     memcpy(made.shape, info->shape, sizeof made.shape);
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         const zi_codec kept = flat->kept[role];
-        const bool saved = role != ZERO_ROLE_GRAD && !zi_codec_is_none(kept);
+        const bool wanted = params_only ? role == ZERO_ROLE_PARAM : role != ZERO_ROLE_GRAD;
+        const bool saved = wanted && !zi_codec_is_none(kept);
         made.role[role].dtype = saved ? kept.dtype : ZERO_DTYPE_NONE;
     }
     return made;
 }
 
-static zero_status list_tensors(const zi_layout *layout, zi_checkpoint_map *map, uint32_t *tensors)
+static zero_status list_tensors(const zi_layout *layout, bool params_only, zi_checkpoint_map *map,
+                                uint32_t *tensors)
 {
     placed *order = NULL;
     ZI_TRY(zi_calloc(layout->tensor_count, sizeof *order, (void **)&order));
@@ -59,19 +61,20 @@ static zero_status list_tensors(const zi_layout *layout, zi_checkpoint_map *map,
     qsort(order, layout->tensor_count, sizeof *order, compare);
     for (uint32_t i = 0; i < layout->tensor_count; i++) {
         tensors[i] = order[i].tensor;
-        map->tensors[i] = describe(layout, tensors[i]);
+        map->tensors[i] = describe(layout, tensors[i], params_only);
     }
     zi_free(order);
     return ZERO_OK;
 }
 
-zero_status zi_save_make_map(const zero_engine *engine, zi_checkpoint_map *map, uint32_t **tensors)
+zero_status zi_save_make_map(const zero_engine *engine, bool params_only, zi_checkpoint_map *map,
+                             uint32_t **tensors)
 {
     const zi_layout *layout = engine->layout;
     map->tensor_count = layout->tensor_count;
     ZI_TRY(zi_calloc(layout->tensor_count, sizeof *map->tensors, (void **)&map->tensors));
     ZI_TRY(zi_calloc(layout->tensor_count, sizeof **tensors, (void **)tensors));
-    ZI_TRY(list_tensors(layout, map, *tensors));
+    ZI_TRY(list_tensors(layout, params_only, map, *tensors));
     return zi_checkpoint_map_make(map);
 }
 

@@ -158,7 +158,7 @@ static const field step_state_fields[] = {
 #define THE_STRUCT zero_save_options
 static const field save_options_fields[] = {FIELD(struct_bytes), FIELD(directory),   FIELD(name),
                                             FIELD(replace),      FIELD(refuse_busy), FIELD(keep),
-                                            FIELD(reserved0),    FIELD(params),      FIELD(user)};
+                                            FIELD(params_only),  FIELD(params),      FIELD(user)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_save_progress
 static const field save_progress_fields[] = {

@@ -229,6 +229,42 @@ TEST(parameters_alone_begin_a_new_run)
     toy_state_free(&c.state);
 }
 
+static zero_status train_and_save_params(toy_trainer *trainer)
+{
+    course *c = trainer->user;
+    zero_save_options options = run_save_options("one");
+    options.params_only = 1;
+    for (uint32_t s = 0; s < c->run.steps; s++) {
+        TOY_TRY(run_step(trainer));
+    }
+    TOY_TRY(toy_collect_first(trainer, &c->state));
+    return zero_save(trainer->engine, &options);
+}
+
+TEST(parameters_alone_can_be_saved)
+{
+    const toy_run run = mixed_run(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 3);
+    char path[128];
+    struct stat about;
+    run_directory_make();
+    course c = {.run = run, .options = run_load_options("one")};
+    CHECK_OK(toy_on_ranks(3, &run, train_and_save_params, &c));
+    (void)snprintf(path, sizeof path, "%s/one/master.safetensors", run_directory);
+    CHECK(stat(path, &about) != 0);
+    refuse(&c, &run, 2, ZERO_INVALID_ARGUMENT, "missing masters or moments of ");
+    for (uint32_t t = 0; t < run.model->tensor_count; t++) { /* masters are made of parameters */
+        const uint64_t base = run.model->tensors[t].base;
+        const bool has_master = dtype_of(&run, t, ZERO_ROLE_MASTER) == ZERO_DTYPE_F32;
+        for (uint64_t e = base; has_master && e < base + run.model->tensors[t].count; e++) {
+            const float value = toy_decode(c.state.bits[ZERO_ROLE_PARAM][e], ZERO_DTYPE_BF16);
+            c.state.bits[ZERO_ROLE_MASTER][e] = toy_encode(value, ZERO_DTYPE_F32);
+        }
+    }
+    c.options.params_only = 1;
+    CHECK_OK(toy_on_ranks(2, &run, load_params, &c));
+    toy_state_free(&c.state);
+}
+
 /* ---- tensors that do not match ---- */
 
 /* Tensors that are named by their numbers. */
