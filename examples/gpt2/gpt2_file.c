@@ -28,7 +28,7 @@ static bool is_standard_output(const struct stat *about)
            output.st_ino == about->st_ino;
 }
 
-bool gpt2_file_open(gpt2_file *file, const char *path, gpt2_error *error)
+bool gpt2_file_open(gpt2_file *file, const char *path, uint64_t keep, gpt2_error *error)
 {
     *file = (gpt2_file){.file = -1};
     if (path == NULL) {
@@ -48,9 +48,10 @@ bool gpt2_file_open(gpt2_file *file, const char *path, gpt2_error *error)
         return file->file >= 0 || fail(file, path, errno, error);
     }
     file->rewinds = S_ISREG(about.st_mode);
+    file->bytes = file->rewinds ? keep : 0;
     const int flags = fcntl(file->file, F_GETFL);
     if (flags < 0 || fcntl(file->file, F_SETFL, flags & ~O_NONBLOCK) != 0 ||
-        (file->rewinds && ftruncate(file->file, 0) != 0)) {
+        (file->rewinds && ftruncate(file->file, (off_t)keep) != 0)) {
         return fail(file, path, errno, error);
     }
     return true;

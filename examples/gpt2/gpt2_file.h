@@ -19,10 +19,10 @@ typedef struct gpt2_file {
     const char *closing; /* the end of the document, behind them */
 } gpt2_file;
 
-/* Empties `path` or creates it; NULL: there is no file. A pipe without a reader and a file that
- * cannot be written are refused; the call never waits. Standard output, given by name, is shared
- * with it. */
-bool gpt2_file_open(gpt2_file *file, const char *path, gpt2_error *error);
+/* Opens `path` or creates it, and cuts it off behind `keep` bytes, at most as many as a file on
+ * disk has; NULL: there is no file. A pipe without a reader and a file that cannot be written are
+ * refused; the call never waits. Standard output, given by name, is shared with it. */
+bool gpt2_file_open(gpt2_file *file, const char *path, uint64_t keep, gpt2_error *error);
 
 /* Adds the text. closing: static, the end of the document; "" for none. False: not all of it could
  * be written, and the file is as before. */

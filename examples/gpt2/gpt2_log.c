@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -133,6 +134,10 @@ static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
     if (!isnan(facts->bigram)) {
         print_line(columns, "bigram model: %.4f nats/byte", facts->bigram);
     }
+    if (facts->resumed != NULL) {
+        print_line(columns, "goes on from %s: %u steps, saved by %u rank%s", facts->resumed,
+                   facts->steps_done, facts->saved_ranks, facts->saved_ranks == 1 ? "" : "s");
+    }
 }
 
 /* What closes the JSON document while steps are added to it, and after them. */
@@ -160,14 +165,70 @@ static bool begin_json(gpt2_log *log, const gpt2_run_facts *facts, gpt2_error *e
     return end_text(&text, &log->json, CLOSE_STEPS, error);
 }
 
+/* What a run that goes on keeps of a file. */
+typedef struct kept {
+    uint64_t bytes;
+    uint32_t rows;
+} kept;
+
+/* How an older file looks: a line ahead of its rows, how a row begins before its step's number, and
+ * what does not belong to a row at a line's end. */
+typedef struct file_lines {
+    const char *head;
+    const char *row;
+    const char *tail;
+} file_lines;
+
+/* Up to the row of `step`, as far as the file has whole lines of this kind. */
+static kept find_kept(const char *path, const file_lines *lines, uint32_t step)
+{
+    kept found = {0, 0};
+    struct stat about;
+    const bool there = path != NULL && step > 0 && stat(path, &about) == 0;
+    FILE *file = there && S_ISREG(about.st_mode) ? fopen(path, "re") : NULL;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t length = 0;
+    uint64_t end = 0;
+    bool inside = false;
+    while (file != NULL && (length = getline(&line, &room, file)) > 0 && line[length - 1] == '\n') {
+        end += (uint64_t)length;
+        if (inside && (strncmp(line, lines->row, strlen(lines->row)) != 0 ||
+                       strtoul(line + strlen(lines->row), NULL, 10) > step)) {
+            break;
+        }
+        found.rows += inside;
+        inside = inside || strcmp(line, lines->head) == 0;
+        uint64_t row_end = end;
+        while (length > 0 && strchr(lines->tail, line[--length]) != NULL) {
+            row_end--;
+        }
+        found.bytes = inside ? row_end : 0;
+    }
+    free(line);
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return found;
+}
+
 static bool open_files(gpt2_log *log, const gpt2_run_facts *facts, gpt2_error *error)
 {
     static const char head[] = "step,loss,val_loss,norm,lr,loss_scale,skipped,tokens_per_second,"
                                "ms,memory_bytes,disk_bytes\n";
-    return gpt2_file_open(&log->csv, log->options->csv, error) &&
-           gpt2_file_open(&log->json, log->options->json, error) &&
-           gpt2_file_add(&log->csv, head, sizeof head - 1, "", error) &&
-           (log->json.file < 0 || begin_json(log, facts, error));
+    static const file_lines csv_lines = {head, "", ""};
+    static const file_lines json_lines = {"\"steps\": [\n", "{\"step\": ", ",\n"};
+    const gpt2_options *o = log->options;
+    const kept csv = find_kept(o->csv, &csv_lines, facts->steps_done);
+    const kept json = find_kept(o->json, &json_lines, facts->steps_done);
+    log->json_rows = json.rows;
+    log->resumed = facts->resumed != NULL ? facts->ranks : 0;
+    return gpt2_file_open(&log->csv, o->csv, csv.bytes, error) &&
+           gpt2_file_open(&log->json, o->json, json.bytes, error) &&
+           (csv.bytes != 0 || gpt2_file_add(&log->csv, head, sizeof head - 1, "", error)) &&
+           (log->json.file < 0 ||
+            (json.bytes != 0 ? gpt2_file_add(&log->json, "", 0, CLOSE_STEPS, error)
+                             : begin_json(log, facts, error)));
 }
 
 /* Floating-point operations that the model needs a token: 6 for each parameter, and 12 layers x
@@ -193,7 +254,7 @@ bool gpt2_log_open(gpt2_log *log, const gpt2_options *options, const gpt2_run_fa
     live_line_clear(log->live);
     print_facts(log, facts);
     const bool good = gpt2_flush_output(error);
-    live_line_say(log->live, "step 1/%u", options->steps);
+    live_line_say(log->live, "step %u/%u", facts->steps_done + 1, options->steps);
     return good;
 }
 
@@ -303,7 +364,7 @@ static void show_row(gpt2_log *log, const gpt2_step_row *row)
     const double now = gpt2_seconds();
     live_field fields[FIELDS];
     make_fields(log, row, fields);
-    if (keep || (!live && (row->step == 1 || row->step % o->log_every == 0))) {
+    if (keep || (!live && (log->rows == 0 || row->step % o->log_every == 0))) {
         char text[LIVE_LINE_BYTES];
         live_line_clear(log->live);
         live_line_fit(fields, FIELDS, columns_of(log), text);
@@ -339,7 +400,8 @@ static bool write_json(gpt2_log *log, const gpt2_step_row *row, double rate, gpt
     if (!begin_text(&text, error)) {
         return false;
     }
-    (void)fprintf(text.out, "%s\n{\"step\": %u, \"loss\": ", log->rows == 0 ? "" : ",", row->step);
+    (void)fprintf(text.out, "%s\n{\"step\": %u, \"loss\": ", log->json_rows == 0 ? "" : ",",
+                  row->step);
     json_number(text.out, row->loss);
     (void)fputs(", \"val_loss\": ", text.out);
     json_number(text.out, row->val_loss);
@@ -355,7 +417,11 @@ static bool write_json(gpt2_log *log, const gpt2_step_row *row, double rate, gpt
     if (log->peak_flops > 0) {
         (void)fprintf(text.out, ", \"mfu\": %.6f", rate * log->flops_a_token / log->peak_flops);
     }
+    if (log->resumed != 0 && log->rows == 0) {
+        (void)fprintf(text.out, ", \"resumed_by_ranks\": %u", log->resumed);
+    }
     (void)fputc('}', text.out);
+    log->json_rows++;
     return end_text(&text, &log->json, CLOSE_STEPS, error);
 }
 

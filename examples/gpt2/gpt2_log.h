@@ -39,7 +39,9 @@ typedef struct gpt2_log {
     uint32_t val_step;     /* where it was measured */
     double flops_a_token;  /* of the model */
     double peak_flops;     /* a second, of all GPUs; 0: not known */
-    uint32_t rows;
+    uint32_t rows;         /* of this run */
+    uint32_t json_rows;    /* in the file, those of runs before included */
+    uint32_t resumed;      /* ranks of this run, if it goes on from a checkpoint */
 } gpt2_log;
 
 /* About the run as a whole. */
@@ -58,11 +60,15 @@ typedef struct gpt2_run_facts {
     uint32_t vocab;
     uint64_t train_tokens;
     uint64_t val_tokens;
-    double bigram; /* NaN: none */
+    double bigram;        /* NaN: none */
+    const char *resumed;  /* the checkpoint that it goes on from; NULL: none */
+    uint32_t steps_done;  /* by then */
+    uint32_t saved_ranks; /* that saved it */
 } gpt2_run_facts;
 
-/* Prints the settings and opens the files. A call that returns false says what could not be written
- * where; CSV and JSON files are complete after each call. */
+/* Prints the settings and opens the files. A run that goes on continues those of the run before:
+ * lines up to the checkpoint's step stay, the others are made again. A call that returns false says
+ * what could not be written where; CSV and JSON files are complete after each call. */
 bool gpt2_log_open(gpt2_log *log, const gpt2_options *options, const gpt2_run_facts *facts,
                    gpt2_error *error);
 /* A log that was not opened, which can be closed. live: the line that shows what the program is

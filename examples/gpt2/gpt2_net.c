@@ -82,6 +82,7 @@ zero_status gpt2_net_create(gpt2_net *net, zero_world *world, const gpt2_net_set
 {
     memset(net, 0, sizeof *net);
     net->config = setup->config;
+    net->dtype = setup->dtype;
     const bool cuda = setup->options.device == ZERO_DEVICE_CUDA;
     net->backend = setup->backend != NULL ? setup->backend
                    : cuda                 ? gpt2_cuda_backend(&net->error)

@@ -13,6 +13,7 @@
 /* Must not be moved: the space reports failures to `error`. */
 typedef struct gpt2_net {
     gpt2_config config;
+    zero_dtype dtype; /* of parameters */
     zero_engine *engine;
     const gpt2_backend *backend;
     void *space;        /* the backend's */

@@ -102,6 +102,20 @@ static const gpt2_option own_rows[] = {
      "FILE: settings, steps and memory; with --plan the plan, - for standard output"},
     {"trace", KIND_TEXT, AT(trace), 0, 0,
      "FILE: timeline of each rank, with the rank ahead of .json; see docs/timeline.md"},
+    {"save", KIND_TEXT, AT(save), 0, 0,
+     "DIR: checkpoints of the run, one at its end or when it is stopped"},
+    {"save-every", KIND_COUNT, AT(save_every), 0, 1e9,
+     "N: steps between checkpoints, written while training goes on; 0: at the end alone"},
+    {"keep", KIND_COUNT, AT(keep), 0, 1e9, "N: newest checkpoints that are kept; 0: all"},
+    {"resume", KIND_TEXT, AT(resume), 0, 0,
+     "DIR[:NAME]: go on from its newest checkpoint, or from that one; any --ranks, --stage, types, "
+     "tiers"},
+    {"resume-if-any", KIND_TEXT, AT(resume_if_any), 0, 0,
+     "DIR: likewise; begin anew where there is none yet"},
+    {"init-from", KIND_TEXT, AT(init_from), 0, 0,
+     "FILE|DIR: begin with these weights (safetensors, or a checkpoint's)"},
+    {"export", KIND_TEXT, AT(export_to), 0, 0,
+     "DIR: weights at the end, as transformers reads them"},
     {"peak-tflops", KIND_REAL, AT(peak_tflops), 0, 1e6,
      "X: of one GPU at --dtype, from its data sheet; prints MFU"},
     {"losses-exact", KIND_FLAG, AT(losses_exact), 0, 0, "print losses and norms as hex floats"},
@@ -221,6 +235,7 @@ static gpt2_options defaults(void)
     options.seed = 1;
     options.val_every = 250;
     options.val_batches = 8;
+    options.keep = 2;
     options.log_every = 50;
     options.temperature = 0.8;
     return options;

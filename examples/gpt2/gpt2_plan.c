@@ -62,7 +62,7 @@ static bool write_json(const gpt2_options *options, const gpt2_config *config,
 static bool write_file(const char *path, const char *text, size_t bytes, gpt2_error *error)
 {
     gpt2_file file;
-    return gpt2_file_open(&file, path, error) && gpt2_file_add(&file, text, bytes, "", error) &&
+    return gpt2_file_open(&file, path, 0, error) && gpt2_file_add(&file, text, bytes, "", error) &&
            gpt2_file_close(&file, error);
 }
 

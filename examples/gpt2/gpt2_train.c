@@ -9,7 +9,9 @@
 #include "gpt2_net.h"
 #include "gpt2_plan.h"
 #include "gpt2_sample.h"
+#include "gpt2_save.h"
 #include "gpt2_stop.h"
+#include "gpt2_weights.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -39,8 +41,8 @@ typedef struct gpt2_job {
 /* What ranks exchange about a step. */
 typedef struct rank_word {
     double value;
-    int32_t stop; /* the signal that this rank got; 0: none */
-    int32_t unused;
+    int32_t stop;    /* the signal that this rank got; 0: none */
+    int32_t written; /* 1: this rank has written its part of the save under way */
 } rank_word;
 
 /* One rank's training. */
@@ -55,9 +57,14 @@ typedef struct trainer {
     int32_t *targets;
     rank_word *gathered; /* one a rank */
     int stop;            /* the signal that all ranks stop for; 0: none */
-    uint32_t skips;      /* skipped steps since the last one that was not */
-    zero_stats stats;    /* when the last step ended */
-    gpt2_log *log;       /* rank 0 only */
+    bool written;        /* all ranks have written the save under way */
+    gpt2_start start;    /* where this run began: at 0, or at a checkpoint */
+    uint64_t samples_done;
+    zero_step_params params; /* the last step's; zeroed before the first one */
+    gpt2_saver saver;
+    uint32_t skips;   /* skipped steps since the last one that was not */
+    zero_stats stats; /* when the last step ended */
+    gpt2_log *log;    /* rank 0 only */
 } trainer;
 
 static zero_status own_failure(gpt2_job *job, const gpt2_error *error, zero_status status)
@@ -112,26 +119,29 @@ static double learning_rate(const gpt2_options *options, uint32_t step)
 /* --- steps ------------------------------------------------------------------------------------ */
 
 /* Mean of every rank's value, added in rank order. The ranks also exchange whether one got a
- * signal, so that all of them stop after the same step. */
+ * signal, so that all of them stop after the same step, and whether a save is written. */
 static zero_status mean_over_ranks(trainer *self, double value, double *mean)
 {
-    const rank_word own = {.value = value, .stop = gpt2_stop_asked()};
+    const rank_word own = {
+        .value = value, .stop = gpt2_stop_asked(), .written = gpt2_saver_written(&self->saver)};
     TRY(zero_world_gather(self->world, &own, self->gathered, sizeof own));
     double total = 0;
+    self->written = true;
     for (uint32_t r = 0; r < self->ranks; r++) {
         total += self->gathered[r].value;
         self->stop = self->stop != 0 ? self->stop : self->gathered[r].stop;
+        self->written = self->written && self->gathered[r].written != 0;
     }
     *mean = total / self->ranks;
     return ZERO_OK;
 }
 
 /* This rank's batch of a micro-step: samples are numbered over steps, micro-steps and ranks. */
-static zero_status training_batch(trainer *self, uint32_t step, uint32_t micro, gpt2_batch *batch)
+static zero_status training_batch(trainer *self, uint32_t micro, gpt2_batch *batch)
 {
     const gpt2_options *o = &self->job->options;
     const uint64_t first =
-        (uint64_t)step * o->batch + ((uint64_t)micro * self->ranks + self->rank) * self->samples;
+        self->samples_done + ((uint64_t)micro * self->ranks + self->rank) * self->samples;
     gpt2_error error = {""};
     for (uint32_t s = 0; s < self->samples; s++) {
         if (!gpt2_data_sample(&self->job->data, o->seed, first + s, o->seq,
@@ -144,12 +154,11 @@ static zero_status training_batch(trainer *self, uint32_t step, uint32_t micro, 
     return ZERO_OK;
 }
 
-static zero_status micro_step(trainer *self, uint32_t step, uint32_t micro, double *loss,
-                              float *scale)
+static zero_status micro_step(trainer *self, uint32_t micro, double *loss, float *scale)
 {
     gpt2_batch batch;
     zero_engine *engine = self->net.engine;
-    TRY(training_batch(self, step, micro, &batch));
+    TRY(training_batch(self, micro, &batch));
     TRY(zero_micro_begin(engine, micro + 1 == self->job->options.micro_steps));
     TRY(gpt2_net_forward(&self->net, &batch, ZERO_PASS_FORWARD));
     TRY(zero_loss_scale(engine, scale));
@@ -187,18 +196,19 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
     float scale = 1;
     TRY(zero_engine_stats(self->net.engine, &begun));
     row->lr = learning_rate(o, step);
-    const zero_step_params params = step_params(o, row->lr);
+    self->params = step_params(o, row->lr);
     if (o->tuning.speculative_step != 0) {
-        TRY(zero_step_predict(self->net.engine, &params));
+        TRY(zero_step_predict(self->net.engine, &self->params));
     }
     for (uint32_t micro = 0; micro < o->micro_steps; micro++) {
         double loss = 0;
-        TRY(micro_step(self, step, micro, &loss, &scale));
+        TRY(micro_step(self, micro, &loss, &scale));
         own += loss / o->micro_steps;
     }
-    TRY(zero_step(self->net.engine, &params, self->net.stream));
+    TRY(zero_step(self->net.engine, &self->params, self->net.stream));
     TRY(mean_over_ranks(self, own, &row->loss));
     TRY(zero_step_wait(self->net.engine, &result));
+    self->samples_done += o->batch;
     row->step = step + 1;
     row->val_loss = (double)NAN;
     row->norm = result.norm;
@@ -282,10 +292,69 @@ static zero_status check_skips(const trainer *self, uint32_t step)
     return own_failure(self->job, &error, ZERO_STATE);
 }
 
+/* --- checkpoints ------------------------------------------------------------------------------ */
+
+/* A save that cannot be written, for example because the disk is full, does not end the run: the
+ * checkpoints before it are there. */
+static zero_status survive(trainer *self, zero_status status)
+{
+    if (status != ZERO_IO) {
+        return status;
+    }
+    if (self->log != NULL) {
+        gpt2_log_line(self->log, "warning: not saved, training goes on: %s",
+                      zero_last_error()->message);
+    }
+    return ZERO_OK;
+}
+
+/* The save under way, if there is one. */
+static zero_status end_save(trainer *self)
+{
+    const uint32_t steps = self->saver.begun;
+    TRY(gpt2_saver_end(&self->saver));
+    if (steps != 0 && self->log != NULL) {
+        gpt2_log_line(self->log, "saved step %u in %s", steps, self->job->options.save);
+    }
+    return ZERO_OK;
+}
+
+static zero_status begin_save(trainer *self, uint32_t steps)
+{
+    const bool stepped = self->params.struct_bytes != 0;
+    const gpt2_progress progress = {steps, self->samples_done, stepped ? &self->params : NULL};
+    return gpt2_saver_begin(&self->saver, &progress);
+}
+
+/* After each step: ends the save that all ranks have written, and begins the one that is due. */
+static zero_status save_between_steps(trainer *self, uint32_t done)
+{
+    const gpt2_options *o = &self->job->options;
+    const bool due = o->save_every != 0 && done % o->save_every == 0 && done < o->steps;
+    if (self->written || due) {
+        TRY(survive(self, end_save(self)));
+    }
+    return due && self->stop == 0 ? survive(self, begin_save(self, done)) : ZERO_OK;
+}
+
+/* The end of a run, by a signal too. */
+static zero_status save_last(trainer *self, uint32_t done)
+{
+    TRY(survive(self, end_save(self)));
+    if (self->job->options.save == NULL || self->saver.newest == done) {
+        return ZERO_OK;
+    }
+    live_line_say(live_of(self), "step %4u/%u  saving", done, self->job->options.steps);
+    TRY(begin_save(self, done));
+    return end_save(self);
+}
+
+/* --- all steps -------------------------------------------------------------------------------- */
+
 static zero_status train(trainer *self)
 {
     const gpt2_options *o = &self->job->options;
-    uint32_t done = 0;
+    uint32_t done = self->start.steps;
     while (done < o->steps && self->stop == 0) {
         gpt2_step_row row;
         gpt2_error error = {""};
@@ -300,7 +369,9 @@ static zero_status train(trainer *self)
             return own_failure(self->job, &error, ZERO_IO);
         }
         TRY(check_skips(self, step));
+        TRY(save_between_steps(self, done));
     }
+    TRY(save_last(self, done));
     TRY(zero_engine_stats(self->net.engine, &self->stats));
     if (self->log != NULL && o->tuning.speculative_step != 0) {
         gpt2_log_line(self->log, "updated during backward: %llu steps, and %llu once more, clipped",
@@ -340,6 +411,9 @@ static zero_status start_log(trainer *self)
         .train_tokens = job->data.train.count,
         .val_tokens = job->data.validation.count,
         .bigram = job->bigram,
+        .resumed = self->start.ranks != 0 ? self->start.folder : NULL,
+        .steps_done = self->start.steps,
+        .saved_ranks = self->start.ranks,
     };
     const uint32_t local_ranks = facts.local_ranks;
     const uint32_t devices = job->backend->devices();
@@ -349,6 +423,17 @@ static zero_status start_log(trainer *self)
         return own_failure(self->job, &error, ZERO_IO);
     }
     return ZERO_OK;
+}
+
+/* Where the run begins: at its initial values, at weights from a file, or at a checkpoint. */
+static zero_status set_start(trainer *self)
+{
+    const gpt2_options *o = &self->job->options;
+    gpt2_error error = {""};
+    const zero_status status = gpt2_start_from(&self->net, self->world, o, &self->start, &error);
+    self->samples_done = self->start.samples;
+    self->saver = (gpt2_saver){.options = o, .net = &self->net};
+    return own_failure(self->job, &error, status);
 }
 
 static zero_status create_trainer(trainer *self)
@@ -374,6 +459,7 @@ static zero_status create_trainer(trainer *self)
         (void)gpt2_fail(&error, "no memory for a batch of %zu tokens", tokens);
         return own_failure(job, &error, ZERO_OUT_OF_MEMORY);
     }
+    TRY(set_start(self));
     return self->log != NULL ? start_log(self) : ZERO_OK;
 }
 
@@ -413,6 +499,12 @@ static zero_status sample(trainer *self)
 
 static zero_status finish(trainer *self)
 {
+    if (self->job->options.export_to != NULL && self->stop == 0) {
+        gpt2_error error = {""};
+        const zero_status status =
+            gpt2_weights_export(&self->net, self->world, self->job->options.export_to, &error);
+        TRY(own_failure(self->job, &error, status));
+    }
     if (self->job->options.sample > 0 && self->stop == 0) {
         TRY(sample(self));
     }
@@ -644,7 +736,7 @@ int main(int argc, char **argv)
     if (answered >= 0) {
         return answered;
     }
-    if (!gpt2_options_check_files(o, &job.error)) {
+    if (!gpt2_options_check_files(o, &job.error) || !gpt2_save_prepare(o, &job.error)) {
         return complain(job.error.text);
     }
     if (o->plan == 0) {

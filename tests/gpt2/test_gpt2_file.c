@@ -16,7 +16,7 @@ static gpt2_file open_new(void)
     snprintf(path, sizeof path, "/tmp/gpt2-file-XXXXXX");
     const int made = mkstemp(path);
     CHECK(made >= 0 && write(made, "what was there before", 21) == 21 && close(made) == 0);
-    CHECK(gpt2_file_open(&file, path, &error));
+    CHECK(gpt2_file_open(&file, path, 0, &error));
     return file;
 }
 
@@ -78,7 +78,7 @@ TEST(no_path_is_no_file)
 {
     gpt2_file file;
     gpt2_error error = {""};
-    CHECK(gpt2_file_open(&file, NULL, &error));
+    CHECK(gpt2_file_open(&file, NULL, 0, &error));
     CHECK_EQ(file.file, -1);
     add(&file, "text", "");
     CHECK(gpt2_file_close(&file, &error));
@@ -88,15 +88,15 @@ TEST(what_cannot_be_written_is_refused)
 {
     gpt2_file file;
     gpt2_error error = {""};
-    CHECK(!gpt2_file_open(&file, "/nonexistent/file", &error));
+    CHECK(!gpt2_file_open(&file, "/nonexistent/file", 0, &error));
     CHECK(strcmp(error.text, "cannot write /nonexistent/file: No such file or directory") == 0);
     CHECK_EQ(file.file, -1);
-    CHECK(!gpt2_file_open(&file, "/tmp", &error));
+    CHECK(!gpt2_file_open(&file, "/tmp", 0, &error));
     CHECK(strcmp(error.text, "cannot write /tmp: Is a directory") == 0);
     file = open_new();
     CHECK(gpt2_file_close(&file, &error));
     CHECK_EQ(unlink(path) + mkfifo(path, 0600), 0);
-    CHECK(!gpt2_file_open(&file, path, &error));
+    CHECK(!gpt2_file_open(&file, path, 0, &error));
     CHECK(strstr(error.text, "it is a pipe or device that nobody reads") != NULL);
     CHECK_EQ(unlink(path), 0);
 }
@@ -110,7 +110,7 @@ TEST(a_pipe_is_closed_at_the_end)
     CHECK(gpt2_file_close(&file, &error));
     CHECK_EQ(unlink(path) + mkfifo(path, 0600), 0);
     const int reader = open(path, O_RDONLY | O_NONBLOCK);
-    CHECK(reader >= 0 && gpt2_file_open(&file, path, &error));
+    CHECK(reader >= 0 && gpt2_file_open(&file, path, 0, &error));
     add(&file, "[1", "]");
     add(&file, ",2", "]\n");
     CHECK(gpt2_file_close(&file, &error));

@@ -1,0 +1,214 @@
+/* Owns the state of a save under way, and what a checkpoint has of the run beside the engine's
+ * state: how many samples were used, the seed, and the sizes of the model as text. */
+#include "gpt2_save.h"
+#include "gpt2_weights.h"
+
+#include "zero/checkpoint.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- options ---------------------------------------------------------------------------------- */
+
+/* A directory that files can be made in; made where its parent exists. */
+static bool make_directory(const char *option, const char *path, gpt2_error *error)
+{
+    if (path == NULL) {
+        return true;
+    }
+    struct stat about;
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+        return gpt2_fail(error, "--%s %.300s: cannot make this directory: %s", option, path,
+                         strerror(errno));
+    }
+    if (stat(path, &about) != 0 || !S_ISDIR(about.st_mode)) {
+        return gpt2_fail(error, "--%s %.300s: it is no directory; give another name", option, path);
+    }
+    if (access(path, W_OK | X_OK) != 0) {
+        return gpt2_fail(error, "--%s %.300s: cannot write there: %s", option, path,
+                         strerror(errno));
+    }
+    return true;
+}
+
+bool gpt2_save_prepare(const gpt2_options *o, gpt2_error *error)
+{
+    if (o->save == NULL && o->save_every != 0) {
+        return gpt2_fail(error, "--save-every %u needs a directory: give --save DIR",
+                         o->save_every);
+    }
+    if (o->resume != NULL && o->resume_if_any != NULL) {
+        return gpt2_fail(error, "--resume and --resume-if-any are both given; leave one out");
+    }
+    if (o->resume != NULL && o->init_from != NULL) {
+        return gpt2_fail(error, "--resume continues a run, which --init-from begins; leave one "
+                                "out, or give --resume-if-any");
+    }
+    return o->plan != 0 || (make_directory("save", o->save, error) &&
+                            make_directory("export", o->export_to, error));
+}
+
+/* --- saving ----------------------------------------------------------------------------------- */
+
+/* A checkpoint has the sizes as "layers 2 heads 2 ...": shapes do not tell the heads, and a reader
+ * of the manifest sees what the model is. */
+enum { SIZES = 5, SIZES_TEXT = 128 };
+
+typedef struct size_field {
+    const char *name; /* also the option's */
+    uint32_t value;
+} size_field;
+
+static void list_sizes(const gpt2_config *config, size_field fields[SIZES])
+{
+    const size_field all[SIZES] = {{"layers", config->layers},
+                                   {"heads", config->heads},
+                                   {"width", config->width},
+                                   {"seq", config->seq},
+                                   {"vocab", config->vocab}};
+    memcpy(fields, all, sizeof all);
+}
+
+static void print_sizes(const gpt2_config *config, char text[SIZES_TEXT])
+{
+    size_field fields[SIZES];
+    size_t used = 0;
+    list_sizes(config, fields);
+    for (int i = 0; i < SIZES; i++) {
+        used += (size_t)snprintf(text + used, SIZES_TEXT - used, "%s%s %u", i == 0 ? "" : " ",
+                                 fields[i].name, fields[i].value);
+    }
+}
+
+zero_status gpt2_saver_begin(gpt2_saver *self, const gpt2_progress *progress)
+{
+    char sizes[SIZES_TEXT];
+    print_sizes(&self->net->config, sizes);
+    zero_save_options save = zero_save_options_init();
+    save.directory = self->options->save;
+    save.keep = self->options->keep;
+    save.replace = 1; /* a run that went on from an older checkpoint comes to its steps again */
+    save.params = progress->params;
+    save.user = (zero_checkpoint_user){.data_position = progress->samples,
+                                       .random_seed = self->options->seed,
+                                       .bytes = sizes,
+                                       .bytes_count = strlen(sizes)};
+    TRY(zero_save_begin(self->net->engine, &save));
+    self->begun = progress->steps;
+    return ZERO_OK;
+}
+
+bool gpt2_saver_written(const gpt2_saver *self)
+{
+    zero_save_progress progress = zero_save_progress_init();
+    return self->begun != 0 && zero_save_poll(self->net->engine, &progress) == ZERO_OK &&
+           progress.written != 0;
+}
+
+zero_status gpt2_saver_end(gpt2_saver *self)
+{
+    if (self->begun == 0) {
+        return ZERO_OK;
+    }
+    const uint32_t steps = self->begun;
+    self->begun = 0;
+    TRY(zero_save_end(self->net->engine));
+    self->newest = steps;
+    return ZERO_OK;
+}
+
+/* --- going on --------------------------------------------------------------------------------- */
+
+/* Compares the sizes of this run with those of the checkpoint. What has no such text was not saved
+ * by this program, and zero_load has compared shapes. */
+static bool check_sizes(const gpt2_config *config, const char *text, const char *folder,
+                        gpt2_error *error)
+{
+    size_field fields[SIZES];
+    list_sizes(config, fields);
+    for (int i = 0; i < SIZES; i++) {
+        const char *at = strstr(text, fields[i].name);
+        const uint64_t found =
+            at != NULL ? strtoul(at + strlen(fields[i].name), NULL, 10) : fields[i].value;
+        if (found != fields[i].value) {
+            return gpt2_fail(error,
+                             "this model has --%s %u, and the checkpoint %.300s %llu; give --%s "
+                             "%llu",
+                             fields[i].name, fields[i].value, folder, (unsigned long long)found,
+                             fields[i].name, (unsigned long long)found);
+        }
+    }
+    return true;
+}
+
+static bool check_seed(const gpt2_options *o, const zero_load_report *report, gpt2_error *error)
+{
+    return report->random_seed == o->seed ||
+           gpt2_fail(
+               error, "this run has --seed %llu, and the checkpoint %.300s %llu; give --seed %llu",
+               (unsigned long long)o->seed, report->folder, (unsigned long long)report->random_seed,
+               (unsigned long long)report->random_seed);
+}
+
+/* DIR, or DIR:NAME where there is no such file. */
+static void split_name(const char *path, char *copy, size_t bytes, zero_load_options *load)
+{
+    struct stat about;
+    (void)snprintf(copy, bytes, "%s", path);
+    load->path = copy;
+    char *colon = strrchr(copy, ':');
+    if (colon != NULL && stat(copy, &about) != 0) {
+        *colon = '\0';
+        load->name = colon + 1;
+    }
+}
+
+static zero_status resume(gpt2_net *net, const gpt2_options *o, gpt2_start *start,
+                          gpt2_error *error)
+{
+    char path[4096];
+    char sizes[SIZES_TEXT] = "";
+    zero_load_options load = zero_load_options_init();
+    zero_load_report report = zero_load_report_init();
+    split_name(o->resume != NULL ? o->resume : o->resume_if_any, path, sizeof path, &load);
+    report.user_bytes = sizes;
+    report.user_room = sizeof sizes - 1;
+    const zero_status status = zero_load(net->engine, &load, &report);
+    if (status != ZERO_OK && status != ZERO_INVALID_ARGUMENT) {
+        return status;
+    }
+    if (!check_sizes(&net->config, sizes, report.folder, error)) {
+        return ZERO_INVALID_ARGUMENT; /* says more than the list of shapes */
+    }
+    if (status != ZERO_OK) {
+        return report.folder[0] == '\0' && o->resume_if_any != NULL ? ZERO_OK : status;
+    }
+    if (!check_seed(o, &report, error)) {
+        return ZERO_INVALID_ARGUMENT;
+    }
+    if (report.step > UINT32_MAX) {
+        (void)gpt2_fail(error, "%.300s is of step %llu; this program counts to 2^32", report.folder,
+                        (unsigned long long)report.step);
+        return ZERO_INVALID_ARGUMENT;
+    }
+    start->steps = (uint32_t)report.step;
+    start->samples = report.data_position;
+    start->ranks = report.world;
+    (void)snprintf(start->folder, sizeof start->folder, "%s", report.folder);
+    return ZERO_OK;
+}
+
+zero_status gpt2_start_from(gpt2_net *net, zero_world *world, const gpt2_options *o,
+                            gpt2_start *start, gpt2_error *error)
+{
+    memset(start, 0, sizeof *start);
+    if (o->resume != NULL || o->resume_if_any != NULL) {
+        TRY(resume(net, o, start, error));
+    }
+    return start->ranks == 0 && o->init_from != NULL
+               ? gpt2_weights_load(net, world, o->init_from, error)
+               : ZERO_OK;
+}
