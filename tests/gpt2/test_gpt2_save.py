@@ -123,9 +123,25 @@ def test_state_on_disk_goes_on_in_memory(folder):
     check_resume(folder, tiers, "--ranks 2")
 
 
+SPECULATIVE = ("--ranks 2 --master-tier disk --moment-tier disk --extent-bytes 16K --speculative "
+               "--disk {folder}")
+
+
 def test_speculative_steps_go_on_exactly(folder):
-    check_resume(folder, "--ranks 2", "--ranks 2 --master-tier disk --moment-tier disk "
-                                      "--extent-bytes 16K --speculative --disk {folder}")
+    check_resume(folder, SPECULATIVE, SPECULATIVE)
+
+
+def test_speculative_steps_and_others_go_on_as_one_another(folder):
+    check_resume(folder, SPECULATIVE, "--ranks 2")
+
+
+def test_saves_and_evictions_take_turns(folder):
+    options = "--steps 8 --ranks 2 --evict disk --disk {folder} --val-every 1"
+    whole = losses(run(folder, options))
+    expect_equal(losses(run(folder, f"{options} --save {{folder}}/run --save-every 1 --keep 0")),
+                 whole, "saves change it")
+    rest = run(folder, f"{options} --resume {{folder}}/run:step-00000002")
+    expect_goes_on(whole, losses(rest))
 
 
 def test_another_type_goes_on_nearby(folder):
@@ -233,12 +249,14 @@ def test_a_signal_to_one_process_saves(folder):
         expect_equal(child.returncode, 128 + signal.SIGTERM, output)
     last = int(rows(f"{folder}/csv")[-1][0])
     expect_equal(checkpoints(f"{folder}/run"), [f"step-{last:08}"], "checkpoints")
+    rest = run(folder, f"--ranks 3 --resume {{folder}}/run --steps {last + 1}")
+    expect_equal(sorted(losses(rest)), [last + 1], "steps")
 
 
 def test_killed_at_any_moment_it_goes_on(folder):
     steps, kills = 150, 24
     options = (f"--ranks 2 --steps {steps} --save {{folder}}/run --save-every 1 "
-               "--resume-if-any {folder}/run --csv {folder}/csv")
+               "--resume-if-any {folder}/run --csv {folder}/csv --json {folder}/json")
     run(folder, f"--ranks 2 --steps {steps} --csv {{folder}}/whole")
     chance = random.Random(1)
     done = 0
@@ -254,6 +272,9 @@ def test_killed_at_any_moment_it_goes_on(folder):
         expect(done < steps, "all steps were done before the kills were")
     run(folder, options)
     expect_equal(rows(f"{folder}/csv"), rows(f"{folder}/whole"), "losses")
+    with open(f"{folder}/json", encoding="utf-8") as file:
+        expect_equal([row["step"] for row in json.load(file)["steps"]],
+                     list(range(1, steps + 1)), "steps in the JSON")
     expect_equal(checkpoints(f"{folder}/run")[-1], f"step-{steps:08}", "checkpoint")
 
 
