@@ -22,7 +22,7 @@ WEIGHTS = os.path.join(HERE, "weights")
 PYTHON = os.environ.get("ZERO_TEST_PYTHON", sys.executable)
 TOLERANCE = 1e-4
 SIZES = ["2", "2", "8", "8", "16"]  # layers, heads, width, seq, vocab of weights/
-MODEL = "--layers 2 --heads 2 --width 8 --seq 8 --vocab 256 --dtype f32 --threads 1".split()
+MODEL = "--layers 2 --heads 2 --width 8 --seq 8 --vocab 256"
 
 
 class Skip(Exception):
@@ -180,13 +180,13 @@ def test_weights_that_do_not_fit_are_refused(folder):
 # ---- weights out ----
 
 
-def export(folder, *more):
+def export(folder, model=MODEL):
     """Trains a few steps; returns the folders of the run and of what it exported."""
     with open(f"{folder}/text", "w", encoding="utf-8") as file:
         file.write("and the light of the day was said. " * 40)
     run(TRAIN, "--data", f"{folder}/text", "--ranks", "2", "--batch", "4", "--steps", "5",
-        "--val-every", "0", "--lr", "0.01", *MODEL, "--save", f"{folder}/run", "--export",
-        f"{folder}/out", *more)
+        "--val-every", "0", "--lr", "0.01", "--dtype", "f32", "--threads", "1", *model.split(),
+        "--save", f"{folder}/run", "--export", f"{folder}/out")
     return f"{folder}/run", f"{folder}/out"
 
 
@@ -204,6 +204,11 @@ def test_an_export_is_weights_and_config(folder):
         config = json.load(file)
     expect((config["n_head"], config["n_positions"], config["vocab_size"]) == (2, 8, 256),
            f"{config}")
+    with open(f"{WEIGHTS}/config.json", encoding="utf-8") as file:
+        theirs = json.load(file)
+    same = ("architectures", "model_type", "n_inner", "activation_function", "scale_attn_weights",
+            "layer_norm_epsilon", "tie_word_embeddings")
+    expect([config[key] for key in same] == [theirs[key] for key in same], f"{config}")
 
 
 def test_an_export_has_the_logits_of_the_checkpoint(folder):
@@ -225,12 +230,15 @@ def transformers(*words):
 
 
 def test_transformers_reads_an_export(folder):
-    run_folder, out = export(folder)
+    """Of a run that began with larger weights than a new one has: another GELU is seen."""
+    sizes = ["3", "4", "32", "16", "256"]
+    transformers("save", f"{folder}/hf", *sizes)
+    run_folder, out = export(folder, f"--init-from {folder}/hf --layers 3 --heads 4 --width 32 "
+                                     "--seq 16 --vocab 256")
     tokens = [5, 255, 0, 17, 17, 80, 3, 9]
     report = json.loads(transformers("logits", out, *map(str, tokens)))
     expect(report["bad"] == {}, f"transformers says {report['bad']}")
-    worst = expect_near(our_logits(run_folder, 2, EXPORT_SIZES, tokens), report["logits"],
-                        "export")
+    worst = expect_near(our_logits(run_folder, 2, sizes, tokens), report["logits"], "export")
     print(f"  logits of transformers and of the checkpoint differ by {worst:.2g} at most")
 
 
