@@ -410,8 +410,9 @@ static zero_status misuse(toy_trainer *trainer)
     options.user.bytes = &options;
     CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_INVALID_ARGUMENT, "bytes_count 1048577");
     options = run_save_options("name");
-    options.reserved0 = 1;
-    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_UNSUPPORTED, "reserved0 is 1");
+    options.params_only = trainer->rank == 1;
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_INVALID_ARGUMENT,
+                "different options of a save");
     CHECK_EQ(rig_entries(run_directory), 0);
     return run_step(trainer);
 }
