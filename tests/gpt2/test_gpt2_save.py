@@ -254,7 +254,7 @@ def test_a_signal_to_one_process_saves(folder):
 
 
 def test_killed_at_any_moment_it_goes_on(folder):
-    steps, kills = 150, 24
+    steps, kills = 100, 20
     options = (f"--ranks 2 --steps {steps} --save {{folder}}/run --save-every 1 "
                "--resume-if-any {folder}/run --csv {folder}/csv --json {folder}/json")
     run(folder, f"--ranks 2 --steps {steps} --csv {{folder}}/whole")
