@@ -106,8 +106,8 @@ static zero_status describe_head(zero_model *model, const gpt2_config *config)
     return ZERO_OK;
 }
 
-/* Whether this rank's parts of the two are the same; both lie alike. */
-static zero_status compare_head(zero_engine *engine, const char *file, int32_t *same)
+/* same: out, true too where the file has but one of the two. */
+static zero_status compare_head(zero_engine *engine, const char *file, bool *same)
 {
     uint32_t loaded = 0;
     uint32_t unexpected = 0;
@@ -117,39 +117,35 @@ static zero_status compare_head(zero_engine *engine, const char *file, int32_t *
     for (uint32_t i = 0; i < 2; i++) {
         TRY(zero_shard_view(engine, i, ZERO_ROLE_PARAM, &first, &views[i]));
     }
-    *same = loaded < 2 || views[0].count == 0 ||
-            memcmp(views[0].data, views[1].data, views[0].count * sizeof(float)) == 0;
+    *same = loaded < 2 || memcmp(views[0].data, views[1].data, views[0].count * sizeof(float)) == 0;
     return ZERO_OK;
 }
 
 /* The model's head is its token embedding, so one that a file has beside must be the same. Both
- * are loaded into an engine of their own, since this model has no tensor of the head's name. */
-static zero_status check_head(zero_world *world, const gpt2_config *config, const char *file,
-                              gpt2_error *error)
+ * are loaded into an engine of their own, since this model has no tensor of the head's name. Local:
+ * one rank compares, in a world of its own and on the CPU, whatever the run computes on. */
+static zero_status check_head(const gpt2_config *config, const char *file, gpt2_error *error)
 {
     zero_model *model = NULL;
+    zero_world *world = NULL;
     zero_engine *engine = NULL;
     const zero_engine_options options = zero_engine_options_init();
-    const uint32_t ranks = zero_world_size(world);
-    int32_t own = 0;
-    int32_t *all = malloc(ranks * sizeof *all);
-    zero_status status = all != NULL ? zero_model_create(&model) : ZERO_OUT_OF_MEMORY;
+    bool same = false;
+    zero_status status = zero_model_create(&model);
     status = status == ZERO_OK ? describe_head(model, config) : status;
+    status = status == ZERO_OK ? zero_world_create_self(&world) : status;
     status = status == ZERO_OK ? zero_engine_create(world, model, &options, &engine) : status;
-    zero_model_destroy(model);
-    status = status == ZERO_OK ? compare_head(engine, file, &own) : status;
-    status = status == ZERO_OK ? zero_world_gather(world, &own, all, sizeof own) : status;
-    for (uint32_t r = 0; status == ZERO_OK && r < ranks; r++) {
-        if (all[r] == 0) {
-            (void)gpt2_fail(error,
-                            "%.300s: lm_head.weight differs from wte.weight; the head of GPT-2 is "
-                            "its token embedding",
-                            file);
-            status = ZERO_INVALID_ARGUMENT;
-        }
+    status = status == ZERO_OK ? compare_head(engine, file, &same) : status;
+    if (status == ZERO_OK && !same) {
+        (void)gpt2_fail(error,
+                        "%.300s: lm_head.weight differs from wte.weight; the head of GPT-2 is its "
+                        "token embedding",
+                        file);
+        status = ZERO_INVALID_ARGUMENT;
     }
     zero_engine_destroy(engine);
-    free(all);
+    zero_world_destroy(world);
+    zero_model_destroy(model);
     return status;
 }
 
@@ -176,7 +172,8 @@ zero_status gpt2_weights_load(gpt2_net *net, zero_world *world, const char *path
         return ZERO_INVALID_ARGUMENT;
     }
     /* What is there beside, zero_transformer_read knows: masks, and the head. */
-    return unexpected != 0 ? check_head(world, &net->config, file, error) : ZERO_OK;
+    return unexpected != 0 && zero_world_rank(world) == 0 ? check_head(&net->config, file, error)
+                                                          : ZERO_OK;
 }
 
 /* --- out -------------------------------------------------------------------------------------- */
