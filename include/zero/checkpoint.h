@@ -102,8 +102,9 @@ static inline zero_save_progress zero_save_progress_init(void)
  *  The state is copied to staging memory of the host, and threads write it from there. Copies run
  *  on the engine's step stream: forward and backward go on meanwhile, and the next zero_step's
  *  update waits for them. tuning.save_staging_bytes is the memory: where it holds this rank's part
- *  of the state, the update waits for copies alone, else for the disk as well. zero_plan_bytes
- *  has it as a role.
+ *  of the state, the update waits for copies alone, else for the disk as well. Plans have it as
+ *  the role SAVE_STAGING. On a GPU whose streams have no thread that issues (no disk tier, no
+ *  updates on the CPU, NCCL) the call returns once all is copied.
  *  - Collective over the world: between steps, every rank with the same options but `user`.
  *  - Errors: INVALID_ARGUMENT; STATE inside a micro-step, while a step is due, while roles are
  *    evicted, and with refuse_busy; STATE where the name is taken; IO with the path; UNSUPPORTED
