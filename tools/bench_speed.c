@@ -29,7 +29,7 @@ static const speed_kind kinds[] = {
     {"stage3_vs_stage0", "stage 1", ZERO_STAGE_1, 0, 0},
     {"stage3_vs_stage0", "stage 2", ZERO_STAGE_2, 0, 0},
     {"stage3_vs_stage0", "stage 3", ZERO_STAGE_3, 0, 0},
-    {"traced_vs_untraced", "timeline of stage 3", ZERO_STAGE_3, TRACE_EVENTS, 3},
+    {"traced_vs_untraced", "timeline, stage 3", ZERO_STAGE_3, TRACE_EVENTS, 3},
 };
 #define SIDES (sizeof kinds / sizeof kinds[0])
 
