@@ -147,7 +147,7 @@ typedef struct zero_tuning {
                                     this rank's part of the state to. Where it holds all of that,
                                     steps wait for the copy alone, else for the disk too. It is
                                     taken by zero_engine_create and planned as SAVE_STAGING.
-                                    Default 0: 32 MiB that are taken while a save is under way
+                                    Default 0: at most 32 MiB, taken while a save is under way
                                     only, and not planned */
 } zero_tuning;
 

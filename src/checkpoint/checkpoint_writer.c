@@ -245,12 +245,24 @@ static zero_status start(zi_checkpoint_writer *writer)
     return ZERO_OK;
 }
 
+/* What a block takes in the ring: the page ahead of it too. */
+static uint64_t slot_bytes(uint64_t block_bytes)
+{
+    return block_bytes + ZI_CHECKPOINT_ALIGN;
+}
+
+uint64_t zi_checkpoint_writer_ring_bytes(uint64_t block_bytes, uint64_t blocks)
+{
+    return blocks * slot_bytes(block_bytes);
+}
+
 zero_status zi_checkpoint_writer_create(const zi_checkpoint_writer_desc *desc,
                                         zi_checkpoint_writer **out)
 {
     zi_checkpoint_writer *writer = NULL;
     *out = NULL;
-    zi_assert(desc->ring_bytes >= ZI_WRITER_RING_BYTES_MIN);
+    zi_assert_cmp(desc->block_bytes % ZI_CHECKPOINT_ALIGN, ==, 0);
+    zi_assert_cmp(desc->ring_bytes, >=, zi_checkpoint_writer_ring_bytes(desc->block_bytes, 2));
     ZI_TRY(zi_calloc(1, sizeof *writer, (void **)&writer));
     (void)pthread_mutex_init(&writer->mutex, NULL);
     (void)pthread_mutex_init(&writer->opening, NULL);
@@ -304,15 +316,16 @@ static uint64_t find_room(const zi_checkpoint_writer *writer)
     if (writer->tail - writer->head == BLOCKS) {
         return UINT64_MAX;
     }
+    const uint64_t slot = slot_bytes(writer->desc.block_bytes);
     const uint64_t first = writer->blocks[writer->head % BLOCKS].first;
     const uint64_t end = writer->ring_end;
     if (end <= first) {
-        return first - end >= ZI_WRITER_SLOT_BYTES ? end : UINT64_MAX;
+        return first - end >= slot ? end : UINT64_MAX;
     }
-    if (writer->desc.ring_bytes - end >= ZI_WRITER_SLOT_BYTES) {
+    if (writer->desc.ring_bytes - end >= slot) {
         return end;
     }
-    return first >= ZI_WRITER_SLOT_BYTES ? 0 : UINT64_MAX;
+    return first >= slot ? 0 : UINT64_MAX;
 }
 
 unsigned char *zi_checkpoint_writer_reserve(zi_checkpoint_writer *writer, uint64_t at)
@@ -348,7 +361,7 @@ void zi_checkpoint_writer_submit(zi_checkpoint_writer *writer, uint32_t file, ui
 {
     block *b = &writer->reserved;
     const uint64_t used = (uint64_t)(b->data - writer->desc.ring) + bytes;
-    zi_assert_cmp(used - b->first, <=, ZI_WRITER_SLOT_BYTES);
+    zi_assert_cmp(used - b->first, <=, slot_bytes(writer->desc.block_bytes));
     b->file = file;
     b->bytes = bytes;
     writer->ring_end = zi_align_up(used, ZI_CHECKPOINT_ALIGN);

@@ -18,12 +18,11 @@
 #include "checkpoint/checkpoint_map.h"
 #include "zero/status.h"
 
-/* Bytes of one block at most, and what a block takes in the ring. */
+/* Bytes of one block at most. A small state has smaller ones, so that little memory is touched. */
 #define ZI_WRITER_BLOCK_BYTES ((uint64_t)8 << 20)
-#define ZI_WRITER_SLOT_BYTES (ZI_WRITER_BLOCK_BYTES + 4096)
-/* The least ring, and one in which copying and writing overlap. */
-#define ZI_WRITER_RING_BYTES_MIN (2 * ZI_WRITER_SLOT_BYTES)
-#define ZI_WRITER_RING_BYTES (4 * ZI_WRITER_SLOT_BYTES)
+#define ZI_WRITER_BLOCK_BYTES_MIN ((uint64_t)64 << 10)
+/* Blocks in a ring that is taken for one save: copying and writing overlap. */
+#define ZI_WRITER_RING_BLOCKS 4
 
 typedef struct zi_checkpoint_writer zi_checkpoint_writer;
 
@@ -31,8 +30,13 @@ typedef struct zi_checkpoint_writer_desc {
     const char *folder;           /* copied */
     const zi_checkpoint_map *map; /* borrowed. File map->file_count is that of the sums */
     unsigned char *ring;          /* whole pages; borrowed */
-    uint64_t ring_bytes;          /* at least ZI_WRITER_RING_BYTES_MIN */
+    uint64_t ring_bytes;          /* at least zi_checkpoint_writer_ring_bytes of 2 blocks */
+    uint64_t block_bytes;         /* of a block at most: whole pages, in [ZI_WRITER_BLOCK_BYTES_MIN,
+                                     ZI_WRITER_BLOCK_BYTES] */
 } zi_checkpoint_writer_desc;
+
+/* Bytes of a ring of so many blocks. */
+uint64_t zi_checkpoint_writer_ring_bytes(uint64_t block_bytes, uint64_t blocks);
 
 /* Errors: OUT_OF_MEMORY; DEVICE where a thread cannot be started. */
 zero_status zi_checkpoint_writer_create(const zi_checkpoint_writer_desc *desc,
@@ -41,7 +45,7 @@ zero_status zi_checkpoint_writer_create(const zi_checkpoint_writer_desc *desc,
 void zi_checkpoint_writer_destroy(zi_checkpoint_writer *writer);
 
 /* Wait for memory of a block that begins at byte `at` of a file. The block may be so long that it
- * ends ZI_WRITER_BLOCK_BYTES after the beginning of its first page. 1024 bytes ahead of it may be
+ * ends block_bytes after the beginning of its first page. 1024 bytes ahead of it may be
  * used too. NULL: the writer has failed or was stopped, and nothing more is wanted. */
 unsigned char *zi_checkpoint_writer_reserve(zi_checkpoint_writer *writer, uint64_t at);
 /* The reserved block has so many bytes of this file. They are written in any order. */

@@ -32,6 +32,7 @@ typedef struct load_feed {
     pthread_t thread;
     bool started;
     unsigned char *buffers; /* BUFFERS, end to end */
+    uint64_t buffer_bytes;  /* of one */
     load_run runs[BUFFERS];
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t moved;  /* any of it */
@@ -130,7 +131,7 @@ static void *read_ahead(void *argument)
     while (status == ZERO_OK && await_buffer(feed) &&
            find_next(feed->load, &feed->position, &range, &run)) {
         const uint64_t buffer = feed->read % BUFFERS;
-        run.values = feed->buffers + buffer * ZI_CHECKPOINT_READ_BYTES_MAX;
+        run.values = feed->buffers + buffer * feed->buffer_bytes;
         feed->runs[buffer] = run;
         status = zi_checkpoint_read(feed->load->reader, &range, run.values);
         (void)pthread_mutex_lock(&feed->mutex);
@@ -148,6 +149,18 @@ static void *read_ahead(void *argument)
     return NULL;
 }
 
+/* Bytes of the longest read, in whole pages: of a small state little memory is touched. */
+static uint64_t longest_read(const engine_load *load)
+{
+    uint64_t most = 1;
+    for (uint32_t t = 0; t < load->engine->layout->tensor_count; t++) {
+        for (size_t i = 0; i < LOAD_ROLES; i++) {
+            most = zi_max_u64(most, zi_engine_shard(load->engine, t, zi_load_roles[i]).count);
+        }
+    }
+    return zi_align_up(zi_min_u64(most, STRIDE) * sizeof(float), ZI_CHECKPOINT_ALIGN);
+}
+
 zero_status zi_load_open_feed(engine_load *load)
 {
     const zi_device *device = load->engine->device;
@@ -157,7 +170,8 @@ zero_status zi_load_open_feed(engine_load *load)
     feed->load = load;
     (void)pthread_mutex_init(&feed->mutex, NULL);
     (void)pthread_cond_init(&feed->moved, NULL);
-    ZI_TRY(device->ops->host_alloc(device->self, BUFFERS * ZI_CHECKPOINT_READ_BYTES_MAX,
+    feed->buffer_bytes = longest_read(load);
+    ZI_TRY(device->ops->host_alloc(device->self, BUFFERS * feed->buffer_bytes,
                                    (void **)&feed->buffers));
     ZI_TRY(zi_thread_start(&feed->thread, read_ahead, feed));
     feed->started = true;
@@ -194,7 +208,7 @@ void zi_load_close_feed(engine_load *load)
         (void)pthread_join(feed->thread, NULL);
     }
     if (feed->buffers != NULL) {
-        device->ops->host_free(device->self, feed->buffers, BUFFERS * ZI_CHECKPOINT_READ_BYTES_MAX);
+        device->ops->host_free(device->self, feed->buffers, BUFFERS * feed->buffer_bytes);
     }
     (void)pthread_cond_destroy(&feed->moved);
     (void)pthread_mutex_destroy(&feed->mutex);

@@ -13,6 +13,7 @@
 #include "core/hash.h"
 #include "core/memory.h"
 #include "core/sized.h"
+#include "core/sizes.h"
 #include "engine/agree.h"
 #include "engine/guard.h"
 #include "engine/input.h"
@@ -134,6 +135,9 @@ static zero_status describe(engine_save *save, const zero_save_options *options)
     manifest->model_hash = zi_manifest_model_hash(&manifest->map);
     save->keep = options->keep;
     save->bytes = zi_save_own_bytes(save);
+    save->block_bytes = zi_min_u64(
+        zi_align_up(zi_max_u64(save->bytes, ZI_WRITER_BLOCK_BYTES_MIN), ZI_CHECKPOINT_ALIGN),
+        ZI_WRITER_BLOCK_BYTES);
     return zi_calloc(manifest->map.file_count, sizeof *manifest->header_hash,
                      (void **)&manifest->header_hash);
 }
@@ -151,6 +155,11 @@ static uint64_t hash_of(const engine_save *save, const zero_save_options *option
 
 /* ---- beginning ---- */
 
+static uint64_t own_ring_bytes(const engine_save *save)
+{
+    return zi_checkpoint_writer_ring_bytes(save->block_bytes, ZI_WRITER_RING_BLOCKS);
+}
+
 /* Memory and threads of this rank's part. */
 static zero_status make_writer(engine_save *save)
 {
@@ -158,13 +167,14 @@ static zero_status make_writer(engine_save *save)
     const zi_device *device = engine->device;
     zi_checkpoint_writer_desc desc = {.folder = save->part,
                                       .map = &save->manifest.map,
+                                      .block_bytes = save->block_bytes,
                                       .ring = engine->arena[ZERO_ROLE_SAVE_STAGING],
                                       .ring_bytes = engine->arena_bytes[ZERO_ROLE_SAVE_STAGING]};
     ZI_TRY(device->ops->event_create(device->self, &save->copied));
     if (desc.ring == NULL) {
-        ZI_TRY(device->ops->host_alloc(device->self, ZI_WRITER_RING_BYTES, (void **)&save->ring));
+        desc.ring_bytes = own_ring_bytes(save);
+        ZI_TRY(device->ops->host_alloc(device->self, desc.ring_bytes, (void **)&save->ring));
         desc.ring = save->ring;
-        desc.ring_bytes = ZI_WRITER_RING_BYTES;
     }
     return zi_checkpoint_writer_create(&desc, &save->writer);
 }
@@ -207,7 +217,7 @@ static void free_save(engine_save *save)
     zi_checkpoint_writer_destroy(save->writer);
     device->ops->event_destroy(device->self, save->copied);
     if (save->ring != NULL) {
-        device->ops->host_free(device->self, save->ring, ZI_WRITER_RING_BYTES);
+        device->ops->host_free(device->self, save->ring, own_ring_bytes(save));
     }
     zi_checkpoint_map_free(&save->manifest.map);
     zi_free(save->manifest.map.tensors);

@@ -19,10 +19,11 @@ typedef struct engine_save {
     uint32_t keep;
     uint64_t bytes; /* that this rank writes */
     zi_checkpoint_writer *writer;
-    unsigned char *ring; /* of this save alone; NULL: the engine has one */
-    uint64_t staged_ns;  /* atomic: how long the step stream worked on copies */
-    bool staged;         /* step stream: all of it was handed to the writer */
-    zi_event *copied;    /* step stream, after the copy -> host, before its memory is freed */
+    uint64_t block_bytes; /* the writer's */
+    unsigned char *ring;  /* of this save alone; NULL: the engine has one */
+    uint64_t staged_ns;   /* atomic: how long the step stream worked on copies */
+    bool staged;          /* step stream: all of it was handed to the writer */
+    zi_event *copied;     /* step stream, after the copy -> host, before its memory is freed */
 } engine_save;
 
 /* Describe the engine's tensors in the order of the map, and where they go. params_only: in this

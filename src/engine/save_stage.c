@@ -77,7 +77,7 @@ static bool next_run(const engine_save *save, zero_role role, walk_position *pos
                      stage_block *block, stage_run *run)
 {
     const uint64_t end =
-        (block->at + ZI_WRITER_BLOCK_BYTES) / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
+        (block->at + save->block_bytes) / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
     engine_part part;
     if (!find_next(save, role, position, &part)) {
         return false;
