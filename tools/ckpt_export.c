@@ -41,7 +41,7 @@ static int choose(export_job *job, uint32_t i)
     if (job->line->best) {
         role = ckpt_has_role(source, ZERO_ROLE_MASTER) ? ZERO_ROLE_MASTER : ZERO_ROLE_PARAM;
     }
-    if (!ckpt_has_role(source, role)) {
+    if (!ckpt_has_role(source, (int)role)) {
         return bench_fail("tensor \"%.127s\" has no %s%s", source->name, zero_role_name(role),
                           role == ZERO_ROLE_MASTER ? "; --role best takes the parameter then"
                                                    : "; its type is none of f32, bf16 and f16");

@@ -19,7 +19,7 @@ static uint32_t tensors_of(const zi_checkpoint_map *map, uint32_t file)
 {
     uint32_t count = 0;
     for (uint32_t i = map->files[file].first_tensor; i < map->files[file].tensor_end; i++) {
-        count += ckpt_has_role(&map->tensors[i], map->files[file].role);
+        count += ckpt_has_role(&map->tensors[i], (int)map->files[file].role);
     }
     return count;
 }
@@ -81,7 +81,7 @@ static void print_files(const zi_checkpoint_map *map, const zi_manifest *manifes
     printf("\n%-40s  %-12s  %8s  %10s\n", "file", "types", "tensors", "bytes");
     for (uint32_t i = 0; i < map->file_count; i++) {
         printf("%-40s  %-12s  %8" PRIu32 "  %10s\n", ckpt_name(map->files[i].name, name),
-               types_of(map, map->files[i].role, types), tensors_of(map, i),
+               types_of(map, (int)map->files[i].role, types), tensors_of(map, i),
                ckpt_amount(map->files[i].bytes, amount));
     }
     if (manifest != NULL) {

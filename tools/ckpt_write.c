@@ -52,7 +52,7 @@ static int write_tensors(const write_job *job, uint32_t index, const ckpt_file *
                                 .to = of->role,
                                 .file = job->copied == NULL ? file : NULL,
                                 .sums = job->sums};
-        if (ckpt_has_role(tensor, of->role) && ckpt_copy_tensor(&copy) != 0) {
+        if (ckpt_has_role(tensor, (int)of->role) && ckpt_copy_tensor(&copy) != 0) {
             return 1;
         }
     }
