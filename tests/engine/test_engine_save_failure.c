@@ -272,7 +272,10 @@ static zero_status fill_disk(toy_trainer *trainer)
     trainer->step--;
     CHECK_FAILS(try_save(trainer), ZERO_IO, "No space left on device");
     CHECK(strstr(zero_last_error()->message, ".safetensors") != NULL);
-    return goes_on(trainer, &before, &after);
+    const zero_status status = goes_on(trainer, &before, &after);
+    toy_state_free(&before);
+    toy_state_free(&after);
+    return status;
 }
 
 TEST(a_full_disk_leaves_the_checkpoint_before)
@@ -380,7 +383,8 @@ static zero_status save_often(toy_trainer *trainer)
         }
     }
     CHECK_EQ(rig_entries("/proc/self/fd"), descriptors);
-    CHECK(held_kib() < kib + 2048);
+    /* Sanitizers keep what was freed. */
+    CHECK(UNDER_SANITIZER || held_kib() < kib + 2048);
     return ZERO_OK;
 }
 
