@@ -231,7 +231,9 @@ static zero_status fail_nth(toy_trainer *trainer)
         CHECK(status == ZERO_OK || status == f->wanted || status == ZERO_INVALID_ARGUMENT);
         CHECK(!over || status == ZERO_OK);
         if (status != ZERO_OK) {
-            f->failed += trainer->rank == 0;
+            if (trainer->rank == 0) {
+                f->failed++;
+            }
             CHECK(error.message[0] != '\0');
             TOY_TRY(goes_on(trainer, &before, &after));
         }
